@@ -1,0 +1,138 @@
+package ojs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+)
+
+// Args is a job's args as stored: immutable, and encoded once. Its own JSON is the wire form, an array (OJS core,
+// section 5.6): the args if they encode to an array, otherwise a one-element array that holds them, and an empty one for
+// null. The zero Args is null.
+type Args struct {
+	raw json.RawMessage // valid JSON, never modified; nil: null
+}
+
+// NewArgs encodes v as encoding/json does. An Args is returned as it is.
+func NewArgs(v any) (a Args, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a MarshalJSON of the caller's
+			a, err = Args{}, argsError(fmt.Sprintf("encoding %T panicked: %v", v, r))
+		}
+	}()
+	switch v := v.(type) {
+	case Args:
+		return v, nil
+	case nil:
+		return Args{}, nil
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return Args{}, argsError(fmt.Sprintf("encoding %T: %v", v, err))
+	}
+	if string(raw) == "null" {
+		return Args{}, nil
+	}
+	return Args{raw: raw}, nil
+}
+
+func argsError(reason string) error {
+	return &InvalidError{Code: CodeArgsInvalid, Field: "args", Reason: reason}
+}
+
+// JSON returns the args as JSON: a copy.
+func (a Args) JSON() json.RawMessage {
+	if a.raw == nil {
+		return json.RawMessage("null")
+	}
+	return bytes.Clone(a.raw)
+}
+
+// String returns the args as JSON.
+func (a Args) String() string {
+	if a.raw == nil {
+		return "null"
+	}
+	return string(a.raw)
+}
+
+// Decode decodes the args into v, a non-nil pointer, as json.Unmarshal does. A one-element array, the wire form of a
+// single value, also decodes into a v that is no list as its element; an empty one leaves v as it is.
+func (a Args) Decode(v any) (err error) {
+	defer func() {
+		if r := recover(); r != nil { // an UnmarshalJSON of the caller's
+			err = argsError(fmt.Sprintf("decoding into %T panicked: %v", v, r))
+		}
+	}()
+	raw := a.raw
+	if raw == nil {
+		raw = json.RawMessage("null")
+	}
+	if raw[0] == '[' && !takesArray(v, raw) {
+		var elems []json.RawMessage
+		if err := json.Unmarshal(raw, &elems); err != nil {
+			return argsError(err.Error())
+		}
+		switch len(elems) {
+		case 0:
+			return nil
+		case 1:
+			raw = elems[0]
+		}
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return argsError(fmt.Sprintf("decoding into %T: %v", v, err))
+	}
+	return nil
+}
+
+// takesArray reports whether v, which raw shall be decoded into, wants the array itself rather than its one element.
+func takesArray(v any, raw json.RawMessage) bool {
+	t := reflect.TypeOf(v)
+	if t == nil || t.Kind() != reflect.Pointer {
+		return true // json.Unmarshal has the right error for it
+	}
+	if _, ok := v.(json.Unmarshaler); ok {
+		// Its own method decides. Unless it can tell an array from what it encodes to, it sees the element.
+		return json.Unmarshal(raw, reflect.New(t.Elem()).Interface()) == nil
+	}
+	t = t.Elem()
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Interface, reflect.Array:
+		return true
+	case reflect.Slice:
+		// encoding/json writes a []byte as a string.
+		return t.Elem().Kind() != reflect.Uint8 || json.Unmarshal(raw, reflect.New(t).Interface()) == nil
+	}
+	return false
+}
+
+// MarshalJSON encodes the wire form.
+func (a Args) MarshalJSON() ([]byte, error) {
+	switch {
+	case a.raw == nil:
+		return []byte("[]"), nil
+	case a.raw[0] == '[':
+		return a.raw, nil
+	}
+	b := make([]byte, 0, len(a.raw)+2)
+	return append(append(append(b, '['), a.raw...), ']'), nil
+}
+
+// UnmarshalJSON decodes the wire form: any array.
+func (a *Args) UnmarshalJSON(b []byte) error {
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 || b[0] != '[' {
+		return argsError("must be an array")
+	}
+	var buf bytes.Buffer
+	if err := json.Compact(&buf, b); err != nil {
+		return argsError(err.Error())
+	}
+	*a = Args{raw: buf.Bytes()}
+	return nil
+}

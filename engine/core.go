@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Errors of Run.
+var (
+	// ErrRunning refuses a Run while another one of the same engine works.
+	ErrRunning = errors.New("ojs: engine is running")
+	// ErrStuck says that Run stopped while handlers were still going on, although their contexts had ended. Their jobs have
+	// been given back and may run again beside them.
+	ErrStuck = errors.New("ojs: handlers ignored the end of their contexts")
+)
+
+// core is the engine without its type parameter.
+type core struct {
+	config
+	store  storage.Storage
+	rnd    *random
+	worker string // this engine in claims, logs and events
+	mocked bool   // the clock is virtual
+
+	registry registry
+	waiters  waiters
+
+	mu     sync.Mutex // guards everything below, and the fields of run and attempt that say so
+	run    *run       // nil: not running
+	idlers []chan struct{}
+}
+
+func newCore(s storage.Storage, opts []Option) (*core, error) {
+	if s == nil {
+		return nil, invalid("storage", "is nil")
+	}
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
+	_, c.mocked = cfg.clock.(*clock.Mock)
+	id := c.rnd.id(c.now())
+	c.worker = cfg.name + "-" + id[len(id)-12:]
+	c.registry.handlers = make(map[string]handler.Handler)
+	return c, nil
+}
+
+// now reads the clock, for storages: without the zone and the monotonic reading that none of them keeps.
+func (c *core) now() time.Time { return c.clock.Now().UTC().Round(0) }
+
+func (c *core) get(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	rec, err := c.store.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &rec.JobInfo, nil
+}
+
+// registry holds the handlers of an engine.
+type registry struct {
+	mu       sync.RWMutex // guards the fields below
+	handlers map[string]handler.Handler
+	types    []string // sorted; replaced, never changed
+	unknown  sync.Map // types that were enqueued without a handler, to say so once
+}
+
+func (c *core) register(handlers []handler.Handler) error {
+	r := &c.registry
+	r.mu.Lock()
+	all := maps.Clone(r.handlers)
+	for _, h := range handlers {
+		if h.Type() == "" {
+			r.mu.Unlock()
+			return invalid("handler", "is the zero Handler; use handler.For")
+		}
+		if _, twice := all[h.Type()]; twice {
+			r.mu.Unlock()
+			return invalid("handler", fmt.Sprintf("job type %s has one already", h.Type()))
+		}
+		all[h.Type()] = h
+	}
+	r.handlers = all
+	r.types = slices.Sorted(maps.Keys(all))
+	r.mu.Unlock()
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.run != nil {
+		c.run.available(unknown)
+	}
+	return nil
+}
+
+func (r *registry) lookup(jobType string) (handler.Handler, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	h, ok := r.handlers[jobType]
+	return h, ok
+}
+
+func (r *registry) handled() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.types
+}
+
+// jobLog is the logger with the fields of a job.
+func (c *core) jobLog(j *ojs.JobHeader) *slog.Logger {
+	return c.log.With("job_id", j.ID, "job_type", j.Type, "queue", j.Queue, "attempt", j.Attempt)
+}

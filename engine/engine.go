@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Engine runs jobs whose args are T. An engine carries jobs of any type; T is only what Handle and Enqueue, its two typed
+// methods, speak. A program with one args type says New[Email]; one with several says New[any], declares each type with
+// ojs.Define, and uses Register and JobType.Enqueue.
+//
+// Methods are safe for concurrent use. Enqueueing and looking up need no Run.
+type Engine[T any] struct{ core *core }
+
+var (
+	_ ojs.Enqueuer = (*Engine[any])(nil)
+	_ ojs.Waiter   = (*Engine[any])(nil)
+)
+
+// New makes an engine over s. It starts nothing, and s stays yours to close. Options that make no sense are refused with
+// an *ojs.InvalidError.
+func New[T any](s storage.Storage, opts ...Option) (*Engine[T], error) {
+	core, err := newCore(s, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine[T]{core}, nil
+}
+
+// Handle runs jobs of the type with f. It panics if the type's name is invalid or has a handler already, and if f is nil.
+// A handler may be added while the engine runs.
+func (e *Engine[T]) Handle(jobType string, f handler.Func[T]) {
+	e.Register(handler.For(ojs.Define[T](jobType), f))
+}
+
+// Register adds handlers made by handler.For. It panics as Handle does, and then adds none.
+func (e *Engine[T]) Register(handlers ...handler.Handler) {
+	if err := e.core.register(handlers); err != nil {
+		panic(err)
+	}
+}
+
+// Enqueue stores a job. Its errors: *ojs.InvalidError for bad input, *ojs.DuplicateError if the id given by ojs.WithID is
+// there already, and those of the storage. After an error nothing is stored, unless the storage could not tell.
+//
+// If the type has a handler in this engine, args must be of the handler's type.
+func (e *Engine[T]) Enqueue(ctx context.Context, jobType string, args T, opts ...ojs.Option) (ojs.Ticket, error) {
+	return e.core.enqueue(ctx, ojs.NewDraft(jobType, args, opts...))
+}
+
+// EnqueueMany stores jobs of any types, all or none, in one step of the storage. It returns a ticket for each, in order.
+func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error) {
+	return e.core.enqueueMany(ctx, drafts)
+}
+
+// Run works until ctx ends. Then it takes no more jobs, lets running handlers finish within the grace period, ends the
+// contexts of the rest with ojs.ErrShutdown, and gives their jobs back without spending the attempt.
+//
+// It returns nil after a clean stop and may then be called again; ErrRunning while another Run works; and an error that is
+// ErrStuck if handlers went on after their contexts had ended. What waits in a storage that is not durable is lost when the
+// program ends: call WaitIdle before ending ctx if it matters.
+//
+// Handler contexts have the values of ctx, but not its end.
+func (e *Engine[T]) Run(ctx context.Context) error { return e.core.runUntil(ctx) }
+
+// WaitIdle waits until the engine runs and has nothing to do at the present of its clock: no job that it could run is
+// available, no handler runs except in handler.Sleep, nothing is due, and the timer for the next deadline is armed. It returns
+// ctx's error if that ends first. An engine that is being enqueued to may be busy again when it returns.
+func (e *Engine[T]) WaitIdle(ctx context.Context) error { return e.core.waitIdle(ctx) }
+
+// Get looks a job up. It returns ojs.ErrNotFound if there is none with the id.
+func (e *Engine[T]) Get(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	return e.core.get(ctx, id)
+}
+
+// Wait blocks until the job has ended or ctx has, as ojs.Ticket.Wait does. A handler that waits for a job keeps its own
+// slot meanwhile: with every slot waiting, nothing runs.
+func (e *Engine[T]) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	return e.core.Wait(ctx, id)
+}
+
+// Cancel ends a job that waits or runs. The context of a running handler ends with ojs.ErrCancelled, and whatever the
+// handler then returns is dropped. Cancelling a cancelled job does nothing; one that has completed or been discarded gives
+// an *ojs.TransitionError; an unknown id, ojs.ErrNotFound.
+func (e *Engine[T]) Cancel(ctx context.Context, id string) error { return e.core.cancel(ctx, id) }
+
+// DeadLetters gives access to the jobs that were kept for a person.
+func (e *Engine[T]) DeadLetters() *DeadLetters { return &DeadLetters{e.core} }
+
+// String names the engine.
+func (e *Engine[T]) String() string { return fmt.Sprintf("ojs engine %s", e.core.worker) }

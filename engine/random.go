@@ -1,0 +1,50 @@
+package engine
+
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// random draws every random number of an engine, so that one seed fixes them all.
+type random struct {
+	mu   sync.Mutex // guards the fields below
+	r    *rand.Rand
+	last uint64 // time and counter of the latest id
+}
+
+func newRandom(r *rand.Rand) *random {
+	if r == nil {
+		var seed [32]byte
+		_, _ = crand.Read(seed[:]) // never fails: it ends the program instead
+		r = rand.New(rand.NewChaCha8(seed))
+	}
+	return &random{r: r}
+}
+
+// float draws from [0, 1).
+func (g *random) float() float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.r.Float64()
+}
+
+// id makes a UUIDv7 of the engine's clock and random source, which uuid.NewV7 has its own of. Ids of one engine sort in
+// the order in which they were made: the 12 bits after the millisecond count within it (RFC 9562, section 6.2, method 1).
+func (g *random) id(now time.Time) string {
+	g.mu.Lock()
+	g.last = max(uint64(max(now.UnixMilli(), 0))<<12, g.last+1)
+	stamp, tail := g.last, g.r.Uint64()
+	g.mu.Unlock()
+
+	var u uuid.UUID
+	binary.BigEndian.PutUint64(u[:8], stamp>>12<<16|stamp&0xfff)
+	binary.BigEndian.PutUint64(u[8:], tail)
+	u[6] = u[6]&0x0f | 0x70
+	u[8] = u[8]&0x3f | 0x80
+	return u.String()
+}

@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// unknown is a number of available jobs that nobody counted: look until a look finds nothing.
+const unknown = 1 << 30
+
+// lastCall is how long Run waits, after the grace period, for handlers whose contexts it has ended.
+const lastCall = time.Second
+
+// run is one call of Run: its worker slots, its timers, and what it knows to be left to do.
+//
+// A slot that has nothing to do has no goroutine. Who makes work available calls available, which starts at most one
+// worker; a worker that finds a job starts the next one if more may be there. So wake-ups spread as fast as work does,
+// and an empty storage is asked once.
+type run struct {
+	c     *core
+	base  context.Context // of handlers and storage calls: Run's values, no end
+	sched *scheduler.Scheduler
+
+	// Guarded by core.mu.
+	stopping  bool                // no more claims
+	working   int                 // worker goroutines
+	asleep    int                 // those of them that wait on the clock
+	searching int                 // those of them that look for a job
+	left      int                 // available jobs that no claim has looked for, as far as known
+	news      uint64              // raised whenever left is
+	failures  int                 // claims that failed in a row
+	blocked   bool                // until a timer allows another claim
+	attempts  map[string]*attempt // running, by job id
+	drained   chan struct{}       // closed when stopping and no worker is left
+
+	closing chan struct{} // closed when the grace period is over too
+	keeper  keeper
+}
+
+func (c *core) runUntil(ctx context.Context) error {
+	r := &run{
+		c:        c,
+		base:     context.WithoutCancel(ctx),
+		attempts: make(map[string]*attempt),
+		drained:  make(chan struct{}),
+		closing:  make(chan struct{}),
+	}
+	c.mu.Lock()
+	if c.run != nil {
+		c.mu.Unlock()
+		return ErrRunning
+	}
+	r.sched = scheduler.New(c.clock)
+	c.run = r
+	c.mu.Unlock()
+
+	r.keeper.start(r)
+	c.mu.Lock()
+	r.available(unknown)
+	r.keeper.wantDue()
+	c.mu.Unlock()
+	c.log.Debug("engine started", "worker", c.worker, "concurrency", c.concurrency)
+
+	<-ctx.Done()
+	stuck := r.stop()
+	r.keeper.stop()
+	r.sched.Stop()
+
+	c.mu.Lock()
+	c.run = nil
+	c.changed()
+	c.mu.Unlock()
+	c.log.Debug("engine stopped", "worker", c.worker)
+	if len(stuck) > 0 {
+		return fmt.Errorf("%w: jobs %v", ErrStuck, stuck)
+	}
+	return nil
+}
+
+// stop ends the work of a run. It returns the jobs whose handlers go on nevertheless.
+func (r *run) stop() (stuck []string) {
+	mu := &r.c.mu
+	mu.Lock()
+	r.stopping = true
+	r.checkDrained()
+	mu.Unlock()
+
+	if r.c.grace > 0 && r.waitDrained(r.c.grace) {
+		return nil
+	}
+	mu.Lock()
+	close(r.closing)
+	for _, a := range r.attempts {
+		a.end(causeShutdown)
+	}
+	mu.Unlock()
+	if r.waitDrained(lastCall) {
+		return nil
+	}
+	mu.Lock()
+	var given []*attempt
+	for _, a := range r.attempts {
+		stuck = append(stuck, a.rec.ID)
+		if a.phase == running {
+			a.phase = settling
+			given = append(given, a)
+		}
+	}
+	mu.Unlock()
+	for _, a := range given {
+		r.settleAttempt(a, policy.Outcome{Kind: policy.Interrupted})
+	}
+	slices.Sort(stuck)
+	return stuck
+}
+
+// waitDrained waits until no worker is left, for d at most.
+func (r *run) waitDrained(d time.Duration) bool {
+	over := make(chan struct{})
+	t := r.sched.At(r.c.clock.Now().Add(d), func(time.Time) { close(over) })
+	defer r.sched.Cancel(t)
+	select {
+	case <-r.drained:
+		return true
+	case <-over:
+		return false
+	}
+}
+
+// checkDrained wants core.mu.
+func (r *run) checkDrained() {
+	if r.stopping && r.working == 0 {
+		select {
+		case <-r.drained:
+		default:
+			close(r.drained)
+		}
+	}
+}
+
+// available says that n more jobs may be claimed. It wants core.mu.
+func (r *run) available(n int) {
+	if n == 0 {
+		return
+	}
+	r.left = min(r.left+n, unknown)
+	r.news++
+	r.wake()
+}
+
+// wake starts a worker if there is something to look for, a slot free, and nobody looking yet. It wants core.mu.
+func (r *run) wake() {
+	if r.left == 0 || r.searching > 0 || r.stopping || r.blocked || r.working == r.c.concurrency {
+		return
+	}
+	r.working++
+	r.searching++
+	go r.work()
+}
+
+// work is a worker: it takes jobs and runs them until it finds none.
+func (r *run) work() {
+	var a *attempt
+	calling := false
+	defer func() {
+		if !calling {
+			return
+		}
+		// The handler has called runtime.Goexit, which ends this goroutine after its deferred calls. Its slot goes on.
+		r.finish(a, policy.Outcome{Kind: policy.Exited})
+		r.release(a)
+		go r.work()
+	}()
+	for a = r.take(); a != nil; a = r.take() {
+		calling = true
+		o := a.call()
+		calling = false
+		r.finish(a, o)
+		r.release(a)
+	}
+}
+
+// take claims the next job for a worker that counts as searching. It returns nil, and the worker's slot is free, if there
+// is none.
+func (r *run) take() *attempt {
+	mu := &r.c.mu
+	mu.Lock()
+	for r.left > 0 && !r.stopping && !r.blocked {
+		news := r.news
+		mu.Unlock()
+		now := r.c.now()
+		recs, err := r.claim(now)
+		mu.Lock()
+		switch {
+		case err != nil:
+			r.claimFailed(err)
+		case len(recs) == 0:
+			r.failures = 0
+			if r.news == news { // nothing has come since the look began
+				r.left = 0
+			}
+		default:
+			r.failures = 0
+			r.searching--
+			if r.left != unknown && r.left > 0 {
+				r.left--
+			}
+			a := r.begin(&recs[0], now)
+			r.wake()
+			mu.Unlock()
+			return a
+		}
+	}
+	r.searching--
+	r.leave()
+	mu.Unlock()
+	return nil
+}
+
+func (r *run) claim(now time.Time) ([]storage.Record, error) {
+	types := r.c.registry.handled()
+	if len(types) == 0 {
+		return nil, nil // to a storage, no types are all types
+	}
+	c := storage.Claim{Queues: r.c.queues, Types: types, Max: 1, Worker: r.c.worker}
+	return r.c.store.Claim(r.base, now, c, make([]storage.Record, 0, 1))
+}
+
+// leave frees a worker's slot. It wants core.mu.
+func (r *run) leave() {
+	r.working--
+	r.wake() // for what came while the worker was on its way out
+	r.checkDrained()
+	r.c.changed()
+}
+
+// release ends an attempt in the books, and its worker looks for the next.
+func (r *run) release(a *attempt) {
+	r.c.mu.Lock()
+	r.forget(a)
+	r.searching++
+	r.c.mu.Unlock()
+}
+
+// claimFailed keeps workers from the storage for a while. It wants core.mu.
+func (r *run) claimFailed(err error) {
+	r.failures++
+	d := storageBackoff(r.failures)
+	r.c.log.Error("claim failed", "error", err, "retry_in", d)
+	r.blocked = true
+	r.sched.At(r.c.clock.Now().Add(d), func(time.Time) {
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		r.blocked = false
+		r.available(unknown)
+	})
+}
+
+// storageBackoff is the wait after the n-th failure of a storage in a row: 100 ms doubling to 30 s.
+func storageBackoff(n int) time.Duration {
+	return min(100*time.Millisecond<<min(n-1, 16), 30*time.Second)
+}
+
+// wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero asks for none. It wants core.mu.
+func (r *run) wakeAt(t time.Time) {
+	if !t.IsZero() {
+		r.keeper.wakeAt(t)
+	}
+}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ojsengine/ojs"
+)
+
+// waiters are those who wait for jobs to end.
+type waiters struct {
+	mu   sync.Mutex // guards byID
+	byID map[string]map[chan struct{}]struct{}
+}
+
+func (w *waiters) add(id string) chan struct{} {
+	ch := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byID == nil {
+		w.byID = make(map[string]map[chan struct{}]struct{})
+	}
+	if w.byID[id] == nil {
+		w.byID[id] = make(map[chan struct{}]struct{})
+	}
+	w.byID[id][ch] = struct{}{}
+	return ch
+}
+
+func (w *waiters) remove(id string, ch chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.byID[id], ch)
+	if len(w.byID[id]) == 0 {
+		delete(w.byID, id)
+	}
+}
+
+// ended tells those who wait for the job to look at it.
+func (w *waiters) ended(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ch := range w.byID[id] {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Wait implements ojs.Waiter.
+func (c *core) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	ch := c.waiters.add(id) // before the look, or an end in between would go unnoticed
+	defer c.waiters.remove(id, ch)
+	for {
+		job, err := c.get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case job.State == ojs.StateCompleted:
+			return job, nil
+		case job.State.Terminal():
+			return job, &ojs.EndedError{ID: id, State: job.State, DeadLettered: job.DeadLettered(), Last: job.Error}
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,427 @@
+package ojs
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ojsengine/ojs/internal/iso8601"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
+)
+
+const specVersion = "1.0"
+
+// envelope is the wire form of a job in the order it is written (OJS core, section 5; OJS retry, section 10).
+type envelope struct {
+	SpecVersion string          `json:"specversion"`
+	ID          string          `json:"id"`
+	Type        string          `json:"type"`
+	Queue       string          `json:"queue"`
+	State       State           `json:"state,omitempty"`
+	Attempt     int             `json:"attempt"`
+	Args        Args            `json:"args"`
+	Meta        map[string]any  `json:"meta,omitempty"`
+	Priority    int             `json:"priority"`
+	Timeout     seconds         `json:"timeout,omitzero"`
+	Total       seconds         `json:"total_timeout,omitzero"`
+	Lease       seconds         `json:"visibility_timeout,omitzero"`
+	Retry       *RetryPolicy    `json:"retry,omitempty"`
+	ScheduledAt wireTime        `json:"scheduled_at,omitzero"`
+	ExpiresAt   wireTime        `json:"expires_at,omitzero"`
+	CreatedAt   wireTime        `json:"created_at,omitzero"`
+	EnqueuedAt  wireTime        `json:"enqueued_at,omitzero"`
+	StartedAt   wireTime        `json:"started_at,omitzero"`
+	NextRetryAt wireTime        `json:"next_retry_at,omitzero"`
+	CompletedAt wireTime        `json:"completed_at,omitzero"`
+	CancelledAt wireTime        `json:"cancelled_at,omitzero"`
+	DiscardedAt wireTime        `json:"discarded_at,omitzero"`
+	DeadAt      wireTime        `json:"dead_lettered_at,omitzero"`
+	Error       *Failure        `json:"error,omitempty"`
+	Errors      []Failure       `json:"errors,omitempty"`
+	Result      json.RawMessage `json:"result,omitempty"`
+}
+
+// MarshalJSON encodes the wire form. Attributes of Extra follow the known ones, which they cannot replace.
+func (j JobInfo) MarshalJSON() ([]byte, error) {
+	e := envelope{
+		SpecVersion: specVersion, ID: j.ID, Type: j.Type, Queue: j.Queue, State: j.State, Attempt: j.Attempt,
+		Args: j.Args, Meta: j.Meta, Priority: j.Priority,
+		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), Lease: seconds(j.Lease), Retry: &j.Retry,
+		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt), CreatedAt: wireTime(j.CreatedAt),
+		EnqueuedAt: wireTime(j.EnqueuedAt), StartedAt: wireTime(j.StartedAt), NextRetryAt: wireTime(j.NextRetryAt),
+		DeadAt: wireTime(j.DeadLetteredAt),
+		Error:  j.Error, Errors: j.Errors, Result: j.Result,
+	}
+	switch j.State {
+	case StateCompleted:
+		e.CompletedAt = wireTime(j.FinishedAt)
+	case StateCancelled:
+		e.CancelledAt = wireTime(j.FinishedAt)
+	case StateDiscarded:
+		e.DiscardedAt = wireTime(j.FinishedAt)
+	}
+	b, err := json.Marshal(e)
+	if err != nil || len(j.Extra) == 0 {
+		return b, err
+	}
+	b = b[:len(b)-1]
+	for _, name := range slices.Sorted(maps.Keys(j.Extra)) {
+		if _, known := attributes[name]; known || name == "specversion" {
+			continue
+		}
+		key, err := json.Marshal(name)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(append(b, ','), key...), ':'), j.Extra[name]...)
+	}
+	return append(b, '}'), nil
+}
+
+// UnmarshalJSON decodes the wire form. It refuses with an *InvalidError what the standard does not allow, and then leaves
+// j as it was; unknown attributes go to Extra. null is the same as absent. Client attributes may stand in an "options"
+// object, as HTTP requests have them, but not in both places.
+//
+// It believes the system-managed attributes (state, attempt, errors, times), as a reader of jobs must. To take a job from
+// a caller use ParseDraft, which does not.
+func (j *JobInfo) UnmarshalJSON(b []byte) error {
+	members, err := decodeObject(b)
+	if err != nil {
+		return envelopeError("envelope", err.Error())
+	}
+	d := decoder{job: new(JobInfo)}
+	for _, m := range members {
+		if err := d.member(m, ""); err != nil {
+			return err
+		}
+	}
+	if err := d.finish(); err != nil {
+		return err
+	}
+	*j = *d.job
+	return nil
+}
+
+// decoder fills job from the members of an envelope.
+type decoder struct {
+	job      *JobInfo
+	seen     map[string]string // attribute -> where it stood
+	finished map[State]time.Time
+}
+
+func (d *decoder) member(m member, where string) error {
+	if isNull(m.value) && m.name != "result" { // null is a result like any other
+		return nil
+	}
+	switch m.name {
+	case "specversion":
+		if string(m.value) != strconv.Quote(specVersion) {
+			return envelopeError("specversion", fmt.Sprintf("%s is not %q", clip(m.value), specVersion))
+		}
+		return nil
+	case "options":
+		if where == "" {
+			return d.options(m.value)
+		}
+	case "delay_until": // the HTTP binding's name of it
+		if where != "" {
+			m.name = "scheduled_at"
+		}
+	}
+	attr, known := attributes[m.name]
+	if !known {
+		if d.job.Extra == nil {
+			d.job.Extra = make(map[string]json.RawMessage)
+		}
+		d.job.Extra[m.name] = m.value
+		return nil
+	}
+	if before, twice := d.seen[m.name]; twice {
+		return envelopeError(m.name, fmt.Sprintf("set both as %q and as %q", before, where+m.name))
+	}
+	if d.seen == nil {
+		d.seen = make(map[string]string)
+	}
+	d.seen[m.name] = where + m.name
+	if err := attr.decode(d, m.value); err != nil {
+		if _, typed := err.(*InvalidError); typed {
+			return err
+		}
+		return envelopeError(m.name, err.Error())
+	}
+	return nil
+}
+
+// options hoists the members of an "options" object. Those it does not know, and those no client may set, stay in Extra.
+func (d *decoder) options(v json.RawMessage) error {
+	members, err := decodeObject(v)
+	if err != nil {
+		return envelopeError("options", err.Error())
+	}
+	var rest []member
+	for _, m := range members {
+		if attr, known := attributes[m.name]; (known && attr.client && !attr.topOnly) || m.name == "delay_until" {
+			if err := d.member(m, "options."); err != nil {
+				return err
+			}
+			continue
+		}
+		rest = append(rest, m)
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	kept := make(map[string]json.RawMessage, len(rest))
+	for _, m := range rest {
+		kept[m.name] = m.value
+	}
+	raw, err := json.Marshal(kept)
+	if err != nil {
+		return envelopeError("options", err.Error())
+	}
+	if d.job.Extra == nil {
+		d.job.Extra = make(map[string]json.RawMessage)
+	}
+	d.job.Extra["options"] = raw
+	return nil
+}
+
+// finish checks what one attribute alone cannot.
+func (d *decoder) finish() error {
+	j := d.job
+	if err := ValidateType(j.Type); err != nil {
+		return err
+	}
+	if j.Queue == "" {
+		j.Queue = DefaultQueue
+	}
+	j.FinishedAt = d.finished[j.State]
+	j.MaxAttempts = j.Retry.Runs()
+	return nil
+}
+
+// attribute is one attribute of the envelope that this version knows.
+type attribute struct {
+	decode  func(d *decoder, v json.RawMessage) error
+	client  bool // a client may set it; the others are system-managed
+	topOnly bool // and it has no place in "options"
+}
+
+var attributes map[string]attribute
+
+func init() { // a function, since the decoders refer to the table
+	client := func(decode func(*decoder, json.RawMessage) error) attribute {
+		return attribute{decode: decode, client: true}
+	}
+	top := func(decode func(*decoder, json.RawMessage) error) attribute {
+		return attribute{decode: decode, client: true, topOnly: true}
+	}
+	system := func(decode func(*decoder, json.RawMessage) error) attribute { return attribute{decode: decode} }
+	at := func(field func(*JobInfo) *time.Time) func(*decoder, json.RawMessage) error {
+		return func(d *decoder, v json.RawMessage) error { return (*wireTime)(field(d.job)).decode(v) }
+	}
+	ended := func(s State) func(*decoder, json.RawMessage) error {
+		return func(d *decoder, v json.RawMessage) error {
+			var t wireTime
+			if err := t.decode(v); err != nil {
+				return err
+			}
+			if d.finished == nil {
+				d.finished = make(map[State]time.Time)
+			}
+			d.finished[s] = time.Time(t)
+			return nil
+		}
+	}
+	period := func(field func(*JobInfo) *time.Duration) func(*decoder, json.RawMessage) error {
+		return func(d *decoder, v json.RawMessage) error { return (*seconds)(field(d.job)).decode(v) }
+	}
+	attributes = map[string]attribute{
+		"id": top(func(d *decoder, v json.RawMessage) error {
+			s, err := decodeName(v)
+			if err != nil {
+				return err
+			}
+			if _, err := uuid.Parse(s); err != nil || len(s) != 36 {
+				return fmt.Errorf("%q is no UUID", clip([]byte(s)))
+			}
+			d.job.ID = strings.ToLower(s)
+			return nil
+		}),
+		"type": top(func(d *decoder, v json.RawMessage) (err error) { d.job.Type, err = decodeName(v); return }),
+		"queue": client(func(d *decoder, v json.RawMessage) (err error) {
+			if d.job.Queue, err = decodeName(v); err != nil {
+				return err
+			}
+			return ValidateQueue(d.job.Queue)
+		}),
+		"args": top(func(d *decoder, v json.RawMessage) error { return d.job.Args.UnmarshalJSON(v) }),
+		"meta": client(func(d *decoder, v json.RawMessage) error {
+			m, err := decodeMeta(v)
+			d.job.Meta = m
+			return err
+		}),
+		"priority":           client(func(d *decoder, v json.RawMessage) (err error) { d.job.Priority, err = decodeInt(v); return }),
+		"timeout":            client(period(func(j *JobInfo) *time.Duration { return &j.Timeout })),
+		"total_timeout":      client(period(func(j *JobInfo) *time.Duration { return &j.TotalTimeout })),
+		"visibility_timeout": client(period(func(j *JobInfo) *time.Duration { return &j.Lease })),
+		"retry":              client(func(d *decoder, v json.RawMessage) error { return d.job.Retry.UnmarshalJSON(v) }),
+		"scheduled_at":       client(at(func(j *JobInfo) *time.Time { return &j.ScheduledAt })),
+		"expires_at":         client(at(func(j *JobInfo) *time.Time { return &j.ExpiresAt })),
+
+		"state": system(func(d *decoder, v json.RawMessage) error {
+			s, err := decodeName(v)
+			if d.job.State = State(s); err == nil && !d.job.State.Valid() {
+				err = fmt.Errorf("%q is no state", clip([]byte(s)))
+			}
+			return err
+		}),
+		"attempt": system(func(d *decoder, v json.RawMessage) (err error) {
+			if d.job.Attempt, err = decodeInt(v); err == nil && d.job.Attempt < 0 {
+				err = fmt.Errorf("%d is negative", d.job.Attempt)
+			}
+			return
+		}),
+		"created_at":       system(at(func(j *JobInfo) *time.Time { return &j.CreatedAt })),
+		"enqueued_at":      system(at(func(j *JobInfo) *time.Time { return &j.EnqueuedAt })),
+		"started_at":       system(at(func(j *JobInfo) *time.Time { return &j.StartedAt })),
+		"next_retry_at":    system(at(func(j *JobInfo) *time.Time { return &j.NextRetryAt })),
+		"completed_at":     system(ended(StateCompleted)),
+		"cancelled_at":     system(ended(StateCancelled)),
+		"discarded_at":     system(ended(StateDiscarded)),
+		"dead_lettered_at": system(at(func(j *JobInfo) *time.Time { return &j.DeadLetteredAt })),
+		"error":            system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Error) }),
+		"errors":           system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Errors) }),
+		"result":           system(func(d *decoder, v json.RawMessage) error { d.job.Result = v; return nil }),
+	}
+}
+
+func decodeMeta(v json.RawMessage) (map[string]any, error) {
+	decoded, err := jsonvalue.Decode(v)
+	if err != nil {
+		return nil, &InvalidError{Code: CodeMetaInvalid, Field: "meta", Reason: err.Error()}
+	}
+	m, ok := decoded.(map[string]any)
+	if !ok {
+		return nil, &InvalidError{Code: CodeMetaInvalid, Field: "meta", Reason: clip(v) + " is not an object"}
+	}
+	if len(m) == 0 {
+		return nil, nil
+	}
+	return m, nil
+}
+
+func envelopeError(field, reason string) error {
+	return &InvalidError{Code: CodeEnvelopeInvalid, Field: field, Reason: reason}
+}
+
+// ParseDraft makes a draft of a job in its wire form, as a caller sends it: type, args and what a client may set. What
+// only the system sets (state, attempt, errors, result, times of its transitions) is ignored, and unknown attributes are
+// kept. Its error is an *InvalidError.
+func ParseDraft(envelope []byte) (Draft, error) {
+	if !json.Valid(envelope) {
+		return Draft{}, envelopeError("envelope", "is not JSON")
+	}
+	var job JobInfo
+	members, err := decodeObject(envelope)
+	if err != nil {
+		return Draft{}, envelopeError("envelope", err.Error())
+	}
+	d := decoder{job: &job}
+	for _, m := range members {
+		if attr, known := attributes[m.name]; known && !attr.client {
+			continue
+		}
+		if err := d.member(m, ""); err != nil {
+			return Draft{}, err
+		}
+	}
+	if err := d.finish(); err != nil {
+		return Draft{}, err
+	}
+	var opts []Option
+	set := func(name string, opt Option) {
+		if _, ok := d.seen[name]; ok {
+			opts = append(opts, opt)
+		}
+	}
+	set("id", WithID(job.ID))
+	set("queue", WithQueue(job.Queue))
+	set("priority", WithPriority(job.Priority))
+	set("timeout", WithTimeout(job.Timeout))
+	set("total_timeout", WithTotalTimeout(job.TotalTimeout))
+	set("visibility_timeout", WithLease(job.Lease))
+	set("retry", WithRetry(job.Retry))
+	set("scheduled_at", WithScheduledAt(job.ScheduledAt))
+	set("expires_at", WithExpiresAt(job.ExpiresAt))
+	for name, value := range job.Meta {
+		opts = append(opts, WithMeta(name, value))
+	}
+	if job.Extra != nil {
+		opts = append(opts, withExtra(job.Extra))
+	}
+	var probe Options
+	probe.Apply(opts...)
+	if probe.err != nil {
+		return Draft{}, probe.err
+	}
+	return NewDraft(job.Type, job.Args, opts...), nil
+}
+
+// seconds is a duration that travels as a number of seconds.
+type seconds time.Duration
+
+func (s seconds) MarshalJSON() ([]byte, error) {
+	whole, frac := s/seconds(time.Second), s%seconds(time.Second)
+	if frac == 0 {
+		return strconv.AppendInt(nil, int64(whole), 10), nil
+	}
+	return []byte(strings.TrimRight(fmt.Sprintf("%d.%09d", whole, frac), "0")), nil
+}
+
+func (s *seconds) decode(v json.RawMessage) error {
+	// A number in plain notation is the seconds part of an ISO 8601 duration, and exact as such.
+	if d, err := iso8601.Parse("PT" + string(v) + "S"); err == nil {
+		*s = seconds(d)
+	} else {
+		var f float64
+		if json.Unmarshal(v, &f) != nil || !(f >= 0) || f >= float64(1<<63)/1e9 {
+			return fmt.Errorf("%s is not a number of seconds", clip(v))
+		}
+		*s = seconds(f * 1e9)
+	}
+	if *s == 0 {
+		return fmt.Errorf("%s is not positive", clip(v))
+	}
+	return nil
+}
+
+// wireTime is a time that travels as RFC 3339 in UTC.
+type wireTime time.Time
+
+func (t wireTime) IsZero() bool { return time.Time(t).IsZero() }
+
+func (t wireTime) MarshalJSON() ([]byte, error) { return time.Time(t).UTC().MarshalJSON() }
+
+func (t *wireTime) decode(v json.RawMessage) error {
+	s, err := decodeName(v)
+	if err != nil {
+		return err
+	}
+	// time.Parse alone takes a comma for the point and any number of hours for a zone.
+	var u time.Time
+	if err := u.UnmarshalJSON(v); err != nil {
+		return fmt.Errorf("%q is no RFC 3339 time with a zone", clip([]byte(s)))
+	}
+	if u = u.UTC(); u.IsZero() || !validTime(u) {
+		return fmt.Errorf("%q is not in the years 1 to 9999", clip([]byte(s)))
+	}
+	*t = wireTime(u)
+	return nil
+}

@@ -1,0 +1,96 @@
+package ojs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What callers of an engine test for with errors.Is.
+var (
+	ErrInvalid     = errors.New("ojs: invalid")           // bad input, nothing was stored; also *InvalidError
+	ErrDuplicate   = errors.New("ojs: duplicate")         // the job is already there; also *DuplicateError
+	ErrTransition  = errors.New("ojs: not in this state") // the job's state forbids it; also *TransitionError
+	ErrNotFound    = errors.New("ojs: not found")         // no such job
+	ErrClosed      = errors.New("ojs: closed")            // the storage has been closed
+	ErrUnsupported = errors.New("ojs: unsupported")       // this storage or ticket cannot do that
+)
+
+// Causes of a handler's ended context, as context.Cause(ctx) gives them.
+var (
+	ErrCancelled = errors.New("ojs: cancelled")  // somebody cancelled the job
+	ErrTimeout   = errors.New("ojs: timeout")    // the attempt, or the job as a whole, has used up its time
+	ErrLeaseLost = errors.New("ojs: lease lost") // the job is not this attempt's any more
+	ErrShutdown  = errors.New("ojs: shutdown")   // the engine stops and the grace period is over
+)
+
+// InvalidError refuses input: nothing was stored or changed. errors.Is(err, ErrInvalid) holds for it.
+type InvalidError struct {
+	Code   string // stable and dotted, e.g. "validation.retry_policy_invalid"
+	Field  string // what is wrong, e.g. "retry.max_interval"
+	Reason string // why, for a person
+}
+
+// Codes of InvalidError.
+const (
+	CodeTypeInvalid     = "validation.job_type_invalid"
+	CodeQueueInvalid    = "validation.queue_invalid"
+	CodeArgsInvalid     = "validation.args_invalid"
+	CodeMetaInvalid     = "validation.metadata_invalid"
+	CodeRetryInvalid    = "validation.retry_policy_invalid" // OJS retry, section 11.1
+	CodeOptionInvalid   = "validation.option_invalid"
+	CodeEnvelopeInvalid = "validation.envelope_invalid"
+	CodeErrorInvalid    = "validation.error_invalid"
+)
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("ojs: invalid %s: %s", e.Field, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// DuplicateError refuses a job because an equal one is there. errors.Is(err, ErrDuplicate) holds for it.
+type DuplicateError struct {
+	ID    string // of the job that is there
+	State State  // its state
+}
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("ojs: duplicate: job %s is %s", e.ID, e.State)
+}
+
+// Is makes errors.Is(err, ErrDuplicate) true.
+func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
+
+// TransitionError refuses a change that the transition table or the call does not allow. errors.Is(err, ErrTransition)
+// holds for it.
+type TransitionError struct {
+	ID       string
+	From, To State
+}
+
+func (e *TransitionError) Error() string {
+	return fmt.Sprintf("ojs: not in this state: job %s is %s and cannot become %s", e.ID, e.From, e.To)
+}
+
+// Is makes errors.Is(err, ErrTransition) true.
+func (e *TransitionError) Is(target error) bool { return target == ErrTransition }
+
+// EndedError is Ticket.Wait's error for a job that ended otherwise than completed.
+type EndedError struct {
+	ID           string
+	State        State // cancelled or discarded
+	DeadLettered bool
+	Last         *Failure // the last failed attempt; nil if no attempt failed
+}
+
+func (e *EndedError) Error() string {
+	how := string(e.State)
+	if e.DeadLettered {
+		how += ", dead-lettered"
+	}
+	if e.Last == nil {
+		return fmt.Sprintf("ojs: job %s ended: %s", e.ID, how)
+	}
+	return fmt.Sprintf("ojs: job %s ended: %s: %s: %s", e.ID, how, e.Last.Type, e.Last.Message)
+}

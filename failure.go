@@ -1,0 +1,147 @@
+package ojs
+
+import (
+	"fmt"
+	"time"
+)
+
+// Code is a handler's answer to "what now?" (OJS retry, section 7). It goes before the retry policy.
+type Code string
+
+// The four response codes. A plain error means CodeRetry.
+const (
+	CodeRetry      Code = "RETRY"       // the retry policy decides
+	CodeDiscard    Code = "DISCARD"     // end the job, it is not needed any more; see Discard
+	CodeDeadLetter Code = "DEAD_LETTER" // end the job, keep it for a person; see DeadLetter
+	CodeFail       Code = "FAIL"        // end the job as DISCARD does, but count it as a failure; see Permanent
+)
+
+// Valid reports whether c is one of the four codes.
+func (c Code) Valid() bool {
+	return c == CodeRetry || c == CodeDiscard || c == CodeDeadLetter || c == CodeFail
+}
+
+// Error is a handler's error in full (OJS retry, section 7.3). Most handlers need only Errorf, Discard, DeadLetter,
+// Permanent, RetryAfter and Snooze, or a plain error. Of several Errors in one chain the outermost Code wins, and the
+// first Type and Details.
+//
+// An error type of your own can speak for itself: a method ErrorType() string gives its type, a method DoNotRetry() bool
+// that returns true sends the job to the dead letters whatever attempts are left.
+type Error struct {
+	Type    string         // dotted, e.g. "payment.card_declined"; RetryPolicy.NonRetryableErrors matches it. "": unset
+	Message string         // "": Err's message, or the type
+	Code    Code           // "": unset, as CodeRetry
+	Details map[string]any // kept in the job's error history, for debugging
+	Err     error          // the cause; not stored
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e == nil:
+		return "ojs: nil *Error"
+	case e.Message != "":
+		return e.Message
+	case e.Err != nil:
+		return e.Err.Error()
+	case e.Type != "":
+		return e.Type
+	}
+	return "ojs: unspecified error"
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// Errorf gives an error a type. Format and arguments are fmt.Errorf's, %w included.
+func Errorf(errorType, format string, a ...any) error {
+	return &Error{Type: errorType, Err: fmt.Errorf(format, a...)}
+}
+
+// Discard ends the job whatever attempts are left: it is not needed any more. It does not become a dead letter. A nil err
+// stays nil.
+func Discard(err error) error { return withCode(CodeDiscard, err) }
+
+// DeadLetter ends the job whatever attempts are left and keeps it as a dead letter for a person. A nil err stays nil.
+func DeadLetter(err error) error { return withCode(CodeDeadLetter, err) }
+
+// Permanent ends the job whatever attempts are left, as Discard does, but counts as a failure. A nil err stays nil.
+func Permanent(err error) error { return withCode(CodeFail, err) }
+
+func withCode(c Code, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: c, Err: err}
+}
+
+// RetryAfterError is what RetryAfter returns.
+type RetryAfterError struct {
+	After time.Duration
+	Err   error
+}
+
+// RetryAfter asks for the next attempt d after this one failed, in place of the backoff: no jitter, at most the policy's
+// MaxInterval, at once if d is not positive, and only if attempts are left. A nil err stays nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &RetryAfterError{After: max(d, 0), Err: err}
+}
+
+func (e *RetryAfterError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error RetryAfter was given.
+func (e *RetryAfterError) Unwrap() error { return e.Err }
+
+// SnoozeError is what Snooze returns.
+type SnoozeError struct{ For time.Duration }
+
+// Snooze runs the job again after d, at once if d is not positive. It is no failure: it spends no attempt and leaves no
+// trace in the error history. A total timeout still ends the job.
+func Snooze(d time.Duration) error { return &SnoozeError{For: max(d, 0)} }
+
+func (e *SnoozeError) Error() string { return fmt.Sprintf("ojs: snoozed for %v", e.For) }
+
+// Reason tells how an attempt failed: the "error_code" of the standard (OJS errors, section 6.1).
+type Reason string
+
+// The reasons of a failure.
+const (
+	ReasonHandlerError   Reason = "HANDLER_ERROR"
+	ReasonHandlerTimeout Reason = "HANDLER_TIMEOUT"
+	ReasonHandlerPanic   Reason = "HANDLER_PANIC"
+	ReasonNonRetryable   Reason = "NON_RETRYABLE_ERROR"
+	ReasonLeaseExpired   Reason = "VISIBILITY_TIMEOUT"
+	ReasonExpired        Reason = "JOB_EXPIRED"
+)
+
+// Error types of failures that no handler names itself. They match RetryPolicy.NonRetryableErrors like any other, except
+// TypeLeaseExpired, which is always retryable (OJS retry, section 9.2).
+const (
+	TypeError        = "error"              // an error without a type
+	TypePanic        = "panic"              // the handler panicked
+	TypeGoexit       = "goexit"             // the handler called runtime.Goexit
+	TypeArgs         = "args_invalid"       // the args do not decode into the handler's type
+	TypeTimeout      = "timeout"            // the attempt exceeded its timeout
+	TypeTotalTimeout = "total_timeout"      // the job exceeded its total timeout
+	TypeLeaseExpired = "visibility_timeout" // nobody acknowledged the attempt while its lease lasted
+	TypeExpired      = "expired"            // the job was still waiting at its ExpiresAt
+)
+
+// Failure is one failed attempt in a job's error history (OJS retry, section 10.1).
+type Failure struct {
+	Attempt   int // 1-based; 0 for a job that expired before its first attempt
+	At        time.Time
+	Type      string
+	Message   string
+	Code      Code
+	Reason    Reason
+	Details   map[string]any
+	Backtrace []string // of a panic, innermost first, at most 50 frames
+}

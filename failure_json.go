@@ -1,0 +1,102 @@
+package ojs
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// failureJSON is one entry of "errors". The standard's documents call the time timestamp (OJS retry, section 10.1) and
+// occurred_at (OJS errors, section 6.1): both are written, either is read.
+type failureJSON struct {
+	Attempt    int            `json:"attempt"`
+	Type       string         `json:"type"`
+	Message    string         `json:"message"`
+	Code       Code           `json:"code,omitempty"`
+	Reason     Reason         `json:"error_code,omitempty"`
+	Timestamp  *time.Time     `json:"timestamp,omitempty"`
+	OccurredAt *time.Time     `json:"occurred_at,omitempty"`
+	Details    map[string]any `json:"details,omitempty"`
+	Backtrace  []string       `json:"backtrace,omitempty"`
+}
+
+// MarshalJSON encodes the standard's error object.
+func (f Failure) MarshalJSON() ([]byte, error) {
+	w := failureJSON{
+		Attempt: f.Attempt, Type: f.Type, Message: f.Message, Code: f.Code, Reason: f.Reason,
+		Details: f.Details, Backtrace: f.Backtrace,
+	}
+	if !f.At.IsZero() {
+		at := f.At.UTC()
+		w.Timestamp, w.OccurredAt = &at, &at
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON decodes the standard's error object.
+func (f *Failure) UnmarshalJSON(b []byte) error {
+	var w struct {
+		failureJSON
+		Details json.RawMessage `json:"details"`
+	}
+	if err := json.Unmarshal(b, &w); err != nil {
+		return &InvalidError{Code: CodeErrorInvalid, Field: "error", Reason: err.Error()}
+	}
+	*f = Failure{
+		Attempt: w.Attempt, Type: w.Type, Message: w.Message, Code: w.Code, Reason: w.Reason, Backtrace: w.Backtrace,
+	}
+	switch {
+	case w.Timestamp != nil:
+		f.At = w.Timestamp.UTC()
+	case w.OccurredAt != nil:
+		f.At = w.OccurredAt.UTC()
+	}
+	if w.Details == nil || isNull(w.Details) {
+		return nil
+	}
+	details, err := decodeMeta(w.Details)
+	if err != nil {
+		return &InvalidError{Code: CodeErrorInvalid, Field: "error.details", Reason: clip(w.Details) + " is not an object"}
+	}
+	f.Details = details
+	return nil
+}
+
+// UnmarshalJSON decodes the error object a handler of another language answers with (OJS retry, section 7.3): type and
+// message are required, code is one of the four and RETRY by default, details are any object. It refuses anything else
+// with an *InvalidError and leaves e as it was.
+func (e *Error) UnmarshalJSON(b []byte) error {
+	var w struct {
+		Type    string          `json:"type"`
+		Message *string         `json:"message"`
+		Code    *Code           `json:"code"`
+		Details json.RawMessage `json:"details"`
+	}
+	bad := func(field, reason string) error {
+		return &InvalidError{Code: CodeErrorInvalid, Field: field, Reason: reason}
+	}
+	if err := json.Unmarshal(b, &w); err != nil {
+		return bad("error", err.Error())
+	}
+	switch {
+	case w.Type == "":
+		return bad("error.type", "is missing")
+	case w.Message == nil:
+		return bad("error.message", "is missing")
+	case w.Code != nil && !w.Code.Valid():
+		return bad("error.code", fmt.Sprintf("%q is not one of RETRY, DISCARD, DEAD_LETTER, FAIL", *w.Code))
+	}
+	out := Error{Type: w.Type, Message: *w.Message, Code: CodeRetry}
+	if w.Code != nil {
+		out.Code = *w.Code
+	}
+	if w.Details != nil && !isNull(w.Details) {
+		details, err := decodeMeta(w.Details)
+		if err != nil {
+			return bad("error.details", clip(w.Details)+" is not an object")
+		}
+		out.Details = details
+	}
+	*e = out
+	return nil
+}

@@ -1,0 +1,9 @@
+module github.com/ojsengine/ojs
+
+go 1.26
+
+require (
+	github.com/benbjohnson/clock v1.3.5
+	github.com/google/uuid v1.6.0
+	github.com/sosodev/duration v1.4.0
+)

@@ -1,0 +1,90 @@
+// Package handler is what runs jobs: the functions, and what a running attempt may say.
+package handler
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/ojsengine/ojs"
+)
+
+// Func runs one attempt of a job. nil completes the job; any other error is judged by its response code and the job's
+// retry policy.
+//
+// ctx carries the values of the context that Engine.Run was called with. It ends when the attempt must: context.Cause(ctx)
+// is then ojs.ErrTimeout, ErrCancelled, ErrLeaseLost or ErrShutdown. A handler that goes on regardless keeps its worker
+// slot until it returns, and after the grace period its job is settled without it.
+//
+// job is the attempt's own copy. A job may run more than once: make its effect idempotent.
+//
+// A panic fails the attempt, and so does runtime.Goexit. A nil pointer returned as the error is an error, as everywhere in
+// Go: the attempt fails.
+type Func[T any] func(ctx context.Context, job *ojs.Job[T]) error
+
+// Returning makes a Func of a function that has a result, which is stored when the job completes: a value that encodes to
+// JSON. One that does not encode fails the attempt.
+func Returning[T, R any](f func(ctx context.Context, job *ojs.Job[T]) (R, error)) Func[T] {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, job *ojs.Job[T]) error {
+		r, err := f(ctx, job)
+		if err != nil {
+			return err
+		}
+		return SetResult(ctx, r)
+	}
+}
+
+// Handler is a job type together with what runs it. Engines take it; see For.
+type Handler struct {
+	jobType  string
+	defaults []ojs.Option
+	args     reflect.Type
+	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
+}
+
+// For binds f to a job type. The type's default options then also hold for jobs enqueued by its name alone. It panics if f
+// is nil.
+func For[T any](t ojs.JobType[T], f Func[T]) Handler {
+	if f == nil {
+		panic(fmt.Sprintf("ojs: handler for job type %s is nil", t.Name()))
+	}
+	return Handler{
+		jobType:  t.Name(),
+		defaults: t.Defaults(),
+		args:     reflect.TypeFor[T](),
+		run: func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
+			job := &ojs.Job[T]{JobHeader: *header}
+			if err := args.Decode(&job.Args); err != nil {
+				return &UndecodableError{Err: err}
+			}
+			return f(ctx, job)
+		},
+	}
+}
+
+// Type returns the name of the job type.
+func (h Handler) Type() string { return h.jobType }
+
+// Defaults returns the default options of the job type.
+func (h Handler) Defaults() []ojs.Option { return h.defaults }
+
+// ArgsType returns the Go type of the args.
+func (h Handler) ArgsType() reflect.Type { return h.args }
+
+// Run decodes args and runs the function once. Engines call it; its error is the function's, or an *UndecodableError if
+// the function was not called because the args do not decode into its type.
+func (h Handler) Run(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
+	return h.run(ctx, header, args)
+}
+
+// UndecodableError says that a job's args do not decode into the args type of its handler. The job becomes a dead letter
+// at once: this program cannot run it, another version of it may.
+type UndecodableError struct{ Err error }
+
+func (e *UndecodableError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the decoding error.
+func (e *UndecodableError) Unwrap() error { return e.Err }

@@ -1,0 +1,133 @@
+// Package jsonvalue makes of a job's metadata what JSON gives back of it, so that a job looks the same whatever storage it
+// has been in.
+package jsonvalue
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxExact is the greatest integer up to which every integer is a float64.
+const maxExact = 1<<53 - 1
+
+// Decode decodes JSON as encoding/json does into an any, but for integers beyond 2^53-1: they stay a json.Number, with
+// the digits that a float64 would lose.
+func Decode(raw []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("something follows the value")
+	}
+	return numbers(v)
+}
+
+// numbers replaces every json.Number in v that a float64 can hold.
+func numbers(v any) (any, error) {
+	var err error
+	switch v := v.(type) {
+	case json.Number:
+		if !strings.ContainsAny(string(v), ".eE") {
+			if n, err := strconv.ParseInt(string(v), 10, 64); err != nil || n > maxExact || n < -maxExact {
+				return v, nil
+			}
+		}
+		f, err := v.Float64()
+		if err != nil {
+			return nil, fmt.Errorf("number %s is out of range", v)
+		}
+		return f, nil
+	case map[string]any:
+		for k := range v {
+			if v[k], err = numbers(v[k]); err != nil {
+				return nil, err
+			}
+		}
+	case []any:
+		for i := range v {
+			if v[i], err = numbers(v[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}
+
+// Normalize returns what m becomes by way of JSON. The result shares nothing with m; it is nil if m is empty. A value that
+// does not encode is an error that names its key.
+func Normalize(m map[string]any) (map[string]any, error) {
+	if len(m) == 0 {
+		return nil, nil
+	}
+	n := make(map[string]any, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		v, err := normalize(m[k])
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", k, err)
+		}
+		n[strings.ToValidUTF8(k, string(utf8.RuneError))] = v
+	}
+	return n, nil
+}
+
+func normalize(v any) (n any, err error) {
+	switch v := v.(type) { // what most metadata is needs no encoding
+	case nil, bool:
+		return v, nil
+	case string:
+		if utf8.ValidString(v) {
+			return v, nil
+		}
+	case int:
+		if -maxExact <= v && v <= maxExact {
+			return float64(v), nil
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil { // a MarshalJSON of the caller's
+			n, err = nil, fmt.Errorf("encoding %T panicked: %v", v, r)
+		}
+	}()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(raw)
+}
+
+// Clone returns a deep copy of what Normalize or Decode has made.
+func Clone(m map[string]any) map[string]any {
+	if m == nil {
+		return nil
+	}
+	c := make(map[string]any, len(m))
+	for k, v := range m {
+		c[k] = clone(v)
+	}
+	return c
+}
+
+func clone(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		return Clone(v)
+	case []any:
+		c := make([]any, len(v))
+		for i := range v {
+			c[i] = clone(v[i])
+		}
+		return c
+	}
+	return v
+}

@@ -1,0 +1,89 @@
+package ojs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// JobType is a job type: its name, the Go type of its args, and its default options. Declare it once, as a package
+// variable that producers and handlers share. It is immutable and safe for concurrent use.
+type JobType[T any] struct {
+	name     string
+	defaults []Option
+}
+
+// Define declares a job type. It panics if the name or a default is invalid, as regexp.MustCompile does.
+func Define[T any](name string, defaults ...Option) JobType[T] {
+	if err := ValidateType(name); err != nil {
+		panic(err)
+	}
+	o := DefaultOptions()
+	o.Apply(defaults...)
+	if err := o.Validate(); err != nil {
+		panic(fmt.Errorf("ojs: defaults of job type %s: %w", name, err))
+	}
+	return JobType[T]{name, slices.Clone(defaults)}
+}
+
+// Name returns the type's name.
+func (t JobType[T]) Name() string { return t.name }
+
+// Defaults returns the type's default options.
+func (t JobType[T]) Defaults() []Option { return slices.Clone(t.defaults) }
+
+// New makes a draft: a job of this type that is not enqueued yet.
+func (t JobType[T]) New(args T, opts ...Option) Draft {
+	return Draft{jobType: t.name, args: args, defaults: t.defaults, opts: opts}
+}
+
+// Enqueue makes a draft and enqueues it on q.
+func (t JobType[T]) Enqueue(ctx context.Context, q Enqueuer, args T, opts ...Option) (Ticket, error) {
+	tickets, err := q.EnqueueMany(ctx, t.New(args, opts...))
+	if err != nil {
+		return Ticket{}, err
+	}
+	return tickets[0], nil
+}
+
+// Decode decodes the args of a looked-up job of this type. A job of another type is refused with ErrInvalid.
+func (t JobType[T]) Decode(job *JobInfo) (T, error) {
+	var args T
+	if job.Type != t.name {
+		return args, &InvalidError{Code: CodeTypeInvalid, Field: "type", Reason: fmt.Sprintf("%q is not %q", job.Type, t.name)}
+	}
+	err := job.Args.Decode(&args)
+	return args, err
+}
+
+// Draft is a job that has not been enqueued: type, args, options. It is a value; enqueue it any number of times. It keeps
+// the args it was given, so do not change what they point to in between.
+type Draft struct {
+	jobType  string
+	args     any
+	defaults []Option // of the JobType that made it
+	opts     []Option
+}
+
+// NewDraft is JobType.New for a type known only by name.
+func NewDraft(jobType string, args any, opts ...Option) Draft {
+	return Draft{jobType: jobType, args: args, opts: opts}
+}
+
+// Type returns the job type's name.
+func (d Draft) Type() string { return d.jobType }
+
+// Args returns the args as they were given.
+func (d Draft) Args() any { return d.args }
+
+// Defaults returns the default options of the JobType that made the draft, nil if none did.
+func (d Draft) Defaults() []Option { return d.defaults }
+
+// Options returns the draft's own options, which go before the defaults.
+func (d Draft) Options() []Option { return d.opts }
+
+// Enqueuer accepts drafts of any type, all or nothing. Every engine is one, whatever its T; so is a test double. It
+// returns one ticket a draft, in their order.
+type Enqueuer interface {
+	EnqueueMany(ctx context.Context, drafts ...Draft) ([]Ticket, error)
+}

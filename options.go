@@ -1,0 +1,258 @@
+package ojs
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Option sets something of a job when it is enqueued, or as the default of a job type, a queue or an engine. The nearest to
+// the call wins; retry policies merge field by field, meta and tags add up. Times are relative to the engine's clock at
+// the enqueue.
+type Option func(*Options)
+
+// Options is what options add up to. Engines and test doubles read it; programs use the functions that return an Option.
+type Options struct {
+	ID                           string // "": the engine makes one
+	Queue                        string
+	Priority                     int
+	Delay                        time.Duration // in place of ScheduledAt
+	ScheduledAt                  time.Time
+	TTL                          time.Duration // in place of ExpiresAt
+	ExpiresAt                    time.Time
+	Timeout, TotalTimeout, Lease time.Duration
+	Retry                        RetryPolicy // zero fields inherit the standard's
+	Meta                         map[string]any
+	Extra                        map[string]json.RawMessage
+
+	err error // the first option that makes no sense whatever the others say
+}
+
+// Limits and defaults of the standard (OJS core, section 5; OJS timeouts).
+const (
+	DefaultTimeout = 30 * time.Minute // of one attempt
+	DefaultLease   = 30 * time.Minute // visibility timeout
+
+	maxTypeLen  = 255
+	maxQueueLen = 128
+)
+
+// DefaultOptions returns what a job gets that nobody gives an option.
+func DefaultOptions() Options {
+	return Options{Queue: DefaultQueue, Timeout: DefaultTimeout, Lease: DefaultLease}
+}
+
+// Apply applies opts in order.
+func (o *Options) Apply(opts ...Option) {
+	for _, opt := range opts {
+		if opt == nil {
+			o.fail(&InvalidError{Code: CodeOptionInvalid, Field: "option", Reason: "is nil"})
+			continue
+		}
+		opt(o)
+	}
+}
+
+func (o *Options) fail(err error) {
+	if o.err == nil {
+		o.err = err
+	}
+}
+
+// Validate checks every option by itself and those that must fit together. Its error is an *InvalidError.
+func (o *Options) Validate() error {
+	if o.err != nil {
+		return o.err
+	}
+	if err := ValidateQueue(o.Queue); err != nil {
+		return err
+	}
+	if err := o.Retry.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case o.Priority < math.MinInt32 || o.Priority > math.MaxInt32:
+		return optionError("priority", fmt.Sprintf("%d is not between -2^31 and 2^31-1", o.Priority))
+	case o.Timeout <= 0:
+		return optionError("timeout", fmt.Sprintf("%v is not positive", o.Timeout))
+	case o.TotalTimeout < 0:
+		return optionError("total_timeout", fmt.Sprintf("%v is negative", o.TotalTimeout))
+	case o.TotalTimeout > 0 && o.TotalTimeout < o.Timeout && o.Timeout != DefaultTimeout:
+		return optionError("total_timeout", fmt.Sprintf("total_timeout %v is less than timeout %v", o.TotalTimeout, o.Timeout))
+	case o.Lease < time.Millisecond:
+		return optionError("visibility_timeout", fmt.Sprintf("%v is less than 1ms", o.Lease))
+	case !validTime(o.ScheduledAt):
+		return optionError("scheduled_at", "is not in the years 1 to 9999")
+	case !validTime(o.ExpiresAt):
+		return optionError("expires_at", "is not in the years 1 to 9999")
+	}
+	return nil
+}
+
+// RFC 3339 has no other years.
+func validTime(t time.Time) bool { y := t.UTC().Year(); return y >= 1 && y <= 9999 }
+
+func optionError(field, reason string) error {
+	return &InvalidError{Code: CodeOptionInvalid, Field: field, Reason: reason}
+}
+
+// WithQueue puts the job on a queue: lower-case letters, digits, '-' and '.', at most 128 of them. The default is
+// "default".
+func WithQueue(name string) Option { return func(o *Options) { o.Queue = name } }
+
+// WithPriority sets the job's priority within its queue, from -2^31 to 2^31-1. Higher runs first, equal ones in the order
+// they became available; a retried job keeps it. The default is 0 (OJS core, section 5.2).
+func WithPriority(p int) Option { return func(o *Options) { o.Priority = p } }
+
+// WithDelay runs the job no earlier than d after the enqueue; at once if d is not positive.
+func WithDelay(d time.Duration) Option {
+	return func(o *Options) { o.Delay, o.ScheduledAt = max(d, 0), time.Time{} }
+}
+
+// WithScheduledAt runs the job no earlier than t; at once if t has passed.
+func WithScheduledAt(t time.Time) Option {
+	return func(o *Options) { o.Delay, o.ScheduledAt = 0, t }
+}
+
+// WithExpiresAt discards the job if it is still waiting at t: for its first attempt or for a retry. A running attempt is
+// left alone.
+func WithExpiresAt(t time.Time) Option {
+	return func(o *Options) { o.TTL, o.ExpiresAt = 0, t }
+}
+
+// WithTTL is WithExpiresAt at d, which must be positive, after the enqueue.
+func WithTTL(d time.Duration) Option {
+	return func(o *Options) {
+		if d <= 0 {
+			o.fail(optionError("ttl", fmt.Sprintf("%v is not positive", d)))
+		}
+		o.TTL, o.ExpiresAt = d, time.Time{}
+	}
+}
+
+// WithTimeout ends the context of an attempt that has run for d, and fails the attempt. The default is 30 minutes; d must
+// be positive.
+func WithTimeout(d time.Duration) Option { return func(o *Options) { o.Timeout = d } }
+
+// WithTotalTimeout ends the job d after it was created, whatever attempts are left: a running attempt as its timeout
+// would, and no retry is scheduled that could not start before then. 0, the default, is none; d must not be less than the
+// timeout of one attempt, unless that is the default.
+func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.TotalTimeout = d } }
+
+// WithLease sets how long an attempt holds its job without renewing, at least 1 ms: the standard's visibility timeout. An
+// engine renews the lease while its handler runs. A process that dies is noticed after at most d; the job then counts as
+// failed once more. The default is 30 minutes.
+func WithLease(d time.Duration) Option { return func(o *Options) { o.Lease = d } }
+
+// WithRetry lays p over the policy the job inherits, field by field.
+func WithRetry(p RetryPolicy) Option { return func(o *Options) { o.Retry = p.Inherit(o.Retry) } }
+
+// WithMaxAttempts sets how often the job may run, the first time included. 0 is the standard's max_attempts 0: the job
+// runs once and is never retried.
+func WithMaxAttempts(n int) Option {
+	if n == 0 {
+		n = NoRetry
+	} else if n < 0 {
+		reason := fmt.Sprintf("%d is negative", n)
+		return func(o *Options) { o.fail(retryError("max_attempts", reason)) }
+	}
+	return WithRetry(RetryPolicy{MaxAttempts: n})
+}
+
+// WithMeta sets one entry of the job's meta, which travels with the job unread. The value must encode to JSON and comes
+// back as JSON gives it: a number as float64, a list as []any, a struct as map[string]any. An integer beyond 2^53 comes back
+// as json.Number.
+func WithMeta(key string, value any) Option {
+	return func(o *Options) { o.setMeta(key, value) }
+}
+
+// WithTags adds tags to the meta entry "tags".
+func WithTags(tags ...string) Option {
+	tags = slices.Clone(tags)
+	return func(o *Options) {
+		have, _ := o.Meta["tags"].([]string)
+		have = slices.Clip(have)
+		for _, t := range tags {
+			if !slices.Contains(have, t) {
+				have = append(have, t)
+			}
+		}
+		o.setMeta("tags", have)
+	}
+}
+
+func (o *Options) setMeta(key string, value any) {
+	if o.Meta == nil {
+		o.Meta = make(map[string]any)
+	}
+	o.Meta[key] = value
+}
+
+// WithID gives the job an id of the caller's: a UUIDv7. An enqueue of an id that is there already is refused with a
+// *DuplicateError, which makes an enqueue safe to repeat.
+func WithID(id string) Option {
+	return func(o *Options) {
+		u, err := uuid.Parse(id)
+		if err != nil || u.Version() != 7 || len(id) != len(u.String()) {
+			o.fail(optionError("id", fmt.Sprintf("%q is no UUIDv7", clip([]byte(id)))))
+			return
+		}
+		o.ID = strings.ToLower(id)
+	}
+}
+
+func withExtra(extra map[string]json.RawMessage) Option {
+	return func(o *Options) { o.Extra = maps.Clone(extra) }
+}
+
+// ValidateType checks the name of a job type: dot-separated words of lower-case letters, digits and '_', each starting
+// with a letter, at most 255 characters (OJS core, section 5.1).
+func ValidateType(name string) error {
+	if !validName(name, maxTypeLen, func(c, before byte) bool {
+		switch {
+		case 'a' <= c && c <= 'z':
+			return true
+		case '0' <= c && c <= '9', c == '_':
+			return before != 0 && before != '.'
+		}
+		return c == '.' && before != 0 && before != '.'
+	}) || name[len(name)-1] == '.' {
+		return &InvalidError{Code: CodeTypeInvalid, Field: "type", Reason: fmt.Sprintf(
+			"%q does not match [a-z][a-z0-9_]*(.[a-z][a-z0-9_]*)* in at most %d characters", clip([]byte(name)), maxTypeLen)}
+	}
+	return nil
+}
+
+// ValidateQueue checks the name of a queue: lower-case letters, digits, '-' and '.', starting with a letter or digit, at
+// most 128 characters (OJS core, section 5.1).
+func ValidateQueue(name string) error {
+	if !validName(name, maxQueueLen, func(c, before byte) bool {
+		return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || before != 0 && (c == '-' || c == '.')
+	}) {
+		return &InvalidError{Code: CodeQueueInvalid, Field: "queue", Reason: fmt.Sprintf(
+			"%q does not match [a-z0-9][a-z0-9-.]* in at most %d characters", clip([]byte(name)), maxQueueLen)}
+	}
+	return nil
+}
+
+// validName reports whether name has 1 to most bytes and ok holds for each of them, given the one before it (0 for the
+// first). Enqueues pass here, so no regular expression.
+func validName(name string, most int, ok func(c, before byte) bool) bool {
+	if name == "" || len(name) > most {
+		return false
+	}
+	var before byte
+	for i := range len(name) {
+		if !ok(name[i], before) {
+			return false
+		}
+		before = name[i]
+	}
+	return true
+}

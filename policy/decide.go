@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+)
+
+// HistoryLimit is how many failures a job's error history keeps; older ones are dropped first (OJS retry, section 10.1).
+const HistoryLimit = 10
+
+// Decision is the fate of an ended attempt.
+type Decision struct {
+	State      ojs.State    // completed, retryable or discarded
+	DeadLetter bool         // discarded, and kept as a dead letter
+	Unspent    bool         // retryable without having spent the attempt: snoozed or interrupted
+	RunAt      time.Time    // retryable: when the next attempt is due
+	Failure    *ojs.Failure // what the error history gets; nil if the attempt did not fail
+	Why        Why
+}
+
+// Why names the rule that decided.
+type Why string
+
+// The rules, in the order in which they are asked.
+const (
+	WhyCompleted    Why = "completed"
+	WhySnoozed      Why = "snoozed"
+	WhyInterrupted  Why = "interrupted"
+	WhyCode         Why = "code"          // the handler answered DISCARD, FAIL or DEAD_LETTER
+	WhyMarker       Why = "marker"        // the error says DoNotRetry
+	WhyArgs         Why = "args"          // the args do not decode
+	WhyNonRetryable Why = "non_retryable" // the error's type is on the policy's list
+	WhyExhausted    Why = "exhausted"     // no attempt is left
+	WhyTotalTimeout Why = "total_timeout" // no time is left
+	WhyRetry        Why = "retry"
+)
+
+// Decide is the one place where the fate of an ended attempt is decided. job is the job during the attempt, with its
+// effective retry policy; now is when the attempt ended; r in [0, 1) is the draw for jitter.
+//
+// The order: success; the handler's snooze; its response code; the error's own do-not-retry marker; the policy's
+// non-retryable errors; attempts left; total timeout; then a retry after the handler's or the strategy's delay. The first
+// rule that ends the job decides whether it becomes a dead letter: a code and the marker by themselves, the others by the
+// policy's OnExhaustion.
+func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64) Decision {
+	if o.Kind == Returned && o.Err == nil {
+		return Decision{State: ojs.StateCompleted, Why: WhyCompleted}
+	}
+	s := inspect(o.Err)
+	if s.snooze != nil {
+		return Decision{State: ojs.StateRetryable, Unspent: true, RunAt: now.Add(s.snooze.For), Why: WhySnoozed}
+	}
+	ends := s.code == ojs.CodeDiscard || s.code == ojs.CodeFail || s.code == ojs.CodeDeadLetter
+	if o.Kind == Interrupted && !ends {
+		return Decision{State: ojs.StateRetryable, Unspent: true, RunAt: now, Why: WhyInterrupted}
+	}
+
+	f := failure(job, o, s, now)
+	end := func(why Why, deadLetter bool) Decision {
+		return Decision{State: ojs.StateDiscarded, DeadLetter: deadLetter, Failure: f, Why: why}
+	}
+	onExhaustion := job.Retry.OnExhaustion == ojs.ExhaustionDeadLetter
+
+	switch {
+	case ends:
+		return end(WhyCode, s.code == ojs.CodeDeadLetter)
+	case s.marked:
+		f.Reason = ojs.ReasonNonRetryable
+		return end(WhyMarker, true)
+	case o.Kind == Undecodable:
+		return end(WhyArgs, true)
+	case o.Kind != LeaseExpired && NonRetryable(job.Retry.NonRetryableErrors, f.Type):
+		if o.Kind == Returned {
+			f.Reason = ojs.ReasonNonRetryable
+		}
+		return end(WhyNonRetryable, onExhaustion)
+	}
+	// A retry hook's veto belongs here, and its delay below in place of the strategy's.
+	if o.Kind == TotalTimedOut {
+		return end(WhyTotalTimeout, onExhaustion)
+	}
+	if job.Attempt >= job.Retry.Runs() {
+		return end(WhyExhausted, onExhaustion)
+	}
+	var delay time.Duration
+	if s.retryAfter != nil {
+		delay = min(max(s.retryAfter.After, 0), job.Retry.MaxInterval)
+	} else {
+		delay = Delay(job.Retry, job.Attempt, r)
+	}
+	runAt := now.Add(delay)
+	if job.TotalTimeout > 0 && !runAt.Before(job.CreatedAt.Add(job.TotalTimeout)) {
+		return end(WhyTotalTimeout, onExhaustion)
+	}
+	return Decision{State: ojs.StateRetryable, RunAt: runAt, Failure: f, Why: WhyRetry}
+}
+
+// failure is the attempt's entry in the error history.
+func failure(job *ojs.JobInfo, o Outcome, s signals, now time.Time) *ojs.Failure {
+	f := &ojs.Failure{
+		Attempt: job.Attempt, At: now, Type: s.errorType, Message: s.message, Code: ojs.CodeRetry,
+		Reason: ojs.ReasonHandlerError, Details: s.details,
+	}
+	if s.code != "" {
+		f.Code = s.code
+	}
+	switch o.Kind {
+	case Returned, Interrupted:
+		if f.Type == "" {
+			f.Type = ojs.TypeError
+		}
+	case Panicked:
+		f.Type, f.Reason = ojs.TypePanic, ojs.ReasonHandlerPanic
+		f.Backtrace = o.Backtrace[:min(len(o.Backtrace), maxBacktrace)]
+	case Exited:
+		f.Type, f.Message, f.Reason = ojs.TypeGoexit, "the handler called runtime.Goexit", ojs.ReasonHandlerPanic
+	case Undecodable:
+		f.Type = ojs.TypeArgs
+	case TimedOut:
+		exceeded(f, o, s, ojs.TypeTimeout, ojs.ReasonHandlerTimeout, "execution", "the attempt exceeded its timeout")
+	case TotalTimedOut:
+		exceeded(f, o, s, ojs.TypeTotalTimeout, ojs.ReasonHandlerTimeout, "total", "the job exceeded its total timeout")
+	case LeaseExpired:
+		exceeded(f, o, s, ojs.TypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled", "nobody acknowledged the attempt within its lease")
+	}
+	return f
+}
+
+// exceeded fills in what a timeout adds to a failure (OJS timeouts, section 7). What the handler itself said on its way out
+// follows in the message.
+func exceeded(f *ojs.Failure, o Outcome, s signals, errorType string, reason ojs.Reason, kind, what string) {
+	f.Type, f.Reason = errorType, reason
+	said := s.message
+	f.Message = fmt.Sprintf("%s of %v", what, o.Limit)
+	if said != "" && !s.ended {
+		f.Message = clip(f.Message + ": " + said)
+	}
+	if f.Details == nil {
+		f.Details = make(map[string]any, 3)
+	}
+	f.Details["timeout_kind"] = kind
+	f.Details["limit_seconds"] = o.Limit.Seconds()
+	f.Details["elapsed_seconds"] = o.Elapsed.Seconds()
+}
+
+// Apply makes job what d decided at now. It shares nothing with what job held before, so copies of job stay as they are.
+func (d Decision) Apply(job *ojs.JobInfo, now time.Time) {
+	job.State = d.State
+	job.NextRetryAt = time.Time{}
+	if d.Unspent {
+		job.Attempt--
+	}
+	if d.Failure != nil {
+		keep := job.Errors[max(len(job.Errors)-HistoryLimit+1, 0):]
+		history := make([]ojs.Failure, 0, len(keep)+1)
+		job.Errors = append(append(history, keep...), *d.Failure)
+		job.Error = d.Failure
+	}
+	switch d.State {
+	case ojs.StateRetryable:
+		job.NextRetryAt = d.RunAt
+	case ojs.StateCompleted:
+		job.Error = nil
+		job.FinishedAt = now
+	case ojs.StateDiscarded:
+		job.FinishedAt = now
+		if d.DeadLetter {
+			job.DeadLetteredAt = now
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
+)
+
+// Outcome is how an attempt ended.
+type Outcome struct {
+	Kind      Kind
+	Err       error         // what the handler returned, or why it could not
+	Backtrace []string      // Panicked: innermost frame first
+	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired: what was exceeded
+	Elapsed   time.Duration // the same: how long it took
+}
+
+// Kind tells what ended an attempt.
+type Kind uint8
+
+const (
+	Returned      Kind = iota // the handler returned Err; nil completes the job
+	Panicked                  // the handler panicked
+	Exited                    // the handler called runtime.Goexit
+	Undecodable               // the args did not decode into the handler's type: no later attempt of this program can
+	TimedOut                  // the attempt's timeout passed and the handler did not complete the job
+	TotalTimedOut             // the job's total timeout passed and the handler did not complete the job
+	LeaseExpired              // nobody renewed the lease: the process died or lost its storage
+	Interrupted               // the engine's stop ended the attempt: it is given back unspent
+)
+
+// The most of a handler's error that the history keeps, in bytes and in frames (OJS errors, section 6).
+const (
+	maxMessage   = 10_000
+	maxBacktrace = 50
+	// An error chain longer than this is taken for a cycle.
+	maxChain = 100
+)
+
+// signals is what the chain of a handler's error says.
+type signals struct {
+	code       ojs.Code // outermost
+	errorType  string   // first
+	details    map[string]any
+	retryAfter *ojs.RetryAfterError
+	snooze     *ojs.SnoozeError
+	marked     bool // DoNotRetry
+	ended      bool // the context's own error: it says nothing of the handler's
+	message    string
+}
+
+// inspect reads the chain. The methods of a handler's error are foreign code: one that panics ends the reading, and what
+// was read until then holds.
+func inspect(err error) (s signals) {
+	if err == nil {
+		return s
+	}
+	if isTypedNil(err) {
+		s.message = fmt.Sprintf("handler returned a nil %T as its error", err)
+		return s
+	}
+	s.message = message(err)
+	defer func() { _ = recover() }()
+	left := maxChain
+	s.walk(err, &left)
+	return s
+}
+
+// walk visits the chain in the order of errors.As: an error before what it wraps, several wrapped ones left to right.
+func (s *signals) walk(err error, left *int) {
+	for err != nil && *left > 0 && !isTypedNil(err) {
+		*left--
+		switch e := err.(type) {
+		case *ojs.Error:
+			if s.code == "" && s.snooze == nil && e.Code.Valid() {
+				s.code = e.Code
+			}
+			if s.errorType == "" {
+				s.errorType = e.Type
+			}
+			if s.details == nil && len(e.Details) > 0 {
+				s.details = storable(e.Details)
+			}
+		case *ojs.RetryAfterError:
+			if s.retryAfter == nil {
+				s.retryAfter = e
+			}
+		case *ojs.SnoozeError:
+			if s.code == "" && s.snooze == nil {
+				s.snooze = e
+			}
+		}
+		if err == context.Canceled || err == context.DeadlineExceeded || err == ojs.ErrTimeout {
+			s.ended = true
+		}
+		if e, ok := err.(interface{ ErrorType() string }); ok && s.errorType == "" {
+			s.errorType = e.ErrorType()
+		}
+		if e, ok := err.(interface{ DoNotRetry() bool }); ok && !s.marked {
+			s.marked = e.DoNotRetry()
+		}
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, wrapped := range e.Unwrap() {
+				s.walk(wrapped, left)
+			}
+			return
+		default:
+			return
+		}
+	}
+}
+
+func isTypedNil(err error) bool {
+	v := reflect.ValueOf(err)
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan:
+		return v.IsNil()
+	}
+	return false
+}
+
+func message(err error) (m string) {
+	defer func() {
+		if r := recover(); r != nil {
+			m = fmt.Sprintf("the Error method of %T panicked", err)
+		}
+	}()
+	return clip(err.Error())
+}
+
+// clip makes a message storable: valid UTF-8 of bounded length.
+func clip(m string) string {
+	if len(m) > maxMessage {
+		end := maxMessage
+		for end > 0 && !utf8.RuneStart(m[end]) {
+			end--
+		}
+		m = m[:end]
+	}
+	return strings.ToValidUTF8(m, string(utf8.RuneError))
+}
+
+// storable is details as every storage gives them back, or why they cannot be stored.
+func storable(details map[string]any) map[string]any {
+	m, err := jsonvalue.Normalize(details)
+	if err != nil {
+		return map[string]any{"details_error": clip(err.Error())}
+	}
+	return m
+}

@@ -1,0 +1,134 @@
+package ojs
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// RetryPolicy decides how often and when a failed job runs again (OJS retry, section 2). A field left zero inherits, from
+// the nearest of call, job type, queue, engine and standard that sets it, so a literal is a partial policy. The standard's
+// policy is 3 attempts, 1 s doubling to at most 5 min, jitter on, no non-retryable errors, discard.
+//
+// Its JSON is the standard's object; an inherited field is left out of it.
+type RetryPolicy struct {
+	MaxAttempts        int           // all runs, the first included; NoRetry for the standard's 0
+	InitialInterval    time.Duration // before the second attempt; > 0
+	BackoffCoefficient float64       // >= 1
+	MaxInterval        time.Duration // between two attempts, jitter included; >= InitialInterval
+	Jitter             Jitter
+	BackoffStrategy    Backoff
+	NonRetryableErrors []string // error types; "auth.*" matches a prefix. Non-nil and empty: none
+	OnExhaustion       Exhaustion
+}
+
+// NoRetry as MaxAttempts is the standard's "max_attempts": 0. The job runs once and is never retried.
+const NoRetry = -1
+
+// Jitter spreads the attempts of jobs that failed together (OJS retry, section 5).
+type Jitter string
+
+const (
+	JitterOn  Jitter = "on"  // the delay times a random number in [0.5, 1.5), at most MaxInterval
+	JitterOff Jitter = "off" // the delay as computed
+)
+
+// Backoff is how the delay before retry n = 1, 2, ... grows (OJS retry, section 3), from the initial interval I and the
+// coefficient C.
+type Backoff string
+
+const (
+	BackoffNone        Backoff = "none"        // I
+	BackoffLinear      Backoff = "linear"      // I * n
+	BackoffExponential Backoff = "exponential" // I * C^(n-1)
+	BackoffPolynomial  Backoff = "polynomial"  // I * n^C
+)
+
+// Exhaustion is what becomes of a job that is not retried any more (OJS retry, section 2.2). Its state is discarded in
+// both cases.
+type Exhaustion string
+
+const (
+	ExhaustionDiscard    Exhaustion = "discard"     // the job ends
+	ExhaustionDeadLetter Exhaustion = "dead_letter" // the job ends and is kept among the dead letters
+)
+
+// Runs returns how often a job with this policy may run: 1 for NoRetry, 0 if MaxAttempts is inherited.
+func (p RetryPolicy) Runs() int {
+	if p.MaxAttempts == NoRetry {
+		return 1
+	}
+	return p.MaxAttempts
+}
+
+// Inherit returns p with every field that is zero taken from base (OJS retry, section 8.1).
+func (p RetryPolicy) Inherit(base RetryPolicy) RetryPolicy {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = base.MaxAttempts
+	}
+	if p.InitialInterval == 0 {
+		p.InitialInterval = base.InitialInterval
+	}
+	if p.BackoffCoefficient == 0 {
+		p.BackoffCoefficient = base.BackoffCoefficient
+	}
+	if p.MaxInterval == 0 {
+		p.MaxInterval = base.MaxInterval
+	}
+	if p.Jitter == "" {
+		p.Jitter = base.Jitter
+	}
+	if p.BackoffStrategy == "" {
+		p.BackoffStrategy = base.BackoffStrategy
+	}
+	if p.NonRetryableErrors == nil {
+		p.NonRetryableErrors = base.NonRetryableErrors
+	}
+	if p.OnExhaustion == "" {
+		p.OnExhaustion = base.OnExhaustion
+	}
+	return p
+}
+
+// Validate checks the fields that are set, and MaxInterval against InitialInterval if both are (OJS retry, section 11).
+// Its error is an *InvalidError with CodeRetryInvalid.
+func (p RetryPolicy) Validate() error {
+	switch {
+	case p.MaxAttempts < 0 && p.MaxAttempts != NoRetry:
+		return retryError("max_attempts", fmt.Sprintf("%d is negative", p.MaxAttempts))
+	case p.InitialInterval < 0:
+		return retryError("initial_interval", fmt.Sprintf("%v is not positive", p.InitialInterval))
+	case p.BackoffCoefficient != 0 && !(p.BackoffCoefficient >= 1) || math.IsInf(p.BackoffCoefficient, 0):
+		return retryError("backoff_coefficient", fmt.Sprintf("%v is not a number of at least 1", p.BackoffCoefficient))
+	case p.MaxInterval < 0:
+		return retryError("max_interval", fmt.Sprintf("%v is not positive", p.MaxInterval))
+	case p.MaxInterval != 0 && p.MaxInterval < p.InitialInterval:
+		return retryError("max_interval", fmt.Sprintf("max_interval %v is less than initial_interval %v",
+			p.MaxInterval, p.InitialInterval))
+	}
+	switch p.Jitter {
+	case "", JitterOn, JitterOff:
+	default:
+		return retryError("jitter", fmt.Sprintf("%q is unknown", p.Jitter))
+	}
+	switch p.BackoffStrategy {
+	case "", BackoffNone, BackoffLinear, BackoffExponential, BackoffPolynomial:
+	default:
+		return retryError("backoff_strategy", fmt.Sprintf("%q is unknown", p.BackoffStrategy))
+	}
+	switch p.OnExhaustion {
+	case "", ExhaustionDiscard, ExhaustionDeadLetter:
+	default:
+		return retryError("on_exhaustion", fmt.Sprintf("%q is neither discard nor dead_letter", p.OnExhaustion))
+	}
+	for i, t := range p.NonRetryableErrors {
+		if t == "" {
+			return retryError("non_retryable_errors", fmt.Sprintf("entry %d is empty", i))
+		}
+	}
+	return nil
+}
+
+func retryError(field, reason string) error {
+	return &InvalidError{Code: CodeRetryInvalid, Field: "retry." + field, Reason: reason}
+}

@@ -1,0 +1,238 @@
+package ojs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ojsengine/ojs/internal/iso8601"
+)
+
+// MarshalJSON encodes the standard's object: seven fields, and backoff_strategy unless it is the default one.
+func (p RetryPolicy) MarshalJSON() ([]byte, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	var w struct {
+		MaxAttempts        *int       `json:"max_attempts,omitempty"`
+		InitialInterval    string     `json:"initial_interval,omitempty"`
+		BackoffCoefficient float64    `json:"backoff_coefficient,omitempty"`
+		MaxInterval        string     `json:"max_interval,omitempty"`
+		Jitter             *bool      `json:"jitter,omitempty"`
+		NonRetryableErrors *[]string  `json:"non_retryable_errors,omitempty"`
+		OnExhaustion       Exhaustion `json:"on_exhaustion,omitempty"`
+		BackoffStrategy    Backoff    `json:"backoff_strategy,omitempty"`
+	}
+	if p.MaxAttempts != 0 {
+		n := max(p.MaxAttempts, 0) // NoRetry is the standard's 0
+		w.MaxAttempts = &n
+	}
+	if p.InitialInterval != 0 {
+		w.InitialInterval = iso8601.Format(p.InitialInterval)
+	}
+	w.BackoffCoefficient = p.BackoffCoefficient
+	if p.MaxInterval != 0 {
+		w.MaxInterval = iso8601.Format(p.MaxInterval)
+	}
+	if p.Jitter != "" {
+		on := p.Jitter == JitterOn
+		w.Jitter = &on
+	}
+	if p.NonRetryableErrors != nil {
+		w.NonRetryableErrors = &p.NonRetryableErrors
+	}
+	w.OnExhaustion = p.OnExhaustion
+	if p.BackoffStrategy != BackoffExponential {
+		w.BackoffStrategy = p.BackoffStrategy
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON decodes the standard's object (OJS retry, section 14). Any part of it will do: a field that is absent or
+// null inherits. Unknown fields, wrong types and values out of range are refused with an *InvalidError, and p is left as
+// it was. "constant" is accepted as a name of BackoffNone, and a repeated entry of non_retryable_errors counts once.
+func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
+	fields, err := decodeObject(b)
+	if err != nil {
+		return &InvalidError{Code: CodeRetryInvalid, Field: "retry", Reason: err.Error()}
+	}
+	var q RetryPolicy
+	for _, f := range fields {
+		if isNull(f.value) {
+			if _, known := retryFields[f.name]; known {
+				continue
+			}
+		}
+		decode, known := retryFields[f.name]
+		if !known {
+			return retryError(f.name, "unknown field")
+		}
+		if err := decode(&q, f.value); err != nil {
+			return retryError(f.name, err.Error())
+		}
+	}
+	if err := q.Validate(); err != nil {
+		return err
+	}
+	*p = q
+	return nil
+}
+
+var retryFields = map[string]func(*RetryPolicy, json.RawMessage) error{
+	"max_attempts": func(p *RetryPolicy, v json.RawMessage) error {
+		n, err := decodeInt(v)
+		switch {
+		case err != nil:
+			return err
+		case n < 0:
+			return fmt.Errorf("%d is negative", n)
+		case n == 0:
+			p.MaxAttempts = NoRetry
+		default:
+			p.MaxAttempts = n
+		}
+		return nil
+	},
+	"initial_interval": func(p *RetryPolicy, v json.RawMessage) error { return decodeInterval(v, &p.InitialInterval) },
+	"max_interval":     func(p *RetryPolicy, v json.RawMessage) error { return decodeInterval(v, &p.MaxInterval) },
+	"backoff_coefficient": func(p *RetryPolicy, v json.RawMessage) error {
+		var c float64
+		if json.Unmarshal(v, &c) != nil {
+			return fmt.Errorf("%s is not a number", clip(v))
+		}
+		if c < 1 {
+			return fmt.Errorf("%v is less than 1", c)
+		}
+		p.BackoffCoefficient = c
+		return nil
+	},
+	"jitter": func(p *RetryPolicy, v json.RawMessage) error {
+		switch string(v) {
+		case "true":
+			p.Jitter = JitterOn
+		case "false":
+			p.Jitter = JitterOff
+		default:
+			return fmt.Errorf("%s is not a boolean", clip(v))
+		}
+		return nil
+	},
+	"non_retryable_errors": func(p *RetryPolicy, v json.RawMessage) error {
+		var types []*string // pointers: a null entry is no string
+		if json.Unmarshal(v, &types) != nil || slices.Contains(types, nil) {
+			return fmt.Errorf("%s is not an array of strings", clip(v))
+		}
+		p.NonRetryableErrors = make([]string, 0, len(types))
+		for _, t := range types {
+			if !slices.Contains(p.NonRetryableErrors, *t) {
+				p.NonRetryableErrors = append(p.NonRetryableErrors, *t)
+			}
+		}
+		return nil
+	},
+	"on_exhaustion": func(p *RetryPolicy, v json.RawMessage) error {
+		s, err := decodeName(v)
+		p.OnExhaustion = Exhaustion(s)
+		return err
+	},
+	"backoff_strategy": func(p *RetryPolicy, v json.RawMessage) error {
+		s, err := decodeName(v)
+		if s == "constant" { // the retry guide's name of it
+			s = string(BackoffNone)
+		}
+		p.BackoffStrategy = Backoff(s)
+		return err
+	},
+}
+
+func decodeInterval(v json.RawMessage, into *time.Duration) error {
+	var s string
+	if json.Unmarshal(v, &s) != nil {
+		return fmt.Errorf("%s is not an ISO 8601 duration string", clip(v))
+	}
+	d, err := iso8601.Parse(s)
+	if err != nil {
+		return err
+	}
+	if d <= 0 {
+		return fmt.Errorf("%q is not positive", s)
+	}
+	*into = d
+	return nil
+}
+
+// decodeName decodes a string that has to say something: Validate takes "" for inherited.
+func decodeName(v json.RawMessage) (string, error) {
+	var s string
+	if json.Unmarshal(v, &s) != nil {
+		return "", fmt.Errorf("%s is not a string", clip(v))
+	}
+	if s == "" {
+		return "", fmt.Errorf("is empty")
+	}
+	return s, nil
+}
+
+// decodeInt decodes an integer. As in JSON schema, 3.0 is one.
+func decodeInt(v json.RawMessage) (int, error) {
+	if n, err := strconv.ParseInt(string(v), 10, 0); err == nil {
+		return int(n), nil
+	}
+	var f float64
+	if json.Unmarshal(v, &f) != nil || f != float64(int64(f)) || f < -1<<53 || f > 1<<53 {
+		return 0, fmt.Errorf("%s is not an integer", clip(v))
+	}
+	return int(f), nil
+}
+
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// decodeObject splits an object into its members, in order. A name that stands twice is refused: which of the two is
+// meant would depend on who reads it.
+func decodeObject(b []byte) ([]member, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, fmt.Errorf("%s is not an object", clip(b))
+	}
+	var members []member
+	seen := make(map[string]bool)
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		m := member{name: tok.(string)} // an object's keys are strings, or Token fails
+		if seen[m.name] {
+			return nil, fmt.Errorf("member %q stands twice", m.name)
+		}
+		seen[m.name] = true
+		if err := dec.Decode(&m.value); err != nil {
+			return nil, err
+		}
+		members = append(members, m)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	if dec.More() {
+		return nil, fmt.Errorf("something follows the object")
+	}
+	return members, nil
+}
+
+func isNull(v json.RawMessage) bool { return string(v) == "null" }
+
+// clip cuts a value of the caller's to what an error message bears.
+func clip(v []byte) string {
+	const most = 64
+	if len(v) > most {
+		return string(v[:most]) + "..."
+	}
+	return string(v)
+}

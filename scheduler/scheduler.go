@@ -1,0 +1,198 @@
+package scheduler
+
+import (
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// Scheduler calls functions when their time has come: on one goroutine, one at a time, in the order of their due times and,
+// for the same time, of their Set. It calls none early by its clock's own reading, and it does not poll: one clock timer
+// waits for the earliest entry.
+//
+// Its methods are safe for concurrent use, also from the functions it calls.
+type Scheduler struct {
+	clock clock.Clock
+	wake  chan struct{} // something is due at once; capacity 1
+	quit  chan struct{}
+	done  chan struct{}
+
+	mu      sync.Mutex // guards everything below
+	heap    Heap[*Timer]
+	alarm   *clock.Timer
+	armed   time.Time // what alarm waits for; zero: nothing
+	passing bool      // the owner is calling functions, and will arm alarm after the last
+	stopped bool
+}
+
+// Timer is an entry of a Scheduler: a function and, once it has been Set, a time. It belongs to the caller, so that setting
+// it allocates nothing. Set Func before the first use and do not change it.
+type Timer struct {
+	// Func is called with the clock's reading, which is not before the time it was set for. It must not block: all other
+	// entries wait for it. A function that sets its own timer again for a fixed rhythm computes the next time from the one
+	// before, not from now.
+	Func func(now time.Time)
+	item Item[*Timer]
+}
+
+// New makes a scheduler on c and starts its goroutine. Stop ends it.
+func New(c clock.Clock) *Scheduler {
+	s := &Scheduler{
+		clock: c,
+		wake:  make(chan struct{}, 1),
+		quit:  make(chan struct{}),
+		done:  make(chan struct{}),
+	}
+	go s.loop()
+	return s
+}
+
+// Set arms t for due, or moves it there. What is due already is called at once, on the scheduler's goroutine. After Stop
+// it does nothing.
+func (s *Scheduler) Set(t *Timer, due time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	t.item.Value = t
+	s.heap.Push(&t.item, due)
+	s.arm()
+}
+
+// At sets a new timer.
+func (s *Scheduler) At(due time.Time, f func(now time.Time)) *Timer {
+	t := &Timer{Func: f}
+	s.Set(t, due)
+	return t
+}
+
+// Cancel disarms t. It reports whether t was armed; if so its function is not called. It does not wait for a call that has
+// begun.
+func (s *Scheduler) Cancel(t *Timer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.heap.Remove(&t.item) {
+		return false
+	}
+	s.arm()
+	return true
+}
+
+// Next returns when the earliest entry is due, false if there is none. The clock's timer is armed for it.
+func (s *Scheduler) Next() (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heap.Next()
+}
+
+// Stop ends the scheduler: no function is called any more, and the one that is running is waited for. It must not be called
+// from such a function. Stopping twice is fine.
+func (s *Scheduler) Stop() {
+	s.mu.Lock()
+	if !s.stopped {
+		s.stopped = true
+		close(s.quit)
+	}
+	s.mu.Unlock()
+	<-s.done
+}
+
+func (s *Scheduler) loop() {
+	defer close(s.done)
+	for {
+		select {
+		case <-s.wake:
+		case <-s.ringing():
+		case <-s.quit:
+			s.mu.Lock()
+			s.heap = Heap[*Timer]{}
+			s.disarm()
+			s.mu.Unlock()
+			return
+		}
+		s.pass()
+	}
+}
+
+// ringing returns the channel of the clock's timer. The first arming makes it and wakes the loop.
+func (s *Scheduler) ringing() <-chan time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alarm == nil {
+		return nil
+	}
+	return s.alarm.C
+}
+
+// pass calls what is due at one reading of the clock.
+func (s *Scheduler) pass() {
+	now := s.clock.Now()
+	s.mu.Lock()
+	s.passing = true
+	for !s.stopped {
+		it, ok := s.heap.PopDue(now)
+		if !ok {
+			break
+		}
+		s.mu.Unlock()
+		it.Value.Func(now)
+		s.mu.Lock()
+	}
+	s.passing = false
+	// Whatever armed says: a mock clock that rang while its timer was being reset has forgotten the new time.
+	s.armed = time.Time{}
+	s.arm()
+	s.mu.Unlock()
+}
+
+// arm makes the clock's timer wait for the earliest entry. It wants mu.
+func (s *Scheduler) arm() {
+	if s.passing || s.stopped {
+		return
+	}
+	next, some := s.heap.Next()
+	if !some {
+		s.disarm()
+		return
+	}
+	if next.Equal(s.armed) {
+		return
+	}
+	d := next.Sub(s.clock.Now())
+	if d <= 0 {
+		// A clock's timer of no duration is another thing on every clock.
+		s.disarm()
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+		return
+	}
+	s.disarm()
+	s.armed = next
+	if s.alarm == nil {
+		s.alarm = s.clock.Timer(d)
+		select { // the loop waits on no timer yet
+		case s.wake <- struct{}{}:
+		default:
+		}
+		return
+	}
+	s.alarm.Reset(d)
+}
+
+// disarm stops the clock's timer and takes away a ring that nobody has heard: on a mock clock the next ring would wait for
+// that, and the clock with it. It wants mu.
+func (s *Scheduler) disarm() {
+	s.armed = time.Time{}
+	if s.alarm == nil {
+		return
+	}
+	s.alarm.Stop()
+	select {
+	case <-s.alarm.C:
+	default:
+	}
+}

@@ -1,0 +1,72 @@
+package memory
+
+// heap is a binary heap whose items know where they are, so that any of them can be moved or removed. container/heap would
+// do; this one calls no interface method per comparison.
+type heap[E interface {
+	before(E) bool
+	moved(to int)
+}] struct{ items []E }
+
+func (h *heap[E]) len() int { return len(h.items) }
+
+func (h *heap[E]) push(e E) {
+	h.items = append(h.items, e)
+	h.up(len(h.items)-1, e)
+}
+
+// fix restores the order after the item at i has changed.
+func (h *heap[E]) fix(i int) {
+	e := h.items[i]
+	if i > 0 && e.before(h.items[(i-1)/2]) {
+		h.up(i, e)
+		return
+	}
+	h.down(i, e)
+}
+
+func (h *heap[E]) remove(i int) {
+	last := len(h.items) - 1
+	e := h.items[last]
+	var none E
+	h.items[last] = none
+	h.items = h.items[:last]
+	if i < last {
+		h.items[i] = e
+		h.fix(i)
+	}
+}
+
+func (h *heap[E]) up(i int, e E) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !e.before(h.items[parent]) {
+			break
+		}
+		h.set(i, h.items[parent])
+		i = parent
+	}
+	h.set(i, e)
+}
+
+func (h *heap[E]) down(i int, e E) {
+	for {
+		child := 2*i + 1
+		if child >= len(h.items) {
+			break
+		}
+		if right := child + 1; right < len(h.items) && h.items[right].before(h.items[child]) {
+			child = right
+		}
+		if !h.items[child].before(e) {
+			break
+		}
+		h.set(i, h.items[child])
+		i = child
+	}
+	h.set(i, e)
+}
+
+func (h *heap[E]) set(i int, e E) {
+	h.items[i] = e
+	e.moved(i)
+}

@@ -1,0 +1,309 @@
+// Package memory keeps jobs in this process, under one mutex: nothing to install, and gone when the process ends.
+//
+// Insert, Claim, Settle and a job coming due cost the same however many jobs are stored, but for the logarithm of how many
+// wait for a time and of how many priorities are in use. Listing goes through the jobs in pieces and never holds the mutex
+// for more than some thousands of them.
+//
+// Finished jobs stay, for lookups, until they are deleted.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Storage is a storage.Storage. Its zero value is not usable; see New.
+type Storage struct {
+	mu     sync.Mutex // guards everything below
+	closed bool
+	jobs   map[string]*job
+	ready  ready                // available jobs
+	due    scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
+	all    index                // every job, by insertion
+	dead   index                // dead letters, by their death
+	queues map[string]*queue
+}
+
+var _ storage.Storage = (*Storage)(nil)
+
+// job is a stored job with its places in the indexes.
+type job struct {
+	rec   storage.Record
+	queue *queue
+	wake  scheduler.Item[*job]
+	spot  spot   // among the available jobs
+	ord   uint64 // in all
+	death uint64 // in dead; 0: no dead letter
+}
+
+// queue counts the jobs of a queue.
+type queue struct {
+	counts [8]int // by stateIndex
+	total  int
+}
+
+// New makes an empty storage.
+func New() *Storage {
+	return &Storage{
+		jobs:   make(map[string]*job),
+		ready:  ready{types: make(map[string]*typeIndex), queues: make(map[string]map[string]*bucket)},
+		queues: make(map[string]*queue),
+	}
+}
+
+// Capabilities implements storage.Storage.
+func (s *Storage) Capabilities() storage.Capabilities { return storage.Capabilities{Name: "memory"} }
+
+// enter locks the storage for a call, unless the call must fail.
+func (s *Storage) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return fmt.Errorf("%w: memory storage", ojs.ErrClosed)
+	}
+	return nil
+}
+
+// Insert implements storage.Storage.
+func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.Unlock()
+	if err := s.insertable(batch); err != nil {
+		return dst, err
+	}
+	for i := range batch {
+		j := &job{rec: batch[i].Record.Copy()}
+		j.rec.Version = 1
+		j.wake.Value = j
+		s.jobs[j.rec.ID] = j
+		j.ord = s.all.add(j)
+		s.place(j)
+		dst = append(dst, storage.Inserted{Version: 1})
+	}
+	return dst, nil
+}
+
+func (s *Storage) insertable(batch []storage.Insert) error {
+	var ids map[string]struct{}
+	if len(batch) > 1 {
+		ids = make(map[string]struct{}, len(batch))
+	}
+	for i := range batch {
+		r := &batch[i].Record
+		switch r.State {
+		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
+		default:
+			return &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", r.State)}
+		}
+		if there, ok := s.jobs[r.ID]; ok {
+			return &ojs.DuplicateError{ID: r.ID, State: there.rec.State}
+		}
+		if ids != nil {
+			if _, twice := ids[r.ID]; twice {
+				return &ojs.DuplicateError{ID: r.ID, State: r.State}
+			}
+			ids[r.ID] = struct{}{}
+		}
+	}
+	return nil
+}
+
+// Claim implements storage.Storage.
+func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.Unlock()
+	take := func(j *job) {
+		s.displace(j)
+		j.rec.Claim(now, c.Worker)
+		s.place(j)
+		dst = append(dst, j.rec.Copy())
+	}
+	left := c.Max
+	if len(c.Queues) == 0 {
+		for ; left > 0; left-- {
+			j := s.ready.next(c.Types, now)
+			if j == nil {
+				break
+			}
+			take(j)
+		}
+		return dst, nil
+	}
+	for _, q := range c.Queues {
+		for ; left > 0; left-- {
+			j := s.ready.nextIn(q, c.Types, now)
+			if j == nil {
+				break
+			}
+			take(j)
+		}
+	}
+	return dst, nil
+}
+
+// Settle implements storage.Storage.
+func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.Unlock()
+	for i := range changes {
+		dst = append(dst, s.settle(&changes[i].Record))
+	}
+	return dst, nil
+}
+
+func (s *Storage) settle(to *storage.Record) storage.Settled {
+	j, ok := s.jobs[to.ID]
+	if !ok {
+		return storage.Settled{Err: ojs.ErrNotFound}
+	}
+	from := &j.rec
+	switch {
+	case from.Version != to.Version:
+		return storage.Settled{Version: from.Version, Err: storage.ErrFenced}
+	case from.State == to.State && from.State.Waiting(), from.State.CanBecome(to.State):
+	default:
+		return storage.Settled{Version: from.Version, Err: &ojs.TransitionError{ID: to.ID, From: from.State, To: to.State}}
+	}
+	s.displace(j)
+	queue := from.Queue
+	j.rec = to.Copy()
+	j.rec.Version++
+	s.place(j)
+	if queue != j.rec.Queue {
+		s.forgetIfEmpty(queue)
+	}
+	return storage.Settled{Version: j.rec.Version}
+}
+
+// Extend implements storage.Storage.
+func (s *Storage) Extend(ctx context.Context, now time.Time, claims []storage.Held) (lost []string, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	for _, c := range claims {
+		j, ok := s.jobs[c.ID]
+		if !ok || j.rec.State != ojs.StateActive || j.rec.Version != c.Version {
+			lost = append(lost, c.ID)
+			continue
+		}
+		j.rec.LeaseUntil = now.Add(j.rec.Lease)
+		s.due.Push(&j.wake, j.rec.LeaseUntil)
+	}
+	return lost, nil
+}
+
+// Due implements storage.Storage.
+func (s *Storage) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+	var d storage.Due
+	if err := s.enter(ctx); err != nil {
+		return d, err
+	}
+	defer s.mu.Unlock()
+	for range max {
+		it, ok := s.due.PopDue(now)
+		if !ok {
+			break
+		}
+		j := it.Value
+		s.displace(j)
+		switch {
+		case j.rec.Expired(now):
+			j.rec.Expire(now)
+			d.Expired = append(d.Expired, j.rec.Copy())
+		case j.rec.State == ojs.StateActive:
+			j.rec.Reclaim(now)
+			d.Stalled = append(d.Stalled, j.rec.Copy())
+		default:
+			j.rec.Promote(now)
+			d.Promoted = append(d.Promoted, j.rec.Copy())
+		}
+		s.place(j)
+	}
+	d.Next, _ = s.due.Next()
+	return d, nil
+}
+
+// Get implements storage.Storage.
+func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return storage.Record{}, err
+	}
+	defer s.mu.Unlock()
+	j, ok := s.jobs[id]
+	if !ok {
+		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+	}
+	return j.rec.Copy(), nil
+}
+
+// Counts implements storage.Storage.
+func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var counts []storage.Count
+	for name, q := range s.queues {
+		for i, n := range q.counts {
+			if n > 0 {
+				counts = append(counts, storage.Count{Queue: name, State: states[i], N: n})
+			}
+		}
+	}
+	return counts, nil
+}
+
+// Delete implements storage.Storage.
+func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if j, ok := s.jobs[id]; ok && !j.rec.State.Terminal() {
+			return 0, &ojs.TransitionError{ID: id, From: j.rec.State, To: "deleted"}
+		}
+	}
+	n := 0
+	for _, id := range ids {
+		j, ok := s.jobs[id]
+		if !ok {
+			continue
+		}
+		s.displace(j)
+		if j.death != 0 {
+			s.dead.remove(j.death)
+		}
+		s.all.remove(j.ord)
+		delete(s.jobs, id)
+		s.forgetIfEmpty(j.rec.Queue)
+		n++
+	}
+	return n, nil
+}
+
+// Close implements storage.Storage. It forgets every job.
+func (s *Storage) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := New()
+	s.closed = true
+	s.jobs, s.ready, s.due, s.all, s.dead, s.queues = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead, fresh.queues
+	return nil
+}

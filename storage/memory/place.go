@@ -1,0 +1,61 @@
+package memory
+
+import (
+	"github.com/ojsengine/ojs"
+)
+
+// place enters a job into the indexes that its record says it belongs to; displace, called before the record changes, takes
+// it out again. The index of all jobs and that of the dead letters keep their order across changes.
+func (s *Storage) place(j *job) {
+	q := s.queues[j.rec.Queue]
+	if q == nil {
+		q = new(queue)
+		s.queues[j.rec.Queue] = q
+	}
+	j.queue = q
+	q.counts[stateIndex(j.rec.State)]++
+	q.total++
+
+	if at := j.rec.WakeAt(); !at.IsZero() {
+		s.due.Push(&j.wake, at)
+	}
+	if j.rec.State == ojs.StateAvailable {
+		s.ready.add(j)
+	}
+	switch dead := j.rec.DeadLettered(); {
+	case dead && j.death == 0:
+		j.death = s.dead.add(j)
+	case !dead && j.death != 0:
+		s.dead.remove(j.death)
+		j.death = 0
+	}
+}
+
+func (s *Storage) displace(j *job) {
+	s.due.Remove(&j.wake)
+	s.ready.remove(j)
+	j.queue.counts[stateIndex(j.rec.State)]--
+	j.queue.total--
+}
+
+// forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the last one.
+func (s *Storage) forgetIfEmpty(queue string) {
+	if q := s.queues[queue]; q != nil && q.total == 0 {
+		delete(s.queues, queue)
+		s.ready.forget(queue)
+	}
+}
+
+var states = [...]ojs.State{
+	ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateActive,
+	ojs.StateRetryable, ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded,
+}
+
+func stateIndex(s ojs.State) int {
+	for i := range states {
+		if states[i] == s {
+			return i
+		}
+	}
+	panic("memory: a record without a state was stored") // insertable and the transition table let none in
+}

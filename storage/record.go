@@ -1,0 +1,118 @@
+package storage
+
+import (
+	"time"
+
+	"github.com/ojsengine/ojs"
+)
+
+// Record is a stored job: what lookups show, and what only storage and engine know. Its methods are the transitions that a
+// storage makes by itself; each changes the record in place and raises its version.
+type Record struct {
+	ojs.JobInfo
+	Version    uint64    // raised by each transition, from 1 at the insert
+	Worker     string    // who claimed it last
+	LeaseUntil time.Time // active: when the claim lapses unless it is renewed
+}
+
+// Deadline is when the job ends if it is still waiting: the earlier of ExpiresAt and the end of its total timeout. Zero:
+// never.
+func (r *Record) Deadline() time.Time {
+	if r.TotalTimeout <= 0 {
+		return r.ExpiresAt
+	}
+	total := r.CreatedAt.Add(r.TotalTimeout)
+	if r.ExpiresAt.IsZero() || total.Before(r.ExpiresAt) {
+		return total
+	}
+	return r.ExpiresAt
+}
+
+// WakeAt is when Due has to look at the job next, given the state it is in. Zero: never. A storage that keeps its jobs in
+// the order of this time finds in one place everything that comes due.
+func (r *Record) WakeAt() time.Time {
+	switch r.State {
+	case ojs.StateScheduled:
+		return earlier(r.ScheduledAt, r.Deadline())
+	case ojs.StateRetryable:
+		return earlier(r.NextRetryAt, r.Deadline())
+	case ojs.StateAvailable, ojs.StatePending:
+		return r.Deadline()
+	case ojs.StateActive:
+		return r.LeaseUntil
+	}
+	return time.Time{}
+}
+
+func earlier(t, deadline time.Time) time.Time {
+	if deadline.IsZero() || t.Before(deadline) {
+		return t
+	}
+	return deadline
+}
+
+// Expired reports whether the job is waiting and its deadline has come.
+func (r *Record) Expired(now time.Time) bool {
+	d := r.Deadline()
+	return r.State.Waiting() && !d.IsZero() && !now.Before(d)
+}
+
+// Claim makes an available job active: one more attempt, held by worker for the job's lease.
+func (r *Record) Claim(now time.Time, worker string) {
+	r.State = ojs.StateActive
+	r.Attempt++
+	r.StartedAt = now
+	r.Worker = worker
+	r.LeaseUntil = now.Add(r.Lease)
+	r.Version++
+}
+
+// Promote makes a scheduled or retryable job available.
+func (r *Record) Promote(now time.Time) {
+	r.State = ojs.StateAvailable
+	r.NextRetryAt = time.Time{}
+	if r.EnqueuedAt.IsZero() {
+		r.EnqueuedAt = now
+	}
+	r.Version++
+}
+
+// Reclaim hands an active job whose lease has run out to a new holder, who settles it. The attempt stays the same.
+func (r *Record) Reclaim(now time.Time) {
+	r.LeaseUntil = now.Add(r.Lease)
+	r.Version++
+}
+
+// Expire ends a waiting job whose deadline has come, with a failure that says which deadline it was. Exceeding the total
+// timeout counts as exhaustion; an expired job never becomes a dead letter.
+func (r *Record) Expire(now time.Time) {
+	total := r.TotalTimeout > 0 && r.Deadline().Equal(r.CreatedAt.Add(r.TotalTimeout))
+	f := &ojs.Failure{Attempt: r.Attempt, At: now, Code: ojs.CodeRetry}
+	if total {
+		f.Type, f.Reason = ojs.TypeTotalTimeout, ojs.ReasonHandlerTimeout
+		f.Message = "the job exceeded its total timeout of " + r.TotalTimeout.String() + " while it waited"
+		f.Details = map[string]any{
+			"timeout_kind":    "total",
+			"limit_seconds":   r.TotalTimeout.Seconds(),
+			"elapsed_seconds": now.Sub(r.CreatedAt).Seconds(),
+		}
+	} else {
+		f.Type, f.Reason = ojs.TypeExpired, ojs.ReasonExpired
+		f.Message = "the job was still waiting at its expires_at"
+	}
+	r.State = ojs.StateDiscarded
+	r.NextRetryAt = time.Time{}
+	r.FinishedAt = now
+	r.Error = f
+	if total && r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {
+		r.DeadLetteredAt = now
+	}
+	r.Version++
+}
+
+// Copy returns a record that shares nothing with r.
+func (r *Record) Copy() Record {
+	c := *r
+	c.Detach()
+	return c
+}

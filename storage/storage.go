@@ -1,0 +1,186 @@
+// Package storage is the contract between an engine and the place where its jobs live.
+//
+// A storage keeps records and makes their transitions atomic. It decides nothing: it reads no clock, since every call says
+// what time it is, draws no random number and knows no retry policy. What a transition does to the fields of a record is
+// written down once, in the methods of Record; a storage supplies atomicity, order and lookup.
+//
+// # Fencing
+//
+// Every transition raises the record's Version by one, and nothing else does. The version that Claim or Due hands out with
+// an active job is the claim token of whoever got it: Settle and Extend apply only to the version they name, so the late
+// result of an attempt whose job has been cancelled, reaped or handed on is refused. Version never falls, not even when a
+// snooze gives an attempt back or a replay by hand sets it to 0.
+//
+// # Time
+//
+// A storage compares the times in its records with the now of the call and with nothing else. now may go backwards between
+// calls, as wall clocks do; a storage then hands out less, never more, and fails nothing.
+//
+// # Copies
+//
+// What a call returns shares no memory with what is stored, nor what it stores with what it was given. ojs.JobInfo.Detach
+// makes such copies.
+//
+// # Errors
+//
+// A call that returns an error has changed nothing, unless it documents otherwise or the storage cannot know. After Close
+// every call fails with ojs.ErrClosed. A context that has ended before the call fails it with the context's error.
+package storage
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ojsengine/ojs"
+)
+
+// Storage holds jobs. Its methods are safe for concurrent use. Engines do not close it: whoever opened it does.
+type Storage interface {
+	// Capabilities says what the storage is. It is constant and cheap.
+	Capabilities() Capabilities
+
+	// Insert stores the batch, all of it or none, in order: of jobs that become available at the same priority the earlier
+	// ones are claimed first. An id that is stored already, or stands twice in the batch, fails the call with an
+	// *ojs.DuplicateError. Records come with State available, scheduled or pending and Version 0; they are stored
+	// as Version 1. The results are appended to dst, one for each of the batch, in order.
+	//
+	// Uniqueness has its place here: conflicts are found and resolved in the same atomic step.
+	Insert(ctx context.Context, now time.Time, batch []Insert, dst []Inserted) ([]Inserted, error)
+
+	// Claim takes up to c.Max available jobs and appends them to dst as Record.Claim leaves them. Each goes to exactly one
+	// caller. It takes from the queues in the order given, each until nothing is left in it; within a queue, or among all of
+	// them if none is given, the highest priority first, and at equal priority the one that became available first. It
+	// takes only the given types, if any are given. A job whose deadline (Record.Deadline) has come it passes over.
+	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
+
+	// Settle applies each change by itself, atomically, in order, and appends one result for each to dst. A change is
+	// applied if the stored record still has the Version that Change.Record has, and if its state can become Change.Record's
+	// by the transition table or is waiting and stays as it is; the stored record is then Change.Record with its Version
+	// raised by one. Otherwise Settled.Err says why not, and nothing changed. The call fails as a whole only if the storage
+	// does; it may then have applied some.
+	Settle(ctx context.Context, now time.Time, changes []Change, dst []Settled) ([]Settled, error)
+
+	// Extend renews leases: an active job that has the version named is held until now plus its Lease. It does not raise
+	// the version. It returns the ids that it could not extend, since the claim has been lost.
+	Extend(ctx context.Context, now time.Time, claims []Held) (lost []string, err error)
+
+	// Due does what time has brought about until now, for up to max jobs in the order of their due times:
+	//
+	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote) and enter their queue in the order
+	//     in which they came due, ties in the order of their insertion;
+	//   - waiting jobs whose deadline has come end (Record.Expire);
+	//   - active jobs whose lease has run out are handed over to this caller alone (Record.Reclaim), who decides their fate
+	//     and settles it. A caller that dies before loses the new lease in turn.
+	//
+	// Next is when Due next has something to do: a time not after now if max cut the call short, zero if there is nothing
+	// to wait for. It takes every stored job into account, whoever inserted it.
+	Due(ctx context.Context, now time.Time, max int) (Due, error)
+
+	// Get returns the job with the id, or ojs.ErrNotFound.
+	Get(ctx context.Context, id string) (Record, error)
+
+	// List returns a page of the jobs that match q.
+	List(ctx context.Context, q Query) (Page, error)
+
+	// Counts returns how many jobs each queue has in each state, without zeros and in no order. It must not scan the jobs.
+	Counts(ctx context.Context) ([]Count, error)
+
+	// Delete removes jobs that are in a terminal state and returns how many; ids that are not stored count for nothing. A
+	// job in any other state fails the call with an *ojs.TransitionError, and nothing is deleted.
+	Delete(ctx context.Context, ids []string) (int, error)
+
+	// Close releases what the storage holds. Closing twice is no error.
+	Close() error
+}
+
+// Capabilities is what a storage says of itself.
+type Capabilities struct {
+	Name      string        // "memory", "postgres"
+	Durable   bool          // a job survives the end of the process
+	Precision time.Duration // of stored times; 0: nanoseconds
+}
+
+// Insert is one job to store.
+type Insert struct{ Record Record }
+
+// Inserted is what became of an Insert.
+type Inserted struct {
+	Version uint64 // of the stored record
+}
+
+// Claim asks for jobs to run.
+type Claim struct {
+	Queues []string // in order of preference; empty: all
+	Types  []string // empty: all
+	Max    int
+	Worker string // who asks; kept in the record
+}
+
+// Held names an active job and the version at which it was claimed.
+type Held struct {
+	ID      string
+	Version uint64
+}
+
+// Change replaces a record by another state of itself. Record is the job as it shall be, with the Version it had when the
+// change was decided.
+type Change struct{ Record Record }
+
+// Settled is what became of a Change.
+type Settled struct {
+	Version uint64 // the new one if the change was applied, else the stored one
+	// Err is nil if the change was applied. ErrFenced: the job has moved on since. ojs.ErrNotFound: it is gone. An
+	// *ojs.TransitionError: the transition table has no such transition.
+	Err error
+}
+
+// ErrFenced refuses a change decided on a version of the job that is not the current one.
+var ErrFenced = errors.New("ojs: fenced: the job has moved on")
+
+// Due is what time has brought about. The records are as they are stored now.
+type Due struct {
+	Promoted []Record // available now
+	Expired  []Record // discarded now
+	Stalled  []Record // active, under a version that is the caller's
+	Next     time.Time
+}
+
+// Query selects jobs; a zero field selects all.
+type Query struct {
+	DeadLetters   bool // dead letters only, in the order of their death; otherwise the order is that of insertion
+	Queues, Types []string
+	States        []ojs.State
+	Cursor        string // of the page before; "": the first page
+	Limit         int    // most records on the page; 0 or more than 1000: 1000
+}
+
+// Page is a part of a listing. It may have fewer records than the limit, or none, though more follow. A job that is
+// stored throughout a listing and matches throughout is in it exactly once.
+type Page struct {
+	Records []Record
+	Next    string // the Cursor of the next page; "": this was the last
+}
+
+// Count is how many jobs of a queue are in a state.
+type Count struct {
+	Queue string
+	State ojs.State
+	N     int
+}
+
+// As finds an optional ability of s: s itself if it is an A, or else what s wraps, as told by a method Unwrap() Storage.
+func As[A any](s Storage) (A, bool) {
+	for s != nil {
+		if a, ok := s.(A); ok {
+			return a, true
+		}
+		w, ok := s.(interface{ Unwrap() Storage })
+		if !ok {
+			break
+		}
+		s = w.Unwrap()
+	}
+	var none A
+	return none, false
+}

@@ -1,0 +1,37 @@
+package ojs
+
+import (
+	"context"
+	"fmt"
+)
+
+// Ticket is the receipt of an enqueued job. It is small and copyable.
+type Ticket struct {
+	ID     string
+	State  State  // right after the enqueue: available or scheduled
+	Waiter Waiter // nil: the ticket cannot wait
+}
+
+// Waiter waits for a job's end. Every engine is one.
+type Waiter interface {
+	// Wait blocks until the job has ended or ctx has, as Ticket.Wait does.
+	Wait(ctx context.Context, id string) (*JobInfo, error)
+}
+
+// Wait blocks until the job has ended or ctx has. The error is nil only for a completed job; otherwise it is ctx's, or an
+// *EndedError that tells how the job ended. The job is returned with an *EndedError too.
+func (t Ticket) Wait(ctx context.Context) (*JobInfo, error) {
+	if t.Waiter == nil {
+		return nil, fmt.Errorf("%w: wait for job %q: its ticket has no waiter", ErrUnsupported, t.ID)
+	}
+	return t.Waiter.Wait(ctx, t.ID)
+}
+
+// Result is Wait, and then the job's result decoded into v. A completed job without a result is an error.
+func (t Ticket) Result(ctx context.Context, v any) error {
+	job, err := t.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	return job.DecodeResult(v)
+}
