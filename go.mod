@@ -7,3 +7,8 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/sosodev/duration v1.4.0
 )
+
+require (
+	go.uber.org/goleak v1.3.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
+)

@@ -55,6 +55,7 @@ func (c *core) change(ctx context.Context, id string, f func(*storage.Record, ti
 		}
 		settled, err := c.store.Settle(ctx, now, []storage.Change{{Record: to}}, make([]storage.Settled, 0, 1))
 		if err != nil {
+			c.uncertain(err)
 			return was, err
 		}
 		if err := settled[0].Err; !errors.Is(err, storage.ErrFenced) {

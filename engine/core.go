@@ -69,6 +69,20 @@ func (c *core) get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return &rec.JobInfo, nil
 }
 
+// uncertain follows a call that should have changed the storage and failed. It may have changed it all the same: look.
+func (c *core) uncertain(err error) {
+	if errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrClosed) {
+		return // these it answers for
+	}
+	c.waiters.all()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.run; r != nil {
+		r.available(unknown)
+		r.keeper.wakeAt(c.now().Add(storageBackoff(1)))
+	}
+}
+
 // registry holds the handlers of an engine.
 type registry struct {
 	mu       sync.RWMutex // guards the fields below

@@ -37,6 +37,7 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 		}
 	}
 	if _, err := c.store.Insert(ctx, now, batch, make([]storage.Inserted, 0, len(batch))); err != nil {
+		c.uncertain(err)
 		return nil, err
 	}
 

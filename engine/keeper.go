@@ -156,7 +156,9 @@ func (k *keeper) look() {
 			pause := storageBackoff(k.failures)
 			c.log.Error("looking for due jobs failed", "error", err, "retry_in", pause)
 			k.wakeAt(now.Add(pause))
+			k.r.available(unknown) // what it has promoted all the same
 			c.mu.Unlock()
+			c.waiters.all()
 			return
 		}
 		k.failures = 0

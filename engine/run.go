@@ -254,6 +254,7 @@ func (r *run) claimFailed(err error) {
 	d := storageBackoff(r.failures)
 	r.c.log.Error("claim failed", "error", err, "retry_in", d)
 	r.blocked = true
+	r.keeper.wakeAt(r.c.now().Add(d)) // if it has claimed a job all the same, that has a lease to run out
 	r.sched.At(r.c.clock.Now().Add(d), func(time.Time) {
 		r.c.mu.Lock()
 		defer r.c.mu.Unlock()

@@ -117,6 +117,7 @@ func (r *run) settleOnce(rec *storage.Record) (storage.Settled, error) {
 	s, err := r.c.store.Settle(r.base, r.c.now(), []storage.Change{{Record: *rec}}, make([]storage.Settled, 0, 1))
 	if err != nil {
 		r.c.jobLog(&rec.JobHeader).Error("settle failed", "error", err)
+		r.c.uncertain(err)
 		return storage.Settled{}, err
 	}
 	return s[0], nil

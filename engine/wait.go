@@ -40,11 +40,25 @@ func (w *waiters) remove(id string, ch chan struct{}) {
 func (w *waiters) ended(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.tell(id)
+}
+
+// tell wants mu.
+func (w *waiters) tell(id string) {
 	for ch := range w.byID[id] {
 		select {
 		case ch <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// all tells everybody who waits to look.
+func (w *waiters) all() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.byID {
+		w.tell(id)
 	}
 }
 

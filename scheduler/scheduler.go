@@ -80,10 +80,14 @@ func (s *Scheduler) Cancel(t *Timer) bool {
 	return true
 }
 
-// Next returns when the earliest entry is due, false if there is none. The clock's timer is armed for it.
+// Next returns when the earliest entry is due, false if there is none. The clock's timer is armed for it. After Stop there
+// is none.
 func (s *Scheduler) Next() (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stopped {
+		return time.Time{}, false
+	}
 	return s.heap.Next()
 }
 
@@ -107,7 +111,6 @@ func (s *Scheduler) loop() {
 		case <-s.ringing():
 		case <-s.quit:
 			s.mu.Lock()
-			s.heap = Heap[*Timer]{}
 			s.disarm()
 			s.mu.Unlock()
 			return

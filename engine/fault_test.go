@@ -1,0 +1,260 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+var errStorage = errors.New("storage down")
+
+// faulty is a storage that fails: before or after it has done its work.
+type faulty struct {
+	storage.Storage
+	mu   sync.Mutex // guards fail
+	fail func(op string) (before, after bool)
+}
+
+func (f *faulty) set(fail func(op string) (before, after bool)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
+func (f *faulty) judge(op string) (before, after bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail == nil {
+		return false, false
+	}
+	return f.fail(op)
+}
+
+func (f *faulty) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	before, after := f.judge("claim")
+	if before {
+		return dst, errStorage
+	}
+	out, err := f.Storage.Claim(ctx, now, c, dst)
+	if after {
+		return dst, errStorage
+	}
+	return out, err
+}
+
+func (f *faulty) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	before, after := f.judge("settle")
+	if before {
+		return dst, errStorage
+	}
+	out, err := f.Storage.Settle(ctx, now, changes, dst)
+	if after {
+		return dst, errStorage
+	}
+	return out, err
+}
+
+func (f *faulty) Extend(ctx context.Context, now time.Time, held []storage.Held) ([]string, error) {
+	if before, after := f.judge("extend"); before || after {
+		return nil, errStorage
+	}
+	return f.Storage.Extend(ctx, now, held)
+}
+
+func (f *faulty) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+	before, after := f.judge("due")
+	if before {
+		return storage.Due{}, errStorage
+	}
+	out, err := f.Storage.Due(ctx, now, max)
+	if after {
+		return storage.Due{}, errStorage
+	}
+	return out, err
+}
+
+// onFaulty runs f in a bubble with a running engine on a faulty storage.
+func onFaulty(t *testing.T, f func(b *rig, s *faulty), opts ...engine.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &faulty{Storage: memory.New()}
+		b := &rig{t: t, ctx: context.Background(), store: s, start: time.Now(), ended: make(chan error, 1)}
+		eng, err := engine.New[any](s, append([]engine.Option{quiet}, opts...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Engine = eng
+		b.run()
+		f(b, s)
+		s.set(nil)
+		b.halt()
+	})
+}
+
+func never(string) (bool, bool) { return false, false }
+
+func until(b *rig, d time.Duration, op string) func(string) (bool, bool) {
+	return func(o string) (bool, bool) { return o == op && b.elapsed() < d, false }
+}
+
+func TestStorageFails(t *testing.T) {
+	ok := func(context.Context, *ojs.Job[any]) error { return nil }
+	for _, op := range []string{"claim", "settle"} {
+		t.Run(op+" recovers with backoff", func(t *testing.T) {
+			onFaulty(t, func(b *rig, s *faulty) {
+				b.handle("x", ok)
+				s.set(until(b, time.Minute, op))
+				ticket := b.enqueue("x")
+				b.advance(2 * time.Minute)
+				job := b.want(ticket.ID, ojs.StateCompleted, 1)
+				if len(b.times()) != 1 {
+					t.Errorf("ran %d times", len(b.times()))
+				}
+				if took := job.FinishedAt.Sub(b.start); op == "claim" && (took < time.Minute || took > 100*time.Second) {
+					t.Errorf("completed after %v", took)
+				}
+			})
+		})
+	}
+	t.Run("due recovers with backoff", func(t *testing.T) {
+		onFaulty(t, func(b *rig, s *faulty) {
+			b.handle("x", ok)
+			s.set(until(b, time.Minute, "due"))
+			ticket := b.enqueue("x", ojs.WithDelay(10*time.Second))
+			b.advance(2 * time.Minute)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		})
+	})
+	t.Run("a settle that fails after its work is not done twice", func(t *testing.T) {
+		onFaulty(t, func(b *rig, s *faulty) {
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { return errBoom })
+			s.set(func(op string) (bool, bool) { return false, op == "settle" && b.elapsed() < time.Second })
+			ticket := b.enqueue("x", ojs.WithMaxAttempts(1))
+			b.advance(time.Minute)
+			job := b.want(ticket.ID, ojs.StateDiscarded, 1)
+			if len(job.Errors) != 1 {
+				t.Errorf("errors %+v", job.Errors)
+			}
+		})
+	})
+	t.Run("a lease that cannot be renewed is lost, and its attempt told", func(t *testing.T) {
+		onFaulty(t, func(b *rig, s *faulty) {
+			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+				if job.Attempt == 2 {
+					return nil
+				}
+				<-ctx.Done()
+				if context.Cause(ctx) != ojs.ErrLeaseLost {
+					t.Errorf("cause %v", context.Cause(ctx))
+				}
+				return nil // refused
+			})
+			s.set(until(b, time.Hour, "extend"))
+			ticket := b.enqueue("x", ojs.WithLease(time.Minute), noJitter)
+			b.advance(time.Minute)
+			if job := b.want(ticket.ID, ojs.StateRetryable, 1); job.Error.Type != ojs.TypeLeaseExpired {
+				t.Errorf("failure %+v", job.Error)
+			}
+			b.advance(time.Second)
+			b.want(ticket.ID, ojs.StateCompleted, 2)
+		})
+	})
+	t.Run("a job that another took over is lost at the next renewal", func(t *testing.T) {
+		onFaulty(t, func(b *rig, s *faulty) {
+			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+				<-ctx.Done()
+				b.ran()
+				return context.Cause(ctx)
+			})
+			ticket := b.enqueue("x", ojs.WithLease(time.Minute))
+			b.advance(time.Second)
+			rec, err := s.Get(b.ctx, ticket.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec.State, rec.FinishedAt = ojs.StateCancelled, time.Now() // from another process
+			if out, err := s.Settle(b.ctx, time.Now(), []storage.Change{{Record: rec}}, nil); err != nil || out[0].Err != nil {
+				t.Fatal(out, err)
+			}
+			b.advance(20 * time.Second)
+			if times := b.times(); len(times) != 2 || times[1] != 20*time.Second {
+				t.Errorf("told at %v", times)
+			}
+			b.want(ticket.ID, ojs.StateCancelled, 1)
+		})
+	})
+	t.Run("stop while settling fails gives the job up", func(t *testing.T) {
+		onFaulty(t, func(b *rig, s *faulty) {
+			b.handle("x", ok)
+			s.set(func(op string) (bool, bool) { return op == "settle", false })
+			ticket := b.enqueue("x")
+			b.advance(time.Second)
+			b.halt()
+			b.want(ticket.ID, ojs.StateActive, 1)
+			s.set(never)
+			b.run()
+			b.advance(time.Hour) // its lease runs out
+			b.want(ticket.ID, ojs.StateCompleted, 2)
+		})
+	})
+}
+
+// With every call failing one time in ten, before or after its effect, every job ends, and none runs twice at once.
+func TestStorageFailsAtRandom(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	onFaulty(t, func(b *rig, s *faulty) {
+		rnd, chaos := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
+		running := make(map[string]bool)
+		var mu sync.Mutex
+		b.Handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+			mu.Lock()
+			if running[job.ID] {
+				t.Errorf("seed %d: job runs twice at once", seed)
+			}
+			running[job.ID] = true
+			sleep, fail := time.Duration(rnd.IntN(3000))*time.Millisecond, rnd.IntN(4) == 0
+			mu.Unlock()
+			time.Sleep(sleep)
+			mu.Lock()
+			delete(running, job.ID)
+			mu.Unlock()
+			if fail {
+				return errBoom
+			}
+			return nil
+		})
+		s.set(func(string) (bool, bool) {
+			switch chaos.IntN(20) {
+			case 0:
+				return true, false
+			case 1:
+				return false, true
+			}
+			return false, false
+		})
+		var tickets []ojs.Ticket
+		for range 300 {
+			mu.Lock()
+			delay := time.Duration(rnd.IntN(10)) * time.Second
+			mu.Unlock()
+			tickets = append(tickets, b.enqueue("x", ojs.WithMaxAttempts(20), ojs.WithLease(time.Minute),
+				ojs.WithDelay(delay)))
+		}
+		b.advance(24 * time.Hour)
+		for _, ticket := range tickets {
+			if job := b.job(ticket.ID); !job.State.Terminal() {
+				t.Errorf("seed %d: job is %s at attempt %d", seed, job.State, job.Attempt)
+			}
+		}
+	})
+}
