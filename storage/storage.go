@@ -57,8 +57,9 @@ type Storage interface {
 	// Settle applies each change by itself, atomically, in order, and appends one result for each to dst. A change is
 	// applied if the stored record still has the Version that Change.Record has, and if its state can become Change.Record's
 	// by the transition table or is waiting and stays as it is; the stored record is then Change.Record with its Version
-	// raised by one. Otherwise Settled.Err says why not, and nothing changed. The call fails as a whole only if the storage
-	// does; it may then have applied some.
+	// raised by one. Otherwise Settled.Err says why not, and nothing changed. An available job that stays available keeps
+	// its place unless its queue or priority changes. The call fails as a whole only if the storage does; it may then have
+	// applied some.
 	Settle(ctx context.Context, now time.Time, changes []Change, dst []Settled) ([]Settled, error)
 
 	// Extend renews leases: an active job that has the version named is held until now plus its Lease. It does not raise
@@ -68,7 +69,7 @@ type Storage interface {
 	// Due does what time has brought about until now, for up to max jobs in the order of their due times:
 	//
 	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote) and enter their queue in the order
-	//     in which they came due, ties in the order of their insertion;
+	//     in which they came due, and for the same time in that in which they began to wait for it;
 	//   - waiting jobs whose deadline has come end (Record.Expire);
 	//   - active jobs whose lease has run out are handed over to this caller alone (Record.Reclaim), who decides their fate
 	//     and settles it. A caller that dies before loses the new lease in turn.

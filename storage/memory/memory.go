@@ -179,6 +179,11 @@ func (s *Storage) settle(to *storage.Record) storage.Settled {
 	default:
 		return storage.Settled{Version: from.Version, Err: &ojs.TransitionError{ID: to.ID, From: from.State, To: to.State}}
 	}
+	if from.State == ojs.StateAvailable && to.State == from.State &&
+		to.Queue == from.Queue && to.Type == from.Type && to.Priority == from.Priority {
+		s.edit(j, to)
+		return storage.Settled{Version: j.rec.Version}
+	}
 	s.displace(j)
 	queue := from.Queue
 	j.rec = to.Copy()
@@ -188,6 +193,17 @@ func (s *Storage) settle(to *storage.Record) storage.Settled {
 		s.forgetIfEmpty(queue)
 	}
 	return storage.Settled{Version: j.rec.Version}
+}
+
+// edit changes an available job that keeps its place among the others.
+func (s *Storage) edit(j *job, to *storage.Record) {
+	j.rec = to.Copy()
+	j.rec.Version++
+	if at := j.rec.WakeAt(); !at.IsZero() {
+		s.due.Push(&j.wake, at)
+	} else {
+		s.due.Remove(&j.wake)
+	}
 }
 
 // Extend implements storage.Storage.

@@ -1,0 +1,423 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// model is the contract of a storage at its plainest: a list that every call goes through from the start.
+type model struct {
+	jobs []*modelJob // by insertion
+	seq  int
+}
+
+type modelJob struct {
+	rec     storage.Record
+	entered int // when it became available, or changed its place
+	since   int // when it last began to wait for a time
+	died    int
+}
+
+func (m *model) find(id string) *modelJob {
+	for _, j := range m.jobs {
+		if j.rec.ID == id {
+			return j
+		}
+	}
+	return nil
+}
+
+func (m *model) placed(j *modelJob, keepsPlace bool) {
+	m.seq++
+	j.since = m.seq
+	if !keepsPlace {
+		j.entered = m.seq
+	}
+	switch {
+	case !j.rec.DeadLettered():
+		j.died = 0
+	case j.died == 0:
+		j.died = m.seq
+	}
+}
+
+func (m *model) insert(batch []storage.Insert) error {
+	for i, in := range batch {
+		if j := m.find(in.Record.ID); j != nil {
+			return &ojs.DuplicateError{ID: in.Record.ID, State: j.rec.State}
+		}
+		for _, other := range batch[:i] {
+			if other.Record.ID == in.Record.ID {
+				return &ojs.DuplicateError{ID: in.Record.ID, State: in.Record.State}
+			}
+		}
+	}
+	for _, in := range batch {
+		j := &modelJob{rec: in.Record.Copy()}
+		j.rec.Version = 1
+		m.jobs = append(m.jobs, j)
+		m.placed(j, false)
+	}
+	return nil
+}
+
+func (m *model) claim(now time.Time, c storage.Claim) (out []storage.Record) {
+	queues := c.Queues
+	if len(queues) == 0 {
+		queues = []string{""}
+	}
+	for _, q := range queues {
+		for len(out) < c.Max {
+			var best *modelJob
+			for _, j := range m.jobs {
+				if j.rec.State != ojs.StateAvailable || j.rec.Expired(now) || q != "" && j.rec.Queue != q ||
+					len(c.Types) > 0 && !slices.Contains(c.Types, j.rec.Type) {
+					continue
+				}
+				if best == nil || j.rec.Priority > best.rec.Priority || j.rec.Priority == best.rec.Priority && j.entered < best.entered {
+					best = j
+				}
+			}
+			if best == nil {
+				break
+			}
+			best.rec.Claim(now, c.Worker)
+			m.placed(best, false)
+			out = append(out, best.rec.Copy())
+		}
+	}
+	return out
+}
+
+func (m *model) settle(to storage.Record) storage.Settled {
+	j := m.find(to.ID)
+	if j == nil {
+		return storage.Settled{Err: ojs.ErrNotFound}
+	}
+	if j.rec.Version != to.Version {
+		return storage.Settled{Version: j.rec.Version, Err: storage.ErrFenced}
+	}
+	from := j.rec
+	if !(from.State == to.State && from.State.Waiting()) && !from.State.CanBecome(to.State) {
+		return storage.Settled{Version: from.Version, Err: &ojs.TransitionError{ID: to.ID, From: from.State, To: to.State}}
+	}
+	j.rec = to.Copy()
+	j.rec.Version++
+	m.placed(j, from.State == to.State && from.Queue == to.Queue && from.Priority == to.Priority)
+	return storage.Settled{Version: j.rec.Version}
+}
+
+func (m *model) extend(now time.Time, held []storage.Held) (lost []string) {
+	for _, h := range held {
+		if j := m.find(h.ID); j != nil && j.rec.State == ojs.StateActive && j.rec.Version == h.Version {
+			j.rec.LeaseUntil = now.Add(j.rec.Lease)
+			m.seq++
+			j.since = m.seq
+			continue
+		}
+		lost = append(lost, h.ID)
+	}
+	return lost
+}
+
+func (m *model) waiting() []*modelJob {
+	var ws []*modelJob
+	for _, j := range m.jobs {
+		if !j.rec.WakeAt().IsZero() {
+			ws = append(ws, j)
+		}
+	}
+	sort.Slice(ws, func(a, b int) bool {
+		if at, bt := ws[a].rec.WakeAt(), ws[b].rec.WakeAt(); !at.Equal(bt) {
+			return at.Before(bt)
+		}
+		return ws[a].since < ws[b].since
+	})
+	return ws
+}
+
+func (m *model) due(now time.Time, max int) (d storage.Due) {
+	for range max {
+		ws := m.waiting()
+		if len(ws) == 0 || ws[0].rec.WakeAt().After(now) {
+			break
+		}
+		j := ws[0]
+		switch {
+		case j.rec.Expired(now):
+			j.rec.Expire(now)
+			d.Expired = append(d.Expired, j.rec.Copy())
+		case j.rec.State == ojs.StateActive:
+			j.rec.Reclaim(now)
+			d.Stalled = append(d.Stalled, j.rec.Copy())
+		default:
+			j.rec.Promote(now)
+			d.Promoted = append(d.Promoted, j.rec.Copy())
+		}
+		m.placed(j, false)
+	}
+	if ws := m.waiting(); len(ws) > 0 {
+		d.Next = ws[0].rec.WakeAt()
+	}
+	return d
+}
+
+func (m *model) list(q storage.Query) (out []storage.Record) {
+	jobs := slices.Clone(m.jobs)
+	if q.DeadLetters {
+		jobs = slices.DeleteFunc(jobs, func(j *modelJob) bool { return j.died == 0 })
+		sort.Slice(jobs, func(a, b int) bool { return jobs[a].died < jobs[b].died })
+	}
+	for _, j := range jobs {
+		if (len(q.Queues) == 0 || slices.Contains(q.Queues, j.rec.Queue)) && (len(q.Types) == 0 || slices.Contains(q.Types, j.rec.Type)) &&
+			(len(q.States) == 0 || slices.Contains(q.States, j.rec.State)) {
+			out = append(out, j.rec.Copy())
+		}
+	}
+	return out
+}
+
+func (m *model) remove(ids []string) (int, error) {
+	for _, id := range ids {
+		if j := m.find(id); j != nil && !j.rec.State.Terminal() {
+			return 0, &ojs.TransitionError{ID: id, From: j.rec.State, To: "deleted"}
+		}
+	}
+	before := len(m.jobs)
+	m.jobs = slices.DeleteFunc(m.jobs, func(j *modelJob) bool { return slices.Contains(ids, j.rec.ID) })
+	return before - len(m.jobs), nil
+}
+
+// A storage does what the model does, whatever is asked of it.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{s: memory.New(), m: new(model), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+		defer w.s.Close()
+		t.Repeat(map[string]func(*rapid.T){
+			"insert": w.insert,
+			"claim":  w.claim,
+			"settle": w.settle,
+			"extend": w.extend,
+			"due":    w.due,
+			"delete": w.remove,
+			"time":   func(t *rapid.T) { w.now = w.now.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "s")) * time.Second) },
+			"":       w.check,
+		})
+	})
+}
+
+// world is a storage and its model, which the same things happen to.
+type world struct {
+	s   *memory.Storage
+	m   *model
+	now time.Time
+	ids int
+}
+
+var (
+	queueNames = []string{"a", "b", "c"}
+	typeNames  = []string{"x", "y"}
+)
+
+func (w *world) in(t *rapid.T, what string, least int) time.Time {
+	return w.now.Add(time.Duration(rapid.IntRange(least, 10).Draw(t, what)) * time.Second)
+}
+
+func (w *world) insert(t *rapid.T) {
+	batch := make([]storage.Insert, rapid.IntRange(1, 4).Draw(t, "n"))
+	for i := range batch {
+		w.ids++
+		id := w.ids
+		if rapid.IntRange(0, 15).Draw(t, "dup") == 0 {
+			id = rapid.IntRange(1, w.ids).Draw(t, "id")
+		}
+		r := &batch[i].Record
+		r.ID = fmt.Sprint("job", id)
+		r.Queue, r.Type = rapid.SampledFrom(queueNames).Draw(t, "queue"), rapid.SampledFrom(typeNames).Draw(t, "type")
+		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
+		r.CreatedAt, r.Lease = w.now, time.Duration(rapid.IntRange(1, 5).Draw(t, "lease"))*time.Second
+		r.Meta = map[string]any{"list": []any{1.0}}
+		r.State = rapid.SampledFrom([]ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}).Draw(t, "state")
+		if r.State == ojs.StateScheduled {
+			r.ScheduledAt = w.in(t, "scheduled", 1)
+		}
+		if rapid.Bool().Draw(t, "expires") {
+			r.ExpiresAt = w.in(t, "expires in", 0)
+		}
+		if rapid.IntRange(0, 3).Draw(t, "total") == 0 {
+			r.TotalTimeout = 7 * time.Second
+			r.Retry.OnExhaustion = ojs.ExhaustionDeadLetter
+		}
+	}
+	_, err := w.s.Insert(t.Context(), w.now, batch, nil)
+	same(t, "insert", err, w.m.insert(batch))
+	for i := range batch { // the storage keeps a copy
+		batch[i].Record.Meta["list"].([]any)[0] = "changed"
+	}
+}
+
+func (w *world) claim(t *rapid.T) {
+	c := storage.Claim{
+		Queues: rapid.SliceOfNDistinct(rapid.SampledFrom(queueNames), 0, 3, rapid.ID[string]).Draw(t, "queues"),
+		Types:  rapid.SliceOfNDistinct(rapid.SampledFrom(typeNames), 0, 2, rapid.ID[string]).Draw(t, "types"),
+		Max:    rapid.IntRange(0, 4).Draw(t, "max"), Worker: "w",
+	}
+	got, err := w.s.Claim(t.Context(), w.now, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "claim", got, w.m.claim(w.now, c))
+	for i := range got { // what it hands out is a copy
+		got[i].Meta["list"].([]any)[0] = "changed"
+	}
+}
+
+func (w *world) job(t *rapid.T) (storage.Record, bool) {
+	if len(w.m.jobs) == 0 {
+		return storage.Record{}, false
+	}
+	return rapid.SampledFrom(w.m.jobs).Draw(t, "job").rec.Copy(), true
+}
+
+func (w *world) settle(t *rapid.T) {
+	r, ok := w.job(t)
+	if !ok {
+		return
+	}
+	r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "to")
+	r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
+	if rapid.IntRange(0, 5).Draw(t, "queue changes") == 0 {
+		r.Queue = rapid.SampledFrom(queueNames).Draw(t, "queue")
+	}
+	if rapid.IntRange(0, 5).Draw(t, "stale") == 0 {
+		r.Version -= min(1, r.Version)
+	}
+	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}, time.Time{}
+	switch r.State {
+	case ojs.StateRetryable:
+		r.NextRetryAt = w.in(t, "next retry", 0)
+	case ojs.StateScheduled:
+		r.ScheduledAt = w.in(t, "scheduled", 0)
+	case ojs.StateDiscarded:
+		if rapid.Bool().Draw(t, "dead") {
+			r.DeadLetteredAt = w.now
+		}
+	}
+	got, err := w.s.Settle(t.Context(), w.now, []storage.Change{{Record: r}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "settle", got[0], w.m.settle(r))
+}
+
+func (w *world) extend(t *rapid.T) {
+	var held []storage.Held
+	for range rapid.IntRange(0, 3).Draw(t, "n") {
+		if r, ok := w.job(t); ok {
+			held = append(held, storage.Held{ID: r.ID, Version: r.Version - uint64(min(rapid.IntRange(0, 1).Draw(t, "stale"), int(r.Version)))})
+		}
+	}
+	got, err := w.s.Extend(t.Context(), w.now, held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "extend", got, w.m.extend(w.now, held))
+}
+
+func (w *world) due(t *rapid.T) {
+	n := rapid.IntRange(0, 5).Draw(t, "max")
+	got, err := w.s.Due(t.Context(), w.now, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "due", got, w.m.due(w.now, n))
+}
+
+func (w *world) remove(t *rapid.T) {
+	var ids []string
+	for range rapid.IntRange(0, 3).Draw(t, "n") {
+		if r, ok := w.job(t); ok && !slices.Contains(ids, r.ID) && (r.State.Terminal() || rapid.IntRange(0, 9).Draw(t, "wrong") == 0) {
+			ids = append(ids, r.ID)
+		}
+	}
+	got, gotErr := w.s.Delete(t.Context(), append(ids, "unknown"))
+	want, wantErr := w.m.remove(ids)
+	same(t, "delete", got, want)
+	same(t, "delete", gotErr, wantErr)
+}
+
+// check compares everything that can be looked at.
+func (w *world) check(t *rapid.T) {
+	ctx := t.Context()
+	counts := make(map[storage.Count]bool)
+	for _, j := range w.m.jobs {
+		got, err := w.s.Get(ctx, j.rec.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "get", got, j.rec)
+		c := storage.Count{Queue: j.rec.Queue, State: j.rec.State}
+		for _, k := range w.m.jobs {
+			if k.rec.Queue == c.Queue && k.rec.State == c.State {
+				c.N++
+			}
+		}
+		counts[c] = true
+	}
+	got, err := w.s.Counts(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range got {
+		if !counts[c] {
+			t.Fatalf("counts %v, want %v", got, counts)
+		}
+		delete(counts, c)
+	}
+	if len(counts) > 0 {
+		t.Fatalf("counts %v lack %v", got, counts)
+	}
+	for _, q := range []storage.Query{
+		{Limit: 3}, {DeadLetters: true, Limit: 2}, {Queues: []string{"a"}, Types: []string{"y"}}, {States: []ojs.State{ojs.StateAvailable}, Limit: 1},
+	} {
+		same(t, fmt.Sprintf("list %+v", q), pages(t, w.s, q), w.m.list(q))
+	}
+	if _, err := w.s.Get(ctx, "unknown"); !errors.Is(err, ojs.ErrNotFound) {
+		t.Fatalf("get of nothing: %v", err)
+	}
+}
+
+func pages(t *rapid.T, s storage.Storage, q storage.Query) (out []storage.Record) {
+	for {
+		page, err := s.List(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Limit > 0 && len(page.Records) > q.Limit {
+			t.Fatalf("a page of %d, limit %d", len(page.Records), q.Limit)
+		}
+		out = append(out, page.Records...)
+		if page.Next == "" {
+			return out
+		}
+		q.Cursor = page.Next
+	}
+}
+
+func same(t *rapid.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
