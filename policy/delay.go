@@ -21,7 +21,11 @@ func Delay(p ojs.RetryPolicy, n int, r float64) time.Duration {
 		r = 0
 	}
 	r = min(r, math.Nextafter(1, 0))
-	return capped(float64(d)*(0.5+r), p.MaxInterval)
+	j := capped(float64(d)*(0.5+r), p.MaxInterval)
+	if most := d + (d-1)/2; most >= d { // the interval is half-open, which rounding forgets
+		j = min(j, most)
+	}
+	return j
 }
 
 func backoff(p ojs.RetryPolicy, n int) time.Duration {
