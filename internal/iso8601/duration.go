@@ -87,8 +87,11 @@ func parse(s string) (time.Duration, error) {
 		}
 		sum += d
 	}
-	if next == 0 {
+	switch {
+	case next == 0:
 		return 0, fmt.Errorf("has no component")
+	case sum == 0 && strings.ContainsAny(s, "123456789"):
+		return 0, fmt.Errorf("is less than a nanosecond")
 	}
 	return sum, nil
 }
@@ -148,9 +151,6 @@ func amount(whole, fraction string, size time.Duration) (time.Duration, error) {
 	ns, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
 		return 0, err
-	}
-	if d == 0 && ns == 0 && strings.Trim(fraction, "0") != "" {
-		return 0, fmt.Errorf("is less than a nanosecond")
 	}
 	if d > math.MaxInt64-time.Duration(ns) {
 		return 0, fmt.Errorf("overflows")
