@@ -20,7 +20,7 @@ const specVersion = "1.0"
 // envelope is the wire form of a job in the order it is written (OJS core, section 5; OJS retry, section 10).
 type envelope struct {
 	SpecVersion string          `json:"specversion"`
-	ID          string          `json:"id"`
+	ID          string          `json:"id,omitempty"`
 	Type        string          `json:"type"`
 	Queue       string          `json:"queue"`
 	State       State           `json:"state,omitempty"`

@@ -11,7 +11,8 @@ import (
 	"github.com/ojsengine/ojs/internal/iso8601"
 )
 
-// MarshalJSON encodes the standard's object: seven fields, and backoff_strategy unless it is the default one.
+// MarshalJSON encodes the standard's object. A policy that has all seven of the standard's fields and the exponential
+// strategy is written without backoff_strategy, which the standard does not have.
 func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -45,15 +46,22 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 		w.NonRetryableErrors = &p.NonRetryableErrors
 	}
 	w.OnExhaustion = p.OnExhaustion
-	if p.BackoffStrategy != BackoffExponential {
+	if p.BackoffStrategy != BackoffExponential || !p.sevenFields() {
 		w.BackoffStrategy = p.BackoffStrategy
 	}
 	return json.Marshal(w)
 }
 
+// sevenFields reports whether nothing but the strategy may be left to inherit.
+func (p RetryPolicy) sevenFields() bool {
+	return p.MaxAttempts != 0 && p.InitialInterval != 0 && p.BackoffCoefficient != 0 && p.MaxInterval != 0 &&
+		p.Jitter != "" && p.NonRetryableErrors != nil && p.OnExhaustion != ""
+}
+
 // UnmarshalJSON decodes the standard's object (OJS retry, section 14). Any part of it will do: a field that is absent or
 // null inherits. Unknown fields, wrong types and values out of range are refused with an *InvalidError, and p is left as
-// it was. "constant" is accepted as a name of BackoffNone, and a repeated entry of non_retryable_errors counts once.
+// it was. "constant" is accepted as a name of BackoffNone, and a repeated entry of non_retryable_errors counts once. The
+// standard's seven fields make a whole policy, whose strategy is exponential.
 func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	fields, err := decodeObject(b)
 	if err != nil {
@@ -76,6 +84,9 @@ func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	}
 	if err := q.Validate(); err != nil {
 		return err
+	}
+	if q.BackoffStrategy == "" && q.sevenFields() {
+		q.BackoffStrategy = BackoffExponential
 	}
 	*p = q
 	return nil

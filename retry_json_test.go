@@ -1,0 +1,151 @@
+package ojs_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
+)
+
+const sevenFields = `{"max_attempts":3,"initial_interval":"PT1S","backoff_coefficient":2,"max_interval":"PT5M",` +
+	`"jitter":true,"non_retryable_errors":[],"on_exhaustion":"discard"}`
+
+func TestRetryPolicyJSON(t *testing.T) {
+	t.Run("A021 A013 the seven fields are the default, and it is them", func(t *testing.T) {
+		var p ojs.RetryPolicy
+		if err := json.Unmarshal([]byte(sevenFields), &p); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(p, policy.Default()) {
+			t.Errorf("%+v", p)
+		}
+		if got, err := json.Marshal(policy.Default()); err != nil || string(got) != sevenFields {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
+	good := []struct {
+		name, in string
+		want     ojs.RetryPolicy
+	}{
+		{"A162 nothing", `{}`, ojs.RetryPolicy{}},
+		{"reading 17 null is absent", `{"max_attempts":null,"jitter":null,"initial_interval":null,"non_retryable_errors":null}`, ojs.RetryPolicy{}},
+		{"A024 max_attempts 0", `{"max_attempts":0}`, ojs.RetryPolicy{MaxAttempts: ojs.NoRetry}},
+		{"A102 jitter false", `{"jitter":false}`, ojs.RetryPolicy{Jitter: ojs.JitterOff}},
+		{"A102 an empty list", `{"non_retryable_errors":[]}`, ojs.RetryPolicy{NonRetryableErrors: []string{}}},
+		{"A103", `{"max_attempts":10,"on_exhaustion":"dead_letter"}`, ojs.RetryPolicy{MaxAttempts: 10, OnExhaustion: ojs.ExhaustionDeadLetter}},
+		{"A044 reading 3 strategy", `{"backoff_strategy":"polynomial"}`, ojs.RetryPolicy{BackoffStrategy: ojs.BackoffPolynomial}},
+		{"an explicit exponential", `{"backoff_strategy":"exponential"}`, ojs.RetryPolicy{BackoffStrategy: ojs.BackoffExponential}},
+		{"B005 constant is none", `{"backoff_strategy":"constant"}`, ojs.RetryPolicy{BackoffStrategy: ojs.BackoffNone}},
+		{"reading 22 duplicates count once", `{"non_retryable_errors":["a","b","a"]}`, ojs.RetryPolicy{NonRetryableErrors: []string{"a", "b"}}},
+		{"A157 3.0 is an integer", `{"max_attempts":3.0}`, ojs.RetryPolicy{MaxAttempts: 3}},
+		{"reading 16 weeks", `{"max_interval":"P1W"}`, ojs.RetryPolicy{MaxInterval: 168 * time.Hour}},
+		{"A134 payment.charge", `{"max_attempts":25,"initial_interval":"PT15S","backoff_coefficient":4.0,"max_interval":"PT1H",` +
+			`"non_retryable_errors":["payment.card_stolen","validation.*"],"on_exhaustion":"dead_letter"}`,
+			ojs.RetryPolicy{MaxAttempts: 25, InitialInterval: 15 * time.Second, BackoffCoefficient: 4, MaxInterval: time.Hour,
+				NonRetryableErrors: []string{"payment.card_stolen", "validation.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}},
+	}
+	for _, tt := range good {
+		t.Run(tt.name, func(t *testing.T) {
+			var p ojs.RetryPolicy
+			if err := json.Unmarshal([]byte(tt.in), &p); err != nil || !reflect.DeepEqual(p, tt.want) {
+				t.Errorf("%+v, %v", p, err)
+			}
+			out, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var again ojs.RetryPolicy
+			if err := json.Unmarshal(out, &again); err != nil || !reflect.DeepEqual(again, p) {
+				t.Errorf("%s comes back as %+v, %v", out, again, err)
+			}
+		})
+	}
+	bad := []struct{ name, in, field string }{
+		{"A002 true", `true`, "retry"},
+		{"A002 25", `25`, "retry"},
+		{"A002 A153 -1", `-1`, "retry"},
+		{"A002 a list", `[]`, "retry"},
+		{"A123 negative", `{"max_attempts":-1}`, "retry.max_attempts"},
+		{"A123 fraction", `{"max_attempts":2.5}`, "retry.max_attempts"},
+		{"A123 string", `{"max_attempts":"3"}`, "retry.max_attempts"},
+		{"A124 no ISO 8601", `{"initial_interval":"1s"}`, "retry.initial_interval"},
+		{"A029 a number", `{"initial_interval":1}`, "retry.initial_interval"},
+		{"A158 P", `{"initial_interval":"P"}`, "retry.initial_interval"},
+		{"A158 PT", `{"initial_interval":"PT"}`, "retry.initial_interval"},
+		{"A158 P1DT", `{"max_interval":"P1DT"}`, "retry.max_interval"},
+		{"A125 zero", `{"initial_interval":"PT0S"}`, "retry.initial_interval"},
+		{"A126 A159 0.99", `{"backoff_coefficient":0.99}`, "retry.backoff_coefficient"},
+		{"A034 0", `{"backoff_coefficient":0}`, "retry.backoff_coefficient"},
+		{"A126 string", `{"backoff_coefficient":"2"}`, "retry.backoff_coefficient"},
+		{"A126 overflow", `{"backoff_coefficient":1e999}`, "retry.backoff_coefficient"},
+		{"A127", `{"max_interval":"5m"}`, "retry.max_interval"},
+		{"A128", `{"initial_interval":"PT2S","max_interval":"PT1S"}`, "retry.max_interval"},
+		{"A129", `{"jitter":"true"}`, "retry.jitter"},
+		{"A129 1", `{"jitter":1}`, "retry.jitter"},
+		{"A130", `{"non_retryable_errors":"auth.*"}`, "retry.non_retryable_errors"},
+		{"A130 numbers", `{"non_retryable_errors":[1]}`, "retry.non_retryable_errors"},
+		{"A130 null entry", `{"non_retryable_errors":[null]}`, "retry.non_retryable_errors"},
+		{"A160 empty entry", `{"non_retryable_errors":[""]}`, "retry.non_retryable_errors"},
+		{"A131 A161", `{"on_exhaustion":"requeue"}`, "retry.on_exhaustion"},
+		{"A131 empty", `{"on_exhaustion":""}`, "retry.on_exhaustion"},
+		{"A043 strategy", `{"backoff_strategy":"fibonacci"}`, "retry.backoff_strategy"},
+		{"A156 unknown field", `{"max_retries":3}`, "retry.max_retries"},
+		{"A156 case", `{"Max_Attempts":3}`, "retry.Max_Attempts"},
+		{"A156 unknown null field", `{"max_retries":null}`, "retry.max_retries"},
+		{"a field twice", `{"jitter":true,"jitter":false}`, "retry"},
+	}
+	for _, tt := range bad {
+		t.Run("A182 "+tt.name, func(t *testing.T) {
+			p := ojs.RetryPolicy{MaxAttempts: 7}
+			err := json.Unmarshal([]byte(tt.in), &p)
+			var invalid *ojs.InvalidError
+			if !errors.As(err, &invalid) || invalid.Code != "validation.retry_policy_invalid" || invalid.Field != tt.field {
+				t.Errorf("error %v, want one on %s", err, tt.field)
+			}
+			if !reflect.DeepEqual(p, ojs.RetryPolicy{MaxAttempts: 7}) {
+				t.Errorf("changed all the same: %+v", p)
+			}
+		})
+	}
+	t.Run("an invalid policy does not encode", func(t *testing.T) {
+		if out, err := json.Marshal(ojs.RetryPolicy{Jitter: "maybe"}); err == nil {
+			t.Errorf("%s", out)
+		}
+	})
+}
+
+func FuzzRetryPolicyJSON(f *testing.F) {
+	f.Add([]byte(sevenFields))
+	f.Add([]byte(`{"max_attempts":0,"jitter":false,"backoff_strategy":"constant","non_retryable_errors":["a.*"]}`))
+	f.Add([]byte(`{"initial_interval":"P1Y","max_interval":"PT0.5S"}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var p, again ojs.RetryPolicy
+		if err := json.Unmarshal(in, &p); err != nil {
+			return
+		}
+		out, err := json.Marshal(p)
+		if err != nil {
+			t.Fatalf("%+v does not encode: %v", p, err)
+		}
+		if err := json.Unmarshal(out, &again); err != nil || !reflect.DeepEqual(p, again) {
+			t.Fatalf("%s becomes %+v, %v; want %+v", out, again, err, p)
+		}
+		full, err := policy.Resolve(p)
+		if err != nil {
+			if !errors.Is(err, ojs.ErrInvalid) || !strings.HasPrefix(err.Error(), "ojs: ") {
+				t.Fatal(err)
+			}
+			return
+		}
+		for _, n := range []int{1, 2, 100, 1 << 40} {
+			if d := policy.Delay(full, n, 0.5); d < 0 || d > full.MaxInterval {
+				t.Fatalf("delay %d of %+v is %v", n, full, d)
+			}
+		}
+	})
+}
