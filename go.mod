@@ -6,9 +6,6 @@ require (
 	github.com/benbjohnson/clock v1.3.5
 	github.com/google/uuid v1.6.0
 	github.com/sosodev/duration v1.4.0
-)
-
-require (
-	go.uber.org/goleak v1.3.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
+	go.uber.org/goleak v1.3.0
+	pgregory.net/rapid v1.3.0
 )

@@ -60,7 +60,7 @@ func parse(s string) (time.Duration, error) {
 				return 0, fmt.Errorf("a second T")
 			}
 			if inTime = true; rest == "T" {
-				return 0, fmt.Errorf("T without a time component")
+				return 0, fmt.Errorf("a T without a time component")
 			}
 			rest = rest[1:]
 			continue

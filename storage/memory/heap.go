@@ -2,10 +2,17 @@ package memory
 
 // heap is a binary heap whose items know where they are, so that any of them can be moved or removed. container/heap would
 // do; this one calls no interface method per comparison.
-type heap[E interface {
+type heap[E heapItem[E]] struct{ items []E }
+
+type heapItem[E any] interface {
 	before(E) bool
 	moved(to int)
-}] struct{ items []E }
+}
+
+var (
+	_ heapItem[*level]  = (*level)(nil)
+	_ heapItem[*bucket] = (*bucket)(nil)
+)
 
 func (h *heap[E]) len() int { return len(h.items) }
 
