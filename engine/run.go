@@ -57,11 +57,8 @@ func (c *core) runUntil(ctx context.Context) error {
 		return ErrRunning
 	}
 	r.sched = scheduler.New(c.clock)
-	c.run = r
-	c.mu.Unlock()
-
 	r.keeper.start(r)
-	c.mu.Lock()
+	c.run = r
 	r.available(unknown)
 	r.keeper.wantDue()
 	c.mu.Unlock()

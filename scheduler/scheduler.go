@@ -139,8 +139,9 @@ func (s *Scheduler) pass() {
 		if !ok {
 			break
 		}
+		t := it.Value
 		s.mu.Unlock()
-		it.Value.Func(now)
+		t.Func(now)
 		s.mu.Lock()
 	}
 	s.passing = false

@@ -183,6 +183,32 @@ func TestMockClockUnderLoad(t *testing.T) {
 	}
 }
 
+// One timer that several goroutines set again and again, while it is being called.
+func TestOneTimerSetByMany(t *testing.T) {
+	s := scheduler.New(clock.New())
+	defer s.Stop()
+	var called atomic.Int32
+	timer := &scheduler.Timer{Func: func(time.Time) { called.Add(1) }}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				s.Set(timer, time.Now().Add(time.Duration(i%3)*time.Microsecond))
+				if i%7 == 0 {
+					s.Cancel(timer)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	last := make(chan struct{})
+	s.At(time.Now().Add(time.Millisecond), func(time.Time) { close(last) })
+	<-last
+	if _, armed := s.Next(); armed || called.Load() == 0 {
+		t.Errorf("called %d times, armed %v", called.Load(), armed)
+	}
+}
+
 // The wall clock may be set back: nothing is called early by its own reading.
 type shifted struct {
 	clock.Clock
