@@ -197,7 +197,7 @@ func TestOptionLayers(t *testing.T) {
 		want := policy.Default()
 		want.MaxAttempts, want.InitialInterval, want.MaxInterval = 4, 2*time.Second, 10*time.Second
 		if !reflect.DeepEqual(job.Retry, want) {
-			t.Errorf("A102 A172 retry %+v, want %+v", job.Retry, want)
+			t.Errorf("A001 A102 A172 B001 retry %+v, want %+v", job.Retry, want)
 		}
 		if job.Priority != 4 || job.Timeout != 3*time.Second || job.Lease != 2*time.Minute || job.TotalTimeout != time.Hour {
 			t.Errorf("priority %d, timeout %v, lease %v, total %v", job.Priority, job.Timeout, job.Lease, job.TotalTimeout)

@@ -19,14 +19,14 @@ func TestRetryTimes(t *testing.T) {
 		policy ojs.RetryPolicy
 		want   []float64
 	}{
-		{"A028 A045 none", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffNone}, []float64{0, 5, 10, 15, 20}},
+		{"A007 A028 A045 none", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffNone}, []float64{0, 5, 10, 15, 20}},
 		{"A046 linear", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffLinear}, []float64{0, 5, 15, 30, 50}},
 		{"A047 A048 exponential", ojs.RetryPolicy{MaxAttempts: 11}, []float64{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811}},
 		{"A049 A050 polynomial", ojs.RetryPolicy{MaxAttempts: 6, BackoffCoefficient: 4, BackoffStrategy: ojs.BackoffPolynomial}, []float64{0, 1, 17, 98, 354, 654}},
 		{"A143 polling", ojs.RetryPolicy{MaxAttempts: 4, InitialInterval: 10 * time.Second, BackoffCoefficient: 1, MaxInterval: 10 * time.Second}, []float64{0, 10, 20, 30}},
-		{"A023 A132 one attempt", ojs.RetryPolicy{MaxAttempts: 1}, []float64{0}},
+		{"A023 A132 B022 one attempt", ojs.RetryPolicy{MaxAttempts: 1}, []float64{0}},
 		{"A024 max_attempts 0", ojs.RetryPolicy{MaxAttempts: ojs.NoRetry}, []float64{0}},
-		{"A025 A099 A100 A133 default", ojs.RetryPolicy{}, []float64{0, 1, 3}},
+		{"A004 A009 A025 A099 A100 A133 A171 default", ojs.RetryPolicy{}, []float64{0, 1, 3}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -44,8 +44,22 @@ func TestRetryTimes(t *testing.T) {
 	}
 }
 
+func TestBackoffCountsFromTheFailure(t *testing.T) {
+	t.Run("A008 not from the start of the attempt that failed", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("fail", func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Second); return errBoom })
+			b.run()
+			b.enqueue("fail", noJitter)
+			b.advance(time.Hour)
+			if want := seconds(0, 11, 23); !slices.Equal(b.times(), want) {
+				t.Errorf("ran at %v, want %v", b.times(), want)
+			}
+		})
+	})
+}
+
 func TestJitter(t *testing.T) {
-	t.Run("A063 A064 A104 spread, and never early", func(t *testing.T) {
+	t.Run("A063 A064 A104 A173 spread, and never early", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.Handle("fail", func(_ context.Context, job *ojs.Job[any]) error {
 				if job.Attempt == 2 {
@@ -128,13 +142,13 @@ func TestResponseCodes(t *testing.T) {
 		dead  bool
 		code  ojs.Code
 	}{
-		{"A086 A089 A146 DISCARD wins over dead_letter", ojs.Discard(errBoom), ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}, 1, false, ojs.CodeDiscard},
-		{"A087 A090 A147 DEAD_LETTER wins over discard", ojs.DeadLetter(errBoom), ojs.RetryPolicy{}, 1, true, ojs.CodeDeadLetter},
-		{"A088 A091 FAIL wins over dead_letter", ojs.Permanent(errBoom), ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}, 1, false, ojs.CodeFail},
+		{"A005 A086 A089 A146 A170 B017 B018 DISCARD wins over dead_letter", ojs.Discard(errBoom), ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}, 1, false, ojs.CodeDiscard},
+		{"A087 A090 A147 B018 B019 DEAD_LETTER wins over discard", ojs.DeadLetter(errBoom), ojs.RetryPolicy{}, 1, true, ojs.CodeDeadLetter},
+		{"A088 A091 B018 FAIL wins over dead_letter", ojs.Permanent(errBoom), ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}, 1, false, ojs.CodeFail},
 		{"A085 A148 RETRY is the policy's", &ojs.Error{Code: ojs.CodeRetry, Err: errBoom}, ojs.RetryPolicy{}, 3, false, ojs.CodeRetry},
-		{"A039 A149 no code, discard", errBoom, ojs.RetryPolicy{}, 3, false, ojs.CodeRetry},
-		{"A040 A145 no code, dead_letter", errBoom, ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter}, 1, true, ojs.CodeRetry},
-		{"A011 A038 A041 A083 non-retryable, discard", ojs.Errorf("auth.expired", "no"), ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}}, 1, false, ojs.CodeRetry},
+		{"A039 A042 A149 A179 no code, discard", errBoom, ojs.RetryPolicy{}, 3, false, ojs.CodeRetry},
+		{"A040 A042 A145 A179 no code, dead_letter", errBoom, ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter}, 1, true, ojs.CodeRetry},
+		{"A011 A038 A041 A082 A083 A084 A169 B016 non-retryable, discard", ojs.Errorf("auth.expired", "no"), ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}}, 1, false, ojs.CodeRetry},
 		{"A140 A141 non-retryable, dead_letter", ojs.Errorf("auth.expired", "no"), ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}, 1, true, ojs.CodeRetry},
 		{"A142 another type is retried", ojs.Errorf("crm.down", "no"), ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}, 3, true, ojs.CodeRetry},
 	}
@@ -164,7 +178,7 @@ func TestResponseCodes(t *testing.T) {
 }
 
 func TestRetryTracking(t *testing.T) {
-	t.Run("A116 A118 A176 attempt, history and next_retry_at", func(t *testing.T) {
+	t.Run("A006 A116 A118 A176 attempt, history and next_retry_at", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("flaky", func(_ context.Context, job *ojs.Job[any]) error {
 				if job.Attempt != len(job.Errors)+1 || job.MaxAttempts != 12 && job.Attempt <= 10 {

@@ -243,7 +243,7 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestLease(t *testing.T) {
-	t.Run("A114 A115 A175 renewed while the handler runs", func(t *testing.T) {
+	t.Run("A012 A114 A115 A175 B028 renewed while the handler runs", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error {
 				time.Sleep(25 * time.Minute)
@@ -257,7 +257,7 @@ func TestLease(t *testing.T) {
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		})
 	})
-	t.Run("A107 A108 A111 A174 a lapsed lease is a failed attempt", func(t *testing.T) {
+	t.Run("A107 A108 A111 A174 B027 a lapsed lease is a failed attempt", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			ticket := b.enqueue("x", noJitter, ojs.WithLease(time.Minute))
 			crash(b, 1) // another process takes the job and dies
@@ -299,7 +299,7 @@ func TestLease(t *testing.T) {
 			}
 		})
 	})
-	t.Run("A105 A106 lease and retry delay are independent", func(t *testing.T) {
+	t.Run("A105 A106 B026 lease and retry delay are independent", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()

@@ -30,7 +30,7 @@ func TestDelays(t *testing.T) {
 		{"A033 A045 B006 none", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffNone, BackoffCoefficient: 7}, []float64{5, 5, 5, 5}},
 		{"A032 A046 B007 linear", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffLinear, BackoffCoefficient: 7}, []float64{5, 10, 15, 20}},
 		{"A030 A047 A048 B008 exponential", ojs.RetryPolicy{MaxAttempts: 11}, []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 300}},
-		{"A031 A049 A050 B009 polynomial", ojs.RetryPolicy{MaxAttempts: 6, BackoffStrategy: ojs.BackoffPolynomial, BackoffCoefficient: 4}, []float64{1, 16, 81, 256, 300}},
+		{"A031 A049 A050 A051 B009 polynomial", ojs.RetryPolicy{MaxAttempts: 6, BackoffStrategy: ojs.BackoffPolynomial, BackoffCoefficient: 4}, []float64{1, 16, 81, 256, 300}},
 		{"A035 exponential with coefficient 1 is constant", ojs.RetryPolicy{MaxAttempts: 4, BackoffCoefficient: 1}, []float64{1, 1, 1}},
 		{"reading 4 polynomial with coefficient 1 is linear", ojs.RetryPolicy{MaxAttempts: 4, BackoffCoefficient: 1, BackoffStrategy: ojs.BackoffPolynomial}, []float64{1, 2, 3}},
 		{"A036 A052 A166 B010 capped whatever the strategy: none", ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Minute, MaxInterval: time.Minute, BackoffStrategy: ojs.BackoffNone}, []float64{60, 60}},
@@ -84,6 +84,12 @@ func TestJitterRanges(t *testing.T) {
 		}
 		if d := policy.Delay(p, 6, 0.25); d != 225*time.Second { // of 300, not of 320
 			t.Errorf("%v, want 225s", d)
+		}
+	})
+	t.Run("A003 A051 polynomial growth with jitter, as Sidekiq's", func(t *testing.T) {
+		p := ojs.RetryPolicy{BackoffStrategy: ojs.BackoffPolynomial, BackoffCoefficient: 4}
+		if low, high := policy.Delay(p, 3, 0), policy.Delay(p, 3, almost); low != seconds(40.5)[0] || high >= seconds(121.5)[0] || high < seconds(121.4)[0] {
+			t.Errorf("from %v to %v, want [40.5, 121.5) s", low, high)
 		}
 	})
 	t.Run("A037 jitter off ignores the draw", func(t *testing.T) {

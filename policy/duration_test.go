@@ -17,7 +17,7 @@ func TestDuration(t *testing.T) {
 		"P1D": 24 * time.Hour, "P30D": 720 * time.Hour, "P1W": 168 * time.Hour, "P1M": 720 * time.Hour, "P1Y": 8760 * time.Hour,
 		"P1Y2M3W4DT5H6M7.000000008S": 8760*time.Hour + 1440*time.Hour + 504*time.Hour + 96*time.Hour + 5*time.Hour + 6*time.Minute + 7*time.Second + 8,
 	} {
-		t.Run("A056 A057 A058 A059 A061 "+s, func(t *testing.T) {
+		t.Run("A054 A056 A057 A058 A059 A061 "+s, func(t *testing.T) {
 			if got, err := policy.ParseDuration(s); err != nil || got != want {
 				t.Errorf("%v, %v, want %v", got, err, want)
 			}

@@ -64,7 +64,7 @@ func TestResolve(t *testing.T) {
 	}{
 		{"A123 negative max_attempts", "retry.max_attempts", ojs.RetryPolicy{MaxAttempts: -2}},
 		{"A125 negative initial_interval", "retry.initial_interval", ojs.RetryPolicy{InitialInterval: -1}},
-		{"A034 A126 A165 coefficient 0.99", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: 0.99}},
+		{"A034 A126 A165 B004 coefficient 0.99", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: 0.99}},
 		{"A034 negative coefficient", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: -2}},
 		{"A034 NaN", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: math.NaN()}},
 		{"infinite coefficient", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: math.Inf(1)}},
@@ -144,7 +144,7 @@ func TestNonRetryable(t *testing.T) {
 	}
 	for _, typ := range []string{"validation.payload_invalid", "auth.token_expired", "external.stripe.card_declined", "resource.not_found", "rate_limit.exceeded"} {
 		if !policy.NonRetryable([]string{typ}, typ) {
-			t.Errorf("A073: %s", typ)
+			t.Errorf("A072 A073: %s", typ)
 		}
 	}
 }

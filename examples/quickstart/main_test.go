@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
+
+	"go.uber.org/goleak"
 )
 
 // trouble is a file system some of whose files make trouble when they are opened.
@@ -76,3 +78,5 @@ type missing struct{}
 func (missing) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,0 +1,97 @@
+package storage_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var (
+	epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	zero  time.Time
+)
+
+func after(d time.Duration) time.Time { return epoch.Add(d) }
+
+func TestDeadlines(t *testing.T) {
+	tests := []struct {
+		name                string
+		expires             time.Time
+		total               time.Duration
+		state               ojs.State
+		deadline, wake      time.Time
+		expiredAt, notYetAt time.Duration
+	}{
+		{"available", zero, 0, ojs.StateAvailable, zero, zero, -1, time.Hour},
+		{"available, expires", after(10), 0, ojs.StateAvailable, after(10), after(10), 10, 9},
+		{"available, total", zero, 20, ojs.StateAvailable, after(20), after(20), 20, 19},
+		{"available, both", after(10), 20, ojs.StateAvailable, after(10), after(10), 10, 9},
+		{"pending, both", after(30), 20, ojs.StatePending, after(20), after(20), 20, 19},
+		{"scheduled", zero, 0, ojs.StateScheduled, zero, after(5), -1, time.Hour},
+		{"scheduled, expires first", after(3), 0, ojs.StateScheduled, after(3), after(3), 3, 2},
+		{"scheduled, expires with it", after(5), 0, ojs.StateScheduled, after(5), after(5), 5, 4},
+		{"retryable", zero, 0, ojs.StateRetryable, zero, after(7), -1, time.Hour},
+		{"retryable, total first", zero, 6, ojs.StateRetryable, after(6), after(6), 6, 5},
+		{"active: its lease, whatever its deadline", after(1), 1, ojs.StateActive, after(1), after(50), -1, time.Hour},
+		{"completed", after(1), 1, ojs.StateCompleted, after(1), zero, -1, time.Hour},
+	}
+	for _, tt := range tests {
+		t.Run("P0.5 "+tt.name, func(t *testing.T) {
+			var r storage.Record
+			r.State, r.CreatedAt, r.ExpiresAt, r.TotalTimeout = tt.state, epoch, tt.expires, tt.total
+			r.ScheduledAt, r.NextRetryAt, r.LeaseUntil = after(5), after(7), after(50)
+			if got := r.Deadline(); !got.Equal(tt.deadline) {
+				t.Errorf("deadline %v, want %v", got, tt.deadline)
+			}
+			if got := r.WakeAt(); !got.Equal(tt.wake) {
+				t.Errorf("wakes at %v, want %v", got, tt.wake)
+			}
+			if r.Expired(after(tt.notYetAt)) || tt.expiredAt >= 0 && !r.Expired(after(tt.expiredAt)) {
+				t.Error("Expired")
+			}
+		})
+	}
+}
+
+func TestTransitions(t *testing.T) {
+	t.Run("A116 Claim counts the attempt and begins the lease", func(t *testing.T) {
+		r := storage.Record{Version: 4}
+		r.State, r.Attempt, r.Lease = ojs.StateAvailable, 1, time.Minute
+		r.Claim(epoch, "w")
+		if r.State != ojs.StateActive || r.Attempt != 2 || !r.StartedAt.Equal(epoch) || !r.LeaseUntil.Equal(epoch.Add(time.Minute)) || r.Worker != "w" || r.Version != 5 {
+			t.Errorf("%+v", r)
+		}
+		r.Reclaim(after(time.Hour))
+		if r.State != ojs.StateActive || r.Attempt != 2 || !r.LeaseUntil.Equal(after(time.Hour+time.Minute)) || r.Version != 6 {
+			t.Errorf("reclaimed %+v", r)
+		}
+	})
+	t.Run("P0.1 Promote notes when the job first became available", func(t *testing.T) {
+		var r storage.Record
+		r.State, r.NextRetryAt = ojs.StateRetryable, after(1)
+		r.Promote(after(2))
+		if r.State != ojs.StateAvailable || !r.EnqueuedAt.Equal(after(2)) || !r.NextRetryAt.IsZero() || r.Version != 1 {
+			t.Errorf("%+v", r)
+		}
+		r.State = ojs.StateRetryable
+		if r.Promote(after(9)); !r.EnqueuedAt.Equal(after(2)) {
+			t.Errorf("enqueued at %v", r.EnqueuedAt)
+		}
+	})
+	t.Run("P0.5 Expire says which deadline it was", func(t *testing.T) {
+		for _, total := range []bool{false, true} {
+			var r storage.Record
+			r.State, r.CreatedAt, r.Retry.OnExhaustion = ojs.StateRetryable, epoch, ojs.ExhaustionDeadLetter
+			want := ojs.TypeExpired
+			if r.ExpiresAt = after(5); total {
+				r.ExpiresAt, r.TotalTimeout, want = zero, 5, ojs.TypeTotalTimeout
+			}
+			r.Expire(after(7))
+			if r.State != ojs.StateDiscarded || r.Error.Type != want || r.DeadLettered() != total || !r.FinishedAt.Equal(after(7)) || r.Version != 1 {
+				t.Errorf("total %v: %+v", total, r)
+			}
+		}
+	})
+}
