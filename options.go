@@ -39,6 +39,7 @@ const (
 	DefaultTimeout = 30 * time.Minute // of one attempt
 	DefaultLease   = 30 * time.Minute // visibility timeout
 
+	minLease    = 100 * time.Millisecond // a shorter one would lapse between two renewals of a busy process
 	maxTypeLen  = 255
 	maxQueueLen = 128
 )
@@ -85,8 +86,8 @@ func (o *Options) Validate() error {
 		return optionError("total_timeout", fmt.Sprintf("%v is negative", o.TotalTimeout))
 	case o.TotalTimeout > 0 && o.TotalTimeout < o.Timeout && o.Timeout != DefaultTimeout:
 		return optionError("total_timeout", fmt.Sprintf("total_timeout %v is less than timeout %v", o.TotalTimeout, o.Timeout))
-	case o.Lease < time.Millisecond:
-		return optionError("visibility_timeout", fmt.Sprintf("%v is less than 1ms", o.Lease))
+	case o.Lease < minLease:
+		return optionError("visibility_timeout", fmt.Sprintf("%v is less than %v", o.Lease, minLease))
 	case !validTime(o.ScheduledAt):
 		return optionError("scheduled_at", "is not in the years 1 to 9999")
 	case !validTime(o.ExpiresAt):
@@ -136,8 +137,8 @@ func WithTTL(d time.Duration) Option {
 	}
 }
 
-// WithTimeout ends the context of an attempt that has run for d, and fails the attempt. The default is 30 minutes; d must
-// be positive.
+// WithTimeout ends the context of an attempt that has run for d, and fails the attempt, unless its handler completes the
+// job all the same within the engine's grace period. The default is 30 minutes; d must be positive.
 func WithTimeout(d time.Duration) Option { return func(o *Options) { o.Timeout = d } }
 
 // WithTotalTimeout ends the job d after it was created, whatever attempts are left: a running attempt as its timeout
@@ -145,8 +146,8 @@ func WithTimeout(d time.Duration) Option { return func(o *Options) { o.Timeout =
 // timeout of one attempt, unless that is the default.
 func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.TotalTimeout = d } }
 
-// WithLease sets how long an attempt holds its job without renewing, at least 1 ms: the standard's visibility timeout. An
-// engine renews the lease while its handler runs. A process that dies is noticed after at most d; the job then counts as
+// WithLease sets how long an attempt holds its job without renewing, at least 100 ms: the standard's visibility timeout. An
+// engine renews the lease, in thirds of it, while its handler runs. A process that dies is noticed after at most d; the job then counts as
 // failed once more. The default is 30 minutes.
 func WithLease(d time.Duration) Option { return func(o *Options) { o.Lease = d } }
 

