@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/ojsengine/ojs/internal/iso8601"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
@@ -319,109 +318,4 @@ func decodeMeta(v json.RawMessage) (map[string]any, error) {
 
 func envelopeError(field, reason string) error {
 	return &InvalidError{Code: CodeEnvelopeInvalid, Field: field, Reason: reason}
-}
-
-// ParseDraft makes a draft of a job in its wire form, as a caller sends it: type, args and what a client may set. What
-// only the system sets (state, attempt, errors, result, times of its transitions) is ignored, and unknown attributes are
-// kept. Its error is an *InvalidError.
-func ParseDraft(envelope []byte) (Draft, error) {
-	if !json.Valid(envelope) {
-		return Draft{}, envelopeError("envelope", "is not JSON")
-	}
-	var job JobInfo
-	members, err := decodeObject(envelope)
-	if err != nil {
-		return Draft{}, envelopeError("envelope", err.Error())
-	}
-	d := decoder{job: &job}
-	for _, m := range members {
-		if attr, known := attributes[m.name]; known && !attr.client {
-			continue
-		}
-		if err := d.member(m, ""); err != nil {
-			return Draft{}, err
-		}
-	}
-	if err := d.finish(); err != nil {
-		return Draft{}, err
-	}
-	var opts []Option
-	set := func(name string, opt Option) {
-		if _, ok := d.seen[name]; ok {
-			opts = append(opts, opt)
-		}
-	}
-	set("id", WithID(job.ID))
-	set("queue", WithQueue(job.Queue))
-	set("priority", WithPriority(job.Priority))
-	set("timeout", WithTimeout(job.Timeout))
-	set("total_timeout", WithTotalTimeout(job.TotalTimeout))
-	set("visibility_timeout", WithLease(job.Lease))
-	set("retry", WithRetry(job.Retry))
-	set("scheduled_at", WithScheduledAt(job.ScheduledAt))
-	set("expires_at", WithExpiresAt(job.ExpiresAt))
-	for name, value := range job.Meta {
-		opts = append(opts, WithMeta(name, value))
-	}
-	if job.Extra != nil {
-		opts = append(opts, withExtra(job.Extra))
-	}
-	var probe Options
-	probe.Apply(opts...)
-	if probe.err != nil {
-		return Draft{}, probe.err
-	}
-	return NewDraft(job.Type, job.Args, opts...), nil
-}
-
-// seconds is a duration that travels as a number of seconds.
-type seconds time.Duration
-
-func (s seconds) MarshalJSON() ([]byte, error) {
-	whole, frac := s/seconds(time.Second), s%seconds(time.Second)
-	if frac == 0 {
-		return strconv.AppendInt(nil, int64(whole), 10), nil
-	}
-	return []byte(strings.TrimRight(fmt.Sprintf("%d.%09d", whole, frac), "0")), nil
-}
-
-func (s *seconds) decode(v json.RawMessage) error {
-	// A number in plain notation is the seconds part of an ISO 8601 duration, and exact as such.
-	if d, err := iso8601.Parse("PT" + string(v) + "S"); err == nil {
-		*s = seconds(d)
-	} else {
-		var f float64
-		if json.Unmarshal(v, &f) != nil || !(f >= 0) || f >= float64(1<<63)/1e9 {
-			return fmt.Errorf("%s is not a number of seconds", clip(v))
-		}
-		*s = seconds(f * 1e9)
-	}
-	if *s == 0 {
-		return fmt.Errorf("%s is not positive", clip(v))
-	}
-	return nil
-}
-
-// wireTime is a time that travels as RFC 3339 in UTC.
-type wireTime time.Time
-
-func (t wireTime) IsZero() bool { return time.Time(t).IsZero() }
-
-func (t wireTime) MarshalJSON() ([]byte, error) { return time.Time(t).UTC().MarshalJSON() }
-
-func (t *wireTime) decode(v json.RawMessage) error {
-	s, err := decodeName(v)
-	if err != nil {
-		return err
-	}
-	// time.Parse alone takes a comma for the point and any number of hours for a zone.
-	var u time.Time
-	if err := u.UnmarshalJSON(v); err != nil {
-		return fmt.Errorf("%q is no RFC 3339 time with a zone", clip([]byte(s)))
-	}
-	if u = u.UTC(); u.IsZero() || !validTime(u) {
-		return fmt.Errorf("%q is not in the years 1 to 9999", clip([]byte(s)))
-	}
-	*t = wireTime(u)
-	return nil
 }

@@ -1,11 +1,9 @@
 package ojs
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/ojsengine/ojs/internal/iso8601"
@@ -173,77 +171,4 @@ func decodeInterval(v json.RawMessage, into *time.Duration) error {
 	}
 	*into = d
 	return nil
-}
-
-// decodeName decodes a string that has to say something: Validate takes "" for inherited.
-func decodeName(v json.RawMessage) (string, error) {
-	var s string
-	if json.Unmarshal(v, &s) != nil {
-		return "", fmt.Errorf("%s is not a string", clip(v))
-	}
-	if s == "" {
-		return "", fmt.Errorf("is empty")
-	}
-	return s, nil
-}
-
-// decodeInt decodes an integer. As in JSON schema, 3.0 is one.
-func decodeInt(v json.RawMessage) (int, error) {
-	if n, err := strconv.ParseInt(string(v), 10, 0); err == nil {
-		return int(n), nil
-	}
-	var f float64
-	if json.Unmarshal(v, &f) != nil || f != float64(int64(f)) || f < -1<<53 || f > 1<<53 {
-		return 0, fmt.Errorf("%s is not an integer", clip(v))
-	}
-	return int(f), nil
-}
-
-type member struct {
-	name  string
-	value json.RawMessage
-}
-
-// decodeObject splits an object into its members, in order. A name that stands twice is refused: which of the two is
-// meant would depend on who reads it.
-func decodeObject(b []byte) ([]member, error) {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
-		return nil, fmt.Errorf("%s is not an object", clip(b))
-	}
-	var members []member
-	seen := make(map[string]bool)
-	for dec.More() {
-		tok, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		m := member{name: tok.(string)} // an object's keys are strings, or Token fails
-		if seen[m.name] {
-			return nil, fmt.Errorf("member %q stands twice", m.name)
-		}
-		seen[m.name] = true
-		if err := dec.Decode(&m.value); err != nil {
-			return nil, err
-		}
-		members = append(members, m)
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, err
-	}
-	if dec.More() {
-		return nil, fmt.Errorf("something follows the object")
-	}
-	return members, nil
-}
-
-func isNull(v json.RawMessage) bool { return string(v) == "null" }
-
-// clip cuts a value of the caller's to what an error message bears.
-func clip(v []byte) string {
-	const most = 64
-	if len(v) > most {
-		return string(v[:most]) + "..."
-	}
-	return string(v)
 }

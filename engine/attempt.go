@@ -71,11 +71,14 @@ func (r *run) begin(rec *storage.Record, now time.Time) *attempt {
 	}
 	a.renewAt = now.Add(renewalInterval(rec.Lease))
 	a.timer.Func = a.tick
-	r.attempts[rec.ID] = a
+	r.attempts[a.held()] = a
 	r.wakeAt(rec.WakeAt())
 	r.sched.Set(&a.timer, a.next())
 	return a
 }
+
+// held names the attempt: the job, and the version that its claim gave it.
+func (a *attempt) held() storage.Held { return storage.Held{ID: a.rec.ID, Version: a.rec.Version} }
 
 // renewalInterval leaves time for another renewal if one fails.
 func renewalInterval(lease time.Duration) time.Duration { return lease / 3 }
@@ -134,7 +137,7 @@ func (a *attempt) end(cause error) {
 
 // lose ends an attempt whose job is not its own any more: what its handler returns is dropped. It wants core.mu.
 func (r *run) lose(id string, version uint64, cause error) {
-	if a := r.attempts[id]; a != nil && a.rec.Version == version {
+	if a := r.attempts[storage.Held{ID: id, Version: version}]; a != nil {
 		a.phase = over
 		a.end(cause)
 	}
@@ -143,9 +146,7 @@ func (r *run) lose(id string, version uint64, cause error) {
 // forget takes an attempt whose handler has returned out of the books. It wants core.mu.
 func (r *run) forget(a *attempt) {
 	r.sched.Cancel(&a.timer)
-	if r.attempts[a.rec.ID] == a {
-		delete(r.attempts, a.rec.ID)
-	}
+	delete(r.attempts, a.held())
 }
 
 // call runs the handler. If the handler calls runtime.Goexit it does not return.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
-	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -97,13 +96,9 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	case o.Delay > 0 || o.ScheduledAt.After(now):
 		return invalid("scheduled_at", "a dead letter is retried at once")
 	}
-	retry, err := policy.Resolve(o.Retry)
+	retry, meta, err := effective(&o)
 	if err != nil {
 		return err
-	}
-	meta, err := jsonvalue.Normalize(o.Meta)
-	if err != nil {
-		return &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
 	}
 	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease
 	r.Retry, r.MaxAttempts, r.Meta, r.Extra = retry, retry.Runs(), meta, o.Extra

@@ -81,15 +81,10 @@ func (c *core) prepare(r *storage.Record, d ojs.Draft, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	retry, err := policy.Resolve(o.Retry)
+	retry, meta, err := effective(&o)
 	if err != nil {
 		return err
 	}
-	meta, err := jsonvalue.Normalize(o.Meta)
-	if err != nil {
-		return &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
-	}
-
 	id := o.ID
 	if id == "" {
 		id = c.rnd.id(now)
@@ -145,6 +140,19 @@ func (c *core) resolve(d ojs.Draft, h handler.Handler) (ojs.Options, error) {
 		o.Queue = queue
 	}
 	return o, o.Validate()
+}
+
+// effective returns what a job stores of its options' retry policy and meta.
+func effective(o *ojs.Options) (ojs.RetryPolicy, map[string]any, error) {
+	retry, err := policy.Resolve(o.Retry)
+	if err != nil {
+		return retry, nil, err
+	}
+	meta, err := jsonvalue.Normalize(o.Meta)
+	if err != nil {
+		return retry, nil, &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
+	}
+	return retry, meta, nil
 }
 
 // encodeArgs encodes a draft's args once, after checking them against the handler's type.

@@ -121,7 +121,7 @@ func (k *keeper) extend(renewals []*attempt) {
 	c := k.r.c
 	held := make([]storage.Held, len(renewals))
 	for i, a := range renewals {
-		held[i] = storage.Held{ID: a.rec.ID, Version: a.rec.Version}
+		held[i] = a.held()
 	}
 	lost, err := c.store.Extend(k.r.base, c.now(), held)
 	if err != nil {

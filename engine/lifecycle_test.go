@@ -131,6 +131,26 @@ func TestGracefulStop(t *testing.T) {
 			b.want(ticket.ID, given.State, 0)
 		})
 	})
+	t.Run("P1.8 one that a retry has overtaken is named, too", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				if job.Attempt == 1 {
+					time.Sleep(time.Hour)
+				}
+				return nil
+			})
+			b.run()
+			ticket := b.enqueue("x", noJitter, ojs.WithTimeout(time.Second))
+			b.advance(time.Minute)
+			b.want(ticket.ID, ojs.StateCompleted, 2)
+			b.stop()
+			b.stop = nil
+			if err := <-b.ended; !errors.Is(err, engine.ErrStuck) {
+				t.Errorf("Run: %v, want ErrStuck", err)
+			}
+			b.advance(time.Hour)
+		})
+	})
 	t.Run("scheduled jobs stay scheduled", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()

@@ -28,17 +28,17 @@ type run struct {
 	sched *scheduler.Scheduler
 
 	// Guarded by core.mu.
-	stopping  bool                // no more claims
-	working   int                 // worker goroutines
-	asleep    int                 // those of them that wait on the clock
-	searching int                 // those of them that look for a job
-	left      int                 // available jobs that no claim has looked for, as far as known; at times too many
-	news      uint64              // raised whenever left is
-	emptied   uint64              // raised whenever a look found nothing and left became 0
-	failures  int                 // claims that failed in a row
-	blocked   bool                // until a timer allows another claim
-	attempts  map[string]*attempt // running, by job id
-	drained   chan struct{}       // closed when stopping and no worker is left
+	stopping  bool                      // no more claims
+	working   int                       // worker goroutines
+	asleep    int                       // those of them that wait on the clock
+	searching int                       // those of them that look for a job
+	left      int                       // available jobs that no claim has looked for, as far as known; at times too many
+	news      uint64                    // raised whenever left is
+	emptied   uint64                    // raised whenever a look found nothing and left became 0
+	failures  int                       // claims that failed in a row
+	blocked   bool                      // until a timer allows another claim
+	attempts  map[storage.Held]*attempt // whose handlers run; of one job several, if a lost one goes on
+	drained   chan struct{}             // closed when stopping and no worker is left
 
 	closing chan struct{} // closed when the grace period is over too
 	keeper  keeper
@@ -48,7 +48,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	r := &run{
 		c:        c,
 		base:     context.WithoutCancel(ctx),
-		attempts: make(map[string]*attempt),
+		attempts: make(map[storage.Held]*attempt),
 		drained:  make(chan struct{}),
 		closing:  make(chan struct{}),
 	}

@@ -72,7 +72,7 @@ func (r *run) settleOverrun(a *attempt) {
 	rec := r.decide(a, policy.Outcome{Kind: policy.TimedOut})
 	s, err := r.settleOnce(&rec)
 	r.c.mu.Lock()
-	if err != nil && r.attempts[rec.ID] == a && a.phase == settling {
+	if err != nil && r.attempts[a.held()] == a && a.phase == settling {
 		a.phase = running
 		a.forceAt = r.c.now().Add(storageBackoff(1))
 		r.sched.Set(&a.timer, a.next())

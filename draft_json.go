@@ -1,0 +1,56 @@
+package ojs
+
+import "encoding/json"
+
+// ParseDraft makes a draft of a job in its wire form, as a caller sends it: type, args and what a client may set. What
+// only the system sets (state, attempt, errors, result, times of its transitions) is ignored, and unknown attributes are
+// kept. Its error is an *InvalidError.
+func ParseDraft(envelope []byte) (Draft, error) {
+	if !json.Valid(envelope) {
+		return Draft{}, envelopeError("envelope", "is not JSON")
+	}
+	var job JobInfo
+	members, err := decodeObject(envelope)
+	if err != nil {
+		return Draft{}, envelopeError("envelope", err.Error())
+	}
+	d := decoder{job: &job}
+	for _, m := range members {
+		if attr, known := attributes[m.name]; known && !attr.client {
+			continue
+		}
+		if err := d.member(m, ""); err != nil {
+			return Draft{}, err
+		}
+	}
+	if err := d.finish(); err != nil {
+		return Draft{}, err
+	}
+	var opts []Option
+	set := func(name string, opt Option) {
+		if _, ok := d.seen[name]; ok {
+			opts = append(opts, opt)
+		}
+	}
+	set("id", WithID(job.ID))
+	set("queue", WithQueue(job.Queue))
+	set("priority", WithPriority(job.Priority))
+	set("timeout", WithTimeout(job.Timeout))
+	set("total_timeout", WithTotalTimeout(job.TotalTimeout))
+	set("visibility_timeout", WithLease(job.Lease))
+	set("retry", WithRetry(job.Retry))
+	set("scheduled_at", WithScheduledAt(job.ScheduledAt))
+	set("expires_at", WithExpiresAt(job.ExpiresAt))
+	for name, value := range job.Meta {
+		opts = append(opts, WithMeta(name, value))
+	}
+	if job.Extra != nil {
+		opts = append(opts, withExtra(job.Extra))
+	}
+	var probe Options
+	probe.Apply(opts...)
+	if probe.err != nil {
+		return Draft{}, probe.err
+	}
+	return NewDraft(job.Type, job.Args, opts...), nil
+}
