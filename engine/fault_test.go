@@ -196,8 +196,8 @@ func TestStorageFails(t *testing.T) {
 					return nil
 				}
 				<-ctx.Done()
-				if context.Cause(ctx) != ojs.ErrLeaseLost {
-					t.Errorf("cause %v", context.Cause(ctx))
+				if context.Cause(ctx) != ojs.ErrLeaseLost || b.elapsed() != time.Minute {
+					t.Errorf("cause %v at %v", context.Cause(ctx), b.elapsed())
 				}
 				return nil // refused
 			})

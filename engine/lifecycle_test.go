@@ -322,6 +322,17 @@ func TestWaitIdle(t *testing.T) {
 			}
 		}, engine.WithConcurrency(2))
 	})
+	t.Run("a handler that runs is not idle", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(3 * time.Second); return nil })
+			b.run()
+			b.enqueue("x")
+			b.advance(time.Second)
+			if err := b.WaitIdle(b.ctx); err != nil || b.elapsed() != 3*time.Second {
+				t.Errorf("%v at %v, want 3s", err, b.elapsed())
+			}
+		})
+	})
 	t.Run("a sleeping handler is idle", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Minute) })
