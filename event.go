@@ -42,6 +42,7 @@ type Event struct {
 	WorkerID string        // started
 	Duration time.Duration // of the attempt: completed, failed, timeout
 	Failure  *Failure      // failed, retrying, timeout, stalled, discarded if an attempt failed
+	Missed   int           // how many events this subscriber missed just before this one; not part of the envelope
 }
 
 // MarshalJSON encodes the event envelope with the data its type requires (OJS events).

@@ -65,7 +65,7 @@ func (r *run) begin(rec *storage.Record, now time.Time) *attempt {
 	inner, cancel := context.WithCancelCause(r.base)
 	a.ctx, a.cancel = attemptContext{inner, a}, cancel
 	if rec.TotalTimeout > 0 {
-		if end := rec.CreatedAt.Add(rec.TotalTimeout); end.Before(a.deadline) {
+		if end := rec.CreatedAt.Add(rec.TotalTimeout); !end.After(a.deadline) {
 			a.deadline, a.limit, a.total = end, rec.TotalTimeout, true
 		}
 	}

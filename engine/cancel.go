@@ -10,7 +10,7 @@ import (
 )
 
 func (c *core) cancel(ctx context.Context, id string) error {
-	was, err := c.change(ctx, id, func(r *storage.Record, now time.Time) error {
+	was, err := c.change(ctx, id, ojs.EventCancelled, func(r *storage.Record, now time.Time) error {
 		if r.State == ojs.StateCancelled {
 			return errUnchanged
 		}
@@ -39,7 +39,7 @@ var errUnchanged = errors.New("unchanged")
 
 // change makes a change of a job that f decides on, and returns the job as it was before. If the job moves on in between,
 // f decides anew. If f finds nothing to change, neither does change.
-func (c *core) change(ctx context.Context, id string, f func(*storage.Record, time.Time) error) (storage.Record, error) {
+func (c *core) change(ctx context.Context, id string, event ojs.EventType, f func(*storage.Record, time.Time) error) (storage.Record, error) {
 	for {
 		was, err := c.store.Get(ctx, id)
 		if err != nil {
@@ -53,10 +53,17 @@ func (c *core) change(ctx context.Context, id string, f func(*storage.Record, ti
 			}
 			return was, err
 		}
+		op := c.hub.begin()
 		settled, err := c.store.Settle(ctx, now, []storage.Change{{Record: to}}, make([]storage.Settled, 0, 1))
 		if err != nil {
+			c.hub.end(op)
 			c.uncertain(err)
 			return was, err
+		}
+		if op != 0 && settled[0].Err == nil {
+			c.hub.end(op, c.batch(&to, settled[0].Version, now, ojs.Event{Type: event}))
+		} else {
+			c.hub.end(op)
 		}
 		if err := settled[0].Err; !errors.Is(err, storage.ErrFenced) {
 			return was, err

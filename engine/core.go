@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -36,6 +37,8 @@ type core struct {
 
 	registry registry
 	waiters  waiters
+	hub      hub
+	eventIDs *random // of its own: who listens does not change what happens
 
 	mu     sync.Mutex // guards everything below, and the fields of run and attempt that say so
 	run    *run       // nil: not running
@@ -52,6 +55,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
 	_, c.mocked = cfg.clock.(*clock.Mock)
+	c.eventIDs = newRandom(rand.New(rand.NewPCG(c.rnd.r.Uint64(), 0)))
 	id := c.rnd.id(c.now())
 	c.worker = cfg.name + "-" + id[len(id)-12:]
 	c.registry.handlers = make(map[string]handler.Handler)

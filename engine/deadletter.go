@@ -50,7 +50,7 @@ func (d *DeadLetters) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo
 // dead letter gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	c := d.core
-	_, err := c.change(ctx, id, func(r *storage.Record, now time.Time) error {
+	_, err := c.change(ctx, id, ojs.EventDeadLetterRetried, func(r *storage.Record, now time.Time) error {
 		if !r.DeadLettered() {
 			return &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable}
 		}
@@ -124,7 +124,13 @@ func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 	if !rec.DeadLettered() {
 		return &ojs.TransitionError{ID: id, From: rec.State, To: "deleted"}
 	}
+	op := d.core.hub.begin()
 	n, err := d.core.store.Delete(ctx, []string{id})
+	if op != 0 && n > 0 {
+		d.core.hub.end(op, d.core.batch(&rec, rec.Version+1, d.core.now(), ojs.Event{Type: ojs.EventDeadLetterDeleted}))
+	} else {
+		d.core.hub.end(op)
+	}
 	if err == nil && n == 0 {
 		return fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
 	}

@@ -36,9 +36,15 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 			return nil, err
 		}
 	}
-	if _, err := c.store.Insert(ctx, now, batch, make([]storage.Inserted, 0, len(batch))); err != nil {
+	op := c.hub.begin()
+	stored, err := c.store.Insert(ctx, now, batch, make([]storage.Inserted, 0, len(batch)))
+	if err != nil {
+		c.hub.end(op)
 		c.uncertain(err)
 		return nil, err
+	}
+	if op != 0 {
+		c.hub.end(op, c.enqueuedEvents(batch, stored, now)...)
 	}
 
 	tickets := make([]ojs.Ticket, len(batch))
@@ -60,6 +66,19 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 		c.run.available(available)
 	}
 	return tickets, nil
+}
+
+func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time) []*batch {
+	batches := make([]*batch, len(jobs))
+	for i := range jobs {
+		r := &jobs[i].Record
+		events := []ojs.Event{{Type: ojs.EventEnqueued}}
+		if r.State == ojs.StateScheduled {
+			events = append(events, ojs.Event{Type: ojs.EventScheduled})
+		}
+		batches[i] = c.batch(r, stored[i].Version, now, events...)
+	}
+	return batches
 }
 
 // prepare makes the record of a draft, or says what is wrong with it.

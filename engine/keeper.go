@@ -149,7 +149,15 @@ func (k *keeper) look() {
 	c := k.r.c
 	for {
 		now := c.now()
+		op := c.hub.begin()
 		d, err := c.store.Due(k.r.base, now, dueBatch)
+		if op != 0 {
+			var expired []*batch
+			for i := range d.Expired {
+				expired = append(expired, c.batch(&d.Expired[i], d.Expired[i].Version, now, expiredEvents(&d.Expired[i])...))
+			}
+			c.hub.end(op, expired...)
+		}
 		c.mu.Lock()
 		if err != nil {
 			k.failures++

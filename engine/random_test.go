@@ -27,6 +27,8 @@ func TestRandomLives(t *testing.T) {
 }
 
 func randomLives(b *rig, seed uint64) {
+	sub := b.Subscribe(engine.EventFilter{Buffer: 100_000})
+	defer sub.Close()
 	var mu sync.Mutex // guards the rest
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	n := func(below int) int {
@@ -156,6 +158,11 @@ func randomLives(b *rig, seed uint64) {
 	for _, id := range ids {
 		if job := b.job(id); !job.State.Terminal() {
 			b.t.Errorf("job %s is %s at attempt %d after three hours", id, job.State, job.Attempt)
+		}
+	}
+	for id, events := range byJob(received(sub)) {
+		if err := walk(events); err != nil {
+			b.t.Errorf("job %s: %v", id, err)
 		}
 	}
 	if len(running) > 0 {

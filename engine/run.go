@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -229,7 +230,16 @@ func (r *run) claim(now time.Time) ([]storage.Record, error) {
 		return nil, nil // to a storage, no types are all types
 	}
 	c := storage.Claim{Queues: r.c.queues, Types: types, Max: 1, Worker: r.c.worker}
-	return r.c.store.Claim(r.base, now, c, make([]storage.Record, 0, 1))
+	op := r.c.hub.begin()
+	recs, err := r.c.store.Claim(r.base, now, c, make([]storage.Record, 0, 1))
+	if op != 0 {
+		var started []*batch
+		for i := range recs {
+			started = append(started, r.c.batch(&recs[i], recs[i].Version, now, ojs.Event{Type: ojs.EventStarted, WorkerID: r.c.worker}))
+		}
+		r.c.hub.end(op, started...)
+	}
+	return recs, err
 }
 
 // leave frees a worker's slot. It wants core.mu.

@@ -37,16 +37,25 @@ func (r *run) finish(a *attempt, o policy.Outcome) {
 
 // settleAttempt decides and stores the fate of an attempt that the caller has taken from running.
 func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
-	rec := r.decide(a, o)
-	err := r.store(&rec)
+	f := r.decide(a, o)
+	err := r.store(f)
 	r.c.mu.Lock()
 	a.phase = over
 	r.c.mu.Unlock()
-	r.settled(&rec, err)
+	r.settled(&f.rec, err)
 }
 
-// decide returns the job as an attempt of it leaves it.
-func (r *run) decide(a *attempt, o policy.Outcome) storage.Record {
+// fate is what becomes of a job after an attempt: the job as it shall be, and how that came about.
+type fate struct {
+	rec      storage.Record
+	decision policy.Decision
+	kind     policy.Kind
+	at       time.Time
+	took     time.Duration
+}
+
+// decide decides what becomes of an attempt's job.
+func (r *run) decide(a *attempt, o policy.Outcome) *fate {
 	now := r.c.now()
 	if o.Kind == policy.TimedOut {
 		o.Limit, o.Elapsed = a.limit, now.Sub(a.rec.StartedAt)
@@ -54,23 +63,28 @@ func (r *run) decide(a *attempt, o policy.Outcome) storage.Record {
 			o.Kind, o.Elapsed = policy.TotalTimedOut, now.Sub(a.rec.CreatedAt)
 		}
 	}
-	rec := a.rec
-	d := policy.Decide(&rec.JobInfo, o, now, r.c.rnd.float())
-	d.Apply(&rec.JobInfo, now)
-	if d.State == ojs.StateCompleted {
+	f := r.apply(&a.rec, o, now)
+	if f.rec.State == ojs.StateCompleted {
 		r.c.mu.Lock()
-		rec.Result = a.result
+		f.rec.Result = a.result
 		r.c.mu.Unlock()
 	}
-	r.logOutcome(&rec, d, now)
-	return rec
+	return f
+}
+
+func (r *run) apply(rec *storage.Record, o policy.Outcome, now time.Time) *fate {
+	f := &fate{rec: *rec, kind: o.Kind, at: now, took: now.Sub(rec.StartedAt)}
+	f.decision = policy.Decide(&rec.JobInfo, o, now, r.c.rnd.float())
+	f.decision.Apply(&f.rec.JobInfo, now)
+	r.logOutcome(&f.rec, f.decision, now)
+	return f
 }
 
 // settleOverrun settles an attempt whose handler has not returned in the grace period after its timeout. It is the
 // keeper's, which does not wait for a storage that fails: the attempt's timer asks it again.
 func (r *run) settleOverrun(a *attempt) {
-	rec := r.decide(a, policy.Outcome{Kind: policy.TimedOut})
-	s, err := r.settleOnce(&rec)
+	f := r.decide(a, policy.Outcome{Kind: policy.TimedOut})
+	s, err := r.settleOnce(f)
 	r.c.mu.Lock()
 	if err != nil && r.attempts[a.held()] == a && a.phase == settling {
 		a.phase = running
@@ -84,7 +98,7 @@ func (r *run) settleOverrun(a *attempt) {
 	if err == nil {
 		err = s.Err
 	}
-	r.settled(&rec, err)
+	r.settled(&f.rec, err)
 }
 
 // settleStalled decides and stores the fate of a job whose lease ran out and that was handed to this engine. If it cannot
@@ -92,14 +106,12 @@ func (r *run) settleOverrun(a *attempt) {
 func (r *run) settleStalled(rec storage.Record) {
 	now := r.c.now()
 	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
-	d := policy.Decide(&rec.JobInfo, o, now, r.c.rnd.float())
-	d.Apply(&rec.JobInfo, now)
-	r.logOutcome(&rec, d, now)
-	s, err := r.settleOnce(&rec)
+	f := r.apply(&rec, o, now)
+	s, err := r.settleOnce(f)
 	if err == nil {
 		err = s.Err
 	}
-	r.settled(&rec, err)
+	r.settled(&f.rec, err)
 }
 
 // settled tells the engine what has been stored, or why nothing was.
@@ -121,12 +133,13 @@ func (r *run) settled(rec *storage.Record, err error) {
 	r.wakeAt(rec.WakeAt())
 }
 
-// store settles rec, again and again while the storage fails, until the engine stops.
-func (r *run) store(rec *storage.Record) error {
+// store settles a job, again and again while the storage fails, until the engine stops.
+func (r *run) store(f *fate) error {
 	for n := 1; ; n++ {
-		s, err := r.settleOnce(rec)
+		s, err := r.settleOnce(f)
 		if err == nil {
-			if n > 1 && r.storedBefore(rec, s) {
+			if n > 1 && r.storedBefore(&f.rec, s) {
+				r.c.hub.end(r.c.hub.begin(), r.endedEvents(f))
 				return nil
 			}
 			return s.Err
@@ -137,14 +150,25 @@ func (r *run) store(rec *storage.Record) error {
 	}
 }
 
-func (r *run) settleOnce(rec *storage.Record) (storage.Settled, error) {
-	s, err := r.c.store.Settle(r.base, r.c.now(), []storage.Change{{Record: *rec}}, make([]storage.Settled, 0, 1))
-	if err != nil {
-		r.c.jobLog(&rec.JobHeader).Error("settle failed", "error", err)
+func (r *run) settleOnce(f *fate) (storage.Settled, error) {
+	op := r.c.hub.begin()
+	s, err := r.c.store.Settle(r.base, r.c.now(), []storage.Change{{Record: f.rec}}, make([]storage.Settled, 0, 1))
+	switch {
+	case err != nil:
+		r.c.hub.end(op)
+		r.c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
 		r.c.uncertain(err)
 		return storage.Settled{}, err
+	case op != 0 && s[0].Err == nil:
+		r.c.hub.end(op, r.endedEvents(f))
+	default:
+		r.c.hub.end(op)
 	}
 	return s[0], nil
+}
+
+func (r *run) endedEvents(f *fate) *batch {
+	return r.c.batch(&f.rec, f.rec.Version+1, f.at, endedEvents(&f.rec, f.kind, f.decision, f.took)...)
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next try then finds the job one

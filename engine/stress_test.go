@@ -55,6 +55,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 		return nil
 	})
 
+	sub := eng.Subscribe(engine.EventFilter{Buffer: 100_000})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var tickets sync.Map
@@ -114,6 +115,18 @@ func TestRestartsUnderLoad(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+	sub.Close()
+	var events []ojs.Event
+	for ev := range sub.C() {
+		events = append(events, ev)
+	}
+	lives := byJob(events)
+	tickets.Range(func(id, _ any) bool {
+		if err := walk(lives[id.(string)]); err != nil || len(lives[id.(string)]) < 2 {
+			t.Errorf("job %s: %d events, %v", id, len(lives[id.(string)]), err)
+		}
+		return true
+	})
 	counts, err := store.Counts(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Subscribe subscribes to the events of the jobs that this engine enqueues, runs and changes. Close the subscription when
+// it is not needed any more. It costs the engine one snapshot of the job for each transition while anybody subscribes.
+func (e *Engine[T]) Subscribe(f EventFilter) *Subscription { return e.core.hub.subscribe(f) }
+
+// batch makes the events of one transition. rec is the job after it, but for its version.
+func (c *core) batch(rec *storage.Record, version uint64, now time.Time, events ...ojs.Event) *batch {
+	job := rec.Clone()
+	for i := range events {
+		ev := &events[i]
+		ev.ID, ev.Source, ev.Time, ev.Job = "evt_"+c.eventIDs.id(now), "ojs://"+c.name+"/engine/"+c.worker, now, job
+	}
+	return &batch{id: rec.ID, version: version, events: events}
+}
+
+// endedEvents are the events of an attempt that has ended with a decision.
+func endedEvents(rec *storage.Record, kind policy.Kind, d policy.Decision, took time.Duration) []ojs.Event {
+	var events []ojs.Event
+	add := func(t ojs.EventType) {
+		events = append(events, ojs.Event{Type: t, Duration: took, Failure: d.Failure})
+	}
+	switch {
+	case d.State == ojs.StateCompleted:
+		add(ojs.EventCompleted)
+		return events
+	case d.Unspent:
+		add(ojs.EventScheduled)
+		return events
+	}
+	switch kind {
+	case policy.TimedOut:
+		add(ojs.EventTimeout)
+	case policy.TotalTimedOut:
+		add(ojs.EventTotalTimeout)
+	case policy.LeaseExpired:
+		add(ojs.EventStalled)
+	}
+	add(ojs.EventFailed)
+	if d.State == ojs.StateRetryable {
+		add(ojs.EventRetrying)
+		return events
+	}
+	add(ojs.EventDiscarded)
+	if rec.DeadLettered() {
+		add(ojs.EventDeadLetterAdded)
+	}
+	return events
+}
+
+// expiredEvents are the events of a job that has ended at its deadline while it waited.
+func expiredEvents(rec *storage.Record) []ojs.Event {
+	what := ojs.EventExpired
+	if rec.Error.Type == ojs.TypeTotalTimeout {
+		what = ojs.EventTotalTimeout
+	}
+	events := []ojs.Event{{Type: what, Failure: rec.Error}, {Type: ojs.EventDiscarded, Failure: rec.Error}}
+	if rec.DeadLettered() {
+		events = append(events, ojs.Event{Type: ojs.EventDeadLetterAdded, Failure: rec.Error})
+	}
+	return events
+}
