@@ -8,8 +8,8 @@
 //
 // Every transition raises the record's Version by one, and nothing else does. The version that Claim or Due hands out with
 // an active job is the claim token of whoever got it: Settle and Extend apply only to the version they name, so the late
-// result of an attempt whose job has been cancelled, reaped or handed on is refused. Version never falls, not even when a
-// snooze gives an attempt back or a replay by hand sets it to 0.
+// result of an attempt whose job has been cancelled, reaped or handed on is refused. Version never falls. The attempt number
+// does, when a snooze gives an attempt back and when a replay by hand begins anew; so it cannot fence.
 //
 // # Time
 //

@@ -1,0 +1,57 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// Follow one job from its enqueue to its end.
+func ExampleEngine_Subscribe() {
+	eng, err := engine.New[string](memory.New(), quiet)
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng.Handle("import", func(_ context.Context, job *ojs.Job[string]) error {
+		if job.Attempt == 1 {
+			return errors.New("file is locked")
+		}
+		return nil
+	})
+	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*"}})
+	defer sub.Close()
+
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- eng.Run(ctx) }()
+	if _, err := eng.Enqueue(ctx, "import", "users.csv", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond})); err != nil {
+		log.Fatal(err)
+	}
+	for ev := range sub.C() {
+		fmt.Print(ev.Type)
+		if ev.Failure != nil {
+			fmt.Print(": ", ev.Failure.Message)
+		}
+		fmt.Println()
+		if ev.Job.State.Terminal() {
+			break
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// job.enqueued
+	// job.started
+	// job.failed: file is locked
+	// job.retrying: file is locked
+	// job.started
+	// job.completed
+}
