@@ -49,14 +49,6 @@ const (
 	over                  // nobody any more
 )
 
-// Why an attempt's context ends before its handler returns.
-var (
-	causeTimeout   = ojs.ErrTimeout
-	causeCancelled = ojs.ErrCancelled
-	causeLeaseLost = ojs.ErrLeaseLost
-	causeShutdown  = ojs.ErrShutdown
-)
-
 // begin makes an attempt of a claimed job. It wants core.mu.
 func (r *run) begin(rec *storage.Record, now time.Time) *attempt {
 	a := &attempt{r: r, rec: *rec, limit: rec.Timeout, deadline: now.Add(rec.Timeout)}
@@ -115,7 +107,7 @@ func (a *attempt) tick(now time.Time) {
 	switch {
 	case a.forceAt.IsZero() && !now.Before(a.deadline):
 		a.forceAt = now.Add(c.grace)
-		a.end(causeTimeout)
+		a.end(ojs.ErrTimeout)
 	case !a.forceAt.IsZero() && !now.Before(a.forceAt):
 		a.phase = settling
 		a.r.keeper.force(a)

@@ -27,7 +27,7 @@ func (c *core) cancel(ctx context.Context, id string) error {
 	}
 	c.mu.Lock()
 	if c.run != nil && was.State == ojs.StateActive {
-		c.run.lose(id, was.Version, causeCancelled)
+		c.run.lose(id, was.Version, ojs.ErrCancelled)
 	}
 	c.mu.Unlock()
 	c.waiters.ended(id)

@@ -63,7 +63,7 @@ func (c *core) fireDue(ctx context.Context) error {
 	select {
 	case <-fired:
 		return nil
-	case <-r.drained: // the run has ended, and with it its timers
+	case <-r.ended: // and with it its timers
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -139,7 +140,7 @@ func (k *keeper) extend(renewals []*attempt) {
 	defer c.mu.Unlock()
 	for _, h := range held {
 		if gone[h.ID] {
-			k.r.lose(h.ID, h.Version, causeLeaseLost)
+			k.r.lose(h.ID, h.Version, ojs.ErrLeaseLost)
 		}
 	}
 }
@@ -171,7 +172,7 @@ func (k *keeper) look() {
 		}
 		k.failures = 0
 		for i := range d.Stalled { // ours, if the renewals failed for too long
-			k.r.lose(d.Stalled[i].ID, d.Stalled[i].Version-1, causeLeaseLost)
+			k.r.lose(d.Stalled[i].ID, d.Stalled[i].Version-1, ojs.ErrLeaseLost)
 		}
 		k.r.available(len(d.Promoted))
 		c.mu.Unlock()

@@ -42,6 +42,7 @@ type run struct {
 	drained   chan struct{}             // closed when stopping and no worker is left
 
 	closing chan struct{} // closed when the grace period is over too
+	ended   chan struct{} // closed when the scheduler has stopped
 	keeper  keeper
 }
 
@@ -52,6 +53,7 @@ func (c *core) runUntil(ctx context.Context) error {
 		attempts: make(map[storage.Held]*attempt),
 		drained:  make(chan struct{}),
 		closing:  make(chan struct{}),
+		ended:    make(chan struct{}),
 	}
 	c.mu.Lock()
 	if c.run != nil {
@@ -70,6 +72,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	stuck := r.stop()
 	r.keeper.stop()
 	r.sched.Stop()
+	close(r.ended)
 
 	c.mu.Lock()
 	c.run = nil
@@ -96,7 +99,7 @@ func (r *run) stop() (stuck []string) {
 	mu.Lock()
 	close(r.closing)
 	for _, a := range r.attempts {
-		a.end(causeShutdown)
+		a.end(ojs.ErrShutdown)
 	}
 	mu.Unlock()
 	if r.waitDrained(lastCall) {

@@ -26,9 +26,9 @@ func (r *run) finish(a *attempt, o policy.Outcome) {
 	}
 	if o.Kind == policy.Returned && o.Err != nil {
 		switch cause {
-		case causeTimeout:
+		case ojs.ErrTimeout:
 			o.Kind = policy.TimedOut
-		case causeShutdown:
+		case ojs.ErrShutdown:
 			o.Kind = policy.Interrupted
 		}
 	}
