@@ -13,10 +13,11 @@ import (
 //
 // Its methods are safe for concurrent use, also from the functions it calls.
 type Scheduler struct {
-	clock clock.Clock
-	wake  chan struct{} // something is due at once; capacity 1
-	quit  chan struct{}
-	done  chan struct{}
+	clock  clock.Clock
+	mocked bool
+	wake   chan struct{} // something is due at once, or the alarm is another; capacity 1
+	quit   chan struct{}
+	done   chan struct{}
 
 	mu      sync.Mutex // guards everything below
 	heap    Heap[*Timer]
@@ -44,6 +45,7 @@ func New(c clock.Clock) *Scheduler {
 		quit:  make(chan struct{}),
 		done:  make(chan struct{}),
 	}
+	_, s.mocked = c.(*clock.Mock)
 	go s.loop()
 	return s
 }
@@ -108,18 +110,19 @@ func (s *Scheduler) loop() {
 	for {
 		select {
 		case <-s.wake:
+			s.pass(false)
 		case <-s.ringing():
+			s.pass(true)
 		case <-s.quit:
 			s.mu.Lock()
 			s.disarm()
 			s.mu.Unlock()
 			return
 		}
-		s.pass()
 	}
 }
 
-// ringing returns the channel of the clock's timer. The first arming makes it and wakes the loop.
+// ringing returns the channel of the clock's timer. Whoever makes a new one wakes the loop.
 func (s *Scheduler) ringing() <-chan time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +132,8 @@ func (s *Scheduler) ringing() <-chan time.Time {
 	return s.alarm.C
 }
 
-// pass calls what is due at one reading of the clock.
-func (s *Scheduler) pass() {
+// pass calls what is due at one reading of the clock. rang says that the clock's timer has done its work.
+func (s *Scheduler) pass(rang bool) {
 	now := s.clock.Now()
 	s.mu.Lock()
 	s.passing = true
@@ -145,8 +148,9 @@ func (s *Scheduler) pass() {
 		s.mu.Lock()
 	}
 	s.passing = false
-	// Whatever armed says: a mock clock that rang while its timer was being reset has forgotten the new time.
-	s.armed = time.Time{}
+	if rang {
+		s.armed = time.Time{}
+	}
 	s.arm()
 	s.mu.Unlock()
 }
@@ -168,27 +172,30 @@ func (s *Scheduler) arm() {
 	if d <= 0 {
 		// A clock's timer of no duration is another thing on every clock.
 		s.disarm()
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.poke()
 		return
 	}
 	s.disarm()
 	s.armed = next
-	if s.alarm == nil {
-		s.alarm = s.clock.Timer(d)
-		select { // the loop waits on no timer yet
-		case s.wake <- struct{}{}:
-		default:
-		}
+	if s.alarm != nil && !s.mocked {
+		s.alarm.Reset(d)
 		return
 	}
-	s.alarm.Reset(d)
+	// A mock clock may still ring a timer that has been stopped. If that were reset, the ring would unset it again, and fill
+	// the channel in which the next ring then waits with the clock's lock held. So on a mock clock each time is a new timer.
+	s.alarm = s.clock.Timer(d)
+	s.poke()
 }
 
-// disarm stops the clock's timer and takes away a ring that nobody has heard: on a mock clock the next ring would wait for
-// that, and the clock with it. It wants mu.
+// poke wakes the loop.
+func (s *Scheduler) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// disarm stops the clock's timer and takes away a ring that nobody has heard. It wants mu.
 func (s *Scheduler) disarm() {
 	s.armed = time.Time{}
 	if s.alarm == nil {
