@@ -271,7 +271,6 @@ func ExampleErrShutdown() {
 		log.Fatal(err)
 	}
 	eng.Handle("step", func(_ context.Context, job *ojs.Job[int]) error {
-		time.Sleep(time.Millisecond)
 		return nil
 	})
 	running, stop := context.WithCancel(context.Background()) // in a server: its signal context

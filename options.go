@@ -29,7 +29,7 @@ type Options struct {
 	Timeout, TotalTimeout, Lease time.Duration
 	Retry                        RetryPolicy // zero fields inherit the standard's
 	Meta                         map[string]any
-	Extra                        map[string]json.RawMessage
+	Extra                        map[string]json.RawMessage // of a parsed draft: attributes this version does not know
 
 	err error // the first option that makes no sense whatever the others say
 }
