@@ -127,11 +127,15 @@ func (a *attempt) end(cause error) {
 	a.cancel(cause)
 }
 
-// lose ends an attempt whose job is not its own any more: what its handler returns is dropped. It wants core.mu.
+// lose ends an attempt whose job is not its own any more: what its handler returns is dropped. An attempt that is not known
+// may have been claimed by a worker that does not know yet; it is then lost when it begins. It wants core.mu.
 func (r *run) lose(id string, version uint64, cause error) {
-	if a := r.attempts[storage.Held{ID: id, Version: version}]; a != nil {
+	held := storage.Held{ID: id, Version: version}
+	if a := r.attempts[held]; a != nil {
 		a.phase = over
 		a.end(cause)
+	} else if r.searching > 0 {
+		r.lostEarly[held] = true
 	}
 }
 

@@ -116,8 +116,9 @@ func (g *gated) Claim(ctx context.Context, now time.Time, c storage.Claim, dst [
 	return out, err
 }
 
-// A claim whose answer comes late must not take the place of a job that came meanwhile.
-func TestLateClaimLosesNoWakeUp(t *testing.T) {
+// onGated runs f in a bubble with a running engine on a gated storage.
+func onGated(t *testing.T, f func(b *rig, s *gated)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &gated{Storage: memory.New(), hold: make(chan chan struct{}, 1)}
 		b := &rig{t: t, ctx: context.Background(), store: s, start: time.Now(), ended: make(chan error, 1)}
@@ -126,9 +127,40 @@ func TestLateClaimLosesNoWakeUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Engine = eng
+		b.run()
+		f(b, s)
+		b.halt()
+	})
+}
+
+// A job that is cancelled after it has been claimed and before its handler runs does not run.
+func TestCancelBetweenClaimAndRun(t *testing.T) {
+	onGated(t, func(b *rig, s *gated) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		gate := make(chan struct{})
+		s.hold <- gate
+		ticket := b.enqueue("x")
+		synctest.Wait()
+		b.want(ticket.ID, ojs.StateActive, 1)
+		if err := b.Cancel(b.ctx, ticket.ID); err != nil {
+			t.Fatal(err)
+		}
+		other := b.enqueue("x")
+		close(gate)
+		b.advance(time.Second)
+		b.want(ticket.ID, ojs.StateCancelled, 1)
+		b.want(other.ID, ojs.StateCompleted, 1)
+		if len(b.times()) != 1 {
+			t.Errorf("%d handlers ran", len(b.times()))
+		}
+	})
+}
+
+// A claim whose answer comes late must not take the place of a job that came meanwhile.
+func TestLateClaimLosesNoWakeUp(t *testing.T) {
+	onGated(t, func(b *rig, s *gated) {
 		b.handle("long", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
 		b.handle("short", func(context.Context, *ojs.Job[any]) error { return nil })
-		b.run()
 		b.enqueue("long")
 		synctest.Wait()
 		gate := make(chan struct{})
@@ -139,7 +171,6 @@ func TestLateClaimLosesNoWakeUp(t *testing.T) {
 		close(gate)
 		b.advance(time.Second)
 		b.want(last.ID, ojs.StateCompleted, 1)
-		b.halt()
 	})
 }
 

@@ -39,6 +39,7 @@ type run struct {
 	failures  int                       // claims that failed in a row
 	blocked   bool                      // until a timer allows another claim
 	attempts  map[storage.Held]*attempt // whose handlers run; of one job several, if a lost one goes on
+	lostEarly map[storage.Held]bool     // claims that were lost while workers looked for jobs
 	drained   chan struct{}             // closed when stopping and no worker is left
 
 	closing chan struct{} // closed when the grace period is over too
@@ -48,12 +49,13 @@ type run struct {
 
 func (c *core) runUntil(ctx context.Context) error {
 	r := &run{
-		c:        c,
-		base:     context.WithoutCancel(ctx),
-		attempts: make(map[storage.Held]*attempt),
-		drained:  make(chan struct{}),
-		closing:  make(chan struct{}),
-		ended:    make(chan struct{}),
+		c:         c,
+		base:      context.WithoutCancel(ctx),
+		attempts:  make(map[storage.Held]*attempt),
+		lostEarly: make(map[storage.Held]bool),
+		drained:   make(chan struct{}),
+		closing:   make(chan struct{}),
+		ended:     make(chan struct{}),
 	}
 	c.mu.Lock()
 	if c.run != nil {
@@ -210,21 +212,31 @@ func (r *run) take() *attempt {
 			}
 		default:
 			r.failures = 0
-			r.searching--
 			// If left became 0 since, this job is not among those it counts now.
 			if r.emptied == emptied && r.left != unknown && r.left > 0 {
 				r.left--
 			}
+			if r.lostEarly[storage.Held{ID: recs[0].ID, Version: recs[0].Version}] {
+				continue
+			}
+			r.looked()
 			a := r.begin(&recs[0], now)
 			r.wake()
 			mu.Unlock()
 			return a
 		}
 	}
-	r.searching--
+	r.looked()
 	r.leave()
 	mu.Unlock()
 	return nil
+}
+
+// looked says that a worker does not look for a job any more. It wants core.mu.
+func (r *run) looked() {
+	if r.searching--; r.searching == 0 {
+		clear(r.lostEarly)
+	}
 }
 
 func (r *run) claim(now time.Time) ([]storage.Record, error) {
