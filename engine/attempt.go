@@ -64,6 +64,9 @@ func (r *run) begin(rec *storage.Record, now time.Time) *attempt {
 	a.renewAt = now.Add(renewalInterval(rec.Lease))
 	a.timer.Func = a.tick
 	r.attempts[a.held()] = a
+	if r.closed() {
+		a.end(ojs.ErrShutdown)
+	}
 	r.wakeAt(rec.WakeAt())
 	r.sched.Set(&a.timer, a.next())
 	return a

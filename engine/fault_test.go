@@ -156,6 +156,30 @@ func TestCancelBetweenClaimAndRun(t *testing.T) {
 	})
 }
 
+// A claim whose answer comes when the grace period is over gives the job back.
+func TestClaimAfterGracePeriod(t *testing.T) {
+	onGated(t, func(b *rig, s *gated) {
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			if len(b.times()) == 1 && context.Cause(ctx) != ojs.ErrShutdown {
+				t.Errorf("cause %v", context.Cause(ctx))
+			}
+			return ctx.Err()
+		})
+		gate := make(chan struct{})
+		s.hold <- gate
+		ticket := b.enqueue("x")
+		synctest.Wait()
+		time.AfterFunc(engine.DefaultGracePeriod+500*time.Millisecond, func() { close(gate) })
+		b.halt()
+		if job := b.job(ticket.ID); !job.State.Waiting() || job.Attempt != 0 {
+			t.Errorf("job is %s at attempt %d", job.State, job.Attempt)
+		}
+		b.run()
+		b.advance(time.Second)
+		b.want(ticket.ID, ojs.StateCompleted, 1)
+	})
+}
+
 // A claim whose answer comes late must not take the place of a job that came meanwhile.
 func TestLateClaimLosesNoWakeUp(t *testing.T) {
 	onGated(t, func(b *rig, s *gated) {

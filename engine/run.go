@@ -124,6 +124,16 @@ func (r *run) stop() (stuck []string) {
 	return stuck
 }
 
+// closed reports whether the grace period of a stop is over.
+func (r *run) closed() bool {
+	select {
+	case <-r.closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // waitDrained waits until no worker is left, for d at most.
 func (r *run) waitDrained(d time.Duration) bool {
 	over := make(chan struct{})
