@@ -117,7 +117,7 @@ func (a Args) MarshalJSON() ([]byte, error) {
 	case a.raw == nil:
 		return []byte("[]"), nil
 	case a.raw[0] == '[':
-		return a.raw, nil
+		return bytes.Clone(a.raw), nil
 	}
 	b := make([]byte, 0, len(a.raw)+2)
 	return append(append(append(b, '['), a.raw...), ']'), nil

@@ -60,6 +60,12 @@ func TestArgsRoundTrip(t *testing.T) {
 		{"array", [2]string{"a", "b"}, `["a","b"]`, `["a","b"]`},
 		{"bytes", []byte("abc"), `"YWJj"`, `["YWJj"]`},
 		{"map", map[string]int{"a": 1}, `{"a":1}`, `[{"a":1}]`},
+		{"map of any", map[string]any{"a": []any{1.5, nil, true}}, `{"a":[1.5,null,true]}`, `[{"a":[1.5,null,true]}]`},
+		{"list of any", []any{"a", 1.0, nil}, `["a",1,null]`, `["a",1,null]`},
+		{"list of a struct", []point{{1, 2}}, `[{"X":1,"Y":2}]`, `[{"X":1,"Y":2}]`},
+		{"list of a list", [][]int{{1, 2}}, `[[1,2]]`, `[[1,2]]`},
+		{"empty string", "", `""`, `[""]`},
+		{"boolean", false, `false`, `[false]`},
 		{"own array", pair{1, 2}, `[1,2]`, `[1,2]`},
 		{"own string", temperature{25}, `"warm"`, `["warm"]`},
 		{"big integer", json.RawMessage(`{"id":9007199254740993}`), `{"id":9007199254740993}`, `[{"id":9007199254740993}]`},
@@ -115,6 +121,27 @@ func TestArgs(t *testing.T) {
 			t.Errorf("%v, %v", v, err)
 		}
 	})
+	t.Run("P0.1 integers beyond 2^53 stay as they are", func(t *testing.T) {
+		const in = `[9007199254740993,-18446744073709551617,1.10,1e400]`
+		var a ojs.Args
+		if err := json.Unmarshal([]byte(in), &a); err != nil {
+			t.Fatal(err)
+		}
+		if wire, err := json.Marshal(a); err != nil || string(wire) != in {
+			t.Errorf("%s, %v", wire, err)
+		}
+		var raw []json.Number
+		if err := a.Decode(&raw); err != nil || len(raw) != 4 || raw[0] != "9007199254740993" {
+			t.Errorf("%v, %v", raw, err)
+		}
+	})
+	t.Run("P0.1 several args are no single value", func(t *testing.T) {
+		var a ojs.Args
+		var p point
+		if err := json.Unmarshal([]byte(`[{"X":1},{"X":2}]`), &a); err != nil || !errors.Is(a.Decode(&p), ojs.ErrInvalid) {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
 	t.Run("P0.1 the wire form is an array", func(t *testing.T) {
 		for _, in := range []string{`{}`, `null1`, `"x"`, `1`} {
 			var a ojs.Args
@@ -148,6 +175,19 @@ func TestArgs(t *testing.T) {
 		copy(in, "xxxxxxx")
 		copy(a.JSON(), "yyyyyyy")
 		if a.String() != `{"a":1}` {
+			t.Errorf("%s", a)
+		}
+		in = json.RawMessage(`[1,2]`)
+		if err := a.UnmarshalJSON(in); err != nil {
+			t.Fatal(err)
+		}
+		copy(in, "xxxxx")
+		wire, err := a.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(wire, "yyyyy")
+		if a.String() != `[1,2]` {
 			t.Errorf("%s", a)
 		}
 	})

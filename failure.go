@@ -94,10 +94,20 @@ func RetryAfter(d time.Duration, err error) error {
 	return &RetryAfterError{After: max(d, 0), Err: err}
 }
 
-func (e *RetryAfterError) Error() string { return e.Err.Error() }
+func (e *RetryAfterError) Error() string {
+	if e == nil || e.Err == nil {
+		return "ojs: unspecified error"
+	}
+	return e.Err.Error()
+}
 
 // Unwrap returns the error RetryAfter was given.
-func (e *RetryAfterError) Unwrap() error { return e.Err }
+func (e *RetryAfterError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // SnoozeError is what Snooze returns.
 type SnoozeError struct{ For time.Duration }

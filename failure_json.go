@@ -3,7 +3,6 @@ package ojs
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 )
 
 // failureJSON is one entry of "errors". The standard's documents call the time timestamp (OJS retry, section 10.1) and
@@ -14,51 +13,54 @@ type failureJSON struct {
 	Message    string         `json:"message"`
 	Code       Code           `json:"code,omitempty"`
 	Reason     Reason         `json:"error_code,omitempty"`
-	Timestamp  *time.Time     `json:"timestamp,omitempty"`
-	OccurredAt *time.Time     `json:"occurred_at,omitempty"`
+	Timestamp  wireTime       `json:"timestamp,omitzero"`
+	OccurredAt wireTime       `json:"occurred_at,omitzero"`
 	Details    map[string]any `json:"details,omitempty"`
 	Backtrace  []string       `json:"backtrace,omitempty"`
 }
 
 // MarshalJSON encodes the standard's error object.
 func (f Failure) MarshalJSON() ([]byte, error) {
-	w := failureJSON{
+	return json.Marshal(failureJSON{
 		Attempt: f.Attempt, Type: f.Type, Message: f.Message, Code: f.Code, Reason: f.Reason,
-		Details: f.Details, Backtrace: f.Backtrace,
-	}
-	if !f.At.IsZero() {
-		at := f.At.UTC()
-		w.Timestamp, w.OccurredAt = &at, &at
-	}
-	return json.Marshal(w)
+		Timestamp: wireTime(f.At), OccurredAt: wireTime(f.At), Details: f.Details, Backtrace: f.Backtrace,
+	})
 }
 
-// UnmarshalJSON decodes the standard's error object.
+// UnmarshalJSON decodes the standard's error object. It refuses anything else with an *InvalidError and leaves f as it was.
 func (f *Failure) UnmarshalJSON(b []byte) error {
-	var w struct {
+	type object struct { // a name for encoding/json's errors
 		failureJSON
-		Details json.RawMessage `json:"details"`
+		Timestamp  json.RawMessage `json:"timestamp"`
+		OccurredAt json.RawMessage `json:"occurred_at"`
+		Details    json.RawMessage `json:"details"`
+	}
+	var w object
+	bad := func(field, reason string) error {
+		return &InvalidError{Code: CodeErrorInvalid, Field: field, Reason: reason}
 	}
 	if err := json.Unmarshal(b, &w); err != nil {
-		return &InvalidError{Code: CodeErrorInvalid, Field: "error", Reason: err.Error()}
+		return bad("error", err.Error())
 	}
-	*f = Failure{
+	out := Failure{
 		Attempt: w.Attempt, Type: w.Type, Message: w.Message, Code: w.Code, Reason: w.Reason, Backtrace: w.Backtrace,
 	}
-	switch {
-	case w.Timestamp != nil:
-		f.At = w.Timestamp.UTC()
-	case w.OccurredAt != nil:
-		f.At = w.OccurredAt.UTC()
+	for _, m := range []member{{"occurred_at", w.OccurredAt}, {"timestamp", w.Timestamp}} { // of both, the latter
+		if m.value == nil || isNull(m.value) {
+			continue
+		}
+		if err := (*wireTime)(&out.At).decode(m.value); err != nil {
+			return bad("error."+m.name, err.Error())
+		}
 	}
-	if w.Details == nil || isNull(w.Details) {
-		return nil
+	if w.Details != nil && !isNull(w.Details) {
+		details, err := decodeMeta(w.Details)
+		if err != nil {
+			return bad("error.details", clip(w.Details)+" is not an object")
+		}
+		out.Details = details
 	}
-	details, err := decodeMeta(w.Details)
-	if err != nil {
-		return &InvalidError{Code: CodeErrorInvalid, Field: "error.details", Reason: clip(w.Details) + " is not an object"}
-	}
-	f.Details = details
+	*f = out
 	return nil
 }
 
@@ -66,12 +68,13 @@ func (f *Failure) UnmarshalJSON(b []byte) error {
 // message are required, code is one of the four and RETRY by default, details are any object. It refuses anything else
 // with an *InvalidError and leaves e as it was.
 func (e *Error) UnmarshalJSON(b []byte) error {
-	var w struct {
+	type object struct {
 		Type    string          `json:"type"`
 		Message *string         `json:"message"`
 		Code    *Code           `json:"code"`
 		Details json.RawMessage `json:"details"`
 	}
+	var w object
 	bad := func(field, reason string) error {
 		return &InvalidError{Code: CodeErrorInvalid, Field: field, Reason: reason}
 	}

@@ -177,14 +177,25 @@ func WithMeta(key string, value any) Option {
 func WithTags(tags ...string) Option {
 	tags = slices.Clone(tags)
 	return func(o *Options) {
-		have, _ := o.Meta["tags"].([]string)
-		have = slices.Clip(have)
+		var have []string
+		switch v := o.Meta["tags"].(type) {
+		case []string:
+			have = slices.Clip(v)
+		case []any: // of a draft in its wire form
+			for _, t := range v {
+				if t, ok := t.(string); ok {
+					have = append(have, t)
+				}
+			}
+		}
 		for _, t := range tags {
 			if !slices.Contains(have, t) {
 				have = append(have, t)
 			}
 		}
-		o.setMeta("tags", have)
+		if len(have) > 0 {
+			o.setMeta("tags", have)
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
 )
@@ -33,6 +35,15 @@ func TestRetryPolicyJSON(t *testing.T) {
 		want     ojs.RetryPolicy
 	}{
 		{"A162 nothing", `{}`, ojs.RetryPolicy{}},
+		{"A014", `{"max_attempts":25}`, ojs.RetryPolicy{MaxAttempts: 25}},
+		{"A015 A056", `{"initial_interval":"PT0.5S"}`, ojs.RetryPolicy{InitialInterval: 500 * time.Millisecond}},
+		{"A016 A159 the least", `{"backoff_coefficient":1}`, ojs.RetryPolicy{BackoffCoefficient: 1}},
+		{"A017", `{"max_interval":"PT24H"}`, ojs.RetryPolicy{MaxInterval: 24 * time.Hour}},
+		{"A018", `{"jitter":true}`, ojs.RetryPolicy{Jitter: ojs.JitterOn}},
+		{"A019", `{"non_retryable_errors":["auth.*"]}`, ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}}},
+		{"A020", `{"on_exhaustion":"discard"}`, ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDiscard}},
+		{"A128 A144 equal intervals", `{"initial_interval":"PT10S","max_interval":"PT10S"}`,
+			ojs.RetryPolicy{InitialInterval: 10 * time.Second, MaxInterval: 10 * time.Second}},
 		{"reading 17 null is absent", `{"max_attempts":null,"jitter":null,"initial_interval":null,"non_retryable_errors":null}`, ojs.RetryPolicy{}},
 		{"A024 max_attempts 0", `{"max_attempts":0}`, ojs.RetryPolicy{MaxAttempts: ojs.NoRetry}},
 		{"A102 jitter false", `{"jitter":false}`, ojs.RetryPolicy{Jitter: ojs.JitterOff}},
@@ -67,12 +78,22 @@ func TestRetryPolicyJSON(t *testing.T) {
 	}
 	bad := []struct{ name, in, field string }{
 		{"A002 true", `true`, "retry"},
+		{"A002 false", `false`, "retry"},
 		{"A002 25", `25`, "retry"},
+		{"A002 a string", `"25"`, "retry"},
 		{"A002 A153 -1", `-1`, "retry"},
 		{"A002 a list", `[]`, "retry"},
 		{"A123 negative", `{"max_attempts":-1}`, "retry.max_attempts"},
 		{"A123 fraction", `{"max_attempts":2.5}`, "retry.max_attempts"},
 		{"A123 string", `{"max_attempts":"3"}`, "retry.max_attempts"},
+		{"A123 beyond an int", `{"max_attempts":1e30}`, "retry.max_attempts"},
+		{"A123 boolean", `{"max_attempts":true}`, "retry.max_attempts"},
+		{"A124 empty", `{"initial_interval":""}`, "retry.initial_interval"},
+		{"A124 negative", `{"initial_interval":"-PT1S"}`, "retry.initial_interval"},
+		{"A124 beyond a duration", `{"initial_interval":"P300Y"}`, "retry.initial_interval"},
+		{"A158 PT1.5H", `{"initial_interval":"PT1.5H"}`, "retry.initial_interval"},
+		{"A127 zero", `{"max_interval":"PT0S"}`, "retry.max_interval"},
+		{"A127 a number", `{"max_interval":300}`, "retry.max_interval"},
 		{"A124 no ISO 8601", `{"initial_interval":"1s"}`, "retry.initial_interval"},
 		{"A029 a number", `{"initial_interval":1}`, "retry.initial_interval"},
 		{"A158 P", `{"initial_interval":"P"}`, "retry.initial_interval"},
@@ -112,9 +133,57 @@ func TestRetryPolicyJSON(t *testing.T) {
 			}
 		})
 	}
+	t.Run("reading 17 a null policy is absent", func(t *testing.T) {
+		p := ojs.RetryPolicy{MaxAttempts: 7}
+		if err := json.Unmarshal([]byte("null"), &p); err != nil || !reflect.DeepEqual(p, ojs.RetryPolicy{MaxAttempts: 7}) {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
+	t.Run("A044 reading 3 the standard's fields alone make it exponential, another strategy is written", func(t *testing.T) {
+		p := policy.Default()
+		p.BackoffStrategy = ojs.BackoffPolynomial
+		want := strings.TrimSuffix(sevenFields, "}") + `,"backoff_strategy":"polynomial"}`
+		if got, err := json.Marshal(p); err != nil || string(got) != want {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
 	t.Run("an invalid policy does not encode", func(t *testing.T) {
 		if out, err := json.Marshal(ojs.RetryPolicy{Jitter: "maybe"}); err == nil {
 			t.Errorf("%s", out)
+		}
+	})
+}
+
+// Whatever is set comes back from JSON, and whatever inherits still does.
+func TestRetryPolicyJSONRoundTrip(t *testing.T) {
+	interval := rapid.Int64Range(0, int64(1000*time.Hour))
+	rapid.Check(t, func(t *rapid.T) {
+		p := ojs.RetryPolicy{
+			MaxAttempts:        rapid.IntRange(ojs.NoRetry, 100).Draw(t, "attempts"),
+			InitialInterval:    time.Duration(interval.Draw(t, "initial")),
+			BackoffCoefficient: rapid.SampledFrom([]float64{0, 1, 1.1, 2, 1e300}).Draw(t, "coefficient"),
+			Jitter:             rapid.SampledFrom([]ojs.Jitter{"", "on", "off"}).Draw(t, "jitter"),
+			BackoffStrategy:    rapid.SampledFrom([]ojs.Backoff{"", "none", "linear", "exponential", "polynomial"}).Draw(t, "strategy"),
+			NonRetryableErrors: rapid.SampledFrom([][]string{nil, {}, {"a"}, {"a.*", "\"<é"}}).Draw(t, "errors"),
+			OnExhaustion:       rapid.SampledFrom([]ojs.Exhaustion{"", "discard", "dead_letter"}).Draw(t, "exhaustion"),
+		}
+		if rapid.Bool().Draw(t, "capped") {
+			p.MaxInterval = p.InitialInterval + time.Duration(interval.Draw(t, "more"))
+		}
+		b, err := json.Marshal(p)
+		if err != nil {
+			t.Fatalf("A162 %+v does not encode: %v", p, err)
+		}
+		var got ojs.RetryPolicy
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%s does not decode: %v", b, err)
+		}
+		if full := p.MaxAttempts != 0 && p.InitialInterval != 0 && p.BackoffCoefficient != 0 && p.MaxInterval != 0 &&
+			p.Jitter != "" && p.NonRetryableErrors != nil && p.OnExhaustion != ""; full && p.BackoffStrategy == "" {
+			p.BackoffStrategy = ojs.BackoffExponential // reading 3
+		}
+		if !reflect.DeepEqual(got, p) {
+			t.Fatalf("A102 %s\n got %+v\nwant %+v", b, got, p)
 		}
 	})
 }
@@ -126,6 +195,12 @@ func FuzzRetryPolicyJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var p, again ojs.RetryPolicy
 		if err := json.Unmarshal(in, &p); err != nil {
+			if json.Valid(in) && !errors.Is(err, ojs.ErrInvalid) {
+				t.Fatalf("error %v", err)
+			}
+			if !reflect.DeepEqual(p, ojs.RetryPolicy{}) {
+				t.Fatalf("%v, but changed to %+v", err, p)
+			}
 			return
 		}
 		out, err := json.Marshal(p)

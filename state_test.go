@@ -1,6 +1,7 @@
 package ojs_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ojsengine/ojs"
@@ -40,21 +41,27 @@ func TestTransitions(t *testing.T) {
 }
 
 func TestStateKinds(t *testing.T) {
-	terminal := map[ojs.State]bool{"completed": true, "cancelled": true, "discarded": true}
-	for _, s := range ojs.AllStates() {
-		if !s.Valid() {
-			t.Errorf("%s is not valid", s)
-		}
-		if s.Terminal() != terminal[s] {
-			t.Errorf("reading 35: %s is terminal: %v", s, s.Terminal())
-		}
-		if want := !terminal[s] && s != ojs.StateActive; s.Waiting() != want {
-			t.Errorf("%s is waiting: %v", s, s.Waiting())
-		}
+	kinds := map[ojs.State]struct{ valid, terminal, waiting bool }{
+		"scheduled": {valid: true, waiting: true},
+		"pending":   {valid: true, waiting: true},
+		"available": {valid: true, waiting: true},
+		"retryable": {valid: true, waiting: true},
+		"active":    {valid: true},
+		"completed": {valid: true, terminal: true},
+		"cancelled": {valid: true, terminal: true},
+		"discarded": {valid: true, terminal: true},
+		"":          {},
+		"dead":      {}, // reading 7: there is no ninth state
+		"Active":    {},
 	}
-	for _, s := range []ojs.State{"", "dead", "Active"} {
-		if s.Valid() || s.Terminal() || s.Waiting() {
-			t.Errorf("%q is taken for a state", s)
-		}
+	for s, want := range kinds {
+		t.Run("P0.2 reading 35 "+string(s), func(t *testing.T) {
+			if s.Valid() != want.valid || s.Terminal() != want.terminal || s.Waiting() != want.waiting {
+				t.Errorf("valid %v, terminal %v, waiting %v; want %+v", s.Valid(), s.Terminal(), s.Waiting(), want)
+			}
+			if listed := slices.Contains(ojs.AllStates(), s); listed != want.valid {
+				t.Errorf("AllStates has it: %v", listed)
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,10 @@ func (s *seconds) decode(v json.RawMessage) error {
 	return nil
 }
 
+// rfc3339 is what time.Parse does not insist on. Left alone, it and time.Time.UnmarshalJSON take a comma for the point,
+// one digit for the hour and up to 24 hours for a zone.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
 // wireTime is a time that travels as RFC 3339 in UTC.
 type wireTime time.Time
 
@@ -51,9 +56,8 @@ func (t *wireTime) decode(v json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	// time.Parse alone takes a comma for the point and any number of hours for a zone.
-	var u time.Time
-	if err := u.UnmarshalJSON(v); err != nil {
+	u, err := time.Parse(time.RFC3339, s)
+	if err != nil || !rfc3339.MatchString(s) {
 		return fmt.Errorf("%q is no RFC 3339 time with a zone", clip([]byte(s)))
 	}
 	if u = u.UTC(); u.IsZero() || !validTime(u) {

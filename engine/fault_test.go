@@ -137,6 +137,7 @@ func onGated(t *testing.T, f func(b *rig, s *gated)) {
 func TestCancelBetweenClaimAndRun(t *testing.T) {
 	onGated(t, func(b *rig, s *gated) {
 		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		synctest.Wait() // the new handler has made the engine look
 		gate := make(chan struct{})
 		s.hold <- gate
 		ticket := b.enqueue("x")
@@ -165,6 +166,7 @@ func TestClaimAfterGracePeriod(t *testing.T) {
 			}
 			return ctx.Err()
 		})
+		synctest.Wait() // the new handler has made the engine look
 		gate := make(chan struct{})
 		s.hold <- gate
 		ticket := b.enqueue("x")
