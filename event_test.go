@@ -2,6 +2,8 @@ package ojs_test
 
 import (
 	"encoding/json"
+	"maps"
+	"reflect"
 	"testing"
 	"time"
 
@@ -10,73 +12,86 @@ import (
 
 func TestEventJSON(t *testing.T) {
 	failure := &ojs.Failure{Attempt: 2, Type: "a.b", Message: "m", Reason: ojs.ReasonHandlerError}
+	problem := func(retryable bool) map[string]any {
+		return map[string]any{"code": "HANDLER_ERROR", "type": "a.b", "message": "m", "retryable": retryable}
+	}
+	const finished, soon = "2026-02-12T10:32:05.123456789Z", "2026-02-12T10:31:06.123456789Z"
 	tests := []struct {
 		typ   ojs.EventType
 		state ojs.State
-		want  []string // members of data beside job_type, queue and trace_id
+		want  map[string]any // data beside job_type, queue and trace_id
 	}{
 		{"job.enqueued", "available", nil},
-		{"job.scheduled", "scheduled", []string{"scheduled_at"}},
-		{"job.started", "active", []string{"worker_id", "attempt"}},
-		{"job.completed", "completed", []string{"duration_ms", "attempt", "result"}},
-		{"job.failed", "retryable", []string{"attempt", "duration_ms", "error"}},
-		{"job.retrying", "retryable", []string{"attempt", "max_attempts", "next_retry_at", "error"}},
-		{"job.discarded", "discarded", []string{"total_attempts", "last_error"}},
+		{"job.scheduled", "scheduled", map[string]any{"scheduled_at": soon}},
+		{"job.scheduled", "retryable", map[string]any{"scheduled_at": finished}},
+		{"job.started", "active", map[string]any{"worker_id": "w", "attempt": 2.0}},
+		{"job.completed", "completed", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "result": map[string]any{"rows": 3.0}}},
+		{"job.failed", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(true)}},
+		{"job.failed", "discarded", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(false)}},
+		{"job.retrying", "retryable", map[string]any{"attempt": 2.0, "max_attempts": 3.0, "next_retry_at": finished, "error": problem(true)}},
+		{"job.discarded", "discarded", map[string]any{"total_attempts": 2.0, "last_error": problem(false)}},
 		{"job.cancelled", "cancelled", nil},
-		{"job.expired", "discarded", []string{"created_at", "expired_at", "ttl_ms"}},
-		{"job.timeout", "retryable", []string{"attempt", "duration_ms", "error"}},
-		{"job.total_timeout", "discarded", []string{"attempt", "duration_ms", "error"}},
-		{"job.stalled", "retryable", []string{"attempt", "duration_ms", "error"}},
-		{"dead_letter.added", "discarded", []string{"total_attempts", "dead_lettered_at", "last_error"}},
+		{"job.expired", "discarded", map[string]any{"created_at": "2026-02-12T10:31:05.123456789Z", "expired_at": finished, "ttl_ms": 3600_000.0}},
+		{"job.timeout", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(true)}},
+		{"job.total_timeout", "discarded", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(false)}},
+		{"job.stalled", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(true)}},
+		{"dead_letter.added", "discarded", map[string]any{"total_attempts": 2.0, "dead_lettered_at": finished, "last_error": problem(false)}},
 		{"dead_letter.retried", "available", nil},
 		{"dead_letter.deleted", "discarded", nil},
 	}
 	for _, tt := range tests {
-		t.Run("P0.8 "+string(tt.typ), func(t *testing.T) {
+		t.Run("P0.8 "+string(tt.typ)+" "+string(tt.state), func(t *testing.T) {
 			j := full(tt.state)
-			b, err := json.Marshal(ojs.Event{ID: "evt_" + jobID, Type: tt.typ, Source: "ojs://app/engine/1", Time: at, Job: &j,
-				WorkerID: "w", Duration: 1500 * time.Millisecond, Failure: failure})
+			b, err := json.Marshal(ojs.Event{ID: "evt_" + jobID, Type: tt.typ, Source: "ojs://app/engine/1", Time: at.In(time.FixedZone("", 3600)), Job: &j,
+				WorkerID: "w", Duration: 1500 * time.Millisecond, Failure: failure, Missed: 7})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var e struct {
-				SpecVersion, ID, Type, Source, Time, Subject string
-				Data                                         map[string]any
-			}
-			if err := json.Unmarshal(b, &e); err != nil {
+			var got map[string]any
+			if err := json.Unmarshal(b, &got); err != nil {
 				t.Fatal(err)
 			}
-			if e.SpecVersion != "1.0" || e.ID != "evt_"+jobID || e.Type != string(tt.typ) || e.Source != "ojs://app/engine/1" ||
-				e.Time != "2026-02-12T10:31:05.123456789Z" || e.Subject != jobID {
-				t.Errorf("envelope %s", b)
+			data := map[string]any{"job_type": "email.send", "queue": "mail", "trace_id": "t"}
+			maps.Copy(data, tt.want)
+			want := map[string]any{
+				"specversion": "1.0", "id": "evt_" + jobID, "type": string(tt.typ), "source": "ojs://app/engine/1",
+				"time": "2026-02-12T10:31:05.123456789Z", "subject": jobID, "data": data,
 			}
-			want := append([]string{"job_type", "queue", "trace_id"}, tt.want...)
-			for _, name := range want {
-				if v, ok := e.Data[name]; !ok || v == nil || v == "" {
-					t.Errorf("data lacks %s: %v", name, e.Data)
-				}
-				delete(e.Data, name)
-			}
-			if len(e.Data) > 0 {
-				t.Errorf("data has %v, too", e.Data)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("\n got %v\nwant %v", got, want)
 			}
 		})
 	}
-	t.Run("P0.8 values", func(t *testing.T) {
-		j := full(ojs.StateRetryable)
-		d := ojs.Event{Type: ojs.EventFailed, Job: &j, Duration: 1500 * time.Millisecond, Failure: failure}.Data()
-		e, _ := d["error"].(map[string]any)
-		if d["duration_ms"] != int64(1500) || e["retryable"] != true || e["code"] != "HANDLER_ERROR" || e["message"] != "m" {
-			t.Errorf("%v", d)
-		}
-		j.State = ojs.StateDiscarded
-		e, _ = ojs.Event{Type: ojs.EventFailed, Job: &j, Failure: failure}.Data()["error"].(map[string]any)
-		if e["retryable"] != false {
-			t.Errorf("%v", e)
+	t.Run("P0.8 what is not there is left out", func(t *testing.T) {
+		j := full(ojs.StateCompleted)
+		j.Meta, j.Result = nil, nil
+		for typ, want := range map[ojs.EventType]map[string]any{
+			"job.completed": {"job_type": "email.send", "queue": "mail", "attempt": 2, "duration_ms": int64(0)},
+			"job.discarded": {"job_type": "email.send", "queue": "mail", "total_attempts": 2},
+		} {
+			if got := (ojs.Event{Type: typ, Job: &j}).Data(); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %v, want %v", typ, got, want)
+			}
 		}
 	})
-	t.Run("without a job", func(t *testing.T) {
-		if b, err := json.Marshal(ojs.Event{Type: "queue.paused", Time: at}); err != nil {
+	t.Run("P0.8 names", func(t *testing.T) {
+		for typ, want := range map[ojs.EventType]string{
+			ojs.EventEnqueued: "job.enqueued", ojs.EventScheduled: "job.scheduled", ojs.EventStarted: "job.started",
+			ojs.EventCompleted: "job.completed", ojs.EventFailed: "job.failed", ojs.EventRetrying: "job.retrying",
+			ojs.EventDiscarded: "job.discarded", ojs.EventCancelled: "job.cancelled", ojs.EventExpired: "job.expired",
+			ojs.EventTimeout: "job.timeout", ojs.EventTotalTimeout: "job.total_timeout", ojs.EventStalled: "job.stalled",
+			ojs.EventDeadLetterAdded: "dead_letter.added", ojs.EventDeadLetterRetried: "dead_letter.retried",
+			ojs.EventDeadLetterDeleted: "dead_letter.deleted",
+		} {
+			if string(typ) != want {
+				t.Errorf("%s, want %s", typ, want)
+			}
+		}
+	})
+	t.Run("P0.8 an event of no job", func(t *testing.T) {
+		b, err := json.Marshal(ojs.Event{ID: "evt_1", Type: "queue.paused", Source: "ojs://a/b/c", Time: at})
+		want := `{"specversion":"1.0","id":"evt_1","type":"queue.paused","source":"ojs://a/b/c","time":"2026-02-12T10:31:05.123456789Z","data":{}}`
+		if err != nil || string(b) != want {
 			t.Errorf("%s, %v", b, err)
 		}
 	})

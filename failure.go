@@ -95,7 +95,10 @@ func RetryAfter(d time.Duration, err error) error {
 }
 
 func (e *RetryAfterError) Error() string {
-	if e == nil || e.Err == nil {
+	switch {
+	case e == nil:
+		return "ojs: nil *RetryAfterError"
+	case e.Err == nil:
 		return "ojs: unspecified error"
 	}
 	return e.Err.Error()

@@ -3,6 +3,7 @@ package ojs_test
 import (
 	"context"
 	"errors"
+	"math"
 	"reflect"
 	"regexp"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 )
 
 func apply(opts ...ojs.Option) (ojs.Options, error) {
@@ -39,7 +41,26 @@ func TestOptions(t *testing.T) {
 		{"tags add up", []ojs.Option{ojs.WithTags("a", "b"), ojs.WithTags("b", "c")}, func(o *ojs.Options) { o.Meta = map[string]any{"tags": []string{"a", "b", "c"}} }},
 		{"total timeout below the default timeout", []ojs.Option{ojs.WithTotalTimeout(time.Second)}, func(o *ojs.Options) { o.TotalTimeout = time.Second }},
 		{"id in lower case", []ojs.Option{ojs.WithID(strings.ToUpper(jobID))}, func(o *ojs.Options) { o.ID = jobID }},
-		{"priority", []ojs.Option{ojs.WithPriority(ojs.PriorityHigh)}, func(o *ojs.Options) { o.Priority = 10 }},
+		{"P0.4 priority", []ojs.Option{ojs.WithPriority(ojs.PriorityHigh)}, func(o *ojs.Options) { o.Priority = 10 }},
+		{"P0.4 the lowest priority", []ojs.Option{ojs.WithPriority(math.MinInt32)}, func(o *ojs.Options) { o.Priority = -1 << 31 }},
+		{"P0.4 the highest priority", []ojs.Option{ojs.WithPriority(math.MaxInt32)}, func(o *ojs.Options) { o.Priority = 1<<31 - 1 }},
+		{"P0.5 timeout", []ojs.Option{ojs.WithTimeout(1)}, func(o *ojs.Options) { o.Timeout = 1 }},
+		{"P0.5 total timeout equal to timeout", []ojs.Option{ojs.WithTotalTimeout(time.Minute), ojs.WithTimeout(time.Minute)},
+			func(o *ojs.Options) { o.Timeout, o.TotalTimeout = time.Minute, time.Minute }},
+		{"P0.6 the shortest lease", []ojs.Option{ojs.WithLease(100 * time.Millisecond)}, func(o *ojs.Options) { o.Lease = 100 * time.Millisecond }},
+		{"P0.5 a zero time is at once", []ojs.Option{ojs.WithScheduledAt(time.Time{})}, func(o *ojs.Options) {}},
+		{"A102 the later wins field by field", []ojs.Option{
+			ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 1, BackoffCoefficient: 2, MaxInterval: 3, Jitter: ojs.JitterOn,
+				BackoffStrategy: ojs.BackoffNone, NonRetryableErrors: []string{"a"}, OnExhaustion: ojs.ExhaustionDiscard}),
+			ojs.WithRetry(ojs.RetryPolicy{MaxInterval: 9, NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDeadLetter}),
+		}, func(o *ojs.Options) {
+			o.Retry = ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 1, BackoffCoefficient: 2, MaxInterval: 9, Jitter: ojs.JitterOn,
+				BackoffStrategy: ojs.BackoffNone, NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDeadLetter}
+		}},
+		{"A102 all of it inherits", []ojs.Option{ojs.WithRetry(policy.Default()), ojs.WithRetry(ojs.RetryPolicy{})}, func(o *ojs.Options) { o.Retry = policy.Default() }},
+		{"P0.1 tags add to those of the wire form", []ojs.Option{ojs.WithMeta("tags", []any{"a", "b"}), ojs.WithTags("b", "c")},
+			func(o *ojs.Options) { o.Meta = map[string]any{"tags": []string{"a", "b", "c"}} }},
+		{"no tags are no meta", []ojs.Option{ojs.WithTags()}, func(o *ojs.Options) {}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,45 +72,128 @@ func TestOptions(t *testing.T) {
 			}
 		})
 	}
-	for field, opt := range map[string]ojs.Option{
-		"queue": ojs.WithQueue("A"), "priority": ojs.WithPriority(1 << 40), "timeout": ojs.WithTimeout(0), "visibility_timeout": ojs.WithLease(time.Microsecond),
-		"total_timeout": ojs.WithTotalTimeout(-1), "ttl": ojs.WithTTL(-1), "id": ojs.WithID("{" + jobID + "}"), "option": nil,
-		"scheduled_at": ojs.WithScheduledAt(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)), "expires_at": ojs.WithExpiresAt(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)),
-		"retry.max_attempts": ojs.WithMaxAttempts(-1), "retry.jitter": ojs.WithRetry(ojs.RetryPolicy{Jitter: "x"}),
-	} {
-		_, err := apply(opt)
-		var invalid *ojs.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("%s: %v", field, err)
-		}
+}
+
+func TestInvalidOptions(t *testing.T) {
+	year := func(y int) time.Time { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC) }
+	const option, retry = "validation.option_invalid", "validation.retry_policy_invalid"
+	tests := []struct {
+		name, code, field string
+		opts              []ojs.Option
+	}{
+		{"P0.1 queue", "validation.queue_invalid", "queue", []ojs.Option{ojs.WithQueue("A")}},
+		{"P0.1 empty queue", "validation.queue_invalid", "queue", []ojs.Option{ojs.WithQueue("")}},
+		{"P0.4 priority above an int32", option, "priority", []ojs.Option{ojs.WithPriority(math.MaxInt32 + 1)}},
+		{"P0.4 priority below an int32", option, "priority", []ojs.Option{ojs.WithPriority(math.MinInt32 - 1)}},
+		{"P0.5 no timeout", option, "timeout", []ojs.Option{ojs.WithTimeout(0)}},
+		{"P0.5 negative timeout", option, "timeout", []ojs.Option{ojs.WithTimeout(-1)}},
+		{"P0.5 negative total timeout", option, "total_timeout", []ojs.Option{ojs.WithTotalTimeout(-1)}},
+		{"P0.5 total timeout below timeout", option, "total_timeout", []ojs.Option{ojs.WithTimeout(time.Minute), ojs.WithTotalTimeout(time.Minute - 1)}},
+		{"P0.6 short lease", option, "visibility_timeout", []ojs.Option{ojs.WithLease(100*time.Millisecond - 1)}},
+		{"no ttl", option, "ttl", []ojs.Option{ojs.WithTTL(0)}},
+		{"negative ttl", option, "ttl", []ojs.Option{ojs.WithTTL(-1)}},
+		{"P0.1 scheduled in the year 10000", option, "scheduled_at", []ojs.Option{ojs.WithScheduledAt(year(10_000))}},
+		{"P0.1 scheduled in the year 0", option, "scheduled_at", []ojs.Option{ojs.WithScheduledAt(year(0))}},
+		{"P0.1 expires in the year -1", option, "expires_at", []ojs.Option{ojs.WithExpiresAt(year(-1))}},
+		{"A123 attempts", retry, "retry.max_attempts", []ojs.Option{ojs.WithMaxAttempts(-1)}},
+		{"A123 attempts of a policy", retry, "retry.max_attempts", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: -2})}},
+		{"A125", retry, "retry.initial_interval", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{InitialInterval: -1})}},
+		{"A034", retry, "retry.backoff_coefficient", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{BackoffCoefficient: 0.99})}},
+		{"A034 negative", retry, "retry.backoff_coefficient", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{BackoffCoefficient: -2})}},
+		{"A034 NaN", retry, "retry.backoff_coefficient", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{BackoffCoefficient: math.NaN()})}},
+		{"A034 infinite", retry, "retry.backoff_coefficient", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{BackoffCoefficient: math.Inf(1)})}},
+		{"A127", retry, "retry.max_interval", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{MaxInterval: -1})}},
+		{"A128", retry, "retry.max_interval", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 2, MaxInterval: 1})}},
+		{"A128 reading 17 once merged", retry, "retry.max_interval", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{MaxInterval: 1}),
+			ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 2})}},
+		{"A129", retry, "retry.jitter", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{Jitter: "x"})}},
+		{"A043", retry, "retry.backoff_strategy", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{BackoffStrategy: "x"})}},
+		{"A131", retry, "retry.on_exhaustion", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: "x"})}},
+		{"A160", retry, "retry.non_retryable_errors", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"a", ""}})}},
+		{"nil", option, "option", []ojs.Option{nil}},
+		{"a good one does not cover a bad one", option, "id", []ojs.Option{ojs.WithID("7"), ojs.WithID(jobID)}},
+		{"the first bad one is told", option, "id", []ojs.Option{ojs.WithID("7"), nil, ojs.WithTTL(-1)}},
 	}
-	if _, err := apply(ojs.WithTimeout(time.Minute), ojs.WithTotalTimeout(time.Second)); !errors.Is(err, ojs.ErrInvalid) {
-		t.Errorf("P0.5 total_timeout below timeout: %v", err)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := apply(tt.opts...)
+			var invalid *ojs.InvalidError
+			if !errors.As(err, &invalid) || invalid.Code != tt.code || invalid.Field != tt.field || !strings.HasPrefix(err.Error(), "ojs: invalid "+tt.field+": ") {
+				t.Errorf("%v, want %s on %s", err, tt.code, tt.field)
+			}
+		})
+	}
+}
+
+func TestWithID(t *testing.T) {
+	for id, ok := range map[string]bool{
+		jobID:                                  true,
+		strings.ToUpper(jobID):                 true,
+		"":                                     false,
+		"7":                                    false,
+		"{" + jobID + "}":                      false,
+		"urn:uuid:" + jobID:                    false,
+		strings.ReplaceAll(jobID, "-", ""):     false,
+		jobID + "\n":                           false,
+		" " + jobID[1:]:                        false,
+		"019539a4-b68c-4def-8000-1a2b3c4d5e6f": false, // version 4
+		"00000000-0000-0000-0000-000000000000": false,
+		strings.Repeat("g", 36):                false,
+	} {
+		t.Run("P0.1 "+id, func(t *testing.T) {
+			o, err := apply(ojs.WithID(id))
+			var invalid *ojs.InvalidError
+			if ok && (err != nil || o.ID != jobID) || !ok && (!errors.As(err, &invalid) || invalid.Field != "id" || o.ID != "") {
+				t.Errorf("id %q, %v", o.ID, err)
+			}
+		})
 	}
 }
 
 func TestDefinePanics(t *testing.T) {
 	for name, define := range map[string]func(){
-		"name":    func() { ojs.Define[int]("Bad") },
-		"default": func() { ojs.Define[int]("x", ojs.WithTimeout(-1)) },
-		"nil":     func() { ojs.Define[int]("x", nil) },
+		"P0.1 name":    func() { ojs.Define[int]("Bad") },
+		"A122 default": func() { ojs.Define[int]("x", ojs.WithTimeout(-1)) },
+		"A128 default": func() { ojs.Define[int]("x", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 2, MaxInterval: 1})) },
+		"nil":          func() { ojs.Define[int]("x", nil) },
 	} {
-		func() {
+		t.Run(name, func(t *testing.T) {
 			defer func() {
 				if err, ok := recover().(error); !ok || !errors.Is(err, ojs.ErrInvalid) {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("panics with %v", err)
 				}
 			}()
 			define()
-		}()
+		})
 	}
 }
 
-type recorder struct{ drafts []ojs.Draft }
+type recorder struct {
+	drafts []ojs.Draft
+	err    error
+}
 
 func (r *recorder) EnqueueMany(_ context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
 	r.drafts = append(r.drafts, drafts...)
 	return make([]ojs.Ticket, len(drafts)), nil
+}
+
+func TestOptionsShareNothing(t *testing.T) {
+	tags := []string{"a", "b"}
+	withTags := ojs.WithTags(tags...)
+	tags[0] = "changed"
+	first, err := apply(withTags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Apply(ojs.WithTags("c"), ojs.WithMeta("k", 1))
+	second, err := apply(withTags, ojs.WithTags("d"))
+	if want := map[string]any{"tags": []string{"a", "b", "d"}}; err != nil || !reflect.DeepEqual(second.Meta, want) {
+		t.Errorf("%v, %v", second.Meta, err)
+	}
 }
 
 func TestDraft(t *testing.T) {
@@ -101,6 +205,16 @@ func TestDraft(t *testing.T) {
 	d := r.drafts[0]
 	if d.Type() != "point.draw" || d.Args() != (point{1, 2}) || len(d.Defaults()) != 1 || len(d.Options()) != 1 || typ.Name() != d.Type() {
 		t.Errorf("%+v", d)
+	}
+	if named := ojs.NewDraft("point.draw", 7); named.Type() != "point.draw" || named.Args() != 7 || named.Defaults() != nil || named.Options() != nil {
+		t.Errorf("%+v", named)
+	}
+	typ.Defaults()[0] = nil
+	if typ.Defaults()[0] == nil {
+		t.Error("a job type's defaults can be changed")
+	}
+	if _, err := typ.Enqueue(t.Context(), &recorder{err: ojs.ErrClosed}, point{}); err != ojs.ErrClosed {
+		t.Errorf("error %v", err)
 	}
 	if _, err := (ojs.Ticket{ID: "7"}).Wait(t.Context()); !errors.Is(err, ojs.ErrUnsupported) {
 		t.Errorf("a ticket without a waiter: %v", err)
@@ -114,6 +228,12 @@ func FuzzNames(f *testing.F) {
 	jobType, queue := regexp.MustCompile(`\A[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*\z`), regexp.MustCompile(`\A[a-z0-9][a-z0-9\-\.]*\z`)
 	for _, s := range []string{"", "a", "email.send", "a.", ".a", "a..b", "a.1", "1", "_a", "a_", "A", "a-b", "a\n", "é", strings.Repeat("a", 128), strings.Repeat("a", 129), strings.Repeat("a", 255), strings.Repeat("a", 256)} {
 		f.Add(s)
+	}
+	for c := range 128 { // every character, first, inside, after a dot, and last
+		f.Add(string(rune(c)))
+		f.Add(string(rune(c)) + "a")
+		f.Add("a." + string(rune(c)))
+		f.Add("a" + string(rune(c)) + "a")
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if want := len(s) <= 255 && jobType.MatchString(s); want != (ojs.ValidateType(s) == nil) {

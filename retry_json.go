@@ -57,9 +57,9 @@ func (p RetryPolicy) sevenFields() bool {
 }
 
 // UnmarshalJSON decodes the standard's object (OJS retry, section 14). Any part of it will do: a field that is absent or
-// null inherits, and a null policy is absent, too. Unknown fields, wrong types and values out of range are refused with an *InvalidError, and p is left as
-// it was. "constant" is accepted as a name of BackoffNone, and a repeated entry of non_retryable_errors counts once. The
-// standard's seven fields make a whole policy, whose strategy is exponential.
+// null inherits, and a policy that is null leaves p alone. Unknown fields, wrong types and values out of range are refused
+// with an *InvalidError, and p is left as it was. "constant" is accepted as a name of BackoffNone, and a repeated entry of
+// non_retryable_errors counts once. The standard's seven fields make a whole policy, whose strategy is exponential.
 func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	if isNull(b) {
 		return nil

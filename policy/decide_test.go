@@ -168,15 +168,19 @@ type typed struct{ typ string }
 func (e *typed) Error() string     { return "typed" }
 func (e *typed) ErrorType() string { return e.typ }
 
-func TestExamples(t *testing.T) {
-	payment := ojs.RetryPolicy{
+// The policies of the examples (OJS retry, sections 12.3 and 12.4).
+var (
+	payment = ojs.RetryPolicy{
 		MaxAttempts: 25, InitialInterval: 15 * time.Second, BackoffCoefficient: 4, MaxInterval: time.Hour,
 		NonRetryableErrors: []string{"payment.card_stolen", "payment.card_expired", "validation.*"}, OnExhaustion: ojs.ExhaustionDeadLetter,
 	}
-	crm := ojs.RetryPolicy{
+	crm = ojs.RetryPolicy{
 		MaxAttempts: 5, InitialInterval: 30 * time.Second, MaxInterval: 15 * time.Minute,
 		NonRetryableErrors: []string{"auth.invalid_credentials", "resource.not_found"}, OnExhaustion: ojs.ExhaustionDeadLetter,
 	}
+)
+
+func TestExamples(t *testing.T) {
 	tests := []struct {
 		name    string
 		p       ojs.RetryPolicy

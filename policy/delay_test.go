@@ -107,41 +107,122 @@ func TestJitterRanges(t *testing.T) {
 	})
 }
 
-func TestDelayProperties(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := ojs.RetryPolicy{
-			InitialInterval:    time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "initial")),
-			BackoffCoefficient: rapid.OneOf(rapid.Float64Range(1, 100), rapid.Float64Range(1, math.MaxFloat64)).Draw(t, "coefficient"),
-			BackoffStrategy:    rapid.SampledFrom([]ojs.Backoff{ojs.BackoffNone, ojs.BackoffLinear, ojs.BackoffExponential, ojs.BackoffPolynomial}).Draw(t, "strategy"),
-		}
-		p.MaxInterval = time.Duration(rapid.Int64Range(int64(p.InitialInterval), math.MaxInt64).Draw(t, "max"))
-		n := rapid.OneOf(rapid.IntRange(1, 50), rapid.IntRange(1, math.MaxInt)).Draw(t, "n")
+// validPolicy draws a policy that Resolve accepts, with intervals from a nanosecond to centuries.
+func validPolicy(t *rapid.T) ojs.RetryPolicy {
+	interval := func(least time.Duration, label string) time.Duration {
+		most := max(least, 30*24*time.Hour)
+		return time.Duration(rapid.OneOf(
+			rapid.Int64Range(int64(least), int64(most)), rapid.Int64Range(int64(least), math.MaxInt64)).Draw(t, label))
+	}
+	p := ojs.RetryPolicy{
+		MaxAttempts:        rapid.OneOf(rapid.Just(ojs.NoRetry), rapid.IntRange(1, math.MaxInt)).Draw(t, "max attempts"),
+		InitialInterval:    interval(1, "initial"),
+		BackoffCoefficient: rapid.OneOf(rapid.Just(1.0), rapid.Float64Range(1, 1.001), rapid.Float64Range(1, 100), rapid.Float64Range(1, math.MaxFloat64)).Draw(t, "coefficient"),
+		BackoffStrategy:    rapid.SampledFrom([]ojs.Backoff{ojs.BackoffNone, ojs.BackoffLinear, ojs.BackoffExponential, ojs.BackoffPolynomial}).Draw(t, "strategy"),
+		Jitter:             rapid.SampledFrom([]ojs.Jitter{ojs.JitterOff, ojs.JitterOn}).Draw(t, "jitter"),
+	}
+	p.MaxInterval = interval(p.InitialInterval, "max")
+	p, err := policy.Resolve(p)
+	if err != nil {
+		t.Fatalf("%+v: %v", p, err)
+	}
+	return p
+}
 
+var draw = rapid.Float64Range(0, math.Nextafter(1, 0))
+
+func TestDelayProperties(t *testing.T) {
+	retry := rapid.OneOf(rapid.IntRange(1, 50), rapid.IntRange(1, 20_000), rapid.IntRange(1, math.MaxInt))
+
+	t.Run("A036 A052 A066 A070 A166 A168 between nothing and the cap", rapid.MakeCheck(func(t *rapid.T) {
+		p, n := validPolicy(t), retry.Draw(t, "n")
+		if d := policy.Delay(p, n, draw.Draw(t, "r")); d < 0 || d > p.MaxInterval {
+			t.Fatalf("%v is not in [0, %v]", d, p.MaxInterval)
+		}
+	}))
+	t.Run("A037 without jitter it does not fall", rapid.MakeCheck(func(t *rapid.T) {
+		p, n := validPolicy(t), rapid.IntRange(1, 20_000).Draw(t, "n")
 		p.Jitter = ojs.JitterOff
 		d := policy.Delay(p, n, 0)
-		if d <= 0 || d > p.MaxInterval {
-			t.Fatalf("delay %v out of (0, %v]", d, p.MaxInterval)
+		if d < p.InitialInterval {
+			t.Fatalf("retry %d after %v, less than the first after %v", n, d, p.InitialInterval)
 		}
-		if n < math.MaxInt {
-			if next := policy.Delay(p, n+1, 0); next < d {
-				t.Fatalf("delay falls from %v to %v", d, next)
+		for next := n + 1; next <= min(n+20, 20_000); next++ {
+			longer := policy.Delay(p, next, 0)
+			if longer < d {
+				t.Fatalf("retry %d after %v, retry %d after %v", next-1, d, next, longer)
 			}
+			d = longer
 		}
+	}))
+	t.Run("A053 A064 A065 A067 A070 reading 5 jitter stays in its range", rapid.MakeCheck(func(t *rapid.T) {
+		p, n := validPolicy(t), retry.Draw(t, "n")
+		p.Jitter = ojs.JitterOff
+		d := policy.Delay(p, n, 0)
 		p.Jitter = ojs.JitterOn
-		j := policy.Delay(p, n, rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "r"))
-		slack := 2 + time.Duration(float64(d)*1e-15) // a float64's rounding of a duration of centuries
-		if j < d/2-slack || j > p.MaxInterval || float64(j) > 1.5*float64(d)+float64(slack) {
-			t.Fatalf("delay %v with jitter %v, cap %v", d, j, p.MaxInterval)
+		j := policy.Delay(p, n, draw.Draw(t, "r"))
+		slack := time.Duration(0)
+		if d > 1<<53 { // more than a float64 holds exactly, 104 days
+			slack = d >> 52
+		}
+		if j < d/2-slack || j > p.MaxInterval || j-d > (d-1)/2+slack {
+			t.Fatalf("%v with jitter %v, cap %v", d, j, p.MaxInterval)
+		}
+	}))
+	t.Run("A064 A067 A167 the delay is in proportion to 0.5 + r", rapid.MakeCheck(func(t *rapid.T) {
+		d := time.Duration(rapid.Int64Range(1, int64(30*24*time.Hour)).Draw(t, "d"))
+		r := draw.Draw(t, "r")
+		p := ojs.RetryPolicy{InitialInterval: d, MaxInterval: 2 * d}
+		if j := policy.Delay(p, 1, r); math.Abs(float64(j)-float64(d)*(0.5+r)) > 2 {
+			t.Fatalf("%v times 0.5 + %v is %v", d, r, j)
+		}
+	}))
+	t.Run("A063 different draws, different times", func(t *testing.T) {
+		seen := make(map[time.Duration]bool)
+		for i := range 1000 {
+			seen[policy.Delay(ojs.RetryPolicy{}, 1, float64(i)/1000)] = true
+		}
+		if len(seen) != 1000 {
+			t.Errorf("%d delays of 1000 draws", len(seen))
 		}
 	})
-	t.Run("A036 retry 10,000 with coefficient 100 is the cap", func(t *testing.T) {
+	t.Run("A036 A166 retry 10,000 with coefficient 100 is the cap", func(t *testing.T) {
 		for _, s := range []ojs.Backoff{ojs.BackoffExponential, ojs.BackoffPolynomial} {
-			p := ojs.RetryPolicy{BackoffCoefficient: 100, BackoffStrategy: s, MaxInterval: math.MaxInt64}
-			for _, n := range []int{10_000, math.MaxInt} {
-				if d := policy.Delay(p, n, 0.99); d != math.MaxInt64 {
-					t.Errorf("%s: %v", s, d)
+			for _, most := range []time.Duration{time.Minute, math.MaxInt64} {
+				p := ojs.RetryPolicy{BackoffCoefficient: 100, BackoffStrategy: s, MaxInterval: most}
+				for _, n := range []int{10_000, math.MaxInt} {
+					if d := policy.Delay(p, n, 0.99); d != most {
+						t.Errorf("%s, retry %d: %v, want %v", s, n, d, most)
+					}
 				}
 			}
 		}
 	})
+	t.Run("A036 linear does not overflow", func(t *testing.T) {
+		p := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: math.MaxInt64, BackoffStrategy: ojs.BackoffLinear, Jitter: ojs.JitterOff}
+		if d := policy.Delay(p, math.MaxInt, 0); d != math.MaxInt64 {
+			t.Errorf("%v", d)
+		}
+	})
+	t.Run("reading 2 there is no retry before the first", func(t *testing.T) {
+		p := ojs.RetryPolicy{Jitter: ojs.JitterOff}
+		for _, n := range []int{0, -1, math.MinInt} {
+			if d := policy.Delay(p, n, 0); d != time.Second {
+				t.Errorf("retry %d after %v", n, d)
+			}
+		}
+	})
+	t.Run("A045 A046 A048 A050 Delays lists Delay", rapid.MakeCheck(func(t *rapid.T) {
+		p := validPolicy(t)
+		list := policy.Delays(p)
+		if want := min(p.Runs()-1, 1000); len(list) != want {
+			t.Fatalf("%d delays, want %d", len(list), want)
+		}
+		p.Jitter = ojs.JitterOff
+		for i, d := range list {
+			if want := policy.Delay(p, i+1, 0); d != want {
+				t.Fatalf("delay %d is %v, want %v", i, d, want)
+			}
+		}
+	}))
 }

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
@@ -63,18 +67,23 @@ func TestResolve(t *testing.T) {
 		p           ojs.RetryPolicy
 	}{
 		{"A123 negative max_attempts", "retry.max_attempts", ojs.RetryPolicy{MaxAttempts: -2}},
+		{"A123 A153 the least integer", "retry.max_attempts", ojs.RetryPolicy{MaxAttempts: math.MinInt}},
 		{"A125 negative initial_interval", "retry.initial_interval", ojs.RetryPolicy{InitialInterval: -1}},
 		{"A034 A126 A165 B004 coefficient 0.99", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: 0.99}},
 		{"A034 negative coefficient", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: -2}},
 		{"A034 NaN", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: math.NaN()}},
-		{"infinite coefficient", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: math.Inf(1)}},
-		{"negative max_interval", "retry.max_interval", ojs.RetryPolicy{MaxInterval: -1}},
+		{"A126 just below 1", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: math.Nextafter(1, 0)}},
+		{"A126 infinite coefficient", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: math.Inf(1)}},
+		{"A126 negative infinite coefficient", "retry.backoff_coefficient", ojs.RetryPolicy{BackoffCoefficient: math.Inf(-1)}},
+		{"A128 negative max_interval", "retry.max_interval", ojs.RetryPolicy{MaxInterval: -1}},
 		{"A128 max below initial", "retry.max_interval", ojs.RetryPolicy{InitialInterval: 2 * time.Second, MaxInterval: time.Second}},
 		{"reading 17 merge, then validate", "retry.max_interval", ojs.RetryPolicy{InitialInterval: 10 * time.Minute}},
 		{"A129 jitter", "retry.jitter", ojs.RetryPolicy{Jitter: "maybe"}},
 		{"A043 strategy", "retry.backoff_strategy", ojs.RetryPolicy{BackoffStrategy: "fibonacci"}},
 		{"A131 A161 on_exhaustion", "retry.on_exhaustion", ojs.RetryPolicy{OnExhaustion: "requeue"}},
-		{"A160 empty error type", "retry.non_retryable_errors", ojs.RetryPolicy{NonRetryableErrors: []string{"a", ""}}},
+		{"A131 case counts", "retry.on_exhaustion", ojs.RetryPolicy{OnExhaustion: "Discard"}},
+		{"A128 max below the default initial", "retry.max_interval", ojs.RetryPolicy{MaxInterval: time.Millisecond}},
+		{"A130 A160 empty error type", "retry.non_retryable_errors", ojs.RetryPolicy{NonRetryableErrors: []string{"a", ""}}},
 	}
 	for _, tt := range bad {
 		t.Run(tt.name, func(t *testing.T) {
@@ -82,6 +91,9 @@ func TestResolve(t *testing.T) {
 			var invalid *ojs.InvalidError
 			if !errors.As(err, &invalid) || invalid.Code != "validation.retry_policy_invalid" || invalid.Field != tt.field {
 				t.Errorf("error %v, want one on %s", err, tt.field)
+			}
+			if err != nil && !strings.HasPrefix(err.Error(), "ojs: ") {
+				t.Errorf("error %q", err)
 			}
 			if !reflect.DeepEqual(got, ojs.RetryPolicy{}) {
 				t.Errorf("half a policy: %+v", got)
@@ -94,6 +106,48 @@ func TestResolve(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("A102 A172 each field by itself overrides its default only", func(t *testing.T) {
+		for _, p := range []ojs.RetryPolicy{
+			{MaxAttempts: 7}, {MaxAttempts: ojs.NoRetry}, {InitialInterval: 2 * time.Second}, {BackoffCoefficient: 1}, {BackoffCoefficient: 3},
+			{MaxInterval: time.Hour}, {Jitter: ojs.JitterOff}, {BackoffStrategy: ojs.BackoffNone}, {BackoffStrategy: ojs.BackoffLinear},
+			{BackoffStrategy: ojs.BackoffPolynomial}, {NonRetryableErrors: []string{"a", "b.*"}}, {OnExhaustion: ojs.ExhaustionDeadLetter},
+		} {
+			want := reflect.ValueOf(new(policy.Default())).Elem()
+			for i, given := 0, reflect.ValueOf(p); i < given.NumField(); i++ {
+				if !given.Field(i).IsZero() {
+					want.Field(i).Set(given.Field(i))
+				}
+			}
+			if got, err := policy.Resolve(p); err != nil || !reflect.DeepEqual(got, want.Interface()) {
+				t.Errorf("%+v becomes %+v, %v", p, got, err)
+			}
+		}
+	})
+	t.Run("A134 A178 B023 payment.charge is valid", func(t *testing.T) {
+		if got, err := policy.Resolve(payment); err != nil || got.Runs() != 25 || got.Jitter != ojs.JitterOn {
+			t.Errorf("B024: %+v, %v", got, err)
+		}
+	})
+	t.Run("A043 B005 the four strategies", func(t *testing.T) {
+		for _, s := range []ojs.Backoff{"none", "linear", "exponential", "polynomial"} {
+			if got, err := policy.Resolve(ojs.RetryPolicy{BackoffStrategy: s}); err != nil || got.BackoffStrategy != s {
+				t.Errorf("%s: %+v, %v", s, got, err)
+			}
+		}
+	})
+	t.Run("A042 A179 both outcomes of exhaustion", func(t *testing.T) {
+		for _, e := range []ojs.Exhaustion{"discard", "dead_letter"} {
+			if got, err := policy.Resolve(ojs.RetryPolicy{OnExhaustion: e}); err != nil || got.OnExhaustion != e {
+				t.Errorf("%s: %+v, %v", e, got, err)
+			}
+		}
+	})
+	t.Run("A102 a resolved policy resolves to itself", rapid.MakeCheck(func(t *rapid.T) {
+		p := validPolicy(t)
+		if got, err := policy.Resolve(p); err != nil || !reflect.DeepEqual(got, p) {
+			t.Fatalf("%+v becomes %+v, %v", p, got, err)
+		}
+	}))
 	t.Run("A128 A144 equal intervals are fine", func(t *testing.T) {
 		if _, err := policy.Resolve(ojs.RetryPolicy{InitialInterval: 5 * time.Minute}); err != nil {
 			t.Error(err)
@@ -147,4 +201,20 @@ func TestNonRetryable(t *testing.T) {
 			t.Errorf("A072 A073: %s", typ)
 		}
 	}
+	t.Run("A074 A075 B014 reading 15 by regular expression", rapid.MakeCheck(func(t *rapid.T) {
+		// Few letters, so that matches are common.
+		name := rapid.StringMatching(`[aA.*]{1,5}`)
+		list := rapid.SliceOfN(name, 0, 3).Draw(t, "list")
+		errorType := name.Draw(t, "type")
+		want := slices.ContainsFunc(list, func(entry string) bool {
+			pattern := regexp.QuoteMeta(entry)
+			if len(entry) > 2 {
+				pattern = regexp.MustCompile(`\\\.\\\*$`).ReplaceAllLiteralString(pattern, `\..*`)
+			}
+			return regexp.MustCompile("^" + pattern + "$").MatchString(errorType)
+		})
+		if got := policy.NonRetryable(list, errorType); got != want {
+			t.Fatalf("%q matches %q: %v", list, errorType, got)
+		}
+	}))
 }

@@ -1,0 +1,99 @@
+package ojs_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/ojsengine/ojs"
+)
+
+// Whatever only the system sets is not taken from a caller.
+func TestParseDraft(t *testing.T) {
+	j := full(ojs.StateDiscarded)
+	b, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := ojs.ParseDraft(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := ojs.DefaultOptions()
+	o.Apply(d.Options()...)
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	want := ojs.DefaultOptions()
+	want.ID, want.Queue, want.Priority, want.Meta, want.Extra = jobID, "mail", -3, j.Meta, j.Extra
+	want.Timeout, want.TotalTimeout, want.Lease, want.Retry = j.Timeout, j.TotalTimeout, j.Lease, j.Retry
+	want.ScheduledAt, want.ExpiresAt = j.ScheduledAt, j.ExpiresAt
+	if !reflect.DeepEqual(o, want) {
+		t.Errorf("P0.1 system-managed attributes ignored, the others kept:\n got %+v\nwant %+v", o, want)
+	}
+	if args, ok := d.Args().(ojs.Args); !ok || d.Type() != "email.send" || !strings.Contains(args.String(), "9007199254740993") {
+		t.Errorf("type %s, args %v", d.Type(), d.Args())
+	}
+	for bad, want := range map[string]string{
+		``:                          `ojs: invalid envelope: is not JSON`,
+		`{`:                         `ojs: invalid envelope: is not JSON`,
+		`{"type":"x"} {}`:           `ojs: invalid envelope: is not JSON`,
+		`null`:                      `ojs: invalid envelope: null is not an object`,
+		`[]`:                        `ojs: invalid envelope: [] is not an object`,
+		`{"state":"a","state":"b"}`: `ojs: invalid envelope: member "state" stands twice`,
+	} {
+		if d, err := ojs.ParseDraft([]byte(bad)); err == nil || err.Error() != want || !reflect.DeepEqual(d, ojs.Draft{}) {
+			t.Errorf("%q: %v, want %s", bad, err, want)
+		}
+	}
+	t.Run("P0.1 a caller sets no system-managed attribute, wherever it stands", func(t *testing.T) {
+		options := make(map[string]json.RawMessage)
+		in := `{"type":"x","x_kept":1`
+		for name, value := range systemAttributes {
+			in += `,"` + name + `":` + value
+			options[name] = json.RawMessage(value)
+		}
+		inner, err := json.Marshal(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := ojs.ParseDraft([]byte(in + `,"options":` + string(inner) + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := ojs.DefaultOptions(), ojs.DefaultOptions()
+		got.Apply(d.Options()...)
+		// What stands in options is kept, unread.
+		if want.Extra = got.Extra; len(got.Extra) != 2 || string(got.Extra["x_kept"]) != "1" {
+			t.Errorf("unknown attributes %s", got.Extra)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("options %+v", got)
+		}
+	})
+	t.Run("P0.1 what a caller leaves out is left to the defaults", func(t *testing.T) {
+		d, err := ojs.ParseDraft([]byte(`{"type":"x","queue":null,"retry":null,"options":{"priority":null}}`))
+		if err != nil || len(d.Options()) != 0 || d.Defaults() != nil {
+			t.Errorf("%d options, %v", len(d.Options()), err)
+		}
+	})
+	t.Run("P0.1 an upper-case id", func(t *testing.T) {
+		d, err := ojs.ParseDraft([]byte(`{"type":"x","id":"` + strings.ToUpper(jobID) + `"}`))
+		var o ojs.Options
+		if o.Apply(d.Options()...); err != nil || o.ID != jobID {
+			t.Errorf("id %q, %v", o.ID, err)
+		}
+	})
+	t.Run("P0.1 a wrong system-managed attribute is ignored, too", func(t *testing.T) {
+		if _, err := ojs.ParseDraft([]byte(`{"type":"x","state":7,"attempt":"many","errors":1,"created_at":"yesterday"}`)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an id that is no UUIDv7", func(t *testing.T) {
+		if _, err := ojs.ParseDraft([]byte(`{"type":"x","id":"9b2f5a6e-3f0a-4d3c-9d4e-1c2b3a4d5e6f"}`)); !errors.Is(err, ojs.ErrInvalid) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
