@@ -100,7 +100,7 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64) Decision {
 // failure is the attempt's entry in the error history.
 func failure(job *ojs.JobInfo, o Outcome, s signals, now time.Time) *ojs.Failure {
 	f := &ojs.Failure{
-		Attempt: job.Attempt, At: now, Type: s.errorType, Message: s.message, Code: ojs.CodeRetry,
+		Attempt: job.Attempt, At: now, Type: clip(s.errorType), Message: s.message, Code: ojs.CodeRetry,
 		Reason: ojs.ReasonHandlerError, Details: s.details,
 	}
 	if s.code != "" {
@@ -145,7 +145,7 @@ func exceeded(f *ojs.Failure, o Outcome, s signals, errorType string, reason ojs
 	f.Details["elapsed_seconds"] = o.Elapsed.Seconds()
 }
 
-// Apply makes job what d decided at now. It shares nothing with what job held before, so copies of job stay as they are.
+// Apply makes job what d decided at now. It writes to nothing that job's fields point to, so copies of job stay as they are.
 func (d Decision) Apply(job *ojs.JobInfo, now time.Time) {
 	job.State = d.State
 	job.NextRetryAt = time.Time{}

@@ -266,6 +266,12 @@ func TestHostileErrors(t *testing.T) {
 			}
 		}
 	}
+	t.Run("an error type is storable, too", func(t *testing.T) {
+		d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Err: ojs.Errorf("a\xff"+strings.Repeat("\xfe.", 10_000), "x")}, now, 0)
+		if typ := d.Failure.Type; !utf8.ValidString(typ) || len(typ) > 10_000 || !strings.HasPrefix(typ, "a\ufffd") {
+			t.Errorf("%d bytes, valid %v", len(typ), utf8.ValidString(typ))
+		}
+	})
 	t.Run("what cannot be stored of details is said", func(t *testing.T) {
 		d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Err: &ojs.Error{Details: map[string]any{"f": func() {}}}}, now, 0)
 		if s, _ := d.Failure.Details["details_error"].(string); !strings.Contains(s, `"f"`) {

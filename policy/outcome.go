@@ -137,16 +137,17 @@ func message(err error) (m string) {
 	return clip(err.Error())
 }
 
-// clip makes a message storable: valid UTF-8 of bounded length.
+// clip makes a message or an error type storable: valid UTF-8 of bounded length.
 func clip(m string) string {
-	if len(m) > maxMessage {
-		end := maxMessage
-		for end > 0 && !utf8.RuneStart(m[end]) {
-			end--
-		}
-		m = m[:end]
+	m = strings.ToValidUTF8(m, string(utf8.RuneError))
+	if len(m) <= maxMessage {
+		return m
 	}
-	return strings.ToValidUTF8(m, string(utf8.RuneError))
+	end := maxMessage
+	for !utf8.RuneStart(m[end]) {
+		end--
+	}
+	return m[:end]
 }
 
 // storable is details as every storage gives them back, or why they cannot be stored.
