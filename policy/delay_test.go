@@ -198,6 +198,25 @@ func TestDelayProperties(t *testing.T) {
 			}
 		}
 	})
+	t.Run("A036 A052 the cap holds for a policy that nobody validated", func(t *testing.T) {
+		for _, s := range []ojs.Backoff{ojs.BackoffNone, ojs.BackoffLinear, ojs.BackoffExponential, ojs.BackoffPolynomial} {
+			for _, j := range []ojs.Jitter{ojs.JitterOff, ojs.JitterOn} {
+				p := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Minute, BackoffStrategy: s, Jitter: j}
+				if d := policy.Delay(p, 1, 0.99); d != time.Minute {
+					t.Errorf("%s, jitter %s: %v", s, j, d)
+				}
+			}
+		}
+		if d := policy.Delay(ojs.RetryPolicy{BackoffCoefficient: math.NaN(), Jitter: ojs.JitterOff}, 2, 0); d != 5*time.Minute {
+			t.Errorf("not a number: %v", d)
+		}
+	})
+	t.Run("A036 the last power of two before the overflow, and the first after it", func(t *testing.T) {
+		p := ojs.RetryPolicy{InitialInterval: 1, MaxInterval: math.MaxInt64, Jitter: ojs.JitterOff}
+		if a, b := policy.Delay(p, 63, 0), policy.Delay(p, 64, 0); a != 1<<62 || b != math.MaxInt64 {
+			t.Errorf("%d, %d", a, b)
+		}
+	})
 	t.Run("A036 linear does not overflow", func(t *testing.T) {
 		p := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: math.MaxInt64, BackoffStrategy: ojs.BackoffLinear, Jitter: ojs.JitterOff}
 		if d := policy.Delay(p, math.MaxInt, 0); d != math.MaxInt64 {
