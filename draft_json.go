@@ -39,6 +39,9 @@ func ParseDraft(envelope []byte) (Draft, error) {
 	set("total_timeout", WithTotalTimeout(job.TotalTimeout))
 	set("visibility_timeout", WithLease(job.Lease))
 	set("retry", WithRetry(job.Retry))
+	if job.RateLimit != nil {
+		set("rate_limit", WithRateLimit(*job.RateLimit))
+	}
 	set("scheduled_at", WithScheduledAt(job.ScheduledAt))
 	set("expires_at", WithExpiresAt(job.ExpiresAt))
 	for name, value := range job.Meta {

@@ -31,6 +31,7 @@ type envelope struct {
 	Total       seconds         `json:"total_timeout,omitzero"`
 	Lease       seconds         `json:"visibility_timeout,omitzero"`
 	Retry       *RetryPolicy    `json:"retry,omitempty"`
+	RateLimit   *RateLimit      `json:"rate_limit,omitempty"`
 	ScheduledAt wireTime        `json:"scheduled_at,omitzero"`
 	ExpiresAt   wireTime        `json:"expires_at,omitzero"`
 	CreatedAt   wireTime        `json:"created_at,omitzero"`
@@ -41,6 +42,7 @@ type envelope struct {
 	CancelledAt wireTime        `json:"cancelled_at,omitzero"`
 	DiscardedAt wireTime        `json:"discarded_at,omitzero"`
 	DeadAt      wireTime        `json:"dead_lettered_at,omitzero"`
+	Progress    float64         `json:"progress,omitempty"`
 	Error       *Failure        `json:"error,omitempty"`
 	Errors      []Failure       `json:"errors,omitempty"`
 	Result      json.RawMessage `json:"result,omitempty"`
@@ -51,11 +53,11 @@ func (j JobInfo) MarshalJSON() ([]byte, error) {
 	e := envelope{
 		SpecVersion: specVersion, ID: j.ID, Type: j.Type, Queue: j.Queue, State: j.State, Attempt: j.Attempt,
 		Args: j.Args, Meta: j.Meta, Priority: j.Priority,
-		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), Lease: seconds(j.Lease), Retry: &j.Retry,
+		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), Lease: seconds(j.Lease), Retry: &j.Retry, RateLimit: j.RateLimit,
 		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt), CreatedAt: wireTime(j.CreatedAt),
 		EnqueuedAt: wireTime(j.EnqueuedAt), StartedAt: wireTime(j.StartedAt), NextRetryAt: wireTime(j.NextRetryAt),
-		DeadAt: wireTime(j.DeadLetteredAt),
-		Error:  j.Error, Errors: j.Errors, Result: j.Result,
+		DeadAt:   wireTime(j.DeadLetteredAt),
+		Progress: j.Progress, Error: j.Error, Errors: j.Errors, Result: j.Result,
 	}
 	switch j.State {
 	case StateCompleted:
@@ -271,8 +273,12 @@ func init() { // a function, since the decoders refer to the table
 		"total_timeout":      client(period(func(j *JobInfo) *time.Duration { return &j.TotalTimeout })),
 		"visibility_timeout": client(period(func(j *JobInfo) *time.Duration { return &j.Lease })),
 		"retry":              client(func(d *decoder, v json.RawMessage) error { return d.job.Retry.UnmarshalJSON(v) }),
-		"scheduled_at":       client(at(func(j *JobInfo) *time.Time { return &j.ScheduledAt })),
-		"expires_at":         client(at(func(j *JobInfo) *time.Time { return &j.ExpiresAt })),
+		"rate_limit": client(func(d *decoder, v json.RawMessage) error {
+			d.job.RateLimit = new(RateLimit)
+			return d.job.RateLimit.UnmarshalJSON(v)
+		}),
+		"scheduled_at": client(at(func(j *JobInfo) *time.Time { return &j.ScheduledAt })),
+		"expires_at":   client(at(func(j *JobInfo) *time.Time { return &j.ExpiresAt })),
 
 		"state": system(func(d *decoder, v json.RawMessage) error {
 			s, err := decodeName(v)
@@ -295,9 +301,15 @@ func init() { // a function, since the decoders refer to the table
 		"cancelled_at":     system(ended(StateCancelled)),
 		"discarded_at":     system(ended(StateDiscarded)),
 		"dead_lettered_at": system(at(func(j *JobInfo) *time.Time { return &j.DeadLetteredAt })),
-		"error":            system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Error) }),
-		"errors":           system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Errors) }),
-		"result":           system(func(d *decoder, v json.RawMessage) error { d.job.Result = v; return nil }),
+		"progress": system(func(d *decoder, v json.RawMessage) error {
+			if err := json.Unmarshal(v, &d.job.Progress); err != nil || d.job.Progress < 0 || d.job.Progress > 1 {
+				return fmt.Errorf("%s is not a number from 0 to 1", clip(v))
+			}
+			return nil
+		}),
+		"error":  system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Error) }),
+		"errors": system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Errors) }),
+		"result": system(func(d *decoder, v json.RawMessage) error { d.job.Result = v; return nil }),
 	}
 }
 

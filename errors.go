@@ -13,6 +13,12 @@ var (
 	ErrNotFound    = errors.New("ojs: not found")         // no such job
 	ErrClosed      = errors.New("ojs: closed")            // the storage has been closed
 	ErrUnsupported = errors.New("ojs: unsupported")       // this storage or ticket cannot do that
+
+	ErrQueueFull     = errors.New("ojs: queue full")     // it has as many jobs as it may have; also *QueueError
+	ErrQueueDraining = errors.New("ojs: queue draining") // it takes no jobs any more; also *QueueError
+
+	// ErrDropped is what an enqueue hook returns to leave a job out, and what the enqueue of that job alone returns.
+	ErrDropped = errors.New("ojs: dropped")
 )
 
 // Causes of a handler's ended context, as context.Cause(ctx) gives them.
@@ -75,6 +81,23 @@ func (e *TransitionError) Error() string {
 
 // Is makes errors.Is(err, ErrTransition) true.
 func (e *TransitionError) Is(target error) bool { return target == ErrTransition }
+
+// QueueError refuses a job because of the state of its queue. Nothing was stored.
+type QueueError struct {
+	Queue    string
+	MaxDepth int   // of a full queue
+	Err      error // ErrQueueFull or ErrQueueDraining
+}
+
+func (e *QueueError) Error() string {
+	if e.Err == ErrQueueFull {
+		return fmt.Sprintf("%v: %q may have %d jobs that have not ended", e.Err, e.Queue, e.MaxDepth)
+	}
+	return fmt.Sprintf("%v: %q", e.Err, e.Queue)
+}
+
+// Unwrap returns ErrQueueFull or ErrQueueDraining.
+func (e *QueueError) Unwrap() error { return e.Err }
 
 // EndedError is Ticket.Wait's error for a job that ended otherwise than completed.
 type EndedError struct {

@@ -22,6 +22,10 @@ const (
 	EventTimeout      EventType = "job.timeout"       // an attempt exceeded its timeout
 	EventTotalTimeout EventType = "job.total_timeout" // it exceeded its total timeout
 	EventStalled      EventType = "job.stalled"       // an attempt's lease ran out
+	EventProgress     EventType = "job.progress"      // its handler reported progress; at most once a second
+	EventCheckpointed EventType = "job.checkpointed"  // its handler saved a checkpoint
+	EventHeartbeat    EventType = "job.heartbeat"     // its handler or worker renewed its lease
+	EventPriority     EventType = "priority.changed"  // its priority was changed while it waited
 )
 
 // The events of dead letters.
@@ -29,19 +33,43 @@ const (
 	EventDeadLetterAdded   EventType = "dead_letter.added"
 	EventDeadLetterRetried EventType = "dead_letter.retried"
 	EventDeadLetterDeleted EventType = "dead_letter.deleted"
+	EventDeadLetterPruned  EventType = "dead_letter.pruned" // retention deleted some; about no job
 )
 
-// Event is something that happened. Job is a snapshot of the job right after it; subscribers share it and must not change
-// it. An Event encodes to the standard's event envelope.
+// The events of queues. Their Job is nil.
+const (
+	EventQueuePaused   EventType = "queue.paused"
+	EventQueueResumed  EventType = "queue.resumed"
+	EventQueueDraining EventType = "queue.draining"
+	EventNearlyFull    EventType = "backpressure.warning"  // a bounded queue has come to 0.8 of its depth
+	EventRejected      EventType = "backpressure.rejected" // it was full and refused jobs
+	EventDropped       EventType = "backpressure.dropped"  // it was full and gave up an old job for a new one, which is the Job
+	EventRoom          EventType = "backpressure.cleared"  // it has come below 0.8 again, as an enqueue noticed
+)
+
+// The events of workers: of an engine's Run, and of those that fetch jobs from it. Their Job is nil.
+const (
+	EventWorkerStarted EventType = "worker.started"
+	EventWorkerQuiet   EventType = "worker.quiet"
+	EventWorkerStopped EventType = "worker.stopped"
+)
+
+// Event is something that happened. Job is a snapshot of the job right after it, nil for an event that is about none;
+// subscribers share it and must not change it. An Event encodes to the standard's event envelope.
 type Event struct {
 	ID       string // "evt_" and a UUIDv7
 	Type     EventType
 	Source   string // "ojs://service/component/instance"
 	Time     time.Time
 	Job      *JobInfo
-	WorkerID string        // started
+	Subject  string        // the job's id, the queue's name or the worker's id
+	WorkerID string        // started, worker
+	Queue    string        // the job's, or the one the event is about
 	Duration time.Duration // of the attempt: completed, failed, timeout
 	Failure  *Failure      // failed, retrying, timeout, stalled, discarded if an attempt failed
+	Depth    int           // backpressure: jobs of the queue that have not ended
+	MaxDepth int           // backpressure: and how many there may be
+	Pruned   int           // dead_letter.pruned
 	Missed   int           // how many events this subscriber missed just before this one; not part of the envelope
 }
 
@@ -56,10 +84,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		Subject     string         `json:"subject,omitempty"`
 		Data        map[string]any `json:"data"`
 	}
-	w := wire{SpecVersion: specVersion, ID: e.ID, Type: e.Type, Source: e.Source, Time: wireTime(e.Time), Data: e.Data()}
-	if e.Job != nil {
-		w.Subject = e.Job.ID
-	}
+	w := wire{SpecVersion: specVersion, ID: e.ID, Type: e.Type, Source: e.Source, Time: wireTime(e.Time), Subject: e.Subject, Data: e.Data()}
 	return json.Marshal(w)
 }
 
@@ -68,6 +93,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 func (e Event) Data() map[string]any {
 	d := make(map[string]any)
 	if e.Job == nil {
+		e.aboutNoJob(d)
 		return d
 	}
 	j := e.Job
@@ -100,6 +126,14 @@ func (e Event) Data() map[string]any {
 	case EventFailed, EventTimeout, EventTotalTimeout, EventStalled:
 		d["attempt"], d["duration_ms"] = j.Attempt, e.Duration.Milliseconds()
 		failure("error")
+	case EventProgress:
+		d["attempt"], d["progress_percent"] = j.Attempt, j.Progress*100
+	case EventCheckpointed, EventHeartbeat:
+		d["attempt"], d["worker_id"] = j.Attempt, e.WorkerID
+	case EventPriority:
+		d["priority"] = j.Priority
+	case EventDropped:
+		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
 	case EventRetrying:
 		d["attempt"], d["max_attempts"], d["next_retry_at"] = j.Attempt, j.MaxAttempts, formatTime(j.NextRetryAt)
 		failure("error")
@@ -114,6 +148,20 @@ func (e Event) Data() map[string]any {
 		failure("last_error")
 	}
 	return d
+}
+
+func (e *Event) aboutNoJob(d map[string]any) {
+	if e.Queue != "" {
+		d["queue"] = e.Queue
+	}
+	switch e.Type {
+	case EventNearlyFull, EventRejected, EventRoom:
+		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
+	case EventWorkerStarted, EventWorkerQuiet, EventWorkerStopped:
+		d["worker_id"] = e.WorkerID
+	case EventDeadLetterPruned:
+		d["count"] = e.Pruned
+	}
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -42,7 +42,7 @@ func TestEventJSON(t *testing.T) {
 	for _, tt := range tests {
 		t.Run("P0.8 "+string(tt.typ)+" "+string(tt.state), func(t *testing.T) {
 			j := full(tt.state)
-			b, err := json.Marshal(ojs.Event{ID: "evt_" + jobID, Type: tt.typ, Source: "ojs://app/engine/1", Time: at.In(time.FixedZone("", 3600)), Job: &j,
+			b, err := json.Marshal(ojs.Event{ID: "evt_" + jobID, Subject: j.ID, Type: tt.typ, Source: "ojs://app/engine/1", Time: at.In(time.FixedZone("", 3600)), Job: &j,
 				WorkerID: "w", Duration: 1500 * time.Millisecond, Failure: failure, Missed: 7})
 			if err != nil {
 				t.Fatal(err)

@@ -132,6 +132,7 @@ const (
 	ReasonNonRetryable   Reason = "NON_RETRYABLE_ERROR"
 	ReasonLeaseExpired   Reason = "VISIBILITY_TIMEOUT"
 	ReasonExpired        Reason = "JOB_EXPIRED"
+	ReasonDropped        Reason = "QUEUE_FULL"
 )
 
 // Error types of failures that no handler names itself. They match RetryPolicy.NonRetryableErrors like any other, except
@@ -145,6 +146,7 @@ const (
 	TypeTotalTimeout = "total_timeout"      // the job exceeded its total timeout
 	TypeLeaseExpired = "visibility_timeout" // nobody acknowledged the attempt while its lease lasted
 	TypeExpired      = "expired"            // the job was still waiting at its ExpiresAt
+	TypeDropped      = "queue_overflow"     // the job made room in a full queue
 )
 
 // Failure is one failed attempt in a job's error history (OJS retry, section 10.1).

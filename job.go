@@ -50,6 +50,7 @@ type JobInfo struct {
 	Timeout      time.Duration // of one attempt
 	TotalTimeout time.Duration // of all attempts, from CreatedAt; 0: none
 	Lease        time.Duration // how long an attempt holds the job without renewing; the standard's visibility timeout
+	RateLimit    *RateLimit    // nil: none
 
 	ExpiresAt      time.Time // from then on the job no longer starts
 	EnqueuedAt     time.Time // when it first became available, or was replayed
@@ -58,8 +59,9 @@ type JobInfo struct {
 	FinishedAt     time.Time // completed_at, cancelled_at or discarded_at, by State
 	DeadLetteredAt time.Time // zero: not a dead letter
 
-	Error  *Failure        // the latest failure; nil after success
-	Result json.RawMessage // of a completed job whose handler set one
+	Progress float64         // of the latest attempt, as its handler reported it: from 0 to 1, and 1 once completed
+	Error    *Failure        // the latest failure; nil after success
+	Result   json.RawMessage // of a completed job whose handler set one
 
 	Extra map[string]json.RawMessage // attributes this version does not know, kept as they are
 }
@@ -90,6 +92,10 @@ func (j *JobInfo) Detach() {
 	j.Errors = cloneFailures(j.Errors)
 	j.Retry.NonRetryableErrors = slices.Clone(j.Retry.NonRetryableErrors)
 	j.Result = bytes.Clone(j.Result)
+	if j.RateLimit != nil {
+		l := *j.RateLimit
+		j.RateLimit = &l
+	}
 	if j.Error != nil {
 		f := j.Error.clone()
 		j.Error = &f

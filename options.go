@@ -29,6 +29,8 @@ type Options struct {
 	Timeout, TotalTimeout, Lease time.Duration
 	Retry                        RetryPolicy // zero fields inherit the standard's
 	Meta                         map[string]any
+	RateLimit                    *RateLimit                 // nil: none
+	Pending                      bool                       // wait to be activated
 	Extra                        map[string]json.RawMessage // of a parsed draft: attributes this version does not know
 
 	err error // the first option that makes no sense whatever the others say
@@ -88,6 +90,8 @@ func (o *Options) Validate() error {
 		return optionError("total_timeout", fmt.Sprintf("total_timeout %v is less than timeout %v", o.TotalTimeout, o.Timeout))
 	case o.Lease < minLease:
 		return optionError("visibility_timeout", fmt.Sprintf("%v is less than %v", o.Lease, minLease))
+	case o.Pending && (o.Delay > 0 || !o.ScheduledAt.IsZero()):
+		return optionError("pending", "a pending job waits for its activation, not for a time")
 	case !validTime(o.ScheduledAt):
 		return optionError("scheduled_at", "is not in the years 1 to 9999")
 	case !validTime(o.ExpiresAt):
@@ -218,6 +222,9 @@ func WithID(id string) Option {
 		o.ID = strings.ToLower(id)
 	}
 }
+
+// WithPending stores the job as pending: it waits until somebody activates it.
+func WithPending() Option { return func(o *Options) { o.Pending = true } }
 
 func withExtra(extra map[string]json.RawMessage) Option {
 	return func(o *Options) { o.Extra = maps.Clone(extra) }

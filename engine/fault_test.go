@@ -63,11 +63,11 @@ func (f *faulty) Settle(ctx context.Context, now time.Time, changes []storage.Ch
 	return out, err
 }
 
-func (f *faulty) Extend(ctx context.Context, now time.Time, held []storage.Held) ([]string, error) {
+func (f *faulty) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
 	if before, after := f.judge("extend"); before || after {
 		return nil, errStorage
 	}
-	return f.Storage.Extend(ctx, now, held)
+	return f.Storage.Extend(ctx, now, extensions)
 }
 
 func (f *faulty) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {

@@ -120,9 +120,9 @@ func (k *keeper) extend(renewals []*attempt) {
 		return
 	}
 	c := k.r.c
-	held := make([]storage.Held, len(renewals))
+	held := make([]storage.Extension, len(renewals))
 	for i, a := range renewals {
-		held[i] = a.held()
+		held[i].Held = a.held()
 	}
 	lost, err := c.store.Extend(k.r.base, c.now(), held)
 	if err != nil {

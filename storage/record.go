@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"bytes"
+	"encoding/json"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -13,6 +15,9 @@ type Record struct {
 	Version    uint64    // raised by each transition, from 1 at the insert
 	Worker     string    // who claimed it last
 	LeaseUntil time.Time // active: when the claim lapses unless it is renewed
+
+	// Checkpoint is what an attempt has saved for the attempts after it. It goes when the job ends.
+	Checkpoint json.RawMessage
 }
 
 // Deadline is when the job ends if it is still waiting: the earlier of ExpiresAt and the end of its total timeout. Zero:
@@ -64,7 +69,17 @@ func (r *Record) Claim(now time.Time, worker string) {
 	r.StartedAt = now
 	r.Worker = worker
 	r.LeaseUntil = now.Add(r.Lease)
+	r.Progress = 0
 	r.Version++
+}
+
+// Extend renews the lease of an active job and keeps what the extension says.
+func (r *Record) Extend(now time.Time, x Extension) {
+	r.LeaseUntil = now.Add(r.Lease)
+	r.Progress = max(r.Progress, x.Progress)
+	if x.Checkpoint != nil {
+		r.Checkpoint = bytes.Clone(x.Checkpoint)
+	}
 }
 
 // Promote makes a scheduled or retryable job available.
@@ -104,9 +119,22 @@ func (r *Record) Expire(now time.Time) {
 	r.NextRetryAt = time.Time{}
 	r.FinishedAt = now
 	r.Error = f
+	r.Checkpoint = nil
 	if total && r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {
 		r.DeadLetteredAt = now
 	}
+	r.Version++
+}
+
+// Drop ends an available job to make room in its queue.
+func (r *Record) Drop(now time.Time) {
+	r.State = ojs.StateDiscarded
+	r.FinishedAt = now
+	r.Error = &ojs.Failure{
+		Attempt: r.Attempt, At: now, Code: ojs.CodeDiscard, Type: ojs.TypeDropped, Reason: ojs.ReasonDropped,
+		Message: "the queue was full and the job had been available longest",
+	}
+	r.Checkpoint = nil
 	r.Version++
 }
 
@@ -114,5 +142,6 @@ func (r *Record) Expire(now time.Time) {
 func (r *Record) Copy() Record {
 	c := *r
 	c.Detach()
+	c.Checkpoint = bytes.Clone(r.Checkpoint)
 	return c
 }

@@ -29,6 +29,7 @@ package storage
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -45,13 +46,19 @@ type Storage interface {
 	// *ojs.DuplicateError. Records come with State available, scheduled or pending and Version 0; they are stored
 	// as Version 1. The results are appended to dst, one for each of the batch, in order.
 	//
+	// A queue that would come to have more than Insert.MaxDepth jobs that have not ended fails the call with an
+	// *ojs.QueueError of ojs.ErrQueueFull, unless Insert.DropOldest is set and dropping makes room: then, in the same step,
+	// the jobs of the queue that have been available longest end by Record.Drop, whatever their priority; jobs of the batch
+	// and jobs whose deadline has come do not. A queue that is draining fails the call with an *ojs.QueueError of ojs.ErrQueueDraining (QueueStore).
+	//
 	// Uniqueness has its place here: conflicts are found and resolved in the same atomic step.
 	Insert(ctx context.Context, now time.Time, batch []Insert, dst []Inserted) ([]Inserted, error)
 
 	// Claim takes up to c.Max available jobs and appends them to dst as Record.Claim leaves them. Each goes to exactly one
 	// caller. It takes from the queues in the order given, each until nothing is left in it; within a queue, or among all of
 	// them if none is given, the highest priority first, and at equal priority the one that became available first. It
-	// takes only the given types, if any are given. A job whose deadline (Record.Deadline) has come it passes over.
+	// takes only the given types, if any are given. It passes over jobs whose deadline (Record.Deadline) has come, those
+	// whose rate limit has one of the keys in c.SkipKeys, and those of paused queues (QueueStore).
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
 	// Settle applies each change by itself, atomically, in order, and appends one result for each to dst. A change is
@@ -62,9 +69,10 @@ type Storage interface {
 	// applied some.
 	Settle(ctx context.Context, now time.Time, changes []Change, dst []Settled) ([]Settled, error)
 
-	// Extend renews leases: an active job that has the version named is held until now plus its Lease. It does not raise
-	// the version. It returns the ids that it could not extend, since the claim has been lost.
-	Extend(ctx context.Context, now time.Time, claims []Held) (lost []string, err error)
+	// Extend renews leases: an active job that has the version named is held until now plus its Lease, and keeps what the
+	// extension says of its attempt (Record.Extend). It does not raise the version. It returns the ids that it could not
+	// extend, since the claim has been lost.
+	Extend(ctx context.Context, now time.Time, extensions []Extension) (lost []string, err error)
 
 	// Due does what time has brought about until now, for up to max jobs in the order of their due times:
 	//
@@ -91,6 +99,9 @@ type Storage interface {
 	// job in any other state fails the call with an *ojs.TransitionError, and nothing is deleted.
 	Delete(ctx context.Context, ids []string) (int, error)
 
+	// Prune deletes up to p.Max of the finished jobs that p selects, those that finished first before the others.
+	Prune(ctx context.Context, p Prune) (Pruned, error)
+
 	// Close releases what the storage holds. Closing twice is no error.
 	Close() error
 }
@@ -103,25 +114,39 @@ type Capabilities struct {
 }
 
 // Insert is one job to store.
-type Insert struct{ Record Record }
+type Insert struct {
+	Record     Record
+	MaxDepth   int  // most jobs of its queue that have not ended, this one included; 0: any number
+	DropOldest bool // make room in a full queue
+}
 
 // Inserted is what became of an Insert.
 type Inserted struct {
-	Version uint64 // of the stored record
+	Version uint64   // of the stored record
+	Depth   int      // if MaxDepth is set: how many jobs of the queue have not ended, after the call
+	Dropped []Record // what made room for it and those before it, as it is stored now
 }
 
 // Claim asks for jobs to run.
 type Claim struct {
-	Queues []string // in order of preference; empty: all
-	Types  []string // empty: all
-	Max    int
-	Worker string // who asks; kept in the record
+	Queues   []string // in order of preference; empty: all
+	Types    []string // empty: all
+	SkipKeys []string // keys of rate limits that admit nothing now
+	Max      int
+	Worker   string // who asks; kept in the record
 }
 
 // Held names an active job and the version at which it was claimed.
 type Held struct {
 	ID      string
 	Version uint64
+}
+
+// Extension renews the lease of an active job and says what its attempt has come to.
+type Extension struct {
+	Held
+	Progress   float64         // kept if it is greater than what is stored
+	Checkpoint json.RawMessage // kept if it is not nil
 }
 
 // Change replaces a record by another state of itself. Record is the job as it shall be, with the Version it had when the
@@ -147,13 +172,19 @@ type Due struct {
 	Next     time.Time
 }
 
-// Query selects jobs; a zero field selects all.
-type Query struct {
-	DeadLetters   bool // dead letters only, in the order of their death; otherwise the order is that of insertion
-	Queues, Types []string
-	States        []ojs.State
-	Cursor        string // of the page before; "": the first page
-	Limit         int    // most records on the page; 0 or more than 1000: 1000
+// Prune selects finished jobs to delete.
+type Prune struct {
+	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none
+	States      []ojs.State // terminal ones; empty: all
+	Before      time.Time   // those that finished before; zero: age is no reason
+	Beyond      int         // those after which more than this many of the selected finished; 0: number is no reason
+	Max         int         // most to delete in this call
+}
+
+// Pruned is what Prune did.
+type Pruned struct {
+	N      int
+	Oldest time.Time // when the first of the selected jobs that are left finished; zero: none is left
 }
 
 // Page is a part of a listing. It may have fewer records than the limit, or none, though more follow. A job that is

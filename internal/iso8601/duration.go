@@ -1,6 +1,6 @@
 // Package iso8601 reads and writes ISO 8601 durations by the strict syntax of the OJS documents (OJS retry, sections 4 and
-// 14; OJS unique jobs, section 13). The library alone accepts "P", "PT", "PP1D", components out of order and digits that
-// are not ASCII, and computes in floating point, with a month of 365/12 days.
+// 14; OJS unique jobs, section 13). The library alone accepts "P", "PT", "PP1D", "-PT1S", fractions of days and components
+// out of order or repeated, and computes in floating point, with a month of 365/12 days.
 package iso8601
 
 import (

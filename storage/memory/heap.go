@@ -77,3 +77,13 @@ func (h *heap[E]) set(i int, e E) {
 	h.items[i] = e
 	e.moved(i)
 }
+
+// search goes through the items from i on downwards, past those that found does not hold for: it comes to every item that
+// none of those above it has been found in place of, and so to the first one for which found holds.
+func (h *heap[E]) search(i int, found func(E) bool) {
+	if i >= len(h.items) || found(h.items[i]) {
+		return
+	}
+	h.search(2*i+1, found)
+	h.search(2*i+2, found)
+}

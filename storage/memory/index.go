@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sort"
 	"strconv"
 
@@ -15,6 +14,7 @@ import (
 // one it saw whatever has been added and removed since.
 type index struct {
 	entries []entry // by ord; a removed one has no job
+	first   int     // no entry before it has a job
 	holes   int
 	last    uint64
 }
@@ -24,8 +24,11 @@ type entry struct {
 	job *job
 }
 
-func (x *index) add(j *job) uint64 {
-	x.last++
+func (x *index) add(j *job) uint64 { return x.addAs(j, x.last+1) }
+
+// addAs is add under a number greater than the last.
+func (x *index) addAs(j *job, ord uint64) uint64 {
+	x.last = ord
 	x.entries = append(x.entries, entry{x.last, j})
 	return x.last
 }
@@ -40,9 +43,21 @@ func (x *index) remove(ord uint64) {
 				live = append(live, e)
 			}
 		}
-		x.entries, x.holes = live, 0
+		x.entries, x.holes, x.first = live, 0, 0
 	}
 }
+
+// oldest returns the job that was added first of those that are left, nil if none is.
+func (x *index) oldest() *job {
+	for ; x.first < len(x.entries); x.first++ {
+		if j := x.entries[x.first].job; j != nil {
+			return j
+		}
+	}
+	return nil
+}
+
+func (x *index) len() int { return len(x.entries) - x.holes }
 
 // after returns the position of the first entry whose number is greater than ord.
 func (x *index) after(ord uint64) int {
@@ -76,7 +91,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 	}
 	x := &s.all
 	if q.DeadLetters {
-		x = &s.dead
+		x = &s.ended[deadLetter]
 	}
 	var page storage.Page
 	for i, looked := x.after(after), 0; i < len(x.entries); i++ {
@@ -86,15 +101,9 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 		}
 		looked++
 		after = x.entries[i].ord
-		if j := x.entries[i].job; j != nil && matches(&j.rec, q) {
+		if j := x.entries[i].job; j != nil && q.Matches(&j.rec.JobInfo) {
 			page.Records = append(page.Records, j.rec.Copy())
 		}
 	}
 	return page, nil
-}
-
-func matches(r *storage.Record, q storage.Query) bool {
-	return (len(q.Queues) == 0 || slices.Contains(q.Queues, r.Queue)) &&
-		(len(q.Types) == 0 || slices.Contains(q.Types, r.Type)) &&
-		(len(q.States) == 0 || slices.Contains(q.States, r.State))
 }

@@ -4,7 +4,7 @@
 // wait for a time and of how many priorities are in use. Listing goes through the jobs in pieces and never holds the mutex
 // for more than some thousands of them.
 //
-// Finished jobs stay, for lookups, until they are deleted.
+// Finished jobs stay, for lookups, until they are deleted or pruned.
 package memory
 
 import (
@@ -26,11 +26,15 @@ type Storage struct {
 	ready  ready                // available jobs
 	due    scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
 	all    index                // every job, by insertion
-	dead   index                // dead letters, by their death
+	ended  [classes]index       // finished jobs, by when they came there
+	ends   uint64               // the latest number in ended
 	queues map[string]*queue
 }
 
-var _ storage.Storage = (*Storage)(nil)
+var (
+	_ storage.Storage    = (*Storage)(nil)
+	_ storage.QueueStore = (*Storage)(nil)
+)
 
 // job is a stored job with its places in the indexes.
 type job struct {
@@ -39,20 +43,23 @@ type job struct {
 	wake  scheduler.Item[*job]
 	spot  spot   // among the available jobs
 	ord   uint64 // in all
-	death uint64 // in dead; 0: no dead letter
+	end   uint64 // in ended[class]; 0: it has not ended
+	class class
 }
 
-// queue counts the jobs of a queue.
+// queue is what is known of a queue: how many jobs it has, and its state.
 type queue struct {
 	counts [8]int // by stateIndex
 	total  int
+	live   int            // those that have not ended
+	state  ojs.QueueState // "": active
 }
 
 // New makes an empty storage.
 func New() *Storage {
 	return &Storage{
 		jobs:   make(map[string]*job),
-		ready:  ready{types: make(map[string]*typeIndex), queues: make(map[string]map[string]*bucket)},
+		ready:  newReady(),
 		queues: make(map[string]*queue),
 	}
 }
@@ -82,6 +89,11 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	if err := s.insertable(batch); err != nil {
 		return dst, err
 	}
+	room, err := s.makeRoom(batch, now)
+	if err != nil {
+		return dst, err
+	}
+	first := len(dst)
 	for i := range batch {
 		j := &job{rec: batch[i].Record.Copy()}
 		j.rec.Version = 1
@@ -91,6 +103,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		s.place(j)
 		dst = append(dst, storage.Inserted{Version: 1})
 	}
+	s.drop(room, now, batch, dst[first:])
 	return dst, nil
 }
 
@@ -134,7 +147,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	left := c.Max
 	if len(c.Queues) == 0 {
 		for ; left > 0; left-- {
-			j := s.ready.next(c.Types, now)
+			j := s.ready.next(c.Types, c.SkipKeys, now)
 			if j == nil {
 				break
 			}
@@ -144,7 +157,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	}
 	for _, q := range c.Queues {
 		for ; left > 0; left-- {
-			j := s.ready.nextIn(q, c.Types, now)
+			j := s.ready.nextIn(q, c.Types, c.SkipKeys, now)
 			if j == nil {
 				break
 			}
@@ -180,7 +193,7 @@ func (s *Storage) settle(to *storage.Record) storage.Settled {
 		return storage.Settled{Version: from.Version, Err: &ojs.TransitionError{ID: to.ID, From: from.State, To: to.State}}
 	}
 	if from.State == ojs.StateAvailable && to.State == from.State &&
-		to.Queue == from.Queue && to.Type == from.Type && to.Priority == from.Priority {
+		to.Queue == from.Queue && to.Type == from.Type && to.Priority == from.Priority && sameKey(to.RateLimit, from.RateLimit) {
 		s.edit(j, to)
 		return storage.Settled{Version: j.rec.Version}
 	}
@@ -207,18 +220,18 @@ func (s *Storage) edit(j *job, to *storage.Record) {
 }
 
 // Extend implements storage.Storage.
-func (s *Storage) Extend(ctx context.Context, now time.Time, claims []storage.Held) (lost []string, err error) {
+func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	for _, c := range claims {
-		j, ok := s.jobs[c.ID]
-		if !ok || j.rec.State != ojs.StateActive || j.rec.Version != c.Version {
-			lost = append(lost, c.ID)
+	for _, x := range extensions {
+		j, ok := s.jobs[x.ID]
+		if !ok || j.rec.State != ojs.StateActive || j.rec.Version != x.Version {
+			lost = append(lost, x.ID)
 			continue
 		}
-		j.rec.LeaseUntil = now.Add(j.rec.Lease)
+		j.rec.Extend(now, x)
 		s.due.Push(&j.wake, j.rec.LeaseUntil)
 	}
 	return lost, nil
@@ -298,20 +311,22 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 	}
 	n := 0
 	for _, id := range ids {
-		j, ok := s.jobs[id]
-		if !ok {
-			continue
+		if j, ok := s.jobs[id]; ok {
+			s.delete(j)
+			n++
 		}
-		s.displace(j)
-		if j.death != 0 {
-			s.dead.remove(j.death)
-		}
-		s.all.remove(j.ord)
-		delete(s.jobs, id)
-		s.forgetIfEmpty(j.rec.Queue)
-		n++
 	}
 	return n, nil
+}
+
+func (s *Storage) delete(j *job) {
+	s.displace(j)
+	if j.end != 0 {
+		s.ended[j.class].remove(j.end)
+	}
+	s.all.remove(j.ord)
+	delete(s.jobs, j.rec.ID)
+	s.forgetIfEmpty(j.rec.Queue)
 }
 
 // Close implements storage.Storage. It forgets every job.
@@ -320,6 +335,6 @@ func (s *Storage) Close() error {
 	defer s.mu.Unlock()
 	fresh := New()
 	s.closed = true
-	s.jobs, s.ready, s.due, s.all, s.dead, s.queues = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead, fresh.queues
+	s.jobs, s.ready, s.due, s.all, s.ended, s.queues = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues
 	return nil
 }

@@ -364,7 +364,7 @@ func FuzzTransitions(f *testing.F) {
 			case 6:
 				_, _ = s.Delete(t.Context(), []string{id})
 			case 7:
-				_, _ = s.Extend(t.Context(), now, []storage.Held{{ID: id, Version: last[id].Version}})
+				_, _ = s.Extend(t.Context(), now, []storage.Extension{{Held: storage.Held{ID: id, Version: last[id].Version}}})
 			}
 			look()
 		}

@@ -18,8 +18,9 @@ import (
 
 // model is the contract of a storage at its plainest: a list that every call goes through from the start.
 type model struct {
-	jobs []*modelJob // by insertion
-	seq  int
+	jobs   []*modelJob // by insertion
+	seq    int
+	states map[string]ojs.QueueState // of queues that are not active
 }
 
 type modelJob struct {
@@ -27,6 +28,7 @@ type modelJob struct {
 	entered int // when it became available, or changed its place
 	since   int // when it last began to wait for a time
 	died    int
+	ended   int
 }
 
 func (m *model) find(id string) *modelJob {
@@ -45,6 +47,12 @@ func (m *model) placed(j *modelJob, keepsPlace bool) {
 		j.entered = m.seq
 	}
 	switch {
+	case !j.rec.State.Terminal():
+		j.ended = 0
+	case j.ended == 0:
+		j.ended = m.seq
+	}
+	switch {
 	case !j.rec.DeadLettered():
 		j.died = 0
 	case j.died == 0:
@@ -52,16 +60,54 @@ func (m *model) placed(j *modelJob, keepsPlace bool) {
 	}
 }
 
-func (m *model) insert(batch []storage.Insert) error {
+func (m *model) insert(now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
 	for i, in := range batch {
 		if j := m.find(in.Record.ID); j != nil {
-			return &ojs.DuplicateError{ID: in.Record.ID, State: j.rec.State}
+			return nil, &ojs.DuplicateError{ID: in.Record.ID, State: j.rec.State}
 		}
 		for _, other := range batch[:i] {
 			if other.Record.ID == in.Record.ID {
-				return &ojs.DuplicateError{ID: in.Record.ID, State: in.Record.State}
+				return nil, &ojs.DuplicateError{ID: in.Record.ID, State: in.Record.State}
 			}
 		}
+	}
+	for _, in := range batch {
+		if m.states[in.Record.Queue] == ojs.QueueDraining {
+			return nil, &ojs.QueueError{Queue: in.Record.Queue, Err: ojs.ErrQueueDraining}
+		}
+	}
+	depth := make(map[string]int)
+	excess := make(map[string]int)
+	var full []string
+	for _, in := range batch {
+		q := in.Record.Queue
+		depth[q]++
+		over := m.live(q) + depth[q] - in.MaxDepth
+		if in.MaxDepth == 0 || over <= 0 {
+			continue
+		}
+		if !in.DropOldest {
+			return nil, &ojs.QueueError{Queue: q, MaxDepth: in.MaxDepth, Err: ojs.ErrQueueFull}
+		}
+		if excess[q] == 0 {
+			full = append(full, q)
+		}
+		excess[q] = max(excess[q], over)
+	}
+	var drop []*modelJob
+	for _, q := range full {
+		n := excess[q]
+		var oldest []*modelJob
+		for _, j := range m.jobs {
+			if j.rec.Queue == q && j.rec.State == ojs.StateAvailable && !j.rec.Expired(now) {
+				oldest = append(oldest, j)
+			}
+		}
+		if len(oldest) < n {
+			return nil, &ojs.QueueError{Queue: q, MaxDepth: batch[0].MaxDepth, Err: ojs.ErrQueueFull}
+		}
+		sort.Slice(oldest, func(a, b int) bool { return oldest[a].entered < oldest[b].entered })
+		drop = append(drop, oldest[:n]...)
 	}
 	for _, in := range batch {
 		j := &modelJob{rec: in.Record.Copy()}
@@ -69,7 +115,57 @@ func (m *model) insert(batch []storage.Insert) error {
 		m.jobs = append(m.jobs, j)
 		m.placed(j, false)
 	}
-	return nil
+	results := make([]storage.Inserted, len(batch))
+	for _, j := range drop {
+		j.rec.Drop(now)
+		m.placed(j, false)
+		last := 0
+		for i, in := range batch {
+			if in.Record.Queue == j.rec.Queue {
+				last = i
+			}
+		}
+		results[last].Dropped = append(results[last].Dropped, j.rec.Copy())
+	}
+	for i, in := range batch {
+		results[i].Version = 1
+		if in.MaxDepth > 0 {
+			results[i].Depth = m.live(in.Record.Queue)
+		}
+	}
+	return results, nil
+}
+
+func (m *model) live(queue string) (n int) {
+	for _, j := range m.jobs {
+		if j.rec.Queue == queue && !j.rec.State.Terminal() {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) prune(p storage.Prune) (out storage.Pruned) {
+	for {
+		var sel []*modelJob
+		for _, j := range m.jobs {
+			if j.rec.State.Terminal() && j.rec.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, j.rec.State)) {
+				sel = append(sel, j)
+			}
+		}
+		sort.Slice(sel, func(a, b int) bool { return sel[a].ended < sel[b].ended })
+		out.Oldest = time.Time{}
+		if len(sel) == 0 {
+			return out
+		}
+		out.Oldest = sel[0].rec.FinishedAt
+		old := sel[0].rec.FinishedAt.Before(p.Before)
+		if out.N == p.Max || !old && (p.Beyond == 0 || len(sel) <= p.Beyond) {
+			return out
+		}
+		m.remove([]string{sel[0].rec.ID})
+		out.N++
+	}
 }
 
 func (m *model) claim(now time.Time, c storage.Claim) (out []storage.Record) {
@@ -81,7 +177,8 @@ func (m *model) claim(now time.Time, c storage.Claim) (out []storage.Record) {
 		for len(out) < c.Max {
 			var best *modelJob
 			for _, j := range m.jobs {
-				if j.rec.State != ojs.StateAvailable || j.rec.Expired(now) || q != "" && j.rec.Queue != q ||
+				if j.rec.State != ojs.StateAvailable || j.rec.Expired(now) || q != "" && j.rec.Queue != q || m.states[j.rec.Queue] == ojs.QueuePaused ||
+					j.rec.RateLimit != nil && slices.Contains(c.SkipKeys, j.rec.RateLimit.Key) ||
 					len(c.Types) > 0 && !slices.Contains(c.Types, j.rec.Type) {
 					continue
 				}
@@ -118,10 +215,10 @@ func (m *model) settle(to storage.Record) storage.Settled {
 	return storage.Settled{Version: j.rec.Version}
 }
 
-func (m *model) extend(now time.Time, held []storage.Held) (lost []string) {
+func (m *model) extend(now time.Time, held []storage.Extension) (lost []string) {
 	for _, h := range held {
 		if j := m.find(h.ID); j != nil && j.rec.State == ojs.StateActive && j.rec.Version == h.Version {
-			j.rec.LeaseUntil = now.Add(j.rec.Lease)
+			j.rec.Extend(now, h)
 			m.seq++
 			j.since = m.seq
 			continue
@@ -180,8 +277,7 @@ func (m *model) list(q storage.Query) (out []storage.Record) {
 		sort.Slice(jobs, func(a, b int) bool { return jobs[a].died < jobs[b].died })
 	}
 	for _, j := range jobs {
-		if (len(q.Queues) == 0 || slices.Contains(q.Queues, j.rec.Queue)) && (len(q.Types) == 0 || slices.Contains(q.Types, j.rec.Type)) &&
-			(len(q.States) == 0 || slices.Contains(q.States, j.rec.State)) {
+		if q.Matches(&j.rec.JobInfo) {
 			out = append(out, j.rec.Copy())
 		}
 	}
@@ -202,7 +298,7 @@ func (m *model) remove(ids []string) (int, error) {
 // A storage does what the model does, whatever is asked of it.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{s: memory.New(), m: new(model), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+		w := &world{s: memory.New(), m: &model{states: make(map[string]ojs.QueueState)}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 		defer w.s.Close()
 		t.Repeat(map[string]func(*rapid.T){
 			"insert": w.insert,
@@ -211,6 +307,8 @@ func TestModel(t *testing.T) {
 			"extend": w.extend,
 			"due":    w.due,
 			"delete": w.remove,
+			"prune":  w.prune,
+			"queue":  w.queue,
 			"time":   func(t *rapid.T) { w.now = w.now.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "s")) * time.Second) },
 			"":       w.check,
 		})
@@ -236,6 +334,10 @@ func (w *world) in(t *rapid.T, what string, least int) time.Time {
 
 func (w *world) insert(t *rapid.T) {
 	batch := make([]storage.Insert, rapid.IntRange(1, 4).Draw(t, "n"))
+	depth, drop := 0, rapid.Bool().Draw(t, "drop oldest")
+	if rapid.Bool().Draw(t, "bounded") {
+		depth = rapid.IntRange(1, 6).Draw(t, "depth")
+	}
 	for i := range batch {
 		w.ids++
 		id := w.ids
@@ -248,6 +350,10 @@ func (w *world) insert(t *rapid.T) {
 		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
 		r.CreatedAt, r.Lease = w.now, time.Duration(rapid.IntRange(1, 5).Draw(t, "lease"))*time.Second
 		r.Meta = map[string]any{"list": []any{1.0}}
+		batch[i].MaxDepth, batch[i].DropOldest = depth, drop
+		if key := rapid.SampledFrom([]string{"", "k", "l", "m"}).Draw(t, "key"); key != "" {
+			r.RateLimit = &ojs.RateLimit{Key: key}
+		}
 		r.State = rapid.SampledFrom([]ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}).Draw(t, "state")
 		if r.State == ojs.StateScheduled {
 			r.ScheduledAt = w.in(t, "scheduled", 1)
@@ -260,8 +366,10 @@ func (w *world) insert(t *rapid.T) {
 			r.Retry.OnExhaustion = ojs.ExhaustionDeadLetter
 		}
 	}
-	_, err := w.s.Insert(t.Context(), w.now, batch, nil)
-	same(t, "insert", err, w.m.insert(batch))
+	got, err := w.s.Insert(t.Context(), w.now, batch, nil)
+	want, wantErr := w.m.insert(w.now, batch)
+	same(t, "insert", err, wantErr)
+	same(t, "insert", got, want)
 	for i := range batch { // the storage keeps a copy
 		batch[i].Record.Meta["list"].([]any)[0] = "changed"
 	}
@@ -269,9 +377,10 @@ func (w *world) insert(t *rapid.T) {
 
 func (w *world) claim(t *rapid.T) {
 	c := storage.Claim{
-		Queues: rapid.SliceOfNDistinct(rapid.SampledFrom(queueNames), 0, 3, rapid.ID[string]).Draw(t, "queues"),
-		Types:  rapid.SliceOfNDistinct(rapid.SampledFrom(typeNames), 0, 2, rapid.ID[string]).Draw(t, "types"),
-		Max:    rapid.IntRange(0, 4).Draw(t, "max"), Worker: "w",
+		Queues:   rapid.SliceOfNDistinct(rapid.SampledFrom(queueNames), 0, 3, rapid.ID[string]).Draw(t, "queues"),
+		Types:    rapid.SliceOfNDistinct(rapid.SampledFrom(typeNames), 0, 2, rapid.ID[string]).Draw(t, "types"),
+		SkipKeys: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"k", "l", "m"}), 0, 3, rapid.ID[string]).Draw(t, "skip"),
+		Max:      rapid.IntRange(0, 4).Draw(t, "max"), Worker: "w",
 	}
 	got, err := w.s.Claim(t.Context(), w.now, c, nil)
 	if err != nil {
@@ -304,6 +413,9 @@ func (w *world) settle(t *rapid.T) {
 		r.Version -= min(1, r.Version)
 	}
 	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}, time.Time{}
+	if r.State.Terminal() {
+		r.FinishedAt = w.now
+	}
 	switch r.State {
 	case ojs.StateRetryable:
 		r.NextRetryAt = w.in(t, "next retry", 0)
@@ -322,10 +434,15 @@ func (w *world) settle(t *rapid.T) {
 }
 
 func (w *world) extend(t *rapid.T) {
-	var held []storage.Held
+	var held []storage.Extension
 	for range rapid.IntRange(0, 3).Draw(t, "n") {
 		if r, ok := w.job(t); ok {
-			held = append(held, storage.Held{ID: r.ID, Version: r.Version - uint64(min(rapid.IntRange(0, 1).Draw(t, "stale"), int(r.Version)))})
+			x := storage.Extension{Held: storage.Held{ID: r.ID, Version: r.Version - uint64(min(rapid.IntRange(0, 1).Draw(t, "stale"), int(r.Version)))}}
+			x.Progress = rapid.SampledFrom([]float64{0, 0.25, 0.5, 1}).Draw(t, "progress")
+			if rapid.Bool().Draw(t, "checkpoint") {
+				x.Checkpoint = fmt.Appendf(nil, "%d", w.ids)
+			}
+			held = append(held, x)
 		}
 	}
 	got, err := w.s.Extend(t.Context(), w.now, held)
@@ -333,6 +450,45 @@ func (w *world) extend(t *rapid.T) {
 		t.Fatal(err)
 	}
 	same(t, "extend", got, w.m.extend(w.now, held))
+}
+
+func (w *world) prune(t *rapid.T) {
+	p := storage.Prune{
+		DeadLetters: rapid.Bool().Draw(t, "dead"),
+		States:      rapid.SliceOfNDistinct(rapid.SampledFrom([]ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}), 0, 3, rapid.ID[ojs.State]).Draw(t, "states"),
+		Beyond:      rapid.IntRange(0, 3).Draw(t, "beyond"),
+		Max:         rapid.IntRange(0, 4).Draw(t, "max"),
+	}
+	if rapid.Bool().Draw(t, "by age") {
+		p.Before = w.in(t, "before", -10)
+	}
+	got, err := w.s.Prune(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, fmt.Sprintf("prune %+v", p), got, w.m.prune(p))
+}
+
+func (w *world) queue(t *rapid.T) {
+	name := rapid.SampledFrom(queueNames).Draw(t, "queue")
+	to := rapid.SampledFrom([]ojs.QueueState{ojs.QueueActive, ojs.QueuePaused, ojs.QueueDraining}).Draw(t, "state")
+	was, err := w.s.SetQueueState(t.Context(), name, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := w.m.states[name]
+	if want == "" {
+		want = ojs.QueueActive
+	}
+	same(t, "state before", was, want)
+	if w.m.states[name] = to; to == ojs.QueueActive {
+		delete(w.m.states, name)
+	}
+	got, err := w.s.QueueStates(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "states", got, w.m.states)
 }
 
 func (w *world) due(t *rapid.T) {
@@ -388,7 +544,11 @@ func (w *world) check(t *rapid.T) {
 	if len(counts) > 0 {
 		t.Fatalf("counts %v lack %v", got, counts)
 	}
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, q := range []storage.Query{
+		{CreatedFrom: start.Add(3 * time.Second), Limit: 2}, {CreatedBefore: start.Add(3 * time.Second)},
+		{FinishedFrom: start.Add(2 * time.Second), FinishedBefore: start.Add(9 * time.Second), Limit: 1},
+		{ErrorTypes: []string{"total*"}}, {Types: []string{"*"}, ErrorTypes: []string{"queue_overflow", "expired"}},
 		{Limit: 3}, {DeadLetters: true, Limit: 2}, {Queues: []string{"a"}, Types: []string{"y"}}, {States: []ojs.State{ojs.StateAvailable}, Limit: 1},
 	} {
 		same(t, fmt.Sprintf("list %+v", q), pages(t, w.s, q), w.m.list(q))

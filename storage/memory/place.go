@@ -15,6 +15,9 @@ func (s *Storage) place(j *job) {
 	j.queue = q
 	q.counts[stateIndex(j.rec.State)]++
 	q.total++
+	if !j.rec.State.Terminal() {
+		q.live++
+	}
 
 	if at := j.rec.WakeAt(); !at.IsZero() {
 		s.due.Push(&j.wake, at)
@@ -22,13 +25,7 @@ func (s *Storage) place(j *job) {
 	if j.rec.State == ojs.StateAvailable {
 		s.ready.add(j)
 	}
-	switch dead := j.rec.DeadLettered(); {
-	case dead && j.death == 0:
-		j.death = s.dead.add(j)
-	case !dead && j.death != 0:
-		s.dead.remove(j.death)
-		j.death = 0
-	}
+	s.settleEnd(j)
 }
 
 func (s *Storage) displace(j *job) {
@@ -36,14 +33,27 @@ func (s *Storage) displace(j *job) {
 	s.ready.remove(j)
 	j.queue.counts[stateIndex(j.rec.State)]--
 	j.queue.total--
+	if !j.rec.State.Terminal() {
+		j.queue.live--
+	}
 }
 
-// forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the last one.
+// forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the last one and the queue has no
+// state to remember.
 func (s *Storage) forgetIfEmpty(queue string) {
 	if q := s.queues[queue]; q != nil && q.total == 0 {
-		delete(s.queues, queue)
 		s.ready.forget(queue)
+		if q.state == "" {
+			delete(s.queues, queue)
+		}
 	}
+}
+
+func sameKey(a, b *ojs.RateLimit) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Key == b.Key
 }
 
 var states = [...]ojs.State{

@@ -1,25 +1,40 @@
 package memory
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// ready holds the available jobs. A bucket has those of one queue and type, so that a claim for some types looks at no job
-// of another; the buckets of a type are ordered by the job each would give next, so that a claim from every queue does not
-// look at each of them.
+// ready holds the available jobs. A bucket has those of one queue, type and rate limit key; a group has the buckets of one
+// queue and type; and the groups of a type are ordered by the job each would give next. So a claim for some types looks at
+// no job of another, a claim from every queue does not look at each of them, and one that has to pass over a key passes over
+// its buckets and not over its jobs.
 type ready struct {
 	types  map[string]*typeIndex
-	queues map[string]map[string]*bucket // queue, type
-	seq    uint64                        // of the latest entry
+	queues map[string]map[string]*group // queue, type
+	paused map[string]bool
+	seq    uint64 // of the latest entry
 }
 
-type typeIndex struct{ buckets heap[*bucket] } // those that are not empty
+type typeIndex struct{ groups heap[*group] } // those that are not empty and whose queue is not paused
 
-// bucket has the available jobs of one queue and type: a list for each priority, first in first out.
-type bucket struct {
+type group struct {
 	queue, jobType string
-	levels         map[int]*level
-	top            heap[*level]
-	spare          *level // an empty one: a lone job that comes and goes allocates nothing
+	plain          *bucket            // of the jobs without a rate limit
+	keyed          map[string]*bucket // not empty ones
+	buckets        heap[*bucket]      // not empty ones
+	indexed        bool               // in its typeIndex
 	at             int
+}
+
+// bucket has a list of jobs for each priority, first in first out.
+type bucket struct {
+	group  *group
+	key    string
+	levels map[int]*level
+	top    heap[*level]
+	spare  *level // an empty one: a lone job that comes and goes allocates nothing
+	at     int
 }
 
 type level struct {
@@ -39,10 +54,13 @@ type spot struct {
 func (l *level) before(m *level) bool { return l.priority > m.priority }
 func (l *level) moved(to int)         { l.at = to }
 
-func (b *bucket) head() *job { return b.top.items[0].first }
-
+func (b *bucket) head() *job            { return b.top.items[0].first }
 func (b *bucket) before(c *bucket) bool { return comesBefore(b.head(), c.head()) }
 func (b *bucket) moved(to int)          { b.at = to }
+
+func (g *group) head() *job           { return g.buckets.items[0].head() }
+func (g *group) before(h *group) bool { return comesBefore(g.head(), h.head()) }
+func (g *group) moved(to int)         { g.at = to }
 
 // comesBefore is the order of claims: higher priority first, then first in first out.
 func comesBefore(j, k *job) bool {
@@ -52,9 +70,17 @@ func comesBefore(j, k *job) bool {
 	return j.spot.seq < k.spot.seq
 }
 
+func newReady() ready {
+	return ready{
+		types:  make(map[string]*typeIndex),
+		queues: make(map[string]map[string]*group),
+		paused: make(map[string]bool),
+	}
+}
+
 // add enters a job at the end of its priority.
 func (r *ready) add(j *job) {
-	b := r.bucket(j.rec.Queue, j.rec.Type)
+	b := r.bucket(j)
 	l := b.levels[j.rec.Priority]
 	if l == nil {
 		if l = b.spare; l == nil {
@@ -66,19 +92,24 @@ func (r *ready) add(j *job) {
 	}
 	r.seq++
 	j.spot = spot{bucket: b, level: l, prev: l.last, seq: r.seq}
-	wasEmpty := b.top.len() == 0
 	if l.last != nil {
 		l.last.spot.next = j
 		l.last = j
 		return // the bucket still has the same head
 	}
+	wasEmpty := b.top.len() == 0
 	l.first, l.last = j, j
 	b.top.push(l)
 	switch {
 	case wasEmpty:
-		r.types[b.jobType].buckets.push(b)
+		b.group.buckets.push(b)
 	case b.head() == j:
-		r.types[b.jobType].buckets.fix(b.at)
+		b.group.buckets.fix(b.at)
+	default:
+		return
+	}
+	if b.group.head() == j {
+		r.reindex(b.group)
 	}
 }
 
@@ -88,7 +119,8 @@ func (r *ready) remove(j *job) {
 	if b == nil {
 		return
 	}
-	wasHead := b.head() == j
+	g := b.group
+	leads, wasHead := g.head() == j, b.head() == j
 	if j.spot.prev != nil {
 		j.spot.prev.spot.next = j.spot.next
 	} else {
@@ -105,54 +137,129 @@ func (r *ready) remove(j *job) {
 		delete(b.levels, l.priority)
 		b.spare = l
 	}
-	buckets := &r.types[b.jobType].buckets
 	switch {
 	case b.top.len() == 0:
-		buckets.remove(b.at)
+		g.buckets.remove(b.at)
+		delete(g.keyed, b.key)
 	case wasHead:
-		buckets.fix(b.at)
+		g.buckets.fix(b.at)
+	}
+	if leads {
+		r.reindex(g)
 	}
 }
 
-func (r *ready) bucket(queue, jobType string) *bucket {
-	types := r.queues[queue]
-	if types == nil {
-		types = make(map[string]*bucket)
-		r.queues[queue] = types
+// reindex puts a group whose head has changed into its place among those of its type.
+func (r *ready) reindex(g *group) {
+	groups := &r.types[g.jobType].groups
+	wanted := g.buckets.len() > 0 && !r.paused[g.queue]
+	switch {
+	case wanted && g.indexed:
+		groups.fix(g.at)
+	case wanted:
+		groups.push(g)
+	case g.indexed:
+		groups.remove(g.at)
 	}
-	b := types[jobType]
-	if b == nil {
-		b = &bucket{queue: queue, jobType: jobType, levels: make(map[int]*level)}
-		types[jobType] = b
-		if r.types[jobType] == nil {
-			r.types[jobType] = new(typeIndex)
+	g.indexed = wanted
+}
+
+func (r *ready) bucket(j *job) *bucket {
+	types := r.queues[j.rec.Queue]
+	if types == nil {
+		types = make(map[string]*group)
+		r.queues[j.rec.Queue] = types
+	}
+	g := types[j.rec.Type]
+	if g == nil {
+		g = &group{queue: j.rec.Queue, jobType: j.rec.Type}
+		g.plain = &bucket{group: g, levels: make(map[int]*level)}
+		types[j.rec.Type] = g
+		if r.types[j.rec.Type] == nil {
+			r.types[j.rec.Type] = new(typeIndex)
 		}
+	}
+	if j.rec.RateLimit == nil {
+		return g.plain
+	}
+	key := j.rec.RateLimit.Key
+	b := g.keyed[key]
+	if b == nil {
+		b = &bucket{group: g, key: key, levels: make(map[int]*level)}
+		if g.keyed == nil {
+			g.keyed = make(map[string]*bucket)
+		}
+		g.keyed[key] = b
 	}
 	return b
 }
 
-// forget drops the empty buckets of a queue that has no jobs any more.
+// forget drops the empty groups of a queue that has no jobs any more.
 func (r *ready) forget(queue string) { delete(r.queues, queue) }
 
-// next finds the job to claim among all queues, nil if there is none. It costs one look per type.
-func (r *ready) next(types []string, now time.Time) *job {
-	for {
-		var best *job
-		look := func(t *typeIndex) {
-			if t != nil && t.buckets.len() > 0 {
-				if j := t.buckets.items[0].head(); best == nil || comesBefore(j, best) {
-					best = j
-				}
+// pause keeps the jobs of a queue from claims, or gives them back.
+func (r *ready) pause(queue string, paused bool) {
+	if paused {
+		r.paused[queue] = true
+	} else {
+		delete(r.paused, queue)
+	}
+	for _, g := range r.queues[queue] {
+		r.reindex(g)
+	}
+}
+
+// next finds the job to claim among all queues, nil if there is none. It costs one look per type, and one more for each
+// bucket that it has to skip.
+func (r *ready) next(types, skip []string, now time.Time) *job {
+	return r.first(now, func(look func(*job)) {
+		search := func(t *typeIndex) {
+			if t != nil {
+				t.groups.search(0, func(g *group) bool {
+					return g.search(skip, look)
+				})
 			}
 		}
 		if len(types) == 0 {
 			for _, t := range r.types {
-				look(t)
+				search(t)
 			}
 		}
 		for _, name := range types {
-			look(r.types[name])
+			search(r.types[name])
 		}
+	})
+}
+
+// nextIn finds the job to claim in one queue.
+func (r *ready) nextIn(queue string, types, skip []string, now time.Time) *job {
+	if r.paused[queue] {
+		return nil
+	}
+	in := r.queues[queue]
+	return r.first(now, func(look func(*job)) {
+		if len(types) == 0 {
+			for _, g := range in {
+				g.search(skip, look)
+			}
+		}
+		for _, name := range types {
+			if g := in[name]; g != nil {
+				g.search(skip, look)
+			}
+		}
+	})
+}
+
+// first returns the first of the jobs that look at shows, but for expired ones.
+func (r *ready) first(now time.Time, lookAt func(look func(*job))) *job {
+	for {
+		var best *job
+		lookAt(func(j *job) {
+			if best == nil || comesBefore(j, best) {
+				best = j
+			}
+		})
 		if best == nil || !best.rec.Expired(now) {
 			return best
 		}
@@ -160,29 +267,48 @@ func (r *ready) next(types []string, now time.Time) *job {
 	}
 }
 
-// nextIn finds the job to claim in one queue.
-func (r *ready) nextIn(queue string, types []string, now time.Time) *job {
-	in := r.queues[queue]
-	for {
-		var best *job
-		look := func(b *bucket) {
-			if b != nil && b.top.len() > 0 {
-				if j := b.head(); best == nil || comesBefore(j, best) {
-					best = j
+// search shows the first job of the group that is not to be skipped. It reports whether that is the group's head.
+func (g *group) search(skip []string, look func(*job)) bool {
+	if g.buckets.len() == 0 {
+		return false
+	}
+	if len(skip) == 0 {
+		look(g.head())
+		return true
+	}
+	leads := false
+	g.buckets.search(0, func(b *bucket) bool {
+		if b.key != "" && slices.Contains(skip, b.key) {
+			return false
+		}
+		look(b.head())
+		leads = leads || b.at == 0
+		return true
+	})
+	return leads
+}
+
+// longest returns the n jobs of a queue that have been available longest, or fewer if it has fewer, in this order. Expired
+// ones, which may be out already, do not count.
+func (r *ready) longest(queue string, n int, now time.Time) []*job {
+	var all []*job
+	for _, g := range r.queues[queue] {
+		for _, b := range g.buckets.items {
+			for _, l := range b.top.items {
+				for i, j := 0, l.first; i < n && j != nil; j = j.spot.next {
+					if !j.rec.Expired(now) {
+						all = append(all, j)
+						i++
+					}
 				}
 			}
 		}
-		if len(types) == 0 {
-			for _, b := range in {
-				look(b)
-			}
-		}
-		for _, name := range types {
-			look(in[name])
-		}
-		if best == nil || !best.rec.Expired(now) {
-			return best
-		}
-		r.remove(best)
 	}
+	slices.SortFunc(all, func(j, k *job) int {
+		if j.spot.seq < k.spot.seq {
+			return -1
+		}
+		return 1
+	})
+	return all[:min(n, len(all))]
 }
