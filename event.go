@@ -12,6 +12,7 @@ type EventType string
 const (
 	EventEnqueued     EventType = "job.enqueued"      // it was stored
 	EventScheduled    EventType = "job.scheduled"     // it waits for a later time: a delayed, snoozed or given-back job
+	EventAvailable    EventType = "job.available"     // it waits for a worker since somebody activated or retried it
 	EventStarted      EventType = "job.started"       // an attempt began
 	EventCompleted    EventType = "job.completed"     // it ended well
 	EventFailed       EventType = "job.failed"        // an attempt failed, whatever follows

@@ -40,8 +40,11 @@ func (t JobType[T]) New(args T, opts ...Option) Draft {
 // Enqueue makes a draft and enqueues it on q.
 func (t JobType[T]) Enqueue(ctx context.Context, q Enqueuer, args T, opts ...Option) (Ticket, error) {
 	tickets, err := q.EnqueueMany(ctx, t.New(args, opts...))
-	if err != nil {
+	switch {
+	case err != nil:
 		return Ticket{}, err
+	case tickets[0].ID == "":
+		return Ticket{}, ErrDropped
 	}
 	return tickets[0], nil
 }

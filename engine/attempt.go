@@ -3,10 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"log/slog"
-	"runtime"
-	"strings"
+	"errors"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -38,6 +35,16 @@ type attempt struct {
 	forceAt time.Time // when the job is settled without the handler; zero until the deadline
 	sleep   *sleep    // what the handler waits for
 	result  json.RawMessage
+
+	progress   float64   // as reported
+	stored     float64   // of it, in the storage
+	flushAt    time.Time // when the progress may be stored next; zero: nothing is waiting to be
+	flushed    time.Time // when it was stored last
+	checkpoint json.RawMessage
+
+	stuckAt  time.Time // when the handler counts as stuck unless it has returned; zero until its context ends
+	replaced bool      // its slot has been
+	returned bool      // the handler has
 }
 
 // phase tells who may settle an attempt: the first who takes it from running.
@@ -50,8 +57,10 @@ const (
 )
 
 // begin makes an attempt of a claimed job. It wants core.mu.
-func (r *run) begin(rec *storage.Record, now time.Time) *attempt {
+func (r *run) begin(rec *storage.Record) *attempt {
+	now := rec.StartedAt
 	a := &attempt{r: r, rec: *rec, limit: rec.Timeout, deadline: now.Add(rec.Timeout)}
+	a.checkpoint = rec.Checkpoint
 	a.handler, _ = r.c.registry.lookup(rec.Type)
 	a.header = rec.Copy().JobHeader
 	inner, cancel := context.WithCancelCause(r.base)
@@ -67,8 +76,8 @@ func (r *run) begin(rec *storage.Record, now time.Time) *attempt {
 	if r.closed() {
 		a.end(ojs.ErrShutdown)
 	}
-	r.wakeAt(rec.WakeAt())
-	r.sched.Set(&a.timer, a.next())
+	r.c.wakeAt(rec.WakeAt())
+	a.arm()
 	return a
 }
 
@@ -78,44 +87,71 @@ func (a *attempt) held() storage.Held { return storage.Held{ID: a.rec.ID, Versio
 // renewalInterval leaves time for another renewal if one fails.
 func renewalInterval(lease time.Duration) time.Duration { return lease / 3 }
 
-// next is when tick has something to do.
+// next is when tick has something to do, zero if never.
 func (a *attempt) next() time.Time {
-	at := a.deadline
-	if !a.forceAt.IsZero() {
-		at = a.forceAt
-	}
-	if a.renewAt.Before(at) {
+	var at time.Time
+	if a.phase != over {
 		at = a.renewAt
 	}
-	return at
+	if a.phase == running {
+		if a.forceAt.IsZero() {
+			at = earliest(at, a.deadline)
+		}
+		at = earliest(at, a.forceAt)
+		at = earliest(at, a.flushAt)
+	}
+	return earliest(at, a.stuckAt)
+}
+
+// earliest returns the earlier of two times, of which a zero one is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// arm sets the attempt's timer. It wants core.mu.
+func (a *attempt) arm() {
+	if at := a.next(); !at.IsZero() {
+		a.r.sched.Set(&a.timer, at)
+	} else {
+		a.r.sched.Cancel(&a.timer)
+	}
 }
 
 // tick does what the clock asks of an attempt: renew its lease, end its context at the deadline, give up on its handler a
-// grace period later.
+// grace period later, and report a handler that goes on after all that.
 func (a *attempt) tick(now time.Time) {
 	c := a.r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if a.phase == over {
-		return
+	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	if a.phase != over && (due(a.renewAt) || due(a.flushAt)) { // also while a storage fails to store the outcome
+		a.renew(now)
 	}
-	if !now.Before(a.renewAt) {
-		a.r.keeper.renew(a)
-		a.renewAt = now.Add(renewalInterval(a.rec.Lease))
+	if a.phase == running {
+		switch {
+		case a.forceAt.IsZero() && due(a.deadline):
+			a.forceAt = now.Add(c.grace)
+			a.end(ojs.ErrTimeout)
+		case due(a.forceAt):
+			a.phase = settling
+			a.r.keeper.force(a)
+		}
 	}
-	if a.phase == settling { // a storage that fails: keep the job until its outcome is stored
-		a.r.sched.Set(&a.timer, a.renewAt)
-		return
+	if due(a.stuckAt) {
+		a.stuckAt = time.Time{}
+		a.r.keeper.report(a)
 	}
-	switch {
-	case a.forceAt.IsZero() && !now.Before(a.deadline):
-		a.forceAt = now.Add(c.grace)
-		a.end(ojs.ErrTimeout)
-	case !a.forceAt.IsZero() && !now.Before(a.forceAt):
-		a.phase = settling
-		a.r.keeper.force(a)
-	}
-	a.r.sched.Set(&a.timer, a.next())
+	a.arm()
+}
+
+// renew has the lease renewed and the progress stored. It wants core.mu.
+func (a *attempt) renew(now time.Time) {
+	a.renewAt = now.Add(renewalInterval(a.rec.Lease))
+	a.flushAt, a.flushed = time.Time{}, now
+	a.r.keeper.renew(a)
 }
 
 // end ends the attempt's context. The first cause holds. It wants core.mu.
@@ -127,19 +163,27 @@ func (a *attempt) end(cause error) {
 	if a.sleep != nil {
 		a.sleep.wake() // or it would count as asleep while it wakes up
 	}
+	if !a.returned {
+		a.stuckAt = a.r.c.now().Add(max(a.r.c.grace, lastCall))
+		a.arm()
+	}
 	a.cancel(cause)
 }
 
-// lose ends an attempt whose job is not its own any more: what its handler returns is dropped. An attempt that is not known
-// may have been claimed by a worker that does not know yet; it is then lost when it begins. It wants core.mu.
-func (r *run) lose(id string, version uint64, cause error) {
-	held := storage.Held{ID: id, Version: version}
+// lose ends an attempt whose job is not its own any more: what its handler returns is dropped. It reports whether there is
+// one. An attempt that is not known may have been claimed by a worker that does not know yet; it is then lost when it begins.
+// It wants core.mu.
+func (r *run) lose(held storage.Held, cause error) bool {
 	if a := r.attempts[held]; a != nil {
 		a.phase = over
 		a.end(cause)
-	} else if r.searching > 0 {
+		a.arm()
+		return true
+	}
+	if r.searching > 0 {
 		r.lostEarly[held] = true
 	}
+	return false
 }
 
 // forget takes an attempt whose handler has returned out of the books. It wants core.mu.
@@ -153,34 +197,31 @@ func (a *attempt) call() (o policy.Outcome) {
 	defer a.cancel(context.Canceled) // what the handler left behind ends too
 	defer func() {
 		if p := recover(); p != nil {
-			o = policy.Outcome{Kind: policy.Panicked, Err: fmt.Errorf("panic: %v", p), Backtrace: backtrace()}
+			o = panicked(handler.NewPanicError(p))
 		}
 	}()
 	header := a.header
 	err := a.handler.Run(a.ctx, &header, a.rec.Args)
-	if bad, ok := err.(*handler.UndecodableError); ok && bad != nil {
+	if err == nil {
+		return policy.Outcome{Kind: policy.Returned}
+	}
+	var bad *handler.UndecodableError
+	var panic *handler.PanicError
+	var late *handler.TimeoutError
+	switch { // errors.As calls methods of the handler's errors, which is why it is called in here
+	case errors.As(err, &bad) && bad != nil:
 		return policy.Outcome{Kind: policy.Undecodable, Err: bad.Err}
+	case errors.As(err, &panic) && panic != nil:
+		return panicked(panic)
+	case errors.As(err, &late) && late != nil:
+		return policy.Outcome{Kind: policy.TimedOut, Err: late.Err, Limit: late.Limit}
 	}
 	return policy.Outcome{Kind: policy.Returned, Err: err}
 }
 
-// backtrace lists the frames of a panic, the one that panicked first, without those of the runtime and of the engine.
-func backtrace() []string {
-	pcs := make([]uintptr, 64)
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
-	var list []string
-	for {
-		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "engine.(*attempt).call") {
-			return list
-		}
-		if len(list) > 0 || !strings.HasPrefix(f.Function, "runtime.") {
-			list = append(list, fmt.Sprintf("%s %s:%d", f.Function, f.File, f.Line))
-		}
-		if !more {
-			return list
-		}
-	}
+func panicked(p *handler.PanicError) policy.Outcome {
+	// What was panicked with may be an error with a response code; a panic does not answer, so it is not in the chain.
+	return policy.Outcome{Kind: policy.Panicked, Err: errors.New(p.Error()), Backtrace: p.Backtrace}
 }
 
 // attemptContext is a handler's context: it knows its attempt and, on the system's clock, its deadline. A virtual deadline
@@ -202,48 +243,4 @@ func (c attemptContext) Deadline() (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return c.a.deadline, true
-}
-
-var _ internal.Attempt = (*attempt)(nil)
-
-// Header implements internal.Attempt.
-func (a *attempt) Header() *ojs.JobHeader { return &a.header }
-
-// Logger implements internal.Attempt.
-func (a *attempt) Logger() *slog.Logger { return a.r.c.jobLog(&a.rec.JobHeader) }
-
-// SetResult implements internal.Attempt.
-func (a *attempt) SetResult(v json.RawMessage) {
-	a.r.c.mu.Lock()
-	defer a.r.c.mu.Unlock()
-	a.result = v
-}
-
-// Sleep implements internal.Attempt.
-func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if d <= 0 {
-		return nil
-	}
-	c := a.r.c
-	c.mu.Lock()
-	if a.cause != nil {
-		c.mu.Unlock()
-		return a.cause
-	}
-	// Goroutines of one handler may sleep side by side. The first of them stands for the handler.
-	s := a.r.newSleep(d, a.sleep == nil)
-	if s.counts {
-		a.sleep = s
-	}
-	c.mu.Unlock()
-	err := s.wait(ctx)
-	c.mu.Lock()
-	if a.sleep == s {
-		a.sleep = nil
-	}
-	c.mu.Unlock()
-	return err
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -10,63 +11,87 @@ import (
 )
 
 func (c *core) cancel(ctx context.Context, id string) error {
-	was, err := c.change(ctx, id, ojs.EventCancelled, func(r *storage.Record, now time.Time) error {
+	was, to, err := c.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State == ojs.StateCancelled {
-			return errUnchanged
+			return "", errUnchanged
 		}
 		if r.State.Terminal() {
-			return &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled}
 		}
 		r.State = ojs.StateCancelled
 		r.NextRetryAt = time.Time{}
 		r.FinishedAt = now
-		return nil
+		r.Checkpoint = nil
+		return ojs.EventCancelled, nil
 	})
-	if err != nil {
+	if err != nil || to == nil {
 		return err
 	}
+	c.logJob(slog.LevelInfo, "job cancelled", "lifecycle", to, "")
 	c.mu.Lock()
-	if c.run != nil && was.State == ojs.StateActive {
-		c.run.lose(id, was.Version, ojs.ErrCancelled)
+	defer c.mu.Unlock()
+	if was.State == ojs.StateActive {
+		held := storage.Held{ID: id, Version: was.Version}
+		if c.run == nil || !c.run.lose(held, ojs.ErrCancelled) {
+			c.letIn(held) // a worker's
+		}
 	}
-	c.mu.Unlock()
-	c.waiters.ended(id)
+	c.jobEnded(to)
 	return nil
 }
 
 // errUnchanged is what a change answers if the job is already as it shall be.
 var errUnchanged = errors.New("unchanged")
 
-// change makes a change of a job that f decides on, and returns the job as it was before. If the job moves on in between,
-// f decides anew. If f finds nothing to change, neither does change.
-func (c *core) change(ctx context.Context, id string, event ojs.EventType, f func(*storage.Record, time.Time) error) (storage.Record, error) {
+// change makes a change of a job that f decides on, and the event that f names. It returns the job as it was before and as
+// it is now, nil if f found nothing to change. If the job moves on in between, f decides anew.
+func (c *core) change(ctx context.Context, id string, f func(*storage.Record, time.Time) (ojs.EventType, error)) (was storage.Record, to *storage.Record, err error) {
 	for {
 		was, err := c.store.Get(ctx, id)
 		if err != nil {
-			return was, err
+			return was, nil, err
 		}
 		now := c.now()
 		to := was.Copy()
-		if err := f(&to, now); err != nil {
+		event, err := f(&to, now)
+		if err != nil {
 			if err == errUnchanged {
 				err = nil
 			}
-			return was, err
+			return was, nil, err
 		}
 		op := c.hub.begin()
 		settled, err := c.store.Settle(ctx, now, []storage.Change{{Record: to}}, make([]storage.Settled, 0, 1))
 		if err != nil {
 			c.hub.end(op)
 			c.uncertain(err)
-			return was, err
+			return was, nil, err
 		}
-		if op != 0 && settled[0].Err == nil {
-			c.hub.end(op, c.batch(&to, settled[0].Version, now, ojs.Event{Type: event}))
-		} else {
+		switch err := settled[0].Err; {
+		case errors.Is(err, storage.ErrFenced):
 			c.hub.end(op)
+		case err != nil:
+			c.hub.end(op)
+			return was, nil, err
+		default:
+			to.Version = settled[0].Version
+			if op != 0 {
+				c.hub.end(op, c.batch(&to, to.Version, now, ojs.Event{Type: event}))
+			}
+			return was, &to, nil
 		}
-		if err := settled[0].Err; !errors.Is(err, storage.ErrFenced) {
-			return was, err
-		}
+	}
+}
+
+// moved follows a change that may let a waiting job run, or gives it another time.
+func (c *core) moved(to *storage.Record) {
+	if to == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wakeAt(to.WakeAt())
+	if to.State == ojs.StateAvailable {
+		c.available(1)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -36,13 +35,18 @@ type core struct {
 	mocked bool   // the clock is virtual
 
 	registry registry
+	gate     *gate
 	waiters  waiters
+	room     room
+	workers  workers
 	hub      hub
 	eventIDs *random // of its own: who listens does not change what happens
 
-	mu     sync.Mutex // guards everything below, and the fields of run and attempt that say so
-	run    *run       // nil: not running
-	idlers []chan struct{}
+	mu       sync.Mutex // guards everything below, and the fields of run and attempt that say so
+	run      *run       // nil: not running
+	idlers   []chan struct{}
+	fetchers []chan struct{} // of workers that wait for a job
+	started  time.Time       // of the latest run
 }
 
 func newCore(s storage.Storage, opts []Option) (*core, error) {
@@ -58,6 +62,10 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.eventIDs = newRandom(rand.New(rand.NewPCG(c.rnd.r.Uint64(), 0)))
 	id := c.rnd.id(c.now())
 	c.worker = cfg.name + "-" + id[len(id)-12:]
+	c.gate = newGate(&c.config)
+	if c.maxStuck < 0 {
+		c.maxStuck = c.concurrency
+	}
 	c.registry.handlers = make(map[string]handler.Handler)
 	return c, nil
 }
@@ -81,9 +89,32 @@ func (c *core) uncertain(err error) {
 	c.waiters.all()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.available(unknown)
 	if r := c.run; r != nil {
-		r.available(unknown)
 		r.keeper.wakeAt(c.now().Add(storageBackoff(1)))
+	}
+}
+
+// available says that n more jobs may be claimed. It wants mu.
+func (c *core) available(n int) {
+	if n == 0 {
+		return
+	}
+	if c.run != nil {
+		c.run.available(n)
+	}
+	for _, ch := range c.fetchers {
+		close(ch)
+	}
+	c.fetchers = nil
+}
+
+// jobEnded follows the end of a job. It wants mu.
+func (c *core) jobEnded(rec *storage.Record) {
+	c.waiters.ended(rec.ID)
+	c.room.made(rec.Queue)
+	if c.run != nil {
+		c.run.keeper.ended(1)
 	}
 }
 
@@ -108,7 +139,12 @@ func (c *core) register(handlers []handler.Handler) error {
 			r.mu.Unlock()
 			return invalid("handler", fmt.Sprintf("job type %s has one already", h.Type()))
 		}
-		all[h.Type()] = h
+		all[h.Type()] = c.wrap(h)
+	}
+	for _, h := range handlers {
+		if n := h.Concurrency(); n > 0 {
+			c.gate.limitType(h.Type(), n)
+		}
 	}
 	r.handlers = all
 	r.types = slices.Sorted(maps.Keys(all))
@@ -116,10 +152,24 @@ func (c *core) register(handlers []handler.Handler) error {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.run != nil {
-		c.run.available(unknown)
-	}
+	c.available(unknown)
 	return nil
+}
+
+// wrap puts the engine's middlewares around a handler. Without any, the engine itself does what the standard chain does.
+func (c *core) wrap(h handler.Handler) handler.Handler {
+	chain := c.chain
+	if chain == nil {
+		if len(c.middleware) == 0 {
+			return h
+		}
+		chain = handler.Standard()
+	}
+	ms := slices.Clone(c.middleware)
+	for _, link := range chain {
+		ms = append(ms, link.Run)
+	}
+	return h.Wrap(ms...)
 }
 
 func (r *registry) lookup(jobType string) (handler.Handler, bool) {
@@ -133,9 +183,4 @@ func (r *registry) handled() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.types
-}
-
-// jobLog is the logger with the fields of a job.
-func (c *core) jobLog(j *ojs.JobHeader) *slog.Logger {
-	return c.log.With("job_id", j.ID, "job_type", j.Type, "queue", j.Queue, "attempt", j.Attempt)
 }

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -15,104 +15,69 @@ import (
 // exhaustion, because their handler did, or because their error forbids a retry (OJS dead letter). Their state is discarded.
 type DeadLetters struct{ core *core }
 
-// Filter selects jobs; a zero field selects all.
-type Filter struct {
-	Queues []string
-	Types  []string
+// List lists the dead letters that f selects, the longest dead first, as Jobs.List does.
+func (d *DeadLetters) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo, error] {
+	f.DeadLettered = true
+	return (&Jobs{d.core}).List(ctx, f)
 }
 
-// List lists the dead letters, the longest dead first. A job that becomes one meanwhile may or may not be listed; one that is
-// there throughout is listed once. After an error, which ends the listing, the job is nil.
-func (d *DeadLetters) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo, error] {
-	return func(yield func(*ojs.JobInfo, error) bool) {
-		q := storage.Query{DeadLetters: true, Queues: f.Queues, Types: f.Types}
-		for {
-			page, err := d.core.store.List(ctx, q)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for i := range page.Records {
-				if !yield(&page.Records[i].JobInfo, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			q.Cursor = page.Next
+// DeadLetterStats counts dead letters.
+type DeadLetterStats struct {
+	Total          int
+	ByQueue        map[string]int
+	ByType         map[string]int
+	ByErrorType    map[string]int
+	Oldest, Newest time.Time // times of death; zero if there is none
+}
+
+// Stats counts the dead letters. It looks at each of them.
+func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
+	s := DeadLetterStats{ByQueue: make(map[string]int), ByType: make(map[string]int), ByErrorType: make(map[string]int)}
+	for job, err := range d.List(ctx, Filter{}) {
+		if err != nil {
+			return DeadLetterStats{}, err
+		}
+		s.Total++
+		s.ByQueue[job.Queue]++
+		s.ByType[job.Type]++
+		if job.Error != nil {
+			s.ByErrorType[job.Error.Type]++
+		}
+		if s.Oldest.IsZero() || job.DeadLetteredAt.Before(s.Oldest) {
+			s.Oldest = job.DeadLetteredAt
+		}
+		if job.DeadLetteredAt.After(s.Newest) {
+			s.Newest = job.DeadLetteredAt
 		}
 	}
+	return s, nil
 }
 
 // Retry makes a dead letter available again: the same id, attempt 0, its error history kept. Options change what they
 // name of the job; its args, id and time cannot be changed. A deadline that has passed no longer holds. A job that is no
 // dead letter gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
-	c := d.core
-	_, err := c.change(ctx, id, ojs.EventDeadLetterRetried, func(r *storage.Record, now time.Time) error {
-		if !r.DeadLettered() {
-			return &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable}
-		}
-		if err := override(r, now, opts); err != nil {
-			return err
-		}
-		r.State = ojs.StateAvailable
-		r.Attempt = 0
-		r.Error = nil
-		r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
-		r.EnqueuedAt = now
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	rec, err := c.store.Get(ctx, id)
-	if err != nil {
-		return nil // it is available all the same; the next look at the deadlines finds its own
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.run != nil {
-		c.run.wakeAt(rec.WakeAt())
-		c.run.available(1)
-	}
-	return nil
+	return d.core.retry(ctx, id, func(r *storage.Record) bool { return r.DeadLettered() }, opts)
 }
 
-// override lays options over a stored job.
-func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
-	o := ojs.Options{
-		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, Lease: r.Lease,
-		Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), Extra: r.Extra, ExpiresAt: r.ExpiresAt,
-	}
-	o.Apply(opts...)
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	switch {
-	case o.ID != "":
-		return invalid("id", "cannot be changed")
-	case o.Delay > 0 || o.ScheduledAt.After(now):
-		return invalid("scheduled_at", "a dead letter is retried at once")
-	}
-	retry, meta, err := effective(&o)
-	if err != nil {
-		return err
-	}
-	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease
-	r.Retry, r.MaxAttempts, r.Meta, r.Extra = retry, retry.Runs(), meta, o.Extra
-	r.ExpiresAt = stored(o.ExpiresAt)
-	if o.TTL > 0 {
-		r.ExpiresAt = now.Add(o.TTL)
-	}
-	if !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt) {
-		r.ExpiresAt = time.Time{}
-	}
-	if r.TotalTimeout > 0 && !now.Before(r.CreatedAt.Add(r.TotalTimeout)) {
-		r.TotalTimeout = 0
-	}
-	return nil
+// RetryAll retries the dead letters that f selects, the longest dead first, with at least the time given by every from one to
+// the next; 0 is at once. It is done when it returns. Options are Retry's, results those of Jobs.CancelAll.
+func (d *DeadLetters) RetryAll(ctx context.Context, f Filter, every time.Duration, opts ...ojs.Option) ([]Result, error) {
+	f.DeadLettered = true
+	first := true
+	return d.core.each(ctx, f, []ojs.State{ojs.StateDiscarded}, func(rec *storage.Record) error {
+		if every > 0 && !first {
+			t := d.core.clock.Timer(every)
+			defer t.Stop()
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		first = false
+		return d.Retry(ctx, rec.ID, opts...)
+	})
 }
 
 // Delete deletes a dead letter. A job that is none gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
@@ -124,15 +89,52 @@ func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 	if !rec.DeadLettered() {
 		return &ojs.TransitionError{ID: id, From: rec.State, To: "deleted"}
 	}
-	op := d.core.hub.begin()
-	n, err := d.core.store.Delete(ctx, []string{id})
-	if op != 0 && n > 0 {
-		d.core.hub.end(op, d.core.batch(&rec, rec.Version+1, d.core.now(), ojs.Event{Type: ojs.EventDeadLetterDeleted}))
-	} else {
-		d.core.hub.end(op)
+	return d.core.delete(ctx, &rec)
+}
+
+// DeleteAll deletes the dead letters that f selects. Results are those of Jobs.CancelAll.
+func (d *DeadLetters) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
+	f.DeadLettered = true
+	return (&Jobs{d.core}).DeleteAll(ctx, f)
+}
+
+// override lays options over a stored job.
+func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
+	o := ojs.Options{
+		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, Lease: r.Lease,
+		Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
 	}
-	if err == nil && n == 0 {
-		return fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+	o.Apply(opts...)
+	if err := o.Validate(); err != nil {
+		return err
 	}
-	return err
+	switch {
+	case o.ID != "":
+		return invalid("id", "cannot be changed")
+	case o.Pending:
+		return invalid("pending", "a dead letter is retried at once")
+	case o.Delay > 0 || o.ScheduledAt.After(now):
+		return invalid("scheduled_at", "a dead letter is retried at once")
+	}
+	retry, err := policy.Resolve(o.Retry)
+	if err != nil {
+		return err
+	}
+	meta, err := normalMeta(o.Meta)
+	if err != nil {
+		return err
+	}
+	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease
+	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
+	r.ExpiresAt = stored(o.ExpiresAt)
+	if o.TTL > 0 {
+		r.ExpiresAt = now.Add(o.TTL)
+	}
+	if !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt) {
+		r.ExpiresAt = time.Time{}
+	}
+	if r.TotalTimeout > 0 && !now.Before(r.CreatedAt.Add(r.TotalTimeout)) {
+		r.TotalTimeout = 0
+	}
+	return nil
 }

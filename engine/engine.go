@@ -34,8 +34,8 @@ func New[T any](s storage.Storage, opts ...Option) (*Engine[T], error) {
 
 // Handle runs jobs of the type with f. It panics if the type's name is invalid or has a handler already, and if f is nil.
 // A handler may be added while the engine runs.
-func (e *Engine[T]) Handle(jobType string, f handler.Func[T]) {
-	e.Register(handler.For(ojs.Define[T](jobType), f))
+func (e *Engine[T]) Handle(jobType string, f handler.Func[T], opts ...handler.Option) {
+	e.Register(handler.For(ojs.Define[T](jobType), f, opts...))
 }
 
 // Register adds handlers made by handler.For. It panics as Handle does, and then adds none.
@@ -91,6 +91,12 @@ func (e *Engine[T]) Cancel(ctx context.Context, id string) error { return e.core
 
 // DeadLetters gives access to the jobs that were kept for a person.
 func (e *Engine[T]) DeadLetters() *DeadLetters { return &DeadLetters{e.core} }
+
+// Jobs gives access to what operators do with stored jobs: list, change, and many at once.
+func (e *Engine[T]) Jobs() *Jobs { return &Jobs{e.core} }
+
+// Queues gives access to the states of queues.
+func (e *Engine[T]) Queues() *Queues { return &Queues{e.core} }
 
 // String names the engine.
 func (e *Engine[T]) String() string { return fmt.Sprintf("ojs engine %s", e.core.worker) }

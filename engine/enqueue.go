@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -16,8 +17,11 @@ import (
 
 func (c *core) enqueue(ctx context.Context, d ojs.Draft) (ojs.Ticket, error) {
 	tickets, err := c.enqueueMany(ctx, []ojs.Draft{d})
-	if err != nil {
+	switch {
+	case err != nil:
 		return ojs.Ticket{}, err
+	case tickets[0].ID == "":
+		return ojs.Ticket{}, ojs.ErrDropped
 	}
 	return tickets[0], nil
 }
@@ -26,63 +30,121 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 	if len(drafts) == 0 {
 		return nil, ctx.Err()
 	}
-	now := c.now()
-	batch := make([]storage.Insert, len(drafts))
-	for i, d := range drafts {
-		if err := c.prepare(&batch[i].Record, d, now); err != nil {
-			if len(drafts) > 1 {
-				err = fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
+	for {
+		tickets, err := c.tryEnqueue(ctx, drafts)
+		queue, blocks := c.blocks(err)
+		if !blocks {
+			return tickets, err
+		}
+		ch := c.room.wait(queue)
+		// Again, since what made room before the wait began is not told.
+		if tickets, err = c.tryEnqueue(ctx, drafts); err != nil {
+			if _, blocks = c.blocks(err); blocks {
+				err = c.waitForRoom(ctx, ch)
 			}
-			return nil, err
+		}
+		c.room.giveUp(queue, ch)
+		if err != nil || tickets != nil {
+			return tickets, err
 		}
 	}
+}
+
+// tryEnqueue enqueues the drafts once.
+func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket, error) {
+	now := c.now()
+	tickets := make([]ojs.Ticket, len(drafts))
+	batch := make([]storage.Insert, 0, len(drafts))
+	places := make([]int, 0, len(drafts)) // of the batch's jobs among the drafts
+	for i, d := range drafts {
+		batch = append(batch, storage.Insert{})
+		err := c.prepare(ctx, &batch[len(batch)-1], d, now)
+		switch {
+		case errors.Is(err, ojs.ErrDropped):
+			batch = batch[:len(batch)-1]
+		case err != nil && len(drafts) > 1:
+			return nil, fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
+		case err != nil:
+			return nil, err
+		default:
+			places = append(places, i)
+		}
+	}
+	if len(batch) == 0 {
+		return tickets, ctx.Err()
+	}
+	if err := c.insert(ctx, now, batch); err != nil {
+		return nil, err
+	}
+	for n, i := range places {
+		r := &batch[n].Record
+		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Waiter: c}
+	}
+	return tickets, nil
+}
+
+// insert stores a batch and tells whom it concerns.
+func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert) error {
 	op := c.hub.begin()
 	stored, err := c.store.Insert(ctx, now, batch, make([]storage.Inserted, 0, len(batch)))
 	if err != nil {
 		c.hub.end(op)
 		c.uncertain(err)
-		return nil, err
+		if _, blocks := c.blocks(err); !blocks {
+			c.rejected(err)
+		}
+		return err
 	}
 	if op != 0 {
 		c.hub.end(op, c.enqueuedEvents(batch, stored, now)...)
 	}
-
-	tickets := make([]ojs.Ticket, len(batch))
+	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
 	for i := range batch {
 		r := &batch[i].Record
-		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Waiter: c}
+		c.logEnqueued(r)
 		if r.State == ojs.StateAvailable {
 			available++
 		}
-		if at := r.WakeAt(); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
-			wake = at
+		wake = earliest(wake, r.WakeAt())
+		for k := range stored[i].Dropped {
+			c.logExpired(&stored[i].Dropped[k])
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.run != nil {
-		c.run.wakeAt(wake)
-		c.run.available(available)
+	for i := range stored {
+		for k := range stored[i].Dropped {
+			c.jobEnded(&stored[i].Dropped[k])
+		}
 	}
-	return tickets, nil
+	c.wakeAt(wake)
+	c.available(available)
+	return nil
 }
 
 func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time) []*batch {
-	batches := make([]*batch, len(jobs))
+	batches := make([]*batch, 0, len(jobs))
 	for i := range jobs {
 		r := &jobs[i].Record
+		for k := range stored[i].Dropped {
+			d := &stored[i].Dropped[k]
+			batches = append(batches, c.batch(d, d.Version, now,
+				ojs.Event{Type: ojs.EventDropped, Depth: stored[i].Depth, MaxDepth: jobs[i].MaxDepth},
+				ojs.Event{Type: ojs.EventDiscarded, Failure: d.Error}))
+		}
 		events := []ojs.Event{{Type: ojs.EventEnqueued}}
 		if r.State == ojs.StateScheduled {
 			events = append(events, ojs.Event{Type: ojs.EventScheduled})
 		}
-		batches[i] = c.batch(r, stored[i].Version, now, events...)
+		batches = append(batches, c.batch(r, stored[i].Version, now, events...))
 	}
 	return batches
 }
 
 // prepare makes the record of a draft, or says what is wrong with it.
-func (c *core) prepare(r *storage.Record, d ojs.Draft, now time.Time) error {
+func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now time.Time) error {
+	r := &in.Record
 	if err := ojs.ValidateType(d.Type()); err != nil {
 		return err
 	}
@@ -92,15 +154,11 @@ func (c *core) prepare(r *storage.Record, d ojs.Draft, now time.Time) error {
 			c.log.Warn("job type enqueued without a handler in this engine", "job_type", d.Type())
 		}
 	}
-	args, err := encodeArgs(d, h, handled)
-	if err != nil {
-		return err
-	}
 	o, err := c.resolve(d, h)
 	if err != nil {
 		return err
 	}
-	retry, meta, err := effective(&o)
+	retry, err := policy.Resolve(o.Retry)
 	if err != nil {
 		return err
 	}
@@ -108,14 +166,31 @@ func (c *core) prepare(r *storage.Record, d ojs.Draft, now time.Time) error {
 	if id == "" {
 		id = c.rnd.id(now)
 	}
+	given := d.Args()
+	if len(c.hooks) > 0 {
+		if given, err = c.hook(ctx, &o, retry.Runs(), id, d, now); err != nil {
+			return err
+		}
+	}
+	args, err := encodeArgs(given, d.Type(), h, handled)
+	if err != nil {
+		return err
+	}
+	meta, err := normalMeta(o.Meta)
+	if err != nil {
+		return err
+	}
 	r.JobInfo = ojs.JobInfo{
 		JobHeader: ojs.JobHeader{
 			ID: id, Type: d.Type(), Queue: o.Queue, Priority: o.Priority, MaxAttempts: retry.Runs(), Meta: meta,
 			CreatedAt: now, ScheduledAt: stored(o.ScheduledAt),
 		},
 		Args: args, State: ojs.StateAvailable, Retry: retry,
-		Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, ExpiresAt: stored(o.ExpiresAt),
+		Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, RateLimit: o.RateLimit, ExpiresAt: stored(o.ExpiresAt),
 		Extra: o.Extra,
+	}
+	if qc, ok := c.queueConfig[o.Queue]; ok {
+		in.MaxDepth, in.DropOldest = qc.MaxDepth, qc.Overflow == OverflowDropOldest
 	}
 	if o.Delay > 0 {
 		r.ScheduledAt = now.Add(o.Delay)
@@ -126,16 +201,39 @@ func (c *core) prepare(r *storage.Record, d ojs.Draft, now time.Time) error {
 	if o.TotalTimeout > 0 {
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // the default one; Validate refuses another
 	}
-	if r.ScheduledAt.After(now) {
+	switch {
+	case o.Pending:
+		r.State = ojs.StatePending
+	case !r.ScheduledAt.After(now):
+		r.EnqueuedAt = now
+	default:
 		r.State = ojs.StateScheduled
 		if !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.ScheduledAt) {
 			return invalid("expires_at", fmt.Sprintf("%s is not after scheduled_at %s",
 				r.ExpiresAt.Format(time.RFC3339Nano), r.ScheduledAt.Format(time.RFC3339Nano)))
 		}
-	} else {
-		r.EnqueuedAt = now
 	}
 	return nil
+}
+
+// hook lets the enqueue hooks have their say. It returns the args to store.
+func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id string, d ojs.Draft, now time.Time) (any, error) {
+	if o.Meta == nil {
+		o.Meta = make(map[string]any)
+	}
+	at := o.ScheduledAt
+	if o.Delay > 0 {
+		at = now.Add(o.Delay)
+	}
+	job := &ojs.Job[any]{Args: d.Args(), JobHeader: ojs.JobHeader{
+		ID: id, Type: d.Type(), Queue: o.Queue, Priority: o.Priority, MaxAttempts: runs, Meta: o.Meta,
+		CreatedAt: now, ScheduledAt: at,
+	}}
+	if err := c.runHooks(ctx, job); err != nil {
+		return nil, err
+	}
+	o.Queue, o.Priority, o.Meta = job.Queue, job.Priority, job.Meta
+	return job.Args, o.Validate()
 }
 
 // resolve adds up the options of a draft: standard, engine, queue, job type, call; the later goes before the earlier.
@@ -161,22 +259,17 @@ func (c *core) resolve(d ojs.Draft, h handler.Handler) (ojs.Options, error) {
 	return o, o.Validate()
 }
 
-// effective returns what a job stores of its options' retry policy and meta.
-func effective(o *ojs.Options) (ojs.RetryPolicy, map[string]any, error) {
-	retry, err := policy.Resolve(o.Retry)
+// normalMeta returns what a job stores of its options' meta.
+func normalMeta(m map[string]any) (map[string]any, error) {
+	meta, err := jsonvalue.Normalize(m)
 	if err != nil {
-		return retry, nil, err
+		return nil, &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
 	}
-	meta, err := jsonvalue.Normalize(o.Meta)
-	if err != nil {
-		return retry, nil, &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
-	}
-	return retry, meta, nil
+	return meta, nil
 }
 
-// encodeArgs encodes a draft's args once, after checking them against the handler's type.
-func encodeArgs(d ojs.Draft, h handler.Handler, handled bool) (ojs.Args, error) {
-	args := d.Args()
+// encodeArgs encodes args once, after checking them against the handler's type.
+func encodeArgs(args any, jobType string, h handler.Handler, handled bool) (ojs.Args, error) {
 	switch args.(type) {
 	case nil, ojs.Args, json.RawMessage: // JSON from elsewhere: the handler's decoding judges it
 		return ojs.NewArgs(args)
@@ -185,7 +278,7 @@ func encodeArgs(d ojs.Draft, h handler.Handler, handled bool) (ojs.Args, error) 
 		have, want := reflect.TypeOf(args), h.ArgsType()
 		if have != want && !have.AssignableTo(want) && !(have.Kind() == reflect.Pointer && have.Elem() == want) {
 			return ojs.Args{}, &ojs.InvalidError{Code: ojs.CodeArgsInvalid, Field: "args",
-				Reason: fmt.Sprintf("are a %v, but the handler of %s takes a %v", have, d.Type(), want)}
+				Reason: fmt.Sprintf("are a %v, but the handler of %s takes a %v", have, jobType, want)}
 		}
 	}
 	return ojs.NewArgs(args)

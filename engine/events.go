@@ -17,9 +17,21 @@ func (c *core) batch(rec *storage.Record, version uint64, now time.Time, events 
 	job := rec.Clone()
 	for i := range events {
 		ev := &events[i]
+		ev.Subject, ev.Queue = rec.ID, rec.Queue
 		ev.ID, ev.Source, ev.Time, ev.Job = "evt_"+c.eventIDs.id(now), "ojs://"+c.name+"/engine/"+c.worker, now, job
 	}
 	return &batch{id: rec.ID, version: version, events: events}
+}
+
+// emit publishes an event that is about no job.
+func (c *core) emit(ev ojs.Event) {
+	op := c.hub.begin()
+	if op == 0 {
+		return
+	}
+	now := c.now()
+	ev.ID, ev.Source, ev.Time = "evt_"+c.eventIDs.id(now), "ojs://"+c.name+"/engine/"+c.worker, now
+	c.hub.end(op, &batch{id: ev.ID, events: []ojs.Event{ev}})
 }
 
 // endedEvents are the events of an attempt that has ended with a decision.

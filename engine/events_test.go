@@ -89,7 +89,7 @@ func TestEvents(t *testing.T) {
 	for _, tt := range tests {
 		t.Run("P0.8 "+tt.name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
-				sub := b.Subscribe(engine.EventFilter{})
+				sub := b.Subscribe(engine.EventFilter{Types: jobEvents})
 				defer sub.Close()
 				if tt.f != nil {
 					b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error { return tt.f(b, ctx, job) })
@@ -115,7 +115,7 @@ func TestEvents(t *testing.T) {
 	}
 	t.Run("P0.8 stalled", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			sub := b.Subscribe(engine.EventFilter{})
+			sub := b.Subscribe(engine.EventFilter{Types: jobEvents})
 			b.enqueue("x", ojs.WithLease(time.Second))
 			crash(b, 1)
 			b.run()

@@ -24,6 +24,8 @@ var (
 	quiet    = engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	noJitter = ojs.WithRetry(ojs.RetryPolicy{Jitter: ojs.JitterOff})
 	errBoom  = errors.New("boom")
+
+	jobEvents = []ojs.EventType{"job.*", "dead_letter.*"}
 )
 
 // rig is an engine in a synctest bubble: its time is virtual and exact, and it moves when every goroutine waits.

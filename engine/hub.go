@@ -26,8 +26,8 @@ func (f *EventFilter) matches(ev *ojs.Event) bool {
 		}
 		return t == ev.Type
 	})) &&
-		(len(f.JobIDs) == 0 || slices.Contains(f.JobIDs, ev.Job.ID)) &&
-		(len(f.Queues) == 0 || slices.Contains(f.Queues, ev.Job.Queue))
+		(len(f.JobIDs) == 0 || ev.Job != nil && slices.Contains(f.JobIDs, ev.Job.ID)) &&
+		(len(f.Queues) == 0 || slices.Contains(f.Queues, ev.Queue))
 }
 
 // Subscription receives the events that this engine brings about, from the moment it was made: those of one job in the

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -24,8 +25,14 @@ type keeper struct {
 	due      bool      // a look at the deadlines is wanted
 	renewals []*attempt
 	overrun  []*attempt
+	stuck    []*attempt // to be reported
 	working  bool
 	failures int // looks that failed in a row
+
+	pruneTimer scheduler.Timer
+	pruneArmed bool
+	pruning    bool // a look at the finished jobs is wanted
+	finished   int  // jobs since the last one
 }
 
 func (k *keeper) start(r *run) {
@@ -37,6 +44,12 @@ func (k *keeper) start(r *run) {
 		defer k.r.c.mu.Unlock()
 		k.at = time.Time{}
 		k.wantDue()
+	}
+	k.pruneTimer.Func = func(time.Time) {
+		k.r.c.mu.Lock()
+		defer k.r.c.mu.Unlock()
+		k.pruneArmed = false
+		k.wantPrune()
 	}
 	go k.loop()
 }
@@ -63,6 +76,45 @@ func (k *keeper) force(a *attempt) {
 	k.poke()
 }
 
+func (k *keeper) report(a *attempt) {
+	k.stuck = append(k.stuck, a)
+	k.poke()
+}
+
+func (k *keeper) wantPrune() {
+	if k.r.c.retention.bounded() {
+		k.pruning = true
+		k.poke()
+	}
+}
+
+// ended counts jobs that have finished, for which a time or a number will come to prune them.
+func (k *keeper) ended(n int) {
+	k.finished += n
+	if k.finished >= k.r.c.retention.slack() {
+		k.finished = 0
+		k.wantPrune()
+	} else if !k.pruneArmed {
+		k.pruneAt(k.r.c.now().Add(pruneEvery))
+	}
+}
+
+func (k *keeper) pruneAt(t time.Time) {
+	if k.r.c.retention.bounded() {
+		k.pruneArmed = true
+		k.r.sched.Set(&k.pruneTimer, t)
+	}
+}
+
+func (k *keeper) quitting() bool {
+	select {
+	case <-k.quit:
+		return true
+	default:
+		return false
+	}
+}
+
 func (k *keeper) poke() {
 	select {
 	case k.signal <- struct{}{}:
@@ -80,7 +132,7 @@ func (k *keeper) wakeAt(t time.Time) {
 
 // busy reports whether the keeper has something to do now.
 func (k *keeper) busy() bool {
-	return k.due || k.working || len(k.renewals) > 0 || len(k.overrun) > 0
+	return k.due || k.pruning || k.working || len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
 }
 
 func (k *keeper) loop() {
@@ -93,8 +145,8 @@ func (k *keeper) loop() {
 			return
 		}
 		mu.Lock()
-		due, renewals, overrun := k.due, k.renewals, k.overrun
-		k.due, k.renewals, k.overrun = false, nil, nil
+		due, pruning, renewals, overrun, stuck := k.due, k.pruning, k.renewals, k.overrun, k.stuck
+		k.due, k.pruning, k.renewals, k.overrun, k.stuck = false, false, nil, nil, nil
 		k.working = true
 		mu.Unlock()
 
@@ -105,8 +157,18 @@ func (k *keeper) loop() {
 		if due {
 			k.look()
 		}
+		for _, a := range stuck {
+			k.r.reportStuck(a)
+		}
+		var next time.Time
+		if pruning {
+			next = k.prune()
+		}
 
 		mu.Lock()
+		if !next.IsZero() {
+			k.pruneAt(next)
+		}
 		k.working = false
 		k.r.c.changed()
 		mu.Unlock()
@@ -120,29 +182,36 @@ func (k *keeper) extend(renewals []*attempt) {
 		return
 	}
 	c := k.r.c
+	now := c.now()
 	held := make([]storage.Extension, len(renewals))
+	c.mu.Lock()
 	for i, a := range renewals {
-		held[i].Held = a.held()
+		held[i] = storage.Extension{Held: a.held(), Progress: a.progress}
 	}
-	lost, err := c.store.Extend(k.r.base, c.now(), held)
+	c.mu.Unlock()
+	op := c.hub.begin()
+	lost, err := c.store.Extend(k.r.base, now, held)
 	if err != nil {
+		c.hub.end(op)
 		c.log.Error("lease renewal failed", "error", err, "jobs", len(held))
 		return
 	}
-	if len(lost) == 0 {
-		return
-	}
-	gone := make(map[string]bool, len(lost))
-	for _, id := range lost {
-		gone[id] = true
-	}
+	var events []*batch
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, h := range held {
-		if gone[h.ID] {
-			k.r.lose(h.ID, h.Version, ojs.ErrLeaseLost)
+	for i, a := range renewals {
+		if slices.Contains(lost, a.rec.ID) {
+			k.r.lose(a.held(), ojs.ErrLeaseLost)
+		} else if a.stored < held[i].Progress {
+			a.stored = held[i].Progress
+			if op != 0 {
+				rec := a.rec
+				rec.Progress = a.stored
+				events = append(events, c.batch(&rec, rec.Version, now, ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker}))
+			}
 		}
 	}
+	c.mu.Unlock()
+	c.hub.end(op, events...)
 }
 
 // look does what has come due, batch by batch.
@@ -165,20 +234,25 @@ func (k *keeper) look() {
 			pause := storageBackoff(k.failures)
 			c.log.Error("looking for due jobs failed", "error", err, "retry_in", pause)
 			k.wakeAt(now.Add(pause))
-			k.r.available(unknown) // what it has promoted all the same
+			c.available(unknown) // what it has promoted all the same
 			c.mu.Unlock()
 			c.waiters.all()
 			return
 		}
 		k.failures = 0
-		for i := range d.Stalled { // ours, if the renewals failed for too long
-			k.r.lose(d.Stalled[i].ID, d.Stalled[i].Version-1, ojs.ErrLeaseLost)
+		for i := range d.Stalled { // ours, if the renewals failed for too long, or a worker's
+			held := storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1}
+			if !k.r.lose(held, ojs.ErrLeaseLost) {
+				c.letIn(held)
+			}
 		}
-		k.r.available(len(d.Promoted))
-		c.mu.Unlock()
-
+		c.available(len(d.Promoted))
 		for i := range d.Expired {
-			c.waiters.ended(d.Expired[i].ID)
+			c.jobEnded(&d.Expired[i])
+		}
+		c.mu.Unlock()
+		for i := range d.Expired {
+			c.logExpired(&d.Expired[i])
 		}
 		for _, rec := range d.Stalled {
 			k.r.settleStalled(rec)

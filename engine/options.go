@@ -10,6 +10,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/handler"
 )
 
 // Defaults of an engine.
@@ -31,6 +32,11 @@ type config struct {
 	clock       clock.Clock
 	log         *slog.Logger
 	rand        *rand.Rand
+	retention   Retention
+	maxStuck    int // negative: as many as the concurrency
+	middleware  []handler.Middleware
+	chain       handler.Chain // nil: the standard one
+	hooks       []EnqueueHook
 }
 
 func newConfig(opts []Option) (config, error) {
@@ -40,7 +46,9 @@ func newConfig(opts []Option) (config, error) {
 		grace:       DefaultGracePeriod,
 		queueConfig: make(map[string]QueueConfig),
 		clock:       clock.New(),
-		log:         slog.Default(),
+		log:         slog.New(atLeast{slog.LevelWarn, slog.Default().Handler()}),
+		retention:   defaultRetention,
+		maxStuck:    -1,
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -50,7 +58,17 @@ func newConfig(opts []Option) (config, error) {
 			return c, err
 		}
 	}
-	return c, nil
+	return c, c.checkWeights()
+}
+
+// checkWeights wants a weight for each queue or for none.
+func (c *config) checkWeights() error {
+	for _, name := range c.queues {
+		if (c.queueConfig[name].Weight > 0) != (c.queueConfig[c.queues[0]].Weight > 0) {
+			return invalid("weight", fmt.Sprintf("of queues %q and %q only one has a weight", c.queues[0], name))
+		}
+	}
+	return nil
 }
 
 func invalid(field, reason string) error {
@@ -69,16 +87,62 @@ func WithConcurrency(n int) Option {
 	}
 }
 
-// QueueConfig is how an engine treats one of its queues.
+// QueueConfig is how an engine treats one of its queues. The zero value bounds nothing.
 type QueueConfig struct {
+	// Concurrency is how many attempts of this queue run at once in this engine; 0: as many as the engine allows.
+	Concurrency int
+
+	// Weight is the queue's share of the starts while several queues have jobs: with weights 3 and 1, three of four. It is
+	// 0 for every queue, which are then served in the order in which they were given, or positive for every queue.
+	Weight int
+
+	// RateLimit bounds the queue as it would a key. Its Key must be empty.
+	RateLimit ojs.RateLimit
+
+	// MaxDepth is how many jobs that have not ended the queue may have for this engine to enqueue another; 0: any number.
+	// At 0.8 of it the engine warns, in the log and with ojs.EventNearlyFull.
+	MaxDepth int
+
+	// Overflow is what happens to an enqueue to a full queue. The default is OverflowReject.
+	Overflow Overflow
+
 	// Defaults hold for the jobs enqueued to this queue by this engine. They go before the engine's and after the job
 	// type's, and cannot name another queue.
 	Defaults []ojs.Option
 }
 
-// WithQueue makes the engine work a queue. Queues are served in the order in which they are given: a job of a later one
-// starts only when the earlier ones have none. An engine that is given no queue works every queue, by priority. Jobs may be
-// enqueued to any queue in both cases.
+// Overflow is what happens to an enqueue to a full queue.
+type Overflow string
+
+// The ways to treat an overflow.
+const (
+	OverflowReject     Overflow = "reject"      // it fails with an *ojs.QueueError of ojs.ErrQueueFull
+	OverflowBlock      Overflow = "block"       // it waits for room until its context ends
+	OverflowDropOldest Overflow = "drop_oldest" // the job that has been available longest is discarded for it
+)
+
+func (qc *QueueConfig) validate() error {
+	switch {
+	case qc.Concurrency < 0:
+		return invalid("concurrency", fmt.Sprintf("%d is negative", qc.Concurrency))
+	case qc.Weight < 0:
+		return invalid("weight", fmt.Sprintf("%d is negative", qc.Weight))
+	case qc.MaxDepth < 0:
+		return invalid("max_depth", fmt.Sprintf("%d is negative", qc.MaxDepth))
+	case qc.RateLimit.Key != "":
+		return invalid("rate_limit.key", "the limit of a queue has none")
+	}
+	switch qc.Overflow {
+	case "", OverflowReject, OverflowBlock, OverflowDropOldest:
+	default:
+		return invalid("overflow", fmt.Sprintf("%q is none of reject, block and drop_oldest", qc.Overflow))
+	}
+	return qc.RateLimit.ValidateBounds()
+}
+
+// WithQueue makes the engine work a queue. Queues are served in the order in which they are given, a job of a later one
+// starting only when the earlier ones have none to start, or by their weights. An engine that is given no queue works every
+// queue, by priority. Jobs may be enqueued to any queue in both cases.
 func WithQueue(name string, qc QueueConfig) Option {
 	return func(c *config) error {
 		if err := ojs.ValidateQueue(name); err != nil {
@@ -86,6 +150,9 @@ func WithQueue(name string, qc QueueConfig) Option {
 		}
 		if slices.Contains(c.queues, name) {
 			return invalid("queue", fmt.Sprintf("%q is given twice", name))
+		}
+		if err := qc.validate(); err != nil {
+			return fmt.Errorf("ojs: queue %s: %w", name, err)
 		}
 		o := ojs.DefaultOptions()
 		o.Queue = name
@@ -140,7 +207,48 @@ func WithName(name string) Option {
 	}
 }
 
-// WithLogger sets the logger, slog.Default() by default. Args and results are never logged.
+// WithMaxStuck sets how many worker slots may be replaced because their handlers go on although their contexts ended more
+// than the grace period ago: such a handler is reported with its stack, and another attempt may run beside it. The default
+// is the concurrency; 0 replaces none.
+func WithMaxStuck(n int) Option {
+	return func(c *config) error {
+		if n < 0 {
+			return invalid("max_stuck", fmt.Sprintf("%d is negative", n))
+		}
+		c.maxStuck = n
+		return nil
+	}
+}
+
+// WithMiddleware puts middlewares around every attempt, the first outermost, outside of handler.Standard and of the
+// handlers' own.
+func WithMiddleware(ms ...handler.Middleware) Option {
+	return func(c *config) error {
+		if slices.ContainsFunc(ms, func(m handler.Middleware) bool { return m == nil }) {
+			return invalid("middleware", "is nil")
+		}
+		c.middleware = append(c.middleware, ms...)
+		return nil
+	}
+}
+
+// WithChain sets what is around every attempt in place of handler.Standard.
+func WithChain(chain handler.Chain) Option {
+	return func(c *config) error {
+		if err := chain.Validate(); err != nil {
+			return err
+		}
+		c.chain = slices.Clone(chain)
+		if c.chain == nil {
+			c.chain = handler.Chain{}
+		}
+		return nil
+	}
+}
+
+// WithLogger sets the logger. Each event of a job is one line: enqueued, started (debug), completed, cancelled (info), failed
+// with a retry to come (warn), discarded, stalled (error); an idle engine writes nothing. Args, results and meta are never
+// logged. The default writes warnings and errors to slog.Default.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		if l == nil {

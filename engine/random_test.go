@@ -27,7 +27,7 @@ func TestRandomLives(t *testing.T) {
 }
 
 func randomLives(b *rig, seed uint64) {
-	sub := b.Subscribe(engine.EventFilter{Buffer: 100_000})
+	sub := b.Subscribe(engine.EventFilter{Types: jobEvents, Buffer: 100_000})
 	defer sub.Close()
 	var mu sync.Mutex // guards the rest
 	rnd := rand.New(rand.NewPCG(seed, 0))

@@ -37,10 +37,14 @@ type run struct {
 	news      uint64                    // raised whenever left is
 	emptied   uint64                    // raised whenever a look found nothing and left became 0
 	failures  int                       // claims that failed in a row
+	stuck     int                       // slots that have been replaced
 	blocked   bool                      // until a timer allows another claim
 	attempts  map[storage.Held]*attempt // whose handlers run; of one job several, if a lost one goes on
 	lostEarly map[storage.Held]bool     // claims that were lost while workers looked for jobs
 	drained   chan struct{}             // closed when stopping and no worker is left
+
+	reopening scheduler.Timer // for when a limit lets jobs in again
+	reopensAt time.Time       // when it fires; zero: not armed
 
 	closing chan struct{} // closed when the grace period is over too
 	ended   chan struct{} // closed when the scheduler has stopped
@@ -63,12 +67,21 @@ func (c *core) runUntil(ctx context.Context) error {
 		return ErrRunning
 	}
 	r.sched = scheduler.New(c.clock)
+	r.reopening.Func = func(time.Time) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		r.reopensAt = time.Time{}
+		c.available(unknown)
+	}
 	r.keeper.start(r)
 	c.run = r
-	r.available(unknown)
+	c.started = c.now()
+	c.available(unknown)
 	r.keeper.wantDue()
+	r.keeper.wantPrune()
 	c.mu.Unlock()
-	c.log.Debug("engine started", "worker", c.worker, "concurrency", c.concurrency)
+	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
+	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 
 	<-ctx.Done()
 	stuck := r.stop()
@@ -80,7 +93,8 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.run = nil
 	c.changed()
 	c.mu.Unlock()
-	c.log.Debug("engine stopped", "worker", c.worker)
+	c.log.Debug("engine stopped", "component", "worker", "category", "lifecycle", "worker_id", c.worker)
+	c.emit(ojs.Event{Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker})
 	if len(stuck) > 0 {
 		return fmt.Errorf("%w: jobs %v", ErrStuck, stuck)
 	}
@@ -94,6 +108,7 @@ func (r *run) stop() (stuck []string) {
 	r.stopping = true
 	r.checkDrained()
 	mu.Unlock()
+	r.c.emit(ojs.Event{Type: ojs.EventWorkerQuiet, Subject: r.c.worker, WorkerID: r.c.worker})
 
 	if r.c.grace > 0 && r.waitDrained(r.c.grace) {
 		return nil
@@ -170,7 +185,7 @@ func (r *run) available(n int) {
 
 // wake starts a worker if there is something to look for, a slot free, and nobody looking yet. It wants core.mu.
 func (r *run) wake() {
-	if r.left == 0 || r.searching > 0 || r.stopping || r.blocked || r.working == r.c.concurrency {
+	if r.left == 0 || r.searching > 0 || r.stopping || r.blocked || r.working-r.stuck >= r.c.concurrency {
 		return
 	}
 	r.working++
@@ -208,14 +223,18 @@ func (r *run) take() *attempt {
 	for r.left > 0 && !r.stopping && !r.blocked {
 		news, emptied := r.news, r.emptied
 		mu.Unlock()
-		now := r.c.now()
-		recs, err := r.claim(now)
+		w := wanted{types: r.c.registry.handled(), worker: r.c.worker}
+		recs, reopens, err := r.c.claim(r.base, w)
 		mu.Lock()
 		switch {
 		case err != nil:
 			r.claimFailed(err)
 		case len(recs) == 0:
 			r.failures = 0
+			if !reopens.IsZero() && (r.reopensAt.IsZero() || reopens.Before(r.reopensAt)) {
+				r.reopensAt = reopens
+				r.sched.Set(&r.reopening, reopens)
+			}
 			if r.news == news { // nothing has come since the look began
 				r.left = 0
 				r.emptied++
@@ -226,11 +245,13 @@ func (r *run) take() *attempt {
 			if r.emptied == emptied && r.left != unknown && r.left > 0 {
 				r.left--
 			}
-			if r.lostEarly[storage.Held{ID: recs[0].ID, Version: recs[0].Version}] {
+			held := storage.Held{ID: recs[0].ID, Version: recs[0].Version}
+			if r.lostEarly[held] {
+				r.c.letIn(held)
 				continue
 			}
 			r.looked()
-			a := r.begin(&recs[0], now)
+			a := r.begin(&recs[0])
 			r.wake()
 			mu.Unlock()
 			return a
@@ -249,24 +270,6 @@ func (r *run) looked() {
 	}
 }
 
-func (r *run) claim(now time.Time) ([]storage.Record, error) {
-	types := r.c.registry.handled()
-	if len(types) == 0 {
-		return nil, nil // to a storage, no types are all types
-	}
-	c := storage.Claim{Queues: r.c.queues, Types: types, Max: 1, Worker: r.c.worker}
-	op := r.c.hub.begin()
-	recs, err := r.c.store.Claim(r.base, now, c, make([]storage.Record, 0, 1))
-	if op != 0 {
-		var started []*batch
-		for i := range recs {
-			started = append(started, r.c.batch(&recs[i], recs[i].Version, now, ojs.Event{Type: ojs.EventStarted, WorkerID: r.c.worker}))
-		}
-		r.c.hub.end(op, started...)
-	}
-	return recs, err
-}
-
 // leave frees a worker's slot. It wants core.mu.
 func (r *run) leave() {
 	r.working--
@@ -278,9 +281,14 @@ func (r *run) leave() {
 // release ends an attempt in the books, and its worker looks for the next.
 func (r *run) release(a *attempt) {
 	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
 	r.forget(a)
+	if a.replaced {
+		a.replaced = false
+		r.stuck--
+	}
 	r.searching++
-	r.c.mu.Unlock()
+	r.c.letIn(a.held())
 }
 
 // claimFailed keeps workers from the storage for a while. It wants core.mu.
@@ -294,7 +302,7 @@ func (r *run) claimFailed(err error) {
 		r.c.mu.Lock()
 		defer r.c.mu.Unlock()
 		r.blocked = false
-		r.available(unknown)
+		r.c.available(unknown)
 	})
 }
 
@@ -303,9 +311,16 @@ func storageBackoff(n int) time.Duration {
 	return min(100*time.Millisecond<<min(n-1, 16), 30*time.Second)
 }
 
-// wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero asks for none. It wants core.mu.
-func (r *run) wakeAt(t time.Time) {
-	if !t.IsZero() {
-		r.keeper.wakeAt(t)
+// wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero asks for none. It wants mu.
+func (c *core) wakeAt(t time.Time) {
+	if c.run != nil && !t.IsZero() {
+		c.run.keeper.wakeAt(t)
+	}
+}
+
+// letIn says that a job that was claimed runs no more, which may let others in that a limit kept out. It wants mu.
+func (c *core) letIn(held storage.Held) {
+	if c.gate.ended(held) {
+		c.available(unknown)
 	}
 }

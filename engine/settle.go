@@ -1,8 +1,9 @@
 package engine
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -14,6 +15,7 @@ import (
 func (r *run) finish(a *attempt, o policy.Outcome) {
 	c := r.c
 	c.mu.Lock()
+	a.returned, a.stuckAt = true, time.Time{}
 	mine := a.phase == running
 	if mine {
 		a.phase = settling
@@ -42,7 +44,7 @@ func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
 	r.c.mu.Lock()
 	a.phase = over
 	r.c.mu.Unlock()
-	r.settled(&f.rec, err)
+	r.settled(f, err)
 }
 
 // fate is what becomes of a job after an attempt: the job as it shall be, and how that came about.
@@ -52,31 +54,42 @@ type fate struct {
 	kind     policy.Kind
 	at       time.Time
 	took     time.Duration
+	worker   string
 }
 
 // decide decides what becomes of an attempt's job.
 func (r *run) decide(a *attempt, o policy.Outcome) *fate {
 	now := r.c.now()
 	if o.Kind == policy.TimedOut {
-		o.Limit, o.Elapsed = a.limit, now.Sub(a.rec.StartedAt)
-		if a.total {
-			o.Kind, o.Elapsed = policy.TotalTimedOut, now.Sub(a.rec.CreatedAt)
+		o.Elapsed = now.Sub(a.rec.StartedAt)
+		switch {
+		case o.Limit > 0: // a middleware's
+		case !a.total:
+			o.Limit = a.limit
+		default:
+			o.Kind, o.Limit, o.Elapsed = policy.TotalTimedOut, a.limit, now.Sub(a.rec.CreatedAt)
 		}
 	}
-	f := r.apply(&a.rec, o, now)
-	if f.rec.State == ojs.StateCompleted {
-		r.c.mu.Lock()
-		f.rec.Result = a.result
-		r.c.mu.Unlock()
-	}
-	return f
+	r.c.mu.Lock()
+	rec := a.rec
+	rec.Progress, rec.Checkpoint = a.progress, a.checkpoint
+	result := a.result
+	r.c.mu.Unlock()
+	return r.c.decide(&rec, o, now, result, r.c.worker)
 }
 
-func (r *run) apply(rec *storage.Record, o policy.Outcome, now time.Time) *fate {
-	f := &fate{rec: *rec, kind: o.Kind, at: now, took: now.Sub(rec.StartedAt)}
-	f.decision = policy.Decide(&rec.JobInfo, o, now, r.c.rnd.float())
+// decide decides what becomes of the job of an attempt that has ended.
+func (c *core) decide(rec *storage.Record, o policy.Outcome, now time.Time, result json.RawMessage, worker string) *fate {
+	f := &fate{rec: *rec, kind: o.Kind, at: now, took: now.Sub(rec.StartedAt), worker: worker}
+	f.decision = policy.Decide(&rec.JobInfo, o, now, c.rnd.float())
 	f.decision.Apply(&f.rec.JobInfo, now)
-	r.logOutcome(&f.rec, f.decision, now)
+	if f.rec.State == ojs.StateCompleted {
+		f.rec.Result = result
+		f.rec.Progress = 1
+	}
+	if f.rec.State.Terminal() {
+		f.rec.Checkpoint = nil
+	}
 	return f
 }
 
@@ -84,7 +97,7 @@ func (r *run) apply(rec *storage.Record, o policy.Outcome, now time.Time) *fate 
 // keeper's, which does not wait for a storage that fails: the attempt's timer asks it again.
 func (r *run) settleOverrun(a *attempt) {
 	f := r.decide(a, policy.Outcome{Kind: policy.TimedOut})
-	s, err := r.settleOnce(f)
+	s, err := r.c.settleOnce(r.base, f)
 	r.c.mu.Lock()
 	if err != nil && r.attempts[a.held()] == a && a.phase == settling {
 		a.phase = running
@@ -98,7 +111,7 @@ func (r *run) settleOverrun(a *attempt) {
 	if err == nil {
 		err = s.Err
 	}
-	r.settled(&f.rec, err)
+	r.settled(f, err)
 }
 
 // settleStalled decides and stores the fate of a job whose lease ran out and that was handed to this engine. If it cannot
@@ -106,40 +119,46 @@ func (r *run) settleOverrun(a *attempt) {
 func (r *run) settleStalled(rec storage.Record) {
 	now := r.c.now()
 	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
-	f := r.apply(&rec, o, now)
-	s, err := r.settleOnce(f)
+	f := r.c.decide(&rec, o, now, nil, rec.Worker)
+	s, err := r.c.settleOnce(r.base, f)
 	if err == nil {
 		err = s.Err
 	}
-	r.settled(&f.rec, err)
+	r.settled(f, err)
 }
 
 // settled tells the engine what has been stored, or why nothing was.
-func (r *run) settled(rec *storage.Record, err error) {
+func (r *run) settled(f *fate, err error) {
 	switch {
 	case errors.Is(err, storage.ErrFenced):
-		r.c.jobLog(&rec.JobHeader).Debug("late result refused")
+		r.c.jobLog(&f.rec.JobHeader).Debug("late result refused")
 		return
 	case err != nil:
-		r.c.jobLog(&rec.JobHeader).Error("outcome not stored; the job runs again when its lease has run out", "error", err)
+		r.c.jobLog(&f.rec.JobHeader).Error("outcome not stored; the job runs again when its lease has run out", "error", err)
 		return
 	}
-	if rec.State.Terminal() {
-		r.c.waiters.ended(rec.ID)
+	r.c.stored(f)
+}
+
+// stored follows the end of an attempt that has been stored.
+func (c *core) stored(f *fate) {
+	c.logOutcome(f, f.worker)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.rec.State.Terminal() {
+		c.jobEnded(&f.rec)
 		return
 	}
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	r.wakeAt(rec.WakeAt())
+	c.wakeAt(f.rec.WakeAt())
 }
 
 // store settles a job, again and again while the storage fails, until the engine stops.
 func (r *run) store(f *fate) error {
 	for n := 1; ; n++ {
-		s, err := r.settleOnce(f)
+		s, err := r.c.settleOnce(r.base, f)
 		if err == nil {
-			if n > 1 && r.storedBefore(&f.rec, s) {
-				r.c.hub.end(r.c.hub.begin(), r.endedEvents(f))
+			if n > 1 && r.c.storedBefore(r.base, &f.rec, s) {
+				r.c.hub.end(r.c.hub.begin(), r.c.endedBatch(f))
 				return nil
 			}
 			return s.Err
@@ -150,34 +169,34 @@ func (r *run) store(f *fate) error {
 	}
 }
 
-func (r *run) settleOnce(f *fate) (storage.Settled, error) {
-	op := r.c.hub.begin()
-	s, err := r.c.store.Settle(r.base, r.c.now(), []storage.Change{{Record: f.rec}}, make([]storage.Settled, 0, 1))
+func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error) {
+	op := c.hub.begin()
+	s, err := c.store.Settle(ctx, c.now(), []storage.Change{{Record: f.rec}}, make([]storage.Settled, 0, 1))
 	switch {
 	case err != nil:
-		r.c.hub.end(op)
-		r.c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
-		r.c.uncertain(err)
+		c.hub.end(op)
+		c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
+		c.uncertain(err)
 		return storage.Settled{}, err
 	case op != 0 && s[0].Err == nil:
-		r.c.hub.end(op, r.endedEvents(f))
+		c.hub.end(op, c.endedBatch(f))
 	default:
-		r.c.hub.end(op)
+		c.hub.end(op)
 	}
 	return s[0], nil
 }
 
-func (r *run) endedEvents(f *fate) *batch {
-	return r.c.batch(&f.rec, f.rec.Version+1, f.at, endedEvents(&f.rec, f.kind, f.decision, f.took)...)
+func (c *core) endedBatch(f *fate) *batch {
+	return c.batch(&f.rec, f.rec.Version+1, f.at, endedEvents(&f.rec, f.kind, f.decision, f.took)...)
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next try then finds the job one
 // version on, and as rec would have it.
-func (r *run) storedBefore(rec *storage.Record, s storage.Settled) bool {
+func (c *core) storedBefore(ctx context.Context, rec *storage.Record, s storage.Settled) bool {
 	if !errors.Is(s.Err, storage.ErrFenced) || s.Version != rec.Version+1 {
 		return false
 	}
-	there, err := r.c.store.Get(r.base, rec.ID)
+	there, err := c.store.Get(ctx, rec.ID)
 	return err == nil && there.Version == s.Version && there.State == rec.State &&
 		there.FinishedAt.Equal(rec.FinishedAt) && there.NextRetryAt.Equal(rec.NextRetryAt)
 }
@@ -197,30 +216,4 @@ func (r *run) pause(d time.Duration) bool {
 	s.wake()
 	r.c.mu.Unlock()
 	return false
-}
-
-// logOutcome writes the line of a failed attempt.
-func (r *run) logOutcome(rec *storage.Record, d policy.Decision, now time.Time) {
-	f := d.Failure
-	if f == nil {
-		return
-	}
-	level, what := slog.LevelError, "job discarded"
-	switch {
-	case d.DeadLetter:
-		what = "job dead-lettered"
-	case d.State == ojs.StateRetryable:
-		level, what = slog.LevelWarn, "attempt failed"
-	}
-	if !r.c.log.Enabled(r.base, level) {
-		return
-	}
-	l := r.c.jobLog(&rec.JobHeader).With("error_type", f.Type, "error", f.Message, "why", string(d.Why))
-	if d.State == ojs.StateRetryable {
-		l = l.With("retry_in", d.RunAt.Sub(now))
-	}
-	if f.Backtrace != nil {
-		l = l.With("backtrace", f.Backtrace)
-	}
-	l.Log(r.base, level, what)
 }

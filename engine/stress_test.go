@@ -55,7 +55,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 		return nil
 	})
 
-	sub := eng.Subscribe(engine.EventFilter{Buffer: 100_000})
+	sub := eng.Subscribe(engine.EventFilter{Types: jobEvents, Buffer: 100_000})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var tickets sync.Map

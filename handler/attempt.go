@@ -39,9 +39,9 @@ func SetResult(ctx context.Context, v any) error {
 	if a == nil {
 		return ErrNoAttempt
 	}
-	raw, err := json.Marshal(v)
+	raw, err := attempt.Encode("result", v)
 	if err != nil {
-		return fmt.Errorf("ojs: result: encoding %T: %w", v, err)
+		return err
 	}
 	a.SetResult(raw)
 	return nil
@@ -55,4 +55,56 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return ErrNoAttempt
 	}
 	return a.Sleep(ctx, d)
+}
+
+// Progress reports how much of its work the attempt has done, from 0 to 1. Less than reported before, or no number, is
+// ignored; so is a call outside of an attempt. It counts as a heartbeat. Lookups and subscribers see it, at most once a
+// second, and the next attempt begins at 0 again.
+func Progress(ctx context.Context, fraction float64) {
+	if a := attempt.From(ctx); a != nil {
+		a.Progress(fraction)
+	}
+}
+
+// Heartbeat renews the attempt's lease now. Engines do so by themselves while a handler runs; a handler calls it to know that
+// the job is still its own, before an effect that cannot be undone, say. It returns the cause of the attempt's end if the job
+// is not, ErrNoAttempt outside of one, or the error of the storage.
+func Heartbeat(ctx context.Context) error {
+	a := attempt.From(ctx)
+	if a == nil {
+		return ErrNoAttempt
+	}
+	return a.Heartbeat()
+}
+
+// SaveCheckpoint stores how far the attempt has come, for the attempts after it: a value that encodes to at most 1 MiB of
+// JSON. It takes the place of the one before, is there when it returns nil, outlives failures, crashes and replays by hand,
+// and goes when the job ends. It works on after the context has ended, as long as the job is the attempt's; otherwise it
+// returns the cause of the end.
+func SaveCheckpoint(ctx context.Context, v any) error {
+	a := attempt.From(ctx)
+	if a == nil {
+		return ErrNoAttempt
+	}
+	raw, err := attempt.Encode("checkpoint", v)
+	if err != nil {
+		return err
+	}
+	return a.SaveCheckpoint(raw)
+}
+
+// LoadCheckpoint decodes the latest checkpoint of the job into v, as json.Unmarshal does. It reports false if there is none.
+func LoadCheckpoint(ctx context.Context, v any) (bool, error) {
+	a := attempt.From(ctx)
+	if a == nil {
+		return false, ErrNoAttempt
+	}
+	raw := a.Checkpoint()
+	if raw == nil {
+		return false, nil
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return false, fmt.Errorf("ojs: checkpoint: decoding into %T: %w", v, err)
+	}
+	return true, nil
 }

@@ -42,16 +42,39 @@ type Handler struct {
 	jobType  string
 	defaults []ojs.Option
 	args     reflect.Type
+	most     int // attempts at once
 	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
 }
 
+// Option sets how a program runs a job type. What is stored with each job is an option of the job type.
+type Option func(*Handler)
+
+// WithConcurrency sets how many attempts of the type run at once in one engine. It panics if n is less than 1. Without it
+// there are as many as the engine allows.
+func WithConcurrency(n int) Option {
+	if n < 1 {
+		panic(fmt.Sprintf("ojs: handler concurrency %d is less than 1", n))
+	}
+	return func(h *Handler) { h.most = n }
+}
+
+// WithMiddleware puts middlewares around the handler, the first outermost, inside of the engine's. It panics if one is nil.
+func WithMiddleware(ms ...Middleware) Option {
+	for _, m := range ms {
+		if m == nil {
+			panic("ojs: middleware is nil")
+		}
+	}
+	return func(h *Handler) { *h = h.Wrap(ms...) }
+}
+
 // For binds f to a job type. The type's default options then also hold for jobs enqueued by its name alone. It panics if f
-// is nil.
-func For[T any](t ojs.JobType[T], f Func[T]) Handler {
+// is nil. Of several WithMiddleware the later ones are further out.
+func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 	if f == nil {
 		panic(fmt.Sprintf("ojs: handler for job type %s is nil", t.Name()))
 	}
-	return Handler{
+	h := Handler{
 		jobType:  t.Name(),
 		defaults: t.Defaults(),
 		args:     reflect.TypeFor[T](),
@@ -63,7 +86,14 @@ func For[T any](t ojs.JobType[T], f Func[T]) Handler {
 			return f(ctx, job)
 		},
 	}
+	for _, opt := range opts {
+		opt(&h)
+	}
+	return h
 }
+
+// Concurrency returns how many attempts may run at once in one engine, 0 for as many as the engine allows.
+func (h Handler) Concurrency() int { return h.most }
 
 // Type returns the name of the job type.
 func (h Handler) Type() string { return h.jobType }

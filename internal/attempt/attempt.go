@@ -18,6 +18,12 @@ type Attempt interface {
 	SetResult(json.RawMessage)
 	// Sleep waits on the engine's clock. It returns ctx's cause if ctx ends first.
 	Sleep(ctx context.Context, d time.Duration) error
+	// AfterFunc calls f after d on the engine's clock, unless stop is called before.
+	AfterFunc(d time.Duration, f func()) (stop func())
+	Progress(float64)
+	Heartbeat() error
+	SaveCheckpoint(json.RawMessage) error
+	Checkpoint() json.RawMessage // nil: none
 }
 
 // Key is the context key of the running Attempt.

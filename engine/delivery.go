@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Delivery is one attempt in a worker's hands. Ack, Fail and Release end it; the first that succeeds counts. A call that finds
+// that the job is not the worker's any more, because its lease ran out or somebody cancelled it, returns ojs.ErrLeaseLost. One
+// that returns another error may be repeated. Its methods are safe for concurrent use. It encodes to JSON.
+type Delivery struct {
+	Job        *ojs.JobInfo    `json:"job"`
+	Token      string          `json:"token"`                // names the delivery; see Worker.Delivery
+	LeaseUntil time.Time       `json:"lease_until"`          // when it was fetched
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"` // of the attempts before; nil: none
+
+	core *core
+	rec  storage.Record
+
+	mu       sync.Mutex // guards the fields below, and is held while the delivery is settled
+	progress float64
+	saved    json.RawMessage
+	tried    *fate // an end that may have been stored
+}
+
+func (c *core) delivery(rec *storage.Record) *Delivery {
+	return &Delivery{
+		Job: rec.JobInfo.Clone(), Token: token(storage.Held{ID: rec.ID, Version: rec.Version}), LeaseUntil: rec.LeaseUntil,
+		Checkpoint: rec.Checkpoint, core: c, rec: *rec, progress: rec.Progress, saved: rec.Checkpoint,
+	}
+}
+
+func token(held storage.Held) string { return held.ID + "." + strconv.FormatUint(held.Version, 36) }
+
+func parseToken(s string) (held storage.Held, err error) {
+	id, version, _ := strings.Cut(s, ".")
+	held.ID = id
+	if held.Version, err = strconv.ParseUint(version, 36, 64); err != nil || id == "" {
+		return held, invalid("token", "is none of an engine's")
+	}
+	return held, nil
+}
+
+func (d *Delivery) held() storage.Held { return storage.Held{ID: d.rec.ID, Version: d.rec.Version} }
+
+// Ack completes the job. The result is a value that encodes to JSON; nil is none. One that does not encode, or is too large,
+// is refused, and the delivery goes on.
+func (d *Delivery) Ack(ctx context.Context, result any) error {
+	var raw json.RawMessage
+	if result != nil {
+		var err error
+		if raw, err = internal.Encode("result", result); err != nil {
+			return err
+		}
+	}
+	return d.end(ctx, policy.Outcome{Kind: policy.Returned}, raw)
+}
+
+// Fail ends the attempt with an error, which decides on the job as a handler's does: by its response code, its type and the
+// job's retry policy. A nil err is a failure like any other.
+func (d *Delivery) Fail(ctx context.Context, err error) error {
+	if err == nil {
+		err = errors.New("failed without an error")
+	}
+	return d.end(ctx, policy.Outcome{Kind: policy.Returned, Err: err}, nil)
+}
+
+// Release gives the job back without spending the attempt.
+func (d *Delivery) Release(ctx context.Context) error {
+	return d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil)
+}
+
+// end settles the delivery.
+func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMessage) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.core
+	rec := d.rec
+	rec.Progress, rec.Checkpoint = d.progress, d.saved
+	f := c.decide(&rec, o, c.now(), result, rec.Worker)
+	again := d.tried != nil && d.tried.rec.State == f.rec.State
+	if again {
+		f = d.tried // as it may be stored
+	}
+	s, err := c.settleOnce(ctx, f)
+	if err != nil {
+		d.tried = f
+		return err
+	}
+	c.workers.drop(d.held())
+	c.mu.Lock()
+	c.letIn(d.held())
+	c.mu.Unlock()
+	switch {
+	case s.Err == nil:
+	case again && c.storedBefore(ctx, &f.rec, s):
+		c.hub.end(c.hub.begin(), c.endedBatch(f))
+	case errors.Is(s.Err, storage.ErrFenced), errors.Is(s.Err, ojs.ErrNotFound), errors.Is(s.Err, ojs.ErrTransition):
+		return d.lost()
+	default:
+		return s.Err
+	}
+	c.stored(f)
+	return nil
+}
+
+func (d *Delivery) lost() error {
+	return fmt.Errorf("%w: job %s is not worker %s's any more", ojs.ErrLeaseLost, d.rec.ID, d.rec.Worker)
+}
+
+// Heartbeat renews the lease to the job's full period. If the attempt has exceeded its timeout, or the job its total timeout,
+// it fails the attempt for that instead and returns ojs.ErrTimeout.
+func (d *Delivery) Heartbeat(ctx context.Context) error {
+	return d.extend(ctx, nil, ojs.EventHeartbeat)
+}
+
+// Progress reports how much of its work the attempt has done, from 0 to 1, and renews the lease. Less than reported before
+// changes nothing.
+func (d *Delivery) Progress(ctx context.Context, fraction float64) error {
+	if !(fraction >= 0 && fraction <= 1) { // NaN neither
+		return invalid("progress", fmt.Sprintf("%v is not from 0 to 1", fraction))
+	}
+	d.mu.Lock()
+	d.progress = max(d.progress, fraction)
+	d.mu.Unlock()
+	return d.extend(ctx, nil, ojs.EventProgress)
+}
+
+// SaveCheckpoint stores how far the attempt has come, for the attempts after it, and renews the lease; see
+// handler.SaveCheckpoint.
+func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
+	raw, err := internal.Encode("checkpoint", v)
+	if err != nil {
+		return err
+	}
+	return d.extend(ctx, raw, ojs.EventCheckpointed)
+}
+
+func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event ojs.EventType) error {
+	c := d.core
+	now := c.now()
+	if timeout, over := d.overran(now); over {
+		if err := d.end(ctx, timeout, nil); err != nil {
+			return err
+		}
+		return ojs.ErrTimeout
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint}
+	op := c.hub.begin()
+	lost, err := c.store.Extend(ctx, now, []storage.Extension{x})
+	if err != nil || len(lost) > 0 || op == 0 {
+		c.hub.end(op)
+	} else {
+		rec := d.rec
+		rec.Progress = x.Progress
+		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: rec.Worker}))
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(lost) > 0:
+		c.workers.drop(d.held())
+		c.mu.Lock()
+		c.letIn(d.held())
+		c.mu.Unlock()
+		return d.lost()
+	}
+	if checkpoint != nil {
+		d.saved = checkpoint
+	}
+	until := now.Add(d.rec.Lease)
+	c.gate.renewed(d.held(), until)
+	c.workers.hold(d.rec.Worker, d.held(), until)
+	return nil
+}
+
+// overran says which timeout the delivery has exceeded, if any.
+func (d *Delivery) overran(now time.Time) (policy.Outcome, bool) {
+	o := policy.Outcome{Kind: policy.TimedOut, Limit: d.rec.Timeout, Elapsed: now.Sub(d.rec.StartedAt)}
+	if total := d.rec.TotalTimeout; total > 0 && now.Sub(d.rec.CreatedAt) >= total {
+		return policy.Outcome{Kind: policy.TotalTimedOut, Limit: total, Elapsed: now.Sub(d.rec.CreatedAt)}, true
+	}
+	return o, o.Elapsed >= o.Limit
+}

@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Filter selects jobs; a zero field selects all.
+type Filter struct {
+	States       []ojs.State
+	Queues       []string
+	Types        []string // "email.*" selects every type that starts with "email."
+	ErrorTypes   []string // of the job's latest failure; prefixes as in Types
+	DeadLettered bool     // dead letters only
+
+	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not
+	FinishedFrom, FinishedBefore time.Time // a job that has not ended is in no such range
+}
+
+func (f *Filter) query() (storage.Query, error) {
+	for _, s := range f.States {
+		if !s.Valid() {
+			return storage.Query{}, invalid("filter.states", fmt.Sprintf("%q is no state", s))
+		}
+	}
+	return storage.Query{
+		DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types, ErrorTypes: f.ErrorTypes,
+		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore,
+		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
+	}, nil
+}
+
+// only narrows the filter to the states an operation applies to. It refuses a filter that names another.
+func (f Filter) only(states ...ojs.State) (Filter, error) {
+	if len(f.States) == 0 {
+		f.States = states
+		return f, nil
+	}
+	for _, s := range f.States {
+		if !slices.Contains(states, s) {
+			return f, invalid("filter.states", fmt.Sprintf("%q is none of %v", s, states))
+		}
+	}
+	return f, nil
+}

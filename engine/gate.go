@@ -1,0 +1,338 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// gate decides what each claim asks for: the queues and their order, the types, and the keys to pass over. It counts what
+// has started, so that the limits of queues, types and keys hold exactly: claims go through it one at a time.
+type gate struct {
+	turn chan struct{} // holds a token while a claim is under way
+
+	mu     sync.Mutex // guards the fields below
+	queues []*queueGate
+	types  map[string]*limiter // those with a limit
+	keys   map[string]*limiter
+	closed map[string]struct{} // keys that admit nothing, as far as known
+	sweep  int                 // the number of keys at which to drop idle ones
+	held   map[storage.Held]hold
+	lapses time.Time // the earliest hold.until; zero: none
+}
+
+// queueGate is a queue that the engine declares.
+type queueGate struct {
+	name   string
+	weight int
+	credit int // of a weighted queue: how much it is owed
+	*limiter
+}
+
+// hold is what a started job counts in.
+type hold struct {
+	limiters []*limiter
+	key      string
+	until    time.Time // when it counts no more if nobody says so before; zero: never. For workers that may vanish.
+}
+
+const firstSweep = 64
+
+func newGate(cfg *config) *gate {
+	g := &gate{
+		turn:   make(chan struct{}, 1),
+		types:  make(map[string]*limiter),
+		keys:   make(map[string]*limiter),
+		closed: make(map[string]struct{}),
+		held:   make(map[storage.Held]hold),
+		sweep:  firstSweep,
+	}
+	for _, name := range cfg.queues {
+		qc := cfg.queueConfig[name]
+		q := &queueGate{name: name, weight: qc.Weight}
+		bounds := qc.RateLimit
+		if qc.Concurrency > 0 {
+			bounds.Concurrency = qc.Concurrency
+		}
+		if bounds.Bounds() {
+			q.limiter = &limiter{bounds: bounds}
+		}
+		g.queues = append(g.queues, q)
+	}
+	return g
+}
+
+// limitType bounds how many attempts of a type run at once.
+func (g *gate) limitType(jobType string, n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.types[jobType] = &limiter{bounds: ojs.RateLimit{Concurrency: n}}
+}
+
+// wanted is what a claimer asks for.
+type wanted struct {
+	queues []string // nil: the engine's
+	types  []string
+	any    bool // every type, though types is empty
+	worker string
+	lapses bool // the claimer may vanish: what it holds counts until its lease is over
+}
+
+// claim claims one job. If there is none, reopens is when a limit that kept some back stops doing so, zero if time alone
+// opens none.
+func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reopens time.Time, err error) {
+	g := c.gate
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return nil, time.Time{}, ctx.Err()
+	}
+	now := c.now()
+	ask, order, reopens, ok := g.ask(w, now)
+	if !ok {
+		return nil, reopens, nil
+	}
+	op := c.hub.begin()
+	recs, err = c.store.Claim(ctx, now, ask, make([]storage.Record, 0, 1))
+	if op != 0 {
+		var started []*batch
+		for i := range recs {
+			started = append(started, c.batch(&recs[i], recs[i].Version, now, ojs.Event{Type: ojs.EventStarted, WorkerID: w.worker}))
+		}
+		c.hub.end(op, started...)
+	}
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	g.started(w, order, recs, now)
+	for i := range recs {
+		c.logStarted(&recs[i], w.worker, now)
+	}
+	return recs, reopens, nil
+}
+
+// ask makes the claim for what w may have now. It reports false if that is nothing at all. Order is that of the engine's
+// queues if they are asked for.
+func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGate, reopens time.Time, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lapse(now)
+	reopens = g.lapses
+	opensAt := func(at time.Time) {
+		if !at.IsZero() && (reopens.IsZero() || at.Before(reopens)) {
+			reopens = at
+		}
+	}
+	ask = storage.Claim{Queues: w.queues, Types: w.types, Max: 1, Worker: w.worker}
+	if len(ask.Types) == 0 && !w.any {
+		return ask, nil, reopens, false // to a storage, no types are all types
+	}
+	if len(g.types) > 0 && !w.any {
+		ask.Types = make([]string, 0, len(w.types))
+		for _, t := range w.types {
+			if l := g.types[t]; l != nil {
+				if _, open := l.open(now); !open {
+					continue
+				}
+			}
+			ask.Types = append(ask.Types, t)
+		}
+		if len(ask.Types) == 0 {
+			return ask, nil, reopens, false
+		}
+	}
+	if len(w.queues) > 0 {
+		ask.Queues = slices.DeleteFunc(slices.Clone(w.queues), func(name string) bool {
+			i := slices.IndexFunc(g.queues, func(q *queueGate) bool { return q.name == name })
+			return i >= 0 && !g.queues[i].admits(now, opensAt)
+		})
+		if len(ask.Queues) == 0 {
+			return ask, nil, reopens, false
+		}
+	} else if len(g.queues) > 0 {
+		order = g.order(now, opensAt)
+		if len(order) == 0 {
+			return ask, nil, reopens, false
+		}
+		ask.Queues = make([]string, len(order))
+		for i, q := range order {
+			ask.Queues[i] = q.name
+		}
+	}
+	for key := range g.closed {
+		at, open := g.keys[key].open(now)
+		if open {
+			delete(g.closed, key)
+			continue
+		}
+		opensAt(at)
+		ask.SkipKeys = append(ask.SkipKeys, key)
+	}
+	return ask, order, reopens, true
+}
+
+func (q *queueGate) admits(now time.Time, opensAt func(time.Time)) bool {
+	if q.limiter == nil {
+		return true
+	}
+	at, open := q.open(now)
+	opensAt(at)
+	return open
+}
+
+// order returns the queues that admit something, in the order in which to look into them: as given, or by what they are
+// owed if they have weights. It wants mu.
+//
+// Weighted queues take turns smoothly: before each claim every queue is owed its weight more, the one that is owed most goes
+// first, and the one that was served pays what all were owed together. An empty queue is owed nothing, or it would take
+// every turn once it has jobs.
+func (g *gate) order(now time.Time, opensAt func(time.Time)) []*queueGate {
+	order := make([]*queueGate, 0, len(g.queues))
+	for _, q := range g.queues {
+		if q.admits(now, opensAt) {
+			q.credit += q.weight
+			order = append(order, q)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b *queueGate) int { return b.credit - a.credit })
+	return order
+}
+
+// charge makes the queue that was served pay.
+func charge(order []*queueGate, recs []storage.Record) {
+	if len(recs) == 0 {
+		for _, q := range order {
+			q.credit = 0
+		}
+		return
+	}
+	owed := 0
+	var served *queueGate
+	for _, q := range order {
+		if served == nil {
+			if q.name != recs[0].Queue {
+				q.credit = 0 // it was empty
+				continue
+			}
+			served = q
+		}
+		owed += q.weight
+	}
+	if served != nil {
+		served.credit -= owed
+	}
+}
+
+// started counts what a claim has brought.
+func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	charge(order, recs)
+	for i := range recs {
+		r := &recs[i]
+		var h hold
+		count := func(l *limiter) {
+			l.start(now)
+			h.limiters = append(h.limiters, l)
+		}
+		if l := g.types[r.Type]; l != nil && !w.lapses { // the limit of a handler, not of the type
+			count(l)
+		}
+		for _, q := range g.queues {
+			if q.name == r.Queue && q.limiter != nil {
+				count(q.limiter)
+			}
+		}
+		if r.RateLimit != nil {
+			h.key = r.RateLimit.Key
+			l := g.keys[h.key]
+			if l == nil {
+				l = new(limiter)
+				g.keys[h.key] = l
+			}
+			l.rebound(*r.RateLimit)
+			count(l)
+			if _, open := l.open(now); !open {
+				g.closed[h.key] = struct{}{}
+			}
+		}
+		if h.limiters == nil {
+			continue
+		}
+		if w.lapses {
+			h.until = r.LeaseUntil
+			g.lapseAt(h.until)
+		}
+		g.held[storage.Held{ID: r.ID, Version: r.Version}] = h
+	}
+	if len(g.keys) >= g.sweep {
+		for key, l := range g.keys {
+			if l.idle(now) {
+				delete(g.keys, key)
+				delete(g.closed, key)
+			}
+		}
+		g.sweep = max(firstSweep, 2*len(g.keys))
+	}
+}
+
+// ended says that a started job runs no more. It reports whether others may start now that could not before.
+func (g *gate) ended(held storage.Held) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.end(held)
+}
+
+// end wants mu.
+func (g *gate) end(held storage.Held) (opens bool) {
+	h, ok := g.held[held]
+	if !ok {
+		return false
+	}
+	delete(g.held, held)
+	for _, l := range h.limiters {
+		opens = opens || l.bounds.Concurrency > 0 && l.running >= l.bounds.Concurrency
+		l.end()
+	}
+	return opens
+}
+
+// renewed says that a hold that would lapse goes on.
+func (g *gate) renewed(held storage.Held, until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if h, ok := g.held[held]; ok {
+		h.until = until
+		g.held[held] = h
+		g.lapseAt(until)
+	}
+}
+
+// lapseAt wants mu.
+func (g *gate) lapseAt(t time.Time) {
+	if g.lapses.IsZero() || t.Before(g.lapses) {
+		g.lapses = t
+	}
+}
+
+// lapse ends the holds of workers that let their leases run out. It wants mu.
+func (g *gate) lapse(now time.Time) {
+	if g.lapses.IsZero() || now.Before(g.lapses) {
+		return
+	}
+	g.lapses = time.Time{}
+	for held, h := range g.held {
+		switch {
+		case h.until.IsZero():
+		case now.Before(h.until):
+			g.lapseAt(h.until)
+		default:
+			g.end(held)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ojsengine/ojs"
+)
+
+// EnqueueHook sees each job that this engine enqueues after its options are known and before it is validated and stored. It
+// may change the job's Args, Queue, Priority and Meta, which is never nil; other fields are for reading. Args are as the
+// caller gave them. A hook that returns ojs.ErrDropped leaves the job out; any other error refuses it, and with it the
+// whole batch.
+//
+// Hooks run in the order in which they were given, on the caller's goroutine, for each job of a batch by itself. They may run
+// again for the same draft if the enqueue has to wait for room.
+type EnqueueHook func(ctx context.Context, job *ojs.Job[any]) error
+
+// WithEnqueueHook adds hooks after those there are.
+func WithEnqueueHook(hooks ...EnqueueHook) Option {
+	return func(c *config) error {
+		for _, h := range hooks {
+			if h == nil {
+				return invalid("enqueue_hook", "is nil")
+			}
+		}
+		c.hooks = append(c.hooks, hooks...)
+		return nil
+	}
+}
+
+// runHooks lets the hooks have their say about a draft's job.
+func (c *core) runHooks(ctx context.Context, job *ojs.Job[any]) error {
+	for _, h := range c.hooks {
+		if err := runHook(ctx, h, job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func runHook(ctx context.Context, h EnqueueHook, job *ojs.Job[any]) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &hookError{fmt.Errorf("panic: %v", p)}
+		}
+	}()
+	if err := h(ctx, job); err != nil {
+		if errors.Is(err, ojs.ErrDropped) {
+			return err
+		}
+		return &hookError{err}
+	}
+	return nil
+}
+
+// hookError is the refusal of a hook.
+type hookError struct{ err error }
+
+func (e *hookError) Error() string { return "ojs: enqueue hook: " + e.err.Error() }
+func (e *hookError) Unwrap() error { return e.err }

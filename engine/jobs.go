@@ -1,0 +1,323 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Jobs is what operators do with stored jobs (OJS admin, OJS bulk operations).
+type Jobs struct{ core *core }
+
+// List lists the jobs that f selects, in the order in which they were enqueued; dead letters in that of their death. Jobs
+// come and go meanwhile: one that is stored and selected throughout is listed exactly once. After an error, which ends the
+// listing, the job is nil. It costs a look at every job of the storage, in pages.
+func (j *Jobs) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo, error] {
+	return func(yield func(*ojs.JobInfo, error) bool) {
+		for rec, err := range j.core.list(ctx, f) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(&rec.JobInfo, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (c *core) list(ctx context.Context, f Filter) iter.Seq2[*storage.Record, error] {
+	return func(yield func(*storage.Record, error) bool) {
+		q, err := f.query()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for {
+			page, err := c.store.List(ctx, q)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range page.Records {
+				if !yield(&page.Records[i], nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			q.Cursor = page.Next
+		}
+	}
+}
+
+// Page is a part of a listing.
+type Page struct {
+	Jobs []*ojs.JobInfo
+	Next string // the cursor of the next page; "": this was the last
+}
+
+// Page returns up to n jobs of a listing, from 1 to 1000, after the page whose Next is the cursor; "" is the beginning. It is
+// List for those who cannot hold an iterator, and as stable. A page may have fewer jobs than n, or none, though more follow.
+// A cursor is good for as long as the storage is, with the filter it came from.
+func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, error) {
+	if n < 1 || n > 1000 {
+		return Page{}, invalid("limit", fmt.Sprintf("%d is not from 1 to 1000", n))
+	}
+	q, err := f.query()
+	if err != nil {
+		return Page{}, err
+	}
+	q.Cursor, q.Limit = cursor, n
+	page, err := j.core.store.List(ctx, q)
+	if err != nil {
+		return Page{}, err
+	}
+	out := Page{Next: page.Next, Jobs: make([]*ojs.JobInfo, len(page.Records))}
+	for i := range page.Records {
+		out.Jobs[i] = &page.Records[i].JobInfo
+	}
+	return out, nil
+}
+
+// Result is what became of one job in an operation on many.
+type Result struct {
+	ID  string
+	Err error // nil: done
+}
+
+// EnqueueResult is what became of one draft.
+type EnqueueResult struct {
+	Ticket ojs.Ticket
+	Err    error
+}
+
+// EnqueueEach enqueues drafts each by itself: what is wrong with one does not keep out the others. It returns a result for
+// each, in order; that of a draft that a hook left out is ojs.ErrDropped. EnqueueMany is all or nothing.
+func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueResult {
+	results := make([]EnqueueResult, len(drafts))
+	tickets, err := j.core.enqueueMany(ctx, drafts)
+	if err == nil { // as a rule, and in one step of the storage
+		for i, t := range tickets {
+			if results[i].Ticket = t; t.ID == "" {
+				results[i].Err = ojs.ErrDropped
+			}
+		}
+		return results
+	}
+	for i, d := range drafts {
+		if results[i].Err = err; refused(err) {
+			results[i].Ticket, results[i].Err = j.core.enqueue(ctx, d)
+		}
+	}
+	return results
+}
+
+// refused reports whether an enqueue was refused for what it is. Otherwise the storage failed, and may have stored it.
+func refused(err error) bool {
+	var hook *hookError
+	return errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrQueueFull) ||
+		errors.Is(err, ojs.ErrQueueDraining) || errors.As(err, &hook)
+}
+
+// SetPriority changes the priority of a job that is available or scheduled (OJS core, section 5.2). An available one goes
+// behind those of the same priority. A job in another state gives an *ojs.TransitionError.
+func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
+	o := ojs.DefaultOptions()
+	o.Priority = priority
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	_, to, err := j.core.change(ctx, id, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
+		switch {
+		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: r.State}
+		case r.Priority == priority:
+			return "", errUnchanged
+		}
+		r.Priority = priority
+		return ojs.EventPriority, nil
+	})
+	j.core.moved(to)
+	return err
+}
+
+// Reschedule gives a waiting job another time: a scheduled or available one that of its start, a retryable one that of its next
+// attempt. A time that has come makes a scheduled job available. Pending jobs wait for Activate; they and jobs that run or
+// have ended give an *ojs.TransitionError. A time at which the job would have expired is refused.
+func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
+	o := ojs.DefaultOptions()
+	o.ScheduledAt = at
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if at.IsZero() {
+		return invalid("scheduled_at", "is not set")
+	}
+	at = stored(at)
+	_, to, err := j.core.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+		if end := r.Deadline(); !end.IsZero() && !at.Before(end) {
+			return "", invalid("scheduled_at", fmt.Sprintf("%s is not before the job's end at %s", at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano)))
+		}
+		switch r.State {
+		case ojs.StateRetryable:
+			r.NextRetryAt = at
+		case ojs.StateScheduled, ojs.StateAvailable:
+			r.ScheduledAt = at
+			switch {
+			case at.After(now):
+				r.State = ojs.StateScheduled
+			case r.State == ojs.StateAvailable:
+				return "", errUnchanged
+			default:
+				r.Promote(now)
+				r.Version-- // Settle raises it
+			}
+		default:
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateScheduled}
+		}
+		return ojs.EventScheduled, nil
+	})
+	j.core.moved(to)
+	return err
+}
+
+// Activate makes a pending job available (ojs.WithPending). A job in another state gives an *ojs.TransitionError.
+func (j *Jobs) Activate(ctx context.Context, id string) error {
+	_, to, err := j.core.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+		if r.State != ojs.StatePending {
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable}
+		}
+		r.State = ojs.StateAvailable
+		r.EnqueuedAt = now
+		return ojs.EventAvailable, nil
+	})
+	j.core.moved(to)
+	return err
+}
+
+// Retry makes a discarded job available again, a dead letter or not, and a retryable one at once: the same id, the error
+// history kept; a discarded one begins at attempt 0. Options change what they name of a discarded job, as in
+// DeadLetters.Retry. A job in another state gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
+func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
+	return j.core.retry(ctx, id, func(r *storage.Record) bool {
+		return r.State == ojs.StateDiscarded || r.State == ojs.StateRetryable && len(opts) == 0
+	}, opts)
+}
+
+// Delete deletes a job that has ended. A job that has not gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
+func (j *Jobs) Delete(ctx context.Context, id string) error {
+	rec, err := j.core.store.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	return j.core.delete(ctx, &rec)
+}
+
+// CancelAll cancels the jobs that f selects, which are those that wait unless it names states; it may name active too. It
+// returns a result for each job that it found. The error, if there is one, ended the operation before its end.
+func (j *Jobs) CancelAll(ctx context.Context, f Filter) ([]Result, error) {
+	waiting := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}
+	states := waiting
+	if len(f.States) > 0 {
+		states = append(states, ojs.StateActive)
+	}
+	return j.core.each(ctx, f, states, func(rec *storage.Record) error { return j.core.cancel(ctx, rec.ID) })
+}
+
+// RetryAll retries the jobs that f selects, which are those that have been discarded unless it names states; it may name
+// retryable too. Options are Retry's, results CancelAll's.
+func (j *Jobs) RetryAll(ctx context.Context, f Filter, opts ...ojs.Option) ([]Result, error) {
+	states := []ojs.State{ojs.StateDiscarded}
+	if len(f.States) > 0 {
+		states = append(states, ojs.StateRetryable)
+	}
+	return j.core.each(ctx, f, states, func(rec *storage.Record) error { return j.Retry(ctx, rec.ID, opts...) })
+}
+
+// DeleteAll deletes the jobs that f selects, which have to have ended: completed, cancelled or discarded, dead letters
+// included. Results are CancelAll's.
+func (j *Jobs) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
+	return j.core.each(ctx, f, []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded},
+		func(rec *storage.Record) error { return j.core.delete(ctx, rec) })
+}
+
+// each does something to every job that f selects in the states given. A job that is gone or has moved on in between is a
+// result like any other; an error of the storage or of ctx ends the operation.
+func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*storage.Record) error) ([]Result, error) {
+	f, err := f.only(states...)
+	if err != nil {
+		return nil, err
+	}
+	var results []Result
+	for rec, err := range c.list(ctx, f) {
+		if err != nil {
+			return results, err
+		}
+		err = do(rec)
+		if err != nil && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrInvalid) {
+			return append(results, Result{rec.ID, err}), err
+		}
+		results = append(results, Result{rec.ID, err})
+	}
+	return results, nil
+}
+
+// retry makes a job available again, if ok says it may be.
+func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bool, opts []ojs.Option) error {
+	_, to, err := c.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+		if !ok(r) {
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable}
+		}
+		if r.State == ojs.StateRetryable {
+			r.NextRetryAt = now
+			r.Promote(now)
+			r.Version-- // Settle raises it
+			return ojs.EventAvailable, nil
+		}
+		if err := override(r, now, opts); err != nil {
+			return "", err
+		}
+		event := ojs.EventAvailable
+		if r.DeadLettered() {
+			event = ojs.EventDeadLetterRetried
+		}
+		r.State = ojs.StateAvailable
+		r.Attempt = 0
+		r.Progress = 0
+		r.Error = nil
+		r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
+		r.EnqueuedAt = now
+		return event, nil
+	})
+	if to != nil {
+		c.logJob(slog.LevelInfo, "job retried by hand", "lifecycle", to, "")
+	}
+	c.moved(to)
+	return err
+}
+
+// delete deletes a job that has ended.
+func (c *core) delete(ctx context.Context, rec *storage.Record) error {
+	if !rec.State.Terminal() {
+		return &ojs.TransitionError{ID: rec.ID, From: rec.State, To: "deleted"}
+	}
+	op := c.hub.begin()
+	n, err := c.store.Delete(ctx, []string{rec.ID})
+	if op != 0 && n > 0 && rec.DeadLettered() {
+		c.hub.end(op, c.batch(rec, rec.Version+1, c.now(), ojs.Event{Type: ojs.EventDeadLetterDeleted}))
+	} else {
+		c.hub.end(op)
+	}
+	if err == nil && n == 0 {
+		return fmt.Errorf("%w: job %q", ojs.ErrNotFound, rec.ID)
+	}
+	return err
+}

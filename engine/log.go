@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// What the engine logs is in the fields of OJS logging: component and category, a group ojs that names the job, a group
+// trace if its meta has ids for one, a group attributes for the rest.
+
+// atLeast is a handler from a level on: what an engine writes to that nobody gave a logger.
+type atLeast struct {
+	level slog.Level
+	slog.Handler
+}
+
+func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= h.level && h.Handler.Enabled(ctx, l)
+}
+func (h atLeast) WithAttrs(as []slog.Attr) slog.Handler {
+	return atLeast{h.level, h.Handler.WithAttrs(as)}
+}
+func (h atLeast) WithGroup(name string) slog.Handler {
+	return atLeast{h.level, h.Handler.WithGroup(name)}
+}
+
+// jobAttrs names a job.
+func (c *core) jobAttrs(j *ojs.JobHeader, state ojs.State, worker string) []slog.Attr {
+	fields := []any{
+		slog.String("job_id", j.ID), slog.String("job_type", j.Type), slog.String("queue", j.Queue), slog.Int("attempt", j.Attempt),
+	}
+	if state != "" {
+		fields = append(fields, slog.String("state", string(state)))
+	}
+	if worker != "" {
+		fields = append(fields, slog.String("worker_id", worker))
+	}
+	attrs := []slog.Attr{slog.Group("ojs", fields...)}
+	var trace []any
+	for _, key := range []string{"trace_id", "span_id"} {
+		if id, ok := j.Meta[key].(string); ok {
+			trace = append(trace, slog.String(key, id))
+		}
+	}
+	if trace != nil {
+		attrs = append(attrs, slog.Group("trace", trace...))
+	}
+	return attrs
+}
+
+// jobLog is a logger that names a job, for its handler and for what is about it but no event of it.
+func (c *core) jobLog(j *ojs.JobHeader) *slog.Logger {
+	return slog.New(c.log.Handler().WithAttrs(c.jobAttrs(j, "", "")))
+}
+
+// logJob writes the line of an event of a job.
+func (c *core) logJob(level slog.Level, msg, category string, rec *storage.Record, worker string, attributes ...any) {
+	ctx := context.Background()
+	if !c.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := append([]slog.Attr{slog.String("component", "worker"), slog.String("category", category)},
+		c.jobAttrs(&rec.JobHeader, rec.State, worker)...)
+	if len(attributes) > 0 {
+		attrs = append(attrs, slog.Group("attributes", attributes...))
+	}
+	c.log.LogAttrs(ctx, level, msg, attrs...)
+}
+
+// logs reports whether lines of the level are written, before anybody computes what they say.
+func (c *core) logs(level slog.Level) bool { return c.log.Enabled(context.Background(), level) }
+
+func (c *core) logEnqueued(rec *storage.Record) {
+	c.logJob(slog.LevelInfo, "job enqueued", "lifecycle", rec, "")
+}
+
+func (c *core) logStarted(rec *storage.Record, worker string, now time.Time) {
+	if c.logs(slog.LevelDebug) {
+		c.logJob(slog.LevelDebug, "job started", "lifecycle", rec, worker,
+			slog.Int64("queue_wait_ms", now.Sub(rec.EnqueuedAt).Milliseconds()))
+	}
+}
+
+func (c *core) logExpired(rec *storage.Record) {
+	c.logJob(slog.LevelError, "job discarded", "error", rec, "", failureAttrs(rec.Error)...)
+}
+
+// logOutcome writes the line of an attempt whose end has been stored.
+func (c *core) logOutcome(f *fate, worker string) {
+	rec, d := &f.rec, f.decision
+	level, msg, category := slog.LevelError, "job discarded", "error"
+	switch {
+	case rec.State == ojs.StateCompleted:
+		level, msg, category = slog.LevelInfo, "job completed", "lifecycle"
+	case d.Unspent:
+		level, msg, category = slog.LevelDebug, "job waits", "lifecycle"
+	case d.DeadLetter:
+		msg = "job dead-lettered"
+	case d.State == ojs.StateRetryable:
+		level, msg = slog.LevelWarn, "attempt failed"
+	}
+	if !c.logs(level) {
+		return
+	}
+	attrs := []any{slog.Int64("duration_ms", f.took.Milliseconds())}
+	if d.State == ojs.StateRetryable {
+		attrs = append(attrs, slog.Float64("retry_delay_seconds", d.RunAt.Sub(f.at).Seconds()), slog.Time("next_retry_at", d.RunAt))
+	}
+	if d.Failure != nil {
+		attrs = append(append(attrs, slog.String("why", string(d.Why))), failureAttrs(d.Failure)...)
+	}
+	c.logJob(level, msg, category, rec, worker, attrs...)
+}
+
+func failureAttrs(f *ojs.Failure) []any {
+	attrs := []any{slog.String("error_type", f.Type), slog.String("error", f.Message)}
+	if f.Backtrace != nil {
+		attrs = append(attrs, slog.Any("backtrace", f.Backtrace))
+	}
+	return attrs
+}

@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Queues is what operators do with queues (OJS queue configuration). The state of a queue is the storage's: it holds for
+// every engine on it, and for a queue that no job has been in yet. A storage that cannot keep it gives ojs.ErrUnsupported.
+type Queues struct{ core *core }
+
+// Pause stops deliveries from a queue. It takes jobs all the same, and running ones go on.
+func (q *Queues) Pause(ctx context.Context, name string) error {
+	return q.set(ctx, name, ojs.QueuePaused, ojs.EventQueuePaused)
+}
+
+// Drain stops a queue from taking jobs: an enqueue fails with an *ojs.QueueError of ojs.ErrQueueDraining. Those it has are
+// delivered, retries included.
+func (q *Queues) Drain(ctx context.Context, name string) error {
+	return q.set(ctx, name, ojs.QueueDraining, ojs.EventQueueDraining)
+}
+
+// Resume ends a pause or a drain.
+func (q *Queues) Resume(ctx context.Context, name string) error {
+	return q.set(ctx, name, ojs.QueueActive, ojs.EventQueueResumed)
+}
+
+func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event ojs.EventType) error {
+	if err := ojs.ValidateQueue(name); err != nil {
+		return err
+	}
+	c := q.core
+	s, ok := storage.As[storage.QueueStore](c.store)
+	if !ok {
+		return fmt.Errorf("%w: storage %s keeps no states of queues", ojs.ErrUnsupported, c.store.Capabilities().Name)
+	}
+	was, err := s.SetQueueState(ctx, name, to)
+	if err != nil {
+		return err
+	}
+	if was == to {
+		return nil
+	}
+	c.log.Info("queue is "+string(to), "component", "worker", "category", "lifecycle", slog.Group("ojs", "queue", name))
+	c.emit(ojs.Event{Type: event, Subject: name, Queue: name})
+	c.mu.Lock()
+	if was == ojs.QueuePaused {
+		c.available(unknown)
+	}
+	c.mu.Unlock()
+	if was == ojs.QueueDraining {
+		c.room.made(name)
+	}
+	return nil
+}
+
+// QueueStats is what a queue has.
+type QueueStats struct {
+	Name   string
+	State  ojs.QueueState
+	Counts map[ojs.State]int // without zeros
+}
+
+// Depth is how many of its jobs have not ended.
+func (s *QueueStats) Depth() int {
+	n := 0
+	for state, count := range s.Counts {
+		if !state.Terminal() {
+			n += count
+		}
+	}
+	return n
+}
+
+// List returns the queues that have jobs, that this engine declares, or that are not active, sorted by name. It does not look
+// at the jobs: its cost is that of the rows it returns.
+func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
+	c := q.core
+	counts, err := c.store.Counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[string]ojs.QueueState)
+	if s, ok := storage.As[storage.QueueStore](c.store); ok {
+		if states, err = s.QueueStates(ctx); err != nil {
+			return nil, err
+		}
+	}
+	byName := make(map[string]*QueueStats)
+	row := func(name string) *QueueStats {
+		if byName[name] == nil {
+			byName[name] = &QueueStats{Name: name, State: ojs.QueueActive, Counts: make(map[ojs.State]int)}
+		}
+		return byName[name]
+	}
+	for _, n := range counts {
+		row(n.Queue).Counts[n.State] = n.N
+	}
+	for _, name := range c.queues {
+		row(name)
+	}
+	for name, state := range states {
+		row(name).State = state
+	}
+	rows := make([]QueueStats, 0, len(byName))
+	for _, r := range byName {
+		rows = append(rows, *r)
+	}
+	slices.SortFunc(rows, func(a, b QueueStats) int { return cmp.Compare(a.Name, b.Name) })
+	return rows, nil
+}

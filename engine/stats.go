@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs"
+)
+
+// Stats is what an engine and its storage have at a moment.
+type Stats struct {
+	Queues []QueueStats // as Queues.List returns them
+	Total  map[ojs.State]int
+
+	Running bool // Run works
+	Slots   int  // how many attempts may run at once
+	Busy    int  // how many do
+	Stuck   int  // how many of them have been told to stop long ago, and replaced
+	Workers []WorkerStats
+}
+
+// Stats counts jobs per queue and state, and what runs here. Its cost is that of the rows it returns, not of the jobs.
+func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
+	c := e.core
+	queues, err := e.Queues().List(ctx)
+	if err != nil {
+		return Stats{}, err
+	}
+	s := Stats{Queues: queues, Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.list()}
+	for _, q := range queues {
+		for state, n := range q.Counts {
+			s.Total[state] += n
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.run; r != nil {
+		s.Running, s.Busy, s.Stuck = true, len(r.attempts), r.stuck
+	}
+	return s, nil
+}
+
+// Status is an engine's health in a word (OJS observability).
+type Status string
+
+// The three statuses.
+const (
+	Healthy   Status = "healthy"
+	Degraded  Status = "degraded"  // it works, but not as it should: see Health.Problems
+	Unhealthy Status = "unhealthy" // it does not run, or its storage does not answer
+)
+
+// Health says whether an engine does its work. It encodes to JSON as a health endpoint would show it.
+type Health struct {
+	Status   Status        `json:"status"`
+	Problems []string      `json:"problems,omitempty"`
+	Backend  string        `json:"backend"`        // the storage's name
+	Uptime   time.Duration `json:"-"`              // since Run was called
+	Seconds  float64       `json:"uptime_seconds"` // the same
+	Queues   int           `json:"queues"`
+	Workers  int           `json:"workers"` // attempts that run here
+}
+
+// Health asks the storage and looks at the engine. Its cost is that of Stats.
+func (e *Engine[T]) Health(ctx context.Context) Health {
+	c := e.core
+	h := Health{Status: Healthy, Backend: c.store.Capabilities().Name}
+	is := func(s Status, problem string) {
+		if h.Problems = append(h.Problems, problem); h.Status != Unhealthy {
+			h.Status = s
+		}
+	}
+	counts, err := c.store.Counts(ctx)
+	if err != nil {
+		is(Unhealthy, "the storage does not answer: "+err.Error())
+	}
+	queues := make(map[string]struct{})
+	for _, n := range counts {
+		queues[n.Queue] = struct{}{}
+	}
+	h.Queues = len(queues)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.run
+	if r == nil {
+		is(Unhealthy, "the engine does not run")
+		return h
+	}
+	h.Workers = len(r.attempts)
+	h.Uptime = c.now().Sub(c.started)
+	h.Seconds = h.Uptime.Seconds()
+	if r.failures > 0 || r.keeper.failures > 0 {
+		is(Degraded, "calls of the storage fail")
+	}
+	if r.stuck > 0 {
+		is(Degraded, "handlers go on although their contexts have ended")
+	}
+	if r.stopping {
+		is(Degraded, "the engine is stopping")
+	}
+	return h
+}

@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var _ internal.Attempt = (*attempt)(nil)
+
+// Header implements internal.Attempt.
+func (a *attempt) Header() *ojs.JobHeader { return &a.header }
+
+// Logger implements internal.Attempt.
+func (a *attempt) Logger() *slog.Logger { return a.r.c.jobLog(&a.rec.JobHeader) }
+
+// SetResult implements internal.Attempt.
+func (a *attempt) SetResult(v json.RawMessage) {
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	a.result = v
+}
+
+// Sleep implements internal.Attempt.
+func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d <= 0 {
+		return nil
+	}
+	c := a.r.c
+	c.mu.Lock()
+	if a.cause != nil {
+		c.mu.Unlock()
+		return a.cause
+	}
+	// Goroutines of one handler may sleep side by side. The first of them stands for the handler.
+	s := a.r.newSleep(d, a.sleep == nil)
+	if s.counts {
+		a.sleep = s
+	}
+	c.mu.Unlock()
+	err := s.wait(ctx)
+	c.mu.Lock()
+	if a.sleep == s {
+		a.sleep = nil
+	}
+	c.mu.Unlock()
+	return err
+}
+
+// AfterFunc implements internal.Attempt.
+func (a *attempt) AfterFunc(d time.Duration, f func()) (stop func()) {
+	c := a.r.c
+	t := &scheduler.Timer{Func: func(time.Time) {
+		c.mu.Lock()
+		if a.sleep != nil {
+			a.sleep.wake() // f may end what the handler sleeps in
+		}
+		c.mu.Unlock()
+		f()
+	}}
+	a.r.sched.Set(t, c.clock.Now().Add(d))
+	return func() { a.r.sched.Cancel(t) }
+}
+
+// progressEvery is how often progress is stored and published at most.
+const progressEvery = time.Second
+
+// Progress implements internal.Attempt.
+func (a *attempt) Progress(p float64) {
+	c := a.r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if math.IsNaN(p) || a.phase != running || p <= a.progress {
+		return
+	}
+	a.progress = min(p, 1)
+	if !a.flushAt.IsZero() {
+		return
+	}
+	now := c.now()
+	if a.flushAt = a.flushed.Add(progressEvery); !now.Before(a.flushAt) {
+		a.renew(now)
+	}
+	a.arm()
+}
+
+// Heartbeat implements internal.Attempt.
+func (a *attempt) Heartbeat() error { return a.extend(nil, ojs.EventHeartbeat) }
+
+// SaveCheckpoint implements internal.Attempt.
+func (a *attempt) SaveCheckpoint(v json.RawMessage) error { return a.extend(v, ojs.EventCheckpointed) }
+
+// Checkpoint implements internal.Attempt.
+func (a *attempt) Checkpoint() json.RawMessage {
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	return a.checkpoint
+}
+
+// extend renews the lease now and stores what the attempt has come to. The handler's context does not end it: a handler that
+// has been told to stop may well save where it is.
+func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error {
+	c := a.r.c
+	c.mu.Lock()
+	if a.phase != running {
+		defer c.mu.Unlock()
+		return a.gone()
+	}
+	x := storage.Extension{Held: a.held(), Progress: a.progress, Checkpoint: checkpoint}
+	c.mu.Unlock()
+
+	now := c.now()
+	op := c.hub.begin()
+	lost, err := c.store.Extend(a.r.base, now, []storage.Extension{x})
+	if err != nil || len(lost) > 0 || op == 0 {
+		c.hub.end(op)
+	} else {
+		rec := a.rec
+		rec.Progress = x.Progress
+		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: c.worker}))
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(lost) > 0 {
+		a.r.lose(a.held(), ojs.ErrLeaseLost)
+		return a.gone()
+	}
+	a.stored = x.Progress
+	a.renewAt = now.Add(renewalInterval(a.rec.Lease))
+	if checkpoint != nil {
+		a.checkpoint = checkpoint
+	}
+	return nil
+}
+
+// gone says why the attempt has no job any more. It wants core.mu.
+func (a *attempt) gone() error {
+	if a.cause != nil {
+		return a.cause
+	}
+	return ojs.ErrLeaseLost
+}

@@ -1,0 +1,97 @@
+package handler
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/attempt"
+)
+
+// Recover is the middleware that makes a panic further in an error, a *PanicError. Middlewares outside of it see the panic as
+// an error like any other. An engine also recovers what panics outside of it.
+func Recover(ctx context.Context, _ *ojs.JobHeader, next Next) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = NewPanicError(p)
+		}
+	}()
+	return next(ctx)
+}
+
+// PanicError is a recovered panic.
+type PanicError struct {
+	Value     any
+	Backtrace []string // innermost first, at most 50 frames
+}
+
+// NewPanicError makes the error of a panic. It is called by the deferred function that recovered value.
+func NewPanicError(value any) *PanicError {
+	return &PanicError{Value: value, Backtrace: backtrace()}
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+const maxFrames = 50
+
+// backtrace lists the frames of a panic, the one that panicked first, without those of the runtime before it and those of
+// the engine that called the attempt.
+func backtrace() []string {
+	pcs := make([]uintptr, 3*maxFrames)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs)])
+	var list []string
+	for len(list) < maxFrames {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, "engine.(*attempt).call") {
+			break
+		}
+		if len(list) > 0 || !strings.HasPrefix(f.Function, "runtime.") {
+			list = append(list, fmt.Sprintf("%s %s:%d", f.Function, f.File, f.Line))
+		}
+		if !more {
+			break
+		}
+	}
+	return list
+}
+
+// Timeout makes a middleware that ends the context further in, with the cause ojs.ErrTimeout, after d on the engine's clock.
+// An error that comes after that fails the attempt as its own timeout would. It bounds a part of the handlers more tightly than
+// their jobs' timeouts do; those hold in any case, also for a handler that ignores its context.
+func Timeout(d time.Duration) Middleware {
+	return func(ctx context.Context, _ *ojs.JobHeader, next Next) error {
+		a := attempt.From(ctx)
+		if a == nil {
+			return next(ctx)
+		}
+		inner, cancel := context.WithCancelCause(ctx)
+		defer cancel(context.Canceled)
+		stop := a.AfterFunc(d, func() { cancel(ojs.ErrTimeout) })
+		defer stop()
+		err := next(inner)
+		if err != nil && ctx.Err() == nil && context.Cause(inner) == ojs.ErrTimeout {
+			return &TimeoutError{Limit: d, Err: err}
+		}
+		return err
+	}
+}
+
+// TimeoutError says that a Timeout has ended.
+type TimeoutError struct {
+	Limit time.Duration
+	Err   error // what came of it
+}
+
+func (e *TimeoutError) Error() string { return fmt.Sprintf("ojs: timeout of %v: %v", e.Limit, e.Err) }
+
+// Unwrap returns the error that came after the timeout.
+func (e *TimeoutError) Unwrap() error { return e.Err }
