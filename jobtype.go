@@ -43,7 +43,7 @@ func (t JobType[T]) Enqueue(ctx context.Context, q Enqueuer, args T, opts ...Opt
 	switch {
 	case err != nil:
 		return Ticket{}, err
-	case tickets[0].ID == "":
+	case tickets[0].Dropped:
 		return Ticket{}, ErrDropped
 	}
 	return tickets[0], nil

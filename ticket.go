@@ -7,9 +7,10 @@ import (
 
 // Ticket is the receipt of an enqueued job. It is small and copyable.
 type Ticket struct {
-	ID     string
-	State  State  // right after the enqueue: available or scheduled
-	Waiter Waiter // nil: the ticket cannot wait
+	ID      string
+	State   State  // right after the enqueue: available, scheduled or pending
+	Dropped bool   // an enqueue hook left the job out; the other fields are zero
+	Waiter  Waiter // nil: the ticket cannot wait
 }
 
 // Waiter waits for a job's end. Every engine is one.
@@ -19,8 +20,11 @@ type Waiter interface {
 }
 
 // Wait blocks until the job has ended or ctx has. The error is nil only for a completed job; otherwise it is ctx's, or an
-// *EndedError that tells how the job ended. The job is returned with an *EndedError too.
+// *EndedError that tells how the job ended. The job is returned with an *EndedError too. A dropped ticket gives ErrDropped.
 func (t Ticket) Wait(ctx context.Context) (*JobInfo, error) {
+	if t.Dropped {
+		return nil, ErrDropped
+	}
 	if t.Waiter == nil {
 		return nil, fmt.Errorf("%w: wait for job %q: its ticket has no waiter", ErrUnsupported, t.ID)
 	}

@@ -16,7 +16,7 @@ func BenchmarkThroughput(b *testing.B) {
 		S string
 	}
 	b.ReportAllocs()
-	eng, err := engine.New[args](memory.New(), quiet, engine.WithConcurrency(8))
+	eng, err := engine.New[args](memory.New(), engine.WithConcurrency(8))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (c *core) cancel(ctx context.Context, id string) error {
 	if was.State == ojs.StateActive {
 		held := storage.Held{ID: id, Version: was.Version}
 		if c.run == nil || !c.run.lose(held, ojs.ErrCancelled) {
-			c.letIn(held) // a worker's
+			c.workerLost(held)
 		}
 	}
 	c.jobEnded(to)

@@ -98,9 +98,8 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 		d.tried = f
 		return err
 	}
-	c.workers.drop(d.held())
 	c.mu.Lock()
-	c.letIn(d.held())
+	c.workerLost(d.held())
 	c.mu.Unlock()
 	switch {
 	case s.Err == nil:
@@ -172,9 +171,8 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	case err != nil:
 		return err
 	case len(lost) > 0:
-		c.workers.drop(d.held())
 		c.mu.Lock()
-		c.letIn(d.held())
+		c.workerLost(d.held())
 		c.mu.Unlock()
 		return d.lost()
 	}

@@ -54,6 +54,7 @@ func (e *Engine[T]) Enqueue(ctx context.Context, jobType string, args T, opts ..
 }
 
 // EnqueueMany stores jobs of any types, all or none, in one step of the storage. It returns a ticket for each, in order.
+// Jobs that an enqueue hook drops are left out, as their tickets say.
 func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error) {
 	return e.core.enqueueMany(ctx, drafts)
 }

@@ -20,7 +20,7 @@ func (c *core) enqueue(ctx context.Context, d ojs.Draft) (ojs.Ticket, error) {
 	switch {
 	case err != nil:
 		return ojs.Ticket{}, err
-	case tickets[0].ID == "":
+	case tickets[0].Dropped:
 		return ojs.Ticket{}, ojs.ErrDropped
 	}
 	return tickets[0], nil
@@ -62,6 +62,7 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket
 		switch {
 		case errors.Is(err, ojs.ErrDropped):
 			batch = batch[:len(batch)-1]
+			tickets[i].Dropped = true
 		case err != nil && len(drafts) > 1:
 			return nil, fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
 		case err != nil:

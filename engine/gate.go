@@ -107,6 +107,7 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 		c.hub.end(op, started...)
 	}
 	if err != nil {
+		g.takeBack(order)
 		return nil, time.Time{}, err
 	}
 	g.started(w, order, recs, now)
@@ -201,6 +202,15 @@ func (g *gate) order(now time.Time, opensAt func(time.Time)) []*queueGate {
 	}
 	slices.SortStableFunc(order, func(a, b *queueGate) int { return b.credit - a.credit })
 	return order
+}
+
+// takeBack undoes what order has owed to queues that were not looked into.
+func (g *gate) takeBack(order []*queueGate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, q := range order {
+		q.credit -= q.weight
+	}
 }
 
 // charge makes the queue that was served pay.

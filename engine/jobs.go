@@ -106,7 +106,7 @@ func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueRe
 	tickets, err := j.core.enqueueMany(ctx, drafts)
 	if err == nil { // as a rule, and in one step of the storage
 		for i, t := range tickets {
-			if results[i].Ticket = t; t.ID == "" {
+			if results[i].Ticket = t; t.Dropped {
 				results[i].Err = ojs.ErrDropped
 			}
 		}
@@ -138,7 +138,7 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	_, to, err := j.core.change(ctx, id, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
 		switch {
 		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: r.State}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: "of another priority"}
 		case r.Priority == priority:
 			return "", errUnchanged
 		}
@@ -179,6 +179,7 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 			default:
 				r.Promote(now)
 				r.Version-- // Settle raises it
+				return ojs.EventAvailable, nil
 			}
 		default:
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateScheduled}

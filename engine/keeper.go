@@ -243,7 +243,7 @@ func (k *keeper) look() {
 		for i := range d.Stalled { // ours, if the renewals failed for too long, or a worker's
 			held := storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1}
 			if !k.r.lose(held, ojs.ErrLeaseLost) {
-				c.letIn(held)
+				c.workerLost(held)
 			}
 		}
 		c.available(len(d.Promoted))

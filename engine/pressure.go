@@ -57,6 +57,9 @@ func (r *room) made(queue string) {
 
 // blocks reports whether an enqueue that failed with err has to wait, and for which queue.
 func (c *core) blocks(err error) (queue string, blocks bool) {
+	if err == nil {
+		return "", false
+	}
 	var full *ojs.QueueError
 	if !errors.As(err, &full) || full.Err != ojs.ErrQueueFull {
 		return "", false

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -60,9 +61,11 @@ const (
 
 // slack is how many jobs may finish before the number of them is looked at.
 func (r *Retention) slack() int {
-	n := r.MaxFinished
-	if n == 0 || r.MaxDeadLetters > 0 && r.MaxDeadLetters < n {
-		n = r.MaxDeadLetters
+	n := math.MaxInt
+	for _, most := range []int{r.MaxFinished, r.MaxDeadLetters} {
+		if most > 0 {
+			n = min(n, most)
+		}
 	}
 	return max(n/8, 64)
 }

@@ -90,22 +90,30 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 			c.noFetcher(news)
 			return ds, err
 		}
-		var reopened <-chan time.Time
-		if !reopens.IsZero() {
-			t := c.clock.Timer(max(reopens.Sub(c.now()), 1))
-			reopened = t.C
-			defer t.Stop()
-		}
-		select {
-		case <-news:
-		case <-changed:
-		case <-reopened:
-		case <-ctx.Done():
-			c.noFetcher(news)
-			return nil, ctx.Err()
-		}
+		err = w.wait(ctx, news, changed, reopens)
 		c.noFetcher(news)
+		if err != nil {
+			return nil, err
+		}
 	}
+}
+
+// wait waits until another look may find a job.
+func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopens time.Time) error {
+	var reopened <-chan time.Time
+	if !reopens.IsZero() {
+		t := w.core.clock.Timer(max(reopens.Sub(w.core.now()), 1))
+		defer t.Stop()
+		reopened = t.C
+	}
+	select {
+	case <-news:
+	case <-changed:
+	case <-reopened:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // claim takes up to n jobs that are available now. An error after the first of them is for the next call to find.
@@ -226,6 +234,12 @@ func (c *core) noFetcher(ch chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fetchers = slices.DeleteFunc(c.fetchers, func(other chan struct{}) bool { return other == ch })
+}
+
+// workerLost says that a job is not a worker's any more, whose it may have been. It wants mu.
+func (c *core) workerLost(held storage.Held) {
+	c.workers.drop(held)
+	c.letIn(held)
 }
 
 // workers is who fetches jobs and what they hold.
