@@ -161,3 +161,18 @@ func seconds(s ...float64) []time.Duration {
 }
 
 func isErr(err, target error) bool { return errors.Is(err, target) }
+
+func newMemory(t *testing.T) storage.Storage {
+	s := memory.New()
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// wantInvalid checks that err refuses a field.
+func wantInvalid(t *testing.T, err error, field string) {
+	t.Helper()
+	var inv *ojs.InvalidError
+	if !errors.As(err, &inv) || inv.Field != field || inv.Reason == "" {
+		t.Errorf("%v, want %s refused", err, field)
+	}
+}
