@@ -1,0 +1,367 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// listed returns the ids that a filter selects.
+func (b *rig) listed(f engine.Filter) (ids []string) {
+	b.t.Helper()
+	for job, err := range b.Jobs().List(b.ctx, f) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		ids = append(ids, job.ID)
+	}
+	return ids
+}
+
+func TestList(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("mail.send", nothing)
+		b.handle("mail.bounce", func(context.Context, *ojs.Job[any]) error {
+			return ojs.DeadLetter(ojs.Errorf("smtp.refused", "no"))
+		})
+		b.run()
+		sent := b.enqueue("mail.send", ojs.WithQueue("a")).ID
+		bounced := b.enqueue("mail.bounce").ID
+		b.advance(time.Minute)
+		late := b.enqueue("other", ojs.WithDelay(time.Hour)).ID
+		open := b.enqueue("other").ID
+		b.advance(0)
+		at := func(d time.Duration) time.Time { return b.start.Add(d) }
+		for name, tt := range map[string]struct {
+			f    engine.Filter
+			want []string
+		}{
+			"all":           {engine.Filter{}, []string{sent, bounced, late, open}},
+			"state":         {engine.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateCompleted}}, []string{sent, late}},
+			"queue":         {engine.Filter{Queues: []string{"a"}}, []string{sent}},
+			"type":          {engine.Filter{Types: []string{"mail.send"}}, []string{sent}},
+			"type prefix":   {engine.Filter{Types: []string{"mail.*"}}, []string{sent, bounced}},
+			"error type":    {engine.Filter{ErrorTypes: []string{"smtp.*"}}, []string{bounced}},
+			"dead-lettered": {engine.Filter{DeadLettered: true}, []string{bounced}},
+			"created":       {engine.Filter{CreatedFrom: at(time.Second), CreatedBefore: at(time.Hour)}, []string{late, open}},
+			"created since": {engine.Filter{CreatedFrom: at(time.Minute)}, []string{late, open}},
+			"created until": {engine.Filter{CreatedBefore: at(time.Minute)}, []string{sent, bounced}},
+			"finished":      {engine.Filter{FinishedFrom: at(0), FinishedBefore: at(1)}, []string{sent, bounced}},
+			"finished late": {engine.Filter{FinishedFrom: at(1)}, nil},
+			"both":          {engine.Filter{Types: []string{"mail.*"}, States: []ojs.State{ojs.StateDiscarded}}, []string{bounced}},
+		} {
+			if got := b.listed(tt.f); !slices.Equal(got, tt.want) {
+				t.Errorf("%s: %v, want %v", name, got, tt.want)
+			}
+		}
+		var got []string
+		cursor := ""
+		for {
+			page, err := b.Jobs().Page(b.ctx, engine.Filter{Types: []string{"*"}}, cursor, 1)
+			must(t, err)
+			for _, job := range page.Jobs {
+				got = append(got, job.ID)
+			}
+			if cursor = page.Next; cursor == "" {
+				break
+			}
+		}
+		if want := []string{sent, bounced, late, open}; !slices.Equal(got, want) {
+			t.Errorf("pages: %v, want %v", got, want)
+		}
+		_, err := b.Jobs().Page(b.ctx, engine.Filter{}, "", 0)
+		wantInvalid(t, err, "limit")
+		_, err = b.Jobs().Page(b.ctx, engine.Filter{}, "nonsense", 1)
+		wantInvalid(t, err, "cursor")
+		for _, err := range b.Jobs().List(b.ctx, engine.Filter{States: []ojs.State{"lost"}}) {
+			wantInvalid(t, err, "filter.states")
+		}
+		for range b.Jobs().List(b.ctx, engine.Filter{}) {
+			break // ends the listing
+		}
+	})
+}
+
+func TestSetPriority(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		var order []any
+		b.Handle("x", func(_ context.Context, job *ojs.Job[any]) error { order = append(order, job.Meta["n"]); return nil })
+		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventPriority}})
+		defer sub.Close()
+		var ids []string
+		for i := range 3 {
+			ids = append(ids, b.enqueue("x", ojs.WithMeta("n", i)).ID)
+		}
+		scheduled := b.enqueue("x", ojs.WithMeta("n", 3), ojs.WithDelay(time.Minute))
+		must(t, b.Jobs().SetPriority(b.ctx, ids[2], 5))
+		must(t, b.Jobs().SetPriority(b.ctx, ids[2], 5))
+		must(t, b.Jobs().SetPriority(b.ctx, scheduled.ID, 7))
+		b.run()
+		b.advance(time.Second)
+		if want := []any{2.0, 0.0, 1.0}; !reflect.DeepEqual(order, want) {
+			t.Errorf("P0.4: ran %v, want %v", order, want)
+		}
+		if job := b.job(scheduled.ID); job.Priority != 7 {
+			t.Errorf("priority %d", job.Priority)
+		}
+		if events := received(sub); len(events) != 2 || events[0].Data()["priority"] != 5 {
+			t.Errorf("events %v", events)
+		}
+		if err := b.Jobs().SetPriority(b.ctx, ids[0], 1); !errors.Is(err, ojs.ErrTransition) {
+			t.Errorf("P0.4: a completed job: %v", err)
+		}
+		wantInvalid(t, b.Jobs().SetPriority(b.ctx, scheduled.ID, 1<<40), "priority")
+		if err := b.Jobs().SetPriority(b.ctx, "nobody", 1); !errors.Is(err, ojs.ErrNotFound) {
+			t.Errorf("%v", err)
+		}
+	}, engine.WithConcurrency(1))
+}
+
+func TestReschedule(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+			if job.Meta["fails"] != nil && job.Attempt == 1 {
+				return ojs.RetryAfter(time.Minute, errBoom)
+			}
+			return nil
+		})
+		b.run()
+		later := b.enqueue("x", ojs.WithDelay(time.Hour))
+		must(t, b.Jobs().Reschedule(b.ctx, later.ID, b.start.Add(2*time.Second)))
+		now := b.enqueue("x", ojs.WithDelay(time.Hour))
+		must(t, b.Jobs().Reschedule(b.ctx, now.ID, b.start.Add(-time.Hour)))
+		b.advance(0)
+		retry := b.enqueue("x", ojs.WithMeta("fails", true))
+		b.advance(0)
+		must(t, b.Jobs().Reschedule(b.ctx, retry.ID, b.start.Add(3*time.Second)))
+		waits := b.enqueue("y")
+		must(t, b.Jobs().Reschedule(b.ctx, waits.ID, b.start.Add(4*time.Second)))
+		b.want(waits.ID, ojs.StateScheduled, 0)
+		b.advance(time.Hour)
+		b.want(waits.ID, ojs.StateAvailable, 0)
+		b.want(retry.ID, ojs.StateCompleted, 2)
+		if got, want := b.times(), seconds(0, 0, 2, 3); !reflect.DeepEqual(got, want) {
+			t.Errorf("ran at %v, want %v", got, want)
+		}
+		if err := b.Jobs().Reschedule(b.ctx, now.ID, time.Now()); !errors.Is(err, ojs.ErrTransition) {
+			t.Errorf("a completed job: %v", err)
+		}
+		pending := b.enqueue("x", ojs.WithPending())
+		if err := b.Jobs().Reschedule(b.ctx, pending.ID, time.Now()); !errors.Is(err, ojs.ErrTransition) {
+			t.Errorf("a pending job: %v", err)
+		}
+		ends := b.enqueue("y", ojs.WithTTL(time.Minute))
+		wantInvalid(t, b.Jobs().Reschedule(b.ctx, ends.ID, time.Now().Add(time.Minute)), "scheduled_at")
+		wantInvalid(t, b.Jobs().Reschedule(b.ctx, ends.ID, time.Time{}), "scheduled_at")
+	})
+}
+
+func TestPending(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", nothing)
+		b.run()
+		ticket := b.enqueue("x", ojs.WithPending())
+		if ticket.State != ojs.StatePending {
+			t.Errorf("ticket %+v", ticket)
+		}
+		b.advance(time.Hour)
+		if job := b.want(ticket.ID, ojs.StatePending, 0); !job.EnqueuedAt.IsZero() {
+			t.Error("enqueued_at before it is available")
+		}
+		must(t, b.Jobs().Activate(b.ctx, ticket.ID))
+		b.advance(0)
+		if job := b.want(ticket.ID, ojs.StateCompleted, 1); job.EnqueuedAt.Sub(b.start) != time.Hour {
+			t.Errorf("enqueued at %v", job.EnqueuedAt)
+		}
+		if err := b.Jobs().Activate(b.ctx, ticket.ID); !errors.Is(err, ojs.ErrTransition) {
+			t.Errorf("%v", err)
+		}
+		_, err := b.Enqueue(b.ctx, "x", nil, ojs.WithPending(), ojs.WithDelay(time.Second))
+		wantInvalid(t, err, "pending")
+		ends := b.enqueue("x", ojs.WithPending(), ojs.WithTTL(time.Minute))
+		b.advance(time.Hour)
+		b.want(ends.ID, ojs.StateDiscarded, 0)
+	})
+}
+
+func TestBulk(t *testing.T) {
+	fails := ojs.WithMaxAttempts(1)
+	ids := func(rs []engine.Result) (out []string) {
+		for _, r := range rs {
+			if r.Err == nil {
+				out = append(out, r.ID)
+			}
+		}
+		return out
+	}
+	t.Run("P1.7 cancel what waits", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.Handle("busy", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
+			b.handle("done", nothing)
+			b.run()
+			done := b.enqueue("done").ID
+			busy := b.enqueue("busy").ID
+			b.advance(0)
+			a, p, s := b.enqueue("x").ID, b.enqueue("x", ojs.WithPending()).ID, b.enqueue("x", ojs.WithDelay(time.Hour)).ID
+			rs, err := b.Jobs().CancelAll(b.ctx, engine.Filter{})
+			if want := []string{a, p, s}; err != nil || !slices.Equal(ids(rs), want) {
+				t.Errorf("%v, %v, want %v", rs, err, want)
+			}
+			b.want(busy, ojs.StateActive, 1)
+			b.want(done, ojs.StateCompleted, 1)
+			rs, err = b.Jobs().CancelAll(b.ctx, engine.Filter{States: []ojs.State{ojs.StateActive}})
+			if err != nil || !slices.Equal(ids(rs), []string{busy}) {
+				t.Errorf("%v, %v", rs, err)
+			}
+			b.advance(0)
+			b.want(busy, ojs.StateCancelled, 1)
+			_, err = b.Jobs().CancelAll(b.ctx, engine.Filter{States: []ojs.State{ojs.StateCompleted}})
+			wantInvalid(t, err, "filter.states")
+		})
+	})
+	t.Run("P1.7 retry what was discarded", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			good := false
+			b.handle("x", func(context.Context, *ojs.Job[any]) error {
+				if good {
+					return nil
+				}
+				return errBoom
+			})
+			b.run()
+			var all []string
+			for range 3 {
+				all = append(all, b.enqueue("x", fails).ID)
+			}
+			waits := b.enqueue("x", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Minute, Jitter: ojs.JitterOff})).ID
+			b.advance(0)
+			b.want(all[0], ojs.StateDiscarded, 1)
+			b.want(waits, ojs.StateRetryable, 1)
+			good = true
+			rs, err := b.Jobs().RetryAll(b.ctx, engine.Filter{})
+			if err != nil || !slices.Equal(ids(rs), all) {
+				t.Errorf("%v, %v", rs, err)
+			}
+			b.advance(0)
+			for _, id := range all {
+				b.want(id, ojs.StateCompleted, 1)
+			}
+			must(t, b.Jobs().Retry(b.ctx, waits))
+			b.advance(0)
+			b.want(waits, ojs.StateCompleted, 2)
+			if err := b.Jobs().Retry(b.ctx, waits); !errors.Is(err, ojs.ErrTransition) {
+				t.Errorf("%v", err)
+			}
+		})
+	})
+	t.Run("P1.7 delete what has ended", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			b.run()
+			done := b.enqueue("x").ID
+			waits := b.enqueue("y").ID
+			b.advance(time.Second)
+			rs, err := b.Jobs().DeleteAll(b.ctx, engine.Filter{})
+			if err != nil || !slices.Equal(ids(rs), []string{done}) || !slices.Equal(b.listed(engine.Filter{}), []string{waits}) {
+				t.Errorf("%v, %v", rs, err)
+			}
+			if err := b.Jobs().Delete(b.ctx, waits); !errors.Is(err, ojs.ErrTransition) {
+				t.Errorf("%v", err)
+			}
+			if err := b.Jobs().Delete(b.ctx, done); !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("%v", err)
+			}
+		})
+	})
+	t.Run("P1.7 enqueue each by itself", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft("BAD", 2), ojs.NewDraft("x", func() {}),
+				ojs.NewDraft("x", 4, ojs.WithQueue("q")), ojs.NewDraft("x", 5, ojs.WithQueue("q")))
+			if len(rs) != 5 || rs[0].Err != nil || rs[3].Err != nil {
+				t.Fatalf("%+v", rs)
+			}
+			wantInvalid(t, rs[1].Err, "type")
+			wantInvalid(t, rs[2].Err, "args")
+			if !errors.Is(rs[4].Err, ojs.ErrQueueFull) {
+				t.Errorf("%v", rs[4].Err)
+			}
+			if got, want := b.listed(engine.Filter{}), []string{rs[0].Ticket.ID, rs[3].Ticket.ID}; !slices.Equal(got, want) {
+				t.Errorf("stored %v, want %v", got, want)
+			}
+			if rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft("x", 2)); rs[0].Err != nil || rs[1].Ticket.ID == "" {
+				t.Errorf("%+v", rs)
+			}
+			if rs := b.Jobs().EnqueueEach(b.ctx); len(rs) != 0 {
+				t.Errorf("%+v", rs)
+			}
+		}, engine.WithQueue("q", engine.QueueConfig{MaxDepth: 1}))
+	})
+	t.Run("P0.7 dead letters: stats, replay at a rate with overrides, delete", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			good := false
+			b.handle("x", func(context.Context, *ojs.Job[any]) error {
+				if good {
+					return nil
+				}
+				return ojs.DeadLetter(ojs.Errorf("smtp.down", "no"))
+			})
+			b.handle("y", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(errBoom) })
+			b.run()
+			var xs []string
+			for range 3 {
+				xs = append(xs, b.enqueue("x").ID)
+				b.advance(time.Second)
+			}
+			b.enqueue("y", ojs.WithQueue("q"))
+			b.advance(0)
+			s, err := b.DeadLetters().Stats(b.ctx)
+			want := engine.DeadLetterStats{
+				Total: 4, ByQueue: map[string]int{"default": 3, "q": 1}, ByType: map[string]int{"x": 3, "y": 1},
+				ByErrorType: map[string]int{"smtp.down": 3, "error": 1}, Oldest: b.start.UTC(), Newest: b.start.Add(3 * time.Second).UTC(),
+			}
+			if err != nil || !reflect.DeepEqual(s, want) {
+				t.Errorf("%+v, %v", s, err)
+			}
+			good = true
+			before := len(b.times())
+			rs, err := b.DeadLetters().RetryAll(b.ctx, engine.Filter{ErrorTypes: []string{"smtp.*"}}, 10*time.Second, ojs.WithQueue("again"))
+			if err != nil || !slices.Equal(ids(rs), xs) {
+				t.Errorf("%v, %v", rs, err)
+			}
+			synctest.Wait()
+			if got, want := b.times()[before:], seconds(3, 13, 23); !reflect.DeepEqual(got, want) {
+				t.Errorf("replayed at %v, want %v", got, want)
+			}
+			if job := b.want(xs[0], ojs.StateCompleted, 1); job.Queue != "again" {
+				t.Errorf("queue %s", job.Queue)
+			}
+			rs, err = b.DeadLetters().DeleteAll(b.ctx, engine.Filter{})
+			if err != nil || len(ids(rs)) != 1 || b.deadLetters() != nil {
+				t.Errorf("%v, %v", rs, err)
+			}
+		})
+	})
+	t.Run("P0.7 a replay ends with its context", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(errBoom) })
+			b.run()
+			b.enqueue("x")
+			b.enqueue("x")
+			b.advance(0)
+			ctx, cancel := context.WithTimeout(b.ctx, time.Second)
+			defer cancel()
+			rs, err := b.DeadLetters().RetryAll(ctx, engine.Filter{}, time.Minute)
+			if !errors.Is(err, context.DeadlineExceeded) || len(rs) != 2 || rs[0].Err != nil || rs[1].Err == nil {
+				t.Errorf("%v, %v", rs, err)
+			}
+			b.advance(time.Second)
+		})
+	})
+}
