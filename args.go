@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 // Args is a job's args as stored: immutable, and encoded once. Its own JSON is the wire form, an array (OJS core,
@@ -27,9 +29,15 @@ func NewArgs(v any) (a Args, err error) {
 	case nil:
 		return Args{}, nil
 	}
+	if jsonvalue.DeeperThan(v, MaxDepth) {
+		return Args{}, errDeepArgs
+	}
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return Args{}, argsError(fmt.Sprintf("encoding %T: %v", v, err))
+	}
+	if !jsonvalue.Bounded(v, MaxDepth) && jsonvalue.Depth(raw) > MaxDepth {
+		return Args{}, errDeepArgs
 	}
 	if string(raw) == "null" {
 		return Args{}, nil
@@ -37,8 +45,18 @@ func NewArgs(v any) (a Args, err error) {
 	return Args{raw: raw}, nil
 }
 
+var errDeepArgs = argsError(fmt.Sprintf("are nested deeper than %d", MaxDepth))
+
 func argsError(reason string) error {
 	return &InvalidError{Code: CodeArgsInvalid, Field: "args", Reason: reason}
+}
+
+// Len returns how many bytes the args have as JSON.
+func (a Args) Len() int {
+	if a.raw == nil {
+		return len("null")
+	}
+	return len(a.raw)
 }
 
 // JSON returns the args as JSON: a copy.

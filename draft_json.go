@@ -1,13 +1,24 @@
 package ojs
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/ojsengine/ojs/internal/jsonvalue"
+)
 
 // ParseDraft makes a draft of a job in its wire form, as a caller sends it: type, args and what a client may set. What
 // only the system sets (state, attempt, errors, result, times of its transitions) is ignored, and unknown attributes are
 // kept. Its error is an *InvalidError.
 func ParseDraft(envelope []byte) (Draft, error) {
+	if len(envelope) > MaxEnvelope {
+		return Draft{}, &InvalidError{Code: CodeTooLarge, Field: "envelope", Reason: fmt.Sprintf("has %d bytes, more than %d", len(envelope), MaxEnvelope)}
+	}
 	if !json.Valid(envelope) {
 		return Draft{}, envelopeError("envelope", "is not JSON")
+	}
+	if jsonvalue.Depth(envelope) > MaxDepth+2 { // args in their array, in the envelope
+		return Draft{}, envelopeError("envelope", fmt.Sprintf("is nested deeper than %d", MaxDepth+2))
 	}
 	var job JobInfo
 	members, err := decodeObject(envelope)

@@ -307,8 +307,17 @@ func init() { // a function, since the decoders refer to the table
 			}
 			return nil
 		}),
-		"error":  system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Error) }),
-		"errors": system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Errors) }),
+		"error": system(func(d *decoder, v json.RawMessage) error { return json.Unmarshal(v, &d.job.Error) }),
+		"errors": system(func(d *decoder, v json.RawMessage) error {
+			var all []json.RawMessage
+			if err := json.Unmarshal(v, &all); err != nil {
+				return err
+			}
+			if slices.ContainsFunc(all, isNull) {
+				return fmt.Errorf("has a null")
+			}
+			return json.Unmarshal(v, &d.job.Errors)
+		}),
 		"result": system(func(d *decoder, v json.RawMessage) error { d.job.Result = v; return nil }),
 	}
 }

@@ -46,6 +46,10 @@ const (
 	CodeOptionInvalid   = "validation.option_invalid"
 	CodeEnvelopeInvalid = "validation.envelope_invalid"
 	CodeErrorInvalid    = "validation.error_invalid"
+
+	CodeTooLarge       = "validation.payload_too_large"
+	CodeMetaTooLarge   = "validation.metadata_too_large"
+	CodeResultTooLarge = "validation.result_too_large"
 )
 
 func (e *InvalidError) Error() string {

@@ -41,12 +41,35 @@ func (e *Error) Error() string {
 		return "ojs: nil *Error"
 	case e.Message != "":
 		return e.Message
-	case e.Err != nil:
+	case e.Err != nil && !e.circular():
 		return e.Err.Error()
 	case e.Type != "":
 		return e.Type
 	}
 	return "ojs: unspecified error"
+}
+
+// circular reports whether the chain of causes leads back into itself, which Error would follow for ever.
+func (e *Error) circular() bool {
+	const most = 100
+	err := e.Err
+	for range most {
+		switch next := err.(type) {
+		case *Error:
+			if next == nil || next.Message != "" {
+				return false
+			}
+			err = next.Err
+		case *RetryAfterError:
+			if next == nil {
+				return false
+			}
+			err = next.Err
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // Unwrap returns the cause.
@@ -98,7 +121,7 @@ func (e *RetryAfterError) Error() string {
 	switch {
 	case e == nil:
 		return "ojs: nil *RetryAfterError"
-	case e.Err == nil:
+	case e.Err == nil || (&Error{Err: e}).circular():
 		return "ojs: unspecified error"
 	}
 	return e.Err.Error()

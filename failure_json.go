@@ -42,6 +42,9 @@ func (f *Failure) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return bad("error", err.Error())
 	}
+	if w.Attempt < 0 {
+		return bad("error.attempt", fmt.Sprintf("%d is negative", w.Attempt))
+	}
 	out := Failure{
 		Attempt: w.Attempt, Type: w.Type, Message: w.Message, Code: w.Code, Reason: w.Reason, Backtrace: w.Backtrace,
 	}
@@ -62,6 +65,27 @@ func (f *Failure) UnmarshalJSON(b []byte) error {
 	}
 	*f = out
 	return nil
+}
+
+// MarshalJSON encodes the error object of a handler's answer. An error without a type has TypeError, one without a code
+// CodeRetry.
+func (e *Error) MarshalJSON() ([]byte, error) {
+	if e == nil {
+		return []byte("null"), nil
+	}
+	w := struct {
+		Type    string         `json:"type"`
+		Message string         `json:"message"`
+		Code    Code           `json:"code"`
+		Details map[string]any `json:"details,omitempty"`
+	}{e.Type, e.Error(), e.Code, e.Details}
+	if w.Type == "" {
+		w.Type = TypeError
+	}
+	if w.Code == "" {
+		w.Code = CodeRetry
+	}
+	return json.Marshal(w)
 }
 
 // UnmarshalJSON decodes the error object a handler of another language answers with (OJS retry, section 7.3): type and

@@ -205,16 +205,27 @@ func (a *attempt) call() (o policy.Outcome) {
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
-	var bad *handler.UndecodableError
-	var panic *handler.PanicError
-	var late *handler.TimeoutError
-	switch { // errors.As calls methods of the handler's errors, which is why it is called in here
-	case errors.As(err, &bad) && bad != nil:
-		return policy.Outcome{Kind: policy.Undecodable, Err: bad.Err}
-	case errors.As(err, &panic) && panic != nil:
-		return panicked(panic)
-	case errors.As(err, &late) && late != nil:
-		return policy.Outcome{Kind: policy.TimedOut, Err: late.Err, Limit: late.Limit}
+	// Middlewares may have wrapped what the engine has to know of. errors.As would follow a circle for ever.
+	inner := err
+	for range 100 {
+		switch e := inner.(type) {
+		case *handler.UndecodableError:
+			if e != nil {
+				return policy.Outcome{Kind: policy.Undecodable, Err: e.Err}
+			}
+		case *handler.PanicError:
+			if e != nil {
+				return panicked(e)
+			}
+		case *handler.TimeoutError:
+			if e != nil {
+				return policy.Outcome{Kind: policy.TimedOut, Err: e.Err, Limit: e.Limit}
+			}
+		case interface{ Unwrap() error }:
+			inner = e.Unwrap()
+			continue
+		}
+		break
 	}
 	return policy.Outcome{Kind: policy.Returned, Err: err}
 }

@@ -136,5 +136,5 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	if r.TotalTimeout > 0 && !now.Before(r.CreatedAt.Add(r.TotalTimeout)) {
 		r.TotalTimeout = 0
 	}
-	return nil
+	return checkSize(&r.JobInfo)
 }

@@ -60,7 +60,7 @@ func (d *Delivery) Ack(ctx context.Context, result any) error {
 	var raw json.RawMessage
 	if result != nil {
 		var err error
-		if raw, err = internal.Encode("result", result); err != nil {
+		if raw, err = internal.EncodeResult(result); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (d *Delivery) Progress(ctx context.Context, fraction float64) error {
 // SaveCheckpoint stores how far the attempt has come, for the attempts after it, and renews the lease; see
 // handler.SaveCheckpoint.
 func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
-	raw, err := internal.Encode("checkpoint", v)
+	raw, err := internal.EncodeCheckpoint(v)
 	if err != nil {
 		return err
 	}

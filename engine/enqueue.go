@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -60,7 +59,7 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket
 		batch = append(batch, storage.Insert{})
 		err := c.prepare(ctx, &batch[len(batch)-1], d, now)
 		switch {
-		case errors.Is(err, ojs.ErrDropped):
+		case err == ojs.ErrDropped:
 			batch = batch[:len(batch)-1]
 			tickets[i].Dropped = true
 		case err != nil && len(drafts) > 1:
@@ -214,7 +213,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 				r.ExpiresAt.Format(time.RFC3339Nano), r.ScheduledAt.Format(time.RFC3339Nano)))
 		}
 	}
-	return nil
+	return checkSize(&r.JobInfo)
 }
 
 // hook lets the enqueue hooks have their say. It returns the args to store.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -376,4 +377,25 @@ func TestStorageFailsAtRandom(t *testing.T) {
 			}
 		}
 	})
+}
+
+// counting counts the calls of a storage.
+type counting struct {
+	storage.Storage
+	calls atomic.Int64
+}
+
+func (c *counting) Claim(ctx context.Context, now time.Time, q storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	c.calls.Add(1)
+	return c.Storage.Claim(ctx, now, q, dst)
+}
+
+func (c *counting) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+	c.calls.Add(1)
+	return c.Storage.Due(ctx, now, max)
+}
+
+func (c *counting) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+	c.calls.Add(1)
+	return c.Storage.Prune(ctx, p)
 }

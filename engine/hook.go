@@ -48,7 +48,7 @@ func runHook(ctx context.Context, h EnqueueHook, job *ojs.Job[any]) (err error) 
 	}()
 	if err := h(ctx, job); err != nil {
 		if errors.Is(err, ojs.ErrDropped) {
-			return err
+			return ojs.ErrDropped
 		}
 		return &hookError{err}
 	}

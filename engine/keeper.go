@@ -30,9 +30,9 @@ type keeper struct {
 	failures int // looks that failed in a row
 
 	pruneTimer scheduler.Timer
-	pruneArmed bool
-	pruning    bool // a look at the finished jobs is wanted
-	finished   int  // jobs since the last one
+	pruneAt    time.Time // when it fires; zero: not armed
+	pruning    bool      // a look at the finished jobs is wanted
+	finished   int       // jobs since the last one
 }
 
 func (k *keeper) start(r *run) {
@@ -48,7 +48,7 @@ func (k *keeper) start(r *run) {
 	k.pruneTimer.Func = func(time.Time) {
 		k.r.c.mu.Lock()
 		defer k.r.c.mu.Unlock()
-		k.pruneArmed = false
+		k.pruneAt = time.Time{}
 		k.wantPrune()
 	}
 	go k.loop()
@@ -90,18 +90,20 @@ func (k *keeper) wantPrune() {
 
 // ended counts jobs that have finished, for which a time or a number will come to prune them.
 func (k *keeper) ended(n int) {
+	first := k.finished == 0
 	k.finished += n
 	if k.finished >= k.r.c.retention.slack() {
 		k.finished = 0
 		k.wantPrune()
-	} else if !k.pruneArmed {
-		k.pruneAt(k.r.c.now().Add(pruneEvery))
+	} else if first {
+		k.pruneBy(k.r.c.now().Add(pruneEvery))
 	}
 }
 
-func (k *keeper) pruneAt(t time.Time) {
-	if k.r.c.retention.bounded() {
-		k.pruneArmed = true
+// pruneBy has the keeper look at the finished jobs at t, unless it will earlier.
+func (k *keeper) pruneBy(t time.Time) {
+	if k.r.c.retention.bounded() && (k.pruneAt.IsZero() || t.Before(k.pruneAt)) {
+		k.pruneAt = t
 		k.r.sched.Set(&k.pruneTimer, t)
 	}
 }
@@ -147,6 +149,9 @@ func (k *keeper) loop() {
 		mu.Lock()
 		due, pruning, renewals, overrun, stuck := k.due, k.pruning, k.renewals, k.overrun, k.stuck
 		k.due, k.pruning, k.renewals, k.overrun, k.stuck = false, false, nil, nil, nil
+		if pruning {
+			k.finished = 0
+		}
 		k.working = true
 		mu.Unlock()
 
@@ -167,7 +172,7 @@ func (k *keeper) loop() {
 
 		mu.Lock()
 		if !next.IsZero() {
-			k.pruneAt(next)
+			k.pruneBy(next)
 		}
 		k.working = false
 		k.r.c.changed()

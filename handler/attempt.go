@@ -32,14 +32,14 @@ func Logger(ctx context.Context) *slog.Logger {
 	return slog.Default()
 }
 
-// SetResult sets the job's result: a value that encodes to JSON. It is stored if the attempt completes the job; the last
+// SetResult sets the job's result: a value that encodes to at most 1 MiB of JSON. It is stored if the attempt completes the job; the last
 // one counts. Outside of an attempt it returns ErrNoAttempt.
 func SetResult(ctx context.Context, v any) error {
 	a := attempt.From(ctx)
 	if a == nil {
 		return ErrNoAttempt
 	}
-	raw, err := attempt.Encode("result", v)
+	raw, err := attempt.EncodeResult(v)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func SaveCheckpoint(ctx context.Context, v any) error {
 	if a == nil {
 		return ErrNoAttempt
 	}
-	raw, err := attempt.Encode("checkpoint", v)
+	raw, err := attempt.EncodeCheckpoint(v)
 	if err != nil {
 		return err
 	}

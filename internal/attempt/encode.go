@@ -3,13 +3,37 @@ package attempt
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// Encode encodes what an attempt says of its job: its result, or a checkpoint.
-func Encode(field string, v any) (json.RawMessage, error) {
-	raw, err := json.Marshal(v)
-	if err != nil {
+// EncodeResult encodes a result. One that is too large or too deep is refused with an *ojs.InvalidError.
+func EncodeResult(v any) (json.RawMessage, error) { return encode("result", v, ojs.MaxResult) }
+
+// EncodeCheckpoint encodes a checkpoint as EncodeResult does a result.
+func EncodeCheckpoint(v any) (json.RawMessage, error) {
+	return encode("checkpoint", v, ojs.MaxCheckpoint)
+}
+
+func encode(field string, v any, most int) (raw json.RawMessage, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a MarshalJSON of the caller's
+			raw, err = nil, fmt.Errorf("ojs: %s: encoding %T panicked: %v", field, v, r)
+		}
+	}()
+	deep := &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field, Reason: fmt.Sprintf("is nested deeper than %d", ojs.MaxDepth)}
+	if jsonvalue.DeeperThan(v, ojs.MaxDepth) {
+		return nil, deep
+	}
+	raw, err = json.Marshal(v)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("ojs: %s: encoding %T: %w", field, v, err)
+	case len(raw) > most:
+		return nil, &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field, Reason: fmt.Sprintf("has %d bytes of JSON, more than %d", len(raw), most)}
+	case !jsonvalue.Bounded(v, ojs.MaxDepth) && jsonvalue.Depth(raw) > ojs.MaxDepth:
+		return nil, deep
 	}
 	return raw, nil
 }

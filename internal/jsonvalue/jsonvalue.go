@@ -18,6 +18,11 @@ import (
 // maxExact is the greatest integer up to which every integer is a float64.
 const maxExact = 1<<53 - 1
 
+// MaxDepth is how deep metadata may be nested, its own object included.
+const MaxDepth = 32
+
+var errDeep = fmt.Errorf("nested deeper than %d", MaxDepth)
+
 // Decode decodes JSON as encoding/json does into an any, but for integers beyond 2^53-1: they stay a json.Number, with
 // the digits that a float64 would lose.
 func Decode(raw []byte) (any, error) {
@@ -76,9 +81,17 @@ func Normalize(m map[string]any) (map[string]any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", k, err)
 		}
-		n[strings.ToValidUTF8(k, string(utf8.RuneError))] = v
+		n[validKey(k)] = v
 	}
 	return n, nil
+}
+
+// validKey is a key as encoding/json writes it: each byte that is not UTF-8 becomes a replacement character.
+func validKey(k string) string {
+	if utf8.ValidString(k) {
+		return k
+	}
+	return string([]rune(k))
 }
 
 func normalize(v any) (n any, err error) {
@@ -99,9 +112,15 @@ func normalize(v any) (n any, err error) {
 			n, err = nil, fmt.Errorf("encoding %T panicked: %v", v, r)
 		}
 	}()
+	if DeeperThan(v, MaxDepth-1) {
+		return nil, errDeep
+	}
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
+	}
+	if !Bounded(v, MaxDepth-1) && Depth(raw) > MaxDepth-1 {
+		return nil, errDeep
 	}
 	return Decode(raw)
 }

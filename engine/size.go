@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
+)
+
+// checkSize refuses a job whose meta or envelope is too large. Only one that may be is encoded to know.
+func checkSize(j *ojs.JobInfo) error {
+	meta := jsonvalue.SizeBound(j.Meta)
+	if meta > ojs.MaxMeta {
+		raw, err := json.Marshal(j.Meta)
+		if err != nil {
+			return &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
+		}
+		if len(raw) > ojs.MaxMeta {
+			return &ojs.InvalidError{Code: ojs.CodeMetaTooLarge, Field: "meta", Reason: tooLarge(len(raw), ojs.MaxMeta)}
+		}
+	}
+	const rest = 4096 // more than the names, times and numbers of an envelope
+	bound := rest + meta + j.Args.Len()
+	for name, value := range j.Extra {
+		bound += 6*len(name) + 6*len(value)
+	}
+	for _, pattern := range j.Retry.NonRetryableErrors {
+		bound += 6*len(pattern) + 3
+	}
+	if bound <= ojs.MaxEnvelope {
+		return nil
+	}
+	raw, err := json.Marshal(j)
+	if err != nil {
+		return &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "envelope", Reason: err.Error()}
+	}
+	if len(raw) > ojs.MaxEnvelope {
+		return &ojs.InvalidError{Code: ojs.CodeTooLarge, Field: "envelope", Reason: tooLarge(len(raw), ojs.MaxEnvelope)}
+	}
+	return nil
+}
+
+func tooLarge(n, most int) string { return fmt.Sprintf("has %d bytes of JSON, more than %d", n, most) }

@@ -1,0 +1,117 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+)
+
+// Whatever exceeds a limit is refused with its field and its reason, stores nothing, and leaves the engine running.
+func TestLimits(t *testing.T) {
+	deep := func(n int) any {
+		var v any = 1
+		for range n {
+			v = []any{v}
+		}
+		return v
+	}
+	str := func(n int) string { return strings.Repeat("x", n-2) } // n bytes of JSON
+	envelope := func(b *rig, argsLen int) int {
+		ticket, err := b.Enqueue(b.ctx, "y", str(argsLen))
+		must(b.t, err)
+		raw, err := json.Marshal(b.job(ticket.ID))
+		must(b.t, err)
+		must(b.t, b.Cancel(b.ctx, ticket.ID))
+		must(b.t, b.Jobs().Delete(b.ctx, ticket.ID))
+		return len(raw)
+	}
+	inBubble(t, func(b *rig) {
+		b.handle("x", nothing)
+		b.run()
+		rest := envelope(b, 100) - 100
+		for name, tt := range map[string]struct {
+			args  any
+			opts  []ojs.Option
+			field string // "": accepted
+			code  string
+		}{
+			"envelope at the limit":       {args: str(ojs.MaxEnvelope - rest)},
+			"envelope over the limit":     {args: str(ojs.MaxEnvelope - rest + 1), field: "envelope", code: ojs.CodeTooLarge},
+			"args far over it":            {args: str(10 << 20), field: "envelope", code: ojs.CodeTooLarge},
+			"meta at the limit":           {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-6))}},
+			"meta over the limit":         {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-5))}, field: "meta", code: ojs.CodeMetaTooLarge},
+			"args at the depth":           {args: deep(ojs.MaxDepth)},
+			"args too deep":               {args: deep(ojs.MaxDepth + 1), field: "args", code: ojs.CodeArgsInvalid},
+			"args a million deep":         {args: deep(1_000_000), field: "args", code: ojs.CodeArgsInvalid},
+			"raw args too deep":           {args: json.RawMessage(strings.Repeat("[", 33) + strings.Repeat("]", 33)), field: "args", code: ojs.CodeArgsInvalid},
+			"meta too deep":               {opts: []ojs.Option{ojs.WithMeta("k", deep(ojs.MaxDepth))}, field: "meta", code: ojs.CodeMetaInvalid},
+			"queue":                       {opts: []ojs.Option{ojs.WithQueue(strings.Repeat("q", 129))}, field: "queue", code: ojs.CodeQueueInvalid},
+			"many non-retryable patterns": {opts: []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: patterns(60_000)})}, field: "envelope", code: ojs.CodeTooLarge},
+		} {
+			before := len(b.listed(engine.Filter{}))
+			_, err := b.Enqueue(b.ctx, "y", tt.args, tt.opts...)
+			stored := len(b.listed(engine.Filter{})) - before
+			if tt.field == "" {
+				if err != nil || stored != 1 {
+					t.Errorf("%s: %v, %d stored", name, err, stored)
+				}
+				continue
+			}
+			var inv *ojs.InvalidError
+			if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != tt.code || inv.Reason == "" || stored != 0 {
+				t.Errorf("%s: %v, %d stored", name, err, stored)
+			}
+		}
+		ticket := b.enqueue("x")
+		b.advance(time.Second)
+		b.want(ticket.ID, ojs.StateCompleted, 1)
+	})
+	t.Run("results", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+				must(t, handler.SetResult(ctx, "first"))
+				for _, v := range []any{str(ojs.MaxResult + 1), deep(ojs.MaxDepth + 1), deep(1_000_000)} {
+					err := handler.SetResult(ctx, v)
+					wantInvalid(t, err, "result")
+				}
+				return nil
+			})
+			b.handle("fits", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.SetResult(ctx, str(ojs.MaxResult)) })
+			b.run()
+			small, large := b.enqueue("x"), b.enqueue("fits")
+			b.advance(time.Second)
+			if job := b.want(small.ID, ojs.StateCompleted, 1); string(job.Result) != `"first"` {
+				t.Errorf("result %.50s", job.Result)
+			}
+			if job := b.want(large.ID, ojs.StateCompleted, 1); len(job.Result) != ojs.MaxResult {
+				t.Errorf("result of %d bytes", len(job.Result))
+			}
+		})
+	})
+	t.Run("a replay's meta", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(errBoom) })
+			b.run()
+			id := b.enqueue("x").ID
+			b.advance(0)
+			wantInvalid(t, b.DeadLetters().Retry(b.ctx, id, ojs.WithMeta("k", str(ojs.MaxMeta))), "meta")
+			b.want(id, ojs.StateDiscarded, 1)
+		})
+	})
+}
+
+func patterns(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("error.number.%d", i)
+	}
+	return list
+}
