@@ -1,0 +1,104 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// ignores goes on whatever becomes of its context. Its name stands in the reported stack.
+func ignores(release chan struct{}) func(context.Context, *ojs.Job[any]) error {
+	return func(context.Context, *ojs.Job[any]) error { <-release; return nil }
+}
+
+func TestStuckHandlers(t *testing.T) {
+	t.Run("are reported with their stack, and their slots replaced up to a limit", func(t *testing.T) {
+		var logged bytes.Buffer
+		inBubble(t, func(b *rig) {
+			release := make(chan struct{})
+			b.Handle("stuck", ignores(release))
+			b.handle("x", nothing)
+			b.run()
+			var ids []string
+			for range 2 {
+				ids = append(ids, b.enqueue("stuck").ID)
+			}
+			b.advance(0)
+			for _, id := range ids {
+				must(t, b.Cancel(b.ctx, id))
+			}
+			waits := b.enqueue("x").ID
+			b.advance(9 * time.Second)
+			b.want(waits, ojs.StateAvailable, 0)
+			b.advance(time.Second)
+			b.want(waits, ojs.StateCompleted, 1)
+			s, err := b.Stats(b.ctx)
+			if err != nil || s.Stuck != 1 || s.Busy != 2 {
+				t.Errorf("%+v, %v", s, err)
+			}
+			if h := b.Health(b.ctx); h.Status != engine.Degraded {
+				t.Errorf("%+v", h)
+			}
+			lines := strings.Split(strings.TrimSpace(logged.String()), "\n")
+			var replaced int
+			for _, line := range lines {
+				var l struct {
+					Msg, Level string
+					Attributes struct {
+						Stack        string
+						SlotReplaced bool `json:"slot_replaced"`
+					}
+				}
+				if err := json.Unmarshal([]byte(line), &l); err != nil || l.Level != "ERROR" || !strings.Contains(l.Attributes.Stack, ".ignores.") ||
+					strings.Contains(l.Attributes.Stack, "\n\n") {
+					t.Errorf("line %s, %v", line, err)
+				}
+				if l.Attributes.SlotReplaced {
+					replaced++
+				}
+			}
+			if len(lines) != 2 || replaced != 1 {
+				t.Errorf("%d lines, %d replaced", len(lines), replaced)
+			}
+			close(release)
+			b.advance(0)
+			if s, _ := b.Stats(b.ctx); s.Stuck != 0 || s.Busy != 0 {
+				t.Errorf("after they returned: %+v", s)
+			}
+			for range 2 { // the slots are two again
+				b.enqueue("x")
+			}
+			b.advance(0)
+			if n := len(b.times()); n != 3 {
+				t.Errorf("%d ran", n)
+			}
+		}, engine.WithConcurrency(2), engine.WithMaxStuck(1), engine.WithGracePeriod(10*time.Second),
+			engine.WithLogger(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))))
+	})
+	t.Run("one that returns in the grace period is not stuck", func(t *testing.T) {
+		var logged bytes.Buffer
+		inBubble(t, func(b *rig) {
+			b.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error {
+				<-ctx.Done()
+				time.Sleep(9 * time.Second)
+				return nil
+			})
+			b.run()
+			id := b.enqueue("slow").ID
+			b.advance(0)
+			must(t, b.Cancel(b.ctx, id))
+			b.advance(time.Hour)
+			if logged.Len() > 0 {
+				t.Error(logged.String())
+			}
+		}, engine.WithGracePeriod(10*time.Second),
+			engine.WithLogger(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))))
+	})
+}

@@ -1,0 +1,346 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+func fetch(b *rig, w *engine.Worker) *engine.Delivery {
+	b.t.Helper()
+	d, err := w.Fetch(b.ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return d
+}
+
+func TestWorker(t *testing.T) {
+	t.Run("P0.6 fetch and acknowledge", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w1", engine.WorkerConfig{})
+			id := b.enqueue("x").ID
+			d := fetch(b, w)
+			if job := b.want(id, ojs.StateActive, 1); d.Job.ID != id || d.LeaseUntil.Sub(b.start) != ojs.DefaultLease || job.StartedAt.IsZero() {
+				t.Errorf("%+v", d)
+			}
+			wantInvalid(t, d.Ack(b.ctx, strings.Repeat("x", ojs.MaxResult)), "result")
+			b.want(id, ojs.StateActive, 1)
+			must(t, d.Ack(b.ctx, map[string]int{"n": 1}))
+			if job := b.want(id, ojs.StateCompleted, 1); string(job.Result) != `{"n":1}` || job.Progress != 1 {
+				t.Errorf("%s", job.Result)
+			}
+			for name, err := range map[string]error{"ack": d.Ack(b.ctx, nil), "fail": d.Fail(b.ctx, errBoom), "beat": d.Heartbeat(b.ctx), "release": d.Release(b.ctx)} {
+				if !errors.Is(err, ojs.ErrLeaseLost) {
+					t.Errorf("%s after the end: %v", name, err)
+				}
+			}
+		})
+	})
+	t.Run("a failure is decided as a handler's", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			w := b.Worker("w1", engine.WorkerConfig{})
+			id := b.enqueue("x", noJitter).ID
+			must(t, fetch(b, w).Fail(b.ctx, ojs.Errorf("gpu.lost", "no")))
+			if job := b.want(id, ojs.StateRetryable, 1); job.Error.Type != "gpu.lost" {
+				t.Errorf("%+v", job.Error)
+			}
+			d := fetch(b, w) // waits for the retry
+			if b.elapsed() != time.Second || d.Job.Attempt != 2 {
+				t.Errorf("attempt %d after %v", d.Job.Attempt, b.elapsed())
+			}
+			must(t, d.Release(b.ctx))
+			b.want(id, ojs.StateRetryable, 1)
+			must(t, fetch(b, w).Fail(b.ctx, nil))
+			b.want(id, ojs.StateRetryable, 2)
+			must(t, fetch(b, w).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+			b.want(id, ojs.StateDiscarded, 3)
+			if !slices.Equal(b.deadLetters(), []string{id}) {
+				t.Error("no dead letter")
+			}
+		})
+	})
+	t.Run("fetch takes of its queues in order, and of its types", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.enqueue("x", ojs.WithQueue("b"), ojs.WithMeta("n", 3), ojs.WithPriority(9))
+			b.enqueue("x", ojs.WithQueue("a"), ojs.WithMeta("n", 2))
+			b.enqueue("y", ojs.WithQueue("a"), ojs.WithPriority(9))
+			b.enqueue("x", ojs.WithQueue("c"), ojs.WithPriority(9))
+			b.enqueue("x", ojs.WithQueue("a"), ojs.WithMeta("n", 1), ojs.WithPriority(1))
+			ds, err := b.Worker("w", engine.WorkerConfig{Queues: []string{"a", "b"}, Types: []string{"x"}}).FetchMany(b.ctx, 10)
+			must(t, err)
+			var got []any
+			for _, d := range ds {
+				got = append(got, d.Job.Meta["n"])
+			}
+			if fmt.Sprint(got) != "[1 2 3]" {
+				t.Errorf("fetched %v", got)
+			}
+		})
+	})
+	t.Run("fetch waits for a job, and ends with its context", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w1", engine.WorkerConfig{Types: []string{"x"}})
+			got := make(chan *engine.Delivery, 1)
+			go func() { got <- fetch(b, w) }()
+			synctest.Wait()
+			b.enqueue("other")
+			synctest.Wait()
+			if len(got) != 0 {
+				t.Fatal("fetched another type")
+			}
+			id := b.enqueue("x").ID
+			if d := <-got; d.Job.ID != id {
+				t.Errorf("fetched %+v", d.Job)
+			}
+			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+			defer cancel()
+			if _, err := w.Fetch(ctx); !errors.Is(err, context.DeadlineExceeded) || b.elapsed() != time.Minute {
+				t.Errorf("%v after %v", err, b.elapsed())
+			}
+		})
+	})
+	t.Run("P0.6 a worker that does not beat loses the job, one that does keeps it", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			w := b.Worker("w1", engine.WorkerConfig{})
+			lazy, live := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID, b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID
+			dl, dv := fetch(b, w), fetch(b, w)
+			for range 3 {
+				b.advance(50 * time.Second)
+				must(t, dv.Heartbeat(b.ctx))
+			}
+			b.want(live, ojs.StateActive, 1)
+			if job := b.want(lazy, ojs.StateAvailable, 1); job.Errors[0].Type != ojs.TypeLeaseExpired {
+				t.Errorf("%+v", job.Errors)
+			}
+			if err := dl.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
+				t.Errorf("%v", err)
+			}
+			must(t, dv.Ack(b.ctx, nil))
+		})
+	})
+	t.Run("P0.6 a beat of the worker renews what it holds and tells its state", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			w := b.Worker("w1", engine.WorkerConfig{})
+			id, done := b.enqueue("x", ojs.WithLease(time.Minute)).ID, b.enqueue("x").ID
+			d := fetch(b, w)
+			must(t, fetch(b, w).Ack(b.ctx, nil))
+			for range 3 {
+				b.advance(50 * time.Second)
+				if s, err := w.Heartbeat(b.ctx); s != engine.WorkerRunning || err != nil {
+					t.Errorf("%v, %v", s, err)
+				}
+			}
+			b.want(id, ojs.StateActive, 1)
+			b.want(done, ojs.StateCompleted, 1)
+			if got := b.Workers().List(); len(got) != 1 || got[0].Held != 1 || got[0].State != engine.WorkerRunning || got[0].Seen.Sub(b.start) != 150*time.Second {
+				t.Errorf("%+v", got)
+			}
+			if !b.Workers().Quiet("w1") || b.Workers().Quiet("nobody") {
+				t.Error("Quiet")
+			}
+			if s, err := w.Heartbeat(b.ctx); s != engine.WorkerQuiet || err != nil {
+				t.Errorf("%v, %v", s, err)
+			}
+			must(t, d.Ack(b.ctx, nil))
+		})
+	})
+	t.Run("P0.6 quiet and terminate end a fetch, and there is no way back", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"worker.*"}})
+			defer sub.Close()
+			w := b.Worker("w1", engine.WorkerConfig{})
+			errs := make(chan error)
+			go func() { _, err := w.Fetch(b.ctx); errs <- err }()
+			synctest.Wait()
+			w.Quiet()
+			if err := <-errs; !errors.Is(err, engine.ErrWorkerQuiet) {
+				t.Errorf("%v", err)
+			}
+			w.Close()
+			w.Quiet()
+			b.enqueue("x")
+			if _, err := b.Worker("w1", engine.WorkerConfig{}).Fetch(b.ctx); !errors.Is(err, engine.ErrWorkerTerminated) {
+				t.Errorf("%v", err)
+			}
+			if got := names(received(sub)); got != "worker.started worker.quiet worker.stopped" {
+				t.Errorf("events %s", got)
+			}
+			if !b.Workers().Terminate("w1") {
+				t.Error("Terminate")
+			}
+		})
+	})
+	t.Run("a token finds the delivery again, for its worker alone", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			id := b.enqueue("x").ID
+			raw, err := json.Marshal(fetch(b, b.Worker("w1", engine.WorkerConfig{})))
+			must(t, err)
+			var d struct {
+				Token string
+				Job   ojs.JobInfo
+			}
+			must(t, json.Unmarshal(raw, &d))
+			if d.Job.ID != id {
+				t.Errorf("%s", raw)
+			}
+			if _, err := b.Worker("w2", engine.WorkerConfig{}).Delivery(b.ctx, d.Token); !errors.Is(err, ojs.ErrLeaseLost) {
+				t.Errorf("another worker: %v", err)
+			}
+			for _, bad := range []string{"", "x", id, id + ".", id + ".!", ".1"} {
+				if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, bad); !errors.Is(err, ojs.ErrInvalid) {
+					t.Errorf("token %q: %v", bad, err)
+				}
+			}
+			if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, "nobody.1"); !errors.Is(err, ojs.ErrLeaseLost) {
+				t.Errorf("%v", err)
+			}
+			again, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, d.Token)
+			must(t, err)
+			must(t, again.Ack(b.ctx, nil))
+			b.want(id, ojs.StateCompleted, 1)
+			if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, d.Token); !errors.Is(err, ojs.ErrLeaseLost) {
+				t.Errorf("after its end: %v", err)
+			}
+		})
+	})
+	t.Run("timeouts hold: a beat after one fails the attempt", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w1", engine.WorkerConfig{})
+			id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute), ojs.WithTotalTimeout(90*time.Second)).ID
+			d := fetch(b, w)
+			b.advance(59 * time.Second)
+			must(t, d.Heartbeat(b.ctx))
+			b.advance(time.Second)
+			if err := d.Heartbeat(b.ctx); !errors.Is(err, ojs.ErrTimeout) {
+				t.Errorf("%v", err)
+			}
+			if job := b.want(id, ojs.StateRetryable, 1); job.Error.Type != ojs.TypeTimeout {
+				t.Errorf("%+v", job.Error)
+			}
+			b.run()
+			d = fetch(b, w)
+			b.advance(29 * time.Second)
+			if err := d.Progress(b.ctx, 0.5); !errors.Is(err, ojs.ErrTimeout) {
+				t.Errorf("%v", err)
+			}
+			if job := b.want(id, ojs.StateDiscarded, 2); job.Error.Type != ojs.TypeTotalTimeout {
+				t.Errorf("%+v", job.Error)
+			}
+		})
+	})
+	t.Run("P1.3 progress and checkpoints", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			w := b.Worker("w1", engine.WorkerConfig{})
+			id := b.enqueue("x", noJitter).ID
+			d := fetch(b, w)
+			must(t, d.Progress(b.ctx, 0.5))
+			must(t, d.Progress(b.ctx, 0.25))
+			wantInvalid(t, d.Progress(b.ctx, 2), "progress")
+			if job := b.job(id); job.Progress != 0.5 {
+				t.Errorf("progress %v", job.Progress)
+			}
+			must(t, d.SaveCheckpoint(b.ctx, []int{7}))
+			wantInvalid(t, d.SaveCheckpoint(b.ctx, strings.Repeat("x", ojs.MaxCheckpoint)), "checkpoint")
+			must(t, d.Fail(b.ctx, errBoom))
+			if d := fetch(b, w); string(d.Checkpoint) != "[7]" || d.Job.Progress != 0 {
+				t.Errorf("%s at %v", d.Checkpoint, d.Job.Progress)
+			}
+		})
+	})
+	t.Run("cancelling takes the job away", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w1", engine.WorkerConfig{})
+			id := b.enqueue("x").ID
+			d := fetch(b, w)
+			must(t, b.Cancel(b.ctx, id))
+			if err := d.Heartbeat(b.ctx); !errors.Is(err, ojs.ErrLeaseLost) {
+				t.Errorf("%v", err)
+			}
+			if got := b.Workers().List(); got[0].Held != 0 {
+				t.Errorf("%+v", got)
+			}
+		})
+	})
+	t.Run("pauses and limits hold for workers", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			w := b.Worker("w1", engine.WorkerConfig{Queues: []string{"q", "default"}})
+			for range 3 {
+				b.enqueue("x", ojs.WithQueue("q"), ojs.WithLease(time.Minute))
+			}
+			for range 2 {
+				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}}))
+			}
+			ds, err := w.FetchMany(b.ctx, 10)
+			must(t, err)
+			if len(ds) != 2 || ds[0].Job.Queue != "q" || ds[1].Job.Queue != "default" {
+				t.Fatalf("fetched %d", len(ds))
+			}
+			if d := fetch(b, w); d.Job.Queue != "default" || b.elapsed() != 10*time.Second {
+				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
+			}
+			must(t, ds[0].Ack(b.ctx, nil))
+			if d := fetch(b, w); d.Job.Queue != "q" || b.elapsed() != 10*time.Second {
+				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
+			}
+			// That worker vanishes; its job counts until its lease is over.
+			if d := fetch(b, w); d.Job.Queue != "q" || b.elapsed() != 70*time.Second {
+				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
+			}
+		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueue("default", engine.QueueConfig{}))
+	})
+	t.Run("an acknowledgement whose answer was lost may be repeated", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			f := &faulty{Storage: b.store}
+			eng, err := engine.New[any](f, quiet)
+			must(t, err)
+			ticket, err := eng.Enqueue(b.ctx, "x", nil)
+			must(t, err)
+			d, err := eng.Worker("w", engine.WorkerConfig{}).Fetch(b.ctx)
+			must(t, err)
+			f.set(func(op string) (before, after bool) { return false, op == "settle" })
+			if err := d.Ack(b.ctx, 1); !errors.Is(err, errStorage) {
+				t.Errorf("%v", err)
+			}
+			f.set(nil)
+			b.advance(time.Second)
+			must(t, d.Ack(b.ctx, 1))
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		})
+	})
+	t.Run("bad workers are refused", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			_, err := b.Worker("", engine.WorkerConfig{}).Fetch(b.ctx)
+			wantInvalid(t, err, "worker")
+			_, err = b.Worker("w", engine.WorkerConfig{}).FetchMany(b.ctx, 0)
+			wantInvalid(t, err, "max")
+		})
+	})
+	t.Run("workers that are gone are forgotten", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			ctx, cancel := context.WithCancel(b.ctx)
+			cancel()
+			for i := range 10_000 {
+				_, _ = b.Worker(fmt.Sprint("w", i), engine.WorkerConfig{}).Fetch(ctx)
+				b.advance(time.Minute)
+			}
+			if n := len(b.Workers().List()); n > 500 {
+				t.Errorf("%d workers are remembered", n)
+			}
+		})
+	})
+}
