@@ -205,23 +205,31 @@ func TestSubscriptions(t *testing.T) {
 // walk checks that the events of one job tell a life that the transition table allows.
 func walk(events []ojs.Event) error {
 	var state ojs.State
-	for i, ev := range events {
-		is := ev.Job.State
-		legal := state == is || state.CanBecome(is)
-		// A job becomes available without an event when its time comes.
-		if !legal && (state == ojs.StateScheduled || state == ojs.StateRetryable) {
-			legal = ojs.StateAvailable.CanBecome(is)
+	for _, ev := range events {
+		if err := step(&state, ev); err != nil {
+			return fmt.Errorf("%w in %s", err, names(events))
 		}
-		if i == 0 {
-			legal = ev.Type == ojs.EventEnqueued
-		}
-		if ev.Type == ojs.EventStarted && state == ojs.StateActive {
-			legal = false
-		}
-		if !legal {
-			return fmt.Errorf("%s: from %s to %s in %s", ev.Type, state, is, names(events))
-		}
-		state = is
+	}
+	return nil
+}
+
+// step checks one event of a job that was in a state, "" before its first event, and moves the state on.
+func step(state *ojs.State, ev ojs.Event) error {
+	was, is := *state, ev.Job.State
+	*state = is
+	legal := was == is || was.CanBecome(is)
+	// A job becomes available without an event when its time comes.
+	if !legal && (was == ojs.StateScheduled || was == ojs.StateRetryable) {
+		legal = ojs.StateAvailable.CanBecome(is)
+	}
+	if was == "" {
+		legal = ev.Type == ojs.EventEnqueued
+	}
+	if ev.Type == ojs.EventStarted && was == ojs.StateActive {
+		legal = false
+	}
+	if !legal {
+		return fmt.Errorf("%s: from %q to %s", ev.Type, was, is)
 	}
 	return nil
 }

@@ -1,0 +1,85 @@
+package ojs_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+)
+
+func TestRateLimitJSON(t *testing.T) {
+	for in, want := range map[string]ojs.RateLimit{
+		`{"key":"api:1","concurrency":5}`:                                            {Key: "api:1", Concurrency: 5},
+		`{"key":"A-b_c.d","rate":{"limit":10,"period":"PT1M"}}`:                      {Key: "A-b_c.d", Rate: ojs.Rate{Limit: 10, Per: time.Minute}},
+		`{"key":"k","throttle":{"limit":1,"period":"PT0.5S"},"on_limit":"wait"}`:     {Key: "k", Throttle: ojs.Rate{Limit: 1, Per: 500 * time.Millisecond}},
+		`{"key":"k","concurrency":null,"rate":null,"throttle":null,"on_limit":null}`: {Key: "k"},
+	} {
+		var l ojs.RateLimit
+		if err := json.Unmarshal([]byte(in), &l); err != nil || l != want {
+			t.Errorf("P1.5 %s: %+v, %v", in, l, err)
+			continue
+		}
+		raw, err := json.Marshal(l)
+		var again ojs.RateLimit
+		if err != nil || json.Unmarshal(raw, &again) != nil || again != want {
+			t.Errorf("%s comes back as %+v, %v", raw, again, err)
+		}
+	}
+	for in, field := range map[string]string{
+		`{}`:                            "rate_limit.key",
+		`{"key":""}`:                    "rate_limit.key",
+		`{"key":"-a"}`:                  "rate_limit.key",
+		`{"key":"a b"}`:                 "rate_limit.key",
+		`{"key":1}`:                     "rate_limit.key",
+		`{"key":"a","concurrency":0}`:   "rate_limit.concurrency",
+		`{"key":"a","concurrency":1.5}`: "rate_limit.concurrency",
+		`{"key":"a","rate":{"limit":0,"period":"PT1S"}}`:       "rate_limit.rate",
+		`{"key":"a","rate":{"limit":1}}`:                       "rate_limit.rate",
+		`{"key":"a","rate":{"limit":1,"period":"1s"}}`:         "rate_limit.rate",
+		`{"key":"a","rate":{"limit":1,"period":"PT1S","x":1}}`: "rate_limit.rate",
+		`{"key":"a","throttle":7}`:                             "rate_limit.throttle",
+		`{"key":"a","on_limit":"drop"}`:                        "rate_limit.on_limit",
+		`{"key":"a","burst":1}`:                                "rate_limit.burst",
+		`{"key":"a","key":"b"}`:                                "rate_limit",
+		`[]`:                                                   "rate_limit",
+		`{"key":"` + strings.Repeat("k", 256) + `"}`:           "rate_limit.key",
+	} {
+		l := ojs.RateLimit{Key: "before"}
+		err := json.Unmarshal([]byte(in), &l)
+		var inv *ojs.InvalidError
+		if !errors.As(err, &inv) || inv.Field != field || l.Key != "before" {
+			t.Errorf("P1.5 %.60s: %v, want %s refused; %+v", in, err, field, l)
+		}
+	}
+}
+
+func TestRateLimitTravels(t *testing.T) {
+	d, err := ojs.ParseDraft([]byte(`{"type":"x","rate_limit":{"key":"k","concurrency":2}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := ojs.DefaultOptions()
+	o.Apply(d.Options()...)
+	if want := (&ojs.RateLimit{Key: "k", Concurrency: 2}); !reflect.DeepEqual(o.RateLimit, want) {
+		t.Errorf("%+v", o.RateLimit)
+	}
+	job := ojs.JobInfo{JobHeader: ojs.JobHeader{ID: jobID, Type: "x", Queue: "default"}, State: ojs.StateActive, RateLimit: o.RateLimit, Progress: 0.5}
+	raw, err := json.Marshal(job)
+	var again ojs.JobInfo
+	if err != nil || json.Unmarshal(raw, &again) != nil || again.Progress != 0.5 || !reflect.DeepEqual(again.RateLimit, job.RateLimit) {
+		t.Errorf("%s, %v: %+v", raw, err, again)
+	}
+	if c := job.Clone(); c.RateLimit == job.RateLimit {
+		t.Error("a clone shares the limit")
+	}
+	if _, err := ojs.ParseDraft([]byte(`{"type":"x","rate_limit":{"key":"!"}}`)); !errors.Is(err, ojs.ErrInvalid) {
+		t.Errorf("%v", err)
+	}
+	if err := json.Unmarshal([]byte(strings.Replace(string(raw), "0.5", "1.5", 1)), &again); !errors.Is(err, ojs.ErrInvalid) {
+		t.Errorf("progress 1.5: %v", err)
+	}
+}
