@@ -199,7 +199,9 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 				do = l.eng.Jobs().DeleteAll
 			case 1:
 				states, to = []ojs.State{ojs.StateDiscarded}, ojs.StateAvailable
-				do = func(ctx context.Context, f engine.Filter) ([]engine.Result, error) { return l.eng.Jobs().RetryAll(ctx, f) }
+				do = func(ctx context.Context, f engine.Filter) ([]engine.Result, error) {
+					return l.eng.Jobs().RetryAll(ctx, f)
+				}
 			}
 			named := len(f.States) > 0
 			f.States = slices.DeleteFunc(slices.Clone(f.States), func(s ojs.State) bool { return !slices.Contains(states, s) })

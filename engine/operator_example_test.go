@@ -1,0 +1,302 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// begin makes an engine that has not been started.
+func begin(opts ...engine.Option) (context.Context, *engine.Engine[any]) {
+	eng, err := engine.New[any](memory.New(), append([]engine.Option{quiet}, opts...)...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return context.Background(), eng
+}
+
+// work runs an engine until it has nothing to do.
+func work(ctx context.Context, eng *engine.Engine[any]) {
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- eng.Run(run) }()
+	if err := eng.WaitIdle(ctx); err != nil {
+		log.Fatal(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+}
+
+func enqueue(ctx context.Context, eng *engine.Engine[any], jobType string, args any, opts ...ojs.Option) ojs.Ticket {
+	ticket, err := eng.Enqueue(ctx, jobType, args, opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return ticket
+}
+
+// Look at the jobs of a type that have not run yet.
+func ExampleJobs_List() {
+	ctx, eng := begin()
+	enqueue(ctx, eng, "email.send", "a@example.com")
+	enqueue(ctx, eng, "email.send", "b@example.com", ojs.WithDelay(time.Hour))
+	enqueue(ctx, eng, "report.build", "2026-03")
+
+	for job, err := range eng.Jobs().List(ctx, engine.Filter{Types: []string{"email.*"}}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(job.Type, job.State, job.Args)
+	}
+	// Output:
+	// email.send available "a@example.com"
+	// email.send scheduled "b@example.com"
+}
+
+// Cancel every waiting job of a queue.
+func ExampleJobs_CancelAll() {
+	ctx, eng := begin()
+	for n := range 3 {
+		enqueue(ctx, eng, "thumbnail", n, ojs.WithQueue("images"))
+	}
+	results, err := eng.Jobs().CancelAll(ctx, engine.Filter{Queues: []string{"images"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	failed := slices.ContainsFunc(results, func(r engine.Result) bool { return r.Err != nil })
+	fmt.Println(len(results), failed)
+	// Output: 3 false
+}
+
+// Store what is right of a batch and learn what is wrong with the rest.
+func ExampleJobs_EnqueueEach() {
+	ctx, eng := begin()
+	for _, r := range eng.Jobs().EnqueueEach(ctx,
+		ojs.NewDraft("email.send", "a@example.com"),
+		ojs.NewDraft("Email Send", "b@example.com"),
+		ojs.NewDraft("email.send", "c@example.com", ojs.WithTimeout(-time.Second)),
+	) {
+		var invalid *ojs.InvalidError
+		switch {
+		case r.Err == nil:
+			fmt.Println("stored,", r.Ticket.State)
+		case errors.As(r.Err, &invalid):
+			fmt.Println("refused for its", invalid.Field)
+		}
+	}
+	// Output:
+	// stored, available
+	// refused for its type
+	// refused for its timeout
+}
+
+// Keep a queue from delivering, and see what it has.
+func ExampleQueues_Pause() {
+	ctx, eng := begin()
+	if err := eng.Queues().Pause(ctx, "email"); err != nil {
+		log.Fatal(err)
+	}
+	enqueue(ctx, eng, "email.send", "a@example.com", ojs.WithQueue("email"))
+	queues, err := eng.Queues().List(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, q := range queues {
+		fmt.Println(q.Name, q.State, q.Counts[ojs.StateAvailable])
+	}
+	// Output: email paused 1
+}
+
+// Three queues with shares of the work, a bound and a rate.
+func ExampleWithQueue() {
+	ctx, eng := begin(
+		engine.WithQueue("web", engine.QueueConfig{Weight: 6}),
+		engine.WithQueue("mail", engine.QueueConfig{Weight: 3, RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}}),
+		engine.WithQueue("reports", engine.QueueConfig{Weight: 1, Concurrency: 2, MaxDepth: 1}),
+	)
+	enqueue(ctx, eng, "report.build", "2026-03", ojs.WithQueue("reports"))
+	_, err := eng.Enqueue(ctx, "report.build", "2026-04", ojs.WithQueue("reports"))
+	fmt.Println(errors.Is(err, ojs.ErrQueueFull))
+	fmt.Println(err)
+	// Output:
+	// true
+	// ojs: queue full: "reports" may have 1 jobs that have not ended
+}
+
+// Count jobs without looking at them.
+func ExampleEngine_Stats() {
+	ctx, eng := begin()
+	eng.Handle("greet", func(context.Context, *ojs.Job[any]) error { return nil })
+	enqueue(ctx, eng, "greet", "world")
+	enqueue(ctx, eng, "greet", "moon", ojs.WithDelay(time.Hour))
+	work(ctx, eng)
+	stats, err := eng.Stats(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(stats.Total[ojs.StateCompleted], stats.Total[ojs.StateScheduled])
+	// Output: 1 1
+}
+
+// Replay what died of an outage, ten a second and on a queue of its own.
+func ExampleDeadLetters_RetryAll() {
+	ctx, eng := begin()
+	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
+		if job.Queue == "replay" {
+			return nil
+		}
+		return ojs.DeadLetter(ojs.Errorf("smtp.down", "no answer"))
+	})
+	ticket := enqueue(ctx, eng, "email.send", "a@example.com")
+	work(ctx, eng)
+
+	_, err := eng.DeadLetters().RetryAll(ctx, engine.Filter{ErrorTypes: []string{"smtp.*"}}, time.Second/10, ojs.WithQueue("replay"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	work(ctx, eng)
+	job, err := ticket.Wait(ctx)
+	fmt.Println(job.State, err)
+	// Output: completed <nil>
+}
+
+// A handler that goes on where the attempt before it failed.
+func ExampleEngine_checkpoint() {
+	ctx, eng := begin()
+	eng.Handle("import", func(ctx context.Context, job *ojs.Job[any]) error {
+		row := 0
+		if _, err := handler.LoadCheckpoint(ctx, &row); err != nil {
+			return err
+		}
+		fmt.Println("attempt", job.Attempt, "from row", row)
+		for ; row < 100; row++ {
+			if row == 40 && job.Attempt == 1 {
+				return errors.New("connection lost")
+			}
+			handler.Progress(ctx, float64(row)/100)
+			if row%10 == 9 {
+				if err := handler.SaveCheckpoint(ctx, row+1); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	ticket := enqueue(ctx, eng, "import", "users.csv", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond}))
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- eng.Run(run) }()
+	job, err := ticket.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(job.State, job.Progress)
+	stop()
+	<-ended
+	// Output:
+	// attempt 1 from row 0
+	// attempt 2 from row 40
+	// completed 1
+}
+
+// A worker of one's own takes a job, and the engine decides on what it answers.
+func ExampleEngine_Worker() {
+	ctx, eng := begin()
+	ticket := enqueue(ctx, eng, "image.render", "scene.blend", ojs.WithQueue("gpu"))
+
+	w := eng.Worker("gpu-1", engine.WorkerConfig{Queues: []string{"gpu"}})
+	defer w.Close()
+	d, err := w.Fetch(ctx) // waits for a job
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Job.Type, d.Job.Args)
+	if err := d.Heartbeat(ctx); err != nil { // every so often, while it lasts
+		log.Fatal(err)
+	}
+	if err := d.Ack(ctx, "scene.png"); err != nil {
+		log.Fatal(err) // ojs.ErrLeaseLost: somebody else has the job now
+	}
+	var file string
+	fmt.Println(ticket.Result(ctx, &file), file)
+	// Output:
+	// image.render "scene.blend"
+	// <nil> scene.png
+}
+
+// A middleware measures every attempt, another one takes the tenant from the job's meta into the context.
+func ExampleWithMiddleware() {
+	type tenant struct{}
+	ctx, eng := begin(
+		engine.WithEnqueueHook(func(ctx context.Context, job *ojs.Job[any]) error {
+			job.Meta["tenant_id"] = ctx.Value(tenant{})
+			return nil
+		}),
+		engine.WithMiddleware(
+			func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
+				err := next(ctx)
+				fmt.Println(job.Type, "attempt", job.Attempt, err)
+				return err
+			},
+			func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
+				return next(context.WithValue(ctx, tenant{}, job.Meta["tenant_id"]))
+			},
+		),
+	)
+	eng.Handle("bill", func(ctx context.Context, job *ojs.Job[any]) error {
+		fmt.Println("for", ctx.Value(tenant{}))
+		return nil
+	})
+	enqueue(context.WithValue(ctx, tenant{}, "acme"), eng, "bill", nil)
+	work(ctx, eng)
+	// Output:
+	// for acme
+	// bill attempt 1 <nil>
+}
+
+// Lines as JSON, from the enqueue on.
+func ExampleWithLogger() {
+	names := func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && a.Key == slog.MessageKey || len(groups) == 1 && (a.Key == "job_type" || a.Key == "state") {
+			return a
+		}
+		return slog.Attr{} // times and ids, which differ each time
+	}
+	ctx, eng := begin(engine.WithLogger(slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: names}))))
+	eng.Handle("greet", func(context.Context, *ojs.Job[any]) error { return nil })
+	enqueue(ctx, eng, "greet", "world")
+	work(ctx, eng)
+	// Output:
+	// {"msg":"job enqueued","ojs":{"job_type":"greet","state":"available"}}
+	// {"msg":"job completed","ojs":{"job_type":"greet","state":"completed"}}
+}
+
+// Keep what has completed for an hour, and no more than a thousand finished jobs.
+func ExampleWithRetention() {
+	ctx, eng := begin(engine.WithRetention(engine.Retention{Completed: time.Hour, MaxFinished: 1000}))
+	fmt.Println(eng.Health(ctx).Backend)
+	// Output: memory
+}
+
+// What is wrong with a job is told by field, and nothing is stored.
+func ExampleEngine_Enqueue_invalid() {
+	ctx, eng := begin()
+	_, err := eng.Enqueue(ctx, "upload", make([]byte, ojs.MaxEnvelope))
+	var invalid *ojs.InvalidError
+	if errors.As(err, &invalid) {
+		fmt.Println(invalid.Code, invalid.Field)
+	}
+	// Output: validation.payload_too_large envelope
+}
