@@ -112,7 +112,7 @@ func (l *ledger) filter() (engine.Filter, func(*entry) bool) {
 		Types:  rapid.SampledFrom([][]string{nil, {"m.*"}, {"n"}, {"m.x", "n*"}}).Draw(l.T, "types"),
 	}
 	return f, func(e *entry) bool {
-		return !e.deleted && (f.States == nil || len(f.States) == 0 || slices.Contains(f.States, e.state)) && (f.Queues == nil || slices.Contains(f.Queues, e.queue)) &&
+		return !e.deleted && (len(f.States) == 0 || slices.Contains(f.States, e.state)) && (f.Queues == nil || slices.Contains(f.Queues, e.queue)) &&
 			(f.Types == nil || slices.ContainsFunc(f.Types, func(p string) bool {
 				prefix, cut := strings.CutSuffix(p, "*")
 				return cut && strings.HasPrefix(e.typ, prefix) || p == e.typ
