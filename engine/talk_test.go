@@ -25,11 +25,10 @@ func TestProgress(t *testing.T) {
 				handler.Progress(ctx, v)
 			}
 		}
-		var id string
-		stored := func() float64 { return b.job(id).Progress }
+		stored := func(job *ojs.Job[any]) float64 { return b.job(job.ID).Progress }
 		b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
 			if job.Attempt == 2 {
-				if got := stored(); got != 0 {
+				if got := stored(job); got != 0 {
 					t.Errorf("P1.3: the second attempt began at %v", got)
 				}
 				report(ctx, 0.1)
@@ -38,23 +37,23 @@ func TestProgress(t *testing.T) {
 			}
 			report(ctx, 0.2, 0.1, math.NaN(), -1)
 			time.Sleep(10 * time.Millisecond)
-			if got := stored(); got != 0.2 {
+			if got := stored(job); got != 0.2 {
 				t.Errorf("P1.3: stored %v, want 0.2", got)
 			}
 			report(ctx, 0.3, 0.5)
 			time.Sleep(500 * time.Millisecond)
-			if got := stored(); got != 0.2 {
+			if got := stored(job); got != 0.2 {
 				t.Errorf("P1.3: stored %v within a second", got)
 			}
 			time.Sleep(500 * time.Millisecond)
-			if got := stored(); got != 0.5 {
+			if got := stored(job); got != 0.5 {
 				t.Errorf("P1.3: stored %v, want 0.5", got)
 			}
 			report(ctx, 0.6, 7)
 			return errBoom
 		})
 		b.run()
-		id = b.enqueue("x", noJitter).ID
+		id := b.enqueue("x", noJitter).ID
 		b.advance(1500 * time.Millisecond)
 		if job := b.want(id, ojs.StateRetryable, 1); job.Progress != 1 {
 			t.Errorf("P1.3: a failed attempt keeps %v", job.Progress)
@@ -77,13 +76,12 @@ func TestProgress(t *testing.T) {
 func TestHeartbeat(t *testing.T) {
 	t.Run("P0.6 renews the lease at once", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			var id string
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
-				before, err := b.store.Get(ctx, id)
+			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+				before, err := b.store.Get(ctx, job.ID)
 				must(t, err)
 				time.Sleep(time.Second)
 				must(t, handler.Heartbeat(ctx))
-				after, err := b.store.Get(ctx, id)
+				after, err := b.store.Get(ctx, job.ID)
 				must(t, err)
 				if d := after.LeaseUntil.Sub(before.LeaseUntil); d != time.Second {
 					t.Errorf("the lease grew by %v", d)
@@ -93,7 +91,7 @@ func TestHeartbeat(t *testing.T) {
 			b.run()
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventHeartbeat}})
 			defer sub.Close()
-			id = b.enqueue("x").ID
+			id := b.enqueue("x").ID
 			b.advance(time.Minute)
 			b.want(id, ojs.StateCompleted, 1)
 			if events := received(sub); len(events) != 1 || events[0].WorkerID == "" {
