@@ -13,7 +13,8 @@ import (
 // section 5.6): the args if they encode to an array, otherwise a one-element array that holds them, and an empty one for
 // null. The zero Args is null.
 type Args struct {
-	raw json.RawMessage // valid JSON, never modified; nil: null
+	raw   json.RawMessage // valid JSON, never modified; nil: null
+	lossy bool
 }
 
 // NewArgs encodes v as encoding/json does. An Args is returned as it is.
@@ -42,8 +43,29 @@ func NewArgs(v any) (a Args, err error) {
 	if string(raw) == "null" {
 		return Args{}, nil
 	}
-	return Args{raw: raw}, nil
+	return Args{raw: raw, lossy: replaces(v, raw)}, nil
 }
+
+// replaces reports whether encoding a value has put replacement characters in the place of bytes that are not UTF-8: then,
+// and not for a character that is one, encoding/json writes the escape.
+func replaces(v any, raw []byte) bool {
+	if _, given := v.(json.RawMessage); given || !bytes.Contains(raw, []byte(`\ufffd`)) {
+		return false
+	}
+	for i := 0; i < len(raw); i++ {
+		if raw[i] == '\\' {
+			if bytes.HasPrefix(raw[i:], []byte(`\ufffd`)) {
+				return true
+			}
+			i++ // what is escaped
+		}
+	}
+	return false
+}
+
+// Lossy reports whether strings that were not UTF-8 have been made so, and different args may have become the same. It is
+// known of args that were made of a Go value, until they are stored.
+func (a Args) Lossy() bool { return a.lossy }
 
 var errDeepArgs = argsError(fmt.Sprintf("are nested deeper than %d", MaxDepth))
 

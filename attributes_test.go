@@ -119,7 +119,7 @@ func TestEnvelopeAttributes(t *testing.T) {
 	}
 	t.Run("P0.1 unknown attributes are kept byte for byte", func(t *testing.T) {
 		unknown := map[string]string{
-			"unique": `{ "keys" : ["type"] }`, "x": `"\u0041\/<&>"`, "Type": `1.50`, "workflow_id": `18446744073709551617`, "": `[ 1e5 , -0 ]`,
+			"x.unique": `{ "keys" : ["type"] }`, "x": `"\u0041\/<&>"`, "Type": `1.50`, "workflow_id": `18446744073709551617`, "": `[ 1e5 , -0 ]`,
 		}
 		in := `{"type":"x"`
 		for name, value := range unknown {

@@ -50,6 +50,9 @@ func ParseDraft(envelope []byte) (Draft, error) {
 	set("total_timeout", WithTotalTimeout(job.TotalTimeout))
 	set("visibility_timeout", WithLease(job.Lease))
 	set("retry", WithRetry(job.Retry))
+	if job.Unique != nil {
+		opts = append(opts, WithUnique(*job.Unique))
+	}
 	if job.RateLimit != nil {
 		set("rate_limit", WithRateLimit(*job.RateLimit))
 	}

@@ -31,6 +31,8 @@ type envelope struct {
 	Total       seconds         `json:"total_timeout,omitzero"`
 	Lease       seconds         `json:"visibility_timeout,omitzero"`
 	Retry       *RetryPolicy    `json:"retry,omitempty"`
+	Unique      *UniquePolicy   `json:"unique,omitempty"`
+	UniqueKey   string          `json:"idempotency_key,omitempty"`
 	RateLimit   *RateLimit      `json:"rate_limit,omitempty"`
 	ScheduledAt wireTime        `json:"scheduled_at,omitzero"`
 	ExpiresAt   wireTime        `json:"expires_at,omitzero"`
@@ -53,11 +55,14 @@ func (j JobInfo) MarshalJSON() ([]byte, error) {
 	e := envelope{
 		SpecVersion: specVersion, ID: j.ID, Type: j.Type, Queue: j.Queue, State: j.State, Attempt: j.Attempt,
 		Args: j.Args, Meta: j.Meta, Priority: j.Priority,
-		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), Lease: seconds(j.Lease), Retry: &j.Retry, RateLimit: j.RateLimit,
+		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), Lease: seconds(j.Lease), Retry: &j.Retry, RateLimit: j.RateLimit, Unique: j.Unique,
 		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt), CreatedAt: wireTime(j.CreatedAt),
 		EnqueuedAt: wireTime(j.EnqueuedAt), StartedAt: wireTime(j.StartedAt), NextRetryAt: wireTime(j.NextRetryAt),
 		DeadAt:   wireTime(j.DeadLetteredAt),
 		Progress: j.Progress, Error: j.Error, Errors: j.Errors, Result: j.Result,
+	}
+	if j.Unique != nil {
+		e.UniqueKey = j.Unique.Key
 	}
 	switch j.State {
 	case StateCompleted:
@@ -114,6 +119,8 @@ type decoder struct {
 	job      *JobInfo
 	seen     map[string]string // attribute -> where it stood
 	finished map[State]time.Time
+
+	uniqueKey string // "idempotency_key", which goes into the policy that may stand after it
 }
 
 func (d *decoder) member(m member, where string) error {
@@ -202,6 +209,16 @@ func (d *decoder) finish() error {
 	if j.Queue == "" {
 		j.Queue = DefaultQueue
 	}
+	if d.uniqueKey != "" {
+		if j.Unique == nil {
+			var o Options
+			WithIdempotencyKey(d.uniqueKey)(&o)
+			j.Unique = o.Unique
+		}
+		if j.Unique.Key = d.uniqueKey; j.Unique.Validate() != nil {
+			return j.Unique.Validate()
+		}
+	}
 	j.FinishedAt = d.finished[j.State]
 	j.MaxAttempts = j.Retry.Runs()
 	return nil
@@ -273,6 +290,11 @@ func init() { // a function, since the decoders refer to the table
 		"total_timeout":      client(period(func(j *JobInfo) *time.Duration { return &j.TotalTimeout })),
 		"visibility_timeout": client(period(func(j *JobInfo) *time.Duration { return &j.Lease })),
 		"retry":              client(func(d *decoder, v json.RawMessage) error { return d.job.Retry.UnmarshalJSON(v) }),
+		"unique": client(func(d *decoder, v json.RawMessage) error {
+			d.job.Unique = new(UniquePolicy)
+			return d.job.Unique.UnmarshalJSON(v)
+		}),
+		"idempotency_key": client(func(d *decoder, v json.RawMessage) (err error) { d.uniqueKey, err = decodeName(v); return }),
 		"rate_limit": client(func(d *decoder, v json.RawMessage) error {
 			d.job.RateLimit = new(RateLimit)
 			return d.job.RateLimit.UnmarshalJSON(v)

@@ -26,6 +26,7 @@ var (
 	ErrCancelled = errors.New("ojs: cancelled")  // somebody cancelled the job
 	ErrTimeout   = errors.New("ojs: timeout")    // the attempt, or the job as a whole, has used up its time
 	ErrLeaseLost = errors.New("ojs: lease lost") // the job is not this attempt's any more
+	ErrReplaced  = errors.New("ojs: replaced")   // a unique job took this one's place
 	ErrShutdown  = errors.New("ojs: shutdown")   // the engine stops and the grace period is over
 )
 
@@ -42,7 +43,8 @@ const (
 	CodeQueueInvalid    = "validation.queue_invalid"
 	CodeArgsInvalid     = "validation.args_invalid"
 	CodeMetaInvalid     = "validation.metadata_invalid"
-	CodeRetryInvalid    = "validation.retry_policy_invalid" // OJS retry, section 11.1
+	CodeRetryInvalid    = "validation.retry_policy_invalid"  // OJS retry, section 11.1
+	CodeUniqueInvalid   = "validation.unique_policy_invalid" // OJS unique jobs, section 2.2
 	CodeOptionInvalid   = "validation.option_invalid"
 	CodeEnvelopeInvalid = "validation.envelope_invalid"
 	CodeErrorInvalid    = "validation.error_invalid"
@@ -61,8 +63,9 @@ func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // DuplicateError refuses a job because an equal one is there. errors.Is(err, ErrDuplicate) holds for it.
 type DuplicateError struct {
-	ID    string // of the job that is there
-	State State  // its state
+	ID          string // of the job that is there; of several the newest
+	State       State  // its state
+	Fingerprint string // that both have; "": they have the same id
 }
 
 func (e *DuplicateError) Error() string {

@@ -51,6 +51,7 @@ type JobInfo struct {
 	TotalTimeout time.Duration // of all attempts, from CreatedAt; 0: none
 	Lease        time.Duration // how long an attempt holds the job without renewing; the standard's visibility timeout
 	RateLimit    *RateLimit    // nil: none
+	Unique       *UniquePolicy // that it was enqueued with; nil: none
 
 	ExpiresAt      time.Time // from then on the job no longer starts
 	EnqueuedAt     time.Time // when it first became available, or was replayed
@@ -92,6 +93,9 @@ func (j *JobInfo) Detach() {
 	j.Errors = cloneFailures(j.Errors)
 	j.Retry.NonRetryableErrors = slices.Clone(j.Retry.NonRetryableErrors)
 	j.Result = bytes.Clone(j.Result)
+	if j.Unique != nil {
+		j.Unique = j.Unique.clone()
+	}
 	if j.RateLimit != nil {
 		l := *j.RateLimit
 		j.RateLimit = &l

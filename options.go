@@ -30,6 +30,7 @@ type Options struct {
 	Retry                        RetryPolicy // zero fields inherit the standard's
 	Meta                         map[string]any
 	RateLimit                    *RateLimit                 // nil: none
+	Unique                       *UniquePolicy              // nil: none
 	Pending                      bool                       // wait to be activated
 	Extra                        map[string]json.RawMessage // of a parsed draft: attributes this version does not know
 

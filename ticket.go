@@ -7,10 +7,12 @@ import (
 
 // Ticket is the receipt of an enqueued job. It is small and copyable.
 type Ticket struct {
-	ID      string
-	State   State  // right after the enqueue: available, scheduled or pending
-	Dropped bool   // an enqueue hook left the job out; the other fields are zero
-	Waiter  Waiter // nil: the ticket cannot wait
+	ID    string
+	State State // right after the enqueue: available, scheduled or pending; of an equal job any
+	// Deduplicated tells that an equal job was there already, which the ticket is for (UniquePolicy).
+	Deduplicated bool
+	Dropped      bool   // an enqueue hook left the job out; the other fields are zero
+	Waiter       Waiter // nil: the ticket cannot wait
 }
 
 // Waiter waits for a job's end. Every engine is one.

@@ -18,82 +18,112 @@ type unit struct {
 	name byte
 	time bool // after the T
 	size time.Duration
+
+	months int // in the calendar; 0: as long as size says
 }
 
 const day = 24 * time.Hour
 
 var units = []unit{
-	{'Y', false, 365 * day},
-	{'M', false, 30 * day},
-	{'W', false, 7 * day},
-	{'D', false, day},
-	{'H', true, time.Hour},
-	{'M', true, time.Minute},
-	{'S', true, time.Second},
+	{'Y', false, 365 * day, 12},
+	{'M', false, 30 * day, 1},
+	{'W', false, 7 * day, 0},
+	{'D', false, day, 0},
+	{'H', true, time.Hour, 0},
+	{'M', true, time.Minute, 0},
+	{'S', true, time.Second, 0},
 }
 
 // Parse parses a duration: components in the order Y M W D T H M S, at least one of them, ASCII digits, a fraction on S
 // only, no sign. A year is 365 days, a month 30, a week 7, a day 24 hours. Digits below a nanosecond are cut off, but what
 // is not zero does not become zero.
 func Parse(s string) (time.Duration, error) {
-	d, err := parse(s)
+	_, d, err := parse(s, false)
 	if err != nil {
-		const most = 64
-		if len(s) > most {
-			s = s[:most] + "..."
-		}
-		return 0, fmt.Errorf("ojs: duration %q: %w", s, err)
+		return 0, bad(s, err)
 	}
 	return d, nil
 }
 
-func parse(s string) (time.Duration, error) {
+func bad(s string, err error) error {
+	const most = 64
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return fmt.Errorf("ojs: duration %q: %w", s, err)
+}
+
+// ParseCalendar is Parse, but for years and months: they are counted as months, for whoever knows when they begin.
+func ParseCalendar(s string) (months int, rest time.Duration, err error) {
+	months, rest, err = parse(s, true)
+	if err != nil {
+		return 0, 0, bad(s, err)
+	}
+	return months, rest, nil
+}
+
+// FormatCalendar writes months and the rest of a duration.
+func FormatCalendar(months int, rest time.Duration) string {
+	if months <= 0 {
+		return Format(rest)
+	}
+	s := fmt.Sprintf("P%dM", months)
+	if rest > 0 {
+		s += strings.TrimPrefix(Format(rest), "P")
+	}
+	return s
+}
+
+func parse(s string, calendar bool) (months int, sum time.Duration, err error) {
 	rest, ok := strings.CutPrefix(s, "P")
 	if !ok {
-		return 0, fmt.Errorf("does not start with P")
+		return 0, 0, fmt.Errorf("does not start with P")
 	}
-	var sum time.Duration
 	next, inTime := 0, false
 	for rest != "" {
 		if rest[0] == 'T' {
 			if inTime {
-				return 0, fmt.Errorf("a second T")
+				return 0, 0, fmt.Errorf("a second T")
 			}
 			if inTime = true; rest == "T" {
-				return 0, fmt.Errorf("a T without a time component")
+				return 0, 0, fmt.Errorf("a T without a time component")
 			}
 			rest = rest[1:]
 			continue
 		}
 		whole, fraction, name, after, err := component(rest)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		rest = after
 		i, err := find(name, inTime, next)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		next = i + 1
 		if fraction != "" && name != 'S' {
-			return 0, fmt.Errorf("fraction on %c: only seconds may have one", name)
+			return 0, 0, fmt.Errorf("fraction on %c: only seconds may have one", name)
 		}
 		d, err := amount(whole, fraction, units[i].size)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
+		}
+		if units[i].months > 0 && calendar {
+			months += int(d/units[i].size) * units[i].months
+			continue
 		}
 		if sum > math.MaxInt64-d {
-			return 0, fmt.Errorf("overflows")
+			return 0, 0, fmt.Errorf("overflows")
 		}
 		sum += d
 	}
 	switch {
 	case next == 0:
-		return 0, fmt.Errorf("has no component")
-	case sum == 0 && strings.ContainsAny(s, "123456789"):
-		return 0, fmt.Errorf("is less than a nanosecond")
+		return 0, 0, fmt.Errorf("has no component")
+	case sum == 0 && months == 0 && strings.ContainsAny(s, "123456789"):
+		return 0, 0, fmt.Errorf("is less than a nanosecond")
 	}
-	return sum, nil
+	return months, sum, nil
 }
 
 // component splits "12.5S..." into its digits, the digits of its fraction, its designator and what follows.

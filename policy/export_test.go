@@ -1,0 +1,4 @@
+package policy
+
+// Canonical is the text whose hash is the fingerprint.
+var Canonical = canonical

@@ -1,0 +1,280 @@
+package policy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/ojsengine/ojs"
+)
+
+// UnicodeVersion is the version of Unicode by whose rules Fingerprint normalises strings. Characters that a later version
+// assigns may normalise differently there.
+const UnicodeVersion = norm.Version
+
+// Fingerprint returns what makes a job equal to others under a policy (OJS unique jobs, section 4): 64 hexadecimal digits. Two
+// jobs with the same fingerprint have the same type, and the same of whatever else the policy's dimensions name, as JSON: the
+// order of names, the spelling of numbers and the normal form of strings make no difference.
+//
+// It is the SHA-256 of the canonical JSON (RFC 8785) of an object of the dimensions, with every name and string in normal
+// form C. One thing differs from RFC 8785: an integer beyond 2^53 keeps its digits, where a float64 would make one id of
+// two. Args count in their wire form, a list, or as an object of the members that ArgsKeys names. Period, states and conflict
+// do not count.
+//
+// Its error is an *ojs.InvalidError: a policy that makes no sense, a named member that the job does not have, names that
+// become equal in normal form, strings that are not Unicode, numbers beyond a float64.
+func Fingerprint(p *ojs.UniquePolicy, job *ojs.JobInfo) (string, error) {
+	text, err := canonical(p, job)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// canonical returns the text whose hash is the fingerprint.
+func canonical(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	dims := p.Dimensions()
+	var buf bytes.Buffer
+	c := canonicalizer{enc: jsontext.NewEncoder(&buf)}
+	c.token(jsontext.BeginObject)
+	args, err := projectArgs(p, job)
+	if err != nil {
+		return nil, err
+	}
+	if dims&ojs.ByArgs != 0 {
+		c.member("args", args)
+	}
+	if p.Key != "" {
+		c.text("key", p.Key)
+	}
+	if dims&ojs.ByMeta != 0 {
+		meta, err := projectMeta(p, job)
+		if err != nil {
+			return nil, err
+		}
+		c.member("meta", meta)
+	}
+	if dims&ojs.ByQueue != 0 {
+		c.text("queue", job.Queue)
+	}
+	c.text("type", job.Type)
+	c.token(jsontext.EndObject)
+	if c.err != nil {
+		field := "args"
+		if c.at != "args" {
+			field = "unique." + c.at
+		}
+		return nil, fieldError(field, reason(c.err))
+	}
+	text := jsontext.Value(bytes.TrimSpace(buf.Bytes()))
+	// Integers are as they shall be; a library that made float64 of them would lose digits.
+	if err := text.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
+		return nil, fieldError("unique", reason(err))
+	}
+	return text, nil
+}
+
+func fieldError(field, reason string) error {
+	return &ojs.InvalidError{Code: ojs.CodeUniqueInvalid, Field: field, Reason: reason}
+}
+
+// reason is a library's error without its name.
+func reason(err error) string {
+	return "have no fingerprint: " + strings.TrimPrefix(err.Error(), "jsontext: ")
+}
+
+// member is a member of an object: its name in normal form, its value as it was given.
+type member struct {
+	name  string
+	value jsontext.Value
+}
+
+// projectArgs returns what counts of the args. Members that are named and not there are an error whether they count or not.
+func projectArgs(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) {
+	if job.Args.Lossy() {
+		if p.Dimensions()&ojs.ByArgs != 0 {
+			return nil, fieldError("args", "have no fingerprint: a string is not UTF-8")
+		}
+	}
+	if p.ArgsKeys == nil {
+		raw, err := job.Args.MarshalJSON()
+		if err != nil {
+			return nil, fieldError("args", err.Error())
+		}
+		return raw, nil
+	}
+	if len(p.ArgsKeys) == 0 {
+		return jsontext.Value("{}"), nil
+	}
+	raw := jsontext.Value(job.Args.JSON())
+	if raw.Kind() == '[' {
+		elems, err := elements(raw)
+		if err != nil {
+			return nil, fieldError("args", reason(err))
+		}
+		if len(elems) != 1 {
+			return nil, fieldError("unique.args_keys", "need args that are an object, or a list of one object")
+		}
+		raw = elems[0]
+	}
+	if raw.Kind() != '{' {
+		return nil, fieldError("unique.args_keys", "need args that are an object, or a list of one object")
+	}
+	have, err := membersOf(raw)
+	if err != nil {
+		return nil, fieldError("args", reason(err))
+	}
+	return project(have, p.ArgsKeys, "unique.args_keys")
+}
+
+func projectMeta(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) {
+	var have []member
+	for name, v := range job.Meta {
+		a, err := ojs.NewArgs(v)
+		if err != nil {
+			return nil, fieldError("meta", err.Error())
+		}
+		name = norm.NFC.String(name)
+		for _, key := range p.MetaKeys {
+			if norm.NFC.String(key) == name && a.Lossy() {
+				return nil, fieldError("meta", "has no fingerprint: a string is not UTF-8")
+			}
+		}
+		have = append(have, member{name, jsontext.Value(a.JSON())})
+	}
+	return project(have, p.MetaKeys, "unique.meta_keys")
+}
+
+// project returns an object of the members that keys name.
+func project(have []member, keys []string, field string) (jsontext.Value, error) {
+	var buf bytes.Buffer
+	c := canonicalizer{enc: jsontext.NewEncoder(&buf), at: field}
+	c.token(jsontext.BeginObject)
+	for _, key := range keys {
+		found := 0
+		for _, m := range have {
+			if m.name == norm.NFC.String(key) {
+				found++
+				c.member(m.name, m.value)
+			}
+		}
+		switch {
+		case found == 0:
+			return nil, fieldError(field, fmt.Sprintf("%q is not there", key))
+		case found > 1:
+			return nil, fieldError(field, fmt.Sprintf("%q is there twice", key))
+		}
+	}
+	c.token(jsontext.EndObject)
+	if c.err != nil {
+		return nil, fieldError(field, reason(c.err))
+	}
+	return buf.Bytes(), nil
+}
+
+func elements(raw jsontext.Value) ([]jsontext.Value, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	var elems []jsontext.Value
+	for dec.PeekKind() != ']' {
+		v, err := dec.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		elems = append(elems, v.Clone())
+	}
+	return elems, nil
+}
+
+func membersOf(raw jsontext.Value) ([]member, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	var ms []member
+	for dec.PeekKind() != '}' {
+		tok, err := dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		name := norm.NFC.String(tok.String())
+		v, err := dec.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		ms = append(ms, member{name, v.Clone()})
+	}
+	return ms, nil
+}
+
+// canonicalizer writes JSON with every string in normal form C and every integer as it was. The encoder refuses names that
+// stand twice, and so those that normal form makes equal; the decoder refuses what is not UTF-8.
+type canonicalizer struct {
+	enc *jsontext.Encoder
+	at  string // the member being written
+	err error
+}
+
+func (c *canonicalizer) token(t jsontext.Token) {
+	if c.err == nil {
+		c.err = c.enc.WriteToken(t)
+	}
+}
+
+func (c *canonicalizer) text(name, s string) {
+	if c.err != nil {
+		return
+	}
+	c.at = name
+	c.token(jsontext.String(name))
+	c.token(jsontext.String(norm.NFC.String(s)))
+}
+
+func (c *canonicalizer) member(name string, raw jsontext.Value) {
+	if c.err != nil {
+		return
+	}
+	c.at = name
+	c.token(jsontext.String(name))
+	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	for c.err == nil {
+		tok, err := dec.ReadToken()
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case err != nil:
+			c.err = err
+		case tok.Kind() == '"':
+			c.token(jsontext.String(norm.NFC.String(tok.String())))
+		case tok.Kind() == '0':
+			c.number(tok.String())
+		default:
+			c.token(tok)
+		}
+	}
+}
+
+func (c *canonicalizer) number(text string) {
+	if _, err := strconv.ParseFloat(text, 64); err != nil {
+		c.err = fmt.Errorf("number %.40s is out of range", text)
+		return
+	}
+	if text == "-0" {
+		text = "0"
+	}
+	c.err = c.enc.WriteValue(jsontext.Value(text))
+}

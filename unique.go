@@ -1,0 +1,225 @@
+package ojs
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// UniquePolicy says which jobs count as equal to a new one, and what becomes of the new one if there is an equal (OJS unique
+// jobs). Equal are jobs with the same fingerprint; see policy.Fingerprint. Only jobs that were enqueued with a policy have
+// one. Of an equal job the new job's policy asks two things: it is in one of States, and Period has not passed since it was
+// created. The zero policy is that of the standard: one job of the type that has not ended, a second one is refused.
+//
+// How strong the guarantee is, a storage says of itself (storage.Capabilities). The check is made when a job is enqueued, and
+// not again when it is retried or replayed.
+type UniquePolicy struct {
+	Keys     UniqueKeys // what makes jobs equal; 0: ByType, and ByArgs or ByMeta if ArgsKeys or MetaKeys is set
+	ArgsKeys []string   // of the args only these members count, which they must have; nil: all of the args
+	MetaKeys []string   // of the meta only these members count, which it must have; needed for ByMeta
+	Key      string     // an idempotency key of the caller's, in place of args and meta: at most 256 bytes
+
+	// Period is for how long an equal job counts, from when it was created; 0: as long as it is in States. PeriodMonths is
+	// its calendar part, as in P1M: it ends on the same day of a later month, or on that month's last day.
+	Period       time.Duration
+	PeriodMonths int
+
+	States     []State // in which an equal job counts; nil: those in which it has not ended
+	OnConflict Conflict
+}
+
+// UniqueKeys is a set of the dimensions of uniqueness. The type is in every set.
+type UniqueKeys uint8
+
+// The dimensions.
+const (
+	ByType UniqueKeys = 1 << iota
+	ByQueue
+	ByArgs
+	ByMeta
+)
+
+// Conflict is what becomes of a job that has an equal.
+type Conflict string
+
+// The ways to resolve a conflict (OJS unique jobs, section 5).
+const (
+	// ConflictReject refuses the new job with a *DuplicateError. It is the default.
+	ConflictReject Conflict = "reject"
+
+	// ConflictIgnore leaves the new job out. Its ticket is that of the equal job, and Deduplicated.
+	ConflictIgnore Conflict = "ignore"
+
+	// ConflictReplace cancels the equal jobs that have not ended and enqueues the new one, in one step. The context of one
+	// that runs ends with ErrReplaced. It stands beside one that has ended.
+	ConflictReplace Conflict = "replace"
+
+	// ConflictReplaceExceptSchedule gives an equal job that is scheduled the new args and meta, and leaves its id and its time.
+	// Its ticket is Deduplicated. In any other state it is ConflictReplace.
+	ConflictReplaceExceptSchedule Conflict = "replace_except_schedule"
+)
+
+// maxUniqueKey is the longest Key.
+const maxUniqueKey = 256
+
+// defaultUniqueStates are the states in which an equal job counts unless a policy names others (OJS unique jobs, section 6.1).
+var defaultUniqueStates = []State{StateAvailable, StateActive, StateScheduled, StateRetryable, StatePending}
+
+// Dimensions returns the dimensions in force: those of Keys, with the type and with what zero Keys stands for.
+func (p *UniquePolicy) Dimensions() UniqueKeys {
+	keys := p.Keys
+	if keys == 0 {
+		if p.ArgsKeys != nil {
+			keys |= ByArgs
+		}
+		if p.MetaKeys != nil {
+			keys |= ByMeta
+		}
+	}
+	return keys | ByType
+}
+
+// Strategy returns OnConflict, or the default.
+func (p *UniquePolicy) Strategy() Conflict {
+	if p.OnConflict == "" {
+		return ConflictReject
+	}
+	return p.OnConflict
+}
+
+// Counts reports whether an equal job in the state, created at the time given, is in the way of a new one now.
+func (p *UniquePolicy) Counts(state State, created, now time.Time) bool {
+	states := p.States
+	if states == nil {
+		states = defaultUniqueStates
+	}
+	return slices.Contains(states, state) && (!p.hasPeriod() || now.Before(p.PeriodEnd(created)))
+}
+
+func (p *UniquePolicy) hasPeriod() bool { return p.Period > 0 || p.PeriodMonths > 0 }
+
+// PeriodEnd returns when the period that began at the time given is over. It has no meaning without a period.
+func (p *UniquePolicy) PeriodEnd(from time.Time) time.Time {
+	if p.PeriodMonths > 0 {
+		first := time.Date(from.Year(), from.Month()+time.Month(p.PeriodMonths), 1, from.Hour(), from.Minute(), from.Second(), from.Nanosecond(), from.Location())
+		last := first.AddDate(0, 1, -1).Day()
+		from = first.AddDate(0, 0, min(from.Day(), last)-1)
+	}
+	return from.Add(p.Period)
+}
+
+// Validate checks the policy by itself. Its error is an *InvalidError of CodeUniqueInvalid, the standard's invalid_request.
+func (p *UniquePolicy) Validate() error {
+	dims := p.Dimensions()
+	switch {
+	case p.Keys&^(ByType|ByQueue|ByArgs|ByMeta) != 0:
+		return uniqueError("keys", fmt.Sprintf("%#b has an unknown dimension", uint8(p.Keys)))
+	case dims&ByMeta != 0 && len(p.MetaKeys) == 0:
+		return uniqueError("meta_keys", "must name what of the meta counts")
+	case p.MetaKeys != nil && len(p.MetaKeys) == 0:
+		return uniqueError("meta_keys", "is empty")
+	case len(p.Key) > maxUniqueKey:
+		return uniqueError("key", fmt.Sprintf("has %d bytes, more than %d", len(p.Key), maxUniqueKey))
+	case p.Key != "" && dims&(ByArgs|ByMeta) != 0:
+		return uniqueError("key", "takes the place of args and meta, which are named too")
+	case p.Period < 0:
+		return uniqueError("period", fmt.Sprintf("%v is negative", p.Period))
+	case p.PeriodMonths < 0:
+		return uniqueError("period", fmt.Sprintf("%d months are negative", p.PeriodMonths))
+	case p.PeriodMonths > 12*9999:
+		return uniqueError("period", fmt.Sprintf("%d months are more than 9999 years", p.PeriodMonths))
+	case p.States != nil && len(p.States) == 0:
+		return uniqueError("states", "is empty: no job would ever count")
+	}
+	if k, twice := repeated(p.ArgsKeys); twice {
+		return uniqueError("args_keys", fmt.Sprintf("%q stands twice", k))
+	}
+	if k, twice := repeated(p.MetaKeys); twice {
+		return uniqueError("meta_keys", fmt.Sprintf("%q stands twice", k))
+	}
+	if s, twice := repeated(p.States); twice {
+		return uniqueError("states", fmt.Sprintf("%q stands twice", s))
+	}
+	for _, s := range p.States {
+		if !s.Valid() {
+			return uniqueError("states", fmt.Sprintf("%q is no state", clip([]byte(s))))
+		}
+	}
+	switch p.OnConflict {
+	case "", ConflictReject, ConflictIgnore, ConflictReplace, ConflictReplaceExceptSchedule:
+		return nil
+	}
+	return uniqueError("on_conflict", fmt.Sprintf("%q is none of reject, ignore, replace, replace_except_schedule", clip([]byte(p.OnConflict))))
+}
+
+func repeated[S ~[]E, E comparable](list S) (E, bool) {
+	for i, e := range list {
+		if slices.Contains(list[:i], e) {
+			return e, true
+		}
+	}
+	var none E
+	return none, false
+}
+
+func uniqueError(field, reason string) error {
+	return &InvalidError{Code: CodeUniqueInvalid, Field: "unique." + field, Reason: reason}
+}
+
+func (p *UniquePolicy) clone() *UniquePolicy {
+	c := *p
+	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys), slices.Clone(p.States)
+	return &c
+}
+
+// WithUnique makes the job unique. It takes the place of a policy that the job would inherit, as a whole.
+func WithUnique(p UniquePolicy) Option {
+	c := p.clone()
+	return func(o *Options) {
+		if err := c.Validate(); err != nil {
+			o.fail(err)
+		}
+		o.Unique = c
+	}
+}
+
+// uniqueBy is a policy for the type and the args, or some members of the args.
+func uniqueBy(argsKeys []string, states []State, period time.Duration, c Conflict) Option {
+	return WithUnique(UniquePolicy{Keys: ByType | ByArgs, ArgsKeys: argsKeys, States: states, Period: period, OnConflict: c})
+}
+
+// WithThrottle enqueues a job with the same args at most once in a period, whatever has become of the one before: another one
+// is ignored. With argsKeys only these members of the args count. It is a unique policy, and takes the place of another.
+func WithThrottle(period time.Duration, argsKeys ...string) Option {
+	if period <= 0 {
+		return func(o *Options) { o.fail(uniqueError("period", fmt.Sprintf("%v is not positive", period))) }
+	}
+	return uniqueBy(argsKeys, AllStates(), period, ConflictIgnore)
+}
+
+// WithDebounce runs a job with the same args when there has been none for the quiet time given: each one takes the place of
+// the one before that is still waiting for its time. With argsKeys only these members of the args count. It is a unique
+// policy and a delay, and takes the place of others.
+func WithDebounce(quiet time.Duration, argsKeys ...string) Option {
+	if quiet <= 0 {
+		return func(o *Options) { o.fail(optionError("delay", fmt.Sprintf("%v is not positive", quiet))) }
+	}
+	unique, delay := uniqueBy(argsKeys, []State{StateScheduled}, 0, ConflictReplace), WithDelay(quiet)
+	return func(o *Options) { unique(o); delay(o) }
+}
+
+// WithOneWaiting keeps at most one job with the same args waiting; another one is ignored. One that runs is not in its way: it
+// may have begun before what the new one is about. With argsKeys only these members of the args count. It is a unique
+// policy, and takes the place of another.
+func WithOneWaiting(argsKeys ...string) Option {
+	return uniqueBy(argsKeys, []State{StateAvailable, StateScheduled, StatePending, StateRetryable}, 0, ConflictIgnore)
+}
+
+// WithIdempotencyKey enqueues a job of the type at most once in 24 hours with the key, which stands for a request of the
+// caller's, say: from 1 to 256 bytes. Another one is ignored. It is a unique policy, and takes the place of another.
+func WithIdempotencyKey(key string) Option {
+	if key == "" {
+		return func(o *Options) { o.fail(uniqueError("key", "is empty")) }
+	}
+	return WithUnique(UniquePolicy{Key: key, States: AllStates(), Period: 24 * time.Hour, OnConflict: ConflictIgnore})
+}
