@@ -18,10 +18,8 @@ func (c *core) cancel(ctx context.Context, id string) error {
 		if r.State.Terminal() {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled}
 		}
-		r.State = ojs.StateCancelled
-		r.NextRetryAt = time.Time{}
-		r.FinishedAt = now
-		r.Checkpoint = nil
+		r.Cancel(now)
+		r.Version-- // Settle raises it
 		return ojs.EventCancelled, nil
 	})
 	if err != nil || to == nil {

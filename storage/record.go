@@ -16,6 +16,9 @@ type Record struct {
 	Worker     string    // who claimed it last
 	LeaseUntil time.Time // active: when the claim lapses unless it is renewed
 
+	// Fingerprint is what makes the job equal to others; "": it was enqueued without a unique policy.
+	Fingerprint string
+
 	// Checkpoint is what an attempt has saved for the attempts after it. It goes when the job ends.
 	Checkpoint json.RawMessage
 }
@@ -123,6 +126,21 @@ func (r *Record) Expire(now time.Time) {
 	if total && r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {
 		r.DeadLetteredAt = now
 	}
+	r.Version++
+}
+
+// Cancel ends a job that has not ended.
+func (r *Record) Cancel(now time.Time) {
+	r.State = ojs.StateCancelled
+	r.NextRetryAt = time.Time{}
+	r.FinishedAt = now
+	r.Checkpoint = nil
+	r.Version++
+}
+
+// Update gives a scheduled job the args and meta of an equal one, which it takes over.
+func (r *Record) Update(from *Record) {
+	r.Args, r.Meta = from.Args, from.Meta
 	r.Version++
 }
 

@@ -51,7 +51,18 @@ type Storage interface {
 	// the jobs of the queue that have been available longest end by Record.Drop, whatever their priority; jobs of the batch
 	// and jobs whose deadline has come do not. A queue that is draining fails the call with an *ojs.QueueError of ojs.ErrQueueDraining (QueueStore).
 	//
-	// Uniqueness has its place here: conflicts are found and resolved in the same atomic step.
+	// A record with a Fingerprint and a Unique policy is checked, in the same atomic step, against the stored jobs with that
+	// fingerprint, and against those before it in the batch. Those for which Unique.Counts holds, by their state and their
+	// CreatedAt, are in its way. If there are any, the policy's strategy decides:
+	//
+	//   - reject: the call fails with an *ojs.DuplicateError that names the newest, by CreatedAt and then by insertion.
+	//   - ignore: the record is not stored, and Inserted.Existing is the newest.
+	//   - replace: those of them that have not ended end by Record.Cancel, and the record is stored. If the storage is not
+	//     strong and one of them is active, the call fails with the *ojs.DuplicateError of that one instead.
+	//   - replace_except_schedule: if any of them is scheduled, the newest of the scheduled ones takes over by Record.Update
+	//     and is Inserted.Existing, the record is not stored, and the others are cancelled. Otherwise it is replace.
+	//
+	// No other call checks uniqueness.
 	Insert(ctx context.Context, now time.Time, batch []Insert, dst []Inserted) ([]Inserted, error)
 
 	// Claim takes up to c.Max available jobs and appends them to dst as Record.Claim leaves them. Each goes to exactly one
@@ -110,8 +121,19 @@ type Storage interface {
 type Capabilities struct {
 	Name      string        // "memory", "postgres"
 	Durable   bool          // a job survives the end of the process
+	Unique    Strength      // of the guarantee that equal jobs do not coexist
+	Mechanism string        // of that guarantee, for people: "mutex", "unique index"
 	Precision time.Duration // of stored times; 0: nanoseconds
 }
+
+// Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
+type Strength string
+
+// The strengths. A storage that does not know uniqueness has none: engines refuse unique jobs then.
+const (
+	Strong     Strength = "strong"      // of equal jobs that are enqueued at once, exactly one is admitted
+	BestEffort Strength = "best-effort" // rarely, more than one
+)
 
 // Insert is one job to store.
 type Insert struct {
@@ -122,7 +144,12 @@ type Insert struct {
 
 // Inserted is what became of an Insert.
 type Inserted struct {
-	Version uint64   // of the stored record
+	Version uint64 // of the stored record; 0 if it was not
+
+	Existing *Record  // the equal job because of which the record was not stored
+	Updated  bool     // it has taken over the record's args and meta
+	Replaced []Record // equal jobs that were cancelled for it, as they are stored now
+
 	Depth   int      // if MaxDepth is set: how many jobs of the queue have not ended, after the call
 	Dropped []Record // what made room for it and those before it, as it is stored now
 }

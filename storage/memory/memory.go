@@ -29,6 +29,7 @@ type Storage struct {
 	ended  [classes]index       // finished jobs, by when they came there
 	ends   uint64               // the latest number in ended
 	queues map[string]*queue
+	unique map[string]*peers // by fingerprint
 }
 
 var (
@@ -38,13 +39,14 @@ var (
 
 // job is a stored job with its places in the indexes.
 type job struct {
-	rec   storage.Record
-	queue *queue
-	wake  scheduler.Item[*job]
-	spot  spot   // among the available jobs
-	ord   uint64 // in all
-	end   uint64 // in ended[class]; 0: it has not ended
-	class class
+	rec    storage.Record
+	queue  *queue
+	wake   scheduler.Item[*job]
+	spot   spot   // among the available jobs
+	ord    uint64 // in all
+	peerAt int    // among its peers
+	end    uint64 // in ended[class]; 0: it has not ended
+	class  class
 }
 
 // queue is what is known of a queue: how many jobs it has, and its state.
@@ -61,11 +63,14 @@ func New() *Storage {
 		jobs:   make(map[string]*job),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
+		unique: make(map[string]*peers),
 	}
 }
 
 // Capabilities implements storage.Storage.
-func (s *Storage) Capabilities() storage.Capabilities { return storage.Capabilities{Name: "memory"} }
+func (s *Storage) Capabilities() storage.Capabilities {
+	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex"}
+}
 
 // enter locks the storage for a call, unless the call must fail.
 func (s *Storage) enter(ctx context.Context) error {
@@ -89,19 +94,35 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	if err := s.insertable(batch); err != nil {
 		return dst, err
 	}
-	room, err := s.makeRoom(batch, now)
+	p, err := s.resolve(batch, now)
+	if err != nil {
+		return dst, err
+	}
+	room, err := s.makeRoom(batch, p, now)
 	if err != nil {
 		return dst, err
 	}
 	first := len(dst)
+	var stored []*job // only a plan asks for them
 	for i := range batch {
+		dst = append(dst, storage.Inserted{})
+		s.carryOut(p, i, batch, stored, now, &dst[first+i])
+		if p != nil {
+			stored = append(stored, nil)
+		}
+		if !p.stores(i) {
+			continue
+		}
 		j := &job{rec: batch[i].Record.Copy()}
 		j.rec.Version = 1
 		j.wake.Value = j
 		s.jobs[j.rec.ID] = j
 		j.ord = s.all.add(j)
 		s.place(j)
-		dst = append(dst, storage.Inserted{Version: 1})
+		dst[first+i].Version = 1
+		if p != nil {
+			stored[i] = j
+		}
 	}
 	s.drop(room, now, batch, dst[first:])
 	return dst, nil
@@ -193,7 +214,8 @@ func (s *Storage) settle(to *storage.Record) storage.Settled {
 		return storage.Settled{Version: from.Version, Err: &ojs.TransitionError{ID: to.ID, From: from.State, To: to.State}}
 	}
 	if from.State == ojs.StateAvailable && to.State == from.State &&
-		to.Queue == from.Queue && to.Type == from.Type && to.Priority == from.Priority && sameKey(to.RateLimit, from.RateLimit) {
+		to.Queue == from.Queue && to.Type == from.Type && to.Priority == from.Priority && sameKey(to.RateLimit, from.RateLimit) &&
+		to.Fingerprint == from.Fingerprint {
 		s.edit(j, to)
 		return storage.Settled{Version: j.rec.Version}
 	}
@@ -335,6 +357,6 @@ func (s *Storage) Close() error {
 	defer s.mu.Unlock()
 	fresh := New()
 	s.closed = true
-	s.jobs, s.ready, s.due, s.all, s.ended, s.queues = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues
+	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique
 	return nil
 }

@@ -71,19 +71,62 @@ func (m *model) insert(now time.Time, batch []storage.Insert) ([]storage.Inserte
 			}
 		}
 	}
+	trial := &model{seq: m.seq, states: m.states}
+	for _, j := range m.jobs {
+		c := *j
+		trial.jobs = append(trial.jobs, &c)
+	}
+	results, err := trial.insertAll(now, batch)
+	if err != nil {
+		return nil, err
+	}
+	*m = *trial
+	return results, nil
+}
+
+// insertAll does a batch one by one, on a copy that an error throws away.
+func (m *model) insertAll(now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
+	results := make([]storage.Inserted, len(batch))
+	mine := make(map[*modelJob]bool)
+	at := make([]*modelJob, len(batch))
+	for i, in := range batch {
+		r := in.Record
+		if r.Fingerprint != "" && r.Unique != nil {
+			taken, err := m.unique(now, r, &results[i])
+			if err != nil {
+				return nil, err
+			}
+			if taken {
+				continue
+			}
+		}
+		j := &modelJob{rec: r.Copy()}
+		j.rec.Version = 1
+		m.jobs = append(m.jobs, j)
+		m.placed(j, false)
+		mine[j], at[i] = true, j
+		results[i].Version = 1
+	}
 	for _, in := range batch {
 		if m.states[in.Record.Queue] == ojs.QueueDraining {
 			return nil, &ojs.QueueError{Queue: in.Record.Queue, Err: ojs.ErrQueueDraining}
 		}
 	}
-	depth := make(map[string]int)
 	excess := make(map[string]int)
 	var full []string
-	for _, in := range batch {
+	last := make(map[string]int)
+	for i, in := range batch {
 		q := in.Record.Queue
-		depth[q]++
-		over := m.live(q) + depth[q] - in.MaxDepth
-		if in.MaxDepth == 0 || over <= 0 {
+		if at[i] == nil || at[i].rec.State.Terminal() || in.MaxDepth == 0 {
+			continue
+		}
+		over := m.live(q) - in.MaxDepth
+		for _, later := range at[i+1:] {
+			if later != nil && later.rec.Queue == q && !later.rec.State.Terminal() {
+				over--
+			}
+		}
+		if over <= 0 {
 			continue
 		}
 		if !in.DropOldest {
@@ -93,13 +136,13 @@ func (m *model) insert(now time.Time, batch []storage.Insert) ([]storage.Inserte
 			full = append(full, q)
 		}
 		excess[q] = max(excess[q], over)
+		last[q] = i
 	}
-	var drop []*modelJob
 	for _, q := range full {
 		n := excess[q]
 		var oldest []*modelJob
 		for _, j := range m.jobs {
-			if j.rec.Queue == q && j.rec.State == ojs.StateAvailable && !j.rec.Expired(now) {
+			if j.rec.Queue == q && j.rec.State == ojs.StateAvailable && !j.rec.Expired(now) && !mine[j] {
 				oldest = append(oldest, j)
 			}
 		}
@@ -107,33 +150,63 @@ func (m *model) insert(now time.Time, batch []storage.Insert) ([]storage.Inserte
 			return nil, &ojs.QueueError{Queue: q, MaxDepth: batch[0].MaxDepth, Err: ojs.ErrQueueFull}
 		}
 		sort.Slice(oldest, func(a, b int) bool { return oldest[a].entered < oldest[b].entered })
-		drop = append(drop, oldest[:n]...)
-	}
-	for _, in := range batch {
-		j := &modelJob{rec: in.Record.Copy()}
-		j.rec.Version = 1
-		m.jobs = append(m.jobs, j)
-		m.placed(j, false)
-	}
-	results := make([]storage.Inserted, len(batch))
-	for _, j := range drop {
-		j.rec.Drop(now)
-		m.placed(j, false)
-		last := 0
-		for i, in := range batch {
-			if in.Record.Queue == j.rec.Queue {
-				last = i
-			}
+		for _, j := range oldest[:n] {
+			j.rec.Drop(now)
+			m.placed(j, false)
+			results[last[q]].Dropped = append(results[last[q]].Dropped, j.rec.Copy())
 		}
-		results[last].Dropped = append(results[last].Dropped, j.rec.Copy())
 	}
 	for i, in := range batch {
-		results[i].Version = 1
 		if in.MaxDepth > 0 {
 			results[i].Depth = m.live(in.Record.Queue)
 		}
 	}
 	return results, nil
+}
+
+// unique resolves the conflict of a record with what is there. It reports whether the record is not to be stored.
+func (m *model) unique(now time.Time, r storage.Record, result *storage.Inserted) (bool, error) {
+	var inWay []*modelJob // the newest last
+	for _, j := range m.jobs {
+		if j.rec.Fingerprint == r.Fingerprint && r.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) {
+			inWay = append(inWay, j)
+		}
+	}
+	sort.SliceStable(inWay, func(a, b int) bool { return inWay[a].rec.CreatedAt.Before(inWay[b].rec.CreatedAt) })
+	if len(inWay) == 0 {
+		return false, nil
+	}
+	newest := inWay[len(inWay)-1]
+	var takes *modelJob
+	switch r.Unique.Strategy() {
+	case ojs.ConflictReject:
+		return false, &ojs.DuplicateError{ID: newest.rec.ID, State: newest.rec.State, Fingerprint: r.Fingerprint}
+	case ojs.ConflictIgnore:
+		c := newest.rec.Copy()
+		result.Existing = &c
+		return true, nil
+	case ojs.ConflictReplaceExceptSchedule:
+		for _, j := range inWay {
+			if j.rec.State == ojs.StateScheduled {
+				takes = j
+			}
+		}
+	}
+	for _, j := range inWay {
+		if j != takes && !j.rec.State.Terminal() {
+			j.rec.Cancel(now)
+			m.placed(j, false)
+			result.Replaced = append(result.Replaced, j.rec.Copy())
+		}
+	}
+	if takes == nil {
+		return false, nil
+	}
+	c := r.Copy()
+	takes.rec.Update(&c)
+	c = takes.rec.Copy()
+	result.Existing, result.Updated = &c, true
+	return true, nil
 }
 
 func (m *model) live(queue string) (n int) {
@@ -350,6 +423,15 @@ func (w *world) insert(t *rapid.T) {
 		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
 		r.CreatedAt, r.Lease = w.now, time.Duration(rapid.IntRange(1, 5).Draw(t, "lease"))*time.Second
 		r.Meta = map[string]any{"list": []any{1.0}}
+		if r.Fingerprint = rapid.SampledFrom([]string{"", "f", "g", "h"}).Draw(t, "fingerprint"); r.Fingerprint != "" && rapid.IntRange(0, 4).Draw(t, "no policy") > 0 {
+			r.Unique = &ojs.UniquePolicy{
+				OnConflict: rapid.SampledFrom([]ojs.Conflict{"", ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule}).Draw(t, "conflict"),
+				Period:     time.Duration(rapid.IntRange(0, 6).Draw(t, "period")) * time.Second,
+			}
+			if rapid.Bool().Draw(t, "states") {
+				r.Unique.States = rapid.SliceOfNDistinct(rapid.SampledFrom(ojs.AllStates()), 1, 8, rapid.ID[ojs.State]).Draw(t, "in states")
+			}
+		}
 		batch[i].MaxDepth, batch[i].DropOldest = depth, drop
 		if key := rapid.SampledFrom([]string{"", "k", "l", "m"}).Draw(t, "key"); key != "" {
 			r.RateLimit = &ojs.RateLimit{Key: key}

@@ -26,11 +26,13 @@ func (s *Storage) place(j *job) {
 		s.ready.add(j)
 	}
 	s.settleEnd(j)
+	s.addPeer(j)
 }
 
 func (s *Storage) displace(j *job) {
 	s.due.Remove(&j.wake)
 	s.ready.remove(j)
+	s.removePeer(j)
 	j.queue.counts[stateIndex(j.rec.State)]--
 	j.queue.total--
 	if !j.rec.State.Terminal() {

@@ -60,7 +60,7 @@ type overflow struct {
 }
 
 // makeRoom looks whether the queues take the batch, and what has to go for it.
-func (s *Storage) makeRoom(batch []storage.Insert, now time.Time) ([]*overflow, error) {
+func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*overflow, error) {
 	for i := range batch {
 		name := batch[i].Record.Queue
 		if q := s.queues[name]; q != nil && q.state == ojs.QueueDraining {
@@ -72,6 +72,9 @@ func (s *Storage) makeRoom(batch []storage.Insert, now time.Time) ([]*overflow, 
 	for i := range batch {
 		in := &batch[i]
 		name := in.Record.Queue
+		if !p.stays(i) {
+			continue
+		}
 		before := 0
 		if len(batch) > 1 { // a lone job needs no map
 			if comes == nil {
@@ -85,7 +88,7 @@ func (s *Storage) makeRoom(batch []storage.Insert, now time.Time) ([]*overflow, 
 		}
 		excess := before + 1 - in.MaxDepth
 		if q := s.queues[name]; q != nil {
-			excess += q.live
+			excess += q.live - p.leaves(name)
 		}
 		if excess <= 0 {
 			continue
@@ -102,7 +105,7 @@ func (s *Storage) makeRoom(batch []storage.Insert, now time.Time) ([]*overflow, 
 		over[at].maxDepth, over[at].last = in.MaxDepth, i
 	}
 	for _, o := range over {
-		if o.oldest = s.ready.longest(o.queue, o.excess, now); len(o.oldest) < o.excess {
+		if o.oldest = s.ready.longest(o.queue, o.excess, p, now); len(o.oldest) < o.excess {
 			return nil, &ojs.QueueError{Queue: o.queue, MaxDepth: o.maxDepth, Err: ojs.ErrQueueFull}
 		}
 	}
@@ -121,7 +124,9 @@ func (s *Storage) drop(over []*overflow, now time.Time, batch []storage.Insert, 
 	}
 	for i := range batch {
 		if batch[i].MaxDepth > 0 {
-			results[i].Depth = s.queues[batch[i].Record.Queue].live
+			if q := s.queues[batch[i].Record.Queue]; q != nil {
+				results[i].Depth = q.live
+			}
 		}
 	}
 }

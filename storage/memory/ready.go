@@ -289,14 +289,14 @@ func (g *group) search(skip []string, look func(*job)) bool {
 }
 
 // longest returns the n jobs of a queue that have been available longest, or fewer if it has fewer, in this order. Expired
-// ones, which may be out already, do not count.
-func (r *ready) longest(queue string, n int, now time.Time) []*job {
+// ones, which may be out already, and those that a plan cancels do not count.
+func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
 	var all []*job
 	for _, g := range r.queues[queue] {
 		for _, b := range g.buckets.items {
 			for _, l := range b.top.items {
 				for i, j := 0, l.first; i < n && j != nil; j = j.spot.next {
-					if !j.rec.Expired(now) {
+					if !j.rec.Expired(now) && !p.goes(j) {
 						all = append(all, j)
 						i++
 					}

@@ -1,0 +1,260 @@
+package memory
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// peers are the jobs of one fingerprint, by state and the newest first. Whether any of them is in the way of a new job is
+// told by one look per state, however many there are: if the newest is too old, so are the others.
+type peers struct {
+	byState [len(states)]heap[*job]
+	n       int
+}
+
+func (j *job) before(k *job) bool {
+	if !j.rec.CreatedAt.Equal(k.rec.CreatedAt) {
+		return j.rec.CreatedAt.After(k.rec.CreatedAt)
+	}
+	return j.ord > k.ord
+}
+func (j *job) moved(to int) { j.peerAt = to }
+
+func (s *Storage) addPeer(j *job) {
+	fp := j.rec.Fingerprint
+	if fp == "" {
+		return
+	}
+	p := s.unique[fp]
+	if p == nil {
+		p = new(peers)
+		s.unique[fp] = p
+	}
+	p.byState[stateIndex(j.rec.State)].push(j)
+	p.n++
+}
+
+func (s *Storage) removePeer(j *job) {
+	fp := j.rec.Fingerprint
+	if fp == "" {
+		return
+	}
+	p := s.unique[fp]
+	p.byState[stateIndex(j.rec.State)].remove(j.peerAt)
+	if p.n--; p.n == 0 {
+		delete(s.unique, fp)
+	}
+}
+
+// plan is what uniqueness makes of a batch, before anything of it is done.
+type plan struct {
+	fates  []fate
+	gone   map[*job]bool    // stored jobs that the batch cancels
+	placed map[string][]int // by fingerprint: the batch's jobs that will be stored
+}
+
+// fate is what becomes of one job of a batch.
+type fate struct {
+	equal    *peer // in place of which it is not stored; nil: it is stored
+	update   bool  // equal gets its args and meta
+	replaces []peer
+	replaced bool // by a later one of the batch
+}
+
+// peer is an equal job: a stored one, or one of the batch.
+type peer struct {
+	stored *job
+	index  int
+}
+
+// resolve decides on the conflicts of a batch: of each of its jobs with what is stored and with those before it. It is nil
+// if no job of the batch is unique.
+func (s *Storage) resolve(batch []storage.Insert, now time.Time) (*plan, error) {
+	if !slices.ContainsFunc(batch, func(in storage.Insert) bool { return in.Record.Fingerprint != "" }) {
+		return nil, nil
+	}
+	p := &plan{fates: make([]fate, len(batch)), gone: make(map[*job]bool), placed: make(map[string][]int)}
+	for i := range batch {
+		rec := &batch[i].Record
+		if rec.Fingerprint == "" {
+			continue
+		}
+		if rec.Unique != nil {
+			if err := s.resolveOne(p, batch, i, now); err != nil {
+				return nil, err
+			}
+		}
+		if p.fates[i].equal == nil {
+			p.placed[rec.Fingerprint] = append(p.placed[rec.Fingerprint], i)
+		}
+	}
+	return p, nil
+}
+
+func (s *Storage) resolveOne(p *plan, batch []storage.Insert, i int, now time.Time) error {
+	rec, f := &batch[i].Record, &p.fates[i]
+	newest, ok := s.newest(p, batch, rec, now, func(ojs.State) bool { return true })
+	if !ok {
+		return nil
+	}
+	switch rec.Unique.Strategy() {
+	case ojs.ConflictIgnore:
+		f.equal = &newest
+	case ojs.ConflictReplaceExceptSchedule:
+		if scheduled, ok := s.newest(p, batch, rec, now, func(s ojs.State) bool { return s == ojs.StateScheduled }); ok {
+			f.equal, f.update = &scheduled, true
+		}
+		fallthrough
+	case ojs.ConflictReplace:
+		f.replaces = s.open(p, batch, rec, now)
+		if f.update {
+			f.replaces = slices.DeleteFunc(f.replaces, func(q peer) bool { return q == *f.equal })
+		}
+		for _, q := range f.replaces {
+			if q.stored != nil {
+				p.gone[q.stored] = true
+				continue
+			}
+			p.fates[q.index].replaced = true
+		}
+	default:
+		id, state := p.look(newest, batch)
+		return &ojs.DuplicateError{ID: id, State: state, Fingerprint: rec.Fingerprint}
+	}
+	return nil
+}
+
+// look returns the id of a job, and the state that the batch so far leaves it in.
+func (p *plan) look(q peer, batch []storage.Insert) (string, ojs.State) {
+	if q.stored == nil {
+		if r := &batch[q.index].Record; !p.fates[q.index].replaced {
+			return r.ID, r.State
+		}
+		return batch[q.index].Record.ID, ojs.StateCancelled
+	}
+	if p.gone[q.stored] {
+		return q.stored.rec.ID, ojs.StateCancelled
+	}
+	return q.stored.rec.ID, q.stored.rec.State
+}
+
+// newest finds the newest job that is in the way of rec and in a state for which ok holds.
+func (s *Storage) newest(p *plan, batch []storage.Insert, rec *storage.Record, now time.Time, ok func(ojs.State) bool) (peer, bool) {
+	placed := p.placed[rec.Fingerprint]
+	for k := len(placed) - 1; k >= 0; k-- { // the batch's are newer than what is stored
+		q := peer{index: placed[k]}
+		if _, state := p.look(q, batch); ok(state) && rec.Unique.Counts(state, batch[placed[k]].Record.CreatedAt, now) {
+			return q, true
+		}
+	}
+	there := s.unique[rec.Fingerprint]
+	if there == nil {
+		return peer{}, false
+	}
+	var best *job
+	for i := range there.byState {
+		if !ok(states[i]) {
+			continue
+		}
+		there.byState[i].search(0, func(j *job) bool {
+			if p.gone[j] {
+				return false
+			}
+			if rec.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) && (best == nil || j.before(best)) {
+				best = j
+			}
+			return true
+		})
+	}
+	for j := range p.gone { // cancelled by now
+		if j.rec.Fingerprint == rec.Fingerprint && ok(ojs.StateCancelled) && (best == nil || j.before(best)) &&
+			rec.Unique.Counts(ojs.StateCancelled, j.rec.CreatedAt, now) {
+			best = j
+		}
+	}
+	return peer{stored: best}, best != nil
+}
+
+// open returns every job that is in the way of rec and has not ended, the oldest first.
+func (s *Storage) open(p *plan, batch []storage.Insert, rec *storage.Record, now time.Time) []peer {
+	var all []peer
+	if there := s.unique[rec.Fingerprint]; there != nil {
+		for i := range there.byState {
+			if states[i].Terminal() {
+				continue
+			}
+			for _, j := range there.byState[i].items {
+				if !p.gone[j] && rec.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) {
+					all = append(all, peer{stored: j})
+				}
+			}
+		}
+		slices.SortFunc(all, func(a, b peer) int {
+			if b.stored.before(a.stored) {
+				return -1
+			}
+			return 1
+		})
+	}
+	for _, k := range p.placed[rec.Fingerprint] {
+		r := &batch[k].Record
+		if !p.fates[k].replaced && rec.Unique.Counts(r.State, r.CreatedAt, now) {
+			all = append(all, peer{index: k})
+		}
+	}
+	return all
+}
+
+// stores reports whether the i-th job of the batch is stored, stays whether it is not replaced at once.
+func (p *plan) stores(i int) bool { return p == nil || p.fates[i].equal == nil }
+
+func (p *plan) stays(i int) bool { return p == nil || p.fates[i].equal == nil && !p.fates[i].replaced }
+
+func (p *plan) goes(j *job) bool { return p != nil && p.gone[j] }
+
+// leaves counts the stored jobs of a queue that the batch cancels.
+func (p *plan) leaves(queue string) (n int) {
+	if p != nil {
+		for j := range p.gone {
+			if j.rec.Queue == queue {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// carryOut does to the equals of the i-th job of the batch what the plan says, before that job is stored. Stored has those
+// of the batch that have been stored so far.
+func (s *Storage) carryOut(p *plan, i int, batch []storage.Insert, stored []*job, now time.Time, result *storage.Inserted) {
+	if p == nil {
+		return
+	}
+	find := func(q peer) *job {
+		if q.stored != nil {
+			return q.stored
+		}
+		return stored[q.index]
+	}
+	f := &p.fates[i]
+	for _, q := range f.replaces {
+		j := find(q)
+		s.displace(j)
+		j.rec.Cancel(now)
+		s.place(j)
+		result.Replaced = append(result.Replaced, j.rec.Copy())
+	}
+	if f.equal == nil {
+		return
+	}
+	j := find(*f.equal)
+	if f.update {
+		r := batch[i].Record.Copy()
+		j.rec.Update(&r)
+	}
+	c := j.rec.Copy()
+	result.Existing, result.Updated = &c, f.update
+}
