@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -25,17 +24,21 @@ func (c *core) cancel(ctx context.Context, id string) error {
 	if err != nil || to == nil {
 		return err
 	}
-	c.logJob(slog.LevelInfo, "job cancelled", "lifecycle", to, "")
+	c.logCancelled(to)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was.State == ojs.StateActive {
-		held := storage.Held{ID: id, Version: was.Version}
-		if c.run == nil || !c.run.lose(held, ojs.ErrCancelled) {
-			c.workerLost(held)
-		}
+		c.takenAway(storage.Held{ID: id, Version: was.Version}, ojs.ErrCancelled)
 	}
 	c.jobEnded(to)
 	return nil
+}
+
+// takenAway follows a transition that took a job from whoever ran it, if anybody did. It wants mu.
+func (c *core) takenAway(held storage.Held, cause error) {
+	if c.run == nil || !c.run.lose(held, cause) {
+		c.workerLost(held)
+	}
 }
 
 // errUnchanged is what a change answers if the job is already as it shall be.

@@ -111,6 +111,8 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	switch {
 	case o.ID != "":
 		return invalid("id", "cannot be changed")
+	case o.Unique != nil:
+		return invalid("unique", "cannot be changed")
 	case o.Pending:
 		return invalid("pending", "a dead letter is retried at once")
 	case o.Delay > 0 || o.ScheduledAt.After(now):

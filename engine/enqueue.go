@@ -73,18 +73,22 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket
 	if len(batch) == 0 {
 		return tickets, ctx.Err()
 	}
-	if err := c.insert(ctx, now, batch); err != nil {
+	stored, err := c.insert(ctx, now, batch)
+	if err != nil {
 		return nil, err
 	}
 	for n, i := range places {
-		r := &batch[n].Record
-		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Waiter: c}
+		r, equal := &batch[n].Record, stored[n].Existing
+		if equal != nil {
+			r = equal
+		}
+		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil, Waiter: c}
 	}
 	return tickets, nil
 }
 
 // insert stores a batch and tells whom it concerns.
-func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert) error {
+func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
 	op := c.hub.begin()
 	stored, err := c.store.Insert(ctx, now, batch, make([]storage.Inserted, 0, len(batch)))
 	if err != nil {
@@ -93,7 +97,7 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 		if _, blocks := c.blocks(err); !blocks {
 			c.rejected(err)
 		}
-		return err
+		return nil, err
 	}
 	if op != 0 {
 		c.hub.end(op, c.enqueuedEvents(batch, stored, now)...)
@@ -101,26 +105,38 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
 	for i := range batch {
-		r := &batch[i].Record
+		r, s := &batch[i].Record, &stored[i]
+		for k := range s.Replaced {
+			c.logCancelled(&s.Replaced[k])
+		}
+		for k := range s.Dropped {
+			c.logExpired(&s.Dropped[k])
+		}
+		if s.Existing != nil {
+			c.logDuplicate(r, s.Existing)
+			continue
+		}
 		c.logEnqueued(r)
 		if r.State == ojs.StateAvailable {
 			available++
 		}
 		wake = earliest(wake, r.WakeAt())
-		for k := range stored[i].Dropped {
-			c.logExpired(&stored[i].Dropped[k])
-		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range stored {
+		for k := range stored[i].Replaced {
+			r := &stored[i].Replaced[k]
+			c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)
+			c.jobEnded(r)
+		}
 		for k := range stored[i].Dropped {
 			c.jobEnded(&stored[i].Dropped[k])
 		}
 	}
 	c.wakeAt(wake)
 	c.available(available)
-	return nil
+	return stored, nil
 }
 
 func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time) []*batch {
@@ -132,6 +148,13 @@ func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, 
 			batches = append(batches, c.batch(d, d.Version, now,
 				ojs.Event{Type: ojs.EventDropped, Depth: stored[i].Depth, MaxDepth: jobs[i].MaxDepth},
 				ojs.Event{Type: ojs.EventDiscarded, Failure: d.Error}))
+		}
+		for k := range stored[i].Replaced {
+			q := &stored[i].Replaced[k]
+			batches = append(batches, c.batch(q, q.Version, now, ojs.Event{Type: ojs.EventCancelled}))
+		}
+		if stored[i].Existing != nil {
+			continue
 		}
 		events := []ojs.Event{{Type: ojs.EventEnqueued}}
 		if r.State == ojs.StateScheduled {
@@ -189,6 +212,11 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 		Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, RateLimit: o.RateLimit, ExpiresAt: stored(o.ExpiresAt),
 		Extra: o.Extra,
 	}
+	if o.Unique != nil {
+		if err := c.identify(r, &o); err != nil {
+			return err
+		}
+	}
 	if qc, ok := c.queueConfig[o.Queue]; ok {
 		in.MaxDepth, in.DropOldest = qc.MaxDepth, qc.Overflow == OverflowDropOldest
 	}
@@ -214,6 +242,17 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 		}
 	}
 	return checkSize(&r.JobInfo)
+}
+
+// identify gives a unique job its fingerprint.
+func (c *core) identify(r *storage.Record, o *ojs.Options) (err error) {
+	if s := c.store.Capabilities(); s.Unique == "" {
+		return fmt.Errorf("%w: storage %s does not know unique jobs", ojs.ErrUnsupported, s.Name)
+	}
+	given := ojs.JobInfo{JobHeader: ojs.JobHeader{Type: r.Type, Queue: r.Queue, Meta: o.Meta}, Args: r.Args} // meta as it was given
+	r.Unique = o.Unique
+	r.Fingerprint, err = policy.Fingerprint(o.Unique, &given)
+	return err
 }
 
 // hook lets the enqueue hooks have their say. It returns the args to store.

@@ -246,10 +246,7 @@ func (k *keeper) look() {
 		}
 		k.failures = 0
 		for i := range d.Stalled { // ours, if the renewals failed for too long, or a worker's
-			held := storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1}
-			if !k.r.lose(held, ojs.ErrLeaseLost) {
-				c.workerLost(held)
-			}
+			c.takenAway(storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1}, ojs.ErrLeaseLost)
 		}
 		c.available(len(d.Promoted))
 		for i := range d.Expired {

@@ -78,6 +78,17 @@ func (c *core) logEnqueued(rec *storage.Record) {
 	c.logJob(slog.LevelInfo, "job enqueued", "lifecycle", rec, "")
 }
 
+func (c *core) logCancelled(rec *storage.Record) {
+	c.logJob(slog.LevelInfo, "job cancelled", "lifecycle", rec, "")
+}
+
+// logDuplicate is at the one level at which a fingerprint may be seen (OJS unique jobs, section 12).
+func (c *core) logDuplicate(rec, equal *storage.Record) {
+	if c.logs(slog.LevelDebug) {
+		c.logJob(slog.LevelDebug, "job is a duplicate", "lifecycle", equal, "", slog.String("fingerprint", rec.Fingerprint))
+	}
+}
+
 func (c *core) logStarted(rec *storage.Record, worker string, now time.Time) {
 	if c.logs(slog.LevelDebug) {
 		c.logJob(slog.LevelDebug, "job started", "lifecycle", rec, worker,

@@ -143,18 +143,26 @@ func (p *plan) look(q peer, batch []storage.Insert) (string, ojs.State) {
 
 // newest finds the newest job that is in the way of rec and in a state for which ok holds.
 func (s *Storage) newest(p *plan, batch []storage.Insert, rec *storage.Record, now time.Time, ok func(ojs.State) bool) (peer, bool) {
-	placed := p.placed[rec.Fingerprint]
-	for k := len(placed) - 1; k >= 0; k-- { // the batch's are newer than what is stored
-		q := peer{index: placed[k]}
-		if _, state := p.look(q, batch); ok(state) && rec.Unique.Counts(state, batch[placed[k]].Record.CreatedAt, now) {
-			return q, true
+	mine, created := -1, time.Time{} // of the batch
+	for _, k := range p.placed[rec.Fingerprint] {
+		at := batch[k].Record.CreatedAt
+		_, state := p.look(peer{index: k}, batch)
+		if ok(state) && rec.Unique.Counts(state, at, now) && (mine < 0 || !at.Before(created)) {
+			mine, created = k, at
 		}
 	}
+	best := s.newestStored(p, rec, now, ok)
+	if mine >= 0 && (best == nil || !best.rec.CreatedAt.After(created)) {
+		return peer{index: mine}, true
+	}
+	return peer{stored: best}, best != nil
+}
+
+func (s *Storage) newestStored(p *plan, rec *storage.Record, now time.Time, ok func(ojs.State) bool) (best *job) {
 	there := s.unique[rec.Fingerprint]
 	if there == nil {
-		return peer{}, false
+		return nil
 	}
-	var best *job
 	for i := range there.byState {
 		if !ok(states[i]) {
 			continue
@@ -175,7 +183,7 @@ func (s *Storage) newest(p *plan, batch []storage.Insert, rec *storage.Record, n
 			best = j
 		}
 	}
-	return peer{stored: best}, best != nil
+	return best
 }
 
 // open returns every job that is in the way of rec and has not ended, the oldest first.
