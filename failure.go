@@ -35,41 +35,78 @@ type Error struct {
 	Err     error          // the cause; not stored
 }
 
-func (e *Error) Error() string {
-	switch {
-	case e == nil:
-		return "ojs: nil *Error"
-	case e.Message != "":
-		return e.Message
-	case e.Err != nil && !e.circular():
-		return e.Err.Error()
-	case e.Type != "":
-		return e.Type
+func (e *Error) Error() string { return message(e) }
+
+// maxChain bounds the walk along an error's causes: a longer chain is taken for one that leads back to itself, which no
+// message comes out of and which would overflow the stack.
+const maxChain = 100
+
+// message is what err, an *Error or a *RetryAfterError, says: its own message or that of the next cause that has one.
+func message(err error) string {
+	said := "ojs: unspecified error"
+	typed := false
+	link := err
+	for range maxChain {
+		switch e := link.(type) {
+		case *Error:
+			switch {
+			case e == nil:
+				return "ojs: nil *Error"
+			case e.Message != "":
+				return e.Message
+			case e.Err == nil && e.Type != "":
+				return e.Type
+			case e.Type != "" && !typed:
+				said, typed = e.Type, true
+			}
+			link = e.Err
+		case *RetryAfterError:
+			if e == nil {
+				return "ojs: nil *RetryAfterError"
+			}
+			link = e.Err
+		case nil:
+			return "ojs: unspecified error"
+		default:
+			left := maxChain
+			if leadsTo(link, err, &left) { // its message may well be made of err's
+				return said
+			}
+			return link.Error()
+		}
 	}
-	return "ojs: unspecified error"
+	return said
 }
 
-// circular reports whether the chain of causes leads back into itself, which Error would follow for ever.
-func (e *Error) circular() bool {
-	const most = 100
-	err := e.Err
-	for range most {
-		switch next := err.(type) {
+// leadsTo reports whether target is among the first left errors that err wraps.
+func leadsTo(err, target error, left *int) bool {
+	for err != nil && *left > 0 {
+		*left--
+		switch e := err.(type) {
 		case *Error:
-			if next == nil || next.Message != "" {
-				return false
+			if err == target {
+				return true
 			}
-			err = next.Err
+			err = e.Unwrap()
 		case *RetryAfterError:
-			if next == nil {
-				return false
+			if err == target {
+				return true
 			}
-			err = next.Err
+			err = e.Unwrap()
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, wrapped := range e.Unwrap() {
+				if leadsTo(wrapped, target, left) {
+					return true
+				}
+			}
+			return false
 		default:
 			return false
 		}
 	}
-	return true
+	return false
 }
 
 // Unwrap returns the cause.
@@ -117,15 +154,7 @@ func RetryAfter(d time.Duration, err error) error {
 	return &RetryAfterError{After: max(d, 0), Err: err}
 }
 
-func (e *RetryAfterError) Error() string {
-	switch {
-	case e == nil:
-		return "ojs: nil *RetryAfterError"
-	case e.Err == nil || (&Error{Err: e}).circular():
-		return "ojs: unspecified error"
-	}
-	return e.Err.Error()
-}
+func (e *RetryAfterError) Error() string { return message(e) }
 
 // Unwrap returns the error RetryAfter was given.
 func (e *RetryAfterError) Unwrap() error {

@@ -3,6 +3,7 @@ package ojs_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
@@ -89,6 +90,58 @@ func TestHandlerAnswers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A chain that leads back to itself has a message, too: without a bound it overflows the stack, which ends the process.
+func TestErrorOfACycle(t *testing.T) {
+	self := new(ojs.Error)
+	self.Err = self
+	typed := &ojs.Error{Type: "a.b"}
+	typed.Err = &ojs.Error{Err: typed}
+	named := &ojs.Error{Type: "a.b"}
+	named.Err = &ojs.Error{Message: "m", Err: named}
+	later := new(ojs.RetryAfterError)
+	later.Err = &ojs.Error{Err: later}
+	laterSelf := new(ojs.RetryAfterError)
+	laterSelf.Err = laterSelf
+	joined := &ojs.Error{Type: "a.b"}
+	joined.Err = errors.Join(io.EOF, joined)
+	laterJoined := new(ojs.RetryAfterError)
+	laterJoined.Err = errors.Join(laterJoined)
+	formatted := &ojs.Error{Type: "a.b"}
+	formatted.Err = fmt.Errorf("x: %w", formatted)
+	var long error = &ojs.Error{Message: "m"}
+	for range 1_000_000 {
+		long = &ojs.Error{Err: long}
+	}
+	short := error(&ojs.Error{Message: "m"})
+	for range 10 {
+		short = ojs.RetryAfter(time.Second, ojs.Discard(short))
+	}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"itself", self, "ojs: unspecified error"},
+		{"two", typed, "a.b"},
+		{"two, from the other", typed.Err, "a.b"},
+		{"two, one with a message", named, "m"},
+		{"RetryAfterError and Error", later, "ojs: unspecified error"},
+		{"RetryAfterError itself", laterSelf, "ojs: unspecified error"},
+		{"joined", joined, "a.b"},
+		{"joined, from outside", ojs.Discard(joined), "EOF\na.b"},
+		{"RetryAfterError joined", laterJoined, "ojs: unspecified error"},
+		{"formatted", formatted, "a.b"},
+		{"a million links", long, "ojs: unspecified error"},
+		{"no cycle", short, "m"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.err.Error(); got != tt.want {
+				t.Errorf("says %q, want %q", got, tt.want)
+			}
+		})
+	}
 }
 
 func TestErrorJSON(t *testing.T) {

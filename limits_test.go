@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ojsengine/ojs"
 )
@@ -27,25 +26,6 @@ func TestParseDraftLimits(t *testing.T) {
 		var inv *ojs.InvalidError
 		if tt.field == "" && err != nil || tt.field != "" && (!errors.As(err, &inv) || inv.Field != tt.field) {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func TestErrorCircles(t *testing.T) {
-	self := &ojs.Error{}
-	self.Err = self
-	typed := &ojs.Error{Type: "a.b"}
-	typed.Err = &ojs.RetryAfterError{Err: &ojs.Error{Err: typed}}
-	after := &ojs.RetryAfterError{}
-	after.Err = &ojs.Error{Err: after}
-	told := &ojs.Error{}
-	told.Err = &ojs.RetryAfterError{Err: &ojs.Error{Message: "told", Err: told}}
-	for err, want := range map[error]string{
-		self: "ojs: unspecified error", typed: "a.b", after: "ojs: unspecified error", told: "told",
-		ojs.RetryAfter(time.Second, ojs.Discard(ojs.Errorf("x", "deep down"))): "deep down",
-	} {
-		if got := err.Error(); got != want {
-			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -300,3 +300,84 @@ func ExampleEngine_Enqueue_invalid() {
 	}
 	// Output: validation.payload_too_large envelope
 }
+
+// At most one digest a user and day, whatever became of the first.
+func ExampleEngine_Enqueue_throttle() {
+	type Digest struct {
+		UserID int `json:"user_id"`
+		Items  int `json:"items"`
+	}
+	ctx, eng := begin()
+	for items := range 3 {
+		ticket := enqueue(ctx, eng, "digest.send", Digest{42, items}, ojs.WithThrottle(24*time.Hour, "user_id"))
+		fmt.Println(ticket.Deduplicated)
+	}
+	// Output:
+	// false
+	// true
+	// true
+}
+
+// Index a document when it has not changed for a while, with the last of its changes.
+func ExampleEngine_Enqueue_debounce() {
+	type Change struct {
+		Doc  string `json:"doc"`
+		Text string `json:"text"`
+	}
+	ctx, eng := begin()
+	for _, text := range []string{"a", "ab", "abc"} {
+		enqueue(ctx, eng, "index", Change{"readme", text}, ojs.WithDebounce(2*time.Second, "doc"))
+	}
+	for job, err := range eng.Jobs().List(ctx, engine.Filter{States: []ojs.State{ojs.StateScheduled}}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(job.Args)
+	}
+	// Output: {"doc":"readme","text":"abc"}
+}
+
+// One running and one waiting: a sync that waits will see what has changed since the running one began.
+func ExampleEngine_Enqueue_oneWaiting() {
+	ctx, eng := begin()
+	first := enqueue(ctx, eng, "sync", "user 42", ojs.WithOneWaiting())
+	w := eng.Worker("w", engine.WorkerConfig{})
+	if _, err := w.Fetch(ctx); err != nil { // the first one runs
+		log.Fatal(err)
+	}
+	second := enqueue(ctx, eng, "sync", "user 42", ojs.WithOneWaiting())
+	third := enqueue(ctx, eng, "sync", "user 42", ojs.WithOneWaiting())
+	fmt.Println(second.ID == first.ID, third.ID == second.ID, third.Deduplicated)
+	// Output: false true true
+}
+
+// An enqueue that may be repeated, as a web request is.
+func ExampleEngine_Enqueue_idempotencyKey() {
+	ctx, eng := begin()
+	first := enqueue(ctx, eng, "payment.charge", 1999, ojs.WithIdempotencyKey("request-7f3a"))
+	again := enqueue(ctx, eng, "payment.charge", 1999, ojs.WithIdempotencyKey("request-7f3a"))
+	fmt.Println(again.ID == first.ID, again.Deduplicated)
+	// Output: true true
+}
+
+// A policy in full: one invoice an order, and the second one is told about the first.
+func ExampleEngine_Enqueue_unique() {
+	type Order struct {
+		ID string `json:"order_id"`
+	}
+	once := ojs.WithUnique(ojs.UniquePolicy{
+		Keys:       ojs.ByQueue | ojs.ByArgs,
+		ArgsKeys:   []string{"order_id"},
+		Period:     24 * time.Hour,
+		States:     ojs.AllStates(),
+		OnConflict: ojs.ConflictReject,
+	})
+	ctx, eng := begin()
+	first := enqueue(ctx, eng, "invoice.generate", Order{"o-17"}, once)
+	_, err := eng.Enqueue(ctx, "invoice.generate", Order{"o-17"}, once)
+	var dup *ojs.DuplicateError
+	if errors.As(err, &dup) {
+		fmt.Println(dup.ID == first.ID, dup.State)
+	}
+	// Output: true available
+}

@@ -65,6 +65,10 @@ func hostileErrors() map[string]error {
 	flood.errs = []error{flood, flood, nil, flood, cycle}
 	ownCycle := &ojs.Error{Message: "m"}
 	ownCycle.Err = ownCycle
+	silentCycle := &ojs.Error{}
+	silentCycle.Err = ojs.RetryAfter(time.Second, silentCycle)
+	joinedCycle := &ojs.Error{}
+	joinedCycle.Err = errors.Join(errBoom, joinedCycle)
 	var nilError *ojs.Error
 	var nilTyped *typed
 	deep := errBoom
@@ -80,7 +84,8 @@ func hostileErrors() map[string]error {
 		"formatted nil": fmt.Errorf("x: %w", nilTyped), "nil inside Discard": ojs.Permanent(nilTyped), "not comparable": sliceError{"slice"},
 		"Error panics": panics{"Error"}, "Unwrap panics": panics{"Unwrap"}, "ErrorType panics": panics{"ErrorType"},
 		"DoNotRetry panics": panics{"DoNotRetry"}, "Is panics": panics{"Is"}, "As panics": panics{"As"},
-		"cycle": cycle, "joined cycles": errors.Join(cycle, cycle), "flood": flood, "cycle of ojs.Error": ownCycle, "deep": deep,
+		"cycle": cycle, "joined cycles": errors.Join(cycle, cycle), "flood": flood, "cycle of ojs.Error": ownCycle,
+		"cycle without a message": silentCycle, "cycle through errors.Join": joinedCycle, "deep": deep,
 		"empty": errors.New(""), "zero ojs.Error": &ojs.Error{},
 		"func in details": &ojs.Error{Details: map[string]any{"f": func() {}}}, "details in themselves": &ojs.Error{Details: self},
 		"NaN in details": &ojs.Error{Details: map[string]any{"n": math.NaN()}}, "panic in details": &ojs.Error{Details: map[string]any{"p": badJSON{}}},
