@@ -11,3 +11,5 @@ require (
 	golang.org/x/text v0.43.0
 	pgregory.net/rapid v1.3.0
 )
+
+require github.com/adhocore/gronx v1.20.4

@@ -1,0 +1,171 @@
+// Package cronspec tells when recurring work is due (OJS cron). The fields of an expression are package gronx's to read; the
+// clock of a time zone, with its gaps and its repeated hours, is added here.
+package cronspec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/adhocore/gronx"
+)
+
+// Schedule is a parsed expression in its time zone.
+type Schedule struct {
+	expr  string        // six fields, seconds first; "": every
+	every time.Duration // of @every
+	zone  *time.Location
+}
+
+var descriptors = map[string]string{
+	"@yearly":   "0 0 0 1 1 *",
+	"@annually": "0 0 0 1 1 *",
+	"@monthly":  "0 0 0 1 * *",
+	"@weekly":   "0 0 0 * * 0",
+	"@daily":    "0 0 0 * * *",
+	"@midnight": "0 0 0 * * *",
+	"@hourly":   "0 0 * * * *",
+}
+
+// maxLen is the longest expression that is looked at.
+const maxLen = 512
+
+// Parse parses an expression: five fields from minutes to days of the week, six with seconds before them, a descriptor such as
+// @daily, or "@every" and a Go duration of at least a second. "?" is "*". It refuses what never comes.
+func Parse(spec, zone string) (Schedule, error) {
+	loc, err := location(zone)
+	if err != nil {
+		return Schedule{}, err
+	}
+	s := Schedule{zone: loc}
+	if len(spec) > maxLen {
+		return s, fmt.Errorf("has %d bytes, more than %d", len(spec), maxLen)
+	}
+	spec = strings.TrimSpace(spec)
+	if d, ok := strings.CutPrefix(spec, "@every "); ok {
+		if s.every, err = time.ParseDuration(strings.TrimSpace(d)); err != nil {
+			return s, fmt.Errorf("%q is no duration", d)
+		}
+		if s.every < time.Second {
+			return s, fmt.Errorf("%v is less than a second", s.every)
+		}
+		return s, nil
+	}
+	if strings.HasPrefix(spec, "@") {
+		if s.expr = descriptors[strings.ToLower(spec)]; s.expr == "" {
+			return s, fmt.Errorf("%q is unknown", spec)
+		}
+		return s, nil
+	}
+	fields := strings.Fields(spec)
+	switch len(fields) {
+	case 5:
+		fields = append([]string{"0"}, fields...)
+	case 6:
+	default:
+		return s, fmt.Errorf("has %d fields, neither 5 nor 6", len(fields))
+	}
+	s.expr = strings.Join(fields, " ")
+	if _, err := next(s.expr, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+// location finds a zone of the IANA database. Abbreviations are refused, which stand for different times in different
+// places, and so are offsets, which know no summer.
+func location(zone string) (*time.Location, error) {
+	if zone == "" || zone == "UTC" {
+		return time.UTC, nil
+	}
+	if !strings.Contains(zone, "/") {
+		return nil, fmt.Errorf("time zone %q is no IANA name, such as Europe/Berlin", zone)
+	}
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		return nil, fmt.Errorf("time zone %q: %w", zone, err)
+	}
+	return loc, nil
+}
+
+// next is the first time after a reading of the wall clock, which is given and returned as if it were UTC's.
+func next(expr string, wall time.Time) (t time.Time, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("cannot be read: %v", p)
+		}
+	}()
+	if t, err = gronx.NextTickAfter(expr, wall, false); err != nil {
+		return t, err
+	}
+	if !t.After(wall) {
+		return t, errors.New("does not go on")
+	}
+	return t, nil
+}
+
+// Every returns the interval of an @every expression, 0 for any other.
+func (s Schedule) Every() time.Duration { return s.every }
+
+// Next returns the first time after one, and the times before it that the clock of the zone skipped: when it is put forward,
+// they do not come. When it is put back, a time that comes twice counts once, the first time. anchor is when an @every
+// schedule began or was last due. Next is zero if none comes in the next years.
+func (s Schedule) Next(after, anchor time.Time) (next time.Time, skipped []time.Time) {
+	if s.every > 0 {
+		if anchor.IsZero() || anchor.After(after) {
+			anchor = after
+		}
+		n := after.Sub(anchor)/s.every + 1
+		return anchor.Add(n * s.every).UTC(), nil
+	}
+	return s.nextTick(after)
+}
+
+const maxSkipped = 100
+
+func (s Schedule) nextTick(after time.Time) (time.Time, []time.Time) {
+	var skipped []time.Time
+	wall := reading(after.In(s.zone))
+	for {
+		tick, err := next(s.expr, wall)
+		if err != nil {
+			return time.Time{}, skipped
+		}
+		wall = tick
+		at, exists := s.first(tick)
+		switch {
+		case !exists:
+			if len(skipped) < maxSkipped {
+				skipped = append(skipped, at)
+			}
+		case at.After(after):
+			return at.UTC(), skipped
+		} // otherwise its second coming lies ahead, and the first behind
+	}
+}
+
+// reading is what a clock shows, as a time of UTC.
+func reading(t time.Time) time.Time {
+	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
+}
+
+// first returns the first time at which the zone's clock shows a reading. It reports false, and the time at which it would
+// have shown it, if the clock skips it.
+func (s Schedule) first(wall time.Time) (time.Time, bool) {
+	// The offsets in force well before and well after cover every change of the clock, which are months apart.
+	const far = 26 * time.Hour
+	var first time.Time
+	for _, around := range []time.Time{wall.Add(-far), wall.Add(far)} {
+		_, offset := around.In(s.zone).Zone()
+		at := wall.Add(-time.Duration(offset) * time.Second)
+		if reading(at.In(s.zone)).Equal(wall) && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	if !first.IsZero() {
+		return first, true
+	}
+	_, offset := wall.Add(-far).In(s.zone).Zone()
+	return wall.Add(-time.Duration(offset) * time.Second).UTC(), false
+}

@@ -1,0 +1,181 @@
+package cronspec_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs/internal/cronspec"
+)
+
+func at(t *testing.T, s string) time.Time {
+	t.Helper()
+	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if tm, err := time.Parse(layout, s); err == nil {
+			return tm
+		}
+	}
+	t.Fatalf("time %q", s)
+	return time.Time{}
+}
+
+func TestNext(t *testing.T) {
+	for _, tt := range []struct{ spec, zone, after, want string }{
+		{"0 3 * * *", "", "2026-03-01 03:00", "2026-03-02 03:00"},
+		{"*/15 9-17 * * mon-FRI", "", "2026-03-06 17:45", "2026-03-09 09:00"},
+		{"30 0 12 * * *", "", "2026-03-01 12:00", "2026-03-01 12:00:30"},
+		{"0 0 * * * ?", "", "2026-03-01 12:00", "2026-03-01 13:00"}, // E019
+		{"0 0 L * *", "", "2026-02-01", "2026-02-28"},
+		{"0 0 15W * *", "", "2026-02-01", "2026-02-16"},
+		{"0 0 * * 5#2", "", "2026-02-01", "2026-02-13"},
+		{"0 0 * * 5L", "", "2026-02-01", "2026-02-27"},
+		{"0 0 * * 0", "", "2026-02-02", "2026-02-08"},
+		{"0 0 * * 7", "", "2026-02-02", "2026-02-08"},
+		{"0 0 1 JAN *", "", "2026-02-01", "2027-01-01"},
+		{"0 0 29 2 *", "", "2026-02-01", "2028-02-29"},
+		{"@yearly", "", "2026-02-01", "2027-01-01"}, {"@annually", "", "2026-02-01", "2027-01-01"},
+		{"@monthly", "", "2026-02-01", "2026-03-01"}, {"@weekly", "", "2026-02-02", "2026-02-08"},
+		{"@daily", "", "2026-02-01 10:00", "2026-02-02"}, {"@midnight", "", "2026-02-01 10:00", "2026-02-02"},
+		{"@hourly", "", "2026-02-01 10:30", "2026-02-01 11:00"}, {"@every 1h30m", "", "2026-02-01", "2026-02-01 01:30"},
+		{"0 3 * * *", "Europe/Berlin", "2026-01-01", "2026-01-01 02:00"},
+		{"0 3 * * *", "Europe/Berlin", "2026-07-01", "2026-07-01 01:00"},
+		{"0 9 * * *", "America/New_York", "2026-07-01", "2026-07-01 13:00"},
+		{"0 9 * * *", "Asia/Kolkata", "2026-07-01", "2026-07-01 03:30"},
+	} {
+		s, err := cronspec.Parse(tt.spec, tt.zone)
+		if err != nil {
+			t.Errorf("P1.1 %s: %v", tt.spec, err)
+			continue
+		}
+		if got, _ := s.Next(at(t, tt.after), time.Time{}); !got.Equal(at(t, tt.want)) {
+			t.Errorf("P1.1 %s in %s after %s is %v, want %s", tt.spec, tt.zone, tt.after, got, tt.want)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, tt := range []struct{ spec, zone string }{
+		{"", ""}, {"* * * *", ""}, {"* * * * * * *", ""}, {"*/0 * * * *", ""}, {"60 * * * *", ""}, {"* 24 * * *", ""}, {"* * 32 * *", ""},
+		{"* * * 13 *", ""}, {"* * * * 8", ""}, {"5-1 * * * *", ""}, {"x * * * *", ""}, {"0 0 30 2 *", ""}, {"@always", ""}, {"@5minutes", ""}, {"@every", ""},
+		{"@every x", ""}, {"@every 1ms", ""}, {"@every -1h", ""}, {strings.Repeat("1,", 300) + "1 * * * *", ""},
+		{"@daily", "+02:00"}, {"@daily", "EST"}, {"@daily", "CET"}, {"@daily", "Local"}, {"@daily", "Nowhere/City"}, {"@daily", "../etc/passwd"},
+	} {
+		if s, err := cronspec.Parse(tt.spec, tt.zone); err == nil {
+			t.Errorf("P1.1 %q in %q was accepted: %+v", tt.spec, tt.zone, s)
+		}
+	}
+}
+
+func TestChangesOfTheClock(t *testing.T) {
+	s, err := cronspec.Parse("30 2 * * *", "Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Forward on 29 March 2026: 2:30 does not come.
+	next, skipped := s.Next(at(t, "2026-03-28 02:00"), time.Time{})
+	if !next.Equal(at(t, "2026-03-30 00:30")) || len(skipped) != 1 || !skipped[0].Equal(at(t, "2026-03-29 01:30")) {
+		t.Errorf("P1.1: next %v, skipped %v", next, skipped)
+	}
+	// Back on 25 October 2026: 2:30 comes twice, and counts the first time.
+	next, _ = s.Next(at(t, "2026-10-24 12:00"), time.Time{})
+	if !next.Equal(at(t, "2026-10-25 00:30")) {
+		t.Errorf("P1.1: the first 2:30 is %v", next)
+	}
+	if next, _ = s.Next(next, time.Time{}); !next.Equal(at(t, "2026-10-26 01:30")) {
+		t.Errorf("P1.1: after the first 2:30 comes %v", next)
+	}
+	if next, _ = s.Next(at(t, "2026-10-25 01:10"), time.Time{}); !next.Equal(at(t, "2026-10-26 01:30")) {
+		t.Errorf("P1.1: between the two 3:00 comes %v", next)
+	}
+	// Every half hour over both changes: each reading once.
+	half, err := cronspec.Parse("*/30 * * * *", "Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for day, want := range map[string]int{"2026-03-28 23:00": 46, "2026-10-24 22:00": 48} {
+		seen := make(map[string]bool)
+		berlin, _ := time.LoadLocation("Europe/Berlin")
+		tm := at(t, day).Add(-time.Second)
+		n := 0
+		for {
+			tm, _ = half.Next(tm, time.Time{})
+			if !tm.Before(at(t, day).Add(time.Duration(want+2) * 30 * time.Minute)) || tm.In(berlin).Format("02") != at(t, day).Add(2*time.Hour).In(berlin).Format("02") {
+				break
+			}
+			wall := tm.In(berlin).Format("15:04")
+			if seen[wall] {
+				t.Errorf("P1.1: %s twice", wall)
+			}
+			seen[wall] = true
+			n++
+		}
+		if n != want {
+			t.Errorf("P1.1: %d times on the day after %s, want %d", n, day, want)
+		}
+	}
+}
+
+func TestEvery(t *testing.T) {
+	s, err := cronspec.Parse("@every 10m", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchor := at(t, "2026-01-01 00:03")
+	for after, want := range map[string]string{"2026-01-01 00:03": "2026-01-01 00:13", "2026-01-01 00:12": "2026-01-01 00:13", "2026-01-01 00:13": "2026-01-01 00:23", "2026-01-02 00:00": "2026-01-02 00:03"} {
+		if got, _ := s.Next(at(t, after), anchor); !got.Equal(at(t, want)) {
+			t.Errorf("P1.1: after %s comes %v, want %s", after, got, want)
+		}
+	}
+}
+
+// The next time is after its input, shows a reading that the expression names, and none between them does.
+func TestNextAgainstAModel(t *testing.T) {
+	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"}
+	rapid.Check(t, func(t *rapid.T) {
+		minute, hour := rapid.IntRange(0, 59).Draw(t, "minute"), rapid.IntRange(0, 23).Draw(t, "hour")
+		zone := rapid.SampledFrom(zones).Draw(t, "zone")
+		loc, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Skip(err)
+		}
+		s, err := cronspec.Parse(time.Date(0, 1, 1, hour, minute, 0, 0, time.UTC).Format("4 15")+" * * *", zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := time.Unix(rapid.Int64Range(1_770_000_000, 1_800_000_000).Draw(t, "after")/60*60, 0).UTC()
+		got, _ := s.Next(after, time.Time{})
+		seen := make(map[string]bool) // days on which the reading has come before: it counts the first time
+		for m := after.Add(-30 * time.Hour).Truncate(time.Minute); ; m = m.Add(time.Minute) {
+			local := m.In(loc)
+			day := local.Format("2006-01-02")
+			if local.Hour() != hour || local.Minute() != minute || seen[day] {
+				continue
+			}
+			seen[day] = true
+			if m.After(after) {
+				if !got.Equal(m) {
+					t.Fatalf("%d:%02d in %s after %v is %v, want %v", hour, minute, zone, after, got, m)
+				}
+				return
+			}
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"* * * * *", "0 0 L * *", "15W", "5#2", "@every 1h", "*/5 1-10/2 1,2 JAN mon-fri", "0 0 0 29 2 ?", "@daily", "0 0 * * 1L"} {
+		f.Add(s, "Europe/Berlin", int64(1_774_000_000))
+	}
+	f.Fuzz(func(t *testing.T, spec, zone string, sec int64) {
+		s, err := cronspec.Parse(spec, zone)
+		if err != nil {
+			return
+		}
+		after := time.Unix(sec%(1<<33), 0).UTC()
+		if next, _ := s.Next(after, time.Time{}); !next.IsZero() && !next.After(after) {
+			t.Errorf("%q after %v is %v", spec, after, next)
+		}
+	})
+}
