@@ -48,6 +48,12 @@ const (
 	EventRoom          EventType = "backpressure.cleared"  // it has come below 0.8 again, as an enqueue noticed
 )
 
+// The events of recurring jobs. Their Job is nil; the job that a run makes has events of its own.
+const (
+	EventCronTriggered EventType = "cron.triggered"
+	EventCronSkipped   EventType = "cron.skipped"
+)
+
 // The events of workers: of an engine's Run, and of those that fetch jobs from it. Their Job is nil.
 const (
 	EventWorkerStarted EventType = "worker.started"
@@ -63,7 +69,7 @@ type Event struct {
 	Source   string // "ojs://service/component/instance"
 	Time     time.Time
 	Job      *JobInfo
-	Subject  string        // the job's id, the queue's name or the worker's id
+	Subject  string        // the job's id, the queue's name, the worker's id or the recurring entry's name
 	WorkerID string        // started, worker
 	Queue    string        // the job's, or the one the event is about
 	Duration time.Duration // of the attempt: completed, failed, timeout
@@ -71,6 +77,8 @@ type Event struct {
 	Depth    int           // backpressure: jobs of the queue that have not ended
 	MaxDepth int           // backpressure: and how many there may be
 	Pruned   int           // dead_letter.pruned
+	Due      time.Time     // cron: when the run was due
+	Reason   string        // cron.skipped: overlap_skip, dst_skip, duplicate, dropped or enqueue_failed
 	Missed   int           // how many events this subscriber missed just before this one; not part of the envelope
 }
 
@@ -160,6 +168,11 @@ func (e *Event) aboutNoJob(d map[string]any) {
 		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
 	case EventWorkerStarted, EventWorkerQuiet, EventWorkerStopped:
 		d["worker_id"] = e.WorkerID
+	case EventCronTriggered, EventCronSkipped:
+		d["cron_name"], d["scheduled_at"] = e.Subject, formatTime(e.Due)
+		if e.Reason != "" {
+			d["reason"] = e.Reason
+		}
 	case EventDeadLetterPruned:
 		d["count"] = e.Pruned
 	}

@@ -52,6 +52,21 @@ func DefaultOptions() Options {
 	return Options{Queue: DefaultQueue, Timeout: DefaultTimeout, Lease: DefaultLease}
 }
 
+// Clone returns a copy that shares nothing with o but what its meta points to.
+func (o *Options) Clone() Options {
+	c := *o
+	c.Meta, c.Extra = maps.Clone(o.Meta), maps.Clone(o.Extra)
+	c.Retry.NonRetryableErrors = slices.Clone(o.Retry.NonRetryableErrors)
+	if o.RateLimit != nil {
+		l := *o.RateLimit
+		c.RateLimit = &l
+	}
+	if o.Unique != nil {
+		c.Unique = o.Unique.clone()
+	}
+	return c
+}
+
 // Apply applies opts in order.
 func (o *Options) Apply(opts ...Option) {
 	for _, opt := range opts {

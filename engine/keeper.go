@@ -29,6 +29,9 @@ type keeper struct {
 	working  bool
 	failures int // looks that failed in a row
 
+	cronTimer scheduler.Timer
+	cronDue   bool // a look at the recurring jobs is wanted
+
 	pruneTimer scheduler.Timer
 	pruneAt    time.Time // when it fires; zero: not armed
 	pruning    bool      // a look at the finished jobs is wanted
@@ -44,6 +47,11 @@ func (k *keeper) start(r *run) {
 		defer k.r.c.mu.Unlock()
 		k.at = time.Time{}
 		k.wantDue()
+	}
+	k.cronTimer.Func = func(time.Time) {
+		k.r.c.mu.Lock()
+		defer k.r.c.mu.Unlock()
+		k.wantCron()
 	}
 	k.pruneTimer.Func = func(time.Time) {
 		k.r.c.mu.Lock()
@@ -63,6 +71,11 @@ func (k *keeper) stop() {
 
 func (k *keeper) wantDue() {
 	k.due = true
+	k.poke()
+}
+
+func (k *keeper) wantCron() {
+	k.cronDue = true
 	k.poke()
 }
 
@@ -134,7 +147,7 @@ func (k *keeper) wakeAt(t time.Time) {
 
 // busy reports whether the keeper has something to do now.
 func (k *keeper) busy() bool {
-	return k.due || k.pruning || k.working || len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
+	return k.due || k.cronDue || k.pruning || k.working || len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
 }
 
 func (k *keeper) loop() {
@@ -147,8 +160,8 @@ func (k *keeper) loop() {
 			return
 		}
 		mu.Lock()
-		due, pruning, renewals, overrun, stuck := k.due, k.pruning, k.renewals, k.overrun, k.stuck
-		k.due, k.pruning, k.renewals, k.overrun, k.stuck = false, false, nil, nil, nil
+		due, cron, pruning, renewals, overrun, stuck := k.due, k.cronDue, k.pruning, k.renewals, k.overrun, k.stuck
+		k.due, k.cronDue, k.pruning, k.renewals, k.overrun, k.stuck = false, false, false, nil, nil, nil
 		if pruning {
 			k.finished = 0
 		}
@@ -165,14 +178,22 @@ func (k *keeper) loop() {
 		for _, a := range stuck {
 			k.r.reportStuck(a)
 		}
-		var next time.Time
+		var fires, prunes time.Time
+		if cron {
+			fires = k.tick()
+		}
 		if pruning {
-			next = k.prune()
+			prunes = k.prune()
 		}
 
 		mu.Lock()
-		if !next.IsZero() {
-			k.pruneBy(next)
+		if cron && !fires.IsZero() {
+			k.r.sched.Set(&k.cronTimer, fires)
+		} else if cron {
+			k.r.sched.Cancel(&k.cronTimer)
+		}
+		if !prunes.IsZero() {
+			k.pruneBy(prunes)
 		}
 		k.working = false
 		k.r.c.changed()

@@ -38,8 +38,8 @@ type UniqueCapability struct {
 	Unicode   string           `json:"unicode_version"` // by which strings are normalised
 }
 
-// level is the highest one all of which is there: the next one wants recurring jobs. Unique jobs, of level 4, are.
-const level = 1
+// level is the highest one all of which is there: the next one wants workflows. Unique jobs, of level 4, are there.
+const level = 2
 
 const modulePath = "github.com/ojsengine/ojs"
 

@@ -79,6 +79,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.available(unknown)
 	r.keeper.wantDue()
 	r.keeper.wantPrune()
+	r.keeper.wantCron()
 	c.mu.Unlock()
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})

@@ -101,7 +101,7 @@ func TestChangesOfTheClock(t *testing.T) {
 		n := 0
 		for {
 			tm, _ = half.Next(tm, time.Time{})
-			if !tm.Before(at(t, day).Add(time.Duration(want+2) * 30 * time.Minute)) || tm.In(berlin).Format("02") != at(t, day).Add(2*time.Hour).In(berlin).Format("02") {
+			if !tm.Before(at(t, day).Add(time.Duration(want+2)*30*time.Minute)) || tm.In(berlin).Format("02") != at(t, day).Add(2*time.Hour).In(berlin).Format("02") {
 				break
 			}
 			wall := tm.In(berlin).Format("15:04")

@@ -30,11 +30,13 @@ type Storage struct {
 	ends   uint64               // the latest number in ended
 	queues map[string]*queue
 	unique map[string]*peers // by fingerprint
+	crons  map[string]storage.Cron
 }
 
 var (
 	_ storage.Storage    = (*Storage)(nil)
 	_ storage.QueueStore = (*Storage)(nil)
+	_ storage.CronStore  = (*Storage)(nil)
 )
 
 // job is a stored job with its places in the indexes.
@@ -64,6 +66,7 @@ func New() *Storage {
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
+		crons:  make(map[string]storage.Cron),
 	}
 }
 
@@ -357,6 +360,6 @@ func (s *Storage) Close() error {
 	defer s.mu.Unlock()
 	fresh := New()
 	s.closed = true
-	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique
+	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique, s.crons = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique, fresh.crons
 	return nil
 }

@@ -1,0 +1,267 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Cron makes jobs again and again, by the clock of a time zone (OJS cron). Entries are the storage's: every engine on it that
+// runs fires them, each run once. A storage that cannot keep them gives ojs.ErrUnsupported.
+//
+// The job of a run is enqueued when its time comes, with the entry's name and that time in its meta, as cron_name and
+// cron_triggered_at. If it cannot be enqueued, because its queue is full, say, or a unique job is there already, the run is
+// skipped, which a log line and ojs.EventCronSkipped tell.
+//
+// When a clock is put forward, times that it skips do not come; when it is put back, a time that comes twice counts the first
+// time. Of the runs that were missed while no engine ran, one is made up for.
+type Cron struct{ core *core }
+
+// Cron gives access to the recurring jobs.
+func (e *Engine[T]) Cron() *Cron { return &Cron{e.core} }
+
+// CronEntry is a recurring job.
+type CronEntry struct {
+	Name        string // lower-case letters, digits, "-" and ".", the first a letter or digit, at most 255
+	Description string
+
+	// Schedule is five fields from minutes to days of the week, six with seconds before them, one of @yearly, @annually,
+	// @monthly, @weekly, @daily, @midnight and @hourly, or "@every" and a Go duration of at least a second, which counts from
+	// when the entry was set. Fields take *, lists, ranges, steps, names of months and days, ?, L, W and #.
+	Schedule string
+	TimeZone string // an IANA name, such as "Europe/Berlin"; "": UTC
+
+	// Job is what is enqueued, with any options but an id. What its options inherit is that of when the entry was set.
+	Job     ojs.Draft
+	Overlap Overlap // "": OverlapSkip
+	Paused  bool
+
+	// Set by the engine.
+	CreatedAt time.Time
+	LastRun   time.Time // zero: never
+	NextRun   time.Time // zero: none, since it is paused
+	Runs      int
+	LastJobID string
+}
+
+// Overlap is what happens when a run is due and the job of the one before has not ended.
+type Overlap string
+
+// The ways to treat an overlap.
+const (
+	OverlapSkip           Overlap = "skip"            // the run does not take place
+	OverlapAllow          Overlap = "allow"           // they run side by side
+	OverlapCancelPrevious Overlap = "cancel_previous" // the job before is cancelled
+	OverlapEnqueue        Overlap = "enqueue"         // the job waits for the one before; more than two waiting are warned of
+)
+
+const maxCronName = 255
+
+// Set adds entries, or gives those of the same name what they say. An entry whose schedule stays the same keeps its next
+// run. All are checked before the first is stored.
+func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	made := make([]storage.Cron, len(entries))
+	for i, e := range entries {
+		if made[i], err = c.core.cronOf(ctx, e); err != nil {
+			return fmt.Errorf("ojs: cron entry %q: %w", clipName(e.Name), err)
+		}
+	}
+	for i := range made {
+		err := c.edit(ctx, store, made[i].Name, func(old *storage.Cron) error {
+			n := made[i]
+			n.Version, n.LastRun, n.Runs, n.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
+			if n.CreatedAt = old.CreatedAt; old.Version == 0 {
+				n.CreatedAt = c.core.now()
+			}
+			if n.Schedule == old.Schedule && n.TimeZone == old.TimeZone {
+				n.NextRun = old.NextRun
+			}
+			*old = n
+			return c.core.plan(old)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clipName cuts a name to what an error message bears.
+func clipName(s string) string { return s[:min(len(s), 64)] }
+
+// Pause keeps an entry from firing. An unknown name gives ojs.ErrNotFound.
+func (c *Cron) Pause(ctx context.Context, name string) error { return c.pause(ctx, name, true) }
+
+// Resume ends a pause. Runs of the meantime are not made up for.
+func (c *Cron) Resume(ctx context.Context, name string) error { return c.pause(ctx, name, false) }
+
+func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	return c.edit(ctx, store, name, func(e *storage.Cron) error {
+		if e.Version == 0 {
+			return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
+		}
+		e.Paused = paused
+		return c.core.plan(e)
+	})
+}
+
+// Remove removes an entry. Jobs that it has made stay. An unknown name gives ojs.ErrNotFound.
+func (c *Cron) Remove(ctx context.Context, name string) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	ok, err := store.DeleteCron(ctx, name)
+	if err == nil && !ok {
+		return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
+	}
+	return err
+}
+
+// List returns the entries, sorted by name.
+func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
+	store, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	stored, err := store.Crons(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]CronEntry, len(stored))
+	for i, s := range stored {
+		list[i] = CronEntry{
+			Name: s.Name, Description: s.Description, Schedule: s.Schedule, TimeZone: s.TimeZone, Job: cronDraft(&s),
+			Overlap: Overlap(s.Overlap), Paused: s.Paused,
+			CreatedAt: s.CreatedAt, LastRun: s.LastRun, NextRun: s.NextRun, Runs: s.Runs, LastJobID: s.LastJobID,
+		}
+	}
+	return list, nil
+}
+
+func (c *Cron) store() (storage.CronStore, error) {
+	s, ok := storage.As[storage.CronStore](c.core.store)
+	if !ok {
+		return nil, fmt.Errorf("%w: storage %s keeps no recurring jobs", ojs.ErrUnsupported, c.core.store.Capabilities().Name)
+	}
+	return s, nil
+}
+
+// edit changes the entry of a name, a zero one if there is none, and has the engine look at it. If somebody else changes it in
+// between, f is asked anew.
+func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f func(*storage.Cron) error) error {
+	for {
+		all, err := store.Crons(ctx)
+		if err != nil {
+			return err
+		}
+		var e storage.Cron
+		for i := range all {
+			if all[i].Name == name {
+				e = all[i]
+			}
+		}
+		if err := f(&e); err != nil {
+			return err
+		}
+		_, err = store.SetCron(ctx, e)
+		if errors.Is(err, storage.ErrFenced) {
+			continue
+		}
+		if err == nil {
+			c.core.mu.Lock()
+			if c.core.run != nil {
+				c.core.run.keeper.wantCron()
+			}
+			c.core.mu.Unlock()
+		}
+		return err
+	}
+}
+
+// cronOf checks an entry and makes of it what is stored.
+func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
+	if !validCronName(e.Name) {
+		return storage.Cron{}, invalid("name", fmt.Sprintf("does not match [a-z0-9][a-z0-9-.]* in at most %d characters", maxCronName))
+	}
+	if e.Overlap == "" {
+		e.Overlap = OverlapSkip
+	}
+	switch e.Overlap {
+	case OverlapSkip, OverlapAllow, OverlapCancelPrevious, OverlapEnqueue:
+	default:
+		return storage.Cron{}, invalid("overlap", fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
+	}
+	if _, err := cronspec.Parse(e.Schedule, e.TimeZone); err != nil {
+		return storage.Cron{}, invalid("schedule", err.Error())
+	}
+	var probe storage.Insert
+	if err := c.prepare(ctx, &probe, e.Job, c.now()); err != nil && err != ojs.ErrDropped {
+		return storage.Cron{}, err
+	}
+	h, handled := c.registry.lookup(e.Job.Type())
+	o, err := c.resolve(e.Job, h)
+	if err != nil {
+		return storage.Cron{}, err
+	}
+	if o.ID != "" {
+		return storage.Cron{}, invalid("id", "each run has one of its own")
+	}
+	args, err := encodeArgs(e.Job.Args(), e.Job.Type(), h, handled)
+	if err != nil {
+		return storage.Cron{}, err
+	}
+	return storage.Cron{
+		Name: e.Name, Description: e.Description, Schedule: e.Schedule, TimeZone: e.TimeZone, Overlap: string(e.Overlap), Paused: e.Paused,
+		Type: e.Job.Type(), Args: args, Options: o,
+	}, nil
+}
+
+func validCronName(name string) bool {
+	if name == "" || len(name) > maxCronName {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || i > 0 && (c == '-' || c == '.')) {
+			return false
+		}
+	}
+	return true
+}
+
+// plan sets the next run of an entry that has none, or takes it from one that is paused.
+func (c *core) plan(e *storage.Cron) error {
+	if e.Paused {
+		e.NextRun = time.Time{}
+		return nil
+	}
+	if !e.NextRun.IsZero() {
+		return nil
+	}
+	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+	if err != nil {
+		return invalid("schedule", err.Error())
+	}
+	e.NextRun, _ = s.Next(c.now(), time.Time{})
+	return nil
+}
+
+// cronDraft is the job of an entry.
+func cronDraft(e *storage.Cron) ojs.Draft {
+	o := e.Options.Clone()
+	return ojs.NewDraft(e.Type, e.Args, func(to *ojs.Options) { *to = o.Clone() })
+}

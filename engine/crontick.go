@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// tick fires the recurring jobs that are due, and says when the next one is; zero: none is to come.
+func (k *keeper) tick() (next time.Time) {
+	c := k.r.c
+	store, ok := storage.As[storage.CronStore](c.store)
+	if !ok {
+		return time.Time{}
+	}
+	entries, err := store.Crons(k.r.base)
+	if err != nil {
+		c.log.Error("looking for recurring jobs failed", "error", err)
+		return c.now().Add(storageBackoff(6))
+	}
+	slices.SortStableFunc(entries, func(a, b storage.Cron) int { return cmp.Compare(a.NextRun.UnixNano(), b.NextRun.UnixNano()) })
+	now := c.now()
+	for i := range entries {
+		e := &entries[i]
+		if e.Paused || e.NextRun.IsZero() {
+			continue
+		}
+		if !e.NextRun.After(now) {
+			if err := c.fire(k.r.base, store, e, now); err != nil {
+				c.log.Error("recurring job failed", "cron_name", e.Name, "error", err)
+				next = earliest(next, now.Add(storageBackoff(1)))
+				continue
+			}
+		}
+		next = earliest(next, e.NextRun)
+	}
+	return next
+}
+
+// fire makes the job of an entry that is due, or skips the run, and moves the entry on. If another engine has done so, it
+// does nothing; the entry is then looked at again.
+func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cron, now time.Time) error {
+	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+	if err != nil {
+		return err
+	}
+	due := e.NextRun
+	next, missing := s.Next(now, due)
+	skipped := ""
+	if Overlap(e.Overlap) == OverlapSkip {
+		if alive, err := c.alive(ctx, e.LastJobID); err != nil {
+			return err
+		} else if alive {
+			skipped = "overlap_skip"
+		}
+	}
+	to := e.Copy()
+	to.NextRun = next
+	if skipped == "" {
+		to.LastRun, to.LastJobID = due, c.rnd.id(now)
+		to.Runs++
+	}
+	// The entry moves on first: whoever moves it makes the job.
+	if to.Version, err = store.SetCron(ctx, to); err != nil {
+		if errors.Is(err, storage.ErrFenced) {
+			e.NextRun = now.Add(time.Millisecond)
+			return nil
+		}
+		return err
+	}
+	before := e.LastJobID
+	*e = to
+	for _, at := range missing {
+		c.cronSkipped(e, at, "dst_skip")
+	}
+	if skipped != "" {
+		c.cronSkipped(e, due, skipped)
+		return nil
+	}
+	switch Overlap(e.Overlap) {
+	case OverlapCancelPrevious:
+		if before != "" {
+			if err := c.cancel(ctx, before); err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
+				c.log.Error("previous run not cancelled", "cron_name", e.Name, "error", err)
+			}
+		}
+	case OverlapEnqueue:
+		c.warnOfBacklog(ctx, e)
+	}
+	c.trigger(ctx, e, due)
+	return nil
+}
+
+// alive reports whether a job has not ended.
+func (c *core) alive(ctx context.Context, id string) (bool, error) {
+	if id == "" {
+		return false, nil
+	}
+	rec, err := c.store.Get(ctx, id)
+	if errors.Is(err, ojs.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && !rec.State.Terminal(), err
+}
+
+// trigger enqueues the job of a run.
+func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) {
+	d := cronDraft(e)
+	opts := append(slices.Clone(d.Options()), ojs.WithID(e.LastJobID),
+		ojs.WithMeta("cron_name", e.Name), ojs.WithMeta("cron_triggered_at", due.Format(time.RFC3339Nano)))
+	if Overlap(e.Overlap) == OverlapEnqueue {
+		opts = append(opts, func(o *ojs.Options) {
+			if o.RateLimit == nil {
+				o.RateLimit = &ojs.RateLimit{Key: "cron:" + e.Name}
+			}
+			o.RateLimit.Concurrency = 1 // one after the other
+		})
+	}
+	tickets, err := c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(d.Type(), d.Args(), opts...)})
+	switch {
+	case err != nil:
+		c.log.Error("job of a recurring entry not enqueued", "cron_name", e.Name, "error", err)
+		reason := "enqueue_failed"
+		if errors.Is(err, ojs.ErrDuplicate) {
+			reason = "duplicate"
+		}
+		c.cronSkipped(e, due, reason)
+	case tickets[0].Dropped:
+		c.cronSkipped(e, due, "dropped")
+	case tickets[0].Deduplicated:
+		c.cronSkipped(e, due, "duplicate")
+	default:
+		c.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: e.Name, Due: due})
+	}
+}
+
+func (c *core) cronSkipped(e *storage.Cron, due time.Time, reason string) {
+	c.log.Info("run of a recurring entry skipped", "component", "worker", "category", "lifecycle",
+		slog.Group("attributes", "cron_name", e.Name, "due", due, "reason", reason))
+	c.emit(ojs.Event{Type: ojs.EventCronSkipped, Subject: e.Name, Due: due, Reason: reason})
+}
+
+// maxBacklog is how many jobs of an entry may wait before it is warned of.
+const maxBacklog = 2
+
+func (c *core) warnOfBacklog(ctx context.Context, e *storage.Cron) {
+	page, err := c.store.List(ctx, storage.Query{
+		Types: []string{e.Type}, Queues: []string{e.Options.Queue}, States: []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StateRetryable},
+	})
+	if err != nil {
+		return // the enqueue will have the same trouble, and tell
+	}
+	waiting := 0
+	for i := range page.Records {
+		if page.Records[i].Meta["cron_name"] == e.Name {
+			waiting++
+		}
+	}
+	if waiting >= maxBacklog {
+		c.log.Warn("runs of a recurring entry pile up", "component", "worker", "category", "performance",
+			slog.Group("attributes", "cron_name", e.Name, "waiting", waiting+1))
+	}
+}
