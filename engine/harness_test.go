@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -175,4 +176,22 @@ func wantInvalid(t *testing.T, err error, field string) {
 	if !errors.As(err, &inv) || inv.Field != field || inv.Reason == "" {
 		t.Errorf("%v, want %s refused", err, field)
 	}
+}
+
+// lockedBuffer is a buffer that may be read while it is written to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }

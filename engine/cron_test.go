@@ -1,0 +1,294 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+func (b *rig) cron(entries ...engine.CronEntry) {
+	b.t.Helper()
+	must(b.t, b.Cron().Set(b.ctx, entries...))
+}
+
+func (b *rig) entry(name string) engine.CronEntry {
+	b.t.Helper()
+	list, err := b.Cron().List(b.ctx)
+	must(b.t, err)
+	for _, e := range list {
+		if e.Name == name {
+			return e
+		}
+	}
+	b.t.Fatalf("no entry %s in %+v", name, list)
+	return engine.CronEntry{}
+}
+
+func TestCron(t *testing.T) {
+	job := ojs.NewDraft("x", nil)
+	t.Run("P1.1 jobs come when the schedule says, and carry its name and time", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			var meta []string
+			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				meta = append(meta, fmt.Sprint(job.Meta["cron_name"], " ", job.Meta["cron_triggered_at"], " ", job.Queue, " ", job.MaxAttempts))
+				return nil
+			})
+			b.run()
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+			defer sub.Close()
+			b.cron(engine.CronEntry{Name: "hourly", Schedule: "0 * * * *", Job: ojs.NewDraft("x", nil, ojs.WithQueue("q"), ojs.WithMaxAttempts(5))})
+			b.advance(150 * time.Minute)
+			if got, want := b.times(), []time.Duration{time.Hour, 2 * time.Hour}; !reflect.DeepEqual(got, want) {
+				t.Errorf("ran at %v, want %v", got, want)
+			}
+			if want := []string{"hourly 2000-01-01T01:00:00Z q 5", "hourly 2000-01-01T02:00:00Z q 5"}; !slices.Equal(meta, want) {
+				t.Errorf("E018: %q", meta)
+			}
+			events := received(sub)
+			if names(events) != "cron.triggered cron.triggered" || events[0].Subject != "hourly" || events[0].Data()["scheduled_at"] != "2000-01-01T01:00:00Z" {
+				t.Errorf("%+v", events)
+			}
+			e := b.entry("hourly")
+			if e.Runs != 2 || !e.LastRun.Equal(b.start.Add(2*time.Hour)) || !e.NextRun.Equal(b.start.Add(3*time.Hour)) || b.job(e.LastJobID).State != ojs.StateCompleted || e.Job.Type() != "x" {
+				t.Errorf("%+v", e)
+			}
+		})
+	})
+	t.Run("P1.1 a set of the same name replaces, and keeps the next run of the same schedule", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			b.handle("y", nothing)
+			b.run()
+			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: job})
+			b.advance(15 * time.Minute)
+			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: ojs.NewDraft("y", nil), Description: "new"})
+			b.advance(5 * time.Minute)
+			if got, want := b.times(), []time.Duration{10 * time.Minute, 20 * time.Minute}; !reflect.DeepEqual(got, want) {
+				t.Errorf("ran at %v, want %v", got, want)
+			}
+			if e := b.entry("e"); e.Runs != 2 || e.Description != "new" || !e.CreatedAt.Equal(b.start) || b.job(e.LastJobID).Type != "y" {
+				t.Errorf("%+v", e)
+			}
+			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job})
+			b.advance(time.Minute)
+			if e := b.entry("e"); e.Runs != 3 {
+				t.Errorf("%+v", e)
+			}
+		})
+	})
+	t.Run("P1.1 pause, resume, remove", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			b.run()
+			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job}, engine.CronEntry{Name: "off", Schedule: "@every 1m", Job: job, Paused: true})
+			b.advance(time.Minute)
+			must(t, b.Cron().Pause(b.ctx, "e"))
+			if e := b.entry("e"); !e.Paused || !e.NextRun.IsZero() {
+				t.Errorf("%+v", e)
+			}
+			b.advance(time.Hour)
+			must(t, b.Cron().Resume(b.ctx, "e"))
+			b.advance(time.Minute)
+			must(t, b.Cron().Remove(b.ctx, "e"))
+			b.advance(time.Hour)
+			if got, want := b.times(), []time.Duration{time.Minute, 62 * time.Minute}; !reflect.DeepEqual(got, want) {
+				t.Errorf("ran at %v, want %v", got, want)
+			}
+			for _, err := range []error{b.Cron().Remove(b.ctx, "e"), b.Cron().Pause(b.ctx, "e"), b.Cron().Resume(b.ctx, "e")} {
+				if !errors.Is(err, ojs.ErrNotFound) {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	})
+	t.Run("P1.1 overlap", func(t *testing.T) {
+		for overlap, want := range map[engine.Overlap]string{
+			"":                           "1m0s 3m0s 5m0s",
+			engine.OverlapSkip:           "1m0s 3m0s 5m0s",
+			engine.OverlapAllow:          "1m0s 2m0s 3m0s 4m0s 5m0s",
+			engine.OverlapCancelPrevious: "1m0s 2m0s 3m0s 4m0s 5m0s",
+			engine.OverlapEnqueue:        "1m0s 2m30s 4m0s",
+		} {
+			t.Run(string(overlap), func(t *testing.T) {
+				inBubble(t, func(b *rig) {
+					cancelled := 0
+					b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+						select {
+						case <-time.After(90 * time.Second):
+						case <-ctx.Done():
+							cancelled++
+						}
+						return nil
+					})
+					b.run()
+					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+					defer sub.Close()
+					b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job, Overlap: overlap})
+					b.advance(5*time.Minute + 10*time.Second)
+					var got []string
+					for _, d := range b.times() {
+						got = append(got, d.String())
+					}
+					if strings.Join(got, " ") != want {
+						t.Errorf("ran at %v, want %s", got, want)
+					}
+					skipped := 0
+					for _, ev := range received(sub) {
+						if ev.Type == ojs.EventCronSkipped && ev.Reason == "overlap_skip" {
+							skipped++
+						}
+					}
+					if isSkip := overlap == "" || overlap == engine.OverlapSkip; isSkip != (skipped == 2) || !isSkip && skipped > 0 {
+						t.Errorf("%d skipped", skipped)
+					}
+					if (overlap == engine.OverlapCancelPrevious) != (cancelled == 4) {
+						t.Errorf("%d cancelled", cancelled)
+					}
+				})
+			})
+		}
+	})
+	t.Run("P1.1 more than two waiting are warned of", func(t *testing.T) {
+		var logged lockedBuffer
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
+			b.run()
+			b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job, Overlap: engine.OverlapEnqueue})
+			b.advance(3 * time.Minute)
+			if logged.String() != "" {
+				t.Error(logged.String())
+			}
+			b.advance(time.Minute)
+			if !strings.Contains(logged.String(), "pile up") {
+				t.Errorf("no warning: %s", logged.String())
+			}
+			must(t, b.Cron().Remove(b.ctx, "e"))
+			b.advance(5 * time.Hour)
+		}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	})
+	t.Run("P1.1 one catch-up after missed runs, and the schedule goes on", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			b.cron(engine.CronEntry{Name: "e", Schedule: "0 * * * *", Job: job})
+			b.advance(5*time.Hour + 30*time.Minute)
+			b.run()
+			b.advance(time.Hour)
+			if got, want := b.times(), []time.Duration{5*time.Hour + 30*time.Minute, 6 * time.Hour}; !reflect.DeepEqual(got, want) {
+				t.Errorf("ran at %v, want %v", got, want)
+			}
+		})
+	})
+	t.Run("P1.1 a skipped hour does not fire and is told, a repeated one fires once", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			b.run()
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+			defer sub.Close()
+			b.advance(time.Date(2000, 3, 24, 12, 0, 0, 0, time.UTC).Sub(b.start)) // forward on the 26th
+			b.cron(engine.CronEntry{Name: "night", Schedule: "30 2 * * *", TimeZone: "Europe/Berlin", Job: job})
+			b.advance(4 * 24 * time.Hour)
+			b.advance(time.Date(2000, 10, 27, 12, 0, 0, 0, time.UTC).Sub(time.Now()))
+			before := len(b.times())
+			b.advance(4 * 24 * time.Hour) // back on the 29th
+			var skipped []string
+			for _, ev := range received(sub) {
+				if ev.Type == ojs.EventCronSkipped {
+					skipped = append(skipped, ev.Reason+" "+ev.Due.UTC().Format(time.DateTime))
+				}
+			}
+			if want := []string{"dst_skip 2000-03-26 01:30:00"}; !slices.Equal(skipped, want) {
+				t.Errorf("skipped %v", skipped)
+			}
+			var got []string
+			for _, d := range b.times()[before:] {
+				got = append(got, b.start.Add(d).UTC().Format(time.DateTime))
+			}
+			if want := []string{"2000-10-28 00:30:00", "2000-10-29 00:30:00", "2000-10-30 01:30:00", "2000-10-31 01:30:00"}; !slices.Equal(got, want) {
+				t.Errorf("ran at %v, want %v", got, want)
+			}
+		})
+	})
+	t.Run("a run that cannot be enqueued is skipped", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+			defer sub.Close()
+			b.run()
+			b.cron(
+				engine.CronEntry{Name: "a", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{}))},
+				engine.CronEntry{Name: "b", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: ojs.NewDraft("y", nil, ojs.WithQueue("small"))},
+			)
+			b.advance(2 * time.Minute)
+			var got []string
+			for _, ev := range received(sub) {
+				got = append(got, ev.Subject+" "+ev.Reason)
+			}
+			if want := []string{"a ", "b ", "a duplicate", "b enqueue_failed"}; !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}, engine.WithQueue("small", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+	})
+	t.Run("two engines on a storage fire each run once", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			other, err := engine.New[any](b.store, quiet)
+			must(t, err)
+			other.Handle("x", func(context.Context, *ojs.Job[any]) error { b.ran(); return nil })
+			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job, Overlap: engine.OverlapAllow})
+			ctx, cancel := context.WithCancel(b.ctx)
+			done := make(chan error, 1)
+			go func() { done <- other.Run(ctx) }()
+			b.run()
+			b.advance(10*time.Minute + time.Second)
+			if n := len(b.times()); n != 10 || b.entry("e").Runs != 10 {
+				t.Errorf("%d runs, %+v", n, b.entry("e"))
+			}
+			cancel()
+			must(t, <-done)
+		})
+	})
+	t.Run("bad entries are refused, and with them the others", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			good := engine.CronEntry{Name: "good", Schedule: "@daily", Job: job}
+			for field, change := range map[string]func(*engine.CronEntry){
+				"name":     func(e *engine.CronEntry) { e.Name = "Bad Name" },
+				"schedule": func(e *engine.CronEntry) { e.Schedule = "* *" },
+				"overlap":  func(e *engine.CronEntry) { e.Overlap = "never" },
+				"id": func(e *engine.CronEntry) {
+					e.Job = ojs.NewDraft("x", nil, ojs.WithID("01890a5d-ac96-774b-bcce-b302099a8057"))
+				},
+				"type":  func(e *engine.CronEntry) { e.Job = ojs.Draft{} },
+				"queue": func(e *engine.CronEntry) { e.Job = ojs.NewDraft("x", nil, ojs.WithQueue("!")) },
+				"args":  func(e *engine.CronEntry) { e.Job = ojs.NewDraft("x", func() {}) },
+			} {
+				bad := good
+				bad.Name = "bad"
+				change(&bad)
+				wantInvalid(t, b.Cron().Set(b.ctx, good, bad), field)
+			}
+			for _, zone := range []string{"+02:00", "EST", "Mars/Olympus"} {
+				wantInvalid(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "z", Schedule: "@daily", TimeZone: zone, Job: job}), "schedule")
+			}
+			if list, err := b.Cron().List(b.ctx); err != nil || len(list) != 0 {
+				t.Errorf("%+v, %v", list, err)
+			}
+		})
+	})
+	t.Run("a storage without recurring jobs says so", func(t *testing.T) {
+		eng, err := engine.New[any](struct{ storage.Storage }{newMemory(t)}, quiet)
+		must(t, err)
+		if err := eng.Cron().Set(t.Context()); !errors.Is(err, ojs.ErrUnsupported) {
+			t.Errorf("%v", err)
+		}
+	})
+}
