@@ -30,7 +30,7 @@ var (
 type core struct {
 	config
 	store  storage.Storage
-	rnd    *random
+	rnd    *random // ids
 	worker string // this engine in claims, logs and events
 	mocked bool   // the clock is virtual
 
@@ -40,6 +40,7 @@ type core struct {
 	room     room
 	workers  workers
 	hub      hub
+	jitter   uint64  // the seed of delays
 	eventIDs *random // of its own: who listens does not change what happens
 
 	mu       sync.Mutex // guards everything below, and the fields of run and attempt that say so
@@ -59,6 +60,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
 	_, c.mocked = cfg.clock.(*clock.Mock)
+	c.jitter = c.rnd.r.Uint64()
 	c.eventIDs = newRandom(rand.New(rand.NewPCG(c.rnd.r.Uint64(), 0)))
 	id := c.rnd.id(c.now())
 	c.worker = cfg.name + "-" + id[len(id)-12:]

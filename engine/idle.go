@@ -19,6 +19,18 @@ func (r *run) quiet() bool {
 	return r.working == r.asleep && (r.left == 0 || r.blocked || r.stopping) && !r.keeper.busy()
 }
 
+// NextWake returns when an engine that is idle has something to do next, if nobody gives it anything before: a job comes due,
+// a lease wants renewing, a limit opens. It reports false if nothing is to come, or the engine does not run.
+func (e *Engine[T]) NextWake() (time.Time, bool) {
+	c := e.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.run == nil {
+		return time.Time{}, false
+	}
+	return c.run.sched.Next()
+}
+
 func (c *core) waitIdle(ctx context.Context) error {
 	for {
 		if err := c.fireDue(ctx); err != nil {

@@ -26,11 +26,17 @@ func newRandom(r *rand.Rand) *random {
 	return &random{r: r}
 }
 
-// float draws from [0, 1).
-func (g *random) float() float64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.r.Float64()
+// jitter is the random number, from [0, 1), for the delay after an attempt. It depends on the seed, the job and the attempt and
+// on nothing else, so that it is the same whatever else happens and in which order.
+func jitter(seed uint64, id string, attempt int) float64 {
+	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
+	h := uint64(offset)
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * prime
+	}
+	var g rand.PCG
+	g.Seed(seed^h, uint64(attempt))
+	return float64(g.Uint64()>>11) / (1 << 53)
 }
 
 // id makes a UUIDv7 of the engine's clock and random source, which uuid.NewV7 has its own of. Ids of one engine sort in

@@ -110,7 +110,7 @@ func (k *keeper) prune() (next time.Time) {
 				c.emit(ojs.Event{Type: ojs.EventDeadLetterPruned, Pruned: done.N})
 			}
 			if done.N < p.Max {
-				if at := done.Oldest.Add(ages[i]); ages[i] > 0 && !done.Oldest.IsZero() && (next.IsZero() || at.Before(next)) {
+				if at := done.Oldest.Add(ages[i] + time.Millisecond); ages[i] > 0 && !done.Oldest.IsZero() && (next.IsZero() || at.Before(next)) {
 					next = at
 				}
 				break

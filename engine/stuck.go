@@ -4,14 +4,18 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
 )
 
 // reportStuck says that an attempt's handler goes on although its context ended more than a grace period ago, and lets
 // another attempt run beside it.
 func (r *run) reportStuck(a *attempt) {
 	c := r.c
-	stack := stackOf(a)
+	stack := stackIn(stacks(), a)
 	c.mu.Lock()
 	if a.returned {
 		c.mu.Unlock()
@@ -27,23 +31,63 @@ func (r *run) reportStuck(a *attempt) {
 		slog.Any("cause", cause), slog.Bool("slot_replaced", replaced), slog.String("stack", stack))
 }
 
-// maxDump bounds the stacks that are searched for a stuck one.
+// Running is an attempt that a handler of this engine works at.
+type Running struct {
+	Job    ojs.JobHeader // shares its meta with nobody
+	Since  time.Time
+	Asleep bool   // in handler.Sleep
+	Ended  error  // why its context has ended; nil: it has not
+	Stack  string // of the goroutine that runs the handler
+}
+
+// Running lists the attempts that handlers of this engine work at, the longest running first, with their stacks. It is for
+// people who wonder: it stops the program for as long as it takes to write down the stacks of all goroutines.
+func (e *Engine[T]) Running() []Running {
+	c := e.core
+	all := stacks()
+	var list []Running
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.run == nil {
+		return nil
+	}
+	for _, a := range c.run.attempts {
+		if a.returned {
+			continue
+		}
+		list = append(list, Running{
+			Job: a.rec.Copy().JobHeader, Since: a.rec.StartedAt, Asleep: a.sleep != nil, Ended: a.cause, Stack: stackIn(all, a),
+		})
+	}
+	slices.SortFunc(list, func(a, b Running) int {
+		if n := a.Since.Compare(b.Since); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Job.ID, b.Job.ID)
+	})
+	return list
+}
+
+// maxDump bounds the stacks that are searched for one.
 const maxDump = 8 << 20
 
-// stackOf returns the stack of the goroutine that calls the attempt's handler. No function of the runtime finds a goroutine by
-// anything but its stack, in which the attempt is the receiver of call.
-func stackOf(a *attempt) string {
+// stacks returns the stacks of all goroutines.
+func stacks() string {
 	buf := make([]byte, 64<<10)
 	for {
 		n := runtime.Stack(buf, true)
 		if n < len(buf) || len(buf) >= maxDump {
-			buf = buf[:n]
-			break
+			return string(buf[:n])
 		}
 		buf = make([]byte, 2*len(buf))
 	}
+}
+
+// stackIn finds the goroutine that calls the attempt's handler. No function of the runtime finds a goroutine by anything but
+// its stack, in which the attempt is the receiver of call.
+func stackIn(all string, a *attempt) string {
 	frame := fmt.Sprintf(".(*attempt).call(%p", a)
-	for g := range strings.SplitSeq(string(buf), "\n\n") {
+	for g := range strings.SplitSeq(all, "\n\n") {
 		if strings.Contains(g, frame) {
 			return g
 		}

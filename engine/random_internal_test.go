@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Jitter is uniform over jobs and over attempts, and repeatable.
+func TestJitter(t *testing.T) {
+	for name, id := range map[string]func(i int) (string, int){
+		"jobs":     func(i int) (string, int) { return fmt.Sprintf("01890a5d-ac96-774b-bcce-b302099a%04x", i), 1 },
+		"attempts": func(i int) (string, int) { return "01890a5d-ac96-774b-bcce-b302099a8057", i },
+	} {
+		const n, buckets = 100_000, 20
+		var count [buckets]int
+		for i := range n {
+			job, attempt := id(i)
+			f := jitter(7, job, attempt)
+			if f < 0 || f >= 1 || f != jitter(7, job, attempt) {
+				t.Fatalf("%s: %v", name, f)
+			}
+			count[int(f*buckets)]++
+		}
+		for i, c := range count {
+			if want := n / buckets; c < want*9/10 || c > want*11/10 {
+				t.Errorf("%s: %d of %d in bucket %d", name, c, n, i)
+			}
+		}
+	}
+	if jitter(7, "a", 1) == jitter(8, "a", 1) || jitter(7, "a", 1) == jitter(7, "a", 2) || jitter(7, "a", 1) == jitter(7, "b", 1) {
+		t.Error("seed, job and attempt do not all count")
+	}
+}
