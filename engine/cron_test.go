@@ -37,7 +37,7 @@ func (b *rig) entry(name string) engine.CronEntry {
 
 func TestCron(t *testing.T) {
 	job := ojs.NewDraft("x", nil)
-	t.Run("P1.1 jobs come when the schedule says, and carry its name and time", func(t *testing.T) {
+	t.Run("P1.1 E018 E020 jobs come when the schedule says, with the options of any job, and carry its name and time", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			var meta []string
 			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
