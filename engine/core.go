@@ -31,8 +31,8 @@ type core struct {
 	config
 	store  storage.Storage
 	rnd    *random // ids
-	worker string // this engine in claims, logs and events
-	mocked bool   // the clock is virtual
+	worker string  // this engine in claims, logs and events
+	mocked bool    // the clock is virtual
 
 	registry registry
 	gate     *gate
