@@ -1,0 +1,957 @@
+package storagetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// broken is a memory storage with a fault: a nil function is the storage's own.
+type broken struct {
+	*memory.Storage
+	mu     sync.Mutex
+	insert func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error)
+	claim  func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error)
+	settle func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error)
+	extend func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error)
+	due    func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error)
+	get    func(b *broken, ctx context.Context, id string) (storage.Record, error)
+	list   func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error)
+	counts func(b *broken, ctx context.Context) ([]storage.Count, error)
+	remove func(b *broken, ctx context.Context, ids []string) (int, error)
+	prune  func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error)
+	state  func(b *broken, ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error)
+	states func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
+	cron   func(b *broken, ctx context.Context, c storage.Cron) (uint64, error)
+	crons  func(b *broken, ctx context.Context) ([]storage.Cron, error)
+	close  func(b *broken) error
+
+	kept map[string]storage.Record // for faults that remember
+}
+
+func (b *broken) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	if b.insert != nil {
+		return b.insert(b, ctx, now, batch, dst)
+	}
+	return b.Storage.Insert(ctx, now, batch, dst)
+}
+func (b *broken) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	if b.claim != nil {
+		return b.claim(b, ctx, now, c, dst)
+	}
+	return b.Storage.Claim(ctx, now, c, dst)
+}
+func (b *broken) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if b.settle != nil {
+		return b.settle(b, ctx, now, changes, dst)
+	}
+	return b.Storage.Settle(ctx, now, changes, dst)
+}
+func (b *broken) Extend(ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
+	if b.extend != nil {
+		return b.extend(b, ctx, now, xs)
+	}
+	return b.Storage.Extend(ctx, now, xs)
+}
+func (b *broken) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+	if b.due != nil {
+		return b.due(b, ctx, now, max)
+	}
+	return b.Storage.Due(ctx, now, max)
+}
+func (b *broken) Get(ctx context.Context, id string) (storage.Record, error) {
+	if b.get != nil {
+		return b.get(b, ctx, id)
+	}
+	return b.Storage.Get(ctx, id)
+}
+func (b *broken) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+	if b.list != nil {
+		return b.list(b, ctx, q)
+	}
+	return b.Storage.List(ctx, q)
+}
+func (b *broken) Counts(ctx context.Context) ([]storage.Count, error) {
+	if b.counts != nil {
+		return b.counts(b, ctx)
+	}
+	return b.Storage.Counts(ctx)
+}
+func (b *broken) Delete(ctx context.Context, ids []string) (int, error) {
+	if b.remove != nil {
+		return b.remove(b, ctx, ids)
+	}
+	return b.Storage.Delete(ctx, ids)
+}
+func (b *broken) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+	if b.prune != nil {
+		return b.prune(b, ctx, p)
+	}
+	return b.Storage.Prune(ctx, p)
+}
+func (b *broken) SetQueueState(ctx context.Context, q string, to ojs.QueueState) (ojs.QueueState, error) {
+	if b.state != nil {
+		return b.state(b, ctx, q, to)
+	}
+	return b.Storage.SetQueueState(ctx, q, to)
+}
+func (b *broken) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	if b.states != nil {
+		return b.states(b, ctx)
+	}
+	return b.Storage.QueueStates(ctx)
+}
+func (b *broken) SetCron(ctx context.Context, c storage.Cron) (uint64, error) {
+	if b.cron != nil {
+		return b.cron(b, ctx, c)
+	}
+	return b.Storage.SetCron(ctx, c)
+}
+func (b *broken) Crons(ctx context.Context) ([]storage.Cron, error) {
+	if b.crons != nil {
+		return b.crons(b, ctx)
+	}
+	return b.Storage.Crons(ctx)
+}
+func (b *broken) Close() error {
+	if b.close != nil {
+		return b.close(b)
+	}
+	return b.Storage.Close()
+}
+
+// The parts of faults.
+
+// inserting changes each record before it is stored.
+func inserting(f func(r *storage.Record)) func(*broken) {
+	return func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				batch[i].Record = batch[i].Record.Copy()
+				f(&batch[i].Record)
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}
+}
+
+// policies changes the unique policy of each record before it is stored.
+func policies(f func(p *ojs.UniquePolicy)) func(*broken) {
+	return inserting(func(r *storage.Record) {
+		if r.Unique != nil {
+			f(r.Unique)
+		}
+	})
+}
+
+func claiming(f func(c *storage.Claim)) func(*broken) {
+	return func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			f(&c)
+			return b.Storage.Claim(ctx, now, c, dst)
+		}
+	}
+}
+
+func claimed(f func(recs []storage.Record) []storage.Record) func(*broken) {
+	return func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			recs, err := b.Storage.Claim(ctx, now, c, nil)
+			return append(dst, f(recs)...), err
+		}
+	}
+}
+
+// settling changes what is settled, given what is stored.
+func settling(f func(to *storage.Record, stored storage.Record)) func(*broken) {
+	return func(b *broken) {
+		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+			changes = slices.Clone(changes)
+			for i := range changes {
+				if stored, err := b.Storage.Get(ctx, changes[i].Record.ID); err == nil {
+					f(&changes[i].Record, stored)
+				}
+			}
+			return b.Storage.Settle(ctx, now, changes, dst)
+		}
+	}
+}
+
+func dueing(f func(d *storage.Due)) func(*broken) {
+	return func(b *broken) {
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+			d, err := b.Storage.Due(ctx, now, max)
+			f(&d)
+			return d, err
+		}
+	}
+}
+
+func dueAt(shift time.Duration) func(*broken) {
+	return func(b *broken) {
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+			return b.Storage.Due(ctx, now.Add(shift), max)
+		}
+	}
+}
+
+func getting(f func(r *storage.Record)) func(*broken) {
+	return func(b *broken) {
+		b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
+			r, err := b.Storage.Get(ctx, id)
+			f(&r)
+			return r, err
+		}
+	}
+}
+
+func listing(f func(q *storage.Query)) func(*broken) {
+	return func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			f(&q)
+			return b.Storage.List(ctx, q)
+		}
+	}
+}
+
+func listed(f func(p *storage.Page)) func(*broken) {
+	return func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			p, err := b.Storage.List(ctx, q)
+			f(&p)
+			return p, err
+		}
+	}
+}
+
+func pruning(f func(p *storage.Prune)) func(*broken) {
+	return func(b *broken) {
+		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+			f(&p)
+			return b.Storage.Prune(ctx, p)
+		}
+	}
+}
+
+// faults are storages that are wrong in one way, and the case that has to notice.
+var faults = []struct {
+	name   string
+	caught string // the case whose rule it breaks
+	fault  func(b *broken)
+}{
+	{"priority forgotten at the insert", "insert-1", inserting(func(r *storage.Record) { r.Priority = 0 })},
+	{"batch stored one by one", "insert-2", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			for i := range batch {
+				var err error
+				if dst, err = b.Storage.Insert(ctx, now, batch[i:i+1], dst); err != nil {
+					return nil, err
+				}
+			}
+			return dst, ctx.Err()
+		}
+	}},
+	{"batch stored backwards", "insert-3", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			slices.Reverse(batch)
+			out, err := b.Storage.Insert(ctx, now, batch, nil)
+			slices.Reverse(out)
+			return append(dst, out...), err
+		}
+	}},
+	{"ids of ended jobs used again", "insert-4", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			for i := range batch {
+				if r, err := b.Storage.Get(ctx, batch[i].Record.ID); err == nil && r.State.Terminal() {
+					_, _ = b.Storage.Delete(ctx, []string{r.ID})
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"any state to begin in", "insert-5", inserting(func(r *storage.Record) {
+		if !slices.Contains([]ojs.State{ojs.StateScheduled, ojs.StatePending}, r.State) {
+			r.State = ojs.StateAvailable
+		}
+	})},
+	{"what is handed out is what is stored", "insert-6", func(b *broken) {
+		b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			r, err := b.Storage.Get(ctx, id)
+			if err == nil {
+				if old, ok := b.kept[id]; ok && old.Version == r.Version {
+					return old, nil
+				}
+				b.kept[id] = r
+			}
+			return r, err
+		}
+	}},
+	{"no bounds", "insert-7", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				if !batch[i].DropOldest {
+					batch[i].MaxDepth = 0
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"full though something could be dropped", "insert-8", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				batch[i].DropOldest = false
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+
+	{"reject ignored", "unique-1", inserting(func(r *storage.Record) {
+		if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil && r.Unique.Period == 0 {
+			r.Unique = nil
+		}
+	})},
+	{"ignore rejects", "unique-2", policies(func(p *ojs.UniquePolicy) {
+		if p.OnConflict == ojs.ConflictIgnore {
+			p.OnConflict = ojs.ConflictReject
+		}
+	})},
+	{"replace leaves what runs", "unique-3", policies(func(p *ojs.UniquePolicy) {
+		if p.OnConflict == ojs.ConflictReplace && p.States == nil {
+			p.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}
+		}
+	})},
+	{"replace deletes what has ended", "unique-4", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			if p := batch[0:]; len(p) == 1 && p[0].Record.Unique != nil && p[0].Record.Unique.Strategy() == ojs.ConflictReplace {
+				page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted}})
+				for _, r := range page.Records {
+					if r.Fingerprint == p[0].Record.Fingerprint {
+						_, _ = b.Storage.Delete(ctx, []string{r.ID})
+					}
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"replace_except_schedule replaces", "unique-5", policies(func(p *ojs.UniquePolicy) {
+		if p.OnConflict == ojs.ConflictReplaceExceptSchedule {
+			p.OnConflict = ojs.ConflictReplace
+		}
+	})},
+	{"replace_except_schedule ignores what is not scheduled", "unique-6", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				r := &batch[i].Record
+				if r.Unique == nil || r.Unique.OnConflict != ojs.ConflictReplaceExceptSchedule {
+					continue
+				}
+				page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateScheduled}})
+				if len(page.Records) == 0 {
+					*r = r.Copy()
+					r.Unique.OnConflict = ojs.ConflictIgnore
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"fingerprint dropped when a job ends", "unique-7", settling(func(to *storage.Record, _ storage.Record) {
+		if to.State.Terminal() {
+			to.Fingerprint = ""
+		}
+	})},
+	{"period ignored", "unique-8", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
+	{"the oldest of several equals named", "unique-9", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			out, err := b.Storage.Insert(ctx, now, batch, dst)
+			var dup *ojs.DuplicateError
+			if errors.As(err, &dup) && dup.Fingerprint != "" {
+				page, _ := b.Storage.List(ctx, storage.Query{})
+				for _, r := range page.Records {
+					if r.Fingerprint == dup.Fingerprint {
+						return out, &ojs.DuplicateError{ID: r.ID, State: r.State, Fingerprint: dup.Fingerprint}
+					}
+				}
+			}
+			return out, err
+		}
+	}},
+	{"no conflict within a batch", "unique-10", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			seen := make(map[string]bool)
+			for i := range batch {
+				r := &batch[i].Record
+				if r.Fingerprint != "" && seen[r.Fingerprint] {
+					*r = r.Copy()
+					r.Unique = nil
+				}
+				seen[r.Fingerprint] = true
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"every fingerprint checked", "unique-11", inserting(func(r *storage.Record) {
+		if r.Fingerprint != "" && r.Unique == nil {
+			r.Unique = &ojs.UniquePolicy{}
+		}
+	})},
+	{"uniqueness checked again at promotion", "unique-12", func(b *broken) {
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+			d, err := b.Storage.Due(ctx, now, max)
+			d.Promoted = slices.DeleteFunc(d.Promoted, func(r storage.Record) bool { return r.Fingerprint != "" })
+			return d, err
+		}
+	}},
+
+	{"attempt not counted", "claim-1", claimed(func(recs []storage.Record) []storage.Record {
+		for i := range recs {
+			recs[i].Attempt--
+		}
+		return recs
+	})},
+	{"last in first out", "claim-2", inserting(func(r *storage.Record) {
+		if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" && r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
+			var n int
+			_, _ = fmt.Sscanf(r.ID[len(r.ID)-4:], "%x", &n)
+			r.Priority = n
+		}
+	})},
+	{"lowest priority first", "claim-3", inserting(func(r *storage.Record) { r.Priority = -r.Priority })},
+	{"queues in their own order", "claim-4", claiming(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)); slices.Reverse(c.Queues) })},
+	{"all queues one after the other", "claim-5", func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			if len(c.Queues) == 0 {
+				counts, err := b.Storage.Counts(ctx)
+				if err != nil {
+					return dst, err
+				}
+				names := make(map[string]bool)
+				for _, n := range counts {
+					names[n.Queue] = true
+				}
+				if c.Queues = slices.Sorted(maps.Keys(names)); len(c.Queues) == 0 {
+					return dst, nil
+				}
+			}
+			return b.Storage.Claim(ctx, now, c, dst)
+		}
+	}},
+	{"types ignored", "claim-6", claiming(func(c *storage.Claim) { c.Types = nil })},
+	{"Max for each queue", "claim-7", func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			if len(c.Queues) < 2 || c.Max < 2 {
+				return b.Storage.Claim(ctx, now, c, dst)
+			}
+			var err error
+			for _, q := range c.Queues {
+				one := c
+				one.Queues = []string{q}
+				if dst, err = b.Storage.Claim(ctx, now, one, dst); err != nil {
+					return dst, err
+				}
+			}
+			return dst, nil
+		}
+	}},
+	{"pending jobs claimed", "claim-8", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				if r := &batch[i].Record; r.State == ojs.StatePending && r.Queue == "reach" {
+					r.State = ojs.StateAvailable
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"expired jobs claimed", "claim-9", func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
+		}
+	}},
+	{"early visibility", "claim-10", dueAt(time.Second)},
+	{"keys to skip ignored", "claim-11", claiming(func(c *storage.Claim) { c.SkipKeys = nil })},
+
+	{"an illegal transition made", "settle-1", func(b *broken) {
+		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+			out, err := b.Storage.Settle(ctx, now, changes, nil)
+			for i := range out {
+				if r := changes[i].Record; errors.Is(out[i].Err, ojs.ErrTransition) && r.State == ojs.StateCompleted {
+					out[i] = storage.Settled{Version: r.Version + 1}
+				}
+			}
+			return append(dst, out...), err
+		}
+	}},
+	{"fencing lost", "settle-2", settling(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
+	{"fencing by the attempt number", "settle-3", settling(func(to *storage.Record, stored storage.Record) {
+		if to.Attempt == stored.Attempt && stored.State == ojs.StateActive {
+			to.Version = stored.Version
+		}
+	})},
+	{"changes all or nothing", "settle-4", func(b *broken) {
+		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+			for i := range changes {
+				if r, err := b.Storage.Get(ctx, changes[i].Record.ID); len(changes) > 1 && (err != nil || r.Version != changes[i].Record.Version) {
+					for range changes {
+						dst = append(dst, storage.Settled{Err: storage.ErrFenced})
+					}
+					return dst, nil
+				}
+			}
+			return b.Storage.Settle(ctx, now, changes, dst)
+		}
+	}},
+	{"a change costs an available job its place", "settle-5", func(b *broken) {
+		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+			for _, ch := range changes {
+				r := ch.Record
+				if stored, err := b.Storage.Get(ctx, r.ID); err == nil && stored.State == ojs.StateAvailable && r.State == stored.State &&
+					r.Priority == stored.Priority && r.Queue == stored.Queue && r.Version == stored.Version {
+					r.Priority++
+					_, _ = b.Storage.Settle(ctx, now, []storage.Change{{Record: r}}, nil)
+					r.Version++
+					r.Priority--
+					out, err := b.Storage.Settle(ctx, now, []storage.Change{{Record: r}}, nil)
+					if err != nil {
+						return dst, err
+					}
+					out[0].Version--
+					dst = append(dst, out...)
+					continue
+				}
+				var err error
+				if dst, err = b.Storage.Settle(ctx, now, []storage.Change{ch}, dst); err != nil {
+					return dst, err
+				}
+			}
+			return dst, ctx.Err()
+		}
+	}},
+	{"a job keeps its queue", "settle-6", settling(func(to *storage.Record, stored storage.Record) { to.Queue = stored.Queue })},
+	{"a replayed job goes first", "settle-7", settling(func(to *storage.Record, stored storage.Record) {
+		if stored.DeadLettered() && to.State == ojs.StateAvailable {
+			to.Priority++
+		}
+	})},
+
+	{"a renewal renews nothing", "lease-1", func(b *broken) {
+		b.extend = func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
+			return b.Storage.Extend(ctx, now.Add(-50*time.Second), xs)
+		}
+	}},
+	{"a renewal for whoever asks", "lease-2", func(b *broken) {
+		b.extend = func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
+			xs = slices.Clone(xs)
+			for i := range xs {
+				if r, err := b.Storage.Get(ctx, xs[i].ID); err == nil {
+					xs[i].Version = r.Version
+				}
+			}
+			return b.Storage.Extend(ctx, now, xs)
+		}
+	}},
+	{"a lease over early", "lease-3", func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			recs, err := b.Storage.Claim(ctx, now, c, dst)
+			return recs, err
+		}
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+			d, err := b.Storage.Due(ctx, now, max)
+			if err == nil && len(d.Stalled) == 0 && !d.Next.IsZero() && d.Next.Sub(now) <= time.Millisecond {
+				if r, lerr := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateActive}}); lerr == nil && len(r.Records) > 0 {
+					return b.Storage.Due(ctx, now.Add(time.Millisecond), max)
+				}
+			}
+			return d, err
+		}
+	}},
+	{"a stalled job handed on once", "lease-4", dueing(func(d *storage.Due) {
+		d.Stalled = slices.DeleteFunc(d.Stalled, func(r storage.Record) bool { return r.Version > 3 })
+	})},
+	{"checkpoints forgotten", "lease-5", func(b *broken) {
+		b.extend = func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
+			xs = slices.Clone(xs)
+			for i := range xs {
+				xs[i].Checkpoint = nil
+			}
+			return b.Storage.Extend(ctx, now, xs)
+		}
+	}},
+
+	{"promoted late", "due-1", dueAt(-time.Millisecond)},
+	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
+		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
+	})},
+	{"pending jobs never expire", "due-3", inserting(func(r *storage.Record) {
+		if r.State == ojs.StatePending {
+			r.ExpiresAt = time.Time{}
+		}
+	})},
+	{"max ignored", "due-4", func(b *broken) {
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+			return b.Storage.Due(ctx, now, max+1000)
+		}
+	}},
+	{"no next deadline", "due-5", dueing(func(d *storage.Due) {
+		if len(d.Promoted)+len(d.Expired)+len(d.Stalled) == 0 && d.Next.Minute() == 30 {
+			d.Next = d.Next.Add(time.Hour)
+		}
+	})},
+	{"a clock that goes back is an error", "due-6", func(b *broken) {
+		var last time.Time
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if now.Before(last.Add(-30*time.Minute)) || now.Before(time.Date(2026, 3, 1, 11, 30, 0, 0, time.UTC)) {
+				return storage.Due{}, errors.New("the clock went back")
+			}
+			last = now
+			return b.Storage.Due(ctx, now, max)
+		}
+	}},
+
+	{"listed by the latest change", "list-1", listed(func(p *storage.Page) {
+		slices.SortStableFunc(p.Records, func(a, b storage.Record) int { return int(a.Version) - int(b.Version) })
+	})},
+	{"paging that skips", "list-2", listed(func(p *storage.Page) {
+		if len(p.Records) == 7 {
+			p.Records = p.Records[:6]
+		}
+	})},
+	{"error types not filtered", "list-3", listing(func(q *storage.Query) { q.ErrorTypes = nil })},
+	{"pages by offset", "list-4", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			if q.Limit != 3 || len(q.Queues)+len(q.Types)+len(q.States)+len(q.ErrorTypes) > 0 || q.DeadLetters {
+				return b.Storage.List(ctx, q)
+			}
+			var at int
+			if q.Cursor != "" {
+				if _, err := fmt.Sscanf(q.Cursor, "at %d", &at); err != nil {
+					return b.Storage.List(ctx, q)
+				}
+			}
+			page, err := b.Storage.List(ctx, storage.Query{})
+			if err != nil {
+				return page, err
+			}
+			out := storage.Page{Records: page.Records[min(at, len(page.Records)):min(at+3, len(page.Records))]}
+			if at+3 < len(page.Records) {
+				out.Next = fmt.Sprintf("at %d", at+3)
+			}
+			return out, nil
+		}
+	}},
+	{"every discarded job a dead letter", "list-5", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			if q.DeadLetters && len(q.Types) == 0 {
+				q.DeadLetters, q.States = false, []ojs.State{ojs.StateDiscarded}
+			}
+			return b.Storage.List(ctx, q)
+		}
+	}},
+	{"ended jobs not counted", "list-6", func(b *broken) {
+		b.counts = func(b *broken, ctx context.Context) ([]storage.Count, error) {
+			out, err := b.Storage.Counts(ctx)
+			return slices.DeleteFunc(out, func(c storage.Count) bool { return c.State.Terminal() }), err
+		}
+	}},
+	{"any cursor is the beginning", "list-7", listing(func(q *storage.Query) {
+		if strings.Contains(q.Cursor, "no cursor") {
+			q.Cursor = ""
+		}
+	})},
+
+	{"unknown ids counted", "delete-1", func(b *broken) {
+		b.remove = func(b *broken, ctx context.Context, ids []string) (int, error) {
+			n, err := b.Storage.Delete(ctx, ids)
+			if err != nil {
+				return n, err
+			}
+			return len(ids), nil
+		}
+	}},
+	{"deleted one by one", "delete-2", func(b *broken) {
+		b.remove = func(b *broken, ctx context.Context, ids []string) (n int, err error) {
+			for _, id := range ids {
+				one, err := b.Storage.Delete(ctx, []string{id})
+				if n += one; err != nil {
+					return 0, err
+				}
+			}
+			if len(ids) == 0 {
+				_, err = b.Storage.Delete(ctx, nil)
+			}
+			return n, err
+		}
+	}},
+	{"ids of deleted jobs kept", "delete-3", func(b *broken) {
+		b.remove = func(b *broken, ctx context.Context, ids []string) (int, error) {
+			n, err := b.Storage.Delete(ctx, ids)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, id := range ids {
+				if err == nil {
+					b.kept[id] = storage.Record{}
+				}
+			}
+			return n, err
+		}
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for i := range batch {
+				if _, ok := b.kept[batch[i].Record.ID]; ok {
+					return dst, &ojs.DuplicateError{ID: batch[i].Record.ID}
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"pruned with the time itself", "prune-1", pruning(func(p *storage.Prune) { p.Before = p.Before.Add(1) })},
+	{"number is no reason", "prune-2", pruning(func(p *storage.Prune) { p.Beyond = 0 })},
+	{"states ignored when pruning", "prune-3", pruning(func(p *storage.Prune) { p.States = nil })},
+
+	{"paused queues delivered if named", "queue-1", func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			states, err := b.Storage.QueueStates(ctx)
+			if err != nil {
+				return dst, err
+			}
+			for _, q := range c.Queues {
+				if states[q] == ojs.QueuePaused {
+					_, _ = b.Storage.SetQueueState(ctx, q, ojs.QueueActive)
+					defer b.Storage.SetQueueState(ctx, q, ojs.QueuePaused) //nolint:errcheck // a fault
+				}
+			}
+			return b.Storage.Claim(ctx, now, c, dst)
+		}
+	}},
+	{"draining queues accept", "queue-2", func(b *broken) {
+		b.state = func(b *broken, ctx context.Context, q string, to ojs.QueueState) (ojs.QueueState, error) {
+			if to == ojs.QueueDraining && q == "q" {
+				return ojs.QueueActive, ctx.Err()
+			}
+			return b.Storage.SetQueueState(ctx, q, to)
+		}
+	}},
+	{"active queues listed", "queue-3", func(b *broken) {
+		b.states = func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error) {
+			m, err := b.Storage.QueueStates(ctx)
+			if err == nil {
+				m["c"] = ojs.QueueActive
+			}
+			return m, err
+		}
+	}},
+	{"the latest entry wins", "cron-1", func(b *broken) {
+		b.cron = func(b *broken, ctx context.Context, c storage.Cron) (uint64, error) {
+			list, err := b.Storage.Crons(ctx)
+			if err != nil {
+				return 0, err
+			}
+			for _, old := range list {
+				if old.Name == c.Name {
+					c.Version = old.Version
+				}
+			}
+			return b.Storage.SetCron(ctx, c)
+		}
+	}},
+	{"entries in no order", "cron-2", func(b *broken) {
+		b.crons = func(b *broken, ctx context.Context) ([]storage.Cron, error) {
+			list, err := b.Storage.Crons(ctx)
+			slices.Reverse(list)
+			return list, err
+		}
+	}},
+
+	{"contexts ignored", "general-1", func(b *broken) {
+		b.due = func(b *broken, _ context.Context, now time.Time, max int) (storage.Due, error) {
+			return b.Storage.Due(context.Background(), now, max)
+		}
+	}},
+	{"closing twice is an error", "general-2", func(b *broken) {
+		closed := false
+		b.close = func(b *broken) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if closed {
+				return errors.New("closed already")
+			}
+			closed = true
+			return b.Storage.Close()
+		}
+	}},
+	{"no job is no error", "general-3", func(b *broken) {
+		b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
+			r, err := b.Storage.Get(ctx, id)
+			if errors.Is(err, ojs.ErrNotFound) && id == "nobody" {
+				return storage.Record{}, nil
+			}
+			return r, err
+		}
+	}},
+	{"big integers rounded", "general-4", getting(func(r *storage.Record) {
+		var v any
+		if json.Unmarshal([]byte(r.Args.String()), &v) == nil {
+			r.Args, _ = ojs.NewArgs(v)
+		}
+	})},
+	{"a limit of nothing", "general-5", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			if len(batch) == 0 {
+				return dst, errors.New("an empty batch")
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+
+	{"two winners of a claim", "race-1", func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			recs, err := b.Storage.Claim(ctx, now, c, nil)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if c.Max == 3 && c.Types == nil && c.Queues == nil {
+				if old, ok := b.kept["last"]; ok && len(recs) > 0 {
+					recs = append(recs, old)
+					delete(b.kept, "last")
+				} else if len(recs) > 0 {
+					b.kept["last"] = recs[0]
+				}
+			}
+			return append(dst, recs...), err
+		}
+	}},
+	{"look, then settle", "race-2", func(b *broken) {
+		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+			if len(changes) != 1 || changes[0].Record.Queue != "one" {
+				return b.Storage.Settle(ctx, now, changes, dst)
+			}
+			r, err := b.Storage.Get(ctx, changes[0].Record.ID)
+			time.Sleep(time.Millisecond)
+			out, serr := b.Storage.Settle(ctx, now, changes, nil)
+			if err == nil && serr == nil && r.Version == changes[0].Record.Version {
+				out[0] = storage.Settled{Version: r.Version + 1}
+			}
+			return append(dst, out...), serr
+		}
+	}},
+	{"a lease that is over though the result came", "race-3", func(b *broken) {
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+			if max != 1000 {
+				return b.Storage.Due(ctx, now, max)
+			}
+			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateActive}, Queues: []string{"one"}})
+			time.Sleep(time.Millisecond)
+			d, err := b.Storage.Due(ctx, now, max)
+			for _, r := range page.Records {
+				if !r.LeaseUntil.After(now) && !slices.ContainsFunc(d.Stalled, func(s storage.Record) bool { return s.ID == r.ID }) {
+					d.Stalled = append(d.Stalled, r)
+				}
+			}
+			return d, err
+		}
+	}},
+	{"look, then insert", "race-4", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			if len(batch) != 1 || batch[0].Record.Fingerprint == "" || batch[0].Record.Unique.Strategy() != ojs.ConflictReject || batch[0].Record.Queue != "q" ||
+				batch[0].Record.State != ojs.StateAvailable || batch[0].Record.Unique.States != nil || batch[0].Record.Unique.Period > 0 {
+				return b.Storage.Insert(ctx, now, batch, dst)
+			}
+			page, err := b.Storage.List(ctx, storage.Query{Queues: []string{"q"}})
+			if err != nil {
+				return dst, err
+			}
+			for _, r := range page.Records {
+				if r.Fingerprint == batch[0].Record.Fingerprint && batch[0].Record.Unique.Counts(r.State, r.CreatedAt, now) {
+					return b.Storage.Insert(ctx, now, batch, dst)
+				}
+			}
+			time.Sleep(time.Millisecond)
+			blind := []storage.Insert{batch[0]}
+			blind[0].Record.Unique = nil
+			return b.Storage.Insert(ctx, now, blind, dst)
+		}
+	}},
+	{"replaces in two steps", "race-5", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			r := batch[:min(1, len(batch))]
+			if len(batch) != 1 || r[0].Record.Unique == nil || r[0].Record.Unique.OnConflict != ojs.ConflictReplace || !strings.HasPrefix(r[0].Record.Queue, "f") {
+				return b.Storage.Insert(ctx, now, batch, dst)
+			}
+			page, _ := b.Storage.List(ctx, storage.Query{Queues: []string{r[0].Record.Queue}})
+			time.Sleep(time.Millisecond)
+			for _, old := range page.Records {
+				old.Cancel(now)
+				old.Version--
+				_, _ = b.Storage.Settle(ctx, now, []storage.Change{{Record: old}}, nil)
+			}
+			blind := []storage.Insert{batch[0]}
+			blind[0].Record.Unique = nil
+			return b.Storage.Insert(ctx, now, blind, dst)
+		}
+	}},
+}
+
+// Every fault is noticed by the case whose rule it breaks, and every case notices a fault.
+func TestFaultsAreCaught(t *testing.T) {
+	config := func(fault func(*broken)) storagetest.Config {
+		return storagetest.Config{Queues: true, Crons: true, Open: func(testing.TB) storage.Storage {
+			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
+			fault(b)
+			return b
+		}}
+	}
+	caught := make(map[string]bool)
+	var table strings.Builder
+	for _, f := range faults {
+		cfg := config(f.fault)
+		var by []string
+		for _, c := range storagetest.Cases() {
+			if !storagetest.CanRun(cfg, c) {
+				continue
+			}
+			if failures := storagetest.Prove(cfg, c); len(failures) > 0 {
+				by = append(by, c.ID)
+				caught[c.ID] = true
+				if !strings.HasPrefix(failures[0], c.Rule) {
+					t.Errorf("%s: the failure does not begin with the rule: %s", c.ID, failures[0])
+				}
+			}
+		}
+		fmt.Fprintf(&table, "%-55s %s\n", f.name, strings.Join(by, " "))
+		if !slices.Contains(by, f.caught) {
+			t.Errorf("%s: not noticed by %s, but by %v", f.name, f.caught, by)
+		}
+	}
+	t.Log("\n" + table.String())
+	sound := config(func(*broken) {})
+	for _, c := range storagetest.Cases() {
+		if storagetest.CanRun(sound, c) && !caught[c.ID] {
+			t.Errorf("%s notices no fault", c.ID)
+		}
+		if failures := storagetest.Prove(sound, c); storagetest.CanRun(sound, c) && len(failures) > 0 {
+			t.Errorf("%s fails a sound storage: %v", c.ID, failures)
+		}
+	}
+}

@@ -1,0 +1,427 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var claimCases = []Case{
+	{"claim-1", "Claim/MakesActive", "Record.Claim", "A claim counts an attempt, starts a lease, raises the version, and is what is stored.", needsNothing, func(c *C) {
+		r := c.job()
+		c.insert(r)
+		c.pass(time.Second)
+		want := c.get(r.ID)
+		want.Claim(c.now, "worker-7")
+		recs := c.claimOf(storage.Claim{Max: 1, Worker: "worker-7"})
+		if len(recs) != 1 {
+			c.failf("Claim returned %d jobs", len(recs))
+		}
+		c.same("what Claim returned", recs[0], want)
+		c.same("what is stored", c.get(r.ID), want)
+		if n := len(c.claim(1)); n != 0 {
+			c.failf("an active job was claimed again")
+		}
+	}},
+	{"claim-2", "Claim/FirstInFirstOut", "OJS core, section 5.2", "At equal priority the job that became available first is claimed first.", needsNothing, func(c *C) {
+		late := c.job(scheduled(time.Minute))
+		c.insert(late)
+		var want []string
+		for range 5 {
+			want = append(want, c.insert(c.job())...)
+		}
+		c.pass(time.Minute)
+		c.due()
+		want = append(want, late.ID)
+		want = append(want, c.insert(c.job())...)
+		c.order(storage.Claim{}, want...)
+	}},
+	{"claim-3", "Claim/Priority", "OJS core, section 5.2", "A higher priority is claimed first, negative ones last.", needsNothing, func(c *C) {
+		got := c.insert(c.job(priority(-3)), c.job(), c.job(priority(100)), c.job(priority(5)), c.job(), c.job(priority(5)), c.job(priority(-100)))
+		c.order(storage.Claim{}, got[2], got[3], got[5], got[1], got[4], got[0], got[6])
+	}},
+	{"claim-4", "Claim/Queues", "Storage.Claim", "Claims take from the queues named, each until nothing is left in it, and from no other.", needsNothing, func(c *C) {
+		got := c.insert(c.job(queue("a")), c.job(queue("b"), priority(9)), c.job(queue("c"), priority(9)), c.job(queue("a"), priority(1)))
+		c.order(storage.Claim{Queues: []string{"a", "b", "none"}}, got[3], got[0], got[1])
+	}},
+	{"claim-5", "Claim/AllQueues", "Storage.Claim", "Without queues a claim takes from all of them, by priority and then first in first out.", needsNothing, func(c *C) {
+		got := c.insert(c.job(queue("a")), c.job(queue("b")), c.job(queue("c"), priority(1)), c.job(queue("a")))
+		c.order(storage.Claim{}, got[2], got[0], got[1], got[3])
+	}},
+	{"claim-6", "Claim/Types", "Storage.Claim", "Claims take only the types named, and all if none is.", needsNothing, func(c *C) {
+		got := c.insert(c.job(jobType("a")), c.job(jobType("b"), priority(9)), c.job(jobType("c")))
+		c.order(storage.Claim{Types: []string{"a", "c"}}, got[0], got[2])
+		c.order(storage.Claim{}, got[1])
+	}},
+	{"claim-7", "Claim/Max", "Storage.Claim", "A claim takes at most Max jobs, over all queues together, and appends them to what it was given.", needsNothing, func(c *C) {
+		var want []string
+		for i := range 6 {
+			want = append(want, c.insert(c.job(queue(fmt.Sprint("q", i/2))))...)
+		}
+		if recs := c.claim(0); len(recs) != 0 {
+			c.failf("a claim of none returned %d", len(recs))
+		}
+		dst := make([]storage.Record, 1)
+		recs, err := c.S.Claim(c.ctx, c.now, storage.Claim{Queues: []string{"q0", "q1", "q2"}, Max: 3}, dst)
+		c.noErr("Claim", err)
+		if len(recs) != 4 || recs[0].ID != "" || !slices.Equal(ids(recs[1:]), want[:3]) {
+			c.failf("claimed %v, not %v", short(ids(recs)), short(want[:3]))
+		}
+	}},
+	{"claim-8", "Claim/OnlyAvailable", "OJS core, section 6", "Only available jobs are claimed.", needsNothing, func(c *C) {
+		for _, s := range without(ojs.StateAvailable) {
+			c.reach(s)
+		}
+		c.pass(10 * time.Second) // a time passing is not enough: Due promotes
+		if recs := c.claim(10); len(recs) != 0 {
+			c.failf("claimed a job that was %s", recs[0].State)
+		}
+	}},
+	{"claim-9", "Claim/PassesOverExpired", "Record.Deadline", "A job whose deadline has come is passed over, by its expiry or its total timeout.", needsNothing, func(c *C) {
+		c.insert(c.job(expires(time.Minute), priority(9)), c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
+		live := c.insert(c.job(expires(time.Hour)))
+		c.pass(time.Minute)
+		c.order(storage.Claim{}, live...)
+	}},
+	{"claim-10", "Claim/NeverEarly", "OJS core, section 5.2", "A scheduled job is not claimed before its time, nor a retryable one.", needsNothing, func(c *C) {
+		c.insert(c.job(scheduled(time.Minute)))
+		c.reach(ojs.StateRetryable)
+		c.pass(time.Minute - time.Millisecond)
+		c.due()
+		if n := len(c.claim(10)); n != 0 {
+			c.failf("%d jobs were claimed early", n)
+		}
+	}},
+	{"claim-11", "Claim/SkipKeys", "OJS rate limiting", "Jobs whose rate limit has a key to skip are passed over, and others behind them claimed.", needsNothing, func(c *C) {
+		got := c.insert(c.job(limited("full"), priority(9)), c.job(limited("open")), c.job(), c.job(limited("full")))
+		c.order(storage.Claim{SkipKeys: []string{"full", "unknown"}}, got[1], got[2])
+		c.order(storage.Claim{Queues: []string{"q"}}, got[0], got[3])
+	}},
+}
+
+var settleCases = []Case{
+	{"settle-1", "Settle/Table", "OJS core, section 6.3", "Every transition of the table is made, and every other refused without a trace.", needsNothing, func(c *C) {
+		for _, from := range ojs.AllStates() {
+			for _, to := range ojs.AllStates() {
+				r := c.reach(from)
+				s := c.settle(r, c.to(to))
+				legal := from.CanBecome(to) || from == to && from.Waiting()
+				got := c.get(r.ID)
+				if !legal {
+					var refused *ojs.TransitionError
+					if !errors.As(s.Err, &refused) || refused.From != from || refused.To != to || s.Version != r.Version {
+						c.failf("%s to %s: %+v", from, to, s)
+					}
+					c.same(fmt.Sprintf("a job that stays %s", from), got, r)
+				} else {
+					if s.Err != nil || s.Version != r.Version+1 || got.Version != s.Version {
+						c.failf("%s to %s: %+v", from, to, s)
+					}
+					want := r
+					c.to(to)(&want)
+					want.Version++
+					c.same(fmt.Sprintf("a job from %s to %s", from, to), got, want)
+				}
+				c.drainQueue("reach")
+			}
+		}
+	}},
+	{"settle-2", "Settle/Fencing", "package storage, Fencing", "A change decided on another version than the stored one is refused, and says which one is.", needsNothing, func(c *C) {
+		c.insert(c.job())
+		old := c.one()
+		now := c.settled(old, c.to(ojs.StateRetryable))
+		for _, stale := range []uint64{old.Version, now.Version + 1, 0} {
+			r := now
+			r.Version = stale
+			s := c.settle(r, c.to(ojs.StateCancelled))
+			if !errors.Is(s.Err, storage.ErrFenced) || s.Version != now.Version {
+				c.failf("version %d of %d: %+v", stale, now.Version, s)
+			}
+		}
+		c.same("the job", c.get(now.ID), now)
+	}},
+	{"settle-3", "Settle/FencingOverGivenBackAttempts", "package storage, Fencing", "An attempt that was given back, and one before a replay by hand, are fenced although the attempt number falls.", needsNothing, func(c *C) {
+		c.insert(c.job())
+		first := c.one()
+		back := c.settled(first, c.to(ojs.StateRetryable), func(r *storage.Record) { r.Attempt-- })
+		c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} })
+		second := c.one()
+		if second.Attempt != first.Attempt {
+			c.failf("the attempt is %d, not %d again", second.Attempt, first.Attempt)
+		}
+		if s := c.settle(first, c.to(ojs.StateCompleted)); !errors.Is(s.Err, storage.ErrFenced) {
+			c.failf("the first attempt settled the job of the second: %+v", s)
+		}
+		dead := c.settled(second, c.dead)
+		c.settled(dead, func(r *storage.Record) {
+			r.State, r.Attempt, r.FinishedAt, r.DeadLetteredAt = ojs.StateAvailable, 0, time.Time{}, time.Time{}
+		})
+		c.one()
+		if s := c.settle(second, c.to(ojs.StateCompleted)); !errors.Is(s.Err, storage.ErrFenced) {
+			c.failf("an attempt before the replay settled the job: %+v", s)
+		}
+	}},
+	{"settle-4", "Settle/EachByItself", "Storage.Settle", "Each change is applied or refused by itself, and the results come in order.", needsNothing, func(c *C) {
+		c.insert(c.job(), c.job())
+		a, b := c.one(), c.one()
+		c.to(ojs.StateCompleted)(&a)
+		wrong := b
+		c.to(ojs.StateScheduled)(&wrong)
+		gone := c.job()
+		gone.Version = 1
+		c.to(ojs.StateCompleted)(&b)
+		out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: a}, {Record: wrong}, {Record: gone}, {Record: b}}, make([]storage.Settled, 1))
+		c.noErr("Settle", err)
+		if len(out) != 5 {
+			c.failf("Settle appended %d results to one", len(out)-1)
+		}
+		if out[1].Err != nil || !errors.Is(out[2].Err, ojs.ErrTransition) || !errors.Is(out[3].Err, ojs.ErrNotFound) || out[4].Err != nil {
+			c.failf("Settle returned %+v", out[1:])
+		}
+		c.wantState(a.ID, ojs.StateCompleted)
+		c.wantState(b.ID, ojs.StateCompleted)
+	}},
+	{"settle-5", "Settle/Place", "Storage.Settle", "An available job that stays so keeps its place, unless its queue or its priority changes.", needsNothing, func(c *C) {
+		got := c.insert(c.job(), c.job(), c.job(), c.job())
+		touch := func(id string, f func(*storage.Record)) { c.settled(c.get(id), f) }
+		touch(got[0], func(r *storage.Record) { r.Meta = map[string]any{"touched": true} })
+		touch(got[1], priority(-1))
+		touch(got[1], priority(0))
+		c.order(storage.Claim{}, got[0], got[2], got[3], got[1])
+	}},
+	{"settle-6", "Settle/MovesQueues", "Storage.Settle", "A job that is given another queue is found there, and no longer in the one before.", needsNothing, func(c *C) {
+		id := c.insert(c.job(queue("a")))[0]
+		c.settled(c.get(id), queue("b"))
+		if n := len(c.claimOf(storage.Claim{Queues: []string{"a"}, Max: 1})); n != 0 {
+			c.failf("it was claimed from the queue before")
+		}
+		c.order(storage.Claim{Queues: []string{"b"}}, id)
+	}},
+	{"settle-7", "Settle/Replay", "OJS dead letter", "A discarded job that is made available again is claimed after those that were there, and is no dead letter any more.", needsNothing, func(c *C) {
+		c.insert(c.job())
+		dead := c.settled(c.one(), c.dead)
+		before := c.insert(c.job())
+		c.settled(dead, func(r *storage.Record) {
+			r.State, r.Attempt, r.FinishedAt, r.DeadLetteredAt = ojs.StateAvailable, 0, time.Time{}, time.Time{}
+		})
+		if got := c.list(storage.Query{DeadLetters: true}); len(got) != 0 {
+			c.failf("dead letters %v", short(got))
+		}
+		c.order(storage.Claim{}, before[0], dead.ID)
+	}},
+}
+
+// drainQueue claims and completes what is available in a queue.
+func (c *C) drainQueue(name string) {
+	c.tb.Helper()
+	for _, r := range c.claimOf(storage.Claim{Queues: []string{name}, Max: 100}) {
+		c.settled(r, c.to(ojs.StateCompleted))
+	}
+}
+
+var leaseCases = []Case{
+	{"lease-1", "Lease/Extend", "Record.Extend", "A renewal holds the job for its whole lease from now, without raising the version.", needsNothing, func(c *C) {
+		c.insert(c.job())
+		r := c.one()
+		c.pass(50 * time.Second)
+		lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{{Held: storage.Held{ID: r.ID, Version: r.Version}}})
+		c.noErr("Extend", err)
+		if len(lost) != 0 {
+			c.failf("lost %v", short(lost))
+		}
+		want := r
+		want.Extend(c.now, storage.Extension{})
+		c.same("the job", c.get(r.ID), want)
+		c.pass(59 * time.Second)
+		if d := c.due(); len(d.Stalled) != 0 || !d.Next.Equal(want.LeaseUntil) {
+			c.failf("before the renewed lease is over Due returned %+v", d)
+		}
+	}},
+	{"lease-2", "Lease/ExtendLost", "Storage.Extend", "What is not active any more, or claimed anew, or not there, cannot be renewed and is named.", needsNothing, func(c *C) {
+		c.insert(c.job(), c.job(), c.job())
+		done, again, live := c.one(), c.one(), c.one()
+		c.settled(done, c.to(ojs.StateCompleted))
+		back := c.settled(again, c.to(ojs.StateRetryable))
+		c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} })
+		c.one()
+		held := func(r storage.Record) storage.Extension {
+			return storage.Extension{Held: storage.Held{ID: r.ID, Version: r.Version}}
+		}
+		lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{held(done), held(live), held(again), {Held: storage.Held{ID: "nobody", Version: 1}}})
+		c.noErr("Extend", err)
+		if want := []string{done.ID, again.ID, "nobody"}; !slices.Equal(lost, want) {
+			c.failf("lost %v, not %v", short(lost), short(want))
+		}
+	}},
+	{"lease-3", "Lease/Expiry", "Record.Reclaim", "When a lease is over Due hands the job to one caller, under a new version, with the same attempt.", needsNothing, func(c *C) {
+		c.insert(c.job())
+		r := c.one()
+		c.pass(time.Minute - time.Millisecond)
+		if d := c.due(); len(d.Stalled) != 0 {
+			c.failf("a lease was over early")
+		}
+		c.pass(time.Millisecond)
+		d := c.due()
+		if len(d.Stalled) != 1 {
+			c.failf("Due returned %d stalled jobs", len(d.Stalled))
+		}
+		want := r
+		want.Reclaim(c.now)
+		c.same("the stalled job", d.Stalled[0], want)
+		c.same("what is stored", c.get(r.ID), want)
+		if d := c.due(); len(d.Stalled) != 0 {
+			c.failf("it was handed out twice")
+		}
+		if s := c.settle(r, c.to(ojs.StateCompleted)); !errors.Is(s.Err, storage.ErrFenced) {
+			c.failf("the late result of a lost lease: %+v", s)
+		}
+		c.settled(d.Stalled[0], c.to(ojs.StateRetryable))
+	}},
+	{"lease-4", "Lease/ExpiryAgain", "Storage.Due", "A job whose new holder vanishes too is handed on again.", needsNothing, func(c *C) {
+		c.insert(c.job())
+		c.one()
+		for range 3 {
+			c.pass(time.Minute)
+			if d := c.due(); len(d.Stalled) != 1 {
+				c.failf("Due returned %d stalled jobs", len(d.Stalled))
+			}
+		}
+	}},
+	{"lease-5", "Lease/ProgressAndCheckpoints", "Record.Extend", "A renewal keeps the greatest progress and the latest checkpoint; a claim begins at no progress and keeps the checkpoint.", needsNothing, func(c *C) {
+		c.insert(c.job())
+		r := c.one()
+		for _, x := range []storage.Extension{{Progress: 0.5, Checkpoint: []byte(`{"row":1}`)}, {Progress: 0.25}, {Checkpoint: []byte(`{"row":2}`)}} {
+			x.Held = storage.Held{ID: r.ID, Version: r.Version}
+			if _, err := c.S.Extend(c.ctx, c.now, []storage.Extension{x}); err != nil {
+				c.failf("Extend failed: %v", err)
+			}
+		}
+		got := c.get(r.ID)
+		if got.Progress != 0.5 || string(got.Checkpoint) != `{"row":2}` {
+			c.failf("progress %v, checkpoint %s", got.Progress, got.Checkpoint)
+		}
+		back := c.settled(got, c.to(ojs.StateRetryable))
+		c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} })
+		if again := c.one(); again.Progress != 0 || string(again.Checkpoint) != `{"row":2}` {
+			c.failf("the next attempt begins at %v with %s", again.Progress, again.Checkpoint)
+		}
+	}},
+}
+
+var dueCases = []Case{
+	{"due-1", "Due/Promotes", "Record.Promote", "Scheduled and retryable jobs whose time has come become available, and not before.", needsNothing, func(c *C) {
+		s, r := c.job(scheduled(time.Hour)), c.reach(ojs.StateRetryable)
+		c.insert(s)
+		c.pass(time.Hour - time.Millisecond)
+		if d := c.due(); len(d.Promoted) != 0 || !d.Next.Equal(epoch.Add(time.Hour)) {
+			c.failf("before the time Due returned %+v", d)
+		}
+		c.pass(time.Millisecond)
+		was := []storage.Record{c.get(r.ID), c.get(s.ID)}
+		d := c.due()
+		if len(d.Promoted) != 2 {
+			c.failf("Due promoted %v", short(ids(d.Promoted)))
+		}
+		for _, want := range was {
+			want.Promote(c.now)
+			i := slices.IndexFunc(d.Promoted, func(p storage.Record) bool { return p.ID == want.ID })
+			if i < 0 {
+				c.failf("Due promoted %v", short(ids(d.Promoted)))
+			}
+			c.same("a promoted job", d.Promoted[i], want)
+			c.same("what is stored", c.get(want.ID), want)
+		}
+	}},
+	{"due-2", "Due/Order", "Storage.Due", "Jobs enter their queue in the order in which they came due, and for the same time in that in which they began to wait.", needsNothing, func(c *C) {
+		var recs []storage.Record
+		for _, d := range []int{3, 1, 2, 1, 3} {
+			recs = append(recs, c.job(scheduled(time.Duration(d)*time.Minute)))
+		}
+		got := c.insert(recs...)
+		c.pass(time.Hour)
+		want := []string{got[1], got[3], got[2], got[0], got[4]}
+		if d := c.due(); !slices.Equal(ids(d.Promoted), want) {
+			c.failf("promoted %v, not %v", short(ids(d.Promoted)), short(want))
+		}
+		c.order(storage.Claim{}, want...)
+	}},
+	{"due-3", "Due/Expires", "Record.Expire", "A waiting job whose deadline has come ends, whatever it waits for.", needsNothing, func(c *C) {
+		end := expires(time.Minute)
+		got := c.insert(c.job(end), c.job(end, pending), c.job(end, scheduled(30*time.Second)), c.job(func(r *storage.Record) { r.TotalTimeout = time.Minute }))
+		c.insert(c.job(end, queue("active")))
+		active := c.claimOf(storage.Claim{Queues: []string{"active"}, Max: 1})[0]
+		c.pass(time.Minute - time.Millisecond)
+		if d := c.due(); len(d.Expired) != 0 {
+			c.failf("a job expired early")
+		}
+		c.pass(time.Millisecond)
+		want := make(map[string]storage.Record)
+		for _, id := range got {
+			r := c.get(id)
+			r.Expire(c.now)
+			want[id] = r
+		}
+		d := c.due()
+		if len(d.Expired) != len(got) {
+			c.failf("Due expired %v, not %v", short(ids(d.Expired)), short(got))
+		}
+		for _, r := range d.Expired {
+			c.same("an expired job", r, want[r.ID])
+			c.same("what is stored", c.get(r.ID), want[r.ID])
+		}
+		c.settled(c.get(active.ID), c.to(ojs.StateCompleted)) // a running one is left alone
+	}},
+	{"due-4", "Due/Max", "Storage.Due", "Due does at most max jobs, and Next then is a time that has come.", needsNothing, func(c *C) {
+		for range 5 {
+			c.insert(c.job(scheduled(time.Minute)))
+		}
+		c.pass(time.Hour)
+		d, err := c.S.Due(c.ctx, c.now, 3)
+		c.noErr("Due", err)
+		if len(d.Promoted) != 3 || d.Next.IsZero() || d.Next.After(c.now) {
+			c.failf("Due promoted %d, next %v", len(d.Promoted), d.Next)
+		}
+		if d := c.due(); len(d.Promoted) != 2 {
+			c.failf("the second call promoted %d", len(d.Promoted))
+		}
+	}},
+	{"due-5", "Due/Next", "Storage.Due", "Next is the earliest time of any job, zero if there is none.", needsNothing, func(c *C) {
+		next := func(want time.Duration) {
+			c.tb.Helper()
+			d := c.due()
+			if want == 0 && !d.Next.IsZero() || want != 0 && !d.Next.Equal(epoch.Add(want)) {
+				c.failf("Next is %v, not %v after the beginning", d.Next, want)
+			}
+		}
+		next(0)
+		c.insert(c.job(queue("plain")))
+		next(0)
+		c.insert(c.job(scheduled(time.Hour)))
+		next(time.Hour)
+		id := c.insert(c.job(expires(30*time.Minute), queue("expires")))[0]
+		next(30 * time.Minute)
+		r := c.claimOf(storage.Claim{Queues: []string{"plain"}, Max: 1})[0]
+		next(time.Minute)
+		c.settled(r, c.to(ojs.StateCompleted))
+		next(30 * time.Minute)
+		c.settled(c.get(id), c.to(ojs.StateCancelled))
+		next(time.Hour)
+	}},
+	{"due-6", "Due/ClockGoesBack", "package storage, Time", "A clock that goes back hands out less, never more, and fails nothing.", needsNothing, func(c *C) {
+		c.insert(c.job(scheduled(time.Minute)), c.job(expires(time.Minute), queue("expires")))
+		for _, at := range []time.Duration{-time.Hour, 0, time.Minute - time.Millisecond} {
+			d, err := c.S.Due(c.ctx, epoch.Add(at), 10)
+			c.noErr("Due", err)
+			if n := len(d.Promoted) + len(d.Expired) + len(d.Stalled); n != 0 || !d.Next.Equal(epoch.Add(time.Minute)) {
+				c.failf("at %v Due returned %d jobs, next %v", at, n, d.Next)
+			}
+		}
+		c.now = epoch.Add(-time.Hour)
+		r := c.one()
+		c.settled(r, c.to(ojs.StateCompleted))
+	}},
+}

@@ -1,0 +1,357 @@
+package storagetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// calls are all the calls of a storage.
+func (c *C) calls(ctx context.Context) map[string]func() error {
+	r := c.job()
+	calls := map[string]func() error{
+		"Insert": func() error { _, err := c.S.Insert(ctx, c.now, []storage.Insert{{Record: r}}, nil); return err },
+		"Claim":  func() error { _, err := c.S.Claim(ctx, c.now, storage.Claim{Max: 1}, nil); return err },
+		"Settle": func() error { _, err := c.S.Settle(ctx, c.now, []storage.Change{{Record: r}}, nil); return err },
+		"Extend": func() error { _, err := c.S.Extend(ctx, c.now, []storage.Extension{{}}); return err },
+		"Due":    func() error { _, err := c.S.Due(ctx, c.now, 1); return err },
+		"Get":    func() error { _, err := c.S.Get(ctx, r.ID); return err },
+		"List":   func() error { _, err := c.S.List(ctx, storage.Query{}); return err },
+		"Counts": func() error { _, err := c.S.Counts(ctx); return err },
+		"Delete": func() error { _, err := c.S.Delete(ctx, []string{r.ID}); return err },
+		"Prune":  func() error { _, err := c.S.Prune(ctx, storage.Prune{Max: 1}); return err },
+	}
+	if qs, ok := storage.As[storage.QueueStore](c.S); ok {
+		calls["SetQueueState"] = func() error { _, err := qs.SetQueueState(ctx, "q", ojs.QueuePaused); return err }
+		calls["QueueStates"] = func() error { _, err := qs.QueueStates(ctx); return err }
+	}
+	if cs, ok := storage.As[storage.CronStore](c.S); ok {
+		calls["SetCron"] = func() error { _, err := cs.SetCron(ctx, storage.Cron{Name: "e"}); return err }
+		calls["DeleteCron"] = func() error { _, err := cs.DeleteCron(ctx, "e"); return err }
+		calls["Crons"] = func() error { _, err := cs.Crons(ctx); return err }
+	}
+	return calls
+}
+
+var generalCases = []Case{
+	{"general-1", "General/EndedContext", "package storage, Errors", "A call with a context that has ended fails with its error and does nothing.", needsNothing, func(c *C) {
+		c.insert(c.job())
+		ctx, cancel := context.WithCancel(c.ctx)
+		cancel()
+		for name, call := range c.calls(ctx) {
+			if err := call(); !errors.Is(err, context.Canceled) {
+				c.failf("%s returned %v", name, err)
+			}
+		}
+		if n := len(c.list(storage.Query{})); n != 1 {
+			c.failf("%d jobs are stored, not 1", n)
+		}
+		c.one()
+	}},
+	{"general-2", "General/Closed", "package storage, Errors", "After Close every call fails with ojs.ErrClosed, and closing again does not.", needsNothing, func(c *C) {
+		calls := c.calls(c.ctx)
+		c.noErr("Close", c.S.Close())
+		for name, call := range calls {
+			if err := call(); !errors.Is(err, ojs.ErrClosed) {
+				c.failf("%s returned %v", name, err)
+			}
+		}
+		c.noErr("Close of a closed storage", c.S.Close())
+	}},
+	{"general-3", "General/NotFound", "Storage.Get", "A job that is not there is ojs.ErrNotFound.", needsNothing, func(c *C) {
+		_, err := c.S.Get(c.ctx, "nobody")
+		c.wantErr("Get", err, ojs.ErrNotFound)
+		r := c.job()
+		r.Version = 1
+		c.to(ojs.StateCancelled)(&r)
+		if s := c.settle(r); !errors.Is(s.Err, ojs.ErrNotFound) {
+			c.failf("Settle returned %+v", s)
+		}
+	}},
+	{"general-4", "General/Payloads", "OJS payload limits", "Args, meta, results, errors and attributes come back unchanged, however large, deep and odd they are.", needsNothing, func(c *C) {
+		var planes strings.Builder
+		for plane := range 17 {
+			for _, low := range []int{0x0020, 0x00e9, 0x0430, 0x4e2d, 0xfffc} {
+				if r := rune(plane<<16 | low); r < 0xd800 || r > 0xdfff {
+					planes.WriteRune(r)
+				}
+			}
+		}
+		for name, raw := range map[string]string{
+			"a megabyte":    `"` + strings.Repeat("x", 1<<20-2) + `"`,
+			"32 deep":       strings.Repeat("[", 32) + strings.Repeat("]", 32),
+			"big integers":  `[9007199254740993,18446744073709551617,-9223372036854775808]`,
+			"numbers":       `[1e400,1.50,-0,0.1e-7]`,
+			"every plane":   `"` + planes.String() + `"`,
+			"escapes":       `"\u0000\u001f\\\"/<>&\u2028'"`,
+			"names":         `{"":1,"a b":2,"$":3,"b":{"a":null}}`,
+			"null":          `null`,
+			"order of them": `{"z":1,"a":2}`,
+		} {
+			args, err := ojs.NewArgs(json.RawMessage(raw))
+			if err != nil {
+				c.failf("%s: %v", name, err)
+			}
+			raw := args.String() // as it is stored
+			r := c.job(func(r *storage.Record) {
+				r.Args = args
+				r.Meta = map[string]any{"s": planes.String(), "n": json.Number("9007199254740993"), "f": 0.1, "l": []any{nil, true, map[string]any{"": "x"}}}
+				r.Extra = map[string]json.RawMessage{"workflow_id": json.RawMessage(`"w"`)}
+				r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "a.b", Message: planes.String(), Code: ojs.CodeRetry, Reason: ojs.ReasonHandlerError, Details: map[string]any{"n": 1.5}, Backtrace: []string{"f x.go:1"}}}
+				r.Retry = ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Second, BackoffCoefficient: 1.5, MaxInterval: time.Hour, Jitter: ojs.JitterOff, BackoffStrategy: ojs.BackoffLinear, NonRetryableErrors: []string{"a.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}
+				r.TotalTimeout, r.Priority, r.MaxAttempts = 3*time.Hour, -7, 3
+				r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 5, Per: time.Second}}
+				unique("print", ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{}, MetaKeys: []string{"s"}, Period: time.Hour, PeriodMonths: 2, States: []ojs.State{ojs.StateDiscarded}, OnConflict: ojs.ConflictIgnore, Key: ""})(r)
+			})
+			c.insert(r)
+			r.Version = 1
+			got := c.get(r.ID)
+			c.same(name, got, r)
+			if got.Args.String() != raw {
+				c.failf("%s: args %.80s, not %.80s", name, got.Args.String(), raw)
+			}
+			claimed := c.one()
+			f := claimed.Errors[0]
+			done := c.settled(claimed, c.to(ojs.StateCompleted), func(r *storage.Record) { r.Result, r.Error = json.RawMessage(raw), &f })
+			if string(done.Result) != raw || done.Error == nil || done.Error.Message != f.Message {
+				c.failf("%s: result %.80s", name, done.Result)
+			}
+		}
+	}},
+	{"general-5", "General/EmptyCalls", "Storage", "Calls about nothing do nothing.", needsNothing, func(c *C) {
+		out, err := c.S.Insert(c.ctx, c.now, nil, nil)
+		if err != nil || len(out) != 0 {
+			c.failf("Insert returned %v, %v", out, err)
+		}
+		changed, err := c.S.Settle(c.ctx, c.now, nil, nil)
+		if err != nil || len(changed) != 0 {
+			c.failf("Settle returned %v, %v", changed, err)
+		}
+		lost, err := c.S.Extend(c.ctx, c.now, nil)
+		if err != nil || len(lost) != 0 {
+			c.failf("Extend returned %v, %v", lost, err)
+		}
+		n, err := c.S.Delete(c.ctx, nil)
+		if err != nil || n != 0 {
+			c.failf("Delete returned %v, %v", n, err)
+		}
+		if d := c.due(); len(d.Promoted)+len(d.Expired)+len(d.Stalled) != 0 || !d.Next.IsZero() {
+			c.failf("Due returned %+v", d)
+		}
+	}},
+}
+
+// race releases n goroutines at once and waits for them.
+func race(n int, f func(i int)) {
+	var ready, done sync.WaitGroup
+	ready.Add(n)
+	start := make(chan struct{})
+	for i := range n {
+		done.Go(func() {
+			ready.Done()
+			<-start
+			f(i)
+		})
+	}
+	ready.Wait()
+	close(start)
+	done.Wait()
+}
+
+const rounds = 50 // of each race
+
+var raceCases = []Case{
+	{"race-1", "Race/ClaimClaim", "Storage.Claim", "Of concurrent claims each job goes to exactly one.", needsNothing, func(c *C) {
+		const jobs, workers = 400, 8
+		for range jobs {
+			c.insert(c.job())
+		}
+		var mu sync.Mutex
+		got := make(map[string]int)
+		race(workers, func(int) {
+			for {
+				recs, err := c.S.Claim(c.ctx, c.now, storage.Claim{Max: 3}, nil)
+				if err != nil || len(recs) == 0 {
+					if err != nil {
+						c.errorf("Claim failed: %v", err)
+					}
+					return
+				}
+				mu.Lock()
+				for _, r := range recs {
+					got[r.ID]++
+				}
+				mu.Unlock()
+			}
+		})
+		if len(got) != jobs {
+			c.failf("%d of %d jobs were claimed", len(got), jobs)
+		}
+		for _, n := range got {
+			if n != 1 {
+				c.failf("a job was claimed %d times", n)
+			}
+		}
+	}},
+	{"race-2", "Race/SettleSettle", "package storage, Fencing", "Of concurrent changes decided on one version, one is applied.", needsNothing, func(c *C) {
+		targets := []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded, ojs.StateRetryable}
+		for range rounds {
+			c.insert(c.job(queue("one")))
+			r := c.claimOf(storage.Claim{Queues: []string{"one"}, Max: 1})[0]
+			errs := make([]error, len(targets))
+			race(len(targets), func(i int) {
+				to := r.Copy()
+				c.to(targets[i])(&to)
+				out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: to}}, nil)
+				if errs[i] = err; err == nil {
+					errs[i] = out[0].Err
+				}
+			})
+			applied := 0
+			for i, err := range errs {
+				switch {
+				case err == nil:
+					applied++
+					c.wantState(r.ID, targets[i])
+				case !errors.Is(err, storage.ErrFenced):
+					c.failf("refused with %v", err)
+				}
+			}
+			if applied != 1 {
+				c.failf("%d changes were applied", applied)
+			}
+		}
+	}},
+	{"race-3", "Race/SettleLeaseExpiry", "Storage.Due", "Of a result and the expiry of its lease, one wins.", needsNothing, func(c *C) {
+		for round := range rounds {
+			c.insert(c.job(queue("one")))
+			r := c.claimOf(storage.Claim{Queues: []string{"one"}, Max: 1})[0]
+			late := c.now.Add(r.Lease)
+			var stalled, accepted bool
+			race(2, func(i int) {
+				if (i+round)%2 == 0 { // the one that is started last tends to be first
+					d, err := c.S.Due(c.ctx, late, 1000)
+					if err != nil {
+						c.errorf("Due failed: %v", err)
+					}
+					for _, s := range d.Stalled {
+						stalled = stalled || s.ID == r.ID
+					}
+					return
+				}
+				to := r.Copy()
+				c.to(ojs.StateCompleted)(&to)
+				out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: to}}, nil)
+				accepted = err == nil && out[0].Err == nil
+			})
+			if stalled == accepted {
+				c.failf("handed on: %v, accepted: %v", stalled, accepted)
+			}
+			if stalled {
+				c.settled(c.get(r.ID), c.to(ojs.StateCompleted))
+			}
+		}
+	}},
+	{"race-4", "Race/InsertInsert", "OJS unique jobs, section 8.1", "Of concurrent inserts with one fingerprint exactly one is stored.", needsNothing, func(c *C) {
+		if c.S.Capabilities().Unique != storage.Strong {
+			return
+		}
+		for round := range rounds {
+			const n = 8
+			recs := make([]storage.Record, n)
+			for i := range recs {
+				recs[i] = c.job(unique(fmt.Sprint("f", round), ojs.UniquePolicy{}))
+			}
+			errs := make([]error, n)
+			race(n, func(i int) {
+				_, errs[i] = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: recs[i]}}, nil)
+			})
+			stored := 0
+			for _, err := range errs {
+				if err == nil {
+					stored++
+				} else if !errors.Is(err, ojs.ErrDuplicate) {
+					c.failf("refused with %v", err)
+				}
+			}
+			if stored != 1 {
+				c.failf("%d were stored", stored)
+			}
+		}
+	}},
+	{"race-5", "Race/ReplaceClaim", "OJS unique jobs, section 5.2", "Of a replacement and a claim, the job that is replaced ends cancelled, and one equal job is left.", needsNothing, func(c *C) {
+		if c.S.Capabilities().Unique != storage.Strong {
+			return
+		}
+		for round := range rounds {
+			f := fmt.Sprint("f", round)
+			old := c.job(unique(f, ojs.UniquePolicy{}), queue(f))
+			c.insert(old)
+			replacing := c.job(unique(f, ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}), queue(f))
+			race(2, func(i int) {
+				var err error
+				if (i+round)%2 == 0 {
+					_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: replacing}}, nil)
+				} else {
+					_, err = c.S.Claim(c.ctx, c.now, storage.Claim{Queues: []string{f}, Max: 1}, nil)
+				}
+				if err != nil {
+					c.errorf("failed: %v", err)
+				}
+			})
+			c.wantState(old.ID, ojs.StateCancelled)
+			if r := c.get(replacing.ID); r.State != ojs.StateAvailable && r.State != ojs.StateActive {
+				c.failf("the new job is %s", r.State)
+			}
+		}
+	}},
+}
+
+var durableCases = []Case{
+	{"durable-1", "Durable/Jobs", "Capabilities.Durable", "What was stored is there after the storage was opened again, in its order and with its versions.", needsReopen, func(c *C) {
+		var want []storage.Record
+		for _, s := range ojs.AllStates() {
+			want = append(want, c.get(c.reach(s).ID))
+		}
+		waiting := c.insert(c.job(priority(1)), c.job(), c.job(unique("f", ojs.UniquePolicy{})))
+		c.insert(c.job(queue("dead")))
+		dead := c.settled(c.claimOf(storage.Claim{Queues: []string{"dead"}, Max: 1})[0], c.dead)
+		list := c.list(storage.Query{})
+		c.S = c.cfg.Reopen(c.tb, c.S)
+		for _, r := range want {
+			c.same("a job that is "+string(r.State), c.get(r.ID), r)
+		}
+		if got := c.list(storage.Query{}); fmt.Sprint(got) != fmt.Sprint(list) {
+			c.failf("listed %v, not %v", short(got), short(list))
+		}
+		if got := c.list(storage.Query{DeadLetters: true}); len(got) != 1 || got[0] != dead.ID {
+			c.failf("dead letters %v", short(got))
+		}
+		c.refuse(c.job(unique("f", ojs.UniquePolicy{})), waiting[2])
+		c.order(storage.Claim{Queues: []string{"q"}}, waiting...)
+		c.pass(time.Hour)
+		if d := c.due(); len(d.Promoted) != 2 || len(d.Stalled) == 0 {
+			c.failf("Due promoted %d and handed on %d", len(d.Promoted), len(d.Stalled))
+		}
+	}},
+	{"durable-2", "Durable/Deleted", "Capabilities.Durable", "What was deleted stays so.", needsReopen, func(c *C) {
+		r := c.reach(ojs.StateCompleted)
+		_, err := c.S.Delete(c.ctx, []string{r.ID})
+		c.noErr("Delete", err)
+		pruned := c.reach(ojs.StateCompleted)
+		_, err = c.S.Prune(c.ctx, storage.Prune{Before: c.now.Add(time.Hour), Max: 10})
+		c.noErr("Prune", err)
+		c.S = c.cfg.Reopen(c.tb, c.S)
+		for _, id := range []string{r.ID, pruned.ID} {
+			_, err = c.S.Get(c.ctx, id)
+			c.wantErr("Get", err, ojs.ErrNotFound)
+		}
+	}},
+}

@@ -1,0 +1,163 @@
+package storagetest
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var insertCases = []Case{
+	{"insert-1", "Insert/Stores", "Storage.Insert", "A job that was inserted is there as it was given, with version 1.", needsNothing, func(c *C) {
+		for _, r := range []storage.Record{c.job(), c.job(scheduled(time.Hour)), c.job(pending), c.job(queue("other"), priority(-5), expires(time.Hour), limited("k"))} {
+			out, err := c.insertBatch(r)
+			c.noErr("Insert", err)
+			if len(out) != 1 || out[0].Version != 1 {
+				c.failf("Insert returned %+v", out)
+			}
+			r.Version = 1
+			c.same("the job", c.get(r.ID), r)
+		}
+	}},
+	{"insert-2", "Insert/AllOrNothing", "Storage.Insert", "A batch one job of which cannot be stored is not stored at all.", needsNothing, func(c *C) {
+		there := c.insert(c.job())[0]
+		for _, bad := range []storage.Record{
+			c.job(func(r *storage.Record) { r.ID = there }),
+			c.job(c.to(ojs.StateActive)),
+			c.job(unique("f", ojs.UniquePolicy{})),
+		} {
+			first, last := c.job(), c.job()
+			if bad.Fingerprint != "" {
+				c.insert(c.job(unique("f", ojs.UniquePolicy{})))
+			}
+			if _, err := c.insertBatch(first, bad, last); err == nil {
+				c.failf("the batch was accepted")
+			}
+			for _, r := range []storage.Record{first, last} {
+				if _, err := c.S.Get(c.ctx, r.ID); !errors.Is(err, ojs.ErrNotFound) {
+					c.failf("a job of the refused batch is there: %v", err)
+				}
+			}
+		}
+		if n := len(c.claim(10)); n != 2 {
+			c.failf("%d jobs can be claimed, not the 2 that were stored", n)
+		}
+	}},
+	{"insert-3", "Insert/Order", "Storage.Insert", "The jobs of a batch are claimed in its order, and their results come in it.", needsNothing, func(c *C) {
+		batch := []storage.Record{c.job(), c.job(), c.job(), c.job()}
+		slices.Reverse(batch) // not the order of their ids
+		_, err := c.insertBatch(batch...)
+		c.noErr("Insert", err)
+		c.order(storage.Claim{}, ids(batch)...)
+	}},
+	{"insert-4", "Insert/DuplicateID", "Storage.Insert", "An id that is stored already, in whatever state, or stands twice in a batch, is refused as a duplicate.", needsNothing, func(c *C) {
+		for _, state := range ojs.AllStates() {
+			r := c.reach(state)
+			again := c.job(func(n *storage.Record) { n.ID = r.ID })
+			_, err := c.insertBatch(again)
+			var dup *ojs.DuplicateError
+			if !errors.As(err, &dup) || dup.ID != r.ID || dup.State != state {
+				c.failf("an id of a job that is %s: %v", state, err)
+			}
+			c.wantState(r.ID, state)
+		}
+		r := c.job()
+		_, err := c.insertBatch(r, r)
+		c.wantErr("Insert of an id twice", err, ojs.ErrDuplicate)
+	}},
+	{"insert-5", "Insert/StatesToBeginIn", "OJS core, section 6", "A job begins available, scheduled or pending, and in no other state.", needsNothing, func(c *C) {
+		for _, state := range append(ojs.AllStates(), "", "dead") {
+			r := c.job(func(r *storage.Record) { r.State = state })
+			_, err := c.insertBatch(r)
+			if begins := state == ojs.StateAvailable || state == ojs.StateScheduled || state == ojs.StatePending; begins != (err == nil) {
+				c.failf("state %q: %v", state, err)
+			} else if !begins {
+				c.wantErr("Insert", err, ojs.ErrInvalid)
+			}
+		}
+	}},
+	{"insert-6", "Insert/Copies", "package storage, Copies", "What is stored shares no memory with what was given, nor with what is handed out.", needsNothing, func(c *C) {
+		r := c.job(func(r *storage.Record) {
+			r.Meta = map[string]any{"list": []any{"as given"}}
+			r.Errors = []ojs.Failure{{Message: "as given"}}
+			r.Retry.NonRetryableErrors = []string{"as given"}
+		})
+		spoil := func(r *storage.Record) {
+			r.Meta["list"].([]any)[0] = "spoilt"
+			r.Meta["more"] = true
+			r.Errors[0].Message = "spoilt"
+			r.Retry.NonRetryableErrors[0] = "spoilt"
+		}
+		want := r.Copy()
+		want.Version = 1
+		c.insert(r)
+		spoil(&r)
+		for range 2 {
+			got := c.get(r.ID)
+			c.same("the job", got, want)
+			spoil(&got)
+		}
+		claimed := c.one()
+		spoil(&claimed)
+		page, err := c.S.List(c.ctx, storage.Query{})
+		c.noErr("List", err)
+		spoil(&page.Records[0])
+		if got := c.get(r.ID); got.Meta["list"].([]any)[0] != "as given" || got.Errors[0].Message != "as given" || got.Retry.NonRetryableErrors[0] != "as given" {
+			c.failf("the stored job has changed: %+v", got)
+		}
+		to := c.get(r.ID)
+		c.to(ojs.StateRetryable)(&to)
+		c.settle(to)
+		spoil(&to)
+		if got := c.get(r.ID); got.Meta["list"].([]any)[0] != "as given" {
+			c.failf("the job that was settled shares memory with what it was settled to: %+v", got)
+		}
+	}},
+	{"insert-7", "Insert/MaxDepth", "OJS backpressure", "A queue that would have more jobs that have not ended than Insert.MaxDepth refuses the batch as a whole.", needsNothing, func(c *C) {
+		bounded := func(n int, recs ...storage.Record) ([]storage.Inserted, error) {
+			batch := make([]storage.Insert, len(recs))
+			for i := range recs {
+				batch[i] = storage.Insert{Record: recs[i], MaxDepth: n}
+			}
+			return c.S.Insert(c.ctx, c.now, batch, nil)
+		}
+		c.insert(c.job(), c.job(scheduled(time.Hour)))
+		out, err := bounded(4, c.job(), c.job())
+		c.noErr("Insert", err)
+		if out[0].Depth != 4 || out[1].Depth != 4 {
+			c.failf("the depth after the call is %d and %d, not 4", out[0].Depth, out[1].Depth)
+		}
+		_, err = bounded(4, c.job())
+		var full *ojs.QueueError
+		if !errors.As(err, &full) || full.Err != ojs.ErrQueueFull || full.Queue != "q" || full.MaxDepth != 4 {
+			c.failf("a full queue returned %v", err)
+		}
+		c.settled(c.one(), c.to(ojs.StateCompleted))
+		if _, err = bounded(4, c.job(), c.job()); !errors.Is(err, ojs.ErrQueueFull) {
+			c.failf("a batch that fits in part returned %v", err)
+		}
+		_, err = bounded(4, c.job())
+		c.noErr("Insert after a job has ended", err)
+		_, err = bounded(4, c.job(queue("other")))
+		c.noErr("Insert into another queue", err)
+	}},
+	{"insert-8", "Insert/DropOldest", "OJS backpressure", "With DropOldest a full queue gives up the jobs that have been available longest, in the same step.", needsNothing, func(c *C) {
+		first := c.insert(c.job(priority(9)), c.job(), c.job(pending))
+		r := c.job()
+		out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, MaxDepth: 3, DropOldest: true}}, nil)
+		c.noErr("Insert", err)
+		if len(out[0].Dropped) != 1 || out[0].Dropped[0].ID != first[0] || out[0].Depth != 3 {
+			c.failf("dropped %v, depth %d", short(ids(out[0].Dropped)), out[0].Depth)
+		}
+		got := c.wantState(first[0], ojs.StateDiscarded)
+		c.same("what Insert returned of the dropped job", out[0].Dropped[0], got)
+		if got.Error == nil || got.Error.Type != ojs.TypeDropped || got.FinishedAt.IsZero() || got.Version != 2 {
+			c.failf("the dropped job is %+v", got)
+		}
+		c.order(storage.Claim{}, first[1], r.ID)
+		_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(), MaxDepth: 3, DropOldest: true}}, nil)
+		c.wantErr("Insert into a queue with nothing to drop", err, ojs.ErrQueueFull)
+	}},
+}

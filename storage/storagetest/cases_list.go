@@ -1,0 +1,369 @@
+package storagetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var listCases = []Case{
+	{"list-1", "List/Order", "Storage.List", "Jobs are listed in the order of their insertion, whatever has become of them.", needsNothing, func(c *C) {
+		got := c.insert(c.job(), c.job(priority(9)), c.job(scheduled(time.Minute)), c.job(queue("other")))
+		c.settled(c.one(), c.to(ojs.StateCompleted))
+		c.pass(time.Minute)
+		c.due()
+		if l := c.list(storage.Query{}); !slices.Equal(l, got) {
+			c.failf("listed %v, not %v", short(l), short(got))
+		}
+	}},
+	{"list-2", "List/Pages", "Storage.List", "Pages of any size list the same, and none has more than its limit.", needsNothing, func(c *C) {
+		var want []string
+		for range 25 {
+			want = append(want, c.insert(c.job())...)
+		}
+		for _, limit := range []int{1, 2, 7, 24, 25, 26, 0, 5000} {
+			var got []string
+			q := storage.Query{Limit: limit}
+			for {
+				page, err := c.S.List(c.ctx, q)
+				c.noErr("List", err)
+				if limit > 0 && len(page.Records) > limit {
+					c.failf("a page has %d jobs, its limit is %d", len(page.Records), limit)
+				}
+				got = append(got, ids(page.Records)...)
+				if q.Cursor = page.Next; q.Cursor == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				c.failf("pages of %d list %v, not %v", limit, short(got), short(want))
+			}
+		}
+	}},
+	{"list-3", "List/Filters", "Query.Matches", "A listing has what its query selects, by state, queue, type, error type and times, and nothing else.", needsNothing, func(c *C) {
+		for i, state := range ojs.AllStates() {
+			c.pass(time.Minute)
+			r := c.reach(state)
+			if state.Terminal() || state == ojs.StateRetryable {
+				continue
+			}
+			if state.Waiting() {
+				c.settled(r, queue(fmt.Sprint("q", i%2)))
+			}
+		}
+		c.insert(c.job(jobType("mail.send"), queue("m")), c.job(jobType("mail.bounce"), queue("m")))
+		for _, r := range c.claimOf(storage.Claim{Queues: []string{"m"}, Max: 2}) {
+			c.settled(r, c.dead, func(r *storage.Record) { r.Error = &ojs.Failure{Type: "smtp." + r.Type[5:], At: c.now, Attempt: 1} })
+		}
+		var all []storage.Record
+		for _, id := range c.list(storage.Query{}) {
+			all = append(all, c.get(id))
+		}
+		for _, q := range []storage.Query{
+			{States: []ojs.State{ojs.StateActive, ojs.StateCompleted}}, {Queues: []string{"q0", "m"}}, {Types: []string{"mail.*"}}, {Types: []string{"mail.send", "x"}},
+			{ErrorTypes: []string{"smtp.*"}}, {ErrorTypes: []string{"smtp.send"}}, {CreatedFrom: epoch.Add(3 * time.Minute)}, {CreatedBefore: epoch.Add(3 * time.Minute)},
+			{FinishedFrom: epoch.Add(time.Minute), FinishedBefore: epoch.Add(8 * time.Minute)}, {FinishedFrom: epoch.Add(8 * time.Minute)},
+			{States: []ojs.State{ojs.StateDiscarded}, Types: []string{"mail.*"}, Limit: 1}, {DeadLetters: true, Types: []string{"mail.send"}},
+			{Types: []string{"*"}, Limit: 3}, {Queues: []string{"none"}},
+		} {
+			var want []string
+			for i := range all {
+				if q.Matches(&all[i].JobInfo) {
+					want = append(want, all[i].ID)
+				}
+			}
+			if got := c.list(q); !slices.Equal(got, want) {
+				c.failf("%+v lists %v, not %v", q, short(got), short(want))
+			}
+		}
+	}},
+	{"list-4", "List/UnderChange", "Page", "What is stored and selected throughout is listed exactly once, though jobs are added and deleted between the pages.", needsNothing, func(c *C) {
+		var stay, go_ []string
+		for range 20 {
+			stay = append(stay, c.insert(c.job())...)
+			r := c.job(queue("gone"))
+			c.insert(r)
+			c.settled(c.get(r.ID), c.to(ojs.StateCancelled))
+			go_ = append(go_, r.ID)
+		}
+		var got []string
+		q := storage.Query{Limit: 3}
+		for i := 0; ; i++ {
+			page, err := c.S.List(c.ctx, q)
+			c.noErr("List", err)
+			got = append(got, ids(page.Records)...)
+			if q.Cursor = page.Next; q.Cursor == "" {
+				break
+			}
+			if i < len(go_) {
+				_, err := c.S.Delete(c.ctx, []string{go_[len(go_)-1-i]})
+				c.noErr("Delete", err)
+				_, err = c.S.Delete(c.ctx, []string{go_[i]})
+				c.noErr("Delete", err)
+			}
+			if i < 5 {
+				c.insert(c.job(queue("new")))
+				c.settled(c.get(stay[i]), priority(i))
+			}
+		}
+		for _, id := range stay {
+			if n := count(got, id); n != 1 {
+				c.failf("a job that was there throughout is listed %d times", n)
+			}
+		}
+		for _, id := range got {
+			if count(got, id) > 1 {
+				c.failf("a job is listed twice")
+			}
+		}
+	}},
+	{"list-5", "List/DeadLetters", "OJS dead letter", "Dead letters are listed in the order of their death, and no other discarded job.", needsNothing, func(c *C) {
+		c.insert(c.job(), c.job(), c.job(), c.job())
+		a, b, d, other := c.one(), c.one(), c.one(), c.one()
+		c.settled(d, c.dead)
+		c.settled(other, c.to(ojs.StateDiscarded))
+		c.settled(a, c.dead)
+		c.settled(b, c.dead)
+		for _, limit := range []int{0, 1, 2} {
+			if got, want := c.list(storage.Query{DeadLetters: true, Limit: limit}), []string{d.ID, a.ID, b.ID}; !slices.Equal(got, want) {
+				c.failf("listed %v, not %v", short(got), short(want))
+			}
+		}
+	}},
+	{"list-6", "List/Counts", "Storage.Counts", "Counts are those of the jobs in each queue and state, without zeros.", needsNothing, func(c *C) {
+		for i, state := range ojs.AllStates() {
+			for range i%3 + 1 {
+				c.reach(state)
+			}
+			c.insert(c.job(queue(fmt.Sprint("q", i%2)), pending))
+		}
+		want := make(map[storage.Count]bool)
+		n := make(map[storage.Count]int)
+		for _, id := range c.list(storage.Query{}) {
+			r := c.get(id)
+			n[storage.Count{Queue: r.Queue, State: r.State}]++
+		}
+		for k, v := range n {
+			k.N = v
+			want[k] = true
+		}
+		got, err := c.S.Counts(c.ctx)
+		c.noErr("Counts", err)
+		for _, k := range got {
+			if !want[k] {
+				c.failf("counted %+v, which is not so", k)
+			}
+			delete(want, k)
+		}
+		if len(want) > 0 {
+			c.failf("not counted: %v", want)
+		}
+	}},
+	{"list-7", "List/BadCursor", "Storage.List", "A cursor that is none of the storage's is refused.", needsNothing, func(c *C) {
+		_, err := c.S.List(c.ctx, storage.Query{Cursor: "no cursor, surely"})
+		c.wantErr("List", err, ojs.ErrInvalid)
+	}},
+}
+
+func count(list []string, s string) (n int) {
+	for _, other := range list {
+		if other == s {
+			n++
+		}
+	}
+	return n
+}
+
+var deleteCases = []Case{
+	{"delete-1", "Delete/Terminal", "Storage.Delete", "Jobs that have ended are deleted and counted; unknown ids count for nothing.", needsNothing, func(c *C) {
+		var gone []string
+		for _, s := range []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded} {
+			gone = append(gone, c.reach(s).ID)
+		}
+		stays := c.reach(ojs.StateCompleted)
+		n, err := c.S.Delete(c.ctx, append(gone, "nobody"))
+		c.noErr("Delete", err)
+		if n != 3 {
+			c.failf("deleted %d, not 3", n)
+		}
+		for _, id := range gone {
+			_, err := c.S.Get(c.ctx, id)
+			c.wantErr("Get of a deleted job", err, ojs.ErrNotFound)
+		}
+		if got := c.list(storage.Query{}); !slices.Equal(got, []string{stays.ID}) {
+			c.failf("left %v", short(got))
+		}
+	}},
+	{"delete-2", "Delete/AllOrNothing", "Storage.Delete", "A job that has not ended fails the call, and nothing is deleted.", needsNothing, func(c *C) {
+		ended := c.reach(ojs.StateCompleted)
+		for _, s := range ojs.AllStates() {
+			if s.Terminal() {
+				continue
+			}
+			r := c.reach(s)
+			n, err := c.S.Delete(c.ctx, []string{ended.ID, r.ID})
+			c.wantErr("Delete of a job that is "+string(s), err, ojs.ErrTransition)
+			if n != 0 {
+				c.failf("deleted %d", n)
+			}
+			c.get(ended.ID)
+			c.get(r.ID)
+			c.settled(c.get(r.ID), c.to(ojs.StateCancelled))
+		}
+	}},
+	{"delete-3", "Delete/FreesTheID", "Storage.Delete", "The id of a deleted job may be used again.", needsNothing, func(c *C) {
+		r := c.reach(ojs.StateCompleted)
+		_, err := c.S.Delete(c.ctx, []string{r.ID})
+		c.noErr("Delete", err)
+		again := c.job(func(n *storage.Record) { n.ID = r.ID })
+		c.insert(again)
+		c.order(storage.Claim{}, r.ID)
+	}},
+	{"prune-1", "Prune/Age", "Storage.Prune", "Jobs that finished before a time are pruned, those that finished first at first, up to Max.", needsNothing, func(c *C) {
+		var want []string
+		for range 5 {
+			want = append(want, c.reach(ojs.StateCompleted).ID)
+			c.pass(time.Minute)
+		}
+		c.reach(ojs.StateActive)
+		p, err := c.S.Prune(c.ctx, storage.Prune{Before: epoch.Add(3 * time.Minute), Max: 2})
+		c.noErr("Prune", err)
+		if p.N != 2 || !p.Oldest.Equal(epoch.Add(2*time.Minute)) {
+			c.failf("pruned %d, the oldest is from %v", p.N, p.Oldest)
+		}
+		p, err = c.S.Prune(c.ctx, storage.Prune{Before: epoch.Add(3 * time.Minute), Max: 10})
+		c.noErr("Prune", err)
+		if p.N != 1 || !p.Oldest.Equal(epoch.Add(3*time.Minute)) {
+			c.failf("then pruned %d, the oldest is from %v", p.N, p.Oldest)
+		}
+		if got := c.list(storage.Query{States: []ojs.State{ojs.StateCompleted}}); !slices.Equal(got, want[3:]) {
+			c.failf("left %v, not %v", short(got), short(want[3:]))
+		}
+	}},
+	{"prune-2", "Prune/Number", "Storage.Prune", "Beyond a number of them the jobs that finished first are pruned.", needsNothing, func(c *C) {
+		var want []string
+		for i := range 6 {
+			want = append(want, c.reach([]ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}[i%3]).ID)
+			c.pass(time.Second)
+		}
+		p, err := c.S.Prune(c.ctx, storage.Prune{Before: epoch.Add(-time.Hour), Beyond: 2, Max: 10})
+		c.noErr("Prune", err)
+		if got := c.list(storage.Query{}); p.N != 4 || !slices.Equal(got, want[4:]) {
+			c.failf("pruned %d, left %v, not %v", p.N, short(got), short(want[4:]))
+		}
+	}},
+	{"prune-3", "Prune/Selects", "Storage.Prune", "Dead letters are pruned by themselves, the others by their states, and what has not ended never.", needsNothing, func(c *C) {
+		for _, s := range ojs.AllStates() {
+			c.reach(s)
+		}
+		c.insert(c.job())
+		dead := c.settled(c.one(), c.dead)
+		left := func(p storage.Prune, n int) {
+			c.tb.Helper()
+			p.Max = 100
+			got, err := c.S.Prune(c.ctx, p)
+			c.noErr("Prune", err)
+			if got.N != n {
+				c.failf("%+v pruned %d, not %d", p, got.N, n)
+			}
+		}
+		later := c.now.Add(time.Hour)
+		left(storage.Prune{States: []ojs.State{ojs.StateCancelled}, Before: later}, 1)
+		left(storage.Prune{Before: later}, 2)
+		c.get(dead.ID)
+		left(storage.Prune{DeadLetters: true, Before: later}, 1)
+		left(storage.Prune{Before: later}, 0)
+		if n := len(c.list(storage.Query{})); n != 5 {
+			c.failf("%d jobs are left, not the 5 that have not ended", n)
+		}
+	}},
+}
+
+var queueCases = []Case{
+	{"queue-1", "Queue/Pause", "storage.QueueStore", "A paused queue takes jobs and hands out none, by whatever claim; others are not held up.", needsQueues, func(c *C) {
+		qs, _ := storage.As[storage.QueueStore](c.S)
+		before := c.insert(c.job(queue("p"), priority(9)), c.job())
+		was, err := qs.SetQueueState(c.ctx, "p", ojs.QueuePaused)
+		c.noErr("SetQueueState", err)
+		if was != ojs.QueueActive {
+			c.failf("the state before is %q", was)
+		}
+		after := c.insert(c.job(queue("p")), c.job(queue("p"), scheduled(time.Minute)))
+		c.pass(time.Minute)
+		if d := c.due(); len(d.Promoted) != 1 {
+			c.failf("Due promoted %d jobs of a paused queue", len(d.Promoted))
+		}
+		c.order(storage.Claim{}, before[1])
+		c.order(storage.Claim{Queues: []string{"p"}})
+		if was, err = qs.SetQueueState(c.ctx, "p", ojs.QueueActive); err != nil || was != ojs.QueuePaused {
+			c.failf("the state before is %q, %v", was, err)
+		}
+		c.order(storage.Claim{}, before[0], after[0], after[1])
+	}},
+	{"queue-2", "Queue/Drain", "storage.QueueStore", "A draining queue hands out its jobs and refuses new ones, with the whole batch.", needsQueues, func(c *C) {
+		qs, _ := storage.As[storage.QueueStore](c.S)
+		there := c.insert(c.job())
+		_, err := qs.SetQueueState(c.ctx, "q", ojs.QueueDraining)
+		c.noErr("SetQueueState", err)
+		_, err = c.insertBatch(c.job(queue("other")), c.job())
+		c.wantErr("Insert", err, ojs.ErrQueueDraining)
+		c.order(storage.Claim{}, there...)
+	}},
+	{"queue-3", "Queue/States", "storage.QueueStore", "States are kept for queues without jobs, listed unless active, and others refused.", needsQueues, func(c *C) {
+		qs, _ := storage.As[storage.QueueStore](c.S)
+		for name, s := range map[string]ojs.QueueState{"a": ojs.QueuePaused, "b": ojs.QueueDraining, "c": ojs.QueueActive} {
+			_, err := qs.SetQueueState(c.ctx, name, s)
+			c.noErr("SetQueueState", err)
+		}
+		got, err := qs.QueueStates(c.ctx)
+		c.noErr("QueueStates", err)
+		if len(got) != 2 || got["a"] != ojs.QueuePaused || got["b"] != ojs.QueueDraining {
+			c.failf("the states are %v", got)
+		}
+		_, err = qs.SetQueueState(c.ctx, "a", "asleep")
+		c.wantErr("SetQueueState", err, ojs.ErrInvalid)
+	}},
+}
+
+var cronCases = []Case{
+	{"cron-1", "Cron/Versions", "storage.CronStore", "An entry is stored if it has the version of the stored one, 0 for none, and its version then rises.", needsCrons, func(c *C) {
+		cs, _ := storage.As[storage.CronStore](c.S)
+		e := storage.Cron{Name: "e", Schedule: "@daily", Type: "x", NextRun: epoch.Add(time.Hour), Options: ojs.DefaultOptions()}
+		e.Options.Meta = map[string]any{"k": "v"}
+		v, err := cs.SetCron(c.ctx, e)
+		c.noErr("SetCron", err)
+		if _, err := cs.SetCron(c.ctx, e); err == nil {
+			c.failf("an entry that is there was stored as a new one")
+		} else {
+			c.wantErr("SetCron", err, storage.ErrFenced)
+		}
+		e.Version, e.Runs = v, 7
+		if e.Version, err = cs.SetCron(c.ctx, e); err != nil || e.Version <= v {
+			c.failf("SetCron returned version %d after %d, %v", e.Version, v, err)
+		}
+		list, err := cs.Crons(c.ctx)
+		c.noErr("Crons", err)
+		if len(list) != 1 || list[0].Runs != 7 || list[0].Version != e.Version || !list[0].NextRun.Equal(e.NextRun) || list[0].Options.Meta["k"] != "v" || list[0].Options.Timeout != e.Options.Timeout {
+			c.failf("stored is %+v", list)
+		}
+	}},
+	{"cron-2", "Cron/ListAndDelete", "storage.CronStore", "Entries are listed by name, and a deleted one is gone.", needsCrons, func(c *C) {
+		cs, _ := storage.As[storage.CronStore](c.S)
+		for _, name := range []string{"b", "c", "a"} {
+			_, err := cs.SetCron(c.ctx, storage.Cron{Name: name})
+			c.noErr("SetCron", err)
+		}
+		ok, err := cs.DeleteCron(c.ctx, "b")
+		c.noErr("DeleteCron", err)
+		again, err := cs.DeleteCron(c.ctx, "b")
+		c.noErr("DeleteCron", err)
+		list, err := cs.Crons(c.ctx)
+		c.noErr("Crons", err)
+		if !ok || again || len(list) != 2 || list[0].Name != "a" || list[1].Name != "c" {
+			c.failf("deleted %v and again %v, left %+v", ok, again, list)
+		}
+	}},
+}

@@ -1,0 +1,226 @@
+package storagetest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// admit inserts a job and wants it stored.
+func (c *C) admit(r storage.Record) storage.Inserted {
+	c.tb.Helper()
+	out, err := c.insertBatch(r)
+	c.noErr("Insert", err)
+	if out[0].Existing != nil || out[0].Version != 1 {
+		c.failf("the job was not stored: %+v", out[0])
+	}
+	return out[0]
+}
+
+// refuse inserts a job and wants it refused because of another one.
+func (c *C) refuse(r storage.Record, because string) {
+	c.tb.Helper()
+	_, err := c.insertBatch(r)
+	var dup *ojs.DuplicateError
+	if !errors.As(err, &dup) || dup.ID != because || dup.Fingerprint != r.Fingerprint {
+		c.failf("Insert returned %v, not the duplicate of %v", err, short([]string{because}))
+	}
+	if _, err := c.S.Get(c.ctx, r.ID); !errors.Is(err, ojs.ErrNotFound) {
+		c.failf("the refused job is there")
+	}
+}
+
+var uniqueCases = []Case{
+	{"unique-1", "Unique/Reject", "OJS unique jobs, section 5.1", "A second job with the fingerprint is refused, and the error names the first.", needsNothing, func(c *C) {
+		first := c.job(unique("f", ojs.UniquePolicy{}))
+		c.admit(first)
+		c.refuse(c.job(unique("f", ojs.UniquePolicy{})), first.ID)
+		c.admit(c.job(unique("g", ojs.UniquePolicy{})))
+	}},
+	{"unique-2", "Unique/Ignore", "OJS unique jobs, section 5.4", "With ignore the second job is not stored, and the call returns the first.", needsNothing, func(c *C) {
+		p := ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}
+		first := c.job(unique("f", p))
+		c.admit(first)
+		out, err := c.insertBatch(c.job(unique("f", p)))
+		c.noErr("Insert", err)
+		if out[0].Existing == nil || out[0].Version != 0 {
+			c.failf("Insert returned %+v", out[0])
+		}
+		c.same("Existing", *out[0].Existing, c.get(first.ID))
+		if n := len(c.list(storage.Query{})); n != 1 {
+			c.failf("%d jobs are stored", n)
+		}
+	}},
+	{"unique-3", "Unique/Replace", "OJS unique jobs, section 5.2", "With replace every equal job that has not ended is cancelled, an active one too, and the new one stored.", needsNothing, func(c *C) {
+		if c.S.Capabilities().Unique != storage.Strong {
+			return // it may refuse to replace what runs
+		}
+		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
+		olds := []storage.Record{c.job(unique("f", none)), c.job(unique("f", none), scheduled(time.Hour)), c.job(unique("f", none), pending)}
+		for _, r := range olds {
+			c.admit(r)
+		}
+		running := c.one()
+		r := c.job(unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}))
+		out := c.admit(r)
+		if len(out.Replaced) != len(olds) {
+			c.failf("replaced %v", short(ids(out.Replaced)))
+		}
+		for _, old := range out.Replaced {
+			got := c.wantState(old.ID, ojs.StateCancelled)
+			c.same("what Insert returned of a replaced job", old, got)
+			if got.FinishedAt.IsZero() {
+				c.failf("a replaced job has no time of its end")
+			}
+		}
+		if s := c.settle(running, c.to(ojs.StateCompleted)); !errors.Is(s.Err, storage.ErrFenced) {
+			c.failf("the late result of a replaced job: %v", s.Err)
+		}
+		c.order(storage.Claim{}, r.ID)
+	}},
+	{"unique-4", "Unique/ReplaceLeavesTheEnded", "reading 32", "replace leaves an equal job alone that has ended.", needsNothing, func(c *C) {
+		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplace, States: ojs.AllStates()}
+		first := c.job(unique("f", p))
+		c.admit(first)
+		was := c.settled(c.one(), c.to(ojs.StateCompleted))
+		if out := c.admit(c.job(unique("f", p))); len(out.Replaced) != 0 {
+			c.failf("replaced %v", short(ids(out.Replaced)))
+		}
+		c.same("the job that has ended", c.get(first.ID), was)
+	}},
+	{"unique-5", "Unique/ReplaceExceptSchedule", "OJS unique jobs, section 5.3", "With replace_except_schedule a scheduled equal job takes over the args and meta, and nothing else.", needsNothing, func(c *C) {
+		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplaceExceptSchedule}
+		first := c.job(unique("f", p), scheduled(time.Hour), priority(3))
+		c.admit(first)
+		was := c.get(first.ID)
+		c.pass(time.Minute)
+		second := c.job(unique("f", p), scheduled(2*time.Hour), func(r *storage.Record) { r.Meta = map[string]any{"new": true} })
+		second.Args, _ = ojs.NewArgs("new")
+		out, err := c.insertBatch(second)
+		c.noErr("Insert", err)
+		if out[0].Existing == nil || !out[0].Updated || out[0].Version != 0 || len(out[0].Replaced) != 0 {
+			c.failf("Insert returned %+v", out[0])
+		}
+		want := was
+		want.Args, want.Meta, want.Version = second.Args, second.Meta, was.Version+1
+		got := c.get(first.ID)
+		c.same("the scheduled job", got, want)
+		c.same("Existing", *out[0].Existing, got)
+	}},
+	{"unique-6", "Unique/ReplaceExceptScheduleOtherwise", "OJS unique jobs, section 5.3", "In any other state than scheduled, replace_except_schedule is replace.", needsNothing, func(c *C) {
+		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplaceExceptSchedule}
+		first := c.job(unique("f", p))
+		c.admit(first)
+		c.admit(c.job(unique("f", p), scheduled(time.Hour)))
+		c.wantState(first.ID, ojs.StateCancelled)
+	}},
+	{"unique-7", "Unique/States", "OJS unique jobs, section 6", "A job is in the way in the states that the new one's policy names, by default those in which it has not ended.", needsNothing, func(c *C) {
+		for _, state := range ojs.AllStates() {
+			f := "not-in-" + string(state)
+			c.reachUnique(state, f)
+			c.admit(c.job(unique(f, ojs.UniquePolicy{States: without(state)}), queue("away")))
+		}
+		for _, state := range ojs.AllStates() {
+			f := "in-" + string(state)
+			r := c.reachUnique(state, f)
+			c.refuse(c.job(unique(f, ojs.UniquePolicy{States: []ojs.State{state}})), r.ID)
+			if state.Terminal() {
+				c.admit(c.job(unique(f, ojs.UniquePolicy{}), queue("away")))
+			} else {
+				c.refuse(c.job(unique(f, ojs.UniquePolicy{})), r.ID)
+			}
+		}
+	}},
+	{"unique-8", "Unique/Period", "OJS unique jobs, section 7", "A job is in the way until the period from its creation is over, and a refused attempt does not move that.", needsNothing, func(c *C) {
+		p := ojs.UniquePolicy{Period: time.Hour, States: ojs.AllStates()}
+		first := c.job(unique("f", p))
+		c.admit(first)
+		c.pass(time.Hour - time.Millisecond)
+		c.refuse(c.job(unique("f", p)), first.ID)
+		c.pass(time.Millisecond)
+		c.admit(c.job(unique("f", p)))
+	}},
+	{"unique-9", "Unique/Newest", "reading 30", "Of several equal jobs the newest is named.", needsNothing, func(c *C) {
+		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
+		var last string
+		for range 3 {
+			r := c.job(unique("f", none))
+			c.admit(r)
+			last = r.ID
+			c.pass(time.Second)
+		}
+		c.refuse(c.job(unique("f", ojs.UniquePolicy{})), last)
+	}},
+	{"unique-10", "Unique/WithinABatch", "reading 38", "Equal jobs of one batch are in each other's way.", needsNothing, func(c *C) {
+		a, b := c.job(unique("f", ojs.UniquePolicy{})), c.job(unique("f", ojs.UniquePolicy{}))
+		_, err := c.insertBatch(a, b)
+		c.wantErr("Insert of equal jobs", err, ojs.ErrDuplicate)
+		if n := len(c.list(storage.Query{})); n != 0 {
+			c.failf("%d jobs of the refused batch are there", n)
+		}
+		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
+		a, b = c.job(unique("f", p)), c.job(unique("f", p))
+		out, err := c.insertBatch(a, b)
+		c.noErr("Insert", err)
+		if len(out[1].Replaced) != 1 || out[1].Replaced[0].ID != a.ID {
+			c.failf("replaced %+v", out)
+		}
+		c.wantState(a.ID, ojs.StateCancelled)
+		c.wantState(b.ID, ojs.StateAvailable)
+	}},
+	{"unique-11", "Unique/OnlyWithAPolicy", "reading 29", "Jobs without a fingerprint are in nobody's way, and a record without a policy is not checked.", needsNothing, func(c *C) {
+		c.admit(c.job())
+		c.admit(c.job())
+		first := c.job(unique("f", ojs.UniquePolicy{}))
+		c.admit(first)
+		c.admit(c.job(func(r *storage.Record) { r.Fingerprint = "f" }))
+	}},
+	{"unique-12", "Unique/NoOtherCheck", "OJS unique jobs, section 9.2", "Promotion and settling ask nobody.", needsNothing, func(c *C) {
+		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
+		c.admit(c.job(unique("f", none), scheduled(time.Minute)))
+		c.admit(c.job(unique("f", none)))
+		c.pass(time.Minute)
+		if d := c.due(); len(d.Promoted) != 1 {
+			c.failf("Due promoted %v", short(ids(d.Promoted)))
+		}
+		c.settled(c.one(), c.to(ojs.StateRetryable))
+		if n := len(c.claim(10)); n != 1 {
+			c.failf("%d of the equal jobs can be claimed", n)
+		}
+	}},
+}
+
+func without(s ojs.State) (out []ojs.State) {
+	for _, other := range ojs.AllStates() {
+		if other != s {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// reachUnique is reach for a job with a fingerprint.
+func (c *C) reachUnique(s ojs.State, fingerprint string) storage.Record {
+	c.tb.Helper()
+	r := c.job(queue("reach-"+fingerprint), unique(fingerprint, ojs.UniquePolicy{}))
+	switch s {
+	case ojs.StateScheduled:
+		scheduled(time.Hour)(&r)
+	case ojs.StatePending:
+		pending(&r)
+	}
+	c.admit(r)
+	if s == ojs.StateAvailable || s == ojs.StateScheduled || s == ojs.StatePending {
+		return r
+	}
+	claimed := c.claimOf(storage.Claim{Queues: []string{r.Queue}, Max: 1})
+	if len(claimed) != 1 {
+		c.failf("Claim returned %d jobs, not 1", len(claimed))
+	}
+	if s == ojs.StateActive {
+		return claimed[0]
+	}
+	return c.settled(claimed[0], c.to(s))
+}

@@ -1,0 +1,16 @@
+package storagetest
+
+// Prove runs one case and returns its failures.
+func Prove(cfg Config, c Case) []string {
+	tb := &quiet{}
+	done := make(chan struct{})
+	go func() { defer close(done); prove(tb, cfg, c) }()
+	<-done
+	tb.end()
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	return tb.failures
+}
+
+// CanRun reports whether a storage of cfg can run the case.
+func CanRun(cfg Config, c Case) bool { why, _ := cfg.lacks(c.needs); return why == "" }

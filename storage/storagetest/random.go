@@ -1,0 +1,345 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Random does random operations to a storage and to Reference and compares what they answer and hold, step by step. A
+// difference is cut down to the shortest way to it that can be found, and printed with the seed. The flags of
+// pgregory.net/rapid set the number of runs (-rapid.checks) and repeat one (-rapid.seed, -rapid.failfile).
+func Random(t *testing.T, cfg Config) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) {
+		tb := &quiet{}
+		defer tb.end()
+		w := &world{cfg: cfg, s: cfg.Open(tb), ref: NewReference(), now: epoch}
+		defer w.s.Close()
+		steps := map[string]func(*rapid.T){
+			"insert": w.insert, "claim": w.claim, "settle": w.settle, "extend": w.extend, "due": w.due, "delete": w.remove, "prune": w.prune,
+			"time": func(t *rapid.T) { w.now = w.now.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "s")) * time.Second) },
+			"":     w.compare,
+		}
+		if cfg.Queues {
+			steps["queue"] = w.queue
+		}
+		rt.Repeat(steps)
+	})
+}
+
+// world is a storage and the reference, which the same things happen to.
+type world struct {
+	cfg Config
+	s   storage.Storage
+	ref *Reference
+	now time.Time
+	ids int
+}
+
+var (
+	queueNames = []string{"a", "b", "c"}
+	typeNames  = []string{"x", "y"}
+	limitKeys  = []string{"k", "l", "m"}
+)
+
+func some[E comparable](t *rapid.T, name string, of []E, least, most int) []E {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(of), least, most, rapid.ID[E]).Draw(t, name)
+}
+
+func (w *world) in(t *rapid.T, what string, least int) time.Time {
+	return w.now.Add(time.Duration(rapid.IntRange(least, 10).Draw(t, what)) * time.Second)
+}
+
+func (w *world) insert(t *rapid.T) {
+	batch := make([]storage.Insert, rapid.IntRange(1, 4).Draw(t, "n"))
+	depth, drop := 0, rapid.Bool().Draw(t, "drop oldest")
+	if rapid.Bool().Draw(t, "bounded") {
+		depth = rapid.IntRange(1, 6).Draw(t, "depth")
+	}
+	for i := range batch {
+		w.ids++
+		id := w.ids
+		if rapid.IntRange(0, 15).Draw(t, "dup") == 0 {
+			id = rapid.IntRange(1, w.ids).Draw(t, "id")
+		}
+		batch[i].MaxDepth, batch[i].DropOldest = depth, drop
+		r := &batch[i].Record
+		r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", id)
+		r.Queue, r.Type = rapid.SampledFrom(queueNames).Draw(t, "queue"), rapid.SampledFrom(typeNames).Draw(t, "type")
+		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
+		r.CreatedAt, r.Lease, r.Timeout = w.now, time.Duration(rapid.IntRange(1, 5).Draw(t, "lease"))*time.Second, time.Minute
+		r.Meta = map[string]any{"list": []any{1.0}}
+		if key := rapid.SampledFrom(append([]string{""}, limitKeys...)).Draw(t, "key"); key != "" {
+			r.RateLimit = &ojs.RateLimit{Key: key}
+		}
+		if r.Fingerprint = rapid.SampledFrom([]string{"", "f", "g", "h"}).Draw(t, "fingerprint"); r.Fingerprint != "" && rapid.IntRange(0, 4).Draw(t, "no policy") > 0 {
+			r.Unique = &ojs.UniquePolicy{
+				OnConflict: rapid.SampledFrom([]ojs.Conflict{"", ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule}).Draw(t, "conflict"),
+				Period:     time.Duration(rapid.IntRange(0, 6).Draw(t, "period")) * time.Second,
+			}
+			if rapid.Bool().Draw(t, "states") {
+				r.Unique.States = some(t, "in states", ojs.AllStates(), 1, 8)
+			}
+		}
+		r.State = rapid.SampledFrom([]ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}).Draw(t, "state")
+		if r.State == ojs.StateScheduled {
+			r.ScheduledAt = w.in(t, "scheduled", 1)
+		}
+		if rapid.Bool().Draw(t, "expires") {
+			r.ExpiresAt = w.in(t, "expires in", 0)
+		}
+		if rapid.IntRange(0, 3).Draw(t, "total") == 0 {
+			r.TotalTimeout = 7 * time.Second
+			r.Retry.OnExhaustion = ojs.ExhaustionDeadLetter
+		}
+	}
+	want, wantErr := w.ref.Insert(t.Context(), w.now, batch, nil)
+	got, err := w.s.Insert(t.Context(), w.now, batch, nil)
+	w.same(t, "insert", err, wantErr)
+	w.same(t, "insert", got, want)
+	for i := range batch { // the storage keeps a copy
+		batch[i].Record.Meta["list"].([]any)[0] = "changed"
+	}
+}
+
+func (w *world) claim(t *rapid.T) {
+	c := storage.Claim{
+		Queues: some(t, "queues", queueNames, 0, 3), Types: some(t, "types", typeNames, 0, 2), SkipKeys: some(t, "skip", limitKeys, 0, 3),
+		Max: rapid.IntRange(0, 4).Draw(t, "max"), Worker: "w",
+	}
+	want, _ := w.ref.Claim(t.Context(), w.now, c, nil)
+	got, err := w.s.Claim(t.Context(), w.now, c, nil)
+	w.same(t, "claim", err, nil)
+	w.same(t, "claim", got, want)
+	for i := range got { // what it hands out is a copy
+		got[i].Meta["list"].([]any)[0] = "changed"
+	}
+}
+
+func (w *world) job(t *rapid.T) (storage.Record, bool) {
+	if len(w.ref.jobs) == 0 {
+		return storage.Record{}, false
+	}
+	return w.ref.jobs[rapid.IntRange(0, len(w.ref.jobs)-1).Draw(t, "job")].rec.Copy(), true
+}
+
+func (w *world) settle(t *rapid.T) {
+	r, ok := w.job(t)
+	if !ok {
+		return
+	}
+	r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "to")
+	r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
+	if rapid.IntRange(0, 5).Draw(t, "queue changes") == 0 {
+		r.Queue = rapid.SampledFrom(queueNames).Draw(t, "queue")
+	}
+	if rapid.IntRange(0, 5).Draw(t, "stale") == 0 {
+		r.Version -= min(1, r.Version)
+	}
+	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}, time.Time{}
+	if r.State.Terminal() {
+		r.FinishedAt = w.now
+	}
+	switch r.State {
+	case ojs.StateRetryable:
+		r.NextRetryAt = w.in(t, "next retry", 0)
+	case ojs.StateScheduled:
+		r.ScheduledAt = w.in(t, "scheduled", 0)
+	case ojs.StateDiscarded:
+		if rapid.Bool().Draw(t, "dead") {
+			r.DeadLetteredAt = w.now
+		}
+	}
+	change := []storage.Change{{Record: r}}
+	want, _ := w.ref.Settle(t.Context(), w.now, change, nil)
+	got, err := w.s.Settle(t.Context(), w.now, change, nil)
+	w.same(t, "settle", err, nil)
+	w.same(t, "settle", got, want)
+}
+
+func (w *world) extend(t *rapid.T) {
+	var xs []storage.Extension
+	for range rapid.IntRange(0, 3).Draw(t, "n") {
+		if r, ok := w.job(t); ok {
+			x := storage.Extension{Held: storage.Held{ID: r.ID, Version: r.Version - uint64(min(rapid.IntRange(0, 1).Draw(t, "stale"), int(r.Version)))}}
+			x.Progress = rapid.SampledFrom([]float64{0, 0.25, 0.5, 1}).Draw(t, "progress")
+			if rapid.Bool().Draw(t, "checkpoint") {
+				x.Checkpoint = fmt.Appendf(nil, "%d", w.ids)
+			}
+			xs = append(xs, x)
+		}
+	}
+	want, _ := w.ref.Extend(t.Context(), w.now, xs)
+	got, err := w.s.Extend(t.Context(), w.now, xs)
+	w.same(t, "extend", err, nil)
+	w.same(t, "extend", got, want)
+}
+
+func (w *world) due(t *rapid.T) {
+	n := rapid.IntRange(0, 5).Draw(t, "max")
+	want, _ := w.ref.Due(t.Context(), w.now, n)
+	got, err := w.s.Due(t.Context(), w.now, n)
+	w.same(t, "due", err, nil)
+	w.same(t, "due: promoted", got.Promoted, want.Promoted)
+	w.same(t, "due: expired", got.Expired, want.Expired)
+	w.same(t, "due: stalled", got.Stalled, want.Stalled)
+	if !got.Next.Equal(want.Next) {
+		t.Fatalf("due: next %v, want %v", got.Next, want.Next)
+	}
+}
+
+func (w *world) remove(t *rapid.T) {
+	list := []string{"unknown"}
+	for range rapid.IntRange(0, 3).Draw(t, "n") {
+		if r, ok := w.job(t); ok && !slices.Contains(list, r.ID) && (r.State.Terminal() || rapid.IntRange(0, 9).Draw(t, "wrong") == 0) {
+			list = append(list, r.ID)
+		}
+	}
+	want, wantErr := w.ref.Delete(t.Context(), list)
+	got, err := w.s.Delete(t.Context(), list)
+	w.same(t, "delete", got, want)
+	w.same(t, "delete", err, wantErr)
+}
+
+func (w *world) prune(t *rapid.T) {
+	p := storage.Prune{
+		DeadLetters: rapid.Bool().Draw(t, "dead"),
+		States:      some(t, "states", []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}, 0, 3),
+		Beyond:      rapid.IntRange(0, 3).Draw(t, "beyond"),
+		Max:         rapid.IntRange(0, 4).Draw(t, "max"),
+	}
+	if rapid.Bool().Draw(t, "by age") {
+		p.Before = w.in(t, "before", -10)
+	}
+	want, _ := w.ref.Prune(t.Context(), p)
+	got, err := w.s.Prune(t.Context(), p)
+	w.same(t, "prune", err, nil)
+	if got.N != want.N || !got.Oldest.Equal(want.Oldest) {
+		t.Fatalf("prune %+v: %+v, want %+v", p, got, want)
+	}
+}
+
+func (w *world) queue(t *rapid.T) {
+	qs, _ := storage.As[storage.QueueStore](w.s)
+	name := rapid.SampledFrom(queueNames).Draw(t, "queue")
+	to := rapid.SampledFrom([]ojs.QueueState{ojs.QueueActive, ojs.QueuePaused, ojs.QueueDraining}).Draw(t, "state")
+	want, _ := w.ref.SetQueueState(t.Context(), name, to)
+	got, err := qs.SetQueueState(t.Context(), name, to)
+	w.same(t, "queue state", err, nil)
+	w.same(t, "queue state before", got, want)
+}
+
+// compare looks at everything that can be looked at.
+func (w *world) compare(t *rapid.T) {
+	ctx := t.Context()
+	for _, j := range w.ref.jobs {
+		got, err := w.s.Get(ctx, j.rec.ID)
+		w.same(t, "get", err, nil)
+		w.same(t, "get", got, j.rec)
+	}
+	counts := func(s storage.Storage) map[storage.Count]bool {
+		list, err := s.Counts(ctx)
+		w.same(t, "counts", err, nil)
+		set := make(map[storage.Count]bool)
+		for _, c := range list {
+			set[c] = true
+		}
+		return set
+	}
+	w.same(t, "counts", counts(w.s), counts(w.ref))
+	for _, q := range []storage.Query{
+		{Limit: 3}, {DeadLetters: true, Limit: 2}, {Queues: []string{"a"}, Types: []string{"y"}}, {States: []ojs.State{ojs.StateAvailable}, Limit: 1},
+		{CreatedFrom: epoch.Add(3 * time.Second), Limit: 2}, {CreatedBefore: epoch.Add(3 * time.Second)},
+		{FinishedFrom: epoch.Add(2 * time.Second), FinishedBefore: epoch.Add(9 * time.Second), Limit: 1},
+		{ErrorTypes: []string{"total*"}}, {Types: []string{"*"}, ErrorTypes: []string{"queue_overflow", "expired"}},
+	} {
+		w.same(t, fmt.Sprintf("list %+v", q), w.list(t, w.s, q), w.list(t, w.ref, q))
+	}
+	_, err := w.s.Get(ctx, "unknown")
+	w.same(t, "get of nothing", errors.Is(err, ojs.ErrNotFound), true)
+}
+
+func (w *world) list(t *rapid.T, s storage.Storage, q storage.Query) (out []storage.Record) {
+	for pages := 0; ; pages++ {
+		page, err := s.List(t.Context(), q)
+		w.same(t, "list", err, nil)
+		if q.Limit > 0 && len(page.Records) > q.Limit || pages > 10_000 {
+			t.Fatalf("page %d of %d jobs, limit %d", pages, len(page.Records), q.Limit)
+		}
+		out = append(out, page.Records...)
+		if page.Next == "" {
+			return out
+		}
+		q.Cursor = page.Next
+	}
+}
+
+// same compares what a storage answers with what the reference does. Errors are compared by what programs see of them.
+func (w *world) same(t *rapid.T, what string, got, want any) {
+	t.Helper()
+	if a, b := w.normal(got), w.normal(want); !reflect.DeepEqual(a, b) {
+		t.Fatalf("%s:\n got %+v\nwant %+v", what, a, b)
+	}
+}
+
+func (w *world) normal(v any) any {
+	records := func(list []storage.Record) (out []storage.Record) {
+		for _, r := range list {
+			out = append(out, w.cfg.normal(r))
+		}
+		return out
+	}
+	switch v := v.(type) {
+	case storage.Record:
+		return w.cfg.normal(v)
+	case []storage.Record:
+		return records(v)
+	case []string:
+		return append([]string(nil), v...)
+	case []storage.Inserted:
+		var out []storage.Inserted
+		for _, in := range v {
+			in.Replaced, in.Dropped = records(in.Replaced), records(in.Dropped)
+			if in.Existing != nil {
+				r := w.cfg.normal(*in.Existing)
+				in.Existing = &r
+			}
+			out = append(out, in)
+		}
+		return out
+	case []storage.Settled:
+		var out []any
+		for _, s := range v {
+			out = append(out, s.Version, w.normal(s.Err))
+		}
+		return out
+	case error:
+		var dup *ojs.DuplicateError
+		var full *ojs.QueueError
+		var bad *ojs.TransitionError
+		switch {
+		case errors.As(v, &dup):
+			return *dup
+		case errors.As(v, &full):
+			return *full
+		case errors.As(v, &bad):
+			return *bad
+		}
+		for _, known := range []error{storage.ErrFenced, ojs.ErrNotFound, ojs.ErrInvalid} {
+			if errors.Is(v, known) {
+				return known
+			}
+		}
+		return v.Error()
+	}
+	return v
+}

@@ -1,0 +1,601 @@
+package storagetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Reference is the contract of a storage at its plainest: a list of jobs that every call goes through from the start. It is
+// written to be read, and to compare other storages with; a busy one wants better than a list.
+type Reference struct {
+	mu     sync.Mutex // guards everything below
+	closed bool
+	jobs   []*refJob // in the order of their insertion
+	seq    int       // of the latest event
+	states map[string]ojs.QueueState
+	crons  map[string]storage.Cron
+}
+
+// refJob is a job and when, as numbers of events, it came where it is.
+type refJob struct {
+	rec      storage.Record
+	inserted int
+	entered  int // among the available ones, or moved there
+	since    int // where it waits for its time
+	ended    int // 0: not
+	died     int // 0: no dead letter
+}
+
+var (
+	_ storage.Storage    = (*Reference)(nil)
+	_ storage.QueueStore = (*Reference)(nil)
+	_ storage.CronStore  = (*Reference)(nil)
+)
+
+// NewReference makes an empty storage.
+func NewReference() *Reference {
+	return &Reference{states: make(map[string]ojs.QueueState), crons: make(map[string]storage.Cron)}
+}
+
+// Capabilities implements storage.Storage.
+func (s *Reference) Capabilities() storage.Capabilities {
+	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex"}
+}
+
+func (s *Reference) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return fmt.Errorf("%w: reference storage", ojs.ErrClosed)
+	}
+	return nil
+}
+
+func (s *Reference) find(id string) *refJob {
+	for _, j := range s.jobs {
+		if j.rec.ID == id {
+			return j
+		}
+	}
+	return nil
+}
+
+// moved notes that a job has come into its state, or has changed its place in it.
+func (s *Reference) moved(j *refJob, keepsPlace bool) {
+	s.seq++
+	j.since = s.seq
+	if !keepsPlace {
+		j.entered = s.seq
+	}
+	switch {
+	case !j.rec.State.Terminal():
+		j.ended = 0
+	case j.ended == 0:
+		j.ended = s.seq
+	}
+	switch {
+	case !j.rec.DeadLettered():
+		j.died = 0
+	case j.died == 0:
+		j.died = s.seq
+	}
+}
+
+// Insert implements storage.Storage.
+func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.Unlock()
+	for i, in := range batch {
+		switch in.Record.State {
+		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
+		default:
+			return dst, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", in.Record.State)}
+		}
+		if j := s.find(in.Record.ID); j != nil {
+			return dst, &ojs.DuplicateError{ID: in.Record.ID, State: j.rec.State}
+		}
+		for _, other := range batch[:i] {
+			if other.Record.ID == in.Record.ID {
+				return dst, &ojs.DuplicateError{ID: in.Record.ID, State: in.Record.State}
+			}
+		}
+	}
+	// The batch is done to a copy, which takes the place of what there was if all of it goes well.
+	trial := &Reference{seq: s.seq, states: s.states}
+	for _, j := range s.jobs {
+		c := *j
+		trial.jobs = append(trial.jobs, &c)
+	}
+	results, err := trial.insertAll(now, batch)
+	if err != nil {
+		return dst, err
+	}
+	s.jobs, s.seq = trial.jobs, trial.seq
+	return append(dst, results...), nil
+}
+
+func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
+	results := make([]storage.Inserted, len(batch))
+	mine := make([]*refJob, len(batch))
+	for i, in := range batch {
+		if r := in.Record; r.Fingerprint != "" && r.Unique != nil {
+			taken, err := s.unique(now, r, &results[i])
+			if err != nil {
+				return nil, err
+			}
+			if taken {
+				continue
+			}
+		}
+		j := &refJob{rec: in.Record.Copy()}
+		j.rec.Version = 1
+		s.jobs = append(s.jobs, j)
+		s.moved(j, false)
+		j.inserted = s.seq
+		mine[i] = j
+		results[i].Version = 1
+	}
+	for _, in := range batch {
+		if s.states[in.Record.Queue] == ojs.QueueDraining {
+			return nil, &ojs.QueueError{Queue: in.Record.Queue, Err: ojs.ErrQueueDraining}
+		}
+	}
+	if err := s.makeRoom(now, batch, mine, results); err != nil {
+		return nil, err
+	}
+	for i, in := range batch {
+		if in.MaxDepth > 0 {
+			results[i].Depth = s.depth(in.Record.Queue)
+		}
+	}
+	return results, nil
+}
+
+// unique resolves the conflict of a record with what is there. It reports whether the record is not to be stored.
+func (s *Reference) unique(now time.Time, r storage.Record, result *storage.Inserted) (bool, error) {
+	var inWay []*refJob // the newest last
+	for _, j := range s.jobs {
+		if j.rec.Fingerprint == r.Fingerprint && r.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) {
+			inWay = append(inWay, j)
+		}
+	}
+	if len(inWay) == 0 {
+		return false, nil
+	}
+	slices.SortStableFunc(inWay, func(a, b *refJob) int { return a.rec.CreatedAt.Compare(b.rec.CreatedAt) })
+	newest := inWay[len(inWay)-1]
+	var takes *refJob
+	switch r.Unique.Strategy() {
+	case ojs.ConflictReject:
+		return false, &ojs.DuplicateError{ID: newest.rec.ID, State: newest.rec.State, Fingerprint: r.Fingerprint}
+	case ojs.ConflictIgnore:
+		c := newest.rec.Copy()
+		result.Existing = &c
+		return true, nil
+	case ojs.ConflictReplaceExceptSchedule:
+		for _, j := range inWay {
+			if j.rec.State == ojs.StateScheduled {
+				takes = j
+			}
+		}
+	}
+	for _, j := range inWay {
+		if j != takes && !j.rec.State.Terminal() {
+			j.rec.Cancel(now)
+			s.moved(j, false)
+			result.Replaced = append(result.Replaced, j.rec.Copy())
+		}
+	}
+	if takes == nil {
+		return false, nil
+	}
+	c := r.Copy()
+	takes.rec.Update(&c)
+	c = takes.rec.Copy()
+	result.Existing, result.Updated = &c, true
+	return true, nil
+}
+
+// makeRoom drops what has to go from bounded queues, after the batch has been stored.
+func (s *Reference) makeRoom(now time.Time, batch []storage.Insert, mine []*refJob, results []storage.Inserted) error {
+	type overflow struct {
+		queue              string
+		excess, most, last int
+	}
+	var full []*overflow
+	for i, in := range batch {
+		q := in.Record.Queue
+		if mine[i] == nil || mine[i].rec.State.Terminal() || in.MaxDepth == 0 {
+			continue
+		}
+		over := s.depth(q) - in.MaxDepth // as it was when this one came: without those after it
+		for _, later := range mine[i+1:] {
+			if later != nil && later.rec.Queue == q && !later.rec.State.Terminal() {
+				over--
+			}
+		}
+		if over <= 0 {
+			continue
+		}
+		if !in.DropOldest {
+			return &ojs.QueueError{Queue: q, MaxDepth: in.MaxDepth, Err: ojs.ErrQueueFull}
+		}
+		at := slices.IndexFunc(full, func(o *overflow) bool { return o.queue == q })
+		if at < 0 {
+			at = len(full)
+			full = append(full, &overflow{queue: q})
+		}
+		full[at].excess, full[at].most, full[at].last = max(full[at].excess, over), in.MaxDepth, i
+	}
+	for _, o := range full {
+		var oldest []*refJob
+		for _, j := range s.jobs {
+			if j.rec.Queue == o.queue && j.rec.State == ojs.StateAvailable && !j.rec.Expired(now) && !slices.Contains(mine, j) {
+				oldest = append(oldest, j)
+			}
+		}
+		if len(oldest) < o.excess {
+			return &ojs.QueueError{Queue: o.queue, MaxDepth: o.most, Err: ojs.ErrQueueFull}
+		}
+		slices.SortFunc(oldest, func(a, b *refJob) int { return cmp.Compare(a.entered, b.entered) })
+		for _, j := range oldest[:o.excess] {
+			j.rec.Drop(now)
+			s.moved(j, false)
+			results[o.last].Dropped = append(results[o.last].Dropped, j.rec.Copy())
+		}
+	}
+	return nil
+}
+
+func (s *Reference) depth(queue string) (n int) {
+	for _, j := range s.jobs {
+		if j.rec.Queue == queue && !j.rec.State.Terminal() {
+			n++
+		}
+	}
+	return n
+}
+
+// Claim implements storage.Storage.
+func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.Unlock()
+	queues := c.Queues
+	if len(queues) == 0 {
+		queues = []string{""} // all of them together
+	}
+	left := c.Max
+	for _, q := range queues {
+		for ; left > 0; left-- {
+			var best *refJob
+			for _, j := range s.jobs {
+				if s.claimable(j, q, c, now) && (best == nil || j.rec.Priority > best.rec.Priority ||
+					j.rec.Priority == best.rec.Priority && j.entered < best.entered) {
+					best = j
+				}
+			}
+			if best == nil {
+				break
+			}
+			best.rec.Claim(now, c.Worker)
+			s.moved(best, false)
+			dst = append(dst, best.rec.Copy())
+		}
+	}
+	return dst, nil
+}
+
+func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, now time.Time) bool {
+	r := &j.rec
+	return r.State == ojs.StateAvailable && !r.Expired(now) && s.states[r.Queue] != ojs.QueuePaused &&
+		(queue == "" || r.Queue == queue) && (len(c.Types) == 0 || slices.Contains(c.Types, r.Type)) &&
+		(r.RateLimit == nil || !slices.Contains(c.SkipKeys, r.RateLimit.Key))
+}
+
+// Settle implements storage.Storage.
+func (s *Reference) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.Unlock()
+	for i := range changes {
+		dst = append(dst, s.settle(&changes[i].Record))
+	}
+	return dst, nil
+}
+
+func (s *Reference) settle(to *storage.Record) storage.Settled {
+	j := s.find(to.ID)
+	if j == nil {
+		return storage.Settled{Err: ojs.ErrNotFound}
+	}
+	from := j.rec
+	if from.Version != to.Version {
+		return storage.Settled{Version: from.Version, Err: storage.ErrFenced}
+	}
+	stays := from.State == to.State && from.State.Waiting()
+	if !stays && !from.State.CanBecome(to.State) {
+		return storage.Settled{Version: from.Version, Err: &ojs.TransitionError{ID: to.ID, From: from.State, To: to.State}}
+	}
+	j.rec = to.Copy()
+	j.rec.Version++
+	s.moved(j, stays && from.Queue == to.Queue && from.Priority == to.Priority)
+	return storage.Settled{Version: j.rec.Version}
+}
+
+// Extend implements storage.Storage.
+func (s *Reference) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	for _, x := range extensions {
+		j := s.find(x.ID)
+		if j == nil || j.rec.State != ojs.StateActive || j.rec.Version != x.Version {
+			lost = append(lost, x.ID)
+			continue
+		}
+		j.rec.Extend(now, x)
+		s.seq++
+		j.since = s.seq
+	}
+	return lost, nil
+}
+
+// next is the job that time comes to first, nil if it comes to none.
+func (s *Reference) next() (first *refJob) {
+	for _, j := range s.jobs {
+		at := j.rec.WakeAt()
+		if at.IsZero() {
+			continue
+		}
+		if first == nil || at.Before(first.rec.WakeAt()) || at.Equal(first.rec.WakeAt()) && j.since < first.since {
+			first = j
+		}
+	}
+	return first
+}
+
+// Due implements storage.Storage.
+func (s *Reference) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
+	var d storage.Due
+	if err := s.enter(ctx); err != nil {
+		return d, err
+	}
+	defer s.mu.Unlock()
+	for range limit {
+		j := s.next()
+		if j == nil || j.rec.WakeAt().After(now) {
+			break
+		}
+		switch {
+		case j.rec.Expired(now):
+			j.rec.Expire(now)
+			d.Expired = append(d.Expired, j.rec.Copy())
+		case j.rec.State == ojs.StateActive:
+			j.rec.Reclaim(now)
+			d.Stalled = append(d.Stalled, j.rec.Copy())
+		default:
+			j.rec.Promote(now)
+			d.Promoted = append(d.Promoted, j.rec.Copy())
+		}
+		s.moved(j, false)
+	}
+	if j := s.next(); j != nil {
+		d.Next = j.rec.WakeAt()
+	}
+	return d, nil
+}
+
+// Get implements storage.Storage.
+func (s *Reference) Get(ctx context.Context, id string) (storage.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return storage.Record{}, err
+	}
+	defer s.mu.Unlock()
+	if j := s.find(id); j != nil {
+		return j.rec.Copy(), nil
+	}
+	return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+}
+
+// List implements storage.Storage.
+func (s *Reference) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+	after := 0
+	if q.Cursor != "" {
+		n, err := strconv.Atoi(q.Cursor)
+		if err != nil {
+			return storage.Page{}, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+		}
+		after = n
+	}
+	if err := s.enter(ctx); err != nil {
+		return storage.Page{}, err
+	}
+	defer s.mu.Unlock()
+	place := func(j *refJob) int {
+		if q.DeadLetters {
+			return j.died
+		}
+		return j.inserted
+	}
+	jobs := slices.Clone(s.jobs)
+	slices.SortFunc(jobs, func(a, b *refJob) int { return cmp.Compare(place(a), place(b)) })
+	limit := q.Limit
+	if limit <= 0 || limit > 1000 {
+		limit = 1000
+	}
+	var page storage.Page
+	for _, j := range jobs {
+		if place(j) <= after || !q.Matches(&j.rec.JobInfo) {
+			continue
+		}
+		if len(page.Records) == limit {
+			page.Next = q.Cursor
+			break
+		}
+		page.Records = append(page.Records, j.rec.Copy())
+		q.Cursor = strconv.Itoa(place(j))
+	}
+	return page, nil
+}
+
+// Counts implements storage.Storage.
+func (s *Reference) Counts(ctx context.Context) ([]storage.Count, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var counts []storage.Count
+	for _, j := range s.jobs {
+		i := slices.IndexFunc(counts, func(c storage.Count) bool { return c.Queue == j.rec.Queue && c.State == j.rec.State })
+		if i < 0 {
+			i = len(counts)
+			counts = append(counts, storage.Count{Queue: j.rec.Queue, State: j.rec.State})
+		}
+		counts[i].N++
+	}
+	return counts, nil
+}
+
+// Delete implements storage.Storage.
+func (s *Reference) Delete(ctx context.Context, ids []string) (int, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if j := s.find(id); j != nil && !j.rec.State.Terminal() {
+			return 0, &ojs.TransitionError{ID: id, From: j.rec.State, To: "deleted"}
+		}
+	}
+	before := len(s.jobs)
+	s.jobs = slices.DeleteFunc(s.jobs, func(j *refJob) bool { return slices.Contains(ids, j.rec.ID) })
+	return before - len(s.jobs), nil
+}
+
+// Prune implements storage.Storage.
+func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+	var out storage.Pruned
+	if err := s.enter(ctx); err != nil {
+		return out, err
+	}
+	defer s.mu.Unlock()
+	for {
+		var first *refJob
+		n := 0
+		for _, j := range s.jobs {
+			if j.rec.State.Terminal() && j.rec.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, j.rec.State)) {
+				if n++; first == nil || j.ended < first.ended {
+					first = j
+				}
+			}
+		}
+		out.Oldest = time.Time{}
+		if first == nil {
+			return out, nil
+		}
+		out.Oldest = first.rec.FinishedAt
+		if out.N == p.Max || !first.rec.FinishedAt.Before(p.Before) && (p.Beyond == 0 || n <= p.Beyond) {
+			return out, nil
+		}
+		s.jobs = slices.DeleteFunc(s.jobs, func(j *refJob) bool { return j == first })
+		out.N++
+	}
+}
+
+// Close implements storage.Storage.
+func (s *Reference) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.jobs = nil
+	return nil
+}
+
+// SetQueueState implements storage.QueueStore.
+func (s *Reference) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error) {
+	if !to.Valid() {
+		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state", Reason: fmt.Sprintf("%q is no state of a queue", to)}
+	}
+	if err := s.enter(ctx); err != nil {
+		return "", err
+	}
+	defer s.mu.Unlock()
+	was := s.states[queue]
+	if was == "" {
+		was = ojs.QueueActive
+	}
+	if s.states[queue] = to; to == ojs.QueueActive {
+		delete(s.states, queue)
+	}
+	return was, nil
+}
+
+// QueueStates implements storage.QueueStore.
+func (s *Reference) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	states := make(map[string]ojs.QueueState)
+	for name, state := range s.states {
+		states[name] = state
+	}
+	return states, nil
+}
+
+// SetCron implements storage.CronStore.
+func (s *Reference) SetCron(ctx context.Context, c storage.Cron) (uint64, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	if s.crons[c.Name].Version != c.Version {
+		return 0, storage.ErrFenced
+	}
+	c = c.Copy()
+	c.Version++
+	s.crons[c.Name] = c
+	return c.Version, nil
+}
+
+// DeleteCron implements storage.CronStore.
+func (s *Reference) DeleteCron(ctx context.Context, name string) (bool, error) {
+	if err := s.enter(ctx); err != nil {
+		return false, err
+	}
+	defer s.mu.Unlock()
+	_, ok := s.crons[name]
+	delete(s.crons, name)
+	return ok, nil
+}
+
+// Crons implements storage.CronStore.
+func (s *Reference) Crons(ctx context.Context) ([]storage.Cron, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var list []storage.Cron
+	for _, c := range s.crons {
+		list = append(list, c.Copy())
+	}
+	slices.SortFunc(list, func(a, b storage.Cron) int { return cmp.Compare(a.Name, b.Name) })
+	return list, nil
+}

@@ -1,0 +1,303 @@
+// Package storagetest proves storages. A storage that passes Run behaves as the memory storage does, so that a program can
+// change one for the other:
+//
+//	func TestStorage(t *testing.T) {
+//		storagetest.Run(t, storagetest.Config{
+//			Open: func(tb testing.TB) storage.Storage { return mystorage.New() },
+//		})
+//	}
+//
+// Each case has an ID, the section of the contract or the standard that it proves, and a rule in one sentence, with which its
+// failure begins. Random compares a storage with Reference over random operations. Run does both, and ends with a table of
+// what was proven and what was not.
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Config says how to make a storage and what it can.
+type Config struct {
+	// Open makes an empty storage. It may use tb to clean up, and is called for each case. Required.
+	Open func(tb testing.TB) storage.Storage
+
+	// Reopen closes a storage that Open has made and opens it again, with what was stored. A storage that says it is durable
+	// needs it.
+	Reopen func(tb testing.TB, s storage.Storage) storage.Storage
+
+	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what Capabilities say.
+	TimePrecision time.Duration
+
+	// Queues and Crons claim the optional abilities storage.QueueStore and storage.CronStore. What is claimed has to be there,
+	// and what is there has to be claimed.
+	Queues, Crons bool
+
+	// Waived are cases that are known to fail.
+	Waived []Waiver
+}
+
+// Waiver excuses a storage from a case.
+type Waiver struct{ ID, Reason string }
+
+// Waive makes a Waiver.
+func Waive(id, reason string) Waiver { return Waiver{id, reason} }
+
+// Case is one rule and how to prove it.
+type Case struct {
+	ID     string // stable: group and number, as in "claim-3"
+	Path   string // in the names of subtests, as in "Claim/FirstInFirstOut"
+	Source string // of the rule: a call of the contract, or a section of the standard
+	Rule   string
+	needs  need
+	run    func(c *C)
+}
+
+// need is what a case needs of a storage.
+type need uint8
+
+const (
+	needsNothing need = iota
+	needsQueues
+	needsCrons
+	needsReopen
+)
+
+// Cases returns every case.
+func Cases() []Case {
+	return slices.Concat(insertCases, uniqueCases, claimCases, settleCases, leaseCases, dueCases, listCases, deleteCases,
+		queueCases, cronCases, generalCases, raceCases, durableCases)
+}
+
+// Run proves a storage. Each case is a subtest, Conformance/<path>.
+func Run(t *testing.T, cfg Config) {
+	t.Helper()
+	if cfg.Open == nil {
+		t.Fatal("storagetest: Config.Open is nil")
+	}
+	r := report{results: make(map[string]string)}
+	t.Run("Claims", func(t *testing.T) { checkClaims(t, cfg) })
+	t.Run("Conformance", func(t *testing.T) {
+		for _, c := range Cases() {
+			r.add(c, runCase(t, cfg, c))
+		}
+	})
+	t.Run("Random", func(t *testing.T) { Random(t, cfg) })
+	t.Log(r.String())
+}
+
+func runCase(t *testing.T, cfg Config, c Case) (result string) {
+	if i := slices.IndexFunc(cfg.Waived, func(w Waiver) bool { return w.ID == c.ID }); i >= 0 {
+		return "WAIVED: " + cfg.Waived[i].Reason
+	}
+	if why, missing := cfg.lacks(c.needs); why != "" {
+		if missing {
+			t.Errorf("%s cannot run: %s", c.ID, why)
+			return "MISSING: " + why
+		}
+		return "N-A: " + why
+	}
+	ok := t.Run(c.Path, func(t *testing.T) { prove(t, cfg, c) })
+	if ok {
+		return "PASS"
+	}
+	return "FAIL"
+}
+
+// lacks says what a case needs that is not there, and whether it should be.
+func (cfg *Config) lacks(n need) (why string, missing bool) {
+	switch {
+	case n == needsQueues && !cfg.Queues:
+		return "the storage keeps no states of queues", false
+	case n == needsCrons && !cfg.Crons:
+		return "the storage keeps no recurring jobs", false
+	case n == needsReopen && cfg.Reopen == nil:
+		return "Config.Reopen is not set", cfg.durable()
+	case n == needsReopen && !cfg.durable():
+		return "the storage is not durable", false
+	}
+	return "", false
+}
+
+func (cfg *Config) durable() bool {
+	tb := &quiet{}
+	defer tb.end()
+	s := cfg.Open(tb)
+	defer s.Close()
+	return s.Capabilities().Durable
+}
+
+// checkClaims compares what is claimed with what is there.
+func checkClaims(t *testing.T, cfg Config) {
+	s := cfg.Open(t)
+	defer s.Close()
+	caps := s.Capabilities()
+	if _, has := storage.As[storage.QueueStore](s); has != cfg.Queues {
+		t.Errorf("states of queues: claimed %v, implemented %v", cfg.Queues, has)
+	}
+	if _, has := storage.As[storage.CronStore](s); has != cfg.Crons {
+		t.Errorf("recurring jobs: claimed %v, implemented %v", cfg.Crons, has)
+	}
+	if caps.Precision != cfg.TimePrecision {
+		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)
+	}
+	if caps.Name == "" {
+		t.Error("Capabilities have no name")
+	}
+	if caps.Unique != storage.Strong && caps.Unique != storage.BestEffort {
+		t.Errorf("strength of unique jobs: %q is neither strong nor best-effort", caps.Unique)
+	}
+	if caps.Mechanism == "" {
+		t.Error("Capabilities name no mechanism of unique jobs")
+	}
+	for _, w := range cfg.Waived {
+		if !slices.ContainsFunc(Cases(), func(c Case) bool { return c.ID == w.ID }) {
+			t.Errorf("waived case %s does not exist", w.ID)
+		}
+		if w.Reason == "" {
+			t.Errorf("case %s is waived without a reason", w.ID)
+		}
+	}
+}
+
+// C is a case at work: a fresh storage and what it takes to prove a rule.
+type C struct {
+	tb   testing.TB
+	cfg  Config
+	rule string
+	S    storage.Storage
+	ctx  context.Context
+	now  time.Time
+	ids  int
+}
+
+// epoch is when cases begin.
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// watchdog is how long a case may take.
+const watchdog = time.Minute
+
+func prove(tb testing.TB, cfg Config, c Case) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w := &C{tb: tb, cfg: cfg, rule: c.Rule, S: cfg.Open(tb), ctx: ctx, now: epoch}
+	defer func() { _ = w.S.Close() }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				w.tb.Errorf("%s\n%s\npanic: %v", c.Rule, c.Source, p)
+			}
+		}()
+		c.run(w)
+	}()
+	select {
+	case <-done:
+	case <-wall.After(watchdog):
+		tb.Errorf("%s\nthe storage hangs", c.Rule)
+	}
+}
+
+// failf ends the case with its rule and what went against it.
+func (c *C) failf(format string, args ...any) {
+	c.tb.Helper()
+	c.errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (c *C) errorf(format string, args ...any) {
+	c.tb.Helper()
+	c.tb.Errorf("%s\n%s", c.rule, fmt.Sprintf(format, args...))
+}
+
+// noErr wants a call of the storage to succeed.
+func (c *C) noErr(call string, err error) {
+	c.tb.Helper()
+	if err != nil {
+		c.failf("%s failed: %v", call, err)
+	}
+}
+
+// wantErr wants a call to fail with an error that is target.
+func (c *C) wantErr(call string, err, target error) {
+	c.tb.Helper()
+	if !errors.Is(err, target) {
+		c.failf("%s returned %v, not an error that is %q", call, err, target)
+	}
+}
+
+// report is the table at the end.
+type report struct {
+	order   []Case
+	results map[string]string
+}
+
+func (r *report) add(c Case, result string) {
+	r.order = append(r.order, c)
+	r.results[c.ID] = result
+}
+
+func (r *report) String() string {
+	var b strings.Builder
+	count := make(map[string]int)
+	for _, c := range r.order {
+		word, _, _ := strings.Cut(r.results[c.ID], ":")
+		count[word]++
+	}
+	for _, word := range []string{"PASS", "FAIL", "WAIVED", "N-A", "MISSING"} {
+		fmt.Fprintf(&b, "%s %d  ", word, count[word])
+	}
+	b.WriteByte('\n')
+	for _, c := range r.order {
+		fmt.Fprintf(&b, "%-12s %-44s %s\n", c.ID, c.Path, r.results[c.ID])
+	}
+	return b.String()
+}
+
+// quiet is a testing.TB for looks at a storage that are no test.
+type quiet struct {
+	testing.TB
+	mu       sync.Mutex // guards the fields below
+	cleanups []func()
+	failures []string
+}
+
+func (q *quiet) Helper()      {}
+func (q *quiet) Name() string { return "storagetest" }
+func (q *quiet) Cleanup(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cleanups = append(q.cleanups, f)
+}
+func (q *quiet) Errorf(format string, args ...any) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.failures = append(q.failures, fmt.Sprintf(format, args...))
+}
+func (q *quiet) Fatalf(format string, args ...any) { q.Errorf(format, args...); runtime.Goexit() }
+func (q *quiet) Fatal(args ...any)                 { q.Fatalf("%s", fmt.Sprint(args...)) }
+func (q *quiet) Error(args ...any)                 { q.Errorf("%s", fmt.Sprint(args...)) }
+func (q *quiet) Failed() bool                      { q.mu.Lock(); defer q.mu.Unlock(); return len(q.failures) > 0 }
+func (q *quiet) Log(...any)                        {}
+func (q *quiet) Logf(string, ...any)               {}
+
+func (q *quiet) end() {
+	q.mu.Lock()
+	fs := q.cleanups
+	q.cleanups = nil
+	q.mu.Unlock()
+	for _, f := range slices.Backward(fs) {
+		f()
+	}
+}
