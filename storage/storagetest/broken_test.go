@@ -37,6 +37,7 @@ type broken struct {
 	cron   func(b *broken, ctx context.Context, c storage.Cron) (uint64, error)
 	crons  func(b *broken, ctx context.Context) ([]storage.Cron, error)
 	close  func(b *broken) error
+	reopen func(b *broken) storage.Storage // for a durable one, which it is in these tests
 
 	kept map[string]storage.Record // for faults that remember
 }
@@ -130,6 +131,13 @@ func (b *broken) Close() error {
 		return b.close(b)
 	}
 	return b.Storage.Close()
+}
+
+// Capabilities says that it is durable: it is never closed, and opened again by going on.
+func (b *broken) Capabilities() storage.Capabilities {
+	c := b.Storage.Capabilities()
+	c.Durable = true
+	return c
 }
 
 // The parts of faults.
@@ -249,11 +257,11 @@ func pruning(f func(p *storage.Prune)) func(*broken) {
 // faults are storages that are wrong in one way, and the case that has to notice.
 var faults = []struct {
 	name   string
-	caught string // the case whose rule it breaks
+	caught string // the case whose rule it breaks, and after it those that it breaks too
 	fault  func(b *broken)
 }{
-	{"priority forgotten at the insert", "insert-1", inserting(func(r *storage.Record) { r.Priority = 0 })},
-	{"batch stored one by one", "insert-2", func(b *broken) {
+	{"priority forgotten at the insert", "insert-1 claim-3 claim-4 claim-5 general-4", inserting(func(r *storage.Record) { r.Priority = 0 })},
+	{"batch stored one by one", "insert-2 insert-7 unique-10 queue-2", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			for i := range batch {
 				var err error
@@ -264,7 +272,7 @@ var faults = []struct {
 			return dst, ctx.Err()
 		}
 	}},
-	{"batch stored backwards", "insert-3", func(b *broken) {
+	{"batch stored backwards", "insert-3 unique-10", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			slices.Reverse(batch)
@@ -283,7 +291,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"any state to begin in", "insert-5", inserting(func(r *storage.Record) {
+	{"any state to begin in", "insert-5 insert-2", inserting(func(r *storage.Record) {
 		if !slices.Contains([]ojs.State{ojs.StateScheduled, ojs.StatePending}, r.State) {
 			r.State = ojs.StateAvailable
 		}
@@ -323,17 +331,17 @@ var faults = []struct {
 		}
 	}},
 
-	{"reject ignored", "unique-1", inserting(func(r *storage.Record) {
+	{"reject ignored", "unique-1 insert-2 unique-7 unique-9 unique-10 race-4 durable-1", inserting(func(r *storage.Record) {
 		if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil && r.Unique.Period == 0 {
 			r.Unique = nil
 		}
 	})},
-	{"ignore rejects", "unique-2", policies(func(p *ojs.UniquePolicy) {
+	{"ignore rejects", "unique-2 general-4", policies(func(p *ojs.UniquePolicy) {
 		if p.OnConflict == ojs.ConflictIgnore {
 			p.OnConflict = ojs.ConflictReject
 		}
 	})},
-	{"replace leaves what runs", "unique-3", policies(func(p *ojs.UniquePolicy) {
+	{"replace leaves what runs", "unique-3 race-5", policies(func(p *ojs.UniquePolicy) {
 		if p.OnConflict == ojs.ConflictReplace && p.States == nil {
 			p.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}
 		}
@@ -378,7 +386,7 @@ var faults = []struct {
 			to.Fingerprint = ""
 		}
 	})},
-	{"period ignored", "unique-8", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
+	{"period ignored", "unique-8 general-4", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
 	{"the oldest of several equals named", "unique-9", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			out, err := b.Storage.Insert(ctx, now, batch, dst)
@@ -422,21 +430,21 @@ var faults = []struct {
 		}
 	}},
 
-	{"attempt not counted", "claim-1", claimed(func(recs []storage.Record) []storage.Record {
+	{"attempt not counted", "claim-1 settle-1 settle-3 lease-1 lease-3", claimed(func(recs []storage.Record) []storage.Record {
 		for i := range recs {
 			recs[i].Attempt--
 		}
 		return recs
 	})},
-	{"last in first out", "claim-2", inserting(func(r *storage.Record) {
+	{"last in first out", "claim-2 insert-1 insert-8 claim-3 claim-11 settle-5 due-2 durable-1", inserting(func(r *storage.Record) {
 		if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" && r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
 			var n int
 			_, _ = fmt.Sscanf(r.ID[len(r.ID)-4:], "%x", &n)
 			r.Priority = n
 		}
 	})},
-	{"lowest priority first", "claim-3", inserting(func(r *storage.Record) { r.Priority = -r.Priority })},
-	{"queues in their own order", "claim-4", claiming(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)); slices.Reverse(c.Queues) })},
+	{"lowest priority first", "claim-3 insert-1 claim-4 claim-5 claim-11 queue-1 general-4 durable-1", inserting(func(r *storage.Record) { r.Priority = -r.Priority })},
+	{"queues in their own order", "claim-4 claim-7", claiming(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)); slices.Reverse(c.Queues) })},
 	{"all queues one after the other", "claim-5", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			if len(c.Queues) == 0 {
@@ -472,23 +480,23 @@ var faults = []struct {
 			return dst, nil
 		}
 	}},
-	{"pending jobs claimed", "claim-8", func(b *broken) {
+	{"pending jobs claimed", "claim-8 insert-4 settle-1 unique-7", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
-				if r := &batch[i].Record; r.State == ojs.StatePending && r.Queue == "reach" {
+				if r := &batch[i].Record; r.State == ojs.StatePending && strings.HasPrefix(r.Queue, "reach") {
 					r.State = ojs.StateAvailable
 				}
 			}
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"expired jobs claimed", "claim-9", func(b *broken) {
+	{"expired jobs claimed", "claim-9 claim-1 lease-3 due-5", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
 		}
 	}},
-	{"early visibility", "claim-10", dueAt(time.Second)},
+	{"early visibility", "claim-10 lease-1 lease-3 due-1 due-3 due-6", dueAt(time.Second)},
 	{"keys to skip ignored", "claim-11", claiming(func(c *storage.Claim) { c.SkipKeys = nil })},
 
 	{"an illegal transition made", "settle-1", func(b *broken) {
@@ -502,8 +510,8 @@ var faults = []struct {
 			return append(dst, out...), err
 		}
 	}},
-	{"fencing lost", "settle-2", settling(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
-	{"fencing by the attempt number", "settle-3", settling(func(to *storage.Record, stored storage.Record) {
+	{"fencing lost", "settle-2 unique-3 settle-3 lease-3 race-2 race-3", settling(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
+	{"fencing by the attempt number", "settle-3 lease-3 race-3", settling(func(to *storage.Record, stored storage.Record) {
 		if to.Attempt == stored.Attempt && stored.State == ojs.StateActive {
 			to.Version = stored.Version
 		}
@@ -521,7 +529,7 @@ var faults = []struct {
 			return b.Storage.Settle(ctx, now, changes, dst)
 		}
 	}},
-	{"a change costs an available job its place", "settle-5", func(b *broken) {
+	{"a change costs an available job its place", "settle-5 settle-1", func(b *broken) {
 		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 			for _, ch := range changes {
 				r := ch.Record
@@ -570,7 +578,7 @@ var faults = []struct {
 			return b.Storage.Extend(ctx, now, xs)
 		}
 	}},
-	{"a lease over early", "lease-3", func(b *broken) {
+	{"a lease over early", "lease-3 due-3", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			recs, err := b.Storage.Claim(ctx, now, c, dst)
 			return recs, err
@@ -598,7 +606,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"promoted late", "due-1", dueAt(-time.Millisecond)},
+	{"promoted late", "due-1 unique-12 claim-2 lease-3 lease-4 due-3 queue-1 durable-1", dueAt(-time.Millisecond)},
 	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
@@ -661,7 +669,7 @@ var faults = []struct {
 			return out, nil
 		}
 	}},
-	{"every discarded job a dead letter", "list-5", func(b *broken) {
+	{"every discarded job a dead letter", "list-5 durable-1", func(b *broken) {
 		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
 			if q.DeadLetters && len(q.Types) == 0 {
 				q.DeadLetters, q.States = false, []ojs.State{ojs.StateDiscarded}
@@ -826,6 +834,28 @@ var faults = []struct {
 		}
 	}},
 
+	{"forgets when it is opened again", "durable-1", func(b *broken) {
+		b.reopen = func(*broken) storage.Storage { return memory.New() }
+	}},
+	{"deleted jobs come back", "durable-2", func(b *broken) {
+		var gone []storage.Record
+		b.remove = func(b *broken, ctx context.Context, ids []string) (int, error) {
+			for _, id := range ids {
+				if r, err := b.Storage.Get(ctx, id); err == nil && r.State.Terminal() {
+					gone = append(gone, r)
+				}
+			}
+			return b.Storage.Delete(ctx, ids)
+		}
+		b.reopen = func(b *broken) storage.Storage {
+			for _, r := range gone {
+				r.State = ojs.StateAvailable
+				_, _ = b.Storage.Insert(context.Background(), r.CreatedAt, []storage.Insert{{Record: r}}, nil)
+			}
+			return b
+		}
+	}},
+
 	{"two winners of a claim", "race-1", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			recs, err := b.Storage.Claim(ctx, now, c, nil)
@@ -842,7 +872,7 @@ var faults = []struct {
 			return append(dst, recs...), err
 		}
 	}},
-	{"look, then settle", "race-2", func(b *broken) {
+	{"look, then settle", "race-2 race-3", func(b *broken) {
 		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 			if len(changes) != 1 || changes[0].Record.Queue != "one" {
 				return b.Storage.Settle(ctx, now, changes, dst)
@@ -872,7 +902,7 @@ var faults = []struct {
 			return d, err
 		}
 	}},
-	{"look, then insert", "race-4", func(b *broken) {
+	{"look, then insert", "race-4 unique-7 unique-11", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			if len(batch) != 1 || batch[0].Record.Fingerprint == "" || batch[0].Record.Unique.Strategy() != ojs.ConflictReject || batch[0].Record.Queue != "q" ||
 				batch[0].Record.State != ojs.StateAvailable || batch[0].Record.Unique.States != nil || batch[0].Record.Unique.Period > 0 {
@@ -916,11 +946,20 @@ var faults = []struct {
 // Every fault is noticed by the case whose rule it breaks, and every case notices a fault.
 func TestFaultsAreCaught(t *testing.T) {
 	config := func(fault func(*broken)) storagetest.Config {
-		return storagetest.Config{Queues: true, Crons: true, Open: func(testing.TB) storage.Storage {
-			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
-			fault(b)
-			return b
-		}}
+		return storagetest.Config{
+			Queues: true, Crons: true,
+			Open: func(testing.TB) storage.Storage {
+				b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
+				fault(b)
+				return b
+			},
+			Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
+				if b := s.(*broken); b.reopen != nil {
+					return b.reopen(b)
+				}
+				return s
+			},
+		}
 	}
 	caught := make(map[string]bool)
 	var table strings.Builder
@@ -940,8 +979,14 @@ func TestFaultsAreCaught(t *testing.T) {
 			}
 		}
 		fmt.Fprintf(&table, "%-55s %s\n", f.name, strings.Join(by, " "))
-		if !slices.Contains(by, f.caught) {
-			t.Errorf("%s: not noticed by %s, but by %v", f.name, f.caught, by)
+		related := strings.Fields(f.caught)
+		if !slices.Contains(by, related[0]) {
+			t.Errorf("%s: not noticed by %s, but by %v", f.name, related[0], by)
+		}
+		for _, id := range by {
+			if !slices.Contains(related, id) {
+				t.Errorf("%s: noticed by %s, whose rule it does not break", f.name, id)
+			}
 		}
 	}
 	t.Log("\n" + table.String())

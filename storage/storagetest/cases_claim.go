@@ -126,7 +126,6 @@ var settleCases = []Case{
 					want.Version++
 					c.same(fmt.Sprintf("a job from %s to %s", from, to), got, want)
 				}
-				c.drainQueue("reach")
 			}
 		}
 	}},
@@ -213,14 +212,6 @@ var settleCases = []Case{
 		}
 		c.order(storage.Claim{}, before[0], dead.ID)
 	}},
-}
-
-// drainQueue claims and completes what is available in a queue.
-func (c *C) drainQueue(name string) {
-	c.tb.Helper()
-	for _, r := range c.claimOf(storage.Claim{Queues: []string{name}, Max: 100}) {
-		c.settled(r, c.to(ojs.StateCompleted))
-	}
 }
 
 var leaseCases = []Case{

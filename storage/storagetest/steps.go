@@ -183,7 +183,8 @@ func (c *C) dead(r *storage.Record) { c.to(ojs.StateDiscarded)(r); r.DeadLettere
 // reach brings a new job into a state, by legal transitions.
 func (c *C) reach(s ojs.State) storage.Record {
 	c.tb.Helper()
-	r := c.job(queue("reach"))
+	r := c.job()
+	r.Queue = fmt.Sprint("reach-", c.ids) // where no other can be claimed
 	switch s {
 	case ojs.StateScheduled:
 		scheduled(time.Hour)(&r)
@@ -194,7 +195,7 @@ func (c *C) reach(s ojs.State) storage.Record {
 	if s == ojs.StateAvailable || s == ojs.StateScheduled || s == ojs.StatePending {
 		return c.get(r.ID)
 	}
-	claimed := c.claimOf(storage.Claim{Queues: []string{"reach"}, Max: 1})
+	claimed := c.claimOf(storage.Claim{Queues: []string{r.Queue}, Max: 1})
 	if len(claimed) != 1 {
 		c.failf("Claim returned %d jobs, not 1", len(claimed))
 	}

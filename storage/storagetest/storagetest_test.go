@@ -3,21 +3,30 @@ package storagetest_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func openMemory(testing.TB) storage.Storage { return memory.New() }
+
 func TestMemory(t *testing.T) {
-	storagetest.Run(t, storagetest.Config{
-		Open:   func(testing.TB) storage.Storage { return memory.New() },
-		Queues: true, Crons: true,
-	})
+	cfg := storagetest.Config{Open: openMemory, Queues: true, Crons: true}
+	storagetest.Run(t, cfg)
+	storagetest.RunEngine(t, cfg)
 }
 
 func TestReference(t *testing.T) {
-	storagetest.Run(t, storagetest.Config{
+	cfg := storagetest.Config{
 		Open:   func(testing.TB) storage.Storage { return storagetest.NewReference() },
 		Queues: true, Crons: true,
-	})
+	}
+	storagetest.Run(t, cfg)
+	storagetest.RunEngine(t, cfg)
 }
+
+func BenchmarkMemory(b *testing.B) { storagetest.Benchmark(b, openMemory) }
