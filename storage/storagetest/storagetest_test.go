@@ -6,19 +6,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func openMemory(testing.TB) storage.Storage { return memory.New() }
-
-func TestMemory(t *testing.T) {
-	cfg := storagetest.Config{Open: openMemory, Queues: true, Crons: true}
-	storagetest.Run(t, cfg)
-	storagetest.RunEngine(t, cfg)
-}
 
 func TestReference(t *testing.T) {
 	cfg := storagetest.Config{
@@ -28,5 +19,3 @@ func TestReference(t *testing.T) {
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)
 }
-
-func BenchmarkMemory(b *testing.B) { storagetest.Benchmark(b, openMemory) }
