@@ -13,10 +13,11 @@ func (c *core) changed() {
 	c.idlers = nil
 }
 
-// quiet reports whether a run has nothing to do until a timer fires: its workers are gone or asleep, and no look at the
-// storage is due. It wants core.mu.
+// quiet reports whether a run has nothing to do until a timer fires: its workers are gone or asleep, no slot is free for what is
+// left or nothing is, and no look at the storage is due. It wants core.mu.
 func (r *run) quiet() bool {
-	return r.working == r.asleep && (r.left == 0 || r.blocked || r.stopping) && !r.keeper.busy()
+	full := r.working-r.stuck >= r.c.concurrency
+	return r.working == r.asleep && (r.left == 0 || full || r.blocked || r.stopping) && !r.keeper.busy()
 }
 
 // NextWake returns when an engine that is idle has something to do next, if nobody gives it anything before: a job comes due,
@@ -33,51 +34,29 @@ func (e *Engine[T]) NextWake() (time.Time, bool) {
 
 func (c *core) waitIdle(ctx context.Context) error {
 	for {
-		if err := c.fireDue(ctx); err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		c.mu.Lock()
+		var wait <-chan struct{}
+		idle := false
 		if r := c.run; r != nil && r.quiet() {
-			next, some := r.sched.Next()
-			if !some || next.After(c.clock.Now()) {
-				c.mu.Unlock()
-				return nil
-			}
-			c.mu.Unlock()
-			continue
+			// A timer that has come due and not been heard yet is waited for. It wants mu to be heard, so none is on its way here
+			// once the scheduler has settled.
+			idle, wait = r.sched.Settled()
+		} else {
+			ch := make(chan struct{})
+			c.idlers = append(c.idlers, ch)
+			wait = ch
 		}
-		ch := make(chan struct{})
-		c.idlers = append(c.idlers, ch)
 		c.mu.Unlock()
+		if idle {
+			return nil
+		}
 		select {
-		case <-ch:
+		case <-wait:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-// fireDue waits until every timer that is due at the clock's present has fired: an entry that is due now and comes last
-// fires after all of them.
-func (c *core) fireDue(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	r := c.run
-	c.mu.Unlock()
-	if r == nil {
-		return nil
-	}
-	fired := make(chan struct{})
-	t := r.sched.At(c.clock.Now(), func(time.Time) { close(fired) })
-	defer r.sched.Cancel(t)
-	select {
-	case <-fired:
-		return nil
-	case <-r.ended: // and with it its timers
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

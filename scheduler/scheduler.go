@@ -22,8 +22,9 @@ type Scheduler struct {
 	mu      sync.Mutex // guards everything below
 	heap    Heap[*Timer]
 	alarm   *clock.Timer
-	armed   time.Time // what alarm waits for; zero: nothing
-	passing bool      // the owner is calling functions, and will arm alarm after the last
+	armed   time.Time     // what alarm waits for; zero: nothing
+	passing bool          // the owner is calling functions, and will arm alarm after the last
+	passed  chan struct{} // closed when it has, for who waits; nil: nobody does
 	stopped bool
 }
 
@@ -93,6 +94,31 @@ func (s *Scheduler) Next() (time.Time, bool) {
 	return s.heap.Next()
 }
 
+// Settled reports whether nothing is due at the clock's present and no function is being called. If not, it returns a channel
+// that is closed when that may have changed.
+func (s *Scheduler) Settled() (bool, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return true, nil
+	}
+	if next, some := s.heap.Next(); !s.passing && (!some || next.After(s.clock.Now())) {
+		return true, nil
+	}
+	if s.passed == nil {
+		s.passed = make(chan struct{})
+	}
+	return false, s.passed
+}
+
+// tell wakes those who wait for the scheduler to be settled. It wants mu.
+func (s *Scheduler) tell() {
+	if s.passed != nil {
+		close(s.passed)
+		s.passed = nil
+	}
+}
+
 // Stop ends the scheduler: no function is called any more, and the one that is running is waited for. It must not be called
 // from such a function. Stopping twice is fine.
 func (s *Scheduler) Stop() {
@@ -115,6 +141,7 @@ func (s *Scheduler) loop() {
 			s.pass(true)
 		case <-s.quit:
 			s.mu.Lock()
+			s.tell()
 			s.disarm()
 			s.mu.Unlock()
 			return
@@ -148,6 +175,7 @@ func (s *Scheduler) pass(rang bool) {
 		s.mu.Lock()
 	}
 	s.passing = false
+	s.tell()
 	if rang {
 		s.armed = time.Time{}
 	}

@@ -1,0 +1,78 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// With every slot asleep nothing happens until a timer fires, whatever waits for a slot.
+func TestIdleWithEverySlotAsleep(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
+		b.run()
+		for range 3 {
+			b.enqueue("x", ojs.WithTimeout(2*time.Hour))
+		}
+		if err := b.WaitIdle(b.ctx); err != nil || b.elapsed() != 0 || len(b.times()) != 2 {
+			t.Errorf("%v after %v with %v", err, b.elapsed(), b.times())
+		}
+		b.advance(3 * time.Hour)
+		if len(b.times()) != 3 {
+			t.Errorf("ran at %v", b.times())
+		}
+	}, engine.WithConcurrency(2))
+}
+
+// What comes due in the instant in which the last worker leaves is not overlooked: job after job comes back at once, and an
+// idle engine has none available.
+func TestIdleOverlooksNothing(t *testing.T) {
+	mock := clock.NewMock()
+	store := memory.New()
+	defer store.Close()
+	eng, err := engine.New[int](store, quiet, engine.WithClock(mock), engine.WithConcurrency(2))
+	must(t, err)
+	eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error {
+		if job.Attempt == 1 {
+			return ojs.RetryAfter(0, errBoom)
+		}
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(ctx) }()
+	for range 2000 {
+		ticket, err := eng.Enqueue(ctx, "x", 0)
+		must(t, err)
+		must(t, eng.WaitIdle(ctx))
+		if job, err := eng.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateCompleted {
+			t.Fatalf("idle, and the job is %s, %v", job.State, err)
+		}
+	}
+	stop()
+	must(t, <-ended)
+}
+
+func TestWaitIdleEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng, err := engine.New[any](memory.New(), quiet)
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := eng.WaitIdle(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without a Run: %v", err)
+		}
+		if err := eng.WaitIdle(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with an ended context: %v", err)
+		}
+	})
+}
