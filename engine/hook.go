@@ -47,12 +47,24 @@ func runHook(ctx context.Context, h EnqueueHook, job *ojs.Job[any]) (err error) 
 		}
 	}()
 	if err := h(ctx, job); err != nil {
-		if errors.Is(err, ojs.ErrDropped) {
+		if err = withEnd(err); errors.Is(err, ojs.ErrDropped) {
 			return ojs.ErrDropped
 		}
 		return &hookError{err}
 	}
 	return nil
+}
+
+// withEnd is an error whose chain comes to an end: errors.Is would follow a circle for ever.
+func withEnd(err error) error {
+	const most = 100
+	e := err
+	for range most {
+		if e = errors.Unwrap(e); e == nil {
+			return err
+		}
+	}
+	return errors.New(err.Error())
 }
 
 // hookError is the refusal of a hook.

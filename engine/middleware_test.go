@@ -198,7 +198,7 @@ func TestEnqueueHooks(t *testing.T) {
 	})
 	t.Run("P0.9 refuse, with the whole batch; a panic refuses too", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			for _, typ := range []string{"refuse", "panic"} {
+			for _, typ := range []string{"refuse", "panic", "circle"} {
 				if _, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft(typ, 2)); err == nil || !strings.HasPrefix(err.Error(), "ojs: ") {
 					t.Errorf("%v", err)
 				}
@@ -212,7 +212,7 @@ func TestEnqueueHooks(t *testing.T) {
 			}
 			_, err := b.Enqueue(b.ctx, "bad", nil)
 			wantInvalid(t, err, "queue")
-			if n := len(b.listed(engine.Filter{})); n != 2 {
+			if n := len(b.listed(engine.Filter{})); n != 3 {
 				t.Errorf("%d stored", n)
 			}
 		}, engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
@@ -221,6 +221,10 @@ func TestEnqueueHooks(t *testing.T) {
 				return errBoom
 			case "panic":
 				panic("no")
+			case "circle":
+				e := &ojs.Error{Type: "circle"}
+				e.Err = e
+				return e
 			case "bad":
 				job.Queue = "Not A Queue"
 			}
