@@ -148,10 +148,9 @@ func (e *Engine[T]) ran(ctx context.Context, t ojs.Ticket) error {
 				return err
 			}
 		}
-		select {
-		case err := <-ended:
-			return e.inlineError(t.ID, err)
-		default:
+		// Wait's goroutine may not have been heard yet, and time must not go on for a job that is done.
+		if job, err := e.Get(ctx, t.ID); err != nil || job.State.Terminal() {
+			return e.inlineError(t.ID, <-ended)
 		}
 		next, some := e.NextWake()
 		if !some {
