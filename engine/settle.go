@@ -171,7 +171,7 @@ func (r *run) store(f *fate) error {
 
 func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error) {
 	op := c.hub.begin()
-	s, err := c.store.Settle(ctx, c.now(), []storage.Change{{Record: f.rec}}, make([]storage.Settled, 0, 1))
+	s, err := c.store.Settle(ctx, c.now(), []storage.Change{{Record: f.rec, SameJob: true}}, make([]storage.Settled, 0, 1))
 	switch {
 	case err != nil:
 		c.hub.end(op)

@@ -69,7 +69,8 @@ type Storage interface {
 	// caller. It takes from the queues in the order given, each until nothing is left in it; within a queue, or among all of
 	// them if none is given, the highest priority first, and at equal priority the one that became available first. It
 	// takes only the given types, if any are given. It passes over jobs whose deadline (Record.Deadline) has come, those
-	// whose rate limit has one of the keys in c.SkipKeys, and those of paused queues (QueueStore).
+	// whose rate limit has one of the keys in c.SkipKeys or the key of a job that this call has taken before, and those of
+	// paused queues (QueueStore).
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
 	// Settle applies each change by itself, atomically, in order, and appends one result for each to dst. A change is
@@ -178,7 +179,14 @@ type Extension struct {
 
 // Change replaces a record by another state of itself. Record is the job as it shall be, with the Version it had when the
 // change was decided.
-type Change struct{ Record Record }
+type Change struct {
+	Record Record
+
+	// SameJob says that nothing of the record differs from what is stored but what attempts change: State, Attempt, Progress,
+	// Error, Errors, Result, Checkpoint, Worker, LeaseUntil, and the times but CreatedAt, ScheduledAt and ExpiresAt. A storage
+	// may leave everything else unwritten.
+	SameJob bool
+}
 
 // Settled is what became of a Change.
 type Settled struct {

@@ -10,6 +10,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -162,7 +163,11 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 		return dst, err
 	}
 	defer s.mu.Unlock()
+	skip := c.SkipKeys
 	take := func(j *job) {
+		if l := j.rec.RateLimit; l != nil && c.Max > 1 {
+			skip = append(slices.Clip(skip), l.Key)
+		}
 		s.displace(j)
 		j.rec.Claim(now, c.Worker)
 		s.place(j)
@@ -171,7 +176,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	left := c.Max
 	if len(c.Queues) == 0 {
 		for ; left > 0; left-- {
-			j := s.ready.next(c.Types, c.SkipKeys, now)
+			j := s.ready.next(c.Types, skip, now)
 			if j == nil {
 				break
 			}
@@ -181,7 +186,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	}
 	for _, q := range c.Queues {
 		for ; left > 0; left-- {
-			j := s.ready.nextIn(q, c.Types, c.SkipKeys, now)
+			j := s.ready.nextIn(q, c.Types, skip, now)
 			if j == nil {
 				break
 			}

@@ -497,6 +497,19 @@ var faults = []struct {
 		}
 	}},
 	{"early visibility", "claim-10 lease-1 lease-3 due-1 due-3 due-6", dueAt(time.Second)},
+	{"several jobs of a limited key in one claim", "claim-12", func(b *broken) {
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			for left := c.Max; left > 0; left-- {
+				before := len(dst)
+				c.Max = 1
+				var err error
+				if dst, err = b.Storage.Claim(ctx, now, c, dst); err != nil || len(dst) == before {
+					return dst, err
+				}
+			}
+			return dst, nil
+		}
+	}},
 	{"keys to skip ignored", "claim-11", claiming(func(c *storage.Claim) { c.SkipKeys = nil })},
 
 	{"an illegal transition made", "settle-1", func(b *broken) {
@@ -555,6 +568,7 @@ var faults = []struct {
 			return dst, ctx.Err()
 		}
 	}},
+	{"progress forgotten", "settle-8", settling(func(to *storage.Record, stored storage.Record) { to.Progress = stored.Progress })},
 	{"a job keeps its queue", "settle-6", settling(func(to *storage.Record, stored storage.Record) { to.Queue = stored.Queue })},
 	{"a replayed job goes first", "settle-7", settling(func(to *storage.Record, stored storage.Record) {
 		if stored.DeadLettered() && to.State == ojs.StateAvailable {

@@ -1,9 +1,11 @@
 package storagetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -100,6 +102,25 @@ var claimCases = []Case{
 		got := c.insert(c.job(limited("full"), priority(9)), c.job(limited("open")), c.job(), c.job(limited("full")))
 		c.order(storage.Claim{SkipKeys: []string{"full", "unknown"}}, got[1], got[2])
 		c.order(storage.Claim{Queues: []string{"q"}}, got[0], got[3])
+	}},
+	{"claim-12", "Claim/OneOfAKey", "OJS rate limiting", "A claim of many takes at most one job of each rate limit, so that it cannot exceed one.", needsNothing, func(c *C) {
+		c.insert(c.job(limited("a")), c.job(limited("a")), c.job(), c.job(limited("b")), c.job(limited("a")), c.job())
+		all := storage.Claim{Max: 10}
+		inQueues := storage.Claim{Max: 10, Queues: []string{"none", "q"}}
+		for i, want := range []string{"- - a b", "a", "a"} {
+			var keys []string
+			for _, r := range c.claimOf([]storage.Claim{all, inQueues, all}[i]) {
+				key := "-"
+				if r.RateLimit != nil {
+					key = r.RateLimit.Key
+				}
+				keys = append(keys, key)
+			}
+			slices.Sort(keys)
+			if got := strings.Join(keys, " "); got != want {
+				c.failf("claim %d: jobs of the keys %q, not %q", i+1, got, want)
+			}
+		}
 	}},
 }
 
@@ -211,6 +232,30 @@ var settleCases = []Case{
 			c.failf("dead letters %v", short(got))
 		}
 		c.order(storage.Claim{}, before[0], dead.ID)
+	}},
+	{"settle-8", "Settle/SameJob", "Change.SameJob", "A change of nothing but what attempts change is stored whole.", needsNothing, func(c *C) {
+		c.insert(c.job(expires(time.Hour), func(r *storage.Record) { r.Meta = map[string]any{"kept": true} }))
+		r := c.one()
+		r.State, r.NextRetryAt = ojs.StateRetryable, c.now.Add(time.Minute)
+		r.Attempt, r.Progress, r.Checkpoint, r.Worker = 7, 0.5, json.RawMessage(`{"page":3}`), "another"
+		r.EnqueuedAt, r.StartedAt, r.LeaseUntil = c.now.Add(time.Second), c.now.Add(2*time.Second), c.now.Add(3*time.Second)
+		r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "first", Code: ojs.CodeRetry}, {Attempt: 7, At: c.now, Type: "last", Code: ojs.CodeRetry}}
+		r.Error = &r.Errors[1]
+		again := func(r *storage.Record) {
+			out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: *r, SameJob: true}}, nil)
+			c.noErr("Settle", err)
+			if out[0].Err != nil || out[0].Version != r.Version+1 {
+				c.failf("Settle returned %+v", out[0])
+			}
+			r.Version++
+			c.same("the job", c.get(r.ID), *r)
+		}
+		again(&r)
+		c.pass(time.Hour / 2)
+		c.due()
+		r = c.one()
+		r.State, r.FinishedAt, r.DeadLetteredAt, r.Checkpoint, r.Result = ojs.StateDiscarded, c.now, c.now, nil, json.RawMessage("1")
+		again(&r)
 	}},
 }
 

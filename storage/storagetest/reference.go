@@ -292,6 +292,9 @@ func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim, d
 			if best == nil {
 				break
 			}
+			if l := best.rec.RateLimit; l != nil {
+				c.SkipKeys = append(slices.Clone(c.SkipKeys), l.Key)
+			}
 			best.rec.Claim(now, c.Worker)
 			s.moved(best, false)
 			dst = append(dst, best.rec.Copy())

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -279,6 +280,14 @@ func (q *quiet) Cleanup(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.cleanups = append(q.cleanups, f)
+}
+func (q *quiet) TempDir() string {
+	dir, err := os.MkdirTemp("", "storagetest")
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 func (q *quiet) Errorf(format string, args ...any) {
 	q.mu.Lock()
