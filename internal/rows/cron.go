@@ -1,0 +1,107 @@
+package rows
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// cronDocument is a recurring job. Raw JSON is kept as text, which encoding/json does not rewrite.
+type cronDocument struct {
+	Name, Description, Schedule, TimeZone, Overlap string    `json:",omitzero"`
+	Paused                                         bool      `json:",omitzero"`
+	Type                                           string    `json:",omitzero"`
+	Args                                           string    `json:",omitzero"`
+	Options                                        options   `json:",omitzero"`
+	CreatedAt, LastRun, NextRun                    time.Time `json:",omitzero"`
+	Runs                                           int       `json:",omitzero"`
+	LastJobID                                      string    `json:",omitzero"`
+}
+
+type options struct {
+	ID                           string            `json:",omitzero"`
+	Queue                        string            `json:",omitzero"`
+	Priority                     int               `json:",omitzero"`
+	Delay                        time.Duration     `json:",omitzero"`
+	ScheduledAt                  time.Time         `json:",omitzero"`
+	TTL                          time.Duration     `json:",omitzero"`
+	ExpiresAt                    time.Time         `json:",omitzero"`
+	Timeout, TotalTimeout, Lease time.Duration     `json:",omitzero"`
+	Retry                        retry             `json:",omitzero"`
+	Meta                         meta              `json:",omitzero"`
+	RateLimit                    *rateLimit        `json:",omitzero"`
+	Unique                       *unique           `json:",omitzero"`
+	Pending                      bool              `json:",omitzero"`
+	Extra                        map[string]string `json:",omitzero"`
+}
+
+// EncodeCron returns a recurring job as a document, without its version.
+func EncodeCron(c *storage.Cron) ([]byte, error) {
+	o := &c.Options
+	d := cronDocument{
+		Name: c.Name, Description: c.Description, Schedule: c.Schedule, TimeZone: c.TimeZone, Overlap: c.Overlap, Paused: c.Paused,
+		Type: c.Type, Args: c.Args.String(), CreatedAt: c.CreatedAt, LastRun: c.LastRun, NextRun: c.NextRun, Runs: c.Runs, LastJobID: c.LastJobID,
+		Options: options{
+			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
+			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
+		},
+	}
+	if o.RateLimit != nil {
+		l := rateLimit(*o.RateLimit)
+		d.Options.RateLimit = &l
+	}
+	if o.Unique != nil {
+		u := unique(*o.Unique)
+		d.Options.Unique = &u
+	}
+	if o.Extra != nil {
+		d.Options.Extra = make(map[string]string, len(o.Extra))
+		for k, v := range o.Extra {
+			d.Options.Extra[k] = string(v)
+		}
+	}
+	b, err := json.Marshal(&d)
+	if err != nil {
+		return nil, fmt.Errorf("ojs: recurring job %s does not encode: %w", c.Name, err)
+	}
+	return b, nil
+}
+
+// DecodeCron returns the recurring job of a document.
+func DecodeCron(b []byte) (storage.Cron, error) {
+	var d cronDocument
+	if err := json.Unmarshal(b, &d); err != nil {
+		return storage.Cron{}, fmt.Errorf("ojs: stored recurring job: %w", err)
+	}
+	args, err := ojs.NewArgs(json.RawMessage(d.Args))
+	if err != nil {
+		return storage.Cron{}, fmt.Errorf("ojs: stored recurring job %s: %w", d.Name, err)
+	}
+	o := &d.Options
+	c := storage.Cron{
+		Name: d.Name, Description: d.Description, Schedule: d.Schedule, TimeZone: d.TimeZone, Overlap: d.Overlap, Paused: d.Paused,
+		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun, Runs: d.Runs, LastJobID: d.LastJobID,
+		Options: ojs.Options{
+			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
+			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
+		},
+	}
+	if o.RateLimit != nil {
+		l := ojs.RateLimit(*o.RateLimit)
+		c.Options.RateLimit = &l
+	}
+	if o.Unique != nil {
+		u := ojs.UniquePolicy(*o.Unique)
+		c.Options.Unique = &u
+	}
+	if o.Extra != nil {
+		c.Options.Extra = make(map[string]json.RawMessage, len(o.Extra))
+		for k, v := range o.Extra {
+			c.Options.Extra[k] = json.RawMessage(v)
+		}
+	}
+	return c, nil
+}

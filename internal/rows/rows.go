@@ -1,0 +1,190 @@
+// Package rows is what storages in SQL databases have in common: a record as a row, whose columns are what statements compare
+// and change and whose documents are the rest, and what an insert does, worked out in Go over the few lookups that a
+// transaction of any database can make.
+//
+// Nothing of a record is lost. Times are kept in columns as nanoseconds since 1970, and in the documents if that does not
+// hold them: before 1677 and after 2262 a column has the nearest time that it can, for the order.
+package rows
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Row is a stored record.
+type Row struct {
+	storage.Record
+	Seq   int64 // the order of insertion
+	Place int64 // the order in which jobs came to where they are now: into their queue, to wait for their time, to their end
+}
+
+// Columns are the columns of a row.
+type Columns struct {
+	ID, Queue, Type, Worker string
+	State                   int
+	Priority, Attempt       int
+	Version                 int64
+	Progress                float64
+	Lease                   int64 // nanoseconds
+	Fingerprint             string
+	RateKey                 string
+	ErrorType               string
+
+	// Nanoseconds since 1970, or None.
+	Wake, Deadline, Created, Enqueued, Started, NextRetry, Finished, Dead, LeaseUntil int64
+
+	Args    []byte // nil: null
+	Job     []byte // what else no attempt changes; nil: all of it is as it is by default
+	Outcome []byte // what the attempts have come to; nil: nothing to tell
+}
+
+// None is the time of a column that has none.
+const None = math.MinInt64
+
+// Codes of states. They are stored: none of them may ever change.
+const (
+	Pending = iota + 1
+	Scheduled
+	Available
+	Active
+	Retryable
+	Completed
+	Cancelled
+	Discarded
+)
+
+var states = [...]ojs.State{
+	Pending: ojs.StatePending, Scheduled: ojs.StateScheduled, Available: ojs.StateAvailable, Active: ojs.StateActive,
+	Retryable: ojs.StateRetryable, Completed: ojs.StateCompleted, Cancelled: ojs.StateCancelled, Discarded: ojs.StateDiscarded,
+}
+
+// Code returns the code of a state, 0 if there is no such state.
+func Code(s ojs.State) int { return max(slices.Index(states[:], s), 0) }
+
+// Codes returns the codes of states.
+func Codes(of []ojs.State) []int {
+	codes := make([]int, len(of))
+	for i := range of {
+		codes[i] = Code(of[i])
+	}
+	return codes
+}
+
+// State returns the state of a code, "" if there is none.
+func State(code int) ojs.State {
+	if code < 0 || code >= len(states) {
+		return ""
+	}
+	return states[code]
+}
+
+// Terminal reports whether jobs in the state of a code have ended.
+func Terminal(code int) bool { return code >= Completed }
+
+// From returns the codes of the states that Settle may find a job in that it brings into the state to: bit n stands for code n.
+func From(to ojs.State) (mask int) {
+	for code, from := range states {
+		if from != "" && (from.CanBecome(to) || from == to && from.Waiting()) {
+			mask |= 1 << code
+		}
+	}
+	return mask
+}
+
+var (
+	earliest = time.Unix(0, math.MinInt64+1)
+	latest   = time.Unix(0, math.MaxInt64)
+)
+
+// Nanos returns a time as a column has it.
+func Nanos(t time.Time) int64 {
+	switch {
+	case t.IsZero():
+		return None
+	case t.Before(earliest):
+		return math.MinInt64 + 1
+	case t.After(latest):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+// Time returns what Nanos was given.
+func Time(ns int64) time.Time {
+	if ns == None {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+// exact reports whether a column holds the time.
+func exact(t time.Time) bool {
+	ns := Nanos(t)
+	return ns != math.MinInt64+1 && ns != math.MaxInt64
+}
+
+// Encode returns the columns of a record.
+func Encode(r *storage.Record) (Columns, error) {
+	c := Columns{
+		ID: r.ID, Queue: r.Queue, Type: r.Type, Worker: r.Worker,
+		State: Code(r.State), Priority: r.Priority, Attempt: r.Attempt, Version: int64(r.Version),
+		Progress: r.Progress, Lease: int64(r.Lease), Fingerprint: r.Fingerprint,
+		Wake: Nanos(r.WakeAt()), Deadline: Nanos(r.Deadline()), Created: Nanos(r.CreatedAt), Enqueued: Nanos(r.EnqueuedAt),
+		Started: Nanos(r.StartedAt), NextRetry: Nanos(r.NextRetryAt), Finished: Nanos(r.FinishedAt), Dead: Nanos(r.DeadLetteredAt),
+		LeaseUntil: Nanos(r.LeaseUntil),
+	}
+	if c.State == 0 {
+		return c, fmt.Errorf("ojs: job %s: %q is no state", r.ID, r.State)
+	}
+	if r.RateLimit != nil {
+		c.RateKey = r.RateLimit.Key
+	}
+	if r.Error != nil {
+		c.ErrorType = r.Error.Type
+	}
+	if r.Args.Len() != len("null") || r.Args.String() != "null" {
+		c.Args = r.Args.JSON()
+	}
+	var err error
+	if c.Job, err = encodeJob(r); err == nil {
+		c.Outcome, err = encodeOutcome(r)
+	}
+	if err != nil {
+		return c, fmt.Errorf("ojs: job %s does not encode: %w", r.ID, err)
+	}
+	return c, nil
+}
+
+// Decode returns the record that was encoded. It keeps the slices of c.
+func Decode(c *Columns) (storage.Record, error) {
+	var r storage.Record
+	r.ID, r.Queue, r.Type, r.Worker = c.ID, c.Queue, c.Type, c.Worker
+	r.State, r.Priority, r.Attempt, r.Version = State(c.State), c.Priority, c.Attempt, uint64(c.Version)
+	r.Progress, r.Lease, r.Fingerprint = c.Progress, time.Duration(c.Lease), c.Fingerprint
+	r.CreatedAt, r.EnqueuedAt, r.StartedAt = Time(c.Created), Time(c.Enqueued), Time(c.Started)
+	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = Time(c.NextRetry), Time(c.Finished), Time(c.Dead)
+	r.LeaseUntil = Time(c.LeaseUntil)
+	var err error
+	if c.Args != nil {
+		r.Args, err = ojs.NewArgs(json.RawMessage(c.Args))
+	}
+	if err == nil {
+		err = decodeJob(&r, c.Job)
+	}
+	if err == nil {
+		err = decodeOutcome(&r, c.Outcome)
+	}
+	if err == nil && r.State == "" {
+		err = fmt.Errorf("%d is no state", c.State)
+	}
+	if err != nil {
+		return r, fmt.Errorf("ojs: stored job %s: %w", c.ID, err)
+	}
+	return r, nil
+}
