@@ -1,0 +1,53 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Due implements storage.Storage.
+func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
+	var d storage.Due
+	err := s.write(ctx, func(t *tx) (err error) {
+		d, err = t.due(now, limit)
+		return err
+	})
+	return d, err
+}
+
+func (t *tx) due(now time.Time, limit int) (d storage.Due, err error) {
+	list, err := t.query(selectDue, rows.Nanos(now), limit).all()
+	if err != nil {
+		return d, err
+	}
+	for i := range list {
+		row, err := list[i].decode()
+		if err != nil {
+			return d, err
+		}
+		into := &d.Promoted
+		switch {
+		case row.Expired(now):
+			row.Expire(now)
+			into = &d.Expired
+		case row.State == ojs.StateActive:
+			row.Reclaim(now)
+			into = &d.Stalled
+		default:
+			row.Promote(now)
+		}
+		if err := t.saveRow(list[i].kind(), row, false); err != nil {
+			return d, err
+		}
+		*into = append(*into, row.Record)
+	}
+	q := t.query(nextWake)
+	if q.next() {
+		d.Next = rows.Time(q.int64())
+	}
+	return d, q.close()
+}

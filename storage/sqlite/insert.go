@@ -1,0 +1,184 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Insert implements storage.Storage.
+func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	if len(batch) == 0 {
+		return dst, s.write(ctx, func(*tx) error { return nil })
+	}
+	var results []storage.Inserted
+	insert := func(t *tx) (err error) {
+		results, err = rows.Insert(inserter{t}, now, batch)
+		return err
+	}
+	if rows.Plain(batch) && rows.Check(batch, nil) == nil {
+		encoded := make([]rows.Columns, len(batch)) // here, since the writer has other things to do
+		for i := range batch {
+			rec := batch[i].Record
+			rec.Version = 1
+			var err error
+			if encoded[i], err = rows.Encode(&rec); err != nil {
+				return dst, err
+			}
+		}
+		insert = func(t *tx) error { return t.addAll(encoded) }
+	}
+	if err := s.write(ctx, insert); err != nil {
+		return dst, err
+	}
+	if results == nil {
+		for range batch {
+			dst = append(dst, storage.Inserted{Version: 1})
+		}
+		return dst, nil
+	}
+	return append(dst, results...), nil
+}
+
+// addAll stores jobs that ask for no lookups but of ids and queues.
+func (t *tx) addAll(encoded []rows.Columns) error {
+	for i := range encoded {
+		if h, taken, err := t.head(encoded[i].ID); err != nil {
+			return err
+		} else if taken {
+			return &ojs.DuplicateError{ID: encoded[i].ID, State: rows.State(h.state)}
+		}
+	}
+	states, err := t.queueStates()
+	if err != nil {
+		return err
+	}
+	for i := range encoded {
+		if q := encoded[i].Queue; states[q] == string(ojs.QueueDraining) {
+			return &ojs.QueueError{Queue: q, Err: ojs.ErrQueueDraining}
+		}
+	}
+	for i := range encoded {
+		if err := t.add(&encoded[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inserter is a transaction as rows.Insert wants it. There is one writer, so nobody comes between.
+type inserter struct{ t *tx }
+
+func (i inserter) Stored(ids []string) (map[string]ojs.State, error) {
+	found := make(map[string]ojs.State)
+	for _, id := range ids {
+		h, ok, err := i.t.head(id)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			found[id] = rows.State(h.state)
+		}
+	}
+	return found, nil
+}
+
+func (i inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
+	var peers []*rows.Row
+	add := func(list []stored, err error) error {
+		for k := range list {
+			if err == nil {
+				var r *rows.Row
+				r, err = list[k].decode()
+				peers = append(peers, r)
+			}
+		}
+		return err
+	}
+	for _, fp := range fingerprints {
+		if err := add(i.t.query(selectOpenPeers, fp).all()); err != nil {
+			return nil, err
+		}
+		for state := rows.Completed; state <= rows.Discarded; state++ {
+			if err := add(i.t.query(selectNewestEnded, fp, state).all()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return peers, nil
+}
+
+func (i inserter) Draining(queues []string) (string, error) {
+	states, err := i.t.queueStates()
+	for _, q := range queues {
+		if states[q] == string(ojs.QueueDraining) {
+			return q, err
+		}
+	}
+	return "", err
+}
+
+func (i inserter) Depth(queue string) (int, error) {
+	q := i.t.query(sumDepth, queue)
+	n := 0
+	if q.next() {
+		n = q.int()
+	}
+	for k, moved := range i.t.moved {
+		if k.queue == queue && !rows.Terminal(k.state) {
+			n += moved
+		}
+	}
+	return n, q.close()
+}
+
+func (i inserter) Oldest(queue string, now time.Time, n int, without []string) ([]*rows.Row, error) {
+	skip := make(map[string]bool, len(without))
+	for _, id := range without {
+		skip[id] = true
+	}
+	var oldest []*rows.Row
+	q := i.t.query(selectOldest, queue, rows.Nanos(now))
+	for len(oldest) < n && q.next() {
+		s := q.row()
+		if skip[s.ID] {
+			continue
+		}
+		r, err := s.decode()
+		if err != nil {
+			_ = q.close()
+			return nil, err
+		}
+		oldest = append(oldest, r)
+	}
+	return oldest, q.close()
+}
+
+func (i inserter) Add(recs []*storage.Record) error {
+	for _, r := range recs {
+		c, err := rows.Encode(r)
+		if err != nil {
+			return err
+		}
+		if err := i.t.add(&c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i inserter) Save(changed []*rows.Row) error {
+	for _, r := range changed {
+		h, _, err := i.t.head(r.ID)
+		if err != nil {
+			return err
+		}
+		if err := i.t.saveRow(h.kind, r, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package sqlite
+
+import (
+	"fmt"
+
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// bindRow binds the columns of a job, as the constant columns names them.
+func (s *statement) bindRow(r *stored) {
+	if s.err != nil {
+		return
+	}
+	b := s.stmt
+	b.BindInt64(1, r.seq)
+	b.BindInt64(2, r.place)
+	b.BindText(3, r.ID)
+	b.BindText(4, r.Queue)
+	b.BindText(5, r.Type)
+	b.BindInt64(6, int64(r.State))
+	b.BindInt64(7, int64(r.Priority))
+	b.BindInt64(8, int64(r.Attempt))
+	b.BindInt64(9, r.Version)
+	for i, ns := range []int64{
+		r.Wake, r.Deadline, r.Created, r.Enqueued, r.Started, r.NextRetry, r.Finished, r.Dead, r.LeaseUntil,
+	} {
+		s.nanos(10+i, ns)
+	}
+	b.BindInt64(19, r.Lease)
+	b.BindFloat(20, r.Progress)
+	b.BindText(21, r.Worker)
+	s.optional(22, r.Fingerprint)
+	s.optional(23, r.RateKey)
+	s.optional(24, r.ErrorType)
+	s.bytes(25, r.Args)
+	s.bytes(26, r.Job)
+	s.bytes(27, r.Outcome)
+}
+
+// add stores a new job.
+func (t *tx) add(c *rows.Columns) error {
+	r := stored{t.nextSeq(), t.nextPlace(), *c}
+	q := t.query(insertJob)
+	q.bindRow(&r)
+	q.next()
+	if err := q.close(); err != nil {
+		return err
+	}
+	t.count(r.kind(), 1)
+	return nil
+}
+
+// save replaces a stored job, all of it or what attempts change.
+func (t *tx) save(before kind, r *stored, all bool) error {
+	var q *statement
+	if all {
+		q = t.query(updateJob)
+		q.bindRow(r)
+	} else {
+		q = t.query(updateAttempt, r.seq, r.place, r.State, r.Attempt, r.Version)
+		for i, ns := range []int64{r.Wake, r.Enqueued, r.Started, r.NextRetry, r.Finished, r.Dead, r.LeaseUntil} {
+			if q.err == nil {
+				q.nanos(6+i, ns)
+			}
+		}
+		q.bind(13, r.Progress)
+		q.bind(14, r.Worker)
+		if q.err == nil {
+			q.optional(15, r.ErrorType)
+			q.bytes(16, r.Outcome)
+		}
+	}
+	q.next()
+	if err := q.close(); err != nil {
+		return err
+	}
+	t.move(before, r.kind())
+	return nil
+}
+
+func (t *tx) move(from, to kind) {
+	if from != to {
+		t.count(from, -1)
+		t.count(to, 1)
+	}
+}
+
+// saveRow replaces a stored job by what has become of it, in a new place.
+func (t *tx) saveRow(before kind, row *rows.Row, all bool) error {
+	c, err := rows.Encode(&row.Record)
+	if err != nil {
+		return err
+	}
+	return t.save(before, &stored{row.Seq, t.nextPlace(), c}, all)
+}
+
+// head is what a change has to know of a stored job.
+type head struct {
+	seq, place int64
+	version    int64
+	priority   int
+	kind
+}
+
+func (t *tx) head(id string) (h head, ok bool, err error) {
+	q := t.query(selectHead, id)
+	if ok = q.next(); ok {
+		h.seq, h.place = q.int64(), q.int64()
+		h.state, h.version = q.int(), q.int64()
+		h.queue, h.priority = q.text(), q.int()
+		h.dead = !q.null()
+	}
+	return h, ok, q.close()
+}
+
+// remove deletes a stored job.
+func (t *tx) remove(seq int64, k kind) error {
+	t.count(k, -1)
+	return t.exec(deleteJob, seq)
+}
+
+// queueStates returns the states of the queues that have one. Nobody changes them while the transaction goes on.
+func (t *tx) queueStates() (map[string]string, error) {
+	if t.states != nil {
+		return t.states, nil
+	}
+	states := make(map[string]string)
+	q := t.query(selectQueueStates)
+	for q.next() {
+		name := q.text()
+		states[name] = q.text()
+	}
+	if err := q.close(); err != nil {
+		return nil, err
+	}
+	t.states = states
+	return states, nil
+}
+
+// decodeAll returns the records of rows.
+func decodeAll(list []stored, dst []storage.Record) ([]storage.Record, error) {
+	for i := range list {
+		rec, err := rows.Decode(&list[i].Columns)
+		if err != nil {
+			return dst, fmt.Errorf("ojs: sqlite: %w", err)
+		}
+		dst = append(dst, rec)
+	}
+	return dst, nil
+}

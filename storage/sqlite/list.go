@@ -1,0 +1,88 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	zombiezen "zombiezen.com/go/sqlite"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// maxScan bounds the rows that one page looks at, found or not, so that no listing holds a reader for long.
+const maxScan = 20_000
+
+// Get implements storage.Storage.
+func (s *Storage) Get(ctx context.Context, id string) (rec storage.Record, err error) {
+	err = s.read(ctx, func(conn *zombiezen.Conn) error {
+		list, err := query(conn, selectByID, id).all()
+		if err == nil && len(list) == 0 {
+			return fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+		}
+		if err == nil {
+			rec, err = rows.Decode(&list[0].Columns)
+		}
+		return err
+	})
+	return rec, err
+}
+
+// List implements storage.Storage.
+func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page, err error) {
+	var after int64
+	if q.Cursor != "" {
+		after, err = strconv.ParseInt(q.Cursor, 10, 64)
+		if err != nil {
+			return page, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+		}
+	}
+	limit := q.Limit
+	if limit <= 0 || limit > 1000 {
+		limit = 1000
+	}
+	sql := listJobs
+	if q.DeadLetters {
+		sql = listDead
+	}
+	err = s.read(ctx, func(conn *zombiezen.Conn) error {
+		st := query(conn, sql, after, maxScan+1)
+		for scanned := 0; st.next(); scanned++ {
+			r := st.row()
+			if len(page.Records) == limit || scanned == maxScan {
+				page.Next = strconv.FormatInt(after, 10)
+				break
+			}
+			rec, err := rows.Decode(&r.Columns)
+			if err != nil {
+				_ = st.close()
+				return err
+			}
+			if after = r.seq; q.DeadLetters {
+				after = r.place
+			}
+			if q.Matches(&rec.JobInfo) {
+				page.Records = append(page.Records, rec)
+			}
+		}
+		return st.close()
+	})
+	return page, err
+}
+
+// Counts implements storage.Storage.
+func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error) {
+	err = s.read(ctx, func(conn *zombiezen.Conn) error {
+		q := query(conn, selectTally)
+		for q.next() {
+			c := storage.Count{Queue: q.text(), State: rows.State(q.int()), N: q.int()}
+			if c.N != 0 {
+				counts = append(counts, c)
+			}
+		}
+		return q.close()
+	})
+	return counts, err
+}

@@ -1,0 +1,116 @@
+package sqlite
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Delete implements storage.Storage.
+func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
+	err = s.write(ctx, func(t *tx) error {
+		n = 0
+		for _, id := range ids {
+			h, ok, err := t.head(id)
+			switch {
+			case err != nil:
+				return err
+			case !ok:
+				continue
+			case !rows.Terminal(h.state):
+				return &ojs.TransitionError{ID: id, From: rows.State(h.state), To: "deleted"}
+			}
+			if err := t.remove(h.seq, h.kind); err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// Prune implements storage.Storage.
+func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
+	err = s.write(ctx, func(t *tx) (err error) {
+		out, err = t.prune(&p)
+		return err
+	})
+	return out, err
+}
+
+// ended is a job that has ended, as pruning sees it.
+type ended struct {
+	seq, place, finished int64
+	kind
+}
+
+func (t *tx) prune(p *storage.Prune) (out storage.Pruned, err error) {
+	states := []int{rows.Completed, rows.Cancelled, rows.Discarded}
+	if len(p.States) > 0 {
+		asked := rows.Codes(p.States)
+		states = slices.DeleteFunc(states, func(s int) bool { return !slices.Contains(asked, s) })
+	}
+	if p.DeadLetters && !slices.Contains(states, rows.Discarded) {
+		return out, nil
+	} else if p.DeadLetters {
+		states = []int{rows.Discarded}
+	}
+	total := 0
+	var oldest []ended // one more than may go, to tell which is left
+	for _, state := range states {
+		n, some, err := t.ended(state, p.DeadLetters, p.Max+1)
+		if err != nil {
+			return out, err
+		}
+		total += n
+		oldest = append(oldest, some...)
+	}
+	slices.SortFunc(oldest, func(a, b ended) int { return int(a.place - b.place) })
+	for _, e := range oldest {
+		finished := rows.Time(e.finished)
+		if out.N == p.Max || !finished.Before(p.Before) && (p.Beyond == 0 || total <= p.Beyond) {
+			out.Oldest = finished
+			break
+		}
+		if err := t.remove(e.seq, e.kind); err != nil {
+			return out, err
+		}
+		out.N++
+		total--
+	}
+	return out, nil
+}
+
+// ended returns how many jobs have ended in a state, and those that did so first.
+func (t *tx) ended(state int, dead bool, n int) (total int, first []ended, err error) {
+	q := t.query(sumState, state, dead)
+	if q.next() {
+		total = q.int()
+	}
+	if err := q.close(); err != nil {
+		return 0, nil, err
+	}
+	for k, moved := range t.moved { // what this transaction has not written yet
+		if k.state == state && k.dead == dead {
+			total += moved
+		}
+	}
+	if dead {
+		q = t.query(oldestDead, n)
+	} else {
+		q = t.query(oldestEnded, state, n)
+	}
+	for q.next() {
+		e := ended{seq: q.int64(), place: q.int64(), finished: q.time()}
+		e.kind = kind{q.text(), state, dead}
+		first = append(first, e)
+	}
+	return total, first, q.close()
+}

@@ -1,0 +1,45 @@
+package sqlite
+
+import (
+	"context"
+
+	zombiezen "zombiezen.com/go/sqlite"
+
+	"github.com/ojsengine/ojs"
+)
+
+// SetQueueState implements storage.QueueStore.
+func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
+	if !to.Valid() {
+		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state", Reason: string(to) + " is no state of a queue"}
+	}
+	err = s.write(ctx, func(t *tx) error {
+		states, err := t.queueStates()
+		if err != nil {
+			return err
+		}
+		if was = ojs.QueueState(states[queue]); was == "" {
+			was = ojs.QueueActive
+		}
+		t.states = nil
+		if to == ojs.QueueActive {
+			return t.exec(deleteQueueState, queue)
+		}
+		return t.exec(upsertQueueState, queue, string(to))
+	})
+	return was, err
+}
+
+// QueueStates implements storage.QueueStore.
+func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	states := make(map[string]ojs.QueueState)
+	err := s.read(ctx, func(conn *zombiezen.Conn) error {
+		q := query(conn, selectQueueStates)
+		for q.next() {
+			name := q.text()
+			states[name] = ojs.QueueState(q.text())
+		}
+		return q.close()
+	})
+	return states, err
+}

@@ -1,0 +1,143 @@
+package sqlite
+
+import (
+	"embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	zombiezen "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// applicationID marks a file as one of ours: "ojsJ".
+const applicationID = 0x6f6a734a
+
+// checkFile refuses a file that is not ours by its first bytes, before SQLite is let near it.
+func checkFile(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer f.Close()
+	var header [100]byte // of every SQLite file
+	switch n, err := io.ReadFull(f, header[:]); {
+	case n == 0:
+		return nil
+	case err != nil || string(header[:16]) != "SQLite format 3\x00":
+		return ErrForeign
+	}
+	if id := binary.BigEndian.Uint32(header[68:]); id != applicationID {
+		return fmt.Errorf("%w: its application id is %#x", ErrForeign, id)
+	}
+	return nil
+}
+
+// foreign tells a file that SQLite cannot read from other failures.
+func foreign(err error) error {
+	switch zombiezen.ErrCode(err).ToPrimary() {
+	case zombiezen.ResultNotADB, zombiezen.ResultCorrupt:
+		return fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return err
+}
+
+// migrate brings the schema up to date, in one transaction, which one process at a time has. The file says which migrations it
+// has seen. It is marked as ours in the same transaction, before the journal is a write-ahead log: the first page of a file that
+// has tables always says so.
+func migrate(conn *zombiezen.Conn) (err error) {
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	end, err := sqlitex.ImmediateTransaction(conn)
+	if err != nil {
+		return foreign(err)
+	}
+	defer end(&err)
+	version, err := number(conn, "PRAGMA user_version")
+	if err != nil {
+		return foreign(err)
+	}
+	if version > len(files) {
+		return fmt.Errorf("%w: %d, and this program knows %d", ErrNewer, version, len(files))
+	}
+	if version == len(files) {
+		return nil
+	}
+	for _, name := range files[version:] {
+		script, err := migrations.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := runScript(conn, string(script)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if err := run(conn, fmt.Sprintf("PRAGMA application_id = %d", applicationID)); err != nil {
+		return err
+	}
+	return run(conn, fmt.Sprintf("PRAGMA user_version = %d", len(files)))
+}
+
+// runScript runs statement by statement. That a statement may end in a comment is all that the parser does not know.
+func runScript(conn *zombiezen.Conn, script string) error {
+	for script = strings.TrimSpace(script); script != ""; {
+		stmt, trailing, err := conn.PrepareTransient(script)
+		if err != nil {
+			return err
+		}
+		if stmt != nil {
+			_, err = stmt.Step()
+			err = errors.Join(err, stmt.Finalize())
+		}
+		if err != nil {
+			return err
+		}
+		script = strings.TrimSpace(script[len(script)-trailing:])
+	}
+	return nil
+}
+
+// configure sets what holds for a connection that writes.
+func configure(conn *zombiezen.Conn, cfg config) error {
+	for _, pragma := range []string{
+		"PRAGMA journal_mode = wal",
+		"PRAGMA synchronous = " + string(cfg.synchronous),
+		"PRAGMA journal_size_limit = 67108864", // a log that a long listing has made large shrinks again
+	} {
+		if err := run(conn, pragma); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs a statement that returns nothing of interest.
+func run(conn *zombiezen.Conn, query string) error {
+	stmt, _, err := conn.PrepareTransient(query)
+	if err != nil {
+		return err
+	}
+	_, err = stmt.Step()
+	return errors.Join(err, stmt.Finalize())
+}
+
+func number(conn *zombiezen.Conn, query string) (int, error) {
+	stmt, _, err := conn.PrepareTransient(query)
+	if err != nil {
+		return 0, err
+	}
+	_, err = stmt.Step()
+	n := stmt.ColumnInt(0)
+	return n, errors.Join(err, stmt.Finalize())
+}

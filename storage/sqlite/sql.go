@@ -1,0 +1,64 @@
+package sqlite
+
+// Every statement of the package but those of the schema, in migrations.
+
+const columns = `seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
+	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, error_type, args, job, outcome`
+
+const (
+	selectCounter = `SELECT seq, place FROM counter`
+	updateCounter = `UPDATE counter SET seq = ?, place = ?`
+
+	upsertTally = `INSERT INTO tally (queue, state, dead, n) VALUES (?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET n = n + excluded.n`
+	trimTally   = `DELETE FROM tally WHERE queue = ? AND state = ? AND dead = ? AND n = 0`
+	selectTally = `SELECT queue, state, sum(n) FROM tally GROUP BY queue, state`
+	sumState    = `SELECT coalesce(sum(n), 0) FROM tally WHERE state = ? AND dead = ?`
+	sumDepth    = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state < 6`
+	readyQueues = `SELECT queue FROM tally WHERE state = 3`
+
+	insertJob = `INSERT INTO job (` + columns + `)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	updateJob = `UPDATE job SET (` + columns + `)
+		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) WHERE seq = ?1`
+
+	// What attempts change, the rest stays.
+	updateAttempt = `UPDATE job SET place = ?2, state = ?3, attempt = ?4, version = ?5, wake = ?6, enqueued = ?7, started = ?8,
+		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, progress = ?13, worker = ?14, error_type = ?15,
+		outcome = ?16 WHERE seq = ?1`
+
+	selectHead = `SELECT seq, place, state, version, queue, priority, dead FROM job WHERE id = ?`
+	selectByID = `SELECT ` + columns + ` FROM job WHERE id = ?`
+
+	selectReady = `SELECT seq, priority, place, type, rate_key, wake FROM job
+		WHERE state = 3 AND queue = ? ORDER BY priority DESC, place`
+	claimJob = `UPDATE job SET state = 4, place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
+		lease_until = ?3 + lease, wake = ?3 + lease, progress = 0 WHERE seq = ?1 RETURNING ` + columns
+
+	selectDue = `SELECT ` + columns + ` FROM job WHERE wake <= ? ORDER BY wake, place LIMIT ?`
+	nextWake  = `SELECT wake FROM job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`
+
+	selectOpenPeers   = `SELECT ` + columns + ` FROM job WHERE fingerprint = ? AND state < 6 ORDER BY seq`
+	selectNewestEnded = `SELECT ` + columns + ` FROM job WHERE fingerprint = ? AND state = ? ORDER BY created DESC, seq DESC LIMIT 1`
+
+	// The longest available of each priority come first in the index: those of all priorities are few, or this sorts them.
+	selectOldest = `SELECT ` + columns + ` FROM job WHERE state = 3 AND queue = ? AND (deadline IS NULL OR deadline > ?)
+		ORDER BY place`
+
+	deleteJob = `DELETE FROM job WHERE seq = ?`
+
+	oldestEnded = `SELECT seq, place, finished, queue FROM job WHERE state = ? AND dead IS NULL ORDER BY place LIMIT ?`
+	oldestDead  = `SELECT seq, place, finished, queue FROM job WHERE dead IS NOT NULL ORDER BY place LIMIT ?`
+
+	listJobs = `SELECT ` + columns + ` FROM job WHERE seq > ? ORDER BY seq LIMIT ?`
+	listDead = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place > ? ORDER BY place LIMIT ?`
+
+	selectQueueStates = `SELECT queue, state FROM queue_state`
+	upsertQueueState  = `INSERT INTO queue_state VALUES (?, ?) ON CONFLICT DO UPDATE SET state = excluded.state`
+	deleteQueueState  = `DELETE FROM queue_state WHERE queue = ?`
+
+	selectCrons = `SELECT version, entry FROM cron ORDER BY name`
+	cronVersion = `SELECT version FROM cron WHERE name = ?`
+	upsertCron  = `INSERT INTO cron VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET version = excluded.version, entry = excluded.entry`
+	deleteCron  = `DELETE FROM cron WHERE name = ?`
+)

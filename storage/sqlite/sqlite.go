@@ -1,0 +1,238 @@
+// Package sqlite keeps jobs in an SQLite file: durable on one machine, with nothing to install.
+//
+//	store, err := sqlite.Open(ctx, "jobs.db")
+//	eng, err := engine.New[Email](store)
+//
+// An enqueue that has returned is on the disk and survives the end of the process and of the machine (WithSynchronous names
+// what that costs and what less would). Concurrent calls share a commit, so that many producers together are many times as fast
+// as one alone. Several processes may work on one file, on one machine: the file must not be on a network file system.
+//
+// Unique jobs are strong: SQLite has one writer at a time.
+//
+// The driver is pure Go: SQLite itself, translated (modernc.org/sqlite), with the interface of zombiezen.com/go/sqlite.
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	zombiezen "zombiezen.com/go/sqlite"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Storage is a storage.Storage in a file. Make it with Open.
+type Storage struct {
+	path    string
+	config  config
+	writer  *writer
+	readers chan *zombiezen.Conn
+
+	mu     sync.RWMutex // held for reading by every call, for writing by Close
+	closed bool
+}
+
+var (
+	_ storage.Storage    = (*Storage)(nil)
+	_ storage.QueueStore = (*Storage)(nil)
+	_ storage.CronStore  = (*Storage)(nil)
+)
+
+// Errors of Open.
+var (
+	// ErrForeign refuses a file that is no SQLite database, or that of another program. The file is as it was.
+	ErrForeign = errors.New("ojs: sqlite: the file is not a job database")
+	// ErrNewer refuses a file that a later version of this package has migrated.
+	ErrNewer = errors.New("ojs: sqlite: the file is of a newer version")
+)
+
+// Synchronous is what a commit waits for: the standard "synchronous" of SQLite.
+type Synchronous string
+
+const (
+	// Full waits until the disk has the commit. What has been acknowledged survives a loss of power. It is the default.
+	Full Synchronous = "full"
+	// Normal leaves the moment to the operating system. What has been acknowledged survives the end of the process, kill -9
+	// included; a loss of power may take the last moments with it, and never damages the file.
+	Normal Synchronous = "normal"
+)
+
+// Option sets something of Open.
+type Option func(*config)
+
+type config struct {
+	synchronous Synchronous
+	busy        time.Duration
+	readers     int
+	poll        time.Duration
+}
+
+// WithSynchronous sets what a commit waits for.
+func WithSynchronous(s Synchronous) Option { return func(c *config) { c.synchronous = s } }
+
+// WithBusyTimeout sets how long a call waits for another process that is writing: 10 s by default. Then it fails, and engines
+// try again.
+func WithBusyTimeout(d time.Duration) Option { return func(c *config) { c.busy = d } }
+
+// WithReaders sets how many listings and lookups go on at once, 4 by default. They never wait for writers.
+func WithReaders(n int) Option { return func(c *config) { c.readers = n } }
+
+// WithPoll sets how often a process looks whether another one has written to the file, 100 ms by default; the look costs some
+// microseconds and reads no job. Within a process nobody has to look.
+func WithPoll(d time.Duration) Option { return func(c *config) { c.poll = d } }
+
+func (c *config) validate() error {
+	bad := func(field, reason string) error {
+		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: field, Reason: reason}
+	}
+	switch {
+	case c.synchronous != Full && c.synchronous != Normal:
+		return bad("synchronous", fmt.Sprintf("%q is unknown", c.synchronous))
+	case c.busy < 0:
+		return bad("busy_timeout", fmt.Sprintf("%v is negative", c.busy))
+	case c.readers < 1:
+		return bad("readers", fmt.Sprintf("%d are too few", c.readers))
+	case c.poll <= 0:
+		return bad("poll", fmt.Sprintf("%v is not positive", c.poll))
+	}
+	return nil
+}
+
+// Open opens the storage in a file, which it makes if there is none, and brings its schema up to date. Its errors are
+// ErrForeign, ErrNewer, those of options, and those of SQLite.
+func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
+	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Storage{path: path, config: cfg}
+	if err := s.open(ctx); err != nil {
+		return nil, fmt.Errorf("ojs: sqlite: opening %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (s *Storage) open(ctx context.Context) (err error) {
+	if err := checkFile(s.path); err != nil {
+		return err
+	}
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if err := migrate(conn); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	if err := configure(conn, s.config); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	s.readers = make(chan *zombiezen.Conn, s.config.readers)
+	for range s.config.readers {
+		r, err := s.connect(ctx)
+		if err == nil {
+			err = run(r, "PRAGMA query_only = 1")
+			s.readers <- r
+		}
+		if err != nil {
+			return errors.Join(err, conn.Close(), s.closeReaders())
+		}
+	}
+	s.writer = newWriter(conn)
+	return nil
+}
+
+func (s *Storage) connect(ctx context.Context) (*zombiezen.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	conn, err := zombiezen.OpenConn(s.path, zombiezen.OpenReadWrite, zombiezen.OpenCreate)
+	if err != nil {
+		return nil, foreign(err)
+	}
+	conn.SetBusyTimeout(s.config.busy)
+	return conn, nil
+}
+
+func (s *Storage) closeReaders() (err error) {
+	for len(s.readers) > 0 {
+		err = errors.Join(err, (<-s.readers).Close())
+	}
+	return err
+}
+
+// Capabilities implements storage.Storage.
+func (s *Storage) Capabilities() storage.Capabilities {
+	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong, Mechanism: "one writer"}
+}
+
+// Close implements storage.Storage. It waits for the calls that are under way.
+func (s *Storage) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	return errors.Join(s.writer.close(), s.closeReaders())
+}
+
+// enter begins a call, which s.mu.RUnlock ends.
+func (s *Storage) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	if s.closed {
+		s.mu.RUnlock()
+		return fmt.Errorf("%w: sqlite storage", ojs.ErrClosed)
+	}
+	return nil
+}
+
+// write makes a call that changes something: f, within a transaction that it may share with others. If f fails, what it did
+// is undone.
+func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.RUnlock()
+	return s.writer.do(ctx, f)
+}
+
+// read makes a call that changes nothing, of one moment.
+func (s *Storage) read(ctx context.Context, f func(*zombiezen.Conn) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.RUnlock()
+	var conn *zombiezen.Conn
+	select {
+	case conn = <-s.readers:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { s.readers <- conn }()
+	conn.SetInterrupt(ctx.Done())
+	defer conn.SetInterrupt(nil)
+	err := f(conn)
+	if ctx.Err() != nil && err != nil {
+		return ctx.Err()
+	}
+	return wrap(err)
+}
+
+// wrap says whose error one of SQLite is.
+func wrap(err error) error {
+	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("ojs: sqlite: %w", err)
+}

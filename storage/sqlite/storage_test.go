@@ -1,0 +1,46 @@
+package sqlite_test
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/sqlite"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// files are the files of the storages that are open, to open them again.
+var files sync.Map
+
+func open(tb testing.TB) storage.Storage {
+	return reopen(tb, filepath.Join(tb.TempDir(), "jobs.db"))
+}
+
+func reopen(tb testing.TB, path string) storage.Storage {
+	// What is tested does not depend on the wait for the disk, and much of the time does.
+	s, err := sqlite.Open(context.Background(), path, sqlite.WithSynchronous(sqlite.Normal))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	files.Store(s, path)
+	return s
+}
+
+var config = storagetest.Config{
+	Open: open,
+	Reopen: func(tb testing.TB, s storage.Storage) storage.Storage {
+		if err := s.Close(); err != nil {
+			tb.Fatal(err)
+		}
+		path, _ := files.Load(s)
+		return reopen(tb, path.(string))
+	},
+	Queues: true,
+	Crons:  true,
+}
+
+func TestStorage(t *testing.T) { storagetest.Run(t, config) }
+
+func TestEngine(t *testing.T) { storagetest.RunEngine(t, config) }

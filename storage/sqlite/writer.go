@@ -1,0 +1,255 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	zombiezen "zombiezen.com/go/sqlite"
+)
+
+// maxGroup bounds how many calls share a transaction, so that none waits for long for the others.
+const maxGroup = 512
+
+// writer makes the calls that change something, on one goroutine and one connection. Those that come while a transaction is
+// being committed share the next one, and its wait for the disk.
+type writer struct {
+	conn  *zombiezen.Conn
+	calls chan *call
+	done  chan struct{}
+	err   error // of closing the connection; to be read when done is closed
+}
+
+// call is a call that changes something, on its way through the writer.
+type call struct {
+	f     func(*tx) error
+	state atomic.Int32 // pending, then begun or given up
+	err   error        // to be read when ended is closed
+	ended chan struct{}
+}
+
+const (
+	pending = iota
+	begun
+	givenUp
+)
+
+func newWriter(conn *zombiezen.Conn) *writer {
+	w := &writer{conn: conn, calls: make(chan *call, maxGroup), done: make(chan struct{})}
+	go w.loop()
+	return w
+}
+
+// close ends the writer. No call may come any more.
+func (w *writer) close() error {
+	close(w.calls)
+	<-w.done
+	return w.err
+}
+
+// do makes a call and returns when it is committed. A context that ends while the call still waits for its turn ends it.
+func (w *writer) do(ctx context.Context, f func(*tx) error) error {
+	c := &call{f: f, ended: make(chan struct{})}
+	select {
+	case w.calls <- c:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		if c.state.CompareAndSwap(pending, givenUp) {
+			return ctx.Err()
+		}
+		<-c.ended // what it did is known soon
+	}
+	return wrap(c.err)
+}
+
+func (w *writer) loop() {
+	defer close(w.done)
+	group := make([]*call, 0, maxGroup)
+	for c := range w.calls {
+		group = append(group[:0], c)
+		w.transact(&group)
+		for _, c := range group {
+			close(c.ended)
+		}
+	}
+	w.err = w.conn.Close()
+}
+
+// transact runs a transaction for the call in group and for those that have come meanwhile, which it adds.
+func (w *writer) transact(group *[]*call) {
+	t := &tx{conn: w.conn}
+	ran := 0 // calls whose effects the commit is about
+	var failed error
+	if failed = t.begin(); failed == nil {
+		for i := 0; i < len(*group); i++ {
+			c := (*group)[i]
+			if c.state.CompareAndSwap(pending, begun) {
+				if c.err = t.try(c.f); c.err == nil {
+					ran++
+				}
+			} else {
+				c.err = context.Canceled // nobody looks
+			}
+			if t.broken != nil {
+				break
+			}
+			if i == len(*group)-1 && len(*group) < maxGroup {
+				select {
+				case next, ok := <-w.calls:
+					if ok {
+						*group = append(*group, next)
+					}
+				default:
+				}
+			}
+		}
+		failed = t.end()
+	}
+	if failed == nil {
+		return
+	}
+	for _, c := range *group {
+		if c.state.CompareAndSwap(pending, begun) || c.err == nil {
+			c.err = failed
+		}
+	}
+}
+
+// tx is a transaction that several calls share.
+type tx struct {
+	conn   *zombiezen.Conn
+	broken error // the transaction is of no use any more
+
+	seq, place int64 // the latest that were given out
+	given      bool  // any were
+	moved      map[kind]int
+	states     map[string]string // of queues; nil: not read yet
+}
+
+// kind is what the tally counts.
+type kind struct {
+	queue string
+	state int
+	dead  bool
+}
+
+func (t *tx) begin() error {
+	if err := t.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	return errors.Join(t.refresh())
+}
+
+// refresh reads what another process may have changed since the last transaction.
+func (t *tx) refresh() error {
+	q := t.query(selectCounter)
+	if q.next() {
+		t.seq, t.place = q.int64(), q.int64()
+	}
+	return q.close()
+}
+
+// try makes a call. If it fails, nothing of it stays.
+func (t *tx) try(f func(*tx) error) error {
+	if err := t.exec("SAVEPOINT call"); err != nil {
+		return t.fail(err)
+	}
+	before := *t
+	t.moved = nil
+	err := protect(t, f)
+	if err != nil {
+		mine := t.broken
+		*t = before
+		t.broken = mine
+		if undo := t.exec("ROLLBACK TO call"); undo != nil {
+			return t.fail(errors.Join(err, undo))
+		}
+	}
+	if release := t.exec("RELEASE call"); release != nil {
+		return t.fail(errors.Join(err, release))
+	}
+	if err != nil {
+		return err
+	}
+	mine := t.moved
+	t.moved = before.moved
+	for k, n := range mine {
+		t.count(k, n)
+	}
+	return nil
+}
+
+// protect keeps the writer alive: a panic is an error of the call.
+func protect(t *tx, f func(*tx) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("ojs: sqlite: panic: %v", p)
+		}
+	}()
+	return f(t)
+}
+
+func (t *tx) fail(err error) error {
+	t.broken = err
+	return err
+}
+
+// end commits, or rolls back what is broken.
+func (t *tx) end() error {
+	err := t.broken
+	if err == nil {
+		err = t.flush()
+	}
+	if err == nil {
+		err = t.exec("COMMIT")
+	}
+	if err != nil && !t.conn.AutocommitEnabled() {
+		err = errors.Join(err, t.exec("ROLLBACK"))
+	}
+	return err
+}
+
+// flush writes what the transaction has collected.
+func (t *tx) flush() error {
+	for k, n := range t.moved {
+		if n == 0 {
+			continue
+		}
+		if err := t.exec(upsertTally, k.queue, k.state, k.dead, n); err != nil {
+			return err
+		}
+		if n < 0 {
+			if err := t.exec(trimTally, k.queue, k.state, k.dead); err != nil {
+				return err
+			}
+		}
+	}
+	if t.given {
+		return t.exec(updateCounter, t.seq, t.place)
+	}
+	return nil
+}
+
+func (t *tx) count(k kind, n int) {
+	if t.moved == nil {
+		t.moved = make(map[kind]int)
+	}
+	t.moved[k] += n
+}
+
+func (t *tx) nextSeq() int64 {
+	t.given = true
+	t.seq++
+	return t.seq
+}
+
+func (t *tx) nextPlace() int64 {
+	t.given = true
+	t.place++
+	return t.place
+}
