@@ -224,7 +224,7 @@ func encodeOutcome(r *storage.Record) ([]byte, error) {
 			d.Far = &far
 		}
 	}
-	if r.Error == nil && len(r.Errors) == 0 && r.Result == nil && r.Checkpoint == nil && d.Far == nil {
+	if r.Error == nil && len(r.Errors) == 0 && r.Result == nil && d.Far == nil {
 		return nil, nil
 	}
 	if r.Error != nil {
@@ -242,9 +242,6 @@ func encodeOutcome(r *storage.Record) ([]byte, error) {
 	if r.Result != nil {
 		o.raw("result", r.Result)
 	}
-	if r.Checkpoint != nil {
-		o.raw("checkpoint", r.Checkpoint)
-	}
 	return append(o.b, '}'), nil
 }
 
@@ -254,8 +251,7 @@ func decodeOutcome(r *storage.Record, b []byte) error {
 	}
 	d := struct {
 		outcomeDocument
-		Result     json.RawMessage `json:"result"`
-		Checkpoint json.RawMessage `json:"checkpoint"`
+		Result json.RawMessage `json:"result"`
 	}{}
 	if err := json.Unmarshal(b, &d); err != nil {
 		return err
@@ -267,7 +263,7 @@ func decodeOutcome(r *storage.Record, b []byte) error {
 	for i := range d.Errors {
 		r.Errors = append(r.Errors, d.Errors[i].decode())
 	}
-	r.Result, r.Checkpoint = d.Result, d.Checkpoint
+	r.Result = d.Result
 	if d.Far != nil {
 		for _, t := range times(r, d.Far) {
 			if !exact(*t[0]) { // or a statement has changed the column since

@@ -34,14 +34,14 @@ type Columns struct {
 	Lease                   int64 // nanoseconds
 	Fingerprint             string
 	RateKey                 string
-	ErrorType               string
 
 	// Nanoseconds since 1970, or None.
 	Wake, Deadline, Created, Enqueued, Started, NextRetry, Finished, Dead, LeaseUntil int64
 
-	Args    []byte // nil: null
-	Job     []byte // what else no attempt changes; nil: all of it is as it is by default
-	Outcome []byte // what the attempts have come to; nil: nothing to tell
+	Args       []byte // nil: null
+	Job        []byte // what else no attempt changes; nil: all of it is as it is by default
+	Outcome    []byte // what the attempts have come to; nil: nothing to tell
+	Checkpoint []byte
 }
 
 // None is the time of a column that has none.
@@ -137,16 +137,13 @@ func Encode(r *storage.Record) (Columns, error) {
 		Progress: r.Progress, Lease: int64(r.Lease), Fingerprint: r.Fingerprint,
 		Wake: Nanos(r.WakeAt()), Deadline: Nanos(r.Deadline()), Created: Nanos(r.CreatedAt), Enqueued: Nanos(r.EnqueuedAt),
 		Started: Nanos(r.StartedAt), NextRetry: Nanos(r.NextRetryAt), Finished: Nanos(r.FinishedAt), Dead: Nanos(r.DeadLetteredAt),
-		LeaseUntil: Nanos(r.LeaseUntil),
+		LeaseUntil: Nanos(r.LeaseUntil), Checkpoint: r.Checkpoint,
 	}
 	if c.State == 0 {
 		return c, fmt.Errorf("ojs: job %s: %q is no state", r.ID, r.State)
 	}
 	if r.RateLimit != nil {
 		c.RateKey = r.RateLimit.Key
-	}
-	if r.Error != nil {
-		c.ErrorType = r.Error.Type
 	}
 	if r.Args.Len() != len("null") || r.Args.String() != "null" {
 		c.Args = r.Args.JSON()
@@ -169,7 +166,7 @@ func Decode(c *Columns) (storage.Record, error) {
 	r.Progress, r.Lease, r.Fingerprint = c.Progress, time.Duration(c.Lease), c.Fingerprint
 	r.CreatedAt, r.EnqueuedAt, r.StartedAt = Time(c.Created), Time(c.Enqueued), Time(c.Started)
 	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = Time(c.NextRetry), Time(c.Finished), Time(c.Dead)
-	r.LeaseUntil = Time(c.LeaseUntil)
+	r.LeaseUntil, r.Checkpoint = Time(c.LeaseUntil), c.Checkpoint
 	var err error
 	if c.Args != nil {
 		r.Args, err = ojs.NewArgs(json.RawMessage(c.Args))

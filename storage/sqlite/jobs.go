@@ -32,10 +32,10 @@ func (s *statement) bindRow(r *stored) {
 	b.BindText(21, r.Worker)
 	s.optional(22, r.Fingerprint)
 	s.optional(23, r.RateKey)
-	s.optional(24, r.ErrorType)
-	s.bytes(25, r.Args)
-	s.bytes(26, r.Job)
-	s.bytes(27, r.Outcome)
+	s.bytes(24, r.Args)
+	s.bytes(25, r.Job)
+	s.bytes(26, r.Outcome)
+	s.bytes(27, r.Checkpoint)
 }
 
 // add stores a new job.
@@ -67,8 +67,8 @@ func (t *tx) save(before kind, r *stored, all bool) error {
 		q.bind(13, r.Progress)
 		q.bind(14, r.Worker)
 		if q.err == nil {
-			q.optional(15, r.ErrorType)
-			q.bytes(16, r.Outcome)
+			q.bytes(15, r.Outcome)
+			q.bytes(16, r.Checkpoint)
 		}
 	}
 	q.next()

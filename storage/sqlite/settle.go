@@ -60,28 +60,15 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 	err = s.write(ctx, func(t *tx) error {
 		lost = nil
 		for i := range extensions {
-			held, err := t.extend(now, &extensions[i])
-			if err != nil {
+			x := &extensions[i]
+			if err := t.exec(extendLease, x.ID, int64(x.Version), rows.Nanos(now), x.Progress, []byte(x.Checkpoint)); err != nil {
 				return err
 			}
-			if !held {
-				lost = append(lost, extensions[i].ID)
+			if t.conn.Changes() == 0 {
+				lost = append(lost, x.ID)
 			}
 		}
 		return nil
 	})
 	return lost, err
-}
-
-func (t *tx) extend(now time.Time, x *storage.Extension) (held bool, err error) {
-	list, err := t.query(selectByID, x.ID).all()
-	if err != nil || len(list) == 0 || list[0].State != rows.Active || uint64(list[0].Version) != x.Version {
-		return false, err
-	}
-	row, err := list[0].decode()
-	if err != nil {
-		return false, err
-	}
-	row.Extend(now, *x)
-	return true, t.saveRow(list[0].kind(), row, false)
 }

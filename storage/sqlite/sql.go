@@ -3,7 +3,7 @@ package sqlite
 // Every statement of the package but those of the schema, in migrations.
 
 const columns = `seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
-	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, error_type, args, job, outcome`
+	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint`
 
 const (
 	selectCounter = `SELECT seq, place FROM counter`
@@ -24,8 +24,8 @@ const (
 
 	// What attempts change, the rest stays.
 	updateAttempt = `UPDATE job SET place = ?2, state = ?3, attempt = ?4, version = ?5, wake = ?6, enqueued = ?7, started = ?8,
-		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, progress = ?13, worker = ?14, error_type = ?15,
-		outcome = ?16 WHERE seq = ?1`
+		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, progress = ?13, worker = ?14, outcome = ?15,
+		checkpoint = ?16 WHERE seq = ?1`
 
 	selectHead = `SELECT seq, place, state, version, queue, priority, dead FROM job WHERE id = ?`
 	selectByID = `SELECT ` + columns + ` FROM job WHERE id = ?`
@@ -34,6 +34,9 @@ const (
 		WHERE state = 3 AND queue = ? ORDER BY priority DESC, place`
 	claimJob = `UPDATE job SET state = 4, place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
 		lease_until = ?3 + lease, wake = ?3 + lease, progress = 0 WHERE seq = ?1 RETURNING ` + columns
+
+	extendLease = `UPDATE job SET lease_until = ?3 + lease, wake = ?3 + lease, progress = max(progress, ?4),
+		checkpoint = coalesce(?5, checkpoint) WHERE id = ?1 AND version = ?2 AND state = 4`
 
 	selectDue = `SELECT ` + columns + ` FROM job WHERE wake <= ? ORDER BY wake, place LIMIT ?`
 	nextWake  = `SELECT wake FROM job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`

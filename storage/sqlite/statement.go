@@ -160,8 +160,8 @@ func (s *statement) row() stored {
 	r.Wake, r.Deadline, r.Created, r.Enqueued = s.time(), s.time(), s.time(), s.time()
 	r.Started, r.NextRetry, r.Finished, r.Dead, r.LeaseUntil = s.time(), s.time(), s.time(), s.time(), s.time()
 	r.Lease, r.Progress, r.Worker = s.int64(), s.float(), s.text()
-	r.Fingerprint, r.RateKey, r.ErrorType = s.text(), s.text(), s.text()
-	r.Args, r.Job, r.Outcome = s.blob(), s.blob(), s.blob()
+	r.Fingerprint, r.RateKey = s.text(), s.text()
+	r.Args, r.Job, r.Outcome, r.Checkpoint = s.blob(), s.blob(), s.blob(), s.blob()
 	return r
 }
 

@@ -25,10 +25,10 @@ CREATE TABLE job (
 	worker      TEXT NOT NULL,
 	fingerprint TEXT,
 	rate_key    TEXT,
-	error_type  TEXT,
 	args        BLOB,             -- JSON; NULL: null
 	job         BLOB,             -- JSON: what else no attempt changes
-	outcome     BLOB              -- JSON: errors, result, checkpoint
+	outcome     BLOB,             -- JSON: errors and result
+	checkpoint  BLOB              -- JSON
 ) STRICT;
 
 CREATE UNIQUE INDEX job_id ON job (id);
