@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+)
+
+// batcher makes calls that come at the same time together. A call that comes alone is made at once; those that come while
+// as many statements as are allowed are under way wait, and share the next.
+type batcher[C waiting] struct {
+	flush func(calls []C) // and ends each of them
+
+	mu      sync.Mutex // guards the fields below
+	pending []C
+	size    int // of what is pending, in jobs
+	flying  int
+}
+
+// waiting is a call that somebody waits for.
+type waiting interface {
+	jobs() int
+	done() <-chan struct{}
+}
+
+const (
+	maxFlying = 2    // statements at once: one to send while the other commits
+	maxBatch  = 2000 // jobs of one statement, unless a single call has more
+)
+
+// do makes a call. It returns the context's error if that ends first: what then becomes of the call is not known.
+func (b *batcher[C]) do(ctx context.Context, c C) error {
+	b.mu.Lock()
+	b.pending = append(b.pending, c)
+	if b.flying < maxFlying {
+		b.flying++
+		go b.fly()
+	}
+	b.mu.Unlock()
+	select {
+	case <-c.done():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *batcher[C]) fly() {
+	for {
+		b.mu.Lock()
+		n, size := 0, 0
+		for n < len(b.pending) && (n == 0 || size+b.pending[n].jobs() <= maxBatch) {
+			size += b.pending[n].jobs()
+			n++
+		}
+		if n == 0 {
+			b.flying--
+			b.mu.Unlock()
+			return
+		}
+		calls := b.pending[:n:n]
+		b.pending = b.pending[n:]
+		b.mu.Unlock()
+		b.flush(calls)
+	}
+}

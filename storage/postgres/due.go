@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Due implements storage.Storage.
+func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (d storage.Due, err error) {
+	if err := s.enter(ctx); err != nil {
+		return d, err
+	}
+	defer s.mu.RUnlock()
+	err = again(func() error {
+		d = storage.Due{}
+		return s.due(ctx, now, limit, &d)
+	})
+	return d, wrap(err)
+}
+
+func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) error {
+	list, err := selectRows(ctx, s.pool, true, s.sql.due, rows.Nanos(now), limit)
+	if err != nil {
+		return err
+	}
+	abs := func(n int64) int64 { return max(n, -n) }
+	slices.SortFunc(list, func(a, b stored) int { return cmp.Compare(abs(a.ord), abs(b.ord)) })
+	var expired []*rows.Row
+	for i := range list {
+		row, err := list[i].decode()
+		switch {
+		case err != nil:
+			return err
+		case list[i].ord < 0:
+			row.Expire(now)
+			expired = append(expired, row)
+		case list[i].State == rows.Active:
+			d.Stalled = append(d.Stalled, row.Record)
+		default:
+			d.Promoted = append(d.Promoted, row.Record)
+		}
+	}
+	if len(expired) > 0 {
+		// Nobody holds them any more: what has happened to one since goes before.
+		saved, err := s.save(ctx, s.pool, expired)
+		if err != nil {
+			return err
+		}
+		for i, row := range expired {
+			if saved[i] {
+				d.Expired = append(d.Expired, row.Record)
+			}
+		}
+	}
+	var next int64
+	switch err := s.pool.QueryRow(ctx, s.sql.nextWake).Scan(&next); err {
+	case nil:
+		d.Next = rows.Time(next)
+	case pgx.ErrNoRows:
+	default:
+		return err
+	}
+	return nil
+}

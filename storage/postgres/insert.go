@@ -1,0 +1,219 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Insert implements storage.Storage. In a context of WithTx it is part of that transaction.
+func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.RUnlock()
+	if len(batch) == 0 {
+		return dst, nil
+	}
+	if rows.Plain(batch) && rows.Check(batch, nil) == nil && txOf(ctx) == nil {
+		encoded, err := encodeNew(batch)
+		if err != nil {
+			return dst, err
+		}
+		c := &insertCall{encoded: encoded, ended: make(chan struct{})}
+		if err := s.inserts.do(ctx, c); err != nil {
+			return dst, err
+		}
+		switch {
+		case c.err != nil:
+			return dst, wrap(c.err)
+		case c.stored:
+			for range batch {
+				dst = append(dst, storage.Inserted{Version: 1})
+			}
+			return dst, nil
+		}
+		// Something is in its way, which the other path finds out.
+	}
+	var results []storage.Inserted
+	err := again(func() error {
+		return pgx.BeginFunc(ctx, s.in(ctx), func(tx pgx.Tx) (err error) {
+			results, err = rows.Insert(&inserter{ctx, s, tx}, now, batch)
+			return err
+		})
+	})
+	if err != nil {
+		return dst, wrap(err)
+	}
+	return append(dst, results...), nil
+}
+
+func encodeNew(batch []storage.Insert) ([]rows.Columns, error) {
+	encoded := make([]rows.Columns, len(batch))
+	for i := range batch {
+		rec := batch[i].Record
+		rec.Version = 1
+		var err error
+		if encoded[i], err = rows.Encode(&rec); err != nil {
+			return nil, err
+		}
+	}
+	return encoded, nil
+}
+
+// insertCall is an insert that asks for no lookups but of ids and draining queues.
+type insertCall struct {
+	encoded []rows.Columns
+	stored  bool
+	err     error // of the database
+	ended   chan struct{}
+}
+
+func (c *insertCall) jobs() int             { return len(c.encoded) }
+func (c *insertCall) done() <-chan struct{} { return c.ended }
+
+// flushInserts makes calls with one statement. If one of them cannot be made, none is, and each is tried by itself.
+func (s *Storage) flushInserts(calls []*insertCall) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	all := calls[0].encoded
+	for _, c := range calls[1:] {
+		all = append(all[:len(all):len(all)], c.encoded...)
+	}
+	stored, err := s.insertAll(ctx, s.pool, all)
+	if err == nil && !stored && len(calls) > 1 {
+		for _, c := range calls {
+			c.stored, c.err = s.insertAll(ctx, s.pool, c.encoded)
+			close(c.ended)
+		}
+		return
+	}
+	for _, c := range calls {
+		c.stored, c.err = stored, err
+		close(c.ended)
+	}
+}
+
+// insertAll stores jobs. It reports false, and has stored none, if an id is stored already or a queue draining.
+func (s *Storage) insertAll(ctx context.Context, q querier, encoded []rows.Columns) (stored bool, err error) {
+	tag, err := q.Exec(ctx, s.sql.insert, arguments(encoded)...)
+	if isCode(err, uniqueViolation) {
+		return false, nil
+	}
+	return err == nil && tag.RowsAffected() == int64(len(encoded)), err
+}
+
+// inserter is a transaction as rows.Insert wants it.
+type inserter struct {
+	ctx context.Context
+	s   *Storage
+	tx  pgx.Tx
+}
+
+// lock keeps others out who want the same names, until the transaction ends.
+func (i *inserter) lock(kind string, names []string) error {
+	locks := make([]string, len(names))
+	for k, name := range names {
+		locks[k] = i.s.config.schema + kind + name
+	}
+	slices.Sort(locks)
+	_, err := i.tx.Exec(i.ctx, i.s.sql.lockName, locks)
+	return err
+}
+
+func (i *inserter) Stored(ids []string) (map[string]ojs.State, error) {
+	result, err := i.tx.Query(i.ctx, i.s.sql.stored, ids)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]ojs.State)
+	var id string
+	var state int16
+	_, err = pgx.ForEachRow(result, []any{&id, &state}, func() error {
+		found[id] = rows.State(int(state))
+		return nil
+	})
+	return found, err
+}
+
+func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
+	if err := i.lock(" unique ", fingerprints); err != nil {
+		return nil, err
+	}
+	return i.rows(i.s.sql.peers, fingerprints)
+}
+
+func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {
+	list, err := selectRows(i.ctx, i.tx, false, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*rows.Row, len(list))
+	for k := range list {
+		if found[k], err = list[k].decode(); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (i *inserter) Draining(queues []string) (queue string, err error) {
+	err = i.tx.QueryRow(i.ctx, i.s.sql.draining, queues).Scan(&queue)
+	if err == pgx.ErrNoRows {
+		return "", nil
+	}
+	return queue, err
+}
+
+func (i *inserter) Depth(queue string) (n int, err error) {
+	if err := i.lock(" depth ", []string{queue}); err != nil {
+		return 0, err
+	}
+	err = i.tx.QueryRow(i.ctx, i.s.sql.depth, queue).Scan(&n)
+	return n, err
+}
+
+func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) ([]*rows.Row, error) {
+	if without == nil {
+		without = []string{}
+	}
+	return i.rows(i.s.sql.oldest, queue, rows.Nanos(now), n, without)
+}
+
+func (i *inserter) Add(recs []*storage.Record) error {
+	encoded := make([]rows.Columns, len(recs))
+	for k, r := range recs {
+		var err error
+		if encoded[k], err = rows.Encode(r); err != nil {
+			return err
+		}
+	}
+	_, err := i.tx.Exec(i.ctx, i.s.sql.insert, arguments(encoded)...)
+	if isCode(err, uniqueViolation) { // by an insert beside this one
+		return &ojs.DuplicateError{ID: recs[0].ID, State: recs[0].State}
+	}
+	return err
+}
+
+func (i *inserter) Save(changed []*rows.Row) error {
+	_, err := i.s.save(i.ctx, i.tx, changed)
+	return err
+}
+
+// save writes what has become of rows that were read, of those that are still as they were, and returns which those are.
+func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
+	encoded, froms := make([]rows.Columns, len(changed)), make([]int32, len(changed))
+	for i, r := range changed {
+		if encoded[i], err = rows.Encode(&r.Record); err != nil {
+			return nil, err
+		}
+		froms[i] = -1
+	}
+	return s.apply(ctx, q, s.sql.settleAll, encoded, froms)
+}

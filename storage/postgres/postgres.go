@@ -1,0 +1,167 @@
+// Package postgres keeps jobs in PostgreSQL, for as many processes and machines as share the database.
+//
+//	pool, err := pgxpool.New(ctx, "postgres://...")
+//	store, err := postgres.Open(ctx, pool)
+//	eng, err := engine.New[Email](store)
+//
+// An enqueue that has returned is committed. WithTx makes it part of a transaction of the caller's: the job exists if and
+// only if that commits. Concurrent enqueues share a statement, as concurrent results do.
+//
+// Engines take jobs with FOR UPDATE SKIP LOCKED, and nobody leads: any of them may stop at any moment. They tell each other
+// of new jobs with LISTEN and NOTIFY, and look by themselves now and then, for what a notification did not reach. Unique jobs are
+// strong: those that are equal take an advisory lock.
+//
+// Time is the database's: the storage knows how far the clock of this machine is from it, and engines follow (storage.Clocked).
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Storage is a storage.Storage in a schema of a database. Make it with Open.
+type Storage struct {
+	pool   *pgxpool.Pool
+	config config
+	sql    *statements
+
+	inserts batcher[*insertCall]
+	settles batcher[*settleCall]
+
+	mu     sync.RWMutex // held for reading by every call, for writing by Close
+	closed bool
+}
+
+var (
+	_ storage.Storage    = (*Storage)(nil)
+	_ storage.QueueStore = (*Storage)(nil)
+	_ storage.CronStore  = (*Storage)(nil)
+)
+
+// ErrNewer refuses a schema that a later version of this package has migrated.
+var ErrNewer = errors.New("ojs: postgres: the schema is of a newer version")
+
+// Option sets something of Open.
+type Option func(*config)
+
+type config struct {
+	schema string
+}
+
+// WithSchema sets the name of the database schema, "ojs" by default: lower-case letters, digits and "_", the first a letter,
+// at most 48. Storages in different schemas know nothing of each other.
+func WithSchema(name string) Option { return func(c *config) { c.schema = name } }
+
+var schemaName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
+
+func (c *config) validate() error {
+	if !schemaName.MatchString(c.schema) {
+		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "schema", Reason: fmt.Sprintf("%q does not match %s", c.schema, schemaName)}
+	}
+	return nil
+}
+
+// Open opens the storage in a database, makes its schema if there is none, and brings it up to date. The pool stays the
+// caller's, who closes it after the storage. Its errors are ErrNewer, those of options, and those of the database.
+func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
+	cfg := config{schema: "ojs"}
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	if pool == nil {
+		return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "pool", Reason: "is nil"}
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema)}
+	if err := s.migrate(ctx); err != nil {
+		return nil, wrap(err)
+	}
+	s.inserts.flush = s.flushInserts
+	s.settles.flush = s.flushSettles
+	return s, nil
+}
+
+// Capabilities implements storage.Storage.
+func (s *Storage) Capabilities() storage.Capabilities {
+	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "advisory locks"}
+}
+
+// Close implements storage.Storage. It waits for the calls that are under way, and leaves the pool open.
+func (s *Storage) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// enter begins a call, which s.mu.RUnlock ends.
+func (s *Storage) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	if s.closed {
+		s.mu.RUnlock()
+		return fmt.Errorf("%w: postgres storage", ojs.ErrClosed)
+	}
+	return nil
+}
+
+// querier is what a pool, a connection and a transaction can.
+type querier interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// wrap says whose error one of the database is.
+func wrap(err error) error {
+	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("ojs: postgres: %w", err)
+}
+
+// again makes a call once more if the database has undone it to let another one pass, or to let it meet one that it did not see.
+func again(f func() error) error {
+	const tries = 5
+	var err error
+	for range tries {
+		var pg *pgconn.PgError
+		if err = f(); !errors.As(err, &pg) || pg.Code != deadlockDetected && pg.Code != serializationFailure {
+			return err
+		}
+	}
+	return err
+}
+
+// Codes of PostgreSQL's errors.
+const (
+	uniqueViolation      = "23505"
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+)
+
+func isCode(err error, code string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == code
+}
+
+// flushTimeout bounds a statement that is made for several calls, none of whose contexts ends it.
+const flushTimeout = 30 * time.Second

@@ -1,0 +1,60 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Delete implements storage.Storage.
+func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.RUnlock()
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	var held string
+	var state int16
+	if err := s.pool.QueryRow(ctx, s.sql.remove, ids).Scan(&n, &held, &state); err != nil {
+		return 0, wrap(err)
+	}
+	if held != "" {
+		return 0, &ojs.TransitionError{ID: held, From: rows.State(int(state)), To: "deleted"}
+	}
+	return n, nil
+}
+
+// Prune implements storage.Storage.
+func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
+	if err := s.enter(ctx); err != nil {
+		return out, err
+	}
+	defer s.mu.RUnlock()
+	states := []int16{rows.Completed, rows.Cancelled, rows.Discarded}
+	if p.DeadLetters {
+		states = []int16{rows.Discarded}
+	}
+	if len(p.States) > 0 {
+		asked := rows.Codes(p.States)
+		states = slices.DeleteFunc(states, func(s int16) bool { return !slices.Contains(asked, int(s)) })
+	}
+	if len(states) == 0 {
+		return out, nil
+	}
+	var oldest *int64
+	err = again(func() error {
+		return s.pool.QueryRow(ctx, s.sql.prune, states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, p.Max).Scan(&out.N, &oldest)
+	})
+	if err != nil {
+		return storage.Pruned{}, wrap(err)
+	}
+	if oldest != nil {
+		out.Oldest = rows.Time(*oldest)
+	}
+	return out, nil
+}

@@ -1,0 +1,63 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs"
+)
+
+// SetQueueState implements storage.QueueStore.
+func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
+	if !to.Valid() {
+		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state", Reason: string(to) + " is no state of a queue"}
+	}
+	if err := s.enter(ctx); err != nil {
+		return "", err
+	}
+	defer s.mu.RUnlock()
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " state " + queue}); err != nil {
+			return err
+		}
+		var stored string
+		switch err := tx.QueryRow(ctx, s.sql.queueState, queue).Scan(&stored); err {
+		case nil:
+			was = ojs.QueueState(stored)
+		case pgx.ErrNoRows:
+			was = ojs.QueueActive
+		default:
+			return err
+		}
+		if to == ojs.QueueActive {
+			_, err := tx.Exec(ctx, s.sql.activateQueue, queue)
+			return err
+		}
+		_, err := tx.Exec(ctx, s.sql.setQueueState, queue, string(to))
+		return err
+	})
+	if err != nil {
+		return "", wrap(err)
+	}
+	return was, nil
+}
+
+// QueueStates implements storage.QueueStore.
+func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.RUnlock()
+	result, err := s.pool.Query(ctx, s.sql.queueStates)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	states := make(map[string]ojs.QueueState)
+	var queue, state string
+	_, err = pgx.ForEachRow(result, []any{&queue, &state}, func() error {
+		states[queue] = ojs.QueueState(state)
+		return nil
+	})
+	return states, wrap(err)
+}

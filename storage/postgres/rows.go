@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// stored is a row as it was read.
+type stored struct {
+	ord        int64 // what else the statement says of it
+	seq, place int64
+	rows.Columns
+}
+
+// scanner reads the columns of jobs, as the constant columns names them.
+type scanner struct {
+	row    stored
+	state  int16
+	prio   int32
+	att    int64
+	times  [9]*int64
+	fp     *string
+	key    *string
+	target []any
+}
+
+func newScanner(withOrd bool) *scanner {
+	s := &scanner{}
+	r := &s.row
+	if withOrd {
+		s.target = append(s.target, &r.ord)
+	}
+	s.target = append(s.target, &r.seq, &r.place, &r.ID, &r.Queue, &r.Type, &s.state, &s.prio, &s.att, &r.Version)
+	for i := range s.times {
+		s.target = append(s.target, &s.times[i])
+	}
+	s.target = append(s.target, &r.Lease, &r.Progress, &r.Worker, &s.fp, &s.key, &r.Args, &r.Job, &r.Outcome, &r.Checkpoint)
+	return s
+}
+
+func (s *scanner) scan(from pgx.Rows) (stored, error) {
+	r := &s.row
+	r.Args, r.Job, r.Outcome, r.Checkpoint = nil, nil, nil, nil // not to be written over
+	if err := from.Scan(s.target...); err != nil {
+		return stored{}, err
+	}
+	r.State, r.Priority, r.Attempt = int(s.state), int(s.prio), int(s.att)
+	for i, to := range []*int64{
+		&r.Wake, &r.Deadline, &r.Created, &r.Enqueued, &r.Started, &r.NextRetry, &r.Finished, &r.Dead, &r.LeaseUntil,
+	} {
+		*to = rows.None
+		if s.times[i] != nil {
+			*to = *s.times[i]
+		}
+	}
+	r.Fingerprint, r.RateKey = "", ""
+	if s.fp != nil {
+		r.Fingerprint = *s.fp
+	}
+	if s.key != nil {
+		r.RateKey = *s.key
+	}
+	return *r, nil
+}
+
+// collect reads every row of a result.
+func collect(from pgx.Rows, withOrd bool) ([]stored, error) {
+	defer from.Close()
+	var list []stored
+	s := newScanner(withOrd)
+	for from.Next() {
+		r, err := s.scan(from)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, from.Err()
+}
+
+func selectRows(ctx context.Context, q querier, withOrd bool, sql string, args ...any) ([]stored, error) {
+	result, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return collect(result, withOrd)
+}
+
+func (r *stored) decode() (*rows.Row, error) {
+	rec, err := rows.Decode(&r.Columns)
+	return &rows.Row{Record: rec, Seq: r.seq, Place: r.place}, err
+}
+
+func decodeAll(list []stored, dst []storage.Record) ([]storage.Record, error) {
+	for i := range list {
+		rec, err := rows.Decode(&list[i].Columns)
+		if err != nil {
+			return dst, err
+		}
+		dst = append(dst, rec)
+	}
+	return dst, nil
+}
+
+// arguments makes one array for each column of jobs, as the constant given takes them.
+func arguments(of []rows.Columns) []any {
+	n := len(of)
+	text := func(get func(*rows.Columns) string) []string {
+		list := make([]string, n)
+		for i := range of {
+			list[i] = get(&of[i])
+		}
+		return list
+	}
+	number := func(get func(*rows.Columns) int64) []int64 {
+		list := make([]int64, n)
+		for i := range of {
+			list[i] = get(&of[i])
+		}
+		return list
+	}
+	bytes := func(get func(*rows.Columns) []byte) [][]byte {
+		list := make([][]byte, n)
+		for i := range of {
+			list[i] = get(&of[i])
+		}
+		return list
+	}
+	states, priorities, progress := make([]int16, n), make([]int32, n), make([]float64, n)
+	for i := range of {
+		states[i], priorities[i], progress[i] = int16(of[i].State), int32(of[i].Priority), of[i].Progress
+	}
+	type c = rows.Columns
+	return []any{
+		text(func(c *c) string { return c.ID }), text(func(c *c) string { return c.Queue }), text(func(c *c) string { return c.Type }),
+		states, priorities, number(func(c *c) int64 { return int64(c.Attempt) }), number(func(c *c) int64 { return c.Version }),
+		number(func(c *c) int64 { return c.Wake }), number(func(c *c) int64 { return c.Deadline }),
+		number(func(c *c) int64 { return c.Created }), number(func(c *c) int64 { return c.Enqueued }),
+		number(func(c *c) int64 { return c.Started }), number(func(c *c) int64 { return c.NextRetry }),
+		number(func(c *c) int64 { return c.Finished }), number(func(c *c) int64 { return c.Dead }),
+		number(func(c *c) int64 { return c.LeaseUntil }), number(func(c *c) int64 { return c.Lease }),
+		progress, text(func(c *c) string { return c.Worker }),
+		text(func(c *c) string { return c.Fingerprint }), text(func(c *c) string { return c.RateKey }),
+		bytes(func(c *c) []byte { return c.Args }), bytes(func(c *c) []byte { return c.Job }),
+		bytes(func(c *c) []byte { return c.Outcome }), bytes(func(c *c) []byte { return c.Checkpoint }),
+	}
+}

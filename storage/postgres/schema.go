@@ -1,0 +1,55 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrate brings the schema up to date, in one transaction, which one process at a time has.
+func (s *Storage) migrate(ctx context.Context) error {
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " migrate"}); err != nil {
+			return err
+		}
+		var version int
+		if err := tx.QueryRow(ctx, s.sql.schemaVersion, s.config.schema+".migration").Scan(&version); err != nil {
+			return err
+		}
+		if version < 0 {
+			if _, err := tx.Exec(ctx, s.sql.makeSchema); err != nil {
+				return err
+			}
+			version = 0
+		} else if err := tx.QueryRow(ctx, s.sql.migrated).Scan(&version); err != nil {
+			return err
+		}
+		if version > len(files) {
+			return fmt.Errorf("%w: %s is of version %d, and this program knows %d", ErrNewer, s.config.schema, version, len(files))
+		}
+		for i, name := range files[version:] {
+			script, err := migrations.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, strings.ReplaceAll(string(script), "{schema}", s.config.schema)); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			if _, err := tx.Exec(ctx, s.sql.addMigration, version+i+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

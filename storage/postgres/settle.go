@@ -1,0 +1,245 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// settleCall is a Settle on its way.
+type settleCall struct {
+	encoded []rows.Columns // with the versions after the change
+	froms   []int32        // the states in which a change may find its job
+	sameJob bool           // of every change
+	results []storage.Settled
+	err     error
+	ended   chan struct{}
+}
+
+func (c *settleCall) jobs() int             { return len(c.encoded) }
+func (c *settleCall) done() <-chan struct{} { return c.ended }
+
+// Settle implements storage.Storage.
+func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.RUnlock()
+	if len(changes) == 0 {
+		return dst, nil
+	}
+	c := &settleCall{
+		encoded: make([]rows.Columns, len(changes)), froms: make([]int32, len(changes)), sameJob: true, ended: make(chan struct{}),
+	}
+	for i := range changes {
+		rec := changes[i].Record
+		rec.Version++
+		var err error
+		if c.encoded[i], err = rows.Encode(&rec); err != nil {
+			return dst, err
+		}
+		c.froms[i] = int32(rows.From(rec.State))
+		c.sameJob = c.sameJob && changes[i].SameJob
+	}
+	if tx := txOf(ctx); tx != nil {
+		s.settleIn(ctx, tx, []*settleCall{c})
+	} else if err := s.settles.do(ctx, c); err != nil {
+		return dst, err
+	}
+	if c.err != nil {
+		return dst, wrap(c.err)
+	}
+	return append(dst, c.results...), nil
+}
+
+func (s *Storage) flushSettles(calls []*settleCall) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	// A statement writes everything or what attempts change. Most calls are of attempts.
+	slices.SortStableFunc(calls, func(a, b *settleCall) int {
+		switch {
+		case a.sameJob == b.sameJob:
+			return 0
+		case a.sameJob:
+			return -1
+		}
+		return 1
+	})
+	at, _ := slices.BinarySearchFunc(calls, false, func(c *settleCall, sameJob bool) int {
+		if c.sameJob != sameJob {
+			return -1
+		}
+		return 0
+	})
+	s.settleIn(ctx, s.pool, calls[:at])
+	s.settleIn(ctx, s.pool, calls[at:])
+}
+
+// settleIn makes calls of one kind, and ends them.
+func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) {
+	if len(calls) == 0 {
+		return
+	}
+	var encoded []rows.Columns
+	var froms []int32
+	for _, c := range calls {
+		encoded, froms = append(encoded, c.encoded...), append(froms, c.froms...)
+	}
+	sql := s.sql.settleAll
+	if calls[0].sameJob {
+		sql = s.sql.settleAttempt
+	}
+	results, err := s.settleRounds(ctx, q, sql, encoded, froms)
+	for _, c := range calls {
+		if c.err = err; err == nil {
+			c.results = results[:len(c.encoded):len(c.encoded)]
+			results = results[len(c.encoded):]
+		}
+		close(c.ended)
+	}
+}
+
+// settleRounds applies changes in order: one statement for as many as are of different jobs.
+func (s *Storage) settleRounds(ctx context.Context, q querier, sql string, encoded []rows.Columns, froms []int32) ([]storage.Settled, error) {
+	results := make([]storage.Settled, 0, len(encoded))
+	for len(encoded) > 0 {
+		n := distinct(len(encoded), func(i int) string { return encoded[i].ID })
+		applied, err := s.apply(ctx, q, sql, encoded[:n], froms[:n])
+		if err == nil {
+			results, err = s.explain(ctx, q, encoded[:n], froms[:n], applied, results)
+		}
+		if err != nil {
+			return nil, err
+		}
+		encoded, froms = encoded[n:], froms[n:]
+	}
+	return results, nil
+}
+
+// apply changes the jobs that have the version before and a state of froms. It reports which those are.
+func (s *Storage) apply(ctx context.Context, q querier, sql string, encoded []rows.Columns, froms []int32) (applied []bool, err error) {
+	args := append(arguments(encoded), froms)
+	err = again(func() error {
+		applied = make([]bool, len(encoded))
+		result, err := q.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		var ord int64
+		_, err = pgx.ForEachRow(result, []any{&ord}, func() error {
+			applied[ord-1] = true
+			return nil
+		})
+		return err
+	})
+	return applied, err
+}
+
+// explain says what became of changes: of those that were not applied it finds out why.
+func (s *Storage) explain(ctx context.Context, q querier, encoded []rows.Columns, froms []int32, applied []bool, dst []storage.Settled) ([]storage.Settled, error) {
+	type found struct {
+		version int64
+		state   int16
+	}
+	there := make(map[string]found)
+	var refused []string
+	for i := range encoded {
+		if !applied[i] {
+			refused = append(refused, encoded[i].ID)
+		}
+	}
+	if len(refused) > 0 {
+		result, err := q.Query(ctx, s.sql.versions, refused)
+		if err != nil {
+			return nil, err
+		}
+		var id string
+		var f found
+		if _, err := pgx.ForEachRow(result, []any{&id, &f.version, &f.state}, func() error { there[id] = f; return nil }); err != nil {
+			return nil, err
+		}
+	}
+	for i := range encoded {
+		c := &encoded[i]
+		if applied[i] {
+			dst = append(dst, storage.Settled{Version: uint64(c.Version)})
+			continue
+		}
+		f, ok := there[c.ID]
+		out := storage.Settled{Version: uint64(f.version)}
+		switch {
+		case !ok:
+			out.Err = ojs.ErrNotFound
+		case f.version == c.Version-1 && froms[i]>>f.state&1 == 0:
+			out.Err = &ojs.TransitionError{ID: c.ID, From: rows.State(int(f.state)), To: rows.State(c.State)}
+		default:
+			out.Err = storage.ErrFenced
+		}
+		dst = append(dst, out)
+	}
+	return dst, nil
+}
+
+// Extend implements storage.Storage.
+func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.RUnlock()
+	if len(extensions) == 0 {
+		return nil, nil
+	}
+	for len(extensions) > 0 {
+		n := distinct(len(extensions), func(i int) string { return extensions[i].ID })
+		missed, err := s.extend(ctx, rows.Nanos(now), extensions[:n])
+		if err != nil {
+			return nil, wrap(err)
+		}
+		lost = append(lost, missed...)
+		extensions = extensions[n:]
+	}
+	return lost, nil
+}
+
+// distinct returns how many ids, from the first on, are different ones.
+func distinct(n int, id func(i int) string) int {
+	seen := make(map[string]struct{}, n)
+	for i := range n {
+		if _, twice := seen[id(i)]; twice {
+			return i
+		}
+		seen[id(i)] = struct{}{}
+	}
+	return n
+}
+
+func (s *Storage) extend(ctx context.Context, now int64, extensions []storage.Extension) (lost []string, err error) {
+	n := len(extensions)
+	ids, versions, progress, checkpoints := make([]string, n), make([]int64, n), make([]float64, n), make([][]byte, n)
+	for i := range extensions {
+		x := &extensions[i]
+		ids[i], versions[i], progress[i], checkpoints[i] = x.ID, int64(x.Version), x.Progress, x.Checkpoint
+	}
+	extended := make(map[string]bool, n)
+	err = again(func() error {
+		result, err := s.pool.Query(ctx, s.sql.extend, ids, versions, progress, checkpoints, now)
+		if err != nil {
+			return err
+		}
+		var id string
+		_, err = pgx.ForEachRow(result, []any{&id}, func() error { extended[id] = true; return nil })
+		return err
+	})
+	for _, id := range ids {
+		if err == nil && !extended[id] {
+			lost = append(lost, id)
+		}
+	}
+	return lost, err
+}

@@ -1,0 +1,184 @@
+package postgres
+
+import "strings"
+
+// statements are all that the package says to the database, but for the schema, in migrations.
+type statements struct {
+	lockName, schemaVersion, makeSchema, migrated, addMigration string
+	insert, stored, peers, oldest, draining, depth              string
+	claim, claimAll                                             string
+	settleAttempt, settleAll, versions, extend                  string
+	due, nextWake                                               string
+	get, list, window, listDead, windowDead, counts, compact    string
+	remove, prune                                               string
+	queueStates, queueState, setQueueState, activateQueue       string
+	crons, addCron, setCron, deleteCron                         string
+}
+
+// columns are those of a job, in the order in which scan reads them.
+const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.attempt, j.version, j.wake, j.deadline, j.created,
+	j.enqueued, j.started, j.next_retry, j.finished, j.dead, j.lease_until, j.lease, j.progress, j.worker, j.fingerprint, j.rate_key,
+	j.args, j.job, j.outcome, j.checkpoint`
+
+// given are jobs that come as one array for each column, as arguments makes them. A time that is not set is the least bigint, and
+// a text that is not set the empty one: arrays without NULLs are much cheaper to send.
+const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.version, nullif(u.wake, {none}) AS wake,
+	nullif(u.deadline, {none}) AS deadline, nullif(u.created, {none}) AS created, nullif(u.enqueued, {none}) AS enqueued,
+	nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
+	nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.lease, u.progress, u.worker,
+	nullif(u.fingerprint, '') AS fingerprint, nullif(u.rate_key, '') AS rate_key, u.args, u.job, u.outcome, u.checkpoint, u.ord
+	FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
+	$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
+	$18::float8[], $19::text[], $20::text[], $21::text[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[])
+	WITH ORDINALITY AS u (id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued, started, next_retry,
+	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, ord)
+	ORDER BY u.ord)`
+
+// attempt is what attempts change, from a row c.
+const attempt = `state = c.state, attempt = c.attempt, version = c.version, wake = c.wake, enqueued = c.enqueued, started = c.started,
+	next_retry = c.next_retry, finished = c.finished, dead = c.dead, lease_until = c.lease_until, progress = c.progress,
+	worker = c.worker, outcome = c.outcome, checkpoint = c.checkpoint`
+
+// claimable is what every claim asks of a job j: $1 is the time, $4 the types, $5 the keys to skip.
+const claimable = `j.state = 3 AND (j.wake IS NULL OR j.wake > $1) AND ($4::text[] IS NULL OR j.type = ANY ($4::text[]))
+	AND (j.rate_key IS NULL OR j.rate_key <> ALL ($5::text[]))`
+
+// take makes the jobs that a claim has picked active, in their order: of those with the same key the first. $1 is the time, $3 the worker.
+const take = `,
+		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
+			SELECT seq, rate_key, rn, row_number() OVER (PARTITION BY rate_key ORDER BY rn) AS nth FROM
+			(SELECT seq, rate_key, row_number() OVER () AS rn FROM picked) p ORDER BY rn) p
+			WHERE p.rate_key IS NULL OR p.nth = 1)
+	UPDATE {schema}.job j SET state = 4, place = p.place, attempt = j.attempt + 1, version = j.version + 1,
+		started = $1, worker = $3, lease_until = $1 + j.lease, wake = $1 + j.lease, progress = 0
+	FROM numbered p WHERE j.seq = p.seq
+	RETURNING p.place AS ord, {columns}`
+
+func newStatements(schema string) *statements {
+	inner := strings.NewReplacer("{columns}", columns, "{given}", given, "{attempt}", attempt, "{claimable}", claimable, "{take}", take)
+	outer := strings.NewReplacer("{schema}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
+	q := func(sql string) string { return outer.Replace(inner.Replace(sql)) }
+	return &statements{
+		lockName:      q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
+		schemaVersion: q(`SELECT CASE WHEN to_regclass($1) IS NULL THEN -1 ELSE 0 END`),
+		makeSchema: q(`CREATE SCHEMA IF NOT EXISTS {schema};
+			CREATE TABLE {schema}.migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())`),
+		migrated:     q(`SELECT coalesce(max(version), 0) FROM {schema}.migration`),
+		addMigration: q(`INSERT INTO {schema}.migration (version) VALUES ($1)`),
+
+		// Nothing is inserted if one of the queues is draining.
+		insert: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u)
+			INSERT INTO {schema}.job AS j (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
+				started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint)
+			SELECT place, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued, started, next_retry,
+				finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint FROM n
+			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))`),
+		stored: q(`SELECT id, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
+		peers: q(`SELECT {columns} FROM {schema}.job j WHERE seq IN (
+				SELECT seq FROM {schema}.job WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
+				UNION ALL
+				SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
+					SELECT seq FROM {schema}.job WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n)
+			ORDER BY seq FOR UPDATE`),
+		oldest: q(`SELECT {columns} FROM {schema}.job j
+			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
+			ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED`),
+		draining: q(`SELECT u.queue FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) JOIN {schema}.queue_state s USING (queue)
+			WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`),
+		depth: q(`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`),
+
+		// $2 is how many, $6 the queues in their order.
+		claim: q(`WITH picked AS MATERIALIZED (
+				SELECT c.seq, c.rate_key FROM unnest($6::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
+					SELECT j.seq, j.rate_key FROM {schema}.job j WHERE j.queue = q.name AND {claimable}
+					ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
+				WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
+				LIMIT $2){take}`),
+		claimAll: q(`WITH picked AS MATERIALIZED (
+				SELECT j.seq, j.rate_key FROM {schema}.job j WHERE {claimable}
+				AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
+				ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED){take}`),
+
+		// $26 are the states in which each change may find its job, as bits; a version is that after the change.
+		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
+				JOIN unnest($26::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
+			UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place ELSE c.place END, {attempt}
+			FROM c WHERE j.id = c.id AND j.version = c.version - 1 AND (c.froms >> j.state) & 1 = 1
+			RETURNING c.ord`),
+		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
+				JOIN unnest($26::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
+			UPDATE {schema}.job j SET
+				place = CASE WHEN j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
+				{attempt}, queue = c.queue, type = c.type, priority = c.priority, deadline = c.deadline, created = c.created,
+				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job
+			FROM c WHERE j.id = c.id AND j.version = c.version - 1 AND (c.froms >> j.state) & 1 = 1
+			RETURNING c.ord`),
+		versions: q(`SELECT id, version, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
+		extend: q(`UPDATE {schema}.job j SET lease_until = $5 + j.lease, wake = $5 + j.lease, progress = greatest(j.progress, c.progress),
+				checkpoint = coalesce(c.checkpoint, j.checkpoint)
+			FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[]) c (id, version, progress, checkpoint)
+			WHERE j.id = c.id AND j.version = c.version AND j.state = 4
+			RETURNING j.id`),
+
+		// What has a deadline that has come is left to the caller, who writes down why it ended.
+		due: q(`WITH due AS MATERIALIZED (
+				SELECT seq, state, wake, place, state <> 4 AND deadline IS NOT NULL AND deadline <= $1 AS expired FROM {schema}.job
+				WHERE wake <= $1 ORDER BY wake, place LIMIT $2 FOR UPDATE SKIP LOCKED),
+			ordered AS MATERIALIZED (
+				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM due ORDER BY wake, place) d),
+			moved AS (
+				UPDATE {schema}.job j SET place = d.new_place, version = j.version + 1,
+					state = CASE j.state WHEN 4 THEN 4 ELSE 3 END,
+					wake = CASE j.state WHEN 4 THEN $1 + j.lease ELSE j.deadline END,
+					lease_until = CASE j.state WHEN 4 THEN $1 + j.lease ELSE j.lease_until END,
+					next_retry = CASE j.state WHEN 4 THEN j.next_retry END,
+					enqueued = CASE j.state WHEN 4 THEN j.enqueued ELSE coalesce(j.enqueued, $1) END
+				FROM ordered d WHERE j.seq = d.seq AND NOT d.expired
+				RETURNING d.new_place AS ord, {columns})
+			SELECT * FROM moved
+			UNION ALL
+			SELECT -d.new_place, {columns} FROM ordered d JOIN {schema}.job j USING (seq) WHERE d.expired`),
+		nextWake: q(`SELECT wake FROM {schema}.job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`),
+
+		get: q(`SELECT {columns} FROM {schema}.job j WHERE id = $1`),
+		// A page looks at a window of rows, found or not, so that no listing keeps the database busy for long.
+		window:     q(`SELECT count(*), coalesce(max(seq), 0) FROM (SELECT seq FROM {schema}.job WHERE seq > $1 ORDER BY seq LIMIT $2) w`),
+		windowDead: q(`SELECT count(*), coalesce(max(place), 0) FROM (SELECT place FROM {schema}.job WHERE dead IS NOT NULL AND place > $1 ORDER BY place LIMIT $2) w`),
+		list: q(`SELECT {columns} FROM {schema}.job j WHERE seq > $1 AND seq <= $2
+			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
+			ORDER BY seq`),
+		listDead: q(`SELECT {columns} FROM {schema}.job j WHERE dead IS NOT NULL AND place > $1 AND place <= $2
+			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
+			ORDER BY place`),
+		counts: q(`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`),
+		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
+			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
+
+		remove: q(`WITH held AS (SELECT id, state FROM {schema}.job WHERE id = ANY ($1::text[]) AND state < 6 ORDER BY id LIMIT 1),
+			gone AS (DELETE FROM {schema}.job WHERE id = ANY ($1::text[]) AND state >= 6 AND NOT EXISTS (SELECT FROM held) RETURNING 1)
+			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0)`),
+		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many, $5 how many at most.
+		prune: q(`WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
+			ended AS (
+				SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
+					SELECT seq, place, finished FROM {schema}.job WHERE state = s AND state >= 6 AND dead IS NULL AND NOT $2
+					ORDER BY place LIMIT $5 + 1) e
+				UNION ALL
+				(SELECT seq, place, finished FROM {schema}.job WHERE dead IS NOT NULL AND $2 ORDER BY place LIMIT $5 + 1)),
+			first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY place) AS nth FROM ended),
+			going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
+				WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4)), $5 + 1)),
+			gone AS (DELETE FROM {schema}.job WHERE seq IN (SELECT seq FROM first, going WHERE nth <= going.n) RETURNING 1)
+			SELECT (SELECT count(*) FROM gone), (SELECT finished FROM first, going WHERE nth = going.n + 1)`),
+
+		queueStates:   q(`SELECT queue, state FROM {schema}.queue_state`),
+		queueState:    q(`SELECT state FROM {schema}.queue_state WHERE queue = $1`),
+		setQueueState: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`),
+		activateQueue: q(`DELETE FROM {schema}.queue_state WHERE queue = $1`),
+
+		crons:      q(`SELECT version, entry FROM {schema}.cron ORDER BY name`),
+		addCron:    q(`INSERT INTO {schema}.cron VALUES ($1, 1, $2) ON CONFLICT DO NOTHING`),
+		setCron:    q(`UPDATE {schema}.cron SET version = version + 1, entry = $3 WHERE name = $1 AND version = $2`),
+		deleteCron: q(`DELETE FROM {schema}.cron WHERE name = $1`),
+	}
+}

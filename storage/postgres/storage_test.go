@@ -1,0 +1,76 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/internal/pgtest"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// server is the database of these tests.
+var server string
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &server)) }
+
+// connect makes a pool.
+func connect(tb testing.TB) *pgxpool.Pool {
+	tb.Helper()
+	if server == "" {
+		tb.Skip("no PostgreSQL server is installed, and OJS_TEST_POSTGRES names none")
+	}
+	pool, err := pgxpool.New(context.Background(), server)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
+var schemas atomic.Int64
+
+// schema makes up a name that no other test has, and removes what it names in the end.
+func schema(tb testing.TB, pool *pgxpool.Pool) string {
+	name := fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1))
+	tb.Cleanup(func() {
+		if _, err := pool.Exec(context.Background(), "DROP SCHEMA IF EXISTS "+name+" CASCADE"); err != nil {
+			tb.Error(err)
+		}
+	})
+	return name
+}
+
+func config(t *testing.T) storagetest.Config {
+	pool := connect(t)
+	names := make(map[storage.Storage]string)
+	open := func(tb testing.TB, name string) storage.Storage {
+		s, err := postgres.Open(context.Background(), pool, postgres.WithSchema(name))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		names[s] = name
+		return s
+	}
+	return storagetest.Config{
+		Open: func(tb testing.TB) storage.Storage { return open(tb, schema(tb, pool)) },
+		Reopen: func(tb testing.TB, s storage.Storage) storage.Storage {
+			if err := s.Close(); err != nil {
+				tb.Fatal(err)
+			}
+			return open(tb, names[s])
+		},
+		Queues: true,
+		Crons:  true,
+	}
+}
+
+func TestStorage(t *testing.T) { storagetest.Run(t, config(t)) }
+
+func TestEngine(t *testing.T) { storagetest.RunEngine(t, config(t)) }

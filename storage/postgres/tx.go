@@ -1,0 +1,40 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+type txKey struct{}
+
+// WithTx returns a context in which an enqueue is part of a transaction: the job exists if and only if the transaction commits.
+// Lookups see it before. The transaction stays the caller's to commit; an enqueue that fails leaves it usable.
+//
+//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		if _, err := tx.Exec(ctx, "INSERT INTO account ..."); err != nil {
+//			return err
+//		}
+//		_, err := eng.Enqueue(postgres.WithTx(ctx, tx), "welcome", Welcome{Account: id})
+//		return err
+//	})
+//
+// The transaction has to be one of the storage's database. Like every pgx.Tx it is for one goroutine at a time. The events of
+// an enqueue are published when the call returns, whatever becomes of the transaction. A unique job keeps others with its
+// fingerprint waiting until the transaction ends, as a bounded queue keeps other bounded enqueues.
+func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
+	return context.WithValue(ctx, txKey{}, tx)
+}
+
+func txOf(ctx context.Context) pgx.Tx {
+	tx, _ := ctx.Value(txKey{}).(pgx.Tx)
+	return tx
+}
+
+// in is what a call of the context speaks to: its transaction, or the pool.
+func (s *Storage) in(ctx context.Context) querier {
+	if tx := txOf(ctx); tx != nil {
+		return tx
+	}
+	return s.pool
+}
