@@ -34,14 +34,15 @@ type core struct {
 	worker string  // this engine in claims, logs and events
 	mocked bool    // the clock is virtual
 
-	registry registry
-	gate     *gate
-	waiters  waiters
-	room     room
-	workers  workers
-	hub      hub
-	jitter   uint64  // the seed of delays
-	eventIDs *random // of its own: who listens does not change what happens
+	registry  registry
+	gate      *gate
+	waiters   waiters
+	room      room
+	listening listening
+	workers   workers
+	hub       hub
+	jitter    uint64  // the seed of delays
+	eventIDs  *random // of its own: who listens does not change what happens
 
 	mu       sync.Mutex // guards everything below, and the fields of run and attempt that say so
 	run      *run       // nil: not running
@@ -59,7 +60,16 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, err
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
-	_, c.mocked = cfg.clock.(*clock.Mock)
+	if _, ok := storage.As[storage.Notifier](s); ok {
+		c.store = ownCalls{s, c}
+	}
+	if c.clock == nil {
+		c.clock = clock.New()
+		if shared, ok := storage.As[storage.Clocked](s); ok {
+			c.clock = following{c.clock, shared}
+		}
+	}
+	_, c.mocked = c.clock.(*clock.Mock)
 	c.jitter = c.rnd.r.Uint64()
 	c.eventIDs = newRandom(rand.New(rand.NewPCG(c.rnd.r.Uint64(), 0)))
 	id := c.rnd.id(c.now())

@@ -21,8 +21,11 @@ type gate struct {
 	keys   map[string]*limiter
 	closed map[string]struct{} // keys that admit nothing, as far as known
 	sweep  int                 // the number of keys at which to drop idle ones
-	held   map[storage.Held]hold
-	lapses time.Time // the earliest hold.until; zero: none
+
+	// Limits of queues and types, and weights, are looked at after each job. Those of keys need not: a claim takes one job of each.
+	looksAfterEach bool
+	held           map[storage.Held]hold
+	lapses         time.Time // the earliest hold.until; zero: none
 }
 
 // queueGate is a queue that the engine declares.
@@ -58,6 +61,9 @@ func newGate(cfg *config) *gate {
 		if qc.Concurrency > 0 {
 			bounds.Concurrency = qc.Concurrency
 		}
+		if bounds.Bounds() || qc.Weight > 0 {
+			g.looksAfterEach = true
+		}
 		if bounds.Bounds() {
 			q.limiter = &limiter{bounds: bounds}
 		}
@@ -70,6 +76,7 @@ func newGate(cfg *config) *gate {
 func (g *gate) limitType(jobType string, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.looksAfterEach = true
 	g.types[jobType] = &limiter{bounds: ojs.RateLimit{Concurrency: n}}
 }
 
@@ -78,11 +85,12 @@ type wanted struct {
 	queues []string // nil: the engine's
 	types  []string
 	any    bool // every type, though types is empty
+	max    int  // how many jobs at most; 0: one
 	worker string
 	lapses bool // the claimer may vanish: what it holds counts until its lease is over
 }
 
-// claim claims one job. If there is none, reopens is when a limit that kept some back stops doing so, zero if time alone
+// claim claims up to w.max jobs, one if limits ask for a look after each. If there is none, reopens is when a limit that kept some back stops doing so, zero if time alone
 // opens none.
 func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reopens time.Time, err error) {
 	g := c.gate
@@ -98,7 +106,7 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 		return nil, reopens, nil
 	}
 	op := c.hub.begin()
-	recs, err = c.store.Claim(ctx, now, ask, make([]storage.Record, 0, 1))
+	recs, err = c.store.Claim(ctx, now, ask, make([]storage.Record, 0, ask.Max))
 	if op != 0 {
 		var started []*batch
 		for i := range recs {
@@ -129,7 +137,10 @@ func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGa
 			reopens = at
 		}
 	}
-	ask = storage.Claim{Queues: w.queues, Types: w.types, Max: 1, Worker: w.worker}
+	ask = storage.Claim{Queues: w.queues, Types: w.types, Max: max(w.max, 1), Worker: w.worker}
+	if g.looksAfterEach {
+		ask.Max = 1
+	}
 	if len(ask.Types) == 0 && !w.any {
 		return ask, nil, reopens, false // to a storage, no types are all types
 	}

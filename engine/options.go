@@ -29,7 +29,7 @@ type config struct {
 	defaults    []ojs.Option
 	queues      []string // in the order given
 	queueConfig map[string]QueueConfig
-	clock       clock.Clock
+	clock       clock.Clock // nil: that on the wall
 	log         *slog.Logger
 	rand        *rand.Rand
 	retention   Retention
@@ -45,7 +45,6 @@ func newConfig(opts []Option) (config, error) {
 		concurrency: DefaultConcurrency,
 		grace:       DefaultGracePeriod,
 		queueConfig: make(map[string]QueueConfig),
-		clock:       clock.New(),
 		log:         slog.New(atLeast{slog.LevelWarn, slog.Default().Handler()}),
 		retention:   defaultRetention,
 		maxStuck:    -1,

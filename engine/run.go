@@ -54,7 +54,7 @@ type run struct {
 func (c *core) runUntil(ctx context.Context) error {
 	r := &run{
 		c:         c,
-		base:      context.WithoutCancel(ctx),
+		base:      storage.WithSelf(context.WithoutCancel(ctx), c),
 		attempts:  make(map[storage.Held]*attempt),
 		lostEarly: make(map[storage.Held]bool),
 		drained:   make(chan struct{}),
@@ -83,6 +83,8 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.mu.Unlock()
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
+	release := c.listen()
+	defer release()
 
 	<-ctx.Done()
 	stuck := r.stop()
@@ -191,12 +193,11 @@ func (r *run) wake() {
 	}
 	r.working++
 	r.searching++
-	go r.work()
+	go r.work(nil)
 }
 
-// work is a worker: it takes jobs and runs them until it finds none.
-func (r *run) work() {
-	var a *attempt
+// work is a worker: it runs the attempt it is given, or first looks for one, and then what else it finds.
+func (r *run) work(a *attempt) {
 	calling := false
 	defer func() {
 		if !calling {
@@ -204,27 +205,40 @@ func (r *run) work() {
 		}
 		// The handler has called runtime.Goexit, which ends this goroutine after its deferred calls. Its slot goes on.
 		r.finish(a, policy.Outcome{Kind: policy.Exited})
-		r.release(a)
-		go r.work()
+		if r.release(a) {
+			go r.work(nil)
+		}
 	}()
-	for a = r.take(); a != nil; a = r.take() {
+	for {
+		if a == nil {
+			if a = r.take(); a == nil {
+				return
+			}
+		}
 		calling = true
 		o := a.call()
 		calling = false
 		r.finish(a, o)
-		r.release(a)
+		if !r.release(a) {
+			return
+		}
+		a = nil
 	}
 }
 
-// take claims the next job for a worker that counts as searching. It returns nil, and the worker's slot is free, if there
-// is none.
+// maxClaim bounds how many jobs one claim asks for.
+const maxClaim = 500
+
+// take claims jobs for a worker that counts as searching: one for it, and one for each slot that has no worker. It returns
+// nil, and the worker's slot is free, if there is none.
 func (r *run) take() *attempt {
 	mu := &r.c.mu
 	mu.Lock()
 	for r.left > 0 && !r.stopping && !r.blocked {
 		news, emptied := r.news, r.emptied
+		free := r.c.concurrency - (r.working - r.stuck)
 		mu.Unlock()
-		w := wanted{types: r.c.registry.handled(), worker: r.c.worker}
+		w := wanted{types: r.c.registry.handled(), worker: r.c.worker, max: min(1+max(free, 0), maxClaim)}
 		recs, reopens, err := r.c.claim(r.base, w)
 		mu.Lock()
 		switch {
@@ -242,26 +256,48 @@ func (r *run) take() *attempt {
 			}
 		default:
 			r.failures = 0
-			// If left became 0 since, this job is not among those it counts now.
-			if r.emptied == emptied && r.left != unknown && r.left > 0 {
-				r.left--
+			// If left became 0 since, these jobs are not among those it counts now.
+			if r.emptied == emptied && r.left != unknown {
+				r.left = max(r.left-len(recs), 0)
 			}
-			held := storage.Held{ID: recs[0].ID, Version: recs[0].Version}
-			if r.lostEarly[held] {
-				r.c.letIn(held)
-				continue
+			if a := r.share(recs); a != nil {
+				mu.Unlock()
+				return a
 			}
-			r.looked()
-			a := r.begin(&recs[0])
-			r.wake()
-			mu.Unlock()
-			return a
 		}
 	}
 	r.looked()
 	r.leave()
 	mu.Unlock()
 	return nil
+}
+
+// share begins the attempts of a claim: the first is the caller's, the others get workers. It returns nil if all of them were
+// lost meanwhile. It wants core.mu.
+func (r *run) share(recs []storage.Record) (mine *attempt) {
+	var others []*attempt
+	for i := range recs {
+		held := storage.Held{ID: recs[i].ID, Version: recs[i].Version}
+		if r.lostEarly[held] {
+			r.c.letIn(held)
+			continue
+		}
+		if a := r.begin(&recs[i]); mine == nil {
+			mine = a
+		} else {
+			others = append(others, a)
+		}
+	}
+	if mine == nil {
+		return nil
+	}
+	r.looked()
+	for _, a := range others {
+		r.working++
+		go r.work(a)
+	}
+	r.wake()
+	return mine
 }
 
 // looked says that a worker does not look for a job any more. It wants core.mu.
@@ -279,8 +315,9 @@ func (r *run) leave() {
 	r.c.changed()
 }
 
-// release ends an attempt in the books, and its worker looks for the next.
-func (r *run) release(a *attempt) {
+// release ends an attempt in the books. It reports whether its worker looks for the next one: not if another one does, which
+// finds jobs for this slot too.
+func (r *run) release(a *attempt) bool {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	r.forget(a)
@@ -288,8 +325,13 @@ func (r *run) release(a *attempt) {
 		a.replaced = false
 		r.stuck--
 	}
-	r.searching++
 	r.c.letIn(a.held())
+	if r.searching > 0 || r.left == 0 || r.stopping || r.blocked || r.working-r.stuck > r.c.concurrency {
+		r.leave()
+		return false
+	}
+	r.searching++
+	return true
 }
 
 // claimFailed keeps workers from the storage for a while. It wants core.mu.

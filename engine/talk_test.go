@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
 )
 
 func TestProgress(t *testing.T) {
@@ -100,26 +101,37 @@ func TestHeartbeat(t *testing.T) {
 		})
 	})
 	t.Run("P0.6 tells who has lost the job", func(t *testing.T) {
-		inBubble(t, func(b *rig) {
-			other, err := engine.New[any](b.store, quiet)
-			must(t, err)
-			var got, saved error
-			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
-				must(t, other.Cancel(b.ctx, job.ID))
-				got, saved = handler.Heartbeat(ctx), handler.SaveCheckpoint(ctx, 1)
-				if context.Cause(ctx) != ojs.ErrLeaseLost {
-					t.Errorf("cause %v", context.Cause(ctx))
-				}
-				return nil
+		for name, c := range map[string]struct {
+			hides bool // the storage tells engines nothing of each other
+			cause error
+		}{"at once": {false, ojs.ErrCancelled}, "when it looks": {true, ojs.ErrLeaseLost}} {
+			t.Run(name, func(t *testing.T) {
+				inBubble(t, func(b *rig) {
+					other, err := engine.New[any](b.store, quiet)
+					must(t, err)
+					var got, saved error
+					if c.hides {
+						b.Engine, err = engine.New[any](struct{ storage.Storage }{b.store}, quiet)
+						must(t, err)
+					}
+					b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+						must(t, other.Cancel(b.ctx, job.ID))
+						got, saved = handler.Heartbeat(ctx), handler.SaveCheckpoint(ctx, 1)
+						if context.Cause(ctx) != c.cause {
+							t.Errorf("cause %v", context.Cause(ctx))
+						}
+						return nil
+					})
+					b.run()
+					id := b.enqueue("x").ID
+					b.advance(time.Minute)
+					b.want(id, ojs.StateCancelled, 1)
+					if !errors.Is(got, c.cause) || !errors.Is(saved, c.cause) {
+						t.Errorf("%v, %v", got, saved)
+					}
+				})
 			})
-			b.run()
-			id := b.enqueue("x").ID
-			b.advance(time.Minute)
-			b.want(id, ojs.StateCancelled, 1)
-			if !errors.Is(got, ojs.ErrLeaseLost) || !errors.Is(saved, ojs.ErrLeaseLost) {
-				t.Errorf("%v, %v", got, saved)
-			}
-		})
+		}
 	})
 	t.Run("outside of an attempt", func(t *testing.T) {
 		_, err := handler.LoadCheckpoint(t.Context(), nil)

@@ -66,6 +66,7 @@ func (w *waiters) all() {
 func (c *core) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	ch := c.waiters.add(id) // before the look, or an end in between would go unnoticed
 	defer c.waiters.remove(id, ch)
+	defer c.listen()()
 	for {
 		job, err := c.get(ctx, id)
 		if err != nil {

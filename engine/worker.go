@@ -75,6 +75,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		return nil, invalid("worker", "its id does not have 1 to 255 bytes")
 	}
 	c := w.core
+	defer c.listen()()
 	ask := wanted{queues: w.cfg.Queues, types: w.cfg.Types, any: len(w.cfg.Types) == 0, worker: w.id, lapses: true}
 	for {
 		state, changed := w.touch()

@@ -13,13 +13,14 @@ func (s *Storage) SetCron(ctx context.Context, c storage.Cron) (uint64, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	if s.crons[c.Name].Version != c.Version {
 		return 0, storage.ErrFenced
 	}
 	c = c.Copy()
 	c.Version++
 	s.crons[c.Name] = c
+	s.notice.Crons = s.heard
 	return c.Version, nil
 }
 
@@ -28,9 +29,10 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	if err := s.enter(ctx); err != nil {
 		return false, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	_, ok := s.crons[name]
 	delete(s.crons, name)
+	s.notice.Crons = s.heard && ok
 	return ok, nil
 }
 
@@ -39,7 +41,7 @@ func (s *Storage) Crons(ctx context.Context) ([]storage.Cron, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	list := make([]storage.Cron, 0, len(s.crons))
 	for _, c := range s.crons {
 		list = append(list, c.Copy())

@@ -84,7 +84,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 	if err := s.enter(ctx); err != nil {
 		return storage.Page{}, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	limit := q.Limit
 	if limit <= 0 || limit > maxPage {
 		limit = maxPage

@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
 type Storage struct {
+	hub notify.Hub // of engines that share the storage
+
 	mu     sync.Mutex // guards everything below
 	closed bool
 	jobs   map[string]*job
@@ -32,12 +35,16 @@ type Storage struct {
 	queues map[string]*queue
 	unique map[string]*peers // by fingerprint
 	crons  map[string]storage.Cron
+
+	heard  bool           // somebody wants to know what the call under way does
+	notice storage.Notice // what that is
 }
 
 var (
 	_ storage.Storage    = (*Storage)(nil)
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
+	_ storage.Notifier   = (*Storage)(nil)
 )
 
 // job is a stored job with its places in the indexes.
@@ -86,15 +93,38 @@ func (s *Storage) enter(ctx context.Context) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: memory storage", ojs.ErrClosed)
 	}
+	s.heard = s.hub.Heard(ctx)
 	return nil
 }
+
+// leave unlocks the storage after a call, and tells others of it.
+func (s *Storage) leave(ctx context.Context) {
+	if !s.heard {
+		s.mu.Unlock()
+		return
+	}
+	n := s.notice
+	s.heard, s.notice = false, storage.Notice{}
+	s.mu.Unlock()
+	s.hub.Tell(ctx, n)
+}
+
+// taken notes that a claim has been taken from its holder.
+func (s *Storage) taken(id string, version uint64, cause error) {
+	if s.heard {
+		s.notice.Taken = append(s.notice.Taken, storage.Taken{Held: storage.Held{ID: id, Version: version}, Cause: cause})
+	}
+}
+
+// Notify implements storage.Notifier. Notices are told before the call that they are about returns.
+func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) { return s.hub.Notify(self, f) }
 
 // Insert implements storage.Storage.
 func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	if err := s.insertable(batch); err != nil {
 		return dst, err
 	}
@@ -162,7 +192,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	skip := c.SkipKeys
 	take := func(j *job) {
 		if l := j.rec.RateLimit; l != nil && c.Max > 1 {
@@ -201,7 +231,7 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	for i := range changes {
 		dst = append(dst, s.settle(&changes[i].Record))
 	}
@@ -229,6 +259,9 @@ func (s *Storage) settle(to *storage.Record) storage.Settled {
 	}
 	s.displace(j)
 	queue := from.Queue
+	if from.State == ojs.StateActive && to.State == ojs.StateCancelled {
+		s.taken(to.ID, from.Version, ojs.ErrCancelled)
+	}
 	j.rec = to.Copy()
 	j.rec.Version++
 	s.place(j)
@@ -247,6 +280,9 @@ func (s *Storage) edit(j *job, to *storage.Record) {
 	} else {
 		s.due.Remove(&j.wake)
 	}
+	if s.heard {
+		s.notice.Add(&j.rec)
+	}
 }
 
 // Extend implements storage.Storage.
@@ -254,7 +290,7 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	for _, x := range extensions {
 		j, ok := s.jobs[x.ID]
 		if !ok || j.rec.State != ojs.StateActive || j.rec.Version != x.Version {
@@ -273,7 +309,7 @@ func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (storage.Du
 	if err := s.enter(ctx); err != nil {
 		return d, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	for range limit {
 		it, ok := s.due.PopDue(now)
 		if !ok {
@@ -286,6 +322,7 @@ func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (storage.Du
 			j.rec.Expire(now)
 			d.Expired = append(d.Expired, j.rec.Copy())
 		case j.rec.State == ojs.StateActive:
+			s.taken(j.rec.ID, j.rec.Version, ojs.ErrLeaseLost)
 			j.rec.Reclaim(now)
 			d.Stalled = append(d.Stalled, j.rec.Copy())
 		default:
@@ -303,7 +340,7 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 	if err := s.enter(ctx); err != nil {
 		return storage.Record{}, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	j, ok := s.jobs[id]
 	if !ok {
 		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
@@ -316,7 +353,7 @@ func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	var counts []storage.Count
 	for name, q := range s.queues {
 		for i, n := range q.counts {
@@ -333,7 +370,7 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	for _, id := range ids {
 		if j, ok := s.jobs[id]; ok && !j.rec.State.Terminal() {
 			return 0, &ojs.TransitionError{ID: id, From: j.rec.State, To: "deleted"}

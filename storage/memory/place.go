@@ -27,6 +27,9 @@ func (s *Storage) place(j *job) {
 	}
 	s.settleEnd(j)
 	s.addPeer(j)
+	if s.heard {
+		s.notice.Add(&j.rec)
+	}
 }
 
 func (s *Storage) displace(j *job) {

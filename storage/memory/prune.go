@@ -53,7 +53,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	if err := s.enter(ctx); err != nil {
 		return storage.Pruned{}, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	var of []*index
 	for c := range classes {
 		if c == deadLetter == p.DeadLetters &&

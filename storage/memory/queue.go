@@ -17,7 +17,7 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 	if err := s.enter(ctx); err != nil {
 		return "", err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	q := s.queues[name]
 	if q == nil {
 		q = new(queue)
@@ -31,6 +31,7 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 		q.state = ""
 	}
 	s.ready.pause(name, to == ojs.QueuePaused)
+	s.notice.Available = s.heard && to != ojs.QueuePaused
 	s.forgetIfEmpty(name)
 	return was, nil
 }
@@ -40,7 +41,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.mu.Unlock()
+	defer s.leave(ctx)
 	states := make(map[string]ojs.QueueState)
 	for name, q := range s.queues {
 		if q.state != "" {

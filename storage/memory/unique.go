@@ -251,6 +251,9 @@ func (s *Storage) carryOut(p *plan, i int, batch []storage.Insert, stored []*job
 	for _, q := range f.replaces {
 		j := find(q)
 		s.displace(j)
+		if j.rec.State == ojs.StateActive {
+			s.taken(j.rec.ID, j.rec.Version, ojs.ErrReplaced)
+		}
 		j.rec.Cancel(now)
 		s.place(j)
 		result.Replaced = append(result.Replaced, j.rec.Copy())

@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// ownCalls is a storage that tells it whose calls it gets, so that an engine does not hear of what it has done itself.
+type ownCalls struct {
+	storage.Storage
+	self *core
+}
+
+// Unwrap lets storage.As look through.
+func (s ownCalls) Unwrap() storage.Storage { return s.Storage }
+
+func (s ownCalls) mine(ctx context.Context) context.Context {
+	if storage.Self(ctx) == s.self {
+		return ctx
+	}
+	return storage.WithSelf(ctx, s.self)
+}
+
+func (s ownCalls) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	return s.Storage.Insert(s.mine(ctx), now, batch, dst)
+}
+
+func (s ownCalls) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	return s.Storage.Claim(s.mine(ctx), now, c, dst)
+}
+
+func (s ownCalls) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	return s.Storage.Settle(s.mine(ctx), now, changes, dst)
+}
+
+func (s ownCalls) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
+	return s.Storage.Extend(s.mine(ctx), now, extensions)
+}
+
+func (s ownCalls) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+	return s.Storage.Due(s.mine(ctx), now, max)
+}
+
+// listening is an engine's ear for what others do. It is open while somebody needs it: a Run, a Wait, a Fetch.
+type listening struct {
+	mu    sync.Mutex // guards the fields below
+	users int
+	stop  func()
+}
+
+// listen opens the engine's ear until release is called. It wants no lock.
+func (c *core) listen() (release func()) {
+	n, ok := storage.As[storage.Notifier](c.store)
+	if !ok {
+		return func() {}
+	}
+	l := &c.listening
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users++; l.users == 1 {
+		l.stop = n.Notify(c, c.hear)
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.users--; l.users == 0 {
+			l.stop()
+		}
+	}
+}
+
+// hear takes in what others have done.
+func (c *core) hear(n storage.Notice) {
+	c.mu.Lock()
+	if n.Available || n.Everything {
+		c.available(unknown)
+	}
+	c.wakeAt(n.Due)
+	if c.run != nil && n.Everything {
+		c.run.keeper.wantDue()
+	}
+	if c.run != nil && (n.Crons || n.Everything) {
+		c.run.keeper.wantCron()
+	}
+	for _, t := range n.Taken {
+		c.takenAway(t.Held, t.Cause)
+	}
+	if len(n.Ended) > 0 && c.run != nil {
+		c.run.keeper.ended(len(n.Ended))
+	}
+	c.mu.Unlock()
+	for _, id := range n.Ended {
+		c.waiters.ended(id)
+	}
+	if n.Everything {
+		c.waiters.all()
+	}
+}
+
+// following is the clock on the wall, as the users of a storage have agreed to read it.
+type following struct {
+	clock.Clock
+	storage.Clocked
+}
+
+func (f following) Now() time.Time                  { return f.Clock.Now().Add(f.ClockOffset()) }
+func (f following) Since(t time.Time) time.Duration { return f.Now().Sub(t) }
+func (f following) Until(t time.Time) time.Duration { return t.Sub(f.Now()) }
+
+func (f following) WithDeadline(ctx context.Context, d time.Time) (context.Context, context.CancelFunc) {
+	return f.Clock.WithDeadline(ctx, d.Add(-f.ClockOffset()))
+}

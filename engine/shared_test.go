@@ -1,0 +1,184 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// Engines that share a storage hear of what the others do at once, in the present of their clock.
+func TestSharedStorage(t *testing.T) {
+	// two runs an engine beside another one that does not run, on one storage.
+	two := func(t *testing.T, f func(t *testing.T, works, other *engine.Engine[any], ran chan string)) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.New()
+			ran := make(chan string, 100)
+			works, err := engine.New[any](store, quiet)
+			must(t, err)
+			other, err := engine.New[any](store, quiet)
+			must(t, err)
+			works.Handle("x", func(_ context.Context, job *ojs.Job[any]) error { ran <- job.ID; return nil })
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- works.Run(ctx) }()
+			synctest.Wait()
+			f(t, works, other, ran)
+			stop()
+			must(t, <-ended)
+		})
+	}
+	idle := func(t *testing.T, eng *engine.Engine[any]) {
+		t.Helper()
+		must(t, eng.WaitIdle(t.Context()))
+	}
+	t.Run("a job that another enqueues runs", func(t *testing.T) {
+		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
+			ticket, err := other.Enqueue(t.Context(), "x", nil)
+			must(t, err)
+			idle(t, works)
+			if len(ran) != 1 || <-ran != ticket.ID {
+				t.Error("it did not")
+			}
+		})
+	})
+	t.Run("at its time", func(t *testing.T) {
+		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
+			_, err := other.Enqueue(t.Context(), "x", nil, ojs.WithDelay(time.Minute))
+			must(t, err)
+			start := time.Now()
+			<-ran
+			if d := time.Since(start); d != time.Minute {
+				t.Errorf("after %v", d)
+			}
+		})
+	})
+	t.Run("who waits for a job hears of its end", func(t *testing.T) {
+		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
+			ticket, err := other.Enqueue(t.Context(), "x", nil, ojs.WithDelay(time.Minute))
+			must(t, err)
+			if job, err := ticket.Wait(t.Context()); err != nil || job.State != ojs.StateCompleted {
+				t.Errorf("%+v, %v", job, err)
+			}
+		})
+	})
+	t.Run("a job that another activates, replays or gives another time", func(t *testing.T) {
+		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
+			pending, err := other.Enqueue(t.Context(), "x", nil, ojs.WithPending())
+			must(t, err)
+			late, err := other.Enqueue(t.Context(), "x", nil, ojs.WithDelay(time.Hour))
+			must(t, err)
+			idle(t, works)
+			must(t, other.Jobs().Activate(t.Context(), pending.ID))
+			idle(t, works)
+			if len(ran) != 1 || <-ran != pending.ID {
+				t.Error("the activated job did not run")
+			}
+			must(t, other.Jobs().Reschedule(t.Context(), late.ID, time.Now().Add(time.Second)))
+			start := time.Now()
+			if <-ran != late.ID || time.Since(start) != time.Second {
+				t.Errorf("ran after %v", time.Since(start))
+			}
+		})
+	})
+	t.Run("a queue that another resumes", func(t *testing.T) {
+		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
+			must(t, other.Queues().Pause(t.Context(), "default"))
+			_, err := other.Enqueue(t.Context(), "x", nil)
+			must(t, err)
+			idle(t, works)
+			if len(ran) != 0 {
+				t.Error("ran though its queue is paused")
+			}
+			must(t, other.Queues().Resume(t.Context(), "default"))
+			idle(t, works)
+			if len(ran) != 1 {
+				t.Error("did not run")
+			}
+		})
+	})
+	t.Run("recurring jobs that another sets", func(t *testing.T) {
+		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
+			must(t, other.Cron().Set(t.Context(), engine.CronEntry{Name: "c", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)}))
+			start := time.Now()
+			<-ran
+			if d := time.Since(start); d != time.Minute {
+				t.Errorf("ran after %v", d)
+			}
+		})
+	})
+	t.Run("a claim that another takes", func(t *testing.T) {
+		for _, c := range []struct {
+			name string
+			take func(t *testing.T, other *engine.Engine[any], id string)
+			want error
+		}{
+			{"by cancelling", func(t *testing.T, other *engine.Engine[any], id string) { must(t, other.Cancel(t.Context(), id)) }, ojs.ErrCancelled},
+			{"by replacing", func(t *testing.T, other *engine.Engine[any], _ string) {
+				_, err := other.Enqueue(t.Context(), "blocks", nil, ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}), ojs.WithDelay(time.Hour))
+				must(t, err)
+			}, ojs.ErrReplaced},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
+					cause := make(chan error, 1)
+					works.Handle("blocks", func(ctx context.Context, job *ojs.Job[any]) error {
+						<-ctx.Done()
+						cause <- context.Cause(ctx)
+						return nil
+					})
+					ticket, err := works.Enqueue(t.Context(), "blocks", nil, ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}))
+					must(t, err)
+					synctest.Wait()
+					start := time.Now()
+					c.take(t, other, ticket.ID)
+					if got := <-cause; !errors.Is(got, c.want) || time.Now() != start {
+						t.Errorf("%v after %v", got, time.Since(start))
+					}
+				})
+			})
+		}
+	})
+	t.Run("one engine's own calls are no news to it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &claimCounter{Storage: memory.New()}
+			eng, err := engine.New[any](store, quiet)
+			must(t, err)
+			eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- eng.Run(ctx) }()
+			synctest.Wait()
+			for range 10 {
+				before := store.claims
+				_, err := eng.Enqueue(ctx, "x", nil)
+				must(t, err)
+				synctest.Wait()
+				if n := store.claims - before; n != 1 {
+					t.Errorf("%d claims for one job", n)
+				}
+			}
+			stop()
+			must(t, <-ended)
+		})
+	})
+}
+
+// claimCounter counts claims. What it wraps can still be found.
+type claimCounter struct {
+	storage.Storage
+	claims int
+}
+
+func (s *claimCounter) Unwrap() storage.Storage { return s.Storage }
+
+func (s *claimCounter) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	s.claims++
+	return s.Storage.Claim(ctx, now, c, dst)
+}

@@ -1,0 +1,69 @@
+package storage
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs"
+)
+
+// Notifier is the ability to tell engines that share a storage what the others do, so that none of them has to look again and
+// again. It is optional; see As. Notices are hints: they may come late, twice or, where others are in another process, never. Then
+// a notice of Everything follows now and then.
+type Notifier interface {
+	// Notify has f called whenever a call may have left something to do or to know for self, unless the call was made in a
+	// context of WithSelf for the same self. F must not call the storage, and returns soon. After stop has returned, f is
+	// not called any more.
+	Notify(self any, f func(Notice)) (stop func())
+}
+
+// Notice is what others have done.
+type Notice struct {
+	Everything bool      // look at all there is
+	Available  bool      // jobs have become available
+	Due        time.Time // jobs come due, or lose their lease, then at the earliest; zero: none
+	Crons      bool      // recurring jobs have changed
+	Taken      []Taken   // claims that were taken from their holders
+	Ended      []string  // jobs that have ended
+}
+
+// Taken is a claim that was taken from its holder.
+type Taken struct {
+	Held
+	Cause error // ojs.ErrCancelled, ojs.ErrReplaced or ojs.ErrLeaseLost
+}
+
+// Add adds what a record tells as it is now.
+func (n *Notice) Add(r *Record) {
+	switch {
+	case r.State == ojs.StateAvailable:
+		n.Available = true
+	case r.State.Terminal():
+		n.Ended = append(n.Ended, r.ID)
+	}
+	if at := r.WakeAt(); !at.IsZero() && (n.Due.IsZero() || at.Before(n.Due)) {
+		n.Due = at
+	}
+}
+
+// Empty reports whether there is nothing to tell.
+func (n *Notice) Empty() bool {
+	return !n.Everything && !n.Available && n.Due.IsZero() && !n.Crons && len(n.Taken)+len(n.Ended) == 0
+}
+
+// Clocked is the ability to tell how far the clock that all users of the storage share is ahead of this machine's. It is
+// optional; see As. Engines on the clock on the wall follow it, so that machines whose clocks differ agree on what is due.
+type Clocked interface {
+	// ClockOffset is cheap. It changes as clocks drift.
+	ClockOffset() time.Duration
+}
+
+type selfKey struct{}
+
+// WithSelf says who makes the calls of a context, for Notifier.
+func WithSelf(ctx context.Context, self any) context.Context {
+	return context.WithValue(ctx, selfKey{}, self)
+}
+
+// Self returns what WithSelf was given, nil if nothing.
+func Self(ctx context.Context) any { return ctx.Value(selfKey{}) }
