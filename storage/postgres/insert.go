@@ -80,7 +80,7 @@ func (c *insertCall) done() <-chan struct{} { return c.ended }
 
 // flushInserts makes calls with one statement. If one of them cannot be made, none is, and each is tried by itself.
 func (s *Storage) flushInserts(calls []*insertCall) {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	ctx, cancel := wall.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	all := calls[0].encoded
 	for _, c := range calls[1:] {

@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -162,6 +163,9 @@ func isCode(err error, code string) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == code
 }
+
+// wall is the clock on the wall, for waits on the network.
+var wall = clock.New()
 
 // flushTimeout bounds a statement that is made for several calls, none of whose contexts ends it.
 const flushTimeout = 30 * time.Second

@@ -59,7 +59,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 }
 
 func (s *Storage) flushSettles(calls []*settleCall) {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	ctx, cancel := wall.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	// A statement writes everything or what attempts change. Most calls are of attempts.
 	slices.SortStableFunc(calls, func(a, b *settleCall) int {
