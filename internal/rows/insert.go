@@ -18,7 +18,7 @@ type Tx interface {
 	Stored(ids []string) (map[string]ojs.State, error)
 
 	// Peers returns the jobs with one of the fingerprints: those that have not ended, and of those that have the newest of
-	// each state, by creation and then by insertion.
+	// each state, by creation and then by insertion. Their order does not matter.
 	Peers(fingerprints []string) ([]*Row, error)
 
 	// Draining returns one of the queues that is draining, "" if none is.
@@ -118,6 +118,7 @@ func (b *inserting) load() error {
 	}
 	slices.Sort(prints)
 	found, err := b.tx.Peers(slices.Compact(prints))
+	slices.SortFunc(found, func(x, y *Row) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, r := range found {
 		b.peers[r.Fingerprint] = append(b.peers[r.Fingerprint], r)
 	}

@@ -158,6 +158,19 @@ func Encode(r *storage.Record) (Columns, error) {
 	return c, nil
 }
 
+// Note adds to a notice what a row tells as it is now.
+func Note(n *storage.Notice, c *Columns) {
+	switch {
+	case c.State == Available:
+		n.Available = true
+	case Terminal(c.State):
+		n.Ended = append(n.Ended, c.ID)
+	}
+	if at := Time(c.Wake); c.Wake != None && !Terminal(c.State) && (n.Due.IsZero() || at.Before(n.Due)) {
+		n.Due = at
+	}
+}
+
 // Decode returns the record that was encoded. It keeps the slices of c.
 func Decode(c *Columns) (storage.Record, error) {
 	var r storage.Record

@@ -117,7 +117,9 @@ func (s *Storage) taken(id string, version uint64, cause error) {
 }
 
 // Notify implements storage.Notifier. Notices are told before the call that they are about returns.
-func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) { return s.hub.Notify(self, f) }
+func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
+	return s.hub.Notify(self, f)
+}
 
 // Insert implements storage.Storage.
 func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
@@ -273,12 +275,13 @@ func (s *Storage) settle(to *storage.Record) storage.Settled {
 
 // edit changes an available job that keeps its place among the others.
 func (s *Storage) edit(j *job, to *storage.Record) {
+	before := j.rec.WakeAt()
 	j.rec = to.Copy()
 	j.rec.Version++
-	if at := j.rec.WakeAt(); !at.IsZero() {
-		s.due.Push(&j.wake, at)
-	} else {
+	if at := j.rec.WakeAt(); at.IsZero() {
 		s.due.Remove(&j.wake)
+	} else if !at.Equal(before) {
+		s.due.Push(&j.wake, at)
 	}
 	if s.heard {
 		s.notice.Add(&j.rec)

@@ -114,10 +114,12 @@ func newStatements(schema string) *statements {
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
 		versions: q(`SELECT id, version, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
-		extend: q(`UPDATE {schema}.job j SET lease_until = $5 + j.lease, wake = $5 + j.lease, progress = greatest(j.progress, c.progress),
-				checkpoint = coalesce(c.checkpoint, j.checkpoint)
-			FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[]) c (id, version, progress, checkpoint)
-			WHERE j.id = c.id AND j.version = c.version AND j.state = 4
+		extend: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
+				SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[]) WITH ORDINALITY
+				u (id, version, progress, checkpoint, ord) ORDER BY u.ord) u)
+			UPDATE {schema}.job j SET lease_until = $5 + j.lease, wake = $5 + j.lease, progress = greatest(j.progress, c.progress),
+				checkpoint = coalesce(c.checkpoint, j.checkpoint), place = c.place
+			FROM c WHERE j.id = c.id AND j.version = c.version AND j.state = 4
 			RETURNING j.id`),
 
 		// What has a deadline that has come is left to the caller, who writes down why it ended.
@@ -154,7 +156,8 @@ func newStatements(schema string) *statements {
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
 
-		remove: q(`WITH held AS (SELECT id, state FROM {schema}.job WHERE id = ANY ($1::text[]) AND state < 6 ORDER BY id LIMIT 1),
+		remove: q(`WITH held AS (SELECT id, state FROM {schema}.job WHERE id = ANY ($1::text[]) AND state < 6
+				ORDER BY array_position($1::text[], id) LIMIT 1),
 			gone AS (DELETE FROM {schema}.job WHERE id = ANY ($1::text[]) AND state >= 6 AND NOT EXISTS (SELECT FROM held) RETURNING 1)
 			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0)`),
 		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many, $5 how many at most.

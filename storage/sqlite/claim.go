@@ -145,6 +145,7 @@ func (k *claimer) take(seq int64) error {
 		q.next() // to its end
 		k.t.count(kind{r.Queue, rows.Available, false}, -1)
 		k.t.count(r.kind(), 1)
+		k.t.note(&r.Columns)
 	}
 	return q.close()
 }

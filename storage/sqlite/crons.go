@@ -28,6 +28,9 @@ func (s *Storage) SetCron(ctx context.Context, c storage.Cron) (version uint64, 
 		if err != nil {
 			return err
 		}
+		if t.notice != nil {
+			t.notice.Crons = true
+		}
 		return t.exec(upsertCron, c.Name, int64(version), entry)
 	})
 	if err != nil {
@@ -43,6 +46,9 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (deleted bool, er
 			return err
 		}
 		deleted = t.conn.Changes() > 0
+		if t.notice != nil {
+			t.notice.Crons = deleted
+		}
 		return nil
 	})
 	return deleted, err

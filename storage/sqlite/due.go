@@ -35,6 +35,7 @@ func (t *tx) due(now time.Time, limit int) (d storage.Due, err error) {
 			row.Expire(now)
 			into = &d.Expired
 		case row.State == ojs.StateActive:
+			t.taken(row.ID, int64(row.Version), ojs.ErrLeaseLost)
 			row.Reclaim(now)
 			into = &d.Stalled
 		default:

@@ -3,13 +3,13 @@ module github.com/ojsengine/ojs/storage/sqlite
 go 1.26.0
 
 require (
+	github.com/benbjohnson/clock v1.3.5
 	github.com/ojsengine/ojs v0.0.0
 	zombiezen.com/go/sqlite v1.4.2
 )
 
 require (
 	github.com/adhocore/gronx v1.20.4 // indirect
-	github.com/benbjohnson/clock v1.3.5 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/google/uuid v1.6.0 // indirect

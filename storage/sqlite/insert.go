@@ -176,6 +176,9 @@ func (i inserter) Save(changed []*rows.Row) error {
 		if err != nil {
 			return err
 		}
+		if h.state == rows.Active {
+			i.t.taken(r.ID, h.version, ojs.ErrReplaced)
+		}
 		if err := i.t.saveRow(h.kind, r, true); err != nil {
 			return err
 		}

@@ -48,6 +48,7 @@ func (t *tx) add(c *rows.Columns) error {
 		return err
 	}
 	t.count(r.kind(), 1)
+	t.note(&r.Columns)
 	return nil
 }
 
@@ -76,6 +77,7 @@ func (t *tx) save(before kind, r *stored, all bool) error {
 		return err
 	}
 	t.move(before, r.kind())
+	t.note(&r.Columns)
 	return nil
 }
 

@@ -22,6 +22,9 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 			was = ojs.QueueActive
 		}
 		t.states = nil
+		if t.notice != nil {
+			t.notice.Available = to != ojs.QueuePaused
+		}
 		if to == ojs.QueueActive {
 			return t.exec(deleteQueueState, queue)
 		}

@@ -48,6 +48,9 @@ func (t *tx) settle(c *rows.Columns, sameJob bool) (storage.Settled, error) {
 		refused := &ojs.TransitionError{ID: c.ID, From: rows.State(h.state), To: rows.State(c.State)}
 		return storage.Settled{Version: uint64(h.version), Err: refused}, nil
 	}
+	if h.state == rows.Active && c.State == rows.Cancelled {
+		t.taken(c.ID, h.version, ojs.ErrCancelled)
+	}
 	r := stored{h.seq, h.place, *c}
 	if !(h.state == rows.Available && c.State == h.state && h.queue == c.Queue && h.priority == c.Priority) {
 		r.place = t.nextPlace()
@@ -61,7 +64,7 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 		lost = nil
 		for i := range extensions {
 			x := &extensions[i]
-			if err := t.exec(extendLease, x.ID, int64(x.Version), rows.Nanos(now), x.Progress, []byte(x.Checkpoint)); err != nil {
+			if err := t.exec(extendLease, x.ID, int64(x.Version), rows.Nanos(now), x.Progress, []byte(x.Checkpoint), t.nextPlace()); err != nil {
 				return err
 			}
 			if t.conn.Changes() == 0 {

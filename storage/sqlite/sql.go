@@ -6,6 +6,8 @@ const columns = `seq, place, id, queue, type, state, priority, attempt, version,
 	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint`
 
 const (
+	dataVersion = `PRAGMA data_version`
+
 	selectCounter = `SELECT seq, place FROM counter`
 	updateCounter = `UPDATE counter SET seq = ?, place = ?`
 
@@ -36,7 +38,7 @@ const (
 		lease_until = ?3 + lease, wake = ?3 + lease, progress = 0 WHERE seq = ?1 RETURNING ` + columns
 
 	extendLease = `UPDATE job SET lease_until = ?3 + lease, wake = ?3 + lease, progress = max(progress, ?4),
-		checkpoint = coalesce(?5, checkpoint) WHERE id = ?1 AND version = ?2 AND state = 4`
+		checkpoint = coalesce(?5, checkpoint), place = ?6 WHERE id = ?1 AND version = ?2 AND state = 4`
 
 	selectDue = `SELECT ` + columns + ` FROM job WHERE wake <= ? ORDER BY wake, place LIMIT ?`
 	nextWake  = `SELECT wake FROM job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`

@@ -23,6 +23,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -32,6 +33,7 @@ type Storage struct {
 	config  config
 	writer  *writer
 	readers chan *zombiezen.Conn
+	hub     notify.Hub
 
 	mu     sync.RWMutex // held for reading by every call, for writing by Close
 	closed bool
@@ -41,6 +43,7 @@ var (
 	_ storage.Storage    = (*Storage)(nil)
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
+	_ storage.Notifier   = (*Storage)(nil)
 )
 
 // Errors of Open.
@@ -145,7 +148,7 @@ func (s *Storage) open(ctx context.Context) (err error) {
 			return errors.Join(err, conn.Close(), s.closeReaders())
 		}
 	}
-	s.writer = newWriter(conn)
+	s.writer = newWriter(conn, s.config.poll, &s.hub)
 	return nil
 }
 
@@ -204,7 +207,24 @@ func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
 		return err
 	}
 	defer s.mu.RUnlock()
-	return s.writer.do(ctx, f)
+	if !s.hub.Heard(ctx) {
+		return s.writer.do(ctx, f)
+	}
+	var n storage.Notice
+	err := s.writer.do(ctx, func(t *tx) error {
+		t.notice = &n
+		return f(t)
+	})
+	if err == nil {
+		s.hub.Tell(ctx, n)
+	}
+	return err
+}
+
+// Notify implements storage.Notifier. What is done in this process is told before the call returns, what another process does
+// when the next look finds it (WithPoll).
+func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
+	return s.hub.Notify(self, f)
 }
 
 // read makes a call that changes nothing, of one moment.

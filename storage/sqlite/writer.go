@@ -5,8 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
+	"github.com/benbjohnson/clock"
 	zombiezen "zombiezen.com/go/sqlite"
+
+	"github.com/ojsengine/ojs/internal/notify"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // maxGroup bounds how many calls share a transaction, so that none waits for long for the others.
@@ -16,6 +22,8 @@ const maxGroup = 512
 // being committed share the next one, and its wait for the disk.
 type writer struct {
 	conn  *zombiezen.Conn
+	poll  time.Duration
+	hub   *notify.Hub
 	calls chan *call
 	done  chan struct{}
 	err   error // of closing the connection; to be read when done is closed
@@ -35,8 +43,8 @@ const (
 	givenUp
 )
 
-func newWriter(conn *zombiezen.Conn) *writer {
-	w := &writer{conn: conn, calls: make(chan *call, maxGroup), done: make(chan struct{})}
+func newWriter(conn *zombiezen.Conn, poll time.Duration, hub *notify.Hub) *writer {
+	w := &writer{conn: conn, poll: poll, hub: hub, calls: make(chan *call, maxGroup), done: make(chan struct{})}
 	go w.loop()
 	return w
 }
@@ -69,16 +77,34 @@ func (w *writer) do(ctx context.Context, f func(*tx) error) error {
 
 func (w *writer) loop() {
 	defer close(w.done)
+	defer func() { w.err = w.conn.Close() }()
+	look := wall.Ticker(w.poll)
+	defer look.Stop()
+	seen, _ := number(w.conn, dataVersion)
 	group := make([]*call, 0, maxGroup)
-	for c := range w.calls {
-		group = append(group[:0], c)
-		w.transact(&group)
-		for _, c := range group {
-			close(c.ended)
+	for {
+		select {
+		case c, ok := <-w.calls:
+			if !ok {
+				return
+			}
+			group = append(group[:0], c)
+			w.transact(&group)
+			for _, c := range group {
+				close(c.ended)
+			}
+		case <-look.C:
+			// The number changes when another connection commits, and no other of this process writes.
+			if v, err := number(w.conn, dataVersion); err == nil && v != seen {
+				seen = v
+				w.hub.Tell(context.Background(), storage.Notice{Everything: true})
+			}
 		}
 	}
-	w.err = w.conn.Close()
 }
+
+// wall is the clock on the wall, which other processes go by too.
+var wall = clock.New()
 
 // transact runs a transaction for the call in group and for those that have come meanwhile, which it adds.
 func (w *writer) transact(group *[]*call) {
@@ -129,6 +155,7 @@ type tx struct {
 	given      bool  // any were
 	moved      map[kind]int
 	states     map[string]string // of queues; nil: not read yet
+	notice     *storage.Notice   // what the call under way does; nil: nobody wants to know
 }
 
 // kind is what the tally counts.
@@ -160,7 +187,7 @@ func (t *tx) try(f func(*tx) error) error {
 		return t.fail(err)
 	}
 	before := *t
-	t.moved = nil
+	t.moved, t.notice = nil, nil
 	err := protect(t, f)
 	if err != nil {
 		mine := t.broken
@@ -240,6 +267,20 @@ func (t *tx) count(k kind, n int) {
 		t.moved = make(map[kind]int)
 	}
 	t.moved[k] += n
+}
+
+// note keeps what others may want to know of a job that has changed.
+func (t *tx) note(c *rows.Columns) {
+	if t.notice != nil {
+		rows.Note(t.notice, c)
+	}
+}
+
+// taken keeps that a claim has been taken from its holder.
+func (t *tx) taken(id string, version int64, cause error) {
+	if t.notice != nil {
+		t.notice.Taken = append(t.notice.Taken, storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)}, Cause: cause})
+	}
 }
 
 func (t *tx) nextSeq() int64 {

@@ -74,7 +74,9 @@ func (s *Reference) find(id string) *refJob {
 // moved notes that a job has come into its state, or has changed its place in it.
 func (s *Reference) moved(j *refJob, keepsPlace bool) {
 	s.seq++
-	j.since = s.seq
+	if !keepsPlace || j.rec.State != ojs.StateAvailable {
+		j.since = s.seq
+	}
 	if !keepsPlace {
 		j.entered = s.seq
 	}
