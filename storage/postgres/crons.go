@@ -30,6 +30,7 @@ func (s *Storage) SetCron(ctx context.Context, c storage.Cron) (version uint64, 
 	if tag.RowsAffected() == 0 {
 		return 0, storage.ErrFenced
 	}
+	s.tell(ctx, &storage.Notice{Crons: true})
 	return c.Version + 1, nil
 }
 
@@ -40,7 +41,11 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	}
 	defer s.mu.RUnlock()
 	tag, err := s.pool.Exec(ctx, s.sql.deleteCron, name)
-	return err == nil && tag.RowsAffected() > 0, wrap(err)
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, wrap(err)
+	}
+	s.tell(ctx, &storage.Notice{Crons: true})
+	return true, nil
 }
 
 // Crons implements storage.CronStore.

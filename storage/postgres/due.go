@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -22,7 +23,20 @@ func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (d storage.
 		d = storage.Due{}
 		return s.due(ctx, now, limit, &d)
 	})
-	return d, wrap(err)
+	if err != nil {
+		return storage.Due{}, wrap(err)
+	}
+	var n storage.Notice
+	for i := range d.Stalled {
+		taken(&n, d.Stalled[i].ID, int64(d.Stalled[i].Version)-1, ojs.ErrLeaseLost)
+	}
+	for _, list := range [][]storage.Record{d.Promoted, d.Expired, d.Stalled} {
+		for i := range list {
+			n.Add(&list[i])
+		}
+	}
+	s.tell(ctx, &n)
+	return d, nil
 }
 
 func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) error {

@@ -34,6 +34,11 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		case c.err != nil:
 			return dst, wrap(c.err)
 		case c.stored:
+			var n storage.Notice
+			for i := range encoded {
+				rows.Note(&n, &encoded[i])
+			}
+			s.tell(ctx, &n)
 			for range batch {
 				dst = append(dst, storage.Inserted{Version: 1})
 			}
@@ -42,14 +47,22 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		// Something is in its way, which the other path finds out.
 	}
 	var results []storage.Inserted
+	var n storage.Notice
 	err := again(func() error {
+		n = storage.Notice{}
 		return pgx.BeginFunc(ctx, s.in(ctx), func(tx pgx.Tx) (err error) {
-			results, err = rows.Insert(&inserter{ctx, s, tx}, now, batch)
+			results, err = rows.Insert(&inserter{ctx, s, tx, &n}, now, batch)
+			if err == nil && txOf(ctx) != nil { // the commit tells everybody, this process too
+				_, err = tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+			}
 			return err
 		})
 	})
 	if err != nil {
 		return dst, wrap(err)
+	}
+	if txOf(ctx) == nil {
+		s.tell(ctx, &n)
 	}
 	return append(dst, results...), nil
 }
@@ -114,6 +127,8 @@ type inserter struct {
 	ctx context.Context
 	s   *Storage
 	tx  pgx.Tx
+
+	notice *storage.Notice // what it does
 }
 
 // lock keeps others out who want the same names, until the transaction ends.
@@ -193,6 +208,7 @@ func (i *inserter) Add(recs []*storage.Record) error {
 		if encoded[k], err = rows.Encode(r); err != nil {
 			return err
 		}
+		rows.Note(i.notice, &encoded[k])
 	}
 	_, err := i.tx.Exec(i.ctx, i.s.sql.insert, arguments(encoded)...)
 	if isCode(err, uniqueViolation) { // by an insert beside this one
@@ -202,6 +218,12 @@ func (i *inserter) Add(recs []*storage.Record) error {
 }
 
 func (i *inserter) Save(changed []*rows.Row) error {
+	for _, r := range changed {
+		if r.State == ojs.StateCancelled {
+			taken(i.notice, r.ID, int64(r.Version)-1, ojs.ErrReplaced)
+		}
+		i.notice.Add(&r.Record)
+	}
 	_, err := i.s.save(i.ctx, i.tx, changed)
 	return err
 }

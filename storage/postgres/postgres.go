@@ -18,17 +18,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -38,8 +42,16 @@ type Storage struct {
 	config config
 	sql    *statements
 
+	id     string // in notifications
+	clock  clock.Clock
+	offset atomic.Int64 // of the database's clock
+
 	inserts batcher[*insertCall]
 	settles batcher[*settleCall]
+	hub     notify.Hub
+	out     outbox
+	stop    context.CancelFunc
+	ends    sync.WaitGroup // of the goroutines that stop stops
 
 	mu     sync.RWMutex // held for reading by every call, for writing by Close
 	closed bool
@@ -49,6 +61,8 @@ var (
 	_ storage.Storage    = (*Storage)(nil)
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
+	_ storage.Notifier   = (*Storage)(nil)
+	_ storage.Clocked    = (*Storage)(nil)
 )
 
 // ErrNewer refuses a schema that a later version of this package has migrated.
@@ -59,11 +73,21 @@ type Option func(*config)
 
 type config struct {
 	schema string
+	poll   time.Duration
+	log    *slog.Logger
+	clock  clock.Clock
 }
 
 // WithSchema sets the name of the database schema, "ojs" by default: lower-case letters, digits and "_", the first a letter,
 // at most 48. Storages in different schemas know nothing of each other.
 func WithSchema(name string) Option { return func(c *config) { c.schema = name } }
+
+// WithPoll sets how often to look for what no notification told of, 1 s by default, and ten times as long while notifications are
+// known to come. The look costs some short statements.
+func WithPoll(d time.Duration) Option { return func(c *config) { c.poll = d } }
+
+// WithLogger sets where lost connections are reported that no call is about. The default is slog.Default.
+func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
 
 var schemaName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
@@ -71,13 +95,19 @@ func (c *config) validate() error {
 	if !schemaName.MatchString(c.schema) {
 		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "schema", Reason: fmt.Sprintf("%q does not match %s", c.schema, schemaName)}
 	}
+	if c.poll <= 0 {
+		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "poll", Reason: fmt.Sprintf("%v is not positive", c.poll)}
+	}
+	if c.log == nil {
+		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "logger", Reason: "is nil"}
+	}
 	return nil
 }
 
 // Open opens the storage in a database, makes its schema if there is none, and brings it up to date. The pool stays the
 // caller's, who closes it after the storage. Its errors are ErrNewer, those of options, and those of the database.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
-	cfg := config{schema: "ojs"}
+	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall}
 	for _, opt := range opts {
 		opt(&cfg)
 	}
@@ -87,12 +117,19 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema)}
+	s := &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema), id: uuid.NewString(), clock: cfg.clock}
 	if err := s.migrate(ctx); err != nil {
+		return nil, wrap(err)
+	}
+	if err := s.measureClock(ctx, pool); err != nil {
 		return nil, wrap(err)
 	}
 	s.inserts.flush = s.flushInserts
 	s.settles.flush = s.flushSettles
+	s.out.signal = make(chan struct{}, 1)
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.ends.Go(func() { s.watch(ctx) })
+	s.ends.Go(func() { s.send(ctx) })
 	return s, nil
 }
 
@@ -106,6 +143,8 @@ func (s *Storage) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	s.stop()
+	s.ends.Wait()
 	return nil
 }
 
@@ -157,6 +196,7 @@ const (
 	uniqueViolation      = "23505"
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
+	lockNotAvailable     = "55P03"
 )
 
 func isCode(err error, code string) bool {

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // SetQueueState implements storage.QueueStore.
@@ -39,6 +40,9 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 	})
 	if err != nil {
 		return "", wrap(err)
+	}
+	if to != ojs.QueuePaused {
+		s.tell(ctx, &storage.Notice{Available: true})
 	}
 	return was, nil
 }

@@ -55,6 +55,16 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 	if c.err != nil {
 		return dst, wrap(c.err)
 	}
+	var n storage.Notice
+	for i := range c.encoded {
+		if c.results[i].Err == nil {
+			if e := &c.encoded[i]; e.State == rows.Cancelled {
+				taken(&n, e.ID, e.Version-1, ojs.ErrCancelled)
+			}
+			rows.Note(&n, &c.encoded[i])
+		}
+	}
+	s.tell(ctx, &n)
 	return append(dst, c.results...), nil
 }
 

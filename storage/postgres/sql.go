@@ -12,6 +12,7 @@ type statements struct {
 	get, list, window, listDead, windowDead, counts, compact    string
 	remove, prune                                               string
 	queueStates, queueState, setQueueState, activateQueue       string
+	listen, notify, clock                                       string
 	crons, addCron, setCron, deleteCron                         string
 }
 
@@ -153,6 +154,7 @@ func newStatements(schema string) *statements {
 			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
 			ORDER BY place`),
 		counts: q(`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`),
+		// One at a time: who comes second would find rows gone that it has waited for.
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
 
@@ -178,6 +180,10 @@ func newStatements(schema string) *statements {
 		queueState:    q(`SELECT state FROM {schema}.queue_state WHERE queue = $1`),
 		setQueueState: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`),
 		activateQueue: q(`DELETE FROM {schema}.queue_state WHERE queue = $1`),
+
+		listen: q(`LISTEN "ojs:{schema}"`),
+		notify: q(`SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`),
+		clock:  q(`SELECT clock_timestamp()`),
 
 		crons:      q(`SELECT version, entry FROM {schema}.cron ORDER BY name`),
 		addCron:    q(`INSERT INTO {schema}.cron VALUES ($1, 1, $2) ON CONFLICT DO NOTHING`),

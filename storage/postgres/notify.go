@@ -1,0 +1,270 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Notify implements storage.Notifier. What is done through this Storage is told before the call returns. Other processes hear of
+// it by NOTIFY, some milliseconds later; should the database not pass that on, as behind a pooler of transactions, they
+// find it at the next look (WithPoll).
+func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
+	return s.hub.Notify(self, f)
+}
+
+// tell says what a call has done.
+func (s *Storage) tell(ctx context.Context, n *storage.Notice) {
+	if n.Empty() {
+		return
+	}
+	s.hub.Tell(ctx, *n)
+	s.out.add(n)
+}
+
+func taken(n *storage.Notice, id string, version int64, cause error) {
+	n.Taken = append(n.Taken, storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)}, Cause: cause})
+}
+
+// outbox collects what other processes are to be told, so that NOTIFY, for which transactions queue up, is not part of each.
+type outbox struct {
+	signal chan struct{} // something is in; capacity 1
+
+	mu     sync.Mutex // guards the notice
+	notice storage.Notice
+}
+
+const (
+	// notifyEvery is how long notices are collected before they are sent.
+	notifyEvery = 10 * time.Millisecond
+	// maxTold bounds the ids of one sending. What it leaves out is found at the next look.
+	maxTold = 500
+)
+
+func (o *outbox) add(n *storage.Notice) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := &o.notice
+	t.Everything, t.Available, t.Crons = t.Everything || n.Everything, t.Available || n.Available, t.Crons || n.Crons
+	if !n.Due.IsZero() && (t.Due.IsZero() || n.Due.Before(t.Due)) {
+		t.Due = n.Due
+	}
+	t.Taken = append(t.Taken, n.Taken[:min(len(n.Taken), max(maxTold-len(t.Taken), 0))]...)
+	t.Ended = append(t.Ended, n.Ended[:min(len(n.Ended), max(maxTold-len(t.Ended), 0))]...)
+	select {
+	case o.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) take() storage.Notice {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.notice
+	o.notice = storage.Notice{}
+	return n
+}
+
+// send passes on what is in the outbox, until ctx ends.
+func (s *Storage) send(ctx context.Context) {
+	for {
+		select {
+		case <-s.out.signal:
+		case <-ctx.Done():
+			return
+		}
+		n := s.out.take()
+		if _, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), payloads(s.id, &n)); err != nil && ctx.Err() == nil {
+			s.config.log.Warn("ojs: postgres: notification not sent: others find it when they look", "error", err)
+		}
+		select {
+		case <-wall.After(notifyEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Storage) channel() string { return "ojs:" + s.config.schema }
+
+// A payload is who sends it and words: what is available (a), when what is due (d), recurring jobs (c), that it is a sign of life
+// (p), and of single jobs that they have ended (e) or that a claim has been taken (x cancelled, r replaced, l lost).
+const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
+
+var causes = map[byte]error{'x': ojs.ErrCancelled, 'r': ojs.ErrReplaced, 'l': ojs.ErrLeaseLost}
+
+func payloads(from string, n *storage.Notice) []string {
+	var words []string
+	if n.Available {
+		words = append(words, "a")
+	}
+	if !n.Due.IsZero() {
+		words = append(words, "d"+strconv.FormatInt(rows.Nanos(n.Due), 10))
+	}
+	if n.Crons {
+		words = append(words, "c")
+	}
+	for _, t := range n.Taken {
+		for c, cause := range causes {
+			if cause == t.Cause {
+				words = append(words, fmt.Sprintf("%c%s.%d", c, t.ID, t.Version))
+			}
+		}
+	}
+	for _, id := range n.Ended {
+		words = append(words, "e"+id)
+	}
+	var list []string
+	b := from
+	for _, w := range words {
+		if len(b)+1+len(w) > maxPayload {
+			list = append(list, b)
+			b = from
+		}
+		b += " " + w
+	}
+	return append(list, b)
+}
+
+// parse reads a payload. What it does not know it passes over: a later version of this package may have sent it.
+func parse(payload string) (from string, n storage.Notice) {
+	from, rest, _ := strings.Cut(payload, " ")
+	for w := range strings.FieldsSeq(rest) {
+		switch arg := w[1:]; w[0] {
+		case 'a':
+			n.Available = true
+		case 'c':
+			n.Crons = true
+		case 'd':
+			if ns, err := strconv.ParseInt(arg, 10, 64); err == nil {
+				n.Due = rows.Time(ns)
+			}
+		case 'e':
+			n.Ended = append(n.Ended, arg)
+		case 'x', 'r', 'l':
+			id, version, _ := strings.Cut(arg, ".")
+			if v, err := strconv.ParseInt(version, 10, 64); err == nil {
+				taken(&n, id, v, causes[w[0]])
+			}
+		}
+	}
+	return from, n
+}
+
+// watch hears what others send and looks by itself now and then, until ctx ends.
+func (s *Storage) watch(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		began := wall.Now()
+		err := s.hear(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if wall.Since(began) > time.Minute {
+			failures = 0
+		}
+		failures++
+		pause := min(100*time.Millisecond<<min(failures-1, 10), 10*time.Second)
+		s.config.log.Warn("ojs: postgres: not listening", "error", err, "retry_in", pause)
+		select {
+		case <-wall.After(pause):
+		case <-ctx.Done():
+		}
+		s.hub.Tell(ctx, storage.Notice{Everything: true}) // of what was not heard meanwhile
+	}
+}
+
+// hear listens on a connection of its own until that fails.
+func (s *Storage) hear(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig.Copy())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := wall.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, s.sql.listen); err != nil {
+		return err
+	}
+	heard := false // a notification has come: the database passes them on
+	next := wall.Now()
+	for {
+		if !wall.Now().Before(next) {
+			if err := s.look(ctx, conn); err != nil {
+				return err
+			}
+			next = wall.Now().Add(s.config.poll)
+			if heard {
+				next = next.Add(9 * s.config.poll)
+			}
+		}
+		wait, cancel := wall.WithDeadline(ctx, next)
+		got, err := conn.WaitForNotification(wait)
+		timedOut := wait.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case err == nil:
+			heard = true
+			if from, n := parse(got.Payload); from != s.id {
+				s.hub.Tell(ctx, n)
+			}
+		case !timedOut:
+			return err
+		}
+	}
+}
+
+// look is what is done now and then: engines look at everything, the clocks are compared, and the counts summed up. It sends a
+// notification, too, which comes back if they do.
+func (s *Storage) look(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := wall.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if _, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{s.id + " p"}); err != nil {
+		return err
+	}
+	if err := s.measureClock(ctx, conn); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, s.sql.compact); err != nil && !isCode(err, lockNotAvailable) {
+		return err
+	}
+	s.hub.Tell(ctx, storage.Notice{Everything: true})
+	return nil
+}
+
+// ClockOffset implements storage.Clocked: the clock is the database's.
+func (s *Storage) ClockOffset() time.Duration { return time.Duration(s.offset.Load()) }
+
+// measureClock finds out how far the database's clock is ahead, from the quickest of some answers. Smaller differences than the
+// time of an answer are not known, and change nothing.
+func (s *Storage) measureClock(ctx context.Context, q interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) error {
+	var offset, quickest time.Duration
+	for i := range 3 {
+		var there time.Time
+		before := s.clock.Now()
+		if err := q.QueryRow(ctx, s.sql.clock).Scan(&there); err != nil {
+			return err
+		}
+		after := s.clock.Now()
+		if took := after.Sub(before); i == 0 || took < quickest {
+			quickest, offset = took, there.Sub(before.Add(took/2))
+		}
+	}
+	if d := offset - s.ClockOffset(); d > quickest || d < -quickest {
+		s.offset.Store(int64(offset))
+	}
+	return nil
+}
