@@ -34,7 +34,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	}
 	var claimed []stored
 	err := again(func() (err error) {
-		claimed, err = selectRows(ctx, s.pool, true, sql, args...)
+		claimed, err = selectRows(ctx, tuned{s}, true, sql, args...)
 		return err
 	})
 	if err != nil {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
@@ -40,7 +38,7 @@ func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (d storage.
 }
 
 func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) error {
-	list, err := selectRows(ctx, s.pool, true, s.sql.due, rows.Nanos(now), limit)
+	list, err := selectRows(ctx, tuned{s}, true, s.sql.due, rows.Nanos(now), limit)
 	if err != nil {
 		return err
 	}
@@ -63,7 +61,7 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	}
 	if len(expired) > 0 {
 		// Nobody holds them any more: what has happened to one since goes before.
-		saved, err := s.save(ctx, s.pool, expired)
+		saved, err := s.save(ctx, tuned{s}, expired)
 		if err != nil {
 			return err
 		}
@@ -74,12 +72,12 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 		}
 	}
 	var next int64
-	switch err := s.pool.QueryRow(ctx, s.sql.nextWake).Scan(&next); err {
-	case nil:
-		d.Next = rows.Time(next)
-	case pgx.ErrNoRows:
-	default:
+	var some bool
+	if err := (tuned{s}).query(ctx, s.sql.nextWake, nil, one(&some, &next)); err != nil {
 		return err
+	}
+	if some {
+		d.Next = rows.Time(next)
 	}
 	return nil
 }

@@ -99,10 +99,10 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 	for _, c := range calls[1:] {
 		all = append(all[:len(all):len(all)], c.encoded...)
 	}
-	stored, err := s.insertAll(ctx, s.pool, all)
+	stored, err := s.insertAll(ctx, all)
 	if err == nil && !stored && len(calls) > 1 {
 		for _, c := range calls {
-			c.stored, c.err = s.insertAll(ctx, s.pool, c.encoded)
+			c.stored, c.err = s.insertAll(ctx, c.encoded)
 			close(c.ended)
 		}
 		return
@@ -114,8 +114,8 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 }
 
 // insertAll stores jobs. It reports false, and has stored none, if an id is stored already or a queue draining.
-func (s *Storage) insertAll(ctx context.Context, q querier, encoded []rows.Columns) (stored bool, err error) {
-	tag, err := q.Exec(ctx, s.sql.insert, arguments(encoded)...)
+func (s *Storage) insertAll(ctx context.Context, encoded []rows.Columns) (stored bool, err error) {
+	tag, err := s.pool.Exec(ctx, s.sql.insert, arguments(encoded)...)
 	if isCode(err, uniqueViolation) {
 		return false, nil
 	}
@@ -165,7 +165,7 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 }
 
 func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {
-	list, err := selectRows(i.ctx, i.tx, false, sql, args...)
+	list, err := selectRows(i.ctx, inTx{i.tx}, false, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (i *inserter) Save(changed []*rows.Row) error {
 		}
 		i.notice.Add(&r.Record)
 	}
-	_, err := i.s.save(i.ctx, i.tx, changed)
+	_, err := i.s.save(i.ctx, inTx{i.tx}, changed)
 	return err
 }
 

@@ -53,7 +53,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 		window, list = s.sql.windowDead, s.sql.listDead
 	}
 	var seen, last int64
-	if err := s.in(ctx).QueryRow(ctx, window, after, maxScan).Scan(&seen, &last); err != nil {
+	var some bool
+	if err := s.in(ctx).query(ctx, window, []any{after, maxScan}, one(&some, &seen, &last)); err != nil {
 		return page, wrap(err)
 	}
 	if seen == 0 {
@@ -67,21 +68,21 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if len(q.Queues) > 0 {
 		queues = q.Queues
 	}
-	result, err := s.in(ctx).Query(ctx, list, after, last, states, queues)
-	if err != nil {
-		return page, wrap(err)
-	}
-	return s.page(result, &q, limit, seen == maxScan, last, after)
+	err = s.in(ctx).query(ctx, list, []any{after, last, states, queues}, func(result pgx.Rows) (err error) {
+		page, err = readPage(result, &q, limit, seen == maxScan, last, after)
+		return err
+	})
+	return page, wrap(err)
 }
 
-// page takes the jobs of a window that the query selects, up to the limit. More says that there may be others behind the window.
-func (s *Storage) page(result pgx.Rows, q *storage.Query, limit int, more bool, last, after int64) (page storage.Page, err error) {
-	defer result.Close()
+// readPage takes the jobs of a window that the query selects, up to the limit. More says that there may be others behind the
+// window.
+func readPage(result pgx.Rows, q *storage.Query, limit int, more bool, last, after int64) (page storage.Page, err error) {
 	sc := newScanner(false)
 	for result.Next() {
 		r, err := sc.scan(result)
 		if err != nil {
-			return page, wrap(err)
+			return page, err
 		}
 		rec, err := rows.Decode(&r.Columns)
 		if err != nil {
@@ -101,7 +102,7 @@ func (s *Storage) page(result pgx.Rows, q *storage.Query, limit int, more bool, 
 	if more {
 		page.Next = strconv.FormatInt(last, 10)
 	}
-	return page, wrap(result.Err())
+	return page, result.Err()
 }
 
 // Counts implements storage.Storage.
@@ -110,17 +111,12 @@ func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error
 		return nil, err
 	}
 	defer s.mu.RUnlock()
-	result, err := s.in(ctx).Query(ctx, s.sql.counts)
-	if err != nil {
-		return nil, wrap(err)
-	}
 	var c storage.Count
 	var state int16
 	var n int64
-	_, err = pgx.ForEachRow(result, []any{&c.Queue, &state, &n}, func() error {
+	err = s.in(ctx).query(ctx, s.sql.counts, nil, each([]any{&c.Queue, &state, &n}, func() {
 		c.State, c.N = rows.State(int(state)), int(n)
 		counts = append(counts, c)
-		return nil
-	})
+	}))
 	return counts, wrap(err)
 }

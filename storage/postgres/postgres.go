@@ -161,13 +161,75 @@ func (s *Storage) enter(ctx context.Context) error {
 	return nil
 }
 
-// querier is what a pool, a connection and a transaction can.
+// querier is what statements are made with.
 type querier interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error
+}
+
+// inTx makes statements in a transaction. The planner works as its owner wants it to.
+type inTx struct{ pgx.Tx }
+
+func (q inTx) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+	result, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	return readAll(result, read)
+}
+
+// tuned makes statements each in a transaction of its own, in which the planner is told to take the index that the statement was
+// written for. By itself it goes by statistics, which are of a time when the queue was empty, or never were taken, and
+// sorts a million jobs to find the first.
+type tuned struct{ s *Storage }
+
+func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) { return q.s.pool.Begin(ctx) }
+
+func (q tuned) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
+	var b pgx.Batch // one transaction, and one round trip
+	b.Queue(q.s.sql.tune)
+	b.Queue(sql, args...)
+	results := q.s.pool.SendBatch(ctx, &b)
+	defer func() {
+		if closing := results.Close(); err == nil {
+			err = closing
+		}
+	}()
+	if _, err := results.Exec(); err != nil {
+		return err
+	}
+	result, err := results.Query()
+	if err != nil {
+		return err
+	}
+	return readAll(result, read)
+}
+
+func readAll(result pgx.Rows, read func(pgx.Rows) error) error {
+	defer result.Close()
+	if err := read(result); err != nil {
+		return err
+	}
+	result.Close()
+	return result.Err()
+}
+
+// each calls f after scanning each row into dst.
+func each(dst []any, f func()) func(pgx.Rows) error {
+	return func(result pgx.Rows) error {
+		for result.Next() {
+			if err := result.Scan(dst...); err != nil {
+				return err
+			}
+			f()
+		}
+		return result.Err()
+	}
+}
+
+// one scans the only row, and reports whether there is one.
+func one(found *bool, dst ...any) func(pgx.Rows) error {
+	return each(dst, func() { *found = true })
 }
 
 // wrap says whose error one of the database is.

@@ -20,7 +20,9 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 	}
 	var held string
 	var state int16
-	if err := s.pool.QueryRow(ctx, s.sql.remove, ids).Scan(&n, &held, &state); err != nil {
+	var some bool
+	err = again(func() error { return tuned{s}.query(ctx, s.sql.remove, []any{ids}, one(&some, &n, &held, &state)) })
+	if err != nil {
 		return 0, wrap(err)
 	}
 	if held != "" {
@@ -48,7 +50,9 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	}
 	var oldest *int64
 	err = again(func() error {
-		return s.pool.QueryRow(ctx, s.sql.prune, states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, p.Max).Scan(&out.N, &oldest)
+		var some bool
+		args := []any{states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, p.Max}
+		return tuned{s}.query(ctx, s.sql.prune, args, one(&some, &out.N, &oldest))
 	})
 	if err != nil {
 		return storage.Pruned{}, wrap(err)

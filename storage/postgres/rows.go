@@ -82,12 +82,12 @@ func collect(from pgx.Rows, withOrd bool) ([]stored, error) {
 	return list, from.Err()
 }
 
-func selectRows(ctx context.Context, q querier, withOrd bool, sql string, args ...any) ([]stored, error) {
-	result, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return collect(result, withOrd)
+func selectRows(ctx context.Context, q querier, withOrd bool, sql string, args ...any) (list []stored, err error) {
+	err = q.query(ctx, sql, args, func(result pgx.Rows) (err error) {
+		list, err = collect(result, withOrd)
+		return err
+	})
+	return list, err
 }
 
 func (r *stored) decode() (*rows.Row, error) {

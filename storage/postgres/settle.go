@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
@@ -48,7 +46,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		c.sameJob = c.sameJob && changes[i].SameJob
 	}
 	if tx := txOf(ctx); tx != nil {
-		s.settleIn(ctx, tx, []*settleCall{c})
+		s.settleIn(ctx, inTx{tx}, []*settleCall{c})
 	} else if err := s.settles.do(ctx, c); err != nil {
 		return dst, err
 	}
@@ -87,8 +85,8 @@ func (s *Storage) flushSettles(calls []*settleCall) {
 		}
 		return 0
 	})
-	s.settleIn(ctx, s.pool, calls[:at])
-	s.settleIn(ctx, s.pool, calls[at:])
+	s.settleIn(ctx, tuned{s}, calls[:at])
+	s.settleIn(ctx, tuned{s}, calls[at:])
 }
 
 // settleIn makes calls of one kind, and ends them.
@@ -137,16 +135,8 @@ func (s *Storage) apply(ctx context.Context, q querier, sql string, encoded []ro
 	args := append(arguments(encoded), froms)
 	err = again(func() error {
 		applied = make([]bool, len(encoded))
-		result, err := q.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
 		var ord int64
-		_, err = pgx.ForEachRow(result, []any{&ord}, func() error {
-			applied[ord-1] = true
-			return nil
-		})
-		return err
+		return q.query(ctx, sql, args, each([]any{&ord}, func() { applied[ord-1] = true }))
 	})
 	return applied, err
 }
@@ -165,13 +155,10 @@ func (s *Storage) explain(ctx context.Context, q querier, encoded []rows.Columns
 		}
 	}
 	if len(refused) > 0 {
-		result, err := q.Query(ctx, s.sql.versions, refused)
-		if err != nil {
-			return nil, err
-		}
 		var id string
 		var f found
-		if _, err := pgx.ForEachRow(result, []any{&id, &f.version, &f.state}, func() error { there[id] = f; return nil }); err != nil {
+		err := q.query(ctx, s.sql.versions, []any{refused}, each([]any{&id, &f.version, &f.state}, func() { there[id] = f }))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -238,13 +225,9 @@ func (s *Storage) extend(ctx context.Context, now int64, extensions []storage.Ex
 	}
 	extended := make(map[string]bool, n)
 	err = again(func() error {
-		result, err := s.pool.Query(ctx, s.sql.extend, ids, versions, progress, checkpoints, now)
-		if err != nil {
-			return err
-		}
 		var id string
-		_, err = pgx.ForEachRow(result, []any{&id}, func() error { extended[id] = true; return nil })
-		return err
+		args := []any{ids, versions, progress, checkpoints, now}
+		return tuned{s}.query(ctx, s.sql.extend, args, each([]any{&id}, func() { extended[id] = true }))
 	})
 	for _, id := range ids {
 		if err == nil && !extended[id] {

@@ -4,16 +4,16 @@ import "strings"
 
 // statements are all that the package says to the database, but for the schema, in migrations.
 type statements struct {
-	lockName, schemaVersion, makeSchema, migrated, addMigration string
-	insert, stored, peers, oldest, draining, depth              string
-	claim, claimAll                                             string
-	settleAttempt, settleAll, versions, extend                  string
-	due, nextWake                                               string
-	get, list, window, listDead, windowDead, counts, compact    string
-	remove, prune                                               string
-	queueStates, queueState, setQueueState, activateQueue       string
-	listen, notify, clock                                       string
-	crons, addCron, setCron, deleteCron                         string
+	tune, lockName, schemaVersion, makeSchema, migrated, addMigration string
+	insert, stored, peers, oldest, draining, depth                    string
+	claim, claimAll                                                   string
+	settleAttempt, settleAll, versions, extend                        string
+	due, nextWake                                                     string
+	get, list, window, listDead, windowDead, counts, compact          string
+	remove, prune                                                     string
+	queueStates, queueState, setQueueState, activateQueue             string
+	listen, notify, clock                                             string
+	crons, addCron, setCron, deleteCron                               string
 }
 
 // columns are those of a job, in the order in which scan reads them.
@@ -60,6 +60,8 @@ func newStatements(schema string) *statements {
 	outer := strings.NewReplacer("{schema}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
 	q := func(sql string) string { return outer.Replace(inner.Replace(sql)) }
 	return &statements{
+		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+			set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`),
 		lockName:      q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
 		schemaVersion: q(`SELECT CASE WHEN to_regclass($1) IS NULL THEN -1 ELSE 0 END`),
 		makeSchema: q(`CREATE SCHEMA IF NOT EXISTS {schema};

@@ -34,7 +34,7 @@ func txOf(ctx context.Context) pgx.Tx {
 // in is what a call of the context speaks to: its transaction, or the pool.
 func (s *Storage) in(ctx context.Context) querier {
 	if tx := txOf(ctx); tx != nil {
-		return tx
+		return inTx{tx}
 	}
-	return s.pool
+	return tuned{s}
 }
