@@ -45,6 +45,7 @@ type attempt struct {
 	stuckAt  time.Time // when the handler counts as stuck unless it has returned; zero until its context ends
 	replaced bool      // its slot has been
 	returned bool      // the handler has
+	storing  bool      // its slot is another's while its outcome is stored
 }
 
 // phase tells who may settle an attempt: the first who takes it from running.

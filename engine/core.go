@@ -29,10 +29,11 @@ var (
 // core is the engine without its type parameter.
 type core struct {
 	config
-	store  storage.Storage
-	rnd    *random // ids
-	worker string  // this engine in claims, logs and events
-	mocked bool    // the clock is virtual
+	store   storage.Storage
+	rnd     *random // ids
+	worker  string  // this engine in claims, logs and events
+	mocked  bool    // the clock is virtual
+	durable bool    // the storage is
 
 	registry  registry
 	gate      *gate
@@ -60,6 +61,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, err
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
+	c.durable = s.Capabilities().Durable
 	if _, ok := storage.As[storage.Notifier](s); ok {
 		c.store = ownCalls{s, c}
 	}

@@ -16,7 +16,7 @@ func (c *core) changed() {
 // quiet reports whether a run has nothing to do until a timer fires: its workers are gone or asleep, no slot is free for what is
 // left or nothing is, and no look at the storage is due. It wants core.mu.
 func (r *run) quiet() bool {
-	full := r.working-r.stuck >= r.c.concurrency
+	full := r.free() <= 0
 	return r.working == r.asleep && (r.left == 0 || full || r.blocked || r.stopping) && !r.keeper.busy()
 }
 

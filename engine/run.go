@@ -38,6 +38,7 @@ type run struct {
 	emptied   uint64                    // raised whenever a look found nothing and left became 0
 	failures  int                       // claims that failed in a row
 	stuck     int                       // slots that have been replaced
+	storing   int                       // workers whose handlers have returned, and whose slots others have while they store the outcome
 	blocked   bool                      // until a timer allows another claim
 	attempts  map[storage.Held]*attempt // whose handlers run; of one job several, if a lost one goes on
 	lostEarly map[storage.Held]bool     // claims that were lost while workers looked for jobs
@@ -186,9 +187,12 @@ func (r *run) available(n int) {
 	r.wake()
 }
 
+// free is how many slots have no worker. It wants core.mu.
+func (r *run) free() int { return r.c.concurrency - (r.working - r.stuck - r.storing) }
+
 // wake starts a worker if there is something to look for, a slot free, and nobody looking yet. It wants core.mu.
 func (r *run) wake() {
-	if r.left == 0 || r.searching > 0 || r.stopping || r.blocked || r.working-r.stuck >= r.c.concurrency {
+	if r.left == 0 || r.searching > 0 || r.stopping || r.blocked || r.free() <= 0 {
 		return
 	}
 	r.working++
@@ -236,7 +240,7 @@ func (r *run) take() *attempt {
 	mu.Lock()
 	for r.left > 0 && !r.stopping && !r.blocked {
 		news, emptied := r.news, r.emptied
-		free := r.c.concurrency - (r.working - r.stuck)
+		free := r.free()
 		mu.Unlock()
 		w := wanted{types: r.c.registry.handled(), worker: r.c.worker, max: min(1+max(free, 0), maxClaim)}
 		recs, reopens, err := r.c.claim(r.base, w)
@@ -325,8 +329,12 @@ func (r *run) release(a *attempt) bool {
 		a.replaced = false
 		r.stuck--
 	}
+	if a.storing {
+		a.storing = false
+		r.storing--
+	}
 	r.c.letIn(a.held())
-	if r.searching > 0 || r.left == 0 || r.stopping || r.blocked || r.working-r.stuck > r.c.concurrency {
+	if r.searching > 0 || r.left == 0 || r.stopping || r.blocked || r.free() < 0 {
 		r.leave()
 		return false
 	}

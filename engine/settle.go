@@ -19,6 +19,12 @@ func (r *run) finish(a *attempt, o policy.Outcome) {
 	mine := a.phase == running
 	if mine {
 		a.phase = settling
+		// A storage that waits for a disk shall not keep the slot from the next job, within bounds.
+		if c.durable && !a.replaced && r.storing < c.concurrency {
+			a.storing = true
+			r.storing++
+			r.wake()
+		}
 	}
 	cause := a.cause
 	c.mu.Unlock()

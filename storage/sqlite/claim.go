@@ -138,14 +138,23 @@ func (k *claimer) ready(queue string, n int) ([]candidate, error) {
 }
 
 func (k *claimer) take(seq int64) error {
-	q := k.t.query(claimJob, seq, k.t.nextPlace(), k.now, k.c.Worker)
-	if q.next() {
-		r := q.row()
-		k.claimed = append(k.claimed, r)
-		q.next() // to its end
-		k.t.count(kind{r.Queue, rows.Available, false}, -1)
-		k.t.count(r.kind(), 1)
-		k.t.note(&r.Columns)
+	list, err := k.t.query(selectBySeq, seq).all() // RETURNING would make a table of its own for it
+	if err != nil || len(list) == 0 {
+		return err
 	}
-	return q.close()
+	r := &list[0]
+	before := r.kind()
+	r.place = k.t.nextPlace()
+	r.State, r.Worker, r.Progress = rows.Active, k.c.Worker, 0
+	r.Attempt++
+	r.Version++
+	r.Started = k.now
+	r.LeaseUntil = k.now + r.Lease
+	r.Wake = r.LeaseUntil
+	k.claimed = append(k.claimed, *r)
+	k.t.written = true
+	err = k.t.exec(claimJob, r.seq, r.place, r.Started, r.Worker, r.LeaseUntil)
+	k.t.move(before, r.kind())
+	k.t.note(&r.Columns)
+	return err
 }

@@ -31,6 +31,7 @@ func (s *Storage) SetCron(ctx context.Context, c storage.Cron) (version uint64, 
 		if t.notice != nil {
 			t.notice.Crons = true
 		}
+		t.written = true
 		return t.exec(upsertCron, c.Name, int64(version), entry)
 	})
 	if err != nil {
@@ -42,6 +43,7 @@ func (s *Storage) SetCron(ctx context.Context, c storage.Cron) (version uint64, 
 // DeleteCron implements storage.CronStore.
 func (s *Storage) DeleteCron(ctx context.Context, name string) (deleted bool, err error) {
 	err = s.write(ctx, func(t *tx) error {
+		t.written = true
 		if err := t.exec(deleteCron, name); err != nil {
 			return err
 		}

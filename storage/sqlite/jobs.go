@@ -40,6 +40,7 @@ func (s *statement) bindRow(r *stored) {
 
 // add stores a new job.
 func (t *tx) add(c *rows.Columns) error {
+	t.written = true
 	r := stored{t.nextSeq(), t.nextPlace(), *c}
 	q := t.query(insertJob)
 	q.bindRow(&r)
@@ -54,6 +55,7 @@ func (t *tx) add(c *rows.Columns) error {
 
 // save replaces a stored job, all of it or what attempts change.
 func (t *tx) save(before kind, r *stored, all bool) error {
+	t.written = true
 	var q *statement
 	if all {
 		q = t.query(updateJob)
@@ -118,6 +120,7 @@ func (t *tx) head(id string) (h head, ok bool, err error) {
 
 // remove deletes a stored job.
 func (t *tx) remove(seq int64, k kind) error {
+	t.written = true
 	t.count(k, -1)
 	return t.exec(deleteJob, seq)
 }

@@ -12,22 +12,24 @@ import (
 // Delete implements storage.Storage.
 func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 	err = s.write(ctx, func(t *tx) error {
-		n = 0
+		found := make(map[string]head)
 		for _, id := range ids {
 			h, ok, err := t.head(id)
 			switch {
 			case err != nil:
 				return err
-			case !ok:
-				continue
-			case !rows.Terminal(h.state):
+			case ok && !rows.Terminal(h.state):
 				return &ojs.TransitionError{ID: id, From: rows.State(h.state), To: "deleted"}
+			case ok:
+				found[id] = h
 			}
+		}
+		for _, h := range found {
 			if err := t.remove(h.seq, h.kind); err != nil {
 				return err
 			}
-			n++
 		}
+		n = len(found)
 		return nil
 	})
 	if err != nil {

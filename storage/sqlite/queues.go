@@ -21,7 +21,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 		if was = ojs.QueueState(states[queue]); was == "" {
 			was = ojs.QueueActive
 		}
-		t.states = nil
+		t.states, t.written = nil, true
 		if t.notice != nil {
 			t.notice.Available = to != ojs.QueuePaused
 		}

@@ -64,6 +64,7 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 		lost = nil
 		for i := range extensions {
 			x := &extensions[i]
+			t.written = true
 			if err := t.exec(extendLease, x.ID, int64(x.Version), rows.Nanos(now), x.Progress, []byte(x.Checkpoint), t.nextPlace()); err != nil {
 				return err
 			}

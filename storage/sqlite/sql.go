@@ -29,13 +29,14 @@ const (
 		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, progress = ?13, worker = ?14, outcome = ?15,
 		checkpoint = ?16 WHERE seq = ?1`
 
-	selectHead = `SELECT seq, place, state, version, queue, priority, dead FROM job WHERE id = ?`
-	selectByID = `SELECT ` + columns + ` FROM job WHERE id = ?`
+	selectHead  = `SELECT seq, place, state, version, queue, priority, dead FROM job WHERE id = ?`
+	selectBySeq = `SELECT ` + columns + ` FROM job WHERE seq = ?`
+	selectByID  = `SELECT ` + columns + ` FROM job WHERE id = ?`
 
 	selectReady = `SELECT seq, priority, place, type, rate_key, wake FROM job
 		WHERE state = 3 AND queue = ? ORDER BY priority DESC, place`
 	claimJob = `UPDATE job SET state = 4, place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
-		lease_until = ?3 + lease, wake = ?3 + lease, progress = 0 WHERE seq = ?1 RETURNING ` + columns
+		lease_until = ?5, wake = ?5, progress = 0 WHERE seq = ?1`
 
 	extendLease = `UPDATE job SET lease_until = ?3 + lease, wake = ?3 + lease, progress = max(progress, ?4),
 		checkpoint = coalesce(?5, checkpoint), place = ?6 WHERE id = ?1 AND version = ?2 AND state = 4`
@@ -52,7 +53,7 @@ const (
 
 	deleteJob = `DELETE FROM job WHERE seq = ?`
 
-	oldestEnded = `SELECT seq, place, finished, queue FROM job WHERE state = ? AND dead IS NULL ORDER BY place LIMIT ?`
+	oldestEnded = `SELECT seq, place, finished, queue FROM job WHERE state = ?1 AND state >= 6 AND dead IS NULL ORDER BY place LIMIT ?2`
 	oldestDead  = `SELECT seq, place, finished, queue FROM job WHERE dead IS NOT NULL ORDER BY place LIMIT ?`
 
 	listJobs = `SELECT ` + columns + ` FROM job WHERE seq > ? ORDER BY seq LIMIT ?`

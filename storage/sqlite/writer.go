@@ -148,8 +148,9 @@ func (w *writer) transact(group *[]*call) {
 
 // tx is a transaction that several calls share.
 type tx struct {
-	conn   *zombiezen.Conn
-	broken error // the transaction is of no use any more
+	conn    *zombiezen.Conn
+	broken  error // the transaction is of no use any more
+	written bool  // the call under way has begun to write
 
 	seq, place int64 // the latest that were given out
 	given      bool  // any were
@@ -169,7 +170,7 @@ func (t *tx) begin() error {
 	if err := t.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	return errors.Join(t.refresh())
+	return t.refresh()
 }
 
 // refresh reads what another process may have changed since the last transaction.
@@ -181,34 +182,15 @@ func (t *tx) refresh() error {
 	return q.close()
 }
 
-// try makes a call. If it fails, nothing of it stays.
+// try makes a call. If it fails, nothing of it stays: calls find out what is in their way before they write. One that fails
+// later has met a failure of the database, and takes the transaction with it.
 func (t *tx) try(f func(*tx) error) error {
-	if err := t.exec("SAVEPOINT call"); err != nil {
-		return t.fail(err)
-	}
-	before := *t
-	t.moved, t.notice = nil, nil
+	t.written, t.notice = false, nil
 	err := protect(t, f)
-	if err != nil {
-		mine := t.broken
-		*t = before
-		t.broken = mine
-		if undo := t.exec("ROLLBACK TO call"); undo != nil {
-			return t.fail(errors.Join(err, undo))
-		}
+	if err != nil && t.written {
+		t.broken = err
 	}
-	if release := t.exec("RELEASE call"); release != nil {
-		return t.fail(errors.Join(err, release))
-	}
-	if err != nil {
-		return err
-	}
-	mine := t.moved
-	t.moved = before.moved
-	for k, n := range mine {
-		t.count(k, n)
-	}
-	return nil
+	return err
 }
 
 // protect keeps the writer alive: a panic is an error of the call.
@@ -219,11 +201,6 @@ func protect(t *tx, f func(*tx) error) (err error) {
 		}
 	}()
 	return f(t)
-}
-
-func (t *tx) fail(err error) error {
-	t.broken = err
-	return err
 }
 
 // end commits, or rolls back what is broken.
