@@ -12,7 +12,6 @@ type batcher[C waiting] struct {
 
 	mu      sync.Mutex // guards the fields below
 	pending []C
-	size    int // of what is pending, in jobs
 	flying  int
 }
 

@@ -66,8 +66,9 @@ func config(t *testing.T) storagetest.Config {
 			}
 			return open(tb, names[s])
 		},
-		Queues: true,
-		Crons:  true,
+		Queues:  true,
+		Crons:   true,
+		Notices: true,
 	}
 }
 

@@ -37,8 +37,9 @@ var config = storagetest.Config{
 		path, _ := files.Load(s)
 		return reopen(tb, path.(string))
 	},
-	Queues: true,
-	Crons:  true,
+	Queues:  true,
+	Crons:   true,
+	Notices: true,
 }
 
 func TestStorage(t *testing.T) { storagetest.Run(t, config) }

@@ -36,6 +36,7 @@ type broken struct {
 	states func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
 	cron   func(b *broken, ctx context.Context, c storage.Cron) (uint64, error)
 	crons  func(b *broken, ctx context.Context) ([]storage.Cron, error)
+	notify func(b *broken, self any, f func(storage.Notice)) func()
 	close  func(b *broken) error
 	reopen func(b *broken) storage.Storage // for a durable one, which it is in these tests
 
@@ -126,6 +127,12 @@ func (b *broken) Crons(ctx context.Context) ([]storage.Cron, error) {
 	}
 	return b.Storage.Crons(ctx)
 }
+func (b *broken) Notify(self any, f func(storage.Notice)) func() {
+	if b.notify != nil {
+		return b.notify(b, self, f)
+	}
+	return b.Storage.Notify(self, f)
+}
 func (b *broken) Close() error {
 	if b.close != nil {
 		return b.close(b)
@@ -163,6 +170,17 @@ func policies(f func(p *ojs.UniquePolicy)) func(*broken) {
 			f(r.Unique)
 		}
 	})
+}
+
+func noticing(f func(n *storage.Notice)) func(*broken) {
+	return func(b *broken) {
+		b.notify = func(b *broken, self any, hear func(storage.Notice)) func() {
+			return b.Storage.Notify(self, func(n storage.Notice) {
+				f(&n)
+				hear(n)
+			})
+		}
+	}
 }
 
 func claiming(f func(c *storage.Claim)) func(*broken) {
@@ -341,7 +359,7 @@ var faults = []struct {
 			p.OnConflict = ojs.ConflictReject
 		}
 	})},
-	{"replace leaves what runs", "unique-3 race-5", policies(func(p *ojs.UniquePolicy) {
+	{"replace leaves what runs", "unique-3 race-5 notify-2", policies(func(p *ojs.UniquePolicy) {
 		if p.OnConflict == ojs.ConflictReplace && p.States == nil {
 			p.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}
 		}
@@ -620,7 +638,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"promoted late", "due-1 unique-12 claim-2 lease-3 lease-4 due-3 queue-1 durable-1", dueAt(-time.Millisecond)},
+	{"promoted late", "due-1 unique-12 claim-2 lease-3 lease-4 due-3 queue-1 durable-1 notify-1 notify-2", dueAt(-time.Millisecond)},
 	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
@@ -799,6 +817,31 @@ var faults = []struct {
 			return b.Storage.SetCron(ctx, c)
 		}
 	}},
+	{"nobody told", "notify-1 notify-2 notify-3 notify-4", func(b *broken) {
+		b.notify = func(*broken, any, func(storage.Notice)) func() { return func() {} }
+	}},
+	{"ends not told", "notify-1 notify-3", noticing(func(n *storage.Notice) { n.Ended = nil })},
+	{"due times not told", "notify-1", noticing(func(n *storage.Notice) { n.Due = time.Time{} })},
+	{"available jobs not told", "notify-1 notify-4", noticing(func(n *storage.Notice) { n.Available = false })},
+	{"claims told without their versions", "notify-2", noticing(func(n *storage.Notice) {
+		for i := range n.Taken {
+			n.Taken[i].Version = 0
+		}
+	})},
+	{"every claim told as cancelled", "notify-2", noticing(func(n *storage.Notice) {
+		for i := range n.Taken {
+			n.Taken[i].Cause = ojs.ErrCancelled
+		}
+	})},
+	{"callers told of their own calls", "notify-3", func(b *broken) {
+		b.notify = func(b *broken, _ any, f func(storage.Notice)) func() { return b.Storage.Notify(new(int), f) }
+	}},
+	{"told after stop", "notify-4", func(b *broken) {
+		b.notify = func(b *broken, self any, f func(storage.Notice)) func() {
+			b.Storage.Notify(self, f)
+			return func() {}
+		}
+	}},
 	{"entries in no order", "cron-2", func(b *broken) {
 		b.crons = func(b *broken, ctx context.Context) ([]storage.Cron, error) {
 			list, err := b.Storage.Crons(ctx)
@@ -959,9 +1002,10 @@ var faults = []struct {
 
 // Every fault is noticed by the case whose rule it breaks, and every case notices a fault.
 func TestFaultsAreCaught(t *testing.T) {
+	storagetest.SetPatience(50 * time.Millisecond) // the memory storage tells at once
 	config := func(fault func(*broken)) storagetest.Config {
 		return storagetest.Config{
-			Queues: true, Crons: true,
+			Queues: true, Crons: true, Notices: true,
 			Open: func(testing.TB) storage.Storage {
 				b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
 				fault(b)

@@ -1,5 +1,7 @@
 package storagetest
 
+import "time"
+
 // Prove runs one case and returns its failures.
 func Prove(cfg Config, c Case) []string {
 	tb := &quiet{}
@@ -14,3 +16,6 @@ func Prove(cfg Config, c Case) []string {
 
 // CanRun reports whether a storage of cfg can run the case.
 func CanRun(cfg Config, c Case) bool { why, _ := cfg.lacks(c.needs); return why == "" }
+
+// SetPatience sets how long a notice is waited for.
+func SetPatience(d time.Duration) { patience = d }

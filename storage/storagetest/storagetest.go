@@ -39,9 +39,9 @@ type Config struct {
 	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what Capabilities say.
 	TimePrecision time.Duration
 
-	// Queues and Crons claim the optional abilities storage.QueueStore and storage.CronStore. What is claimed has to be there,
-	// and what is there has to be claimed.
-	Queues, Crons bool
+	// Queues, Crons and Notices claim the optional abilities storage.QueueStore, storage.CronStore and storage.Notifier. What is
+	// claimed has to be there, and what is there has to be claimed.
+	Queues, Crons, Notices bool
 
 	// Waived are cases that are known to fail.
 	Waived []Waiver
@@ -70,13 +70,14 @@ const (
 	needsNothing need = iota
 	needsQueues
 	needsCrons
+	needsNotices
 	needsReopen
 )
 
 // Cases returns every case.
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, claimCases, settleCases, leaseCases, dueCases, listCases, deleteCases,
-		queueCases, cronCases, generalCases, raceCases, durableCases)
+		queueCases, cronCases, notifyCases, generalCases, raceCases, durableCases)
 }
 
 // Run proves a storage. Each case is a subtest, Conformance/<path>.
@@ -121,6 +122,8 @@ func (cfg *Config) lacks(n need) (why string, missing bool) {
 		return "the storage keeps no states of queues", false
 	case n == needsCrons && !cfg.Crons:
 		return "the storage keeps no recurring jobs", false
+	case n == needsNotices && !cfg.Notices:
+		return "the storage tells no notices", false
 	case n == needsReopen && cfg.Reopen == nil:
 		return "Config.Reopen is not set", cfg.durable()
 	case n == needsReopen && !cfg.durable():
@@ -147,6 +150,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if _, has := storage.As[storage.CronStore](s); has != cfg.Crons {
 		t.Errorf("recurring jobs: claimed %v, implemented %v", cfg.Crons, has)
+	}
+	if _, has := storage.As[storage.Notifier](s); has != cfg.Notices {
+		t.Errorf("notices: claimed %v, implemented %v", cfg.Notices, has)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)
