@@ -18,6 +18,7 @@ func TestStorage(t *testing.T) {
 	cfg := storagetest.Config{Open: open, Queues: true, Crons: true, Notices: true}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)
+	storagetest.SameBehaviour(t, cfg)
 }
 
 func BenchmarkStorage(b *testing.B) { storagetest.Benchmark(b, open) }

@@ -75,3 +75,5 @@ func config(t *testing.T) storagetest.Config {
 func TestStorage(t *testing.T) { storagetest.Run(t, config(t)) }
 
 func TestEngine(t *testing.T) { storagetest.RunEngine(t, config(t)) }
+
+func TestSameBehaviour(t *testing.T) { storagetest.SameBehaviour(t, config(t)) }

@@ -45,3 +45,5 @@ var config = storagetest.Config{
 func TestStorage(t *testing.T) { storagetest.Run(t, config) }
 
 func TestEngine(t *testing.T) { storagetest.RunEngine(t, config) }
+
+func TestSameBehaviour(t *testing.T) { storagetest.SameBehaviour(t, config) }
