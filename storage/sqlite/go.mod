@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/benbjohnson/clock v1.3.5
 	github.com/ojsengine/ojs v0.0.0
+	go.uber.org/goleak v1.3.0
 	zombiezen.com/go/sqlite v1.4.2
 )
 

@@ -45,8 +45,10 @@ func checkFile(path string) error {
 // foreign tells a file that SQLite cannot read from other failures.
 func foreign(err error) error {
 	switch zombiezen.ErrCode(err).ToPrimary() {
-	case zombiezen.ResultNotADB, zombiezen.ResultCorrupt:
+	case zombiezen.ResultNotADB:
 		return fmt.Errorf("%w: %w", ErrForeign, err)
+	case zombiezen.ResultCorrupt:
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return err
 }
@@ -61,12 +63,12 @@ func migrate(conn *zombiezen.Conn) (err error) {
 	}
 	end, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {
-		return foreign(err)
+		return err
 	}
 	defer end(&err)
 	version, err := number(conn, "PRAGMA user_version")
 	if err != nil {
-		return foreign(err)
+		return err
 	}
 	if version > len(files) {
 		return fmt.Errorf("%w: %d, and this program knows %d", ErrNewer, version, len(files))

@@ -44,7 +44,7 @@ const (
 	selectDue = `SELECT ` + columns + ` FROM job WHERE wake <= ? ORDER BY wake, place LIMIT ?`
 	nextWake  = `SELECT wake FROM job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`
 
-	selectOpenPeers   = `SELECT ` + columns + ` FROM job WHERE fingerprint = ? AND state < 6 ORDER BY seq`
+	selectOpenPeers   = `SELECT ` + columns + ` FROM job WHERE fingerprint = ? AND state < 6`
 	selectNewestEnded = `SELECT ` + columns + ` FROM job WHERE fingerprint = ? AND state = ? ORDER BY created DESC, seq DESC LIMIT 1`
 
 	// The longest available of each priority come first in the index: those of all priorities are few, or this sorts them.

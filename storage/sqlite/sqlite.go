@@ -50,6 +50,8 @@ var (
 var (
 	// ErrForeign refuses a file that is no SQLite database, or that of another program. The file is as it was.
 	ErrForeign = errors.New("ojs: sqlite: the file is not a job database")
+	// ErrCorrupt refuses a file that is damaged. It is as it was.
+	ErrCorrupt = errors.New("ojs: sqlite: the file is damaged")
 	// ErrNewer refuses a file that a later version of this package has migrated.
 	ErrNewer = errors.New("ojs: sqlite: the file is of a newer version")
 )
@@ -107,7 +109,7 @@ func (c *config) validate() error {
 }
 
 // Open opens the storage in a file, which it makes if there is none, and brings its schema up to date. Its errors are
-// ErrForeign, ErrNewer, those of options, and those of SQLite.
+// ErrForeign, ErrCorrupt, ErrNewer, those of options, and those of SQLite.
 func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {
@@ -118,7 +120,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	}
 	s := &Storage{path: path, config: cfg}
 	if err := s.open(ctx); err != nil {
-		return nil, fmt.Errorf("ojs: sqlite: opening %s: %w", path, err)
+		return nil, fmt.Errorf("ojs: sqlite: opening %s: %w", path, foreign(err))
 	}
 	return s, nil
 }
@@ -158,7 +160,7 @@ func (s *Storage) connect(ctx context.Context) (*zombiezen.Conn, error) {
 	}
 	conn, err := zombiezen.OpenConn(s.path, zombiezen.OpenReadWrite, zombiezen.OpenCreate)
 	if err != nil {
-		return nil, foreign(err)
+		return nil, err
 	}
 	conn.SetBusyTimeout(s.config.busy)
 	return conn, nil

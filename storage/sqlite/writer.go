@@ -27,6 +27,8 @@ type writer struct {
 	calls chan *call
 	done  chan struct{}
 	err   error // of closing the connection; to be read when done is closed
+
+	commits atomic.Int64
 }
 
 // call is a call that changes something, on its way through the writer.
@@ -134,7 +136,9 @@ func (w *writer) transact(group *[]*call) {
 				}
 			}
 		}
-		failed = t.end()
+		if failed = t.end(); failed == nil {
+			w.commits.Add(1)
+		}
 	}
 	if failed == nil {
 		return

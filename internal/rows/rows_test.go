@@ -1,0 +1,174 @@
+package rows_test
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+func must(t interface{ Fatal(...any) }, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// times are any that a job may have, those that a column does not hold among them.
+var times = rapid.Custom(func(t *rapid.T) time.Time {
+	switch rapid.IntRange(0, 3).Draw(t, "kind") {
+	case 0:
+		return time.Time{}
+	case 1:
+		return time.Unix(0, 0).UTC()
+	case 2: // a year that RFC 3339 has
+		return time.Date(rapid.IntRange(1, 9999).Draw(t, "year"), 3, 1, 0, 0, 0, rapid.IntRange(0, 999_999_999).Draw(t, "ns"), time.UTC)
+	}
+	return time.Unix(0, rapid.Int64().Draw(t, "unix")).UTC()
+})
+
+var raws = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage("null"), json.RawMessage(`{"a": 9007199254740993,  "b":"<\u0000>"}`), json.RawMessage(`[]`)})
+
+var failures = rapid.Custom(func(t *rapid.T) ojs.Failure {
+	return ojs.Failure{
+		Attempt: rapid.Int().Draw(t, "attempt"), At: times.Draw(t, "at"), Type: rapid.String().Draw(t, "type"), Message: rapid.String().Draw(t, "message"),
+		Code: ojs.CodeRetry, Reason: rapid.SampledFrom([]ojs.Reason{"", ojs.ReasonHandlerError}).Draw(t, "reason"),
+		Details:   rapid.SampledFrom([]map[string]any{nil, {"n": 1.5, "big": json.Number("9007199254740993")}}).Draw(t, "details"),
+		Backtrace: rapid.SampledFrom([][]string{nil, {"a", "b"}}).Draw(t, "backtrace"),
+	}
+})
+
+func records(t *rapid.T) storage.Record {
+	var r storage.Record
+	r.ID, r.Type, r.Queue, r.Worker = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "type"), rapid.String().Draw(t, "queue"), rapid.String().Draw(t, "worker")
+	r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "state")
+	r.Priority = int(rapid.Int32().Draw(t, "priority"))
+	r.Attempt, r.MaxAttempts = rapid.Int().Draw(t, "attempt"), rapid.IntRange(0, 5).Draw(t, "max")
+	r.Version = uint64(rapid.Int64Range(0, math.MaxInt64).Draw(t, "version"))
+	r.Progress, r.Fingerprint = rapid.Float64Range(0, 1).Draw(t, "progress"), rapid.String().Draw(t, "fingerprint")
+	for _, at := range []*time.Time{
+		&r.CreatedAt, &r.ScheduledAt, &r.ExpiresAt, &r.EnqueuedAt, &r.StartedAt, &r.NextRetryAt, &r.FinishedAt, &r.DeadLetteredAt, &r.LeaseUntil,
+	} {
+		*at = times.Draw(t, "time")
+	}
+	duration := rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64().Draw(t, "ns")) })
+	r.Timeout, r.Lease = duration.Draw(t, "timeout"), duration.Draw(t, "lease")
+	if rapid.Bool().Draw(t, "total") {
+		r.TotalTimeout = time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "total timeout"))
+	}
+	args, err := ojs.NewArgs(raws.Draw(t, "args"))
+	must(t, err)
+	r.Args, r.Result, r.Checkpoint = args, raws.Draw(t, "result"), raws.Draw(t, "checkpoint")
+	r.Retry = rapid.SampledFrom([]ojs.RetryPolicy{{}, policy.Default(), {MaxAttempts: ojs.NoRetry, NonRetryableErrors: []string{"a.*"}}}).Draw(t, "retry")
+	r.Meta = rapid.SampledFrom([]map[string]any{nil, {"n": json.Number("9007199254740993"), "s": "\x00<é>", "l": []any{nil, true, 0.1}}}).Draw(t, "meta")
+	if rapid.Bool().Draw(t, "limited") {
+		r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 1, Per: time.Second}}
+	}
+	if rapid.Bool().Draw(t, "unique") {
+		r.Unique = &ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"a"}, PeriodMonths: 1, States: []ojs.State{ojs.StateActive}, OnConflict: ojs.ConflictReplace}
+	}
+	if rapid.Bool().Draw(t, "extra") {
+		r.Extra = map[string]json.RawMessage{"x": json.RawMessage(`{"a" :1}`), "y\"z": json.RawMessage(`"<"`)}
+	}
+	if rapid.Bool().Draw(t, "failed") {
+		f := failures.Draw(t, "error")
+		r.Error, r.Errors = &f, rapid.SliceOfN(failures, 1, 3).Draw(t, "errors")
+	}
+	return r
+}
+
+func TestNothingIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := records(t)
+		c, err := rows.Encode(&want)
+		must(t, err)
+		got, err := rows.Decode(&c)
+		must(t, err)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("\ngot  %+v\nwant %+v", got, want)
+		}
+	})
+}
+
+// A job that asks for nothing has no documents: they would cost as much as the rest of it.
+func TestPlainJobHasNoDocuments(t *testing.T) {
+	var r storage.Record
+	r.ID, r.Type, r.Queue, r.State = "id", "type", "queue", ojs.StateAvailable
+	r.Retry, r.MaxAttempts, r.Timeout, r.Lease, r.CreatedAt = policy.Default(), 3, ojs.DefaultTimeout, ojs.DefaultLease, time.Now()
+	c, err := rows.Encode(&r)
+	must(t, err)
+	if c.Job != nil || c.Outcome != nil || c.Args != nil {
+		t.Errorf("%s %s %s", c.Job, c.Outcome, c.Args)
+	}
+}
+
+// A statement may change a column whose time stood in a document: the column goes first then.
+func TestColumnsGoBeforeFarTimes(t *testing.T) {
+	var r storage.Record
+	r.State, r.NextRetryAt = ojs.StateRetryable, time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
+	c, err := rows.Encode(&r)
+	must(t, err)
+	for _, at := range []time.Time{{}, time.Unix(5, 0).UTC()} {
+		c.NextRetry = rows.Nanos(at)
+		if got, err := rows.Decode(&c); err != nil || !got.NextRetryAt.Equal(at) {
+			t.Errorf("%v, %v, not %v", got.NextRetryAt, err, at)
+		}
+	}
+}
+
+func TestStoredCodes(t *testing.T) {
+	want := map[int]ojs.State{
+		1: ojs.StatePending, 2: ojs.StateScheduled, 3: ojs.StateAvailable, 4: ojs.StateActive,
+		5: ojs.StateRetryable, 6: ojs.StateCompleted, 7: ojs.StateCancelled, 8: ojs.StateDiscarded,
+	}
+	for code := range 10 {
+		if got := rows.State(code); got != want[code] {
+			t.Errorf("code %d is %q, and has been stored as %q", code, got, want[code])
+		}
+	}
+	for _, s := range ojs.AllStates() {
+		if rows.State(rows.Code(s)) != s || rows.Terminal(rows.Code(s)) != s.Terminal() {
+			t.Errorf("%s", s)
+		}
+	}
+	if rows.Code("unknown") != 0 || rows.State(-1) != "" {
+		t.Error("an unknown state has a code")
+	}
+	if _, err := rows.Encode(&storage.Record{}); err == nil {
+		t.Error("a record without a state was encoded")
+	}
+	if _, err := rows.Decode(&rows.Columns{State: rows.Active, Job: []byte("{")}); err == nil {
+		t.Error("a broken document was decoded")
+	}
+}
+
+func TestCron(t *testing.T) {
+	args, err := ojs.NewArgs(map[string]any{"a": 1})
+	must(t, err)
+	want := storage.Cron{
+		Name: "n", Description: "d", Schedule: "@daily", TimeZone: "Europe/Paris", Overlap: "skip", Paused: true, Type: "t", Args: args,
+		CreatedAt: time.Unix(1, 0).UTC(), LastRun: time.Unix(2, 0).UTC(), NextRun: time.Unix(3, 5).UTC(), Runs: 7, LastJobID: "id",
+		Options: ojs.Options{
+			Queue: "q", Priority: 3, Delay: time.Second, TTL: time.Minute, Timeout: time.Hour, Retry: ojs.RetryPolicy{MaxAttempts: 2},
+			Meta: map[string]any{"m": true}, RateLimit: &ojs.RateLimit{Key: "k"}, Unique: &ojs.UniquePolicy{Key: "u"},
+			Extra: map[string]json.RawMessage{"x": json.RawMessage(`{ "raw": "<" }`)},
+		},
+	}
+	b, err := rows.EncodeCron(&want)
+	must(t, err)
+	got, err := rows.DecodeCron(b)
+	must(t, err)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("\ngot  %+v\nwant %+v", got, want)
+	}
+	if _, err := rows.DecodeCron([]byte("{")); err == nil {
+		t.Error("a broken document was decoded")
+	}
+}

@@ -1,0 +1,61 @@
+package sqlite
+
+import (
+	"context"
+
+	zombiezen "zombiezen.com/go/sqlite"
+)
+
+var ctx = context.Background()
+
+// Plans returns SQLite's plan of each statement that has to stay quick however many jobs are stored.
+func (s *Storage) Plans() (map[string]string, error) {
+	plans := make(map[string]string)
+	for name, sql := range map[string]string{
+		"head": selectHead, "by id": selectByID, "by seq": selectBySeq, "ready": selectReady, "claim": claimJob, "settle": updateAttempt,
+		"change": updateJob, "extend": extendLease, "due": selectDue, "next": nextWake, "open peers": selectOpenPeers, "ended peers": selectNewestEnded,
+		"delete": deleteJob, "oldest ended": oldestEnded, "oldest dead": oldestDead, "list": listJobs, "list dead": listDead,
+		"depth": sumDepth, "ready queues": readyQueues,
+	} {
+		err := s.writer.do(ctx, func(t *tx) error {
+			q := t.query("EXPLAIN QUERY PLAN " + sql)
+			for q.next() {
+				q.col = 3
+				plans[name] += q.text() + "\n"
+			}
+			return q.close()
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return plans, nil
+}
+
+// Pages returns how many pages the file has.
+func (s *Storage) Pages() (n int, err error) {
+	err = s.read(ctx, func(conn *zombiezen.Conn) error {
+		n, err = number(conn, "PRAGMA page_count")
+		return err
+	})
+	return n, err
+}
+
+// Commits returns how many transactions have been committed.
+func (s *Storage) Commits() int64 { return s.writer.commits.Load() }
+
+// NewestVersion is that of the schema.
+func NewestVersion() int {
+	files, _ := migrations.ReadDir("migrations")
+	return len(files)
+}
+
+// Exec runs a statement in a file, as another program might.
+func Exec(path, sql string) error {
+	conn, err := zombiezen.OpenConn(path, zombiezen.OpenReadWrite, zombiezen.OpenCreate)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return run(conn, sql)
+}
