@@ -7,6 +7,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/ojsengine/ojs v0.0.0
+	go.uber.org/goleak v1.3.0
 )
 
 require (

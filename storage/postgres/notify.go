@@ -194,8 +194,10 @@ func (s *Storage) hear(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, s.sql.listen); err != nil {
-		return err
+	if !s.config.deaf {
+		if _, err := conn.Exec(ctx, s.sql.listen); err != nil {
+			return err
+		}
 	}
 	heard := false // a notification has come: the database passes them on
 	next := wall.Now()

@@ -75,7 +75,8 @@ type config struct {
 	schema string
 	poll   time.Duration
 	log    *slog.Logger
-	clock  clock.Clock
+	clock  clock.Clock // of this machine
+	deaf   bool        // for tests: hear nothing
 }
 
 // WithSchema sets the name of the database schema, "ojs" by default: lower-case letters, digits and "_", the first a letter,

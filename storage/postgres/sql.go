@@ -98,7 +98,7 @@ func newStatements(schema string) *statements {
 				WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
 				LIMIT $2){take}`),
 		claimAll: q(`WITH picked AS MATERIALIZED (
-				SELECT j.seq, j.rate_key FROM {schema}.job j WHERE {claimable}
+				SELECT j.seq, j.rate_key FROM {schema}.job j WHERE {claimable} AND j.attempt >= 0
 				AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 				ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED){take}`),
 

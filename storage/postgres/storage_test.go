@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
 
 	"github.com/ojsengine/ojs/internal/pgtest"
 	"github.com/ojsengine/ojs/storage"
@@ -18,7 +19,14 @@ import (
 // server is the database of these tests.
 var server string
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &server)) }
+func TestMain(m *testing.M) {
+	code := pgtest.Main(m, &server)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // connect makes a pool.
 func connect(tb testing.TB) *pgxpool.Pool {

@@ -41,9 +41,10 @@ CREATE TABLE {schema}.job (
 
 CREATE UNIQUE INDEX job_id ON {schema}.job (id);
 
--- To claim from a queue, and from all of them.
+-- To claim from a queue, and from all of them. That every attempt is at least 0 is there for the planner, which otherwise takes
+-- the second for the first and walks past the jobs of all other queues; who claims from all of them says so.
 CREATE INDEX job_ready ON {schema}.job (queue, priority DESC, place) WHERE state = 3;
-CREATE INDEX job_ready_all ON {schema}.job (priority DESC, place) WHERE state = 3;
+CREATE INDEX job_ready_all ON {schema}.job (priority DESC, place) WHERE state = 3 AND attempt >= 0;
 
 -- What comes due.
 CREATE INDEX job_wake ON {schema}.job (wake, place) WHERE wake IS NOT NULL;

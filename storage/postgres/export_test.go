@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs/internal/rows"
+)
+
+// WithClock sets the clock of this machine.
+func WithClock(c clock.Clock) Option { return func(cfg *config) { cfg.clock = c } }
+
+// WithDeafEar keeps notifications from coming, as behind a pooler of transactions.
+func WithDeafEar() Option { return func(c *config) { c.deaf = true } }
+
+// NewestVersion is that of the schema.
+func NewestVersion() int {
+	files, _ := migrations.ReadDir("migrations")
+	return len(files)
+}
+
+// Plans returns the plan of each statement that has to stay quick however many jobs are stored, as the storage has it planned.
+func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
+	now := rows.Nanos(time.Now())
+	ids := []string{"a", "b"}
+	given := arguments(make([]rows.Columns, 2))
+	plans := make(map[string]string)
+	for name, st := range map[string]struct {
+		sql  string
+		args []any
+	}{
+		"get":            {s.sql.get, []any{"a"}},
+		"claim":          {s.sql.claim, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},
+		"claim all":      {s.sql.claimAll, []any{now, 10, "w", []string{"x"}, []string{}}},
+		"settle attempt": {s.sql.settleAttempt, append(given[:len(given):len(given)], []int32{1, 1})},
+		"settle all":     {s.sql.settleAll, append(given[:len(given):len(given)], []int32{1, 1})},
+		"versions":       {s.sql.versions, []any{ids}},
+		"extend":         {s.sql.extend, []any{ids, []int64{1, 1}, []float64{0, 0}, [][]byte{nil, nil}, now}},
+		"due":            {s.sql.due, []any{now, 10}},
+		"next":           {s.sql.nextWake, nil},
+		"peers":          {s.sql.peers, []any{ids}},
+		"prune":          {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10}},
+		"remove":         {s.sql.remove, []any{ids}},
+		"window":         {s.sql.window, []any{0, 10}},
+		"list":           {s.sql.list, []any{0, 10, []int16(nil), []string(nil)}},
+		"list dead":      {s.sql.listDead, []any{0, 10, []int16(nil), []string(nil)}},
+	} {
+		var line string
+		var b strings.Builder
+		err := tuned{s}.query(ctx, "EXPLAIN "+st.sql, st.args, func(result pgx.Rows) error {
+			return each([]any{&line}, func() { fmt.Fprintln(&b, line) })(result)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		plans[name] = b.String()
+	}
+	return plans, nil
+}

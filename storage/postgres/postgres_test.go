@@ -1,0 +1,377 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
+)
+
+var quiet = engine.WithLogger(slog.New(slog.DiscardHandler))
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open opens a storage in a schema, "" for a new one, which the end of the test closes. It returns the schema's name.
+func open(t testing.TB, name string, opts ...postgres.Option) (*postgres.Storage, string) {
+	t.Helper()
+	pool := connect(t)
+	if name == "" {
+		name = schema(t, pool)
+	}
+	s, err := postgres.Open(t.Context(), pool, append([]postgres.Option{postgres.WithSchema(name)}, opts...)...)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s, name
+}
+
+func newEngine(t testing.TB, s storage.Storage, opts ...engine.Option) *engine.Engine[int] {
+	t.Helper()
+	eng, err := engine.New[int](s, append([]engine.Option{quiet}, opts...)...)
+	must(t, err)
+	return eng
+}
+
+// start runs an engine until the test ends.
+func start(t testing.TB, eng *engine.Engine[int]) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+}
+
+func TestOptions(t *testing.T) {
+	pool := connect(t)
+	for field, opt := range map[string]postgres.Option{
+		"schema": postgres.WithSchema("Not; a name"), "poll": postgres.WithPoll(0), "logger": postgres.WithLogger(nil),
+	} {
+		var invalid *ojs.InvalidError
+		if _, err := postgres.Open(t.Context(), pool, opt); !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := postgres.Open(t.Context(), nil); !errors.Is(err, ojs.ErrInvalid) {
+		t.Errorf("no pool: %v", err)
+	}
+}
+
+// However many open a new schema at once, one of them makes it; and one that a later version has made is refused.
+func TestSchema(t *testing.T) {
+	pool := connect(t)
+	name := schema(t, pool)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = s.Close()
+		})
+	}
+	wg.Wait()
+	_, err := pool.Exec(t.Context(), "INSERT INTO "+name+".migration (version) VALUES ($1)", postgres.NewestVersion()+1)
+	must(t, err)
+	if _, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name)); !errors.Is(err, postgres.ErrNewer) {
+		t.Errorf("a newer schema: %v", err)
+	}
+	one, _ := open(t, "")
+	other, _ := open(t, "")
+	_, err = newEngine(t, one).Enqueue(t.Context(), "x", 1)
+	must(t, err)
+	if counts, err := other.Counts(t.Context()); err != nil || len(counts) != 0 {
+		t.Errorf("another schema's jobs: %v, %v", counts, err)
+	}
+}
+
+func TestWithTx(t *testing.T) {
+	s, _ := open(t, "", postgres.WithPoll(time.Hour))
+	pool := connect(t)
+	eng := newEngine(t, s)
+	ran := make(chan string, 10)
+	eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error { ran <- job.ID; return nil })
+	start(t, eng)
+	errBack := errors.New("back")
+	once := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs})
+	for name, opts := range map[string][]ojs.Option{"plain": nil, "unique": {once}} {
+		t.Run(name, func(t *testing.T) {
+			var ticket ojs.Ticket
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
+				ctx := postgres.WithTx(t.Context(), tx)
+				ticket, err = eng.Enqueue(ctx, "x", 1, opts...)
+				must(t, err)
+				if job, err := eng.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateAvailable {
+					t.Errorf("seen from the transaction: %+v, %v", job, err)
+				}
+				if _, err := eng.Get(t.Context(), ticket.ID); !errors.Is(err, ojs.ErrNotFound) {
+					t.Errorf("seen from elsewhere: %v", err)
+				}
+				return errBack
+			})
+			if !errors.Is(err, errBack) {
+				t.Fatal(err)
+			}
+			if _, err := eng.Get(t.Context(), ticket.ID); !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("after the rollback: %v", err)
+			}
+			must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
+				ticket, err = eng.Enqueue(postgres.WithTx(t.Context(), tx), "x", 1, opts...)
+				return err
+			}))
+			if id := <-ran; id != ticket.ID { // told by the commit: nobody looks for an hour
+				t.Errorf("ran %s, not %s", id, ticket.ID)
+			}
+			if _, err := ticket.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("a failed enqueue leaves the transaction usable", func(t *testing.T) {
+		later := ojs.WithDelay(time.Hour)
+		_, err := eng.Enqueue(t.Context(), "x", 7, once, later)
+		must(t, err)
+		must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			ctx := postgres.WithTx(t.Context(), tx)
+			if _, err := eng.Enqueue(ctx, "x", 7, once, later); !errors.Is(err, ojs.ErrDuplicate) {
+				t.Errorf("an equal job: %v", err)
+			}
+			_, err := eng.Enqueue(ctx, "x", 8, once, later)
+			return err
+		}))
+	})
+	t.Run("a settle is part of it, too", func(t *testing.T) {
+		ticket, err := eng.Enqueue(t.Context(), "x", 9, ojs.WithDelay(time.Hour))
+		must(t, err)
+		err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			must(t, eng.Cancel(postgres.WithTx(t.Context(), tx), ticket.ID))
+			return errBack
+		})
+		if job, err2 := eng.Get(t.Context(), ticket.ID); err2 != nil || job.State != ojs.StateScheduled || !errors.Is(err, errBack) {
+			t.Errorf("%+v, %v, %v", job, err, err2)
+		}
+	})
+}
+
+// What one process does another hears of at once, and without notifications when it looks.
+func TestTwoProcesses(t *testing.T) {
+	for name, opts := range map[string][]postgres.Option{
+		"notified": {postgres.WithPoll(time.Hour)},
+		"deaf":     {postgres.WithPoll(20 * time.Millisecond), postgres.WithDeafEar()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one, schema := open(t, "", opts...)
+			two, _ := open(t, schema, opts...)
+			works, other := newEngine(t, one), newEngine(t, two)
+			causes := make(chan error, 1)
+			works.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
+			works.Handle("blocks", func(ctx context.Context, _ *ojs.Job[int]) error {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return nil
+			})
+			start(t, works)
+			must(t, works.WaitIdle(t.Context()))
+			for n := range 5 {
+				ticket, err := other.Enqueue(t.Context(), "x", n, ojs.WithDelay(time.Duration(n)*10*time.Millisecond))
+				must(t, err)
+				if job, err := ticket.Wait(t.Context()); err != nil || job.State != ojs.StateCompleted {
+					t.Errorf("%+v, %v", job, err)
+				}
+			}
+			lease := 30 * time.Minute
+			if name == "deaf" {
+				lease = 300 * time.Millisecond // its renewal finds out
+			}
+			ticket, err := other.Enqueue(t.Context(), "blocks", 0, ojs.WithLease(lease))
+			must(t, err)
+			for {
+				job, err := other.Get(t.Context(), ticket.ID)
+				must(t, err)
+				if job.State == ojs.StateActive {
+					break
+				}
+			}
+			must(t, other.Cancel(t.Context(), ticket.ID))
+			if cause := <-causes; !errors.Is(cause, ojs.ErrCancelled) && !(name == "deaf" && errors.Is(cause, ojs.ErrLeaseLost)) {
+				t.Errorf("cause %v", cause)
+			}
+		})
+	}
+}
+
+// Many engines share the work; each job runs once, and each run of a recurring job is made once.
+func TestManyEngines(t *testing.T) {
+	_, schema := open(t, "")
+	const engines, jobs = 4, 400
+	var ran, recurred atomic.Int64
+	seen := sync.Map{}
+	all := make([]*engine.Engine[int], engines)
+	for i := range all {
+		s, _ := open(t, schema)
+		all[i] = newEngine(t, s)
+		all[i].Handle("x", func(_ context.Context, job *ojs.Job[int]) error {
+			if _, twice := seen.LoadOrStore(job.ID, true); twice {
+				t.Errorf("job %s ran twice", job.ID)
+			}
+			ran.Add(1)
+			return nil
+		})
+		all[i].Handle("recurs", func(_ context.Context, job *ojs.Job[int]) error {
+			if _, twice := seen.LoadOrStore(job.Meta["cron_triggered_at"], true); twice {
+				t.Errorf("the run of %v was made twice", job.Meta["cron_triggered_at"])
+			}
+			recurred.Add(1)
+			return nil
+		})
+		start(t, all[i])
+	}
+	must(t, all[0].Cron().Set(t.Context(), engine.CronEntry{Name: "c", Schedule: "@every 1s", Job: ojs.NewDraft("recurs", 0), Overlap: engine.OverlapAllow}))
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() {
+			for n := range jobs / engines {
+				ticket, err := all[i].Enqueue(t.Context(), "x", n)
+				if err != nil {
+					t.Error(err)
+				} else if n%10 == 0 {
+					if _, err := ticket.Wait(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for ran.Load() < jobs || recurred.Load() < 2 {
+		must(t, t.Context().Err())
+	}
+	if n := ran.Load(); n != jobs {
+		t.Errorf("%d runs of %d jobs", n, jobs)
+	}
+}
+
+// skewed is the clock of a machine that is wrong.
+type skewed struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (c skewed) Now() time.Time { return c.Clock.Now().Add(c.by) }
+
+// A machine whose clock is wrong knows by how much.
+func TestClockOffset(t *testing.T) {
+	for _, by := range []time.Duration{-time.Minute, 0, time.Minute} {
+		s, _ := open(t, "", postgres.WithClock(skewed{clock.New(), by}))
+		if off := s.ClockOffset() + by; off < -time.Second || off > time.Second {
+			t.Errorf("%v wrong, and told to add %v", by, s.ClockOffset())
+		}
+	}
+}
+
+// The planner takes the indexes, with statistics of another time, or none at all, and with a backlog.
+func TestPlans(t *testing.T) {
+	s, name := open(t, "")
+	check := func(when string) {
+		plans, err := s.Plans(t.Context())
+		must(t, err)
+		for statement, plan := range plans {
+			for line := range strings.Lines(plan) {
+				if strings.Contains(line, "Seq Scan on job") || strings.Contains(line, "Bitmap") {
+					t.Errorf("%s, %s:\n%s", when, statement, plan)
+					break
+				}
+			}
+		}
+		for statement, index := range map[string]string{
+			"get": "job_id", "claim": "job_ready", "claim all": "job_ready_all", "settle attempt": "job_id", "settle all": "job_id", "extend": "job_id",
+			"due": "job_wake", "next": "job_wake", "peers": "job_unique", "prune": "job_ended", "list": "job_pkey", "list dead": "job_dead",
+		} {
+			if !strings.Contains(plans[statement], "using "+index+" ") {
+				t.Errorf("%s, %s does not use %s:\n%s", when, statement, index, plans[statement])
+			}
+		}
+	}
+	check("empty")
+	pool := connect(t)
+	_, err := pool.Exec(t.Context(), "ANALYZE "+name+".job")
+	must(t, err)
+	eng := newEngine(t, s)
+	for range 10 {
+		drafts := make([]ojs.Draft, 1000)
+		for i := range drafts {
+			drafts[i] = ojs.NewDraft("x", i)
+		}
+		_, err := eng.EnqueueMany(t.Context(), drafts...)
+		must(t, err)
+	}
+	check("with a backlog that no statistics know")
+	_, err = pool.Exec(t.Context(), "ANALYZE "+name+".job")
+	must(t, err)
+	check("with statistics")
+}
+
+// The space of jobs that are pruned is used again once it is vacuumed, and the counts stay few.
+func TestNoBloat(t *testing.T) {
+	s, name := open(t, "", postgres.WithPoll(10*time.Millisecond))
+	pool := connect(t)
+	size := func() (bytes int64) {
+		_, err := pool.Exec(t.Context(), "VACUUM "+name+".job")
+		must(t, err)
+		must(t, pool.QueryRow(t.Context(), "SELECT pg_total_relation_size($1)", name+".job").Scan(&bytes))
+		return bytes
+	}
+	var early int64
+	for round := range 30 {
+		batch := make([]storage.Insert, 500)
+		for i := range batch {
+			r := &batch[i].Record
+			r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", round*500+i), "x", "q", ojs.StateAvailable
+			r.CreatedAt, r.Lease, r.Timeout = time.Now(), time.Minute, time.Minute
+		}
+		_, err := s.Insert(t.Context(), time.Now(), batch, nil)
+		must(t, err)
+		claimed, err := s.Claim(t.Context(), time.Now(), storage.Claim{Max: 500, Worker: "w"}, nil)
+		must(t, err)
+		changes := make([]storage.Change, len(claimed))
+		for i := range claimed {
+			changes[i] = storage.Change{Record: claimed[i], SameJob: true}
+			changes[i].Record.State, changes[i].Record.FinishedAt = ojs.StateCompleted, time.Now()
+		}
+		_, err = s.Settle(t.Context(), time.Now(), changes, nil)
+		must(t, err)
+		_, err = s.Prune(t.Context(), storage.Prune{Beyond: 100, Max: 1000})
+		must(t, err)
+		bytes := size()
+		if round == 5 {
+			early = bytes
+		}
+		if round > 5 && bytes > early+early/4 {
+			t.Fatalf("%d bytes after round %d, %d after the fifth", bytes, round, early)
+		}
+	}
+	for n := 100; n > 10; { // a look sums them up
+		must(t, t.Context().Err())
+		must(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+name+".tally").Scan(&n))
+	}
+}
