@@ -66,7 +66,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		c.store = ownCalls{s, c}
 	}
 	if c.clock == nil {
-		c.clock = clock.New()
+		c.clock = c.wall
 		if shared, ok := storage.As[storage.Clocked](s); ok {
 			c.clock = following{c.clock, shared}
 		}

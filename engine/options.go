@@ -29,7 +29,8 @@ type config struct {
 	defaults    []ojs.Option
 	queues      []string // in the order given
 	queueConfig map[string]QueueConfig
-	clock       clock.Clock // nil: that on the wall
+	clock       clock.Clock // nil: that on the wall, as the storage has it
+	wall        clock.Clock
 	log         *slog.Logger
 	rand        *rand.Rand
 	retention   Retention
@@ -41,6 +42,7 @@ type config struct {
 
 func newConfig(opts []Option) (config, error) {
 	c := config{
+		wall:        clock.New(),
 		name:        "ojs",
 		concurrency: DefaultConcurrency,
 		grace:       DefaultGracePeriod,
