@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,9 +58,11 @@ type stage struct {
 	ctx   context.Context
 	clock *clock.Mock
 	start time.Time
+	crons bool // the storage keeps recurring jobs
+
+	mu    sync.Mutex        // guards the fields below
 	names map[string]string // of jobs, by id, in the order of their enqueue
 	ran   []string
-	crons bool // the storage keeps recurring jobs
 }
 
 // play plays the scenario and returns what has happened.
@@ -126,6 +129,8 @@ func (g *stage) since(t time.Time) string {
 
 // name is what a job is called in the log: ids are random.
 func (g *stage) name(id string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if name, ok := g.names[id]; ok {
 		return name
 	}
@@ -139,7 +144,7 @@ func (g *stage) name(id string) string {
 
 func (g *stage) handlers() {
 	note := func(job *ojs.Job[string]) {
-		g.ran = append(g.ran, fmt.Sprintf("%v %s %s %q attempt %d", g.clock.Now().Sub(g.start), g.name(job.ID), job.Type, job.Args, job.Attempt))
+		g.log("%v %s %s %q attempt %d", g.clock.Now().Sub(g.start), g.name(job.ID), job.Type, job.Args, job.Attempt)
 	}
 	handle := func(jobType string, f func(ctx context.Context, job *ojs.Job[string]) error) {
 		g.Handle(jobType, func(ctx context.Context, job *ojs.Job[string]) error {
@@ -252,13 +257,20 @@ func (g *stage) acts() {
 func (g *stage) look() {
 	for job, err := range g.Jobs().List(g.ctx, engine.Filter{}) {
 		g.check(err)
-		g.ran = append(g.ran, fmt.Sprintf("listed %s %s %s attempt %d", g.name(job.ID), job.Type, job.State, job.Attempt))
+		g.log("listed %s %s %s attempt %d", g.name(job.ID), job.Type, job.State, job.Attempt)
 	}
 	stats, err := g.Stats(g.ctx)
 	g.check(err)
 	for _, state := range ojs.AllStates() {
-		g.ran = append(g.ran, fmt.Sprintf("%d %s", stats.Total[state], state))
+		g.log("%d %s", stats.Total[state], state)
 	}
+}
+
+func (g *stage) log(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ran = append(g.ran, line)
 }
 
 func (g *stage) check(err error) {
