@@ -185,7 +185,14 @@ func (s *Storage) watch(ctx context.Context) {
 
 // hear listens on a connection of its own until that fails.
 func (s *Storage) hear(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig.Copy())
+	cfg := s.pool.Config()
+	how := cfg.ConnConfig.Copy()
+	if cfg.BeforeConnect != nil { // which may have the password of the hour
+		if err := cfg.BeforeConnect(ctx, how); err != nil {
+			return err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, how)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,140 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// An engine claims for every free slot at once, unless a limit asks for a look after each job.
+func TestClaimsInBatches(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts   []engine.Option
+		handle []handler.Option
+		claims int
+	}{
+		"for every slot":        {nil, nil, 1},
+		"weights":               {[]engine.Option{engine.WithQueue("default", engine.QueueConfig{Weight: 1})}, nil, 10},
+		"limit of a queue":      {[]engine.Option{engine.WithQueue("default", engine.QueueConfig{Concurrency: 100})}, nil, 10},
+		"limit of a type":       {nil, []handler.Option{handler.WithConcurrency(100)}, 10},
+		"a queue without limit": {[]engine.Option{engine.WithQueue("default", engine.QueueConfig{})}, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &claimCounter{Storage: memory.New()}
+				eng, err := engine.New[any](store, append(c.opts, quiet, engine.WithConcurrency(10))...)
+				must(t, err)
+				started := 0
+				release := make(chan struct{})
+				begun := make(chan struct{}, 100)
+				eng.Handle("x", func(context.Context, *ojs.Job[any]) error { begun <- struct{}{}; <-release; return nil }, c.handle...)
+				for range 25 {
+					_, err := eng.Enqueue(t.Context(), "x", nil)
+					must(t, err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- eng.Run(ctx) }()
+				synctest.Wait()
+				for len(begun) > 0 {
+					<-begun
+					started++
+				}
+				if started != 10 || store.claims != c.claims {
+					t.Errorf("%d jobs in %d claims, not 10 in %d", started, store.claims, c.claims)
+				}
+				close(release)
+				synctest.Wait()
+				if n := started + len(begun); n != 25 {
+					t.Errorf("%d jobs ran", n)
+				}
+				stop()
+				must(t, <-ended)
+			})
+		})
+	}
+}
+
+// One job of a rate limit's key comes with each claim, so that a batch does not exceed it.
+func TestBatchesKeepRateLimits(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		running, most := 0, 0
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			running++
+			most = max(most, running)
+			err := handler.Sleep(ctx, time.Second)
+			running--
+			return err
+		})
+		for range 9 {
+			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 2}))
+		}
+		b.run()
+		b.advance(time.Minute)
+		if most != 2 || len(b.times()) != 9 {
+			t.Errorf("%d at once, %d ran", most, len(b.times()))
+		}
+	}, engine.WithConcurrency(5))
+}
+
+// slow is a durable storage whose Settle waits.
+type slow struct {
+	storage.Storage
+	settles chan struct{} // a value lets one go on
+}
+
+func (s *slow) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.Durable = true
+	return c
+}
+
+func (s *slow) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	<-s.settles
+	return s.Storage.Settle(ctx, now, changes, dst)
+}
+
+// A slot does not wait for the disk: the next job has it while the outcome is stored. As many outcomes as there are slots may
+// be on their way.
+func TestSlotsDoNotWaitForTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{memory.New(), make(chan struct{})}
+		eng, err := engine.New[any](store, quiet, engine.WithConcurrency(2))
+		must(t, err)
+		ran := make(chan struct{}, 100)
+		eng.Handle("x", func(context.Context, *ojs.Job[any]) error { ran <- struct{}{}; return nil })
+		for range 10 {
+			_, err := eng.Enqueue(t.Context(), "x", nil)
+			must(t, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- eng.Run(ctx) }()
+		synctest.Wait()
+		if len(ran) != 4 {
+			t.Errorf("%d jobs ran: two outcomes on their way, and two that keep their slots", len(ran))
+		}
+		for stored := 1; stored <= 6; stored++ {
+			store.settles <- struct{}{}
+			synctest.Wait()
+			if len(ran) > stored+4 {
+				t.Errorf("%d jobs ran, and %d are stored", len(ran), stored)
+			}
+		}
+		close(store.settles)
+		must(t, eng.WaitIdle(ctx))
+		stats, err := eng.Stats(ctx)
+		if err != nil || stats.Total[ojs.StateCompleted] != 10 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+		stop()
+		must(t, <-ended)
+	})
+}
