@@ -42,7 +42,9 @@ func (s *Section) Add(name string, values ...float64) {
 func (s *Section) Fail(name string, err error) { s.row(name).Error = err.Error() }
 
 // Failed reports whether a contender has failed.
-func (s *Section) Failed(name string) bool { return s.row(name).Error != "" }
+func (s *Section) Failed(name string) bool {
+	return slices.ContainsFunc(s.Rows, func(r *Row) bool { return r.Name == name && r.Error != "" })
+}
 
 func (s *Section) row(name string) *Row {
 	i := slices.IndexFunc(s.Rows, func(r *Row) bool { return r.Name == name })

@@ -16,6 +16,9 @@ func TestText(t *testing.T) {
 	}
 	s.Add("c", 1, 1)
 	s.Fail("c", errors.New("hangs"))
+	if !s.Failed("c") || s.Failed("a") || s.Failed("unknown") || len(s.Rows) != 3 {
+		t.Errorf("wrong about who has failed: %v", s.Rows)
+	}
 	r := &Report{Sections: []*Section{s}}
 	var text bytes.Buffer
 	if err := r.Write(&text, false); err != nil {
