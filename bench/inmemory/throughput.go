@@ -33,8 +33,8 @@ func throughput(ctx context.Context, c contender, jobs, producers, workers int) 
 	}
 	took := wall.Since(start)
 	runtime.ReadMemStats(&after)
-	if n := left.Left(); n != 0 {
-		return rate{}, fmt.Errorf("%d jobs too many have run", -n)
+	if err := left.Exact(); err != nil {
+		return rate{}, err
 	}
 	n := float64(jobs)
 	return rate{
@@ -57,7 +57,7 @@ func run(ctx context.Context, s *system, left *load.Countdown, jobs, producers, 
 		return fmt.Errorf("enqueue: %w", context.Cause(ctx))
 	}
 	if err := left.Wait(ctx); err != nil {
-		return fmt.Errorf("%d of %d jobs have not run: %w", left.Left(), jobs, err)
+		return err
 	}
 	if s.settle == nil {
 		return nil

@@ -64,6 +64,9 @@ func (g *goqiteContender) EndToEnd(ctx context.Context, jobs, producers, batch i
 	if worked := <-ended; err == nil && !errors.Is(worked, context.Canceled) {
 		err = worked
 	}
+	if err == nil {
+		err = left.Exact()
+	}
 	return took, err
 }
 

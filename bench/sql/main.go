@@ -19,14 +19,14 @@ import (
 
 // config is what the flags say.
 type config struct {
-	on                           string // "postgres", "sqlite" or "" for both
-	jobs, sqliteJobs             int
-	rounds, batch, producers     int
-	workers, sqliteWorkers, conn int
-	sync                         []synchronous
-	dir                          string
-	only                         *regexp.Regexp
-	timeout                      time.Duration // of one contender in one round
+	on                       string // "postgres", "sqlite" or "" for both
+	jobs, sqliteJobs         int
+	rounds, batch, producers int
+	workers, conns           int
+	sync                     []synchronous
+	dir                      string
+	only                     *regexp.Regexp
+	timeout                  time.Duration // of one contender in one round
 }
 
 func main() {
@@ -44,9 +44,8 @@ func mainErr() error {
 	flag.IntVar(&c.rounds, "rounds", 5, "rounds")
 	flag.IntVar(&c.batch, "batch", 1000, "jobs of one enqueue, where one producer enqueues batches")
 	flag.IntVar(&c.producers, "producers", 16, "producers, where several enqueue job by job")
-	flag.IntVar(&c.workers, "workers", 100, "jobs that run at once on PostgreSQL")
-	flag.IntVar(&c.sqliteWorkers, "sqlite-workers", 10, "jobs that run at once on SQLite")
-	flag.IntVar(&c.conn, "conns", 32, "connections of a contender's pool on PostgreSQL")
+	flag.IntVar(&c.workers, "workers", 100, "jobs that run at once")
+	flag.IntVar(&c.conns, "conns", 32, "connections of a contender's pool on PostgreSQL")
 	flag.StringVar(&c.dir, "dir", "", "where to put the files of the databases (default the system's directory for temporary files)")
 	flag.DurationVar(&c.timeout, "timeout", 2*time.Minute, "after how long a contender that has not finished a round counts as failed")
 	flag.Func("sync", "SQLite's synchronous: full or normal (default both)", func(s string) error {
@@ -66,7 +65,7 @@ func mainErr() error {
 	})
 	asJSON := flag.Bool("json", false, "print every round as JSON")
 	flag.Parse()
-	if flag.NArg() > 0 || min(c.jobs, c.sqliteJobs, c.rounds, c.batch, c.producers, c.workers, c.sqliteWorkers, c.conn) < 1 || c.on != "" && c.on != "postgres" && c.on != "sqlite" {
+	if flag.NArg() > 0 || min(c.jobs, c.sqliteJobs, c.rounds, c.batch, c.producers, c.workers, c.conns) < 1 || c.on != "" && c.on != "postgres" && c.on != "sqlite" {
 		flag.Usage()
 		return fmt.Errorf("these arguments make no sense: %q", os.Args[1:])
 	}

@@ -14,7 +14,7 @@ import (
 // small is a config that runs everything, once.
 func small(tb testing.TB) config {
 	return config{
-		jobs: 40, sqliteJobs: 40, rounds: 1, batch: 10, producers: 3, workers: 5, sqliteWorkers: 5, conn: 8,
+		jobs: 40, sqliteJobs: 40, rounds: 1, batch: 10, producers: 3, workers: 5, conns: 8,
 		sync: []synchronous{full, normal}, dir: tb.TempDir(), only: regexp.MustCompile(""), timeout: time.Minute,
 	}
 }
@@ -93,7 +93,7 @@ func BenchmarkPostgres(b *testing.B) {
 func BenchmarkSQLite(b *testing.B) {
 	for _, newContender := range onSQLite {
 		b.Run(newContender("", full, 1).Name(), func(b *testing.B) {
-			benchmark(b, newContender(b.TempDir()+"/jobs.db", full, 10))
+			benchmark(b, newContender(b.TempDir()+"/jobs.db", full, 100))
 		})
 	}
 }

@@ -40,14 +40,14 @@ func postgresSections(ctx context.Context, cfg config, r *report.Report, dsn str
 	var entries []entry
 	for _, newContender := range onPostgres {
 		entries = append(entries, func(ctx context.Context) (Contender, func() error, error) {
-			pool, remove, err := database(ctx, dsn, cfg.conn)
+			pool, remove, err := database(ctx, dsn, cfg.conns)
 			if err != nil {
 				return nil, nil, err
 			}
 			return newContender(pool, cfg.workers), remove, nil
 		})
 	}
-	return sections(ctx, cfg, r, "PostgreSQL", cfg.jobs, cfg.workers, entries)
+	return sections(ctx, cfg, r, "PostgreSQL", cfg.jobs, entries)
 }
 
 func sqliteSections(ctx context.Context, cfg config, r *report.Report) error {
@@ -60,10 +60,10 @@ func sqliteSections(ctx context.Context, cfg config, r *report.Report) error {
 					return nil, nil, err
 				}
 				remove := func() error { return os.RemoveAll(dir) }
-				return newContender(filepath.Join(dir, "jobs.db"), sync, cfg.sqliteWorkers), remove, nil
+				return newContender(filepath.Join(dir, "jobs.db"), sync, cfg.workers), remove, nil
 			})
 		}
-		if err := sections(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs, cfg.sqliteWorkers, entries); err != nil {
+		if err := sections(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs, entries); err != nil {
 			return err
 		}
 	}
@@ -71,10 +71,10 @@ func sqliteSections(ctx context.Context, cfg config, r *report.Report) error {
 }
 
 // sections measures both ways to enqueue: one producer with batches, and many job by job.
-func sections(ctx context.Context, cfg config, r *report.Report, where string, jobs, workers int, entries []entry) error {
+func sections(ctx context.Context, cfg config, r *report.Report, where string, jobs int, entries []entry) error {
 	for _, m := range []mode{{producers: 1, batch: cfg.batch}, {producers: cfg.producers, batch: 1}} {
 		s := &report.Section{
-			Title:   fmt.Sprintf("%s: %d jobs, %d producers, batches of %d, %d workers, medians of %d rounds", where, jobs, m.producers, m.batch, workers, cfg.rounds),
+			Title:   fmt.Sprintf("%s: %d jobs, %d producers, batches of %d, %d workers, medians of %d rounds", where, jobs, m.producers, m.batch, cfg.workers, cfg.rounds),
 			Metrics: []report.Metric{{Name: "jobs/s"}},
 		}
 		r.Sections = append(r.Sections, s)

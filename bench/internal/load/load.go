@@ -3,6 +3,7 @@ package load
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 )
@@ -62,15 +63,12 @@ func NewCountdown(n int) *Countdown {
 	return c
 }
 
-// Done counts one. A job that runs a second time shows as a count below zero; see Left.
+// Done counts one.
 func (c *Countdown) Done() {
 	if c.left.Add(-1) == 0 {
 		close(c.zero)
 	}
 }
-
-// Left returns how many are still to come.
-func (c *Countdown) Left() int { return int(c.left.Load()) }
 
 // Wait waits for the last one, or for ctx.
 func (c *Countdown) Wait(ctx context.Context) error {
@@ -78,6 +76,15 @@ func (c *Countdown) Wait(ctx context.Context) error {
 	case <-c.zero:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fmt.Errorf("%d jobs have not run: %w", c.left.Load(), context.Cause(ctx))
 	}
+}
+
+// Exact returns an error unless there were exactly as many calls as jobs. Ask when all is over: a job that runs twice has
+// made Wait return too early.
+func (c *Countdown) Exact() error {
+	if n := c.left.Load(); n != 0 {
+		return fmt.Errorf("%d handler calls too many", -n)
+	}
+	return nil
 }
