@@ -1,0 +1,82 @@
+// Command sql compares durable job engines end to end, from the first enqueue until the last job is stored as completed: on
+// PostgreSQL and on SQLite.
+//
+// Contenders take turns in every round, so that whatever else the machine does hits all of them alike, each in a database
+// that nobody has used before, and the medians of the rounds are printed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+// config is what the flags say.
+type config struct {
+	on                       string // "postgres", "sqlite" or "" for both
+	jobs, sqliteJobs         int
+	rounds, batch, producers int
+	workers, conns           int
+	sync                     []synchronous
+	dir                      string
+	only                     *regexp.Regexp
+	timeout                  time.Duration // of one contender in one round
+}
+
+func main() {
+	if err := mainErr(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func mainErr() error {
+	c := config{sync: []synchronous{full, normal}, only: regexp.MustCompile("")}
+	flag.StringVar(&c.on, "on", "", "postgres or sqlite (default both)")
+	flag.IntVar(&c.jobs, "jobs", 20_000, "jobs of a round on PostgreSQL")
+	flag.IntVar(&c.sqliteJobs, "sqlite-jobs", 5000, "jobs of a round on SQLite")
+	flag.IntVar(&c.rounds, "rounds", 5, "rounds")
+	flag.IntVar(&c.batch, "batch", 1000, "jobs of one enqueue, where one producer enqueues batches")
+	flag.IntVar(&c.producers, "producers", 16, "producers, where several enqueue job by job")
+	flag.IntVar(&c.workers, "workers", 100, "jobs that run at once")
+	flag.IntVar(&c.conns, "conns", 32, "connections of a contender's pool on PostgreSQL")
+	flag.StringVar(&c.dir, "dir", "", "where to put the files of the databases (default the system's directory for temporary files)")
+	flag.DurationVar(&c.timeout, "timeout", 2*time.Minute, "after how long a contender that has not finished a round counts as failed")
+	flag.Func("sync", "SQLite's synchronous: full or normal (default both)", func(s string) error {
+		switch s {
+		case "full":
+			c.sync = []synchronous{full}
+		case "normal":
+			c.sync = []synchronous{normal}
+		default:
+			return errors.New("neither full nor normal")
+		}
+		return nil
+	})
+	flag.Func("only", "regular expression of the contenders to measure", func(s string) (err error) {
+		c.only, err = regexp.Compile(s)
+		return err
+	})
+	asJSON := flag.Bool("json", false, "print every round as JSON")
+	flag.Parse()
+	if flag.NArg() > 0 || min(c.jobs, c.sqliteJobs, c.rounds, c.batch, c.producers, c.workers, c.conns) < 1 || c.on != "" && c.on != "postgres" && c.on != "sqlite" {
+		flag.Usage()
+		return fmt.Errorf("these arguments make no sense: %q", os.Args[1:])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r, err := measure(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := r.Write(os.Stdout, *asJSON); err != nil {
+		return err
+	}
+	return r.Err()
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs/bench/internal/report"
+)
+
+// small is a config that runs everything, once.
+func small(tb testing.TB) config {
+	return config{
+		jobs: 40, sqliteJobs: 40, rounds: 1, batch: 10, producers: 3, workers: 5, conns: 8,
+		sync: []synchronous{full, normal}, dir: tb.TempDir(), only: regexp.MustCompile(""), timeout: time.Minute,
+	}
+}
+
+func TestSQLite(t *testing.T) {
+	cfg := small(t)
+	r := &report.Report{}
+	if err := sqliteSections(t.Context(), cfg, r); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, 4, "goqite", "backlite")
+}
+
+func TestPostgres(t *testing.T) {
+	dsn := serverOrSkip(t)
+	r := &report.Report{}
+	if err := postgresSections(t.Context(), small(t), r, dsn); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, 2, "river", "river InsertManyFast", "river, default fetch")
+}
+
+// expect looks for sections in which nobody has failed.
+func expect(t *testing.T, r *report.Report, sections int, names ...string) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := errors.Join(r.Write(&text, false), r.Err()); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Sections) != sections {
+		t.Errorf("%d sections", len(r.Sections))
+	}
+	for _, name := range names {
+		if !strings.Contains(text.String(), name) {
+			t.Errorf("no %q in\n%s", name, text.String())
+		}
+	}
+}
+
+func serverOrSkip(tb testing.TB) (dsn string) {
+	s, err := startServer(tb.Context(), "")
+	if errors.Is(err, errNoServer) {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s.dsn
+}
+
+// BenchmarkPostgres is what the program measures, for benchstat: 16 producers, job by job.
+func BenchmarkPostgres(b *testing.B) {
+	dsn := serverOrSkip(b)
+	for _, newContender := range onPostgres {
+		b.Run(newContender(nil, 1).Name(), func(b *testing.B) {
+			pool, remove, err := database(b.Context(), dsn, 32)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() {
+				if err := remove(); err != nil {
+					b.Error(err)
+				}
+			}()
+			benchmark(b, newContender(pool, 100))
+		})
+	}
+}
+
+// BenchmarkSQLite is what the program measures, for benchstat: 16 producers, job by job, synchronous=FULL.
+func BenchmarkSQLite(b *testing.B) {
+	for _, newContender := range onSQLite {
+		b.Run(newContender("", full, 1).Name(), func(b *testing.B) {
+			benchmark(b, newContender(b.TempDir()+"/jobs.db", full, 100))
+		})
+	}
+}
+
+func benchmark(b *testing.B, c Contender) {
+	took, err := endToEnd(b.Context(), c, b.N, mode{producers: 16, batch: 1})
+	if errors.Is(err, errors.ErrUnsupported) {
+		b.Skip("it has no enqueue of its own for single jobs")
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/op")
+}

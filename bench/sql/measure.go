@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ojsengine/ojs/bench/internal/report"
+)
+
+// entry makes a contender for one round, and what removes its database.
+type entry func(ctx context.Context) (c Contender, remove func() error, err error)
+
+// measure takes all measurements that the config asks for. Its errors are those of ctx and of servers and files; a
+// contender's are in the report.
+func measure(ctx context.Context, cfg config) (_ *report.Report, err error) {
+	r := &report.Report{Machine: report.ThisMachine()}
+	if cfg.on != "sqlite" {
+		s, err := startServer(ctx, cfg.dir)
+		if err != nil {
+			return nil, err
+		}
+		err = errors.Join(postgresSections(ctx, cfg, r, s.dsn), s.Close())
+		if err != nil {
+			return nil, err
+		}
+	}
+	if cfg.on != "postgres" {
+		if err := sqliteSections(ctx, cfg, r); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func postgresSections(ctx context.Context, cfg config, r *report.Report, dsn string) error {
+	var entries []entry
+	for _, newContender := range onPostgres {
+		entries = append(entries, func(ctx context.Context) (Contender, func() error, error) {
+			pool, remove, err := database(ctx, dsn, cfg.conns)
+			if err != nil {
+				return nil, nil, err
+			}
+			return newContender(pool, cfg.workers), remove, nil
+		})
+	}
+	return sections(ctx, cfg, r, "PostgreSQL", cfg.jobs, entries)
+}
+
+func sqliteSections(ctx context.Context, cfg config, r *report.Report) error {
+	for _, sync := range cfg.sync {
+		var entries []entry
+		for _, newContender := range onSQLite {
+			entries = append(entries, func(context.Context) (Contender, func() error, error) {
+				dir, err := os.MkdirTemp(cfg.dir, "sqlite")
+				if err != nil {
+					return nil, nil, err
+				}
+				remove := func() error { return os.RemoveAll(dir) }
+				return newContender(filepath.Join(dir, "jobs.db"), sync, cfg.workers), remove, nil
+			})
+		}
+		if err := sections(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs, entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sections measures both ways to enqueue: one producer with batches, and many job by job.
+func sections(ctx context.Context, cfg config, r *report.Report, where string, jobs int, entries []entry) error {
+	for _, m := range []mode{{producers: 1, batch: cfg.batch}, {producers: cfg.producers, batch: 1}} {
+		s := &report.Section{
+			Title:   fmt.Sprintf("%s: %d jobs, %d producers, batches of %d, %d workers, medians of %d rounds", where, jobs, m.producers, m.batch, cfg.workers, cfg.rounds),
+			Metrics: []report.Metric{{Name: "jobs/s"}},
+		}
+		r.Sections = append(r.Sections, s)
+		for range cfg.rounds {
+			for _, e := range entries {
+				if err := round(ctx, cfg, s, e, jobs, m); err != nil {
+					return err
+				}
+			}
+		}
+		if len(s.Rows) > 0 {
+			s.Base = s.Rows[0].Name
+		}
+	}
+	return nil
+}
+
+// round is one contender's turn. One that has failed gets none any more.
+func round(ctx context.Context, cfg config, s *report.Section, e entry, jobs int, m mode) (err error) {
+	c, remove, err := e(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if !cfg.only.MatchString(c.Name()) || s.Failed(c.Name()) {
+		return nil
+	}
+	turn, cancel := wall.WithTimeout(ctx, cfg.timeout)
+	defer cancel()
+	took, err := endToEnd(turn, c, jobs, m)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, errors.ErrUnsupported):
+	case errors.Is(err, context.DeadlineExceeded):
+		s.Fail(c.Name(), fmt.Errorf("not finished within %v: %w", cfg.timeout, err))
+	case err != nil:
+		s.Fail(c.Name(), err)
+	default:
+		s.Add(c.Name(), float64(jobs)/took.Seconds())
+	}
+	return nil
+}
+
+func endToEnd(ctx context.Context, c Contender, jobs int, m mode) (took time.Duration, err error) {
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := c.Setup(ctx); err != nil {
+		return 0, err
+	}
+	return c.EndToEnd(ctx, jobs, m.producers, m.batch)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/ojsengine/ojs/bench/internal/load"
+)
+
+// riverArgs are load.Args with the method that River asks for.
+type riverArgs struct{ load.Args }
+
+// Kind names the job type.
+func (riverArgs) Kind() string { return "noop" }
+
+// riverContender is River with its maintenance, retries and notifications as they come, and no-op workers.
+type riverContender struct {
+	name                    string
+	pool                    *pgxpool.Pool
+	workers                 int
+	fetchCooldown, pollTime time.Duration // zero: River's default
+	fast                    bool          // insert batches by COPY, and get no rows back
+}
+
+// newRiver fetches up to 500 times a second instead of River's default of 10: at its default what is measured is the pause
+// between fetches.
+func newRiver(pool *pgxpool.Pool, workers int) Contender {
+	return &riverContender{name: "river", pool: pool, workers: workers, fetchCooldown: 2 * time.Millisecond, pollTime: 20 * time.Millisecond}
+}
+
+// newRiverFast is newRiver with InsertManyFast in place of InsertMany.
+func newRiverFast(pool *pgxpool.Pool, workers int) Contender {
+	return &riverContender{name: "river InsertManyFast", pool: pool, workers: workers, fetchCooldown: 2 * time.Millisecond, pollTime: 20 * time.Millisecond, fast: true}
+}
+
+// newRiverDefaults is River as NewClient makes it.
+func newRiverDefaults(pool *pgxpool.Pool, workers int) Contender {
+	return &riverContender{name: "river, default fetch", pool: pool, workers: workers}
+}
+
+func (r *riverContender) Name() string { return r.name }
+
+func (r *riverContender) Setup(ctx context.Context) error {
+	migrator, err := rivermigrate.New(riverpgxv5.New(r.pool), nil)
+	if err != nil {
+		return err
+	}
+	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return err
+}
+
+func (r *riverContender) EndToEnd(ctx context.Context, jobs, producers, batch int) (took time.Duration, err error) {
+	if r.fast && batch == 1 {
+		return 0, errors.ErrUnsupported
+	}
+	workers := river.NewWorkers()
+	river.AddWorker(workers, river.WorkFunc(func(context.Context, *river.Job[riverArgs]) error { return nil }))
+	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
+		Workers:           workers,
+		FetchCooldown:     r.fetchCooldown,
+		FetchPollInterval: r.pollTime,
+	})
+	if err != nil {
+		return 0, err
+	}
+	// An event is sent when the completion has been stored. Room for all, since those that find none are dropped.
+	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: jobs, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	defer unsubscribe()
+	if err := client.Start(ctx); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, client.Stop(ctx)) }()
+
+	start := wall.Now()
+	if err := load.Produce(ctx, jobs, producers, batch, r.insert(client)); err != nil {
+		return 0, err
+	}
+	for n := range jobs {
+		select {
+		case <-completed:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%d of %d jobs have completed: %w", n, jobs, context.Cause(ctx))
+		}
+	}
+	took = wall.Since(start)
+
+	var stored int
+	if err := r.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'").Scan(&stored); err != nil {
+		return 0, err
+	}
+	if stored != jobs {
+		return 0, fmt.Errorf("%d jobs are stored as completed, not %d", stored, jobs)
+	}
+	return took, nil
+}
+
+func (r *riverContender) insert(client *river.Client[pgx.Tx]) func(ctx context.Context, first, n int) error {
+	return func(ctx context.Context, first, n int) error {
+		if n == 1 {
+			_, err := client.Insert(ctx, riverArgs{load.Job(first)}, nil)
+			return err
+		}
+		params := make([]river.InsertManyParams, 0, n)
+		for id := first; id < first+n; id++ {
+			params = append(params, river.InsertManyParams{Args: riverArgs{load.Job(id)}})
+		}
+		if r.fast {
+			_, err := client.InsertManyFast(ctx, params)
+			return err
+		}
+		_, err := client.InsertMany(ctx, params)
+		return err
+	}
+}
+
+// Close has nothing to do: the client is EndToEnd's.
+func (r *riverContender) Close() error { return nil }
