@@ -2,16 +2,22 @@ module github.com/ojsengine/ojs/bench
 
 go 1.26.0
 
-replace github.com/ojsengine/ojs => ../
+replace (
+	github.com/ojsengine/ojs => ../
+	github.com/ojsengine/ojs/storage/postgres => ../storage/postgres
+	github.com/ojsengine/ojs/storage/sqlite => ../storage/sqlite
+)
 
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/alitto/pond/v2 v2.7.1
 	github.com/benbjohnson/clock v1.3.5
 	github.com/golang-queue/queue v0.4.0
-	github.com/jackc/pgx/v5 v5.11.0
+	github.com/jackc/pgx/v5 v5.12.0
 	github.com/mikestefanello/backlite v0.6.0
-	github.com/ojsengine/ojs v0.0.0-00010101000000-000000000000
+	github.com/ojsengine/ojs v0.0.0
+	github.com/ojsengine/ojs/storage/postgres v0.0.0-00010101000000-000000000000
+	github.com/ojsengine/ojs/storage/sqlite v0.0.0-00010101000000-000000000000
 	github.com/panjf2000/ants/v2 v2.12.1
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
@@ -49,4 +55,5 @@ require (
 	modernc.org/libc v1.65.7 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.11.0 // indirect
+	zombiezen.com/go/sqlite v1.4.2 // indirect
 )

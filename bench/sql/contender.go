@@ -24,6 +24,7 @@ type Contender interface {
 // onPostgres are the contenders on PostgreSQL. Each has a database to itself, whose pool is closed for it, and runs that
 // many jobs at once.
 var onPostgres = []func(pool *pgxpool.Pool, workers int) Contender{
+	newOJSOnPostgres,
 	newRiver,
 	newRiverFast,
 	newRiverDefaults,
@@ -32,6 +33,7 @@ var onPostgres = []func(pool *pgxpool.Pool, workers int) Contender{
 // onSQLite are the contenders on SQLite. Each has a file to itself, which does not exist yet and is removed for it, and runs
 // that many jobs at once.
 var onSQLite = []func(path string, sync synchronous, workers int) Contender{
+	newOJSOnSQLite,
 	newGoqite,
 	newBacklite,
 }

@@ -20,8 +20,9 @@ import (
 // Row is a stored record.
 type Row struct {
 	storage.Record
-	Seq   int64 // the order of insertion
-	Place int64 // the order in which jobs came to where they are now: into their queue, to wait for their time, to their end
+	Seq   int64  // the order of insertion
+	Was   uint64 // the version that is stored
+	Place int64  // the order in which jobs came to where they are now: into their queue, to wait for their time, to their end
 }
 
 // Columns are the columns of a row.

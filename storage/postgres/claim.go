@@ -27,19 +27,38 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	if len(c.Types) > 0 {
 		types = c.Types
 	}
-	args := []any{rows.Nanos(now), c.Max, c.Worker, types, skip}
-	sql := s.sql.claimAll
-	if len(c.Queues) > 0 {
-		sql, args = s.sql.claim, append(args, c.Queues)
+	for left := c.Max; left > 0; {
+		args := []any{rows.Nanos(now), left, c.Worker, types, skip}
+		sql := s.sql.claimAll
+		if s.paused.Load() {
+			sql = s.sql.claimAround
+		}
+		if len(c.Queues) > 0 {
+			sql, args = s.sql.claim, append(args, c.Queues)
+		}
+		var claimed []stored
+		err := again(func() (err error) {
+			claimed, err = selectRows(ctx, tuned{s}, true, sql, args...)
+			return err
+		})
+		if err != nil && left == c.Max {
+			return dst, wrap(err)
+		}
+		slices.SortFunc(claimed, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
+		if dst, err = decodeAll(claimed, dst); err != nil {
+			return dst, err
+		}
+		left -= len(claimed)
+		// Of the first jobs in order some may have been left out, since another one had their key: what is behind them comes next.
+		before := len(skip)
+		for i := range claimed {
+			if key := claimed[i].RateKey; key != "" {
+				skip = append(skip[:len(skip):len(skip)], key)
+			}
+		}
+		if len(skip) == before {
+			break
+		}
 	}
-	var claimed []stored
-	err := again(func() (err error) {
-		claimed, err = selectRows(ctx, tuned{s}, true, sql, args...)
-		return err
-	})
-	if err != nil {
-		return dst, wrap(err)
-	}
-	slices.SortFunc(claimed, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
-	return decodeAll(claimed, dst)
+	return dst, nil
 }

@@ -37,6 +37,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"get":            {s.sql.get, []any{"a"}},
 		"claim":          {s.sql.claim, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},
 		"claim all":      {s.sql.claimAll, []any{now, 10, "w", []string{"x"}, []string{}}},
+		"claim around":   {s.sql.claimAround, []any{now, 10, "w", []string{"x"}, []string{}}},
 		"settle attempt": {s.sql.settleAttempt, append(given[:len(given):len(given)], []int32{1, 1})},
 		"settle all":     {s.sql.settleAll, append(given[:len(given):len(given)], []int32{1, 1})},
 		"versions":       {s.sql.versions, []any{ids}},

@@ -220,13 +220,16 @@ func (i *inserter) Add(recs []*storage.Record) error {
 func (i *inserter) Save(changed []*rows.Row) error {
 	for _, r := range changed {
 		if r.State == ojs.StateCancelled {
-			taken(i.notice, r.ID, int64(r.Version)-1, ojs.ErrReplaced)
+			taken(i.notice, r.ID, int64(r.Was), ojs.ErrReplaced)
 		}
 		i.notice.Add(&r.Record)
 	}
 	_, err := i.s.save(i.ctx, inTx{i.tx}, changed)
 	return err
 }
+
+// anyState are the states of settleAll's argument.
+const anyState = 1<<(rows.Discarded+1) - 1
 
 // save writes what has become of rows that were read, of those that are still as they were, and returns which those are.
 func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
@@ -235,7 +238,7 @@ func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (sav
 		if encoded[i], err = rows.Encode(&r.Record); err != nil {
 			return nil, err
 		}
-		froms[i] = -1
+		froms[i] = anyState | int32(r.Version-r.Was-1)<<16
 	}
 	return s.apply(ctx, q, s.sql.settleAll, encoded, froms)
 }

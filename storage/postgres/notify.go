@@ -245,6 +245,9 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn) error {
 	if err := s.measureClock(ctx, conn); err != nil {
 		return err
 	}
+	if err := s.lookForPaused(ctx, conn); err != nil {
+		return err
+	}
 	if _, err := conn.Exec(ctx, s.sql.compact); err != nil && !isCode(err, lockNotAvailable) {
 		return err
 	}
@@ -252,14 +255,26 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// asker is what a connection and a pool can.
+type asker interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func (s *Storage) lookForPaused(ctx context.Context, q asker) error {
+	var some bool
+	err := q.QueryRow(ctx, s.sql.somePaused).Scan(&some)
+	if err == nil {
+		s.paused.Store(some)
+	}
+	return err
+}
+
 // ClockOffset implements storage.Clocked: the clock is the database's.
 func (s *Storage) ClockOffset() time.Duration { return time.Duration(s.offset.Load()) }
 
 // measureClock finds out how far the database's clock is ahead, from the quickest of some answers. Smaller differences than the
 // time of an answer are not known, and change nothing.
-func (s *Storage) measureClock(ctx context.Context, q interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}) error {
+func (s *Storage) measureClock(ctx context.Context, q asker) error {
 	var offset, quickest time.Duration
 	for i := range 3 {
 		var there time.Time

@@ -45,6 +45,7 @@ type Storage struct {
 	id     string // in notifications
 	clock  clock.Clock
 	offset atomic.Int64 // of the database's clock
+	paused atomic.Bool  // some queue is, as of the last look: how to claim quickly, not what
 
 	inserts batcher[*insertCall]
 	settles batcher[*settleCall]
@@ -123,6 +124,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 		return nil, wrap(err)
 	}
 	if err := s.measureClock(ctx, pool); err != nil {
+		return nil, wrap(err)
+	}
+	if err := s.lookForPaused(ctx, pool); err != nil {
 		return nil, wrap(err)
 	}
 	s.inserts.flush = s.flushInserts

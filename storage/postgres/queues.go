@@ -41,7 +41,9 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 	if err != nil {
 		return "", wrap(err)
 	}
-	if to != ojs.QueuePaused {
+	if to == ojs.QueuePaused {
+		s.paused.Store(true)
+	} else {
 		s.tell(ctx, &storage.Notice{Available: true})
 	}
 	return was, nil

@@ -92,7 +92,7 @@ func selectRows(ctx context.Context, q querier, withOrd bool, sql string, args .
 
 func (r *stored) decode() (*rows.Row, error) {
 	rec, err := rows.Decode(&r.Columns)
-	return &rows.Row{Record: rec, Seq: r.seq, Place: r.place}, err
+	return &rows.Row{Record: rec, Seq: r.seq, Was: rec.Version, Place: r.place}, err
 }
 
 func decodeAll(list []stored, dst []storage.Record) ([]storage.Record, error) {

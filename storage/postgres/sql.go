@@ -6,7 +6,7 @@ import "strings"
 type statements struct {
 	tune, lockName, schemaVersion, makeSchema, migrated, addMigration string
 	insert, stored, peers, oldest, draining, depth                    string
-	claim, claimAll                                                   string
+	claim, claimAll, claimAround, somePaused                          string
 	settleAttempt, settleAll, versions, extend                        string
 	due, nextWake                                                     string
 	get, list, window, listDead, windowDead, counts, compact          string
@@ -102,11 +102,30 @@ func newStatements(schema string) *statements {
 				AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 				ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED){take}`),
 
-		// $26 are the states in which each change may find its job, as bits; a version is that after the change.
+		// The same without a walk past the backlogs of paused queues: the first jobs of each other queue, and of these the first. More
+		// than are wanted, for others may be taking them.
+		claimAround: q(`WITH RECURSIVE q (name) AS (
+				(SELECT queue FROM {schema}.job WHERE state = 3 ORDER BY queue LIMIT 1)
+				UNION ALL
+				SELECT (SELECT j.queue FROM {schema}.job j WHERE j.state = 3 AND j.queue > q.name ORDER BY j.queue LIMIT 1)
+				FROM q WHERE q.name IS NOT NULL),
+			first AS MATERIALIZED (
+				SELECT c.seq, c.priority, c.place FROM q CROSS JOIN LATERAL (
+					SELECT j.seq, j.priority, j.place FROM {schema}.job j WHERE j.queue = q.name AND {claimable}
+					ORDER BY j.priority DESC, j.place LIMIT $2 + 500) c
+				WHERE q.name IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
+				ORDER BY c.priority DESC, c.place LIMIT $2 + 500),
+			picked AS MATERIALIZED (
+				SELECT j.seq, j.rate_key FROM first JOIN {schema}.job j USING (seq) WHERE {claimable}
+				ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED){take}`),
+		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
+
+		// $26 are the states in which each change may find its job, as bits, and from bit 16 on how many more than one step it takes; a
+		// version is that after the change.
 		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
 				JOIN unnest($26::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
 			UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place ELSE c.place END, {attempt}
-			FROM c WHERE j.id = c.id AND j.version = c.version - 1 AND (c.froms >> j.state) & 1 = 1
+			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
 		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
 				JOIN unnest($26::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
@@ -114,7 +133,7 @@ func newStatements(schema string) *statements {
 				place = CASE WHEN j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
 				{attempt}, queue = c.queue, type = c.type, priority = c.priority, deadline = c.deadline, created = c.created,
 				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job
-			FROM c WHERE j.id = c.id AND j.version = c.version - 1 AND (c.froms >> j.state) & 1 = 1
+			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
 		versions: q(`SELECT id, version, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
 		extend: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (

@@ -179,5 +179,5 @@ func (r *stored) kind() kind { return kind{r.Queue, r.State, r.Dead != rows.None
 // decode returns a row for reading and changing.
 func (r *stored) decode() (*rows.Row, error) {
 	rec, err := rows.Decode(&r.Columns)
-	return &rows.Row{Record: rec, Seq: r.seq, Place: r.place}, err
+	return &rows.Row{Record: rec, Seq: r.seq, Was: rec.Version, Place: r.place}, err
 }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/bench/internal/load"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
+	"github.com/ojsengine/ojs/storage/sqlite"
+)
+
+// ojsContender is this repository's engine with everything on: events can be subscribed to, finished jobs are pruned to the
+// default number by the engine itself while it is measured.
+type ojsContender struct {
+	workers int
+	open    func(ctx context.Context) (storage.Storage, error)
+	store   storage.Storage
+}
+
+func newOJSOnPostgres(pool *pgxpool.Pool, workers int) Contender {
+	return &ojsContender{workers: workers, open: func(ctx context.Context) (storage.Storage, error) { return postgres.Open(ctx, pool) }}
+}
+
+func newOJSOnSQLite(path string, sync synchronous, workers int) Contender {
+	wait := map[synchronous]sqlite.Synchronous{full: sqlite.Full, normal: sqlite.Normal}[sync]
+	return &ojsContender{workers: workers, open: func(ctx context.Context) (storage.Storage, error) {
+		return sqlite.Open(ctx, path, sqlite.WithSynchronous(wait))
+	}}
+}
+
+func (o *ojsContender) Name() string { return "ojs" }
+
+func (o *ojsContender) Setup(ctx context.Context) (err error) {
+	o.store, err = o.open(ctx)
+	return err
+}
+
+func (o *ojsContender) EndToEnd(ctx context.Context, jobs, producers, batch int) (took time.Duration, err error) {
+	left := load.NewCountdown(jobs)
+	eng, err := engine.New[load.Args](o.store, engine.WithConcurrency(o.workers), engine.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return 0, err
+	}
+	eng.Handle("noop", func(context.Context, *ojs.Job[load.Args]) error {
+		left.Done()
+		return nil
+	})
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(running) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-ended)
+	}()
+
+	start := wall.Now()
+	if err := load.Produce(ctx, jobs, producers, batch, insert(eng)); err != nil {
+		return 0, err
+	}
+	if err := left.Wait(ctx); err != nil {
+		return 0, err
+	}
+	if err := eng.WaitIdle(ctx); err != nil { // the last outcomes are stored
+		return 0, err
+	}
+	took = wall.Since(start)
+
+	stats, err := eng.Stats(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for state, n := range stats.Total {
+		if n > 0 && state != ojs.StateCompleted {
+			return 0, fmt.Errorf("%d jobs are %s", n, state)
+		}
+	}
+	return took, nil
+}
+
+func insert(eng *engine.Engine[load.Args]) func(ctx context.Context, first, n int) error {
+	return func(ctx context.Context, first, n int) error {
+		if n == 1 {
+			_, err := eng.Enqueue(ctx, "noop", load.Job(first))
+			return err
+		}
+		drafts := make([]ojs.Draft, 0, n)
+		for id := first; id < first+n; id++ {
+			drafts = append(drafts, ojs.NewDraft("noop", load.Job(id)))
+		}
+		_, err := eng.EnqueueMany(ctx, drafts...)
+		return err
+	}
+}
+
+// Close closes the storage.
+func (o *ojsContender) Close() error {
+	if o.store == nil {
+		return nil
+	}
+	return o.store.Close()
+}
