@@ -228,8 +228,11 @@ func (i *inserter) Save(changed []*rows.Row) error {
 	return err
 }
 
-// anyState are the states of settleAll's argument.
-const anyState = 1<<(rows.Discarded+1) - 1
+// What settleAll is told of a change.
+const (
+	anyState   = 1<<(rows.Discarded+1) - 1
+	keepsPlace = 1 << 15
+)
 
 // save writes what has become of rows that were read, of those that are still as they were, and returns which those are.
 func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
@@ -239,6 +242,9 @@ func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (sav
 			return nil, err
 		}
 		froms[i] = anyState | int32(r.Version-r.Was-1)<<16
+		if r.State == ojs.StateScheduled { // it was given other args and meta, and nothing else
+			froms[i] |= keepsPlace
+		}
 	}
 	return s.apply(ctx, q, s.sql.settleAll, encoded, froms)
 }

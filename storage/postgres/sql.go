@@ -120,8 +120,8 @@ func newStatements(schema string) *statements {
 				ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED){take}`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
-		// $26 are the states in which each change may find its job, as bits, and from bit 16 on how many more than one step it takes; a
-		// version is that after the change.
+		// $26 are the states in which each change may find its job, as bits; bit 15 says that the job keeps its place, and those
+		// from 16 on how many more steps than one it takes. A version is that after the change.
 		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
 				JOIN unnest($26::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
 			UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place ELSE c.place END, {attempt}
@@ -130,7 +130,7 @@ func newStatements(schema string) *statements {
 		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
 				JOIN unnest($26::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
 			UPDATE {schema}.job j SET
-				place = CASE WHEN j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
+				place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
 				{attempt}, queue = c.queue, type = c.type, priority = c.priority, deadline = c.deadline, created = c.created,
 				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1

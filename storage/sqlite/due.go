@@ -41,7 +41,7 @@ func (t *tx) due(now time.Time, limit int) (d storage.Due, err error) {
 		default:
 			row.Promote(now)
 		}
-		if err := t.saveRow(list[i].kind(), row, false); err != nil {
+		if err := t.saveAttempt(list[i].kind(), row); err != nil {
 			return d, err
 		}
 		*into = append(*into, row.Record)

@@ -179,7 +179,15 @@ func (i inserter) Save(changed []*rows.Row) error {
 		if h.state == rows.Active {
 			i.t.taken(r.ID, h.version, ojs.ErrReplaced)
 		}
-		if err := i.t.saveRow(h.kind, r, true); err != nil {
+		c, err := rows.Encode(&r.Record)
+		if err != nil {
+			return err
+		}
+		s := stored{r.Seq, h.place, c}
+		if h.state != c.State { // or it was given other args and meta, and keeps its place
+			s.place = i.t.nextPlace()
+		}
+		if err := i.t.save(h.kind, &s, true); err != nil {
 			return err
 		}
 	}

@@ -90,13 +90,13 @@ func (t *tx) move(from, to kind) {
 	}
 }
 
-// saveRow replaces a stored job by what has become of it, in a new place.
-func (t *tx) saveRow(before kind, row *rows.Row, all bool) error {
+// saveAttempt replaces a stored job by what time has made of it, in a new place.
+func (t *tx) saveAttempt(before kind, row *rows.Row) error {
 	c, err := rows.Encode(&row.Record)
 	if err != nil {
 		return err
 	}
-	return t.save(before, &stored{row.Seq, t.nextPlace(), c}, all)
+	return t.save(before, &stored{row.Seq, t.nextPlace(), c}, false)
 }
 
 // head is what a change has to know of a stored job.
