@@ -38,7 +38,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"claim":          {s.sql.claim, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},
 		"claim all":      {s.sql.claimAll, []any{now, 10, "w", []string{"x"}, []string{}}},
 		"claim around":   {s.sql.claimAround, []any{now, 10, "w", []string{"x"}, []string{}}},
-		"settle attempt": {s.sql.settleAttempt, append(given[:len(given):len(given)], []int32{1, 1})},
+		"settle attempt": {s.sql.settleAttempt, attemptArguments(make([]rows.Columns, 2), []int32{1, 1})},
 		"settle all":     {s.sql.settleAll, append(given[:len(given):len(given)], []int32{1, 1})},
 		"versions":       {s.sql.versions, []any{ids}},
 		"extend":         {s.sql.extend, []any{ids, []int64{1, 1}, []float64{0, 0}, [][]byte{nil, nil}, now}},

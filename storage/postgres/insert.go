@@ -246,5 +246,5 @@ func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (sav
 			froms[i] |= keepsPlace
 		}
 	}
-	return s.apply(ctx, q, s.sql.settleAll, encoded, froms)
+	return s.apply(ctx, q, false, encoded, froms)
 }

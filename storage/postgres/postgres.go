@@ -185,7 +185,7 @@ func (q inTx) query(ctx context.Context, sql string, args []any, read func(pgx.R
 
 // tuned makes statements each in a transaction of its own, in which the planner is told to take the index that the statement was
 // written for. By itself it goes by statistics, which are of a time when the queue was empty, or never were taken, and
-// sorts a million jobs to find the first.
+// sorts a million jobs to find the first. It is told to plan once, too: the plan is the same whatever the arguments.
 type tuned struct{ s *Storage }
 
 func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) { return q.s.pool.Begin(ctx) }

@@ -108,44 +108,48 @@ func decodeAll(list []stored, dst []storage.Record) ([]storage.Record, error) {
 
 // arguments makes one array for each column of jobs, as the constant given takes them.
 func arguments(of []rows.Columns) []any {
-	n := len(of)
-	text := func(get func(*rows.Columns) string) []string {
-		list := make([]string, n)
-		for i := range of {
-			list[i] = get(&of[i])
-		}
-		return list
-	}
-	number := func(get func(*rows.Columns) int64) []int64 {
-		list := make([]int64, n)
-		for i := range of {
-			list[i] = get(&of[i])
-		}
-		return list
-	}
-	bytes := func(get func(*rows.Columns) []byte) [][]byte {
-		list := make([][]byte, n)
-		for i := range of {
-			list[i] = get(&of[i])
-		}
-		return list
-	}
-	states, priorities, progress := make([]int16, n), make([]int32, n), make([]float64, n)
-	for i := range of {
-		states[i], priorities[i], progress[i] = int16(of[i].State), int32(of[i].Priority), of[i].Progress
-	}
-	type c = rows.Columns
 	return []any{
-		text(func(c *c) string { return c.ID }), text(func(c *c) string { return c.Queue }), text(func(c *c) string { return c.Type }),
-		states, priorities, number(func(c *c) int64 { return int64(c.Attempt) }), number(func(c *c) int64 { return c.Version }),
-		number(func(c *c) int64 { return c.Wake }), number(func(c *c) int64 { return c.Deadline }),
-		number(func(c *c) int64 { return c.Created }), number(func(c *c) int64 { return c.Enqueued }),
-		number(func(c *c) int64 { return c.Started }), number(func(c *c) int64 { return c.NextRetry }),
-		number(func(c *c) int64 { return c.Finished }), number(func(c *c) int64 { return c.Dead }),
-		number(func(c *c) int64 { return c.LeaseUntil }), number(func(c *c) int64 { return c.Lease }),
-		progress, text(func(c *c) string { return c.Worker }),
-		text(func(c *c) string { return c.Fingerprint }), text(func(c *c) string { return c.RateKey }),
-		bytes(func(c *c) []byte { return c.Args }), bytes(func(c *c) []byte { return c.Job }),
-		bytes(func(c *c) []byte { return c.Outcome }), bytes(func(c *c) []byte { return c.Checkpoint }),
+		texts(of, func(c *rows.Columns) string { return c.ID }), texts(of, func(c *rows.Columns) string { return c.Queue }),
+		texts(of, func(c *rows.Columns) string { return c.Type }), states(of),
+		column(of, func(c *rows.Columns) int32 { return int32(c.Priority) }), numbers(of, func(c *rows.Columns) int64 { return int64(c.Attempt) }),
+		numbers(of, func(c *rows.Columns) int64 { return c.Version }), numbers(of, func(c *rows.Columns) int64 { return c.Wake }),
+		numbers(of, func(c *rows.Columns) int64 { return c.Deadline }), numbers(of, func(c *rows.Columns) int64 { return c.Created }),
+		numbers(of, func(c *rows.Columns) int64 { return c.Enqueued }), numbers(of, func(c *rows.Columns) int64 { return c.Started }),
+		numbers(of, func(c *rows.Columns) int64 { return c.NextRetry }), numbers(of, func(c *rows.Columns) int64 { return c.Finished }),
+		numbers(of, func(c *rows.Columns) int64 { return c.Dead }), numbers(of, func(c *rows.Columns) int64 { return c.LeaseUntil }),
+		numbers(of, func(c *rows.Columns) int64 { return c.Lease }), column(of, func(c *rows.Columns) float64 { return c.Progress }),
+		texts(of, func(c *rows.Columns) string { return c.Worker }), texts(of, func(c *rows.Columns) string { return c.Fingerprint }),
+		texts(of, func(c *rows.Columns) string { return c.RateKey }), documents(of, func(c *rows.Columns) []byte { return c.Args }),
+		documents(of, func(c *rows.Columns) []byte { return c.Job }), documents(of, func(c *rows.Columns) []byte { return c.Outcome }),
+		documents(of, func(c *rows.Columns) []byte { return c.Checkpoint }),
 	}
+}
+
+// attemptArguments makes one array for each column that attempts change, as settleAttempt takes them.
+func attemptArguments(of []rows.Columns, froms []int32) []any {
+	return []any{
+		texts(of, func(c *rows.Columns) string { return c.ID }), froms, states(of),
+		numbers(of, func(c *rows.Columns) int64 { return int64(c.Attempt) }), numbers(of, func(c *rows.Columns) int64 { return c.Version }),
+		numbers(of, func(c *rows.Columns) int64 { return c.Wake }), numbers(of, func(c *rows.Columns) int64 { return c.Enqueued }),
+		numbers(of, func(c *rows.Columns) int64 { return c.Started }), numbers(of, func(c *rows.Columns) int64 { return c.NextRetry }),
+		numbers(of, func(c *rows.Columns) int64 { return c.Finished }), numbers(of, func(c *rows.Columns) int64 { return c.Dead }),
+		numbers(of, func(c *rows.Columns) int64 { return c.LeaseUntil }), column(of, func(c *rows.Columns) float64 { return c.Progress }),
+		texts(of, func(c *rows.Columns) string { return c.Worker }), documents(of, func(c *rows.Columns) []byte { return c.Outcome }),
+		documents(of, func(c *rows.Columns) []byte { return c.Checkpoint }),
+	}
+}
+
+func column[T any](of []rows.Columns, get func(*rows.Columns) T) []T {
+	list := make([]T, len(of))
+	for i := range of {
+		list[i] = get(&of[i])
+	}
+	return list
+}
+
+func texts(of []rows.Columns, get func(*rows.Columns) string) []string     { return column(of, get) }
+func numbers(of []rows.Columns, get func(*rows.Columns) int64) []int64     { return column(of, get) }
+func documents(of []rows.Columns, get func(*rows.Columns) []byte) [][]byte { return column(of, get) }
+func states(of []rows.Columns) []int16 {
+	return column(of, func(c *rows.Columns) int16 { return int16(c.State) })
 }

@@ -99,11 +99,7 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 	for _, c := range calls {
 		encoded, froms = append(encoded, c.encoded...), append(froms, c.froms...)
 	}
-	sql := s.sql.settleAll
-	if calls[0].sameJob {
-		sql = s.sql.settleAttempt
-	}
-	results, err := s.settleRounds(ctx, q, sql, encoded, froms)
+	results, err := s.settleRounds(ctx, q, calls[0].sameJob, encoded, froms)
 	for _, c := range calls {
 		if c.err = err; err == nil {
 			c.results = results[:len(c.encoded):len(c.encoded)]
@@ -114,11 +110,11 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 }
 
 // settleRounds applies changes in order: one statement for as many as are of different jobs.
-func (s *Storage) settleRounds(ctx context.Context, q querier, sql string, encoded []rows.Columns, froms []int32) ([]storage.Settled, error) {
+func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32) ([]storage.Settled, error) {
 	results := make([]storage.Settled, 0, len(encoded))
 	for len(encoded) > 0 {
 		n := distinct(len(encoded), func(i int) string { return encoded[i].ID })
-		applied, err := s.apply(ctx, q, sql, encoded[:n], froms[:n])
+		applied, err := s.apply(ctx, q, sameJob, encoded[:n], froms[:n])
 		if err == nil {
 			results, err = s.explain(ctx, q, encoded[:n], froms[:n], applied, results)
 		}
@@ -131,8 +127,13 @@ func (s *Storage) settleRounds(ctx context.Context, q querier, sql string, encod
 }
 
 // apply changes the jobs that have the version before and a state of froms. It reports which those are.
-func (s *Storage) apply(ctx context.Context, q querier, sql string, encoded []rows.Columns, froms []int32) (applied []bool, err error) {
-	args := append(arguments(encoded), froms)
+func (s *Storage) apply(ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32) (applied []bool, err error) {
+	sql, args := s.sql.settleAttempt, []any(nil)
+	if sameJob {
+		args = attemptArguments(encoded, froms)
+	} else {
+		sql, args = s.sql.settleAll, append(arguments(encoded), froms)
+	}
 	err = again(func() error {
 		applied = make([]bool, len(encoded))
 		var ord int64

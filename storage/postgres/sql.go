@@ -61,7 +61,7 @@ func newStatements(schema string) *statements {
 	q := func(sql string) string { return outer.Replace(inner.Replace(sql)) }
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-			set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`),
+			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
 		lockName:      q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
 		schemaVersion: q(`SELECT CASE WHEN to_regclass($1) IS NULL THEN -1 ELSE 0 END`),
 		makeSchema: q(`CREATE SCHEMA IF NOT EXISTS {schema};
@@ -120,10 +120,16 @@ func newStatements(schema string) *statements {
 				ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED){take}`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
-		// $26 are the states in which each change may find its job, as bits; bit 15 says that the job keeps its place, and those
+		// The froms are the states in which each change may find its job, as bits; bit 15 says that the job keeps its place, and those
 		// from 16 on how many more steps than one it takes. A version is that after the change.
-		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
-				JOIN unnest($26::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
+		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
+				SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.enqueued, {none}) AS enqueued,
+					nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
+					nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.progress, u.worker, u.outcome, u.checkpoint, u.ord
+				FROM unnest($1::text[], $2::integer[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::float8[], $14::text[], $15::bytea[], $16::bytea[])
+				WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, enqueued, started, next_retry, finished, dead, lease_until,
+				progress, worker, outcome, checkpoint, ord) ORDER BY u.ord) u)
 			UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place ELSE c.place END, {attempt}
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
