@@ -170,3 +170,11 @@ func closeStorage(t *testing.T, s storage.Storage, release func()) {
 	}
 	release()
 }
+
+// Wait gives the processes time to do something.
+func Wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-wall.After(d):
+	case <-ctx.Done():
+	}
+}
