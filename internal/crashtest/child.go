@@ -48,7 +48,12 @@ func child(role string, open Open) error {
 	log := slog.New(quiet{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})})
 	slog.SetDefault(log)
 	ctx := context.Background()
+	disturbed := os.Getenv(envDisturbed) != ""
 	s, _, err := open(ctx, os.Getenv(envAt))
+	for disturbed && err != nil {
+		<-wall.After(lookEvery)
+		s, _, err = open(ctx, os.Getenv(envAt))
+	}
 	if err != nil {
 		return err
 	}
@@ -63,7 +68,7 @@ func child(role string, open Open) error {
 	}
 	handle(eng, j)
 	if role == producer {
-		return produce(ctx, eng, j, os.Getenv(envDisturbed) != "")
+		return produce(ctx, eng, j, disturbed)
 	}
 	return eng.Run(ctx)
 }

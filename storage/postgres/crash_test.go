@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -68,4 +69,22 @@ func TestServerRestarts(t *testing.T) {
 			}
 		}
 	}})
+}
+
+// A network that loses connections, so that nobody knows what has been done, costs time and nothing else.
+func TestBadNetwork(t *testing.T) {
+	if os.Getenv("OJS_TEST_POSTGRES") != "" {
+		t.Skip("the server may want more than a proxy knows")
+	}
+	pool := connect(t)
+	name := schema(t, pool)
+	p := startBadNetwork(t, server)
+	crashtest.Run(t, crashtest.Config{
+		Open: openForCrash, At: name + " " + p.dsn(), Direct: name + " " + server, Workers: 2, Producers: 2,
+		Disturb: func(ctx context.Context) {
+			crashtest.Wait(ctx, crashtest.Time(t))
+			p.good.Store(true)
+			t.Logf("%d connections were dropped, %d closed in one direction", p.dropped.Load(), p.halved.Load())
+		},
+	})
 }
