@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
+	"github.com/ojsengine/ojs/internal/crashtest"
 	"github.com/ojsengine/ojs/internal/pgtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -20,6 +21,7 @@ import (
 var server string
 
 func TestMain(m *testing.M) {
+	crashtest.Child(openForCrash)
 	code := pgtest.Main(m, &server)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

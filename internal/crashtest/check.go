@@ -1,0 +1,249 @@
+package crashtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// list returns all jobs that match, in the order of insertion.
+func list(ctx context.Context, s storage.Storage, q storage.Query) (all []storage.Record, err error) {
+	for {
+		page, err := s.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Records...)
+		if page.Next == "" {
+			return all, nil
+		}
+		q.Cursor = page.Next
+	}
+}
+
+var openStates = []ojs.State{ojs.StatePending, ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive, ojs.StateRetryable}
+
+func describeOpen(t *testing.T, s storage.Storage) (descriptions []string) {
+	open, err := list(t.Context(), s, storage.Query{States: openStates})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for i := range open[:min(len(open), 10)] {
+		r := &open[i]
+		descriptions = append(descriptions, fmt.Sprintf("%s %s attempt %d lease until %v, wakes at %v", r.ID, r.State, r.Attempt, r.LeaseUntil, r.WakeAt()))
+	}
+	return append(descriptions, fmt.Sprintf("%d in all", len(open)))
+}
+
+// check compares what the storage says with what has happened. Nobody works on it any more.
+func check(t *testing.T, cfg *Config, h *history) {
+	s, release, err := cfg.Open(t.Context(), cfg.Direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStorage(t, s, release)
+	jobs, err := list(t.Context(), s, storage.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID := make(map[string]*storage.Record, len(jobs))
+	for i := range jobs {
+		if r := &jobs[i]; byID[r.ID] != nil {
+			t.Errorf("job %s is listed twice", r.ID)
+		} else {
+			byID[r.ID] = r
+		}
+	}
+	checkEnqueued(t, s, h, byID)
+	checkAttempts(t, h, byID)
+	checkOutcomes(t, h, jobs)
+	checkUnique(t, h, jobs)
+	checkBatches(t, jobs)
+	checkCounts(t, s, jobs)
+}
+
+// checkEnqueued: none is lost.
+func checkEnqueued(t *testing.T, s storage.Storage, h *history, byID map[string]*storage.Record) {
+	for id := range h.enqueued {
+		switch r, listed := byID[id]; {
+		case listed && !r.State.Terminal():
+			t.Errorf("job %s, whose enqueue had returned, is %s", id, r.State)
+		case !listed:
+			_, err := s.Get(t.Context(), id)
+			t.Errorf("job %s, whose enqueue had returned, is not listed; looking it up: %v", id, err)
+		}
+	}
+	if len(h.enqueued) == 0 {
+		t.Error("no job was enqueued")
+	}
+}
+
+// checkAttempts: none was started twice, nor one that the job does not know of.
+func checkAttempts(t *testing.T, h *history, byID map[string]*storage.Record) {
+	for r, starts := range h.started {
+		if len(starts) > 1 {
+			t.Errorf("attempt %d of job %s was started %d times: %v", r.attempt, r.id, len(starts), starts)
+		}
+		switch job := byID[r.id]; {
+		case job == nil:
+			t.Errorf("job %s, which was run, is not stored", r.id)
+		case r.attempt < 1 || r.attempt > job.Attempt || r.attempt > maxAttempts:
+			t.Errorf("job %s, which is %s after %d attempts, had attempt %d", r.id, job.State, job.Attempt, r.attempt)
+		}
+	}
+}
+
+// checkOutcomes: what is said to have succeeded has, and what is said to have failed has had all its chances.
+func checkOutcomes(t *testing.T, h *history, jobs []storage.Record) {
+	states, lost := make(map[ojs.State]int), 0
+	for i := range jobs {
+		r := &jobs[i]
+		states[r.State]++
+		last := run{r.ID, r.Attempt}
+		switch r.State {
+		case ojs.StateCompleted:
+			if len(h.succeeded[last]) != 1 {
+				t.Errorf("job %s is completed, but its attempt %d did not succeed", r.ID, r.Attempt)
+			}
+		case ojs.StateDiscarded:
+			if r.Attempt != maxAttempts || len(r.Errors) != maxAttempts {
+				t.Errorf("job %s is discarded after %d attempts of %d and %d errors", r.ID, r.Attempt, maxAttempts, len(r.Errors))
+			}
+		default:
+			t.Errorf("job %s is %s in the end", r.ID, r.State)
+		}
+		for _, f := range r.Errors {
+			if f.Type == ojs.TypeLeaseExpired {
+				lost++
+			}
+		}
+	}
+	if states[ojs.StateCompleted] == 0 {
+		t.Error("no job was completed")
+	}
+	t.Logf("%d jobs were acknowledged, %d attempts started, and %d lost by their workers; in the end %v", len(h.enqueued), len(h.started), lost, states)
+}
+
+// checkUnique: of equal jobs each began after the one before it had ended.
+func checkUnique(t *testing.T, h *history, jobs []storage.Record) {
+	before := make(map[string]*storage.Record) // by fingerprint
+	for i := range jobs {
+		r := &jobs[i]
+		if r.Fingerprint == "" {
+			continue
+		}
+		if b := before[r.Fingerprint]; b != nil {
+			for attempt := 1; attempt <= r.Attempt; attempt++ {
+				for _, a := range h.started[run{r.ID, attempt}] {
+					if a.at.Before(b.FinishedAt) {
+						t.Errorf("job %s ran at %v, and job %s, which is equal, had not ended before %v", r.ID, a.at, b.ID, b.FinishedAt)
+					}
+				}
+			}
+		}
+		before[r.Fingerprint] = r
+	}
+	if len(before) == 0 {
+		t.Error("no job was unique")
+	}
+}
+
+// checkBatches: of each batch all is there or nothing.
+func checkBatches(t *testing.T, jobs []storage.Record) {
+	size, there := make(map[string]int), make(map[string]int)
+	for i := range jobs {
+		var args task
+		if err := jobs[i].Args.Decode(&args); err != nil {
+			t.Errorf("job %s: %v", jobs[i].ID, err)
+		}
+		if args.Batch != "" {
+			size[args.Batch] = args.Size
+			there[args.Batch]++
+		}
+	}
+	if !maps.Equal(size, there) {
+		for batch, n := range size {
+			if there[batch] != n {
+				t.Errorf("of batch %s of %d jobs %d are stored", batch, n, there[batch])
+			}
+		}
+	}
+	if len(size) == 0 {
+		t.Error("no batch was enqueued")
+	}
+}
+
+// checkCounts: they are those of the listing.
+func checkCounts(t *testing.T, s storage.Storage, jobs []storage.Record) {
+	type kind struct {
+		queue string
+		state ojs.State
+	}
+	listed, counted := make(map[kind]int), make(map[kind]int)
+	for i := range jobs {
+		listed[kind{jobs[i].Queue, jobs[i].State}]++
+	}
+	counts, err := s.Counts(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, c := range counts {
+		counted[kind{c.Queue, c.State}] = c.N
+	}
+	if !maps.Equal(listed, counted) {
+		t.Errorf("the counts are %v, of the jobs %v", counted, listed)
+	}
+}
+
+// watch looks now and then, until ctx ends, that no two equal jobs are open at once.
+func watch(ctx context.Context, t *testing.T, cfg *Config) {
+	look := wall.Ticker(10 * lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := watchOnce(ctx, t, cfg); err != nil && ctx.Err() == nil && cfg.Disturb == nil {
+			t.Errorf("looking at the jobs: %v", err)
+		}
+	}
+}
+
+func watchOnce(ctx context.Context, t *testing.T, cfg *Config) error {
+	s, release, err := cfg.Open(ctx, cfg.Direct)
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer s.Close()
+	open, err := list(ctx, s, storage.Query{States: openStates})
+	if err != nil {
+		return err
+	}
+	equal := make(map[string][]string)
+	for i := range open {
+		if f := open[i].Fingerprint; f != "" {
+			equal[f] = append(equal[f], open[i].ID)
+		}
+	}
+	for _, ids := range equal {
+		// A listing takes time: one job may have ended when the next was seen. One that is open still was open then.
+		if len(ids) > 1 {
+			ids = slices.DeleteFunc(ids, func(id string) bool {
+				r, err := s.Get(ctx, id)
+				return err != nil || r.State.Terminal()
+			})
+		}
+		if len(ids) > 1 && ctx.Err() == nil {
+			t.Errorf("equal jobs are open at once: %v", ids)
+		}
+	}
+	return nil
+}

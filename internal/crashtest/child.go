@@ -1,0 +1,87 @@
+package crashtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/ojsengine/ojs/engine"
+)
+
+// What a child is told, in its environment.
+const (
+	envRole      = "OJS_CRASH_ROLE"
+	envAt        = "OJS_CRASH_AT"
+	envJournal   = "OJS_CRASH_JOURNAL"
+	envDisturbed = "OJS_CRASH_DISTURBED"
+)
+
+// The roles of children.
+const (
+	worker   = "worker"
+	producer = "producer"
+)
+
+// unexpected begins what a child reports that must not happen, disturbed or not.
+const unexpected = "unexpected: "
+
+// Child is for TestMain to call first. In a process that Run has started it is the process, and does not return.
+func Child(open Open) {
+	role := os.Getenv(envRole)
+	if role == "" {
+		return
+	}
+	if err := child(role, open); err != nil {
+		fmt.Fprintf(os.Stderr, "%s%s: %v\n", unexpected, role, err)
+	}
+	os.Exit(1) // it should have been killed
+}
+
+func child(role string, open Open) error {
+	go func() { // an orphan ends
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	log := slog.New(quiet{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})})
+	slog.SetDefault(log)
+	ctx := context.Background()
+	disturbed := os.Getenv(envDisturbed) != ""
+	s, _, err := open(ctx, os.Getenv(envAt))
+	for disturbed && err != nil {
+		<-wall.After(lookEvery)
+		s, _, err = open(ctx, os.Getenv(envAt))
+	}
+	if err != nil {
+		return err
+	}
+	j, err := openJournal(os.Getenv(envJournal))
+	if err != nil {
+		return err
+	}
+	eng, err := engine.New[task](s, engine.WithLogger(log), engine.WithConcurrency(8), engine.WithDefaults(defaults...),
+		engine.WithRetention(engine.Retention{Completed: -1, Cancelled: -1, Discarded: -1, DeadLetters: -1, MaxFinished: -1, MaxDeadLetters: -1}))
+	if err != nil {
+		return err
+	}
+	handle(eng, j)
+	if role == producer {
+		return produce(ctx, eng, j, disturbed)
+	}
+	return eng.Run(ctx)
+}
+
+// quiet leaves out what becomes of jobs, which is as it should be.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "attempt failed" || strings.HasPrefix(r.Message, "job ") {
+		return nil
+	}
+	return q.Handler.Handle(ctx, r)
+}
+
+func (q quiet) WithAttrs(as []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(as)} }
+func (q quiet) WithGroup(name string) slog.Handler    { return quiet{q.Handler.WithGroup(name)} }

@@ -1,0 +1,180 @@
+// Package crashtest tests storages by killing processes that work on them.
+//
+// Workers and producers are processes of the test's own binary. Each writes down what it does, in a file of its own: an
+// attempt before its handler goes on, a job when its enqueue has returned. What is in these files has happened, whenever the
+// process ended; so what the storage says in the end can be checked against them.
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Open opens the storage at a place, which a string describes: a path, or a connection and a schema. What it returns with the
+// storage is closed after it.
+type Open func(ctx context.Context, at string) (s storage.Storage, release func(), err error)
+
+// Config is what to test.
+type Config struct {
+	Open      Open
+	At        string // for the processes
+	Direct    string // for the test itself, which looks at what they do; "": At
+	Workers   int
+	Producers int
+
+	// Disturb does something to what is between the processes and their jobs, and puts it right again before it returns. Then
+	// nobody is killed, and calls may fail. Nil: processes are killed at random, and the calls of the others do not fail.
+	Disturb func(ctx context.Context)
+}
+
+const (
+	defaultTime = 5 * time.Second
+	killEvery   = 200 * time.Millisecond
+	drainTime   = 3 * time.Minute // more than any backoff, on a busy machine
+	lookEvery   = 50 * time.Millisecond
+	calmTime    = time.Second // for a database to finish what it was doing for somebody who was killed
+)
+
+// wall is the clock on the wall: other processes go by it.
+var wall = clock.New()
+
+// Time is for how long processes are killed: what OJS_CRASH says, or 5 s.
+func Time(tb testing.TB) time.Duration {
+	s := os.Getenv("OJS_CRASH")
+	if s == "" {
+		return defaultTime
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		tb.Fatalf("OJS_CRASH: %v", err)
+	}
+	return d
+}
+
+// Run runs the processes while they are killed or disturbed, lets the workers finish what is left, and checks that nothing was
+// lost and nothing done that should not have been.
+func Run(t *testing.T, cfg Config) {
+	if cfg.Direct == "" {
+		cfg.Direct = cfg.At
+	}
+	g := &group{t: t, cfg: &cfg, dir: t.TempDir()}
+	defer g.killAll()
+	if s, release, err := cfg.Open(t.Context(), cfg.Direct); err != nil {
+		t.Fatal(err)
+	} else { // it is there now, for all the processes
+		closeStorage(t, s, release)
+	}
+	for range cfg.Workers {
+		g.start(worker)
+	}
+	for range cfg.Producers {
+		g.start(producer)
+	}
+
+	watching, stopWatching := context.WithCancel(t.Context())
+	watched := make(chan struct{})
+	go func() { defer close(watched); watch(watching, t, &cfg) }()
+	if cfg.Disturb != nil {
+		cfg.Disturb(t.Context())
+	} else {
+		g.killSome(Time(t))
+	}
+	g.killAll(producer)
+	drained := drain(t, &cfg)
+	stopWatching()
+	<-watched
+	g.killAll()
+
+	g.checkLog()
+	if drained {
+		check(t, &cfg, readJournals(t, filepath.Join(g.dir, "*.journal")))
+	}
+}
+
+// killSome kills processes at random, and puts others in their places.
+func (g *group) killSome(d time.Duration) {
+	over := wall.After(d)
+	kills := 0
+	for {
+		select {
+		case <-wall.After(killEvery/2 + rand.N(killEvery)):
+			p := g.processes[rand.IntN(len(g.processes))]
+			g.kill(p)
+			g.start(p.role)
+			kills++
+		case <-over:
+			g.t.Logf("%d processes were killed", kills)
+			return
+		case <-g.t.Context().Done():
+			return
+		}
+	}
+}
+
+// drain waits until every job has ended and no other comes.
+func drain(t *testing.T, cfg *Config) bool {
+	s, release, err := cfg.Open(t.Context(), cfg.Direct)
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	defer closeStorage(t, s, release)
+	ctx, cancel := wall.WithTimeout(t.Context(), drainTime)
+	defer cancel()
+	began := wall.Now()
+	calm := 0
+	look := wall.Ticker(lookEvery)
+	defer look.Stop()
+	for {
+		counts, err := s.Counts(ctx)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			t.Errorf("jobs are left after %v: %v", drainTime, describeOpen(t, s))
+			return false
+		case err != nil:
+			t.Error(err)
+			return false
+		}
+		open := 0
+		for _, c := range counts {
+			if !c.State.Terminal() {
+				open += c.N
+			}
+		}
+		if calm++; open > 0 {
+			calm = 0
+		}
+		if calm > int(calmTime/lookEvery) {
+			t.Logf("what was left had ended after %v", wall.Since(began).Round(time.Millisecond))
+			return true
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func closeStorage(t *testing.T, s storage.Storage, release func()) {
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	release()
+}
+
+// Wait gives the processes time to do something.
+func Wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-wall.After(d):
+	case <-ctx.Done():
+	}
+}

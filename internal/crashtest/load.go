@@ -1,0 +1,133 @@
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+)
+
+// task is the args of every job.
+type task struct {
+	Key   int    `json:"key"`   // what makes unique ones equal
+	Batch string `json:"batch"` // that it was enqueued in; "": by itself
+	Size  int    `json:"size"`  // of the batch
+}
+
+// Types of jobs.
+const (
+	quick = "quick"
+	slow  = "slow"  // takes some milliseconds
+	flaky = "flaky" // fails now and then, and is tried again soon
+	once  = "once"  // unique
+)
+
+// maxAttempts is few enough for jobs to run out of them, now and then.
+const maxAttempts = 5
+
+// defaults are of every job. The lease is short, so that the jobs of the dead come back soon.
+var defaults = []ojs.Option{
+	ojs.WithLease(500 * time.Millisecond),
+	ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: maxAttempts, InitialInterval: 10 * time.Millisecond, MaxInterval: 50 * time.Millisecond}),
+}
+
+var errFlaky = errors.New("flaky")
+
+// handle gives the engine handlers for all types.
+func handle(eng *engine.Engine[task], j *journal) {
+	for _, typ := range []string{quick, slow, flaky, once} {
+		eng.Handle(typ, func(ctx context.Context, job *ojs.Job[task]) error {
+			j.started(job.ID, job.Attempt)
+			if typ == slow || typ == once {
+				if err := handler.Sleep(ctx, time.Duration(rand.IntN(20))*time.Millisecond); err != nil {
+					return err
+				}
+			}
+			if typ == flaky && rand.IntN(3) == 0 {
+				return errFlaky
+			}
+			j.succeeded(job.ID, job.Attempt)
+			return nil
+		})
+	}
+}
+
+const (
+	enqueuers = 4   // of a producer, which may share what a commit costs
+	ahead     = 100 // enqueues of each whose jobs need not have ended
+)
+
+// produce enqueues as fast as the workers can follow. It ends with an error if an enqueue fails, unless that may be.
+func produce(ctx context.Context, eng *engine.Engine[task], j *journal, mayFail bool) error {
+	failed := make(chan error, enqueuers)
+	var all sync.WaitGroup
+	for n := range enqueuers {
+		all.Go(func() {
+			name := fmt.Sprintf("%d.%d", os.Getpid(), n)
+			var behind [ahead]ojs.Ticket // a ring
+			for n := 0; ; n++ {
+				if t := behind[n%ahead]; t.ID != "" {
+					var ended *ojs.EndedError
+					if _, err := t.Wait(ctx); err != nil && !errors.As(err, &ended) && !mayFail {
+						failed <- fmt.Errorf("wait: %w", err)
+						return
+					}
+				}
+				tickets, err := enqueue(ctx, eng, fmt.Sprintf("%s.%d", name, n))
+				switch {
+				case errors.Is(err, ojs.ErrDuplicate):
+				case err != nil && mayFail:
+					<-wall.After(10 * time.Millisecond) // more calls to what fails prove no more
+				case err != nil:
+					failed <- err
+					return
+				default:
+					j.enqueued(tickets)
+					behind[n%ahead] = tickets[0]
+				}
+			}
+		})
+	}
+	all.Wait()
+	return <-failed
+}
+
+// enqueue enqueues one job or a batch.
+func enqueue(ctx context.Context, eng *engine.Engine[task], batch string) ([]ojs.Ticket, error) {
+	switch n := rand.IntN(8); {
+	case n < 2:
+		ticket, err := eng.Enqueue(ctx, once, task{Key: rand.IntN(8)}, unique([]ojs.Conflict{ojs.ConflictIgnore, ojs.ConflictReject}[n]))
+		return []ojs.Ticket{ticket}, err
+	case n < 4:
+		args := task{Batch: batch, Size: 2 + rand.IntN(9)}
+		drafts := make([]ojs.Draft, args.Size)
+		for i := range drafts {
+			drafts[i] = plain(args)
+		}
+		if rand.IntN(4) == 0 { // all of it or nothing, if there is an equal job
+			args.Key = rand.IntN(8)
+			drafts[rand.IntN(len(drafts))] = ojs.NewDraft(once, args, unique(ojs.ConflictReject))
+		}
+		return eng.EnqueueMany(ctx, drafts...)
+	}
+	return eng.EnqueueMany(ctx, plain(task{}))
+}
+
+func plain(args task) ojs.Draft {
+	opts := []ojs.Option{ojs.WithPriority(rand.IntN(3))}
+	if rand.IntN(8) == 0 {
+		opts = append(opts, ojs.WithDelay(time.Duration(rand.IntN(50))*time.Millisecond))
+	}
+	return ojs.NewDraft([]string{quick, slow, flaky}[rand.IntN(3)], args, opts...)
+}
+
+func unique(c ojs.Conflict) ojs.Option {
+	return ojs.WithUnique(ojs.UniquePolicy{ArgsKeys: []string{"key"}, OnConflict: c})
+}

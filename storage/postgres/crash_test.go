@@ -1,0 +1,90 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/internal/crashtest"
+	"github.com/ojsengine/ojs/internal/pgtest"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
+)
+
+// openForCrash opens a storage at a schema and, after a space, a server.
+func openForCrash(ctx context.Context, at string) (storage.Storage, func(), error) {
+	schema, dsn, _ := strings.Cut(at, " ")
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := postgres.Open(ctx, pool, postgres.WithSchema(schema))
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return s, pool.Close, nil
+}
+
+// Processes that share a server are killed at any moment.
+func TestCrash(t *testing.T) {
+	pool := connect(t)
+	crashtest.Run(t, crashtest.Config{Open: openForCrash, At: schema(t, pool) + " " + server, Workers: 4, Producers: 2})
+}
+
+// privateServer runs a server for one test.
+func privateServer(t *testing.T) *pgtest.Server {
+	t.Helper()
+	s, err := pgtest.Start()
+	if errors.Is(err, pgtest.ErrNotInstalled) {
+		t.Skip(err)
+	}
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// A server that crashes, and one that is shut down, costs time and nothing else.
+func TestServerRestarts(t *testing.T) {
+	s := privateServer(t)
+	at := "ojs " + s.DSN()
+	crashtest.Run(t, crashtest.Config{Open: openForCrash, At: at, Workers: 2, Producers: 2, Disturb: func(ctx context.Context) {
+		for range 2 {
+			for _, stop := range []func() error{s.Crash, s.Down} {
+				crashtest.Wait(ctx, crashtest.Time(t)/4)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				must(t, s.Up())
+			}
+		}
+	}})
+}
+
+// A network that loses connections, so that nobody knows what has been done, costs time and nothing else.
+func TestBadNetwork(t *testing.T) {
+	if os.Getenv("OJS_TEST_POSTGRES") != "" {
+		t.Skip("the server may want more than a proxy knows")
+	}
+	pool := connect(t)
+	name := schema(t, pool)
+	p := startBadNetwork(t, server)
+	crashtest.Run(t, crashtest.Config{
+		Open: openForCrash, At: name + " " + p.dsn(), Direct: name + " " + server, Workers: 2, Producers: 2,
+		Disturb: func(ctx context.Context) {
+			crashtest.Wait(ctx, crashtest.Time(t))
+			p.good.Store(true)
+			t.Logf("%d connections were dropped, %d closed in one direction", p.dropped.Load(), p.halved.Load())
+		},
+	})
+}
