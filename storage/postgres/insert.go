@@ -161,7 +161,13 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	if err := i.lock(" unique ", fingerprints); err != nil {
 		return nil, err
 	}
-	return i.rows(i.s.sql.peers, fingerprints)
+	seqs := []int64{}
+	var seq int64
+	err := inTx{i.tx}.query(i.ctx, i.s.sql.peers, []any{fingerprints}, each([]any{&seq}, func() { seqs = append(seqs, seq) }))
+	if err != nil || len(seqs) == 0 {
+		return nil, err
+	}
+	return i.rows(i.s.sql.lockRows, seqs)
 }
 
 func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {

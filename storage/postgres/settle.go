@@ -111,19 +111,65 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 
 // settleRounds applies changes in order: one statement for as many as are of different jobs.
 func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32) ([]storage.Settled, error) {
-	results := make([]storage.Settled, 0, len(encoded))
-	for len(encoded) > 0 {
-		n := distinct(len(encoded), func(i int) string { return encoded[i].ID })
-		applied, err := s.apply(ctx, q, sameJob, encoded[:n], froms[:n])
-		if err == nil {
-			results, err = s.explain(ctx, q, encoded[:n], froms[:n], applied, results)
-		}
-		if err != nil {
+	results := make([]storage.Settled, len(encoded))
+	for from := 0; from < len(encoded); {
+		n := distinct(len(encoded)-from, func(i int) string { return encoded[from+i].ID })
+		if err := s.settleDistinct(ctx, q, sameJob, encoded[from:from+n], froms[from:from+n], results[from:from+n]); err != nil {
 			return nil, err
 		}
-		encoded, froms = encoded[n:], froms[n:]
+		from += n
 	}
 	return results, nil
+}
+
+// settleDistinct applies changes of different jobs. Of those that were not applied it finds out why.
+func (s *Storage) settleDistinct(ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32, results []storage.Settled) error {
+	applied, err := s.apply(ctx, q, sameJob, encoded, froms)
+	if err != nil {
+		return err
+	}
+	var refused []string
+	for i := range encoded {
+		results[i] = storage.Settled{Version: uint64(encoded[i].Version)}
+		if !applied[i] {
+			refused = append(refused, encoded[i].ID)
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	type found struct {
+		version int64
+		state   int16
+	}
+	there := make(map[string]found)
+	var id string
+	var f found
+	err = q.query(ctx, s.sql.versions, []any{refused}, each([]any{&id, &f.version, &f.state}, func() { there[id] = f }))
+	if err != nil {
+		return err
+	}
+	for i := range encoded {
+		if applied[i] {
+			continue
+		}
+		c := &encoded[i]
+		f, ok := there[c.ID]
+		results[i] = storage.Settled{Version: uint64(f.version)}
+		switch {
+		case !ok:
+			results[i].Err = ojs.ErrNotFound
+		case f.version != c.Version-1:
+			results[i].Err = storage.ErrFenced
+		case froms[i]>>f.state&1 == 0:
+			results[i].Err = &ojs.TransitionError{ID: c.ID, From: rows.State(int(f.state)), To: rows.State(c.State)}
+		default: // nothing is in its way: it missed the row while another statement changed it without raising its version
+			if err := s.settleDistinct(ctx, q, sameJob, encoded[i:i+1], froms[i:i+1], results[i:i+1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // apply changes the jobs that have the version before and a state of froms. It reports which those are.
@@ -140,48 +186,6 @@ func (s *Storage) apply(ctx context.Context, q querier, sameJob bool, encoded []
 		return q.query(ctx, sql, args, each([]any{&ord}, func() { applied[ord-1] = true }))
 	})
 	return applied, err
-}
-
-// explain says what became of changes: of those that were not applied it finds out why.
-func (s *Storage) explain(ctx context.Context, q querier, encoded []rows.Columns, froms []int32, applied []bool, dst []storage.Settled) ([]storage.Settled, error) {
-	type found struct {
-		version int64
-		state   int16
-	}
-	there := make(map[string]found)
-	var refused []string
-	for i := range encoded {
-		if !applied[i] {
-			refused = append(refused, encoded[i].ID)
-		}
-	}
-	if len(refused) > 0 {
-		var id string
-		var f found
-		err := q.query(ctx, s.sql.versions, []any{refused}, each([]any{&id, &f.version, &f.state}, func() { there[id] = f }))
-		if err != nil {
-			return nil, err
-		}
-	}
-	for i := range encoded {
-		c := &encoded[i]
-		if applied[i] {
-			dst = append(dst, storage.Settled{Version: uint64(c.Version)})
-			continue
-		}
-		f, ok := there[c.ID]
-		out := storage.Settled{Version: uint64(f.version)}
-		switch {
-		case !ok:
-			out.Err = ojs.ErrNotFound
-		case f.version == c.Version-1 && froms[i]>>f.state&1 == 0:
-			out.Err = &ojs.TransitionError{ID: c.ID, From: rows.State(int(f.state)), To: rows.State(c.State)}
-		default:
-			out.Err = storage.ErrFenced
-		}
-		dst = append(dst, out)
-	}
-	return dst, nil
 }
 
 // Extend implements storage.Storage.
