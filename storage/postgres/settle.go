@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -114,7 +115,7 @@ func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, enc
 	results := make([]storage.Settled, len(encoded))
 	for from := 0; from < len(encoded); {
 		n := distinct(len(encoded)-from, func(i int) string { return encoded[from+i].ID })
-		if err := s.settleDistinct(ctx, q, sameJob, encoded[from:from+n], froms[from:from+n], results[from:from+n]); err != nil {
+		if err := s.settleDistinct(ctx, q, sameJob, encoded[from:from+n], froms[from:from+n], results[from:from+n], 10); err != nil {
 			return nil, err
 		}
 		from += n
@@ -122,8 +123,10 @@ func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, enc
 	return results, nil
 }
 
-// settleDistinct applies changes of different jobs. Of those that were not applied it finds out why.
-func (s *Storage) settleDistinct(ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32, results []storage.Settled) error {
+// settleDistinct applies changes of different jobs, and tries that so often. Of those that were not applied it finds out why.
+func (s *Storage) settleDistinct(
+	ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32, results []storage.Settled, tries int,
+) error {
 	applied, err := s.apply(ctx, q, sameJob, encoded, froms)
 	if err != nil {
 		return err
@@ -163,8 +166,10 @@ func (s *Storage) settleDistinct(ctx context.Context, q querier, sameJob bool, e
 			results[i].Err = storage.ErrFenced
 		case froms[i]>>f.state&1 == 0:
 			results[i].Err = &ojs.TransitionError{ID: c.ID, From: rows.State(int(f.state)), To: rows.State(c.State)}
-		default: // nothing is in its way: it missed the row while another statement changed it without raising its version
-			if err := s.settleDistinct(ctx, q, sameJob, encoded[i:i+1], froms[i:i+1], results[i:i+1]); err != nil {
+		case tries == 0:
+			return fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID)
+		default: // it missed the row while another statement changed it without raising its version
+			if err := s.settleDistinct(ctx, q, sameJob, encoded[i:i+1], froms[i:i+1], results[i:i+1], tries-1); err != nil {
 				return err
 			}
 		}
