@@ -48,8 +48,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"prune":          {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10}},
 		"remove":         {s.sql.remove, []any{ids}},
 		"window":         {s.sql.window, []any{0, 10}},
-		"list":           {s.sql.list, []any{0, 10, []int16(nil), []string(nil)}},
-		"list dead":      {s.sql.listDead, []any{0, 10, []int16(nil), []string(nil)}},
+		"list":           {s.sql.list, []any{0, 10, []int16(nil), []string(nil), 10}},
+		"list dead":      {s.sql.listDead, []any{0, 10, []int16(nil), []string(nil), 10}},
 	} {
 		var line string
 		var b strings.Builder

@@ -68,7 +68,11 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if len(q.Queues) > 0 {
 		queues = q.Queues
 	}
-	err = s.in(ctx).query(ctx, list, []any{after, last, states, queues}, func(result pgx.Rows) (err error) {
+	most := maxScan
+	if len(q.Types) == 0 && len(q.ErrorTypes) == 0 && q.CreatedFrom.IsZero() && q.CreatedBefore.IsZero() && q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
+		most = limit + 1 // the statement knows all that is asked for; one more tells that there is one
+	}
+	err = s.in(ctx).query(ctx, list, []any{after, last, states, queues, most}, func(result pgx.Rows) (err error) {
 		page, err = readPage(result, &q, limit, seen == maxScan, last, after)
 		return err
 	})

@@ -177,10 +177,10 @@ func newStatements(schema string) *statements {
 		windowDead: q(`SELECT count(*), coalesce(max(place), 0) FROM (SELECT place FROM {schema}.job WHERE dead IS NOT NULL AND place > $1 ORDER BY place LIMIT $2) w`),
 		list: q(`SELECT {columns} FROM {schema}.job j WHERE seq > $1 AND seq <= $2
 			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
-			ORDER BY seq`),
+			ORDER BY seq LIMIT $5`),
 		listDead: q(`SELECT {columns} FROM {schema}.job j WHERE dead IS NOT NULL AND place > $1 AND place <= $2
 			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
-			ORDER BY place`),
+			ORDER BY place LIMIT $5`),
 		counts: q(`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`),
 		// One at a time: who comes second would find rows gone that it has waited for.
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
