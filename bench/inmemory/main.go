@@ -1,8 +1,8 @@
 // Command inmemory compares this engine on its memory storage with channels, pools and queues that keep jobs in the process:
 // jobs per second and what they allocate, how long a job waits in an idle system, and what one that waits costs.
 //
-// Contenders take turns in every round, so that whatever else the machine does hits all of them alike, and the medians of
-// the rounds are printed.
+// Contenders take turns in every round, so that whatever else the machine does hits all of them alike, each turn in a process
+// of its own, and the medians of the rounds are printed.
 package main
 
 import (
@@ -34,6 +34,9 @@ func main() {
 }
 
 func mainErr() error {
+	if took, err := takeTurn(); took {
+		return err
+	}
 	c := config{producers: []int{1, 4}, workers: []int{2, 8, 100}, only: regexp.MustCompile("")}
 	flag.IntVar(&c.jobs, "jobs", 200_000, "jobs of a round")
 	flag.IntVar(&c.rounds, "rounds", 5, "rounds")

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -11,12 +13,28 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs/bench/internal/load"
+	"github.com/ojsengine/ojs/bench/internal/report"
 )
+
+// TestMain lets the test's program take turns as the real one does.
+func TestMain(m *testing.M) {
+	took, err := takeTurn()
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	case !took:
+		os.Exit(m.Run())
+	}
+}
 
 // Every contender runs each job once, with the args it was given: otherwise its numbers would mean nothing.
 func TestContenders(t *testing.T) {
 	const jobs = 1000
 	for _, c := range contenders {
+		if !c.runs() {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
@@ -49,8 +67,8 @@ func TestContenders(t *testing.T) {
 
 func TestMeasure(t *testing.T) {
 	r, err := measure(t.Context(), config{
-		jobs: 300, rounds: 2, samples: 5, waiting: 300,
-		producers: []int{2}, workers: []int{3}, only: regexp.MustCompile(""), timeout: 30 * time.Second,
+		jobs: 300, rounds: 1, samples: 5, waiting: 300,
+		producers: []int{2}, workers: []int{3}, only: regexp.MustCompile("^(channel|ojs.*)$"), timeout: 30 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -66,15 +84,25 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// A contender that hangs is reported and does not stop the others.
-func TestHungContender(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	hung := contender{name: "hung", batch: 1, start: func(int, func(load.Args)) (*system, error) {
-		return &system{enqueue: func(context.Context, int, int) error { select {} }}, nil
-	}}
-	if _, err := throughput(ctx, hung, 10, 1, 1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+// A contender that takes too long is reported, and does not keep the others from being measured.
+func TestTimeout(t *testing.T) {
+	cfg := config{rounds: 2, only: regexp.MustCompile(""), timeout: time.Millisecond} // a process takes longer to start
+	s := &report.Section{}
+	if err := rounds(t.Context(), cfg, s, contender.inLatency, turn{Measure: ofLatency, Jobs: 1000, Workers: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"channel", ours} {
+		if !s.Failed(name) {
+			t.Errorf("%s has not failed", name)
+		}
+	}
+}
+
+func TestBadTurns(t *testing.T) {
+	for _, bad := range []turn{{Measure: ofLatency, Contender: "nobody"}, {Measure: "luck", Contender: ours}} {
+		if _, err := bad.delegate(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no") {
+			t.Errorf("%+v: %v", bad, err)
+		}
 	}
 }
 
@@ -93,6 +121,9 @@ func TestNumbers(t *testing.T) {
 // BenchmarkThroughput is what the program measures, for benchstat: one producer, 8 workers.
 func BenchmarkThroughput(b *testing.B) {
 	for _, c := range contenders {
+		if !c.runs() {
+			continue
+		}
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			left := load.NewCountdown(b.N)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 
 	"github.com/benbjohnson/clock"
@@ -16,8 +15,7 @@ var wall = clock.New()
 // rate is what throughput measures.
 type rate struct{ jobsPerSecond, allocsPerJob, bytesPerJob float64 }
 
-// throughput takes jobs through a fresh system: from before the first enqueue until the last is over. Garbage of the
-// contender before is collected first.
+// throughput takes jobs through a fresh system: from before the first enqueue until the last is over.
 func throughput(ctx context.Context, c contender, jobs, producers, workers int) (rate, error) {
 	left := load.NewCountdown(jobs)
 	s, err := c.start(workers, func(load.Args) { left.Done() })
@@ -25,7 +23,6 @@ func throughput(ctx context.Context, c contender, jobs, producers, workers int) 
 		return rate{}, err
 	}
 	var before, after runtime.MemStats
-	runtime.GC()
 	runtime.ReadMemStats(&before)
 	start := wall.Now()
 	if err := run(ctx, s, left, jobs, producers, c.batch); err != nil {
@@ -44,17 +41,10 @@ func throughput(ctx context.Context, c contender, jobs, producers, workers int) 
 	}, s.close()
 }
 
-// run does not trust enqueue to return: one that hangs must not keep the other contenders from being measured.
+// run enqueues the jobs and waits until they are over.
 func run(ctx context.Context, s *system, left *load.Countdown, jobs, producers, batch int) error {
-	produced := make(chan error, 1)
-	go func() { produced <- load.Produce(ctx, jobs, producers, batch, s.enqueue) }()
-	select {
-	case err := <-produced:
-		if err != nil {
-			return err
-		}
-	case <-ctx.Done():
-		return fmt.Errorf("enqueue: %w", context.Cause(ctx))
+	if err := load.Produce(ctx, jobs, producers, batch, s.enqueue); err != nil {
+		return err
 	}
 	if err := left.Wait(ctx); err != nil {
 		return err
