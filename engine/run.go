@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -237,6 +238,9 @@ const maxClaim = 500
 // nil, and the worker's slot is free, if there is none.
 func (r *run) take() *attempt {
 	mu := &r.c.mu
+	if r.c.durable {
+		runtime.Gosched() // for handlers that are about to return: the more slots one claim is for, the fewer claims
+	}
 	mu.Lock()
 	for r.left > 0 && !r.stopping && !r.blocked {
 		news, emptied := r.news, r.emptied

@@ -72,6 +72,9 @@ func (o *ojsContender) EndToEnd(ctx context.Context, jobs, producers, batch int)
 		return 0, err
 	}
 	took = wall.Since(start)
+	if err := left.Exact(); err != nil {
+		return 0, err
+	}
 
 	stats, err := eng.Stats(ctx)
 	if err != nil {
