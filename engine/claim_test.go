@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,13 +66,18 @@ func TestClaimsInBatches(t *testing.T) {
 // One job of a rate limit's key comes with each claim, so that a batch does not exceed it.
 func TestBatchesKeepRateLimits(t *testing.T) {
 	inBubble(t, func(b *rig) {
+		var mu sync.Mutex
 		running, most := 0, 0
-		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
-			running++
+		change := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			running += by
 			most = max(most, running)
-			err := handler.Sleep(ctx, time.Second)
-			running--
-			return err
+		}
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			change(1)
+			defer change(-1)
+			return handler.Sleep(ctx, time.Second)
 		})
 		for range 9 {
 			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 2}))

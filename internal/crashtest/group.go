@@ -23,9 +23,16 @@ type group struct {
 
 // process is a child of this one. It ends when it is killed, or this one ends, which closes its standard input.
 type process struct {
-	role  string
-	cmd   *exec.Cmd
-	stdin io.Closer
+	role    string
+	journal string
+	cmd     *exec.Cmd
+	stdin   io.Closer
+}
+
+// begun reports whether a process has done anything yet.
+func (p *process) begun() bool {
+	info, err := os.Stat(p.journal)
+	return err == nil && info.Size() > 0
 }
 
 func (g *group) log() string { return filepath.Join(g.dir, "log") }
@@ -38,10 +45,11 @@ func (g *group) start(role string) {
 		g.t.Fatal(err)
 	}
 	defer log.Close()
+	journal := filepath.Join(g.dir, fmt.Sprintf("%s-%d.journal", role, g.started))
 	cmd := exec.Command(os.Args[0])
 	cmd.Stderr = log
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1",
-		envRole+"="+role, envAt+"="+g.cfg.At, envJournal+"="+filepath.Join(g.dir, fmt.Sprintf("%s-%d.journal", role, g.started)))
+		envRole+"="+role, envAt+"="+g.cfg.At, envJournal+"="+journal)
 	if g.cfg.Disturb != nil {
 		cmd.Env = append(cmd.Env, envDisturbed+"=1")
 	}
@@ -52,7 +60,7 @@ func (g *group) start(role string) {
 	if err := cmd.Start(); err != nil {
 		g.t.Fatal(err)
 	}
-	g.processes = append(g.processes, &process{role, cmd, stdin})
+	g.processes = append(g.processes, &process{role, journal, cmd, stdin})
 }
 
 // kill ends a process as nothing else does: it has no chance to do anything more.
