@@ -161,13 +161,7 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	if err := i.lock(" unique ", fingerprints); err != nil {
 		return nil, err
 	}
-	seqs := []int64{}
-	var seq int64
-	err := inTx{i.tx}.query(i.ctx, i.s.sql.peers, []any{fingerprints}, each([]any{&seq}, func() { seqs = append(seqs, seq) }))
-	if err != nil || len(seqs) == 0 {
-		return nil, err
-	}
-	return i.rows(i.s.sql.lockRows, seqs)
+	return i.rows(i.s.sql.peers, fingerprints)
 }
 
 func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {

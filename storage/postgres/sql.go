@@ -5,7 +5,7 @@ import "strings"
 // statements are all that the package says to the database, but for the schema, in migrations.
 type statements struct {
 	tune, lockName, schemaVersion, makeSchema, migrated, addMigration string
-	insert, stored, peers, lockRows, oldest, draining, depth          string
+	insert, stored, peers, oldest, draining, depth                    string
 	claim, claimAll, claimAround, somePaused                          string
 	settleAttempt, settleAll, versions, extend                        string
 	due, nextWake                                                     string
@@ -77,13 +77,14 @@ func newStatements(schema string) *statements {
 				finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint FROM n
 			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))`),
 		stored: q(`SELECT id, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
-		// Locking is a statement of its own, by nothing but the key: a row that another transaction has changed since this one began
-		// would have to pass the conditions again, as it is now, and could get lost between its two states.
-		peers: q(`SELECT seq FROM {schema}.job WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
-			UNION ALL
-			SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
-				SELECT seq FROM {schema}.job WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`),
-		lockRows: q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
+		// An array and no join: a row that somebody has changed meanwhile is compared again when it is locked, and in a join it does
+		// not find its other half any more.
+		peers: q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY (ARRAY(
+				SELECT seq FROM {schema}.job WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
+				UNION ALL
+				SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
+					SELECT seq FROM {schema}.job WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n))
+			ORDER BY seq FOR UPDATE`),
 		oldest: q(`SELECT {columns} FROM {schema}.job j
 			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
 			ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED`),
