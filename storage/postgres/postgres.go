@@ -111,6 +111,9 @@ func (c *config) validate() error {
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
 	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "option", Reason: "is nil"}
+		}
 		opt(&cfg)
 	}
 	if pool == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -63,7 +64,7 @@ func start(t testing.TB, eng *engine.Engine[int]) {
 func TestOptions(t *testing.T) {
 	pool := connect(t)
 	for field, opt := range map[string]postgres.Option{
-		"schema": postgres.WithSchema("Not; a name"), "poll": postgres.WithPoll(0), "logger": postgres.WithLogger(nil),
+		"option": nil, "schema": postgres.WithSchema("Not; a name"), "poll": postgres.WithPoll(0), "logger": postgres.WithLogger(nil),
 	} {
 		var invalid *ojs.InvalidError
 		if _, err := postgres.Open(t.Context(), pool, opt); !errors.As(err, &invalid) || invalid.Field != field {
@@ -102,6 +103,33 @@ func TestSchema(t *testing.T) {
 	must(t, err)
 	if counts, err := other.Counts(t.Context()); err != nil || len(counts) != 0 {
 		t.Errorf("another schema's jobs: %v, %v", counts, err)
+	}
+}
+
+// A role that may do nothing in the database but what it likes in one schema is enough.
+func TestSchemaOfARole(t *testing.T) {
+	admin := connect(t)
+	name := schema(t, admin)
+	_, err := admin.Exec(t.Context(), "CREATE ROLE "+name+"; CREATE SCHEMA "+name+" AUTHORIZATION "+name)
+	must(t, err)
+	t.Cleanup(func() { // after the schema, which goes first
+		_, err := admin.Exec(context.Background(), "DROP SCHEMA "+name+" CASCADE; DROP ROLE "+name)
+		must(t, err)
+	})
+	cfg := admin.Config()
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET ROLE "+name)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	must(t, err)
+	defer pool.Close()
+	for range 2 {
+		s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name))
+		must(t, err)
+		_, err = newEngine(t, s).Enqueue(t.Context(), "x", 1)
+		must(t, err)
+		must(t, s.Close())
 	}
 }
 

@@ -23,16 +23,22 @@ func (s *Storage) migrate(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " migrate"}); err != nil {
 			return err
 		}
-		var version int
-		if err := tx.QueryRow(ctx, s.sql.schemaVersion, s.config.schema+".migration").Scan(&version); err != nil {
+		var schema, versions bool
+		if err := tx.QueryRow(ctx, s.sql.schemaThere, s.config.schema).Scan(&schema, &versions); err != nil {
 			return err
 		}
-		if version < 0 {
+		if !schema { // which may be there, made by somebody with the right to
 			if _, err := tx.Exec(ctx, s.sql.makeSchema); err != nil {
 				return err
 			}
-			version = 0
-		} else if err := tx.QueryRow(ctx, s.sql.migrated).Scan(&version); err != nil {
+		}
+		if !versions {
+			if _, err := tx.Exec(ctx, s.sql.makeVersions); err != nil {
+				return err
+			}
+		}
+		var version int
+		if err := tx.QueryRow(ctx, s.sql.migrated).Scan(&version); err != nil {
 			return err
 		}
 		if version > len(files) {

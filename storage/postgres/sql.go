@@ -4,16 +4,16 @@ import "strings"
 
 // statements are all that the package says to the database, but for the schema, in migrations.
 type statements struct {
-	tune, lockName, schemaVersion, makeSchema, migrated, addMigration string
-	insert, stored, peers, oldest, draining, depth                    string
-	claim, claimAll, claimAround, somePaused                          string
-	settleAttempt, settleAll, versions, extend                        string
-	due, nextWake                                                     string
-	get, list, window, listDead, windowDead, counts, compact          string
-	remove, prune                                                     string
-	queueStates, queueState, setQueueState, activateQueue             string
-	listen, notify, clock                                             string
-	crons, addCron, setCron, deleteCron                               string
+	tune, lockName, schemaThere, makeSchema, makeVersions, migrated, addMigration string
+	insert, stored, peers, oldest, draining, depth                                string
+	claim, claimAll, claimAround, somePaused                                      string
+	settleAttempt, settleAll, versions, extend                                    string
+	due, nextWake                                                                 string
+	get, list, window, listDead, windowDead, counts, compact                      string
+	remove, prune                                                                 string
+	queueStates, queueState, setQueueState, activateQueue                         string
+	listen, notify, clock                                                         string
+	crons, addCron, setCron, deleteCron                                           string
 }
 
 // columns are those of a job, in the order in which scan reads them.
@@ -62,10 +62,10 @@ func newStatements(schema string) *statements {
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
-		lockName:      q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
-		schemaVersion: q(`SELECT CASE WHEN to_regclass($1) IS NULL THEN -1 ELSE 0 END`),
-		makeSchema: q(`CREATE SCHEMA IF NOT EXISTS {schema};
-			CREATE TABLE {schema}.migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())`),
+		lockName:     q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
+		schemaThere:  q(`SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.migration') IS NOT NULL`),
+		makeSchema:   q(`CREATE SCHEMA {schema}`),
+		makeVersions: q(`CREATE TABLE {schema}.migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())`),
 		migrated:     q(`SELECT coalesce(max(version), 0) FROM {schema}.migration`),
 		addMigration: q(`INSERT INTO {schema}.migration (version) VALUES ($1)`),
 

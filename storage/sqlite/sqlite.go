@@ -113,6 +113,9 @@ func (c *config) validate() error {
 func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "option", Reason: "is nil"}
+		}
 		opt(&cfg)
 	}
 	if err := cfg.validate(); err != nil {

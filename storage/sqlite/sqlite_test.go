@@ -124,7 +124,7 @@ func TestForeignFiles(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for field, opt := range map[string]sqlite.Option{
-		"synchronous": sqlite.WithSynchronous("never"), "busy_timeout": sqlite.WithBusyTimeout(-1),
+		"option": nil, "synchronous": sqlite.WithSynchronous("never"), "busy_timeout": sqlite.WithBusyTimeout(-1),
 		"readers": sqlite.WithReaders(0), "poll": sqlite.WithPoll(0),
 	} {
 		path := filepath.Join(t.TempDir(), "jobs.db")

@@ -1,0 +1,68 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/sqlite"
+)
+
+// A job that is enqueued before a restart runs after it.
+func ExampleOpen() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "jobs")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "jobs.db")
+
+	store, err := sqlite.Open(ctx, path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.New[string](store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ticket, err := eng.Enqueue(ctx, "greet", "world")
+	if err != nil {
+		log.Fatal(err)
+	}
+	store.Close() // the process ends
+
+	store, err = sqlite.Open(ctx, path) // and another one begins
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	eng, err = engine.New[string](store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ran := make(chan string)
+	eng.Handle("greet", func(_ context.Context, job *ojs.Job[string]) error {
+		ran <- "hello, " + job.Args
+		return nil
+	})
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- eng.Run(run) }()
+	fmt.Println(<-ran)
+	if err := eng.WaitIdle(ctx); err != nil {
+		log.Fatal(err)
+	}
+	job, err := eng.Get(ctx, ticket.ID)
+	fmt.Println(job.State, err)
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// hello, world
+	// completed <nil>
+	// <nil>
+}
