@@ -51,6 +51,9 @@ func check(t *testing.T, cfg *Config, h *history) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(h.enqueued) == 0 || len(h.started) == 0 || len(h.succeeded) == 0 {
+		t.Errorf("nothing is proven by %d enqueues, %d attempts and %d successes", len(h.enqueued), len(h.started), len(h.succeeded))
+	}
 	byID := make(map[string]*storage.Record, len(jobs))
 	for i := range jobs {
 		if r := &jobs[i]; byID[r.ID] != nil {
@@ -77,9 +80,6 @@ func checkEnqueued(t *testing.T, s storage.Storage, h *history, byID map[string]
 			_, err := s.Get(t.Context(), id)
 			t.Errorf("job %s, whose enqueue had returned, is not listed; looking it up: %v", id, err)
 		}
-	}
-	if len(h.enqueued) == 0 {
-		t.Error("no job was enqueued")
 	}
 }
 
@@ -123,9 +123,6 @@ func checkOutcomes(t *testing.T, h *history, jobs []storage.Record) {
 			}
 		}
 	}
-	if states[ojs.StateCompleted] == 0 {
-		t.Error("no job was completed")
-	}
 	t.Logf("%d jobs were acknowledged, %d attempts started, and %d lost by their workers; in the end %v", len(h.enqueued), len(h.started), lost, states)
 }
 
@@ -148,9 +145,6 @@ func checkUnique(t *testing.T, h *history, jobs []storage.Record) {
 		}
 		before[r.Fingerprint] = r
 	}
-	if len(before) == 0 {
-		t.Error("no job was unique")
-	}
 }
 
 // checkBatches: of each batch all is there or nothing.
@@ -172,9 +166,6 @@ func checkBatches(t *testing.T, jobs []storage.Record) {
 				t.Errorf("of batch %s of %d jobs %d are stored", batch, n, there[batch])
 			}
 		}
-	}
-	if len(size) == 0 {
-		t.Error("no batch was enqueued")
 	}
 }
 
