@@ -18,6 +18,9 @@ func WithClock(c clock.Clock) Option { return func(cfg *config) { cfg.clock = c 
 // WithDeafEar keeps notifications from coming, as behind a pooler of transactions.
 func WithDeafEar() Option { return func(c *config) { c.deaf = true } }
 
+// WithPatience sets how long a statement may take.
+func WithPatience(d time.Duration) Option { return func(c *config) { c.patience = d } }
+
 // NewestVersion is that of the schema.
 func NewestVersion() int {
 	files, _ := migrations.ReadDir("migrations")

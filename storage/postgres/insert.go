@@ -93,13 +93,16 @@ func (c *insertCall) done() <-chan struct{} { return c.ended }
 
 // flushInserts makes calls with one statement. If one of them cannot be made, none is, and each is tried by itself.
 func (s *Storage) flushInserts(calls []*insertCall) {
-	ctx, cancel := wall.WithTimeout(context.Background(), flushTimeout)
+	ctx, cancel := wall.WithTimeout(context.Background(), s.config.patience)
 	defer cancel()
 	all := calls[0].encoded
 	for _, c := range calls[1:] {
 		all = append(all[:len(all):len(all)], c.encoded...)
 	}
 	stored, err := s.insertAll(ctx, all)
+	if err != nil && ctx.Err() != nil {
+		err = s.noAnswer(err)
+	}
 	if err == nil && !stored && len(calls) > 1 {
 		for _, c := range calls {
 			c.stored, c.err = s.insertAll(ctx, c.encoded)

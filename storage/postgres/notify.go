@@ -237,7 +237,7 @@ func (s *Storage) hear(ctx context.Context) error {
 // look is what is done now and then: engines look at everything, the clocks are compared, and the counts summed up. It sends a
 // notification, too, which comes back if they do.
 func (s *Storage) look(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := wall.WithTimeout(ctx, flushTimeout)
+	ctx, cancel := wall.WithTimeout(ctx, s.config.patience)
 	defer cancel()
 	if _, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{s.id + " p"}); err != nil {
 		return err

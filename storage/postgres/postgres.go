@@ -78,6 +78,8 @@ type config struct {
 	log    *slog.Logger
 	clock  clock.Clock // of this machine
 	deaf   bool        // for tests: hear nothing
+
+	patience time.Duration // with a statement
 }
 
 // WithSchema sets the name of the database schema, "ojs" by default: lower-case letters, digits and "_", the first a letter,
@@ -109,7 +111,7 @@ func (c *config) validate() error {
 // Open opens the storage in a database, makes its schema if there is none, and brings it up to date. The pool stays the
 // caller's, who closes it after the storage. Its errors are ErrNewer, those of options, and those of the database.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
-	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall}
+	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall, patience: defaultPatience}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "option", Reason: "is nil"}
@@ -194,6 +196,21 @@ type tuned struct{ s *Storage }
 func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) { return q.s.pool.Begin(ctx) }
 
 func (q tuned) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
+	patient, cancel := wall.WithTimeout(ctx, q.s.config.patience)
+	defer cancel()
+	defer func() {
+		if err != nil && patient.Err() != nil && ctx.Err() == nil {
+			err = q.s.noAnswer(err)
+		}
+	}()
+	return q.ask(patient, sql, args, read)
+}
+
+func (s *Storage) noAnswer(err error) error {
+	return fmt.Errorf("ojs: postgres: no answer within %v: %w", s.config.patience, err)
+}
+
+func (q tuned) ask(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
 	var b pgx.Batch // one transaction, and one round trip
 	b.Queue(q.s.sql.tune)
 	b.Queue(sql, args...)
@@ -277,5 +294,5 @@ func isCode(err error, code string) bool {
 // wall is the clock on the wall, for waits on the network.
 var wall = clock.New()
 
-// flushTimeout bounds a statement that is made for several calls, none of whose contexts ends it.
-const flushTimeout = 30 * time.Second
+// defaultPatience is how long a statement may take: a network that swallows everything does not say so.
+const defaultPatience = 30 * time.Second

@@ -403,3 +403,35 @@ func TestNoBloat(t *testing.T) {
 		must(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+name+".tally").Scan(&n))
 	}
 }
+
+// A call does not wait for ever for a database that does not answer, and the next one finds it when it does again.
+func TestNoAnswer(t *testing.T) {
+	_, name := open(t, "")
+	s, _ := open(t, name, postgres.WithPatience(100*time.Millisecond))
+	now := time.Now()
+	var r storage.Insert
+	r.Record.ID, r.Record.Type, r.Record.Queue, r.Record.State = "01890a5d-ac96-774b-bcce-000000000001", "x", "q", ojs.StateAvailable
+	calls := map[string]func() error{
+		"Claim":  func() error { _, err := s.Claim(t.Context(), now, storage.Claim{Max: 1}, nil); return err },
+		"Due":    func() error { _, err := s.Due(t.Context(), now, 1); return err },
+		"Insert": func() error { _, err := s.Insert(t.Context(), now, []storage.Insert{r}, nil); return err },
+		"Get":    func() error { _, err := s.Get(t.Context(), r.Record.ID); return err },
+	}
+	must(t, pgx.BeginFunc(t.Context(), connect(t), func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "LOCK TABLE "+name+".job IN ACCESS EXCLUSIVE MODE")
+		must(t, err)
+		for call, f := range calls {
+			if err := f(); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "ojs: ") {
+				t.Errorf("%s: %v", call, err)
+			}
+		}
+		return nil
+	}))
+	for call, f := range calls {
+		for f() != nil && !errors.Is(f(), ojs.ErrNotFound) && !errors.Is(f(), ojs.ErrDuplicate) {
+			if err := t.Context().Err(); err != nil {
+				t.Fatalf("%s: %v", call, err)
+			}
+		}
+	}
+}

@@ -68,8 +68,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 }
 
 func (s *Storage) flushSettles(calls []*settleCall) {
-	ctx, cancel := wall.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
+	ctx := context.Background() // that of none of the calls; each statement has its own time
 	// A statement writes everything or what attempts change. Most calls are of attempts.
 	slices.SortStableFunc(calls, func(a, b *settleCall) int {
 		switch {
