@@ -57,8 +57,9 @@ func schema(tb testing.TB, pool *pgxpool.Pool) string {
 	return name
 }
 
-func config(t *testing.T) storagetest.Config {
-	pool := connect(t)
+func config(t *testing.T) storagetest.Config { return configOn(connect(t)) }
+
+func configOn(pool *pgxpool.Pool) storagetest.Config {
 	names := make(map[storage.Storage]string)
 	open := func(tb testing.TB, name string) storage.Storage {
 		s, err := postgres.Open(context.Background(), pool, postgres.WithSchema(name))
