@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,8 @@ func TestBatchesKeepRateLimits(t *testing.T) {
 type slow struct {
 	storage.Storage
 	settles chan struct{} // a value lets one go on
+
+	rewrites atomic.Int64 // of what no attempt changes
 }
 
 func (s *slow) Capabilities() storage.Capabilities {
@@ -104,6 +107,9 @@ func (s *slow) Capabilities() storage.Capabilities {
 
 func (s *slow) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 	<-s.settles
+	if !changes[0].SameJob {
+		s.rewrites.Add(1)
+	}
 	return s.Storage.Settle(ctx, now, changes, dst)
 }
 
@@ -111,7 +117,7 @@ func (s *slow) Settle(ctx context.Context, now time.Time, changes []storage.Chan
 // be on their way.
 func TestSlotsDoNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{memory.New(), make(chan struct{})}
+		store := &slow{Storage: memory.New(), settles: make(chan struct{})}
 		eng, err := engine.New[any](store, quiet, engine.WithConcurrency(2))
 		must(t, err)
 		ran := make(chan struct{}, 100)
@@ -127,6 +133,9 @@ func TestSlotsDoNotWaitForTheDisk(t *testing.T) {
 		if len(ran) != 4 {
 			t.Errorf("%d jobs ran: two outcomes on their way, and two that keep their slots", len(ran))
 		}
+		if stats, err := eng.Stats(ctx); err != nil || stats.Busy != 2 || stats.Slots != 2 {
+			t.Errorf("%d of %d slots are busy, %v", stats.Busy, stats.Slots, err)
+		}
 		for stored := 1; stored <= 6; stored++ {
 			store.settles <- struct{}{}
 			synctest.Wait()
@@ -136,6 +145,9 @@ func TestSlotsDoNotWaitForTheDisk(t *testing.T) {
 		}
 		close(store.settles)
 		must(t, eng.WaitIdle(ctx))
+		if n := store.rewrites.Load(); n > 0 {
+			t.Errorf("%d attempts had their jobs written anew", n)
+		}
 		stats, err := eng.Stats(ctx)
 		if err != nil || stats.Total[ojs.StateCompleted] != 10 {
 			t.Errorf("%+v, %v", stats, err)

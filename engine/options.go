@@ -261,7 +261,7 @@ func WithLogger(l *slog.Logger) Option {
 }
 
 // WithClock sets the clock that everything in the engine goes by: schedules, timeouts, leases, handler.Sleep. The default is
-// the system's.
+// the system's, as far ahead as the storage tells that its own is (storage.Clocked).
 func WithClock(cl clock.Clock) Option {
 	return func(c *config) error {
 		if cl == nil {

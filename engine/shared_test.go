@@ -87,6 +87,30 @@ func TestSharedStorage(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a worker of an engine that does not run", func(t *testing.T) {
+		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
+			got := make(chan string)
+			go func() {
+				d, err := other.Worker("w", engine.WorkerConfig{Types: []string{"elsewhere"}}).Fetch(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				got <- d.Job.ID
+				if err := d.Ack(t.Context(), nil); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+			ticket, err := works.Enqueue(t.Context(), "elsewhere", nil)
+			must(t, err)
+			if id := <-got; id != ticket.ID {
+				t.Errorf("fetched %s, not %s", id, ticket.ID)
+			}
+			if _, err := ticket.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	})
 	t.Run("a queue that another resumes", func(t *testing.T) {
 		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
 			must(t, other.Queues().Pause(t.Context(), "default"))

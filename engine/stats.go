@@ -35,7 +35,7 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.run; r != nil {
-		s.Running, s.Busy, s.Stuck = true, len(r.attempts), r.stuck
+		s.Running, s.Busy, s.Stuck = true, len(r.attempts)-r.storing, r.stuck
 	}
 	return s, nil
 }
