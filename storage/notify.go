@@ -33,16 +33,16 @@ type Taken struct {
 	Cause error // ojs.ErrCancelled, ojs.ErrReplaced or ojs.ErrLeaseLost
 }
 
-// Add adds what a record tells as it is now.
-func (n *Notice) Add(r *Record) {
+// Add adds what a job tells that has come into a state, which time will do something to at wakeAt (Record.WakeAt).
+func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 	switch {
-	case r.State == ojs.StateAvailable:
+	case state == ojs.StateAvailable:
 		n.Available = true
-	case r.State.Terminal():
-		n.Ended = append(n.Ended, r.ID)
+	case state.Terminal():
+		n.Ended = append(n.Ended, id)
 	}
-	if at := r.WakeAt(); !at.IsZero() && (n.Due.IsZero() || at.Before(n.Due)) {
-		n.Due = at
+	if !wakeAt.IsZero() && (n.Due.IsZero() || wakeAt.Before(n.Due)) {
+		n.Due = wakeAt
 	}
 }
 

@@ -88,15 +88,19 @@ func State(code int) ojs.State {
 // Terminal reports whether jobs in the state of a code have ended.
 func Terminal(code int) bool { return code >= Completed }
 
-// From returns the codes of the states that Settle may find a job in that it brings into the state to: bit n stands for code n.
-func From(to ojs.State) (mask int) {
-	for code, from := range states {
-		if from != "" && (from.CanBecome(to) || from == to && from.Waiting()) {
-			mask |= 1 << code
+// From returns the codes of the states that Settle may find a job in that it brings into a state: bit n stands for code n.
+func From(to int) (mask int) { return froms[to] }
+
+var froms = func() (masks [len(states)]int) {
+	for to := range states {
+		for code, from := range states {
+			if from != "" && (from.CanBecome(states[to]) || code == to && from.Waiting()) {
+				masks[to] |= 1 << code
+			}
 		}
 	}
-	return mask
-}
+	return masks
+}()
 
 var (
 	earliest = time.Unix(0, math.MinInt64+1)
@@ -160,17 +164,7 @@ func Encode(r *storage.Record) (Columns, error) {
 }
 
 // Note adds to a notice what a row tells as it is now.
-func Note(n *storage.Notice, c *Columns) {
-	switch {
-	case c.State == Available:
-		n.Available = true
-	case Terminal(c.State):
-		n.Ended = append(n.Ended, c.ID)
-	}
-	if at := Time(c.Wake); c.Wake != None && !Terminal(c.State) && (n.Due.IsZero() || at.Before(n.Due)) {
-		n.Due = at
-	}
-}
+func Note(n *storage.Notice, c *Columns) { n.Add(c.ID, State(c.State), Time(c.Wake)) }
 
 // Decode returns the record that was encoded. It keeps the slices of c.
 func Decode(c *Columns) (storage.Record, error) {

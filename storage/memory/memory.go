@@ -284,7 +284,7 @@ func (s *Storage) edit(j *job, to *storage.Record) {
 		s.due.Push(&j.wake, at)
 	}
 	if s.heard {
-		s.notice.Add(&j.rec)
+		s.notice.Add(j.rec.ID, j.rec.State, j.rec.WakeAt())
 	}
 }
 

@@ -28,7 +28,7 @@ func (s *Storage) place(j *job) {
 	s.settleEnd(j)
 	s.addPeer(j)
 	if s.heard {
-		s.notice.Add(&j.rec)
+		s.notice.Add(j.rec.ID, j.rec.State, j.rec.WakeAt())
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (d storage.
 	}
 	for _, list := range [][]storage.Record{d.Promoted, d.Expired, d.Stalled} {
 		for i := range list {
-			n.Add(&list[i])
+			n.Add(list[i].ID, list[i].State, list[i].WakeAt())
 		}
 	}
 	s.tell(ctx, &n)

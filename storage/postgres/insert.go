@@ -225,7 +225,7 @@ func (i *inserter) Save(changed []*rows.Row) error {
 		if r.State == ojs.StateCancelled {
 			taken(i.notice, r.ID, int64(r.Was), ojs.ErrReplaced)
 		}
-		i.notice.Add(&r.Record)
+		i.notice.Add(r.ID, r.State, r.WakeAt())
 	}
 	_, err := i.s.save(i.ctx, inTx{i.tx}, changed)
 	return err

@@ -43,7 +43,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		if c.encoded[i], err = rows.Encode(&rec); err != nil {
 			return dst, err
 		}
-		c.froms[i] = int32(rows.From(rec.State))
+		c.froms[i] = int32(rows.From(c.encoded[i].State))
 		c.sameJob = c.sameJob && changes[i].SameJob
 	}
 	if tx := txOf(ctx); tx != nil {

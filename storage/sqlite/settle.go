@@ -44,7 +44,7 @@ func (t *tx) settle(c *rows.Columns, sameJob bool) (storage.Settled, error) {
 		return storage.Settled{Err: ojs.ErrNotFound}, nil
 	case h.version != c.Version-1:
 		return storage.Settled{Version: uint64(h.version), Err: storage.ErrFenced}, nil
-	case rows.From(rows.State(c.State))>>h.state&1 == 0:
+	case rows.From(c.State)>>h.state&1 == 0:
 		refused := &ojs.TransitionError{ID: c.ID, From: rows.State(h.state), To: rows.State(c.State)}
 		return storage.Settled{Version: uint64(h.version), Err: refused}, nil
 	}
