@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs/bench/internal/report"
+	"github.com/ojsengine/ojs/internal/pgtest"
 )
 
 // small is a config that runs everything, once.
@@ -55,8 +56,8 @@ func expect(t *testing.T, r *report.Report, sections int, names ...string) {
 }
 
 func serverOrSkip(tb testing.TB) (dsn string) {
-	s, err := startServer(tb.Context(), "")
-	if errors.Is(err, errNoServer) {
+	s, err := startServer("")
+	if errors.Is(err, pgtest.ErrNotInstalled) {
 		tb.Skip(err)
 	}
 	if err != nil {

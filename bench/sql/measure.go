@@ -19,7 +19,7 @@ type entry func(ctx context.Context) (c Contender, remove func() error, err erro
 func measure(ctx context.Context, cfg config) (_ *report.Report, err error) {
 	r := &report.Report{Machine: report.ThisMachine()}
 	if cfg.on != "sqlite" {
-		s, err := startServer(ctx, cfg.dir)
+		s, err := startServer(cfg.dir)
 		if err != nil {
 			return nil, err
 		}

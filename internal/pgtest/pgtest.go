@@ -1,4 +1,4 @@
-// Package pgtest runs a private PostgreSQL for tests, from the binaries of the machine: in a temporary directory, on a socket,
+// Package pgtest runs a private PostgreSQL for tests and benchmarks, from the binaries of the machine: in a temporary directory, on a socket,
 // never as root.
 package pgtest
 
@@ -22,6 +22,7 @@ import (
 // Server is a running server.
 type Server struct {
 	dir, bin string
+	settings []string // beside those of tests
 	as       *syscall.Credential
 	cmd      *exec.Cmd
 	log      bytes.Buffer
@@ -55,13 +56,17 @@ func Main(m *testing.M, dsn *string) int {
 }
 
 // Start makes a server and waits until it answers.
-func Start() (*Server, error) {
+func Start() (*Server, error) { return StartIn("") }
+
+// StartIn is Start beneath a directory ("": the system's for temporary files), with settings such as "fsync=on" that go before
+// those of tests.
+func StartIn(dir string, settings ...string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin}
-	if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil { // short: the path of a socket has to be
+	s := &Server{bin: bin, settings: settings}
+	if s.dir, err = os.MkdirTemp(dir, "pgtest"); err != nil { // short: the path of a socket has to be
 		return nil, err
 	}
 	if err := s.init(); err != nil {
@@ -145,11 +150,15 @@ func (s *Server) Dir() string { return s.dir }
 // DSN is how to connect.
 func (s *Server) DSN() string { return "host=" + s.dir + " user=postgres dbname=postgres" }
 
-// Up starts a server that is down and waits until it answers. It does not wait for the disk: the machine of a test does not lose
-// its power.
+// Up starts a server that is down and waits until it answers. Unless told otherwise it does not wait for the disk: the machine of
+// a test does not lose its power.
 func (s *Server) Up() error {
 	s.log.Reset()
-	s.cmd = s.command("postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200")
+	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting) // of two the later one counts
+	}
+	s.cmd = s.command("postgres", args...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
 		return fmt.Errorf("pgtest: %w", err)
