@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // Defaults of an engine.
@@ -38,6 +39,7 @@ type config struct {
 	middleware  []handler.Middleware
 	chain       handler.Chain // nil: the standard one
 	hooks       []EnqueueHook
+	policyHook  policy.Hook // nil: none
 }
 
 func newConfig(opts []Option) (config, error) {

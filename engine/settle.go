@@ -87,7 +87,7 @@ func (r *run) decide(a *attempt, o policy.Outcome) *fate {
 // decide decides what becomes of the job of an attempt that has ended.
 func (c *core) decide(rec *storage.Record, o policy.Outcome, now time.Time, result json.RawMessage, worker string) *fate {
 	f := &fate{rec: *rec, kind: o.Kind, at: now, took: now.Sub(rec.StartedAt), worker: worker}
-	f.decision = policy.Decide(&rec.JobInfo, o, now, jitter(c.jitter, rec.ID, rec.Attempt))
+	f.decision = policy.Decide(&rec.JobInfo, o, now, jitter(c.jitter, rec.ID, rec.Attempt), c.retryHook(rec.Type))
 	f.decision.Apply(&f.rec.JobInfo, now)
 	if f.rec.State == ojs.StateCompleted {
 		f.rec.Result = result

@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // Func runs one attempt of a job. nil completes the job; any other error is judged by its response code and the job's
@@ -43,6 +44,7 @@ type Handler struct {
 	defaults []ojs.Option
 	args     reflect.Type
 	most     int // attempts at once
+	hook     policy.Hook
 	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
 }
 
@@ -66,6 +68,15 @@ func WithMiddleware(ms ...Middleware) Option {
 		}
 	}
 	return func(h *Handler) { *h = h.Wrap(ms...) }
+}
+
+// WithRetryHook sets the hook that has a say in the retries of the type's jobs, before the engine's own if that has one: either
+// may veto, and the delay is the first that is not zero. It panics if h is nil.
+func WithRetryHook(hook policy.Hook) Option {
+	if hook == nil {
+		panic("ojs: retry hook is nil")
+	}
+	return func(h *Handler) { h.hook = hook }
 }
 
 // For binds f to a job type. The type's default options then also hold for jobs enqueued by its name alone. It panics if f
@@ -94,6 +105,9 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 
 // Concurrency returns how many attempts may run at once in one engine, 0 for as many as the engine allows.
 func (h Handler) Concurrency() int { return h.most }
+
+// RetryHook returns the hook that has a say in the type's retries, nil if there is none.
+func (h Handler) RetryHook() policy.Hook { return h.hook }
 
 // Type returns the name of the job type.
 func (h Handler) Type() string { return h.jobType }

@@ -32,19 +32,20 @@ const (
 	WhyMarker       Why = "marker"        // the error says DoNotRetry
 	WhyArgs         Why = "args"          // the args do not decode
 	WhyNonRetryable Why = "non_retryable" // the error's type is on the policy's list
+	WhyHook         Why = "hook"          // the retry hook vetoed
 	WhyExhausted    Why = "exhausted"     // no attempt is left
 	WhyTotalTimeout Why = "total_timeout" // no time is left
 	WhyRetry        Why = "retry"
 )
 
 // Decide is the one place where the fate of an ended attempt is decided. job is the job during the attempt, with its
-// effective retry policy; now is when the attempt ended; r in [0, 1) is the draw for jitter.
+// effective retry policy; now is when the attempt ended; r in [0, 1) is the draw for jitter; hook may be nil.
 //
 // The order: success; the handler's snooze; its response code; the error's own do-not-retry marker; the policy's
-// non-retryable errors; attempts left; total timeout; then a retry after the handler's or the strategy's delay. The first
-// rule that ends the job decides whether it becomes a dead letter: a code and the marker by themselves, the others by the
-// policy's OnExhaustion.
-func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64) Decision {
+// non-retryable errors; the hook's veto; attempts left; total timeout; then a retry after the handler's delay, the hook's, or
+// the strategy's. The first rule that ends the job decides whether it becomes a dead letter: a code and the marker by
+// themselves, the others by the policy's OnExhaustion.
+func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) Decision {
 	if o.Kind == Returned && o.Err == nil {
 		return Decision{State: ojs.StateCompleted, Why: WhyCompleted}
 	}
@@ -77,7 +78,12 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64) Decision {
 		}
 		return end(WhyNonRetryable, onExhaustion)
 	}
-	// A retry hook's veto belongs here, and its delay below in place of the strategy's.
+	if hook != nil && !hook.ShouldRetry(job, forHook(o, f)) {
+		if o.Kind == Returned {
+			f.Reason = ojs.ReasonNonRetryable
+		}
+		return end(WhyHook, onExhaustion)
+	}
 	if o.Kind == TotalTimedOut {
 		return end(WhyTotalTimeout, onExhaustion)
 	}
@@ -85,9 +91,13 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64) Decision {
 		return end(WhyExhausted, onExhaustion)
 	}
 	var delay time.Duration
-	if s.retryAfter != nil {
+	switch {
+	case s.retryAfter != nil:
 		delay = min(max(s.retryAfter.After, 0), job.Retry.MaxInterval)
-	} else {
+	case hook != nil:
+		delay = min(hook.Delay(job, forHook(o, f)), job.Retry.MaxInterval)
+	}
+	if s.retryAfter == nil && delay <= 0 {
 		delay = Delay(job.Retry, job.Attempt, r)
 	}
 	runAt := now.Add(delay)

@@ -59,11 +59,12 @@ type facts struct {
 	total  int  // the total timeout: 0 none, 1 ends just after the next attempt's start, 2 at that very moment
 	dead   bool // on_exhaustion is dead_letter
 	after  bool // the error says RetryAfter
+	hook   int  // 0 none, 1 it defers, 2 it vetoes, 3 it asks for a delay, 4 for one beyond the cap
 }
 
 // everyFacts lists every row.
 func everyFacts() (rows []facts) {
-	sizes := []int{len(kinds), len(codes), 3, 2, 2, 2, 3, 2, 2}
+	sizes := []int{len(kinds), len(codes), 3, 2, 2, 2, 3, 2, 2, 5}
 	n := 1
 	for _, size := range sizes {
 		n *= size
@@ -75,13 +76,80 @@ func everyFacts() (rows []facts) {
 		}
 		rows = append(rows, facts{
 			kind: kinds[at[0]], code: codes[at[1]], snooze: at[2], marker: at[3] == 1, listed: at[4] == 1,
-			left: at[5] == 1, total: at[6], dead: at[7] == 1, after: at[8] == 1,
+			left: at[5] == 1, total: at[6], dead: at[7] == 1, after: at[8] == 1, hook: at[9],
 		})
 	}
 	return rows
 }
 
-const backoff, asked, snoozed = 2 * time.Second, 5 * time.Second, 7 * time.Second
+const (
+	backoff, asked, snoozed = 2 * time.Second, 5 * time.Second, 7 * time.Second
+	hooked, most            = 4 * time.Second, 5 * time.Minute
+)
+
+// hook is one whose answers are fixed, and which counts how often it is asked.
+type hook struct {
+	veto          bool
+	delay         time.Duration
+	asks, delayed int
+	err           error
+}
+
+func (h *hook) ShouldRetry(_ *ojs.JobInfo, err error) bool {
+	h.asks++
+	h.err = err
+	return !h.veto
+}
+
+func (h *hook) Delay(_ *ojs.JobInfo, err error) time.Duration {
+	h.delayed++
+	h.err = errors.Join(h.err, err)
+	return h.delay
+}
+
+// says is the row's hook.
+func (f facts) says() *hook {
+	switch f.hook {
+	case 2:
+		return &hook{veto: true, delay: hooked}
+	case 3:
+		return &hook{delay: hooked}
+	case 4:
+		return &hook{delay: 1<<63 - 1}
+	}
+	return &hook{}
+}
+
+// decide asks Decide, with the row's hook if it has one, and checks how often that was asked.
+func (f facts) decide(t *testing.T, j *ojs.JobInfo, o policy.Outcome) policy.Decision {
+	t.Helper()
+	h := f.says()
+	var asked policy.Hook
+	if f.hook > 0 {
+		asked = h
+	}
+	d := policy.Decide(j, o, now, 0.5, asked)
+	asks, delayed := 0, 0
+	if f.hook > 0 {
+		switch d.Why {
+		case policy.WhyHook, policy.WhyExhausted, policy.WhyTotalTimeout, policy.WhyRetry:
+			asks = 1
+		}
+		if d.Why == policy.WhyRetry && !f.after {
+			delayed = 1
+		}
+		if d.Why == policy.WhyTotalTimeout && f.kind != policy.TotalTimedOut && !f.after {
+			delayed = 1
+		}
+	}
+	if h.asks != asks || h.delayed != delayed {
+		t.Fatalf("E025 reading 44 %+v: asked %d times, for the delay %d times, want %d and %d", f, h.asks, h.delayed, asks, delayed)
+	}
+	if asks > 0 && h.err == nil {
+		t.Fatalf("E023 %+v: asked about no error", f)
+	}
+	return d
+}
 
 // set makes of f what Decide is given.
 func (f facts) set() (*ojs.JobInfo, policy.Outcome) {
@@ -98,8 +166,13 @@ func (f facts) set() (*ojs.JobInfo, policy.Outcome) {
 	}
 	delay := backoff
 	var err error = &ojs.Error{Type: "app.bad", Code: f.code, Err: marked{f.marker}}
-	if f.after {
+	switch {
+	case f.after:
 		err, delay = ojs.RetryAfter(asked, err), asked
+	case f.hook == 3:
+		delay = hooked
+	case f.hook == 4:
+		delay = most
 	}
 	switch f.snooze {
 	case 1:
@@ -131,6 +204,7 @@ var ladder = []struct {
 	{policy.WhyMarker, func(f facts) bool { return f.marker }, "dead"},
 	{policy.WhyArgs, func(f facts) bool { return f.kind == policy.Undecodable }, "dead"},
 	{policy.WhyNonRetryable, func(f facts) bool { return f.listed && f.kind != policy.LeaseExpired }, "end"},
+	{policy.WhyHook, func(f facts) bool { return f.hook == 2 }, "end"},
 	{policy.WhyTotalTimeout, func(f facts) bool { return f.kind == policy.TotalTimedOut }, "end"},
 	{policy.WhyExhausted, func(f facts) bool { return !f.left }, "end"},
 	{policy.WhyTotalTimeout, func(f facts) bool { return f.total == 2 }, "end"},
@@ -155,8 +229,13 @@ func (f facts) want() policy.Decision {
 			}
 		case "retry":
 			d.State, d.RunAt = "retryable", now.Add(backoff)
-			if f.after {
+			switch {
+			case f.after:
 				d.RunAt = now.Add(asked)
+			case f.hook == 3:
+				d.RunAt = now.Add(hooked)
+			case f.hook == 4:
+				d.RunAt = now.Add(most)
 			}
 		}
 		return d
@@ -166,15 +245,15 @@ func (f facts) want() policy.Decision {
 
 func TestDecisionTable(t *testing.T) {
 	rows := everyFacts()
-	if len(rows) != 8*5*3*2*2*2*3*2*2 {
+	if len(rows) != 8*5*3*2*2*2*3*2*2*5 {
 		t.Fatalf("%d rows", len(rows))
 	}
 	seen := make(map[policy.Why]int)
-	t.Run("A005 A011 A038 A041 A082 A083 A084 A092 A109 A110 A111 A112 A169 A170 B016 B018 reading 48", func(t *testing.T) {
+	t.Run("A005 A011 A038 A041 A082 A083 A084 A092 A109 A110 A111 A112 A169 A170 B016 B018 E024 E026 E027 E028 E046 E047 E048 reading 44 reading 48", func(t *testing.T) {
 		for _, row := range rows {
 			j, o := row.set()
 			attempt := j.Attempt
-			got, want := policy.Decide(j, o, now, 0.5), row.want()
+			got, want := row.decide(t, j, o), row.want()
 			seen[got.Why]++
 			f := got.Failure
 			got.Failure = nil
@@ -214,7 +293,7 @@ func TestDecisionWithoutError(t *testing.T) {
 		}
 		j, o := row.set()
 		o.Err = nil
-		got := policy.Decide(j, o, now, 0.5)
+		got := row.decide(t, j, o)
 		if row.kind == policy.Returned {
 			if got != (policy.Decision{State: ojs.StateCompleted, Why: policy.WhyCompleted}) {
 				t.Fatalf("%+v: %+v", row, got)
@@ -237,7 +316,7 @@ func run(p ojs.RetryPolicy, end func(attempt int) policy.Outcome) (j *ojs.JobInf
 	j = job(0, p)
 	for at := now; ; {
 		j.Attempt++
-		d := policy.Decide(j, end(j.Attempt), at, 0.5)
+		d := policy.Decide(j, end(j.Attempt), at, 0.5, nil)
 		d.Apply(j, at)
 		if !d.Unspent {
 			spent++
@@ -298,7 +377,7 @@ func TestRetryAfter(t *testing.T) {
 				ojs.RetryAfter(tt.ask, ojs.RetryAfter(time.Minute, errBoom)), // the outer one
 			} {
 				for _, r := range []float64{0, 0.5, 0.9} { // no jitter
-					d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Err: err}, now, r)
+					d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Err: err}, now, r, nil)
 					if d.State != ojs.StateRetryable || d.RunAt.Sub(now) != tt.want || d.Failure == nil {
 						t.Errorf("draw %v: %+v", r, d)
 					}
@@ -307,7 +386,7 @@ func TestRetryAfter(t *testing.T) {
 		})
 	}
 	t.Run("A027 no attempt is left for it", func(t *testing.T) {
-		d := policy.Decide(job(3, ojs.RetryPolicy{}), policy.Outcome{Err: ojs.RetryAfter(time.Second, errBoom)}, now, 0)
+		d := policy.Decide(job(3, ojs.RetryPolicy{}), policy.Outcome{Err: ojs.RetryAfter(time.Second, errBoom)}, now, 0, nil)
 		if d.Why != policy.WhyExhausted || d.State != ojs.StateDiscarded || !d.RunAt.IsZero() {
 			t.Errorf("decision %+v", d)
 		}
@@ -329,7 +408,7 @@ func TestUnspent(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for attempt := 1; attempt <= 3; attempt++ { // the last one too
 				j := job(attempt, ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter})
-				policy.Decide(j, tt.o, now, 0.9).Apply(j, now)
+				policy.Decide(j, tt.o, now, 0.9, nil).Apply(j, now)
 				if j.State != ojs.StateRetryable || j.Attempt != attempt-1 || !j.NextRetryAt.Equal(now.Add(tt.wait)) || len(j.Errors) != 0 || j.Error != nil {
 					t.Errorf("attempt %d: %+v", attempt, j)
 				}
@@ -338,7 +417,7 @@ func TestUnspent(t *testing.T) {
 	}
 	t.Run("A093 an interrupted handler's code is respected", func(t *testing.T) {
 		j := job(1, ojs.RetryPolicy{})
-		policy.Decide(j, policy.Outcome{Kind: policy.Interrupted, Err: ojs.Discard(errBoom)}, now, 0).Apply(j, now)
+		policy.Decide(j, policy.Outcome{Kind: policy.Interrupted, Err: ojs.Discard(errBoom)}, now, 0, nil).Apply(j, now)
 		if j.State != ojs.StateDiscarded || j.Attempt != 1 || len(j.Errors) != 1 {
 			t.Errorf("%+v", j)
 		}

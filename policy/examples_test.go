@@ -66,7 +66,7 @@ func TestExamples(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			j := job(tt.attempt, tt.p)
-			d := policy.Decide(j, policy.Outcome{Err: &ojs.Error{Type: tt.typ, Message: "m", Code: tt.code}}, now, 0.5)
+			d := policy.Decide(j, policy.Outcome{Err: &ojs.Error{Type: tt.typ, Message: "m", Code: tt.code}}, now, 0.5, nil)
 			got := again
 			if d.State == ojs.StateDiscarded {
 				got = gone

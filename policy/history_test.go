@@ -13,7 +13,7 @@ import (
 )
 
 func fail(j *ojs.JobInfo, err error) {
-	policy.Decide(j, policy.Outcome{Err: err}, now, 0).Apply(j, now)
+	policy.Decide(j, policy.Outcome{Err: err}, now, 0, nil).Apply(j, now)
 }
 
 func TestHistory(t *testing.T) {

@@ -97,7 +97,7 @@ func TestHostileErrors(t *testing.T) {
 		t.Run("A093 A095 "+name, func(t *testing.T) {
 			for _, kind := range kinds {
 				for _, err := range []error{err, &wraps{err}, &wrapsMany{[]error{errBoom, err}}} {
-					d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Kind: kind, Err: err, Limit: time.Second}, now, 0)
+					d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Kind: kind, Err: err, Limit: time.Second}, now, 0, nil)
 					if d.State == "" || d.State == ojs.StateCompleted || d.Failure == nil && !d.Unspent {
 						t.Errorf("kind %d: %+v", kind, d)
 					}
@@ -114,7 +114,7 @@ func TestHostileErrors(t *testing.T) {
 	}
 	t.Run("A092 a typed nil is a failure, not success", func(t *testing.T) {
 		var err *ojs.Error
-		d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Err: err}, now, 0)
+		d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Err: err}, now, 0, nil)
 		if d.State != ojs.StateRetryable || !strings.Contains(d.Failure.Message, "nil *ojs.Error") {
 			t.Errorf("%+v, %+v", d, d.Failure)
 		}
@@ -165,7 +165,7 @@ func TestMessages(t *testing.T) {
 		s := strings.Repeat(string(b), rapid.IntRange(1, 5000).Draw(t, "times"))
 		for _, kind := range kinds {
 			o := policy.Outcome{Kind: kind, Err: &ojs.Error{Type: s, Message: s, Code: ojs.CodeFail}, Limit: time.Second}
-			f := policy.Decide(job(1, ojs.RetryPolicy{}), o, now, 0).Failure
+			f := policy.Decide(job(1, ojs.RetryPolicy{}), o, now, 0, nil).Failure
 			checkStorable(t, f)
 			if f.Message == "" {
 				t.Fatalf("kind %d: the message is lost", kind)

@@ -17,7 +17,7 @@ import (
 // failureOf is what the history gets of a returned error.
 func failureOf(t *testing.T, err error) *ojs.Failure {
 	t.Helper()
-	f := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Err: err}, now, 0).Failure
+	f := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Err: err}, now, 0, nil).Failure
 	if f == nil {
 		t.Fatal("no failure")
 	}
@@ -60,7 +60,7 @@ func TestCodes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, p := range []ojs.RetryPolicy{{}, {OnExhaustion: ojs.ExhaustionDeadLetter}} {
-				d := policy.Decide(job(1, p), policy.Outcome{Err: tt.err}, now, 0)
+				d := policy.Decide(job(1, p), policy.Outcome{Err: tt.err}, now, 0, nil)
 				if d.Failure == nil || d.Failure.Code != tt.code || d.Failure.Type != tt.typ {
 					t.Errorf("failure %+v", d.Failure)
 				}
@@ -98,7 +98,7 @@ func TestReasons(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("A119 reading 14 kind %d %v", tt.kind, tt.err), func(t *testing.T) {
 			o := policy.Outcome{Kind: tt.kind, Err: tt.err, Backtrace: make([]string, 60), Limit: time.Minute, Elapsed: 61 * time.Second}
-			f := policy.Decide(job(1, ojs.RetryPolicy{}), o, now, 0).Failure
+			f := policy.Decide(job(1, ojs.RetryPolicy{}), o, now, 0, nil).Failure
 			if f.Reason != tt.reason || f.Message != tt.message || f.Type != typeOf[tt.kind] {
 				t.Errorf("failure %+v", f)
 			}
@@ -116,7 +116,7 @@ func TestReasons(t *testing.T) {
 			if len(f.Backtrace) != frames {
 				t.Errorf("%d frames, want %d", len(f.Backtrace), frames)
 			}
-			f = policy.Decide(job(1, ojs.RetryPolicy{NonRetryableErrors: []string{typeOf[tt.kind]}}), o, now, 0).Failure
+			f = policy.Decide(job(1, ojs.RetryPolicy{NonRetryableErrors: []string{typeOf[tt.kind]}}), o, now, 0, nil).Failure
 			if f.Reason != tt.listed {
 				t.Errorf("listed: %s", f.Reason)
 			}
@@ -151,7 +151,7 @@ func TestDetails(t *testing.T) {
 	})
 	t.Run("A097 a timeout adds to the handler's", func(t *testing.T) {
 		own := map[string]any{"page": 3}
-		f := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Kind: policy.TimedOut, Err: &ojs.Error{Details: own}}, now, 0).Failure
+		f := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Kind: policy.TimedOut, Err: &ojs.Error{Details: own}}, now, 0, nil).Failure
 		if f.Details["page"] != 3.0 || f.Details["timeout_kind"] != "execution" || len(own) != 1 {
 			t.Errorf("%v of %v", f.Details, own)
 		}
