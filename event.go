@@ -72,13 +72,14 @@ type Event struct {
 	Subject  string        // the job's id, the queue's name, the worker's id or the recurring entry's name
 	WorkerID string        // started, worker
 	Queue    string        // the job's, or the one the event is about
-	Duration time.Duration // of the attempt: completed, failed, timeout
+	Duration time.Duration // of the attempt that ended; of the call: enqueued
+	Wait     time.Duration // started, the first attempt: since the job became available; retrying: until the next attempt
 	Failure  *Failure      // failed, retrying, timeout, stalled, discarded if an attempt failed
 	Depth    int           // backpressure: jobs of the queue that have not ended
 	MaxDepth int           // backpressure: and how many there may be
 	Pruned   int           // dead_letter.pruned
 	Due      time.Time     // cron: when the run was due
-	Reason   string        // cron.skipped: overlap_skip, dst_skip, duplicate, dropped or enqueue_failed
+	Reason   string        // cron.skipped: overlap_skip, dst_skip, duplicate, dropped or enqueue_failed; discarded: a policy.Why, expired or dropped
 	Missed   int           // how many events this subscriber missed just before this one; not part of the envelope
 }
 

@@ -76,6 +76,8 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.eventIDs = newRandom(rand.New(rand.NewPCG(c.rnd.r.Uint64(), 0)))
 	id := c.rnd.id(c.now())
 	c.worker = cfg.name + "-" + id[len(id)-12:]
+	c.hub.observers, c.hub.log = c.observers, c.log
+	c.hub.count()
 	c.gate = newGate(&c.config)
 	if c.maxStuck < 0 {
 		c.maxStuck = c.concurrency

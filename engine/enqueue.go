@@ -100,7 +100,7 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 		return nil, err
 	}
 	if op != 0 {
-		c.hub.end(op, c.enqueuedEvents(batch, stored, now)...)
+		c.hub.end(op, c.enqueuedEvents(batch, stored, now, c.now().Sub(now))...)
 	}
 	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
@@ -139,7 +139,7 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	return stored, nil
 }
 
-func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time) []*batch {
+func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration) []*batch {
 	batches := make([]*batch, 0, len(jobs))
 	for i := range jobs {
 		r := &jobs[i].Record
@@ -147,7 +147,7 @@ func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, 
 			d := &stored[i].Dropped[k]
 			batches = append(batches, c.batch(d, d.Version, now,
 				ojs.Event{Type: ojs.EventDropped, Depth: stored[i].Depth, MaxDepth: jobs[i].MaxDepth},
-				ojs.Event{Type: ojs.EventDiscarded, Failure: d.Error}))
+				ojs.Event{Type: ojs.EventDiscarded, Failure: d.Error, Reason: "dropped"}))
 		}
 		for k := range stored[i].Replaced {
 			q := &stored[i].Replaced[k]
@@ -156,7 +156,7 @@ func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, 
 		if stored[i].Existing != nil {
 			continue
 		}
-		events := []ojs.Event{{Type: ojs.EventEnqueued}}
+		events := []ojs.Event{{Type: ojs.EventEnqueued, Duration: took}}
 		if r.State == ojs.StateScheduled {
 			events = append(events, ojs.Event{Type: ojs.EventScheduled})
 		}

@@ -59,22 +59,33 @@ func endedEvents(rec *storage.Record, kind policy.Kind, d policy.Decision, took 
 	add(ojs.EventFailed)
 	if d.State == ojs.StateRetryable {
 		add(ojs.EventRetrying)
+		events[len(events)-1].Wait = d.RunAt.Sub(d.Failure.At)
 		return events
 	}
 	add(ojs.EventDiscarded)
+	events[len(events)-1].Reason = string(d.Why)
 	if rec.DeadLettered() {
 		add(ojs.EventDeadLetterAdded)
 	}
 	return events
 }
 
+// startedEvent is the event of a claim.
+func startedEvent(rec *storage.Record) ojs.Event {
+	ev := ojs.Event{Type: ojs.EventStarted, WorkerID: rec.Worker}
+	if rec.Attempt == 1 && !rec.EnqueuedAt.IsZero() {
+		ev.Wait = max(rec.StartedAt.Sub(rec.EnqueuedAt), 0)
+	}
+	return ev
+}
+
 // expiredEvents are the events of a job that has ended at its deadline while it waited.
 func expiredEvents(rec *storage.Record) []ojs.Event {
-	what := ojs.EventExpired
+	what, reason := ojs.EventExpired, "expired"
 	if rec.Error.Type == ojs.TypeTotalTimeout {
-		what = ojs.EventTotalTimeout
+		what, reason = ojs.EventTotalTimeout, string(policy.WhyTotalTimeout)
 	}
-	events := []ojs.Event{{Type: what, Failure: rec.Error}, {Type: ojs.EventDiscarded, Failure: rec.Error}}
+	events := []ojs.Event{{Type: what, Failure: rec.Error}, {Type: ojs.EventDiscarded, Failure: rec.Error, Reason: reason}}
 	if rec.DeadLettered() {
 		events = append(events, ojs.Event{Type: ojs.EventDeadLetterAdded, Failure: rec.Error})
 	}

@@ -110,7 +110,7 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 	if op != 0 {
 		var started []*batch
 		for i := range recs {
-			started = append(started, c.batch(&recs[i], recs[i].Version, now, ojs.Event{Type: ojs.EventStarted, WorkerID: w.worker}))
+			started = append(started, c.batch(&recs[i], recs[i].Version, now, startedEvent(&recs[i])))
 		}
 		c.hub.end(op, started...)
 	}

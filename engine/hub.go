@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +56,7 @@ func (s *Subscription) Close() {
 	}
 	s.closed = true
 	s.hub.subs = slices.DeleteFunc(s.hub.subs, func(other *Subscription) bool { return other == s })
-	s.hub.listeners.Store(int32(len(s.hub.subs)))
+	s.hub.count()
 	close(s.events)
 }
 
@@ -68,9 +69,11 @@ func (s *Subscription) Close() {
 // an op. Events therefore wait for the ops that are under way when they are handed in, and then leave in the order of
 // their jobs' versions.
 //
-// Without subscribers nothing of this happens.
+// Without subscribers and observers nothing of this happens.
 type hub struct {
 	listeners atomic.Int32
+	observers []Observer // from the start
+	log       *slog.Logger
 
 	mu      sync.Mutex // guards the fields below
 	subs    []*Subscription
@@ -96,7 +99,7 @@ func (h *hub) subscribe(f EventFilter) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.subs = append(h.subs, s)
-	h.listeners.Store(int32(len(h.subs)))
+	h.count()
 	return s
 }
 
@@ -144,8 +147,16 @@ func (h *hub) end(op uint64, batches ...*batch) {
 	}
 }
 
+// count wants mu.
+func (h *hub) count() { h.listeners.Store(int32(len(h.subs) + len(h.observers))) }
+
 // publish wants mu.
 func (h *hub) publish(events []ojs.Event) {
+	for i := range events {
+		for _, o := range h.observers {
+			h.observe(o, &events[i])
+		}
+	}
 	for _, ev := range events {
 		for _, s := range h.subs {
 			if !s.filter.matches(&ev) {

@@ -39,6 +39,7 @@ type config struct {
 	middleware  []handler.Middleware
 	chain       handler.Chain // nil: the standard one
 	hooks       []EnqueueHook
+	observers   []Observer
 	policyHook  policy.Hook // nil: none
 }
 
