@@ -27,9 +27,11 @@ type config struct {
 	dir                      string
 	only                     *regexp.Regexp
 	timeout                  time.Duration // of one contender in one round
+	processes                []int         // that share a backlog; none: one process that is fed meanwhile
 }
 
 func main() {
+	workIfTold()
 	if err := mainErr(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -61,6 +63,10 @@ func mainErr() error {
 	})
 	flag.Func("only", "regular expression of the contenders to measure", func(s string) (err error) {
 		c.only, err = regexp.Compile(s)
+		return err
+	})
+	flag.Func("processes", "numbers of processes, such as 1,2,4, that work off a backlog that they share (default: one process, which is fed meanwhile)", func(s string) (err error) {
+		c.processes, err = processCounts(s)
 		return err
 	})
 	asJSON := flag.Bool("json", false, "print every round as JSON")
