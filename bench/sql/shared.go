@@ -136,12 +136,22 @@ func backlog(ctx context.Context, c Sharer, o order, jobs, n int) (took time.Dur
 	defer cancel()
 	ready, ran, ended := make(chan struct{}, n), make(chan int, n), make(chan error, n)
 	var inputs []io.Closer
+	total := 0
 	defer func() {
 		for _, in := range inputs {
 			_ = in.Close() // which ends the process
 		}
-		for range inputs {
-			err = errors.Join(err, <-ended)
+		for left := len(inputs); left > 0; {
+			select {
+			case some := <-ran:
+				total += some
+			case end := <-ended:
+				err = errors.Join(err, end)
+				left--
+			}
+		}
+		if err == nil && total != jobs {
+			err = fmt.Errorf("%d jobs ran %d times", jobs, total)
 		}
 	}()
 	var starts []io.Writer
@@ -172,11 +182,13 @@ func backlog(ctx context.Context, c Sharer, o order, jobs, n int) (took time.Dur
 			return 0, err
 		}
 	}
-	total := 0
 	for total < jobs {
 		select {
 		case some := <-ran:
 			total += some
+		case err := <-ended:
+			ended <- nil // which the end waits for
+			return 0, errors.Join(errors.New("a worker process has ended"), err)
 		case <-ctx.Done():
 			return 0, fmt.Errorf("%d of %d jobs have run: %w", total, jobs, context.Cause(ctx))
 		}
@@ -191,11 +203,7 @@ func backlog(ctx context.Context, c Sharer, o order, jobs, n int) (took time.Dur
 		}
 		wall.Sleep(time.Millisecond)
 	}
-	took = wall.Since(start)
-	if total != jobs {
-		return 0, fmt.Errorf("%d jobs ran %d times", jobs, total)
-	}
-	return took, nil
+	return wall.Since(start), nil
 }
 
 // listen reads what a worker process says: that it is ready, and then how many more jobs have run.
