@@ -62,7 +62,7 @@ func Exec(path, sql string) error {
 
 // TurnTaken reports whether somebody waits for the lock on writing a file before all others. Where there are no such locks nobody does.
 func TurnTaken(path string) (bool, error) {
-	t, err := openTurn(path)
+	t, err := openTurn(path, 0o600)
 	if err != nil {
 		return false, err
 	}

@@ -141,10 +141,15 @@ func (s *Storage) open(ctx context.Context) (err error) {
 			letGo(s.file)
 		}
 	}()
-	if err := migrate(conn); err != nil {
-		return err
-	}
-	if err := configure(conn, s.config); err != nil {
+	// Of several processes that open a new file, SQLite tells some at once that it is locked where their waiting would not help.
+	p := patience{wall.Now(), s.config.busy}
+	err = p.untilFree(func() error {
+		if err := migrate(conn); err != nil {
+			return err
+		}
+		return configure(conn, s.config)
+	})
+	if err != nil {
 		return err
 	}
 	s.readers = make(chan *zombiezen.Conn, s.config.readers)
@@ -158,7 +163,7 @@ func (s *Storage) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	turn, err := openTurn(s.path)
+	turn, err := openTurn(s.path, s.file.Mode().Perm())
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 // courtesy: what keeps the file whole are SQLite's locks.
 type turn struct{ f *os.File }
 
-// openTurn makes the lock of a database file. It stays there when it is closed: others may have it.
-func openTurn(path string) (*turn, error) {
-	f, err := os.OpenFile(path+"-turn", os.O_RDWR|os.O_CREATE, 0o666)
+// openTurn makes the lock of a database file, for everybody who may have that. It stays there when it is closed: others may have it.
+func openTurn(path string, mode os.FileMode) (*turn, error) {
+	f, err := os.OpenFile(path+"-turn", os.O_RDONLY|os.O_CREATE, mode)
 	return &turn{f}, err
 }
 
@@ -28,26 +28,41 @@ const (
 	longestWait  = 2 * time.Millisecond
 )
 
-// begin begins a transaction when it is the writer's turn, or fails after the busy timeout.
-func (w *writer) begin() error {
-	began := wall.Now()
-	wait := func() bool { // false: it has been long enough
-		waited := wall.Since(began)
-		if waited >= w.busy {
-			return false
-		}
-		wall.Sleep(min(max(waited/8, shortestWait), longestWait, w.busy-waited))
-		return true
+// patience is with others who have the file.
+type patience struct {
+	since time.Time
+	most  time.Duration
+}
+
+// wait waits a little, and reports false if it has been long enough.
+func (p *patience) wait() bool {
+	waited := wall.Since(p.since)
+	if waited >= p.most {
+		return false
 	}
-	for !w.turn.lock() && wait() {
-	}
-	defer w.turn.unlock()
+	wall.Sleep(min(max(waited/8, shortestWait), longestWait, p.most-waited))
+	return true
+}
+
+// untilFree makes a call again as long as somebody else is in its way.
+func (p *patience) untilFree(f func() error) error {
 	for {
-		q := query(w.conn, "BEGIN IMMEDIATE")
-		q.next()
-		err := q.close()
-		if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultBusy || !wait() {
+		err := f()
+		if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultBusy || !p.wait() {
 			return err
 		}
 	}
+}
+
+// begin begins a transaction when it is the writer's turn, or fails after the busy timeout.
+func (w *writer) begin() error {
+	p := patience{wall.Now(), w.busy}
+	for !w.turn.lock() && p.wait() {
+	}
+	defer w.turn.unlock()
+	return p.untilFree(func() error {
+		q := query(w.conn, "BEGIN IMMEDIATE")
+		q.next()
+		return q.close()
+	})
 }
