@@ -105,7 +105,7 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 	if !ok {
 		return nil, reopens, nil
 	}
-	ctx, end := c.traceFetch(ctx, &w)
+	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
 	op := c.hub.begin()
 	recs, err = c.store.Claim(ctx, now, ask, make([]storage.Record, 0, ask.Max))
 	end(recs, err)

@@ -92,10 +92,10 @@ func (r *run) decide(a *attempt, o policy.Outcome) *fate {
 func (c *core) decide(traced context.Context, rec *storage.Record, o policy.Outcome, now time.Time, result json.RawMessage, worker string) *fate {
 	f := &fate{rec: *rec, kind: o.Kind, at: now, took: now.Sub(rec.StartedAt), worker: worker, traced: traced}
 	if traced != nil && (o.Kind != policy.Returned || o.Err != nil) {
-		_, end := c.trace(traced, OpRetryEvaluate, rec)
+		_, end := c.trace(traced, OpRetryEvaluate, &f.rec)
 		defer end(nil)
 	}
-	f.decision = policy.Decide(&rec.JobInfo, o, now, jitter(c.jitter, rec.ID, rec.Attempt), c.retryHook(rec.Type))
+	f.decision = policy.Decide(&f.rec.JobInfo, o, now, jitter(c.jitter, rec.ID, rec.Attempt), c.retryHook(rec.Type))
 	f.decision.Apply(&f.rec.JobInfo, now)
 	if f.rec.State == ojs.StateCompleted {
 		f.rec.Result = result

@@ -98,12 +98,11 @@ func (c *core) traceEnqueue(ctx context.Context, batch []storage.Insert) (contex
 }
 
 // traceFetch begins a fetch, which ends with what it has found.
-func (c *core) traceFetch(ctx context.Context, w *wanted) (context.Context, func([]storage.Record, error)) {
+func (c *core) traceFetch(ctx context.Context, queues []string, worker string) (context.Context, func([]storage.Record, error)) {
 	if !c.tracing() {
 		return ctx, func([]storage.Record, error) {}
 	}
-	op := &Operation{Kind: OpFetch, Worker: w.worker}
-	queues := w.queues
+	op := &Operation{Kind: OpFetch, Worker: worker}
 	if queues == nil {
 		queues = c.queues
 	}
