@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -209,7 +208,7 @@ func (a *attempt) perform() (o policy.Outcome) {
 	return o
 }
 
-var errExited = errors.New("ojs: the handler called runtime.Goexit")
+var errExited = &ojs.Error{Type: ojs.TypeGoexit, Message: "ojs: the handler called runtime.Goexit"}
 
 // call runs the handler in a context made from the attempt's.
 func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
@@ -249,9 +248,15 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	return policy.Outcome{Kind: policy.Returned, Err: err}
 }
 
+// panicError is what a handler panicked with, as an error.
+type panicError string
+
+func (e panicError) Error() string   { return string(e) }
+func (panicError) ErrorType() string { return ojs.TypePanic }
+
 func panicked(p *handler.PanicError) policy.Outcome {
 	// What was panicked with may be an error with a response code; a panic does not answer, so it is not in the chain.
-	return policy.Outcome{Kind: policy.Panicked, Err: errors.New(p.Error()), Backtrace: p.Backtrace}
+	return policy.Outcome{Kind: policy.Panicked, Err: panicError(p.Error()), Backtrace: p.Backtrace}
 }
 
 // attemptContext is a handler's context: it knows its attempt and, on the system's clock, its deadline. A virtual deadline

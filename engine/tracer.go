@@ -34,6 +34,8 @@ type Operation struct {
 
 	Worker string // who does it: this engine's worker, or the one that has the job; empty for an enqueue
 	Cron   string // cron.trigger: the name of the entry
+
+	Backend string // the storage's name
 }
 
 // OperationKind names a kind of operation as OJS observability does.
@@ -142,6 +144,7 @@ func oneQueue(jobs []*ojs.JobInfo) (queue string) {
 
 // follow has the tracers begin an operation. They end it in the opposite order.
 func (c *core) follow(ctx context.Context, op *Operation) (context.Context, func(error)) {
+	op.Backend = c.store.Capabilities().Name
 	ends := make([]func(error), 0, len(c.tracers))
 	for _, t := range c.tracers {
 		inner, end := c.begin(ctx, t, op)
