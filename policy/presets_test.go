@@ -399,3 +399,57 @@ func TestFullJitterTable(t *testing.T) {
 		})
 	}
 }
+
+// What the standard says of the systems that it compares with (OJS retry, section 13 and appendix B).
+func TestPriorArt(t *testing.T) {
+	t.Run("A150 Temporal's five fields, and what OJS adds", func(t *testing.T) {
+		p := policy.Temporal()
+		p.MaxAttempts, p.NonRetryableErrors = 5, []string{"payment.declined"}
+		b, err := json.Marshal(p)
+		want := `{"max_attempts":5,"initial_interval":"PT1S","backoff_coefficient":2,"max_interval":"PT1M40S","jitter":false,` +
+			`"non_retryable_errors":["payment.declined"],"on_exhaustion":"discard"}`
+		if err != nil || string(b) != want {
+			t.Errorf("%s, %v", b, err)
+		}
+	})
+	t.Run("A152 a policy that says nothing has jitter", func(t *testing.T) {
+		p, err := policy.Resolve(ojs.RetryPolicy{})
+		if err != nil || p.Jitter != ojs.JitterOn {
+			t.Errorf("%s, %v", p.Jitter, err)
+		}
+	})
+	t.Run("A153 Faktory's -1 means nothing in JSON, and its 0 no retry", func(t *testing.T) {
+		var p ojs.RetryPolicy
+		if err := json.Unmarshal([]byte(`{"max_attempts":-1}`), &p); err == nil {
+			t.Error("accepted")
+		}
+		if err := json.Unmarshal([]byte(`{"max_attempts":0}`), &p); err != nil || p.Runs() != 1 {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
+	t.Run("A154 BullMQ's fixed and exponential are none and exponential", func(t *testing.T) {
+		fixed, exponential := policy.BullMQFixed(3, time.Second), policy.BullMQExponential(3, time.Second)
+		if fixed.BackoffStrategy != ojs.BackoffNone || exponential.BackoffStrategy != ojs.BackoffExponential {
+			t.Errorf("%s, %s", fixed.BackoffStrategy, exponential.BackoffStrategy)
+		}
+	})
+	t.Run("A185 what they count", func(t *testing.T) {
+		for name, tt := range map[string][2]int{
+			"Celery's max_retries":  {policy.Celery().MaxAttempts, 3 + 1},
+			"Sidekiq's retry":       {policy.Sidekiq().MaxAttempts, 25 + 1},
+			"Faktory's retry":       {policy.Faktory().MaxAttempts, 25 + 1},
+			"asynq's MaxRetry":      {policy.Asynq().MaxAttempts, 25 + 1},
+			"BullMQ's attempts":     {policy.BullMQ(7).MaxAttempts, 7},
+			"Oban's max_attempts":   {policy.Oban().MaxAttempts, 20}, // A155
+			"River's MaxAttempts":   {policy.River().MaxAttempts, 25},
+			"Graphile's attempts":   {policy.GraphileWorker().MaxAttempts, 25},
+			"Ratchet's maxRetries":  {policy.RatchetNone(7).MaxAttempts, 7 + 1},
+			"goqueue's MaxRetries":  {policy.FullJitter().MaxAttempts, 3 + 1},
+			"the standard's number": {policy.Default().MaxAttempts, 3},
+		} {
+			if tt[0] != tt[1] {
+				t.Errorf("%s: %d attempts, want %d", name, tt[0], tt[1])
+			}
+		}
+	})
+}
