@@ -8,10 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -57,16 +55,7 @@ func mainErr() error {
 		flag.Usage()
 		return fmt.Errorf("these arguments make no sense: %q", os.Args[1:])
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	r, err := measure(ctx, c)
-	if err != nil {
-		return err
-	}
-	if err := r.Write(os.Stdout, *asJSON); err != nil {
-		return err
-	}
-	return r.Err()
+	return report.Print(*asJSON, func(ctx context.Context) (*report.Report, error) { return measure(ctx, c) })
 }
 
 // measure takes the measurements that the config asks for.
