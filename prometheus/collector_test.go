@@ -33,6 +33,7 @@ func begin(t *testing.T, opts ...engine.Option) (*enginetest.Engine[any], *ojspr
 	eng := enginetest.New[any](t, append([]engine.Option{
 		engine.WithObserver(collector), engine.WithConcurrency(4), engine.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	collector.Watch(eng.Stats)
+	eng.Drain() // it runs
 	return eng, collector, reg
 }
 

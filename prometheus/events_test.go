@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -134,6 +135,27 @@ func TestManyPairs(t *testing.T) {
 		"ojs_queue_state{queue=made.up1,state=active} 1")
 }
 
+// Names that are made up leave nothing behind, either.
+func TestMadeUpNamesTakeNoMemory(t *testing.T) {
+	c := ojsprometheus.New(ojsprometheus.WithMaxPairs(10))
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	for n := range 100_000 {
+		name := fmt.Sprint("made.up", n)
+		c.Observe(&ojs.Event{Type: ojs.EventRejected, Queue: name})
+		c.Observe(&ojs.Event{Type: ojs.EventEnqueued, Queue: name, Job: &ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: name, Type: name}}})
+	}
+	if grown := heap() - before; grown > 2<<20 {
+		t.Errorf("grew by %d bytes", grown)
+	}
+	runtime.KeepAlive(c)
+}
+
 func TestDeclare(t *testing.T) {
 	c, reg := ojsprometheus.New(), prometheus.NewRegistry()
 	reg.MustRegister(c)
@@ -175,6 +197,7 @@ func TestTwoEngines(t *testing.T) {
 		for range i + 1 {
 			eng.MustEnqueue(ojs.NewDraft("nobody", any(nil)))
 		}
+		eng.Drain() // it runs
 	}
 	same(t, only(samples(scrape(t, reg)), "ojs_job_enqueued", "ojs_queue_depth", "ojs_workers"),
 		"ojs_job_enqueued_total{engine=mail,queue=default,type=nobody} 1",

@@ -27,8 +27,8 @@ type config struct {
 func WithRetryPrefix(prefix string) Option { return func(c *config) { c.retryPrefix = prefix } }
 
 // WithMaxPairs bounds how many pairs of queue and type have series of their own, and how many queues have gauges. Those that come
-// later count together as queue and type "other". The default, also for n < 1, is 1,000. A pair has up to 120 samples and takes
-// some 15 kB.
+// later count together as queue and type "other". The default, also for n < 1, is 1,000. A pair has up to 130 samples and takes
+// up to 20 kB.
 func WithMaxPairs(n int) Option {
 	return func(c *config) {
 		if c.maxPairs = n; n < 1 {
