@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
@@ -63,6 +64,24 @@ func TestStatsTimeOut(t *testing.T) {
 				t.Errorf("scraped in %v, want %v", took, want)
 			}
 		})
+	}
+}
+
+func TestWithClock(t *testing.T) {
+	virtual := clock.NewMock()
+	c, reg := ojsprometheus.New(ojsprometheus.WithClock(virtual)), prometheus.NewRegistry()
+	reg.MustRegister(c)
+	c.Watch(func(ctx context.Context) (engine.Stats, error) {
+		virtual.Add(4 * time.Second)
+		if ctx.Err() != nil {
+			t.Error("out of time after 4 s")
+		}
+		virtual.Add(time.Second)
+		<-ctx.Done()
+		return engine.Stats{}, ctx.Err()
+	})
+	if got := value(scrape(t, reg), "ojs_storage_up"); got != 0 {
+		t.Errorf("ojs_storage_up is %v", got)
 	}
 }
 
