@@ -98,7 +98,7 @@ func TestRatchet(t *testing.T) {
 			}
 		})
 	})
-	t.Run("E018 E020 recurring jobs take them, too", func(t *testing.T) {
+	t.Run("E018 E019 E020 reading 45 recurring jobs take them, too", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("sync", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()

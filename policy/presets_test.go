@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/big"
 	"reflect"
@@ -302,15 +301,18 @@ func TestPresetsAsDocumented(t *testing.T) {
 			}
 		}
 	})
-	for n, want := range map[int]time.Duration{10: 512 * time.Second, 15: 16384 * time.Second, 17: 65536 * time.Second, 18: 24 * time.Hour,
-		20: 24 * time.Hour, 21: 24 * time.Hour, 22: 24 * time.Hour, 1000: 24 * time.Hour} {
-		id := map[int]string{10: "E013", 15: "E014", 20: "E015"}[n]
-		if id == "" {
-			id = "E012 E016 reading 42"
-		}
-		t.Run(fmt.Sprintf("%s retry %d after %v", id, n, want), func(t *testing.T) {
-			if got := policy.Delay(policy.RatchetExponential(math.MaxInt, time.Second), n, 0.7); got != want {
-				t.Errorf("%v", got)
+	for _, tt := range []struct {
+		name string
+		n    int
+		want time.Duration
+	}{
+		{"E013 retry 10", 10, 512 * time.Second}, {"E014 retry 15", 15, 16384 * time.Second},
+		{"reading 42 retry 17", 17, 65536 * time.Second}, {"E012 reading 42 retry 18", 18, 24 * time.Hour},
+		{"E015 reading 42 retry 20", 20, 24 * time.Hour}, {"E016 retry 21", 21, 24 * time.Hour}, {"E016 retry 1000", 1000, 24 * time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := policy.Delay(policy.RatchetExponential(math.MaxInt, time.Second), tt.n, 0.7); got != tt.want {
+				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
 	}
@@ -338,12 +340,16 @@ func TestPresetsAsDocumented(t *testing.T) {
 }
 
 func TestFullJitterTable(t *testing.T) {
-	for n, ceiling := range map[int]float64{1: 0.5, 2: 1, 3: 2, 4: 4, 5: 8, 6: 16, 7: 30, 8: 30, 1000: 30} {
-		id := "D019 reading 40"
-		if n <= 5 {
-			id = fmt.Sprintf("D0%d", 13+n)
-		}
-		t.Run(fmt.Sprintf("%s failure %d", id, n), func(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		n       int
+		ceiling float64
+	}{
+		{"D014 failure 1", 1, 0.5}, {"D015 failure 2", 2, 1}, {"D016 failure 3", 3, 2}, {"D017 failure 4", 4, 4}, {"D018 failure 5", 5, 8},
+		{"D019 reading 40 failure 6", 6, 16}, {"D019 reading 40 failure 7", 7, 30}, {"D019 failure 8", 8, 30}, {"D019 failure 1000", 1000, 30},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n, ceiling := tt.n, tt.ceiling
 			p := policy.FullJitter()
 			if low, high := policy.Delay(p, n, 0), policy.Delay(p, n, almostOne); low != 0 || high != seconds(ceiling)[0] {
 				t.Errorf("from %v to %v, want from 0 to %v s", low, high, ceiling)
