@@ -11,13 +11,6 @@ import (
 // 1970 in an int64, which ends in the year 2262.
 const NoCap = 36500 * 24 * time.Hour
 
-// The presets below are the retry policies of other systems. Each is a whole policy, except that NonRetryableErrors inherits,
-// and each call returns a value of the caller's own, whose fields it may change: MaxAttempts above all. Those that the
-// standard's fields cannot express have a strategy with a qualified name, which draws its own jitter; InitialInterval and
-// BackoffCoefficient do not enter it unless its preset says so. OnExhaustion is dead_letter where the system keeps jobs that
-// have used up their retries apart for a person, and otherwise discard. A discarded job can be run again, too
-// (engine.Jobs.Retry), as long as it is retained.
-
 // FullJitter returns the policy of the Go job queue whose document "Retry and Backoff Policy" is a source of this engine: 3
 // retries, so 4 attempts; a ceiling of 500 ms before the first, doubling, at most 30 s; and a random delay from nothing to the
 // ceiling.

@@ -12,7 +12,7 @@ import (
 // zero. Then comes p.Jitter, from the same draw: a strategy that draws for itself belongs with ojs.JitterOff.
 //
 // It has to be pure: the same for the same arguments, and p left alone. It is called concurrently, and whenever a job fails, so
-// it shall be quick.
+// it shall be quick. One that panics gives way to the exponential strategy, without a word.
 type BackoffFunc func(p ojs.RetryPolicy, n int, r float64) time.Duration
 
 // RegisterBackoff makes a strategy known to this program under a qualified name, such as "acme:fibonacci", which
