@@ -239,11 +239,14 @@ func (w *simpleWriter) object(left int, keys []string) {
 		return
 	}
 	found := members[:n]
+	if !sorted {
+		w.sort(found)
+	}
 	if keys != nil {
 		found, sorted = w.named(found, keys), false
 	}
 	if !sorted {
-		w.sort(start, found)
+		w.rewrite(start, found)
 	}
 	if len(w.dst) > start {
 		w.dst = w.dst[:len(w.dst)-1] // the last comma
@@ -265,8 +268,8 @@ func (w *simpleWriter) named(members []span, keys []string) []span {
 
 func (w *simpleWriter) name(m span) []byte { return w.dst[m.name:m.nameEnd] }
 
-// sort puts the members that begin at start in the order of their names. A name that stands twice is not simple.
-func (w *simpleWriter) sort(start int, members []span) {
+// sort puts members in the order of their names. A name that stands twice is not simple.
+func (w *simpleWriter) sort(members []span) {
 	// By insertion: they are few.
 	for i := 1; i < len(members); i++ {
 		for k := i; k > 0; k-- {
@@ -278,6 +281,10 @@ func (w *simpleWriter) sort(start int, members []span) {
 			members[k-1], members[k] = members[k], members[k-1]
 		}
 	}
+}
+
+// rewrite writes members, which stand at start or later, in their order in place of all that stands there.
+func (w *simpleWriter) rewrite(start int, members []span) {
 	end := len(w.dst)
 	for _, m := range members {
 		w.dst = append(w.dst, w.dst[m.name-1:m.end+1]...)

@@ -110,6 +110,23 @@ func TestSimpleBounds(t *testing.T) {
 	}
 }
 
+// A name that stands twice is refused, whether it is asked for or not.
+func TestSimpleRefusesDuplicates(t *testing.T) {
+	for _, raw := range []string{`{"":{},"":{},"K":{}}`, `{"K":1,"a":1,"a":2}`, `{"b":1,"K":1,"b":2}`} {
+		args, err := ojs.NewArgs(json.RawMessage(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "x"}, Args: args}
+		if text, ok := policy.Simple(&ojs.UniquePolicy{ArgsKeys: []string{"K"}}, job); ok {
+			t.Errorf("%s becomes %s", raw, text)
+		}
+		if _, err := policy.Fingerprint(&ojs.UniquePolicy{ArgsKeys: []string{"K"}}, job); err == nil {
+			t.Errorf("%s has a fingerprint", raw)
+		}
+	}
+}
+
 func BenchmarkFingerprint(b *testing.B) {
 	args, err := ojs.NewArgs(json.RawMessage(`{"id":7,"name":"Ada Lovelace"}`))
 	if err != nil {
