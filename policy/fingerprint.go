@@ -32,19 +32,26 @@ const UnicodeVersion = norm.Version
 // Its error is an *ojs.InvalidError: a policy that makes no sense, a named member that the job does not have, names that
 // become equal in normal form, strings that are not Unicode, numbers beyond a float64.
 func Fingerprint(p *ojs.UniquePolicy, job *ojs.JobInfo) (string, error) {
-	text, err := canonical(p, job)
-	if err != nil {
+	if err := p.Validate(); err != nil {
 		return "", err
 	}
+	w := writers.Get().(*simpleWriter)
+	defer w.release()
+	text, ok := w.simple(p, job)
+	if !ok {
+		var err error
+		if text, err = canonical(p, job); err != nil {
+			return "", err
+		}
+	}
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), nil
+	var digits [2 * len(sum)]byte
+	hex.Encode(digits[:], sum[:])
+	return string(digits[:]), nil
 }
 
-// canonical returns the text whose hash is the fingerprint.
+// canonical returns the text whose hash is the fingerprint, for a policy that is valid.
 func canonical(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, error) {
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
 	dims := p.Dimensions()
 	var buf bytes.Buffer
 	c := canonicalizer{enc: jsontext.NewEncoder(&buf)}
