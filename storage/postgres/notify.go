@@ -83,7 +83,11 @@ func (s *Storage) send(ctx context.Context) {
 			return
 		}
 		n := s.out.take()
-		if _, err := s.exec(ctx, s.sql.notify, s.channel(), payloads(s.id, &n)); err != nil && ctx.Err() == nil {
+		err := s.toEnd(ctx, func(ctx context.Context) error {
+			_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), payloads(s.id, &n))
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
 			s.config.log.Warn("ojs: postgres: notification not sent: others find it when they look", "error", err)
 		}
 		select {
@@ -193,7 +197,7 @@ func (s *Storage) hear(ctx context.Context) error {
 		}
 	}
 	var conn *pgx.Conn
-	err := s.within(ctx, func(ctx context.Context) (err error) {
+	err := s.toEnd(ctx, func(ctx context.Context) (err error) {
 		conn, err = pgx.ConnectConfig(ctx, how)
 		return err
 	})
@@ -206,7 +210,7 @@ func (s *Storage) hear(ctx context.Context) error {
 		_ = conn.Close(ctx)
 	}()
 	if !s.config.deaf {
-		err := s.within(ctx, func(ctx context.Context) error {
+		err := s.toEnd(ctx, func(ctx context.Context) error {
 			_, err := conn.Exec(ctx, s.sql.listen)
 			return err
 		})
@@ -220,7 +224,7 @@ func (s *Storage) hear(ctx context.Context) error {
 		if !wall.Now().Before(next) {
 			look++
 			probe = fmt.Sprintf("%s p%d", s.id, look)
-			if err := s.within(ctx, func(ctx context.Context) error { return s.look(ctx, conn, probe) }); err != nil {
+			if err := s.toEnd(ctx, func(ctx context.Context) error { return s.look(ctx, conn, probe) }); err != nil {
 				return err
 			}
 			next = wall.Now().Add(s.config.poll)
@@ -244,7 +248,7 @@ func (s *Storage) hear(ctx context.Context) error {
 		case !timedOut:
 			return err
 		case until.Before(next): // nobody has said anything for long, perhaps nobody can
-			if err := s.within(ctx, conn.Ping); err != nil {
+			if err := s.toEnd(ctx, conn.Ping); err != nil {
 				return err
 			}
 		}

@@ -214,6 +214,19 @@ func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error)
 	return err
 }
 
+// farewell is how long Close lets a statement of the storage's own go on.
+const farewell = time.Second
+
+// toEnd is within for statements that the end of ctx, which is Close, shall not break off: pgx asks the database to cancel what is
+// broken off, which costs a connection more, and PgBouncer 1.18 ends itself at times when that meets the client's leave.
+func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
+	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(farewell, cancel) })
+	defer stop()
+	return s.within(lingering, f)
+}
+
 func (q tuned) ask(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
 	var b pgx.Batch // one transaction, and one round trip
 	b.Queue(q.s.sql.tune)
