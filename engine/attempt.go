@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -35,6 +34,7 @@ type attempt struct {
 	forceAt time.Time // when the job is settled without the handler; zero until the deadline
 	sleep   *sleep    // what the handler waits for
 	result  json.RawMessage
+	traced  context.Context // what tracers made of ctx; nil: there are none
 
 	progress   float64   // as reported
 	stored     float64   // of it, in the storage
@@ -193,8 +193,25 @@ func (r *run) forget(a *attempt) {
 	delete(r.attempts, a.held())
 }
 
-// call runs the handler. If the handler calls runtime.Goexit it does not return.
-func (a *attempt) call() (o policy.Outcome) {
+// perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.
+func (a *attempt) perform() (o policy.Outcome) {
+	if !a.r.c.tracing() {
+		return a.call(a.ctx)
+	}
+	ctx, end := a.r.c.trace(a.ctx, OpProcess, &a.rec)
+	a.r.c.mu.Lock()
+	a.traced = ctx
+	a.r.c.mu.Unlock()
+	o.Err = errExited
+	defer func() { end(o.Err) }()
+	o = a.call(ctx)
+	return o
+}
+
+var errExited = &ojs.Error{Type: ojs.TypeGoexit, Message: "ojs: the handler called runtime.Goexit"}
+
+// call runs the handler in a context made from the attempt's.
+func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	defer a.cancel(context.Canceled) // what the handler left behind ends too
 	defer func() {
 		if p := recover(); p != nil {
@@ -202,7 +219,7 @@ func (a *attempt) call() (o policy.Outcome) {
 		}
 	}()
 	header := a.header
-	err := a.handler.Run(a.ctx, &header, a.rec.Args)
+	err := a.handler.Run(ctx, &header, a.rec.Args)
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
@@ -231,9 +248,15 @@ func (a *attempt) call() (o policy.Outcome) {
 	return policy.Outcome{Kind: policy.Returned, Err: err}
 }
 
+// panicError is what a handler panicked with, as an error.
+type panicError string
+
+func (e panicError) Error() string   { return string(e) }
+func (panicError) ErrorType() string { return ojs.TypePanic }
+
 func panicked(p *handler.PanicError) policy.Outcome {
 	// What was panicked with may be an error with a response code; a panic does not answer, so it is not in the chain.
-	return policy.Outcome{Kind: policy.Panicked, Err: errors.New(p.Error()), Backtrace: p.Backtrace}
+	return policy.Outcome{Kind: policy.Panicked, Err: panicError(p.Error()), Backtrace: p.Backtrace}
 }
 
 // attemptContext is a handler's context: it knows its attempt and, on the system's clock, its deadline. A virtual deadline

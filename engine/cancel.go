@@ -9,7 +9,12 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-func (c *core) cancel(ctx context.Context, id string) error {
+func (c *core) cancel(ctx context.Context, id string) (err error) {
+	if c.tracing() {
+		var end func(error)
+		ctx, end = c.trace(ctx, OpCancel, &storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: id}}})
+		defer func() { end(err) }()
+	}
 	was, to, err := c.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State == ojs.StateCancelled {
 			return "", errUnchanged

@@ -97,6 +97,16 @@ func (c *core) get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return &rec.JobInfo, nil
 }
 
+// lookup is get as somebody asks for it.
+func (c *core) lookup(ctx context.Context, id string) (job *ojs.JobInfo, err error) {
+	if c.tracing() {
+		var end func(error)
+		ctx, end = c.trace(ctx, OpGet, &storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: id}}})
+		defer func() { end(err) }()
+	}
+	return c.get(ctx, id)
+}
+
 // uncertain follows a call that should have changed the storage and failed. It may have changed it all the same: look.
 func (c *core) uncertain(err error) {
 	if errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrClosed) {

@@ -33,7 +33,10 @@ func (k *keeper) tick() (next time.Time) {
 			continue
 		}
 		if !e.NextRun.After(now) {
-			if err := c.fire(k.r.base, store, e, now); err != nil {
+			ctx, end := c.traceCron(k.r.base, e)
+			err := c.fire(ctx, store, e, now)
+			end(err)
+			if err != nil {
 				c.log.Error("recurring job failed", "cron_name", e.Name, "error", err)
 				next = earliest(next, now.Add(storageBackoff(1)))
 				continue

@@ -88,11 +88,12 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	c := d.core
 	rec := d.rec
 	rec.Progress, rec.Checkpoint = d.progress, d.saved
-	f := c.decide(&rec, o, c.now(), result, rec.Worker)
+	f := c.decide(c.traced(ctx), &rec, o, c.now(), result, rec.Worker)
 	again := d.tried != nil && d.tried.rec.State == f.rec.State
 	if again {
 		f = d.tried // as it may be stored
 	}
+	f.traced = c.traced(ctx) // of this call
 	s, err := c.settleOnce(ctx, f)
 	if err != nil {
 		d.tried = f

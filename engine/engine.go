@@ -76,7 +76,7 @@ func (e *Engine[T]) WaitIdle(ctx context.Context) error { return e.core.waitIdle
 
 // Get looks a job up. It returns ojs.ErrNotFound if there is none with the id.
 func (e *Engine[T]) Get(ctx context.Context, id string) (*ojs.JobInfo, error) {
-	return e.core.get(ctx, id)
+	return e.core.lookup(ctx, id)
 }
 
 // Wait blocks until the job has ended or ctx has, as ojs.Ticket.Wait does. A handler that waits for a job keeps its own

@@ -89,8 +89,10 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket
 
 // insert stores a batch and tells whom it concerns.
 func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
+	ctx, end := c.traceEnqueue(ctx, batch)
 	op := c.hub.begin()
 	stored, err := c.store.Insert(ctx, now, batch, make([]storage.Inserted, 0, len(batch)))
+	end(err)
 	if err != nil {
 		c.hub.end(op)
 		c.uncertain(err)

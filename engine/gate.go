@@ -105,8 +105,10 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 	if !ok {
 		return nil, reopens, nil
 	}
+	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
 	op := c.hub.begin()
 	recs, err = c.store.Claim(ctx, now, ask, make([]storage.Record, 0, ask.Max))
+	end(recs, err)
 	if op != 0 {
 		var started []*batch
 		for i := range recs {

@@ -245,8 +245,10 @@ func (k *keeper) look() {
 	c := k.r.c
 	for {
 		now := c.now()
+		ctx, end := c.trace(k.r.base, OpPoll, nil)
 		op := c.hub.begin()
-		d, err := c.store.Due(k.r.base, now, dueBatch)
+		d, err := c.store.Due(ctx, now, dueBatch)
+		end(err)
 		if op != 0 {
 			var expired []*batch
 			for i := range d.Expired {

@@ -22,6 +22,9 @@ func WithObserver(os ...Observer) Option {
 			if o == nil {
 				return invalid("observer", "is nil")
 			}
+			if t, ok := o.(Tracer); ok {
+				c.tracers = append(c.tracers, t)
+			}
 		}
 		c.observers = append(c.observers, os...)
 		return nil

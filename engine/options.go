@@ -40,6 +40,7 @@ type config struct {
 	chain       handler.Chain // nil: the standard one
 	hooks       []EnqueueHook
 	observers   []Observer
+	tracers     []Tracer    // those of the observers that are
 	policyHook  policy.Hook // nil: none
 }
 

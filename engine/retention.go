@@ -94,6 +94,9 @@ func (r *Retention) prunes() ([]storage.Prune, []time.Duration) {
 // prune deletes what is not to be kept any more, and says when time will next make it look; zero: when more has finished.
 func (k *keeper) prune() (next time.Time) {
 	c := k.r.c
+	ctx, end := c.trace(k.r.base, OpReaper, nil)
+	var failed error
+	defer func() { end(failed) }()
 	calls, ages := c.retention.prunes()
 	for i, p := range calls {
 		for {
@@ -101,8 +104,9 @@ func (k *keeper) prune() (next time.Time) {
 			if ages[i] > 0 {
 				p.Before = now.Add(-ages[i])
 			}
-			done, err := c.store.Prune(k.r.base, p)
+			done, err := c.store.Prune(ctx, p)
 			if err != nil {
+				failed = err
 				c.log.Error("pruning finished jobs failed", "error", err, "retry_in", pruneEvery)
 				return now.Add(pruneEvery)
 			}

@@ -221,7 +221,7 @@ func (r *run) work(a *attempt) {
 			}
 		}
 		calling = true
-		o := a.call()
+		o := a.perform()
 		calling = false
 		r.finish(a, o)
 		if !r.release(a) {

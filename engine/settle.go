@@ -61,6 +61,7 @@ type fate struct {
 	at       time.Time
 	took     time.Duration
 	worker   string
+	traced   context.Context // of the attempt, without its end; nil: nobody traces
 }
 
 // decide decides what becomes of an attempt's job.
@@ -79,15 +80,22 @@ func (r *run) decide(a *attempt, o policy.Outcome) *fate {
 	r.c.mu.Lock()
 	rec := a.rec
 	rec.Progress, rec.Checkpoint = a.progress, a.checkpoint
-	result := a.result
+	result, traced := a.result, a.traced
 	r.c.mu.Unlock()
-	return r.c.decide(&rec, o, now, result, r.c.worker)
+	if traced != nil {
+		traced = context.WithoutCancel(traced)
+	}
+	return r.c.decide(traced, &rec, o, now, result, r.c.worker)
 }
 
-// decide decides what becomes of the job of an attempt that has ended.
-func (c *core) decide(rec *storage.Record, o policy.Outcome, now time.Time, result json.RawMessage, worker string) *fate {
-	f := &fate{rec: *rec, kind: o.Kind, at: now, took: now.Sub(rec.StartedAt), worker: worker}
-	f.decision = policy.Decide(&rec.JobInfo, o, now, jitter(c.jitter, rec.ID, rec.Attempt), c.retryHook(rec.Type))
+// decide decides what becomes of the job of an attempt that has ended. Traced is nil if nobody traces.
+func (c *core) decide(traced context.Context, rec *storage.Record, o policy.Outcome, now time.Time, result json.RawMessage, worker string) *fate {
+	f := &fate{rec: *rec, kind: o.Kind, at: now, took: now.Sub(rec.StartedAt), worker: worker, traced: traced}
+	if traced != nil && (o.Kind != policy.Returned || o.Err != nil) {
+		_, end := c.trace(traced, OpRetryEvaluate, &f.rec)
+		defer end(nil)
+	}
+	f.decision = policy.Decide(&f.rec.JobInfo, o, now, jitter(c.jitter, rec.ID, rec.Attempt), c.retryHook(rec.Type))
 	f.decision.Apply(&f.rec.JobInfo, now)
 	if f.rec.State == ojs.StateCompleted {
 		f.rec.Result = result
@@ -125,12 +133,22 @@ func (r *run) settleOverrun(a *attempt) {
 func (r *run) settleStalled(rec storage.Record) {
 	now := r.c.now()
 	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
-	f := r.c.decide(&rec, o, now, nil, rec.Worker)
-	s, err := r.c.settleOnce(r.base, f)
+	ctx, end := r.c.trace(r.base, OpVisibility, &rec)
+	f := r.c.decide(r.c.traced(ctx), &rec, o, now, nil, rec.Worker)
+	s, err := r.c.settleOnce(ctx, f)
 	if err == nil {
 		err = s.Err
 	}
+	end(err)
 	r.settled(f, err)
+}
+
+// traced is ctx if anybody traces.
+func (c *core) traced(ctx context.Context) context.Context {
+	if !c.tracing() {
+		return nil
+	}
+	return ctx
 }
 
 // settled tells the engine what has been stored, or why nothing was.
@@ -176,8 +194,21 @@ func (r *run) store(f *fate) error {
 }
 
 func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error) {
+	if f.traced != nil {
+		ctx = f.traced
+	}
+	kind := OpNack
+	if f.rec.State == ojs.StateCompleted {
+		kind = OpAck
+	}
+	ctx, end := c.trace(ctx, kind, &f.rec)
 	op := c.hub.begin()
 	s, err := c.store.Settle(ctx, c.now(), []storage.Change{{Record: f.rec, SameJob: true}}, make([]storage.Settled, 0, 1))
+	if err == nil {
+		end(s[0].Err)
+	} else {
+		end(err)
+	}
 	switch {
 	case err != nil:
 		c.hub.end(op)

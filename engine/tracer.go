@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Tracer is an Observer that also follows what the engine does, operation by operation, each in the context of the one that
+// it is part of. WithObserver takes it. An engine without one does nothing for it.
+//
+// Begin begins an operation. What belongs to it goes on in the context that Begin returns, handlers included, so it must be
+// ctx or made from it. Nil for either result leaves the operation out. End is called once at the end, on the same goroutine, with the operation's error. Begin and end are called
+// concurrently and without a lock. They may call the engine, though the operations that they bring about are traced as well. A
+// panic in either is logged, and the operation goes on.
+type Tracer interface {
+	Observer
+	Begin(ctx context.Context, op *Operation) (_ context.Context, end func(err error))
+}
+
+// Operation is something that an engine does and that takes time. Tracers must not change it, but for the metadata of jobs that
+// are being enqueued, and must not keep it beyond its end.
+type Operation struct {
+	Kind OperationKind
+
+	// Queue is that of the jobs, or the one queue that is asked. It is empty if there are several or none.
+	Queue string
+
+	// Jobs are what the operation is about: to be stored by an enqueue, whose Begin may put strings into their Meta (replacing
+	// it if it is nil; it is theirs alone, but does not count as meta of a unique job); as they are for the others. For a fetch
+	// they come with the end.
+	Jobs []*ojs.JobInfo
+
+	Worker string // who does it: this engine's worker, or the one that has the job; empty for an enqueue
+	Cron   string // cron.trigger: the name of the entry
+
+	Backend string // the storage's name
+}
+
+// OperationKind names a kind of operation as OJS observability does.
+type OperationKind string
+
+// The operations of a program that enqueues, works and asks.
+const (
+	OpEnqueue      OperationKind = "enqueue"       // one job
+	OpEnqueueBatch OperationKind = "enqueue_batch" // several, as a whole
+	OpFetch        OperationKind = "fetch"         // claim what may run
+	OpProcess      OperationKind = "process"       // run a handler; its error is the handler's
+	OpAck          OperationKind = "ack"           // store that an attempt completed its job
+	OpNack         OperationKind = "nack"          // store what became of a job whose attempt did not
+	OpCancel       OperationKind = "cancel"
+	OpGet          OperationKind = "get_job"
+)
+
+// The operations that an engine does by itself.
+const (
+	OpPoll          OperationKind = "scheduler.poll"   // make jobs available that are due, end those that waited too long
+	OpCron          OperationKind = "cron.trigger"     // run an entry that is due, its enqueue included
+	OpReaper        OperationKind = "reaper.check"     // prune finished jobs
+	OpVisibility    OperationKind = "visibility.check" // settle a job whose lease has run out
+	OpRetryEvaluate OperationKind = "retry.evaluate"   // decide on a failed attempt, hooks included
+)
+
+// nothing ends an operation that nobody follows.
+func nothing(error) {}
+
+// tracing reports whether anybody follows operations.
+func (c *core) tracing() bool { return len(c.tracers) > 0 }
+
+// trace begins an operation about a job, or about none.
+func (c *core) trace(ctx context.Context, kind OperationKind, rec *storage.Record) (context.Context, func(error)) {
+	if !c.tracing() {
+		return ctx, nothing
+	}
+	op := &Operation{Kind: kind, Worker: c.worker}
+	if rec != nil {
+		op.Queue, op.Jobs = rec.Queue, []*ojs.JobInfo{&rec.JobInfo}
+		if rec.Worker != "" {
+			op.Worker = rec.Worker
+		}
+	}
+	return c.follow(ctx, op)
+}
+
+// traceEnqueue begins an enqueue.
+func (c *core) traceEnqueue(ctx context.Context, batch []storage.Insert) (context.Context, func(error)) {
+	if !c.tracing() {
+		return ctx, nothing
+	}
+	op := &Operation{Kind: OpEnqueue}
+	if len(batch) > 1 {
+		op.Kind = OpEnqueueBatch
+	}
+	for i := range batch {
+		op.Jobs = append(op.Jobs, &batch[i].Record.JobInfo)
+	}
+	op.Queue = oneQueue(op.Jobs)
+	return c.follow(ctx, op)
+}
+
+// traceFetch begins a fetch, which ends with what it has found.
+func (c *core) traceFetch(ctx context.Context, queues []string, worker string) (context.Context, func([]storage.Record, error)) {
+	if !c.tracing() {
+		return ctx, func([]storage.Record, error) {}
+	}
+	op := &Operation{Kind: OpFetch, Worker: worker}
+	if queues == nil {
+		queues = c.queues
+	}
+	if len(queues) == 1 {
+		op.Queue = queues[0]
+	}
+	ctx, end := c.follow(ctx, op)
+	return ctx, func(recs []storage.Record, err error) {
+		for i := range recs {
+			op.Jobs = append(op.Jobs, &recs[i].JobInfo)
+		}
+		if op.Queue == "" {
+			op.Queue = oneQueue(op.Jobs)
+		}
+		end(err)
+	}
+}
+
+// traceCron begins a run of a recurring entry.
+func (c *core) traceCron(ctx context.Context, e *storage.Cron) (context.Context, func(error)) {
+	if !c.tracing() {
+		return ctx, nothing
+	}
+	return c.follow(ctx, &Operation{Kind: OpCron, Queue: e.Options.Queue, Worker: c.worker, Cron: e.Name})
+}
+
+// oneQueue is the queue that all jobs are of, "" if there is none.
+func oneQueue(jobs []*ojs.JobInfo) (queue string) {
+	for _, j := range jobs {
+		if j.Queue != jobs[0].Queue {
+			return ""
+		}
+		queue = j.Queue
+	}
+	return queue
+}
+
+// follow has the tracers begin an operation. They end it in the opposite order.
+func (c *core) follow(ctx context.Context, op *Operation) (context.Context, func(error)) {
+	op.Backend = c.store.Capabilities().Name
+	ends := make([]func(error), 0, len(c.tracers))
+	for _, t := range c.tracers {
+		inner, end := c.begin(ctx, t, op)
+		ctx = inner
+		ends = append(ends, end)
+	}
+	return ctx, func(err error) {
+		for i := len(ends) - 1; i >= 0; i-- {
+			c.end(ends[i], op, err)
+		}
+	}
+}
+
+func (c *core) begin(ctx context.Context, t Tracer, op *Operation) (inner context.Context, end func(error)) {
+	inner, end = ctx, nothing
+	defer c.tracerPanicked(op)
+	if traced, ended := t.Begin(ctx, op); traced != nil && ended != nil {
+		return traced, ended
+	}
+	return inner, end
+}
+
+func (c *core) end(end func(error), op *Operation, err error) {
+	defer c.tracerPanicked(op)
+	end(err)
+}
+
+// tracerPanicked is deferred around the calls of a tracer.
+func (c *core) tracerPanicked(op *Operation) {
+	if p := recover(); p != nil {
+		c.log.Error("tracer panicked", "operation", op.Kind, "panic", p)
+	}
+}

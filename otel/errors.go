@@ -1,0 +1,58 @@
+package ojsotel
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ojsengine/ojs"
+)
+
+// described is what a span says of an error.
+type described struct {
+	kind, message string
+	cancelled     bool // it only says that somebody ended the operation
+}
+
+// describe reads an error of anybody's: one whose methods panic, or whose chain leads back to itself, is one too.
+func describe(err error) (d described) {
+	d = described{kind: ojs.TypeError, message: fmt.Sprintf("%T", err)}
+	defer func() { _ = recover() }()
+	d.message = err.Error()
+	left := 100
+	d.walk(err, &left)
+	return d
+}
+
+// walk visits the chain in the order of errors.As. The first type that is found holds.
+func (d *described) walk(err error, left *int) {
+	for err != nil && *left > 0 {
+		*left--
+		kind := ""
+		switch e := err.(type) {
+		case *ojs.Error:
+			kind = e.Type
+		case interface{ ErrorType() string }:
+			kind = e.ErrorType()
+		}
+		switch err {
+		case ojs.ErrCancelled, context.Canceled:
+			d.cancelled = true
+		case ojs.ErrTimeout:
+			kind = ojs.TypeTimeout
+		}
+		if d.kind == ojs.TypeError && kind != "" {
+			d.kind = kind
+		}
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, wrapped := range e.Unwrap() {
+				d.walk(wrapped, left)
+			}
+			return
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package ojsotel
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// Bucket boundaries in seconds (OJS observability, section 8).
+var (
+	durationBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+	waitBuckets     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600}
+)
+
+// instruments are the metrics of OJS observability.
+type instruments struct {
+	enqueued, completed, failed, discarded, retried, cancelled, expired metric.Int64Counter
+
+	duration, queueTime, enqueueDuration metric.Float64Histogram
+
+	depth, active, busy metric.Int64ObservableGauge
+}
+
+func newInstruments(m metric.Meter) (in instruments, err error) {
+	counter := func(to *metric.Int64Counter, name, unit, what string) {
+		if err == nil {
+			*to, err = m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
+		}
+	}
+	histogram := func(to *metric.Float64Histogram, name, what string, buckets []float64) {
+		if err == nil {
+			*to, err = m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(buckets...))
+		}
+	}
+	gauge := func(to *metric.Int64ObservableGauge, name, unit, what string) {
+		if err == nil {
+			*to, err = m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+		}
+	}
+	counter(&in.enqueued, "ojs.job.enqueued", "{job}", "Jobs stored.")
+	counter(&in.completed, "ojs.job.completed", "{job}", "Jobs completed.")
+	counter(&in.failed, "ojs.job.failed", "{attempt}", "Attempts that failed, but for those that answered DISCARD.")
+	counter(&in.discarded, "ojs.job.discarded", "{job}", "Jobs whose handlers answered DISCARD.")
+	counter(&in.retried, "ojs.job.retried", "{attempt}", "Failed attempts after which the job waits for another.")
+	counter(&in.cancelled, "ojs.job.cancelled", "{job}", "Jobs cancelled.")
+	counter(&in.expired, "ojs.job.expired", "{job}", "Jobs that were still waiting at their deadline.")
+	histogram(&in.duration, "ojs.job.duration", "How long attempts took.", durationBuckets)
+	histogram(&in.queueTime, "ojs.job.queue_time", "How long jobs waited from being available to the start of their first attempt.", waitBuckets)
+	histogram(&in.enqueueDuration, "ojs.job.enqueue_duration", "How long calls that enqueued took.", durationBuckets)
+	gauge(&in.depth, "ojs.queue.depth", "{job}", "Jobs in the storage.")
+	gauge(&in.active, "ojs.workers.active", "{worker}", "How many attempts may run at once.")
+	gauge(&in.busy, "ojs.workers.busy", "{worker}", "How many attempts run.")
+	return in, err
+}
+
+// Observe counts an event.
+func (t *Telemetry) Observe(ev *ojs.Event) {
+	if ev.Job == nil {
+		return
+	}
+	queue, jobType := attribute.String("queue", ev.Job.Queue), attribute.String("type", ev.Job.Type)
+	labels := metric.WithAttributeSet(attribute.NewSet(queue, jobType))
+	ctx := context.Background()
+	ended := func() {
+		set := attribute.NewSet(queue, jobType, attribute.String("state", string(ev.Job.State)))
+		t.duration.Record(ctx, ev.Duration.Seconds(), metric.WithAttributeSet(set))
+	}
+	switch ev.Type {
+	case ojs.EventEnqueued:
+		t.enqueued.Add(ctx, 1, labels)
+		t.enqueueDuration.Record(ctx, ev.Duration.Seconds(), labels)
+	case ojs.EventStarted:
+		if ev.Job.Attempt == 1 {
+			t.queueTime.Record(ctx, ev.Wait.Seconds(), labels)
+		}
+	case ojs.EventCompleted:
+		t.completed.Add(ctx, 1, labels)
+		ended()
+	case ojs.EventFailed:
+		if ev.Failure != nil && ev.Failure.Code == ojs.CodeDiscard {
+			t.discarded.Add(ctx, 1, labels)
+		} else {
+			t.failed.Add(ctx, 1, labels)
+		}
+		ended()
+	case ojs.EventRetrying:
+		t.retried.Add(ctx, 1, labels)
+	case ojs.EventCancelled:
+		t.cancelled.Add(ctx, 1, labels)
+	case ojs.EventExpired:
+		t.expired.Add(ctx, 1, labels)
+	}
+}
+
+func (t *Telemetry) gauges(o metric.Observer, s *engine.Stats) {
+	for _, q := range s.Queues {
+		for state, n := range q.Counts {
+			o.ObserveInt64(t.depth, int64(n), metric.WithAttributes(attribute.String("queue", q.Name), attribute.String("state", string(state))))
+		}
+	}
+	slots := 0
+	if s.Running {
+		slots = s.Slots
+	}
+	o.ObserveInt64(t.active, int64(slots))
+	o.ObserveInt64(t.busy, int64(s.Busy))
+}
