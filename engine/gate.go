@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -90,9 +91,9 @@ type wanted struct {
 	lapses bool // the claimer may vanish: what it holds counts until its lease is over
 }
 
-// claim claims up to w.max jobs, one if limits ask for a look after each. If there is none, reopens is when a limit that kept some back stops doing so, zero if time alone
+// claim claims up to w.max jobs and appends them to dst, one if limits ask for a look after each. If there is none, reopens is when a limit that kept some back stops doing so, zero if time alone
 // opens none.
-func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reopens time.Time, err error) {
+func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs []storage.Record, reopens time.Time, err error) {
 	g := c.gate
 	select {
 	case g.turn <- struct{}{}:
@@ -107,7 +108,7 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 	}
 	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
 	op := c.hub.begin()
-	recs, err = c.store.Claim(ctx, now, ask, make([]storage.Record, 0, ask.Max))
+	recs, err = c.store.Claim(ctx, now, ask, dst)
 	end(recs, err)
 	if op != 0 {
 		var started []*batch
@@ -121,8 +122,10 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 		return nil, time.Time{}, err
 	}
 	g.started(w, order, recs, now)
-	for i := range recs {
-		c.logStarted(&recs[i], w.worker, now)
+	if c.logs(slog.LevelDebug) {
+		for i := range recs {
+			c.logStarted(&recs[i], w.worker, now)
+		}
 	}
 	return recs, reopens, nil
 }

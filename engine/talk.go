@@ -16,7 +16,15 @@ import (
 var _ internal.Attempt = (*attempt)(nil)
 
 // Header implements internal.Attempt.
-func (a *attempt) Header() *ojs.JobHeader { return &a.header }
+func (a *attempt) Header() *ojs.JobHeader {
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	if a.shown == nil {
+		h := detached(&a.rec)
+		a.shown = &h
+	}
+	return a.shown
+}
 
 // Logger implements internal.Attempt.
 func (a *attempt) Logger() *slog.Logger { return a.r.c.jobLog(&a.rec.JobHeader) }
