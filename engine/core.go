@@ -58,7 +58,9 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
 	c.durable = s.Capabilities().Durable
-	if _, ok := storage.As[storage.Notifier](s); ok {
+	if p, ok := s.(storage.Personal); ok {
+		c.store = p.For(c)
+	} else if _, ok := storage.As[storage.Notifier](s); ok {
 		c.store = ownCalls{s, c}
 	}
 	if c.clock == nil {

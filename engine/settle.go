@@ -137,6 +137,7 @@ func (c *core) decide(f *fate, o policy.Outcome, now time.Time, result json.RawM
 		c.decideFailure(f, o, now)
 	}
 	f.decision.Apply(&rec.JobInfo, now)
+	rec.LeaseUntil = time.Time{}
 	if rec.State == ojs.StateCompleted {
 		rec.Result = result
 		rec.Progress = 1

@@ -84,7 +84,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 	if err := s.enter(ctx); err != nil {
 		return storage.Page{}, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	limit := q.Limit
 	if limit <= 0 || limit > maxPage {
 		limit = maxPage
@@ -101,8 +101,12 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 		}
 		looked++
 		after = x.entries[i].ord
-		if j := x.entries[i].job; j != nil && q.Matches(&j.rec.JobInfo) {
-			page.Records = append(page.Records, j.rec.Copy())
+		j := x.entries[i].job
+		if j == nil {
+			continue
+		}
+		if r := j.record(); q.Matches(&r.JobInfo) {
+			page.Records = append(page.Records, r)
 		}
 	}
 	return page, nil

@@ -1,0 +1,366 @@
+package memory
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// job is a stored job with its places in the indexes. Most jobs have little to remember that their like has not: no meta, no
+// errors, no result. Of them it holds all there is, in less than a third of a storage.Record; of the others rest is the record.
+//
+// The memory of a job that is deleted becomes that of a new one: nobody outside of this package sees any of it.
+type job struct {
+	id      string
+	kind    *kind
+	args    ojs.Args
+	version uint64
+	rest    *rest // nil: there is none
+
+	created, scheduled, enqueued, started instant
+	// until is the one time that a job of its state has: next_retry_at of a retryable one, the end of an active one's lease, when
+	// a terminal one finished.
+	until  instant
+	worker *string // who claimed it last
+
+	attempt  int32
+	priority int32
+	state    uint8 // index of states
+	class    class // once it has ended
+	ended    bool  // it is in ended[class]
+	done     bool  // its progress is 1, otherwise 0
+
+	ord  uint64 // in all
+	turn uint64 // among the available jobs, or in ended[class]
+	wake scheduler.Item[*job]
+
+	// Among the available jobs of one priority.
+	level      *level // nil: it is not there
+	prev, next *job
+}
+
+// rest is a job that has more to remember than most.
+type rest struct {
+	rec    storage.Record
+	peerAt int // among its peers
+}
+
+// instant is a time in ns since 1970.
+type instant int64
+
+// never is the zero time.
+const never = instant(math.MinInt64)
+
+// at makes an instant of a time. It reports false for one that no instant stands for.
+func at(t time.Time) (instant, bool) {
+	if t.IsZero() {
+		return never, true
+	}
+	ns := t.UnixNano()
+	return instant(ns), instant(ns) != never && time.Unix(0, ns).Equal(t)
+}
+
+func (i instant) time() time.Time {
+	if i == never {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(i)).UTC()
+}
+
+// kind is what jobs have in common that were enqueued alike.
+type kind struct {
+	jobType, queue               string
+	maxAttempts                  int
+	retry                        ojs.RetryPolicy
+	timeout, totalTimeout, lease time.Duration
+
+	home  *queue
+	group *group // nil: none of them has been available yet
+	jobs  int    // how many there are
+}
+
+// fits reports whether a job is of the kind.
+func (k *kind) fits(r *storage.Record) bool {
+	return k.jobType == r.Type && k.queue == r.Queue && k.maxAttempts == r.MaxAttempts &&
+		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && equalPolicies(&k.retry, &r.Retry)
+}
+
+func equalPolicies(a, b *ojs.RetryPolicy) bool {
+	return a.MaxAttempts == b.MaxAttempts && a.InitialInterval == b.InitialInterval && a.BackoffCoefficient == b.BackoffCoefficient &&
+		a.MaxInterval == b.MaxInterval && a.Jitter == b.Jitter && a.BackoffStrategy == b.BackoffStrategy && a.OnExhaustion == b.OnExhaustion &&
+		(a.NonRetryableErrors == nil) == (b.NonRetryableErrors == nil) && slices.Equal(a.NonRetryableErrors, b.NonRetryableErrors)
+}
+
+// kindOf finds the kind of a job, or makes it.
+func (s *Storage) kindOf(r *storage.Record) *kind {
+	if k := s.lastKind; k != nil && k.fits(r) {
+		return k
+	}
+	q := s.queues[r.Queue]
+	if q == nil {
+		q = new(queue)
+		s.queues[r.Queue] = q
+	}
+	if q.kinds == nil {
+		q.kinds = make(map[string][]*kind)
+	}
+	for _, k := range q.kinds[r.Type] {
+		if k.fits(r) {
+			s.lastKind = k
+			return k
+		}
+	}
+	k := &kind{
+		jobType: r.Type, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
+		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, home: q,
+	}
+	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
+	// Jobs that are all different would make a list of them all. What is beyond that many is not looked for again.
+	if list := q.kinds[r.Type]; len(list) < maxKinds {
+		q.kinds[r.Type] = append(list, k)
+		s.lastKind = k
+	}
+	return k
+}
+
+// maxKinds is how many kinds of jobs of one type and queue are told apart.
+const maxKinds = 16
+
+// leaves takes a job out of its kind.
+func (s *Storage) leaves(k *kind) {
+	if k.jobs--; k.jobs > 0 {
+		return
+	}
+	q := k.home
+	list := slices.DeleteFunc(q.kinds[k.jobType], func(other *kind) bool { return other == k })
+	if q.kinds[k.jobType] = list; len(list) == 0 {
+		delete(q.kinds, k.jobType)
+	}
+	if s.lastKind == k {
+		s.lastKind = nil
+	}
+}
+
+// set makes the job what a record says, of which it keeps nothing. Its places in the indexes are the caller's.
+func (s *Storage) set(j *job, r *storage.Record) {
+	if k := j.kind; k == nil || !k.fits(r) {
+		next := s.kindOf(r)
+		next.jobs++
+		if k != nil {
+			s.leaves(k)
+		}
+		j.kind = next
+	}
+	j.id, j.args, j.version = r.ID, r.Args, r.Version
+	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
+	if s.compact(j, r) {
+		j.rest = nil
+		return
+	}
+	if j.rest == nil {
+		j.rest = new(rest)
+	}
+	j.rest.rec = r.Copy()
+}
+
+// compact takes in what a record has that its kind has not, if it has only what most jobs have.
+func (s *Storage) compact(j *job, r *storage.Record) bool {
+	if r.Meta != nil || r.Errors != nil || r.RateLimit != nil || r.Unique != nil || r.Error != nil || r.Result != nil || r.Extra != nil ||
+		r.Fingerprint != "" || r.Checkpoint != nil || !r.ExpiresAt.IsZero() || !r.DeadLetteredAt.IsZero() ||
+		r.Progress != 0 && r.Progress != 1 || int(j.priority) != r.Priority || int(int32(r.Attempt)) != r.Attempt {
+		return false
+	}
+	var until time.Time
+	switch {
+	case r.State == ojs.StateActive:
+		until = r.LeaseUntil
+	case !r.LeaseUntil.IsZero():
+		return false
+	case r.State == ojs.StateRetryable:
+		until = r.NextRetryAt
+	default:
+		until = r.FinishedAt
+	}
+	if r.State != ojs.StateRetryable && !r.NextRetryAt.IsZero() || !r.State.Terminal() && !r.FinishedAt.IsZero() {
+		return false
+	}
+	var ok [5]bool
+	j.created, ok[0] = at(r.CreatedAt)
+	j.scheduled, ok[1] = at(r.ScheduledAt)
+	j.enqueued, ok[2] = at(r.EnqueuedAt)
+	j.started, ok[3] = at(r.StartedAt)
+	j.until, ok[4] = at(until)
+	j.attempt, j.done = int32(r.Attempt), r.Progress == 1
+	if r.Worker == "" {
+		j.worker = nil
+	} else if j.worker == nil || *j.worker != r.Worker {
+		if s.lastWorker == nil || *s.lastWorker != r.Worker {
+			name := r.Worker
+			s.lastWorker = &name
+		}
+		j.worker = s.lastWorker
+	}
+	return ok == [5]bool{true, true, true, true, true}
+}
+
+// copyTo makes r a copy of the job.
+func (j *job) copyTo(r *storage.Record) {
+	if j.rest != nil {
+		*r = j.rest.rec.Copy()
+		return
+	}
+	k := j.kind
+	*r = storage.Record{}
+	r.ID, r.Type, r.Queue = j.id, k.jobType, k.queue
+	r.Priority, r.Attempt, r.MaxAttempts = int(j.priority), int(j.attempt), k.maxAttempts
+	r.CreatedAt, r.ScheduledAt = j.created.time(), j.scheduled.time()
+	r.Args, r.State = j.args, states[j.state]
+	r.Retry = k.retry
+	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
+	r.Timeout, r.TotalTimeout, r.Lease = k.timeout, k.totalTimeout, k.lease
+	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
+	switch r.State {
+	case ojs.StateActive:
+		r.LeaseUntil = j.until.time()
+	case ojs.StateRetryable:
+		r.NextRetryAt = j.until.time()
+	default:
+		r.FinishedAt = j.until.time()
+	}
+	if j.done {
+		r.Progress = 1
+	}
+	r.Version = j.version
+	if j.worker != nil {
+		r.Worker = *j.worker
+	}
+}
+
+// record returns a copy of the job.
+func (j *job) record() (r storage.Record) {
+	j.copyTo(&r)
+	return r
+}
+
+// current is storage.Record.State.
+func (j *job) current() ojs.State { return states[j.state] }
+
+// createdAt is storage.Record.CreatedAt.
+func (j *job) createdAt() time.Time {
+	if j.rest != nil {
+		return j.rest.rec.CreatedAt
+	}
+	return j.created.time()
+}
+
+// deadLettered is storage.Record.DeadLettered.
+func (j *job) deadLettered() bool { return j.rest != nil && j.rest.rec.DeadLettered() }
+
+// deadline is storage.Record.Deadline.
+func (j *job) deadline() time.Time {
+	switch {
+	case j.rest != nil:
+		return j.rest.rec.Deadline()
+	case j.kind.totalTimeout > 0:
+		return j.created.time().Add(j.kind.totalTimeout)
+	}
+	return time.Time{}
+}
+
+// expired is storage.Record.Expired.
+func (j *job) expired(now time.Time) bool {
+	if j.rest == nil && j.kind.totalTimeout <= 0 {
+		return false
+	}
+	d := j.deadline()
+	return states[j.state].Waiting() && !d.IsZero() && !now.Before(d)
+}
+
+// wakeAt is storage.Record.WakeAt.
+func (j *job) wakeAt() time.Time {
+	if j.rest != nil {
+		return j.rest.rec.WakeAt()
+	}
+	t := time.Time{}
+	switch states[j.state] {
+	case ojs.StateActive:
+		return j.until.time()
+	case ojs.StateScheduled:
+		t = j.scheduled.time()
+	case ojs.StateRetryable:
+		t = j.until.time()
+	case ojs.StateAvailable, ojs.StatePending:
+		return j.deadline()
+	default:
+		return t
+	}
+	if d := j.deadline(); !d.IsZero() && !t.Before(d) {
+		return d
+	}
+	return t
+}
+
+// finishedAt is storage.Record.FinishedAt of a job that has ended.
+func (j *job) finishedAt() time.Time {
+	if j.rest != nil {
+		return j.rest.rec.FinishedAt
+	}
+	return j.until.time()
+}
+
+// rateKey is the key of the job's rate limit, if it has one.
+func (j *job) rateKey() (key string, limited bool) {
+	if j.rest == nil || j.rest.rec.RateLimit == nil {
+		return "", false
+	}
+	return j.rest.rec.RateLimit.Key, true
+}
+
+// fingerprint is storage.Record.Fingerprint.
+func (j *job) fingerprint() string {
+	if j.rest == nil {
+		return ""
+	}
+	return j.rest.rec.Fingerprint
+}
+
+// maxSpare is how many deleted jobs are kept to become new ones.
+const maxSpare = 2048
+
+// newJob makes a job of a record, in its first version.
+func (s *Storage) newJob(r *storage.Record) *job {
+	j := s.spare
+	if j == nil {
+		j = new(job)
+		j.wake.Value = j
+	} else {
+		s.spare, j.next = j.next, nil
+		s.spares--
+	}
+	s.set(j, r)
+	j.setVersion(1)
+	return j
+}
+
+func (j *job) setVersion(v uint64) {
+	j.version = v
+	if j.rest != nil {
+		j.rest.rec.Version = v
+	}
+}
+
+// recycle takes the memory of a job that is in no index any more.
+func (s *Storage) recycle(j *job) {
+	s.leaves(j.kind)
+	if s.spares == maxSpare {
+		return
+	}
+	*j = job{next: s.spare}
+	j.wake.Value = j
+	s.spare = j
+	s.spares++
+}
