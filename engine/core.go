@@ -26,10 +26,11 @@ var (
 type core struct {
 	config
 	store   storage.Storage
-	rnd     *random // ids
-	worker  string  // this engine in claims, logs and events
-	mocked  bool    // the clock is virtual
-	durable bool    // the storage is
+	rnd     *random               // ids
+	worker  string                // this engine in claims, logs and events
+	mocked  bool                  // the clock is virtual
+	durable bool                  // the storage is
+	both    storage.SettleClaimer // the storage, if it can
 
 	registry  registry
 	gate      *gate
@@ -63,6 +64,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	} else if _, ok := storage.As[storage.Notifier](s); ok {
 		c.store = ownCalls{s, c}
 	}
+	c.both, _ = c.store.(storage.SettleClaimer)
 	if c.clock == nil {
 		c.clock = c.wall
 		if shared, ok := storage.As[storage.Clocked](s); ok {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -14,7 +15,8 @@ import (
 // gate decides what each claim asks for: the queues and their order, the types, and the keys to pass over. It counts what
 // has started, so that the limits of queues, types and keys hold exactly: claims go through it one at a time.
 type gate struct {
-	turn chan struct{} // holds a token while a claim is under way
+	turn  chan struct{} // holds a token while a claim is under way
+	plain atomic.Bool   // no queue or type has a limit or a weight
 
 	mu     sync.Mutex // guards the fields below
 	queues []*queueGate
@@ -70,6 +72,7 @@ func newGate(cfg *config) *gate {
 		}
 		g.queues = append(g.queues, q)
 	}
+	g.plain.Store(!g.looksAfterEach)
 	return g
 }
 
@@ -78,6 +81,7 @@ func (g *gate) limitType(jobType string, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looksAfterEach = true
+	g.plain.Store(false)
 	g.types[jobType] = &limiter{bounds: ojs.RateLimit{Concurrency: n}}
 }
 

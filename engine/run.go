@@ -56,7 +56,7 @@ type run struct {
 	reopensAt time.Time       // when it fires; zero: not armed
 
 	closing chan struct{} // closed when the grace period is over too
-	ended   chan struct{} // closed when the scheduler has stopped
+	over    chan struct{} // closed when the scheduler has stopped
 	keeper  keeper
 }
 
@@ -67,7 +67,7 @@ func (c *core) runUntil(ctx context.Context) error {
 		lostEarly: make(map[storage.Held]bool),
 		drained:   make(chan struct{}),
 		closing:   make(chan struct{}),
-		ended:     make(chan struct{}),
+		over:      make(chan struct{}),
 	}
 	c.mu.Lock()
 	if c.run != nil {
@@ -100,7 +100,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	stuck := r.stop()
 	r.keeper.stop()
 	r.sched.Stop()
-	close(r.ended)
+	close(r.over)
 
 	c.mu.Lock()
 	c.run = nil
@@ -231,11 +231,15 @@ func (r *run) work(a *attempt) {
 		calling = true
 		o := a.perform()
 		calling = false
-		f, err := r.finish(a, o)
-		if !r.release(a, f, err) {
+		next, goesOn, done := r.handover(a, o)
+		if !done {
+			f, err := r.finish(a, o)
+			goesOn = r.release(a, f, err)
+		}
+		if !goesOn {
 			return
 		}
-		a = nil
+		a = next
 	}
 }
 
@@ -318,10 +322,15 @@ func (r *run) claim(n *net, w wanted) (reopens time.Time, err error) {
 	if err != nil {
 		n.recs = nil // a storage that has given up may still write to it
 	}
+	r.attemptsOf(n)
+	return reopens, err
+}
+
+// attemptsOf makes the attempts of a net's jobs.
+func (r *run) attemptsOf(n *net) {
 	for i := range n.recs {
 		n.claimed = append(n.claimed, r.newAttempt(&n.recs[i]))
 	}
-	return reopens, err
 }
 
 // share begins the attempts of a claim: the first is the caller's, the others get workers. It returns nil if all of them were
@@ -376,13 +385,7 @@ func (r *run) release(a *attempt, f *fate, err error) bool {
 	defer a.reuse()
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	if f != nil {
-		a.phase = over
-		if err == nil {
-			r.c.settled(f)
-		}
-	}
-	r.forget(a)
+	r.ended(a, f, err)
 	if a.replaced {
 		a.replaced = false
 		r.stuck--
@@ -398,6 +401,17 @@ func (r *run) release(a *attempt, f *fate, err error) bool {
 	}
 	r.searching++
 	return true
+}
+
+// ended takes an attempt out of the books, and follows what was stored of it. It wants core.mu.
+func (r *run) ended(a *attempt, f *fate, err error) {
+	if f != nil {
+		a.phase = over
+		if err == nil {
+			r.c.settled(f)
+		}
+	}
+	r.forget(a)
 }
 
 // claimFailed keeps workers from the storage for a while. It wants core.mu.

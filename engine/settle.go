@@ -45,7 +45,7 @@ func (r *run) finish(a *attempt, o policy.Outcome) (*fate, error) {
 		}
 	}
 	f := r.decide(a, o, said)
-	return f, r.store(f)
+	return f, r.store(f, 1)
 }
 
 // settleAttempt decides and stores the fate of an attempt that the caller has taken from running, while its handler goes on.
@@ -54,7 +54,7 @@ func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
 	said := a.said()
 	r.c.mu.Unlock()
 	f := r.decide(a, o, said)
-	err := r.store(f)
+	err := r.store(f, 1)
 	r.c.mu.Lock()
 	a.phase = over
 	r.c.mu.Unlock()
@@ -235,9 +235,9 @@ func (c *core) settled(f *fate) {
 	c.wakeAt(f.rec.WakeAt())
 }
 
-// store settles a job, again and again while the storage fails, until the engine stops.
-func (r *run) store(f *fate) error {
-	for n := 1; ; n++ {
+// store settles a job, again and again while the storage fails, until the engine stops. Its first call is the n-th for this fate.
+func (r *run) store(f *fate, n int) error {
+	for ; ; n++ {
 		s, err := r.c.settleOnce(r.base, f)
 		if err == nil {
 			if n > 1 && r.c.storedBefore(r.base, f.rec, s) {

@@ -51,6 +51,9 @@ var (
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
 	_ storage.Personal   = (*Storage)(nil)
+
+	_ storage.SettleClaimer = (*Storage)(nil)
+	_ storage.SettleClaimer = (*personal)(nil)
 )
 
 // queue is what is known of a queue: how many jobs it has, and its state.
@@ -191,10 +194,32 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 		return dst, err
 	}
 	defer s.leave()
+	return s.claimJobs(now, c, dst, false), nil
+}
+
+// settleAndClaim is SettleAndClaim for a call that self makes.
+func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, changes []storage.Change, settled []storage.Settled, c storage.Claim, claimed []storage.Record) ([]storage.Settled, []storage.Record, error) {
+	if err := s.enterAs(ctx, self); err != nil {
+		return settled, claimed, err
+	}
+	defer s.leave()
+	for i := range changes {
+		settled = append(settled, s.settleOne(&changes[i].Record))
+	}
+	return settled, s.claimJobs(now, c, claimed, true), nil
+}
+
+// claimJobs appends the jobs of a claim to dst. Unlimited ends it at the first that has a rate limit.
+func (s *Storage) claimJobs(now time.Time, c storage.Claim, dst []storage.Record, unlimited bool) []storage.Record {
 	skip := c.SkipKeys
-	take := func(j *job) {
-		if key, limited := j.rateKey(); limited && c.Max > 1 {
-			skip = append(slices.Clip(skip), key)
+	take := func(j *job) bool {
+		if key, limited := j.rateKey(); limited {
+			if unlimited {
+				return false
+			}
+			if c.Max > 1 {
+				skip = append(slices.Clip(skip), key)
+			}
 		}
 		dst = append(dst, storage.Record{})
 		r := &dst[len(dst)-1]
@@ -203,17 +228,17 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 		r.Claim(now, c.Worker)
 		s.set(j, r)
 		s.place(j)
+		return true
 	}
 	left := c.Max
 	if len(c.Queues) == 0 {
 		for ; left > 0; left-- {
 			j := s.ready.next(c.Types, skip, now)
-			if j == nil {
+			if j == nil || !take(j) {
 				break
 			}
-			take(j)
 		}
-		return dst, nil
+		return dst
 	}
 	for _, q := range c.Queues {
 		for ; left > 0; left-- {
@@ -221,10 +246,12 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 			if j == nil {
 				break
 			}
-			take(j)
+			if !take(j) {
+				return dst
+			}
 		}
 	}
-	return dst, nil
+	return dst
 }
 
 // settle is Settle for a call that self makes.

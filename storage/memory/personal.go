@@ -31,6 +31,11 @@ func (p *personal) Settle(ctx context.Context, now time.Time, changes []storage.
 	return p.settle(ctx, p.self, now, changes, dst)
 }
 
+// SettleAndClaim implements storage.SettleClaimer.
+func (p *personal) SettleAndClaim(ctx context.Context, now time.Time, changes []storage.Change, settled []storage.Settled, c storage.Claim, claimed []storage.Record) ([]storage.Settled, []storage.Record, error) {
+	return p.settleAndClaim(ctx, p.self, now, changes, settled, c, claimed)
+}
+
 // Extend implements storage.Storage.
 func (p *personal) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
 	return p.extend(ctx, p.self, now, extensions)
@@ -62,6 +67,11 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 // Settle implements storage.Storage.
 func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 	return s.settle(ctx, s.caller(ctx), now, changes, dst)
+}
+
+// SettleAndClaim implements storage.SettleClaimer.
+func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, changes []storage.Change, settled []storage.Settled, c storage.Claim, claimed []storage.Record) ([]storage.Settled, []storage.Record, error) {
+	return s.settleAndClaim(ctx, s.caller(ctx), now, changes, settled, c, claimed)
 }
 
 // Extend implements storage.Storage.
