@@ -134,14 +134,20 @@ func (x *index) len() int { return x.n }
 // after returns the place of the first entry whose number is greater than ord: its chunk, and where in that it is. There is none
 // if the chunk is one too many.
 func (x *index) after(ord uint64) (chunk, at int) {
-	chunk = sort.Search(len(x.chunks), func(i int) bool {
+	ends := func(i int) bool {
 		c := x.chunks[i]
 		return c.entries[c.used-1].ord > ord
-	})
+	}
+	if len(x.chunks) > 0 && !ends(0) { // most ask for the oldest
+		chunk = 1 + sort.Search(len(x.chunks)-1, func(i int) bool { return ends(i + 1) })
+	}
 	if chunk == len(x.chunks) {
 		return chunk, 0
 	}
 	c := x.chunks[chunk]
+	if first := c.entries[0].ord; ord >= first && ord-first < uint64(c.used)-1 && c.entries[ord-first].ord == ord {
+		return chunk, int(ord-first) + 1 // numbers without gaps
+	}
 	return chunk, sort.Search(c.used, func(i int) bool { return c.entries[i].ord > ord })
 }
 

@@ -29,10 +29,11 @@ type job struct {
 
 	attempt  int32
 	priority int32
-	state    uint8 // index of states
-	class    class // once it has ended
-	ended    bool  // it is in ended[class]
-	done     bool  // its progress is 1, otherwise 0
+	state    uint8  // index of states
+	class    class  // once it has ended
+	ended    bool   // it is in ended[class]
+	done     bool   // its progress is 1, otherwise 0
+	hash     uint32 // in the table
 
 	ord  uint64 // in all
 	turn uint64 // among the available jobs, or in ended[class]

@@ -26,7 +26,7 @@ type Storage struct {
 
 	mu     sync.Mutex // guards everything below
 	closed bool
-	jobs   map[string]*job
+	jobs   table
 	ready  ready                // available jobs
 	due    scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
 	all    index                // every job, by insertion
@@ -68,7 +68,7 @@ type queue struct {
 // New makes an empty storage.
 func New() *Storage {
 	return &Storage{
-		jobs:   make(map[string]*job),
+		jobs:   newTable(),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
@@ -151,7 +151,7 @@ func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []s
 			continue
 		}
 		j := s.newJob(&batch[i].Record)
-		s.jobs[j.id] = j
+		s.jobs.add(j)
 		j.ord = s.all.add(j)
 		s.place(j)
 		dst[first+i].Version = 1
@@ -164,9 +164,13 @@ func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []s
 }
 
 func (s *Storage) insertable(batch []storage.Insert) error {
+	// The ids of an engine come in order, and then none stands twice.
 	var ids map[string]struct{}
-	if len(batch) > 1 {
-		ids = make(map[string]struct{}, len(batch))
+	for i := 1; i < len(batch); i++ {
+		if batch[i].Record.ID <= batch[i-1].Record.ID {
+			ids = make(map[string]struct{}, len(batch))
+			break
+		}
 	}
 	for i := range batch {
 		r := &batch[i].Record
@@ -175,7 +179,7 @@ func (s *Storage) insertable(batch []storage.Insert) error {
 		default:
 			return &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", r.State)}
 		}
-		if there, ok := s.jobs[r.ID]; ok {
+		if there := s.jobs.find(r.ID); there != nil {
 			return &ojs.DuplicateError{ID: r.ID, State: there.current()}
 		}
 		if ids != nil {
@@ -267,8 +271,8 @@ func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes [
 }
 
 func (s *Storage) settleOne(to *storage.Record) storage.Settled {
-	j, ok := s.jobs[to.ID]
-	if !ok {
+	j := s.jobs.find(to.ID)
+	if j == nil {
 		return storage.Settled{Err: ojs.ErrNotFound}
 	}
 	from := j.current()
@@ -336,8 +340,8 @@ func (s *Storage) extend(ctx context.Context, self any, now time.Time, extension
 	}
 	defer s.leave()
 	for _, x := range extensions {
-		j, ok := s.jobs[x.ID]
-		if !ok || j.current() != ojs.StateActive || j.version != x.Version {
+		j := s.jobs.find(x.ID)
+		if j == nil || j.current() != ojs.StateActive || j.version != x.Version {
 			lost = append(lost, x.ID)
 			continue
 		}
@@ -382,8 +386,8 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 		return storage.Record{}, err
 	}
 	defer s.leave()
-	j, ok := s.jobs[id]
-	if !ok {
+	j := s.jobs.find(id)
+	if j == nil {
 		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
 	}
 	return j.record(), nil
@@ -413,13 +417,13 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 	}
 	defer s.leave()
 	for _, id := range ids {
-		if j, ok := s.jobs[id]; ok && !j.current().Terminal() {
+		if j := s.jobs.find(id); j != nil && !j.current().Terminal() {
 			return 0, &ojs.TransitionError{ID: id, From: j.current(), To: "deleted"}
 		}
 	}
 	n := 0
 	for _, id := range ids {
-		if j, ok := s.jobs[id]; ok {
+		if j := s.jobs.find(id); j != nil {
 			s.delete(j)
 			n++
 		}
@@ -433,7 +437,7 @@ func (s *Storage) delete(j *job) {
 		s.ended[j.class].remove(j.turn)
 	}
 	s.all.remove(j.ord)
-	delete(s.jobs, j.id)
+	s.jobs.remove(j)
 	s.forgetIfEmpty(j.kind.queue)
 	s.recycle(j)
 }

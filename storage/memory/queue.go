@@ -62,11 +62,19 @@ type overflow struct {
 
 // makeRoom looks whether the queues take the batch, and what has to go for it.
 func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*overflow, error) {
+	bounded := false
 	for i := range batch {
+		bounded = bounded || batch[i].MaxDepth > 0
 		name := batch[i].Record.Queue
+		if i > 0 && name == batch[i-1].Record.Queue {
+			continue
+		}
 		if q := s.queues[name]; q != nil && q.state == ojs.QueueDraining {
 			return nil, &ojs.QueueError{Queue: name, Err: ojs.ErrQueueDraining}
 		}
+	}
+	if !bounded {
+		return nil, nil
 	}
 	var comes map[string]int // jobs of the batch so far, by their queue
 	var over []*overflow
