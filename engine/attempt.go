@@ -18,7 +18,7 @@ import (
 // may still know the attempt.
 type attempt struct {
 	r       *run
-	rec     storage.Record // as claimed
+	rec     *storage.Record // as claimed; own[0]
 	handler handler.Handler
 	ctx     internal.Frame // the handler's
 	context *internal.Context
@@ -44,12 +44,14 @@ type attempt struct {
 	flushed    time.Time // when it was stored last
 	checkpoint json.RawMessage
 
-	stuckAt  time.Time      // when the handler counts as stuck unless it has returned; zero until its context ends
-	replaced bool           // its slot has been
-	returned bool           // the handler has
-	storing  bool           // its slot is another's while its outcome is stored
-	kept     bool           // the keeper has had it
-	shown    *ojs.JobHeader // what handler.Job returns; nil: nobody has asked
+	stuckAt  time.Time // when the handler counts as stuck unless it has returned; zero until its context ends
+	replaced bool      // its slot has been
+	returned bool      // the handler has
+	storing  bool      // its slot is another's while its outcome is stored
+	own      [1]storage.Record
+
+	kept  bool           // the keeper has had it
+	shown *ojs.JobHeader // what handler.Job returns; nil: nobody has asked
 }
 
 // phase tells who may settle an attempt: the first who takes it from running.
@@ -61,13 +63,25 @@ const (
 	over                  // nobody any more
 )
 
-var attempts = sync.Pool{New: func() any { return new(attempt) }}
+var attempts = sync.Pool{New: func() any {
+	a := new(attempt)
+	a.rec = &a.own[0]
+	return a
+}}
 
 // newAttempt makes an attempt of a claimed job, which begin begins.
 func (r *run) newAttempt(rec *storage.Record) *attempt {
-	now := rec.StartedAt
 	a := attempts.Get().(*attempt)
-	a.r, a.rec, a.limit, a.deadline = r, *rec, rec.Timeout, now.Add(rec.Timeout)
+	*a.rec = *rec
+	a.prepare(r)
+	return a
+}
+
+// prepare makes an attempt of the job that is in its record.
+func (a *attempt) prepare(r *run) {
+	rec := a.rec
+	now := rec.StartedAt
+	a.r, a.limit, a.deadline = r, rec.Timeout, now.Add(rec.Timeout)
 	a.checkpoint = rec.Checkpoint
 	a.handler, _ = r.c.registry.lookup(rec.Type)
 	a.ctx = a.handler.Frame()
@@ -84,7 +98,6 @@ func (r *run) newAttempt(rec *storage.Record) *attempt {
 	}
 	a.context.Begin(r.contexts, a, shown)
 	a.renewAt = now.Add(renewalInterval(rec.Lease))
-	return a
 }
 
 // detached is the header of a job that shares nothing with it.
@@ -267,11 +280,11 @@ func (r *run) forget(a *attempt) {
 	r.attempts = r.attempts[:last]
 }
 
-// reuse lets another job have the memory of an attempt that is over and that nobody knows.
-func (a *attempt) reuse() {
-	// One that the clock, an operator or a stop had to do with may be on somebody's list.
-	if a.cause == nil && !a.kept && a.context.TakeBack() {
-		*a = attempt{}
+// reuse lets another job have the memory of an attempt that is over and out of the books, if its handler does not have it
+// (private). One that the clock, an operator or a stop had to do with may be on somebody's list.
+func (a *attempt) reuse(private bool) {
+	if private && a.cause == nil && !a.kept {
+		*a = attempt{rec: &a.own[0]}
 		attempts.Put(a)
 	}
 }
@@ -281,7 +294,7 @@ func (a *attempt) perform() (o policy.Outcome) {
 	if !a.r.c.tracing() {
 		return a.call(a.ctx)
 	}
-	ctx, end := a.r.c.trace(a.ctx, OpProcess, &a.rec)
+	ctx, end := a.r.c.trace(a.ctx, OpProcess, a.rec)
 	a.r.c.mu.Lock()
 	a.traced = ctx
 	a.r.c.mu.Unlock()

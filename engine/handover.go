@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"log/slog"
+
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -29,39 +31,77 @@ func (r *run) handover(a *attempt, o policy.Outcome) (next *attempt, goesOn, don
 	r.searching++
 	c.mu.Unlock()
 
+	private := a.context.TakeBack()
+	f := r.completed(a, o, said, private)
+	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: min(want, maxClaim), Worker: c.worker}
 	net := nets.Get().(*net)
 	defer net.putBack()
-	f := r.decide(a, o, said)
-	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: min(want, maxClaim), Worker: c.worker}
-	settled, claimed, err := c.both.SettleAndClaim(r.base, f.at, f.change[:], f.result[:0], ask, net.recs)
+	settled, err := net.exchange(r, f, ask)
 	if err != nil {
-		f.lent, net.recs = true, nil
 		c.mu.Lock()
 		r.looked()
 		r.claimFailed(err)
 		c.mu.Unlock()
 		c.uncertain(err)
+		a.kept = true // the storage may still read its record
+		f = f.copied()
 		return nil, r.release(a, f, r.store(f, 2)), true
 	}
-	net.recs = claimed
-	r.attemptsOf(net)
-	err = settled[0].Err
-	r.tell(f, err)
-	for i := range claimed {
-		c.logStarted(&claimed[i], c.worker, f.at)
+	r.tell(f, settled.Err)
+	if c.logs(slog.LevelDebug) {
+		for _, n := range net.claimed {
+			c.logStarted(n.rec, c.worker, f.at)
+		}
 	}
-
 	c.mu.Lock()
-	r.ended(a, f, err)
-	if len(claimed) > 0 {
+	r.ended(a, f, settled.Err)
+	if n := len(net.claimed); n > 0 {
 		if r.emptied == emptied && r.left != unknown {
-			r.left = max(r.left-len(claimed), 0)
+			r.left = max(r.left-n, 0)
 		}
 		next = r.share(net.claimed)
 	}
 	// A look that has found nothing proves nothing: a job with a limit may be next. The worker looks again, by itself.
 	c.mu.Unlock()
-	a.reuse()
 	f.forget()
+	a.reuse(private)
 	return next, true, true
+}
+
+// completed is the fate of an attempt that has completed its job. Of a private one, its record becomes what it shall be.
+func (r *run) completed(a *attempt, o policy.Outcome, said said, private bool) (f *fate) {
+	if private {
+		f = inPlace(a.rec, r.c.worker)
+	} else {
+		f = newFate(a.rec, r.c.worker)
+	}
+	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint
+	r.c.decide(f, o, r.c.now(), said.result)
+	return f
+}
+
+// exchange settles a fate and makes the attempts of what is claimed in the same step.
+func (n *net) exchange(r *run, f *fate, ask storage.Claim) (settled storage.Settled, err error) {
+	n.claimed = n.claimed[:0]
+	if ask.Max > 1 {
+		settled, n.recs, err = r.c.both.SettleAndClaim(r.base, f.at, f.rec, ask, n.recs[:0])
+		if err != nil {
+			n.recs = nil // a storage that has given up may still write to it
+		}
+		r.attemptsOf(n)
+		return settled, err
+	}
+	// Almost always it is one job, which goes to where it stays.
+	next := attempts.Get().(*attempt)
+	settled, recs, err := r.c.both.SettleAndClaim(r.base, f.at, f.rec, ask, next.own[:0])
+	switch {
+	case err != nil:
+	case len(recs) == 0:
+		attempts.Put(next)
+	default:
+		*next.rec = recs[0] // which it is, as a rule
+		next.prepare(r)
+		n.claimed = append(n.claimed, next)
+	}
+	return settled, err
 }

@@ -382,7 +382,7 @@ func (r *run) release(a *attempt, f *fate, err error) bool {
 		r.tell(f, err)
 		defer f.forget()
 	}
-	defer a.reuse()
+	defer a.reuse(a.context.TakeBack())
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	r.ended(a, f, err)

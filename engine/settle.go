@@ -63,7 +63,7 @@ func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
 
 // fate is what becomes of a job after an attempt: the job as it shall be, and how that came about.
 type fate struct {
-	rec      *storage.Record // that of the change
+	rec      *storage.Record // that of the change, or the attempt's own
 	decision policy.Decision
 	kind     policy.Kind
 	at       time.Time
@@ -86,12 +86,30 @@ func newFate(rec *storage.Record, worker string) *fate {
 	return f
 }
 
+// inPlace is newFate for a record that becomes what it shall be, and that nobody else knows.
+func inPlace(rec *storage.Record, worker string) *fate {
+	f := fates.Get().(*fate)
+	f.rec, f.worker = rec, worker
+	return f
+}
+
+// copied is the same fate with a record of its own.
+func (f *fate) copied() *fate {
+	c := newFate(f.rec, f.worker)
+	c.decision, c.kind, c.at, c.took, c.traced = f.decision, f.kind, f.at, f.took, f.traced
+	return c
+}
+
 // forget lets others use the memory of a fate that nobody needs any more.
 func (f *fate) forget() {
-	if !f.lent {
-		*f = fate{}
-		fates.Put(f)
+	if f.lent {
+		return
 	}
+	if f.rec == &f.change[0].Record {
+		f.change[0], f.result[0] = storage.Change{}, storage.Settled{}
+	}
+	f.rec, f.decision, f.traced = nil, policy.Decision{}, nil
+	fates.Put(f)
 }
 
 // said is what a handler has said of its attempt.
@@ -118,7 +136,7 @@ func (r *run) decide(a *attempt, o policy.Outcome, said said) *fate {
 			o.Kind, o.Limit, o.Elapsed = policy.TotalTimedOut, a.limit, now.Sub(a.rec.CreatedAt)
 		}
 	}
-	f := newFate(&a.rec, r.c.worker)
+	f := newFate(a.rec, r.c.worker)
 	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint
 	if said.traced != nil {
 		f.traced = context.WithoutCancel(said.traced)

@@ -28,7 +28,7 @@ func (r *run) reportStuck(a *attempt) {
 	}
 	cause, replaced := a.cause, a.replaced
 	c.mu.Unlock()
-	c.logJob(slog.LevelError, "handler goes on although its context has ended", "error", &a.rec, c.worker,
+	c.logJob(slog.LevelError, "handler goes on although its context has ended", "error", a.rec, c.worker,
 		slog.Any("cause", cause), slog.Bool("slot_replaced", replaced), slog.String("stack", stack))
 }
 
@@ -69,7 +69,7 @@ func (e *Engine[T]) Running() []Running {
 			stack = stackIn(all, a)
 		}
 		list = append(list, Running{
-			Job: detached(&a.rec), Since: a.rec.StartedAt, Asleep: a.sleep != nil, Ended: a.cause, Stack: stack,
+			Job: detached(a.rec), Since: a.rec.StartedAt, Asleep: a.sleep != nil, Ended: a.cause, Stack: stack,
 		})
 	}
 	slices.SortFunc(list, func(a, b Running) int {

@@ -20,7 +20,7 @@ func (a *attempt) Header() *ojs.JobHeader {
 	a.r.c.mu.Lock()
 	defer a.r.c.mu.Unlock()
 	if a.shown == nil {
-		h := detached(&a.rec)
+		h := detached(a.rec)
 		a.shown = &h
 	}
 	return a.shown
@@ -133,7 +133,7 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	if err != nil || len(lost) > 0 || op == 0 {
 		c.hub.end(op)
 	} else {
-		rec := a.rec
+		rec := *a.rec
 		rec.Progress = x.Progress
 		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: c.worker}))
 	}

@@ -202,15 +202,13 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 }
 
 // settleAndClaim is SettleAndClaim for a call that self makes.
-func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, changes []storage.Change, settled []storage.Settled, c storage.Claim, claimed []storage.Record) ([]storage.Settled, []storage.Record, error) {
+func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to *storage.Record, c storage.Claim, dst []storage.Record) (storage.Settled, []storage.Record, error) {
 	if err := s.enterAs(ctx, self); err != nil {
-		return settled, claimed, err
+		return storage.Settled{}, dst, err
 	}
 	defer s.leave()
-	for i := range changes {
-		settled = append(settled, s.settleOne(&changes[i].Record))
-	}
-	return settled, s.claimJobs(now, c, claimed, true), nil
+	settled := s.settleOne(to)
+	return settled, s.claimJobs(now, c, dst, true), nil
 }
 
 // claimJobs appends the jobs of a claim to dst. Unlimited ends it at the first that has a rate limit.
