@@ -17,8 +17,14 @@ import (
 // attempt is one run of a job by this engine. When its handler has returned the memory is used for others, unless somebody
 // may still know the attempt.
 type attempt struct {
+	rec *storage.Record // as claimed; own[0]
+	own [1]storage.Record
+	life
+}
+
+// life is what of an attempt does not go over to the next one that uses its memory.
+type life struct {
 	r       *run
-	rec     *storage.Record // as claimed; own[0]
 	handler handler.Handler
 	ctx     internal.Frame // the handler's
 	context *internal.Context
@@ -44,14 +50,12 @@ type attempt struct {
 	flushed    time.Time // when it was stored last
 	checkpoint json.RawMessage
 
-	stuckAt  time.Time // when the handler counts as stuck unless it has returned; zero until its context ends
-	replaced bool      // its slot has been
-	returned bool      // the handler has
-	storing  bool      // its slot is another's while its outcome is stored
-	own      [1]storage.Record
-
-	kept  bool           // the keeper has had it
-	shown *ojs.JobHeader // what handler.Job returns; nil: nobody has asked
+	stuckAt  time.Time      // when the handler counts as stuck unless it has returned; zero until its context ends
+	replaced bool           // its slot has been
+	returned bool           // the handler has
+	storing  bool           // its slot is another's while its outcome is stored
+	kept     bool           // the keeper has had it
+	shown    *ojs.JobHeader // what handler.Job returns; nil: nobody has asked
 }
 
 // phase tells who may settle an attempt: the first who takes it from running.
@@ -284,7 +288,7 @@ func (r *run) forget(a *attempt) {
 // (private). One that the clock, an operator or a stop had to do with may be on somebody's list.
 func (a *attempt) reuse(private bool) {
 	if private && a.cause == nil && !a.kept {
-		*a = attempt{rec: &a.own[0]}
+		a.life = life{}
 		attempts.Put(a)
 	}
 }

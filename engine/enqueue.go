@@ -73,13 +73,11 @@ var shelves = sync.Pool{New: func() any { return new(shelf) }}
 // maxShelf is how large a batch a shelf is kept for.
 const maxShelf = 256
 
-// putBack clears the shelf for another enqueue.
+// putBack leaves the shelf to another enqueue. What is on it stays there until then: to clear it costs as much as to fill it.
 func (s *shelf) putBack() {
 	if cap(s.batch) > maxShelf {
 		return
 	}
-	clear(s.batch)
-	clear(s.stored)
 	s.batch, s.stored, s.places = s.batch[:0], s.stored[:0], s.places[:0]
 	shelves.Put(s)
 }
@@ -90,12 +88,12 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs
 	s := shelves.Get().(*shelf)
 	s.batch = slices.Grow(s.batch, len(drafts))
 	for i := range drafts {
-		s.batch = append(s.batch, storage.Insert{})
-		err := c.prepare(ctx, &s.batch[len(s.batch)-1], drafts[i], now)
+		n := len(s.batch)
+		s.batch = s.batch[:n+1]
+		err := c.prepare(ctx, &s.batch[n], drafts[i], now)
 		switch {
 		case err == ojs.ErrDropped:
-			s.batch[len(s.batch)-1] = storage.Insert{}
-			s.batch = s.batch[:len(s.batch)-1]
+			s.batch = s.batch[:n]
 			tickets[i].Dropped = true
 		case err != nil && len(drafts) > 1:
 			return fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
@@ -215,7 +213,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 	if err != nil {
 		return err
 	}
-	o, retry := &p.options, p.retry
+	o, retry := &p.options, &p.retry
 	id := o.ID
 	if id == "" {
 		id = c.rnd.id(now)
@@ -236,15 +234,11 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 	if err != nil {
 		return err
 	}
-	r.JobInfo = ojs.JobInfo{
-		JobHeader: ojs.JobHeader{
-			ID: id, Type: d.Type(), Queue: o.Queue, Priority: o.Priority, MaxAttempts: retry.Runs(), Meta: meta,
-			CreatedAt: now, ScheduledAt: stored(o.ScheduledAt),
-		},
-		Args: args, State: ojs.StateAvailable, Retry: retry,
-		Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, RateLimit: o.RateLimit, ExpiresAt: stored(o.ExpiresAt),
-		Extra: o.Extra,
-	}
+	*in = storage.Insert{} // and then field by field: a record is large to copy
+	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, d.Type(), o.Queue, o.Priority, retry.Runs(), meta
+	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, stored(o.ScheduledAt), stored(o.ExpiresAt)
+	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = args, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
+	r.Timeout, r.TotalTimeout, r.Lease = o.Timeout, o.TotalTimeout, o.Lease
 	if o.Unique != nil {
 		if err := c.identify(r, o); err != nil {
 			return err
