@@ -28,6 +28,7 @@ type life struct {
 	handler handler.Handler
 	ctx     internal.Frame // the handler's
 	context *internal.Context
+	owner   internal.Owner
 	header  *ojs.JobHeader // the handler's copy
 	at      int            // in run.attempts
 
@@ -100,7 +101,8 @@ func (a *attempt) prepare(r *run) {
 	if !r.c.mocked { // a virtual deadline would mislead whoever compares it with the time of day
 		shown = a.deadline
 	}
-	a.context.Begin(r.contexts, a, shown)
+	a.owner = internal.Owner{Run: r.contexts, Attempt: a}
+	a.context.Begin(&a.owner, shown)
 	a.renewAt = now.Add(renewalInterval(rec.Lease))
 }
 

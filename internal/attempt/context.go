@@ -32,11 +32,16 @@ func NewRun(base context.Context) *Run {
 // context, which can tell, is made when somebody does. It then answers for everything but the attempt and its deadline:
 // contexts derived from this one find it, and have its cause.
 type Context struct {
-	run      *Run
-	attempt  Attempt
+	owner    *Owner
 	deadline int64 // in ns since 1970; 0: none
 	ending   atomic.Pointer[ending]
 	lent     atomic.Uint32
+}
+
+// Owner is what an attempt and its context share while the attempt goes on. The context does not look at it afterwards.
+type Owner struct {
+	Run     *Run
+	Attempt Attempt
 }
 
 type ending struct {
@@ -57,8 +62,8 @@ const (
 )
 
 // Begin makes the context that of an attempt. A deadline that is zero, or in an age that counts no nanoseconds, is none.
-func (c *Context) Begin(r *Run, a Attempt, deadline time.Time) {
-	c.run, c.attempt = r, a
+func (c *Context) Begin(o *Owner, deadline time.Time) {
+	c.owner = o
 	if ns := deadline.UnixNano(); time.Unix(0, ns).Equal(deadline) {
 		c.deadline = ns
 	}
@@ -69,7 +74,7 @@ func (c *Context) Cancel(cause error) { c.made().cancel(cause) }
 
 // Return ends the context after its handler has returned.
 func (c *Context) Return() {
-	if !c.ending.CompareAndSwap(nil, c.run.ended) {
+	if !c.ending.CompareAndSwap(nil, c.owner.Run.ended) {
 		c.ending.Load().cancel(context.Canceled)
 	}
 }
@@ -81,7 +86,7 @@ func (c *Context) made() *ending {
 	if e := c.ending.Load(); e != nil {
 		return e
 	}
-	if e := newEnding(c.run.base); c.ending.CompareAndSwap(nil, e) {
+	if e := newEnding(c.owner.Run.base); c.ending.CompareAndSwap(nil, e) {
 		return e
 	}
 	return c.ending.Load()
@@ -112,7 +117,7 @@ func (c *Context) Value(key any) any {
 		return c.made().Value(key)
 	}
 	if c.lent.CompareAndSwap(unknown, lent) || c.lent.Load() == lent {
-		return c.attempt
+		return c.owner.Attempt
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func begun(deadline time.Time) (*attempt.Context, attempt.Attempt) {
 	base := context.WithValue(context.WithoutCancel(context.Background()), key{}, "value")
 	a := &stub{}
 	c := new(attempt.Context)
-	c.Begin(attempt.NewRun(base), a, deadline)
+	c.Begin(&attempt.Owner{Run: attempt.NewRun(base), Attempt: a}, deadline)
 	return c, a
 }
 
@@ -109,11 +109,10 @@ func TestContext(t *testing.T) {
 	})
 	t.Run("an unasked context costs no allocation", func(t *testing.T) {
 		c := new(attempt.Context)
-		run := attempt.NewRun(context.Background())
-		a := &stub{}
+		owner := &attempt.Owner{Run: attempt.NewRun(context.Background()), Attempt: &stub{}}
 		if n := testing.AllocsPerRun(100, func() {
 			*c = attempt.Context{}
-			c.Begin(run, a, time.Time{})
+			c.Begin(owner, time.Time{})
 			_ = c.Err()
 			c.Return()
 		}); n != 0 {
