@@ -129,6 +129,9 @@ func (a Args) SizeBound() int {
 // JSON returns the args as JSON: a copy.
 func (a Args) JSON() json.RawMessage { return bytes.Clone(a.json()) }
 
+// AppendJSON appends the args as JSON to dst.
+func (a Args) AppendJSON(dst []byte) []byte { return append(dst, a.json()...) }
+
 // String returns the args as JSON.
 func (a Args) String() string { return string(a.json()) }
 

@@ -277,9 +277,12 @@ func (c *core) identify(r *storage.Record, o *ojs.Options) (err error) {
 	if s := c.store.Capabilities(); s.Unique == "" {
 		return fmt.Errorf("%w: storage %s does not know unique jobs", ojs.ErrUnsupported, s.Name)
 	}
-	given := ojs.JobInfo{JobHeader: ojs.JobHeader{Type: r.Type, Queue: r.Queue, Meta: o.Meta}, Args: r.Args} // meta as it was given
 	r.Unique = o.Unique
-	r.Fingerprint, err = policy.Fingerprint(o.Unique, &given)
+	job := &r.JobInfo
+	if len(o.Unique.MetaKeys) > 0 { // meta counts as it was given
+		job = &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: r.Type, Queue: r.Queue, Meta: o.Meta}, Args: r.Args}
+	}
+	r.Fingerprint, err = policy.Fingerprint(o.Unique, job)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/unicode/norm"
@@ -32,19 +33,32 @@ const UnicodeVersion = norm.Version
 // Its error is an *ojs.InvalidError: a policy that makes no sense, a named member that the job does not have, names that
 // become equal in normal form, strings that are not Unicode, numbers beyond a float64.
 func Fingerprint(p *ojs.UniquePolicy, job *ojs.JobInfo) (string, error) {
-	text, err := canonical(p, job)
-	if err != nil {
+	if err := p.Validate(); err != nil {
 		return "", err
 	}
+	space := texts.Get().(*[]byte)
+	defer texts.Put(space)
+	text, ok := quick((*space)[:0], p, job)
+	if !ok {
+		var err error
+		if text, err = canonical(p, job); err != nil {
+			return "", err
+		}
+	}
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), nil
+	var digits [2 * sha256.Size]byte
+	hex.Encode(digits[:], sum[:])
+	return string(digits[:]), nil
 }
 
-// canonical returns the text whose hash is the fingerprint.
+// texts are where quick writes: what it writes there is not kept.
+var texts = sync.Pool{New: func() any {
+	space := make([]byte, 1024)
+	return &space
+}}
+
+// canonical returns the text whose hash is the fingerprint, of a policy that makes sense.
 func canonical(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, error) {
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
 	dims := p.Dimensions()
 	var buf bytes.Buffer
 	c := canonicalizer{enc: jsontext.NewEncoder(&buf)}

@@ -11,7 +11,8 @@ import (
 )
 
 // job is a stored job with its places in the indexes. Most jobs have little to remember that their like has not: no meta, no
-// errors, no result. Of them it holds all there is, in less than a third of a storage.Record; of the others rest is the record.
+// errors, no result. Of them it holds all there is, in less than a third of a storage.Record; of the others rest
+// has the record.
 //
 // The memory of a job that is deleted becomes that of a new one: nobody outside of this package sees any of it.
 //
@@ -43,10 +44,19 @@ type job struct {
 	until instant
 }
 
-// rest is a job that has more to remember than most.
+// rest is what few jobs have.
 type rest struct {
-	rec    storage.Record
-	peerAt int // among its peers
+	fingerprint string
+	peerAt      int             // among its peers
+	whole       *storage.Record // the job, if it has more to remember than its like; else nil
+}
+
+// whole is the job's record if it is kept as one, else nil.
+func (j *job) whole() *storage.Record {
+	if j.rest == nil {
+		return nil
+	}
+	return j.rest.whole
 }
 
 // instant is a time in ns since 1970.
@@ -77,6 +87,7 @@ type kind struct {
 	maxAttempts                  int
 	retry                        ojs.RetryPolicy
 	timeout, totalTimeout, lease time.Duration
+	unique                       *ojs.UniquePolicy // nil: none, or one with a key, which may be another in each job
 
 	home  *queue
 	group *group // nil: none of them has been available yet
@@ -86,14 +97,34 @@ type kind struct {
 // fits reports whether a job is of the kind.
 func (k *kind) fits(r *storage.Record) bool {
 	return k.jobType == r.Type && k.queue == r.Queue && k.maxAttempts == r.MaxAttempts &&
-		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && equalPolicies(&k.retry, &r.Retry)
+		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && equalPolicies(&k.retry, &r.Retry) &&
+		equalUnique(k.unique, common(r.Unique))
 }
 
 func equalPolicies(a, b *ojs.RetryPolicy) bool {
 	return a.MaxAttempts == b.MaxAttempts && a.InitialInterval == b.InitialInterval && a.BackoffCoefficient == b.BackoffCoefficient &&
 		a.MaxInterval == b.MaxInterval && a.Jitter == b.Jitter && a.BackoffStrategy == b.BackoffStrategy && a.OnExhaustion == b.OnExhaustion &&
-		(a.NonRetryableErrors == nil) == (b.NonRetryableErrors == nil) && slices.Equal(a.NonRetryableErrors, b.NonRetryableErrors)
+		equalLists(a.NonRetryableErrors, b.NonRetryableErrors)
 }
+
+// common is a policy that may be that of many jobs.
+func common(p *ojs.UniquePolicy) *ojs.UniquePolicy {
+	if p == nil || p.Key != "" {
+		return nil
+	}
+	return p
+}
+
+func equalUnique(a, b *ojs.UniquePolicy) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Keys == b.Keys && a.Key == b.Key && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths && a.OnConflict == b.OnConflict &&
+		equalLists(a.ArgsKeys, b.ArgsKeys) && equalLists(a.MetaKeys, b.MetaKeys) && equalLists(a.States, b.States)
+}
+
+// equalLists minds that an empty list is another than none.
+func equalLists[E comparable](a, b []E) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 // kindOf finds the kind of a job, or makes it.
 func (s *Storage) kindOf(r *storage.Record) *kind {
@@ -119,6 +150,7 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, home: q,
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
+	k.unique = cloneUnique(common(r.Unique))
 	// Jobs that are all different would make a list of them all. What is beyond that many is not looked for again.
 	if list := q.kinds[r.Type]; len(list) < maxKinds {
 		q.kinds[r.Type] = append(list, k)
@@ -157,20 +189,29 @@ func (s *Storage) set(j *job, r *storage.Record) {
 	}
 	j.id, j.args, j.version = r.ID, r.Args, r.Version
 	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
-	if s.compact(j, r) {
+	compact := s.compact(j, r)
+	if compact && r.Fingerprint == "" {
 		j.rest = nil
 		return
 	}
 	if j.rest == nil {
 		j.rest = new(rest)
 	}
-	j.rest.rec = r.Copy()
+	j.rest.fingerprint = r.Fingerprint
+	if compact {
+		j.rest.whole = nil
+		return
+	}
+	if j.rest.whole == nil {
+		j.rest.whole = new(storage.Record)
+	}
+	*j.rest.whole = r.Copy()
 }
 
 // compact takes in what a record has that its kind has not, if it has only what most jobs have.
 func (s *Storage) compact(j *job, r *storage.Record) bool {
-	if r.Meta != nil || r.Errors != nil || r.RateLimit != nil || r.Unique != nil || r.Error != nil || r.Result != nil || r.Extra != nil ||
-		r.Fingerprint != "" || r.Checkpoint != nil || !r.ExpiresAt.IsZero() || !r.DeadLetteredAt.IsZero() ||
+	if r.Meta != nil || r.Errors != nil || r.RateLimit != nil || r.Unique != common(r.Unique) || r.Error != nil || r.Result != nil || r.Extra != nil ||
+		r.Checkpoint != nil || !r.ExpiresAt.IsZero() || !r.DeadLetteredAt.IsZero() ||
 		r.Progress != 0 && r.Progress != 1 || int(j.priority) != r.Priority || int(int32(r.Attempt)) != r.Attempt {
 		return false
 	}
@@ -209,8 +250,8 @@ func (s *Storage) compact(j *job, r *storage.Record) bool {
 
 // copyTo makes r a copy of the job.
 func (j *job) copyTo(r *storage.Record) {
-	if j.rest != nil {
-		*r = j.rest.rec.Copy()
+	if whole := j.whole(); whole != nil {
+		*r = whole.Copy()
 		return
 	}
 	k := j.kind
@@ -222,6 +263,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry = k.retry
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease = k.timeout, k.totalTimeout, k.lease
+	r.Unique, r.Fingerprint = cloneUnique(k.unique), j.fingerprint()
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
 	switch r.State {
 	case ojs.StateActive:
@@ -251,21 +293,24 @@ func (j *job) current() ojs.State { return states[j.state] }
 
 // createdAt is storage.Record.CreatedAt.
 func (j *job) createdAt() time.Time {
-	if j.rest != nil {
-		return j.rest.rec.CreatedAt
+	if whole := j.whole(); whole != nil {
+		return whole.CreatedAt
 	}
 	return j.created.time()
 }
 
 // deadLettered is storage.Record.DeadLettered.
-func (j *job) deadLettered() bool { return j.rest != nil && j.rest.rec.DeadLettered() }
+func (j *job) deadLettered() bool {
+	whole := j.whole()
+	return whole != nil && whole.DeadLettered()
+}
 
 // deadline is storage.Record.Deadline.
 func (j *job) deadline() time.Time {
-	switch {
-	case j.rest != nil:
-		return j.rest.rec.Deadline()
-	case j.kind.totalTimeout > 0:
+	if whole := j.whole(); whole != nil {
+		return whole.Deadline()
+	}
+	if j.kind.totalTimeout > 0 {
 		return j.created.time().Add(j.kind.totalTimeout)
 	}
 	return time.Time{}
@@ -273,7 +318,7 @@ func (j *job) deadline() time.Time {
 
 // expired is storage.Record.Expired.
 func (j *job) expired(now time.Time) bool {
-	if j.rest == nil && j.kind.totalTimeout <= 0 {
+	if j.whole() == nil && j.kind.totalTimeout <= 0 {
 		return false
 	}
 	d := j.deadline()
@@ -282,8 +327,8 @@ func (j *job) expired(now time.Time) bool {
 
 // wakeAt is storage.Record.WakeAt.
 func (j *job) wakeAt() time.Time {
-	if j.rest != nil {
-		return j.rest.rec.WakeAt()
+	if whole := j.whole(); whole != nil {
+		return whole.WakeAt()
 	}
 	t := time.Time{}
 	switch states[j.state] {
@@ -306,18 +351,19 @@ func (j *job) wakeAt() time.Time {
 
 // finishedAt is storage.Record.FinishedAt of a job that has ended.
 func (j *job) finishedAt() time.Time {
-	if j.rest != nil {
-		return j.rest.rec.FinishedAt
+	if whole := j.whole(); whole != nil {
+		return whole.FinishedAt
 	}
 	return j.until.time()
 }
 
 // rateKey is the key of the job's rate limit, if it has one.
 func (j *job) rateKey() (key string, limited bool) {
-	if j.rest == nil || j.rest.rec.RateLimit == nil {
+	whole := j.whole()
+	if whole == nil || whole.RateLimit == nil {
 		return "", false
 	}
-	return j.rest.rec.RateLimit.Key, true
+	return whole.RateLimit.Key, true
 }
 
 // fingerprint is storage.Record.Fingerprint.
@@ -325,7 +371,16 @@ func (j *job) fingerprint() string {
 	if j.rest == nil {
 		return ""
 	}
-	return j.rest.rec.Fingerprint
+	return j.rest.fingerprint
+}
+
+func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys), slices.Clone(p.States)
+	return &c
 }
 
 // maxSpare is how many deleted jobs are kept to become new ones.
@@ -348,8 +403,8 @@ func (s *Storage) newJob(r *storage.Record) *job {
 
 func (j *job) setVersion(v uint64) {
 	j.version = v
-	if j.rest != nil {
-		j.rest.rec.Version = v
+	if whole := j.whole(); whole != nil {
+		whole.Version = v
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 type peers struct {
 	byState [len(states)]heap[*job]
 	n       int
+	first   [1]*job // room for one, as there is almost always
 }
 
 func (j *job) before(k *job) bool {
@@ -31,6 +32,7 @@ func (s *Storage) addPeer(j *job) {
 	p := s.unique[fp]
 	if p == nil {
 		p = new(peers)
+		p.byState[j.state].items = p.first[:0]
 		s.unique[fp] = p
 	}
 	p.byState[j.state].push(j)
@@ -73,7 +75,12 @@ type peer struct {
 // resolve decides on the conflicts of a batch: of each of its jobs with what is stored and with those before it. It is nil
 // if no job of the batch is unique.
 func (s *Storage) resolve(batch []storage.Insert, now time.Time) (*plan, error) {
-	if !slices.ContainsFunc(batch, func(in storage.Insert) bool { return in.Record.Fingerprint != "" }) {
+	any := false
+	for i := range batch {
+		fp := batch[i].Record.Fingerprint
+		any = any || fp != "" && (len(batch) > 1 || s.unique[fp] != nil) // a lone job is in nobody's way but those there
+	}
+	if !any {
 		return nil, nil
 	}
 	p := &plan{fates: make([]fate, len(batch)), gone: make(map[*job]bool), placed: make(map[string][]int)}
