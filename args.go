@@ -127,10 +127,13 @@ func (a Args) SizeBound() int {
 }
 
 // JSON returns the args as JSON: a copy.
-func (a Args) JSON() json.RawMessage { return bytes.Clone(a.json()) }
-
-// AppendJSON appends the args as JSON to dst.
-func (a Args) AppendJSON(dst []byte) []byte { return append(dst, a.json()...) }
+func (a Args) JSON() json.RawMessage {
+	raw := a.json()
+	if _, held := a.v.(*encoded); held || a.v == nil {
+		return bytes.Clone(raw)
+	}
+	return raw // made just now
+}
 
 // String returns the args as JSON.
 func (a Args) String() string { return string(a.json()) }

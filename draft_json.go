@@ -9,7 +9,7 @@ import (
 
 // ParseDraft makes a draft of a job in its wire form, as a caller sends it: type, args and what a client may set. What
 // only the system sets (state, attempt, errors, result, times of its transitions) is ignored, and unknown attributes are
-// kept. Its error is an *InvalidError.
+// kept. A backoff strategy that this program does not know is refused. Its error is an *InvalidError.
 func ParseDraft(envelope []byte) (Draft, error) {
 	if len(envelope) > MaxEnvelope {
 		return Draft{}, &InvalidError{Code: CodeTooLarge, Field: "envelope", Reason: fmt.Sprintf("has %d bytes, more than %d", len(envelope), MaxEnvelope)}
@@ -35,6 +35,9 @@ func ParseDraft(envelope []byte) (Draft, error) {
 		}
 	}
 	if err := d.finish(); err != nil {
+		return Draft{}, err
+	}
+	if err := job.Retry.known(); err != nil {
 		return Draft{}, err
 	}
 	var opts []Option

@@ -97,3 +97,47 @@ func TestParseDraft(t *testing.T) {
 		}
 	})
 }
+
+// A wire that names what nobody here can compute is refused; what is stored already is read.
+func TestUnknownStrategy(t *testing.T) {
+	envelope := func(retry string) []byte { return []byte(`{"type":"x","args":[],"retry":` + retry + `}`) }
+	for name, in := range map[string][]byte{
+		"retry":                 envelope(`{"backoff_strategy":"acme:unknown"}`),
+		"a preset there is not": envelope(`{"max_attempts":3,"jitter":"full","backoff_strategy":"ojs:unknown"}`),
+		"retry within options":  []byte(`{"type":"x","args":[],"options":{"retry":{"backoff_strategy":"acme:unknown"}}}`),
+	} {
+		t.Run("A043 reading 46 refused by ParseDraft: "+name, func(t *testing.T) {
+			d, err := ojs.ParseDraft(in)
+			var invalid *ojs.InvalidError
+			if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid || invalid.Field != "retry.backoff_strategy" ||
+				!strings.HasSuffix(invalid.Reason, ` is not registered in this program`) || !reflect.DeepEqual(d, ojs.Draft{}) {
+				t.Errorf("%v, %v", d, err)
+			}
+		})
+	}
+	t.Run("reading 46 presets are known without package policy", func(t *testing.T) {
+		for _, strategy := range []string{"ojs:asynq", "ojs:celery", "ojs:faktory", "ojs:graphile", "ojs:immediate", "ojs:oban", "ojs:ratchet", "ojs:river", "ojs:sidekiq"} {
+			d, err := ojs.ParseDraft(envelope(`{"jitter":false,"backoff_strategy":"` + strategy + `"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := ojs.DefaultOptions()
+			o.Apply(d.Options()...)
+			if err := o.Validate(); err != nil || o.Retry.BackoffStrategy != ojs.Backoff(strategy) || o.Retry.Jitter != ojs.JitterOff {
+				t.Errorf("%+v, %v", o.Retry, err)
+			}
+		}
+	})
+	t.Run("reading 46 a reader of jobs believes what is stored, and writes it back", func(t *testing.T) {
+		j := full(ojs.StateRetryable)
+		j.Retry = ojs.RetryPolicy{MaxAttempts: 9, Jitter: ojs.JitterFull, BackoffStrategy: "acme:unknown", NonRetryableErrors: []string{}}
+		b, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got ojs.JobInfo
+		if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got.Retry, j.Retry) {
+			t.Errorf("%s: %+v, %v", b, got.Retry, err)
+		}
+	})
+}

@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/backoff"
 )
 
 // RetryPolicy decides how often and when a failed job runs again (OJS retry, section 2). A field left zero inherits, from
 // the nearest of call, job type, queue, engine and standard that sets it, so a literal is a partial policy. The standard's
 // policy is 3 attempts, 1 s doubling to at most 5 min, jitter on, no non-retryable errors, discard.
 //
-// Its JSON is the standard's object; an inherited field is left out of it.
+// Its JSON is the standard's object; an inherited field is left out of it. Beyond the standard it may have a member
+// "backoff_strategy", and "full" as its "jitter".
 type RetryPolicy struct {
 	MaxAttempts        int           // all runs, the first included; NoRetry for the standard's 0
 	InitialInterval    time.Duration // before the second attempt; > 0
@@ -31,10 +34,19 @@ type Jitter string
 const (
 	JitterOn  Jitter = "on"  // the delay times a random number in [0.5, 1.5), at most MaxInterval
 	JitterOff Jitter = "off" // the delay as computed
+
+	// JitterFull is a random time from nothing to the delay. It is not the standard's: it is that of policy.FullJitter, and
+	// "jitter": "full" in JSON.
+	JitterFull Jitter = "full"
 )
 
 // Backoff is how the delay before retry n = 1, 2, ... grows (OJS retry, section 3), from the initial interval I and the
 // coefficient C.
+//
+// Any other strategy has a qualified name, "vendor:name": those of package policy, which its presets use, begin with "ojs:",
+// and a program adds its own with policy.RegisterBackoff. Both parts of the name are lower-case letters, digits, '.', '_' and
+// '-', the first a letter; the whole has at most 64 bytes. An enqueue and ParseDraft refuse a name that the program does not
+// know. A job that another program has enqueued keeps it, and is retried by policy.Delay's fallback where it is not known.
 type Backoff string
 
 const (
@@ -90,8 +102,9 @@ func (p RetryPolicy) Inherit(base RetryPolicy) RetryPolicy {
 	return p
 }
 
-// Validate checks the fields that are set, and MaxInterval against InitialInterval if both are (OJS retry, section 11).
-// Its error is an *InvalidError with CodeRetryInvalid.
+// Validate checks the fields that are set, and MaxInterval against InitialInterval if both are (OJS retry, section 11). Of a
+// qualified name as BackoffStrategy it checks the form alone, since another program may know what it stands for;
+// policy.Resolve asks for more. Its error is an *InvalidError with CodeRetryInvalid.
 func (p RetryPolicy) Validate() error {
 	switch {
 	case p.MaxAttempts < 0 && p.MaxAttempts != NoRetry:
@@ -107,14 +120,16 @@ func (p RetryPolicy) Validate() error {
 			p.MaxInterval, p.InitialInterval))
 	}
 	switch p.Jitter {
-	case "", JitterOn, JitterOff:
+	case "", JitterOn, JitterOff, JitterFull:
 	default:
 		return retryError("jitter", fmt.Sprintf("%q is unknown", p.Jitter))
 	}
 	switch p.BackoffStrategy {
 	case "", BackoffNone, BackoffLinear, BackoffExponential, BackoffPolynomial:
 	default:
-		return retryError("backoff_strategy", fmt.Sprintf("%q is unknown", p.BackoffStrategy))
+		if !backoff.Qualified(string(p.BackoffStrategy)) {
+			return retryError("backoff_strategy", fmt.Sprintf("%q is unknown", clip([]byte(p.BackoffStrategy))))
+		}
 	}
 	switch p.OnExhaustion {
 	case "", ExhaustionDiscard, ExhaustionDeadLetter:
@@ -125,6 +140,14 @@ func (p RetryPolicy) Validate() error {
 		if t == "" {
 			return retryError("non_retryable_errors", fmt.Sprintf("entry %d is empty", i))
 		}
+	}
+	return nil
+}
+
+// known refuses a strategy that this program cannot compute.
+func (p RetryPolicy) known() error {
+	if why := backoff.Unknown(string(p.BackoffStrategy)); why != "" {
+		return retryError("backoff_strategy", why)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 		InitialInterval    string     `json:"initial_interval,omitempty"`
 		BackoffCoefficient float64    `json:"backoff_coefficient,omitempty"`
 		MaxInterval        string     `json:"max_interval,omitempty"`
-		Jitter             *bool      `json:"jitter,omitempty"`
+		Jitter             any        `json:"jitter,omitempty"` // a bool, or "full"
 		NonRetryableErrors *[]string  `json:"non_retryable_errors,omitempty"`
 		OnExhaustion       Exhaustion `json:"on_exhaustion,omitempty"`
 		BackoffStrategy    Backoff    `json:"backoff_strategy,omitempty"`
@@ -36,9 +36,13 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	if p.MaxInterval != 0 {
 		w.MaxInterval = iso8601.Format(p.MaxInterval)
 	}
-	if p.Jitter != "" {
-		on := p.Jitter == JitterOn
-		w.Jitter = &on
+	switch p.Jitter {
+	case JitterOn:
+		w.Jitter = true
+	case JitterOff:
+		w.Jitter = false
+	case JitterFull:
+		w.Jitter = JitterFull
 	}
 	if p.NonRetryableErrors != nil {
 		w.NonRetryableErrors = &p.NonRetryableErrors
@@ -60,6 +64,8 @@ func (p RetryPolicy) sevenFields() bool {
 // null inherits, and a policy that is null leaves p alone. Unknown fields, wrong types and values out of range are refused
 // with an *InvalidError, and p is left as it was. "constant" is accepted as a name of BackoffNone, and a repeated entry of
 // non_retryable_errors counts once. The standard's seven fields make a whole policy, whose strategy is exponential.
+//
+// A strategy by a qualified name need not be known to this program, so that a storage can read what another one stored.
 func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	if isNull(b) {
 		return nil
@@ -127,8 +133,10 @@ var retryFields = map[string]func(*RetryPolicy, json.RawMessage) error{
 			p.Jitter = JitterOn
 		case "false":
 			p.Jitter = JitterOff
+		case `"full"`:
+			p.Jitter = JitterFull
 		default:
-			return fmt.Errorf("%s is not a boolean", clip(v))
+			return fmt.Errorf("%s is neither a boolean nor \"full\"", clip(v))
 		}
 		return nil
 	},

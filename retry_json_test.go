@@ -55,6 +55,9 @@ func TestRetryPolicyJSON(t *testing.T) {
 		{"reading 22 duplicates count once", `{"non_retryable_errors":["a","b","a"]}`, ojs.RetryPolicy{NonRetryableErrors: []string{"a", "b"}}},
 		{"A157 3.0 is an integer", `{"max_attempts":3.0}`, ojs.RetryPolicy{MaxAttempts: 3}},
 		{"reading 16 weeks", `{"max_interval":"P1W"}`, ojs.RetryPolicy{MaxInterval: 168 * time.Hour}},
+		{"reading 46 full jitter", `{"jitter":"full"}`, ojs.RetryPolicy{Jitter: ojs.JitterFull}},
+		{"reading 46 a strategy by name", `{"backoff_strategy":"ojs:sidekiq"}`, ojs.RetryPolicy{BackoffStrategy: "ojs:sidekiq"}},
+		{"reading 46 a strategy that another program knows", `{"backoff_strategy":"acme:nobody-knows_it.2"}`, ojs.RetryPolicy{BackoffStrategy: "acme:nobody-knows_it.2"}},
 		{"A134 payment.charge", `{"max_attempts":25,"initial_interval":"PT15S","backoff_coefficient":4.0,"max_interval":"PT1H",` +
 			`"non_retryable_errors":["payment.card_stolen","validation.*"],"on_exhaustion":"dead_letter"}`,
 			ojs.RetryPolicy{MaxAttempts: 25, InitialInterval: 15 * time.Second, BackoffCoefficient: 4, MaxInterval: time.Hour,
@@ -108,6 +111,8 @@ func TestRetryPolicyJSON(t *testing.T) {
 		{"A128", `{"initial_interval":"PT2S","max_interval":"PT1S"}`, "retry.max_interval"},
 		{"A129", `{"jitter":"true"}`, "retry.jitter"},
 		{"A129 1", `{"jitter":1}`, "retry.jitter"},
+		{"A129 another word", `{"jitter":"FULL"}`, "retry.jitter"},
+		{"A129 on", `{"jitter":"on"}`, "retry.jitter"},
 		{"A130", `{"non_retryable_errors":"auth.*"}`, "retry.non_retryable_errors"},
 		{"A130 numbers", `{"non_retryable_errors":[1]}`, "retry.non_retryable_errors"},
 		{"A130 null entry", `{"non_retryable_errors":[null]}`, "retry.non_retryable_errors"},
@@ -115,6 +120,13 @@ func TestRetryPolicyJSON(t *testing.T) {
 		{"A131 A161", `{"on_exhaustion":"requeue"}`, "retry.on_exhaustion"},
 		{"A131 empty", `{"on_exhaustion":""}`, "retry.on_exhaustion"},
 		{"A043 strategy", `{"backoff_strategy":"fibonacci"}`, "retry.backoff_strategy"},
+		{"A043 no vendor", `{"backoff_strategy":":x"}`, "retry.backoff_strategy"},
+		{"A043 no name", `{"backoff_strategy":"acme:"}`, "retry.backoff_strategy"},
+		{"A043 upper case", `{"backoff_strategy":"acme:X"}`, "retry.backoff_strategy"},
+		{"A043 two colons", `{"backoff_strategy":"acme:x:y"}`, "retry.backoff_strategy"},
+		{"A043 a digit first", `{"backoff_strategy":"acme:2x"}`, "retry.backoff_strategy"},
+		{"A043 a space", `{"backoff_strategy":"acme: x"}`, "retry.backoff_strategy"},
+		{"A043 65 bytes", `{"backoff_strategy":"acme:` + strings.Repeat("x", 60) + `"}`, "retry.backoff_strategy"},
 		{"A156 unknown field", `{"max_retries":3}`, "retry.max_retries"},
 		{"A156 case", `{"Max_Attempts":3}`, "retry.Max_Attempts"},
 		{"A156 unknown null field", `{"max_retries":null}`, "retry.max_retries"},
@@ -162,8 +174,8 @@ func TestRetryPolicyJSONRoundTrip(t *testing.T) {
 			MaxAttempts:        rapid.IntRange(ojs.NoRetry, 100).Draw(t, "attempts"),
 			InitialInterval:    time.Duration(interval.Draw(t, "initial")),
 			BackoffCoefficient: rapid.SampledFrom([]float64{0, 1, 1.1, 2, 1e300}).Draw(t, "coefficient"),
-			Jitter:             rapid.SampledFrom([]ojs.Jitter{"", "on", "off"}).Draw(t, "jitter"),
-			BackoffStrategy:    rapid.SampledFrom([]ojs.Backoff{"", "none", "linear", "exponential", "polynomial"}).Draw(t, "strategy"),
+			Jitter:             rapid.SampledFrom([]ojs.Jitter{"", "on", "off", "full"}).Draw(t, "jitter"),
+			BackoffStrategy:    rapid.SampledFrom([]ojs.Backoff{"", "none", "linear", "exponential", "polynomial", "ojs:oban", "a:b"}).Draw(t, "strategy"),
 			NonRetryableErrors: rapid.SampledFrom([][]string{nil, {}, {"a"}, {"a.*", "\"<é"}}).Draw(t, "errors"),
 			OnExhaustion:       rapid.SampledFrom([]ojs.Exhaustion{"", "discard", "dead_letter"}).Draw(t, "exhaustion"),
 		}
@@ -192,6 +204,8 @@ func FuzzRetryPolicyJSON(f *testing.F) {
 	f.Add([]byte(sevenFields))
 	f.Add([]byte(`{"max_attempts":0,"jitter":false,"backoff_strategy":"constant","non_retryable_errors":["a.*"]}`))
 	f.Add([]byte(`{"initial_interval":"P1Y","max_interval":"PT0.5S"}`))
+	f.Add([]byte(`{"max_attempts":26,"jitter":"full","backoff_strategy":"ojs:oban"}`))
+	f.Add([]byte(`{"backoff_strategy":"acme:unknown-1.2_3"}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var p, again ojs.RetryPolicy
 		if err := json.Unmarshal(in, &p); err != nil {

@@ -118,7 +118,11 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	case o.Delay > 0 || o.ScheduledAt.After(now):
 		return invalid("scheduled_at", "a dead letter is retried at once")
 	}
-	retry, err := policy.Resolve(o.Retry)
+	retry := o.Retry.Inherit(policy.Default())
+	err := retry.Validate()
+	if retry.BackoffStrategy != r.Retry.BackoffStrategy { // one that is stored need not be known to this program
+		_, err = policy.Resolve(retry)
+	}
 	if err != nil {
 		return err
 	}

@@ -8,27 +8,33 @@ import (
 )
 
 // Delay returns the wait between the n-th failure and the next attempt (OJS retry, sections 3 and 5 and appendix A): the
-// strategy's delay, at most MaxInterval; then, with jitter, times 0.5+r, and again at most MaxInterval. r is the random
-// draw, in [0, 1). n counts from 1. Fields of p that are zero are the standard's. It never overflows: what would is
-// MaxInterval.
+// strategy's delay, at most MaxInterval; then, with jitter, times 0.5+r, and again at most MaxInterval. With ojs.JitterFull it
+// is a time from nothing to the strategy's delay, both included. r is the random draw, in [0, 1). n counts from 1. Fields of p
+// that are zero are the standard's. It never overflows: what would is MaxInterval.
+//
+// A strategy by a qualified name that this program has not registered, since another one has enqueued the job, and one whose
+// function panics, give way to the exponential strategy with the same interval, coefficient and cap.
 func Delay(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	p = p.Inherit(Default())
-	d := backoff(p, max(n, 1))
-	if p.Jitter != ojs.JitterOn {
-		return d
-	}
 	if !(r >= 0) {
 		r = 0
 	}
 	r = min(r, math.Nextafter(1, 0))
-	j := capped(float64(d)*(0.5+r), p.MaxInterval)
-	if most := d + (d-1)/2; most >= d { // the interval is half-open, which rounding forgets
-		j = min(j, most)
+	d := delay(p, max(n, 1), r)
+	switch p.Jitter {
+	case ojs.JitterOn:
+		j := capped(float64(d)*(0.5+r), p.MaxInterval)
+		if most := d + (d-1)/2; most >= d { // the interval is half-open, which rounding forgets
+			j = min(j, most)
+		}
+		return j
+	case ojs.JitterFull:
+		return capped(r*(float64(d)+1), d)
 	}
-	return j
+	return d
 }
 
-func backoff(p ojs.RetryPolicy, n int) time.Duration {
+func delay(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	interval := p.InitialInterval
 	switch p.BackoffStrategy {
 	case ojs.BackoffNone:
@@ -40,9 +46,13 @@ func backoff(p ojs.RetryPolicy, n int) time.Duration {
 		return interval * time.Duration(n)
 	case ojs.BackoffPolynomial:
 		return capped(float64(interval)*math.Pow(float64(n), p.BackoffCoefficient), p.MaxInterval)
+	case ojs.BackoffExponential:
 	default:
-		return capped(float64(interval)*math.Pow(p.BackoffCoefficient, float64(n-1)), p.MaxInterval)
+		if d, ok := custom(p, n, r); ok {
+			return d
+		}
 	}
+	return capped(float64(interval)*math.Pow(p.BackoffCoefficient, float64(n-1)), p.MaxInterval)
 }
 
 // capped converts nanoseconds to a Duration in [0, most]. Infinity and NaN, where the formula overflowed, are most.
@@ -56,7 +66,8 @@ func capped(ns float64, most time.Duration) time.Duration {
 // maxDelays bounds the list that Delays makes of a policy with very many attempts.
 const maxDelays = 1000
 
-// Delays lists the waits before attempts 2, 3, ... without jitter: what a policy would do. It lists the first 1000 at most.
+// Delays lists the waits before attempts 2, 3, ... without jitter: what a policy would do. It lists the first 1000 at most. A
+// strategy that draws for itself is listed with the draw 0.
 func Delays(p ojs.RetryPolicy) []time.Duration {
 	p = p.Inherit(Default())
 	p.Jitter = ojs.JitterOff

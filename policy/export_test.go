@@ -1,7 +1,17 @@
 package policy
 
-// Canonical is the text whose hash is the fingerprint.
+import "github.com/ojsengine/ojs"
+
+// Canonical is the text whose hash is the fingerprint, by way of the library.
 var Canonical = canonical
 
-// Quick is Canonical for the jobs that need little.
-var Quick = quick
+// Builtin are the strategies of the presets.
+var Builtin = builtin
+
+// Simple is the same text without it.
+func Simple(p *ojs.UniquePolicy, job *ojs.JobInfo) (string, bool) {
+	w := writers.Get().(*simpleWriter)
+	defer w.release()
+	text, ok := w.simple(p, job)
+	return string(text), ok
+}

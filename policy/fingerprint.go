@@ -9,7 +9,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/unicode/norm"
@@ -36,9 +35,9 @@ func Fingerprint(p *ojs.UniquePolicy, job *ojs.JobInfo) (string, error) {
 	if err := p.Validate(); err != nil {
 		return "", err
 	}
-	space := texts.Get().(*[]byte)
-	defer texts.Put(space)
-	text, ok := quick((*space)[:0], p, job)
+	w := writers.Get().(*simpleWriter)
+	defer w.release()
+	text, ok := w.simple(p, job)
 	if !ok {
 		var err error
 		if text, err = canonical(p, job); err != nil {
@@ -46,18 +45,12 @@ func Fingerprint(p *ojs.UniquePolicy, job *ojs.JobInfo) (string, error) {
 		}
 	}
 	sum := sha256.Sum256(text)
-	var digits [2 * sha256.Size]byte
+	var digits [2 * len(sum)]byte
 	hex.Encode(digits[:], sum[:])
 	return string(digits[:]), nil
 }
 
-// texts are where quick writes: what it writes there is not kept.
-var texts = sync.Pool{New: func() any {
-	space := make([]byte, 1024)
-	return &space
-}}
-
-// canonical returns the text whose hash is the fingerprint, of a policy that makes sense.
+// canonical returns the text whose hash is the fingerprint, for a policy that is valid.
 func canonical(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, error) {
 	dims := p.Dimensions()
 	var buf bytes.Buffer

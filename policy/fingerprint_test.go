@@ -81,6 +81,7 @@ func TestFingerprintVectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			text, err := policy.Canonical(&p, vectorJob(t, v.Job))
+			sameSimply(t, &p, vectorJob(t, v.Job))
 			if err != nil || v.Canonical != "" && string(text) != v.Canonical {
 				t.Errorf("canonical\n got %s, %v\nwant %s", text, err, v.Canonical)
 			}
@@ -275,6 +276,7 @@ func FuzzFingerprint(f *testing.F) {
 		job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "x"}, Args: a}
 		for _, p := range []ojs.UniquePolicy{{Keys: ojs.ByArgs}, {ArgsKeys: []string{key}}} {
 			text, err := policy.Canonical(&p, job)
+			sameSimply(t, &p, job)
 			if err != nil {
 				continue
 			}

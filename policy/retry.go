@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/backoff"
 	"github.com/ojsengine/ojs/internal/iso8601"
 )
 
@@ -24,11 +25,15 @@ func Default() ojs.RetryPolicy {
 }
 
 // Resolve returns the policy in force for a job that was given p: what p leaves out comes from Default, and the whole is
-// validated (OJS retry, sections 8.1 and 11). Its error is an *ojs.InvalidError with ojs.CodeRetryInvalid.
+// validated (OJS retry, sections 8.1 and 11). A backoff strategy that this program does not know is refused. Its error is an
+// *ojs.InvalidError with ojs.CodeRetryInvalid.
 func Resolve(p ojs.RetryPolicy) (ojs.RetryPolicy, error) {
 	p = p.Inherit(Default())
 	if err := p.Validate(); err != nil {
 		return ojs.RetryPolicy{}, err
+	}
+	if why := backoff.Unknown(string(p.BackoffStrategy)); why != "" {
+		return ojs.RetryPolicy{}, &ojs.InvalidError{Code: ojs.CodeRetryInvalid, Field: "retry.backoff_strategy", Reason: why}
 	}
 	return p, nil
 }

@@ -10,12 +10,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/ojsengine/ojs/bench/internal/report"
 )
 
 // config is what the flags say.
@@ -55,16 +55,7 @@ func mainErr() error {
 		flag.Usage()
 		return fmt.Errorf("these arguments make no sense: %q", os.Args[1:])
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	r, err := measure(ctx, c)
-	if err != nil {
-		return err
-	}
-	if err := r.Write(os.Stdout, *asJSON); err != nil {
-		return err
-	}
-	return r.Err()
+	return report.Print(*asJSON, func(ctx context.Context) (*report.Report, error) { return measure(ctx, c) })
 }
 
 // numbers parses a flag such as 1,4.

@@ -36,9 +36,41 @@ func (g *goqiteContender) Setup(ctx context.Context) (err error) {
 	if err := goqite.Setup(ctx, g.db); err != nil {
 		return err
 	}
+	g.open()
+	return nil
+}
+
+func (g *goqiteContender) open() {
 	// A job that waits for the connection must not time out and run again.
 	g.queue = goqite.New(goqite.NewOpts{DB: g.db, Name: "jobs", Timeout: time.Minute})
+}
+
+// Join implements Sharer.
+func (g *goqiteContender) Join(context.Context) (err error) {
+	if g.db, err = openSQLite(g.path, g.sync); err != nil {
+		return err
+	}
+	g.open()
 	return nil
+}
+
+// Enqueue implements Sharer.
+func (g *goqiteContender) Enqueue(ctx context.Context, first, n int) error {
+	return g.send(ctx, first, n)
+}
+
+// Work implements Sharer.
+func (g *goqiteContender) Work(ctx context.Context, done func()) error {
+	if err := g.work(ctx, done); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Left implements Sharer.
+func (g *goqiteContender) Left(ctx context.Context) (n int, err error) {
+	err = g.db.QueryRowContext(ctx, "SELECT count(*) FROM goqite").Scan(&n)
+	return n, err
 }
 
 func (g *goqiteContender) EndToEnd(ctx context.Context, jobs, producers, batch int) (time.Duration, error) {
@@ -46,7 +78,7 @@ func (g *goqiteContender) EndToEnd(ctx context.Context, jobs, producers, batch i
 	left := load.NewCountdown(jobs)
 	ended := make(chan error, 1)
 	go func() {
-		err := g.work(running, left)
+		err := g.work(running, left.Done)
 		stop(err)
 		ended <- err
 	}()
@@ -90,7 +122,7 @@ func (g *goqiteContender) send(ctx context.Context, first, n int) error {
 
 // work receives one message after the other, as goqite's runner does, and hands each to a goroutine. It ends with the error
 // of ctx, when all goroutines have ended, or with the first error of the queue.
-func (g *goqiteContender) work(ctx context.Context, left *load.Countdown) error {
+func (g *goqiteContender) work(ctx context.Context, done func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
@@ -106,7 +138,7 @@ func (g *goqiteContender) work(ctx context.Context, left *load.Countdown) error 
 		default:
 			slots <- struct{}{}
 			group.Go(func() {
-				if err := g.handle(ctx, m, left); err != nil {
+				if err := g.handle(ctx, m, done); err != nil {
 					cancel(err)
 				}
 				<-slots
@@ -116,12 +148,12 @@ func (g *goqiteContender) work(ctx context.Context, left *load.Countdown) error 
 	return context.Cause(ctx)
 }
 
-func (g *goqiteContender) handle(ctx context.Context, m *goqite.Message, left *load.Countdown) error {
+func (g *goqiteContender) handle(ctx context.Context, m *goqite.Message, done func()) error {
 	var args load.Args
 	if err := json.Unmarshal(m.Body, &args); err != nil {
 		return err
 	}
-	left.Done()
+	done()
 	return g.queue.Delete(ctx, m.ID)
 }
 

@@ -11,10 +11,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
-	"syscall"
 	"time"
+
+	"github.com/ojsengine/ojs/bench/internal/report"
 )
 
 // config is what the flags say.
@@ -27,9 +27,11 @@ type config struct {
 	dir                      string
 	only                     *regexp.Regexp
 	timeout                  time.Duration // of one contender in one round
+	processes                []int         // that share a backlog; none: one process that is fed meanwhile
 }
 
 func main() {
+	workIfTold()
 	if err := mainErr(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -63,20 +65,15 @@ func mainErr() error {
 		c.only, err = regexp.Compile(s)
 		return err
 	})
+	flag.Func("processes", "numbers of processes, such as 1,2,4, that work off a backlog that they share (default: one process, which is fed meanwhile)", func(s string) (err error) {
+		c.processes, err = processCounts(s)
+		return err
+	})
 	asJSON := flag.Bool("json", false, "print every round as JSON")
 	flag.Parse()
 	if flag.NArg() > 0 || min(c.jobs, c.sqliteJobs, c.rounds, c.batch, c.producers, c.workers, c.conns) < 1 || c.on != "" && c.on != "postgres" && c.on != "sqlite" {
 		flag.Usage()
 		return fmt.Errorf("these arguments make no sense: %q", os.Args[1:])
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	r, err := measure(ctx, c)
-	if err != nil {
-		return err
-	}
-	if err := r.Write(os.Stdout, *asJSON); err != nil {
-		return err
-	}
-	return r.Err()
+	return report.Print(*asJSON, func(ctx context.Context) (*report.Report, error) { return measure(ctx, c) })
 }

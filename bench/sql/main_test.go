@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,6 +12,29 @@ import (
 	"github.com/ojsengine/ojs/bench/internal/report"
 	"github.com/ojsengine/ojs/internal/pgtest"
 )
+
+func TestMain(m *testing.M) {
+	workIfTold()
+	os.Exit(m.Run())
+}
+
+// Processes that share a backlog run every job once.
+func TestProcesses(t *testing.T) {
+	dsn := serverOrSkip(t)
+	cfg := small(t)
+	cfg.processes = []int{1, 3}
+	r := &report.Report{}
+	err := errors.Join(sharedOnPostgres(t.Context(), cfg, r, dsn), sharedOnSQLite(t.Context(), cfg, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, 6, "goqite", "river", "ojs")
+	for _, bad := range []string{"", "0", "1,x"} {
+		if _, err := processCounts(bad); err == nil {
+			t.Errorf("%q is no list of processes", bad)
+		}
+	}
+}
 
 // small is a config that runs everything, once.
 func small(tb testing.TB) config {

@@ -18,18 +18,22 @@ type entry func(ctx context.Context) (c Contender, remove func() error, err erro
 // contender's are in the report.
 func measure(ctx context.Context, cfg config) (_ *report.Report, err error) {
 	r := &report.Report{Machine: report.ThisMachine()}
+	onServer, onFile := postgresSections, sqliteSections
+	if len(cfg.processes) > 0 {
+		onServer, onFile = sharedOnPostgres, sharedOnSQLite
+	}
 	if cfg.on != "sqlite" {
 		s, err := startServer(cfg.dir)
 		if err != nil {
 			return nil, err
 		}
-		err = errors.Join(postgresSections(ctx, cfg, r, s.dsn), s.Close())
+		err = errors.Join(onServer(ctx, cfg, r, s.dsn), s.Close())
 		if err != nil {
 			return nil, err
 		}
 	}
 	if cfg.on != "postgres" {
-		if err := sqliteSections(ctx, cfg, r); err != nil {
+		if err := onFile(ctx, cfg, r); err != nil {
 			return nil, err
 		}
 	}

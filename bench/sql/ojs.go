@@ -103,6 +103,42 @@ func insert(eng *engine.Engine[load.Args]) func(ctx context.Context, first, n in
 	}
 }
 
+// Join implements Sharer.
+func (o *ojsContender) Join(ctx context.Context) error { return o.Setup(ctx) }
+
+// Enqueue implements Sharer.
+func (o *ojsContender) Enqueue(ctx context.Context, first, n int) error {
+	eng, err := engine.New[load.Args](o.store, engine.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	return insert(eng)(ctx, first, n)
+}
+
+// Work implements Sharer.
+func (o *ojsContender) Work(ctx context.Context, done func()) error {
+	eng, err := engine.New[load.Args](o.store, engine.WithConcurrency(o.workers), engine.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	eng.Handle("noop", func(context.Context, *ojs.Job[load.Args]) error {
+		done()
+		return nil
+	})
+	return eng.Run(ctx)
+}
+
+// Left implements Sharer.
+func (o *ojsContender) Left(ctx context.Context) (n int, err error) {
+	counts, err := o.store.Counts(ctx)
+	for _, c := range counts {
+		if c.State != ojs.StateCompleted {
+			n += c.N
+		}
+	}
+	return n, err
+}
+
 // Close closes the storage.
 func (o *ojsContender) Close() error {
 	if o.store == nil {

@@ -122,5 +122,49 @@ func (r *riverContender) insert(client *river.Client[pgx.Tx]) func(ctx context.C
 	}
 }
 
+// Join implements Sharer.
+func (r *riverContender) Join(context.Context) error { return nil }
+
+// Enqueue implements Sharer. Contenders that differ in how they enqueue are the same where jobs are only worked off.
+func (r *riverContender) Enqueue(ctx context.Context, first, n int) error {
+	if r.fast {
+		return errors.ErrUnsupported
+	}
+	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{})
+	if err != nil {
+		return err
+	}
+	return r.insert(client)(ctx, first, n)
+}
+
+// Work implements Sharer.
+func (r *riverContender) Work(ctx context.Context, done func()) error {
+	workers := river.NewWorkers()
+	river.AddWorker(workers, river.WorkFunc(func(context.Context, *river.Job[riverArgs]) error {
+		done()
+		return nil
+	}))
+	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
+		Workers:           workers,
+		FetchCooldown:     r.fetchCooldown,
+		FetchPollInterval: r.pollTime,
+	})
+	if err != nil {
+		return err
+	}
+	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return client.Stop(context.WithoutCancel(ctx))
+}
+
+// Left implements Sharer.
+func (r *riverContender) Left(ctx context.Context) (n int, err error) {
+	err = r.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state <> 'completed'").Scan(&n)
+	return n, err
+}
+
 // Close has nothing to do: the client is EndToEnd's.
 func (r *riverContender) Close() error { return nil }

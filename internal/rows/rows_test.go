@@ -66,7 +66,8 @@ func records(t *rapid.T) storage.Record {
 	args, err := ojs.NewArgs(raws.Draw(t, "args"))
 	must(t, err)
 	r.Args, r.Result, r.Checkpoint = args, raws.Draw(t, "result"), raws.Draw(t, "checkpoint")
-	r.Retry = rapid.SampledFrom([]ojs.RetryPolicy{{}, policy.Default(), {MaxAttempts: ojs.NoRetry, NonRetryableErrors: []string{"a.*"}}}).Draw(t, "retry")
+	r.Retry = rapid.SampledFrom([]ojs.RetryPolicy{{}, policy.Default(), {MaxAttempts: ojs.NoRetry, NonRetryableErrors: []string{"a.*"}},
+		policy.FullJitter(), policy.Sidekiq(), {Jitter: ojs.JitterFull, BackoffStrategy: "acme:unknown"}}).Draw(t, "retry")
 	r.Meta = rapid.SampledFrom([]map[string]any{nil, {"n": json.Number("9007199254740993"), "s": "\x00<é>", "l": []any{nil, true, 0.1}}}).Draw(t, "meta")
 	if rapid.Bool().Draw(t, "limited") {
 		r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 1, Per: time.Second}}

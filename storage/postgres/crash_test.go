@@ -16,6 +16,9 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
+// envPatience is how long the processes of a test wait for an answer of the database, "" for as long as by default.
+const envPatience = "OJS_TEST_PATIENCE"
+
 // openForCrash opens a storage at a schema and, after a space, a server.
 func openForCrash(ctx context.Context, at string) (storage.Storage, func(), error) {
 	schema, dsn, _ := strings.Cut(at, " ")
@@ -24,11 +27,25 @@ func openForCrash(ctx context.Context, at string) (storage.Storage, func(), erro
 		return nil, nil, err
 	}
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	opts := []postgres.Option{postgres.WithSchema(schema)}
+	if text := os.Getenv(envPatience); text != "" {
+		patience, err := time.ParseDuration(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
+		opts = append(opts, postgres.WithPatience(patience))
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := postgres.Open(ctx, pool, postgres.WithSchema(schema))
+	if os.Getenv(envPatience) != "" { // of a network that may swallow what migrations say
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+	}
+	s, err := postgres.Open(ctx, pool, opts...)
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
@@ -85,6 +102,29 @@ func TestBadNetwork(t *testing.T) {
 			crashtest.Wait(ctx, crashtest.Time(t))
 			p.good.Store(true)
 			t.Logf("%d connections were dropped, %d closed in one direction", p.dropped.Load(), p.halved.Load())
+		},
+	})
+}
+
+// A network that swallows everything, again and again, costs time and nothing else.
+func TestSwallowingNetwork(t *testing.T) {
+	if os.Getenv("OJS_TEST_POSTGRES") != "" {
+		t.Skip("the server may want more than a proxy knows")
+	}
+	t.Setenv(envPatience, "500ms")
+	pool := connect(t)
+	name := schema(t, pool)
+	p := startBadNetwork(t, server)
+	p.good.Store(true)
+	crashtest.Run(t, crashtest.Config{
+		Open: openForCrash, At: name + " " + p.dsn(), Direct: name + " " + server, Workers: 2, Producers: 2,
+		Disturb: func(ctx context.Context) {
+			for range 2 {
+				crashtest.Wait(ctx, crashtest.Time(t)/4)
+				p.swallow()
+				crashtest.Wait(ctx, crashtest.Time(t)/4)
+				p.spit()
+			}
 		},
 	})
 }

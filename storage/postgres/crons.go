@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -23,7 +21,7 @@ func (s *Storage) SetCron(ctx context.Context, c storage.Cron) (version uint64, 
 	if c.Version == 0 {
 		sql, args = s.sql.addCron, []any{c.Name, entry}
 	}
-	tag, err := s.pool.Exec(ctx, sql, args...)
+	tag, err := s.exec(ctx, sql, args...)
 	if err != nil {
 		return 0, wrap(err)
 	}
@@ -40,7 +38,7 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	defer s.mu.RUnlock()
-	tag, err := s.pool.Exec(ctx, s.sql.deleteCron, name)
+	tag, err := s.exec(ctx, s.sql.deleteCron, name)
 	if err != nil || tag.RowsAffected() == 0 {
 		return false, wrap(err)
 	}
@@ -54,13 +52,9 @@ func (s *Storage) Crons(ctx context.Context) (list []storage.Cron, err error) {
 		return nil, err
 	}
 	defer s.mu.RUnlock()
-	result, err := s.pool.Query(ctx, s.sql.crons)
-	if err != nil {
-		return nil, wrap(err)
-	}
 	var version int64
 	var entry []byte
-	_, err = pgx.ForEachRow(result, []any{&version, &entry}, func() error {
+	err = s.read(ctx, s.sql.crons, []any{&version, &entry}, func() error {
 		c, err := rows.DecodeCron(entry)
 		c.Version = uint64(version)
 		list = append(list, c)

@@ -48,7 +48,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	}
 	var results []storage.Inserted
 	var n storage.Notice
-	err := again(func() error {
+	insert := func(ctx context.Context) error {
 		n = storage.Notice{}
 		return pgx.BeginFunc(ctx, s.in(ctx), func(tx pgx.Tx) (err error) {
 			results, err = rows.Insert(&inserter{ctx, s, tx, &n}, now, batch)
@@ -57,6 +57,12 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 			}
 			return err
 		})
+	}
+	err := again(func() error {
+		if txOf(ctx) != nil { // whose time is its owner's
+			return insert(ctx)
+		}
+		return s.within(ctx, insert)
 	})
 	if err != nil {
 		return dst, wrap(err)
@@ -93,19 +99,14 @@ func (c *insertCall) done() <-chan struct{} { return c.ended }
 
 // flushInserts makes calls with one statement. If one of them cannot be made, none is, and each is tried by itself.
 func (s *Storage) flushInserts(calls []*insertCall) {
-	ctx, cancel := wall.WithTimeout(context.Background(), s.config.patience)
-	defer cancel()
 	all := calls[0].encoded
 	for _, c := range calls[1:] {
 		all = append(all[:len(all):len(all)], c.encoded...)
 	}
-	stored, err := s.insertAll(ctx, all)
-	if err != nil && ctx.Err() != nil {
-		err = s.noAnswer(err)
-	}
+	stored, err := s.insertAll(all)
 	if err == nil && !stored && len(calls) > 1 {
 		for _, c := range calls {
-			c.stored, c.err = s.insertAll(ctx, c.encoded)
+			c.stored, c.err = s.insertAll(c.encoded)
 			close(c.ended)
 		}
 		return
@@ -117,8 +118,8 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 }
 
 // insertAll stores jobs. It reports false, and has stored none, if an id is stored already or a queue draining.
-func (s *Storage) insertAll(ctx context.Context, encoded []rows.Columns) (stored bool, err error) {
-	tag, err := s.pool.Exec(ctx, s.sql.insert, arguments(encoded)...)
+func (s *Storage) insertAll(encoded []rows.Columns) (stored bool, err error) {
+	tag, err := s.exec(context.Background(), s.sql.insert, arguments(encoded)...) // in the time of none of the calls
 	if isCode(err, uniqueViolation) {
 		return false, nil
 	}

@@ -83,7 +83,7 @@ func (s *Storage) send(ctx context.Context) {
 			return
 		}
 		n := s.out.take()
-		if _, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), payloads(s.id, &n)); err != nil && ctx.Err() == nil {
+		if _, err := s.exec(ctx, s.sql.notify, s.channel(), payloads(s.id, &n)); err != nil && ctx.Err() == nil {
 			s.config.log.Warn("ojs: postgres: notification not sent: others find it when they look", "error", err)
 		}
 		select {
@@ -96,8 +96,8 @@ func (s *Storage) send(ctx context.Context) {
 
 func (s *Storage) channel() string { return "ojs:" + s.config.schema }
 
-// A payload is who sends it and words: what is available (a), when what is due (d), recurring jobs (c), that it is a sign of life
-// (p), and of single jobs that they have ended (e) or that a claim has been taken (x cancelled, r replaced, l lost).
+// A payload is who sends it and words: what is available (a), when what is due (d), recurring jobs (c), that it is a probe of the
+// sender's (p), and of single jobs that they have ended (e) or that a claim has been taken (x cancelled, r replaced, l lost).
 const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
 
 var causes = map[byte]error{'x': ojs.ErrCancelled, 'r': ojs.ErrReplaced, 'l': ojs.ErrLeaseLost}
@@ -192,7 +192,11 @@ func (s *Storage) hear(ctx context.Context) error {
 			return err
 		}
 	}
-	conn, err := pgx.ConnectConfig(ctx, how)
+	var conn *pgx.Conn
+	err := s.within(ctx, func(ctx context.Context) (err error) {
+		conn, err = pgx.ConnectConfig(ctx, how)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -202,46 +206,55 @@ func (s *Storage) hear(ctx context.Context) error {
 		_ = conn.Close(ctx)
 	}()
 	if !s.config.deaf {
-		if _, err := conn.Exec(ctx, s.sql.listen); err != nil {
+		err := s.within(ctx, func(ctx context.Context) error {
+			_, err := conn.Exec(ctx, s.sql.listen)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
-	heard := false // a notification has come: the database passes them on
+	var probe string // of the latest look: while it comes back, the database passes on what is sent
 	next := wall.Now()
-	for {
+	for look := 0; ; {
 		if !wall.Now().Before(next) {
-			if err := s.look(ctx, conn); err != nil {
+			look++
+			probe = fmt.Sprintf("%s p%d", s.id, look)
+			if err := s.within(ctx, func(ctx context.Context) error { return s.look(ctx, conn, probe) }); err != nil {
 				return err
 			}
 			next = wall.Now().Add(s.config.poll)
-			if heard {
-				next = next.Add(9 * s.config.poll)
-			}
 		}
-		wait, cancel := wall.WithDeadline(ctx, next)
+		until := next
+		if patient := wall.Now().Add(s.config.patience); patient.Before(next) {
+			until = patient
+		}
+		wait, cancel := wall.WithDeadline(ctx, until)
 		got, err := conn.WaitForNotification(wait)
 		timedOut := wait.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
+		case err == nil && got.Payload == probe:
+			next = next.Add(9 * s.config.poll)
+			probe = ""
 		case err == nil:
-			heard = true
 			if from, n := parse(got.Payload); from != s.id {
 				s.hub.Tell(ctx, n)
 			}
 		case !timedOut:
 			return err
+		case until.Before(next): // nobody has said anything for long, perhaps nobody can
+			if err := s.within(ctx, conn.Ping); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// look is what is done now and then: engines look at everything, the clocks are compared, and the counts summed up. It sends a
-// notification, too, which comes back if they do.
-func (s *Storage) look(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := wall.WithTimeout(ctx, s.config.patience)
-	defer cancel()
-	if _, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{s.id + " p"}); err != nil {
-		return err
-	}
+// look is what is done now and then: engines look at everything, the clocks are compared, and the counts summed up. Last of all it
+// sends a probe, which comes back if notifications do: behind a pooler the connection is lent to others while it says nothing, and
+// what it hears by chance while it is speaking proves nothing.
+func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error {
 	if err := s.measureClock(ctx, conn); err != nil {
 		return err
 	}
@@ -252,7 +265,8 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	return nil
+	_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{probe})
+	return err
 }
 
 // asker is what a connection and a pool can.

@@ -79,7 +79,7 @@ type config struct {
 	clock  clock.Clock // of this machine
 	deaf   bool        // for tests: hear nothing
 
-	patience time.Duration // with a statement
+	patience time.Duration // with a statement or a short transaction
 }
 
 // WithSchema sets the name of the database schema, "ojs" by default: lower-case letters, digits and "_", the first a letter,
@@ -109,7 +109,8 @@ func (c *config) validate() error {
 }
 
 // Open opens the storage in a database, makes its schema if there is none, and brings it up to date. The pool stays the
-// caller's, who closes it after the storage. Its errors are ErrNewer, those of options, and those of the database.
+// caller's, who closes it after the storage. Open waits for other processes that migrate, and for its own migrations, until ctx
+// ends; later calls wait 30 s for an answer of the database at most. Its errors are ErrNewer, those of options, and those of the database.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
 	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall, patience: defaultPatience}
 	for _, opt := range opts {
@@ -128,10 +129,13 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 	if err := s.migrate(ctx); err != nil {
 		return nil, wrap(err)
 	}
-	if err := s.measureClock(ctx, pool); err != nil {
-		return nil, wrap(err)
-	}
-	if err := s.lookForPaused(ctx, pool); err != nil {
+	err := s.within(ctx, func(ctx context.Context) error {
+		if err := s.measureClock(ctx, pool); err != nil {
+			return err
+		}
+		return s.lookForPaused(ctx, pool)
+	})
+	if err != nil {
 		return nil, wrap(err)
 	}
 	s.inserts.flush = s.flushInserts
@@ -195,19 +199,19 @@ type tuned struct{ s *Storage }
 
 func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) { return q.s.pool.Begin(ctx) }
 
-func (q tuned) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
-	patient, cancel := wall.WithTimeout(ctx, q.s.config.patience)
-	defer cancel()
-	defer func() {
-		if err != nil && patient.Err() != nil && ctx.Err() == nil {
-			err = q.s.noAnswer(err)
-		}
-	}()
-	return q.ask(patient, sql, args, read)
+func (q tuned) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+	return q.s.within(ctx, func(ctx context.Context) error { return q.ask(ctx, sql, args, read) })
 }
 
-func (s *Storage) noAnswer(err error) error {
-	return fmt.Errorf("ojs: postgres: no answer within %v: %w", s.config.patience, err)
+// within speaks to the database for as long as the storage has patience: a network that swallows everything does not say so.
+func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
+	patient, cancel := wall.WithTimeout(ctx, s.config.patience)
+	defer cancel()
+	err := f(patient)
+	if err != nil && patient.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("ojs: postgres: no answer within %v: %w", s.config.patience, err)
+	}
+	return err
 }
 
 func (q tuned) ask(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
@@ -237,6 +241,27 @@ func readAll(result pgx.Rows, read func(pgx.Rows) error) error {
 	}
 	result.Close()
 	return result.Err()
+}
+
+// exec makes a statement that returns nothing.
+func (s *Storage) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	err = s.within(ctx, func(ctx context.Context) (err error) {
+		tag, err = s.pool.Exec(ctx, sql, args...)
+		return err
+	})
+	return tag, err
+}
+
+// read makes a statement, scans each row into dst and calls f then.
+func (s *Storage) read(ctx context.Context, sql string, dst []any, f func() error) error {
+	return s.within(ctx, func(ctx context.Context) error {
+		result, err := s.pool.Query(ctx, sql)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.ForEachRow(result, dst, f)
+		return err
+	})
 }
 
 // each calls f after scanning each row into dst.
@@ -294,5 +319,5 @@ func isCode(err error, code string) bool {
 // wall is the clock on the wall, for waits on the network.
 var wall = clock.New()
 
-// defaultPatience is how long a statement may take: a network that swallows everything does not say so.
+// defaultPatience is how long a statement or a short transaction may take.
 const defaultPatience = 30 * time.Second

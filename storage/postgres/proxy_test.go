@@ -13,11 +13,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// badNetwork is a proxy before a server, which loses connections, delays what is said and closes one direction, at random.
+// badNetwork is a proxy before a server, which loses connections, delays what is said and closes one direction, at random. On demand it
+// swallows everything.
 type badNetwork struct {
 	network, address string // of the server
 	listener         *net.TCPListener
 	good             atomic.Bool
+	holes            atomic.Int64 // how often a black hole has begun or ended: odd while there is one
 	done             context.Context
 	ends             sync.WaitGroup
 
@@ -47,6 +49,13 @@ func (p *badNetwork) dsn() string {
 	return fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", p.listener.Addr().(*net.TCPAddr).Port)
 }
 
+// swallow begins a black hole: connections stay open, new ones are accepted, and nothing comes through. Those of its time stay dead
+// when it has ended, as where something on the way has forgotten them.
+func (p *badNetwork) swallow() { p.holes.Add(1) }
+
+// spit ends a black hole.
+func (p *badNetwork) spit() { p.holes.Add(1) }
+
 func (p *badNetwork) accept() {
 	for {
 		client, err := p.listener.AcceptTCP()
@@ -65,6 +74,8 @@ type stream interface {
 
 func (p *badNetwork) connect(client *net.TCPConn) {
 	defer client.Close()
+	born := p.holes.Load()
+	dead := func() bool { return born%2 == 1 || p.holes.Load() != born }
 	conn, err := net.Dial(p.network, p.address)
 	if err != nil {
 		return
@@ -78,19 +89,22 @@ func (p *badNetwork) connect(client *net.TCPConn) {
 	}
 	defer context.AfterFunc(p.done, drop)()
 	var both sync.WaitGroup
-	both.Go(func() { p.pass(client, server, drop) })
-	both.Go(func() { p.pass(server, client, drop) })
+	both.Go(func() { p.pass(client, server, dead, drop) })
+	both.Go(func() { p.pass(server, client, dead, drop) })
 	both.Wait()
 }
 
 // pass passes on what one end says to the other, more or less.
-func (p *badNetwork) pass(from, to stream, drop func()) {
+func (p *badNetwork) pass(from, to stream, dead func() bool, drop func()) {
 	buffer := make([]byte, 4096)
 	for {
 		n, err := from.Read(buffer)
 		if err != nil {
 			_ = to.CloseWrite()
 			return
+		}
+		if dead() {
+			continue
 		}
 		said := buffer[:n]
 		trouble := rand.IntN(1000)

@@ -18,6 +18,22 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 		return "", err
 	}
 	defer s.mu.RUnlock()
+	err = s.within(ctx, func(ctx context.Context) (err error) {
+		was, err = s.changeQueue(ctx, queue, to)
+		return err
+	})
+	if err != nil {
+		return "", wrap(err)
+	}
+	if to == ojs.QueuePaused {
+		s.paused.Store(true)
+	} else {
+		s.tell(ctx, &storage.Notice{Available: true})
+	}
+	return was, nil
+}
+
+func (s *Storage) changeQueue(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " state " + queue}); err != nil {
 			return err
@@ -38,15 +54,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 		_, err := tx.Exec(ctx, s.sql.setQueueState, queue, string(to))
 		return err
 	})
-	if err != nil {
-		return "", wrap(err)
-	}
-	if to == ojs.QueuePaused {
-		s.paused.Store(true)
-	} else {
-		s.tell(ctx, &storage.Notice{Available: true})
-	}
-	return was, nil
+	return was, err
 }
 
 // QueueStates implements storage.QueueStore.
@@ -55,13 +63,9 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 		return nil, err
 	}
 	defer s.mu.RUnlock()
-	result, err := s.pool.Query(ctx, s.sql.queueStates)
-	if err != nil {
-		return nil, wrap(err)
-	}
 	states := make(map[string]ojs.QueueState)
 	var queue, state string
-	_, err = pgx.ForEachRow(result, []any{&queue, &state}, func() error {
+	err := s.read(ctx, s.sql.queueStates, []any{&queue, &state}, func() error {
 		states[queue] = ojs.QueueState(state)
 		return nil
 	})

@@ -59,3 +59,22 @@ func Exec(path, sql string) error {
 	defer conn.Close()
 	return run(conn, sql)
 }
+
+// TurnTaken reports whether somebody waits for the lock on writing a file before all others. Where there are no such locks nobody does.
+func TurnTaken(path string) (bool, error) {
+	t, err := openTurn(path, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer t.close()
+	return !t.lock(), nil
+}
+
+// Writing holds the lock on writing a file until it is told to release it.
+func Writing(path string) (release func() error, err error) {
+	conn, err := zombiezen.OpenConn(path, zombiezen.OpenReadWrite)
+	if err != nil {
+		return nil, err
+	}
+	return conn.Close, run(conn, "BEGIN IMMEDIATE")
+}

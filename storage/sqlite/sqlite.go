@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ type Storage struct {
 	config  config
 	writer  *writer
 	readers chan *zombiezen.Conn
+	file    os.FileInfo // as which it is noted to be open
 	hub     notify.Hub
 
 	mu     sync.RWMutex // held for reading by every call, for writing by Close
@@ -129,32 +131,63 @@ func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 }
 
 func (s *Storage) open(ctx context.Context) (err error) {
-	if err := checkFile(s.path); err != nil {
-		return err
-	}
-	conn, err := s.connect(ctx)
+	conn, err := s.connectFirst(ctx)
 	if err != nil {
 		return err
 	}
-	if err := migrate(conn); err != nil {
-		return errors.Join(err, conn.Close())
-	}
-	if err := configure(conn, s.config); err != nil {
-		return errors.Join(err, conn.Close())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, conn.Close(), s.closeReaders())
+			letGo(s.file)
+		}
+	}()
+	// Of several processes that open a new file, SQLite tells some at once that it is locked where their waiting would not help.
+	p := patience{wall.Now(), s.config.busy}
+	err = p.untilFree(func() error {
+		if err := migrate(conn); err != nil {
+			return err
+		}
+		return configure(conn, s.config)
+	})
+	if err != nil {
+		return err
 	}
 	s.readers = make(chan *zombiezen.Conn, s.config.readers)
 	for range s.config.readers {
 		r, err := s.connect(ctx)
-		if err == nil {
-			err = run(r, "PRAGMA query_only = 1")
-			s.readers <- r
-		}
 		if err != nil {
-			return errors.Join(err, conn.Close(), s.closeReaders())
+			return err
+		}
+		s.readers <- r
+		if err := run(r, "PRAGMA query_only = 1"); err != nil {
+			return err
 		}
 	}
-	s.writer = newWriter(conn, s.config.poll, &s.hub)
+	turn, err := openTurn(s.path, s.file.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	s.writer = newWriter(conn, turn, s.config, &s.hub)
 	return nil
+}
+
+// connectFirst makes a connection to a file that has been looked at.
+func (s *Storage) connectFirst(ctx context.Context) (*zombiezen.Conn, error) {
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	if !isOpen(s.path) {
+		if err := checkFile(s.path); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.file, err = keepOpen(s.path); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 func (s *Storage) connect(ctx context.Context) (*zombiezen.Conn, error) {
@@ -189,6 +222,7 @@ func (s *Storage) Close() error {
 		return nil
 	}
 	s.closed = true
+	defer letGo(s.file)
 	return errors.Join(s.writer.close(), s.closeReaders())
 }
 

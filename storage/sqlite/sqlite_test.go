@@ -24,6 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	crashtest.Child(openForCrash)
+	lookAsChild()
 	goleak.VerifyTestMain(m)
 }
 

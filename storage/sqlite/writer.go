@@ -22,6 +22,8 @@ const maxGroup = 512
 // being committed share the next one, and its wait for the disk.
 type writer struct {
 	conn  *zombiezen.Conn
+	turn  *turn
+	busy  time.Duration // how long to wait for other processes
 	poll  time.Duration
 	hub   *notify.Hub
 	calls chan *call
@@ -45,8 +47,11 @@ const (
 	givenUp
 )
 
-func newWriter(conn *zombiezen.Conn, poll time.Duration, hub *notify.Hub) *writer {
-	w := &writer{conn: conn, poll: poll, hub: hub, calls: make(chan *call, maxGroup), done: make(chan struct{})}
+func newWriter(conn *zombiezen.Conn, turn *turn, cfg config, hub *notify.Hub) *writer {
+	conn.SetBusyTimeout(0) // begin waits by itself
+	w := &writer{
+		conn: conn, turn: turn, busy: cfg.busy, poll: cfg.poll, hub: hub, calls: make(chan *call, maxGroup), done: make(chan struct{}),
+	}
 	go w.loop()
 	return w
 }
@@ -79,7 +84,7 @@ func (w *writer) do(ctx context.Context, f func(*tx) error) error {
 
 func (w *writer) loop() {
 	defer close(w.done)
-	defer func() { w.err = w.conn.Close() }()
+	defer func() { w.err = errors.Join(w.conn.Close(), w.turn.close()) }()
 	look := wall.Ticker(w.poll)
 	defer look.Stop()
 	seen, _ := number(w.conn, dataVersion)
@@ -112,9 +117,10 @@ var wall = clock.New()
 func (w *writer) transact(group *[]*call) {
 	t := &tx{conn: w.conn}
 	ran := 0 // calls whose effects the commit is about
-	var failed error
-	if failed = t.begin(); failed == nil {
-		for i := 0; i < len(*group); i++ {
+	failed := w.begin()
+	if failed == nil {
+		t.broken = t.refresh()
+		for i := 0; t.broken == nil && i < len(*group); i++ {
 			c := (*group)[i]
 			if c.state.CompareAndSwap(pending, begun) {
 				if c.err = t.try(c.f); c.err == nil {
@@ -123,10 +129,7 @@ func (w *writer) transact(group *[]*call) {
 			} else {
 				c.err = context.Canceled // nobody looks
 			}
-			if t.broken != nil {
-				break
-			}
-			if i == len(*group)-1 && len(*group) < maxGroup {
+			if t.broken == nil && i == len(*group)-1 && len(*group) < maxGroup {
 				select {
 				case next, ok := <-w.calls:
 					if ok {
@@ -168,13 +171,6 @@ type kind struct {
 	queue string
 	state int
 	dead  bool
-}
-
-func (t *tx) begin() error {
-	if err := t.exec("BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	return t.refresh()
 }
 
 // refresh reads what another process may have changed since the last transaction.

@@ -514,7 +514,7 @@ var faults = []struct {
 			return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
 		}
 	}},
-	{"early visibility", "claim-10 lease-1 lease-3 due-1 due-3 due-6", dueAt(time.Second)},
+	{"early visibility", "claim-10 lease-1 lease-3 due-1 due-3 due-6 general-6", dueAt(time.Second)},
 	{"several jobs of a limited key in one claim", "claim-12", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			for left := c.Max; left > 0; left-- {
@@ -638,7 +638,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"promoted late", "due-1 unique-12 claim-2 lease-3 lease-4 due-3 queue-1 durable-1 notify-1 notify-2", dueAt(-time.Millisecond)},
+	{"promoted late", "due-1 unique-12 claim-2 lease-3 lease-4 due-3 queue-1 durable-1 notify-1 notify-2 general-6", dueAt(-time.Millisecond)},
 	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
@@ -890,6 +890,21 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
+	{"unknown strategies forgotten", "general-6", inserting(func(r *storage.Record) {
+		if strings.HasPrefix(string(r.Retry.BackoffStrategy), "acme:") {
+			r.Retry.BackoffStrategy = ojs.BackoffExponential
+		}
+	})},
+	{"jitter is on or off", "general-6", inserting(func(r *storage.Record) {
+		if r.Retry.Jitter == ojs.JitterFull {
+			r.Retry.Jitter = ojs.JitterOn
+		}
+	})},
+	{"the year 2106 is the last", "general-6", settling(func(to *storage.Record, _ storage.Record) {
+		if to.NextRetryAt.Unix() > 1<<32 {
+			to.NextRetryAt = time.Unix(1<<32, 0).UTC()
+		}
+	})},
 
 	{"forgets when it is opened again", "durable-1", func(b *broken) {
 		b.reopen = func(*broken) storage.Storage { return memory.New() }

@@ -354,4 +354,36 @@ var durableCases = []Case{
 			c.wantErr("Get", err, ojs.ErrNotFound)
 		}
 	}},
+	{"general-6", "General/Policies", "Record.Retry", "Retry policies come back unchanged, also with a strategy that this program does not know, and a retry a hundred years ahead comes when it is due.", needsNothing, func(c *C) {
+		const century = 36500 * 24 * time.Hour
+		for _, p := range []ojs.RetryPolicy{
+			{MaxAttempts: 1<<31 - 1, InitialInterval: 1, BackoffCoefficient: 1, MaxInterval: century, Jitter: ojs.JitterFull, BackoffStrategy: ojs.BackoffExponential, NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDiscard},
+			{MaxAttempts: ojs.NoRetry, InitialInterval: time.Second, BackoffCoefficient: 2.5, MaxInterval: time.Hour, Jitter: ojs.JitterOn, BackoffStrategy: "acme:unknown-2_x.y", NonRetryableErrors: []string{"a.*", "é\""}, OnExhaustion: ojs.ExhaustionDeadLetter},
+			{MaxAttempts: 26, InitialInterval: 15 * time.Second, BackoffCoefficient: 2, MaxInterval: century, Jitter: ojs.JitterOff, BackoffStrategy: "ojs:sidekiq", NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDeadLetter},
+			{Jitter: ojs.JitterFull},
+		} {
+			what := fmt.Sprintf("%+v", p)
+			r := c.job(func(r *storage.Record) { r.Retry, r.MaxAttempts, r.TotalTimeout = p, p.Runs(), century })
+			c.insert(r)
+			r.Version = 1
+			c.same(what, c.get(r.ID), r)
+			c.settled(c.get(r.ID), c.to(ojs.StateCancelled))
+		}
+		r := c.reach(ojs.StateActive)
+		at := c.now.Add(century)
+		far := c.settled(r, c.to(ojs.StateRetryable), func(r *storage.Record) { r.NextRetryAt = at })
+		if !far.NextRetryAt.Equal(at) {
+			c.failf("a retry at %v, not %v", far.NextRetryAt, at)
+		}
+		c.now = at.Add(-time.Millisecond)
+		if d := c.due(); len(d.Promoted) != 0 || !d.Next.Equal(at) {
+			c.failf("before the time Due returned %+v", d)
+		}
+		c.now = at
+		if d := c.due(); len(d.Promoted) != 1 {
+			c.failf("at the time Due returned %+v", d)
+		}
+		far.Promote(c.now)
+		c.same("a promoted job", c.get(far.ID), far)
+	}},
 }

@@ -1,0 +1,2 @@
+// Package comingfrom holds the snippets of docs/coming-from.md, compiled and run as Examples.
+package comingfrom

@@ -1,0 +1,54 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/backoff"
+)
+
+// BackoffFunc computes the delay before a retry. p is the policy in force, with every field set; n counts the failures so far,
+// from 1; r is the random draw, in [0, 1). What it returns is cut to MaxInterval, a negative delay is none, and zero really is
+// zero. Then comes p.Jitter, from the same draw: a strategy that draws for itself belongs with ojs.JitterOff.
+//
+// It has to be pure: the same for the same arguments, and p left alone. It is called concurrently, and whenever a job fails, so
+// it shall be quick. One that panics gives way to the exponential strategy, without a word.
+type BackoffFunc func(p ojs.RetryPolicy, n int, r float64) time.Duration
+
+// RegisterBackoff makes a strategy known to this program under a qualified name, such as "acme:fibonacci", which
+// RetryPolicy.BackoffStrategy then may be; see ojs.Backoff for the form of names. Every program that works on a storage should
+// register what any of them enqueues: see Delay for what happens otherwise.
+//
+// It is meant for init functions, and panics if the name has not that form, is registered already, or is of the vendor "ojs",
+// or if f is nil. It is safe for concurrent use.
+func RegisterBackoff(name string, f BackoffFunc) {
+	if f == nil {
+		panic("ojs: RegisterBackoff: the function of " + name + " is nil")
+	}
+	if err := backoff.Register(name, f); err != nil {
+		panic("ojs: RegisterBackoff: " + err.Error())
+	}
+}
+
+// custom computes the delay of a strategy by its qualified name. It has none to give if the program does not know the name, or
+// if the function panics.
+func custom(p ojs.RetryPolicy, n int, r float64) (d time.Duration, ok bool) {
+	f, known := builtin[p.BackoffStrategy]
+	if !known {
+		if f, known = registered(p.BackoffStrategy); !known {
+			return 0, false
+		}
+	}
+	defer func() {
+		if recover() != nil {
+			d, ok = 0, false
+		}
+	}()
+	return min(max(f(p, n, r), 0), p.MaxInterval), true
+}
+
+func registered(name ojs.Backoff) (BackoffFunc, bool) {
+	f, _ := backoff.Lookup(string(name))
+	g, ok := f.(BackoffFunc)
+	return g, ok
+}

@@ -1,0 +1,155 @@
+package ojsprometheus
+
+import (
+	"sync"
+
+	"github.com/benbjohnson/clock"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+const namespace = "ojs"
+
+// Collector is an engine.Observer that counts, and a prometheus.Collector of what it has counted. It may observe several engines
+// that share a storage. Its methods may be called concurrently.
+type Collector struct {
+	pairs      *pairs
+	queues     *queues
+	givenUp    *prometheus.CounterVec
+	pruned     prometheus.Counter
+	triggered  prometheus.Counter
+	skipped    *prometheus.CounterVec
+	gauges     gauges
+	collectors []prometheus.Collector // all of the above that collect for themselves
+
+	mu      sync.Mutex // guards watched
+	watched []stats
+}
+
+var (
+	_ engine.Observer      = (*Collector)(nil)
+	_ prometheus.Collector = (*Collector)(nil)
+)
+
+// New makes a Collector.
+func New(opts ...Option) *Collector {
+	cfg := config{maxPairs: defaultMaxPairs, timeout: defaultTimeout, clock: clock.New()}
+	for _, o := range opts {
+		o(&cfg)
+	}
+	c := &Collector{pairs: newPairs(&cfg), queues: newQueues(&cfg), gauges: newGauges(&cfg)}
+	c.givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "job_given_up_total",
+		Help: "Jobs that ended without success and were not cancelled, by reason."}, []string{"queue", "type", "reason"})
+	c.pruned = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "dead_letter_pruned_total",
+		Help: "Dead letters that retention deleted."})
+	c.triggered = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "cron_triggered_total",
+		Help: "Runs of recurring jobs that were enqueued."})
+	c.skipped = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "cron_skipped_total",
+		Help: "Runs of recurring jobs that were not enqueued, by reason."}, []string{"reason"})
+	for reason := range skips {
+		c.skipped.WithLabelValues(reason)
+	}
+	c.collectors = append(c.collectors, c.givenUp, c.pruned, c.triggered, c.skipped)
+	c.collectors = append(append(c.collectors, c.pairs.vectors()...), c.queues.vectors()...)
+	return c
+}
+
+// Describe is prometheus.Collector's.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, v := range c.collectors {
+		v.Describe(ch)
+	}
+	c.gauges.describe(ch)
+}
+
+// Collect is prometheus.Collector's. It asks what Watch was given.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	for _, v := range c.collectors {
+		v.Collect(ch)
+	}
+	c.mu.Lock()
+	watched := c.watched
+	c.mu.Unlock()
+	c.gauges.collect(ch, watched)
+}
+
+// Declare has the series of a queue and of types in it at zero before their first event. Without that an alert may miss the first
+// failure of a type, since the counter's first value that Prometheus sees is 1. Declared pairs count for WithMaxPairs.
+func (c *Collector) Declare(queue string, types ...string) {
+	c.queues.of(queue)
+	for _, t := range types {
+		c.pairs.of(queue, t)
+	}
+}
+
+// Observe counts an event. It is engine.Observer's. It costs a fraction of a microsecond and allocates nothing, but for the first
+// event of a queue and type.
+func (c *Collector) Observe(ev *ojs.Event) {
+	if ev.Job != nil {
+		c.aboutJob(ev)
+	}
+	switch ev.Type {
+	case ojs.EventNearlyFull:
+		c.queues.of(ev.Queue).warned.Inc()
+	case ojs.EventRejected:
+		c.queues.of(ev.Queue).rejected.Inc()
+	case ojs.EventDropped:
+		c.queues.of(ev.Queue).dropped.Inc()
+	case ojs.EventDeadLetterPruned:
+		c.pruned.Add(float64(max(ev.Pruned, 0)))
+	case ojs.EventCronTriggered:
+		c.triggered.Inc()
+	case ojs.EventCronSkipped:
+		c.skipped.WithLabelValues(known(skips, ev.Reason)).Inc()
+	}
+}
+
+func (c *Collector) aboutJob(ev *ojs.Event) {
+	p := c.pairs.of(ev.Job.Queue, ev.Job.Type)
+	switch ev.Type {
+	case ojs.EventEnqueued:
+		p.counters[enqueued].Inc()
+		p.enqueueDuration.observe(ev.Duration)
+	case ojs.EventStarted:
+		p.counters[started].Inc()
+		if ev.Job.Attempt == 1 {
+			p.queueTime.observe(ev.Wait)
+		}
+	case ojs.EventCompleted:
+		p.counters[completed].Inc()
+		p.ended(ev)
+	case ojs.EventFailed:
+		if ev.Failure != nil && ev.Failure.Code == ojs.CodeDiscard {
+			p.counters[discarded].Inc()
+		} else {
+			p.counters[failed].Inc()
+		}
+		p.ended(ev)
+	case ojs.EventRetrying:
+		p.counters[retried].Inc()
+		p.counters[retries].Inc()
+		p.retryLatency.observe(ev.Wait)
+	case ojs.EventDiscarded:
+		reason := known(reasons, ev.Reason)
+		if reason == exhaustedReason {
+			p.counters[exhausted].Inc()
+		}
+		c.givenUp.WithLabelValues(p.queue, p.jobType, reason).Inc()
+	case ojs.EventCancelled:
+		p.counters[cancelled].Inc()
+	case ojs.EventExpired:
+		p.counters[expired].Inc()
+	case ojs.EventTimeout:
+		p.counters[timedOut].Inc()
+	case ojs.EventStalled:
+		p.counters[stalled].Inc()
+	case ojs.EventDeadLetterAdded:
+		p.counters[deadAdded].Inc()
+	case ojs.EventDeadLetterRetried:
+		p.counters[deadRetried].Inc()
+	case ojs.EventDeadLetterDeleted:
+		p.counters[deadDeleted].Inc()
+	}
+}

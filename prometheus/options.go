@@ -1,0 +1,51 @@
+package ojsprometheus
+
+import (
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+const (
+	defaultMaxPairs = 1000
+	defaultTimeout  = 5 * time.Second
+)
+
+// Option sets something of a Collector.
+type Option func(*config)
+
+type config struct {
+	retryPrefix string
+	maxPairs    int
+	timeout     time.Duration
+	clock       clock.Clock
+}
+
+// WithRetryPrefix puts a prefix before the names retries_total, retry_exhausted_total and retry_latency_seconds, for registries in
+// which these names mean something else: "ojs_" gives ojs_retries_total. The default is none. A prefix that makes no valid name is
+// refused when the collector is registered.
+func WithRetryPrefix(prefix string) Option { return func(c *config) { c.retryPrefix = prefix } }
+
+// WithMaxPairs bounds how many pairs of queue and type have series of their own, and how many queues have gauges. Those that come
+// later count together as queue and type "other". The default, also for n < 1, is 1,000. A pair has up to 130 samples and takes
+// up to 20 kB.
+func WithMaxPairs(n int) Option {
+	return func(c *config) {
+		if c.maxPairs = n; n < 1 {
+			c.maxPairs = defaultMaxPairs
+		}
+	}
+}
+
+// WithTimeout bounds how long a scrape waits for the engine's Stats. The default, also for d <= 0, is 5 s; it should be less than
+// the scrape_timeout of the server, which is 10 s by default.
+func WithTimeout(d time.Duration) Option {
+	return func(c *config) {
+		if c.timeout = d; d <= 0 {
+			c.timeout = defaultTimeout
+		}
+	}
+}
+
+// WithClock sets the clock that WithTimeout goes by. The default is the system's.
+func WithClock(cl clock.Clock) Option { return func(c *config) { c.clock = cl } }

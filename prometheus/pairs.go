@@ -1,0 +1,192 @@
+package ojsprometheus
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ojsengine/ojs"
+)
+
+// other is the queue, type or reason of what has no label of its own.
+const other = "other"
+
+// The counters of a queue and type.
+const (
+	enqueued = iota
+	started
+	completed
+	failed
+	discarded
+	retried
+	cancelled
+	expired
+	timedOut
+	stalled
+	deadAdded
+	deadRetried
+	deadDeleted
+	retries
+	exhausted
+	nCounters
+)
+
+// counterNames are their names behind "ojs_", but for those of the Go queue document.
+var counterNames = [nCounters]struct{ name, help string }{
+	enqueued:    {"job_enqueued_total", "Jobs stored."},
+	started:     {"job_started_total", "Attempts that began."},
+	completed:   {"job_completed_total", "Jobs completed."},
+	failed:      {"job_failed_total", "Attempts that failed, but for those that answered DISCARD."},
+	discarded:   {"job_discarded_total", "Jobs whose handlers answered DISCARD."},
+	retried:     {"job_retried_total", "Failed attempts after which the job waits for another."},
+	cancelled:   {"job_cancelled_total", "Jobs cancelled."},
+	expired:     {"job_expired_total", "Jobs that were still waiting at their deadline."},
+	timedOut:    {"job_timeout_total", "Attempts that exceeded their timeout."},
+	stalled:     {"job_stalled_total", "Attempts whose lease ran out."},
+	deadAdded:   {"dead_letter_added_total", "Jobs that became dead letters."},
+	deadRetried: {"dead_letter_retried_total", "Dead letters that were made available again."},
+	deadDeleted: {"dead_letter_deleted_total", "Dead letters that somebody deleted."},
+	retries:     {"retries_total", "Retries of all jobs: the same as ojs_job_retried_total."},
+	exhausted:   {"retry_exhausted_total", "Jobs that failed with no attempt left."},
+}
+
+// Bucket boundaries in seconds. Those of attempts, enqueues and waits are OJS observability's (section 8).
+var (
+	durationBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+	waitBuckets     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600}
+	backoffBuckets  = []float64{.1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 21600, 86400}
+)
+
+// pairs are the series by queue and type.
+type pairs struct {
+	counters                                           [nCounters]*prometheus.CounterVec
+	duration, queueTime, enqueueDuration, retryLatency *prometheus.HistogramVec
+
+	most int
+	rest *pair // of all that come beyond most
+
+	mu    sync.RWMutex // guards byKey
+	byKey map[key]*pair
+}
+
+type key struct{ queue, jobType string }
+
+// pair is the series of a queue and type. Its counters are there from the start, its histograms from their first value.
+type pair struct {
+	queue, jobType                           string // as labels
+	counters                                 [nCounters]prometheus.Counter
+	completed, retryable, discarded          histogram // durations of attempts by the state after them
+	queueTime, enqueueDuration, retryLatency histogram
+}
+
+func newPairs(cfg *config) *pairs {
+	ps := &pairs{most: cfg.maxPairs, byKey: make(map[key]*pair)}
+	labels := []string{"queue", "type"}
+	for i, c := range counterNames {
+		name := namespace + "_" + c.name
+		if i == retries || i == exhausted {
+			name = cfg.retryPrefix + c.name
+		}
+		ps.counters[i] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: c.help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels []string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	ps.duration = histogram("ojs_job_duration_seconds", "How long attempts took, by the state of the job after them.",
+		durationBuckets, []string{"queue", "type", "state"})
+	ps.queueTime = histogram("ojs_job_queue_time_seconds", "How long jobs waited from being available to the start of their first attempt.",
+		waitBuckets, labels)
+	ps.enqueueDuration = histogram("ojs_job_enqueue_duration_seconds", "How long calls that enqueued took, for each of their jobs.",
+		durationBuckets, labels)
+	ps.retryLatency = histogram(cfg.retryPrefix+"retry_latency_seconds", "Time between a failed attempt and the next, as decided.",
+		backoffBuckets, labels)
+	return ps
+}
+
+func (ps *pairs) vectors() []prometheus.Collector {
+	all := []prometheus.Collector{ps.duration, ps.queueTime, ps.enqueueDuration, ps.retryLatency}
+	for _, c := range ps.counters {
+		all = append(all, c)
+	}
+	return all
+}
+
+// of returns the series of a queue and type, or those of the rest.
+func (ps *pairs) of(queue, jobType string) *pair {
+	k := key{queue, jobType}
+	ps.mu.RLock()
+	p := ps.byKey[k]
+	if p == nil && len(ps.byKey) >= ps.most {
+		p = ps.rest
+	}
+	ps.mu.RUnlock()
+	if p != nil {
+		return p
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	switch p := ps.byKey[k]; {
+	case p != nil:
+		return p
+	case len(ps.byKey) < ps.most:
+		p = ps.make(label(queue), label(jobType))
+		ps.byKey[k] = p
+		return p
+	}
+	if ps.rest == nil {
+		ps.rest = ps.make(other, other)
+	}
+	return ps.rest
+}
+
+func (ps *pairs) make(queue, jobType string) *pair {
+	p := &pair{queue: queue, jobType: jobType}
+	for i, c := range ps.counters {
+		p.counters[i] = c.WithLabelValues(queue, jobType)
+	}
+	for state, h := range map[ojs.State]*histogram{
+		ojs.StateCompleted: &p.completed, ojs.StateRetryable: &p.retryable, ojs.StateDiscarded: &p.discarded,
+	} {
+		h.make = func() prometheus.Observer { return ps.duration.WithLabelValues(queue, jobType, string(state)) }
+	}
+	for h, vec := range map[*histogram]*prometheus.HistogramVec{
+		&p.queueTime: ps.queueTime, &p.enqueueDuration: ps.enqueueDuration, &p.retryLatency: ps.retryLatency,
+	} {
+		h.make = func() prometheus.Observer { return vec.WithLabelValues(queue, jobType) }
+	}
+	return p
+}
+
+// ended counts how long an attempt took.
+func (p *pair) ended(ev *ojs.Event) {
+	switch ev.Job.State {
+	case ojs.StateCompleted:
+		p.completed.observe(ev.Duration)
+	case ojs.StateRetryable:
+		p.retryable.observe(ev.Duration)
+	case ojs.StateDiscarded:
+		p.discarded.observe(ev.Duration)
+	}
+}
+
+// histogram makes its series when it has something to count. That a race makes it twice does no harm: it is the same one.
+type histogram struct {
+	made atomic.Pointer[prometheus.Observer]
+	make func() prometheus.Observer
+}
+
+func (h *histogram) observe(d time.Duration) {
+	o := h.made.Load()
+	if o == nil {
+		first := h.make()
+		o = &first
+		h.made.Store(o)
+	}
+	(*o).Observe(d.Seconds())
+}
+
+// label makes a valid value of a label. The names that an engine lets in are valid.
+func label(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

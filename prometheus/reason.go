@@ -1,0 +1,28 @@
+package ojsprometheus
+
+import "github.com/ojsengine/ojs/policy"
+
+const exhaustedReason = string(policy.WhyExhausted)
+
+// The reasons that are labels. Whatever else an event says becomes "other", so that no text becomes one.
+var (
+	reasons = set(exhaustedReason, string(policy.WhyCode), string(policy.WhyMarker), string(policy.WhyArgs), string(policy.WhyNonRetryable),
+		string(policy.WhyHook), string(policy.WhyTotalTimeout), "expired", "dropped")
+	skips = set("overlap_skip", "dst_skip", "duplicate", "dropped", "enqueue_failed")
+)
+
+func set(names ...string) map[string]struct{} {
+	s := make(map[string]struct{}, len(names))
+	for _, n := range names {
+		s[n] = struct{}{}
+	}
+	return s
+}
+
+// known returns a reason that is in a set, or "other".
+func known(s map[string]struct{}, reason string) string {
+	if _, ok := s[reason]; ok {
+		return reason
+	}
+	return other
+}

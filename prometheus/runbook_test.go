@@ -1,0 +1,171 @@
+package ojsprometheus_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/enginetest"
+	ojsprometheus "github.com/ojsengine/ojs/prometheus"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// What docs/operations.md shows, as it stands there.
+
+func connect(store storage.Storage) error {
+	collector := ojsprometheus.New()
+	prometheus.MustRegister(collector)
+	eng, err := engine.New[any](store, engine.WithObserver(collector))
+	if err != nil {
+		return err
+	}
+	collector.Watch(eng.Stats)
+	collector.Declare("mail", "mail.send", "mail.digest")
+	http.Handle("/metrics", promhttp.Handler())
+	return nil
+}
+
+func healthEndpoint(eng *engine.Engine[any]) {
+	http.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
+		h := eng.Health(r.Context())
+		if h.Status == engine.Unhealthy {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = json.NewEncoder(w).Encode(h)
+	})
+}
+
+func look(ctx context.Context, eng *engine.Engine[any]) error {
+	failing := engine.Filter{Types: []string{"mail.*"}, States: []ojs.State{ojs.StateRetryable}}
+	for job, err := range eng.Jobs().List(ctx, failing) {
+		if err != nil {
+			return err
+		}
+		fmt.Println(job.ID, job.Type, job.Attempt, job.Error.Type, job.Error.Message)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, eng *engine.Engine[any]) error {
+	err := eng.Queues().Pause(ctx, "mail")
+	return err
+}
+
+func resume(ctx context.Context, eng *engine.Engine[any]) error {
+	err := eng.Queues().Resume(ctx, "mail")
+	return err
+}
+
+func retryDiscarded(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
+	results, err := eng.Jobs().RetryAll(ctx, engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateDiscarded}})
+	return results, err
+}
+
+func retryAtOnce(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
+	results, err := eng.Jobs().RetryAll(ctx, engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateRetryable}})
+	return results, err
+}
+
+func cancelWaiting(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
+	results, err := eng.Jobs().CancelAll(ctx, engine.Filter{Queues: []string{"thumbnails"}, States: []ojs.State{ojs.StateAvailable}})
+	return results, err
+}
+
+func replay(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
+	results, err := eng.DeadLetters().RetryAll(ctx, engine.Filter{Types: []string{"mail.send"}}, 100*time.Millisecond)
+	return results, err
+}
+
+// privateDefaults gives the packages' default registry and mux back after the test as they were.
+func privateDefaults(t *testing.T) {
+	reg, gatherer, mux := prometheus.DefaultRegisterer, prometheus.DefaultGatherer, http.DefaultServeMux
+	t.Cleanup(func() {
+		prometheus.DefaultRegisterer, prometheus.DefaultGatherer, http.DefaultServeMux = reg, gatherer, mux
+	})
+	own := prometheus.NewRegistry()
+	prometheus.DefaultRegisterer, prometheus.DefaultGatherer, http.DefaultServeMux = own, own, http.NewServeMux()
+}
+
+// And it does what the document says.
+func TestRunbook(t *testing.T) {
+	eng := enginetest.New[any](t)
+	eng.Drain() // it runs
+	privateDefaults(t)
+	if err := connect(memory.New()); err != nil {
+		t.Fatal(err)
+	}
+	healthEndpoint(eng.Engine)
+	for path, want := range map[string]string{
+		"/healthz": `"status":"healthy"`, "/metrics": `ojs_job_failed_total{queue="mail",type="mail.digest"} 0`,
+	} {
+		page := httptest.NewRecorder()
+		http.DefaultServeMux.ServeHTTP(page, httptest.NewRequest("GET", path, nil))
+		if page.Code != http.StatusOK || !strings.Contains(page.Body.String(), want) {
+			t.Errorf("%s: %d %s", path, page.Code, page.Body)
+		}
+	}
+
+	ctx := context.Background()
+	broken := true
+	eng.Handle("mail.send", func(context.Context, *ojs.Job[any]) error {
+		if broken {
+			return errBoom
+		}
+		return nil
+	})
+	put := func(queue string, p ojs.RetryPolicy) string {
+		p.Jitter = ojs.JitterOff
+		return eng.MustEnqueue(ojs.NewDraft("mail.send", any(nil), ojs.WithQueue(queue), ojs.WithRetry(p))).ID
+	}
+	waits := put("default", ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour})
+	ended := put("default", ojs.RetryPolicy{MaxAttempts: 1})
+	dead := put("default", ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter})
+	eng.Drain()
+	if err := look(ctx, eng.Engine); err != nil {
+		t.Error(err)
+	}
+
+	broken = false
+	for _, tt := range []struct {
+		name, id string
+		do       func(context.Context, *engine.Engine[any]) ([]engine.Result, error)
+	}{
+		{"OJSRetryDelayLong", waits, retryAtOnce}, {"D045 OJSDeadLettersGrowing", dead, replay}, {"OJSJobsExhausted", ended, retryDiscarded},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			results, err := tt.do(ctx, eng.Engine)
+			if err != nil || len(results) != 1 || results[0].Err != nil {
+				t.Fatalf("%v, %v", results, err)
+			}
+			eng.Drain()
+			eng.RequireCompleted(tt.id)
+		})
+	}
+
+	if err := pause(ctx, eng.Engine); err != nil {
+		t.Error(err)
+	}
+	held, unwanted := put("mail", ojs.RetryPolicy{}), eng.MustEnqueue(ojs.NewDraft("nobody", any(nil), ojs.WithQueue("thumbnails"))).ID
+	eng.Drain()
+	eng.RequireState(held, ojs.StateAvailable)
+	if err := resume(ctx, eng.Engine); err != nil {
+		t.Error(err)
+	}
+	if _, err := cancelWaiting(ctx, eng.Engine); err != nil {
+		t.Error(err)
+	}
+	eng.Drain()
+	eng.RequireCompleted(held)
+	eng.RequireState(unwanted, ojs.StateCancelled)
+}

@@ -1,0 +1,138 @@
+package ojsprometheus
+
+import (
+	"context"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+type stats func(context.Context) (engine.Stats, error)
+
+// Watch adds gauges of an engine, which each scrape asks for: collector.Watch(eng.Stats). Of several engines the workers add up,
+// and the queues are the first one's, since they share a storage. A nil function adds nothing.
+//
+// Stats that fail, or do not answer in time (WithTimeout), do not fail the scrape: it has ojs_storage_up 0 and none of the
+// other gauges, rather than figures that are not true any more. A scrape costs the Stats of each engine, which is a count of the
+// storage and no walk over its jobs.
+func (c *Collector) Watch(stats func(context.Context) (engine.Stats, error)) {
+	if stats == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched = append(c.watched[:len(c.watched):len(c.watched)], stats)
+}
+
+// gauges are what is asked at each scrape.
+type gauges struct {
+	depth, state, active, busy, stuck, fetching, up *prometheus.Desc
+
+	most    int
+	timeout time.Duration
+	clock   clock.Clock
+}
+
+func newGauges(cfg *config) gauges {
+	gauge := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+	}
+	return gauges{
+		depth:    gauge("queue_depth", "Jobs in the storage, ended ones that it still has included.", "queue", "state"),
+		state:    gauge("queue_state", "1 for the state that the queue is in: active, paused or draining.", "queue", "state"),
+		active:   gauge("workers_active", "How many attempts may run at once in engines that run."),
+		busy:     gauge("workers_busy", "How many attempts run."),
+		stuck:    gauge("workers_stuck", "Handlers that go on although their contexts ended long ago, and were replaced."),
+		fetching: gauge("workers_fetching", "Workers that fetch jobs for themselves and may get more."),
+		up:       gauge("storage_up", "1 if the storage answered this scrape."),
+		most:     cfg.maxPairs, timeout: cfg.timeout, clock: cfg.clock,
+	}
+}
+
+func (g *gauges) describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.depth, g.state, g.active, g.busy, g.stuck, g.fetching, g.up} {
+		ch <- d
+	}
+}
+
+func (g *gauges) collect(ch chan<- prometheus.Metric, watched []stats) {
+	if len(watched) == 0 {
+		return
+	}
+	set := func(d *prometheus.Desc, n int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	all, err := g.ask(watched)
+	if err != nil {
+		set(g.up, 0)
+		return
+	}
+	set(g.up, 1)
+	active, busy, stuck, fetching := 0, 0, 0, 0
+	for _, s := range all {
+		if s.Running {
+			active += s.Slots
+		}
+		busy += s.Busy
+		stuck += s.Stuck
+		for _, w := range s.Workers {
+			if w.State == engine.WorkerRunning {
+				fetching++
+			}
+		}
+	}
+	set(g.active, active)
+	set(g.busy, busy)
+	set(g.stuck, stuck)
+	set(g.fetching, fetching)
+	g.queues(set, all[0].Queues)
+}
+
+// queues sets the gauges of queues. Every state has one, at zero if need be: one that came and went would leave gaps.
+func (g *gauges) queues(set func(*prometheus.Desc, int, ...string), rows []engine.QueueStats) {
+	depths := make(map[string]map[ojs.State]int)
+	for i, row := range rows {
+		name := label(row.Name)
+		if i >= g.most {
+			name = other
+		}
+		if depths[name] == nil {
+			depths[name] = make(map[ojs.State]int)
+			if i < g.most {
+				for _, s := range []ojs.QueueState{ojs.QueueActive, ojs.QueuePaused, ojs.QueueDraining} {
+					is := 0
+					if s == row.State {
+						is = 1
+					}
+					set(g.state, is, name, string(s))
+				}
+			}
+		}
+		for _, s := range ojs.AllStates() {
+			depths[name][s] += row.Counts[s]
+		}
+	}
+	for name, counts := range depths {
+		for s, n := range counts {
+			set(g.depth, n, name, string(s))
+		}
+	}
+}
+
+// ask returns the stats of all, or the error of the first that gives none.
+func (g *gauges) ask(watched []stats) ([]engine.Stats, error) {
+	ctx, cancel := g.clock.WithTimeout(context.Background(), g.timeout)
+	defer cancel()
+	all := make([]engine.Stats, len(watched))
+	for i, f := range watched {
+		var err error
+		if all[i], err = f(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,84 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/pgtest"
+	"github.com/ojsengine/ojs/storage/postgres"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// pooled makes pools that reach a private server through a pooler of transactions.
+func pooled(t *testing.T, size int) func(mode pgx.QueryExecMode) *pgxpool.Pool {
+	t.Helper()
+	p, err := privateServer(t).StartPooler(size)
+	if errors.Is(err, pgtest.ErrNoPooler) {
+		t.Skip(err)
+	}
+	must(t, err)
+	t.Cleanup(func() { must(t, p.Close()) })
+	return func(mode pgx.QueryExecMode) *pgxpool.Pool {
+		cfg, err := pgxpool.ParseConfig(p.DSN())
+		must(t, err)
+		cfg.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		must(t, err)
+		t.Cleanup(pool.Close)
+		return pool
+	}
+}
+
+// Behind a pooler that lends connections for a transaction at a time a storage does all that storages do, in the modes of pgx that
+// need no prepared statement to stay.
+func TestPooler(t *testing.T) {
+	connectTo := pooled(t, 20)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe} {
+		t.Run(mode.String(), func(t *testing.T) {
+			c := configOn(connectTo(mode))
+			if mode == pgx.QueryExecModeExec { // which docs/storages.md recommends
+				storagetest.Run(t, c)
+			}
+			storagetest.RunEngine(t, c)
+			storagetest.SameBehaviour(t, c)
+		})
+	}
+}
+
+// Two processes behind a pooler, even one with very few connections, hear nothing of each other and find it when they look.
+func TestPoolerTwoProcesses(t *testing.T) {
+	for _, size := range []int{1, 3} {
+		t.Run(fmt.Sprint("connections ", size), func(t *testing.T) {
+			connectTo := pooled(t, size)
+			storages := make([]*postgres.Storage, 2)
+			for i := range storages {
+				s, err := postgres.Open(t.Context(), connectTo(pgx.QueryExecModeExec), postgres.WithPoll(50*time.Millisecond))
+				must(t, err)
+				t.Cleanup(func() { must(t, s.Close()) })
+				storages[i] = s
+			}
+			works, other := newEngine(t, storages[0]), newEngine(t, storages[1])
+			works.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
+			start(t, works)
+			must(t, works.WaitIdle(t.Context()))
+			var slowest time.Duration
+			for n := range 40 {
+				began := time.Now()
+				ticket, err := other.Enqueue(t.Context(), "x", n, ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs}))
+				must(t, err)
+				if job, err := ticket.Wait(t.Context()); err != nil || job.State != ojs.StateCompleted {
+					t.Errorf("%+v, %v", job, err)
+				}
+				slowest = max(slowest, time.Since(began))
+			}
+			t.Logf("the slowest of 40 jobs took %v", slowest)
+		})
+	}
+}

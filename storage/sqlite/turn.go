@@ -1,0 +1,68 @@
+package sqlite
+
+import (
+	"os"
+	"time"
+
+	zombiezen "zombiezen.com/go/sqlite"
+)
+
+// turn is a lock beside the database file. A process holds it while it waits for SQLite's own lock on writing, and nobody asks
+// for that one without it: who has been waiting comes before who has just written. SQLite by itself has those who wait ask again
+// ever more seldom, up to ten times a second, and a process that writes all the time is hardly ever found not writing. It is a
+// courtesy: what keeps the file whole are SQLite's locks.
+type turn struct{ f *os.File }
+
+// openTurn makes the lock of a database file, for everybody who may have that. It stays there when it is closed: others may have it.
+func openTurn(path string, mode os.FileMode) (*turn, error) {
+	f, err := os.OpenFile(path+"-turn", os.O_RDONLY|os.O_CREATE, mode)
+	return &turn{f}, err
+}
+
+func (t *turn) close() error { return t.f.Close() }
+
+const (
+	// Those who wait look after an eighth of the time that they have waited already, within these bounds: a short wait does not
+	// become a long one, and a long one costs little.
+	shortestWait = 50 * time.Microsecond
+	longestWait  = 2 * time.Millisecond
+)
+
+// patience is with others who have the file.
+type patience struct {
+	since time.Time
+	most  time.Duration
+}
+
+// wait waits a little, and reports false if it has been long enough.
+func (p *patience) wait() bool {
+	waited := wall.Since(p.since)
+	if waited >= p.most {
+		return false
+	}
+	wall.Sleep(min(max(waited/8, shortestWait), longestWait, p.most-waited))
+	return true
+}
+
+// untilFree makes a call again as long as somebody else is in its way.
+func (p *patience) untilFree(f func() error) error {
+	for {
+		err := f()
+		if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultBusy || !p.wait() {
+			return err
+		}
+	}
+}
+
+// begin begins a transaction when it is the writer's turn, or fails after the busy timeout.
+func (w *writer) begin() error {
+	p := patience{wall.Now(), w.busy}
+	for !w.turn.lock() && p.wait() {
+	}
+	defer w.turn.unlock()
+	return p.untilFree(func() error {
+		q := query(w.conn, "BEGIN IMMEDIATE")
+		q.next()
+		return q.close()
+	})
+}
