@@ -56,10 +56,6 @@ type (
 		A int
 		B int `json:"-"`
 	}
-	dash struct {
-		A int
-		B int `json:"-,"`
-	}
 	private struct {
 		A int
 		b int
@@ -176,7 +172,7 @@ func TestArgsByValue(t *testing.T) {
 		flat{}, flat{1, -2}, mixed{}, huge, mixed{F: math.NaN()}, mixed{S: "\xff"}, mixed{N: "\xff"}, mixed{G: float32(math.Inf(1))},
 		tagged{}, tagged{A: 1}, tagged{B: "b", C: 2, D: flat{1, 2}}, tagged{C: math.Copysign(0, -1)},
 		embeds{}, embeds{flat2{1, 2}, 3}, outer{}, outer{Public{1, 2}, "z"}, shadows{Public{1, 2}, "x"}, clash{1, 2},
-		hides{1, 2}, dash{1, 2}, private{1, 2}, quoted{1, "q"}, zeroes{}, zeroes{1, time.Unix(1, 2)},
+		hides{1, 2}, private{1, 2}, quoted{1, "q"}, zeroes{}, zeroes{1, time.Unix(1, 2)},
 		moment{time.Unix(1e9, 5)}, time.Now(), time.Hour, points{}, points{&n}, lists{}, lists{[]string{"a"}}, mapped{map[string]int{"a": 1}},
 		open{}, open{1}, array{[2]int{1, 2}}, [2]string{"a", "b"}, number{"12"}, json.Number("1e3"), upper("u"), shouts{"u"}, temperature{3},
 		inherit{temperature{3}}, pair{1, 2}, nothing{}, struct{ A, B struct{ C float64 } }{},
@@ -185,7 +181,7 @@ func TestArgsByValue(t *testing.T) {
 			B string `json:"größe"`
 		}{1, "b"},
 		struct {
-			A int `json:"a b,"`
+			A int `json:"a b"`
 			B int `json:"user-id"`
 			C int `json:"x.y,unknown"`
 		}{1, 2, 3},

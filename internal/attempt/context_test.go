@@ -13,6 +13,8 @@ import (
 
 type key struct{}
 
+type other struct{}
+
 // stub is an Attempt that can be told from others.
 type stub struct{ attempt.Attempt }
 
@@ -62,8 +64,8 @@ func TestContext(t *testing.T) {
 				default:
 					t.Error("not done")
 				}
-				if c.Value(key{}) != "value" || c.Value("other") != nil {
-					t.Errorf("values %v, %v", c.Value(key{}), c.Value("other"))
+				if c.Value(key{}) != "value" || c.Value(other{}) != nil {
+					t.Errorf("values %v, %v", c.Value(key{}), c.Value(other{}))
 				}
 				// What is derived afterwards has ended too.
 				late, stop := context.WithTimeout(c, time.Hour)
@@ -75,7 +77,7 @@ func TestContext(t *testing.T) {
 			t.Run(how+", derived contexts, after: "+what, func(t *testing.T) {
 				c, _ := begun(time.Time{})
 				ask(c)
-				derived, stop := context.WithCancel(context.WithValue(c, "k", "v"))
+				derived, stop := context.WithCancel(context.WithValue(c, other{}, "v"))
 				defer stop()
 				called := make(chan struct{})
 				defer context.AfterFunc(derived, func() { close(called) })()
@@ -98,7 +100,7 @@ func TestContext(t *testing.T) {
 	})
 	t.Run("the attempt is taken back unless somebody has it", func(t *testing.T) {
 		c, a := begun(time.Time{})
-		derived := context.WithValue(c, "k", "v")
+		derived := context.WithValue(c, other{}, "v")
 		if attempt.From(derived) != a || attempt.From(c) != a || c.TakeBack() || attempt.From(c) != a {
 			t.Error("it is gone, though it was lent")
 		}
