@@ -15,7 +15,7 @@ import (
 //
 // Args of a plain type stay a Go value, and are encoded when somebody asks for JSON: bool, numbers, strings, and structs whose
 // fields are all exported and plain, without methods or tags that change what JSON holds. Other args are encoded once, when
-// they are made. Nothing but the cost tells the two apart, and that a string that stays is part of what it was cut from.
+// they are made. Nothing but the cost and reflection tells the two apart, and that a string that stays is part of what it was cut from.
 type Args struct {
 	_ [0]func() // not comparable: equal args may be held in different ways
 	v any       // nil: null; *encoded; or a value of a plain type that JSON holds without loss
