@@ -386,16 +386,19 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 // maxSpare is how many deleted jobs are kept to become new ones.
 const maxSpare = 2048
 
-// newJob makes a job of a record, in its first version.
-func (s *Storage) newJob(r *storage.Record) *job {
+// newJob makes a job of a record, in its first version. It uses fresh, unless that is nil or a spare one is there.
+func (s *Storage) newJob(r *storage.Record, fresh *job) *job {
 	j := s.spare
-	if j == nil {
-		j = new(job)
-		j.wake.Value = j
-	} else {
+	switch {
+	case j != nil:
 		s.spare, j.next = j.next, nil
-		s.spares--
+		s.spares.Add(-1)
+	case fresh != nil:
+		j = fresh
+	default:
+		j = new(job)
 	}
+	j.wake.Value = j
 	s.set(j, r)
 	j.setVersion(1)
 	return j
@@ -411,11 +414,11 @@ func (j *job) setVersion(v uint64) {
 // recycle takes the memory of a job that is in no index any more.
 func (s *Storage) recycle(j *job) {
 	s.leaves(j.kind)
-	if s.spares == maxSpare {
+	if s.spares.Load() >= maxSpare {
 		return
 	}
 	// What new jobs do not overwrite, and what it would keep alive.
 	j.id, j.args, j.kind, j.rest, j.worker, j.ended = "", ojs.Args{}, nil, nil, nil, false
 	j.next, s.spare = s.spare, j
-	s.spares++
+	s.spares.Add(1)
 }

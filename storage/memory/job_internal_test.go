@@ -120,7 +120,7 @@ func TestJobHoldsRecord(t *testing.T) {
 			}
 			want := r.Copy()
 			want.Version = 1
-			j := s.newJob(r)
+			j := s.newJob(r, nil)
 			if got := j.record(); !reflect.DeepEqual(got, want) {
 				t.Fatalf("got %+v\nwant %+v", got, want)
 			}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -36,10 +37,10 @@ type Storage struct {
 	unique map[string]*peers // by fingerprint
 	crons  map[string]storage.Cron
 
-	lastKind   *kind   // that a job was enqueued of
-	lastWorker *string // who claimed
-	spare      *job    // a list of deleted jobs, by next
-	spares     int
+	lastKind   *kind        // that a job was enqueued of
+	lastWorker *string      // who claimed
+	spare      *job         // a list of deleted jobs, by next
+	spares     atomic.Int32 // how many; changed under mu
 
 	self   any            // who makes the call under way, if that is heard
 	heard  bool           // somebody wants to know what the call under way does
@@ -124,6 +125,10 @@ func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 
 // insert is Insert for a call that self makes.
 func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	var fresh *job
+	if len(batch) == 1 && s.spares.Load() == 0 {
+		fresh = new(job) // here, since an allocation may have to help the collector, and others would wait for it
+	}
 	if err := s.enterAs(ctx, self); err != nil {
 		return dst, err
 	}
@@ -150,7 +155,8 @@ func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []s
 		if !p.stores(i) {
 			continue
 		}
-		j := s.newJob(&batch[i].Record)
+		j := s.newJob(&batch[i].Record, fresh)
+		fresh = nil
 		s.jobs.add(j)
 		j.ord = s.all.add(j)
 		s.place(j)
@@ -447,6 +453,7 @@ func (s *Storage) Close() error {
 	fresh := New()
 	s.closed = true
 	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique, s.crons = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique, fresh.crons
-	s.lastKind, s.lastWorker, s.spare, s.spares = nil, nil, nil, 0
+	s.lastKind, s.lastWorker, s.spare = nil, nil, nil
+	s.spares.Store(0)
 	return nil
 }
