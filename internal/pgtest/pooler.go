@@ -92,6 +92,11 @@ func (p *Pooler) DSN() string {
 }
 
 func (p *Pooler) kill() error {
+	select {
+	case err := <-p.exited:
+		return fmt.Errorf("pgtest: the pooler has ended before: %w\n%s", err, p.log.String())
+	default:
+	}
 	err := p.cmd.Process.Signal(syscall.SIGQUIT)
 	<-p.exited
 	return err

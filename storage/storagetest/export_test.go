@@ -15,7 +15,7 @@ func Prove(cfg Config, c Case) []string {
 }
 
 // CanRun reports whether a storage of cfg can run the case.
-func CanRun(cfg Config, c Case) bool { why, _ := cfg.lacks(c.needs); return why == "" }
+func CanRun(cfg Config, c Case) bool { why, _ := cfg.lacks(nil, c.needs); return why == "" }
 
 // SetPatience sets how long a notice is waited for.
 func SetPatience(d time.Duration) { patience = d }

@@ -20,7 +20,7 @@ import (
 func Random(t *testing.T, cfg Config) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
-		tb := &quiet{}
+		tb := &quiet{outer: rt}
 		defer tb.end()
 		w := &world{cfg: cfg, s: cfg.Open(tb), ref: NewReference(), now: epoch}
 		defer w.s.Close()

@@ -32,7 +32,7 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 		"durable and no way to reopen": {durable, needsReopen, false, true},
 		"reopens but is not durable":   {reopens, needsReopen, false, false},
 	} {
-		why, missing := tt.cfg.lacks(tt.need)
+		why, missing := tt.cfg.lacks(t, tt.need)
 		if (why == "") != tt.runs || missing != tt.missing {
 			t.Errorf("%s: %q, missing %v", name, why, missing)
 		}

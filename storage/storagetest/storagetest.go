@@ -101,7 +101,7 @@ func runCase(t *testing.T, cfg Config, c Case) (result string) {
 	if i := slices.IndexFunc(cfg.Waived, func(w Waiver) bool { return w.ID == c.ID }); i >= 0 {
 		return "WAIVED: " + cfg.Waived[i].Reason
 	}
-	if why, missing := cfg.lacks(c.needs); why != "" {
+	if why, missing := cfg.lacks(t, c.needs); why != "" {
 		if missing {
 			t.Errorf("%s cannot run: %s", c.ID, why)
 			return "MISSING: " + why
@@ -116,7 +116,7 @@ func runCase(t *testing.T, cfg Config, c Case) (result string) {
 }
 
 // lacks says what a case needs that is not there, and whether it should be.
-func (cfg *Config) lacks(n need) (why string, missing bool) {
+func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 	switch {
 	case n == needsQueues && !cfg.Queues:
 		return "the storage keeps no states of queues", false
@@ -125,15 +125,15 @@ func (cfg *Config) lacks(n need) (why string, missing bool) {
 	case n == needsNotices && !cfg.Notices:
 		return "the storage tells no notices", false
 	case n == needsReopen && cfg.Reopen == nil:
-		return "Config.Reopen is not set", cfg.durable()
-	case n == needsReopen && !cfg.durable():
+		return "Config.Reopen is not set", cfg.durable(t)
+	case n == needsReopen && !cfg.durable(t):
 		return "the storage is not durable", false
 	}
 	return "", false
 }
 
-func (cfg *Config) durable() bool {
-	tb := &quiet{}
+func (cfg *Config) durable(t fataler) bool {
+	tb := &quiet{outer: t}
 	defer tb.end()
 	s := cfg.Open(tb)
 	defer s.Close()
@@ -272,9 +272,15 @@ func (r *report) String() string {
 	return b.String()
 }
 
+// fataler is who a failure is told that leaves nothing to go on with.
+type fataler interface {
+	Fatalf(format string, args ...any)
+}
+
 // quiet is a testing.TB for looks at a storage that are no test.
 type quiet struct {
 	testing.TB
+	outer    fataler    // the test that looks; nil: there is none
 	mu       sync.Mutex // guards the fields below
 	cleanups []func()
 	failures []string
@@ -300,12 +306,18 @@ func (q *quiet) Errorf(format string, args ...any) {
 	defer q.mu.Unlock()
 	q.failures = append(q.failures, fmt.Sprintf(format, args...))
 }
-func (q *quiet) Fatalf(format string, args ...any) { q.Errorf(format, args...); runtime.Goexit() }
-func (q *quiet) Fatal(args ...any)                 { q.Fatalf("%s", fmt.Sprint(args...)) }
-func (q *quiet) Error(args ...any)                 { q.Errorf("%s", fmt.Sprint(args...)) }
-func (q *quiet) Failed() bool                      { q.mu.Lock(); defer q.mu.Unlock(); return len(q.failures) > 0 }
-func (q *quiet) Log(...any)                        {}
-func (q *quiet) Logf(string, ...any)               {}
+func (q *quiet) Fatalf(format string, args ...any) {
+	q.Errorf(format, args...)
+	if q.outer != nil {
+		q.outer.Fatalf(format, args...)
+	}
+	runtime.Goexit()
+}
+func (q *quiet) Fatal(args ...any)   { q.Fatalf("%s", fmt.Sprint(args...)) }
+func (q *quiet) Error(args ...any)   { q.Errorf("%s", fmt.Sprint(args...)) }
+func (q *quiet) Failed() bool        { q.mu.Lock(); defer q.mu.Unlock(); return len(q.failures) > 0 }
+func (q *quiet) Log(...any)          {}
+func (q *quiet) Logf(string, ...any) {}
 
 func (q *quiet) end() {
 	q.mu.Lock()
