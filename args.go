@@ -7,29 +7,50 @@ import (
 	"reflect"
 
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/internal/plain"
 )
 
-// Args is a job's args as stored: immutable, and encoded once. Its own JSON is the wire form, an array (OJS core,
-// section 5.6): the args if they encode to an array, otherwise a one-element array that holds them, and an empty one for
-// null. The zero Args is null.
+// Args is a job's args as stored: immutable. Its own JSON is the wire form, an array (OJS core, section 5.6): the args if they
+// encode to an array, otherwise a one-element array that holds them, and an empty one for null. The zero Args is null.
+//
+// Args of a plain type stay a Go value, and are encoded when somebody asks for JSON: bool, numbers, strings, and structs whose
+// fields are all exported and plain, without methods or tags that change what JSON holds. Other args are encoded once, when
+// they are made. Nothing but the cost and reflection tells the two apart, and that a string that stays is part of what it was cut from.
 type Args struct {
-	raw   json.RawMessage // valid JSON, never modified; nil: null
+	_ [0]func() // not comparable: equal args may be held in different ways
+	v any       // nil: null; *encoded; or a value of a plain type that JSON holds without loss
+}
+
+// encoded is args as JSON.
+type encoded struct {
+	raw   json.RawMessage // valid JSON but null, never modified
 	lossy bool
 }
 
-// NewArgs encodes v as encoding/json does. An Args is returned as it is.
+var null = json.RawMessage("null")
+
+// NewArgs makes args of v, as encoding/json encodes it. An Args is returned as it is.
 func NewArgs(v any) (a Args, err error) {
-	defer func() {
-		if r := recover(); r != nil { // a MarshalJSON of the caller's
-			a, err = Args{}, argsError(fmt.Sprintf("encoding %T panicked: %v", v, r))
-		}
-	}()
 	switch v := v.(type) {
 	case Args:
 		return v, nil
 	case nil:
 		return Args{}, nil
 	}
+	if p := plain.Of(reflect.TypeOf(v)); p != nil {
+		if _, ok := p.Fits(v); ok {
+			return Args{v: v}, nil
+		}
+	}
+	return encodeArgs(v)
+}
+
+func encodeArgs(v any) (a Args, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a MarshalJSON of the caller's
+			a, err = Args{}, argsError(fmt.Sprintf("encoding %T panicked: %v", v, r))
+		}
+	}()
 	if jsonvalue.DeeperThan(v, MaxDepth) {
 		return Args{}, errDeepArgs
 	}
@@ -43,7 +64,22 @@ func NewArgs(v any) (a Args, err error) {
 	if string(raw) == "null" {
 		return Args{}, nil
 	}
-	return Args{raw: raw, lossy: replaces(v, raw)}, nil
+	return Args{v: &encoded{raw: raw, lossy: replaces(v, raw)}}, nil
+}
+
+// json returns the args as JSON, not to be modified.
+func (a Args) json() json.RawMessage {
+	switch v := a.v.(type) {
+	case nil:
+		return null
+	case *encoded:
+		return v.raw
+	}
+	raw, err := json.Marshal(a.v)
+	if err != nil {
+		panic(err) // a value that fits encodes
+	}
+	return raw
 }
 
 // replaces reports whether encoding a value has put replacement characters in the place of bytes that are not UTF-8: then,
@@ -65,7 +101,10 @@ func replaces(v any, raw []byte) bool {
 
 // Lossy reports whether strings that were not UTF-8 have been made so, and different args may have become the same. It is
 // known of args that were made of a Go value, until they are stored.
-func (a Args) Lossy() bool { return a.lossy }
+func (a Args) Lossy() bool {
+	e, ok := a.v.(*encoded)
+	return ok && e.lossy
+}
 
 var errDeepArgs = argsError(fmt.Sprintf("are nested deeper than %d", MaxDepth))
 
@@ -74,28 +113,30 @@ func argsError(reason string) error {
 }
 
 // Len returns how many bytes the args have as JSON.
-func (a Args) Len() int {
-	if a.raw == nil {
-		return len("null")
+func (a Args) Len() int { return len(a.json()) }
+
+// SizeBound returns a number that Len does not exceed. It costs next to nothing.
+func (a Args) SizeBound() int {
+	switch v := a.v.(type) {
+	case nil:
+		return len(null)
+	case *encoded:
+		return len(v.raw)
 	}
-	return len(a.raw)
+	return plain.Of(reflect.TypeOf(a.v)).Bound(a.v)
 }
 
 // JSON returns the args as JSON: a copy.
 func (a Args) JSON() json.RawMessage {
-	if a.raw == nil {
-		return json.RawMessage("null")
+	raw := a.json()
+	if _, held := a.v.(*encoded); held || a.v == nil {
+		return bytes.Clone(raw)
 	}
-	return bytes.Clone(a.raw)
+	return raw // made just now
 }
 
 // String returns the args as JSON.
-func (a Args) String() string {
-	if a.raw == nil {
-		return "null"
-	}
-	return string(a.raw)
-}
+func (a Args) String() string { return string(a.json()) }
 
 // Decode decodes the args into v, a non-nil pointer, as json.Unmarshal does. A one-element array, the wire form of a
 // single value, also decodes into a v that is no list as its element; an empty one leaves v as it is.
@@ -105,10 +146,10 @@ func (a Args) Decode(v any) (err error) {
 			err = argsError(fmt.Sprintf("decoding into %T panicked: %v", v, r))
 		}
 	}()
-	raw := a.raw
-	if raw == nil {
-		raw = json.RawMessage("null")
+	if a.copyTo(v) {
+		return nil
 	}
+	raw := a.json()
 	if raw[0] == '[' && !takesArray(v, raw) {
 		var elems []json.RawMessage
 		if err := json.Unmarshal(raw, &elems); err != nil {
@@ -125,6 +166,20 @@ func (a Args) Decode(v any) (err error) {
 		return argsError(fmt.Sprintf("decoding into %T: %v", v, err))
 	}
 	return nil
+}
+
+// copyTo does what Decode does for a value that is held and a v that points to its type.
+func (a Args) copyTo(v any) bool {
+	t := reflect.TypeOf(v)
+	if t == nil || t.Kind() != reflect.Pointer || a.v == nil || t.Elem() != reflect.TypeOf(a.v) {
+		return false
+	}
+	to := reflect.ValueOf(v).Elem()
+	if !to.CanSet() || plain.Of(t.Elem()).Omits() && !to.IsZero() { // a field that is left out keeps its value
+		return false
+	}
+	to.Set(reflect.ValueOf(a.v))
+	return true
 }
 
 // takesArray reports whether v, which raw shall be decoded into, wants the array itself rather than its one element.
@@ -153,14 +208,15 @@ func takesArray(v any, raw json.RawMessage) bool {
 
 // MarshalJSON encodes the wire form.
 func (a Args) MarshalJSON() ([]byte, error) {
-	switch {
-	case a.raw == nil:
+	if a.v == nil {
 		return []byte("[]"), nil
-	case a.raw[0] == '[':
-		return bytes.Clone(a.raw), nil
 	}
-	b := make([]byte, 0, len(a.raw)+2)
-	return append(append(append(b, '['), a.raw...), ']'), nil
+	raw := a.json()
+	if raw[0] == '[' {
+		return bytes.Clone(raw), nil
+	}
+	b := make([]byte, 0, len(raw)+2)
+	return append(append(append(b, '['), raw...), ']'), nil
 }
 
 // UnmarshalJSON decodes the wire form: any array.
@@ -173,6 +229,6 @@ func (a *Args) UnmarshalJSON(b []byte) error {
 	if err := json.Compact(&buf, b); err != nil {
 		return argsError(err.Error())
 	}
-	*a = Args{raw: buf.Bytes()}
+	*a = Args{v: &encoded{raw: buf.Bytes()}}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 // Option sets something of a job when it is enqueued, or as the default of a job type, a queue or an engine. The nearest to
 // the call wins; retry policies merge field by field, meta and tags add up. Times are relative to the engine's clock at
 // the enqueue.
+//
+// An option does the same whenever it is applied: engines apply those that are defaults once for many jobs.
 type Option func(*Options)
 
 // Options is what options add up to. Engines and test doubles read it; programs use the functions that return an Option.

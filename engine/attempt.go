@@ -3,25 +3,34 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/policy"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// attempt is one run of a job by this engine.
+// attempt is one run of a job by this engine. When its handler has returned the memory is used for others, unless somebody
+// may still know the attempt.
 type attempt struct {
+	rec *storage.Record // as claimed; own[0]
+	own [1]storage.Record
+	life
+}
+
+// life is what of an attempt does not go over to the next one that uses its memory.
+type life struct {
 	r       *run
-	rec     storage.Record // as claimed
 	handler handler.Handler
-	header  ojs.JobHeader // the handler's copy
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	timer   scheduler.Timer // the next of the times below
+	ctx     internal.Frame // the handler's
+	context *internal.Context
+	owner   internal.Owner
+	header  *ojs.JobHeader // the handler's copy
+	at      int            // in run.attempts
 
 	deadline time.Time // of its timeout, or of the job's total timeout
 	limit    time.Duration
@@ -42,10 +51,12 @@ type attempt struct {
 	flushed    time.Time // when it was stored last
 	checkpoint json.RawMessage
 
-	stuckAt  time.Time // when the handler counts as stuck unless it has returned; zero until its context ends
-	replaced bool      // its slot has been
-	returned bool      // the handler has
-	storing  bool      // its slot is another's while its outcome is stored
+	stuckAt  time.Time      // when the handler counts as stuck unless it has returned; zero until its context ends
+	replaced bool           // its slot has been
+	returned bool           // the handler has
+	storing  bool           // its slot is another's while its outcome is stored
+	kept     bool           // the keeper has had it
+	shown    *ojs.JobHeader // what handler.Job returns; nil: nobody has asked
 }
 
 // phase tells who may settle an attempt: the first who takes it from running.
@@ -57,29 +68,74 @@ const (
 	over                  // nobody any more
 )
 
-// begin makes an attempt of a claimed job. It wants core.mu.
-func (r *run) begin(rec *storage.Record) *attempt {
+var attempts = sync.Pool{New: func() any {
+	a := new(attempt)
+	a.rec = &a.own[0]
+	return a
+}}
+
+// newAttempt makes an attempt of a claimed job, which begin begins.
+func (r *run) newAttempt(rec *storage.Record) *attempt {
+	a := attempts.Get().(*attempt)
+	*a.rec = *rec
+	a.prepare(r)
+	return a
+}
+
+// prepare makes an attempt of the job that is in its record.
+func (a *attempt) prepare(r *run) {
+	rec := a.rec
 	now := rec.StartedAt
-	a := &attempt{r: r, rec: *rec, limit: rec.Timeout, deadline: now.Add(rec.Timeout)}
+	a.r, a.limit, a.deadline = r, rec.Timeout, now.Add(rec.Timeout)
 	a.checkpoint = rec.Checkpoint
 	a.handler, _ = r.c.registry.lookup(rec.Type)
-	a.header = rec.Copy().JobHeader
-	inner, cancel := context.WithCancelCause(r.base)
-	a.ctx, a.cancel = attemptContext{inner, a}, cancel
+	a.ctx = a.handler.Frame()
+	a.context, a.header = a.ctx.Parts()
+	*a.header = detached(rec)
 	if rec.TotalTimeout > 0 {
 		if end := rec.CreatedAt.Add(rec.TotalTimeout); !end.After(a.deadline) {
 			a.deadline, a.limit, a.total = end, rec.TotalTimeout, true
 		}
 	}
+	var shown time.Time
+	if !r.c.mocked { // a virtual deadline would mislead whoever compares it with the time of day
+		shown = a.deadline
+	}
+	a.owner = internal.Owner{Run: r.contexts, Attempt: a}
+	a.context.Begin(&a.owner, shown)
 	a.renewAt = now.Add(renewalInterval(rec.Lease))
-	a.timer.Func = a.tick
-	r.attempts[a.held()] = a
+}
+
+// detached is the header of a job that shares nothing with it.
+func detached(rec *storage.Record) ojs.JobHeader {
+	if rec.Meta == nil && rec.Errors == nil {
+		return rec.JobHeader
+	}
+	return rec.Copy().JobHeader
+}
+
+// begin enters an attempt in the books. It wants core.mu.
+func (r *run) begin(a *attempt) {
+	a.at = len(r.attempts)
+	r.attempts = append(r.attempts, a)
 	if r.closed() {
 		a.end(ojs.ErrShutdown)
 	}
-	r.c.wakeAt(rec.WakeAt())
+	r.c.wakeAt(a.rec.WakeAt())
 	a.arm()
-	return a
+}
+
+// knows reports whether an attempt is in the books. It wants core.mu.
+func (r *run) knows(a *attempt) bool { return a.at < len(r.attempts) && r.attempts[a.at] == a }
+
+// find returns the attempt that has the claim, nil if none has. It wants core.mu.
+func (r *run) find(held storage.Held) *attempt {
+	for _, a := range r.attempts {
+		if a.rec.Version == held.Version && a.rec.ID == held.ID {
+			return a
+		}
+	}
+	return nil
 }
 
 // held names the attempt: the job, and the version that its claim gave it.
@@ -112,21 +168,54 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// arm sets the attempt's timer. It wants core.mu.
+// arm sees to it that the attempt is looked at when it has something to do. It wants core.mu.
+//
+// One timer serves all attempts of a run, for the earliest that any of them has asked for. Almost all attempts end before their
+// times come, and the timer stays as it is then: it fires for nothing now and then, which costs less than to set it for each.
 func (a *attempt) arm() {
 	if at := a.next(); !at.IsZero() {
-		a.r.sched.Set(&a.timer, at)
-	} else {
-		a.r.sched.Cancel(&a.timer)
+		a.r.lookAt(at)
 	}
 }
 
+// lookAt has the attempts looked at by at. It wants core.mu.
+func (r *run) lookAt(at time.Time) {
+	if r.lookingAt.IsZero() || at.Before(r.lookingAt) {
+		r.lookingAt = at
+		r.sched.Set(&r.looking, at)
+	}
+}
+
+// look does what the clock asks of the attempts.
+func (r *run) look(now time.Time) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.lookingAt = time.Time{}
+	for _, a := range r.attempts {
+		a.tick(now)
+	}
+}
+
+// punctual makes the timer of the attempts wait for what any of them needs, and for nothing else. It wants core.mu.
+func (r *run) punctual() {
+	var next time.Time
+	for _, a := range r.attempts {
+		next = earliest(next, a.next())
+	}
+	if next.Equal(r.lookingAt) {
+		return
+	}
+	if r.lookingAt = next; next.IsZero() {
+		r.sched.Cancel(&r.looking)
+		return
+	}
+	r.sched.Set(&r.looking, next)
+}
+
 // tick does what the clock asks of an attempt: renew its lease, end its context at the deadline, give up on its handler a
-// grace period later, and report a handler that goes on after all that.
+// grace period later, and report a handler that goes on after all that. It wants core.mu.
 func (a *attempt) tick(now time.Time) {
 	c := a.r.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	if a.phase != over && (due(a.renewAt) || due(a.flushAt)) { // also while a storage fails to store the outcome
 		a.renew(now)
@@ -152,6 +241,7 @@ func (a *attempt) tick(now time.Time) {
 func (a *attempt) renew(now time.Time) {
 	a.renewAt = now.Add(renewalInterval(a.rec.Lease))
 	a.flushAt, a.flushed = time.Time{}, now
+	a.kept = true
 	a.r.keeper.renew(a)
 }
 
@@ -168,14 +258,14 @@ func (a *attempt) end(cause error) {
 		a.stuckAt = a.r.c.now().Add(max(a.r.c.grace, lastCall))
 		a.arm()
 	}
-	a.cancel(cause)
+	a.context.Cancel(cause)
 }
 
 // lose ends an attempt whose job is not its own any more: what its handler returns is dropped. It reports whether there is
 // one. An attempt that is not known may have been claimed by a worker that does not know yet; it is then lost when it begins.
 // It wants core.mu.
 func (r *run) lose(held storage.Held, cause error) bool {
-	if a := r.attempts[held]; a != nil {
+	if a := r.find(held); a != nil {
 		a.phase = over
 		a.end(cause)
 		a.arm()
@@ -189,8 +279,20 @@ func (r *run) lose(held storage.Held, cause error) bool {
 
 // forget takes an attempt whose handler has returned out of the books. It wants core.mu.
 func (r *run) forget(a *attempt) {
-	r.sched.Cancel(&a.timer)
-	delete(r.attempts, a.held())
+	last := len(r.attempts) - 1
+	r.attempts[a.at] = r.attempts[last]
+	r.attempts[a.at].at = a.at
+	r.attempts[last] = nil
+	r.attempts = r.attempts[:last]
+}
+
+// reuse lets another job have the memory of an attempt that is over and out of the books, if its handler does not have it
+// (private). One that the clock, an operator or a stop had to do with may be on somebody's list.
+func (a *attempt) reuse(private bool) {
+	if private && a.cause == nil && !a.kept {
+		a.life = life{}
+		attempts.Put(a)
+	}
 }
 
 // perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.
@@ -198,7 +300,7 @@ func (a *attempt) perform() (o policy.Outcome) {
 	if !a.r.c.tracing() {
 		return a.call(a.ctx)
 	}
-	ctx, end := a.r.c.trace(a.ctx, OpProcess, &a.rec)
+	ctx, end := a.r.c.trace(a.ctx, OpProcess, a.rec)
 	a.r.c.mu.Lock()
 	a.traced = ctx
 	a.r.c.mu.Unlock()
@@ -212,14 +314,14 @@ var errExited = &ojs.Error{Type: ojs.TypeGoexit, Message: "ojs: the handler call
 
 // call runs the handler in a context made from the attempt's.
 func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
-	defer a.cancel(context.Canceled) // what the handler left behind ends too
+	defer a.context.Return() // what the handler left behind ends too
 	defer func() {
 		if p := recover(); p != nil {
 			o = panicked(handler.NewPanicError(p))
 		}
 	}()
-	header := a.header
-	err := a.handler.Run(ctx, &header, a.rec.Args)
+	err := a.handler.Run(ctx, a.header, a.rec.Args)
+	runtime.KeepAlive(a) // stacks have to show it until then: see stackIn
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
@@ -257,25 +359,4 @@ func (panicError) ErrorType() string { return ojs.TypePanic }
 func panicked(p *handler.PanicError) policy.Outcome {
 	// What was panicked with may be an error with a response code; a panic does not answer, so it is not in the chain.
 	return policy.Outcome{Kind: policy.Panicked, Err: panicError(p.Error()), Backtrace: p.Backtrace}
-}
-
-// attemptContext is a handler's context: it knows its attempt and, on the system's clock, its deadline. A virtual deadline
-// would mislead whoever compares it with the time of day.
-type attemptContext struct {
-	context.Context
-	a *attempt
-}
-
-func (c attemptContext) Value(key any) any {
-	if key == (internal.Key{}) {
-		return c.a
-	}
-	return c.Context.Value(key)
-}
-
-func (c attemptContext) Deadline() (time.Time, bool) {
-	if c.a.r.c.mocked {
-		return time.Time{}, false
-	}
-	return c.a.deadline, true
 }

@@ -3,17 +3,13 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -30,10 +26,11 @@ var (
 type core struct {
 	config
 	store   storage.Storage
-	rnd     *random // ids
-	worker  string  // this engine in claims, logs and events
-	mocked  bool    // the clock is virtual
-	durable bool    // the storage is
+	rnd     *random               // ids
+	worker  string                // this engine in claims, logs and events
+	mocked  bool                  // the clock is virtual
+	durable bool                  // the storage is
+	both    storage.SettleClaimer // the storage, if it can
 
 	registry  registry
 	gate      *gate
@@ -62,9 +59,12 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
 	c.durable = s.Capabilities().Durable
-	if _, ok := storage.As[storage.Notifier](s); ok {
+	if p, ok := s.(storage.Personal); ok {
+		c.store = p.For(c)
+	} else if _, ok := storage.As[storage.Notifier](s); ok {
 		c.store = ownCalls{s, c}
 	}
+	c.both, _ = c.store.(storage.SettleClaimer)
 	if c.clock == nil {
 		c.clock = c.wall
 		if shared, ok := storage.As[storage.Clocked](s); ok {
@@ -82,7 +82,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	if c.maxStuck < 0 {
 		c.maxStuck = c.concurrency
 	}
-	c.registry.handlers = make(map[string]handler.Handler)
+	c.registry.handlers.Store(new(handlers))
 	return c, nil
 }
 
@@ -142,71 +142,4 @@ func (c *core) jobEnded(rec *storage.Record) {
 	if c.run != nil {
 		c.run.keeper.ended(1)
 	}
-}
-
-// registry holds the handlers of an engine.
-type registry struct {
-	mu       sync.RWMutex // guards the fields below
-	handlers map[string]handler.Handler
-	types    []string // sorted; replaced, never changed
-	unknown  sync.Map // types that were enqueued without a handler, to say so once
-}
-
-func (c *core) register(handlers []handler.Handler) error {
-	r := &c.registry
-	r.mu.Lock()
-	all := maps.Clone(r.handlers)
-	for _, h := range handlers {
-		if h.Type() == "" {
-			r.mu.Unlock()
-			return invalid("handler", "is the zero Handler; use handler.For")
-		}
-		if _, twice := all[h.Type()]; twice {
-			r.mu.Unlock()
-			return invalid("handler", fmt.Sprintf("job type %s has one already", h.Type()))
-		}
-		all[h.Type()] = c.wrap(h)
-	}
-	for _, h := range handlers {
-		if n := h.Concurrency(); n > 0 {
-			c.gate.limitType(h.Type(), n)
-		}
-	}
-	r.handlers = all
-	r.types = slices.Sorted(maps.Keys(all))
-	r.mu.Unlock()
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.available(unknown)
-	return nil
-}
-
-// wrap puts the engine's middlewares around a handler. Without any, the engine itself does what the standard chain does.
-func (c *core) wrap(h handler.Handler) handler.Handler {
-	chain := c.chain
-	if chain == nil {
-		if len(c.middleware) == 0 {
-			return h
-		}
-		chain = handler.Standard()
-	}
-	ms := slices.Clone(c.middleware)
-	for _, link := range chain {
-		ms = append(ms, link.Run)
-	}
-	return h.Wrap(ms...)
-}
-
-func (r *registry) lookup(jobType string) (handler.Handler, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	h, ok := r.handlers[jobType]
-	return h, ok
-}
-
-func (r *registry) handled() []string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.types
 }

@@ -212,15 +212,18 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if err := c.prepare(ctx, &probe, e.Job, c.now()); err != nil && err != ojs.ErrDropped {
 		return storage.Cron{}, err
 	}
-	h, handled := c.registry.lookup(e.Job.Type())
-	o, err := c.resolve(e.Job, h)
+	t, err := c.jobType(e.Job.Type())
+	if err != nil {
+		return storage.Cron{}, err
+	}
+	o, err := c.resolve(e.Job, t.handler)
 	if err != nil {
 		return storage.Cron{}, err
 	}
 	if o.ID != "" {
 		return storage.Cron{}, invalid("id", "each run has one of its own")
 	}
-	args, err := encodeArgs(e.Job.Args(), e.Job.Type(), h, handled)
+	args, err := encodeArgs(e.Job.Args(), e.Job.Type(), t)
 	if err != nil {
 		return storage.Cron{}, err
 	}

@@ -126,7 +126,8 @@ func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) {
 			o.RateLimit.Concurrency = 1 // one after the other
 		})
 	}
-	tickets, err := c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(d.Type(), d.Args(), opts...)})
+	var tickets [1]ojs.Ticket
+	err := c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(d.Type(), d.Args(), opts...)}, tickets[:])
 	switch {
 	case err != nil:
 		c.log.Error("job of a recurring entry not enqueued", "cron_name", e.Name, "error", err)

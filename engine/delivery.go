@@ -86,9 +86,10 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.core
-	rec := d.rec
-	rec.Progress, rec.Checkpoint = d.progress, d.saved
-	f := c.decide(c.traced(ctx), &rec, o, c.now(), result, rec.Worker)
+	f := newFate(&d.rec, d.rec.Worker)
+	f.rec.Progress, f.rec.Checkpoint = d.progress, d.saved
+	f.traced = c.traced(ctx)
+	c.decide(f, o, c.now(), result)
 	again := d.tried != nil && d.tried.rec.State == f.rec.State
 	if again {
 		f = d.tried // as it may be stored
@@ -104,14 +105,17 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	c.mu.Unlock()
 	switch {
 	case s.Err == nil:
-	case again && c.storedBefore(ctx, &f.rec, s):
+	case again && c.storedBefore(ctx, f.rec, s):
 		c.hub.end(c.hub.begin(), c.endedBatch(f))
 	case errors.Is(s.Err, storage.ErrFenced), errors.Is(s.Err, ojs.ErrNotFound), errors.Is(s.Err, ojs.ErrTransition):
 		return d.lost()
 	default:
 		return s.Err
 	}
-	c.stored(f)
+	c.logOutcome(f, f.worker)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settled(f)
 	return nil
 }
 

@@ -5,17 +5,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
 func (c *core) enqueue(ctx context.Context, d ojs.Draft) (ojs.Ticket, error) {
-	tickets, err := c.enqueueMany(ctx, []ojs.Draft{d})
+	drafts, tickets := [1]ojs.Draft{d}, [1]ojs.Ticket{}
+	err := c.enqueueInto(ctx, drafts[:], tickets[:])
 	switch {
 	case err != nil:
 		return ojs.Ticket{}, err
@@ -29,69 +31,102 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 	if len(drafts) == 0 {
 		return nil, ctx.Err()
 	}
+	tickets := make([]ojs.Ticket, len(drafts))
+	if err := c.enqueueInto(ctx, drafts, tickets); err != nil {
+		return nil, err
+	}
+	return tickets, nil
+}
+
+// enqueueInto enqueues drafts, each of which has a ticket. It waits for room if it has to.
+func (c *core) enqueueInto(ctx context.Context, drafts []ojs.Draft, tickets []ojs.Ticket) error {
 	for {
-		tickets, err := c.tryEnqueue(ctx, drafts)
+		err := c.tryEnqueue(ctx, drafts, tickets)
 		queue, blocks := c.blocks(err)
 		if !blocks {
-			return tickets, err
+			return err
 		}
 		ch := c.room.wait(queue)
 		// Again, since what made room before the wait began is not told.
-		if tickets, err = c.tryEnqueue(ctx, drafts); err != nil {
+		waited := false
+		if err = c.tryEnqueue(ctx, drafts, tickets); err != nil {
 			if _, blocks = c.blocks(err); blocks {
-				err = c.waitForRoom(ctx, ch)
+				err, waited = c.waitForRoom(ctx, ch), true
 			}
 		}
 		c.room.giveUp(queue, ch)
-		if err != nil || tickets != nil {
-			return tickets, err
+		if err != nil || !waited {
+			return err
 		}
 	}
 }
 
+// shelf is what one enqueue needs for the length of it.
+type shelf struct {
+	batch  []storage.Insert
+	stored []storage.Inserted
+	places []int // of the batch's jobs among the drafts
+}
+
+var shelves = sync.Pool{New: func() any { return new(shelf) }}
+
+// maxShelf is how large a batch a shelf is kept for.
+const maxShelf = 256
+
+// putBack leaves the shelf to another enqueue. What is on it stays there until then: to clear it costs as much as to fill it.
+func (s *shelf) putBack() {
+	if cap(s.batch) > maxShelf {
+		return
+	}
+	s.batch, s.stored, s.places = s.batch[:0], s.stored[:0], s.places[:0]
+	shelves.Put(s)
+}
+
 // tryEnqueue enqueues the drafts once.
-func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket, error) {
+func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs.Ticket) error {
 	now := c.now()
-	tickets := make([]ojs.Ticket, len(drafts))
-	batch := make([]storage.Insert, 0, len(drafts))
-	places := make([]int, 0, len(drafts)) // of the batch's jobs among the drafts
-	for i, d := range drafts {
-		batch = append(batch, storage.Insert{})
-		err := c.prepare(ctx, &batch[len(batch)-1], d, now)
+	s := shelves.Get().(*shelf)
+	s.batch = slices.Grow(s.batch, len(drafts))
+	for i := range drafts {
+		n := len(s.batch)
+		s.batch = s.batch[:n+1]
+		err := c.prepare(ctx, &s.batch[n], drafts[i], now)
 		switch {
 		case err == ojs.ErrDropped:
-			batch = batch[:len(batch)-1]
+			s.batch = s.batch[:n]
 			tickets[i].Dropped = true
 		case err != nil && len(drafts) > 1:
-			return nil, fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
+			return fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
 		case err != nil:
-			return nil, err
+			return err
 		default:
-			places = append(places, i)
+			s.places = append(s.places, i)
 		}
 	}
-	if len(batch) == 0 {
-		return tickets, ctx.Err()
+	if len(s.batch) == 0 {
+		s.putBack()
+		return ctx.Err()
 	}
-	stored, err := c.insert(ctx, now, batch)
-	if err != nil {
-		return nil, err
+	var err error
+	if s.stored, err = c.insert(ctx, now, s.batch, s.stored); err != nil {
+		return err // a storage that has given up may still read the batch
 	}
-	for n, i := range places {
-		r, equal := &batch[n].Record, stored[n].Existing
+	for n, i := range s.places {
+		r, equal := &s.batch[n].Record, s.stored[n].Existing
 		if equal != nil {
 			r = equal
 		}
 		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil, Waiter: c}
 	}
-	return tickets, nil
+	s.putBack()
+	return nil
 }
 
 // insert stores a batch and tells whom it concerns.
-func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
+func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 	ctx, end := c.traceEnqueue(ctx, batch)
 	op := c.hub.begin()
-	stored, err := c.store.Insert(ctx, now, batch, make([]storage.Inserted, 0, len(batch)))
+	stored, err := c.store.Insert(ctx, now, batch, dst)
 	end(err)
 	if err != nil {
 		c.hub.end(op)
@@ -170,34 +205,28 @@ func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, 
 // prepare makes the record of a draft, or says what is wrong with it.
 func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now time.Time) error {
 	r := &in.Record
-	if err := ojs.ValidateType(d.Type()); err != nil {
-		return err
-	}
-	h, handled := c.registry.lookup(d.Type())
-	if !handled {
-		if _, said := c.registry.unknown.LoadOrStore(d.Type(), true); !said {
-			c.log.Warn("job type enqueued without a handler in this engine", "job_type", d.Type())
-		}
-	}
-	o, err := c.resolve(d, h)
+	t, err := c.jobType(d.Type())
 	if err != nil {
 		return err
 	}
-	retry, err := policy.Resolve(o.Retry)
+	p, err := c.planFor(d, t)
 	if err != nil {
 		return err
 	}
+	o, retry := &p.options, &p.retry
 	id := o.ID
 	if id == "" {
 		id = c.rnd.id(now)
 	}
 	given := d.Args()
 	if len(c.hooks) > 0 {
-		if given, err = c.hook(ctx, &o, retry.Runs(), id, d, now); err != nil {
+		own := o.Clone()
+		o = &own
+		if given, err = c.hook(ctx, o, retry.Runs(), id, d, now); err != nil {
 			return err
 		}
 	}
-	args, err := encodeArgs(given, d.Type(), h, handled)
+	args, err := encodeArgs(given, d.Type(), t)
 	if err != nil {
 		return err
 	}
@@ -205,21 +234,18 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 	if err != nil {
 		return err
 	}
-	r.JobInfo = ojs.JobInfo{
-		JobHeader: ojs.JobHeader{
-			ID: id, Type: d.Type(), Queue: o.Queue, Priority: o.Priority, MaxAttempts: retry.Runs(), Meta: meta,
-			CreatedAt: now, ScheduledAt: stored(o.ScheduledAt),
-		},
-		Args: args, State: ojs.StateAvailable, Retry: retry,
-		Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, RateLimit: o.RateLimit, ExpiresAt: stored(o.ExpiresAt),
-		Extra: o.Extra,
-	}
+	*in = storage.Insert{} // and then field by field: a record is large to copy
+	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, d.Type(), o.Queue, o.Priority, retry.Runs(), meta
+	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, stored(o.ScheduledAt), stored(o.ExpiresAt)
+	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = args, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
+	r.Timeout, r.TotalTimeout, r.Lease = o.Timeout, o.TotalTimeout, o.Lease
 	if o.Unique != nil {
-		if err := c.identify(r, &o); err != nil {
+		if err := c.identify(r, o); err != nil {
 			return err
 		}
 	}
-	if qc, ok := c.queueConfig[o.Queue]; ok {
+	if len(c.queueConfig) > 0 {
+		qc := c.queueConfig[o.Queue]
 		in.MaxDepth, in.DropOldest = qc.MaxDepth, qc.Overflow == OverflowDropOldest
 	}
 	if o.Delay > 0 {
@@ -251,9 +277,12 @@ func (c *core) identify(r *storage.Record, o *ojs.Options) (err error) {
 	if s := c.store.Capabilities(); s.Unique == "" {
 		return fmt.Errorf("%w: storage %s does not know unique jobs", ojs.ErrUnsupported, s.Name)
 	}
-	given := ojs.JobInfo{JobHeader: ojs.JobHeader{Type: r.Type, Queue: r.Queue, Meta: o.Meta}, Args: r.Args} // meta as it was given
 	r.Unique = o.Unique
-	r.Fingerprint, err = policy.Fingerprint(o.Unique, &given)
+	job := &r.JobInfo
+	if len(o.Unique.MetaKeys) > 0 { // meta counts as it was given
+		job = &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: r.Type, Queue: r.Queue, Meta: o.Meta}, Args: r.Args}
+	}
+	r.Fingerprint, err = policy.Fingerprint(o.Unique, job)
 	return err
 }
 
@@ -277,29 +306,6 @@ func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id string, d 
 	return job.Args, o.Validate()
 }
 
-// resolve adds up the options of a draft: standard, engine, queue, job type, call; the later goes before the earlier.
-func (c *core) resolve(d ojs.Draft, h handler.Handler) (ojs.Options, error) {
-	defaults := d.Defaults()
-	if defaults == nil {
-		defaults = h.Defaults()
-	}
-	o := ojs.DefaultOptions()
-	o.Apply(c.defaults...)
-	o.Apply(defaults...)
-	o.Apply(d.Options()...)
-	// Only now is the queue known, whose defaults come in before the type's.
-	if qc := c.queueConfig[o.Queue]; len(qc.Defaults) > 0 {
-		queue := o.Queue
-		o = ojs.DefaultOptions()
-		o.Apply(c.defaults...)
-		o.Apply(qc.Defaults...)
-		o.Apply(defaults...)
-		o.Apply(d.Options()...)
-		o.Queue = queue
-	}
-	return o, o.Validate()
-}
-
 // normalMeta returns what a job stores of its options' meta.
 func normalMeta(m map[string]any) (map[string]any, error) {
 	meta, err := jsonvalue.Normalize(m)
@@ -309,17 +315,17 @@ func normalMeta(m map[string]any) (map[string]any, error) {
 	return meta, nil
 }
 
-// encodeArgs encodes args once, after checking them against the handler's type.
-func encodeArgs(args any, jobType string, h handler.Handler, handled bool) (ojs.Args, error) {
+// encodeArgs makes args of what was given, after checking it against the handler's type.
+func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 	switch args.(type) {
 	case nil, ojs.Args, json.RawMessage: // JSON from elsewhere: the handler's decoding judges it
 		return ojs.NewArgs(args)
 	}
-	if handled {
-		have, want := reflect.TypeOf(args), h.ArgsType()
+	if t.handled {
+		have, want := reflect.TypeOf(args), t.handler.ArgsType()
 		if have != want && !have.AssignableTo(want) && !(have.Kind() == reflect.Pointer && have.Elem() == want) {
 			return ojs.Args{}, &ojs.InvalidError{Code: ojs.CodeArgsInvalid, Field: "args",
-				Reason: fmt.Sprintf("are a %v, but the handler of %s takes a %v", have, jobType, want)}
+				Reason: fmt.Sprintf("are a %v, but the handler of %s takes a %v", have, name, want)}
 		}
 	}
 	return ojs.NewArgs(args)

@@ -20,5 +20,6 @@ func NextDeadline[T any](e *Engine[T]) (time.Time, bool) {
 	if e.core.run == nil {
 		return time.Time{}, false
 	}
+	e.core.run.punctual()
 	return e.core.run.sched.Next()
 }

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -13,7 +15,8 @@ import (
 // gate decides what each claim asks for: the queues and their order, the types, and the keys to pass over. It counts what
 // has started, so that the limits of queues, types and keys hold exactly: claims go through it one at a time.
 type gate struct {
-	turn chan struct{} // holds a token while a claim is under way
+	turn  chan struct{} // holds a token while a claim is under way
+	plain atomic.Bool   // no queue or type has a limit or a weight
 
 	mu     sync.Mutex // guards the fields below
 	queues []*queueGate
@@ -69,6 +72,7 @@ func newGate(cfg *config) *gate {
 		}
 		g.queues = append(g.queues, q)
 	}
+	g.plain.Store(!g.looksAfterEach)
 	return g
 }
 
@@ -77,6 +81,7 @@ func (g *gate) limitType(jobType string, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looksAfterEach = true
+	g.plain.Store(false)
 	g.types[jobType] = &limiter{bounds: ojs.RateLimit{Concurrency: n}}
 }
 
@@ -90,9 +95,9 @@ type wanted struct {
 	lapses bool // the claimer may vanish: what it holds counts until its lease is over
 }
 
-// claim claims up to w.max jobs, one if limits ask for a look after each. If there is none, reopens is when a limit that kept some back stops doing so, zero if time alone
+// claim claims up to w.max jobs and appends them to dst, one if limits ask for a look after each. If there is none, reopens is when a limit that kept some back stops doing so, zero if time alone
 // opens none.
-func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reopens time.Time, err error) {
+func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs []storage.Record, reopens time.Time, err error) {
 	g := c.gate
 	select {
 	case g.turn <- struct{}{}:
@@ -107,7 +112,7 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 	}
 	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
 	op := c.hub.begin()
-	recs, err = c.store.Claim(ctx, now, ask, make([]storage.Record, 0, ask.Max))
+	recs, err = c.store.Claim(ctx, now, ask, dst)
 	end(recs, err)
 	if op != 0 {
 		var started []*batch
@@ -121,8 +126,10 @@ func (c *core) claim(ctx context.Context, w wanted) (recs []storage.Record, reop
 		return nil, time.Time{}, err
 	}
 	g.started(w, order, recs, now)
-	for i := range recs {
-		c.logStarted(&recs[i], w.worker, now)
+	if c.logs(slog.LevelDebug) {
+		for i := range recs {
+			c.logStarted(&recs[i], w.worker, now)
+		}
 	}
 	return recs, reopens, nil
 }

@@ -29,6 +29,7 @@ func (e *Engine[T]) NextWake() (time.Time, bool) {
 	if c.run == nil {
 		return time.Time{}, false
 	}
+	c.run.punctual()
 	return c.run.sched.Next()
 }
 
@@ -43,6 +44,7 @@ func (c *core) waitIdle(ctx context.Context) error {
 		if r := c.run; r != nil && r.quiet() {
 			// A timer that has come due and not been heard yet is waited for. It wants mu to be heard, so none is on its way here
 			// once the scheduler has settled.
+			r.punctual()
 			idle, wait = r.sched.Settled()
 		} else {
 			ch := make(chan struct{})

@@ -230,7 +230,7 @@ func (k *keeper) extend(renewals []*attempt) {
 		} else if a.stored < held[i].Progress {
 			a.stored = held[i].Progress
 			if op != 0 {
-				rec := a.rec
+				rec := *a.rec
 				rec.Progress = a.stored
 				events = append(events, c.batch(&rec, rec.Version, now, ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker}))
 			}

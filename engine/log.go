@@ -90,10 +90,8 @@ func (c *core) logDuplicate(rec, equal *storage.Record) {
 }
 
 func (c *core) logStarted(rec *storage.Record, worker string, now time.Time) {
-	if c.logs(slog.LevelDebug) {
-		c.logJob(slog.LevelDebug, "job started", "lifecycle", rec, worker,
-			slog.Int64("queue_wait_ms", now.Sub(rec.EnqueuedAt).Milliseconds()))
-	}
+	c.logJob(slog.LevelDebug, "job started", "lifecycle", rec, worker,
+		slog.Int64("queue_wait_ms", now.Sub(rec.EnqueuedAt).Milliseconds()))
 }
 
 func (c *core) logExpired(rec *storage.Record) {
@@ -102,7 +100,7 @@ func (c *core) logExpired(rec *storage.Record) {
 
 // logOutcome writes the line of an attempt whose end has been stored.
 func (c *core) logOutcome(f *fate, worker string) {
-	rec, d := &f.rec, f.decision
+	rec, d := f.rec, f.decision
 	level, msg, category := slog.LevelError, "job discarded", "error"
 	switch {
 	case rec.State == ojs.StateCompleted:

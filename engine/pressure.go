@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -19,13 +20,15 @@ const roomEvery = time.Second
 
 // room tells blocked enqueues of room in their queues, and remembers which queues are nearly full.
 type room struct {
-	mu      sync.Mutex // guards the fields below
+	n       atomic.Int32 // enqueues that wait; raised before they look for room for the last time
+	mu      sync.Mutex   // guards the fields below
 	waiting map[string]map[chan struct{}]struct{}
 	nearly  map[string]bool
 }
 
 // wait returns a channel that is closed when the queue may have room.
 func (r *room) wait(queue string) chan struct{} {
+	r.n.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting == nil {
@@ -43,10 +46,14 @@ func (r *room) giveUp(queue string, ch chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting[queue], ch)
+	r.n.Add(-1)
 }
 
 // made says that a queue has a job less.
 func (r *room) made(queue string) {
+	if r.n.Load() == 0 {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for ch := range r.waiting[queue] {

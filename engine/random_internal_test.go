@@ -2,7 +2,11 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 )
 
 // Jitter is uniform over jobs and over attempts, and repeatable.
@@ -29,5 +33,25 @@ func TestJitter(t *testing.T) {
 	}
 	if jitter(7, "a", 1) == jitter(8, "a", 1) || jitter(7, "a", 1) == jitter(7, "a", 2) || jitter(7, "a", 1) == jitter(7, "b", 1) {
 		t.Error("seed, job and attempt do not all count")
+	}
+}
+
+// What an engine writes is a UUIDv7 to everybody else, and sorts as it was made.
+func TestIDs(t *testing.T) {
+	r := newRandom(rand.New(rand.NewPCG(1, 2)))
+	now, last := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), ""
+	for i := range 10_000 {
+		id := r.id(now)
+		u, err := uuid.Parse(id)
+		if err != nil || u.String() != id || u.Version() != 7 || u.Variant() != uuid.RFC4122 {
+			t.Fatalf("%q: %v, %v", id, u, err)
+		}
+		if id <= last {
+			t.Fatalf("%s is not after %s", id, last)
+		}
+		if sec, nsec := u.Time().UnixTime(); i < 4096 && time.Unix(sec, nsec).UTC() != now {
+			t.Fatalf("%s is of %v", id, time.Unix(sec, nsec))
+		}
+		last = id
 	}
 }

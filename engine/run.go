@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -30,26 +32,31 @@ type run struct {
 	sched *scheduler.Scheduler
 
 	// Guarded by core.mu.
-	stopping  bool                      // no more claims
-	working   int                       // worker goroutines
-	asleep    int                       // those of them that wait on the clock
-	searching int                       // those of them that look for a job
-	left      int                       // available jobs that no claim has looked for, as far as known; at times too many
-	news      uint64                    // raised whenever left is
-	emptied   uint64                    // raised whenever a look found nothing and left became 0
-	failures  int                       // claims that failed in a row
-	stuck     int                       // slots that have been replaced
-	storing   int                       // workers whose handlers have returned, and whose slots others have while they store the outcome
-	blocked   bool                      // until a timer allows another claim
-	attempts  map[storage.Held]*attempt // whose handlers run; of one job several, if a lost one goes on
-	lostEarly map[storage.Held]bool     // claims that were lost while workers looked for jobs
-	drained   chan struct{}             // closed when stopping and no worker is left
+	stopping  bool                  // no more claims
+	working   int                   // worker goroutines
+	asleep    int                   // those of them that wait on the clock
+	searching int                   // those of them that look for a job
+	left      int                   // available jobs that no claim has looked for, as far as known; at times too many
+	news      uint64                // raised whenever left is
+	emptied   uint64                // raised whenever a look found nothing and left became 0
+	failures  int                   // claims that failed in a row
+	stuck     int                   // slots that have been replaced
+	storing   int                   // workers whose handlers have returned, and whose slots others have while they store the outcome
+	blocked   bool                  // until a timer allows another claim
+	attempts  []*attempt            // whose handlers run, in no order; of one job several, if a lost one goes on
+	lostEarly map[storage.Held]bool // claims that were lost while workers looked for jobs
+	drained   chan struct{}         // closed when stopping and no worker is left
+
+	contexts *internal.Run // what those of the attempts share
+
+	looking   scheduler.Timer // for the attempts
+	lookingAt time.Time       // when it fires; zero: not armed
 
 	reopening scheduler.Timer // for when a limit lets jobs in again
 	reopensAt time.Time       // when it fires; zero: not armed
 
 	closing chan struct{} // closed when the grace period is over too
-	ended   chan struct{} // closed when the scheduler has stopped
+	over    chan struct{} // closed when the scheduler has stopped
 	keeper  keeper
 }
 
@@ -57,11 +64,10 @@ func (c *core) runUntil(ctx context.Context) error {
 	r := &run{
 		c:         c,
 		base:      storage.WithSelf(context.WithoutCancel(ctx), c),
-		attempts:  make(map[storage.Held]*attempt),
 		lostEarly: make(map[storage.Held]bool),
 		drained:   make(chan struct{}),
 		closing:   make(chan struct{}),
-		ended:     make(chan struct{}),
+		over:      make(chan struct{}),
 	}
 	c.mu.Lock()
 	if c.run != nil {
@@ -69,6 +75,8 @@ func (c *core) runUntil(ctx context.Context) error {
 		return ErrRunning
 	}
 	r.sched = scheduler.New(c.clock)
+	r.contexts = internal.NewRun(r.base)
+	r.looking.Func = r.look
 	r.reopening.Func = func(time.Time) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -92,7 +100,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	stuck := r.stop()
 	r.keeper.stop()
 	r.sched.Stop()
-	close(r.ended)
+	close(r.over)
 
 	c.mu.Lock()
 	c.run = nil
@@ -209,8 +217,8 @@ func (r *run) work(a *attempt) {
 			return
 		}
 		// The handler has called runtime.Goexit, which ends this goroutine after its deferred calls. Its slot goes on.
-		r.finish(a, policy.Outcome{Kind: policy.Exited})
-		if r.release(a) {
+		f, err := r.finish(a, policy.Outcome{Kind: policy.Exited})
+		if r.release(a, f, err) {
 			go r.work(nil)
 		}
 	}()
@@ -223,11 +231,15 @@ func (r *run) work(a *attempt) {
 		calling = true
 		o := a.perform()
 		calling = false
-		r.finish(a, o)
-		if !r.release(a) {
+		next, goesOn, done := r.handover(a, o)
+		if !done {
+			f, err := r.finish(a, o)
+			goesOn = r.release(a, f, err)
+		}
+		if !goesOn {
 			return
 		}
-		a = nil
+		a = next
 	}
 }
 
@@ -238,6 +250,8 @@ const maxClaim = 500
 // nil, and the worker's slot is free, if there is none.
 func (r *run) take() *attempt {
 	mu := &r.c.mu
+	net := nets.Get().(*net)
+	defer net.putBack()
 	if r.c.durable {
 		runtime.Gosched() // for handlers that are about to return: the more slots one claim is for, the fewer claims
 	}
@@ -247,12 +261,12 @@ func (r *run) take() *attempt {
 		free := r.free()
 		mu.Unlock()
 		w := wanted{types: r.c.registry.handled(), worker: r.c.worker, max: min(1+max(free, 0), maxClaim)}
-		recs, reopens, err := r.c.claim(r.base, w)
+		reopens, err := r.claim(net, w)
 		mu.Lock()
 		switch {
 		case err != nil:
 			r.claimFailed(err)
-		case len(recs) == 0:
+		case len(net.claimed) == 0:
 			r.failures = 0
 			if !reopens.IsZero() && (r.reopensAt.IsZero() || reopens.Before(r.reopensAt)) {
 				r.reopensAt = reopens
@@ -266,9 +280,9 @@ func (r *run) take() *attempt {
 			r.failures = 0
 			// If left became 0 since, these jobs are not among those it counts now.
 			if r.emptied == emptied && r.left != unknown {
-				r.left = max(r.left-len(recs), 0)
+				r.left = max(r.left-len(net.claimed), 0)
 			}
-			if a := r.share(recs); a != nil {
+			if a := r.share(net.claimed); a != nil {
 				mu.Unlock()
 				return a
 			}
@@ -280,17 +294,55 @@ func (r *run) take() *attempt {
 	return nil
 }
 
+// net is what a claim brings.
+type net struct {
+	recs    []storage.Record
+	claimed []*attempt
+}
+
+var nets = sync.Pool{New: func() any { return new(net) }}
+
+// maxNet is how large a net is kept for another claim.
+const maxNet = 64
+
+func (n *net) putBack() {
+	if cap(n.recs) > maxNet {
+		return
+	}
+	clear(n.recs)
+	clear(n.claimed)
+	n.recs, n.claimed = n.recs[:0], n.claimed[:0]
+	nets.Put(n)
+}
+
+// claim claims jobs and makes their attempts. It wants no lock.
+func (r *run) claim(n *net, w wanted) (reopens time.Time, err error) {
+	n.claimed = n.claimed[:0]
+	n.recs, reopens, err = r.c.claim(r.base, w, n.recs[:0])
+	if err != nil {
+		n.recs = nil // a storage that has given up may still write to it
+	}
+	r.attemptsOf(n)
+	return reopens, err
+}
+
+// attemptsOf makes the attempts of a net's jobs.
+func (r *run) attemptsOf(n *net) {
+	for i := range n.recs {
+		n.claimed = append(n.claimed, r.newAttempt(&n.recs[i]))
+	}
+}
+
 // share begins the attempts of a claim: the first is the caller's, the others get workers. It returns nil if all of them were
 // lost meanwhile. It wants core.mu.
-func (r *run) share(recs []storage.Record) (mine *attempt) {
+func (r *run) share(claimed []*attempt) (mine *attempt) {
 	var others []*attempt
-	for i := range recs {
-		held := storage.Held{ID: recs[i].ID, Version: recs[i].Version}
-		if r.lostEarly[held] {
+	for _, a := range claimed {
+		if held := a.held(); len(r.lostEarly) > 0 && r.lostEarly[held] {
 			r.c.letIn(held)
 			continue
 		}
-		if a := r.begin(&recs[i]); mine == nil {
+		if r.begin(a); mine == nil {
 			mine = a
 		} else {
 			others = append(others, a)
@@ -323,12 +375,17 @@ func (r *run) leave() {
 	r.c.changed()
 }
 
-// release ends an attempt in the books. It reports whether its worker looks for the next one: not if another one does, which
+// release ends an attempt in the books, with what was stored of it if it was its own. It reports whether its worker looks for the next one: not if another one does, which
 // finds jobs for this slot too.
-func (r *run) release(a *attempt) bool {
+func (r *run) release(a *attempt, f *fate, err error) bool {
+	if f != nil {
+		r.tell(f, err)
+		defer f.forget()
+	}
+	defer a.reuse(a.context.TakeBack())
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	r.forget(a)
+	r.ended(a, f, err)
 	if a.replaced {
 		a.replaced = false
 		r.stuck--
@@ -344,6 +401,17 @@ func (r *run) release(a *attempt) bool {
 	}
 	r.searching++
 	return true
+}
+
+// ended takes an attempt out of the books, and follows what was stored of it. It wants core.mu.
+func (r *run) ended(a *attempt, f *fate, err error) {
+	if f != nil {
+		a.phase = over
+		if err == nil {
+			r.c.settled(f)
+		}
+	}
+	r.forget(a)
 }
 
 // claimFailed keeps workers from the storage for a while. It wants core.mu.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -11,8 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// finish settles an attempt whose handler has returned, unless its job is not its own any more.
-func (r *run) finish(a *attempt, o policy.Outcome) {
+// finish settles an attempt whose handler has returned, unless its job is not its own any more: then it returns no fate.
+func (r *run) finish(a *attempt, o policy.Outcome) (*fate, error) {
 	c := r.c
 	c.mu.Lock()
 	a.returned, a.stuckAt = true, time.Time{}
@@ -26,11 +28,13 @@ func (r *run) finish(a *attempt, o policy.Outcome) {
 			r.wake()
 		}
 	}
-	cause := a.cause
+	cause, said := a.cause, a.said()
 	c.mu.Unlock()
 	if !mine {
-		c.jobLog(&a.rec.JobHeader).Debug("late result dropped", "cause", cause)
-		return
+		if c.logs(slog.LevelDebug) {
+			c.jobLog(&a.rec.JobHeader).Debug("late result dropped", "cause", cause)
+		}
+		return nil, nil
 	}
 	if o.Kind == policy.Returned && o.Err != nil {
 		switch cause {
@@ -40,13 +44,17 @@ func (r *run) finish(a *attempt, o policy.Outcome) {
 			o.Kind = policy.Interrupted
 		}
 	}
-	r.settleAttempt(a, o)
+	f := r.decide(a, o, said)
+	return f, r.store(f, 1)
 }
 
-// settleAttempt decides and stores the fate of an attempt that the caller has taken from running.
+// settleAttempt decides and stores the fate of an attempt that the caller has taken from running, while its handler goes on.
 func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
-	f := r.decide(a, o)
-	err := r.store(f)
+	r.c.mu.Lock()
+	said := a.said()
+	r.c.mu.Unlock()
+	f := r.decide(a, o, said)
+	err := r.store(f, 1)
 	r.c.mu.Lock()
 	a.phase = over
 	r.c.mu.Unlock()
@@ -55,17 +63,68 @@ func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
 
 // fate is what becomes of a job after an attempt: the job as it shall be, and how that came about.
 type fate struct {
-	rec      storage.Record
+	rec      *storage.Record // that of the change, or the attempt's own
 	decision policy.Decision
 	kind     policy.Kind
 	at       time.Time
 	took     time.Duration
 	worker   string
 	traced   context.Context // of the attempt, without its end; nil: nobody traces
+
+	change [1]storage.Change
+	result [1]storage.Settled
+	lent   bool // a storage that has failed may still read the change
 }
 
+var fates = sync.Pool{New: func() any { return new(fate) }}
+
+// newFate makes the fate of a job that is not decided on yet.
+func newFate(rec *storage.Record, worker string) *fate {
+	f := fates.Get().(*fate)
+	f.change[0].Record, f.change[0].SameJob = *rec, true
+	f.rec, f.worker = &f.change[0].Record, worker
+	return f
+}
+
+// inPlace is newFate for a record that becomes what it shall be, and that nobody else knows.
+func inPlace(rec *storage.Record, worker string) *fate {
+	f := fates.Get().(*fate)
+	f.rec, f.worker = rec, worker
+	return f
+}
+
+// copied is the same fate with a record of its own.
+func (f *fate) copied() *fate {
+	c := newFate(f.rec, f.worker)
+	c.decision, c.kind, c.at, c.took, c.traced = f.decision, f.kind, f.at, f.took, f.traced
+	return c
+}
+
+// forget lets others use the memory of a fate that nobody needs any more.
+func (f *fate) forget() {
+	if f.lent {
+		return
+	}
+	if f.rec == &f.change[0].Record {
+		f.change[0], f.result[0] = storage.Change{}, storage.Settled{}
+	}
+	f.rec, f.decision, f.traced = nil, policy.Decision{}, nil
+	fates.Put(f)
+}
+
+// said is what a handler has said of its attempt.
+type said struct {
+	progress   float64
+	checkpoint json.RawMessage
+	result     json.RawMessage
+	traced     context.Context
+}
+
+// said wants core.mu.
+func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, a.traced} }
+
 // decide decides what becomes of an attempt's job.
-func (r *run) decide(a *attempt, o policy.Outcome) *fate {
+func (r *run) decide(a *attempt, o policy.Outcome, said said) *fate {
 	now := r.c.now()
 	if o.Kind == policy.TimedOut {
 		o.Elapsed = now.Sub(a.rec.StartedAt)
@@ -77,46 +136,56 @@ func (r *run) decide(a *attempt, o policy.Outcome) *fate {
 			o.Kind, o.Limit, o.Elapsed = policy.TotalTimedOut, a.limit, now.Sub(a.rec.CreatedAt)
 		}
 	}
-	r.c.mu.Lock()
-	rec := a.rec
-	rec.Progress, rec.Checkpoint = a.progress, a.checkpoint
-	result, traced := a.result, a.traced
-	r.c.mu.Unlock()
-	if traced != nil {
-		traced = context.WithoutCancel(traced)
+	f := newFate(a.rec, r.c.worker)
+	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint
+	if said.traced != nil {
+		f.traced = context.WithoutCancel(said.traced)
 	}
-	return r.c.decide(traced, &rec, o, now, result, r.c.worker)
+	r.c.decide(f, o, now, said.result)
+	return f
 }
 
-// decide decides what becomes of the job of an attempt that has ended. Traced is nil if nobody traces.
-func (c *core) decide(traced context.Context, rec *storage.Record, o policy.Outcome, now time.Time, result json.RawMessage, worker string) *fate {
-	f := &fate{rec: *rec, kind: o.Kind, at: now, took: now.Sub(rec.StartedAt), worker: worker, traced: traced}
-	if traced != nil && (o.Kind != policy.Returned || o.Err != nil) {
-		_, end := c.trace(traced, OpRetryEvaluate, &f.rec)
+// decide decides what becomes of the job of an attempt that has ended.
+func (c *core) decide(f *fate, o policy.Outcome, now time.Time, result json.RawMessage) {
+	rec := f.rec
+	f.kind, f.at, f.took = o.Kind, now, now.Sub(rec.StartedAt)
+	if o.Kind == policy.Returned && o.Err == nil {
+		f.decision = policy.Decide(&rec.JobInfo, o, now, 0, nil)
+	} else {
+		c.decideFailure(f, o, now)
+	}
+	f.decision.Apply(&rec.JobInfo, now)
+	rec.LeaseUntil = time.Time{}
+	if rec.State == ojs.StateCompleted {
+		rec.Result = result
+		rec.Progress = 1
+	}
+	if rec.State.Terminal() {
+		rec.Checkpoint = nil
+	}
+}
+
+func (c *core) decideFailure(f *fate, o policy.Outcome, now time.Time) {
+	if f.traced != nil {
+		_, end := c.trace(f.traced, OpRetryEvaluate, f.rec)
 		defer end(nil)
 	}
-	f.decision = policy.Decide(&f.rec.JobInfo, o, now, jitter(c.jitter, rec.ID, rec.Attempt), c.retryHook(rec.Type))
-	f.decision.Apply(&f.rec.JobInfo, now)
-	if f.rec.State == ojs.StateCompleted {
-		f.rec.Result = result
-		f.rec.Progress = 1
-	}
-	if f.rec.State.Terminal() {
-		f.rec.Checkpoint = nil
-	}
-	return f
+	f.decision = policy.Decide(&f.rec.JobInfo, o, now, jitter(c.jitter, f.rec.ID, f.rec.Attempt), c.retryHook(f.rec.Type))
 }
 
 // settleOverrun settles an attempt whose handler has not returned in the grace period after its timeout. It is the
 // keeper's, which does not wait for a storage that fails: the attempt's timer asks it again.
 func (r *run) settleOverrun(a *attempt) {
-	f := r.decide(a, policy.Outcome{Kind: policy.TimedOut})
+	r.c.mu.Lock()
+	said := a.said()
+	r.c.mu.Unlock()
+	f := r.decide(a, policy.Outcome{Kind: policy.TimedOut}, said)
 	s, err := r.c.settleOnce(r.base, f)
 	r.c.mu.Lock()
-	if err != nil && r.attempts[a.held()] == a && a.phase == settling {
+	if err != nil && r.knows(a) && a.phase == settling {
 		a.phase = running
 		a.forceAt = r.c.now().Add(storageBackoff(1))
-		r.sched.Set(&a.timer, a.next())
+		a.arm()
 		r.c.mu.Unlock()
 		return
 	}
@@ -134,7 +203,9 @@ func (r *run) settleStalled(rec storage.Record) {
 	now := r.c.now()
 	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
 	ctx, end := r.c.trace(r.base, OpVisibility, &rec)
-	f := r.c.decide(r.c.traced(ctx), &rec, o, now, nil, rec.Worker)
+	f := newFate(&rec, rec.Worker)
+	f.traced = r.c.traced(ctx)
+	r.c.decide(f, o, now, nil)
 	s, err := r.c.settleOnce(ctx, f)
 	if err == nil {
 		err = s.Err
@@ -151,37 +222,43 @@ func (c *core) traced(ctx context.Context) context.Context {
 	return ctx
 }
 
-// settled tells the engine what has been stored, or why nothing was.
-func (r *run) settled(f *fate, err error) {
+// tell writes down what has been stored, or why nothing was.
+func (r *run) tell(f *fate, err error) {
 	switch {
-	case errors.Is(err, storage.ErrFenced):
-		r.c.jobLog(&f.rec.JobHeader).Debug("late result refused")
-		return
-	case err != nil:
+	case err == nil:
+		r.c.logOutcome(f, f.worker)
+	case !errors.Is(err, storage.ErrFenced):
 		r.c.jobLog(&f.rec.JobHeader).Error("outcome not stored; the job runs again when its lease has run out", "error", err)
-		return
+	case r.c.logs(slog.LevelDebug):
+		r.c.jobLog(&f.rec.JobHeader).Debug("late result refused")
 	}
-	r.c.stored(f)
 }
 
-// stored follows the end of an attempt that has been stored.
-func (c *core) stored(f *fate) {
-	c.logOutcome(f, f.worker)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// settled tells the engine what has been stored, or why nothing was.
+func (r *run) settled(f *fate, err error) {
+	r.tell(f, err)
+	if err == nil {
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		r.c.settled(f)
+	}
+}
+
+// settled follows the end of an attempt that has been stored. It wants mu.
+func (c *core) settled(f *fate) {
 	if f.rec.State.Terminal() {
-		c.jobEnded(&f.rec)
+		c.jobEnded(f.rec)
 		return
 	}
 	c.wakeAt(f.rec.WakeAt())
 }
 
-// store settles a job, again and again while the storage fails, until the engine stops.
-func (r *run) store(f *fate) error {
-	for n := 1; ; n++ {
+// store settles a job, again and again while the storage fails, until the engine stops. Its first call is the n-th for this fate.
+func (r *run) store(f *fate, n int) error {
+	for ; ; n++ {
 		s, err := r.c.settleOnce(r.base, f)
 		if err == nil {
-			if n > 1 && r.c.storedBefore(r.base, &f.rec, s) {
+			if n > 1 && r.c.storedBefore(r.base, f.rec, s) {
 				r.c.hub.end(r.c.hub.begin(), r.c.endedBatch(f))
 				return nil
 			}
@@ -201,9 +278,9 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 	if f.rec.State == ojs.StateCompleted {
 		kind = OpAck
 	}
-	ctx, end := c.trace(ctx, kind, &f.rec)
+	ctx, end := c.trace(ctx, kind, f.rec)
 	op := c.hub.begin()
-	s, err := c.store.Settle(ctx, c.now(), []storage.Change{{Record: f.rec, SameJob: true}}, make([]storage.Settled, 0, 1))
+	s, err := c.store.Settle(ctx, c.now(), f.change[:], f.result[:0])
 	if err == nil {
 		end(s[0].Err)
 	} else {
@@ -211,6 +288,7 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 	}
 	switch {
 	case err != nil:
+		f.lent = true
 		c.hub.end(op)
 		c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
 		c.uncertain(err)
@@ -224,7 +302,7 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 }
 
 func (c *core) endedBatch(f *fate) *batch {
-	return c.batch(&f.rec, f.rec.Version+1, f.at, endedEvents(&f.rec, f.kind, f.decision, f.took)...)
+	return c.batch(f.rec, f.rec.Version+1, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next try then finds the job one

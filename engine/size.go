@@ -21,7 +21,7 @@ func checkSize(j *ojs.JobInfo) error {
 		}
 	}
 	const rest = 4096 // more than the names, times and numbers of an envelope
-	bound := rest + meta + j.Args.Len()
+	bound := rest + meta + j.Args.SizeBound()
 	for name, value := range j.Extra {
 		bound += 6*len(name) + 6*len(value)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // reportStuck says that an attempt's handler goes on although its context ended more than a grace period ago, and lets
@@ -27,7 +28,7 @@ func (r *run) reportStuck(a *attempt) {
 	}
 	cause, replaced := a.cause, a.replaced
 	c.mu.Unlock()
-	c.logJob(slog.LevelError, "handler goes on although its context has ended", "error", &a.rec, c.worker,
+	c.logJob(slog.LevelError, "handler goes on although its context has ended", "error", a.rec, c.worker,
 		slog.Any("cause", cause), slog.Bool("slot_replaced", replaced), slog.String("stack", stack))
 }
 
@@ -44,6 +45,14 @@ type Running struct {
 // people who wonder: it stops the program for as long as it takes to write down the stacks of all goroutines.
 func (e *Engine[T]) Running() []Running {
 	c := e.core
+	before := make(map[*attempt]storage.Held) // one that is another job's after the stacks were written is not in them
+	c.mu.Lock()
+	if c.run != nil {
+		for _, a := range c.run.attempts {
+			before[a] = a.held()
+		}
+	}
+	c.mu.Unlock()
 	all := stacks()
 	var list []Running
 	c.mu.Lock()
@@ -55,8 +64,12 @@ func (e *Engine[T]) Running() []Running {
 		if a.returned {
 			continue
 		}
+		stack := notFound
+		if before[a] == a.held() {
+			stack = stackIn(all, a)
+		}
 		list = append(list, Running{
-			Job: a.rec.Copy().JobHeader, Since: a.rec.StartedAt, Asleep: a.sleep != nil, Ended: a.cause, Stack: stackIn(all, a),
+			Job: detached(a.rec), Since: a.rec.StartedAt, Asleep: a.sleep != nil, Ended: a.cause, Stack: stack,
 		})
 	}
 	slices.SortFunc(list, func(a, b Running) int {
@@ -83,6 +96,9 @@ func stacks() string {
 	}
 }
 
+// notFound is the stack of a handler that was not running when stacks were written.
+const notFound = "not found"
+
 // stackIn finds the goroutine that calls the attempt's handler. No function of the runtime finds a goroutine by anything but
 // its stack, in which the attempt is the receiver of call.
 func stackIn(all string, a *attempt) string {
@@ -92,5 +108,5 @@ func stackIn(all string, a *attempt) string {
 			return g
 		}
 	}
-	return "not found"
+	return notFound
 }

@@ -16,7 +16,15 @@ import (
 var _ internal.Attempt = (*attempt)(nil)
 
 // Header implements internal.Attempt.
-func (a *attempt) Header() *ojs.JobHeader { return &a.header }
+func (a *attempt) Header() *ojs.JobHeader {
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	if a.shown == nil {
+		h := detached(a.rec)
+		a.shown = &h
+	}
+	return a.shown
+}
 
 // Logger implements internal.Attempt.
 func (a *attempt) Logger() *slog.Logger { return a.r.c.jobLog(&a.rec.JobHeader) }
@@ -125,7 +133,7 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	if err != nil || len(lost) > 0 || op == 0 {
 		c.hub.end(op)
 	} else {
-		rec := a.rec
+		rec := *a.rec
 		rec.Progress = x.Progress
 		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: c.worker}))
 	}

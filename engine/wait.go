@@ -3,18 +3,21 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ojsengine/ojs"
 )
 
 // waiters are those who wait for jobs to end.
 type waiters struct {
-	mu   sync.Mutex // guards byID
+	n    atomic.Int32 // how many there are; raised before they look at the job for the first time
+	mu   sync.Mutex   // guards byID
 	byID map[string]map[chan struct{}]struct{}
 }
 
 func (w *waiters) add(id string) chan struct{} {
 	ch := make(chan struct{}, 1)
+	w.n.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.byID == nil {
@@ -34,10 +37,14 @@ func (w *waiters) remove(id string, ch chan struct{}) {
 	if len(w.byID[id]) == 0 {
 		delete(w.byID, id)
 	}
+	w.n.Add(-1)
 }
 
 // ended tells those who wait for the job to look at it.
 func (w *waiters) ended(id string) {
+	if w.n.Load() == 0 {
+		return // who comes now finds the job ended
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tell(id)

@@ -121,7 +121,7 @@ func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopen
 func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, reopens time.Time, err error) {
 	c := w.core
 	for len(ds) < n {
-		recs, at, err := c.claim(ctx, ask)
+		recs, at, err := c.claim(ctx, ask, nil)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			c.uncertain(err)

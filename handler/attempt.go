@@ -16,7 +16,8 @@ import (
 var ErrNoAttempt = errors.New("ojs: no attempt is running in this context")
 
 // Job returns the header of the job that is running in ctx, nil outside of an attempt. It is shared by all who ask during
-// the attempt: do not change it.
+// the attempt: do not change it. A goroutine that outlives the handler and wants any of the functions here, asks before the
+// handler returns.
 func Job(ctx context.Context) *ojs.JobHeader {
 	if a := attempt.From(ctx); a != nil {
 		return a.Header()

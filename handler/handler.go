@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -45,7 +46,25 @@ type Handler struct {
 	args     reflect.Type
 	most     int // attempts at once
 	hook     policy.Hook
+	frame    func() attempt.Frame
 	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
+}
+
+// frame is an attempt's context and its job.
+type frame[T any] struct {
+	attempt.Context
+	job ojs.Job[T]
+}
+
+// Parts implements attempt.Frame.
+func (f *frame[T]) Parts() (*attempt.Context, *ojs.JobHeader) { return &f.Context, &f.job.JobHeader }
+
+// jobIn returns the job to hand to a handler in ctx. A middleware may have put another context around the attempt's.
+func jobIn[T any](ctx context.Context, header *ojs.JobHeader) *ojs.Job[T] {
+	if f, ok := ctx.(*frame[T]); ok && header == &f.job.JobHeader {
+		return &f.job
+	}
+	return &ojs.Job[T]{JobHeader: *header}
 }
 
 // Option sets how a program runs a job type. What is stored with each job is an option of the job type.
@@ -89,8 +108,9 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 		jobType:  t.Name(),
 		defaults: t.Defaults(),
 		args:     reflect.TypeFor[T](),
+		frame:    func() attempt.Frame { return new(frame[T]) },
 		run: func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
-			job := &ojs.Job[T]{JobHeader: *header}
+			job := jobIn[T](ctx, header)
 			if err := args.Decode(&job.Args); err != nil {
 				return &UndecodableError{Err: err}
 			}
@@ -117,6 +137,9 @@ func (h Handler) Defaults() []ojs.Option { return h.defaults }
 
 // ArgsType returns the Go type of the args.
 func (h Handler) ArgsType() reflect.Type { return h.args }
+
+// Frame makes the context and the header for one call of Run. Engines call it.
+func (h Handler) Frame() attempt.Frame { return h.frame() }
 
 // Run decodes args and runs the function once. Engines call it; its error is the function's, or an *UndecodableError if
 // the function was not called because the args do not decode into its type.

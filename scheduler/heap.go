@@ -9,15 +9,11 @@ import (
 // allocates nothing. An item is in one heap at a time.
 type Item[T any] struct {
 	Value T
-	due   int64
 	index int // in the heap's slots, plus 1; 0: in none
 }
 
 // Queued reports whether the item is in a heap.
 func (it *Item[T]) Queued() bool { return it.index != 0 }
-
-// Due returns the time the item was last pushed for.
-func (it *Item[T]) Due() time.Time { return timeOf(it.due) }
 
 // Heap orders items by due time, and those of the same time by when they were pushed. Push and Remove cost the logarithm of
 // its length, and next to nothing for an item due last. The zero Heap is empty and ready. It is not safe for concurrent use.
@@ -48,8 +44,7 @@ func (h *Heap[T]) Len() int { return len(h.slots) }
 // Push adds an item, or moves it if it is in the heap: behind those due at the same time in either case.
 func (h *Heap[T]) Push(it *Item[T], due time.Time) {
 	h.seq++
-	it.due = nanos(due)
-	s := slot[T]{it.due, h.seq, it}
+	s := slot[T]{nanos(due), h.seq, it}
 	if it.index == 0 {
 		h.slots = append(h.slots, s)
 		h.up(len(h.slots)-1, s)

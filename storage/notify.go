@@ -17,6 +17,15 @@ type Notifier interface {
 	Notify(self any, f func(Notice)) (stop func())
 }
 
+// Personal is the ability of a Notifier to know its callers without a WithSelf in each call's context. It is optional: a storage
+// that has it itself, not in what it wraps, is asked.
+type Personal interface {
+	Notifier
+	// For returns the storage as self uses it: its Insert, Claim, Settle, Extend and Due are self's calls, whatever their contexts
+	// say.
+	For(self any) Storage
+}
+
 // Notice is what others have done.
 type Notice struct {
 	Everything bool      // look at all there is

@@ -14,7 +14,7 @@ type Record struct {
 	ojs.JobInfo
 	Version    uint64    // raised by each transition, from 1 at the insert
 	Worker     string    // who claimed it last
-	LeaseUntil time.Time // active: when the claim lapses unless it is renewed
+	LeaseUntil time.Time // active: when the claim lapses unless it is renewed; zero in other states
 
 	// Fingerprint is what makes the job equal to others; "": it was enqueued without a unique policy.
 	Fingerprint string
@@ -132,6 +132,7 @@ func (r *Record) Expire(now time.Time) {
 // Cancel ends a job that has not ended.
 func (r *Record) Cancel(now time.Time) {
 	r.State = ojs.StateCancelled
+	r.LeaseUntil = time.Time{}
 	r.NextRetryAt = time.Time{}
 	r.FinishedAt = now
 	r.Checkpoint = nil

@@ -118,6 +118,14 @@ type Storage interface {
 	Close() error
 }
 
+// SettleClaimer is the ability to settle an attempt and to claim what its worker does next in one step, which costs less than two.
+// It is optional: a storage that has it itself, not in what it wraps, is asked.
+type SettleClaimer interface {
+	// SettleAndClaim is Settle of one change, that of an attempt's SameJob to the record, and then Claim, whatever became of the
+	// change. It claims no job that has a rate limit, and none that Claim would have taken after one.
+	SettleAndClaim(ctx context.Context, now time.Time, to *Record, c Claim, dst []Record) (Settled, []Record, error)
+}
+
 // Capabilities is what a storage says of itself.
 type Capabilities struct {
 	Name      string        // "memory", "postgres"

@@ -43,6 +43,7 @@ var contenders = []contender{
 	{name: "golang-queue message", batch: 1, start: startGolangQueueMessage, hold: holdGolangQueueMessage, latency: true},
 	{name: "watermill gochannel", batch: 1, start: startWatermill, hold: holdWatermill},
 	{name: ours, batch: 1, start: startOJS, hold: holdOJS, latency: true},
+	{name: ours + " encoded args", batch: 1, start: startOJSEncoded},
 	{name: ours + " EnqueueMany(100)", batch: 100, start: startOJS},
 	{name: ours + " scheduled", batch: 1, hold: holdOJSScheduled},
 }

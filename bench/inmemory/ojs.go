@@ -25,17 +25,45 @@ func startOJS(workers int, handle func(load.Args)) (*system, error) {
 		handle(job.Args)
 		return nil
 	})
+	return runOJS(eng, store, enqueueOJS(eng)), nil
+}
+
+// encodedArgs are args of a type that is not plain, and so go through JSON.
+type encodedArgs struct {
+	load.Args
+	Tags []string `json:",omitempty"`
+}
+
+// startOJSEncoded is startOJS with args that have to be encoded.
+func startOJSEncoded(workers int, handle func(load.Args)) (*system, error) {
+	store := memory.New()
+	eng, err := engine.New[encodedArgs](store, engine.WithConcurrency(workers))
+	if err != nil {
+		return nil, err
+	}
+	eng.Handle(jobType, func(_ context.Context, job *ojs.Job[encodedArgs]) error {
+		handle(job.Args.Args)
+		return nil
+	})
+	return runOJS(eng, store, load.Each(func(ctx context.Context, a load.Args) error {
+		_, err := eng.Enqueue(ctx, jobType, encodedArgs{Args: a})
+		return err
+	})), nil
+}
+
+// runOJS runs an engine until the system is closed.
+func runOJS[T any](eng *engine.Engine[T], store *memory.Storage, enqueue func(ctx context.Context, first, n int) error) *system {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(ctx) }()
 	return &system{
-		enqueue: enqueueOJS(eng),
+		enqueue: enqueue,
 		settle:  eng.WaitIdle,
 		close: func() error {
 			stop()
 			return errors.Join(<-ended, store.Close())
 		},
-	}, nil
+	}
 }
 
 // holdOJS enqueues jobs that could start at once to an engine that does not run.

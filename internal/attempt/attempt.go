@@ -26,7 +26,8 @@ type Attempt interface {
 	Checkpoint() json.RawMessage // nil: none
 }
 
-// Key is the context key of the running Attempt.
+// Key is the context key of the Attempt. The engine uses an attempt again for another job unless somebody has asked for it by
+// this key; who asks for the first time after the handler has returned gets none.
 type Key struct{}
 
 // From returns the attempt that ctx belongs to, nil if none.

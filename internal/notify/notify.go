@@ -3,7 +3,7 @@ package notify
 
 import (
 	"context"
-	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,7 +13,7 @@ import (
 // Hub hands notices to those who listen. Its zero value is ready.
 type Hub struct {
 	mu        sync.Mutex // one change of listeners at a time
-	listeners atomic.Pointer[map[*listener]struct{}]
+	listeners atomic.Pointer[[]*listener]
 }
 
 type listener struct {
@@ -27,34 +27,40 @@ type listener struct {
 // Notify implements storage.Notifier.
 func (h *Hub) Notify(self any, f func(storage.Notice)) (stop func()) {
 	l := &listener{self: self, f: f}
-	h.change(func(all map[*listener]struct{}) { all[l] = struct{}{} })
+	h.change(func(all []*listener) []*listener { return append(all, l) })
 	return func() {
-		h.change(func(all map[*listener]struct{}) { delete(all, l) })
+		h.change(func(all []*listener) []*listener {
+			return slices.DeleteFunc(all, func(other *listener) bool { return other == l })
+		})
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.stopped = true
 	}
 }
 
-func (h *Hub) change(f func(map[*listener]struct{})) {
+func (h *Hub) change(f func([]*listener) []*listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := make(map[*listener]struct{})
-	if old := h.listeners.Load(); old != nil {
-		maps.Copy(all, *old)
-	}
-	f(all)
+	all := f(slices.Clone(h.all()))
 	h.listeners.Store(&all)
 }
 
-// Heard reports whether anybody but the caller of ctx listens: whether it is worth while to make a notice.
-func (h *Hub) Heard(ctx context.Context) bool {
-	all := h.listeners.Load()
-	if all == nil || len(*all) == 0 {
-		return false
+func (h *Hub) all() []*listener {
+	if all := h.listeners.Load(); all != nil {
+		return *all
 	}
-	self := storage.Self(ctx)
-	for l := range *all {
+	return nil
+}
+
+// Anybody reports whether anybody listens at all.
+func (h *Hub) Anybody() bool { return len(h.all()) > 0 }
+
+// Heard reports whether anybody but the caller of ctx listens: whether it is worth while to make a notice.
+func (h *Hub) Heard(ctx context.Context) bool { return h.Anybody() && h.HeardFrom(storage.Self(ctx)) }
+
+// HeardFrom is Heard for calls of self's; nil is nobody.
+func (h *Hub) HeardFrom(self any) bool {
+	for _, l := range h.all() {
 		if l.self != self {
 			return true
 		}
@@ -64,12 +70,17 @@ func (h *Hub) Heard(ctx context.Context) bool {
 
 // Tell hands a notice to everybody but the caller of ctx. No lock may be held that a call of the storage takes.
 func (h *Hub) Tell(ctx context.Context, n storage.Notice) {
-	all := h.listeners.Load()
-	if all == nil || len(*all) == 0 || n.Empty() {
+	if h.Anybody() {
+		h.TellFrom(storage.Self(ctx), n)
+	}
+}
+
+// TellFrom is Tell for calls of self's; nil is nobody.
+func (h *Hub) TellFrom(self any, n storage.Notice) {
+	if n.Empty() {
 		return
 	}
-	self := storage.Self(ctx)
-	for l := range *all {
+	for _, l := range h.all() {
 		if l.self != self || self == nil {
 			l.tell(n)
 		}

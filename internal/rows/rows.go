@@ -150,8 +150,8 @@ func Encode(r *storage.Record) (Columns, error) {
 	if r.RateLimit != nil {
 		c.RateKey = r.RateLimit.Key
 	}
-	if r.Args.Len() != len("null") || r.Args.String() != "null" {
-		c.Args = r.Args.JSON()
+	if args := r.Args.JSON(); string(args) != "null" {
+		c.Args = args
 	}
 	var err error
 	if c.Job, err = encodeJob(r); err == nil {

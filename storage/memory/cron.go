@@ -13,7 +13,7 @@ func (s *Storage) SetCron(ctx context.Context, c storage.Cron) (uint64, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	if s.crons[c.Name].Version != c.Version {
 		return 0, storage.ErrFenced
 	}
@@ -29,7 +29,7 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	if err := s.enter(ctx); err != nil {
 		return false, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	_, ok := s.crons[name]
 	delete(s.crons, name)
 	s.notice.Crons = s.heard && ok
@@ -41,7 +41,7 @@ func (s *Storage) Crons(ctx context.Context) ([]storage.Cron, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	list := make([]storage.Cron, 0, len(s.crons))
 	for _, c := range s.crons {
 		list = append(list, c.Copy())

@@ -1,24 +1,34 @@
 package memory
 
 import (
-	"context"
-	"fmt"
+	"slices"
 	"sort"
-	"strconv"
-
-	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/storage"
 )
 
 // index lists jobs in the order in which they were added. Its numbers only grow, so a listing can go on after the last
-// one it saw whatever has been added and removed since.
+// one it saw whatever has been added and removed since. Removing the oldest costs the same as adding, and neither copies the
+// others.
 type index struct {
-	entries []entry // by ord; a removed one has no job
-	first   int     // no entry before it has a job
-	holes   int
-	last    uint64
+	chunks []*chunk // none of them is empty
+	last   uint64
+	n      int
+	spare  []*chunk
 }
 
+const (
+	chunkSize = 64
+	maxChunks = 32 // kept in spare
+)
+
+// chunk is some entries in a row.
+type chunk struct {
+	entries [chunkSize]entry
+	used    int // entries before it have, or had, a job
+	first   int // no entry before it has a job
+	live    int
+}
+
+// entry is a place in an index. One that was removed has no job.
 type entry struct {
 	ord uint64
 	job *job
@@ -29,81 +39,126 @@ func (x *index) add(j *job) uint64 { return x.addAs(j, x.last+1) }
 // addAs is add under a number greater than the last.
 func (x *index) addAs(j *job, ord uint64) uint64 {
 	x.last = ord
-	x.entries = append(x.entries, entry{x.last, j})
-	return x.last
+	var c *chunk
+	if len(x.chunks) > 0 {
+		c = x.chunks[len(x.chunks)-1]
+	}
+	if c == nil || c.used == chunkSize {
+		if n := len(x.spare); n > 0 {
+			c, x.spare[n-1] = x.spare[n-1], nil
+			x.spare = x.spare[:n-1]
+		} else {
+			c = new(chunk)
+		}
+		x.chunks = append(x.chunks, c)
+	}
+	c.entries[c.used] = entry{ord, j}
+	c.used++
+	c.live++
+	x.n++
+	return ord
 }
 
+// remove takes out the job that was added under the number.
 func (x *index) remove(ord uint64) {
-	x.entries[x.after(ord-1)].job = nil
-	x.holes++
-	if x.holes > len(x.entries)/2 && x.holes > 64 {
-		live := make([]entry, 0, len(x.entries)-x.holes)
-		for _, e := range x.entries {
+	i, k := x.after(ord - 1)
+	c := x.chunks[i]
+	c.entries[k].job = nil
+	c.live--
+	x.n--
+	switch {
+	case c.live == 0:
+		x.drop(i)
+	case c.live <= chunkSize/4 && c.used == chunkSize:
+		x.merge(i)
+	}
+}
+
+// drop takes out an empty chunk.
+func (x *index) drop(i int) {
+	c := x.chunks[i]
+	if i == 0 {
+		x.chunks[0] = nil
+		x.chunks = x.chunks[1:]
+	} else {
+		x.chunks = slices.Delete(x.chunks, i, i+1)
+	}
+	if len(x.spare) < maxChunks {
+		*c = chunk{}
+		x.spare = append(x.spare, c)
+	}
+}
+
+// merge joins a chunk that is almost empty with the next if that is, too: jobs that stay for long among many that do not would
+// hold a chunk each.
+func (x *index) merge(i int) {
+	if i+1 >= len(x.chunks) {
+		return
+	}
+	c, next := x.chunks[i], x.chunks[i+1]
+	if c.live+next.live > chunkSize/2 || next.used < chunkSize {
+		return
+	}
+	var joined chunk
+	for _, from := range []*chunk{c, next} {
+		for _, e := range from.entries[:from.used] {
 			if e.job != nil {
-				live = append(live, e)
+				joined.entries[joined.live] = e
+				joined.live++
 			}
 		}
-		x.entries, x.holes, x.first = live, 0, 0
 	}
+	joined.used = chunkSize // nothing is added in the middle
+	for k := joined.live; k < chunkSize; k++ {
+		joined.entries[k].ord = joined.entries[joined.live-1].ord
+	}
+	*c = joined
+	next.live = 0
+	x.drop(i + 1)
 }
 
 // oldest returns the job that was added first of those that are left, nil if none is.
 func (x *index) oldest() *job {
-	for ; x.first < len(x.entries); x.first++ {
-		if j := x.entries[x.first].job; j != nil {
-			return j
-		}
+	if len(x.chunks) == 0 {
+		return nil
 	}
-	return nil
+	c := x.chunks[0]
+	for c.entries[c.first].job == nil {
+		c.first++
+	}
+	return c.entries[c.first].job
 }
 
-func (x *index) len() int { return len(x.entries) - x.holes }
+func (x *index) len() int { return x.n }
 
-// after returns the position of the first entry whose number is greater than ord.
-func (x *index) after(ord uint64) int {
-	return sort.Search(len(x.entries), func(i int) bool { return x.entries[i].ord > ord })
+// after returns the place of the first entry whose number is greater than ord: its chunk, and where in that it is. There is none
+// if the chunk is one too many.
+func (x *index) after(ord uint64) (chunk, at int) {
+	ends := func(i int) bool {
+		c := x.chunks[i]
+		return c.entries[c.used-1].ord > ord
+	}
+	if len(x.chunks) > 0 && !ends(0) { // most ask for the oldest
+		chunk = 1 + sort.Search(len(x.chunks)-1, func(i int) bool { return ends(i + 1) })
+	}
+	if chunk == len(x.chunks) {
+		return chunk, 0
+	}
+	c := x.chunks[chunk]
+	if first := c.entries[0].ord; ord >= first && ord-first < uint64(c.used)-1 && c.entries[ord-first].ord == ord {
+		return chunk, int(ord-first) + 1 // numbers without gaps
+	}
+	return chunk, sort.Search(c.used, func(i int) bool { return c.entries[i].ord > ord })
 }
 
-const (
-	maxPage = 1000
-	// A page ends after looking at this many jobs even if it is not full, so that a listing which matches few of very many
-	// does not hold up the others.
-	maxLook = 4096
-)
-
-// List implements storage.Storage.
-func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
-	var after uint64
-	if q.Cursor != "" {
-		n, err := strconv.ParseUint(q.Cursor, 10, 64)
-		if err != nil {
-			return storage.Page{}, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
-		}
-		after = n
-	}
-	if err := s.enter(ctx); err != nil {
-		return storage.Page{}, err
-	}
-	defer s.leave(ctx)
-	limit := q.Limit
-	if limit <= 0 || limit > maxPage {
-		limit = maxPage
-	}
-	x := &s.all
-	if q.DeadLetters {
-		x = &s.ended[deadLetter]
-	}
-	var page storage.Page
-	for i, looked := x.after(after), 0; i < len(x.entries); i++ {
-		if len(page.Records) == limit || looked == maxLook {
-			page.Next = strconv.FormatUint(after, 10)
-			return page, nil
-		}
-		looked++
-		after = x.entries[i].ord
-		if j := x.entries[i].job; j != nil && q.Matches(&j.rec.JobInfo) {
-			page.Records = append(page.Records, j.rec.Copy())
+// from calls f with the entries whose numbers are greater than ord, in order, until it returns false.
+func (x *index) from(ord uint64, f func(entry) bool) {
+	i, k := x.after(ord)
+	for ; i < len(x.chunks); i, k = i+1, 0 {
+		for _, e := range x.chunks[i].entries[k:x.chunks[i].used] {
+			if !f(e) {
+				return
+			}
 		}
 	}
-	return page, nil
 }

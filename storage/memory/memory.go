@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -26,7 +27,7 @@ type Storage struct {
 
 	mu     sync.Mutex // guards everything below
 	closed bool
-	jobs   map[string]*job
+	jobs   table
 	ready  ready                // available jobs
 	due    scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
 	all    index                // every job, by insertion
@@ -36,6 +37,12 @@ type Storage struct {
 	unique map[string]*peers // by fingerprint
 	crons  map[string]storage.Cron
 
+	lastKind   *kind        // that a job was enqueued of
+	lastWorker *string      // who claimed
+	spare      *job         // a list of deleted jobs, by next
+	spares     atomic.Int32 // how many; changed under mu
+
+	self   any            // who makes the call under way, if that is heard
 	heard  bool           // somebody wants to know what the call under way does
 	notice storage.Notice // what that is
 }
@@ -44,33 +51,25 @@ var (
 	_ storage.Storage    = (*Storage)(nil)
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
-	_ storage.Notifier   = (*Storage)(nil)
-)
+	_ storage.Personal   = (*Storage)(nil)
 
-// job is a stored job with its places in the indexes.
-type job struct {
-	rec    storage.Record
-	queue  *queue
-	wake   scheduler.Item[*job]
-	spot   spot   // among the available jobs
-	ord    uint64 // in all
-	peerAt int    // among its peers
-	end    uint64 // in ended[class]; 0: it has not ended
-	class  class
-}
+	_ storage.SettleClaimer = (*Storage)(nil)
+	_ storage.SettleClaimer = (*personal)(nil)
+)
 
 // queue is what is known of a queue: how many jobs it has, and its state.
 type queue struct {
 	counts [8]int // by stateIndex
 	total  int
-	live   int            // those that have not ended
-	state  ojs.QueueState // "": active
+	live   int                // those that have not ended
+	state  ojs.QueueState     // "": active
+	kinds  map[string][]*kind // of its jobs, by their type
 }
 
 // New makes an empty storage.
 func New() *Storage {
 	return &Storage{
-		jobs:   make(map[string]*job),
+		jobs:   newTable(),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
@@ -84,7 +83,10 @@ func (s *Storage) Capabilities() storage.Capabilities {
 }
 
 // enter locks the storage for a call, unless the call must fail.
-func (s *Storage) enter(ctx context.Context) error {
+func (s *Storage) enter(ctx context.Context) error { return s.enterAs(ctx, s.caller(ctx)) }
+
+// enterAs is enter for a call that self makes.
+func (s *Storage) enterAs(ctx context.Context, self any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -93,20 +95,20 @@ func (s *Storage) enter(ctx context.Context) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: memory storage", ojs.ErrClosed)
 	}
-	s.heard = s.hub.Heard(ctx)
+	s.heard, s.self = s.hub.HeardFrom(self), self
 	return nil
 }
 
 // leave unlocks the storage after a call, and tells others of it.
-func (s *Storage) leave(ctx context.Context) {
+func (s *Storage) leave() {
 	if !s.heard {
 		s.mu.Unlock()
 		return
 	}
-	n := s.notice
+	self, n := s.self, s.notice
 	s.heard, s.notice = false, storage.Notice{}
 	s.mu.Unlock()
-	s.hub.Tell(ctx, n)
+	s.hub.TellFrom(self, n)
 }
 
 // taken notes that a claim has been taken from its holder.
@@ -121,12 +123,16 @@ func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }
 
-// Insert implements storage.Storage.
-func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
-	if err := s.enter(ctx); err != nil {
+// insert is Insert for a call that self makes.
+func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	var fresh *job
+	if len(batch) == 1 && s.spares.Load() == 0 {
+		fresh = new(job) // here, since an allocation may have to help the collector, and others would wait for it
+	}
+	if err := s.enterAs(ctx, self); err != nil {
 		return dst, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	if err := s.insertable(batch); err != nil {
 		return dst, err
 	}
@@ -149,10 +155,9 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		if !p.stores(i) {
 			continue
 		}
-		j := &job{rec: batch[i].Record.Copy()}
-		j.rec.Version = 1
-		j.wake.Value = j
-		s.jobs[j.rec.ID] = j
+		j := s.newJob(&batch[i].Record, fresh)
+		fresh = nil
+		s.jobs.add(j)
 		j.ord = s.all.add(j)
 		s.place(j)
 		dst[first+i].Version = 1
@@ -165,9 +170,13 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 }
 
 func (s *Storage) insertable(batch []storage.Insert) error {
+	// The ids of an engine come in order, and then none stands twice.
 	var ids map[string]struct{}
-	if len(batch) > 1 {
-		ids = make(map[string]struct{}, len(batch))
+	for i := 1; i < len(batch); i++ {
+		if batch[i].Record.ID <= batch[i-1].Record.ID {
+			ids = make(map[string]struct{}, len(batch))
+			break
+		}
 	}
 	for i := range batch {
 		r := &batch[i].Record
@@ -176,8 +185,8 @@ func (s *Storage) insertable(batch []storage.Insert) error {
 		default:
 			return &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", r.State)}
 		}
-		if there, ok := s.jobs[r.ID]; ok {
-			return &ojs.DuplicateError{ID: r.ID, State: there.rec.State}
+		if there := s.jobs.find(r.ID); there != nil {
+			return &ojs.DuplicateError{ID: r.ID, State: there.current()}
 		}
 		if ids != nil {
 			if _, twice := ids[r.ID]; twice {
@@ -189,32 +198,55 @@ func (s *Storage) insertable(batch []storage.Insert) error {
 	return nil
 }
 
-// Claim implements storage.Storage.
-func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	if err := s.enter(ctx); err != nil {
+// claim is Claim for a call that self makes.
+func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	if err := s.enterAs(ctx, self); err != nil {
 		return dst, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
+	return s.claimJobs(now, c, dst, false), nil
+}
+
+// settleAndClaim is SettleAndClaim for a call that self makes.
+func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to *storage.Record, c storage.Claim, dst []storage.Record) (storage.Settled, []storage.Record, error) {
+	if err := s.enterAs(ctx, self); err != nil {
+		return storage.Settled{}, dst, err
+	}
+	defer s.leave()
+	settled := s.settleOne(to)
+	return settled, s.claimJobs(now, c, dst, true), nil
+}
+
+// claimJobs appends the jobs of a claim to dst. Unlimited ends it at the first that has a rate limit.
+func (s *Storage) claimJobs(now time.Time, c storage.Claim, dst []storage.Record, unlimited bool) []storage.Record {
 	skip := c.SkipKeys
-	take := func(j *job) {
-		if l := j.rec.RateLimit; l != nil && c.Max > 1 {
-			skip = append(slices.Clip(skip), l.Key)
+	take := func(j *job) bool {
+		if key, limited := j.rateKey(); limited {
+			if unlimited {
+				return false
+			}
+			if c.Max > 1 {
+				skip = append(slices.Clip(skip), key)
+			}
 		}
+		dst = append(dst, storage.Record{})
+		r := &dst[len(dst)-1]
+		j.copyTo(r)
 		s.displace(j)
-		j.rec.Claim(now, c.Worker)
+		r.Claim(now, c.Worker)
+		s.set(j, r)
 		s.place(j)
-		dst = append(dst, j.rec.Copy())
+		return true
 	}
 	left := c.Max
 	if len(c.Queues) == 0 {
 		for ; left > 0; left-- {
 			j := s.ready.next(c.Types, skip, now)
-			if j == nil {
+			if j == nil || !take(j) {
 				break
 			}
-			take(j)
 		}
-		return dst, nil
+		return dst
 	}
 	for _, q := range c.Queues {
 		for ; left > 0; left-- {
@@ -222,117 +254,131 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 			if j == nil {
 				break
 			}
-			take(j)
+			if !take(j) {
+				return dst
+			}
 		}
 	}
-	return dst, nil
+	return dst
 }
 
-// Settle implements storage.Storage.
-func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	if err := s.enter(ctx); err != nil {
+// settle is Settle for a call that self makes.
+func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if err := s.enterAs(ctx, self); err != nil {
 		return dst, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	for i := range changes {
-		dst = append(dst, s.settle(&changes[i].Record))
+		dst = append(dst, s.settleOne(&changes[i].Record))
 	}
 	return dst, nil
 }
 
-func (s *Storage) settle(to *storage.Record) storage.Settled {
-	j, ok := s.jobs[to.ID]
-	if !ok {
+func (s *Storage) settleOne(to *storage.Record) storage.Settled {
+	j := s.jobs.find(to.ID)
+	if j == nil {
 		return storage.Settled{Err: ojs.ErrNotFound}
 	}
-	from := &j.rec
+	from := j.current()
 	switch {
-	case from.Version != to.Version:
-		return storage.Settled{Version: from.Version, Err: storage.ErrFenced}
-	case from.State == to.State && from.State.Waiting(), from.State.CanBecome(to.State):
+	case j.version != to.Version:
+		return storage.Settled{Version: j.version, Err: storage.ErrFenced}
+	case from == to.State && from.Waiting(), from.CanBecome(to.State):
 	default:
-		return storage.Settled{Version: from.Version, Err: &ojs.TransitionError{ID: to.ID, From: from.State, To: to.State}}
+		return storage.Settled{Version: j.version, Err: &ojs.TransitionError{ID: to.ID, From: from, To: to.State}}
 	}
-	if from.State == ojs.StateAvailable && to.State == from.State &&
-		to.Queue == from.Queue && to.Type == from.Type && to.Priority == from.Priority && sameKey(to.RateLimit, from.RateLimit) &&
-		to.Fingerprint == from.Fingerprint {
+	if from == ojs.StateAvailable && to.State == from && j.keepsPlace(to) {
 		s.edit(j, to)
-		return storage.Settled{Version: j.rec.Version}
+		return storage.Settled{Version: j.version}
 	}
+	queue := j.kind.queue
 	s.displace(j)
-	queue := from.Queue
-	if from.State == ojs.StateActive && to.State == ojs.StateCancelled {
-		s.taken(to.ID, from.Version, ojs.ErrCancelled)
+	if from == ojs.StateActive && to.State == ojs.StateCancelled {
+		s.taken(to.ID, j.version, ojs.ErrCancelled)
 	}
-	j.rec = to.Copy()
-	j.rec.Version++
+	s.set(j, to)
+	j.setVersion(to.Version + 1)
 	s.place(j)
-	if queue != j.rec.Queue {
+	if queue != j.kind.queue {
 		s.forgetIfEmpty(queue)
 	}
-	return storage.Settled{Version: j.rec.Version}
+	return storage.Settled{Version: j.version}
+}
+
+// keepsPlace reports whether an available job is found in the same place when it has become to.
+func (j *job) keepsPlace(to *storage.Record) bool {
+	key, limited := j.rateKey()
+	return to.Queue == j.kind.queue && to.Type == j.kind.jobType && to.Priority == int(j.priority) && to.Fingerprint == j.fingerprint() &&
+		limited == (to.RateLimit != nil) && (!limited || key == to.RateLimit.Key)
 }
 
 // edit changes an available job that keeps its place among the others.
 func (s *Storage) edit(j *job, to *storage.Record) {
-	before := j.rec.WakeAt()
-	j.rec = to.Copy()
-	j.rec.Version++
-	if at := j.rec.WakeAt(); at.IsZero() {
+	before := j.wakeAt()
+	s.set(j, to)
+	j.setVersion(to.Version + 1)
+	if at := j.wakeAt(); at.IsZero() {
 		s.due.Remove(&j.wake)
 	} else if !at.Equal(before) {
 		s.due.Push(&j.wake, at)
 	}
 	if s.heard {
-		s.notice.Add(j.rec.ID, j.rec.State, j.rec.WakeAt())
+		s.notice.Add(j.id, j.current(), j.wakeAt())
 	}
 }
 
-// Extend implements storage.Storage.
-func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
-	if err := s.enter(ctx); err != nil {
+// change makes a transition of a job, and returns the job as it is then.
+func (s *Storage) change(j *job, f func(*storage.Record)) storage.Record {
+	r := j.record()
+	s.displace(j)
+	f(&r)
+	s.set(j, &r)
+	s.place(j)
+	return r
+}
+
+// extend is Extend for a call that self makes.
+func (s *Storage) extend(ctx context.Context, self any, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+	if err := s.enterAs(ctx, self); err != nil {
 		return nil, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	for _, x := range extensions {
-		j, ok := s.jobs[x.ID]
-		if !ok || j.rec.State != ojs.StateActive || j.rec.Version != x.Version {
+		j := s.jobs.find(x.ID)
+		if j == nil || j.current() != ojs.StateActive || j.version != x.Version {
 			lost = append(lost, x.ID)
 			continue
 		}
-		j.rec.Extend(now, x)
-		s.due.Push(&j.wake, j.rec.LeaseUntil)
+		r := j.record()
+		r.Extend(now, x)
+		s.set(j, &r)
+		s.due.Push(&j.wake, r.LeaseUntil)
 	}
 	return lost, nil
 }
 
-// Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
+// comeDue is Due for a call that self makes.
+func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit int) (storage.Due, error) {
 	var d storage.Due
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterAs(ctx, self); err != nil {
 		return d, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	for range limit {
 		it, ok := s.due.PopDue(now)
 		if !ok {
 			break
 		}
 		j := it.Value
-		s.displace(j)
 		switch {
-		case j.rec.Expired(now):
-			j.rec.Expire(now)
-			d.Expired = append(d.Expired, j.rec.Copy())
-		case j.rec.State == ojs.StateActive:
-			s.taken(j.rec.ID, j.rec.Version, ojs.ErrLeaseLost)
-			j.rec.Reclaim(now)
-			d.Stalled = append(d.Stalled, j.rec.Copy())
+		case j.expired(now):
+			d.Expired = append(d.Expired, s.change(j, func(r *storage.Record) { r.Expire(now) }))
+		case j.current() == ojs.StateActive:
+			s.taken(j.id, j.version, ojs.ErrLeaseLost)
+			d.Stalled = append(d.Stalled, s.change(j, func(r *storage.Record) { r.Reclaim(now) }))
 		default:
-			j.rec.Promote(now)
-			d.Promoted = append(d.Promoted, j.rec.Copy())
+			d.Promoted = append(d.Promoted, s.change(j, func(r *storage.Record) { r.Promote(now) }))
 		}
-		s.place(j)
 	}
 	d.Next, _ = s.due.Next()
 	return d, nil
@@ -343,12 +389,12 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 	if err := s.enter(ctx); err != nil {
 		return storage.Record{}, err
 	}
-	defer s.leave(ctx)
-	j, ok := s.jobs[id]
-	if !ok {
+	defer s.leave()
+	j := s.jobs.find(id)
+	if j == nil {
 		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
 	}
-	return j.rec.Copy(), nil
+	return j.record(), nil
 }
 
 // Counts implements storage.Storage.
@@ -356,7 +402,7 @@ func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	var counts []storage.Count
 	for name, q := range s.queues {
 		for i, n := range q.counts {
@@ -373,15 +419,15 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	for _, id := range ids {
-		if j, ok := s.jobs[id]; ok && !j.rec.State.Terminal() {
-			return 0, &ojs.TransitionError{ID: id, From: j.rec.State, To: "deleted"}
+		if j := s.jobs.find(id); j != nil && !j.current().Terminal() {
+			return 0, &ojs.TransitionError{ID: id, From: j.current(), To: "deleted"}
 		}
 	}
 	n := 0
 	for _, id := range ids {
-		if j, ok := s.jobs[id]; ok {
+		if j := s.jobs.find(id); j != nil {
 			s.delete(j)
 			n++
 		}
@@ -391,12 +437,13 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 
 func (s *Storage) delete(j *job) {
 	s.displace(j)
-	if j.end != 0 {
-		s.ended[j.class].remove(j.end)
+	if j.ended {
+		s.ended[j.class].remove(j.turn)
 	}
 	s.all.remove(j.ord)
-	delete(s.jobs, j.rec.ID)
-	s.forgetIfEmpty(j.rec.Queue)
+	s.jobs.remove(j)
+	s.forgetIfEmpty(j.kind.queue)
+	s.recycle(j)
 }
 
 // Close implements storage.Storage. It forgets every job.
@@ -406,5 +453,7 @@ func (s *Storage) Close() error {
 	fresh := New()
 	s.closed = true
 	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique, s.crons = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique, fresh.crons
+	s.lastKind, s.lastWorker, s.spare = nil, nil, nil
+	s.spares.Store(0)
 	return nil
 }

@@ -7,28 +7,23 @@ import (
 // place enters a job into the indexes that its record says it belongs to; displace, called before the record changes, takes
 // it out again. The index of all jobs and that of the dead letters keep their order across changes.
 func (s *Storage) place(j *job) {
-	q := s.queues[j.rec.Queue]
-	if q == nil {
-		q = new(queue)
-		s.queues[j.rec.Queue] = q
-	}
-	j.queue = q
-	q.counts[stateIndex(j.rec.State)]++
+	q := j.kind.home
+	q.counts[j.state]++
 	q.total++
-	if !j.rec.State.Terminal() {
+	if !j.current().Terminal() {
 		q.live++
 	}
-
-	if at := j.rec.WakeAt(); !at.IsZero() {
-		s.due.Push(&j.wake, at)
-	}
-	if j.rec.State == ojs.StateAvailable {
-		s.ready.add(j)
+	wakeAt := j.wakeAt()
+	if !wakeAt.IsZero() {
+		s.due.Push(&j.wake, wakeAt)
 	}
 	s.settleEnd(j)
+	if j.current() == ojs.StateAvailable {
+		s.ready.add(j)
+	}
 	s.addPeer(j)
 	if s.heard {
-		s.notice.Add(j.rec.ID, j.rec.State, j.rec.WakeAt())
+		s.notice.Add(j.id, j.current(), wakeAt)
 	}
 }
 
@@ -36,10 +31,11 @@ func (s *Storage) displace(j *job) {
 	s.due.Remove(&j.wake)
 	s.ready.remove(j)
 	s.removePeer(j)
-	j.queue.counts[stateIndex(j.rec.State)]--
-	j.queue.total--
-	if !j.rec.State.Terminal() {
-		j.queue.live--
+	q := j.kind.home
+	q.counts[j.state]--
+	q.total--
+	if !j.current().Terminal() {
+		q.live--
 	}
 }
 
@@ -52,13 +48,6 @@ func (s *Storage) forgetIfEmpty(queue string) {
 			delete(s.queues, queue)
 		}
 	}
-}
-
-func sameKey(a, b *ojs.RateLimit) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Key == b.Key
 }
 
 var states = [...]ojs.State{

@@ -21,13 +21,13 @@ const (
 
 var classStates = [...]ojs.State{completed: ojs.StateCompleted, cancelled: ojs.StateCancelled, discarded: ojs.StateDiscarded}
 
-func classOf(r *storage.Record) class {
+func classOf(j *job) class {
 	switch {
-	case r.DeadLettered():
+	case j.deadLettered():
 		return deadLetter
-	case r.State == ojs.StateCompleted:
+	case j.current() == ojs.StateCompleted:
 		return completed
-	case r.State == ojs.StateCancelled:
+	case j.current() == ojs.StateCancelled:
 		return cancelled
 	}
 	return discarded
@@ -36,15 +36,15 @@ func classOf(r *storage.Record) class {
 // settleEnd enters a job that has ended among its like, and takes one out that has come back. All classes number their
 // jobs in one sequence, so that the first of several classes can be told.
 func (s *Storage) settleEnd(j *job) {
-	terminal := j.rec.State.Terminal()
-	if j.end != 0 && (!terminal || classOf(&j.rec) != j.class) {
-		s.ended[j.class].remove(j.end)
-		j.end = 0
+	terminal := j.current().Terminal()
+	if j.ended && (!terminal || classOf(j) != j.class) {
+		s.ended[j.class].remove(j.turn)
+		j.ended = false
 	}
-	if terminal && j.end == 0 {
+	if terminal && !j.ended {
 		s.ends++
-		j.class = classOf(&j.rec)
-		j.end = s.ended[j.class].addAs(j, s.ends)
+		j.class, j.ended = classOf(j), true
+		j.turn = s.ended[j.class].addAs(j, s.ends)
 	}
 }
 
@@ -53,7 +53,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	if err := s.enter(ctx); err != nil {
 		return storage.Pruned{}, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	var of []*index
 	for c := range classes {
 		if c == deadLetter == p.DeadLetters &&
@@ -64,14 +64,14 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	n := 0
 	for ; n < p.Max; n++ {
 		j := oldest(of)
-		if j == nil || !j.rec.FinishedAt.Before(p.Before) && (p.Beyond == 0 || total(of) <= p.Beyond) {
+		if j == nil || !j.finishedAt().Before(p.Before) && (p.Beyond == 0 || total(of) <= p.Beyond) {
 			break
 		}
 		s.delete(j)
 	}
 	left := storage.Pruned{N: n}
 	if j := oldest(of); j != nil {
-		left.Oldest = j.rec.FinishedAt
+		left.Oldest = j.finishedAt()
 	}
 	return left, nil
 }
@@ -86,7 +86,7 @@ func stateOf(c class) ojs.State {
 func oldest(of []*index) *job {
 	var first *job
 	for _, x := range of {
-		if j := x.oldest(); j != nil && (first == nil || j.end < first.end) {
+		if j := x.oldest(); j != nil && (first == nil || j.turn < first.turn) {
 			first = j
 		}
 	}

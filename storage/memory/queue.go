@@ -17,7 +17,7 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 	if err := s.enter(ctx); err != nil {
 		return "", err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	q := s.queues[name]
 	if q == nil {
 		q = new(queue)
@@ -41,7 +41,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.leave(ctx)
+	defer s.leave()
 	states := make(map[string]ojs.QueueState)
 	for name, q := range s.queues {
 		if q.state != "" {
@@ -62,11 +62,19 @@ type overflow struct {
 
 // makeRoom looks whether the queues take the batch, and what has to go for it.
 func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*overflow, error) {
+	bounded := false
 	for i := range batch {
+		bounded = bounded || batch[i].MaxDepth > 0
 		name := batch[i].Record.Queue
+		if i > 0 && name == batch[i-1].Record.Queue {
+			continue
+		}
 		if q := s.queues[name]; q != nil && q.state == ojs.QueueDraining {
 			return nil, &ojs.QueueError{Queue: name, Err: ojs.ErrQueueDraining}
 		}
+	}
+	if !bounded {
+		return nil, nil
 	}
 	var comes map[string]int // jobs of the batch so far, by their queue
 	var over []*overflow
@@ -117,10 +125,8 @@ func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*o
 func (s *Storage) drop(over []*overflow, now time.Time, batch []storage.Insert, results []storage.Inserted) {
 	for _, o := range over {
 		for _, j := range o.oldest {
-			s.displace(j)
-			j.rec.Drop(now)
-			s.place(j)
-			results[o.last].Dropped = append(results[o.last].Dropped, j.rec.Copy())
+			dropped := s.change(j, func(r *storage.Record) { r.Drop(now) })
+			results[o.last].Dropped = append(results[o.last].Dropped, dropped)
 		}
 	}
 	for i := range batch {

@@ -31,24 +31,17 @@ type group struct {
 type bucket struct {
 	group  *group
 	key    string
-	levels map[int]*level
+	levels map[int32]*level
 	top    heap[*level]
 	spare  *level // an empty one: a lone job that comes and goes allocates nothing
 	at     int
 }
 
 type level struct {
-	priority    int
+	bucket      *bucket
+	priority    int32
 	first, last *job
 	at          int
-}
-
-// spot is a job's place among the available ones.
-type spot struct {
-	bucket     *bucket // nil: none
-	level      *level
-	prev, next *job
-	seq        uint64
 }
 
 func (l *level) before(m *level) bool { return l.priority > m.priority }
@@ -64,10 +57,10 @@ func (g *group) moved(to int)         { g.at = to }
 
 // comesBefore is the order of claims: higher priority first, then first in first out.
 func comesBefore(j, k *job) bool {
-	if j.rec.Priority != k.rec.Priority {
-		return j.rec.Priority > k.rec.Priority
+	if j.priority != k.priority {
+		return j.priority > k.priority
 	}
-	return j.spot.seq < k.spot.seq
+	return j.turn < k.turn
 }
 
 func newReady() ready {
@@ -81,19 +74,11 @@ func newReady() ready {
 // add enters a job at the end of its priority.
 func (r *ready) add(j *job) {
 	b := r.bucket(j)
-	l := b.levels[j.rec.Priority]
-	if l == nil {
-		if l = b.spare; l == nil {
-			l = new(level)
-		}
-		b.spare = nil
-		l.priority = j.rec.Priority
-		b.levels[l.priority] = l
-	}
+	l := b.level(j.priority)
 	r.seq++
-	j.spot = spot{bucket: b, level: l, prev: l.last, seq: r.seq}
+	j.level, j.prev, j.turn = l, l.last, r.seq
 	if l.last != nil {
-		l.last.spot.next = j
+		l.last.next = j
 		l.last = j
 		return // the bucket still has the same head
 	}
@@ -113,25 +98,49 @@ func (r *ready) add(j *job) {
 	}
 }
 
+// level finds the jobs of a priority, or a place for them.
+func (b *bucket) level(priority int32) *level {
+	if b.top.len() > 0 && b.top.items[0].priority == priority {
+		return b.top.items[0]
+	}
+	l := b.levels[priority]
+	if l == nil {
+		if l = b.spare; l == nil {
+			l = &level{bucket: b}
+		}
+		b.spare = nil
+		l.priority = priority
+		b.levels[priority] = l
+	}
+	return l
+}
+
 // remove takes a job out, if it is in.
 func (r *ready) remove(j *job) {
-	b, l := j.spot.bucket, j.spot.level
-	if b == nil {
+	l := j.level
+	if l == nil {
 		return
 	}
+	b := l.bucket
 	g := b.group
+	if j.prev != nil { // no head of anything
+		j.prev.next = j.next
+		if j.next != nil {
+			j.next.prev = j.prev
+		} else {
+			l.last = j.prev
+		}
+		j.level, j.prev, j.next = nil, nil, nil
+		return
+	}
 	leads, wasHead := g.head() == j, b.head() == j
-	if j.spot.prev != nil {
-		j.spot.prev.spot.next = j.spot.next
+	l.first = j.next
+	if j.next != nil {
+		j.next.prev = nil
 	} else {
-		l.first = j.spot.next
+		l.last = nil
 	}
-	if j.spot.next != nil {
-		j.spot.next.spot.prev = j.spot.prev
-	} else {
-		l.last = j.spot.prev
-	}
-	j.spot = spot{}
+	j.level, j.next = nil, nil
 	if l.first == nil {
 		b.top.remove(l.at)
 		delete(b.levels, l.priority)
@@ -165,33 +174,42 @@ func (r *ready) reindex(g *group) {
 }
 
 func (r *ready) bucket(j *job) *bucket {
-	types := r.queues[j.rec.Queue]
-	if types == nil {
-		types = make(map[string]*group)
-		r.queues[j.rec.Queue] = types
-	}
-	g := types[j.rec.Type]
+	g := j.kind.group
 	if g == nil {
-		g = &group{queue: j.rec.Queue, jobType: j.rec.Type}
-		g.plain = &bucket{group: g, levels: make(map[int]*level)}
-		types[j.rec.Type] = g
-		if r.types[j.rec.Type] == nil {
-			r.types[j.rec.Type] = new(typeIndex)
-		}
+		g = r.group(j.kind.queue, j.kind.jobType)
+		j.kind.group = g
 	}
-	if j.rec.RateLimit == nil {
+	key, limited := j.rateKey()
+	if !limited {
 		return g.plain
 	}
-	key := j.rec.RateLimit.Key
 	b := g.keyed[key]
 	if b == nil {
-		b = &bucket{group: g, key: key, levels: make(map[int]*level)}
+		b = &bucket{group: g, key: key, levels: make(map[int32]*level)}
 		if g.keyed == nil {
 			g.keyed = make(map[string]*bucket)
 		}
 		g.keyed[key] = b
 	}
 	return b
+}
+
+func (r *ready) group(queue, jobType string) *group {
+	types := r.queues[queue]
+	if types == nil {
+		types = make(map[string]*group)
+		r.queues[queue] = types
+	}
+	g := types[jobType]
+	if g == nil {
+		g = &group{queue: queue, jobType: jobType}
+		g.plain = &bucket{group: g, levels: make(map[int32]*level)}
+		types[jobType] = g
+		if r.types[jobType] == nil {
+			r.types[jobType] = new(typeIndex)
+		}
+	}
+	return g
 }
 
 // forget drops the empty groups of a queue that has no jobs any more.
@@ -212,23 +230,23 @@ func (r *ready) pause(queue string, paused bool) {
 // next finds the job to claim among all queues, nil if there is none. It costs one look per type, and one more for each
 // bucket that it has to skip.
 func (r *ready) next(types, skip []string, now time.Time) *job {
-	return r.first(now, func(look func(*job)) {
-		search := func(t *typeIndex) {
-			if t != nil {
-				t.groups.search(0, func(g *group) bool {
-					return g.search(skip, look)
-				})
-			}
-		}
+	for {
+		var best *job
 		if len(types) == 0 {
 			for _, t := range r.types {
-				search(t)
+				best = earlier(best, t.first(skip))
 			}
 		}
 		for _, name := range types {
-			search(r.types[name])
+			if t := r.types[name]; t != nil {
+				best = earlier(best, t.first(skip))
+			}
 		}
-	})
+		if best == nil || !best.expired(now) {
+			return best
+		}
+		r.remove(best) // Due will end it
+	}
 }
 
 // nextIn finds the job to claim in one queue.
@@ -237,55 +255,68 @@ func (r *ready) nextIn(queue string, types, skip []string, now time.Time) *job {
 		return nil
 	}
 	in := r.queues[queue]
-	return r.first(now, func(look func(*job)) {
+	for {
+		var best *job
 		if len(types) == 0 {
 			for _, g := range in {
-				g.search(skip, look)
+				j, _ := g.first(skip)
+				best = earlier(best, j)
 			}
 		}
 		for _, name := range types {
 			if g := in[name]; g != nil {
-				g.search(skip, look)
+				j, _ := g.first(skip)
+				best = earlier(best, j)
 			}
 		}
-	})
-}
-
-// first returns the first of the jobs that look at shows, but for expired ones.
-func (r *ready) first(now time.Time, lookAt func(look func(*job))) *job {
-	for {
-		var best *job
-		lookAt(func(j *job) {
-			if best == nil || comesBefore(j, best) {
-				best = j
-			}
-		})
-		if best == nil || !best.rec.Expired(now) {
+		if best == nil || !best.expired(now) {
 			return best
 		}
 		r.remove(best) // Due will end it
 	}
 }
 
-// search shows the first job of the group that is not to be skipped. It reports whether that is the group's head.
-func (g *group) search(skip []string, look func(*job)) bool {
+// earlier returns the one of two jobs that comes first, of which nil is none.
+func earlier(a, b *job) *job {
+	if a == nil || b != nil && comesBefore(b, a) {
+		return b
+	}
+	return a
+}
+
+// first finds the first job of the type that is not to be skipped.
+func (t *typeIndex) first(skip []string) (best *job) {
+	if len(skip) == 0 {
+		if t.groups.len() == 0 {
+			return nil
+		}
+		return t.groups.items[0].head()
+	}
+	t.groups.search(0, func(g *group) bool {
+		j, leads := g.first(skip)
+		best = earlier(best, j)
+		return leads
+	})
+	return best
+}
+
+// first finds the first job of the group that is not to be skipped. It reports whether that is the group's head.
+func (g *group) first(skip []string) (best *job, leads bool) {
 	if g.buckets.len() == 0 {
-		return false
+		return nil, false
 	}
 	if len(skip) == 0 {
-		look(g.head())
-		return true
+		return g.head(), true
 	}
-	leads := false
 	g.buckets.search(0, func(b *bucket) bool {
 		if b.key != "" && slices.Contains(skip, b.key) {
 			return false
 		}
-		look(b.head())
+		best = earlier(best, b.head())
 		leads = leads || b.at == 0
 		return true
 	})
-	return leads
+	return best, leads
 }
 
 // longest returns the n jobs of a queue that have been available longest, or fewer if it has fewer, in this order. Expired
@@ -295,8 +326,8 @@ func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
 	for _, g := range r.queues[queue] {
 		for _, b := range g.buckets.items {
 			for _, l := range b.top.items {
-				for i, j := 0, l.first; i < n && j != nil; j = j.spot.next {
-					if !j.rec.Expired(now) && !p.goes(j) {
+				for i, j := 0, l.first; i < n && j != nil; j = j.next {
+					if !j.expired(now) && !p.goes(j) {
 						all = append(all, j)
 						i++
 					}
@@ -305,7 +336,7 @@ func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
 		}
 	}
 	slices.SortFunc(all, func(j, k *job) int {
-		if j.spot.seq < k.spot.seq {
+		if j.turn < k.turn {
 			return -1
 		}
 		return 1

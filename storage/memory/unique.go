@@ -13,37 +13,39 @@ import (
 type peers struct {
 	byState [len(states)]heap[*job]
 	n       int
+	first   [1]*job // room for one, as there is almost always
 }
 
 func (j *job) before(k *job) bool {
-	if !j.rec.CreatedAt.Equal(k.rec.CreatedAt) {
-		return j.rec.CreatedAt.After(k.rec.CreatedAt)
+	if !j.createdAt().Equal(k.createdAt()) {
+		return j.createdAt().After(k.createdAt())
 	}
 	return j.ord > k.ord
 }
-func (j *job) moved(to int) { j.peerAt = to }
+func (j *job) moved(to int) { j.rest.peerAt = to }
 
 func (s *Storage) addPeer(j *job) {
-	fp := j.rec.Fingerprint
+	fp := j.fingerprint()
 	if fp == "" {
 		return
 	}
 	p := s.unique[fp]
 	if p == nil {
 		p = new(peers)
+		p.byState[j.state].items = p.first[:0]
 		s.unique[fp] = p
 	}
-	p.byState[stateIndex(j.rec.State)].push(j)
+	p.byState[j.state].push(j)
 	p.n++
 }
 
 func (s *Storage) removePeer(j *job) {
-	fp := j.rec.Fingerprint
+	fp := j.fingerprint()
 	if fp == "" {
 		return
 	}
 	p := s.unique[fp]
-	p.byState[stateIndex(j.rec.State)].remove(j.peerAt)
+	p.byState[j.state].remove(j.rest.peerAt)
 	if p.n--; p.n == 0 {
 		delete(s.unique, fp)
 	}
@@ -73,7 +75,12 @@ type peer struct {
 // resolve decides on the conflicts of a batch: of each of its jobs with what is stored and with those before it. It is nil
 // if no job of the batch is unique.
 func (s *Storage) resolve(batch []storage.Insert, now time.Time) (*plan, error) {
-	if !slices.ContainsFunc(batch, func(in storage.Insert) bool { return in.Record.Fingerprint != "" }) {
+	any := false
+	for i := range batch {
+		fp := batch[i].Record.Fingerprint
+		any = any || fp != "" && (len(batch) > 1 || s.unique[fp] != nil) // a lone job is in nobody's way but those there
+	}
+	if !any {
 		return nil, nil
 	}
 	p := &plan{fates: make([]fate, len(batch)), gone: make(map[*job]bool), placed: make(map[string][]int)}
@@ -136,9 +143,9 @@ func (p *plan) look(q peer, batch []storage.Insert) (string, ojs.State) {
 		return batch[q.index].Record.ID, ojs.StateCancelled
 	}
 	if p.gone[q.stored] {
-		return q.stored.rec.ID, ojs.StateCancelled
+		return q.stored.id, ojs.StateCancelled
 	}
-	return q.stored.rec.ID, q.stored.rec.State
+	return q.stored.id, q.stored.current()
 }
 
 // newest finds the newest job that is in the way of rec and in a state for which ok holds.
@@ -152,7 +159,7 @@ func (s *Storage) newest(p *plan, batch []storage.Insert, rec *storage.Record, n
 		}
 	}
 	best := s.newestStored(p, rec, now, ok)
-	if mine >= 0 && (best == nil || !best.rec.CreatedAt.After(created)) {
+	if mine >= 0 && (best == nil || !best.createdAt().After(created)) {
 		return peer{index: mine}, true
 	}
 	return peer{stored: best}, best != nil
@@ -171,15 +178,15 @@ func (s *Storage) newestStored(p *plan, rec *storage.Record, now time.Time, ok f
 			if p.gone[j] {
 				return false
 			}
-			if rec.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) && (best == nil || j.before(best)) {
+			if rec.Unique.Counts(j.current(), j.createdAt(), now) && (best == nil || j.before(best)) {
 				best = j
 			}
 			return true
 		})
 	}
 	for j := range p.gone { // cancelled by now
-		if j.rec.Fingerprint == rec.Fingerprint && ok(ojs.StateCancelled) && (best == nil || j.before(best)) &&
-			rec.Unique.Counts(ojs.StateCancelled, j.rec.CreatedAt, now) {
+		if j.fingerprint() == rec.Fingerprint && ok(ojs.StateCancelled) && (best == nil || j.before(best)) &&
+			rec.Unique.Counts(ojs.StateCancelled, j.createdAt(), now) {
 			best = j
 		}
 	}
@@ -195,7 +202,7 @@ func (s *Storage) open(p *plan, batch []storage.Insert, rec *storage.Record, now
 				continue
 			}
 			for _, j := range there.byState[i].items {
-				if !p.gone[j] && rec.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) {
+				if !p.gone[j] && rec.Unique.Counts(j.current(), j.createdAt(), now) {
 					all = append(all, peer{stored: j})
 				}
 			}
@@ -227,7 +234,7 @@ func (p *plan) goes(j *job) bool { return p != nil && p.gone[j] }
 func (p *plan) leaves(queue string) (n int) {
 	if p != nil {
 		for j := range p.gone {
-			if j.rec.Queue == queue {
+			if j.kind.queue == queue {
 				n++
 			}
 		}
@@ -250,22 +257,20 @@ func (s *Storage) carryOut(p *plan, i int, batch []storage.Insert, stored []*job
 	f := &p.fates[i]
 	for _, q := range f.replaces {
 		j := find(q)
-		s.displace(j)
-		if j.rec.State == ojs.StateActive {
-			s.taken(j.rec.ID, j.rec.Version, ojs.ErrReplaced)
+		if j.current() == ojs.StateActive {
+			s.taken(j.id, j.version, ojs.ErrReplaced)
 		}
-		j.rec.Cancel(now)
-		s.place(j)
-		result.Replaced = append(result.Replaced, j.rec.Copy())
+		result.Replaced = append(result.Replaced, s.change(j, func(r *storage.Record) { r.Cancel(now) }))
 	}
 	if f.equal == nil {
 		return
 	}
 	j := find(*f.equal)
+	r := j.record()
 	if f.update {
-		r := batch[i].Record.Copy()
-		j.rec.Update(&r)
+		from := batch[i].Record.Copy()
+		r.Update(&from)
+		s.set(j, &r)
 	}
-	c := j.rec.Copy()
-	result.Existing, result.Updated = &c, f.update
+	result.Existing, result.Updated = &r, f.update
 }

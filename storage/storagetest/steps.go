@@ -249,9 +249,12 @@ func (c *C) same(what string, got, want storage.Record) {
 	}
 }
 
-// normal is a record as it is compared: its times in UTC and to the precision of the storage, what is empty nil.
+// normal is a record as it is compared: its times in UTC and to the precision of the storage, its args as JSON, what is empty nil.
 func (cfg *Config) normal(r storage.Record) storage.Record {
 	r = r.Copy()
+	if args, err := ojs.NewArgs(r.Args.JSON()); err == nil {
+		r.Args = args
+	}
 	round := func(t *time.Time) {
 		if *t = t.UTC().Round(0); cfg.TimePrecision > 0 {
 			*t = t.Truncate(cfg.TimePrecision)

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/handler"
+)
+
+// registry holds the handlers of an engine. Each job passes here several times, so that looking up takes no lock.
+type registry struct {
+	mu       sync.Mutex // held while handlers are added
+	handlers atomic.Pointer[handlers]
+	unknown  sync.Map // of job types that were enqueued without a handler to their *jobType
+}
+
+// handlers are those of one time. They are replaced, never changed.
+type handlers struct {
+	byType map[string]*jobType
+	types  []string // sorted
+}
+
+// jobType is what an engine knows of a type of jobs.
+type jobType struct {
+	handler handler.Handler
+	handled bool // or there is no handler
+	plan    atomic.Pointer[plan]
+}
+
+func (c *core) register(added []handler.Handler) error {
+	r := &c.registry
+	r.mu.Lock()
+	all := maps.Clone(r.handlers.Load().byType)
+	if all == nil {
+		all = make(map[string]*jobType)
+	}
+	for _, h := range added {
+		if h.Type() == "" {
+			r.mu.Unlock()
+			return invalid("handler", "is the zero Handler; use handler.For")
+		}
+		if _, twice := all[h.Type()]; twice {
+			r.mu.Unlock()
+			return invalid("handler", fmt.Sprintf("job type %s has one already", h.Type()))
+		}
+		all[h.Type()] = &jobType{handler: c.wrap(h), handled: true}
+	}
+	for _, h := range added {
+		if n := h.Concurrency(); n > 0 {
+			c.gate.limitType(h.Type(), n)
+		}
+	}
+	r.handlers.Store(&handlers{byType: all, types: slices.Sorted(maps.Keys(all))})
+	r.mu.Unlock()
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.available(unknown)
+	return nil
+}
+
+// wrap puts the engine's middlewares around a handler. Without any, the engine itself does what the standard chain does.
+func (c *core) wrap(h handler.Handler) handler.Handler {
+	chain := c.chain
+	if chain == nil {
+		if len(c.middleware) == 0 {
+			return h
+		}
+		chain = handler.Standard()
+	}
+	ms := slices.Clone(c.middleware)
+	for _, link := range chain {
+		ms = append(ms, link.Run)
+	}
+	return h.Wrap(ms...)
+}
+
+// lookup returns the handler of a job type, the zero one if there is none.
+func (r *registry) lookup(name string) (handler.Handler, bool) {
+	if t := r.handlers.Load().byType[name]; t != nil {
+		return t.handler, true
+	}
+	return handler.Handler{}, false
+}
+
+// handled returns the types that have a handler.
+func (r *registry) handled() []string { return r.handlers.Load().types }
+
+// jobType finds what is known of a type of jobs to enqueue. It refuses a name that no type can have.
+func (c *core) jobType(name string) (*jobType, error) {
+	r := &c.registry
+	if t := r.handlers.Load().byType[name]; t != nil {
+		return t, nil
+	}
+	if t, ok := r.unknown.Load(name); ok {
+		return t.(*jobType), nil
+	}
+	if err := ojs.ValidateType(name); err != nil {
+		return nil, err
+	}
+	t, said := r.unknown.LoadOrStore(name, new(jobType))
+	if !said {
+		c.log.Warn("job type enqueued without a handler in this engine", "job_type", name)
+	}
+	return t.(*jobType), nil
+}

@@ -1,0 +1,424 @@
+package memory
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// job is a stored job with its places in the indexes. Most jobs have little to remember that their like has not: no meta, no
+// errors, no result. Of them it holds all there is, in less than a third of a storage.Record; of the others rest
+// has the record.
+//
+// The memory of a job that is deleted becomes that of a new one: nobody outside of this package sees any of it.
+//
+// Fields that are looked at together stand together: a line of the processor's cache is 64 bytes.
+type job struct {
+	id     string
+	args   ojs.Args
+	kind   *kind
+	rest   *rest   // nil: there is none
+	worker *string // who claimed it last
+	level  *level  // among the available jobs: those of its queue, type, key and priority; nil: it is not there
+
+	prev, next *job // in level
+	wake       scheduler.Item[*job]
+	ord        uint64 // in all
+	turn       uint64 // among the available jobs, or in ended[class]
+	hash       uint32 // in the table
+	state      uint8  // index of states
+	class      class  // once it has ended
+	ended      bool   // it is in ended[class]
+	done       bool   // its progress is 1, otherwise 0
+	attempt    int32
+	priority   int32
+
+	version                               uint64
+	created, scheduled, enqueued, started instant
+	// until is the one time that a job of its state has: next_retry_at of a retryable one, the end of an active one's lease, when
+	// a terminal one finished.
+	until instant
+}
+
+// rest is what few jobs have.
+type rest struct {
+	fingerprint string
+	peerAt      int             // among its peers
+	whole       *storage.Record // the job, if it has more to remember than its like; else nil
+}
+
+// whole is the job's record if it is kept as one, else nil.
+func (j *job) whole() *storage.Record {
+	if j.rest == nil {
+		return nil
+	}
+	return j.rest.whole
+}
+
+// instant is a time in ns since 1970.
+type instant int64
+
+// never is the zero time.
+const never = instant(math.MinInt64)
+
+// at makes an instant of a time. It reports false for one that no instant stands for.
+func at(t time.Time) (instant, bool) {
+	if t.IsZero() {
+		return never, true
+	}
+	ns := t.UnixNano()
+	return instant(ns), instant(ns) != never && time.Unix(0, ns).Equal(t)
+}
+
+func (i instant) time() time.Time {
+	if i == never {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(i)).UTC()
+}
+
+// kind is what jobs have in common that were enqueued alike.
+type kind struct {
+	jobType, queue               string
+	maxAttempts                  int
+	retry                        ojs.RetryPolicy
+	timeout, totalTimeout, lease time.Duration
+	unique                       *ojs.UniquePolicy // nil: none, or one with a key, which may be another in each job
+
+	home  *queue
+	group *group // nil: none of them has been available yet
+	jobs  int    // how many there are
+}
+
+// fits reports whether a job is of the kind.
+func (k *kind) fits(r *storage.Record) bool {
+	return k.jobType == r.Type && k.queue == r.Queue && k.maxAttempts == r.MaxAttempts &&
+		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && equalPolicies(&k.retry, &r.Retry) &&
+		equalUnique(k.unique, common(r.Unique))
+}
+
+func equalPolicies(a, b *ojs.RetryPolicy) bool {
+	return a.MaxAttempts == b.MaxAttempts && a.InitialInterval == b.InitialInterval && a.BackoffCoefficient == b.BackoffCoefficient &&
+		a.MaxInterval == b.MaxInterval && a.Jitter == b.Jitter && a.BackoffStrategy == b.BackoffStrategy && a.OnExhaustion == b.OnExhaustion &&
+		equalLists(a.NonRetryableErrors, b.NonRetryableErrors)
+}
+
+// common is a policy that may be that of many jobs.
+func common(p *ojs.UniquePolicy) *ojs.UniquePolicy {
+	if p == nil || p.Key != "" {
+		return nil
+	}
+	return p
+}
+
+func equalUnique(a, b *ojs.UniquePolicy) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Keys == b.Keys && a.Key == b.Key && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths && a.OnConflict == b.OnConflict &&
+		equalLists(a.ArgsKeys, b.ArgsKeys) && equalLists(a.MetaKeys, b.MetaKeys) && equalLists(a.States, b.States)
+}
+
+// equalLists minds that an empty list is another than none.
+func equalLists[E comparable](a, b []E) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
+
+// kindOf finds the kind of a job, or makes it.
+func (s *Storage) kindOf(r *storage.Record) *kind {
+	if k := s.lastKind; k != nil && k.fits(r) {
+		return k
+	}
+	q := s.queues[r.Queue]
+	if q == nil {
+		q = new(queue)
+		s.queues[r.Queue] = q
+	}
+	if q.kinds == nil {
+		q.kinds = make(map[string][]*kind)
+	}
+	for _, k := range q.kinds[r.Type] {
+		if k.fits(r) {
+			s.lastKind = k
+			return k
+		}
+	}
+	k := &kind{
+		jobType: r.Type, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
+		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, home: q,
+	}
+	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
+	k.unique = cloneUnique(common(r.Unique))
+	// Jobs that are all different would make a list of them all. What is beyond that many is not looked for again.
+	if list := q.kinds[r.Type]; len(list) < maxKinds {
+		q.kinds[r.Type] = append(list, k)
+		s.lastKind = k
+	}
+	return k
+}
+
+// maxKinds is how many kinds of jobs of one type and queue are told apart.
+const maxKinds = 16
+
+// leaves takes a job out of its kind.
+func (s *Storage) leaves(k *kind) {
+	if k.jobs--; k.jobs > 0 {
+		return
+	}
+	q := k.home
+	list := slices.DeleteFunc(q.kinds[k.jobType], func(other *kind) bool { return other == k })
+	if q.kinds[k.jobType] = list; len(list) == 0 {
+		delete(q.kinds, k.jobType)
+	}
+	if s.lastKind == k {
+		s.lastKind = nil
+	}
+}
+
+// set makes the job what a record says, of which it keeps nothing. Its places in the indexes are the caller's.
+func (s *Storage) set(j *job, r *storage.Record) {
+	if k := j.kind; k == nil || !k.fits(r) {
+		next := s.kindOf(r)
+		next.jobs++
+		if k != nil {
+			s.leaves(k)
+		}
+		j.kind = next
+	}
+	j.id, j.args, j.version = r.ID, r.Args, r.Version
+	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
+	compact := s.compact(j, r)
+	if compact && r.Fingerprint == "" {
+		j.rest = nil
+		return
+	}
+	if j.rest == nil {
+		j.rest = new(rest)
+	}
+	j.rest.fingerprint = r.Fingerprint
+	if compact {
+		j.rest.whole = nil
+		return
+	}
+	if j.rest.whole == nil {
+		j.rest.whole = new(storage.Record)
+	}
+	*j.rest.whole = r.Copy()
+}
+
+// compact takes in what a record has that its kind has not, if it has only what most jobs have.
+func (s *Storage) compact(j *job, r *storage.Record) bool {
+	if r.Meta != nil || r.Errors != nil || r.RateLimit != nil || r.Unique != common(r.Unique) || r.Error != nil || r.Result != nil || r.Extra != nil ||
+		r.Checkpoint != nil || !r.ExpiresAt.IsZero() || !r.DeadLetteredAt.IsZero() ||
+		r.Progress != 0 && r.Progress != 1 || int(j.priority) != r.Priority || int(int32(r.Attempt)) != r.Attempt {
+		return false
+	}
+	var until time.Time
+	switch {
+	case r.State == ojs.StateActive:
+		until = r.LeaseUntil
+	case !r.LeaseUntil.IsZero():
+		return false
+	case r.State == ojs.StateRetryable:
+		until = r.NextRetryAt
+	default:
+		until = r.FinishedAt
+	}
+	if r.State != ojs.StateRetryable && !r.NextRetryAt.IsZero() || !r.State.Terminal() && !r.FinishedAt.IsZero() {
+		return false
+	}
+	var ok [5]bool
+	j.created, ok[0] = at(r.CreatedAt)
+	j.scheduled, ok[1] = at(r.ScheduledAt)
+	j.enqueued, ok[2] = at(r.EnqueuedAt)
+	j.started, ok[3] = at(r.StartedAt)
+	j.until, ok[4] = at(until)
+	j.attempt, j.done = int32(r.Attempt), r.Progress == 1
+	if r.Worker == "" {
+		j.worker = nil
+	} else if j.worker == nil || *j.worker != r.Worker {
+		if s.lastWorker == nil || *s.lastWorker != r.Worker {
+			name := r.Worker
+			s.lastWorker = &name
+		}
+		j.worker = s.lastWorker
+	}
+	return ok == [5]bool{true, true, true, true, true}
+}
+
+// copyTo makes r a copy of the job.
+func (j *job) copyTo(r *storage.Record) {
+	if whole := j.whole(); whole != nil {
+		*r = whole.Copy()
+		return
+	}
+	k := j.kind
+	*r = storage.Record{}
+	r.ID, r.Type, r.Queue = j.id, k.jobType, k.queue
+	r.Priority, r.Attempt, r.MaxAttempts = int(j.priority), int(j.attempt), k.maxAttempts
+	r.CreatedAt, r.ScheduledAt = j.created.time(), j.scheduled.time()
+	r.Args, r.State = j.args, states[j.state]
+	r.Retry = k.retry
+	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
+	r.Timeout, r.TotalTimeout, r.Lease = k.timeout, k.totalTimeout, k.lease
+	r.Unique, r.Fingerprint = cloneUnique(k.unique), j.fingerprint()
+	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
+	switch r.State {
+	case ojs.StateActive:
+		r.LeaseUntil = j.until.time()
+	case ojs.StateRetryable:
+		r.NextRetryAt = j.until.time()
+	default:
+		r.FinishedAt = j.until.time()
+	}
+	if j.done {
+		r.Progress = 1
+	}
+	r.Version = j.version
+	if j.worker != nil {
+		r.Worker = *j.worker
+	}
+}
+
+// record returns a copy of the job.
+func (j *job) record() (r storage.Record) {
+	j.copyTo(&r)
+	return r
+}
+
+// current is storage.Record.State.
+func (j *job) current() ojs.State { return states[j.state] }
+
+// createdAt is storage.Record.CreatedAt.
+func (j *job) createdAt() time.Time {
+	if whole := j.whole(); whole != nil {
+		return whole.CreatedAt
+	}
+	return j.created.time()
+}
+
+// deadLettered is storage.Record.DeadLettered.
+func (j *job) deadLettered() bool {
+	whole := j.whole()
+	return whole != nil && whole.DeadLettered()
+}
+
+// deadline is storage.Record.Deadline.
+func (j *job) deadline() time.Time {
+	if whole := j.whole(); whole != nil {
+		return whole.Deadline()
+	}
+	if j.kind.totalTimeout > 0 {
+		return j.created.time().Add(j.kind.totalTimeout)
+	}
+	return time.Time{}
+}
+
+// expired is storage.Record.Expired.
+func (j *job) expired(now time.Time) bool {
+	if j.whole() == nil && j.kind.totalTimeout <= 0 {
+		return false
+	}
+	d := j.deadline()
+	return states[j.state].Waiting() && !d.IsZero() && !now.Before(d)
+}
+
+// wakeAt is storage.Record.WakeAt.
+func (j *job) wakeAt() time.Time {
+	if whole := j.whole(); whole != nil {
+		return whole.WakeAt()
+	}
+	t := time.Time{}
+	switch states[j.state] {
+	case ojs.StateActive:
+		return j.until.time()
+	case ojs.StateScheduled:
+		t = j.scheduled.time()
+	case ojs.StateRetryable:
+		t = j.until.time()
+	case ojs.StateAvailable, ojs.StatePending:
+		return j.deadline()
+	default:
+		return t
+	}
+	if d := j.deadline(); !d.IsZero() && !t.Before(d) {
+		return d
+	}
+	return t
+}
+
+// finishedAt is storage.Record.FinishedAt of a job that has ended.
+func (j *job) finishedAt() time.Time {
+	if whole := j.whole(); whole != nil {
+		return whole.FinishedAt
+	}
+	return j.until.time()
+}
+
+// rateKey is the key of the job's rate limit, if it has one.
+func (j *job) rateKey() (key string, limited bool) {
+	whole := j.whole()
+	if whole == nil || whole.RateLimit == nil {
+		return "", false
+	}
+	return whole.RateLimit.Key, true
+}
+
+// fingerprint is storage.Record.Fingerprint.
+func (j *job) fingerprint() string {
+	if j.rest == nil {
+		return ""
+	}
+	return j.rest.fingerprint
+}
+
+func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys), slices.Clone(p.States)
+	return &c
+}
+
+// maxSpare is how many deleted jobs are kept to become new ones.
+const maxSpare = 2048
+
+// newJob makes a job of a record, in its first version. It uses fresh, unless that is nil or a spare one is there.
+func (s *Storage) newJob(r *storage.Record, fresh *job) *job {
+	j := s.spare
+	switch {
+	case j != nil:
+		s.spare, j.next = j.next, nil
+		s.spares.Add(-1)
+	case fresh != nil:
+		j = fresh
+	default:
+		j = new(job)
+	}
+	j.wake.Value = j
+	s.set(j, r)
+	j.setVersion(1)
+	return j
+}
+
+func (j *job) setVersion(v uint64) {
+	j.version = v
+	if whole := j.whole(); whole != nil {
+		whole.Version = v
+	}
+}
+
+// recycle takes the memory of a job that is in no index any more.
+func (s *Storage) recycle(j *job) {
+	s.leaves(j.kind)
+	if s.spares.Load() >= maxSpare {
+		return
+	}
+	// What new jobs do not overwrite, and what it would keep alive.
+	j.id, j.args, j.kind, j.rest, j.worker, j.ended = "", ojs.Args{}, nil, nil, nil, false
+	j.next, s.spare = s.spare, j
+	s.spares.Add(1)
+}

@@ -1,0 +1,141 @@
+package memory
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+func sample() *storage.Record {
+	r := new(storage.Record)
+	r.ID, r.Type, r.Queue, r.State, r.MaxAttempts = "id", "type", "queue", ojs.StateAvailable, 3
+	r.Timeout, r.TotalTimeout, r.Lease = time.Minute, time.Hour, time.Second
+	r.Unique = &ojs.UniquePolicy{}
+	return r
+}
+
+// Whatever policies come to hold, jobs that differ in it are not of one kind.
+func TestKindsTellPoliciesApart(t *testing.T) {
+	change := func(name string, policy func(*storage.Record) reflect.Value) {
+		for i := range policy(sample()).NumField() {
+			field := policy(sample()).Type().Field(i)
+			if name == "unique" && field.Name == "Key" { // such a policy is not the kind's
+				continue
+			}
+			r := sample()
+			set := func(v reflect.Value) {
+				s := New()
+				k := s.kindOf(sample())
+				policy(r).Field(i).Set(v)
+				if k.fits(r) {
+					t.Errorf("%s.%s: %v makes no difference", name, field.Name, v)
+				}
+				if other := s.kindOf(r); other == k || !other.fits(r) {
+					t.Errorf("%s.%s: a job does not fit its own kind", name, field.Name)
+				}
+			}
+			switch v := reflect.New(field.Type).Elem(); {
+			case v.CanInt():
+				v.SetInt(1)
+				set(v)
+			case v.CanUint():
+				v.SetUint(1)
+				set(v)
+			case v.CanFloat():
+				v.SetFloat(1)
+				set(v)
+			case v.Kind() == reflect.String:
+				v.SetString("x")
+				set(v)
+			case v.Kind() == reflect.Slice:
+				set(reflect.MakeSlice(field.Type, 0, 0))
+				set(reflect.MakeSlice(field.Type, 1, 1))
+			default:
+				t.Fatalf("%s.%s is a %v", name, field.Name, field.Type)
+			}
+		}
+	}
+	change("retry", func(r *storage.Record) reflect.Value { return reflect.ValueOf(&r.Retry).Elem() })
+	change("unique", func(r *storage.Record) reflect.Value { return reflect.ValueOf(r.Unique).Elem() })
+}
+
+// A job gives back what it was made of, compact or not, also in the memory of another.
+func TestJobHoldsRecord(t *testing.T) {
+	instants := []time.Time{
+		{}, time.Unix(0, 0).UTC(), time.Unix(0, math.MinInt64).UTC(), time.Unix(0, math.MaxInt64).UTC(), time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC),
+		time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2600, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	args, err := ojs.NewArgs("args")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := New()
+		for range 5 {
+			r := sample()
+			r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "state")
+			r.Type = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "type")
+			r.Args = args
+			some := func(name string) bool { return rapid.IntRange(0, 9).Draw(t, name) == 0 }
+			at := func(name string) (at time.Time) {
+				if some(name) {
+					at = rapid.SampledFrom(instants).Draw(t, "time")
+				}
+				return at
+			}
+			r.CreatedAt = rapid.SampledFrom(instants).Draw(t, "created")
+			r.ScheduledAt, r.EnqueuedAt, r.StartedAt, r.ExpiresAt = at("scheduled"), at("enqueued"), at("started"), at("expires")
+			r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt, r.LeaseUntil = at("retry"), at("finished"), at("dead"), at("lease")
+			if some("numbers") {
+				r.Priority = rapid.SampledFrom([]int{1, math.MinInt32, math.MaxInt32, math.MaxInt}).Draw(t, "priority")
+				r.Attempt = rapid.SampledFrom([]int{1, -1, math.MaxInt32 + 1}).Draw(t, "attempt")
+				r.Progress = rapid.SampledFrom([]float64{0.5, 1, -1}).Draw(t, "progress")
+			}
+			switch rapid.IntRange(0, 20).Draw(t, "more") {
+			case 0:
+				r.Meta = map[string]any{"k": "v"}
+			case 1:
+				r.Errors, r.Error = []ojs.Failure{{Message: "m"}}, &ojs.Failure{Message: "n"}
+			case 2:
+				r.Result, r.Checkpoint = json.RawMessage("1"), json.RawMessage("2")
+			case 3:
+				r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 1}
+			case 4:
+				r.Unique.Key, r.Fingerprint = "key", "f"
+			case 5:
+				r.Unique, r.Fingerprint = nil, "f"
+			case 6:
+				r.Extra = map[string]json.RawMessage{"x": json.RawMessage("1")}
+			case 7:
+				r.Retry.NonRetryableErrors = []string{"e"}
+			case 8:
+				r.Worker, r.Fingerprint = "w", "f"
+			}
+			want := r.Copy()
+			want.Version = 1
+			j := s.newJob(r, nil)
+			if got := j.record(); !reflect.DeepEqual(got, want) {
+				t.Fatalf("got %+v\nwant %+v", got, want)
+			}
+			if !j.createdAt().Equal(r.CreatedAt) || !j.wakeAt().Equal(r.WakeAt()) || !j.deadline().Equal(r.Deadline()) || j.fingerprint() != r.Fingerprint ||
+				j.deadLettered() != r.DeadLettered() || r.State.Terminal() && !j.finishedAt().Equal(r.FinishedAt) {
+				t.Fatalf("parts of %+v differ", want)
+			}
+			for _, now := range instants {
+				if j.expired(now) != r.Expired(now) {
+					t.Fatalf("expired at %v: %t", now, j.expired(now))
+				}
+			}
+			if rapid.Bool().Draw(t, "recycle") {
+				s.recycle(j)
+			}
+		}
+	})
+}

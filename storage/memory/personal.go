@@ -1,0 +1,85 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// personal is the storage as one engine uses it.
+type personal struct {
+	*Storage
+	self any
+}
+
+// For implements storage.Personal.
+func (s *Storage) For(self any) storage.Storage { return &personal{s, self} }
+
+// Insert implements storage.Storage.
+func (p *personal) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	return p.insert(ctx, p.self, now, batch, dst)
+}
+
+// Claim implements storage.Storage.
+func (p *personal) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	return p.claim(ctx, p.self, now, c, dst)
+}
+
+// Settle implements storage.Storage.
+func (p *personal) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	return p.settle(ctx, p.self, now, changes, dst)
+}
+
+// SettleAndClaim implements storage.SettleClaimer.
+func (p *personal) SettleAndClaim(ctx context.Context, now time.Time, to *storage.Record, c storage.Claim, dst []storage.Record) (storage.Settled, []storage.Record, error) {
+	return p.settleAndClaim(ctx, p.self, now, to, c, dst)
+}
+
+// Extend implements storage.Storage.
+func (p *personal) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+	return p.extend(ctx, p.self, now, extensions)
+}
+
+// Due implements storage.Storage.
+func (p *personal) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
+	return p.comeDue(ctx, p.self, now, limit)
+}
+
+// caller is who makes a call in ctx, as far as anybody wants to know.
+func (s *Storage) caller(ctx context.Context) any {
+	if !s.hub.Anybody() {
+		return nil
+	}
+	return storage.Self(ctx)
+}
+
+// Insert implements storage.Storage.
+func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	return s.insert(ctx, s.caller(ctx), now, batch, dst)
+}
+
+// Claim implements storage.Storage.
+func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	return s.claim(ctx, s.caller(ctx), now, c, dst)
+}
+
+// Settle implements storage.Storage.
+func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	return s.settle(ctx, s.caller(ctx), now, changes, dst)
+}
+
+// SettleAndClaim implements storage.SettleClaimer.
+func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to *storage.Record, c storage.Claim, dst []storage.Record) (storage.Settled, []storage.Record, error) {
+	return s.settleAndClaim(ctx, s.caller(ctx), now, to, c, dst)
+}
+
+// Extend implements storage.Storage.
+func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+	return s.extend(ctx, s.caller(ctx), now, extensions)
+}
+
+// Due implements storage.Storage.
+func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
+	return s.comeDue(ctx, s.caller(ctx), now, limit)
+}

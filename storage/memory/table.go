@@ -1,0 +1,170 @@
+package memory
+
+import "hash/maphash"
+
+// table finds jobs by their ids. It grows and shrinks one bucket at a time (linear hashing), so that no call pays for all jobs.
+// A bucket is a line of the processor's cache and knows hashes, so that neither looking for a job nor growing touches jobs that
+// are not meant. A map of strings would do; it touches the ids, each somewhere else, and that is most of what an enqueue would
+// wait for.
+type table struct {
+	seed     maphash.Seed
+	segments []*[segmentSize]line
+	buckets  uint32 // in use
+	span     uint32 // the power of two that buckets has not exceeded: a hash is counted modulo this, or half of it
+	n        int
+}
+
+const (
+	segmentSize = 512
+	lineSize    = 4
+)
+
+// line is the bucket of the jobs of some hashes. More than fit are in another one.
+type line struct {
+	hashes [lineSize]uint32
+	jobs   [lineSize]*job // the first of them are not nil
+	more   *line
+	_      [8]byte
+}
+
+func newTable() table {
+	return table{seed: maphash.MakeSeed(), segments: []*[segmentSize]line{new([segmentSize]line)}, buckets: 1, span: 1}
+}
+
+func (t *table) hash(id string) uint32 { return uint32(maphash.String(t.seed, id)) }
+
+func (t *table) bucket(i uint32) *line { return &t.segments[i/segmentSize][i%segmentSize] }
+
+// home is the bucket of a hash.
+func (t *table) home(hash uint32) *line {
+	i := hash & (t.span - 1)
+	if i >= t.buckets {
+		i -= t.span / 2
+	}
+	return t.bucket(i)
+}
+
+// find returns the job with the id, nil if there is none.
+func (t *table) find(id string) *job {
+	hash := t.hash(id)
+	for b := t.home(hash); b != nil; b = b.more {
+		for k, j := range b.jobs {
+			if j == nil {
+				return nil
+			}
+			if b.hashes[k] == hash && j.id == id {
+				return j
+			}
+		}
+	}
+	return nil
+}
+
+// add enters a job that is not in the table, under its id.
+func (t *table) add(j *job) {
+	j.hash = t.hash(j.id)
+	t.home(j.hash).add(j.hash, j)
+	if t.n++; 2*t.n > 5*int(t.buckets) {
+		t.split()
+	}
+}
+
+// remove takes out a job that is in.
+func (t *table) remove(j *job) {
+	t.home(j.hash).remove(j)
+	t.n--
+	for k := 0; k < 3 && t.n < int(t.buckets/2); k++ { // more than two, or buckets would stay behind
+		t.join()
+	}
+}
+
+// split divides the next bucket in line between itself and a new one.
+func (t *table) split() {
+	i := t.buckets
+	if i == t.span {
+		t.span *= 2
+	}
+	if i%segmentSize == 0 {
+		t.segments = append(t.segments, new([segmentSize]line))
+	}
+	t.buckets++
+	from, to := t.bucket(i-t.span/2), t.bucket(i)
+	old := *from
+	*from = line{}
+	for b := &old; b != nil; b = b.more {
+		for k, j := range b.jobs {
+			switch hash := b.hashes[k]; {
+			case j == nil:
+			case hash&(t.span-1) == i:
+				to.add(hash, j)
+			default:
+				from.add(hash, j)
+			}
+		}
+	}
+}
+
+// join undoes the last split.
+func (t *table) join() {
+	t.buckets--
+	i := t.buckets
+	to := t.bucket(i - t.span/2)
+	for b := t.bucket(i); b != nil; b = b.more {
+		for k, j := range b.jobs {
+			if j != nil {
+				to.add(b.hashes[k], j)
+			}
+		}
+	}
+	*t.bucket(i) = line{}
+	if i == t.span/2 {
+		t.span /= 2
+	}
+	if i%segmentSize == 0 {
+		t.segments[i/segmentSize] = nil
+		t.segments = t.segments[:i/segmentSize]
+	}
+}
+
+func (b *line) add(hash uint32, j *job) {
+	for b.jobs[lineSize-1] != nil {
+		if b.more == nil {
+			b.more = new(line)
+		}
+		b = b.more
+	}
+	k := 0
+	for b.jobs[k] != nil {
+		k++
+	}
+	b.hashes[k], b.jobs[k] = hash, j
+}
+
+// remove puts the last job of the bucket in the place of the one that goes.
+func (b *line) remove(j *job) {
+	at, k := b, 0
+	for at.jobs[k] != j {
+		if k++; k == lineSize {
+			at, k = at.more, 0
+		}
+	}
+	last, before := at, (*line)(nil)
+	for last.more != nil {
+		last, before = last.more, last
+	}
+	l := lineSize - 1
+	for last.jobs[l] == nil {
+		l--
+	}
+	at.hashes[k], at.jobs[k] = last.hashes[l], last.jobs[l]
+	last.hashes[l], last.jobs[l] = 0, nil
+	if l == 0 && last != b {
+		if before == nil {
+			before = b
+			for before.more != last {
+				before = before.more
+			}
+		}
+		before.more = nil
+	}
+}
