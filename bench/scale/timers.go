@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/benbjohnson/clock"
 
@@ -98,7 +99,7 @@ func setHeap(_ context.Context, c config) (ns, bytes float64, err error) {
 		h.Remove(&it)
 		return nil
 	}, c.calls*10)
-	return ns, bytes + 24, err // the items, which were there before
+	return ns, bytes + float64(unsafe.Sizeof(items[0])), err // the items were there before
 }
 
 func setScheduler(_ context.Context, c config) (ns, bytes float64, err error) {
