@@ -216,10 +216,11 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if err != nil {
 		return storage.Cron{}, err
 	}
-	o, err := c.resolve(e.Job, t.handler)
+	p, err := c.planFor(e.Job, t)
 	if err != nil {
 		return storage.Cron{}, err
 	}
+	o := p.options.Clone()
 	if o.ID != "" {
 		return storage.Cron{}, invalid("id", "each run has one of its own")
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -14,7 +13,7 @@ type plan struct {
 }
 
 // planFor resolves the options of a draft. Those of drafts without options of their own are resolved once for their type, since
-// defaults are what they were when they were given.
+// defaults are what they were when they were given; a draft's own options come on top of that where they can.
 func (c *core) planFor(d ojs.Draft, t *jobType) (*plan, error) {
 	defaults := d.Defaults()
 	if defaults == nil {
@@ -24,13 +23,32 @@ func (c *core) planFor(d ojs.Draft, t *jobType) (*plan, error) {
 	if len(defaults) > 0 {
 		first = &defaults[0]
 	}
-	lone := len(d.Options()) == 0
-	if lone {
-		if p := t.plan.Load(); p != nil && p.defaults == first {
-			return p, nil
+	base := t.plan.Load()
+	if base == nil || base.defaults != first {
+		o, err := c.resolve(defaults, nil)
+		if base, err = finish(o, err); err == nil {
+			base.defaults = first
+			t.plan.Store(base)
+		} else if len(d.Options()) == 0 {
+			return nil, err
 		}
 	}
-	o, err := c.resolve(d, t.handler)
+	if len(d.Options()) == 0 {
+		return base, nil
+	}
+	if base != nil {
+		o := base.options.Clone()
+		o.Apply(d.Options()...)
+		// Another queue may have other defaults, which come in before the type's.
+		if o.Queue == base.options.Queue || len(c.queueConfig[o.Queue].Defaults) == 0 && len(c.queueConfig[base.options.Queue].Defaults) == 0 {
+			return finish(o, o.Validate())
+		}
+	}
+	return finish(c.resolve(defaults, d.Options()))
+}
+
+// finish makes a plan of resolved options.
+func finish(o ojs.Options, err error) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -38,23 +56,15 @@ func (c *core) planFor(d ojs.Draft, t *jobType) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{options: o, retry: retry, defaults: first}
-	if lone {
-		t.plan.Store(p)
-	}
-	return p, nil
+	return &plan{options: o, retry: retry}, nil
 }
 
 // resolve adds up the options of a draft: standard, engine, queue, job type, call; the later goes before the earlier.
-func (c *core) resolve(d ojs.Draft, h handler.Handler) (ojs.Options, error) {
-	defaults := d.Defaults()
-	if defaults == nil {
-		defaults = h.Defaults()
-	}
+func (c *core) resolve(defaults, own []ojs.Option) (ojs.Options, error) {
 	o := ojs.DefaultOptions()
 	o.Apply(c.defaults...)
 	o.Apply(defaults...)
-	o.Apply(d.Options()...)
+	o.Apply(own...)
 	// Only now is the queue known, whose defaults come in before the type's.
 	if qc := c.queueConfig[o.Queue]; len(qc.Defaults) > 0 {
 		queue := o.Queue
@@ -62,7 +72,7 @@ func (c *core) resolve(d ojs.Draft, h handler.Handler) (ojs.Options, error) {
 		o.Apply(c.defaults...)
 		o.Apply(qc.Defaults...)
 		o.Apply(defaults...)
-		o.Apply(d.Options()...)
+		o.Apply(own...)
 		o.Queue = queue
 	}
 	return o, o.Validate()
