@@ -10,11 +10,8 @@ import (
 )
 
 func (c *core) cancel(ctx context.Context, id string) (err error) {
-	if c.tracing() {
-		var end func(error)
-		ctx, end = c.trace(ctx, OpCancel, &storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: id}}})
-		defer func() { end(err) }()
-	}
+	ctx, end := c.traceID(ctx, OpCancel, id)
+	defer func() { end(err) }()
 	was, to, err := c.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State == ojs.StateCancelled {
 			return "", errUnchanged

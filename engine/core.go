@@ -99,11 +99,8 @@ func (c *core) get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 
 // lookup is get as somebody asks for it.
 func (c *core) lookup(ctx context.Context, id string) (job *ojs.JobInfo, err error) {
-	if c.tracing() {
-		var end func(error)
-		ctx, end = c.trace(ctx, OpGet, &storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: id}}})
-		defer func() { end(err) }()
-	}
+	ctx, end := c.traceID(ctx, OpGet, id)
+	defer func() { end(err) }()
 	return c.get(ctx, id)
 }
 

@@ -93,8 +93,8 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	again := d.tried != nil && d.tried.rec.State == f.rec.State
 	if again {
 		f = d.tried // as it may be stored
+		f.traced = c.traced(ctx)
 	}
-	f.traced = c.traced(ctx) // of this call
 	s, err := c.settleOnce(ctx, f)
 	if err != nil {
 		d.tried = f

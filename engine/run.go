@@ -375,8 +375,8 @@ func (r *run) leave() {
 	r.c.changed()
 }
 
-// release ends an attempt in the books, with what was stored of it if it was its own. It reports whether its worker looks for the next one: not if another one does, which
-// finds jobs for this slot too.
+// release ends an attempt in the books, with what was stored of it if it was its own. It reports whether its worker looks for
+// the next one: not if another one does, which finds jobs for this slot too.
 func (r *run) release(a *attempt, f *fate, err error) bool {
 	if f != nil {
 		r.tell(f, err)

@@ -11,9 +11,9 @@ import (
 // it is part of. WithObserver takes it. An engine without one does nothing for it.
 //
 // Begin begins an operation. What belongs to it goes on in the context that Begin returns, handlers included, so it must be
-// ctx or made from it. Nil for either result leaves the operation out. End is called once at the end, on the same goroutine, with the operation's error. Begin and end are called
-// concurrently and without a lock. They may call the engine, though the operations that they bring about are traced as well. A
-// panic in either is logged, and the operation goes on.
+// ctx or made from it. Nil for either result leaves the operation out. End is called once at the end, on the same goroutine, with
+// the operation's error. Begin and end are called concurrently and without a lock. They may call the engine, though the operations
+// that they bring about are traced as well. A panic in either is logged, and the operation goes on.
 type Tracer interface {
 	Observer
 	Begin(ctx context.Context, op *Operation) (_ context.Context, end func(err error))
@@ -81,6 +81,14 @@ func (c *core) trace(ctx context.Context, kind OperationKind, rec *storage.Recor
 		}
 	}
 	return c.follow(ctx, op)
+}
+
+// traceID begins an operation about a job of which only the id is known.
+func (c *core) traceID(ctx context.Context, kind OperationKind, id string) (context.Context, func(error)) {
+	if !c.tracing() {
+		return ctx, nothing
+	}
+	return c.trace(ctx, kind, &storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: id}}})
 }
 
 // traceEnqueue begins an enqueue.
