@@ -102,5 +102,8 @@ func (p *Pooler) kill() error {
 	return err
 }
 
+// Log is what the pooler has said. Ask when it is closed.
+func (p *Pooler) Log() string { return p.log.String() }
+
 // Close stops the pooler and cuts its clients off.
 func (p *Pooler) Close() error { return errors.Join(p.kill(), os.RemoveAll(p.dir)) }

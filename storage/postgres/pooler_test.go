@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,32 @@ func TestPooler(t *testing.T) {
 			storagetest.RunEngine(t, c)
 			storagetest.SameBehaviour(t, c)
 		})
+	}
+}
+
+// Closing a storage breaks off none of its own statements: what is broken off is asked to be cancelled, which some poolers do
+// not survive.
+func TestPoolerHearsNoCancel(t *testing.T) {
+	p, err := privateServer(t).StartPooler(5)
+	if errors.Is(err, pgtest.ErrNoPooler) {
+		t.Skip(err)
+	}
+	must(t, err)
+	cfg, err := pgxpool.ParseConfig(p.DSN())
+	must(t, err)
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	must(t, err)
+	for i := range 60 {
+		s, err := postgres.Open(t.Context(), pool)
+		must(t, err)
+		time.Sleep(time.Duration(i) * 200 * time.Microsecond) // so that some are closed in the middle of their first look
+		must(t, s.Close())
+	}
+	pool.Close()
+	must(t, p.Close())
+	if n := strings.Count(p.Log(), "cancel request"); n > 0 || !strings.Contains(p.Log(), "login attempt") {
+		t.Errorf("%d lines about cancel requests in\n%s", n, p.Log())
 	}
 }
 
