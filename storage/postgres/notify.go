@@ -218,19 +218,17 @@ func (s *Storage) hear(ctx context.Context) error {
 			return err
 		}
 	}
-	var probe string // of the latest look: while it comes back, the database passes on what is sent
-	next := wall.Now()
-	for look := 0; ; {
-		if !wall.Now().Before(next) {
-			look++
-			probe = fmt.Sprintf("%s p%d", s.id, look)
-			if err := s.toEnd(ctx, func(ctx context.Context) error { return s.look(ctx, conn, probe) }); err != nil {
+	p := pulse{id: s.id, poll: s.config.poll, next: wall.Now()}
+	for {
+		if !wall.Now().Before(p.next) {
+			p.look()
+			if err := s.toEnd(ctx, func(ctx context.Context) error { return s.look(ctx, conn, p.probe) }); err != nil {
 				return err
 			}
-			next = wall.Now().Add(s.config.poll)
+			p.next = wall.Now().Add(p.poll)
 		}
-		until := next
-		if patient := wall.Now().Add(s.config.patience); patient.Before(next) {
+		until := p.next
+		if patient := wall.Now().Add(s.config.patience); patient.Before(p.next) {
 			until = patient
 		}
 		wait, cancel := wall.WithDeadline(ctx, until)
@@ -238,21 +236,45 @@ func (s *Storage) hear(ctx context.Context) error {
 		timedOut := wait.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
-		case err == nil && got.Payload == probe:
-			next = next.Add(9 * s.config.poll)
-			probe = ""
+		case err == nil && p.hears(got.Payload):
 		case err == nil:
 			if from, n := parse(got.Payload); from != s.id {
 				s.hub.Tell(ctx, n)
 			}
 		case !timedOut:
 			return err
-		case until.Before(next): // nobody has said anything for long, perhaps nobody can
+		case until.Before(p.next): // nobody has said anything for long, perhaps nobody can
 			if err := s.toEnd(ctx, conn.Ping); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// pulse says when a listener looks by itself: often, and seldom while the probe of its latest look comes back, by which the
+// database passes on what is sent.
+type pulse struct {
+	id    string // of the storage
+	poll  time.Duration
+	next  time.Time
+	looks int
+	probe string // of the latest look; "": it has come back
+}
+
+// look makes the probe of another look.
+func (p *pulse) look() {
+	p.looks++
+	p.probe = fmt.Sprintf("%s p%d", p.id, p.looks)
+}
+
+// hears reports whether a payload is the probe that is waited for. Nothing else proves anything.
+func (p *pulse) hears(payload string) bool {
+	if p.probe == "" || payload != p.probe {
+		return false
+	}
+	p.probe = ""
+	p.next = p.next.Add(9 * p.poll)
+	return true
 }
 
 // look is what is done now and then: engines look at everything, the clocks are compared, and the counts summed up. Last of all it

@@ -1,0 +1,34 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+)
+
+// What is heard by chance, from a pooler above all, does not have a listener look more seldom.
+func TestPulse(t *testing.T) {
+	const poll = time.Second
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	p := pulse{id: "me", poll: poll, next: start}
+	for _, chance := range []string{"", "me", "me p0", "me p1", "me p1 a", "other p1", "other a"} {
+		if p.hears(chance) || !p.next.Equal(start) {
+			t.Errorf("before the first look %q counts", chance)
+		}
+	}
+	p.look()
+	p.look()
+	p.next = start.Add(poll)
+	for _, chance := range []string{"", "me", "me p1", "me p3", "other p2", "me a"} {
+		if p.hears(chance) || !p.next.Equal(start.Add(poll)) {
+			t.Errorf("%q counts as the probe of the second look", chance)
+		}
+	}
+	if !p.hears("me p2") || !p.next.Equal(start.Add(10*poll)) {
+		t.Errorf("its own probe does not count: the next look is at %v", p.next)
+	}
+	for _, again := range []string{"me p2", ""} {
+		if p.hears(again) || !p.next.Equal(start.Add(10*poll)) {
+			t.Errorf("%q counts a second time", again)
+		}
+	}
+}
