@@ -70,8 +70,9 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 func (e *Engine[T]) Run(ctx context.Context) error { return e.core.runUntil(ctx) }
 
 // WaitIdle waits until the engine runs and has nothing to do at the present of its clock: no job is available, unless every
-// slot is taken or a limit is reached, no handler runs except in handler.Sleep, nothing is due, and the timer for the next deadline is armed. It returns
-// ctx's error if that ends first. An engine that is being enqueued to may be busy again when it returns.
+// slot is taken or a limit is reached, no handler runs except in handler.Sleep, nothing is due, and the timer for the next
+// deadline is armed. It returns ctx's error if that ends first. An engine that is being enqueued to may be busy again when it
+// returns.
 func (e *Engine[T]) WaitIdle(ctx context.Context) error { return e.core.waitIdle(ctx) }
 
 // Get looks a job up. It returns ojs.ErrNotFound if there is none with the id.

@@ -95,8 +95,8 @@ type wanted struct {
 	lapses bool // the claimer may vanish: what it holds counts until its lease is over
 }
 
-// claim claims up to w.max jobs and appends them to dst, one if limits ask for a look after each. If there is none, reopens is when a limit that kept some back stops doing so, zero if time alone
-// opens none.
+// claim claims up to w.max jobs, one if limits ask for a look after each, and appends them to dst. If there is none, reopens is
+// when a limit that kept some back stops doing so, zero if time alone opens none.
 func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs []storage.Record, reopens time.Time, err error) {
 	g := c.gate
 	select {
