@@ -128,12 +128,12 @@ func equalLists[E comparable](a, b []E) bool { return (a == nil) == (b == nil) &
 
 // kindOf finds the kind of a job, or makes it.
 func (s *Storage) kindOf(r *storage.Record) *kind {
-	if k := s.lastKind; k != nil && k.fits(r) {
+	if k := s.lastKind.Load(); k != nil && k.fits(r) {
 		return k
 	}
 	q := s.queues[r.Queue]
 	if q == nil {
-		q = new(queue)
+		q = &queue{name: r.Queue}
 		s.queues[r.Queue] = q
 	}
 	if q.kinds == nil {
@@ -141,7 +141,7 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 	}
 	for _, k := range q.kinds[r.Type] {
 		if k.fits(r) {
-			s.lastKind = k
+			s.lastKind.Store(k)
 			return k
 		}
 	}
@@ -154,7 +154,7 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 	// Jobs that are all different would make a list of them all. What is beyond that many is not looked for again.
 	if list := q.kinds[r.Type]; len(list) < maxKinds {
 		q.kinds[r.Type] = append(list, k)
-		s.lastKind = k
+		s.lastKind.Store(k)
 	}
 	return k
 }
@@ -172,8 +172,8 @@ func (s *Storage) leaves(k *kind) {
 	if q.kinds[k.jobType] = list; len(list) == 0 {
 		delete(q.kinds, k.jobType)
 	}
-	if s.lastKind == k {
-		s.lastKind = nil
+	if s.lastKind.Load() == k {
+		s.lastKind.Store(nil)
 	}
 }
 
@@ -187,9 +187,14 @@ func (s *Storage) set(j *job, r *storage.Record) {
 		}
 		j.kind = next
 	}
+	s.fill(j, r)
+}
+
+// fill makes the job what a record says, but for its kind. It wants no lock for a job that is not stored yet.
+func (s *Storage) fill(j *job, r *storage.Record) {
 	j.id, j.args, j.version = r.ID, r.Args, r.Version
 	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
-	compact := s.compact(j, r)
+	compact := j.common(r) && s.attempted(j, r)
 	if compact && r.Fingerprint == "" {
 		j.rest = nil
 		return
@@ -208,11 +213,21 @@ func (s *Storage) set(j *job, r *storage.Record) {
 	*j.rest.whole = r.Copy()
 }
 
-// compact takes in what a record has that its kind has not, if it has only what most jobs have.
-func (s *Storage) compact(j *job, r *storage.Record) bool {
-	if r.Meta != nil || r.Errors != nil || r.RateLimit != nil || r.Unique != common(r.Unique) || r.Error != nil || r.Result != nil || r.Extra != nil ||
-		r.Checkpoint != nil || !r.ExpiresAt.IsZero() || !r.DeadLetteredAt.IsZero() ||
-		r.Progress != 0 && r.Progress != 1 || int(j.priority) != r.Priority || int(int32(r.Attempt)) != r.Attempt {
+// common takes in what of a record attempts do not change. It reports false if that is more than most jobs have.
+func (j *job) common(r *storage.Record) bool {
+	if r.Meta != nil || r.RateLimit != nil || r.Unique != common(r.Unique) || r.Extra != nil || !r.ExpiresAt.IsZero() || int(j.priority) != r.Priority {
+		return false
+	}
+	var created, scheduled bool
+	j.created, created = at(r.CreatedAt)
+	j.scheduled, scheduled = at(r.ScheduledAt)
+	return created && scheduled
+}
+
+// attempted takes in what attempts change of a job. It reports false if that is more than most jobs have.
+func (s *Storage) attempted(j *job, r *storage.Record) bool {
+	if r.Errors != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil || !r.DeadLetteredAt.IsZero() ||
+		r.Progress != 0 && r.Progress != 1 || int(int32(r.Attempt)) != r.Attempt {
 		return false
 	}
 	var until time.Time
@@ -229,23 +244,55 @@ func (s *Storage) compact(j *job, r *storage.Record) bool {
 	if r.State != ojs.StateRetryable && !r.NextRetryAt.IsZero() || !r.State.Terminal() && !r.FinishedAt.IsZero() {
 		return false
 	}
-	var ok [5]bool
-	j.created, ok[0] = at(r.CreatedAt)
-	j.scheduled, ok[1] = at(r.ScheduledAt)
-	j.enqueued, ok[2] = at(r.EnqueuedAt)
-	j.started, ok[3] = at(r.StartedAt)
-	j.until, ok[4] = at(until)
+	var enqueued, started, ends bool
+	j.enqueued, enqueued = at(r.EnqueuedAt)
+	j.started, started = at(r.StartedAt)
+	j.until, ends = at(until)
 	j.attempt, j.done = int32(r.Attempt), r.Progress == 1
 	if r.Worker == "" {
 		j.worker = nil
 	} else if j.worker == nil || *j.worker != r.Worker {
-		if s.lastWorker == nil || *s.lastWorker != r.Worker {
-			name := r.Worker
-			s.lastWorker = &name
-		}
-		j.worker = s.lastWorker
+		j.worker = s.workerName(r.Worker)
 	}
-	return ok == [5]bool{true, true, true, true, true}
+	return enqueued && started && ends
+}
+
+// workerName returns a name that jobs may share.
+func (s *Storage) workerName(name string) *string {
+	if last := s.lastWorker.Load(); last != nil && *last == name {
+		return last
+	}
+	s.lastWorker.Store(&name)
+	return &name
+}
+
+// advance is set for a record that differs from the job in nothing but what attempts change.
+func (s *Storage) advance(j *job, r *storage.Record) {
+	if j.whole() != nil || !s.attempted(j, r) {
+		s.set(j, r)
+		return
+	}
+	j.state, j.version = uint8(stateIndex(r.State)), r.Version
+}
+
+// claimed makes an available job active, as storage.Record.Claim does, and r a copy of it.
+func (s *Storage) claimed(j *job, now time.Time, worker string, r *storage.Record) {
+	start, ok := at(now)
+	until := start + instant(j.kind.lease)
+	if j.whole() != nil || !ok || until < start || j.attempt == math.MaxInt32 || worker == "" {
+		j.copyTo(r)
+		r.Claim(now, worker)
+		s.set(j, r)
+		return
+	}
+	j.state = active
+	j.attempt++
+	j.started, j.until, j.done = start, until, false
+	if j.worker == nil || *j.worker != worker {
+		j.worker = s.workerName(worker)
+	}
+	j.version++
+	j.copyTo(r)
 }
 
 // copyTo makes r a copy of the job.
@@ -383,25 +430,31 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	return &c
 }
 
-// maxSpare is how many deleted jobs are kept to become new ones.
-const maxSpare = 2048
-
-// newJob makes a job of a record, in its first version. It uses fresh, unless that is nil or a spare one is there.
-func (s *Storage) newJob(r *storage.Record, fresh *job) *job {
-	j := s.spare
-	switch {
-	case j != nil:
-		s.spare, j.next = j.next, nil
-		s.spares.Add(-1)
-	case fresh != nil:
-		j = fresh
-	default:
-		j = new(job)
-	}
+func newJob() *job {
+	j := new(job)
 	j.wake.Value = j
-	s.set(j, r)
-	j.setVersion(1)
 	return j
+}
+
+// prepare makes a job of a record, in its first version. It is what can be done before the lock: the other callers wait for whoever
+// has that.
+func (s *Storage) prepare(r *storage.Record) *job {
+	j := s.spare.Get().(*job)
+	if k := s.lastKind.Load(); k != nil && k.fits(r) {
+		j.kind = k // if it still is one when the job is stored
+	}
+	s.fill(j, r)
+	j.setVersion(1)
+	j.hash = s.hash(j.id)
+	return j
+}
+
+// adopt gives a prepared job its kind.
+func (s *Storage) adopt(j *job, r *storage.Record) {
+	if j.kind == nil || j.kind != s.lastKind.Load() {
+		j.kind = s.kindOf(r)
+	}
+	j.kind.jobs++
 }
 
 func (j *job) setVersion(v uint64) {
@@ -411,14 +464,9 @@ func (j *job) setVersion(v uint64) {
 	}
 }
 
-// recycle takes the memory of a job that is in no index any more.
+// recycle takes the memory of a job that is in no index.
 func (s *Storage) recycle(j *job) {
-	s.leaves(j.kind)
-	if s.spares.Load() >= maxSpare {
-		return
-	}
 	// What new jobs do not overwrite, and what it would keep alive.
 	j.id, j.args, j.kind, j.rest, j.worker, j.ended = "", ojs.Args{}, nil, nil, nil, false
-	j.next, s.spare = s.spare, j
-	s.spares.Add(1)
+	s.spare.Put(j)
 }

@@ -120,7 +120,8 @@ func TestJobHoldsRecord(t *testing.T) {
 			}
 			want := r.Copy()
 			want.Version = 1
-			j := s.newJob(r, nil)
+			j := s.prepare(r)
+			s.adopt(j, r)
 			if got := j.record(); !reflect.DeepEqual(got, want) {
 				t.Fatalf("got %+v\nwant %+v", got, want)
 			}
@@ -134,6 +135,7 @@ func TestJobHoldsRecord(t *testing.T) {
 				}
 			}
 			if rapid.Bool().Draw(t, "recycle") {
+				s.leaves(j.kind)
 				s.recycle(j)
 			}
 		}

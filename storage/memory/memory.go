@@ -10,6 +10,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,12 @@ import (
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
 type Storage struct {
-	hub notify.Hub // of engines that share the storage
+	hub   notify.Hub   // of engines that share the storage
+	seed  maphash.Seed // of hashes of ids
+	spare sync.Pool    // of jobs: deleted ones become new ones
+
+	lastKind   atomic.Pointer[kind]   // that a job was enqueued of; changed under mu
+	lastWorker atomic.Pointer[string] // who claimed
 
 	mu     sync.Mutex // guards everything below
 	closed bool
@@ -36,11 +42,6 @@ type Storage struct {
 	queues map[string]*queue
 	unique map[string]*peers // by fingerprint
 	crons  map[string]storage.Cron
-
-	lastKind   *kind        // that a job was enqueued of
-	lastWorker *string      // who claimed
-	spare      *job         // a list of deleted jobs, by next
-	spares     atomic.Int32 // how many; changed under mu
 
 	self   any            // who makes the call under way, if that is heard
 	heard  bool           // somebody wants to know what the call under way does
@@ -59,6 +60,7 @@ var (
 
 // queue is what is known of a queue: how many jobs it has, and its state.
 type queue struct {
+	name   string
 	counts [8]int // by stateIndex
 	total  int
 	live   int                // those that have not ended
@@ -69,6 +71,8 @@ type queue struct {
 // New makes an empty storage.
 func New() *Storage {
 	return &Storage{
+		seed:   maphash.MakeSeed(),
+		spare:  sync.Pool{New: func() any { return newJob() }},
 		jobs:   newTable(),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
@@ -81,6 +85,12 @@ func New() *Storage {
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex"}
 }
+
+// hash is what the table of jobs goes by.
+func (s *Storage) hash(id string) uint32 { return uint32(maphash.String(s.seed, id)) }
+
+// find returns the job with the id, nil if there is none.
+func (s *Storage) find(id string) *job { return s.jobs.find(s.hash(id), id) }
 
 // enter locks the storage for a call, unless the call must fail.
 func (s *Storage) enter(ctx context.Context) error { return s.enterAs(ctx, s.caller(ctx)) }
@@ -125,38 +135,73 @@ func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 
 // insert is Insert for a call that self makes.
 func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
-	var fresh *job
-	if len(batch) == 1 && s.spares.Load() == 0 {
-		fresh = new(job) // here, since an allocation may have to help the collector, and others would wait for it
+	first, err := s.prepareAll(batch)
+	if err != nil {
+		return dst, err
 	}
 	if err := s.enterAs(ctx, self); err != nil {
+		s.recycleAll(first)
 		return dst, err
 	}
-	defer s.leave()
-	if err := s.insertable(batch); err != nil {
-		return dst, err
+	dst, unused, err := s.insertPrepared(now, batch, first, dst)
+	s.leave()
+	s.recycleAll(unused)
+	return dst, err
+}
+
+// prepareAll makes the jobs of a batch, a list by next.
+func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
+	for i := range batch {
+		switch state := batch[i].Record.State; state {
+		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
+		default:
+			return nil, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", state)}
+		}
+	}
+	for i := len(batch) - 1; i >= 0; i-- {
+		j := s.prepare(&batch[i].Record)
+		j.next, first = first, j
+	}
+	return first, nil
+}
+
+// recycleAll takes the memory of a list of jobs that are in no index.
+func (s *Storage) recycleAll(first *job) {
+	for first != nil {
+		j := first
+		first, j.next = j.next, nil
+		s.recycle(j)
+	}
+}
+
+// insertPrepared stores the jobs of a batch. It returns a list of those that are not stored.
+func (s *Storage) insertPrepared(now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted) (results []storage.Inserted, unused *job, err error) {
+	if err := s.insertable(batch, jobs); err != nil {
+		return dst, jobs, err
 	}
 	p, err := s.resolve(batch, now)
 	if err != nil {
-		return dst, err
+		return dst, jobs, err
 	}
 	room, err := s.makeRoom(batch, p, now)
 	if err != nil {
-		return dst, err
+		return dst, jobs, err
 	}
 	first := len(dst)
 	var stored []*job // only a plan asks for them
 	for i := range batch {
+		j := jobs
+		jobs, j.next = j.next, nil
 		dst = append(dst, storage.Inserted{})
 		s.carryOut(p, i, batch, stored, now, &dst[first+i])
 		if p != nil {
 			stored = append(stored, nil)
 		}
 		if !p.stores(i) {
+			j.next, unused = unused, j
 			continue
 		}
-		j := s.newJob(&batch[i].Record, fresh)
-		fresh = nil
+		s.adopt(j, &batch[i].Record)
 		s.jobs.add(j)
 		j.ord = s.all.add(j)
 		s.place(j)
@@ -166,10 +211,11 @@ func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []s
 		}
 	}
 	s.drop(room, now, batch, dst[first:])
-	return dst, nil
+	return dst, unused, nil
 }
 
-func (s *Storage) insertable(batch []storage.Insert) error {
+// insertable looks whether the ids of a batch are free.
+func (s *Storage) insertable(batch []storage.Insert, jobs *job) error {
 	// The ids of an engine come in order, and then none stands twice.
 	var ids map[string]struct{}
 	for i := 1; i < len(batch); i++ {
@@ -178,21 +224,15 @@ func (s *Storage) insertable(batch []storage.Insert) error {
 			break
 		}
 	}
-	for i := range batch {
-		r := &batch[i].Record
-		switch r.State {
-		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
-		default:
-			return &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", r.State)}
-		}
-		if there := s.jobs.find(r.ID); there != nil {
-			return &ojs.DuplicateError{ID: r.ID, State: there.current()}
+	for j := jobs; j != nil; j = j.next {
+		if there := s.jobs.find(j.hash, j.id); there != nil {
+			return &ojs.DuplicateError{ID: j.id, State: there.current()}
 		}
 		if ids != nil {
-			if _, twice := ids[r.ID]; twice {
-				return &ojs.DuplicateError{ID: r.ID, State: r.State}
+			if _, twice := ids[j.id]; twice {
+				return &ojs.DuplicateError{ID: j.id, State: j.current()}
 			}
-			ids[r.ID] = struct{}{}
+			ids[j.id] = struct{}{}
 		}
 	}
 	return nil
@@ -209,11 +249,12 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 
 // settleAndClaim is SettleAndClaim for a call that self makes.
 func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to *storage.Record, c storage.Claim, dst []storage.Record) (storage.Settled, []storage.Record, error) {
+	hash := s.hash(to.ID)
 	if err := s.enterAs(ctx, self); err != nil {
 		return storage.Settled{}, dst, err
 	}
 	defer s.leave()
-	settled := s.settleOne(to)
+	settled := s.settleOne(hash, to, true)
 	return settled, s.claimJobs(now, c, dst, true), nil
 }
 
@@ -229,12 +270,9 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, dst []storage.Record
 				skip = append(slices.Clip(skip), key)
 			}
 		}
-		dst = append(dst, storage.Record{})
-		r := &dst[len(dst)-1]
-		j.copyTo(r)
+		dst = slices.Grow(dst, 1)[:len(dst)+1]
 		s.displace(j)
-		r.Claim(now, c.Worker)
-		s.set(j, r)
+		s.claimed(j, now, c.Worker, &dst[len(dst)-1])
 		s.place(j)
 		return true
 	}
@@ -269,13 +307,15 @@ func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes [
 	}
 	defer s.leave()
 	for i := range changes {
-		dst = append(dst, s.settleOne(&changes[i].Record))
+		c := &changes[i]
+		dst = append(dst, s.settleOne(s.hash(c.Record.ID), &c.Record, c.SameJob))
 	}
 	return dst, nil
 }
 
-func (s *Storage) settleOne(to *storage.Record) storage.Settled {
-	j := s.jobs.find(to.ID)
+// settleOne is Settle of one change, to the job whose id has the hash.
+func (s *Storage) settleOne(hash uint32, to *storage.Record, sameJob bool) storage.Settled {
+	j := s.jobs.find(hash, to.ID)
 	if j == nil {
 		return storage.Settled{Err: ojs.ErrNotFound}
 	}
@@ -291,15 +331,19 @@ func (s *Storage) settleOne(to *storage.Record) storage.Settled {
 		s.edit(j, to)
 		return storage.Settled{Version: j.version}
 	}
-	queue := j.kind.queue
 	s.displace(j)
 	if from == ojs.StateActive && to.State == ojs.StateCancelled {
 		s.taken(to.ID, j.version, ojs.ErrCancelled)
 	}
-	s.set(j, to)
+	queue := j.kind.home
+	if sameJob {
+		s.advance(j, to)
+	} else {
+		s.set(j, to)
+	}
 	j.setVersion(to.Version + 1)
 	s.place(j)
-	if queue != j.kind.queue {
+	if queue != j.kind.home {
 		s.forgetIfEmpty(queue)
 	}
 	return storage.Settled{Version: j.version}
@@ -344,7 +388,7 @@ func (s *Storage) extend(ctx context.Context, self any, now time.Time, extension
 	}
 	defer s.leave()
 	for _, x := range extensions {
-		j := s.jobs.find(x.ID)
+		j := s.find(x.ID)
 		if j == nil || j.current() != ojs.StateActive || j.version != x.Version {
 			lost = append(lost, x.ID)
 			continue
@@ -390,7 +434,7 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 		return storage.Record{}, err
 	}
 	defer s.leave()
-	j := s.jobs.find(id)
+	j := s.find(id)
 	if j == nil {
 		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
 	}
@@ -421,13 +465,13 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 	}
 	defer s.leave()
 	for _, id := range ids {
-		if j := s.jobs.find(id); j != nil && !j.current().Terminal() {
+		if j := s.find(id); j != nil && !j.current().Terminal() {
 			return 0, &ojs.TransitionError{ID: id, From: j.current(), To: "deleted"}
 		}
 	}
 	n := 0
 	for _, id := range ids {
-		if j := s.jobs.find(id); j != nil {
+		if j := s.find(id); j != nil {
 			s.delete(j)
 			n++
 		}
@@ -442,7 +486,8 @@ func (s *Storage) delete(j *job) {
 	}
 	s.all.remove(j.ord)
 	s.jobs.remove(j)
-	s.forgetIfEmpty(j.kind.queue)
+	s.forgetIfEmpty(j.kind.home)
+	s.leaves(j.kind)
 	s.recycle(j)
 }
 
@@ -453,7 +498,6 @@ func (s *Storage) Close() error {
 	fresh := New()
 	s.closed = true
 	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique, s.crons = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique, fresh.crons
-	s.lastKind, s.lastWorker, s.spare = nil, nil, nil
-	s.spares.Store(0)
+	s.lastKind.Store(nil)
 	return nil
 }

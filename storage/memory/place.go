@@ -41,17 +41,21 @@ func (s *Storage) displace(j *job) {
 
 // forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the last one and the queue has no
 // state to remember.
-func (s *Storage) forgetIfEmpty(queue string) {
-	if q := s.queues[queue]; q != nil && q.total == 0 {
-		s.ready.forget(queue)
-		if q.state == "" {
-			delete(s.queues, queue)
-		}
+func (s *Storage) forgetIfEmpty(q *queue) {
+	if q.total > 0 {
+		return
+	}
+	s.ready.forget(q.name)
+	if q.state == "" {
+		delete(s.queues, q.name)
 	}
 }
 
+// active is the index of ojs.StateActive in states.
+const active = 3
+
 var states = [...]ojs.State{
-	ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateActive,
+	ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, active: ojs.StateActive,
 	ojs.StateRetryable, ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded,
 }
 

@@ -20,7 +20,7 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 	defer s.leave()
 	q := s.queues[name]
 	if q == nil {
-		q = new(queue)
+		q = &queue{name: name}
 		s.queues[name] = q
 	}
 	was := q.state
@@ -32,7 +32,7 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 	}
 	s.ready.pause(name, to == ojs.QueuePaused)
 	s.notice.Available = s.heard && to != ojs.QueuePaused
-	s.forgetIfEmpty(name)
+	s.forgetIfEmpty(q)
 	return was, nil
 }
 

@@ -1,13 +1,10 @@
 package memory
 
-import "hash/maphash"
-
 // table finds jobs by their ids. It grows and shrinks one bucket at a time (linear hashing), so that no call pays for all jobs.
 // A bucket is a line of the processor's cache and knows hashes, so that neither looking for a job nor growing touches jobs that
 // are not meant. A map of strings would do; it touches the ids, each somewhere else, and that is most of what an enqueue would
 // wait for.
 type table struct {
-	seed     maphash.Seed
 	segments []*[segmentSize]line
 	buckets  uint32 // in use
 	span     uint32 // the power of two that buckets has not exceeded: a hash is counted modulo this, or half of it
@@ -28,10 +25,8 @@ type line struct {
 }
 
 func newTable() table {
-	return table{seed: maphash.MakeSeed(), segments: []*[segmentSize]line{new([segmentSize]line)}, buckets: 1, span: 1}
+	return table{segments: []*[segmentSize]line{new([segmentSize]line)}, buckets: 1, span: 1}
 }
-
-func (t *table) hash(id string) uint32 { return uint32(maphash.String(t.seed, id)) }
 
 func (t *table) bucket(i uint32) *line { return &t.segments[i/segmentSize][i%segmentSize] }
 
@@ -44,9 +39,8 @@ func (t *table) home(hash uint32) *line {
 	return t.bucket(i)
 }
 
-// find returns the job with the id, nil if there is none.
-func (t *table) find(id string) *job {
-	hash := t.hash(id)
+// find returns the job with the id, whose hash is given, nil if there is none.
+func (t *table) find(hash uint32, id string) *job {
 	for b := t.home(hash); b != nil; b = b.more {
 		for k, j := range b.jobs {
 			if j == nil {
@@ -60,9 +54,8 @@ func (t *table) find(id string) *job {
 	return nil
 }
 
-// add enters a job that is not in the table, under its id.
+// add enters a job that is not in the table, under its id and hash.
 func (t *table) add(j *job) {
-	j.hash = t.hash(j.id)
 	t.home(j.hash).add(j.hash, j)
 	if t.n++; 2*t.n > 5*int(t.buckets) {
 		t.split()

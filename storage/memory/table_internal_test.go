@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"hash/maphash"
 	"strconv"
 	"testing"
 
@@ -12,9 +13,12 @@ func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := newTable()
 		want := make(map[string]*job)
+		seed := maphash.MakeSeed()
+		hash := func(id string) uint32 { return uint32(maphash.String(seed, id)) }
 		var ids []string
 		add := func() {
 			j := &job{id: strconv.Itoa(len(ids))}
+			j.hash = hash(j.id)
 			ids = append(ids, j.id)
 			want[j.id] = j
 			x.add(j)
@@ -42,7 +46,7 @@ func TestTable(t *testing.T) {
 					t.Fatalf("has %d jobs, want %d", x.n, len(want))
 				}
 				for _, id := range ids {
-					if j := x.find(id); j != want[id] {
+					if j := x.find(hash(id), id); j != want[id] {
 						t.Fatalf("found %v under %s, want %v", j, id, want[id])
 					}
 				}
