@@ -168,6 +168,15 @@ func (a Args) Decode(v any) (err error) {
 	return nil
 }
 
+// DecodeArgs is a.Decode(v). If the args hold a T it costs no more than a copy of that.
+func DecodeArgs[T any](a Args, v *T) error {
+	if t := reflect.TypeFor[T](); reflect.TypeOf(a.v) == t && v != nil && !plain.Of(t).Omits() {
+		*v = a.v.(T)
+		return nil
+	}
+	return a.Decode(v)
+}
+
 // copyTo does what Decode does for a value that is held and a v that points to its type.
 func (a Args) copyTo(v any) bool {
 	t := reflect.TypeOf(v)

@@ -2,6 +2,7 @@ package ojs_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -251,5 +252,41 @@ func TestArgsHoldACopy(t *testing.T) {
 	first.S, first.P.Y = "changed", 9
 	if err := args.Decode(&second); err != nil || second != (mixed{I: 1, S: "one", P: flat{1, 2}}) {
 		t.Errorf("%+v, %v", second, err)
+	}
+}
+
+// DecodeArgs does what Decode does, whatever the args hold.
+func TestDecodeArgs(t *testing.T) {
+	type omits struct {
+		A int `json:",omitempty"`
+		B string
+	}
+	decodeArgsAlike(t, flat{}, flat{})
+	decodeArgsAlike(t, omits{0, "b"}, omits{7, "kept unless it is there"})
+	decodeArgsAlike(t, 7, 0)
+	decodeArgsAlike(t, int8(7), int64(1))
+	decodeArgsAlike(t, "x", 1)
+	decodeArgsAlike(t, []int{1}, 5)
+	decodeArgsAlike[any](t, 7, "before")
+	decodeArgsAlike[any](t, nil, "before")
+	decodeArgsAlike(t, nil, 5)
+	args, err := ojs.NewArgs(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ojs.DecodeArgs[int](args, nil); !errors.Is(err, ojs.ErrInvalid) {
+		t.Errorf("into nil: %v", err)
+	}
+}
+
+func decodeArgsAlike[T any](t *testing.T, v any, into T) {
+	t.Helper()
+	args, err := ojs.NewArgs(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := into, into
+	if err, wantErr := ojs.DecodeArgs(args, &got), args.Decode(&want); fmt.Sprint(err) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
+		t.Errorf("%#v into a %T: %v, %v; Decode makes it %v, %v", v, into, got, err, want, wantErr)
 	}
 }

@@ -25,7 +25,7 @@ type attempt struct {
 // life is what of an attempt does not go over to the next one that uses its memory.
 type life struct {
 	r       *run
-	handler handler.Handler
+	kind    *jobType
 	ctx     internal.Frame // the handler's
 	context *internal.Context
 	owner   internal.Owner
@@ -88,8 +88,8 @@ func (a *attempt) prepare(r *run) {
 	now := rec.StartedAt
 	a.r, a.limit, a.deadline = r, rec.Timeout, now.Add(rec.Timeout)
 	a.checkpoint = rec.Checkpoint
-	a.handler, _ = r.c.registry.lookup(rec.Type)
-	a.ctx = a.handler.Frame()
+	a.kind = r.c.registry.lookup(rec.Type)
+	a.ctx = a.kind.handler.Frame()
 	a.context, a.header = a.ctx.Parts()
 	*a.header = detached(rec)
 	if rec.TotalTimeout > 0 {
@@ -286,13 +286,14 @@ func (r *run) forget(a *attempt) {
 	r.attempts = r.attempts[:last]
 }
 
-// reuse lets another job have the memory of an attempt that is over and out of the books, if its handler does not have it
-// (private). One that the clock, an operator or a stop had to do with may be on somebody's list.
-func (a *attempt) reuse(private bool) {
-	if private && a.cause == nil && !a.kept {
-		a.life = life{}
-		attempts.Put(a)
+// reusable reports whether another job may have the memory of an attempt that is over and out of the books: not if its handler
+// has it (it is not private), nor if the clock, an operator or a stop had to do with it and may have it on a list.
+func (a *attempt) reusable(private bool) bool {
+	if !private || a.cause != nil || a.kept {
+		return false
 	}
+	a.life = life{}
+	return true
 }
 
 // perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.
@@ -320,7 +321,7 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 			o = panicked(handler.NewPanicError(p))
 		}
 	}()
-	err := a.handler.Run(ctx, a.header, a.rec.Args)
+	err := a.kind.handler.Run(ctx, a.header, a.rec.Args)
 	runtime.KeepAlive(a) // stacks have to show it until then: see stackIn
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"log/slog"
+	"sync"
 
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -11,7 +12,7 @@ import (
 // settling and then taking do, for the case that is by far the most frequent, with a third of the locking. It reports false, and
 // has done nothing, if the case is another one: somebody listens, limits or weights have a say, the attempt's context has
 // ended, or the handler has failed, which others may be asked about. Then it is nil and false if the worker's slot is free.
-func (r *run) handover(a *attempt, o policy.Outcome) (next *attempt, goesOn, done bool) {
+func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, goesOn, done bool) {
 	c := r.c
 	if c.both == nil || o.Kind != policy.Returned || o.Err != nil || a.rec.RateLimit != nil ||
 		c.tracing() || c.hub.listeners.Load() > 0 || !c.gate.plain.Load() {
@@ -32,11 +33,9 @@ func (r *run) handover(a *attempt, o policy.Outcome) (next *attempt, goesOn, don
 	c.mu.Unlock()
 
 	private := a.context.TakeBack()
-	f := r.completed(a, o, said, private)
+	f := r.completed(d, a, o, said, private)
 	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: min(want, maxClaim), Worker: c.worker}
-	net := nets.Get().(*net)
-	defer net.putBack()
-	settled, err := net.exchange(r, f, ask)
+	settled, err := d.exchange(r, f, ask)
 	if err != nil {
 		c.mu.Lock()
 		r.looked()
@@ -49,29 +48,51 @@ func (r *run) handover(a *attempt, o policy.Outcome) (next *attempt, goesOn, don
 	}
 	r.tell(f, settled.Err)
 	if c.logs(slog.LevelDebug) {
-		for _, n := range net.claimed {
+		for _, n := range d.claimed {
 			c.logStarted(n.rec, c.worker, f.at)
 		}
 	}
 	c.mu.Lock()
 	r.ended(a, f, settled.Err)
-	if n := len(net.claimed); n > 0 {
+	if n := len(d.claimed); n > 0 {
 		if r.emptied == emptied && r.left != unknown {
 			r.left = max(r.left-n, 0)
 		}
-		next = r.share(net.claimed)
+		next = r.share(d.claimed)
 	}
 	// A look that has found nothing proves nothing: a job with a limit may be next. The worker looks again, by itself.
 	c.mu.Unlock()
-	f.forget()
-	a.reuse(private)
+	if f != &d.fate {
+		f.forget()
+	}
+	if a.reusable(private) {
+		d.spare = a
+	}
 	return next, true, true
 }
 
+// desk is what a worker uses again for one job after another.
+type desk struct {
+	net
+	fate  fate     // of a private attempt
+	spare *attempt // for the next job; nil: there is none
+}
+
+var desks = sync.Pool{New: func() any { return new(desk) }}
+
+// putBack leaves the desk to another worker.
+func (d *desk) putBack() {
+	d.fate.rec = nil
+	if d.net.clear() {
+		desks.Put(d)
+	}
+}
+
 // completed is the fate of an attempt that has completed its job. Of a private one, its record becomes what it shall be.
-func (r *run) completed(a *attempt, o policy.Outcome, said said, private bool) (f *fate) {
+func (r *run) completed(d *desk, a *attempt, o policy.Outcome, said said, private bool) (f *fate) {
 	if private {
-		f = inPlace(a.rec, r.c.worker)
+		f = &d.fate
+		f.rec, f.worker = a.rec, r.c.worker
 	} else {
 		f = newFate(a.rec, r.c.worker)
 	}
@@ -81,27 +102,32 @@ func (r *run) completed(a *attempt, o policy.Outcome, said said, private bool) (
 }
 
 // exchange settles a fate and makes the attempts of what is claimed in the same step.
-func (n *net) exchange(r *run, f *fate, ask storage.Claim) (settled storage.Settled, err error) {
-	n.claimed = n.claimed[:0]
+func (d *desk) exchange(r *run, f *fate, ask storage.Claim) (settled storage.Settled, err error) {
+	d.claimed = d.claimed[:0]
 	if ask.Max > 1 {
-		settled, n.recs, err = r.c.both.SettleAndClaim(r.base, f.at, f.rec, ask, n.recs[:0])
+		settled, d.recs, err = r.c.both.SettleAndClaim(r.base, f.at, f.rec, ask, d.recs[:0])
 		if err != nil {
-			n.recs = nil // a storage that has given up may still write to it
+			d.recs = nil // a storage that has given up may still write to it
 		}
-		r.attemptsOf(n)
+		r.attemptsOf(&d.net)
 		return settled, err
 	}
 	// Almost always it is one job, which goes to where it stays.
-	next := attempts.Get().(*attempt)
+	next := d.spare
+	if d.spare = nil; next == nil {
+		next = attempts.Get().(*attempt)
+	}
 	settled, recs, err := r.c.both.SettleAndClaim(r.base, f.at, f.rec, ask, next.own[:0])
 	switch {
 	case err != nil:
 	case len(recs) == 0:
-		attempts.Put(next)
+		d.spare = next
 	default:
-		*next.rec = recs[0] // which it is, as a rule
+		if &recs[0] != next.rec { // it need not use what it is offered
+			*next.rec = recs[0]
+		}
 		next.prepare(r)
-		n.claimed = append(n.claimed, next)
+		d.claimed = append(d.claimed, next)
 	}
 	return settled, err
 }

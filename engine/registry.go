@@ -79,13 +79,15 @@ func (c *core) wrap(h handler.Handler) handler.Handler {
 	return h.Wrap(ms...)
 }
 
-// lookup returns the handler of a job type, the zero one if there is none.
-func (r *registry) lookup(name string) (handler.Handler, bool) {
+// lookup returns what is known of a job type; its handler is the zero one if there is none.
+func (r *registry) lookup(name string) *jobType {
 	if t := r.handlers.Load().byType[name]; t != nil {
-		return t.handler, true
+		return t
 	}
-	return handler.Handler{}, false
+	return &unhandled
 }
+
+var unhandled jobType
 
 // handled returns the types that have a handler.
 func (r *registry) handled() []string { return r.handlers.Load().types }

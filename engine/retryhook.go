@@ -21,9 +21,8 @@ func WithRetryHook(h policy.Hook) Option {
 
 // retryHook is what has a say in the retries of a job type; nil if nothing has.
 func (c *core) retryHook(jobType string) policy.Hook {
-	h, _ := c.registry.lookup(jobType)
 	var hooks retryHooks
-	for _, hook := range []policy.Hook{h.RetryHook(), c.policyHook} {
+	for _, hook := range []policy.Hook{c.registry.lookup(jobType).handler.RetryHook(), c.policyHook} {
 		if hook != nil {
 			hooks.hooks = append(hooks.hooks, hook)
 		}

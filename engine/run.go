@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -211,6 +210,8 @@ func (r *run) wake() {
 
 // work is a worker: it runs the attempt it is given, or first looks for one, and then what else it finds.
 func (r *run) work(a *attempt) {
+	d := desks.Get().(*desk)
+	defer d.putBack()
 	calling := false
 	defer func() {
 		if !calling {
@@ -224,14 +225,14 @@ func (r *run) work(a *attempt) {
 	}()
 	for {
 		if a == nil {
-			if a = r.take(); a == nil {
+			if a = r.take(&d.net); a == nil {
 				return
 			}
 		}
 		calling = true
 		o := a.perform()
 		calling = false
-		next, goesOn, done := r.handover(a, o)
+		next, goesOn, done := r.handover(d, a, o)
 		if !done {
 			f, err := r.finish(a, o)
 			goesOn = r.release(a, f, err)
@@ -248,10 +249,8 @@ const maxClaim = 500
 
 // take claims jobs for a worker that counts as searching: one for it, and one for each slot that has no worker. It returns
 // nil, and the worker's slot is free, if there is none.
-func (r *run) take() *attempt {
+func (r *run) take(net *net) *attempt {
 	mu := &r.c.mu
-	net := nets.Get().(*net)
-	defer net.putBack()
 	if r.c.durable {
 		runtime.Gosched() // for handlers that are about to return: the more slots one claim is for, the fewer claims
 	}
@@ -300,19 +299,18 @@ type net struct {
 	claimed []*attempt
 }
 
-var nets = sync.Pool{New: func() any { return new(net) }}
-
 // maxNet is how large a net is kept for another claim.
 const maxNet = 64
 
-func (n *net) putBack() {
+// clear empties the net. It reports whether that is worth keeping.
+func (n *net) clear() bool {
 	if cap(n.recs) > maxNet {
-		return
+		return false
 	}
 	clear(n.recs)
 	clear(n.claimed)
 	n.recs, n.claimed = n.recs[:0], n.claimed[:0]
-	nets.Put(n)
+	return true
 }
 
 // claim claims jobs and makes their attempts. It wants no lock.
@@ -382,9 +380,14 @@ func (r *run) release(a *attempt, f *fate, err error) bool {
 		r.tell(f, err)
 		defer f.forget()
 	}
-	defer a.reuse(a.context.TakeBack())
+	private := a.context.TakeBack()
 	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
+	defer func() {
+		r.c.mu.Unlock()
+		if a.reusable(private) {
+			attempts.Put(a)
+		}
+	}()
 	r.ended(a, f, err)
 	if a.replaced {
 		a.replaced = false

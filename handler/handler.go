@@ -111,7 +111,7 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 		frame:    func() attempt.Frame { return new(frame[T]) },
 		run: func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
 			job := jobIn[T](ctx, header)
-			if err := args.Decode(&job.Args); err != nil {
+			if err := ojs.DecodeArgs(args, &job.Args); err != nil {
 				return &UndecodableError{Err: err}
 			}
 			return f(ctx, job)

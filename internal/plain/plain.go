@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 )
 
@@ -28,19 +29,39 @@ type leaf struct {
 	omits bool // a zero is left out
 }
 
-var types sync.Map // of reflect.Type to *Type, nil for those that are not plain
+// known is a type and what is known of it: nil if it is not plain.
+type known struct {
+	of    reflect.Type
+	plain *Type
+}
+
+var (
+	types sync.Map // of reflect.Type to *known
+	// recent has some of them where they are found sooner: each job asks a few times.
+	recent [64]atomic.Pointer[known]
+)
 
 // Of returns what is known of t, nil if t is not plain.
 func Of(t reflect.Type) *Type {
-	if p, ok := types.Load(t); ok {
-		return p.(*Type)
+	place := &recent[reflect.ValueOf(t).Pointer()>>6%uintptr(len(recent))]
+	if k := place.Load(); k != nil && k.of == t {
+		return k.plain
+	}
+	k := find(t)
+	place.Store(k)
+	return k.plain
+}
+
+func find(t reflect.Type) *known {
+	if k, ok := types.Load(t); ok {
+		return k.(*known)
 	}
 	p := new(Type)
 	if !p.add(t, nil, false, 0) {
 		p = nil
 	}
-	types.Store(t, p)
-	return p
+	k, _ := types.LoadOrStore(t, &known{t, p})
+	return k.(*known)
 }
 
 // Omits reports whether the JSON of a value may lack a field.

@@ -262,8 +262,10 @@ func (s *Storage) workerName(name string) *string {
 	if last := s.lastWorker.Load(); last != nil && *last == name {
 		return last
 	}
-	s.lastWorker.Store(&name)
-	return &name
+	last := new(string) // not a pointer to name, which would be allocated in every call
+	*last = name
+	s.lastWorker.Store(last)
+	return last
 }
 
 // advance is set for a record that differs from the job in nothing but what attempts change.
