@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -9,7 +11,8 @@ import (
 // allocates nothing. An item is in one heap at a time.
 type Item[T any] struct {
 	Value T
-	index int // in the heap's slots, plus 1; 0: in none
+	index uint32 // in the heap's slots, plus 1; 0: in none
+	turn  uint32 // the push that put it there
 }
 
 // Queued reports whether the item is in a heap.
@@ -21,13 +24,12 @@ func (it *Item[T]) Queued() bool { return it.index != 0 }
 // Times outside the years 1678 to 2262 count as the nearest that is inside.
 type Heap[T any] struct {
 	slots []slot[T]
-	seq   uint64
+	turn  uint32 // of the latest push
 }
 
-// slot holds what is compared beside the item, so that a comparison does not touch it.
+// slot holds the time beside the item, so that a comparison does not touch the item unless times are equal.
 type slot[T any] struct {
 	due  int64
-	seq  uint64
 	item *Item[T]
 }
 
@@ -35,7 +37,7 @@ type slot[T any] struct {
 const arity = 4
 
 func (s *slot[T]) before(t *slot[T]) bool {
-	return s.due < t.due || s.due == t.due && s.seq < t.seq
+	return s.due < t.due || s.due == t.due && s.item.turn < t.item.turn
 }
 
 // Len returns the number of items.
@@ -43,14 +45,31 @@ func (h *Heap[T]) Len() int { return len(h.slots) }
 
 // Push adds an item, or moves it if it is in the heap: behind those due at the same time in either case.
 func (h *Heap[T]) Push(it *Item[T], due time.Time) {
-	h.seq++
-	s := slot[T]{nanos(due), h.seq, it}
+	if h.turn == math.MaxUint32 {
+		h.renumber()
+	}
+	h.turn++
+	it.turn = h.turn
+	s := slot[T]{nanos(due), it}
 	if it.index == 0 {
 		h.slots = append(h.slots, s)
 		h.up(len(h.slots)-1, s)
 		return
 	}
-	h.fix(it.index-1, s)
+	h.fix(int(it.index-1), s)
+}
+
+// renumber gives the items small turns in their old order.
+func (h *Heap[T]) renumber() {
+	items := make([]*Item[T], len(h.slots))
+	for i := range h.slots {
+		items[i] = h.slots[i].item
+	}
+	slices.SortFunc(items, func(a, b *Item[T]) int { return cmp.Compare(a.turn, b.turn) })
+	for i, it := range items {
+		it.turn = uint32(i + 1)
+	}
+	h.turn = uint32(len(items))
 }
 
 // Remove takes an item out. It reports whether the item was in.
@@ -58,7 +77,7 @@ func (h *Heap[T]) Remove(it *Item[T]) bool {
 	if it.index == 0 {
 		return false
 	}
-	h.removeAt(it.index - 1)
+	h.removeAt(int(it.index - 1))
 	return true
 }
 
@@ -138,7 +157,7 @@ func (h *Heap[T]) down(i int, s slot[T]) {
 
 func (h *Heap[T]) set(i int, s slot[T]) {
 	h.slots[i] = s
-	s.item.index = i + 1
+	s.item.index = uint32(i + 1)
 }
 
 var (

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ func TestHeapModel(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		var h scheduler.Heap[int]
+		h.Pushed(math.MaxUint32 - rapid.Uint32Range(0, 20).Draw(t, "left"))
 		var list []entry // in the order of their push
 		var items []*scheduler.Item[int]
 		first := func() int {
