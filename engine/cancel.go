@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -12,7 +13,7 @@ import (
 func (c *core) cancel(ctx context.Context, id string) (err error) {
 	ctx, end := c.traceID(ctx, OpCancel, id)
 	defer func() { end(err) }()
-	was, to, err := c.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	done, err := c.change(ctx, id, true, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State == ojs.StateCancelled {
 			return "", errUnchanged
 		}
@@ -23,14 +24,16 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 		r.Version-- // Settle raises it
 		return ojs.EventCancelled, nil
 	})
-	if err != nil || to == nil {
+	if done == nil {
 		return err
 	}
+	defer done.forget()
+	to := done.to()
 	c.logCancelled(to)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if was.State == ojs.StateActive {
-		c.takenAway(storage.Held{ID: id, Version: was.Version}, ojs.ErrCancelled)
+	if done.from == ojs.StateActive {
+		c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
 	}
 	c.jobEnded(to)
 	return nil
@@ -46,51 +49,74 @@ func (c *core) takenAway(held storage.Held, cause error) {
 // errUnchanged is what a change answers if the job is already as it shall be.
 var errUnchanged = errors.New("unchanged")
 
-// change makes a change of a job that f decides on, and the event that f names. It returns the job as it was before and as
-// it is now, nil if f found nothing to change. If the job moves on in between, f decides anew.
-func (c *core) change(ctx context.Context, id string, f func(*storage.Record, time.Time) (ojs.EventType, error)) (was storage.Record, to *storage.Record, err error) {
+// changed is a change that has been made.
+type changed struct {
+	from   ojs.State
+	change [1]storage.Change
+	result [1]storage.Settled
+}
+
+var changes = sync.Pool{New: func() any { return new(changed) }}
+
+// to is the job as it is now.
+func (ch *changed) to() *storage.Record { return &ch.change[0].Record }
+
+// forget lets others use the memory of a change that nobody needs any more. What is in it stays until then, which costs less.
+func (ch *changed) forget() { changes.Put(ch) }
+
+// change makes a change of a job that f decides on, and the event that f names; sameJob is storage.Change.SameJob. It returns nil if
+// f found nothing to change. If the job moves on in between, f decides anew.
+func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*storage.Record, time.Time) (ojs.EventType, error)) (*changed, error) {
 	for {
-		was, err := c.store.Get(ctx, id)
-		if err != nil {
-			return was, nil, err
+		ch := changes.Get().(*changed)
+		to := ch.to()
+		var err error
+		if *to, err = c.store.Get(ctx, id); err != nil {
+			ch.forget()
+			return nil, err
 		}
+		ch.from, ch.change[0].SameJob = to.State, sameJob
 		now := c.now()
-		to := was.Copy()
-		event, err := f(&to, now)
+		event, err := f(to, now)
 		if err != nil {
+			ch.forget()
 			if err == errUnchanged {
 				err = nil
 			}
-			return was, nil, err
+			return nil, err
 		}
 		op := c.hub.begin()
-		settled, err := c.store.Settle(ctx, now, []storage.Change{{Record: to}}, make([]storage.Settled, 0, 1))
-		if err != nil {
+		settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
+		if err != nil { // it may still read the change, which nobody else gets
 			c.hub.end(op)
 			c.uncertain(err)
-			return was, nil, err
+			return nil, err
 		}
 		switch err := settled[0].Err; {
 		case errors.Is(err, storage.ErrFenced):
 			c.hub.end(op)
+			ch.forget()
 		case err != nil:
 			c.hub.end(op)
-			return was, nil, err
+			ch.forget()
+			return nil, err
 		default:
 			to.Version = settled[0].Version
 			if op != 0 {
-				c.hub.end(op, c.batch(&to, to.Version, now, ojs.Event{Type: event}))
+				c.hub.end(op, c.batch(to, to.Version, now, ojs.Event{Type: event}))
 			}
-			return was, &to, nil
+			return ch, nil
 		}
 	}
 }
 
-// moved follows a change that may let a waiting job run, or gives it another time.
-func (c *core) moved(to *storage.Record) {
-	if to == nil {
+// moved follows a change, if there is one, that may let a waiting job run, or gives it another time.
+func (c *core) moved(done *changed) {
+	if done == nil {
 		return
 	}
+	defer done.forget()
+	to := done.to()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wakeAt(to.WakeAt())

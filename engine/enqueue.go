@@ -66,6 +66,7 @@ type shelf struct {
 	batch  []storage.Insert
 	stored []storage.Inserted
 	places []int // of the batch's jobs among the drafts
+	own    plan  // of a draft that has options of its own
 }
 
 var shelves = sync.Pool{New: func() any { return new(shelf) }}
@@ -90,7 +91,7 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs
 	for i := range drafts {
 		n := len(s.batch)
 		s.batch = s.batch[:n+1]
-		err := c.prepare(ctx, &s.batch[n], drafts[i], now)
+		err := c.prepare(ctx, &s.batch[n], drafts[i], now, &s.own)
 		switch {
 		case err == ojs.ErrDropped:
 			s.batch = s.batch[:n]
@@ -202,14 +203,14 @@ func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, 
 	return batches
 }
 
-// prepare makes the record of a draft, or says what is wrong with it.
-func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now time.Time) error {
+// prepare makes the record of a draft, or says what is wrong with it. Own is for the draft's plan.
+func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now time.Time, own *plan) error {
 	r := &in.Record
 	t, err := c.jobType(d.Type())
 	if err != nil {
 		return err
 	}
-	p, err := c.planFor(d, t)
+	p, err := c.planFor(d, t, own)
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	_, to, err := j.core.change(ctx, id, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
+	done, err := j.core.change(ctx, id, false, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
 		switch {
 		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: "of another priority"}
@@ -145,7 +145,7 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 		r.Priority = priority
 		return ojs.EventPriority, nil
 	})
-	j.core.moved(to)
+	j.core.moved(done)
 	return err
 }
 
@@ -162,7 +162,7 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 		return invalid("scheduled_at", "is not set")
 	}
 	at = stored(at)
-	_, to, err := j.core.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if end := r.Deadline(); !end.IsZero() && !at.Before(end) {
 			return "", invalid("scheduled_at", fmt.Sprintf("%s is not before the job's end at %s", at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano)))
 		}
@@ -186,13 +186,13 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 		}
 		return ojs.EventScheduled, nil
 	})
-	j.core.moved(to)
+	j.core.moved(done)
 	return err
 }
 
 // Activate makes a pending job available (ojs.WithPending). A job in another state gives an *ojs.TransitionError.
 func (j *Jobs) Activate(ctx context.Context, id string) error {
-	_, to, err := j.core.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	done, err := j.core.change(ctx, id, true, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State != ojs.StatePending {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable}
 		}
@@ -200,7 +200,7 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 		r.EnqueuedAt = now
 		return ojs.EventAvailable, nil
 	})
-	j.core.moved(to)
+	j.core.moved(done)
 	return err
 }
 
@@ -273,7 +273,7 @@ func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*
 
 // retry makes a job available again, if ok says it may be.
 func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bool, opts []ojs.Option) error {
-	_, to, err := c.change(ctx, id, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if !ok(r) {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable}
 		}
@@ -298,10 +298,10 @@ func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bo
 		r.EnqueuedAt = now
 		return event, nil
 	})
-	if to != nil {
-		c.logJob(slog.LevelInfo, "job retried by hand", "lifecycle", to, "")
+	if done != nil {
+		c.logJob(slog.LevelInfo, "job retried by hand", "lifecycle", done.to(), "")
 	}
-	c.moved(to)
+	c.moved(done)
 	return err
 }
 

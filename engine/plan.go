@@ -13,8 +13,9 @@ type plan struct {
 }
 
 // planFor resolves the options of a draft. Those of drafts without options of their own are resolved once for their type, since
-// defaults are what they were when they were given; a draft's own options come on top of that where they can.
-func (c *core) planFor(d ojs.Draft, t *jobType) (*plan, error) {
+// defaults are what they were when they were given; a draft's own options come on top of that where they can, and make up the plan
+// own, which is nobody else's.
+func (c *core) planFor(d ojs.Draft, t *jobType, own *plan) (*plan, error) {
 	defaults := d.Defaults()
 	if defaults == nil {
 		defaults = t.handler.Defaults()
@@ -26,10 +27,11 @@ func (c *core) planFor(d ojs.Draft, t *jobType) (*plan, error) {
 	base := t.plan.Load()
 	if base == nil || base.defaults != first {
 		o, err := c.resolve(defaults, nil)
-		if base, err = finish(o, err); err == nil {
+		base = new(plan)
+		if err = base.finish(o, err); err == nil {
 			base.defaults = first
 			t.plan.Store(base)
-		} else if len(d.Options()) == 0 {
+		} else if base = nil; len(d.Options()) == 0 {
 			return nil, err
 		}
 	}
@@ -37,26 +39,43 @@ func (c *core) planFor(d ojs.Draft, t *jobType) (*plan, error) {
 		return base, nil
 	}
 	if base != nil {
-		o := base.options.Clone()
+		o := &own.options
+		*o = base.options.Clone()
 		o.Apply(d.Options()...)
 		// Another queue may have other defaults, which come in before the type's.
 		if o.Queue == base.options.Queue || len(c.queueConfig[o.Queue].Defaults) == 0 && len(c.queueConfig[base.options.Queue].Defaults) == 0 {
-			return finish(o, o.Validate())
+			err := o.Validate()
+			if err != nil {
+				return nil, err
+			}
+			if sameRetry(&o.Retry, &base.options.Retry) {
+				own.retry = base.retry
+				return own, nil
+			}
+			own.retry, err = policy.Resolve(o.Retry)
+			return own, err
 		}
 	}
-	return finish(c.resolve(defaults, d.Options()))
+	return own, own.finish(c.resolve(defaults, d.Options()))
 }
 
-// finish makes a plan of resolved options.
-func finish(o ojs.Options, err error) (*plan, error) {
+func sameRetry(a, b *ojs.RetryPolicy) bool {
+	return a.MaxAttempts == b.MaxAttempts && a.InitialInterval == b.InitialInterval && a.BackoffCoefficient == b.BackoffCoefficient &&
+		a.MaxInterval == b.MaxInterval && a.Jitter == b.Jitter && a.BackoffStrategy == b.BackoffStrategy && a.OnExhaustion == b.OnExhaustion &&
+		a.NonRetryableErrors == nil && b.NonRetryableErrors == nil
+}
+
+// finish makes it the plan of resolved options.
+func (p *plan) finish(o ojs.Options, err error) error {
 	if err != nil {
-		return nil, err
+		return err
 	}
 	retry, err := policy.Resolve(o.Retry)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &plan{options: o, retry: retry}, nil
+	p.options, p.retry = o, retry
+	return nil
 }
 
 // resolve adds up the options of a draft: standard, engine, queue, job type, call; the later goes before the earlier.

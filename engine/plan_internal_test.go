@@ -69,8 +69,9 @@ func TestPlans(t *testing.T) {
 		jt := &jobType{handler: handler.For(ojs.Define[any]("t", ofType...), func(context.Context, *ojs.Job[any]) error { return nil }), handled: true}
 		for range 3 {
 			d := ojs.NewDraft("t", nil, someOptions(t, "call's", true)...)
-			got, gotErr := c.planFor(d, jt)
-			want, wantErr := finish(c.resolve(ofType, d.Options()))
+			got, gotErr := c.planFor(d, jt, new(plan))
+			var want plan
+			wantErr := want.finish(c.resolve(ofType, d.Options()))
 			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 				t.Fatalf("error %v, want %v", gotErr, wantErr)
 			}
