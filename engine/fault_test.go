@@ -71,12 +71,12 @@ func (f *faulty) Extend(ctx context.Context, now time.Time, extensions []storage
 	return f.Storage.Extend(ctx, now, extensions)
 }
 
-func (f *faulty) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+func (f *faulty) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 	before, after := f.judge("due")
 	if before {
 		return storage.Due{}, errStorage
 	}
-	out, err := f.Storage.Due(ctx, now, max)
+	out, err := f.Storage.Due(ctx, now, max, buf)
 	if after {
 		return storage.Due{}, errStorage
 	}
@@ -390,9 +390,9 @@ func (c *counting) Claim(ctx context.Context, now time.Time, q storage.Claim, ds
 	return c.Storage.Claim(ctx, now, q, dst)
 }
 
-func (c *counting) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+func (c *counting) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 	c.calls.Add(1)
-	return c.Storage.Due(ctx, now, max)
+	return c.Storage.Due(ctx, now, max, buf)
 }
 
 func (c *counting) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {

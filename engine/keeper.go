@@ -19,6 +19,8 @@ type keeper struct {
 	signal     chan struct{}
 	quit, done chan struct{}
 
+	promoted []storage.Record // memory for the next look at the deadlines
+
 	// Guarded by core.mu.
 	timer    scheduler.Timer
 	at       time.Time // when timer fires; zero: not armed
@@ -243,11 +245,17 @@ func (k *keeper) extend(renewals []*attempt) {
 // look does what has come due, batch by batch.
 func (k *keeper) look() {
 	c := k.r.c
+	used := 0
+	defer func() { clear(k.promoted[:min(used, cap(k.promoted))]) }() // what is in it would stay alive
 	for {
 		now := c.now()
 		ctx, end := c.trace(k.r.base, OpPoll, nil)
 		op := c.hub.begin()
-		d, err := c.store.Due(ctx, now, dueBatch)
+		d, err := c.store.Due(ctx, now, dueBatch, k.promoted)
+		if k.promoted = d.Promoted; err != nil {
+			k.promoted = nil // a storage that has given up may still write to it
+		}
+		used = max(used, len(k.promoted))
 		end(err)
 		if op != 0 {
 			var expired []*batch

@@ -42,8 +42,8 @@ func (s ownCalls) Extend(ctx context.Context, now time.Time, extensions []storag
 	return s.Storage.Extend(s.mine(ctx), now, extensions)
 }
 
-func (s ownCalls) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
-	return s.Storage.Due(s.mine(ctx), now, max)
+func (s ownCalls) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+	return s.Storage.Due(s.mine(ctx), now, max, buf)
 }
 
 // listening is an engine's ear for what others do. It is open while somebody needs it: a Run, a Wait, a Fetch.

@@ -96,7 +96,9 @@ type Storage interface {
 	//
 	// Next is when Due next has something to do: a time not after now if max cut the call short, zero if there is nothing
 	// to wait for. It takes every stored job into account, whoever inserted it.
-	Due(ctx context.Context, now time.Time, max int) (Due, error)
+	//
+	// Due.Promoted may use the memory of buf, whose contents are lost.
+	Due(ctx context.Context, now time.Time, max int, buf []Record) (Due, error)
 
 	// Get returns the job with the id, or ojs.ErrNotFound.
 	Get(ctx context.Context, id string) (Record, error)

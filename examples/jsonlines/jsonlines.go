@@ -138,7 +138,7 @@ func (s *Storage) again(l *line) error {
 	case l.Extend != nil:
 		_, err = s.jobs.Extend(ctx, l.Now, l.Extend)
 	case l.Due > 0:
-		_, err = s.jobs.Due(ctx, l.Now, l.Due)
+		_, err = s.jobs.Due(ctx, l.Now, l.Due, nil)
 	case l.Delete != nil:
 		_, err = s.jobs.Delete(ctx, l.Delete)
 	case l.Prune != nil:
@@ -237,12 +237,12 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 }
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+func (s *Storage) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 	if err := s.begin(); err != nil {
 		return storage.Due{}, err
 	}
 	defer s.mu.Unlock()
-	d, err := s.jobs.Due(ctx, now, max)
+	d, err := s.jobs.Due(ctx, now, max, buf)
 	if err != nil || len(d.Promoted)+len(d.Expired)+len(d.Stalled) == 0 {
 		return d, err
 	}

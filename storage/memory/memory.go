@@ -402,10 +402,10 @@ func (s *Storage) extend(ctx context.Context, self any, now time.Time, extension
 }
 
 // comeDue is Due for a call that self makes.
-func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit int) (storage.Due, error) {
-	var d storage.Due
+func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+	d := storage.Due{Promoted: buf[:0]}
 	if err := s.enterAs(ctx, self); err != nil {
-		return d, err
+		return storage.Due{}, err
 	}
 	defer s.leave()
 	for range limit {
@@ -421,7 +421,13 @@ func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit in
 			s.taken(j.id, j.version, ojs.ErrLeaseLost)
 			d.Stalled = append(d.Stalled, s.change(j, func(r *storage.Record) { r.Reclaim(now) }))
 		default:
-			d.Promoted = append(d.Promoted, s.change(j, func(r *storage.Record) { r.Promote(now) }))
+			d.Promoted = slices.Grow(d.Promoted, 1)[:len(d.Promoted)+1]
+			r := &d.Promoted[len(d.Promoted)-1]
+			j.copyTo(r)
+			s.displace(j)
+			r.Promote(now)
+			s.advance(j, r)
+			s.place(j)
 		}
 	}
 	d.Next, _ = s.due.Next()

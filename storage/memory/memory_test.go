@@ -134,14 +134,14 @@ func TestClockGoesBack(t *testing.T) {
 	expiring.ExpiresAt = epoch.Add(time.Minute)
 	insert(t, s, due, expiring)
 	for _, now := range []time.Time{epoch.Add(-time.Hour), epoch, epoch.Add(time.Minute - 1)} {
-		if d, err := s.Due(t.Context(), now, 10); err != nil || len(d.Promoted)+len(d.Expired)+len(d.Stalled) != 0 || !d.Next.Equal(epoch.Add(time.Minute)) {
+		if d, err := s.Due(t.Context(), now, 10, nil); err != nil || len(d.Promoted)+len(d.Expired)+len(d.Stalled) != 0 || !d.Next.Equal(epoch.Add(time.Minute)) {
 			t.Errorf("at %v: %+v, %v", now, d, err)
 		}
 	}
 	if recs, _ := s.Claim(t.Context(), epoch.Add(2*time.Minute), storage.Claim{Max: 5}, nil); len(recs) != 0 {
 		t.Errorf("claimed %v", recs)
 	}
-	d, err := s.Due(t.Context(), epoch.Add(time.Minute), 10)
+	d, err := s.Due(t.Context(), epoch.Add(time.Minute), 10, nil)
 	if err != nil || len(d.Promoted) != 1 || len(d.Expired) != 1 || !d.Next.IsZero() {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -247,7 +247,7 @@ func calls(s storage.Storage) map[string]func(context.Context) error {
 			return err
 		},
 		"Extend": func(ctx context.Context) error { _, err := s.Extend(ctx, epoch, nil); return err },
-		"Due":    func(ctx context.Context) error { _, err := s.Due(ctx, epoch, 1); return err },
+		"Due":    func(ctx context.Context) error { _, err := s.Due(ctx, epoch, 1, nil); return err },
 		"Get":    func(ctx context.Context) error { _, err := s.Get(ctx, "1"); return err },
 		"List":   func(ctx context.Context) error { _, err := s.List(ctx, storage.Query{}); return err },
 		"Counts": func(ctx context.Context) error { _, err := s.Counts(ctx); return err },
@@ -358,7 +358,7 @@ func FuzzTransitions(f *testing.F) {
 					_, _ = s.Settle(t.Context(), now, []storage.Change{{Record: r}}, nil)
 				}
 			case 4:
-				_, _ = s.Due(t.Context(), now, 1)
+				_, _ = s.Due(t.Context(), now, 1, nil)
 			case 5:
 				now = now.Add(time.Duration(op>>4) * time.Second)
 			case 6:

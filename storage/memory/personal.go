@@ -42,8 +42,8 @@ func (p *personal) Extend(ctx context.Context, now time.Time, extensions []stora
 }
 
 // Due implements storage.Storage.
-func (p *personal) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
-	return p.comeDue(ctx, p.self, now, limit)
+func (p *personal) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+	return p.comeDue(ctx, p.self, now, limit, buf)
 }
 
 // caller is who makes a call in ctx, as far as anybody wants to know.
@@ -80,6 +80,6 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 }
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
-	return s.comeDue(ctx, s.caller(ctx), now, limit)
+func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+	return s.comeDue(ctx, s.caller(ctx), now, limit, buf)
 }

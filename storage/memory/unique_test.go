@@ -161,7 +161,7 @@ func TestUniqueScenarios(t *testing.T) {
 		u.rejected("C093", "f", first, reject)
 		u.admitted("", "f", ojs.UniquePolicy{States: []ojs.State{ojs.StatePending}})
 		u.now = u.now.Add(time.Second)
-		if d, err := u.s.Due(t.Context(), u.now, 10); err != nil || len(d.Promoted) != 1 || d.Promoted[0].ID != first {
+		if d, err := u.s.Due(t.Context(), u.now, 10, nil); err != nil || len(d.Promoted) != 1 || d.Promoted[0].ID != first {
 			t.Errorf("C094: %+v, %v", d, err)
 		}
 	})

@@ -12,13 +12,13 @@ import (
 )
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (d storage.Due, err error) {
+func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (d storage.Due, err error) {
 	if err := s.enter(ctx); err != nil {
 		return d, err
 	}
 	defer s.mu.RUnlock()
 	err = again(func() error {
-		d = storage.Due{}
+		d = storage.Due{Promoted: buf[:0]}
 		return s.due(ctx, now, limit, &d)
 	})
 	if err != nil {

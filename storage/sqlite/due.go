@@ -10,16 +10,17 @@ import (
 )
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
+func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
 	var d storage.Due
 	err := s.write(ctx, func(t *tx) (err error) {
-		d, err = t.due(now, limit)
+		d, err = t.due(now, limit, buf)
 		return err
 	})
 	return d, err
 }
 
-func (t *tx) due(now time.Time, limit int) (d storage.Due, err error) {
+func (t *tx) due(now time.Time, limit int, buf []storage.Record) (d storage.Due, err error) {
+	d.Promoted = buf[:0]
 	list, err := t.query(selectDue, rows.Nanos(now), limit).all()
 	if err != nil {
 		return d, err

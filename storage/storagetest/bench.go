@@ -91,7 +91,7 @@ func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 			b.Run("DueNothing", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := s.Due(ctx, epoch, 100); err != nil {
+					if _, err := s.Due(ctx, epoch, 100, nil); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -26,7 +26,7 @@ type broken struct {
 	claim  func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error)
 	settle func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error)
 	extend func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error)
-	due    func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error)
+	due    func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error)
 	get    func(b *broken, ctx context.Context, id string) (storage.Record, error)
 	list   func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error)
 	counts func(b *broken, ctx context.Context) ([]storage.Count, error)
@@ -67,11 +67,11 @@ func (b *broken) Extend(ctx context.Context, now time.Time, xs []storage.Extensi
 	}
 	return b.Storage.Extend(ctx, now, xs)
 }
-func (b *broken) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
+func (b *broken) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 	if b.due != nil {
-		return b.due(b, ctx, now, max)
+		return b.due(b, ctx, now, max, buf)
 	}
-	return b.Storage.Due(ctx, now, max)
+	return b.Storage.Due(ctx, now, max, buf)
 }
 func (b *broken) Get(ctx context.Context, id string) (storage.Record, error) {
 	if b.get != nil {
@@ -218,8 +218,8 @@ func settling(f func(to *storage.Record, stored storage.Record)) func(*broken) {
 
 func dueing(f func(d *storage.Due)) func(*broken) {
 	return func(b *broken) {
-		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
-			d, err := b.Storage.Due(ctx, now, max)
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+			d, err := b.Storage.Due(ctx, now, max, buf)
 			f(&d)
 			return d, err
 		}
@@ -228,8 +228,8 @@ func dueing(f func(d *storage.Due)) func(*broken) {
 
 func dueAt(shift time.Duration) func(*broken) {
 	return func(b *broken) {
-		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
-			return b.Storage.Due(ctx, now.Add(shift), max)
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+			return b.Storage.Due(ctx, now.Add(shift), max, buf)
 		}
 	}
 }
@@ -441,8 +441,8 @@ var faults = []struct {
 		}
 	})},
 	{"uniqueness checked again at promotion", "unique-12", func(b *broken) {
-		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
-			d, err := b.Storage.Due(ctx, now, max)
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+			d, err := b.Storage.Due(ctx, now, max, buf)
 			d.Promoted = slices.DeleteFunc(d.Promoted, func(r storage.Record) bool { return r.Fingerprint != "" })
 			return d, err
 		}
@@ -615,11 +615,11 @@ var faults = []struct {
 			recs, err := b.Storage.Claim(ctx, now, c, dst)
 			return recs, err
 		}
-		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
-			d, err := b.Storage.Due(ctx, now, max)
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+			d, err := b.Storage.Due(ctx, now, max, buf)
 			if err == nil && len(d.Stalled) == 0 && !d.Next.IsZero() && d.Next.Sub(now) <= time.Millisecond {
 				if r, lerr := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateActive}}); lerr == nil && len(r.Records) > 0 {
-					return b.Storage.Due(ctx, now.Add(time.Millisecond), max)
+					return b.Storage.Due(ctx, now.Add(time.Millisecond), max, buf)
 				}
 			}
 			return d, err
@@ -647,9 +647,16 @@ var faults = []struct {
 			r.ExpiresAt = time.Time{}
 		}
 	})},
+	{"promoted behind what was in buf", "due-1 unique-12 due-2 due-4 queue-1 general-5 durable-1 general-6", func(b *broken) {
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+			d, err := b.Storage.Due(ctx, now, max, nil)
+			d.Promoted = append(buf, d.Promoted...)
+			return d, err
+		}
+	}},
 	{"max ignored", "due-4", func(b *broken) {
-		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
-			return b.Storage.Due(ctx, now, max+1000)
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+			return b.Storage.Due(ctx, now, max+1000, buf)
 		}
 	}},
 	{"no next deadline", "due-5", dueing(func(d *storage.Due) {
@@ -659,14 +666,14 @@ var faults = []struct {
 	})},
 	{"a clock that goes back is an error", "due-6", func(b *broken) {
 		var last time.Time
-		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if now.Before(last.Add(-30*time.Minute)) || now.Before(time.Date(2026, 3, 1, 11, 30, 0, 0, time.UTC)) {
 				return storage.Due{}, errors.New("the clock went back")
 			}
 			last = now
-			return b.Storage.Due(ctx, now, max)
+			return b.Storage.Due(ctx, now, max, buf)
 		}
 	}},
 
@@ -851,8 +858,8 @@ var faults = []struct {
 	}},
 
 	{"contexts ignored", "general-1", func(b *broken) {
-		b.due = func(b *broken, _ context.Context, now time.Time, max int) (storage.Due, error) {
-			return b.Storage.Due(context.Background(), now, max)
+		b.due = func(b *broken, _ context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+			return b.Storage.Due(context.Background(), now, max, buf)
 		}
 	}},
 	{"closing twice is an error", "general-2", func(b *broken) {
@@ -959,13 +966,13 @@ var faults = []struct {
 		}
 	}},
 	{"a lease that is over though the result came", "race-3", func(b *broken) {
-		b.due = func(b *broken, ctx context.Context, now time.Time, max int) (storage.Due, error) {
+		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 			if max != 1000 {
-				return b.Storage.Due(ctx, now, max)
+				return b.Storage.Due(ctx, now, max, buf)
 			}
 			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateActive}, Queues: []string{"one"}})
 			time.Sleep(time.Millisecond)
-			d, err := b.Storage.Due(ctx, now, max)
+			d, err := b.Storage.Due(ctx, now, max, buf)
 			for _, r := range page.Records {
 				if !r.LeaseUntil.After(now) && !slices.ContainsFunc(d.Stalled, func(s storage.Record) bool { return s.ID == r.ID }) {
 					d.Stalled = append(d.Stalled, r)

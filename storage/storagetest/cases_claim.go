@@ -416,7 +416,7 @@ var dueCases = []Case{
 			c.insert(c.job(scheduled(time.Minute)))
 		}
 		c.pass(time.Hour)
-		d, err := c.S.Due(c.ctx, c.now, 3)
+		d, err := c.S.Due(c.ctx, c.now, 3, nil)
 		c.noErr("Due", err)
 		if len(d.Promoted) != 3 || d.Next.IsZero() || d.Next.After(c.now) {
 			c.failf("Due promoted %d, next %v", len(d.Promoted), d.Next)
@@ -450,7 +450,7 @@ var dueCases = []Case{
 	{"due-6", "Due/ClockGoesBack", "package storage, Time", "A clock that goes back hands out less, never more, and fails nothing.", needsNothing, func(c *C) {
 		c.insert(c.job(scheduled(time.Minute)), c.job(expires(time.Minute), queue("expires")))
 		for _, at := range []time.Duration{-time.Hour, 0, time.Minute - time.Millisecond} {
-			d, err := c.S.Due(c.ctx, epoch.Add(at), 10)
+			d, err := c.S.Due(c.ctx, epoch.Add(at), 10, nil)
 			c.noErr("Due", err)
 			if n := len(d.Promoted) + len(d.Expired) + len(d.Stalled); n != 0 || !d.Next.Equal(epoch.Add(time.Minute)) {
 				c.failf("at %v Due returned %d jobs, next %v", at, n, d.Next)

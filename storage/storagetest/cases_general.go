@@ -21,7 +21,7 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		"Claim":  func() error { _, err := c.S.Claim(ctx, c.now, storage.Claim{Max: 1}, nil); return err },
 		"Settle": func() error { _, err := c.S.Settle(ctx, c.now, []storage.Change{{Record: r}}, nil); return err },
 		"Extend": func() error { _, err := c.S.Extend(ctx, c.now, []storage.Extension{{}}); return err },
-		"Due":    func() error { _, err := c.S.Due(ctx, c.now, 1); return err },
+		"Due":    func() error { _, err := c.S.Due(ctx, c.now, 1, nil); return err },
 		"Get":    func() error { _, err := c.S.Get(ctx, r.ID); return err },
 		"List":   func() error { _, err := c.S.List(ctx, storage.Query{}); return err },
 		"Counts": func() error { _, err := c.S.Counts(ctx); return err },
@@ -237,7 +237,7 @@ var raceCases = []Case{
 			var stalled, accepted bool
 			race(2, func(i int) {
 				if (i+round)%2 == 0 { // the one that is started last tends to be first
-					d, err := c.S.Due(c.ctx, late, 1000)
+					d, err := c.S.Due(c.ctx, late, 1000, nil)
 					if err != nil {
 						c.errorf("Due failed: %v", err)
 					}

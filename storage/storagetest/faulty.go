@@ -80,8 +80,8 @@ func (f *Faulty) Extend(ctx context.Context, now time.Time, extensions []storage
 }
 
 // Due implements storage.Storage.
-func (f *Faulty) Due(ctx context.Context, now time.Time, max int) (storage.Due, error) {
-	return call(f, ctx, "Due", storage.Due{}, func() (storage.Due, error) { return f.Storage.Due(ctx, now, max) })
+func (f *Faulty) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+	return call(f, ctx, "Due", storage.Due{}, func() (storage.Due, error) { return f.Storage.Due(ctx, now, max, buf) })
 }
 
 // Get implements storage.Storage.

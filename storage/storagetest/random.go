@@ -186,8 +186,8 @@ func (w *world) extend(t *rapid.T) {
 
 func (w *world) due(t *rapid.T) {
 	n := rapid.IntRange(0, 5).Draw(t, "max")
-	want, _ := w.ref.Due(t.Context(), w.now, n)
-	got, err := w.s.Due(t.Context(), w.now, n)
+	want, _ := w.ref.Due(t.Context(), w.now, n, nil)
+	got, err := w.s.Due(t.Context(), w.now, n, make([]storage.Record, 3))
 	w.same(t, "due", err, nil)
 	w.same(t, "due: promoted", got.Promoted, want.Promoted)
 	w.same(t, "due: expired", got.Expired, want.Expired)

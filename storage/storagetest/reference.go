@@ -377,10 +377,10 @@ func (s *Reference) next() (first *refJob) {
 }
 
 // Due implements storage.Storage.
-func (s *Reference) Due(ctx context.Context, now time.Time, limit int) (storage.Due, error) {
-	var d storage.Due
+func (s *Reference) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+	d := storage.Due{Promoted: buf[:0]}
 	if err := s.enter(ctx); err != nil {
-		return d, err
+		return storage.Due{}, err
 	}
 	defer s.mu.Unlock()
 	for range limit {

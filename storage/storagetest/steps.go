@@ -207,7 +207,7 @@ func (c *C) reach(s ojs.State) storage.Record {
 
 func (c *C) due() storage.Due {
 	c.tb.Helper()
-	d, err := c.S.Due(c.ctx, c.now, 1000)
+	d, err := c.S.Due(c.ctx, c.now, 1000, make([]storage.Record, 2, 4))
 	c.noErr("Due", err)
 	return d
 }
