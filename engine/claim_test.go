@@ -15,22 +15,33 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// An engine claims for every free slot at once, unless a limit asks for a look after each job.
+// durable is a storage whose claims wait for a disk, as far as engines know.
+type durable struct{ storage.Storage }
+
+func (d durable) Capabilities() storage.Capabilities {
+	c := d.Storage.Capabilities()
+	c.Durable = true
+	return c
+}
+
+// Where claims wait for a disk an engine claims for every free slot at once, unless a limit asks for a look after each job.
 func TestClaimsInBatches(t *testing.T) {
 	for name, c := range map[string]struct {
+		store  storage.Storage
 		opts   []engine.Option
 		handle []handler.Option
 		claims int
 	}{
-		"for every slot":        {nil, nil, 1},
-		"weights":               {[]engine.Option{engine.WithQueue("default", engine.QueueConfig{Weight: 1})}, nil, 10},
-		"limit of a queue":      {[]engine.Option{engine.WithQueue("default", engine.QueueConfig{Concurrency: 100})}, nil, 10},
-		"limit of a type":       {nil, []handler.Option{handler.WithConcurrency(100)}, 10},
-		"a queue without limit": {[]engine.Option{engine.WithQueue("default", engine.QueueConfig{})}, nil, 1},
+		"for every slot":        {durable{memory.New()}, nil, nil, 1},
+		"weights":               {durable{memory.New()}, []engine.Option{engine.WithQueue("default", engine.QueueConfig{Weight: 1})}, nil, 10},
+		"limit of a queue":      {durable{memory.New()}, []engine.Option{engine.WithQueue("default", engine.QueueConfig{Concurrency: 100})}, nil, 10},
+		"limit of a type":       {durable{memory.New()}, nil, []handler.Option{handler.WithConcurrency(100)}, 10},
+		"a queue without limit": {durable{memory.New()}, []engine.Option{engine.WithQueue("default", engine.QueueConfig{})}, nil, 1},
+		"no disk to wait for":   {memory.New(), nil, nil, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &claimCounter{Storage: memory.New()}
+				store := &claimCounter{Storage: c.store}
 				eng, err := engine.New[any](store, append(c.opts, quiet, engine.WithConcurrency(10))...)
 				must(t, err)
 				started := 0
@@ -66,7 +77,7 @@ func TestClaimsInBatches(t *testing.T) {
 
 // One job of a rate limit's key comes with each claim, so that a batch does not exceed it.
 func TestBatchesKeepRateLimits(t *testing.T) {
-	inBubble(t, func(b *rig) {
+	inBubbleOn(t, durable{memory.New()}, func(b *rig) {
 		var mu sync.Mutex
 		running, most := 0, 0
 		change := func(by int) {
@@ -93,16 +104,10 @@ func TestBatchesKeepRateLimits(t *testing.T) {
 
 // slow is a durable storage whose Settle waits.
 type slow struct {
-	storage.Storage
+	durable
 	settles chan struct{} // a value lets one go on
 
 	rewrites atomic.Int64 // of what no attempt changes
-}
-
-func (s *slow) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.Durable = true
-	return c
 }
 
 func (s *slow) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
@@ -117,7 +122,7 @@ func (s *slow) Settle(ctx context.Context, now time.Time, changes []storage.Chan
 // be on their way.
 func TestSlotsDoNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Storage: memory.New(), settles: make(chan struct{})}
+		store := &slow{durable: durable{memory.New()}, settles: make(chan struct{})}
 		eng, err := engine.New[any](store, quiet, engine.WithConcurrency(2))
 		must(t, err)
 		ran := make(chan struct{}, 100)

@@ -27,14 +27,14 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	said := a.said()
 	emptied, want := r.emptied, 1
 	if r.searching == 0 { // otherwise another one looks for the free slots
-		want += max(r.free(), 0)
+		want = r.wanted()
 	}
 	r.searching++
 	c.mu.Unlock()
 
 	private := a.context.TakeBack()
 	f := r.completed(d, a, o, said, private)
-	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: min(want, maxClaim), Worker: c.worker}
+	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: want, Worker: c.worker}
 	settled, err := d.exchange(r, f, ask)
 	if err != nil {
 		c.mu.Lock()

@@ -46,8 +46,13 @@ type rig struct {
 // inBubble runs f with an engine that has not been started.
 func inBubble(t *testing.T, f func(b *rig), opts ...engine.Option) {
 	t.Helper()
+	inBubbleOn(t, memory.New(), f, opts...)
+}
+
+// inBubbleOn is inBubble on a storage.
+func inBubbleOn(t *testing.T, store storage.Storage, f func(b *rig), opts ...engine.Option) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
 		b := &rig{t: t, ctx: context.Background(), store: store, start: time.Now(), ended: make(chan error, 1)}
 		eng, err := engine.New[any](store, append([]engine.Option{quiet}, opts...)...)
 		if err != nil {

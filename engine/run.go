@@ -247,8 +247,18 @@ func (r *run) work(a *attempt) {
 // maxClaim bounds how many jobs one claim asks for.
 const maxClaim = 500
 
-// take claims jobs for a worker that counts as searching: one for it, and one for each slot that has no worker. It returns
-// nil, and the worker's slot is free, if there is none.
+// wanted is how many jobs a worker claims that looks for one. Where a claim waits for a disk it is for every free slot. Where it is
+// cheap each worker claims for itself and starts the next: handlers that take no time then keep as few workers busy as there are
+// processors, and not all of them, which would only wait for each other. It wants core.mu.
+func (r *run) wanted() int {
+	if !r.c.durable {
+		return 1
+	}
+	return min(1+max(r.free(), 0), maxClaim)
+}
+
+// take claims jobs for a worker that counts as searching: one for it, and others if wanted says so. It returns nil, and the worker's
+// slot is free, if there is none.
 func (r *run) take(net *net) *attempt {
 	mu := &r.c.mu
 	if r.c.durable {
@@ -257,9 +267,8 @@ func (r *run) take(net *net) *attempt {
 	mu.Lock()
 	for r.left > 0 && !r.stopping && !r.blocked {
 		news, emptied := r.news, r.emptied
-		free := r.free()
+		w := wanted{types: r.c.registry.handled(), worker: r.c.worker, max: r.wanted()}
 		mu.Unlock()
-		w := wanted{types: r.c.registry.handled(), worker: r.c.worker, max: min(1+max(free, 0), maxClaim)}
 		reopens, err := r.claim(net, w)
 		mu.Lock()
 		switch {
