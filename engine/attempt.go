@@ -296,6 +296,15 @@ func (a *attempt) reusable(private bool) bool {
 	return true
 }
 
+// lighten has an attempt that waits for another job keep nothing large alive.
+func (a *attempt) lighten() {
+	r := a.rec
+	if r.Meta != nil || r.Errors != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil || r.Extra != nil {
+		*r = storage.Record{}
+	}
+	r.Args = ojs.Args{} // what most jobs have
+}
+
 // perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.
 func (a *attempt) perform() (o policy.Outcome) {
 	if !a.r.c.tracing() {

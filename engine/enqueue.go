@@ -221,8 +221,8 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 	}
 	given := d.Args()
 	if len(c.hooks) > 0 {
-		own := o.Clone()
-		o = &own
+		changed := o.Clone()
+		o = &changed
 		if given, err = c.hook(ctx, o, retry.Runs(), id, d, now); err != nil {
 			return err
 		}

@@ -26,8 +26,8 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	a.returned, a.phase = true, settling
 	said := a.said()
 	emptied, want := r.emptied, 1
-	if r.searching == 0 { // otherwise another one looks for the free slots
-		want = r.wanted()
+	if r.searching == 0 { // otherwise another one sees to the free slots
+		want = r.claimSize()
 	}
 	r.searching++
 	c.mu.Unlock()
@@ -62,10 +62,16 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	}
 	// A look that has found nothing proves nothing: a job with a limit may be next. The worker looks again, by itself.
 	c.mu.Unlock()
+	d.net.clear()
 	if f != &d.fate {
 		f.forget()
 	}
-	if a.reusable(private) {
+	switch {
+	case !a.reusable(private):
+	case d.spare != nil:
+		attempts.Put(a)
+	default:
+		a.lighten()
 		d.spare = a
 	}
 	return next, true, true
@@ -83,9 +89,8 @@ var desks = sync.Pool{New: func() any { return new(desk) }}
 // putBack leaves the desk to another worker.
 func (d *desk) putBack() {
 	d.fate.rec = nil
-	if d.net.clear() {
-		desks.Put(d)
-	}
+	d.net.clear()
+	desks.Put(d)
 }
 
 // completed is the fate of an attempt that has completed its job. Of a private one, its record becomes what it shall be.

@@ -247,19 +247,19 @@ func (r *run) work(a *attempt) {
 // maxClaim bounds how many jobs one claim asks for.
 const maxClaim = 500
 
-// wanted is how many jobs a worker claims that looks for one. Where a claim waits for a disk it is for every free slot. Where it is
-// cheap each worker claims for itself and starts the next: handlers that take no time then keep as few workers busy as there are
-// processors, and not all of them, which would only wait for each other. It wants core.mu.
-func (r *run) wanted() int {
-	if !r.c.durable {
+// claimSize is how many jobs a worker claims that looks for one. A claim that may take time is for every free slot. Where it is known
+// to be cheap each worker claims for itself and starts the next: handlers that take no time then keep as few workers busy as there
+// are processors, and not all of them, which would only wait for each other. It wants core.mu.
+func (r *run) claimSize() int {
+	if r.c.both != nil && !r.c.durable {
 		return 1
 	}
 	return min(1+max(r.free(), 0), maxClaim)
 }
 
-// take claims jobs for a worker that counts as searching: one for it, and others if wanted says so. It returns nil, and the worker's
+// take claims jobs for a worker that counts as searching: one for it, and others if claimSize says so. It returns nil, and the worker's
 // slot is free, if there is none.
-func (r *run) take(net *net) *attempt {
+func (r *run) take(n *net) *attempt {
 	mu := &r.c.mu
 	if r.c.durable {
 		runtime.Gosched() // for handlers that are about to return: the more slots one claim is for, the fewer claims
@@ -267,14 +267,14 @@ func (r *run) take(net *net) *attempt {
 	mu.Lock()
 	for r.left > 0 && !r.stopping && !r.blocked {
 		news, emptied := r.news, r.emptied
-		w := wanted{types: r.c.registry.handled(), worker: r.c.worker, max: r.wanted()}
+		w := wanted{types: r.c.registry.handled(), worker: r.c.worker, max: r.claimSize()}
 		mu.Unlock()
-		reopens, err := r.claim(net, w)
+		reopens, err := r.claim(n, w)
 		mu.Lock()
 		switch {
 		case err != nil:
 			r.claimFailed(err)
-		case len(net.claimed) == 0:
+		case len(n.claimed) == 0:
 			r.failures = 0
 			if !reopens.IsZero() && (r.reopensAt.IsZero() || reopens.Before(r.reopensAt)) {
 				r.reopensAt = reopens
@@ -288,10 +288,11 @@ func (r *run) take(net *net) *attempt {
 			r.failures = 0
 			// If left became 0 since, these jobs are not among those it counts now.
 			if r.emptied == emptied && r.left != unknown {
-				r.left = max(r.left-len(net.claimed), 0)
+				r.left = max(r.left-len(n.claimed), 0)
 			}
-			if a := r.share(net.claimed); a != nil {
+			if a := r.share(n.claimed); a != nil {
 				mu.Unlock()
+				n.clear()
 				return a
 			}
 		}
@@ -311,15 +312,15 @@ type net struct {
 // maxNet is how large a net is kept for another claim.
 const maxNet = 64
 
-// clear empties the net. It reports whether that is worth keeping.
-func (n *net) clear() bool {
+// clear empties the net, which would keep alive what is in it.
+func (n *net) clear() {
 	if cap(n.recs) > maxNet {
-		return false
+		*n = net{}
+		return
 	}
 	clear(n.recs)
 	clear(n.claimed)
 	n.recs, n.claimed = n.recs[:0], n.claimed[:0]
-	return true
 }
 
 // claim claims jobs and makes their attempts. It wants no lock.
@@ -383,7 +384,7 @@ func (r *run) leave() {
 }
 
 // release ends an attempt in the books, with what was stored of it if it was its own. It reports whether its worker looks for
-// the next one: not if another one does, which finds jobs for this slot too.
+// the next one: not if another one does, which sees to this slot too.
 func (r *run) release(a *attempt, f *fate, err error) bool {
 	if f != nil {
 		r.tell(f, err)

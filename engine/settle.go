@@ -63,7 +63,7 @@ func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
 
 // fate is what becomes of a job after an attempt: the job as it shall be, and how that came about.
 type fate struct {
-	rec      *storage.Record // that of the change, or the attempt's own
+	rec      *storage.Record // that of the change; of a desk's fate the attempt's own
 	decision policy.Decision
 	kind     policy.Kind
 	at       time.Time
@@ -86,13 +86,6 @@ func newFate(rec *storage.Record, worker string) *fate {
 	return f
 }
 
-// inPlace is newFate for a record that becomes what it shall be, and that nobody else knows.
-func inPlace(rec *storage.Record, worker string) *fate {
-	f := fates.Get().(*fate)
-	f.rec, f.worker = rec, worker
-	return f
-}
-
 // copied is the same fate with a record of its own.
 func (f *fate) copied() *fate {
 	c := newFate(f.rec, f.worker)
@@ -105,9 +98,7 @@ func (f *fate) forget() {
 	if f.lent {
 		return
 	}
-	if f.rec == &f.change[0].Record {
-		f.change[0], f.result[0] = storage.Change{}, storage.Settled{}
-	}
+	f.change[0], f.result[0] = storage.Change{}, storage.Settled{}
 	f.rec, f.decision, f.traced = nil, policy.Decision{}, nil
 	fates.Put(f)
 }

@@ -121,7 +121,8 @@ type Storage interface {
 }
 
 // SettleClaimer is the ability to settle an attempt and to claim what its worker does next in one step, which costs less than two.
-// It is optional: a storage that has it itself, not in what it wraps, is asked.
+// It is optional: a storage that has it itself, not in what it wraps, is asked. Unless that is durable, its claims are taken to cost
+// little, and engines make one for each job.
 type SettleClaimer interface {
 	// SettleAndClaim is Settle of one change, that of an attempt's SameJob to the record, and then Claim, whatever became of the
 	// change. It claims no job that has a rate limit, and none that Claim would have taken after one.
@@ -194,7 +195,7 @@ type Change struct {
 
 	// SameJob says that nothing of the record differs from what is stored but what attempts change: State, Attempt, Progress,
 	// Error, Errors, Result, Checkpoint, Worker, LeaseUntil, and the times but CreatedAt, ScheduledAt and ExpiresAt. A storage
-	// may leave everything else unwritten.
+	// may leave everything else unwritten. The job may be in any state: cancelling one that waits is such a change.
 	SameJob bool
 }
 

@@ -98,7 +98,7 @@ type kind struct {
 func (k *kind) fits(r *storage.Record) bool {
 	return k.jobType == r.Type && k.queue == r.Queue && k.maxAttempts == r.MaxAttempts &&
 		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && equalPolicies(&k.retry, &r.Retry) &&
-		equalUnique(k.unique, common(r.Unique))
+		equalUnique(k.unique, ofMany(r.Unique))
 }
 
 func equalPolicies(a, b *ojs.RetryPolicy) bool {
@@ -107,8 +107,8 @@ func equalPolicies(a, b *ojs.RetryPolicy) bool {
 		equalLists(a.NonRetryableErrors, b.NonRetryableErrors)
 }
 
-// common is a policy that may be that of many jobs.
-func common(p *ojs.UniquePolicy) *ojs.UniquePolicy {
+// ofMany is a policy that may be that of many jobs, nil if it is none.
+func ofMany(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	if p == nil || p.Key != "" {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, home: q,
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
-	k.unique = cloneUnique(common(r.Unique))
+	k.unique = cloneUnique(ofMany(r.Unique))
 	// Jobs that are all different would make a list of them all. What is beyond that many is not looked for again.
 	if list := q.kinds[r.Type]; len(list) < maxKinds {
 		q.kinds[r.Type] = append(list, k)
@@ -215,7 +215,7 @@ func (s *Storage) fill(j *job, r *storage.Record) {
 
 // common takes in what of a record attempts do not change. It reports false if that is more than most jobs have.
 func (j *job) common(r *storage.Record) bool {
-	if r.Meta != nil || r.RateLimit != nil || r.Unique != common(r.Unique) || r.Extra != nil || !r.ExpiresAt.IsZero() || int(j.priority) != r.Priority {
+	if r.Meta != nil || r.RateLimit != nil || r.Unique != ofMany(r.Unique) || r.Extra != nil || !r.ExpiresAt.IsZero() || int(j.priority) != r.Priority {
 		return false
 	}
 	var created, scheduled bool
@@ -281,7 +281,7 @@ func (s *Storage) advance(j *job, r *storage.Record) {
 func (s *Storage) claimed(j *job, now time.Time, worker string, r *storage.Record) {
 	start, ok := at(now)
 	until := start + instant(j.kind.lease)
-	if j.whole() != nil || !ok || until < start || j.attempt == math.MaxInt32 || worker == "" {
+	if j.whole() != nil || !ok || start == never || until < start || j.attempt == math.MaxInt32 || worker == "" {
 		j.copyTo(r)
 		r.Claim(now, worker)
 		s.set(j, r)

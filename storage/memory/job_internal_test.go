@@ -66,6 +66,46 @@ func TestKindsTellPoliciesApart(t *testing.T) {
 	change("unique", func(r *storage.Record) reflect.Value { return reflect.ValueOf(r.Unique).Elem() })
 }
 
+// What the storage does to a job in place is what Record.Claim does, and what becomes of a record that is stored, whatever the job
+// and the times.
+func TestJobInPlace(t *testing.T) {
+	instants := []time.Time{
+		{}, time.Unix(0, 0).UTC(), time.Unix(0, math.MinInt64).UTC(), time.Unix(0, math.MaxInt64).UTC(), time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC),
+		time.Date(2600, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := New()
+		r := sample()
+		r.Lease = rapid.SampledFrom([]time.Duration{time.Second, math.MaxInt64}).Draw(t, "lease")
+		r.Attempt = rapid.SampledFrom([]int{0, 1, math.MaxInt32}).Draw(t, "attempt")
+		r.Progress = rapid.SampledFrom([]float64{0, 1}).Draw(t, "progress")
+		if rapid.Bool().Draw(t, "meta") {
+			r.Meta = map[string]any{"k": "v"}
+		}
+		j := s.prepare(r)
+		s.adopt(j, r)
+		at := func(name string) time.Time { return rapid.SampledFrom(instants).Draw(t, name) }
+		want, worker, now := j.record(), rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "worker"), at("now")
+		want.Claim(now, worker)
+		var got storage.Record
+		s.claimed(j, now, worker, &got)
+		if there := j.record(); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(there, want) {
+			t.Fatalf("claimed %+v, stored %+v\nwant %+v", got, there, want)
+		}
+		want.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "state")
+		want.LeaseUntil, want.FinishedAt, want.NextRetryAt, want.EnqueuedAt = at("lease until"), at("finished"), at("retry"), at("enqueued")
+		want.Progress = rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "later progress")
+		if rapid.Bool().Draw(t, "failed") {
+			want.Errors = []ojs.Failure{{Message: "m"}}
+			want.Error = &want.Errors[0]
+		}
+		s.advance(j, &want)
+		if there := j.record(); !reflect.DeepEqual(there, want) {
+			t.Fatalf("stored %+v\nwant %+v", there, want)
+		}
+	})
+}
+
 // A job gives back what it was made of, compact or not, also in the memory of another.
 func TestJobHoldsRecord(t *testing.T) {
 	instants := []time.Time{

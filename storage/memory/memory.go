@@ -135,13 +135,14 @@ func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 
 // insert is Insert for a call that self makes.
 func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
-	first, err := s.prepareAll(batch)
-	if err != nil {
-		return dst, err
-	}
+	first, refused := s.prepareAll(batch)
 	if err := s.enterAs(ctx, self); err != nil {
 		s.recycleAll(first)
 		return dst, err
+	}
+	if refused != nil {
+		s.leave()
+		return dst, refused
 	}
 	dst, unused, err := s.insertPrepared(now, batch, first, dst)
 	s.leave()

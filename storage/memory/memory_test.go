@@ -278,6 +278,9 @@ func TestEndedContextAndClose(t *testing.T) {
 			t.Errorf("%s after Close: %v", name, err)
 		}
 	}
+	if _, err := s.Insert(t.Context(), epoch, make([]storage.Insert, 1), nil); !errors.Is(err, ojs.ErrClosed) {
+		t.Errorf("Insert of what it would refuse, after Close: %v", err)
+	}
 }
 
 func TestPayloadsUnchanged(t *testing.T) {

@@ -65,5 +65,5 @@ func stateIndex(s ojs.State) int {
 			return i
 		}
 	}
-	panic("memory: a record without a state was stored") // insertable and the transition table let none in
+	panic("memory: a record without a state was stored") // Insert and the transition table let none in
 }
