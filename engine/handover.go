@@ -62,7 +62,9 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	}
 	// A look that has found nothing proves nothing: a job with a limit may be next. The worker looks again, by itself.
 	c.mu.Unlock()
-	d.net.clear()
+	if want > 1 {
+		d.net.clear()
+	}
 	if f != &d.fate {
 		f.forget()
 	}
