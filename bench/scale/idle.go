@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -32,6 +33,8 @@ func idle(ctx context.Context, c config, r *report.Report) error {
 		return err
 	}
 	kept := float64(heap()-before) / float64(c.many)
+	debug.FreeOSMemory() // or the runtime would do so bit by bit, which is not the engine's
+	wall.Sleep(c.idleFor / 5)
 	start, err := cpu()
 	if err != nil {
 		return err
