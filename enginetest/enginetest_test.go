@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"reflect"
 	"runtime"
 	"slices"
@@ -483,4 +484,17 @@ func TestRequire(t *testing.T) {
 	if !reflect.DeepEqual(eng.Now(), enginetest.Start) {
 		t.Errorf("the clock moved to %v", eng.Now())
 	}
+}
+
+// Work returns all events of a transition, however late those after the first come.
+func TestWorkWaitsForEvents(t *testing.T) {
+	enginetest.Test(t, func(t *testing.T, eng *enginetest.Engine[any]) {
+		eng.Handle("fails", func(context.Context, *ojs.Job[any]) error { return errBoom })
+		for range 2000 {
+			w := eng.Work(ojs.NewDraft("fails", nil))
+			if last := w.Events[len(w.Events)-1]; last.Type != ojs.EventRetrying {
+				t.Fatalf("the last of %d events is %s", len(w.Events), last.Type)
+			}
+		}
+	}, engine.WithLogger(slog.New(slog.DiscardHandler)))
 }

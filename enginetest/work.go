@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"testing/synctest"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -86,6 +87,7 @@ func (e *Engine[T]) await(eng *engine.Engine[T], sub *engine.Subscription) (even
 	e.tb.Helper()
 	if e.clock == nil {
 		events = append(events, <-sub.C()) // the bubble's clock moves by itself
+		synctest.Wait()                    // for the others of the same transition
 	} else {
 		e.idle(eng)
 	}
