@@ -30,7 +30,7 @@ type core struct {
 	worker  string                // this engine in claims, logs and events
 	mocked  bool                  // the clock is virtual
 	durable bool                  // the storage is
-	both    storage.SettleClaimer // the storage, if it can
+	cheap   storage.SettleClaimer // the storage, if its claims cost little
 
 	registry  registry
 	gate      *gate
@@ -64,7 +64,9 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	} else if _, ok := storage.As[storage.Notifier](s); ok {
 		c.store = ownCalls{s, c}
 	}
-	c.both, _ = c.store.(storage.SettleClaimer)
+	if !c.durable {
+		c.cheap, _ = c.store.(storage.SettleClaimer)
+	}
 	if c.clock == nil {
 		c.clock = c.wall
 		if shared, ok := storage.As[storage.Clocked](s); ok {

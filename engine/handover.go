@@ -14,7 +14,7 @@ import (
 // ended, or the handler has failed, which others may be asked about. Then it is nil and false if the worker's slot is free.
 func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, goesOn, done bool) {
 	c := r.c
-	if c.both == nil || o.Kind != policy.Returned || o.Err != nil || a.rec.RateLimit != nil ||
+	if c.cheap == nil || o.Kind != policy.Returned || o.Err != nil || a.rec.RateLimit != nil ||
 		c.tracing() || c.hub.listeners.Load() > 0 || !c.gate.plain.Load() {
 		return nil, false, false
 	}
@@ -25,16 +25,13 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	}
 	a.returned, a.phase = true, settling
 	said := a.said()
-	emptied, want := r.emptied, 1
-	if r.searching == 0 { // otherwise another one sees to the free slots
-		want = r.claimSize()
-	}
+	emptied := r.emptied
 	r.searching++
 	c.mu.Unlock()
 
 	private := a.context.TakeBack()
 	f := r.completed(d, a, o, said, private)
-	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: want, Worker: c.worker}
+	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: 1, Worker: c.worker}
 	settled, err := d.exchange(r, f, ask)
 	if err != nil {
 		c.mu.Lock()
@@ -62,9 +59,6 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	}
 	// A look that has found nothing proves nothing: a job with a limit may be next. The worker looks again, by itself.
 	c.mu.Unlock()
-	if want > 1 {
-		d.net.clear()
-	}
 	if f != &d.fate {
 		f.forget()
 	}
@@ -108,23 +102,14 @@ func (r *run) completed(d *desk, a *attempt, o policy.Outcome, said said, privat
 	return f
 }
 
-// exchange settles a fate and makes the attempts of what is claimed in the same step.
+// exchange settles a fate and makes the attempt of what is claimed in the same step.
 func (d *desk) exchange(r *run, f *fate, ask storage.Claim) (settled storage.Settled, err error) {
 	d.claimed = d.claimed[:0]
-	if ask.Max > 1 {
-		settled, d.recs, err = r.c.both.SettleAndClaim(r.base, f.at, f.rec, ask, d.recs[:0])
-		if err != nil {
-			d.recs = nil // a storage that has given up may still write to it
-		}
-		r.attemptsOf(&d.net)
-		return settled, err
-	}
-	// Almost always it is one job, which goes to where it stays.
-	next := d.spare
+	next := d.spare // the record goes to where it stays
 	if d.spare = nil; next == nil {
 		next = attempts.Get().(*attempt)
 	}
-	settled, recs, err := r.c.both.SettleAndClaim(r.base, f.at, f.rec, ask, next.own[:0])
+	settled, recs, err := r.c.cheap.SettleAndClaim(r.base, f.at, f.rec, ask, next.own[:0])
 	switch {
 	case err != nil:
 	case len(recs) == 0:

@@ -251,7 +251,7 @@ const maxClaim = 500
 // to be cheap each worker claims for itself and starts the next: handlers that take no time then keep as few workers busy as there
 // are processors, and not all of them, which would only wait for each other. It wants core.mu.
 func (r *run) claimSize() int {
-	if r.c.both != nil && !r.c.durable {
+	if r.c.cheap != nil {
 		return 1
 	}
 	return min(1+max(r.free(), 0), maxClaim)

@@ -121,8 +121,8 @@ type Storage interface {
 }
 
 // SettleClaimer is the ability to settle an attempt and to claim what its worker does next in one step, which costs less than two.
-// It is optional: a storage that has it itself, not in what it wraps, is asked. Unless that is durable, its claims are taken to cost
-// little, and engines make one for each job.
+// It is optional, and for storages that are not durable: one that has it itself, not in what it wraps, is asked. Its claims are taken
+// to cost little, and engines make one for each job.
 type SettleClaimer interface {
 	// SettleAndClaim is Settle of one change, that of an attempt's SameJob to the record, and then Claim, whatever became of the
 	// change. It claims no job that has a rate limit, and none that Claim would have taken after one.
