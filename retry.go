@@ -3,6 +3,7 @@ package ojs
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs/internal/backoff"
@@ -100,6 +101,13 @@ func (p RetryPolicy) Inherit(base RetryPolicy) RetryPolicy {
 		p.OnExhaustion = base.OnExhaustion
 	}
 	return p
+}
+
+// Equal reports whether two policies say the same. An empty list of non-retryable errors is another than none, which inherits.
+func (p RetryPolicy) Equal(q RetryPolicy) bool {
+	return p.MaxAttempts == q.MaxAttempts && p.InitialInterval == q.InitialInterval && p.BackoffCoefficient == q.BackoffCoefficient &&
+		p.MaxInterval == q.MaxInterval && p.Jitter == q.Jitter && p.BackoffStrategy == q.BackoffStrategy && p.OnExhaustion == q.OnExhaustion &&
+		(p.NonRetryableErrors == nil) == (q.NonRetryableErrors == nil) && slices.Equal(p.NonRetryableErrors, q.NonRetryableErrors)
 }
 
 // Validate checks the fields that are set, and MaxInterval against InitialInterval if both are (OJS retry, section 11). Of a

@@ -48,7 +48,7 @@ func (c *core) planFor(d ojs.Draft, t *jobType, own *plan) (*plan, error) {
 			if err != nil {
 				return nil, err
 			}
-			if sameRetry(&o.Retry, &base.options.Retry) {
+			if o.Retry.Equal(base.options.Retry) {
 				own.retry = base.retry
 				return own, nil
 			}
@@ -57,12 +57,6 @@ func (c *core) planFor(d ojs.Draft, t *jobType, own *plan) (*plan, error) {
 		}
 	}
 	return own, own.finish(c.resolve(defaults, d.Options()))
-}
-
-func sameRetry(a, b *ojs.RetryPolicy) bool {
-	return a.MaxAttempts == b.MaxAttempts && a.InitialInterval == b.InitialInterval && a.BackoffCoefficient == b.BackoffCoefficient &&
-		a.MaxInterval == b.MaxInterval && a.Jitter == b.Jitter && a.BackoffStrategy == b.BackoffStrategy && a.OnExhaustion == b.OnExhaustion &&
-		a.NonRetryableErrors == nil && b.NonRetryableErrors == nil
 }
 
 // finish makes it the plan of resolved options.

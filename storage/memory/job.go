@@ -97,14 +97,8 @@ type kind struct {
 // fits reports whether a job is of the kind.
 func (k *kind) fits(r *storage.Record) bool {
 	return k.jobType == r.Type && k.queue == r.Queue && k.maxAttempts == r.MaxAttempts &&
-		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && equalPolicies(&k.retry, &r.Retry) &&
+		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && k.retry.Equal(r.Retry) &&
 		equalUnique(k.unique, ofMany(r.Unique))
-}
-
-func equalPolicies(a, b *ojs.RetryPolicy) bool {
-	return a.MaxAttempts == b.MaxAttempts && a.InitialInterval == b.InitialInterval && a.BackoffCoefficient == b.BackoffCoefficient &&
-		a.MaxInterval == b.MaxInterval && a.Jitter == b.Jitter && a.BackoffStrategy == b.BackoffStrategy && a.OnExhaustion == b.OnExhaustion &&
-		equalLists(a.NonRetryableErrors, b.NonRetryableErrors)
 }
 
 // ofMany is a policy that may be that of many jobs, nil if it is none.
