@@ -271,9 +271,10 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, dst []storage.Record
 				skip = append(slices.Clip(skip), key)
 			}
 		}
-		dst = slices.Grow(dst, 1)[:len(dst)+1]
+		var r *storage.Record
+		dst, r = another(dst)
 		s.displace(j)
-		s.claimed(j, now, c.Worker, &dst[len(dst)-1])
+		s.claimed(j, now, c.Worker, r)
 		s.place(j)
 		return true
 	}
@@ -372,14 +373,22 @@ func (s *Storage) edit(j *job, to *storage.Record) {
 	}
 }
 
-// change makes a transition of a job, and returns the job as it is then.
-func (s *Storage) change(j *job, f func(*storage.Record)) storage.Record {
-	r := j.record()
+// change makes a transition of a job, and appends the job as it is then to dst.
+func (s *Storage) change(j *job, dst []storage.Record, f func(*storage.Record)) []storage.Record {
+	dst, r := another(dst)
+	j.copyTo(r)
 	s.displace(j)
-	f(&r)
-	s.set(j, &r)
+	f(r)
+	s.advance(j, r)
 	s.place(j)
-	return r
+	return dst
+}
+
+// another makes room in a list for one more record, whatever is there.
+func another(list []storage.Record) ([]storage.Record, *storage.Record) {
+	n := len(list)
+	list = slices.Grow(list, 1)[:n+1]
+	return list, &list[n]
 }
 
 // extend is Extend for a call that self makes.
@@ -417,18 +426,12 @@ func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit in
 		j := it.Value
 		switch {
 		case j.expired(now):
-			d.Expired = append(d.Expired, s.change(j, func(r *storage.Record) { r.Expire(now) }))
+			d.Expired = s.change(j, d.Expired, func(r *storage.Record) { r.Expire(now) })
 		case j.current() == ojs.StateActive:
 			s.taken(j.id, j.version, ojs.ErrLeaseLost)
-			d.Stalled = append(d.Stalled, s.change(j, func(r *storage.Record) { r.Reclaim(now) }))
+			d.Stalled = s.change(j, d.Stalled, func(r *storage.Record) { r.Reclaim(now) })
 		default:
-			d.Promoted = slices.Grow(d.Promoted, 1)[:len(d.Promoted)+1]
-			r := &d.Promoted[len(d.Promoted)-1]
-			j.copyTo(r)
-			s.displace(j)
-			r.Promote(now)
-			s.advance(j, r)
-			s.place(j)
+			d.Promoted = s.change(j, d.Promoted, func(r *storage.Record) { r.Promote(now) })
 		}
 	}
 	d.Next, _ = s.due.Next()

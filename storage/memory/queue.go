@@ -125,8 +125,7 @@ func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*o
 func (s *Storage) drop(over []*overflow, now time.Time, batch []storage.Insert, results []storage.Inserted) {
 	for _, o := range over {
 		for _, j := range o.oldest {
-			dropped := s.change(j, func(r *storage.Record) { r.Drop(now) })
-			results[o.last].Dropped = append(results[o.last].Dropped, dropped)
+			results[o.last].Dropped = s.change(j, results[o.last].Dropped, func(r *storage.Record) { r.Drop(now) })
 		}
 	}
 	for i := range batch {

@@ -260,7 +260,7 @@ func (s *Storage) carryOut(p *plan, i int, batch []storage.Insert, stored []*job
 		if j.current() == ojs.StateActive {
 			s.taken(j.id, j.version, ojs.ErrReplaced)
 		}
-		result.Replaced = append(result.Replaced, s.change(j, func(r *storage.Record) { r.Cancel(now) }))
+		result.Replaced = s.change(j, result.Replaced, func(r *storage.Record) { r.Cancel(now) })
 	}
 	if f.equal == nil {
 		return
