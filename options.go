@@ -16,8 +16,8 @@ import (
 // the call wins; retry policies merge field by field, meta and tags add up. Times are relative to the engine's clock at
 // the enqueue.
 //
-// An option does the same whenever it is applied: engines apply those that are defaults once for many jobs. It does not keep what it
-// is given.
+// An option does the same whenever it is applied: engines apply those that are defaults once for many jobs. It must not
+// keep the Options that it is given.
 type Option func(*Options)
 
 // Options is what options add up to. Engines and test doubles read it; programs use the functions that return an Option.
