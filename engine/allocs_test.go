@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -43,7 +44,53 @@ func TestAllocationsOfAJob(t *testing.T) {
 	must(t, <-ended)
 	allocs, bytes := float64(after.Mallocs-before.Mallocs)/jobs, float64(after.TotalAlloc-before.TotalAlloc)/jobs
 	t.Logf("%.1f allocations and %.0f bytes", allocs, bytes)
-	if allocs > 6 || bytes > 700 {
+	if allocs > 4 || bytes > 500 {
 		t.Errorf("a job made %.1f allocations and %.0f bytes", allocs, bytes)
+	}
+}
+
+// A waiting job of plain args keeps few bytes, a scheduled one not many more, and being unique costs few allocations.
+func TestMemoryOfWaitingJobs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates, too; .ci/run runs it without")
+	}
+	type args struct {
+		N int
+		S string
+	}
+	const jobs = 20_000
+	for _, tt := range []struct {
+		name string
+		opts []ojs.Option
+		most int
+	}{{"waiting", nil, 350}, {"scheduled", []ojs.Option{ojs.WithDelay(time.Hour)}, 450}} {
+		eng, err := engine.New[args](memory.New())
+		must(t, err)
+		before := int(heapInUse())
+		for i := range jobs {
+			_, err := eng.Enqueue(t.Context(), "noop", args{i, "x"}, tt.opts...)
+			must(t, err)
+		}
+		kept := (int(heapInUse()) - before) / jobs
+		runtime.KeepAlive(eng)
+		t.Logf("%s: %d bytes", tt.name, kept)
+		if kept > tt.most {
+			t.Errorf("a %s job keeps %d bytes", tt.name, kept)
+		}
+	}
+	enqueue := func(opts ...ojs.Option) float64 {
+		eng, err := engine.New[args](memory.New())
+		must(t, err)
+		n := 0
+		return testing.AllocsPerRun(2000, func() {
+			n++
+			_, err := eng.Enqueue(t.Context(), "noop", args{n, "x"}, opts...)
+			must(t, err)
+		})
+	}
+	plain, unique := enqueue(), enqueue(ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs}))
+	t.Logf("%.1f allocations, unique %.1f", plain, unique)
+	if unique > plain+6 {
+		t.Errorf("a unique enqueue makes %.1f allocations, a plain one %.1f", unique, plain)
 	}
 }

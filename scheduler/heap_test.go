@@ -107,6 +107,13 @@ func TestHeapFarTimes(t *testing.T) {
 	}
 }
 
+// Slots grow by a quarter at a time, which leaves an item at most 40 bytes.
+func TestHeapItemsAreSmall(t *testing.T) {
+	if scheduler.Bytes > 32 {
+		t.Errorf("an item takes %d bytes", scheduler.Bytes)
+	}
+}
+
 func TestHeapGivesMemoryBack(t *testing.T) {
 	var h scheduler.Heap[int]
 	items := make([]scheduler.Item[int], 100_000)

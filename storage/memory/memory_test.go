@@ -424,3 +424,20 @@ func TestOrderAfterRemovals(t *testing.T) {
 		t.Errorf("claimed %v", got)
 	}
 }
+
+// Due puts the jobs it promotes where the caller says, as far as there is room.
+func TestDueUsesMemory(t *testing.T) {
+	s := memory.New()
+	for _, id := range []string{"1", "2", "3"} {
+		r := record(id, ojs.StateScheduled)
+		r.ScheduledAt = epoch.Add(time.Second)
+		insert(t, s, r)
+	}
+	buf := []storage.Record{record("spoilt", ojs.StateDiscarded), record("spoilt", ojs.StateDiscarded)}
+	for _, n := range []int{2, 1} {
+		d, err := s.Due(t.Context(), epoch.Add(time.Minute), 2, buf)
+		if err != nil || len(d.Promoted) != n || &d.Promoted[0] != &buf[0] || d.Promoted[0].State != ojs.StateAvailable {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
