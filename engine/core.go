@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -42,7 +42,7 @@ type core struct {
 	jitter    uint64  // the seed of delays
 	eventIDs  *random // of its own: who listens does not change what happens
 
-	mu       sync.Mutex // guards everything below, and the fields of run and attempt that say so
+	mu       spin.Mutex // guards everything below, and the fields of run and attempt that say so
 	run      *run       // nil: not running
 	idlers   []chan struct{}
 	fetchers []chan struct{} // of workers that wait for a job

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/notify"
+	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -31,7 +32,7 @@ type Storage struct {
 	lastKind   atomic.Pointer[kind]   // that a job was enqueued of; changed under mu
 	lastWorker atomic.Pointer[string] // who claimed
 
-	mu     sync.Mutex // guards everything below
+	mu     spin.Mutex // guards everything below
 	closed bool
 	jobs   table
 	ready  ready                // available jobs
