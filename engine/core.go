@@ -25,6 +25,7 @@ var (
 // core is the engine without its type parameter.
 type core struct {
 	config
+	times   times
 	store   storage.Storage
 	rnd     *random               // ids
 	worker  string                // this engine in claims, logs and events
@@ -74,6 +75,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		}
 	}
 	_, c.mocked = c.clock.(*clock.Mock)
+	c.times.start(c.clock)
 	c.jitter = c.rnd.r.Uint64()
 	c.eventIDs = newRandom(rand.New(rand.NewPCG(c.rnd.r.Uint64(), 0)))
 	id := c.rnd.id(c.now())
@@ -87,9 +89,6 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.registry.handlers.Store(new(handlers))
 	return c, nil
 }
-
-// now reads the clock, for storages: without the zone and the monotonic reading that none of them keeps.
-func (c *core) now() time.Time { return c.clock.Now().UTC().Round(0) }
 
 func (c *core) get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	rec, err := c.store.Get(ctx, id)

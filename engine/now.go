@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// now reads the clock, for storages: without the zone and the monotonic reading that none of them keeps.
+func (c *core) now() time.Time {
+	if t, ok := c.times.now(c.clock); ok {
+		return t
+	}
+	return c.clock.Now().UTC().Round(0)
+}
+
+// times reads the clock on the wall in half the time that time.Now takes, of which one half is for the time of day and the other for
+// what has gone by: it counts on from a time of day that is a millisecond old at most. So it follows a clock that is set no later
+// than that.
+type times struct {
+	origin time.Time    // with a monotonic reading; zero: the clock is not the one on the wall
+	read   atomic.Int64 // when the time of day was read, in ns since the origin
+	offset atomic.Int64 // what it was then less that, in ns since 1970
+}
+
+// start begins to read a clock.
+func (t *times) start(c clock.Clock) {
+	if reflect.TypeOf(c) == reflect.TypeOf(clock.New()) {
+		t.origin = c.Now()
+		t.read.Store(-int64(time.Hour))
+	}
+}
+
+// now returns the time of day. It reports false for a clock that is not the one on the wall.
+func (t *times) now(c clock.Clock) (time.Time, bool) {
+	if t.origin.IsZero() {
+		return time.Time{}, false
+	}
+	gone := int64(c.Since(t.origin))
+	if age := gone - t.read.Load(); age >= 0 && age < int64(time.Millisecond) {
+		return time.Unix(0, gone+t.offset.Load()).UTC(), true
+	}
+	now := c.Now()
+	gone = int64(now.Sub(t.origin))
+	t.offset.Store(now.UnixNano() - gone)
+	t.read.Store(gone)
+	return now.UTC().Round(0), true
+}
