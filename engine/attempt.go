@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -31,6 +32,8 @@ type life struct {
 	owner   internal.Owner
 	header  *ojs.JobHeader // the handler's copy
 	at      int            // in run.attempts
+	pile    *pile          // its worker's
+	piled   atomic.Bool    // it has not begun, or is done and not stored
 
 	deadline time.Time // of its timeout, or of the job's total timeout
 	limit    time.Duration
@@ -303,6 +306,17 @@ func (a *attempt) lighten() {
 		*r = storage.Record{}
 	}
 	r.Args = ojs.Args{} // what most jobs have
+}
+
+// begins readies an attempt for its handler, on the worker that has the pile. It reports false if the attempt has waited on a pile
+// and ended there.
+func (a *attempt) begins(p *pile) bool {
+	a.pile = p
+	if !a.piled.Load() {
+		return true
+	}
+	a.piled.Store(false)
+	return !a.context.Cancelled()
 }
 
 // perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.

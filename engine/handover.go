@@ -2,82 +2,140 @@ package engine
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// handover ends an attempt that has completed its job and begins the next one of the same worker in one step of the storage: what
-// settling and then taking do, for the case that is by far the most frequent, with a third of the locking. It reports false, and
-// has done nothing, if the case is another one: somebody listens, limits or weights have a say, the attempt's context has
-// ended, or the handler has failed, which others may be asked about. Then it is nil and false if the worker's slot is free.
+// handover ends an attempt that has completed its job, and those piled up before it, and begins the next one of the same worker in
+// one step of the storage: what settling and then taking do, for the case that is by far the most frequent, with a third of the
+// locking. It reports false, and has done nothing but clear the worker's pile, if the case is another one: somebody listens, limits
+// or weights have a say, the attempt's context has ended, or the handler has failed, which others may be asked about. Then it is
+// nil and false if the worker's slot is free.
 func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, goesOn, done bool) {
 	c := r.c
-	if c.cheap == nil || o.Kind != policy.Returned || o.Err != nil || a.rec.RateLimit != nil ||
-		c.tracing() || c.hub.listeners.Load() > 0 || !c.gate.plain.Load() {
+	if !r.plain(a, o) {
+		d.pace.broken()
+		r.clearPile(d)
 		return nil, false, false
 	}
 	c.mu.Lock()
-	if a.phase != running || a.cause != nil || a.replaced || r.left == 0 || r.stopping || r.blocked || r.free() < 0 {
+	if a.phase != running || a.cause != nil || a.replaced || !r.some() || r.stopping || r.blocked || r.free() < 0 {
 		c.mu.Unlock()
+		r.clearPile(d)
 		return nil, false, false
 	}
 	a.returned, a.phase = true, settling
 	said := a.said()
+	if d.ended = d.ended[:0]; d.pile.listed {
+		r.abandon(&d.pile) // what it had to pass over; it comes next
+		d.ended = r.settling(d.pile.takeDone(d.ended))
+	}
 	emptied := r.emptied
 	r.searching++
+	n := r.claimsAhead(d)
 	c.mu.Unlock()
 
 	private := a.context.TakeBack()
 	f := r.completed(d, a, o, said, private)
-	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: 1, Worker: c.worker}
-	settled, err := d.exchange(r, f, ask)
-	if err != nil {
+	d.pace.completed(f.at)
+	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: n, Worker: c.worker}
+	if err := d.exchange(r, f, ask); err != nil {
 		c.mu.Lock()
 		r.looked()
 		r.claimFailed(err)
 		c.mu.Unlock()
 		c.uncertain(err)
-		a.kept = true // the storage may still read its record
+		for _, x := range d.ended { // the storage may still read their records
+			x.kept = true
+		}
+		a.kept = true
 		f = f.copied()
+		r.storeEach(d.ended, 2)
 		return nil, r.release(a, f, r.store(f, 2)), true
 	}
-	r.tell(f, settled.Err)
+	err := d.settled[len(d.ended)].Err
+	for i, x := range d.ended {
+		if err := d.settled[i].Err; err != nil || c.logs(slog.LevelInfo) {
+			f := c.pastFate(x)
+			r.tell(f, err)
+			f.forget()
+		}
+	}
+	r.tell(f, err)
 	if c.logs(slog.LevelDebug) {
 		for _, n := range d.claimed {
 			c.logStarted(n.rec, c.worker, f.at)
 		}
 	}
 	c.mu.Lock()
-	r.ended(a, f, settled.Err)
+	for i, x := range d.ended {
+		x.phase = over
+		if d.settled[i].Err == nil {
+			c.jobEnded(x.rec)
+		}
+		r.forget(x)
+	}
+	r.ended(a, f, err)
 	if n := len(d.claimed); n > 0 {
 		if r.emptied == emptied && r.left != unknown {
 			r.left = max(r.left-n, 0)
 		}
-		next = r.share(d.claimed)
+		next = r.deal(d, f.at)
 	}
 	// A look that has found nothing proves nothing: a job with a limit may be next. The worker looks again, by itself.
 	c.mu.Unlock()
 	if f != &d.fate {
 		f.forget()
 	}
-	switch {
-	case !a.reusable(private):
-	case d.spare != nil:
-		attempts.Put(a)
-	default:
-		a.lighten()
-		d.spare = a
+	d.recycle(a, private)
+	for _, x := range d.ended {
+		d.recycle(x, true)
 	}
 	return next, true, true
+}
+
+// plain reports whether an outcome is one that handover is for, as far as can be told without a lock.
+func (r *run) plain(a *attempt, o policy.Outcome) bool {
+	c := r.c
+	return c.cheap != nil && o.Kind == policy.Returned && o.Err == nil && a.rec.RateLimit == nil &&
+		!c.tracing() && c.hub.listeners.Load() == 0 && c.gate.plain.Load()
+}
+
+// deal begins the attempts that the desk has claimed: the first is its worker's now, the others are piled up. It returns nil if all
+// of them were lost meanwhile. It wants core.mu.
+func (r *run) deal(d *desk, now time.Time) *attempt {
+	claimed := r.beginAll(d.claimed)
+	if len(claimed) == 0 {
+		return nil
+	}
+	r.looked()
+	if rest := claimed[1:]; r.stopping {
+		r.clearAway(nil, slices.Clone(rest))
+	} else if d.ahead = len(rest) > 0; d.ahead {
+		d.pile.put(r, rest, now)
+	}
+	r.wake()
+	return claimed[0]
 }
 
 // desk is what a worker uses again for one job after another.
 type desk struct {
 	net
-	fate  fate     // of a private attempt
-	spare *attempt // for the next job; nil: there is none
+	fate  fate       // of a private attempt
+	spare []*attempt // for the next jobs
+
+	pile  pile
+	ahead bool // something was piled up, and may still be
+	pace  pace
+
+	ended   []*attempt // of a pile, being settled
+	settled []storage.Settled
+	to      []*storage.Record
+	into    []*storage.Record
 }
 
 var desks = sync.Pool{New: func() any { return new(desk) }}
@@ -85,8 +143,21 @@ var desks = sync.Pool{New: func() any { return new(desk) }}
 // putBack leaves the desk to another worker.
 func (d *desk) putBack() {
 	d.fate.rec = nil
+	d.pace, d.ahead = pace{}, false
 	d.net.clear()
 	desks.Put(d)
+}
+
+// recycle keeps the memory of an attempt that is over and out of the books for another job, if it may have it.
+func (d *desk) recycle(a *attempt, private bool) {
+	switch {
+	case !a.reusable(private):
+	case len(d.spare) < maxPile:
+		a.lighten()
+		d.spare = append(d.spare, a)
+	default:
+		attempts.Put(a)
+	}
 }
 
 // completed is the fate of an attempt that has completed its job. Of a private one, its record becomes what it shall be.
@@ -102,24 +173,30 @@ func (r *run) completed(d *desk, a *attempt, o policy.Outcome, said said, privat
 	return f
 }
 
-// exchange settles a fate and makes the attempt of what is claimed in the same step.
-func (d *desk) exchange(r *run, f *fate, ask storage.Claim) (settled storage.Settled, err error) {
-	d.claimed = d.claimed[:0]
-	next := d.spare // the record goes to where it stays
-	if d.spare = nil; next == nil {
-		next = attempts.Get().(*attempt)
+// exchange settles a fate, after those of the piled attempts, and makes the attempts of what is claimed in the same step.
+func (d *desk) exchange(r *run, f *fate, ask storage.Claim) (err error) {
+	d.to, d.into, d.claimed = d.to[:0], d.into[:0], d.claimed[:0]
+	for _, a := range d.ended {
+		d.to = append(d.to, a.rec)
 	}
-	settled, recs, err := r.c.cheap.SettleAndClaim(r.base, f.at, f.rec, ask, next.own[:0])
-	switch {
-	case err != nil:
-	case len(recs) == 0:
-		d.spare = next
-	default:
-		if &recs[0] != next.rec { // it need not use what it is offered
-			*next.rec = recs[0]
-		}
-		next.prepare(r)
-		d.claimed = append(d.claimed, next)
+	d.to = append(d.to, f.rec)
+	for len(d.spare) < ask.Max {
+		d.spare = append(d.spare, attempts.Get().(*attempt))
 	}
-	return settled, err
+	next := d.spare[:ask.Max]
+	for _, a := range next { // the records go to where they stay
+		d.into = append(d.into, a.rec)
+	}
+	var n int
+	if d.settled, n, err = r.c.cheap.SettleAndClaim(r.base, f.at, d.to, d.settled[:0], ask, d.into); err != nil {
+		// What it was given is left to the storage, which may still use it.
+		d.spare, d.to, d.into, d.settled = nil, nil, nil, nil
+		return err
+	}
+	for _, a := range next[:n] {
+		a.prepare(r)
+	}
+	d.claimed = append(d.claimed, next[:n]...)
+	d.spare = slices.Delete(d.spare, 0, n)
+	return nil
 }

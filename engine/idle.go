@@ -17,7 +17,7 @@ func (c *core) changed() {
 // left or nothing is, and no look at the storage is due. It wants core.mu.
 func (r *run) quiet() bool {
 	full := r.free() <= 0
-	return r.working == r.asleep && (r.left == 0 || full || r.blocked || r.stopping) && !r.keeper.busy()
+	return r.working == r.asleep && (r.left == 0 || full || r.blocked || r.stopping) && !r.keeper.busy() && !r.piled()
 }
 
 // NextWake returns when an engine that is idle has something to do next, if nobody gives it anything before: a job comes due,

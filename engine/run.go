@@ -46,6 +46,12 @@ type run struct {
 	lostEarly map[storage.Held]bool // claims that were lost while workers looked for jobs
 	drained   chan struct{}         // closed when stopping and no worker is left
 
+	piles   []*pile    // of workers that claim ahead
+	orphans []*attempt // jobs of theirs that they have had no time for, in the order in which they shall begin
+	old     int        // how many of these were there when somebody looked
+	watched bool       // the watch is armed
+	watch   scheduler.Timer
+
 	contexts *internal.Run // what those of the attempts share
 
 	looking   scheduler.Timer // for the attempts
@@ -76,6 +82,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.sched = scheduler.New(c.clock)
 	r.contexts = internal.NewRun(r.base)
 	r.looking.Func = r.look
+	r.watch.Func = r.lookAtPiles
 	r.reopening.Func = func(time.Time) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -118,6 +125,11 @@ func (r *run) stop() (stuck []string) {
 	mu := &r.c.mu
 	mu.Lock()
 	r.stopping = true
+	for _, p := range r.piles {
+		r.orphans = p.takeWaiting(r.orphans)
+	}
+	r.clearAway(nil, r.orphans)
+	r.orphans, r.old = nil, 0
 	r.checkDrained()
 	mu.Unlock()
 	r.c.emit(ojs.Event{Type: ojs.EventWorkerQuiet, Subject: r.c.worker, WorkerID: r.c.worker})
@@ -195,12 +207,15 @@ func (r *run) available(n int) {
 	r.wake()
 }
 
+// some reports whether there may be a job to begin. It wants core.mu.
+func (r *run) some() bool { return r.left > 0 || len(r.orphans) > 0 }
+
 // free is how many slots have no worker. It wants core.mu.
 func (r *run) free() int { return r.c.concurrency - (r.working - r.stuck - r.storing) }
 
 // wake starts a worker if there is something to look for, a slot free, and nobody looking yet. It wants core.mu.
 func (r *run) wake() {
-	if r.left == 0 || r.searching > 0 || r.stopping || r.blocked || r.free() <= 0 {
+	if !r.some() || r.searching > 0 || r.stopping || r.blocked || r.free() <= 0 {
 		return
 	}
 	r.working++
@@ -212,12 +227,14 @@ func (r *run) wake() {
 func (r *run) work(a *attempt) {
 	d := desks.Get().(*desk)
 	defer d.putBack()
+	defer d.pile.off()
 	calling := false
 	defer func() {
 		if !calling {
 			return
 		}
 		// The handler has called runtime.Goexit, which ends this goroutine after its deferred calls. Its slot goes on.
+		r.clearPile(d)
 		f, err := r.finish(a, policy.Outcome{Kind: policy.Exited})
 		if r.release(a, f, err) {
 			go r.work(nil)
@@ -229,9 +246,16 @@ func (r *run) work(a *attempt) {
 				return
 			}
 		}
-		calling = true
-		o := a.perform()
-		calling = false
+		o := policy.Outcome{Kind: policy.Interrupted}
+		if a.begins(&d.pile) {
+			calling = true
+			o = a.perform()
+			calling = false
+		}
+		if next := r.goOn(d, a, o); next != nil {
+			a = next
+			continue
+		}
 		next, goesOn, done := r.handover(d, a, o)
 		if !done {
 			f, err := r.finish(a, o)
@@ -265,7 +289,13 @@ func (r *run) take(n *net) *attempt {
 		runtime.Gosched() // for handlers that are about to return: the more slots one claim is for, the fewer claims
 	}
 	mu.Lock()
-	for r.left > 0 && !r.stopping && !r.blocked {
+	for r.some() && !r.stopping && !r.blocked {
+		if a := r.orphan(); a != nil {
+			r.looked()
+			r.wake()
+			mu.Unlock()
+			return a
+		}
 		news, emptied := r.news, r.emptied
 		w := wanted{types: r.c.registry.handled(), worker: r.c.worker, max: r.claimSize()}
 		mu.Unlock()
@@ -344,28 +374,31 @@ func (r *run) attemptsOf(n *net) {
 // share begins the attempts of a claim: the first is the caller's, the others get workers. It returns nil if all of them were
 // lost meanwhile. It wants core.mu.
 func (r *run) share(claimed []*attempt) (mine *attempt) {
-	var others []*attempt
+	claimed = r.beginAll(claimed)
+	if len(claimed) == 0 {
+		return nil
+	}
+	r.looked()
+	for _, a := range claimed[1:] {
+		r.working++
+		go r.work(a)
+	}
+	r.wake()
+	return claimed[0]
+}
+
+// beginAll begins the attempts of a claim, and drops those from the list that were lost meanwhile. It wants core.mu.
+func (r *run) beginAll(claimed []*attempt) []*attempt {
+	begun := claimed[:0]
 	for _, a := range claimed {
 		if held := a.held(); len(r.lostEarly) > 0 && r.lostEarly[held] {
 			r.c.letIn(held)
 			continue
 		}
-		if r.begin(a); mine == nil {
-			mine = a
-		} else {
-			others = append(others, a)
-		}
+		r.begin(a)
+		begun = append(begun, a)
 	}
-	if mine == nil {
-		return nil
-	}
-	r.looked()
-	for _, a := range others {
-		r.working++
-		go r.work(a)
-	}
-	r.wake()
-	return mine
+	return begun
 }
 
 // looked says that a worker does not look for a job any more. It wants core.mu.
@@ -386,6 +419,19 @@ func (r *run) leave() {
 // release ends an attempt in the books, with what was stored of it if it was its own. It reports whether its worker looks for
 // the next one: not if another one does, which sees to this slot too.
 func (r *run) release(a *attempt, f *fate, err error) bool {
+	r.retire(a, f, err)
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	if r.searching > 0 || !r.some() || r.stopping || r.blocked || r.free() < 0 {
+		r.leave()
+		return false
+	}
+	r.searching++
+	return true
+}
+
+// retire is what release does to the attempt.
+func (r *run) retire(a *attempt, f *fate, err error) {
 	if f != nil {
 		r.tell(f, err)
 		defer f.forget()
@@ -408,12 +454,6 @@ func (r *run) release(a *attempt, f *fate, err error) bool {
 		r.storing--
 	}
 	r.c.letIn(a.held())
-	if r.searching > 0 || r.left == 0 || r.stopping || r.blocked || r.free() < 0 {
-		r.leave()
-		return false
-	}
-	r.searching++
-	return true
 }
 
 // ended takes an attempt out of the books, and follows what was stored of it. It wants core.mu.

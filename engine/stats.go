@@ -35,7 +35,7 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.run; r != nil {
-		s.Running, s.Busy, s.Stuck = true, len(r.attempts)-r.storing, r.stuck
+		s.Running, s.Busy, s.Stuck = true, r.busy(), r.stuck
 	}
 	return s, nil
 }
@@ -86,7 +86,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		is(Unhealthy, "the engine does not run")
 		return h
 	}
-	h.Workers = len(r.attempts)
+	h.Workers = r.busy()
 	h.Uptime = c.now().Sub(c.started)
 	h.Seconds = h.Uptime.Seconds()
 	if r.failures > 0 || r.keeper.failures > 0 {

@@ -61,7 +61,7 @@ func (e *Engine[T]) Running() []Running {
 		return nil
 	}
 	for _, a := range c.run.attempts {
-		if a.returned {
+		if a.returned || a.piled.Load() {
 			continue
 		}
 		stack := notFound

@@ -50,6 +50,7 @@ func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
 		c.mu.Unlock()
 		return a.cause
 	}
+	a.blocks()
 	// Goroutines of one handler may sleep side by side. The first of them stands for the handler.
 	s := a.r.newSleep(d, a.sleep == nil)
 	if s.counts {

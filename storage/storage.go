@@ -120,13 +120,14 @@ type Storage interface {
 	Close() error
 }
 
-// SettleClaimer is the ability to settle an attempt and to claim what its worker does next in one step, which costs less than two.
+// SettleClaimer is the ability to settle attempts and to claim what their worker does next in one step, which costs less than two.
 // It is optional, and for storages that are not durable: one that has it itself, not in what it wraps, is asked. Its claims are taken
-// to cost little, and engines make one for each job.
+// to cost little, and engines make one for each job, or for a few at a time.
 type SettleClaimer interface {
-	// SettleAndClaim is Settle of one change, that of an attempt's SameJob to the record, and then Claim, whatever became of the
-	// change. It claims no job that has a rate limit, and none that Claim would have taken after one.
-	SettleAndClaim(ctx context.Context, now time.Time, to *Record, c Claim, dst []Record) (Settled, []Record, error)
+	// SettleAndClaim is Settle of changes, those of attempts' SameJob to the records, whose results are appended to dst, and then
+	// Claim, whatever became of the changes, of len(into) jobs at most whatever c.Max is. It writes them where into points to and
+	// returns how many there are. It claims no job that has a rate limit, and none that Claim would have taken after one.
+	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled, c Claim, into []*Record) ([]Settled, int, error)
 }
 
 // Capabilities is what a storage says of itself.

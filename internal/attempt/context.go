@@ -79,6 +79,12 @@ func (c *Context) Return() {
 	}
 }
 
+// Cancelled reports whether Cancel has been called before Return.
+func (c *Context) Cancelled() bool {
+	e := c.ending.Load()
+	return e != nil && e != c.owner.Run.ended && e.Err() != nil
+}
+
 // TakeBack reports whether nobody has the attempt from this context, and sees to it that nobody gets it.
 func (c *Context) TakeBack() bool { return c.lent.CompareAndSwap(unknown, taken) }
 

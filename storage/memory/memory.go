@@ -246,61 +246,87 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 		return dst, err
 	}
 	defer s.leave()
-	return s.claimJobs(now, c, dst, false), nil
+	t := taker{list: dst, left: c.Max}
+	s.claimJobs(now, c, &t)
+	return t.list, nil
 }
 
 // settleAndClaim is SettleAndClaim for a call that self makes.
-func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to *storage.Record, c storage.Claim, dst []storage.Record) (storage.Settled, []storage.Record, error) {
-	hash := s.hash(to.ID)
+func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	var few [16]uint32
+	hashes := few[:0] // before the lock
+	for _, r := range to {
+		hashes = append(hashes, s.hash(r.ID))
+	}
 	if err := s.enterAs(ctx, self); err != nil {
-		return storage.Settled{}, dst, err
+		return dst, 0, err
 	}
 	defer s.leave()
-	settled := s.settleOne(hash, to, true)
-	return settled, s.claimJobs(now, c, dst, true), nil
+	for i, r := range to {
+		dst = append(dst, s.settleOne(hashes[i], r, true))
+	}
+	t := taker{into: into, left: len(into), unlimited: true}
+	s.claimJobs(now, c, &t)
+	return dst, t.n, nil
 }
 
-// claimJobs appends the jobs of a claim to dst. Unlimited ends it at the first that has a rate limit.
-func (s *Storage) claimJobs(now time.Time, c storage.Claim, dst []storage.Record, unlimited bool) []storage.Record {
+// taker is where a claim's jobs go.
+type taker struct {
+	list      []storage.Record  // they are appended to it
+	into      []*storage.Record // if it is not nil, these become the jobs instead
+	n         int               // of into, are jobs by now
+	left      int               // how many more jobs there may be
+	unlimited bool              // the first job that has a rate limit ends the claim
+}
+
+// room is for one more job, whatever is there.
+func (t *taker) room() (r *storage.Record) {
+	t.left--
+	if t.into != nil {
+		t.n++
+		return t.into[t.n-1]
+	}
+	t.list, r = another(t.list)
+	return r
+}
+
+// claimJobs hands the jobs of a claim to t.
+func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	skip := c.SkipKeys
 	take := func(j *job) bool {
 		if key, limited := j.rateKey(); limited {
-			if unlimited {
+			if t.unlimited {
 				return false
 			}
-			if c.Max > 1 {
+			if t.left > 1 {
 				skip = append(slices.Clip(skip), key)
 			}
 		}
-		var r *storage.Record
-		dst, r = another(dst)
 		s.displace(j)
-		s.claimed(j, now, c.Worker, r)
+		s.claimed(j, now, c.Worker, t.room())
 		s.place(j)
 		return true
 	}
-	left := c.Max
 	if len(c.Queues) == 0 {
-		for ; left > 0; left-- {
+		for t.left > 0 {
 			j := s.ready.next(c.Types, skip, now)
 			if j == nil || !take(j) {
 				break
 			}
 		}
-		return dst
+		return
 	}
 	for _, q := range c.Queues {
-		for ; left > 0; left-- {
+		for t.left > 0 {
 			j := s.ready.nextIn(q, c.Types, skip, now)
 			if j == nil {
 				break
 			}
 			if !take(j) {
-				return dst
+				return
 			}
 		}
 	}
-	return dst
 }
 
 // settle is Settle for a call that self makes.

@@ -32,8 +32,8 @@ func (p *personal) Settle(ctx context.Context, now time.Time, changes []storage.
 }
 
 // SettleAndClaim implements storage.SettleClaimer.
-func (p *personal) SettleAndClaim(ctx context.Context, now time.Time, to *storage.Record, c storage.Claim, dst []storage.Record) (storage.Settled, []storage.Record, error) {
-	return p.settleAndClaim(ctx, p.self, now, to, c, dst)
+func (p *personal) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	return p.settleAndClaim(ctx, p.self, now, to, dst, c, into)
 }
 
 // Extend implements storage.Storage.
@@ -70,8 +70,8 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 }
 
 // SettleAndClaim implements storage.SettleClaimer.
-func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to *storage.Record, c storage.Claim, dst []storage.Record) (storage.Settled, []storage.Record, error) {
-	return s.settleAndClaim(ctx, s.caller(ctx), now, to, c, dst)
+func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	return s.settleAndClaim(ctx, s.caller(ctx), now, to, dst, c, into)
 }
 
 // Extend implements storage.Storage.

@@ -39,20 +39,31 @@ func TestSettleAndClaim(t *testing.T) {
 		now := epoch
 		for len(running) > 0 {
 			now = now.Add(time.Second)
-			to := running[0]
-			running = running[1:]
-			to.State = rapid.SampledFrom([]ojs.State{ojs.StateCompleted, ojs.StateRetryable, ojs.StateDiscarded, ojs.StateScheduled}).Draw(t, "to")
-			to.LeaseUntil, to.FinishedAt = time.Time{}, now
-			if rapid.IntRange(0, 9).Draw(t, "late") == 0 {
-				to.Version--
+			var to []*storage.Record
+			var changes []storage.Change
+			for range rapid.IntRange(1, len(running)).Draw(t, "settle") {
+				r := running[0]
+				running = running[1:]
+				r.State = rapid.SampledFrom([]ojs.State{ojs.StateCompleted, ojs.StateRetryable, ojs.StateDiscarded, ojs.StateScheduled}).Draw(t, "to")
+				r.LeaseUntil, r.FinishedAt = time.Time{}, now
+				if rapid.IntRange(0, 9).Draw(t, "late") == 0 {
+					r.Version--
+				}
+				to = append(to, &r)
+				changes = append(changes, storage.Change{Record: r, SameJob: true})
 			}
 			claim.Max = rapid.IntRange(1, 3).Draw(t, "max")
+			into := make([]*storage.Record, claim.Max)
+			for i := range into {
+				into[i] = &storage.Record{Worker: "of before"}
+			}
 			claim.Queues = rapid.SampledFrom([][]string{nil, {"b"}, {"b", "a"}}).Draw(t, "queues")
-			settled, claimed, err := both.SettleAndClaim(ctx, now, &to, claim, nil)
+			settled, n, err := both.SettleAndClaim(ctx, now, to, nil, claim, into)
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantSettled, err := twin.Settle(ctx, now, []storage.Change{{Record: to, SameJob: true}}, nil)
+			claimed := claimedInto(into[:n])
+			wantSettled, err := twin.Settle(ctx, now, changes, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +71,7 @@ func TestSettleAndClaim(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if fmt.Sprint(settled) != fmt.Sprint(wantSettled[0]) || !reflect.DeepEqual(claimed, wantClaimed) {
+			if fmt.Sprint(settled) != fmt.Sprint(wantSettled) || !reflect.DeepEqual(claimed, wantClaimed) {
 				t.Fatalf("%v, %v; want %v, %v", settled, claimed, wantSettled, wantClaimed)
 			}
 			running = append(running, claimed...)
@@ -85,15 +96,24 @@ func TestSettleAndClaim(t *testing.T) {
 		for _, queues := range [][]string{nil, {"q"}, {"q", "other"}} {
 			to := running[0]
 			to.State = ojs.StateCompleted
-			settled, claimed, err := s.SettleAndClaim(t.Context(), epoch, &to, storage.Claim{Max: 2, Queues: queues}, nil)
-			if err != nil || len(claimed) != 0 || (settled.Err == nil) != (queues == nil) {
-				t.Errorf("%v: %v, %v, %v", queues, settled, claimed, err)
+			into := []*storage.Record{new(storage.Record), new(storage.Record)}
+			settled, n, err := s.SettleAndClaim(t.Context(), epoch, []*storage.Record{&to}, nil, storage.Claim{Queues: queues}, into)
+			if err != nil || n != 0 || (settled[0].Err == nil) != (queues == nil) {
+				t.Errorf("%v: %v, %d, %v", queues, settled, n, err)
 			}
 		}
 		if next, err := s.Claim(t.Context(), epoch, storage.Claim{Max: 1}, nil); err != nil || next[0].ID != "2" {
 			t.Errorf("%v, %v", next, err)
 		}
 	})
+}
+
+// claimedInto is what SettleAndClaim has claimed, as Claim returns it.
+func claimedInto(into []*storage.Record) (recs []storage.Record) {
+	for _, r := range into {
+		recs = append(recs, *r)
+	}
+	return recs
 }
 
 // Calls of the storage that For returns are self's.

@@ -1,0 +1,339 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs/policy"
+)
+
+// A pile is what a worker has claimed ahead and not begun yet, and what it has completed and not stored yet. Over a storage whose
+// claims are cheap, workers whose handlers take next to no time pile up some jobs: they would spend most of their time on the way
+// into the storage and into the books, and what both keep would wander between processors for each job.
+//
+// Handlers cannot be seen to block. So that no job waits for one that does, somebody looks at the piles every pileTime while there
+// are any. Of a worker that has not moved since the look before, the outcomes are stored, and the jobs go to free slots, to the
+// next worker that has time, or, if none has until the look after, back to the storage.
+type pile struct {
+	r      *run
+	listed bool   // in run.piles; guarded by core.mu
+	seen   uint64 // the turn at the last look; guarded by core.mu
+
+	mu      sync.Mutex // guards what follows; whoever has core.mu too has taken that first
+	waiting []*attempt // in the books; the next one last
+	done    []*attempt // whose records are as they shall be
+	turn    uint64     // raised whenever the worker takes a job from the pile
+	cleared bool       // others had to empty it
+}
+
+const (
+	maxPile  = 16
+	pileTime = time.Millisecond
+
+	// quickTime is what a job may take that others are piled up behind. No time is too little: then the clock is virtual or too
+	// coarse to tell.
+	quickTime = 50 * time.Microsecond
+	// trust is how many jobs in a row a worker must have been quick with to pile up others. After a job that was not quick it is as
+	// many again, and four times as many each time that others had to clear the pile, but at most mostDoubt.
+	trust, mostDoubt = 32, 1 << 16
+)
+
+// pace is how long a worker's latest jobs took, which only the worker looks at. Its zero value knows of none.
+type pace struct {
+	quick int       // how many were quick in a row, less what is in doubt
+	doubt int       // how many more it takes after one that was not
+	ended time.Time // the latest
+}
+
+// completed counts a job that was completed at a time.
+func (p *pace) completed(at time.Time) {
+	took := at.Sub(p.ended)
+	p.ended = at
+	if took <= 0 || took >= quickTime {
+		p.broken()
+	} else if p.quick++; p.quick == mostDoubt {
+		p.doubt = 0
+	}
+}
+
+// broken says that a job was not quick.
+func (p *pace) broken() { p.quick = -p.doubt }
+
+// cleared says that others had to clear the worker's pile.
+func (p *pace) cleared() {
+	p.doubt = min(max(4*p.doubt, trust), mostDoubt)
+	p.broken()
+}
+
+// claimsAhead is how many jobs a worker that has completed one claims. Jobs for free slots are left to these. It wants core.mu.
+func (r *run) claimsAhead(d *desk) int {
+	if len(r.orphans) > 0 {
+		return 0
+	}
+	if d.pace.quick < trust || r.c.concurrency == 1 {
+		return 1
+	}
+	return min(max(r.left/(max(r.free(), 0)+1), 1), maxPile)
+}
+
+// put piles up claimed attempts that are in the books, in the order in which they shall run. It wants core.mu.
+func (p *pile) put(r *run, claimed []*attempt, now time.Time) {
+	if len(claimed) == 0 {
+		return
+	}
+	if !p.listed {
+		p.r, p.listed = r, true
+		r.piles = append(r.piles, p)
+	}
+	p.mu.Lock()
+	for _, a := range slices.Backward(claimed) {
+		a.piled.Store(true)
+		p.waiting = append(p.waiting, a)
+	}
+	p.mu.Unlock()
+	r.watchPiles(now)
+}
+
+// takeDone empties the pile of outcomes, which it appends to list.
+func (p *pile) takeDone(list []*attempt) []*attempt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list = append(list, p.done...)
+	clear(p.done)
+	p.done = p.done[:0]
+	return list
+}
+
+// takeWaiting empties the pile of jobs, which it appends to list in the order in which they wait.
+func (p *pile) takeWaiting(list []*attempt) []*attempt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range slices.Backward(p.waiting) {
+		list = append(list, a)
+	}
+	clear(p.waiting)
+	p.waiting = p.waiting[:0]
+	return list
+}
+
+// empty reports whether nothing is on the pile.
+func (p *pile) empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiting)+len(p.done) == 0
+}
+
+// goOn lays an attempt that has completed its job onto the pile of outcomes and returns the next one that waits. It returns nil, and
+// has done nothing, if none does or the outcome is not one to pile up.
+func (r *run) goOn(d *desk, a *attempt, o policy.Outcome) (next *attempt) {
+	if !d.ahead || !r.plain(a, o) || a.context.Cancelled() {
+		return nil
+	}
+	now := r.c.now()
+	p := &d.pile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.waiting) - 1
+	if n < 0 { // the last one, or others have cleared the pile
+		if d.ahead = false; p.cleared {
+			p.cleared = false
+			d.pace.cleared()
+		}
+		return nil
+	}
+	if !a.context.TakeBack() {
+		return nil // the handler may not be done with the attempt
+	}
+	next, p.waiting[n] = p.waiting[n], nil
+	p.waiting = p.waiting[:n]
+	a.piled.Store(true)
+	d.fate.rec, d.fate.worker = a.rec, r.c.worker
+	r.c.decide(&d.fate, o, now, nil) // a private attempt has nothing else to say
+	p.done = append(p.done, a)
+	p.turn++
+	d.pace.completed(now)
+	return next
+}
+
+// clearPile stores the outcomes of a worker's pile and leaves its jobs to others, or to the worker when it has time.
+func (r *run) clearPile(d *desk) {
+	d.ahead = false
+	if !d.pile.listed {
+		return
+	}
+	r.c.mu.Lock()
+	r.abandon(&d.pile)
+	r.c.mu.Unlock()
+	r.storeDone(d.pile.takeDone(nil))
+}
+
+// abandon leaves the jobs of a pile to others. It wants core.mu.
+func (r *run) abandon(p *pile) {
+	r.orphans = p.takeWaiting(r.orphans)
+	if len(r.orphans) > 0 {
+		r.watchPiles(r.c.now())
+		r.wake()
+	}
+}
+
+// storeDone stores outcomes that were piled up, one by one.
+func (r *run) storeDone(list []*attempt) {
+	r.c.mu.Lock()
+	list = r.settling(list)
+	r.c.mu.Unlock()
+	r.storeEach(list, 1)
+}
+
+// settling takes attempts whose handlers have returned from running. Those whose jobs are not their own any more it takes out of the
+// books and of the list. It wants core.mu.
+func (r *run) settling(list []*attempt) []*attempt {
+	mine := list[:0]
+	for _, a := range list {
+		a.returned, a.stuckAt = true, time.Time{}
+		if a.phase != running {
+			r.forget(a)
+			continue
+		}
+		a.phase = settling
+		mine = append(mine, a)
+	}
+	return mine
+}
+
+// storeEach stores the outcomes of attempts that are settling, by calls the first of which is the n-th for each of them.
+func (r *run) storeEach(list []*attempt, n int) {
+	for _, a := range list {
+		f := r.c.pastFate(a)
+		err := r.store(f, n)
+		r.tell(f, err)
+		r.c.mu.Lock()
+		r.ended(a, f, err)
+		r.c.mu.Unlock()
+		f.forget()
+	}
+}
+
+// pastFate is the fate of an attempt whose record is already as it shall be.
+func (c *core) pastFate(a *attempt) *fate {
+	f := newFate(a.rec, c.worker)
+	f.kind, f.at, f.took = policy.Returned, a.rec.FinishedAt, a.rec.FinishedAt.Sub(a.rec.StartedAt)
+	f.decision = policy.Decision{State: a.rec.State, Why: policy.WhyCompleted}
+	return f
+}
+
+// orphan is a job that was claimed ahead by a worker which has had no time for it, nil if there is none. It wants core.mu.
+func (r *run) orphan() (a *attempt) {
+	if len(r.orphans) > 0 {
+		a = r.orphans[0]
+		r.orphans = slices.Delete(r.orphans, 0, 1)
+		r.old = max(r.old-1, 0)
+	}
+	return a
+}
+
+// watchPiles has somebody look at the piles. It wants core.mu.
+func (r *run) watchPiles(now time.Time) {
+	if !r.watched {
+		r.watched = true
+		r.sched.Set(&r.watch, now.Add(pileTime))
+	}
+}
+
+// lookAtPiles sees to the piles of workers that stay with one job.
+func (r *run) lookAtPiles(now time.Time) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.watched = false
+	again := false
+	back := slices.Clone(r.orphans[:r.old])
+	r.orphans = slices.Delete(r.orphans, 0, r.old)
+	var done []*attempt
+	for _, p := range r.piles {
+		switch {
+		case p.empty():
+		case p.moved():
+			again = true
+		default:
+			r.orphans, done = p.takeWaiting(r.orphans), p.takeDone(done)
+			p.noteCleared()
+		}
+	}
+	r.old = len(r.orphans)
+	r.wake() // for the orphans
+	r.clearAway(done, back)
+	if again || r.old > 0 {
+		r.watchPiles(now)
+	}
+}
+
+// noteCleared tells the worker that others had to clear its pile.
+func (p *pile) noteCleared() {
+	p.mu.Lock()
+	p.cleared = true
+	p.mu.Unlock()
+}
+
+// moved reports whether the pile's worker has taken a job from it since the last time this was asked. It wants core.mu.
+func (p *pile) moved() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.seen
+	p.seen = p.turn
+	return p.turn != was
+}
+
+// clearAway stores outcomes, and gives jobs back that have not begun, on a goroutine that takes nobody's slot. It wants core.mu.
+func (r *run) clearAway(done, back []*attempt) {
+	if len(done)+len(back) == 0 {
+		return
+	}
+	r.working++
+	r.storing++
+	go func() {
+		r.storeDone(done)
+		for _, a := range back {
+			f, err := r.finish(a, policy.Outcome{Kind: policy.Interrupted})
+			r.retire(a, f, err)
+		}
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		r.storing--
+		r.leave()
+	}()
+}
+
+// blocks says that a handler is about to wait, and clears its worker's pile. It wants core.mu.
+func (a *attempt) blocks() {
+	if p := a.pile; p != nil && p.listed {
+		a.r.abandon(p)
+		a.r.clearAway(p.takeDone(nil), nil)
+	}
+}
+
+// off takes the pile of a worker that ends off the list.
+func (p *pile) off() {
+	if !p.listed {
+		return
+	}
+	mu := &p.r.c.mu
+	mu.Lock()
+	defer mu.Unlock()
+	p.r.piles = slices.DeleteFunc(p.r.piles, func(other *pile) bool { return other == p })
+	p.r, p.listed = nil, false
+}
+
+// piled reports whether something is on a pile, or has been left there. It wants core.mu.
+func (r *run) piled() bool {
+	return len(r.orphans) > 0 || slices.ContainsFunc(r.piles, func(p *pile) bool { return !p.empty() })
+}
+
+// busy is how many attempts have begun and are not stored yet, but for those whose slots others have. It wants core.mu.
+func (r *run) busy() (n int) {
+	for _, a := range r.attempts {
+		if !a.piled.Load() && !a.storing {
+			n++
+		}
+	}
+	return n
+}
