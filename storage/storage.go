@@ -153,6 +153,7 @@ type Insert struct {
 	Record     Record
 	MaxDepth   int  // most jobs of its queue that have not ended, this one included; 0: any number
 	DropOldest bool // make room in a full queue
+	Fresh      bool // the id was drawn for this job and is nobody else's: a storage need not look for it
 }
 
 // Inserted is what became of an Insert.

@@ -450,7 +450,6 @@ func (s *Storage) adopt(j *job, r *storage.Record) {
 	if j.kind == nil || j.kind != s.lastKind.Load() {
 		j.kind = s.kindOf(r)
 	}
-	j.kind.jobs++
 }
 
 func (j *job) setVersion(v uint64) {

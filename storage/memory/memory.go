@@ -25,6 +25,7 @@ import (
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
 type Storage struct {
+	inbox inbox        // jobs that are in none of what follows yet
 	hub   notify.Hub   // of engines that share the storage
 	seed  maphash.Seed // of hashes of ids
 	spare sync.Pool    // of jobs: deleted ones become new ones
@@ -41,6 +42,7 @@ type Storage struct {
 	ended  [classes]index       // finished jobs, by when they came there
 	ends   uint64               // the latest number in ended
 	queues map[string]*queue
+	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
 	crons  map[string]storage.Cron
 
@@ -93,11 +95,20 @@ func (s *Storage) hash(id string) uint32 { return uint32(maphash.String(s.seed, 
 // find returns the job with the id, nil if there is none.
 func (s *Storage) find(id string) *job { return s.jobs.find(s.hash(id), id) }
 
-// enter locks the storage for a call, unless the call must fail.
+// enter locks the storage for a call, unless the call must fail, and takes in what waits in the inbox.
 func (s *Storage) enter(ctx context.Context) error { return s.enterAs(ctx, s.caller(ctx)) }
 
 // enterAs is enter for a call that self makes.
 func (s *Storage) enterAs(ctx context.Context, self any) error {
+	err := s.enterAhead(ctx, self)
+	if err == nil {
+		s.takeIn()
+	}
+	return err
+}
+
+// enterAhead is enterAs that leaves the inbox as it is.
+func (s *Storage) enterAhead(ctx context.Context, self any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -137,6 +148,12 @@ func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 // insert is Insert for a call that self makes.
 func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 	first, refused := s.prepareAll(batch)
+	if refused == nil && s.leaveIn(ctx, self, batch, first) {
+		for range batch {
+			dst = append(dst, storage.Inserted{Version: 1})
+		}
+		return dst, nil
+	}
 	if err := s.enterAs(ctx, self); err != nil {
 		s.recycleAll(first)
 		return dst, err
@@ -204,9 +221,7 @@ func (s *Storage) insertPrepared(now time.Time, batch []storage.Insert, jobs *jo
 			continue
 		}
 		s.adopt(j, &batch[i].Record)
-		s.jobs.add(j)
-		j.ord = s.all.add(j)
-		s.place(j)
+		s.enlist(j)
 		dst[first+i].Version = 1
 		if p != nil {
 			stored[i] = j
@@ -214,6 +229,14 @@ func (s *Storage) insertPrepared(now time.Time, batch []storage.Insert, jobs *jo
 	}
 	s.drop(room, now, batch, dst[first:])
 	return dst, unused, nil
+}
+
+// enlist enters a job that has its kind into the indexes.
+func (s *Storage) enlist(j *job) {
+	j.kind.jobs++
+	s.jobs.add(j)
+	j.ord = s.all.add(j)
+	s.place(j)
 }
 
 // insertable looks whether the ids of a batch are free.
@@ -242,7 +265,7 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job) error {
 
 // claim is Claim for a call that self makes.
 func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	if err := s.enterAs(ctx, self); err != nil {
+	if err := s.enterAhead(ctx, self); err != nil {
 		return dst, err
 	}
 	defer s.leave()
@@ -258,11 +281,14 @@ func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, t
 	for _, r := range to {
 		hashes = append(hashes, s.hash(r.ID))
 	}
-	if err := s.enterAs(ctx, self); err != nil {
+	if err := s.enterAhead(ctx, self); err != nil {
 		return dst, 0, err
 	}
 	defer s.leave()
 	for i, r := range to {
+		if !r.State.Terminal() {
+			s.takeIn() // or it would become available before those
+		}
 		dst = append(dst, s.settleOne(hashes[i], r, true))
 	}
 	t := taker{into: into, left: len(into), unlimited: true}
@@ -310,12 +336,17 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	if len(c.Queues) == 0 {
 		for t.left > 0 {
 			j := s.ready.next(c.Types, skip, now)
+			if j == nil || j.priority < 0 { // what is in the inbox comes before it
+				s.takeIn()
+				j = s.ready.next(c.Types, skip, now)
+			}
 			if j == nil || !take(j) {
 				break
 			}
 		}
 		return
 	}
+	s.takeIn()
 	for _, q := range c.Queues {
 		for t.left > 0 {
 			j := s.ready.nextIn(q, c.Types, skip, now)
@@ -534,6 +565,7 @@ func (s *Storage) Close() error {
 	defer s.mu.Unlock()
 	fresh := New()
 	s.closed = true
+	s.shutInbox(true)
 	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique, s.crons = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique, fresh.crons
 	s.lastKind.Store(nil)
 	return nil

@@ -18,6 +18,7 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 		return "", err
 	}
 	defer s.leave()
+	s.shutInbox(true)
 	q := s.queues[name]
 	if q == nil {
 		q = &queue{name: name}
@@ -27,6 +28,14 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 	if was == "" {
 		was = ojs.QueueActive
 	}
+	if was != to {
+		if to == ojs.QueueActive {
+			s.states--
+		} else if was == ojs.QueueActive {
+			s.states++
+		}
+	}
+	s.shutInbox(s.states > 0)
 	if q.state = to; to == ojs.QueueActive {
 		q.state = ""
 	}

@@ -1,0 +1,96 @@
+package memory
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// inbox has jobs that are stored, in the order in which they came, and are in no index yet. Those who enqueue leave ordinary jobs
+// there, with a lock that nobody else wants often; whoever comes to the storage for anything else takes them in first, but for
+// workers that have something to do before them. So producers and workers do not take turns at the storage for each job, and what
+// both keep stays in the caches of one processor for a while.
+type inbox struct {
+	n atomic.Int32 // jobs; changed under mu
+
+	mu    sync.Mutex // guards the fields below; whoever has Storage.mu too has taken that first
+	shut  bool       // everything has to be enqueued the long way: the storage is closed, or a queue has a state
+	jobs  []*job
+	spare []*job // memory
+	_     [64]byte
+}
+
+// inboxSize is at how many jobs who enqueues takes them in.
+const inboxSize = 64
+
+// leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done nothing, if they are not ordinary: somebody else has
+// to hear of them, they are of a kind that is not known yet, they have a priority, ids that have to be looked for, or anything that
+// other jobs have a part in.
+func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert, first *job) bool {
+	if ctx.Err() != nil || s.hub.HeardFrom(self) {
+		return false
+	}
+	j := first
+	for i := range batch {
+		in := &batch[i]
+		if !in.Fresh || in.MaxDepth > 0 || in.Record.Priority != 0 || in.Record.State != ojs.StateAvailable || j.kind == nil || j.rest != nil {
+			return false
+		}
+		j = j.next
+	}
+	x := &s.inbox
+	x.mu.Lock()
+	if x.shut {
+		x.mu.Unlock()
+		return false
+	}
+	for j := first; j != nil; {
+		x.jobs = append(x.jobs, j)
+		j, j.next = j.next, nil
+	}
+	n := len(x.jobs)
+	x.n.Store(int32(n))
+	x.mu.Unlock()
+	if n >= inboxSize {
+		s.mu.Lock()
+		s.takeIn()
+		s.mu.Unlock()
+	}
+	return true
+}
+
+// takeIn empties the inbox. It wants mu.
+func (s *Storage) takeIn() {
+	x := &s.inbox
+	if x.n.Load() == 0 {
+		return
+	}
+	x.mu.Lock()
+	jobs := x.jobs
+	x.jobs = x.spare[:0]
+	x.n.Store(0)
+	x.mu.Unlock()
+	for _, j := range jobs {
+		if j.kind.jobs == 0 { // nobody knows it any more
+			r := j.record()
+			j.kind = s.kindOf(&r)
+		}
+		s.enlist(j)
+	}
+	if cap(jobs) > 4*inboxSize {
+		jobs = nil
+	}
+	clear(jobs)
+	x.spare = jobs // which only those use who have s.mu
+}
+
+// shutInbox has jobs enqueued the long way, or not any more. It wants mu.
+func (s *Storage) shutInbox(shut bool) {
+	s.inbox.mu.Lock()
+	s.inbox.shut = shut
+	s.inbox.mu.Unlock()
+	s.takeIn()
+}
