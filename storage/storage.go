@@ -63,6 +63,9 @@ type Storage interface {
 	//     and is Inserted.Existing, the record is not stored, and the others are cancelled. Otherwise it is replace.
 	//
 	// No other call checks uniqueness.
+	//
+	// The jobs that the call ends do so in the order in which it returns them, first all that are replaced and then all that
+	// are dropped.
 	Insert(ctx context.Context, now time.Time, batch []Insert, dst []Inserted) ([]Inserted, error)
 
 	// Claim takes up to c.Max available jobs and appends them to dst as Record.Claim leaves them. Each goes to exactly one
@@ -113,7 +116,8 @@ type Storage interface {
 	// job in any other state fails the call with an *ojs.TransitionError, and nothing is deleted.
 	Delete(ctx context.Context, ids []string) (int, error)
 
-	// Prune deletes up to p.Max of the finished jobs that p selects, those that finished first before the others.
+	// Prune deletes up to p.Max of the finished jobs that p selects, those that finished first before the others: in the order
+	// of the calls that ended them, and of those that one call ended, in the order in which it did, whatever FinishedAt says.
 	Prune(ctx context.Context, p Prune) (Pruned, error)
 
 	// Close releases what the storage holds. Closing twice is no error.
@@ -162,10 +166,10 @@ type Inserted struct {
 
 	Existing *Record  // the equal job because of which the record was not stored
 	Updated  bool     // it has taken over the record's args and meta
-	Replaced []Record // equal jobs that were cancelled for it, as they are stored now
+	Replaced []Record // equal jobs that were cancelled for it, the oldest first, as they are stored now
 
 	Depth   int      // if MaxDepth is set: how many jobs of the queue have not ended, after the call
-	Dropped []Record // what made room for it and those before it, as it is stored now
+	Dropped []Record // what made room for it and those before it, the longest available first, as it is stored now
 }
 
 // Claim asks for jobs to run.

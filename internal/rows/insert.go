@@ -34,7 +34,7 @@ type Tx interface {
 	// Add stores new rows, in order. An id that is stored already is an error of the storage.
 	Add(recs []*storage.Record) error
 
-	// Save replaces stored rows.
+	// Save replaces stored rows, or such that have just been added. Those that end do so in the order given.
 	Save(changed []*Row) error
 }
 
@@ -92,7 +92,7 @@ type inserting struct {
 
 	peers   map[string][]*Row // by fingerprint, in order of insertion: stored ones, then those of the batch
 	mine    []*Row            // the batch's, as they will be stored; nil: will not be
-	changed []*Row            // stored ones, to be saved
+	changed []*Row            // to be saved, those that end in the order in which they do; the batch's only if they end
 }
 
 func (b *inserting) load() error {
@@ -181,8 +181,7 @@ func (b *inserting) unique(r *storage.Record, result *storage.Inserted) (bool, e
 	}
 	for _, p := range inWay {
 		if p != takes && !p.State.Terminal() {
-			p.Cancel(b.now)
-			b.change(p)
+			b.end(p, func(r *storage.Record) { r.Cancel(b.now) })
 			result.Replaced = append(result.Replaced, p.Copy())
 		}
 	}
@@ -190,16 +189,21 @@ func (b *inserting) unique(r *storage.Record, result *storage.Inserted) (bool, e
 		return false, nil
 	}
 	takes.Update(r)
-	b.change(takes)
+	if takes.Seq != 0 && !slices.Contains(b.changed, takes) {
+		b.changed = append(b.changed, takes)
+	}
 	c := takes.Copy()
 	result.Existing, result.Updated = &c, true
 	return true, nil
 }
 
-func (b *inserting) change(r *Row) {
-	if r.Seq != 0 && !slices.Contains(b.changed, r) {
-		b.changed = append(b.changed, r)
+// end makes the transition of a job that ends, and puts it behind those that have ended before.
+func (b *inserting) end(r *Row, how func(*storage.Record)) {
+	how(&r.Record)
+	if at := slices.Index(b.changed, r); at >= 0 { // it has been updated
+		b.changed = slices.Delete(b.changed, at, at+1)
 	}
+	b.changed = append(b.changed, r)
 }
 
 func (b *inserting) refuseDraining() error {
@@ -231,7 +235,7 @@ func (b *inserting) makeRoom() error {
 		}
 		n, err := b.tx.Depth(queue)
 		for _, r := range b.changed {
-			if r.Queue == queue && r.State.Terminal() {
+			if r.Seq != 0 && r.Queue == queue && r.State.Terminal() {
 				n--
 			}
 		}
@@ -268,6 +272,7 @@ func (b *inserting) makeRoom() error {
 		}
 		full[at].excess, full[at].most, full[at].last = max(full[at].excess, over), in.MaxDepth, i
 	}
+	slices.SortFunc(full, func(x, y *overflow) int { return cmp.Compare(x.last, y.last) })
 	for _, o := range full {
 		var gone []string
 		for _, r := range b.changed {
@@ -281,8 +286,7 @@ func (b *inserting) makeRoom() error {
 			return &ojs.QueueError{Queue: o.queue, MaxDepth: o.most, Err: ojs.ErrQueueFull}
 		}
 		for _, r := range oldest {
-			r.Drop(b.now)
-			b.change(r)
+			b.end(r, func(r *storage.Record) { r.Drop(b.now) })
 			b.results[o.last].Dropped = append(b.results[o.last].Dropped, r.Copy())
 		}
 		stored[o.queue] -= len(oldest)
@@ -302,18 +306,24 @@ func (b *inserting) makeRoom() error {
 
 func (b *inserting) write() error {
 	var added []*storage.Record
-	for _, r := range b.mine {
-		if r != nil {
+	for i, r := range b.mine {
+		switch {
+		case r == nil:
+		case r.State.Terminal(): // added as it came, to end in its turn among the stored ones
+			came := b.batch[i].Record
+			came.Version = 1
+			r.Was = came.Version
+			added = append(added, &came)
+		default:
 			added = append(added, &r.Record)
 		}
 	}
-	slices.SortFunc(b.changed, func(x, y *Row) int { return cmp.Compare(x.Seq, y.Seq) })
 	var err error
-	if len(b.changed) > 0 {
-		err = b.tx.Save(b.changed)
-	}
-	if err == nil && len(added) > 0 {
+	if len(added) > 0 {
 		err = b.tx.Add(added)
+	}
+	if err == nil && len(b.changed) > 0 {
+		err = b.tx.Save(b.changed)
 	}
 	return err
 }

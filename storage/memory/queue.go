@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -122,6 +123,7 @@ func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*o
 		over[at].excess = max(over[at].excess, excess)
 		over[at].maxDepth, over[at].last = in.MaxDepth, i
 	}
+	slices.SortFunc(over, func(a, b *overflow) int { return cmp.Compare(a.last, b.last) })
 	for _, o := range over {
 		if o.oldest = s.ready.longest(o.queue, o.excess, p, now); len(o.oldest) < o.excess {
 			return nil, &ojs.QueueError{Queue: o.queue, MaxDepth: o.maxDepth, Err: ojs.ErrQueueFull}

@@ -214,11 +214,21 @@ func (s *Storage) open(p *plan, batch []storage.Insert, rec *storage.Record, now
 			return 1
 		})
 	}
+	stored := len(all)
 	for _, k := range p.placed[rec.Fingerprint] {
 		r := &batch[k].Record
 		if !p.fates[k].replaced && rec.Unique.Counts(r.State, r.CreatedAt, now) {
 			all = append(all, peer{index: k})
 		}
+	}
+	if len(all) > stored { // what comes last may have been created first
+		created := func(q peer) time.Time {
+			if q.stored != nil {
+				return q.stored.createdAt()
+			}
+			return batch[q.index].Record.CreatedAt
+		}
+		slices.SortStableFunc(all, func(a, b peer) int { return created(a).Compare(created(b)) })
 	}
 	return all
 }

@@ -183,7 +183,7 @@ func (i inserter) Save(changed []*rows.Row) error {
 		if err != nil {
 			return err
 		}
-		s := stored{r.Seq, h.place, c}
+		s := stored{h.seq, h.place, c}
 		if h.state != c.State { // or it was given other args and meta, and keeps its place
 			s.place = i.t.nextPlace()
 		}

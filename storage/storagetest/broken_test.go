@@ -279,7 +279,7 @@ var faults = []struct {
 	fault  func(b *broken)
 }{
 	{"priority forgotten at the insert", "insert-1 claim-3 claim-4 claim-5 general-4", inserting(func(r *storage.Record) { r.Priority = 0 })},
-	{"batch stored one by one", "insert-2 insert-7 unique-10 queue-2", func(b *broken) {
+	{"batch stored one by one", "insert-2 insert-7 unique-10 queue-2 prune-4", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			for i := range batch {
 				var err error
@@ -290,7 +290,7 @@ var faults = []struct {
 			return dst, ctx.Err()
 		}
 	}},
-	{"batch stored backwards", "insert-3 unique-10", func(b *broken) {
+	{"batch stored backwards", "insert-3 unique-10 prune-4", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			slices.Reverse(batch)
@@ -339,7 +339,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"full though something could be dropped", "insert-8", func(b *broken) {
+	{"full though something could be dropped", "insert-8 prune-4", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
@@ -420,7 +420,7 @@ var faults = []struct {
 			return out, err
 		}
 	}},
-	{"no conflict within a batch", "unique-10", func(b *broken) {
+	{"no conflict within a batch", "unique-10 prune-4", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			seen := make(map[string]bool)
@@ -514,7 +514,7 @@ var faults = []struct {
 			return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
 		}
 	}},
-	{"early visibility", "claim-10 lease-1 lease-3 due-1 due-3 due-6 general-6", dueAt(time.Second)},
+	{"early visibility", "claim-10 lease-1 lease-3 due-1 due-3 due-6 general-6 prune-4", dueAt(time.Second)},
 	{"several jobs of a limited key in one claim", "claim-12", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			for left := c.Max; left > 0; left-- {
@@ -638,7 +638,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"promoted late", "due-1 unique-12 claim-2 lease-3 lease-4 due-3 queue-1 durable-1 notify-1 notify-2 general-6", dueAt(-time.Millisecond)},
+	{"promoted late", "due-1 unique-12 claim-2 lease-3 lease-4 due-3 queue-1 durable-1 notify-1 notify-2 general-6 prune-4", dueAt(-time.Millisecond)},
 	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
@@ -777,6 +777,28 @@ var faults = []struct {
 	{"pruned with the time itself", "prune-1", pruning(func(p *storage.Prune) { p.Before = p.Before.Add(1) })},
 	{"number is no reason", "prune-2", pruning(func(p *storage.Prune) { p.Beyond = 0 })},
 	{"states ignored when pruning", "prune-3", pruning(func(p *storage.Prune) { p.States = nil })},
+	{"of one moment the first inserted pruned", "prune-4", func(b *broken) {
+		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+			var ended []storage.Record
+			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}})
+			for _, r := range page.Records {
+				if r.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, r.State)) {
+					ended = append(ended, r)
+				}
+			}
+			slices.SortStableFunc(ended, func(a, b storage.Record) int { return a.FinishedAt.Compare(b.FinishedAt) })
+			out, err := b.Storage.Prune(ctx, storage.Prune{}) // which prunes nothing, and fails if it has to
+			for _, r := range ended {
+				if out.Oldest = r.FinishedAt; err != nil || out.N == p.Max || !r.FinishedAt.Before(p.Before) && (p.Beyond == 0 || len(ended)-out.N <= p.Beyond) {
+					return out, err
+				}
+				_, err = b.Storage.Delete(ctx, []string{r.ID})
+				out.N++
+			}
+			out.Oldest = time.Time{}
+			return out, err
+		}
+	}},
 
 	{"paused queues delivered if named", "queue-1", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -278,6 +279,62 @@ var deleteCases = []Case{
 		left(storage.Prune{Before: later}, 0)
 		if n := len(c.list(storage.Query{})); n != 5 {
 			c.failf("%d jobs are left, not the 5 that have not ended", n)
+		}
+	}},
+	{"prune-4", "Prune/OneMoment", "Storage.Prune", "Of jobs that finished at the same moment, those are pruned first that ended first.", needsNothing, func(c *C) {
+		var want []string
+		replace := func(f string) func(*storage.Record) {
+			return unique(f, ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
+		}
+		// In every part the jobs are inserted in another order than that in which they end.
+		late, early := c.job(queue("d"), scheduled(time.Minute)), c.job(queue("d"))
+		second, first := c.job(queue("e"), expires(3*time.Minute)), c.job(queue("e"), expires(2*time.Minute))
+		full, equal := c.job(queue("f")), c.job(queue("g"), replace("stored"))
+		c.insert(late, early, second, first, full, equal)
+		c.pass(time.Minute)
+		c.due()
+		c.pass(2 * time.Minute)
+
+		var changes []storage.Change
+		for _, r := range []storage.Record{c.reach(ojs.StateActive), c.reach(ojs.StateActive), c.reach(ojs.StateActive)} {
+			c.to(ojs.StateCompleted)(&r)
+			changes = append(changes, storage.Change{Record: r, SameJob: true})
+		}
+		slices.Reverse(changes)
+		_, err := c.S.Settle(c.ctx, c.now, changes, nil)
+		c.noErr("Settle", err)
+		for _, ch := range changes {
+			want = append(want, ch.Record.ID)
+		}
+
+		c.due()
+		want = append(want, first.ID, second.ID)
+
+		batch := []storage.Insert{
+			{Record: c.job(queue("d")), MaxDepth: 2, DropOldest: true},
+			{Record: c.job(queue("f")), MaxDepth: 1, DropOldest: true},
+			{Record: c.job(queue("d")), MaxDepth: 2, DropOldest: true},
+			{Record: c.job(queue("g"), replace("batch"))},
+			{Record: c.job(queue("g"), replace("batch"))},
+			{Record: c.job(queue("g"), replace("stored"))},
+		}
+		out, err := c.S.Insert(c.ctx, c.now, batch, nil)
+		c.noErr("Insert", err)
+		var replaced, dropped []string
+		for _, in := range out {
+			replaced, dropped = append(replaced, ids(in.Replaced)...), append(dropped, ids(in.Dropped)...)
+		}
+		if !slices.Equal(replaced, []string{batch[3].Record.ID, equal.ID}) || !slices.Equal(dropped, []string{full.ID, early.ID, late.ID}) {
+			c.failf("Insert replaced %v and dropped %v", short(replaced), short(dropped))
+		}
+		want = slices.Concat(want, replaced, dropped)
+
+		for i, id := range want {
+			p, err := c.S.Prune(c.ctx, storage.Prune{Before: c.now.Add(time.Second), Max: 1})
+			c.noErr("Prune", err)
+			if _, err := c.S.Get(c.ctx, id); p.N != 1 || !errors.Is(err, ojs.ErrNotFound) {
+				c.failf("job %d of %v to end is none of the %d that were pruned", i, short(want), p.N)
+			}
 		}
 	}},
 }

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -169,6 +170,16 @@ var uniqueCases = []Case{
 		}
 		c.wantState(a.ID, ojs.StateCancelled)
 		c.wantState(b.ID, ojs.StateAvailable)
+
+		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
+		stored := c.job(unique("g", none))
+		c.admit(stored)
+		older := c.job(unique("g", none), func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-time.Minute) })
+		out, err = c.insertBatch(older, c.job(unique("g", p)))
+		c.noErr("Insert", err)
+		if got := ids(out[1].Replaced); !slices.Equal(got, []string{older.ID, stored.ID}) {
+			c.failf("replaced %v, and not the oldest first", short(got))
+		}
 	}},
 	{"unique-11", "Unique/OnlyWithAPolicy", "reading 29", "Jobs without a fingerprint are in nobody's way, and a record without a policy is not checked.", needsNothing, func(c *C) {
 		c.admit(c.job())

@@ -242,6 +242,7 @@ func (s *Reference) makeRoom(now time.Time, batch []storage.Insert, mine []*refJ
 		}
 		full[at].excess, full[at].most, full[at].last = max(full[at].excess, over), in.MaxDepth, i
 	}
+	slices.SortFunc(full, func(a, b *overflow) int { return cmp.Compare(a.last, b.last) })
 	for _, o := range full {
 		var oldest []*refJob
 		for _, j := range s.jobs {
