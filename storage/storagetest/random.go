@@ -77,8 +77,12 @@ func (w *world) insert(t *rapid.T) {
 		r.Queue, r.Type = rapid.SampledFrom(queueNames).Draw(t, "queue"), rapid.SampledFrom(typeNames).Draw(t, "type")
 		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
 		r.CreatedAt, r.Lease, r.Timeout = w.now, time.Duration(rapid.IntRange(1, 5).Draw(t, "lease"))*time.Second, time.Minute
-		r.Meta = map[string]any{"list": []any{1.0}}
-		if key := rapid.SampledFrom(append([]string{""}, limitKeys...)).Draw(t, "key"); key != "" {
+		// Half of the jobs have nothing but what most jobs have, which storages may keep in a way of its own.
+		usual := rapid.Bool().Draw(t, "usual")
+		if !usual {
+			r.Meta = map[string]any{"list": []any{1.0}}
+		}
+		if key := rapid.SampledFrom(append([]string{""}, limitKeys...)).Draw(t, "key"); key != "" && !usual {
 			r.RateLimit = &ojs.RateLimit{Key: key}
 		}
 		if r.Fingerprint = rapid.SampledFrom([]string{"", "f", "g", "h"}).Draw(t, "fingerprint"); r.Fingerprint != "" && rapid.IntRange(0, 4).Draw(t, "no policy") > 0 {
@@ -94,7 +98,7 @@ func (w *world) insert(t *rapid.T) {
 		if r.State == ojs.StateScheduled {
 			r.ScheduledAt = w.in(t, "scheduled", 1)
 		}
-		if rapid.Bool().Draw(t, "expires") {
+		if rapid.Bool().Draw(t, "expires") && !usual {
 			r.ExpiresAt = w.in(t, "expires in", 0)
 		}
 		if rapid.IntRange(0, 3).Draw(t, "total") == 0 {
@@ -107,7 +111,13 @@ func (w *world) insert(t *rapid.T) {
 	w.same(t, "insert", err, wantErr)
 	w.same(t, "insert", got, want)
 	for i := range batch { // the storage keeps a copy
-		batch[i].Record.Meta["list"].([]any)[0] = "changed"
+		spoil(&batch[i].Record)
+	}
+}
+
+func spoil(r *storage.Record) {
+	if list, ok := r.Meta["list"].([]any); ok {
+		list[0] = "changed"
 	}
 }
 
@@ -121,7 +131,7 @@ func (w *world) claim(t *rapid.T) {
 	w.same(t, "claim", err, nil)
 	w.same(t, "claim", got, want)
 	for i := range got { // what it hands out is a copy
-		got[i].Meta["list"].([]any)[0] = "changed"
+		spoil(&got[i])
 	}
 }
 
@@ -138,10 +148,14 @@ func (w *world) settle(t *rapid.T) {
 		return
 	}
 	r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "to")
-	r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
-	if rapid.IntRange(0, 5).Draw(t, "queue changes") == 0 {
-		r.Queue = rapid.SampledFrom(queueNames).Draw(t, "queue")
+	sameJob := rapid.Bool().Draw(t, "same job")
+	if !sameJob {
+		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
+		if rapid.IntRange(0, 5).Draw(t, "queue changes") == 0 {
+			r.Queue = rapid.SampledFrom(queueNames).Draw(t, "queue")
+		}
 	}
+	r.Progress = rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "progress")
 	if rapid.IntRange(0, 5).Draw(t, "stale") == 0 {
 		r.Version -= min(1, r.Version)
 	}
@@ -153,13 +167,15 @@ func (w *world) settle(t *rapid.T) {
 	case ojs.StateRetryable:
 		r.NextRetryAt = w.in(t, "next retry", 0)
 	case ojs.StateScheduled:
-		r.ScheduledAt = w.in(t, "scheduled", 0)
+		if !sameJob {
+			r.ScheduledAt = w.in(t, "scheduled", 0)
+		}
 	case ojs.StateDiscarded:
 		if rapid.Bool().Draw(t, "dead") {
 			r.DeadLetteredAt = w.now
 		}
 	}
-	change := []storage.Change{{Record: r}}
+	change := []storage.Change{{Record: r, SameJob: sameJob}}
 	want, _ := w.ref.Settle(t.Context(), w.now, change, nil)
 	got, err := w.s.Settle(t.Context(), w.now, change, nil)
 	w.same(t, "settle", err, nil)
