@@ -76,7 +76,8 @@ func (w *world) insert(t *rapid.T) {
 		r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", id)
 		r.Queue, r.Type = rapid.SampledFrom(queueNames).Draw(t, "queue"), rapid.SampledFrom(typeNames).Draw(t, "type")
 		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
-		r.CreatedAt, r.Lease, r.Timeout = w.now, time.Duration(rapid.IntRange(1, 5).Draw(t, "lease"))*time.Second, time.Minute
+		r.CreatedAt = w.now.Add(-time.Duration(rapid.IntRange(0, 2).Draw(t, "created")) * time.Second)
+		r.Lease, r.Timeout = time.Duration(rapid.IntRange(1, 5).Draw(t, "lease"))*time.Second, time.Minute
 		// Half of the jobs have nothing but what most jobs have, which storages may keep in a way of its own.
 		usual := rapid.Bool().Draw(t, "usual")
 		if !usual {
@@ -143,10 +144,20 @@ func (w *world) job(t *rapid.T) (storage.Record, bool) {
 }
 
 func (w *world) settle(t *rapid.T) {
-	r, ok := w.job(t)
-	if !ok {
-		return
+	var changes []storage.Change
+	for range rapid.IntRange(1, 3).Draw(t, "n") {
+		if r, ok := w.job(t); ok {
+			changes = append(changes, w.change(t, r))
+		}
 	}
+	want, _ := w.ref.Settle(t.Context(), w.now, changes, nil)
+	got, err := w.s.Settle(t.Context(), w.now, changes, nil)
+	w.same(t, "settle", err, nil)
+	w.same(t, "settle", got, want)
+}
+
+// change makes some change of a job.
+func (w *world) change(t *rapid.T, r storage.Record) storage.Change {
 	r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "to")
 	sameJob := rapid.Bool().Draw(t, "same job")
 	if !sameJob {
@@ -175,11 +186,7 @@ func (w *world) settle(t *rapid.T) {
 			r.DeadLetteredAt = w.now
 		}
 	}
-	change := []storage.Change{{Record: r, SameJob: sameJob}}
-	want, _ := w.ref.Settle(t.Context(), w.now, change, nil)
-	got, err := w.s.Settle(t.Context(), w.now, change, nil)
-	w.same(t, "settle", err, nil)
-	w.same(t, "settle", got, want)
+	return storage.Change{Record: r, SameJob: sameJob}
 }
 
 func (w *world) extend(t *rapid.T) {
