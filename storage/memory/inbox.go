@@ -2,6 +2,8 @@ package memory
 
 import (
 	"context"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,12 +21,15 @@ type inbox struct {
 	mu    sync.Mutex // guards the fields below; whoever has Storage.mu too has taken that first
 	shut  bool       // everything has to be enqueued the long way: the storage is closed, or a queue has a state
 	jobs  []*job
-	spare []*job // memory
+	spare []*job // memory for the next; changed under Storage.mu
 	_     [64]byte
 }
 
-// inboxSize is at how many jobs who enqueues takes them in.
-const inboxSize = 64
+const (
+	inboxSize = 64   // at which who enqueues takes the jobs in
+	maxInbox  = 1024 // whose memory is kept
+	backlog   = 1024 // available jobs, beyond which who does so then lets other goroutines run
+)
 
 // leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done nothing, if they are not ordinary: somebody else has
 // to hear of them, they are of a kind that is not known yet, they have a priority, ids that have to be looked for, or anything that
@@ -57,7 +62,11 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 	if n >= inboxSize {
 		s.mu.Lock()
 		s.takeIn()
+		long := s.ready.n > backlog
 		s.mu.Unlock()
+		if long { // or jobs would leave the caches, and memory would be asked for that others are about to give back
+			runtime.Gosched()
+		}
 	}
 	return true
 }
@@ -73,6 +82,14 @@ func (s *Storage) takeIn() {
 	x.jobs = x.spare[:0]
 	x.n.Store(0)
 	x.mu.Unlock()
+	var some [inboxSize]uint32
+	for part := range slices.Chunk(jobs, inboxSize) {
+		hashes := some[:0]
+		for _, j := range part {
+			hashes = append(hashes, j.hash)
+		}
+		s.jobs.warm(hashes)
+	}
 	for _, j := range jobs {
 		if j.kind.jobs == 0 { // nobody knows it any more
 			r := j.record()
@@ -80,11 +97,10 @@ func (s *Storage) takeIn() {
 		}
 		s.enlist(j)
 	}
-	if cap(jobs) > 4*inboxSize {
+	if clear(jobs); cap(jobs) > maxInbox {
 		jobs = nil
 	}
-	clear(jobs)
-	x.spare = jobs // which only those use who have s.mu
+	x.spare = jobs
 }
 
 // shutInbox has jobs enqueued the long way, or not any more. It wants mu.

@@ -285,6 +285,7 @@ func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, t
 		return dst, 0, err
 	}
 	defer s.leave()
+	s.jobs.warm(hashes)
 	for i, r := range to {
 		if !r.State.Terminal() {
 			s.takeIn() // or it would become available before those

@@ -14,6 +14,7 @@ type ready struct {
 	queues map[string]map[string]*group // queue, type
 	paused map[string]bool
 	seq    uint64 // of the latest entry
+	n      int    // jobs
 }
 
 type typeIndex struct{ groups heap[*group] } // those that are not empty and whose queue is not paused
@@ -75,6 +76,7 @@ func newReady() ready {
 func (r *ready) add(j *job) {
 	b := r.bucket(j)
 	l := b.level(j.priority)
+	r.n++
 	r.seq++
 	j.level, j.prev, j.turn = l, l.last, r.seq
 	if l.last != nil {
@@ -121,6 +123,7 @@ func (r *ready) remove(j *job) {
 	if l == nil {
 		return
 	}
+	r.n--
 	b := l.bucket
 	g := b.group
 	if j.prev != nil { // no head of anything

@@ -9,6 +9,7 @@ type table struct {
 	buckets  uint32 // in use
 	span     uint32 // the power of two that buckets has not exceeded: a hash is counted modulo this, or half of it
 	n        int
+	warmed   uint32 // means nothing, but that warm does something
 }
 
 const (
@@ -37,6 +38,14 @@ func (t *table) home(hash uint32) *line {
 		i -= t.span / 2
 	}
 	return t.bucket(i)
+}
+
+// warm reads the buckets of hashes that are about to be looked for, or added, one after another: so the processor waits for all of
+// them at once and not for each in its turn.
+func (t *table) warm(hashes []uint32) {
+	for _, h := range hashes {
+		t.warmed += t.home(h).hashes[0]
+	}
 }
 
 // find returns the job with the id, whose hash is given, nil if there is none.
