@@ -216,6 +216,24 @@ func TestFailuresAmongOthers(t *testing.T) {
 	}
 }
 
+// A transaction whose first read fails ends there: it stands in nobody's way, and the storage works as soon as the file is well again.
+func TestFailureOfTheFirstRead(t *testing.T) {
+	s := fresh(t)
+	must(t, insert(s, record(0)))
+	must(t, sqlite.Exec(file(t, s), "ALTER TABLE counter RENAME TO gone"))
+	for n := range 3 {
+		if err := insert(s, record(1)); err == nil || !strings.Contains(err.Error(), "no such table: counter") {
+			t.Fatalf("call %d: %v", n+1, err)
+		}
+	}
+	must(t, sqlite.Exec(file(t, s), "ALTER TABLE gone RENAME TO counter")) // another program writes
+	must(t, insert(s, record(1)))
+	counts, err := s.Counts(t.Context())
+	if err != nil || len(counts) != 1 || counts[0].N != 2 {
+		t.Errorf("%+v, %v", counts, err)
+	}
+}
+
 // No statement that engines make again and again reads more of the file than it needs.
 func TestPlans(t *testing.T) {
 	s := fresh(t)
