@@ -1,0 +1,67 @@
+package memory
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// What a job was made for may be gone when it comes into the inbox.
+func TestLateForTheInbox(t *testing.T) {
+	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	fresh := func(id string) []storage.Insert {
+		var r storage.Record
+		r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease = id, "x", "q", ojs.StateAvailable, now, time.Minute
+		return []storage.Insert{{Record: r, Fresh: true}}
+	}
+	first := func(s *Storage) *job { // stored, completed, and there is another of its kind on its way
+		if _, err := s.Insert(ctx, now, fresh("1"), nil); err != nil {
+			t.Fatal(err)
+		}
+		done, err := s.Claim(ctx, now, storage.Claim{Max: 1, Worker: "w"}, nil)
+		if err != nil || len(done) != 1 {
+			t.Fatal(done, err)
+		}
+		done[0].State, done[0].LeaseUntil, done[0].FinishedAt = ojs.StateCompleted, time.Time{}, now
+		if _, err := s.Settle(ctx, now, []storage.Change{{Record: done[0]}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		j := s.prepare(&fresh("2")[0].Record)
+		if j.kind == nil {
+			t.Fatal("its kind is not known")
+		}
+		return j
+	}
+	t.Run("its kind and queue", func(t *testing.T) {
+		s := New()
+		j := first(s)
+		if n, err := s.Delete(ctx, []string{"1"}); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+		if !s.leaveIn(ctx, nil, fresh("2"), j) {
+			t.Fatal("refused")
+		}
+		if counts, err := s.Counts(ctx); err != nil || len(counts) != 1 || counts[0] != (storage.Count{Queue: "q", State: ojs.StateAvailable, N: 1}) {
+			t.Errorf("%v, %v", counts, err)
+		}
+		if claimed, err := s.Claim(ctx, now, storage.Claim{Max: 1, Queues: []string{"q"}, Types: []string{"x"}}, nil); err != nil || len(claimed) != 1 {
+			t.Errorf("%v, %v", claimed, err)
+		}
+	})
+	t.Run("the storage", func(t *testing.T) {
+		s := New()
+		j := first(s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s.leaveIn(ctx, nil, fresh("2"), j) {
+			t.Error("a closed storage has taken a job")
+		}
+		if _, err := s.Insert(ctx, now, fresh("2"), nil); !errors.Is(err, ojs.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
