@@ -1,0 +1,270 @@
+package engine_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// claimSizes is a storage that notes the largest number of jobs that a worker has asked it for.
+type claimSizes struct {
+	*memory.Storage
+	most atomic.Int32
+}
+
+func (c *claimSizes) For(any) storage.Storage { return c }
+
+func (c *claimSizes) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, ask storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	if n := int32(len(into)); n > c.most.Load() {
+		c.most.Store(n)
+	}
+	return c.Storage.SettleAndClaim(ctx, now, to, dst, ask, into)
+}
+
+// piled is how many pilings have had a worker that claimed ahead. On a machine that is busy with other things some have none.
+var piled atomic.Int32
+
+// piling is an engine whose workers claim ahead, and what its handlers have done. Jobs are numbers; those from first on block.
+type piling struct {
+	*testing.T
+	*engine.Engine[int]
+	tickets []ojs.Ticket
+	first   int
+
+	handle  func(*piling, context.Context, int) error // what jobs from first on do; nil: block
+	begun   chan int                                  // the numbers of jobs that block
+	release chan struct{}                             // lets them go
+
+	mu        sync.Mutex // guards the fields below
+	ran       map[int]int
+	cancelled map[int]bool
+
+	stop func() error
+}
+
+func newPiling(t *testing.T, jobs, first int, handle func(*piling, context.Context, int) error, opts ...engine.Option) *piling {
+	store := &claimSizes{Storage: memory.New()}
+	eng, err := engine.New[int](store, append(opts, quiet)...)
+	must(t, err)
+	p := &piling{
+		T: t, Engine: eng, first: first, handle: handle, begun: make(chan int, jobs), release: make(chan struct{}), ran: make(map[int]int), cancelled: make(map[int]bool),
+	}
+	eng.Handle("x", func(ctx context.Context, job *ojs.Job[int]) error {
+		p.mu.Lock()
+		p.ran[job.Args]++
+		if p.cancelled[job.Args] {
+			t.Errorf("job %d runs although it was cancelled before", job.Args)
+		}
+		p.mu.Unlock()
+		if job.Args < p.first {
+			return nil
+		}
+		if p.handle != nil {
+			return p.handle(p, ctx, job.Args)
+		}
+		p.begun <- job.Args
+		select {
+		case <-p.release:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		return nil
+	})
+	for i := range jobs {
+		ticket, err := eng.Enqueue(t.Context(), "x", i)
+		must(t, err)
+		p.tickets = append(p.tickets, ticket)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(ctx) }()
+	p.stop = sync.OnceValue(func() error {
+		cancel()
+		err := <-ended
+		if store.most.Load() > 1 {
+			piled.Add(1)
+		}
+		return err
+	})
+	t.Cleanup(func() { must(t, p.stop()) })
+	return p
+}
+
+// until waits until the states of the jobs are what is wanted.
+func (p *piling) until(want map[ojs.State]int) {
+	p.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		stats, err := p.Stats(p.Context())
+		must(p.T, err)
+		same := true
+		for _, state := range ojs.AllStates() {
+			same = same && stats.Total[state] == want[state]
+		}
+		if same {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.Fatalf("the jobs are %v, want %v", stats.Total, want)
+		}
+		time.Sleep(time.Millisecond) // for the storage: nobody tells
+	}
+}
+
+// once checks that each job has run once, at its first attempt.
+func (p *piling) once() {
+	p.Helper()
+	for i, ticket := range p.tickets {
+		if n := p.ran[i]; n != 1 {
+			p.Errorf("job %d has run %d times", i, n)
+		}
+		job, err := p.Get(p.Context(), ticket.ID)
+		must(p.T, err)
+		if job.State != ojs.StateCompleted || job.Attempt != 1 {
+			p.Errorf("job %d is %s at attempt %d", i, job.State, job.Attempt)
+		}
+	}
+}
+
+// Jobs that a worker has claimed ahead wait for no handler that takes its time, nor do outcomes that it has not stored yet.
+func TestPile(t *testing.T) {
+	piled.Store(0)
+	const jobs, first = 6000, 5000
+	t.Run("others go on", func(t *testing.T) {
+		p := newPiling(t, jobs, jobs-1, nil, engine.WithConcurrency(4))
+		<-p.begun
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs - 1, ojs.StateActive: 1})
+		close(p.release)
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
+		p.once()
+	})
+	t.Run("all slots are taken", func(t *testing.T) {
+		const workers = 3
+		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers))
+		for range workers {
+			<-p.begun
+		}
+		p.until(map[ojs.State]int{ojs.StateCompleted: first, ojs.StateActive: workers, ojs.StateAvailable: jobs - first - workers})
+		if stats, err := p.Stats(t.Context()); err != nil || stats.Busy != workers || len(p.Running()) != workers {
+			t.Errorf("%d slots are busy, %d handlers run, %v", stats.Busy, len(p.Running()), err)
+		}
+		close(p.release)
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
+		p.once()
+	})
+	t.Run("asleep", func(t *testing.T) {
+		const workers = 3
+		p := newPiling(t, jobs, first, func(_ *piling, ctx context.Context, i int) error {
+			if i < first+workers {
+				return handler.Sleep(ctx, 100*time.Millisecond)
+			}
+			return nil
+		}, engine.WithConcurrency(workers))
+		must(t, p.WaitIdle(t.Context()))
+		stats, err := p.Stats(t.Context())
+		must(t, err)
+		if stats.Total[ojs.StateActive] != stats.Busy {
+			t.Errorf("idle, with %d handlers, and %d jobs are active", stats.Busy, stats.Total[ojs.StateActive])
+		}
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
+		p.once()
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		const workers = 2
+		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers))
+		<-p.begun
+		for i := jobs - 1; i >= first; i-- {
+			if i%2 == 0 {
+				must(t, p.Cancel(t.Context(), p.tickets[i].ID))
+				p.mu.Lock()
+				p.cancelled[i] = true
+				p.mu.Unlock()
+			}
+		}
+		close(p.release)
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs - (jobs-first)/2, ojs.StateCancelled: (jobs - first) / 2})
+	})
+	t.Run("stopped", func(t *testing.T) {
+		const workers = 2
+		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithGracePeriod(time.Millisecond))
+		for range workers {
+			<-p.begun
+		}
+		must(t, p.stop())
+		for i, ticket := range p.tickets {
+			job, err := p.Get(t.Context(), ticket.ID)
+			must(t, err)
+			if done := i < first; done != (job.State == ojs.StateCompleted) || job.State == ojs.StateActive || job.Attempt != map[bool]int{true: 1}[done] {
+				t.Errorf("job %d is %s at attempt %d", i, job.State, job.Attempt)
+			}
+		}
+	})
+	t.Run("a handler waits for a job behind it", func(t *testing.T) {
+		p := newPiling(t, jobs, first, func(p *piling, ctx context.Context, i int) error {
+			if i%500 == 250 {
+				_, err := p.tickets[i+1].Wait(ctx)
+				return err
+			}
+			return nil
+		}, engine.WithConcurrency(2))
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
+		p.once()
+	})
+	if piled.Load() == 0 {
+		t.Error("no worker has claimed ahead")
+	}
+}
+
+// Workers claim one job at a time where it matters which comes next, or when.
+func TestNoPile(t *testing.T) {
+	run := func(t *testing.T, opts ...engine.Option) int32 {
+		store := &claimSizes{Storage: memory.New()}
+		eng, err := engine.New[int](store, append(opts, quiet)...)
+		must(t, err)
+		eng.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
+		for i := range 1000 {
+			_, err := eng.Enqueue(t.Context(), "x", i)
+			must(t, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- eng.Run(ctx) }()
+		must(t, eng.WaitIdle(ctx))
+		stop()
+		must(t, <-ended)
+		return store.most.Load()
+	}
+	t.Run("one worker", func(t *testing.T) {
+		if n := run(t, engine.WithConcurrency(1)); n != 1 {
+			t.Errorf("claimed %d at once", n)
+		}
+	})
+	t.Run("virtual clock", func(t *testing.T) {
+		if n := run(t, engine.WithClock(clock.NewMock())); n != 1 {
+			t.Errorf("claimed %d at once", n)
+		}
+	})
+	t.Run("bubble", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			if n := run(t, engine.WithConcurrency(4)); n != 1 {
+				t.Errorf("claimed %d at once", n)
+			}
+		})
+	})
+	t.Run("limits", func(t *testing.T) {
+		if n := run(t, engine.WithConcurrency(4), engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})); n != 0 {
+			t.Errorf("claimed %d at once", n)
+		}
+	})
+}
