@@ -28,7 +28,7 @@ type pile struct {
 }
 
 const (
-	maxPile  = 16
+	maxPile  = 32
 	pileTime = time.Millisecond
 
 	// quickTime is what a job may take that others are piled up behind. No time is too little: then the clock is virtual or too

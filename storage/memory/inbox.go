@@ -26,9 +26,9 @@ type inbox struct {
 }
 
 const (
-	inboxSize = 64   // at which who enqueues takes the jobs in
+	inboxSize = 128  // at which who enqueues takes the jobs in
 	maxInbox  = 1024 // whose memory is kept
-	backlog   = 1024 // available jobs, beyond which who does so then lets other goroutines run
+	backlog   = 512  // available jobs, beyond which who does so then lets other goroutines run
 )
 
 // leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done nothing, if they are not ordinary: somebody else has

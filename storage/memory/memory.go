@@ -276,7 +276,7 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 
 // settleAndClaim is SettleAndClaim for a call that self makes.
 func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	var few [16]uint32
+	var few [32]uint32
 	hashes := few[:0] // before the lock
 	for _, r := range to {
 		hashes = append(hashes, s.hash(r.ID))
