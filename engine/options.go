@@ -82,6 +82,10 @@ func invalid(field, reason string) error {
 
 // WithConcurrency sets how many attempts run at once in this engine: at least 1, 10 by default. A slot that has nothing to
 // do costs nothing.
+//
+// Over the memory storage, and with more than one slot, workers whose handlers have all returned within 50 µs claim up to 32 jobs
+// ahead, if no queue or type has a limit or a weight and nobody observes or subscribes. Those are active for the storage and
+// count as running nowhere else. If their worker is held up they go to another one, or back, within some 2 ms.
 func WithConcurrency(n int) Option {
 	return func(c *config) error {
 		if n < 1 {
