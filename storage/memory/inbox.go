@@ -17,6 +17,9 @@ import (
 // both keep stays in the caches of one processor for a while.
 type inbox struct {
 	n atomic.Int32 // jobs; changed under mu
+	// open says that jobs are available, so that workers are likely to have enough to do without what is left here. It is changed
+	// under Storage.mu.
+	open atomic.Bool
 
 	mu    sync.Mutex // guards the fields below; whoever has Storage.mu too has taken that first
 	shut  bool       // everything has to be enqueued the long way: the storage is closed, or a queue has a state
@@ -31,11 +34,11 @@ const (
 	backlog   = 512  // available jobs, beyond which who does so then lets other goroutines run
 )
 
-// leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done nothing, if they are not ordinary: somebody else has
-// to hear of them, they are of a kind that is not known yet, they have a priority, ids that have to be looked for, or anything that
-// other jobs have a part in.
+// leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done nothing, if no others are available, or if they are
+// not ordinary: somebody else has to hear of them, they are of a kind that is not known yet, they have a priority, ids that have to be
+// looked for, or anything that other jobs have a part in.
 func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert, first *job) bool {
-	if ctx.Err() != nil || s.hub.HeardFrom(self) {
+	if !s.inbox.open.Load() || ctx.Err() != nil || s.hub.HeardFrom(self) {
 		return false
 	}
 	j := first
@@ -101,6 +104,13 @@ func (s *Storage) takeIn() {
 		jobs = nil
 	}
 	x.spare = jobs
+}
+
+// openInbox opens the inbox if there are available jobs, and closes it if there are none. It wants mu.
+func (s *Storage) openInbox() {
+	if some := s.ready.n > 0; s.inbox.open.Load() != some {
+		s.inbox.open.Store(some)
+	}
 }
 
 // shutInbox has jobs enqueued the long way, or not any more. It wants mu.

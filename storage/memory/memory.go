@@ -127,6 +127,7 @@ func (s *Storage) enterAhead(ctx context.Context, self any) error {
 
 // leave unlocks the storage after a call, and tells others of it.
 func (s *Storage) leave() {
+	s.openInbox()
 	if !s.heard {
 		s.mu.Unlock()
 		return
