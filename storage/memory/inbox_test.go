@@ -32,7 +32,7 @@ func TestInbox(t *testing.T) {
 			return got
 		}
 		draw := func(what string, most int) int { return rapid.IntRange(0, most).Draw(t, what) }
-		t.Repeat(map[string]func(*rapid.T){
+		steps := map[string]func(*rapid.T){
 			"insert": func(t *rapid.T) {
 				batch := make([]storage.Insert, 1+draw("n", 40)/(1+draw("few", 40)))
 				kind := rapid.SampledFrom([]int{-1, 0, 3, 15}).Draw(t, "kind") // of special jobs: none, those with a priority, bounded ones, all
@@ -176,7 +176,10 @@ func TestInbox(t *testing.T) {
 				})
 				active = nil // their leases may be over
 			},
-		})
+		}
+		for range 4 {
+			t.Repeat(steps)
+		}
 		same("list", func(s storage.Storage) any {
 			page, err := s.List(ctx, storage.Query{})
 			if err != nil {
