@@ -43,7 +43,7 @@ func TestTimes(t *testing.T) {
 				}
 			}
 		})
-		if at, d := outside(), time.Second; at.Sub(time.Now()).Abs() > d {
+		if at := outside(); time.Until(at).Abs() > time.Second {
 			t.Errorf("outside again it is %v", at)
 		}
 	})
