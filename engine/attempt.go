@@ -34,6 +34,8 @@ type life struct {
 	at      int            // in run.attempts
 	pile    *pile          // its worker's
 	piled   atomic.Bool    // it has not begun, or is done and not stored
+	doneAt  time.Time      // if it is done on a pile
+	late    atomic.Int64   // for how many ns it waited on a pile, by which deadline is put off
 
 	deadline time.Time // of its timeout, or of the job's total timeout
 	limit    time.Duration
@@ -155,7 +157,7 @@ func (a *attempt) next() time.Time {
 	}
 	if a.phase == running {
 		if a.forceAt.IsZero() {
-			at = earliest(at, a.deadline)
+			at = earliest(at, a.overdue())
 		}
 		at = earliest(at, a.forceAt)
 		at = earliest(at, a.flushAt)
@@ -223,9 +225,10 @@ func (a *attempt) tick(now time.Time) {
 	if a.phase != over && (due(a.renewAt) || due(a.flushAt)) { // also while a storage fails to store the outcome
 		a.renew(now)
 	}
-	if a.phase == running {
+	piled := a.piled.Load()
+	if a.phase == running && !piled { // nobody waits for a handler
 		switch {
-		case a.forceAt.IsZero() && due(a.deadline):
+		case a.forceAt.IsZero() && due(a.overdue()):
 			a.forceAt = now.Add(c.grace)
 			a.end(ojs.ErrTimeout)
 		case due(a.forceAt):
@@ -236,6 +239,10 @@ func (a *attempt) tick(now time.Time) {
 	if due(a.stuckAt) {
 		a.stuckAt = time.Time{}
 		a.r.keeper.report(a)
+	}
+	if piled {
+		a.r.lookAt(now.Add(pileTime)) // it will have begun, or be stored
+		return
 	}
 	a.arm()
 }
@@ -316,8 +323,24 @@ func (a *attempt) begins(p *pile) bool {
 		return true
 	}
 	a.piled.Store(false)
-	return !a.context.Cancelled()
+	return a.context.Err() == nil
 }
+
+// putOff gives an attempt that has waited on a pile until now the time that it had when it was claimed. Its job has no more than it
+// has. Its handler has not been called.
+func (a *attempt) putOff(now time.Time) {
+	late := now.Sub(a.rec.StartedAt)
+	if a.rec.TotalTimeout > 0 {
+		late = min(late, a.rec.CreatedAt.Add(a.rec.TotalTimeout).Sub(a.deadline))
+	}
+	if late > 0 {
+		a.late.Store(int64(late))
+		a.context.PutOff(late)
+	}
+}
+
+// overdue is when the attempt times out.
+func (a *attempt) overdue() time.Time { return a.deadline.Add(time.Duration(a.late.Load())) }
 
 // perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.
 func (a *attempt) perform() (o policy.Outcome) {

@@ -12,20 +12,18 @@ import (
 
 // handover ends an attempt that has completed its job, and those piled up before it, and begins the next one of the same worker in
 // one step of the storage: what settling and then taking do, for the case that is by far the most frequent, with a third of the
-// locking. It reports false, and has done nothing but clear the worker's pile, if the case is another one: somebody listens, limits
-// or weights have a say, the attempt's context has ended, or the handler has failed, which others may be asked about. Then it is
-// nil and false if the worker's slot is free.
+// locking. It reports false, and has done nothing, if the case is another one: somebody listens, limits or weights have a say, the
+// attempt's context has ended, or the handler has failed, which others may be asked about. Then it is nil and false if the worker's
+// slot is free.
 func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, goesOn, done bool) {
 	c := r.c
 	if !r.plain(a, o) {
 		d.pace.broken()
-		r.clearPile(d)
 		return nil, false, false
 	}
 	c.mu.Lock()
 	if a.phase != running || a.cause != nil || a.replaced || !r.some() || r.stopping || r.blocked || r.free() < 0 {
 		c.mu.Unlock()
-		r.clearPile(d)
 		return nil, false, false
 	}
 	a.returned, a.phase = true, settling
@@ -39,6 +37,10 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	n := r.claimsAhead(d)
 	c.mu.Unlock()
 
+	for _, x := range d.ended {
+		d.fate.rec, d.fate.worker = x.rec, c.worker
+		c.decide(&d.fate, policy.Outcome{Kind: policy.Returned}, x.doneAt, nil)
+	}
 	private := a.context.TakeBack()
 	f := r.completed(d, a, o, said, private)
 	d.pace.completed(f.at)
@@ -47,12 +49,11 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		c.mu.Lock()
 		r.looked()
 		r.claimFailed(err)
-		c.mu.Unlock()
-		c.uncertain(err)
-		for _, x := range d.ended { // the storage may still read their records
+		for _, x := range append(d.ended, a) { // the storage may still read their records
 			x.kept = true
 		}
-		a.kept = true
+		c.mu.Unlock()
+		c.uncertain(err)
 		f = f.copied()
 		r.storeEach(d.ended, 2)
 		return nil, r.release(a, f, r.store(f, 2)), true
@@ -113,10 +114,12 @@ func (r *run) deal(d *desk, now time.Time) *attempt {
 		return nil
 	}
 	r.looked()
-	if rest := claimed[1:]; r.stopping {
-		r.clearAway(nil, slices.Clone(rest))
-	} else if d.ahead = len(rest) > 0; d.ahead {
-		d.pile.put(r, rest, now)
+	r.moves++
+	if d.ahead = len(claimed) > 1; d.ahead {
+		d.pile.put(r, claimed[1:], now)
+		if r.stopping {
+			r.clearAway(nil, d.pile.takeWaiting(nil))
+		}
 	}
 	r.wake()
 	return claimed[0]
@@ -143,7 +146,7 @@ var desks = sync.Pool{New: func() any { return new(desk) }}
 // putBack leaves the desk to another worker.
 func (d *desk) putBack() {
 	d.fate.rec = nil
-	d.pace, d.ahead = pace{}, false
+	d.pace, d.ahead, d.pile.cleared = pace{}, false, false
 	d.net.clear()
 	desks.Put(d)
 }

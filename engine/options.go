@@ -84,8 +84,9 @@ func invalid(field, reason string) error {
 // do costs nothing.
 //
 // Over the memory storage, and with more than one slot, workers whose handlers have all returned within 50 µs claim up to 32 jobs
-// ahead, if no queue or type has a limit or a weight and nobody observes or subscribes. Those are active for the storage and
-// count as running nowhere else. If their worker is held up they go to another one, or back, within some 2 ms.
+// ahead, if no queue or type has a limit or a weight, nobody observes or subscribes, and time is not virtual. Those are active for the
+// storage and count as running nowhere else. If their worker is held up they go to another one, or back to the places that they
+// had, after some milliseconds. A worker is quick if its latest 32 jobs have been.
 func WithConcurrency(n int) Option {
 	return func(c *config) error {
 		if n < 1 {

@@ -5,7 +5,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // A pile is what a worker has claimed ahead and not begun yet, and what it has completed and not stored yet. Over a storage whose
@@ -13,8 +16,9 @@ import (
 // into the storage and into the books, and what both keep would wander between processors for each job.
 //
 // Handlers cannot be seen to block. So that no job waits for one that does, somebody looks at the piles every pileTime while there
-// are any. Of a worker that has not moved since the look before, the outcomes are stored, and the jobs go to free slots, to the
-// next worker that has time, or, if none has until the look after, back to the storage.
+// are any. Of a worker that has not moved since the look before, the outcomes are stored, and the jobs are left to free slots and to
+// the next worker that has time: they come before what that has piled up itself. If no worker moves until the look after, they go
+// back to the storage, in the places that they had.
 type pile struct {
 	r      *run
 	listed bool   // in run.piles; guarded by core.mu
@@ -22,7 +26,7 @@ type pile struct {
 
 	mu      sync.Mutex // guards what follows; whoever has core.mu too has taken that first
 	waiting []*attempt // in the books; the next one last
-	done    []*attempt // whose records are as they shall be
+	done    []*attempt // which have completed their jobs, by doneAt
 	turn    uint64     // raised whenever the worker takes a job from the pile
 	cleared bool       // others had to empty it
 }
@@ -30,14 +34,18 @@ type pile struct {
 const (
 	maxPile  = 32
 	pileTime = time.Millisecond
+)
 
-	// quickTime is what a job may take that others are piled up behind. No time is too little: then the clock is virtual or too
-	// coarse to tell.
+// These are variables for tests, which the race detector makes slow.
+var (
+	// quickTime is what a job may take that others are piled up behind. No time is too little: then the clock is too coarse to tell.
 	quickTime = 50 * time.Microsecond
 	// trust is how many jobs in a row a worker must have been quick with to pile up others. After a job that was not quick it is as
 	// many again, and four times as many each time that others had to clear the pile, but at most mostDoubt.
-	trust, mostDoubt = 32, 1 << 16
+	trust = 32
 )
+
+const mostDoubt = 1 << 16
 
 // pace is how long a worker's latest jobs took, which only the worker looks at. Its zero value knows of none.
 type pace struct {
@@ -66,12 +74,21 @@ func (p *pace) cleared() {
 	p.broken()
 }
 
+// birth is when the program began.
+var birth = clock.New().Now()
+
+// mayPile reports whether workers may claim ahead: not if there is one, for which order is exact, nor under virtual time, under which
+// everything is. A bubble of testing/synctest cannot be seen from inside, but its time begins in the year 2000.
+func (c *core) mayPile() bool {
+	return c.cheap != nil && c.concurrency > 1 && !c.mocked && !c.clock.Now().Before(birth)
+}
+
 // claimsAhead is how many jobs a worker that has completed one claims. Jobs for free slots are left to these. It wants core.mu.
 func (r *run) claimsAhead(d *desk) int {
 	if len(r.orphans) > 0 {
 		return 0
 	}
-	if d.pace.quick < trust || r.c.concurrency == 1 {
+	if !r.mayPile || d.pace.quick < trust {
 		return 1
 	}
 	return min(max(r.left/(max(r.free(), 0)+1), 1), maxPile)
@@ -127,7 +144,7 @@ func (p *pile) empty() bool {
 // goOn lays an attempt that has completed its job onto the pile of outcomes and returns the next one that waits. It returns nil, and
 // has done nothing, if none does or the outcome is not one to pile up.
 func (r *run) goOn(d *desk, a *attempt, o policy.Outcome) (next *attempt) {
-	if !d.ahead || !r.plain(a, o) || a.context.Cancelled() {
+	if !d.ahead || !r.plain(a, o) || r.behind.Load() > 0 { // what others have left behind comes first
 		return nil
 	}
 	now := r.c.now()
@@ -142,43 +159,57 @@ func (r *run) goOn(d *desk, a *attempt, o policy.Outcome) (next *attempt) {
 		}
 		return nil
 	}
-	if !a.context.TakeBack() {
-		return nil // the handler may not be done with the attempt
+	if !a.context.TakeBack() { // the handler may not be done with the attempt, nor those to come
+		d.pace.cleared()
+		return nil
 	}
 	next, p.waiting[n] = p.waiting[n], nil
 	p.waiting = p.waiting[:n]
+	next.putOff(now)
 	a.piled.Store(true)
-	d.fate.rec, d.fate.worker = a.rec, r.c.worker
-	r.c.decide(&d.fate, o, now, nil) // a private attempt has nothing else to say
+	a.doneAt = now // and nothing is decided yet: the clock may have taken the attempt
 	p.done = append(p.done, a)
 	p.turn++
 	d.pace.completed(now)
 	return next
 }
 
-// clearPile stores the outcomes of a worker's pile and leaves its jobs to others, or to the worker when it has time.
-func (r *run) clearPile(d *desk) {
-	d.ahead = false
-	if !d.pile.listed {
-		return
+// leavePile leaves the jobs of a worker's pile to others, or to the worker when it has time.
+func (r *run) leavePile(d *desk) {
+	if d.ahead = false; d.pile.listed {
+		r.c.mu.Lock()
+		r.abandon(&d.pile)
+		r.c.mu.Unlock()
 	}
-	r.c.mu.Lock()
-	r.abandon(&d.pile)
-	r.c.mu.Unlock()
-	r.storeDone(d.pile.takeDone(nil))
+}
+
+// storePile stores the outcomes of a worker's pile.
+func (r *run) storePile(d *desk) {
+	if d.pile.listed {
+		r.storeDone(d.pile.takeDone(nil))
+	}
 }
 
 // abandon leaves the jobs of a pile to others. It wants core.mu.
 func (r *run) abandon(p *pile) {
-	r.orphans = p.takeWaiting(r.orphans)
+	r.setOrphans(p.takeWaiting(r.orphans))
 	if len(r.orphans) > 0 {
 		r.watchPiles(r.c.now())
 		r.wake()
 	}
 }
 
+// setOrphans wants core.mu.
+func (r *run) setOrphans(list []*attempt) {
+	r.orphans = list
+	r.behind.Store(int32(len(list)))
+}
+
 // storeDone stores outcomes that were piled up, one by one.
 func (r *run) storeDone(list []*attempt) {
+	if len(list) == 0 {
+		return
+	}
 	r.c.mu.Lock()
 	list = r.settling(list)
 	r.c.mu.Unlock()
@@ -214,11 +245,10 @@ func (r *run) storeEach(list []*attempt, n int) {
 	}
 }
 
-// pastFate is the fate of an attempt whose record is already as it shall be.
+// pastFate is the fate of an attempt that lay on a pile.
 func (c *core) pastFate(a *attempt) *fate {
 	f := newFate(a.rec, c.worker)
-	f.kind, f.at, f.took = policy.Returned, a.rec.FinishedAt, a.rec.FinishedAt.Sub(a.rec.StartedAt)
-	f.decision = policy.Decision{State: a.rec.State, Why: policy.WhyCompleted}
+	c.decide(f, policy.Outcome{Kind: policy.Returned}, a.doneAt, nil) // a private attempt has nothing else to say
 	return f
 }
 
@@ -226,8 +256,9 @@ func (c *core) pastFate(a *attempt) *fate {
 func (r *run) orphan() (a *attempt) {
 	if len(r.orphans) > 0 {
 		a = r.orphans[0]
-		r.orphans = slices.Delete(r.orphans, 0, 1)
-		r.old = max(r.old-1, 0)
+		r.setOrphans(slices.Delete(r.orphans, 0, 1))
+		r.moves++
+		a.putOff(r.c.now())
 	}
 	return a
 }
@@ -245,24 +276,29 @@ func (r *run) lookAtPiles(now time.Time) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	r.watched = false
-	again := false
-	back := slices.Clone(r.orphans[:r.old])
-	r.orphans = slices.Delete(r.orphans, 0, r.old)
+	moved, again := r.moves != r.seen, false
+	r.seen = r.moves
 	var done []*attempt
 	for _, p := range r.piles {
 		switch {
 		case p.empty():
 		case p.moved():
-			again = true
+			moved, again = true, true
 		default:
-			r.orphans, done = p.takeWaiting(r.orphans), p.takeDone(done)
+			r.setOrphans(p.takeWaiting(r.orphans))
+			done = p.takeDone(done)
 			p.noteCleared()
 		}
 	}
-	r.old = len(r.orphans)
+	var back []*attempt
+	if r.old && !moved { // nobody has had time for any of them since the last look
+		back = r.orphans
+		r.setOrphans(nil)
+	}
+	r.old = len(r.orphans) > 0
 	r.wake() // for the orphans
 	r.clearAway(done, back)
-	if again || r.old > 0 {
+	if again || r.old {
 		r.watchPiles(now)
 	}
 }
@@ -283,7 +319,7 @@ func (p *pile) moved() bool {
 	return p.turn != was
 }
 
-// clearAway stores outcomes, and gives jobs back that have not begun, on a goroutine that takes nobody's slot. It wants core.mu.
+// clearAway gives jobs back that have not begun, and stores outcomes, on a goroutine that takes nobody's slot. It wants core.mu.
 func (r *run) clearAway(done, back []*attempt) {
 	if len(done)+len(back) == 0 {
 		return
@@ -291,11 +327,8 @@ func (r *run) clearAway(done, back []*attempt) {
 	r.working++
 	r.storing++
 	go func() {
+		r.giveBack(back)
 		r.storeDone(done)
-		for _, a := range back {
-			f, err := r.finish(a, policy.Outcome{Kind: policy.Interrupted})
-			r.retire(a, f, err)
-		}
 		r.c.mu.Lock()
 		defer r.c.mu.Unlock()
 		r.storing--
@@ -303,9 +336,34 @@ func (r *run) clearAway(done, back []*attempt) {
 	}()
 }
 
+// giveBack undoes the claims of attempts that have not begun.
+func (r *run) giveBack(list []*attempt) {
+	if len(list) == 0 {
+		return
+	}
+	c := r.c
+	held := make([]storage.Held, len(list))
+	for i, a := range list {
+		held[i] = a.held()
+	}
+	n, err := c.cheap.Unclaim(r.base, c.now(), held)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && !r.stopping { // they stay until somebody has time, or the storage answers
+		r.setOrphans(append(list, r.orphans...))
+		r.watchPiles(c.now())
+		return
+	}
+	for _, a := range list {
+		a.phase = over
+		r.forget(a)
+	}
+	c.available(n)
+}
+
 // blocks says that a handler is about to wait, and clears its worker's pile. It wants core.mu.
 func (a *attempt) blocks() {
-	if p := a.pile; p != nil && p.listed {
+	if p := a.pile; !a.returned && p != nil && p.listed { // later it may be another worker's
 		a.r.abandon(p)
 		a.r.clearAway(p.takeDone(nil), nil)
 	}

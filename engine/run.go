@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -46,10 +47,14 @@ type run struct {
 	lostEarly map[storage.Held]bool // claims that were lost while workers looked for jobs
 	drained   chan struct{}         // closed when stopping and no worker is left
 
-	piles   []*pile    // of workers that claim ahead
-	orphans []*attempt // jobs of theirs that they have had no time for, in the order in which they shall begin
-	old     int        // how many of these were there when somebody looked
-	watched bool       // the watch is armed
+	mayPile bool         // does not change
+	piles   []*pile      // of workers that claim ahead
+	orphans []*attempt   // jobs of theirs that they have had no time for, in the order in which they shall begin
+	old     bool         // some of them were there when somebody looked
+	behind  atomic.Int32 // how many there are, for goOn
+	moves   uint64       // raised whenever a worker begins a job
+	seen    uint64       // what it was when somebody looked
+	watched bool         // the watch is armed
 	watch   scheduler.Timer
 
 	contexts *internal.Run // what those of the attempts share
@@ -80,6 +85,7 @@ func (c *core) runUntil(ctx context.Context) error {
 		return ErrRunning
 	}
 	r.sched = scheduler.New(c.clock)
+	r.mayPile = c.mayPile()
 	r.contexts = internal.NewRun(r.base)
 	r.looking.Func = r.look
 	r.watch.Func = r.lookAtPiles
@@ -129,7 +135,7 @@ func (r *run) stop() (stuck []string) {
 		r.orphans = p.takeWaiting(r.orphans)
 	}
 	r.clearAway(nil, r.orphans)
-	r.orphans, r.old = nil, 0
+	r.setOrphans(nil)
 	r.checkDrained()
 	mu.Unlock()
 	r.c.emit(ojs.Event{Type: ojs.EventWorkerQuiet, Subject: r.c.worker, WorkerID: r.c.worker})
@@ -234,8 +240,9 @@ func (r *run) work(a *attempt) {
 			return
 		}
 		// The handler has called runtime.Goexit, which ends this goroutine after its deferred calls. Its slot goes on.
-		r.clearPile(d)
+		r.leavePile(d)
 		f, err := r.finish(a, policy.Outcome{Kind: policy.Exited})
+		r.storePile(d)
 		if r.release(a, f, err) {
 			go r.work(nil)
 		}
@@ -258,7 +265,9 @@ func (r *run) work(a *attempt) {
 		}
 		next, goesOn, done := r.handover(d, a, o)
 		if !done {
+			r.leavePile(d)
 			f, err := r.finish(a, o)
+			r.storePile(d)
 			goesOn = r.release(a, f, err)
 		}
 		if !goesOn {
@@ -379,6 +388,7 @@ func (r *run) share(claimed []*attempt) (mine *attempt) {
 		return nil
 	}
 	r.looked()
+	r.moves++
 	for _, a := range claimed[1:] {
 		r.working++
 		go r.work(a)

@@ -118,7 +118,7 @@ func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, 
 func (r *run) decide(a *attempt, o policy.Outcome, said said) *fate {
 	now := r.c.now()
 	if o.Kind == policy.TimedOut {
-		o.Elapsed = now.Sub(a.rec.StartedAt)
+		o.Elapsed = now.Sub(a.rec.StartedAt) - time.Duration(a.late.Load())
 		switch {
 		case o.Limit > 0: // a middleware's
 		case !a.total:

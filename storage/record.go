@@ -85,6 +85,18 @@ func (r *Record) Extend(now time.Time, x Extension) {
 	}
 }
 
+// Unclaim takes back what Claim has done to a job that nobody has begun to work at. When an attempt before that began is not known
+// any more.
+func (r *Record) Unclaim() {
+	r.State = ojs.StateAvailable
+	r.Attempt--
+	if r.Attempt == 0 {
+		r.StartedAt = time.Time{}
+	}
+	r.Worker, r.LeaseUntil = "", time.Time{}
+	r.Version++
+}
+
 // Promote makes a scheduled or retryable job available.
 func (r *Record) Promote(now time.Time) {
 	r.State = ojs.StateAvailable

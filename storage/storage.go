@@ -132,6 +132,10 @@ type SettleClaimer interface {
 	// Claim, whatever became of the changes, of len(into) jobs at most whatever c.Max is. It writes them where into points to and
 	// returns how many there are. It claims no job that has a rate limit, and none that Claim would have taken after one.
 	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled, c Claim, into []*Record) ([]Settled, int, error)
+
+	// Unclaim undoes claims of jobs that nobody has begun to work at (Record.Unclaim): they are available again in the places that
+	// they had. It passes over jobs whose claim is not the one named, and returns how many are available now.
+	Unclaim(ctx context.Context, now time.Time, held []Held) (int, error)
 }
 
 // Capabilities is what a storage says of itself.

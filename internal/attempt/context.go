@@ -69,6 +69,13 @@ func (c *Context) Begin(o *Owner, deadline time.Time) {
 	}
 }
 
+// PutOff puts the deadline off, if there is one. It is for a context that its handler has not got yet.
+func (c *Context) PutOff(d time.Duration) {
+	if c.deadline != 0 {
+		c.deadline += int64(d)
+	}
+}
+
 // Cancel ends the context with a cause, if it has not ended.
 func (c *Context) Cancel(cause error) { c.made().cancel(cause) }
 
@@ -77,12 +84,6 @@ func (c *Context) Return() {
 	if !c.ending.CompareAndSwap(nil, c.owner.Run.ended) {
 		c.ending.Load().cancel(context.Canceled)
 	}
-}
-
-// Cancelled reports whether Cancel has been called before Return.
-func (c *Context) Cancelled() bool {
-	e := c.ending.Load()
-	return e != nil && e != c.owner.Run.ended && e.Err() != nil
 }
 
 // TakeBack reports whether nobody has the attempt from this context, and sees to it that nobody gets it.

@@ -62,11 +62,13 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 	n := len(x.jobs)
 	x.n.Store(int32(n))
 	x.mu.Unlock()
-	if n >= inboxSize {
+	// Who has begun to listen since may have looked at the storage before these jobs came, and not after.
+	if n >= inboxSize || s.hub.HeardFrom(self) {
 		s.mu.Lock()
+		s.heard, s.self = s.hub.HeardFrom(self), self
 		s.takeIn()
 		long := s.ready.n > backlog
-		s.mu.Unlock()
+		s.leave()
 		if long { // or jobs would leave the caches, and memory would be asked for that others are about to give back
 			runtime.Gosched()
 		}

@@ -302,6 +302,29 @@ func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, t
 	return dst, t.n, nil
 }
 
+// unclaim is Unclaim for a call that self makes.
+func (s *Storage) unclaim(ctx context.Context, self any, held []storage.Held) (n int, err error) {
+	if err := s.enterAs(ctx, self); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	for _, h := range held {
+		j := s.find(h.ID)
+		if j == nil || j.current() != ojs.StateActive || j.version != h.Version {
+			continue
+		}
+		turn := j.turn // that it had, since active jobs have none
+		r := j.record()
+		s.displace(j)
+		r.Unclaim()
+		s.set(j, &r)
+		s.place(j)
+		s.ready.moveUp(j, turn)
+		n++
+	}
+	return n, nil
+}
+
 // taker is where a claim's jobs go.
 type taker struct {
 	list      []storage.Record  // they are appended to it

@@ -36,6 +36,11 @@ func (p *personal) SettleAndClaim(ctx context.Context, now time.Time, to []*stor
 	return p.settleAndClaim(ctx, p.self, now, to, dst, c, into)
 }
 
+// Unclaim implements storage.SettleClaimer.
+func (p *personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) (int, error) {
+	return p.unclaim(ctx, p.self, held)
+}
+
 // Extend implements storage.Storage.
 func (p *personal) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
 	return p.extend(ctx, p.self, now, extensions)
@@ -72,6 +77,11 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 // SettleAndClaim implements storage.SettleClaimer.
 func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	return s.settleAndClaim(ctx, s.caller(ctx), now, to, dst, c, into)
+}
+
+// Unclaim implements storage.SettleClaimer.
+func (s *Storage) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) (int, error) {
+	return s.unclaim(ctx, s.caller(ctx), held)
 }
 
 // Extend implements storage.Storage.

@@ -100,6 +100,28 @@ func (r *ready) add(j *job) {
 	}
 }
 
+// moveUp gives the last job of its priority the turn that it had before. It costs a look at each job in front of it.
+func (r *ready) moveUp(j *job, turn uint64) {
+	l, before := j.level, (*job)(nil)
+	for k := l.first; k != j && k.turn < turn; k = k.next {
+		before = k
+	}
+	j.turn = turn
+	if j.prev != before {
+		j.prev.next, l.last = nil, j.prev
+		if j.prev = before; before != nil {
+			j.next, before.next = before.next, j
+		} else {
+			j.next, l.first = l.first, j
+		}
+		j.next.prev = j
+	}
+	if b := l.bucket; before == nil {
+		b.group.buckets.fix(b.at)
+		r.reindex(b.group)
+	}
+}
+
 // level finds the jobs of a priority, or a place for them.
 func (b *bucket) level(priority int32) *level {
 	if b.top.len() > 0 && b.top.items[0].priority == priority {

@@ -1,0 +1,100 @@
+package engine_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// moody is a memory storage whose SettleAndClaim and Settle fail now and then, before or after they have done their work.
+type moody struct {
+	*memory.Storage
+	odds int
+}
+
+func (m moody) For(any) storage.Storage { return m }
+
+func (m moody) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	mood := rand.IntN(m.odds)
+	if mood == 0 {
+		return dst, 0, errStorage
+	}
+	out, n, err := m.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+	if mood == 1 {
+		return dst, 0, errStorage
+	}
+	return out, n, err
+}
+
+func (m moody) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	mood := rand.IntN(10)
+	if mood == 0 {
+		return dst, errStorage
+	}
+	out, err := m.Storage.Settle(ctx, now, changes, dst)
+	if mood == 1 {
+		return dst, errStorage
+	}
+	return out, err
+}
+
+// Every job completes over a storage that fails now and then, and only those run again whose claims were lost.
+func TestPilesOnMoodyStorage(t *testing.T) {
+	eng, err := engine.New[int](moody{memory.New(), 400}, quiet, engine.WithConcurrency(4), keepAll)
+	must(t, err)
+	var mu sync.Mutex
+	runs := make(map[string]int)
+	eng.Handle("quick", func(_ context.Context, job *ojs.Job[int]) error {
+		mu.Lock()
+		runs[job.ID]++
+		mu.Unlock()
+		return nil
+	})
+	const jobs = 20_000
+	var drafts []ojs.Draft
+	for i := range jobs {
+		drafts = append(drafts, ojs.NewDraft("quick", i, ojs.WithLease(time.Second), ojs.WithMaxAttempts(20),
+			ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond, MaxInterval: time.Millisecond})))
+	}
+	_, err = eng.EnqueueMany(t.Context(), drafts...)
+	must(t, err)
+	stop := started(t, eng)
+	late := time.Now().Add(40 * time.Second)
+	for {
+		stats, err := eng.Stats(t.Context())
+		must(t, err)
+		if stats.Total[ojs.StateCompleted] == jobs {
+			break
+		}
+		if time.Now().After(late) {
+			t.Fatalf("%+v", stats)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for { // outcomes that are stored already, and whose workers do not know
+		stats, err := eng.Stats(t.Context())
+		must(t, err)
+		if stats.Busy == 0 {
+			break
+		}
+		if time.Now().After(late) {
+			t.Fatalf("%+v", stats)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	must(t, eng.WaitIdle(t.Context()))
+	for job, err := range eng.Jobs().List(t.Context(), engine.Filter{}) {
+		must(t, err)
+		if n := runs[job.ID]; n < 1 || n > job.Attempt {
+			t.Errorf("job %s: %d runs, %d attempts", job.ID, n, job.Attempt)
+		}
+	}
+	stop()
+}

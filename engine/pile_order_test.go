@@ -1,0 +1,98 @@
+package engine_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// With two workers a handler may wait for the job that was enqueued next, if there are no such two in a row: the other worker comes to
+// it first in, first out.
+func TestWaitForTheNextJob(t *testing.T) {
+	const jobs = 6000
+	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(2), keepAll)
+	must(t, err)
+	tickets := make([]ojs.Ticket, jobs)
+	var waited atomic.Int64
+	eng.Handle("x", func(ctx context.Context, job *ojs.Job[int]) error {
+		if job.Args%500 == 250 {
+			defer waited.Add(1)
+			_, err := tickets[job.Args+1].Wait(ctx)
+			return err
+		}
+		for start := time.Now(); time.Since(start) < 35*time.Microsecond; {
+		}
+		return nil
+	})
+	for i := range tickets {
+		tickets[i], err = eng.Enqueue(t.Context(), "x", i)
+		must(t, err)
+	}
+	started(t, eng)
+	last := time.Now()
+	for done := 0; done < jobs; time.Sleep(10 * time.Millisecond) {
+		stats, err := eng.Stats(t.Context())
+		must(t, err)
+		if n := stats.Total[ojs.StateCompleted]; n > done {
+			done, last = n, time.Now()
+		}
+		if time.Since(last) > 5*time.Second {
+			for _, r := range eng.Running() {
+				must(t, eng.Cancel(t.Context(), r.Job.ID))
+			}
+			t.Fatalf("for 5 s: %v; %d have waited", stats.Total, waited.Load())
+		}
+	}
+}
+
+// A job that was claimed ahead and given back has not lost its place to those that were enqueued after it.
+func TestGivenBackJobsKeepTheirPlace(t *testing.T) {
+	const jobs, first, workers = 6000, 5000, 3
+	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(workers), keepAll)
+	must(t, err)
+	release := make(chan struct{})
+	var mu sync.Mutex
+	var order []int
+	blocked, at := 0, 0
+	eng.Handle("x", func(ctx context.Context, job *ojs.Job[int]) error {
+		mu.Lock()
+		order = append(order, job.Args)
+		blocks := job.Args >= first && blocked < workers
+		if blocks {
+			blocked++
+			at = len(order)
+		}
+		mu.Unlock()
+		if blocks {
+			<-release
+		}
+		return nil
+	})
+	for i := range jobs {
+		_, err := eng.Enqueue(t.Context(), "x", i)
+		must(t, err)
+	}
+	started(t, eng)
+	for {
+		stats, err := eng.Stats(t.Context())
+		must(t, err)
+		if stats.Total[ojs.StateActive] == workers && stats.Busy == workers {
+			break
+		}
+		time.Sleep(time.Millisecond) // until what was claimed ahead has been given back
+	}
+	close(release)
+	must(t, eng.WaitIdle(t.Context()))
+	latest := 0
+	for _, n := range order[at:] {
+		if latest = max(latest, n); n < latest-200 { // others that were claimed at the same time may have been faster
+			t.Errorf("job %d runs after job %d", n, latest)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// failing is a memory storage whose calls fail while it is down.
+type failing struct {
+	*memory.Storage
+	down *atomic.Bool
+}
+
+func (f failing) For(any) storage.Storage { return f }
+
+func (f failing) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	if f.down.Load() {
+		return dst, 0, errStorage
+	}
+	return f.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+}
+
+func (f failing) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if f.down.Load() {
+		return dst, errStorage
+	}
+	return f.Storage.Settle(ctx, now, changes, dst)
+}
+
+// A handler that returned an error at once has failed with that error, and not by its timeout, though the storage could not take
+// what its worker had piled up before for longer than that.
+func TestOutcomeBehindAPileIsItsOwn(t *testing.T) {
+	s := failing{memory.New(), new(atomic.Bool)}
+	eng, err := engine.New[int](s, quiet, engine.WithConcurrency(2), engine.WithGracePeriod(10*time.Millisecond), keepAll)
+	must(t, err)
+	var once sync.Once
+	eng.Handle("quick", func(_ context.Context, job *ojs.Job[int]) error {
+		if job.Args >= 4000 && job.Args%16 == 7 {
+			once.Do(func() {
+				s.down.Store(true)
+				time.AfterFunc(400*time.Millisecond, func() { s.down.Store(false) })
+			})
+			return errors.New("at once")
+		}
+		return nil
+	})
+	var drafts []ojs.Draft
+	for i := range 5000 {
+		drafts = append(drafts, ojs.NewDraft("quick", i, ojs.WithTimeout(200*time.Millisecond), ojs.WithMaxAttempts(1)))
+	}
+	_, err = eng.EnqueueMany(t.Context(), drafts...)
+	must(t, err)
+	started(t, eng)
+	for { // an engine that waits for its storage counts as idle
+		stats, err := eng.Stats(t.Context())
+		must(t, err)
+		if stats.Total[ojs.StateAvailable]+stats.Total[ojs.StateActive]+stats.Total[ojs.StateRetryable] == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	n, wrong := 0, 0
+	for job, err := range eng.Jobs().List(t.Context(), engine.Filter{}) {
+		must(t, err)
+		if job.State != ojs.StateCompleted {
+			switch n++; {
+			case job.Error == nil:
+				t.Errorf("idle, but a job is %s at attempt %d", job.State, job.Attempt)
+			case job.Error.Type == ojs.TypeTimeout:
+				wrong++
+			}
+		}
+	}
+	if n == 0 || wrong > 0 {
+		t.Errorf("%d of %d failures are timeouts", wrong, n)
+	}
+}
