@@ -308,6 +308,8 @@ func TestNewRefuses(t *testing.T) {
 	for name, opt := range map[string]engine.Option{
 		"nil option":          nil,
 		"concurrency":         engine.WithConcurrency(0),
+		"prefetch":            engine.WithPrefetch(0),
+		"a large prefetch":    engine.WithPrefetch(1001),
 		"grace":               engine.WithGracePeriod(-1),
 		"clock":               engine.WithClock(nil),
 		"logger":              engine.WithLogger(nil),

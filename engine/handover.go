@@ -153,9 +153,10 @@ func (d *desk) putBack() {
 
 // recycle keeps the memory of an attempt that is over and out of the books for another job, if it may have it.
 func (d *desk) recycle(a *attempt, private bool) {
+	most := a.r.c.prefetch
 	switch {
 	case !a.reusable(private):
-	case len(d.spare) < maxPile:
+	case len(d.spare) < most:
 		a.lighten()
 		d.spare = append(d.spare, a)
 	default:

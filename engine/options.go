@@ -26,6 +26,7 @@ type Option func(*config) error
 type config struct {
 	name        string
 	concurrency int
+	prefetch    int
 	grace       time.Duration
 	defaults    []ojs.Option
 	queues      []string // in the order given
@@ -48,6 +49,7 @@ func newConfig(opts []Option) (config, error) {
 	c := config{
 		wall:        clock.New(),
 		name:        "ojs",
+		prefetch:    defaultPrefetch,
 		concurrency: DefaultConcurrency,
 		grace:       DefaultGracePeriod,
 		queueConfig: make(map[string]QueueConfig),
@@ -81,18 +83,31 @@ func invalid(field, reason string) error {
 }
 
 // WithConcurrency sets how many attempts run at once in this engine: at least 1, 10 by default. A slot that has nothing to
-// do costs nothing.
-//
-// Over the memory storage, and with more than one slot, workers whose handlers have all returned within 50 µs claim up to 32 jobs
-// ahead, if no queue or type has a limit or a weight, nobody observes or subscribes, and time is not virtual. Those are active for the
-// storage and count as running nowhere else. If their worker is held up they go to another one, or back to the places that they
-// had, after some milliseconds. A worker is quick if its latest 32 jobs have been.
+// do costs nothing. With one slot jobs begin exactly in the order in which the storage hands them out.
 func WithConcurrency(n int) Option {
 	return func(c *config) error {
 		if n < 1 {
 			return invalid("concurrency", fmt.Sprintf("%d is less than 1", n))
 		}
 		c.concurrency = n
+		return nil
+	}
+}
+
+// WithPrefetch sets how many jobs a worker may claim at once whose handlers take next to no time: 1 to 1,000, 32 by default. It makes
+// no difference but over the memory storage, and none with one slot, under virtual time, if a queue or type has a limit or a weight,
+// or while somebody observes or subscribes.
+//
+// A worker claims ahead once its latest 32 handlers have each returned within 50 µs. What it has claimed is active for the storage
+// and counts as running nowhere else. If the worker is held up its jobs go to the next one that has time, or back to the places
+// that they had, after some milliseconds; until then other workers may overtake them. Use 1 if handlers wait for one another
+// by other means than Engine.Wait, after which workers claim one job at a time anyway.
+func WithPrefetch(n int) Option {
+	return func(c *config) error {
+		if n < 1 || n > maxPrefetch {
+			return invalid("prefetch", fmt.Sprintf("%d is not from 1 to %d", n, maxPrefetch))
+		}
+		c.prefetch = n
 		return nil
 	}
 }

@@ -32,8 +32,9 @@ type pile struct {
 }
 
 const (
-	maxPile  = 32
-	pileTime = time.Millisecond
+	defaultPrefetch = 32
+	maxPrefetch     = 1000
+	pileTime        = time.Millisecond
 )
 
 // These are variables for tests, which the race detector makes slow.
@@ -80,7 +81,7 @@ var birth = clock.New().Now()
 // mayPile reports whether workers may claim ahead: not if there is one, for which order is exact, nor under virtual time, under which
 // everything is. A bubble of testing/synctest cannot be seen from inside, but its time begins in the year 2000.
 func (c *core) mayPile() bool {
-	return c.cheap != nil && c.concurrency > 1 && !c.mocked && !c.clock.Now().Before(birth)
+	return c.cheap != nil && c.concurrency > 1 && c.prefetch > 1 && !c.mocked && !c.clock.Now().Before(birth)
 }
 
 // claimsAhead is how many jobs a worker that has completed one claims. Jobs for free slots are left to these. It wants core.mu.
@@ -91,7 +92,7 @@ func (r *run) claimsAhead(d *desk) int {
 	if !r.mayPile || d.pace.quick < trust {
 		return 1
 	}
-	return min(max(r.left/(max(r.free(), 0)+1), 1), maxPile)
+	return min(max(r.left/(max(r.free(), 0)+1), 1), r.c.prefetch)
 }
 
 // put piles up claimed attempts that are in the books, in the order in which they shall run. It wants core.mu.

@@ -262,6 +262,11 @@ func TestNoPile(t *testing.T) {
 			}
 		})
 	})
+	t.Run("no prefetch", func(t *testing.T) {
+		if n := run(t, engine.WithConcurrency(4), engine.WithPrefetch(1)); n != 1 {
+			t.Errorf("claimed %d at once", n)
+		}
+	})
 	t.Run("limits", func(t *testing.T) {
 		if n := run(t, engine.WithConcurrency(4), engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})); n != 0 {
 			t.Errorf("claimed %d at once", n)

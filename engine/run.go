@@ -47,7 +47,7 @@ type run struct {
 	lostEarly map[storage.Held]bool // claims that were lost while workers looked for jobs
 	drained   chan struct{}         // closed when stopping and no worker is left
 
-	mayPile bool         // does not change
+	mayPile bool         // workers may claim ahead
 	piles   []*pile      // of workers that claim ahead
 	orphans []*attempt   // jobs of theirs that they have had no time for, in the order in which they shall begin
 	old     bool         // some of them were there when somebody looked

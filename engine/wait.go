@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ojsengine/ojs"
+	internal "github.com/ojsengine/ojs/internal/attempt"
 )
 
 // waiters are those who wait for jobs to end.
@@ -85,10 +86,23 @@ func (c *core) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 		case job.State.Terminal():
 			return job, &ojs.EndedError{ID: id, State: job.State, DeadLettered: job.DeadLettered(), Last: job.Error}
 		}
+		waitsFor(ctx)
 		select {
 		case <-ch:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// waitsFor says that who has ctx waits for a job. If it is a handler, that may be a job which its worker has claimed ahead.
+func waitsFor(ctx context.Context) {
+	a, ok := internal.From(ctx).(*attempt)
+	if !ok {
+		return
+	}
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	a.r.mayPile = false // there will be others
+	a.blocks()
 }
