@@ -57,7 +57,7 @@ func TestPilesOnMoodyStorage(t *testing.T) {
 		mu.Unlock()
 		return nil
 	})
-	const jobs = 20_000
+	const jobs = 8000
 	var drafts []ojs.Draft
 	for i := range jobs {
 		drafts = append(drafts, ojs.NewDraft("quick", i, ojs.WithLease(time.Second), ojs.WithMaxAttempts(20),
