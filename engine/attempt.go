@@ -236,7 +236,7 @@ func (a *attempt) tick(now time.Time) {
 			a.r.keeper.force(a)
 		}
 	}
-	if due(a.stuckAt) {
+	if !piled && due(a.stuckAt) {
 		a.stuckAt = time.Time{}
 		a.r.keeper.report(a)
 	}
@@ -323,6 +323,9 @@ func (a *attempt) begins(p *pile) bool {
 		return true
 	}
 	a.piled.Store(false)
+	if e := a.rec.ExpiresAt; !e.IsZero() && !a.r.c.now().Before(e) {
+		return false // it goes back, and the storage ends it
+	}
 	return a.context.Err() == nil
 }
 

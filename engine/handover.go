@@ -32,7 +32,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		r.abandon(&d.pile) // what it had to pass over; it comes next
 		d.ended = r.settling(d.pile.takeDone(d.ended))
 	}
-	emptied := r.emptied
+	emptied, unpiled := r.emptied, r.unpiled
 	r.searching++
 	n := r.claimsAhead(d)
 	c.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		if r.emptied == emptied && r.left != unknown {
 			r.left = max(r.left-n, 0)
 		}
-		next = r.deal(d, f.at)
+		next = r.deal(d, f.at, unpiled)
 	}
 	// A look that has found nothing proves nothing: a job with a limit may be next. The worker looks again, by itself.
 	c.mu.Unlock()
@@ -95,6 +95,10 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	d.recycle(a, private)
 	for _, x := range d.ended {
 		d.recycle(x, true)
+	}
+	if len(d.ended) > 0 { // or the worker would keep them alive when it has gone back to single jobs
+		clear(d.ended)
+		clear(d.claimed)
 	}
 	return next, true, true
 }
@@ -106,9 +110,9 @@ func (r *run) plain(a *attempt, o policy.Outcome) bool {
 		!c.tracing() && c.hub.listeners.Load() == 0 && c.gate.plain.Load()
 }
 
-// deal begins the attempts that the desk has claimed: the first is its worker's now, the others are piled up. It returns nil if all
-// of them were lost meanwhile. It wants core.mu.
-func (r *run) deal(d *desk, now time.Time) *attempt {
+// deal begins the attempts that the desk has claimed: the first is its worker's now, the others are piled up, or given back if all
+// others have been since r.unpiled was unpiled. It returns nil if all of them were lost meanwhile. It wants core.mu.
+func (r *run) deal(d *desk, now time.Time, unpiled uint64) *attempt {
 	claimed := r.beginAll(d.claimed)
 	if len(claimed) == 0 {
 		return nil
@@ -117,7 +121,7 @@ func (r *run) deal(d *desk, now time.Time) *attempt {
 	r.moves++
 	if d.ahead = len(claimed) > 1; d.ahead {
 		d.pile.put(r, claimed[1:], now)
-		if r.stopping {
+		if r.unpiled != unpiled {
 			r.clearAway(nil, d.pile.takeWaiting(nil))
 		}
 	}
@@ -174,6 +178,7 @@ func (r *run) completed(d *desk, a *attempt, o policy.Outcome, said said, privat
 	}
 	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint
 	r.c.decide(f, o, r.c.now(), said.result)
+	f.took -= time.Duration(a.late.Load())
 	return f
 }
 

@@ -51,6 +51,7 @@ const mostDoubt = 1 << 16
 // pace is how long a worker's latest jobs took, which only the worker looks at. Its zero value knows of none.
 type pace struct {
 	quick int       // how many were quick in a row, less what is in doubt
+	slow  int       // how many were not, in a row
 	doubt int       // how many more it takes after one that was not
 	ended time.Time // the latest
 }
@@ -61,13 +62,19 @@ func (p *pace) completed(at time.Time) {
 	p.ended = at
 	if took <= 0 || took >= quickTime {
 		p.broken()
-	} else if p.quick++; p.quick == mostDoubt {
+		return
+	}
+	p.slow = 0
+	if p.quick++; p.quick == mostDoubt {
 		p.doubt = 0
 	}
 }
 
 // broken says that a job was not quick.
-func (p *pace) broken() { p.quick = -p.doubt }
+func (p *pace) broken() {
+	p.quick = -p.doubt
+	p.slow++
+}
 
 // cleared says that others had to clear the worker's pile.
 func (p *pace) cleared() {
@@ -105,6 +112,7 @@ func (p *pile) put(r *run, claimed []*attempt, now time.Time) {
 		r.piles = append(r.piles, p)
 	}
 	p.mu.Lock()
+	p.turn++
 	for _, a := range slices.Backward(claimed) {
 		a.piled.Store(true)
 		p.waiting = append(p.waiting, a)
@@ -145,7 +153,7 @@ func (p *pile) empty() bool {
 // goOn lays an attempt that has completed its job onto the pile of outcomes and returns the next one that waits. It returns nil, and
 // has done nothing, if none does or the outcome is not one to pile up.
 func (r *run) goOn(d *desk, a *attempt, o policy.Outcome) (next *attempt) {
-	if !d.ahead || !r.plain(a, o) || r.behind.Load() > 0 { // what others have left behind comes first
+	if !d.ahead || !r.plain(a, o) || d.pace.slow > 1 || r.behind.Load() > 0 { // what others have left behind comes first
 		return nil
 	}
 	now := r.c.now()
@@ -250,6 +258,7 @@ func (r *run) storeEach(list []*attempt, n int) {
 func (c *core) pastFate(a *attempt) *fate {
 	f := newFate(a.rec, c.worker)
 	c.decide(f, policy.Outcome{Kind: policy.Returned}, a.doneAt, nil) // a private attempt has nothing else to say
+	f.took -= time.Duration(a.late.Load())
 	return f
 }
 
@@ -351,13 +360,15 @@ func (r *run) giveBack(list []*attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil && !r.stopping { // they stay until somebody has time, or the storage answers
+		c.log.Error("giving jobs back failed", "error", err, "jobs", len(list))
 		r.setOrphans(append(list, r.orphans...))
-		r.watchPiles(c.now())
+		r.watchPiles(c.now().Add(storageBackoff(1)))
 		return
 	}
 	for _, a := range list {
 		a.phase = over
 		r.forget(a)
+		c.wakeAt(a.rec.Deadline()) // a look since its claim has not counted it
 	}
 	c.available(n)
 }
@@ -395,4 +406,14 @@ func (r *run) busy() (n int) {
 		}
 	}
 	return n
+}
+
+// unpile gives back whatever has been claimed ahead and has not begun. It wants core.mu.
+func (r *run) unpile() {
+	r.unpiled++
+	for _, p := range r.piles {
+		r.orphans = p.takeWaiting(r.orphans)
+	}
+	r.clearAway(nil, r.orphans)
+	r.setOrphans(nil)
 }

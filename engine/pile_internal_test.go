@@ -47,10 +47,12 @@ func TestTimeOnThePile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, now := start(t, c.change)
 			a.piled.Store(true)
+			a.stuckAt = now
 			a.tick(now.Add(time.Minute))
-			if a.cause != nil {
+			if a.cause != nil || len(a.r.keeper.stuck) > 0 {
 				t.Errorf("ended on the pile: %v", a.cause)
 			}
+			a.stuckAt = time.Time{}
 			a.putOff(now.Add(wait))
 			if !a.begins(&pile{}) {
 				t.Error("does not begin")
@@ -65,5 +67,58 @@ func TestTimeOnThePile(t *testing.T) {
 				t.Errorf("ended by %v", a.cause)
 			}
 		})
+	}
+}
+
+// A job that has expired on a pile does not begin.
+func TestExpiredOnThePile(t *testing.T) {
+	eng, err := New[any](memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+	r := &run{c: eng.core, base: t.Context(), contexts: internal.NewRun(context.Background())}
+	for _, expired := range []bool{false, true} {
+		now := r.c.now()
+		var rec storage.Record
+		rec.ID, rec.Type, rec.State, rec.Timeout, rec.StartedAt, rec.ExpiresAt = "1", "x", ojs.StateActive, time.Hour, now, now.Add(time.Hour)
+		if expired {
+			rec.ExpiresAt = now
+		}
+		a := r.newAttempt(&rec)
+		a.piled.Store(true)
+		if a.begins(&pile{}) == expired {
+			t.Errorf("expired %t, and begins %t", expired, !expired)
+		}
+	}
+}
+
+// The deadline of a job that is given back is the engine's to look at again.
+func TestDeadlineOfWhatIsGivenBack(t *testing.T) {
+	store := memory.New()
+	eng, err := New[any](store, WithClock(clock.NewMock()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+	c := eng.core
+	deadline := c.now().Add(time.Minute)
+	if _, err := eng.Enqueue(t.Context(), "x", nil, ojs.WithExpiresAt(deadline)); err != nil {
+		t.Fatal(err)
+	}
+	recs, err := store.Claim(t.Context(), c.now(), storage.Claim{Max: 1, Worker: c.worker}, nil)
+	if err != nil || len(recs) != 1 {
+		t.Fatal(recs, err)
+	}
+	r := &run{c: c, base: t.Context(), sched: scheduler.New(c.clock), contexts: internal.NewRun(context.Background()), stopping: true}
+	defer r.sched.Stop()
+	r.keeper.r = r
+	c.run = r
+	a := r.newAttempt(&recs[0])
+	r.begin(a)
+	r.keeper.at = time.Time{} // it has looked since
+	r.giveBack([]*attempt{a})
+	if !r.keeper.at.Equal(deadline) || len(r.attempts) != 0 || r.left != 1 {
+		t.Errorf("looks at %v, want %v; %d attempts, %d jobs left", r.keeper.at, deadline, len(r.attempts), r.left)
 	}
 }

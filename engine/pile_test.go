@@ -228,6 +228,32 @@ func TestPile(t *testing.T) {
 			}
 		}
 	})
+	t.Run("paused", func(t *testing.T) {
+		const workers = 4
+		var begun, after atomic.Int32
+		var paused atomic.Bool
+		p := newPiling(t, jobs, first, func(*piling, context.Context, int) error {
+			begun.Add(1)
+			if paused.Load() {
+				after.Add(1)
+			}
+			time.Sleep(300 * time.Microsecond) // longer than a quick one, and shorter than what is looked at
+			return nil
+		}, engine.WithConcurrency(workers))
+		for begun.Load() == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		must(t, p.Queues().Pause(t.Context(), "default"))
+		paused.Store(true)
+		must(t, p.WaitIdle(t.Context()))
+		if n := after.Load(); n > workers { // which were between their claim and their handler
+			t.Errorf("%d jobs have begun since the queue was paused", n)
+		}
+		paused.Store(false)
+		must(t, p.Queues().Resume(t.Context(), "default"))
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
+		p.once()
+	})
 	t.Run("a handler waits for a job behind it", func(t *testing.T) {
 		p := newPiling(t, jobs, first, func(p *piling, ctx context.Context, i int) error {
 			if i%500 == 250 {

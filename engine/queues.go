@@ -44,6 +44,13 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event 
 	if err != nil {
 		return err
 	}
+	if to == ojs.QueuePaused {
+		c.mu.Lock()
+		if c.run != nil {
+			c.run.unpile()
+		}
+		c.mu.Unlock()
+	}
 	if was == to {
 		return nil
 	}

@@ -54,6 +54,7 @@ type run struct {
 	behind  atomic.Int32 // how many there are, for goOn
 	moves   uint64       // raised whenever a worker begins a job
 	seen    uint64       // what it was when somebody looked
+	unpiled uint64       // raised whenever all that was claimed ahead is given back
 	watched bool         // the watch is armed
 	watch   scheduler.Timer
 
@@ -131,11 +132,7 @@ func (r *run) stop() (stuck []string) {
 	mu := &r.c.mu
 	mu.Lock()
 	r.stopping = true
-	for _, p := range r.piles {
-		r.orphans = p.takeWaiting(r.orphans)
-	}
-	r.clearAway(nil, r.orphans)
-	r.setOrphans(nil)
+	r.unpile()
 	r.checkDrained()
 	mu.Unlock()
 	r.c.emit(ojs.Event{Type: ojs.EventWorkerQuiet, Subject: r.c.worker, WorkerID: r.c.worker})
