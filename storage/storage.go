@@ -134,7 +134,8 @@ type SettleClaimer interface {
 	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled, c Claim, into []*Record) ([]Settled, int, error)
 
 	// Unclaim undoes claims of jobs that nobody has begun to work at (Record.Unclaim): they are available again in the places that
-	// they had. It passes over jobs whose claim is not the one named, and returns how many are available now.
+	// they had. It passes over jobs whose claim is not the one named, and returns how many are available now. A call that fails has
+	// undone nothing.
 	Unclaim(ctx context.Context, now time.Time, held []Held) (int, error)
 }
 
