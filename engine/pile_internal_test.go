@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -120,5 +121,89 @@ func TestDeadlineOfWhatIsGivenBack(t *testing.T) {
 	r.giveBack([]*attempt{a})
 	if !r.keeper.at.Equal(deadline) || len(r.attempts) != 0 || r.left != 1 {
 		t.Errorf("looks at %v, want %v; %d attempts, %d jobs left", r.keeper.at, deadline, len(r.attempts), r.left)
+	}
+}
+
+// piling is a run, without workers, of which one has claimed a job ahead of the one that it has. Both are stored.
+func piling(t *testing.T) (eng *Engine[any], d *desk, a *attempt) {
+	store := memory.New()
+	eng, err := New[any](store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+	c := eng.core
+	for range 2 {
+		if _, err := eng.Enqueue(t.Context(), "x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recs, err := store.Claim(t.Context(), c.now(), storage.Claim{Max: 2, Worker: c.worker}, nil)
+	if err != nil || len(recs) != 2 {
+		t.Fatal(recs, err)
+	}
+	r := &run{c: c, base: t.Context(), sched: scheduler.New(c.clock), contexts: internal.NewRun(context.Background()), drained: make(chan struct{})}
+	t.Cleanup(r.sched.Stop)
+	r.stopping, r.mayPile = true, true // nobody starts
+	r.watch.Func = func(time.Time) {}
+	r.looking.Func = func(time.Time) {}
+	r.keeper.r = r
+	c.run = r
+	a, ahead := r.newAttempt(&recs[0]), r.newAttempt(&recs[1])
+	r.begin(a)
+	r.begin(ahead)
+	d = &desk{ahead: true}
+	d.pile.put(r, []*attempt{ahead}, c.now())
+	a.begins(&d.pile)
+	return eng, d, a
+}
+
+// A worker goes on with its pile unless others have left something behind, or its jobs have become slow.
+func TestGoOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*run, *desk)
+		goesOn bool
+	}{
+		"plain":            {func(*run, *desk) {}, true},
+		"one slow job":     {func(_ *run, d *desk) { d.pace.broken() }, true},
+		"slow jobs":        {func(_ *run, d *desk) { d.pace.broken(); d.pace.broken() }, false},
+		"what others left": {func(r *run, _ *desk) { r.setOrphans([]*attempt{nil}) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eng, d, a := piling(t)
+			r := eng.core.run
+			c.change(r, d)
+			next := r.goOn(d, a, policy.Outcome{Kind: policy.Returned})
+			if (next != nil) != c.goesOn || (len(d.pile.done) == 1) != c.goesOn || (len(d.pile.waiting) == 0) != c.goesOn {
+				t.Errorf("goes on: %t; %d done, %d waiting", next != nil, len(d.pile.done), len(d.pile.waiting))
+			}
+		})
+	}
+}
+
+// Pausing a queue gives back what was claimed ahead.
+func TestPauseGivesBack(t *testing.T) {
+	eng, d, _ := piling(t)
+	if err := eng.Queues().Pause(t.Context(), "default"); err != nil {
+		t.Fatal(err)
+	}
+	<-eng.core.run.drained // by what gives it back
+	stats, err := eng.Stats(t.Context())
+	if err != nil || !d.pile.empty() || stats.Total[ojs.StateAvailable] != 1 || stats.Busy != 1 {
+		t.Errorf("%v, %d busy, %v", stats.Total, stats.Busy, err)
+	}
+}
+
+// A handler that waits for a job leaves its worker's pile, and is the last one before which jobs are piled up.
+func TestWaitingLeavesThePile(t *testing.T) {
+	eng, d, a := piling(t)
+	waitsFor(context.Background())
+	r := eng.core.run
+	if !r.mayPile {
+		t.Error("somebody else has waited")
+	}
+	waitsFor(a.ctx)
+	if r.mayPile || !d.pile.empty() || len(r.orphans) != 1 {
+		t.Errorf("may pile %t, %d left behind", r.mayPile, len(r.orphans))
 	}
 }

@@ -4,9 +4,9 @@
 // wait for a time and of how many priorities are in use. Listing goes through the jobs in pieces and never holds the mutex
 // for more than some thousands of them.
 //
-// Ordinary jobs are inserted without that mutex, and taken in by whoever has it next: those without a priority, uniqueness, bounds
-// or anything else that other jobs have a part in. Who inserts while more than 512 jobs are available yields its processor once in
-// 128 jobs.
+// While others are available, ordinary jobs are inserted without that mutex, and taken in by whoever has it next: those without a
+// priority, uniqueness, bounds or anything else that other jobs have a part in. Who inserts while more than 512 jobs are
+// available yields its processor once in 128 jobs.
 //
 // Finished jobs stay, for lookups, until they are deleted or pruned.
 package memory
