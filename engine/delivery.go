@@ -115,7 +115,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	c.logOutcome(f, f.worker)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.settled(f)
+	c.settled(f.rec)
 	return nil
 }
 

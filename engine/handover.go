@@ -74,13 +74,9 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	}
 	c.mu.Lock()
 	for i, x := range d.ended {
-		x.phase = over
-		if d.settled[i].Err == nil {
-			c.jobEnded(x.rec)
-		}
-		r.forget(x)
+		r.ended(x, x.rec, d.settled[i].Err)
 	}
-	r.ended(a, f, err)
+	r.ended(a, f.rec, err)
 	if n := len(d.claimed); n > 0 {
 		if r.emptied == emptied && r.left != unknown {
 			r.left = max(r.left-n, 0)

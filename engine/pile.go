@@ -104,9 +104,6 @@ func (r *run) claimsAhead(d *desk) int {
 
 // put piles up claimed attempts that are in the books, in the order in which they shall run. It wants core.mu.
 func (p *pile) put(r *run, claimed []*attempt, now time.Time) {
-	if len(claimed) == 0 {
-		return
-	}
 	if !p.listed {
 		p.r, p.listed = r, true
 		r.piles = append(r.piles, p)
@@ -248,7 +245,7 @@ func (r *run) storeEach(list []*attempt, n int) {
 		err := r.store(f, n)
 		r.tell(f, err)
 		r.c.mu.Lock()
-		r.ended(a, f, err)
+		r.ended(a, f.rec, err)
 		r.c.mu.Unlock()
 		f.forget()
 	}

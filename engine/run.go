@@ -439,9 +439,11 @@ func (r *run) release(a *attempt, f *fate, err error) bool {
 
 // retire is what release does to the attempt.
 func (r *run) retire(a *attempt, f *fate, err error) {
+	var to *storage.Record
 	if f != nil {
 		r.tell(f, err)
 		defer f.forget()
+		to = f.rec
 	}
 	private := a.context.TakeBack()
 	r.c.mu.Lock()
@@ -451,7 +453,7 @@ func (r *run) retire(a *attempt, f *fate, err error) {
 			attempts.Put(a)
 		}
 	}()
-	r.ended(a, f, err)
+	r.ended(a, to, err)
 	if a.replaced {
 		a.replaced = false
 		r.stuck--
@@ -463,12 +465,13 @@ func (r *run) retire(a *attempt, f *fate, err error) {
 	r.c.letIn(a.held())
 }
 
-// ended takes an attempt out of the books, and follows what was stored of it. It wants core.mu.
-func (r *run) ended(a *attempt, f *fate, err error) {
-	if f != nil {
+// ended takes an attempt out of the books, and follows what was stored of it: its job as it is now, nil if that was not its own any
+// more. It wants core.mu.
+func (r *run) ended(a *attempt, to *storage.Record, err error) {
+	if to != nil {
 		a.phase = over
 		if err == nil {
-			r.c.settled(f)
+			r.c.settled(to)
 		}
 	}
 	r.forget(a)

@@ -231,17 +231,17 @@ func (r *run) settled(f *fate, err error) {
 	if err == nil {
 		r.c.mu.Lock()
 		defer r.c.mu.Unlock()
-		r.c.settled(f)
+		r.c.settled(f.rec)
 	}
 }
 
 // settled follows the end of an attempt that has been stored. It wants mu.
-func (c *core) settled(f *fate) {
-	if f.rec.State.Terminal() {
-		c.jobEnded(f.rec)
+func (c *core) settled(to *storage.Record) {
+	if to.State.Terminal() {
+		c.jobEnded(to)
 		return
 	}
-	c.wakeAt(f.rec.WakeAt())
+	c.wakeAt(to.WakeAt())
 }
 
 // store settles a job, again and again while the storage fails, until the engine stops. Its first call is the n-th for this fate.
