@@ -128,8 +128,9 @@ func (r *run) deal(d *desk, now time.Time, unpiled uint64) *attempt {
 // desk is what a worker uses again for one job after another.
 type desk struct {
 	net
-	fate  fate       // of a private attempt
-	spare []*attempt // for the next jobs
+	fate   fate       // of a private attempt
+	spare  []*attempt // for the next jobs
+	frames frames     // for those that are piled up
 
 	pile  pile
 	ahead bool // something was piled up, and may still be
@@ -145,7 +146,7 @@ var desks = sync.Pool{New: func() any { return new(desk) }}
 
 // putBack leaves the desk to another worker.
 func (d *desk) putBack() {
-	d.fate.rec = nil
+	d.fate.rec, d.frames = nil, frames{}
 	d.pace, d.ahead, d.pile.cleared = pace{}, false, false
 	d.net.clear()
 	desks.Put(d)
@@ -198,8 +199,12 @@ func (d *desk) exchange(r *run, f *fate, ask storage.Claim) (err error) {
 		d.spare, d.to, d.into, d.settled = nil, nil, nil, nil
 		return err
 	}
+	shared := &d.frames
+	if n < 2 {
+		d.frames, shared = frames{}, nil
+	}
 	for _, a := range next[:n] {
-		a.prepare(r)
+		a.prepare(r, shared)
 	}
 	d.claimed = append(d.claimed, next[:n]...)
 	d.spare = slices.Delete(d.spare, 0, n)

@@ -47,6 +47,7 @@ type Handler struct {
 	most     int // attempts at once
 	hook     policy.Hook
 	frame    func() attempt.Frame
+	block    func() attempt.Block
 	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
 }
 
@@ -58,6 +59,11 @@ type frame[T any] struct {
 
 // Parts implements attempt.Frame.
 func (f *frame[T]) Parts() (*attempt.Context, *ojs.JobHeader) { return &f.Context, &f.job.JobHeader }
+
+type block[T any] [attempt.BlockSize]frame[T]
+
+// At implements attempt.Block.
+func (b *block[T]) At(i int) attempt.Frame { return &b[i] }
 
 // jobIn returns the job to hand to a handler in ctx. A middleware may have put another context around the attempt's.
 func jobIn[T any](ctx context.Context, header *ojs.JobHeader) *ojs.Job[T] {
@@ -109,6 +115,7 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 		defaults: t.Defaults(),
 		args:     reflect.TypeFor[T](),
 		frame:    func() attempt.Frame { return new(frame[T]) },
+		block:    func() attempt.Block { return new(block[T]) },
 		run: func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
 			job := jobIn[T](ctx, header)
 			if err := ojs.DecodeArgs(args, &job.Args); err != nil {
@@ -140,6 +147,9 @@ func (h Handler) ArgsType() reflect.Type { return h.args }
 
 // Frame makes the context and the header for one call of Run. Engines call it.
 func (h Handler) Frame() attempt.Frame { return h.frame() }
+
+// Frames is Frame for several calls that follow one another closely. Engines call it.
+func (h Handler) Frames() attempt.Block { return h.block() }
 
 // Run decodes args and runs the function once. Engines call it; its error is the function's, or an *UndecodableError if
 // the function was not called because the args do not decode into its type.

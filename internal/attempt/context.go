@@ -15,6 +15,12 @@ type Frame interface {
 	Parts() (*Context, *ojs.JobHeader)
 }
 
+// Block is BlockSize frames in one allocation, for attempts that follow one another closely: who keeps one of them keeps them all.
+type Block interface{ At(i int) Frame }
+
+// BlockSize is the number of frames in a Block.
+const BlockSize = 8
+
 // Run is what the contexts of the attempts of one run share.
 type Run struct {
 	base  context.Context // whose values they have
