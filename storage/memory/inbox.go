@@ -89,11 +89,11 @@ func (s *Storage) takeIn() {
 	x.mu.Unlock()
 	var some [inboxSize]uint32
 	for part := range slices.Chunk(jobs, inboxSize) {
-		hashes := some[:0]
+		near := some[:0]
 		for _, j := range part {
-			hashes = append(hashes, j.hash)
+			near = append(near, j.hash)
 		}
-		s.jobs.warm(hashes)
+		s.jobs.warm(near)
 	}
 	for _, j := range jobs {
 		if j.kind.jobs == 0 { // nobody knows it any more

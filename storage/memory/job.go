@@ -29,7 +29,7 @@ type job struct {
 	wake       scheduler.Item[*job]
 	ord        uint64 // in all
 	turn       uint64 // among the available jobs, or in ended[class]
-	hash       uint32 // in the table
+	hash       uint32 // in the table, by which it is found there
 	state      uint8  // index of states
 	class      class  // once it has ended
 	ended      bool   // it is in ended[class]
@@ -441,7 +441,7 @@ func (s *Storage) prepare(r *storage.Record) *job {
 	}
 	s.fill(j, r)
 	j.setVersion(1)
-	j.hash = s.hash(j.id)
+	j.hash = s.hashes.near(j.id)
 	return j
 }
 

@@ -14,7 +14,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,10 +28,10 @@ import (
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
 type Storage struct {
-	inbox inbox        // jobs that are in none of what follows yet
-	hub   notify.Hub   // of engines that share the storage
-	seed  maphash.Seed // of hashes of ids
-	spare sync.Pool    // of jobs: deleted ones become new ones
+	inbox  inbox      // jobs that are in none of what follows yet
+	hub    notify.Hub // of engines that share the storage
+	hashes hashes
+	spare  sync.Pool // of jobs: deleted ones become new ones
 
 	lastKind   atomic.Pointer[kind]   // that a job was enqueued of; changed under mu
 	lastWorker atomic.Pointer[string] // who claimed
@@ -77,10 +76,11 @@ type queue struct {
 
 // New makes an empty storage.
 func New() *Storage {
+	h := newHashes()
 	return &Storage{
-		seed:   maphash.MakeSeed(),
+		hashes: h,
 		spare:  sync.Pool{New: func() any { return newJob() }},
-		jobs:   newTable(),
+		jobs:   newTable(h),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
@@ -93,11 +93,8 @@ func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex"}
 }
 
-// hash is what the table of jobs goes by.
-func (s *Storage) hash(id string) uint32 { return uint32(maphash.String(s.seed, id)) }
-
 // find returns the job with the id, nil if there is none.
-func (s *Storage) find(id string) *job { return s.jobs.find(s.hash(id), id) }
+func (s *Storage) find(id string) *job { return s.jobs.find(s.hashes.near(id), id) }
 
 // enter locks the storage for a call, unless the call must fail, and takes in what waits in the inbox.
 func (s *Storage) enter(ctx context.Context) error { return s.enterAs(ctx, s.caller(ctx)) }
@@ -254,9 +251,11 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job) error {
 			break
 		}
 	}
-	for j := jobs; j != nil; j = j.next {
-		if there := s.jobs.find(j.hash, j.id); there != nil {
-			return &ojs.DuplicateError{ID: j.id, State: there.current()}
+	for i, j := 0, jobs; j != nil; i, j = i+1, j.next {
+		if !batch[i].Fresh {
+			if there := s.jobs.find(j.hash, j.id); there != nil {
+				return &ojs.DuplicateError{ID: j.id, State: there.current()}
+			}
 		}
 		if ids != nil {
 			if _, twice := ids[j.id]; twice {
@@ -282,20 +281,20 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 // settleAndClaim is SettleAndClaim for a call that self makes.
 func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	var few [32]uint32
-	hashes := few[:0] // before the lock
+	near := few[:0] // before the lock
 	for _, r := range to {
-		hashes = append(hashes, s.hash(r.ID))
+		near = append(near, s.hashes.near(r.ID))
 	}
 	if err := s.enterAhead(ctx, self); err != nil {
 		return dst, 0, err
 	}
 	defer s.leave()
-	s.jobs.warm(hashes)
+	s.jobs.warm(near)
 	for i, r := range to {
 		if !r.State.Terminal() {
 			s.takeIn() // or it would become available before those
 		}
-		dst = append(dst, s.settleOne(hashes[i], r, true))
+		dst = append(dst, s.settleOne(near[i], r, true))
 	}
 	t := taker{into: into, left: len(into), unlimited: true}
 	s.claimJobs(now, c, &t)
@@ -397,14 +396,14 @@ func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes [
 	defer s.leave()
 	for i := range changes {
 		c := &changes[i]
-		dst = append(dst, s.settleOne(s.hash(c.Record.ID), &c.Record, c.SameJob))
+		dst = append(dst, s.settleOne(s.hashes.near(c.Record.ID), &c.Record, c.SameJob))
 	}
 	return dst, nil
 }
 
-// settleOne is Settle of one change, to the job whose id has the hash.
-func (s *Storage) settleOne(hash uint32, to *storage.Record, sameJob bool) storage.Settled {
-	j := s.jobs.find(hash, to.ID)
+// settleOne is Settle of one change, to the job whose id has the near hash.
+func (s *Storage) settleOne(near uint32, to *storage.Record, sameJob bool) storage.Settled {
+	j := s.jobs.find(near, to.ID)
 	if j == nil {
 		return storage.Settled{Err: ojs.ErrNotFound}
 	}

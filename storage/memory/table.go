@@ -5,16 +5,19 @@ package memory
 // are not meant. A map of strings would do; it touches the ids, each somewhere else, and that is most of what an enqueue would
 // wait for.
 type table struct {
+	hashes   hashes
 	segments []*[segmentSize]line
 	buckets  uint32 // in use
 	span     uint32 // the power of two that buckets has not exceeded: a hash is counted modulo this, or half of it
 	n        int
+	strays   int    // jobs whose hashes are not the near ones of their ids
 	warmed   uint32 // means nothing, but that warm does something
 }
 
 const (
 	segmentSize = 512
 	lineSize    = 4
+	crowd       = 8 // lines of a bucket, which chance does not fill
 )
 
 // line is the bucket of the jobs of some hashes. More than fit are in another one.
@@ -25,8 +28,8 @@ type line struct {
 	_      [8]byte
 }
 
-func newTable() table {
-	return table{segments: []*[segmentSize]line{new([segmentSize]line)}, buckets: 1, span: 1}
+func newTable(h hashes) table {
+	return table{hashes: h, segments: []*[segmentSize]line{new([segmentSize]line)}, buckets: 1, span: 1}
 }
 
 func (t *table) bucket(i uint32) *line { return &t.segments[i/segmentSize][i%segmentSize] }
@@ -48,9 +51,18 @@ func (t *table) warm(hashes []uint32) {
 	}
 }
 
-// find returns the job with the id, whose hash is given, nil if there is none.
-func (t *table) find(hash uint32, id string) *job {
-	for b := t.home(hash); b != nil; b = b.more {
+// find returns the job with the id, whose near hash is given, nil if there is none.
+func (t *table) find(near uint32, id string) *job {
+	j := t.home(near).find(near, id)
+	if j == nil && t.strays > 0 {
+		apart := t.hashes.apart(id)
+		j = t.home(apart).find(apart, id)
+	}
+	return j
+}
+
+func (b *line) find(hash uint32, id string) *job {
+	for ; b != nil; b = b.more {
 		for k, j := range b.jobs {
 			if j == nil {
 				return nil
@@ -63,9 +75,18 @@ func (t *table) find(hash uint32, id string) *job {
 	return nil
 }
 
-// add enters a job that is not in the table, under its id and hash.
+// add enters a job that is not in the table, under its id and near hash. Where too many ids are near each other, which those of an
+// engine are not, it gets another hash.
 func (t *table) add(j *job) {
-	t.home(j.hash).add(j.hash, j)
+	home := t.home(j.hash)
+	if home.crowded() {
+		if apart := t.hashes.apart(j.id); apart != j.hash {
+			j.hash = apart
+			home = t.home(apart)
+			t.strays++
+		}
+	}
+	home.add(j.hash, j)
 	if t.n++; 2*t.n > 5*int(t.buckets) {
 		t.split()
 	}
@@ -74,6 +95,9 @@ func (t *table) add(j *job) {
 // remove takes out a job that is in.
 func (t *table) remove(j *job) {
 	t.home(j.hash).remove(j)
+	if t.strays > 0 && j.hash != t.hashes.near(j.id) {
+		t.strays--
+	}
 	t.n--
 	for k := 0; k < 3 && t.n < int(t.buckets/2); k++ { // more than two, or buckets would stay behind
 		t.join()
@@ -126,6 +150,16 @@ func (t *table) join() {
 		t.segments[i/segmentSize] = nil
 		t.segments = t.segments[:i/segmentSize]
 	}
+}
+
+// crowded reports whether the bucket has crowd lines, all of them full.
+func (b *line) crowded() bool {
+	for range crowd - 1 {
+		if b = b.more; b == nil {
+			return false
+		}
+	}
+	return b.jobs[lineSize-1] != nil
 }
 
 func (b *line) add(hash uint32, j *job) {

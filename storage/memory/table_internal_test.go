@@ -1,24 +1,45 @@
 package memory
 
 import (
-	"hash/maphash"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/google/uuid"
 
 	"pgregory.net/rapid"
 )
 
+// namings are ids that tables may be filled with.
+var namings = map[string]func(i int) string{
+	"anything":         strconv.Itoa,
+	"an engine's":      func(i int) string { return v7(i, i) },
+	"one in 16":        func(i int) string { return v7(16*i, i) },
+	"of one moment":    func(i int) string { return v7(1, i) },
+	"of some moments":  func(i int) string { return v7(i%3, i) },
+	"random":           func(int) string { return uuid.NewString() },
+	"of other engines": func(int) string { return uuid.Must(uuid.NewV7()).String() },
+}
+
+// v7 is a UUIDv7 of the time and counter that an engine counts on with.
+func v7(stamp, tail int) string {
+	ms := stamp >> 12
+	return fmt.Sprintf("%08x-%04x-7%03x-8000-%012x", ms>>16, ms&0xffff, stamp&0xfff, tail)
+}
+
 // A table does what a map does, in as few buckets as it has jobs, but for a factor of four.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := newTable()
+		naming := namings[rapid.SampledFrom(slices.Sorted(maps.Keys(namings))).Draw(t, "ids")]
+		h := newHashes()
+		x := newTable(h)
 		want := make(map[string]*job)
-		seed := maphash.MakeSeed()
-		hash := func(id string) uint32 { return uint32(maphash.String(seed, id)) }
 		var ids []string
 		add := func() {
-			j := &job{id: strconv.Itoa(len(ids))}
-			j.hash = hash(j.id)
+			j := &job{id: naming(len(ids))}
+			j.hash = h.near(j.id)
 			ids = append(ids, j.id)
 			want[j.id] = j
 			x.add(j)
@@ -46,9 +67,21 @@ func TestTable(t *testing.T) {
 					t.Fatalf("has %d jobs, want %d", x.n, len(want))
 				}
 				for _, id := range ids {
-					if j := x.find(hash(id), id); j != want[id] {
+					if j := x.find(h.near(id), id); j != want[id] {
 						t.Fatalf("found %v under %s, want %v", j, id, want[id])
 					}
+				}
+				strays := 0
+				for _, j := range want {
+					if j.hash != h.near(j.id) {
+						strays++
+					}
+				}
+				if x.strays != strays {
+					t.Fatalf("counts %d strays, and has %d", x.strays, strays)
+				}
+				if most := longest(&x); most > 2*crowd { // strays may come to it
+					t.Fatalf("a bucket of %d lines", most)
 				}
 				if b := int(x.buckets); b > 2*x.n+8 || 5*b < 2*x.n || len(x.segments) != (b+segmentSize-1)/segmentSize {
 					t.Fatalf("%d buckets in %d segments for %d jobs", b, len(x.segments), x.n)
@@ -56,4 +89,42 @@ func TestTable(t *testing.T) {
 			},
 		})
 	})
+}
+
+// longest is the number of lines of the bucket that has most.
+func longest(x *table) (most int) {
+	for i := range x.buckets {
+		n := 0
+		for b := x.bucket(i); b != nil; b = b.more {
+			n++
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// The jobs of an engine stand in a table's memory in the order in which they were made, four to a line, and next to
+// none is a stray.
+func TestTableKeepsOrder(t *testing.T) {
+	h := newHashes()
+	x := newTable(h)
+	const n = 100_000
+	for i := range n {
+		j := &job{id: v7(i, i)}
+		j.hash = h.near(j.id)
+		x.add(j)
+	}
+	near := 0
+	for i := 1; i < n; i++ {
+		from, to := h.near(v7(i-1, i-1))&(x.span-1), h.near(v7(i, i))&(x.span-1)
+		if to == from || to == from+1 {
+			near++
+		}
+	}
+	if want := n / 16 * 15; near < want-want/100 { // but for the last of 16, and where numbers begin anew
+		t.Errorf("%d of %d jobs stand in the bucket of the one before or in the next, want %d", near, n, want)
+	}
+	if x.strays > n/10_000 {
+		t.Errorf("%d strays", x.strays)
+	}
 }
