@@ -426,16 +426,10 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	return &c
 }
 
-func newJob() *job {
-	j := new(job)
-	j.wake.Value = j
-	return j
-}
-
 // prepare makes a job of a record, in its first version. It is what can be done before the lock: the other callers wait for whoever
 // has that.
 func (s *Storage) prepare(r *storage.Record) *job {
-	j := s.spare.Get().(*job)
+	j := s.spares.take()
 	if k := s.lastKind.Load(); k != nil && k.fits(r) {
 		j.kind = k // if it still is one when the job is stored
 	}
@@ -457,11 +451,4 @@ func (j *job) setVersion(v uint64) {
 	if whole := j.whole(); whole != nil {
 		whole.Version = v
 	}
-}
-
-// recycle takes the memory of a job that is in no index.
-func (s *Storage) recycle(j *job) {
-	// What new jobs do not overwrite, and what it would keep alive.
-	j.id, j.args, j.kind, j.rest, j.worker, j.ended = "", ojs.Args{}, nil, nil, nil, false
-	s.spare.Put(j)
 }

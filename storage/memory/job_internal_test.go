@@ -176,7 +176,7 @@ func TestJobHoldsRecord(t *testing.T) {
 			}
 			if rapid.Bool().Draw(t, "recycle") {
 				s.leaves(j.kind)
-				s.recycle(j)
+				s.spares.give(j)
 			}
 		}
 	})

@@ -15,7 +15,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +30,7 @@ type Storage struct {
 	inbox  inbox      // jobs that are in none of what follows yet
 	hub    notify.Hub // of engines that share the storage
 	hashes hashes
-	spare  sync.Pool // of jobs: deleted ones become new ones
+	spares spares
 
 	lastKind   atomic.Pointer[kind]   // that a job was enqueued of; changed under mu
 	lastWorker atomic.Pointer[string] // who claimed
@@ -79,7 +78,6 @@ func New() *Storage {
 	h := newHashes()
 	return &Storage{
 		hashes: h,
-		spare:  sync.Pool{New: func() any { return newJob() }},
 		jobs:   newTable(h),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
@@ -157,7 +155,7 @@ func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []s
 		return dst, nil
 	}
 	if err := s.enterAs(ctx, self); err != nil {
-		s.recycleAll(first)
+		s.spares.give(first)
 		return dst, err
 	}
 	if refused != nil {
@@ -166,7 +164,7 @@ func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []s
 	}
 	dst, unused, err := s.insertPrepared(now, batch, first, dst)
 	s.leave()
-	s.recycleAll(unused)
+	s.spares.give(unused)
 	return dst, err
 }
 
@@ -184,15 +182,6 @@ func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
 		j.next, first = first, j
 	}
 	return first, nil
-}
-
-// recycleAll takes the memory of a list of jobs that are in no index.
-func (s *Storage) recycleAll(first *job) {
-	for first != nil {
-		j := first
-		first, j.next = j.next, nil
-		s.recycle(j)
-	}
 }
 
 // insertPrepared stores the jobs of a batch. It returns a list of those that are not stored.
@@ -566,15 +555,19 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 		}
 	}
 	n := 0
+	var gone *job
 	for _, id := range ids {
 		if j := s.find(id); j != nil {
 			s.delete(j)
+			j.next, gone = gone, j
 			n++
 		}
 	}
+	s.spares.give(gone)
 	return n, nil
 }
 
+// delete takes a job out of every index.
 func (s *Storage) delete(j *job) {
 	s.displace(j)
 	if j.ended {
@@ -584,7 +577,6 @@ func (s *Storage) delete(j *job) {
 	s.jobs.remove(j)
 	s.forgetIfEmpty(j.kind.home)
 	s.leaves(j.kind)
-	s.recycle(j)
 }
 
 // Close implements storage.Storage. It forgets every job.

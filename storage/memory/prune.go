@@ -53,7 +53,11 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	if err := s.enter(ctx); err != nil {
 		return storage.Pruned{}, err
 	}
-	defer s.leave()
+	var first, last *job // of those that are deleted
+	defer func() {
+		s.leave()
+		s.spares.give(first)
+	}()
 	var of []*index
 	for c := range classes {
 		if c == deadLetter == p.DeadLetters &&
@@ -68,6 +72,12 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 			break
 		}
 		s.delete(j)
+		if last == nil {
+			first = j
+		} else {
+			last.next = j
+		}
+		last = j
 	}
 	left := storage.Pruned{N: n}
 	if j := oldest(of); j != nil {
