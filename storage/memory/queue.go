@@ -75,6 +75,9 @@ func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*o
 	bounded := false
 	for i := range batch {
 		bounded = bounded || batch[i].MaxDepth > 0
+		if s.states == 0 {
+			continue
+		}
 		name := batch[i].Record.Queue
 		if i > 0 && name == batch[i-1].Record.Queue {
 			continue
