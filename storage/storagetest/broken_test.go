@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,24 +22,26 @@ import (
 // broken is a memory storage with a fault: a nil function is the storage's own.
 type broken struct {
 	*memory.Storage
-	mu     sync.Mutex
-	insert func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error)
-	claim  func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error)
-	settle func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error)
-	extend func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error)
-	due    func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error)
-	get    func(b *broken, ctx context.Context, id string) (storage.Record, error)
-	list   func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error)
-	counts func(b *broken, ctx context.Context) ([]storage.Count, error)
-	remove func(b *broken, ctx context.Context, ids []string) (int, error)
-	prune  func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error)
-	state  func(b *broken, ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error)
-	states func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
-	cron   func(b *broken, ctx context.Context, c storage.Cron) (uint64, error)
-	crons  func(b *broken, ctx context.Context) ([]storage.Cron, error)
-	notify func(b *broken, self any, f func(storage.Notice)) func()
-	close  func(b *broken) error
-	reopen func(b *broken) storage.Storage // for a durable one, which it is in these tests
+	mu      sync.Mutex
+	insert  func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error)
+	claim   func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error)
+	settle  func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error)
+	step    func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error)
+	unclaim func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error)
+	extend  func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error)
+	due     func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error)
+	get     func(b *broken, ctx context.Context, id string) (storage.Record, error)
+	list    func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error)
+	counts  func(b *broken, ctx context.Context) ([]storage.Count, error)
+	remove  func(b *broken, ctx context.Context, ids []string) (int, error)
+	prune   func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error)
+	state   func(b *broken, ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error)
+	states  func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
+	cron    func(b *broken, ctx context.Context, c storage.Cron) (uint64, error)
+	crons   func(b *broken, ctx context.Context) ([]storage.Cron, error)
+	notify  func(b *broken, self any, f func(storage.Notice)) func()
+	close   func(b *broken) error
+	reopen  func(b *broken) storage.Storage // for a durable one, which it is in these tests
 
 	kept map[string]storage.Record // for faults that remember
 }
@@ -60,6 +63,18 @@ func (b *broken) Settle(ctx context.Context, now time.Time, changes []storage.Ch
 		return b.settle(b, ctx, now, changes, dst)
 	}
 	return b.Storage.Settle(ctx, now, changes, dst)
+}
+func (b *broken) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	if b.step != nil {
+		return b.step(b, ctx, now, to, dst, c, into)
+	}
+	return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+}
+func (b *broken) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+	if b.unclaim != nil {
+		return b.unclaim(b, ctx, now, held)
+	}
+	return b.Storage.Unclaim(ctx, now, held)
 }
 func (b *broken) Extend(ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
 	if b.extend != nil {
@@ -216,6 +231,64 @@ func settling(f func(to *storage.Record, stored storage.Record)) func(*broken) {
 	}
 }
 
+// freshly changes each fresh insert before it is done.
+func freshly(f func(b *broken, in *storage.Insert)) func(*broken) {
+	return func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				if batch[i].Fresh {
+					f(b, &batch[i])
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}
+}
+
+// stepping changes what SettleAndClaim is asked for.
+func stepping(f func(c *storage.Claim)) func(*broken) {
+	return func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			f(&c)
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+		}
+	}
+}
+
+// stepped changes what SettleAndClaim has claimed.
+func stepped(f func(claimed []*storage.Record)) func(*broken) {
+	return func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+			f(into[:n])
+			return out, n, err
+		}
+	}
+}
+
+// during changes the notices of what SettleAndClaim and Unclaim do: the memory storage tells them before it returns.
+func during(f func(n *storage.Notice)) func(*broken) {
+	return func(b *broken) {
+		var under atomic.Bool
+		noticing(func(n *storage.Notice) {
+			if under.Load() {
+				f(n)
+			}
+		})(b)
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			under.Store(true)
+			defer under.Store(false)
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+		}
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			under.Store(true)
+			defer under.Store(false)
+			return b.Storage.Unclaim(ctx, now, held)
+		}
+	}
+}
+
 func dueing(f func(d *storage.Due)) func(*broken) {
 	return func(b *broken) {
 		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
@@ -278,8 +351,8 @@ var faults = []struct {
 	caught string // the case whose rule it breaks, and after it those that it breaks too
 	fault  func(b *broken)
 }{
-	{"priority forgotten at the insert", "insert-1 claim-3 claim-4 claim-5 general-4", inserting(func(r *storage.Record) { r.Priority = 0 })},
-	{"batch stored one by one", "insert-2 insert-7 unique-10 queue-2 prune-4", func(b *broken) {
+	{"priority forgotten at the insert", "insert-1 insert-9 claim-3 claim-4 claim-5 settleclaim-3 settleclaim-4 unclaim-2 general-4", inserting(func(r *storage.Record) { r.Priority = 0 })},
+	{"batch stored one by one", "insert-2 insert-7 insert-9 unique-10 prune-4 queue-2", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			for i := range batch {
 				var err error
@@ -290,7 +363,7 @@ var faults = []struct {
 			return dst, ctx.Err()
 		}
 	}},
-	{"batch stored backwards", "insert-3 unique-10 prune-4", func(b *broken) {
+	{"batch stored backwards", "insert-3 insert-9 unique-10 prune-4", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			slices.Reverse(batch)
@@ -328,7 +401,7 @@ var faults = []struct {
 			return r, err
 		}
 	}},
-	{"no bounds", "insert-7", func(b *broken) {
+	{"no bounds", "insert-7 insert-9", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
@@ -339,7 +412,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"full though something could be dropped", "insert-8 prune-4", func(b *broken) {
+	{"full though something could be dropped", "insert-8 unclaim-2 prune-4", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
@@ -348,8 +421,23 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
+	{"no look at whether a fresh job is unique", "insert-9", freshly(func(b *broken, in *storage.Insert) { in.Record.Unique = nil })},
+	{"no bounds for fresh jobs", "insert-9", freshly(func(b *broken, in *storage.Insert) { in.MaxDepth = 0 })},
+	{"fresh jobs go first", "insert-9 settleclaim-3", freshly(func(b *broken, in *storage.Insert) { in.Record.Priority++ })},
+	{"ids of fresh jobs not kept", "insert-9", func(b *broken) {
+		freshly(func(b *broken, in *storage.Insert) { b.kept[in.Record.ID] = storage.Record{} })(b)
+		insert := b.insert
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			if len(batch) == 1 {
+				if _, fresh := b.kept[batch[0].Record.ID]; fresh {
+					return append(dst, storage.Inserted{Version: 1}), ctx.Err()
+				}
+			}
+			return insert(b, ctx, now, batch, dst)
+		}
+	}},
 
-	{"reject ignored", "unique-1 insert-2 unique-7 unique-9 unique-10 race-4 durable-1", inserting(func(r *storage.Record) {
+	{"reject ignored", "unique-1 insert-2 insert-9 unique-7 unique-9 unique-10 race-4 durable-1", inserting(func(r *storage.Record) {
 		if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil && r.Unique.Period == 0 {
 			r.Unique = nil
 		}
@@ -448,22 +536,22 @@ var faults = []struct {
 		}
 	}},
 
-	{"attempt not counted", "claim-1 settle-1 settle-3 lease-1 lease-3", claimed(func(recs []storage.Record) []storage.Record {
+	{"attempt not counted", "claim-1 settle-1 settle-3 unclaim-1 lease-1 lease-3", claimed(func(recs []storage.Record) []storage.Record {
 		for i := range recs {
 			recs[i].Attempt--
 		}
 		return recs
 	})},
-	{"last in first out", "claim-2 insert-1 insert-8 claim-3 claim-11 settle-5 due-2 durable-1", inserting(func(r *storage.Record) {
+	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1", inserting(func(r *storage.Record) {
 		if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" && r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
 			var n int
 			_, _ = fmt.Sscanf(r.ID[len(r.ID)-4:], "%x", &n)
 			r.Priority = n
 		}
 	})},
-	{"lowest priority first", "claim-3 insert-1 claim-4 claim-5 claim-11 queue-1 general-4 durable-1", inserting(func(r *storage.Record) { r.Priority = -r.Priority })},
+	{"lowest priority first", "claim-3 insert-1 insert-9 claim-4 claim-5 claim-11 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 unclaim-2 queue-1 general-4 durable-1", inserting(func(r *storage.Record) { r.Priority = -r.Priority })},
 	{"queues in their own order", "claim-4 claim-7", claiming(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)); slices.Reverse(c.Queues) })},
-	{"all queues one after the other", "claim-5", func(b *broken) {
+	{"all queues one after the other", "claim-5 unclaim-2", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			if len(c.Queues) == 0 {
 				counts, err := b.Storage.Counts(ctx)
@@ -509,7 +597,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"expired jobs claimed", "claim-9 claim-1 lease-3 due-5", func(b *broken) {
+	{"expired jobs claimed", "claim-9 claim-1 unclaim-3 unclaim-4 lease-3 due-5", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
 		}
@@ -541,7 +629,7 @@ var faults = []struct {
 			return append(dst, out...), err
 		}
 	}},
-	{"fencing lost", "settle-2 unique-3 settle-3 lease-3 race-2 race-3", settling(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
+	{"fencing lost", "settle-2 unique-3 settle-3 unclaim-1 lease-3 race-2 race-3", settling(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
 	{"fencing by the attempt number", "settle-3 lease-3 race-3", settling(func(to *storage.Record, stored storage.Record) {
 		if to.Attempt == stored.Attempt && stored.State == ojs.StateActive {
 			to.Version = stored.Version
@@ -594,6 +682,417 @@ var faults = []struct {
 		}
 	})},
 
+	{"attempts of a step not counted", "settleclaim-1 settleclaim-7 settleclaim-8", stepped(func(claimed []*storage.Record) {
+		for _, r := range claimed {
+			r.Attempt--
+		}
+	})},
+	{"a step forgets who asks", "settleclaim-1", stepping(func(c *storage.Claim) { c.Worker = "" })},
+	{"results of a step in place of what was there", "settleclaim-1", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, _ []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			return b.Storage.SettleAndClaim(ctx, now, to, nil, c, into)
+		}
+	}},
+	{"outcomes all or nothing", "settleclaim-2", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			for _, r := range to {
+				if stored, err := b.Storage.Get(ctx, r.ID); len(to) > 1 && (err != nil || stored.Version != r.Version) {
+					for range to {
+						dst = append(dst, storage.Settled{Version: stored.Version, Err: storage.ErrFenced})
+					}
+					return b.Storage.SettleAndClaim(ctx, now, nil, dst, c, into)
+				}
+			}
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+		}
+	}},
+	{"nothing claimed after an outcome that was refused", "settleclaim-2", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			first := len(dst)
+			dst, _, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, nil)
+			if err != nil || slices.ContainsFunc(dst[first:], func(s storage.Settled) bool { return s.Err != nil }) {
+				return dst, 0, err
+			}
+			return b.Storage.SettleAndClaim(ctx, now, nil, dst, c, into)
+		}
+	}},
+	{"outcomes stored backwards", "settleclaim-2 settleclaim-3", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			to = slices.Clone(to)
+			slices.Reverse(to)
+			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, nil, c, into)
+			slices.Reverse(out)
+			return append(dst, out...), n, err
+		}
+	}},
+	{"fencing lost in a step", "settleclaim-2", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			to = slices.Clone(to)
+			for i, r := range to {
+				if stored, err := b.Storage.Get(ctx, r.ID); err == nil {
+					current := r.Copy()
+					current.Version, to[i] = stored.Version, &current
+				}
+			}
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+		}
+	}},
+	{"claims, then settles", "settleclaim-3", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			_, n, err := b.Storage.SettleAndClaim(ctx, now, nil, nil, c, into)
+			if err != nil {
+				return dst, 0, err
+			}
+			dst, _, err = b.Storage.SettleAndClaim(ctx, now, to, dst, c, nil)
+			return dst, n, err
+		}
+	}},
+	{"what a step makes available goes first", "settleclaim-3", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			for _, r := range to {
+				if r.State == ojs.StateAvailable {
+					first := r.Copy()
+					first.Priority += 100
+					out, err := b.Storage.Settle(ctx, now, []storage.Change{{Record: first}}, nil)
+					if err != nil {
+						return dst, 0, err
+					}
+					dst = append(dst, out...)
+					continue
+				}
+				var err error
+				if dst, _, err = b.Storage.SettleAndClaim(ctx, now, []*storage.Record{r}, dst, c, nil); err != nil {
+					return dst, 0, err
+				}
+			}
+			return b.Storage.SettleAndClaim(ctx, now, nil, dst, c, into)
+		}
+	}},
+	{"queues ignored by a step", "settleclaim-4 settleclaim-6", stepping(func(c *storage.Claim) { c.Queues = nil })},
+	{"types ignored by a step", "settleclaim-4", stepping(func(c *storage.Claim) { c.Types = nil })},
+	{"queues of a step in their own order", "settleclaim-4 settleclaim-6", stepping(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)) })},
+	{"claimed in a step from the last to the first", "settleclaim-4 settleclaim-3 settleclaim-5 settleclaim-7 settleclaim-10", stepped(func(claimed []*storage.Record) {
+		for i, j := 0, len(claimed)-1; i < j; i, j = i+1, j-1 {
+			*claimed[i], *claimed[j] = *claimed[j], *claimed[i]
+		}
+	})},
+	{"expired jobs claimed in a step", "settleclaim-5 settleclaim-1", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			return b.Storage.SettleAndClaim(ctx, now.Add(-time.Minute), to, dst, c, into)
+		}
+	}},
+	{"keys to skip ignored by a step", "settleclaim-5", stepping(func(c *storage.Claim) { c.SkipKeys = nil })},
+	{"jobs with a rate limit claimed in a step", "settleclaim-6", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			dst, _, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, nil)
+			if err != nil {
+				return dst, 0, err
+			}
+			c.Max = len(into)
+			recs, err := b.Storage.Claim(ctx, now, c, nil)
+			for i := range recs {
+				*into[i] = recs[i]
+			}
+			return dst, len(recs), err
+		}
+	}},
+	{"jobs with a rate limit passed over in a step", "settleclaim-6", stepping(func(c *storage.Claim) { c.SkipKeys = append([]string{"k"}, c.SkipKeys...) })},
+	{"a rate limit ends the claim of its queue", "settleclaim-6", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			dst, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+			for _, q := range c.Queues {
+				if err != nil {
+					break
+				}
+				more, one := 0, c
+				one.Queues = []string{q}
+				_, more, err = b.Storage.SettleAndClaim(ctx, now, nil, nil, one, into[n:])
+				n += more
+			}
+			return dst, n, err
+		}
+	}},
+	{"Max bounds a step", "settleclaim-7", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			if c.Max > 0 {
+				into = into[:min(len(into), c.Max)]
+			}
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+		}
+	}},
+	{"what a job has not is left as it was", "settleclaim-7 settleclaim-1", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			var was []storage.Record
+			for _, r := range into {
+				was = append(was, *r)
+			}
+			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+			for i, r := range into[:n] {
+				if r.Meta == nil {
+					r.Meta = was[i].Meta
+				}
+			}
+			return out, n, err
+		}
+	}},
+	{"a step that counts the records it was given", "settleclaim-7 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 settleclaim-10 settleclaim-13", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+			if err != nil {
+				return out, n, err
+			}
+			return out, len(into), nil
+		}
+	}},
+	{"what a step was given is what is stored", "settleclaim-8", func(b *broken) {
+		given := make(map[string]*storage.Record)
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, r := range to {
+				given[r.ID] = r
+			}
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+		}
+		b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			r, err := b.Storage.Get(ctx, id)
+			if to := given[id]; err == nil && to != nil && to.Version+1 == r.Version {
+				r.Errors, r.Meta = to.Errors, to.Meta
+			}
+			return r, err
+		}
+	}},
+	{"what a step hands out is what is stored", "settleclaim-8", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+			for _, r := range into[:n] {
+				b.kept[r.ID] = *r
+			}
+			return out, n, err
+		}
+		b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			r, err := b.Storage.Get(ctx, id)
+			if old, ok := b.kept[id]; ok && err == nil && old.Version == r.Version {
+				return old, nil
+			}
+			return r, err
+		}
+	}},
+	{"settles before it looks at the context", "settleclaim-9", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			dst, _, err := b.Storage.SettleAndClaim(context.WithoutCancel(ctx), now, to, dst, c, nil)
+			if err = errors.Join(err, ctx.Err()); err != nil {
+				return dst, 0, err
+			}
+			return b.Storage.SettleAndClaim(ctx, now, nil, dst, c, into)
+		}
+	}},
+	{"claims before it looks at the context", "settleclaim-9 general-1", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			if ctx.Err() != nil {
+				_, _, _ = b.Storage.SettleAndClaim(context.WithoutCancel(ctx), now, nil, nil, c, into)
+			}
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+		}
+	}},
+	{"undoes before it looks at the context", "settleclaim-9", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			n, err := b.Storage.Unclaim(context.WithoutCancel(ctx), now, held)
+			if err = errors.Join(err, ctx.Err()); err != nil {
+				return 0, err
+			}
+			return n, nil
+		}
+	}},
+	{"paused queues delivered in a step", "settleclaim-10", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			states, err := b.Storage.QueueStates(ctx)
+			if err != nil {
+				return dst, 0, err
+			}
+			for q, state := range states {
+				if state == ojs.QueuePaused {
+					_, _ = b.Storage.SetQueueState(ctx, q, ojs.QueueActive)
+					defer b.Storage.SetQueueState(ctx, q, ojs.QueuePaused) //nolint:errcheck // a fault
+				}
+			}
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+		}
+	}},
+	{"ends of a step not told", "settleclaim-11 settleclaim-12", during(func(n *storage.Notice) { n.Ended = nil })},
+	{"what a step makes available not told", "settleclaim-11 unclaim-5", during(func(n *storage.Notice) { n.Available = false })},
+	{"leases of a step not told", "settleclaim-11", during(func(n *storage.Notice) { n.Due = time.Time{} })},
+	{"claims taken in a step not told", "settleclaim-11", during(func(n *storage.Notice) { n.Taken = nil })},
+	{"claims that are undone not told", "unclaim-5", func(b *broken) {
+		during(func(n *storage.Notice) { n.Available = false })(b)
+		b.step = nil
+	}},
+	{"callers told of their own steps", "settleclaim-12", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			return b.Storage.SettleAndClaim(storage.WithSelf(ctx, nil), now, to, dst, c, into)
+		}
+	}},
+	{"callers told of the claims that they undo", "settleclaim-12", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			return b.Storage.Unclaim(storage.WithSelf(ctx, nil), now, held)
+		}
+	}},
+	{"two winners of a step", "settleclaim-13", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if c.Worker == "racer" && n == len(into) {
+				if old, ok := b.kept["last"]; ok {
+					*into[0] = old.Copy()
+				}
+				b.kept["last"] = into[1].Copy()
+			}
+			return out, n, err
+		}
+	}},
+
+	{"given back as a retry", "unclaim-1 settleclaim-10 unclaim-2", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {
+			for _, h := range held {
+				r, err := b.Storage.Get(ctx, h.ID)
+				if err != nil || r.Version != h.Version || r.State != ojs.StateActive {
+					continue
+				}
+				for _, s := range []ojs.State{ojs.StateRetryable, ojs.StateAvailable} {
+					r.State, r.LeaseUntil, r.NextRetryAt = s, time.Time{}, time.Time{}
+					out, err := b.Storage.Settle(ctx, now, []storage.Change{{Record: r}}, nil)
+					if err != nil {
+						return 0, err
+					}
+					if out[0].Err != nil {
+						break
+					}
+					if r.Version = out[0].Version; s == ojs.StateAvailable {
+						n++
+					}
+				}
+			}
+			_, err = b.Storage.Unclaim(ctx, now, nil)
+			return n, err
+		}
+	}},
+	{"the version before a claim that is undone", "unclaim-1 unclaim-2", func(b *broken) {
+		undone := make(map[storage.Held]bool)
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, h := range held {
+				undone[h] = true
+			}
+			return b.Storage.Unclaim(ctx, now, held)
+		}
+		b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			r, err := b.Storage.Get(ctx, id)
+			if undone[storage.Held{ID: id, Version: r.Version - 1}] && r.State == ojs.StateAvailable {
+				r.Version--
+			}
+			return r, err
+		}
+	}},
+	{"given back behind the others", "unclaim-2 settleclaim-10 unclaim-1", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			n, err := b.Storage.Unclaim(ctx, now, held)
+			for _, h := range held {
+				r, gerr := b.Storage.Get(ctx, h.ID)
+				if gerr != nil || r.State != ojs.StateAvailable || r.Version != h.Version+1 {
+					continue
+				}
+				for _, d := range []int{1, -1} {
+					r.Priority += d
+					_, _ = b.Storage.Settle(ctx, now, []storage.Change{{Record: r}}, nil)
+					r.Version++
+				}
+			}
+			return n, err
+		}
+	}},
+	{"any claim undone", "unclaim-3", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			held = slices.Clone(held)
+			for i, h := range held {
+				if r, err := b.Storage.Get(ctx, h.ID); err == nil {
+					held[i].Version = r.Version
+				}
+			}
+			return b.Storage.Unclaim(ctx, now, held)
+		}
+	}},
+	{"every claim that was named counted", "unclaim-3 unclaim-6", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			if _, err := b.Storage.Unclaim(ctx, now, held); err != nil {
+				return 0, err
+			}
+			return len(held), nil
+		}
+	}},
+	{"one claim that is not there keeps the others", "unclaim-3", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			for _, h := range held {
+				if _, err := b.Storage.Get(ctx, h.ID); errors.Is(err, ojs.ErrNotFound) {
+					return 0, ctx.Err()
+				}
+			}
+			return b.Storage.Unclaim(ctx, now, held)
+		}
+	}},
+	{"the lease of a claim that was undone", "unclaim-4", func(b *broken) {
+		var until time.Time
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			for _, h := range held {
+				if r, err := b.Storage.Get(ctx, h.ID); err == nil {
+					until = r.LeaseUntil
+				}
+			}
+			return b.Storage.Unclaim(ctx, now, held)
+		}
+		dueing(func(d *storage.Due) {
+			if d.Next.IsZero() {
+				d.Next = until
+			}
+		})(b)
+	}},
+	{"no deadline after a claim that was undone", "unclaim-4", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, h := range held {
+				b.kept[h.ID] = storage.Record{}
+			}
+			return b.Storage.Unclaim(ctx, now, held)
+		}
+		dueing(func(d *storage.Due) {
+			d.Expired = slices.DeleteFunc(d.Expired, func(r storage.Record) bool { _, undone := b.kept[r.ID]; return undone })
+		})(b)
+	}},
+	{"look, then undo", "unclaim-6", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			if len(held) != 1 {
+				return b.Storage.Unclaim(ctx, now, held)
+			}
+			r, err := b.Storage.Get(ctx, held[0].ID)
+			time.Sleep(time.Millisecond)
+			n, uerr := b.Storage.Unclaim(ctx, now, held)
+			if err == nil && uerr == nil && r.Version == held[0].Version && r.State == ojs.StateActive {
+				n = 1
+			}
+			return n, uerr
+		}
+	}},
+
 	{"a renewal renews nothing", "lease-1", func(b *broken) {
 		b.extend = func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
 			return b.Storage.Extend(ctx, now.Add(-50*time.Second), xs)
@@ -638,7 +1137,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"promoted late", "due-1 unique-12 claim-2 lease-3 lease-4 due-3 queue-1 durable-1 notify-1 notify-2 general-6 prune-4", dueAt(-time.Millisecond)},
+	{"promoted late", "due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6", dueAt(-time.Millisecond)},
 	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
@@ -846,13 +1345,13 @@ var faults = []struct {
 			return b.Storage.SetCron(ctx, c)
 		}
 	}},
-	{"nobody told", "notify-1 notify-2 notify-3 notify-4", func(b *broken) {
+	{"nobody told", "notify-1 settleclaim-11 settleclaim-12 unclaim-5 notify-2 notify-3 notify-4", func(b *broken) {
 		b.notify = func(*broken, any, func(storage.Notice)) func() { return func() {} }
 	}},
-	{"ends not told", "notify-1 notify-3", noticing(func(n *storage.Notice) { n.Ended = nil })},
-	{"due times not told", "notify-1", noticing(func(n *storage.Notice) { n.Due = time.Time{} })},
-	{"available jobs not told", "notify-1 notify-4", noticing(func(n *storage.Notice) { n.Available = false })},
-	{"claims told without their versions", "notify-2", noticing(func(n *storage.Notice) {
+	{"ends not told", "notify-1 settleclaim-11 settleclaim-12 notify-3", noticing(func(n *storage.Notice) { n.Ended = nil })},
+	{"due times not told", "notify-1 settleclaim-11", noticing(func(n *storage.Notice) { n.Due = time.Time{} })},
+	{"available jobs not told", "notify-1 settleclaim-11 unclaim-5 notify-4", noticing(func(n *storage.Notice) { n.Available = false })},
+	{"claims told without their versions", "notify-2 settleclaim-11", noticing(func(n *storage.Notice) {
 		for i := range n.Taken {
 			n.Taken[i].Version = 0
 		}
@@ -862,7 +1361,7 @@ var faults = []struct {
 			n.Taken[i].Cause = ojs.ErrCancelled
 		}
 	})},
-	{"callers told of their own calls", "notify-3", func(b *broken) {
+	{"callers told of their own calls", "notify-3 settleclaim-12", func(b *broken) {
 		b.notify = func(b *broken, _ any, f func(storage.Notice)) func() { return b.Storage.Notify(new(int), f) }
 	}},
 	{"told after stop", "notify-4", func(b *broken) {
@@ -882,6 +1381,20 @@ var faults = []struct {
 	{"contexts ignored", "general-1", func(b *broken) {
 		b.due = func(b *broken, _ context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 			return b.Storage.Due(context.Background(), now, max, buf)
+		}
+	}},
+	{"contexts ignored in a step", "general-1 settleclaim-9", func(b *broken) {
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			return b.Storage.SettleAndClaim(context.WithoutCancel(ctx), now, to, dst, c, into)
+		}
+	}},
+	{"nothing to undo when it is closed", "general-2", func(b *broken) {
+		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+			n, err := b.Storage.Unclaim(ctx, now, held)
+			if errors.Is(err, ojs.ErrClosed) {
+				return 0, nil
+			}
+			return n, err
 		}
 	}},
 	{"closing twice is an error", "general-2", func(b *broken) {
@@ -1049,7 +1562,7 @@ func TestFaultsAreCaught(t *testing.T) {
 	storagetest.SetPatience(50 * time.Millisecond) // the memory storage tells at once
 	config := func(fault func(*broken)) storagetest.Config {
 		return storagetest.Config{
-			Queues: true, Crons: true, Notices: true,
+			Queues: true, Crons: true, Notices: true, SettleClaims: true,
 			Open: func(testing.TB) storage.Storage {
 				b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
 				fault(b)

@@ -37,6 +37,13 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		calls["DeleteCron"] = func() error { _, err := cs.DeleteCron(ctx, "e"); return err }
 		calls["Crons"] = func() error { _, err := cs.Crons(ctx); return err }
 	}
+	if s, ok := c.S.(storage.SettleClaimer); ok {
+		calls["SettleAndClaim"] = func() error {
+			_, _, err := s.SettleAndClaim(ctx, c.now, []*storage.Record{&r}, nil, storage.Claim{}, used(1))
+			return err
+		}
+		calls["Unclaim"] = func() error { _, err := s.Unclaim(ctx, c.now, []storage.Held{{}}); return err }
+	}
 	return calls
 }
 

@@ -160,4 +160,38 @@ var insertCases = []Case{
 		_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(), MaxDepth: 3, DropOldest: true}}, nil)
 		c.wantErr("Insert into a queue with nothing to drop", err, ojs.ErrQueueFull)
 	}},
+	{"insert-9", "Insert/Fresh", "Insert.Fresh", "A job whose id is fresh is stored like any other: in its order, unique and bounded if it shall be, and its id is in use then.", needsNothing, func(c *C) {
+		fresh := func(recs ...storage.Record) ([]storage.Inserted, error) {
+			batch := make([]storage.Insert, len(recs))
+			for i := range recs {
+				batch[i] = storage.Insert{Record: recs[i], Fresh: i%2 == 0, MaxDepth: 8}
+			}
+			return c.S.Insert(c.ctx, c.now, batch, nil)
+		}
+		one := unique("f", ojs.UniquePolicy{})
+		first := c.insert(c.job())
+		batch := []storage.Record{c.job(one), c.job(priority(1)), c.job(), c.job(scheduled(time.Hour)), c.job(priority(1))}
+		slices.Reverse(batch[1:]) // not the order of their ids
+		out, err := fresh(batch...)
+		c.noErr("Insert", err)
+		for i, r := range batch {
+			r.Version = 1
+			if c.same("the job", c.get(r.ID), r); out[i].Version != 1 || out[i].Depth != 6 {
+				c.failf("Insert returned %+v", out[i])
+			}
+		}
+		single := c.job()
+		_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: single, Fresh: true}}, nil)
+		c.noErr("Insert", err)
+		c.refuse(c.job(one), batch[0].ID)
+		_, err = fresh(c.job(one))
+		c.wantErr("Insert of an equal job", err, ojs.ErrDuplicate)
+		_, err = fresh(c.job(), c.job())
+		c.wantErr("Insert into a full queue", err, ojs.ErrQueueFull)
+		for _, r := range []storage.Record{batch[2], single} {
+			_, err = c.insertBatch(c.job(func(n *storage.Record) { n.ID = r.ID }))
+			c.wantErr("Insert of an id that was fresh", err, ojs.ErrDuplicate)
+		}
+		c.order(storage.Claim{}, batch[1].ID, batch[4].ID, first[0], batch[0].ID, batch[3].ID, single.ID)
+	}},
 }

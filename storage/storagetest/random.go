@@ -32,6 +32,9 @@ func Random(t *testing.T, cfg Config) {
 		if cfg.Queues {
 			steps["queue"] = w.queue
 		}
+		if cfg.SettleClaims {
+			steps["settle and claim"], steps["unclaim"] = w.settleAndClaim, w.unclaim
+		}
 		rt.Repeat(steps)
 	})
 }
@@ -70,6 +73,8 @@ func (w *world) insert(t *rapid.T) {
 		id := w.ids
 		if rapid.IntRange(0, 15).Draw(t, "dup") == 0 {
 			id = rapid.IntRange(1, w.ids).Draw(t, "id")
+		} else {
+			batch[i].Fresh = rapid.Bool().Draw(t, "fresh")
 		}
 		batch[i].MaxDepth, batch[i].DropOldest = depth, drop
 		r := &batch[i].Record
@@ -122,11 +127,16 @@ func spoil(r *storage.Record) {
 	}
 }
 
-func (w *world) claim(t *rapid.T) {
-	c := storage.Claim{
+// ask is some claim.
+func (w *world) ask(t *rapid.T) storage.Claim {
+	return storage.Claim{
 		Queues: some(t, "queues", queueNames, 0, 3), Types: some(t, "types", typeNames, 0, 2), SkipKeys: some(t, "skip", limitKeys, 0, 3),
 		Max: rapid.IntRange(0, 4).Draw(t, "max"), Worker: "w",
 	}
+}
+
+func (w *world) claim(t *rapid.T) {
+	c := w.ask(t)
 	want, _ := w.ref.Claim(t.Context(), w.now, c, nil)
 	got, err := w.s.Claim(t.Context(), w.now, c, nil)
 	w.same(t, "claim", err, nil)
@@ -147,7 +157,7 @@ func (w *world) settle(t *rapid.T) {
 	var changes []storage.Change
 	for range rapid.IntRange(1, 3).Draw(t, "n") {
 		if r, ok := w.job(t); ok {
-			changes = append(changes, w.change(t, r))
+			changes = append(changes, w.change(t, r, rapid.Bool().Draw(t, "same job")))
 		}
 	}
 	want, _ := w.ref.Settle(t.Context(), w.now, changes, nil)
@@ -156,10 +166,48 @@ func (w *world) settle(t *rapid.T) {
 	w.same(t, "settle", got, want)
 }
 
+func (w *world) settleAndClaim(t *rapid.T) {
+	var to []*storage.Record
+	for range rapid.IntRange(0, 3).Draw(t, "n") {
+		if r, ok := w.job(t); ok {
+			change := w.change(t, r, true)
+			to = append(to, &change.Record)
+		}
+	}
+	c, room := w.ask(t), rapid.IntRange(0, 4).Draw(t, "into")
+	into, wanted := used(room), used(room)
+	want, most, _ := w.ref.settleAndClaim(t.Context(), w.now, to, nil, c, wanted)
+	got, n, err := w.s.(storage.SettleClaimer).SettleAndClaim(t.Context(), w.now, to, nil, c, into)
+	w.same(t, "settle and claim", err, nil)
+	w.same(t, "settle and claim: settled", got, want)
+	w.same(t, "settle and claim: claimed", n, most)
+	for i := range n {
+		w.same(t, "settle and claim: claimed", *into[i], *wanted[i])
+		spoil(into[i])
+	}
+}
+
+func (w *world) unclaim(t *rapid.T) {
+	var held []storage.Held
+	for _, j := range w.ref.jobs { // an active job that has no attempt was never claimed, but changed
+		if j.rec.State == ojs.StateActive && j.rec.Attempt > 0 && rapid.Bool().Draw(t, "undo") {
+			held = append(held, heldOf(j.rec))
+		}
+	}
+	if r, ok := w.job(t); ok && (r.State != ojs.StateActive || r.Attempt > 0) {
+		r.Version -= uint64(min(rapid.IntRange(0, 1).Draw(t, "stale"), int(r.Version)))
+		held = append(held, heldOf(r))
+	}
+	held = rapid.Permutation(append(held, storage.Held{ID: "unknown"})).Draw(t, "order")
+	want, _ := w.ref.unclaim(t.Context(), held)
+	got, err := w.s.(storage.SettleClaimer).Unclaim(t.Context(), w.now, held)
+	w.same(t, "unclaim", err, nil)
+	w.same(t, "unclaim", got, want)
+}
+
 // change makes some change of a job.
-func (w *world) change(t *rapid.T, r storage.Record) storage.Change {
+func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Change {
 	r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "to")
-	sameJob := rapid.Bool().Draw(t, "same job")
 	if !sameJob {
 		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
 		if rapid.IntRange(0, 5).Draw(t, "queue changes") == 0 {

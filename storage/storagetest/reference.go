@@ -28,7 +28,7 @@ type Reference struct {
 type refJob struct {
 	rec      storage.Record
 	inserted int
-	entered  int // among the available ones, or moved there
+	entered  int // among the available ones, or moved there, the last time
 	since    int // where it waits for its time
 	ended    int // 0: not
 	died     int // 0: no dead letter
@@ -77,7 +77,7 @@ func (s *Reference) moved(j *refJob, keepsPlace bool) {
 	if !keepsPlace || j.rec.State != ojs.StateAvailable {
 		j.since = s.seq
 	}
-	if !keepsPlace {
+	if !keepsPlace && j.rec.State == ojs.StateAvailable {
 		j.entered = s.seq
 	}
 	switch {
@@ -278,6 +278,11 @@ func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim, d
 		return dst, err
 	}
 	defer s.mu.Unlock()
+	return append(dst, s.claim(now, c, false)...), nil
+}
+
+// claim is Claim. If it is to be unlimited, it ends before the first job that has a rate limit.
+func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs []storage.Record) {
 	queues := c.Queues
 	if len(queues) == 0 {
 		queues = []string{""} // all of them together
@@ -296,14 +301,17 @@ func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim, d
 				break
 			}
 			if l := best.rec.RateLimit; l != nil {
+				if unlimited {
+					return recs
+				}
 				c.SkipKeys = append(slices.Clone(c.SkipKeys), l.Key)
 			}
 			best.rec.Claim(now, c.Worker)
 			s.moved(best, false)
-			dst = append(dst, best.rec.Copy())
+			recs = append(recs, best.rec.Copy())
 		}
 	}
-	return dst, nil
+	return recs
 }
 
 func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, now time.Time) bool {
@@ -342,6 +350,43 @@ func (s *Reference) settle(to *storage.Record) storage.Settled {
 	j.rec.Version++
 	s.moved(j, stays && from.Queue == to.Queue && from.Priority == to.Priority)
 	return storage.Settled{Version: j.rec.Version}
+}
+
+// settleAndClaim is what storage.SettleClaimer says of SettleAndClaim. The reference has no such ability to show, so that SameBehaviour
+// compares engines that use it with one that does not.
+func (s *Reference) settleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, 0, err
+	}
+	defer s.mu.Unlock()
+	for _, r := range to {
+		dst = append(dst, s.settle(r))
+	}
+	c.Max = len(into)
+	recs := s.claim(now, c, true)
+	for i := range recs {
+		*into[i] = recs[i]
+	}
+	return dst, len(recs), nil
+}
+
+// unclaim is what storage.SettleClaimer says of Unclaim.
+func (s *Reference) unclaim(ctx context.Context, held []storage.Held) (n int, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	for _, h := range held {
+		j := s.find(h.ID)
+		if j == nil || j.rec.State != ojs.StateActive || j.rec.Version != h.Version {
+			continue
+		}
+		j.rec.Unclaim()
+		s.moved(j, true)
+		j.since = s.seq // it has to wait for its deadline again
+		n++
+	}
+	return n, nil
 }
 
 // Extend implements storage.Storage.

@@ -17,6 +17,10 @@ func (durableReference) Capabilities() storage.Capabilities {
 func TestWhatCannotRunIsSaid(t *testing.T) {
 	plain := Config{Open: func(testing.TB) storage.Storage { return NewReference() }}
 	durable := Config{Open: func(testing.TB) storage.Storage { return durableReference{NewReference()} }}
+	noticing := plain
+	noticing.Notices = true
+	settling := noticing
+	settling.SettleClaims = true
 	reopens := plain
 	reopens.Reopen = func(_ testing.TB, s storage.Storage) storage.Storage { return s }
 	for name, tt := range map[string]struct {
@@ -28,6 +32,9 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 		"nothing needed":               {plain, needsNothing, true, false},
 		"queues not claimed":           {plain, needsQueues, false, false},
 		"crons not claimed":            {plain, needsCrons, false, false},
+		"steps not claimed":            {plain, needsSettleClaims, false, false},
+		"one of two claimed":           {noticing, needsSettleClaims | needsNotices, false, false},
+		"both claimed":                 {settling, needsSettleClaims | needsNotices, true, false},
 		"not durable":                  {plain, needsReopen, false, false},
 		"durable and no way to reopen": {durable, needsReopen, false, true},
 		"reopens but is not durable":   {reopens, needsReopen, false, false},

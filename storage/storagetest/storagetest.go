@@ -39,9 +39,9 @@ type Config struct {
 	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what Capabilities say.
 	TimePrecision time.Duration
 
-	// Queues, Crons and Notices claim the optional abilities storage.QueueStore, storage.CronStore and storage.Notifier. What is
-	// claimed has to be there, and what is there has to be claimed.
-	Queues, Crons, Notices bool
+	// Queues, Crons, Notices and SettleClaims claim the optional abilities storage.QueueStore, storage.CronStore, storage.Notifier and
+	// storage.SettleClaimer. What is claimed has to be there, and what is there has to be claimed.
+	Queues, Crons, Notices, SettleClaims bool
 
 	// Waived are cases that are known to fail.
 	Waived []Waiver
@@ -63,21 +63,23 @@ type Case struct {
 	run    func(c *C)
 }
 
-// need is what a case needs of a storage.
+// need is what a case needs of a storage: a set.
 type need uint8
 
 const (
-	needsNothing need = iota
-	needsQueues
+	needsQueues need = 1 << iota
 	needsCrons
 	needsNotices
+	needsSettleClaims
 	needsReopen
+
+	needsNothing need = 0
 )
 
 // Cases returns every case.
 func Cases() []Case {
-	return slices.Concat(insertCases, uniqueCases, claimCases, settleCases, leaseCases, dueCases, listCases, deleteCases,
-		queueCases, cronCases, notifyCases, generalCases, raceCases, durableCases)
+	return slices.Concat(insertCases, uniqueCases, claimCases, settleCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+		listCases, deleteCases, queueCases, cronCases, notifyCases, generalCases, raceCases, durableCases)
 }
 
 // Run proves a storage. Each case is a subtest, Conformance/<path>.
@@ -118,15 +120,17 @@ func runCase(t *testing.T, cfg Config, c Case) (result string) {
 // lacks says what a case needs that is not there, and whether it should be.
 func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 	switch {
-	case n == needsQueues && !cfg.Queues:
+	case n&needsQueues != 0 && !cfg.Queues:
 		return "the storage keeps no states of queues", false
-	case n == needsCrons && !cfg.Crons:
+	case n&needsCrons != 0 && !cfg.Crons:
 		return "the storage keeps no recurring jobs", false
-	case n == needsNotices && !cfg.Notices:
+	case n&needsNotices != 0 && !cfg.Notices:
 		return "the storage tells no notices", false
-	case n == needsReopen && cfg.Reopen == nil:
+	case n&needsSettleClaims != 0 && !cfg.SettleClaims:
+		return "the storage does not settle and claim in one step", false
+	case n&needsReopen != 0 && cfg.Reopen == nil:
 		return "Config.Reopen is not set", cfg.durable(t)
-	case n == needsReopen && !cfg.durable(t):
+	case n&needsReopen != 0 && !cfg.durable(t):
 		return "the storage is not durable", false
 	}
 	return "", false
@@ -153,6 +157,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if _, has := storage.As[storage.Notifier](s); has != cfg.Notices {
 		t.Errorf("notices: claimed %v, implemented %v", cfg.Notices, has)
+	}
+	if _, has := s.(storage.SettleClaimer); has != cfg.SettleClaims {
+		t.Errorf("settling and claiming in one step: claimed %v, implemented %v", cfg.SettleClaims, has)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)
@@ -267,7 +274,7 @@ func (r *report) String() string {
 	}
 	b.WriteByte('\n')
 	for _, c := range r.order {
-		fmt.Fprintf(&b, "%-12s %-44s %s\n", c.ID, c.Path, r.results[c.ID])
+		fmt.Fprintf(&b, "%-14s %-44s %s\n", c.ID, c.Path, r.results[c.ID])
 	}
 	return b.String()
 }

@@ -19,3 +19,14 @@ func TestReference(t *testing.T) {
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)
 }
+
+// The plainest storage that settles and claims in one step.
+func TestReferenceInOneStep(t *testing.T) {
+	cfg := storagetest.Config{
+		Open:   func(testing.TB) storage.Storage { return storagetest.Stepper{Reference: storagetest.NewReference()} },
+		Queues: true, Crons: true, SettleClaims: true,
+	}
+	storagetest.Run(t, cfg)
+	storagetest.RunEngine(t, cfg)
+	storagetest.SameBehaviour(t, cfg)
+}
