@@ -190,6 +190,14 @@ func TestInbox(t *testing.T) {
 	})
 }
 
+// claimedInto is what SettleAndClaim has claimed, as Claim returns it.
+func claimedInto(into []*storage.Record) (recs []storage.Record) {
+	for _, r := range into {
+		recs = append(recs, *r)
+	}
+	return recs
+}
+
 // Jobs come out of the inbox as they went in, whoever takes them in, and none is lost to a storage that is closed or a queue that is
 // drained meanwhile.
 func TestInboxConcurrently(t *testing.T) {
