@@ -124,22 +124,22 @@ func TestDeadlineOfWhatIsGivenBack(t *testing.T) {
 	}
 }
 
-// piling is a run, without workers, of which one has claimed a job ahead of the one that it has. Both are stored.
-func piling(t *testing.T) (eng *Engine[any], d *desk, a *attempt) {
+// piling is a run, without workers, of which one has claimed jobs ahead of the one that it has. All are stored.
+func piling(t *testing.T, jobsAhead int, opts ...Option) (eng *Engine[any], d *desk, a *attempt) {
 	store := memory.New()
-	eng, err := New[any](store)
+	eng, err := New[any](store, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
 	c := eng.core
-	for range 2 {
+	for range 1 + jobsAhead {
 		if _, err := eng.Enqueue(t.Context(), "x", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	recs, err := store.Claim(t.Context(), c.now(), storage.Claim{Max: 2, Worker: c.worker}, nil)
-	if err != nil || len(recs) != 2 {
+	recs, err := store.Claim(t.Context(), c.now(), storage.Claim{Max: 1 + jobsAhead, Worker: c.worker}, nil)
+	if err != nil || len(recs) != 1+jobsAhead {
 		t.Fatal(recs, err)
 	}
 	r := &run{c: c, base: t.Context(), sched: scheduler.New(c.clock), contexts: internal.NewRun(context.Background()), drained: make(chan struct{})}
@@ -149,11 +149,14 @@ func piling(t *testing.T) (eng *Engine[any], d *desk, a *attempt) {
 	r.looking.Func = func(time.Time) {}
 	r.keeper.r = r
 	c.run = r
-	a, ahead := r.newAttempt(&recs[0]), r.newAttempt(&recs[1])
-	r.begin(a)
-	r.begin(ahead)
+	var all []*attempt
+	for i := range recs {
+		all = append(all, r.newAttempt(&recs[i]))
+		r.begin(all[i])
+	}
+	a = all[0]
 	d = &desk{ahead: true}
-	d.pile.put(r, []*attempt{ahead}, c.now())
+	d.pile.put(r, all[1:], c.now())
 	a.begins(&d.pile)
 	return eng, d, a
 }
@@ -170,7 +173,7 @@ func TestGoOn(t *testing.T) {
 		"what others left": {func(r *run, _ *desk) { r.setOrphans([]*attempt{nil}) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eng, d, a := piling(t)
+			eng, d, a := piling(t, 1)
 			r := eng.core.run
 			c.change(r, d)
 			next := r.goOn(d, a, policy.Outcome{Kind: policy.Returned})
@@ -183,7 +186,7 @@ func TestGoOn(t *testing.T) {
 
 // Pausing a queue gives back what was claimed ahead.
 func TestPauseGivesBack(t *testing.T) {
-	eng, d, _ := piling(t)
+	eng, d, _ := piling(t, 1)
 	if err := eng.Queues().Pause(t.Context(), "default"); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +199,7 @@ func TestPauseGivesBack(t *testing.T) {
 
 // A handler that waits for a job leaves its worker's pile, and is the last one before which jobs are piled up.
 func TestWaitingLeavesThePile(t *testing.T) {
-	eng, d, a := piling(t)
+	eng, d, a := piling(t, 1)
 	waitsFor(context.Background())
 	r := eng.core.run
 	if !r.mayPile {

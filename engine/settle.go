@@ -133,6 +133,7 @@ func (r *run) decide(a *attempt, o policy.Outcome, said said) *fate {
 		f.traced = context.WithoutCancel(said.traced)
 	}
 	r.c.decide(f, o, now, said.result)
+	f.took -= time.Duration(a.late.Load())
 	return f
 }
 
