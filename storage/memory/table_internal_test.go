@@ -86,9 +86,39 @@ func TestTable(t *testing.T) {
 				if b := int(x.buckets); b > 2*x.n+8 || 5*b < 2*x.n || len(x.segments) != (b+segmentSize-1)/segmentSize {
 					t.Fatalf("%d buckets in %d segments for %d jobs", b, len(x.segments), x.n)
 				}
+				for _, segment := range x.segments[len(x.segments):cap(x.segments)] {
+					if segment != nil {
+						t.Fatal("keeps the memory of buckets that it has no more")
+					}
+				}
 			},
 		})
 	})
+}
+
+// A job that no other hash would bring elsewhere is no stray, however crowded its bucket is.
+func TestTableOfOneBucket(t *testing.T) {
+	h := newHashes()
+	x := newTable(h)
+	var jobs []*job
+	for i := 0; len(jobs) < 2*crowd*lineSize; i++ {
+		if id := strconv.Itoa(i); h.near(id)%256 == 0 {
+			j := &job{id: id, hash: h.near(id)}
+			jobs = append(jobs, j)
+			x.add(j)
+		}
+	}
+	if longest(&x) <= crowd || x.strays != 0 {
+		t.Errorf("%d lines in a bucket, and %d strays", longest(&x), x.strays)
+	}
+	for i, j := range jobs {
+		if x.find(j.hash, j.id) != j {
+			t.Errorf("job %s is not found", j.id)
+		}
+		if x.remove(j); x.find(j.hash, j.id) != nil || x.n != len(jobs)-i-1 || x.strays != 0 {
+			t.Errorf("job %s is removed: %d left, %d strays", j.id, x.n, x.strays)
+		}
+	}
 }
 
 // longest is the number of lines of the bucket that has most.

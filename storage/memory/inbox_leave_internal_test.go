@@ -1,0 +1,255 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// ordinary is an insert that may be left in the inbox.
+func ordinary(id, queue string) storage.Insert {
+	var r storage.Record
+	r.ID, r.Type, r.Queue, r.State, r.Lease = id, "x", queue, ojs.StateAvailable, time.Minute
+	return storage.Insert{Record: r, Fresh: true}
+}
+
+// opened is a storage with a job of a queue that is available, so that others of it are left in the inbox.
+func opened(t *testing.T, queue string) *Storage {
+	s := New()
+	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("first", queue)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// leaveJobs leaves jobs in the inbox, which the storage must do.
+func leaveJobs(t *testing.T, s *Storage, batch ...storage.Insert) {
+	t.Helper()
+	before := s.inbox.n.Load()
+	if _, err := s.Insert(t.Context(), time.Time{}, batch, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := int(s.inbox.n.Load() - before); n != len(batch) {
+		t.Fatalf("%d jobs of %d are in the inbox", n, len(batch))
+	}
+}
+
+// Who enqueues into a long backlog lets others run that have a processor only then.
+func TestBacklogYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s := opened(t, "q")
+	ids := 0
+	batch := func() []storage.Insert {
+		list := make([]storage.Insert, inboxSize)
+		for i := range list {
+			ids++
+			list[i] = ordinary(fmt.Sprint(ids), "q")
+		}
+		return list
+	}
+	insert := func(batch []storage.Insert) {
+		if _, err := s.Insert(t.Context(), time.Time{}, batch, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for ids <= backlog {
+		insert(batch())
+	}
+	// Others may also run because the enqueue was interrupted; and who yields may go on before others, which happens now and then.
+	const tries = 200
+	yielded := 0
+	for range tries {
+		next := batch()
+		var ran atomic.Bool
+		over := make(chan struct{})
+		go func() { ran.Store(true); close(over) }()
+		insert(next)
+		if ran.Load() {
+			yielded++
+		}
+		<-over
+	}
+	if yielded < tries*3/4 {
+		t.Errorf("others ran in %d of %d enqueues", yielded, tries)
+	}
+}
+
+// Who begins to listen while jobs are on their way into the inbox hears of them, and who enqueues them does not.
+func TestInboxTellsWhoBeganToListen(t *testing.T) {
+	s := opened(t, "q")
+	var mine, theirs atomic.Int32
+	count := func(n *atomic.Int32) func(storage.Notice) {
+		return func(notice storage.Notice) {
+			if notice.Available {
+				n.Add(1)
+			}
+		}
+	}
+	defer s.Notify("mine", count(&mine))()
+	if _, err := s.For("theirs").Get(t.Context(), "first"); err != nil { // the latest call that was not mine
+		t.Fatal(err)
+	}
+	s.inbox.mu.Lock()
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.For("mine").Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		done <- err
+	}()
+	for waits := false; !waits; {
+		time.Sleep(100 * time.Microsecond)
+		all := make([]byte, 1<<20)
+		for stack := range strings.SplitSeq(string(all[:runtime.Stack(all, true)]), "\n\n") {
+			waits = waits || strings.Contains(stack, "leaveIn(") && strings.Contains(stack, "lockSlow(")
+		}
+	}
+	defer s.Notify("theirs", count(&theirs))()
+	s.inbox.mu.Unlock()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if theirs.Load() != 1 || mine.Load() != 0 {
+		t.Errorf("the others heard of %d jobs, and who enqueued them of %d", theirs.Load(), mine.Load())
+	}
+}
+
+// What has to be done at once, or to fail, is not left for later.
+func TestNotForTheInbox(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	priority, low, scheduled, old := ordinary("1", "q"), ordinary("1", "q"), ordinary("1", "q"), ordinary("1", "q")
+	priority.Record.Priority, low.Record.Priority, old.Fresh = 1, -1, false
+	scheduled.Record.State, scheduled.Record.ScheduledAt = ojs.StateScheduled, time.Unix(1, 0)
+	for name, c := range map[string]struct {
+		ctx context.Context
+		job storage.Insert
+	}{
+		"context that has ended": {ended, ordinary("1", "q")},
+		"high priority":          {t.Context(), priority},
+		"low priority":           {t.Context(), low},
+		"scheduled":              {t.Context(), scheduled},
+		"id to look for":         {t.Context(), old},
+		"unknown kind":           {t.Context(), ordinary("1", "other")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := opened(t, "q")
+			_, err := s.Insert(c.ctx, time.Time{}, []storage.Insert{c.job}, nil)
+			if !errors.Is(err, c.ctx.Err()) || s.inbox.n.Load() != 0 {
+				t.Errorf("%v; in the inbox: %d", err, s.inbox.n.Load())
+			}
+			if recs, err := s.List(t.Context(), storage.Query{}); err != nil || (len(recs.Records) == 2) != (c.ctx.Err() == nil) {
+				t.Errorf("%d stored, %v", len(recs.Records), err)
+			}
+		})
+	}
+}
+
+// A batch of which the jobs are of different kinds, since others enqueue meanwhile, comes out of the inbox as it is.
+func TestInboxOfKinds(t *testing.T) {
+	s := opened(t, "a")
+	kinds := map[string]*kind{"a": s.lastKind.Load()}
+	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "b")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	kinds["b"] = s.lastKind.Load()
+	var batch []storage.Insert
+	var jobs []*job
+	for i, queue := range []string{"a", "b", "a", "b"} {
+		batch = append(batch, ordinary(fmt.Sprint(i), queue))
+		s.lastKind.Store(kinds[queue])
+		jobs = append(jobs, s.prepare(&batch[i].Record))
+		if i > 0 {
+			jobs[i-1].next = jobs[i]
+		}
+	}
+	if !s.leaveIn(t.Context(), nil, batch, jobs[0]) {
+		t.Fatal("refused")
+	}
+	for queue, want := range map[string]string{"a": "[first 0 2]", "b": "[second 1 3]"} {
+		var got []string
+		for range 4 { // one by one: what has been claimed is taken out
+			recs, err := s.Claim(t.Context(), time.Time{}, storage.Claim{Max: 1, Queues: []string{queue}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range recs {
+				got = append(got, r.ID)
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("queue %s had %v, want %v", queue, got, want)
+		}
+	}
+}
+
+// The inbox keeps nothing alive that has left it, nor memory for many more jobs than wait there as a rule.
+func TestInboxKeepsNothing(t *testing.T) {
+	s := opened(t, "q")
+	leaveJobs(t, s, ordinary("1", "q"), ordinary("2", "q"))
+	if _, err := s.Get(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range s.inbox.spare[:cap(s.inbox.spare)] {
+		if j != nil {
+			t.Errorf("keeps job %s", j.id)
+		}
+	}
+	many := make([]storage.Insert, maxInbox+1)
+	for i := range many {
+		many[i] = ordinary(fmt.Sprint("of many ", i), "q")
+	}
+	if _, err := s.Insert(t.Context(), time.Time{}, many, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := cap(s.inbox.spare); n > maxInbox {
+		t.Errorf("keeps memory for %d jobs", n)
+	}
+	leaveJobs(t, s, ordinary("last", "q"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.inbox.jobs); n != 0 {
+		t.Errorf("closed, and has %d jobs", n)
+	}
+}
+
+// A job that has been deleted hands on nothing of what it was, whatever the next one in its memory is like.
+func TestSparesAreBlank(t *testing.T) {
+	s := opened(t, "q")
+	special := ordinary("2", "q")
+	special.Record.Meta = map[string]any{"not": "ordinary"}
+	special.Record.Args, _ = ojs.NewArgs("args")
+	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{special, ordinary("3", "q")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	recs, err := s.Claim(t.Context(), time.Time{}, storage.Claim{Max: 3, Worker: "w"}, nil)
+	if err != nil || len(recs) != 3 {
+		t.Fatal(recs, err)
+	}
+	var jobs []*job
+	for i := range recs {
+		recs[i].State, recs[i].LeaseUntil, recs[i].FinishedAt = ojs.StateCompleted, time.Time{}, time.Unix(1, 0)
+		if settled, err := s.Settle(t.Context(), time.Time{}, []storage.Change{{Record: recs[i]}}, nil); err != nil || settled[0].Err != nil {
+			t.Fatal(settled, err)
+		}
+		jobs = append(jobs, s.find(recs[i].ID))
+	}
+	for _, j := range jobs[:2] {
+		s.delete(j)
+	}
+	jobs[0].next = jobs[1]
+	s.spares.give(jobs[0])
+	for i, j := range jobs[:2] {
+		if j.id != "" || !reflect.ValueOf(j.args).IsZero() || j.kind != nil || j.rest != nil || j.worker != nil || j.ended || j.level != nil {
+			t.Errorf("job %d is %+v", i, j)
+		}
+	}
+}
