@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var errDown = errors.New("down")
+
+// down is a storage that can settle and claim at once, but for now.
+type down struct{ storage.SettleClaimer }
+
+func (down) SettleAndClaim(_ context.Context, _ time.Time, _ []*storage.Record, dst []storage.Settled, _ storage.Claim, _ []*storage.Record) ([]storage.Settled, int, error) {
+	return dst, 0, errDown
+}
+
+func (down) Unclaim(context.Context, time.Time, []storage.Held) (int, error) { return 0, errDown }
+
+// handing is a run of which a worker has completed a job, and one ahead of it, and hands over while there are others.
+func handing(t *testing.T, others int, opts ...Option) (*Engine[any], *run, *desk, *attempt) {
+	eng, d, a := piling(t, 1, append(opts, WithClock(clock.NewMock()), WithConcurrency(4))...)
+	r := eng.core.run
+	for range others {
+		if _, err := eng.Enqueue(t.Context(), "x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a = r.goOn(d, a, completedNow)
+	a.begins(&d.pile)
+	r.stopping, r.left, r.working = false, max(others, 1), 1
+	return eng, r, d, a
+}
+
+// states counts the jobs of an engine by their state.
+func states(t *testing.T, eng *Engine[any]) map[ojs.State]int {
+	t.Helper()
+	stats, err := eng.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats.Total
+}
+
+// One step settles what a worker has completed and claims what comes next.
+func TestHandover(t *testing.T) {
+	t.Run("to one job", func(t *testing.T) {
+		eng, r, d, a := handing(t, 1)
+		moves := r.moves
+		next, goesOn, done := r.handover(d, a, completedNow)
+		if next == nil || !goesOn || !done || d.ahead || len(r.attempts) != 1 || r.left != 0 || r.moves != moves+1 || r.searching != 0 {
+			t.Errorf("next %t, goes on %t, done %t, ahead %t; %d attempts, %d left, %d moves, %d search", next != nil, goesOn, done, d.ahead,
+				len(r.attempts), r.left, r.moves-moves, r.searching)
+		}
+		if n := states(t, eng); n[ojs.StateCompleted] != 2 || n[ojs.StateActive] != 1 {
+			t.Errorf("%v", n)
+		}
+	})
+	t.Run("to none", func(t *testing.T) {
+		_, r, d, a := handing(t, 0)
+		next, goesOn, done := r.handover(d, a, completedNow)
+		if next != nil || !goesOn || !done || r.searching != 1 || len(r.attempts) != 0 {
+			t.Errorf("next %t, goes on %t, done %t; %d search, %d attempts", next != nil, goesOn, done, r.searching, len(r.attempts))
+		}
+	})
+	t.Run("to some", func(t *testing.T) {
+		eng, r, d, a := handing(t, 3)
+		r.working, d.pace.quick, r.watched = 4, trust+1, false
+		d.pace.ended = eng.core.now().Add(-1)
+		next, _, _ := r.handover(d, a, completedNow)
+		if next == nil || next.piled.Load() || !d.ahead || len(d.pile.waiting) != 2 || r.left != 0 || !r.watched {
+			t.Fatalf("next %t, ahead %t, %d wait, %d left, watched %t", next != nil, d.ahead, len(d.pile.waiting), r.left, r.watched)
+		}
+		for _, x := range d.pile.waiting {
+			if !x.piled.Load() {
+				t.Error("waits, and is not on the pile")
+			}
+		}
+	})
+	t.Run("to what was left behind", func(t *testing.T) {
+		eng, d, a := piling(t, 1)
+		r := eng.core.run
+		behind := d.pile.takeWaiting(nil)
+		r.setOrphans(behind)
+		r.stopping, r.working = false, r.c.concurrency
+		next, goesOn, done := r.handover(d, a, completedNow)
+		if next != nil || !goesOn || !done || len(r.orphans) != 1 {
+			t.Errorf("next %t, goes on %t, done %t, %d left behind", next != nil, goesOn, done, len(r.orphans))
+		}
+	})
+	t.Run("while everything is given back", func(t *testing.T) {
+		eng, r, d, a := handing(t, 3)
+		recs, err := eng.core.cheap.(storage.Storage).Claim(t.Context(), r.c.now(), storage.Claim{Max: 3, Worker: r.c.worker}, nil)
+		if err != nil || len(recs) != 3 {
+			t.Fatal(recs, err)
+		}
+		d.pile.takeDone(nil)
+		d.claimed = nil
+		for i := range recs {
+			d.claimed = append(d.claimed, r.newAttempt(&recs[i]))
+		}
+		r.c.mu.Lock()
+		r.forget(a)
+		unpiled := r.unpiled
+		r.stopping = true
+		r.unpile()
+		r.searching++
+		next := r.deal(d, r.c.now(), unpiled)
+		r.working-- // its own
+		r.c.mu.Unlock()
+		r.quietly(t)
+		if n := states(t, eng); next == nil || n[ojs.StateAvailable] != 2 || !d.pile.empty() {
+			t.Errorf("next %t, %v", next != nil, n)
+		}
+	})
+}
+
+// What handover is not for it leaves as it is.
+func TestNoHandover(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Engine[any], *run, *attempt)
+		o      policy.Outcome
+	}{
+		"an error":            {func(*Engine[any], *run, *attempt) {}, policy.Outcome{Kind: policy.Returned, Err: errDown}},
+		"a panic":             {func(*Engine[any], *run, *attempt) {}, policy.Outcome{Kind: policy.Panicked}},
+		"a rate limit":        {func(_ *Engine[any], _ *run, a *attempt) { a.rec.RateLimit = &ojs.RateLimit{Key: "k"} }, completedNow},
+		"somebody who traces": {func(_ *Engine[any], r *run, _ *attempt) { r.c.tracers = append(r.c.tracers, nil) }, completedNow},
+		"a listener":          {func(eng *Engine[any], _ *run, _ *attempt) { eng.Subscribe(EventFilter{}) }, completedNow},
+		"limits":              {func(_ *Engine[any], r *run, _ *attempt) { r.c.gate.plain.Store(false) }, completedNow},
+		"a job that is lost":  {func(_ *Engine[any], _ *run, a *attempt) { a.phase = over }, completedNow},
+		"an ended context":    {func(_ *Engine[any], _ *run, a *attempt) { a.cause = ojs.ErrTimeout }, completedNow},
+		"a slot that is gone": {func(_ *Engine[any], _ *run, a *attempt) { a.replaced = true }, completedNow},
+		"nothing to do":       {func(_ *Engine[any], r *run, _ *attempt) { r.left = 0 }, completedNow},
+		"a stop":              {func(_ *Engine[any], r *run, _ *attempt) { r.stopping = true }, completedNow},
+		"a storage at fault":  {func(_ *Engine[any], r *run, _ *attempt) { r.blocked = true }, completedNow},
+		"too many workers":    {func(_ *Engine[any], r *run, _ *attempt) { r.working = 5 }, completedNow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eng, r, d, a := handing(t, 1)
+			c.change(eng, r, a)
+			phase, before := a.phase, states(t, eng)
+			next, goesOn, done := r.handover(d, a, c.o)
+			if next != nil || goesOn || done || a.phase != phase || a.returned || r.searching != 0 || len(d.pile.done) != 1 {
+				t.Errorf("next %t, goes on %t, done %t; %d search, %d done on the pile", next != nil, goesOn, done, r.searching, len(d.pile.done))
+			}
+			if after := states(t, eng); after[ojs.StateActive] != before[ojs.StateActive] {
+				t.Errorf("%v, before %v", after, before)
+			}
+		})
+	}
+}
+
+// When the step fails outcomes are stored one by one. Nobody claims for a while, nor gets what the storage may still read.
+func TestHandoverFails(t *testing.T) {
+	eng, r, d, a := handing(t, 1)
+	r.c.cheap = down{r.c.cheap}
+	before := d.pile.done[0]
+	next, goesOn, done := r.handover(d, a, completedNow)
+	if next != nil || goesOn || !done || !r.blocked || r.failures != 1 || r.searching != 0 || r.working != 0 {
+		t.Errorf("next %t, goes on %t, done %t; blocked %t, %d failures, %d search, %d work", next != nil, goesOn, done, r.blocked,
+			r.failures, r.searching, r.working)
+	}
+	if !a.kept || !before.kept || len(d.spare) != 0 || len(r.attempts) != 0 {
+		t.Errorf("kept %t and %t, %d spare, %d attempts", a.kept, before.kept, len(d.spare), len(r.attempts))
+	}
+	if n := states(t, eng); n[ojs.StateCompleted] != 2 || n[ojs.StateAvailable] != 1 {
+		t.Errorf("%v", n)
+	}
+}
+
+// Jobs that cannot be given back stay in front of the others, until the next look; if the engine stops they are left to their leases.
+func TestGivingBackFails(t *testing.T) {
+	for _, stopping := range []bool{false, true} {
+		eng, d, _ := piling(t, 2, WithClock(clock.NewMock()))
+		r := eng.core.run
+		r.c.cheap = down{r.c.cheap}
+		first, second := r.attempts[1], r.attempts[2]
+		d.pile.takeWaiting(nil)
+		r.setOrphans([]*attempt{second})
+		r.watched, r.stopping = false, stopping
+		r.giveBack([]*attempt{first})
+		if stopping {
+			if len(r.orphans) != 1 || first.phase != over || r.knows(first) {
+				t.Errorf("stopping: %d are left", len(r.orphans))
+			}
+			continue
+		}
+		if len(r.orphans) != 2 || r.orphans[0] != first || r.behind.Load() != 2 || !r.watched || first.phase != running || !r.knows(first) || r.left != 0 {
+			t.Errorf("%d are left, watched %t", len(r.orphans), r.watched)
+		}
+		if at, _ := r.sched.Next(); !at.Equal(r.c.now().Add(storageBackoff(1) + pileTime)) {
+			t.Errorf("looks at %v", at)
+		}
+	}
+}
+
+// A handler that is about to wait leaves its pile, with what was done before; one that has returned has no pile any more.
+func TestBlocks(t *testing.T) {
+	eng, d, a := piling(t, 2)
+	r := eng.core.run
+	next := r.goOn(d, a, completedNow)
+	next.begins(&d.pile)
+	for _, returned := range []bool{true, false} {
+		r.c.mu.Lock()
+		next.returned = returned
+		next.blocks()
+		r.c.mu.Unlock()
+		r.quietly(t)
+		if d.pile.empty() == returned || states(t, eng)[ojs.StateCompleted] != map[bool]int{true: 0, false: 1}[returned] || (len(r.orphans) == 0) != returned {
+			t.Errorf("returned %t: empty %t, %v, %d left", returned, d.pile.empty(), states(t, eng), len(r.orphans))
+		}
+	}
+	r.c.mu.Lock()
+	if !r.piled() {
+		t.Error("nothing seems to be left")
+	}
+	r.c.mu.Unlock()
+	d.pile.off()
+	if len(r.piles) != 0 || d.pile.listed {
+		t.Errorf("%d piles", len(r.piles))
+	}
+}
+
+// A worker knows nothing of the one that had its desk before.
+func TestCleanDesk(t *testing.T) {
+	d := new(desk)
+	d.pace.cleared()
+	d.ahead, d.pile.cleared, d.fate.rec = true, true, new(storage.Record)
+	d.putBack()
+	if d.pace != (pace{}) || d.ahead || d.pile.cleared || d.fate.rec != nil {
+		t.Errorf("pace %v, ahead %t, cleared %t", d.pace, d.ahead, d.pile.cleared)
+	}
+}
