@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -13,7 +14,10 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-var errDown = errors.New("down")
+var (
+	errDown = errors.New("down")
+	noLog   = WithLogger(slog.New(slog.DiscardHandler))
+)
 
 // down is a storage that can settle and claim at once, but for now.
 type down struct{ storage.SettleClaimer }
@@ -26,7 +30,7 @@ func (down) Unclaim(context.Context, time.Time, []storage.Held) (int, error) { r
 
 // handing is a run of which a worker has completed a job, and one ahead of it, and hands over while there are others.
 func handing(t *testing.T, others int, opts ...Option) (*Engine[any], *run, *desk, *attempt) {
-	eng, d, a := piling(t, 1, append(opts, WithClock(clock.NewMock()), WithConcurrency(4))...)
+	eng, d, a := piling(t, 1, append(opts, noLog, WithClock(clock.NewMock()), WithConcurrency(4))...)
 	r := eng.core.run
 	for range others {
 		if _, err := eng.Enqueue(t.Context(), "x", nil); err != nil {
@@ -178,7 +182,7 @@ func TestHandoverFails(t *testing.T) {
 // Jobs that cannot be given back stay in front of the others, until the next look; if the engine stops they are left to their leases.
 func TestGivingBackFails(t *testing.T) {
 	for _, stopping := range []bool{false, true} {
-		eng, d, _ := piling(t, 2, WithClock(clock.NewMock()))
+		eng, d, _ := piling(t, 2, noLog, WithClock(clock.NewMock()))
 		r := eng.core.run
 		r.c.cheap = down{r.c.cheap}
 		first, second := r.attempts[1], r.attempts[2]
