@@ -119,8 +119,10 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// RFC 3339 has no other years.
-func validTime(t time.Time) bool { y := t.UTC().Year(); return y >= 1 && y <= 9999 }
+// RFC 3339 has no years but 1 to 9999.
+var beginOfTime, endOfTime = time.Time{}, time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func validTime(t time.Time) bool { return !t.Before(beginOfTime) && t.Before(endOfTime) }
 
 func optionError(field, reason string) error {
 	return &InvalidError{Code: CodeOptionInvalid, Field: field, Reason: reason}

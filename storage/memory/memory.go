@@ -514,16 +514,17 @@ func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit in
 }
 
 // Get implements storage.Storage.
-func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
+func (s *Storage) Get(ctx context.Context, id string) (r storage.Record, err error) {
 	if err := s.enter(ctx); err != nil {
-		return storage.Record{}, err
+		return r, err
 	}
 	defer s.leave()
 	j := s.find(id)
 	if j == nil {
-		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+		return r, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
 	}
-	return j.record(), nil
+	j.copyTo(&r) // where it is wanted: a record is large to copy
+	return r, nil
 }
 
 // Counts implements storage.Storage.
