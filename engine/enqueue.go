@@ -235,7 +235,8 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 	if err != nil {
 		return err
 	}
-	*in = storage.Insert{Fresh: o.ID == "" && c.rand == nil} // and then field by field: a record is large to copy
+	// A hook has seen the id, and may have given it to somebody else.
+	*in = storage.Insert{Fresh: o.ID == "" && c.rand == nil && len(c.hooks) == 0} // and then field by field: a record is large to copy
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, d.Type(), o.Queue, o.Priority, retry.Runs(), meta
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, stored(o.ScheduledAt), stored(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = args, ojs.StateAvailable, *retry, o.RateLimit, o.Extra

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -247,4 +248,29 @@ func TestEnqueueHooks(t *testing.T) {
 			return nil
 		}))
 	})
+}
+
+// An enqueue hook learns the id of a job before that is stored. If somebody enqueues another job by it then, there are not two.
+func TestIDThatAHookGivesAway(t *testing.T) {
+	var eng *engine.Engine[any]
+	eng, err := engine.New[any](newMemory(t), quiet, engine.WithEnqueueHook(func(ctx context.Context, j *ojs.Job[any]) error {
+		if j.Type != "first" {
+			return nil
+		}
+		_, err := eng.Enqueue(ctx, "second", nil, ojs.WithID(j.ID))
+		return err
+	}))
+	must(t, err)
+	_, err = eng.Enqueue(t.Context(), "first", nil)
+	if !errors.Is(err, ojs.ErrDuplicate) {
+		t.Errorf("error %v, want a duplicate", err)
+	}
+	var jobs []string
+	for j, err := range eng.Jobs().List(t.Context(), engine.Filter{}) {
+		must(t, err)
+		jobs = append(jobs, j.Type)
+	}
+	if !slices.Equal(jobs, []string{"second"}) {
+		t.Errorf("stored: %v", jobs)
+	}
 }

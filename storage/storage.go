@@ -162,7 +162,9 @@ type Insert struct {
 	Record     Record
 	MaxDepth   int  // most jobs of its queue that have not ended, this one included; 0: any number
 	DropOldest bool // make room in a full queue
-	Fresh      bool // the id was drawn for this job and is nobody else's: a storage need not look for it
+	// Fresh says that the id was drawn for this job and nobody else has seen it: a storage need not look for it. Of one that is there
+	// all the same it may make a second job.
+	Fresh bool
 }
 
 // Inserted is what became of an Insert.
