@@ -87,42 +87,14 @@ func (r *run) newAttempt(rec *storage.Record) *attempt {
 	return a
 }
 
-// frames are for the attempts of one worker that claims ahead. Those of a block are one allocation in place of many, which is most
-// of what such attempts cost; lone attempts have each their own, which nobody else keeps alive.
-type frames struct {
-	of    *jobType
-	block internal.Block
-	used  int
-}
-
-// kind finds a job type that handlers are claimed for. What the latest frames were for is looked at first.
-func (f *frames) kind(r *registry, name string) *jobType {
-	if f != nil && f.of != nil && f.of.handler.Type() == name {
-		return f.of
-	}
-	return r.lookup(name)
-}
-
-// next returns the frame of an attempt of the type. Nil frames make it alone.
-func (f *frames) next(t *jobType) internal.Frame {
-	if f == nil {
-		return t.handler.Frame()
-	}
-	if f.of != t || f.used == internal.BlockSize {
-		f.of, f.block, f.used = t, t.handler.Frames(), 0
-	}
-	f.used++
-	return f.block.At(f.used - 1)
-}
-
-// prepare makes an attempt of the job that is in its record, in a frame of those.
-func (a *attempt) prepare(r *run, those *frames) {
+// prepare makes an attempt of the job that is in its record, in one of the shared frames if there are any.
+func (a *attempt) prepare(r *run, shared *frames) {
 	rec := a.rec
 	now := rec.StartedAt
 	a.r, a.limit, a.deadline = r, rec.Timeout, now.Add(rec.Timeout)
 	a.checkpoint = rec.Checkpoint
-	a.kind = those.kind(&r.c.registry, rec.Type)
-	a.ctx = those.next(a.kind)
+	a.kind = r.c.registry.lookup(rec.Type)
+	a.ctx = shared.next(a.kind, rec)
 	a.context, a.header = a.ctx.Parts()
 	*a.header = detached(rec)
 	if rec.TotalTimeout > 0 {

@@ -92,10 +92,11 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	for _, x := range d.ended {
 		d.recycle(x, true)
 	}
-	if len(d.ended) > 0 { // or the worker would keep them alive when it has gone back to single jobs
-		clear(d.ended)
-		clear(d.claimed)
-	}
+	// Or the worker would keep them alive for as long as the next handler takes.
+	clear(d.ended)
+	clear(d.claimed)
+	clear(d.to)
+	clear(d.into)
 	return next, true, true
 }
 
@@ -130,7 +131,7 @@ type desk struct {
 	net
 	fate   fate       // of a private attempt
 	spare  []*attempt // for the next jobs
-	frames frames     // for those that are piled up
+	frames frames     // for those that are claimed together
 
 	pile  pile
 	ahead bool // something was piled up, and may still be
@@ -199,9 +200,9 @@ func (d *desk) exchange(r *run, f *fate, ask storage.Claim) (err error) {
 		d.spare, d.to, d.into, d.settled = nil, nil, nil, nil
 		return err
 	}
-	shared := &d.frames
-	if n < 2 {
-		d.frames, shared = frames{}, nil
+	var shared *frames
+	if n > 1 {
+		shared = &d.frames
 	}
 	for _, a := range next[:n] {
 		a.prepare(r, shared)

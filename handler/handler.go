@@ -62,6 +62,13 @@ func (f *frame[T]) Parts() (*attempt.Context, *ojs.JobHeader) { return &f.Contex
 
 type block[T any] [attempt.BlockSize]frame[T]
 
+func newBlock[T any]() attempt.Block {
+	if reflect.TypeFor[T]().Size() > attempt.MaxArgs {
+		return nil
+	}
+	return new(block[T])
+}
+
 // At implements attempt.Block.
 func (b *block[T]) At(i int) attempt.Frame { return &b[i] }
 
@@ -115,7 +122,7 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 		defaults: t.Defaults(),
 		args:     reflect.TypeFor[T](),
 		frame:    func() attempt.Frame { return new(frame[T]) },
-		block:    func() attempt.Block { return new(block[T]) },
+		block:    newBlock[T],
 		run: func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
 			job := jobIn[T](ctx, header)
 			if err := ojs.DecodeArgs(args, &job.Args); err != nil {
@@ -148,7 +155,7 @@ func (h Handler) ArgsType() reflect.Type { return h.args }
 // Frame makes the context and the header for one call of Run. Engines call it.
 func (h Handler) Frame() attempt.Frame { return h.frame() }
 
-// Frames is Frame for several calls that follow one another closely. Engines call it.
+// Frames makes attempt.BlockSize of them at once, which are kept alive together; nil if that would be too much. Engines call it.
 func (h Handler) Frames() attempt.Block { return h.block() }
 
 // Run decodes args and runs the function once. Engines call it; its error is the function's, or an *UndecodableError if

@@ -15,11 +15,15 @@ type Frame interface {
 	Parts() (*Context, *ojs.JobHeader)
 }
 
-// Block is BlockSize frames in one allocation, for attempts that follow one another closely: who keeps one of them keeps them all.
+// Block is BlockSize frames in one allocation: who keeps one of them keeps them all.
 type Block interface{ At(i int) Frame }
 
-// BlockSize is the number of frames in a Block.
-const BlockSize = 8
+const (
+	// BlockSize is the number of frames in a Block.
+	BlockSize = 8
+	// MaxArgs is how many bytes the args in a frame of a Block may have in memory, without what they point to.
+	MaxArgs = 1 << 10
+)
 
 // Run is what the contexts of the attempts of one run share.
 type Run struct {
@@ -38,13 +42,15 @@ func NewRun(base context.Context) *Run {
 // context, which can tell, is made when somebody does. It then answers for everything but the attempt and its deadline:
 // contexts derived from this one find it, and have its cause.
 type Context struct {
-	owner    *Owner
-	deadline int64 // in ns since 1970; 0: none
+	run      *Run
+	owner    *Owner // nil once it is taken back
+	deadline int64  // in ns since 1970; 0: none
 	ending   atomic.Pointer[ending]
 	lent     atomic.Uint32
 }
 
-// Owner is what an attempt and its context share while the attempt goes on. The context does not look at it afterwards.
+// Owner is what an attempt and its context share while the attempt goes on. The context forgets it when it is taken back, since it is
+// another attempt's then.
 type Owner struct {
 	Run     *Run
 	Attempt Attempt
@@ -69,7 +75,7 @@ const (
 
 // Begin makes the context that of an attempt. A deadline that is zero, or in an age that counts no nanoseconds, is none.
 func (c *Context) Begin(o *Owner, deadline time.Time) {
-	c.owner = o
+	c.run, c.owner = o.Run, o
 	if ns := deadline.UnixNano(); time.Unix(0, ns).Equal(deadline) {
 		c.deadline = ns
 	}
@@ -87,19 +93,25 @@ func (c *Context) Cancel(cause error) { c.made().cancel(cause) }
 
 // Return ends the context after its handler has returned.
 func (c *Context) Return() {
-	if !c.ending.CompareAndSwap(nil, c.owner.Run.ended) {
+	if !c.ending.CompareAndSwap(nil, c.run.ended) {
 		c.ending.Load().cancel(context.Canceled)
 	}
 }
 
 // TakeBack reports whether nobody has the attempt from this context, and sees to it that nobody gets it.
-func (c *Context) TakeBack() bool { return c.lent.CompareAndSwap(unknown, taken) }
+func (c *Context) TakeBack() bool {
+	if !c.lent.CompareAndSwap(unknown, taken) {
+		return false
+	}
+	c.owner = nil // who looks at it has been lent it
+	return true
+}
 
 func (c *Context) made() *ending {
 	if e := c.ending.Load(); e != nil {
 		return e
 	}
-	if e := newEnding(c.owner.Run.base); c.ending.CompareAndSwap(nil, e) {
+	if e := newEnding(c.run.base); c.ending.CompareAndSwap(nil, e) {
 		return e
 	}
 	return c.ending.Load()

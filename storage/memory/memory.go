@@ -549,14 +549,17 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.leave()
+	var gone *job
+	defer func() {
+		s.leave()
+		s.spares.give(gone)
+	}()
 	for _, id := range ids {
 		if j := s.find(id); j != nil && !j.current().Terminal() {
 			return 0, &ojs.TransitionError{ID: id, From: j.current(), To: "deleted"}
 		}
 	}
 	n := 0
-	var gone *job
 	for _, id := range ids {
 		if j := s.find(id); j != nil {
 			s.delete(j)
@@ -564,7 +567,6 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 			n++
 		}
 	}
-	s.spares.give(gone)
 	return n, nil
 }
 
@@ -585,6 +587,7 @@ func (s *Storage) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fresh := New()
+	fresh.jobs = newTable(s.hashes)
 	s.closed = true
 	s.shutInbox(true)
 	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique, s.crons = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique, fresh.crons

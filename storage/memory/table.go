@@ -17,7 +17,7 @@ type table struct {
 const (
 	segmentSize = 512
 	lineSize    = 4
-	crowd       = 8 // lines of a bucket, which chance does not fill
+	crowd       = 12 // lines of a bucket, which chance hardly ever fills
 )
 
 // line is the bucket of the jobs of some hashes. More than fit are in another one.
@@ -76,7 +76,7 @@ func (b *line) find(hash uint32, id string) *job {
 }
 
 // add enters a job that is not in the table, under its id and near hash. Where too many ids are near each other, which those of an
-// engine are not, it gets another hash.
+// engine hardly ever are, it gets another hash.
 func (t *table) add(j *job) {
 	home := t.home(j.hash)
 	if home.crowded() {
