@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +102,24 @@ func TestHandover(t *testing.T) {
 			t.Errorf("next %t, goes on %t, done %t, %d left behind", next != nil, goesOn, done, len(r.orphans))
 		}
 	})
+	t.Run("to what it had to pass over", func(t *testing.T) {
+		eng, d, a := piling(t, 2, WithClock(clock.NewMock()))
+		r := eng.core.run
+		ahead := slices.Clone(r.attempts[1:])
+		a = r.goOn(d, a, completedNow)
+		d.pace.broken()
+		if r.goOn(d, a, completedNow) != nil {
+			t.Fatal("goes on")
+		}
+		r.stopping, r.left, r.working = false, 1, r.c.concurrency
+		next, goesOn, done := r.handover(d, a, completedNow)
+		if next != nil || !goesOn || !done || !d.pile.empty() || !slices.Equal(r.orphans, ahead[1:]) {
+			t.Errorf("next %t, goes on %t, done %t, %d left behind", next != nil, goesOn, done, len(r.orphans))
+		}
+		if n := states(t, eng); n[ojs.StateCompleted] != 2 {
+			t.Errorf("%v", n)
+		}
+	})
 	t.Run("while everything is given back", func(t *testing.T) {
 		eng, r, d, a := handing(t, 3)
 		recs, err := eng.core.cheap.(storage.Storage).Claim(t.Context(), r.c.now(), storage.Claim{Max: 3, Worker: r.c.worker}, nil)
@@ -149,10 +170,14 @@ func TestNoHandover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eng, r, d, a := handing(t, 1)
 			c.change(eng, r, a)
-			phase, before := a.phase, states(t, eng)
+			phase, before, slow := a.phase, states(t, eng), d.pace.slow
+			otherWay := !r.plain(a, c.o)
 			next, goesOn, done := r.handover(d, a, c.o)
 			if next != nil || goesOn || done || a.phase != phase || a.returned || r.searching != 0 || len(d.pile.done) != 1 {
 				t.Errorf("next %t, goes on %t, done %t; %d search, %d done on the pile", next != nil, goesOn, done, r.searching, len(d.pile.done))
+			}
+			if (d.pace.slow > slow) != otherWay { // it has to earn its pile again
+				t.Errorf("%d slow jobs in a row, not %d", d.pace.slow, slow)
 			}
 			if after := states(t, eng); after[ojs.StateActive] != before[ojs.StateActive] {
 				t.Errorf("%v, before %v", after, before)
@@ -176,6 +201,30 @@ func TestHandoverFails(t *testing.T) {
 	}
 	if n := states(t, eng); n[ojs.StateCompleted] != 2 || n[ojs.StateAvailable] != 1 {
 		t.Errorf("%v", n)
+	}
+}
+
+// Who logs errors only reads of an outcome on a pile that could not be stored.
+func TestLostOutcomeOfAPile(t *testing.T) {
+	var logged bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
+	eng, d, a := piling(t, 1, WithLogger(logger), WithClock(clock.NewMock()))
+	r := eng.core.run
+	gone := *a.rec
+	gone.State, gone.LeaseUntil, gone.FinishedAt = ojs.StateCompleted, time.Time{}, r.c.now()
+	if settled, err := r.c.store.Settle(t.Context(), r.c.now(), []storage.Change{{Record: gone}}, nil); err != nil || settled[0].Err != nil {
+		t.Fatal(settled, err)
+	}
+	if n, err := r.c.store.Delete(t.Context(), []string{gone.ID}); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	a = r.goOn(d, a, completedNow)
+	r.stopping, r.left, r.working = false, 1, r.c.concurrency
+	if _, _, done := r.handover(d, a, completedNow); !done {
+		t.Fatal("not handed over")
+	}
+	if lines := strings.Count(logged.String(), "\n"); lines != 1 || !strings.Contains(logged.String(), gone.ID) {
+		t.Errorf("%s", logged.String())
 	}
 }
 
