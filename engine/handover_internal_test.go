@@ -61,12 +61,27 @@ func TestHandover(t *testing.T) {
 	t.Run("to one job", func(t *testing.T) {
 		eng, r, d, a := handing(t, 1)
 		moves := r.moves
+		d.pace.ended = r.c.now().Add(-1)
 		next, goesOn, done := r.handover(d, a, completedNow)
 		if next == nil || !goesOn || !done || d.ahead || len(r.attempts) != 1 || r.left != 0 || r.moves != moves+1 || r.searching != 0 {
 			t.Errorf("next %t, goes on %t, done %t, ahead %t; %d attempts, %d left, %d moves, %d search", next != nil, goesOn, done, d.ahead,
 				len(r.attempts), r.left, r.moves-moves, r.searching)
 		}
-		if n := states(t, eng); n[ojs.StateCompleted] != 2 || n[ojs.StateActive] != 1 {
+		if n := states(t, eng); n[ojs.StateCompleted] != 2 || n[ojs.StateActive] != 1 || d.pace.quick != 1 {
+			t.Errorf("%v, %d quick jobs", n, d.pace.quick)
+		}
+	})
+	t.Run("with jobs left for free slots", func(t *testing.T) {
+		eng, r, d, a := handing(t, 3)
+		next, _, _ := r.handover(d, a, completedNow)
+		if next == nil || d.ahead {
+			t.Fatalf("next %t, ahead %t", next != nil, d.ahead)
+		}
+		r.c.mu.Lock()
+		r.working-- // its own
+		r.c.mu.Unlock()
+		r.quietly(t)
+		if n := states(t, eng); n[ojs.StateCompleted] != 4 || n[ojs.StateActive] != 1 {
 			t.Errorf("%v", n)
 		}
 	})
@@ -195,6 +210,9 @@ func TestHandoverFails(t *testing.T) {
 	if next != nil || goesOn || !done || !r.blocked || r.failures != 1 || r.searching != 0 || r.working != 0 {
 		t.Errorf("next %t, goes on %t, done %t; blocked %t, %d failures, %d search, %d work", next != nil, goesOn, done, r.blocked,
 			r.failures, r.searching, r.working)
+	}
+	if r.left != unknown { // it may have claimed or settled something all the same
+		t.Errorf("%d left", r.left)
 	}
 	if !a.kept || !before.kept || len(d.spare) != 0 || len(r.attempts) != 0 {
 		t.Errorf("kept %t and %t, %d spare, %d attempts", a.kept, before.kept, len(d.spare), len(r.attempts))

@@ -8,6 +8,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -231,8 +232,9 @@ func TestLeftBehind(t *testing.T) {
 				id := r.attempts[1].rec.ID
 				r.watched, r.stopping = false, stopping
 				if leave(r, d); stopping {
-					if !r.watched || len(r.orphans) != 1 {
-						t.Errorf("watched %t, %d left", r.watched, len(r.orphans))
+					finds := name == "by a look" // its worker finds out later that nothing is ahead any more
+					if !r.watched || len(r.orphans) != 1 || d.ahead != finds {
+						t.Errorf("watched %t, %d left, ahead %t", r.watched, len(r.orphans), d.ahead)
 					}
 					continue
 				}
@@ -242,6 +244,16 @@ func TestLeftBehind(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A worker whose handler asked for its attempt, which something that it left behind may have, does not go on with its pile, and is not
+// trusted with another one soon.
+func TestGoOnNotWithAGhost(t *testing.T) {
+	eng, d, a := piling(t, 1)
+	handler.Job(a.ctx)
+	if eng.core.run.goOn(d, a, completedNow) != nil || len(d.pile.done) != 0 || len(d.pile.waiting) != 1 || d.pace.doubt != trust {
+		t.Errorf("%d done, %d wait, doubt %d", len(d.pile.done), len(d.pile.waiting), d.pace.doubt)
 	}
 }
 
