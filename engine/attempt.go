@@ -35,9 +35,9 @@ type life struct {
 	pile    *pile          // its worker's
 	piled   atomic.Bool    // it has not begun, or is done and not stored
 	doneAt  time.Time      // if it is done on a pile
-	late    atomic.Int64   // for how many ns it waited on a pile, by which deadline is put off
+	late    atomic.Int64   // for how many ns it waited on a pile
 
-	deadline time.Time // of its timeout, or of the job's total timeout
+	deadline time.Time // of its timeout, or of the job's total timeout, when it was claimed
 	limit    time.Duration
 	total    bool
 
@@ -333,17 +333,27 @@ func (a *attempt) begins(p *pile) bool {
 // has. Its handler has not been called.
 func (a *attempt) putOff(now time.Time) {
 	late := now.Sub(a.rec.StartedAt)
-	if a.rec.TotalTimeout > 0 {
-		late = min(late, a.rec.CreatedAt.Add(a.rec.TotalTimeout).Sub(a.deadline))
+	if late <= 0 {
+		return
 	}
-	if late > 0 {
-		a.late.Store(int64(late))
-		a.context.PutOff(late)
+	before := a.deadline
+	a.late.Store(int64(late))
+	ends := a.overdue()
+	if a.context.PutOff(ends.Sub(before)); ends.Before(before.Add(late)) {
+		a.limit, a.total = a.rec.TotalTimeout, true
 	}
 }
 
 // overdue is when the attempt times out.
-func (a *attempt) overdue() time.Time { return a.deadline.Add(time.Duration(a.late.Load())) }
+func (a *attempt) overdue() time.Time {
+	t := a.deadline.Add(time.Duration(a.late.Load()))
+	if total := a.rec.TotalTimeout; total > 0 {
+		if end := a.rec.CreatedAt.Add(total); end.Before(t) {
+			return end
+		}
+	}
+	return t
+}
 
 // perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.
 func (a *attempt) perform() (o policy.Outcome) {

@@ -33,7 +33,7 @@ func (down) Unclaim(context.Context, time.Time, []storage.Held) (int, error) { r
 
 // handing is a run of which a worker has completed a job, and one ahead of it, and hands over while there are others.
 func handing(t *testing.T, others int, opts ...Option) (*Engine[any], *run, *desk, *attempt) {
-	eng, d, a := piling(t, 1, append(opts, noLog, WithClock(clock.NewMock()), WithConcurrency(4))...)
+	eng, d, a := piling(t, 1, append([]Option{noLog, WithClock(clock.NewMock()), WithConcurrency(4)}, opts...)...)
 	r := eng.core.run
 	for range others {
 		if _, err := eng.Enqueue(t.Context(), "x", nil); err != nil {
@@ -59,7 +59,8 @@ func states(t *testing.T, eng *Engine[any]) map[ojs.State]int {
 // One step settles what a worker has completed and claims what comes next.
 func TestHandover(t *testing.T) {
 	t.Run("to one job", func(t *testing.T) {
-		eng, r, d, a := handing(t, 1)
+		var logged bytes.Buffer
+		eng, r, d, a := handing(t, 1, WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 		moves := r.moves
 		d.pace.ended = r.c.now().Add(-1)
 		next, goesOn, done := r.handover(d, a, completedNow)
@@ -69,6 +70,18 @@ func TestHandover(t *testing.T) {
 		}
 		if n := states(t, eng); n[ojs.StateCompleted] != 2 || n[ojs.StateActive] != 1 || d.pace.quick != 1 {
 			t.Errorf("%v, %d quick jobs", n, d.pace.quick)
+		}
+		if log := logged.String(); strings.Count(log, "job started") != 1 || strings.Count(log, "job completed") != 2 {
+			t.Error(log)
+		}
+	})
+	t.Run("and keeps nothing of a pile", func(t *testing.T) {
+		_, r, d, a := handing(t, 1)
+		r.handover(d, a, completedNow)
+		for _, x := range append(d.ended[:cap(d.ended)], d.claimed[:cap(d.claimed)]...) {
+			if x != nil {
+				t.Errorf("keeps the attempt of job %s", x.rec.ID)
+			}
 		}
 	})
 	t.Run("with jobs left for free slots", func(t *testing.T) {

@@ -39,11 +39,12 @@ func TestTimeOnThePile(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*storage.Record)
 		ends   time.Duration
+		total  bool
 	}{
-		"timeout":                   {func(*storage.Record) {}, timeout + wait},
-		"and a total one later":     {func(r *storage.Record) { r.TotalTimeout = time.Hour }, timeout + wait},
-		"and a total one, too soon": {func(r *storage.Record) { r.TotalTimeout = timeout + wait/2 }, timeout + wait/2},
-		"total timeout":             {func(r *storage.Record) { r.TotalTimeout = timeout / 2 }, timeout / 2},
+		"timeout":                   {func(*storage.Record) {}, timeout + wait, false},
+		"and a total one later":     {func(r *storage.Record) { r.TotalTimeout = time.Hour }, timeout + wait, false},
+		"and a total one, too soon": {func(r *storage.Record) { r.TotalTimeout = timeout + wait/2 }, timeout + wait/2, true},
+		"total timeout":             {func(r *storage.Record) { r.TotalTimeout = timeout / 2 }, timeout / 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, now := start(t, c.change)
@@ -57,6 +58,9 @@ func TestTimeOnThePile(t *testing.T) {
 			a.putOff(now.Add(wait))
 			if !a.begins(&pile{}) {
 				t.Error("does not begin")
+			}
+			if late := time.Duration(a.late.Load()); late != wait || a.total != c.total {
+				t.Errorf("has waited for %v, want %v; by its job's total timeout %t, want %t", late, wait, a.total, c.total)
 			}
 			if d, _ := a.context.Deadline(); !d.Equal(now.Add(c.ends)) || !a.overdue().Equal(d) {
 				t.Errorf("times out after %v, its context after %v, want %v", a.overdue().Sub(now), d.Sub(now), c.ends)
