@@ -1054,12 +1054,16 @@ var faults = []struct {
 		b.unclaim = func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error) {
 			for _, h := range held {
 				if r, err := b.Storage.Get(ctx, h.ID); err == nil {
+					b.mu.Lock()
 					until = r.LeaseUntil
+					b.mu.Unlock()
 				}
 			}
 			return b.Storage.Unclaim(ctx, now, held)
 		}
 		dueing(func(d *storage.Due) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			if d.Next.IsZero() {
 				d.Next = until
 			}
@@ -1075,6 +1079,8 @@ var faults = []struct {
 			return b.Storage.Unclaim(ctx, now, held)
 		}
 		dueing(func(d *storage.Due) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			d.Expired = slices.DeleteFunc(d.Expired, func(r storage.Record) bool { _, undone := b.kept[r.ID]; return undone })
 		})(b)
 	}},
