@@ -344,6 +344,9 @@ func (a *attempt) putOff(now time.Time) {
 	}
 }
 
+// began is when the attempt's handler could be called: what goes before is nobody's running time.
+func (a *attempt) began() time.Time { return a.rec.StartedAt.Add(time.Duration(a.late.Load())) }
+
 // overdue is when the attempt times out.
 func (a *attempt) overdue() time.Time {
 	t := a.deadline.Add(time.Duration(a.late.Load()))

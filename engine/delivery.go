@@ -89,7 +89,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	f := newFate(&d.rec, d.rec.Worker)
 	f.rec.Progress, f.rec.Checkpoint = d.progress, d.saved
 	f.traced = c.traced(ctx)
-	c.decide(f, o, c.now(), result)
+	c.decide(f, o, f.rec.StartedAt, c.now(), result)
 	again := d.tried != nil && d.tried.rec.State == f.rec.State
 	if again {
 		f = d.tried // as it may be stored

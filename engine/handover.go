@@ -39,7 +39,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 
 	for _, x := range d.ended {
 		d.fate.rec, d.fate.worker = x.rec, c.worker
-		c.decide(&d.fate, policy.Outcome{Kind: policy.Returned}, x.doneAt, nil)
+		c.decide(&d.fate, policy.Outcome{Kind: policy.Returned}, x.began(), x.doneAt, nil)
 	}
 	private := a.context.TakeBack()
 	f := r.completed(d, a, o, said, private)
@@ -174,9 +174,7 @@ func (r *run) completed(d *desk, a *attempt, o policy.Outcome, said said, privat
 	} else {
 		f = newFate(a.rec, r.c.worker)
 	}
-	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint
-	r.c.decide(f, o, r.c.now(), said.result)
-	f.took -= time.Duration(a.late.Load())
+	r.c.decide(f, o, a.began(), r.c.now(), said.result)
 	return f
 }
 

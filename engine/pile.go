@@ -254,8 +254,7 @@ func (r *run) storeEach(list []*attempt, n int) {
 // pastFate is the fate of an attempt that lay on a pile.
 func (c *core) pastFate(a *attempt) *fate {
 	f := newFate(a.rec, c.worker)
-	c.decide(f, policy.Outcome{Kind: policy.Returned}, a.doneAt, nil) // a private attempt has nothing else to say
-	f.took -= time.Duration(a.late.Load())
+	c.decide(f, policy.Outcome{Kind: policy.Returned}, a.began(), a.doneAt, nil) // a private attempt has nothing else to say
 	return f
 }
 

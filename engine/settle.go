@@ -118,7 +118,7 @@ func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, 
 func (r *run) decide(a *attempt, o policy.Outcome, said said) *fate {
 	now := r.c.now()
 	if o.Kind == policy.TimedOut {
-		o.Elapsed = now.Sub(a.rec.StartedAt) - time.Duration(a.late.Load())
+		o.Elapsed = now.Sub(a.began())
 		switch {
 		case o.Limit > 0: // a middleware's
 		case !a.total:
@@ -132,15 +132,14 @@ func (r *run) decide(a *attempt, o policy.Outcome, said said) *fate {
 	if said.traced != nil {
 		f.traced = context.WithoutCancel(said.traced)
 	}
-	r.c.decide(f, o, now, said.result)
-	f.took -= time.Duration(a.late.Load())
+	r.c.decide(f, o, a.began(), now, said.result)
 	return f
 }
 
-// decide decides what becomes of the job of an attempt that has ended.
-func (c *core) decide(f *fate, o policy.Outcome, now time.Time, result json.RawMessage) {
+// decide decides what becomes of the job of an attempt that began at a time and has ended now.
+func (c *core) decide(f *fate, o policy.Outcome, began, now time.Time, result json.RawMessage) {
 	rec := f.rec
-	f.kind, f.at, f.took = o.Kind, now, now.Sub(rec.StartedAt)
+	f.kind, f.at, f.took = o.Kind, now, now.Sub(began)
 	if o.Kind == policy.Returned && o.Err == nil {
 		f.decision = policy.Decide(&rec.JobInfo, o, now, 0, nil)
 	} else {
@@ -197,7 +196,7 @@ func (r *run) settleStalled(rec storage.Record) {
 	ctx, end := r.c.trace(r.base, OpVisibility, &rec)
 	f := newFate(&rec, rec.Worker)
 	f.traced = r.c.traced(ctx)
-	r.c.decide(f, o, now, nil)
+	r.c.decide(f, o, rec.StartedAt, now, nil)
 	s, err := r.c.settleOnce(ctx, f)
 	if err == nil {
 		err = s.Err
