@@ -53,10 +53,10 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	if err := s.enter(ctx); err != nil {
 		return storage.Pruned{}, err
 	}
-	var first, last *job // of those that are deleted
+	var gone *job
 	defer func() {
 		s.leave()
-		s.spares.give(first)
+		s.spares.give(gone)
 	}()
 	var of []*index
 	for c := range classes {
@@ -72,12 +72,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 			break
 		}
 		s.delete(j)
-		if last == nil {
-			first = j
-		} else {
-			last.next = j
-		}
-		last = j
+		j.next, gone = gone, j
 	}
 	left := storage.Pruned{N: n}
 	if j := oldest(of); j != nil {
