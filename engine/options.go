@@ -101,8 +101,8 @@ func WithConcurrency(n int) Option {
 // A worker claims ahead once its latest 32 handlers have each returned within 50 µs. What it has claimed is active for the storage
 // and counts as running nowhere else. If the worker is held up its jobs go to the next one that has time, or back to the places
 // that they had, after some milliseconds; until then other workers may overtake them. A queue that is paused gets back what this
-// engine has claimed ahead. Use 1 if handlers wait for one another
-// by other means than Engine.Wait, after which workers claim one job at a time anyway.
+// engine has claimed ahead. Use 1 if handlers wait for one another by other means than Engine.Wait, after which workers claim one
+// job at a time anyway.
 func WithPrefetch(n int) Option {
 	return func(c *config) error {
 		if n < 1 || n > maxPrefetch {
