@@ -127,7 +127,7 @@ func (r *run) begin(a *attempt) {
 		a.end(ojs.ErrShutdown)
 	}
 	r.c.wakeAt(a.rec.WakeAt())
-	a.arm()
+	r.lookAt(earliest(a.renewAt, a.deadline))
 }
 
 // knows reports whether an attempt is in the books. It wants core.mu.
@@ -336,12 +336,14 @@ func (a *attempt) putOff(now time.Time) {
 	if late <= 0 {
 		return
 	}
-	before := a.deadline
 	a.late.Store(int64(late))
-	ends := a.overdue()
-	if a.context.PutOff(ends.Sub(before)); ends.Before(before.Add(late)) {
-		a.limit, a.total = a.rec.TotalTimeout, true
+	off := late
+	if a.rec.TotalTimeout > 0 {
+		if off = a.overdue().Sub(a.deadline); off < late {
+			a.limit, a.total = a.rec.TotalTimeout, true
+		}
 	}
+	a.context.PutOff(off)
 }
 
 // began is when the attempt's handler could be called: what goes before is nobody's running time.

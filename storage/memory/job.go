@@ -70,8 +70,11 @@ func at(t time.Time) (instant, bool) {
 	if t.IsZero() {
 		return never, true
 	}
-	ns := t.UnixNano()
-	return instant(ns), instant(ns) != never && time.Unix(0, ns).Equal(t)
+	const most = math.MaxInt64 / int64(time.Second)
+	if s := t.Unix(); s <= -most || s >= most {
+		return never, false
+	}
+	return instant(t.UnixNano()), true
 }
 
 func (i instant) time() time.Time {
@@ -297,17 +300,20 @@ func (j *job) copyTo(r *storage.Record) {
 		*r = whole.Copy()
 		return
 	}
+	// Each field once, also those that most jobs do not have: to clear the record first costs as much again.
 	k := j.kind
-	*r = storage.Record{}
 	r.ID, r.Type, r.Queue = j.id, k.jobType, k.queue
 	r.Priority, r.Attempt, r.MaxAttempts = int(j.priority), int(j.attempt), k.maxAttempts
+	r.Meta, r.Errors = nil, nil
 	r.CreatedAt, r.ScheduledAt = j.created.time(), j.scheduled.time()
 	r.Args, r.State = j.args, states[j.state]
 	r.Retry = k.retry
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease = k.timeout, k.totalTimeout, k.lease
-	r.Unique, r.Fingerprint = cloneUnique(k.unique), j.fingerprint()
+	r.RateLimit, r.Unique, r.Fingerprint = nil, cloneUnique(k.unique), j.fingerprint()
+	r.ExpiresAt, r.DeadLetteredAt = time.Time{}, time.Time{}
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
+	r.LeaseUntil, r.NextRetryAt, r.FinishedAt = time.Time{}, time.Time{}, time.Time{}
 	switch r.State {
 	case ojs.StateActive:
 		r.LeaseUntil = j.until.time()
@@ -316,10 +322,11 @@ func (j *job) copyTo(r *storage.Record) {
 	default:
 		r.FinishedAt = j.until.time()
 	}
+	r.Progress, r.Error, r.Result, r.Checkpoint, r.Extra = 0, nil, nil, nil, nil
 	if j.done {
 		r.Progress = 1
 	}
-	r.Version = j.version
+	r.Version, r.Worker = j.version, ""
 	if j.worker != nil {
 		r.Worker = *j.worker
 	}

@@ -106,6 +106,61 @@ func TestJobInPlace(t *testing.T) {
 	})
 }
 
+// Of what was in a record nothing is left once it is a job's.
+func TestCopyToLeavesNothing(t *testing.T) {
+	s := New()
+	r := sample()
+	r.Unique = nil
+	j := s.prepare(r)
+	s.adopt(j, r)
+	var want, got storage.Record
+	j.copyTo(&want)
+	fillAll(t, reflect.ValueOf(&got).Elem())
+	if j.copyTo(&got); !reflect.DeepEqual(got, want) {
+		t.Errorf("copied %+v\nwant %+v", got, want)
+	}
+}
+
+// fillAll gives every exported field of a struct a value that is not zero, as are those of the structs in it.
+func fillAll(t *testing.T, v reflect.Value) {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		switch {
+		case f.Type() == reflect.TypeFor[time.Time]():
+			f.Set(reflect.ValueOf(time.Unix(1, 1)))
+		case f.Type() == reflect.TypeFor[ojs.Args]():
+			args, err := ojs.NewArgs("other")
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Set(reflect.ValueOf(args))
+		case f.Kind() == reflect.Struct:
+			fillAll(t, f)
+		case f.CanInt():
+			f.SetInt(7)
+		case f.CanUint():
+			f.SetUint(7)
+		case f.CanFloat():
+			f.SetFloat(7)
+		case f.Kind() == reflect.String:
+			f.SetString("other")
+		case f.Kind() == reflect.Bool:
+			f.SetBool(true)
+		case f.Kind() == reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		case f.Kind() == reflect.Map:
+			f.Set(reflect.MakeMap(f.Type()))
+		case f.Kind() == reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+		default:
+			t.Fatalf("%v is a %v", v.Type().Field(i).Name, f.Type())
+		}
+		if f.IsZero() {
+			t.Fatalf("%s is zero", v.Type().Field(i).Name)
+		}
+	}
+}
+
 // A job gives back what it was made of, compact or not, also in the memory of another.
 func TestJobHoldsRecord(t *testing.T) {
 	instants := []time.Time{

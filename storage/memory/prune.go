@@ -65,10 +65,13 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 			of = append(of, &s.ended[c])
 		}
 	}
-	n := 0
+	n, beyond := 0, 0
+	if p.Beyond > 0 {
+		beyond = total(of) - p.Beyond
+	}
 	for ; n < p.Max; n++ {
 		j := oldest(of)
-		if j == nil || !j.finishedAt().Before(p.Before) && (p.Beyond == 0 || total(of) <= p.Beyond) {
+		if j == nil || n >= beyond && !j.finishedAt().Before(p.Before) {
 			break
 		}
 		s.delete(j)
