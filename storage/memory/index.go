@@ -17,7 +17,7 @@ type index struct {
 
 const (
 	chunkSize = 64
-	maxChunks = 32 // kept in spare
+	maxChunks = 256 // kept in spare
 )
 
 // chunk is some entries in a row.
