@@ -16,7 +16,7 @@ import (
 // workers that have something to do before them. So producers and workers do not take turns at the storage for each job, and what
 // both keep stays in the caches of one processor for a while.
 type inbox struct {
-	n atomic.Int32 // jobs; changed under mu
+	some atomic.Bool // jobs are in it; changed under mu
 	// open says that jobs are available, so that workers are likely to have enough to do without what is left here. It is changed
 	// under Storage.mu.
 	open atomic.Bool
@@ -60,7 +60,9 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		j, j.next = j.next, nil
 	}
 	n := len(x.jobs)
-	x.n.Store(int32(n))
+	if !x.some.Load() { // a store costs much more
+		x.some.Store(true)
+	}
 	x.mu.Unlock()
 	// Who has begun to listen since may have looked at the storage before these jobs came, and not after.
 	if n >= inboxSize || s.hub.HeardFrom(self) {
@@ -79,13 +81,13 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 // takeIn empties the inbox. It wants mu.
 func (s *Storage) takeIn() {
 	x := &s.inbox
-	if x.n.Load() == 0 {
+	if !x.some.Load() {
 		return
 	}
 	x.mu.Lock()
 	jobs := x.jobs
 	x.jobs = x.spare[:0]
-	x.n.Store(0)
+	x.some.Store(false)
 	x.mu.Unlock()
 	var some [inboxSize]uint32
 	for part := range slices.Chunk(jobs, inboxSize) {

@@ -31,14 +31,21 @@ func opened(t *testing.T, queue string) *Storage {
 	return s
 }
 
+// left is how many jobs are in the inbox.
+func (x *inbox) left() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.jobs)
+}
+
 // leaveJobs leaves jobs in the inbox, which the storage must do.
 func leaveJobs(t *testing.T, s *Storage, batch ...storage.Insert) {
 	t.Helper()
-	before := s.inbox.n.Load()
+	before := s.inbox.left()
 	if _, err := s.Insert(t.Context(), time.Time{}, batch, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n := int(s.inbox.n.Load() - before); n != len(batch) {
+	if n := s.inbox.left() - before; n != len(batch) {
 		t.Fatalf("%d jobs of %d are in the inbox", n, len(batch))
 	}
 }
@@ -142,8 +149,8 @@ func TestNotForTheInbox(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := opened(t, "q")
 			_, err := s.Insert(c.ctx, time.Time{}, []storage.Insert{c.job}, nil)
-			if !errors.Is(err, c.ctx.Err()) || s.inbox.n.Load() != 0 {
-				t.Errorf("%v; in the inbox: %d", err, s.inbox.n.Load())
+			if !errors.Is(err, c.ctx.Err()) || s.inbox.left() != 0 {
+				t.Errorf("%v; in the inbox: %d", err, s.inbox.left())
 			}
 			if recs, err := s.List(t.Context(), storage.Query{}); err != nil || (len(recs.Records) == 2) != (c.ctx.Err() == nil) {
 				t.Errorf("%d stored, %v", len(recs.Records), err)
