@@ -35,6 +35,8 @@ const (
 	defaultPrefetch = 32
 	maxPrefetch     = 1000
 	pileTime        = time.Millisecond
+	// waitTime is less than it takes to wait for anything but the processor.
+	waitTime = 5 * time.Microsecond
 )
 
 // These are variables for tests, which the race detector makes slow.
@@ -50,10 +52,11 @@ const mostDoubt = 1 << 16
 
 // pace is how long a worker's latest jobs took, which only the worker looks at. Its zero value knows of none.
 type pace struct {
-	quick int       // how many were quick in a row, less what is in doubt
-	slow  int       // how many were not, in a row
-	doubt int       // how many more it takes after one that was not
-	ended time.Time // the latest
+	quick int           // how many were quick in a row, less what is in doubt
+	slow  int           // how many were not, in a row
+	doubt int           // how many more it takes after one that was not
+	ended time.Time     // the latest
+	mean  time.Duration // of those that were quick, the latest of which count most
 }
 
 // completed counts a job that was completed at a time.
@@ -65,6 +68,7 @@ func (p *pace) completed(at time.Time) {
 		return
 	}
 	p.slow = 0
+	p.mean += (took - p.mean) / 8
 	if p.quick++; p.quick == mostDoubt {
 		p.doubt = 0
 	}
@@ -91,7 +95,8 @@ func (c *core) mayPile() bool {
 	return c.cheap != nil && c.concurrency > 1 && c.prefetch > 1 && !c.mocked && !c.clock.Now().Before(birth)
 }
 
-// claimsAhead is how many jobs a worker that has completed one claims. Jobs for free slots are left to these. It wants core.mu.
+// claimsAhead is how many jobs a worker that has completed one claims. Jobs for free slots are left to these; but handlers that wait
+// for nothing are not done sooner by more workers than there are processors. It wants core.mu.
 func (r *run) claimsAhead(d *desk) int {
 	if len(r.orphans) > 0 {
 		return 0
@@ -99,7 +104,11 @@ func (r *run) claimsAhead(d *desk) int {
 	if !r.mayPile || d.pace.quick < trust {
 		return 1
 	}
-	return min(max(r.left/(max(r.free(), 0)+1), 1), r.c.prefetch)
+	others := max(r.free(), 0)
+	if d.pace.mean < waitTime {
+		others = min(others, r.procs-1)
+	}
+	return min(max(r.left/(others+1), 1), r.c.prefetch)
 }
 
 // put piles up claimed attempts that are in the books, in the order in which they shall run. It wants core.mu.

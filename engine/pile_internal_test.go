@@ -148,7 +148,7 @@ func piling(t *testing.T, jobsAhead int, opts ...Option) (eng *Engine[any], d *d
 	}
 	r := &run{c: c, base: t.Context(), sched: scheduler.New(c.clock), contexts: internal.NewRun(context.Background()), drained: make(chan struct{})}
 	t.Cleanup(r.sched.Stop)
-	r.stopping, r.mayPile = true, true // nobody starts
+	r.stopping, r.mayPile, r.procs = true, true, 64 // nobody starts
 	r.watch.Func = func(time.Time) {}
 	r.looking.Func = func(time.Time) {}
 	r.keeper.r = r

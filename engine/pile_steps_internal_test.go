@@ -65,6 +65,35 @@ func TestPace(t *testing.T) {
 	want("and beyond doubt", 0, 1)
 }
 
+// How long quick jobs take is known by when a worker is trusted, and neither one that is not quick nor an odd one makes much of it.
+func TestPaceMean(t *testing.T) {
+	const many = 32 // trust, but for the race detector
+	now := time.Unix(1, 0)
+	p := pace{ended: now}
+	took := func(n int, d time.Duration) {
+		for range n {
+			now = now.Add(d)
+			p.completed(now)
+		}
+	}
+	about := func(what string, want time.Duration) {
+		t.Helper()
+		if p.mean < want*9/10 || p.mean > want*11/10 {
+			t.Errorf("%s: a job takes %v, want about %v", what, p.mean, want)
+		}
+	}
+	took(many, time.Microsecond)
+	about("trusted", time.Microsecond)
+	took(1, time.Hour)
+	about("one that is not quick", time.Microsecond)
+	took(many, 20*time.Microsecond)
+	about("others", 20*time.Microsecond)
+	took(1, 10*time.Microsecond)
+	about("an odd one", 19*time.Microsecond)
+	took(2*many, time.Microsecond)
+	about("as before", time.Microsecond)
+}
+
 // A worker claims ahead its share of what is there, if it has been quick and nobody has left anything.
 func TestClaimsAhead(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -80,11 +109,18 @@ func TestClaimsAhead(t *testing.T) {
 		"not quick for long":              {func(r *run, d *desk) { r.left, d.pace.quick = unknown, trust-1 }, 1},
 		"no piles":                        {func(r *run, _ *desk) { r.left, r.mayPile = unknown, false }, 1},
 		"what others left":                {func(r *run, _ *desk) { r.left = unknown; r.setOrphans([]*attempt{nil}) }, 0},
+
+		"nothing to wait for":                  {func(r *run, d *desk) { r.left, r.procs, d.pace.mean = 12, 2, waitTime-1 }, 6},
+		"nothing to wait for, many processors": {func(r *run, d *desk) { r.left, r.procs, d.pace.mean = 12, 16, waitTime-1 }, 3},
+		"nothing to wait for, one processor":   {func(r *run, d *desk) { r.left, r.procs, d.pace.mean = 12, 1, waitTime-1 }, 12},
+		"nothing to wait for, and no free slot": {func(r *run, d *desk) {
+			r.left, r.working, r.procs, d.pace.mean = 12, 5, 2, waitTime-1
+		}, 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eng, d, _ := piling(t, 1, WithConcurrency(4), WithPrefetch(20))
 			r := eng.core.run
-			r.working, d.pace.quick = 1, trust
+			r.working, d.pace.quick, d.pace.mean = 1, trust, waitTime
 			c.change(r, d)
 			if n := r.claimsAhead(d); n != c.want {
 				t.Errorf("%d, want %d", n, c.want)

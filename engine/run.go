@@ -48,6 +48,7 @@ type run struct {
 	drained   chan struct{}         // closed when stopping and no worker is left
 
 	mayPile bool         // workers may claim ahead
+	procs   int          // processors when the run began
 	piles   []*pile      // of workers that claim ahead
 	orphans []*attempt   // jobs of theirs that they have had no time for, in the order in which they shall begin
 	old     bool         // some of them were there when somebody looked
@@ -86,7 +87,7 @@ func (c *core) runUntil(ctx context.Context) error {
 		return ErrRunning
 	}
 	r.sched = scheduler.New(c.clock)
-	r.mayPile = c.mayPile()
+	r.mayPile, r.procs = c.mayPile(), runtime.GOMAXPROCS(0)
 	r.contexts = internal.NewRun(r.base)
 	r.looking.Func = r.look
 	r.watch.Func = r.lookAtPiles
