@@ -31,6 +31,9 @@ func (m *Mutex) Lock() {
 	m.mu.Lock()
 }
 
+// TryLock locks the mutex if nobody has it, and reports whether it did.
+func (m *Mutex) TryLock() bool { return m.mu.TryLock() }
+
 // pause takes about a nanosecond.
 //
 //go:noinline

@@ -7,6 +7,20 @@ import (
 	"github.com/ojsengine/ojs/internal/spin"
 )
 
+func TestTryLock(t *testing.T) {
+	var mu spin.Mutex
+	if !mu.TryLock() {
+		t.Fatal("a free one is not locked")
+	}
+	if mu.TryLock() {
+		t.Error("locked twice")
+	}
+	mu.Unlock()
+	if !mu.TryLock() {
+		t.Error("not unlocked")
+	}
+}
+
 func TestMutex(t *testing.T) {
 	const goroutines, each = 16, 2000
 	var mu spin.Mutex

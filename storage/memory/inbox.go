@@ -29,7 +29,8 @@ type inbox struct {
 }
 
 const (
-	inboxSize = 128  // at which who enqueues takes the jobs in
+	inboxSize = 128  // at which who enqueues takes the jobs in, unless somebody else is at the storage
+	fullInbox = 512  // at which who enqueues waits for them
 	maxInbox  = 1024 // whose memory is kept
 	backlog   = 512  // available jobs, beyond which who does so then lets other goroutines run
 )
@@ -65,8 +66,12 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 	}
 	x.mu.Unlock()
 	// Who has begun to listen since may have looked at the storage before these jobs came, and not after.
-	if n >= inboxSize || s.hub.HeardFrom(self) {
-		s.mu.Lock()
+	if heard := s.hub.HeardFrom(self); heard || n >= inboxSize {
+		if heard || n >= fullInbox {
+			s.mu.Lock()
+		} else if !s.mu.TryLock() {
+			return true // whoever has it is likely to take them in next
+		}
 		s.heard, s.self = s.hub.HeardFrom(self), self
 		s.takeIn()
 		long := s.ready.n > backlog

@@ -50,6 +50,60 @@ func leaveJobs(t *testing.T, s *Storage, batch ...storage.Insert) {
 	}
 }
 
+// Who enqueues does not wait for others at the storage until much is left in the inbox.
+func TestFullInbox(t *testing.T) {
+	s := opened(t, "q")
+	s.mu.Lock()
+	for i := range fullInbox - 1 {
+		if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary(fmt.Sprint(i), "q")}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.inbox.left(); n != fullInbox-1 {
+		t.Fatalf("%d are left in the inbox", n)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("last", "q")}, nil)
+		ended <- err
+	}()
+	for s.inbox.left() < fullInbox {
+		runtime.Gosched()
+	}
+	s.mu.Unlock()
+	if err := <-ended; err != nil || s.inbox.left() != 0 || s.ready.n != 1+fullInbox {
+		t.Errorf("%v; %d are in the inbox, %d available", err, s.inbox.left(), s.ready.n)
+	}
+}
+
+// Somebody who has begun to listen hears of a job whose enqueue was under way, also when others are at the storage.
+func TestLeftInWhileOthersBegin(t *testing.T) {
+	s := opened(t, "q")
+	s.inbox.mu.Lock()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		ended <- err
+	}()
+	buf := make([]byte, 1<<20)
+	for waits := false; !waits; {
+		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			waits = waits || strings.Contains(g, "[sync.Mutex.Lock") && strings.Contains(g, "leaveIn")
+		}
+	}
+	heard := false
+	defer s.Notify("theirs", func(n storage.Notice) { heard = n.Available })()
+	s.mu.Lock()
+	s.inbox.mu.Unlock()
+	for s.inbox.left() == 0 {
+		runtime.Gosched()
+	}
+	s.mu.Unlock()
+	if err := <-ended; err != nil || !heard {
+		t.Errorf("%v; heard of it: %t", err, heard)
+	}
+}
+
 // Who enqueues into a long backlog lets others run that have a processor only then.
 func TestBacklogYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
