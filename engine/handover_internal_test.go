@@ -119,6 +119,14 @@ func TestHandover(t *testing.T) {
 			}
 		}
 	})
+	t.Run("to one after one that was not quick", func(t *testing.T) {
+		eng, r, d, a := handing(t, 3)
+		r.working, d.pace.quick = 4, trust+1
+		d.pace.ended = eng.core.now().Add(-quickTime)
+		if next, _, _ := r.handover(d, a, completedNow); next == nil || d.ahead || len(d.pile.waiting) != 0 {
+			t.Errorf("next %t, ahead %t, %d wait", next != nil, d.ahead, len(d.pile.waiting))
+		}
+	})
 	t.Run("to what was left behind", func(t *testing.T) {
 		eng, d, a := piling(t, 1)
 		r := eng.core.run
