@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -126,11 +125,6 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 		return nil, time.Time{}, err
 	}
 	g.started(w, order, recs, now)
-	if c.logs(slog.LevelDebug) {
-		for i := range recs {
-			c.logStarted(&recs[i], w.worker, now)
-		}
-	}
 	return recs, reopens, nil
 }
 

@@ -68,11 +68,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		}
 	}
 	r.tell(f, err)
-	if c.logs(slog.LevelDebug) {
-		for _, n := range d.claimed {
-			c.logStarted(n.rec, c.worker, f.at)
-		}
-	}
+	d.logs = c.logs(slog.LevelDebug)
 	c.mu.Lock()
 	for i, x := range d.ended {
 		r.ended(x, x.rec, d.settled[i].Err)
@@ -137,6 +133,7 @@ type desk struct {
 	pile  pile
 	ahead bool // something was piled up, and may still be
 	pace  pace
+	logs  bool // the beginnings of the next attempts
 
 	ended   []*attempt // of a pile, being settled
 	settled []storage.Settled

@@ -89,6 +89,24 @@ func TestLog(t *testing.T) {
 			}
 		}, logger(slog.LevelDebug))
 	})
+	t.Run("P1.11 a worker's job starts when it is fetched", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			id := b.enqueue("other").ID
+			time.Sleep(time.Second)
+			logged.Reset()
+			if _, err := b.Worker("w", engine.WorkerConfig{}).Fetch(b.ctx); err != nil {
+				t.Fatal(err)
+			}
+			got := lines(t, &logged)
+			if len(got) != 1 || got[0]["msg"] != "job started" {
+				t.Fatal(logged.String())
+			}
+			job, attrs := got[0]["ojs"].(map[string]any), got[0]["attributes"].(map[string]any)
+			if job["job_id"] != id || job["worker_id"] != "w" || job["attempt"] != 1.0 || attrs["queue_wait_ms"] != 1000.0 {
+				t.Error(logged.String())
+			}
+		}, logger(slog.LevelDebug))
+	})
 	t.Run("P1.11 no args, results or meta", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +33,21 @@ func (c *claimSizes) SettleAndClaim(ctx context.Context, now time.Time, to []*st
 	return c.Storage.SettleAndClaim(ctx, now, to, dst, ask, into)
 }
 
+// lineCount counts the lines that say that a job has started.
+type lineCount struct {
+	slog.Handler
+	n atomic.Int32
+}
+
+func (*lineCount) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c *lineCount) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "job started" {
+		c.n.Add(1)
+	}
+	return nil
+}
+
 // piled is how many pilings have had a worker that claimed ahead. On a machine that is busy with other things some have none.
 var piled atomic.Int32
 
@@ -55,7 +71,7 @@ type piling struct {
 
 func newPiling(t *testing.T, jobs, first int, handle func(*piling, context.Context, int) error, opts ...engine.Option) *piling {
 	store := &claimSizes{Storage: memory.New()}
-	eng, err := engine.New[int](store, append(opts, quiet)...)
+	eng, err := engine.New[int](store, append([]engine.Option{quiet}, opts...)...)
 	must(t, err)
 	p := &piling{
 		T: t, Engine: eng, first: first, handle: handle, begun: make(chan int, jobs), release: make(chan struct{}), ran: make(map[int]int), cancelled: make(map[int]bool),
@@ -179,6 +195,20 @@ func TestPile(t *testing.T) {
 		close(p.release)
 		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
 		p.once()
+	})
+	t.Run("logged", func(t *testing.T) {
+		const workers = 3
+		starts := new(lineCount)
+		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithLogger(slog.New(starts)))
+		for range workers {
+			<-p.begun
+		}
+		p.settles(workers) // the others have been given back
+		close(p.release)
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
+		if n := starts.n.Load(); n != jobs {
+			t.Errorf("%d of %d jobs are said to have started", n, jobs)
+		}
 	})
 	t.Run("asleep", func(t *testing.T) {
 		const workers = 3

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -230,6 +231,7 @@ func (r *run) wake() {
 // work is a worker: it runs the attempt it is given, or first looks for one, and then what else it finds.
 func (r *run) work(a *attempt) {
 	d := desks.Get().(*desk)
+	d.logs = r.c.logs(slog.LevelDebug)
 	defer d.putBack()
 	defer d.pile.off()
 	calling := false
@@ -253,6 +255,9 @@ func (r *run) work(a *attempt) {
 		}
 		o := policy.Outcome{Kind: policy.Interrupted}
 		if a.begins(&d.pile) {
+			if d.logs {
+				r.c.logStarted(a.rec, r.c.worker, a.began())
+			}
 			calling = true
 			o = a.perform()
 			calling = false

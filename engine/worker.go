@@ -135,6 +135,7 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 			return ds, at, nil
 		}
 		rec := &recs[0]
+		c.logStarted(rec, w.id, rec.StartedAt)
 		c.workers.hold(w.id, storage.Held{ID: rec.ID, Version: rec.Version}, rec.LeaseUntil)
 		c.mu.Lock()
 		c.wakeAt(rec.WakeAt())
