@@ -90,6 +90,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		d.recycle(x, true)
 	}
 	// Or the worker would keep them alive for as long as the next handler takes.
+	d.fate.rec = nil
 	clear(d.ended)
 	clear(d.claimed)
 	clear(d.to)
@@ -154,12 +155,13 @@ func (d *desk) putBack() {
 // recycle keeps the memory of an attempt that is over and out of the books for another job, if it may have it.
 func (d *desk) recycle(a *attempt, private bool) {
 	most := a.r.c.prefetch
-	switch {
-	case !a.reusable(private):
-	case len(d.spare) < most:
-		a.lighten()
+	if !a.reusable(private) {
+		return
+	}
+	a.lighten()
+	if len(d.spare) < most {
 		d.spare = append(d.spare, a)
-	default:
+	} else {
 		attempts.Put(a)
 	}
 }

@@ -83,6 +83,9 @@ func TestHandover(t *testing.T) {
 				t.Errorf("keeps the attempt of job %s", x.rec.ID)
 			}
 		}
+		if d.fate.rec != nil {
+			t.Error("keeps the record of the last attempt, which may be another job's soon")
+		}
 	})
 	t.Run("with jobs left for free slots", func(t *testing.T) {
 		eng, r, d, a := handing(t, 3)
@@ -181,6 +184,23 @@ func TestHandover(t *testing.T) {
 			t.Errorf("next %t, %v", next != nil, n)
 		}
 	})
+}
+
+// Attempts that wait for other jobs keep no args alive, be it on a desk or where all workers look for some.
+func TestRecycleLightens(t *testing.T) {
+	_, _, d, a := handing(t, 1, WithPrefetch(2))
+	args, err := ojs.NewArgs("large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.spare = nil
+	for i := range 3 {
+		x := attempts.New().(*attempt)
+		x.r, x.rec.Args = a.r, args
+		if d.recycle(x, true); x.rec.Args.String() != "null" || len(d.spare) != min(i+1, 2) {
+			t.Errorf("attempt %d, of %d on the desk, keeps args %s", i, len(d.spare), x.rec.Args)
+		}
+	}
 }
 
 // What handover is not for it leaves as it is.
