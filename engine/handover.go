@@ -21,7 +21,6 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		d.pace.broken()
 		return nil, false, false
 	}
-	now := c.now()
 	c.mu.Lock()
 	if a.phase != running || a.cause != nil || a.replaced || !r.some() || r.stopping || r.blocked || r.free() < 0 {
 		c.mu.Unlock()
@@ -35,7 +34,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	}
 	emptied, unpiled := r.emptied, r.unpiled
 	r.searching++
-	d.pace.completed(now)
+	d.pace.completed(c.now())
 	n := r.claimsAhead(d)
 	c.mu.Unlock()
 
@@ -44,7 +43,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		c.decide(&d.fate, policy.Outcome{Kind: policy.Returned}, x.began(), x.doneAt, nil)
 	}
 	private := a.context.TakeBack()
-	f := r.completed(d, a, o, now, said, private)
+	f := r.completed(d, a, o, said, private)
 	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: n, Worker: c.worker}
 	if err := d.exchange(r, f, ask); err != nil {
 		c.mu.Lock()
@@ -167,14 +166,14 @@ func (d *desk) recycle(a *attempt, private bool) {
 }
 
 // completed is the fate of an attempt that has completed its job. Of a private one, its record becomes what it shall be.
-func (r *run) completed(d *desk, a *attempt, o policy.Outcome, now time.Time, said said, private bool) (f *fate) {
+func (r *run) completed(d *desk, a *attempt, o policy.Outcome, said said, private bool) (f *fate) {
 	if private {
 		f = &d.fate
 		f.rec, f.worker = a.rec, r.c.worker
 	} else {
 		f = newFate(a.rec, r.c.worker)
 	}
-	r.c.decide(f, o, a.began(), now, said.result)
+	r.c.decide(f, o, a.began(), r.c.now(), said.result)
 	return f
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // lines decodes what a JSON handler has written.
@@ -106,6 +107,33 @@ func TestLog(t *testing.T) {
 				t.Error(logged.String())
 			}
 		}, logger(slog.LevelDebug))
+	})
+	t.Run("P1.11 a level that is changed while jobs run", func(t *testing.T) {
+		var level slog.LevelVar
+		level.Set(slog.LevelError)
+		starts := &lineCount{level: &level}
+		eng, err := engine.New[int](memory.New(), engine.WithConcurrency(1), engine.WithLogger(slog.New(starts)))
+		must(t, err)
+		const jobs = 20
+		done := make(chan struct{})
+		eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error {
+			switch job.Args {
+			case 2:
+				level.Set(slog.LevelDebug)
+			case jobs - 1:
+				close(done)
+			}
+			return ojs.DeadLetter(errBoom) // after which the worker looks for the next job in the long way
+		})
+		for i := range jobs {
+			_, err := eng.Enqueue(t.Context(), "x", i)
+			must(t, err)
+		}
+		started(t, eng)
+		<-done
+		if n := starts.n.Load(); n != jobs-3 {
+			t.Errorf("%d jobs are said to have started, want the last %d", n, jobs-3)
+		}
 	})
 	t.Run("P1.11 no args, results or meta", func(t *testing.T) {
 		inBubble(t, func(b *rig) {

@@ -36,10 +36,13 @@ func (c *claimSizes) SettleAndClaim(ctx context.Context, now time.Time, to []*st
 // lineCount counts the lines that say that a job has started.
 type lineCount struct {
 	slog.Handler
-	n atomic.Int32
+	level slog.Leveler // nil: all of them
+	n     atomic.Int32
 }
 
-func (*lineCount) Enabled(context.Context, slog.Level) bool { return true }
+func (c *lineCount) Enabled(_ context.Context, l slog.Level) bool {
+	return c.level == nil || l >= c.level.Level()
+}
 
 func (c *lineCount) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == "job started" {

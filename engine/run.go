@@ -82,6 +82,7 @@ func (c *core) runUntil(ctx context.Context) error {
 		closing:   make(chan struct{}),
 		over:      make(chan struct{}),
 	}
+	defer c.listen()() // before the first look, or what comes in between would go unnoticed
 	c.mu.Lock()
 	if c.run != nil {
 		c.mu.Unlock()
@@ -108,8 +109,6 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.mu.Unlock()
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
-	release := c.listen()
-	defer release()
 
 	<-ctx.Done()
 	stuck := r.stop()
@@ -252,6 +251,7 @@ func (r *run) work(a *attempt) {
 			if a = r.take(&d.net); a == nil {
 				return
 			}
+			d.logs = r.c.logs(slog.LevelDebug)
 		}
 		o := policy.Outcome{Kind: policy.Interrupted}
 		if a.begins(&d.pile) {

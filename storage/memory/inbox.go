@@ -74,6 +74,9 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		}
 		s.heard, s.self = s.hub.HeardFrom(self), self
 		s.takeIn()
+		if s.heard { // if a call of the listener's own has taken them in, it has not been told
+			s.notice.Available = true
+		}
 		long := s.ready.n > backlog
 		s.leave()
 		if long { // or jobs would leave the caches, and memory would be asked for that others are about to give back

@@ -85,12 +85,7 @@ func TestLeftInWhileOthersBegin(t *testing.T) {
 		_, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
 		ended <- err
 	}()
-	buf := make([]byte, 1<<20)
-	for waits := false; !waits; {
-		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			waits = waits || strings.Contains(g, "[sync.Mutex.Lock") && strings.Contains(g, "leaveIn")
-		}
-	}
+	waitLeaving()
 	heard := false
 	defer s.Notify("theirs", func(n storage.Notice) { heard = n.Available })()
 	s.mu.Lock()
@@ -101,6 +96,44 @@ func TestLeftInWhileOthersBegin(t *testing.T) {
 	s.mu.Unlock()
 	if err := <-ended; err != nil || !heard {
 		t.Errorf("%v; heard of it: %t", err, heard)
+	}
+}
+
+// Somebody who has begun to listen hears of a job that a call of its own has taken in.
+func TestTakenInByWhoBegins(t *testing.T) {
+	s := opened(t, "q")
+	s.inbox.mu.Lock()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.For("mine").Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		ended <- err
+	}()
+	waitLeaving()
+	heard := false
+	defer s.Notify("theirs", func(n storage.Notice) { heard = n.Available })()
+	if err := s.enterAhead(t.Context(), "theirs"); err != nil {
+		t.Fatal(err)
+	}
+	s.inbox.mu.Unlock()
+	for s.inbox.left() == 0 {
+		runtime.Gosched()
+	}
+	s.takeIn()
+	s.leave()
+	if err := <-ended; err != nil || !heard {
+		t.Errorf("%v; heard of it: %t", err, heard)
+	}
+}
+
+// waitLeaving waits until somebody waits to leave a job in an inbox that is locked.
+func waitLeaving() {
+	buf := make([]byte, 1<<20)
+	for {
+		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(g, "[sync.Mutex.Lock") && strings.Contains(g, "leaveIn") {
+				return
+			}
+		}
 	}
 }
 
