@@ -133,7 +133,7 @@ type desk struct {
 	pile  pile
 	ahead bool // something was piled up, and may still be
 	pace  pace
-	logs  bool // the beginnings of the next attempts
+	logs  bool // whether lines are written of attempts that start
 
 	ended   []*attempt // of a pile, being settled
 	settled []storage.Settled

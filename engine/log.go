@@ -91,7 +91,7 @@ func (c *core) logDuplicate(rec, equal *storage.Record) {
 
 func (c *core) logStarted(rec *storage.Record, worker string, now time.Time) {
 	c.logJob(slog.LevelDebug, "job started", "lifecycle", rec, worker,
-		slog.Int64("queue_wait_ms", now.Sub(rec.EnqueuedAt).Milliseconds()))
+		slog.Int64("queue_wait_ms", max(now.Sub(rec.EnqueuedAt), 0).Milliseconds()))
 }
 
 func (c *core) logExpired(rec *storage.Record) {

@@ -73,7 +73,10 @@ func TestLog(t *testing.T) {
 			if !slices.Equal(what, want) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(what, "\n"), strings.Join(want, "\n"))
 			}
-			failed, completed := got[2], got[4]
+			begun, failed, completed := got[1], got[2], got[4]
+			if begun["ojs"].(map[string]any)["worker_id"] == nil || begun["attributes"].(map[string]any)["queue_wait_ms"] != 0.0 {
+				t.Errorf("%v", begun)
+			}
 			job := failed["ojs"].(map[string]any)
 			if failed["component"] != "worker" || failed["category"] != "error" || job["job_id"] != id || job["job_type"] != "x" ||
 				job["queue"] != "default" || job["attempt"] != 1.0 || job["state"] != "retryable" || job["worker_id"] == "" ||

@@ -56,7 +56,7 @@ type pace struct {
 	slow  int           // how many were not, in a row
 	doubt int           // how many more it takes after one that was not
 	ended time.Time     // the latest
-	mean  time.Duration // of those that were quick, the latest of which count most
+	mean  time.Duration // of those that were quick, the latest of which count most; too short until there are some, as trust asks for
 }
 
 // completed counts a job that was completed at a time.
@@ -96,7 +96,8 @@ func (c *core) mayPile() bool {
 }
 
 // claimsAhead is how many jobs a worker that has completed one claims. Jobs for free slots are left to these; but handlers that wait
-// for nothing are not done sooner by more workers than there are processors. It wants core.mu.
+// for nothing, as far as their mean time tells, are not done sooner by more workers than there are processors. If one does wait, the
+// watch gives its worker's jobs to others. It wants core.mu.
 func (r *run) claimsAhead(d *desk) int {
 	if len(r.orphans) > 0 {
 		return 0

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -212,5 +213,29 @@ func TestWaitingLeavesThePile(t *testing.T) {
 	waitsFor(a.ctx)
 	if r.mayPile || !d.pile.empty() || len(r.orphans) != 1 {
 		t.Errorf("may pile %t, %d left behind", r.mayPile, len(r.orphans))
+	}
+}
+
+// A run knows how many processors it has.
+func TestRunCountsProcessors(t *testing.T) {
+	eng, err := New[any](memory.New(), noLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(ctx) }()
+	if err := eng.WaitIdle(ctx); err != nil {
+		t.Error(err)
+	}
+	eng.core.mu.Lock()
+	procs := eng.core.run.procs
+	eng.core.mu.Unlock()
+	if procs != runtime.GOMAXPROCS(0) {
+		t.Errorf("counts %d processors of %d", procs, runtime.GOMAXPROCS(0))
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -44,6 +44,8 @@ func (c *lineCount) Enabled(_ context.Context, l slog.Level) bool {
 	return c.level == nil || l >= c.level.Level()
 }
 
+func (c *lineCount) WithAttrs([]slog.Attr) slog.Handler { return c }
+
 func (c *lineCount) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == "job started" {
 		c.n.Add(1)
@@ -232,7 +234,8 @@ func TestPile(t *testing.T) {
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		const workers = 2
-		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers))
+		starts := new(lineCount)
+		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithLogger(slog.New(starts)))
 		<-p.begun
 		for i := jobs - 1; i >= first; i-- {
 			if i%2 == 0 {
@@ -244,6 +247,11 @@ func TestPile(t *testing.T) {
 		}
 		close(p.release)
 		p.until(map[ojs.State]int{ojs.StateCompleted: jobs - (jobs-first)/2, ojs.StateCancelled: (jobs - first) / 2})
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if n := int(starts.n.Load()); n != len(p.ran) {
+			t.Errorf("%d jobs have run, and %d are said to have started", len(p.ran), n)
+		}
 	})
 	t.Run("stopped", func(t *testing.T) {
 		const workers = 2

@@ -49,7 +49,7 @@ type run struct {
 	drained   chan struct{}         // closed when stopping and no worker is left
 
 	mayPile bool         // workers may claim ahead
-	procs   int          // processors when the run began
+	procs   int          // processors when the run began; what changes later is not followed
 	piles   []*pile      // of workers that claim ahead
 	orphans []*attempt   // jobs of theirs that they have had no time for, in the order in which they shall begin
 	old     bool         // some of them were there when somebody looked

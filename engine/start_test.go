@@ -20,6 +20,8 @@ type atLine struct {
 
 func (atLine) Enabled(context.Context, slog.Level) bool { return true }
 
+func (a atLine) WithAttrs([]slog.Attr) slog.Handler { return a }
+
 func (a atLine) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == a.line {
 		a.f()

@@ -65,12 +65,12 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		x.some.Store(true)
 	}
 	x.mu.Unlock()
-	// Who has begun to listen since may have looked at the storage before these jobs came, and not after.
+	// Who has begun to listen since may have looked at the storage before these jobs came, and not after. Then it has to be told.
 	if heard := s.hub.HeardFrom(self); heard || n >= inboxSize {
 		if heard || n >= fullInbox {
 			s.mu.Lock()
 		} else if !s.mu.TryLock() {
-			return true // whoever has it is likely to take them in next
+			return true // nobody waits for them, and who needs them takes them in
 		}
 		s.heard, s.self = s.hub.HeardFrom(self), self
 		s.takeIn()

@@ -99,6 +99,40 @@ func TestLeftInWhileOthersBegin(t *testing.T) {
 	}
 }
 
+// Whoever looks sees that jobs are in the inbox, however many come and go meanwhile.
+func TestInboxSaysThatItHasSome(t *testing.T) {
+	s := opened(t, "q")
+	const jobs = 20_000
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := range jobs {
+			if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary(fmt.Sprint(i), "q")}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for over := false; !over; {
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+		s.mu.Lock()
+		s.takeIn()
+		s.leave()
+		s.inbox.mu.Lock()
+		unseen := len(s.inbox.jobs) > 0 && !s.inbox.some.Load()
+		s.inbox.mu.Unlock()
+		if unseen {
+			t.Fatal("jobs are in the inbox, and it says that there are none")
+		}
+	}
+	if s.all.len() != jobs+1 {
+		t.Errorf("%d jobs have been taken in", s.all.len())
+	}
+}
+
 // Somebody who has begun to listen hears of a job that a call of its own has taken in.
 func TestTakenInByWhoBegins(t *testing.T) {
 	s := opened(t, "q")

@@ -77,7 +77,7 @@ func (x *index) remove(ord uint64) {
 // drop takes out an empty chunk.
 func (x *index) drop(i int) {
 	c := x.chunks[i]
-	if i < len(x.chunks)/2 { // most are among the oldest
+	if i < len(x.chunks)/2 { // the shorter side moves
 		copy(x.chunks[1:], x.chunks[:i])
 		x.chunks[0] = nil
 		x.chunks = x.chunks[1:]

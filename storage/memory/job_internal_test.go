@@ -106,6 +106,28 @@ func TestJobInPlace(t *testing.T) {
 	})
 }
 
+// Times are kept as they are up to the last that fit, and not otherwise.
+func TestInstantsAtTheLimits(t *testing.T) {
+	for _, s := range []int64{math.MaxInt64 / int64(time.Second), math.MinInt64 / int64(time.Second)} {
+		kept := 0
+		for d := int64(-2); d <= 2; d++ {
+			for _, ns := range []int64{0, 1, 145224191, 145224192, 145224193, 854775806, 854775807, 854775808, 999999999} {
+				want := time.Unix(s+d, ns)
+				i, ok := at(want)
+				if ok {
+					kept++
+				}
+				if ok && !i.time().Equal(want) {
+					t.Errorf("%d s and %d ns become %v", s+d, ns, i.time())
+				}
+			}
+		}
+		if kept == 0 {
+			t.Errorf("none of the times at %d s is kept", s)
+		}
+	}
+}
+
 // Of what was in a record nothing is left once it is a job's.
 func TestCopyToLeavesNothing(t *testing.T) {
 	s := New()

@@ -6,7 +6,7 @@
 //
 // While others are available, ordinary jobs are inserted without that mutex, and taken in by whoever has it next: those without a
 // priority, uniqueness, bounds or anything else that other jobs have a part in. Who inserts while more than 512 jobs are
-// available yields its processor once in 128 jobs.
+// available yields its processor once in 128 jobs, or later if others are at the storage.
 //
 // Finished jobs stay, for lookups, until they are deleted or pruned.
 package memory
