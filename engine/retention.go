@@ -13,7 +13,8 @@ import (
 //
 // Pruning happens beside the work: at the start of Run, when jobs have reached their age but at most every five minutes, and
 // when a number of jobs has finished that is an eighth of MaxFinished, or 64 if that is more. In between there may be that
-// many too many. Events are not sent for each pruned job.
+// many too many, and under full load those of the milliseconds for which pruning waits for a processor. Events are not sent for each
+// pruned job.
 type Retention struct {
 	Completed time.Duration // 7 days
 	Cancelled time.Duration // 7 days
