@@ -67,7 +67,6 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		}
 	}
 	r.tell(f, err)
-	d.logs = c.logs(slog.LevelDebug)
 	c.mu.Lock()
 	for i, x := range d.ended {
 		r.ended(x, x.rec, d.settled[i].Err)
@@ -133,7 +132,6 @@ type desk struct {
 	pile  pile
 	ahead bool // something was piled up, and may still be
 	pace  pace
-	logs  bool // whether lines are written of attempts that start
 
 	ended   []*attempt // of a pile, being settled
 	settled []storage.Settled

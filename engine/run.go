@@ -230,7 +230,6 @@ func (r *run) wake() {
 // work is a worker: it runs the attempt it is given, or first looks for one, and then what else it finds.
 func (r *run) work(a *attempt) {
 	d := desks.Get().(*desk)
-	d.logs = r.c.logs(slog.LevelDebug)
 	defer d.putBack()
 	defer d.pile.off()
 	calling := false
@@ -251,11 +250,10 @@ func (r *run) work(a *attempt) {
 			if a = r.take(&d.net); a == nil {
 				return
 			}
-			d.logs = r.c.logs(slog.LevelDebug)
 		}
 		o := policy.Outcome{Kind: policy.Interrupted}
 		if a.begins(&d.pile) {
-			if d.logs {
+			if r.c.logs(slog.LevelDebug) {
 				r.c.logStarted(a.rec, r.c.worker, a.began())
 			}
 			calling = true
