@@ -297,22 +297,19 @@ func (r *run) forget(a *attempt) {
 }
 
 // reusable reports whether another job may have the memory of an attempt that is over and out of the books: not if its handler
-// has it (it is not private), nor if the clock, an operator or a stop had to do with it and may have it on a list.
+// has it (it is not private), nor if the clock, an operator or a stop had to do with it and may have it on a list. Otherwise the
+// attempt keeps nothing of its job alive but what every job has.
 func (a *attempt) reusable(private bool) bool {
 	if !private || a.cause != nil || a.kept {
 		return false
 	}
 	a.life = life{}
-	return true
-}
-
-// lighten has an attempt that waits for another job keep nothing large alive.
-func (a *attempt) lighten() {
 	r := a.rec
 	if r.Meta != nil || r.Errors != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil || r.Extra != nil {
 		*r = storage.Record{}
 	}
-	r.Args = ojs.Args{} // what most jobs have
+	r.Args = ojs.Args{}
+	return true
 }
 
 // begins readies an attempt for its handler, on the worker that has the pile. It reports false if the attempt has waited on a pile

@@ -155,7 +155,6 @@ func (d *desk) recycle(a *attempt, private bool) {
 	if !a.reusable(private) {
 		return
 	}
-	a.lighten()
 	if len(d.spare) < most {
 		d.spare = append(d.spare, a)
 	} else {

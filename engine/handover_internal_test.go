@@ -186,8 +186,8 @@ func TestHandover(t *testing.T) {
 	})
 }
 
-// Attempts that wait for other jobs keep no args alive, be it on a desk or where all workers look for some.
-func TestRecycleLightens(t *testing.T) {
+// Attempts that wait for other jobs keep nothing of their own alive, be it on a desk or where all workers look for some.
+func TestReusedAttemptsAreLight(t *testing.T) {
 	_, _, d, a := handing(t, 1, WithPrefetch(2))
 	args, err := ojs.NewArgs("large")
 	if err != nil {
@@ -200,6 +200,11 @@ func TestRecycleLightens(t *testing.T) {
 		if d.recycle(x, true); x.rec.Args.String() != "null" || len(d.spare) != min(i+1, 2) {
 			t.Errorf("attempt %d, of %d on the desk, keeps args %s", i, len(d.spare), x.rec.Args)
 		}
+	}
+	x := attempts.New().(*attempt)
+	x.rec.Args, x.rec.Meta = args, map[string]any{"k": "v"}
+	if !x.reusable(true) || x.rec.Meta != nil || x.rec.Args.String() != "null" {
+		t.Errorf("keeps %v and %s", x.rec.Meta, x.rec.Args)
 	}
 }
 
