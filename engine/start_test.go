@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -29,13 +30,33 @@ func (a atLine) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// lookedAt is a storage that tells when somebody has looked for a job and found none.
+type lookedAt struct {
+	*memory.Storage
+	inVain chan struct{}
+}
+
+func (s lookedAt) For(any) storage.Storage { return s }
+
+func (s lookedAt) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	recs, err := s.Storage.Claim(ctx, now, c, dst)
+	if len(recs) == len(dst) {
+		select {
+		case s.inVain <- struct{}{}:
+		default:
+		}
+	}
+	return recs, err
+}
+
 // A job that another engine enqueues while an engine starts is noticed, also when the storage has been looked at before.
 func TestEnqueuedWhileAnotherStarts(t *testing.T) {
 	store := memory.New()
 	other, err := engine.New[int](store, quiet)
 	must(t, err)
-	eng, err := engine.New[int](store, engine.WithLogger(slog.New(atLine{line: "engine started", f: func() {
-		time.Sleep(50 * time.Millisecond) // for the first look, which nobody tells of
+	looked := lookedAt{store, make(chan struct{}, 1)}
+	eng, err := engine.New[int](looked, engine.WithLogger(slog.New(atLine{line: "engine started", f: func() {
+		<-looked.inVain
 		_, err := other.Enqueue(t.Context(), "x", 1)
 		must(t, err)
 	}})))
