@@ -208,6 +208,21 @@ func TestReusedAttemptsAreLight(t *testing.T) {
 	}
 }
 
+// The line of an attempt that starts counts the time on a pile as waiting.
+func TestStartAfterPile(t *testing.T) {
+	var logged bytes.Buffer
+	mock := clock.NewMock()
+	eng, _, a := piling(t, 0, WithClock(mock), WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+	r := eng.core.run
+	r.working = 1
+	mock.Add(300 * time.Millisecond)
+	a.putOff(eng.core.now())
+	r.work(a)
+	if log := logged.String(); strings.Count(log, "job started") != 1 || !strings.Contains(log, "queue_wait_ms=300") {
+		t.Error(log)
+	}
+}
+
 // What handover is not for it leaves as it is.
 func TestNoHandover(t *testing.T) {
 	for name, c := range map[string]struct {
