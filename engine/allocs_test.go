@@ -93,4 +93,13 @@ func TestMemoryOfWaitingJobs(t *testing.T) {
 	if unique > plain+6 {
 		t.Errorf("a unique enqueue makes %.1f allocations, a plain one %.1f", unique, plain)
 	}
+	eng, err := engine.New[args](memory.New())
+	must(t, err)
+	delayed := testing.AllocsPerRun(2000, func() {
+		_, err := eng.Enqueue(t.Context(), "noop", args{1, "x"}, ojs.WithDelay(time.Hour), ojs.WithPriority(1))
+		must(t, err)
+	})
+	if delayed > plain {
+		t.Errorf("an enqueue with options makes %.1f allocations, a plain one %.1f: the options are allocated", delayed, plain)
+	}
 }

@@ -209,14 +209,14 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 		return storage.Cron{}, invalid("schedule", err.Error())
 	}
 	var probe storage.Insert
-	if err := c.prepare(ctx, &probe, e.Job, c.now(), new(plan)); err != nil && err != ojs.ErrDropped {
+	if err := c.prepare(ctx, &probe, e.Job.Type(), e.Job.Args(), e.Job.Defaults(), e.Job.Options(), c.now(), new(plan)); err != nil && err != ojs.ErrDropped {
 		return storage.Cron{}, err
 	}
 	t, err := c.jobType(e.Job.Type())
 	if err != nil {
 		return storage.Cron{}, err
 	}
-	p, err := c.planFor(e.Job, t, new(plan))
+	p, err := c.planFor(t, e.Job.Defaults(), e.Job.Options(), new(plan))
 	if err != nil {
 		return storage.Cron{}, err
 	}

@@ -50,7 +50,7 @@ func (e *Engine[T]) Register(handlers ...handler.Handler) {
 //
 // If the type has a handler in this engine, args must be of the handler's type.
 func (e *Engine[T]) Enqueue(ctx context.Context, jobType string, args T, opts ...ojs.Option) (ojs.Ticket, error) {
-	return e.core.enqueue(ctx, ojs.NewDraft(jobType, args, opts...))
+	return e.core.enqueue(ctx, jobType, args, nil, opts)
 }
 
 // EnqueueMany stores jobs of any types, all or none, in one step of the storage. It returns a ticket for each, in order.

@@ -15,16 +15,18 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-func (c *core) enqueue(ctx context.Context, d ojs.Draft) (ojs.Ticket, error) {
-	drafts, tickets := [1]ojs.Draft{d}, [1]ojs.Ticket{}
-	err := c.enqueueInto(ctx, drafts[:], tickets[:])
+// enqueue enqueues one draft, which comes in parts: its args are kept and its options are not, so that a caller's list of these needs
+// no memory from the heap.
+func (c *core) enqueue(ctx context.Context, jobType string, args any, defaults, opts []ojs.Option) (ojs.Ticket, error) {
+	var ticket ojs.Ticket
+	err := c.withRoom(ctx, func() error { return c.tryEnqueueOne(ctx, jobType, args, defaults, opts, &ticket) })
 	switch {
 	case err != nil:
 		return ojs.Ticket{}, err
-	case tickets[0].Dropped:
+	case ticket.Dropped:
 		return ojs.Ticket{}, ojs.ErrDropped
 	}
-	return tickets[0], nil
+	return ticket, nil
 }
 
 func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket, error) {
@@ -32,16 +34,16 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 		return nil, ctx.Err()
 	}
 	tickets := make([]ojs.Ticket, len(drafts))
-	if err := c.enqueueInto(ctx, drafts, tickets); err != nil {
+	if err := c.withRoom(ctx, func() error { return c.tryEnqueue(ctx, drafts, tickets) }); err != nil {
 		return nil, err
 	}
 	return tickets, nil
 }
 
-// enqueueInto enqueues drafts, each of which has a ticket. It waits for room if it has to.
-func (c *core) enqueueInto(ctx context.Context, drafts []ojs.Draft, tickets []ojs.Ticket) error {
+// withRoom enqueues by try. If a queue is full that callers wait for, it waits until there is room and tries again.
+func (c *core) withRoom(ctx context.Context, try func() error) error {
 	for {
-		err := c.tryEnqueue(ctx, drafts, tickets)
+		err := try()
 		queue, blocks := c.blocks(err)
 		if !blocks {
 			return err
@@ -49,7 +51,7 @@ func (c *core) enqueueInto(ctx context.Context, drafts []ojs.Draft, tickets []oj
 		ch := c.room.wait(queue)
 		// Again, since what made room before the wait began is not told.
 		waited := false
-		if err = c.tryEnqueue(ctx, drafts, tickets); err != nil {
+		if err = try(); err != nil {
 			if _, blocks = c.blocks(err); blocks {
 				err, waited = c.waitForRoom(ctx, ch), true
 			}
@@ -83,32 +85,61 @@ func (s *shelf) putBack() {
 	shelves.Put(s)
 }
 
-// tryEnqueue enqueues the drafts once.
+// tryEnqueue enqueues the drafts once, each of which has a ticket.
 func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs.Ticket) error {
 	now := c.now()
 	s := shelves.Get().(*shelf)
 	s.batch = slices.Grow(s.batch, len(drafts))
 	for i := range drafts {
-		n := len(s.batch)
-		s.batch = s.batch[:n+1]
-		err := c.prepare(ctx, &s.batch[n], drafts[i], now, &s.own)
-		switch {
-		case err == ojs.ErrDropped:
-			s.batch = s.batch[:n]
-			tickets[i].Dropped = true
+		d := &drafts[i]
+		switch dropped, err := c.lay(ctx, s, i, d.Type(), d.Args(), d.Defaults(), d.Options(), now); {
 		case err != nil && len(drafts) > 1:
 			return fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
 		case err != nil:
 			return err
 		default:
-			s.places = append(s.places, i)
+			tickets[i].Dropped = dropped
 		}
 	}
+	return c.insertShelf(ctx, s, tickets, now)
+}
+
+// tryEnqueueOne is tryEnqueue of one draft in parts.
+func (c *core) tryEnqueueOne(ctx context.Context, jobType string, args any, defaults, opts []ojs.Option, ticket *ojs.Ticket) error {
+	now := c.now()
+	s := shelves.Get().(*shelf)
+	s.batch = slices.Grow(s.batch, 1)
+	dropped, err := c.lay(ctx, s, 0, jobType, args, defaults, opts, now)
+	if err != nil {
+		return err
+	}
+	tickets := [1]ojs.Ticket{{Dropped: dropped}}
+	err = c.insertShelf(ctx, s, tickets[:], now)
+	*ticket = tickets[0]
+	return err
+}
+
+// lay makes the i-th draft a job of the shelf's batch, which has room for it, unless a hook drops it.
+func (c *core) lay(ctx context.Context, s *shelf, i int, jobType string, args any, defaults, opts []ojs.Option, now time.Time) (dropped bool, err error) {
+	n := len(s.batch)
+	s.batch = s.batch[:n+1]
+	if err := c.prepare(ctx, &s.batch[n], jobType, args, defaults, opts, now, &s.own); err != nil {
+		s.batch = s.batch[:n]
+		if err == ojs.ErrDropped {
+			return true, nil
+		}
+		return false, err
+	}
+	s.places = append(s.places, i)
+	return false, nil
+}
+
+// insertShelf stores the shelf's batch, fills in the tickets of its jobs and puts the shelf back.
+func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, now time.Time) (err error) {
 	if len(s.batch) == 0 {
 		s.putBack()
 		return ctx.Err()
 	}
-	var err error
 	if s.stored, err = c.insert(ctx, now, s.batch, s.stored); err != nil {
 		return err // a storage that has given up may still read the batch
 	}
@@ -204,13 +235,13 @@ func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, 
 }
 
 // prepare makes the record of a draft, or says what is wrong with it. Own is for the draft's plan.
-func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now time.Time, own *plan) error {
+func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, args any, defaults, opts []ojs.Option, now time.Time, own *plan) error {
 	r := &in.Record
-	t, err := c.jobType(d.Type())
+	t, err := c.jobType(jobType)
 	if err != nil {
 		return err
 	}
-	p, err := c.planFor(d, t, own)
+	p, err := c.planFor(t, defaults, opts, own)
 	if err != nil {
 		return err
 	}
@@ -219,15 +250,14 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 	if id == "" {
 		id = c.rnd.id(now)
 	}
-	given := d.Args()
 	if len(c.hooks) > 0 {
 		changed := o.Clone()
 		o = &changed
-		if given, err = c.hook(ctx, o, retry.Runs(), id, d, now); err != nil {
+		if args, err = c.hook(ctx, o, retry.Runs(), id, jobType, args, now); err != nil {
 			return err
 		}
 	}
-	args, err := encodeArgs(given, d.Type(), t)
+	encoded, err := encodeArgs(args, jobType, t)
 	if err != nil {
 		return err
 	}
@@ -237,9 +267,9 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, d ojs.Draft, now
 	}
 	// A hook has seen the id, and may have given it to somebody else.
 	*in = storage.Insert{Fresh: o.ID == "" && c.rand == nil && len(c.hooks) == 0} // and then field by field: a record is large to copy
-	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, d.Type(), o.Queue, o.Priority, retry.Runs(), meta
+	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority, retry.Runs(), meta
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, stored(o.ScheduledAt), stored(o.ExpiresAt)
-	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = args, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
+	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
 	r.Timeout, r.TotalTimeout, r.Lease = o.Timeout, o.TotalTimeout, o.Lease
 	if o.Unique != nil {
 		if err := c.identify(r, o); err != nil {
@@ -289,7 +319,7 @@ func (c *core) identify(r *storage.Record, o *ojs.Options) (err error) {
 }
 
 // hook lets the enqueue hooks have their say. It returns the args to store.
-func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id string, d ojs.Draft, now time.Time) (any, error) {
+func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id, jobType string, args any, now time.Time) (any, error) {
 	if o.Meta == nil {
 		o.Meta = make(map[string]any)
 	}
@@ -297,8 +327,8 @@ func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id string, d 
 	if o.Delay > 0 {
 		at = now.Add(o.Delay)
 	}
-	job := &ojs.Job[any]{Args: d.Args(), JobHeader: ojs.JobHeader{
-		ID: id, Type: d.Type(), Queue: o.Queue, Priority: o.Priority, MaxAttempts: runs, Meta: o.Meta,
+	job := &ojs.Job[any]{Args: args, JobHeader: ojs.JobHeader{
+		ID: id, Type: jobType, Queue: o.Queue, Priority: o.Priority, MaxAttempts: runs, Meta: o.Meta,
 		CreatedAt: now, ScheduledAt: at,
 	}}
 	if err := c.runHooks(ctx, job); err != nil {

@@ -114,7 +114,7 @@ func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueRe
 	}
 	for i, d := range drafts {
 		if results[i].Err = err; refused(err) {
-			results[i].Ticket, results[i].Err = j.core.enqueue(ctx, d)
+			results[i].Ticket, results[i].Err = j.core.enqueue(ctx, d.Type(), d.Args(), d.Defaults(), d.Options())
 		}
 	}
 	return results

@@ -15,8 +15,7 @@ type plan struct {
 // planFor resolves the options of a draft. Those of drafts without options of their own are resolved once for their type, since
 // defaults are what they were when they were given; a draft's own options come on top of that where they can, and make up the plan
 // own, which is nobody else's.
-func (c *core) planFor(d ojs.Draft, t *jobType, own *plan) (*plan, error) {
-	defaults := d.Defaults()
+func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*plan, error) {
 	if defaults == nil {
 		defaults = t.handler.Defaults()
 	}
@@ -31,17 +30,17 @@ func (c *core) planFor(d ojs.Draft, t *jobType, own *plan) (*plan, error) {
 		if err = base.finish(o, err); err == nil {
 			base.defaults = first
 			t.plan.Store(base)
-		} else if base = nil; len(d.Options()) == 0 {
+		} else if base = nil; len(opts) == 0 {
 			return nil, err
 		}
 	}
-	if len(d.Options()) == 0 {
+	if len(opts) == 0 {
 		return base, nil
 	}
 	if base != nil {
 		o := &own.options
 		*o = base.options.Clone()
-		o.Apply(d.Options()...)
+		o.Apply(opts...)
 		// Another queue may have other defaults, which come in before the type's.
 		if o.Queue == base.options.Queue || len(c.queueConfig[o.Queue].Defaults) == 0 && len(c.queueConfig[base.options.Queue].Defaults) == 0 {
 			err := o.Validate()
@@ -56,7 +55,7 @@ func (c *core) planFor(d ojs.Draft, t *jobType, own *plan) (*plan, error) {
 			return own, err
 		}
 	}
-	return own, own.finish(c.resolve(defaults, d.Options()))
+	return own, own.finish(c.resolve(defaults, opts))
 }
 
 // finish makes it the plan of resolved options.

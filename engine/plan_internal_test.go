@@ -69,7 +69,7 @@ func TestPlans(t *testing.T) {
 		jt := &jobType{handler: handler.For(ojs.Define[any]("t", ofType...), func(context.Context, *ojs.Job[any]) error { return nil }), handled: true}
 		for range 3 {
 			d := ojs.NewDraft("t", nil, someOptions(t, "call's", true)...)
-			got, gotErr := c.planFor(d, jt, new(plan))
+			got, gotErr := c.planFor(jt, d.Defaults(), d.Options(), new(plan))
 			var want plan
 			wantErr := want.finish(c.resolve(ofType, d.Options()))
 			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
