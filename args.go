@@ -14,8 +14,8 @@ import (
 // encode to an array, otherwise a one-element array that holds them, and an empty one for null. The zero Args is null.
 //
 // Args of a plain type stay a Go value, and are encoded when somebody asks for JSON: bool, numbers, strings, and structs whose
-// fields are all exported and plain, without methods or tags that change what JSON holds. Other args are encoded once, when
-// they are made. Nothing but the cost and reflection tells the two apart, and that a string that stays is part of what it was cut from.
+// fields are all exported and plain, without methods or tags that change what JSON holds. Other args are encoded once, when they are
+// made. Only cost and reflection tell the two apart, and that a string kept as it is keeps alive what it was sliced from.
 type Args struct {
 	_ [0]func() // not comparable: equal args may be held in different ways
 	v any       // nil: null; *encoded; or a value of a plain type that JSON holds without loss
@@ -23,7 +23,7 @@ type Args struct {
 
 // encoded is args as JSON.
 type encoded struct {
-	raw   json.RawMessage // valid JSON but null, never modified
+	raw   json.RawMessage // valid non-null JSON, never modified
 	lossy bool
 }
 
@@ -82,8 +82,8 @@ func (a Args) json() json.RawMessage {
 	return raw
 }
 
-// replaces reports whether encoding a value has put replacement characters in the place of bytes that are not UTF-8: then,
-// and not for a character that is one, encoding/json writes the escape.
+// replaces reports whether encoding a value has put replacement characters in place of bytes that are not UTF-8:
+// encoding/json writes the escape only for these, not for a U+FFFD given.
 func replaces(v any, raw []byte) bool {
 	if _, given := v.(json.RawMessage); given || !bytes.Contains(raw, []byte(`\ufffd`)) {
 		return false
@@ -99,8 +99,8 @@ func replaces(v any, raw []byte) bool {
 	return false
 }
 
-// Lossy reports whether strings that were not UTF-8 have been made so, and different args may have become the same. It is
-// known of args that were made of a Go value, until they are stored.
+// Lossy reports whether strings that were not UTF-8 have been made so, and different args may have become the same. Only
+// args made from a Go value know it, until they are stored.
 func (a Args) Lossy() bool {
 	e, ok := a.v.(*encoded)
 	return ok && e.lossy
@@ -115,7 +115,7 @@ func argsError(reason string) error {
 // Len returns how many bytes the args have as JSON.
 func (a Args) Len() int { return len(a.json()) }
 
-// SizeBound returns a number that Len does not exceed. It costs next to nothing.
+// SizeBound returns an upper bound of Len, at next to no cost.
 func (a Args) SizeBound() int {
 	switch v := a.v.(type) {
 	case nil:
@@ -139,7 +139,7 @@ func (a Args) JSON() json.RawMessage {
 func (a Args) String() string { return string(a.json()) }
 
 // Decode decodes the args into v, a non-nil pointer, as json.Unmarshal does. A one-element array, the wire form of a
-// single value, also decodes into a v that is no list as its element; an empty one leaves v as it is.
+// single value, decodes as its element into a v that is not a list; an empty one leaves v as it is.
 func (a Args) Decode(v any) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // an UnmarshalJSON of the caller's
@@ -168,7 +168,7 @@ func (a Args) Decode(v any) (err error) {
 	return nil
 }
 
-// DecodeArgs is a.Decode(v). If the args hold a T it costs no more than a copy of that.
+// DecodeArgs is a.Decode(v). If the args hold a T it costs no more than copying it.
 func DecodeArgs[T any](a Args, v *T) error {
 	if t := reflect.TypeFor[T](); reflect.TypeOf(a.v) == t && v != nil && !plain.Of(t).Omits() {
 		*v = a.v.(T)

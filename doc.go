@@ -1,4 +1,4 @@
-// Package ojs holds the words of a job engine with the semantics of Open Job Spec: job types, jobs, states, errors,
+// Package ojs is the vocabulary of a job engine with the semantics of Open Job Spec: job types, jobs, states, errors,
 // policies, options and events. Package engine runs the jobs.
 //
 //	eng, err := engine.New[Email](memory.New())
@@ -9,7 +9,7 @@
 //	ticket, err := eng.Enqueue(ctx, "email.send", Email{To: "a@b.c"}, ojs.WithDelay(5*time.Minute))
 //	job, err := ticket.Wait(ctx)
 //
-// A program with several job types declares each once and uses an engine of any:
+// A program with several job types declares each once and uses an Engine[any]:
 //
 //	var SendEmail = ojs.Define[Email]("email.send", ojs.WithMaxAttempts(8))
 //	var BuildReport = ojs.Define[Report]("report.build", ojs.WithTimeout(10*time.Minute))
@@ -29,6 +29,6 @@
 // # What a handler answers
 //
 // nil completes the job. A plain error, a panic and a timeout are failed attempts, and the job's RetryPolicy decides.
-// Discard, DeadLetter and Permanent end the job, RetryAfter chooses the delay, Snooze comes back later without spending the
+// Discard, DeadLetter and Permanent end the job, RetryAfter chooses the delay, Snooze runs it later without spending the
 // attempt.
 package ojs

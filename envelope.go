@@ -94,8 +94,8 @@ func (j JobInfo) MarshalJSON() ([]byte, error) {
 // j as it was; unknown attributes go to Extra. null is the same as absent. Client attributes may stand in an "options"
 // object, as HTTP requests have them, but not in both places.
 //
-// It believes the system-managed attributes (state, attempt, errors, times), as a reader of jobs must. To take a job from
-// a caller use ParseDraft, which does not.
+// It trusts the system-managed attributes (state, attempt, errors, times), as a reader of jobs must. To take a job from a
+// caller use ParseDraft, which does not.
 func (j *JobInfo) UnmarshalJSON(b []byte) error {
 	members, err := decodeObject(b)
 	if err != nil {
@@ -120,7 +120,7 @@ type decoder struct {
 	seen     map[string]string // attribute -> where it stood
 	finished map[State]time.Time
 
-	uniqueKey string // "idempotency_key", which goes into the policy that may stand after it
+	uniqueKey string // "idempotency_key", which goes into the policy that may come after it
 }
 
 func (d *decoder) member(m member, where string) error {

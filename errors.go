@@ -15,9 +15,9 @@ var (
 	ErrUnsupported = errors.New("ojs: unsupported")       // this storage or ticket cannot do that
 
 	ErrQueueFull     = errors.New("ojs: queue full")     // it has as many jobs as it may have; also *QueueError
-	ErrQueueDraining = errors.New("ojs: queue draining") // it takes no jobs any more; also *QueueError
+	ErrQueueDraining = errors.New("ojs: queue draining") // it accepts no more jobs; also *QueueError
 
-	// ErrDropped is what an enqueue hook returns to leave a job out, and what the enqueue of that job alone returns.
+	// ErrDropped is what an enqueue hook returns to leave a job out, and what a single enqueue of it then returns.
 	ErrDropped = errors.New("ojs: dropped")
 )
 
@@ -25,7 +25,7 @@ var (
 var (
 	ErrCancelled = errors.New("ojs: cancelled")  // somebody cancelled the job
 	ErrTimeout   = errors.New("ojs: timeout")    // the attempt, or the job as a whole, has used up its time
-	ErrLeaseLost = errors.New("ojs: lease lost") // the job is not this attempt's any more
+	ErrLeaseLost = errors.New("ojs: lease lost") // the job is no longer this attempt's
 	ErrReplaced  = errors.New("ojs: replaced")   // a unique job took this one's place
 	ErrShutdown  = errors.New("ojs: shutdown")   // the engine stops and the grace period is over
 )
@@ -61,11 +61,11 @@ func (e *InvalidError) Error() string {
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// DuplicateError refuses a job because an equal one is there. errors.Is(err, ErrDuplicate) holds for it.
+// DuplicateError refuses a job because an equal one exists. errors.Is(err, ErrDuplicate) holds for it.
 type DuplicateError struct {
-	ID          string // of the job that is there; of several the newest
+	ID          string // of the existing job; of several, the newest
 	State       State  // its state
-	Fingerprint string // that both have; "": they have the same id
+	Fingerprint string // that both share; "": they have the same id
 }
 
 func (e *DuplicateError) Error() string {
@@ -106,7 +106,7 @@ func (e *QueueError) Error() string {
 // Unwrap returns ErrQueueFull or ErrQueueDraining.
 func (e *QueueError) Unwrap() error { return e.Err }
 
-// EndedError is Ticket.Wait's error for a job that ended otherwise than completed.
+// EndedError is Ticket.Wait's error for a job that has ended but not completed.
 type EndedError struct {
 	ID           string
 	State        State // cancelled or discarded

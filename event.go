@@ -12,7 +12,7 @@ type EventType string
 const (
 	EventEnqueued     EventType = "job.enqueued"      // it was stored
 	EventScheduled    EventType = "job.scheduled"     // it waits for a later time: a delayed, snoozed or given-back job
-	EventAvailable    EventType = "job.available"     // it waits for a worker since somebody activated or retried it
+	EventAvailable    EventType = "job.available"     // it waits for a worker: activated, retried or rescheduled by hand
 	EventStarted      EventType = "job.started"       // an attempt began
 	EventCompleted    EventType = "job.completed"     // it ended well
 	EventFailed       EventType = "job.failed"        // an attempt failed, whatever follows
@@ -34,7 +34,7 @@ const (
 	EventDeadLetterAdded   EventType = "dead_letter.added"
 	EventDeadLetterRetried EventType = "dead_letter.retried"
 	EventDeadLetterDeleted EventType = "dead_letter.deleted"
-	EventDeadLetterPruned  EventType = "dead_letter.pruned" // retention deleted some; about no job
+	EventDeadLetterPruned  EventType = "dead_letter.pruned" // retention deleted some; its Job is nil
 )
 
 // The events of queues. Their Job is nil.
@@ -42,10 +42,10 @@ const (
 	EventQueuePaused   EventType = "queue.paused"
 	EventQueueResumed  EventType = "queue.resumed"
 	EventQueueDraining EventType = "queue.draining"
-	EventNearlyFull    EventType = "backpressure.warning"  // a bounded queue has come to 0.8 of its depth
+	EventNearlyFull    EventType = "backpressure.warning"  // a bounded queue has reached 0.8 of its depth
 	EventRejected      EventType = "backpressure.rejected" // it was full and refused jobs
-	EventDropped       EventType = "backpressure.dropped"  // it was full and gave up an old job for a new one, which is the Job
-	EventRoom          EventType = "backpressure.cleared"  // it has come below 0.8 again, as an enqueue noticed
+	EventDropped       EventType = "backpressure.dropped"  // it was full and gave up an old job, the Job, for a new one
+	EventRoom          EventType = "backpressure.cleared"  // it is below 0.8 again, as an enqueue noticed
 )
 
 // The events of recurring jobs. Their Job is nil; the job that a run makes has events of its own.
@@ -70,11 +70,11 @@ type Event struct {
 	Time     time.Time
 	Job      *JobInfo
 	Subject  string        // the job's id, the queue's name, the worker's id or the recurring entry's name
-	WorkerID string        // started, worker
+	WorkerID string        // started, progress, checkpointed, heartbeat, worker
 	Queue    string        // the job's, or the one the event is about
-	Duration time.Duration // of the attempt that ended; of the call: enqueued
+	Duration time.Duration // of the attempt that ended; enqueued: of the call
 	Wait     time.Duration // started, the first attempt: since the job became available; retrying: until the next attempt
-	Failure  *Failure      // failed, retrying, timeout, stalled, discarded if an attempt failed
+	Failure  *Failure      // failed, retrying, timeouts, stalled, expired, discarded, dead_letter.added
 	Depth    int           // backpressure: jobs of the queue that have not ended
 	MaxDepth int           // backpressure: and how many there may be
 	Pruned   int           // dead_letter.pruned

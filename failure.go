@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Code is a handler's answer to "what now?" (OJS retry, section 7). It goes before the retry policy.
+// Code is a handler's answer to "what now?" (OJS retry, section 7). It overrides the retry policy.
 type Code string
 
 // The four response codes. A plain error means CodeRetry.
@@ -22,8 +22,8 @@ func (c Code) Valid() bool {
 }
 
 // Error is a handler's error in full (OJS retry, section 7.3). Most handlers need only Errorf, Discard, DeadLetter,
-// Permanent, RetryAfter and Snooze, or a plain error. Of several Errors in one chain the outermost Code wins, and the
-// first Type and Details.
+// Permanent, RetryAfter and Snooze, or a plain error. With several Errors in a chain, the outermost Code and the first
+// Type and Details win.
 //
 // An error type of your own can speak for itself: a method ErrorType() string gives its type, a method DoNotRetry() bool
 // that returns true sends the job to the dead letters whatever attempts are left.
@@ -37,8 +37,8 @@ type Error struct {
 
 func (e *Error) Error() string { return message(e) }
 
-// maxChain bounds the walk along an error's causes: a longer chain is taken for one that leads back to itself, which no
-// message comes out of and which would overflow the stack.
+// maxChain bounds the walk along an error's causes: a longer chain is taken for a cycle, which yields no message and
+// would overflow the stack.
 const maxChain = 100
 
 // message is what err, an *Error or a *RetryAfterError, says: its own message or that of the next cause that has one.
@@ -69,7 +69,7 @@ func message(err error) string {
 			return "ojs: unspecified error"
 		default:
 			left := maxChain
-			if leadsTo(link, err, &left) { // its message may well be made of err's
+			if leadsTo(link, err, &left) { // its message may be made from err's
 				return said
 			}
 			return link.Error()

@@ -88,7 +88,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// UnmarshalJSON decodes the error object a handler of another language answers with (OJS retry, section 7.3): type and
+// UnmarshalJSON decodes the error object that a handler in another language returns (OJS retry, section 7.3): type and
 // message are required, code is one of the four and RETRY by default, details are any object. It refuses anything else
 // with an *InvalidError and leaves e as it was.
 func (e *Error) UnmarshalJSON(b []byte) error {

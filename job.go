@@ -86,8 +86,8 @@ func (j *JobInfo) Clone() *JobInfo {
 	return c
 }
 
-// Detach replaces everything j shares with a plain copy of it by its own: what a storage does with a record before it
-// hands it out. It costs nothing for a job without meta, errors, result and non-retryable errors.
+// Detach gives j copies of its own of all that a shallow copy of it shares, as a storage does before it hands out a
+// record. It costs nothing for a job without meta, errors, result and non-retryable errors.
 func (j *JobInfo) Detach() {
 	j.Meta = jsonvalue.Clone(j.Meta)
 	j.Errors = cloneFailures(j.Errors)

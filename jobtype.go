@@ -82,11 +82,11 @@ func (d Draft) Args() any { return d.args }
 // Defaults returns the default options of the JobType that made the draft, nil if none did.
 func (d Draft) Defaults() []Option { return d.defaults }
 
-// Options returns the draft's own options, which go before the defaults.
+// Options returns the draft's own options, which override the defaults.
 func (d Draft) Options() []Option { return d.opts }
 
 // Enqueuer accepts drafts of any type, all or nothing. Every engine is one, whatever its T; so is a test double. It
-// returns one ticket a draft, in their order.
+// returns one ticket per draft, in order.
 type Enqueuer interface {
 	EnqueueMany(ctx context.Context, drafts ...Draft) ([]Ticket, error)
 }

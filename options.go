@@ -12,12 +12,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// Option sets something of a job when it is enqueued, or as the default of a job type, a queue or an engine. The nearest to
-// the call wins; retry policies merge field by field, meta and tags add up. Times are relative to the engine's clock at
-// the enqueue.
+// Option sets a property of a job at its enqueue, or a default for a job type, a queue or an engine. The nearest to the
+// call wins; retry policies merge field by field, meta and tags add up. Times are relative to the engine's clock at the
+// enqueue.
 //
-// An option does the same whenever it is applied: engines apply those that are defaults once for many jobs. It must not
-// keep the Options that it is given.
+// An option must do the same whenever it is applied, since engines apply defaults once for many jobs. It must not keep
+// the Options it is given.
 type Option func(*Options)
 
 // Options is what options add up to. Engines and test doubles read it; programs use the functions that return an Option.
@@ -37,7 +37,7 @@ type Options struct {
 	Pending                      bool                       // wait to be activated
 	Extra                        map[string]json.RawMessage // of a parsed draft: attributes this version does not know
 
-	err error // the first option that makes no sense whatever the others say
+	err error // the first option that is invalid whatever the others say
 }
 
 // Limits and defaults of the standard (OJS core, section 5; OJS timeouts).
@@ -50,7 +50,7 @@ const (
 	maxQueueLen = 128
 )
 
-// DefaultOptions returns what a job gets that nobody gives an option.
+// DefaultOptions returns the options of a job that is given none.
 func DefaultOptions() Options {
 	return Options{Queue: DefaultQueue, Timeout: DefaultTimeout, Lease: DefaultLease}
 }
@@ -87,7 +87,7 @@ func (o *Options) fail(err error) {
 	}
 }
 
-// Validate checks every option by itself and those that must fit together. Its error is an *InvalidError.
+// Validate checks each option, and that they fit together. Its error is an *InvalidError.
 func (o *Options) Validate() error {
 	if o.err != nil {
 		return o.err
@@ -152,7 +152,7 @@ func WithExpiresAt(t time.Time) Option {
 	return func(o *Options) { o.TTL, o.ExpiresAt = 0, t }
 }
 
-// WithTTL is WithExpiresAt at d, which must be positive, after the enqueue.
+// WithTTL is WithExpiresAt for d after the enqueue; d must be positive.
 func WithTTL(d time.Duration) Option {
 	return func(o *Options) {
 		if d <= 0 {
@@ -166,14 +166,14 @@ func WithTTL(d time.Duration) Option {
 // job all the same within the engine's grace period. The default is 30 minutes; d must be positive.
 func WithTimeout(d time.Duration) Option { return func(o *Options) { o.Timeout = d } }
 
-// WithTotalTimeout ends the job d after it was created, whatever attempts are left: a running attempt as its timeout
-// would, and no retry is scheduled that could not start before then. 0, the default, is none; d must not be less than the
-// timeout of one attempt, unless that is the default.
+// WithTotalTimeout ends the job d after it was created, whatever attempts are left. It ends a running attempt as its
+// timeout would, and no retry is scheduled that could not start in time. 0, the default, is none; d must not be less than
+// the timeout of one attempt, unless that is the default.
 func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.TotalTimeout = d } }
 
-// WithLease sets how long an attempt holds its job without renewing, at least 100 ms: the standard's visibility timeout. An
-// engine renews the lease, in thirds of it, while its handler runs. A process that dies is noticed after at most d; the job then counts as
-// failed once more. The default is 30 minutes.
+// WithLease sets how long an attempt holds its job without renewing, at least 100 ms: the standard's visibility timeout. An engine
+// renews the lease every d/3 while the handler runs. That a process has died is noticed after at most d; the attempt then counts as
+// failed. The default is 30 minutes.
 func WithLease(d time.Duration) Option { return func(o *Options) { o.Lease = d } }
 
 // WithRetry lays p over the policy the job inherits, field by field.
@@ -231,8 +231,8 @@ func (o *Options) setMeta(key string, value any) {
 	o.Meta[key] = value
 }
 
-// WithID gives the job an id of the caller's: a UUIDv7. An enqueue of an id that is there already is refused with a
-// *DuplicateError, which makes an enqueue safe to repeat.
+// WithID gives the job an id of the caller's: a UUIDv7. An id that exists already is refused with a *DuplicateError,
+// which makes an enqueue safe to repeat.
 func WithID(id string) Option {
 	return func(o *Options) {
 		u, err := uuid.Parse(id)

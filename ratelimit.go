@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// RateLimit bounds how often and how many at once the jobs of one key start (OJS rate limiting). Jobs that it holds back are
+// RateLimit bounds how often jobs of a key start, and how many run at once (OJS rate limiting). Jobs that it holds back are
 // passed over: others run meanwhile. Every bound that is set has to hold. Each attempt counts, retries included.
 //
-// The bounds of a key are those of the job that started last with it. An engine counts what it starts itself, attempts and
-// deliveries to its workers; several engines on one storage count each for itself.
+// A key has the bounds of the job that last started with it. An engine counts what it starts itself, attempts and
+// deliveries to its workers; several engines on one storage count separately.
 type RateLimit struct {
 	Key         string // what shares the limit: letters, digits and ".", "_", ":", "-", the first a letter or digit, at most 255
 	Concurrency int    // attempts at once; 0: any number

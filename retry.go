@@ -36,7 +36,7 @@ const (
 	JitterOn  Jitter = "on"  // the delay times a random number in [0.5, 1.5), at most MaxInterval
 	JitterOff Jitter = "off" // the delay as computed
 
-	// JitterFull is a random time from nothing to the delay. It is not the standard's: it is that of policy.FullJitter, and
+	// JitterFull is a random time from zero to the delay. It is not the standard's but that of policy.FullJitter, and
 	// "jitter": "full" in JSON.
 	JitterFull Jitter = "full"
 )
@@ -103,16 +103,16 @@ func (p RetryPolicy) Inherit(base RetryPolicy) RetryPolicy {
 	return p
 }
 
-// Equal reports whether two policies say the same. An empty list of non-retryable errors is another than none, which inherits.
+// Equal reports whether two policies say the same. An empty list of non-retryable errors differs from nil, which inherits.
 func (p RetryPolicy) Equal(q RetryPolicy) bool {
 	return p.MaxAttempts == q.MaxAttempts && p.InitialInterval == q.InitialInterval && p.BackoffCoefficient == q.BackoffCoefficient &&
 		p.MaxInterval == q.MaxInterval && p.Jitter == q.Jitter && p.BackoffStrategy == q.BackoffStrategy && p.OnExhaustion == q.OnExhaustion &&
 		(p.NonRetryableErrors == nil) == (q.NonRetryableErrors == nil) && slices.Equal(p.NonRetryableErrors, q.NonRetryableErrors)
 }
 
-// Validate checks the fields that are set, and MaxInterval against InitialInterval if both are (OJS retry, section 11). Of a
-// qualified name as BackoffStrategy it checks the form alone, since another program may know what it stands for;
-// policy.Resolve asks for more. Its error is an *InvalidError with CodeRetryInvalid.
+// Validate checks the fields that are set, and MaxInterval against InitialInterval if both are (OJS retry, section 11). It
+// checks only the form of a qualified name in BackoffStrategy, which another program may know; policy.Resolve refuses an
+// unknown one. Its error is an *InvalidError with CodeRetryInvalid.
 func (p RetryPolicy) Validate() error {
 	switch {
 	case p.MaxAttempts < 0 && p.MaxAttempts != NoRetry:

@@ -62,10 +62,10 @@ func (p RetryPolicy) sevenFields() bool {
 
 // UnmarshalJSON decodes the standard's object (OJS retry, section 14). Any part of it will do: a field that is absent or
 // null inherits, and a policy that is null leaves p alone. Unknown fields, wrong types and values out of range are refused
-// with an *InvalidError, and p is left as it was. "constant" is accepted as a name of BackoffNone, and a repeated entry of
-// non_retryable_errors counts once. The standard's seven fields make a whole policy, whose strategy is exponential.
+// with an *InvalidError, and p is left as it was. "constant" is accepted as a name for BackoffNone, and a repeated entry
+// of non_retryable_errors counts once. The standard's seven fields make a whole policy, whose strategy is exponential.
 //
-// A strategy by a qualified name need not be known to this program, so that a storage can read what another one stored.
+// A qualified strategy name need not be known to this program, so that a storage can read what another program stored.
 func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	if isNull(b) {
 		return nil

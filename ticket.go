@@ -8,8 +8,8 @@ import (
 // Ticket is the receipt of an enqueued job. It is small and copyable.
 type Ticket struct {
 	ID    string
-	State State // right after the enqueue: available, scheduled or pending; of an equal job any
-	// Deduplicated tells that an equal job was there already, which the ticket is for (UniquePolicy).
+	State State // right after the enqueue: available, scheduled or pending; any for an equal job
+	// Deduplicated says that the ticket is for an equal job that was there already (UniquePolicy).
 	Deduplicated bool
 	Dropped      bool   // an enqueue hook left the job out; the other fields are zero
 	Waiter       Waiter // nil: the ticket cannot wait

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// UniquePolicy says which jobs count as equal to a new one, and what becomes of the new one if there is an equal (OJS unique
-// jobs). Equal are jobs with the same fingerprint; see policy.Fingerprint. Only jobs that were enqueued with a policy have
-// one. Of an equal job the new job's policy asks two things: it is in one of States, and Period has not passed since it was
-// created. The zero policy is that of the standard: one job of the type that has not ended, a second one is refused.
+// UniquePolicy says which jobs are equal to a new one, and what becomes of the new one if there is such a job (OJS unique
+// jobs). Jobs with the same fingerprint are equal; see policy.Fingerprint. Only jobs that were enqueued with a policy have
+// one. An equal job counts if, by the new job's policy, it is in one of States and Period has not passed since it was
+// created. The zero policy is the standard's: while a job of the type has not ended, a second one is refused.
 //
-// How strong the guarantee is, a storage says of itself (storage.Capabilities). The check is made when a job is enqueued, and
-// not again when it is retried or replayed.
+// A storage says how strong its guarantee is (storage.Capabilities). The check is made when a job is enqueued, and not again
+// when it is retried or replayed.
 type UniquePolicy struct {
 	Keys     UniqueKeys // what makes jobs equal; 0: ByType, and ByArgs or ByMeta if ArgsKeys or MetaKeys is set
-	ArgsKeys []string   // of the args only these members count, which they must have; nil: all of the args
-	MetaKeys []string   // of the meta only these members count, which it must have; needed for ByMeta
+	ArgsKeys []string   // only these members of the args count, and must be there; nil: all of the args
+	MetaKeys []string   // only these members of the meta count, and must be there; needed for ByMeta
 	Key      string     // an idempotency key of the caller's, in place of args and meta: at most 256 bytes
 
 	// Period is for how long an equal job counts, from when it was created; 0: as long as it is in States. PeriodMonths is
@@ -39,7 +39,7 @@ const (
 	ByMeta
 )
 
-// Conflict is what becomes of a job that has an equal.
+// Conflict says what becomes of a job that has an equal.
 type Conflict string
 
 // The ways to resolve a conflict (OJS unique jobs, section 5).
@@ -50,12 +50,12 @@ const (
 	// ConflictIgnore leaves the new job out. Its ticket is that of the equal job, and Deduplicated.
 	ConflictIgnore Conflict = "ignore"
 
-	// ConflictReplace cancels the equal jobs that have not ended and enqueues the new one, in one step. The context of one
-	// that runs ends with ErrReplaced. It stands beside one that has ended.
+	// ConflictReplace cancels the equal jobs that have not ended and enqueues the new one, in one step. The context of a
+	// running one ends with ErrReplaced; one that has ended stays.
 	ConflictReplace Conflict = "replace"
 
 	// ConflictReplaceExceptSchedule gives an equal job that is scheduled the new args and meta, and leaves its id and its time.
-	// Its ticket is Deduplicated. In any other state it is ConflictReplace.
+	// The ticket is Deduplicated. If none is scheduled it is ConflictReplace.
 	ConflictReplaceExceptSchedule Conflict = "replace_except_schedule"
 )
 
@@ -172,7 +172,7 @@ func (p *UniquePolicy) clone() *UniquePolicy {
 	return &c
 }
 
-// WithUnique makes the job unique. It takes the place of a policy that the job would inherit, as a whole.
+// WithUnique makes the job unique. It replaces, as a whole, a policy that the job would inherit.
 func WithUnique(p UniquePolicy) Option {
 	c := p.clone()
 	return func(o *Options) {
@@ -188,8 +188,8 @@ func uniqueBy(argsKeys []string, states []State, period time.Duration, c Conflic
 	return WithUnique(UniquePolicy{Keys: ByType | ByArgs, ArgsKeys: argsKeys, States: states, Period: period, OnConflict: c})
 }
 
-// WithThrottle enqueues a job with the same args at most once in a period, whatever has become of the one before: another one
-// is ignored. With argsKeys only these members of the args count. It is a unique policy, and takes the place of another.
+// WithThrottle enqueues a job with the same args at most once per period, whatever became of the previous one: further ones
+// are ignored. With argsKeys only these members of the args count. It is a unique policy, and replaces any other.
 func WithThrottle(period time.Duration, argsKeys ...string) Option {
 	if period <= 0 {
 		return func(o *Options) { o.fail(uniqueError("period", fmt.Sprintf("%v is not positive", period))) }
@@ -197,9 +197,9 @@ func WithThrottle(period time.Duration, argsKeys ...string) Option {
 	return uniqueBy(argsKeys, AllStates(), period, ConflictIgnore)
 }
 
-// WithDebounce runs a job with the same args when there has been none for the quiet time given: each one takes the place of
-// the one before that is still waiting for its time. With argsKeys only these members of the args count. It is a unique
-// policy and a delay, and takes the place of others.
+// WithDebounce runs only the last of several jobs with the same args, once the quiet time has passed without another:
+// each replaces the one before that is still waiting for its time. With argsKeys only these members of the args count. It
+// is a unique policy and a delay, and replaces any others.
 func WithDebounce(quiet time.Duration, argsKeys ...string) Option {
 	if quiet <= 0 {
 		return func(o *Options) { o.fail(optionError("delay", fmt.Sprintf("%v is not positive", quiet))) }
@@ -208,15 +208,15 @@ func WithDebounce(quiet time.Duration, argsKeys ...string) Option {
 	return func(o *Options) { unique(o); delay(o) }
 }
 
-// WithOneWaiting keeps at most one job with the same args waiting; another one is ignored. One that runs is not in its way: it
-// may have begun before what the new one is about. With argsKeys only these members of the args count. It is a unique
-// policy, and takes the place of another.
+// WithOneWaiting keeps at most one job with the same args waiting; further ones are ignored. A running one does not count: it
+// may have begun before what the new one is about. With argsKeys only these members of the args count. It is a unique policy,
+// and replaces any other.
 func WithOneWaiting(argsKeys ...string) Option {
 	return uniqueBy(argsKeys, []State{StateAvailable, StateScheduled, StatePending, StateRetryable}, 0, ConflictIgnore)
 }
 
-// WithIdempotencyKey enqueues a job of the type at most once in 24 hours with the key, which stands for a request of the
-// caller's, say: from 1 to 256 bytes. Another one is ignored. It is a unique policy, and takes the place of another.
+// WithIdempotencyKey enqueues a job of the type at most once in 24 hours for a key, such as the id of a request: 1 to
+// 256 bytes. Further ones are ignored. It is a unique policy, and replaces any other.
 func WithIdempotencyKey(key string) Option {
 	if key == "" {
 		return func(o *Options) { o.fail(uniqueError("key", "is empty")) }

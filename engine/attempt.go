@@ -23,7 +23,7 @@ type attempt struct {
 	life
 }
 
-// life is what of an attempt does not go over to the next one that uses its memory.
+// life is the part of an attempt that the next one in its memory does not take over.
 type life struct {
 	r       *run
 	kind    *jobType
@@ -64,7 +64,7 @@ type life struct {
 	shown    *ojs.JobHeader // what handler.Job returns; nil: nobody has asked
 }
 
-// phase tells who may settle an attempt: the first who takes it from running.
+// phase tells who may settle an attempt: whoever first takes it from running.
 type phase uint8
 
 const (
@@ -119,7 +119,7 @@ func detached(rec *storage.Record) ojs.JobHeader {
 	return rec.Copy().JobHeader
 }
 
-// begin enters an attempt in the books. It wants core.mu.
+// begin enters an attempt in r.attempts. core.mu is held.
 func (r *run) begin(a *attempt) {
 	a.at = len(r.attempts)
 	r.attempts = append(r.attempts, a)
@@ -130,10 +130,10 @@ func (r *run) begin(a *attempt) {
 	r.lookAt(earliest(a.renewAt, a.deadline))
 }
 
-// knows reports whether an attempt is in the books. It wants core.mu.
+// knows reports whether an attempt is in r.attempts. core.mu is held.
 func (r *run) knows(a *attempt) bool { return a.at < len(r.attempts) && r.attempts[a.at] == a }
 
-// find returns the attempt that has the claim, nil if none has. It wants core.mu.
+// find returns the attempt that has the claim, nil if none has. core.mu is held.
 func (r *run) find(held storage.Held) *attempt {
 	for _, a := range r.attempts {
 		if a.rec.Version == held.Version && a.rec.ID == held.ID {
@@ -173,17 +173,17 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// arm sees to it that the attempt is looked at when it has something to do. It wants core.mu.
+// arm sees to it that the attempt is looked at when it has something to do. core.mu is held.
 //
 // One timer serves all attempts of a run, for the earliest that any of them has asked for. Almost all attempts end before their
-// times come, and the timer stays as it is then: it fires for nothing now and then, which costs less than to set it for each.
+// times come, and the timer stays as it is then: it fires for nothing now and then, which costs less than setting it for each.
 func (a *attempt) arm() {
 	if at := a.next(); !at.IsZero() {
 		a.r.lookAt(at)
 	}
 }
 
-// lookAt has the attempts looked at by at. It wants core.mu.
+// lookAt has the attempts looked at by at. core.mu is held.
 func (r *run) lookAt(at time.Time) {
 	if r.lookingAt.IsZero() || at.Before(r.lookingAt) {
 		r.lookingAt = at
@@ -201,7 +201,7 @@ func (r *run) look(now time.Time) {
 	}
 }
 
-// punctual makes the timer of the attempts wait for what any of them needs, and for nothing else. It wants core.mu.
+// punctual makes the timer of the attempts wait for what any of them needs, and for nothing else. core.mu is held.
 func (r *run) punctual() {
 	var next time.Time
 	for _, a := range r.attempts {
@@ -218,7 +218,7 @@ func (r *run) punctual() {
 }
 
 // tick does what the clock asks of an attempt: renew its lease, end its context at the deadline, give up on its handler a
-// grace period later, and report a handler that goes on after all that. It wants core.mu.
+// grace period later, and report a handler that goes on after all that. core.mu is held.
 func (a *attempt) tick(now time.Time) {
 	c := a.r.c
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
@@ -247,7 +247,7 @@ func (a *attempt) tick(now time.Time) {
 	a.arm()
 }
 
-// renew has the lease renewed and the progress stored. It wants core.mu.
+// renew has the lease renewed and the progress stored. core.mu is held.
 func (a *attempt) renew(now time.Time) {
 	a.renewAt = now.Add(renewalInterval(a.rec.Lease))
 	a.flushAt, a.flushed = time.Time{}, now
@@ -255,7 +255,7 @@ func (a *attempt) renew(now time.Time) {
 	a.r.keeper.renew(a)
 }
 
-// end ends the attempt's context. The first cause holds. It wants core.mu.
+// end ends the attempt's context. The first cause holds. core.mu is held.
 func (a *attempt) end(cause error) {
 	if a.cause != nil {
 		return
@@ -271,9 +271,9 @@ func (a *attempt) end(cause error) {
 	a.context.Cancel(cause)
 }
 
-// lose ends an attempt whose job is not its own any more: what its handler returns is dropped. It reports whether there is
-// one. An attempt that is not known may have been claimed by a worker that does not know yet; it is then lost when it begins.
-// It wants core.mu.
+// lose ends an attempt whose job is no longer its own: what its handler returns is dropped. It reports whether there is one.
+// An attempt that is not known may be one that a worker is claiming right now; it is then lost when it begins. core.mu is
+// held.
 func (r *run) lose(held storage.Held, cause error) bool {
 	if a := r.find(held); a != nil {
 		a.phase = over
@@ -287,7 +287,7 @@ func (r *run) lose(held storage.Held, cause error) bool {
 	return false
 }
 
-// forget takes an attempt whose handler has returned out of the books. It wants core.mu.
+// forget takes an attempt whose handler has returned out of r.attempts. core.mu is held.
 func (r *run) forget(a *attempt) {
 	last := len(r.attempts) - 1
 	r.attempts[a.at] = r.attempts[last]
@@ -296,9 +296,9 @@ func (r *run) forget(a *attempt) {
 	r.attempts = r.attempts[:last]
 }
 
-// reusable reports whether another job may have the memory of an attempt that is over and out of the books: not if its handler
-// has it (it is not private), nor if the clock, an operator or a stop had to do with it and may have it on a list. Otherwise the
-// attempt keeps nothing of its job alive but what every job has.
+// reusable reports whether another job may have the memory of an attempt that is over and not in r.attempts: not if its handler
+// may have it (it is not private), nor if the clock, an operator or a stop dealt with it and may have it on a list. Otherwise it
+// clears the attempt of what would keep its job alive.
 func (a *attempt) reusable(private bool) bool {
 	if !private || a.cause != nil || a.kept {
 		return false
@@ -326,8 +326,8 @@ func (a *attempt) begins(p *pile) bool {
 	return a.context.Err() == nil
 }
 
-// putOff gives an attempt that has waited on a pile until now the time that it had when it was claimed. Its job has no more than it
-// has. Its handler has not been called.
+// putOff gives an attempt that has waited on a pile until now the time it had when it was claimed. Its job's total timeout stays.
+// Its handler has not been called.
 func (a *attempt) putOff(now time.Time) {
 	late := now.Sub(a.rec.StartedAt)
 	if late <= 0 {
@@ -383,11 +383,11 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 		}
 	}()
 	err := a.kind.handler.Run(ctx, a.header, a.rec.Args)
-	runtime.KeepAlive(a) // stacks have to show it until then: see stackIn
+	runtime.KeepAlive(a) // stacks must show it until then: see stackIn
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
-	// Middlewares may have wrapped what the engine has to know of. errors.As would follow a circle for ever.
+	// Middlewares may have wrapped what the engine has to know. errors.As would follow a cycle forever.
 	inner := err
 	for range 100 {
 		switch e := inner.(type) {
@@ -419,6 +419,6 @@ func (e panicError) Error() string   { return string(e) }
 func (panicError) ErrorType() string { return ojs.TypePanic }
 
 func panicked(p *handler.PanicError) policy.Outcome {
-	// What was panicked with may be an error with a response code; a panic does not answer, so it is not in the chain.
+	// The panic's value may be an error with a response code; a panic is no answer, so it is left out of the chain.
 	return policy.Outcome{Kind: policy.Panicked, Err: panicError(p.Error()), Backtrace: p.Backtrace}
 }

@@ -39,14 +39,14 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	return nil
 }
 
-// takenAway follows a transition that took a job from whoever ran it, if anybody did. It wants mu.
+// takenAway follows a transition that took a job from whoever ran it, if anybody did. mu is held.
 func (c *core) takenAway(held storage.Held, cause error) {
 	if c.run == nil || !c.run.lose(held, cause) {
 		c.workerLost(held)
 	}
 }
 
-// errUnchanged is what a change answers if the job is already as it shall be.
+// errUnchanged is what a change returns if the job is as wanted already.
 var errUnchanged = errors.New("unchanged")
 
 // changed is a change that has been made.
@@ -61,11 +61,11 @@ var changes = sync.Pool{New: func() any { return new(changed) }}
 // to is the job as it is now.
 func (ch *changed) to() *storage.Record { return &ch.change[0].Record }
 
-// forget lets others use the memory of a change that nobody needs any more. What is in it stays until then, which costs less.
+// forget frees the memory of a change for others to use. What is in it stays until then, which costs less.
 func (ch *changed) forget() { changes.Put(ch) }
 
-// change makes a change of a job that f decides on, and the event that f names; sameJob is storage.Change.SameJob. It returns nil if
-// f found nothing to change. If the job moves on in between, f decides anew.
+// change makes the change of a job that f decides on, with the event that f names; sameJob is storage.Change.SameJob. It returns nil
+// if f found nothing to change. If the job moves on in between, f decides again.
 func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*storage.Record, time.Time) (ojs.EventType, error)) (*changed, error) {
 	for {
 		ch := changes.Get().(*changed)

@@ -105,7 +105,7 @@ func (c *core) lookup(ctx context.Context, id string) (job *ojs.JobInfo, err err
 	return c.get(ctx, id)
 }
 
-// uncertain follows a call that should have changed the storage and failed. It may have changed it all the same: look.
+// uncertain follows a failed call that should have changed the storage. It may have changed it all the same: look.
 func (c *core) uncertain(err error) {
 	if errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrClosed) {
 		return // these it answers for
@@ -119,7 +119,7 @@ func (c *core) uncertain(err error) {
 	}
 }
 
-// available says that n more jobs may be claimed. It wants mu.
+// available says that n more jobs may be claimed. mu is held.
 func (c *core) available(n int) {
 	if n == 0 {
 		return
@@ -133,7 +133,7 @@ func (c *core) available(n int) {
 	c.fetchers = nil
 }
 
-// jobEnded follows the end of a job. It wants mu.
+// jobEnded follows the end of a job. mu is held.
 func (c *core) jobEnded(rec *storage.Record) {
 	c.waiters.ended(rec.ID)
 	c.room.made(rec.Queue)

@@ -11,15 +11,15 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Cron makes jobs again and again, by the clock of a time zone (OJS cron). Entries are the storage's: every engine on it that
-// runs fires them, each run once. A storage that cannot keep them gives ojs.ErrUnsupported.
+// Cron enqueues recurring jobs, by the clock of a time zone (OJS cron). Entries are in the storage: every running engine on
+// it fires them, each run once. A storage that cannot keep them gives ojs.ErrUnsupported.
 //
 // The job of a run is enqueued when its time comes, with the entry's name and that time in its meta, as cron_name and
-// cron_triggered_at. If it cannot be enqueued, because its queue is full, say, or a unique job is there already, the run is
-// skipped, which a log line and ojs.EventCronSkipped tell.
+// cron_triggered_at. If it cannot be enqueued, because its queue is full, say, or an equal unique job exists, the run is
+// skipped, as a log line and ojs.EventCronSkipped say.
 //
-// When a clock is put forward, times that it skips do not come; when it is put back, a time that comes twice counts the first
-// time. Of the runs that were missed while no engine ran, one is made up for.
+// When clocks go forward, runs at the times they skip do not happen; when they go back, a time that comes twice fires the
+// first time only. Of all runs missed while no engine ran, one is made up for.
 type Cron struct{ core *core }
 
 // Cron gives access to the recurring jobs.
@@ -36,7 +36,7 @@ type CronEntry struct {
 	Schedule string
 	TimeZone string // an IANA name, such as "Europe/Berlin"; "": UTC
 
-	// Job is what is enqueued, with any options but an id. What its options inherit is that of when the entry was set.
+	// Job is what is enqueued, with any options but an id. It inherits the defaults of the time when the entry was set.
 	Job     ojs.Draft
 	Overlap Overlap // "": OverlapSkip
 	Paused  bool
@@ -57,13 +57,13 @@ const (
 	OverlapSkip           Overlap = "skip"            // the run does not take place
 	OverlapAllow          Overlap = "allow"           // they run side by side
 	OverlapCancelPrevious Overlap = "cancel_previous" // the job before is cancelled
-	OverlapEnqueue        Overlap = "enqueue"         // the job waits for the one before; more than two waiting are warned of
+	OverlapEnqueue        Overlap = "enqueue"         // the job waits for the one before; more than two waiting log a warning
 )
 
 const maxCronName = 255
 
-// Set adds entries, or gives those of the same name what they say. An entry whose schedule stays the same keeps its next
-// run. All are checked before the first is stored.
+// Set adds entries, or updates those of the same name. An entry whose schedule stays the same keeps its next run. All
+// are checked before the first is stored.
 func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 	store, err := c.store()
 	if err != nil {
@@ -95,13 +95,13 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 	return nil
 }
 
-// clipName cuts a name to what an error message bears.
+// clipName cuts a name to fit an error message.
 func clipName(s string) string { return s[:min(len(s), 64)] }
 
 // Pause keeps an entry from firing. An unknown name gives ojs.ErrNotFound.
 func (c *Cron) Pause(ctx context.Context, name string) error { return c.pause(ctx, name, true) }
 
-// Resume ends a pause. Runs of the meantime are not made up for.
+// Resume ends a pause. Runs missed meanwhile are not made up for.
 func (c *Cron) Resume(ctx context.Context, name string) error { return c.pause(ctx, name, false) }
 
 func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
@@ -161,7 +161,7 @@ func (c *Cron) store() (storage.CronStore, error) {
 }
 
 // edit changes the entry of a name, a zero one if there is none, and has the engine look at it. If somebody else changes it in
-// between, f is asked anew.
+// between, f is asked again.
 func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f func(*storage.Cron) error) error {
 	for {
 		all, err := store.Crons(ctx)
@@ -192,7 +192,7 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f
 	}
 }
 
-// cronOf checks an entry and makes of it what is stored.
+// cronOf checks an entry and makes what is stored of it.
 func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if !validCronName(e.Name) {
 		return storage.Cron{}, invalid("name", fmt.Sprintf("does not match [a-z0-9][a-z0-9-.]* in at most %d characters", maxCronName))

@@ -60,8 +60,8 @@ func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) 
 	return d.core.retry(ctx, id, func(r *storage.Record) bool { return r.DeadLettered() }, opts)
 }
 
-// RetryAll retries the dead letters that f selects, the longest dead first, with at least the time given by every from one to
-// the next; 0 is at once. It is done when it returns. Options are Retry's, results those of Jobs.CancelAll.
+// RetryAll retries the dead letters that f selects, the longest dead first, with a pause of every between two of them; 0 is
+// no pause. It returns when all are done. Options are as for Retry, results as for Jobs.CancelAll.
 func (d *DeadLetters) RetryAll(ctx context.Context, f Filter, every time.Duration, opts ...ojs.Option) ([]Result, error) {
 	f.DeadLettered = true
 	first := true
@@ -92,7 +92,7 @@ func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 	return d.core.delete(ctx, &rec)
 }
 
-// DeleteAll deletes the dead letters that f selects. Results are those of Jobs.CancelAll.
+// DeleteAll deletes the dead letters that f selects. Results are as for Jobs.CancelAll.
 func (d *DeadLetters) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
 	f.DeadLettered = true
 	return (&Jobs{d.core}).DeleteAll(ctx, f)

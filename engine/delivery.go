@@ -17,13 +17,13 @@ import (
 )
 
 // Delivery is one attempt in a worker's hands. Ack, Fail and Release end it; the first that succeeds counts. A call that finds
-// that the job is not the worker's any more, because its lease ran out or somebody cancelled it, returns ojs.ErrLeaseLost. One
+// that the job is no longer the worker's, because its lease ran out or somebody cancelled it, returns ojs.ErrLeaseLost. One
 // that returns another error may be repeated. Its methods are safe for concurrent use. It encodes to JSON.
 type Delivery struct {
 	Job        *ojs.JobInfo    `json:"job"`
 	Token      string          `json:"token"`                // names the delivery; see Worker.Delivery
 	LeaseUntil time.Time       `json:"lease_until"`          // when it was fetched
-	Checkpoint json.RawMessage `json:"checkpoint,omitempty"` // of the attempts before; nil: none
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"` // of earlier attempts; nil: none
 
 	core *core
 	rec  storage.Record
@@ -129,8 +129,8 @@ func (d *Delivery) Heartbeat(ctx context.Context) error {
 	return d.extend(ctx, nil, ojs.EventHeartbeat)
 }
 
-// Progress reports how much of its work the attempt has done, from 0 to 1, and renews the lease. Less than reported before
-// changes nothing.
+// Progress reports how much of its work the attempt has done, from 0 to 1, and renews the lease. Less than before counts
+// as no change.
 func (d *Delivery) Progress(ctx context.Context, fraction float64) error {
 	if !(fraction >= 0 && fraction <= 1) { // NaN neither
 		return invalid("progress", fmt.Sprintf("%v is not from 0 to 1", fraction))

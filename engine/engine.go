@@ -9,9 +9,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Engine runs jobs whose args are T. An engine carries jobs of any type; T is only what Handle and Enqueue, its two typed
-// methods, speak. A program with one args type says New[Email]; one with several says New[any], declares each type with
-// ojs.Define, and uses Register and JobType.Enqueue. A Handle of an Engine[any] gets args as encoding/json decodes them into
+// Engine runs jobs whose args are T. An engine carries jobs of any type; T is only the args of Handle and Enqueue, its two
+// typed methods. A program with one args type says New[Email]; one with several says New[any], declares each type with
+// ojs.Define, and uses Register and JobType.Enqueue. Handle of an Engine[any] gives args as encoding/json decodes them into
 // an any.
 //
 // Methods are safe for concurrent use. Enqueueing and looking up need no Run.
@@ -45,8 +45,8 @@ func (e *Engine[T]) Register(handlers ...handler.Handler) {
 	}
 }
 
-// Enqueue stores a job. Its errors: *ojs.InvalidError for bad input, *ojs.DuplicateError if the id given by ojs.WithID is
-// there already, and those of the storage. After an error nothing is stored, unless the storage could not tell.
+// Enqueue stores a job. Its errors: *ojs.InvalidError for bad input, *ojs.DuplicateError if its id or an equal job
+// exists, *ojs.QueueError, a hook's, the storage's. After one nothing is stored, unless the storage could not tell.
 //
 // If the type has a handler in this engine, args must be of the handler's type.
 func (e *Engine[T]) Enqueue(ctx context.Context, jobType string, args T, opts ...ojs.Option) (ojs.Ticket, error) {
@@ -66,13 +66,12 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 // ErrStuck if handlers went on after their contexts had ended. What waits in a storage that is not durable is lost when the
 // program ends: call WaitIdle before ending ctx if it matters.
 //
-// Handler contexts have the values of ctx, but not its end.
+// Handler contexts have ctx's values, but do not end with it.
 func (e *Engine[T]) Run(ctx context.Context) error { return e.core.runUntil(ctx) }
 
-// WaitIdle waits until the engine runs and has nothing to do at the present of its clock: no job is available, unless every
+// WaitIdle waits until the engine runs and has nothing to do at its clock's current time: no job is available, unless every
 // slot is taken or a limit is reached, no handler runs except in handler.Sleep, nothing is due, and the timer for the next
-// deadline is armed. It returns ctx's error if that ends first. An engine that is being enqueued to may be busy again when it
-// returns.
+// deadline is armed. It returns ctx's error if that ends first. If jobs are enqueued meanwhile the engine may be busy again.
 func (e *Engine[T]) WaitIdle(ctx context.Context) error { return e.core.waitIdle(ctx) }
 
 // Get looks a job up. It returns ojs.ErrNotFound if there is none with the id.
@@ -94,7 +93,7 @@ func (e *Engine[T]) Cancel(ctx context.Context, id string) error { return e.core
 // DeadLetters gives access to the jobs that were kept for a person.
 func (e *Engine[T]) DeadLetters() *DeadLetters { return &DeadLetters{e.core} }
 
-// Jobs gives access to what operators do with stored jobs: list, change, and many at once.
+// Jobs gives access to what operators do with stored jobs: list and change them, one or many.
 func (e *Engine[T]) Jobs() *Jobs { return &Jobs{e.core} }
 
 // Queues gives access to the states of queues.

@@ -49,7 +49,7 @@ func (c *core) withRoom(ctx context.Context, try func() error) error {
 			return err
 		}
 		ch := c.room.wait(queue)
-		// Again, since what made room before the wait began is not told.
+		// Again, since room made before the wait began is not announced.
 		waited := false
 		if err = try(); err != nil {
 			if _, blocks = c.blocks(err); blocks {
@@ -63,7 +63,7 @@ func (c *core) withRoom(ctx context.Context, try func() error) error {
 	}
 }
 
-// shelf is what one enqueue needs for the length of it.
+// shelf is the memory that one enqueue works in.
 type shelf struct {
 	batch  []storage.Insert
 	stored []storage.Inserted
@@ -73,10 +73,10 @@ type shelf struct {
 
 var shelves = sync.Pool{New: func() any { return new(shelf) }}
 
-// maxShelf is how large a batch a shelf is kept for.
+// maxShelf is the largest batch whose shelf is kept.
 const maxShelf = 256
 
-// putBack leaves the shelf to another enqueue. What is on it stays there until then: to clear it costs as much as to fill it.
+// putBack leaves the shelf to another enqueue. What is on it stays there until then: clearing it costs as much as filling it.
 func (s *shelf) putBack() {
 	if cap(s.batch) > maxShelf {
 		return
@@ -234,7 +234,7 @@ func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, 
 	return batches
 }
 
-// prepare makes the record of a draft, or says what is wrong with it. Own is for the draft's plan.
+// prepare makes the record of a draft, or says what is wrong with it. own is for the draft's plan.
 func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, args any, defaults, opts []ojs.Option, now time.Time, own *plan) error {
 	r := &in.Record
 	t, err := c.jobType(jobType)

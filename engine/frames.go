@@ -5,19 +5,19 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// frames are for the attempts of a worker that claims ahead, of the few types that it comes by first. Frames of a block are one
-// allocation in place of some, which is most of what such attempts cost; but a handler that keeps its own, or stays in it, keeps its
-// neighbours too. So none of these has much to keep.
+// frames are for the attempts of a worker that claims ahead, of the first few types that it meets. The frames of a block share one
+// allocation, and allocating is most of what such attempts cost; but a handler that keeps its frame, or does not return, keeps its
+// neighbours too. So only small jobs get one.
 type frames [4]struct {
 	of    *jobType // nil: nothing yet
 	block internal.Block
 	used  int // of the block
 }
 
-// maxNeighbour is how many bytes the args of a job that has neighbours may have as JSON, each of a string counted as six.
+// maxNeighbour bounds the args of a job that has neighbours: bytes of JSON, where each of a string counts as six.
 const maxNeighbour = 4 << 10
 
-// next returns the frame for an attempt of a job. Nil frames have lone ones only.
+// next returns the frame for an attempt of a job. Nil frames give only lone ones.
 func (f *frames) next(t *jobType, rec *storage.Record) internal.Frame {
 	if f == nil || rec.Meta != nil || rec.Errors != nil || rec.Args.SizeBound() > maxNeighbour {
 		return t.handler.Frame()

@@ -24,7 +24,7 @@ type gate struct {
 	closed map[string]struct{} // keys that admit nothing, as far as known
 	sweep  int                 // the number of keys at which to drop idle ones
 
-	// Limits of queues and types, and weights, are looked at after each job. Those of keys need not: a claim takes one job of each.
+	// Limits of queues and types, and weights, are checked after each job, those of keys not: a claim takes one job per key.
 	looksAfterEach bool
 	held           map[storage.Held]hold
 	lapses         time.Time // the earliest hold.until; zero: none
@@ -95,7 +95,7 @@ type wanted struct {
 }
 
 // claim claims up to w.max jobs, one if limits ask for a look after each, and appends them to dst. If there is none, reopens is
-// when a limit that kept some back stops doing so, zero if time alone opens none.
+// when a limit that held some back will let them in, zero if no limit opens with time.
 func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs []storage.Record, reopens time.Time, err error) {
 	g := c.gate
 	select {
@@ -128,7 +128,7 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	return recs, reopens, nil
 }
 
-// ask makes the claim for what w may have now. It reports false if that is nothing at all. Order is that of the engine's
+// ask makes the claim for what w may have now. It reports false if that is nothing at all. order is that of the engine's
 // queues if they are asked for.
 func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGate, reopens time.Time, ok bool) {
 	g.mu.Lock()
@@ -201,7 +201,7 @@ func (q *queueGate) admits(now time.Time, opensAt func(time.Time)) bool {
 }
 
 // order returns the queues that admit something, in the order in which to look into them: as given, or by what they are
-// owed if they have weights. It wants mu.
+// owed if they have weights. mu is held.
 //
 // Weighted queues take turns smoothly: before each claim every queue is owed its weight more, the one that is owed most goes
 // first, and the one that was served pays what all were owed together. An empty queue is owed nothing, or it would take
@@ -312,7 +312,7 @@ func (g *gate) ended(held storage.Held) bool {
 	return g.end(held)
 }
 
-// end wants mu.
+// end: mu is held.
 func (g *gate) end(held storage.Held) (opens bool) {
 	h, ok := g.held[held]
 	if !ok {
@@ -337,14 +337,14 @@ func (g *gate) renewed(held storage.Held, until time.Time) {
 	}
 }
 
-// lapseAt wants mu.
+// lapseAt: mu is held.
 func (g *gate) lapseAt(t time.Time) {
 	if g.lapses.IsZero() || t.Before(g.lapses) {
 		g.lapses = t
 	}
 }
 
-// lapse ends the holds of workers that let their leases run out. It wants mu.
+// lapse ends the holds of workers that let their leases run out. mu is held.
 func (g *gate) lapse(now time.Time) {
 	if g.lapses.IsZero() || now.Before(g.lapses) {
 		return

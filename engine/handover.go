@@ -11,10 +11,10 @@ import (
 )
 
 // handover ends an attempt that has completed its job, and those piled up before it, and begins the next one of the same worker in
-// one step of the storage: what settling and then taking do, for the case that is by far the most frequent, with a third of the
-// locking. It reports false, and has done nothing, if the case is another one: somebody listens, limits or weights have a say, the
-// attempt's context has ended, or the handler has failed, which others may be asked about. Then it is nil and false if the worker's
-// slot is free.
+// one step of the storage: what settling and then taking do, for by far the most frequent case, with a third of the locking. done
+// is false, and it has done nothing, in any other case: somebody listens, limits or weights have a say, the attempt's context has
+// ended, or the handler has failed, which others may be asked about. If done, nil and false say that the worker has given up its
+// slot.
 func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, goesOn, done bool) {
 	c := r.c
 	if !r.plain(a, o) {
@@ -104,7 +104,7 @@ func (r *run) plain(a *attempt, o policy.Outcome) bool {
 }
 
 // deal begins the attempts that the desk has claimed: the first is its worker's now, the others are piled up, or given back if all
-// others have been since r.unpiled was unpiled. It returns nil if all of them were lost meanwhile. It wants core.mu.
+// others have been since r.unpiled was unpiled. It returns nil if all of them were lost meanwhile. core.mu is held.
 func (r *run) deal(d *desk, now time.Time, unpiled uint64) *attempt {
 	claimed := r.beginAll(d.claimed)
 	if len(claimed) == 0 {
@@ -149,7 +149,7 @@ func (d *desk) putBack() {
 	desks.Put(d)
 }
 
-// recycle keeps the memory of an attempt that is over and out of the books for another job, if it may have it.
+// recycle keeps the memory of an attempt that is over and forgotten for another job, if that may have it.
 func (d *desk) recycle(a *attempt, private bool) {
 	most := a.r.c.prefetch
 	if !a.reusable(private) {
@@ -162,7 +162,7 @@ func (d *desk) recycle(a *attempt, private bool) {
 	}
 }
 
-// completed is the fate of an attempt that has completed its job. Of a private one, its record becomes what it shall be.
+// completed is the fate of an attempt that has completed its job. A private one's record becomes the outcome itself.
 func (r *run) completed(d *desk, a *attempt, o policy.Outcome, said said, private bool) (f *fate) {
 	if private {
 		f = &d.fate

@@ -17,7 +17,7 @@ import (
 // again for the same draft if the enqueue has to wait for room.
 type EnqueueHook func(ctx context.Context, job *ojs.Job[any]) error
 
-// WithEnqueueHook adds hooks after those there are.
+// WithEnqueueHook adds hooks after earlier ones.
 func WithEnqueueHook(hooks ...EnqueueHook) Option {
 	return func(c *config) error {
 		for _, h := range hooks {
@@ -55,7 +55,7 @@ func runHook(ctx context.Context, h EnqueueHook, job *ojs.Job[any]) (err error) 
 	return nil
 }
 
-// withEnd is an error whose chain comes to an end: errors.Is would follow a circle for ever.
+// withEnd is an error whose chain comes to an end: errors.Is would follow a cycle forever.
 func withEnd(err error) error {
 	const most = 100
 	e := err

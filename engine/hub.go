@@ -64,10 +64,10 @@ func (s *Subscription) Close() {
 //
 // The events of a job are published by whoever made its transitions, on goroutines of their own, and a transition may be
 // published before the one that made it possible: a claim may be faster than the enqueue of the same job. So a storage call
-// that may change jobs is an op while it lasts, until its events are handed in. An op that led to another one has had its
-// effect before that one's, and so before the other's events are handed in: it has handed in its own by then, or is still
-// an op. Events therefore wait for the ops that are under way when they are handed in, and then leave in the order of
-// their jobs' versions.
+// that may change jobs is an op while it lasts, until its events are handed in. If one op led to another, its effect came
+// before the other's, and so before the other's events are handed in: by then it has handed in its own, or is still an op.
+// Events therefore wait for the ops that are under way when they are handed in, and then leave in the order of their jobs'
+// versions.
 //
 // Without subscribers and observers nothing of this happens.
 type hub struct {
@@ -128,8 +128,8 @@ func (h *hub) end(op uint64, batches ...*batch) {
 		h.waiting = append(h.waiting, b)
 	}
 	for len(h.waiting) > 0 && (len(h.ops) == 0 || h.ops[0] > h.waiting[0].after) {
-		// What of the same job was handed in later and happened before has waited long enough, too: it was an op when the
-		// first was handed in.
+		// Events of the same job that happened before but were handed in later have waited long enough, too: their op
+		// was under way then.
 		first := h.waiting[0]
 		for {
 			earliest := first
@@ -147,10 +147,10 @@ func (h *hub) end(op uint64, batches ...*batch) {
 	}
 }
 
-// count wants mu.
+// count: mu is held.
 func (h *hub) count() { h.listeners.Store(int32(len(h.subs) + len(h.observers))) }
 
-// publish wants mu.
+// publish: mu is held.
 func (h *hub) publish(events []ojs.Event) {
 	for i := range events {
 		for _, o := range h.observers {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// changed tells those who wait for idleness to look again. It wants core.mu.
+// changed tells those who wait for idleness to look again. core.mu is held.
 func (c *core) changed() {
 	for _, ch := range c.idlers {
 		close(ch)
@@ -14,7 +14,7 @@ func (c *core) changed() {
 }
 
 // quiet reports whether a run has nothing to do until a timer fires: its workers are gone or asleep, no slot is free for what is
-// left or nothing is, and no look at the storage is due. It wants core.mu.
+// left or nothing is, and no look at the storage is due. core.mu is held.
 func (r *run) quiet() bool {
 	full := r.free() <= 0
 	return r.working == r.asleep && (r.left == 0 || full || r.blocked || r.stopping) && !r.keeper.busy() && !r.piled()
@@ -42,8 +42,8 @@ func (c *core) waitIdle(ctx context.Context) error {
 		var wait <-chan struct{}
 		idle := false
 		if r := c.run; r != nil && r.quiet() {
-			// A timer that has come due and not been heard yet is waited for. It wants mu to be heard, so none is on its way here
-			// once the scheduler has settled.
+			// A timer that has come due but not been heard yet is waited for. Its function takes mu, so none is half done once
+			// the scheduler has settled.
 			r.punctual()
 			idle, wait = r.sched.Settled()
 		} else {

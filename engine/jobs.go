@@ -64,7 +64,7 @@ type Page struct {
 	Next string // the cursor of the next page; "": this was the last
 }
 
-// Page returns up to n jobs of a listing, from 1 to 1000, after the page whose Next is the cursor; "" is the beginning. It is
+// Page returns up to n jobs of a listing, 1 <= n <= 1000, after the page whose Next is the cursor; "" is the beginning. It is
 // List for those who cannot hold an iterator, and as stable. A page may have fewer jobs than n, or none, though more follow.
 // A cursor is good for as long as the storage is, with the filter it came from.
 func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, error) {
@@ -99,8 +99,8 @@ type EnqueueResult struct {
 	Err    error
 }
 
-// EnqueueEach enqueues drafts each by itself: what is wrong with one does not keep out the others. It returns a result for
-// each, in order; that of a draft that a hook left out is ojs.ErrDropped. EnqueueMany is all or nothing.
+// EnqueueEach enqueues each draft by itself: a bad one does not keep out the others. It returns a result for each, in
+// order; that of a draft that a hook left out is ojs.ErrDropped. EnqueueMany is all or nothing.
 func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueResult {
 	results := make([]EnqueueResult, len(drafts))
 	tickets, err := j.core.enqueueMany(ctx, drafts)
@@ -149,8 +149,8 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	return err
 }
 
-// Reschedule gives a waiting job another time: a scheduled or available one that of its start, a retryable one that of its next
-// attempt. A time that has come makes a scheduled job available. Pending jobs wait for Activate; they and jobs that run or
+// Reschedule gives a waiting job another time: for its start if it is scheduled or available, for its next attempt if
+// retryable. A time that has come makes a scheduled job available. Pending jobs wait for Activate; they and jobs that run or
 // have ended give an *ojs.TransitionError. A time at which the job would have expired is refused.
 func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 	o := ojs.DefaultOptions()
@@ -222,8 +222,8 @@ func (j *Jobs) Delete(ctx context.Context, id string) error {
 	return j.core.delete(ctx, &rec)
 }
 
-// CancelAll cancels the jobs that f selects, which are those that wait unless it names states; it may name active too. It
-// returns a result for each job that it found. The error, if there is one, ended the operation before its end.
+// CancelAll cancels the jobs that f selects: those that wait, unless it names states, among which may be active. It
+// returns a result for each job that it found. If there is an error, it stopped there.
 func (j *Jobs) CancelAll(ctx context.Context, f Filter) ([]Result, error) {
 	waiting := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}
 	states := waiting
@@ -233,8 +233,8 @@ func (j *Jobs) CancelAll(ctx context.Context, f Filter) ([]Result, error) {
 	return j.core.each(ctx, f, states, func(rec *storage.Record) error { return j.core.cancel(ctx, rec.ID) })
 }
 
-// RetryAll retries the jobs that f selects, which are those that have been discarded unless it names states; it may name
-// retryable too. Options are Retry's, results CancelAll's.
+// RetryAll retries the jobs that f selects: discarded ones, unless it names states, among which may be retryable.
+// Options are as for Retry, results as for CancelAll.
 func (j *Jobs) RetryAll(ctx context.Context, f Filter, opts ...ojs.Option) ([]Result, error) {
 	states := []ojs.State{ojs.StateDiscarded}
 	if len(f.States) > 0 {
@@ -243,8 +243,8 @@ func (j *Jobs) RetryAll(ctx context.Context, f Filter, opts ...ojs.Option) ([]Re
 	return j.core.each(ctx, f, states, func(rec *storage.Record) error { return j.Retry(ctx, rec.ID, opts...) })
 }
 
-// DeleteAll deletes the jobs that f selects, which have to have ended: completed, cancelled or discarded, dead letters
-// included. Results are CancelAll's.
+// DeleteAll deletes the jobs that f selects, which must have ended: completed, cancelled or discarded, dead letters
+// included. Results are as for CancelAll.
 func (j *Jobs) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
 	return j.core.each(ctx, f, []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded},
 		func(rec *storage.Record) error { return j.core.delete(ctx, rec) })

@@ -69,7 +69,7 @@ func (k *keeper) stop() {
 	<-k.done
 }
 
-// The methods from here to busy want core.mu.
+// core.mu is held in all from here to busy but quitting.
 
 func (k *keeper) wantDue() {
 	k.due = true

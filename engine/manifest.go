@@ -38,7 +38,7 @@ type UniqueCapability struct {
 	Unicode   string           `json:"unicode_version"` // by which strings are normalised
 }
 
-// level is the highest one all of which is there: the next one wants workflows. Unique jobs, of level 4, are there.
+// level is the highest that is here in full: the next one needs workflows. Unique jobs, of level 4, are there.
 const level = 2
 
 const modulePath = "github.com/ojsengine/ojs"

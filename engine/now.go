@@ -16,11 +16,10 @@ func (c *core) now() time.Time {
 	return c.clock.Now().UTC().Round(0)
 }
 
-// times reads the clock on the wall in half the time that time.Now takes, of which one half is for the time of day and the other for
-// what has gone by: it counts on from a time of day that is a millisecond old at most. So it follows a clock that is set no later
-// than that.
+// times reads the wall clock in half the time that time.Now takes, which reads both the time of day and the monotonic clock: it
+// counts on from a time of day that is a millisecond old at most. So when the clock is set it follows within a millisecond.
 type times struct {
-	origin time.Time    // with a monotonic reading; zero: the clock is not the one on the wall
+	origin time.Time    // with a monotonic reading; zero: the clock is not the wall clock
 	read   atomic.Int64 // when the time of day was read, in ns since the origin
 	offset atomic.Int64 // what it was then less that, in ns since 1970
 }
@@ -33,7 +32,7 @@ func (t *times) start(c clock.Clock) {
 	}
 }
 
-// now returns the time of day. It reports false for a clock that is not the one on the wall.
+// now returns the time of day. It reports false for a clock that is not the wall clock.
 func (t *times) now(c clock.Clock) (time.Time, bool) {
 	if t.origin.IsZero() {
 		return time.Time{}, false

@@ -20,7 +20,7 @@ const (
 	DefaultGracePeriod = 25 * time.Second
 )
 
-// Option sets something of an engine. New reports what does not make sense.
+// Option configures an engine. New refuses what makes no sense.
 type Option func(*config) error
 
 type config struct {
@@ -31,7 +31,7 @@ type config struct {
 	defaults    []ojs.Option
 	queues      []string // in the order given
 	queueConfig map[string]QueueConfig
-	clock       clock.Clock // nil: that on the wall, as the storage has it
+	clock       clock.Clock // nil: the wall clock, as the storage has it
 	wall        clock.Clock
 	log         *slog.Logger
 	rand        *rand.Rand
@@ -94,15 +94,15 @@ func WithConcurrency(n int) Option {
 	}
 }
 
-// WithPrefetch sets how many jobs a worker may claim at once whose handlers take next to no time: 1 to 1,000, 32 by default. It makes
-// no difference but over the memory storage, and none with one slot, under virtual time, if a queue or type has a limit or a weight,
-// or while somebody observes or subscribes.
+// WithPrefetch sets how many jobs a worker may claim at once while its handlers take next to no time: 1 to 1,000, 32 by default. It
+// matters only with the memory storage, and not with one slot, under virtual time, if a queue or type has a limit or a weight, or
+// while somebody observes or subscribes.
 //
-// A worker claims ahead once its latest 32 handlers have each returned within 50 µs. What it has claimed is active for the storage
-// and counts as running nowhere else. If the worker is held up its jobs go to the next one that has time, or back to the places
-// that they had, after some milliseconds; until then other workers may overtake them. A queue that is paused gets back what this
-// engine has claimed ahead. Use 1 if handlers wait for one another by other means than Engine.Wait, after which workers claim one
-// job at a time anyway.
+// A worker claims ahead once its latest 32 handlers have each returned within 50 µs. What it has claimed is active in the storage
+// but counts as running nowhere else. If the worker is held up its jobs go to the next one that has time, or back to their places
+// in the queue, after some milliseconds; until then later jobs may overtake them. A queue that is paused gets back what this
+// engine has claimed ahead. Use 1 if handlers wait for one another other than by Engine.Wait, after which workers claim one job at
+// a time anyway.
 func WithPrefetch(n int) Option {
 	return func(c *config) error {
 		if n < 1 || n > maxPrefetch {
@@ -125,15 +125,15 @@ type QueueConfig struct {
 	// RateLimit bounds the queue as it would a key. Its Key must be empty.
 	RateLimit ojs.RateLimit
 
-	// MaxDepth is how many jobs that have not ended the queue may have for this engine to enqueue another; 0: any number.
-	// At 0.8 of it the engine warns, in the log and with ojs.EventNearlyFull.
+	// MaxDepth is how many jobs that have not ended an enqueue of this engine may fill the queue to; 0: no limit. At
+	// 0.8 of it the engine warns, in the log and with ojs.EventNearlyFull.
 	MaxDepth int
 
 	// Overflow is what happens to an enqueue to a full queue. The default is OverflowReject.
 	Overflow Overflow
 
-	// Defaults hold for the jobs enqueued to this queue by this engine. They go before the engine's and after the job
-	// type's, and cannot name another queue.
+	// Defaults hold for the jobs enqueued to this queue by this engine. They override the engine's, are overridden by
+	// the job type's, and cannot name another queue.
 	Defaults []ojs.Option
 }
 
@@ -196,7 +196,7 @@ func WithQueue(name string, qc QueueConfig) Option {
 	}
 }
 
-// WithDefaults sets options for every job this engine enqueues. Those of the queue, the job type and the call go before
+// WithDefaults sets options for every job this engine enqueues. Those of the queue, the job type and the call override
 // them.
 func WithDefaults(opts ...ojs.Option) Option {
 	return func(c *config) error {
@@ -286,7 +286,7 @@ func WithLogger(l *slog.Logger) Option {
 }
 
 // WithClock sets the clock that everything in the engine goes by: schedules, timeouts, leases, handler.Sleep. The default is
-// the system's, as far ahead as the storage tells that its own is (storage.Clocked).
+// the system's, corrected by the storage's if it has one (storage.Clocked).
 func WithClock(cl clock.Clock) Option {
 	return func(c *config) error {
 		if cl == nil {

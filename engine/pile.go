@@ -16,16 +16,16 @@ import (
 // into the storage and into the books, and what both keep would wander between processors for each job.
 //
 // Handlers cannot be seen to block. So that no job waits for one that does, somebody looks at the piles every pileTime while there
-// are any. Of a worker that has not moved since the look before, the outcomes are stored, and the jobs are left to free slots and to
-// the next worker that has time: they come before what that has piled up itself. If no worker moves until the look after, they go
-// back to the storage, in the places that they had.
+// are any. If a worker has not moved since the look before, its outcomes are stored, and its jobs are left to free slots and to the
+// next worker that has time: they come before what that one has piled up. If no worker moves until the next look, they go back to
+// the storage, to the places they had.
 type pile struct {
 	r      *run
 	listed bool   // in run.piles; guarded by core.mu
 	seen   uint64 // the turn at the last look; guarded by core.mu
 
 	mu      sync.Mutex // guards what follows; whoever has core.mu too has taken that first
-	waiting []*attempt // in the books; the next one last
+	waiting []*attempt // in run.attempts; the next one last
 	done    []*attempt // which have completed their jobs, by doneAt
 	turn    uint64     // raised whenever the worker takes a job from the pile
 	cleared bool       // others had to empty it
@@ -41,10 +41,10 @@ const (
 
 // These are variables for tests, which the race detector makes slow.
 var (
-	// quickTime is what a job may take that others are piled up behind. No time is too little: then the clock is too coarse to tell.
+	// quickTime bounds the time of a job that others may be piled up behind. No time at all does not count: the clock is too coarse.
 	quickTime = 50 * time.Microsecond
-	// trust is how many jobs in a row a worker must have been quick with to pile up others. After a job that was not quick it is as
-	// many again, and four times as many each time that others had to clear the pile, but at most mostDoubt.
+	// trust is how many quick jobs in a row it takes for a worker to pile up others. After one that was not quick it takes as many
+	// again, and a doubt on top, up to mostDoubt, that grows fourfold whenever others have to clear the pile.
 	trust = 32
 )
 
@@ -56,7 +56,7 @@ type pace struct {
 	slow  int           // how many were not, in a row
 	doubt int           // how many more it takes after one that was not
 	ended time.Time     // the latest
-	mean  time.Duration // of those that were quick, the latest of which count most; too short until there are some, as trust asks for
+	mean  time.Duration // of those that were quick, the latest counting most; too short until there are some, as trust asks for
 }
 
 // completed counts a job that was completed at a time.
@@ -97,7 +97,7 @@ func (c *core) mayPile() bool {
 
 // claimsAhead is how many jobs a worker that has completed one claims. Jobs for free slots are left to these; but handlers that wait
 // for nothing, as far as their mean time tells, are not done sooner by more workers than there are processors. If one does wait, the
-// watch gives its worker's jobs to others. It wants core.mu.
+// watch gives its worker's jobs to others. core.mu is held.
 func (r *run) claimsAhead(d *desk) int {
 	if len(r.orphans) > 0 {
 		return 0
@@ -112,7 +112,7 @@ func (r *run) claimsAhead(d *desk) int {
 	return min(max(r.left/(others+1), 1), r.c.prefetch)
 }
 
-// put piles up claimed attempts that are in the books, in the order in which they shall run. It wants core.mu.
+// put piles up claimed attempts that are in r.attempts, in the order in which they shall run. core.mu is held.
 func (p *pile) put(r *run, claimed []*attempt, now time.Time) {
 	if !p.listed {
 		p.r, p.listed = r, true
@@ -158,7 +158,7 @@ func (p *pile) empty() bool {
 }
 
 // goOn lays an attempt that has completed its job onto the pile of outcomes and returns the next one that waits. It returns nil, and
-// has done nothing, if none does or the outcome is not one to pile up.
+// has done nothing, if none waits or the outcome is not one to pile up.
 func (r *run) goOn(d *desk, a *attempt, o policy.Outcome) (next *attempt) {
 	if !d.ahead || !r.plain(a, o) || d.pace.slow > 1 || r.behind.Load() > 0 { // what others have left behind comes first
 		return nil
@@ -206,7 +206,7 @@ func (r *run) storePile(d *desk) {
 	}
 }
 
-// abandon leaves the jobs of a pile to others. It wants core.mu.
+// abandon leaves the jobs of a pile to others. core.mu is held.
 func (r *run) abandon(p *pile) {
 	r.setOrphans(p.takeWaiting(r.orphans))
 	if len(r.orphans) > 0 {
@@ -215,7 +215,7 @@ func (r *run) abandon(p *pile) {
 	}
 }
 
-// setOrphans wants core.mu.
+// setOrphans: core.mu is held.
 func (r *run) setOrphans(list []*attempt) {
 	r.orphans = list
 	r.behind.Store(int32(len(list)))
@@ -232,8 +232,8 @@ func (r *run) storeDone(list []*attempt) {
 	r.storeEach(list, 1)
 }
 
-// settling takes attempts whose handlers have returned from running. Those whose jobs are not their own any more it takes out of the
-// books and of the list. It wants core.mu.
+// settling takes attempts whose handlers have returned from running. It drops those whose jobs are no longer their own from the list
+// and from r.attempts. core.mu is held.
 func (r *run) settling(list []*attempt) []*attempt {
 	mine := list[:0]
 	for _, a := range list {
@@ -248,7 +248,7 @@ func (r *run) settling(list []*attempt) []*attempt {
 	return mine
 }
 
-// storeEach stores the outcomes of attempts that are settling, by calls the first of which is the n-th for each of them.
+// storeEach stores the outcomes of attempts that are settling. Its first call for each of them is the n-th.
 func (r *run) storeEach(list []*attempt, n int) {
 	for _, a := range list {
 		f := r.c.pastFate(a)
@@ -268,7 +268,7 @@ func (c *core) pastFate(a *attempt) *fate {
 	return f
 }
 
-// orphan is a job that was claimed ahead by a worker which has had no time for it, nil if there is none. It wants core.mu.
+// orphan is a job that was claimed ahead by a worker which has had no time for it, nil if there is none. core.mu is held.
 func (r *run) orphan() (a *attempt) {
 	if len(r.orphans) > 0 {
 		a = r.orphans[0]
@@ -279,7 +279,7 @@ func (r *run) orphan() (a *attempt) {
 	return a
 }
 
-// watchPiles has somebody look at the piles. It wants core.mu.
+// watchPiles has somebody look at the piles. core.mu is held.
 func (r *run) watchPiles(now time.Time) {
 	if !r.watched {
 		r.watched = true
@@ -326,7 +326,7 @@ func (p *pile) noteCleared() {
 	p.mu.Unlock()
 }
 
-// moved reports whether the pile's worker has taken a job from it since the last time this was asked. It wants core.mu.
+// moved reports whether the pile's worker has taken a job from it since the last time this was asked. core.mu is held.
 func (p *pile) moved() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -335,7 +335,7 @@ func (p *pile) moved() bool {
 	return p.turn != was
 }
 
-// clearAway gives jobs back that have not begun, and stores outcomes, on a goroutine that takes nobody's slot. It wants core.mu.
+// clearAway gives jobs back that have not begun, and stores outcomes, on a goroutine that takes nobody's slot. core.mu is held.
 func (r *run) clearAway(done, back []*attempt) {
 	if len(done)+len(back) == 0 {
 		return
@@ -379,7 +379,7 @@ func (r *run) giveBack(list []*attempt) {
 	c.available(n)
 }
 
-// blocks says that a handler is about to wait, and clears its worker's pile. It wants core.mu.
+// blocks says that a handler is about to wait, and clears its worker's pile. core.mu is held.
 func (a *attempt) blocks() {
 	if p := a.pile; !a.returned && p != nil && p.listed { // later it may be another worker's
 		a.r.abandon(p)
@@ -399,12 +399,12 @@ func (p *pile) off() {
 	p.r, p.listed = nil, false
 }
 
-// piled reports whether something is on a pile, or has been left there. It wants core.mu.
+// piled reports whether something is on a pile, or has been left there. core.mu is held.
 func (r *run) piled() bool {
 	return len(r.orphans) > 0 || slices.ContainsFunc(r.piles, func(p *pile) bool { return !p.empty() })
 }
 
-// busy is how many attempts have begun and are not stored yet, but for those whose slots others have. It wants core.mu.
+// busy is how many attempts have begun and are not stored yet, except those whose slots others have. core.mu is held.
 func (r *run) busy() (n int) {
 	for _, a := range r.attempts {
 		if !a.piled.Load() && !a.storing {
@@ -414,7 +414,7 @@ func (r *run) busy() (n int) {
 	return n
 }
 
-// unpile gives back whatever has been claimed ahead and has not begun. It wants core.mu.
+// unpile gives back whatever has been claimed ahead and has not begun. core.mu is held.
 func (r *run) unpile() {
 	r.unpiled++
 	for _, p := range r.piles {

@@ -12,9 +12,8 @@ type plan struct {
 	defaults *ojs.Option // the first of the job type's that are in it, nil if it has none: names the list, which does not change
 }
 
-// planFor resolves the options of a draft. Those of drafts without options of their own are resolved once for their type, since
-// defaults are what they were when they were given; a draft's own options come on top of that where they can, and make up the plan
-// own, which is nobody else's.
+// planFor resolves the options of a draft. Without options of a draft's own that is done once for the type, since defaults do not
+// change once they are given; a draft's own options are applied on top where possible, in the plan own, which nobody else uses.
 func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*plan, error) {
 	if defaults == nil {
 		defaults = t.handler.Defaults()
@@ -58,7 +57,7 @@ func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*pla
 	return own, own.finish(c.resolve(defaults, opts))
 }
 
-// finish makes it the plan of resolved options.
+// finish completes the plan of resolved options.
 func (p *plan) finish(o ojs.Options, err error) error {
 	if err != nil {
 		return err
@@ -71,7 +70,7 @@ func (p *plan) finish(o ojs.Options, err error) error {
 	return nil
 }
 
-// resolve adds up the options of a draft: standard, engine, queue, job type, call; the later goes before the earlier.
+// resolve adds up the options of a draft: standard, engine, queue, job type, call; the later overrides the earlier.
 func (c *core) resolve(defaults, own []ojs.Option) (ojs.Options, error) {
 	o := ojs.DefaultOptions()
 	o.Apply(c.defaults...)

@@ -15,12 +15,12 @@ import (
 // every engine on it, and for a queue that no job has been in yet. A storage that cannot keep it gives ojs.ErrUnsupported.
 type Queues struct{ core *core }
 
-// Pause stops deliveries from a queue. It takes jobs all the same, and running ones go on.
+// Pause stops deliveries from a queue. It still accepts jobs, and running ones go on.
 func (q *Queues) Pause(ctx context.Context, name string) error {
 	return q.set(ctx, name, ojs.QueuePaused, ojs.EventQueuePaused)
 }
 
-// Drain stops a queue from taking jobs: an enqueue fails with an *ojs.QueueError of ojs.ErrQueueDraining. Those it has are
+// Drain makes a queue refuse jobs: an enqueue fails with an *ojs.QueueError of ojs.ErrQueueDraining. Those it has are
 // delivered, retries included.
 func (q *Queues) Drain(ctx context.Context, name string) error {
 	return q.set(ctx, name, ojs.QueueDraining, ojs.EventQueueDraining)

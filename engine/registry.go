@@ -11,14 +11,14 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// registry holds the handlers of an engine. Each job passes here several times, so that looking up takes no lock.
+// registry holds the handlers of an engine. Each job comes by several times, so a lookup takes no lock.
 type registry struct {
 	mu       sync.Mutex // held while handlers are added
 	handlers atomic.Pointer[handlers]
 	unknown  sync.Map // of job types that were enqueued without a handler to their *jobType
 }
 
-// handlers are those of one time. They are replaced, never changed.
+// handlers is the set at one time. It is replaced, never changed.
 type handlers struct {
 	byType map[string]*jobType
 	types  []string // sorted
@@ -27,7 +27,7 @@ type handlers struct {
 // jobType is what an engine knows of a type of jobs.
 type jobType struct {
 	handler handler.Handler
-	handled bool // or there is no handler
+	handled bool // there is a handler
 	plan    atomic.Pointer[plan]
 }
 

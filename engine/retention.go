@@ -9,12 +9,11 @@ import (
 )
 
 // Retention is how long finished jobs are kept for lookups. A zero field is the default, a negative one is no limit.
-// Engines that share a storage prune it each by its own rule.
+// Engines that share a storage each prune it by their own rule.
 //
-// Pruning happens beside the work: at the start of Run, when jobs have reached their age but at most every five minutes, and
-// when a number of jobs has finished that is an eighth of MaxFinished, or 64 if that is more. In between there may be that
-// many too many, and under full load those of the milliseconds for which pruning waits for a processor. Events are not sent for each
-// pruned job.
+// Pruning happens beside the work: at the start of Run, when jobs have reached their age but at most every five minutes, and when as
+// many have finished as an eighth of the lower maximum, or 64 if that is more. In between there may be that many too many, and under
+// full load those of the milliseconds for which pruning waits for a processor. No event is sent for a single pruned job.
 type Retention struct {
 	Completed time.Duration // 7 days
 	Cancelled time.Duration // 7 days
@@ -60,7 +59,7 @@ const (
 	pruneBatch = 256             // jobs in one call of the storage
 )
 
-// slack is how many jobs may finish before the number of them is looked at.
+// slack is how many jobs may finish before their number is looked at.
 func (r *Retention) slack() int {
 	n := math.MaxInt
 	for _, most := range []int{r.MaxFinished, r.MaxDeadLetters} {
@@ -92,7 +91,7 @@ func (r *Retention) prunes() ([]storage.Prune, []time.Duration) {
 	return calls, ages
 }
 
-// prune deletes what is not to be kept any more, and says when time will next make it look; zero: when more has finished.
+// prune deletes what need not be kept, and says when time will next make it look; zero: only when more has finished.
 func (k *keeper) prune() (next time.Time) {
 	c := k.r.c
 	ctx, end := c.trace(k.r.base, OpReaper, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// WithRetryHook sets the hook that has a say in every retry of this engine's jobs; of several the last holds. A hook of the
+// WithRetryHook sets the hook that has a say in every retry of this engine's jobs; the last one given holds. A hook of the
 // job's handler is asked before it: either may veto, and the delay is the first that is not zero.
 func WithRetryHook(h policy.Hook) Option {
 	return func(c *config) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// unknown is a number of available jobs that nobody counted: look until a look finds nothing.
+// unknown is a number of available jobs that nobody counted: look until nothing is found.
 const unknown = 1 << 30
 
 // lastCall is how long Run waits, after the grace period, for handlers whose contexts it has ended.
@@ -24,9 +24,9 @@ const lastCall = time.Second
 
 // run is one call of Run: its worker slots, its timers, and what it knows to be left to do.
 //
-// A slot that has nothing to do has no goroutine. Who makes work available calls available, which starts at most one
-// worker; a worker that finds a job starts the next one if more may be there. So wake-ups spread as fast as work does,
-// and an empty storage is asked once.
+// A slot that has nothing to do has no goroutine. Whoever makes work available calls available, which starts at most
+// one worker; a worker that finds a job starts the next one if more may be there. So wake-ups spread as fast as work
+// does, and an empty storage is asked once.
 type run struct {
 	c     *core
 	base  context.Context // of handlers and storage calls: Run's values, no end
@@ -190,7 +190,7 @@ func (r *run) waitDrained(d time.Duration) bool {
 	}
 }
 
-// checkDrained wants core.mu.
+// checkDrained: core.mu is held.
 func (r *run) checkDrained() {
 	if r.stopping && r.working == 0 {
 		select {
@@ -201,7 +201,7 @@ func (r *run) checkDrained() {
 	}
 }
 
-// available says that n more jobs may be claimed. It wants core.mu.
+// available says that n more jobs may be claimed. core.mu is held.
 func (r *run) available(n int) {
 	if n == 0 {
 		return
@@ -211,13 +211,13 @@ func (r *run) available(n int) {
 	r.wake()
 }
 
-// some reports whether there may be a job to begin. It wants core.mu.
+// some reports whether there may be a job to begin. core.mu is held.
 func (r *run) some() bool { return r.left > 0 || len(r.orphans) > 0 }
 
-// free is how many slots have no worker. It wants core.mu.
+// free is how many slots have no worker. core.mu is held.
 func (r *run) free() int { return r.c.concurrency - (r.working - r.stuck - r.storing) }
 
-// wake starts a worker if there is something to look for, a slot free, and nobody looking yet. It wants core.mu.
+// wake starts a worker if there is something to look for, a slot free, and nobody looking yet. core.mu is held.
 func (r *run) wake() {
 	if !r.some() || r.searching > 0 || r.stopping || r.blocked || r.free() <= 0 {
 		return
@@ -281,9 +281,9 @@ func (r *run) work(a *attempt) {
 // maxClaim bounds how many jobs one claim asks for.
 const maxClaim = 500
 
-// claimSize is how many jobs a worker claims that looks for one. A claim that may take time is for every free slot. Where it is known
-// to be cheap each worker claims for itself and starts the next: handlers that take no time then keep as few workers busy as there
-// are processors, and not all of them, which would only wait for each other. It wants core.mu.
+// claimSize is how many jobs a worker claims that looks for one. A claim that may take time is for every free slot. Where claims are
+// cheap each worker claims for itself and starts the next: handlers that take no time then keep as few workers busy as there are
+// processors, and not all of them, which would only wait for each other. core.mu is held.
 func (r *run) claimSize() int {
 	if r.c.cheap != nil {
 		return 1
@@ -363,7 +363,7 @@ func (n *net) clear() {
 	n.recs, n.claimed = n.recs[:0], n.claimed[:0]
 }
 
-// claim claims jobs and makes their attempts. It wants no lock.
+// claim claims jobs and makes their attempts. No lock is held.
 func (r *run) claim(n *net, w wanted) (reopens time.Time, err error) {
 	n.claimed = n.claimed[:0]
 	n.recs, reopens, err = r.c.claim(r.base, w, n.recs[:0])
@@ -382,7 +382,7 @@ func (r *run) attemptsOf(n *net) {
 }
 
 // share begins the attempts of a claim: the first is the caller's, the others get workers. It returns nil if all of them were
-// lost meanwhile. It wants core.mu.
+// lost meanwhile. core.mu is held.
 func (r *run) share(claimed []*attempt) (mine *attempt) {
 	claimed = r.beginAll(claimed)
 	if len(claimed) == 0 {
@@ -398,7 +398,7 @@ func (r *run) share(claimed []*attempt) (mine *attempt) {
 	return claimed[0]
 }
 
-// beginAll begins the attempts of a claim, and drops those from the list that were lost meanwhile. It wants core.mu.
+// beginAll begins the attempts of a claim, and drops from the list those lost meanwhile. core.mu is held.
 func (r *run) beginAll(claimed []*attempt) []*attempt {
 	begun := claimed[:0]
 	for _, a := range claimed {
@@ -412,14 +412,14 @@ func (r *run) beginAll(claimed []*attempt) []*attempt {
 	return begun
 }
 
-// looked says that a worker does not look for a job any more. It wants core.mu.
+// looked says that a worker no longer looks for a job. core.mu is held.
 func (r *run) looked() {
 	if r.searching--; r.searching == 0 {
 		clear(r.lostEarly)
 	}
 }
 
-// leave frees a worker's slot. It wants core.mu.
+// leave frees a worker's slot. core.mu is held.
 func (r *run) leave() {
 	r.working--
 	r.wake() // for what came while the worker was on its way out
@@ -427,8 +427,8 @@ func (r *run) leave() {
 	r.c.changed()
 }
 
-// release ends an attempt in the books, with what was stored of it if it was its own. It reports whether its worker looks for
-// the next one: not if another one does, which sees to this slot too.
+// release retires an attempt, with what was stored of it if its job was its own. It reports whether its worker looks for the
+// next one: not if another worker does, which sees to this slot too.
 func (r *run) release(a *attempt, f *fate, err error) bool {
 	r.retire(a, f, err)
 	r.c.mu.Lock()
@@ -469,8 +469,8 @@ func (r *run) retire(a *attempt, f *fate, err error) {
 	r.c.letIn(a.held())
 }
 
-// ended takes an attempt out of the books, and follows what was stored of it: its job as it is now, nil if that was not its own any
-// more. It wants core.mu.
+// ended takes an attempt out of r.attempts, and follows what was stored of it: to is its job as it is now, nil if that was no
+// longer its own. core.mu is held.
 func (r *run) ended(a *attempt, to *storage.Record, err error) {
 	if to != nil {
 		a.phase = over
@@ -481,7 +481,7 @@ func (r *run) ended(a *attempt, to *storage.Record, err error) {
 	r.forget(a)
 }
 
-// claimFailed keeps workers from the storage for a while. It wants core.mu.
+// claimFailed keeps workers from the storage for a while. core.mu is held.
 func (r *run) claimFailed(err error) {
 	r.failures++
 	d := storageBackoff(r.failures)
@@ -501,14 +501,14 @@ func storageBackoff(n int) time.Duration {
 	return min(100*time.Millisecond<<min(n-1, 16), 30*time.Second)
 }
 
-// wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero asks for none. It wants mu.
+// wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero asks for none. mu is held.
 func (c *core) wakeAt(t time.Time) {
 	if c.run != nil && !t.IsZero() {
 		c.run.keeper.wakeAt(t)
 	}
 }
 
-// letIn says that a job that was claimed runs no more, which may let others in that a limit kept out. It wants mu.
+// letIn says that a claimed job no longer runs, which may let in others that a limit kept out. mu is held.
 func (c *core) letIn(held storage.Held) {
 	if c.gate.ended(held) {
 		c.available(unknown)

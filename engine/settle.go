@@ -13,7 +13,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// finish settles an attempt whose handler has returned, unless its job is not its own any more: then it returns no fate.
+// finish settles an attempt whose handler has returned, unless its job is no longer its own: then it returns no fate.
 func (r *run) finish(a *attempt, o policy.Outcome) (*fate, error) {
 	c := r.c
 	c.mu.Lock()
@@ -21,7 +21,7 @@ func (r *run) finish(a *attempt, o policy.Outcome) (*fate, error) {
 	mine := a.phase == running
 	if mine {
 		a.phase = settling
-		// A storage that waits for a disk shall not keep the slot from the next job, within bounds.
+		// A storage that waits for a disk must not keep the slot from the next job, within bounds.
 		if c.durable && !a.replaced && r.storing < c.concurrency {
 			a.storing = true
 			r.storing++
@@ -61,9 +61,9 @@ func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
 	r.settled(f, err)
 }
 
-// fate is what becomes of a job after an attempt: the job as it shall be, and how that came about.
+// fate is what becomes of a job after an attempt: the job as it is to be, and how that came about.
 type fate struct {
-	rec      *storage.Record // that of the change; of a desk's fate the attempt's own
+	rec      *storage.Record // in change; that of the attempt if the fate is a desk's
 	decision policy.Decision
 	kind     policy.Kind
 	at       time.Time
@@ -93,7 +93,7 @@ func (f *fate) copied() *fate {
 	return c
 }
 
-// forget lets others use the memory of a fate that nobody needs any more.
+// forget frees the memory of a fate for others to use.
 func (f *fate) forget() {
 	if f.lent {
 		return
@@ -111,7 +111,7 @@ type said struct {
 	traced     context.Context
 }
 
-// said wants core.mu.
+// said: core.mu is held.
 func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, a.traced} }
 
 // decide decides what becomes of an attempt's job.
@@ -164,8 +164,8 @@ func (c *core) decideFailure(f *fate, o policy.Outcome, now time.Time) {
 	f.decision = policy.Decide(&f.rec.JobInfo, o, now, jitter(c.jitter, f.rec.ID, f.rec.Attempt), c.retryHook(f.rec.Type))
 }
 
-// settleOverrun settles an attempt whose handler has not returned in the grace period after its timeout. It is the
-// keeper's, which does not wait for a storage that fails: the attempt's timer asks it again.
+// settleOverrun settles an attempt whose handler has not returned in the grace period after its timeout. The keeper
+// calls it, and does not wait for a storage that fails: the attempt's timer calls again.
 func (r *run) settleOverrun(a *attempt) {
 	r.c.mu.Lock()
 	said := a.said()
@@ -189,7 +189,7 @@ func (r *run) settleOverrun(a *attempt) {
 }
 
 // settleStalled decides and stores the fate of a job whose lease ran out and that was handed to this engine. If it cannot
-// be stored now the new lease runs out in its turn.
+// be stored now, the new lease runs out in turn.
 func (r *run) settleStalled(rec storage.Record) {
 	now := r.c.now()
 	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
@@ -235,7 +235,7 @@ func (r *run) settled(f *fate, err error) {
 	}
 }
 
-// settled follows the end of an attempt that has been stored. It wants mu.
+// settled follows the end of an attempt that has been stored. mu is held.
 func (c *core) settled(to *storage.Record) {
 	if to.State.Terminal() {
 		c.jobEnded(to)

@@ -10,7 +10,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// ownCalls is a storage that tells it whose calls it gets, so that an engine does not hear of what it has done itself.
+// ownCalls tells a storage whose calls it gets, so that an engine does not hear of what it has done itself.
 type ownCalls struct {
 	storage.Storage
 	self *core
@@ -53,7 +53,7 @@ type listening struct {
 	stop  func()
 }
 
-// listen opens the engine's ear until release is called. It wants no lock.
+// listen opens the engine's ear until release is called. No lock is held.
 func (c *core) listen() (release func()) {
 	n, ok := storage.As[storage.Notifier](c.store)
 	if !ok {
@@ -102,7 +102,7 @@ func (c *core) hear(n storage.Notice) {
 	}
 }
 
-// following is the clock on the wall, as the users of a storage have agreed to read it.
+// following is the wall clock, as the users of a storage have agreed to read it.
 type following struct {
 	clock.Clock
 	storage.Clocked

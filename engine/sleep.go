@@ -15,7 +15,7 @@ type sleep struct {
 	counts bool // guarded by core.mu
 }
 
-// newSleep begins a sleep. It wants core.mu, under which it arms the timer before it counts.
+// newSleep begins a sleep. core.mu is held, under which it arms the timer before it counts.
 func (r *run) newSleep(d time.Duration, counts bool) *sleep {
 	s := &sleep{r: r, over: make(chan struct{}), counts: counts}
 	s.timer.Func = func(time.Time) {
@@ -32,7 +32,7 @@ func (r *run) newSleep(d time.Duration, counts bool) *sleep {
 	return s
 }
 
-// wake makes the sleep count no more. It wants core.mu.
+// wake makes the sleep count no more. core.mu is held.
 func (s *sleep) wake() {
 	if s.counts {
 		s.counts = false

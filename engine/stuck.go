@@ -32,7 +32,7 @@ func (r *run) reportStuck(a *attempt) {
 		slog.Any("cause", cause), slog.Bool("slot_replaced", replaced), slog.String("stack", stack))
 }
 
-// Running is an attempt that a handler of this engine works at.
+// Running is an attempt that a handler of this engine works on.
 type Running struct {
 	Job    ojs.JobHeader // shares its meta with nobody
 	Since  time.Time
@@ -41,8 +41,8 @@ type Running struct {
 	Stack  string // of the goroutine that runs the handler
 }
 
-// Running lists the attempts that handlers of this engine work at, the longest running first, with their stacks. It is for
-// people who wonder: it stops the program for as long as it takes to write down the stacks of all goroutines.
+// Running lists the attempts that handlers of this engine work on, the longest running first, with their stacks. It is for
+// debugging: it stops the program for as long as it takes to write down the stacks of all goroutines.
 func (e *Engine[T]) Running() []Running {
 	c := e.core
 	before := make(map[*attempt]storage.Held) // one that is another job's after the stacks were written is not in them

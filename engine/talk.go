@@ -155,7 +155,7 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	return nil
 }
 
-// gone says why the attempt has no job any more. It wants core.mu.
+// gone says why the attempt has no job any more. core.mu is held.
 func (a *attempt) gone() error {
 	if a.cause != nil {
 		return a.cause

@@ -44,14 +44,14 @@ func (w *waiters) remove(id string, ch chan struct{}) {
 // ended tells those who wait for the job to look at it.
 func (w *waiters) ended(id string) {
 	if w.n.Load() == 0 {
-		return // who comes now finds the job ended
+		return // whoever comes now finds it ended
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tell(id)
 }
 
-// tell wants mu.
+// tell: mu is held.
 func (w *waiters) tell(id string) {
 	for ch := range w.byID[id] {
 		select {
@@ -95,7 +95,7 @@ func (c *core) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	}
 }
 
-// waitsFor says that who has ctx waits for a job. If it is a handler, that may be a job which its worker has claimed ahead.
+// waitsFor says that the owner of ctx waits for a job. If it is a handler, its own worker may have claimed that job ahead.
 func waitsFor(ctx context.Context) {
 	a, ok := internal.From(ctx).(*attempt)
 	if !ok {

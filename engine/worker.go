@@ -34,9 +34,9 @@ type WorkerConfig struct {
 	Types  []string // empty: all
 }
 
-// Worker takes jobs for somebody else to run: a goroutine of yours, a process behind HTTP. What it takes it holds by the
-// job's lease (ojs.WithLease), which only Heartbeat renews; a worker that lets it run out has lost the job, and the attempt
-// counts as failed. The engine's pauses and limits of queues and keys hold for workers too, its handlers' do not.
+// Worker takes jobs for somebody else to run: a goroutine of yours, a process behind HTTP. It holds each by the job's lease
+// (ojs.WithLease), which its own calls have to renew (Heartbeat, say); one that lets it run out has lost the job, and the
+// attempt counts as failed. Pauses and limits of queues and keys hold for workers too; those of handlers do not.
 //
 // Jobs become available to workers as to the engine. But only a Run, of any engine on the storage, promotes scheduled jobs and
 // notices lost leases: an engine without handlers can run for that.
@@ -46,8 +46,8 @@ type Worker struct {
 	cfg  WorkerConfig
 }
 
-// Worker returns the worker with the id, which is any name of 1 to 255 bytes. It may be asked for again and again, for each
-// request of a bridge, say: the worker is the same. One that nobody has used for an hour is forgotten.
+// Worker returns the worker with the id, which is any name of 1 to 255 bytes. It may be asked for again and again, by each
+// request to a bridge, say: it is the same. One that is unused for an hour and holds nothing may be forgotten.
 func (e *Engine[T]) Worker(id string, cfg WorkerConfig) *Worker {
 	cfg.Queues, cfg.Types = slices.Clone(cfg.Queues), slices.Clone(cfg.Types)
 	return &Worker{e.core, id, cfg}
@@ -155,8 +155,8 @@ func (w *Worker) touch() (WorkerState, <-chan struct{}) {
 	return state, changed
 }
 
-// Delivery finds a job that this worker holds again, by the token of its Delivery. It returns ojs.ErrLeaseLost if the worker
-// does not hold it any more.
+// Delivery finds a job that this worker holds, by the token of its Delivery. It returns ojs.ErrLeaseLost if the worker no
+// longer holds it.
 func (w *Worker) Delivery(ctx context.Context, token string) (*Delivery, error) {
 	held, err := parseToken(token)
 	if err != nil {
@@ -210,7 +210,7 @@ type WorkerStats struct {
 	ID    string
 	State WorkerState
 	Held  int       // jobs
-	Seen  time.Time // when it last fetched or beat
+	Seen  time.Time // when it last fetched or called Heartbeat
 }
 
 // List returns the workers, sorted by id.
@@ -238,7 +238,7 @@ func (c *core) noFetcher(ch chan struct{}) {
 	c.fetchers = slices.DeleteFunc(c.fetchers, func(other chan struct{}) bool { return other == ch })
 }
 
-// workerLost says that a job is not a worker's any more, whose it may have been. It wants mu.
+// workerLost says that a job is no longer a worker's, if it was one's. mu is held.
 func (c *core) workerLost(held storage.Held) {
 	c.workers.drop(held)
 	c.letIn(held)
@@ -283,7 +283,7 @@ func (ws *workers) touch(id string, now time.Time) (state WorkerState, changed <
 	return w.state, w.changed, isNew
 }
 
-// forget wants mu.
+// forget: mu is held.
 func (ws *workers) forget(now time.Time) {
 	for id, w := range ws.byID {
 		for held, until := range w.held {
@@ -307,7 +307,7 @@ func (ws *workers) hold(id string, held storage.Held, until time.Time) {
 	}
 }
 
-// drop says that a worker does not hold a job any more.
+// drop says that a worker no longer holds a job.
 func (ws *workers) drop(held storage.Held) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

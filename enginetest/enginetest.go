@@ -42,11 +42,11 @@ var Start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // patience is how long, in real time, an engine may take to become idle.
 var patience = 10 * time.Second
 
-// wall is the clock on the wall, for patience.
+// wall is the wall clock, for patience.
 var wall = clock.New()
 
-// Engine is an engine on a memory storage whose clock the test moves. Its own methods fail the test that it was made for, and
-// are for the goroutine of that test.
+// Engine is an engine on a memory storage whose clock the test moves. Its own methods fail the test it was made for, and must
+// be called on its goroutine.
 type Engine[T any] struct {
 	*engine.Engine[T]
 	tb     testing.TB
@@ -76,8 +76,8 @@ var _ ojs.Enqueuer = (*Engine[any])(nil)
 
 // New starts an engine. The end of the test stops it, and fails the test if a handler does not end with its context.
 //
-// Options go before the defaults of a test: memory storage, a fixed seed, no retention, warnings and errors in the test's log.
-// A clock of one's own is no option.
+// Options override the defaults of a test: a fixed seed, no pruning, warnings and errors in the test's log. The storage is
+// memory, and engine.WithClock has no effect.
 func New[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 	tb.Helper()
 	return start[T](tb, virtual(), running, opts)
@@ -92,7 +92,7 @@ func NewFake[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 // NewInline makes an engine that runs each job when it is enqueued, at once and only once whatever its options say. Enqueue and
 // EnqueueMany return when the jobs have run, with the error that the first of their handlers returned, if any.
 //
-// It holds for what is enqueued on the Engine itself. A handler that sleeps moves the clock, unless another handler enqueued
+// This holds for jobs enqueued on the Engine itself. A handler that sleeps moves the clock, unless another handler enqueued
 // its job.
 func NewInline[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 	tb.Helper()

@@ -9,9 +9,9 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// RequireEnqueued wants a job like d to have been enqueued, whatever has become of it, and returns the newest. Like d is a job
-// of its type that has what d's own options set: queue, time, priority, deadlines, limits, retry, and these entries of the meta;
-// and these members of the args, at every level, or these args if they are no object. Nil args are any.
+// RequireEnqueued wants a job like d to have been enqueued, whatever has become of it, and returns the newest. A job is like d
+// if it is of d's type and has what d's own options set: queue, time, priority, deadlines, limits, retry, and entries of the
+// meta; and the members of d's args, at every level, or d's args if they are no object. Nil args match any.
 func (e *Engine[T]) RequireEnqueued(d ojs.Draft) *ojs.JobInfo {
 	e.tb.Helper()
 	found, w, all := e.find(d)

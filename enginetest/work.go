@@ -173,7 +173,7 @@ func (e *Engine[T]) inlineError(id string, err error) error {
 	return err
 }
 
-// note keeps what a handler returns for who enqueued its job.
+// note keeps what a handler returns for its job's enqueue.
 func (e *Engine[T]) note(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
 	err := next(ctx)
 	if err != nil && e.mode == inline {

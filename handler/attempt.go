@@ -15,9 +15,9 @@ import (
 // ErrNoAttempt says that a context does not come from a running attempt.
 var ErrNoAttempt = errors.New("ojs: no attempt is running in this context")
 
-// Job returns the header of the job that is running in ctx, nil outside of an attempt. It is shared by all who ask during
-// the attempt: do not change it. A goroutine that outlives the handler and wants any of the functions here, asks before the
-// handler returns.
+// Job returns the header of the job that is running in ctx, nil outside of an attempt. It is shared by all callers during
+// the attempt: do not change it. A goroutine that outlives the handler and uses this package has to call it once before
+// the handler returns.
 func Job(ctx context.Context) *ojs.JobHeader {
 	if a := attempt.From(ctx); a != nil {
 		return a.Header()
@@ -58,9 +58,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return a.Sleep(ctx, d)
 }
 
-// Progress reports how much of its work the attempt has done, from 0 to 1. Less than reported before, or no number, is
-// ignored; so is a call outside of an attempt. It counts as a heartbeat. Lookups and subscribers see it, at most once a
-// second, and the next attempt begins at 0 again.
+// Progress reports how much of its work the attempt has done, from 0 to 1. Less than before, or NaN, is ignored; so is
+// a call outside of an attempt. It counts as a heartbeat. Lookups and subscribers see it, at most once a second, and
+// the next attempt begins at 0 again.
 func Progress(ctx context.Context, fraction float64) {
 	if a := attempt.From(ctx); a != nil {
 		a.Progress(fraction)
@@ -79,8 +79,8 @@ func Heartbeat(ctx context.Context) error {
 }
 
 // SaveCheckpoint stores how far the attempt has come, for the attempts after it: a value that encodes to at most 1 MiB of
-// JSON. It takes the place of the one before, is there when it returns nil, outlives failures, crashes and replays by hand,
-// and goes when the job ends. It works on after the context has ended, as long as the job is the attempt's; otherwise it
+// JSON. It replaces the one before, is stored when the call returns nil, outlives failures, crashes and retries by hand,
+// and goes when the job ends. It still works after the context has ended, as long as the attempt has its job; otherwise it
 // returns the cause of the end.
 func SaveCheckpoint(ctx context.Context, v any) error {
 	a := attempt.From(ctx)

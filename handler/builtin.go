@@ -11,8 +11,8 @@ import (
 	"github.com/ojsengine/ojs/internal/attempt"
 )
 
-// Recover is the middleware that makes a panic further in an error, a *PanicError. Middlewares outside of it see the panic as
-// an error like any other. An engine also recovers what panics outside of it.
+// Recover is the middleware that turns a panic of what it wraps into a *PanicError. Middlewares outside of it see the panic
+// as an error like any other. An engine also recovers what panics outside of it.
 func Recover(ctx context.Context, _ *ojs.JobHeader, next Next) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -28,7 +28,7 @@ type PanicError struct {
 	Backtrace []string // innermost first, at most 50 frames
 }
 
-// NewPanicError makes the error of a panic. It is called by the deferred function that recovered value.
+// NewPanicError makes the error of a panic. The deferred function that recovered value must call it.
 func NewPanicError(value any) *PanicError {
 	return &PanicError{Value: value, Backtrace: backtrace()}
 }
@@ -64,9 +64,9 @@ func backtrace() []string {
 	return list
 }
 
-// Timeout makes a middleware that ends the context further in, with the cause ojs.ErrTimeout, after d on the engine's clock.
-// An error that comes after that fails the attempt as its own timeout would. It bounds a part of the handlers more tightly than
-// their jobs' timeouts do; those hold in any case, also for a handler that ignores its context.
+// Timeout makes a middleware that ends the context further in, with the cause ojs.ErrTimeout, after d on the engine's clock. An
+// error returned after that fails the attempt as its own timeout would. It bounds some handlers more tightly than their jobs'
+// timeouts do; those still hold, even for a handler that ignores its context.
 func Timeout(d time.Duration) Middleware {
 	return func(ctx context.Context, _ *ojs.JobHeader, next Next) error {
 		a := attempt.From(ctx)
@@ -88,7 +88,7 @@ func Timeout(d time.Duration) Middleware {
 // TimeoutError says that a Timeout has ended.
 type TimeoutError struct {
 	Limit time.Duration
-	Err   error // what came of it
+	Err   error // returned after it
 }
 
 func (e *TimeoutError) Error() string { return fmt.Sprintf("ojs: timeout of %v: %v", e.Limit, e.Err) }

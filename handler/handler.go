@@ -1,4 +1,4 @@
-// Package handler is what runs jobs: the functions, and what a running attempt may say.
+// Package handler defines what runs jobs, and what a running attempt may call.
 package handler
 
 import (
@@ -112,7 +112,7 @@ func WithRetryHook(hook policy.Hook) Option {
 }
 
 // For binds f to a job type. The type's default options then also hold for jobs enqueued by its name alone. It panics if f
-// is nil. Of several WithMiddleware the later ones are further out.
+// is nil. With several WithMiddleware, later ones are further out.
 func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 	if f == nil {
 		panic(fmt.Sprintf("ojs: handler for job type %s is nil", t.Name()))

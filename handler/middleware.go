@@ -38,8 +38,8 @@ func (h Handler) Wrap(ms ...Middleware) Handler {
 	return h
 }
 
-// Chain is a list of named middlewares, the first outermost. Its methods return a changed copy; a name that stands in it
-// twice, or one that is not in it where it must be, panics.
+// Chain is a list of named middlewares, the first outermost. Its methods return a changed copy; they panic at a name
+// that would be in it twice, or is missing where it must be.
 type Chain []Link
 
 // Link is a middleware with a name.
@@ -69,7 +69,7 @@ func (c Chain) Remove(name string) Chain {
 	return slices.Delete(slices.Clone(c), i, i+1)
 }
 
-// Validate reports a link without a name or a middleware, and a name that stands twice. Its error is an *ojs.InvalidError.
+// Validate reports a link without a name or a middleware, and a name that occurs twice. Its error is an *ojs.InvalidError.
 func (c Chain) Validate() error {
 	for i, l := range c {
 		switch {

@@ -27,7 +27,7 @@ type Telemetry struct {
 
 var _ engine.Tracer = (*Telemetry)(nil)
 
-// Option sets something of a Telemetry.
+// Option configures a Telemetry.
 type Option func(*config)
 
 type config struct {
@@ -73,7 +73,7 @@ func New(opts ...Option) (*Telemetry, error) {
 }
 
 // Watch adds the gauges of a storage's queues and an engine's workers: call it with the engine's Stats method. It is asked
-// whenever metrics are collected. Of engines that share a storage watch one, or the queues count twice.
+// whenever metrics are collected. If engines share a storage watch only one, or the queues count twice.
 //
 // Stop ends it; its error, and that of Watch, is the meter's.
 func (t *Telemetry) Watch(stats func(context.Context) (engine.Stats, error)) (stop func() error, err error) {

@@ -40,7 +40,7 @@ func (t *Telemetry) start(ctx context.Context, op *engine.Operation, opts ...tra
 	if !ok {
 		kind = trace.SpanKindInternal
 	}
-	// Those given last hold.
+	// The last ones given hold.
 	opts = append([]trace.SpanStartOption{
 		trace.WithSpanKind(kind), trace.WithTimestamp(t.clock.Now()), trace.WithAttributes(attributes(op)...),
 	}, opts...)

@@ -9,11 +9,11 @@ import (
 
 // Delay returns the wait between the n-th failure and the next attempt (OJS retry, sections 3 and 5 and appendix A): the
 // strategy's delay, at most MaxInterval; then, with jitter, times 0.5+r, and again at most MaxInterval. With ojs.JitterFull it
-// is a time from nothing to the strategy's delay, both included. r is the random draw, in [0, 1). n counts from 1. Fields of p
+// is a time from zero to the strategy's delay, both included. r is the random draw, in [0, 1). n counts from 1. Fields of p
 // that are zero are the standard's. It never overflows: what would is MaxInterval.
 //
-// A strategy by a qualified name that this program has not registered, since another one has enqueued the job, and one whose
-// function panics, give way to the exponential strategy with the same interval, coefficient and cap.
+// A qualified strategy that this program has not registered, if another one has enqueued the job, or whose function panics,
+// gives way to the exponential strategy with the same interval, coefficient and cap.
 func Delay(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	p = p.Inherit(Default())
 	if !(r >= 0) {

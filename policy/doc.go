@@ -10,8 +10,8 @@
 // above all.
 //
 // What the standard's fields cannot say is a strategy with a qualified name, "ojs:sidekiq". It draws its own jitter, so Jitter is
-// off; InitialInterval and BackoffCoefficient do not enter it unless its preset says so, and stand in for it where a program does
-// not know it. MaxInterval holds for every strategy, and for the delays of handlers and hooks.
+// off; it ignores InitialInterval and BackoffCoefficient unless its preset says otherwise: they are for programs that do not know
+// it. MaxInterval holds for every strategy, and for the delays of handlers and hooks.
 //
 // OnExhaustion is dead_letter where the system keeps jobs that have used up their retries apart for a person, and otherwise
 // discard. A discarded job can be run again, too (engine.Jobs.Retry), as long as it is retained.

@@ -13,7 +13,7 @@ import (
 //
 // It is asked after the rules that end a job whatever it says (response code, do-not-retry marker, args that do not decode,
 // non-retryable errors) and before attempts and time left are looked at. Each method is called once for a failure at most,
-// and again if the decision could not be stored. They may be called concurrently, and shall be quick: what they decide on
+// and again if the decision could not be stored. They may be called concurrently, and must be quick: what they decide on
 // waits. One that panics has no opinion; the engine logs it.
 //
 // job is a copy of the job during the attempt that failed: job.Attempt counts its failures so far, this one included. err is
@@ -24,9 +24,9 @@ type Hook interface {
 	// it to the job's policy.
 	ShouldRetry(job *ojs.JobInfo, err error) bool
 
-	// Delay returns when to retry, counted from the failure: at most the policy's MaxInterval, without jitter. Zero or less
-	// leaves it to the job's policy. It is asked only about a job that has an attempt left and whose handler did not ask for a
-	// time itself.
+	// Delay returns how long after the failure to retry: at most the policy's MaxInterval, without jitter. Zero or less leaves
+	// it to the job's policy. It is asked only about a job that has an attempt left and whose handler did not ask for a time
+	// itself.
 	Delay(job *ojs.JobInfo, err error) time.Duration
 }
 

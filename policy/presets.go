@@ -70,8 +70,8 @@ func GraphileWorker() ojs.RetryPolicy {
 }
 
 // Temporal returns the default policy of a Temporal activity: 1 s, doubling to at most 100 s, without end and without jitter
-// (Temporal's documentation, "Retry Policies"). Its maximum interval is 100 times the initial one: who changes InitialInterval
-// changes MaxInterval, too. MaxAttempts is math.MaxInt32; what ends the retries of an activity that fails for good is
+// (Temporal's documentation, "Retry Policies"). Its maximum interval is 100 times the initial one: change MaxInterval along
+// with InitialInterval. MaxAttempts is math.MaxInt32; what ends the retries of an activity that fails for good is
 // ojs.WithTotalTimeout, which is its schedule-to-close timeout.
 func Temporal() ojs.RetryPolicy {
 	return ojs.RetryPolicy{

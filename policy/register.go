@@ -11,15 +11,15 @@ import (
 // from 1; r is the random draw, in [0, 1). What it returns is cut to MaxInterval, a negative delay is none, and zero really is
 // zero. Then comes p.Jitter, from the same draw: a strategy that draws for itself belongs with ojs.JitterOff.
 //
-// It has to be pure: the same for the same arguments, and p left alone. It is called concurrently, and whenever a job fails, so
-// it shall be quick. One that panics gives way to the exponential strategy, without a word.
+// It must be pure: the same for the same arguments, and p unchanged. It is called concurrently, and whenever a job fails, so it
+// must be quick. If it panics the exponential strategy silently takes its place.
 type BackoffFunc func(p ojs.RetryPolicy, n int, r float64) time.Duration
 
-// RegisterBackoff makes a strategy known to this program under a qualified name, such as "acme:fibonacci", which
-// RetryPolicy.BackoffStrategy then may be; see ojs.Backoff for the form of names. Every program that works on a storage should
-// register what any of them enqueues: see Delay for what happens otherwise.
+// RegisterBackoff makes a strategy known to this program under a qualified name, such as "acme:fibonacci", for use as
+// RetryPolicy.BackoffStrategy; see ojs.Backoff for the form of names. Every program that works on a storage should register
+// what any of them enqueues: see Delay for what happens otherwise.
 //
-// It is meant for init functions, and panics if the name has not that form, is registered already, or is of the vendor "ojs",
+// It is meant for init functions, and panics if the name lacks that form, is registered already, or is of the vendor "ojs",
 // or if f is nil. It is safe for concurrent use.
 func RegisterBackoff(name string, f BackoffFunc) {
 	if f == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// simple returns the text that canonical does, for jobs that need no library to know it: args without escapes, characters
-// beyond ASCII, fractions and large numbers, which are most. It reports false for others, whatever is wrong with them; they
-// take the way through the library. A property holds the two together.
+// simple returns the text that canonical does, for jobs that need no library for it: args without escapes, characters
+// beyond ASCII, fractions and large numbers, which are most. It reports false for others, whatever is wrong with them;
+// these go through the library. A property test keeps the two equal.
 //
 // A fingerprint is part of every unique enqueue, and this way costs a fraction of the other. The text is the writer's, until it
 // writes the next.
@@ -268,7 +268,7 @@ func (w *simpleWriter) named(members []span, keys []string) []span {
 
 func (w *simpleWriter) name(m span) []byte { return w.dst[m.name:m.nameEnd] }
 
-// sort puts members in the order of their names. A name that stands twice is not simple.
+// sort puts members in the order of their names. A name that occurs twice is not simple.
 func (w *simpleWriter) sort(members []span) {
 	// By insertion: they are few.
 	for i := 1; i < len(members); i++ {

@@ -39,7 +39,7 @@ func river(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	return capped(s*float64(time.Second), p.MaxInterval)
 }
 
-// oban is 15 + 2^n seconds, and up to 10 % more. Of more than 20 attempts, n is the attempt's place among 20.
+// oban is 15 + 2^n seconds, and up to 10 % more. Beyond 20 attempts, n is the attempt's place among 20.
 func oban(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	const most = 20
 	if p.Runs() > most {

@@ -75,8 +75,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.gauges.collect(ch, watched)
 }
 
-// Declare has the series of a queue and of types in it at zero before their first event. Without that an alert may miss the first
-// failure of a type, since the counter's first value that Prometheus sees is 1. Declared pairs count for WithMaxPairs.
+// Declare makes the series of a queue and of types in it, at zero, before their first event. Without it an alert may miss the
+// first failure of a type, since the first value that Prometheus sees is 1. Declared pairs count towards WithMaxPairs.
 func (c *Collector) Declare(queue string, types ...string) {
 	c.queues.of(queue)
 	for _, t := range types {

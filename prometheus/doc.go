@@ -13,11 +13,11 @@
 //
 // # What counts as what
 //
-// An attempt whose handler answered DISCARD counts in ojs_job_discarded_total and not in ojs_job_failed_total; every other
-// failure, FAIL included, counts as failed, once for each attempt. How jobs that ended without success came to that is in
-// ojs_job_given_up_total by reason, DISCARD and FAIL under "code". A snoozed or given-back attempt counts as started and as nothing
-// else, and if it was the first, the next one counts in ojs_job_queue_time_seconds again, with all the time since the job first became
-// available. ojs_job_duration_seconds has the attempts that completed or failed, by the state of the job after them.
+// An attempt whose handler answered DISCARD counts in ojs_job_discarded_total and not in ojs_job_failed_total; every other failure,
+// FAIL included, counts as failed, once for each attempt. Why jobs ended without success is in ojs_job_given_up_total by reason,
+// DISCARD and FAIL under "code". A snoozed or given-back attempt counts as started and as nothing else, and if it was the first, the
+// next one counts in ojs_job_queue_time_seconds again, with all the time since the job first became available.
+// ojs_job_duration_seconds has the attempts that completed or failed, by the state of the job after them.
 //
 // retry_latency_seconds is the time between a failure and the next attempt as it was decided. What a retry waits on top of that for
 // a free worker is not in it, and an operator who retries a job at once shortens it unseen.

@@ -11,7 +11,7 @@ const (
 	defaultTimeout  = 5 * time.Second
 )
 
-// Option sets something of a Collector.
+// Option configures a Collector.
 type Option func(*config)
 
 type config struct {

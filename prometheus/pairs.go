@@ -68,7 +68,7 @@ type pairs struct {
 	most int
 	rest *pair // of all that come beyond most
 
-	mu    sync.RWMutex // guards byKey
+	mu    sync.RWMutex // guards rest, byKey
 	byKey map[key]*pair
 }
 

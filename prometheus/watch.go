@@ -13,8 +13,8 @@ import (
 
 type stats func(context.Context) (engine.Stats, error)
 
-// Watch adds gauges of an engine, which each scrape asks for: collector.Watch(eng.Stats). Of several engines the workers add up,
-// and the queues are the first one's, since they share a storage. A nil function adds nothing.
+// Watch adds gauges of an engine, which each scrape asks for: collector.Watch(eng.Stats). With several engines the workers add
+// up, and the queues are the first one's, since they share a storage. A nil function adds nothing.
 //
 // Stats that fail, or do not answer in time (WithTimeout), do not fail the scrape: it has ojs_storage_up 0 and none of the
 // other gauges, rather than figures that are not true any more. A scrape costs the Stats of each engine, which is a count of the

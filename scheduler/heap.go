@@ -21,7 +21,7 @@ func (it *Item[T]) Queued() bool { return it.index != 0 }
 // Heap orders items by due time, and those of the same time by when they were pushed. Push and Remove cost the logarithm of
 // its length, and next to nothing for an item due last. The zero Heap is empty and ready. It is not safe for concurrent use.
 //
-// Times outside the years 1678 to 2262 count as the nearest that is inside.
+// Times outside the years 1678 to 2262 are clamped to them.
 type Heap[T any] struct {
 	slots []slot[T]
 	turn  uint32 // of the latest push

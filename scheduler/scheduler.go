@@ -24,7 +24,7 @@ type Scheduler struct {
 	alarm   *clock.Timer
 	armed   time.Time     // what alarm waits for; zero: nothing
 	passing bool          // the owner is calling functions, and will arm alarm after the last
-	passed  chan struct{} // closed when it has, for who waits; nil: nobody does
+	passed  chan struct{} // closed when it has, for waiters; nil: nobody waits
 	stopped bool
 }
 
@@ -111,7 +111,7 @@ func (s *Scheduler) Settled() (bool, <-chan struct{}) {
 	return false, s.passed
 }
 
-// tell wakes those who wait for the scheduler to be settled. It wants mu.
+// tell wakes those who wait for the scheduler to be settled. mu is held.
 func (s *Scheduler) tell() {
 	if s.passed != nil {
 		close(s.passed)
@@ -183,7 +183,7 @@ func (s *Scheduler) pass(rang bool) {
 	s.mu.Unlock()
 }
 
-// arm makes the clock's timer wait for the earliest entry. It wants mu.
+// arm makes the clock's timer wait for the earliest entry. mu is held.
 func (s *Scheduler) arm() {
 	if s.passing || s.stopped {
 		return
@@ -198,7 +198,7 @@ func (s *Scheduler) arm() {
 	}
 	d := next.Sub(s.clock.Now())
 	if d <= 0 {
-		// A clock's timer of no duration is another thing on every clock.
+		// What a timer of no duration does differs from clock to clock.
 		s.disarm()
 		s.poke()
 		return
@@ -223,7 +223,7 @@ func (s *Scheduler) poke() {
 	}
 }
 
-// disarm stops the clock's timer and takes away a ring that nobody has heard. It wants mu.
+// disarm stops the clock's timer and takes away a ring that nobody has heard. mu is held.
 func (s *Scheduler) disarm() {
 	s.armed = time.Time{}
 	if s.alarm == nil {

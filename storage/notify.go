@@ -8,17 +8,17 @@ import (
 )
 
 // Notifier is the ability to tell engines that share a storage what the others do, so that none of them has to look again and
-// again. It is optional; see As. Notices are hints: they may come late, twice or, where others are in another process, never. Then
-// a notice of Everything follows now and then.
+// again. It is optional; see As. Notices are hints: they may come late, twice or, where others are in another process, never. So a
+// notice of Everything follows now and then.
 type Notifier interface {
 	// Notify has f called whenever a call may have left something to do or to know for self, unless the call was made in a
-	// context of WithSelf for the same self. F must not call the storage, and returns soon. After stop has returned, f is
+	// context of WithSelf for the same self. f must not call the storage, and must be quick. After stop has returned, f is
 	// not called any more.
 	Notify(self any, f func(Notice)) (stop func())
 }
 
-// Personal is the ability of a Notifier to know its callers without a WithSelf in each call's context. It is optional: a storage
-// that has it itself, not in what it wraps, is asked.
+// Personal is the ability of a Notifier to know its callers without a WithSelf in each call's context. It is optional. The
+// storage itself must have it, not one that it wraps.
 type Personal interface {
 	Notifier
 	// For returns the storage as self uses it: its Insert, Claim, Settle, Extend and Due are self's calls, whatever their contexts
@@ -42,7 +42,7 @@ type Taken struct {
 	Cause error // ojs.ErrCancelled, ojs.ErrReplaced or ojs.ErrLeaseLost
 }
 
-// Add adds what a job tells that has come into a state, which time will do something to at wakeAt (Record.WakeAt).
+// Add adds the news of a job that has come into a state and is due to wake at wakeAt (Record.WakeAt).
 func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 	switch {
 	case state == ojs.StateAvailable:
@@ -61,7 +61,7 @@ func (n *Notice) Empty() bool {
 }
 
 // Clocked is the ability to tell how far the clock that all users of the storage share is ahead of this machine's. It is
-// optional; see As. Engines on the clock on the wall follow it, so that machines whose clocks differ agree on what is due.
+// optional; see As. Engines on the wall clock follow it, so that machines whose clocks differ agree on what is due.
 type Clocked interface {
 	// ClockOffset is cheap. It changes as clocks drift.
 	ClockOffset() time.Duration
@@ -69,7 +69,7 @@ type Clocked interface {
 
 type selfKey struct{}
 
-// WithSelf says who makes the calls of a context, for Notifier.
+// WithSelf says who makes the calls with a context, for Notifier.
 func WithSelf(ctx context.Context, self any) context.Context {
 	return context.WithValue(ctx, selfKey{}, self)
 }

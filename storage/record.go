@@ -85,8 +85,8 @@ func (r *Record) Extend(now time.Time, x Extension) {
 	}
 }
 
-// Unclaim takes back what Claim has done to a job that nobody has begun to work at. What an attempt before that has left (when it began,
-// its worker, its progress) is not known any more.
+// Unclaim takes back what Claim has done to a job that nobody has begun to work on. What an attempt before that has left (when it
+// began, its worker, its progress) is lost.
 func (r *Record) Unclaim() {
 	r.State = ojs.StateAvailable
 	r.Attempt--

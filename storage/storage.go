@@ -42,14 +42,14 @@ type Storage interface {
 	Capabilities() Capabilities
 
 	// Insert stores the batch, all of it or none, in order: of jobs that become available at the same priority the earlier
-	// ones are claimed first. An id that is stored already, or stands twice in the batch, fails the call with an
-	// *ojs.DuplicateError. Records come with State available, scheduled or pending and Version 0; they are stored
-	// as Version 1. The results are appended to dst, one for each of the batch, in order.
+	// ones are claimed first. An id that is stored already, or is twice in the batch, fails the call with an
+	// *ojs.DuplicateError. Records come with State available, scheduled or pending and Version 0; they are stored as
+	// Version 1. The results are appended to dst, one for each of the batch, in order.
 	//
-	// A queue that would come to have more than Insert.MaxDepth jobs that have not ended fails the call with an
-	// *ojs.QueueError of ojs.ErrQueueFull, unless Insert.DropOldest is set and dropping makes room: then, in the same step,
-	// the jobs of the queue that have been available longest end by Record.Drop, whatever their priority; jobs of the batch
-	// and jobs whose deadline has come do not. A queue that is draining fails the call with an *ojs.QueueError of ojs.ErrQueueDraining (QueueStore).
+	// A queue that would come to have more than Insert.MaxDepth jobs that have not ended fails the call with an *ojs.QueueError of
+	// ojs.ErrQueueFull, unless Insert.DropOldest is set and dropping makes room: then, in the same step, the jobs of the queue that
+	// have been available longest end by Record.Drop, whatever their priority, but no jobs of the batch and none whose deadline has
+	// come. A queue that is draining fails the call with an *ojs.QueueError of ojs.ErrQueueDraining (QueueStore).
 	//
 	// A record with a Fingerprint and a Unique policy is checked, in the same atomic step, against the stored jobs with that
 	// fingerprint, and against those before it in the batch. Those for which Unique.Counts holds, by their state and their
@@ -125,12 +125,12 @@ type Storage interface {
 }
 
 // SettleClaimer is the ability to settle attempts and to claim what their worker does next in one step, which costs less than two.
-// It is optional, and for storages that are not durable: one that has it itself, not in what it wraps, is asked. Its claims are taken
-// to cost little, and engines make one for each job, or for a few at a time.
+// It is optional, and for storages that are not durable. The storage itself must have it: one that it wraps is not asked. Its claims
+// should cost little, since engines make one for each job, or for a few at a time.
 type SettleClaimer interface {
-	// SettleAndClaim is Settle of changes, those of attempts' SameJob to the records, whose results are appended to dst, and then
-	// Claim, whatever became of the changes, of len(into) jobs at most whatever c.Max is. It writes them where into points to and
-	// returns how many there are. It claims no job that has a rate limit, and none that Claim would have taken after one.
+	// SettleAndClaim is Settle of a SameJob change to every record in to, with the results appended to dst, and then, whatever
+	// became of these, Claim of at most len(into) jobs, whatever c.Max is. It writes them where into points and returns how many
+	// there are. It claims no job that has a rate limit, and none that Claim would have taken after one.
 	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled, c Claim, into []*Record) ([]Settled, int, error)
 
 	// Unclaim undoes claims of jobs that nobody has begun to work at (Record.Unclaim): they are available again in the places that
@@ -153,7 +153,7 @@ type Strength string
 
 // The strengths. A storage that does not know uniqueness has none: engines refuse unique jobs then.
 const (
-	Strong     Strength = "strong"      // of equal jobs that are enqueued at once, exactly one is admitted
+	Strong     Strength = "strong"      // of equal jobs enqueued concurrently, exactly one is admitted
 	BestEffort Strength = "best-effort" // rarely, more than one
 )
 
@@ -162,8 +162,8 @@ type Insert struct {
 	Record     Record
 	MaxDepth   int  // most jobs of its queue that have not ended, this one included; 0: any number
 	DropOldest bool // make room in a full queue
-	// Fresh says that the id was drawn for this job and nobody else has seen it: a storage need not look for it. Of one that is there
-	// all the same it may make a second job.
+	// Fresh says that the id was drawn for this job and nobody else has seen it: a storage need not look for it. If it is there all
+	// the same, there may be two jobs with it.
 	Fresh bool
 }
 
@@ -176,7 +176,7 @@ type Inserted struct {
 	Replaced []Record // equal jobs that were cancelled for it, the oldest first, as they are stored now
 
 	Depth   int      // if MaxDepth is set: how many jobs of the queue have not ended, after the call
-	Dropped []Record // what made room for it and those before it, the longest available first, as it is stored now
+	Dropped []Record // dropped for it and those before it, the longest available first, as they are stored now
 }
 
 // Claim asks for jobs to run.
@@ -236,7 +236,7 @@ type Prune struct {
 	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none
 	States      []ojs.State // terminal ones; empty: all
 	Before      time.Time   // those that finished before; zero: age is no reason
-	Beyond      int         // those after which more than this many of the selected finished; 0: number is no reason
+	Beyond      int         // all but this many that finished last; 0: number is no reason
 	Max         int         // most to delete in this call
 }
 

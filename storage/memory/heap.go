@@ -78,8 +78,8 @@ func (h *heap[E]) set(i int, e E) {
 	e.moved(i)
 }
 
-// search goes through the items from i on downwards, past those that found does not hold for: it comes to every item that
-// none of those above it has been found in place of, and so to the first one for which found holds.
+// search asks found about the item at i and those below it, but not about those below one for which it holds. So it
+// comes to the first item, in heap order, for which found holds.
 func (h *heap[E]) search(i int, found func(E) bool) {
 	if i >= len(h.items) || found(h.items[i]) {
 		return

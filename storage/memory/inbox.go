@@ -12,9 +12,9 @@ import (
 )
 
 // inbox has jobs that are stored, in the order in which they came, and are in no index yet. Those who enqueue leave ordinary jobs
-// there, with a lock that nobody else wants often; whoever comes to the storage for anything else takes them in first, but for
-// workers that have something to do before them. So producers and workers do not take turns at the storage for each job, and what
-// both keep stays in the caches of one processor for a while.
+// there, under a lock that others seldom want; whoever comes to the storage for anything else takes them in first, except workers
+// that have something to do before them. So producers and workers do not take turns at the storage for each job, and what both
+// keep stays in the caches of one processor for a while.
 type inbox struct {
 	some atomic.Bool // jobs are in it; changed under mu
 	// open says that jobs are available, so that workers are likely to have enough to do without what is left here. It is changed
@@ -29,10 +29,10 @@ type inbox struct {
 }
 
 const (
-	inboxSize = 128  // at which who enqueues takes the jobs in, unless somebody else is at the storage
-	fullInbox = 512  // at which who enqueues waits for them
+	inboxSize = 128  // at which an enqueue takes the jobs in, unless somebody else has the storage
+	fullInbox = 512  // at which it waits to do so
 	maxInbox  = 1024 // whose memory is kept
-	backlog   = 512  // available jobs, beyond which who does so then lets other goroutines run
+	backlog   = 512  // available jobs, beyond which it then lets other goroutines run
 )
 
 // leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done nothing, if no others are available, or if they are
@@ -61,16 +61,16 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		j, j.next = j.next, nil
 	}
 	n := len(x.jobs)
-	if !x.some.Load() { // a store costs much more
+	if !x.some.Load() { // a store costs more
 		x.some.Store(true)
 	}
 	x.mu.Unlock()
-	// Who has begun to listen since may have looked at the storage before these jobs came, and not after. Then it has to be told.
+	// Whoever began to listen meanwhile may have looked at the storage before these jobs came, and not after: it must be told.
 	if heard := s.hub.HeardFrom(self); heard || n >= inboxSize {
 		if heard || n >= fullInbox {
 			s.mu.Lock()
 		} else if !s.mu.TryLock() {
-			return true // nobody waits for them, and who needs them takes them in
+			return true // nobody waits for them, and whoever needs them will
 		}
 		s.heard, s.self = s.hub.HeardFrom(self), self
 		s.takeIn()
@@ -79,14 +79,14 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		}
 		long := s.ready.n > backlog
 		s.leave()
-		if long { // or jobs would leave the caches, and memory would be asked for that others are about to give back
+		if long { // or jobs would leave the caches, and memory be asked for that others are about to give back
 			runtime.Gosched()
 		}
 	}
 	return true
 }
 
-// takeIn empties the inbox. It wants mu.
+// takeIn empties the inbox. mu is held.
 func (s *Storage) takeIn() {
 	x := &s.inbox
 	if !x.some.Load() {
@@ -118,14 +118,14 @@ func (s *Storage) takeIn() {
 	x.spare = jobs
 }
 
-// openInbox opens the inbox if there are available jobs, and closes it if there are none. It wants mu.
+// openInbox opens the inbox if there are available jobs, and closes it otherwise. mu is held.
 func (s *Storage) openInbox() {
 	if some := s.ready.n > 0; s.inbox.open.Load() != some {
 		s.inbox.open.Store(some)
 	}
 }
 
-// shutInbox has jobs enqueued the long way, or not any more. It wants mu.
+// shutInbox has jobs enqueued the long way, or no longer. mu is held.
 func (s *Storage) shutInbox(shut bool) {
 	s.inbox.mu.Lock()
 	s.inbox.shut = shut

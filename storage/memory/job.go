@@ -10,9 +10,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// job is a stored job with its places in the indexes. Most jobs have little to remember that their like has not: no meta, no
-// errors, no result. Of them it holds all there is, in less than a third of a storage.Record; of the others rest
-// has the record.
+// job is a stored job with its places in the indexes. Most jobs have nothing to remember but what others of their kind have:
+// no meta, errors or result. Those it holds entirely, in less than a third of a storage.Record; for others, rest has the
+// record.
 //
 // The memory of a job that is deleted becomes that of a new one: nobody outside of this package sees any of it.
 //
@@ -148,7 +148,7 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))
-	// Jobs that are all different would make a list of them all. What is beyond that many is not looked for again.
+	// Jobs that are all different would make a list of them all. Kinds beyond that many are not looked for again.
 	if list := q.kinds[r.Type]; len(list) < maxKinds {
 		q.kinds[r.Type] = append(list, k)
 		s.lastKind.Store(k)
@@ -187,7 +187,7 @@ func (s *Storage) set(j *job, r *storage.Record) {
 	s.fill(j, r)
 }
 
-// fill makes the job what a record says, but for its kind. It wants no lock for a job that is not stored yet.
+// fill makes the job what a record says, but for its kind. It needs no lock for a job that is not stored yet.
 func (s *Storage) fill(j *job, r *storage.Record) {
 	j.id, j.args, j.version = r.ID, r.Args, r.Version
 	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
@@ -300,7 +300,7 @@ func (j *job) copyTo(r *storage.Record) {
 		*r = whole.Copy()
 		return
 	}
-	// Each field once, also those that most jobs do not have: to clear the record first costs as much again.
+	// Each field once, even those that most jobs do not have: clearing the record first costs as much again.
 	k := j.kind
 	r.ID, r.Type, r.Queue = j.id, k.jobType, k.queue
 	r.Priority, r.Attempt, r.MaxAttempts = int(j.priority), int(j.attempt), k.maxAttempts

@@ -1,12 +1,12 @@
 // Package memory keeps jobs in this process, under one mutex: nothing to install, and gone when the process ends.
 //
-// Insert, Claim, Settle and a job coming due cost the same however many jobs are stored, but for the logarithm of how many
-// wait for a time and of how many priorities are in use. Listing goes through the jobs in pieces and never holds the mutex
-// for more than some thousands of them.
+// Insert, Claim, Settle and a job coming due cost the same however many jobs are stored, but for the logarithm of how
+// many wait for a time and of how many priorities are in use. Listing goes through the jobs in pieces and never holds
+// the mutex for more than some thousands of them.
 //
 // While others are available, ordinary jobs are inserted without that mutex, and taken in by whoever has it next: those without a
-// priority, uniqueness, bounds or anything else that other jobs have a part in. Who inserts while more than 512 jobs are
-// available yields its processor once in 128 jobs, or later if others are at the storage.
+// priority, uniqueness, bounds or anything else that involves other jobs. An insert while more than 512 jobs are available yields
+// the processor once in 128 jobs, or later if others use the storage.
 //
 // Finished jobs stay, for lookups, until they are deleted or pruned.
 package memory
@@ -322,7 +322,7 @@ type taker struct {
 	unlimited bool              // the first job that has a rate limit ends the claim
 }
 
-// room is for one more job, whatever is there.
+// room is for one more job, and holds garbage.
 func (t *taker) room() (r *storage.Record) {
 	t.left--
 	if t.into != nil {
@@ -459,7 +459,7 @@ func (s *Storage) change(j *job, dst []storage.Record, f func(*storage.Record)) 
 	return dst
 }
 
-// another makes room in a list for one more record, whatever is there.
+// another makes room in a list for one more record, which holds garbage.
 func another(list []storage.Record) ([]storage.Record, *storage.Record) {
 	n := len(list)
 	list = slices.Grow(list, 1)[:n+1]

@@ -11,7 +11,7 @@ type table struct {
 	span     uint32 // the power of two that buckets has not exceeded: a hash is counted modulo this, or half of it
 	n        int
 	strays   int    // jobs whose hashes are not the near ones of their ids
-	warmed   uint32 // means nothing, but that warm does something
+	warmed   uint32 // a sink for what warm reads
 }
 
 const (

@@ -22,7 +22,7 @@ type waiting interface {
 }
 
 const (
-	maxFlying = 1    // statements at once: one to send while the other commits
+	maxFlying = 1    // statements at once
 	maxBatch  = 2000 // jobs of one statement, unless a single call has more
 )
 

@@ -60,7 +60,7 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 		}
 	}
 	if len(expired) > 0 {
-		// Nobody holds them any more: what has happened to one since goes before.
+		// They are no longer locked: what has happened to one since wins.
 		saved, err := s.save(ctx, tuned{s}, expired)
 		if err != nil {
 			return err

@@ -135,7 +135,7 @@ type inserter struct {
 	notice *storage.Notice // what it does
 }
 
-// lock keeps others out who want the same names, until the transaction ends.
+// lock keeps out others that want the same names, until the transaction ends.
 func (i *inserter) lock(kind string, names []string) error {
 	locks := make([]string, len(names))
 	for k, name := range names {
@@ -238,7 +238,7 @@ const (
 	keepsPlace = 1 << 15
 )
 
-// save writes what has become of rows that were read, of those that are still as they were, and returns which those are.
+// save writes what has become of rows that were read, if they are still as they were, and returns which it wrote.
 func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
 	encoded, froms := make([]rows.Columns, len(changed)), make([]int32, len(changed))
 	for i, r := range changed {

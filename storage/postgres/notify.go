@@ -187,7 +187,7 @@ func (s *Storage) watch(ctx context.Context) {
 	}
 }
 
-// hear listens on a connection of its own until that fails.
+// hear listens on its own connection until that fails.
 func (s *Storage) hear(ctx context.Context) error {
 	cfg := s.pool.Config()
 	how := cfg.ConnConfig.Copy()
@@ -251,8 +251,8 @@ func (s *Storage) hear(ctx context.Context) error {
 	}
 }
 
-// pulse says when a listener looks by itself: often, and seldom while the probe of its latest look comes back, by which the
-// database passes on what is sent.
+// pulse says when a listener looks by itself: often, but seldom while the probe of its latest look comes back, which proves
+// that notifications do.
 type pulse struct {
 	id    string // of the storage
 	poll  time.Duration
@@ -295,7 +295,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	return err
 }
 
-// asker is what a connection and a pool can.
+// asker is a connection or a pool.
 type asker interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }

@@ -7,9 +7,9 @@
 // An enqueue that has returned is committed. WithTx makes it part of a transaction of the caller's: the job exists if and
 // only if that commits. Concurrent enqueues share a statement, as concurrent results do.
 //
-// Engines take jobs with FOR UPDATE SKIP LOCKED, and nobody leads: any of them may stop at any moment. They tell each other
-// of new jobs with LISTEN and NOTIFY, and look by themselves now and then, for what a notification did not reach. Unique jobs are
-// strong: those that are equal take an advisory lock.
+// Engines take jobs with FOR UPDATE SKIP LOCKED, and nobody leads: any of them may stop at any moment. They tell each other of
+// new jobs with LISTEN and NOTIFY, and look by themselves now and then, for what no notification told. Unique jobs are strong:
+// equal ones take an advisory lock.
 //
 // Time is the database's: the storage knows how far the clock of this machine is from it, and engines follow (storage.Clocked).
 package postgres
@@ -69,7 +69,7 @@ var (
 // ErrNewer refuses a schema that a later version of this package has migrated.
 var ErrNewer = errors.New("ojs: postgres: the schema is of a newer version")
 
-// Option sets something of Open.
+// Option configures Open.
 type Option func(*config)
 
 type config struct {
@@ -90,7 +90,7 @@ func WithSchema(name string) Option { return func(c *config) { c.schema = name }
 // known to come. The look costs some short statements.
 func WithPoll(d time.Duration) Option { return func(c *config) { c.poll = d } }
 
-// WithLogger sets where lost connections are reported that no call is about. The default is slog.Default.
+// WithLogger sets the logger for lost connections that no call reports. The default is slog.Default.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
 
 var schemaName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
@@ -108,9 +108,9 @@ func (c *config) validate() error {
 	return nil
 }
 
-// Open opens the storage in a database, makes its schema if there is none, and brings it up to date. The pool stays the
-// caller's, who closes it after the storage. Open waits for other processes that migrate, and for its own migrations, until ctx
-// ends; later calls wait 30 s for an answer of the database at most. Its errors are ErrNewer, those of options, and those of the database.
+// Open opens the storage in a database, makes its schema if there is none, and brings it up to date. The pool stays the caller's, to
+// be closed after the storage. Open waits for other processes that migrate, and for its own migrations, until ctx ends; later calls
+// wait 30 s for an answer of the database at most. Its errors are ErrNewer, those of options, and those of the database.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
 	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall, patience: defaultPatience}
 	for _, opt := range opts {
@@ -203,7 +203,7 @@ func (q tuned) query(ctx context.Context, sql string, args []any, read func(pgx.
 	return q.s.within(ctx, func(ctx context.Context) error { return q.ask(ctx, sql, args, read) })
 }
 
-// within speaks to the database for as long as the storage has patience: a network that swallows everything does not say so.
+// within runs f, which speaks to the database, with a time limit: a network that swallows everything does not say so.
 func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
 	patient, cancel := wall.WithTimeout(ctx, s.config.patience)
 	defer cancel()
@@ -218,7 +218,7 @@ func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error)
 const farewell = time.Second
 
 // toEnd is within for statements that the end of ctx, which is Close, shall not break off: pgx asks the database to cancel what is
-// broken off, which costs a connection more, and PgBouncer 1.18 ends itself at times when that meets the client's leave.
+// broken off, which costs a connection more, and PgBouncer 1.18 exits at times when that meets a client that leaves.
 func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
 	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -295,7 +295,7 @@ func one(found *bool, dst ...any) func(pgx.Rows) error {
 	return each(dst, func() { *found = true })
 }
 
-// wrap says whose error one of the database is.
+// wrap marks an error of the database as such.
 func wrap(err error) error {
 	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -303,7 +303,7 @@ func wrap(err error) error {
 	return fmt.Errorf("ojs: postgres: %w", err)
 }
 
-// again makes a call once more if the database has undone it to let another one pass, or to let it meet one that it did not see.
+// again makes a call, up to five times, while the database undoes it because of a deadlock or a serialization failure.
 func again(f func() error) error {
 	const tries = 5
 	var err error
@@ -329,7 +329,7 @@ func isCode(err error, code string) bool {
 	return errors.As(err, &pg) && pg.Code == code
 }
 
-// wall is the clock on the wall, for waits on the network.
+// wall is the wall clock, for waits on the network.
 var wall = clock.New()
 
 // defaultPatience is how long a statement or a short transaction may take.

@@ -122,7 +122,7 @@ func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, enc
 	return results, nil
 }
 
-// settleDistinct applies changes of different jobs, and tries that so often. Of those that were not applied it finds out why.
+// settleDistinct applies changes of different jobs, with up to tries retries, and finds why others were not applied.
 func (s *Storage) settleDistinct(
 	ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32, results []storage.Settled, tries int,
 ) error {

@@ -9,7 +9,7 @@ import (
 type txKey struct{}
 
 // WithTx returns a context in which an enqueue is part of a transaction: the job exists if and only if the transaction commits.
-// Lookups see it before. The transaction stays the caller's to commit; an enqueue that fails leaves it usable.
+// Lookups with the context see it before. The transaction stays the caller's to commit; an enqueue that fails leaves it usable.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO account ..."); err != nil {

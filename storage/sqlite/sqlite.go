@@ -3,9 +3,9 @@
 //	store, err := sqlite.Open(ctx, "jobs.db")
 //	eng, err := engine.New[Email](store)
 //
-// An enqueue that has returned is on the disk and survives the end of the process and of the machine (WithSynchronous names
-// what that costs and what less would). Concurrent calls share a commit, so that many producers together are many times as fast
-// as one alone. Several processes may work on one file, on one machine: the file must not be on a network file system.
+// An enqueue that has returned is on the disk and survives a crash of the process or the machine (WithSynchronous may ask for
+// less). Concurrent calls share a commit, so that many producers together are many times as fast as one alone. Several
+// processes may work on one file, on one machine: the file must not be on a network file system.
 //
 // Unique jobs are strong: SQLite has one writer at a time.
 //
@@ -50,15 +50,15 @@ var (
 
 // Errors of Open.
 var (
-	// ErrForeign refuses a file that is no SQLite database, or that of another program. The file is as it was.
+	// ErrForeign refuses a file that is no SQLite database, or that of another program. It is left as it was.
 	ErrForeign = errors.New("ojs: sqlite: the file is not a job database")
-	// ErrCorrupt refuses a file that is damaged. It is as it was.
+	// ErrCorrupt refuses a damaged file. It is left as it was.
 	ErrCorrupt = errors.New("ojs: sqlite: the file is damaged")
 	// ErrNewer refuses a file that a later version of this package has migrated.
 	ErrNewer = errors.New("ojs: sqlite: the file is of a newer version")
 )
 
-// Synchronous is what a commit waits for: the standard "synchronous" of SQLite.
+// Synchronous is what a commit waits for: SQLite's setting "synchronous".
 type Synchronous string
 
 const (
@@ -69,7 +69,7 @@ const (
 	Normal Synchronous = "normal"
 )
 
-// Option sets something of Open.
+// Option configures Open.
 type Option func(*config)
 
 type config struct {
@@ -141,7 +141,7 @@ func (s *Storage) open(ctx context.Context) (err error) {
 			letGo(s.file)
 		}
 	}()
-	// Of several processes that open a new file, SQLite tells some at once that it is locked where their waiting would not help.
+	// When several processes open a new file, SQLite tells some at once that it is locked, where waiting would not help.
 	p := patience{wall.Now(), s.config.busy}
 	err = p.untilFree(func() error {
 		if err := migrate(conn); err != nil {
@@ -288,7 +288,7 @@ func (s *Storage) read(ctx context.Context, f func(*zombiezen.Conn) error) error
 	return wrap(err)
 }
 
-// wrap says whose error one of SQLite is.
+// wrap marks an error of SQLite as such.
 func wrap(err error) error {
 	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

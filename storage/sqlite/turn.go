@@ -8,12 +8,12 @@ import (
 )
 
 // turn is a lock beside the database file. A process holds it while it waits for SQLite's own lock on writing, and nobody asks
-// for that one without it: who has been waiting comes before who has just written. SQLite by itself has those who wait ask again
-// ever more seldom, up to ten times a second, and a process that writes all the time is hardly ever found not writing. It is a
-// courtesy: what keeps the file whole are SQLite's locks.
+// for that one without it: one that has been waiting goes before one that has just written. By itself SQLite asks again ever
+// more seldom, down to ten times a second, and hardly ever finds a busy writer not writing. It is a courtesy: what keeps the
+// file whole are SQLite's locks.
 type turn struct{ f *os.File }
 
-// openTurn makes the lock of a database file, for everybody who may have that. It stays there when it is closed: others may have it.
+// openTurn opens the lock of a database file, for all who may use that. It stays when it is closed: others may have it open.
 func openTurn(path string, mode os.FileMode) (*turn, error) {
 	f, err := os.OpenFile(path+"-turn", os.O_RDONLY|os.O_CREATE, mode)
 	return &turn{f}, err
@@ -28,7 +28,7 @@ const (
 	longestWait  = 2 * time.Millisecond
 )
 
-// patience is with others who have the file.
+// patience is for others that have the file.
 type patience struct {
 	since time.Time
 	most  time.Duration

@@ -110,7 +110,7 @@ func (w *writer) loop() {
 	}
 }
 
-// wall is the clock on the wall, which other processes go by too.
+// wall is the wall clock, which other processes go by too.
 var wall = clock.New()
 
 // transact runs a transaction for the call in group and for those that have come meanwhile, which it adds.
@@ -156,7 +156,7 @@ func (w *writer) transact(group *[]*call) {
 // tx is a transaction that several calls share.
 type tx struct {
 	conn    *zombiezen.Conn
-	broken  error // the transaction is of no use any more
+	broken  error // the transaction is of no more use
 	written bool  // the call under way has begun to write
 
 	seq, place int64 // the latest that were given out

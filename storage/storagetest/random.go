@@ -14,8 +14,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Random does random operations to a storage and to Reference and compares what they answer and hold, step by step. A
-// difference is cut down to the shortest way to it that can be found, and printed with the seed. The flags of
+// Random does random operations on a storage and on Reference and compares what they answer and hold, step by step. A
+// difference is reduced to the shortest way to it that can be found, and printed with the seed. The flags of
 // pgregory.net/rapid set the number of runs (-rapid.checks) and repeat one (-rapid.seed, -rapid.failfile).
 func Random(t *testing.T, cfg Config) {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 )
 
 // Reference is the contract of a storage at its plainest: a list of jobs that every call goes through from the start. It is
-// written to be read, and to compare other storages with; a busy one wants better than a list.
+// written to be read, and to compare other storages with; a busy one needs better than a list.
 type Reference struct {
 	mu     sync.Mutex // guards everything below
 	closed bool

@@ -12,7 +12,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// wall is the clock on the wall, for the watchdog.
+// wall is the wall clock, for the watchdog.
 var wall = clock.New()
 
 // The steps of which cases are made. A step that goes wrong ends the case.

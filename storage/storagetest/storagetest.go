@@ -36,11 +36,11 @@ type Config struct {
 	// needs it.
 	Reopen func(tb testing.TB, s storage.Storage) storage.Storage
 
-	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what Capabilities say.
+	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what Capabilities says.
 	TimePrecision time.Duration
 
-	// Queues, Crons, Notices and SettleClaims claim the optional abilities storage.QueueStore, storage.CronStore, storage.Notifier and
-	// storage.SettleClaimer. What is claimed has to be there, and what is there has to be claimed.
+	// Queues, Crons, Notices and SettleClaims declare the optional abilities storage.QueueStore, storage.CronStore, storage.Notifier
+	// and storage.SettleClaimer. What is declared must be there, and what is there must be declared.
 	Queues, Crons, Notices, SettleClaims bool
 
 	// Waived are cases that are known to fail.
@@ -279,7 +279,7 @@ func (r *report) String() string {
 	return b.String()
 }
 
-// fataler is who a failure is told that leaves nothing to go on with.
+// fataler is told of a failure that leaves nothing to go on with.
 type fataler interface {
 	Fatalf(format string, args ...any)
 }
