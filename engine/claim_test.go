@@ -31,7 +31,7 @@ type cheap struct {
 	storage.Notifier
 }
 
-func (c cheap) For(any) storage.Storage { return c }
+func (c cheap) For(any, storage.Storage) storage.Storage { return c }
 
 // An engine claims for every free slot at once, unless a limit asks for a look after each job, or claims cost little.
 func TestClaimsInBatches(t *testing.T) {

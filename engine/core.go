@@ -60,11 +60,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
 	c.durable = s.Capabilities().Durable
-	if p, ok := s.(storage.Personal); ok {
-		c.store = p.For(c)
-	} else if _, ok := storage.As[storage.Notifier](s); ok {
-		c.store = ownCalls{s, c}
-	}
+	c.store = c.own(s)
 	if !c.durable {
 		c.cheap, _ = c.store.(storage.SettleClaimer)
 	}

@@ -19,6 +19,19 @@ type ownCalls struct {
 // Unwrap lets storage.As look through.
 func (s ownCalls) Unwrap() storage.Storage { return s.Storage }
 
+// own is the storage whose calls are the engine's own, and so are not told to it.
+func (c *core) own(s storage.Storage) storage.Storage {
+	if p, ok := s.(storage.Personal); ok {
+		if mine := p.For(c, s); mine != nil {
+			return mine
+		}
+	}
+	if _, ok := storage.As[storage.Notifier](s); ok {
+		return ownCalls{s, c}
+	}
+	return s
+}
+
 func (s ownCalls) mine(ctx context.Context) context.Context {
 	if storage.Self(ctx) == s.self {
 		return ctx

@@ -21,9 +21,10 @@ type Notifier interface {
 // storage itself must have it, not one that it wraps.
 type Personal interface {
 	Notifier
-	// For returns the storage as self uses it: its Insert, Claim, Settle, Extend and Due are self's calls, whatever their contexts
-	// say.
-	For(self any) Storage
+	// For returns asked as self uses it: its Insert, Claim, Settle, Extend and Due are self's calls, whatever their contexts say.
+	// It returns nil unless asked is the storage itself: a type that embeds the storage has this method too, and its own calls
+	// would be passed by.
+	For(self any, asked Storage) Storage
 }
 
 // Notice is what others have done.

@@ -139,7 +139,7 @@ func TestTakenInByWhoBegins(t *testing.T) {
 	s.inbox.mu.Lock()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.For("mine").Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		_, err := s.For("mine", s).Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
 		ended <- err
 	}()
 	waitLeaving()
@@ -223,13 +223,13 @@ func TestInboxTellsWhoBeganToListen(t *testing.T) {
 		}
 	}
 	defer s.Notify("mine", count(&mine))()
-	if _, err := s.For("theirs").Get(t.Context(), "first"); err != nil { // the latest call that was not mine
+	if _, err := s.For("theirs", s).Get(t.Context(), "first"); err != nil { // the latest call that was not mine
 		t.Fatal(err)
 	}
 	s.inbox.mu.Lock()
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.For("mine").Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		_, err := s.For("mine", s).Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
 		done <- err
 	}()
 	for waits := false; !waits; {

@@ -16,7 +16,7 @@ import (
 // Who begins to listen and then looks at the storage misses no job: it finds it, or hears of it.
 func TestInboxTellsWhoListens(t *testing.T) {
 	s := memory.New()
-	mine, theirs := s.For("mine"), s.For("theirs")
+	mine, theirs := s.For("mine", s), s.For("theirs", s)
 	n := 0
 	fresh := func() storage.Insert {
 		n++

@@ -18,7 +18,7 @@ func TestInboxAndDeadKinds(t *testing.T) {
 	var producing sync.WaitGroup
 	for p := range producers {
 		producing.Go(func() {
-			mine := s.For(p)
+			mine := s.For(p, s)
 			for i := range each {
 				r := record(fmt.Sprintf("%d-%06d", p, i), ojs.StateAvailable)
 				r.Queue = []string{"a", "b"}[i/500%2]
@@ -87,7 +87,7 @@ func TestInboxKeepsOrder(t *testing.T) {
 	const producers, each = 3, 10_000
 	for p := range producers {
 		go func() {
-			mine := s.For(p)
+			mine := s.For(p, s)
 			for i := range each {
 				r := record(fmt.Sprintf("%d-%06d", p, i), ojs.StateAvailable)
 				if i%97 == 0 {

@@ -14,7 +14,12 @@ type personal struct {
 }
 
 // For implements storage.Personal.
-func (s *Storage) For(self any) storage.Storage { return &personal{s, self} }
+func (s *Storage) For(self any, asked storage.Storage) storage.Storage {
+	if asked != storage.Storage(s) {
+		return nil
+	}
+	return &personal{s, self}
+}
 
 // Insert implements storage.Storage.
 func (p *personal) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
