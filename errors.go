@@ -63,7 +63,7 @@ func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // DuplicateError refuses a job because an equal one exists. errors.Is(err, ErrDuplicate) holds for it.
 type DuplicateError struct {
-	ID          string // of the existing job; of several, the newest
+	ID          string // of the existing job, of several the newest; or of a job of the same batch, none of which is stored then
 	State       State  // its state
 	Fingerprint string // that both share; "": they have the same id
 }

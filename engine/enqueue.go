@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -141,7 +142,7 @@ func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, 
 		return ctx.Err()
 	}
 	if s.stored, err = c.insert(ctx, now, s.batch, s.stored); err != nil {
-		return err // a storage that has given up may still read the batch
+		return s.named(err) // a storage that has given up may still read the batch
 	}
 	for n, i := range s.places {
 		r, equal := &s.batch[n].Record, s.stored[n].Existing
@@ -152,6 +153,19 @@ func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, 
 	}
 	s.putBack()
 	return nil
+}
+
+// named says which draft a duplicate is equal to if that is one of the same batch, which nobody finds in the storage.
+func (s *shelf) named(err error) error {
+	var dup *ojs.DuplicateError
+	if len(s.batch) > 1 && errors.As(err, &dup) {
+		for n, i := range s.places {
+			if s.batch[n].Record.ID == dup.ID {
+				return fmt.Errorf("ojs: two drafts are equal, draft %d is one: %w", i+1, err)
+			}
+		}
+	}
+	return err
 }
 
 // insert stores a batch and tells whom it concerns.

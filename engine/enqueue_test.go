@@ -161,6 +161,11 @@ func TestIDs(t *testing.T) {
 			if counts, _ := b.store.Counts(b.ctx); len(counts) != 1 || counts[0].N != 1 {
 				t.Errorf("stored %v", counts)
 			}
+			unique := ojs.WithUnique(ojs.UniquePolicy{})
+			_, err = b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil), ojs.NewDraft("z", nil, unique), ojs.NewDraft("y", nil), ojs.NewDraft("z", nil, unique))
+			if !errors.Is(err, ojs.ErrDuplicate) || !strings.HasPrefix(err.Error(), "ojs: two drafts are equal, draft 2 is one: ojs: duplicate: ") {
+				t.Errorf("equal jobs in one batch: %v", err)
+			}
 		})
 	})
 	t.Run("the same seed gives the same ids and jitter", func(t *testing.T) {
