@@ -55,6 +55,7 @@ func config(t *testing.T) storagetest.Config {
 func TestStorage(t *testing.T) {
 	storagetest.Run(t, config(t))
 	storagetest.RunEngine(t, config(t))
+	storagetest.SameBehaviour(t, config(t))
 }
 
 func TestFileThatIsNone(t *testing.T) {

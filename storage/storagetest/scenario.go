@@ -23,12 +23,13 @@ import (
 )
 
 // SameBehaviour runs one program, in virtual time, over the storage and over Reference, and wants the same to happen: the same
-// attempts in the same order at the same times, and for every job the same events.
+// attempts in the same order at the same times, and for every job the same events. The parts of it that
+// need an ability which cfg does not claim are left out. Config.TimePrecision has to be a second or a whole part of one.
 func SameBehaviour(t *testing.T, cfg Config) {
 	t.Helper()
 	s := cfg.Open(t)
 	defer s.Close()
-	if d := difference(play(t, NewReference(), cfg.Crons), play(t, s, cfg.Crons)); d != "" {
+	if d := difference(play(t, NewReference(), cfg), play(t, s, cfg)); d != "" {
 		t.Error(d)
 	}
 }
@@ -58,15 +59,15 @@ type stage struct {
 	ctx   context.Context
 	clock *clock.Mock
 	start time.Time
-	crons bool // the storage keeps recurring jobs
+	cfg   Config // says what the storage can
 
 	mu    sync.Mutex        // guards the fields below
 	names map[string]string // of jobs, by id, in the order of their enqueue
 	ran   []string
 }
 
-// play plays the scenario and returns what has happened.
-func play(t *testing.T, s storage.Storage, crons bool) []string {
+// play plays the part of the scenario that a storage of cfg can, over s, and returns what has happened.
+func play(t *testing.T, s storage.Storage, cfg Config) []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -74,13 +75,18 @@ func play(t *testing.T, s storage.Storage, crons bool) []string {
 	defer late.Stop()
 	mock := clock.NewMock()
 	mock.Set(epoch)
-	eng, err := engine.New[string](s,
+	opts := []engine.Option{
 		engine.WithClock(mock), engine.WithRand(rand.New(rand.NewPCG(1, 2))), engine.WithConcurrency(1),
-		engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+		engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+	}
+	if cfg.TimePrecision > 0 {
+		opts = append(opts, engine.WithRetryHook(rounded(cfg.TimePrecision)))
+	}
+	eng, err := engine.New[string](s, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &stage{Engine: eng, t: t, ctx: ctx, clock: mock, start: epoch, names: make(map[string]string), crons: crons}
+	g := &stage{Engine: eng, t: t, ctx: ctx, clock: mock, start: epoch, names: make(map[string]string), cfg: cfg}
 	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*", "dead_letter.*", "queue.*", "cron.*"}, Buffer: 10_000})
 	defer sub.Close()
 	g.handlers()
@@ -194,18 +200,22 @@ func (g *stage) acts() {
 	g.advance(10 * time.Second)
 
 	// Order: by priority, and then by when they came.
-	g.check(g.Queues().Pause(g.ctx, "default"))
+	if g.cfg.Queues {
+		g.check(g.Queues().Pause(g.ctx, "default"))
+	}
 	for i := range 9 {
 		g.enqueue("ok", fmt.Sprint("in order ", i), ojs.WithPriority(i%3))
 	}
 	many := make([]ojs.Draft, 5)
 	for i := range many {
-		many[i] = ojs.NewDraft("ok", fmt.Sprint("batch ", i), ojs.WithPriority(1))
+		many[i] = ojs.NewDraft("ok", fmt.Sprint("batch ", i), ojs.WithPriority(i%2)) // of more than one: they come together even if nothing is paused
 	}
 	_, err := g.EnqueueMany(g.ctx, many...)
 	g.check(err)
 	g.advance(time.Second)
-	g.check(g.Queues().Resume(g.ctx, "default"))
+	if g.cfg.Queues {
+		g.check(g.Queues().Resume(g.ctx, "default"))
+	}
 	g.advance(10 * time.Minute)
 
 	// Time.
@@ -244,7 +254,7 @@ func (g *stage) acts() {
 	found, err := foreign.Fetch(g.ctx)
 	g.check(err)
 	g.check(found.Ack(g.ctx, "found"))
-	if g.crons {
+	if g.cfg.Crons {
 		g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "hourly", Schedule: "0 * * * *", Job: ojs.NewDraft("ok", "recurring")}))
 		g.advance(5 * time.Hour)
 		g.check(g.Cron().Remove(g.ctx, "hourly"))
