@@ -1,180 +1,164 @@
 package enginetest
 
 import (
-	"encoding/json"
-	"fmt"
 	"reflect"
 	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 // want is what a draft says that a job shall be like: its type, the members of its args, and what its own options set.
 type want struct {
-	d    ojs.Draft
-	args any // as JSON gives it; nil: any
-	o    ojs.Options
+	d        ojs.Draft
+	features []feature
 }
 
-func wanted(d ojs.Draft) (want, error) {
-	w := want{d: d}
-	if d.Args() != nil {
-		args, err := ojs.NewArgs(d.Args())
-		if err != nil {
-			return w, err
-		}
-		if err := json.Unmarshal([]byte(args.String()), &w.args); err != nil {
-			return w, err
-		}
+// feature is one thing that is wanted of a job.
+type feature struct {
+	name string
+	want any // for a failure, as is what have returns
+	have func(j *ojs.JobInfo) (have any, same bool)
+}
+
+func (w *want) add(name string, want any, have func(j *ojs.JobInfo) (any, bool)) {
+	w.features = append(w.features, feature{name, want, have})
+}
+
+// addEqual adds a feature if the options set it: then it has come to the same in both.
+func addEqual[V comparable](w *want, name string, a, b V, of func(j *ojs.JobInfo) V) {
+	if a != b {
+		return
 	}
-	w.o.Apply(d.Options()...)
-	meta, err := throughJSON(w.o.Meta)
-	if err != nil {
-		return w, err
+	w.add(name, a, func(j *ojs.JobInfo) (any, bool) { return of(j), of(j) == a })
+}
+
+func wanted(d ojs.Draft) (*want, error) {
+	valid := ojs.DefaultOptions()
+	valid.Apply(d.Options()...)
+	if err := valid.Validate(); err != nil {
+		return nil, err
 	}
-	w.o.Meta, _ = meta.(map[string]any)
+	w := &want{d: d}
+	addEqual(w, "type", d.Type(), d.Type(), func(j *ojs.JobInfo) string { return j.Type })
+	if err := w.addArgs(d.Args()); err != nil {
+		return nil, err
+	}
+	a, b := own(d.Options())
+	addEqual(w, "id", a.ID, b.ID, func(j *ojs.JobInfo) string { return j.ID })
+	addEqual(w, "queue", a.Queue, b.Queue, func(j *ojs.JobInfo) string { return j.Queue })
+	addEqual(w, "priority", a.Priority, b.Priority, func(j *ojs.JobInfo) int { return j.Priority })
+	if err := w.addMeta(a.Meta); err != nil {
+		return nil, err
+	}
+	w.addStart(&a, &b)
+	w.addEnd(&a, &b)
+	addEqual(w, "timeout", a.Timeout, b.Timeout, func(j *ojs.JobInfo) time.Duration { return j.Timeout })
+	addEqual(w, "total timeout", a.TotalTimeout, b.TotalTimeout, func(j *ojs.JobInfo) time.Duration { return j.TotalTimeout })
+	addEqual(w, "lease", a.Lease, b.Lease, func(j *ojs.JobInfo) time.Duration { return j.Lease })
+	if r := a.Retry; !r.Equal(ojs.RetryPolicy{}) {
+		w.add("retry", r, func(j *ojs.JobInfo) (any, bool) { return j.Retry, r.Inherit(j.Retry).Equal(j.Retry) })
+	}
+	if l := a.RateLimit; reflect.DeepEqual(l, b.RateLimit) {
+		w.add("rate limit", l, func(j *ojs.JobInfo) (any, bool) { return j.RateLimit, reflect.DeepEqual(j.RateLimit, l) })
+	}
+	if u := a.Unique; reflect.DeepEqual(u, b.Unique) {
+		w.add("unique", u, func(j *ojs.JobInfo) (any, bool) { return j.Unique, reflect.DeepEqual(j.Unique, u) })
+	}
+	addEqual(w, "pending", a.Pending, b.Pending, func(j *ojs.JobInfo) bool { return j.State == ojs.StatePending })
 	return w, nil
 }
 
-func throughJSON(v any) (out any, err error) {
-	raw, err := json.Marshal(v)
+func (w *want) addArgs(v any) error {
+	args, err := ojs.NewArgs(v)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	err = json.Unmarshal(raw, &out)
-	return out, err
+	part, err := decode([]byte(args.String()))
+	if err != nil || part == nil { // any args
+		return err
+	}
+	w.add("args", args, func(j *ojs.JobInfo) (any, bool) {
+		have, err := decode([]byte(j.Args.String()))
+		return j.Args, err == nil && argsContain(have, part)
+	})
+	return nil
 }
 
-// differs says in what a job is not as wanted, "" if it is.
-func (w *want) differs(j *ojs.JobInfo) string {
-	if j.Type != w.d.Type() {
-		return "type " + j.Type
+func (w *want) addMeta(meta map[string]any) error {
+	meta, err := jsonvalue.Normalize(meta) // as a job's is
+	if err != nil || len(meta) == 0 {
+		return err
 	}
-	var args any
-	if err := json.Unmarshal([]byte(j.Args.String()), &args); err != nil {
-		return err.Error()
-	}
-	if w.args != nil && !contains(args, w.args) {
-		return "args " + j.Args.String()
-	}
-	meta, err := throughJSON(j.Meta)
+	part, err := throughJSON(meta)
 	if err != nil {
-		return err.Error()
+		return err
 	}
-	if w.o.Meta != nil && !contains(meta, w.o.Meta) {
-		return fmt.Sprintf("meta %v", j.Meta)
-	}
-	at := w.o.ScheduledAt
-	if w.o.Delay > 0 {
-		at = j.CreatedAt.Add(w.o.Delay)
-	}
-	ends := w.o.ExpiresAt
-	if w.o.TTL > 0 {
-		ends = j.CreatedAt.Add(w.o.TTL)
-	}
-	r := w.o.Retry
-	switch {
-	case w.o.ID != "" && j.ID != w.o.ID:
-		return "id " + j.ID
-	case w.o.Queue != "" && j.Queue != w.o.Queue:
-		return "queue " + j.Queue
-	case w.o.Priority != 0 && j.Priority != w.o.Priority:
-		return fmt.Sprint("priority ", j.Priority)
-	case !at.IsZero() && !j.ScheduledAt.Equal(at):
-		return "scheduled " + clockTime(j.ScheduledAt)
-	case !ends.IsZero() && !j.ExpiresAt.Equal(ends):
-		return "expires " + clockTime(j.ExpiresAt)
-	case w.o.Timeout != 0 && j.Timeout != w.o.Timeout:
-		return fmt.Sprint("timeout ", j.Timeout)
-	case w.o.TotalTimeout != 0 && j.TotalTimeout != w.o.TotalTimeout:
-		return fmt.Sprint("total timeout ", j.TotalTimeout)
-	case w.o.Lease != 0 && j.Lease != w.o.Lease:
-		return fmt.Sprint("lease ", j.Lease)
-	case !reflect.DeepEqual(r.Inherit(j.Retry), j.Retry):
-		return fmt.Sprintf("retry %+v", j.Retry)
-	case w.o.RateLimit != nil && !reflect.DeepEqual(w.o.RateLimit, j.RateLimit):
-		return fmt.Sprintf("rate limit %+v", j.RateLimit)
-	case w.o.Unique != nil && !reflect.DeepEqual(w.o.Unique, j.Unique):
-		return fmt.Sprintf("unique %+v", j.Unique)
-	case w.o.Pending && j.State != ojs.StatePending:
-		return "state " + string(j.State)
-	}
-	return ""
+	w.add("meta", meta, func(j *ojs.JobInfo) (any, bool) {
+		have, err := throughJSON(j.Meta)
+		return j.Meta, err == nil && contains(have, part)
+	})
+	return nil
 }
 
-// contains reports whether have has every member of part, at every level. Lists are equal or not.
-func contains(have, part any) bool {
-	p, ok := part.(map[string]any)
-	if !ok {
-		return reflect.DeepEqual(have, part)
-	}
-	h, ok := have.(map[string]any)
-	if !ok {
-		if list, isList := have.([]any); isList && len(list) == 1 { // the wire form of a single value
-			return contains(list[0], part)
+// addStart adds when a job shall start. A time that has passed is as good as none for a job that shall start at once.
+func (w *want) addStart(a, b *ojs.Options) {
+	at := a.ScheduledAt
+	switch delaySet, timeSet := a.Delay == b.Delay, at.Equal(b.ScheduledAt); {
+	case timeSet && !at.IsZero() && !(delaySet && a.Delay > 0):
+		w.add("scheduled", at, func(j *ojs.JobInfo) (any, bool) { return j.ScheduledAt, j.ScheduledAt.Equal(at) })
+	case delaySet || timeSet:
+		delay := time.Duration(0)
+		if delaySet {
+			delay = max(a.Delay, 0)
 		}
-		return false
+		w.add("delay", delay, func(j *ojs.JobInfo) (any, bool) {
+			have := time.Duration(0)
+			if j.ScheduledAt.After(j.CreatedAt) {
+				have = j.ScheduledAt.Sub(j.CreatedAt)
+			}
+			return have, have == delay
+		})
 	}
-	for name, v := range p {
-		member, there := h[name]
-		if !there || !contains(member, v) {
-			return false
+}
+
+// addEnd adds when a job shall have begun.
+func (w *want) addEnd(a, b *ojs.Options) {
+	at := a.ExpiresAt
+	switch ttlSet, timeSet := a.TTL == b.TTL, at.Equal(b.ExpiresAt); {
+	case ttlSet && a.TTL > 0:
+		w.add("TTL", a.TTL, func(j *ojs.JobInfo) (any, bool) {
+			if j.ExpiresAt.IsZero() {
+				return "none", false
+			}
+			have := j.ExpiresAt.Sub(j.CreatedAt)
+			return have, have == a.TTL
+		})
+	case ttlSet || timeSet:
+		if !timeSet {
+			at = time.Time{}
+		}
+		w.add("expires", orNever(at), func(j *ojs.JobInfo) (any, bool) { return orNever(j.ExpiresAt), j.ExpiresAt.Equal(at) })
+	}
+}
+
+// differs says in what a job is not as wanted, nil if it is.
+func (w *want) differs(j *ojs.JobInfo) []string {
+	var list []string
+	for _, f := range w.features {
+		if have, same := f.have(j); !same {
+			list = append(list, f.name+" "+show(have))
 		}
 	}
-	return true
-}
-
-func clockTime(t time.Time) string {
-	if t.IsZero() {
-		return "at once"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05.999")
+	return list
 }
 
 // describe is what was wanted, for a failure.
 func (w *want) describe() string {
-	s := "type " + w.d.Type()
-	add := func(what string, v any) { s += fmt.Sprintf(", %s %v", what, v) }
-	if w.args != nil {
-		raw, _ := json.Marshal(w.args)
-		add("args", string(raw))
+	list := make([]string, len(w.features))
+	for i, f := range w.features {
+		list[i] = f.name + " " + show(f.want)
 	}
-	o := &w.o
-	for _, f := range []struct {
-		name string
-		set  bool
-		v    any
-	}{
-		{"queue", o.Queue != "", o.Queue}, {"priority", o.Priority != 0, o.Priority}, {"meta", o.Meta != nil, o.Meta},
-		{"delay", o.Delay > 0, o.Delay}, {"scheduled", !o.ScheduledAt.IsZero(), clockTime(o.ScheduledAt)}, {"TTL", o.TTL > 0, o.TTL},
-		{"expires", !o.ExpiresAt.IsZero(), clockTime(o.ExpiresAt)}, {"timeout", o.Timeout != 0, o.Timeout},
-		{"total timeout", o.TotalTimeout != 0, o.TotalTimeout}, {"lease", o.Lease != 0, o.Lease},
-		{"retry", !reflect.DeepEqual(o.Retry, ojs.RetryPolicy{}), fmt.Sprintf("%+v", o.Retry)}, {"pending", o.Pending, o.Pending},
-	} {
-		if f.set {
-			add(f.name, f.v)
-		}
-	}
-	return s
-}
-
-// line describes a job, for a failure.
-func line(j *ojs.JobInfo) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s on %s, %s", j.ID, j.Type, j.Queue, j.State)
-	if j.DeadLettered() {
-		b.WriteString(" (dead letter)")
-	}
-	fmt.Fprintf(&b, " at attempt %d, args %s", j.Attempt, j.Args)
-	if len(j.Meta) > 0 {
-		fmt.Fprintf(&b, ", meta %v", j.Meta)
-	}
-	if !j.ScheduledAt.IsZero() {
-		b.WriteString(", scheduled " + clockTime(j.ScheduledAt))
-	}
-	if j.Error != nil {
-		fmt.Fprintf(&b, ", error %s: %s", j.Error.Type, j.Error.Message)
-	}
-	return b.String()
+	return strings.Join(list, ", ")
 }

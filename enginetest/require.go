@@ -10,8 +10,9 @@ import (
 )
 
 // RequireEnqueued wants a job like d to have been enqueued, whatever has become of it, and returns the newest. A job is like d
-// if it is of d's type and has what d's own options set: queue, time, priority, deadlines, limits, retry, and entries of the
-// meta; and the members of d's args, at every level, or d's args if they are no object. Nil args match any.
+// if it is of d's type and has what d's own options set, even to zero: id, queue, time, priority, deadlines, limits, retry,
+// uniqueness, and entries of the meta; and the members of d's args, at every level, or d's args if they are no object. Nil args
+// match any. Numbers are compared exactly, by value: 1 and 1.0 are the same. An option that no enqueue accepts fails the test.
 func (e *Engine[T]) RequireEnqueued(d ojs.Draft) *ojs.JobInfo {
 	e.tb.Helper()
 	found, w, all := e.find(d)
@@ -89,17 +90,17 @@ func (e *Engine[T]) job(id string) *ojs.JobInfo {
 
 func (e *Engine[T]) find(d ojs.Draft) (found []*ojs.JobInfo, w *want, all []*ojs.JobInfo) {
 	e.tb.Helper()
-	made, err := wanted(d)
+	w, err := wanted(d)
 	if err != nil {
 		e.tb.Fatalf("enginetest: draft of %s: %v", d.Type(), err)
 	}
 	all = e.AllEnqueued()
 	for _, job := range all {
-		if made.differs(job) == "" {
+		if len(w.differs(job)) == 0 {
 			found = append(found, job)
 		}
 	}
-	return found, &made, all
+	return found, w, all
 }
 
 // most is how many jobs a failure lists.
@@ -127,8 +128,8 @@ func there(w *want, all []*ojs.JobInfo) string {
 		}
 		b.WriteString("  " + line(j))
 		if w != nil {
-			if d := w.differs(j); d != "" {
-				b.WriteString(" <- " + d)
+			if d := w.differs(j); len(d) > 0 {
+				b.WriteString(" <- " + d[0])
 			}
 		}
 		b.WriteByte('\n')
