@@ -147,3 +147,33 @@ func TestLikeWhatIsInvalid(t *testing.T) {
 		}
 	}
 }
+
+// A failure says all that is wanted, and of each job all that differs.
+func TestFailureSaysAllDifferences(t *testing.T) {
+	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
+	like := []ojs.Option{
+		ojs.WithID(id), ojs.WithQueue("high"), ojs.WithDelay(time.Hour), ojs.WithPriority(1), ojs.WithMeta("tenant", "t2"),
+		ojs.WithTTL(2 * time.Hour), ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1}), ojs.WithIdempotencyKey("i"),
+	}
+	got := failure(t, func(tb testing.TB) {
+		eng := enginetest.NewFake[any](tb)
+		eng.MustEnqueue(ojs.NewDraft("x", map[string]any{"to": "a", "n": 1}, ojs.WithQueue("low"), ojs.WithScheduledAt(enginetest.Start.Add(1)),
+			ojs.WithMeta("tenant", "t1"), ojs.WithTimeout(time.Second), ojs.WithRateLimit(ojs.RateLimit{Key: "slow", Concurrency: 3})))
+		eng.MustEnqueue(ojs.NewDraft("y", map[string]any{"to": "b"}, like...))
+		eng.RequireEnqueued(ojs.NewDraft("x", map[string]any{"to": "b"}, like...))
+	})
+	for _, want := range []string{
+		`type x, args {"to":"b"}, id ` + id + `, queue high, priority 1, meta {"tenant":"t2"}, delay 1h0m0s, TTL 2h0m0s, rate limit {Key:k Concurrency:1 `,
+		", unique {Keys:0 ArgsKeys:[] MetaKeys:[] Key:i Period:24h0m0s ", " OnConflict:ignore}\n",
+		`<- args {"n":1,"to":"a"}, id `, `, queue low, priority 0, meta {"tenant":"t1"}, delay 1ns, TTL none, rate limit {Key:slow Concurrency:3 `, ", unique none\n",
+		"scheduled 2000-01-01 00:00:00.000000001",
+		" <- type y\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the failure does not say %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(got)
+	}
+}

@@ -129,7 +129,7 @@ func there(w *want, all []*ojs.JobInfo) string {
 		b.WriteString("  " + line(j))
 		if w != nil {
 			if d := w.differs(j); len(d) > 0 {
-				b.WriteString(" <- " + d[0])
+				b.WriteString(" <- " + strings.Join(d, ", "))
 			}
 		}
 		b.WriteByte('\n')
