@@ -1,4 +1,4 @@
-// Package enginetest tests jobs under virtual time: to the millisecond, without sleeping, the same every time.
+// Package enginetest tests jobs under virtual time: to the nanosecond, without sleeping, the same every time.
 //
 //	func TestRetries(t *testing.T) {
 //		eng := enginetest.New[Email](t)
