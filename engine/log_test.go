@@ -181,6 +181,7 @@ func TestLog(t *testing.T) {
 		slog.SetDefault(slog.New(slog.NewJSONHandler(&buf, nil)))
 		eng, err := engine.New[any](newMemory(t))
 		must(t, err)
+		eng.Handle("known", nothing)
 		for range 2 {
 			_, err = eng.Enqueue(t.Context(), "x", nil)
 			must(t, err)

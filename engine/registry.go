@@ -105,7 +105,7 @@ func (c *core) jobType(name string) (*jobType, error) {
 		return nil, err
 	}
 	t, said := r.unknown.LoadOrStore(name, new(jobType))
-	if !said {
+	if !said && len(r.handled()) > 0 { // or the engine is there only to enqueue
 		c.log.Warn("job type enqueued without a handler in this engine", "job_type", name)
 	}
 	return t.(*jobType), nil

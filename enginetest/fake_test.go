@@ -1,0 +1,54 @@
+package enginetest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/enginetest"
+)
+
+// A fake has no handlers, and does not complain of that; of other things it does.
+func TestFakeWarnings(t *testing.T) {
+	small := engine.WithQueue("small", engine.QueueConfig{MaxDepth: 10})
+	warned := func(eng *enginetest.Engine[any], log *bytes.Buffer) string {
+		for i := range 8 {
+			eng.MustEnqueue(ojs.NewDraft(fmt.Sprint("x", i), nil, ojs.WithQueue("small")))
+		}
+		return log.String()
+	}
+	const unhandled, full = "without a handler", "queue is nearly full"
+	for name, fake := range map[string]func(log *bytes.Buffer) *enginetest.Engine[any]{
+		"in the test's log": func(log *bytes.Buffer) *enginetest.Engine[any] {
+			return enginetest.NewFake[any](logging{t, log}, small)
+		},
+		"to a logger": func(log *bytes.Buffer) *enginetest.Engine[any] {
+			return enginetest.NewFake[any](t, small, engine.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		},
+	} {
+		var log bytes.Buffer
+		if got := warned(fake(&log), &log); strings.Contains(got, unhandled) || !strings.Contains(got, full) {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
+	var log bytes.Buffer
+	eng := enginetest.New[any](logging{t, &log}, small)
+	eng.Handle("known", func(context.Context, *ojs.Job[any]) error { return nil })
+	if got := warned(eng, &log); !strings.Contains(got, unhandled) || !strings.Contains(got, full) {
+		t.Errorf("an engine that runs jobs:\n%s", got)
+	}
+}
+
+// logging is a test whose log can be read.
+type logging struct {
+	testing.TB
+	log io.Writer
+}
+
+func (t logging) Output() io.Writer { return t.log }
