@@ -206,9 +206,9 @@ func (g *stage) acts() {
 	for i := range 9 {
 		g.enqueue("ok", fmt.Sprint("in order ", i), ojs.WithPriority(i%3))
 	}
-	many := make([]ojs.Draft, 5)
+	many := make([]ojs.Draft, 5) // of two priorities, which make a difference even if the queue was not paused
 	for i := range many {
-		many[i] = ojs.NewDraft("ok", fmt.Sprint("batch ", i), ojs.WithPriority(i%2)) // of more than one: they come together even if nothing is paused
+		many[i] = ojs.NewDraft("ok", fmt.Sprint("batch ", i), ojs.WithPriority(i%2))
 	}
 	_, err := g.EnqueueMany(g.ctx, many...)
 	g.check(err)
