@@ -232,7 +232,7 @@ func (o *Options) setMeta(key string, value any) {
 }
 
 // WithID gives the job an id of the caller's: a UUIDv7. An id that exists already is refused with a *DuplicateError,
-// which makes an enqueue safe to repeat.
+// which makes an enqueue safe to repeat while the job is stored; once it has finished that is up to engine.Retention.
 func WithID(id string) Option {
 	return func(o *Options) {
 		u, err := uuid.Parse(id)

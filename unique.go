@@ -19,8 +19,9 @@ type UniquePolicy struct {
 	MetaKeys []string   // only these members of the meta count, and must be there; needed for ByMeta
 	Key      string     // an idempotency key of the caller's, in place of args and meta: at most 256 bytes
 
-	// Period is for how long an equal job counts, from when it was created; 0: as long as it is in States. PeriodMonths is
-	// its calendar part, as in P1M: it ends on the same day of a later month, or on that month's last day.
+	// Period is for how long an equal job counts, from when it was created: a finished one is kept for that long. 0: as long as
+	// it is in States, a finished one until it is deleted (engine.Retention). PeriodMonths is the calendar part of the period,
+	// as in P1M: it ends on the same day of a later month, or on that month's last day.
 	Period       time.Duration
 	PeriodMonths int
 

@@ -8,8 +8,11 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Retention is how long finished jobs are kept for lookups. A zero field is the default, a negative one is no limit.
-// Engines that share a storage each prune it by their own rule.
+// Retention is how long finished jobs are kept for lookups. A zero field stays as it was, at first the default; a negative one
+// is no limit. Engines that share a storage each prune it by their own rule.
+//
+// A job whose unique policy counts it after its end (ojs.WithThrottle, ojs.WithIdempotencyKey) is kept at least until the policy's
+// period is over, whatever its age and number. It does not count for the maxima until then, and goes with the first pruning after that.
 //
 // Pruning happens beside the work: at the start of Run, when jobs have reached their age but at most every five minutes, and when as
 // many have finished as an eighth of the lower maximum, or 64 if that is more. In between there may be that many too many, and under
@@ -101,6 +104,7 @@ func (k *keeper) prune() (next time.Time) {
 	for i, p := range calls {
 		for {
 			now := c.now()
+			p.Now = now
 			if ages[i] > 0 {
 				p.Before = now.Add(-ages[i])
 			}

@@ -13,6 +13,47 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
+func TestRetentionKeepsUniqueJobs(t *testing.T) {
+	for name, opt := range map[string]ojs.Option{
+		"C063 C065 C071 an idempotency key holds for its period": ojs.WithIdempotencyKey("request-7f3a"),
+		"C063 C065 C071 a throttle holds for its period":         ojs.WithThrottle(24 * time.Hour),
+	} {
+		t.Run(name+", however many jobs finish and however long ago", func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				b.handle("pay", nothing)
+				b.handle("other", nothing)
+				b.run()
+				paid := b.enqueue("pay", opt).ID
+				b.advance(2 * time.Hour)
+				for range 500 {
+					b.enqueue("other")
+				}
+				b.advance(0)
+				if counts, err := b.store.Counts(b.ctx); err != nil || len(counts) != 1 || counts[0].N >= 200 {
+					t.Fatalf("nothing was pruned: %v, %v", counts, err)
+				}
+				b.advance(21 * time.Hour)
+				again, err := b.Enqueue(b.ctx, "pay", nil, opt)
+				if err != nil || !again.Deduplicated || again.ID != paid {
+					t.Fatalf("after 23 hours: %+v, %v", again, err)
+				}
+				b.advance(time.Hour)
+				if again, err = b.Enqueue(b.ctx, "pay", nil, opt); err != nil || again.Deduplicated {
+					t.Fatalf("after 24 hours: %+v, %v", again, err)
+				}
+				b.advance(time.Hour)
+				for range 500 {
+					b.enqueue("other")
+				}
+				b.advance(0)
+				if _, err := b.Get(b.ctx, paid); !isErr(err, ojs.ErrNotFound) {
+					t.Errorf("after its period it is still there: %v", err)
+				}
+			}, engine.WithRetention(engine.Retention{Completed: time.Hour, MaxFinished: 10}))
+		})
+	}
+}
+
 func TestRetention(t *testing.T) {
 	const day = 24 * time.Hour
 	// lives has one job end in each way, and returns their ids.

@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -63,6 +64,16 @@ func earlier(t, deadline time.Time) time.Time {
 func (r *Record) Expired(now time.Time) bool {
 	d := r.Deadline()
 	return r.State.Waiting() && !d.IsZero() && !now.Before(d)
+}
+
+// KeptUntil is until when the job, once it has ended, is kept for its unique policy: the end of the policy's period if that counts
+// jobs which have ended. Zero: it is not. A job that were deleted before would let an equal one in.
+func (r *Record) KeptUntil() time.Time {
+	p := r.Unique
+	if p == nil || p.Period <= 0 && p.PeriodMonths <= 0 || !slices.ContainsFunc(p.States, ojs.State.Terminal) {
+		return time.Time{}
+	}
+	return p.PeriodEnd(r.CreatedAt)
 }
 
 // Claim makes an available job active: one more attempt, held by worker for the job's lease.

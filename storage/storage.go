@@ -231,8 +231,9 @@ type Due struct {
 	Next     time.Time
 }
 
-// Prune selects finished jobs to delete.
+// Prune selects finished jobs to delete. Those that are kept for longer than Now (Record.KeptUntil) it does not select, nor count.
 type Prune struct {
+	Now         time.Time
 	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none
 	States      []ojs.State // terminal ones; empty: all
 	Before      time.Time   // those that finished before; zero: age is no reason

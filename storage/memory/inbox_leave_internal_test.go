@@ -376,7 +376,7 @@ func TestSparesAreBlank(t *testing.T) {
 	jobs[0].next = jobs[1]
 	s.spares.give(jobs[0])
 	for i, j := range jobs[:2] {
-		if j.id != "" || !reflect.ValueOf(j.args).IsZero() || j.kind != nil || j.rest != nil || j.worker != nil || j.ended || j.level != nil {
+		if j.id != "" || !reflect.ValueOf(j.args).IsZero() || j.kind != nil || j.rest != nil || j.worker != nil || j.end != open || j.level != nil {
 			t.Errorf("job %d is %+v", i, j)
 		}
 	}

@@ -25,15 +25,15 @@ type job struct {
 	worker *string // who claimed it last
 	level  *level  // among the available jobs: those of its queue, type, key and priority; nil: it is not there
 
-	prev, next *job // in level
-	wake       scheduler.Item[*job]
-	ord        uint64 // in all
-	turn       uint64 // among the available jobs, or in ended[class]
-	hash       uint32 // in the table, by which it is found there
-	state      uint8  // index of states
-	class      class  // once it has ended
-	ended      bool   // it is in ended[class]
-	done       bool   // its progress is 1, otherwise 0
+	prev, next *job                 // in level
+	wake       scheduler.Item[*job] // in due, or in kept
+	ord        uint64               // in all
+	turn       uint64               // among the available jobs, or in ended[class]
+	hash       uint32               // in the table, by which it is found there
+	state      uint8                // index of states
+	class      class                // once it has ended
+	end        ending
+	done       bool // its progress is 1, otherwise 0
 	attempt    int32
 	priority   int32
 

@@ -43,6 +43,7 @@ type Storage struct {
 	all    index                // every job, by insertion
 	ended  [classes]index       // finished jobs, by when they came there
 	ends   uint64               // the latest number in ended
+	kept   kept                 // those of ended that are not pruned yet
 	queues map[string]*queue
 	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
@@ -573,8 +574,9 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 // delete takes a job out of every index.
 func (s *Storage) delete(j *job) {
 	s.displace(j)
-	if j.ended {
+	if j.end != open {
 		s.ended[j.class].remove(j.turn)
+		j.end = open
 	}
 	s.all.remove(j.ord)
 	s.jobs.remove(j)
@@ -590,7 +592,8 @@ func (s *Storage) Close() error {
 	fresh.jobs = newTable(s.hashes)
 	s.closed = true
 	s.shutInbox(true)
-	s.jobs, s.ready, s.due, s.all, s.ended, s.queues, s.unique, s.crons = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.queues, fresh.unique, fresh.crons
+	s.jobs, s.ready, s.due, s.all, s.ended, s.kept = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.kept
+	s.queues, s.unique, s.crons = fresh.queues, fresh.unique, fresh.crons
 	s.lastKind.Store(nil)
 	return nil
 }

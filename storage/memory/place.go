@@ -28,7 +28,11 @@ func (s *Storage) place(j *job) {
 }
 
 func (s *Storage) displace(j *job) {
-	s.due.Remove(&j.wake)
+	if j.end == held {
+		s.kept.drop(j)
+	} else {
+		s.due.Remove(&j.wake)
+	}
 	s.ready.remove(j)
 	s.removePeer(j)
 	q := j.kind.home

@@ -37,15 +37,19 @@ func classOf(j *job) class {
 // jobs in one sequence, so that the first of several classes can be told.
 func (s *Storage) settleEnd(j *job) {
 	terminal := j.current().Terminal()
-	if j.ended && (!terminal || classOf(j) != j.class) {
+	if j.end != open && (!terminal || classOf(j) != j.class) {
 		s.ended[j.class].remove(j.turn)
-		j.ended = false
+		j.end = open
 	}
-	if terminal && !j.ended {
+	if !terminal {
+		return
+	}
+	if j.end == open {
 		s.ends++
-		j.class, j.ended = classOf(j), true
+		j.class, j.end = classOf(j), ended
 		j.turn = s.ended[j.class].addAs(j, s.ends)
 	}
+	s.kept.hold(j)
 }
 
 // Prune implements storage.Storage.
@@ -58,28 +62,27 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 		s.leave()
 		s.spares.give(gone)
 	}()
-	var of []*index
+	s.kept.release(p.Now)
+	var of []class
 	for c := range classes {
 		if c == deadLetter == p.DeadLetters &&
 			(len(p.States) == 0 || slices.Contains(p.States, stateOf(c))) {
-			of = append(of, &s.ended[c])
+			of = append(of, c)
 		}
 	}
 	n, beyond := 0, 0
 	if p.Beyond > 0 {
-		beyond = total(of) - p.Beyond
+		beyond = s.prunable(of) - p.Beyond
 	}
-	for ; n < p.Max; n++ {
-		j := oldest(of)
-		if j == nil || n >= beyond && !j.finishedAt().Before(p.Before) {
-			break
-		}
-		s.delete(j)
-		j.next, gone = gone, j
+	first := s.firstPrunable(of)
+	for ; n < p.Max && first != nil && (n < beyond || first.finishedAt().Before(p.Before)); n++ {
+		s.delete(first)
+		first.next, gone = gone, first
+		first = s.firstPrunable(of)
 	}
 	left := storage.Pruned{N: n}
-	if j := oldest(of); j != nil {
-		left.Oldest = j.finishedAt()
+	if first != nil {
+		left.Oldest = first.finishedAt()
 	}
 	return left, nil
 }
@@ -91,20 +94,22 @@ func stateOf(c class) ojs.State {
 	return classStates[c]
 }
 
-func oldest(of []*index) *job {
+// firstPrunable returns the job of some classes that may be deleted first, nil if there is none.
+func (s *Storage) firstPrunable(of []class) *job {
 	var first *job
-	for _, x := range of {
-		if j := x.oldest(); j != nil && (first == nil || j.turn < first.turn) {
+	for _, c := range of {
+		if j := s.kept.next(c, &s.ended[c]); j != nil && (first == nil || j.turn < first.turn) {
 			first = j
 		}
 	}
 	return first
 }
 
-func total(of []*index) int {
+// prunable returns how many jobs of some classes may be deleted.
+func (s *Storage) prunable(of []class) int {
 	n := 0
-	for _, x := range of {
-		n += x.len()
+	for _, c := range of {
+		n += s.ended[c].len() - s.kept.of[c].n
 	}
 	return n
 }

@@ -29,7 +29,7 @@ func (s *spares) take() *job {
 func (s *spares) give(first *job) {
 	for j := first; j != nil; j = j.next {
 		// What new jobs do not overwrite, and what it would keep alive.
-		j.id, j.args, j.kind, j.rest, j.worker, j.ended = "", ojs.Args{}, nil, nil, nil, false
+		j.id, j.args, j.kind, j.rest, j.worker, j.end = "", ojs.Args{}, nil, nil, nil, open
 	}
 	if first != nil {
 		s.lists.Put(first)

@@ -3,11 +3,13 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs/internal/rows"
 )
@@ -27,11 +29,21 @@ func NewestVersion() int {
 	return len(files)
 }
 
+// MakeVersion makes a schema as an older version of this package did.
+func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version int) error {
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	s := &Storage{pool: pool, config: config{schema: schema}, sql: newStatements(schema)}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, files[:version]) })
+}
+
 // Plans returns the plan of each statement that has to stay quick however many jobs are stored, as the storage has it planned.
 func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	now := rows.Nanos(time.Now())
 	ids := []string{"a", "b"}
-	given := arguments(make([]rows.Columns, 2))
+	given := arguments(make([]written, 2))
 	plans := make(map[string]string)
 	for name, st := range map[string]struct {
 		sql  string
@@ -41,13 +53,14 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"claim":          {s.sql.claim, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},
 		"claim all":      {s.sql.claimAll, []any{now, 10, "w", []string{"x"}, []string{}}},
 		"claim around":   {s.sql.claimAround, []any{now, 10, "w", []string{"x"}, []string{}}},
-		"settle attempt": {s.sql.settleAttempt, attemptArguments(make([]rows.Columns, 2), []int32{1, 1})},
+		"settle attempt": {s.sql.settleAttempt, attemptArguments(make([]written, 2), []int32{1, 1})},
 		"settle all":     {s.sql.settleAll, append(given[:len(given):len(given)], []int32{1, 1})},
 		"versions":       {s.sql.versions, []any{ids}},
 		"extend":         {s.sql.extend, []any{ids, []int64{1, 1}, []float64{0, 0}, [][]byte{nil, nil}, now}},
 		"due":            {s.sql.due, []any{now, 10}},
 		"next":           {s.sql.nextWake, nil},
 		"peers":          {s.sql.peers, []any{ids}},
+		"release":        {s.sql.release, []any{now, 10}},
 		"prune":          {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10}},
 		"remove":         {s.sql.remove, []any{ids}},
 		"window":         {s.sql.window, []any{0, 10}},

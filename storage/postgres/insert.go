@@ -36,7 +36,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		case c.stored:
 			var n storage.Notice
 			for i := range encoded {
-				rows.Note(&n, &encoded[i])
+				rows.Note(&n, &encoded[i].Columns)
 			}
 			s.tell(ctx, &n)
 			for range batch {
@@ -73,13 +73,13 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	return append(dst, results...), nil
 }
 
-func encodeNew(batch []storage.Insert) ([]rows.Columns, error) {
-	encoded := make([]rows.Columns, len(batch))
+func encodeNew(batch []storage.Insert) ([]written, error) {
+	encoded := make([]written, len(batch))
 	for i := range batch {
 		rec := batch[i].Record
 		rec.Version = 1
 		var err error
-		if encoded[i], err = rows.Encode(&rec); err != nil {
+		if encoded[i], err = encode(&rec); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func encodeNew(batch []storage.Insert) ([]rows.Columns, error) {
 
 // insertCall is an insert that asks for no lookups but of ids and draining queues.
 type insertCall struct {
-	encoded []rows.Columns
+	encoded []written
 	stored  bool
 	err     error // of the database
 	ended   chan struct{}
@@ -118,7 +118,7 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 }
 
 // insertAll stores jobs. It reports false, and has stored none, if an id is stored already or a queue draining.
-func (s *Storage) insertAll(encoded []rows.Columns) (stored bool, err error) {
+func (s *Storage) insertAll(encoded []written) (stored bool, err error) {
 	tag, err := s.exec(context.Background(), s.sql.insert, arguments(encoded)...) // in the time of none of the calls
 	if isCode(err, uniqueViolation) {
 		return false, nil
@@ -206,13 +206,13 @@ func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) 
 }
 
 func (i *inserter) Add(recs []*storage.Record) error {
-	encoded := make([]rows.Columns, len(recs))
+	encoded := make([]written, len(recs))
 	for k, r := range recs {
 		var err error
-		if encoded[k], err = rows.Encode(r); err != nil {
+		if encoded[k], err = encode(r); err != nil {
 			return err
 		}
-		rows.Note(i.notice, &encoded[k])
+		rows.Note(i.notice, &encoded[k].Columns)
 	}
 	_, err := i.tx.Exec(i.ctx, i.s.sql.insert, arguments(encoded)...)
 	if isCode(err, uniqueViolation) { // by an insert beside this one
@@ -240,9 +240,9 @@ const (
 
 // save writes what has become of rows that were read, if they are still as they were, and returns which it wrote.
 func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
-	encoded, froms := make([]rows.Columns, len(changed)), make([]int32, len(changed))
+	encoded, froms := make([]written, len(changed)), make([]int32, len(changed))
 	for i, r := range changed {
-		if encoded[i], err = rows.Encode(&r.Record); err != nil {
+		if encoded[i], err = encode(&r.Record); err != nil {
 			return nil, err
 		}
 		froms[i] = anyState | int32(r.Version-r.Was-1)<<16

@@ -333,7 +333,7 @@ func TestPlans(t *testing.T) {
 		}
 		for statement, index := range map[string]string{
 			"get": "job_id", "claim": "job_ready", "claim all": "job_ready_all", "claim around": "job_ready", "settle attempt": "job_id", "settle all": "job_id", "extend": "job_id",
-			"due": "job_wake", "next": "job_wake", "peers": "job_unique", "prune": "job_ended", "list": "job_pkey", "list dead": "job_dead",
+			"due": "job_wake", "next": "job_wake", "peers": "job_unique", "release": "job_kept", "prune": "job_ended", "list": "job_pkey", "list dead": "job_dead",
 		} {
 			if !strings.Contains(plans[statement], "using "+index+" ") {
 				t.Errorf("%s, %s does not use %s:\n%s", when, statement, index, plans[statement])
@@ -357,6 +357,12 @@ func TestPlans(t *testing.T) {
 	_, err = pool.Exec(t.Context(), "ANALYZE "+name+".job")
 	must(t, err)
 	check("with statistics")
+	_, err = pool.Exec(t.Context(), "UPDATE "+name+".job SET state = 8, finished = 1, kept = seq, dead = CASE WHEN seq % 2 = 0 THEN 1 END WHERE seq < 9000")
+	must(t, err)
+	check("with kept jobs that no statistics know")
+	_, err = pool.Exec(t.Context(), "ANALYZE "+name+".job")
+	must(t, err)
+	check("with kept jobs")
 }
 
 // unseen waits until no transaction sees rows any more that are dead by now. VACUUM leaves what one may see, and a look of the storage

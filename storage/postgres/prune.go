@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -31,7 +32,12 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 	return n, nil
 }
 
-// Prune implements storage.Storage.
+// releases is how many jobs that are kept no longer one Prune releases: a bound for the time that it takes, far enough above what
+// engines delete in one for releasing to keep up.
+const releases = 2000
+
+// Prune implements storage.Storage. Jobs that are kept are neither in the index that it goes by nor among those it counts: a job
+// becomes one of the others when it is released.
 func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
 	if err := s.enter(ctx); err != nil {
 		return out, err
@@ -48,6 +54,9 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	if len(states) == 0 {
 		return out, nil
 	}
+	if err := s.release(ctx, p.Now); err != nil {
+		return out, wrap(err)
+	}
 	var oldest *int64
 	err = again(func() error {
 		var some bool
@@ -61,4 +70,12 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 		out.Oldest = rows.Time(*oldest)
 	}
 	return out, nil
+}
+
+// release makes jobs that were kept until now, or less long, like those that are not kept. It is a transaction of its own: the
+// statement that prunes has to see what became of it.
+func (s *Storage) release(ctx context.Context, now time.Time) error {
+	return again(func() error {
+		return tuned{s}.query(ctx, s.sql.release, []any{rows.Nanos(now), releases}, each(nil, func() {}))
+	})
 }

@@ -106,40 +106,52 @@ func decodeAll(list []stored, dst []storage.Record) ([]storage.Record, error) {
 	return dst, nil
 }
 
+// written is a row as statements write it.
+type written struct {
+	rows.Columns
+	kept int64 // until when it is not pruned, once it has ended; or rows.None
+}
+
+func encode(r *storage.Record) (w written, err error) {
+	w.Columns, err = rows.Encode(r)
+	w.kept = rows.Nanos(r.KeptUntil())
+	return w, err
+}
+
 // arguments makes one array for each column of jobs, as the constant given takes them.
-func arguments(of []rows.Columns) []any {
+func arguments(of []written) []any {
 	return []any{
-		texts(of, func(c *rows.Columns) string { return c.ID }), texts(of, func(c *rows.Columns) string { return c.Queue }),
-		texts(of, func(c *rows.Columns) string { return c.Type }), states(of),
-		column(of, func(c *rows.Columns) int32 { return int32(c.Priority) }), numbers(of, func(c *rows.Columns) int64 { return int64(c.Attempt) }),
-		numbers(of, func(c *rows.Columns) int64 { return c.Version }), numbers(of, func(c *rows.Columns) int64 { return c.Wake }),
-		numbers(of, func(c *rows.Columns) int64 { return c.Deadline }), numbers(of, func(c *rows.Columns) int64 { return c.Created }),
-		numbers(of, func(c *rows.Columns) int64 { return c.Enqueued }), numbers(of, func(c *rows.Columns) int64 { return c.Started }),
-		numbers(of, func(c *rows.Columns) int64 { return c.NextRetry }), numbers(of, func(c *rows.Columns) int64 { return c.Finished }),
-		numbers(of, func(c *rows.Columns) int64 { return c.Dead }), numbers(of, func(c *rows.Columns) int64 { return c.LeaseUntil }),
-		numbers(of, func(c *rows.Columns) int64 { return c.Lease }), column(of, func(c *rows.Columns) float64 { return c.Progress }),
-		texts(of, func(c *rows.Columns) string { return c.Worker }), texts(of, func(c *rows.Columns) string { return c.Fingerprint }),
-		texts(of, func(c *rows.Columns) string { return c.RateKey }), documents(of, func(c *rows.Columns) []byte { return c.Args }),
-		documents(of, func(c *rows.Columns) []byte { return c.Job }), documents(of, func(c *rows.Columns) []byte { return c.Outcome }),
-		documents(of, func(c *rows.Columns) []byte { return c.Checkpoint }),
+		texts(of, func(c *written) string { return c.ID }), texts(of, func(c *written) string { return c.Queue }),
+		texts(of, func(c *written) string { return c.Type }), states(of),
+		column(of, func(c *written) int32 { return int32(c.Priority) }), numbers(of, func(c *written) int64 { return int64(c.Attempt) }),
+		numbers(of, func(c *written) int64 { return c.Version }), numbers(of, func(c *written) int64 { return c.Wake }),
+		numbers(of, func(c *written) int64 { return c.Deadline }), numbers(of, func(c *written) int64 { return c.Created }),
+		numbers(of, func(c *written) int64 { return c.Enqueued }), numbers(of, func(c *written) int64 { return c.Started }),
+		numbers(of, func(c *written) int64 { return c.NextRetry }), numbers(of, func(c *written) int64 { return c.Finished }),
+		numbers(of, func(c *written) int64 { return c.Dead }), numbers(of, func(c *written) int64 { return c.LeaseUntil }),
+		numbers(of, func(c *written) int64 { return c.Lease }), column(of, func(c *written) float64 { return c.Progress }),
+		texts(of, func(c *written) string { return c.Worker }), texts(of, func(c *written) string { return c.Fingerprint }),
+		texts(of, func(c *written) string { return c.RateKey }), documents(of, func(c *written) []byte { return c.Args }),
+		documents(of, func(c *written) []byte { return c.Job }), documents(of, func(c *written) []byte { return c.Outcome }),
+		documents(of, func(c *written) []byte { return c.Checkpoint }), numbers(of, func(c *written) int64 { return c.kept }),
 	}
 }
 
 // attemptArguments makes one array for each column that attempts change, as settleAttempt takes them.
-func attemptArguments(of []rows.Columns, froms []int32) []any {
+func attemptArguments(of []written, froms []int32) []any {
 	return []any{
-		texts(of, func(c *rows.Columns) string { return c.ID }), froms, states(of),
-		numbers(of, func(c *rows.Columns) int64 { return int64(c.Attempt) }), numbers(of, func(c *rows.Columns) int64 { return c.Version }),
-		numbers(of, func(c *rows.Columns) int64 { return c.Wake }), numbers(of, func(c *rows.Columns) int64 { return c.Enqueued }),
-		numbers(of, func(c *rows.Columns) int64 { return c.Started }), numbers(of, func(c *rows.Columns) int64 { return c.NextRetry }),
-		numbers(of, func(c *rows.Columns) int64 { return c.Finished }), numbers(of, func(c *rows.Columns) int64 { return c.Dead }),
-		numbers(of, func(c *rows.Columns) int64 { return c.LeaseUntil }), column(of, func(c *rows.Columns) float64 { return c.Progress }),
-		texts(of, func(c *rows.Columns) string { return c.Worker }), documents(of, func(c *rows.Columns) []byte { return c.Outcome }),
-		documents(of, func(c *rows.Columns) []byte { return c.Checkpoint }),
+		texts(of, func(c *written) string { return c.ID }), froms, states(of),
+		numbers(of, func(c *written) int64 { return int64(c.Attempt) }), numbers(of, func(c *written) int64 { return c.Version }),
+		numbers(of, func(c *written) int64 { return c.Wake }), numbers(of, func(c *written) int64 { return c.Enqueued }),
+		numbers(of, func(c *written) int64 { return c.Started }), numbers(of, func(c *written) int64 { return c.NextRetry }),
+		numbers(of, func(c *written) int64 { return c.Finished }), numbers(of, func(c *written) int64 { return c.Dead }),
+		numbers(of, func(c *written) int64 { return c.LeaseUntil }), column(of, func(c *written) float64 { return c.Progress }),
+		texts(of, func(c *written) string { return c.Worker }), documents(of, func(c *written) []byte { return c.Outcome }),
+		documents(of, func(c *written) []byte { return c.Checkpoint }),
 	}
 }
 
-func column[T any](of []rows.Columns, get func(*rows.Columns) T) []T {
+func column[T any](of []written, get func(*written) T) []T {
 	list := make([]T, len(of))
 	for i := range of {
 		list[i] = get(&of[i])
@@ -147,9 +159,9 @@ func column[T any](of []rows.Columns, get func(*rows.Columns) T) []T {
 	return list
 }
 
-func texts(of []rows.Columns, get func(*rows.Columns) string) []string     { return column(of, get) }
-func numbers(of []rows.Columns, get func(*rows.Columns) int64) []int64     { return column(of, get) }
-func documents(of []rows.Columns, get func(*rows.Columns) []byte) [][]byte { return column(of, get) }
-func states(of []rows.Columns) []int16 {
-	return column(of, func(c *rows.Columns) int16 { return int16(c.State) })
+func texts(of []written, get func(*written) string) []string     { return column(of, get) }
+func numbers(of []written, get func(*written) int64) []int64     { return column(of, get) }
+func documents(of []written, get func(*written) []byte) [][]byte { return column(of, get) }
+func states(of []written) []int16 {
+	return column(of, func(c *written) int16 { return int16(c.State) })
 }

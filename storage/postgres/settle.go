@@ -13,9 +13,9 @@ import (
 
 // settleCall is a Settle on its way.
 type settleCall struct {
-	encoded []rows.Columns // with the versions after the change
-	froms   []int32        // the states in which a change may find its job
-	sameJob bool           // of every change
+	encoded []written // with the versions after the change
+	froms   []int32   // the states in which a change may find its job
+	sameJob bool      // of every change
 	results []storage.Settled
 	err     error
 	ended   chan struct{}
@@ -34,13 +34,13 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		return dst, nil
 	}
 	c := &settleCall{
-		encoded: make([]rows.Columns, len(changes)), froms: make([]int32, len(changes)), sameJob: true, ended: make(chan struct{}),
+		encoded: make([]written, len(changes)), froms: make([]int32, len(changes)), sameJob: true, ended: make(chan struct{}),
 	}
 	for i := range changes {
 		rec := changes[i].Record
 		rec.Version++
 		var err error
-		if c.encoded[i], err = rows.Encode(&rec); err != nil {
+		if c.encoded[i], err = encode(&rec); err != nil {
 			return dst, err
 		}
 		c.froms[i] = int32(rows.From(c.encoded[i].State))
@@ -60,7 +60,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 			if e := &c.encoded[i]; e.State == rows.Cancelled {
 				taken(&n, e.ID, e.Version-1, ojs.ErrCancelled)
 			}
-			rows.Note(&n, &c.encoded[i])
+			rows.Note(&n, &c.encoded[i].Columns)
 		}
 	}
 	s.tell(ctx, &n)
@@ -94,7 +94,7 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 	if len(calls) == 0 {
 		return
 	}
-	var encoded []rows.Columns
+	var encoded []written
 	var froms []int32
 	for _, c := range calls {
 		encoded, froms = append(encoded, c.encoded...), append(froms, c.froms...)
@@ -110,7 +110,7 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 }
 
 // settleRounds applies changes in order: one statement for as many as are of different jobs.
-func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32) ([]storage.Settled, error) {
+func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int32) ([]storage.Settled, error) {
 	results := make([]storage.Settled, len(encoded))
 	for from := 0; from < len(encoded); {
 		n := distinct(len(encoded)-from, func(i int) string { return encoded[from+i].ID })
@@ -124,7 +124,7 @@ func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, enc
 
 // settleDistinct applies changes of different jobs, with up to tries retries, and finds why others were not applied.
 func (s *Storage) settleDistinct(
-	ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32, results []storage.Settled, tries int,
+	ctx context.Context, q querier, sameJob bool, encoded []written, froms []int32, results []storage.Settled, tries int,
 ) error {
 	applied, err := s.apply(ctx, q, sameJob, encoded, froms)
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *Storage) settleDistinct(
 }
 
 // apply changes the jobs that have the version before and a state of froms. It reports which those are.
-func (s *Storage) apply(ctx context.Context, q querier, sameJob bool, encoded []rows.Columns, froms []int32) (applied []bool, err error) {
+func (s *Storage) apply(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int32) (applied []bool, err error) {
 	sql, args := s.sql.settleAttempt, []any(nil)
 	if sameJob {
 		args = attemptArguments(encoded, froms)

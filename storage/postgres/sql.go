@@ -10,7 +10,7 @@ type statements struct {
 	settleAttempt, settleAll, versions, extend                                    string
 	due, nextWake                                                                 string
 	get, list, window, listDead, windowDead, counts, compact                      string
-	remove, prune                                                                 string
+	remove, release, prune                                                        string
 	queueStates, queueState, setQueueState, activateQueue                         string
 	listen, notify, clock                                                         string
 	crons, addCron, setCron, deleteCron                                           string
@@ -27,12 +27,13 @@ const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.
 	nullif(u.deadline, {none}) AS deadline, nullif(u.created, {none}) AS created, nullif(u.enqueued, {none}) AS enqueued,
 	nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
 	nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.lease, u.progress, u.worker,
-	nullif(u.fingerprint, '') AS fingerprint, nullif(u.rate_key, '') AS rate_key, u.args, u.job, u.outcome, u.checkpoint, u.ord
+	nullif(u.fingerprint, '') AS fingerprint, nullif(u.rate_key, '') AS rate_key, u.args, u.job, u.outcome, u.checkpoint,
+	nullif(u.kept, {none}) AS kept, u.ord
 	FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
 	$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
-	$18::float8[], $19::text[], $20::text[], $21::text[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[])
+	$18::float8[], $19::text[], $20::text[], $21::text[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bigint[])
 	WITH ORDINALITY AS u (id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued, started, next_retry,
-	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, ord)
+	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept, ord)
 	ORDER BY u.ord)`
 
 // attempt is what attempts change, from a row c.
@@ -72,9 +73,9 @@ func newStatements(schema string) *statements {
 		// Nothing is inserted if one of the queues is draining.
 		insert: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u)
 			INSERT INTO {schema}.job AS j (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
-				started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint)
+				started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept)
 			SELECT place, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued, started, next_retry,
-				finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint FROM n
+				finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept FROM n
 			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))`),
 		stored: q(`SELECT id, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
 		// An array and no join: a row that somebody has changed meanwhile is compared again when it is locked, and in a join it does
@@ -136,11 +137,11 @@ func newStatements(schema string) *statements {
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
 		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
-				JOIN unnest($26::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
+				JOIN unnest($27::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
 			UPDATE {schema}.job j SET
 				place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
 				{attempt}, queue = c.queue, type = c.type, priority = c.priority, deadline = c.deadline, created = c.created,
-				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job
+				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job, kept = c.kept
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
 		versions: q(`SELECT id, version, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
@@ -191,18 +192,21 @@ func newStatements(schema string) *statements {
 				ORDER BY array_position($1::text[], id) LIMIT 1),
 			gone AS (DELETE FROM {schema}.job WHERE id = ANY ($1::text[]) AND state >= 6 AND NOT EXISTS (SELECT FROM held) RETURNING 1)
 			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0)`),
-		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many, $5 how many at most.
+		// Others that release at the same time take the next ones, and nobody waits.
+		release: q(`UPDATE {schema}.job SET kept = NULL WHERE seq = ANY (ARRAY(
+			SELECT seq FROM {schema}.job WHERE state >= 6 AND kept <= $1 ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED))`),
+		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many, $5 how many at most. A dead letter that is
+		// retried meanwhile has another place, and stays.
 		prune: q(`WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
 			ended AS (
 				SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
-					SELECT seq, place, finished FROM {schema}.job WHERE state = s AND state >= 6 AND dead IS NULL AND NOT $2
-					ORDER BY place LIMIT $5 + 1) e
-				UNION ALL
-				(SELECT seq, place, finished FROM {schema}.job WHERE dead IS NOT NULL AND $2 ORDER BY place LIMIT $5 + 1)),
+					SELECT seq, place, finished FROM {schema}.job
+					WHERE state = s AND state >= 6 AND kept IS NULL AND num_nonnulls(dead) = $2::boolean::integer
+					ORDER BY place LIMIT $5 + 1) e),
 			first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY place) AS nth FROM ended),
 			going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
 				WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4)), $5 + 1)),
-			gone AS (DELETE FROM {schema}.job WHERE seq IN (SELECT seq FROM first, going WHERE nth <= going.n) RETURNING 1)
+			gone AS (DELETE FROM {schema}.job WHERE (seq, place) IN (SELECT seq, place FROM first, going WHERE nth <= going.n) RETURNING 1)
 			SELECT (SELECT count(*) FROM gone), (SELECT finished FROM first, going WHERE nth = going.n + 1)`),
 
 		queueStates:   q(`SELECT queue, state FROM {schema}.queue_state`),

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
 
 	zombiezen "zombiezen.com/go/sqlite"
 )
@@ -15,7 +16,7 @@ func (s *Storage) Plans() (map[string]string, error) {
 		"head": selectHead, "by id": selectByID, "by seq": selectBySeq, "ready": selectReady, "claim": claimJob, "settle": updateAttempt,
 		"change": updateJob, "extend": extendLease, "due": selectDue, "next": nextWake, "open peers": selectOpenPeers, "ended peers": selectNewestEnded,
 		"delete": deleteJob, "oldest ended": oldestEnded, "oldest dead": oldestDead, "list": listJobs, "list dead": listDead,
-		"depth": sumDepth, "ready queues": readyQueues,
+		"kept": selectKept, "release": releaseJob, "depth": sumDepth, "ready queues": readyQueues,
 	} {
 		err := s.writer.do(ctx, func(t *tx) error {
 			q := t.query("EXPLAIN QUERY PLAN " + sql)
@@ -48,6 +49,32 @@ func (s *Storage) Commits() int64 { return s.writer.commits.Load() }
 func NewestVersion() int {
 	files, _ := migrations.ReadDir("migrations")
 	return len(files)
+}
+
+// MaxReleased is how many kept jobs one call of Prune may release.
+const MaxReleased = maxReleased
+
+// Old makes a file with the schema of an older version, and runs a script in it.
+func Old(path string, version int, script string) error {
+	conn, err := zombiezen.OpenConn(path, zombiezen.OpenReadWrite, zombiezen.OpenCreate)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	files, err := migrations.ReadDir("migrations")
+	if err != nil {
+		return err
+	}
+	for _, f := range files[:version] {
+		b, err := migrations.ReadFile("migrations/" + f.Name())
+		if err != nil {
+			return err
+		}
+		if err := runScript(conn, string(b)); err != nil {
+			return err
+		}
+	}
+	return runScript(conn, fmt.Sprintf("%s; PRAGMA application_id = %d; PRAGMA user_version = %d", script, applicationID, version))
 }
 
 // Exec runs a statement in a file, as another program might.

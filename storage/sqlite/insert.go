@@ -20,12 +20,12 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		return err
 	}
 	if rows.Plain(batch) && rows.Check(batch, nil) == nil {
-		encoded := make([]rows.Columns, len(batch)) // here, since the writer has other things to do
+		encoded := make([]stored, len(batch)) // here, since the writer has other things to do
 		for i := range batch {
 			rec := batch[i].Record
 			rec.Version = 1
 			var err error
-			if encoded[i], err = rows.Encode(&rec); err != nil {
+			if encoded[i], err = encode(&rec); err != nil {
 				return dst, err
 			}
 		}
@@ -44,7 +44,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 }
 
 // addAll stores jobs that ask for no lookups but of ids and queues.
-func (t *tx) addAll(encoded []rows.Columns) error {
+func (t *tx) addAll(encoded []stored) error {
 	for i := range encoded {
 		if h, taken, err := t.head(encoded[i].ID); err != nil {
 			return err
@@ -159,11 +159,11 @@ func (i inserter) Oldest(queue string, now time.Time, n int, without []string) (
 
 func (i inserter) Add(recs []*storage.Record) error {
 	for _, r := range recs {
-		c, err := rows.Encode(r)
+		row, err := encode(r)
 		if err != nil {
 			return err
 		}
-		if err := i.t.add(&c); err != nil {
+		if err := i.t.add(&row); err != nil {
 			return err
 		}
 	}
@@ -179,12 +179,12 @@ func (i inserter) Save(changed []*rows.Row) error {
 		if h.state == rows.Active {
 			i.t.taken(r.ID, h.version, ojs.ErrReplaced)
 		}
-		c, err := rows.Encode(&r.Record)
+		s, err := encode(&r.Record)
 		if err != nil {
 			return err
 		}
-		s := stored{h.seq, h.place, c}
-		if h.state != c.State { // or it was given other args and meta, and keeps its place
+		s.seq, s.place = h.seq, h.place
+		if h.state != s.State { // or it was given other args and meta, and keeps its place
 			s.place = i.t.nextPlace()
 		}
 		if err := i.t.save(h.kind, &s, true); err != nil {

@@ -36,14 +36,25 @@ func (s *statement) bindRow(r *stored) {
 	s.bytes(25, r.Job)
 	s.bytes(26, r.Outcome)
 	s.bytes(27, r.Checkpoint)
+	s.nanos(28, r.kept)
+}
+
+// encode returns the row of a record, but for its seq and its place.
+func encode(rec *storage.Record) (stored, error) {
+	c, err := rows.Encode(rec)
+	r := stored{kept: rows.None, Columns: c}
+	if rows.Terminal(c.State) {
+		r.kept = rows.Nanos(rec.KeptUntil())
+	}
+	return r, err
 }
 
 // add stores a new job.
-func (t *tx) add(c *rows.Columns) error {
+func (t *tx) add(r *stored) error {
 	t.written = true
-	r := stored{t.nextSeq(), t.nextPlace(), *c}
+	r.seq, r.place = t.nextSeq(), t.nextPlace()
 	q := t.query(insertJob)
-	q.bindRow(&r)
+	q.bindRow(r)
 	q.next()
 	if err := q.close(); err != nil {
 		return err
@@ -72,6 +83,7 @@ func (t *tx) save(before kind, r *stored, all bool) error {
 		if q.err == nil {
 			q.bytes(15, r.Outcome)
 			q.bytes(16, r.Checkpoint)
+			q.nanos(17, r.kept)
 		}
 	}
 	q.next()
@@ -92,11 +104,12 @@ func (t *tx) move(from, to kind) {
 
 // saveAttempt replaces a stored job by what time has made of it, in a new place.
 func (t *tx) saveAttempt(before kind, row *rows.Row) error {
-	c, err := rows.Encode(&row.Record)
+	r, err := encode(&row.Record)
 	if err != nil {
 		return err
 	}
-	return t.save(before, &stored{row.Seq, t.nextPlace(), c}, false)
+	r.seq, r.place = row.Seq, t.nextPlace()
+	return t.save(before, &r, false)
 }
 
 // head is what a change has to know of a stored job.
@@ -113,7 +126,7 @@ func (t *tx) head(id string) (h head, ok bool, err error) {
 		h.seq, h.place = q.int64(), q.int64()
 		h.state, h.version = q.int(), q.int64()
 		h.queue, h.priority = q.text(), q.int()
-		h.dead = !q.null()
+		h.dead, h.kept = q.time() != rows.None, q.time() != rows.None
 	}
 	return h, ok, q.close()
 }

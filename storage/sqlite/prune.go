@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -64,6 +65,9 @@ func (t *tx) prune(p *storage.Prune) (out storage.Pruned, err error) {
 	} else if p.DeadLetters {
 		states = []int{rows.Discarded}
 	}
+	if err := t.release(p.Now); err != nil {
+		return out, err
+	}
 	total := 0
 	var oldest []ended // one more than may go, to tell which is left
 	for _, state := range states {
@@ -90,18 +94,51 @@ func (t *tx) prune(p *storage.Prune) (out storage.Pruned, err error) {
 	return out, nil
 }
 
-// ended returns how many jobs have ended in a state, and those that did so first.
+// maxReleased bounds the jobs that one call releases, so that other calls do not wait for long. Those beyond it stay for
+// the calls that follow: what is pruned later than it might be does no harm.
+const maxReleased = 1000
+
+// release lets go of the jobs that need not be kept any more, so that they may be selected.
+func (t *tx) release(now time.Time) error {
+	type job struct {
+		seq int64
+		kind
+	}
+	var due []job
+	q := t.query(selectKept, rows.Nanos(now), maxReleased)
+	for q.next() {
+		j := job{seq: q.int64()}
+		j.kind = kind{q.text(), q.int(), q.time() != rows.None, true}
+		due = append(due, j)
+	}
+	if err := q.close(); err != nil {
+		return err
+	}
+	for _, j := range due {
+		t.written = true
+		if err := t.exec(releaseJob, j.seq); err != nil {
+			return err
+		}
+		free := j.kind
+		free.kept = false
+		t.move(j.kind, free)
+	}
+	return nil
+}
+
+// ended returns how many jobs have ended in a state and are not kept, and those of them that ended first.
 func (t *tx) ended(state int, dead bool, n int) (total int, first []ended, err error) {
-	q := t.query(sumState, state, dead)
+	k := kind{state: state, dead: dead}
+	q := t.query(sumState, state, k.class())
 	if q.next() {
 		total = q.int()
 	}
 	if err := q.close(); err != nil {
 		return 0, nil, err
 	}
-	for k, moved := range t.moved { // what this transaction has not written yet
-		if k.state == state && k.dead == dead {
-			total += moved
+	for of, n := range t.moved { // what this transaction has not written yet
+		if of.state == state && of.class() == k.class() {
+			total += n
 		}
 	}
 	if dead {
@@ -111,7 +148,8 @@ func (t *tx) ended(state int, dead bool, n int) (total int, first []ended, err e
 	}
 	for q.next() {
 		e := ended{seq: q.int64(), place: q.int64(), finished: q.time()}
-		e.kind = kind{q.text(), state, dead}
+		e.kind = k
+		e.queue = q.text()
 		first = append(first, e)
 	}
 	return total, first, q.close()

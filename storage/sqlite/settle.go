@@ -11,12 +11,12 @@ import (
 
 // Settle implements storage.Storage.
 func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	encoded := make([]rows.Columns, len(changes))
+	encoded := make([]stored, len(changes))
 	for i := range changes {
 		rec := changes[i].Record
 		rec.Version++
 		var err error
-		if encoded[i], err = rows.Encode(&rec); err != nil {
+		if encoded[i], err = encode(&rec); err != nil {
 			return dst, err
 		}
 	}
@@ -35,27 +35,27 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 	return append(dst, results...), nil
 }
 
-func (t *tx) settle(c *rows.Columns, sameJob bool) (storage.Settled, error) {
-	h, ok, err := t.head(c.ID)
+func (t *tx) settle(r *stored, sameJob bool) (storage.Settled, error) {
+	h, ok, err := t.head(r.ID)
 	switch {
 	case err != nil:
 		return storage.Settled{}, err
 	case !ok:
 		return storage.Settled{Err: ojs.ErrNotFound}, nil
-	case h.version != c.Version-1:
+	case h.version != r.Version-1:
 		return storage.Settled{Version: uint64(h.version), Err: storage.ErrFenced}, nil
-	case rows.From(c.State)>>h.state&1 == 0:
-		refused := &ojs.TransitionError{ID: c.ID, From: rows.State(h.state), To: rows.State(c.State)}
+	case rows.From(r.State)>>h.state&1 == 0:
+		refused := &ojs.TransitionError{ID: r.ID, From: rows.State(h.state), To: rows.State(r.State)}
 		return storage.Settled{Version: uint64(h.version), Err: refused}, nil
 	}
-	if h.state == rows.Active && c.State == rows.Cancelled {
-		t.taken(c.ID, h.version, ojs.ErrCancelled)
+	if h.state == rows.Active && r.State == rows.Cancelled {
+		t.taken(r.ID, h.version, ojs.ErrCancelled)
 	}
-	r := stored{h.seq, h.place, *c}
-	if !(h.state == rows.Available && c.State == h.state && h.queue == c.Queue && h.priority == c.Priority) {
+	r.seq, r.place = h.seq, h.place
+	if !(h.state == rows.Available && r.State == h.state && h.queue == r.Queue && h.priority == r.Priority) {
 		r.place = t.nextPlace()
 	}
-	return storage.Settled{Version: uint64(c.Version)}, t.save(h.kind, &r, !sameJob)
+	return storage.Settled{Version: uint64(r.Version)}, t.save(h.kind, r, !sameJob)
 }
 
 // Extend implements storage.Storage.

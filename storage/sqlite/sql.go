@@ -3,7 +3,8 @@ package sqlite
 // Every statement of the package but those of the schema, in migrations.
 
 const columns = `seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
-	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint`
+	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint,
+	kept`
 
 const (
 	dataVersion = `PRAGMA data_version`
@@ -11,25 +12,25 @@ const (
 	selectCounter = `SELECT seq, place FROM counter`
 	updateCounter = `UPDATE counter SET seq = ?, place = ?`
 
-	upsertTally = `INSERT INTO tally (queue, state, dead, n) VALUES (?, ?, ?, ?)
+	upsertTally = `INSERT INTO tally (queue, state, class, n) VALUES (?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET n = n + excluded.n`
-	trimTally   = `DELETE FROM tally WHERE queue = ? AND state = ? AND dead = ? AND n = 0`
+	trimTally   = `DELETE FROM tally WHERE queue = ? AND state = ? AND class = ? AND n = 0`
 	selectTally = `SELECT queue, state, sum(n) FROM tally GROUP BY queue, state`
-	sumState    = `SELECT coalesce(sum(n), 0) FROM tally WHERE state = ? AND dead = ?`
+	sumState    = `SELECT coalesce(sum(n), 0) FROM tally WHERE state = ? AND class = ?`
 	sumDepth    = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state < 6`
 	readyQueues = `SELECT queue FROM tally WHERE state = 3`
 
 	insertJob = `INSERT INTO job (` + columns + `)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	updateJob = `UPDATE job SET (` + columns + `)
-		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) WHERE seq = ?1`
+		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) WHERE seq = ?1`
 
 	// What attempts change, the rest stays.
 	updateAttempt = `UPDATE job SET place = ?2, state = ?3, attempt = ?4, version = ?5, wake = ?6, enqueued = ?7, started = ?8,
 		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, progress = ?13, worker = ?14, outcome = ?15,
-		checkpoint = ?16 WHERE seq = ?1`
+		checkpoint = ?16, kept = ?17 WHERE seq = ?1`
 
-	selectHead  = `SELECT seq, place, state, version, queue, priority, dead FROM job WHERE id = ?`
+	selectHead  = `SELECT seq, place, state, version, queue, priority, dead, kept FROM job WHERE id = ?`
 	selectBySeq = `SELECT ` + columns + ` FROM job WHERE seq = ?`
 	selectByID  = `SELECT ` + columns + ` FROM job WHERE id = ?`
 
@@ -53,8 +54,12 @@ const (
 
 	deleteJob = `DELETE FROM job WHERE seq = ?`
 
-	oldestEnded = `SELECT seq, place, finished, queue FROM job WHERE state = ?1 AND state >= 6 AND dead IS NULL ORDER BY place LIMIT ?2`
-	oldestDead  = `SELECT seq, place, finished, queue FROM job WHERE dead IS NOT NULL ORDER BY place LIMIT ?`
+	oldestEnded = `SELECT seq, place, finished, queue FROM job WHERE state = ?1 AND state >= 6 AND dead IS NULL AND kept IS NULL
+		ORDER BY place LIMIT ?2`
+	oldestDead = `SELECT seq, place, finished, queue FROM job WHERE dead IS NOT NULL AND kept IS NULL ORDER BY place LIMIT ?`
+
+	selectKept = `SELECT seq, queue, state, dead FROM job WHERE kept <= ? ORDER BY kept LIMIT ?`
+	releaseJob = `UPDATE job SET kept = NULL WHERE seq = ?`
 
 	listJobs = `SELECT ` + columns + ` FROM job WHERE seq > ? ORDER BY seq LIMIT ?`
 	listDead = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place > ? ORDER BY place LIMIT ?`

@@ -248,7 +248,8 @@ func TestPlans(t *testing.T) {
 	}
 	for name, index := range map[string]string{
 		"by id": "job_id", "ready": "USING COVERING INDEX job_ready", "due": "job_wake", "next": "COVERING INDEX job_wake",
-		"open peers": "job_unique", "ended peers": "job_unique", "oldest ended": "job_ended", "oldest dead": "job_dead", "list dead": "job_dead",
+		"open peers": "job_unique", "ended peers": "job_unique", "oldest ended": "job_ended",
+		"oldest dead": "job_dead_prunable", "list dead": "job_dead ", "kept": "job_kept",
 	} {
 		if !strings.Contains(plans[name], index) {
 			t.Errorf("%s does not use %s: %s", name, index, plans[name])

@@ -148,6 +148,7 @@ func (s *statement) blob() []byte {
 // stored is a row as it was read.
 type stored struct {
 	seq, place int64
+	kept       int64 // rows.None unless it has ended and is kept for its unique policy
 	rows.Columns
 }
 
@@ -162,6 +163,7 @@ func (s *statement) row() stored {
 	r.Lease, r.Progress, r.Worker = s.int64(), s.float(), s.text()
 	r.Fingerprint, r.RateKey = s.text(), s.text()
 	r.Args, r.Job, r.Outcome, r.Checkpoint = s.blob(), s.blob(), s.blob(), s.blob()
+	r.kept = s.time()
 	return r
 }
 
@@ -174,7 +176,7 @@ func (s *statement) all() ([]stored, error) {
 	return list, s.close()
 }
 
-func (r *stored) kind() kind { return kind{r.Queue, r.State, r.Dead != rows.None} }
+func (r *stored) kind() kind { return kind{r.Queue, r.State, r.Dead != rows.None, r.kept != rows.None} }
 
 // decode returns a row for reading and changing.
 func (r *stored) decode() (*rows.Row, error) {

@@ -171,6 +171,18 @@ type kind struct {
 	queue string
 	state int
 	dead  bool
+	kept  bool // for its unique policy
+}
+
+// class is what the tally has for dead and kept.
+func (k *kind) class() (class int) {
+	if k.dead {
+		class |= 1
+	}
+	if k.kept {
+		class |= 2
+	}
+	return class
 }
 
 // refresh reads what another process may have changed since the last transaction.
@@ -224,11 +236,11 @@ func (t *tx) flush() error {
 		if n == 0 {
 			continue
 		}
-		if err := t.exec(upsertTally, k.queue, k.state, k.dead, n); err != nil {
+		if err := t.exec(upsertTally, k.queue, k.state, k.class(), n); err != nil {
 			return err
 		}
 		if n < 0 {
-			if err := t.exec(trimTally, k.queue, k.state, k.dead); err != nil {
+			if err := t.exec(trimTally, k.queue, k.state, k.class()); err != nil {
 				return err
 			}
 		}

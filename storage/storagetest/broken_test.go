@@ -492,7 +492,7 @@ var faults = []struct {
 			to.Fingerprint = ""
 		}
 	})},
-	{"period ignored", "unique-8 general-4", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
+	{"period ignored", "unique-8 prune-5 general-4", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
 	{"the oldest of several equals named", "unique-9", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			out, err := b.Storage.Insert(ctx, now, batch, dst)
@@ -1185,7 +1185,7 @@ var faults = []struct {
 	{"listed by the latest change", "list-1", listed(func(p *storage.Page) {
 		slices.SortStableFunc(p.Records, func(a, b storage.Record) int { return int(a.Version) - int(b.Version) })
 	})},
-	{"paging that skips", "list-2", listed(func(p *storage.Page) {
+	{"paging that skips", "list-2 prune-5", listed(func(p *storage.Page) {
 		if len(p.Records) == 7 {
 			p.Records = p.Records[:6]
 		}
@@ -1279,10 +1279,23 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"pruned with the time itself", "prune-1", pruning(func(p *storage.Prune) { p.Before = p.Before.Add(1) })},
-	{"number is no reason", "prune-2", pruning(func(p *storage.Prune) { p.Beyond = 0 })},
+	{"pruned with the time itself", "prune-1 prune-5", pruning(func(p *storage.Prune) { p.Before = p.Before.Add(1) })},
+	{"number is no reason", "prune-2 prune-5", pruning(func(p *storage.Prune) { p.Beyond = 0 })},
 	{"states ignored when pruning", "prune-3", pruning(func(p *storage.Prune) { p.States = nil })},
-	{"of one moment the first inserted pruned", "prune-4", func(b *broken) {
+	{"pruned within their period", "prune-5", pruning(func(p *storage.Prune) { p.Now = p.Now.AddDate(1, 0, 0) })},
+	{"kept after their period", "prune-5", pruning(func(p *storage.Prune) { p.Now = time.Time{} })},
+	{"kept jobs are counted", "prune-5", func(b *broken) {
+		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}})
+			for _, r := range page.Records {
+				if r.KeptUntil().After(p.Now) && p.Beyond > 1 {
+					p.Beyond--
+				}
+			}
+			return b.Storage.Prune(ctx, p)
+		}
+	}},
+	{"of one moment the first inserted pruned", "prune-4 prune-5", func(b *broken) {
 		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
 			var ended []storage.Record
 			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}})

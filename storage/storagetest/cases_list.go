@@ -281,6 +281,52 @@ var deleteCases = []Case{
 			c.failf("%d jobs are left, not the 5 that have not ended", n)
 		}
 	}},
+	{"prune-5", "Prune/Period", "Storage.Prune", "A job that its unique policy counts after its end is not pruned, nor counted, before the policy's period is over.", needsNothing, func(c *C) {
+		ended := func(f string, to func(*storage.Record), p *ojs.UniquePolicy) string {
+			r := c.job()
+			if p != nil {
+				unique(f, *p)(&r)
+			}
+			c.insert(r)
+			c.settled(c.one(), to)
+			c.pass(time.Second)
+			return r.ID
+		}
+		completed, all := []ojs.State{ojs.StateActive, ojs.StateCompleted}, ojs.AllStates()
+		long := ended("a", c.to(ojs.StateCompleted), &ojs.UniquePolicy{States: completed, Period: time.Hour})
+		ended("", c.to(ojs.StateCompleted), nil)
+		brief := ended("b", c.to(ojs.StateDiscarded), &ojs.UniquePolicy{States: all, Period: time.Minute})
+		ended("c", c.to(ojs.StateCompleted), &ojs.UniquePolicy{States: all})               // no period
+		open := ended("d", c.to(ojs.StateCompleted), &ojs.UniquePolicy{Period: time.Hour}) // counts until its end
+		month := ended("e", c.to(ojs.StateCancelled), &ojs.UniquePolicy{States: all, PeriodMonths: 1})
+		keyed := ended("f", c.to(ojs.StateCompleted), &ojs.UniquePolicy{Key: "k", States: all, Period: time.Hour})
+		last := ended("", c.to(ojs.StateCompleted), nil)
+		dead := ended("g", c.dead, &ojs.UniquePolicy{States: all, Period: time.Hour})
+		prune := func(p storage.Prune, n int, oldest time.Time, left ...string) {
+			c.tb.Helper()
+			p.Max = 100
+			got, err := c.S.Prune(c.ctx, p)
+			c.noErr("Prune", err)
+			if got.N != n || !got.Oldest.Equal(oldest) {
+				c.failf("%+v pruned %d and left one of %v, not %d and %v", p, got.N, got.Oldest, n, oldest)
+			}
+			if list := c.list(storage.Query{}); !slices.Equal(list, left) {
+				c.failf("%+v left %v, not %v", p, short(list), short(left))
+			}
+		}
+		finished := c.get(last).FinishedAt
+		prune(storage.Prune{Now: c.now, Beyond: 2}, 2, c.get(open).FinishedAt, long, brief, open, month, keyed, last, dead)
+		prune(storage.Prune{Now: c.now, Beyond: 1}, 1, finished, long, brief, month, keyed, last, dead)
+		created := c.get(brief).CreatedAt
+		prune(storage.Prune{Now: created.Add(time.Minute - time.Millisecond), Beyond: 1}, 0, finished, long, brief, month, keyed, last, dead)
+		prune(storage.Prune{Now: created.Add(time.Minute), Beyond: 1}, 1, finished, long, month, keyed, last, dead)
+		later := c.now.Add(2 * time.Hour)
+		prune(storage.Prune{DeadLetters: true, Now: c.now, Before: later}, 0, time.Time{}, long, month, keyed, last, dead)
+		prune(storage.Prune{Now: later, Before: c.get(last).FinishedAt}, 2, finished, month, last, dead)
+		prune(storage.Prune{Now: later, Before: later}, 1, time.Time{}, month, dead)
+		prune(storage.Prune{DeadLetters: true, Now: later, Before: later}, 1, time.Time{}, month)
+		prune(storage.Prune{Now: later.AddDate(0, 1, 0), Before: later}, 1, time.Time{})
+	}},
 	{"prune-4", "Prune/OneMoment", "Storage.Prune", "Of jobs that finished at the same moment, those are pruned first that ended first.", needsNothing, func(c *C) {
 		var want []string
 		replace := func(f string) func(*storage.Record) {

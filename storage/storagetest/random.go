@@ -283,6 +283,7 @@ func (w *world) remove(t *rapid.T) {
 
 func (w *world) prune(t *rapid.T) {
 	p := storage.Prune{
+		Now:         w.now,
 		DeadLetters: rapid.Bool().Draw(t, "dead"),
 		States:      some(t, "states", []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}, 0, 3),
 		Beyond:      rapid.IntRange(0, 3).Draw(t, "beyond"),

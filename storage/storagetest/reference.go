@@ -551,7 +551,7 @@ func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 		var first *refJob
 		n := 0
 		for _, j := range s.jobs {
-			if j.rec.State.Terminal() && j.rec.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, j.rec.State)) {
+			if j.rec.State.Terminal() && !j.rec.KeptUntil().After(p.Now) && j.rec.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, j.rec.State)) {
 				if n++; first == nil || j.ended < first.ended {
 					first = j
 				}

@@ -1,0 +1,127 @@
+package memory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// Many jobs that are kept for periods of their own are pruned as the reference prunes them, whatever else is done to them meanwhile.
+func TestKeptJobsArePruned(t *testing.T) {
+	for seed := range uint64(6) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		ctx, now := t.Context(), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+		s, ref := New(), storagetest.NewReference()
+		both := func(f func(storage.Storage) error) {
+			for _, on := range []storage.Storage{s, ref} {
+				if err := f(on); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var live []storage.Record
+		n := 0
+		for step := range 300 {
+			now = now.Add(time.Duration(rnd.IntN(1000)) * time.Millisecond)
+			switch rnd.IntN(4) {
+			case 0, 1:
+				for range rnd.IntN(12) {
+					var r storage.Record
+					r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n), "x", "q", ojs.StateAvailable
+					r.CreatedAt, r.Lease, r.Timeout = now, time.Hour, time.Hour
+					if n++; rnd.IntN(4) > 0 {
+						r.Fingerprint = r.ID
+						r.Unique = &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Duration(rnd.IntN(60)) * time.Second}
+						if rnd.IntN(3) == 0 {
+							r.Unique.Key = r.ID
+						}
+					}
+					both(func(on storage.Storage) error {
+						_, err := on.Insert(ctx, now, []storage.Insert{{Record: r}}, nil)
+						return err
+					})
+					r.Version = 1
+					live = append(live, r)
+				}
+			case 2:
+				for range min(rnd.IntN(12), len(live)) {
+					i := rnd.IntN(len(live))
+					r := live[i]
+					live = slices.Delete(live, i, i+1)
+					r.State, r.FinishedAt = ojs.StateCancelled, now
+					both(func(on storage.Storage) error {
+						_, err := on.Settle(ctx, now, []storage.Change{{Record: r, SameJob: true}}, nil)
+						return err
+					})
+					if rnd.IntN(10) == 0 {
+						both(func(on storage.Storage) error { _, err := on.Delete(ctx, []string{r.ID}); return err })
+					}
+				}
+			case 3:
+				p := storage.Prune{Now: now, Max: rnd.IntN(30), Beyond: rnd.IntN(40)}
+				if rnd.IntN(2) == 0 {
+					p.Before = now.Add(-time.Duration(rnd.IntN(60)) * time.Second)
+				}
+				got, err := s.Prune(ctx, p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want, _ := ref.Prune(ctx, p); got.N != want.N || !got.Oldest.Equal(want.Oldest) {
+					t.Fatalf("seed %d, step %d: %+v pruned %+v, want %+v", seed, step, p, got, want)
+				}
+			}
+		}
+		list := func(on storage.Storage) (ids []string) {
+			page, err := on.List(ctx, storage.Query{States: []ojs.State{ojs.StateCancelled}})
+			if err != nil || page.Next != "" {
+				t.Fatal(err, page.Next)
+			}
+			for _, r := range page.Records {
+				ids = append(ids, r.ID)
+			}
+			return ids
+		}
+		if got, want := list(s), list(ref); !slices.Equal(got, want) {
+			t.Fatalf("seed %d: left %v, want %v", seed, got, want)
+		}
+		if n := s.kept.of[cancelled].n; n != s.kept.until.Len() {
+			t.Errorf("%d jobs are held, %d wait for it", n, s.kept.until.Len())
+		}
+	}
+}
+
+// Pruning does not walk past the jobs that are kept, once it has seen them.
+func TestPruningPassesOverKeptJobsOnce(t *testing.T) {
+	s, now := New(), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	const jobs = 1000
+	for i := range jobs {
+		var r storage.Record
+		r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", i), "x", "q", ojs.StateAvailable
+		r.CreatedAt, r.Lease, r.Timeout = now, time.Hour, time.Hour
+		if i < jobs-1 {
+			r.Fingerprint, r.Unique = r.ID, &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Hour}
+		}
+		if _, err := s.Insert(t.Context(), now, []storage.Insert{{Record: r}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.Version, r.State, r.FinishedAt = 1, ojs.StateCancelled, now
+		if _, err := s.Settle(t.Context(), now, []storage.Change{{Record: r, SameJob: true}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := s.Prune(t.Context(), storage.Prune{Now: now, Before: now, Max: 10}); err != nil || out.N != 0 || !out.Oldest.Equal(now) {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if passed := s.kept.of[cancelled].passed; passed != jobs-1 {
+		t.Errorf("passed over %d jobs, not %d", passed, jobs-1)
+	}
+	if out, err := s.Prune(t.Context(), storage.Prune{Now: now.Add(time.Hour), Before: now.Add(1), Max: 2 * jobs}); err != nil || out.N != jobs || !out.Oldest.IsZero() {
+		t.Errorf("after the period: %+v, %v", out, err)
+	}
+}
