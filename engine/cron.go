@@ -34,7 +34,10 @@ type CronEntry struct {
 	// @monthly, @weekly, @daily, @midnight and @hourly, or "@every" and a Go duration of at least a second, which counts from
 	// when the entry was set. Fields take *, lists, ranges, steps, names of months and days, ?, L, W and #.
 	Schedule string
-	TimeZone string // an IANA name, such as "Europe/Berlin"; "": UTC
+
+	// TimeZone is a name of the IANA database as Area/City, such as "Europe/Berlin", or "UTC", which "" is too. Refused are
+	// abbreviations such as EST, offsets such as +02:00 or Etc/GMT-2, and old names without an area such as Japan.
+	TimeZone string
 
 	// Job is what is enqueued, with any options but an id. It inherits the defaults of the time when the entry was set.
 	Job     ojs.Draft
@@ -206,7 +209,7 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 		return storage.Cron{}, invalid("overlap", fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
 	}
 	if _, err := cronspec.Parse(e.Schedule, e.TimeZone); err != nil {
-		return storage.Cron{}, invalid("schedule", err.Error())
+		return storage.Cron{}, err
 	}
 	var probe storage.Insert
 	if err := c.prepare(ctx, &probe, e.Job.Type(), e.Job.Args(), e.Job.Defaults(), e.Job.Options(), c.now(), new(plan)); err != nil && err != ojs.ErrDropped {
@@ -258,7 +261,7 @@ func (c *core) plan(e *storage.Cron) error {
 	}
 	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
 	if err != nil {
-		return invalid("schedule", err.Error())
+		return err
 	}
 	e.NextRun, _ = s.Next(c.now(), time.Time{})
 	return nil

@@ -276,8 +276,8 @@ func TestCron(t *testing.T) {
 				change(&bad)
 				wantInvalid(t, b.Cron().Set(b.ctx, good, bad), field)
 			}
-			for _, zone := range []string{"+02:00", "EST", "Mars/Olympus"} {
-				wantInvalid(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "z", Schedule: "@daily", TimeZone: zone, Job: job}), "schedule")
+			for _, zone := range []string{"+02:00", "EST", "Japan", "Etc/GMT+5", "Mars/Olympus"} {
+				wantInvalid(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "z", Schedule: "@daily", TimeZone: zone, Job: job}), "time_zone")
 			}
 			if list, err := b.Cron().List(b.ctx); err != nil || len(list) != 0 {
 				t.Errorf("%+v, %v", list, err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/adhocore/gronx"
+
+	"github.com/ojsengine/ojs"
 )
 
 // Schedule is a parsed expression in its time zone.
@@ -32,7 +34,8 @@ var descriptors = map[string]string{
 const maxLen = 512
 
 // Parse parses an expression: five fields from minutes to days of the week, six with seconds before them, a descriptor such as
-// @daily, or "@every" and a Go duration of at least a second. "?" is "*". It refuses what never comes.
+// @daily, or "@every" and a Go duration of at least a second. "?" is "*". It refuses what never comes. Its
+// error is an *ojs.InvalidError for the field "schedule" or "time_zone".
 func Parse(spec, zone string) (Schedule, error) {
 	loc, err := location(zone)
 	if err != nil {
@@ -40,21 +43,21 @@ func Parse(spec, zone string) (Schedule, error) {
 	}
 	s := Schedule{zone: loc}
 	if len(spec) > maxLen {
-		return s, fmt.Errorf("has %d bytes, more than %d", len(spec), maxLen)
+		return s, refuse("schedule", "has %d bytes, more than %d", len(spec), maxLen)
 	}
 	spec = strings.TrimSpace(spec)
 	if d, ok := strings.CutPrefix(spec, "@every "); ok {
 		if s.every, err = time.ParseDuration(strings.TrimSpace(d)); err != nil {
-			return s, fmt.Errorf("%q is no duration", d)
+			return s, refuse("schedule", "%q is no duration", d)
 		}
 		if s.every < time.Second {
-			return s, fmt.Errorf("%v is less than a second", s.every)
+			return s, refuse("schedule", "%v is less than a second", s.every)
 		}
 		return s, nil
 	}
 	if strings.HasPrefix(spec, "@") {
 		if s.expr = descriptors[strings.ToLower(spec)]; s.expr == "" {
-			return s, fmt.Errorf("%q is unknown", spec)
+			return s, refuse("schedule", "%q is unknown", spec)
 		}
 		return s, nil
 	}
@@ -64,29 +67,17 @@ func Parse(spec, zone string) (Schedule, error) {
 		fields = append([]string{"0"}, fields...)
 	case 6:
 	default:
-		return s, fmt.Errorf("has %d fields, neither 5 nor 6", len(fields))
+		return s, refuse("schedule", "has %d fields, neither 5 nor 6", len(fields))
 	}
 	s.expr = strings.Join(fields, " ")
 	if _, err := next(s.expr, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
-		return s, err
+		return s, refuse("schedule", "%v", err)
 	}
 	return s, nil
 }
 
-// location finds a zone of the IANA database. Abbreviations are refused, which stand for different times in different
-// places, and so are offsets, which know no summer.
-func location(zone string) (*time.Location, error) {
-	if zone == "" || zone == "UTC" {
-		return time.UTC, nil
-	}
-	if !strings.Contains(zone, "/") {
-		return nil, fmt.Errorf("time zone %q is no IANA name, such as Europe/Berlin", zone)
-	}
-	loc, err := time.LoadLocation(zone)
-	if err != nil {
-		return nil, fmt.Errorf("time zone %q: %w", zone, err)
-	}
-	return loc, nil
+func refuse(field, format string, args ...any) error {
+	return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
 // next is the first time after a reading of the wall clock, which is given and returned as if it were UTC's.
