@@ -32,7 +32,12 @@ type CronEntry struct {
 
 	// Schedule is five fields from minutes to days of the week, six with seconds before them, one of @yearly, @annually,
 	// @monthly, @weekly, @daily, @midnight and @hourly, or "@every" and a Go duration of at least a second, which counts from
-	// when the entry was set. Fields take *, lists, ranges, steps, names of months and days, ?, L, W and #.
+	// when the entry was set.
+	//
+	// A field takes *, numbers, lists as 1,15, ranges as 1-5, and steps as */15, 0-30/10 or 5/15, which goes on to the end. A
+	// step is at most what the field has of values. ? is *. Months have names from JAN to DEC, days of the week from SUN to SAT,
+	// in either case; Sunday is 0 and 7. A day of the month may be L, the last, or 15W, the weekday next to the 15th; a day of
+	// the week 5L, the last Friday, or 5#2, the second. If both days are given, either is enough, unless one begins with *.
 	Schedule string
 
 	// TimeZone is a name of the IANA database as Area/City, such as "Europe/Berlin", or "UTC", which "" is too. Refused are

@@ -279,6 +279,9 @@ func TestCron(t *testing.T) {
 			for _, zone := range []string{"+02:00", "EST", "Japan", "Etc/GMT+5", "Mars/Olympus"} {
 				wantInvalid(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "z", Schedule: "@daily", TimeZone: zone, Job: job}), "time_zone")
 			}
+			for _, schedule := range []string{"0,foo 3 * * *", "0 0 1 1 * 2020", "0 3 31 2 *"} {
+				wantInvalid(t, b.Cron().Set(b.ctx, good, engine.CronEntry{Name: "s", Schedule: schedule, Job: job}), "schedule")
+			}
 			if list, err := b.Cron().List(b.ctx); err != nil || len(list) != 0 {
 				t.Errorf("%+v, %v", list, err)
 			}

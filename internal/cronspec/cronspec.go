@@ -1,5 +1,5 @@
-// Package cronspec tells when recurring work is due (OJS cron). The fields of an expression are package gronx's to read; the
-// clock of a time zone, with its gaps and its repeated hours, is added here.
+// Package cronspec tells when recurring work is due (OJS cron). It checks the fields of an expression, whose times package
+// gronx then finds, and adds the clock of a time zone, with its gaps and its repeated hours.
 package cronspec
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Schedule is a parsed expression in its time zone.
 type Schedule struct {
-	expr  string        // six fields, seconds first; "": every
+	expr  string        // six fields in canonical form, seconds first; "": every
 	every time.Duration // of @every
 	zone  *time.Location
 }
@@ -34,7 +34,7 @@ var descriptors = map[string]string{
 const maxLen = 512
 
 // Parse parses an expression: five fields from minutes to days of the week, six with seconds before them, a descriptor such as
-// @daily, or "@every" and a Go duration of at least a second. "?" is "*". It refuses what never comes. Its
+// @daily, or "@every" and a Go duration of at least a second. "?" is "*". It refuses what comes on no day of the calendar. Its
 // error is an *ojs.InvalidError for the field "schedule" or "time_zone".
 func Parse(spec, zone string) (Schedule, error) {
 	loc, err := location(zone)
@@ -61,17 +61,22 @@ func Parse(spec, zone string) (Schedule, error) {
 		}
 		return s, nil
 	}
-	fields := strings.Fields(spec)
-	switch len(fields) {
+	texts := strings.Fields(spec)
+	switch len(texts) {
 	case 5:
-		fields = append([]string{"0"}, fields...)
+		texts = append([]string{"0"}, texts...)
 	case 6:
 	default:
-		return s, refuse("schedule", "has %d fields, neither 5 nor 6", len(fields))
+		return s, refuse("schedule", "has %d fields, neither 5 nor 6", len(texts))
 	}
-	s.expr = strings.Join(fields, " ")
+	for i := range texts {
+		if texts[i], err = fields[i].canonical(texts[i]); err != nil {
+			return s, refuse("schedule", "%v", err)
+		}
+	}
+	s.expr = strings.Join(texts, " ")
 	if _, err := next(s.expr, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
-		return s, refuse("schedule", "%v", err)
+		return s, refuse("schedule", "%q never comes", spec)
 	}
 	return s, nil
 }
