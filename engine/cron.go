@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ type CronEntry struct {
 	// Set by the engine.
 	CreatedAt time.Time
 	LastRun   time.Time // zero: never
-	NextRun   time.Time // zero: none, since it is paused
+	NextRun   time.Time // zero: none, since it is paused or its schedule never comes again
 	Runs      int
 	LastJobID string
 }
@@ -70,8 +71,9 @@ const (
 
 const maxCronName = 255
 
-// Set adds entries, or updates those of the same name. An entry whose schedule stays the same keeps its next run. All
-// are checked before the first is stored.
+// Set adds entries, or updates those of the same name. An entry whose schedule stays the same keeps its next run. All are
+// checked before the first is stored; a schedule that never comes is refused. The error for a bad entry is an
+// *ojs.InvalidError with the field, such as "schedule" or "time_zone".
 func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 	store, err := c.store()
 	if err != nil {
@@ -213,7 +215,7 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	default:
 		return storage.Cron{}, invalid("overlap", fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
 	}
-	if _, err := cronspec.Parse(e.Schedule, e.TimeZone); err != nil {
+	if _, err := firstRun(e.Schedule, e.TimeZone, c.now()); err != nil {
 		return storage.Cron{}, err
 	}
 	var probe storage.Insert
@@ -264,12 +266,25 @@ func (c *core) plan(e *storage.Cron) error {
 	if !e.NextRun.IsZero() {
 		return nil
 	}
-	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+	next, err := firstRun(e.Schedule, e.TimeZone, c.now())
 	if err != nil {
 		return err
 	}
-	e.NextRun, _ = s.Next(c.now(), time.Time{})
+	e.NextRun = next
 	return nil
+}
+
+// firstRun is the first time of a schedule after now.
+func firstRun(schedule, zone string, now time.Time) (time.Time, error) {
+	s, err := cronspec.Parse(schedule, zone)
+	if err != nil {
+		return time.Time{}, err
+	}
+	next, _ := s.Next(now, time.Time{})
+	if next.IsZero() {
+		return next, invalid("schedule", fmt.Sprintf("%q never comes in %s", schedule, cmp.Or(zone, "UTC")))
+	}
+	return next, nil
 }
 
 // cronDraft is the job of an entry.

@@ -287,6 +287,39 @@ func TestCron(t *testing.T) {
 			}
 		})
 	})
+	t.Run("P1.1 an entry that never comes from now on is refused, paused or not", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.advance(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(b.start))
+			// The second Sunday of March has no 2:30 in New York since 2007.
+			e := engine.CronEntry{Name: "e", Schedule: "30 2 * 3 0#2", TimeZone: "America/New_York", Job: job}
+			for _, e.Paused = range []bool{false, true} {
+				err := b.Cron().Set(b.ctx, engine.CronEntry{Name: "good", Schedule: "@daily", Job: job}, e)
+				wantInvalid(t, err, "schedule")
+				want := `ojs: cron entry "e": ojs: invalid schedule: "30 2 * 3 0#2" never comes in America/New_York`
+				if fmt.Sprint(err) != want {
+					t.Errorf("got  %v\nwant %s", err, want)
+				}
+			}
+			if list, err := b.Cron().List(b.ctx); err != nil || len(list) != 0 {
+				t.Errorf("%+v, %v", list, err)
+			}
+		})
+	})
+	t.Run("P1.1 a stored entry that never comes again runs when it is due, and ends", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			b.advance(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(b.start))
+			crons, _ := storage.As[storage.CronStore](b.store)
+			_, err := crons.SetCron(b.ctx, storage.Cron{Name: "e", Schedule: "30 2 * 3 0#2", TimeZone: "America/New_York", Type: "x",
+				Options: ojs.DefaultOptions(), NextRun: time.Now().Add(time.Minute)})
+			must(t, err)
+			b.run()
+			b.advance(time.Hour)
+			if e := b.entry("e"); e.Runs != 1 || !e.NextRun.IsZero() {
+				t.Errorf("%+v", e)
+			}
+		})
+	})
 	t.Run("a storage without recurring jobs says so", func(t *testing.T) {
 		eng, err := engine.New[any](struct{ storage.Storage }{newMemory(t)}, quiet)
 		must(t, err)

@@ -106,34 +106,43 @@ func (s Schedule) Every() time.Duration { return s.every }
 
 // Next returns the first time after one, and the times before it that the clock of the zone skipped: when it is put forward,
 // they do not come. When it is put back, a time that comes twice counts once, the first time. anchor is when an @every
-// schedule began or was last due. Next is zero if none comes in the next years.
+// schedule began or was last due. Next is zero if none comes within 50 years, since the clock skips them all.
 func (s Schedule) Next(after, anchor time.Time) (next time.Time, skipped []time.Time) {
 	if s.every > 0 {
 		if anchor.IsZero() || anchor.After(after) {
 			anchor = after
 		}
-		n := after.Sub(anchor)/s.every + 1
-		return anchor.Add(n * s.every).UTC(), nil
+		return after.Add(s.every - after.Sub(anchor)%s.every).UTC(), nil
 	}
 	return s.nextTick(after)
 }
 
-const maxSkipped = 100
+const (
+	maxSkipped = 100
+
+	// maxYears is longer than any wait: 29 February comes on a given day of the week after 40 years at the latest.
+	maxYears = 50
+)
 
 func (s Schedule) nextTick(after time.Time) (time.Time, []time.Time) {
 	var skipped []time.Time
 	wall := reading(after.In(s.zone))
+	last := wall.AddDate(maxYears, 0, 0)
 	for {
 		tick, err := next(s.expr, wall)
-		if err != nil {
-			return time.Time{}, skipped
+		if err != nil || tick.After(last) {
+			return time.Time{}, nil
 		}
 		wall = tick
 		at, exists := s.first(tick)
 		switch {
+		case !exists && len(skipped) < maxSkipped:
+			skipped = append(skipped, at)
 		case !exists:
-			if len(skipped) < maxSkipped {
-				skipped = append(skipped, at)
+			// To the end of the gap at once, lest a schedule of seconds that lies in gaps takes seconds to look through.
+			change, _ := at.In(s.zone).ZoneBounds()
+			if end := reading(change).Add(-time.Second); end.After(wall) {
+				wall = end
 			}
 		case at.After(after):
 			return at.UTC(), skipped

@@ -78,6 +78,24 @@ func TestRareDates(t *testing.T) {
 	}
 }
 
+// A reading that the clock skips each time it names never comes, and to find that out takes no longer than a moment.
+func TestAlwaysSkipped(t *testing.T) {
+	for spec, zone := range map[string]string{
+		"30 2 * 3 0#2": "America/New_York", "* * 2 * 3 0#2": "America/New_York", "30 2 29-31 3 */7": "Europe/Berlin",
+	} {
+		s, err := cronspec.Parse(spec, zone)
+		if err != nil {
+			t.Errorf("P1.1: %v", err)
+			continue
+		}
+		began := time.Now()
+		next, _ := s.Next(at(t, "2026-01-01"), time.Time{})
+		if took := time.Since(began); !next.IsZero() || took > 5*time.Second {
+			t.Errorf("P1.1 %s in %s is %v, found in %v", spec, zone, next, took)
+		}
+	}
+}
+
 func TestChangesOfTheClock(t *testing.T) {
 	s, err := cronspec.Parse("30 2 * * *", "Europe/Berlin")
 	if err != nil {
@@ -178,7 +196,7 @@ func TestNextAgainstAModel(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"* * * * *", "0 0 L * *", "15W", "5#2", "@every 1h", "*/5 1-10/2 1,2 JAN mon-fri", "0 0 0 29 2 ?", "@daily", "0 0 * * 1L",
-		"0,foo 3 * * *", "0 0 1 1 * 2020", "0 3 1-5,8-7 * *", "0 0 30,31 2 */7", "0 0 */28 2 5#5",
+		"0,foo 3 * * *", "0 0 1 1 * 2020", "0 3 1-5,8-7 * *", "0 0 30,31 2 */7", "0 0 */28 2 5#5", "30 2 29-31 3 */7",
 	} {
 		f.Add(s, "Europe/Berlin", int64(1_774_000_000))
 	}
