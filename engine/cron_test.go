@@ -305,7 +305,44 @@ func TestCron(t *testing.T) {
 			}
 		})
 	})
+	t.Run("P1.1 a stored entry that cannot run is told of once and keeps no other from running", func(t *testing.T) {
+		var logged lockedBuffer
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			crons, _ := storage.As[storage.CronStore](b.store)
+			stored := storage.Cron{Name: "bad", Schedule: "x 3 * * *", Type: "x", Options: ojs.DefaultOptions(), NextRun: b.start}
+			_, err := crons.SetCron(b.ctx, stored)
+			must(t, err)
+			b.cron(engine.CronEntry{Name: "good", Schedule: "@every 1s", Job: job})
+			b.run()
+			b.advance(3 * time.Minute)
+			if n := strings.Count(logged.String(), "cannot run"); n != 1 || !strings.Contains(logged.String(), `minute \"x\" is not`) {
+				t.Errorf("told %d times: %s", n, logged.String())
+			}
+			if bad, good := b.entry("bad"), b.entry("good"); bad.Runs != 0 || good.Runs != 180 {
+				t.Errorf("%+v, %+v", bad, good)
+			}
+			must(t, b.Cron().Remove(b.ctx, "good"))
+			b.advance(2 * time.Second)
+			if wake, _ := b.NextWake(); time.Until(wake) < 30*time.Second {
+				t.Errorf("looked for again at %v", wake)
+			}
+			b.cron(engine.CronEntry{Name: "bad", Schedule: "0 * * * *", Job: job})
+			b.advance(time.Hour)
+			if bad := b.entry("bad"); bad.Runs != 1 {
+				t.Errorf("%+v", bad)
+			}
+			must(t, b.Cron().Pause(b.ctx, "bad"))
+			list, err := crons.Crons(b.ctx)
+			must(t, err)
+			stored.Version, stored.Paused, stored.NextRun = list[0].Version, true, time.Time{}
+			_, err = crons.SetCron(b.ctx, stored)
+			must(t, err)
+			wantInvalid(t, b.Cron().Resume(b.ctx, "bad"), "schedule")
+		}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	})
 	t.Run("P1.1 a stored entry that never comes again runs when it is due, and ends", func(t *testing.T) {
+		var logged lockedBuffer
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.advance(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(b.start))
@@ -315,10 +352,10 @@ func TestCron(t *testing.T) {
 			must(t, err)
 			b.run()
 			b.advance(time.Hour)
-			if e := b.entry("e"); e.Runs != 1 || !e.NextRun.IsZero() {
-				t.Errorf("%+v", e)
+			if e := b.entry("e"); e.Runs != 1 || !e.NextRun.IsZero() || !strings.Contains(logged.String(), "never comes again") {
+				t.Errorf("%+v: %s", e, logged.String())
 			}
-		})
+		}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	})
 	t.Run("a storage without recurring jobs says so", func(t *testing.T) {
 		eng, err := engine.New[any](struct{ storage.Storage }{newMemory(t)}, quiet)

@@ -27,14 +27,22 @@ func (k *keeper) tick() (next time.Time) {
 	}
 	slices.SortStableFunc(entries, func(a, b storage.Cron) int { return cmp.Compare(a.NextRun.UnixNano(), b.NextRun.UnixNano()) })
 	now := c.now()
+	told := k.unreadable
+	k.unreadable = nil
 	for i := range entries {
 		e := &entries[i]
 		if e.Paused || e.NextRun.IsZero() {
 			continue
 		}
 		if !e.NextRun.After(now) {
+			s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+			if err != nil {
+				k.cannotRead(e, told, err)
+				next = earliest(next, now.Add(unreadableWait))
+				continue
+			}
 			ctx, end := c.traceCron(k.r.base, e)
-			err := c.fire(ctx, store, e, now)
+			err = c.fire(ctx, store, e, s, now)
 			end(err)
 			if err != nil {
 				c.log.Error("recurring job failed", "cron_name", e.Name, "error", err)
@@ -47,13 +55,24 @@ func (k *keeper) tick() (next time.Time) {
 	return next
 }
 
+// unreadableWait is when an entry is looked at again whose schedule this engine cannot read. Another version of it may have
+// stored the entry, or this machine may lack the time zone, which can be mended while the engine runs.
+const unreadableWait = time.Minute
+
+// cannotRead logs why, unless the look before has told.
+func (k *keeper) cannotRead(e *storage.Cron, told map[string]uint64, err error) {
+	if told[e.Name] != e.Version {
+		k.r.c.log.Error("recurring job cannot run", "cron_name", e.Name, "error", err)
+	}
+	if k.unreadable == nil {
+		k.unreadable = make(map[string]uint64)
+	}
+	k.unreadable[e.Name] = e.Version
+}
+
 // fire makes the job of an entry that is due, or skips the run, and moves the entry on. If another engine has done so, it
 // does nothing; the entry is then looked at again.
-func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cron, now time.Time) error {
-	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
-	if err != nil {
-		return err
-	}
+func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cron, s cronspec.Schedule, now time.Time) error {
 	due := e.NextRun
 	next, missing := s.Next(now, due)
 	skipped := ""
@@ -71,6 +90,7 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 		to.Runs++
 	}
 	// The entry moves on first: whoever moves it makes the job.
+	var err error
 	if to.Version, err = store.SetCron(ctx, to); err != nil {
 		if errors.Is(err, storage.ErrFenced) {
 			e.NextRun = now.Add(time.Millisecond)
@@ -80,6 +100,9 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 	}
 	before := e.LastJobID
 	*e = to
+	if next.IsZero() {
+		c.log.Warn("recurring job ends, since its schedule never comes again", "cron_name", e.Name, "schedule", e.Schedule)
+	}
 	for _, at := range missing {
 		c.cronSkipped(e, at, "dst_skip")
 	}

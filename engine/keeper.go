@@ -19,7 +19,8 @@ type keeper struct {
 	signal     chan struct{}
 	quit, done chan struct{}
 
-	promoted []storage.Record // memory for the next look at the deadlines
+	promoted   []storage.Record  // memory for the next look at the deadlines
+	unreadable map[string]uint64 // recurring jobs that cannot run, and the versions of which the log has told
 
 	// Guarded by core.mu.
 	timer    scheduler.Timer
