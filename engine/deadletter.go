@@ -61,7 +61,8 @@ func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) 
 }
 
 // RetryAll retries the dead letters that f selects, the longest dead first, with a pause of every between two of them; 0 is
-// no pause. It returns when all are done. Options are as for Retry, results as for Jobs.CancelAll.
+// no pause. It returns when all are done, each once: one that dies again meanwhile stays dead. Options are as for Retry, results
+// as for Jobs.CancelAll.
 func (d *DeadLetters) RetryAll(ctx context.Context, f Filter, every time.Duration, opts ...ojs.Option) ([]Result, error) {
 	f.DeadLettered = true
 	first := true

@@ -250,7 +250,7 @@ func (j *Jobs) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
 		func(rec *storage.Record) error { return j.core.delete(ctx, rec) })
 }
 
-// each does something to every job that f selects in the states given. A job that is gone or has moved on in between is a
+// each does something, once, to every job that f selects in the states given. A job that is gone or has moved on in between is a
 // result like any other; an error of the storage or of ctx ends the operation.
 func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*storage.Record) error) ([]Result, error) {
 	f, err := f.only(states...)
@@ -258,10 +258,15 @@ func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*
 		return nil, err
 	}
 	var results []Result
+	done := make(map[string]struct{}) // a dead letter that was retried and has died again is listed again
 	for rec, err := range c.list(ctx, f) {
 		if err != nil {
 			return results, err
 		}
+		if _, again := done[rec.ID]; again {
+			continue
+		}
+		done[rec.ID] = struct{}{}
 		err = do(rec)
 		if err != nil && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrInvalid) {
 			return append(results, Result{rec.ID, err}), err

@@ -348,6 +348,27 @@ func TestBulk(t *testing.T) {
 			}
 		})
 	})
+	t.Run("P0.7 a replay of what dies again retries each once", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(errBoom) })
+			b.run()
+			const n = 1001 // a page of a listing, and one
+			for range n {
+				b.enqueue("x")
+			}
+			b.advance(time.Second)
+			ctx, cancel := context.WithTimeout(b.ctx, time.Hour)
+			defer cancel()
+			rs, err := b.DeadLetters().RetryAll(ctx, engine.Filter{}, time.Second)
+			if err != nil || len(ids(rs)) != n || b.elapsed() != n*time.Second {
+				t.Errorf("%d retried after %v, %v", len(ids(rs)), b.elapsed(), err)
+			}
+			synctest.Wait()
+			if got := len(b.times()); got != 2*n {
+				t.Errorf("%d runs of %d jobs", got, n)
+			}
+		})
+	})
 	t.Run("P0.7 a replay ends with its context", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(errBoom) })
