@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"iter"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -131,6 +133,12 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	if err != nil {
 		return err
 	}
+	if reidentifies(r, o.Queue, meta) {
+		r.Fingerprint, err = policy.Fingerprint(r.Unique, &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: r.Type, Queue: o.Queue, Meta: o.Meta}, Args: r.Args})
+		if err != nil {
+			return err
+		}
+	}
 	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
 	r.ExpiresAt = stored(o.ExpiresAt)
@@ -144,4 +152,15 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 		r.TotalTimeout = 0
 	}
 	return checkSize(&r.JobInfo)
+}
+
+// reidentifies reports whether a unique job has another fingerprint in the queue and with the meta. The one it has is kept otherwise:
+// it was made of meta as given, of which a large number is stored with fewer digits.
+func reidentifies(r *storage.Record, queue string, meta map[string]any) bool {
+	if r.Unique == nil || r.Fingerprint == "" {
+		return false
+	}
+	dims := r.Unique.Dimensions()
+	return dims&ojs.ByQueue != 0 && queue != r.Queue ||
+		dims&ojs.ByMeta != 0 && slices.ContainsFunc(r.Unique.MetaKeys, func(key string) bool { return !reflect.DeepEqual(meta[key], r.Meta[key]) })
 }

@@ -403,6 +403,40 @@ func TestUnique(t *testing.T) {
 			t.Errorf("%s, %v", raw, err)
 		}
 	})
+	story("C020 C074 a job that is retried with another queue or meta is equal to others there", func(b uniqueRig) {
+		p := unique(ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs | ojs.ByMeta, MetaKeys: []string{"tenant"}})
+		tenant := func(name string) ojs.Option { return ojs.WithMeta("tenant", name) }
+		retries := []func(context.Context, string, ...ojs.Option) error{b.DeadLetters().Retry, b.Jobs().Retry}
+		for i, retry := range retries {
+			for k, to := range [][]ojs.Option{{ojs.WithQueue("b"), tenant("1")}, {ojs.WithQueue("a"), tenant("2")}} {
+				args := 2*i + k
+				from := []ojs.Option{p, ojs.WithQueue("a"), tenant("1")}
+				first := b.expect("", "new", "", "x", args, from...)
+				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{Queues: []string{"a"}})).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+				must(t, retry(b.ctx, first, to...))
+				b.expect("C020 C074", "rejected", first, "x", args, append(to, p)...)
+				b.expect("C020", "rejected", b.expect("C020", "new", "", "x", args, from...), "x", args, from...)
+				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Ack(b.ctx, nil))
+				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Ack(b.ctx, nil))
+			}
+		}
+	})
+	story("a retry is not checked, whatever it makes the job equal to", func(b uniqueRig) {
+		p := unique(ojs.UniquePolicy{Keys: ojs.ByQueue})
+		first := b.expect("", "new", "", "x", 1, p, ojs.WithQueue("a"))
+		must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+		b.expect("", "new", "", "x", 1, p, ojs.WithQueue("b"))
+		must(t, b.DeadLetters().Retry(b.ctx, first, ojs.WithQueue("b")))
+		b.want(first, ojs.StateAvailable, 0)
+	})
+	story("a retry with options keeps what counts of its meta as it was given", func(b uniqueRig) {
+		p := unique(ojs.UniquePolicy{MetaKeys: []string{"n"}})
+		n := ojs.WithMeta("n", int64(1)<<53+1)
+		first := b.expect("", "new", "", "x", 1, p, n)
+		must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+		must(t, b.DeadLetters().Retry(b.ctx, first, ojs.WithQueue("b"), ojs.WithMeta("more", 1)))
+		b.expect("", "rejected", first, "x", 1, p, n)
+	})
 	story("a replayed dead letter keeps its policy", func(b uniqueRig) {
 		b.Handle("x", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(errBoom) })
 		b.run()
