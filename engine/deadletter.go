@@ -107,6 +107,9 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, Lease: r.Lease,
 		Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
 	}
+	if r.Timeout == r.TotalTimeout {
+		o.Timeout = max(o.Timeout, ojs.DefaultTimeout) // as a rule it is the default one, cut, which another total timeout cuts anew
+	}
 	o.Apply(opts...)
 	if err := o.Validate(); err != nil {
 		return err
@@ -141,6 +144,9 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	}
 	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
+	if o.TotalTimeout > 0 {
+		r.Timeout = min(r.Timeout, o.TotalTimeout) // as in prepare
+	}
 	r.ExpiresAt = stored(o.ExpiresAt)
 	if o.TTL > 0 {
 		r.ExpiresAt = now.Add(o.TTL)

@@ -179,6 +179,37 @@ func TestDeadLetters(t *testing.T) {
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		})
 	})
+	t.Run("P0.7 another total timeout cuts the default timeout anew", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			total, timeout := ojs.WithTotalTimeout, ojs.WithTimeout
+			for _, tt := range []struct {
+				first, again   []ojs.Option
+				total, timeout time.Duration // 0: refused
+			}{
+				{[]ojs.Option{total(10 * time.Minute)}, []ojs.Option{total(5 * time.Minute)}, 5 * time.Minute, 5 * time.Minute},
+				{[]ojs.Option{total(10 * time.Minute)}, []ojs.Option{total(time.Hour)}, time.Hour, ojs.DefaultTimeout},
+				{[]ojs.Option{total(10 * time.Minute)}, []ojs.Option{total(time.Hour), timeout(10 * time.Minute)}, time.Hour, 10 * time.Minute},
+				{[]ojs.Option{total(10 * time.Minute)}, nil, 10 * time.Minute, 10 * time.Minute},
+				{[]ojs.Option{total(time.Hour), timeout(time.Hour)}, nil, time.Hour, time.Hour},
+				{nil, []ojs.Option{total(5 * time.Minute)}, 5 * time.Minute, 5 * time.Minute},
+				{[]ojs.Option{total(10 * time.Minute), timeout(6 * time.Minute)}, []ojs.Option{total(5 * time.Minute)}, 0, 0},
+			} {
+				id := b.enqueue("x", append(tt.first, deadLetter)...).ID
+				w := b.Worker("w", engine.WorkerConfig{})
+				must(t, fetch(b, w).Fail(b.ctx, errBoom))
+				err := b.DeadLetters().Retry(b.ctx, id, tt.again...)
+				if tt.timeout == 0 {
+					wantInvalid(t, err, "total_timeout")
+					continue
+				}
+				must(t, err)
+				if job := b.job(id); job.TotalTimeout != tt.total || job.Timeout != tt.timeout {
+					t.Errorf("total timeout %v, timeout %v, want %v, %v", job.TotalTimeout, job.Timeout, tt.total, tt.timeout)
+				}
+				must(t, fetch(b, w).Ack(b.ctx, nil))
+			}
+		})
+	})
 	t.Run("refusals", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(context.Context, *ojs.Job[any]) error { return errBoom })
