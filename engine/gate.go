@@ -147,7 +147,7 @@ func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGa
 	if len(ask.Types) == 0 && !w.any {
 		return ask, nil, reopens, false // to a storage, no types are all types
 	}
-	if len(g.types) > 0 && !w.any {
+	if len(g.types) > 0 && !w.any && !w.lapses { // the limits of handlers, not of the types
 		ask.Types = make([]string, 0, len(w.types))
 		for _, t := range w.types {
 			if l := g.types[t]; l != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
 )
 
 func fetch(b *rig, w *engine.Worker) *engine.Delivery {
@@ -302,6 +303,23 @@ func TestWorker(t *testing.T) {
 				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
 			}
 		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueue("default", engine.QueueConfig{}))
+	})
+	t.Run("the limit of a handler does not hold for workers, whether they name types or not", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil }, handler.WithConcurrency(1))
+			b.run()
+			for range 3 {
+				b.enqueue("x")
+			}
+			synctest.Wait()
+			for _, types := range [][]string{nil, {"x"}} {
+				ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+				if _, err := b.Worker("w", engine.WorkerConfig{Types: types}).Fetch(ctx); err != nil || b.elapsed() != 0 {
+					t.Errorf("types %v: %v after %v", types, err, b.elapsed())
+				}
+				cancel()
+			}
+		})
 	})
 	t.Run("an acknowledgement whose answer was lost may be repeated", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
