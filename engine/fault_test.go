@@ -134,6 +134,42 @@ func onGated(t *testing.T, f func(b *rig, s *gated)) {
 	})
 }
 
+// late is a storage whose claims end their caller's context when they have taken a job, and then fail for it.
+type late struct {
+	storage.Storage
+	cancel context.CancelFunc
+}
+
+func (l *late) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	out, err := l.Storage.Claim(ctx, now, c, dst)
+	if l.cancel == nil || len(out) == len(dst) {
+		return out, err
+	}
+	l.cancel()
+	return dst, ctx.Err()
+}
+
+// A job that the storage took for a Fetch whose context ended meanwhile is nobody's, and lost with its lease.
+func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
+	s := &late{Storage: memory.New()}
+	inBubbleOn(t, s, func(b *rig) {
+		b.run()
+		id := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID
+		b.advance(time.Second)
+		ctx, cancel := context.WithCancel(b.ctx)
+		s.cancel = cancel
+		if _, err := b.Worker("w", engine.WorkerConfig{}).Fetch(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatalf("Fetch: %v", err)
+		}
+		s.cancel = nil
+		b.want(id, ojs.StateActive, 1)
+		b.advance(time.Minute)
+		if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || job.Error.Type != ojs.TypeLeaseExpired {
+			t.Errorf("A107: error %+v", job.Error)
+		}
+	})
+}
+
 // A job that is cancelled after it has been claimed and before its handler runs does not run.
 func TestCancelBetweenClaimAndRun(t *testing.T) {
 	onGated(t, func(b *rig, s *gated) {

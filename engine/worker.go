@@ -123,10 +123,8 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 	for len(ds) < n {
 		recs, at, err := c.claim(ctx, ask, nil)
 		switch {
-		case err != nil && ctx.Err() == nil:
-			c.uncertain(err)
-			fallthrough
 		case err != nil:
+			c.uncertain(err) // also if ctx has ended: it may have ended after the storage took a job
 			if len(ds) > 0 {
 				return ds, at, nil
 			}
