@@ -271,6 +271,15 @@ func (a *attempt) end(cause error) {
 	a.context.Cancel(cause)
 }
 
+// returns notes that the handler has returned. A goroutine that it has left behind in Sleep stands for it no longer. core.mu is held.
+func (a *attempt) returns() {
+	a.returned, a.stuckAt = true, time.Time{}
+	if a.sleep != nil {
+		a.sleep.wake()
+		a.sleep = nil
+	}
+}
+
 // lose ends an attempt whose job is no longer its own: what its handler returns is dropped. It reports whether there is one.
 // An attempt that is not known may be one that a worker is claiming right now; it is then lost when it begins. core.mu is
 // held.

@@ -26,7 +26,8 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 		c.mu.Unlock()
 		return nil, false, false
 	}
-	a.returned, a.phase = true, settling
+	a.returns()
+	a.phase = settling
 	said := a.said()
 	if d.ended = d.ended[:0]; d.pile.listed {
 		r.abandon(&d.pile) // what it had to pass over; it comes next

@@ -343,6 +343,46 @@ func TestWaitIdle(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a goroutine that sleeps on after its handler is nobody's worker", func(t *testing.T) {
+		for name, early := range map[string]bool{"asleep before the handler returns": true, "asleep after it": false} {
+			t.Run(name, func(t *testing.T) {
+				inBubble(t, func(b *rig) {
+					var woke time.Duration
+					b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+						handler.Job(ctx) // which lends the attempt to the goroutine
+						go func() {
+							if !early {
+								time.Sleep(time.Second)
+							}
+							if err := handler.Sleep(context.WithoutCancel(ctx), time.Hour); err != nil {
+								t.Error(err)
+							}
+							woke = b.elapsed()
+						}()
+						if early {
+							time.Sleep(time.Second)
+						}
+						return nil
+					})
+					b.Handle("y", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
+					b.run()
+					b.enqueue("x")
+					b.advance(2 * time.Second)
+					if err := b.WaitIdle(b.ctx); err != nil || b.elapsed() != 2*time.Second {
+						t.Errorf("%v at %v, want 2s", err, b.elapsed())
+					}
+					b.enqueue("y")
+					if err := b.WaitIdle(b.ctx); err != nil || b.elapsed() < 3*time.Second || b.elapsed() > time.Minute {
+						t.Errorf("%v at %v, want 3s", err, b.elapsed())
+					}
+					b.advance(2 * time.Hour)
+					if woke < time.Hour {
+						t.Errorf("slept until %v", woke)
+					}
+				})
+			})
+		}
+	})
 	t.Run("ctx ends", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)

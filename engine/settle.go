@@ -17,7 +17,7 @@ import (
 func (r *run) finish(a *attempt, o policy.Outcome) (*fate, error) {
 	c := r.c
 	c.mu.Lock()
-	a.returned, a.stuckAt = true, time.Time{}
+	a.returns()
 	mine := a.phase == running
 	if mine {
 		a.phase = settling

@@ -51,8 +51,8 @@ func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
 		return a.cause
 	}
 	a.blocks()
-	// Goroutines of one handler may sleep side by side. The first of them stands for the handler.
-	s := a.r.newSleep(d, a.sleep == nil)
+	// Goroutines of one handler may sleep side by side. The first of them stands for the handler, until that returns.
+	s := a.r.newSleep(d, a.sleep == nil && !a.returned)
 	if s.counts {
 		a.sleep = s
 	}
