@@ -3,6 +3,7 @@ package ojs_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -35,6 +36,7 @@ func TestUniquePolicyJSON(t *testing.T) {
 		"C070 P30D":                                {`{"period":"P30D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 30 * day}},
 		"C116 weeks":                               {`{"period":"P1W2D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 9 * day}},
 		"C116 years and months are the calendar's": {`{"period":"P1Y2MT1.5S"}`, ojs.UniquePolicy{Keys: ojs.ByType, PeriodMonths: 14, Period: 1500 * time.Millisecond}},
+		"C116 the longest period":                  {`{"period":"P9999YT2562047H47M16.854775807S"}`, ojs.UniquePolicy{Keys: ojs.ByType, PeriodMonths: 12 * 9999, Period: math.MaxInt64}},
 	} {
 		var p ojs.UniquePolicy
 		if err := json.Unmarshal([]byte(tt.in), &p); err != nil || !reflect.DeepEqual(p, tt.want) {
@@ -70,6 +72,7 @@ func TestUniquePolicyJSON(t *testing.T) {
 		"C119 a field in another case":    {`{"Keys":["type"]}`, "unique.Keys"},
 		"C069 a period of no duration":    {`{"period":"1h"}`, "unique.period"},
 		"C134 an integer period":          {`{"period":3600}`, "unique.period"},
+		"C116 a longer period":            {`{"period":"P9999Y1M"}`, "unique.period"},
 		"a zero period":                   {`{"period":"PT0S"}`, "unique.period"},
 		"a member that stands twice":      {`{"keys":["type"],"keys":["args"]}`, "unique"},
 		"no object":                       {`["type"]`, "unique"},

@@ -24,6 +24,9 @@ type unit struct {
 
 const day = 24 * time.Hour
 
+// maxYears bounds the years of a calendar period, and its months.
+const maxYears = 9999
+
 var units = []unit{
 	{'Y', false, 365 * day, 12},
 	{'M', false, 30 * day, 1},
@@ -104,13 +107,17 @@ func parse(s string, calendar bool) (months int, sum time.Duration, err error) {
 		if fraction != "" && name != 'S' {
 			return 0, 0, fmt.Errorf("fraction on %c: only seconds may have one", name)
 		}
+		if u := units[i]; u.months > 0 && calendar {
+			n, err := strconv.ParseInt(whole, 10, 64)
+			if err != nil || n > int64(12*maxYears/u.months) {
+				return 0, 0, fmt.Errorf("overflows")
+			}
+			months += int(n) * u.months
+			continue
+		}
 		d, err := amount(whole, fraction, units[i].size)
 		if err != nil {
 			return 0, 0, err
-		}
-		if units[i].months > 0 && calendar {
-			months += int(d/units[i].size) * units[i].months
-			continue
 		}
 		if sum > math.MaxInt64-d {
 			return 0, 0, fmt.Errorf("overflows")
