@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -75,7 +76,10 @@ func (j *JobInfo) DecodeResult(v any) error {
 	if j.Result == nil {
 		return errors.New("ojs: job " + j.ID + " has no result")
 	}
-	return json.Unmarshal(j.Result, v)
+	if err := json.Unmarshal(j.Result, v); err != nil {
+		return fmt.Errorf("ojs: result of job %s: decoding into %T: %w", j.ID, v, err)
+	}
+	return nil
 }
 
 // Clone returns a copy that shares nothing with j.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/ojsengine/ojs"
@@ -24,6 +25,11 @@ func TestDecodeArgsOfAJob(t *testing.T) {
 	}
 	if err := j.DecodeResult(new(int)); err == nil {
 		t.Error("a result from nowhere")
+	}
+	j.ID, j.Result = "7", json.RawMessage(`"many"`)
+	var wrong *json.UnmarshalTypeError
+	if err := j.DecodeResult(new(int)); !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "ojs: result of job 7: decoding into *int: ") {
+		t.Errorf("a result of another type: %v", err)
 	}
 }
 
