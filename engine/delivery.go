@@ -71,7 +71,7 @@ func (d *Delivery) Ack(ctx context.Context, result any) error {
 // job's retry policy. A nil err is a failure like any other.
 func (d *Delivery) Fail(ctx context.Context, err error) error {
 	if err == nil {
-		err = errors.New("failed without an error")
+		err = errors.New("ojs: failed without an error")
 	}
 	return d.end(ctx, policy.Outcome{Kind: policy.Returned, Err: err}, nil)
 }

@@ -63,7 +63,9 @@ func TestWorker(t *testing.T) {
 			must(t, d.Release(b.ctx))
 			b.want(id, ojs.StateRetryable, 1)
 			must(t, fetch(b, w).Fail(b.ctx, nil))
-			b.want(id, ojs.StateRetryable, 2)
+			if job := b.want(id, ojs.StateRetryable, 2); job.Error.Message != "ojs: failed without an error" {
+				t.Errorf("%+v", job.Error)
+			}
 			must(t, fetch(b, w).Fail(b.ctx, ojs.DeadLetter(errBoom)))
 			b.want(id, ojs.StateDiscarded, 3)
 			if !slices.Equal(b.deadLetters(), []string{id}) {
