@@ -79,11 +79,15 @@ func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 // holds for it.
 type TransitionError struct {
 	ID       string
-	From, To State
+	From, To State // To is what the job should have become: a state, or "deleted" or "reprioritized"
 }
 
 func (e *TransitionError) Error() string {
-	return fmt.Sprintf("ojs: not in this state: job %s is %s and cannot become %s", e.ID, e.From, e.To)
+	verb := "become"
+	if !e.To.Valid() {
+		verb = "be"
+	}
+	return fmt.Sprintf("ojs: not in this state: job %s is %s and cannot %s %s", e.ID, e.From, verb, e.To)
 }
 
 // Is makes errors.Is(err, ErrTransition) true.

@@ -39,6 +39,8 @@ func TestErrors(t *testing.T) {
 			"ojs: duplicate: job 7 is active"},
 		{"TransitionError", &ojs.TransitionError{ID: "7", From: "completed", To: "active"}, ojs.ErrTransition, as[*ojs.TransitionError],
 			"ojs: not in this state: job 7 is completed and cannot become active"},
+		{"TransitionError of a deletion", &ojs.TransitionError{ID: "7", From: "active", To: "deleted"}, ojs.ErrTransition, as[*ojs.TransitionError],
+			"ojs: not in this state: job 7 is active and cannot be deleted"},
 		{"EndedError", &ojs.EndedError{ID: "7", State: "cancelled"}, nil, as[*ojs.EndedError],
 			"ojs: job 7 ended: cancelled"},
 		{"EndedError of a dead letter", &ojs.EndedError{ID: "7", State: "discarded", DeadLettered: true, Last: last}, nil, as[*ojs.EndedError],

@@ -138,7 +138,7 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	done, err := j.core.change(ctx, id, false, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
 		switch {
 		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: "of another priority"}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: "reprioritized"}
 		case r.Priority == priority:
 			return "", errUnchanged
 		}
