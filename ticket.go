@@ -21,8 +21,9 @@ type Waiter interface {
 	Wait(ctx context.Context, id string) (*JobInfo, error)
 }
 
-// Wait blocks until the job has ended or ctx has. The error is nil only for a completed job; otherwise it is ctx's, or an
-// *EndedError that tells how the job ended. The job is returned with an *EndedError too. A dropped ticket gives ErrDropped.
+// Wait blocks until the job has ended or ctx has. The error is nil only for a completed job; otherwise it is ctx's, the storage's, or
+// an *EndedError that tells how the job ended. The job is returned with an *EndedError too. A job that has been deleted, or pruned
+// after its end, gives ErrNotFound, and a dropped ticket ErrDropped.
 func (t Ticket) Wait(ctx context.Context) (*JobInfo, error) {
 	if t.Dropped {
 		return nil, ErrDropped
