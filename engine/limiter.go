@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -31,10 +32,10 @@ func (l *limiter) open(now time.Time) (at time.Time, open bool) {
 	ns := now.UnixNano()
 	next := ns
 	if r := l.bounds.Rate; r.Limit > 0 && len(l.starts) >= r.Limit {
-		next = max(next, l.starts[len(l.starts)-r.Limit]+int64(r.Per))
+		next = max(next, later(l.starts[len(l.starts)-r.Limit], int64(r.Per)))
 	}
 	if l.last != 0 {
-		next = max(next, l.last+l.gap())
+		next = max(next, later(l.last, l.gap()))
 	}
 	if next <= ns {
 		return time.Time{}, true
@@ -48,7 +49,19 @@ func (l *limiter) gap() int64 {
 	if t.Limit == 0 {
 		return 0
 	}
-	return (int64(t.Per) + int64(t.Limit) - 1) / int64(t.Limit)
+	gap := int64(t.Per) / int64(t.Limit)
+	if int64(t.Per)%int64(t.Limit) > 0 {
+		gap++
+	}
+	return gap
+}
+
+// later is d, which is not negative, after a time, or the end of time.
+func later(ns, d int64) int64 {
+	if ns > math.MaxInt64-d {
+		return math.MaxInt64
+	}
+	return ns + d
 }
 
 func (l *limiter) start(now time.Time) {
@@ -70,5 +83,5 @@ func (l *limiter) end() { l.running-- }
 // idle reports whether the limiter remembers nothing that a new one would not know.
 func (l *limiter) idle(now time.Time) bool {
 	ns := now.UnixNano()
-	return l.running == 0 && l.last+l.gap() <= ns && l.last+int64(l.bounds.Rate.Per) <= ns
+	return l.running == 0 && later(l.last, l.gap()) <= ns && later(l.last, int64(l.bounds.Rate.Per)) <= ns
 }

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -149,6 +150,33 @@ func TestRateLimits(t *testing.T) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 		})
+	})
+	t.Run("P1.5 limits that reach beyond the end of time hold", func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			limit ojs.RateLimit
+			runs  int
+		}{
+			"a rate":                 {ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: math.MaxInt64}}, 1},
+			"a throttle":             {ojs.RateLimit{Throttle: ojs.Rate{Limit: 1, Per: math.MaxInt64}}, 1},
+			"a throttle of several":  {ojs.RateLimit{Throttle: ojs.Rate{Limit: 2, Per: math.MaxInt64}}, 1},
+			"a throttle of as many":  {ojs.RateLimit{Throttle: ojs.Rate{Limit: math.MaxInt, Per: math.MaxInt64}}, 3},
+			"a rate that lets go on": {ojs.RateLimit{Rate: ojs.Rate{Limit: math.MaxInt, Per: math.MaxInt64}}, 3},
+		} {
+			t.Run(name, func(t *testing.T) {
+				inBubble(t, func(b *rig) {
+					b.handle("x", nothing)
+					b.run()
+					tt.limit.Key = "k"
+					for range 3 {
+						b.enqueue("x", ojs.WithRateLimit(tt.limit))
+					}
+					b.advance(time.Hour)
+					if n := len(b.times()); n != tt.runs {
+						t.Errorf("%d ran, want %d", n, tt.runs)
+					}
+				})
+			})
+		}
 	})
 	t.Run("an engine with closed limits is idle", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
