@@ -99,11 +99,17 @@ type EnqueueResult struct {
 	Err    error
 }
 
-// EnqueueEach enqueues each draft by itself: a bad one does not keep out the others. It returns a result for each, in
-// order; that of a draft that a hook left out is ojs.ErrDropped. EnqueueMany is all or nothing.
+// EnqueueEach enqueues each draft by itself: a bad one does not keep out the others, nor does one for a full queue that callers wait
+// for (OverflowBlock), which comes after them. It returns a result for each, in order; that of a draft that a hook left out is
+// ojs.ErrDropped. EnqueueMany is all or nothing.
 func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueResult {
+	c := j.core
 	results := make([]EnqueueResult, len(drafts))
-	tickets, err := j.core.enqueueMany(ctx, drafts)
+	if len(drafts) == 0 {
+		return results
+	}
+	tickets := make([]ojs.Ticket, len(drafts))
+	err := c.tryEnqueue(ctx, drafts, tickets)
 	if err == nil { // as a rule, and in one step of the storage
 		for i, t := range tickets {
 			if results[i].Ticket = t; t.Dropped {
@@ -112,10 +118,28 @@ func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueRe
 		}
 		return results
 	}
-	for i, d := range drafts {
-		if results[i].Err = err; refused(err) {
-			results[i].Ticket, results[i].Err = j.core.enqueue(ctx, d.Type(), d.Args(), d.Defaults(), d.Options())
+	if !refused(err) {
+		for i := range results {
+			results[i].Err = err
 		}
+		return results
+	}
+	var full []int // those that have to wait for room
+	for i, d := range drafts {
+		ticket := &results[i].Ticket
+		err := c.tryEnqueueOne(ctx, d.Type(), d.Args(), d.Defaults(), d.Options(), ticket)
+		if _, blocks := c.blocks(err); blocks {
+			full = append(full, i)
+			continue
+		}
+		if err == nil && ticket.Dropped {
+			*ticket, err = ojs.Ticket{}, ojs.ErrDropped
+		}
+		results[i].Err = err
+	}
+	for _, i := range full {
+		d := drafts[i]
+		results[i].Ticket, results[i].Err = c.enqueue(ctx, d.Type(), d.Args(), d.Defaults(), d.Options())
 	}
 	return results
 }
