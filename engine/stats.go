@@ -26,7 +26,7 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	s := Stats{Queues: queues, Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.list()}
+	s := Stats{Queues: queues, Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.list(c.now())}
 	for _, q := range queues {
 		for state, n := range q.Counts {
 			s.Total[state] += n

@@ -71,7 +71,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 	if n < 1 {
 		return nil, invalid("max", fmt.Sprintf("%d is less than 1", n))
 	}
-	if w.id == "" || len(w.id) > 255 {
+	if !w.valid() {
 		return nil, invalid("worker", "its id does not have 1 to 255 bytes")
 	}
 	c := w.core
@@ -91,7 +91,9 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 			c.noFetcher(news)
 			return ds, err
 		}
+		waits := c.workers.waits(w.id)
 		err = w.wait(ctx, news, changed, reopens)
+		c.workers.waited(waits, c.now())
 		c.noFetcher(news)
 		if err != nil {
 			return nil, err
@@ -192,10 +194,20 @@ func (w *Worker) Heartbeat(ctx context.Context) (WorkerState, error) {
 }
 
 // Quiet makes the worker get no more jobs. A Fetch that waits returns ErrWorkerQuiet.
-func (w *Worker) Quiet() { w.core.workers.set(w.core, w.id, WorkerQuiet) }
+func (w *Worker) Quiet() { w.become(WorkerQuiet) }
 
 // Close ends the worker: it gets no more jobs. It keeps those it holds until it settles them or their leases run out.
-func (w *Worker) Close() { w.core.workers.set(w.core, w.id, WorkerTerminate) }
+func (w *Worker) Close() { w.become(WorkerTerminate) }
+
+// become moves the worker on to a state, which its first Fetch will find if there has been none.
+func (w *Worker) become(to WorkerState) {
+	if !w.core.workers.set(w.core, w.id, to) && w.valid() {
+		w.touch()
+		w.core.workers.set(w.core, w.id, to)
+	}
+}
+
+func (w *Worker) valid() bool { return w.id != "" && len(w.id) <= 255 }
 
 // Workers are those that fetch jobs from an engine.
 type Workers struct{ core *core }
@@ -212,7 +224,7 @@ type WorkerStats struct {
 }
 
 // List returns the workers, sorted by id.
-func (w *Workers) List() []WorkerStats { return w.core.workers.list() }
+func (w *Workers) List() []WorkerStats { return w.core.workers.list(w.core.now()) }
 
 // Quiet tells a worker to take no more jobs: its Fetch returns ErrWorkerQuiet, its Heartbeat WorkerQuiet. It reports whether
 // there is such a worker.
@@ -255,6 +267,7 @@ type worker struct {
 	state   WorkerState
 	changed chan struct{} // closed and replaced when state changes
 	seen    time.Time
+	waiting int                        // fetches
 	held    map[storage.Held]time.Time // and until when
 }
 
@@ -264,7 +277,7 @@ const forgetAfter = time.Hour
 func (ws *workers) touch(id string, now time.Time) (state WorkerState, changed <-chan struct{}, isNew bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w := ws.byID[id]
+	w := ws.find(id, now)
 	if w == nil {
 		if ws.byID == nil {
 			ws.byID, ws.held = make(map[string]*worker), make(map[storage.Held]*worker)
@@ -281,6 +294,36 @@ func (ws *workers) touch(id string, now time.Time) (state WorkerState, changed <
 	return w.state, w.changed, isNew
 }
 
+// find returns the worker with the id, nil if there is none any more. mu is held.
+func (ws *workers) find(id string, now time.Time) *worker {
+	if w := ws.byID[id]; w == nil || now.Sub(w.seen) <= forgetAfter {
+		return w
+	}
+	ws.forget(now)
+	return ws.byID[id]
+}
+
+// waits says that a fetch of a worker begins to wait. What it returns is for waited, when that is over.
+func (ws *workers) waits(id string) *worker {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w != nil {
+		w.waiting++
+	}
+	return w
+}
+
+func (ws *workers) waited(w *worker, now time.Time) {
+	if w == nil {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.waiting--
+	w.seen = now
+}
+
 // forget: mu is held.
 func (ws *workers) forget(now time.Time) {
 	for id, w := range ws.byID {
@@ -290,7 +333,7 @@ func (ws *workers) forget(now time.Time) {
 				delete(ws.held, held)
 			}
 		}
-		if len(w.held) == 0 && now.Sub(w.seen) > forgetAfter {
+		if len(w.held) == 0 && w.waiting == 0 && now.Sub(w.seen) > forgetAfter {
 			delete(ws.byID, id)
 		}
 	}
@@ -340,7 +383,7 @@ var workerEvents = map[WorkerState]ojs.EventType{WorkerQuiet: ojs.EventWorkerQui
 // set moves a worker on to a state, not back to one.
 func (ws *workers) set(c *core, id string, to WorkerState) bool {
 	ws.mu.Lock()
-	w := ws.byID[id]
+	w := ws.find(id, c.now())
 	if w == nil || w.state == to || w.state == WorkerTerminate {
 		ws.mu.Unlock()
 		return w != nil
@@ -353,9 +396,10 @@ func (ws *workers) set(c *core, id string, to WorkerState) bool {
 	return true
 }
 
-func (ws *workers) list() []WorkerStats {
+func (ws *workers) list(now time.Time) []WorkerStats {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	ws.forget(now)
 	list := make([]WorkerStats, 0, len(ws.byID))
 	for _, w := range ws.byID {
 		list = append(list, WorkerStats{w.id, w.state, len(w.held), w.seen})

@@ -358,8 +358,65 @@ func TestWorker(t *testing.T) {
 				_, _ = b.Worker(fmt.Sprint("w", i), engine.WorkerConfig{}).Fetch(ctx)
 				b.advance(time.Minute)
 			}
-			if n := len(b.Workers().List()); n > 500 {
+			if n := len(b.Workers().List()); n > 61 {
 				t.Errorf("%d workers are remembered", n)
+			}
+		})
+	})
+	t.Run("one that is gone for an hour is forgotten, and new when it comes back", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w1", engine.WorkerConfig{})
+			b.enqueue("x")
+			must(t, fetch(b, w).Ack(b.ctx, nil))
+			w.Close()
+			b.advance(time.Hour)
+			if !b.Workers().Quiet("w1") {
+				t.Error("forgotten after an hour")
+			}
+			b.advance(1)
+			if b.Workers().Quiet("w1") || len(b.Workers().List()) != 0 {
+				t.Errorf("remembered: %+v", b.Workers().List())
+			}
+			b.enqueue("x")
+			fetch(b, w)
+		})
+	})
+	t.Run("one that waits in Fetch is not forgotten", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			errs := make(chan error, 1)
+			go func() { _, err := b.Worker("w1", engine.WorkerConfig{}).Fetch(b.ctx); errs <- err }()
+			b.advance(24 * time.Hour)
+			ctx, cancel := context.WithCancel(b.ctx)
+			cancel()
+			for i := range 100 { // so many that those who are gone are forgotten
+				_, _ = b.Worker(fmt.Sprint("other", i), engine.WorkerConfig{}).Fetch(ctx)
+			}
+			if !b.Workers().Quiet("w1") {
+				t.Fatal("forgotten")
+			}
+			if err := <-errs; !errors.Is(err, engine.ErrWorkerQuiet) {
+				t.Errorf("%v", err)
+			}
+			if got := b.Workers().List(); got[len(got)-1].ID != "w1" || got[len(got)-1].State != engine.WorkerQuiet {
+				t.Errorf("%+v", got)
+			}
+		})
+	})
+	t.Run("P0.6 quiet and close before the first fetch hold for it", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"worker.*"}})
+			defer sub.Close()
+			b.enqueue("x")
+			b.Worker("w1", engine.WorkerConfig{}).Quiet()
+			b.Worker("w2", engine.WorkerConfig{}).Close()
+			for id, want := range map[string]error{"w1": engine.ErrWorkerQuiet, "w2": engine.ErrWorkerTerminated} {
+				if _, err := b.Worker(id, engine.WorkerConfig{}).Fetch(b.ctx); !errors.Is(err, want) {
+					t.Errorf("%s: %v, want %v", id, err, want)
+				}
+			}
+			b.Worker("", engine.WorkerConfig{}).Close()
+			if got := names(received(sub)); got != "worker.started worker.quiet worker.started worker.stopped" || len(b.Workers().List()) != 2 {
+				t.Errorf("events %s, workers %+v", got, b.Workers().List())
 			}
 		})
 	})
