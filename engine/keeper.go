@@ -154,12 +154,20 @@ func (k *keeper) busy() bool {
 }
 
 func (k *keeper) loop() {
-	defer close(k.done)
+	over := false
+	defer func() {
+		if over {
+			close(k.done)
+		} else {
+			go k.again()
+		}
+	}()
 	mu := &k.r.c.mu
 	for {
 		select {
 		case <-k.signal:
 		case <-k.quit:
+			over = true
 			return
 		}
 		mu.Lock()
@@ -202,6 +210,20 @@ func (k *keeper) loop() {
 		k.r.c.changed()
 		mu.Unlock()
 	}
+}
+
+// again goes on after foreign code, an enqueue hook of a recurring job, has called runtime.Goexit, which ended the goroutine of loop.
+// What that was about to do is wanted once more.
+func (k *keeper) again() {
+	c := k.r.c
+	c.log.Error("a hook called runtime.Goexit for a recurring job")
+	c.mu.Lock()
+	k.working = false
+	k.wantDue()
+	k.wantCron()
+	k.wantPrune()
+	c.mu.Unlock()
+	k.loop()
 }
 
 // extend renews the leases of running attempts. Those that are lost end. A storage that fails is asked again at the next

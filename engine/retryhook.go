@@ -34,7 +34,7 @@ func (c *core) retryHook(jobType string) policy.Hook {
 	return hooks
 }
 
-// retryHooks asks several hooks in turn. A job goes to them as a copy, and a panic is no opinion.
+// retryHooks asks several hooks in turn. A job goes to them as a copy; a panic is no opinion, nor is runtime.Goexit.
 type retryHooks struct {
 	c     *core
 	hooks []policy.Hook
@@ -58,20 +58,33 @@ func (r retryHooks) Delay(job *ojs.JobInfo, err error) time.Duration {
 	return 0
 }
 
-func (r retryHooks) shouldRetry(h policy.Hook, job *ojs.JobInfo, err error) (retry bool) {
-	defer r.recovered(job, "ShouldRetry", func() { retry = true })
-	return h.ShouldRetry(job.Clone(), err)
+func (r retryHooks) shouldRetry(h policy.Hook, job *ojs.JobInfo, err error) bool {
+	retry := true
+	r.apart(job, "ShouldRetry", func() { retry = h.ShouldRetry(job.Clone(), err) })
+	return retry
 }
 
 func (r retryHooks) delay(h policy.Hook, job *ojs.JobInfo, err error) (d time.Duration) {
-	defer r.recovered(job, "Delay", func() { d = 0 })
-	return h.Delay(job.Clone(), err)
+	r.apart(job, "Delay", func() { d = h.Delay(job.Clone(), err) })
+	return d
 }
 
-// recovered is deferred around a call of a hook.
-func (r retryHooks) recovered(job *ojs.JobInfo, method string, noOpinion func()) {
-	if p := recover(); p != nil {
-		r.c.jobLog(&job.JobHeader).Error("retry hook panicked", "method", method, "panic", p)
-		noOpinion()
-	}
+// apart calls a hook on a goroutine of its own, and waits for it: a hook that calls runtime.Goexit would end a worker or the keeper in
+// the middle of a decision. It costs about a microsecond, for an attempt that failed and has a hook.
+func (r retryHooks) apart(job *ojs.JobInfo, method string, call func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		returned := false
+		defer func() {
+			if p := recover(); p != nil {
+				r.c.jobLog(&job.JobHeader).Error("retry hook panicked", "method", method, "panic", p)
+			} else if !returned {
+				r.c.jobLog(&job.JobHeader).Error("retry hook called runtime.Goexit", "method", method)
+			}
+		}()
+		call()
+		returned = true
+	}()
+	<-done
 }

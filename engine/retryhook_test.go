@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -127,6 +128,66 @@ func TestRetryHookPanics(t *testing.T) {
 			}
 		}
 	})
+}
+
+// goexits is a retry hook that ends the goroutine that asks it.
+type goexits struct{}
+
+func (goexits) ShouldRetry(*ojs.JobInfo, error) bool    { runtime.Goexit(); return false }
+func (goexits) Delay(*ojs.JobInfo, error) time.Duration { runtime.Goexit(); return time.Hour }
+
+func TestRetryHookGoexit(t *testing.T) {
+	var log bytes.Buffer
+	inBubble(t, func(b *rig) {
+		b.handle("fail", fails)
+		b.Handle("exit", func(context.Context, *ojs.Job[any]) error { runtime.Goexit(); return nil })
+		b.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error { time.Sleep(5 * time.Minute); return nil })
+		b.handle("later", nothing)
+		b.run()
+		b.enqueue("exit", ojs.WithMaxAttempts(2))
+		failed := b.enqueue("fail", noJitter)
+		b.advance(time.Minute)
+		if want := seconds(0, 1, 3); !slices.Equal(b.times(), want) {
+			t.Errorf("ran at %v, want %v", b.times(), want)
+		}
+		b.want(failed.ID, ojs.StateDiscarded, 3)
+		lost := b.enqueue("elsewhere", noJitter, ojs.WithLease(time.Minute))
+		fetch(b, b.Worker("w", engine.WorkerConfig{}))
+		slow := b.enqueue("slow", ojs.WithTimeout(time.Minute), noJitter, ojs.WithMaxAttempts(2))
+		b.advance(5 * time.Minute)
+		b.want(lost.ID, ojs.StateAvailable, 1)
+		b.advance(time.Hour)
+		b.want(slow.ID, ojs.StateDiscarded, 2)
+		later := b.enqueue("later", ojs.WithDelay(time.Hour))
+		b.advance(time.Hour)
+		b.want(later.ID, ojs.StateCompleted, 1)
+	}, engine.WithRetryHook(goexits{}), engine.WithConcurrency(1), engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	for _, method := range []string{"ShouldRetry", "Delay"} {
+		if want := `msg="retry hook called runtime.Goexit"`; !strings.Contains(log.String(), want) || !strings.Contains(log.String(), "method="+method) {
+			t.Errorf("log lacks %s of %s:\n%s", want, method, log.String())
+		}
+	}
+}
+
+// An enqueue hook that ends the keeper's goroutine costs the run of the recurring job, and nothing else.
+func TestEnqueueHookGoexit(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", nothing)
+		b.handle("cron", nothing)
+		b.run()
+		id := b.enqueue("x", ojs.WithDelay(time.Hour)).ID
+		must(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "e", Schedule: "*/30 * * * *", Job: ojs.NewDraft("cron", nil)}))
+		b.advance(2*time.Hour - time.Second)
+		b.want(id, ojs.StateCompleted, 1)
+		if want := seconds(3600, 3600, 5400); !slices.Equal(b.times(), want) {
+			t.Errorf("ran at %v, want %v", b.times(), want)
+		}
+	}, engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
+		if job.Type == "cron" && job.CreatedAt.Hour() == 0 && job.CreatedAt.Minute() == 30 {
+			runtime.Goexit()
+		}
+		return nil
+	}))
 }
 
 // What a hook does to the job that it is shown changes nothing.
