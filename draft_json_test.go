@@ -42,7 +42,7 @@ func TestParseDraft(t *testing.T) {
 		`{"type":"x"} {}`:           `ojs: invalid envelope: is not JSON`,
 		`null`:                      `ojs: invalid envelope: null is not an object`,
 		`[]`:                        `ojs: invalid envelope: [] is not an object`,
-		`{"state":"a","state":"b"}`: `ojs: invalid envelope: member "state" stands twice`,
+		`{"state":"a","state":"b"}`: `ojs: invalid envelope: member "state" occurs twice`,
 	} {
 		if d, err := ojs.ParseDraft([]byte(bad)); err == nil || err.Error() != want || !reflect.DeepEqual(d, ojs.Draft{}) {
 			t.Errorf("%q: %v, want %s", bad, err, want)

@@ -117,7 +117,7 @@ func TestEnvelopeDecoding(t *testing.T) {
 	t.Run("P0.10 an error names the field and the reason", func(t *testing.T) {
 		for in, want := range map[string]string{
 			`[]`:                              `ojs: invalid envelope: [] is not an object`,
-			`{"type":"x","type":"y"}`:         `ojs: invalid envelope: member "type" stands twice`,
+			`{"type":"x","type":"y"}`:         `ojs: invalid envelope: member "type" occurs twice`,
 			`{"type":"x","options":3}`:        `ojs: invalid options: 3 is not an object`,
 			`{"type":"x","meta":{"a":1e999}}`: `ojs: invalid meta: number 1e999 is out of range`,
 			`{"type":"x","meta":[1]}`:         `ojs: invalid meta: [1] is not an object`,

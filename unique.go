@@ -133,13 +133,13 @@ func (p *UniquePolicy) Validate() error {
 		return uniqueError("states", "is empty: no job would ever count")
 	}
 	if k, twice := repeated(p.ArgsKeys); twice {
-		return uniqueError("args_keys", fmt.Sprintf("%q stands twice", k))
+		return uniqueError("args_keys", fmt.Sprintf("%q occurs twice", k))
 	}
 	if k, twice := repeated(p.MetaKeys); twice {
-		return uniqueError("meta_keys", fmt.Sprintf("%q stands twice", k))
+		return uniqueError("meta_keys", fmt.Sprintf("%q occurs twice", k))
 	}
 	if s, twice := repeated(p.States); twice {
-		return uniqueError("states", fmt.Sprintf("%q stands twice", s))
+		return uniqueError("states", fmt.Sprintf("%q occurs twice", s))
 	}
 	for _, s := range p.States {
 		if !s.Valid() {

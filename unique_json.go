@@ -75,7 +75,7 @@ var uniqueFields = map[string]func(p *UniquePolicy, v json.RawMessage) error{
 			return err
 		}
 		if k, twice := repeated(names); twice {
-			return fmt.Errorf("%q stands twice", clip([]byte(k)))
+			return fmt.Errorf("%q occurs twice", clip([]byte(k)))
 		}
 		for _, name := range names {
 			bit := UniqueKeys(0)

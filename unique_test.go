@@ -74,7 +74,7 @@ func TestUniquePolicyJSON(t *testing.T) {
 		"C134 an integer period":          {`{"period":3600}`, "unique.period"},
 		"C116 a longer period":            {`{"period":"P9999Y1M"}`, "unique.period"},
 		"a zero period":                   {`{"period":"PT0S"}`, "unique.period"},
-		"a member that stands twice":      {`{"keys":["type"],"keys":["args"]}`, "unique"},
+		"a member that occurs twice":      {`{"keys":["type"],"keys":["args"]}`, "unique"},
 		"no object":                       {`["type"]`, "unique"},
 	} {
 		p := ojs.UniquePolicy{Key: "before"}

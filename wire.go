@@ -97,7 +97,7 @@ type member struct {
 	value json.RawMessage
 }
 
-// decodeObject splits an object into its members, in order. A name that stands twice is refused: which of the two is
+// decodeObject splits an object into its members, in order. A name that occurs twice is refused: which of the two is
 // meant would depend on who reads it.
 func decodeObject(b []byte) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
@@ -113,7 +113,7 @@ func decodeObject(b []byte) ([]member, error) {
 		}
 		m := member{name: tok.(string)} // an object's keys are strings, or Token fails
 		if seen[m.name] {
-			return nil, fmt.Errorf("member %q stands twice", m.name)
+			return nil, fmt.Errorf("member %q occurs twice", m.name)
 		}
 		seen[m.name] = true
 		if err := dec.Decode(&m.value); err != nil {

@@ -147,7 +147,7 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	if o.TotalTimeout > 0 {
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // as in prepare
 	}
-	r.ExpiresAt = stored(o.ExpiresAt)
+	r.ExpiresAt = normalTime(o.ExpiresAt)
 	if o.TTL > 0 {
 		r.ExpiresAt = now.Add(o.TTL)
 	}

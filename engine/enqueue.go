@@ -282,7 +282,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	// A hook has seen the id, and may have given it to somebody else.
 	*in = storage.Insert{Fresh: o.ID == "" && c.rand == nil && len(c.hooks) == 0} // and then field by field: a record is large to copy
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority, retry.Runs(), meta
-	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, stored(o.ScheduledAt), stored(o.ExpiresAt)
+	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
 	r.Timeout, r.TotalTimeout, r.Lease = o.Timeout, o.TotalTimeout, o.Lease
 	if o.Unique != nil {
@@ -377,8 +377,8 @@ func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 	return ojs.NewArgs(args)
 }
 
-// stored is a caller's time as storages keep it.
-func stored(t time.Time) time.Time {
+// normalTime is a caller's time as storages keep it.
+func normalTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}

@@ -88,7 +88,7 @@ func (g *gate) limitType(jobType string, n int) {
 type wanted struct {
 	queues []string // nil: the engine's
 	types  []string
-	any    bool // every type, though types is empty
+	all    bool // every type, though types is empty
 	max    int  // how many jobs at most; 0: one
 	worker string
 	lapses bool // the claimer may vanish: what it holds counts until its lease is over
@@ -144,10 +144,10 @@ func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGa
 	if g.looksAfterEach {
 		ask.Max = 1
 	}
-	if len(ask.Types) == 0 && !w.any {
+	if len(ask.Types) == 0 && !w.all {
 		return ask, nil, reopens, false // to a storage, no types are all types
 	}
-	if len(g.types) > 0 && !w.any && !w.lapses { // the limits of handlers, not of the types
+	if len(g.types) > 0 && !w.all && !w.lapses { // the limits of handlers, not of the types
 		ask.Types = make([]string, 0, len(w.types))
 		for _, t := range w.types {
 			if l := g.types[t]; l != nil {

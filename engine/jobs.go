@@ -185,7 +185,7 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 	if at.IsZero() {
 		return invalid("scheduled_at", "is not set")
 	}
-	at = stored(at)
+	at = normalTime(at)
 	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if end := r.Deadline(); !end.IsZero() && !at.Before(end) {
 			return "", invalid("scheduled_at", fmt.Sprintf("%s is not before the job's end at %s", at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano)))

@@ -24,25 +24,25 @@ const (
 type Option func(*config) error
 
 type config struct {
-	name        string
-	concurrency int
-	prefetch    int
-	grace       time.Duration
-	defaults    []ojs.Option
-	queues      []string // in the order given
-	queueConfig map[string]QueueConfig
-	clock       clock.Clock // nil: the wall clock, as the storage has it
-	wall        clock.Clock
-	log         *slog.Logger
-	rand        *rand.Rand
-	retention   Retention
-	maxStuck    int // negative: as many as the concurrency
-	middleware  []handler.Middleware
-	chain       handler.Chain // nil: the standard one
-	hooks       []EnqueueHook
-	observers   []Observer
-	tracers     []Tracer    // those of the observers that are
-	policyHook  policy.Hook // nil: none
+	name         string
+	concurrency  int
+	prefetch     int
+	grace        time.Duration
+	defaults     []ojs.Option
+	queues       []string // in the order given
+	queueConfig  map[string]QueueConfig
+	clock        clock.Clock // nil: the wall clock, as the storage has it
+	wall         clock.Clock
+	log          *slog.Logger
+	rand         *rand.Rand
+	retention    Retention
+	maxStuck     int // negative: as many as the concurrency
+	middleware   []handler.Middleware
+	chain        handler.Chain // nil: the standard one
+	hooks        []EnqueueHook
+	observers    []Observer
+	tracers      []Tracer    // those of the observers that are
+	ownRetryHook policy.Hook // nil: none
 }
 
 func newConfig(opts []Option) (config, error) {

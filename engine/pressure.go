@@ -46,6 +46,9 @@ func (r *room) giveUp(queue string, ch chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting[queue], ch)
+	if len(r.waiting[queue]) == 0 {
+		delete(r.waiting, queue)
+	}
 	r.n.Add(-1)
 }
 

@@ -14,7 +14,7 @@ func WithRetryHook(h policy.Hook) Option {
 		if h == nil {
 			return invalid("retry_hook", "is nil")
 		}
-		c.policyHook = h
+		c.ownRetryHook = h
 		return nil
 	}
 }
@@ -22,7 +22,7 @@ func WithRetryHook(h policy.Hook) Option {
 // retryHook is what has a say in the retries of a job type; nil if nothing has.
 func (c *core) retryHook(jobType string) policy.Hook {
 	var hooks retryHooks
-	for _, hook := range []policy.Hook{c.registry.lookup(jobType).handler.RetryHook(), c.policyHook} {
+	for _, hook := range []policy.Hook{c.registry.lookup(jobType).handler.RetryHook(), c.ownRetryHook} {
 		if hook != nil {
 			hooks.hooks = append(hooks.hooks, hook)
 		}

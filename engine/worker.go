@@ -76,7 +76,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 	}
 	c := w.core
 	defer c.listen()()
-	ask := wanted{queues: w.cfg.Queues, types: w.cfg.Types, any: len(w.cfg.Types) == 0, worker: w.id, lapses: true}
+	ask := wanted{queues: w.cfg.Queues, types: w.cfg.Types, all: len(w.cfg.Types) == 0, worker: w.id, lapses: true}
 	for {
 		state, changed := w.touch()
 		switch state {

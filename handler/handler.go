@@ -44,7 +44,7 @@ type Handler struct {
 	jobType  string
 	defaults []ojs.Option
 	args     reflect.Type
-	most     int // attempts at once
+	atOnce   int // attempts
 	hook     policy.Hook
 	frame    func() attempt.Frame
 	block    func() attempt.Block
@@ -89,7 +89,7 @@ func WithConcurrency(n int) Option {
 	if n < 1 {
 		panic(fmt.Sprintf("ojs: handler concurrency %d is less than 1", n))
 	}
-	return func(h *Handler) { h.most = n }
+	return func(h *Handler) { h.atOnce = n }
 }
 
 // WithMiddleware puts middlewares around the handler, the first outermost, inside of the engine's. It panics if one is nil.
@@ -138,7 +138,7 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 }
 
 // Concurrency returns how many attempts may run at once in one engine, 0 for as many as the engine allows.
-func (h Handler) Concurrency() int { return h.most }
+func (h Handler) Concurrency() int { return h.atOnce }
 
 // RetryHook returns the hook that has a say in the type's retries, nil if there is none.
 func (h Handler) RetryHook() policy.Hook { return h.hook }

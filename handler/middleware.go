@@ -78,7 +78,7 @@ func (c Chain) Validate() error {
 		case l.Run == nil:
 			return chainError(fmt.Sprintf("%q is nil", l.Name))
 		case slices.ContainsFunc(c[:i], func(m Link) bool { return m.Name == l.Name }):
-			return chainError(fmt.Sprintf("%q stands twice", l.Name))
+			return chainError(fmt.Sprintf("%q occurs twice", l.Name))
 		}
 	}
 	return nil

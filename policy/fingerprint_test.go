@@ -208,7 +208,7 @@ func TestFingerprint(t *testing.T) {
 		"meta that is not UTF-8":                 {p: byMeta, meta: map[string]any{"tenant_id": "\xff"}, field: "meta"},
 		"a lone surrogate":                       {p: ojs.UniquePolicy{Keys: ojs.ByArgs}, args: json.RawMessage(`"\ud800"`), field: "args"},
 		"names that become equal in normal form": {p: ojs.UniquePolicy{Keys: ojs.ByArgs}, args: map[string]int{"K": 1, "\u212a": 2}, field: "args"},
-		"a name that stands twice":               {p: ojs.UniquePolicy{ArgsKeys: []string{"a"}}, args: json.RawMessage(`{"a":1,"a":1}`), field: "args"},
+		"a name that occurs twice":               {p: ojs.UniquePolicy{ArgsKeys: []string{"a"}}, args: json.RawMessage(`{"a":1,"a":1}`), field: "args"},
 	} {
 		a, err := ojs.NewArgs(tt.args)
 		if err != nil {

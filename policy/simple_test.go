@@ -110,7 +110,7 @@ func TestSimpleBounds(t *testing.T) {
 	}
 }
 
-// A name that stands twice is refused, whether it is asked for or not.
+// A name that occurs twice is refused, whether it is asked for or not.
 func TestSimpleRefusesDuplicates(t *testing.T) {
 	for _, raw := range []string{`{"":{},"":{},"K":{}}`, `{"K":1,"a":1,"a":2}`, `{"b":1,"K":1,"b":2}`} {
 		args, err := ojs.NewArgs(json.RawMessage(raw))

@@ -66,9 +66,9 @@ type pairs struct {
 	duration, queueTime, enqueueDuration, retryLatency *prometheus.HistogramVec
 
 	most int
-	rest *pair // of all that come beyond most
 
-	mu    sync.RWMutex // guards rest, byKey
+	mu    sync.RWMutex // guards what follows
+	rest  *pair        // of all that come beyond most
 	byKey map[key]*pair
 }
 

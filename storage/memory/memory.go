@@ -233,7 +233,7 @@ func (s *Storage) enlist(j *job) {
 
 // insertable looks whether the ids of a batch are free.
 func (s *Storage) insertable(batch []storage.Insert, jobs *job) error {
-	// The ids of an engine come in order, and then none stands twice.
+	// The ids of an engine come in order, and then none occurs twice.
 	var ids map[string]struct{}
 	for i := 1; i < len(batch); i++ {
 		if batch[i].Record.ID <= batch[i-1].Record.ID {

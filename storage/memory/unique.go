@@ -75,12 +75,12 @@ type peer struct {
 // resolve decides on the conflicts of a batch: of each of its jobs with what is stored and with those before it. It is nil
 // if no job of the batch is unique.
 func (s *Storage) resolve(batch []storage.Insert, now time.Time) (*plan, error) {
-	any := false
+	conflicts := false
 	for i := range batch {
 		fp := batch[i].Record.Fingerprint
-		any = any || fp != "" && (len(batch) > 1 || s.unique[fp] != nil) // a lone job is in nobody's way but those there
+		conflicts = conflicts || fp != "" && (len(batch) > 1 || s.unique[fp] != nil) // a lone job is in nobody's way but those there
 	}
-	if !any {
+	if !conflicts {
 		return nil, nil
 	}
 	p := &plan{fates: make([]fate, len(batch)), gone: make(map[*job]bool), placed: make(map[string][]int)}

@@ -52,7 +52,7 @@ var insertCases = []Case{
 		c.noErr("Insert", err)
 		c.order(storage.Claim{}, ids(batch)...)
 	}},
-	{"insert-4", "Insert/DuplicateID", "Storage.Insert", "An id that is stored already, in whatever state, or stands twice in a batch, is refused as a duplicate.", needsNothing, func(c *C) {
+	{"insert-4", "Insert/DuplicateID", "Storage.Insert", "An id that is stored already, in whatever state, or occurs twice in a batch, is refused as a duplicate.", needsNothing, func(c *C) {
 		for _, state := range ojs.AllStates() {
 			r := c.reach(state)
 			again := c.job(func(n *storage.Record) { n.ID = r.ID })
