@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -218,10 +219,6 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if _, err := firstRun(e.Schedule, e.TimeZone, c.now()); err != nil {
 		return storage.Cron{}, err
 	}
-	var probe storage.Insert
-	if err := c.prepare(ctx, &probe, e.Job.Type(), e.Job.Args(), e.Job.Defaults(), e.Job.Options(), c.now(), new(plan)); err != nil && err != ojs.ErrDropped {
-		return storage.Cron{}, err
-	}
 	t, err := c.jobType(e.Job.Type())
 	if err != nil {
 		return storage.Cron{}, err
@@ -238,10 +235,31 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if err != nil {
 		return storage.Cron{}, err
 	}
-	return storage.Cron{
+	made := storage.Cron{
 		Name: e.Name, Description: e.Description, Schedule: e.Schedule, TimeZone: e.TimeZone, Overlap: string(e.Overlap), Paused: e.Paused,
 		Type: e.Job.Type(), Args: args, Options: o,
-	}, nil
+	}
+	var probe storage.Insert
+	now := c.now()
+	if err := c.prepare(ctx, &probe, made.Type, e.Job.Args(), nil, runOptions(&made, now), now, new(plan)); err != nil && err != ojs.ErrDropped {
+		return storage.Cron{}, err
+	}
+	return made, nil
+}
+
+// runOptions are the options of the job of a run, but for its id.
+func runOptions(e *storage.Cron, due time.Time) []ojs.Option {
+	opts := append(slices.Clone(cronDraft(e).Options()),
+		ojs.WithMeta("cron_name", e.Name), ojs.WithMeta("cron_triggered_at", due.Format(time.RFC3339Nano)))
+	if Overlap(e.Overlap) == OverlapEnqueue {
+		opts = append(opts, func(o *ojs.Options) {
+			if o.RateLimit == nil {
+				o.RateLimit = &ojs.RateLimit{Key: "cron:" + e.Name}
+			}
+			o.RateLimit.Concurrency = 1 // one after the other
+		})
+	}
+	return opts
 }
 
 func validCronName(name string) bool {

@@ -238,6 +238,25 @@ func TestCron(t *testing.T) {
 			}
 		}, engine.WithQueue("small", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 	})
+	t.Run("P1.1 a job may be unique by the meta that its entry adds", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			unique := ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{MetaKeys: []string{"cron_name"}}))
+			b.cron(
+				engine.CronEntry{Name: "a", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: unique},
+				engine.CronEntry{Name: "b", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: unique},
+			)
+			b.advance(2 * time.Minute)
+			var of []string
+			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+				must(t, err)
+				of = append(of, fmt.Sprint(job.Meta["cron_name"]))
+			}
+			if want := []string{"a", "b"}; !slices.Equal(of, want) {
+				t.Errorf("jobs of %v, want %v", of, want)
+			}
+		})
+	})
 	t.Run("two engines on a storage fire each run once", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)

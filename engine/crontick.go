@@ -138,19 +138,9 @@ func (c *core) alive(ctx context.Context, id string) (bool, error) {
 
 // trigger enqueues the job of a run.
 func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) {
-	d := cronDraft(e)
-	opts := append(slices.Clone(d.Options()), ojs.WithID(e.LastJobID),
-		ojs.WithMeta("cron_name", e.Name), ojs.WithMeta("cron_triggered_at", due.Format(time.RFC3339Nano)))
-	if Overlap(e.Overlap) == OverlapEnqueue {
-		opts = append(opts, func(o *ojs.Options) {
-			if o.RateLimit == nil {
-				o.RateLimit = &ojs.RateLimit{Key: "cron:" + e.Name}
-			}
-			o.RateLimit.Concurrency = 1 // one after the other
-		})
-	}
+	opts := append(runOptions(e, due), ojs.WithID(e.LastJobID))
 	var tickets [1]ojs.Ticket
-	err := c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(d.Type(), d.Args(), opts...)}, tickets[:])
+	err := c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, e.Args, opts...)}, tickets[:])
 	switch {
 	case err != nil:
 		c.log.Error("job of a recurring entry not enqueued", "cron_name", e.Name, "error", err)
