@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -254,12 +256,23 @@ func runOptions(e *storage.Cron, due time.Time) []ojs.Option {
 	if Overlap(e.Overlap) == OverlapEnqueue {
 		opts = append(opts, func(o *ojs.Options) {
 			if o.RateLimit == nil {
-				o.RateLimit = &ojs.RateLimit{Key: "cron:" + e.Name}
+				o.RateLimit = &ojs.RateLimit{Key: rateKey(e.Name)}
 			}
 			o.RateLimit.Concurrency = 1 // one after the other
 		})
 	}
 	return opts
+}
+
+// rateKey is the key of the rate limit that the runs of an entry share. A name may be as long as a key is at most; if that leaves no
+// room for the prefix, the key has the name's hash, and begins as no other does.
+func rateKey(name string) string {
+	const longest = 255
+	if key := "cron:" + name; len(key) <= longest {
+		return key
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "cron::" + hex.EncodeToString(sum[:])
 }
 
 func validCronName(name string) bool {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -158,6 +159,31 @@ func TestCron(t *testing.T) {
 				})
 			})
 		}
+	})
+	t.Run("P1.1 jobs that wait for each other share a good rate limit, however long the name", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			keys := make(map[string]string)
+			for _, name := range []string{strings.Repeat("n", 250), strings.Repeat("n", 251), strings.Repeat("n", 255), strings.Repeat("n", 254) + "m"} {
+				b.cron(engine.CronEntry{Name: name, Schedule: "@every 1m", Job: job, Overlap: engine.OverlapEnqueue})
+				for range 2 {
+					b.advance(time.Minute)
+					wire, err := json.Marshal(b.job(b.entry(name).LastJobID))
+					must(t, err)
+					var back ojs.JobInfo
+					if err := json.Unmarshal(wire, &back); err != nil {
+						t.Fatalf("a name of %d bytes: %v", len(name), err)
+					}
+					if of, ok := keys[back.RateLimit.Key]; ok && of != name {
+						t.Errorf("%s has the key of %s", name, of)
+					}
+					keys[back.RateLimit.Key] = name
+				}
+			}
+			if len(keys) != 4 {
+				t.Errorf("%d keys of four entries", len(keys))
+			}
+		})
 	})
 	t.Run("P1.1 more than two waiting are warned of", func(t *testing.T) {
 		var logged lockedBuffer
