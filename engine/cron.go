@@ -36,7 +36,7 @@ type CronEntry struct {
 
 	// Schedule is five fields from minutes to days of the week, six with seconds before them, one of @yearly, @annually,
 	// @monthly, @weekly, @daily, @midnight and @hourly, or "@every" and a Go duration of at least a second, which counts from
-	// when the entry was set.
+	// when the entry was set, and after a pause from LastRun, or CreatedAt if it has never run.
 	//
 	// A field takes *, numbers, lists as 1,15, ranges as 1-5, and steps as */15, 0-30/10 or 5/15, which goes on to the end. A
 	// step is at most what the field has of values. ? is *. Months have names from JAN to DEC, days of the week from SUN to SAT,
@@ -95,11 +95,12 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 			if n.CreatedAt = old.CreatedAt; old.Version == 0 {
 				n.CreatedAt = c.core.now()
 			}
+			var anchor time.Time
 			if n.Schedule == old.Schedule && n.TimeZone == old.TimeZone {
-				n.NextRun = old.NextRun
+				n.NextRun, anchor = old.NextRun, began(old)
 			}
 			*old = n
-			return c.core.plan(old)
+			return c.core.plan(old, anchor)
 		})
 		if err != nil {
 			return err
@@ -127,7 +128,7 @@ func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
 			return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
 		}
 		e.Paused = paused
-		return c.core.plan(e)
+		return c.core.plan(e, began(e))
 	})
 }
 
@@ -218,7 +219,7 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	default:
 		return storage.Cron{}, invalid("overlap", fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
 	}
-	if _, err := firstRun(e.Schedule, e.TimeZone, c.now()); err != nil {
+	if _, err := firstRun(e.Schedule, e.TimeZone, c.now(), time.Time{}); err != nil {
 		return storage.Cron{}, err
 	}
 	t, err := c.jobType(e.Job.Type())
@@ -288,8 +289,9 @@ func validCronName(name string) bool {
 	return true
 }
 
-// plan sets the next run of an entry that has none, or takes it from one that is paused.
-func (c *core) plan(e *storage.Cron) error {
+// plan sets the next run of an entry that has none, or takes it from one that is paused. An @every schedule counts
+// from anchor; zero: from now.
+func (c *core) plan(e *storage.Cron, anchor time.Time) error {
 	if e.Paused {
 		e.NextRun = time.Time{}
 		return nil
@@ -297,7 +299,7 @@ func (c *core) plan(e *storage.Cron) error {
 	if !e.NextRun.IsZero() {
 		return nil
 	}
-	next, err := firstRun(e.Schedule, e.TimeZone, c.now())
+	next, err := firstRun(e.Schedule, e.TimeZone, c.now(), anchor)
 	if err != nil {
 		return err
 	}
@@ -305,13 +307,21 @@ func (c *core) plan(e *storage.Cron) error {
 	return nil
 }
 
-// firstRun is the first time of a schedule after now.
-func firstRun(schedule, zone string, now time.Time) (time.Time, error) {
+// began is what the @every schedule of an entry that has no next run counts from.
+func began(e *storage.Cron) time.Time {
+	if e.LastRun.IsZero() {
+		return e.CreatedAt
+	}
+	return e.LastRun
+}
+
+// firstRun is the first time of a schedule after now. An @every schedule counts from anchor; zero: from now.
+func firstRun(schedule, zone string, now, anchor time.Time) (time.Time, error) {
 	s, err := cronspec.Parse(schedule, zone)
 	if err != nil {
 		return time.Time{}, err
 	}
-	next, _ := s.Next(now, time.Time{})
+	next, _ := s.Next(now, anchor)
 	if next.IsZero() {
 		return next, invalid("schedule", fmt.Sprintf("%q never comes in %s", schedule, cmp.Or(zone, "UTC")))
 	}

@@ -113,6 +113,34 @@ func TestCron(t *testing.T) {
 			}
 		})
 	})
+	t.Run("P1.1 an interval goes on after a pause as it began", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			b.run()
+			e := engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: job}
+			b.cron(e)
+			pause := func(resume func()) {
+				b.advance(4 * time.Minute)
+				must(t, b.Cron().Pause(b.ctx, "e"))
+				b.advance(time.Minute)
+				resume()
+				b.advance(6 * time.Minute)
+			}
+			pause(func() { must(t, b.Cron().Resume(b.ctx, "e")) }) // before the first run, at 5m
+			pause(func() { must(t, b.Cron().Resume(b.ctx, "e")) }) // at 16m
+			pause(func() { b.cron(e) })                            // at 27m
+			if got, want := b.times(), []time.Duration{10 * time.Minute, 20 * time.Minute, 30 * time.Minute}; !reflect.DeepEqual(got, want) {
+				t.Errorf("ran at %v, want %v", got, want)
+			}
+			pause(func() { // at 38m; another interval begins anew
+				e.Schedule = "@every 3m"
+				b.cron(e)
+			})
+			if got, want := b.times()[3:], []time.Duration{41 * time.Minute, 44 * time.Minute}; !reflect.DeepEqual(got, want) {
+				t.Errorf("ran at %v, want %v", got, want)
+			}
+		})
+	})
 	t.Run("P1.1 overlap", func(t *testing.T) {
 		for overlap, want := range map[engine.Overlap]string{
 			"":                           "1m0s 3m0s 5m0s",
