@@ -89,7 +89,7 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 		}
 	}
 	for i := range made {
-		err := c.edit(ctx, store, made[i].Name, func(old *storage.Cron) error {
+		err := c.edit(ctx, store, made[i].Name, func(old *storage.Cron) ([]time.Time, error) {
 			n := made[i]
 			n.Version, n.LastRun, n.Runs, n.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
 			if n.CreatedAt = old.CreatedAt; old.Version == 0 {
@@ -123,9 +123,9 @@ func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
 	if err != nil {
 		return err
 	}
-	return c.edit(ctx, store, name, func(e *storage.Cron) error {
+	return c.edit(ctx, store, name, func(e *storage.Cron) ([]time.Time, error) {
 		if e.Version == 0 {
-			return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
+			return nil, fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
 		}
 		e.Paused = paused
 		return c.core.plan(e, began(e))
@@ -175,8 +175,8 @@ func (c *Cron) store() (storage.CronStore, error) {
 }
 
 // edit changes the entry of a name, a zero one if there is none, and has the engine look at it. If somebody else changes it in
-// between, f is asked again.
-func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f func(*storage.Cron) error) error {
+// between, f is asked again. The times that f returns are those that the clock skips before the next run.
+func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f func(*storage.Cron) (missing []time.Time, err error)) error {
 	for {
 		all, err := store.Crons(ctx)
 		if err != nil {
@@ -188,7 +188,8 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f
 				e = all[i]
 			}
 		}
-		if err := f(&e); err != nil {
+		missing, err := f(&e)
+		if err != nil {
 			return err
 		}
 		_, err = store.SetCron(ctx, e)
@@ -196,6 +197,9 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f
 			continue
 		}
 		if err == nil {
+			for _, at := range missing {
+				c.core.cronSkipped(&e, at, "dst_skip")
+			}
 			c.core.mu.Lock()
 			if c.core.run != nil {
 				c.core.run.keeper.wantCron()
@@ -219,7 +223,7 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	default:
 		return storage.Cron{}, invalid("overlap", fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
 	}
-	if _, err := firstRun(e.Schedule, e.TimeZone, c.now(), time.Time{}); err != nil {
+	if _, _, err := firstRun(e.Schedule, e.TimeZone, c.now(), time.Time{}); err != nil {
 		return storage.Cron{}, err
 	}
 	t, err := c.jobType(e.Job.Type())
@@ -289,22 +293,22 @@ func validCronName(name string) bool {
 	return true
 }
 
-// plan sets the next run of an entry that has none, or takes it from one that is paused. An @every schedule counts
-// from anchor; zero: from now.
-func (c *core) plan(e *storage.Cron, anchor time.Time) error {
+// plan sets the next run of an entry that has none, or takes it from one that is paused. It returns the times before the run that
+// the clock skips. An @every schedule counts from anchor; zero: from now.
+func (c *core) plan(e *storage.Cron, anchor time.Time) (missing []time.Time, err error) {
 	if e.Paused {
 		e.NextRun = time.Time{}
-		return nil
+		return nil, nil
 	}
 	if !e.NextRun.IsZero() {
-		return nil
+		return nil, nil
 	}
-	next, err := firstRun(e.Schedule, e.TimeZone, c.now(), anchor)
+	next, missing, err := firstRun(e.Schedule, e.TimeZone, c.now(), anchor)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e.NextRun = next
-	return nil
+	return missing, nil
 }
 
 // began is what the @every schedule of an entry that has no next run counts from.
@@ -315,17 +319,18 @@ func began(e *storage.Cron) time.Time {
 	return e.LastRun
 }
 
-// firstRun is the first time of a schedule after now. An @every schedule counts from anchor; zero: from now.
-func firstRun(schedule, zone string, now, anchor time.Time) (time.Time, error) {
+// firstRun is the first time of a schedule after now, and the times before that the clock skips. An @every schedule counts from
+// anchor; zero: from now.
+func firstRun(schedule, zone string, now, anchor time.Time) (next time.Time, missing []time.Time, err error) {
 	s, err := cronspec.Parse(schedule, zone)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, nil, err
 	}
-	next, _ := s.Next(now, anchor)
+	next, missing = s.Next(now, anchor)
 	if next.IsZero() {
-		return next, invalid("schedule", fmt.Sprintf("%q never comes in %s", schedule, cmp.Or(zone, "UTC")))
+		return next, nil, invalid("schedule", fmt.Sprintf("%q never comes in %s", schedule, cmp.Or(zone, "UTC")))
 	}
-	return next, nil
+	return next, missing, nil
 }
 
 // cronDraft is the job of an entry.

@@ -273,6 +273,44 @@ func TestCron(t *testing.T) {
 			}
 		})
 	})
+	t.Run("P1.1 a skipped hour before the first run since a set, an update or a resume is told", func(t *testing.T) {
+		e := engine.CronEntry{Name: "night", Schedule: "30 2 * * *", TimeZone: "Europe/Berlin", Job: job}
+		for name, f := range map[string]func(b *rig){
+			"set": func(b *rig) { b.cron(e) },
+			"update": func(b *rig) {
+				other := e
+				other.Schedule = "@hourly"
+				b.cron(other)
+				b.cron(e)
+				b.cron(e) // keeps the next run, and has nothing to tell
+			},
+			"resume": func(b *rig) {
+				paused := e
+				paused.Paused = true
+				b.cron(paused)
+				must(t, b.Cron().Resume(b.ctx, e.Name))
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				inBubble(t, func(b *rig) {
+					b.handle("x", nothing)
+					b.run()
+					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCronSkipped}})
+					defer sub.Close()
+					b.advance(time.Date(2000, 3, 25, 12, 0, 0, 0, time.UTC).Sub(b.start)) // the day before
+					f(b)
+					b.advance(3 * 24 * time.Hour)
+					var skipped []string
+					for _, ev := range received(sub) {
+						skipped = append(skipped, ev.Subject+" "+ev.Reason+" "+ev.Due.UTC().Format(time.DateTime))
+					}
+					if want := []string{"night dst_skip 2000-03-26 01:30:00"}; !slices.Equal(skipped, want) {
+						t.Errorf("skipped %v, want %v", skipped, want)
+					}
+				})
+			})
+		}
+	})
 	t.Run("a run that cannot be enqueued is skipped", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
