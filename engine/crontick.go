@@ -96,7 +96,9 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 			e.NextRun = now.Add(time.Millisecond)
 			return nil
 		}
-		return err
+		if skipped != "" || !cronStored(ctx, store, &to) {
+			return err
+		}
 	}
 	before := e.LastJobID
 	*e = to
@@ -122,6 +124,21 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 	}
 	c.trigger(ctx, e, due)
 	return nil
+}
+
+// cronStored reports whether a SetCron that failed has moved an entry on to its run all the same: then the job is to be made, since
+// nobody else will. to becomes what is stored, which somebody may have changed since.
+func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) bool {
+	all, err := store.Crons(ctx)
+	if err != nil {
+		return false
+	}
+	i := slices.IndexFunc(all, func(e storage.Cron) bool { return e.Name == to.Name && e.LastJobID == to.LastJobID })
+	if i < 0 {
+		return false
+	}
+	*to = all[i]
+	return true
 }
 
 // alive reports whether a job has not ended.

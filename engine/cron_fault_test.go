@@ -1,0 +1,83 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// cronFaulty is a storage whose SetCron can be interfered with, once.
+type cronFaulty struct {
+	storage.Storage
+	storage.CronStore
+	next atomic.Pointer[func(set func() (uint64, error)) (uint64, error)]
+}
+
+func newCronFaulty() *cronFaulty {
+	m := memory.New()
+	return &cronFaulty{Storage: m, CronStore: m}
+}
+
+// once has f make the next call, or leave it.
+func (c *cronFaulty) once(f func(set func() (uint64, error)) (uint64, error)) { c.next.Store(&f) }
+
+func (c *cronFaulty) SetCron(ctx context.Context, e storage.Cron) (uint64, error) {
+	set := func() (uint64, error) { return c.CronStore.SetCron(ctx, e) }
+	if f := c.next.Swap(nil); f != nil {
+		return (*f)(set)
+	}
+	return set()
+}
+
+// cronEvents are the events of recurring jobs that a subscription has.
+func cronEvents(sub *engine.Subscription) (told []string) {
+	for _, ev := range received(sub) {
+		told = append(told, string(ev.Type)+" "+ev.Reason+" "+ev.Due.UTC().Format(time.TimeOnly))
+	}
+	return told
+}
+
+func TestCronStorageFails(t *testing.T) {
+	hourly := engine.CronEntry{Name: "e", Schedule: "@hourly", Job: ojs.NewDraft("x", nil)}
+	for name, fault := range map[string]func(b *rig, set func() (uint64, error)) (uint64, error){
+		"before it moves the entry on": func(*rig, func() (uint64, error)) (uint64, error) { return 0, errStorage },
+		"after it": func(_ *rig, set func() (uint64, error)) (uint64, error) {
+			_, err := set()
+			return 0, errors.Join(err, errStorage)
+		},
+		"after it, and somebody has changed the entry since": func(b *rig, set func() (uint64, error)) (uint64, error) {
+			_, err := set()
+			changed := hourly
+			changed.Description = "new"
+			return 0, errors.Join(err, b.Cron().Set(b.ctx, changed), errStorage)
+		},
+	} {
+		t.Run("P1.1 each run takes place once though the storage fails "+name, func(t *testing.T) {
+			s := newCronFaulty()
+			inBubbleOn(t, s, func(b *rig) {
+				b.handle("x", nothing)
+				b.run()
+				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+				defer sub.Close()
+				b.cron(hourly)
+				s.once(func(set func() (uint64, error)) (uint64, error) { return fault(b, set) })
+				b.advance(150 * time.Minute)
+				told := cronEvents(sub)
+				if want := []string{"cron.triggered  01:00:00", "cron.triggered  02:00:00"}; !slices.Equal(told, want) || len(b.times()) != 2 {
+					t.Errorf("told %q, ran at %v", told, b.times())
+				}
+				if e := b.entry("e"); e.Runs != 2 || !e.NextRun.Equal(b.start.Add(3*time.Hour)) || b.job(e.LastJobID).State != ojs.StateCompleted {
+					t.Errorf("%+v", e)
+				}
+			})
+		})
+	}
+}
