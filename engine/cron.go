@@ -53,7 +53,7 @@ type CronEntry struct {
 	Overlap Overlap // "": OverlapSkip
 	Paused  bool
 
-	// Set by the engine.
+	// Set by the engine. A run without a job of its own, since it was skipped, counts in none.
 	CreatedAt time.Time
 	LastRun   time.Time // zero: never
 	NextRun   time.Time // zero: none, since it is paused or its schedule never comes again

@@ -81,3 +81,31 @@ func TestCronStorageFails(t *testing.T) {
 		})
 	}
 }
+
+func TestCronChangedWhileItsRunIsRefused(t *testing.T) {
+	t.Run("P1.1 a run that is taken back leaves what somebody has changed meanwhile", func(t *testing.T) {
+		s := newCronFaulty()
+		inBubbleOn(t, s, func(b *rig) {
+			b.run()
+			job := ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{}))
+			e := engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapAllow, Job: job}
+			b.cron(e)
+			b.advance(90 * time.Minute)
+			first := b.entry("e").LastJobID
+			s.once(func(set func() (uint64, error)) (uint64, error) {
+				v, err := set() // the entry moves on
+				s.once(func(set func() (uint64, error)) (uint64, error) {
+					e.Description = "new"
+					err := b.Cron().Set(b.ctx, e)
+					v, fenced := set() // it is to move back
+					return v, errors.Join(err, fenced)
+				})
+				return v, err
+			})
+			b.advance(time.Hour)
+			if e := b.entry("e"); e.Description != "new" || e.Runs != 1 || e.LastJobID != first || !e.NextRun.Equal(b.start.Add(3*time.Hour)) {
+				t.Errorf("%+v, want run %s", e, first)
+			}
+		})
+	})
+}

@@ -330,6 +330,53 @@ func TestCron(t *testing.T) {
 			}
 		}, engine.WithQueue("small", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 	})
+	t.Run("P1.1 an entry names the last job that there was, which a later overlap minds", func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			option ojs.Option
+			deny   error
+			reason string
+		}{
+			"queue full": {ojs.WithQueue("small"), nil, "enqueue_failed"},
+			"duplicate":  {ojs.WithUnique(ojs.UniquePolicy{}), nil, "duplicate"},
+			"ignored":    {ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}), nil, "duplicate"},
+			"refused":    {ojs.WithPriority(1), errBoom, "enqueue_failed"},
+			"dropped":    {ojs.WithPriority(1), ojs.ErrDropped, "dropped"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				inBubble(t, func(b *rig) {
+					b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, 5*time.Hour) })
+					b.run()
+					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCronSkipped}})
+					defer sub.Close()
+					long := ojs.WithTimeout(24 * time.Hour)
+					b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapAllow, Job: ojs.NewDraft("x", nil, long, tt.option)})
+					b.advance(90 * time.Minute)
+					first := b.entry("e").LastJobID
+					b.advance(time.Hour)
+					if e := b.entry("e"); e.Runs != 1 || !e.LastRun.Equal(b.start.Add(time.Hour)) || e.LastJobID != first || !e.NextRun.Equal(b.start.Add(3*time.Hour)) {
+						t.Errorf("%+v, want run %s", e, first)
+					}
+					b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapSkip, Job: ojs.NewDraft("x", nil, long)})
+					b.advance(time.Hour)
+					var skipped []string
+					for _, ev := range received(sub) {
+						skipped = append(skipped, ev.Reason)
+					}
+					if want := []string{tt.reason, "overlap_skip"}; !slices.Equal(skipped, want) || len(b.times()) != 1 {
+						t.Errorf("skipped %v, want %v; ran at %v", skipped, want, b.times())
+					}
+					must(t, b.Cron().Remove(b.ctx, "e"))
+					b.advance(10 * time.Hour)
+				}, engine.WithQueue("default", engine.QueueConfig{}), engine.WithQueue("small", engine.QueueConfig{MaxDepth: 1}),
+					engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
+						if job.Meta["cron_triggered_at"] == "2000-01-01T02:00:00Z" {
+							return tt.deny
+						}
+						return nil
+					}))
+			})
+		}
+	})
 	t.Run("P1.1 a job may be unique by the meta that its entry adds", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()

@@ -100,7 +100,7 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 			return err
 		}
 	}
-	before := e.LastJobID
+	was := *e
 	*e = to
 	if next.IsZero() {
 		c.log.Warn("recurring job ends, since its schedule never comes again", "cron_name", e.Name, "schedule", e.Schedule)
@@ -114,20 +114,22 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 	}
 	switch Overlap(e.Overlap) {
 	case OverlapCancelPrevious:
-		if before != "" {
-			if err := c.cancel(ctx, before); err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
+		if was.LastJobID != "" {
+			if err := c.cancel(ctx, was.LastJobID); err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
 				c.log.Error("previous run not cancelled", "cron_name", e.Name, "error", err)
 			}
 		}
 	case OverlapEnqueue:
 		c.warnOfBacklog(ctx, e)
 	}
-	c.trigger(ctx, e, due)
+	if !c.trigger(ctx, e, due) {
+		c.takeBack(ctx, store, e, &was)
+	}
 	return nil
 }
 
-// cronStored reports whether a SetCron that failed has moved an entry on to its run all the same: then the job is to be made, since
-// nobody else will. to becomes what is stored, which somebody may have changed since.
+// cronStored reports whether an entry that could not be stored stands at its run all the same. If a SetCron has failed after it
+// moved the entry on, the job is to be made, since nobody else will. to becomes what is stored, which somebody may have changed since.
 func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) bool {
 	all, err := store.Crons(ctx)
 	if err != nil {
@@ -139,6 +141,26 @@ func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) 
 	}
 	*to = all[i]
 	return true
+}
+
+// takeBack has an entry name the run before, since there is no job of the last one: an overlap is to mind the job that there is.
+func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *storage.Cron) {
+	for {
+		to := *e
+		to.LastRun, to.LastJobID, to.Runs = was.LastRun, was.LastJobID, was.Runs
+		var err error
+		if to.Version, err = store.SetCron(ctx, to); err == nil {
+			*e = to
+			return
+		}
+		if !errors.Is(err, storage.ErrFenced) {
+			c.log.Error("run of a recurring entry not taken back", "cron_name", e.Name, "error", err)
+			return
+		}
+		if !cronStored(ctx, store, e) {
+			return // it is gone, or has run since
+		}
+	}
 }
 
 // alive reports whether a job has not ended.
@@ -153,8 +175,8 @@ func (c *core) alive(ctx context.Context, id string) (bool, error) {
 	return err == nil && !rec.State.Terminal(), err
 }
 
-// trigger enqueues the job of a run.
-func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) {
+// trigger enqueues the job of a run. It reports false if there is no such job now.
+func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) bool {
 	opts := append(runOptions(e, due), ojs.WithID(e.LastJobID))
 	var tickets [1]ojs.Ticket
 	err := c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, e.Args, opts...)}, tickets[:])
@@ -166,13 +188,16 @@ func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) {
 			reason = "duplicate"
 		}
 		c.cronSkipped(e, due, reason)
+		return !refused(err) // a storage that fails may have stored it
 	case tickets[0].Dropped:
 		c.cronSkipped(e, due, "dropped")
+		return false
 	case tickets[0].Deduplicated:
 		c.cronSkipped(e, due, "duplicate")
-	default:
-		c.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: e.Name, Due: due})
+		return false
 	}
+	c.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: e.Name, Due: due})
+	return true
 }
 
 func (c *core) cronSkipped(e *storage.Cron, due time.Time, reason string) {
