@@ -69,7 +69,11 @@ const (
 	OverlapSkip           Overlap = "skip"            // the run does not take place
 	OverlapAllow          Overlap = "allow"           // they run side by side
 	OverlapCancelPrevious Overlap = "cancel_previous" // the job before is cancelled
-	OverlapEnqueue        Overlap = "enqueue"         // the job waits for the one before; more than two waiting log a warning
+
+	// OverlapEnqueue has the job wait for the one before; more than two waiting log a warning. It is a rate limit of one at once,
+	// under the key of the job's own ojs.RateLimit if it has one, and an engine counts what it starts itself: of several engines
+	// on one storage, each may run one.
+	OverlapEnqueue Overlap = "enqueue"
 )
 
 const maxCronName = 255
