@@ -1,7 +1,10 @@
 // Package spin has a lock for sections that take less time than putting a goroutine to sleep and waking it up.
 package spin
 
-import "sync"
+import (
+	"runtime"
+	"sync"
+)
 
 // Mutex is a sync.Mutex that is waited for without sleep at first. Its zero value is ready.
 //
@@ -14,8 +17,9 @@ type Mutex struct {
 }
 
 const (
-	looks = 400
-	rest  = 20 // calls between two looks
+	looks  = 400
+	rest   = 20  // calls between two looks
+	yields = 200 // to other goroutines, with a look after each
 )
 
 // Lock locks the mutex.
@@ -26,6 +30,15 @@ func (m *Mutex) Lock() {
 		}
 		for i := range rest {
 			pause(i)
+		}
+	}
+	// Whoever has held it for that long may be waiting for this processor. Sleeping costs more than the time to wake up: once a
+	// goroutine has slept at a sync.Mutex for a millisecond, the mutex is handed from one sleeper to the next, and nobody works under
+	// it while these wake up.
+	for range yields {
+		runtime.Gosched()
+		if m.mu.TryLock() {
+			return
 		}
 	}
 	m.mu.Lock()
