@@ -86,6 +86,7 @@ func Run(t *testing.T, cfg Config) {
 	go func() { defer close(watched); watch(watching, t, &cfg) }()
 	if cfg.Disturb != nil {
 		cfg.Disturb(t.Context())
+		g.awaitEnqueue()
 	} else {
 		g.killSome(Time(t))
 	}
@@ -111,7 +112,7 @@ func (g *group) killSome(d time.Duration) {
 		select {
 		case <-wall.After(killEvery/2 + rand.N(killEvery)):
 			p := g.processes[rand.IntN(len(g.processes))]
-			enqueued = enqueued || slices.ContainsFunc(g.processes, func(p *process) bool { return p.role == producer && p.begun() })
+			enqueued = enqueued || g.enqueued()
 			if !p.begun() && rand.IntN(4) > 0 {
 				continue
 			}
@@ -125,6 +126,18 @@ func (g *group) killSome(d time.Duration) {
 		case <-g.t.Context().Done():
 			return
 		}
+	}
+}
+
+// enqueued reports whether somebody has enqueued something.
+func (g *group) enqueued() bool {
+	return slices.ContainsFunc(g.processes, func(p *process) bool { return p.role == producer && p.begun() })
+}
+
+// awaitEnqueue waits until somebody has: on a busy machine the disturbance may be over before anybody begins.
+func (g *group) awaitEnqueue() {
+	for end := wall.Now().Add(drainTime); !g.enqueued() && wall.Now().Before(end) && g.t.Context().Err() == nil; {
+		Wait(g.t.Context(), lookEvery)
 	}
 }
 

@@ -16,20 +16,19 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// envPatience is how long the processes of a test wait for an answer of the database, "" for as long as by default.
-const envPatience = "OJS_TEST_PATIENCE"
-
-// openForCrash opens a storage at a schema and, after a space, a server.
+// openForCrash opens a storage at a schema and, after a space, a server. After the schema may come a slash and how long to wait for
+// an answer of the database.
 func openForCrash(ctx context.Context, at string) (storage.Storage, func(), error) {
-	schema, dsn, _ := strings.Cut(at, " ")
+	where, dsn, _ := strings.Cut(at, " ")
+	schema, patient, _ := strings.Cut(where, "/")
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
 	opts := []postgres.Option{postgres.WithSchema(schema)}
-	if text := os.Getenv(envPatience); text != "" {
-		patience, err := time.ParseDuration(text)
+	if patient != "" {
+		patience, err := time.ParseDuration(patient)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -40,7 +39,7 @@ func openForCrash(ctx context.Context, at string) (storage.Storage, func(), erro
 	if err != nil {
 		return nil, nil, err
 	}
-	if os.Getenv(envPatience) != "" { // of a network that may swallow what migrations say
+	if patient != "" { // of a network that may swallow what migrations say
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
@@ -111,13 +110,12 @@ func TestSwallowingNetwork(t *testing.T) {
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {
 		t.Skip("the server may want more than a proxy knows")
 	}
-	t.Setenv(envPatience, "500ms")
 	pool := connect(t)
 	name := schema(t, pool)
 	p := startBadNetwork(t, server)
 	p.good.Store(true)
 	crashtest.Run(t, crashtest.Config{
-		Open: openForCrash, At: name + " " + p.dsn(), Direct: name + " " + server, Workers: 2, Producers: 2,
+		Open: openForCrash, At: name + "/500ms " + p.dsn(), Direct: name + " " + server, Workers: 2, Producers: 2,
 		Disturb: func(ctx context.Context) {
 			for range 2 {
 				crashtest.Wait(ctx, crashtest.Time(t)/4)
