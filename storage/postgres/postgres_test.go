@@ -43,6 +43,23 @@ func open(t testing.TB, name string, opts ...postgres.Option) (*postgres.Storage
 	return s, name
 }
 
+// record is an available job.
+func record(n int) storage.Record {
+	var r storage.Record
+	r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n), "x", "q", ojs.StateAvailable
+	r.CreatedAt, r.Lease, r.Timeout = time.Now(), time.Minute, time.Minute
+	return r
+}
+
+func insert(ctx context.Context, s storage.Storage, recs ...storage.Record) error {
+	batch := make([]storage.Insert, len(recs))
+	for i := range recs {
+		batch[i].Record = recs[i]
+	}
+	_, err := s.Insert(ctx, time.Now(), batch, nil)
+	return err
+}
+
 func newEngine(t testing.TB, s storage.Storage, opts ...engine.Option) *engine.Engine[int] {
 	t.Helper()
 	eng, err := engine.New[int](s, append([]engine.Option{quiet}, opts...)...)

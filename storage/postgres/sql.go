@@ -52,12 +52,16 @@ const take = `,
 			(SELECT seq, rate_key, row_number() OVER () AS rn FROM picked) p ORDER BY rn) p
 			WHERE p.rate_key IS NULL OR p.nth = 1)
 	UPDATE {schema}.job j SET state = 4, place = p.place, attempt = j.attempt + 1, version = j.version + 1,
-		started = $1, worker = $3, lease_until = $1 + j.lease, wake = $1 + j.lease, progress = 0
+		started = $1, worker = $3, lease_until = {until}, wake = {until}, progress = 0
 	FROM numbered p WHERE j.seq = p.seq
 	RETURNING p.place AS ord, {columns}`
 
+// until is when a lease of a job j ends that begins at $1: at the latest at the last time that a column holds.
+const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bigint, 0))`
+
 func newStatements(schema string) *statements {
-	inner := strings.NewReplacer("{columns}", columns, "{given}", given, "{attempt}", attempt, "{claimable}", claimable, "{take}", take)
+	inner := strings.NewReplacer("{columns}", columns, "{given}", given, "{attempt}", attempt, "{claimable}", claimable,
+		"{take}", strings.ReplaceAll(take, "{until}", until), "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
 	outer := strings.NewReplacer("{schema}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
 	q := func(sql string) string { return outer.Replace(inner.Replace(sql)) }
 	return &statements{
@@ -148,7 +152,7 @@ func newStatements(schema string) *statements {
 		extend: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 				SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[]) WITH ORDINALITY
 				u (id, version, progress, checkpoint, ord) ORDER BY u.ord) u)
-			UPDATE {schema}.job j SET lease_until = $5 + j.lease, wake = $5 + j.lease, progress = greatest(j.progress, c.progress),
+			UPDATE {schema}.job j SET lease_until = {until5}, wake = {until5}, progress = greatest(j.progress, c.progress),
 				checkpoint = coalesce(c.checkpoint, j.checkpoint), place = c.place
 			FROM c WHERE j.id = c.id AND j.version = c.version AND j.state = 4
 			RETURNING j.id`),
@@ -162,8 +166,8 @@ func newStatements(schema string) *statements {
 			moved AS (
 				UPDATE {schema}.job j SET place = d.new_place, version = j.version + 1,
 					state = CASE j.state WHEN 4 THEN 4 ELSE 3 END,
-					wake = CASE j.state WHEN 4 THEN $1 + j.lease ELSE j.deadline END,
-					lease_until = CASE j.state WHEN 4 THEN $1 + j.lease ELSE j.lease_until END,
+					wake = CASE j.state WHEN 4 THEN {until} ELSE j.deadline END,
+					lease_until = CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END,
 					next_retry = CASE j.state WHEN 4 THEN j.next_retry END,
 					enqueued = CASE j.state WHEN 4 THEN j.enqueued ELSE coalesce(j.enqueued, $1) END
 				FROM ordered d WHERE j.seq = d.seq AND NOT d.expired

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -149,7 +150,7 @@ func (k *claimer) take(seq int64) error {
 	r.Attempt++
 	r.Version++
 	r.Started = k.now
-	r.LeaseUntil = k.now + r.Lease
+	r.LeaseUntil = k.now + min(r.Lease, math.MaxInt64-max(k.now, 0)) // at the latest the last time that a column holds
 	r.Wake = r.LeaseUntil
 	k.claimed = append(k.claimed, *r)
 	k.t.written = true

@@ -39,7 +39,9 @@ const (
 	claimJob = `UPDATE job SET state = 4, place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
 		lease_until = ?5, wake = ?5, progress = 0 WHERE seq = ?1`
 
-	extendLease = `UPDATE job SET lease_until = ?3 + lease, wake = ?3 + lease, progress = max(progress, ?4),
+	// A lease ends at the latest at the last time that a column holds.
+	extendLease = `UPDATE job SET lease_until = ?3 + min(lease, 9223372036854775807 - max(?3, 0)),
+		wake = ?3 + min(lease, 9223372036854775807 - max(?3, 0)), progress = max(progress, ?4),
 		checkpoint = coalesce(?5, checkpoint), place = ?6 WHERE id = ?1 AND version = ?2 AND state = 4`
 
 	selectDue = `SELECT ` + columns + ` FROM job WHERE wake <= ? ORDER BY wake, place LIMIT ?`
