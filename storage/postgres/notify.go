@@ -191,6 +191,7 @@ func (s *Storage) watch(ctx context.Context) {
 func (s *Storage) hear(ctx context.Context) error {
 	cfg := s.pool.Config()
 	how := cfg.ConnConfig.Copy()
+	how.OnNotification = nil      // with which pgx could not wait for one
 	if cfg.BeforeConnect != nil { // which may have the password of the hour
 		if err := cfg.BeforeConnect(ctx, how); err != nil {
 			return err
