@@ -135,8 +135,20 @@ type inserter struct {
 	notice *storage.Notice // what it does
 }
 
-// lock keeps out others that want the same names, until the transaction ends.
+// lock keeps out others that want the same names, until the transaction ends. What they have done has to be seen then.
 func (i *inserter) lock(kind string, names []string) error {
+	if txOf(i.ctx) != nil {
+		var level string
+		if err := i.tx.QueryRow(i.ctx, i.s.sql.isolation).Scan(&level); err != nil {
+			return err
+		}
+		if level != "read committed" && level != "read uncommitted" { // which is the same
+			return &ojs.InvalidError{
+				Code: ojs.CodeOptionInvalid, Field: "tx",
+				Reason: "is " + level + " and does not see what others have enqueued since it began, as a unique job or a bounded queue needs: make it read committed",
+			}
+		}
+	}
 	locks := make([]string, len(names))
 	for k, name := range names {
 		locks[k] = i.s.config.schema + kind + name

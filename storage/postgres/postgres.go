@@ -197,7 +197,11 @@ func (q inTx) query(ctx context.Context, sql string, args []any, read func(pgx.R
 // sorts a million jobs to find the first. It is told to plan once, too: the plan is the same whatever the arguments.
 type tuned struct{ s *Storage }
 
-func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) { return q.s.pool.Begin(ctx) }
+// Begin begins a transaction in which each statement sees what was committed before it, whatever the default of the database is:
+// after waiting for a lock it has to see what its holder has done.
+func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) {
+	return q.s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+}
 
 func (q tuned) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
 	return q.s.within(ctx, func(ctx context.Context) error { return q.ask(ctx, sql, args, read) })

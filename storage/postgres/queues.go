@@ -34,7 +34,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 }
 
 func (s *Storage) changeQueue(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " state " + queue}); err != nil {
 			return err
 		}

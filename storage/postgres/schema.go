@@ -21,7 +21,7 @@ func (s *Storage) migrate(ctx context.Context) error {
 	}
 	// Processes that run already may lock the tables in another order, and the database then picks one of the two to fail.
 	return again(func() error {
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, files) })
+		return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, files) })
 	})
 }
 

@@ -12,7 +12,7 @@ type statements struct {
 	get, list, window, listDead, windowDead, counts, compact                      string
 	remove, release, prune                                                        string
 	queueStates, queueState, setQueueState, activateQueue                         string
-	listen, notify, clock                                                         string
+	listen, notify, clock, isolation                                              string
 	crons, addCron, setCron, deleteCron                                           string
 }
 
@@ -218,9 +218,10 @@ func newStatements(schema string) *statements {
 		setQueueState: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`),
 		activateQueue: q(`DELETE FROM {schema}.queue_state WHERE queue = $1`),
 
-		listen: q(`LISTEN "ojs:{schema}"`),
-		notify: q(`SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`),
-		clock:  q(`SELECT clock_timestamp()`),
+		listen:    q(`LISTEN "ojs:{schema}"`),
+		notify:    q(`SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`),
+		clock:     q(`SELECT clock_timestamp()`),
+		isolation: q(`SELECT current_setting('transaction_isolation')`),
 
 		crons:      q(`SELECT version, entry FROM {schema}.cron ORDER BY name`),
 		addCron:    q(`INSERT INTO {schema}.cron VALUES ($1, 1, $2) ON CONFLICT DO NOTHING`),

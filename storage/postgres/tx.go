@@ -19,9 +19,11 @@ type txKey struct{}
 //		return err
 //	})
 //
-// The transaction has to be one of the storage's database. Like every pgx.Tx it is for one goroutine at a time. The events of
-// an enqueue are published when the call returns, whatever becomes of the transaction. A unique job keeps others with its
-// fingerprint waiting until the transaction ends, as a bounded queue keeps other bounded enqueues.
+// The transaction has to be one of the storage's database, and read committed for a unique job or a bounded queue: otherwise it
+// does not see equal jobs that others have enqueued since it began, and the enqueue fails with an *ojs.InvalidError of the field
+// "tx". Like every pgx.Tx it is for one goroutine at a time. The events of an enqueue are published when the call returns,
+// whatever becomes of the transaction. A unique job keeps others with its fingerprint waiting until the transaction ends, as a
+// bounded queue keeps other bounded enqueues.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 	return context.WithValue(ctx, txKey{}, tx)
 }

@@ -40,9 +40,7 @@ func TestUniqueBesideChange(t *testing.T) {
 				_, err := eng.Enqueue(t.Context(), "x", 3, once)
 				second <- err
 			}()
-			for waits := false; !waits; { // for this transaction to end
-				must(t, pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::integer = ANY (pg_blocking_pids(pid)))", pid).Scan(&waits))
-			}
+			awaitBlocked(t, pool, pid)
 			return nil
 		}))
 		if err := <-second; !errors.Is(err, ojs.ErrDuplicate) {

@@ -1,0 +1,96 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage/postgres"
+)
+
+// isolated makes a pool whose connections have another isolation by default.
+func isolated(t *testing.T, level string) *pgxpool.Pool {
+	cfg := connect(t).Config()
+	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Whatever the default isolation is, one of equal jobs is admitted, and one of those that open a new schema makes it.
+func TestDefaultIsolation(t *testing.T) {
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			pool, name := isolated(t, level), schema(t, connect(t))
+			var all sync.WaitGroup
+			stores := make([]*postgres.Storage, 4)
+			for i := range stores {
+				all.Go(func() {
+					var err error
+					if stores[i], err = postgres.Open(t.Context(), pool, postgres.WithSchema(name)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if t.Failed() {
+				return
+			}
+			for _, s := range stores {
+				defer s.Close()
+			}
+			eng := newEngine(t, stores[0])
+			for round := range 20 {
+				var admitted atomic.Int64
+				for range 8 {
+					all.Go(func() {
+						_, err := eng.Enqueue(t.Context(), "x", round, ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs}))
+						if err == nil {
+							admitted.Add(1)
+						} else if !errors.Is(err, ojs.ErrDuplicate) {
+							t.Error(err)
+						}
+					})
+				}
+				all.Wait()
+				if n := admitted.Load(); n != 1 {
+					t.Fatalf("round %d: %d equal jobs were admitted", round, n)
+				}
+			}
+		})
+	}
+}
+
+// A transaction that cannot see equal jobs of others is refused for unique jobs and bounded queues, and for nothing else.
+func TestWithTxIsolation(t *testing.T) {
+	s, _ := open(t, "")
+	pool := connect(t)
+	eng := newEngine(t, s)
+	once := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs})
+	for level, able := range map[pgx.TxIsoLevel]bool{
+		pgx.ReadUncommitted: true, pgx.ReadCommitted: true, pgx.RepeatableRead: false, pgx.Serializable: false,
+	} {
+		t.Run(string(level), func(t *testing.T) {
+			tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+			must(t, err)
+			defer tx.Rollback(context.Background())
+			_, err = tx.Exec(t.Context(), "SELECT FROM pg_class") // the caller's own
+			must(t, err)
+			ctx := postgres.WithTx(t.Context(), tx)
+			_, err = eng.Enqueue(ctx, "x", 1, once)
+			var invalid *ojs.InvalidError
+			if refused := errors.As(err, &invalid) && invalid.Field == "tx"; refused == able || able && err != nil {
+				t.Errorf("a unique job: %v", err)
+			}
+			_, err = eng.Enqueue(ctx, "x", 1)
+			must(t, err)
+		})
+	}
+}
