@@ -60,6 +60,27 @@ func insert(ctx context.Context, s storage.Storage, recs ...storage.Record) erro
 	return err
 }
 
+// settle makes a change that nothing is in the way of.
+func settle(t *testing.T, ctx context.Context, s storage.Storage, rec storage.Record) {
+	t.Helper()
+	settled, err := s.Settle(ctx, time.Now(), []storage.Change{{Record: rec}}, nil)
+	must(t, err)
+	must(t, settled[0].Err)
+}
+
+// addDead stores a dead letter.
+func addDead(t *testing.T, s storage.Storage, n int) storage.Record {
+	t.Helper()
+	must(t, insert(t.Context(), s, record(n)))
+	claimed, err := s.Claim(t.Context(), time.Now(), storage.Claim{Max: 1}, nil)
+	must(t, err)
+	rec := claimed[0]
+	rec.State, rec.FinishedAt, rec.DeadLetteredAt, rec.LeaseUntil = ojs.StateDiscarded, time.Now(), time.Now(), time.Time{}
+	settle(t, t.Context(), s, rec)
+	rec.Version++
+	return rec
+}
+
 func newEngine(t testing.TB, s storage.Storage, opts ...engine.Option) *engine.Engine[int] {
 	t.Helper()
 	eng, err := engine.New[int](s, append([]engine.Option{quiet}, opts...)...)
