@@ -17,7 +17,7 @@ import (
 
 // Notify implements storage.Notifier. What is done through this Storage is told before the call returns. Other processes hear of
 // it by NOTIFY, some milliseconds later; should the database not pass that on, as behind a pooler of transactions, they
-// find it at the next look (WithPoll).
+// find it at the next look (WithPoll). So does everybody of what is part of a transaction (WithTx), once that is committed.
 func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }

@@ -1,12 +1,16 @@
 package postgres_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
@@ -25,9 +29,11 @@ func told(t *testing.T, s *postgres.Storage) chan storage.Notice {
 // awaitListener waits until a storage hears what is sent by another one of its schema.
 func awaitListener(t *testing.T, sender *postgres.Storage, heard chan storage.Notice) {
 	t.Helper()
-	for n := 900_000; ; n++ {
+	for {
+		rec := record(0)
+		rec.ID = uuid.NewString()
 		must(t, t.Context().Err())
-		must(t, insert(t.Context(), sender, record(n)))
+		must(t, insert(t.Context(), sender, rec))
 		select {
 		case <-heard:
 		case <-time.After(50 * time.Millisecond):
@@ -49,4 +55,36 @@ func TestOnNotification(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	awaitListener(t, other, told(t, s))
+}
+
+// What a transaction settles is told by its commit, to this process as to others, and by nothing else.
+func TestSettleInTxIsTold(t *testing.T) {
+	s, name := open(t, "", postgres.WithPoll(time.Hour))
+	other, _ := open(t, name, postgres.WithPoll(time.Hour))
+	pool := connect(t)
+	here, there := told(t, s), told(t, other)
+	awaitListener(t, other, here)
+	awaitListener(t, s, there)
+	cancel := func(n int) (tx pgx.Tx, id string) {
+		must(t, insert(t.Context(), s, record(n)))
+		rec, err := s.Get(t.Context(), record(n).ID)
+		must(t, err)
+		tx, err = pool.Begin(t.Context())
+		must(t, err)
+		rec.State, rec.FinishedAt = ojs.StateCancelled, time.Now()
+		settle(t, postgres.WithTx(t.Context(), tx), s, rec)
+		return tx, rec.ID
+	}
+	tx, undone := cancel(1)
+	must(t, tx.Rollback(t.Context()))
+	tx, done := cancel(2)
+	must(t, tx.Commit(t.Context()))
+	for where, heard := range map[string]chan storage.Notice{"here": here, "there": there} {
+		for n := (storage.Notice{}); !slices.Contains(n.Ended, done); {
+			n = <-heard
+			if slices.Contains(n.Ended, undone) || slices.ContainsFunc(n.Taken, func(x storage.Taken) bool { return x.ID == undone }) {
+				t.Errorf("%s: told of what was rolled back", where)
+			}
+		}
+	}
 }

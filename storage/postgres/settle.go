@@ -63,7 +63,13 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 			rows.Note(&n, &c.encoded[i].Columns)
 		}
 	}
-	s.tell(ctx, &n)
+	if tx := txOf(ctx); tx == nil {
+		s.tell(ctx, &n)
+	} else if !n.Empty() { // the commit tells everybody, this process too
+		if _, err := tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n)); err != nil {
+			return dst, wrap(err)
+		}
+	}
 	return append(dst, c.results...), nil
 }
 
