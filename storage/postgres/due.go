@@ -63,7 +63,7 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 		// They are no longer locked: what has happened to one since wins.
 		saved, err := s.save(ctx, tuned{s}, expired)
 		if err != nil {
-			return err
+			return halfway(d, now, err)
 		}
 		for i, row := range expired {
 			if saved[i] {
@@ -74,10 +74,20 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	var next int64
 	var some bool
 	if err := (tuned{s}).query(ctx, s.sql.nextWake, nil, one(&some, &next)); err != nil {
-		return err
+		return halfway(d, now, err)
 	}
 	if some {
 		d.Next = rows.Time(next)
 	}
+	return nil
+}
+
+// halfway is what becomes of a failure after the first statement: of jobs that are changed already the caller has to know, and
+// it looks again at once for the rest.
+func halfway(d *storage.Due, now time.Time, err error) error {
+	if len(d.Promoted)+len(d.Expired)+len(d.Stalled) == 0 {
+		return err
+	}
+	d.Next = now
 	return nil
 }
