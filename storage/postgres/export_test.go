@@ -60,6 +60,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"due":            {s.sql.due, []any{now, 10}},
 		"next":           {s.sql.nextWake, nil},
 		"peers":          {s.sql.peers, []any{ids}},
+		"locked":         {s.sql.locked, []any{[]int64{1, 2}}},
 		"release":        {s.sql.release, []any{now, 10}},
 		"prune":          {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10}},
 		"remove":         {s.sql.remove, []any{ids}},

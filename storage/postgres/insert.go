@@ -177,7 +177,19 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	if err := i.lock(" unique ", fingerprints); err != nil {
 		return nil, err
 	}
-	return i.rows(i.s.sql.peers, fingerprints)
+	for {
+		var seqs []int64
+		var seq int64
+		err := inTx{i.tx}.query(i.ctx, i.s.sql.peers, []any{fingerprints}, each([]any{&seq}, func() { seqs = append(seqs, seq) }))
+		if err != nil || len(seqs) == 0 {
+			return nil, err
+		}
+		found, err := i.rows(i.s.sql.locked, seqs)
+		if err != nil || len(found) == len(seqs) {
+			return found, err
+		}
+		// One has been deleted meanwhile. An older one of its state is the newest now.
+	}
 }
 
 func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {

@@ -371,7 +371,7 @@ func TestPlans(t *testing.T) {
 		}
 		for statement, index := range map[string]string{
 			"get": "job_id", "claim": "job_ready", "claim all": "job_ready_all", "claim around": "job_ready", "settle attempt": "job_id", "settle all": "job_id", "extend": "job_id",
-			"due": "job_wake", "next": "job_wake", "peers": "job_unique", "release": "job_kept", "prune": "job_ended", "list": "job_pkey", "list dead": "job_dead",
+			"due": "job_wake", "next": "job_wake", "peers": "job_unique", "locked": "job_pkey", "release": "job_kept", "prune": "job_ended", "list": "job_pkey", "list dead": "job_dead",
 		} {
 			if !strings.Contains(plans[statement], "using "+index+" ") {
 				t.Errorf("%s, %s does not use %s:\n%s", when, statement, index, plans[statement])

@@ -5,7 +5,7 @@ import "strings"
 // statements are all that the package says to the database, but for the schema, in migrations.
 type statements struct {
 	tune, lockName, schemaThere, makeSchema, makeVersions, migrated, addMigration string
-	insert, stored, peers, oldest, draining, depth                                string
+	insert, stored, peers, locked, oldest, draining, depth                        string
 	claim, claimAll, claimAround, somePaused                                      string
 	settleAttempt, settleAll, versions, extend                                    string
 	due, nextWake                                                                 string
@@ -82,14 +82,13 @@ func newStatements(schema string) *statements {
 				finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept FROM n
 			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))`),
 		stored: q(`SELECT id, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
+		peers: q(`SELECT seq FROM {schema}.job WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
+			UNION ALL
+			SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
+				SELECT seq FROM {schema}.job WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`),
 		// An array and no join: a row that somebody has changed meanwhile is compared again when it is locked, and in a join it does
 		// not find its other half any more.
-		peers: q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY (ARRAY(
-				SELECT seq FROM {schema}.job WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
-				UNION ALL
-				SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
-					SELECT seq FROM {schema}.job WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n))
-			ORDER BY seq FOR UPDATE`),
+		locked: q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
 		oldest: q(`SELECT {columns} FROM {schema}.job j
 			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
 			ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED`),

@@ -1,12 +1,16 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // A job that somebody is changing is in the way of an equal one all the same: the lookup waits for the change, and finds the job
@@ -46,5 +50,38 @@ func TestUniqueBesideChange(t *testing.T) {
 		if err := <-second; !errors.Is(err, ojs.ErrDuplicate) {
 			t.Fatalf("round %d: an equal job was admitted: %v", round, err)
 		}
+	}
+}
+
+// An equal job that has ended counts though a newer one is being deleted.
+func TestUniqueBesideDelete(t *testing.T) {
+	s, name := open(t, "")
+	pool := connect(t)
+	rec := func(n int, fingerprint string) storage.Record {
+		r := record(n)
+		r.CreatedAt = time.Now().Add(time.Duration(n) * time.Second)
+		r.Fingerprint, r.Unique = fingerprint, &ojs.UniquePolicy{Keys: ojs.ByArgs, States: []ojs.State{ojs.StateCancelled}}
+		return r
+	}
+	for n := range 2 { // two, which an earlier policy may have let in
+		must(t, insert(t.Context(), s, rec(n, fmt.Sprint(n))))
+		r, err := s.Get(t.Context(), record(n).ID)
+		must(t, err)
+		r.State, r.FinishedAt = ojs.StateCancelled, time.Now()
+		settle(t, t.Context(), s, r)
+	}
+	_, err := pool.Exec(t.Context(), "UPDATE "+name+".job SET fingerprint = 'f'")
+	must(t, err)
+	tx, err := pool.Begin(t.Context())
+	must(t, err)
+	defer tx.Rollback(context.Background())
+	_, err = tx.Exec(t.Context(), "DELETE FROM "+name+".job WHERE id = $1", record(1).ID) // as Delete and Prune do
+	must(t, err)
+	third := make(chan error, 1)
+	go func() { third <- insert(t.Context(), s, rec(2, "f")) }()
+	awaitBlocked(t, pool, int(tx.Conn().PgConn().PID()))
+	must(t, tx.Commit(t.Context()))
+	if err := <-third; !errors.Is(err, ojs.ErrDuplicate) {
+		t.Errorf("equal to one that is left: %v", err)
 	}
 }
