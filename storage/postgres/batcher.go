@@ -17,13 +17,14 @@ type batcher[C waiting] struct {
 
 // waiting is a call that somebody waits for.
 type waiting interface {
-	jobs() int
+	size() (jobs, bytes int)
 	done() <-chan struct{}
 }
 
 const (
-	maxFlying = 1    // statements at once
-	maxBatch  = 2000 // jobs of one statement, unless a single call has more
+	maxFlying = 1        // statements at once
+	maxBatch  = 2000     // jobs of one statement, unless a single call has more
+	maxBytes  = 32 << 20 // of their documents, likewise: PostgreSQL takes 1 GB at most
 )
 
 // do makes a call. It returns the context's error if that ends first: what then becomes of the call is not known.
@@ -46,9 +47,13 @@ func (b *batcher[C]) do(ctx context.Context, c C) error {
 func (b *batcher[C]) fly() {
 	for {
 		b.mu.Lock()
-		n, size := 0, 0
-		for n < len(b.pending) && (n == 0 || size+b.pending[n].jobs() <= maxBatch) {
-			size += b.pending[n].jobs()
+		n, jobs, bytes := 0, 0, 0
+		for n < len(b.pending) {
+			j, b := b.pending[n].size()
+			if n > 0 && (jobs+j > maxBatch || bytes+b > maxBytes) {
+				break
+			}
+			jobs, bytes = jobs+j, bytes+b
 			n++
 		}
 		if n == 0 {

@@ -23,6 +23,15 @@ func WithDeafEar() Option { return func(c *config) { c.deaf = true } }
 // WithPatience sets how long a statement may take.
 func WithPatience(d time.Duration) Option { return func(c *config) { c.patience = d } }
 
+// Pending returns how many calls wait for a statement to share.
+func (s *Storage) Pending() int {
+	s.inserts.mu.Lock()
+	defer s.inserts.mu.Unlock()
+	s.settles.mu.Lock()
+	defer s.settles.mu.Unlock()
+	return len(s.inserts.pending) + len(s.settles.pending)
+}
+
 // NewestVersion is that of the schema.
 func NewestVersion() int {
 	files, _ := migrations.ReadDir("migrations")

@@ -94,7 +94,7 @@ type insertCall struct {
 	ended   chan struct{}
 }
 
-func (c *insertCall) jobs() int             { return len(c.encoded) }
+func (c *insertCall) size() (int, int)      { return len(c.encoded), documentBytes(c.encoded) }
 func (c *insertCall) done() <-chan struct{} { return c.ended }
 
 // flushInserts makes calls with one statement. If one of them cannot be made, none is, and each is tried by itself.
@@ -104,7 +104,7 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 		all = append(all[:len(all):len(all)], c.encoded...)
 	}
 	stored, err := s.insertAll(all)
-	if err == nil && !stored && len(calls) > 1 {
+	if (err == nil && !stored || refused(err)) && len(calls) > 1 {
 		for _, c := range calls {
 			c.stored, c.err = s.insertAll(c.encoded)
 			close(c.ended)

@@ -326,11 +326,20 @@ const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
 	lockNotAvailable     = "55P03"
+	dataException        = "22" // and what else begins so
+	limitExceeded        = "54" // likewise
 )
 
 func isCode(err error, code string) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == code
+}
+
+// refused reports whether an error is about what a statement says and not about the database. The statement has done nothing, and
+// one that says less may be accepted.
+func refused(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, dataException) || strings.HasPrefix(pg.Code, limitExceeded))
 }
 
 // wall is the wall clock, for waits on the network.

@@ -118,6 +118,14 @@ func encode(r *storage.Record) (w written, err error) {
 	return w, err
 }
 
+// documentBytes is how large the documents of jobs are together.
+func documentBytes(of []written) (n int) {
+	for i := range of {
+		n += len(of[i].Args) + len(of[i].Job) + len(of[i].Outcome) + len(of[i].Checkpoint)
+	}
+	return n
+}
+
 // arguments makes one array for each column of jobs, as the constant given takes them.
 func arguments(of []written) []any {
 	return []any{

@@ -21,7 +21,7 @@ type settleCall struct {
 	ended   chan struct{}
 }
 
-func (c *settleCall) jobs() int             { return len(c.encoded) }
+func (c *settleCall) size() (int, int)      { return len(c.encoded), documentBytes(c.encoded) }
 func (c *settleCall) done() <-chan struct{} { return c.ended }
 
 // Settle implements storage.Storage.
@@ -106,6 +106,15 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 		encoded, froms = append(encoded, c.encoded...), append(froms, c.froms...)
 	}
 	results, err := s.settleRounds(ctx, q, calls[0].sameJob, encoded, froms)
+	once := func() bool {
+		return distinct(len(encoded), func(i int) string { return encoded[i].ID }) == len(encoded)
+	}
+	if refused(err) && len(calls) > 1 && once() { // in one round, of which nothing is done: each by itself
+		for _, c := range calls {
+			s.settleIn(ctx, q, []*settleCall{c})
+		}
+		return
+	}
 	for _, c := range calls {
 		if c.err = err; err == nil {
 			c.results = results[:len(c.encoded):len(c.encoded)]
