@@ -2,10 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -64,6 +67,9 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		}
 		return s.within(ctx, insert)
 	})
+	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
+		err = duplicate(err, batch)
+	}
 	if err != nil {
 		return dst, wrap(err)
 	}
@@ -71,6 +77,15 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		s.tell(ctx, &n)
 	}
 	return append(dst, results...), nil
+}
+
+// duplicate says which job of a batch the database has refused, as far as its error tells.
+func duplicate(err error, batch []storage.Insert) error {
+	var pg *pgconn.PgError
+	errors.As(err, &pg)
+	at := slices.IndexFunc(batch, func(in storage.Insert) bool { return strings.Contains(pg.Detail, "=("+in.Record.ID+")") })
+	r := &batch[max(at, 0)].Record
+	return &ojs.DuplicateError{ID: r.ID, State: r.State}
 }
 
 func encodeNew(batch []storage.Insert) ([]written, error) {
@@ -239,9 +254,6 @@ func (i *inserter) Add(recs []*storage.Record) error {
 		rows.Note(i.notice, &encoded[k].Columns)
 	}
 	_, err := i.tx.Exec(i.ctx, i.s.sql.insert, arguments(encoded)...)
-	if isCode(err, uniqueViolation) { // by an insert beside this one
-		return &ojs.DuplicateError{ID: recs[0].ID, State: recs[0].State}
-	}
 	return err
 }
 

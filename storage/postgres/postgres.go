@@ -307,13 +307,14 @@ func wrap(err error) error {
 	return fmt.Errorf("ojs: postgres: %w", err)
 }
 
-// again makes a call, up to five times, while the database undoes it because of a deadlock or a serialization failure.
+// again makes a call, up to five times, while the database undoes it because of a deadlock, a serialization failure, or an id that
+// somebody else has stored since the call looked.
 func again(f func() error) error {
 	const tries = 5
 	var err error
 	for range tries {
 		var pg *pgconn.PgError
-		if err = f(); !errors.As(err, &pg) || pg.Code != deadlockDetected && pg.Code != serializationFailure {
+		if err = f(); !errors.As(err, &pg) || pg.Code != deadlockDetected && pg.Code != serializationFailure && pg.Code != uniqueViolation {
 			return err
 		}
 	}
