@@ -276,12 +276,12 @@ const (
 
 // save writes what has become of rows that were read, if they are still as they were, and returns which it wrote.
 func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
-	encoded, froms := make([]written, len(changed)), make([]int32, len(changed))
+	encoded, froms := make([]written, len(changed)), make([]int64, len(changed))
 	for i, r := range changed {
 		if encoded[i], err = encode(&r.Record); err != nil {
 			return nil, err
 		}
-		froms[i] = anyState | int32(r.Version-r.Was-1)<<16
+		froms[i] = anyState | int64(r.Version-r.Was-1)<<16
 		if r.State == ojs.StateScheduled { // it was given other args and meta, and nothing else
 			froms[i] |= keepsPlace
 		}

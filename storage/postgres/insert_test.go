@@ -50,3 +50,30 @@ func TestDuplicateID(t *testing.T) {
 		})
 	}
 }
+
+// The last of very many replacements of a scheduled job in one batch is what is stored.
+func TestManyReplacements(t *testing.T) {
+	s, _ := open(t, "")
+	equal := func(n int) storage.Record {
+		r := record(n)
+		r.State, r.ScheduledAt, r.Fingerprint = ojs.StateScheduled, time.Now().Add(time.Hour), "f"
+		r.Unique = &ojs.UniquePolicy{Keys: ojs.ByArgs, OnConflict: ojs.ConflictReplaceExceptSchedule}
+		var err error
+		r.Args, err = ojs.NewArgs(n)
+		must(t, err)
+		return r
+	}
+	must(t, insert(t.Context(), s, equal(0)))
+	batch := make([]storage.Insert, 33_000) // more than 15 bits count
+	for i := range batch {
+		batch[i].Record = equal(i + 1)
+	}
+	_, err := s.Insert(t.Context(), time.Now(), batch, nil)
+	must(t, err)
+	last := batch[len(batch)-1].Record
+	stored, err := s.Get(t.Context(), record(0).ID)
+	must(t, err)
+	if stored.Args.String() != last.Args.String() || stored.Version != uint64(len(batch))+1 {
+		t.Errorf("args %s and version %d", stored.Args, stored.Version)
+	}
+}

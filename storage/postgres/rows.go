@@ -146,7 +146,7 @@ func arguments(of []written) []any {
 }
 
 // attemptArguments makes one array for each column that attempts change, as settleAttempt takes them.
-func attemptArguments(of []written, froms []int32) []any {
+func attemptArguments(of []written, froms []int64) []any {
 	return []any{
 		texts(of, func(c *written) string { return c.ID }), froms, states(of),
 		numbers(of, func(c *written) int64 { return int64(c.Attempt) }), numbers(of, func(c *written) int64 { return c.Version }),

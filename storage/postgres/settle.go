@@ -14,7 +14,7 @@ import (
 // settleCall is a Settle on its way.
 type settleCall struct {
 	encoded []written // with the versions after the change
-	froms   []int32   // the states in which a change may find its job
+	froms   []int64   // the states in which a change may find its job
 	sameJob bool      // of every change
 	results []storage.Settled
 	err     error
@@ -34,7 +34,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		return dst, nil
 	}
 	c := &settleCall{
-		encoded: make([]written, len(changes)), froms: make([]int32, len(changes)), sameJob: true, ended: make(chan struct{}),
+		encoded: make([]written, len(changes)), froms: make([]int64, len(changes)), sameJob: true, ended: make(chan struct{}),
 	}
 	for i := range changes {
 		rec := changes[i].Record
@@ -43,7 +43,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		if c.encoded[i], err = encode(&rec); err != nil {
 			return dst, err
 		}
-		c.froms[i] = int32(rows.From(c.encoded[i].State))
+		c.froms[i] = int64(rows.From(c.encoded[i].State))
 		c.sameJob = c.sameJob && changes[i].SameJob
 	}
 	if tx := txOf(ctx); tx != nil {
@@ -101,7 +101,7 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 		return
 	}
 	var encoded []written
-	var froms []int32
+	var froms []int64
 	for _, c := range calls {
 		encoded, froms = append(encoded, c.encoded...), append(froms, c.froms...)
 	}
@@ -125,7 +125,7 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 }
 
 // settleRounds applies changes in order: one statement for as many as are of different jobs.
-func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int32) ([]storage.Settled, error) {
+func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64) ([]storage.Settled, error) {
 	results := make([]storage.Settled, len(encoded))
 	for from := 0; from < len(encoded); {
 		n := distinct(len(encoded)-from, func(i int) string { return encoded[from+i].ID })
@@ -139,7 +139,7 @@ func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, enc
 
 // settleDistinct applies changes of different jobs, with up to tries retries, and finds why others were not applied.
 func (s *Storage) settleDistinct(
-	ctx context.Context, q querier, sameJob bool, encoded []written, froms []int32, results []storage.Settled, tries int,
+	ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64, results []storage.Settled, tries int,
 ) error {
 	applied, err := s.apply(ctx, q, sameJob, encoded, froms)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Storage) settleDistinct(
 }
 
 // apply changes the jobs that have the version before and a state of froms. It reports which those are.
-func (s *Storage) apply(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int32) (applied []bool, err error) {
+func (s *Storage) apply(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64) (applied []bool, err error) {
 	sql, args := s.sql.settleAttempt, []any(nil)
 	if sameJob {
 		args = attemptArguments(encoded, froms)

@@ -132,7 +132,7 @@ func newStatements(schema string) *statements {
 				SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.enqueued, {none}) AS enqueued,
 					nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
 					nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.progress, u.worker, u.outcome, u.checkpoint, u.ord
-				FROM unnest($1::text[], $2::integer[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+				FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
 				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::float8[], $14::text[], $15::bytea[], $16::bytea[])
 				WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, enqueued, started, next_retry, finished, dead, lease_until,
 				progress, worker, outcome, checkpoint, ord) ORDER BY u.ord) u)
@@ -140,7 +140,7 @@ func newStatements(schema string) *statements {
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
 		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
-				JOIN unnest($27::integer[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
+				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
 			UPDATE {schema}.job j SET
 				place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
 				{attempt}, queue = c.queue, type = c.type, priority = c.priority, deadline = c.deadline, created = c.created,
