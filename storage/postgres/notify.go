@@ -74,15 +74,18 @@ func (o *outbox) take() storage.Notice {
 	return n
 }
 
-// send passes on what is in the outbox, until ctx ends.
+// send passes on what is in the outbox, until ctx ends and nothing is left in there.
 func (s *Storage) send(ctx context.Context) {
-	for {
+	for ended := false; !ended; {
 		select {
 		case <-s.out.signal:
 		case <-ctx.Done():
-			return
+			ended = true
 		}
 		n := s.out.take()
+		if n.Empty() {
+			continue
+		}
 		err := s.toEnd(ctx, func(ctx context.Context) error {
 			_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), payloads(s.id, &n))
 			return err
@@ -93,7 +96,6 @@ func (s *Storage) send(ctx context.Context) {
 		select {
 		case <-wall.After(notifyEvery):
 		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -88,3 +88,31 @@ func TestSettleInTxIsTold(t *testing.T) {
 		}
 	}
 }
+
+// Others hear of what a storage has done right before it is closed.
+func TestToldBeforeClose(t *testing.T) {
+	s, name := open(t, "", postgres.WithPoll(time.Hour))
+	other, _ := open(t, name)
+	heard := told(t, s)
+	awaitListener(t, other, heard)
+	for n := range 10 {
+		must(t, insert(t.Context(), s, record(n)))
+		rec, err := s.Get(t.Context(), record(n).ID)
+		must(t, err)
+		short, err := postgres.Open(t.Context(), connect(t), postgres.WithSchema(name))
+		must(t, err)
+		must(t, insert(t.Context(), short, record(100+n))) // which keeps it from telling more for some ms
+		rec.State, rec.FinishedAt = ojs.StateCancelled, time.Now()
+		settle(t, t.Context(), short, rec)
+		must(t, short.Close())
+		late := time.After(10 * time.Second)
+		for ended := false; !ended; {
+			select {
+			case notice := <-heard:
+				ended = slices.Contains(notice.Ended, rec.ID)
+			case <-late:
+				t.Fatal("nobody was told")
+			}
+		}
+	}
+}
