@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,6 +142,25 @@ func TestSchema(t *testing.T) {
 	must(t, err)
 	if counts, err := other.Counts(t.Context()); err != nil || len(counts) != 0 {
 		t.Errorf("another schema's jobs: %v, %v", counts, err)
+	}
+}
+
+// A schema may have a name that is a word of SQL's.
+func TestSchemaNames(t *testing.T) {
+	if os.Getenv("OJS_TEST_POSTGRES") != "" {
+		t.Skip("the server may have schemas with these names")
+	}
+	pool := connect(t)
+	for _, name := range []string{"order", "user", "all"} {
+		s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		must(t, insert(t.Context(), s, record(1)))
+		must(t, s.Close())
+		_, err = pool.Exec(t.Context(), `DROP SCHEMA "`+name+`" CASCADE`)
+		must(t, err)
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *Storage) migrateIn(ctx context.Context, tx pgx.Tx, files []string) erro
 		return err
 	}
 	var schema, versions bool
-	if err := tx.QueryRow(ctx, s.sql.schemaThere, s.config.schema).Scan(&schema, &versions); err != nil {
+	if err := tx.QueryRow(ctx, s.sql.schemaThere, quoted(s.config.schema)).Scan(&schema, &versions); err != nil {
 		return err
 	}
 	if !schema { // which may be there, made by somebody with the right to
@@ -55,7 +55,7 @@ func (s *Storage) migrateIn(ctx context.Context, tx pgx.Tx, files []string) erro
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, strings.ReplaceAll(string(script), "{schema}", s.config.schema)); err != nil {
+		if _, err := tx.Exec(ctx, strings.ReplaceAll(string(script), "{schema}", quoted(s.config.schema))); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if _, err := tx.Exec(ctx, s.sql.addMigration, version+i+1); err != nil {

@@ -59,10 +59,13 @@ const take = `,
 // until is when a lease of a job j ends that begins at $1: at the latest at the last time that a column holds.
 const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bigint, 0))`
 
+// quoted is the name of a schema in statements: it may be a word of SQL's.
+func quoted(schema string) string { return `"` + schema + `"` }
+
 func newStatements(schema string) *statements {
 	inner := strings.NewReplacer("{columns}", columns, "{given}", given, "{attempt}", attempt, "{claimable}", claimable,
 		"{take}", strings.ReplaceAll(take, "{until}", until), "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
-	outer := strings.NewReplacer("{schema}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
+	outer := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
 	q := func(sql string) string { return outer.Replace(inner.Replace(sql)) }
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
@@ -218,7 +221,7 @@ func newStatements(schema string) *statements {
 		setQueueState: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`),
 		activateQueue: q(`DELETE FROM {schema}.queue_state WHERE queue = $1`),
 
-		listen:    q(`LISTEN "ojs:{schema}"`),
+		listen:    q(`LISTEN "ojs:{name}"`),
 		notify:    q(`SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`),
 		clock:     q(`SELECT clock_timestamp()`),
 		isolation: q(`SELECT current_setting('transaction_isolation')`),
