@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,6 +14,14 @@ import (
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
+
+// sayable reports whether a text can be one of the database's. No stored one is any other.
+func sayable(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
+
+// sayables are those of texts that can be.
+func sayables(texts []string) []string {
+	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return !sayable(text) })
+}
 
 // maxScan bounds the rows that one page looks at, found or not.
 const maxScan = 20_000
@@ -21,6 +32,9 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 		return storage.Record{}, err
 	}
 	defer s.mu.RUnlock()
+	if !sayable(id) {
+		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+	}
 	list, err := selectRows(ctx, s.in(ctx), false, s.sql.get, id)
 	if err != nil {
 		return storage.Record{}, wrap(err)
@@ -66,7 +80,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	}
 	var queues []string // nil: all
 	if len(q.Queues) > 0 {
-		queues = q.Queues
+		queues = sayables(q.Queues)
 	}
 	most := maxScan
 	if len(q.Types) == 0 && len(q.ErrorTypes) == 0 && q.CreatedFrom.IsZero() && q.CreatedBefore.IsZero() && q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {

@@ -191,6 +191,23 @@ func TestSchemaOfARole(t *testing.T) {
 	}
 }
 
+// What no text of the database's can be is not found, and no error.
+func TestNoTexts(t *testing.T) {
+	s, _ := open(t, "")
+	must(t, insert(t.Context(), s, record(1)))
+	for _, text := range []string{"a\x00b", "\xff", ""} {
+		if _, err := s.Get(t.Context(), text); !errors.Is(err, ojs.ErrNotFound) {
+			t.Errorf("Get(%q): %v", text, err)
+		}
+		if n, err := s.Delete(t.Context(), []string{text}); err != nil || n != 0 {
+			t.Errorf("Delete(%q): %d, %v", text, n, err)
+		}
+		if page, err := s.List(t.Context(), storage.Query{Queues: []string{text}}); err != nil || len(page.Records) != 0 {
+			t.Errorf("List of queue %q: %d, %v", text, len(page.Records), err)
+		}
+	}
+}
+
 func TestWithTx(t *testing.T) {
 	s, _ := open(t, "", postgres.WithPoll(time.Hour))
 	pool := connect(t)

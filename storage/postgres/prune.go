@@ -16,7 +16,7 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 		return 0, err
 	}
 	defer s.mu.RUnlock()
-	if len(ids) == 0 {
+	if ids = sayables(ids); len(ids) == 0 {
 		return 0, nil
 	}
 	var held string
