@@ -7,6 +7,7 @@
 package rows
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -142,7 +143,7 @@ func Encode(r *storage.Record) (Columns, error) {
 		Progress: r.Progress, Lease: int64(r.Lease), Fingerprint: r.Fingerprint,
 		Wake: Nanos(r.WakeAt()), Deadline: Nanos(r.Deadline()), Created: Nanos(r.CreatedAt), Enqueued: Nanos(r.EnqueuedAt),
 		Started: Nanos(r.StartedAt), NextRetry: Nanos(r.NextRetryAt), Finished: Nanos(r.FinishedAt), Dead: Nanos(r.DeadLetteredAt),
-		LeaseUntil: Nanos(r.LeaseUntil), Checkpoint: r.Checkpoint,
+		LeaseUntil: Nanos(r.LeaseUntil), Checkpoint: bytes.Clone(r.Checkpoint), // which may be on its way still when a call has been given up
 	}
 	if c.State == 0 {
 		return c, fmt.Errorf("ojs: job %s: %q is no state", r.ID, r.State)

@@ -150,6 +150,18 @@ func TestStoredCodes(t *testing.T) {
 	}
 }
 
+// What the caller does with its memory after a call changes no row that is on its way.
+func TestEncodeCopies(t *testing.T) {
+	var r storage.Record
+	r.State, r.Checkpoint = ojs.StateActive, json.RawMessage(`"mine"`)
+	c, err := rows.Encode(&r)
+	must(t, err)
+	copy(r.Checkpoint, `"your"`)
+	if string(c.Checkpoint) != `"mine"` {
+		t.Errorf("%s", c.Checkpoint)
+	}
+}
+
 func TestCron(t *testing.T) {
 	args, err := ojs.NewArgs(map[string]any{"a": 1})
 	must(t, err)
