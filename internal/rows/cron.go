@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -14,7 +15,7 @@ type cronDocument struct {
 	Name, Description, Schedule, TimeZone, Overlap string    `json:",omitzero"`
 	Paused                                         bool      `json:",omitzero"`
 	Type                                           string    `json:",omitzero"`
-	Args                                           string    `json:",omitzero"`
+	Args                                           text      `json:",omitzero"`
 	Options                                        options   `json:",omitzero"`
 	CreatedAt, LastRun, NextRun                    time.Time `json:",omitzero"`
 	Runs                                           int       `json:",omitzero"`
@@ -22,20 +23,40 @@ type cronDocument struct {
 }
 
 type options struct {
-	ID                           string            `json:",omitzero"`
-	Queue                        string            `json:",omitzero"`
-	Priority                     int               `json:",omitzero"`
-	Delay                        time.Duration     `json:",omitzero"`
-	ScheduledAt                  time.Time         `json:",omitzero"`
-	TTL                          time.Duration     `json:",omitzero"`
-	ExpiresAt                    time.Time         `json:",omitzero"`
-	Timeout, TotalTimeout, Lease time.Duration     `json:",omitzero"`
-	Retry                        retry             `json:",omitzero"`
-	Meta                         meta              `json:",omitzero"`
-	RateLimit                    *rateLimit        `json:",omitzero"`
-	Unique                       *unique           `json:",omitzero"`
-	Pending                      bool              `json:",omitzero"`
-	Extra                        map[string]string `json:",omitzero"`
+	ID                           string          `json:",omitzero"`
+	Queue                        string          `json:",omitzero"`
+	Priority                     int             `json:",omitzero"`
+	Delay                        time.Duration   `json:",omitzero"`
+	ScheduledAt                  time.Time       `json:",omitzero"`
+	TTL                          time.Duration   `json:",omitzero"`
+	ExpiresAt                    time.Time       `json:",omitzero"`
+	Timeout, TotalTimeout, Lease time.Duration   `json:",omitzero"`
+	Retry                        retry           `json:",omitzero"`
+	Meta                         meta            `json:",omitzero"`
+	RateLimit                    *rateLimit      `json:",omitzero"`
+	Unique                       *unique         `json:",omitzero"`
+	Pending                      bool            `json:",omitzero"`
+	Extra                        map[string]text `json:",omitzero"`
+}
+
+// text is raw JSON: in a string, or as base64 in a list, if it is not UTF-8, which no string of JSON can hold.
+type text string
+
+func (t text) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(t)) {
+		return json.Marshal(string(t))
+	}
+	return json.Marshal([][]byte{[]byte(t)})
+}
+
+func (t *text) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '[' {
+		var list [1][]byte
+		err := json.Unmarshal(b, &list)
+		*t = text(list[0])
+		return err
+	}
+	return json.Unmarshal(b, (*string)(t))
 }
 
 // EncodeCron returns a recurring job as a document, without its version.
@@ -43,7 +64,7 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 	o := &c.Options
 	d := cronDocument{
 		Name: c.Name, Description: c.Description, Schedule: c.Schedule, TimeZone: c.TimeZone, Overlap: c.Overlap, Paused: c.Paused,
-		Type: c.Type, Args: c.Args.String(), CreatedAt: c.CreatedAt, LastRun: c.LastRun, NextRun: c.NextRun, Runs: c.Runs, LastJobID: c.LastJobID,
+		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun, NextRun: c.NextRun, Runs: c.Runs, LastJobID: c.LastJobID,
 		Options: options{
 			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
@@ -58,9 +79,9 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 		d.Options.Unique = &u
 	}
 	if o.Extra != nil {
-		d.Options.Extra = make(map[string]string, len(o.Extra))
+		d.Options.Extra = make(map[string]text, len(o.Extra))
 		for k, v := range o.Extra {
-			d.Options.Extra[k] = string(v)
+			d.Options.Extra[k] = text(v)
 		}
 	}
 	b, err := json.Marshal(&d)

@@ -185,3 +185,24 @@ func TestCron(t *testing.T) {
 		t.Error("a broken document was decoded")
 	}
 }
+
+// Raw JSON may hold bytes that are not UTF-8, in recurring jobs, too.
+func TestCronBytes(t *testing.T) {
+	args, err := ojs.NewArgs(json.RawMessage("[\"\xff\"]"))
+	must(t, err)
+	want := storage.Cron{
+		Name: "n", Type: "t", Args: args, Options: ojs.Options{Extra: map[string]json.RawMessage{"x": json.RawMessage("\"\xfe\"")}},
+	}
+	b, err := rows.EncodeCron(&want)
+	must(t, err)
+	got, err := rows.DecodeCron(b)
+	must(t, err)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("\ngot  %+v\nwant %+v", got, want)
+	}
+	for _, broken := range []string{`{"Args":[]}`, `{"Args":["","?"]}`, `{"Args":1}`} {
+		if got, err := rows.DecodeCron([]byte(broken)); err == nil {
+			t.Errorf("%s was decoded: %q", broken, got.Args.String())
+		}
+	}
+}
