@@ -212,6 +212,11 @@ func (s *Storage) hear(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
+	if cfg.AfterConnect != nil { // which may take on a role
+		if err := s.toEnd(ctx, func(ctx context.Context) error { return cfg.AfterConnect(ctx, conn) }); err != nil {
+			return err
+		}
+	}
 	if !s.config.deaf {
 		err := s.toEnd(ctx, func(ctx context.Context) error {
 			_, err := conn.Exec(ctx, s.sql.listen)

@@ -1,7 +1,11 @@
 package postgres_test
 
 import (
+	"context"
+	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,11 +33,12 @@ func told(t *testing.T, s *postgres.Storage) chan storage.Notice {
 // awaitListener waits until a storage hears what is sent by another one of its schema.
 func awaitListener(t *testing.T, sender *postgres.Storage, heard chan storage.Notice) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for {
 		rec := record(0)
 		rec.ID = uuid.NewString()
-		must(t, t.Context().Err())
-		must(t, insert(t.Context(), sender, rec))
+		must(t, insert(ctx, sender, rec))
 		select {
 		case <-heard:
 		case <-time.After(50 * time.Millisecond):
@@ -55,6 +60,45 @@ func TestOnNotification(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	awaitListener(t, other, told(t, s))
+}
+
+// The listener's connection is prepared like the others of the pool: without the role that it takes on it may do nothing.
+func TestListenerRole(t *testing.T) {
+	if os.Getenv("OJS_TEST_POSTGRES") != "" {
+		t.Skip("the server may want a password")
+	}
+	admin := connect(t)
+	name := schema(t, admin)
+	_, err := admin.Exec(t.Context(), strings.ReplaceAll(
+		"CREATE ROLE $; CREATE ROLE $_login LOGIN NOINHERIT IN ROLE $; CREATE SCHEMA $ AUTHORIZATION $", "$", name))
+	must(t, err)
+	t.Cleanup(func() { // after the schema, which goes first
+		_, err := admin.Exec(context.Background(), strings.ReplaceAll("DROP SCHEMA $ CASCADE; DROP ROLE $_login; DROP ROLE $", "$", name))
+		must(t, err)
+	})
+	cfg := admin.Config()
+	cfg.ConnConfig.User = name + "_login"
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET ROLE "+name)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	logged := make(lines, 100)
+	opts := []postgres.Option{postgres.WithSchema(name), postgres.WithPoll(time.Hour), postgres.WithLogger(slog.New(logged))}
+	s, err := postgres.Open(t.Context(), pool, opts...)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	other, err := postgres.Open(t.Context(), pool, opts...)
+	must(t, err)
+	t.Cleanup(func() { must(t, other.Close()) })
+	awaitListener(t, other, told(t, s))
+	select {
+	case line := <-logged:
+		t.Error(line)
+	default:
+	}
 }
 
 // What a transaction settles is told by its commit, to this process as to others, and by nothing else.
