@@ -27,7 +27,8 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	if len(c.Types) > 0 {
 		types = c.Types
 	}
-	for left := c.Max; left > 0; {
+	most := min(c.Max, maxRows)
+	for left := most; left > 0; {
 		args := []any{rows.Nanos(now), left, c.Worker, types, skip}
 		sql := s.sql.claimAll
 		if s.paused.Load() {
@@ -41,7 +42,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 			claimed, err = selectRows(ctx, tuned{s}, true, sql, args...)
 			return err
 		})
-		if err != nil && left == c.Max {
+		if err != nil && left == most {
 			return dst, wrap(err)
 		}
 		slices.SortFunc(claimed, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })

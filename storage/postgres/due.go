@@ -38,7 +38,7 @@ func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []stora
 }
 
 func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) error {
-	list, err := selectRows(ctx, tuned{s}, true, s.sql.due, rows.Nanos(now), limit)
+	list, err := selectRows(ctx, tuned{s}, true, s.sql.due, rows.Nanos(now), min(limit, maxRows))
 	if err != nil {
 		return err
 	}

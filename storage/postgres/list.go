@@ -23,6 +23,9 @@ func sayables(texts []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return !sayable(text) })
 }
 
+// maxRows is more than anybody has, and a number that every statement takes.
+const maxRows = 1 << 30
+
 // maxScan bounds the rows that one page looks at, found or not.
 const maxScan = 20_000
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -188,6 +189,32 @@ func TestSchemaOfARole(t *testing.T) {
 		_, err = newEngine(t, s).Enqueue(t.Context(), "x", 1)
 		must(t, err)
 		must(t, s.Close())
+	}
+}
+
+// However many are asked for, those that there are are claimed, promoted and pruned.
+func TestMost(t *testing.T) {
+	s, _ := open(t, "")
+	addDead(t, s, 0)
+	now := time.Now()
+	claim := func(n int, queues ...string) {
+		must(t, insert(t.Context(), s, record(n)))
+		claimed, err := s.Claim(t.Context(), now, storage.Claim{Max: math.MaxInt, Queues: queues}, nil)
+		if err != nil || len(claimed) != 1 {
+			t.Errorf("%d claimed of the queues %q, %v", len(claimed), queues, err)
+		}
+	}
+	claim(1)
+	claim(2, "q")
+	_, err := s.SetQueueState(t.Context(), "other", ojs.QueuePaused) // which changes how claims are made
+	must(t, err)
+	claim(3)
+	if d, err := s.Due(t.Context(), now.Add(time.Hour), math.MaxInt, nil); err != nil || len(d.Stalled) != 3 {
+		t.Errorf("%d stalled, %v", len(d.Stalled), err)
+	}
+	p, err := s.Prune(t.Context(), storage.Prune{DeadLetters: true, Before: now.Add(time.Hour), Max: math.MaxInt})
+	if err != nil || p.N != 1 {
+		t.Errorf("%d pruned, %v", p.N, err)
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	var oldest *int64
 	err = again(func() error {
 		var some bool
-		args := []any{states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, p.Max}
+		args := []any{states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, min(p.Max, maxRows)}
 		return tuned{s}.query(ctx, s.sql.prune, args, one(&some, &out.N, &oldest))
 	})
 	if err != nil {
