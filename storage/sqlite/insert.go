@@ -19,7 +19,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		results, err = rows.Insert(inserter{t}, now, batch)
 		return err
 	}
-	if rows.Plain(batch) && rows.Check(batch, nil) == nil {
+	if rows.Check(batch, nil) == nil {
 		encoded := make([]stored, len(batch)) // here, since the writer has other things to do
 		for i := range batch {
 			rec := batch[i].Record
@@ -29,7 +29,9 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 				return dst, err
 			}
 		}
-		insert = func(t *tx) error { return t.addAll(encoded) }
+		if rows.Plain(batch) { // of others it is known now that they encode
+			insert = func(t *tx) error { return t.addAll(encoded) }
+		}
 	}
 	if err := s.write(ctx, insert); err != nil {
 		return dst, err

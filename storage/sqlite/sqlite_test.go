@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -321,3 +322,24 @@ func TestTwoOnOneFile(t *testing.T) {
 }
 
 var discard = slog.New(slog.DiscardHandler)
+
+// A record that does not encode fails its own call, and none of those that share the transaction.
+func TestNoDocument(t *testing.T) {
+	s := fresh(t)
+	var all sync.WaitGroup
+	for n := range 200 {
+		all.Go(func() {
+			if err := insert(s, record(n)); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			batch := []storage.Insert{{Record: record(1000 + n), MaxDepth: 1 << 30}, {Record: record(2000 + n)}}
+			batch[1].Record.Meta = map[string]any{"none": math.NaN()}
+			if _, err := s.Insert(t.Context(), time.Now(), batch, nil); err == nil {
+				t.Error("what no JSON can hold is stored")
+			}
+		})
+	}
+	all.Wait()
+}
