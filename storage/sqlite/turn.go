@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"time"
 
@@ -11,15 +13,24 @@ import (
 // for that one without it: one that has been waiting goes before one that has just written. By itself SQLite asks again ever
 // more seldom, down to ten times a second, and hardly ever finds a busy writer not writing. It is a courtesy: what keeps the
 // file whole are SQLite's locks.
-type turn struct{ f *os.File }
+type turn struct{ f *os.File } // nil: it is another user's
 
-// openTurn opens the lock of a database file, for all who may use that. It stays when it is closed: others may have it open.
+// openTurn opens the lock of a database file, for all who may use that. It stays when it is closed: others may have it open. One
+// who may not open it goes without: it may be of a time when the database was not for others.
 func openTurn(path string, mode os.FileMode) (*turn, error) {
 	f, err := os.OpenFile(path+"-turn", os.O_RDONLY|os.O_CREATE, mode)
+	if errors.Is(err, fs.ErrPermission) {
+		return &turn{}, nil
+	}
 	return &turn{f}, err
 }
 
-func (t *turn) close() error { return t.f.Close() }
+func (t *turn) close() error {
+	if t.f == nil {
+		return nil
+	}
+	return t.f.Close()
+}
 
 const (
 	// Those who wait look after an eighth of the time that they have waited already, within these bounds: a short wait does not
