@@ -172,6 +172,7 @@ func (s *Server) Up() error {
 		}
 		select {
 		case err := <-exited:
+			s.cmd = nil // nothing is left to stop
 			return fmt.Errorf("pgtest: the server does not start: %w\n%s", err, s.log.String())
 		case <-wall.After(50 * time.Millisecond):
 		}
