@@ -2,11 +2,13 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -189,6 +191,25 @@ func TestSchemaOfARole(t *testing.T) {
 		_, err = newEngine(t, s).Enqueue(t.Context(), "x", 1)
 		must(t, err)
 		must(t, s.Close())
+	}
+}
+
+// The view shows every job, also one whose documents are not UTF-8.
+func TestView(t *testing.T) {
+	s, name := open(t, "")
+	var err error
+	plain, odd := record(1), record(2)
+	plain.Args, err = ojs.NewArgs(json.RawMessage(`["ä"]`))
+	must(t, err)
+	odd.Args, err = ojs.NewArgs(json.RawMessage("[\"\xff\"]"))
+	must(t, err)
+	must(t, insert(t.Context(), s, plain, odd))
+	rows, err := connect(t).Query(t.Context(), "SELECT args FROM "+name+".jobs ORDER BY id")
+	must(t, err)
+	shown, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	must(t, err)
+	if want := []string{`["ä"]`, `["\377"]`}; !slices.Equal(shown, want) {
+		t.Errorf("%q", shown)
 	}
 }
 
