@@ -134,11 +134,16 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 
 // insertAll stores jobs. It reports false, and has stored none, if an id is stored already or a queue draining.
 func (s *Storage) insertAll(encoded []written) (stored bool, err error) {
-	tag, err := s.exec(context.Background(), s.sql.insert, arguments(encoded)...) // in the time of none of the calls
-	if isCode(err, uniqueViolation) {
-		return false, nil
-	}
-	return err == nil && tag.RowsAffected() == int64(len(encoded)), err
+	args := arguments(encoded)
+	err = again(func() error {
+		tag, err := s.exec(context.Background(), s.sql.insert, args...) // in the time of none of the calls
+		if isCode(err, uniqueViolation) {
+			return nil
+		}
+		stored = err == nil && tag.RowsAffected() == int64(len(encoded))
+		return err
+	})
+	return stored, err
 }
 
 // inserter is a transaction as rows.Insert wants it.

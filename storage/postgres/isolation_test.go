@@ -3,9 +3,11 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -65,6 +67,37 @@ func TestDefaultIsolation(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Statements that the database undoes for each other's sake are made again, and nobody hears of it.
+func TestSerializable(t *testing.T) {
+	_, name := open(t, "")
+	pool := isolated(t, "serializable")
+	logged := make(lines, 100)
+	var all sync.WaitGroup
+	for range 3 {
+		s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name), postgres.WithPoll(20*time.Millisecond), postgres.WithLogger(slog.New(logged)))
+		must(t, err)
+		t.Cleanup(func() { must(t, s.Close()) })
+		eng := newEngine(t, s)
+		eng.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
+		start(t, eng)
+		for range 4 {
+			all.Go(func() {
+				for n := range 100 {
+					if _, err := eng.Enqueue(t.Context(), "x", n); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	select {
+	case line := <-logged:
+		t.Error(line)
+	default:
 	}
 }
 

@@ -295,7 +295,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err := s.lookForPaused(ctx, conn); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, s.sql.compact); err != nil && !isCode(err, lockNotAvailable) {
+	if _, err := conn.Exec(ctx, s.sql.compact); err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) {
 		return err
 	}
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
