@@ -70,6 +70,9 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		if heard || n >= fullInbox {
 			s.mu.Lock()
 		} else if !s.mu.TryLock() {
+			if len(batch) > 1 && n >= 2*inboxSize { // batches would fill the inbox before anybody has time for it
+				runtime.Gosched()
+			}
 			return true // nobody waits for them, and whoever needs them will
 		}
 		s.heard, s.self = s.hub.HeardFrom(self), self
@@ -80,7 +83,9 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		long := s.ready.n > backlog
 		s.leave()
 		if long { // or jobs would leave the caches, and memory be asked for that others are about to give back
-			runtime.Gosched()
+			for range max(n/inboxSize, 1) {
+				runtime.Gosched()
+			}
 		}
 	}
 	return true
