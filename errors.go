@@ -79,10 +79,14 @@ func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 // holds for it.
 type TransitionError struct {
 	ID       string
-	From, To State // To is what the job should have become: a state, or "deleted" or "reprioritized"
+	From, To State  // To is what the job should have become: a state, or "deleted" or "reprioritized"
+	Allowed  string // what the call allows, for a person: "only a dead letter can be replayed"; "": what the table does
 }
 
 func (e *TransitionError) Error() string {
+	if e.Allowed != "" {
+		return fmt.Sprintf("ojs: not in this state: job %s is %s; %s", e.ID, e.From, e.Allowed)
+	}
 	verb := "become"
 	if !e.To.Valid() {
 		verb = "be"
@@ -102,9 +106,9 @@ type QueueError struct {
 
 func (e *QueueError) Error() string {
 	if e.Err == ErrQueueFull {
-		return fmt.Sprintf("%v: %q may have %d jobs that have not ended", e.Err, e.Queue, e.MaxDepth)
+		return fmt.Sprintf("%v: %q is at its maximum depth of %d", e.Err, e.Queue, e.MaxDepth)
 	}
-	return fmt.Sprintf("%v: %q", e.Err, e.Queue)
+	return fmt.Sprintf("%v: %q takes no more jobs until it is resumed", e.Err, e.Queue)
 }
 
 // Unwrap returns ErrQueueFull or ErrQueueDraining.

@@ -3,6 +3,7 @@ package ojs
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -13,7 +14,8 @@ type JobType[T any] struct {
 	defaults []Option
 }
 
-// Define declares a job type. It panics if the name or a default is invalid, as regexp.MustCompile does.
+// Define declares a job type. It panics if the name or a default is invalid, as regexp.MustCompile does. If T has unexported
+// fields, which JSON leaves out, it logs a warning to slog.Default, once for each T.
 func Define[T any](name string, defaults ...Option) JobType[T] {
 	if err := ValidateType(name); err != nil {
 		panic(err)
@@ -23,6 +25,7 @@ func Define[T any](name string, defaults ...Option) JobType[T] {
 	if err := o.Validate(); err != nil {
 		panic(fmt.Errorf("ojs: defaults of job type %s: %w", name, err))
 	}
+	warnUnexported(name, reflect.TypeFor[T]())
 	return JobType[T]{name, slices.Clone(defaults)}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Option sets a property of a job at its enqueue, or a default for a job type, a queue or an engine. The nearest to the
 // call wins; retry policies merge field by field, meta and tags add up. Times are relative to the engine's clock at the
-// enqueue.
+// enqueue. Options of one call that exclude each other are refused: two unique policies, or a delay and a time.
 //
 // An option must do the same whenever it is applied, since engines apply defaults once for many jobs. It must not keep
 // the Options it is given.
@@ -37,8 +37,20 @@ type Options struct {
 	Pending                      bool                       // wait to be activated
 	Extra                        map[string]json.RawMessage // of a parsed draft: attributes this version does not know
 
-	err error // the first option that is invalid whatever the others say
+	err   error // the first option that is invalid whatever the others say
+	given given // by the options of the Apply under way
 }
+
+// given is a set of properties that one call may give in one way only.
+type given uint8
+
+const (
+	givenUnique given = 1 << iota
+	givenDelay
+	givenScheduledAt
+	givenTTL
+	givenExpiresAt
+)
 
 // Limits and defaults of the standard (OJS core, section 5; OJS timeouts).
 const (
@@ -70,8 +82,11 @@ func (o *Options) Clone() Options {
 	return c
 }
 
-// Apply applies opts in order.
+// Apply applies opts in order, as the options of one call: of those that exclude each other, the second makes o invalid.
 func (o *Options) Apply(opts ...Option) {
+	outer := o.given
+	o.given = 0
+	defer func() { o.given = outer }()
 	for _, opt := range opts {
 		if opt == nil {
 			o.fail(&InvalidError{Code: CodeOptionInvalid, Field: "option", Reason: "is nil"})
@@ -79,6 +94,14 @@ func (o *Options) Apply(opts ...Option) {
 		}
 		opt(o)
 	}
+}
+
+// give records that an option gives a property, and refuses it if the same call has given one that it excludes.
+func (o *Options) give(property, excluded given, field, reason string) {
+	if o.given&excluded != 0 {
+		o.fail(optionError(field, reason))
+	}
+	o.given |= property
 }
 
 func (o *Options) fail(err error) {
@@ -138,18 +161,27 @@ func WithPriority(p int) Option { return func(o *Options) { o.Priority = p } }
 
 // WithDelay runs the job no earlier than d after the enqueue; at once if d is not positive.
 func WithDelay(d time.Duration) Option {
-	return func(o *Options) { o.Delay, o.ScheduledAt = max(d, 0), time.Time{} }
+	return func(o *Options) {
+		o.give(givenDelay, givenScheduledAt, "scheduled_at", "a delay and a time are given: use WithDelay or WithScheduledAt")
+		o.Delay, o.ScheduledAt = max(d, 0), time.Time{}
+	}
 }
 
 // WithScheduledAt runs the job no earlier than t; at once if t has passed.
 func WithScheduledAt(t time.Time) Option {
-	return func(o *Options) { o.Delay, o.ScheduledAt = 0, t }
+	return func(o *Options) {
+		o.give(givenScheduledAt, givenDelay, "scheduled_at", "a delay and a time are given: use WithDelay or WithScheduledAt")
+		o.Delay, o.ScheduledAt = 0, t
+	}
 }
 
 // WithExpiresAt discards the job if it is still waiting at t: for its first attempt or for a retry. A running attempt is
 // left alone.
 func WithExpiresAt(t time.Time) Option {
-	return func(o *Options) { o.TTL, o.ExpiresAt = 0, t }
+	return func(o *Options) {
+		o.give(givenExpiresAt, givenTTL, "expires_at", "a time to live and a time are given: use WithTTL or WithExpiresAt")
+		o.TTL, o.ExpiresAt = 0, t
+	}
 }
 
 // WithTTL is WithExpiresAt for d after the enqueue; d must be positive.
@@ -158,6 +190,7 @@ func WithTTL(d time.Duration) Option {
 		if d <= 0 {
 			o.fail(optionError("ttl", fmt.Sprintf("%v is not positive", d)))
 		}
+		o.give(givenTTL, givenExpiresAt, "expires_at", "a time to live and a time are given: use WithTTL or WithExpiresAt")
 		o.TTL, o.ExpiresAt = d, time.Time{}
 	}
 }
@@ -263,8 +296,8 @@ func ValidateType(name string) error {
 		}
 		return c == '.' && before != 0 && before != '.'
 	}) || name[len(name)-1] == '.' {
-		return &InvalidError{Code: CodeTypeInvalid, Field: "type", Reason: fmt.Sprintf(
-			"%q does not match [a-z][a-z0-9_]*(.[a-z][a-z0-9_]*)* in at most %d characters", clip([]byte(name)), maxTypeLen)}
+		return &InvalidError{Code: CodeTypeInvalid, Field: "type", Reason: nameReason(name, maxTypeLen,
+			"lower-case words of letters, digits and _, joined by dots, each beginning with a letter, such as email.send")}
 	}
 	return nil
 }
@@ -275,10 +308,21 @@ func ValidateQueue(name string) error {
 	if !validName(name, maxQueueLen, func(c, before byte) bool {
 		return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || before != 0 && (c == '-' || c == '.')
 	}) {
-		return &InvalidError{Code: CodeQueueInvalid, Field: "queue", Reason: fmt.Sprintf(
-			"%q does not match [a-z0-9][a-z0-9-.]* in at most %d characters", clip([]byte(name)), maxQueueLen)}
+		return &InvalidError{Code: CodeQueueInvalid, Field: "queue", Reason: nameReason(name, maxQueueLen,
+			"lower-case letters, digits, - and ., beginning with a letter or digit, such as email-bulk")}
 	}
 	return nil
+}
+
+// nameReason says what is wrong with a name, and what names are allowed.
+func nameReason(name string, most int, allowed string) string {
+	switch {
+	case name == "":
+		return "is empty: use " + allowed
+	case len(name) > most:
+		return fmt.Sprintf("%q has %d characters, more than %d", clip([]byte(name)), len(name), most)
+	}
+	return fmt.Sprintf("%q: use %s", clip([]byte(name)), allowed)
 }
 
 // validName reports whether name has 1 to most bytes and ok holds for each of them, given the one before it (0 for the

@@ -20,6 +20,9 @@ func apply(opts ...ojs.Option) (ojs.Options, error) {
 	return o, o.Validate()
 }
 
+// level applies options as those of a level of their own, such as the defaults of a job type.
+func level(opts ...ojs.Option) ojs.Option { return func(o *ojs.Options) { o.Apply(opts...) } }
+
 func TestOptions(t *testing.T) {
 	later := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	tests := []struct {
@@ -29,11 +32,11 @@ func TestOptions(t *testing.T) {
 	}{
 		{"P0.6 the standard's", nil, func(o *ojs.Options) { o.Queue, o.Timeout, o.Lease = "default", 1800*time.Second, 1800*time.Second }},
 		{"the later wins", []ojs.Option{ojs.WithQueue("a"), ojs.WithQueue("b")}, func(o *ojs.Options) { o.Queue = "b" }},
-		{"delay in place of a time", []ojs.Option{ojs.WithScheduledAt(later), ojs.WithDelay(time.Hour)}, func(o *ojs.Options) { o.Delay = time.Hour }},
-		{"a time in place of delay", []ojs.Option{ojs.WithDelay(time.Hour), ojs.WithScheduledAt(later)}, func(o *ojs.Options) { o.ScheduledAt = later }},
+		{"delay in place of an inherited time", []ojs.Option{level(ojs.WithScheduledAt(later)), ojs.WithDelay(time.Hour)}, func(o *ojs.Options) { o.Delay = time.Hour }},
+		{"a time in place of an inherited delay", []ojs.Option{level(ojs.WithDelay(time.Hour)), ojs.WithScheduledAt(later)}, func(o *ojs.Options) { o.ScheduledAt = later }},
 		{"a negative delay is none", []ojs.Option{ojs.WithDelay(-1)}, func(o *ojs.Options) {}},
-		{"ttl in place of a time", []ojs.Option{ojs.WithExpiresAt(later), ojs.WithTTL(time.Hour)}, func(o *ojs.Options) { o.TTL = time.Hour }},
-		{"a time in place of ttl", []ojs.Option{ojs.WithTTL(time.Hour), ojs.WithExpiresAt(later)}, func(o *ojs.Options) { o.ExpiresAt = later }},
+		{"ttl in place of an inherited time", []ojs.Option{level(ojs.WithExpiresAt(later)), ojs.WithTTL(time.Hour)}, func(o *ojs.Options) { o.TTL = time.Hour }},
+		{"a time in place of an inherited ttl", []ojs.Option{level(ojs.WithTTL(time.Hour)), ojs.WithExpiresAt(later)}, func(o *ojs.Options) { o.ExpiresAt = later }},
 		{"A102 policies merge", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 5, Jitter: ojs.JitterOff}), ojs.WithMaxAttempts(7)},
 			func(o *ojs.Options) { o.Retry = ojs.RetryPolicy{MaxAttempts: 7, Jitter: ojs.JitterOff} }},
 		{"A024 max attempts 0", []ojs.Option{ojs.WithMaxAttempts(0)}, func(o *ojs.Options) { o.Retry.MaxAttempts = ojs.NoRetry }},
@@ -111,6 +114,16 @@ func TestInvalidOptions(t *testing.T) {
 		{"A131", retry, "retry.on_exhaustion", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: "x"})}},
 		{"A160", retry, "retry.non_retryable_errors", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"a", ""}})}},
 		{"nil", option, "option", []ojs.Option{nil}},
+		{"a delay and a time", option, "scheduled_at", []ojs.Option{ojs.WithDelay(1), ojs.WithScheduledAt(year(2030))}},
+		{"a time and a delay", option, "scheduled_at", []ojs.Option{ojs.WithScheduledAt(year(2030)), ojs.WithDelay(1)}},
+		{"a debounce and a time", option, "scheduled_at", []ojs.Option{ojs.WithDebounce(1), ojs.WithScheduledAt(year(2030))}},
+		{"a ttl and a time", option, "expires_at", []ojs.Option{ojs.WithTTL(1), ojs.WithExpiresAt(year(2030))}},
+		{"a time and a ttl", option, "expires_at", []ojs.Option{ojs.WithExpiresAt(year(2030)), ojs.WithTTL(1)}},
+		{"two unique policies", option, "unique", []ojs.Option{ojs.WithThrottle(1), ojs.WithIdempotencyKey("k")}},
+		{"the same unique policy twice", option, "unique", []ojs.Option{ojs.WithOneWaiting(), ojs.WithOneWaiting()}},
+		{"a conflict after a level inside the call", option, "scheduled_at",
+			[]ojs.Option{ojs.WithDelay(1), level(ojs.WithQueue("q")), ojs.WithScheduledAt(year(2030))}},
+		{"P1.6 a rate limit without a bound", option, "rate_limit", []ojs.Option{ojs.WithRateLimit(ojs.RateLimit{Key: "k"})}},
 		{"a good one does not cover a bad one", option, "id", []ojs.Option{ojs.WithID("7"), ojs.WithID(jobID)}},
 		{"the first bad one is told", option, "id", []ojs.Option{ojs.WithID("7"), nil, ojs.WithTTL(-1)}},
 	}

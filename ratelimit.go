@@ -1,7 +1,10 @@
 package ojs
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -11,10 +14,13 @@ import (
 // A key has the bounds of the job that last started with it. An engine counts what it starts itself, attempts and
 // deliveries to its workers; several engines on one storage count separately.
 type RateLimit struct {
-	Key         string // what shares the limit: letters, digits and ".", "_", ":", "-", the first a letter or digit, at most 255
-	Concurrency int    // attempts at once; 0: any number
-	Rate        Rate   // at most Rate.Limit starts in any period of Rate.Per
-	Throttle    Rate   // starts at least Throttle.Per / Throttle.Limit apart
+	// Key is what shares the limit: letters, digits and ".", "_", ":", "-", the first a letter or digit, at most 255
+	// (OJS rate limiting). RateLimitKey makes one of any text, such as an e-mail address.
+	Key string
+
+	Concurrency int  // attempts at once; 0: any number
+	Rate        Rate // at most Rate.Limit starts in any period of Rate.Per
+	Throttle    Rate // starts at least Throttle.Per / Throttle.Limit apart
 }
 
 // Rate is a number of starts in a period. The zero Rate bounds nothing. A rate costs 8 bytes for each start that it
@@ -28,12 +34,9 @@ const maxRateLimitKeyLen = 255
 
 // Validate checks the key and the bounds. Its error is an *InvalidError.
 func (l *RateLimit) Validate() error {
-	if !validName(l.Key, maxRateLimitKeyLen, func(c, before byte) bool {
-		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-			before != 0 && (c == '.' || c == '_' || c == ':' || c == '-')
-	}) {
-		return optionError("rate_limit.key", fmt.Sprintf("%q does not match [a-zA-Z0-9][a-zA-Z0-9._:-]* in at most %d characters",
-			clip([]byte(l.Key)), maxRateLimitKeyLen))
+	if !validRateLimitKey(l.Key) {
+		return optionError("rate_limit.key", nameReason(l.Key, maxRateLimitKeyLen,
+			"letters, digits, ., _, : and -, beginning with a letter or digit; RateLimitKey makes a key of any other text"))
 	}
 	return l.ValidateBounds()
 }
@@ -66,10 +69,35 @@ func (l *RateLimit) Bounds() bool {
 	return l != nil && (l.Concurrency > 0 || l.Rate.Limit > 0 || l.Throttle.Limit > 0)
 }
 
-// WithRateLimit bounds the jobs that name the same key. What l leaves zero is not bounded.
+func validRateLimitKey(key string) bool {
+	return validName(key, maxRateLimitKeyLen, func(c, before byte) bool {
+		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+			before != 0 && (c == '.' || c == '_' || c == ':' || c == '-')
+	})
+}
+
+// RateLimitKey makes a key for RateLimit.Key of any text: an e-mail address, a URL, a name in any script. The key is
+// "scope:text" if that is a valid key, and otherwise "scope::" and the SHA-256 of the text in hexadecimal. Different texts
+// have different keys. The scope must be a valid key of at most 189 characters without ":".
+//
+//	ojs.WithRateLimit(ojs.RateLimit{Key: ojs.RateLimitKey("mail", "a@example.com"), Concurrency: 1})
+func RateLimitKey(scope, text string) string {
+	if key := scope + ":" + text; validRateLimitKey(key) && !strings.HasPrefix(text, ":") {
+		return key
+	}
+	sum := sha256.Sum256([]byte(text))
+	return scope + "::" + hex.EncodeToString(sum[:])
+}
+
+// WithRateLimit bounds the jobs that name the same key. What l leaves zero is not bounded; a limit that bounds nothing is
+// refused.
 func WithRateLimit(l RateLimit) Option {
 	return func(o *Options) {
-		if err := l.Validate(); err != nil {
+		err := l.Validate()
+		if err == nil && !l.Bounds() {
+			err = optionError("rate_limit", fmt.Sprintf("of key %q bounds nothing: set Concurrency, Rate or Throttle", l.Key))
+		}
+		if err != nil {
 			o.fail(err)
 			return
 		}

@@ -83,3 +83,37 @@ func TestRateLimitTravels(t *testing.T) {
 		t.Errorf("progress 1.5: %v", err)
 	}
 }
+
+func TestRateLimitKey(t *testing.T) {
+	long := strings.Repeat("k", 250)
+	seen := make(map[string]string)
+	for _, tt := range []struct {
+		text string
+		want string // "": a hash
+	}{
+		{"user-7", "mail:user-7"},
+		{"", "mail:"},
+		{long, "mail:" + long},
+		{"a@example.com", "mail::08168cd80dfd534ab0f10af10f1303fe00af2d43ab5c1432360d137f8197e17a"},
+		{"b@example.com", ""},
+		{long + "k", ""},
+		{"größe", ""},
+		{"a b", ""},
+		{":a", ""},
+		{":08168cd80dfd534ab0f10af10f1303fe00af2d43ab5c1432360d137f8197e17a", ""},
+	} {
+		t.Run("P1.6 "+tt.text[:min(len(tt.text), 20)], func(t *testing.T) {
+			key := ojs.RateLimitKey("mail", tt.text)
+			if tt.want != "" && key != tt.want || tt.want == "" && len(key) != len("mail::")+64 {
+				t.Errorf("key %s, want %s", key, tt.want)
+			}
+			if _, err := apply(ojs.WithRateLimit(ojs.RateLimit{Key: key, Concurrency: 1})); err != nil {
+				t.Error(err)
+			}
+			if other, twice := seen[key]; twice {
+				t.Errorf("has the key of %q", other)
+			}
+			seen[key] = tt.text
+		})
+	}
+}

@@ -173,13 +173,15 @@ func (p *UniquePolicy) clone() *UniquePolicy {
 	return &c
 }
 
-// WithUnique makes the job unique. It replaces, as a whole, a policy that the job would inherit.
+// WithUnique makes the job unique. It replaces, as a whole, a policy that the job would inherit. Two policies in one call are
+// refused, those of WithThrottle and the like included.
 func WithUnique(p UniquePolicy) Option {
 	c := p.clone()
 	return func(o *Options) {
 		if err := c.Validate(); err != nil {
 			o.fail(err)
 		}
+		o.give(givenUnique, givenUnique, "unique", "two unique policies are given: a job has one")
 		o.Unique = c
 	}
 }
@@ -190,7 +192,7 @@ func uniqueBy(argsKeys []string, states []State, period time.Duration, c Conflic
 }
 
 // WithThrottle enqueues a job with the same args at most once per period, whatever became of the previous one: further ones
-// are ignored. With argsKeys only these members of the args count. It is a unique policy, and replaces any other.
+// are ignored. With argsKeys only these members of the args count. It is a unique policy, as WithUnique sets.
 func WithThrottle(period time.Duration, argsKeys ...string) Option {
 	if period <= 0 {
 		return func(o *Options) { o.fail(uniqueError("period", fmt.Sprintf("%v is not positive", period))) }
@@ -200,7 +202,7 @@ func WithThrottle(period time.Duration, argsKeys ...string) Option {
 
 // WithDebounce runs only the last of several jobs with the same args, once the quiet time has passed without another:
 // each replaces the one before that is still waiting for its time. With argsKeys only these members of the args count. It
-// is a unique policy and a delay, and replaces any others.
+// is a unique policy, as WithUnique sets, and a delay.
 func WithDebounce(quiet time.Duration, argsKeys ...string) Option {
 	if quiet <= 0 {
 		return func(o *Options) { o.fail(optionError("delay", fmt.Sprintf("%v is not positive", quiet))) }
@@ -209,15 +211,16 @@ func WithDebounce(quiet time.Duration, argsKeys ...string) Option {
 	return func(o *Options) { unique(o); delay(o) }
 }
 
-// WithOneWaiting keeps at most one job with the same args waiting; further ones are ignored. A running one does not count: it
-// may have begun before what the new one is about. With argsKeys only these members of the args count. It is a unique policy,
-// and replaces any other.
+// WithOneWaiting keeps at most one job with the same args waiting; further ones are ignored. A running job does not count: it
+// may have begun before the change that the new one is about. Any number may therefore run at once. A RateLimit with a
+// Concurrency of 1 and a key of the same args runs them one after the other. With argsKeys only these members of the args
+// count. It is a unique policy, as WithUnique sets.
 func WithOneWaiting(argsKeys ...string) Option {
 	return uniqueBy(argsKeys, []State{StateAvailable, StateScheduled, StatePending, StateRetryable}, 0, ConflictIgnore)
 }
 
 // WithIdempotencyKey enqueues a job of the type at most once in 24 hours for a key, such as the id of a request: 1 to
-// 256 bytes. Further ones are ignored. It is a unique policy, and replaces any other.
+// 256 bytes. Further ones are ignored. It is a unique policy, as WithUnique sets.
 func WithIdempotencyKey(key string) Option {
 	if key == "" {
 		return func(o *Options) { o.fail(uniqueError("key", "is empty")) }

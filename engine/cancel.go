@@ -18,7 +18,7 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 			return "", errUnchanged
 		}
 		if r.State.Terminal() {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled, Allowed: "only a job that has not ended can be cancelled"}
 		}
 		r.Cancel(now)
 		r.Version-- // Settle raises it

@@ -3,8 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -217,7 +215,8 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f
 // cronOf checks an entry and makes what is stored of it.
 func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if !validCronName(e.Name) {
-		return storage.Cron{}, invalid("name", fmt.Sprintf("does not match [a-z0-9][a-z0-9-.]* in at most %d characters", maxCronName))
+		return storage.Cron{}, invalid("name", fmt.Sprintf(
+			"use 1 to %d lower-case letters, digits, - and ., beginning with a letter or digit, such as report.nightly", maxCronName))
 	}
 	if e.Overlap == "" {
 		e.Overlap = OverlapSkip
@@ -265,23 +264,12 @@ func runOptions(e *storage.Cron, due time.Time) []ojs.Option {
 	if Overlap(e.Overlap) == OverlapEnqueue {
 		opts = append(opts, func(o *ojs.Options) {
 			if o.RateLimit == nil {
-				o.RateLimit = &ojs.RateLimit{Key: rateKey(e.Name)}
+				o.RateLimit = &ojs.RateLimit{Key: ojs.RateLimitKey("cron", e.Name)}
 			}
 			o.RateLimit.Concurrency = 1 // one after the other
 		})
 	}
 	return opts
-}
-
-// rateKey is the key of the rate limit that the runs of an entry share. A name may be as long as a key is at most; if that leaves no
-// room for the prefix, the key has the name's hash, and begins as no other does.
-func rateKey(name string) string {
-	const longest = 255
-	if key := "cron:" + name; len(key) <= longest {
-		return key
-	}
-	sum := sha256.Sum256([]byte(name))
-	return "cron::" + hex.EncodeToString(sum[:])
 }
 
 func validCronName(name string) bool {

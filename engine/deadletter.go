@@ -59,7 +59,8 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 // name of the job; its args, id and time cannot be changed. A deadline that has passed no longer holds. A job that is no
 // dead letter gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
-	return d.core.retry(ctx, id, func(r *storage.Record) bool { return r.DeadLettered() }, opts)
+	return d.core.retry(ctx, id, func(r *storage.Record) bool { return r.DeadLettered() },
+		"only a dead letter can be replayed", opts)
 }
 
 // RetryAll retries the dead letters that f selects, the longest dead first, with a pause of every between two of them; 0 is
@@ -90,7 +91,7 @@ func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	if !rec.DeadLettered() {
-		return &ojs.TransitionError{ID: id, From: rec.State, To: "deleted"}
+		return &ojs.TransitionError{ID: id, From: rec.State, To: "deleted", Allowed: "only a dead letter can be deleted here"}
 	}
 	return d.core.delete(ctx, &rec)
 }

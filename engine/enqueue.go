@@ -364,8 +364,14 @@ func normalMeta(m map[string]any) (map[string]any, error) {
 // encodeArgs makes args of what was given, after checking it against the handler's type.
 func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 	switch args.(type) {
-	case nil, ojs.Args, json.RawMessage: // JSON from elsewhere: the handler's decoding judges it
+	case ojs.Args, json.RawMessage: // JSON from elsewhere: the handler's decoding judges it
 		return ojs.NewArgs(args)
+	case nil:
+		if want := t.handler.ArgsType(); t.handled && !takesNil(want) {
+			return ojs.Args{}, &ojs.InvalidError{Code: ojs.CodeArgsInvalid, Field: "args",
+				Reason: fmt.Sprintf("are nil, but the handler of %s takes a %v", name, want)}
+		}
+		return ojs.NewArgs(nil)
 	}
 	if t.handled {
 		have, want := reflect.TypeOf(args), t.handler.ArgsType()
@@ -375,6 +381,15 @@ func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 		}
 	}
 	return ojs.NewArgs(args)
+}
+
+// takesNil reports whether args of a type may be nil: a handler then sees nothing that was not given.
+func takesNil(args reflect.Type) bool {
+	switch args.Kind() {
+	case reflect.Interface, reflect.Pointer, reflect.Map, reflect.Slice:
+		return true
+	}
+	return args.Size() == 0
 }
 
 // normalTime is a caller's time as storages keep it.

@@ -162,7 +162,7 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	done, err := j.core.change(ctx, id, false, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
 		switch {
 		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: "reprioritized"}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: "reprioritized", Allowed: "only an available or scheduled job can change its priority"}
 		case r.Priority == priority:
 			return "", errUnchanged
 		}
@@ -206,7 +206,8 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 				return ojs.EventAvailable, nil
 			}
 		default:
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateScheduled}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateScheduled,
+				Allowed: "only a scheduled, available or retryable job can be rescheduled"}
 		}
 		return ojs.EventScheduled, nil
 	})
@@ -218,7 +219,7 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 func (j *Jobs) Activate(ctx context.Context, id string) error {
 	done, err := j.core.change(ctx, id, true, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State != ojs.StatePending {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: "only a pending job can be activated"}
 		}
 		r.State = ojs.StateAvailable
 		r.EnqueuedAt = now
@@ -232,9 +233,13 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 // history kept; a discarded one begins at attempt 0. Options change what they name of a discarded job, as in
 // DeadLetters.Retry. A job in another state gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
 func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
+	allowed := "only a discarded or retryable job can be retried"
+	if len(opts) > 0 {
+		allowed = "only a discarded job can be retried with options"
+	}
 	return j.core.retry(ctx, id, func(r *storage.Record) bool {
 		return r.State == ojs.StateDiscarded || r.State == ojs.StateRetryable && len(opts) == 0
-	}, opts)
+	}, allowed, opts)
 }
 
 // Delete deletes a job that has ended. A job that has not gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
@@ -301,10 +306,10 @@ func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*
 }
 
 // retry makes a job available again, if ok says it may be.
-func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bool, opts []ojs.Option) error {
+func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bool, allowed string, opts []ojs.Option) error {
 	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if !ok(r) {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: allowed}
 		}
 		if r.State == ojs.StateRetryable {
 			r.NextRetryAt = now
@@ -337,7 +342,7 @@ func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bo
 // delete deletes a job that has ended.
 func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 	if !rec.State.Terminal() {
-		return &ojs.TransitionError{ID: rec.ID, From: rec.State, To: "deleted"}
+		return &ojs.TransitionError{ID: rec.ID, From: rec.State, To: "deleted", Allowed: "only a job that has ended can be deleted"}
 	}
 	op := c.hub.begin()
 	n, err := c.store.Delete(ctx, []string{rec.ID})

@@ -115,7 +115,7 @@ func TestSetPriority(t *testing.T) {
 		if events := received(sub); len(events) != 2 || events[0].Data()["priority"] != 5 {
 			t.Errorf("events %v", events)
 		}
-		if err := b.Jobs().SetPriority(b.ctx, ids[0], 1); !errors.Is(err, ojs.ErrTransition) || !strings.HasSuffix(err.Error(), "is completed and cannot be reprioritized") {
+		if err := b.Jobs().SetPriority(b.ctx, ids[0], 1); !errors.Is(err, ojs.ErrTransition) || !strings.HasSuffix(err.Error(), "is completed; only an available or scheduled job can change its priority") {
 			t.Errorf("P0.4: a completed job: %v", err)
 		}
 		wantInvalid(t, b.Jobs().SetPriority(b.ctx, scheduled.ID, 1<<40), "priority")

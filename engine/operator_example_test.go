@@ -132,7 +132,7 @@ func ExampleWithQueue() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// ojs: queue full: "reports" may have 1 jobs that have not ended
+	// ojs: queue full: "reports" is at its maximum depth of 1
 }
 
 // Count jobs without looking at them.

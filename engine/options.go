@@ -226,7 +226,7 @@ func WithGracePeriod(d time.Duration) Option {
 func WithName(name string) Option {
 	return func(c *config) error {
 		if err := ojs.ValidateQueue(name); err != nil { // the same alphabet serves
-			return invalid("name", fmt.Sprintf("%q does not match [a-z0-9][a-z0-9-.]* in at most 128 characters", name))
+			return invalid("name", err.(*ojs.InvalidError).Reason)
 		}
 		c.name = name
 		return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing/synctest"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -71,8 +72,11 @@ func (e *Engine[T]) handles(jobType string) bool {
 
 // now is a draft that waits for nothing.
 func now(d ojs.Draft) ojs.Draft {
-	opts := slices.Concat(d.Defaults(), d.Options(), []ojs.Option{ojs.WithDelay(0), func(o *ojs.Options) { o.Pending = false }})
-	return ojs.NewDraft(d.Type(), d.Args(), opts...)
+	return ojs.NewDraft(d.Type(), d.Args(), func(o *ojs.Options) {
+		o.Apply(d.Defaults()...)
+		o.Apply(d.Options()...)
+		o.Delay, o.ScheduledAt, o.Pending = 0, time.Time{}, false
+	})
 }
 
 // settled reports whether the events tell of the end of an attempt.
