@@ -67,6 +67,9 @@ func (ch *changed) forget() { changes.Put(ch) }
 // change makes the change of a job that f decides on, with the event that f names; sameJob is storage.Change.SameJob. It returns nil
 // if f found nothing to change. If the job moves on in between, f decides again.
 func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*storage.Record, time.Time) (ojs.EventType, error)) (*changed, error) {
+	if err := c.checkTx(ctx); err != nil {
+		return nil, err
+	}
 	for {
 		ch := changes.Get().(*changed)
 		to := ch.to()

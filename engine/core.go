@@ -3,7 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"sync"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -38,6 +41,7 @@ type core struct {
 	waiters   waiters
 	room      room
 	listening listening
+	unserved  sync.Map // queues of which warnUnserved has warned
 	workers   workers
 	hub       hub
 	jitter    uint64  // the seed of delays
@@ -51,8 +55,8 @@ type core struct {
 }
 
 func newCore(s storage.Storage, opts []Option) (*core, error) {
-	if s == nil {
-		return nil, invalid("storage", "is nil")
+	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, invalid("storage", fmt.Sprintf("is a nil %T: make one, with memory.New() for example", s))
 	}
 	cfg, err := newConfig(opts)
 	if err != nil {

@@ -45,6 +45,16 @@ func (e *Engine[T]) Register(handlers ...handler.Handler) {
 	}
 }
 
+// Handlers returns the handlers as they were registered, sorted by job type.
+func (e *Engine[T]) Handlers() []handler.Handler {
+	h := e.core.registry.handlers.Load()
+	list := make([]handler.Handler, len(h.types))
+	for i, name := range h.types {
+		list[i] = h.byType[name].given
+	}
+	return list
+}
+
 // Enqueue stores a job. Its errors: *ojs.InvalidError for bad input, *ojs.DuplicateError if its id or an equal job
 // exists, *ojs.QueueError, a hook's, the storage's. After one nothing is stored, unless the storage could not tell.
 //

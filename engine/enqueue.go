@@ -170,6 +170,9 @@ func (s *shelf) named(err error) error {
 
 // insert stores a batch and tells whom it concerns.
 func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	if err := c.checkTx(ctx); err != nil {
+		return nil, err
+	}
 	ctx, end := c.traceEnqueue(ctx, batch)
 	op := c.hub.begin()
 	stored, err := c.store.Insert(ctx, now, batch, dst)
@@ -291,7 +294,10 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		}
 	}
 	if len(c.queueConfig) > 0 {
-		qc := c.queueConfig[o.Queue]
+		qc, served := c.queueConfig[o.Queue]
+		if !served {
+			c.warnUnserved(o.Queue)
+		}
 		in.MaxDepth, in.DropOldest = qc.MaxDepth, qc.Overflow == OverflowDropOldest
 	}
 	if o.Delay > 0 {

@@ -83,6 +83,8 @@ func TestEnqueueRefuses(t *testing.T) {
 	}{
 		{"P0.1 type name", ojs.NewDraft("Email Send", nil), ojs.CodeTypeInvalid},
 		{"P0.1 queue name", ojs.NewDraft("x", nil, ojs.WithQueue("Main")), ojs.CodeQueueInvalid},
+		{"nil args for a handler that takes a struct", ojs.NewDraft("email.send", nil), ojs.CodeArgsInvalid},
+		{"a delay and a time", ojs.NewDraft("x", nil, ojs.WithDelay(1), ojs.WithScheduledAt(time.Now())), ojs.CodeOptionInvalid},
 		{"args of another type than the handler's", ojs.NewDraft("email.send", report{}), ojs.CodeArgsInvalid},
 		{"args that do not encode", ojs.NewDraft("x", math.NaN()), ojs.CodeArgsInvalid},
 		{"args whose encoding panics", ojs.NewDraft("x", panicky{}), ojs.CodeArgsInvalid},

@@ -115,7 +115,8 @@ func WithPrefetch(n int) Option {
 
 // QueueConfig is how an engine treats one of its queues. The zero value bounds nothing.
 type QueueConfig struct {
-	// Concurrency is how many attempts of this queue run at once in this engine; 0: as many as the engine allows.
+	// Concurrency is how many attempts of this queue run at once in this engine, deliveries to its workers included; 0: as
+	// many as the engine allows. Attempts are also bounded by WithConcurrency: Run warns if that is less.
 	Concurrency int
 
 	// Weight is the queue's share of the starts while several queues have jobs: with weights 3 and 1, three of four. It is
@@ -168,7 +169,8 @@ func (qc *QueueConfig) validate() error {
 
 // WithQueue makes the engine work a queue. Queues are served in the order in which they are given, a job of a later one
 // starting only when the earlier ones have none to start, or by their weights. An engine that is given no queue works every
-// queue, by priority. Jobs may be enqueued to any queue in both cases.
+// queue, by priority. Jobs may be enqueued to any queue in both cases. An engine with handlers warns, once for each queue, of an
+// enqueue to a queue that it does not serve, and at the start of Run of handlers whose jobs go to such queues.
 func WithQueue(name string, qc QueueConfig) Option {
 	return func(c *config) error {
 		if err := ojs.ValidateQueue(name); err != nil {

@@ -26,8 +26,9 @@ type handlers struct {
 
 // jobType is what an engine knows of a type of jobs.
 type jobType struct {
-	handler handler.Handler
-	handled bool // there is a handler
+	handler handler.Handler // inside the engine's middlewares
+	given   handler.Handler // as it was registered
+	handled bool            // there is a handler
 	plan    atomic.Pointer[plan]
 }
 
@@ -47,7 +48,7 @@ func (c *core) register(added []handler.Handler) error {
 			r.mu.Unlock()
 			return invalid("handler", fmt.Sprintf("job type %s has one already", h.Type()))
 		}
-		all[h.Type()] = &jobType{handler: c.wrap(h), handled: true}
+		all[h.Type()] = &jobType{handler: c.wrap(h), given: h, handled: true}
 	}
 	for _, h := range added {
 		if n := h.Concurrency(); n > 0 {

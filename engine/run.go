@@ -107,6 +107,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.keeper.wantPrune()
 	r.keeper.wantCron()
 	c.mu.Unlock()
+	c.warnUnreached()
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 

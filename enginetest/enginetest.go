@@ -55,10 +55,8 @@ type Engine[T any] struct {
 	opts   []engine.Option
 	faults faults
 
-	worked   uint64     // calls of Work
-	returned sync.Map   // inline: what handlers returned, by job id
-	mu       sync.Mutex // guards handlers
-	handlers []handler.Handler
+	worked   uint64   // calls of Work
+	returned sync.Map // inline: what handlers returned, by job id
 
 	cancel context.CancelFunc
 	ended  chan error // Run's result; nil: it was not called
@@ -180,19 +178,6 @@ func (e *Engine[T]) stop(eng *engine.Engine[T], cancel context.CancelFunc, ended
 			e.clock.Add(time.Second)
 		}
 	}
-}
-
-// Handle is engine.Engine.Handle.
-func (e *Engine[T]) Handle(jobType string, f handler.Func[T], opts ...handler.Option) {
-	e.Register(handler.For(ojs.Define[T](jobType), f, opts...))
-}
-
-// Register is engine.Engine.Register.
-func (e *Engine[T]) Register(handlers ...handler.Handler) {
-	e.Engine.Register(handlers...)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.handlers = append(e.handlers, handlers...)
 }
 
 // Enqueue is engine.Engine.Enqueue.

@@ -498,3 +498,24 @@ func TestWorkWaitsForEvents(t *testing.T) {
 		}
 	}, engine.WithLogger(slog.New(slog.DiscardHandler)))
 }
+
+// An application registers its handlers on an *engine.Engine, which a test has inside of its own.
+func TestHandlersOfTheEngineInside(t *testing.T) {
+	register := func(eng *engine.Engine[any]) {
+		eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return errBoom })
+	}
+	t.Run("Work", func(t *testing.T) {
+		eng := enginetest.New[any](t)
+		register(eng.Engine)
+		if w := eng.Work(ojs.NewDraft("x", nil)); !errors.Is(w.Err, errBoom) || w.Job.Attempt != 1 {
+			t.Errorf("%+v", w)
+		}
+	})
+	t.Run("inline", func(t *testing.T) {
+		eng := enginetest.NewInline[any](t)
+		register(eng.Engine)
+		if _, err := eng.Enqueue(t.Context(), "x", nil); !errors.Is(err, errBoom) {
+			t.Errorf("enqueue: %v", err)
+		}
+	})
+}

@@ -36,8 +36,6 @@ func TestLikeInOptions(t *testing.T) {
 		"in an hour, not at once":     {opts{ojs.WithDelay(time.Hour)}, opts{ojs.WithDelay(0)}, false},
 		"at a time, not at once":      {opts{ojs.WithScheduledAt(future)}, opts{ojs.WithDelay(-1)}, false},
 		"at no time":                  {opts{ojs.WithScheduledAt(future)}, opts{ojs.WithScheduledAt(time.Time{})}, false},
-		"the delay after the time":    {opts{ojs.WithDelay(time.Minute)}, opts{ojs.WithScheduledAt(future), ojs.WithDelay(time.Minute)}, true},
-		"the time after the delay":    {opts{ojs.WithDelay(time.Minute)}, opts{ojs.WithDelay(time.Minute), ojs.WithScheduledAt(future)}, false},
 		"a delay and a time":          {opts{ojs.WithScheduledAt(future)}, opts{ojs.WithDelay(time.Hour)}, true},
 		"a time and a delay":          {opts{ojs.WithDelay(time.Hour)}, opts{ojs.WithScheduledAt(future)}, true},
 		"a TTL and its time":          {opts{ojs.WithTTL(time.Hour)}, opts{ojs.WithExpiresAt(future)}, true},

@@ -42,9 +42,7 @@ func (e *Engine[T]) Work(d ojs.Draft) Worked {
 		w.Err = err
 		return err
 	}, e.faults.inject)
-	e.mu.Lock()
-	eng.Register(e.handlers...)
-	e.mu.Unlock()
+	eng.Register(e.Handlers()...)
 	if !e.handles(d.Type()) {
 		e.tb.Fatalf("enginetest: Work: job type %s has no handler", d.Type())
 	}
@@ -65,9 +63,7 @@ func (e *Engine[T]) Work(d ojs.Draft) Worked {
 }
 
 func (e *Engine[T]) handles(jobType string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.ContainsFunc(e.handlers, func(h handler.Handler) bool { return h.Type() == jobType })
+	return slices.ContainsFunc(e.Handlers(), func(h handler.Handler) bool { return h.Type() == jobType })
 }
 
 // now is a draft that waits for nothing.

@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-)
 
-type txKey struct{}
+	"github.com/ojsengine/ojs/storage"
+)
 
 // WithTx returns a context in which an enqueue is part of a transaction: the job exists if and only if the transaction commits.
 // Lookups with the context see it before. The transaction stays the caller's to commit; an enqueue that fails leaves it usable.
@@ -26,12 +26,20 @@ type txKey struct{}
 // a cancel or a replacement of a job that this engine runs ends the context of its handler before that, even if the transaction
 // is rolled back then. A unique job keeps others with its fingerprint waiting until the transaction ends, as a bounded queue
 // keeps other bounded enqueues.
+//
+// An engine over another storage refuses changes in the context with ojs.ErrUnsupported.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
-	return context.WithValue(ctx, txKey{}, tx)
+	return storage.WithTx(ctx, tx)
+}
+
+// Joins implements storage.Transactor.
+func (s *Storage) Joins(tx any) bool {
+	_, ok := tx.(pgx.Tx)
+	return ok
 }
 
 func txOf(ctx context.Context) pgx.Tx {
-	tx, _ := ctx.Value(txKey{}).(pgx.Tx)
+	tx, _ := storage.Tx(ctx).(pgx.Tx)
 	return tx
 }
 

@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// warnUnreached logs, at the start of a run, what the engine is configured for and cannot reach: limits above its own
+// concurrency, and handlers of types whose jobs go to queues that it does not serve.
+func (c *core) warnUnreached() {
+	for _, name := range c.queues {
+		if n := c.queueConfig[name].Concurrency; n > c.concurrency {
+			c.log.Warn("the concurrency of a queue is above the engine's, which holds for its attempts",
+				"queue", name, "queue_concurrency", n, "concurrency", c.concurrency)
+		}
+	}
+	var types, queues []string
+	for _, name := range c.registry.handled() {
+		h := c.registry.lookup(name).handler
+		if n := h.Concurrency(); n > c.concurrency {
+			c.log.Warn("the concurrency of a handler is above the engine's, which holds",
+				"job_type", name, "handler_concurrency", n, "concurrency", c.concurrency)
+		}
+		if o, err := c.resolve(h.Defaults(), nil); err == nil && !c.serves(o.Queue) {
+			types = append(types, name)
+			queues = append(queues, o.Queue)
+		}
+	}
+	if len(types) > 0 {
+		slices.Sort(queues)
+		c.log.Warn("jobs of handled types go to queues that this engine does not serve, unless they are enqueued to another",
+			"job_types", types, "queues", slices.Compact(queues))
+	}
+}
+
+// serves reports whether the engine takes jobs from a queue.
+func (c *core) serves(queue string) bool {
+	return len(c.queues) == 0 || slices.Contains(c.queues, queue)
+}
+
+// warnUnserved logs, once for each queue, that jobs are enqueued to a queue that this engine does not serve. An engine
+// without handlers is there only to enqueue, and does not warn.
+func (c *core) warnUnserved(queue string) {
+	if len(c.registry.handled()) == 0 {
+		return
+	}
+	if _, again := c.unserved.Load(queue); again {
+		return
+	}
+	if _, again := c.unserved.LoadOrStore(queue, true); !again {
+		c.log.Warn("jobs are enqueued to a queue that this engine does not serve; they wait for one that does", "queue", queue)
+	}
+}
+
+// checkTx refuses a change in a context that carries a transaction which the storage cannot join.
+func (c *core) checkTx(ctx context.Context) error {
+	tx := storage.Tx(ctx)
+	if tx == nil {
+		return nil
+	}
+	if t, ok := storage.As[storage.Transactor](c.store); ok && t.Joins(tx) {
+		return nil
+	}
+	return fmt.Errorf("%w: the context carries a transaction (%T) that storage %s cannot join; use a context without it",
+		ojs.ErrUnsupported, tx, c.store.Capabilities().Name)
+}
