@@ -18,6 +18,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -91,32 +93,100 @@ func (p program) run(ctx context.Context, fsys fs.FS) (dead int, err error) {
 		err = errors.Join(err, <-stopped)
 	}()
 
-	tickets, err := enqueue(ctx, eng, fsys)
+	total, err := p.collect(ctx, eng, fsys)
 	if err != nil {
 		return 0, err
 	}
-	jobs, err := p.wait(ctx, tickets)
-	if err != nil {
-		return 0, err
-	}
-	return p.report(ctx, jobs, eng.DeadLetters())
+	return total.dead, p.report(ctx, total, eng.DeadLetters())
 }
 
-// enqueue makes a job of every file. What cannot be listed gets a job, too: its failure tells why.
-func enqueue(ctx context.Context, q ojs.Enqueuer, fsys fs.FS) ([]ojs.Ticket, error) {
-	var tickets []ojs.Ticket
-	err := fs.WalkDir(fsys, ".", func(path string, entry fs.DirEntry, err error) error {
-		if path == "." && err != nil {
+// window is how many jobs may have been enqueued whose outcomes have not been collected. It bounds the memory for any
+// number of files, and is below the number of finished jobs that an engine keeps (engine.Retention): no outcome is deleted
+// before it is collected.
+const window = 4096
+
+// collect enqueues a job for every file and collects the outcomes meanwhile, in the same order.
+func (p program) collect(ctx context.Context, q ojs.Enqueuer, fsys fs.FS) (total totals, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tickets := make(chan ojs.Ticket, window)
+	walked := make(chan error, 1)
+	var found atomic.Int64
+	go func() {
+		defer close(tickets)
+		walked <- walk(fsys, ".", func(path string) error {
+			ticket, err := Checksum.Enqueue(ctx, q, File{Path: path})
+			if err != nil {
+				return err
+			}
+			found.Add(1)
+			select {
+			case tickets <- ticket:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	for ticket := range tickets {
+		job, waitErr := ticket.Wait(ctx)
+		if ended := (*ojs.EndedError)(nil); waitErr != nil && !errors.As(waitErr, &ended) {
+			err = waitErr
+		} else {
+			err = p.add(&total, job)
+		}
+		if err != nil {
+			cancel()
+			<-walked
+			return total, err
+		}
+		p.show(total.files, int(found.Load()))
+	}
+	if p.progress != nil && total.files > 0 {
+		fmt.Fprintf(p.progress, "\r%d of %d files\n", total.files, found.Load())
+	}
+	return total, <-walked
+}
+
+// walk calls f with every regular file under dir, and with what cannot be listed: the job of that fails, and its failure
+// tells why. Directories are read in pieces, so that a large one takes no more memory than a small one.
+func walk(fsys fs.FS, dir string, f func(path string) error) error {
+	file, err := fsys.Open(dir)
+	if err != nil {
+		if dir == "." {
 			return err
 		}
-		if err == nil && !entry.Type().IsRegular() {
-			return nil
+		return f(dir)
+	}
+	defer file.Close()
+	list, ok := file.(fs.ReadDirFile)
+	if !ok {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	for {
+		entries, err := list.ReadDir(1000)
+		for _, entry := range entries {
+			name := path.Join(dir, entry.Name())
+			switch {
+			case entry.IsDir():
+				if err := walk(fsys, name, f); err != nil {
+					return err
+				}
+			case entry.Type().IsRegular():
+				if err := f(name); err != nil {
+					return err
+				}
+			}
 		}
-		ticket, err := Checksum.Enqueue(ctx, q, File{Path: path})
-		tickets = append(tickets, ticket)
-		return err
-	})
-	return tickets, err
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil && dir == ".":
+			return err
+		case err != nil:
+			return f(dir)
+		}
+	}
 }
 
 func checksum(ctx context.Context, fsys fs.FS, path string) (Sum, error) {
@@ -151,68 +221,68 @@ func (r reader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// wait waits for every job, however it ends.
-func (p program) wait(ctx context.Context, tickets []ojs.Ticket) ([]*ojs.JobInfo, error) {
-	jobs := make([]*ojs.JobInfo, len(tickets))
-	for i, ticket := range tickets {
-		job, err := ticket.Wait(ctx)
-		if ended := (*ojs.EndedError)(nil); err != nil && !errors.As(err, &ended) {
-			return nil, err
-		}
-		jobs[i] = job
-		if done, before := 100*(i+1)/len(tickets), 100*i/len(tickets); p.progress != nil && done > before {
-			fmt.Fprintf(p.progress, "\r%3d %% of %d files", done, len(tickets))
-		}
-	}
-	if p.progress != nil && len(tickets) > 0 {
-		fmt.Fprintln(p.progress)
-	}
-	return jobs, nil
+// totals is what the jobs have come to.
+type totals struct {
+	files, completed, vanished, dead, retries int
+	bytes                                     int64
 }
 
-func (p program) report(ctx context.Context, jobs []*ojs.JobInfo, dead *engine.DeadLetters) (n int, err error) {
-	var completed, discarded, retries int
-	var bytes int64
-	for _, job := range jobs {
-		retries += max(job.Attempt-1, 0)
-		switch {
-		case job.State == ojs.StateCompleted:
-			var sum Sum
-			if err := job.DecodeResult(&sum); err != nil {
-				return 0, err
+// add counts a job that has ended.
+func (p program) add(t *totals, job *ojs.JobInfo) error {
+	t.files++
+	t.retries += max(job.Attempt-1, 0)
+	switch {
+	case job.DeadLettered():
+		t.dead++
+	case job.State != ojs.StateCompleted:
+		t.vanished++
+	default:
+		var sum Sum
+		if err := job.DecodeResult(&sum); err != nil {
+			return err
+		}
+		t.completed++
+		t.bytes += sum.Bytes
+		if p.list {
+			file, err := Checksum.Decode(job)
+			if err != nil {
+				return err
 			}
-			completed++
-			bytes += sum.Bytes
-			if p.list {
-				file, err := Checksum.Decode(job)
-				if err != nil {
-					return 0, err
-				}
-				fmt.Fprintf(p.out, "%s  %s\n", sum.SHA256, file.Path)
-			}
-		case !job.DeadLettered():
-			discarded++
+			fmt.Fprintf(p.out, "%s  %s\n", sum.SHA256, file.Path)
 		}
 	}
+	return nil
+}
+
+// show shows how many of the files that have been found are done, at every hundredth of them.
+func (p program) show(done, found int) {
+	if p.progress != nil && done%max(found/100, 1) == 0 {
+		fmt.Fprintf(p.progress, "\r%d of %d files found so far", done, found)
+	}
+}
+
+func (p program) report(ctx context.Context, t totals, dead *engine.DeadLetters) error {
 	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "files\tchecksummed\tbytes\tretries\tvanished\tdead\t\n")
-	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t\n", len(jobs), completed, bytes, retries, discarded, len(jobs)-completed-discarded)
-	if err := table.Flush(); err != nil {
-		return 0, err
+	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t\n", t.files, t.completed, t.bytes, t.retries, t.vanished, t.dead)
+	if err := table.Flush(); err != nil || t.dead == 0 {
+		return err
 	}
+	fmt.Fprintln(p.out, "\ndead letters:")
+	listed := 0
 	for job, err := range dead.List(ctx, engine.Filter{}) {
 		if err != nil {
-			return n, err
+			return err
 		}
-		if n == 0 {
-			fmt.Fprintln(p.out, "\ndead letters:")
-		}
-		n++
 		file, err := Checksum.Decode(job)
 		if err != nil {
-			return n, err
+			return err
 		}
 		fmt.Fprintf(p.out, "  %s: %s after %d attempts: %s\n", file.Path, job.Error.Type, job.Attempt, job.Error.Message)
+		listed++
 	}
-	return n, nil
+	if listed < t.dead { // retention keeps so many dead letters
+		fmt.Fprintf(p.out, "  and %d before them\n", t.dead-listed)
+	}
+	return nil
 }
