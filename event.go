@@ -79,7 +79,7 @@ type Event struct {
 	MaxDepth int           // backpressure: and how many there may be
 	Pruned   int           // dead_letter.pruned
 	Due      time.Time     // cron: when the run was due
-	Reason   string        // cron.skipped: overlap_skip, dst_skip, duplicate, dropped or enqueue_failed; discarded: a policy.Why, expired or dropped
+	Reason   string        // cron.skipped: overlap_skip, dst_skip, dst_repeat, duplicate, dropped or enqueue_failed; discarded: a policy.Why, expired or dropped
 	Missed   int           // how many events this subscriber missed just before this one; not part of the envelope
 }
 

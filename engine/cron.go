@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -20,8 +21,9 @@ import (
 // cron_triggered_at. If it cannot be enqueued, because its queue is full, say, or an equal unique job exists, the run is
 // skipped, as a log line and ojs.EventCronSkipped say.
 //
-// When clocks go forward, runs at the times they skip do not happen; when they go back, a time that comes twice fires the
-// first time only. Of all runs missed while no engine ran, one is made up for.
+// When clocks go forward, runs at the times they skip do not happen. When they go back, a time that comes twice fires the first
+// time only, so that an entry of every 15 minutes pauses for 75. A log line and ojs.EventCronSkipped tell of each such run;
+// "@every 15m" and the time zone UTC have none. Of all runs missed while no engine ran, one is made up for.
 type Cron struct{ core *core }
 
 // Cron gives access to the recurring jobs.
@@ -77,7 +79,7 @@ const (
 const maxCronName = 255
 
 // Set adds entries, or updates those of the same name. An entry whose schedule stays the same keeps its next run. All are
-// checked before the first is stored; a schedule that never comes is refused. The error for a bad entry is an
+// checked before the first is stored; a schedule that never comes is refused, and so are two entries of one name. The error for a bad entry is an
 // *ojs.InvalidError with the field, such as "schedule" or "time_zone".
 func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 	store, err := c.store()
@@ -85,13 +87,18 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 		return err
 	}
 	made := make([]storage.Cron, len(entries))
+	names := make(map[string]struct{}, len(entries))
 	for i, e := range entries {
 		if made[i], err = c.core.cronOf(ctx, e); err != nil {
 			return fmt.Errorf("ojs: cron entry %q: %w", clipName(e.Name), err)
 		}
+		if _, twice := names[e.Name]; twice {
+			return invalid("name", fmt.Sprintf("%q is given to two entries", e.Name))
+		}
+		names[e.Name] = struct{}{}
 	}
 	for i := range made {
-		err := c.edit(ctx, store, made[i].Name, func(old *storage.Cron) ([]time.Time, error) {
+		err := c.edit(ctx, store, made[i].Name, func(old *storage.Cron) ([]cronspec.Missed, error) {
 			n := made[i]
 			n.Version, n.LastRun, n.Runs, n.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
 			if n.CreatedAt = old.CreatedAt; old.Version == 0 {
@@ -111,6 +118,40 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 	return nil
 }
 
+// Sync makes the entries whose names begin with prefix exactly those given: it sets them as Set does, and then removes the
+// others, whose names it returns. A program that lists its recurring jobs in its code calls it at its start, so that an entry
+// which has left the code leaves the storage. Programs that share a storage each use a prefix of their own, such as
+// "billing."; "" is every entry. An entry whose name does not begin with the prefix is refused, and nothing is changed.
+func (c *Cron) Sync(ctx context.Context, prefix string, entries ...CronEntry) (removed []string, err error) {
+	keep := make(map[string]struct{}, len(entries))
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name, prefix) {
+			return nil, invalid("name", fmt.Sprintf("%q does not begin with the prefix %q of the call", clipName(e.Name), clipName(prefix)))
+		}
+		keep[e.Name] = struct{}{}
+	}
+	if err := c.Set(ctx, entries...); err != nil {
+		return nil, err
+	}
+	all, err := c.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		if _, kept := keep[e.Name]; kept || !strings.HasPrefix(e.Name, prefix) {
+			continue
+		}
+		switch err := c.Remove(ctx, e.Name); {
+		case errors.Is(err, ojs.ErrNotFound): // another program's Sync has removed it
+		case err != nil:
+			return removed, err
+		default:
+			removed = append(removed, e.Name)
+		}
+	}
+	return removed, nil
+}
+
 // clipName cuts a name to fit an error message.
 func clipName(s string) string { return s[:min(len(s), 64)] }
 
@@ -125,7 +166,7 @@ func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
 	if err != nil {
 		return err
 	}
-	return c.edit(ctx, store, name, func(e *storage.Cron) ([]time.Time, error) {
+	return c.edit(ctx, store, name, func(e *storage.Cron) ([]cronspec.Missed, error) {
 		if e.Version == 0 {
 			return nil, fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
 		}
@@ -176,9 +217,9 @@ func (c *Cron) store() (storage.CronStore, error) {
 	return s, nil
 }
 
-// edit changes the entry of a name, a zero one if there is none, and has the engine look at it. If somebody else changes it in
-// between, f is asked again. The times that f returns are those that the clock skips before the next run.
-func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f func(*storage.Cron) (missing []time.Time, err error)) error {
+// edit changes the entry of a name, a zero one if there is none, and has the engine look at it. If the entry changes in between,
+// f is asked again. f returns the times before the next run that are missed because of the zone's clock.
+func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f func(*storage.Cron) ([]cronspec.Missed, error)) error {
 	for {
 		all, err := store.Crons(ctx)
 		if err != nil {
@@ -190,7 +231,7 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f
 				e = all[i]
 			}
 		}
-		missing, err := f(&e)
+		missed, err := f(&e)
 		if err != nil {
 			return err
 		}
@@ -199,9 +240,7 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f
 			continue
 		}
 		if err == nil {
-			for _, at := range missing {
-				c.core.cronSkipped(&e, at, "dst_skip")
-			}
+			c.core.cronMissed(&e, missed)
 			c.core.mu.Lock()
 			if c.core.run != nil {
 				c.core.run.keeper.wantCron()
@@ -285,9 +324,9 @@ func validCronName(name string) bool {
 	return true
 }
 
-// plan sets the next run of an entry that has none, or takes it from one that is paused. It returns the times before the run that
-// the clock skips. An @every schedule counts from anchor; zero: from now.
-func (c *core) plan(e *storage.Cron, anchor time.Time) (missing []time.Time, err error) {
+// plan sets the next run of an entry that has none, or takes it from one that is paused. It returns the times before the run
+// that are missed because of the zone's clock. An @every schedule counts from anchor; zero: from now.
+func (c *core) plan(e *storage.Cron, anchor time.Time) ([]cronspec.Missed, error) {
 	if e.Paused {
 		e.NextRun = time.Time{}
 		return nil, nil
@@ -295,12 +334,12 @@ func (c *core) plan(e *storage.Cron, anchor time.Time) (missing []time.Time, err
 	if !e.NextRun.IsZero() {
 		return nil, nil
 	}
-	next, missing, err := firstRun(e.Schedule, e.TimeZone, c.now(), anchor)
+	next, missed, err := firstRun(e.Schedule, e.TimeZone, c.now(), anchor)
 	if err != nil {
 		return nil, err
 	}
 	e.NextRun = next
-	return missing, nil
+	return missed, nil
 }
 
 // began is what the @every schedule of an entry that has no next run counts from.
@@ -311,18 +350,18 @@ func began(e *storage.Cron) time.Time {
 	return e.LastRun
 }
 
-// firstRun is the first time of a schedule after now, and the times before that the clock skips. An @every schedule counts from
-// anchor; zero: from now.
-func firstRun(schedule, zone string, now, anchor time.Time) (next time.Time, missing []time.Time, err error) {
+// firstRun is the first time of a schedule after now, and the times before it that are missed because of the zone's clock. An
+// @every schedule counts from anchor; zero: from now.
+func firstRun(schedule, zone string, now, anchor time.Time) (next time.Time, missed []cronspec.Missed, err error) {
 	s, err := cronspec.Parse(schedule, zone)
 	if err != nil {
 		return time.Time{}, nil, err
 	}
-	next, missing = s.Next(now, anchor)
+	next, missed = s.Next(now, anchor)
 	if next.IsZero() {
 		return next, nil, invalid("schedule", fmt.Sprintf("%q never comes in %s", schedule, cmp.Or(zone, "UTC")))
 	}
-	return next, missing, nil
+	return next, missed, nil
 }
 
 // cronDraft is the job of an entry.

@@ -261,7 +261,7 @@ func TestCron(t *testing.T) {
 					skipped = append(skipped, ev.Reason+" "+ev.Due.UTC().Format(time.DateTime))
 				}
 			}
-			if want := []string{"dst_skip 2000-03-26 01:30:00"}; !slices.Equal(skipped, want) {
+			if want := []string{"dst_skip 2000-03-26 01:30:00", "dst_repeat 2000-10-29 01:30:00"}; !slices.Equal(skipped, want) {
 				t.Errorf("skipped %v", skipped)
 			}
 			var got []string
@@ -521,5 +521,49 @@ func TestCron(t *testing.T) {
 		if err := eng.Cron().Set(t.Context()); !errors.Is(err, ojs.ErrUnsupported) {
 			t.Errorf("%v", err)
 		}
+	})
+}
+
+func TestCronSync(t *testing.T) {
+	entry := func(name string) engine.CronEntry {
+		return engine.CronEntry{Name: name, Schedule: "@every 1h", Job: ojs.NewDraft("x", nil)}
+	}
+	inBubble(t, func(b *rig) {
+		b.cron(entry("other.daily"), entry("billing.old"), entry("billing.kept"), entry("billing"))
+		names := func() string {
+			list, err := b.Cron().List(b.ctx)
+			must(t, err)
+			var names []string
+			for _, e := range list {
+				names = append(names, e.Name)
+			}
+			return strings.Join(names, " ")
+		}
+		sync := func(prefix string, want string, entries ...engine.CronEntry) {
+			t.Helper()
+			removed, err := b.Cron().Sync(b.ctx, prefix, entries...)
+			must(t, err)
+			if got := strings.Join(removed, " "); got != want {
+				t.Errorf("P1.1 removed %q, want %q", got, want)
+			}
+		}
+		sync("billing.", "billing.old", entry("billing.kept"), entry("billing.new"))
+		sync("billing.", "", entry("billing.new"), entry("billing.kept"))
+		if got := names(); got != "billing billing.kept billing.new other.daily" {
+			t.Errorf("P1.1 entries %s", got)
+		}
+		for what, entries := range map[string][]engine.CronEntry{
+			"another prefix": {entry("billing.kept"), entry("other.daily")},
+			"a bad schedule": {entry("billing.kept"), {Name: "billing.bad", Schedule: "* *", Job: ojs.NewDraft("x", nil)}},
+			"a name twice":   {entry("billing.a"), entry("billing.a")},
+		} {
+			if _, err := b.Cron().Sync(b.ctx, "billing.", entries...); !errors.Is(err, ojs.ErrInvalid) {
+				t.Errorf("P1.1 %s: %v", what, err)
+			}
+		}
+		if got := names(); got != "billing billing.kept billing.new other.daily" {
+			t.Errorf("P1.1 a refused call has left %s", got)
+		}
+		sync("", "billing billing.kept billing.new other.daily")
 	})
 }

@@ -74,7 +74,7 @@ func (k *keeper) cannotRead(e *storage.Cron, told map[string]uint64, err error) 
 // does nothing; the entry is then looked at again.
 func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cron, s cronspec.Schedule, now time.Time) error {
 	due := e.NextRun
-	next, missing := s.Next(now, due)
+	next, missed := s.Next(now, due)
 	skipped := ""
 	if Overlap(e.Overlap) == OverlapSkip {
 		if alive, err := c.alive(ctx, e.LastJobID); err != nil {
@@ -105,9 +105,7 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 	if next.IsZero() {
 		c.log.Warn("recurring job ends, since its schedule never comes again", "cron_name", e.Name, "schedule", e.Schedule)
 	}
-	for _, at := range missing {
-		c.cronSkipped(e, at, "dst_skip")
-	}
+	c.cronMissed(e, missed)
 	if skipped != "" {
 		c.cronSkipped(e, due, skipped)
 		return nil
@@ -198,6 +196,17 @@ func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) bool
 	}
 	c.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: e.Name, Due: due})
 	return true
+}
+
+// cronMissed tells of runs that are missed because the clock of the zone is changed.
+func (c *core) cronMissed(e *storage.Cron, missed []cronspec.Missed) {
+	for _, m := range missed {
+		reason := "dst_skip"
+		if m.Repeated {
+			reason = "dst_repeat"
+		}
+		c.cronSkipped(e, m.At, reason)
+	}
 }
 
 func (c *core) cronSkipped(e *storage.Cron, due time.Time, reason string) {

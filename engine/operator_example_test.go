@@ -381,3 +381,23 @@ func ExampleEngine_Enqueue_unique() {
 	}
 	// Output: true available
 }
+
+// A program that lists its recurring jobs in its code makes the storage agree with the list at its start.
+func ExampleCron_Sync() {
+	ctx := context.Background()
+	eng, err := engine.New[string](memory.New())
+	if err != nil {
+		panic(err)
+	}
+	report := ojs.Define[string]("report.build")
+	nightly := engine.CronEntry{Name: "reports.nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Job: report.New("day")}
+	weekly := engine.CronEntry{Name: "reports.weekly", Schedule: "0 4 * * MON", TimeZone: "Europe/Berlin", Job: report.New("week")}
+
+	if _, err := eng.Cron().Sync(ctx, "reports.", nightly, weekly); err != nil {
+		panic(err)
+	}
+	removed, err := eng.Cron().Sync(ctx, "reports.", nightly) // the next version of the program
+	fmt.Println(removed, err)
+	// Output:
+	// [reports.weekly] <nil>
+}

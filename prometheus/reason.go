@@ -8,7 +8,7 @@ const exhaustedReason = string(policy.WhyExhausted)
 var (
 	reasons = set(exhaustedReason, string(policy.WhyCode), string(policy.WhyMarker), string(policy.WhyArgs), string(policy.WhyNonRetryable),
 		string(policy.WhyHook), string(policy.WhyTotalTimeout), "expired", "dropped")
-	skips = set("overlap_skip", "dst_skip", "duplicate", "dropped", "enqueue_failed")
+	skips = set("overlap_skip", "dst_skip", "dst_repeat", "duplicate", "dropped", "enqueue_failed")
 )
 
 func set(names ...string) map[string]struct{} {

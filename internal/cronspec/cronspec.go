@@ -5,6 +5,7 @@ package cronspec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,28 +105,40 @@ func next(expr string, wall time.Time) (t time.Time, err error) {
 // Every returns the interval of an @every expression, 0 for any other.
 func (s Schedule) Every() time.Duration { return s.every }
 
-// Next returns the first time after one, and the times before it that the clock of the zone skipped: when it is put forward,
-// they do not come. When it is put back, a time that comes twice counts once, the first time. anchor is when an @every
-// schedule began or was last due. Next is zero if none comes within 50 years, since the clock skips them all.
-func (s Schedule) Next(after, anchor time.Time) (next time.Time, skipped []time.Time) {
+// Missed is a time of a schedule at which nothing runs, because the clock of the zone is changed.
+type Missed struct {
+	At time.Time
+	// Repeated tells a reading that comes twice, when the clock is put back: it counts the first time, and At is the second.
+	// Otherwise the clock is put forward and skips the reading.
+	Repeated bool
+}
+
+// Next returns the first time after one, and the times before it that are missed because of the zone's clock, in order.
+// anchor is when an @every schedule began or was last due. Next is zero if none comes within 50 years, since the clock
+// skips them all.
+func (s Schedule) Next(after, anchor time.Time) (next time.Time, missed []Missed) {
 	if s.every > 0 {
 		if anchor.IsZero() || anchor.After(after) {
 			anchor = after
 		}
 		return after.Add(s.every - after.Sub(anchor)%s.every).UTC(), nil
 	}
-	return s.nextTick(after)
+	next, missed = s.nextTick(after)
+	if missed = append(missed, s.repeated(after, next)...); len(missed) > 1 {
+		slices.SortFunc(missed, func(a, b Missed) int { return a.At.Compare(b.At) })
+	}
+	return next, missed
 }
 
 const (
-	maxSkipped = 100
+	maxMissed = 100
 
 	// maxYears is longer than any wait: 29 February comes on a given day of the week after 40 years at the latest.
 	maxYears = 50
 )
 
-func (s Schedule) nextTick(after time.Time) (time.Time, []time.Time) {
-	var skipped []time.Time
+func (s Schedule) nextTick(after time.Time) (time.Time, []Missed) {
+	var skipped []Missed
 	wall := reading(after.In(s.zone))
 	last := wall.AddDate(maxYears, 0, 0)
 	for {
@@ -136,8 +149,8 @@ func (s Schedule) nextTick(after time.Time) (time.Time, []time.Time) {
 		wall = tick
 		at, exists := s.first(tick)
 		switch {
-		case !exists && len(skipped) < maxSkipped:
-			skipped = append(skipped, at)
+		case !exists && len(skipped) < maxMissed:
+			skipped = append(skipped, Missed{At: at})
 		case !exists:
 			// To the end of the gap at once, lest a schedule of seconds that lies in gaps takes seconds to look through.
 			change, _ := at.In(s.zone).ZoneBounds()
@@ -148,6 +161,34 @@ func (s Schedule) nextTick(after time.Time) (time.Time, []time.Time) {
 			return at.UTC(), skipped
 		} // otherwise its second coming lies ahead, and the first behind
 	}
+}
+
+// repeated returns the times between two at which the zone's clock, put back, shows a reading of the schedule again.
+func (s Schedule) repeated(after, before time.Time) (missed []Missed) {
+	change, end := after.In(s.zone).ZoneBounds()
+	for len(missed) < maxMissed {
+		if !change.IsZero() {
+			_, was := change.Add(-1).In(s.zone).Zone()
+			_, is := change.In(s.zone).Zone()
+			back := time.Duration(was-is) * time.Second
+			first := reading(change.In(s.zone))
+			for wall := first.Add(-time.Second); back > 0 && len(missed) < maxMissed; {
+				tick, err := next(s.expr, wall)
+				if err != nil || tick.Sub(first) >= back {
+					break
+				}
+				if at := change.Add(tick.Sub(first)); at.After(after) && at.Before(before) {
+					missed = append(missed, Missed{At: at.UTC(), Repeated: true})
+				}
+				wall = tick
+			}
+		}
+		if end.IsZero() || !end.Before(before) {
+			break
+		}
+		change, end = end.ZoneBounds()
+	}
+	return missed
 }
 
 // reading is what a clock shows, as a time of UTC.

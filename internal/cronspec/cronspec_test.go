@@ -2,6 +2,7 @@ package cronspec_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,7 +104,7 @@ func TestChangesOfTheClock(t *testing.T) {
 	}
 	// Forward on 29 March 2026: 2:30 does not come.
 	next, skipped := s.Next(at(t, "2026-03-28 02:00"), time.Time{})
-	if !next.Equal(at(t, "2026-03-30 00:30")) || len(skipped) != 1 || !skipped[0].Equal(at(t, "2026-03-29 01:30")) {
+	if !next.Equal(at(t, "2026-03-30 00:30")) || len(skipped) != 1 || !skipped[0].At.Equal(at(t, "2026-03-29 01:30")) || skipped[0].Repeated {
 		t.Errorf("P1.1: next %v, skipped %v", next, skipped)
 	}
 	// Back on 25 October 2026: 2:30 comes twice, and counts the first time.
@@ -154,6 +155,37 @@ func TestEvery(t *testing.T) {
 	for after, want := range map[string]string{"2026-01-01 00:03": "2026-01-01 00:13", "2026-01-01 00:12": "2026-01-01 00:13", "2026-01-01 00:13": "2026-01-01 00:23", "2026-01-02 00:00": "2026-01-02 00:03"} {
 		if got, _ := s.Next(at(t, after), anchor); !got.Equal(at(t, want)) {
 			t.Errorf("P1.1: after %s comes %v, want %s", after, got, want)
+		}
+	}
+}
+
+// A reading that comes twice counts the first time, and the second is told: between 02:45 and 03:00 lie 75 minutes.
+func TestRepeatedHour(t *testing.T) {
+	for _, tt := range []struct{ spec, zone, after, next, missed string }{
+		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 00:45", "2026-10-25 02:00", "01:00 01:15 01:30 01:45"},
+		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 01:20", "2026-10-25 02:00", "01:30 01:45"}, // set in the repeated hour
+		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 00:30", "2026-10-25 00:45", ""},
+		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 02:00", "2026-10-25 02:15", ""},
+		{"30 2 * * *", "Europe/Berlin", "2026-10-25 00:30", "2026-10-26 01:30", "01:30"},
+		{"30 3 * * *", "Europe/Berlin", "2026-10-24 12:00", "2026-10-25 02:30", ""},
+		{"45 1 * * *", "Australia/Lord_Howe", "2026-04-04 14:45", "2026-04-05 15:15", "15:15"}, // put back by half an hour
+		{"*/15 * * * *", "UTC", "2026-10-25 00:45", "2026-10-25 01:00", ""},
+		{"30 2 1 1 *", "Europe/Berlin", "2026-01-02 00:00", "2027-01-01 01:30", ""},
+	} {
+		s, err := cronspec.Parse(tt.spec, tt.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, missed := s.Next(at(t, tt.after), time.Time{})
+		var got []string
+		for _, m := range missed {
+			if !m.Repeated {
+				t.Errorf("P1.1 %s after %s: %v is skipped", tt.spec, tt.after, m.At)
+			}
+			got = append(got, m.At.Format("15:04"))
+		}
+		if !next.Equal(at(t, tt.next)) || strings.Join(got, " ") != tt.missed {
+			t.Errorf("P1.1 %s after %s: next %v, missed %q; want %s, %q", tt.spec, tt.after, next, got, tt.next, tt.missed)
 		}
 	}
 }
