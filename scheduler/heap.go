@@ -59,6 +59,15 @@ func (h *Heap[T]) Push(it *Item[T], due time.Time) {
 	h.fix(int(it.index-1), s)
 }
 
+// Move gives an item another due time. Among those due then it is where its push puts it. An item that is in no heap is pushed.
+func (h *Heap[T]) Move(it *Item[T], due time.Time) {
+	if it.index == 0 {
+		h.Push(it, due)
+		return
+	}
+	h.fix(int(it.index-1), slot[T]{nanos(due), it})
+}
+
 // renumber gives the items small turns in their old order.
 func (h *Heap[T]) renumber() {
 	items := make([]*Item[T], len(h.slots))

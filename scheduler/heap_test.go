@@ -48,6 +48,19 @@ func TestHeapModel(t *testing.T) {
 				list = append(list, entry{it, due})
 				h.Push(it, due)
 			},
+			"move": func(t *rapid.T) {
+				if len(items) == 0 {
+					return
+				}
+				it := rapid.SampledFrom(items).Draw(t, "item")
+				due := epoch.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "due")))
+				h.Move(it, due)
+				if at := slices.IndexFunc(list, func(e entry) bool { return e.item == it }); at >= 0 {
+					list[at].due = due
+				} else {
+					list = append(list, entry{it, due})
+				}
+			},
 			"remove": func(t *rapid.T) {
 				if len(items) == 0 {
 					return

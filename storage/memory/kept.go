@@ -20,6 +20,7 @@ const (
 // Storage.ended, and pruning passes over them; so that it does not walk past all of them each time, it remembers how far it came.
 type kept struct {
 	until scheduler.Heap[*job] // by job.wake, for which a job that has ended has no other use
+	let   time.Time            // no job was let go that is to be kept until later
 	of    [classes]struct {
 		n        int         // in until
 		passed   uint64      // the jobs of the class up to this turn are held, or in released
@@ -65,8 +66,19 @@ func (k *kept) drop(j *job) {
 	k.of[j.class].n--
 }
 
-// release lets go the jobs that are kept until now at the latest.
-func (k *kept) release(now time.Time) {
+// release lets go the jobs that are kept until now at the latest, and only those: if the clock goes back, some are held again.
+func (k *kept) release(now time.Time, in *[classes]index) {
+	if now.Before(k.let) {
+		k.let = time.Time{}
+		for c := range in {
+			in[c].from(0, func(e entry) bool {
+				if e.job != nil && e.job.end != held {
+					k.hold(e.job)
+				}
+				return true
+			})
+		}
+	}
 	for {
 		it, ok := k.until.PopDue(now)
 		if !ok {
@@ -74,6 +86,9 @@ func (k *kept) release(now time.Time) {
 		}
 		j := it.Value
 		j.end = ended
+		if until := j.keptUntil(); until.After(k.let) {
+			k.let = until
+		}
 		of := &k.of[j.class]
 		of.n--
 		if j.turn <= of.passed {

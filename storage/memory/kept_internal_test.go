@@ -125,3 +125,39 @@ func TestPruningPassesOverKeptJobsOnce(t *testing.T) {
 		t.Errorf("after the period: %+v, %v", out, err)
 	}
 }
+
+// What a Prune in the future has found to be kept no longer is kept again when the clock goes back.
+func TestKeptAgainWhenTheClockGoesBack(t *testing.T) {
+	s, now := New(), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	const jobs = 5
+	for i := range jobs {
+		var r storage.Record
+		r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", i), "x", "q", ojs.StateAvailable
+		r.CreatedAt, r.Lease, r.Timeout = now, time.Hour, time.Hour
+		r.Fingerprint, r.Unique = r.ID, &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Duration(i+1) * time.Hour}
+		out, err := s.Insert(t.Context(), now, []storage.Insert{{Record: r}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Version, r.State, r.FinishedAt = out[0].Version, ojs.StateCancelled, now
+		if _, err := s.Settle(t.Context(), now, []storage.Change{{Record: r, SameJob: true}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune := func(hour, most, want int) {
+		t.Helper()
+		at := now.Add(time.Duration(hour) * time.Hour)
+		if out, err := s.Prune(t.Context(), storage.Prune{Now: at, Before: at.Add(1), Max: most}); err != nil || out.N != want {
+			t.Fatalf("after %d hours: %+v, %v, want %d", hour, out, err, want)
+		}
+	}
+	for range 2 {
+		prune(9, 0, 0)
+		prune(0, 9, 0)
+	}
+	prune(4, 1, 1)
+	prune(2, 9, 1)
+	prune(4, 9, 2)
+	prune(4, 9, 0)
+	prune(5, 9, 1)
+}

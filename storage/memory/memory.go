@@ -284,7 +284,12 @@ func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, t
 		if !r.State.Terminal() {
 			s.takeIn() // or it would become available before those
 		}
-		dst = append(dst, s.settleOne(near[i], r, true))
+		settled := s.settleOne(near[i], r, true)
+		if settled.Err == ojs.ErrNotFound && s.inbox.some.Load() { // it may be there still
+			s.takeIn()
+			settled = s.settleOne(near[i], r, true)
+		}
+		dst = append(dst, settled)
 	}
 	t := taker{into: into, left: len(into), unlimited: true}
 	s.claimJobs(now, c, &t)
@@ -405,7 +410,7 @@ func (s *Storage) settleOne(near uint32, to *storage.Record, sameJob bool) stora
 	default:
 		return storage.Settled{Version: j.version, Err: &ojs.TransitionError{ID: to.ID, From: from, To: to.State}}
 	}
-	if from == ojs.StateAvailable && to.State == from && j.keepsPlace(to) {
+	if from == ojs.StateAvailable && to.State == from && to.Queue == j.kind.queue && to.Priority == int(j.priority) {
 		s.edit(j, to)
 		return storage.Settled{Version: j.version}
 	}
@@ -427,22 +432,25 @@ func (s *Storage) settleOne(near uint32, to *storage.Record, sameJob bool) stora
 	return storage.Settled{Version: j.version}
 }
 
-// keepsPlace reports whether an available job is found in the same place when it has become to.
-func (j *job) keepsPlace(to *storage.Record) bool {
-	key, limited := j.rateKey()
-	return to.Queue == j.kind.queue && to.Type == j.kind.jobType && to.Priority == int(j.priority) && to.Fingerprint == j.fingerprint() &&
-		limited == (to.RateLimit != nil) && (!limited || key == to.RateLimit.Key)
-}
-
-// edit changes an available job that keeps its place among the others.
+// edit changes an available job that keeps its place among the others, though maybe not where that is looked for.
 func (s *Storage) edit(j *job, to *storage.Record) {
 	before := j.wakeAt()
+	key, limited := j.rateKey()
+	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType || limited != (to.RateLimit != nil) || limited && key != to.RateLimit.Key
+	s.removePeer(j)
+	if moves {
+		s.ready.remove(j)
+	}
 	s.set(j, to)
 	j.setVersion(to.Version + 1)
+	if moves {
+		s.ready.replace(j)
+	}
+	s.addPeer(j)
 	if at := j.wakeAt(); at.IsZero() {
 		s.due.Remove(&j.wake)
 	} else if !at.Equal(before) {
-		s.due.Push(&j.wake, at)
+		s.due.Move(&j.wake, at)
 	}
 	if s.heard {
 		s.notice.Add(j.id, j.current(), j.wakeAt())

@@ -62,7 +62,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 		s.leave()
 		s.spares.give(gone)
 	}()
-	s.kept.release(p.Now)
+	s.kept.release(p.Now, &s.ended)
 	var of []class
 	for c := range classes {
 		if c == deadLetter == p.DeadLetters &&

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -14,7 +15,12 @@ type ready struct {
 	queues map[string]map[string]*group // queue, type
 	paused map[string]bool
 	seq    uint64 // of the latest entry
-	n      int    // jobs
+	n      int    // jobs, without those in passed
+
+	// passed lists jobs that a claim has found expired, in no order, so that claims do not walk past them until Due ends them. They come
+	// back when they may be claimed after all: if the clock goes back, or when their deadline changes.
+	passed      level
+	passedUntil time.Time // no deadline in passed is later
 }
 
 type typeIndex struct{ groups heap[*group] } // those that are not empty and whose queue is not paused
@@ -100,6 +106,46 @@ func (r *ready) add(j *job) {
 	}
 }
 
+// passOver takes an expired job out of the order of claims. Its turn stays.
+func (r *ready) passOver(j *job) {
+	r.remove(j)
+	l := &r.passed
+	if j.prev = l.last; j.prev != nil {
+		j.prev.next = j
+	} else {
+		l.first = j
+	}
+	j.level, l.last = l, j
+	if d := j.deadline(); d.After(r.passedUntil) {
+		r.passedUntil = d
+	}
+}
+
+// bringBack returns the jobs that were passed over to their places, if some of them are not expired at now.
+func (r *ready) bringBack(now time.Time) {
+	if !now.Before(r.passedUntil) {
+		return
+	}
+	var jobs []*job
+	for j := r.passed.first; j != nil; j = j.next {
+		jobs = append(jobs, j)
+	}
+	// The last one first: it comes before all that have come back, so that none of these is walked past.
+	slices.SortFunc(jobs, func(j, k *job) int { return cmp.Compare(k.turn, j.turn) })
+	for _, j := range jobs {
+		r.replace(j)
+	}
+	r.passedUntil = time.Time{}
+}
+
+// replace enters a job where its priority, type and key say, in the turn that it has.
+func (r *ready) replace(j *job) {
+	turn := j.turn
+	r.remove(j)
+	r.add(j)
+	r.moveUp(j, turn)
+}
+
 // moveUp gives the last job of its priority the turn that it had before. It costs a look at each job in front of it.
 func (r *ready) moveUp(j *job, turn uint64) {
 	l, before := j.level, (*job)(nil)
@@ -143,6 +189,20 @@ func (b *bucket) level(priority int32) *level {
 func (r *ready) remove(j *job) {
 	l := j.level
 	if l == nil {
+		return
+	}
+	if l == &r.passed {
+		if j.prev != nil {
+			j.prev.next = j.next
+		} else {
+			l.first = j.next
+		}
+		if j.next != nil {
+			j.next.prev = j.prev
+		} else {
+			l.last = j.prev
+		}
+		j.level, j.prev, j.next = nil, nil, nil
 		return
 	}
 	r.n--
@@ -255,6 +315,7 @@ func (r *ready) pause(queue string, paused bool) {
 // next finds the job to claim among all queues, nil if there is none. It costs one look per type, and one more for each
 // bucket that it has to skip.
 func (r *ready) next(types, skip []string, now time.Time) *job {
+	r.bringBack(now)
 	for {
 		var best *job
 		if len(types) == 0 {
@@ -270,7 +331,7 @@ func (r *ready) next(types, skip []string, now time.Time) *job {
 		if best == nil || !best.expired(now) {
 			return best
 		}
-		r.remove(best) // Due will end it
+		r.passOver(best)
 	}
 }
 
@@ -279,6 +340,7 @@ func (r *ready) nextIn(queue string, types, skip []string, now time.Time) *job {
 	if r.paused[queue] {
 		return nil
 	}
+	r.bringBack(now)
 	in := r.queues[queue]
 	for {
 		var best *job
@@ -297,7 +359,7 @@ func (r *ready) nextIn(queue string, types, skip []string, now time.Time) *job {
 		if best == nil || !best.expired(now) {
 			return best
 		}
-		r.remove(best) // Due will end it
+		r.passOver(best)
 	}
 }
 
@@ -345,8 +407,9 @@ func (g *group) first(skip []string) (best *job, leads bool) {
 }
 
 // longest returns the n jobs of a queue that have been available longest, or fewer if it has fewer, in this order. Expired
-// ones, which may be out already, and those that a plan cancels do not count.
+// ones and those that a plan cancels do not count.
 func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
+	r.bringBack(now)
 	var all []*job
 	for _, g := range r.queues[queue] {
 		for _, b := range g.buckets.items {

@@ -231,6 +231,28 @@ func settling(f func(to *storage.Record, stored storage.Record)) func(*broken) {
 	}
 }
 
+// costsPlace moves an available job behind the others when it changes in a way.
+func costsPlace(changes func(r, stored *storage.Record) bool) func(*broken) {
+	return func(b *broken) {
+		b.settle = func(b *broken, ctx context.Context, now time.Time, all []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+			for _, ch := range all {
+				stored, err := b.Storage.Get(ctx, ch.Record.ID)
+				if err != nil || len(all) > 1 || stored.State != ojs.StateAvailable || ch.Record.State != stored.State || !changes(&ch.Record, &stored) {
+					continue
+				}
+				stored.Priority++
+				if out, _ := b.Storage.Settle(ctx, now, []storage.Change{{Record: stored}}, nil); out[0].Err != nil {
+					continue
+				}
+				ch.Record.Version++
+				out, err := b.Storage.Settle(ctx, now, []storage.Change{ch}, nil)
+				return append(dst, out...), err
+			}
+			return b.Storage.Settle(ctx, now, all, dst)
+		}
+	}
+}
+
 // freshly changes each fresh insert before it is done.
 func freshly(f func(b *broken, in *storage.Insert)) func(*broken) {
 	return func(b *broken) {
@@ -351,7 +373,7 @@ var faults = []struct {
 	caught string // the case whose rule it breaks, and after it those that it breaks too
 	fault  func(b *broken)
 }{
-	{"priority forgotten at the insert", "insert-1 insert-9 claim-3 claim-4 claim-5 settleclaim-3 settleclaim-4 unclaim-2 general-4", inserting(func(r *storage.Record) { r.Priority = 0 })},
+	{"priority forgotten at the insert", "insert-1 insert-9 claim-3 claim-4 claim-5 settleclaim-3 settleclaim-4 unclaim-2 general-4 claim-13", inserting(func(r *storage.Record) { r.Priority = 0 })},
 	{"batch stored one by one", "insert-2 insert-7 insert-9 unique-10 prune-4 queue-2", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			for i := range batch {
@@ -412,7 +434,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"full though something could be dropped", "insert-8 unclaim-2 prune-4", func(b *broken) {
+	{"full though something could be dropped", "insert-8 unclaim-2 prune-4 insert-10", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
@@ -437,7 +459,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"reject ignored", "unique-1 insert-2 insert-9 unique-7 unique-9 unique-10 race-4 durable-1", inserting(func(r *storage.Record) {
+	{"reject ignored", "unique-1 insert-2 insert-9 unique-7 unique-9 unique-10 race-4 durable-1 settle-11", inserting(func(r *storage.Record) {
 		if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil && r.Unique.Period == 0 {
 			r.Unique = nil
 		}
@@ -493,7 +515,7 @@ var faults = []struct {
 		}
 	})},
 	{"period ignored", "unique-8 prune-5 general-4", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
-	{"the oldest of several equals named", "unique-9", func(b *broken) {
+	{"the oldest of several equals named", "unique-9 settle-11", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			out, err := b.Storage.Insert(ctx, now, batch, dst)
 			var dup *ojs.DuplicateError
@@ -523,7 +545,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"every fingerprint checked", "unique-11", inserting(func(r *storage.Record) {
+	{"every fingerprint checked", "unique-11 settle-11", inserting(func(r *storage.Record) {
 		if r.Fingerprint != "" && r.Unique == nil {
 			r.Unique = &ojs.UniquePolicy{}
 		}
@@ -542,14 +564,14 @@ var faults = []struct {
 		}
 		return recs
 	})},
-	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1", inserting(func(r *storage.Record) {
+	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1 claim-13 settle-9 settle-10", inserting(func(r *storage.Record) {
 		if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" && r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
 			var n int
 			_, _ = fmt.Sscanf(r.ID[len(r.ID)-4:], "%x", &n)
 			r.Priority = n
 		}
 	})},
-	{"lowest priority first", "claim-3 insert-1 insert-9 claim-4 claim-5 claim-11 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 unclaim-2 queue-1 general-4 durable-1", inserting(func(r *storage.Record) { r.Priority = -r.Priority })},
+	{"lowest priority first", "claim-3 insert-1 insert-9 claim-4 claim-5 claim-11 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 unclaim-2 queue-1 general-4 durable-1 claim-13", inserting(func(r *storage.Record) { r.Priority = -r.Priority })},
 	{"queues in their own order", "claim-4 claim-7", claiming(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)); slices.Reverse(c.Queues) })},
 	{"all queues one after the other", "claim-5 unclaim-2", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
@@ -569,7 +591,7 @@ var faults = []struct {
 			return b.Storage.Claim(ctx, now, c, dst)
 		}
 	}},
-	{"types ignored", "claim-6", claiming(func(c *storage.Claim) { c.Types = nil })},
+	{"types ignored", "claim-6 settle-9 settle-10", claiming(func(c *storage.Claim) { c.Types = nil })},
 	{"Max for each queue", "claim-7", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			if len(c.Queues) < 2 || c.Max < 2 {
@@ -597,7 +619,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"expired jobs claimed", "claim-9 claim-1 unclaim-3 unclaim-4 lease-3 due-5", func(b *broken) {
+	{"expired jobs claimed", "claim-9 claim-1 unclaim-3 unclaim-4 lease-3 due-5 insert-10 claim-13 settle-10 settleclaim-5", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 			return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
 		}
@@ -616,7 +638,30 @@ var faults = []struct {
 			return dst, nil
 		}
 	}},
-	{"keys to skip ignored", "claim-11", claiming(func(c *storage.Claim) { c.SkipKeys = nil })},
+	{"keys to skip ignored", "claim-11 settle-9", claiming(func(c *storage.Claim) { c.SkipKeys = nil })},
+
+	{"what a claim has found expired stays so when the clock goes back", "claim-13", func(b *broken) {
+		var latest time.Time
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			if now.After(latest) {
+				latest = now
+			}
+			return b.Storage.Claim(ctx, latest, c, dst)
+		}
+	}},
+	{"what a claim has found expired is not dropped when the clock goes back", "insert-10", func(b *broken) {
+		var latest time.Time
+		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			latest = now
+			return b.Storage.Claim(ctx, now, c, dst)
+		}
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			if latest.After(now) {
+				now = latest
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
 
 	{"an illegal transition made", "settle-1", func(b *broken) {
 		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
@@ -635,6 +680,26 @@ var faults = []struct {
 			to.Version = stored.Version
 		}
 	})},
+	{"another type costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool { return r.Type != stored.Type })},
+	{"another rate limit costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool {
+		return (r.RateLimit == nil) != (stored.RateLimit == nil)
+	})},
+	{"another fingerprint costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool {
+		return r.Fingerprint != stored.Fingerprint
+	})},
+	{"another deadline costs an available job its place", "settle-9 settle-10", costsPlace(func(r, stored *storage.Record) bool {
+		return !r.Deadline().Equal(stored.Deadline())
+	})},
+	{"another time of creation costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool {
+		return !r.CreatedAt.Equal(stored.CreatedAt)
+	})},
+	{"a deadline that does not move", "settle-10", settling(func(to *storage.Record, stored storage.Record) {
+		if stored.State.Waiting() {
+			to.ExpiresAt = stored.ExpiresAt
+		}
+	})},
+	{"a fingerprint for life", "settle-11", settling(func(to *storage.Record, stored storage.Record) { to.Fingerprint = stored.Fingerprint })},
+	{"a time of creation for life", "settle-11", settling(func(to *storage.Record, stored storage.Record) { to.CreatedAt = stored.CreatedAt })},
 	{"changes all or nothing", "settle-4", func(b *broken) {
 		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 			for i := range changes {
@@ -648,7 +713,7 @@ var faults = []struct {
 			return b.Storage.Settle(ctx, now, changes, dst)
 		}
 	}},
-	{"a change costs an available job its place", "settle-5 settle-1", func(b *broken) {
+	{"a change costs an available job its place", "settle-5 settle-1 settle-9 settle-10", func(b *broken) {
 		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 			for _, ch := range changes {
 				r := ch.Record
@@ -723,6 +788,21 @@ var faults = []struct {
 			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, nil, c, into)
 			slices.Reverse(out)
 			return append(dst, out...), n, err
+		}
+	}},
+	{"jobs under fresh ids found by the next call only", "settleclaim-14", func(b *broken) {
+		var fresh string
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			if fresh = ""; len(batch) == 1 && batch[0].Fresh {
+				fresh = batch[0].Record.ID
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+			if len(to) == 1 && fresh != "" && to[0].ID == fresh {
+				return append(dst, storage.Settled{Err: ojs.ErrNotFound}), 0, nil
+			}
+			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 		}
 	}},
 	{"fencing lost in a step", "settleclaim-2", func(b *broken) {
@@ -1143,7 +1223,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"promoted late", "due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6", dueAt(-time.Millisecond)},
+	{"promoted late", "due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6 settle-10", dueAt(-time.Millisecond)},
 	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
@@ -1535,7 +1615,7 @@ var faults = []struct {
 			return d, err
 		}
 	}},
-	{"look, then insert", "race-4 unique-7 unique-11", func(b *broken) {
+	{"look, then insert", "race-4 unique-7 unique-11 settle-11", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			if len(batch) != 1 || batch[0].Record.Fingerprint == "" || batch[0].Record.Unique.Strategy() != ojs.ConflictReject || batch[0].Record.Queue != "q" ||
 				batch[0].Record.State != ojs.StateAvailable || batch[0].Record.Unique.States != nil || batch[0].Record.Unique.Period > 0 {

@@ -122,6 +122,19 @@ var claimCases = []Case{
 			}
 		}
 	}},
+	{"claim-13", "Claim/ClockGoesBack", "package storage, Time", "A job that a claim has passed over as expired is claimed, in its place, if the clock goes back to before its deadline.", needsNothing, func(c *C) {
+		got := c.insert(c.job(), c.job(expires(time.Minute)), c.job(expires(2*time.Minute), priority(1)), c.job(expires(time.Minute)), c.job())
+		c.pass(2 * time.Minute)
+		if recs := c.claimOf(storage.Claim{Max: 1, Queues: []string{"q"}}); len(recs) != 1 || recs[0].ID != got[0] {
+			c.failf("claimed %v", short(ids(recs)))
+		}
+		if recs := c.claim(1); len(recs) != 1 || recs[0].ID != got[4] {
+			c.failf("claimed %v", short(ids(recs)))
+		}
+		last := c.insert(c.job())
+		c.pass(-90 * time.Second)
+		c.order(storage.Claim{}, got[2], got[1], got[3], last[0])
+	}},
 }
 
 var settleCases = []Case{
@@ -256,6 +269,74 @@ var settleCases = []Case{
 		r = c.one()
 		r.State, r.FinishedAt, r.DeadLetteredAt, r.Checkpoint, r.Result = ojs.StateDiscarded, c.now, c.now, nil, json.RawMessage("1")
 		again(&r)
+	}},
+	{"settle-9", "Settle/PlaceWhateverChanges", "Storage.Settle", "An available job keeps its place when its type, its rate limit, its fingerprint, its deadline or the time of its creation changes, and is found by them.", needsNothing, func(c *C) {
+		var got []string
+		for range 8 {
+			got = append(got, c.insert(c.job())[0])
+		}
+		touch := func(i int, f func(*storage.Record)) { c.settled(c.get(got[i]), f) }
+		touch(0, jobType("y"))
+		touch(1, limited("k"))
+		touch(2, unique("f", ojs.UniquePolicy{}))
+		touch(3, func(r *storage.Record) { r.TotalTimeout = time.Hour })
+		touch(4, expires(time.Hour))
+		touch(5, func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(time.Second) })
+		touch(6, func(r *storage.Record) { r.Timeout, r.Lease, r.MaxAttempts = time.Second, time.Hour, 9 })
+		if recs := c.claimOf(storage.Claim{Types: []string{"x"}, SkipKeys: []string{"k"}, Queues: []string{"q"}, Max: 1}); !slices.Equal(ids(recs), got[2:3]) {
+			c.failf("claimed %v, not %v", short(ids(recs)), short(got[2:3]))
+		}
+		c.order(storage.Claim{}, got[0], got[1], got[3], got[4], got[5], got[6], got[7])
+	}},
+	{"settle-10", "Settle/Deadline", "Storage.Settle", "A job that claims have passed over since its deadline had come is claimed in its place when it is given a later one, or none, and expires at the new one.", needsNothing, func(c *C) {
+		got := c.insert(c.job(expires(time.Minute)), c.job(expires(time.Minute)), c.job(expires(time.Minute), jobType("y")), c.job())
+		c.pass(time.Minute)
+		if recs := c.claim(1); len(recs) != 1 || recs[0].ID != got[3] {
+			c.failf("claimed %v", short(ids(recs)))
+		}
+		last := c.insert(c.job())
+		c.settled(c.get(got[1]), expires(time.Hour))
+		c.settled(c.get(got[0]), expires(2*time.Hour))
+		c.settled(c.get(got[2]), func(r *storage.Record) { r.ExpiresAt = time.Time{} })
+		if d := c.due(); len(d.Expired) != 0 {
+			c.failf("expired %v", short(ids(d.Expired)))
+		}
+		c.order(storage.Claim{Types: []string{"x"}, Queues: []string{"q"}}, got[0], got[1], last[0])
+		c.order(storage.Claim{}, got[2])
+		id := c.insert(c.job(scheduled(time.Hour)))[0]
+		c.settled(c.get(id), expires(time.Second))
+		c.pass(time.Second)
+		if d := c.due(); !slices.Equal(ids(d.Expired), []string{id}) {
+			c.failf("expired %v, not %v", short(ids(d.Expired)), short([]string{id}))
+		}
+	}},
+	{"settle-11", "Settle/Fingerprint", "Storage.Settle", "A job that is given another fingerprint, or another time of its creation, is in the way of others by these, and not by those before.", needsNothing, func(c *C) {
+		one := func(fp string) func(*storage.Record) { return unique(fp, ojs.UniquePolicy{}) }
+		blind := func(r *storage.Record) { r.Fingerprint = "f" }
+		for _, state := range []func(*storage.Record){func(*storage.Record) {}, pending, scheduled(time.Hour)} {
+			id := c.insert(c.job(one("before"), state))[0]
+			c.settled(c.get(id), one("after"))
+			c.refuse(c.job(one("after")), id)
+			c.insert(c.job(one("before"), state))
+			c.settled(c.get(id), func(r *storage.Record) { r.Fingerprint, r.Unique = "", nil })
+			c.settled(c.get(c.insert(c.job(one("after"), state))[0]), c.to(ojs.StateCancelled))
+			for _, r := range []string{"before", "after"} {
+				page, err := c.S.List(c.ctx, storage.Query{States: []ojs.State{ojs.StateAvailable, ojs.StatePending, ojs.StateScheduled}})
+				c.noErr("List", err)
+				for _, j := range page.Records {
+					if j.Fingerprint == r {
+						c.settled(j, c.to(ojs.StateCancelled))
+					}
+				}
+			}
+		}
+		got := c.insert(c.job(blind), c.job(blind), c.job(blind))
+		for i, age := range []time.Duration{1, 3, 2} {
+			c.settled(c.get(got[i]), func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-age * time.Second) })
+		}
+		c.refuse(c.job(one("f")), got[0])
+		c.settled(c.get(got[1]), func(r *storage.Record) { r.CreatedAt = c.now })
+		c.refuse(c.job(one("f")), got[1])
 	}},
 }
 

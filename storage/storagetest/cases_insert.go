@@ -194,4 +194,20 @@ var insertCases = []Case{
 		}
 		c.order(storage.Claim{}, batch[1].ID, batch[4].ID, first[0], batch[0].ID, batch[3].ID, single.ID)
 	}},
+	{"insert-10", "Insert/DropOldestWhenTheClockGoesBack", "package storage, Time", "Jobs that have been passed over as expired are dropped for others if the clock goes back to before their deadline, in the order in which they became available.", needsNothing, func(c *C) {
+		got := c.insert(c.job(), c.job(expires(time.Minute)), c.job(expires(2*time.Minute), priority(1)), c.job(pending))
+		c.pass(2 * time.Minute)
+		c.order(storage.Claim{}, got[0])
+		drop := func(n int) ([]storage.Inserted, error) {
+			return c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(), MaxDepth: n, DropOldest: true}}, nil)
+		}
+		_, err := drop(4)
+		c.wantErr("Insert into a queue whose available jobs have expired", err, ojs.ErrQueueFull)
+		c.pass(-90 * time.Second)
+		out, err := drop(3)
+		c.noErr("Insert", err)
+		if gone := ids(out[0].Dropped); !slices.Equal(gone, got[1:3]) {
+			c.failf("dropped %v, not %v", short(gone), short(got[1:3]))
+		}
+	}},
 }

@@ -343,6 +343,22 @@ var settleClaimCases = []Case{
 			c.failf("%d of %d jobs have ended", len(got), jobs)
 		}
 	}},
+	{"settleclaim-14", "SettleClaim/JustInserted", "SettleClaimer.SettleAndClaim", "A job that has just been inserted under a fresh id can be settled in a step.", needsSettleClaims, func(c *C) {
+		c.insert(c.job(), c.job())
+		first := c.one()
+		for range 3 {
+			r := c.job()
+			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, Fresh: true}}, nil)
+			c.noErr("Insert", err)
+			r.Version = out[0].Version
+			c.to(ojs.StateCancelled)(&r)
+			if settled, _ := c.step(storage.Claim{}, 0, r); settled[0].Err != nil {
+				c.failf("the job was not settled: %v", settled[0].Err)
+			}
+			c.wantState(r.ID, ojs.StateCancelled)
+		}
+		c.settled(first, c.to(ojs.StateCompleted))
+	}},
 }
 
 var unclaimCases = []Case{

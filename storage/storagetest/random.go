@@ -26,7 +26,7 @@ func Random(t *testing.T, cfg Config) {
 		defer w.s.Close()
 		steps := map[string]func(*rapid.T){
 			"insert": w.insert, "claim": w.claim, "settle": w.settle, "extend": w.extend, "due": w.due, "delete": w.remove, "prune": w.prune,
-			"time": func(t *rapid.T) { w.now = w.now.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "s")) * time.Second) },
+			"time": func(t *rapid.T) { w.now = w.now.Add(time.Duration(rapid.IntRange(-3, 7).Draw(t, "s")) * time.Second) },
 			"":     w.compare,
 		}
 		if cfg.Queues {
@@ -212,6 +212,30 @@ func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Chang
 		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
 		if rapid.IntRange(0, 5).Draw(t, "queue changes") == 0 {
 			r.Queue = rapid.SampledFrom(queueNames).Draw(t, "queue")
+		}
+		switch rapid.IntRange(0, 9).Draw(t, "what else changes") {
+		case 0:
+			r.Type = rapid.SampledFrom(typeNames).Draw(t, "type")
+		case 1:
+			r.RateLimit = nil
+			if key := rapid.SampledFrom(append([]string{""}, limitKeys...)).Draw(t, "key"); key != "" {
+				r.RateLimit = &ojs.RateLimit{Key: key}
+			}
+		case 2:
+			r.Fingerprint = rapid.SampledFrom([]string{"", "f", "g", "h"}).Draw(t, "fingerprint")
+		case 3:
+			r.ExpiresAt = time.Time{}
+			if rapid.Bool().Draw(t, "expires") {
+				r.ExpiresAt = w.in(t, "expires in", -3)
+			}
+		case 4:
+			r.CreatedAt = w.in(t, "created", -3)
+		case 5:
+			r.TotalTimeout = time.Duration(rapid.IntRange(0, 9).Draw(t, "total")) * time.Second
+		case 6:
+			r.Lease = time.Duration(rapid.IntRange(1, 5).Draw(t, "lease")) * time.Second
+		case 7:
+			r.Unique = &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Duration(rapid.IntRange(0, 6).Draw(t, "period")) * time.Second}
 		}
 	}
 	r.Progress = rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "progress")
