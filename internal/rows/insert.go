@@ -242,6 +242,18 @@ func (b *inserting) makeRoom() error {
 		stored[queue] = n
 		return n, err
 	}
+	var bounded []string
+	for i := range b.batch {
+		if b.batch[i].MaxDepth > 0 {
+			bounded = append(bounded, b.batch[i].Record.Queue)
+		}
+	}
+	slices.Sort(bounded) // a lookup may lock, and all have to lock in the same order
+	for _, q := range slices.Compact(bounded) {
+		if _, err := depth(q); err != nil {
+			return err
+		}
+	}
 	comes := make(map[string]int) // by queue: the jobs of the batch so far that stay
 	var full []*overflow
 	for i := range b.batch {

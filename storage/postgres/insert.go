@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
@@ -61,12 +63,12 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 			return err
 		})
 	}
-	err := again(func() error {
-		if txOf(ctx) != nil { // whose time is its owner's
-			return insert(ctx)
-		}
-		return s.within(ctx, insert)
-	})
+	var err error
+	if txOf(ctx) != nil { // whose time is its owner's; and what else it has locked would be in the way again
+		err = insert(ctx)
+	} else {
+		err = again(func() error { return s.within(ctx, insert) })
+	}
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, batch)
 	}
@@ -155,7 +157,8 @@ type inserter struct {
 	notice *storage.Notice // what it does
 }
 
-// lock keeps out others that want the same names, until the transaction ends. What they have done has to be seen then.
+// lock keeps out others that want the same names, until the transaction ends. What they have done has to be seen then. The names are
+// rows that are there for this transaction only (migration 4), since the server has room for some thousand advisory locks in all.
 func (i *inserter) lock(kind string, names []string) error {
 	if txOf(i.ctx) != nil {
 		var level string
@@ -169,13 +172,17 @@ func (i *inserter) lock(kind string, names []string) error {
 			}
 		}
 	}
-	locks := make([]string, len(names))
+	hashes := make([]int64, len(names))
 	for k, name := range names {
-		locks[k] = i.s.config.schema + kind + name
+		sum := sha256.Sum256([]byte(kind + name))
+		hashes[k] = int64(binary.BigEndian.Uint64(sum[:]))
 	}
-	slices.Sort(locks)
-	_, err := i.tx.Exec(i.ctx, i.s.sql.lockName, locks)
-	return err
+	slices.Sort(hashes) // all in the same order
+	hashes = slices.Compact(hashes)
+	var b pgx.Batch // one round trip
+	b.Queue(i.s.sql.takeNames, hashes)
+	b.Queue(i.s.sql.leaveNames, hashes)
+	return i.tx.SendBatch(i.ctx, &b).Close()
 }
 
 func (i *inserter) Stored(ids []string) (map[string]ojs.State, error) {
@@ -194,7 +201,7 @@ func (i *inserter) Stored(ids []string) (map[string]ojs.State, error) {
 }
 
 func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
-	if err := i.lock(" unique ", fingerprints); err != nil {
+	if err := i.lock("unique ", fingerprints); err != nil {
 		return nil, err
 	}
 	for {
@@ -235,7 +242,7 @@ func (i *inserter) Draining(queues []string) (queue string, err error) {
 }
 
 func (i *inserter) Depth(queue string) (n int, err error) {
-	if err := i.lock(" depth ", []string{queue}); err != nil {
+	if err := i.lock("depth ", []string{queue}); err != nil {
 		return 0, err
 	}
 	err = i.tx.QueryRow(i.ctx, i.s.sql.depth, queue).Scan(&n)

@@ -9,7 +9,7 @@
 //
 // Engines take jobs with FOR UPDATE SKIP LOCKED, and nobody leads: any of them may stop at any moment. They tell each other of
 // new jobs with LISTEN and NOTIFY, and look by themselves now and then, for what no notification told. Unique jobs are strong:
-// equal ones take an advisory lock.
+// equal ones lock a row.
 //
 // Time is the database's: the storage knows how far the clock of this machine is from it, and engines follow (storage.Clocked).
 package postgres
@@ -66,8 +66,15 @@ var (
 	_ storage.Clocked    = (*Storage)(nil)
 )
 
-// ErrNewer refuses a schema that a later version of this package has migrated.
-var ErrNewer = errors.New("ojs: postgres: the schema is of a newer version")
+// Errors of the package.
+var (
+	// ErrNewer refuses a schema that a later version of this package has migrated.
+	ErrNewer = errors.New("ojs: postgres: the schema is of a newer version")
+	// ErrDeadlock is the error of a call that waited for a transaction which waited for it, and which the database picked to fail. The
+	// storage repeats such calls by itself, up to five times, except in a transaction of the caller's (WithTx): roll that back and run
+	// it again.
+	ErrDeadlock = errors.New("ojs: postgres: deadlock with another transaction")
+)
 
 // Option configures Open.
 type Option func(*config)
@@ -149,7 +156,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "advisory locks"}
+	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "row locks"}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves the pool open.
@@ -303,6 +310,9 @@ func one(found *bool, dst ...any) func(pgx.Rows) error {
 func wrap(err error) error {
 	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
+	}
+	if isCode(err, deadlockDetected) {
+		return fmt.Errorf("%w: %w", ErrDeadlock, err)
 	}
 	return fmt.Errorf("ojs: postgres: %w", err)
 }

@@ -4,7 +4,7 @@ import "strings"
 
 // statements are all that the package says to the database, but for the schema, in migrations.
 type statements struct {
-	tune, lockName, schemaThere, makeSchema, makeVersions, migrated, addMigration string
+	tune, lockName, takeNames, leaveNames, schemaThere, makeSchema, makeVersions, migrated, addMigration string
 	insert, stored, peers, locked, oldest, draining, depth                        string
 	claim, claimAll, claimAround, somePaused                                      string
 	settleAttempt, settleAll, versions, extend                                    string
@@ -71,6 +71,8 @@ func newStatements(schema string) *statements {
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
 		lockName:     q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
+		takeNames:    q(`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`),
+		leaveNames:   q(`DELETE FROM {schema}.name_lock WHERE name = ANY ($1::bigint[])`),
 		schemaThere:  q(`SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.migration') IS NOT NULL`),
 		makeSchema:   q(`CREATE SCHEMA {schema}`),
 		makeVersions: q(`CREATE TABLE {schema}.migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())`),

@@ -24,8 +24,11 @@ import (
 // "tx". Like every pgx.Tx it is for one goroutine at a time. The events of an enqueue are published when the call returns,
 // whatever becomes of the transaction; so are those of a cancel, which is part of it, too. Others hear of both by the commit, but
 // a cancel or a replacement of a job that this engine runs ends the context of its handler before that, even if the transaction
-// is rolled back then. A unique job keeps others with its fingerprint waiting until the transaction ends, as a bounded queue
-// keeps other bounded enqueues.
+// is rolled back then.
+//
+// A unique job keeps others with its fingerprint waiting until the transaction ends, as a bounded queue keeps other bounded
+// enqueues. One EnqueueMany locks in an order that all have; two transactions that enqueue several times, in different orders, may
+// wait for each other, and one of them fails with ErrDeadlock then. No number of jobs fills the server's lock table.
 //
 // An engine over another storage refuses changes in the context with ojs.ErrUnsupported.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
