@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -20,9 +21,14 @@ type gate struct {
 	mu     sync.Mutex // guards the fields below
 	queues []*queueGate
 	types  map[string]*limiter // those with a limit
-	keys   map[string]*limiter
-	closed map[string]struct{} // keys that admit nothing, as far as known
-	sweep  int                 // the number of keys at which to drop idle ones
+	keys   map[string]*keyGate
+	sweep  int // the number of keys at which to drop idle ones
+
+	// closed has the keys that admit nothing, as far as is known. A claim costs the same however many there are: it looks at those that
+	// time has opened, and at those of which a job has ended. It changes while gate.turn is held, too, since the storage reads it.
+	closed  *storage.KeySet
+	opening scheduler.Heap[string] // closed keys, by when time opens them
+	freed   []string               // keys of which a job has ended
 
 	// Limits of queues and types, and weights, are checked after each job, those of keys not: a claim takes one job per key.
 	looksAfterEach bool
@@ -38,6 +44,12 @@ type queueGate struct {
 	*limiter
 }
 
+// keyGate counts what has started of a rate limit key.
+type keyGate struct {
+	limiter
+	opens scheduler.Item[string] // in gate.opening while time alone keeps the key closed
+}
+
 // hold is what a started job counts in.
 type hold struct {
 	limiters []*limiter
@@ -51,8 +63,8 @@ func newGate(cfg *config) *gate {
 	g := &gate{
 		turn:   make(chan struct{}, 1),
 		types:  make(map[string]*limiter),
-		keys:   make(map[string]*limiter),
-		closed: make(map[string]struct{}),
+		keys:   make(map[string]*keyGate),
+		closed: storage.Keys(),
 		held:   make(map[storage.Held]hold),
 		sweep:  firstSweep,
 	}
@@ -179,16 +191,42 @@ func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGa
 			ask.Queues[i] = q.name
 		}
 	}
-	for key := range g.closed {
-		at, open := g.keys[key].open(now)
-		if open {
-			delete(g.closed, key)
-			continue
-		}
+	g.reopen(now)
+	if at, some := g.opening.Next(); some {
 		opensAt(at)
-		ask.SkipKeys = append(ask.SkipKeys, key)
 	}
+	ask.SkipKeys = g.closed
 	return ask, order, reopens, true
+}
+
+// reopen looks again at the closed keys that may have opened. mu is held.
+func (g *gate) reopen(now time.Time) {
+	for _, key := range g.freed {
+		g.shut(key, now)
+	}
+	g.freed = g.freed[:0]
+	for it, due := g.opening.PopDue(now); due; it, due = g.opening.PopDue(now) {
+		g.shut(it.Value, now)
+	}
+}
+
+// shut closes a key if it admits nothing now, or opens it. mu is held.
+func (g *gate) shut(key string, now time.Time) {
+	k := g.keys[key]
+	if k == nil { // nothing of it counts any more
+		return
+	}
+	g.opening.Remove(&k.opens)
+	at, open := k.open(now)
+	if open {
+		g.closed.Remove(key)
+		return
+	}
+	g.closed.Add(key)
+	if !at.IsZero() {
+		k.opens.Value = key
+		g.opening.Push(&k.opens, at)
+	}
 }
 
 func (q *queueGate) admits(now time.Time, opensAt func(time.Time)) bool {
@@ -274,16 +312,14 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 		}
 		if r.RateLimit != nil {
 			h.key = r.RateLimit.Key
-			l := g.keys[h.key]
-			if l == nil {
-				l = new(limiter)
-				g.keys[h.key] = l
+			k := g.keys[h.key]
+			if k == nil {
+				k = new(keyGate)
+				g.keys[h.key] = k
 			}
-			l.rebound(*r.RateLimit)
-			count(l)
-			if _, open := l.open(now); !open {
-				g.closed[h.key] = struct{}{}
-			}
+			k.rebound(*r.RateLimit)
+			count(&k.limiter)
+			g.shut(h.key, now)
 		}
 		if h.limiters == nil {
 			continue
@@ -297,8 +333,9 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 	if len(g.keys) >= g.sweep {
 		for key, l := range g.keys {
 			if l.idle(now) {
+				g.opening.Remove(&l.opens)
+				g.closed.Remove(key)
 				delete(g.keys, key)
-				delete(g.closed, key)
 			}
 		}
 		g.sweep = max(firstSweep, 2*len(g.keys))
@@ -322,6 +359,9 @@ func (g *gate) end(held storage.Held) (opens bool) {
 	for _, l := range h.limiters {
 		opens = opens || l.bounds.Concurrency > 0 && l.running >= l.bounds.Concurrency
 		l.end()
+	}
+	if h.key != "" && g.closed.Has(h.key) {
+		g.freed = append(g.freed, h.key)
 	}
 	return opens
 }

@@ -183,7 +183,7 @@ type Inserted struct {
 type Claim struct {
 	Queues   []string // in order of preference; empty: all
 	Types    []string // empty: all
-	SkipKeys []string // keys of rate limits that admit nothing now
+	SkipKeys *KeySet  // keys of rate limits that admit nothing now; nil: none. What a claim costs should not depend on their number
 	Max      int
 	Worker   string // who asks; kept in the record
 }

@@ -80,7 +80,7 @@ func TestInbox(t *testing.T) {
 					c.Types = []string{"x"}
 				}
 				if draw("skip", 5) == 0 {
-					c.SkipKeys = []string{"k"}
+					c.SkipKeys = storage.Keys("k")
 				}
 				active = append(active, same("claim", func(s storage.Storage) any {
 					got, err := s.Claim(ctx, now, c, nil)

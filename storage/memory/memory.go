@@ -341,14 +341,14 @@ func (t *taker) room() (r *storage.Record) {
 
 // claimJobs hands the jobs of a claim to t.
 func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
-	skip := c.SkipKeys
+	skip := skipped{set: c.SkipKeys}
 	take := func(j *job) bool {
 		if key, limited := j.rateKey(); limited {
 			if t.unlimited {
 				return false
 			}
 			if t.left > 1 {
-				skip = append(slices.Clip(skip), key)
+				skip.taken = append(skip.taken, key)
 			}
 		}
 		s.displace(j)
@@ -358,10 +358,10 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	}
 	if len(c.Queues) == 0 {
 		for t.left > 0 {
-			j := s.ready.next(c.Types, skip, now)
+			j := s.ready.next(c.Types, &skip, now)
 			if j == nil || j.priority < 0 { // what is in the inbox comes before it
 				s.takeIn()
-				j = s.ready.next(c.Types, skip, now)
+				j = s.ready.next(c.Types, &skip, now)
 			}
 			if j == nil || !take(j) {
 				break
@@ -372,7 +372,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	s.takeIn()
 	for _, q := range c.Queues {
 		for t.left > 0 {
-			j := s.ready.nextIn(q, c.Types, skip, now)
+			j := s.ready.nextIn(q, c.Types, &skip, now)
 			if j == nil {
 				break
 			}

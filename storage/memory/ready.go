@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/ojsengine/ojs/storage"
 )
 
 // ready holds the available jobs. A bucket has those of one queue, type and rate limit key; a group has the buckets of one
@@ -314,7 +316,7 @@ func (r *ready) pause(queue string, paused bool) {
 
 // next finds the job to claim among all queues, nil if there is none. It costs one look per type, and one more for each
 // bucket that it has to skip.
-func (r *ready) next(types, skip []string, now time.Time) *job {
+func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
 	r.bringBack(now)
 	for {
 		var best *job
@@ -336,7 +338,7 @@ func (r *ready) next(types, skip []string, now time.Time) *job {
 }
 
 // nextIn finds the job to claim in one queue.
-func (r *ready) nextIn(queue string, types, skip []string, now time.Time) *job {
+func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Time) *job {
 	if r.paused[queue] {
 		return nil
 	}
@@ -363,6 +365,15 @@ func (r *ready) nextIn(queue string, types, skip []string, now time.Time) *job {
 	}
 }
 
+// skipped are the keys that a claim passes over.
+type skipped struct {
+	set   *storage.KeySet
+	taken []string // those of jobs that it has taken
+}
+
+func (s *skipped) none() bool          { return s.set.Len()+len(s.taken) == 0 }
+func (s *skipped) has(key string) bool { return s.set.Has(key) || slices.Contains(s.taken, key) }
+
 // earlier returns the one of two jobs that comes first, of which nil is none.
 func earlier(a, b *job) *job {
 	if a == nil || b != nil && comesBefore(b, a) {
@@ -372,8 +383,8 @@ func earlier(a, b *job) *job {
 }
 
 // first finds the first job of the type that is not to be skipped.
-func (t *typeIndex) first(skip []string) (best *job) {
-	if len(skip) == 0 {
+func (t *typeIndex) first(skip *skipped) (best *job) {
+	if skip.none() {
 		if t.groups.len() == 0 {
 			return nil
 		}
@@ -388,15 +399,15 @@ func (t *typeIndex) first(skip []string) (best *job) {
 }
 
 // first finds the first job of the group that is not to be skipped. It reports whether that is the group's head.
-func (g *group) first(skip []string) (best *job, leads bool) {
+func (g *group) first(skip *skipped) (best *job, leads bool) {
 	if g.buckets.len() == 0 {
 		return nil, false
 	}
-	if len(skip) == 0 {
+	if skip.none() {
 		return g.head(), true
 	}
 	g.buckets.search(0, func(b *bucket) bool {
-		if b.key != "" && slices.Contains(skip, b.key) {
+		if b.key != "" && skip.has(b.key) {
 			return false
 		}
 		best = earlier(best, b.head())

@@ -19,10 +19,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	if c.Max <= 0 {
 		return dst, nil
 	}
-	skip := c.SkipKeys
-	if skip == nil {
-		skip = []string{}
-	}
+	skip := append([]string{}, slices.Collect(c.SkipKeys.All())...)
 	var types []string // nil: all
 	if len(c.Types) > 0 {
 		types = c.Types

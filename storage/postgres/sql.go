@@ -5,15 +5,15 @@ import "strings"
 // statements are all that the package says to the database, but for the schema, in migrations.
 type statements struct {
 	tune, lockName, takeNames, leaveNames, schemaThere, makeSchema, makeVersions, migrated, addMigration string
-	insert, stored, peers, locked, oldest, draining, depth                        string
-	claim, claimAll, claimAround, somePaused                                      string
-	settleAttempt, settleAll, versions, extend                                    string
-	due, nextWake                                                                 string
-	get, list, window, listDead, windowDead, counts, compact                      string
-	remove, release, prune                                                        string
-	queueStates, queueState, setQueueState, activateQueue                         string
-	listen, notify, clock, isolation                                              string
-	crons, addCron, setCron, deleteCron                                           string
+	insert, stored, peers, locked, oldest, draining, depth                                               string
+	claim, claimAll, claimAround, somePaused                                                             string
+	settleAttempt, settleAll, versions, extend                                                           string
+	due, nextWake                                                                                        string
+	get, list, window, listDead, windowDead, counts, compact                                             string
+	remove, release, prune                                                                               string
+	queueStates, queueState, setQueueState, activateQueue                                                string
+	listen, notify, clock, isolation                                                                     string
+	crons, addCron, setCron, deleteCron                                                                  string
 }
 
 // columns are those of a job, in the order in which scan reads them.

@@ -128,7 +128,7 @@ func (k *claimer) ready(queue string, n int) ([]candidate, error) {
 			continue
 		}
 		if f.key != "" {
-			if slices.Contains(k.c.SkipKeys, f.key) || slices.Contains(k.keys, f.key) || slices.Contains(keys, f.key) {
+			if k.c.SkipKeys.Has(f.key) || slices.Contains(k.keys, f.key) || slices.Contains(keys, f.key) {
 				continue
 			}
 			keys = append(keys, f.key)

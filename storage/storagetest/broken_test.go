@@ -638,7 +638,7 @@ var faults = []struct {
 			return dst, nil
 		}
 	}},
-	{"keys to skip ignored", "claim-11 settle-9", claiming(func(c *storage.Claim) { c.SkipKeys = nil })},
+	{"keys to skip ignored", "claim-11 claim-14 settle-9", claiming(func(c *storage.Claim) { c.SkipKeys = nil })},
 
 	{"what a claim has found expired stays so when the clock goes back", "claim-13", func(b *broken) {
 		var latest time.Time
@@ -661,6 +661,33 @@ var faults = []struct {
 			}
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
+	}},
+	{"keys to skip taken as they were at first", "claim-14", func(b *broken) {
+		first := make(map[*storage.KeySet]*storage.KeySet)
+		claiming(func(c *storage.Claim) {
+			if first[c.SkipKeys] == nil {
+				first[c.SkipKeys] = storage.Keys(slices.Collect(c.SkipKeys.All())...)
+			}
+			c.SkipKeys = first[c.SkipKeys]
+		})(b)
+	}},
+	{"a set of keys to skip taken for another", "claim-11 claim-14 settle-9", func(b *broken) {
+		var first *storage.KeySet
+		claiming(func(c *storage.Claim) {
+			if first == nil {
+				first = c.SkipKeys
+			}
+			c.SkipKeys = first
+		})(b)
+	}},
+	{"keys that have opened still skipped", "claim-11 claim-14 settle-9", func(b *broken) {
+		all := storage.Keys()
+		claiming(func(c *storage.Claim) {
+			for key := range c.SkipKeys.All() {
+				all.Add(key)
+			}
+			c.SkipKeys = all
+		})(b)
 	}},
 
 	{"an illegal transition made", "settle-1", func(b *broken) {
@@ -876,7 +903,7 @@ var faults = []struct {
 			return dst, len(recs), err
 		}
 	}},
-	{"jobs with a rate limit passed over in a step", "settleclaim-6", stepping(func(c *storage.Claim) { c.SkipKeys = append([]string{"k"}, c.SkipKeys...) })},
+	{"jobs with a rate limit passed over in a step", "settleclaim-6", stepping(func(c *storage.Claim) { c.SkipKeys = storage.Keys(append(slices.Collect(c.SkipKeys.All()), "k")...) })},
 	{"a rate limit ends the claim of its queue", "settleclaim-6", func(b *broken) {
 		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 			dst, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)

@@ -100,8 +100,36 @@ var claimCases = []Case{
 	}},
 	{"claim-11", "Claim/SkipKeys", "OJS rate limiting", "Jobs whose rate limit has a key to skip are passed over, and others behind them claimed.", needsNothing, func(c *C) {
 		got := c.insert(c.job(limited("full"), priority(9)), c.job(limited("open")), c.job(), c.job(limited("full")))
-		c.order(storage.Claim{SkipKeys: []string{"full", "unknown"}}, got[1], got[2])
+		c.order(storage.Claim{SkipKeys: storage.Keys("full", "unknown")}, got[1], got[2])
 		c.order(storage.Claim{Queues: []string{"q"}}, got[0], got[3])
+	}},
+	{"claim-14", "Claim/SkipKeysChange", "OJS rate limiting", "A set of keys to skip that lives on counts as it is at each claim, and each set by itself.", needsNothing, func(c *C) {
+		got := c.insert(c.job(limited("a")), c.job(limited("b")), c.job(limited("a")), c.job(limited("b")), c.job(limited("c")))
+		one, other := storage.Keys("a", "b"), storage.Keys("c")
+		next := func(skip *storage.KeySet, want ...string) {
+			c.tb.Helper()
+			var ids []string
+			for _, r := range c.claimOf(storage.Claim{SkipKeys: skip, Max: 1}) {
+				ids = append(ids, r.ID)
+			}
+			if !slices.Equal(ids, want) {
+				c.failf("claimed %v, not %v", short(ids), short(want))
+			}
+		}
+		next(one, got[4])
+		next(one)
+		one.Remove("b")
+		next(one, got[1])
+		one.Add("b")
+		next(one)
+		next(other, got[0])
+		one.Remove("a")
+		late := c.insert(c.job(limited("c")), c.job(limited("a")))
+		other.Add("a")
+		next(other, got[3])
+		next(one, got[2])
+		next(one, late[0])
+		next(one, late[1])
 	}},
 	{"claim-12", "Claim/OneOfAKey", "OJS rate limiting", "A claim of many takes at most one job of each rate limit, so that it cannot exceed one.", needsNothing, func(c *C) {
 		c.insert(c.job(limited("a")), c.job(limited("a")), c.job(), c.job(limited("b")), c.job(limited("a")), c.job())
@@ -283,7 +311,7 @@ var settleCases = []Case{
 		touch(4, expires(time.Hour))
 		touch(5, func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(time.Second) })
 		touch(6, func(r *storage.Record) { r.Timeout, r.Lease, r.MaxAttempts = time.Second, time.Hour, 9 })
-		if recs := c.claimOf(storage.Claim{Types: []string{"x"}, SkipKeys: []string{"k"}, Queues: []string{"q"}, Max: 1}); !slices.Equal(ids(recs), got[2:3]) {
+		if recs := c.claimOf(storage.Claim{Types: []string{"x"}, SkipKeys: storage.Keys("k"), Queues: []string{"q"}, Max: 1}); !slices.Equal(ids(recs), got[2:3]) {
 			c.failf("claimed %v, not %v", short(ids(recs)), short(got[2:3]))
 		}
 		c.order(storage.Claim{}, got[0], got[1], got[3], got[4], got[5], got[6], got[7])

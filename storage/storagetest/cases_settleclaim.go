@@ -176,7 +176,7 @@ var settleClaimCases = []Case{
 		full := c.insert(c.job(limited("full"), priority(9)), c.job(limited("full")))
 		live := c.insert(c.job(expires(time.Hour)), c.job(), c.job())
 		c.pass(time.Minute)
-		skip := []string{"unknown", "full"}
+		skip := storage.Keys("unknown", "full")
 		c.stepped(storage.Claim{SkipKeys: skip}, 2, live[:2]...)
 		c.stepped(storage.Claim{SkipKeys: skip, Queues: []string{"q"}}, 2, live[2])
 		c.order(storage.Claim{}, full...)
@@ -185,7 +185,7 @@ var settleClaimCases = []Case{
 		got := c.insert(c.job(), c.job(limited("k")), c.job(), c.job(priority(-1)), c.job(queue("z"), priority(-2)))
 		was := c.get(got[1])
 		c.stepped(storage.Claim{}, 5, got[0])
-		for _, q := range []storage.Claim{{}, {Queues: []string{"q"}}, {Queues: []string{"q", "z"}}, {SkipKeys: []string{"another"}}} {
+		for _, q := range []storage.Claim{{}, {Queues: []string{"q"}}, {Queues: []string{"q", "z"}}, {SkipKeys: storage.Keys("another")}} {
 			c.stepped(q, 5)
 		}
 		c.same("the job with a rate limit", c.get(got[1]), was)

@@ -22,7 +22,7 @@ func Random(t *testing.T, cfg Config) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tb := &quiet{outer: rt}
 		defer tb.end()
-		w := &world{cfg: cfg, s: cfg.Open(tb), ref: NewReference(), now: epoch}
+		w := &world{cfg: cfg, s: cfg.Open(tb), ref: NewReference(), now: epoch, skips: [3]*storage.KeySet{nil, storage.Keys(), storage.Keys()}}
 		defer w.s.Close()
 		steps := map[string]func(*rapid.T){
 			"insert": w.insert, "claim": w.claim, "settle": w.settle, "extend": w.extend, "due": w.due, "delete": w.remove, "prune": w.prune,
@@ -46,6 +46,8 @@ type world struct {
 	ref *Reference
 	now time.Time
 	ids int
+
+	skips [3]*storage.KeySet // as two engines have them, and none
 }
 
 var (
@@ -129,8 +131,19 @@ func spoil(r *storage.Record) {
 
 // ask is some claim.
 func (w *world) ask(t *rapid.T) storage.Claim {
+	skip := w.skips[rapid.IntRange(0, 2).Draw(t, "whose keys")]
+	if skip != nil && rapid.Bool().Draw(t, "keys change") {
+		now := some(t, "skip", limitKeys, 0, 3)
+		for _, key := range limitKeys {
+			if slices.Contains(now, key) {
+				skip.Add(key)
+			} else {
+				skip.Remove(key)
+			}
+		}
+	}
 	return storage.Claim{
-		Queues: some(t, "queues", queueNames, 0, 3), Types: some(t, "types", typeNames, 0, 2), SkipKeys: some(t, "skip", limitKeys, 0, 3),
+		Queues: some(t, "queues", queueNames, 0, 3), Types: some(t, "types", typeNames, 0, 2), SkipKeys: skip,
 		Max: rapid.IntRange(0, 4).Draw(t, "max"), Worker: "w",
 	}
 }

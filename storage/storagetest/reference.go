@@ -288,11 +288,12 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 		queues = []string{""} // all of them together
 	}
 	left := c.Max
+	skip := storage.Keys(slices.Collect(c.SkipKeys.All())...)
 	for _, q := range queues {
 		for ; left > 0; left-- {
 			var best *refJob
 			for _, j := range s.jobs {
-				if s.claimable(j, q, c, now) && (best == nil || j.rec.Priority > best.rec.Priority ||
+				if s.claimable(j, q, c, skip, now) && (best == nil || j.rec.Priority > best.rec.Priority ||
 					j.rec.Priority == best.rec.Priority && j.entered < best.entered) {
 					best = j
 				}
@@ -304,7 +305,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 				if unlimited {
 					return recs
 				}
-				c.SkipKeys = append(slices.Clone(c.SkipKeys), l.Key)
+				skip.Add(l.Key)
 			}
 			best.rec.Claim(now, c.Worker)
 			s.moved(best, false)
@@ -314,11 +315,11 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 	return recs
 }
 
-func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, now time.Time) bool {
+func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, skip *storage.KeySet, now time.Time) bool {
 	r := &j.rec
 	return r.State == ojs.StateAvailable && !r.Expired(now) && s.states[r.Queue] != ojs.QueuePaused &&
 		(queue == "" || r.Queue == queue) && (len(c.Types) == 0 || slices.Contains(c.Types, r.Type)) &&
-		(r.RateLimit == nil || !slices.Contains(c.SkipKeys, r.RateLimit.Key))
+		(r.RateLimit == nil || !skip.Has(r.RateLimit.Key))
 }
 
 // Settle implements storage.Storage.
