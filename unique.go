@@ -16,7 +16,7 @@ import (
 type UniquePolicy struct {
 	Keys     UniqueKeys // what makes jobs equal; 0: ByType, and ByArgs or ByMeta if ArgsKeys or MetaKeys is set
 	ArgsKeys []string   // only these members of the args count, and must be there; nil: all of the args
-	MetaKeys []string   // only these members of the meta count, and must be there; needed for ByMeta
+	MetaKeys []string   // only these members of the meta count, and must be there; needed for ByMeta. Empty: as nil, if Keys is set
 	Key      string     // an idempotency key of the caller's, in place of args and meta: at most 256 bytes
 
 	// Period is for how long an equal job counts, from when it was created: a finished one is kept for that long. 0: as long as
@@ -117,8 +117,6 @@ func (p *UniquePolicy) Validate() error {
 		return uniqueError("keys", fmt.Sprintf("%#b has an unknown dimension", uint8(p.Keys)))
 	case dims&ByMeta != 0 && len(p.MetaKeys) == 0:
 		return uniqueError("meta_keys", "must name what of the meta counts")
-	case p.MetaKeys != nil && len(p.MetaKeys) == 0:
-		return uniqueError("meta_keys", "is empty")
 	case len(p.Key) > maxUniqueKey:
 		return uniqueError("key", fmt.Sprintf("has %d bytes, more than %d", len(p.Key), maxUniqueKey))
 	case p.Key != "" && dims&(ByArgs|ByMeta) != 0:
@@ -153,10 +151,20 @@ func (p *UniquePolicy) Validate() error {
 	return uniqueError("on_conflict", fmt.Sprintf("%q is none of reject, ignore, replace, replace_except_schedule", clip([]byte(p.OnConflict))))
 }
 
+// repeated returns an entry that occurs twice in the list, if there is one.
 func repeated[S ~[]E, E comparable](list S) (E, bool) {
+	const short = 16 // a longer list may come from a stranger, and is not compared with itself
+	var seen map[E]struct{}
+	if len(list) > short {
+		seen = make(map[E]struct{}, len(list))
+	}
 	for i, e := range list {
-		if slices.Contains(list[:i], e) {
+		_, twice := seen[e]
+		if twice || seen == nil && slices.Contains(list[:i], e) {
 			return e, true
+		}
+		if seen != nil {
+			seen[e] = struct{}{}
 		}
 	}
 	var none E
@@ -182,7 +190,7 @@ func WithUnique(p UniquePolicy) Option {
 			o.fail(err)
 		}
 		o.give(givenUnique, givenUnique, "unique", "two unique policies are given: a job has one")
-		o.Unique = c
+		o.Unique = c.clone()
 	}
 }
 

@@ -20,16 +20,19 @@ func (p UniquePolicy) MarshalJSON() ([]byte, error) {
 	w := struct {
 		Keys       []string  `json:"keys"`
 		ArgsKeys   *[]string `json:"args_keys,omitempty"`
-		MetaKeys   []string  `json:"meta_keys,omitempty"`
+		MetaKeys   *[]string `json:"meta_keys,omitempty"`
 		Period     string    `json:"period,omitempty"`
 		States     []State   `json:"states,omitempty"`
 		OnConflict Conflict  `json:"on_conflict,omitempty"`
-	}{MetaKeys: p.MetaKeys, States: p.States, OnConflict: p.OnConflict}
+	}{States: p.States, OnConflict: p.OnConflict}
 	for dims := p.Dimensions(); dims != 0; dims &= dims - 1 {
 		w.Keys = append(w.Keys, dimensions[bits.TrailingZeros8(uint8(dims))])
 	}
 	if p.ArgsKeys != nil {
 		w.ArgsKeys = &p.ArgsKeys // an empty list is not the same as none
+	}
+	if p.MetaKeys != nil {
+		w.MetaKeys = &p.MetaKeys
 	}
 	if p.hasPeriod() {
 		w.Period = iso8601.FormatCalendar(p.PeriodMonths, p.Period)
