@@ -28,7 +28,8 @@ func TestParseDraft(t *testing.T) {
 	}
 	want := ojs.DefaultOptions()
 	want.ID, want.Queue, want.Priority, want.Meta, want.Extra = jobID, "mail", -3, j.Meta, j.Extra
-	want.Timeout, want.TotalTimeout, want.Lease, want.Retry = j.Timeout, j.TotalTimeout, j.Lease, j.Retry
+	ojs.WithTimeout(j.Timeout)(&want)
+	want.TotalTimeout, want.Lease, want.Retry = j.TotalTimeout, j.Lease, j.Retry
 	want.ScheduledAt, want.ExpiresAt = j.ScheduledAt, j.ExpiresAt
 	if !reflect.DeepEqual(o, want) {
 		t.Errorf("P0.1 system-managed attributes ignored, the others kept:\n got %+v\nwant %+v", o, want)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
@@ -266,8 +264,8 @@ func init() { // a function, since the decoders refer to the table
 			if err != nil {
 				return err
 			}
-			if _, err := uuid.Parse(s); err != nil || len(s) != 36 {
-				return fmt.Errorf("%q is no UUID", clip([]byte(s)))
+			if _, ok := parseID(s); !ok {
+				return fmt.Errorf("%q is not a UUID of RFC 9562", clip([]byte(s)))
 			}
 			d.job.ID = strings.ToLower(s)
 			return nil

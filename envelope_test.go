@@ -3,6 +3,7 @@ package ojs_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -137,12 +138,13 @@ func TestEnvelopeDecoding(t *testing.T) {
 	t.Run("A157 integers, also those written as a fraction that is exact", func(t *testing.T) {
 		for s, want := range map[string]int{
 			"7": 7, "-7": -7, "7.0": 7, "7e2": 700, "9007199254740993": 9007199254740993, "9007199254740992.0": 1 << 53, "-9007199254740992.0": -1 << 53,
+			"9007199254740993.0": 1<<53 + 1, "-9223372036854775808.0": math.MinInt64, "922337203685477580.7e1": math.MaxInt64, "-0": 0, "0.000": 0,
 		} {
 			if j, err := decode(`{"type":"x","priority":` + s + `}`); err != nil || j.Priority != want {
 				t.Errorf("%s: %d, %v", s, j.Priority, err)
 			}
 		}
-		for _, s := range []string{"7.5", "9007199254740994.0", "-9007199254740994.0", "1e30", "-1e30", "1e999", "99999999999999999999", `"7"`, "true", "[7]"} {
+		for _, s := range []string{"7.5", "9223372036854775808.0", "-9223372036854775809.0", "1e30", "-1e30", "1e999", "99999999999999999999", `"7"`, "true", "[7]"} {
 			if j, err := decode(`{"type":"x","priority":` + s + `}`); !errors.Is(err, ojs.ErrInvalid) {
 				t.Errorf("%s: %d, %v", s, j.Priority, err)
 			}
@@ -201,6 +203,9 @@ func TestEnvelopeDecoding(t *testing.T) {
 		"P0.5 timeout 0":                          `{"type":"x","timeout":0}`,
 		"P0.5 negative timeout":                   `{"type":"x","timeout":-1}`,
 		"P0.5 timeout as text":                    `{"type":"x","timeout":"PT1S"}`,
+		"P0.1 an id of no variant of RFC 9562's":  `{"type":"x","id":"019539a4-b68c-7def-c000-1a2b3c4d5e6f"}`,
+		"P0.1 the nil id":                         `{"type":"x","id":"00000000-0000-0000-0000-000000000000"}`,
+		"P0.4 a priority that float64 rounds":     `{"type":"x","priority":1.00000000000000000001}`,
 		"P0.5 a timeout beyond all":               `{"type":"x","timeout":1e300}`,
 		"A122 a bad policy":                       `{"type":"x","retry":{"max_attempts":-1}}`,
 		"system-managed P0.2 no such state":       `{"type":"x","state":"dead"}`,

@@ -3,6 +3,8 @@ package ojs
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"time"
 )
 
 // failureJSON is one entry of "errors". The standard's documents call the time timestamp (OJS retry, section 10.1) and
@@ -15,55 +17,99 @@ type failureJSON struct {
 	Reason     Reason         `json:"error_code,omitempty"`
 	Timestamp  wireTime       `json:"timestamp,omitzero"`
 	OccurredAt wireTime       `json:"occurred_at,omitzero"`
-	Details    map[string]any `json:"details,omitempty"`
+	Details    map[string]any `json:"details"` // {} if there are none: the standard wants them in each entry
 	Backtrace  []string       `json:"backtrace,omitempty"`
 }
 
 // MarshalJSON encodes the standard's error object.
 func (f Failure) MarshalJSON() ([]byte, error) {
+	details := f.Details
+	if details == nil {
+		details = map[string]any{}
+	}
 	return json.Marshal(failureJSON{
 		Attempt: f.Attempt, Type: f.Type, Message: f.Message, Code: f.Code, Reason: f.Reason,
-		Timestamp: wireTime(f.At), OccurredAt: wireTime(f.At), Details: f.Details, Backtrace: f.Backtrace,
+		Timestamp: wireTime(f.At), OccurredAt: wireTime(f.At), Details: details, Backtrace: f.Backtrace,
 	})
 }
 
 // UnmarshalJSON decodes the standard's error object. It refuses anything else with an *InvalidError and leaves f as it was.
+// Members that it does not know are ignored, unless they are known ones in another case.
 func (f *Failure) UnmarshalJSON(b []byte) error {
-	type object struct { // a name for encoding/json's errors
-		failureJSON
-		Timestamp  json.RawMessage `json:"timestamp"`
-		OccurredAt json.RawMessage `json:"occurred_at"`
-		Details    json.RawMessage `json:"details"`
+	var out Failure
+	var occurred, timestamp time.Time
+	err := decodeError(b, map[string]func(json.RawMessage) error{
+		"attempt": func(v json.RawMessage) (err error) {
+			if out.Attempt, err = decodeInt(v); err == nil && out.Attempt < 0 {
+				err = fmt.Errorf("%d is negative", out.Attempt)
+			}
+			return err
+		},
+		"type":        func(v json.RawMessage) error { return decodeText(v, &out.Type) },
+		"message":     func(v json.RawMessage) error { return decodeText(v, &out.Message) },
+		"code":        func(v json.RawMessage) error { return decodeText(v, (*string)(&out.Code)) },
+		"error_code":  func(v json.RawMessage) error { return decodeText(v, (*string)(&out.Reason)) },
+		"timestamp":   func(v json.RawMessage) error { return (*wireTime)(&timestamp).decode(v) },
+		"occurred_at": func(v json.RawMessage) error { return (*wireTime)(&occurred).decode(v) },
+		"details":     func(v json.RawMessage) error { return decodeDetails(v, &out.Details) },
+		"backtrace": func(v json.RawMessage) error {
+			var frames []*string // pointers: a null entry is no string
+			if json.Unmarshal(v, &frames) != nil || slices.Contains(frames, nil) {
+				return fmt.Errorf("%s is not an array of strings", clip(v))
+			}
+			for _, frame := range frames {
+				out.Backtrace = append(out.Backtrace, *frame)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
 	}
-	var w object
+	if out.At = timestamp; timestamp.IsZero() {
+		out.At = occurred
+	}
+	*f = out
+	return nil
+}
+
+// decodeError decodes the members of an error object that are known and not null.
+func decodeError(b []byte, known map[string]func(json.RawMessage) error) error {
 	bad := func(field, reason string) error {
 		return &InvalidError{Code: CodeErrorInvalid, Field: field, Reason: reason}
 	}
-	if err := json.Unmarshal(b, &w); err != nil {
+	members, err := decodeObject(b)
+	if err != nil {
 		return bad("error", err.Error())
 	}
-	if w.Attempt < 0 {
-		return bad("error.attempt", fmt.Sprintf("%d is negative", w.Attempt))
-	}
-	out := Failure{
-		Attempt: w.Attempt, Type: w.Type, Message: w.Message, Code: w.Code, Reason: w.Reason, Backtrace: w.Backtrace,
-	}
-	for _, m := range []member{{"occurred_at", w.OccurredAt}, {"timestamp", w.Timestamp}} { // of both, the latter
-		if m.value == nil || isNull(m.value) {
+	for _, m := range members {
+		decode := known[m.name]
+		switch {
+		case decode == nil && misspelt(m.name, known):
+			return bad("error."+clip([]byte(m.name)), "is not in the case of its name")
+		case decode == nil || isNull(m.value):
 			continue
 		}
-		if err := (*wireTime)(&out.At).decode(m.value); err != nil {
+		if err := decode(m.value); err != nil {
 			return bad("error."+m.name, err.Error())
 		}
 	}
-	if w.Details != nil && !isNull(w.Details) {
-		details, err := decodeMeta(w.Details)
-		if err != nil {
-			return bad("error.details", clip(w.Details)+" is not an object")
-		}
-		out.Details = details
+	return nil
+}
+
+func decodeText(v json.RawMessage, into *string) error {
+	if json.Unmarshal(v, into) != nil {
+		return fmt.Errorf("%s is not a string", clip(v))
 	}
-	*f = out
+	return nil
+}
+
+func decodeDetails(v json.RawMessage, into *map[string]any) error {
+	details, err := decodeMeta(v)
+	if err != nil {
+		return fmt.Errorf("%s is not an object", clip(v))
+	}
+	*into = details
 	return nil
 }
 
@@ -90,39 +136,28 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON decodes the error object that a handler in another language returns (OJS retry, section 7.3): type and
 // message are required, code is one of the four and RETRY by default, details are any object. It refuses anything else
-// with an *InvalidError and leaves e as it was.
+// with an *InvalidError and leaves e as it was. Other members are ignored, unless they are one of these in another case.
 func (e *Error) UnmarshalJSON(b []byte) error {
-	type object struct {
-		Type    string          `json:"type"`
-		Message *string         `json:"message"`
-		Code    *Code           `json:"code"`
-		Details json.RawMessage `json:"details"`
-	}
-	var w object
-	bad := func(field, reason string) error {
-		return &InvalidError{Code: CodeErrorInvalid, Field: field, Reason: reason}
-	}
-	if err := json.Unmarshal(b, &w); err != nil {
-		return bad("error", err.Error())
-	}
+	out := Error{Code: CodeRetry}
+	message := false
+	err := decodeError(b, map[string]func(json.RawMessage) error{
+		"type":    func(v json.RawMessage) error { return decodeText(v, &out.Type) },
+		"message": func(v json.RawMessage) error { message = true; return decodeText(v, &out.Message) },
+		"code": func(v json.RawMessage) error {
+			if err := decodeText(v, (*string)(&out.Code)); err != nil || out.Code.Valid() {
+				return err
+			}
+			return fmt.Errorf("%s is not one of RETRY, DISCARD, DEAD_LETTER, FAIL", clip(v))
+		},
+		"details": func(v json.RawMessage) error { return decodeDetails(v, &out.Details) },
+	})
 	switch {
-	case w.Type == "":
-		return bad("error.type", "is missing")
-	case w.Message == nil:
-		return bad("error.message", "is missing")
-	case w.Code != nil && !w.Code.Valid():
-		return bad("error.code", fmt.Sprintf("%q is not one of RETRY, DISCARD, DEAD_LETTER, FAIL", *w.Code))
-	}
-	out := Error{Type: w.Type, Message: *w.Message, Code: CodeRetry}
-	if w.Code != nil {
-		out.Code = *w.Code
-	}
-	if w.Details != nil && !isNull(w.Details) {
-		details, err := decodeMeta(w.Details)
-		if err != nil {
-			return bad("error.details", clip(w.Details)+" is not an object")
-		}
-		out.Details = details
+	case err != nil:
+		return err
+	case out.Type == "":
+		return &InvalidError{Code: CodeErrorInvalid, Field: "error.type", Reason: "is missing"}
+	case !message:
+		return &InvalidError{Code: CodeErrorInvalid, Field: "error.message", Reason: "is missing"}
 	}
 	*e = out
 	return nil

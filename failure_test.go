@@ -177,7 +177,10 @@ func TestErrorJSON(t *testing.T) {
 		"A094 no type": `{"message":"m"}`, "A094 empty type": `{"type":"","message":"m"}`, "A095 no message": `{"type":"t"}`,
 		"A096 unknown code": `{"type":"t","message":"m","code":"MAYBE"}`, "A096 lower case": `{"type":"t","message":"m","code":"retry"}`,
 		"A096 empty code": `{"type":"t","message":"m","code":""}`, "A095 message": `{"type":"t","message":7}`,
-		"A097 details": `{"type":"t","message":"m","details":[1]}`, "no object": `"boom"`,
+		"A097 details": `{"type":"t","message":"m","details":[1]}`, "no object": `"boom"`, "A094 type": `{"type":7,"message":"m"}`,
+		"A094 type twice": `{"type":"t","message":"m","type":"u"}`, "A096 code twice": `{"type":"t","message":"m","code":"RETRY","code":"FAIL"}`,
+		"A096 code in another case": `{"type":"t","message":"m","Code":"DISCARD"}`, "A094 type in another case": `{"TYPE":"t","message":"m"}`,
+		"A095 null message": `{"type":"t","message":null}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := ojs.Error{Type: "before"}
@@ -218,6 +221,30 @@ func TestFailureJSON(t *testing.T) {
 			t.Errorf("reading 14: %s", out)
 		}
 	})
+	t.Run("A119 every entry has details", func(t *testing.T) {
+		for _, in := range []string{`{"attempt":1,"details":{}}`, `{"attempt":1,"details":null}`, `{"attempt":1}`} {
+			var f ojs.Failure
+			if err := json.Unmarshal([]byte(in), &f); err != nil {
+				t.Fatal(err)
+			}
+			out, err := json.Marshal(f)
+			var members map[string]json.RawMessage
+			if err == nil {
+				err = json.Unmarshal(out, &members)
+			}
+			if err != nil || string(members["details"]) != "{}" {
+				t.Errorf("%s is written as %s, %v", in, out, err)
+			}
+		}
+	})
+	t.Run("a member that no version of ours knows is ignored", func(t *testing.T) {
+		var f ojs.Failure
+		var e ojs.Error
+		in := []byte(`{"type":"t","message":"m","severity":["high"]}`)
+		if err := errors.Join(json.Unmarshal(in, &f), json.Unmarshal(in, &e)); err != nil || f.Type != "t" || e.Message != "m" {
+			t.Errorf("%+v, %+v, %v", f, e, err)
+		}
+	})
 	t.Run("reading 14 occurred_at alone", func(t *testing.T) {
 		var f ojs.Failure
 		if err := json.Unmarshal([]byte(`{"occurred_at":"2026-02-12T11:31:05+01:00","details":null}`), &f); err != nil || f.At.Hour() != 10 {
@@ -238,7 +265,13 @@ func TestFailureJSON(t *testing.T) {
 	})
 	for name, tt := range map[string]struct{ in, field string }{
 		"no object":                {`"boom"`, "error"},
-		"A119 attempt":             {`{"attempt":"1"}`, "error"},
+		"A119 attempt":             {`{"attempt":"1"}`, "error.attempt"},
+		"A119 negative attempt":    {`{"attempt":-1}`, "error.attempt"},
+		"A119 attempt twice":       {`{"attempt":1,"attempt":2}`, "error"},
+		"A119 type in upper case":  {`{"Type":"t"}`, "error.Type"},
+		"A119 type":                {`{"type":7}`, "error.type"},
+		"backtrace":                {`{"backtrace":["a",7]}`, "error.backtrace"},
+		"backtrace with a null":    {`{"backtrace":["a",null]}`, "error.backtrace"},
 		"A119 timestamp":           {`{"timestamp":"yesterday"}`, "error.timestamp"},
 		"reading 14 occurred_at":   {`{"timestamp":"2026-02-12T10:31:05Z","occurred_at":7}`, "error.occurred_at"},
 		"A119 details":             {`{"details":[1]}`, "error.details"},

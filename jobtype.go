@@ -37,7 +37,7 @@ func (t JobType[T]) Defaults() []Option { return slices.Clone(t.defaults) }
 
 // New makes a draft: a job of this type that is not enqueued yet.
 func (t JobType[T]) New(args T, opts ...Option) Draft {
-	return Draft{jobType: t.name, args: args, defaults: t.defaults, opts: opts}
+	return Draft{jobType: t.name, args: args, defaults: t.defaults, opts: slices.Clone(opts)}
 }
 
 // Enqueue makes a draft and enqueues it on q.
@@ -73,7 +73,7 @@ type Draft struct {
 
 // NewDraft is JobType.New for a type known only by name.
 func NewDraft(jobType string, args any, opts ...Option) Draft {
-	return Draft{jobType: jobType, args: args, opts: opts}
+	return Draft{jobType: jobType, args: args, opts: slices.Clone(opts)}
 }
 
 // Type returns the job type's name.

@@ -37,8 +37,9 @@ type Options struct {
 	Pending                      bool                       // wait to be activated
 	Extra                        map[string]json.RawMessage // of a parsed draft: attributes this version does not know
 
-	err   error // the first option that is invalid whatever the others say
-	given given // by the options of the Apply under way
+	err          error // the first option that is invalid whatever the others say
+	given        given // by the options of the Apply under way
+	timeoutGiven bool  // Timeout is not the standard's but somebody's choice
 }
 
 // given is a set of properties that one call may give in one way only.
@@ -128,7 +129,7 @@ func (o *Options) Validate() error {
 		return optionError("timeout", fmt.Sprintf("%v is not positive", o.Timeout))
 	case o.TotalTimeout < 0:
 		return optionError("total_timeout", fmt.Sprintf("%v is negative", o.TotalTimeout))
-	case o.TotalTimeout > 0 && o.TotalTimeout < o.Timeout && o.Timeout != DefaultTimeout:
+	case o.TotalTimeout > 0 && o.TotalTimeout < o.Timeout && (o.timeoutGiven || o.Timeout != DefaultTimeout):
 		return optionError("total_timeout", fmt.Sprintf("total_timeout %v is less than timeout %v", o.TotalTimeout, o.Timeout))
 	case o.Lease < minLease:
 		return optionError("visibility_timeout", fmt.Sprintf("%v is less than %v", o.Lease, minLease))
@@ -197,11 +198,13 @@ func WithTTL(d time.Duration) Option {
 
 // WithTimeout ends the context of an attempt that has run for d, and fails the attempt, unless its handler completes the
 // job all the same within the engine's grace period. The default is 30 minutes; d must be positive.
-func WithTimeout(d time.Duration) Option { return func(o *Options) { o.Timeout = d } }
+func WithTimeout(d time.Duration) Option {
+	return func(o *Options) { o.Timeout, o.timeoutGiven = d, true }
+}
 
 // WithTotalTimeout ends the job d after it was created, whatever attempts are left. It ends a running attempt as its
 // timeout would, and no retry is scheduled that could not start in time. 0, the default, is none; d must not be less than
-// the timeout of one attempt, unless that is the default.
+// the timeout of one attempt if WithTimeout has set that.
 func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.TotalTimeout = d } }
 
 // WithLease sets how long an attempt holds its job without renewing, at least 100 ms: the standard's visibility timeout. An engine
@@ -209,8 +212,15 @@ func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.Tota
 // failed. The default is 30 minutes.
 func WithLease(d time.Duration) Option { return func(o *Options) { o.Lease = d } }
 
-// WithRetry lays p over the policy the job inherits, field by field.
-func WithRetry(p RetryPolicy) Option { return func(o *Options) { o.Retry = p.Inherit(o.Retry) } }
+// WithRetry lays p over the policy the job inherits, field by field. A repeated entry of NonRetryableErrors counts once.
+func WithRetry(p RetryPolicy) Option {
+	p.NonRetryableErrors = distinct(p.NonRetryableErrors)
+	return func(o *Options) {
+		own := p
+		own.NonRetryableErrors = slices.Clone(p.NonRetryableErrors)
+		o.Retry = own.Inherit(o.Retry)
+	}
+}
 
 // WithMaxAttempts sets how often the job may run, the first time included. 0 is the standard's max_attempts 0: the job
 // runs once and is never retried.
@@ -226,7 +236,7 @@ func WithMaxAttempts(n int) Option {
 
 // WithMeta sets one entry of the job's meta, which travels with the job unread. The value must encode to JSON and comes
 // back as JSON gives it: a number as float64, a list as []any, a struct as map[string]any. An integer beyond 2^53 comes back
-// as json.Number.
+// as json.Number. The option keeps the value: do not change what it points to.
 func WithMeta(key string, value any) Option {
 	return func(o *Options) { o.setMeta(key, value) }
 }
@@ -268,13 +278,18 @@ func (o *Options) setMeta(key string, value any) {
 // which makes an enqueue safe to repeat while the job is stored; once it has finished that is up to engine.Retention.
 func WithID(id string) Option {
 	return func(o *Options) {
-		u, err := uuid.Parse(id)
-		if err != nil || u.Version() != 7 || len(id) != len(u.String()) {
+		if u, ok := parseID(id); !ok || u.Version() != 7 {
 			o.fail(optionError("id", fmt.Sprintf("%q is no UUIDv7", clip([]byte(id)))))
 			return
 		}
 		o.ID = strings.ToLower(id)
 	}
+}
+
+// parseID reports whether id is a UUID of RFC 9562 in its usual form, of whatever version.
+func parseID(id string) (uuid.UUID, bool) {
+	u, err := uuid.Parse(id)
+	return u, err == nil && len(id) == 36 && u.Variant() == uuid.RFC4122
 }
 
 // WithPending stores the job as pending: it waits until somebody activates it.

@@ -23,6 +23,12 @@ func apply(opts ...ojs.Option) (ojs.Options, error) {
 // level applies options as those of a level of their own, such as the defaults of a job type.
 func level(opts ...ojs.Option) ojs.Option { return func(o *ojs.Options) { o.Apply(opts...) } }
 
+// timeout is a timeout that was given, which Options alone cannot say.
+func timeout(o *ojs.Options, d time.Duration) {
+	*o, _ = apply(ojs.WithTimeout(d))
+	o.Timeout = d
+}
+
 func TestOptions(t *testing.T) {
 	later := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	tests := []struct {
@@ -47,9 +53,9 @@ func TestOptions(t *testing.T) {
 		{"P0.4 priority", []ojs.Option{ojs.WithPriority(ojs.PriorityHigh)}, func(o *ojs.Options) { o.Priority = 10 }},
 		{"P0.4 the lowest priority", []ojs.Option{ojs.WithPriority(math.MinInt32)}, func(o *ojs.Options) { o.Priority = -1 << 31 }},
 		{"P0.4 the highest priority", []ojs.Option{ojs.WithPriority(math.MaxInt32)}, func(o *ojs.Options) { o.Priority = 1<<31 - 1 }},
-		{"P0.5 timeout", []ojs.Option{ojs.WithTimeout(1)}, func(o *ojs.Options) { o.Timeout = 1 }},
+		{"P0.5 timeout", []ojs.Option{ojs.WithTimeout(1)}, func(o *ojs.Options) { timeout(o, 1) }},
 		{"P0.5 total timeout equal to timeout", []ojs.Option{ojs.WithTotalTimeout(time.Minute), ojs.WithTimeout(time.Minute)},
-			func(o *ojs.Options) { o.Timeout, o.TotalTimeout = time.Minute, time.Minute }},
+			func(o *ojs.Options) { timeout(o, time.Minute); o.TotalTimeout = time.Minute }},
 		{"P0.6 the shortest lease", []ojs.Option{ojs.WithLease(100 * time.Millisecond)}, func(o *ojs.Options) { o.Lease = 100 * time.Millisecond }},
 		{"P0.5 a zero time is at once", []ojs.Option{ojs.WithScheduledAt(time.Time{})}, func(o *ojs.Options) {}},
 		{"A102 the later wins field by field", []ojs.Option{
@@ -63,6 +69,8 @@ func TestOptions(t *testing.T) {
 		{"A102 all of it inherits", []ojs.Option{ojs.WithRetry(policy.Default()), ojs.WithRetry(ojs.RetryPolicy{})}, func(o *ojs.Options) { o.Retry = policy.Default() }},
 		{"P0.1 tags add to those of the wire form", []ojs.Option{ojs.WithMeta("tags", []any{"a", "b"}), ojs.WithTags("b", "c")},
 			func(o *ojs.Options) { o.Meta = map[string]any{"tags": []string{"a", "b", "c"}} }},
+		{"reading 22 a repeated error type counts once", []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"a", "b", "a", "c", "b"}})},
+			func(o *ojs.Options) { o.Retry.NonRetryableErrors = []string{"a", "b", "c"} }},
 		{"no tags are no meta", []ojs.Option{ojs.WithTags()}, func(o *ojs.Options) {}},
 	}
 	for _, tt := range tests {
@@ -89,6 +97,8 @@ func TestInvalidOptions(t *testing.T) {
 		{"P0.4 priority above an int32", option, "priority", []ojs.Option{ojs.WithPriority(math.MaxInt32 + 1)}},
 		{"P0.4 priority below an int32", option, "priority", []ojs.Option{ojs.WithPriority(math.MinInt32 - 1)}},
 		{"P0.5 no timeout", option, "timeout", []ojs.Option{ojs.WithTimeout(0)}},
+		{"P0.5 total timeout below a timeout that is given", option, "total_timeout", []ojs.Option{ojs.WithTimeout(ojs.DefaultTimeout), ojs.WithTotalTimeout(time.Minute)}},
+		{"P0.5 the same, given later", option, "total_timeout", []ojs.Option{ojs.WithTotalTimeout(time.Minute), ojs.WithTimeout(ojs.DefaultTimeout)}},
 		{"P0.5 negative timeout", option, "timeout", []ojs.Option{ojs.WithTimeout(-1)}},
 		{"P0.5 negative total timeout", option, "total_timeout", []ojs.Option{ojs.WithTotalTimeout(-1)}},
 		{"P0.5 total timeout below timeout", option, "total_timeout", []ojs.Option{ojs.WithTimeout(time.Minute), ojs.WithTotalTimeout(time.Minute - 1)}},
@@ -151,6 +161,10 @@ func TestWithID(t *testing.T) {
 		" " + jobID[1:]:                        false,
 		"019539a4-b68c-4def-8000-1a2b3c4d5e6f": false, // version 4
 		"00000000-0000-0000-0000-000000000000": false,
+		"019539a4-b68c-7def-0000-1a2b3c4d5e6f": false, // version 7, and the variants that RFC 9562 leaves to others
+		"019539a4-b68c-7def-7fff-1a2b3c4d5e6f": false,
+		"019539a4-b68c-7def-c000-1a2b3c4d5e6f": false,
+		"019539a4-b68c-7def-e000-1a2b3c4d5e6f": false,
 		strings.Repeat("g", 36):                false,
 	} {
 		t.Run("P0.1 "+id, func(t *testing.T) {
@@ -206,6 +220,30 @@ func TestOptionsShareNothing(t *testing.T) {
 	second, err := apply(withTags, ojs.WithTags("d"))
 	if want := map[string]any{"tags": []string{"a", "b", "d"}}; err != nil || !reflect.DeepEqual(second.Meta, want) {
 		t.Errorf("%v, %v", second.Meta, err)
+	}
+
+	types := []string{"a", "b"}
+	withRetry := ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: types})
+	types[0] = "changed"
+	keys, meta, states := []string{"a"}, []string{"m"}, []ojs.State{ojs.StateActive}
+	withUnique := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: keys, MetaKeys: meta, States: states})
+	keys[0], meta[0], states[0] = "changed", "changed", "changed"
+	third, err := apply(withRetry, withUnique)
+	if err != nil || third.Retry.NonRetryableErrors[0] != "a" || third.Unique.ArgsKeys[0] != "a" || third.Unique.MetaKeys[0] != "m" || third.Unique.States[0] != ojs.StateActive {
+		t.Errorf("%+v, %+v, %v", third.Retry, third.Unique, err)
+	}
+	third.Retry.NonRetryableErrors[1], third.Unique.ArgsKeys[0] = "changed", "changed"
+	if again, err := apply(withRetry, withUnique); err != nil || again.Retry.NonRetryableErrors[1] != "b" || again.Unique.ArgsKeys[0] != "a" {
+		t.Errorf("what one job changes shows in the next: %+v, %+v, %v", again.Retry, again.Unique, err)
+	}
+
+	own := []ojs.Option{ojs.WithQueue("a")}
+	drafts := []ojs.Draft{ojs.Define[int]("x").New(1, own...), ojs.NewDraft("x", 1, own...)}
+	own[0] = ojs.WithQueue("b")
+	for _, d := range drafts {
+		if o, err := apply(d.Options()...); err != nil || o.Queue != "a" {
+			t.Errorf("a draft keeps the caller's list of options: %q, %v", o.Queue, err)
+		}
 	}
 }
 

@@ -152,6 +152,22 @@ func (p RetryPolicy) Validate() error {
 	return nil
 }
 
+// distinct returns a copy of a list without the repetitions, nil of nil. A repeated error type counts once (reading 22).
+func distinct(list []string) []string {
+	if list == nil {
+		return nil
+	}
+	out := make([]string, 0, len(list))
+	seen := make(map[string]struct{}, len(list))
+	for _, s := range list {
+		if _, twice := seen[s]; !twice {
+			seen[s] = struct{}{}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // known refuses a strategy that this program cannot compute.
 func (p RetryPolicy) known() error {
 	if why := backoff.Unknown(string(p.BackoffStrategy)); why != "" {

@@ -121,8 +121,8 @@ var retryFields = map[string]func(*RetryPolicy, json.RawMessage) error{
 		if json.Unmarshal(v, &c) != nil {
 			return fmt.Errorf("%s is not a number", clip(v))
 		}
-		if c < 1 {
-			return fmt.Errorf("%v is less than 1", c)
+		if d, ok := parseDecimal(v); !ok || d.negative || d.lessThanOne() { // which rounding to a float64 may hide
+			return fmt.Errorf("%s is less than 1", clip(v))
 		}
 		p.BackoffCoefficient = c
 		return nil
@@ -145,12 +145,11 @@ var retryFields = map[string]func(*RetryPolicy, json.RawMessage) error{
 		if json.Unmarshal(v, &types) != nil || slices.Contains(types, nil) {
 			return fmt.Errorf("%s is not an array of strings", clip(v))
 		}
-		p.NonRetryableErrors = make([]string, 0, len(types))
-		for _, t := range types {
-			if !slices.Contains(p.NonRetryableErrors, *t) {
-				p.NonRetryableErrors = append(p.NonRetryableErrors, *t)
-			}
+		p.NonRetryableErrors = make([]string, len(types))
+		for i, t := range types {
+			p.NonRetryableErrors[i] = *t
 		}
+		p.NonRetryableErrors = distinct(p.NonRetryableErrors)
 		return nil
 	},
 	"on_exhaustion": func(p *RetryPolicy, v json.RawMessage) error {

@@ -85,12 +85,60 @@ func decodeInt(v json.RawMessage) (int, error) {
 	if n, err := strconv.ParseInt(string(v), 10, 0); err == nil {
 		return int(n), nil
 	}
-	var f float64
-	if json.Unmarshal(v, &f) != nil || f != float64(int64(f)) || f < -1<<53 || f > 1<<53 {
+	d, ok := parseDecimal(v)
+	if !ok {
 		return 0, fmt.Errorf("%s is not an integer", clip(v))
 	}
-	return int(f), nil
+	if d.digits == "" {
+		return 0, nil
+	}
+	if d.exp < 0 {
+		return 0, fmt.Errorf("%s is not an integer", clip(v))
+	}
+	const most = 19 // digits of an int64
+	if d.exp <= most && len(d.digits)+d.exp <= most {
+		text := d.digits + strings.Repeat("0", d.exp)
+		if d.negative {
+			text = "-" + text
+		}
+		if n, err := strconv.ParseInt(text, 10, 0); err == nil {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("%s is too large", clip(v))
 }
+
+// decimal is a number of JSON, exactly: digits * 10^exp. digits has no zero at either end, and is empty for zero.
+type decimal struct {
+	negative bool
+	digits   string
+	exp      int
+}
+
+// parseDecimal reports false if v is no number, or one whose exponent no int holds.
+func parseDecimal(v json.RawMessage) (d decimal, ok bool) {
+	var number json.Number
+	if len(v) == 0 || v[0] == '"' || json.Unmarshal(v, &number) != nil || number == "" {
+		return decimal{}, false
+	}
+	text := string(number)
+	text, d.negative = strings.CutPrefix(text, "-")
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		exp, err := strconv.ParseInt(text[i+1:], 10, 32)
+		if err != nil {
+			return decimal{}, false
+		}
+		d.exp, text = int(exp), text[:i]
+	}
+	whole, fraction, _ := strings.Cut(text, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	d.digits = strings.TrimRight(digits, "0")
+	d.exp += len(digits) - len(d.digits) - len(fraction)
+	return d, true
+}
+
+// lessThanOne reports whether the number, which is not negative, is less than 1.
+func (d decimal) lessThanOne() bool { return len(d.digits)+d.exp < 1 || d.digits == "" }
 
 type member struct {
 	name  string
@@ -128,6 +176,17 @@ func decodeObject(b []byte) ([]member, error) {
 		return nil, fmt.Errorf("something follows the object")
 	}
 	return members, nil
+}
+
+// misspelt reports whether a name that is unknown differs from a known one in nothing but case: which encoding/json would take
+// for it, and other readers would not.
+func misspelt[V any](name string, known map[string]V) bool {
+	for k := range known {
+		if strings.EqualFold(name, k) {
+			return true
+		}
+	}
+	return false
 }
 
 func isNull(v json.RawMessage) bool { return string(v) == "null" }
