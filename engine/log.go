@@ -101,6 +101,9 @@ func (c *core) logExpired(rec *storage.Record) {
 // logOutcome writes the line of an attempt whose end has been stored.
 func (c *core) logOutcome(f *fate, worker string) {
 	rec, d := f.rec, f.decision
+	if d.Asked > 0 {
+		c.logCut(f)
+	}
 	level, msg, category := slog.LevelError, "job discarded", "error"
 	switch {
 	case rec.State == ojs.StateCompleted:
@@ -123,6 +126,14 @@ func (c *core) logOutcome(f *fate, worker string) {
 		attrs = append(append(attrs, slog.String("why", string(d.Why))), failureAttrs(d.Failure)...)
 	}
 	c.logJob(level, msg, category, rec, worker, attrs...)
+}
+
+// logCut says, once for each job type, that a retry comes earlier than the handler or the retry hook asked for.
+func (c *core) logCut(f *fate) {
+	if t, err := c.jobType(f.rec.Type); err == nil && !t.cut.Swap(true) {
+		c.logJob(slog.LevelInfo, "retry delay cut to max_interval; raise it in the retry policy to keep longer delays", "lifecycle", f.rec, "",
+			slog.Float64("asked_seconds", f.decision.Asked.Seconds()), slog.Float64("max_interval_seconds", f.rec.Retry.MaxInterval.Seconds()))
+	}
 }
 
 func failureAttrs(f *ojs.Failure) []any {

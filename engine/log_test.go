@@ -36,6 +36,42 @@ func TestLog(t *testing.T) {
 		logged.Reset()
 		return engine.WithLogger(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: l})))
 	}
+	t.Run("reading 6 a delay that max_interval cuts, once per type", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			for _, name := range []string{"x", "y"} {
+				b.handle(name, func(_ context.Context, job *ojs.Job[any]) error {
+					if job.Queue == "kept" {
+						return ojs.RetryAfter(5*time.Minute, errBoom)
+					}
+					return ojs.RetryAfter(time.Hour, errBoom)
+				})
+			}
+			b.run()
+			cuts := func() (types []string) {
+				for _, l := range lines(t, &logged) {
+					if a, _ := l["attributes"].(map[string]any); a["asked_seconds"] == 3600.0 && a["max_interval_seconds"] == 300.0 && l["level"] == "INFO" {
+						types = append(types, l["ojs"].(map[string]any)["job_type"].(string))
+					}
+				}
+				return types
+			}
+			b.enqueue("x", ojs.WithQueue("kept"))
+			b.advance(time.Hour)
+			if got := cuts(); len(got) != 0 {
+				t.Errorf("an uncut delay is logged as cut: %v", got)
+			}
+			id := b.enqueue("x").ID
+			b.enqueue("x")
+			b.advance(5*time.Minute - 1)
+			b.want(id, ojs.StateRetryable, 1)
+			b.advance(time.Hour)
+			b.enqueue("y")
+			b.advance(time.Hour)
+			if got := cuts(); !slices.Equal(got, []string{"x", "y"}) {
+				t.Errorf("logged for %v", got)
+			}
+		}, logger(slog.LevelInfo))
+	})
 	t.Run("P1.11 one line per event, at its level, with its fields", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {

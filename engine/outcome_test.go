@@ -54,7 +54,7 @@ func TestOutcomes(t *testing.T) {
 			}, engine.WithConcurrency(1))
 		})
 	}
-	t.Run("args that do not decode become a dead letter at once", func(t *testing.T) {
+	t.Run("reading 58 args that do not decode become a dead letter at once", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.Register(handler.For(sendEmail, func(context.Context, *ojs.Job[email]) error { t.Error("called"); return nil }))
 			b.run()

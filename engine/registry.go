@@ -30,6 +30,7 @@ type jobType struct {
 	given   handler.Handler // as it was registered
 	handled bool            // there is a handler
 	plan    atomic.Pointer[plan]
+	cut     atomic.Bool // it has been logged that a retry delay of the type was cut
 }
 
 func (c *core) register(added []handler.Handler) error {

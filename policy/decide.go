@@ -12,11 +12,12 @@ const HistoryLimit = 10
 
 // Decision is the fate of an ended attempt.
 type Decision struct {
-	State      ojs.State    // completed, retryable or discarded
-	DeadLetter bool         // discarded, and kept as a dead letter
-	Unspent    bool         // retryable without having spent the attempt: snoozed or interrupted
-	RunAt      time.Time    // retryable: when the next attempt is due
-	Failure    *ojs.Failure // what the error history gets; nil if the attempt did not fail
+	State      ojs.State     // completed, retryable or discarded
+	DeadLetter bool          // discarded, and kept as a dead letter
+	Unspent    bool          // retryable without having spent the attempt: snoozed or interrupted
+	RunAt      time.Time     // retryable: when the next attempt is due
+	Asked      time.Duration // the delay that the handler or the hook asked for, if MaxInterval cut it; otherwise 0
+	Failure    *ojs.Failure  // what the error history gets; nil if the attempt did not fail
 	Why        Why
 }
 
@@ -41,10 +42,10 @@ const (
 // Decide is the one place where the fate of an ended attempt is decided. job is the job during the attempt, with its
 // effective retry policy; now is when the attempt ended; r in [0, 1) is the draw for jitter; hook may be nil.
 //
-// The order: success; the handler's snooze; its response code; the error's own do-not-retry marker; the policy's
-// non-retryable errors; the hook's veto; attempts left; total timeout; then a retry after the handler's delay, the hook's, or
+// The order: success; the handler's snooze; its response code; the error's own do-not-retry marker; args that do not
+// decode; the policy's non-retryable errors; the hook's veto; attempts left; total timeout; then a retry after the handler's delay, the hook's, or
 // the strategy's. The first rule that ends the job decides whether it becomes a dead letter: a code and the marker by
-// themselves, the others by the policy's OnExhaustion.
+// themselves, args that do not decode always (reading 58), the others by the policy's OnExhaustion.
 func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) Decision {
 	if o.Kind == Returned && o.Err == nil {
 		return Decision{State: ojs.StateCompleted, Why: WhyCompleted}
@@ -90,13 +91,14 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) De
 	if job.Attempt >= job.Retry.Runs() {
 		return end(WhyExhausted, onExhaustion)
 	}
-	var delay time.Duration
+	var asked time.Duration
 	switch {
 	case s.retryAfter != nil:
-		delay = min(max(s.retryAfter.After, 0), job.Retry.MaxInterval)
+		asked = max(s.retryAfter.After, 0)
 	case hook != nil:
-		delay = min(hook.Delay(job, forHook(o, f)), job.Retry.MaxInterval)
+		asked = hook.Delay(job, forHook(o, f))
 	}
+	delay := min(asked, job.Retry.MaxInterval)
 	if s.retryAfter == nil && delay <= 0 {
 		delay = Delay(job.Retry, job.Attempt, r)
 	}
@@ -104,7 +106,11 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) De
 	if job.TotalTimeout > 0 && !runAt.Before(job.CreatedAt.Add(job.TotalTimeout)) {
 		return end(WhyTotalTimeout, onExhaustion)
 	}
-	return Decision{State: ojs.StateRetryable, RunAt: runAt, Failure: f, Why: WhyRetry}
+	d := Decision{State: ojs.StateRetryable, RunAt: runAt, Failure: f, Why: WhyRetry}
+	if asked > job.Retry.MaxInterval {
+		d.Asked = asked
+	}
+	return d
 }
 
 // failure is the attempt's entry in the error history.

@@ -235,7 +235,7 @@ func (f facts) want() policy.Decision {
 			case f.hook == 3:
 				d.RunAt = now.Add(hooked)
 			case f.hook == 4:
-				d.RunAt = now.Add(most)
+				d.RunAt, d.Asked = now.Add(most), 1<<63-1
 			}
 		}
 		return d
