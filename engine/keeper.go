@@ -234,8 +234,9 @@ func (k *keeper) extend(renewals []*attempt) {
 	}
 	c := k.r.c
 	now := c.now()
-	held := make([]storage.Extension, len(renewals))
 	c.mu.Lock()
+	renewals = k.newest(renewals)
+	held := make([]storage.Extension, len(renewals))
 	for i, a := range renewals {
 		held[i] = storage.Extension{Held: a.held(), Progress: a.progress}
 	}
@@ -263,6 +264,22 @@ func (k *keeper) extend(renewals []*attempt) {
 	}
 	c.mu.Unlock()
 	c.hub.end(op, events...)
+}
+
+// newest leaves one attempt of each job, the latest. Those before it have lost the job: this engine has claimed it again since. core.mu is
+// held.
+func (k *keeper) newest(renewals []*attempt) []*attempt {
+	latest := make(map[string]uint64, len(renewals))
+	for _, a := range renewals {
+		latest[a.rec.ID] = max(latest[a.rec.ID], a.rec.Version)
+	}
+	return slices.DeleteFunc(renewals, func(a *attempt) bool {
+		older := a.rec.Version < latest[a.rec.ID]
+		if older {
+			k.r.lose(a.held(), ojs.ErrLeaseLost)
+		}
+		return older
+	})
 }
 
 // look does what has come due, batch by batch.

@@ -86,7 +86,7 @@ type Storage interface {
 
 	// Extend renews leases: an active job that has the version named is held until now plus its Lease, and keeps what the
 	// extension says of its attempt (Record.Extend). It does not raise the version. It returns the ids that it could not
-	// extend, since the claim has been lost.
+	// extend, since the claim has been lost. An id is in a call once.
 	Extend(ctx context.Context, now time.Time, extensions []Extension) (lost []string, err error)
 
 	// Due does what time has brought about until now, for up to max jobs in the order of their due times:
