@@ -19,7 +19,7 @@ var clientAttributes = map[string]struct {
 	"id": {`"` + jobID + `"`, false}, "type": {`"y"`, false}, "args": {`[1]`, false},
 	"queue": {`"q"`, true}, "meta": {`{"a":1}`, true}, "priority": {`7`, true}, "timeout": {`7`, true}, "total_timeout": {`7`, true},
 	"visibility_timeout": {`7`, true}, "retry": {`{"max_attempts":7}`, true}, "scheduled_at": {`"2026-02-12T10:31:05Z"`, true},
-	"expires_at": {`"2026-02-12T10:31:05Z"`, true},
+	"expires_at": {`"2026-02-12T10:31:05Z"`, true}, "result_ttl": {`7`, true},
 }
 
 // What only the system sets, with a value.

@@ -52,6 +52,7 @@ func ParseDraft(envelope []byte) (Draft, error) {
 	set("timeout", WithTimeout(job.Timeout))
 	set("total_timeout", WithTotalTimeout(job.TotalTimeout))
 	set("visibility_timeout", WithLease(job.Lease))
+	set("result_ttl", func(o *Options) { o.ResultTTL = job.ResultTTL })
 	set("retry", WithRetry(job.Retry))
 	if job.Unique != nil {
 		opts = append(opts, WithUnique(*job.Unique))

@@ -30,7 +30,7 @@ func TestParseDraft(t *testing.T) {
 	want.ID, want.Queue, want.Priority, want.Meta, want.Extra = jobID, "mail", -3, j.Meta, j.Extra
 	ojs.WithTimeout(j.Timeout)(&want)
 	want.TotalTimeout, want.Lease, want.Retry = j.TotalTimeout, j.Lease, j.Retry
-	want.ScheduledAt, want.ExpiresAt = j.ScheduledAt, j.ExpiresAt
+	want.ScheduledAt, want.ExpiresAt, want.ResultTTL = j.ScheduledAt, j.ExpiresAt, j.ResultTTL
 	if !reflect.DeepEqual(o, want) {
 		t.Errorf("P0.1 system-managed attributes ignored, the others kept:\n got %+v\nwant %+v", o, want)
 	}

@@ -28,6 +28,7 @@ type envelope struct {
 	Timeout     seconds         `json:"timeout,omitzero"`
 	Total       seconds         `json:"total_timeout,omitzero"`
 	Lease       seconds         `json:"visibility_timeout,omitzero"`
+	ResultTTL   resultTTL       `json:"result_ttl,omitzero"`
 	Retry       *RetryPolicy    `json:"retry,omitempty"`
 	Unique      *UniquePolicy   `json:"unique,omitempty"`
 	UniqueKey   string          `json:"idempotency_key,omitempty"`
@@ -53,7 +54,7 @@ func (j JobInfo) MarshalJSON() ([]byte, error) {
 	e := envelope{
 		SpecVersion: specVersion, ID: j.ID, Type: j.Type, Queue: j.Queue, State: j.State, Attempt: j.Attempt,
 		Args: j.Args, Meta: j.Meta, Priority: j.Priority,
-		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), Lease: seconds(j.Lease), Retry: &j.Retry, RateLimit: j.RateLimit, Unique: j.Unique,
+		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), Lease: seconds(j.Lease), ResultTTL: resultTTL(j.ResultTTL), Retry: &j.Retry, RateLimit: j.RateLimit, Unique: j.Unique,
 		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt), CreatedAt: wireTime(j.CreatedAt),
 		EnqueuedAt: wireTime(j.EnqueuedAt), StartedAt: wireTime(j.StartedAt), NextRetryAt: wireTime(j.NextRetryAt),
 		DeadAt:   wireTime(j.DeadLetteredAt),
@@ -287,6 +288,7 @@ func init() { // a function, since the decoders refer to the table
 		"timeout":            client(period(func(j *JobInfo) *time.Duration { return &j.Timeout })),
 		"total_timeout":      client(period(func(j *JobInfo) *time.Duration { return &j.TotalTimeout })),
 		"visibility_timeout": client(period(func(j *JobInfo) *time.Duration { return &j.Lease })),
+		"result_ttl":         client(func(d *decoder, v json.RawMessage) error { return (*resultTTL)(&d.job.ResultTTL).decode(v) }),
 		"retry":              client(func(d *decoder, v json.RawMessage) error { return d.job.Retry.UnmarshalJSON(v) }),
 		"unique": client(func(d *decoder, v json.RawMessage) error {
 			d.job.Unique = new(UniquePolicy)

@@ -32,7 +32,7 @@ func full(state ojs.State) ojs.JobInfo {
 				Details: map[string]any{"k": "v"}, Backtrace: []string{"main.go:1"}}},
 			CreatedAt: at, ScheduledAt: at.Add(time.Second),
 		},
-		Args: args, State: state, Retry: policy.Default(), Timeout: 90 * time.Second, TotalTimeout: time.Hour, Lease: 1500 * time.Millisecond,
+		Args: args, State: state, Retry: policy.Default(), Timeout: 90 * time.Second, TotalTimeout: time.Hour, Lease: 1500 * time.Millisecond, ResultTTL: 36 * time.Hour,
 		ExpiresAt: at.Add(time.Hour), EnqueuedAt: at, StartedAt: at,
 		Error: &ojs.Failure{Attempt: 1, At: at, Type: "a.b", Message: "m"},
 		Extra: map[string]json.RawMessage{"x_new": json.RawMessage(`{"deep":[1,2.50]}`), "schema": json.RawMessage(`"urn:x"`)},
@@ -66,7 +66,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 			}
 			for name, want := range map[string]string{
 				"specversion": `"1.0"`, "id": `"` + jobID + `"`, "state": `"` + string(state) + `"`, "attempt": "2", "priority": "-3",
-				"timeout": "90", "total_timeout": "3600", "visibility_timeout": "1.5", "x_new": `{"deep":[1,2.50]}`,
+				"timeout": "90", "total_timeout": "3600", "visibility_timeout": "1.5", "result_ttl": "129600", "x_new": `{"deep":[1,2.50]}`,
 				"created_at": `"2026-02-12T10:31:05.123456789Z"`, "args": `[{"id":9007199254740993,"to":"a@b.c"}]`,
 			} {
 				if string(members[name]) != want {
@@ -147,6 +147,40 @@ func TestEnvelopeDecoding(t *testing.T) {
 		for _, s := range []string{"7.5", "9223372036854775808.0", "-9223372036854775809.0", "1e30", "-1e30", "1e999", "99999999999999999999", `"7"`, "true", "[7]"} {
 			if j, err := decode(`{"type":"x","priority":` + s + `}`); !errors.Is(err, ojs.ErrInvalid) {
 				t.Errorf("%s: %d, %v", s, j.Priority, err)
+			}
+		}
+	})
+	t.Run("P1.4 result_ttl: seconds, 0 (not stored), -1 (forever)", func(t *testing.T) {
+		for in, want := range map[string]time.Duration{
+			"604800": 7 * 24 * time.Hour, "0.5": 500 * time.Millisecond, "0": ojs.NoResult, "-1": ojs.KeepForever, "-1.0": ojs.KeepForever, "null": 0,
+		} {
+			var job ojs.JobInfo
+			if err := json.Unmarshal([]byte(`{"type":"x","result_ttl":`+in+`}`), &job); err != nil || job.ResultTTL != want {
+				t.Errorf("%s: %v, %v", in, job.ResultTTL, err)
+			}
+			draft, err := ojs.ParseDraft([]byte(`{"type":"x","options":{"result_ttl":` + in + `}}`))
+			o := ojs.DefaultOptions()
+			o.Apply(draft.Options()...)
+			if err == nil {
+				err = o.Validate()
+			}
+			if err != nil || o.ResultTTL != want {
+				t.Errorf("draft %s: %v, %v", in, o.ResultTTL, err)
+			}
+			again, err := json.Marshal(job)
+			var back ojs.JobInfo
+			if err == nil {
+				err = json.Unmarshal(again, &back)
+			}
+			if err != nil || back.ResultTTL != want {
+				t.Errorf("%s becomes %s: %v", in, again, err)
+			}
+		}
+		for _, bad := range []string{"-2", "-0.5", `"1"`, "true", "1e99"} {
+			var invalid *ojs.InvalidError
+			err := json.Unmarshal([]byte(`{"type":"x","result_ttl":`+bad+`}`), new(ojs.JobInfo))
+			if !errors.As(err, &invalid) || invalid.Field != "result_ttl" {
+				t.Errorf("%s: %v", bad, err)
 			}
 		}
 	})

@@ -53,6 +53,7 @@ type JobInfo struct {
 	Lease        time.Duration // how long an attempt holds the job without renewing; the standard's visibility timeout
 	RateLimit    *RateLimit    // nil: none
 	Unique       *UniquePolicy // that it was enqueued with; nil: none
+	ResultTTL    time.Duration // how long the job is kept after its end at least; 0: as the engine's retention says. Also NoResult, KeepForever
 
 	ExpiresAt      time.Time // from then on the job no longer starts
 	EnqueuedAt     time.Time // when it first became available, or was replayed

@@ -30,7 +30,8 @@ type Options struct {
 	TTL                          time.Duration // in place of ExpiresAt
 	ExpiresAt                    time.Time
 	Timeout, TotalTimeout, Lease time.Duration
-	Retry                        RetryPolicy // zero fields inherit the standard's
+	ResultTTL                    time.Duration // after the job's end; 0: as the engine's retention says. Also NoResult, KeepForever
+	Retry                        RetryPolicy   // zero fields inherit the standard's
 	Meta                         map[string]any
 	RateLimit                    *RateLimit                 // nil: none
 	Unique                       *UniquePolicy              // nil: none
@@ -57,6 +58,10 @@ const (
 const (
 	DefaultTimeout = 30 * time.Minute // of one attempt
 	DefaultLease   = 30 * time.Minute // visibility timeout
+
+	// KeepForever is the WithResultTTL of a job that is never pruned, and NoResult what WithResultTTL(0) stores in a job.
+	KeepForever time.Duration = -1
+	NoResult    time.Duration = -2
 
 	minLease    = 100 * time.Millisecond // a shorter one would lapse between two renewals of a busy process
 	maxTypeLen  = 255
@@ -133,6 +138,8 @@ func (o *Options) Validate() error {
 		return optionError("total_timeout", fmt.Sprintf("total_timeout %v is less than timeout %v", o.TotalTimeout, o.Timeout))
 	case o.Lease < minLease:
 		return optionError("visibility_timeout", fmt.Sprintf("%v is less than %v", o.Lease, minLease))
+	case o.ResultTTL < 0 && o.ResultTTL != KeepForever && o.ResultTTL != NoResult:
+		return optionError("result_ttl", fmt.Sprintf("%v is negative; use ojs.KeepForever to keep the job forever", o.ResultTTL))
 	case o.Pending && (o.Delay > 0 || !o.ScheduledAt.IsZero()):
 		return optionError("pending", "a pending job waits for its activation, not for a time")
 	case !validTime(o.ScheduledAt):
@@ -211,6 +218,19 @@ func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.Tota
 // renews the lease every d/3 while the handler runs. That a process has died is noticed after at most d; the attempt then counts as
 // failed. The default is 30 minutes.
 func WithLease(d time.Duration) Option { return func(o *Options) { o.Lease = d } }
+
+// WithResultTTL keeps the job for at least d after its end, completed, cancelled or discarded, however many jobs finish after it and
+// whatever engine.Retention says. Until then Ticket.Wait and lookups return it with its result or failure. Use it for jobs whose
+// outcome somebody asks for later; finished jobs are memory, or rows, until they are pruned. Without it, retention alone decides.
+//
+// KeepForever keeps the job until somebody deletes it. 0 does not store a result at all, and leaves the rest to retention; these are
+// the standard's result_ttl -1 and 0 (OJS results). Other negative durations are refused.
+func WithResultTTL(d time.Duration) Option {
+	if d == 0 {
+		d = NoResult
+	}
+	return func(o *Options) { o.ResultTTL = d }
+}
 
 // WithRetry lays p over the policy the job inherits, field by field. A repeated entry of NonRetryableErrors counts once.
 func WithRetry(p RetryPolicy) Option {

@@ -56,6 +56,9 @@ func TestOptions(t *testing.T) {
 		{"P0.5 timeout", []ojs.Option{ojs.WithTimeout(1)}, func(o *ojs.Options) { timeout(o, 1) }},
 		{"P0.5 total timeout equal to timeout", []ojs.Option{ojs.WithTotalTimeout(time.Minute), ojs.WithTimeout(time.Minute)},
 			func(o *ojs.Options) { timeout(o, time.Minute); o.TotalTimeout = time.Minute }},
+		{"P1.4 a time to keep the result", []ojs.Option{ojs.WithResultTTL(time.Hour)}, func(o *ojs.Options) { o.ResultTTL = time.Hour }},
+		{"P1.4 a result that is not stored", []ojs.Option{ojs.WithResultTTL(time.Hour), ojs.WithResultTTL(0)}, func(o *ojs.Options) { o.ResultTTL = ojs.NoResult }},
+		{"P1.4 a job that is kept forever", []ojs.Option{ojs.WithResultTTL(ojs.KeepForever)}, func(o *ojs.Options) { o.ResultTTL = ojs.KeepForever }},
 		{"P0.6 the shortest lease", []ojs.Option{ojs.WithLease(100 * time.Millisecond)}, func(o *ojs.Options) { o.Lease = 100 * time.Millisecond }},
 		{"P0.5 a zero time is at once", []ojs.Option{ojs.WithScheduledAt(time.Time{})}, func(o *ojs.Options) {}},
 		{"A102 the later wins field by field", []ojs.Option{
@@ -102,6 +105,7 @@ func TestInvalidOptions(t *testing.T) {
 		{"P0.5 negative timeout", option, "timeout", []ojs.Option{ojs.WithTimeout(-1)}},
 		{"P0.5 negative total timeout", option, "total_timeout", []ojs.Option{ojs.WithTotalTimeout(-1)}},
 		{"P0.5 total timeout below timeout", option, "total_timeout", []ojs.Option{ojs.WithTimeout(time.Minute), ojs.WithTotalTimeout(time.Minute - 1)}},
+		{"P1.4 negative time to keep the result", option, "result_ttl", []ojs.Option{ojs.WithResultTTL(-time.Second)}},
 		{"P0.6 short lease", option, "visibility_timeout", []ojs.Option{ojs.WithLease(100*time.Millisecond - 1)}},
 		{"no ttl", option, "ttl", []ojs.Option{ojs.WithTTL(0)}},
 		{"negative ttl", option, "ttl", []ojs.Option{ojs.WithTTL(-1)}},

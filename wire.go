@@ -41,6 +41,32 @@ func (s *seconds) decode(v json.RawMessage) error {
 	return nil
 }
 
+// resultTTL is a JobInfo.ResultTTL, which travels as a number of seconds, -1 or 0.
+type resultTTL time.Duration
+
+func (d resultTTL) MarshalJSON() ([]byte, error) {
+	switch time.Duration(d) {
+	case KeepForever:
+		return []byte("-1"), nil
+	case NoResult:
+		return []byte("0"), nil
+	}
+	return seconds(d).MarshalJSON()
+}
+
+func (d *resultTTL) decode(v json.RawMessage) error {
+	var f float64
+	switch err := json.Unmarshal(v, &f); {
+	case err == nil && f == -1:
+		*d = resultTTL(KeepForever)
+	case err == nil && f == 0:
+		*d = resultTTL(NoResult)
+	case (*seconds)(d).decode(v) != nil:
+		return fmt.Errorf("%s is not a number of seconds, -1 (forever) or 0 (not stored)", clip(v))
+	}
+	return nil
+}
+
 // rfc3339 is what time.Parse does not insist on. Left alone, it and time.Time.UnmarshalJSON take a comma for the point,
 // one digit for the hour and up to 24 hours for a zone.
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)

@@ -105,7 +105,7 @@ func (d *DeadLetters) DeleteAll(ctx context.Context, f Filter) ([]Result, error)
 // override lays options over a stored job.
 func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	o := ojs.Options{
-		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, Lease: r.Lease,
+		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, Lease: r.Lease, ResultTTL: r.ResultTTL,
 		Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
 	}
 	if r.Timeout == r.TotalTimeout {
@@ -143,7 +143,7 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 			return err
 		}
 	}
-	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease
+	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease, o.ResultTTL
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
 	if o.TotalTimeout > 0 {
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // as in prepare

@@ -287,7 +287,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority, retry.Runs(), meta
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
-	r.Timeout, r.TotalTimeout, r.Lease = o.Timeout, o.TotalTimeout, o.Lease
+	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.Lease, o.ResultTTL
 	if o.Unique != nil {
 		if err := c.identify(r, o); err != nil {
 			return err

@@ -114,10 +114,10 @@ func (k *keeper) prune() (next time.Time) {
 				c.log.Error("pruning finished jobs failed", "error", err, "retry_in", pruneEvery)
 				return now.Add(pruneEvery)
 			}
-			if p.DeadLetters && done.N > 0 {
-				c.emit(ojs.Event{Type: ojs.EventDeadLetterPruned, Pruned: done.N})
+			if p.DeadLetters && len(done.IDs) > 0 {
+				c.emit(ojs.Event{Type: ojs.EventDeadLetterPruned, Pruned: len(done.IDs)})
 			}
-			if done.N < p.Max {
+			if len(done.IDs) < p.Max {
 				if at := done.Oldest.Add(ages[i] + time.Millisecond); ages[i] > 0 && !done.Oldest.IsZero() && (next.IsZero() || at.Before(next)) {
 					next = at
 				}

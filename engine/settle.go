@@ -148,7 +148,9 @@ func (c *core) decide(f *fate, o policy.Outcome, began, now time.Time, result js
 	f.decision.Apply(&rec.JobInfo, now)
 	rec.LeaseUntil = time.Time{}
 	if rec.State == ojs.StateCompleted {
-		rec.Result = result
+		if rec.ResultTTL != ojs.NoResult {
+			rec.Result = result
+		}
 		rec.Progress = 1
 	}
 	if rec.State.Terminal() {

@@ -57,6 +57,7 @@ func wanted(d ojs.Draft) (*want, error) {
 	addEqual(w, "timeout", a.Timeout, b.Timeout, func(j *ojs.JobInfo) time.Duration { return j.Timeout })
 	addEqual(w, "total timeout", a.TotalTimeout, b.TotalTimeout, func(j *ojs.JobInfo) time.Duration { return j.TotalTimeout })
 	addEqual(w, "lease", a.Lease, b.Lease, func(j *ojs.JobInfo) time.Duration { return j.Lease })
+	addEqual(w, "result TTL", a.ResultTTL, b.ResultTTL, func(j *ojs.JobInfo) time.Duration { return j.ResultTTL })
 	if r := a.Retry; !r.Equal(ojs.RetryPolicy{}) {
 		w.add("retry", r, func(j *ojs.JobInfo) (any, bool) { return j.Retry, r.Inherit(j.Retry).Equal(j.Retry) })
 	}

@@ -47,6 +47,8 @@ func TestLikeInOptions(t *testing.T) {
 		"no total timeout":            {opts{}, opts{ojs.WithTotalTimeout(0)}, true},
 		"a total timeout":             {opts{ojs.WithTotalTimeout(time.Hour)}, opts{ojs.WithTotalTimeout(0)}, false},
 		"the default timeout":         {opts{ojs.WithTimeout(time.Second)}, opts{ojs.WithTimeout(ojs.DefaultTimeout)}, false},
+		"a result TTL":                {opts{ojs.WithResultTTL(time.Hour)}, opts{ojs.WithResultTTL(0)}, false},
+		"the same result TTL":         {opts{ojs.WithResultTTL(time.Hour)}, opts{ojs.WithResultTTL(time.Hour)}, true},
 		"the default lease":           {opts{ojs.WithLease(time.Second)}, opts{ojs.WithLease(ojs.DefaultLease)}, false},
 		"the default queue":           {opts{ojs.WithQueue("low")}, opts{ojs.WithQueue(ojs.DefaultQueue)}, false},
 		"every error is retried":      {notRetried("x"), notRetried(), false},

@@ -19,6 +19,6 @@ func distinct(name string, n int, yes bool) ojs.Options {
 	d := time.Duration(n)
 	return ojs.Options{
 		ID: name, Queue: name, Priority: n, Delay: d, ScheduledAt: Start.Add(d), TTL: d, ExpiresAt: Start.Add(d),
-		Timeout: d, TotalTimeout: d, Lease: d, RateLimit: &ojs.RateLimit{Key: name}, Unique: &ojs.UniquePolicy{Key: name}, Pending: yes,
+		Timeout: d, TotalTimeout: d, Lease: d, ResultTTL: d, RateLimit: &ojs.RateLimit{Key: name}, Unique: &ojs.UniquePolicy{Key: name}, Pending: yes,
 	}
 }

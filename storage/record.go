@@ -66,9 +66,35 @@ func (r *Record) Expired(now time.Time) bool {
 	return r.State.Waiting() && !d.IsZero() && !now.Before(d)
 }
 
-// KeptUntil is until when the job, once it has ended, is kept for its unique policy: the end of the policy's period if that counts
-// jobs which have ended. Zero: it is not. A job that were deleted before would let an equal one in.
+// KeptUntil is until when the job, once it has ended, is not pruned. It is the later of the end of its ResultTTL and the end of its
+// unique policy's period, if that counts ended jobs: without the job, an equal one would be let in. Zero: it may be pruned at once.
+// Before the job's end only the policy counts.
 func (r *Record) KeptUntil() time.Time {
+	until := r.countedUntil()
+	if r.State.Terminal() {
+		if kept := r.ResultKeptUntil(); kept.After(until) {
+			return kept
+		}
+	}
+	return until
+}
+
+// ResultKeptUntil is when the ResultTTL of a job that has ended is over. Zero: it has none.
+func (r *Record) ResultKeptUntil() time.Time {
+	switch {
+	case r.ResultTTL == ojs.KeepForever:
+		return forever
+	case r.ResultTTL <= 0:
+		return time.Time{}
+	}
+	return r.FinishedAt.Add(r.ResultTTL)
+}
+
+// forever is the last second that RFC 3339 has a word for.
+var forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+// countedUntil is until when the unique policy of the job counts it after its end. Zero: it does not.
+func (r *Record) countedUntil() time.Time {
 	p := r.Unique
 	if p == nil || p.Period <= 0 && p.PeriodMonths <= 0 || !slices.ContainsFunc(p.States, ojs.State.Terminal) {
 		return time.Time{}

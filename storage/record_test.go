@@ -95,3 +95,36 @@ func TestTransitions(t *testing.T) {
 		}
 	})
 }
+
+func TestKeptUntil(t *testing.T) {
+	finished := epoch.Add(time.Hour)
+	hour := &ojs.UniquePolicy{States: ojs.AllStates(), Period: 3 * time.Hour}
+	for name, tt := range map[string]struct {
+		state  ojs.State
+		ttl    time.Duration
+		unique *ojs.UniquePolicy
+		want   time.Time
+	}{
+		"not at all":                               {ojs.StateCompleted, 0, nil, time.Time{}},
+		"P1.4 for its result, from its end":        {ojs.StateCompleted, time.Minute, nil, finished.Add(time.Minute)},
+		"P1.4 cancelled":                           {ojs.StateCancelled, time.Minute, nil, finished.Add(time.Minute)},
+		"P1.4 discarded":                           {ojs.StateDiscarded, time.Minute, nil, finished.Add(time.Minute)},
+		"P1.4 not before its end":                  {ojs.StateActive, time.Minute, nil, time.Time{}},
+		"P1.4 a result that is not stored":         {ojs.StateCompleted, ojs.NoResult, nil, time.Time{}},
+		"P1.4 forever":                             {ojs.StateCompleted, ojs.KeepForever, nil, time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)},
+		"C063 for its unique policy":               {ojs.StateCompleted, 0, hour, epoch.Add(3 * time.Hour)},
+		"C063 P1.4 for the policy, which is later": {ojs.StateCompleted, time.Hour, hour, epoch.Add(3 * time.Hour)},
+		"C063 P1.4 for the result, which is later": {ojs.StateCompleted, 5 * time.Hour, hour, finished.Add(5 * time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r storage.Record
+			r.State, r.CreatedAt, r.ResultTTL, r.Unique = tt.state, epoch, tt.ttl, tt.unique
+			if tt.state.Terminal() {
+				r.FinishedAt = finished
+			}
+			if got := r.KeptUntil(); !got.Equal(tt.want) {
+				t.Errorf("%v, want %v", got, tt.want)
+			}
+		})
+	}
+}

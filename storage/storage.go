@@ -116,8 +116,10 @@ type Storage interface {
 	// job in any other state fails the call with an *ojs.TransitionError, and nothing is deleted.
 	Delete(ctx context.Context, ids []string) (int, error)
 
-	// Prune deletes up to p.Max of the finished jobs that p selects, those that finished first before the others: in the order
-	// of the calls that ended them, and of those that one call ended, in the order in which it did, whatever FinishedAt says.
+	// Prune deletes up to p.Max of the finished jobs that p selects, those that finished first before the others: in the order of
+	// FinishedAt, and of the same FinishedAt in that of the calls that ended them, or in which one call did. Clocks differ, and go
+	// back: that a job is too young says nothing of the jobs that ended after it. What a call costs does not grow with the number of
+	// finished jobs that it leaves.
 	Prune(ctx context.Context, p Prune) (Pruned, error)
 
 	// Close releases what the storage holds. Closing twice is no error.
@@ -231,20 +233,28 @@ type Due struct {
 	Next     time.Time
 }
 
-// Prune selects finished jobs to delete. Those that are kept for longer than Now (Record.KeptUntil) it does not select, nor count.
+// Prune selects finished jobs to delete, by age and by number. Jobs that are kept for longer than Now (Record.KeptUntil) are neither
+// selected nor counted.
 type Prune struct {
 	Now         time.Time
 	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none
 	States      []ojs.State // terminal ones; empty: all
 	Before      time.Time   // those that finished before; zero: age is no reason
 	Beyond      int         // all but this many that finished last; 0: number is no reason
+	Spare       time.Time   // number is no reason for those that finished then or later; zero: for all
 	Max         int         // most to delete in this call
+}
+
+// Selects reports whether p selects the job of its states that finished first, given how many of them there are.
+func (p *Prune) Selects(finished time.Time, n int) bool {
+	return finished.Before(p.Before) || p.Beyond > 0 && n > p.Beyond && (p.Spare.IsZero() || finished.Before(p.Spare))
 }
 
 // Pruned is what Prune did.
 type Pruned struct {
-	N      int
-	Oldest time.Time // when the first of the selected jobs that are left finished; zero: none is left
+	IDs    []string  // of the jobs that it deleted, in that order
+	Left   int       // how many finished jobs of Prune's states are left, but for those that are kept
+	Oldest time.Time // the least FinishedAt of those that are left; zero: none is left
 }
 
 // Page is a part of a listing. It may have fewer records than the limit, or none, though more follow. A job that is

@@ -269,7 +269,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	}
 	defer s.mu.Unlock()
 	out, err := s.jobs.Prune(ctx, p)
-	if err != nil || out.N == 0 {
+	if err != nil || len(out.IDs) == 0 {
 		return out, err
 	}
 	return out, s.write(line{Prune: &p})

@@ -31,6 +31,7 @@ type options struct {
 	TTL                          time.Duration   `json:",omitzero"`
 	ExpiresAt                    time.Time       `json:",omitzero"`
 	Timeout, TotalTimeout, Lease time.Duration   `json:",omitzero"`
+	ResultTTL                    time.Duration   `json:",omitzero"`
 	Retry                        retry           `json:",omitzero"`
 	Meta                         meta            `json:",omitzero"`
 	RateLimit                    *rateLimit      `json:",omitzero"`
@@ -67,7 +68,7 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun, NextRun: c.NextRun, Runs: c.Runs, LastJobID: c.LastJobID,
 		Options: options{
 			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
-			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
+			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
 		},
 	}
 	if o.RateLimit != nil {
@@ -107,7 +108,7 @@ func DecodeCron(b []byte) (storage.Cron, error) {
 		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun, Runs: d.Runs, LastJobID: d.LastJobID,
 		Options: ojs.Options{
 			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
-			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
+			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
 		},
 	}
 	if o.RateLimit != nil {

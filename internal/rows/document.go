@@ -25,6 +25,7 @@ type jobDocument struct {
 	Retry        *retry         `json:"retry,omitempty"`     // nil: the standard's
 	Timeout      *time.Duration `json:"timeout,omitempty"`   // nil: the standard's
 	TotalTimeout time.Duration  `json:"total_timeout,omitempty"`
+	ResultTTL    time.Duration  `json:"result_ttl,omitempty"`
 	RateLimit    *rateLimit     `json:"rate_limit,omitempty"`
 	Unique       *unique        `json:"unique,omitempty"`
 }
@@ -104,10 +105,10 @@ func isStandard(p *ojs.RetryPolicy) bool {
 func encodeJob(r *storage.Record) ([]byte, error) {
 	standard := isStandard(&r.Retry)
 	if standard && r.MaxAttempts == standardRetry.MaxAttempts && len(r.Meta) == 0 && r.ScheduledAt.IsZero() && r.ExpiresAt.IsZero() &&
-		r.Timeout == standardTimeout && r.TotalTimeout == 0 && r.RateLimit == nil && r.Unique == nil && len(r.Extra) == 0 && exact(r.CreatedAt) {
+		r.Timeout == standardTimeout && r.TotalTimeout == 0 && r.ResultTTL == 0 && r.RateLimit == nil && r.Unique == nil && len(r.Extra) == 0 && exact(r.CreatedAt) {
 		return nil, nil
 	}
-	d := jobDocument{Meta: r.Meta, ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt, TotalTimeout: r.TotalTimeout}
+	d := jobDocument{Meta: r.Meta, ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt, TotalTimeout: r.TotalTimeout, ResultTTL: r.ResultTTL}
 	if r.MaxAttempts != r.Retry.Runs() {
 		d.MaxAttempts = &r.MaxAttempts
 	}
@@ -154,7 +155,7 @@ func decodeJob(r *storage.Record, b []byte) error {
 		}
 	}
 	r.Meta, r.Extra = d.Meta, d.Extra
-	r.ScheduledAt, r.ExpiresAt, r.TotalTimeout = d.ScheduledAt, d.ExpiresAt, d.TotalTimeout
+	r.ScheduledAt, r.ExpiresAt, r.TotalTimeout, r.ResultTTL = d.ScheduledAt, d.ExpiresAt, d.TotalTimeout, d.ResultTTL
 	if !exact(r.CreatedAt) {
 		r.CreatedAt = d.CreatedAt
 	}

@@ -63,6 +63,7 @@ func records(t *rapid.T) storage.Record {
 	if rapid.Bool().Draw(t, "total") {
 		r.TotalTimeout = time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "total timeout"))
 	}
+	r.ResultTTL = rapid.SampledFrom([]time.Duration{0, time.Hour, ojs.KeepForever, ojs.NoResult}).Draw(t, "result ttl")
 	args, err := ojs.NewArgs(raws.Draw(t, "args"))
 	must(t, err)
 	r.Args, r.Result, r.Checkpoint = args, raws.Draw(t, "result"), raws.Draw(t, "checkpoint")

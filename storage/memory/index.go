@@ -24,7 +24,6 @@ const (
 type chunk struct {
 	entries [chunkSize]entry
 	used    int // entries before it have, or had, a job
-	first   int // no entry before it has a job
 	live    int
 }
 
@@ -117,20 +116,6 @@ func (x *index) merge(i int) {
 	next.live = 0
 	x.drop(i + 1)
 }
-
-// oldest returns the job that was added first of those that are left, nil if none is.
-func (x *index) oldest() *job {
-	if len(x.chunks) == 0 {
-		return nil
-	}
-	c := x.chunks[0]
-	for c.entries[c.first].job == nil {
-		c.first++
-	}
-	return c.entries[c.first].job
-}
-
-func (x *index) len() int { return x.n }
 
 // after returns the place of the first entry whose number is greater than ord: its chunk, and where in that it is. There is none
 // if the chunk is one too many.

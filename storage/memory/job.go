@@ -26,13 +26,13 @@ type job struct {
 	level  *level  // among the available jobs: those of its queue, type, key and priority; nil: it is not there
 
 	prev, next *job                 // in level
-	wake       scheduler.Item[*job] // in due, or in kept
+	wake       scheduler.Item[*job] // in due, or in kept once the job has ended
 	ord        uint64               // in all
-	turn       uint64               // among the available jobs, or in ended[class]
+	turn       uint64               // among the available jobs, or of its end
 	hash       uint32               // in the table, by which it is found there
 	state      uint8                // index of states
 	class      class                // once it has ended
-	end        ending
+	end        endState
 	done       bool // its progress is 1, otherwise 0
 	attempt    int32
 	priority   int32
@@ -90,6 +90,7 @@ type kind struct {
 	maxAttempts                  int
 	retry                        ojs.RetryPolicy
 	timeout, totalTimeout, lease time.Duration
+	resultTTL                    time.Duration
 	unique                       *ojs.UniquePolicy // nil: none, or one with a key, which may be another in each job
 
 	home  *queue
@@ -100,7 +101,7 @@ type kind struct {
 // fits reports whether a job is of the kind.
 func (k *kind) fits(r *storage.Record) bool {
 	return k.jobType == r.Type && k.queue == r.Queue && k.maxAttempts == r.MaxAttempts &&
-		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && k.retry.Equal(r.Retry) &&
+		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && k.resultTTL == r.ResultTTL && k.retry.Equal(r.Retry) &&
 		equalUnique(k.unique, ofMany(r.Unique))
 }
 
@@ -144,7 +145,7 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 	}
 	k := &kind{
 		jobType: r.Type, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
-		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, home: q,
+		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL, home: q,
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))
@@ -309,7 +310,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Args, r.State = j.args, states[j.state]
 	r.Retry = k.retry
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
-	r.Timeout, r.TotalTimeout, r.Lease = k.timeout, k.totalTimeout, k.lease
+	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
 	r.RateLimit, r.Unique, r.Fingerprint = nil, cloneUnique(k.unique), j.fingerprint()
 	r.ExpiresAt, r.DeadLetteredAt = time.Time{}, time.Time{}
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()

@@ -36,7 +36,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 	}
 	x := &s.all
 	if q.DeadLetters {
-		x = &s.ended[deadLetter]
+		x = &s.dead
 	}
 	var page storage.Page
 	looked := 0

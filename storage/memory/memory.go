@@ -35,19 +35,21 @@ type Storage struct {
 	lastKind   atomic.Pointer[kind]   // that a job was enqueued of; changed under mu
 	lastWorker atomic.Pointer[string] // who claimed
 
-	mu     spin.Mutex // guards everything below
-	closed bool
-	jobs   table
-	ready  ready                // available jobs
-	due    scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
-	all    index                // every job, by insertion
-	ended  [classes]index       // finished jobs, by when they came there
-	ends   uint64               // the latest number in ended
-	kept   kept                 // those of ended that are not pruned yet
-	queues map[string]*queue
-	states int               // queues that have one
-	unique map[string]*peers // by fingerprint
-	crons  map[string]storage.Cron
+	mu       spin.Mutex // guards everything below
+	closed   bool
+	jobs     table
+	ready    ready                // available jobs
+	due      scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
+	all      index                // every job, by insertion
+	ended    [classes]endings     // finished jobs that may be pruned
+	kept     scheduler.Heap[*job] // finished jobs that are not pruned before a time, by storage.Record.KeptUntil
+	released time.Time            // no job was let go from kept that is to be kept until later
+	dead     index                // dead letters, by when they came there
+	ends     uint64               // jobs that have ended
+	queues   map[string]*queue
+	states   int               // queues that have one
+	unique   map[string]*peers // by fingerprint
+	crons    map[string]storage.Cron
 
 	self   any            // who makes the call under way, if that is heard
 	heard  bool           // somebody wants to know what the call under way does
@@ -582,10 +584,6 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 // delete takes a job out of every index.
 func (s *Storage) delete(j *job) {
 	s.displace(j)
-	if j.end != open {
-		s.ended[j.class].remove(j.turn)
-		j.end = open
-	}
 	s.all.remove(j.ord)
 	s.jobs.remove(j)
 	s.forgetIfEmpty(j.kind.home)
@@ -600,7 +598,7 @@ func (s *Storage) Close() error {
 	fresh.jobs = newTable(s.hashes)
 	s.closed = true
 	s.shutInbox(true)
-	s.jobs, s.ready, s.due, s.all, s.ended, s.kept = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.kept
+	s.jobs, s.ready, s.due, s.all, s.ended, s.kept, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.kept, fresh.dead
 	s.queues, s.unique, s.crons = fresh.queues, fresh.unique, fresh.crons
 	s.lastKind.Store(nil)
 	return nil

@@ -5,7 +5,7 @@ import (
 )
 
 // place enters a job into the indexes that its record says it belongs to; displace, called before the record changes, takes
-// it out again. The index of all jobs and that of the dead letters keep their order across changes.
+// it out again. The index of all jobs and that of the dead letters keep their order across changes. A job that has ended changes only to begin anew.
 func (s *Storage) place(j *job) {
 	q := j.kind.home
 	q.counts[j.state]++
@@ -28,10 +28,10 @@ func (s *Storage) place(j *job) {
 }
 
 func (s *Storage) displace(j *job) {
-	if j.end == held {
-		s.kept.drop(j)
-	} else {
+	if j.end == open {
 		s.due.Remove(&j.wake)
+	} else {
+		s.leaveEnd(j)
 	}
 	s.ready.remove(j)
 	s.removePeer(j)

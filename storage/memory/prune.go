@@ -3,9 +3,19 @@ package memory
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+)
+
+// ending is how far a job has come to its deletion.
+type endState uint8
+
+const (
+	open  endState = iota
+	ended          // in Storage.ended
+	held           // in Storage.kept: not to be pruned yet
 )
 
 // class is what finished jobs are pruned by: dead letters, and the others by their state.
@@ -33,58 +43,116 @@ func classOf(j *job) class {
 	return discarded
 }
 
-// settleEnd enters a job that has ended among its like, and takes one out that has come back. All classes number their
-// jobs in one sequence, so that the first of several classes can be told.
+// settleEnd enters a job that has just ended among its like, or keeps it from being pruned for now.
 func (s *Storage) settleEnd(j *job) {
-	terminal := j.current().Terminal()
-	if j.end != open && (!terminal || classOf(j) != j.class) {
-		s.ended[j.class].remove(j.turn)
-		j.end = open
-	}
-	if !terminal {
+	if !j.current().Terminal() {
 		return
 	}
-	if j.end == open {
-		s.ends++
-		j.class, j.end = classOf(j), ended
-		j.turn = s.ended[j.class].addAs(j, s.ends)
+	s.ends++
+	j.class, j.turn = classOf(j), s.ends
+	if j.class == deadLetter {
+		s.dead.addAs(j, j.turn)
 	}
-	s.kept.hold(j)
+	if until := j.keptUntil(); !until.IsZero() {
+		s.hold(j, until)
+		return
+	}
+	j.end = ended
+	s.ended[j.class].add(j)
+}
+
+func (s *Storage) hold(j *job, until time.Time) {
+	j.end = held
+	s.kept.Push(&j.wake, until)
+}
+
+// leaveEnd undoes settleEnd, before the job changes.
+func (s *Storage) leaveEnd(j *job) {
+	switch j.end {
+	case open:
+		return
+	case held:
+		s.kept.Remove(&j.wake)
+	case ended:
+		s.ended[j.class].remove(j)
+	}
+	j.end = open
+	if j.class == deadLetter {
+		s.dead.remove(j.turn)
+	}
+}
+
+// release lets go the jobs that are kept until now at the latest, and only those: if the clock goes back, some are held again.
+func (s *Storage) release(now time.Time) {
+	if now.Before(s.released) {
+		s.released = time.Time{}
+		for c := range s.ended {
+			for _, j := range s.ended[c].all() {
+				if until := j.keptUntil(); until.After(now) {
+					s.ended[c].remove(j)
+					s.hold(j, until)
+				}
+			}
+		}
+	}
+	for {
+		it, ok := s.kept.PopDue(now)
+		if !ok {
+			return
+		}
+		j := it.Value
+		j.end = ended
+		if until := j.keptUntil(); until.After(s.released) {
+			s.released = until
+		}
+		s.ended[j.class].add(j)
+	}
+}
+
+// keptUntil is storage.Record.KeptUntil of a job that has ended.
+func (j *job) keptUntil() time.Time {
+	if whole := j.whole(); whole != nil {
+		return whole.KeptUntil()
+	}
+	if j.kind.unique == nil && j.kind.resultTTL == 0 {
+		return time.Time{}
+	}
+	var r storage.Record
+	r.State, r.FinishedAt, r.ResultTTL = j.current(), j.finishedAt(), j.kind.resultTTL
+	r.Unique, r.CreatedAt = j.kind.unique, j.created.time()
+	return r.KeptUntil()
 }
 
 // Prune implements storage.Storage.
-func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
 	if err := s.enter(ctx); err != nil {
-		return storage.Pruned{}, err
+		return out, err
 	}
 	var gone *job
 	defer func() {
 		s.leave()
 		s.spares.give(gone)
 	}()
-	s.kept.release(p.Now, &s.ended)
-	var of []class
+	s.release(p.Now)
+	var of []*endings
 	for c := range classes {
-		if c == deadLetter == p.DeadLetters &&
-			(len(p.States) == 0 || slices.Contains(p.States, stateOf(c))) {
-			of = append(of, c)
+		if c == deadLetter == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, stateOf(c))) {
+			of = append(of, &s.ended[c])
+			out.Left += s.ended[c].n
 		}
 	}
-	n, beyond := 0, 0
-	if p.Beyond > 0 {
-		beyond = s.prunable(of) - p.Beyond
-	}
-	first := s.firstPrunable(of)
-	for ; n < p.Max && first != nil && (n < beyond || first.finishedAt().Before(p.Before)); n++ {
+	first := firstOf(of)
+	for first != nil && len(out.IDs) < p.Max && p.Selects(first.finishedAt(), out.Left) {
+		out.IDs = append(out.IDs, first.id)
+		out.Left--
 		s.delete(first)
 		first.next, gone = gone, first
-		first = s.firstPrunable(of)
+		first = firstOf(of)
 	}
-	left := storage.Pruned{N: n}
 	if first != nil {
-		left.Oldest = first.finishedAt()
+		out.Oldest = first.finishedAt()
 	}
-	return left, nil
+	return out, nil
 }
 
 func stateOf(c class) ojs.State {
@@ -94,22 +162,13 @@ func stateOf(c class) ojs.State {
 	return classStates[c]
 }
 
-// firstPrunable returns the job of some classes that may be deleted first, nil if there is none.
-func (s *Storage) firstPrunable(of []class) *job {
-	var first *job
-	for _, c := range of {
-		if j := s.kept.next(c, &s.ended[c]); j != nil && (first == nil || j.turn < first.turn) {
-			first = j
+// firstOf returns the job of some lists that is pruned first, nil if they are empty.
+func firstOf(of []*endings) *job {
+	var first ending
+	for _, x := range of {
+		if e, ok := x.first(); ok && (first.job == nil || e.before(&first)) {
+			first = e
 		}
 	}
-	return first
-}
-
-// prunable returns how many jobs of some classes may be deleted.
-func (s *Storage) prunable(of []class) int {
-	n := 0
-	for _, c := range of {
-		n += s.ended[c].len() - s.kept.of[c].n
-	}
-	return n
+	return first.job
 }

@@ -97,7 +97,7 @@ func TestInsertsBesideDeletions(t *testing.T) {
 						t.Error(err)
 					}
 					mu.Lock()
-					deleted += p.N
+					deleted += len(p.IDs)
 					mu.Unlock()
 				}
 				if r.IntN(10) == 0 {

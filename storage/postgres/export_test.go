@@ -71,7 +71,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"peers":          {s.sql.peers, []any{ids}},
 		"locked":         {s.sql.locked, []any{[]int64{1, 2}}},
 		"release":        {s.sql.release, []any{now, 10}},
-		"prune":          {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10}},
+		"prune":          {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10, now}},
 		"remove":         {s.sql.remove, []any{ids}},
 		"window":         {s.sql.window, []any{0, 10}},
 		"list":           {s.sql.list, []any{0, 10, []int16(nil), []string(nil), 10}},

@@ -52,8 +52,8 @@ func checkCounts(t *testing.T, pool *pgxpool.Pool, schema string) {
 func prune(t *testing.T, s storage.Storage, p storage.Prune, n int) {
 	t.Helper()
 	p.Max = 1000
-	if got, err := s.Prune(t.Context(), p); err != nil || got.N != n {
-		t.Errorf("%+v pruned %d, %v, not %d", p, got.N, err, n)
+	if got, err := s.Prune(t.Context(), p); err != nil || len(got.IDs) != n {
+		t.Errorf("%+v pruned %d, %v, not %d", p, len(got.IDs), err, n)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestPruneKeptAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				pruned[dead].Add(int64(got.N))
+				pruned[dead].Add(int64(len(got.IDs)))
 			}
 		})
 	}
@@ -182,8 +182,8 @@ func TestPruneBesideRetry(t *testing.T) {
 			SELECT pg_backend_pid() FROM retried`).Scan(&pid))
 		go func() {
 			got, err := s.Prune(t.Context(), storage.Prune{DeadLetters: true, Before: time.Now(), Max: 10})
-			if err == nil && got.N != 1 {
-				err = fmt.Errorf("%d pruned, not 1", got.N)
+			if err == nil && len(got.IDs) != 1 {
+				err = fmt.Errorf("%d pruned, not 1", len(got.IDs))
 			}
 			pruned <- err
 		}()

@@ -234,8 +234,8 @@ func TestMost(t *testing.T) {
 		t.Errorf("%d stalled, %v", len(d.Stalled), err)
 	}
 	p, err := s.Prune(t.Context(), storage.Prune{DeadLetters: true, Before: now.Add(time.Hour), Max: math.MaxInt})
-	if err != nil || p.N != 1 {
-		t.Errorf("%d pruned, %v", p.N, err)
+	if err != nil || len(p.IDs) != 1 {
+		t.Errorf("%d pruned, %v", len(p.IDs), err)
 	}
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -57,11 +58,15 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	if err := s.release(ctx, p.Now); err != nil {
 		return out, wrap(err)
 	}
+	spare := int64(math.MaxInt64)
+	if !p.Spare.IsZero() {
+		spare = rows.Nanos(p.Spare)
+	}
 	var oldest *int64
 	err = again(func() error {
 		var some bool
-		args := []any{states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, min(p.Max, maxRows)}
-		return tuned{s}.query(ctx, s.sql.prune, args, one(&some, &out.N, &oldest))
+		args := []any{states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, min(p.Max, maxRows), spare}
+		return tuned{s}.query(ctx, s.sql.prune, args, one(&some, &out.IDs, &out.Left, &oldest))
 	})
 	if err != nil {
 		return storage.Pruned{}, wrap(err)

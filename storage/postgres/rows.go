@@ -155,7 +155,7 @@ func attemptArguments(of []written, froms []int64) []any {
 		numbers(of, func(c *written) int64 { return c.Finished }), numbers(of, func(c *written) int64 { return c.Dead }),
 		numbers(of, func(c *written) int64 { return c.LeaseUntil }), column(of, func(c *written) float64 { return c.Progress }),
 		texts(of, func(c *written) string { return c.Worker }), documents(of, func(c *written) []byte { return c.Outcome }),
-		documents(of, func(c *written) []byte { return c.Checkpoint }),
+		documents(of, func(c *written) []byte { return c.Checkpoint }), numbers(of, func(c *written) int64 { return c.kept }),
 	}
 }
 

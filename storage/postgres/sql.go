@@ -39,7 +39,7 @@ const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.
 // attempt is what attempts change, from a row c.
 const attempt = `state = c.state, attempt = c.attempt, version = c.version, wake = c.wake, enqueued = c.enqueued, started = c.started,
 	next_retry = c.next_retry, finished = c.finished, dead = c.dead, lease_until = c.lease_until, progress = c.progress,
-	worker = c.worker, outcome = c.outcome, checkpoint = c.checkpoint`
+	worker = c.worker, outcome = c.outcome, checkpoint = c.checkpoint, kept = c.kept`
 
 // claimable is what every claim asks of a job j: $1 is the time, $4 the types, $5 the keys to skip.
 const claimable = `j.state = 3 AND (j.wake IS NULL OR j.wake > $1) AND ($4::text[] IS NULL OR j.type = ANY ($4::text[]))
@@ -136,11 +136,12 @@ func newStatements(schema string) *statements {
 		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 				SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.enqueued, {none}) AS enqueued,
 					nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
-					nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.progress, u.worker, u.outcome, u.checkpoint, u.ord
+					nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.progress, u.worker, u.outcome, u.checkpoint,
+					nullif(u.kept, {none}) AS kept, u.ord
 				FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::float8[], $14::text[], $15::bytea[], $16::bytea[])
+				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::float8[], $14::text[], $15::bytea[], $16::bytea[], $17::bigint[])
 				WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, enqueued, started, next_retry, finished, dead, lease_until,
-				progress, worker, outcome, checkpoint, ord) ORDER BY u.ord) u)
+				progress, worker, outcome, checkpoint, kept, ord) ORDER BY u.ord) u)
 			UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place ELSE c.place END, {attempt}
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
@@ -149,7 +150,7 @@ func newStatements(schema string) *statements {
 			UPDATE {schema}.job j SET
 				place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
 				{attempt}, queue = c.queue, type = c.type, priority = c.priority, deadline = c.deadline, created = c.created,
-				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job, kept = c.kept
+				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
 		versions: q(`SELECT id, version, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
@@ -204,19 +205,21 @@ func newStatements(schema string) *statements {
 		// Others that release at the same time take the next ones, and nobody waits.
 		release: q(`UPDATE {schema}.job SET kept = NULL WHERE seq = ANY (ARRAY(
 			SELECT seq FROM {schema}.job WHERE state >= 6 AND kept <= $1 ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED))`),
-		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many, $5 how many at most. A dead letter that is
-		// retried meanwhile has another place, and stays.
+		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many, $5 how many at most, $6 from when on spared,
+		// or the greatest time. A dead letter that is retried meanwhile has another place, and stays.
 		prune: q(`WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
 			ended AS (
 				SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
-					SELECT seq, place, finished FROM {schema}.job
+					SELECT seq, place, finished, id FROM {schema}.job
 					WHERE state = s AND state >= 6 AND kept IS NULL AND num_nonnulls(dead) = $2::boolean::integer
-					ORDER BY place LIMIT $5 + 1) e),
-			first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY place) AS nth FROM ended),
+					ORDER BY finished NULLS FIRST, place LIMIT $5 + 1) e),
+			first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY finished NULLS FIRST, place) AS nth FROM ended),
 			going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
-				WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4)), $5 + 1)),
-			gone AS (DELETE FROM {schema}.job WHERE (seq, place) IN (SELECT seq, place FROM first, going WHERE nth <= going.n) RETURNING 1)
-			SELECT (SELECT count(*) FROM gone), (SELECT finished FROM first, going WHERE nth = going.n + 1)`),
+				WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND coalesce(finished, {none}) < $6)), $5 + 1)),
+			gone AS (DELETE FROM {schema}.job WHERE (seq, place) IN (SELECT seq, place FROM first, going WHERE nth <= going.n) RETURNING seq)
+			SELECT coalesce((SELECT array_agg(id ORDER BY nth) FROM first WHERE seq IN (SELECT seq FROM gone)), '{}'),
+				(SELECT n FROM total)::bigint - (SELECT count(*) FROM gone),
+				(SELECT finished FROM first, going WHERE nth = going.n + 1)`),
 
 		queueStates:   q(`SELECT queue, state FROM {schema}.queue_state`),
 		queueState:    q(`SELECT state FROM {schema}.queue_state WHERE queue = $1`),

@@ -56,7 +56,7 @@ func TestUpgradeToKept(t *testing.T) {
 	prune := func(p storage.Prune, want int) {
 		t.Helper()
 		p.Max, p.Before = 10, now.Add(2*time.Hour)
-		if got, err := s.Prune(t.Context(), p); err != nil || got.N != want {
+		if got, err := s.Prune(t.Context(), p); err != nil || len(got.IDs) != want {
 			t.Errorf("%+v: %+v, %v, not %d", p, got, err, want)
 		}
 	}
@@ -112,7 +112,7 @@ func TestManyKeptAtOnce(t *testing.T) {
 		want int
 	}{{over.Add(-time.Nanosecond), 0}, {over, sqlite.MaxReleased}, {over, n - 2 - sqlite.MaxReleased}, {over, 0}} {
 		got, err := s.Prune(t.Context(), storage.Prune{Now: p.now, Before: over, Max: 2 * n})
-		if err != nil || got.N != p.want {
+		if err != nil || len(got.IDs) != p.want {
 			t.Errorf("at %v: %+v, %v, not %d", p.now, got, err, p.want)
 		}
 		left -= p.want

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -51,6 +52,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 // ended is a job that has ended, as pruning sees it.
 type ended struct {
 	seq, place, finished int64
+	id                   string
 	kind
 }
 
@@ -68,28 +70,29 @@ func (t *tx) prune(p *storage.Prune) (out storage.Pruned, err error) {
 	if err := t.release(p.Now); err != nil {
 		return out, err
 	}
-	total := 0
 	var oldest []ended // one more than may go, to tell which is left
 	for _, state := range states {
 		n, some, err := t.ended(state, p.DeadLetters, p.Max+1)
 		if err != nil {
 			return out, err
 		}
-		total += n
+		out.Left += n
 		oldest = append(oldest, some...)
 	}
-	slices.SortFunc(oldest, func(a, b ended) int { return int(a.place - b.place) })
+	slices.SortFunc(oldest, func(a, b ended) int {
+		return cmp.Or(cmp.Compare(a.finished, b.finished), cmp.Compare(a.place, b.place))
+	})
 	for _, e := range oldest {
 		finished := rows.Time(e.finished)
-		if out.N == p.Max || !finished.Before(p.Before) && (p.Beyond == 0 || total <= p.Beyond) {
+		if len(out.IDs) == p.Max || !p.Selects(finished, out.Left) {
 			out.Oldest = finished
 			break
 		}
 		if err := t.remove(e.seq, e.kind); err != nil {
 			return out, err
 		}
-		out.N++
-		total--
+		out.IDs = append(out.IDs, e.id)
+		out.Left--
 	}
 	return out, nil
 }
@@ -147,7 +150,7 @@ func (t *tx) ended(state int, dead bool, n int) (total int, first []ended, err e
 		q = t.query(oldestEnded, state, n)
 	}
 	for q.next() {
-		e := ended{seq: q.int64(), place: q.int64(), finished: q.time()}
+		e := ended{seq: q.int64(), place: q.int64(), finished: q.time(), id: q.text()}
 		e.kind = k
 		e.queue = q.text()
 		first = append(first, e)

@@ -56,9 +56,9 @@ const (
 
 	deleteJob = `DELETE FROM job WHERE seq = ?`
 
-	oldestEnded = `SELECT seq, place, finished, queue FROM job WHERE state = ?1 AND state >= 6 AND dead IS NULL AND kept IS NULL
-		ORDER BY place LIMIT ?2`
-	oldestDead = `SELECT seq, place, finished, queue FROM job WHERE dead IS NOT NULL AND kept IS NULL ORDER BY place LIMIT ?`
+	oldestEnded = `SELECT seq, place, finished, id, queue FROM job WHERE state = ?1 AND state >= 6 AND dead IS NULL AND kept IS NULL
+		ORDER BY finished, place LIMIT ?2`
+	oldestDead = `SELECT seq, place, finished, id, queue FROM job WHERE dead IS NOT NULL AND kept IS NULL ORDER BY finished, place LIMIT ?`
 
 	selectKept = `SELECT seq, queue, state, dead FROM job WHERE kept <= ? ORDER BY kept LIMIT ?`
 	releaseJob = `UPDATE job SET kept = NULL WHERE seq = ?`

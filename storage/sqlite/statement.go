@@ -148,7 +148,7 @@ func (s *statement) blob() []byte {
 // stored is a row as it was read.
 type stored struct {
 	seq, place int64
-	kept       int64 // rows.None unless it has ended and is kept for its unique policy
+	kept       int64 // until when it is not pruned; rows.None unless it has ended and is kept
 	rows.Columns
 }
 

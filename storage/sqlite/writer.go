@@ -171,7 +171,7 @@ type kind struct {
 	queue string
 	state int
 	dead  bool
-	kept  bool // for its unique policy
+	kept  bool // not to be pruned yet
 }
 
 // class is what the tally has for dead and kept.

@@ -367,6 +367,38 @@ func pruning(f func(p *storage.Prune)) func(*broken) {
 	}
 }
 
+// pruningAs prunes in an order of its own, and goes by records as it sees them. At equal places the one that was inserted first goes first.
+func pruningAs(seen func(*storage.Record), order func(a, b storage.Record) int) func(*broken) {
+	return func(b *broken) {
+		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+			out, err := b.Storage.Prune(ctx, storage.Prune{}) // which prunes nothing, and fails if it has to
+			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}})
+			var ended []storage.Record
+			for _, r := range page.Records {
+				seen(&r)
+				if r.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, r.State)) && !r.KeptUntil().After(p.Now) {
+					ended = append(ended, r)
+				}
+			}
+			slices.SortStableFunc(ended, order)
+			for _, r := range ended {
+				out.Oldest, out.Left = r.FinishedAt, len(ended)-len(out.IDs)
+				if err != nil || len(out.IDs) == p.Max || !p.Selects(r.FinishedAt, out.Left) {
+					return out, err
+				}
+				_, err = b.Storage.Delete(ctx, []string{r.ID})
+				out.IDs = append(out.IDs, r.ID)
+			}
+			out.Oldest, out.Left = time.Time{}, 0
+			return out, err
+		}
+	}
+}
+
+func asIs(*storage.Record) {}
+
+func byFinish(a, b storage.Record) int { return a.FinishedAt.Compare(b.FinishedAt) }
+
 // faults are storages that are wrong in one way, and the case that has to notice.
 var faults = []struct {
 	name   string
@@ -514,7 +546,7 @@ var faults = []struct {
 			to.Fingerprint = ""
 		}
 	})},
-	{"period ignored", "unique-8 prune-5 general-4", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
+	{"period ignored", "unique-8 prune-5 general-4 prune-6", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
 	{"the oldest of several equals named", "unique-9 settle-11", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			out, err := b.Storage.Insert(ctx, now, batch, dst)
@@ -1250,7 +1282,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"promoted late", "due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6 settle-10", dueAt(-time.Millisecond)},
+	{"promoted late", "due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6 settle-10 prune-6", dueAt(-time.Millisecond)},
 	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
@@ -1386,11 +1418,11 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"pruned with the time itself", "prune-1 prune-5", pruning(func(p *storage.Prune) { p.Before = p.Before.Add(1) })},
-	{"number is no reason", "prune-2 prune-5", pruning(func(p *storage.Prune) { p.Beyond = 0 })},
+	{"pruned with the time itself", "prune-1 prune-5 prune-7 prune-8", pruning(func(p *storage.Prune) { p.Before = p.Before.Add(1) })},
+	{"number is no reason", "prune-2 prune-5 prune-6 prune-7 prune-8", pruning(func(p *storage.Prune) { p.Beyond = 0 })},
 	{"states ignored when pruning", "prune-3", pruning(func(p *storage.Prune) { p.States = nil })},
-	{"pruned within their period", "prune-5", pruning(func(p *storage.Prune) { p.Now = p.Now.AddDate(1, 0, 0) })},
-	{"kept after their period", "prune-5", pruning(func(p *storage.Prune) { p.Now = time.Time{} })},
+	{"pruned within their period", "prune-5 prune-6", pruning(func(p *storage.Prune) { p.Now = p.Now.AddDate(1, 0, 0) })},
+	{"kept after their period", "prune-5 prune-6", pruning(func(p *storage.Prune) { p.Now = time.Time{} })},
 	{"kept jobs are counted", "prune-5", func(b *broken) {
 		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
 			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}})
@@ -1402,28 +1434,40 @@ var faults = []struct {
 			return b.Storage.Prune(ctx, p)
 		}
 	}},
-	{"of one moment the first inserted pruned", "prune-4 prune-5", func(b *broken) {
+	{"pruned within the time for their results", "prune-6 prune-4", pruningAs(func(r *storage.Record) { r.ResultTTL = 0 }, byFinish)},
+	{"kept forever, but not for a time", "prune-6 prune-4", pruningAs(func(r *storage.Record) { r.ResultTTL = min(r.ResultTTL, 0) }, byFinish)},
+	{"the time for a result counts from the enqueue", "prune-6 prune-4", pruningAs(func(r *storage.Record) {
+		if r.ResultTTL > 0 {
+			r.ResultTTL -= min(r.FinishedAt.Sub(r.CreatedAt), r.ResultTTL-1)
+		}
+	}, byFinish)},
+	{"pruning stops at the first job that is too young", "prune-7 prune-4", pruningAs(asIs, func(a, b storage.Record) int { return 0 })},
+	{"none is spared", "prune-8", pruning(func(p *storage.Prune) { p.Spare = time.Time{} })},
+	{"age spares too", "prune-8", pruning(func(p *storage.Prune) {
+		if !p.Spare.IsZero() && p.Spare.Before(p.Before) {
+			p.Before = p.Spare
+		}
+	})},
+	{"spared with the time itself", "prune-8", pruning(func(p *storage.Prune) {
+		if !p.Spare.IsZero() {
+			p.Spare = p.Spare.Add(1)
+		}
+	})},
+	{"all that is left is not counted", "prune-8 prune-1 prune-7", func(b *broken) {
 		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
-			var ended []storage.Record
-			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}})
-			for _, r := range page.Records {
-				if r.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, r.State)) {
-					ended = append(ended, r)
-				}
-			}
-			slices.SortStableFunc(ended, func(a, b storage.Record) int { return a.FinishedAt.Compare(b.FinishedAt) })
-			out, err := b.Storage.Prune(ctx, storage.Prune{}) // which prunes nothing, and fails if it has to
-			for _, r := range ended {
-				if out.Oldest = r.FinishedAt; err != nil || out.N == p.Max || !r.FinishedAt.Before(p.Before) && (p.Beyond == 0 || len(ended)-out.N <= p.Beyond) {
-					return out, err
-				}
-				_, err = b.Storage.Delete(ctx, []string{r.ID})
-				out.N++
-			}
-			out.Oldest = time.Time{}
+			out, err := b.Storage.Prune(ctx, p)
+			out.Left = min(out.Left, p.Beyond)
 			return out, err
 		}
 	}},
+	{"ids of pruned jobs in another order", "prune-1 prune-7 prune-8", func(b *broken) {
+		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+			out, err := b.Storage.Prune(ctx, p)
+			slices.Reverse(out.IDs)
+			return out, err
+		}
+	}},
+	{"of one moment the first inserted pruned", "prune-4", pruningAs(asIs, byFinish)},
 
 	{"paused queues delivered if named", "queue-1", func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {

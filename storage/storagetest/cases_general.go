@@ -113,7 +113,7 @@ var generalCases = []Case{
 				r.Extra = map[string]json.RawMessage{"workflow_id": json.RawMessage(`"w"`)}
 				r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "a.b", Message: planes.String(), Code: ojs.CodeRetry, Reason: ojs.ReasonHandlerError, Details: map[string]any{"n": 1.5}, Backtrace: []string{"f x.go:1"}}}
 				r.Retry = ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Second, BackoffCoefficient: 1.5, MaxInterval: time.Hour, Jitter: ojs.JitterOff, BackoffStrategy: ojs.BackoffLinear, NonRetryableErrors: []string{"a.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}
-				r.TotalTimeout, r.Priority, r.MaxAttempts = 3*time.Hour, -7, 3
+				r.TotalTimeout, r.ResultTTL, r.Priority, r.MaxAttempts = 3*time.Hour, 5*time.Hour, -7, 3
 				r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 5, Per: time.Second}}
 				unique("print", ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{}, MetaKeys: []string{"s"}, Period: time.Hour, PeriodMonths: 2, States: []ojs.State{ojs.StateDiscarded}, OnConflict: ojs.ConflictIgnore, Key: ""})(r)
 			})

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -232,13 +233,13 @@ var deleteCases = []Case{
 		c.reach(ojs.StateActive)
 		p, err := c.S.Prune(c.ctx, storage.Prune{Before: epoch.Add(3 * time.Minute), Max: 2})
 		c.noErr("Prune", err)
-		if p.N != 2 || !p.Oldest.Equal(epoch.Add(2*time.Minute)) {
-			c.failf("pruned %d, the oldest is from %v", p.N, p.Oldest)
+		if !slices.Equal(p.IDs, want[:2]) || p.Left != 3 || !p.Oldest.Equal(epoch.Add(2*time.Minute)) {
+			c.failf("pruned %v, %d are left, the oldest is from %v", short(p.IDs), p.Left, p.Oldest)
 		}
 		p, err = c.S.Prune(c.ctx, storage.Prune{Before: epoch.Add(3 * time.Minute), Max: 10})
 		c.noErr("Prune", err)
-		if p.N != 1 || !p.Oldest.Equal(epoch.Add(3*time.Minute)) {
-			c.failf("then pruned %d, the oldest is from %v", p.N, p.Oldest)
+		if !slices.Equal(p.IDs, want[2:3]) || p.Left != 2 || !p.Oldest.Equal(epoch.Add(3*time.Minute)) {
+			c.failf("then pruned %v, %d are left, the oldest is from %v", short(p.IDs), p.Left, p.Oldest)
 		}
 		if got := c.list(storage.Query{States: []ojs.State{ojs.StateCompleted}}); !slices.Equal(got, want[3:]) {
 			c.failf("left %v, not %v", short(got), short(want[3:]))
@@ -252,8 +253,8 @@ var deleteCases = []Case{
 		}
 		p, err := c.S.Prune(c.ctx, storage.Prune{Before: epoch.Add(-time.Hour), Beyond: 2, Max: 10})
 		c.noErr("Prune", err)
-		if got := c.list(storage.Query{}); p.N != 4 || !slices.Equal(got, want[4:]) {
-			c.failf("pruned %d, left %v, not %v", p.N, short(got), short(want[4:]))
+		if got := c.list(storage.Query{}); len(p.IDs) != 4 || !slices.Equal(got, want[4:]) {
+			c.failf("pruned %d, left %v, not %v", len(p.IDs), short(got), short(want[4:]))
 		}
 	}},
 	{"prune-3", "Prune/Selects", "Storage.Prune", "Dead letters are pruned by themselves, the others by their states, and what has not ended never.", needsNothing, func(c *C) {
@@ -267,8 +268,8 @@ var deleteCases = []Case{
 			p.Max = 100
 			got, err := c.S.Prune(c.ctx, p)
 			c.noErr("Prune", err)
-			if got.N != n {
-				c.failf("%+v pruned %d, not %d", p, got.N, n)
+			if len(got.IDs) != n {
+				c.failf("%+v pruned %d, not %d", p, len(got.IDs), n)
 			}
 		}
 		later := c.now.Add(time.Hour)
@@ -307,8 +308,8 @@ var deleteCases = []Case{
 			p.Max = 100
 			got, err := c.S.Prune(c.ctx, p)
 			c.noErr("Prune", err)
-			if got.N != n || !got.Oldest.Equal(oldest) {
-				c.failf("%+v pruned %d and left one of %v, not %d and %v", p, got.N, got.Oldest, n, oldest)
+			if len(got.IDs) != n || !got.Oldest.Equal(oldest) {
+				c.failf("%+v pruned %d and left one of %v, not %d and %v", p, len(got.IDs), got.Oldest, n, oldest)
 			}
 			if list := c.list(storage.Query{}); !slices.Equal(list, left) {
 				c.failf("%+v left %v, not %v", p, short(list), short(left))
@@ -326,6 +327,112 @@ var deleteCases = []Case{
 		prune(storage.Prune{Now: later, Before: later}, 1, time.Time{}, month, dead)
 		prune(storage.Prune{DeadLetters: true, Now: later, Before: later}, 1, time.Time{}, month)
 		prune(storage.Prune{Now: later.AddDate(0, 1, 0), Before: later}, 1, time.Time{})
+	}},
+	{"prune-6", "Prune/ResultTTL", "Storage.Prune", "A finished job is not pruned, nor counted, before its ResultTTL is over, which begins with its end.", needsNothing, func(c *C) {
+		ended := func(ttl time.Duration, to func(*storage.Record), change ...func(*storage.Record)) storage.Record {
+			r := c.job(change...)
+			r.ResultTTL = ttl
+			c.insert(r)
+			c.pass(time.Minute) // before its end
+			return c.settled(c.one(), to)
+		}
+		completed, all := c.to(ojs.StateCompleted), ojs.AllStates()
+		long := ended(time.Hour, completed)
+		brief := ended(time.Minute, c.to(ojs.StateDiscarded))
+		forever := ended(ojs.KeepForever, completed)
+		ended(ojs.NoResult, completed)
+		ended(0, completed)
+		withResult := ended(10*time.Minute, func(r *storage.Record) { completed(r); r.Result = json.RawMessage("7") })
+		sooner := ended(30*time.Minute, completed, unique("a", ojs.UniquePolicy{States: all, Period: 10 * time.Minute}))
+		later := ended(10*time.Minute, completed, unique("b", ojs.UniquePolicy{States: all, Period: 40 * time.Minute}))
+		dead := ended(10*time.Minute, c.dead)
+		waiting := c.job(expires(2 * time.Minute))
+		waiting.ResultTTL = 10 * time.Minute
+		c.insert(waiting)
+		c.pass(2 * time.Minute)
+		c.due()
+		expired := c.wantState(waiting.ID, ojs.StateDiscarded)
+		prune := func(now time.Time, want ...storage.Record) {
+			c.tb.Helper()
+			for _, dead := range []bool{false, true} {
+				p, err := c.S.Prune(c.ctx, storage.Prune{DeadLetters: dead, Now: now, Before: now.Add(time.Second), Max: 100})
+				c.noErr("Prune", err)
+				var wanted []string
+				for _, r := range want {
+					if r.DeadLettered() == dead {
+						wanted = append(wanted, r.ID)
+					}
+				}
+				if !slices.Equal(p.IDs, wanted) || p.Left != 0 {
+					c.failf("at %v pruned %v and left %d, not %v and 0", now, short(p.IDs), p.Left, short(wanted))
+				}
+			}
+		}
+		p, err := c.S.Prune(c.ctx, storage.Prune{Now: brief.FinishedAt, Beyond: 1, Max: 100})
+		c.noErr("Prune", err)
+		if len(p.IDs) != 1 || p.Left != 1 {
+			c.failf("pruned %v and left %d of the two that are not kept", short(p.IDs), p.Left)
+		}
+		p, err = c.S.Prune(c.ctx, storage.Prune{Now: brief.FinishedAt.Add(time.Minute - time.Millisecond), Before: c.now.Add(time.Hour), Max: 100})
+		c.noErr("Prune", err)
+		if len(p.IDs) != 1 || p.Left != 0 {
+			c.failf("pruned %v and left %d, not the one that is not kept", short(p.IDs), p.Left)
+		}
+		prune(brief.FinishedAt.Add(time.Minute), brief)
+		prune(dead.FinishedAt.Add(10*time.Minute), withResult, dead)
+		prune(expired.FinishedAt.Add(10*time.Minute), expired)
+		prune(sooner.FinishedAt.Add(30*time.Minute), sooner)
+		prune(later.CreatedAt.Add(40*time.Minute), later)
+		prune(long.FinishedAt.Add(time.Hour - time.Millisecond))
+		prune(long.FinishedAt.Add(time.Hour), long)
+		prune(long.FinishedAt.AddDate(100, 0, 0))
+		if left := c.list(storage.Query{}); !slices.Equal(left, []string{forever.ID}) {
+			c.failf("left %v, not the one that is kept forever", short(left))
+		}
+	}},
+	{"prune-7", "Prune/Clocks", "Storage.Prune", "Jobs are pruned in the order of FinishedAt, though they ended in another: clocks differ, and go back.", needsNothing, func(c *C) {
+		at := make(map[string]time.Time)
+		var order []string // of their times
+		for _, minute := range []int{5, 1, 7, 3, 3, 6, 2, 8, 4} {
+			id := c.settled(c.reach(ojs.StateActive), c.to(ojs.StateCompleted), func(r *storage.Record) { r.FinishedAt = epoch.Add(time.Duration(minute) * time.Minute) }).ID
+			at[id] = epoch.Add(time.Duration(minute) * time.Minute)
+			order = append(order, id)
+		}
+		slices.SortStableFunc(order, func(a, b string) int { return at[a].Compare(at[b]) })
+		prune := func(p storage.Prune, n int) {
+			c.tb.Helper()
+			out, err := c.S.Prune(c.ctx, p)
+			c.noErr("Prune", err)
+			if !slices.Equal(out.IDs, order[:n]) || out.Left != len(order)-n || !out.Oldest.Equal(at[order[n]]) {
+				c.failf("%+v pruned %v, left %d, the oldest of %v, not %v, %d, %v", p, short(out.IDs), out.Left, out.Oldest, short(order[:n]), len(order)-n, at[order[n]])
+			}
+			order = order[n:]
+		}
+		prune(storage.Prune{Before: epoch.Add(time.Hour), Max: 0}, 0)
+		prune(storage.Prune{Before: epoch.Add(4 * time.Minute), Max: 3}, 3)
+		prune(storage.Prune{Before: epoch.Add(4 * time.Minute), Max: 10}, 1)
+		prune(storage.Prune{Beyond: 3, Max: 10}, 2)
+	}},
+	{"prune-8", "Prune/Spare", "Storage.Prune", "Number is no reason to prune a job that finished at Spare or later; age still is.", needsNothing, func(c *C) {
+		var order []string
+		for range 8 {
+			order = append(order, c.reach(ojs.StateCompleted).ID)
+			c.pass(time.Minute)
+		}
+		prune := func(p storage.Prune, n int) {
+			c.tb.Helper()
+			p.Max = 100
+			out, err := c.S.Prune(c.ctx, p)
+			c.noErr("Prune", err)
+			if !slices.Equal(out.IDs, order[:n]) || out.Left != len(order)-n {
+				c.failf("%+v pruned %v and left %d, not %v and %d", p, short(out.IDs), out.Left, short(order[:n]), len(order)-n)
+			}
+			order = order[n:]
+		}
+		prune(storage.Prune{Beyond: 2, Spare: epoch}, 0)
+		prune(storage.Prune{Beyond: 2, Spare: epoch.Add(3 * time.Minute)}, 3)
+		prune(storage.Prune{Beyond: 2, Spare: epoch.Add(3 * time.Minute), Before: epoch.Add(4 * time.Minute)}, 1)
+		prune(storage.Prune{Beyond: 2, Spare: epoch.Add(time.Hour)}, 2)
 	}},
 	{"prune-4", "Prune/OneMoment", "Storage.Prune", "Of jobs that finished at the same moment, those are pruned first that ended first.", needsNothing, func(c *C) {
 		var want []string
@@ -378,8 +485,8 @@ var deleteCases = []Case{
 		for i, id := range want {
 			p, err := c.S.Prune(c.ctx, storage.Prune{Before: c.now.Add(time.Second), Max: 1})
 			c.noErr("Prune", err)
-			if _, err := c.S.Get(c.ctx, id); p.N != 1 || !errors.Is(err, ojs.ErrNotFound) {
-				c.failf("job %d of %v to end is none of the %d that were pruned", i, short(want), p.N)
+			if _, err := c.S.Get(c.ctx, id); len(p.IDs) != 1 || !errors.Is(err, ojs.ErrNotFound) {
+				c.failf("job %d of %v to end is none of the %d that were pruned", i, short(want), len(p.IDs))
 			}
 		}
 	}},

@@ -109,6 +109,7 @@ func (w *world) insert(t *rapid.T) {
 		if rapid.Bool().Draw(t, "expires") && !usual {
 			r.ExpiresAt = w.in(t, "expires in", 0)
 		}
+		r.ResultTTL = time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "result ttl")) * time.Second
 		if rapid.IntRange(0, 3).Draw(t, "total") == 0 {
 			r.TotalTimeout = 7 * time.Second
 			r.Retry.OnExhaustion = ojs.ExhaustionDeadLetter
@@ -258,6 +259,9 @@ func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Chang
 	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}, time.Time{}
 	if r.State.Terminal() {
 		r.FinishedAt = w.now
+		if rapid.IntRange(0, 3).Draw(t, "another clock") == 0 {
+			r.FinishedAt = w.in(t, "finished", -10)
+		}
 	}
 	switch r.State {
 	case ojs.StateRetryable:
@@ -329,10 +333,14 @@ func (w *world) prune(t *rapid.T) {
 	if rapid.Bool().Draw(t, "by age") {
 		p.Before = w.in(t, "before", -10)
 	}
+	if rapid.Bool().Draw(t, "spares") {
+		p.Spare = w.in(t, "spare", -10)
+	}
 	want, _ := w.ref.Prune(t.Context(), p)
 	got, err := w.s.Prune(t.Context(), p)
 	w.same(t, "prune", err, nil)
-	if got.N != want.N || !got.Oldest.Equal(want.Oldest) {
+	w.same(t, "pruned", got.IDs, want.IDs)
+	if got.Left != want.Left || !got.Oldest.Equal(want.Oldest) {
 		t.Fatalf("prune %+v: %+v, want %+v", p, got, want)
 	}
 }

@@ -553,21 +553,22 @@ func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 		n := 0
 		for _, j := range s.jobs {
 			if j.rec.State.Terminal() && !j.rec.KeptUntil().After(p.Now) && j.rec.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, j.rec.State)) {
-				if n++; first == nil || j.ended < first.ended {
+				n++
+				if first == nil || j.rec.FinishedAt.Before(first.rec.FinishedAt) || j.rec.FinishedAt.Equal(first.rec.FinishedAt) && j.ended < first.ended {
 					first = j
 				}
 			}
 		}
-		out.Oldest = time.Time{}
+		out.Left, out.Oldest = n, time.Time{}
 		if first == nil {
 			return out, nil
 		}
 		out.Oldest = first.rec.FinishedAt
-		if out.N == p.Max || !first.rec.FinishedAt.Before(p.Before) && (p.Beyond == 0 || n <= p.Beyond) {
+		if len(out.IDs) == p.Max || !p.Selects(out.Oldest, n) {
 			return out, nil
 		}
 		s.jobs = slices.DeleteFunc(s.jobs, func(j *refJob) bool { return j == first })
-		out.N++
+		out.IDs = append(out.IDs, first.rec.ID)
 	}
 }
 

@@ -1,0 +1,76 @@
+package memory
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The list of finished jobs does what a sorted list does, however jobs come and go, and gives back the memory of what is gone.
+func TestEndings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var x endings
+		var want []*job // in order
+		order := func(a, b *job) int {
+			e, f := endingOf(a), endingOf(b)
+			if e.before(&f) {
+				return -1
+			} else if f.before(&e) {
+				return 1
+			}
+			return 0
+		}
+		clock, turn := instant(0), uint64(0)
+		remove := func(i int) {
+			x.remove(want[i])
+			want = slices.Delete(want, i, i+1)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				clock += instant(rapid.IntRange(-300, 300).Draw(t, "the clock is set"))
+				spread := rapid.SampledFrom([]int{0, 3, 100, 1000}).Draw(t, "spread")
+				for range rapid.IntRange(1, 200).Draw(t, "n") {
+					turn++
+					j := &job{turn: turn, until: clock - instant(rapid.IntRange(0, spread).Draw(t, "late"))}
+					clock += instant(rapid.IntRange(0, 2).Draw(t, "step"))
+					x.add(j)
+					at, _ := slices.BinarySearchFunc(want, j, order)
+					want = slices.Insert(want, at, j)
+				}
+			},
+			"remove the first": func(t *rapid.T) {
+				for range rapid.IntRange(0, min(len(want), 200)).Draw(t, "n") {
+					remove(0)
+				}
+			},
+			"remove any": func(t *rapid.T) {
+				for range rapid.IntRange(0, len(want)).Draw(t, "n") {
+					remove(rapid.IntRange(0, len(want)-1).Draw(t, "i"))
+				}
+			},
+			"": func(t *rapid.T) {
+				if e, ok := x.first(); x.n != len(want) || ok != (len(want) > 0) || ok && e.job != want[0] {
+					t.Fatalf("%d jobs, want %d; or the first is another", x.n, len(want))
+				}
+				var got []*job
+				for _, c := range x.chunks {
+					for i, e := range c.entries {
+						if in := c.first <= i && i < c.used; in != (e.job != nil) {
+							t.Fatalf("entry %d of the chunk from %d to %d has job %v", i, c.first, c.used, e.job)
+						} else if in {
+							got = append(got, e.job)
+						}
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Fatalf("%d jobs in another order than wanted", len(got))
+				}
+				// Of two chunks in a row at least one is a quarter full, or they would have been joined.
+				if most := 2 + 8*len(want)/chunkSize; len(x.chunks) > most {
+					t.Fatalf("%d chunks for %d jobs", len(x.chunks), len(want))
+				}
+			},
+		})
+	})
+}
