@@ -168,7 +168,8 @@ func (e *RetryAfterError) Unwrap() error {
 type SnoozeError struct{ For time.Duration }
 
 // Snooze runs the job again after d, at once if d is not positive. It is no failure: it spends no attempt and leaves no
-// trace in the error history. A total timeout still ends the job.
+// trace in the error history. A total timeout still ends the job. After the attempt's timeout a snooze has no effect: the
+// attempt has failed.
 func Snooze(d time.Duration) error { return &SnoozeError{For: max(d, 0)} }
 
 func (e *SnoozeError) Error() string { return fmt.Sprintf("ojs: snoozed for %v", e.For) }

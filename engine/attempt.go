@@ -38,8 +38,6 @@ type life struct {
 	late    atomic.Int64   // for how many ns it waited on a pile
 
 	deadline time.Time // of its timeout, or of the job's total timeout, when it was claimed
-	limit    time.Duration
-	total    bool
 
 	// Guarded by core.mu.
 	phase   phase
@@ -91,15 +89,15 @@ func (r *run) newAttempt(rec *storage.Record) *attempt {
 func (a *attempt) prepare(r *run, shared *frames) {
 	rec := a.rec
 	now := rec.StartedAt
-	a.r, a.limit, a.deadline = r, rec.Timeout, now.Add(rec.Timeout)
+	a.r, a.deadline = r, now.Add(rec.Timeout)
 	a.checkpoint = rec.Checkpoint
 	a.kind = r.c.registry.lookup(rec.Type)
 	a.ctx = shared.next(a.kind, rec)
 	a.context, a.header = a.ctx.Parts()
 	*a.header = detached(rec)
 	if rec.TotalTimeout > 0 {
-		if end := rec.CreatedAt.Add(rec.TotalTimeout); !end.After(a.deadline) {
-			a.deadline, a.limit, a.total = end, rec.TotalTimeout, true
+		if end := rec.CreatedAt.Add(rec.TotalTimeout); end.Before(a.deadline) {
+			a.deadline = end
 		}
 	}
 	var shown time.Time
@@ -343,13 +341,7 @@ func (a *attempt) putOff(now time.Time) {
 		return
 	}
 	a.late.Store(int64(late))
-	off := late
-	if a.rec.TotalTimeout > 0 {
-		if off = a.overdue().Sub(a.deadline); off < late {
-			a.limit, a.total = a.rec.TotalTimeout, true
-		}
-	}
-	a.context.PutOff(off)
+	a.context.PutOff(a.overdue().Sub(a.deadline))
 }
 
 // began is when the attempt's handler could be called: what goes before is nobody's running time.

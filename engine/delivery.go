@@ -154,8 +154,8 @@ func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
 func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event ojs.EventType) error {
 	c := d.core
 	now := c.now()
-	if timeout, over := d.overran(now); over {
-		if err := d.end(ctx, timeout, nil); err != nil {
+	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.rec.StartedAt, now); o.Kind != policy.Interrupted {
+		if err := d.end(ctx, o, nil); err != nil {
 			return err
 		}
 		return ojs.ErrTimeout
@@ -188,13 +188,4 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	c.gate.renewed(d.held(), until)
 	c.workers.hold(d.rec.Worker, d.held(), until)
 	return nil
-}
-
-// overran says which timeout the delivery has exceeded, if any.
-func (d *Delivery) overran(now time.Time) (policy.Outcome, bool) {
-	o := policy.Outcome{Kind: policy.TimedOut, Limit: d.rec.Timeout, Elapsed: now.Sub(d.rec.StartedAt)}
-	if total := d.rec.TotalTimeout; total > 0 && now.Sub(d.rec.CreatedAt) >= total {
-		return policy.Outcome{Kind: policy.TotalTimedOut, Limit: total, Elapsed: now.Sub(d.rec.CreatedAt)}, true
-	}
-	return o, o.Elapsed >= o.Limit
 }

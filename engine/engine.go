@@ -70,7 +70,8 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 }
 
 // Run works until ctx ends. Then it takes no more jobs, lets running handlers finish within the grace period, ends the
-// contexts of the rest with ojs.ErrShutdown, and gives their jobs back without spending the attempt.
+// contexts of the rest with ojs.ErrShutdown, and gives their jobs back without spending the attempt. An attempt whose timeout
+// passes meanwhile has failed.
 //
 // It returns nil after a clean stop and may then be called again; ErrRunning while another Run works; and an error that is
 // ErrStuck if handlers went on after their contexts had ended. What waits in a storage that is not durable is lost when the

@@ -60,8 +60,15 @@ func TestTimeOnThePile(t *testing.T) {
 			if !a.begins(&pile{}) {
 				t.Error("does not begin")
 			}
-			if late := time.Duration(a.late.Load()); late != wait || a.total != c.total {
-				t.Errorf("has waited for %v, want %v; by its job's total timeout %t, want %t", late, wait, a.total, c.total)
+			if late := time.Duration(a.late.Load()); late != wait {
+				t.Errorf("has waited for %v, want %v", late, wait)
+			}
+			want := policy.TimedOut
+			if c.total {
+				want = policy.TotalTimedOut
+			}
+			if o := policy.Timed(&a.rec.JobInfo, policy.Outcome{Kind: policy.TimedOut}, a.began(), now); o.Kind != want {
+				t.Errorf("timed out as %v, want %v", o.Kind, want)
 			}
 			if d, _ := a.context.Deadline(); !d.Equal(now.Add(c.ends)) || !a.overdue().Equal(d) {
 				t.Errorf("times out after %v, its context after %v, want %v", a.overdue().Sub(now), d.Sub(now), c.ends)

@@ -162,7 +162,7 @@ func (r *run) stop() (stuck []string) {
 	}
 	mu.Unlock()
 	for _, a := range given {
-		r.settleAttempt(a, policy.Outcome{Kind: policy.Interrupted})
+		r.interrupt(a)
 	}
 	slices.Sort(stuck)
 	return stuck

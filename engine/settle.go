@@ -36,24 +36,30 @@ func (r *run) finish(a *attempt, o policy.Outcome) (*fate, error) {
 		}
 		return nil, nil
 	}
-	if o.Kind == policy.Returned && o.Err != nil {
-		switch cause {
-		case ojs.ErrTimeout:
-			o.Kind = policy.TimedOut
-		case ojs.ErrShutdown:
-			o.Kind = policy.Interrupted
-		}
-	}
-	f := r.decide(a, o, said)
+	f := r.decide(a, endedBy(cause, o), said)
 	return f, r.store(f, 1)
 }
 
-// settleAttempt decides and stores the fate of an attempt that the caller has taken from running, while its handler goes on.
-func (r *run) settleAttempt(a *attempt, o policy.Outcome) {
+// endedBy is the outcome of an attempt whose context ended with a cause before the handler returned.
+func endedBy(cause error, o policy.Outcome) policy.Outcome {
+	if o.Kind == policy.Returned && o.Err == nil || o.Kind != policy.Returned && o.Kind != policy.Interrupted {
+		return o
+	}
+	switch cause {
+	case ojs.ErrTimeout:
+		o.Kind = policy.TimedOut
+	case ojs.ErrShutdown:
+		o.Kind = policy.Interrupted
+	}
+	return o
+}
+
+// interrupt settles an attempt that the caller has taken from running, while its handler goes on after a stop.
+func (r *run) interrupt(a *attempt) {
 	r.c.mu.Lock()
-	said := a.said()
+	cause, said := a.cause, a.said()
 	r.c.mu.Unlock()
-	f := r.decide(a, o, said)
+	f := r.decide(a, endedBy(cause, policy.Outcome{Kind: policy.Interrupted}), said)
 	err := r.store(f, 1)
 	r.c.mu.Lock()
 	a.phase = over
@@ -116,29 +122,19 @@ func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, 
 
 // decide decides what becomes of an attempt's job.
 func (r *run) decide(a *attempt, o policy.Outcome, said said) *fate {
-	now := r.c.now()
-	if o.Kind == policy.TimedOut {
-		o.Elapsed = now.Sub(a.began())
-		switch {
-		case o.Limit > 0: // a middleware's
-		case !a.total:
-			o.Limit = a.limit
-		default:
-			o.Kind, o.Limit, o.Elapsed = policy.TotalTimedOut, a.limit, now.Sub(a.rec.CreatedAt)
-		}
-	}
 	f := newFate(a.rec, r.c.worker)
 	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint
 	if said.traced != nil {
 		f.traced = context.WithoutCancel(said.traced)
 	}
-	r.c.decide(f, o, a.began(), now, said.result)
+	r.c.decide(f, o, a.began(), r.c.now(), said.result)
 	return f
 }
 
 // decide decides what becomes of the job of an attempt that began at a time and has ended now.
 func (c *core) decide(f *fate, o policy.Outcome, began, now time.Time, result json.RawMessage) {
 	rec := f.rec
+	o = policy.Timed(&rec.JobInfo, o, began, now)
 	f.kind, f.at, f.took = o.Kind, now, now.Sub(began)
 	if o.Kind == policy.Returned && o.Err == nil {
 		f.decision = policy.Decide(&rec.JobInfo, o, now, 0, nil)

@@ -42,16 +42,16 @@ const (
 // Decide is the one place where the fate of an ended attempt is decided. job is the job during the attempt, with its
 // effective retry policy; now is when the attempt ended; r in [0, 1) is the draw for jitter; hook may be nil.
 //
-// The order: success; the handler's snooze; its response code; the error's own do-not-retry marker; args that do not
-// decode; the policy's non-retryable errors; the hook's veto; attempts left; total timeout; then a retry after the handler's delay, the hook's, or
-// the strategy's. The first rule that ends the job decides whether it becomes a dead letter: a code and the marker by
+// The order: success; the handler's snooze, unless the attempt has failed otherwise, by a timeout for example; its response
+// code; the error's own do-not-retry marker; args that do not decode; the policy's non-retryable errors; the hook's veto;
+// attempts left; total timeout; then a retry after the handler's delay, the hook's, or the strategy's. The first rule that ends the job decides whether it becomes a dead letter: a code and the marker by
 // themselves, args that do not decode always (reading 58), the others by the policy's OnExhaustion.
 func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) Decision {
 	if o.Kind == Returned && o.Err == nil {
 		return Decision{State: ojs.StateCompleted, Why: WhyCompleted}
 	}
 	s := inspect(o.Err)
-	if s.snooze != nil {
+	if s.snooze != nil && (o.Kind == Returned || o.Kind == Interrupted) {
 		return Decision{State: ojs.StateRetryable, Unspent: true, RunAt: now.Add(s.snooze.For), Why: WhySnoozed}
 	}
 	ends := s.code == ojs.CodeDiscard || s.code == ojs.CodeFail || s.code == ojs.CodeDeadLetter

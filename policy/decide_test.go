@@ -196,10 +196,11 @@ var ladder = []struct {
 	holds func(facts) bool
 	fate  string // retry, back (given back unspent), gone, dead, or as on_exhaustion says: end
 }{
-	{policy.WhySnoozed, func(f facts) bool { return f.snooze == 1 || f.snooze == 2 && f.code == "" }, "back"},
-	{policy.WhyCode, func(f facts) bool { return f.code == "DISCARD" }, "gone"},
-	{policy.WhyCode, func(f facts) bool { return f.code == "FAIL" }, "gone"},
-	{policy.WhyCode, func(f facts) bool { return f.code == "DEAD_LETTER" }, "dead"},
+	{policy.WhySnoozed, func(f facts) bool { return f.snoozes() && (f.kind == policy.Returned || f.kind == policy.Interrupted) }, "back"},
+	// A snooze that comes too late is still the handler's answer: a code behind it does not count.
+	{policy.WhyCode, func(f facts) bool { return f.answer() == "DISCARD" }, "gone"},
+	{policy.WhyCode, func(f facts) bool { return f.answer() == "FAIL" }, "gone"},
+	{policy.WhyCode, func(f facts) bool { return f.answer() == "DEAD_LETTER" }, "dead"},
 	{policy.WhyInterrupted, func(f facts) bool { return f.kind == policy.Interrupted }, "back"},
 	{policy.WhyMarker, func(f facts) bool { return f.marker }, "dead"},
 	{policy.WhyArgs, func(f facts) bool { return f.kind == policy.Undecodable }, "dead"},
@@ -209,6 +210,17 @@ var ladder = []struct {
 	{policy.WhyExhausted, func(f facts) bool { return !f.left }, "end"},
 	{policy.WhyTotalTimeout, func(f facts) bool { return f.total == 2 }, "end"},
 	{policy.WhyRetry, func(facts) bool { return true }, "retry"},
+}
+
+// snoozes reports whether the handler's answer is a snooze.
+func (f facts) snoozes() bool { return f.snooze == 1 || f.snooze == 2 && f.code == "" }
+
+// answer is the response code that counts.
+func (f facts) answer() ojs.Code {
+	if f.snooze == 1 {
+		return ""
+	}
+	return f.code
 }
 
 func (f facts) want() policy.Decision {
@@ -269,7 +281,7 @@ func TestDecisionTable(t *testing.T) {
 				}
 				continue
 			}
-			code := row.code
+			code := row.answer()
 			if code == "" {
 				code = ojs.CodeRetry
 			}

@@ -17,7 +17,7 @@ type Outcome struct {
 	Kind      Kind
 	Err       error         // what the handler returned, or why it could not
 	Backtrace []string      // Panicked: innermost frame first
-	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired: what was exceeded
+	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired: what was exceeded; see Timed
 	Elapsed   time.Duration // the same: how long it took
 }
 
@@ -34,6 +34,33 @@ const (
 	LeaseExpired              // nobody renewed the lease: the process died or lost its storage
 	Interrupted               // the engine's stop ended the attempt: it is given back unspent
 )
+
+// Timed says what the timeouts of a job make of the outcome of its attempt, which began and ended at the given times. An
+// attempt that has reached the timeout, or the job's total timeout, and has not completed the job failed for that,
+// whatever the handler said afterwards, and also if a stop interrupted the attempt. A panic, undecodable args and a lost
+// lease are failures in their own right.
+func Timed(job *ojs.JobInfo, o Outcome, began, ended time.Time) Outcome {
+	late := false
+	switch {
+	case o.Kind == Returned && o.Err != nil, o.Kind == Interrupted:
+	case o.Kind == TimedOut && o.Limit == 0: // a timer has noticed, whatever the clock shows now
+		late = true
+	case o.Kind == TimedOut: // a limit other than the job's
+		o.Elapsed = ended.Sub(began)
+		return o
+	default:
+		return o
+	}
+	end := began.Add(job.Timeout)
+	if total := job.TotalTimeout; total > 0 && !job.CreatedAt.Add(total).After(end) {
+		if late || ended.Sub(job.CreatedAt) >= total {
+			return Outcome{Kind: TotalTimedOut, Err: o.Err, Limit: total, Elapsed: ended.Sub(job.CreatedAt)}
+		}
+	} else if late || !ended.Before(end) {
+		return Outcome{Kind: TimedOut, Err: o.Err, Limit: job.Timeout, Elapsed: ended.Sub(began)}
+	}
+	return o
+}
 
 // The most of a handler's error that the history keeps, in bytes and in frames (OJS errors, section 6).
 const (
