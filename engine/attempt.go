@@ -259,21 +259,20 @@ func (a *attempt) end(cause error) {
 		return
 	}
 	a.cause = cause
-	if a.sleep != nil {
-		a.sleep.wake() // or it would count as asleep while it wakes up
-	}
+	a.sleep.doubt() // or it would count as asleep while it wakes up
 	if !a.returned {
 		a.stuckAt = a.r.c.now().Add(max(a.r.c.grace, lastCall))
 		a.arm()
 	}
 	a.context.Cancel(cause)
+	a.sleep.decided()
 }
 
 // returns notes that the handler has returned. A goroutine that it has left behind in Sleep stands for it no longer. core.mu is held.
 func (a *attempt) returns() {
 	a.returned, a.stuckAt = true, time.Time{}
 	if a.sleep != nil {
-		a.sleep.wake()
+		a.sleep.end()
 		a.sleep = nil
 	}
 }

@@ -75,16 +75,20 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 //
 // It returns nil after a clean stop and may then be called again; ErrRunning while another Run works; and an error that is
 // ErrStuck if handlers went on after their contexts had ended. What waits in a storage that is not durable is lost when the
-// program ends. WaitIdle before ending ctx waits for what is due then, but not for jobs that wait for a retry or for their time:
-// wait for the tickets of those that matter, or use a durable storage.
+// program ends; Run logs at WARN how many running jobs a stop has given back to such a storage, and the ids of the first 10.
+// WaitIdle before ending ctx waits for what is due then, but not for jobs that wait for a retry or for their time: wait for the
+// tickets of those that matter, or use a durable storage.
 //
 // Handler contexts have ctx's values, but do not end with it.
 func (e *Engine[T]) Run(ctx context.Context) error { return e.core.runUntil(ctx) }
 
-// WaitIdle waits until the engine runs and has nothing to do at its clock's current time: no job is available, unless every
-// slot is taken or a limit is reached, no handler runs except in handler.Sleep, nothing is due, and the timer for the next
-// deadline is armed. It does not wait for jobs that wait for a retry or for their time. It returns ctx's error if that ends first.
-// If jobs are enqueued meanwhile the engine may be busy again.
+// WaitIdle waits until the engine runs and has nothing to do at its clock's current time: no job is available, unless a limit
+// is reached or every slot is taken, no handler runs, nothing is due, and the timer for the next deadline is armed. It does not
+// wait for jobs that wait for a retry or for their time. It returns ctx's error if that ends first. If jobs are enqueued
+// meanwhile the engine may be busy again.
+//
+// Under a virtual clock, a *clock.Mock, a handler in handler.Sleep counts as idle, since only a step of the clock wakes it up. Under
+// any other clock it counts as running. While a storage fails, the engine is not idle, since jobs may be due.
 func (e *Engine[T]) WaitIdle(ctx context.Context) error { return e.core.waitIdle(ctx) }
 
 // Get looks a job up. It returns ojs.ErrNotFound if there is none with the id.

@@ -14,8 +14,12 @@ func (c *core) changed() {
 }
 
 // quiet reports whether a run has nothing to do until a timer fires: its workers are gone or asleep, no slot is free for what is
-// left or nothing is, and no look at the storage is due. core.mu is held.
+// left or nothing is, and no look at the storage is due. Under a clock that moves by itself, a storage that does not answer
+// leaves open whether there is something to do. core.mu is held.
 func (r *run) quiet() bool {
+	if !r.c.mocked && (r.blocked || r.keeper.failures > 0) {
+		return false
+	}
 	full := r.free() <= 0
 	return r.working == r.asleep && (r.left == 0 || full || r.blocked || r.stopping) && !r.keeper.busy() && !r.piled()
 }

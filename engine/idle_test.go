@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,20 +18,37 @@ import (
 
 // With every slot asleep nothing happens until a timer fires, whatever waits for a slot.
 func TestIdleWithEverySlotAsleep(t *testing.T) {
-	inBubble(t, func(b *rig) {
-		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
-		b.run()
-		for range 3 {
-			b.enqueue("x", ojs.WithTimeout(2*time.Hour))
+	mock := clock.NewMock()
+	store := memory.New()
+	defer store.Close()
+	eng, err := engine.New[any](store, quiet, engine.WithClock(mock), engine.WithConcurrency(2))
+	must(t, err)
+	var ran atomic.Int32
+	eng.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { ran.Add(1); return handler.Sleep(ctx, time.Hour) })
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(ctx) }()
+	for range 3 {
+		_, err := eng.Enqueue(ctx, "x", nil, ojs.WithTimeout(2*time.Hour))
+		must(t, err)
+	}
+	start := mock.Now()
+	for _, want := range []struct {
+		ran   int32
+		after time.Duration
+	}{{2, 0}, {3, time.Hour}, {3, 2 * time.Hour}} {
+		for mock.Now().Before(start.Add(want.after)) {
+			must(t, eng.WaitIdle(ctx))
+			next, _ := eng.NextWake()
+			mock.Set(next)
 		}
-		if err := b.WaitIdle(b.ctx); err != nil || b.elapsed() != 0 || len(b.times()) != 2 {
-			t.Errorf("%v after %v with %v", err, b.elapsed(), b.times())
+		must(t, eng.WaitIdle(ctx))
+		if n := ran.Load(); n != want.ran {
+			t.Errorf("%d ran after %v, want %d", n, want.after, want.ran)
 		}
-		b.advance(3 * time.Hour)
-		if len(b.times()) != 3 {
-			t.Errorf("ran at %v", b.times())
-		}
-	}, engine.WithConcurrency(2))
+	}
+	stop()
+	must(t, <-ended)
 }
 
 // What comes due in the instant in which the last worker leaves is not overlooked: job after job comes back at once, and an

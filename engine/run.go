@@ -19,6 +19,9 @@ import (
 // unknown is a number of available jobs that nobody counted: look until nothing is found.
 const unknown = 1 << 30
 
+// maxNamed bounds how many jobs a log line names.
+const maxNamed = 10
+
 // lastCall is how long Run waits, after the grace period, for handlers whose contexts it has ended.
 const lastCall = time.Second
 
@@ -47,6 +50,7 @@ type run struct {
 	attempts  []*attempt            // whose handlers run, in no order; of one job several, if a lost one goes on
 	lostEarly map[storage.Held]bool // claims that were lost while workers looked for jobs
 	drained   chan struct{}         // closed when stopping and no worker is left
+	returned  []string              // the jobs whose attempts the stop has interrupted
 
 	mayPile bool         // workers may claim ahead
 	procs   int          // processors when the run began; what changes later is not followed
@@ -120,7 +124,14 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.mu.Lock()
 	c.run = nil
 	c.changed()
+	returned := r.returned
 	c.mu.Unlock()
+	if len(returned) > 0 && !c.durable {
+		slices.Sort(returned)
+		c.log.Warn("stop gave running jobs back to a storage that is not durable: they are lost when the program ends",
+			"component", "worker", "category", "lifecycle", "worker_id", c.worker, "jobs", len(returned),
+			"job_ids", returned[:min(len(returned), maxNamed)])
+	}
 	c.log.Debug("engine stopped", "component", "worker", "category", "lifecycle", "worker_id", c.worker)
 	c.emit(ojs.Event{Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker})
 	if len(stuck) > 0 {

@@ -216,10 +216,22 @@ func (r *run) tell(f *fate, err error) {
 	switch {
 	case err == nil:
 		r.c.logOutcome(f, f.worker)
+		if f.decision.Why == policy.WhyInterrupted {
+			r.noteReturned(f.rec.ID)
+		}
 	case !errors.Is(err, storage.ErrFenced):
 		r.c.jobLog(&f.rec.JobHeader).Error("outcome not stored; the job runs again when its lease has run out", "error", err)
 	case r.c.logs(slog.LevelDebug):
 		r.c.jobLog(&f.rec.JobHeader).Debug("late result refused")
+	}
+}
+
+// noteReturned notes a job that a stop has given back.
+func (r *run) noteReturned(id string) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	if r.stopping {
+		r.returned = append(r.returned, id)
 	}
 }
 
@@ -317,7 +329,7 @@ func (r *run) pause(d time.Duration) bool {
 	}
 	r.sched.Cancel(&s.timer)
 	r.c.mu.Lock()
-	s.wake()
+	s.end()
 	r.c.mu.Unlock()
 	return false
 }

@@ -7,49 +7,95 @@ import (
 	"github.com/ojsengine/ojs/scheduler"
 )
 
-// sleep is a worker's wait on the engine's clock. While it counts, the worker counts as asleep.
+// sleep is a worker's wait on the engine's clock. Under a virtual clock a worker that sleeps counts as asleep, since only
+// the clock's next step wakes it up. Under any other clock time passes by itself, and the worker counts as working.
 type sleep struct {
-	r      *run
-	timer  scheduler.Timer
-	over   chan struct{}
-	counts bool // guarded by core.mu
+	r     *run
+	timer scheduler.Timer
+	over  chan struct{}
+	check chan struct{} // the sleeper's context may have ended
+
+	// Guarded by core.mu.
+	stands bool // for its worker; false once the sleep is over
+	counts bool // in run.asleep
+	doubts int  // how many calls are about to end contexts, perhaps the sleeper's
 }
 
-// newSleep begins a sleep. core.mu is held, under which it arms the timer before it counts.
-func (r *run) newSleep(d time.Duration, counts bool) *sleep {
-	s := &sleep{r: r, over: make(chan struct{}), counts: counts}
+// newSleep begins a sleep that stands for its worker or does not. core.mu is held, under which the timer is armed before the
+// worker counts as asleep.
+func (r *run) newSleep(d time.Duration, stands bool) *sleep {
+	s := &sleep{r: r, over: make(chan struct{}), check: make(chan struct{}, 1), stands: stands && r.c.mocked}
 	s.timer.Func = func(time.Time) {
 		r.c.mu.Lock()
-		s.wake() // here, not where the sleeper goes on: until then the worker would seem asleep
+		s.end() // here, not where the sleeper goes on: until then the worker would seem asleep
 		r.c.mu.Unlock()
 		close(s.over)
 	}
 	r.sched.Set(&s.timer, r.c.clock.Now().Add(d))
-	if counts {
-		r.asleep++
-		r.c.changed()
-	}
+	s.count()
 	return s
 }
 
-// wake makes the sleep count no more. core.mu is held.
-func (s *sleep) wake() {
-	if s.counts {
-		s.counts = false
+// count counts the worker as asleep, or not. core.mu is held.
+func (s *sleep) count() {
+	counts := s.stands && s.doubts == 0
+	if counts == s.counts {
+		return
+	}
+	if s.counts = counts; counts {
+		s.r.asleep++
+		s.r.c.changed()
+	} else {
 		s.r.asleep--
+	}
+}
+
+// end says that the sleep does not stand for its worker any more. core.mu is held.
+func (s *sleep) end() {
+	s.stands = false
+	s.count()
+}
+
+// doubt says that contexts are about to end, and the sleep perhaps with them: until the sleeper has looked at its own, the
+// worker does not count as asleep. A call of decided follows. core.mu is held in both.
+func (s *sleep) doubt() {
+	if s != nil {
+		s.doubts++
+		s.count()
+	}
+}
+
+func (s *sleep) decided() {
+	if s == nil {
+		return
+	}
+	select {
+	case s.check <- struct{}{}: // which takes the doubt over
+	default:
+		s.doubts-- // a check is on its way, and has a doubt of its own
 	}
 }
 
 // wait returns nil when the sleep is over, and the cause of ctx's end if that comes first.
 func (s *sleep) wait(ctx context.Context) error {
-	select {
-	case <-s.over:
-		return nil
-	case <-ctx.Done():
+	for {
+		select {
+		case <-s.over:
+			return nil
+		case <-s.check:
+			s.r.c.mu.Lock()
+			if ctx.Err() == nil {
+				s.doubts--
+				s.count()
+			}
+			s.r.c.mu.Unlock()
+			continue
+		case <-ctx.Done():
+		}
+		s.r.sched.Cancel(&s.timer)
+		s.r.c.mu.Lock()
+		s.end()
+		s.r.c.mu.Unlock()
+		return context.Cause(ctx)
 	}
-	s.r.sched.Cancel(&s.timer)
-	s.r.c.mu.Lock()
-	s.wake()
-	s.r.c.mu.Unlock()
-	return context.Cause(ctx)
 }

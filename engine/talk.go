@@ -52,8 +52,9 @@ func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
 	}
 	a.blocks()
 	// Goroutines of one handler may sleep side by side. The first of them stands for the handler, until that returns.
-	s := a.r.newSleep(d, a.sleep == nil && !a.returned)
-	if s.counts {
+	first := a.sleep == nil && !a.returned
+	s := a.r.newSleep(d, first)
+	if first {
 		a.sleep = s
 	}
 	c.mu.Unlock()
@@ -71,11 +72,13 @@ func (a *attempt) AfterFunc(d time.Duration, f func()) (stop func()) {
 	c := a.r.c
 	t := &scheduler.Timer{Func: func(time.Time) {
 		c.mu.Lock()
-		if a.sleep != nil {
-			a.sleep.wake() // f may end what the handler sleeps in
-		}
+		s := a.sleep
+		s.doubt() // f may end what the handler sleeps in
 		c.mu.Unlock()
 		f()
+		c.mu.Lock()
+		s.decided()
+		c.mu.Unlock()
 	}}
 	a.r.sched.Set(t, c.clock.Now().Add(d))
 	return func() { a.r.sched.Cancel(t) }

@@ -78,3 +78,18 @@ func TestExactToTheNanosecond(t *testing.T) {
 		}
 	})
 }
+
+// A handler may sleep on after its timeout.
+func TestSleepBeyondTheTimeout(t *testing.T) {
+	eng := enginetest.New[any](t)
+	var woke time.Duration
+	eng.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+		defer func() { woke = eng.Elapsed() }()
+		return handler.Sleep(context.WithoutCancel(ctx), time.Hour)
+	})
+	id := eng.MustEnqueue(ojs.NewDraft("x", nil, ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1))).ID
+	eng.Advance(2 * time.Hour)
+	if job := eng.RequireState(id, ojs.StateDiscarded); job.FinishedAt.Sub(enginetest.Start) != time.Minute+engine.DefaultGracePeriod || woke != time.Hour {
+		t.Errorf("ended at %v, woke after %v", job.FinishedAt, woke)
+	}
+}

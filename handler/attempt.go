@@ -48,8 +48,8 @@ func SetResult(ctx context.Context, v any) error {
 	return nil
 }
 
-// Sleep waits for d on the engine's clock, which is virtual in tests, where a sleeping handler counts as idle. It returns
-// nil after d, and the cause of ctx's end if that comes first. Outside of an attempt it returns ErrNoAttempt at once.
+// Sleep waits for d on the engine's clock. It returns nil after d, and the cause of ctx's end if that comes first. Outside of an
+// attempt it returns ErrNoAttempt at once. Under a virtual clock, as in tests, a sleeping handler counts as idle.
 func Sleep(ctx context.Context, d time.Duration) error {
 	a := attempt.From(ctx)
 	if a == nil {
