@@ -88,3 +88,5 @@ func TestStorage(t *testing.T) { storagetest.Run(t, config(t)) }
 func TestEngine(t *testing.T) { storagetest.RunEngine(t, config(t)) }
 
 func TestSameBehaviour(t *testing.T) { storagetest.SameBehaviour(t, config(t)) }
+
+func BenchmarkStorage(b *testing.B) { storagetest.Benchmark(b, configOn(connect(b)).Open) }

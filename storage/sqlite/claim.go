@@ -30,112 +30,130 @@ func (t *tx) claim(now int64, c *storage.Claim) ([]stored, error) {
 		return nil, err
 	}
 	k := claimer{t: t, c: c, now: now}
-	if len(c.Queues) > 0 {
-		for _, q := range c.Queues {
-			if states[q] == string(ojs.QueuePaused) {
-				continue
-			}
-			if err := k.from([]string{q}); err != nil {
-				return nil, err
+	if len(c.Queues) == 0 {
+		for q, state := range states {
+			if state == string(ojs.QueuePaused) {
+				k.paused = append(k.paused, q)
 			}
 		}
-		return k.claimed, nil
+		slices.Sort(k.paused)
+		return k.claimed, k.from("")
 	}
-	var all []string
-	q := t.query(readyQueues)
-	for q.next() {
-		all = append(all, q.text())
-	}
-	if err := q.close(); err != nil {
-		return nil, err
-	}
-	for kind, n := range t.moved { // what this transaction has not written yet
-		if n > 0 && kind.state == rows.Available {
-			all = append(all, kind.queue)
+	for _, q := range c.Queues {
+		if states[q] == string(ojs.QueuePaused) {
+			continue
+		}
+		if err := k.from(q); err != nil {
+			return nil, err
 		}
 	}
-	slices.Sort(all)
-	all = slices.DeleteFunc(slices.Compact(all), func(q string) bool { return states[q] == string(ojs.QueuePaused) })
-	return k.claimed, k.from(all)
+	return k.claimed, nil
 }
 
-// claimer takes the jobs of one claim.
+// claimer takes the jobs of one claim. It looks at those of one queue after the other, or of all together.
 type claimer struct {
 	t       *tx
 	c       *storage.Claim
 	now     int64
-	keys    []string // of rate limits that this claim has taken a job of
+	queue   string          // ""; all but
+	paused  []string        // these
+	keys    map[string]bool // of rate limits that this claim has taken a job of
 	claimed []stored
 }
 
-// candidate is a job that may be claimed, and where it stands.
-type candidate struct {
-	seq, place int64
-	priority   int
-	key        string
-}
-
-// from claims jobs of several queues as if they were one.
-func (k *claimer) from(queues []string) error {
-	var found []candidate
+// from claims jobs of a queue, or of all as if they were one.
+func (k *claimer) from(queue string) error {
+	k.queue = queue
 	left := k.c.Max - len(k.claimed)
-	for _, queue := range queues {
-		if left <= 0 {
-			return nil
-		}
-		some, err := k.ready(queue, left)
-		if err != nil {
+	if left <= 0 {
+		return nil
+	}
+	lane := k.t.lanes.Of(k.c.SkipKeys, queue, k.c.Types)
+	picked, err := lane.Pick(k, rows.Wanted{Now: k.now, Types: k.c.Types, Paused: k.paused, Taken: k.keys, Max: left})
+	if err != nil {
+		return err
+	}
+	taken := make(map[int64]bool, len(picked))
+	for i := range picked {
+		if err := k.take(picked[i].Seq); err != nil {
 			return err
 		}
-		found = append(found, some...)
-	}
-	if len(queues) > 1 {
-		slices.SortFunc(found, func(a, b candidate) int {
-			if a.priority != b.priority {
-				return b.priority - a.priority
+		taken[picked[i].Seq] = true
+		if key := picked[i].Key; key != "" {
+			if k.keys == nil {
+				k.keys = make(map[string]bool)
 			}
-			return int(a.place - b.place)
-		})
-	}
-	for _, f := range found {
-		if len(k.claimed) == k.c.Max {
-			break
-		}
-		if f.key != "" {
-			if slices.Contains(k.keys, f.key) {
-				continue
-			}
-			k.keys = append(k.keys, f.key)
-		}
-		if err := k.take(f.seq); err != nil {
-			return err
+			k.keys[key] = true
 		}
 	}
+	lane.Took(func(seq int64) bool { return taken[seq] })
 	return nil
 }
 
-// ready returns the first n jobs of a queue that may be claimed.
-func (k *claimer) ready(queue string, n int) ([]candidate, error) {
-	var found []candidate
-	var keys []string
-	q := k.t.query(selectReady, queue)
+// Behind implements rows.Looker.
+func (k *claimer) Behind(passed map[int]int64, n int) (found []rows.Waiting, err error) {
+	if len(passed) == 0 {
+		return k.look(nil, n, k.query(selectReadyAll, selectReady))
+	}
+	for below := int64(math.MaxInt64); len(found) < n; {
+		q := k.query(levelAll, levelIn, below)
+		some := q.next()
+		if some {
+			below = q.int64()
+		}
+		if err := q.close(); err != nil || !some {
+			return found, err
+		}
+		after, ok := passed[int(below)]
+		if !ok {
+			after = math.MinInt64
+		}
+		if found, err = k.look(found, n, k.query(behindAll, behindIn, below, after)); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// query begins a statement about the jobs of all queues, or about those of the queue, which is its last argument.
+func (k *claimer) query(all, in string, args ...any) *statement {
+	if k.queue == "" {
+		return k.t.query(all, args...)
+	}
+	return k.t.query(in, append(args, k.queue)...)
+}
+
+// look reads jobs until there are n.
+func (k *claimer) look(found []rows.Waiting, n int, q *statement) ([]rows.Waiting, error) {
 	for len(found) < n && q.next() {
-		f := candidate{seq: q.int64(), priority: q.int(), place: q.int64()}
-		jobType := q.text()
-		f.key = q.text()
-		wake := q.time()
-		if wake != rows.None && wake <= k.now || len(k.c.Types) > 0 && !slices.Contains(k.c.Types, jobType) {
-			continue
-		}
-		if f.key != "" {
-			if k.c.SkipKeys.Has(f.key) || slices.Contains(k.keys, f.key) || slices.Contains(keys, f.key) {
-				continue
-			}
-			keys = append(keys, f.key)
-		}
-		found = append(found, f)
+		found = append(found, q.waiting())
 	}
 	return found, q.close()
+}
+
+// First implements rows.Looker.
+func (k *claimer) First(keys []string) (found []rows.Waiting, err error) {
+	for _, key := range keys {
+		q := k.t.query(selectKey, key, k.now, k.queue)
+		for q.next() {
+			j := q.waiting()
+			_, paused := slices.BinarySearch(k.paused, j.Queue)
+			if !paused && (len(k.c.Types) == 0 || slices.Contains(k.c.Types, j.Type)) {
+				found = append(found, j)
+				break
+			}
+		}
+		if err := q.close(); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (s *statement) waiting() (j rows.Waiting) {
+	j.Seq, j.Priority, j.Place = s.int64(), s.int(), s.int64()
+	j.Queue, j.Type, j.Key, j.Wake = s.text(), s.text(), s.text(), s.time()
+	return j
 }
 
 func (k *claimer) take(seq int64) error {

@@ -90,6 +90,9 @@ func (t *tx) save(before kind, r *stored, all bool) error {
 	if err := q.close(); err != nil {
 		return err
 	}
+	if all && before.state == rows.Available && r.State == rows.Available {
+		t.lanes.Forget() // it may have another type, key or deadline in the same place
+	}
 	t.move(before, r.kind())
 	t.note(&r.Columns)
 	return nil

@@ -18,7 +18,6 @@ const (
 	selectTally = `SELECT queue, state, sum(n) FROM tally GROUP BY queue, state`
 	sumState    = `SELECT coalesce(sum(n), 0) FROM tally WHERE state = ? AND class = ?`
 	sumDepth    = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state < 6`
-	readyQueues = `SELECT queue FROM tally WHERE state = 3`
 
 	insertJob = `INSERT INTO job (` + columns + `)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
@@ -34,8 +33,19 @@ const (
 	selectBySeq = `SELECT ` + columns + ` FROM job WHERE seq = ?`
 	selectByID  = `SELECT ` + columns + ` FROM job WHERE id = ?`
 
-	selectReady = `SELECT seq, priority, place, type, rate_key, wake FROM job
+	selectReady = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job
 		WHERE state = 3 AND queue = ? ORDER BY priority DESC, place`
+	selectReadyAll = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job INDEXED BY job_ready_all
+		WHERE state = 3 ORDER BY priority DESC, place`
+	// The next lower priority, and its jobs from a place on.
+	levelIn  = `SELECT priority FROM job WHERE state = 3 AND queue = ?2 AND priority < ?1 ORDER BY priority DESC LIMIT 1`
+	levelAll = `SELECT priority FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority < ?1 ORDER BY priority DESC LIMIT 1`
+	behindIn = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job
+		WHERE state = 3 AND queue = ?3 AND priority = ?1 AND place > ?2 ORDER BY place`
+	behindAll = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job INDEXED BY job_ready_all
+		WHERE state = 3 AND priority = ?1 AND place > ?2 ORDER BY place`
+	selectKey = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job INDEXED BY job_key
+		WHERE state = 3 AND rate_key = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place`
 	claimJob = `UPDATE job SET state = 4, place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
 		lease_until = ?5, wake = ?5, progress = 0 WHERE seq = ?1`
 

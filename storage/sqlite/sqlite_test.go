@@ -248,7 +248,10 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	for name, index := range map[string]string{
-		"by id": "job_id", "ready": "USING COVERING INDEX job_ready", "due": "job_wake", "next": "COVERING INDEX job_wake",
+		"by id": "job_id", "ready": "USING COVERING INDEX job_ready ", "ready in all": "USING COVERING INDEX job_ready_all",
+		"level": "COVERING INDEX job_ready ", "level of all": "COVERING INDEX job_ready_all (priority<?)",
+		"behind": "COVERING INDEX job_ready (queue=? AND priority=? AND place>?)", "first of a key": "COVERING INDEX job_key (rate_key=?)",
+		"behind in all": "COVERING INDEX job_ready_all (priority=? AND place>?)", "due": "job_wake", "next": "COVERING INDEX job_wake",
 		"open peers": "job_unique", "ended peers": "job_unique", "oldest ended": "job_ended",
 		"oldest dead": "job_dead_prunable", "list dead": "job_dead ", "kept": "job_kept",
 	} {

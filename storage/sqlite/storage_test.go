@@ -47,3 +47,5 @@ func TestStorage(t *testing.T) { storagetest.Run(t, config) }
 func TestEngine(t *testing.T) { storagetest.RunEngine(t, config) }
 
 func TestSameBehaviour(t *testing.T) { storagetest.SameBehaviour(t, config) }
+
+func BenchmarkStorage(b *testing.B) { storagetest.Benchmark(b, open) }

@@ -18,6 +18,9 @@ import (
 // maxGroup bounds how many calls share a transaction, so that none waits for long for the others.
 const maxGroup = 512
 
+// forgetEvery is after how many looks at what other processes have written (WithPoll) a claim looks at every available job again.
+const forgetEvery = 100
+
 // writer makes the calls that change something, on one goroutine and one connection. Those that come while a transaction is
 // being committed share the next one, and its wait for the disk.
 type writer struct {
@@ -26,6 +29,7 @@ type writer struct {
 	busy  time.Duration // how long to wait for other processes
 	poll  time.Duration
 	hub   *notify.Hub
+	lanes rows.Lanes // the loop's
 	calls chan *call
 	done  chan struct{}
 	err   error // of closing the connection; to be read when done is closed
@@ -88,6 +92,7 @@ func (w *writer) loop() {
 	look := wall.Ticker(w.poll)
 	defer look.Stop()
 	seen, _ := number(w.conn, dataVersion)
+	others, looks := false, 0
 	group := make([]*call, 0, maxGroup)
 	for {
 		select {
@@ -103,8 +108,14 @@ func (w *writer) loop() {
 		case <-look.C:
 			// The number changes when another connection commits, and no other of this process writes.
 			if v, err := number(w.conn, dataVersion); err == nil && v != seen {
-				seen = v
+				seen, others = v, true
 				w.hub.Tell(context.Background(), storage.Notice{Everything: true})
+			}
+			if looks++; looks >= forgetEvery {
+				if others { // which may have given a job another key in its place
+					w.lanes.Forget()
+				}
+				others, looks = false, 0
 			}
 		}
 	}
@@ -115,7 +126,7 @@ var wall = clock.New()
 
 // transact runs a transaction for the call in group and for those that have come meanwhile, which it adds.
 func (w *writer) transact(group *[]*call) {
-	t := &tx{conn: w.conn}
+	t := &tx{conn: w.conn, lanes: &w.lanes}
 	ran := 0 // calls whose effects the commit is about
 	failed := w.begin()
 	if failed == nil {
@@ -146,6 +157,7 @@ func (w *writer) transact(group *[]*call) {
 	if failed == nil {
 		return
 	}
+	w.lanes.Forget() // what has been taken is there again
 	for _, c := range *group {
 		if c.state.CompareAndSwap(pending, begun) || c.err == nil {
 			c.err = failed
@@ -156,6 +168,7 @@ func (w *writer) transact(group *[]*call) {
 // tx is a transaction that several calls share.
 type tx struct {
 	conn    *zombiezen.Conn
+	lanes   *rows.Lanes
 	broken  error // the transaction is of no more use
 	written bool  // the call under way has begun to write
 

@@ -10,8 +10,10 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Benchmark measures the calls that jobs take, with 1,000 and with 100,000 jobs stored: the same for every storage.
+// Benchmark measures the calls that jobs take, with 1,000 and with 100,000 jobs stored: the same for every storage. The claims under
+// overload are to cost about the same however many keys are closed, and however many queues have jobs.
 func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
+	benchmarkClaims(b, open)
 	ctx := context.Background()
 	for _, stored := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("stored=%d", stored), func(b *testing.B) {
@@ -106,4 +108,62 @@ func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 			})
 		})
 	}
+}
+
+// benchmarkClaims measures an insert and a claim of the job: behind jobs of closed keys, and with many ready queues.
+func benchmarkClaims(b *testing.B, open func(tb testing.TB) storage.Storage) {
+	ctx := context.Background()
+	run := func(name string, waiting, keys, queues int, ask storage.Claim) {
+		b.Run(name, func(b *testing.B) {
+			s := open(b)
+			defer s.Close()
+			n := 0
+			job := func(key, queue string) storage.Insert {
+				n++
+				var r storage.Record
+				r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n)
+				r.Type, r.Queue, r.State = "x", queue, ojs.StateAvailable
+				r.CreatedAt, r.Lease, r.Timeout = epoch, time.Hour, time.Hour
+				if key != "" {
+					r.RateLimit = &ojs.RateLimit{Key: key, Concurrency: 1}
+				}
+				return storage.Insert{Record: r}
+			}
+			insert := func(batch ...storage.Insert) {
+				if _, err := s.Insert(ctx, epoch, batch, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			ask.SkipKeys = storage.Keys()
+			for i := range keys {
+				ask.SkipKeys.Add(fmt.Sprint("key", i))
+			}
+			var batch []storage.Insert
+			for i := range waiting {
+				key := ""
+				if keys > 0 {
+					key = fmt.Sprint("key", i%keys)
+				}
+				if batch = append(batch, job(key, fmt.Sprint("q", i%queues))); len(batch) == 1000 || i == waiting-1 {
+					insert(batch...)
+					batch = nil
+				}
+			}
+			ask.Max = 1
+			b.ReportAllocs()
+			for b.Loop() {
+				insert(job("", "q0"))
+				recs, err := s.Claim(ctx, epoch, ask, nil)
+				if err != nil || len(recs) != 1 {
+					b.Fatal(len(recs), err)
+				}
+			}
+		})
+	}
+	one := storage.Claim{Queues: []string{"q0"}, Types: []string{"x"}}
+	run("ClosedKeys=0", 0, 0, 1, one)
+	run("ClosedKeys=2000", 8_000, 2_000, 1, one)
+	run("ClosedKeys=100000", 100_000, 100_000, 1, one)
+	run("Queues=1", 10_000, 0, 1, storage.Claim{})
+	run("Queues=10000", 10_000, 0, 10_000, storage.Claim{})
 }

@@ -1,0 +1,318 @@
+package rows
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"strings"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// A claim passes over jobs that it may not have: those whose rate limits admit nothing, above all, of which there may be a hundred
+// thousand at the head of a queue. A Lane remembers which jobs it has passed over, so that the next claim begins behind them. What
+// a claim costs then does not depend on their number, nor on that of the closed keys.
+//
+// Invariants, for the jobs of the lane's queue and types that are available:
+//
+//  1. One whose place is at most behind[its priority] has been passed over: it has expired by the time expired, or another lane
+//     is for it, or its key is in keys.
+//  2. keys[key].bound is not after the first passed job of the key.
+//  3. A key that is in keys and not in the set, as of the moment at, is in the heap open under its bound.
+//
+// They hold as long as jobs become available in places behind all others, and keep their types, keys and deadlines while they are
+// available. Where something else happens, the lane is to be forgotten (Lanes.Forget).
+
+// Position is where an available job stands.
+type Position struct {
+	Priority int
+	Place    int64
+}
+
+func (p Position) compare(q Position) int {
+	return cmp.Or(cmp.Compare(q.Priority, p.Priority), cmp.Compare(p.Place, q.Place))
+}
+
+// Waiting is an available job, as a claim looks at it.
+type Waiting struct {
+	Seq int64
+	Position
+	Queue, Type, Key string
+	Wake             int64 // when it expires, or None
+}
+
+// Looker looks at the available jobs of a lane.
+type Looker interface {
+	// Behind returns the first n whose places are behind those given, by priority, in order. A priority that is not given has all
+	// of its jobs behind. The map is not to be kept.
+	Behind(passed map[int]int64, n int) ([]Waiting, error)
+	// First returns the first of each key that has any of the types, has not expired and is in no paused queue, in no order.
+	First(keys []string) ([]Waiting, error)
+}
+
+// Lane is for the claims of one set of keys, from one queue or from all, of the same types.
+type Lane struct {
+	set     *storage.KeySet
+	at      uint64 // a moment of the set
+	behind  map[int]int64
+	keys    map[string]*passedKey
+	open    openKeys
+	expired int64  // the latest time of a claim that has passed over expired jobs
+	around  string // the paused queues
+	visited []visit
+}
+
+type passedKey struct {
+	bound  Position
+	queued bool // in open under its bound
+}
+
+// visit is a job that a claim has looked at after the first that it may have.
+type visit struct {
+	Position
+	seq int64 // that it may have; 0: passed over
+}
+
+type openKey struct {
+	Position
+	key string
+}
+
+// openKeys is a heap. An entry whose bound is not that of its key any more does not count.
+type openKeys []openKey
+
+func (h openKeys) Len() int           { return len(h) }
+func (h openKeys) Less(i, j int) bool { return h[i].compare(h[j].Position) < 0 }
+func (h openKeys) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *openKeys) Push(k any)        { *h = append(*h, k.(openKey)) }
+func (h *openKeys) Pop() any {
+	old := *h
+	k := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return k
+}
+
+func (l *Lane) forget() {
+	_, now, _ := l.set.Changes(0)
+	*l = Lane{set: l.set, at: now, behind: make(map[int]int64), keys: make(map[string]*passedKey), expired: None, around: l.around}
+}
+
+// Wanted is what a claim wants of a lane.
+type Wanted struct {
+	Now    int64
+	Types  []string        // empty: all; always the same for a lane
+	Paused []string        // queues, sorted, if the lane is for all
+	Taken  map[string]bool // keys of which the claim has a job
+	Max    int
+}
+
+func (w *Wanted) may(j *Waiting) bool {
+	return len(w.Types) == 0 || slices.Contains(w.Types, j.Type)
+}
+
+// Pick returns the first jobs that a claim may have, in order, one of each key.
+func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
+	if around := strings.Join(w.Paused, "\n"); around != l.around || w.Now < l.expired {
+		l.around = around
+		l.forget()
+	}
+	l.follow()
+	l.visited = l.visited[:0]
+	found, err := l.heads(look, &w)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool)
+	n, window := 0, w.Max+8
+	passed := l.behind
+	for n < w.Max {
+		some, err := look.Behind(passed, window)
+		if err != nil {
+			return nil, err
+		}
+		for i := range some {
+			j := &some[i]
+			v := visit{Position: j.Position}
+			_, paused := slices.BinarySearch(w.Paused, j.Queue)
+			switch {
+			case !w.may(j) || paused:
+			case j.Wake != None && j.Wake <= w.Now:
+				l.expired = max(l.expired, w.Now)
+			case j.Key != "" && (l.set.Has(j.Key) || w.Taken[j.Key] || seen[j.Key]):
+				l.pass(j)
+			default:
+				v.seq = j.Seq
+				if j.Key != "" {
+					seen[j.Key] = true
+				}
+				if n == 0 {
+					passed = make(map[int]int64, len(l.behind)) // what is behind it is passed over only if it is taken
+					for p, place := range l.behind {
+						passed[p] = place
+					}
+				}
+				found = append(found, *j)
+				n++
+			}
+			passed[j.Priority] = j.Place
+			if n > 0 {
+				l.visited = append(l.visited, v)
+			}
+			if n == w.Max {
+				break
+			}
+		}
+		if len(some) < window {
+			break
+		}
+		window = min(2*window, 2000)
+	}
+	slices.SortFunc(found, func(a, b Waiting) int { return a.compare(b.Position) })
+	clear(seen)
+	found = slices.DeleteFunc(found, func(j Waiting) bool {
+		twice := j.Key != "" && seen[j.Key]
+		seen[j.Key] = true
+		return twice
+	})
+	return found[:min(w.Max, len(found))], nil
+}
+
+// Took says which of the jobs that Pick returned are taken.
+func (l *Lane) Took(taken func(seq int64) bool) {
+	if len(l.behind) == 0 && !slices.ContainsFunc(l.visited, func(v visit) bool { return v.seq == 0 }) {
+		return // nothing is passed over: the head of the queue is as good a beginning
+	}
+	for _, v := range l.visited {
+		if v.seq != 0 && !taken(v.seq) {
+			break
+		}
+		l.behind[v.Priority] = v.Place
+	}
+}
+
+// follow brings the open keys up to date.
+func (l *Lane) follow() {
+	changed, now, ok := l.set.Changes(l.at)
+	if !ok {
+		l.forget()
+		return
+	}
+	l.at = now
+	for _, key := range changed {
+		if k := l.keys[key]; k != nil && !k.queued && !l.set.Has(key) {
+			l.enter(key, k)
+		}
+	}
+}
+
+func (l *Lane) enter(key string, k *passedKey) {
+	k.queued = true
+	heap.Push(&l.open, openKey{k.bound, key})
+}
+
+// pass notes a job that is passed over because of its key.
+func (l *Lane) pass(j *Waiting) {
+	k := l.keys[j.Key]
+	switch {
+	case k == nil:
+		k = &passedKey{bound: j.Position}
+		l.keys[j.Key] = k
+	case j.compare(k.bound) < 0:
+		k.bound, k.queued = j.Position, false
+	}
+	if !k.queued && !l.set.Has(j.Key) {
+		l.enter(j.Key, k)
+	}
+}
+
+// heads returns the first jobs of the keys that were passed over and are open, w.Max of them at least if there are so many.
+func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
+	var again []string // to be entered again
+	defer func() {
+		for _, key := range again {
+			l.enter(key, l.keys[key])
+		}
+	}()
+	for len(l.open) > 0 && (len(found) < w.Max || l.open[0].compare(found[w.Max-1].Position) < 0) {
+		var keys []string
+		for len(l.open) > 0 && len(keys) < w.Max {
+			o := heap.Pop(&l.open).(openKey)
+			k := l.keys[o.key]
+			if k == nil || !k.queued || k.bound != o.Position {
+				continue
+			}
+			k.queued = false
+			switch {
+			case l.set.Has(o.key):
+			case w.Taken[o.key]:
+				again = append(again, o.key)
+			default:
+				keys = append(keys, o.key)
+			}
+		}
+		if len(keys) == 0 {
+			continue
+		}
+		again = append(again, keys...)
+		some, err := look.First(keys)
+		if err != nil {
+			return nil, err
+		}
+		there := make(map[string]bool, len(some))
+		for i := range some {
+			there[some[i].Key] = true
+			if k := l.keys[some[i].Key]; k.bound != some[i].Position {
+				k.bound = some[i].Position
+				l.expired = max(l.expired, w.Now) // or those before it have
+			}
+		}
+		found = append(found, some...)
+		again = slices.DeleteFunc(again, func(key string) bool {
+			gone := !there[key] && slices.Contains(keys, key)
+			if gone {
+				delete(l.keys, key)
+				l.expired = max(l.expired, w.Now) // or its jobs have
+			}
+			return gone
+		})
+		slices.SortFunc(found, func(a, b Waiting) int { return a.compare(b.Position) })
+	}
+	return found, nil
+}
+
+// Lanes are the lanes of a storage.
+type Lanes struct {
+	sets map[*storage.KeySet]map[string]*Lane
+}
+
+// Most lanes and sets that are kept: those of engines that are gone are forgotten with the others.
+const (
+	mostSets  = 8
+	mostLanes = 1024
+)
+
+// Of returns the lane of a set, a queue ("": all) and some types.
+func (ls *Lanes) Of(set *storage.KeySet, queue string, types []string) *Lane {
+	lanes := ls.sets[set]
+	if lanes == nil || len(lanes) >= mostLanes {
+		if ls.sets == nil || len(ls.sets) >= mostSets {
+			ls.sets = make(map[*storage.KeySet]map[string]*Lane)
+		}
+		lanes = make(map[string]*Lane)
+		ls.sets[set] = lanes
+	}
+	name := queue
+	if len(types) > 0 {
+		name += "\n" + strings.Join(types, "\n")
+	}
+	l := lanes[name]
+	if l == nil {
+		l = &Lane{set: set}
+		l.forget()
+		lanes[name] = l
+	}
+	return l
+}
+
+// Forget forgets what was passed over.
+func (ls *Lanes) Forget() { clear(ls.sets) }

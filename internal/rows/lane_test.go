@@ -1,0 +1,206 @@
+package rows_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// shelf has available jobs in order, and counts how many are looked at.
+type shelf struct {
+	jobs   []rows.Waiting
+	types  []string
+	paused []string
+	now    int64
+	looks  int
+}
+
+func order(a, b rows.Waiting) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Place, b.Place))
+}
+
+func (s *shelf) add(j rows.Waiting) {
+	at, _ := slices.BinarySearchFunc(s.jobs, j, order)
+	s.jobs = slices.Insert(s.jobs, at, j)
+}
+
+func (s *shelf) Behind(passed map[int]int64, n int) (found []rows.Waiting, err error) {
+	for i := 0; i < len(s.jobs) && len(found) < n; i++ {
+		j := &s.jobs[i]
+		if place, ok := passed[j.Priority]; ok && j.Place <= place {
+			continue // as an index would
+		}
+		s.looks++
+		found = append(found, *j)
+	}
+	return found, nil
+}
+
+func (s *shelf) First(keys []string) (found []rows.Waiting, err error) {
+	for _, key := range keys {
+		s.looks++
+		if i := slices.IndexFunc(s.jobs, func(j rows.Waiting) bool { return j.Key == key && s.may(&j) }); i >= 0 {
+			found = append(found, s.jobs[i])
+		}
+	}
+	return found, nil
+}
+
+func (s *shelf) may(j *rows.Waiting) bool {
+	return (len(s.types) == 0 || slices.Contains(s.types, j.Type)) && !slices.Contains(s.paused, j.Queue) && (j.Wake == rows.None || j.Wake > s.now)
+}
+
+// want is what a claim brings, found the long way.
+func (s *shelf) want(set *storage.KeySet, taken map[string]bool, n int) (seqs []int64) {
+	seen := make(map[string]bool)
+	for i := range s.jobs {
+		j := &s.jobs[i]
+		if len(seqs) == n {
+			break
+		}
+		if s.may(j) && (j.Key == "" || !set.Has(j.Key) && !taken[j.Key] && !seen[j.Key]) {
+			seqs = append(seqs, j.Seq)
+			seen[j.Key] = true
+		}
+	}
+	return seqs
+}
+
+// A lane brings the jobs that a look at every job would, whatever happens between the claims.
+func TestLane(t *testing.T) {
+	for seed := range uint64(80) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var lanes rows.Lanes
+		sets := []*storage.KeySet{nil, storage.Keys(), storage.Keys()}
+		s := &shelf{}
+		var place int64
+		for step := range 1500 {
+			switch rng.IntN(6) {
+			case 0, 1, 2:
+				place++
+				j := rows.Waiting{Seq: place, Queue: fmt.Sprint("q", rng.IntN(3)), Type: fmt.Sprint("t", rng.IntN(2)), Wake: rows.None}
+				j.Priority, j.Place = rng.IntN(3)-1, place
+				if rng.IntN(5) > 0 {
+					j.Key = fmt.Sprint("k", rng.IntN(12))
+				}
+				if rng.IntN(5) == 0 {
+					j.Wake = s.now + int64(rng.IntN(20))
+				}
+				s.add(j)
+			case 3:
+				set, key := sets[1+rng.IntN(2)], fmt.Sprint("k", rng.IntN(12))
+				if rng.IntN(3) == 0 {
+					set.Remove(key)
+				} else {
+					set.Add(key)
+				}
+				if rng.IntN(50) == 0 {
+					for i := range 3000 { // more than the set remembers
+						set.Add(fmt.Sprint(i))
+						set.Remove(fmt.Sprint(i))
+					}
+				}
+			case 4:
+				s.now += int64(rng.IntN(4) - 1)
+				if rng.IntN(10) == 0 {
+					s.paused = nil
+					if rng.IntN(2) == 0 {
+						s.paused = []string{"q1"}
+					}
+				}
+				if len(s.jobs) > 0 && rng.IntN(4) == 0 { // another claims or cancels one
+					i := rng.IntN(len(s.jobs))
+					s.jobs = slices.Delete(s.jobs, i, i+1)
+				}
+			case 5:
+				set := sets[rng.IntN(3)]
+				s.types = nil
+				if rng.IntN(3) == 0 {
+					s.types = []string{"t1"}
+				}
+				n := 1 + rng.IntN(4)
+				taken := map[string]bool{}
+				if rng.IntN(4) == 0 {
+					taken["k1"] = true
+				}
+				want := s.want(set, taken, n)
+				lane := lanes.Of(set, "", s.types)
+				picked, err := lane.Pick(s, rows.Wanted{Now: s.now, Types: s.types, Paused: s.paused, Taken: taken, Max: n})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []int64
+				for i := range picked {
+					got = append(got, picked[i].Seq)
+				}
+				if !slices.Equal(got, want) {
+					t.Fatalf("seed %d, step %d: %v and not %v", seed, step, got, want)
+				}
+				lost := int64(0) // to another process, that gives it back
+				if len(got) > 0 && rng.IntN(4) == 0 {
+					lost = got[rng.IntN(len(got))]
+				}
+				took := func(seq int64) bool { return seq != lost && slices.Contains(got, seq) }
+				s.jobs = slices.DeleteFunc(s.jobs, func(j rows.Waiting) bool { return took(j.Seq) })
+				lane.Took(took)
+			}
+		}
+	}
+}
+
+// A claim looks at some jobs, however many were passed over before it, and however many keys are closed.
+func TestLaneLooks(t *testing.T) {
+	const closed = 20_000
+	var lanes rows.Lanes
+	set, s := storage.Keys(), &shelf{}
+	var place int64
+	add := func(key string) {
+		place++
+		j := rows.Waiting{Seq: place, Queue: "q", Type: "x", Key: key, Wake: rows.None}
+		j.Place = place
+		s.jobs = append(s.jobs, j)
+	}
+	for i := range closed {
+		key := fmt.Sprint("k", i)
+		set.Add(key)
+		add(key)
+		add(key)
+	}
+	claim := func() int64 {
+		lane := lanes.Of(set, "", nil)
+		picked, _ := lane.Pick(s, rows.Wanted{Max: 1})
+		if len(picked) == 0 {
+			lane.Took(nil)
+			return 0
+		}
+		got := picked[0].Seq
+		s.jobs = slices.DeleteFunc(s.jobs, func(j rows.Waiting) bool { return j.Seq == got })
+		lane.Took(func(seq int64) bool { return seq == got })
+		return got
+	}
+	claim() // which passes over all
+	s.looks = 0
+	for i := range 100 {
+		add("")
+		if claim() != place {
+			t.Fatal("the job that may run is not found")
+		}
+		if key := fmt.Sprint("k", i); claim() != 0 {
+			t.Fatal("a job of a closed key is found")
+		} else {
+			set.Remove(key)
+			if claim() != int64(2*i+1) {
+				t.Fatal("the job of a key that has opened is not found")
+			}
+			set.Add(key)
+		}
+	}
+	if s.looks > 1000 {
+		t.Errorf("300 claims have looked at %d jobs", s.looks)
+	}
+}
