@@ -97,18 +97,18 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 		}
 		names[e.Name] = struct{}{}
 	}
-	for i := range made {
-		err := c.edit(ctx, store, made[i].Name, func(old *storage.Cron) ([]cronspec.Missed, error) {
-			n := made[i]
-			n.Version, n.LastRun, n.Runs, n.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
-			if n.CreatedAt = old.CreatedAt; old.Version == 0 {
-				n.CreatedAt = c.core.now()
+	for made := range slices.Chunk(made, storage.MaxCrons) {
+		err := c.edit(ctx, store, made, func(old, n *storage.Cron) ([]cronspec.Missed, error) {
+			to := *n
+			to.Version, to.LastRun, to.Runs, to.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
+			if to.CreatedAt = old.CreatedAt; old.Version == 0 {
+				to.CreatedAt = c.core.now()
 			}
 			var anchor time.Time
-			if n.Schedule == old.Schedule && n.TimeZone == old.TimeZone {
-				n.NextRun, anchor = old.NextRun, began(old)
+			if to.Schedule == old.Schedule && to.TimeZone == old.TimeZone {
+				to.NextRun, anchor = old.NextRun, began(old)
 			}
-			*old = n
+			*old = to
 			return c.core.plan(old, anchor)
 		})
 		if err != nil {
@@ -166,9 +166,9 @@ func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
 	if err != nil {
 		return err
 	}
-	return c.edit(ctx, store, name, func(e *storage.Cron) ([]cronspec.Missed, error) {
+	return c.edit(ctx, store, []storage.Cron{{Name: name}}, func(e, _ *storage.Cron) ([]cronspec.Missed, error) {
 		if e.Version == 0 {
-			return nil, fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
+			return nil, unknownCron(name)
 		}
 		e.Paused = paused
 		return c.core.plan(e, began(e))
@@ -183,7 +183,7 @@ func (c *Cron) Remove(ctx context.Context, name string) error {
 	}
 	ok, err := store.DeleteCron(ctx, name)
 	if err == nil && !ok {
-		return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
+		return unknownCron(name)
 	}
 	return err
 }
@@ -194,19 +194,48 @@ func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, err := store.Crons(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]CronEntry, len(stored))
-	for i, s := range stored {
-		list[i] = CronEntry{
-			Name: s.Name, Description: s.Description, Schedule: s.Schedule, TimeZone: s.TimeZone, Job: cronDraft(&s),
-			Overlap: Overlap(s.Overlap), Paused: s.Paused,
-			CreatedAt: s.CreatedAt, LastRun: s.LastRun, NextRun: s.NextRun, Runs: s.Runs, LastJobID: s.LastJobID,
+	var list []CronEntry
+	for q := (storage.CronQuery{}); ; {
+		page, err := store.Crons(ctx, q)
+		if err != nil {
+			return nil, err
 		}
+		for i := range page {
+			list = append(list, cronEntry(&page[i]))
+		}
+		if len(page) < q.Most() {
+			return list, nil
+		}
+		q.After = page[len(page)-1].Name
 	}
-	return list, nil
+}
+
+// Get returns an entry. An unknown name gives ojs.ErrNotFound.
+func (c *Cron) Get(ctx context.Context, name string) (CronEntry, error) {
+	store, err := c.store()
+	if err != nil {
+		return CronEntry{}, err
+	}
+	found, err := store.Crons(ctx, storage.CronQuery{Names: []string{name}})
+	switch {
+	case err != nil:
+		return CronEntry{}, err
+	case len(found) == 0:
+		return CronEntry{}, unknownCron(name)
+	}
+	return cronEntry(&found[0]), nil
+}
+
+func unknownCron(name string) error {
+	return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
+}
+
+func cronEntry(s *storage.Cron) CronEntry {
+	return CronEntry{
+		Name: s.Name, Description: s.Description, Schedule: s.Schedule, TimeZone: s.TimeZone, Job: cronDraft(s),
+		Overlap: Overlap(s.Overlap), Paused: s.Paused,
+		CreatedAt: s.CreatedAt, LastRun: s.LastRun, NextRun: s.NextRun, Runs: s.Runs, LastJobID: s.LastJobID,
+	}
 }
 
 func (c *Cron) store() (storage.CronStore, error) {
@@ -217,38 +246,50 @@ func (c *Cron) store() (storage.CronStore, error) {
 	return s, nil
 }
 
-// edit changes the entry of a name, a zero one if there is none, and has the engine look at it. If the entry changes in between,
-// f is asked again. f returns the times before the next run that are missed because of the zone's clock.
-func (c *Cron) edit(ctx context.Context, store storage.CronStore, name string, f func(*storage.Cron) ([]cronspec.Missed, error)) error {
-	for {
-		all, err := store.Crons(ctx)
+// edit changes entries by name, and has the engine look at them. f changes what is stored under the name of one of the wanted
+// entries, a zero entry if there is none, and returns the times before the next run that are missed because of the zone's clock.
+// If an entry changes in between, f is asked again for it.
+func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []storage.Cron, f func(stored, wanted *storage.Cron) ([]cronspec.Missed, error)) error {
+	for len(wanted) > 0 {
+		names := make([]string, len(wanted))
+		for i := range wanted {
+			names[i] = wanted[i].Name
+		}
+		there, err := store.Crons(ctx, storage.CronQuery{Names: names})
 		if err != nil {
 			return err
 		}
-		var e storage.Cron
-		for i := range all {
-			if all[i].Name == name {
-				e = all[i]
+		byName := make(map[string]storage.Cron, len(there))
+		for i := range there {
+			byName[there[i].Name] = there[i]
+		}
+		entries, missed := make([]storage.Cron, len(wanted)), make([][]cronspec.Missed, len(wanted))
+		for i := range wanted {
+			entries[i] = byName[wanted[i].Name]
+			if missed[i], err = f(&entries[i], &wanted[i]); err != nil {
+				return err
 			}
 		}
-		missed, err := f(&e)
+		versions, err := store.SetCrons(ctx, entries)
 		if err != nil {
 			return err
 		}
-		_, err = store.SetCron(ctx, e)
-		if errors.Is(err, storage.ErrFenced) {
-			continue
-		}
-		if err == nil {
-			c.core.cronMissed(&e, missed)
-			c.core.mu.Lock()
-			if c.core.run != nil {
-				c.core.run.keeper.wantCron()
+		var again []storage.Cron
+		for i, v := range versions {
+			if v == 0 {
+				again = append(again, wanted[i])
+				continue
 			}
-			c.core.mu.Unlock()
+			c.core.cronMissed(&entries[i], missed[i])
 		}
-		return err
+		c.core.mu.Lock()
+		if c.core.run != nil {
+			c.core.run.keeper.wantCron()
+		}
+		c.core.mu.Unlock()
+		wanted = again
 	}
+	return nil
 }
 
 // cronOf checks an entry and makes what is stored of it.

@@ -14,7 +14,7 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// cronFaulty is a storage whose SetCron can be interfered with, once.
+// cronFaulty is a storage whose SetCrons of one entry can be interfered with, once.
 type cronFaulty struct {
 	storage.Storage
 	storage.CronStore
@@ -29,12 +29,20 @@ func newCronFaulty() *cronFaulty {
 // once has f make the next call, or leave it.
 func (c *cronFaulty) once(f func(set func() (uint64, error)) (uint64, error)) { c.next.Store(&f) }
 
-func (c *cronFaulty) SetCron(ctx context.Context, e storage.Cron) (uint64, error) {
-	set := func() (uint64, error) { return c.CronStore.SetCron(ctx, e) }
-	if f := c.next.Swap(nil); f != nil {
-		return (*f)(set)
+func (c *cronFaulty) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+	set := func() (uint64, error) {
+		versions, err := c.CronStore.SetCrons(ctx, entries)
+		if err != nil {
+			return 0, err
+		}
+		return versions[0], nil
 	}
-	return set()
+	call := set
+	if f := c.next.Swap(nil); f != nil {
+		call = func() (uint64, error) { return (*f)(set) }
+	}
+	version, err := call()
+	return []uint64{version}, err
 }
 
 // cronEvents are the events of recurring jobs that a subscription has.

@@ -25,15 +25,9 @@ func (b *rig) cron(entries ...engine.CronEntry) {
 
 func (b *rig) entry(name string) engine.CronEntry {
 	b.t.Helper()
-	list, err := b.Cron().List(b.ctx)
+	e, err := b.Cron().Get(b.ctx, name)
 	must(b.t, err)
-	for _, e := range list {
-		if e.Name == name {
-			return e
-		}
-	}
-	b.t.Fatalf("no entry %s in %+v", name, list)
-	return engine.CronEntry{}
+	return e
 }
 
 func TestCron(t *testing.T) {
@@ -106,7 +100,8 @@ func TestCron(t *testing.T) {
 			if got, want := b.times(), []time.Duration{time.Minute, 62 * time.Minute}; !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
-			for _, err := range []error{b.Cron().Remove(b.ctx, "e"), b.Cron().Pause(b.ctx, "e"), b.Cron().Resume(b.ctx, "e")} {
+			_, get := b.Cron().Get(b.ctx, "e")
+			for _, err := range []error{get, b.Cron().Remove(b.ctx, "e"), b.Cron().Pause(b.ctx, "e"), b.Cron().Resume(b.ctx, "e")} {
 				if !errors.Is(err, ojs.ErrNotFound) {
 					t.Errorf("%v", err)
 				}
@@ -469,7 +464,7 @@ func TestCron(t *testing.T) {
 			b.handle("x", nothing)
 			crons, _ := storage.As[storage.CronStore](b.store)
 			stored := storage.Cron{Name: "bad", Schedule: "x 3 * * *", Type: "x", Options: ojs.DefaultOptions(), NextRun: b.start}
-			_, err := crons.SetCron(b.ctx, stored)
+			_, err := crons.SetCrons(b.ctx, []storage.Cron{stored})
 			must(t, err)
 			b.cron(engine.CronEntry{Name: "good", Schedule: "@every 1s", Job: job})
 			b.run()
@@ -491,10 +486,10 @@ func TestCron(t *testing.T) {
 				t.Errorf("%+v", bad)
 			}
 			must(t, b.Cron().Pause(b.ctx, "bad"))
-			list, err := crons.Crons(b.ctx)
+			list, err := crons.Crons(b.ctx, storage.CronQuery{})
 			must(t, err)
 			stored.Version, stored.Paused, stored.NextRun = list[0].Version, true, time.Time{}
-			_, err = crons.SetCron(b.ctx, stored)
+			_, err = crons.SetCrons(b.ctx, []storage.Cron{stored})
 			must(t, err)
 			wantInvalid(t, b.Cron().Resume(b.ctx, "bad"), "schedule")
 		}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
@@ -505,8 +500,8 @@ func TestCron(t *testing.T) {
 			b.handle("x", nothing)
 			b.advance(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(b.start))
 			crons, _ := storage.As[storage.CronStore](b.store)
-			_, err := crons.SetCron(b.ctx, storage.Cron{Name: "e", Schedule: "30 2 * 3 0#2", TimeZone: "America/New_York", Type: "x",
-				Options: ojs.DefaultOptions(), NextRun: time.Now().Add(time.Minute)})
+			_, err := crons.SetCrons(b.ctx, []storage.Cron{{Name: "e", Schedule: "30 2 * 3 0#2", TimeZone: "America/New_York", Type: "x",
+				Options: ojs.DefaultOptions(), NextRun: time.Now().Add(time.Minute)}})
 			must(t, err)
 			b.run()
 			b.advance(time.Hour)

@@ -1,17 +1,18 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/storage"
 )
+
+// cronBatch is how many due entries one call of the storage returns.
+const cronBatch = 256
 
 // tick fires the recurring jobs that are due, and says when the next one is; zero: none is to come.
 func (k *keeper) tick() (next time.Time) {
@@ -20,39 +21,46 @@ func (k *keeper) tick() (next time.Time) {
 	if !ok {
 		return time.Time{}
 	}
-	entries, err := store.Crons(k.r.base)
-	if err != nil {
-		c.log.Error("looking for recurring jobs failed", "error", err)
-		return c.now().Add(storageBackoff(6))
-	}
-	slices.SortStableFunc(entries, func(a, b storage.Cron) int { return cmp.Compare(a.NextRun.UnixNano(), b.NextRun.UnixNano()) })
 	now := c.now()
 	told := k.unreadable
 	k.unreadable = nil
-	for i := range entries {
-		e := &entries[i]
-		if e.Paused || e.NextRun.IsZero() {
-			continue
+	var after *storage.Cron
+	for {
+		due, rest, err := store.DueCrons(k.r.base, now, after, cronBatch)
+		if err != nil {
+			c.log.Error("looking for recurring jobs failed", "error", err)
+			return now.Add(storageBackoff(6))
 		}
-		if !e.NextRun.After(now) {
-			s, err := cronspec.Parse(e.Schedule, e.TimeZone)
-			if err != nil {
-				k.cannotRead(e, told, err)
-				next = earliest(next, now.Add(unreadableWait))
-				continue
-			}
-			ctx, end := c.traceCron(k.r.base, e)
-			err = c.fire(ctx, store, e, s, now)
-			end(err)
-			if err != nil {
-				c.log.Error("recurring job failed", "cron_name", e.Name, "error", err)
-				next = earliest(next, now.Add(storageBackoff(1)))
-				continue
-			}
+		for i := range due {
+			last := due[i]
+			after = &last
+			next = earliest(next, k.fireDue(store, &due[i], now, told))
 		}
-		next = earliest(next, e.NextRun)
+		if rest.IsZero() || rest.After(now) {
+			return earliest(next, rest)
+		}
+		if len(due) == 0 || k.quitting() { // the storage has what is due, yet brought nothing: do not spin
+			return earliest(next, now.Add(storageBackoff(1)))
+		}
 	}
-	return next
+}
+
+// fireDue fires a recurring job that is due, and says when it wants to be looked at next.
+func (k *keeper) fireDue(store storage.CronStore, e *storage.Cron, now time.Time, told map[string]uint64) time.Time {
+	c := k.r.c
+	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+	if err != nil {
+		k.cannotRead(e, told, err)
+		return now.Add(unreadableWait)
+	}
+	ctx, end := c.traceCron(k.r.base, e)
+	err = c.fire(ctx, store, e, s, now)
+	end(err)
+	if err != nil {
+		c.log.Error("recurring job failed", "cron_name", e.Name, "error", err)
+		return now.Add(storageBackoff(1))
+	}
+	return e.NextRun
 }
 
 // unreadableWait is when an entry is looked at again whose schedule this engine cannot read. Another version of it may have
@@ -91,7 +99,7 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 	}
 	// The entry moves on first: whoever moves it makes the job.
 	var err error
-	if to.Version, err = store.SetCron(ctx, to); err != nil {
+	if to.Version, err = setCron(ctx, store, &to); err != nil {
 		if errors.Is(err, storage.ErrFenced) {
 			e.NextRun = now.Add(time.Millisecond)
 			return nil
@@ -129,16 +137,24 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 // cronStored reports whether an entry that could not be stored stands at its run all the same. If a SetCron has failed after it
 // moved the entry on, the job is to be made, since nobody else will. to becomes what is stored, which somebody may have changed since.
 func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) bool {
-	all, err := store.Crons(ctx)
-	if err != nil {
+	there, err := store.Crons(ctx, storage.CronQuery{Names: []string{to.Name}})
+	if err != nil || len(there) == 0 || there[0].LastJobID != to.LastJobID {
 		return false
 	}
-	i := slices.IndexFunc(all, func(e storage.Cron) bool { return e.Name == to.Name && e.LastJobID == to.LastJobID })
-	if i < 0 {
-		return false
-	}
-	*to = all[i]
+	*to = there[0]
 	return true
+}
+
+// setCron stores one entry. It returns storage.ErrFenced if the entry is not of the stored version.
+func setCron(ctx context.Context, store storage.CronStore, e *storage.Cron) (uint64, error) {
+	versions, err := store.SetCrons(ctx, []storage.Cron{*e})
+	if err == nil && versions[0] == 0 {
+		err = storage.ErrFenced
+	}
+	if err != nil {
+		return 0, err
+	}
+	return versions[0], nil
 }
 
 // takeBack has an entry name the run before, since there is no job of the last one: an overlap is to mind the job that there is.
@@ -147,7 +163,7 @@ func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *st
 		to := *e
 		to.LastRun, to.LastJobID, to.Runs = was.LastRun, was.LastJobID, was.Runs
 		var err error
-		if to.Version, err = store.SetCron(ctx, to); err == nil {
+		if to.Version, err = setCron(ctx, store, &to); err == nil {
 			*e = to
 			return
 		}

@@ -1,24 +1,41 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/ojsengine/ojs"
 )
 
-// CronStore is the ability to keep recurring jobs. It is optional; see As. Nothing in a storage makes jobs of them: engines
-// do, and Version sees to it that each run is one engine's.
+// CronStore is the ability to keep recurring jobs. It is optional; see As. A storage makes no jobs of them: engines do, and
+// Version sees to it that each run is one engine's. The cost of a call grows with the entries that it names or returns, and
+// only with the logarithm of those that are stored.
 type CronStore interface {
-	// SetCron stores an entry under its name if the stored entry has the version that c has, 0 standing for none, and
-	// returns the new version. Otherwise it returns ErrFenced, and nothing changes.
-	SetCron(ctx context.Context, c Cron) (version uint64, err error)
+	// SetCrons stores entries, each by itself. An entry is stored under its name if the stored one has the version that the
+	// entry has, 0 standing for none. The result has the new version of each entry, and 0 for an entry that was not stored
+	// because its version is not the stored one's. A new version is above every version that an entry of the name has had,
+	// deleted entries included. No name occurs twice in a call. A call that fails may have stored some of the entries.
+	SetCrons(ctx context.Context, entries []Cron) (versions []uint64, err error)
 
 	// DeleteCron removes an entry. It reports whether there was one.
 	DeleteCron(ctx context.Context, name string) (bool, error)
 
-	// Crons returns the entries, sorted by name.
-	Crons(ctx context.Context) ([]Cron, error)
+	// Crons returns entries in the order of their names, which is that of their bytes.
+	Crons(ctx context.Context, q CronQuery) ([]Cron, error)
+
+	// DueCrons returns up to max entries whose NextRun is set and not after now, in the order of NextRun and, for the same
+	// time, of their names. It begins with the first that comes after an entry in this order: its Name and NextRun are all
+	// that counts. If after is nil, it begins with the first of all. next is the NextRun of the first entry in this order
+	// that comes after those returned; zero: there is none.
+	DueCrons(ctx context.Context, now time.Time, after *Cron, max int) (due []Cron, next time.Time, err error)
+}
+
+// CronQuery selects recurring jobs; the zero query selects the first of all.
+type CronQuery struct {
+	Names []string // the entries of these names; nil: all
+	After string   // begin after this name
+	Limit int      // most entries; 0 or more than 1000: 1000
 }
 
 // Cron is a recurring job.
@@ -39,7 +56,8 @@ type Cron struct {
 	NextRun   time.Time // zero: none is to come
 	Runs      int
 	LastJobID string
-	Version   uint64
+
+	Version uint64
 }
 
 // Copy returns an entry that shares nothing with c.
@@ -47,4 +65,23 @@ func (c *Cron) Copy() Cron {
 	d := *c
 	d.Options = c.Options.Clone()
 	return d
+}
+
+// CompareRuns orders entries by NextRun and, for the same time, by Name: the order of DueCrons.
+func (c *Cron) CompareRuns(to *Cron) int {
+	if d := c.NextRun.Compare(to.NextRun); d != 0 {
+		return d
+	}
+	return cmp.Compare(c.Name, to.Name)
+}
+
+// MaxCrons is the most entries that Crons returns.
+const MaxCrons = 1000
+
+// Most returns Limit, or what stands for it.
+func (q *CronQuery) Most() int {
+	if q.Limit <= 0 || q.Limit > MaxCrons {
+		return MaxCrons
+	}
+	return q.Limit
 }

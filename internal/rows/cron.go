@@ -65,7 +65,7 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 	o := &c.Options
 	d := cronDocument{
 		Name: c.Name, Description: c.Description, Schedule: c.Schedule, TimeZone: c.TimeZone, Overlap: c.Overlap, Paused: c.Paused,
-		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun, NextRun: c.NextRun, Runs: c.Runs, LastJobID: c.LastJobID,
+		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun, NextRun: c.NextRun.UTC(), Runs: c.Runs, LastJobID: c.LastJobID,
 		Options: options{
 			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
@@ -90,6 +90,26 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 		return nil, fmt.Errorf("ojs: recurring job %s does not encode: %w", c.Name, err)
 	}
 	return b, nil
+}
+
+// EncodeCrons is EncodeCron of each of several recurring jobs.
+func EncodeCrons(entries []storage.Cron) ([][]byte, error) {
+	documents := make([][]byte, len(entries))
+	for i := range entries {
+		var err error
+		if documents[i], err = EncodeCron(&entries[i]); err != nil {
+			return nil, err
+		}
+	}
+	return documents, nil
+}
+
+// CronPlace returns the place of an entry in the order of runs, as columns have it; before all others if it is nil.
+func CronPlace(c *storage.Cron) (nextRun int64, name string) {
+	if c == nil {
+		return None, ""
+	}
+	return Nanos(c.NextRun), c.Name
 }
 
 // DecodeCron returns the recurring job of a document.

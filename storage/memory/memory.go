@@ -49,7 +49,7 @@ type Storage struct {
 	queues   map[string]*queue
 	states   int               // queues that have one
 	unique   map[string]*peers // by fingerprint
-	crons    map[string]storage.Cron
+	crons    crons
 
 	self   any            // who makes the call under way, if that is heard
 	heard  bool           // somebody wants to know what the call under way does
@@ -85,7 +85,7 @@ func New() *Storage {
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
-		crons:  make(map[string]storage.Cron),
+		crons:  crons{byName: make(map[string]*cronEntry)},
 	}
 }
 

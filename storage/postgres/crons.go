@@ -2,34 +2,41 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// SetCron implements storage.CronStore.
-func (s *Storage) SetCron(ctx context.Context, c storage.Cron) (version uint64, err error) {
+// SetCrons implements storage.CronStore.
+func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	if err := s.enter(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer s.mu.RUnlock()
-	entry, err := rows.EncodeCron(&c)
+	documents, err := rows.EncodeCrons(entries)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	sql, args := s.sql.setCron, []any{c.Name, int64(c.Version), entry}
-	if c.Version == 0 {
-		sql, args = s.sql.addCron, []any{c.Name, entry}
+	places, names, from := make([]int32, len(entries)), make([]string, len(entries)), make([]int64, len(entries))
+	for i := range entries {
+		places[i], names[i], from[i] = int32(i), entries[i].Name, int64(entries[i].Version)
 	}
-	tag, err := s.exec(ctx, sql, args...)
+	versions := make([]uint64, len(entries))
+	err = again(func() error { // calls that set the same entries lock them in any order
+		clear(versions)
+		var i int
+		var version int64
+		return s.read(ctx, s.sql.setCrons, []any{places, names, from, documents}, []any{&i, &version}, func() error {
+			versions[i] = uint64(version)
+			return nil
+		})
+	})
 	if err != nil {
-		return 0, wrap(err)
-	}
-	if tag.RowsAffected() == 0 {
-		return 0, storage.ErrFenced
+		return nil, wrap(err)
 	}
 	s.tell(ctx, &storage.Notice{Crons: true})
-	return c.Version + 1, nil
+	return versions, nil
 }
 
 // DeleteCron implements storage.CronStore.
@@ -47,14 +54,39 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 }
 
 // Crons implements storage.CronStore.
-func (s *Storage) Crons(ctx context.Context) (list []storage.Cron, err error) {
+func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.RUnlock()
+	return s.readCrons(ctx, s.sql.crons, q.After, q.Names, q.Most())
+}
+
+// DueCrons implements storage.CronStore.
+func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) (due []storage.Cron, next time.Time, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, time.Time{}, err
+	}
+	defer s.mu.RUnlock()
+	run, name := rows.CronPlace(after)
+	if due, err = s.readCrons(ctx, s.sql.dueCrons, run, name, rows.Nanos(now), max); err != nil {
+		return nil, time.Time{}, err
+	}
+	if len(due) > 0 {
+		run, name = rows.CronPlace(&due[len(due)-1])
+	}
+	var ns int64
+	err = s.read(ctx, s.sql.nextCron, []any{run, name}, []any{&ns}, func() error {
+		next = rows.Time(ns)
+		return nil
+	})
+	return due, next, wrap(err)
+}
+
+func (s *Storage) readCrons(ctx context.Context, sql string, args ...any) (list []storage.Cron, err error) {
 	var version int64
 	var entry []byte
-	err = s.read(ctx, s.sql.crons, []any{&version, &entry}, func() error {
+	err = s.read(ctx, sql, args, []any{&version, &entry}, func() error {
 		c, err := rows.DecodeCron(entry)
 		c.Version = uint64(version)
 		list = append(list, c)

@@ -277,9 +277,9 @@ func (s *Storage) exec(ctx context.Context, sql string, args ...any) (tag pgconn
 }
 
 // read makes a statement, scans each row into dst and calls f then.
-func (s *Storage) read(ctx context.Context, sql string, dst []any, f func() error) error {
+func (s *Storage) read(ctx context.Context, sql string, args, dst []any, f func() error) error {
 	return s.within(ctx, func(ctx context.Context) error {
-		result, err := s.pool.Query(ctx, sql)
+		result, err := s.pool.Query(ctx, sql, args...)
 		if err != nil {
 			return err
 		}

@@ -65,7 +65,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	defer s.mu.RUnlock()
 	states := make(map[string]ojs.QueueState)
 	var queue, state string
-	err := s.read(ctx, s.sql.queueStates, []any{&queue, &state}, func() error {
+	err := s.read(ctx, s.sql.queueStates, nil, []any{&queue, &state}, func() error {
 		states[queue] = ojs.QueueState(state)
 		return nil
 	})

@@ -13,7 +13,7 @@ type statements struct {
 	remove, release, prune                                                                               string
 	queueStates, queueState, setQueueState, activateQueue                                                string
 	listen, notify, clock, isolation                                                                     string
-	crons, addCron, setCron, deleteCron                                                                  string
+	crons, dueCrons, nextCron, setCrons, deleteCron                                                      string
 }
 
 // columns are those of a job, in the order in which scan reads them.
@@ -231,9 +231,19 @@ func newStatements(schema string) *statements {
 		clock:     q(`SELECT clock_timestamp()`),
 		isolation: q(`SELECT current_setting('transaction_isolation')`),
 
-		crons:      q(`SELECT version, entry FROM {schema}.cron ORDER BY name`),
-		addCron:    q(`INSERT INTO {schema}.cron VALUES ($1, 1, $2) ON CONFLICT DO NOTHING`),
-		setCron:    q(`UPDATE {schema}.cron SET version = version + 1, entry = $3 WHERE name = $1 AND version = $2`),
+		crons: q(`SELECT version, entry FROM {schema}.cron
+			WHERE name > $1 AND ($2::text[] IS NULL OR name = ANY($2)) ORDER BY name LIMIT $3`),
+		dueCrons: q(`SELECT version, entry FROM {schema}.cron
+			WHERE next_run IS NOT NULL AND (next_run, name) > ($1, $2) AND next_run <= $3 ORDER BY next_run, name LIMIT $4`),
+		nextCron: q(`SELECT next_run FROM {schema}.cron WHERE next_run IS NOT NULL AND (next_run, name) > ($1, $2) ORDER BY next_run, name LIMIT 1`),
+		setCrons: q(`WITH given AS MATERIALIZED (
+				SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[], $4::bytea[]) AS u(i, name, version, entry) ORDER BY name),
+			added AS (INSERT INTO {schema}.cron SELECT name, nextval('{schema}.cron_version'), entry FROM given WHERE version = 0
+				ON CONFLICT DO NOTHING RETURNING name, version),
+			there AS (UPDATE {schema}.cron SET version = nextval('{schema}.cron_version'), entry = given.entry
+				FROM given WHERE cron.name = given.name AND cron.version = given.version AND given.version > 0
+				RETURNING cron.name, cron.version)
+			SELECT given.i, stored.version FROM given JOIN (TABLE added UNION ALL TABLE there) AS stored USING (name)`),
 		deleteCron: q(`DELETE FROM {schema}.cron WHERE name = $1`),
 	}
 }

@@ -101,9 +101,10 @@ func TestSwallowedCalls(t *testing.T) {
 		"Prune":         func() error { _, err := s.Prune(t.Context(), storage.Prune{Max: 1}); return err },
 		"SetQueueState": func() error { _, err := s.SetQueueState(t.Context(), "q", ojs.QueuePaused); return err },
 		"QueueStates":   func() error { _, err := s.QueueStates(t.Context()); return err },
-		"SetCron":       func() error { _, err := s.SetCron(t.Context(), storage.Cron{Name: "c"}); return err },
+		"SetCrons":      func() error { _, err := s.SetCrons(t.Context(), []storage.Cron{{Name: "c"}}); return err },
+		"DueCrons":      func() error { _, _, err := s.DueCrons(t.Context(), time.Now(), nil, 1); return err },
 		"DeleteCron":    func() error { _, err := s.DeleteCron(t.Context(), "c"); return err },
-		"Crons":         func() error { _, err := s.Crons(t.Context()); return err },
+		"Crons":         func() error { _, err := s.Crons(t.Context(), storage.CronQuery{}); return err },
 		"Open": func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()

@@ -18,6 +18,7 @@ func (s *Storage) Plans() (map[string]string, error) {
 		"delete": deleteJob, "oldest ended": oldestEnded, "oldest dead": oldestDead, "list": listJobs, "list dead": listDead,
 		"kept": selectKept, "release": releaseJob, "depth": sumDepth, "ready in all": selectReadyAll, "level": levelIn, "level of all": levelAll,
 		"behind": behindIn, "behind in all": behindAll, "first of a key": selectKey,
+		"due crons": dueCrons, "next cron": nextCron,
 	} {
 		err := s.writer.do(ctx, func(t *tx) error {
 			q := t.query("EXPLAIN QUERY PLAN " + sql)

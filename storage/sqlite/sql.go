@@ -80,8 +80,12 @@ const (
 	upsertQueueState  = `INSERT INTO queue_state VALUES (?, ?) ON CONFLICT DO UPDATE SET state = excluded.state`
 	deleteQueueState  = `DELETE FROM queue_state WHERE queue = ?`
 
-	selectCrons = `SELECT version, entry FROM cron ORDER BY name`
-	cronVersion = `SELECT version FROM cron WHERE name = ?`
-	upsertCron  = `INSERT INTO cron VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET version = excluded.version, entry = excluded.entry`
-	deleteCron  = `DELETE FROM cron WHERE name = ?`
+	listCrons        = `SELECT version, entry FROM cron WHERE name > ? ORDER BY name LIMIT ?`
+	selectCron       = `SELECT version, entry FROM cron WHERE name = ?`
+	dueCrons         = `SELECT version, entry FROM cron WHERE (next_run, name) > (?1, ?2) AND next_run <= ?3 ORDER BY next_run, name LIMIT ?4`
+	nextCron         = `SELECT next_run FROM cron WHERE next_run IS NOT NULL AND (next_run, name) > (?, ?) ORDER BY next_run, name LIMIT 1`
+	cronVersion      = `SELECT version FROM cron WHERE name = ?`
+	raiseCronVersion = `UPDATE cron_version SET n = n + 1 RETURNING n`
+	upsertCron       = `INSERT INTO cron VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET version = excluded.version, entry = excluded.entry`
+	deleteCron       = `DELETE FROM cron WHERE name = ?`
 )

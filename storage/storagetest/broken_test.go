@@ -37,8 +37,9 @@ type broken struct {
 	prune   func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error)
 	state   func(b *broken, ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error)
 	states  func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
-	cron    func(b *broken, ctx context.Context, c storage.Cron) (uint64, error)
-	crons   func(b *broken, ctx context.Context) ([]storage.Cron, error)
+	cron    func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error)
+	crons   func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error)
+	runs    func(b *broken, ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error)
 	notify  func(b *broken, self any, f func(storage.Notice)) func()
 	close   func(b *broken) error
 	reopen  func(b *broken) storage.Storage // for a durable one, which it is in these tests
@@ -130,17 +131,23 @@ func (b *broken) QueueStates(ctx context.Context) (map[string]ojs.QueueState, er
 	}
 	return b.Storage.QueueStates(ctx)
 }
-func (b *broken) SetCron(ctx context.Context, c storage.Cron) (uint64, error) {
+func (b *broken) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	if b.cron != nil {
-		return b.cron(b, ctx, c)
+		return b.cron(b, ctx, entries)
 	}
-	return b.Storage.SetCron(ctx, c)
+	return b.Storage.SetCrons(ctx, entries)
 }
-func (b *broken) Crons(ctx context.Context) ([]storage.Cron, error) {
+func (b *broken) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	if b.crons != nil {
-		return b.crons(b, ctx)
+		return b.crons(b, ctx, q)
 	}
-	return b.Storage.Crons(ctx)
+	return b.Storage.Crons(ctx, q)
+}
+func (b *broken) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+	if b.runs != nil {
+		return b.runs(b, ctx, now, after, max)
+	}
+	return b.Storage.DueCrons(ctx, now, after, max)
 }
 func (b *broken) Notify(self any, f func(storage.Notice)) func() {
 	if b.notify != nil {
@@ -1501,18 +1508,103 @@ var faults = []struct {
 			return m, err
 		}
 	}},
-	{"the latest entry wins", "cron-1", func(b *broken) {
-		b.cron = func(b *broken, ctx context.Context, c storage.Cron) (uint64, error) {
-			list, err := b.Storage.Crons(ctx)
-			if err != nil {
-				return 0, err
-			}
-			for _, old := range list {
-				if old.Name == c.Name {
-					c.Version = old.Version
+	{"the latest entry wins", "cron-1 cron-3 cron-4 cron-6", func(b *broken) {
+		b.cron = func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+			entries = slices.Clone(entries)
+			for i := range entries {
+				old, err := b.Storage.Crons(ctx, storage.CronQuery{Names: []string{entries[i].Name}})
+				if err != nil {
+					return nil, err
+				}
+				if entries[i].Version = 0; len(old) > 0 {
+					entries[i].Version = old[0].Version
 				}
 			}
-			return b.Storage.SetCron(ctx, c)
+			return b.Storage.SetCrons(ctx, entries)
+		}
+	}},
+	{"versions of a deleted entry come again", "cron-3", func(b *broken) {
+		before := make(map[string]uint64) // by name: the version before the entry's first, from which its own count
+		b.cron = func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+			entries = slices.Clone(entries)
+			for i := range entries {
+				if entries[i].Version > 0 {
+					entries[i].Version += before[entries[i].Name]
+				}
+			}
+			versions, err := b.Storage.SetCrons(ctx, entries)
+			for i, v := range versions {
+				if v > 0 && entries[i].Version == 0 {
+					before[entries[i].Name] = v - 1
+				}
+				versions[i] -= min(v, before[entries[i].Name])
+			}
+			return versions, err
+		}
+		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+			list, err := b.Storage.Crons(ctx, q)
+			for i := range list {
+				list[i].Version -= before[list[i].Name]
+			}
+			return list, err
+		}
+	}},
+	{"one stale entry refuses all", "cron-4 cron-6", func(b *broken) {
+		b.cron = func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+			for i := range entries {
+				old, err := b.Storage.Crons(ctx, storage.CronQuery{Names: []string{entries[i].Name}})
+				if err != nil {
+					return nil, err
+				}
+				if len(old) == 0 && entries[i].Version > 0 || len(old) > 0 && old[0].Version != entries[i].Version {
+					return make([]uint64, len(entries)), nil
+				}
+			}
+			return b.Storage.SetCrons(ctx, entries)
+		}
+	}},
+	{"a page begins with the entry it is to begin after", "cron-2 cron-6", func(b *broken) {
+		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+			list, err := b.Storage.Crons(ctx, q)
+			if at, _ := b.Storage.Crons(ctx, storage.CronQuery{Names: []string{q.After}}); len(at) == 1 && q.Names == nil {
+				list = append(at, list...)
+				list = list[:min(len(list), q.Most())]
+			}
+			return list, err
+		}
+	}},
+	{"names ignored", "cron-2 cron-6", func(b *broken) {
+		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+			q.Names = nil
+			return b.Storage.Crons(ctx, q)
+		}
+	}},
+	{"an entry due now waits for the next look", "cron-5 cron-6", func(b *broken) {
+		b.runs = func(b *broken, ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+			return b.Storage.DueCrons(ctx, now.Add(-1), after, max)
+		}
+	}},
+	{"entries due a moment early", "cron-5", func(b *broken) {
+		b.runs = func(b *broken, ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+			return b.Storage.DueCrons(ctx, now.Add(time.Microsecond), after, max)
+		}
+	}},
+	{"every look at due entries begins with the first", "cron-5 cron-6", func(b *broken) {
+		b.runs = func(b *broken, ctx context.Context, now time.Time, _ *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+			return b.Storage.DueCrons(ctx, now, nil, max)
+		}
+	}},
+	{"the next run not told", "cron-5 cron-6", func(b *broken) {
+		b.runs = func(b *broken, ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+			due, _, err := b.Storage.DueCrons(ctx, now, after, max)
+			return due, time.Time{}, err
+		}
+	}},
+	{"due entries in the order of their names", "cron-5 cron-6", func(b *broken) {
+		b.runs = func(b *broken, ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+			due, next, err := b.Storage.DueCrons(ctx, now, after, max)
+			slices.SortFunc(due, func(a, b storage.Cron) int { return strings.Compare(a.Name, b.Name) })
+			return due, next, err
 		}
 	}},
 	{"nobody told", "notify-1 settleclaim-11 settleclaim-12 unclaim-5 notify-2 notify-3 notify-4", func(b *broken) {
@@ -1540,9 +1632,9 @@ var faults = []struct {
 			return func() {}
 		}
 	}},
-	{"entries in no order", "cron-2", func(b *broken) {
-		b.crons = func(b *broken, ctx context.Context) ([]storage.Cron, error) {
-			list, err := b.Storage.Crons(ctx)
+	{"entries in no order", "cron-2 cron-4 cron-6", func(b *broken) {
+		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+			list, err := b.Storage.Crons(ctx, q)
 			slices.Reverse(list)
 			return list, err
 		}

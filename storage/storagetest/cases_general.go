@@ -33,9 +33,10 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		calls["QueueStates"] = func() error { _, err := qs.QueueStates(ctx); return err }
 	}
 	if cs, ok := storage.As[storage.CronStore](c.S); ok {
-		calls["SetCron"] = func() error { _, err := cs.SetCron(ctx, storage.Cron{Name: "e"}); return err }
+		calls["SetCrons"] = func() error { _, err := cs.SetCrons(ctx, []storage.Cron{{Name: "e"}}); return err }
 		calls["DeleteCron"] = func() error { _, err := cs.DeleteCron(ctx, "e"); return err }
-		calls["Crons"] = func() error { _, err := cs.Crons(ctx); return err }
+		calls["Crons"] = func() error { _, err := cs.Crons(ctx, storage.CronQuery{}); return err }
+		calls["DueCrons"] = func() error { _, _, err := cs.DueCrons(ctx, epoch, nil, 1); return err }
 	}
 	if s, ok := c.S.(storage.SettleClaimer); ok {
 		calls["SettleAndClaim"] = func() error {

@@ -16,12 +16,13 @@ import (
 // Reference is the contract of a storage at its plainest: a list of jobs that every call goes through from the start. It is
 // written to be read, and to compare other storages with; a busy one needs better than a list.
 type Reference struct {
-	mu     sync.Mutex // guards everything below
-	closed bool
-	jobs   []*refJob // in the order of their insertion
-	seq    int       // of the latest event
-	states map[string]ojs.QueueState
-	crons  map[string]storage.Cron
+	mu          sync.Mutex // guards everything below
+	closed      bool
+	jobs        []*refJob // in the order of their insertion
+	seq         int       // of the latest event
+	states      map[string]ojs.QueueState
+	crons       map[string]storage.Cron
+	cronVersion uint64 // the latest of any entry
 }
 
 // refJob is a job and when, as numbers of events, it came where it is.
@@ -613,19 +614,22 @@ func (s *Reference) QueueStates(ctx context.Context) (map[string]ojs.QueueState,
 	return states, nil
 }
 
-// SetCron implements storage.CronStore.
-func (s *Reference) SetCron(ctx context.Context, c storage.Cron) (uint64, error) {
+// SetCrons implements storage.CronStore.
+func (s *Reference) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	if err := s.enter(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer s.mu.Unlock()
-	if s.crons[c.Name].Version != c.Version {
-		return 0, storage.ErrFenced
+	versions := make([]uint64, len(entries))
+	for i := range entries {
+		if c := entries[i].Copy(); s.crons[c.Name].Version == c.Version {
+			s.cronVersion++
+			c.Version = s.cronVersion
+			s.crons[c.Name] = c
+			versions[i] = c.Version
+		}
 	}
-	c = c.Copy()
-	c.Version++
-	s.crons[c.Name] = c
-	return c.Version, nil
+	return versions, nil
 }
 
 // DeleteCron implements storage.CronStore.
@@ -640,15 +644,40 @@ func (s *Reference) DeleteCron(ctx context.Context, name string) (bool, error) {
 }
 
 // Crons implements storage.CronStore.
-func (s *Reference) Crons(ctx context.Context) ([]storage.Cron, error) {
+func (s *Reference) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	var list []storage.Cron
 	for _, c := range s.crons {
-		list = append(list, c.Copy())
+		if c.Name > q.After && (q.Names == nil || slices.Contains(q.Names, c.Name)) {
+			list = append(list, c.Copy())
+		}
 	}
 	slices.SortFunc(list, func(a, b storage.Cron) int { return cmp.Compare(a.Name, b.Name) })
-	return list, nil
+	return list[:min(len(list), q.Most())], nil
+}
+
+// DueCrons implements storage.CronStore.
+func (s *Reference) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, time.Time{}, err
+	}
+	defer s.mu.Unlock()
+	var list []storage.Cron
+	for _, c := range s.crons {
+		if !c.NextRun.IsZero() && (after == nil || c.CompareRuns(after) > 0) {
+			list = append(list, c.Copy())
+		}
+	}
+	slices.SortFunc(list, func(a, b storage.Cron) int { return a.CompareRuns(&b) })
+	n := 0
+	for n < len(list) && n < max && !list[n].NextRun.After(now) {
+		n++
+	}
+	if n == len(list) {
+		return list, time.Time{}, nil
+	}
+	return list[:n], list[n].NextRun, nil
 }

@@ -1,0 +1,100 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// cronCounter counts the entries that a storage reads and writes.
+type cronCounter struct {
+	storage.Storage
+	storage.CronStore
+	entries atomic.Int64
+}
+
+func (c *cronCounter) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+	c.entries.Add(int64(len(entries)))
+	return c.CronStore.SetCrons(ctx, entries)
+}
+
+func (c *cronCounter) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+	list, err := c.CronStore.Crons(ctx, q)
+	c.entries.Add(int64(len(list)))
+	return list, err
+}
+
+func (c *cronCounter) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+	list, next, err := c.CronStore.DueCrons(ctx, now, after, max)
+	c.entries.Add(int64(len(list)))
+	return list, next, err
+}
+
+func cronEntries(n int) []engine.CronEntry {
+	entries := make([]engine.CronEntry, n)
+	for i := range entries {
+		entries[i] = engine.CronEntry{Name: fmt.Sprint("e", i), Schedule: "0 3 * * *", Job: ojs.NewDraft("x", i)}
+	}
+	return entries
+}
+
+// What a change of one entry and a run of one cost does not grow with the entries that are stored.
+func TestCronCostsWhatIsTouched(t *testing.T) {
+	m := memory.New()
+	store := &cronCounter{Storage: m, CronStore: m}
+	inBubbleOn(t, store, func(b *rig) {
+		b.handle("x", nothing)
+		b.run()
+		touched := func(what string, most int64, f func()) {
+			t.Helper()
+			store.entries.Store(0)
+			f()
+			b.advance(0)
+			if n := store.entries.Load(); n > most {
+				t.Errorf("P1.1 %s touches %d entries, more than %d", what, n, most)
+			}
+		}
+		all := cronEntries(3000)
+		touched("a set of 3,000 entries", 3*3000, func() { b.cron(all...) })
+		one := engine.CronEntry{Name: "one", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)}
+		touched("a set", 3, func() { b.cron(one) })
+		touched("an update", 3, func() { b.cron(one) })
+		touched("a get", 1, func() { b.entry("one") })
+		touched("a run", 3, func() { b.advance(time.Minute) })
+		touched("an idle minute between runs", 0, func() { b.advance(59 * time.Second) })
+		touched("a pause", 3, func() { must(t, b.Cron().Pause(b.ctx, "one")) })
+		touched("a removal", 3, func() { must(t, b.Cron().Remove(b.ctx, "one")) })
+		touched("an idle hour", 0, func() { b.advance(time.Hour) })
+		b.advance(2 * time.Hour) // 3 o'clock: all of them at once
+		if n := len(b.times()); n != 3001 {
+			t.Errorf("P1.1 %d runs, want 3001", n)
+		}
+	})
+}
+
+func BenchmarkCronSet(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n, " entries stored"), func(b *testing.B) {
+			eng, err := engine.New[any](memory.New(), quiet)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := eng.Cron().Set(b.Context(), cronEntries(n)...); err != nil {
+				b.Fatal(err)
+			}
+			one := engine.CronEntry{Name: "one", Schedule: "0 4 * * *", Job: ojs.NewDraft("x", nil)}
+			for b.Loop() {
+				if err := eng.Cron().Set(b.Context(), one); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
