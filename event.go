@@ -31,10 +31,11 @@ const (
 
 // The events of dead letters.
 const (
-	EventDeadLetterAdded   EventType = "dead_letter.added"
-	EventDeadLetterRetried EventType = "dead_letter.retried"
-	EventDeadLetterDeleted EventType = "dead_letter.deleted"
-	EventDeadLetterPruned  EventType = "dead_letter.pruned" // retention deleted some; its Job is nil
+	EventDeadLetterAdded    EventType = "dead_letter.added"
+	EventDeadLetterRetried  EventType = "dead_letter.retried"  // by hand
+	EventDeadLetterReplayed EventType = "dead_letter.replayed" // by a replay rule, which MetaReplayRule names
+	EventDeadLetterDeleted  EventType = "dead_letter.deleted"
+	EventDeadLetterPruned   EventType = "dead_letter.pruned" // retention deleted some; its Job is nil
 )
 
 // The events of queues. Their Job is nil.

@@ -81,7 +81,8 @@ func TestEventJSON(t *testing.T) {
 			ojs.EventDiscarded: "job.discarded", ojs.EventCancelled: "job.cancelled", ojs.EventExpired: "job.expired",
 			ojs.EventTimeout: "job.timeout", ojs.EventTotalTimeout: "job.total_timeout", ojs.EventStalled: "job.stalled",
 			ojs.EventDeadLetterAdded: "dead_letter.added", ojs.EventDeadLetterRetried: "dead_letter.retried",
-			ojs.EventDeadLetterDeleted: "dead_letter.deleted",
+			ojs.EventDeadLetterReplayed: "dead_letter.replayed", ojs.EventDeadLetterDeleted: "dead_letter.deleted",
+			ojs.EventDeadLetterPruned: "dead_letter.pruned",
 		} {
 			if string(typ) != want {
 				t.Errorf("%s, want %s", typ, want)

@@ -22,6 +22,13 @@ const (
 // DefaultQueue is the queue of a job that names none.
 const DefaultQueue = "default"
 
+// Meta entries that an engine writes when it replays a dead letter (OJS dead letter, section 7.2).
+const (
+	MetaReplayCount    = "ojs.replay_count"     // how often the job has been replayed, by a person or a rule: a number
+	MetaLastReplayedAt = "ojs.last_replayed_at" // RFC 3339
+	MetaReplayRule     = "ojs.replay_rule"      // the rule that replayed it last; absent if a person did
+)
+
 // JobHeader is what every part of a running program needs of a job. It is small: handlers get one per attempt.
 type JobHeader struct {
 	ID, Type, Queue string

@@ -139,5 +139,8 @@ func (c *core) jobEnded(rec *storage.Record) {
 	c.room.made(rec.Queue)
 	if c.run != nil {
 		c.run.keeper.ended(1)
+		if rec.DeadLettered() {
+			c.run.keeper.died(&rec.JobInfo)
+		}
 	}
 }

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -16,6 +19,10 @@ type Filter struct {
 	Types        []string // "email.*" selects every type that starts with "email."
 	ErrorTypes   []string // of the job's latest failure; prefixes as in Types
 	DeadLettered bool     // dead letters only
+
+	// Args is text that the args' JSON contains, in which nothing is escaped that JSON does not demand and no space is between
+	// tokens: part of a string, such as cust_123, or a member, such as "amount":9999. "": any args.
+	Args string
 
 	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not
 	FinishedFrom, FinishedBefore time.Time // a job that has not ended is in no such range
@@ -32,6 +39,28 @@ func (f *Filter) query() (storage.Query, error) {
 		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore,
 		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
 	}, nil
+}
+
+// matchesArgs reports whether the filter selects a job by its args, of which storages know nothing.
+func (f *Filter) matchesArgs(job *ojs.JobInfo) bool {
+	if f.Args == "" {
+		return true
+	}
+	raw := job.Args.JSON()
+	if bytes.Contains(raw, []byte(f.Args)) {
+		return true
+	}
+	if !bytes.Contains(raw, []byte(`\u`)) { // which encoding/json writes for < > &, and others for any character
+		return false
+	}
+	v, err := jsonvalue.Decode(raw)
+	if err != nil {
+		return false
+	}
+	var plain bytes.Buffer
+	enc := json.NewEncoder(&plain)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v) == nil && bytes.Contains(plain.Bytes(), []byte(f.Args))
 }
 
 // only narrows the filter to the states an operation applies to. It refuses a filter that names another.

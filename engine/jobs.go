@@ -46,7 +46,7 @@ func (c *core) list(ctx context.Context, f Filter) iter.Seq2[*storage.Record, er
 				return
 			}
 			for i := range page.Records {
-				if !yield(&page.Records[i], nil) {
+				if f.matchesArgs(&page.Records[i].JobInfo) && !yield(&page.Records[i], nil) {
 					return
 				}
 			}
@@ -80,9 +80,11 @@ func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, 
 	if err != nil {
 		return Page{}, err
 	}
-	out := Page{Next: page.Next, Jobs: make([]*ojs.JobInfo, len(page.Records))}
+	out := Page{Next: page.Next, Jobs: make([]*ojs.JobInfo, 0, len(page.Records))}
 	for i := range page.Records {
-		out.Jobs[i] = &page.Records[i].JobInfo
+		if job := &page.Records[i].JobInfo; f.matchesArgs(job) {
+			out.Jobs = append(out.Jobs, job)
+		}
 	}
 	return out, nil
 }
@@ -237,7 +239,7 @@ func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	if len(opts) > 0 {
 		allowed = "only a discarded job can be retried with options"
 	}
-	return j.core.retry(ctx, id, func(r *storage.Record) bool {
+	return j.core.retry(ctx, id, "", func(r *storage.Record) bool {
 		return r.State == ojs.StateDiscarded || r.State == ojs.StateRetryable && len(opts) == 0
 	}, allowed, opts)
 }
@@ -305,8 +307,8 @@ func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*
 	return results, nil
 }
 
-// retry makes a job available again, if ok says it may be.
-func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bool, allowed string, opts []ojs.Option) error {
+// retry makes a job available again, if ok says it may be, for the replay rule of a name or "", a person.
+func (c *core) retry(ctx context.Context, id, rule string, ok func(*storage.Record) bool, allowed string, opts []ojs.Option) error {
 	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if !ok(r) {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: allowed}
@@ -323,6 +325,10 @@ func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bo
 		event := ojs.EventAvailable
 		if r.DeadLettered() {
 			event = ojs.EventDeadLetterRetried
+			if rule != "" {
+				event = ojs.EventDeadLetterReplayed
+			}
+			countReplay(r, now, rule)
 		}
 		r.State = ojs.StateAvailable
 		r.Attempt = 0
@@ -333,7 +339,11 @@ func (c *core) retry(ctx context.Context, id string, ok func(*storage.Record) bo
 		return event, nil
 	})
 	if done != nil {
-		c.logJob(slog.LevelInfo, "job retried by hand", "lifecycle", done.to(), "")
+		if rule == "" {
+			c.logJob(slog.LevelInfo, "job retried by hand", "lifecycle", done.to(), "")
+		} else {
+			c.logJob(slog.LevelInfo, "dead letter replayed", "lifecycle", done.to(), "", slog.String("rule", rule))
+		}
 	}
 	c.moved(done)
 	return err

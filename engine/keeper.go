@@ -39,6 +39,8 @@ type keeper struct {
 	pruneAt    time.Time // when it fires; zero: not armed
 	pruning    bool      // a look at the finished jobs is wanted
 	finished   int       // jobs since the last one
+
+	replays replays
 }
 
 func (k *keeper) start(r *run) {
@@ -62,6 +64,7 @@ func (k *keeper) start(r *run) {
 		k.pruneAt = time.Time{}
 		k.wantPrune()
 	}
+	k.startReplays()
 	go k.loop()
 }
 
@@ -150,7 +153,7 @@ func (k *keeper) wakeAt(t time.Time) {
 
 // busy reports whether the keeper has something to do now.
 func (k *keeper) busy() bool {
-	return k.due || k.cronDue || k.pruning || k.working || len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
+	return k.due || k.cronDue || k.pruning || k.replays.wanted || k.working || len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
 }
 
 func (k *keeper) loop() {
@@ -176,6 +179,8 @@ func (k *keeper) loop() {
 		if pruning {
 			k.finished = 0
 		}
+		replaying := k.replays.wanted
+		k.replays.wanted = false
 		k.working = true
 		mu.Unlock()
 
@@ -189,12 +194,15 @@ func (k *keeper) loop() {
 		for _, a := range stuck {
 			k.r.reportStuck(a)
 		}
-		var fires, prunes time.Time
+		var fires, prunes, replays time.Time
 		if cron {
 			fires = k.tick()
 		}
 		if pruning {
 			prunes = k.prune()
+		}
+		if replaying {
+			replays = k.replay()
 		}
 
 		mu.Lock()
@@ -205,6 +213,9 @@ func (k *keeper) loop() {
 		}
 		if !prunes.IsZero() {
 			k.pruneBy(prunes)
+		}
+		if !replays.IsZero() {
+			k.replayBy(replays)
 		}
 		k.working = false
 		k.r.c.changed()
@@ -222,6 +233,7 @@ func (k *keeper) again() {
 	k.wantDue()
 	k.wantCron()
 	k.wantPrune()
+	k.wantReplay()
 	c.mu.Unlock()
 	k.loop()
 }

@@ -172,6 +172,17 @@ func ExampleDeadLetters_RetryAll() {
 	// Output: completed <nil>
 }
 
+// Replay dead letters of a mail server's outages after an hour each, at most three times a job.
+func ExampleWithReplayRules() {
+	eng, err := engine.New[string](memory.New(), engine.WithReplayRules(engine.ReplayRule{
+		Name: "smtp-outage", Filter: engine.Filter{ErrorTypes: []string{"smtp.*"}}, Delay: time.Hour, MaxReplays: 3,
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = eng // the rules apply while eng.Run works
+}
+
 // A handler that goes on where the attempt before it failed.
 func ExampleEngine_checkpoint() {
 	ctx, eng := begin()

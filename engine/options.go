@@ -36,6 +36,7 @@ type config struct {
 	log          *slog.Logger
 	rand         *rand.Rand
 	retention    Retention
+	replayRules  []replayRule
 	maxStuck     int // negative: as many as the concurrency
 	middleware   []handler.Middleware
 	chain        handler.Chain // nil: the standard one

@@ -109,6 +109,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.available(unknown)
 	r.keeper.wantDue()
 	r.keeper.wantPrune()
+	r.keeper.wantReplay()
 	r.keeper.wantCron()
 	c.mu.Unlock()
 	c.warnUnreached()

@@ -147,7 +147,7 @@ func (c *Collector) aboutJob(ev *ojs.Event) {
 		p.counters[stalled].Inc()
 	case ojs.EventDeadLetterAdded:
 		p.counters[deadAdded].Inc()
-	case ojs.EventDeadLetterRetried:
+	case ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed:
 		p.counters[deadRetried].Inc()
 	case ojs.EventDeadLetterDeleted:
 		p.counters[deadDeleted].Inc()

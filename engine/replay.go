@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Replay rules. The keeper lists the dead letters at the start of Run, when one that died here is due, and every five minutes
+// while the engine has rules, for those that died elsewhere. It replays what is due and sleeps until the next.
+//
+//  1. A job is replayed by the first rule that selects it and is enabled, once for each death.
+//  2. Two lists are at least replayPause apart, so that many deaths cost one list.
+//  3. Of several engines with the same rules one replays: the others find a job that is no dead letter, or another death.
+
+// ReplayRule replays dead letters without a person (OJS dead letter, section 7).
+type ReplayRule struct {
+	Name       string        // lower-case letters, digits, "-" and ".", the first a letter or digit, at most 255; ojs.MetaReplayRule
+	Filter     Filter        // which dead letters; the zero Filter selects all. It names no states
+	Delay      time.Duration // from the job's death to its replay; not negative
+	MaxReplays int           // how often a job is replayed at most, replays by hand and by other rules included; at least 1
+	Disabled   bool          // the rule replays nothing, and the rules behind it apply
+}
+
+// WithReplayRules makes the engine replay dead letters while it runs. For each job the first enabled rule that selects it decides.
+// A replay is DeadLetters.Retry without options, and publishes ojs.EventDeadLetterReplayed. A job that died in another engine
+// on the storage may be replayed up to five minutes after it is due, any other up to a second.
+func WithReplayRules(rules ...ReplayRule) Option {
+	return func(c *config) error {
+		for _, rule := range rules {
+			if err := c.addReplayRule(rule); err != nil {
+				return fmt.Errorf("ojs: replay rule %q: %w", clipName(rule.Name), err)
+			}
+		}
+		return nil
+	}
+}
+
+func (c *config) addReplayRule(rule ReplayRule) error {
+	switch {
+	case !validCronName(rule.Name):
+		return invalid("name", fmt.Sprintf("%q: use lower-case letters, digits, - and ., at most %d", clipName(rule.Name), maxCronName))
+	case slices.ContainsFunc(c.replayRules, func(r replayRule) bool { return r.Name == rule.Name }):
+		return invalid("name", "is given twice")
+	case len(rule.Filter.States) > 0:
+		return invalid("filter.states", "are given: a dead letter is discarded")
+	case rule.Delay < 0:
+		return invalid("delay", fmt.Sprintf("%v is negative", rule.Delay))
+	case rule.MaxReplays < 1:
+		return invalid("max_replays", fmt.Sprintf("%d is less than 1", rule.MaxReplays))
+	}
+	f := &rule.Filter
+	f.DeadLettered = true
+	f.Queues, f.Types, f.ErrorTypes = slices.Clone(f.Queues), slices.Clone(f.Types), slices.Clone(f.ErrorTypes)
+	q, err := f.query()
+	if err != nil {
+		return err
+	}
+	c.replayRules = append(c.replayRules, replayRule{rule, q})
+	return nil
+}
+
+type replayRule struct {
+	ReplayRule
+	query storage.Query // of its filter
+}
+
+// replayRuleFor returns the rule that decides on a dead letter and when the job is due; false: it stays dead.
+func (c *config) replayRuleFor(job *ojs.JobInfo) (rule *replayRule, due time.Time, ok bool) {
+	for i := range c.replayRules {
+		rule := &c.replayRules[i]
+		if !rule.Disabled && rule.query.Matches(job) && rule.Filter.matchesArgs(job) {
+			return rule, job.DeadLetteredAt.Add(rule.Delay), replayCount(job.Meta) < rule.MaxReplays
+		}
+	}
+	return nil, time.Time{}, false
+}
+
+// replayCount is how often a job with the meta has been replayed.
+func replayCount(meta map[string]any) int {
+	n, err := strconv.Atoi(fmt.Sprint(meta[ojs.MetaReplayCount]))
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+// countReplay notes in a job's meta that it is replayed now, by a rule or, if that is "", a person.
+func countReplay(r *storage.Record, now time.Time, rule string) {
+	meta := maps.Clone(r.Meta)
+	if meta == nil {
+		meta = make(map[string]any)
+	}
+	meta[ojs.MetaReplayCount] = float64(replayCount(meta) + 1) // as JSON gives it back
+	meta[ojs.MetaLastReplayedAt] = now.UTC().Format(time.RFC3339Nano)
+	if delete(meta, ojs.MetaReplayRule); rule != "" {
+		meta[ojs.MetaReplayRule] = rule
+	}
+	r.Meta = meta
+}
+
+const (
+	replayPause = time.Second     // between two lists
+	replayEvery = 5 * time.Minute // at least one list
+)
+
+// replays is the keeper's part in replay rules. core.mu guards it.
+type replays struct {
+	timer  scheduler.Timer
+	at     time.Time // when timer fires; zero: not armed
+	wanted bool      // a list of the dead letters is wanted
+	listed time.Time // the latest one
+}
+
+func (k *keeper) startReplays() {
+	k.replays.timer.Func = func(time.Time) {
+		k.r.c.mu.Lock()
+		defer k.r.c.mu.Unlock()
+		k.replays.at = time.Time{}
+		k.wantReplay()
+	}
+}
+
+// core.mu is held in wantReplay, replayBy and died.
+
+func (k *keeper) wantReplay() {
+	if len(k.r.c.replayRules) > 0 {
+		k.replays.wanted = true
+		k.poke()
+	}
+}
+
+// replayBy has the keeper list the dead letters at t, unless it will earlier.
+func (k *keeper) replayBy(t time.Time) {
+	if soonest := k.replays.listed.Add(replayPause); t.Before(soonest) {
+		t = soonest
+	}
+	if k.replays.at.IsZero() || t.Before(k.replays.at) {
+		k.replays.at = t
+		k.r.sched.Set(&k.replays.timer, t)
+	}
+}
+
+// died follows the death of a job.
+func (k *keeper) died(job *ojs.JobInfo) {
+	if _, due, ok := k.r.c.replayRuleFor(job); ok {
+		k.replayBy(due)
+	}
+}
+
+// replay replays the dead letters that are due, and says when to list them next.
+func (k *keeper) replay() (next time.Time) {
+	c := k.r.c
+	now := c.now()
+	c.mu.Lock()
+	k.replays.listed = now
+	c.mu.Unlock()
+	next = now.Add(replayEvery)
+	seen := make(map[string]struct{}) // a job that dies again meanwhile is listed again
+	for rec, err := range c.list(k.r.base, Filter{DeadLettered: true}) {
+		if err != nil {
+			c.log.Error("listing dead letters to replay failed", "error", err, "retry_in", replayEvery)
+			return next
+		}
+		rule, due, ok := c.replayRuleFor(&rec.JobInfo)
+		if _, again := seen[rec.ID]; again || !ok {
+			continue
+		}
+		if due.After(now) {
+			next = earliest(next, due)
+			continue
+		}
+		seen[rec.ID] = struct{}{}
+		died := rec.DeadLetteredAt
+		err := c.retry(k.r.base, rec.ID, rule.Name, func(r *storage.Record) bool { return r.DeadLettered() && r.DeadLetteredAt.Equal(died) }, "", nil)
+		if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
+			c.jobLog(&rec.JobHeader).Error("dead letter not replayed", "rule", rule.Name, "error", err, "retry_in", replayEvery)
+		}
+		if k.quitting() {
+			return next
+		}
+	}
+	return next
+}
