@@ -3,6 +3,7 @@ package rows
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"slices"
 	"strings"
 
@@ -60,6 +61,12 @@ type Lane struct {
 	expired int64  // the latest time of a claim that has passed over expired jobs
 	around  string // the paused queues
 	visited []visit
+
+	// For Begin and End.
+	safe    map[int]int64 // what behind may begin with
+	pending map[int]int64 // what safe becomes when the transactions before the number until have ended; nil: nothing
+	until   uint64        // 0: not known yet
+	oldest  uint64
 }
 
 type passedKey struct {
@@ -146,10 +153,7 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 					seen[j.Key] = true
 				}
 				if n == 0 {
-					passed = make(map[int]int64, len(l.behind)) // what is behind it is passed over only if it is taken
-					for p, place := range l.behind {
-						passed[p] = place
-					}
+					passed = maps.Clone(l.behind) // what is behind it is passed over only if it is taken
 				}
 				found = append(found, *j)
 				n++
@@ -187,6 +191,37 @@ func (l *Lane) Took(taken func(seq int64) bool) {
 			break
 		}
 		l.behind[v.Priority] = v.Place
+	}
+}
+
+// Begin goes before Pick, and End after Took, in a storage in which a job may become available in a place before those that a claim has
+// seen: its transaction had drawn the place and had not ended. oldest is the first transaction that may be under way, next the first
+// that has not begun. The lane begins behind a place only when the transactions that were under way when it was seen have ended, and
+// the jobs before it have been looked at once more.
+func (l *Lane) Begin(oldest, next uint64) {
+	l.oldest = oldest
+	if l.until == 0 {
+		l.until = next
+	}
+	l.behind = make(map[int]int64, len(l.safe))
+	maps.Copy(l.behind, l.safe)
+}
+
+// End is explained at Begin.
+func (l *Lane) End() {
+	if l.pending != nil && l.until != 0 && l.oldest >= l.until {
+		if l.safe == nil {
+			l.safe = make(map[int]int64)
+		}
+		for p, place := range l.pending {
+			if b, ok := l.behind[p]; ok {
+				l.safe[p] = min(place, b)
+			}
+		}
+		l.pending = nil
+	}
+	if l.pending == nil {
+		l.pending, l.until = maps.Clone(l.behind), 0
 	}
 }
 

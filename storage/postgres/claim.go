@@ -19,12 +19,19 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	if c.Max <= 0 {
 		return dst, nil
 	}
-	skip := append([]string{}, slices.Collect(c.SkipKeys.All())...)
+	most := min(c.Max, maxRows)
+	if c.SkipKeys.Len() > 0 {
+		claimed, err := s.claimPast(ctx, rows.Nanos(now), &c, most)
+		if err != nil && len(claimed) == 0 {
+			return dst, wrap(err)
+		}
+		return decodeAll(claimed, dst)
+	}
+	skip := []string{} // keys of which this claim has a job
 	var types []string // nil: all
 	if len(c.Types) > 0 {
 		types = c.Types
 	}
-	most := min(c.Max, maxRows)
 	for left := most; left > 0; {
 		args := []any{rows.Nanos(now), left, c.Worker, types, skip}
 		sql := s.sql.claimAll

@@ -185,6 +185,7 @@ func (s *Storage) watch(ctx context.Context) {
 		case <-wall.After(pause):
 		case <-ctx.Done():
 		}
+		s.forget.Store(true)
 		s.hub.Tell(ctx, storage.Notice{Everything: true}) // of what was not heard meanwhile
 	}
 }
@@ -298,6 +299,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if _, err := conn.Exec(ctx, s.sql.compact); err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) {
 		return err
 	}
+	s.forget.Store(true)
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
 	_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{probe})
 	return err

@@ -33,6 +33,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/notify"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -46,6 +47,10 @@ type Storage struct {
 	clock  clock.Clock
 	offset atomic.Int64 // of the database's clock
 	paused atomic.Bool  // some queue is, as of the last look: how to claim quickly, not what
+
+	turn   chan struct{} // holds a token while a claim with keys to skip is under way, which has the lanes
+	lanes  rows.Lanes
+	forget atomic.Bool // forget the lanes before the next such claim
 
 	inserts batcher[*insertCall]
 	settles batcher[*settleCall]
@@ -145,6 +150,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 	if err != nil {
 		return nil, wrap(err)
 	}
+	s.turn = make(chan struct{}, 1)
 	s.inserts.flush = s.flushInserts
 	s.settles.flush = s.flushSettles
 	s.out.signal = make(chan struct{}, 1)

@@ -54,6 +54,9 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 	if c.err != nil {
 		return dst, wrap(c.err)
 	}
+	if !c.sameJob && slices.ContainsFunc(c.encoded, func(e written) bool { return e.State == rows.Available }) {
+		s.forget.Store(true) // it may have another type, key or deadline in the same place
+	}
 	var n storage.Notice
 	for i := range c.encoded {
 		if c.results[i].Err == nil {

@@ -6,6 +6,7 @@ import "strings"
 type statements struct {
 	tune, lockName, takeNames, leaveNames, schemaThere, makeSchema, makeVersions, migrated, addMigration string
 	insert, stored, peers, locked, oldest, draining, depth                                               string
+	beginPast, behindIn, behindAll, firstOfKeys, claimThese                                              string
 	claim, claimAll, claimAround, somePaused                                                             string
 	settleAttempt, settleAll, versions, extend                                                           string
 	due, nextWake                                                                                        string
@@ -55,6 +56,20 @@ const take = `,
 		started = $1, worker = $3, lease_until = {until}, wake = {until}, progress = 0
 	FROM numbered p WHERE j.seq = p.seq
 	RETURNING p.place AS ord, {columns}`
+
+// behind are the available jobs behind the places passed: level by level, so that no sort is needed.
+const behind = `WITH RECURSIVE level (priority) AS (
+		(SELECT j.priority FROM {schema}.job j WHERE j.state = 3 AND {in} ORDER BY j.priority DESC LIMIT 1)
+		UNION ALL
+		SELECT (SELECT j.priority FROM {schema}.job j WHERE j.state = 3 AND {in} AND j.priority < level.priority
+			ORDER BY j.priority DESC LIMIT 1)
+		FROM level WHERE level.priority IS NOT NULL)
+	SELECT c.* FROM level CROSS JOIN LATERAL (
+		SELECT j.seq, j.priority, j.place, j.queue, j.type, coalesce(j.rate_key, ''), coalesce(j.wake, {none}) FROM {schema}.job j
+		WHERE j.state = 3 AND {in} AND j.priority = level.priority
+		AND j.place > coalesce((SELECT p.place FROM unnest($1::integer[], $2::bigint[]) p (priority, place) WHERE p.priority = level.priority), {none})
+		ORDER BY j.place LIMIT $3) c
+	WHERE level.priority IS NOT NULL LIMIT $3`
 
 // until is when a lease of a job j ends that begins at $1: at the latest at the last time that a column holds.
 const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bigint, 0))`
@@ -129,6 +144,27 @@ func newStatements(schema string) *statements {
 			picked AS MATERIALIZED (
 				SELECT j.seq, j.rate_key FROM first JOIN {schema}.job j USING (seq) WHERE {claimable}
 				ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED){take}`),
+		// What a claim with keys to skip asks first: $1 are its queues.
+		beginPast: q(`SELECT ARRAY(SELECT q.name FROM unnest($1::text[]) WITH ORDINALITY q (name, ord)
+					WHERE EXISTS (SELECT FROM {schema}.job j WHERE j.state = 3 AND j.queue = q.name)
+					AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused') ORDER BY q.ord),
+				ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused' ORDER BY queue),
+				pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`),
+		// $1 and $2 are the places passed, by priority, $3 is how many, $4 the queue.
+		behindIn:  q(strings.ReplaceAll(behind, "{in}", "j.queue = $4")),
+		behindAll: q(strings.ReplaceAll(behind, "{in}", "j.attempt >= 0")),
+		// $1 are the keys, $2 is the time, $3 the types, $4 the queue, $5 the paused ones.
+		firstOfKeys: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
+				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}) FROM {schema}.job j
+				WHERE j.state = 3 AND j.rate_key = k AND (j.wake IS NULL OR j.wake > $2) AND ($3::text[] IS NULL OR j.type = ANY ($3::text[]))
+				AND ($4 = '' OR j.queue = $4) AND j.queue <> ALL ($5::text[])
+				ORDER BY j.priority DESC, j.place LIMIT 1) c`),
+		// $6 are the jobs, $7 their keys as they were.
+		claimThese: q(`WITH picked AS MATERIALIZED (
+				SELECT j.seq, j.rate_key FROM {schema}.job j WHERE j.seq = ANY ($6::bigint[]) AND {claimable}
+				AND coalesce(j.rate_key, '') = ($7::text[])[array_position($6::bigint[], j.seq)]
+				AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
+				ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED){take}`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
 		// The froms are the states in which each change may find its job, as bits; bit 15 says that the job keeps its place, and those
