@@ -13,7 +13,7 @@ import (
 // storage makes by itself; each changes the record in place and raises its version.
 type Record struct {
 	ojs.JobInfo
-	Version    uint64    // raised by each transition, from 1 at the insert
+	Version    uint64    // raised by each transition; 0: not stored yet
 	Worker     string    // who claimed it last
 	LeaseUntil time.Time // active: when the claim lapses unless it is renewed; zero in other states
 

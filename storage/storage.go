@@ -8,8 +8,10 @@
 //
 // Every transition raises the record's Version by one, and nothing else does. The version that Claim or Due hands out with
 // an active job is the claim token of whoever got it: Settle and Extend apply only to the version they name, so the late
-// result of an attempt whose job has been cancelled, reaped or handed on is refused. Version never falls. The attempt number
-// does, when a snooze gives an attempt back and when a replay by hand begins anew; so it cannot fence.
+// result of an attempt whose job has been cancelled, reaped or handed on is refused. Version never falls, and never comes again
+// for an id: a job that is stored under the id of a deleted one begins at a version that the deleted one never had, so that a token of
+// that one does not fit. This holds for as long as the storage does. The attempt number falls, when a snooze gives an attempt back and
+// when a replay by hand begins anew; so it cannot fence.
 //
 // # Time
 //
@@ -43,8 +45,9 @@ type Storage interface {
 
 	// Insert stores the batch, all of it or none, in order: of jobs that become available at the same priority the earlier
 	// ones are claimed first. An id that is stored already, or is twice in the batch, fails the call with an
-	// *ojs.DuplicateError. Records come with State available, scheduled or pending and Version 0; they are stored as
-	// Version 1. The results are appended to dst, one for each of the batch, in order.
+	// *ojs.DuplicateError. Records come with State available, scheduled or pending and Version 0; they are stored
+	// under a version above 0 and above every one that a job with their id has had. The results are appended to dst, one for each of
+	// the batch, in order.
 	//
 	// A queue that would come to have more than Insert.MaxDepth jobs that have not ended fails the call with an *ojs.QueueError of
 	// ojs.ErrQueueFull, unless Insert.DropOldest is set and dropping makes room: then, in the same step, the jobs of the queue that
@@ -164,8 +167,8 @@ type Insert struct {
 	Record     Record
 	MaxDepth   int  // most jobs of its queue that have not ended, this one included; 0: any number
 	DropOldest bool // make room in a full queue
-	// Fresh says that the id was drawn for this job and nobody else has seen it: a storage need not look for it. If it is there all
-	// the same, there may be two jobs with it.
+	// Fresh says that the id was drawn for this job and nobody else has seen it: a storage need not look for it, nor for the versions
+	// that a deleted job with it had. If it is there all the same, there may be two jobs with it.
 	Fresh bool
 }
 

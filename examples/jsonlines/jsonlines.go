@@ -45,6 +45,7 @@ type insert struct {
 	Record     record `json:"record"`
 	MaxDepth   int    `json:"max_depth,omitempty"`
 	DropOldest bool   `json:"drop_oldest,omitempty"`
+	Fresh      bool   `json:"fresh,omitempty"`
 }
 
 // record is a storage.Record as JSON: the job in its wire form, and what that does not have.
@@ -119,7 +120,7 @@ func (s *Storage) again(l *line) error {
 	case l.Insert != nil:
 		batch := make([]storage.Insert, len(l.Insert))
 		for i, in := range l.Insert {
-			batch[i].MaxDepth, batch[i].DropOldest = in.MaxDepth, in.DropOldest
+			batch[i].MaxDepth, batch[i].DropOldest, batch[i].Fresh = in.MaxDepth, in.DropOldest, in.Fresh
 			if batch[i].Record, err = in.Record.stored(); err != nil {
 				return err
 			}
@@ -186,7 +187,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	}
 	l := line{Now: now}
 	for i := range batch {
-		l.Insert = append(l.Insert, insert{toLine(&batch[i].Record), batch[i].MaxDepth, batch[i].DropOldest})
+		l.Insert = append(l.Insert, insert{toLine(&batch[i].Record), batch[i].MaxDepth, batch[i].DropOldest, batch[i].Fresh})
 	}
 	return out, s.write(l)
 }

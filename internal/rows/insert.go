@@ -14,8 +14,8 @@ import (
 // Tx is what Insert asks of a transaction. From the first lookup on, nobody else may insert a job with one of the fingerprints
 // or into a bounded queue, or change the rows that were returned, until the transaction ends.
 type Tx interface {
-	// Stored returns the states of those of the jobs that are stored.
-	Stored(ids []string) (map[string]ojs.State, error)
+	// Stored returns the states of those of the jobs that are stored, and for each id a version that no job with it has had.
+	Stored(ids []string) (there map[string]ojs.State, first []uint64, err error)
 
 	// Peers returns the jobs with one of the fingerprints: those that have not ended, and of those that have the newest of
 	// each state, by creation and then by insertion. Their order does not matter.
@@ -90,6 +90,7 @@ type inserting struct {
 	batch   []storage.Insert
 	results []storage.Inserted
 
+	first   []uint64          // the version in which each of the batch is stored
 	peers   map[string][]*Row // by fingerprint, in order of insertion: stored ones, then those of the batch
 	mine    []*Row            // the batch's, as they will be stored; nil: will not be
 	changed []*Row            // to be saved, those that end in the order in which they do; the batch's only if they end
@@ -105,13 +106,14 @@ func (b *inserting) load() error {
 			prints = append(prints, r.Fingerprint)
 		}
 	}
-	there, err := b.tx.Stored(ids)
+	there, first, err := b.tx.Stored(ids)
 	if err != nil {
 		return err
 	}
 	if err := Check(b.batch, there); err != nil {
 		return err
 	}
+	b.first = first
 	b.peers = make(map[string][]*Row)
 	if len(prints) == 0 {
 		return nil
@@ -139,9 +141,9 @@ func (b *inserting) resolve() error {
 			}
 		}
 		row := &Row{Record: *r}
-		row.Version = 1
+		row.Version = b.first[i]
 		b.mine[i] = row
-		b.results[i].Version = 1
+		b.results[i].Version = b.first[i]
 		if r.Fingerprint != "" {
 			b.peers[r.Fingerprint] = append(b.peers[r.Fingerprint], row)
 		}
@@ -323,7 +325,7 @@ func (b *inserting) write() error {
 		case r == nil:
 		case r.State.Terminal(): // added as it came, to end in its turn among the stored ones
 			came := b.batch[i].Record
-			came.Version = 1
+			came.Version = b.first[i]
 			r.Was = came.Version
 			added = append(added, &came)
 		default:

@@ -18,9 +18,11 @@ type table struct {
 	added []storage.Record
 }
 
-func (t *table) Stored([]string) (map[string]ojs.State, error) { return nil, nil }
-func (t *table) Peers([]string) ([]*rows.Row, error)           { return t.peers, nil }
-func (t *table) Draining([]string) (string, error)             { return "", nil }
+func (t *table) Stored([]string) (map[string]ojs.State, []uint64, error) {
+	return nil, []uint64{11, 12}, nil
+}
+func (t *table) Peers([]string) ([]*rows.Row, error) { return t.peers, nil }
+func (t *table) Draining([]string) (string, error)   { return "", nil }
 func (t *table) Save(changed []*rows.Row) error {
 	for _, r := range changed {
 		t.saved = append(t.saved, *r)
@@ -57,7 +59,7 @@ func TestTwoStepsOfOneJob(t *testing.T) {
 	if !slices.EqualFunc(tx.added, []string{"replaces"}, func(r storage.Record, id string) bool { return r.ID == id }) {
 		t.Errorf("added %+v", tx.added)
 	}
-	if !results[0].Updated || results[0].Version != 0 || len(results[1].Replaced) != 1 || results[1].Version != 1 {
+	if !results[0].Updated || results[0].Version != 0 || len(results[1].Replaced) != 1 || results[1].Version != 12 || tx.added[0].Version != 12 {
 		t.Errorf("%+v", results)
 	}
 }

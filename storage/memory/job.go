@@ -434,6 +434,9 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	return &c
 }
 
+// firstVersion is that of a job whose id no other has had.
+const firstVersion = 1
+
 // prepare makes a job of a record, in its first version. It is what can be done before the lock: the other callers wait for whoever
 // has that.
 func (s *Storage) prepare(r *storage.Record) *job {
@@ -442,7 +445,7 @@ func (s *Storage) prepare(r *storage.Record) *job {
 		j.kind = k // if it still is one when the job is stored
 	}
 	s.fill(j, r)
-	j.setVersion(1)
+	j.setVersion(firstVersion)
 	j.hash = s.hashes.near(j.id)
 	return j
 }

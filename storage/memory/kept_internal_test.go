@@ -26,6 +26,7 @@ func TestKeptJobsArePruned(t *testing.T) {
 			}
 		}
 		var live []storage.Record
+		var version uint64 // the same in both
 		n := 0
 		for step := range 300 {
 			now = now.Add(time.Duration(rnd.IntN(1000)) * time.Millisecond)
@@ -44,10 +45,13 @@ func TestKeptJobsArePruned(t *testing.T) {
 						}
 					}
 					both(func(on storage.Storage) error {
-						_, err := on.Insert(ctx, now, []storage.Insert{{Record: r}}, nil)
+						out, err := on.Insert(ctx, now, []storage.Insert{{Record: r}}, nil)
+						if err == nil {
+							version = out[0].Version
+						}
 						return err
 					})
-					r.Version = 1
+					r.Version = version
 					live = append(live, r)
 				}
 			case 2:

@@ -46,6 +46,7 @@ type Storage struct {
 	released time.Time            // no job was let go from kept that is to be kept until later
 	dead     index                // dead letters, by when they came there
 	ends     uint64               // jobs that have ended
+	floor    uint64               // no job that was deleted had a later version
 	queues   map[string]*queue
 	states   int               // queues that have one
 	unique   map[string]*peers // by fingerprint
@@ -153,7 +154,7 @@ func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []s
 	first, refused := s.prepareAll(batch)
 	if refused == nil && s.leaveIn(ctx, self, batch, first) {
 		for range batch {
-			dst = append(dst, storage.Inserted{Version: 1})
+			dst = append(dst, storage.Inserted{Version: firstVersion})
 		}
 		return dst, nil
 	}
@@ -215,8 +216,11 @@ func (s *Storage) insertPrepared(now time.Time, batch []storage.Insert, jobs *jo
 			continue
 		}
 		s.adopt(j, &batch[i].Record)
+		if !batch[i].Fresh && s.floor > 0 {
+			j.setVersion(s.floor + 1)
+		}
 		s.enlist(j)
-		dst[first+i].Version = 1
+		dst[first+i].Version = j.version
 		if p != nil {
 			stored[i] = j
 		}
@@ -583,6 +587,7 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 
 // delete takes a job out of every index.
 func (s *Storage) delete(j *job) {
+	s.floor = max(s.floor, j.version)
 	s.displace(j)
 	s.all.remove(j.ord)
 	s.jobs.remove(j)

@@ -38,7 +38,7 @@ func (u *uniqueStore) insert(fingerprint string, p ojs.UniquePolicy, state ojs.S
 func (u *uniqueStore) admitted(rule, fingerprint string, p ojs.UniquePolicy) string {
 	u.Helper()
 	id, out, err := u.insert(fingerprint, p, ojs.StateAvailable)
-	if err != nil || out.Existing != nil || out.Version != 1 {
+	if err != nil || out.Existing != nil || out.Version == 0 {
 		u.Errorf("%s: %+v, %v", rule, out, err)
 	}
 	return id

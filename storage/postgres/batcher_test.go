@@ -28,6 +28,12 @@ func TestRefusedAmongOthers(t *testing.T) {
 	s, name := open(t, "")
 	pool := connect(t)
 	must(t, insert(t.Context(), s, record(100), record(101), record(102), record(103), record(104)))
+	var versions []uint64
+	for n := range 5 {
+		stored, err := s.Get(t.Context(), record(100+n).ID)
+		must(t, err)
+		versions = append(versions, stored.Version)
+	}
 	for kind, call := range map[string]func(n int, text string) error{
 		"insert": func(n int, text string) error {
 			r := record(n)
@@ -36,7 +42,7 @@ func TestRefusedAmongOthers(t *testing.T) {
 		},
 		"settle": func(n int, text string) error {
 			c := storage.Change{Record: record(100 + n)}
-			c.Record.State, c.Record.Version, c.Record.FinishedAt, c.Record.Worker = ojs.StateCancelled, 1, time.Now(), text
+			c.Record.State, c.Record.Version, c.Record.FinishedAt, c.Record.Worker = ojs.StateCancelled, versions[n], time.Now(), text
 			settled, err := s.Settle(t.Context(), time.Now(), []storage.Change{c}, nil)
 			if err == nil {
 				err = settled[0].Err

@@ -44,8 +44,8 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 				rows.Note(&n, &encoded[i].Columns)
 			}
 			s.tell(ctx, &n)
-			for range batch {
-				dst = append(dst, storage.Inserted{Version: 1})
+			for _, v := range c.versions {
+				dst = append(dst, storage.Inserted{Version: uint64(v)})
 			}
 			return dst, nil
 		}
@@ -93,8 +93,8 @@ func duplicate(err error, batch []storage.Insert) error {
 func encodeNew(batch []storage.Insert) ([]written, error) {
 	encoded := make([]written, len(batch))
 	for i := range batch {
-		rec := batch[i].Record
-		rec.Version = 1
+		rec := batch[i].Record // its version comes from the database
+		rec.Version = 0
 		var err error
 		if encoded[i], err = encode(&rec); err != nil {
 			return nil, err
@@ -105,10 +105,11 @@ func encodeNew(batch []storage.Insert) ([]written, error) {
 
 // insertCall is an insert that asks for no lookups but of ids and draining queues.
 type insertCall struct {
-	encoded []written
-	stored  bool
-	err     error // of the database
-	ended   chan struct{}
+	encoded  []written
+	stored   bool
+	versions []int64
+	err      error // of the database
+	ended    chan struct{}
 }
 
 func (c *insertCall) size() (int, int)      { return len(c.encoded), documentBytes(c.encoded) }
@@ -120,32 +121,38 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 	for _, c := range calls[1:] {
 		all = append(all[:len(all):len(all)], c.encoded...)
 	}
-	stored, err := s.insertAll(all)
+	versions, stored, err := s.insertAll(all)
 	if (err == nil && !stored || refused(err)) && len(calls) > 1 {
 		for _, c := range calls {
-			c.stored, c.err = s.insertAll(c.encoded)
+			c.versions, c.stored, c.err = s.insertAll(c.encoded)
 			close(c.ended)
 		}
 		return
 	}
 	for _, c := range calls {
-		c.stored, c.err = stored, err
+		if c.stored, c.err = stored, err; stored {
+			c.versions, versions = versions[:len(c.encoded):len(c.encoded)], versions[len(c.encoded):]
+		}
 		close(c.ended)
 	}
 }
 
-// insertAll stores jobs. It reports false, and has stored none, if an id is stored already or a queue draining.
-func (s *Storage) insertAll(encoded []written) (stored bool, err error) {
+// insertAll stores jobs, and returns their versions. It reports false, and has stored none, if an id is stored already or a queue
+// draining.
+func (s *Storage) insertAll(encoded []written) (versions []int64, stored bool, err error) {
 	args := arguments(encoded)
 	err = again(func() error {
-		tag, err := s.exec(context.Background(), s.sql.insert, args...) // in the time of none of the calls
+		versions = versions[:0]
+		var v int64
+		err := s.query(context.Background(), s.sql.insert, args, each([]any{&v}, func() { versions = append(versions, v) })) // in the time of none of the calls
 		if isCode(err, uniqueViolation) {
 			return nil
 		}
-		stored = err == nil && tag.RowsAffected() == int64(len(encoded))
+		stored = err == nil && len(versions) == len(encoded)
 		return err
 	})
-	return stored, err
+	slices.Sort(versions) // drawn in the order of the jobs
+	return versions, stored, err
 }
 
 // inserter is a transaction as rows.Insert wants it.
@@ -185,19 +192,25 @@ func (i *inserter) lock(kind string, names []string) error {
 	return i.tx.SendBatch(i.ctx, &b).Close()
 }
 
-func (i *inserter) Stored(ids []string) (map[string]ojs.State, error) {
+func (i *inserter) Stored(ids []string) (map[string]ojs.State, []uint64, error) {
 	result, err := i.tx.Query(i.ctx, i.s.sql.stored, ids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	found := make(map[string]ojs.State)
+	var first []uint64
 	var id string
 	var state int16
-	_, err = pgx.ForEachRow(result, []any{&id, &state}, func() error {
-		found[id] = rows.State(int(state))
+	var version int64
+	_, err = pgx.ForEachRow(result, []any{&id, &state, &version}, func() error {
+		if version > 0 {
+			first = append(first, uint64(version))
+		} else {
+			found[id] = rows.State(int(state))
+		}
 		return nil
 	})
-	return found, err
+	return found, first, err
 }
 
 func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {

@@ -282,6 +282,17 @@ func (s *Storage) exec(ctx context.Context, sql string, args ...any) (tag pgconn
 	return tag, err
 }
 
+// query makes a statement and has its rows read.
+func (s *Storage) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+	return s.within(ctx, func(ctx context.Context) error {
+		result, err := s.pool.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		return readAll(result, read)
+	})
+}
+
 // read makes a statement, scans each row into dst and calls f then.
 func (s *Storage) read(ctx context.Context, sql string, args, dst []any, f func() error) error {
 	return s.within(ctx, func(ctx context.Context) error {

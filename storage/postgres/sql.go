@@ -74,11 +74,17 @@ const behind = `WITH RECURSIVE level (priority) AS (
 // until is when a lease of a job j ends that begins at $1: at the latest at the last time that a column holds.
 const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bigint, 0))`
 
+// first is the version in which a job is stored that has drawn a place. Each transition of a job raises its version by one and draws a
+// place, or is one of fewer in a call than there are versions between two places; so the next place is above every version of a job
+// that was deleted. An insert that has drawn its place may wait for that deletion: the gap has room for what the job went through
+// meanwhile. Jobs of older versions of this package began at 1.
+const first = `place * 65536`
+
 // quoted is the name of a schema in statements: it may be a word of SQL's.
 func quoted(schema string) string { return `"` + schema + `"` }
 
 func newStatements(schema string) *statements {
-	inner := strings.NewReplacer("{columns}", columns, "{given}", given, "{attempt}", attempt, "{claimable}", claimable,
+	inner := strings.NewReplacer("{columns}", columns, "{given}", given, "{first}", first, "{attempt}", attempt, "{claimable}", claimable,
 		"{take}", strings.ReplaceAll(take, "{until}", until), "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
 	outer := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
 	q := func(sql string) string { return outer.Replace(inner.Replace(sql)) }
@@ -98,10 +104,14 @@ func newStatements(schema string) *statements {
 		insert: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u)
 			INSERT INTO {schema}.job AS j (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
 				started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept)
-			SELECT place, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued, started, next_retry,
+			SELECT place, place, id, queue, type, state, priority, attempt, CASE version WHEN 0 THEN {first} ELSE version END, wake, deadline, created, enqueued, started, next_retry,
 				finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept FROM n
-			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))`),
-		stored: q(`SELECT id, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
+			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))
+			RETURNING version`),
+		// And a first version for each id.
+		stored: q(`SELECT id, state, 0::bigint FROM {schema}.job WHERE id = ANY ($1::text[])
+			UNION ALL
+			SELECT '', 0::smallint, {first} FROM (SELECT nextval('{schema}.place') AS place FROM generate_series(1, cardinality($1::text[]))) n`),
 		peers: q(`SELECT seq FROM {schema}.job WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
 			UNION ALL
 			SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (

@@ -167,6 +167,7 @@ func (k *claimer) take(seq int64) error {
 	r.State, r.Worker, r.Progress = rows.Active, k.c.Worker, 0
 	r.Attempt++
 	r.Version++
+	k.t.coversVersion(r.Version)
 	r.Started = k.now
 	r.LeaseUntil = k.now + min(r.Lease, math.MaxInt64-max(k.now, 0)) // at the latest the last time that a column holds
 	r.Wake = r.LeaseUntil

@@ -22,70 +22,71 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	if rows.Check(batch, nil) == nil {
 		encoded := make([]stored, len(batch)) // here, since the writer has other things to do
 		for i := range batch {
-			rec := batch[i].Record
-			rec.Version = 1
+			rec := batch[i].Record // its version comes from the transaction
 			var err error
 			if encoded[i], err = encode(&rec); err != nil {
 				return dst, err
 			}
 		}
 		if rows.Plain(batch) { // of others it is known now that they encode
-			insert = func(t *tx) error { return t.addAll(encoded) }
+			insert = func(t *tx) (err error) {
+				results, err = t.addAll(encoded)
+				return err
+			}
 		}
 	}
 	if err := s.write(ctx, insert); err != nil {
 		return dst, err
 	}
-	if results == nil {
-		for range batch {
-			dst = append(dst, storage.Inserted{Version: 1})
-		}
-		return dst, nil
-	}
 	return append(dst, results...), nil
 }
 
 // addAll stores jobs that ask for no lookups but of ids and queues.
-func (t *tx) addAll(encoded []stored) error {
+func (t *tx) addAll(encoded []stored) ([]storage.Inserted, error) {
 	for i := range encoded {
 		if h, taken, err := t.head(encoded[i].ID); err != nil {
-			return err
+			return nil, err
 		} else if taken {
-			return &ojs.DuplicateError{ID: encoded[i].ID, State: rows.State(h.state)}
+			return nil, &ojs.DuplicateError{ID: encoded[i].ID, State: rows.State(h.state)}
 		}
 	}
 	states, err := t.queueStates()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for i := range encoded {
 		if q := encoded[i].Queue; states[q] == string(ojs.QueueDraining) {
-			return &ojs.QueueError{Queue: q, Err: ojs.ErrQueueDraining}
+			return nil, &ojs.QueueError{Queue: q, Err: ojs.ErrQueueDraining}
 		}
 	}
+	results := make([]storage.Inserted, len(encoded))
 	for i := range encoded {
+		encoded[i].Version = t.firstVersion()
 		if err := t.add(&encoded[i]); err != nil {
-			return err
+			return nil, err
 		}
+		results[i].Version = uint64(encoded[i].Version)
 	}
-	return nil
+	return results, nil
 }
 
 // inserter is a transaction as rows.Insert wants it. There is one writer, so nobody comes between.
 type inserter struct{ t *tx }
 
-func (i inserter) Stored(ids []string) (map[string]ojs.State, error) {
+func (i inserter) Stored(ids []string) (map[string]ojs.State, []uint64, error) {
 	found := make(map[string]ojs.State)
-	for _, id := range ids {
+	first := make([]uint64, len(ids))
+	for k, id := range ids {
 		h, ok, err := i.t.head(id)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if ok {
 			found[id] = rows.State(h.state)
 		}
+		first[k] = uint64(i.t.firstVersion())
 	}
-	return found, nil
+	return found, first, nil
 }
 
 func (i inserter) Peers(fingerprints []string) ([]*rows.Row, error) {

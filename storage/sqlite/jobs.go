@@ -67,6 +67,7 @@ func (t *tx) add(r *stored) error {
 // save replaces a stored job, all of it or what attempts change.
 func (t *tx) save(before kind, r *stored, all bool) error {
 	t.written = true
+	t.coversVersion(r.Version)
 	var q *statement
 	if all {
 		q = t.query(updateJob)

@@ -291,6 +291,17 @@ func (t *tx) nextSeq() int64 {
 	return t.seq
 }
 
+// firstVersion is that of a new job, above all that others have or had: no version is above the latest place.
+func (t *tx) firstVersion() int64 { return t.nextPlace() }
+
+// coversVersion keeps that no version is above the latest place.
+func (t *tx) coversVersion(v int64) {
+	if t.place < v {
+		t.given = true
+		t.place = v
+	}
+}
+
 func (t *tx) nextPlace() int64 {
 	t.given = true
 	t.place++

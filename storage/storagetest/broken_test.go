@@ -238,6 +238,28 @@ func settling(f func(to *storage.Record, stored storage.Record)) func(*broken) {
 	}
 }
 
+// tokensComeAgain lets each version of a deleted job stand for one of the next job under its id, counted from their first ones.
+func tokensComeAgain(b *broken, on func() bool) {
+	first, ahead := make(map[string]uint64), make(map[string]uint64)
+	b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+		n := len(dst)
+		dst, err := b.Storage.Insert(ctx, now, batch, dst)
+		for i := range dst[n:] {
+			id, v := batch[i].Record.ID, dst[n+i].Version
+			if _, known := first[id]; !known {
+				first[id] = v
+			}
+			ahead[id] = v - first[id]
+		}
+		return dst, err
+	}
+	settling(func(to *storage.Record, stored storage.Record) {
+		if v := to.Version + ahead[to.ID]; on() && v == stored.Version {
+			to.Version = v
+		}
+	})(b)
+}
+
 // costsPlace moves an available job behind the others when it changes in a way.
 func costsPlace(changes func(r, stored *storage.Record) bool) func(*broken) {
 	return func(b *broken) {
@@ -424,7 +446,7 @@ var faults = []struct {
 			return dst, ctx.Err()
 		}
 	}},
-	{"batch stored backwards", "insert-3 insert-9 unique-10 prune-4", func(b *broken) {
+	{"batch stored backwards", "insert-3 insert-9 unique-10 prune-4 settle-12", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			batch = slices.Clone(batch)
 			slices.Reverse(batch)
@@ -597,7 +619,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"attempt not counted", "claim-1 settle-1 settle-3 unclaim-1 lease-1 lease-3", claimed(func(recs []storage.Record) []storage.Record {
+	{"attempt not counted", "claim-1 settle-1 settle-3 unclaim-1 lease-1 lease-3 settle-12 durable-3", claimed(func(recs []storage.Record) []storage.Record {
 		for i := range recs {
 			recs[i].Attempt--
 		}
@@ -740,8 +762,8 @@ var faults = []struct {
 			return append(dst, out...), err
 		}
 	}},
-	{"fencing lost", "settle-2 unique-3 settle-3 unclaim-1 lease-3 race-2 race-3", settling(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
-	{"fencing by the attempt number", "settle-3 lease-3 race-3", settling(func(to *storage.Record, stored storage.Record) {
+	{"fencing lost", "settle-2 unique-3 settle-3 unclaim-1 lease-3 race-2 race-3 settle-12 durable-3", settling(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
+	{"fencing by the attempt number", "settle-3 lease-3 race-3 settle-12 durable-3", settling(func(to *storage.Record, stored storage.Record) {
 		if to.Attempt == stored.Attempt && stored.State == ojs.StateActive {
 			to.Version = stored.Version
 		}
@@ -766,6 +788,15 @@ var faults = []struct {
 	})},
 	{"a fingerprint for life", "settle-11", settling(func(to *storage.Record, stored storage.Record) { to.Fingerprint = stored.Fingerprint })},
 	{"a time of creation for life", "settle-11", settling(func(to *storage.Record, stored storage.Record) { to.CreatedAt = stored.CreatedAt })},
+	{"tokens of a deleted job fit the next one", "settle-12 durable-3", func(b *broken) { tokensComeAgain(b, func() bool { return true }) }},
+	{"tokens of a deleted job fit the next one after the storage was opened again", "durable-3", func(b *broken) {
+		opened := false
+		tokensComeAgain(b, func() bool { return opened })
+		b.reopen = func(b *broken) storage.Storage {
+			opened = true
+			return b
+		}
+	}},
 	{"changes all or nothing", "settle-4", func(b *broken) {
 		b.settle = func(b *broken, ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 			for i := range changes {
@@ -1250,7 +1281,7 @@ var faults = []struct {
 			return b.Storage.Extend(ctx, now.Add(-50*time.Second), xs)
 		}
 	}},
-	{"a renewal for whoever asks", "lease-2", func(b *broken) {
+	{"a renewal for whoever asks", "lease-2 settle-12 durable-3", func(b *broken) {
 		b.extend = func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
 			xs = slices.Clone(xs)
 			for i := range xs {
@@ -1402,7 +1433,7 @@ var faults = []struct {
 			return n, err
 		}
 	}},
-	{"ids of deleted jobs kept", "delete-3", func(b *broken) {
+	{"ids of deleted jobs kept", "delete-3 settle-12", func(b *broken) {
 		b.remove = func(b *broken, ctx context.Context, ids []string) (int, error) {
 			n, err := b.Storage.Delete(ctx, ids)
 			b.mu.Lock()
@@ -1523,7 +1554,7 @@ var faults = []struct {
 			return b.Storage.SetCrons(ctx, entries)
 		}
 	}},
-	{"versions of a deleted entry come again", "cron-3", func(b *broken) {
+	{"versions of a deleted entry come again", "cron-3 durable-3", func(b *broken) {
 		before := make(map[string]uint64) // by name: the version before the entry's first, from which its own count
 		b.cron = func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 			entries = slices.Clone(entries)
@@ -1573,7 +1604,7 @@ var faults = []struct {
 			return list, err
 		}
 	}},
-	{"names ignored", "cron-2 cron-6", func(b *broken) {
+	{"names ignored", "cron-2 cron-6 cron-5", func(b *broken) {
 		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 			q.Names = nil
 			return b.Storage.Crons(ctx, q)
@@ -1710,7 +1741,7 @@ var faults = []struct {
 		}
 	})},
 
-	{"forgets when it is opened again", "durable-1", func(b *broken) {
+	{"forgets when it is opened again", "durable-1 durable-3", func(b *broken) {
 		b.reopen = func(*broken) storage.Storage { return memory.New() }
 	}},
 	{"deleted jobs come back", "durable-2", func(b *broken) {

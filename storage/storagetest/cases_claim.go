@@ -366,6 +366,107 @@ var settleCases = []Case{
 		c.settled(c.get(got[1]), func(r *storage.Record) { r.CreatedAt = c.now })
 		c.refuse(c.job(one("f")), got[1])
 	}},
+	{"settle-12", "Settle/TokensOfADeletedJob", "package storage, Fencing", "A token of a job that was deleted or pruned does not fit the job that is made anew under its id, in whatever way that is inserted.", needsNothing, func(c *C) {
+		one := unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
+		for claims := range 4 {
+			for i, insert := range []func(r storage.Record) []storage.Insert{
+				func(r storage.Record) []storage.Insert { return []storage.Insert{{Record: r}} },
+				func(r storage.Record) []storage.Insert {
+					return []storage.Insert{{Record: c.job(pending)}, {Record: r}}
+				},
+				func(r storage.Record) []storage.Insert { return []storage.Insert{{Record: r, MaxDepth: 1000}} },
+				func(r storage.Record) []storage.Insert {
+					one(&r)
+					return []storage.Insert{{Record: c.job(one, pending)}, {Record: r}}
+				},
+			} {
+				id, tokens := c.spent(claims)
+				if c.forget(id); i == 0 && claims > 1 { // and a third one
+					c.insert(c.job(func(r *storage.Record) { r.ID = id }))
+					r := c.one()
+					tokens = append(tokens, r.Version)
+					c.settled(r, c.to(ojs.StateCompleted))
+					c.forget(id)
+				}
+				out, err := c.S.Insert(c.ctx, c.now, insert(c.job(func(r *storage.Record) { r.ID = id })), nil)
+				c.noErr("Insert", err)
+				for _, in := range out {
+					if in.Version == 0 {
+						c.failf("Insert returned %+v", in)
+					}
+				}
+				if got := c.get(id); got.Version != out[len(out)-1].Version {
+					c.failf("Insert returned version %d, and %d is stored", out[len(out)-1].Version, got.Version)
+				}
+				c.fresh(id, tokens)
+			}
+		}
+	}},
+}
+
+// spent runs a job to its end, by way of some snoozes, and returns its id and the versions that it had.
+func (c *C) spent(snoozes int) (id string, tokens []uint64) {
+	c.tb.Helper()
+	id = c.insert(c.job())[0]
+	tokens = append(tokens, c.get(id).Version)
+	note := func(r storage.Record) storage.Record {
+		tokens = append(tokens, r.Version)
+		return r
+	}
+	for range snoozes {
+		back := note(c.settled(note(c.one()), c.to(ojs.StateRetryable)))
+		note(c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} }))
+	}
+	note(c.settled(note(c.one()), c.to(ojs.StateCompleted)))
+	return id, tokens
+}
+
+// forget deletes a job that has ended, or prunes it.
+func (c *C) forget(id string) {
+	c.tb.Helper()
+	if c.ids%2 == 0 {
+		_, err := c.S.Delete(c.ctx, []string{id})
+		c.noErr("Delete", err)
+	} else {
+		_, err := c.S.Prune(c.ctx, storage.Prune{Now: c.now, Before: c.now.Add(time.Hour), Max: 1000})
+		c.noErr("Prune", err)
+	}
+	if _, err := c.S.Get(c.ctx, id); !errors.Is(err, ojs.ErrNotFound) {
+		c.failf("the job is there: %v", err)
+	}
+}
+
+// fresh runs a job to its end and tries tokens that were never its own at each of its steps.
+func (c *C) fresh(id string, tokens []uint64) {
+	c.tb.Helper()
+	try := func(r storage.Record) {
+		c.tb.Helper()
+		for _, v := range tokens {
+			stale := r
+			stale.Version = v
+			if s := c.settle(stale, c.to(ojs.StateCancelled)); !errors.Is(s.Err, storage.ErrFenced) || s.Version != r.Version {
+				c.failf("a token of the job before, version %d, against version %d of a job that is %s: %+v", v, r.Version, r.State, s)
+			}
+			lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{{Held: storage.Held{ID: id, Version: v}}})
+			c.noErr("Extend", err)
+			if !slices.Equal(lost, []string{id}) {
+				c.failf("a token of the job before renewed the lease")
+			}
+		}
+		c.same("the job", c.get(id), r)
+	}
+	try(c.get(id))
+	for range 3 {
+		r := c.one()
+		if r.ID != id {
+			c.failf("claimed %v", short([]string{r.ID}))
+		}
+		try(r)
+		back := c.settled(r, c.to(ojs.StateRetryable))
+		try(back)
+		try(c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} }))
+	}
+	try(c.settled(c.one(), c.to(ojs.StateCompleted)))
 }
 
 var leaseCases = []Case{

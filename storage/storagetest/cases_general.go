@@ -119,7 +119,7 @@ var generalCases = []Case{
 				unique("print", ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{}, MetaKeys: []string{"s"}, Period: time.Hour, PeriodMonths: 2, States: []ojs.State{ojs.StateDiscarded}, OnConflict: ojs.ConflictIgnore, Key: ""})(r)
 			})
 			c.insert(r)
-			r.Version = 1
+			r.Version = c.get(r.ID).Version
 			got := c.get(r.ID)
 			c.same(name, got, r)
 			if got.Args.String() != raw {
@@ -349,6 +349,47 @@ var durableCases = []Case{
 			c.failf("Due promoted %d and handed on %d", len(d.Promoted), len(d.Stalled))
 		}
 	}},
+	{"durable-3", "Durable/Tokens", "package storage, Fencing", "A claim token of a deleted job does not fit the job that is made anew under its id, nor a version of a deleted recurring entry a new one, after the storage was opened again either.", needsReopen, func(c *C) {
+		for _, early := range []bool{true, false} { // before the storage is opened again, or after
+			id, tokens := c.spent(3)
+			c.forget(id)
+			anew := func() { c.insert(c.job(func(r *storage.Record) { r.ID = id })) }
+			if early {
+				anew()
+			}
+			c.S = c.cfg.Reopen(c.tb, c.S)
+			if !early {
+				anew()
+			}
+			c.fresh(id, tokens)
+		}
+		if !c.cfg.Crons {
+			return
+		}
+		entries := func() storage.CronStore {
+			cs, _ := storage.As[storage.CronStore](c.S)
+			return cs
+		}
+		had := make(map[uint64]bool)
+		e := storage.Cron{Name: "e"}
+		for i := range 4 {
+			for range 3 {
+				set, err := entries().SetCrons(c.ctx, []storage.Cron{e})
+				if c.noErr("SetCrons", err); len(set) != 1 || set[0] == 0 || had[set[0]] {
+					c.failf("SetCrons returned the versions %v after %v", set, had)
+				}
+				had[set[0]], e.Version = true, set[0]
+			}
+			if i == 1 {
+				c.S = c.cfg.Reopen(c.tb, c.S)
+			}
+			_, err := entries().DeleteCron(c.ctx, "e")
+			c.noErr("DeleteCron", err)
+			if e.Version = 0; i == 2 {
+				c.S = c.cfg.Reopen(c.tb, c.S)
+			}
+		}
+	}},
 	{"durable-2", "Durable/Deleted", "Capabilities.Durable", "What was deleted stays so.", needsReopen, func(c *C) {
 		r := c.reach(ojs.StateCompleted)
 		_, err := c.S.Delete(c.ctx, []string{r.ID})
@@ -373,7 +414,7 @@ var durableCases = []Case{
 			what := fmt.Sprintf("%+v", p)
 			r := c.job(func(r *storage.Record) { r.Retry, r.MaxAttempts, r.TotalTimeout = p, p.Runs(), century })
 			c.insert(r)
-			r.Version = 1
+			r.Version = c.get(r.ID).Version
 			c.same(what, c.get(r.ID), r)
 			c.settled(c.get(r.ID), c.to(ojs.StateCancelled))
 		}

@@ -14,7 +14,7 @@ func (c *C) admit(r storage.Record) storage.Inserted {
 	c.tb.Helper()
 	out, err := c.insertBatch(r)
 	c.noErr("Insert", err)
-	if out[0].Existing != nil || out[0].Version != 1 {
+	if out[0].Existing != nil || out[0].Version == 0 {
 		c.failf("the job was not stored: %+v", out[0])
 	}
 	return out[0]

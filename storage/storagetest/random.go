@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -22,7 +23,10 @@ func Random(t *testing.T, cfg Config) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tb := &quiet{outer: rt}
 		defer tb.end()
-		w := &world{cfg: cfg, s: cfg.Open(tb), ref: NewReference(), now: epoch, skips: [3]*storage.KeySet{nil, storage.Keys(), storage.Keys()}}
+		w := &world{
+			cfg: cfg, s: cfg.Open(tb), ref: NewReference(), now: epoch, skips: [3]*storage.KeySet{nil, storage.Keys(), storage.Keys()},
+			ahead: make(map[string]uint64), gone: make(map[string][]tokenOfBoth),
+		}
 		defer w.s.Close()
 		steps := map[string]func(*rapid.T){
 			"insert": w.insert, "claim": w.claim, "settle": w.settle, "extend": w.extend, "due": w.due, "delete": w.remove, "prune": w.prune,
@@ -47,7 +51,53 @@ type world struct {
 	now time.Time
 	ids int
 
-	skips [3]*storage.KeySet // as two engines have them, and none
+	skips  [3]*storage.KeySet // as two engines have them, and none
+	pruned time.Time          // the latest Prune.Now
+
+	ahead map[string]uint64        // by id: how much later a job's version is in the storage than in the reference
+	gone  map[string][]tokenOfBoth // of deleted jobs
+}
+
+// tokenOfBoth is a version of a job, in the reference and in the storage.
+type tokenOfBoth struct{ ref, got uint64 }
+
+// mine is what the storage says of jobs, with the versions that the reference has.
+func (w *world) mine(recs ...storage.Record) []storage.Record {
+	recs = slices.Clone(recs)
+	for i := range recs {
+		recs[i].Version -= w.ahead[recs[i].ID]
+	}
+	return recs
+}
+
+// token is the version of a job of the reference that a caller has, as the storage has it: the current one, the one before, or that of a
+// deleted job with the same id.
+func (w *world) token(t *rapid.T, r storage.Record) tokenOfBoth {
+	v := tokenOfBoth{r.Version, r.Version + w.ahead[r.ID]}
+	switch old := w.gone[r.ID]; {
+	case len(old) > 0 && rapid.Bool().Draw(t, "of a deleted job"):
+		return rapid.SampledFrom(old).Draw(t, "token")
+	case rapid.IntRange(0, 5).Draw(t, "stale") == 0 && v.ref > 0:
+		return tokenOfBoth{v.ref - 1, v.got - 1}
+	}
+	return v
+}
+
+// deleting keeps the tokens of jobs that f deletes.
+func (w *world) deleting(f func()) {
+	before := make(map[string]uint64)
+	for _, j := range w.ref.jobs {
+		before[j.rec.ID] = j.rec.Version
+	}
+	f()
+	for _, j := range w.ref.jobs {
+		delete(before, j.rec.ID)
+	}
+	for id, last := range before {
+		for v := last; v > 0 && v+5 > last; v-- {
+			w.gone[id] = append(w.gone[id], tokenOfBoth{v, v + w.ahead[id]})
+		}
+	}
 }
 
 var (
@@ -75,12 +125,14 @@ func (w *world) insert(t *rapid.T) {
 		id := w.ids
 		if rapid.IntRange(0, 15).Draw(t, "dup") == 0 {
 			id = rapid.IntRange(1, w.ids).Draw(t, "id")
+		} else if old := slices.Sorted(maps.Keys(w.gone)); len(old) > 0 && rapid.IntRange(0, 5).Draw(t, "again") == 0 {
+			_, _ = fmt.Sscanf(rapid.SampledFrom(old).Draw(t, "deleted"), idFormat, &id)
 		} else {
 			batch[i].Fresh = rapid.Bool().Draw(t, "fresh")
 		}
 		batch[i].MaxDepth, batch[i].DropOldest = depth, drop
 		r := &batch[i].Record
-		r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", id)
+		r.ID = fmt.Sprintf(idFormat, id)
 		r.Queue, r.Type = rapid.SampledFrom(queueNames).Draw(t, "queue"), rapid.SampledFrom(typeNames).Draw(t, "type")
 		r.Priority = rapid.IntRange(-1, 2).Draw(t, "priority")
 		r.CreatedAt = w.now.Add(-time.Duration(rapid.IntRange(0, 2).Draw(t, "created")) * time.Second)
@@ -118,6 +170,18 @@ func (w *world) insert(t *rapid.T) {
 	want, wantErr := w.ref.Insert(t.Context(), w.now, batch, nil)
 	got, err := w.s.Insert(t.Context(), w.now, batch, nil)
 	w.same(t, "insert", err, wantErr)
+	for i := range min(len(got), len(want)) {
+		if id := batch[i].Record.ID; want[i].Version > 0 && got[i].Version > 0 {
+			w.ahead[id] = got[i].Version - want[i].Version
+			got[i].Version -= w.ahead[id]
+		}
+	}
+	for i := range got {
+		got[i].Replaced, got[i].Dropped = w.mine(got[i].Replaced...), w.mine(got[i].Dropped...)
+		if got[i].Existing != nil {
+			got[i].Existing = &w.mine(*got[i].Existing)[0]
+		}
+	}
 	w.same(t, "insert", got, want)
 	for i := range batch { // the storage keeps a copy
 		spoil(&batch[i].Record)
@@ -154,7 +218,7 @@ func (w *world) claim(t *rapid.T) {
 	want, _ := w.ref.Claim(t.Context(), w.now, c, nil)
 	got, err := w.s.Claim(t.Context(), w.now, c, nil)
 	w.same(t, "claim", err, nil)
-	w.same(t, "claim", got, want)
+	w.same(t, "claim", w.mine(got...), want)
 	for i := range got { // what it hands out is a copy
 		spoil(&got[i])
 	}
@@ -168,41 +232,63 @@ func (w *world) job(t *rapid.T) (storage.Record, bool) {
 }
 
 func (w *world) settle(t *rapid.T) {
-	var changes []storage.Change
+	var changes, theirs []storage.Change
 	for range rapid.IntRange(1, 3).Draw(t, "n") {
 		if r, ok := w.job(t); ok {
-			changes = append(changes, w.change(t, r, rapid.Bool().Draw(t, "same job")))
+			c := w.change(t, r, rapid.Bool().Draw(t, "same job"))
+			v := w.token(t, r)
+			c.Record.Version = v.ref
+			changes = append(changes, c)
+			c.Record = c.Record.Copy()
+			c.Record.Version = v.got
+			theirs = append(theirs, c)
 		}
 	}
 	want, _ := w.ref.Settle(t.Context(), w.now, changes, nil)
-	got, err := w.s.Settle(t.Context(), w.now, changes, nil)
+	got, err := w.s.Settle(t.Context(), w.now, theirs, nil)
 	w.same(t, "settle", err, nil)
-	w.same(t, "settle", got, want)
+	w.same(t, "settle", w.settled(got, changes), want)
+}
+
+// settled are results of the storage with the versions of the reference.
+func (w *world) settled(got []storage.Settled, changes []storage.Change) []storage.Settled {
+	for i := range min(len(got), len(changes)) {
+		if got[i].Version != 0 {
+			got[i].Version -= w.ahead[changes[i].Record.ID]
+		}
+	}
+	return got
 }
 
 func (w *world) settleAndClaim(t *rapid.T) {
-	var to []*storage.Record
+	var to, theirs []*storage.Record
+	var changes []storage.Change
 	for range rapid.IntRange(0, 3).Draw(t, "n") {
 		if r, ok := w.job(t); ok {
-			change := w.change(t, r, true)
-			to = append(to, &change.Record)
+			c := w.change(t, r, true)
+			v := w.token(t, r)
+			c.Record.Version = v.ref
+			changes = append(changes, c)
+			their := c.Record.Copy()
+			their.Version = v.got
+			to, theirs = append(to, &c.Record), append(theirs, &their)
 		}
 	}
 	c, room := w.ask(t), rapid.IntRange(0, 4).Draw(t, "into")
 	into, wanted := used(room), used(room)
 	want, most, _ := w.ref.settleAndClaim(t.Context(), w.now, to, nil, c, wanted)
-	got, n, err := w.s.(storage.SettleClaimer).SettleAndClaim(t.Context(), w.now, to, nil, c, into)
+	got, n, err := w.s.(storage.SettleClaimer).SettleAndClaim(t.Context(), w.now, theirs, nil, c, into)
 	w.same(t, "settle and claim", err, nil)
-	w.same(t, "settle and claim: settled", got, want)
+	w.same(t, "settle and claim: settled", w.settled(got, changes), want)
 	w.same(t, "settle and claim: claimed", n, most)
 	for i := range n {
-		w.same(t, "settle and claim: claimed", *into[i], *wanted[i])
+		w.same(t, "settle and claim: claimed", w.mine(*into[i])[0], *wanted[i])
 		spoil(into[i])
 	}
 }
 
 func (w *world) unclaim(t *rapid.T) {
-	var held []storage.Held
+	var held, theirs []storage.Held
 	for _, j := range w.ref.jobs { // an active job that has no attempt was never claimed, but changed
 		if j.rec.State == ojs.StateActive && j.rec.Attempt > 0 && rapid.Bool().Draw(t, "undo") {
 			held = append(held, heldOf(j.rec))
@@ -212,9 +298,16 @@ func (w *world) unclaim(t *rapid.T) {
 		r.Version -= uint64(min(rapid.IntRange(0, 1).Draw(t, "stale"), int(r.Version)))
 		held = append(held, heldOf(r))
 	}
+	if r, ok := w.job(t); ok && len(w.gone[r.ID]) > 0 {
+		v := rapid.SampledFrom(w.gone[r.ID]).Draw(t, "of a deleted job")
+		held = append(held, storage.Held{ID: r.ID, Version: v.got - w.ahead[r.ID]})
+	}
 	held = rapid.Permutation(append(held, storage.Held{ID: "unknown"})).Draw(t, "order")
+	for _, h := range held {
+		theirs = append(theirs, storage.Held{ID: h.ID, Version: h.Version + w.ahead[h.ID]})
+	}
 	want, _ := w.ref.unclaim(t.Context(), held)
-	got, err := w.s.(storage.SettleClaimer).Unclaim(t.Context(), w.now, held)
+	got, err := w.s.(storage.SettleClaimer).Unclaim(t.Context(), w.now, theirs)
 	w.same(t, "unclaim", err, nil)
 	w.same(t, "unclaim", got, want)
 }
@@ -253,9 +346,6 @@ func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Chang
 		}
 	}
 	r.Progress = rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "progress")
-	if rapid.IntRange(0, 5).Draw(t, "stale") == 0 {
-		r.Version -= min(1, r.Version)
-	}
 	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}, time.Time{}
 	if r.State.Terminal() {
 		r.FinishedAt = w.now
@@ -279,19 +369,22 @@ func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Chang
 }
 
 func (w *world) extend(t *rapid.T) {
-	var xs []storage.Extension
+	var xs, theirs []storage.Extension
 	for range rapid.IntRange(0, 3).Draw(t, "n") {
 		if r, ok := w.job(t); ok {
-			x := storage.Extension{Held: storage.Held{ID: r.ID, Version: r.Version - uint64(min(rapid.IntRange(0, 1).Draw(t, "stale"), int(r.Version)))}}
+			v := w.token(t, r)
+			x := storage.Extension{Held: storage.Held{ID: r.ID, Version: v.ref}}
 			x.Progress = rapid.SampledFrom([]float64{0, 0.25, 0.5, 1}).Draw(t, "progress")
 			if rapid.Bool().Draw(t, "checkpoint") {
 				x.Checkpoint = fmt.Appendf(nil, "%d", w.ids)
 			}
 			xs = append(xs, x)
+			x.Version = v.got
+			theirs = append(theirs, x)
 		}
 	}
 	want, _ := w.ref.Extend(t.Context(), w.now, xs)
-	got, err := w.s.Extend(t.Context(), w.now, xs)
+	got, err := w.s.Extend(t.Context(), w.now, theirs)
 	w.same(t, "extend", err, nil)
 	w.same(t, "extend", got, want)
 }
@@ -301,9 +394,9 @@ func (w *world) due(t *rapid.T) {
 	want, _ := w.ref.Due(t.Context(), w.now, n, nil)
 	got, err := w.s.Due(t.Context(), w.now, n, make([]storage.Record, 3))
 	w.same(t, "due", err, nil)
-	w.same(t, "due: promoted", got.Promoted, want.Promoted)
-	w.same(t, "due: expired", got.Expired, want.Expired)
-	w.same(t, "due: stalled", got.Stalled, want.Stalled)
+	w.same(t, "due: promoted", w.mine(got.Promoted...), want.Promoted)
+	w.same(t, "due: expired", w.mine(got.Expired...), want.Expired)
+	w.same(t, "due: stalled", w.mine(got.Stalled...), want.Stalled)
 	if !got.Next.Equal(want.Next) {
 		t.Fatalf("due: next %v, want %v", got.Next, want.Next)
 	}
@@ -316,15 +409,21 @@ func (w *world) remove(t *rapid.T) {
 			list = append(list, r.ID)
 		}
 	}
-	want, wantErr := w.ref.Delete(t.Context(), list)
+	var want int
+	var wantErr error
+	w.deleting(func() { want, wantErr = w.ref.Delete(t.Context(), list) })
 	got, err := w.s.Delete(t.Context(), list)
 	w.same(t, "delete", got, want)
 	w.same(t, "delete", err, wantErr)
 }
 
 func (w *world) prune(t *rapid.T) {
+	// The SQL storages let go of what is kept for its unique policy for good, at the latest time that a Prune had.
+	if w.now.After(w.pruned) {
+		w.pruned = w.now
+	}
 	p := storage.Prune{
-		Now:         w.now,
+		Now:         w.pruned,
 		DeadLetters: rapid.Bool().Draw(t, "dead"),
 		States:      some(t, "states", []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}, 0, 3),
 		Beyond:      rapid.IntRange(0, 3).Draw(t, "beyond"),
@@ -336,7 +435,8 @@ func (w *world) prune(t *rapid.T) {
 	if rapid.Bool().Draw(t, "spares") {
 		p.Spare = w.in(t, "spare", -10)
 	}
-	want, _ := w.ref.Prune(t.Context(), p)
+	var want storage.Pruned
+	w.deleting(func() { want, _ = w.ref.Prune(t.Context(), p) })
 	got, err := w.s.Prune(t.Context(), p)
 	w.same(t, "prune", err, nil)
 	w.same(t, "pruned", got.IDs, want.IDs)
@@ -361,7 +461,7 @@ func (w *world) compare(t *rapid.T) {
 	for _, j := range w.ref.jobs {
 		got, err := w.s.Get(ctx, j.rec.ID)
 		w.same(t, "get", err, nil)
-		w.same(t, "get", got, j.rec)
+		w.same(t, "get", w.mine(got)[0], j.rec)
 	}
 	counts := func(s storage.Storage) map[storage.Count]bool {
 		list, err := s.Counts(ctx)
@@ -379,7 +479,7 @@ func (w *world) compare(t *rapid.T) {
 		{FinishedFrom: epoch.Add(2 * time.Second), FinishedBefore: epoch.Add(9 * time.Second), Limit: 1},
 		{ErrorTypes: []string{"total*"}}, {Types: []string{"*"}, ErrorTypes: []string{"queue_overflow", "expired"}},
 	} {
-		w.same(t, fmt.Sprintf("list %+v", q), w.list(t, w.s, q), w.list(t, w.ref, q))
+		w.same(t, fmt.Sprintf("list %+v", q), w.mine(w.list(t, w.s, q)...), w.list(t, w.ref, q))
 	}
 	_, err := w.s.Get(ctx, "unknown")
 	w.same(t, "get of nothing", errors.Is(err, ojs.ErrNotFound), true)

@@ -20,6 +20,7 @@ type Reference struct {
 	closed      bool
 	jobs        []*refJob // in the order of their insertion
 	seq         int       // of the latest event
+	floor       uint64    // no job that was deleted had a later version
 	states      map[string]ojs.QueueState
 	crons       map[string]storage.Cron
 	cronVersion uint64 // the latest of any entry
@@ -117,7 +118,7 @@ func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.I
 		}
 	}
 	// The batch is done to a copy, which takes the place of what there was if all of it goes well.
-	trial := &Reference{seq: s.seq, states: s.states}
+	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states}
 	for _, j := range s.jobs {
 		c := *j
 		trial.jobs = append(trial.jobs, &c)
@@ -144,12 +145,12 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 			}
 		}
 		j := &refJob{rec: in.Record.Copy()}
-		j.rec.Version = 1
+		j.rec.Version = s.floor + 1
 		s.jobs = append(s.jobs, j)
 		s.moved(j, false)
 		j.inserted = s.seq
 		mine[i] = j
-		results[i].Version = 1
+		results[i].Version = j.rec.Version
 	}
 	for _, in := range batch {
 		if s.states[in.Record.Queue] == ojs.QueueDraining {
@@ -538,8 +539,18 @@ func (s *Reference) Delete(ctx context.Context, ids []string) (int, error) {
 		}
 	}
 	before := len(s.jobs)
-	s.jobs = slices.DeleteFunc(s.jobs, func(j *refJob) bool { return slices.Contains(ids, j.rec.ID) })
+	s.remove(func(j *refJob) bool { return slices.Contains(ids, j.rec.ID) })
 	return before - len(s.jobs), nil
+}
+
+func (s *Reference) remove(which func(j *refJob) bool) {
+	s.jobs = slices.DeleteFunc(s.jobs, func(j *refJob) bool {
+		if !which(j) {
+			return false
+		}
+		s.floor = max(s.floor, j.rec.Version)
+		return true
+	})
 }
 
 // Prune implements storage.Storage.
@@ -568,7 +579,7 @@ func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 		if len(out.IDs) == p.Max || !p.Selects(out.Oldest, n) {
 			return out, nil
 		}
-		s.jobs = slices.DeleteFunc(s.jobs, func(j *refJob) bool { return j == first })
+		s.remove(func(j *refJob) bool { return j == first })
 		out.IDs = append(out.IDs, first.rec.ID)
 	}
 }

@@ -17,11 +17,14 @@ var wall = clock.New()
 
 // The steps of which cases are made. A step that goes wrong ends the case.
 
+// idFormat makes ids of numbers.
+const idFormat = "01890a5d-ac96-774b-bcce-%012x"
+
 // job makes a record that is available.
 func (c *C) job(change ...func(*storage.Record)) storage.Record {
 	c.ids++
 	var r storage.Record
-	r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", c.ids)
+	r.ID = fmt.Sprintf(idFormat, c.ids)
 	r.Type, r.Queue, r.State = "x", "q", ojs.StateAvailable
 	r.CreatedAt, r.Lease, r.Timeout = c.now, time.Minute, time.Minute
 	for _, f := range change {
