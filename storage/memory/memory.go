@@ -348,6 +348,7 @@ func (t *taker) room() (r *storage.Record) {
 // claimJobs hands the jobs of a claim to t.
 func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	skip := skipped{set: c.SkipKeys}
+	defer func() { s.ready.looked += skip.looked }()
 	take := func(j *job) bool {
 		if key, limited := j.rateKey(); limited {
 			if t.unlimited {

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,9 @@ type ready struct {
 	seq    uint64 // of the latest entry
 	n      int    // jobs, without those in passed
 
+	shut   closedKeys
+	looked int // buckets that claims have looked at, opened or closed, for tests
+
 	// passed lists jobs that a claim has found expired, in no order, so that claims do not walk past them until Due ends them. They come
 	// back when they may be claimed after all: if the clock goes back, or when their deadline changes.
 	passed      level
@@ -31,7 +35,7 @@ type group struct {
 	queue, jobType string
 	plain          *bucket            // of the jobs without a rate limit
 	keyed          map[string]*bucket // not empty ones
-	buckets        heap[*bucket]      // not empty ones
+	buckets        heap[*bucket]      // not empty ones whose keys are open
 	indexed        bool               // in its typeIndex
 	at             int
 }
@@ -43,7 +47,9 @@ type bucket struct {
 	levels map[int32]*level
 	top    heap[*level]
 	spare  *level // an empty one: a lone job that comes and goes allocates nothing
-	at     int
+	at     int    // in group.buckets
+	closed bool   // and not there
+	keyAt  int    // in closedKeys.buckets[key]
 }
 
 type level struct {
@@ -77,6 +83,7 @@ func newReady() ready {
 		types:  make(map[string]*typeIndex),
 		queues: make(map[string]map[string]*group),
 		paused: make(map[string]bool),
+		shut:   closedKeys{keys: make(map[string]struct{}), buckets: make(map[string][]*bucket)},
 	}
 }
 
@@ -95,6 +102,9 @@ func (r *ready) add(j *job) {
 	wasEmpty := b.top.len() == 0
 	l.first, l.last = j, j
 	b.top.push(l)
+	if b.closed {
+		return
+	}
 	switch {
 	case wasEmpty:
 		b.group.buckets.push(b)
@@ -164,7 +174,7 @@ func (r *ready) moveUp(j *job, turn uint64) {
 		}
 		j.next.prev = j
 	}
-	if b := l.bucket; before == nil {
+	if b := l.bucket; before == nil && !b.closed {
 		b.group.buckets.fix(b.at)
 		r.reindex(b.group)
 	}
@@ -220,7 +230,7 @@ func (r *ready) remove(j *job) {
 		j.level, j.prev, j.next = nil, nil, nil
 		return
 	}
-	leads, wasHead := g.head() == j, b.head() == j
+	leads, wasHead := !b.closed && g.head() == j, b.head() == j
 	l.first = j.next
 	if j.next != nil {
 		j.next.prev = nil
@@ -235,8 +245,14 @@ func (r *ready) remove(j *job) {
 	}
 	switch {
 	case b.top.len() == 0:
-		g.buckets.remove(b.at)
-		delete(g.keyed, b.key)
+		if !b.closed {
+			g.buckets.remove(b.at)
+		}
+		if b != g.plain {
+			delete(g.keyed, b.key)
+			r.shut.forget(b)
+		}
+	case b.closed:
 	case wasHead:
 		g.buckets.fix(b.at)
 	}
@@ -277,6 +293,7 @@ func (r *ready) bucket(j *job) *bucket {
 			g.keyed = make(map[string]*bucket)
 		}
 		g.keyed[key] = b
+		r.shut.know(b)
 	}
 	return b
 }
@@ -315,9 +332,10 @@ func (r *ready) pause(queue string, paused bool) {
 }
 
 // next finds the job to claim among all queues, nil if there is none. It costs one look per type, and one more for each
-// bucket that it has to skip.
+// key that this claim has taken a job of.
 func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
 	r.bringBack(now)
+	r.follow(skip.set)
 	for {
 		var best *job
 		if len(types) == 0 {
@@ -343,6 +361,7 @@ func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Tim
 		return nil
 	}
 	r.bringBack(now)
+	r.follow(skip.set)
 	in := r.queues[queue]
 	for {
 		var best *job
@@ -369,10 +388,9 @@ func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Tim
 type skipped struct {
 	set   *storage.KeySet
 	taken []string // those of jobs that it has taken
-}
 
-func (s *skipped) none() bool          { return s.set.Len()+len(s.taken) == 0 }
-func (s *skipped) has(key string) bool { return s.set.Has(key) || slices.Contains(s.taken, key) }
+	looked int // buckets that the claim has looked at
+}
 
 // earlier returns the one of two jobs that comes first, of which nil is none.
 func earlier(a, b *job) *job {
@@ -384,10 +402,11 @@ func earlier(a, b *job) *job {
 
 // first finds the first job of the type that is not to be skipped.
 func (t *typeIndex) first(skip *skipped) (best *job) {
-	if skip.none() {
+	if len(skip.taken) == 0 {
 		if t.groups.len() == 0 {
 			return nil
 		}
+		skip.looked++
 		return t.groups.items[0].head()
 	}
 	t.groups.search(0, func(g *group) bool {
@@ -403,11 +422,13 @@ func (g *group) first(skip *skipped) (best *job, leads bool) {
 	if g.buckets.len() == 0 {
 		return nil, false
 	}
-	if skip.none() {
+	skip.looked++
+	if len(skip.taken) == 0 {
 		return g.head(), true
 	}
 	g.buckets.search(0, func(b *bucket) bool {
-		if b.key != "" && skip.has(b.key) {
+		skip.looked++
+		if b != g.plain && slices.Contains(skip.taken, b.key) {
 			return false
 		}
 		best = earlier(best, b.head())
@@ -423,7 +444,7 @@ func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
 	r.bringBack(now)
 	var all []*job
 	for _, g := range r.queues[queue] {
-		for _, b := range g.buckets.items {
+		for _, b := range append(slices.Collect(maps.Values(g.keyed)), g.plain) {
 			for _, l := range b.top.items {
 				for i, j := 0, l.first; i < n && j != nil; j = j.next {
 					if !j.expired(now) && !p.goes(j) {
