@@ -1,0 +1,323 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// next is right after the storage has something to do next, zero if it never has.
+func (l *ledger) next(now time.Time) (next time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, j := range l.order {
+		if at := j.rec.WakeAt(); !j.gone && !at.Before(now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if next.IsZero() {
+		return next
+	}
+	return next.Add(1)
+}
+
+// anyJob chooses a job, one of the later rather than one of the first.
+func (l *ledger) anyJob(r *rand.Rand) string {
+	a, b := r.Float64(), r.Float64()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.order) == 0 {
+		return "none"
+	}
+	return l.order[int(max(a, b)*float64(len(l.order)))].rec.ID
+}
+
+// left are the jobs that have not ended, and of these the ids of the pending ones.
+func (l *ledger) left() (pending []string, left []*job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, j := range l.order {
+		if j.gone || j.rec.State.Terminal() {
+			continue
+		}
+		left = append(left, j)
+		if j.rec.State == ojs.StatePending {
+			pending = append(pending, j.rec.ID)
+		}
+	}
+	return pending, left
+}
+
+func (l *ledger) wantCancelled(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if j := l.jobs[id]; j != nil && !j.gone && j.rec.State != ojs.StateCancelled {
+		l.broken(21, j, "Cancel returned nil, and it is %s", j.rec.State)
+	}
+}
+
+// wantNone checks that an enqueue that was refused has stored nothing.
+func (l *ledger) wantNone(number, count int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := number; n < number+count; n++ {
+		for _, j := range l.byN[n] {
+			l.broken(21, j, "its enqueue was refused, and it is stored")
+		}
+	}
+}
+
+func (l *ledger) wantStored(t ojs.Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.jobs[t.ID] == nil {
+		l.w.broken(1, t.ID, "its ticket was given, and it is not stored")
+	}
+}
+
+// answered checks what a wait has returned.
+func (l *ledger) answered(t ojs.Ticket, job *ojs.JobInfo, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := l.jobs[t.ID]
+	var ended *ojs.EndedError
+	switch {
+	case j == nil:
+	case err == nil && job.State != ojs.StateCompleted:
+		l.broken(13, j, "a wait returned nil, and the job is %s", job.State)
+	case errors.As(err, &ended) && !ended.State.Terminal():
+		l.broken(13, j, "a wait returned %v", err)
+	case (err == nil || ended != nil) && j.ended.IsZero():
+		l.broken(13, j, "a wait returned %v, and the job has never ended", err)
+	}
+}
+
+// free is how many slots a node has for another attempt.
+func (n *node) free() int {
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	free := n.cfg.concurrency
+	for _, a := range n.w.attempts {
+		if a.node == n && !a.remote {
+			free--
+		}
+	}
+	return free
+}
+
+// serves reports whether nothing but slots keeps a node from a job.
+func (n *node) serves(r *storage.Record) bool {
+	if !slices.Contains(n.cfg.types, r.Type) || n.cfg.typeLimit[r.Type] > 0 || r.RateLimit != nil {
+		return false
+	}
+	if n.cfg.queues == nil {
+		return true
+	}
+	qc, ok := n.cfg.queues[r.Queue]
+	return ok && qc.Concurrency == 0 && !qc.RateLimit.Bounds()
+}
+
+// check looks at everything while nothing moves. What should have happened before now has happened.
+func (w *world) check() {
+	now := wall.Now()
+	exact := w.undisturbed()
+	l := w.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var running []*node
+	free := make(map[*node]int)
+	for _, n := range w.nodes {
+		if n.running() && n.since().Before(now) {
+			running = append(running, n)
+			free[n] = n.free()
+		}
+	}
+	if exact && len(running) > 0 {
+		w.checkTimes(now, running, free)
+	}
+	if exact {
+		w.checkTold(now)
+	}
+	if w.looks++; w.looks%8 == 0 {
+		w.checkCounts()
+	}
+}
+
+// checkTimes checks that whatever was due has happened, and whatever could run runs.
+func (w *world) checkTimes(now time.Time, running []*node, free map[*node]int) {
+	l := w.ledger
+	for _, j := range l.order {
+		if j.gone || j.rec.State.Terminal() {
+			continue
+		}
+		if at := j.rec.WakeAt(); !at.IsZero() && at.Before(now) {
+			l.broken(4, j, "it is %s, and something was due at %s, %v ago", j.rec.State, l.at(at), now.Sub(at))
+		}
+		if j.rec.State != ojs.StateAvailable || !j.since.Before(now) || l.queues[j.rec.Queue] == ojs.QueuePaused {
+			continue
+		}
+		for _, n := range running {
+			if free[n] > 0 && n.serves(&j.rec) {
+				l.broken(4, j, "it has been available for %v, and %s has %d free slots", now.Sub(j.since), n.name, free[n])
+			}
+		}
+	}
+}
+
+// checkTold checks that handlers whose jobs are no longer theirs, or whose time is over, know, and that waits are answered.
+func (w *world) checkTold(now time.Time) {
+	w.mu.Lock()
+	attempts, waits := slices.Clone(w.attempts), slices.Clone(w.waits)
+	w.mu.Unlock()
+	l := w.ledger
+	for _, a := range attempts {
+		if a.remote || !a.node.alive() {
+			continue
+		}
+		switch cause := context.Cause(a.ctx); cause {
+		case nil:
+		case ojs.ErrCancelled, ojs.ErrReplaced, ojs.ErrLeaseLost:
+			w.checkCause(a, cause)
+			continue
+		default:
+			continue
+		}
+		if h := a.hold; h != nil && !h.lost.IsZero() && h.lost.Before(now) {
+			w.broken(11, a.id, "attempt %d in %s goes on with a live context, %v after the job was taken from it (%v)", a.number, a.node.name, now.Sub(h.lost), h.cause)
+		}
+		if end := a.began.Add(a.limit); end.Before(now) {
+			w.broken(4, a.id, "attempt %d in %s has a live context %v after its timeout", a.number, a.node.name, now.Sub(end))
+		}
+	}
+	for _, wt := range waits {
+		if !wt.node.alive() {
+			continue
+		}
+		if j := l.jobs[wt.id]; j != nil && !j.ended.IsZero() && j.ended.Before(now) && j.rec.State.Terminal() {
+			l.broken(13, j, "it ended %v ago, and a wait in %s has no answer", now.Sub(j.ended), wt.node.name)
+		}
+	}
+}
+
+// checkCause checks that an attempt that was told of a loss has lost its job. ledger.mu is held.
+func (w *world) checkCause(a *attempt, cause error) {
+	if h := a.hold; h != nil && h.lost.IsZero() {
+		w.broken(11, a.id, "attempt %d in %s was told: %v, and the job is its own", a.number, a.node.name, cause)
+	}
+}
+
+// checkCounts checks that the storage counts and lists what there is.
+func (w *world) checkCounts() {
+	l := w.ledger
+	type key struct {
+		queue string
+		state ojs.State
+	}
+	want := make(map[key]int)
+	jobs := 0
+	for _, j := range l.order {
+		if !j.gone {
+			want[key{j.rec.Queue, j.rec.State}]++
+			jobs++
+		}
+	}
+	counts, err := l.inner.Counts(context.Background())
+	if err != nil {
+		w.broken(12, "", "%v", err)
+	}
+	for _, c := range counts {
+		if k := (key{c.Queue, c.State}); want[k] != c.N {
+			w.broken(12, "", "queue %s has %d jobs that are %s, and %d are counted", c.Queue, want[k], c.State, c.N)
+		} else {
+			delete(want, k)
+		}
+	}
+	for k, n := range want {
+		w.broken(12, "", "queue %s has %d jobs that are %s, and none is counted", k.queue, n, k.state)
+	}
+	listed := 0
+	for q := (storage.Query{}); ; {
+		page, err := l.inner.List(context.Background(), q)
+		if err != nil {
+			w.broken(12, "", "%v", err)
+		}
+		for i := range page.Records {
+			r := &page.Records[i]
+			if j := l.alive(r.ID); j == nil || j.rec.Version != r.Version || j.rec.State != r.State {
+				w.broken(12, r.ID, "it is listed as %s, version %d, which it is not", r.State, r.Version)
+			}
+			listed++
+		}
+		if q.Cursor = page.Next; page.Next == "" {
+			break
+		}
+	}
+	if listed != jobs {
+		w.broken(12, "", "%d jobs are stored, and %d are listed", jobs, listed)
+	}
+}
+
+// since is when Run was called.
+func (n *node) since() time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.started
+}
+
+// checkEvents checks what each engine has told.
+func (w *world) checkEvents() {
+	for _, n := range w.nodes {
+		if !n.alive() {
+			continue
+		}
+		n.mu.Lock()
+		expected, observed := n.expected, n.observed
+		n.mu.Unlock()
+		for _, j := range w.ledger.order {
+			id := j.rec.ID
+			if !matches(expected[id], observed[id]) {
+				w.broken(7, id, "%s told %v, want %v", n.name, observed[id], expected[id])
+			}
+		}
+	}
+}
+
+// matches reports whether the events are those expected, in order.
+func matches(want []expectation, got []ojs.EventType) bool {
+	// reach[k] says that the expectations so far can account for the first k events.
+	reach := make([]bool, len(got)+1)
+	reach[0] = true
+	for _, e := range want {
+		next := make([]bool, len(got)+1)
+		for k, ok := range reach {
+			if !ok {
+				continue
+			}
+			if e.optional {
+				next[k] = true
+			}
+			if k < len(got) && slices.Contains(e.types, got[k]) {
+				next[k+1] = true
+			}
+		}
+		reach = next
+	}
+	return reach[len(got)]
+}
+
+// String shows an expectation as a failure message does.
+func (e expectation) String() string {
+	s := string(e.types[0])
+	for _, t := range e.types[1:] {
+		s += "|" + string(t)
+	}
+	if e.optional {
+		s = "[" + s + "]"
+	}
+	return s
+}

@@ -1,0 +1,479 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// node is one engine, as in a process of its own, and the way from it to the storage.
+type node struct {
+	w    *world
+	name string
+	cfg  nodeConfig
+	eng  *engine.Engine[Args]
+	dead chan struct{} // closed when it crashes
+
+	mu       sync.Mutex // guards the fields below
+	rnd      *rand.Rand // of its faults
+	crashed  bool
+	stop     context.CancelFunc // of Run; nil: it does not run
+	ended    chan struct{}      // closed when Run has returned
+	stopping bool               // Run has been told to stop, and has not returned
+	started  time.Time          // when Run was called
+	claims   map[string][]*hold // by job
+	expected map[string][]expectation
+	observed map[string][]ojs.EventType
+}
+
+// expectation is an event that has to come, one of several types.
+type expectation struct {
+	types    []ojs.EventType
+	optional bool // the engine need not know of the transition
+}
+
+var (
+	errFault = errors.New("simulation: the storage fails")
+	errDead  = errors.New("simulation: the process is dead")
+)
+
+func (w *world) newNode(cfg nodeConfig) *node {
+	number := len(w.nodes)
+	n := &node{
+		w: w, cfg: cfg, name: fmt.Sprint("n", number), dead: make(chan struct{}), rnd: stream(w.seed, "faults", number),
+		claims: make(map[string][]*hold), expected: make(map[string][]expectation), observed: make(map[string][]ojs.EventType),
+	}
+	opts := []engine.Option{
+		engine.WithName(n.name), engine.WithConcurrency(cfg.concurrency), engine.WithGracePeriod(cfg.grace), engine.WithMaxStuck(cfg.maxStuck),
+		engine.WithRand(stream(w.seed, "engine", number)), engine.WithRetention(w.prog.retain), engine.WithObserver(n),
+		engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+	}
+	for _, name := range cfg.order {
+		opts = append(opts, engine.WithQueue(name, cfg.queues[name]))
+	}
+	eng, err := engine.New[Args](&link{n}, opts...)
+	if err != nil {
+		w.t.Fatalf("simulation: engine %s: %v", n.name, err)
+	}
+	for _, typ := range cfg.types {
+		var opts []handler.Option
+		if most := cfg.typeLimit[typ]; most > 0 {
+			opts = append(opts, handler.WithConcurrency(most))
+		}
+		eng.Handle(typ, n.handle, opts...)
+	}
+	n.eng = eng
+	w.nodes = append(w.nodes, n)
+	w.note(n.name, "", "joins: concurrency %d, grace %v, types %v, queues %v", cfg.concurrency, cfg.grace, cfg.types, cfg.order)
+	return n
+}
+
+// run starts the engine, unless it runs or is dead.
+func (n *node) run() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.crashed || n.stop != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	n.stop, n.ended, n.stopping, n.started = cancel, ended, false, wall.Now()
+	n.w.note(n.name, "", "Run is called")
+	n.w.busy.Go(func() {
+		defer close(ended)
+		err := n.eng.Run(ctx)
+		n.w.note(n.name, "", "Run returns %v", err)
+		n.ran(err)
+	})
+}
+
+// ran follows the end of Run.
+func (n *node) ran(err error) {
+	l := n.w.ledger
+	l.mu.Lock() // the ledger's before the node's
+	defer l.mu.Unlock()
+	n.mu.Lock()
+	crashed := n.crashed
+	n.stop, n.stopping = nil, false
+	n.mu.Unlock()
+	if crashed {
+		return
+	}
+	if !n.w.undisturbed() {
+		return
+	}
+	if err != nil && !(errors.Is(err, engine.ErrStuck) && n.ignores()) {
+		n.w.broken(14, "", "Run of %s returned %v, and no handler ignores its context", n.name, err)
+	}
+	for _, j := range l.order {
+		if h := j.hold; h != nil && h.node == n && h.told && !isRemote(h.worker) {
+			n.w.broken(14, j.rec.ID, "%s has stopped, and holds it as %s", n.name, h.worker)
+		}
+	}
+}
+
+// ignores reports whether a handler of the node goes on though its context has ended. ledger.mu is held.
+func (n *node) ignores() bool {
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	return slices.ContainsFunc(n.w.attempts, func(a *attempt) bool { return a.node == n && !a.remote && a.returned.IsZero() })
+}
+
+// halt tells Run to stop.
+func (n *node) halt() (ended <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stop == nil {
+		return nil
+	}
+	if !n.stopping {
+		n.w.note(n.name, "", "Run is told to stop")
+	}
+	n.stopping = true
+	n.stop()
+	return n.ended
+}
+
+// crash ends the node as a kill ends a process: nothing that it does reaches the storage any more.
+func (n *node) crash() {
+	n.mu.Lock()
+	crashed := n.crashed
+	n.crashed = true
+	n.mu.Unlock()
+	if crashed {
+		return
+	}
+	n.w.note(n.name, "", "crashes")
+	close(n.dead)
+	n.halt()
+}
+
+// alive reports whether the node has not crashed.
+func (n *node) alive() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.crashed
+}
+
+// running reports whether the node has been running, and was not told to stop.
+func (n *node) running() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.crashed && n.stop != nil && !n.stopping
+}
+
+// stopped reports whether the node stops, or has stopped.
+func (n *node) stopped() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.crashed || n.stopping || n.stop == nil
+}
+
+func (n *node) claimed(h *hold) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.claims[h.job.rec.ID] = append(n.claims[h.job.rec.ID], h)
+}
+
+func (n *node) expect(id string, optional bool, t ojs.EventType) { n.expectOneOf(id, optional, t) }
+
+func (n *node) expectOneOf(id string, optional bool, types ...ojs.EventType) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.expected[id] = append(n.expected[id], expectation{types, optional})
+}
+
+// expectOutcome expects the events of an attempt's end.
+func (n *node) expectOutcome(to *storage.Record, optional, spent bool, what string) {
+	id := to.ID
+	switch {
+	case to.State == ojs.StateCompleted:
+		n.expect(id, optional, ojs.EventCompleted)
+		return
+	case !spent:
+		n.expect(id, optional, ojs.EventScheduled)
+		return
+	case what == ojs.TypeTimeout, what == ojs.TypeTotalTimeout, what == ojs.TypeLeaseExpired:
+		n.expectOneOf(id, true, ojs.EventTimeout, ojs.EventTotalTimeout, ojs.EventStalled)
+	}
+	if what == ojs.TypeExpired {
+		n.expectOneOf(id, optional, ojs.EventExpired, ojs.EventFailed)
+	} else {
+		n.expect(id, optional, ojs.EventFailed)
+	}
+	if to.State == ojs.StateRetryable {
+		n.expect(id, optional, ojs.EventRetrying)
+		return
+	}
+	n.expect(id, optional, ojs.EventDiscarded)
+	if to.DeadLettered() {
+		n.expect(id, optional, ojs.EventDeadLetterAdded)
+	}
+}
+
+// Observe implements engine.Observer.
+func (n *node) Observe(ev *ojs.Event) {
+	if ev.Job == nil {
+		return
+	}
+	switch ev.Type {
+	case ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat:
+		return
+	}
+	n.w.note(n.name, ev.Job.ID, "event %s", ev.Type)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.observed[ev.Job.ID] = append(n.observed[ev.Job.ID], ev.Type)
+}
+
+// fault is what happens to one call of the storage.
+type fault struct {
+	before, after bool
+	slow, late    time.Duration // before its work, and after it
+}
+
+func (n *node) fault(call string) fault {
+	s := n.w.prog.storm(n.w.elapsed())
+	n.w.mu.Lock()
+	calm := n.w.calm
+	n.w.mu.Unlock()
+	if s == nil || calm {
+		return fault{}
+	}
+	n.mu.Lock()
+	var f fault
+	r := n.rnd
+	chance := func(p float64) bool { return r.Float64() < p }
+	f.before, f.after = chance(s.before), chance(s.after)
+	delay := func(most time.Duration) {
+		if d := between(r, time.Millisecond, most); chance(0.5) {
+			f.slow += d
+		} else {
+			f.late += d
+		}
+	}
+	if chance(s.slow) {
+		delay(500 * time.Millisecond)
+	}
+	if chance(s.hang) {
+		delay(15 * time.Second)
+	}
+	n.mu.Unlock()
+	if f != (fault{}) {
+		n.w.disturb(f.slow + f.late)
+		n.w.note(n.name, "fault", "%s: fails before %v, after %v; takes %v before its work, %v after it", call, f.before, f.after, f.slow, f.late)
+	}
+	return f
+}
+
+// do makes a call of the storage, unless a fault keeps it from it. call is told whether its answer will arrive.
+func do[R any](n *node, ctx context.Context, name string, none R, call func(told bool) (R, error)) (R, error) {
+	f := n.fault(name)
+	if f.slow > 0 {
+		if err := n.w.sleep(ctx, f.slow); err != nil && err != errOver {
+			return none, err
+		}
+	}
+	if !n.alive() {
+		return none, errDead
+	}
+	if f.before {
+		return none, errFault
+	}
+	r, err := call(!f.after)
+	if f.late > 0 {
+		n.w.sleepThrough(f.late, n.dead)
+	}
+	if !n.alive() {
+		return none, errDead
+	}
+	if f.after && err == nil {
+		return none, errFault
+	}
+	return r, err
+}
+
+// link is the way of a node to the storage.
+type link struct{ n *node }
+
+var (
+	_ storage.Storage    = (*link)(nil)
+	_ storage.QueueStore = (*link)(nil)
+	_ storage.CronStore  = (*link)(nil)
+	_ storage.Notifier   = (*link)(nil)
+)
+
+func (k *link) Capabilities() storage.Capabilities { return k.n.w.ledger.inner.Capabilities() }
+
+func (k *link) Close() error { return nil }
+
+func (k *link) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	return do(k.n, ctx, "Insert", dst, func(told bool) ([]storage.Inserted, error) {
+		return k.n.w.ledger.insert(ctx, k.n, told, now, batch, dst)
+	})
+}
+
+func (k *link) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	return do(k.n, ctx, "Claim", dst, func(told bool) ([]storage.Record, error) { return k.n.w.ledger.claim(ctx, k.n, told, now, c, dst) })
+}
+
+func (k *link) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	return do(k.n, ctx, "Settle", dst, func(told bool) ([]storage.Settled, error) {
+		return k.n.w.ledger.settle(ctx, k.n, told, now, changes, dst)
+	})
+}
+
+func (k *link) Extend(ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
+	return do(k.n, ctx, "Extend", nil, func(bool) ([]string, error) { return k.n.w.ledger.extend(ctx, k.n, now, xs) })
+}
+
+func (k *link) Due(ctx context.Context, now time.Time, most int, buf []storage.Record) (storage.Due, error) {
+	return do(k.n, ctx, "Due", storage.Due{}, func(told bool) (storage.Due, error) { return k.n.w.ledger.due(ctx, k.n, told, now, most, buf) })
+}
+
+func (k *link) Get(ctx context.Context, id string) (storage.Record, error) {
+	return do(k.n, ctx, "Get", storage.Record{}, func(bool) (storage.Record, error) { return k.n.w.ledger.inner.Get(ctx, id) })
+}
+
+func (k *link) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+	return do(k.n, ctx, "List", storage.Page{}, func(bool) (storage.Page, error) { return k.n.w.ledger.inner.List(ctx, q) })
+}
+
+func (k *link) Counts(ctx context.Context) ([]storage.Count, error) {
+	return do(k.n, ctx, "Counts", nil, func(bool) ([]storage.Count, error) { return k.n.w.ledger.inner.Counts(ctx) })
+}
+
+func (k *link) Delete(ctx context.Context, ids []string) (int, error) {
+	return do(k.n, ctx, "Delete", 0, func(told bool) (int, error) { return k.n.w.ledger.delete(ctx, k.n, told, ids) })
+}
+
+func (k *link) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+	return do(k.n, ctx, "Prune", storage.Pruned{}, func(told bool) (storage.Pruned, error) { return k.n.w.ledger.prune(ctx, k.n, told, p) })
+}
+
+func (k *link) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error) {
+	return do(k.n, ctx, "SetQueueState", "", func(bool) (ojs.QueueState, error) { return k.n.w.ledger.setQueueState(ctx, k.n, queue, to) })
+}
+
+func (k *link) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	return do(k.n, ctx, "QueueStates", nil, func(bool) (map[string]ojs.QueueState, error) {
+		s, _ := storage.As[storage.QueueStore](k.n.w.ledger.inner)
+		return s.QueueStates(ctx)
+	})
+}
+
+func (k *link) crons() storage.CronStore {
+	s, _ := storage.As[storage.CronStore](k.n.w.ledger.inner)
+	return s
+}
+
+func (k *link) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+	return do(k.n, ctx, "SetCrons", nil, func(bool) ([]uint64, error) { return k.crons().SetCrons(ctx, entries) })
+}
+
+func (k *link) DeleteCron(ctx context.Context, name string) (bool, error) {
+	return do(k.n, ctx, "DeleteCron", false, func(bool) (bool, error) { return k.crons().DeleteCron(ctx, name) })
+}
+
+func (k *link) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+	return do(k.n, ctx, "Crons", nil, func(bool) ([]storage.Cron, error) { return k.crons().Crons(ctx, q) })
+}
+
+func (k *link) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, most int) (due []storage.Cron, next time.Time, err error) {
+	due, err = do(k.n, ctx, "DueCrons", nil, func(bool) (entries []storage.Cron, err error) {
+		entries, next, err = k.crons().DueCrons(ctx, now, after, most)
+		return entries, err
+	})
+	return due, next, err
+}
+
+// everythingEvery is how soon a lossy link makes up for what it has lost, by a notice of Everything.
+const everythingEvery = 5 * time.Second
+
+// ear is one listener of a link.
+type ear struct {
+	mu   sync.Mutex // held while f runs
+	over bool
+	f    func(storage.Notice)
+}
+
+func (e *ear) hear(n storage.Notice) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.over {
+		e.f(n)
+	}
+}
+
+// Notify implements storage.Notifier. A lossy link has notices come late, twice, or never.
+func (k *link) Notify(self any, f func(storage.Notice)) (stop func()) {
+	n := k.n
+	s, ok := storage.As[storage.Notifier](n.w.ledger.inner)
+	if !ok {
+		return func() {}
+	}
+	e := &ear{f: f}
+	var mu sync.Mutex // guards lost
+	lost := false
+	gone := make(chan struct{})
+	later := func(d time.Duration, do func()) {
+		n.w.disturb(d)
+		n.w.busy.Go(func() {
+			n.w.sleepThrough(d, gone)
+			if n.alive() {
+				do()
+			}
+		})
+	}
+	silence := s.Notify(self, func(news storage.Notice) {
+		n.mu.Lock()
+		way, d := n.rnd.IntN(10), between(n.rnd, 0, 2*time.Second)
+		crashed := n.crashed
+		n.mu.Unlock()
+		n.w.mu.Lock()
+		fair := n.w.calm || !n.cfg.lossy
+		n.w.mu.Unlock()
+		switch {
+		case crashed:
+		case fair || way > 5:
+			e.hear(news)
+		case way > 4:
+			e.hear(news)
+			e.hear(news)
+		case way > 2:
+			later(d, func() { e.hear(news) })
+		default:
+			mu.Lock()
+			first := !lost
+			lost = true
+			mu.Unlock()
+			n.w.disturb(everythingEvery)
+			if first {
+				later(everythingEvery, func() {
+					mu.Lock()
+					lost = false
+					mu.Unlock()
+					e.hear(storage.Notice{Everything: true})
+				})
+			}
+		}
+	})
+	return func() {
+		silence()
+		e.mu.Lock()
+		e.over = true
+		e.mu.Unlock()
+		close(gone)
+	}
+}

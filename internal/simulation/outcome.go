@@ -1,0 +1,221 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// attempt is a handler that has been called, or a delivery in the hands of a remote worker.
+type attempt struct {
+	node   *node
+	id     string
+	number int
+	hold   *hold // nil: the ledger knows of no claim
+	ctx    context.Context
+	step   step
+	remote bool
+	began  time.Time // by the wall
+	limit  time.Duration
+
+	// Guarded by ledger.mu.
+	returned time.Time // zero: it has not
+	answer   string    // what it returned: see the constants
+	after    time.Duration
+	cause    error // why its context had ended by then
+}
+
+// What an attempt answers.
+const (
+	answerOK        = "ok"
+	answerError     = "an error"
+	answerFatal     = "a non-retryable error"
+	answerRetry     = "RetryAfter"
+	answerDiscard   = "Discard"
+	answerDead      = "DeadLetter"
+	answerPermanent = "Permanent"
+	answerSnooze    = "Snooze"
+	answerPanic     = "a panic"
+	answerGoexit    = "Goexit"
+	answerRelease   = "a release"
+)
+
+// historyLimit is how many failures the history of a job keeps.
+const historyLimit = 10
+
+// outcome checks that what an active job becomes follows from its attempt. j is the job before, to what it becomes.
+func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now time.Time) {
+	spent := to.Attempt == j.rec.Attempt
+	before, after := j.rec.Errors, to.Errors
+	failed := len(after) > len(before) || len(after) == historyLimit && !after[historyLimit-1].At.Equal(before[historyLimit-1].At)
+	what := ""
+	if failed {
+		what = to.Error.Type
+	}
+	n.expectOutcome(to, !told, spent, what)
+	if !spent && to.Attempt != j.rec.Attempt-1 {
+		l.broken(19, j, "attempt %d became attempt %d", j.rec.Attempt, to.Attempt)
+	}
+	if to.State == ojs.StateRetryable && spent && to.Attempt >= to.Retry.Runs() {
+		l.broken(2, j, "it is retried after attempt %d of %d", to.Attempt, to.Retry.Runs())
+	}
+	if to.State == ojs.StateRetryable && to.NextRetryAt.Before(now.Add(-time.Minute)) {
+		l.broken(19, j, "its next attempt is at %s", l.at(to.NextRetryAt))
+	}
+	if spent && to.State != ojs.StateCompleted && !failed {
+		l.broken(19, j, "an attempt was spent, and the history has no failure of it")
+	}
+	if !spent && failed {
+		l.broken(19, j, "an attempt was given back, and the history has a failure of it: %v", to.Error)
+	}
+
+	if j.reaper != nil {
+		if j.reaper != n {
+			l.broken(6, j, "%s settled it, and %s had been handed its lost lease", n.name, j.reaper.name)
+		}
+		if !spent || what != ojs.TypeLeaseExpired {
+			l.broken(19, j, "its lease was lost, and it became %s with %q, spent %v", to.State, what, spent)
+		}
+		return
+	}
+	h := j.hold
+	if h == nil {
+		l.broken(5, j, "%s settled it, and it has no holder", n.name)
+		return
+	}
+	a := h.run
+	stopping := h.node.stopped()
+	switch {
+	case a == nil || a.returned.IsZero(),
+		spent && to.State != ojs.StateCompleted && !a.remote && !a.returned.Before(a.began.Add(a.limit+n.cfg.grace)): // it may have been settled for it by then
+		l.unreturned(n, j, h, to, spent, what, stopping, now)
+		return
+	case h.node != n:
+		l.broken(6, j, "%s settled an attempt of %s", n.name, h.node.name)
+	}
+	if to.State == ojs.StateCompleted && a.answer != answerOK {
+		l.broken(19, j, "it completed, and its handler returned %s", a.answer)
+		return
+	}
+	timedOut := errors.Is(a.cause, ojs.ErrTimeout) || now.Sub(h.now) >= to.Timeout || to.TotalTimeout > 0 && now.Sub(to.CreatedAt) >= to.TotalTimeout
+	interrupted := errors.Is(a.cause, ojs.ErrShutdown)
+	fails := func(types ...string) {
+		switch {
+		case interrupted && !spent:
+		case !spent:
+			l.broken(19, j, "its handler returned %s (cause %v) and the attempt was given back", a.answer, a.cause)
+		case timedOut && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout):
+		case slices.Contains(types, what):
+		default:
+			l.broken(19, j, "its handler returned %s (cause %v) and the history says %q", a.answer, a.cause, what)
+		}
+	}
+	ends := func(why string, dead bool) {
+		if to.State != ojs.StateDiscarded || to.DeadLettered() != dead {
+			l.broken(19, j, "its handler returned %s, and it is %s, a dead letter: %v; want a dead letter: %v", why, to.State, to.DeadLettered(), dead)
+		}
+	}
+	exhausts := func() {
+		late := to.TotalTimeout > 0
+		if to.State == ojs.StateDiscarded && to.Attempt < to.Retry.Runs() && !late {
+			l.broken(19, j, "it was discarded after attempt %d of %d, and its handler returned %s", to.Attempt, to.Retry.Runs(), a.answer)
+		}
+		if to.State == ojs.StateDiscarded && to.DeadLettered() != (to.Retry.OnExhaustion == ojs.ExhaustionDeadLetter) {
+			l.broken(19, j, "it is exhausted, and a dead letter: %v", to.DeadLettered())
+		}
+	}
+	switch a.answer {
+	case answerOK:
+		if to.State != ojs.StateCompleted {
+			l.broken(19, j, "its handler returned nil, and it is %s", to.State)
+		}
+	case answerSnooze:
+		switch {
+		case timedOut:
+			if !spent && strict {
+				l.broken(19, j, "it exceeded its timeout before it snoozed, and the attempt was given back")
+			}
+		case spent:
+			l.broken(19, j, "it snoozed, and its attempt is spent")
+		case !interrupted && to.NextRetryAt.Before(a.returned.Add(a.after)):
+			l.broken(3, j, "it snoozed for %v, and is due %v too early", a.after, a.returned.Add(a.after).Sub(to.NextRetryAt))
+		}
+	case answerRelease:
+		if spent {
+			l.broken(19, j, "it was released, and its attempt is spent")
+		}
+	case answerDiscard, answerPermanent:
+		fails(ojs.TypeError)
+		ends(a.answer, false)
+	case answerDead:
+		fails(ojs.TypeError)
+		ends(a.answer, true)
+	case answerFatal:
+		fails("fatal.test")
+		if !interrupted && !timedOut {
+			ends(a.answer, to.Retry.OnExhaustion == ojs.ExhaustionDeadLetter)
+		}
+	case answerPanic:
+		fails(ojs.TypePanic)
+		exhausts()
+	case answerGoexit:
+		fails(ojs.TypeGoexit)
+		exhausts()
+	default:
+		fails(ojs.TypeError)
+		exhausts()
+		if !timedOut && !interrupted && to.State == ojs.StateRetryable {
+			l.backoff(j, a, to)
+		}
+	}
+}
+
+// backoff checks how long a failed job waits.
+func (l *ledger) backoff(j *job, a *attempt, to *storage.Record) {
+	p := to.Retry
+	wait := to.NextRetryAt.Sub(to.Error.At)
+	if a.answer == answerRetry {
+		if want := min(a.after, p.MaxInterval); wait != want {
+			l.broken(3, j, "it waits for %v, and asked for %v", wait, want)
+		}
+		return
+	}
+	want := float64(p.InitialInterval)
+	for range to.Attempt - 1 {
+		want *= p.BackoffCoefficient
+	}
+	low := min(time.Duration(want), p.MaxInterval)
+	high := low
+	if p.Jitter == ojs.JitterOn {
+		low, high = low/2, min(high+high/2, p.MaxInterval)
+	}
+	if wait < low-time.Microsecond || wait > high+time.Microsecond {
+		l.broken(3, j, "it waits for %v after attempt %d, want from %v to %v", wait, to.Attempt, low, high)
+	}
+}
+
+// unreturned checks a settle while the handler goes on, or before it is called: by the clock, or by a stop.
+func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent bool, what string, stopping bool, now time.Time) {
+	expired := to.State == ojs.StateDiscarded && !j.rec.Deadline().IsZero() && !now.Before(j.rec.Deadline())
+	overran := now.Sub(h.now) >= to.Timeout || to.TotalTimeout > 0 && now.Sub(to.CreatedAt) >= to.TotalTimeout
+	remote := h.run != nil && h.run.remote || h.worker != "" && h.node != n
+	switch {
+	case expired, remote && spent && overran, remote && spent && now.Sub(h.now) >= 30*time.Second:
+	case !spent && stopping:
+	case !spent && h.run == nil && !j.rec.Deadline().IsZero() && !now.Before(j.rec.Deadline()):
+	case spent && overran && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout):
+	default:
+		begun := "has not begun"
+		if h.run != nil {
+			begun = "goes on"
+		}
+		l.broken(19, j, "%s made it %s (%q, spent %v) while its handler %s", n.name, to.State, what, spent, begun)
+	}
+}
+
+var strict = os.Getenv("STRICT") != ""

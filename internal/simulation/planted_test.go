@@ -1,0 +1,307 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+var planted = flag.Bool("planted", false, "run TestPlanted, which takes some minutes")
+
+// searched is how many seeds may pass before a planted bug is found.
+const searched = 250
+
+// patch is a bug in the module's own code.
+type patch struct {
+	name     string
+	file     string // in the module
+	old, new string // old is in the file exactly once
+}
+
+var patches = []patch{
+	{"a cancel is not told to the handler", "engine/cancel.go",
+		"c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)", "_ = storage.Held{}"},
+	{"a replaced job is not told to its handler", "engine/enqueue.go",
+		"c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)", ""},
+	{"an attempt is told of the loss of an earlier one", "engine/attempt.go",
+		"if a.rec.Version == held.Version && a.rec.ID == held.ID {", "if a.rec.ID == held.ID {"},
+	{"a limit that opens starts nobody", "engine/run.go",
+		"if c.gate.ended(held) {", "if c.gate.ended(held) && false {"},
+	{"starts do not count in limits", "engine/limiter.go",
+		"	l.running++\n", ""},
+	{"an ended attempt is not told", "engine/settle.go",
+		"case op != 0 && s[0].Err == nil:", "case op != 0 && s[0].Err == nil && f.rec.State != ojs.StateDiscarded:"},
+	{"two events swap", "engine/enqueue.go",
+		"events = append(events, ojs.Event{Type: ojs.EventScheduled})", "events = append([]ojs.Event{{Type: ojs.EventScheduled}}, events...)"},
+	{"a lost lease spends no attempt", "engine/settle.go",
+		"o := policy.Outcome{Kind: policy.LeaseExpired, ", "o := policy.Outcome{Kind: policy.Interrupted, "},
+	{"a stop spends the attempts that it gives back", "policy/decide.go",
+		"return Decision{State: ojs.StateRetryable, Unspent: true, RunAt: now, Why: WhyInterrupted}",
+		"return Decision{State: ojs.StateRetryable, RunAt: now, Why: WhyInterrupted}"},
+	{"one attempt too many", "policy/decide.go",
+		"if job.Attempt >= job.Retry.Runs() {", "if job.Attempt > job.Retry.Runs() {"},
+	{"DeadLetter buries nothing", "policy/decide.go",
+		"return end(WhyCode, s.code == ojs.CodeDeadLetter)", "return end(WhyCode, false)"},
+	{"RetryAfter waits for half as long", "policy/decide.go",
+		"asked = max(s.retryAfter.After, 0)", "asked = max(s.retryAfter.After/2, 0)"},
+	{"promoted jobs start nobody", "engine/keeper.go",
+		"		c.available(len(d.Promoted))\n", ""},
+	{"an earlier deadline does not move the timer", "engine/keeper.go",
+		"if k.at.IsZero() || t.Before(k.at) {\n		k.at = t\n", "if k.at.IsZero() {\n		k.at = t\n"},
+	{"the timer is a nanosecond early", "engine/keeper.go",
+		"k.r.sched.Set(&k.timer, t)", "k.r.sched.Set(&k.timer, t.Add(-1))"},
+	{"a notice of everything is ignored", "engine/shared.go",
+		"if n.Available || n.Everything {", "if n.Available {"},
+	{"a rescheduled job does not move the timer", "engine/cancel.go",
+		"	c.wakeAt(to.WakeAt())\n	if to.State == ojs.StateAvailable {", "	if to.State == ojs.StateAvailable {"},
+	{"waits are not answered", "engine/core.go",
+		"	c.waiters.ended(rec.ID)\n", ""},
+	{"leases are not renewed", "engine/keeper.go",
+		"	k.renewals = append(k.renewals, a)\n", ""},
+	{"two engines make the same run of a recurring entry", "engine/crontick.go",
+		"			e.NextRun = now.Add(time.Millisecond)\n			return nil\n", ""},
+	{"a timeout does not end the context", "engine/attempt.go",
+		"a.end(ojs.ErrTimeout)", "_ = ojs.ErrTimeout"},
+	{"a worker that leaves wakes nobody", "engine/run.go",
+		"	r.wake() // for what came while the worker was on its way out\n", ""},
+}
+
+// root is the module's directory.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// apply returns the patched source.
+func (p patch) apply(t *testing.T) (path string, src []byte) {
+	t.Helper()
+	path = filepath.Join(root(t), filepath.FromSlash(p.file))
+	src, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(src, []byte(p.old)); n != 1 {
+		t.Fatalf("%s has %d times:\n%s\nGive the planted bug %q the code as it is now.", p.file, n, p.old, p.name)
+	}
+	return path, bytes.Replace(src, []byte(p.old), []byte(p.new), 1)
+}
+
+// Every planted bug can still be planted.
+func TestPlantedPatchesApply(t *testing.T) {
+	for _, p := range patches {
+		t.Run(p.name, func(t *testing.T) { p.apply(t) })
+	}
+}
+
+var foundBy = regexp.MustCompile(`seed (\d+): invariant (\d+) \(.*|seed \d+ hangs.*|deadlock: .*|panic: .*`)
+
+// Every planted bug is found. The bugs in the module's code are built with go test -overlay.
+func TestPlanted(t *testing.T) {
+	if !*planted {
+		t.Skip("takes some minutes; run it with -planted")
+	}
+	for _, p := range patches {
+		t.Run(p.name, func(t *testing.T) {
+			path, src := p.apply(t)
+			dir := t.TempDir()
+			file, overlay, bin := filepath.Join(dir, "patched.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "simulation.test")
+			if err := os.WriteFile(file, src, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			replace, err := json.Marshal(map[string]map[string]string{"Replace": {path: file}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(overlay, replace, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", bin, ".")
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("the patched module does not build: %v\n%s", err, out)
+			}
+			search := exec.Command(bin, "-test.run", "^TestSimulation$", "-test.failfast", "-test.timeout", "10m", "-seed", fmt.Sprint(*firstSeed), "-seeds", fmt.Sprint(searched))
+			out, err := search.CombinedOutput()
+			if err == nil {
+				t.Fatalf("not found within %d seeds", searched)
+			}
+			found := foundBy.Find(out)
+			if found == nil {
+				t.Fatalf("the search failed without finding it: %v\n%s", err, out)
+			}
+			t.Logf("found: %s", found)
+		})
+	}
+	for name, plant := range brokenStorages {
+		t.Run("storage/"+name, func(t *testing.T) {
+			for seed := *firstSeed; seed < *firstSeed+searched; seed++ {
+				w := simulate(t, seed, Config{Open: func() storage.Storage { return plant(memory.New()) }})
+				if len(w.violations) > 0 {
+					v := w.violations[0]
+					t.Logf("found: seed %d: invariant %d (%s): %s", seed, v.number, invariants[v.number], v.what)
+					return
+				}
+			}
+			t.Errorf("not found within %d seeds", searched)
+		})
+	}
+}
+
+// inside is what a broken storage is around.
+type inside struct{ *memory.Storage }
+
+func (s inside) Unwrap() storage.Storage { return s.Storage }
+
+// brokenStorages are storages with a bug.
+var brokenStorages = map[string]func(*memory.Storage) storage.Storage{
+	"a stale change is applied":                func(s *memory.Storage) storage.Storage { return &unfenced{inside{s}} },
+	"jobs are promoted a nanosecond early":     func(s *memory.Storage) storage.Storage { return &early{inside{s}} },
+	"deadlines are looked at two seconds late": func(s *memory.Storage) storage.Storage { return &late{inside{s}} },
+	"a job is claimed twice":                   func(s *memory.Storage) storage.Storage { return &twice{inside: inside{s}} },
+	"retryable jobs are in nobody's way":       func(s *memory.Storage) storage.Storage { return &forgiving{inside{s}} },
+	"a pause is ignored":                       func(s *memory.Storage) storage.Storage { return &restless{inside{s}} },
+	"jobs that count are pruned":               func(s *memory.Storage) storage.Storage { return &tidy{inside{s}} },
+	"a bounded queue takes one job more":       func(s *memory.Storage) storage.Storage { return &roomy{inside{s}} },
+	"every third notice is lost for good":      func(s *memory.Storage) storage.Storage { return &silent{inside: inside{s}} },
+	"the error history is not stored":          func(s *memory.Storage) storage.Storage { return &forgetful{inside{s}} },
+}
+
+type unfenced struct{ inside }
+
+func (s *unfenced) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	from := len(dst)
+	dst, err := s.Storage.Settle(ctx, now, changes, dst)
+	for i := range dst[from:] {
+		if !errors.Is(dst[from+i].Err, storage.ErrFenced) {
+			continue
+		}
+		again := changes[i]
+		again.Record.Version = dst[from+i].Version
+		if r, err := s.Storage.Settle(ctx, now, []storage.Change{again}, nil); err == nil && r[0].Err == nil {
+			dst[from+i] = r[0]
+		}
+	}
+	return dst, err
+}
+
+type early struct{ inside }
+
+func (s *early) Due(ctx context.Context, now time.Time, most int, buf []storage.Record) (storage.Due, error) {
+	d, err := s.Storage.Due(ctx, now.Add(1), most, buf)
+	if !d.Next.IsZero() {
+		d.Next = d.Next.Add(-1)
+	}
+	return d, err
+}
+
+type late struct{ inside }
+
+func (s *late) Due(ctx context.Context, now time.Time, most int, buf []storage.Record) (storage.Due, error) {
+	d, err := s.Storage.Due(ctx, now.Add(-2*time.Second), most, buf)
+	if !d.Next.IsZero() {
+		d.Next = d.Next.Add(2 * time.Second)
+	}
+	return d, err
+}
+
+type twice struct {
+	inside
+	kept  storage.Record
+	calls int
+}
+
+func (s *twice) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	from := len(dst)
+	dst, err := s.Storage.Claim(ctx, now, c, dst)
+	switch s.calls++; {
+	case err == nil && len(dst) > from:
+		s.kept = dst[from].Copy()
+	case err == nil && s.kept.ID != "":
+		dst = append(dst, s.kept)
+		s.kept = storage.Record{}
+	}
+	return dst, err
+}
+
+type forgiving struct{ inside }
+
+func (s *forgiving) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	for i := range batch {
+		r := &batch[i].Record
+		if r.Unique != nil && r.Unique.States == nil {
+			u := *r.Unique
+			u.States = []ojs.State{ojs.StateAvailable, ojs.StateActive, ojs.StateScheduled, ojs.StatePending}
+			own := r.Unique
+			r.Unique = &u
+			defer func() { r.Unique = own }()
+		}
+	}
+	return s.Storage.Insert(ctx, now, batch, dst)
+}
+
+type restless struct{ inside }
+
+func (s *restless) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error) {
+	if to == ojs.QueuePaused {
+		return ojs.QueueActive, nil
+	}
+	return s.Storage.SetQueueState(ctx, queue, to)
+}
+
+type tidy struct{ inside }
+
+func (s *tidy) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+	p.Now = p.Now.Add(time.Hour)
+	return s.Storage.Prune(ctx, p)
+}
+
+type roomy struct{ inside }
+
+func (s *roomy) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	wider := append([]storage.Insert{}, batch...)
+	for i := range wider {
+		if wider[i].MaxDepth > 0 {
+			wider[i].MaxDepth++
+		}
+	}
+	return s.Storage.Insert(ctx, now, wider, dst)
+}
+
+type silent struct {
+	inside
+	notices int
+}
+
+func (s *silent) Notify(self any, f func(storage.Notice)) func() {
+	return s.Storage.Notify(self, func(n storage.Notice) {
+		if s.notices++; s.notices%3 != 0 {
+			f(n)
+		}
+	})
+}
+
+type forgetful struct{ inside }
+
+func (s *forgetful) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	cut := append([]storage.Change{}, changes...)
+	for i := range cut {
+		cut[i].Record.Errors = nil
+	}
+	return s.Storage.Settle(ctx, now, cut, dst)
+}
