@@ -22,7 +22,7 @@ const (
 	EventExpired      EventType = "job.expired"       // it was still waiting at its ExpiresAt
 	EventTimeout      EventType = "job.timeout"       // an attempt exceeded its timeout
 	EventTotalTimeout EventType = "job.total_timeout" // it exceeded its total timeout
-	EventStalled      EventType = "job.stalled"       // an attempt's lease ran out
+	EventStalled      EventType = "job.stalled"       // an attempt's lease ran out, or its worker fell silent
 	EventProgress     EventType = "job.progress"      // its handler reported progress; at most once a second
 	EventCheckpointed EventType = "job.checkpointed"  // its handler saved a checkpoint
 	EventHeartbeat    EventType = "job.heartbeat"     // its handler or worker renewed its lease
@@ -60,6 +60,8 @@ const (
 	EventWorkerStarted EventType = "worker.started"
 	EventWorkerQuiet   EventType = "worker.quiet"
 	EventWorkerStopped EventType = "worker.stopped"
+	// EventWorkerHeartbeat is published for each Worker.Heartbeat, not for an engine's Run, whose own timers need no sign of life.
+	EventWorkerHeartbeat EventType = "worker.heartbeat"
 )
 
 // Event is something that happened. Job is a snapshot of the job right after it, nil for an event that is about none;
@@ -80,7 +82,10 @@ type Event struct {
 	MaxDepth int           // backpressure: and how many there may be
 	Pruned   int           // dead_letter.pruned
 	Due      time.Time     // cron: when the run was due
-	Reason   string        // cron.skipped: overlap_skip, dst_skip, dst_repeat, duplicate, dropped or enqueue_failed; discarded: a policy.Why, expired or dropped
+	Until    time.Time     // heartbeat, checkpointed: when the lease ends unless it is renewed again
+	Held     int           // worker.heartbeat: jobs that the worker holds
+	State    string        // worker.heartbeat: which the worker should be in: running, quiet or terminate
+	Reason   string        // worker.stopped: shutdown, signal or error; cron.skipped: overlap_skip, dst_skip, dst_repeat, duplicate, dropped or enqueue_failed; discarded: a policy.Why, expired or dropped
 	Missed   int           // how many events this subscriber missed just before this one; not part of the envelope
 }
 
@@ -139,8 +144,10 @@ func (e Event) Data() map[string]any {
 		failure("error")
 	case EventProgress:
 		d["attempt"], d["progress_percent"] = j.Attempt, j.Progress*100
-	case EventCheckpointed, EventHeartbeat:
+	case EventCheckpointed:
 		d["attempt"], d["worker_id"] = j.Attempt, e.WorkerID
+	case EventHeartbeat:
+		d["attempt"], d["worker_id"], d["visible_until"] = j.Attempt, e.WorkerID, formatTime(e.Until)
 	case EventPriority:
 		d["priority"] = j.Priority
 	case EventDropped:
@@ -168,8 +175,12 @@ func (e *Event) aboutNoJob(d map[string]any) {
 	switch e.Type {
 	case EventNearlyFull, EventRejected, EventRoom:
 		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
-	case EventWorkerStarted, EventWorkerQuiet, EventWorkerStopped:
+	case EventWorkerStarted, EventWorkerQuiet:
 		d["worker_id"] = e.WorkerID
+	case EventWorkerStopped:
+		d["worker_id"], d["reason"] = e.WorkerID, e.Reason
+	case EventWorkerHeartbeat:
+		d["worker_id"], d["state"], d["active_jobs"] = e.WorkerID, e.State, e.Held
 	case EventCronTriggered, EventCronSkipped:
 		d["cron_name"], d["scheduled_at"] = e.Subject, formatTime(e.Due)
 		if e.Reason != "" {

@@ -35,6 +35,7 @@ func TestEventJSON(t *testing.T) {
 		{"job.timeout", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(true)}},
 		{"job.total_timeout", "discarded", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(false)}},
 		{"job.stalled", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(true)}},
+		{"job.heartbeat", "active", map[string]any{"attempt": 2.0, "worker_id": "w", "visible_until": finished}},
 		{"dead_letter.added", "discarded", map[string]any{"total_attempts": 2.0, "dead_lettered_at": finished, "last_error": problem(false)}},
 		{"dead_letter.retried", "available", nil},
 		{"dead_letter.deleted", "discarded", nil},
@@ -43,7 +44,7 @@ func TestEventJSON(t *testing.T) {
 		t.Run("P0.8 "+string(tt.typ)+" "+string(tt.state), func(t *testing.T) {
 			j := full(tt.state)
 			b, err := json.Marshal(ojs.Event{ID: "evt_" + jobID, Subject: j.ID, Type: tt.typ, Source: "ojs://app/engine/1", Time: at.In(time.FixedZone("", 3600)), Job: &j,
-				WorkerID: "w", Duration: 1500 * time.Millisecond, Failure: failure, Missed: 7})
+				WorkerID: "w", Duration: 1500 * time.Millisecond, Failure: failure, Until: at.Add(time.Minute), Missed: 7})
 			if err != nil {
 				t.Fatal(err)
 			}

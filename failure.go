@@ -184,12 +184,13 @@ const (
 	ReasonHandlerPanic   Reason = "HANDLER_PANIC"
 	ReasonNonRetryable   Reason = "NON_RETRYABLE_ERROR"
 	ReasonLeaseExpired   Reason = "VISIBILITY_TIMEOUT"
+	ReasonWorkerDeath    Reason = "WORKER_DEATH"
 	ReasonExpired        Reason = "JOB_EXPIRED"
 	ReasonDropped        Reason = "QUEUE_FULL"
 )
 
 // Error types of failures that no handler names itself. They match RetryPolicy.NonRetryableErrors like any other, except
-// TypeLeaseExpired, which is always retryable (OJS retry, section 9.2).
+// TypeLeaseExpired and TypeWorkerDeath, which are always retryable (OJS retry, section 9.2).
 const (
 	TypeError        = "error"              // an error without a type
 	TypePanic        = "panic"              // the handler panicked
@@ -198,6 +199,7 @@ const (
 	TypeTimeout      = "timeout"            // the attempt exceeded its timeout
 	TypeTotalTimeout = "total_timeout"      // the job exceeded its total timeout
 	TypeLeaseExpired = "visibility_timeout" // nobody acknowledged the attempt while its lease lasted
+	TypeWorkerDeath  = "worker_death"       // the worker that held the job was silent for too long
 	TypeExpired      = "expired"            // the job was still waiting at its ExpiresAt
 	TypeDropped      = "queue_overflow"     // the job made room in a full queue
 )

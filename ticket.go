@@ -7,8 +7,10 @@ import (
 
 // Ticket is the receipt of an enqueued job. It is small and copyable.
 type Ticket struct {
-	ID    string
-	State State // right after the enqueue: available, scheduled or pending; any for an equal job
+	ID string
+	// State is the job's right after the enqueue: available, scheduled or pending; cancelled if a later job of the same batch
+	// has replaced it; any for an equal job.
+	State State
 	// Deduplicated says that the ticket is for an equal job that was there already (UniquePolicy).
 	Deduplicated bool
 	Dropped      bool   // an enqueue hook left the job out; the other fields are zero

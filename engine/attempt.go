@@ -89,17 +89,12 @@ func (r *run) newAttempt(rec *storage.Record) *attempt {
 func (a *attempt) prepare(r *run, shared *frames) {
 	rec := a.rec
 	now := rec.StartedAt
-	a.r, a.deadline = r, now.Add(rec.Timeout)
+	a.r, a.deadline = r, timesOut(rec, now)
 	a.checkpoint = rec.Checkpoint
 	a.kind = r.c.registry.lookup(rec.Type)
 	a.ctx = shared.next(a.kind, rec)
 	a.context, a.header = a.ctx.Parts()
 	*a.header = detached(rec)
-	if rec.TotalTimeout > 0 {
-		if end := rec.CreatedAt.Add(rec.TotalTimeout); end.Before(a.deadline) {
-			a.deadline = end
-		}
-	}
 	var shown time.Time
 	if !r.c.mocked { // a virtual deadline would mislead whoever compares it with the time of day
 		shown = a.deadline
@@ -347,15 +342,7 @@ func (a *attempt) putOff(now time.Time) {
 func (a *attempt) began() time.Time { return a.rec.StartedAt.Add(time.Duration(a.late.Load())) }
 
 // overdue is when the attempt times out.
-func (a *attempt) overdue() time.Time {
-	t := a.deadline.Add(time.Duration(a.late.Load()))
-	if total := a.rec.TotalTimeout; total > 0 {
-		if end := a.rec.CreatedAt.Add(total); end.Before(t) {
-			return end
-		}
-	}
-	return t
-}
+func (a *attempt) overdue() time.Time { return timesOut(a.rec, a.began()) }
 
 // perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.
 func (a *attempt) perform() (o policy.Outcome) {

@@ -42,7 +42,7 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 // takenAway follows a transition that took a job from whoever ran it, if anybody did. mu is held.
 func (c *core) takenAway(held storage.Held, cause error) {
 	if c.run == nil || !c.run.lose(held, cause) {
-		c.workerLost(held)
+		c.workerLost(held, cause)
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 
 // Delivery is one attempt in a worker's hands. Ack, Fail and Release end it; the first that succeeds counts. A call that finds
 // that the job is no longer the worker's, because its lease ran out or somebody cancelled it, returns ojs.ErrLeaseLost. One
-// that returns another error may be repeated. Its methods are safe for concurrent use. It encodes to JSON.
+// that returns another error may be repeated. An Ack after the timeout completes the job if nobody has noticed the timeout;
+// any other answer after it is a failure for exceeding the timeout. Its methods are safe for concurrent use. It encodes to JSON.
 type Delivery struct {
 	Job        *ojs.JobInfo    `json:"job"`
 	Token      string          `json:"token"`                // names the delivery; see Worker.Delivery
@@ -26,6 +27,7 @@ type Delivery struct {
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"` // of earlier attempts; nil: none
 
 	core *core
+	from *Worker // nil: the engine ends it by itself
 	rec  storage.Record
 
 	mu       sync.Mutex // guards the fields below, and is held while the delivery is settled
@@ -34,10 +36,10 @@ type Delivery struct {
 	tried    *fate // an end that may have been stored
 }
 
-func (c *core) delivery(rec *storage.Record) *Delivery {
+func (c *core) delivery(rec *storage.Record, from *Worker) *Delivery {
 	return &Delivery{
 		Job: rec.JobInfo.Clone(), Token: token(storage.Held{ID: rec.ID, Version: rec.Version}), LeaseUntil: rec.LeaseUntil,
-		Checkpoint: rec.Checkpoint, core: c, rec: *rec, progress: rec.Progress, saved: rec.Checkpoint,
+		Checkpoint: rec.Checkpoint, core: c, from: from, rec: *rec, progress: rec.Progress, saved: rec.Checkpoint,
 	}
 }
 
@@ -64,7 +66,7 @@ func (d *Delivery) Ack(ctx context.Context, result any) error {
 			return err
 		}
 	}
-	return d.end(ctx, policy.Outcome{Kind: policy.Returned}, raw)
+	return d.answer(ctx, policy.Outcome{Kind: policy.Returned}, raw)
 }
 
 // Fail ends the attempt with an error, which decides on the job as a handler's does: by its response code, its type and the
@@ -73,12 +75,18 @@ func (d *Delivery) Fail(ctx context.Context, err error) error {
 	if err == nil {
 		err = errors.New("ojs: failed without an error")
 	}
-	return d.end(ctx, policy.Outcome{Kind: policy.Returned, Err: err}, nil)
+	return d.answer(ctx, policy.Outcome{Kind: policy.Returned, Err: err}, nil)
 }
 
 // Release gives the job back without spending the attempt.
 func (d *Delivery) Release(ctx context.Context) error {
-	return d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil)
+	return d.answer(ctx, policy.Outcome{Kind: policy.Interrupted}, nil)
+}
+
+// answer settles the delivery as the worker says.
+func (d *Delivery) answer(ctx context.Context, o policy.Outcome, result json.RawMessage) error {
+	d.from.touch()
+	return d.end(ctx, o, result)
 }
 
 // end settles the delivery.
@@ -101,7 +109,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 		return err
 	}
 	c.mu.Lock()
-	c.workerLost(d.held())
+	c.workerLost(d.held(), nil)
 	c.mu.Unlock()
 	switch {
 	case s.Err == nil:
@@ -153,6 +161,8 @@ func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
 
 func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event ojs.EventType) error {
 	c := d.core
+	d.from.touch()
+	c.beats(d.from.id)
 	now := c.now()
 	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.rec.StartedAt, now); o.Kind != policy.Interrupted {
 		if err := d.end(ctx, o, nil); err != nil {
@@ -170,14 +180,14 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	} else {
 		rec := d.rec
 		rec.Progress = x.Progress
-		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: rec.Worker}))
+		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)}))
 	}
 	switch {
 	case err != nil:
 		return err
 	case len(lost) > 0:
 		c.mu.Lock()
-		c.workerLost(d.held())
+		c.workerLost(d.held(), nil)
 		c.mu.Unlock()
 		return d.lost()
 	}
@@ -186,6 +196,9 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	}
 	until := now.Add(d.rec.Lease)
 	c.gate.renewed(d.held(), until)
-	c.workers.hold(d.rec.Worker, d.held(), until)
+	look := c.workers.hold(d.rec.Worker, &d.rec, until)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchWorkers(look)
 	return nil
 }

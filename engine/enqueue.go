@@ -151,8 +151,32 @@ func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, 
 		}
 		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil, Waiter: c}
 	}
+	if len(s.places) > 1 {
+		s.noteReplaced(tickets)
+	}
 	s.putBack()
 	return nil
+}
+
+// noteReplaced says in the tickets of jobs that later jobs of the same batch have replaced that they are cancelled.
+func (s *shelf) noteReplaced(tickets []ojs.Ticket) {
+	var replaced map[string]struct{}
+	for n := range s.places {
+		for k := range s.stored[n].Replaced {
+			if replaced == nil {
+				replaced = make(map[string]struct{})
+			}
+			replaced[s.stored[n].Replaced[k].ID] = struct{}{}
+		}
+	}
+	if replaced == nil {
+		return
+	}
+	for _, i := range s.places {
+		if _, ok := replaced[tickets[i].ID]; ok {
+			tickets[i].State = ojs.StateCancelled
+		}
+	}
 }
 
 // named says which draft a duplicate is equal to if that is one of the same batch, which nobody finds in the storage.

@@ -53,7 +53,7 @@ func endedEvents(rec *storage.Record, kind policy.Kind, d policy.Decision, took 
 		add(ojs.EventTimeout)
 	case policy.TotalTimedOut:
 		add(ojs.EventTotalTimeout)
-	case policy.LeaseExpired:
+	case policy.LeaseExpired, policy.WorkerDied:
 		add(ojs.EventStalled)
 	}
 	add(ojs.EventFailed)

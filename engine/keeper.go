@@ -32,6 +32,10 @@ type keeper struct {
 	working  bool
 	failures int // looks that failed in a row
 
+	workersTimer scheduler.Timer
+	workersAt    time.Time // when it fires; zero: not armed
+	workersDue   bool      // a look at the workers that fetch jobs is wanted
+
 	cronTimer scheduler.Timer
 	cronDue   bool // a look at the recurring jobs is wanted
 
@@ -52,6 +56,12 @@ func (k *keeper) start(r *run) {
 		defer k.r.c.mu.Unlock()
 		k.at = time.Time{}
 		k.wantDue()
+	}
+	k.workersTimer.Func = func(time.Time) {
+		k.r.c.mu.Lock()
+		defer k.r.c.mu.Unlock()
+		k.workersAt = time.Time{}
+		k.wantWorkers()
 	}
 	k.cronTimer.Func = func(time.Time) {
 		k.r.c.mu.Lock()
@@ -83,6 +93,19 @@ func (k *keeper) wantDue() {
 func (k *keeper) wantCron() {
 	k.cronDue = true
 	k.poke()
+}
+
+func (k *keeper) wantWorkers() {
+	k.workersDue = true
+	k.poke()
+}
+
+// workersBy has the keeper look at the workers at t, unless it will earlier.
+func (k *keeper) workersBy(t time.Time) {
+	if k.workersAt.IsZero() || t.Before(k.workersAt) {
+		k.workersAt = t
+		k.r.sched.Set(&k.workersTimer, t)
+	}
 }
 
 func (k *keeper) renew(a *attempt) {
@@ -153,7 +176,8 @@ func (k *keeper) wakeAt(t time.Time) {
 
 // busy reports whether the keeper has something to do now.
 func (k *keeper) busy() bool {
-	return k.due || k.cronDue || k.pruning || k.replays.wanted || k.working || len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
+	return k.due || k.workersDue || k.cronDue || k.pruning || k.replays.wanted || k.working || len(k.renewals) > 0 ||
+		len(k.overrun) > 0 || len(k.stuck) > 0
 }
 
 func (k *keeper) loop() {
@@ -176,6 +200,8 @@ func (k *keeper) loop() {
 		mu.Lock()
 		due, cron, pruning, renewals, overrun, stuck := k.due, k.cronDue, k.pruning, k.renewals, k.overrun, k.stuck
 		k.due, k.cronDue, k.pruning, k.renewals, k.overrun, k.stuck = false, false, false, nil, nil, nil
+		workers := k.workersDue
+		k.workersDue = false
 		if pruning {
 			k.finished = 0
 		}
@@ -187,6 +213,10 @@ func (k *keeper) loop() {
 		k.extend(renewals) // before due, which takes away what is not renewed
 		for _, a := range overrun {
 			k.r.settleOverrun(a)
+		}
+		var watch time.Time
+		if workers {
+			watch = k.r.lookAtWorkers()
 		}
 		if due {
 			k.look()
@@ -217,6 +247,7 @@ func (k *keeper) loop() {
 		if !replays.IsZero() {
 			k.replayBy(replays)
 		}
+		k.r.c.watchWorkers(watch)
 		k.working = false
 		k.r.c.changed()
 		mu.Unlock()

@@ -247,6 +247,32 @@ func ExampleEngine_Worker() {
 	// <nil> scene.png
 }
 
+// A worker sends a heartbeat every 5 s, which renews its leases, and stops working on what it has lost.
+func ExampleWorker_Heartbeat() {
+	ctx, eng := begin()
+	ticket := enqueue(ctx, eng, "image.render", "scene.blend")
+	w := eng.Worker("gpu-1", engine.WorkerConfig{})
+	defer w.Close()
+	if _, err := w.Fetch(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if err := eng.Cancel(ctx, ticket.ID); err != nil {
+		log.Fatal(err)
+	}
+
+	beat, err := w.Heartbeat(ctx)
+	if err != nil {
+		log.Fatal(err) // the storage's; the next heartbeat names what this one has not
+	}
+	for _, lost := range beat.Lost {
+		fmt.Println(lost.ID == ticket.ID, lost.Cause)
+	}
+	fmt.Println(beat.State, len(beat.Held))
+	// Output:
+	// true ojs: cancelled
+	// running 0
+}
+
 // A middleware measures every attempt, another one takes the tenant from the job's meta into the context.
 func ExampleWithMiddleware() {
 	type tenant struct{}

@@ -108,6 +108,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.started = c.now()
 	c.available(unknown)
 	r.keeper.wantDue()
+	r.keeper.wantWorkers()
 	r.keeper.wantPrune()
 	r.keeper.wantReplay()
 	r.keeper.wantCron()
@@ -134,7 +135,9 @@ func (c *core) runUntil(ctx context.Context) error {
 			"job_ids", returned[:min(len(returned), maxNamed)])
 	}
 	c.log.Debug("engine stopped", "component", "worker", "category", "lifecycle", "worker_id", c.worker)
-	c.emit(ojs.Event{Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker})
+	c.emit(ojs.Event{
+		Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker, Reason: stopReason(ctx, len(stuck) > 0),
+	})
 	if len(stuck) > 0 {
 		return fmt.Errorf("%w: jobs %v", ErrStuck, stuck)
 	}

@@ -139,7 +139,7 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	} else {
 		rec := *a.rec
 		rec.Progress = x.Progress
-		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: c.worker}))
+		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: c.worker, Until: now.Add(rec.Lease)}))
 	}
 	if err != nil {
 		return err

@@ -362,6 +362,20 @@ func TestUnique(t *testing.T) {
 		must(t, err)
 		b.want(tickets[0].ID, ojs.StateCancelled, 0)
 		b.want(tickets[1].ID, ojs.StateAvailable, 0)
+		ignoring := with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictIgnore })
+		old := tickets[1].ID
+		tickets, err = b.EnqueueMany(b.ctx, d(9, ignoring), d(8, replace), d(9, replace), d(8, replace), d(9, replace), d(7, replace))
+		must(t, err)
+		var states []ojs.State
+		for _, ticket := range tickets {
+			states = append(states, ticket.State)
+			if job := b.job(ticket.ID); job.State != ticket.State {
+				t.Errorf("C045 a ticket says %s, its job is %s", ticket.State, job.State)
+			}
+		}
+		if want := []ojs.State{"cancelled", "cancelled", "cancelled", "available", "available", "available"}; !slices.Equal(states, want) || tickets[0].ID != old {
+			t.Errorf("C045 the tickets say %v, want %v", states, want)
+		}
 		rs := b.Jobs().EnqueueEach(b.ctx, d(5, unique(all)), d(5, unique(all)), d(6, unique(all)))
 		if rs[0].Err != nil || !errors.Is(rs[1].Err, ojs.ErrDuplicate) || rs[2].Err != nil {
 			t.Errorf("P1.7: %+v", rs)

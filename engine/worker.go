@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -32,14 +31,28 @@ var (
 type WorkerConfig struct {
 	Queues []string // in order of preference; empty: those of the engine, in its order
 	Types  []string // empty: all
+
+	// DeadAfter is how long the worker may be silent while it holds jobs, once it has sent a heartbeat: then it counts as dead
+	// and its attempts as failed. 0: DefaultDeadAfter; negative: it never counts as dead, and only its leases run out.
+	DeadAfter time.Duration
 }
 
-// Worker takes jobs for somebody else to run: a goroutine of yours, a process behind HTTP. It holds each by the job's lease
-// (ojs.WithLease), which its own calls have to renew (Heartbeat, say); one that lets it run out has lost the job, and the
-// attempt counts as failed. Pauses and limits of queues and keys hold for workers too; those of handlers do not.
+// DefaultDeadAfter is how long a worker may be silent (OJS worker protocol). Heartbeats are recommended every 5 s.
+const DefaultDeadAfter = 30 * time.Second
+
+// Worker takes jobs for a goroutine or a process of yours to run. Pauses and limits of queues and keys hold for workers too;
+// those of handlers do not. An attempt of a worker fails
+//
+//   - when its lease ends (ojs.WithLease, 30 min by default), which Heartbeat, Progress and SaveCheckpoint renew;
+//   - at its timeout, or the job's total timeout, whatever the worker says later. There is no grace period;
+//   - when the worker is silent for WorkerConfig.DeadAfter, 30 s by default, with the error type worker_death. Every call of
+//     the worker counts, and a Fetch for as long as it waits. A worker that has never renewed a lease is left to its leases.
 //
 // Jobs become available to workers as to the engine. But only a Run, of any engine on the storage, promotes scheduled jobs and
-// notices lost leases: an engine without handlers can run for that.
+// notices lost leases, and only a Run of the engine that the worker calls notices timeouts and silence: an engine without
+// handlers can run for that. An engine that has been started anew knows the worker again from the worker's next call on a
+// delivery, or its next Heartbeat; until then the lease is the bound. A worker may call several engines on one storage: a
+// lease that another engine has renewed is a sign of life.
 type Worker struct {
 	core *core
 	id   string
@@ -72,7 +85,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		return nil, invalid("max", fmt.Sprintf("%d is less than 1", n))
 	}
 	if !w.valid() {
-		return nil, invalid("worker", "its id does not have 1 to 255 bytes")
+		return nil, errWorkerID
 	}
 	c := w.core
 	defer c.listen()()
@@ -93,7 +106,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		}
 		waits := c.workers.waits(w.id)
 		err = w.wait(ctx, news, changed, reopens)
-		c.workers.waited(waits, c.now())
+		c.workerWaited(waits)
 		c.noFetcher(news)
 		if err != nil {
 			return nil, err
@@ -136,11 +149,12 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 		}
 		rec := &recs[0]
 		c.logStarted(rec, w.id, rec.StartedAt)
-		c.workers.hold(w.id, storage.Held{ID: rec.ID, Version: rec.Version}, rec.LeaseUntil)
+		look := c.workers.hold(w.id, rec, rec.LeaseUntil)
 		c.mu.Lock()
 		c.wakeAt(rec.WakeAt())
+		c.watchWorkers(look)
 		c.mu.Unlock()
-		ds = append(ds, c.delivery(rec))
+		ds = append(ds, c.delivery(rec, w))
 	}
 	return ds, reopens, nil
 }
@@ -148,11 +162,19 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 // touch notes that the worker is there. It returns its state, and a channel that is closed when that changes.
 func (w *Worker) touch() (WorkerState, <-chan struct{}) {
 	c := w.core
-	state, changed, isNew := c.workers.touch(w.id, c.now())
+	state, changed, isNew := c.workers.touch(w.id, c.now(), w.deadAfter())
 	if isNew {
 		c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: w.id, WorkerID: w.id})
 	}
 	return state, changed
+}
+
+// deadAfter is how long the worker may be silent, 0 for ever.
+func (w *Worker) deadAfter() time.Duration {
+	if d := w.cfg.DeadAfter; d != 0 {
+		return max(d, 0)
+	}
+	return DefaultDeadAfter
 }
 
 // Delivery finds a job that this worker holds, by the token of its Delivery. It returns ojs.ErrLeaseLost if the worker no
@@ -162,35 +184,98 @@ func (w *Worker) Delivery(ctx context.Context, token string) (*Delivery, error) 
 	if err != nil {
 		return nil, err
 	}
-	rec, err := w.core.store.Get(ctx, held.ID)
+	rec, cause, err := w.core.heldRecord(ctx, w.id, held)
 	switch {
-	case errors.Is(err, ojs.ErrNotFound):
-		return nil, fmt.Errorf("%w: job %s is gone", ojs.ErrLeaseLost, held.ID)
 	case err != nil:
 		return nil, err
-	case rec.State != ojs.StateActive || rec.Version != held.Version || rec.Worker != w.id:
+	case cause != nil:
 		return nil, fmt.Errorf("%w: job %s is not worker %s's", ojs.ErrLeaseLost, held.ID, w.id)
 	}
-	return w.core.delivery(&rec), nil
+	return w.core.delivery(&rec, w), nil
 }
 
-// Heartbeat renews the lease of every job that the worker holds, as Delivery.Heartbeat does for one, and returns the state that
-// the worker should be in, which Workers may have changed. Jobs that it has lost are left out; the error is the storage's.
-func (w *Worker) Heartbeat(ctx context.Context) (WorkerState, error) {
+// Beat is the answer to a worker's heartbeat.
+type Beat struct {
+	State WorkerState // which the worker should be in; Workers may have changed it
+	Held  []string    // ids of the jobs whose leases were renewed
+	Lost  []LostJob   // jobs that the worker no longer holds, each named once: stop working on them
+}
+
+// LostJob is a job that was taken from a worker.
+type LostJob struct {
+	ID    string
+	Token string // of the worker's Delivery
+	Cause error  // ojs.ErrCancelled, ojs.ErrReplaced, ojs.ErrTimeout, or ojs.ErrLeaseLost
+}
+
+// Heartbeat renews the lease of every job that the worker holds, as Delivery.Heartbeat does for one, and names the jobs that it
+// has lost since its last Heartbeat: they were cancelled or replaced, their leases ended, or their timeouts passed. The error is the
+// storage's, and the call may then be repeated: nothing that is lost goes unnamed.
+//
+// The first Heartbeat of a worker lists the active jobs of the storage, to find those that it has fetched from another engine.
+func (w *Worker) Heartbeat(ctx context.Context) (Beat, error) {
+	c := w.core
+	if !w.valid() {
+		return Beat{}, errWorkerID
+	}
 	state, _ := w.touch()
-	for _, held := range w.core.workers.heldBy(w.id) {
-		d, err := w.Delivery(ctx, token(held))
-		if err == nil {
-			err = d.Heartbeat(ctx)
+	c.beats(w.id)
+	b := Beat{State: state}
+	if err := w.adopt(ctx); err != nil {
+		return b, err
+	}
+	for _, held := range c.workers.heldBy(w.id) {
+		rec, cause, err := c.heldRecord(ctx, w.id, held)
+		if err == nil && cause == nil {
+			err = c.delivery(&rec, w).Heartbeat(ctx)
 		}
 		switch {
-		case errors.Is(err, ojs.ErrLeaseLost), errors.Is(err, ojs.ErrTimeout):
-			w.core.workers.drop(held)
+		case errors.Is(err, ojs.ErrTimeout):
+			c.workers.tell(w.id, held, ojs.ErrTimeout)
+		case errors.Is(err, ojs.ErrLeaseLost):
+			c.workers.tell(w.id, held, ojs.ErrLeaseLost)
 		case err != nil:
-			return state, err
+			return b, err
+		case cause != nil:
+			c.mu.Lock()
+			c.workerLost(held, cause)
+			c.mu.Unlock()
+		default:
+			b.Held = append(b.Held, held.ID)
 		}
 	}
-	return state, nil
+	b.Lost = c.workers.takeLost(w.id)
+	c.emit(ojs.Event{
+		Type: ojs.EventWorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state), Held: len(b.Held),
+	})
+	return b, nil
+}
+
+// adopt takes note of the jobs that the worker holds in the storage, the first time that it is called for this worker.
+func (w *Worker) adopt(ctx context.Context) error {
+	c := w.core
+	if c.workers.adopted(w.id, false) {
+		return nil
+	}
+	q := storage.Query{States: []ojs.State{ojs.StateActive}}
+	for {
+		page, err := c.store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Records {
+			if rec := &page.Records[i]; rec.Worker == w.id {
+				look := c.workers.hold(w.id, rec, rec.LeaseUntil)
+				c.mu.Lock()
+				c.watchWorkers(look)
+				c.mu.Unlock()
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			c.workers.adopted(w.id, true)
+			return nil
+		}
+	}
 }
 
 // Quiet makes the worker get no more jobs. A Fetch that waits returns ErrWorkerQuiet.
@@ -207,6 +292,8 @@ func (w *Worker) become(to WorkerState) {
 	}
 }
 
+var errWorkerID = invalid("worker", "its id does not have 1 to 255 bytes")
+
 func (w *Worker) valid() bool { return w.id != "" && len(w.id) <= 255 }
 
 // Workers are those that fetch jobs from an engine.
@@ -220,7 +307,8 @@ type WorkerStats struct {
 	ID    string
 	State WorkerState
 	Held  int       // jobs
-	Seen  time.Time // when it last fetched or called Heartbeat
+	Seen  time.Time // when its last call was
+	Dead  bool      // it was silent for too long, and its attempts have failed; its next call revives it
 }
 
 // List returns the workers, sorted by id.
@@ -246,169 +334,4 @@ func (c *core) noFetcher(ch chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fetchers = slices.DeleteFunc(c.fetchers, func(other chan struct{}) bool { return other == ch })
-}
-
-// workerLost says that a job is no longer a worker's, if it was one's. mu is held.
-func (c *core) workerLost(held storage.Held) {
-	c.workers.drop(held)
-	c.letIn(held)
-}
-
-// workers is who fetches jobs and what they hold.
-type workers struct {
-	mu    sync.Mutex // guards the fields below
-	byID  map[string]*worker
-	held  map[storage.Held]*worker
-	sweep int // the number of workers at which to forget old ones
-}
-
-type worker struct {
-	id      string
-	state   WorkerState
-	changed chan struct{} // closed and replaced when state changes
-	seen    time.Time
-	waiting int                        // fetches
-	held    map[storage.Held]time.Time // and until when
-}
-
-// forgetAfter is how long a worker that holds nothing is remembered.
-const forgetAfter = time.Hour
-
-func (ws *workers) touch(id string, now time.Time) (state WorkerState, changed <-chan struct{}, isNew bool) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.find(id, now)
-	if w == nil {
-		if ws.byID == nil {
-			ws.byID, ws.held = make(map[string]*worker), make(map[storage.Held]*worker)
-		}
-		if len(ws.byID) >= max(ws.sweep, firstSweep) {
-			ws.forget(now)
-			ws.sweep = 2 * len(ws.byID)
-		}
-		isNew = true
-		w = &worker{id: id, state: WorkerRunning, changed: make(chan struct{}), held: make(map[storage.Held]time.Time)}
-		ws.byID[id] = w
-	}
-	w.seen = now
-	return w.state, w.changed, isNew
-}
-
-// find returns the worker with the id, nil if there is none any more. mu is held.
-func (ws *workers) find(id string, now time.Time) *worker {
-	if w := ws.byID[id]; w == nil || now.Sub(w.seen) <= forgetAfter {
-		return w
-	}
-	ws.forget(now)
-	return ws.byID[id]
-}
-
-// waits says that a fetch of a worker begins to wait. What it returns is for waited, when that is over.
-func (ws *workers) waits(id string) *worker {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w != nil {
-		w.waiting++
-	}
-	return w
-}
-
-func (ws *workers) waited(w *worker, now time.Time) {
-	if w == nil {
-		return
-	}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w.waiting--
-	w.seen = now
-}
-
-// forget: mu is held.
-func (ws *workers) forget(now time.Time) {
-	for id, w := range ws.byID {
-		for held, until := range w.held {
-			if now.After(until) {
-				delete(w.held, held)
-				delete(ws.held, held)
-			}
-		}
-		if len(w.held) == 0 && w.waiting == 0 && now.Sub(w.seen) > forgetAfter {
-			delete(ws.byID, id)
-		}
-	}
-}
-
-func (ws *workers) hold(id string, held storage.Held, until time.Time) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w := ws.byID[id]; w != nil {
-		w.held[held] = until
-		ws.held[held] = w
-	}
-}
-
-// drop says that a worker no longer holds a job.
-func (ws *workers) drop(held storage.Held) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w := ws.held[held]; w != nil {
-		delete(w.held, held)
-		delete(ws.held, held)
-	}
-}
-
-func (ws *workers) heldBy(id string) []storage.Held {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		return nil
-	}
-	list := make([]storage.Held, 0, len(w.held))
-	for held := range w.held {
-		list = append(list, held)
-	}
-	slices.SortFunc(list, func(a, b storage.Held) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
-	return list
-}
-
-var workerEvents = map[WorkerState]ojs.EventType{WorkerQuiet: ojs.EventWorkerQuiet, WorkerTerminate: ojs.EventWorkerStopped}
-
-// set moves a worker on to a state, not back to one.
-func (ws *workers) set(c *core, id string, to WorkerState) bool {
-	ws.mu.Lock()
-	w := ws.find(id, c.now())
-	if w == nil || w.state == to || w.state == WorkerTerminate {
-		ws.mu.Unlock()
-		return w != nil
-	}
-	w.state = to
-	close(w.changed)
-	w.changed = make(chan struct{})
-	ws.mu.Unlock()
-	c.emit(ojs.Event{Type: workerEvents[to], Subject: id, WorkerID: id})
-	return true
-}
-
-func (ws *workers) list(now time.Time) []WorkerStats {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	ws.forget(now)
-	list := make([]WorkerStats, 0, len(ws.byID))
-	for _, w := range ws.byID {
-		list = append(list, WorkerStats{w.id, w.state, len(w.held), w.seen})
-	}
-	slices.SortFunc(list, func(a, b WorkerStats) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
-	return list
 }

@@ -116,7 +116,7 @@ func TestWorker(t *testing.T) {
 	t.Run("P0.6 a worker that does not beat loses the job, one that does keeps it", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", engine.WorkerConfig{DeadAfter: -1})
 			lazy, live := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID, b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID
 			dl, dv := fetch(b, w), fetch(b, w)
 			for range 3 {
@@ -136,13 +136,13 @@ func TestWorker(t *testing.T) {
 	t.Run("P0.6 a beat of the worker renews what it holds and tells its state", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", engine.WorkerConfig{DeadAfter: -1})
 			id, done := b.enqueue("x", ojs.WithLease(time.Minute)).ID, b.enqueue("x").ID
 			d := fetch(b, w)
 			must(t, fetch(b, w).Ack(b.ctx, nil))
 			for range 3 {
 				b.advance(50 * time.Second)
-				if s, err := w.Heartbeat(b.ctx); s != engine.WorkerRunning || err != nil {
+				if s, err := w.Heartbeat(b.ctx); s.State != engine.WorkerRunning || err != nil {
 					t.Errorf("%v, %v", s, err)
 				}
 			}
@@ -154,7 +154,7 @@ func TestWorker(t *testing.T) {
 			if !b.Workers().Quiet("w1") || b.Workers().Quiet("nobody") {
 				t.Error("Quiet")
 			}
-			if s, err := w.Heartbeat(b.ctx); s != engine.WorkerQuiet || err != nil {
+			if s, err := w.Heartbeat(b.ctx); s.State != engine.WorkerQuiet || err != nil {
 				t.Errorf("%v, %v", s, err)
 			}
 			must(t, d.Ack(b.ctx, nil))
@@ -221,7 +221,7 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("timeouts hold: a beat after one fails the attempt", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", engine.WorkerConfig{DeadAfter: -1})
 			id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute), ojs.WithTotalTimeout(90*time.Second)).ID
 			d := fetch(b, w)
 			b.advance(59 * time.Second)
@@ -235,6 +235,7 @@ func TestWorker(t *testing.T) {
 			}
 			b.run()
 			d = fetch(b, w)
+			b.halt() // or it would notice first
 			b.advance(29 * time.Second)
 			if err := d.Progress(b.ctx, 0.5); !errors.Is(err, ojs.ErrTimeout) {
 				t.Errorf("%v", err)

@@ -73,7 +73,7 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) De
 		return end(WhyMarker, true)
 	case o.Kind == Undecodable:
 		return end(WhyArgs, true)
-	case o.Kind != LeaseExpired && NonRetryable(job.Retry.NonRetryableErrors, f.Type):
+	case o.Kind != LeaseExpired && o.Kind != WorkerDied && NonRetryable(job.Retry.NonRetryableErrors, f.Type):
 		if o.Kind == Returned {
 			f.Reason = ojs.ReasonNonRetryable
 		}
@@ -140,6 +140,8 @@ func failure(job *ojs.JobInfo, o Outcome, s signals, now time.Time) *ojs.Failure
 		exceeded(f, o, s, ojs.TypeTotalTimeout, ojs.ReasonHandlerTimeout, "total", "the job exceeded its total timeout")
 	case LeaseExpired:
 		exceeded(f, o, s, ojs.TypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled", "nobody acknowledged the attempt within its lease")
+	case WorkerDied:
+		exceeded(f, o, s, ojs.TypeWorkerDeath, ojs.ReasonWorkerDeath, "stalled", "the worker was silent beyond the limit")
 	}
 	return f
 }

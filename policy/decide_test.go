@@ -36,7 +36,7 @@ func (m marked) DoNotRetry() bool { return m.stop }
 
 var kinds = []policy.Kind{
 	policy.Returned, policy.Panicked, policy.Exited, policy.Undecodable,
-	policy.TimedOut, policy.TotalTimedOut, policy.LeaseExpired, policy.Interrupted,
+	policy.TimedOut, policy.TotalTimedOut, policy.LeaseExpired, policy.WorkerDied, policy.Interrupted,
 }
 
 var codes = []ojs.Code{"", ojs.CodeRetry, ojs.CodeDiscard, ojs.CodeFail, ojs.CodeDeadLetter}
@@ -45,7 +45,7 @@ var codes = []ojs.Code{"", ojs.CodeRetry, ojs.CodeDiscard, ojs.CodeFail, ojs.Cod
 var typeOf = map[policy.Kind]string{
 	policy.Returned: "app.bad", policy.Interrupted: "app.bad", policy.Panicked: "panic", policy.Exited: "goexit",
 	policy.Undecodable: "args_invalid", policy.TimedOut: "timeout", policy.TotalTimedOut: "total_timeout",
-	policy.LeaseExpired: "visibility_timeout",
+	policy.LeaseExpired: "visibility_timeout", policy.WorkerDied: "worker_death",
 }
 
 // facts is one row of the decision table.
@@ -204,7 +204,7 @@ var ladder = []struct {
 	{policy.WhyInterrupted, func(f facts) bool { return f.kind == policy.Interrupted }, "back"},
 	{policy.WhyMarker, func(f facts) bool { return f.marker }, "dead"},
 	{policy.WhyArgs, func(f facts) bool { return f.kind == policy.Undecodable }, "dead"},
-	{policy.WhyNonRetryable, func(f facts) bool { return f.listed && f.kind != policy.LeaseExpired }, "end"},
+	{policy.WhyNonRetryable, func(f facts) bool { return f.listed && f.kind != policy.LeaseExpired && f.kind != policy.WorkerDied }, "end"},
 	{policy.WhyHook, func(f facts) bool { return f.hook == 2 }, "end"},
 	{policy.WhyTotalTimeout, func(f facts) bool { return f.kind == policy.TotalTimedOut }, "end"},
 	{policy.WhyExhausted, func(f facts) bool { return !f.left }, "end"},
@@ -257,7 +257,7 @@ func (f facts) want() policy.Decision {
 
 func TestDecisionTable(t *testing.T) {
 	rows := everyFacts()
-	if len(rows) != 8*5*3*2*2*2*3*2*2*5 {
+	if len(rows) != 9*5*3*2*2*2*3*2*2*5 {
 		t.Fatalf("%d rows", len(rows))
 	}
 	seen := make(map[policy.Why]int)

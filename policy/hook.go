@@ -45,7 +45,7 @@ func forHook(o Outcome, f *ojs.Failure) error {
 	switch o.Kind {
 	case TimedOut, TotalTimedOut:
 		e.causes = append(e.causes, ojs.ErrTimeout)
-	case LeaseExpired:
+	case LeaseExpired, WorkerDied:
 		e.causes = append(e.causes, ojs.ErrLeaseLost)
 	default:
 		if o.Err == nil {

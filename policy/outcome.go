@@ -17,7 +17,7 @@ type Outcome struct {
 	Kind      Kind
 	Err       error         // what the handler returned, or why it could not
 	Backtrace []string      // Panicked: innermost frame first
-	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired: what was exceeded; see Timed
+	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired, WorkerDied: what was exceeded; see Timed
 	Elapsed   time.Duration // the same: how long it took
 }
 
@@ -32,6 +32,7 @@ const (
 	TimedOut                  // the attempt's timeout passed and the handler did not complete the job
 	TotalTimedOut             // the job's total timeout passed and the handler did not complete the job
 	LeaseExpired              // nobody renewed the lease: the process died or lost its storage
+	WorkerDied                // the worker outside of the engine that held the job has fallen silent
 	Interrupted               // the engine's stop ended the attempt: it is given back unspent
 )
 

@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Timeouts and deaths of workers that fetch jobs.
+//
+// The engine that a worker calls knows what the worker holds (workers). One timer of the keeper stands for the earliest timeout of
+// a held job and the earliest end of a worker's patience. When it fires, the storage is asked before anything is decided:
+//
+//  1. A job whose claim is no longer the worker's is only forgotten.
+//  2. A lease that was renewed through another engine is a sign of life: LeaseUntil less Lease is when.
+//  3. What is left fails through the same decision and the same fenced settle as the worker's own answer would.
+//
+// An engine that was started anew knows nothing of a worker until that calls. Until then only the lease bounds its attempts.
+
+// Reasons of a worker's stop (OJS events).
+const (
+	stoppedShutdown = "shutdown"
+	stoppedSignal   = "signal"
+	stoppedError    = "error"
+)
+
+// stopReason says why a Run has stopped: signal if its context was signal.NotifyContext's and a signal ended it.
+func stopReason(ctx context.Context, stuck bool) string {
+	if stuck {
+		return stoppedError
+	}
+	if t := reflect.TypeOf(context.Cause(ctx)); t != nil && t.PkgPath() == "os/signal" {
+		return stoppedSignal
+	}
+	return stoppedShutdown
+}
+
+// timesOut is when an attempt of the job that began then exceeds its timeout, or the job its total timeout.
+func timesOut(rec *storage.Record, began time.Time) time.Time {
+	end := began.Add(rec.Timeout)
+	if rec.TotalTimeout > 0 {
+		if total := rec.CreatedAt.Add(rec.TotalTimeout); total.Before(end) {
+			return total
+		}
+	}
+	return end
+}
+
+// workerLost says that a job is no longer a worker's, if it was one's. With a cause the worker's next heartbeat names it. mu is
+// held.
+func (c *core) workerLost(held storage.Held, cause error) {
+	c.workers.drop(held, cause)
+	c.letIn(held)
+}
+
+// watchWorkers has the keeper look at the workers at t, if it is not zero. mu is held.
+func (c *core) watchWorkers(t time.Time) {
+	if c.run != nil && !t.IsZero() {
+		c.run.keeper.workersBy(t)
+	}
+}
+
+// beats says that a worker has renewed a lease.
+func (c *core) beats(id string) {
+	at := c.workers.beat(id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchWorkers(at)
+}
+
+// workerWaited says that a Fetch of a worker waits no more.
+func (c *core) workerWaited(w *worker) {
+	at := c.workers.waited(w, c.now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchWorkers(at)
+}
+
+// heldRecord looks up a job that a worker holds. cause says why it does not hold it any more.
+func (c *core) heldRecord(ctx context.Context, worker string, held storage.Held) (rec storage.Record, cause, err error) {
+	rec, err = c.store.Get(ctx, held.ID)
+	switch {
+	case errors.Is(err, ojs.ErrNotFound):
+		return rec, ojs.ErrLeaseLost, nil
+	case err != nil:
+		return rec, nil, err
+	case rec.State == ojs.StateActive && rec.Version == held.Version && rec.Worker == worker:
+		return rec, nil, nil
+	case rec.State == ojs.StateCancelled && rec.Version == held.Version+1:
+		return rec, ojs.ErrCancelled, nil
+	}
+	return rec, ojs.ErrLeaseLost, nil
+}
+
+// lookAtWorkers fails what workers hold beyond its time, and what dead workers hold. It returns when to look again. The keeper
+// calls it.
+func (r *run) lookAtWorkers() (next time.Time) {
+	now := r.c.now()
+	late, dead, next := r.c.workers.due(now)
+	again := func(err error) {
+		if err != nil {
+			next = earliest(next, now.Add(storageBackoff(1)))
+		}
+	}
+	for _, claim := range late {
+		again(r.failClaim(claim, policy.Outcome{Kind: policy.TimedOut}, ojs.ErrTimeout))
+	}
+	for _, s := range dead {
+		at, err := r.mourn(s, now)
+		next = earliest(next, at)
+		again(err)
+	}
+	return next
+}
+
+// mourn fails the attempts of a silent worker, unless one of its leases shows that it lives. It returns when to look again.
+func (r *run) mourn(s silent, now time.Time) (next time.Time, err error) {
+	c := r.c
+	claims := c.workers.heldBy(s.worker)
+	last := s.since
+	for _, held := range claims {
+		rec, cause, err := c.heldRecord(r.base, s.worker, held)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if renewed := rec.LeaseUntil.Add(-rec.Lease); cause == nil && renewed.After(last) {
+			last = renewed
+		}
+	}
+	if at := last.Add(s.limit); now.Before(at) {
+		return c.workers.heard(s.worker, last), nil
+	}
+	buried, running := c.workers.bury(s)
+	if !buried {
+		return c.workers.heard(s.worker, last), nil
+	}
+	o := policy.Outcome{Kind: policy.WorkerDied, Limit: s.limit, Elapsed: now.Sub(last)}
+	for _, held := range claims {
+		err = errors.Join(err, r.failClaim(claimOf{s.worker, held}, o, ojs.ErrLeaseLost))
+	}
+	if err != nil {
+		c.workers.exhume(s)
+		return time.Time{}, err
+	}
+	c.log.Warn("worker is silent: its attempts have failed", "component", "worker", "category", "error", "worker_id", s.worker,
+		"silent_seconds", now.Sub(last).Seconds(), "jobs", len(claims))
+	if running {
+		c.emit(ojs.Event{Type: ojs.EventWorkerStopped, Subject: s.worker, WorkerID: s.worker, Reason: stoppedError})
+	}
+	return time.Time{}, nil
+}
+
+// failClaim ends an attempt of a worker with an outcome that the worker did not report. The worker's next heartbeat names the job as
+// lost by cause. The error is the storage's.
+func (r *run) failClaim(claim claimOf, o policy.Outcome, cause error) error {
+	c := r.c
+	rec, lost, err := c.heldRecord(r.base, claim.worker, claim.held)
+	if err != nil {
+		return err
+	}
+	if lost != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.workerLost(claim.held, lost)
+		return nil
+	}
+	switch err := c.delivery(&rec, nil).end(r.base, o, nil); {
+	case err == nil, errors.Is(err, ojs.ErrLeaseLost):
+		c.workers.tell(claim.worker, claim.held, cause)
+		return nil
+	default:
+		return err
+	}
+}

@@ -1,0 +1,332 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// workers is who fetches jobs and what they hold.
+type workers struct {
+	mu    sync.Mutex // guards the fields below
+	byID  map[string]*worker
+	held  map[storage.Held]*worker
+	sweep int // the number of workers at which to forget old ones
+}
+
+type worker struct {
+	id      string
+	state   WorkerState
+	changed chan struct{} // closed and replaced when state changes
+	seen    time.Time
+	waiting int // fetches
+	held    map[storage.Held]holding
+	lost    []LostJob // to be named by the next heartbeat
+
+	deadAfter time.Duration // of silence; 0: never
+	beats     bool          // it has renewed a lease: from then on its silence counts
+	dead      bool
+	adopted   bool // held has what the storage knew of at its first heartbeat
+}
+
+// holding is until when a worker may work on a job.
+type holding struct {
+	until   time.Time // its lease, as far as this engine knows
+	timeout time.Time // the earlier one of its two timeouts
+}
+
+// silence is when the worker counts as dead unless it is heard of, zero if never. mu is held.
+func (w *worker) silence() time.Time {
+	if !w.beats || w.dead || w.deadAfter == 0 || w.waiting > 0 || len(w.held) == 0 {
+		return time.Time{}
+	}
+	return w.seen.Add(w.deadAfter)
+}
+
+// maxLost bounds how many jobs one heartbeat names; the latest count.
+const maxLost = 1000
+
+// tell has the next heartbeat of the worker name a job that it has lost. mu is held.
+func (w *worker) tell(held storage.Held, cause error) {
+	if len(w.lost) == maxLost {
+		w.lost = slices.Delete(w.lost, 0, 1)
+	}
+	w.lost = append(w.lost, LostJob{ID: held.ID, Token: token(held), Cause: cause})
+}
+
+// forgetAfter is how long a worker that holds nothing is remembered.
+const forgetAfter = time.Hour
+
+// touch says that a worker is there. isNew: it was not known, or counted as dead.
+func (ws *workers) touch(id string, now time.Time, deadAfter time.Duration) (state WorkerState, changed <-chan struct{}, isNew bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.find(id, now)
+	if w == nil {
+		if ws.byID == nil {
+			ws.byID, ws.held = make(map[string]*worker), make(map[storage.Held]*worker)
+		}
+		if len(ws.byID) >= max(ws.sweep, firstSweep) {
+			ws.forget(now)
+			ws.sweep = 2 * len(ws.byID)
+		}
+		isNew = true
+		w = &worker{id: id, state: WorkerRunning, changed: make(chan struct{}), held: make(map[storage.Held]holding)}
+		ws.byID[id] = w
+	}
+	isNew = isNew || w.dead
+	w.seen, w.deadAfter, w.dead = now, deadAfter, false
+	return w.state, w.changed, isNew
+}
+
+// find returns the worker with the id, nil if there is none any more. mu is held.
+func (ws *workers) find(id string, now time.Time) *worker {
+	if w := ws.byID[id]; w == nil || now.Sub(w.seen) <= forgetAfter {
+		return w
+	}
+	ws.forget(now)
+	return ws.byID[id]
+}
+
+// waits says that a fetch of a worker begins to wait. What it returns is for waited, when that is over.
+func (ws *workers) waits(id string) *worker {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w != nil {
+		w.waiting++
+	}
+	return w
+}
+
+// waited returns when to look at the worker next.
+func (ws *workers) waited(w *worker, now time.Time) time.Time {
+	if w == nil {
+		return time.Time{}
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.waiting--
+	w.seen = now
+	return w.silence()
+}
+
+// beat says that the worker renews leases. It returns when to look at it next.
+func (ws *workers) beat(id string) time.Time {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w == nil {
+		return time.Time{}
+	}
+	w.beats = true
+	return w.silence()
+}
+
+// adopted reports whether the worker's held jobs were looked for in the storage, and notes it if so.
+func (ws *workers) adopted(id string, now bool) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w == nil {
+		return true
+	}
+	w.adopted = w.adopted || now
+	return w.adopted
+}
+
+// forget: mu is held.
+func (ws *workers) forget(now time.Time) {
+	for id, w := range ws.byID {
+		for held, h := range w.held {
+			if now.After(h.until) {
+				delete(w.held, held)
+				delete(ws.held, held)
+			}
+		}
+		if len(w.held) == 0 && w.waiting == 0 && now.Sub(w.seen) > forgetAfter {
+			delete(ws.byID, id)
+		}
+	}
+}
+
+// hold says that a worker holds a job under the lease that ends then. It returns when to look at the worker next.
+func (ws *workers) hold(id string, rec *storage.Record, until time.Time) time.Time {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w == nil {
+		return time.Time{}
+	}
+	held := storage.Held{ID: rec.ID, Version: rec.Version}
+	h := holding{until: until, timeout: timesOut(rec, rec.StartedAt)}
+	w.held[held] = h
+	ws.held[held] = w
+	return earliest(h.timeout, w.silence())
+}
+
+// drop says that a worker no longer holds a job, if one did. With a cause, its next heartbeat names the job.
+func (ws *workers) drop(held storage.Held, cause error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.held[held]
+	if w == nil {
+		return
+	}
+	delete(w.held, held)
+	delete(ws.held, held)
+	if cause != nil {
+		w.tell(held, cause)
+	}
+}
+
+// tell has the next heartbeat of a worker name a job.
+func (ws *workers) tell(id string, held storage.Held, cause error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byID[id]; w != nil {
+		w.tell(held, cause)
+	}
+}
+
+// takeLost returns the jobs that a worker has lost, once.
+func (ws *workers) takeLost(id string) []LostJob {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w == nil {
+		return nil
+	}
+	lost := w.lost
+	w.lost = nil
+	return lost
+}
+
+// claimOf is a job that a worker holds.
+type claimOf struct {
+	worker string
+	held   storage.Held
+}
+
+// silent is a worker that has said nothing since a time.
+type silent struct {
+	worker string
+	since  time.Time
+	limit  time.Duration
+}
+
+// due returns the held jobs whose timeouts have passed, the workers that are silent for too long, and when there will be more. A job
+// whose lease ends no later than its timeout is the storage's to hand over.
+func (ws *workers) due(now time.Time) (late []claimOf, dead []silent, next time.Time) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for id, w := range ws.byID {
+		for held, h := range w.held {
+			switch {
+			case !h.timeout.Before(h.until):
+			case now.Before(h.timeout):
+				next = earliest(next, h.timeout)
+			default:
+				late = append(late, claimOf{id, held})
+			}
+		}
+		switch at := w.silence(); {
+		case at.IsZero():
+		case now.Before(at):
+			next = earliest(next, at)
+		default:
+			dead = append(dead, silent{id, w.seen, w.deadAfter})
+		}
+	}
+	slices.SortFunc(late, func(a, b claimOf) int { return strings.Compare(a.held.ID, b.held.ID) })
+	slices.SortFunc(dead, func(a, b silent) int { return strings.Compare(a.worker, b.worker) })
+	return late, dead, next
+}
+
+// heard says that a worker was heard of elsewhere. It returns when to look at it next.
+func (ws *workers) heard(id string, at time.Time) time.Time {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w == nil {
+		return time.Time{}
+	}
+	if at.After(w.seen) {
+		w.seen = at
+	}
+	return w.silence()
+}
+
+// bury counts a worker as dead, unless it has been heard of since it was found silent. running: it had not been told to end.
+func (ws *workers) bury(s silent) (buried, running bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[s.worker]
+	if w == nil || w.seen != s.since || w.silence().IsZero() {
+		return false, false
+	}
+	w.dead = true
+	return true, w.state != WorkerTerminate
+}
+
+// exhume has a worker found silent again, since not all of its attempts could be failed.
+func (ws *workers) exhume(s silent) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byID[s.worker]; w != nil && w.seen == s.since {
+		w.dead = false
+	}
+}
+
+func (ws *workers) heldBy(id string) []storage.Held {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w == nil {
+		return nil
+	}
+	list := make([]storage.Held, 0, len(w.held))
+	for held := range w.held {
+		list = append(list, held)
+	}
+	slices.SortFunc(list, func(a, b storage.Held) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
+
+var workerEvents = map[WorkerState]ojs.EventType{WorkerQuiet: ojs.EventWorkerQuiet, WorkerTerminate: ojs.EventWorkerStopped}
+
+// set moves a worker on to a state, not back to one.
+func (ws *workers) set(c *core, id string, to WorkerState) bool {
+	ws.mu.Lock()
+	w := ws.find(id, c.now())
+	if w == nil || w.state == to || w.state == WorkerTerminate {
+		ws.mu.Unlock()
+		return w != nil
+	}
+	w.state = to
+	close(w.changed)
+	w.changed = make(chan struct{})
+	ws.mu.Unlock()
+	ev := ojs.Event{Type: workerEvents[to], Subject: id, WorkerID: id}
+	if to == WorkerTerminate {
+		ev.Reason = stoppedShutdown
+	}
+	c.emit(ev)
+	return true
+}
+
+func (ws *workers) list(now time.Time) []WorkerStats {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.forget(now)
+	list := make([]WorkerStats, 0, len(ws.byID))
+	for _, w := range ws.byID {
+		list = append(list, WorkerStats{w.id, w.state, len(w.held), w.seen, w.dead})
+	}
+	slices.SortFunc(list, func(a, b WorkerStats) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
