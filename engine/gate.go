@@ -152,7 +152,7 @@ func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGa
 			reopens = at
 		}
 	}
-	ask = storage.Claim{Queues: w.queues, Types: w.types, Max: max(w.max, 1), Worker: w.worker}
+	ask = storage.Claim{Queues: w.queues, Types: w.types, Max: max(w.max, 1), Worker: w.worker, Remote: w.lapses}
 	if g.looksAfterEach {
 		ask.Max = 1
 	}

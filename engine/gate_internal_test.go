@@ -68,3 +68,13 @@ func TestClosedKeys(t *testing.T) {
 		t.Errorf("%d keys are closed after all, until %v", n, reopens)
 	}
 }
+
+// A storage that can tell that this process has ended takes away what ends with it, and leaves what workers elsewhere go on with.
+func TestRemoteClaims(t *testing.T) {
+	g := newGate(&config{})
+	for _, lapses := range []bool{false, true} {
+		if c, _, _, _ := g.ask(wanted{all: true, lapses: lapses}, time.Now()); c.Remote != lapses {
+			t.Errorf("a claim of a worker elsewhere (%v) says %v", lapses, c.Remote)
+		}
+	}
+}

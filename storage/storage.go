@@ -191,6 +191,9 @@ type Claim struct {
 	SkipKeys *KeySet  // keys of rate limits that admit nothing now; nil: none. What a claim costs should not depend on their number
 	Max      int
 	Worker   string // who asks; kept in the record
+	// Remote says that the attempts may outlive this process: a worker elsewhere makes them. Others end with it, and a storage that can
+	// prove that it has ended hands them over at once, as if their leases had run out.
+	Remote bool
 }
 
 // Held names an active job and the version at which it was claimed.

@@ -173,7 +173,11 @@ func (k *claimer) take(seq int64) error {
 	r.Wake = r.LeaseUntil
 	k.claimed = append(k.claimed, *r)
 	k.t.written = true
-	err = k.t.exec(claimJob, r.seq, r.place, r.Started, r.Worker, r.LeaseUntil)
+	holder := k.t.holder
+	if k.c.Remote {
+		holder = 0
+	}
+	err = k.t.exec(claimJob, r.seq, r.place, r.Started, r.Worker, r.LeaseUntil, holder)
 	k.t.move(before, r.kind())
 	k.t.note(&r.Columns)
 	return err

@@ -45,6 +45,11 @@ func (t *tx) due(now time.Time, limit int, buf []storage.Record) (d storage.Due,
 		if err := t.saveAttempt(list[i].kind(), row); err != nil {
 			return d, err
 		}
+		if row.State == ojs.StateActive { // the caller's now
+			if err := t.exec(setHolder, row.Seq, t.holder); err != nil {
+				return d, err
+			}
+		}
 		*into = append(*into, row.Record)
 	}
 	q := t.query(nextWake)

@@ -42,6 +42,17 @@ func checkFile(path string) error {
 	return nil
 }
 
+// makeFile makes an empty file of a mode, unless there is one. SQLite gives the files beside it the same mode.
+func makeFile(path string, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(mode), f.Close())
+}
+
 // foreign tells a file that SQLite cannot read from other failures.
 func foreign(err error) error {
 	switch zombiezen.ErrCode(err).ToPrimary() {

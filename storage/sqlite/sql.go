@@ -46,7 +46,14 @@ const (
 		WHERE state = 3 AND priority = ?1 AND place > ?2 ORDER BY place`
 	selectKey = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job INDEXED BY job_key
 		WHERE state = 3 AND rate_key = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place`
-	claimJob = `UPDATE job SET state = 4, place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
+	selectHolders = `SELECT id, name FROM holder`
+	insertHolder  = `INSERT INTO holder (name) VALUES (?)`
+	deleteHolder  = `DELETE FROM holder WHERE id = ?`
+	// They are due since they began, whatever time it is.
+	loseLeases = `UPDATE job SET wake = min(wake, coalesce(started, 0)) WHERE state = 4 AND holder = ?`
+	setHolder  = `UPDATE job SET holder = nullif(?2, 0) WHERE seq = ?1`
+
+	claimJob = `UPDATE job SET state = 4, holder = nullif(?6, 0), place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
 		lease_until = ?5, wake = ?5, progress = 0 WHERE seq = ?1`
 
 	// A lease ends at the latest at the last time that a column holds.

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	zombiezen "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/notify"
@@ -77,6 +78,8 @@ type config struct {
 	busy        time.Duration
 	readers     int
 	poll        time.Duration
+	mode        os.FileMode // of a new file
+	modeGiven   bool        // otherwise the umask decides
 }
 
 // WithSynchronous sets what a commit waits for.
@@ -93,6 +96,13 @@ func WithReaders(n int) Option { return func(c *config) { c.readers = n } }
 // microseconds and reads no job. Within a process nobody has to look.
 func WithPoll(d time.Duration) Option { return func(c *config) { c.poll = d } }
 
+// WithFileMode sets the mode of a file that Open makes, such as 0o600, whatever the umask. The default is what the umask leaves of
+// 0o644. A file that is there keeps its mode. The files beside it, "-wal" and "-shm", which hold jobs too, and the empty lock files
+// "-turn" and "-live-...", get the mode of the database. On Windows modes mean little.
+func WithFileMode(mode os.FileMode) Option {
+	return func(c *config) { c.mode, c.modeGiven = mode, true }
+}
+
 func (c *config) validate() error {
 	bad := func(field, reason string) error {
 		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: field, Reason: reason}
@@ -104,6 +114,8 @@ func (c *config) validate() error {
 		return bad("busy_timeout", fmt.Sprintf("%v is negative", c.busy))
 	case c.readers < 1:
 		return bad("readers", fmt.Sprintf("%d are too few", c.readers))
+	case c.modeGiven && (c.mode&0o600 != 0o600 || c.mode&^0o777 != 0):
+		return bad("file_mode", fmt.Sprintf("%#o is no mode with which the owner may read and write, such as 0o600", uint32(c.mode)))
 	case c.poll <= 0:
 		return bad("poll", fmt.Sprintf("%v is not positive", c.poll))
 	}
@@ -167,7 +179,25 @@ func (s *Storage) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.writer = newWriter(conn, turn, s.config, &s.hub)
+	h := newHolder(s.path, s.file.Mode().Perm())
+	var gone []string
+	p = patience{wall.Now(), s.config.busy}
+	err = p.untilFree(func() (err error) {
+		end, err := sqlitex.ImmediateTransaction(conn)
+		if err != nil {
+			return err
+		}
+		defer end(&err)
+		gone, err = h.enter(&tx{conn: conn})
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, turn.close(), h.leave())
+	}
+	for _, path := range gone {
+		_ = os.Remove(path) // or another process does
+	}
+	s.writer = newWriter(conn, turn, h, s.config, &s.hub)
 	return nil
 }
 
@@ -178,6 +208,11 @@ func (s *Storage) connectFirst(ctx context.Context) (*zombiezen.Conn, error) {
 	if !isOpen(s.path) {
 		if err := checkFile(s.path); err != nil {
 			return nil, err
+		}
+		if s.config.modeGiven {
+			if err := makeFile(s.path, s.config.mode); err != nil {
+				return nil, err
+			}
 		}
 	}
 	conn, err := s.connect(ctx)

@@ -26,6 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	crashtest.Child(openForCrash)
 	lookAsChild()
+	holdAsChild()
 	goleak.VerifyTestMain(m)
 }
 

@@ -18,11 +18,24 @@ type turn struct{ f *os.File } // nil: it is another user's
 // openTurn opens the lock of a database file, for all who may use that. It stays when it is closed: others may have it open. One
 // who may not open it goes without: it may be of a time when the database was not for others.
 func openTurn(path string, mode os.FileMode) (*turn, error) {
-	f, err := os.OpenFile(path+"-turn", os.O_RDONLY|os.O_CREATE, mode)
+	f, err := createBeside(path+"-turn", mode, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		return &turn{}, nil
 	}
 	return &turn{f}, err
+}
+
+// createBeside opens a file beside the database, or makes it with the mode of that, whatever the umask.
+func createBeside(path string, mode os.FileMode, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err == nil {
+		_ = f.Chmod(mode) // where there are modes
+		return f, nil
+	}
+	if !errors.Is(err, fs.ErrExist) || flag&os.O_EXCL != 0 {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_RDONLY|os.O_CREATE, mode)
 }
 
 func (t *turn) close() error {

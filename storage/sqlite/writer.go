@@ -24,12 +24,16 @@ const forgetEvery = 100
 // writer makes the calls that change something, on one goroutine and one connection. Those that come while a transaction is
 // being committed share the next one, and its wait for the disk.
 type writer struct {
-	conn  *zombiezen.Conn
-	turn  *turn
-	busy  time.Duration // how long to wait for other processes
-	poll  time.Duration
-	hub   *notify.Hub
-	lanes rows.Lanes // the loop's
+	conn *zombiezen.Conn
+	turn *turn
+	busy time.Duration // how long to wait for other processes
+	poll time.Duration
+	hub  *notify.Hub
+	// The loop's.
+	lanes  rows.Lanes
+	holder *holder
+	others map[int64]string // the holders of other storages, by id; nil: not known
+
 	calls chan *call
 	done  chan struct{}
 	err   error // of closing the connection; to be read when done is closed
@@ -51,10 +55,10 @@ const (
 	givenUp
 )
 
-func newWriter(conn *zombiezen.Conn, turn *turn, cfg config, hub *notify.Hub) *writer {
+func newWriter(conn *zombiezen.Conn, turn *turn, holder *holder, cfg config, hub *notify.Hub) *writer {
 	conn.SetBusyTimeout(0) // begin waits by itself
 	w := &writer{
-		conn: conn, turn: turn, busy: cfg.busy, poll: cfg.poll, hub: hub, calls: make(chan *call, maxGroup), done: make(chan struct{}),
+		conn: conn, turn: turn, holder: holder, busy: cfg.busy, poll: cfg.poll, hub: hub, calls: make(chan *call, maxGroup), done: make(chan struct{}),
 	}
 	go w.loop()
 	return w
@@ -88,7 +92,7 @@ func (w *writer) do(ctx context.Context, f func(*tx) error) error {
 
 func (w *writer) loop() {
 	defer close(w.done)
-	defer func() { w.err = errors.Join(w.conn.Close(), w.turn.close()) }()
+	defer func() { w.err = errors.Join(w.conn.Close(), w.turn.close(), w.holder.leave()) }()
 	look := wall.Ticker(w.poll)
 	defer look.Stop()
 	seen, _ := number(w.conn, dataVersion)
@@ -107,8 +111,12 @@ func (w *writer) loop() {
 			}
 		case <-look.C:
 			// The number changes when another connection commits, and no other of this process writes.
-			if v, err := number(w.conn, dataVersion); err == nil && v != seen {
+			v, err := number(w.conn, dataVersion)
+			changed := err == nil && v != seen
+			if changed {
 				seen, others = v, true
+			}
+			if buried := w.watchHolders(changed); changed || buried {
 				w.hub.Tell(context.Background(), storage.Notice{Everything: true})
 			}
 			if looks++; looks >= forgetEvery {
@@ -126,7 +134,7 @@ var wall = clock.New()
 
 // transact runs a transaction for the call in group and for those that have come meanwhile, which it adds.
 func (w *writer) transact(group *[]*call) {
-	t := &tx{conn: w.conn, lanes: &w.lanes}
+	t := &tx{conn: w.conn, lanes: &w.lanes, holder: w.holder.id}
 	ran := 0 // calls whose effects the commit is about
 	failed := w.begin()
 	if failed == nil {
@@ -169,6 +177,7 @@ func (w *writer) transact(group *[]*call) {
 type tx struct {
 	conn    *zombiezen.Conn
 	lanes   *rows.Lanes
+	holder  int64 // 0: none
 	broken  error // the transaction is of no more use
 	written bool  // the call under way has begun to write
 

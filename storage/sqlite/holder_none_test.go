@@ -1,0 +1,5 @@
+//go:build !unix || aix || solaris
+
+package sqlite_test
+
+func holdAsChild() {}
