@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -88,29 +89,40 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 			}
 			return nil, err
 		}
-		op := c.hub.begin()
+		op := c.began(to)
 		settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
 		if err != nil { // it may still read the change, which nobody else gets
-			c.hub.end(op)
+			op.End()
 			c.uncertain(err)
 			return nil, err
 		}
 		switch err := settled[0].Err; {
 		case errors.Is(err, storage.ErrFenced):
-			c.hub.end(op)
+			op.End()
 			ch.forget()
 		case err != nil:
-			c.hub.end(op)
+			op.End()
 			ch.forget()
 			return nil, err
 		default:
 			to.Version = settled[0].Version
-			if op != 0 {
-				c.hub.end(op, c.batch(to, to.Version, now, ojs.Event{Type: event}))
+			if op != nil {
+				op.End(c.transition(nil, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})...)
 			}
 			return ch, nil
 		}
 	}
+}
+
+// reachedBy is which calls, of those that cannot name their jobs, may have brought a job into a state.
+func reachedBy(state ojs.State) eventlog.Effect {
+	switch {
+	case state == ojs.StateActive:
+		return eventlog.Starts
+	case state.Terminal():
+		return eventlog.Ends
+	}
+	return eventlog.None
 }
 
 // moved follows a change, if there is one, that may let a waiting job run, or gives it another time.

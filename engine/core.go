@@ -12,6 +12,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -43,7 +44,7 @@ type core struct {
 	listening listening
 	unserved  sync.Map // queues of which warnUnserved has warned
 	workers   workers
-	hub       hub
+	events    *eventlog.Log
 	jitter    uint64  // the seed of delays
 	eventIDs  *random // of its own: who listens does not change what happens
 
@@ -80,8 +81,11 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.eventIDs = newRandom(rand.New(rand.NewPCG(c.rnd.r.Uint64(), 0)))
 	id := c.rnd.id(c.now())
 	c.worker = cfg.name + "-" + id[len(id)-12:]
-	c.hub.observers, c.hub.log = c.observers, c.log
-	c.hub.count()
+	observers := make([]eventlog.Observer, len(c.observers))
+	for i, o := range c.observers {
+		observers[i] = o
+	}
+	c.events = eventlog.New(observers, c.log)
 	c.gate = newGate(&c.config)
 	if c.maxStuck < 0 {
 		c.maxStuck = c.concurrency

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -114,7 +115,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	switch {
 	case s.Err == nil:
 	case again && c.storedBefore(ctx, f.rec, s):
-		c.hub.end(c.hub.begin(), c.endedBatch(f))
+		c.began(f.rec).End(c.ended(f)...)
 	case errors.Is(s.Err, storage.ErrFenced), errors.Is(s.Err, ojs.ErrNotFound), errors.Is(s.Err, ojs.ErrTransition):
 		return d.lost()
 	default:
@@ -173,14 +174,14 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint}
-	op := c.hub.begin()
+	op := c.began(&d.rec)
 	lost, err := c.store.Extend(ctx, now, []storage.Extension{x})
-	if err != nil || len(lost) > 0 || op == 0 {
-		c.hub.end(op)
+	if err != nil || len(lost) > 0 || op == nil {
+		op.End()
 	} else {
 		rec := d.rec
 		rec.Progress = x.Progress
-		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)}))
+		op.End(c.transition(nil, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)})...)
 	}
 	switch {
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -198,19 +199,19 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 		return nil, err
 	}
 	ctx, end := c.traceEnqueue(ctx, batch)
-	op := c.hub.begin()
+	op := c.beganInsert(batch)
 	stored, err := c.store.Insert(ctx, now, batch, dst)
 	end(err)
 	if err != nil {
-		c.hub.end(op)
+		op.End()
 		c.uncertain(err)
 		if _, blocks := c.blocks(err); !blocks {
 			c.rejected(err)
 		}
 		return nil, err
 	}
-	if op != 0 {
-		c.hub.end(op, c.enqueuedEvents(batch, stored, now, c.now().Sub(now))...)
+	if op != nil {
+		op.End(c.enqueuedEvents(batch, stored, now, c.now().Sub(now))...)
 	}
 	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
@@ -249,30 +250,56 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	return stored, nil
 }
 
-func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration) []*batch {
-	batches := make([]*batch, 0, len(jobs))
+// beganInsert begins the operation of an insert. It returns nil if nobody wants its events.
+func (c *core) beganInsert(batch []storage.Insert) *eventlog.Op {
+	if !c.events.Wants("", "", "") {
+		return nil
+	}
+	ids, effect := make([]string, 0, len(batch)), eventlog.None
+	for i := range batch {
+		r := &batch[i].Record
+		if c.events.Wants("", r.ID, r.Queue) {
+			ids = append(ids, r.ID)
+		}
+		if batch[i].DropOldest || r.Unique != nil && replaces(r.Unique.Strategy()) {
+			effect = eventlog.Ends
+		}
+	}
+	if effect == eventlog.None && len(ids) == 0 {
+		return nil
+	}
+	return c.events.Begin(effect, ids...)
+}
+
+// replaces reports whether a unique job may end an equal one.
+func replaces(c ojs.Conflict) bool {
+	return c == ojs.ConflictReplace || c == ojs.ConflictReplaceExceptSchedule
+}
+
+func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration) []eventlog.Entry {
+	var entries []eventlog.Entry
 	for i := range jobs {
 		r := &jobs[i].Record
 		for k := range stored[i].Dropped {
 			d := &stored[i].Dropped[k]
-			batches = append(batches, c.batch(d, d.Version, now,
+			entries = c.transition(entries, d, d.Version, eventlog.None, now,
 				ojs.Event{Type: ojs.EventDropped, Depth: stored[i].Depth, MaxDepth: jobs[i].MaxDepth},
-				ojs.Event{Type: ojs.EventDiscarded, Failure: d.Error, Reason: "dropped"}))
+				ojs.Event{Type: ojs.EventDiscarded, Failure: d.Error, Reason: "dropped"})
 		}
 		for k := range stored[i].Replaced {
 			q := &stored[i].Replaced[k]
-			batches = append(batches, c.batch(q, q.Version, now, ojs.Event{Type: ojs.EventCancelled}))
+			entries = c.transition(entries, q, q.Version, eventlog.Starts, now, ojs.Event{Type: ojs.EventCancelled})
 		}
 		if stored[i].Existing != nil {
 			continue
 		}
-		events := []ojs.Event{{Type: ojs.EventEnqueued, Duration: took}}
+		events, n := [2]ojs.Event{{Type: ojs.EventEnqueued, Duration: took}, {Type: ojs.EventScheduled}}, 1
 		if r.State == ojs.StateScheduled {
-			events = append(events, ojs.Event{Type: ojs.EventScheduled})
+			n = 2
 		}
-		batches = append(batches, c.batch(r, stored[i].Version, now, events...))
+		entries = c.transition(entries, r, stored[i].Version, eventlog.None, now, events[:n]...)
 	}
-	return batches
+	return entries
 }
 
 // prepare makes the record of a draft, or says what is wrong with it. own is for the draft's plan.

@@ -1,37 +1,78 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Subscribe subscribes to the events of the jobs that this engine enqueues, runs and changes. Close the subscription when
-// it is not needed any more. It costs the engine one snapshot of the job for each transition while anybody subscribes.
-func (e *Engine[T]) Subscribe(f EventFilter) *Subscription { return e.core.hub.subscribe(f) }
+// EventFilter selects events; a zero field selects all.
+type EventFilter struct {
+	Types  []ojs.EventType // "job.*" matches every type that starts with "job."
+	JobIDs []string
+	Queues []string
+	Buffer int // how many events may wait to be received; 0: 256
+}
 
-// batch makes the events of one transition. rec is the job after it, but for its version.
-func (c *core) batch(rec *storage.Record, version uint64, now time.Time, events ...ojs.Event) *batch {
+// Subscription receives the events that this engine brings about, from the moment it was made. A subscriber that is slow holds
+// nobody up; it misses events, and the next one that it receives says how many.
+//
+// The events of one job come in the order in which they happened. An event waits while a storage call is under way that may
+// have brought an earlier event of the same job: a call about that job, or a claim if the job was active, or a call that
+// expires or replaces jobs if it had ended. Other jobs' events do not wait. If a call hangs and more than 16,384 events wait, the
+// engine publishes them without the events of that call, which count as missed.
+type Subscription struct{ s *eventlog.Subscription }
+
+// C returns the channel of the events. Close closes it.
+func (s *Subscription) C() <-chan ojs.Event { return s.s.C() }
+
+// Close ends the subscription. What waits in the channel can still be received. Closing twice does nothing.
+func (s *Subscription) Close() { s.s.Close() }
+
+// Subscribe subscribes to the events of the jobs that this engine enqueues, runs and changes. Close the subscription when
+// it is not needed any more. Each event that a filter selects costs the engine a snapshot of its job. A filter by type that
+// selects neither job.started nor job.completed costs running jobs nothing.
+func (e *Engine[T]) Subscribe(f EventFilter) *Subscription {
+	return &Subscription{e.core.events.Subscribe(eventlog.Filter(f))}
+}
+
+// began begins an operation on one job. It returns nil if nobody wants the job's events.
+func (c *core) began(rec *storage.Record) *eventlog.Op {
+	if !c.events.Wants("", rec.ID, rec.Queue) {
+		return nil
+	}
+	return c.events.Begin(eventlog.None, rec.ID)
+}
+
+// transition is a transition of one job, and its events that somebody wants: rec is the job after it, but for its version.
+// Without such events it is appended to nothing.
+func (c *core) transition(to []eventlog.Entry, rec *storage.Record, version uint64, after eventlog.Effect, now time.Time, events ...ojs.Event) []eventlog.Entry {
+	events = slices.DeleteFunc(events, func(ev ojs.Event) bool { return !c.events.Wants(ev.Type, rec.ID, rec.Queue) })
+	if len(events) == 0 {
+		return to
+	}
 	job := rec.Clone()
+	events = slices.Clone(events) // the caller's need no memory from the heap if nobody wants them
 	for i := range events {
 		ev := &events[i]
 		ev.Subject, ev.Queue = rec.ID, rec.Queue
 		ev.ID, ev.Source, ev.Time, ev.Job = "evt_"+c.eventIDs.id(now), "ojs://"+c.name+"/engine/"+c.worker, now, job
 	}
-	return &batch{id: rec.ID, version: version, events: events}
+	return append(to, eventlog.Entry{Job: rec.ID, Version: version, After: after, Events: events})
 }
 
 // emit publishes an event that is about no job.
 func (c *core) emit(ev ojs.Event) {
-	op := c.hub.begin()
-	if op == 0 {
+	if !c.events.Wants(ev.Type, "", ev.Queue) {
 		return
 	}
 	now := c.now()
 	ev.ID, ev.Source, ev.Time = "evt_"+c.eventIDs.id(now), "ojs://"+c.name+"/engine/"+c.worker, now
-	c.hub.end(op, &batch{id: ev.ID, events: []ojs.Event{ev}})
+	c.events.Emit(ev)
 }
 
 // endedEvents are the events of an attempt that has ended with a decision.

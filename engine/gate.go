@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -122,15 +123,18 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 		return nil, reopens, nil
 	}
 	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
-	op := c.hub.begin()
+	var op *eventlog.Op
+	if c.events.Wants(ojs.EventStarted, "", "") {
+		op = c.events.Begin(eventlog.Starts)
+	}
 	recs, err = c.store.Claim(ctx, now, ask, dst)
 	end(recs, err)
-	if op != 0 {
-		var started []*batch
+	if op != nil {
+		var started []eventlog.Entry
 		for i := range recs {
-			started = append(started, c.batch(&recs[i], recs[i].Version, now, startedEvent(&recs[i])))
+			started = c.transition(started, &recs[i], recs[i].Version, eventlog.None, now, startedEvent(&recs[i]))
 		}
-		c.hub.end(op, started...)
+		op.End(started...)
 	}
 	if err != nil {
 		g.takeBack(order)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -101,7 +102,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 func (r *run) plain(a *attempt, o policy.Outcome) bool {
 	c := r.c
 	return c.cheap != nil && o.Kind == policy.Returned && o.Err == nil && a.rec.RateLimit == nil &&
-		!c.tracing() && c.hub.listeners.Load() == 0 && c.gate.plain.Load()
+		!c.tracing() && !c.events.Wants(ojs.EventStarted, "", "") && !c.events.Wants(ojs.EventCompleted, "", "") && c.gate.plain.Load()
 }
 
 // deal begins the attempts that the desk has claimed: the first is its worker's now, the others are piled up, or given back if all

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -354,12 +355,12 @@ func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 	if !rec.State.Terminal() {
 		return &ojs.TransitionError{ID: rec.ID, From: rec.State, To: "deleted", Allowed: "only a job that has ended can be deleted"}
 	}
-	op := c.hub.begin()
+	op := c.began(rec)
 	n, err := c.store.Delete(ctx, []string{rec.ID})
-	if op != 0 && n > 0 && rec.DeadLettered() {
-		c.hub.end(op, c.batch(rec, rec.Version+1, c.now(), ojs.Event{Type: ojs.EventDeadLetterDeleted}))
+	if op != nil && n > 0 && rec.DeadLettered() {
+		op.End(c.transition(nil, rec, rec.Version+1, eventlog.Ends, c.now(), ojs.Event{Type: ojs.EventDeadLetterDeleted})...)
 	} else {
-		c.hub.end(op)
+		op.End()
 	}
 	if err == nil && n == 0 {
 		return fmt.Errorf("%w: job %q", ojs.ErrNotFound, rec.ID)

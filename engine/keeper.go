@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -284,29 +285,36 @@ func (k *keeper) extend(renewals []*attempt) {
 		held[i] = storage.Extension{Held: a.held(), Progress: a.progress}
 	}
 	c.mu.Unlock()
-	op := c.hub.begin()
+	var op *eventlog.Op
+	if c.events.Wants(ojs.EventProgress, "", "") {
+		ids := make([]string, len(held))
+		for i := range held {
+			ids[i] = held[i].ID
+		}
+		op = c.events.Begin(eventlog.None, ids...)
+	}
 	lost, err := c.store.Extend(k.r.base, now, held)
 	if err != nil {
-		c.hub.end(op)
+		op.End()
 		c.log.Error("lease renewal failed", "error", err, "jobs", len(held))
 		return
 	}
-	var events []*batch
+	var events []eventlog.Entry
 	c.mu.Lock()
 	for i, a := range renewals {
 		if slices.Contains(lost, a.rec.ID) {
 			k.r.lose(a.held(), ojs.ErrLeaseLost)
 		} else if a.stored < held[i].Progress {
 			a.stored = held[i].Progress
-			if op != 0 {
+			if op != nil {
 				rec := *a.rec
 				rec.Progress = a.stored
-				events = append(events, c.batch(&rec, rec.Version, now, ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker}))
+				events = c.transition(events, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})
 			}
 		}
 	}
 	c.mu.Unlock()
-	c.hub.end(op, events...)
+	op.End(events...)
 }
 
 // newest leaves one attempt of each job, the latest. Those before it have lost the job: this engine has claimed it again since. core.mu is
@@ -333,19 +341,22 @@ func (k *keeper) look() {
 	for {
 		now := c.now()
 		ctx, end := c.trace(k.r.base, OpPoll, nil)
-		op := c.hub.begin()
+		var op *eventlog.Op
+		if c.events.Wants("", "", "") {
+			op = c.events.Begin(eventlog.Ends)
+		}
 		d, err := c.store.Due(ctx, now, dueBatch, k.promoted)
 		if k.promoted = d.Promoted; err != nil {
 			k.promoted = nil // a storage that has given up may still write to it
 		}
 		used = max(used, len(k.promoted))
 		end(err)
-		if op != 0 {
-			var expired []*batch
+		if op != nil {
+			var expired []eventlog.Entry
 			for i := range d.Expired {
-				expired = append(expired, c.batch(&d.Expired[i], d.Expired[i].Version, now, expiredEvents(&d.Expired[i])...))
+				expired = c.transition(expired, &d.Expired[i], d.Expired[i].Version, eventlog.None, now, expiredEvents(&d.Expired[i])...)
 			}
-			c.hub.end(op, expired...)
+			op.End(expired...)
 		}
 		c.mu.Lock()
 		if err != nil {

@@ -2,10 +2,12 @@ package engine
 
 import "github.com/ojsengine/ojs"
 
-// Observer sees every event of an engine, those of one job in the order in which they happened: what metrics and traces are
-// made of. It misses none, since the engine waits for it. So Observe must be quick, and must not call the engine; whoever
-// wants to do more subscribes instead. Calls do not overlap. ev and what it points to are shared with other observers and
-// subscribers: an observer may keep them and must not change them. One that panics is logged and goes on with the next event.
+// Observer sees every event of an engine: metrics and traces are made of them. The events of one job come in the order in
+// which they happened; Subscription says when an event waits for an earlier one. The engine waits for an observer, so that it
+// misses no event but those that a Subscription counts as missed because a storage call hung. So Observe must be quick, and must
+// not call the engine; a program that wants to do more subscribes instead. Calls do not overlap, and come from different
+// goroutines. ev and what it points to are shared with other observers and subscribers: an observer may keep them and must
+// not change them. If Observe panics or calls runtime.Goexit, the engine logs that and goes on with the next event.
 //
 // An engine without observers and subscribers makes no events at all. With one, a transition costs a snapshot of its job.
 //
@@ -28,14 +30,4 @@ func WithObserver(os ...Observer) Option {
 		c.observers = append(c.observers, os...)
 		return nil
 	}
-}
-
-// observe shows an observer an event. mu is held.
-func (h *hub) observe(o Observer, ev *ojs.Event) {
-	defer func() {
-		if p := recover(); p != nil {
-			h.log.Error("observer panicked", "event", ev.Type, "panic", p)
-		}
-	}()
-	o.Observe(ev)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -260,7 +261,7 @@ func (r *run) store(f *fate, n int) error {
 		s, err := r.c.settleOnce(r.base, f)
 		if err == nil {
 			if n > 1 && r.c.storedBefore(r.base, f.rec, s) {
-				r.c.hub.end(r.c.hub.begin(), r.c.endedBatch(f))
+				r.c.began(f.rec).End(r.c.ended(f)...)
 				return nil
 			}
 			return s.Err
@@ -280,7 +281,7 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 		kind = OpAck
 	}
 	ctx, end := c.trace(ctx, kind, f.rec)
-	op := c.hub.begin()
+	op := c.began(f.rec)
 	s, err := c.store.Settle(ctx, c.now(), f.change[:], f.result[:0])
 	if err == nil {
 		end(s[0].Err)
@@ -290,20 +291,25 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 	switch {
 	case err != nil:
 		f.lent = true
-		c.hub.end(op)
+		op.End()
 		c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
 		c.uncertain(err)
 		return storage.Settled{}, err
-	case op != 0 && s[0].Err == nil:
-		c.hub.end(op, c.endedBatch(f))
+	case op != nil && s[0].Err == nil:
+		op.End(c.ended(f)...)
 	default:
-		c.hub.end(op)
+		op.End()
 	}
 	return s[0], nil
 }
 
-func (c *core) endedBatch(f *fate) *batch {
-	return c.batch(f.rec, f.rec.Version+1, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+// ended is the transition of an attempt's end. The claim has returned, except that of a job whose lease ran out.
+func (c *core) ended(f *fate) []eventlog.Entry {
+	after := eventlog.None
+	if f.kind == policy.LeaseExpired {
+		after = eventlog.Starts
+	}
+	return c.transition(nil, f.rec, f.rec.Version+1, after, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next try then finds the job one

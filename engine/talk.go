@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -132,14 +133,14 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	c.mu.Unlock()
 
 	now := c.now()
-	op := c.hub.begin()
+	op := c.began(a.rec)
 	lost, err := c.store.Extend(a.r.base, now, []storage.Extension{x})
-	if err != nil || len(lost) > 0 || op == 0 {
-		c.hub.end(op)
+	if err != nil || len(lost) > 0 || op == nil {
+		op.End()
 	} else {
 		rec := *a.rec
 		rec.Progress = x.Progress
-		c.hub.end(op, c.batch(&rec, rec.Version, now, ojs.Event{Type: event, WorkerID: c.worker, Until: now.Add(rec.Lease)}))
+		op.End(c.transition(nil, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: event, WorkerID: c.worker, Until: now.Add(rec.Lease)})...)
 	}
 	if err != nil {
 		return err

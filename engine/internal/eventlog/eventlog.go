@@ -1,0 +1,407 @@
+// Package eventlog publishes the events of jobs in the order of their versions, while the calls that bring them overlap.
+//
+// # Protocol
+//
+// The events of a job come from goroutines of their own, and a transition may be handed in before the one that made it
+// possible: a claim may be faster than the enqueue of the same job. So every storage call that may change jobs is an
+// operation:
+//
+//	op := log.Begin(effect, ids...)   // before the call: the jobs that it may change, and the effect on jobs it cannot name
+//	... the storage's call ...
+//	op.End(entries...)                // after it: what it has brought about, one entry for a transition
+//
+// An entry waits for the operations that may still hand in its predecessor, the event of the same job just before it.
+// The predecessor comes from an operation that names the job, or from one that cannot name it. There are two kinds of
+// these: a claim starts jobs (Starts), and promoting, replacing and dropping end jobs (Ends). The caller knows from the
+// state before the transition which of the two its predecessor may come from:
+//
+//	state before     predecessors                           Entry.After
+//	none, waiting    enqueue, retry, operator: by name      None
+//	active           the same, and the claim                Starts, or None if the claim has returned to the caller
+//	finished         the same, and expiry, replacement      Ends
+//
+// # Invariants
+//
+//  1. An operation begins before its storage call and ends after it. If an event precedes another, its operation began
+//     before the other's ended. So an entry waits only for operations that have begun when it is handed in.
+//  2. An entry waits only for operations that name its job, and for operations whose effect is its After. A call that
+//     hangs delays no other job's events.
+//  3. Entries of one job leave in the order of their versions. Entries with the same version leave in the order in which
+//     they were handed in.
+//  4. Because of 1 to 3 an entry leaves after its predecessor, and by induction after all earlier events of its job.
+//  5. Each step handles an entry or an operation once: the cost of a batch grows with its length, and not with what else
+//     waits.
+//  6. At most maxWaiting entries wait. Beyond that the log gives up the operations that the oldest entry waits for. What
+//     these hand in later is not published, because it would come out of order: subscribers see it in Missed.
+//
+// An event without a job is published when it is handed in. A transition that another engine makes has no event here, and
+// nothing waits for it.
+package eventlog
+
+import (
+	"container/list"
+	"context"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
+)
+
+// Effect is what an operation may do to jobs that it cannot name when it begins.
+type Effect uint8
+
+// The effects.
+const (
+	None   Effect = iota
+	Starts        // a claim
+	Ends          // expiry, replacement by a unique job, dropping for room
+	effects
+)
+
+// maxWaiting bounds how many entries wait.
+const maxWaiting = 1 << 14
+
+// Entry is one transition of one job.
+type Entry struct {
+	Job     string // empty for an event without a job
+	Version uint64 // of the job, after the transition
+	After   Effect // which effect of an unnamed operation may have brought the event before
+	Events  []ojs.Event
+}
+
+// Observer sees every event.
+type Observer interface{ Observe(ev *ojs.Event) }
+
+// Log publishes events to observers and subscriptions. It is safe for concurrent use.
+type Log struct {
+	observers []Observer
+	logger    *slog.Logger
+	most      int // entries that may wait
+
+	subs atomic.Pointer[[]*Subscription] // replaced under mu
+
+	mu      sync.Mutex // guards the fields below, and is held while observers run
+	last    uint64     // the number of the latest operation
+	wide    [effects]list.List
+	chains  map[string]*chain // of jobs that an operation names, or whose entries wait
+	waiting list.List         // *entry, in the order in which they were handed in
+	blocked [effects]list.List
+	steps   int // work done, for tests: entries and operations handled
+	lines   []line
+}
+
+// line is what the log has to say when mu is free: a logger is foreign code.
+type line struct {
+	level slog.Level
+	text  string
+	attrs []slog.Attr
+}
+
+// Op is an operation that is under way.
+type Op struct {
+	log    *Log
+	number uint64
+	effect Effect
+	wide   *list.Element // in log.wide
+	ids    []string
+	lost   bool // given up, by invariant 6
+}
+
+// chain is what concerns one job.
+type chain struct {
+	ops     []*Op    // that name the job, in the order of their numbers
+	entries []*entry // that wait, in the order of their versions
+}
+
+func (ch *chain) empty() bool { return ch == nil || len(ch.ops)+len(ch.entries) == 0 }
+
+// entry is an Entry that waits.
+type entry struct {
+	Entry
+	after   uint64        // the operations up to this number have to end first
+	waits   *list.Element // in log.waiting
+	blocked *list.Element // in log.blocked; nil: it does not wait for an effect
+}
+
+// New makes a log for the observers. The logger gets a line for each observer's panic.
+func New(observers []Observer, logger *slog.Logger) *Log {
+	return &Log{observers: observers, logger: logger, most: maxWaiting, chains: make(map[string]*chain)}
+}
+
+// Listening reports whether there is an observer or a subscription.
+func (l *Log) Listening() bool { return len(l.observers) > 0 || len(l.subscriptions()) > 0 }
+
+// Wants reports whether an observer or a subscription may want an event of the type, about the job of the queue. An empty job
+// or queue stands for all of them, and an empty type for all that are about a job.
+func (l *Log) Wants(t ojs.EventType, job, queue string) bool {
+	if len(l.observers) > 0 {
+		return true
+	}
+	for _, s := range l.subscriptions() {
+		if s.wants(t, job, queue) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Log) subscriptions() []*Subscription {
+	if subs := l.subs.Load(); subs != nil {
+		return *subs
+	}
+	return nil
+}
+
+// unlock releases mu and writes the log lines.
+func (l *Log) unlock() {
+	lines := l.lines
+	l.lines = nil
+	l.mu.Unlock()
+	for _, at := range lines {
+		l.logger.LogAttrs(context.Background(), at.level, at.text, at.attrs...)
+	}
+}
+
+// Begin begins an operation that may change the named jobs, and have the effect on others. The caller must not change ids
+// until the operation has ended. Without observers and subscriptions it returns nil, and End of a nil operation does
+// nothing.
+func (l *Log) Begin(effect Effect, ids ...string) *Op {
+	if !l.Listening() {
+		return nil
+	}
+	op := &Op{log: l, effect: effect, ids: ids}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last++
+	op.number = l.last
+	if effect != None {
+		op.wide = l.wide[effect].PushBack(op)
+	}
+	for _, id := range ids {
+		l.steps++
+		ch := l.chains[id]
+		if ch == nil {
+			ch = new(chain)
+			l.chains[id] = ch
+		}
+		ch.ops = append(ch.ops, op)
+	}
+	return op
+}
+
+// End ends the operation and hands in what it has brought about, for one job in the order of the versions.
+func (op *Op) End(entries ...Entry) {
+	if op == nil {
+		return
+	}
+	l := op.log
+	l.mu.Lock()
+	defer l.unlock()
+	if op.lost {
+		l.drop(entries)
+		return
+	}
+	var out []Entry
+	l.forget(op)
+	for i := range entries {
+		out = l.enter(out, &entries[i])
+	}
+	for _, id := range op.ids {
+		out = l.release(out, id)
+	}
+	out = l.unblock(out, op.effect)
+	for l.waiting.Len() > l.most {
+		out = l.giveUp(out)
+	}
+	l.publish(out)
+}
+
+// Emit publishes an event without a job.
+func (l *Log) Emit(ev ojs.Event) {
+	l.mu.Lock()
+	defer l.unlock()
+	l.publish([]Entry{{Events: []ojs.Event{ev}}})
+}
+
+// forget takes an operation off what others wait for. mu is held.
+func (l *Log) forget(op *Op) {
+	if op.wide != nil {
+		l.wide[op.effect].Remove(op.wide)
+	}
+	for _, id := range op.ids {
+		l.steps++
+		ch := l.chains[id]
+		if i := slices.Index(ch.ops, op); i >= 0 { // the same id may be named twice
+			ch.ops = slices.Delete(ch.ops, i, i+1)
+		}
+	}
+}
+
+// enter publishes an entry, or has it wait. mu is held.
+func (l *Log) enter(out []Entry, e *Entry) []Entry {
+	l.steps++
+	ch := l.chains[e.Job]
+	if ch.empty() && (e.After == None || l.wide[e.After].Len() == 0) {
+		return append(out, *e)
+	}
+	if ch == nil {
+		ch = new(chain)
+		l.chains[e.Job] = ch
+	}
+	w := &entry{Entry: *e, after: l.last}
+	w.waits = l.waiting.PushBack(w)
+	if e.After != None {
+		w.blocked = l.blocked[e.After].PushBack(w)
+	}
+	at := len(ch.entries)
+	for at > 0 && ch.entries[at-1].Version > e.Version {
+		at--
+		l.steps++
+	}
+	ch.entries = slices.Insert(ch.entries, at, w)
+	return l.release(out, e.Job)
+}
+
+// release publishes the entries of a job that have nothing to wait for, up to the first that has. mu is held.
+func (l *Log) release(out []Entry, job string) []Entry {
+	ch := l.chains[job]
+	if ch == nil {
+		return out
+	}
+	for len(ch.entries) > 0 && l.ready(ch, ch.entries[0]) {
+		l.steps++
+		e := ch.entries[0]
+		ch.entries[0] = nil
+		ch.entries = ch.entries[1:]
+		l.waiting.Remove(e.waits)
+		if e.blocked != nil {
+			l.blocked[e.After].Remove(e.blocked)
+		}
+		out = append(out, e.Entry)
+	}
+	if ch.empty() {
+		delete(l.chains, job)
+	}
+	return out
+}
+
+// ready reports whether an entry has no operation to wait for. mu is held.
+func (l *Log) ready(ch *chain, e *entry) bool {
+	return (len(ch.ops) == 0 || ch.ops[0].number > e.after) && (e.After == None || l.oldest(e.After) > e.after)
+}
+
+// oldest is the number of the oldest operation with an effect. mu is held.
+func (l *Log) oldest(effect Effect) uint64 {
+	if front := l.wide[effect].Front(); front != nil {
+		return front.Value.(*Op).number
+	}
+	return math.MaxUint64
+}
+
+// unblock publishes entries that have waited for operations with an effect. mu is held.
+func (l *Log) unblock(out []Entry, effect Effect) []Entry {
+	if effect == None {
+		return out
+	}
+	for front := l.blocked[effect].Front(); front != nil; front = l.blocked[effect].Front() {
+		e := front.Value.(*entry)
+		if l.oldest(effect) <= e.after {
+			break
+		}
+		l.steps++
+		l.blocked[effect].Remove(front)
+		e.blocked = nil
+		out = l.release(out, e.Job)
+	}
+	return out
+}
+
+// giveUp gives up the operations that the job of the oldest entry waits for. mu is held.
+func (l *Log) giveUp(out []Entry) []Entry {
+	ch := l.chains[l.waiting.Front().Value.(*entry).Job]
+	e := ch.entries[0]
+	var lost []*Op
+	for _, op := range ch.ops {
+		if op.number <= e.after {
+			lost = append(lost, op)
+		}
+	}
+	if e.After != None {
+		for at := l.wide[e.After].Front(); at != nil && at.Value.(*Op).number <= e.after; at = at.Next() {
+			if op := at.Value.(*Op); !slices.Contains(lost, op) {
+				lost = append(lost, op)
+			}
+		}
+	}
+	for _, op := range lost {
+		op.lost = true
+		l.forget(op)
+	}
+	l.lines = append(l.lines, line{slog.LevelWarn, "too many events wait for storage calls; the events of these calls are lost",
+		[]slog.Attr{slog.Int("calls", len(lost)), slog.Int("waiting", l.waiting.Len())}})
+	for _, op := range lost {
+		for _, id := range op.ids {
+			out = l.release(out, id)
+		}
+		out = l.unblock(out, op.effect)
+	}
+	return out
+}
+
+// drop counts events that come too late as missed. mu is held.
+func (l *Log) drop(entries []Entry) {
+	for i := range entries {
+		for k := range entries[i].Events {
+			for _, s := range l.subscriptions() {
+				if s.filter.matches(&entries[i].Events[k]) {
+					s.missed++
+				}
+			}
+		}
+	}
+}
+
+// publish hands events to observers and subscriptions. mu is held.
+func (l *Log) publish(out []Entry) {
+	if len(out) == 0 {
+		return
+	}
+	if len(l.observers) > 0 {
+		l.observe(out)
+	}
+	for i := range out {
+		for k := range out[i].Events {
+			for _, s := range l.subscriptions() {
+				s.send(&out[i].Events[k])
+			}
+		}
+	}
+}
+
+// observe shows the observers the events, one by one. An observer that stops the call has seen its event. mu is held.
+func (l *Log) observe(out []Entry) {
+	var i, k, n int
+	var seen *ojs.Event
+	for i < len(out) {
+		stop := foreign.Call(func() {
+			for ; i < len(out); i, k = i+1, 0 {
+				for ; k < len(out[i].Events); k, n = k+1, 0 {
+					for n < len(l.observers) {
+						o := l.observers[n]
+						n++ // before the call, which may not return
+						seen = &out[i].Events[k]
+						o.Observe(seen)
+					}
+				}
+			}
+		})
+		if stop != nil {
+			l.lines = append(l.lines, line{slog.LevelError, "observer " + stop.How(),
+				[]slog.Attr{slog.String("event", string(seen.Type)), stop.Attr()}})
+		}
+	}
+}

@@ -1,0 +1,432 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+)
+
+// seen is an observer that keeps what it sees.
+type seen []ojs.Event
+
+func (s *seen) Observe(ev *ojs.Event) { *s = append(*s, *ev) }
+
+// subjects are "job/version" of the events seen.
+func (s *seen) subjects() (list []string) {
+	for _, ev := range *s {
+		list = append(list, ev.Subject)
+	}
+	return list
+}
+
+func newLog(t testing.TB) (*Log, *seen) {
+	s := new(seen)
+	return New([]Observer{s}, slog.New(slog.NewTextHandler(t.Output(), nil))), s
+}
+
+// at is the entry of a job's version.
+func at(job string, version uint64, after Effect) Entry {
+	return Entry{Job: job, Version: version, After: after, Events: []ojs.Event{{Subject: fmt.Sprint(job, "/", version)}}}
+}
+
+func (s *seen) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if got := s.subjects(); !slices.Equal(got, want) {
+		t.Errorf("published %v, not %v", got, want)
+	}
+}
+
+// modelOp is a storage call: it takes effect once between its begin and its end.
+type modelOp struct {
+	*Op
+	what    string
+	job     int
+	entries []Entry
+	done    bool
+}
+
+// However calls overlap and whenever they return, the events of each job come out complete and in order.
+func TestOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		out := new(seen)
+		l := New([]Observer{out}, slog.New(slog.DiscardHandler))
+		type job struct {
+			state   string
+			version uint64
+			want    []string
+		}
+		jobs := make([]job, 4)
+		var ops []*modelOp
+		claims := 0
+		move := func(o *modelOp, i int, to string, after Effect) {
+			j := &jobs[i]
+			j.state = to
+			j.version += rapid.Uint64Range(1, 3).Draw(t, "step") // versions need not be consecutive
+			o.entries = append(o.entries, at(fmt.Sprint(i), j.version, after))
+			j.want = append(j.want, fmt.Sprint(i, "/", j.version))
+		}
+		before := map[string]Effect{"waiting": None, "active": Starts, "ended": Ends}
+		effect := func(o *modelOp) {
+			o.done = true
+			j := &jobs[o.job]
+			switch o.what {
+			case "insert":
+				if j.state == "" {
+					move(o, o.job, "waiting", None)
+				}
+			case "claim":
+				for i := range jobs {
+					if jobs[i].state == "waiting" && rapid.Bool().Draw(t, "claimed") {
+						move(o, i, "active", None)
+					}
+				}
+			case "due": // or an insert that replaces
+				for i := range jobs {
+					if jobs[i].state == "waiting" && rapid.Bool().Draw(t, "expired") {
+						move(o, i, "ended", None)
+					}
+				}
+			case "settle": // by whoever: a cancellation, or a lease that ran out
+				if j.state == "active" {
+					move(o, o.job, rapid.SampledFrom([]string{"waiting", "ended"}).Draw(t, "to"), Starts)
+				}
+			case "operator":
+				switch j.state {
+				case "waiting":
+					move(o, o.job, rapid.SampledFrom([]string{"waiting", "ended"}).Draw(t, "to"), before[j.state])
+				case "active":
+					move(o, o.job, "ended", before[j.state])
+				case "ended":
+					move(o, o.job, "waiting", before[j.state])
+				}
+			}
+		}
+		finish := func(i int) {
+			o := ops[i]
+			ops = slices.Delete(ops, i, i+1)
+			if o.what == "claim" {
+				claims--
+			}
+			o.End(o.entries...)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(t *rapid.T) {
+				o := &modelOp{what: rapid.SampledFrom([]string{"insert", "claim", "due", "settle", "operator"}).Draw(t, "what")}
+				switch o.what {
+				case "claim":
+					if claims > 0 {
+						return // the engine's claims go one at a time
+					}
+					claims++
+					o.Op = l.Begin(Starts)
+				case "due":
+					o.Op = l.Begin(Ends)
+				default:
+					o.job = rapid.IntRange(0, len(jobs)-1).Draw(t, "job")
+					o.Op = l.Begin(None, fmt.Sprint(o.job))
+				}
+				ops = append(ops, o)
+			},
+			"effect": func(t *rapid.T) {
+				if len(ops) > 0 {
+					if o := ops[rapid.IntRange(0, len(ops)-1).Draw(t, "op")]; !o.done {
+						effect(o)
+					}
+				}
+			},
+			"end": func(t *rapid.T) {
+				if len(ops) > 0 {
+					finish(rapid.IntRange(0, len(ops)-1).Draw(t, "op"))
+				}
+			},
+		})
+		for len(ops) > 0 {
+			finish(len(ops) - 1)
+		}
+		got := make(map[string][]string)
+		for _, s := range out.subjects() {
+			id, _, _ := strings.Cut(s, "/")
+			got[id] = append(got[id], s)
+		}
+		for i := range jobs {
+			if g := got[fmt.Sprint(i)]; !slices.Equal(g, jobs[i].want) {
+				t.Fatalf("job %d: published %v, not %v", i, g, jobs[i].want)
+			}
+		}
+		if len(l.chains)+l.waiting.Len()+l.blocked[Starts].Len()+l.blocked[Ends].Len()+l.wide[Starts].Len()+l.wide[Ends].Len() > 0 {
+			t.Fatalf("left over: %d jobs, %d entries", len(l.chains), l.waiting.Len())
+		}
+	})
+}
+
+// A call that hangs delays the events that depend on it, and no others.
+func TestHungCall(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		hung    func(*Log) *Op
+		waits   Entry
+		others  []Entry
+		handsIn Entry
+	}{
+		{"settle", func(l *Log) *Op { return l.Begin(None, "a") }, at("a", 5, None), []Entry{at("b", 5, None), at("c", 2, Starts), at("d", 3, Ends)}, at("a", 4, None)},
+		{"claim", func(l *Log) *Op { return l.Begin(Starts) }, at("a", 5, Starts), []Entry{at("b", 5, None), at("d", 3, Ends)}, at("a", 4, None)},
+		{"due", func(l *Log) *Op { return l.Begin(Ends) }, at("a", 5, Ends), []Entry{at("b", 5, None), at("c", 2, Starts)}, at("a", 4, None)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, out := newLog(t)
+			op := tt.hung(l)
+			l.Begin(None, "a").End(tt.waits)
+			var want []string
+			for _, e := range tt.others {
+				l.Begin(None, e.Job).End(e)
+				want = append(want, e.Events[0].Subject)
+			}
+			l.Emit(ojs.Event{Subject: "queue"})
+			out.expect(t, append(want, "queue")...)
+			op.End(tt.handsIn)
+			out.expect(t, append(want, "queue", "a/4", "a/5")...)
+		})
+	}
+}
+
+// An entry with nothing to wait for stays behind an earlier one of its job that waits.
+func TestBehindItsPredecessor(t *testing.T) {
+	l, out := newLog(t)
+	claim := l.Begin(Starts)
+	l.Begin(None, "a").End(at("a", 5, Starts))
+	l.Begin(None, "a").End(at("a", 6, None))
+	l.Begin(None, "a").End(at("a", 6, None))
+	out.expect(t)
+	claim.End(at("a", 4, None))
+	out.expect(t, "a/4", "a/5", "a/6", "a/6")
+}
+
+// The work for a batch, and for calls beside one that hangs, grows with their number and no faster.
+func TestLinearWork(t *testing.T) {
+	work := map[string]func(l *Log, n int){
+		"batch": func(l *Log, n int) {
+			ids, entries := make([]string, n), make([]Entry, n)
+			for i := range n {
+				ids[i] = fmt.Sprint(i)
+				entries[i] = at(ids[i], 1, None)
+			}
+			l.Begin(None, ids...).End(entries...)
+		},
+		"beside a claim that hangs": func(l *Log, n int) {
+			hung := l.Begin(Starts)
+			for i := range n {
+				id := fmt.Sprint(i)
+				l.Begin(None, id).End(at(id, 1, None))
+				l.Begin(None, id).End(at(id, 2, Starts)) // which waits
+			}
+			hung.End()
+		},
+		"behind a settle that hangs": func(l *Log, n int) {
+			hung := l.Begin(None, "a")
+			for i := range n {
+				l.Begin(None, "a").End(at("a", uint64(i), None))
+			}
+			hung.End()
+		},
+	}
+	for name, f := range work {
+		t.Run(name, func(t *testing.T) {
+			steps := func(n int) int {
+				l, out := newLog(t)
+				f(l, n)
+				if len(*out) < n {
+					t.Fatalf("%d of %d published", len(*out), n)
+				}
+				return l.steps
+			}
+			if few, many := steps(1000), steps(8000); many > 9*few {
+				t.Errorf("1,000 take %d steps, 8,000 take %d", few, many)
+			}
+		})
+	}
+}
+
+// What waits is bounded: beyond it, calls that hang are given up, and what they bring later is counted as missed.
+func TestBoundedMemory(t *testing.T) {
+	for name, after := range map[string]Effect{"by name": None, "by effect": Starts} {
+		t.Run(name, func(t *testing.T) {
+			var logged bytes.Buffer
+			out := new(seen)
+			l := New([]Observer{out}, slog.New(slog.NewTextHandler(&logged, nil)))
+			l.most = 10
+			sub := l.Subscribe(Filter{Buffer: 100})
+			var ids []string
+			var want []string
+			for i := range 25 {
+				ids = append(ids, fmt.Sprint(i))
+				want = append(want, fmt.Sprint(i, "/", 5))
+			}
+			var hung *Op
+			if after == None {
+				hung = l.Begin(None, ids...)
+			} else {
+				hung = l.Begin(after)
+			}
+			for i, id := range ids {
+				l.Begin(None, id).End(at(id, 5, after))
+				if l.waiting.Len() > l.most {
+					t.Fatalf("after %d entries %d wait", i+1, l.waiting.Len())
+				}
+			}
+			hung.End(at("0", 4, None), at("1", 4, None))
+			l.Begin(None, "x").End(at("x", 1, None))
+			out.expect(t, append(want, "x/1")...)
+			sub.Close()
+			missed := 0
+			for ev := range sub.C() {
+				missed += ev.Missed
+			}
+			if missed != 2 {
+				t.Errorf("a subscriber missed %d events, not the 2 of the call", missed)
+			}
+			if n := strings.Count(logged.String(), "level=WARN"); n != 1 {
+				t.Errorf("%d warnings:\n%s", n, &logged)
+			}
+			if len(l.chains) > 0 {
+				t.Errorf("%d jobs are left over", len(l.chains))
+			}
+		})
+	}
+}
+
+// stopping is an observer that does not return.
+type stopping struct {
+	seen
+	how func()
+}
+
+func (s *stopping) Observe(ev *ojs.Event) {
+	s.seen.Observe(ev)
+	s.how()
+}
+
+// An observer that does not return sees each event once, and so do the others.
+func TestObserverStops(t *testing.T) {
+	for name, how := range map[string]func(){
+		"panic": func() { panic("out of metrics") }, "nil panic": func() { panic(nil) }, "Goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var logged bytes.Buffer
+			first, second := &stopping{how: how}, new(seen)
+			l := New([]Observer{first, second}, slog.New(slog.NewTextHandler(&logged, nil)))
+			l.Begin(None, "a", "b").End(at("a", 1, None), at("b", 1, None))
+			l.Emit(ojs.Event{Subject: "c"})
+			want := []string{"a/1", "b/1", "c"}
+			first.expect(t, want...)
+			second.expect(t, want...)
+			if n := strings.Count(logged.String(), "level=ERROR msg=\"observer"); n != 3 {
+				t.Errorf("%d log lines:\n%s", n, &logged)
+			}
+		})
+	}
+}
+
+// A logger may use the log that it belongs to.
+func TestLoggerReenters(t *testing.T) {
+	var l *Log
+	h := reentrant{slog.DiscardHandler, func() { l.Emit(ojs.Event{}); l.Subscribe(Filter{}).Close() }}
+	n := 0
+	l = New([]Observer{&stopping{how: func() {
+		if n++; n == 1 {
+			panic("once")
+		}
+	}}}, slog.New(h))
+	l.Emit(ojs.Event{})
+	if n != 2 {
+		t.Errorf("the observer saw %d events", n)
+	}
+}
+
+func TestWants(t *testing.T) {
+	l := New(nil, slog.New(slog.DiscardHandler))
+	if l.Wants("", "", "") || l.Begin(None, "a") != nil {
+		t.Error("nobody listens, and events are wanted")
+	}
+	sub := l.Subscribe(Filter{Types: []ojs.EventType{"job.c*", ojs.EventStarted}, JobIDs: []string{"a"}, Queues: []string{"q"}})
+	for _, tt := range []struct {
+		event      ojs.EventType
+		job, queue string
+		want       bool
+	}{
+		{"", "", "", true},
+		{ojs.EventCompleted, "a", "q", true},
+		{ojs.EventStarted, "", "", true},
+		{ojs.EventFailed, "a", "q", false},
+		{ojs.EventCompleted, "b", "q", false},
+		{ojs.EventCompleted, "a", "r", false},
+		{"", "b", "", false},
+	} {
+		if got := l.Wants(tt.event, tt.job, tt.queue); got != tt.want {
+			t.Errorf("Wants(%q, %q, %q) is %v", tt.event, tt.job, tt.queue, got)
+		}
+	}
+	sub.Close()
+	sub.Close()
+	if l.Listening() {
+		t.Error("a closed subscription listens")
+	}
+}
+
+// Enqueue takes this for a batch of 16,000 jobs.
+func BenchmarkBatch(b *testing.B) {
+	for _, n := range []int{100, 16_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l := New([]Observer{ignoring{}}, slog.New(slog.DiscardHandler))
+			ids, entries := make([]string, n), make([]Entry, n)
+			for i := range n {
+				ids[i] = fmt.Sprint(i)
+				entries[i] = at(ids[i], 1, None)
+			}
+			for b.Loop() {
+				l.Begin(None, ids...).End(entries...)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/job")
+		})
+	}
+}
+
+type ignoring struct{}
+
+func (ignoring) Observe(*ojs.Event) {}
+
+// reentrant is a handler that calls f for each line.
+type reentrant struct {
+	slog.Handler
+	f func()
+}
+
+func (r reentrant) Enabled(context.Context, slog.Level) bool { return true }
+
+func (r reentrant) Handle(context.Context, slog.Record) error {
+	r.f()
+	return nil
+}
+
+// The list of events about jobs is complete: each type is in one of the two.
+func TestAboutJobs(t *testing.T) {
+	l := New(nil, slog.New(slog.DiscardHandler))
+	for pattern, want := range map[ojs.EventType]bool{
+		"job.*": true, "dead_letter.*": true, "priority.*": true, "backpressure.*": true, "cron.*": false, "queue.*": false,
+		"worker.*": false, ojs.EventDeadLetterPruned: false, ojs.EventRoom: false, ojs.EventDropped: true,
+	} {
+		sub := l.Subscribe(Filter{Types: []ojs.EventType{pattern}})
+		if got := l.Wants("", "", ""); got != want {
+			t.Errorf("a subscription to %s wants events about jobs: %v", pattern, got)
+		}
+		sub.Close()
+	}
+}
