@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/internal/plain"
 )
@@ -48,7 +49,7 @@ func NewArgs(v any) (a Args, err error) {
 func encodeArgs(v any) (a Args, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a MarshalJSON of the caller's
-			a, err = Args{}, argsError(fmt.Sprintf("encoding %T panicked: %v", v, r))
+			a, err = Args{}, argsError(fmt.Sprintf("encoding %T panicked: %s", v, foreign.Text(r)))
 		}
 	}()
 	if jsonvalue.DeeperThan(v, MaxDepth) {
@@ -56,7 +57,7 @@ func encodeArgs(v any) (a Args, err error) {
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return Args{}, argsError(fmt.Sprintf("encoding %T: %v", v, err))
+		return Args{}, argsError(fmt.Sprintf("encoding %T: %s", v, foreign.ErrorText(err)))
 	}
 	if !jsonvalue.Bounded(v, MaxDepth) && jsonvalue.Depth(raw) > MaxDepth {
 		return Args{}, errDeepArgs
@@ -126,6 +127,15 @@ func (a Args) SizeBound() int {
 	return plain.Of(reflect.TypeOf(a.v)).Bound(a.v)
 }
 
+// LargerThan reports whether Len is sure to be more than n, without encoding anything. It may report false for larger args if
+// JSON escapes much of them: SizeBound is the other bound.
+func (a Args) LargerThan(n int) bool {
+	if e, ok := a.v.(*encoded); ok {
+		return len(e.raw) > n
+	}
+	return jsonvalue.LargerThan(a.v, n)
+}
+
 // JSON returns the args as JSON: a copy.
 func (a Args) JSON() json.RawMessage {
 	raw := a.json()
@@ -143,7 +153,7 @@ func (a Args) String() string { return string(a.json()) }
 func (a Args) Decode(v any) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // an UnmarshalJSON of the caller's
-			err = argsError(fmt.Sprintf("decoding into %T panicked: %v", v, r))
+			err = argsError(fmt.Sprintf("decoding into %T panicked: %s", v, foreign.Text(r)))
 		}
 	}()
 	if a.copyTo(v) {
@@ -153,7 +163,7 @@ func (a Args) Decode(v any) (err error) {
 	if raw[0] == '[' && !takesArray(v, raw) {
 		var elems []json.RawMessage
 		if err := json.Unmarshal(raw, &elems); err != nil {
-			return argsError(err.Error())
+			return argsError(foreign.ErrorText(err))
 		}
 		switch len(elems) {
 		case 0:
@@ -163,7 +173,7 @@ func (a Args) Decode(v any) (err error) {
 		}
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return argsError(fmt.Sprintf("decoding into %T: %v", v, err))
+		return argsError(fmt.Sprintf("decoding into %T: %s", v, foreign.ErrorText(err)))
 	}
 	return nil
 }
@@ -236,7 +246,7 @@ func (a *Args) UnmarshalJSON(b []byte) error {
 	}
 	var buf bytes.Buffer
 	if err := json.Compact(&buf, b); err != nil {
-		return argsError(err.Error())
+		return argsError(foreign.ErrorText(err))
 	}
 	*a = Args{v: &encoded{raw: buf.Bytes()}}
 	return nil

@@ -31,7 +31,7 @@ type Error struct {
 	Type    string         // dotted, e.g. "payment.card_declined"; RetryPolicy.NonRetryableErrors matches it. "": unset
 	Message string         // "": Err's message, or the type
 	Code    Code           // "": unset, as CodeRetry
-	Details map[string]any // kept in the job's error history, for debugging
+	Details map[string]any // kept in the job's error history, for debugging; at most MaxDetails bytes of JSON
 	Err     error          // the cause; not stored
 }
 

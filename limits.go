@@ -8,6 +8,7 @@ const (
 	MaxMeta       = 64 << 10 // its meta
 	MaxResult     = 1 << 20
 	MaxCheckpoint = 1 << 20
+	MaxDetails    = 64 << 10 // the details of an error; larger ones are replaced by "details_error", which gives their size
 
 	MaxDepth = jsonvalue.MaxDepth // how deep args, meta, results and checkpoints may be nested; a scalar is 0 deep, a list of scalars 1
 )

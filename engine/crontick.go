@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -193,7 +194,13 @@ func (c *core) alive(ctx context.Context, id string) (bool, error) {
 func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) bool {
 	opts := append(runOptions(e, due), ojs.WithID(e.LastJobID))
 	var tickets [1]ojs.Ticket
-	err := c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, e.Args, opts...)}, tickets[:])
+	var err error
+	// A hook may have put a value into the job whose MarshalJSON ends this goroutine, which is the keeper's.
+	if stop := foreign.Call(func() {
+		err = c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, e.Args, opts...)}, tickets[:])
+	}); stop != nil {
+		err = &hookError{stop}
+	}
 	switch {
 	case err != nil:
 		c.log.Error("job of a recurring entry not enqueued", "cron_name", e.Name, "error", err)

@@ -411,6 +411,9 @@ func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id, jobType s
 
 // normalMeta returns what a job stores of its options' meta.
 func normalMeta(m map[string]any) (map[string]any, error) {
+	if jsonvalue.LargerThan(m, ojs.MaxMeta) {
+		return nil, &ojs.InvalidError{Code: ojs.CodeMetaTooLarge, Field: "meta", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxMeta)}
+	}
 	meta, err := jsonvalue.Normalize(m)
 	if err != nil {
 		return nil, &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
@@ -420,6 +423,9 @@ func normalMeta(m map[string]any) (map[string]any, error) {
 
 // encodeArgs makes args of what was given, after checking it against the handler's type.
 func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
+	if err := checkArgs(args); err != nil {
+		return ojs.Args{}, err
+	}
 	switch args.(type) {
 	case ojs.Args, json.RawMessage: // JSON from elsewhere: the handler's decoding judges it
 		return ojs.NewArgs(args)

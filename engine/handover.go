@@ -50,11 +50,12 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	if err := d.exchange(r, f, ask); err != nil {
 		c.mu.Lock()
 		r.looked()
-		r.claimFailed(err)
+		pause := r.claimFailed()
 		for _, x := range append(d.ended, a) { // the storage may still read their records
 			x.kept = true
 		}
 		c.mu.Unlock()
+		r.tellClaimFailed(err, pause)
 		c.uncertain(err)
 		f = f.copied()
 		r.storeEach(d.ended, 2)

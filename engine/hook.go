@@ -3,9 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // EnqueueHook sees each job that this engine enqueues after its options are known and before it is validated and stored. It
@@ -13,8 +13,8 @@ import (
 // caller gave them. A hook that returns ojs.ErrDropped leaves the job out; any other error refuses it, and with it the
 // whole batch.
 //
-// Hooks run in the order in which they were given, on the caller's goroutine, for each job of a batch by itself. They may run
-// again for the same draft if the enqueue has to wait for room.
+// Hooks run in the order in which they were given, for each job of a batch by itself, while the enqueue waits. A hook that
+// panics or calls runtime.Goexit refuses the job. Hooks may run again for the same draft if the enqueue has to wait for room.
 type EnqueueHook func(ctx context.Context, job *ojs.Job[any]) error
 
 // WithEnqueueHook adds hooks after earlier ones.
@@ -41,18 +41,19 @@ func (c *core) runHooks(ctx context.Context, job *ojs.Job[any]) error {
 }
 
 func runHook(ctx context.Context, h EnqueueHook, job *ojs.Job[any]) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &hookError{fmt.Errorf("panic: %v", p)}
+	stop := foreign.Call(func() {
+		switch err = h(ctx, job); {
+		case err == nil:
+		case errors.Is(withEnd(err), ojs.ErrDropped):
+			err = ojs.ErrDropped
+		default:
+			err = &hookError{withEnd(err)}
 		}
-	}()
-	if err := h(ctx, job); err != nil {
-		if err = withEnd(err); errors.Is(err, ojs.ErrDropped) {
-			return ojs.ErrDropped
-		}
-		return &hookError{err}
+	})
+	if stop != nil {
+		return &hookError{stop}
 	}
-	return nil
+	return err
 }
 
 // withEnd is an error whose chain comes to an end: errors.Is would follow a cycle forever.
@@ -64,11 +65,11 @@ func withEnd(err error) error {
 			return err
 		}
 	}
-	return errors.New(err.Error())
+	return errors.New(foreign.ErrorText(err))
 }
 
 // hookError is the refusal of a hook.
 type hookError struct{ err error }
 
-func (e *hookError) Error() string { return "ojs: enqueue hook: " + e.err.Error() }
+func (e *hookError) Error() string { return "ojs: enqueue hook: " + foreign.ErrorText(e.err) }
 func (e *hookError) Unwrap() error { return e.err }

@@ -182,20 +182,12 @@ func (k *keeper) busy() bool {
 }
 
 func (k *keeper) loop() {
-	over := false
-	defer func() {
-		if over {
-			close(k.done)
-		} else {
-			go k.again()
-		}
-	}()
+	defer close(k.done)
 	mu := &k.r.c.mu
 	for {
 		select {
 		case <-k.signal:
 		case <-k.quit:
-			over = true
 			return
 		}
 		mu.Lock()
@@ -253,21 +245,6 @@ func (k *keeper) loop() {
 		k.r.c.changed()
 		mu.Unlock()
 	}
-}
-
-// again goes on after foreign code, an enqueue hook of a recurring job, has called runtime.Goexit, which ended the goroutine of loop.
-// What that was about to do is wanted once more.
-func (k *keeper) again() {
-	c := k.r.c
-	c.log.Error("a hook called runtime.Goexit for a recurring job")
-	c.mu.Lock()
-	k.working = false
-	k.wantDue()
-	k.wantCron()
-	k.wantPrune()
-	k.wantReplay()
-	c.mu.Unlock()
-	k.loop()
 }
 
 // extend renews the leases of running attempts. Those that are lost end. A storage that fails is asked again at the next
@@ -362,10 +339,10 @@ func (k *keeper) look() {
 		if err != nil {
 			k.failures++
 			pause := storageBackoff(k.failures)
-			c.log.Error("looking for due jobs failed", "error", err, "retry_in", pause)
 			k.wakeAt(now.Add(pause))
 			c.available(unknown) // what it has promoted all the same
 			c.mu.Unlock()
+			c.log.Error("looking for due jobs failed", "error", err, "retry_in", pause)
 			c.waiters.all()
 			return
 		}

@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -26,6 +28,51 @@ func (h atLeast) WithAttrs(as []slog.Attr) slog.Handler {
 }
 func (h atLeast) WithGroup(name string) slog.Handler {
 	return atLeast{h.level, h.Handler.WithGroup(name)}
+}
+
+// guarded is a program's handler. One that panics or calls runtime.Goexit loses the line, and ends no goroutine of the engine.
+type guarded struct {
+	inner slog.Handler
+	known bool // a handler of package slog, which returns: asking for its level needs no goroutine
+}
+
+func guard(h slog.Handler) slog.Handler {
+	t := reflect.TypeOf(h)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return guarded{h, t.PkgPath() == "log/slog"}
+}
+
+func (g guarded) Enabled(ctx context.Context, l slog.Level) (enabled bool) {
+	if g.known {
+		return g.inner.Enabled(ctx, l)
+	}
+	foreign.Call(func() { enabled = g.inner.Enabled(ctx, l) })
+	return enabled
+}
+
+func (g guarded) Handle(ctx context.Context, r slog.Record) (err error) {
+	if stop := foreign.Call(func() { err = g.inner.Handle(ctx, r) }); stop != nil {
+		return stop
+	}
+	return err
+}
+
+func (g guarded) WithAttrs(as []slog.Attr) slog.Handler {
+	return g.with(func() slog.Handler { return g.inner.WithAttrs(as) })
+}
+
+func (g guarded) WithGroup(name string) slog.Handler {
+	return g.with(func() slog.Handler { return g.inner.WithGroup(name) })
+}
+
+func (g guarded) with(f func() slog.Handler) slog.Handler {
+	var h slog.Handler
+	if foreign.Call(func() { h = f() }); h == nil {
+		return g
+	}
+	return guard(h)
 }
 
 // jobAttrs names a job.

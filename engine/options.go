@@ -54,7 +54,7 @@ func newConfig(opts []Option) (config, error) {
 		concurrency: DefaultConcurrency,
 		grace:       DefaultGracePeriod,
 		queueConfig: make(map[string]QueueConfig),
-		log:         slog.New(atLeast{slog.LevelWarn, slog.Default().Handler()}),
+		log:         slog.New(atLeast{slog.LevelWarn, guard(slog.Default().Handler())}),
 		retention:   defaultRetention,
 		maxStuck:    -1,
 	}
@@ -277,13 +277,13 @@ func WithChain(chain handler.Chain) Option {
 
 // WithLogger sets the logger. Each event of a job is one line: enqueued, started (debug), completed, cancelled (info), failed
 // with a retry to come (warn), discarded, stalled (error); an idle engine writes nothing. Args, results and meta are never
-// logged. The default writes warnings and errors to slog.Default.
+// logged. A handler that panics or calls runtime.Goexit loses its line. The default writes warnings and errors to slog.Default.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		if l == nil {
 			return invalid("logger", "is nil")
 		}
-		c.log = l
+		c.log = slog.New(guard(l.Handler()))
 		return nil
 	}
 }

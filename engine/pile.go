@@ -363,10 +363,12 @@ func (r *run) giveBack(list []*attempt) {
 		held[i] = a.held()
 	}
 	n, err := c.cheap.Unclaim(r.base, c.now(), held)
+	if err != nil {
+		c.log.Error("giving jobs back failed", "error", err, "jobs", len(list))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil && !r.stopping { // they stay until somebody has time, or the storage answers
-		c.log.Error("giving jobs back failed", "error", err, "jobs", len(list))
 		r.setOrphans(append(list, r.orphans...))
 		r.watchPiles(c.now().Add(storageBackoff(1)))
 		return

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -69,22 +70,9 @@ func (r retryHooks) delay(h policy.Hook, job *ojs.JobInfo, err error) (d time.Du
 	return d
 }
 
-// apart calls a hook on a goroutine of its own, and waits for it: a hook that calls runtime.Goexit would end a worker or the keeper in
-// the middle of a decision. It costs about a microsecond, for an attempt that failed and has a hook.
+// apart calls a hook, for an attempt that failed.
 func (r retryHooks) apart(job *ojs.JobInfo, method string, call func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		returned := false
-		defer func() {
-			if p := recover(); p != nil {
-				r.c.jobLog(&job.JobHeader).Error("retry hook panicked", "method", method, "panic", p)
-			} else if !returned {
-				r.c.jobLog(&job.JobHeader).Error("retry hook called runtime.Goexit", "method", method)
-			}
-		}()
-		call()
-		returned = true
-	}()
-	<-done
+	if stop := foreign.Call(call); stop != nil {
+		r.c.jobLog(&job.JobHeader).Error("retry hook "+stop.How(), "method", method, stop.Attr())
+	}
 }

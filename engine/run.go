@@ -329,7 +329,10 @@ func (r *run) take(n *net) *attempt {
 		mu.Lock()
 		switch {
 		case err != nil:
-			r.claimFailed(err)
+			d := r.claimFailed()
+			mu.Unlock()
+			r.tellClaimFailed(err, d)
+			mu.Lock()
 		case len(n.claimed) == 0:
 			r.failures = 0
 			if !reopens.IsZero() && (r.reopensAt.IsZero() || reopens.Before(r.reopensAt)) {
@@ -497,11 +500,15 @@ func (r *run) ended(a *attempt, to *storage.Record, err error) {
 	r.forget(a)
 }
 
-// claimFailed keeps workers from the storage for a while. core.mu is held.
-func (r *run) claimFailed(err error) {
+// tellClaimFailed logs a claim that failed. No lock is held.
+func (r *run) tellClaimFailed(err error, pause time.Duration) {
+	r.c.log.Error("claim failed", "error", err, "retry_in", pause)
+}
+
+// claimFailed keeps workers from the storage for a while, and returns for how long. core.mu is held.
+func (r *run) claimFailed() (d time.Duration) {
 	r.failures++
-	d := storageBackoff(r.failures)
-	r.c.log.Error("claim failed", "error", err, "retry_in", d)
+	d = storageBackoff(r.failures)
 	r.blocked = true
 	r.keeper.wakeAt(r.c.now().Add(d)) // if it has claimed a job all the same, that has a lease to run out
 	r.sched.At(r.c.clock.Now().Add(d), func(time.Time) {
@@ -510,6 +517,7 @@ func (r *run) claimFailed(err error) {
 		r.blocked = false
 		r.c.available(unknown)
 	})
+	return d
 }
 
 // storageBackoff is the wait after the n-th failure of a storage in a row: 100 ms doubling to 30 s.

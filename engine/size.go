@@ -8,6 +8,21 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
+// checkArgs refuses args that are sure to make their job too large, before they are encoded.
+func checkArgs(args any) error {
+	larger := false
+	switch args := args.(type) {
+	case ojs.Args:
+		larger = args.LargerThan(ojs.MaxEnvelope)
+	default:
+		larger = jsonvalue.LargerThan(args, ojs.MaxEnvelope)
+	}
+	if !larger {
+		return nil
+	}
+	return &ojs.InvalidError{Code: ojs.CodeTooLarge, Field: "envelope", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxEnvelope)}
+}
+
 // checkSize refuses a job whose meta or envelope is too large. Only one that may be is encoded to know.
 func checkSize(j *ojs.JobInfo) error {
 	meta := jsonvalue.SizeBound(j.Meta)

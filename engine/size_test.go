@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -114,4 +115,73 @@ func patterns(n int) []string {
 		list[i] = fmt.Sprintf("error.number.%d", i)
 	}
 	return list
+}
+
+// What is too large is refused without being encoded: the memory that this takes does not depend on its size.
+func TestLargeValuesAreNotEncoded(t *testing.T) {
+	large := strings.Repeat("x", 32<<20)
+	type pair struct {
+		A string
+		B []string
+	}
+	raw := json.RawMessage(`"` + large + `"`)
+	stored, err := ojs.NewArgs(large)
+	must(t, err)
+	inBubble(t, func(b *rig) {
+		var handled func(context.Context) error
+		b.handle("large", func(ctx context.Context, _ *ojs.Job[any]) error { return handled(ctx) })
+		allocated := func(f func()) uint64 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			f()
+			runtime.ReadMemStats(&after)
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		for name, f := range map[string]func() error{
+			"args, a string":   func() error { _, err := b.Enqueue(b.ctx, "x", large); return err },
+			"args, a struct":   func() error { _, err := b.Enqueue(b.ctx, "x", pair{B: []string{large}}); return err },
+			"args, a map":      func() error { _, err := b.Enqueue(b.ctx, "x", map[string]any{"k": large}); return err },
+			"args, raw JSON":   func() error { _, err := b.Enqueue(b.ctx, "x", raw); return err },
+			"args, made":       func() error { _, err := b.Enqueue(b.ctx, "x", stored); return err },
+			"meta":             func() error { _, err := b.Enqueue(b.ctx, "x", nil, ojs.WithMeta("k", large)); return err },
+			"result":           nil,
+			"error's details":  nil,
+			"panic's value":    nil,
+			"handler's error":  nil,
+			"checkpoint":       nil,
+			"pointer to large": func() error { _, err := b.Enqueue(b.ctx, "x", &large); return err },
+		} {
+			handled = nil
+			switch name {
+			case "result":
+				handled = func(ctx context.Context) error { return handler.SetResult(ctx, large) }
+			case "checkpoint":
+				handled = func(ctx context.Context) error { return handler.SaveCheckpoint(ctx, []any{large}) }
+			case "error's details":
+				handled = func(context.Context) error { return &ojs.Error{Type: "x", Details: map[string]any{"k": large}} }
+			case "panic's value":
+				handled = func(context.Context) error { panic(large) }
+			case "handler's error":
+				handled = func(context.Context) error { return errors.New(large) }
+			}
+			if handled != nil {
+				f = func() error {
+					id := b.enqueue("large", ojs.WithMaxAttempts(1)).ID
+					ctx, stop := context.WithCancel(b.ctx)
+					ended := make(chan error, 1)
+					go func() { ended <- b.Run(ctx) }()
+					b.advance(0)
+					stop()
+					must(b.t, <-ended)
+					if e := b.job(id).Error; e != nil {
+						return errors.New(e.Message)
+					}
+					return nil
+				}
+			}
+			if n := allocated(func() { err = f() }); n > 2<<20 || err == nil {
+				t.Errorf("%s: %d bytes allocated, and the error is %.100v", name, n, err)
+			}
+		}
+	})
 }

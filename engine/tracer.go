@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -11,9 +12,10 @@ import (
 // it is part of. WithObserver takes it. An engine without one does nothing for it.
 //
 // Begin begins an operation. What belongs to it, handlers included, runs in the context that Begin returns, which must be ctx or
-// derived from it. If either result is nil the operation is left out. End is called once at the end, on the same goroutine, with
-// the operation's error. Begin and end are called concurrently and without a lock. They may call the engine, though the operations
-// that they cause are traced as well. A panic in either is logged, and the operation goes on.
+// derived from it. If either result is nil the operation is left out. End is called once at the end, with the operation's error.
+// Begin and end are called concurrently, without a lock, and each on a goroutine of its own while the operation waits. They may
+// call the engine, though the operations that they cause are traced as well. If either panics or calls runtime.Goexit, the
+// engine logs that and the operation goes on.
 type Tracer interface {
 	Observer
 	Begin(ctx context.Context, op *Operation) (_ context.Context, end func(err error))
@@ -167,22 +169,22 @@ func (c *core) follow(ctx context.Context, op *Operation) (context.Context, func
 }
 
 func (c *core) begin(ctx context.Context, t Tracer, op *Operation) (inner context.Context, end func(error)) {
-	inner, end = ctx, nothing
-	defer c.tracerPanicked(op)
-	if traced, ended := t.Begin(ctx, op); traced != nil && ended != nil {
-		return traced, ended
+	var traced context.Context
+	stop := foreign.Call(func() { traced, end = t.Begin(ctx, op) })
+	c.tracerStopped(op, stop)
+	if stop != nil || traced == nil || end == nil {
+		return ctx, nothing
 	}
-	return inner, end
+	return traced, end
 }
 
 func (c *core) end(end func(error), op *Operation, err error) {
-	defer c.tracerPanicked(op)
-	end(err)
+	c.tracerStopped(op, foreign.Call(func() { end(err) }))
 }
 
-// tracerPanicked is deferred around the calls of a tracer.
-func (c *core) tracerPanicked(op *Operation) {
-	if p := recover(); p != nil {
-		c.log.Error("tracer panicked", "operation", op.Kind, "panic", p)
+// tracerStopped tells of a tracer that has not returned.
+func (c *core) tracerStopped(op *Operation, stop *foreign.Stop) {
+	if stop != nil {
+		c.log.Error("tracer "+stop.How(), "operation", op.Kind, stop.Attr())
 	}
 }

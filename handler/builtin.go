@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // Recover is the middleware that turns a panic of what it wraps into a *PanicError. Middlewares outside of it see the panic
@@ -33,7 +34,9 @@ func NewPanicError(value any) *PanicError {
 	return &PanicError{Value: value, Backtrace: backtrace()}
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+// Error is "panic: " and the value, if that is a string, an error or a number, at most 10,000 bytes of it. Of other values it
+// has the type.
+func (e *PanicError) Error() string { return "panic: " + foreign.Text(e.Value) }
 
 // Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {

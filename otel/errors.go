@@ -2,9 +2,9 @@ package ojsotel
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // described is what a span says of an error.
@@ -13,13 +13,11 @@ type described struct {
 	cancelled     bool // it only says that somebody ended the operation
 }
 
-// describe reads an error of anybody's: one whose methods panic, or whose chain leads back to itself, is one too.
+// describe reads a program's error. Its methods may panic or call runtime.Goexit, and its chain may lead back to itself.
 func describe(err error) (d described) {
-	d = described{kind: ojs.TypeError, message: fmt.Sprintf("%T", err)}
-	defer func() { _ = recover() }()
-	d.message = err.Error()
+	d = described{kind: ojs.TypeError, message: foreign.ErrorText(err)}
 	left := 100
-	d.walk(err, &left)
+	foreign.Call(func() { d.walk(err, &left) })
 	return d
 }
 

@@ -2,13 +2,13 @@ package policy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
@@ -63,10 +63,9 @@ func Timed(job *ojs.JobInfo, o Outcome, began, ended time.Time) Outcome {
 	return o
 }
 
-// The most of a handler's error that the history keeps, in bytes and in frames (OJS errors, section 6).
+// The most of a handler's error that the history keeps (OJS errors, section 6). Of messages it is foreign.MaxText bytes.
 const (
-	maxMessage   = 10_000
-	maxBacktrace = 50
+	maxBacktrace = 50 // frames
 	// An error chain longer than this is taken for a cycle.
 	maxChain = 100
 )
@@ -83,8 +82,8 @@ type signals struct {
 	message    string
 }
 
-// inspect reads the chain. The methods of a handler's error are foreign code: one that panics ends the reading, and what
-// was read until then holds.
+// inspect reads the chain. The methods of a handler's error are foreign code. If one panics or calls runtime.Goexit, that ends
+// the reading, and what was read until then holds.
 func inspect(err error) (s signals) {
 	if err == nil {
 		return s
@@ -93,10 +92,9 @@ func inspect(err error) (s signals) {
 		s.message = fmt.Sprintf("handler returned a nil %T as its error", err)
 		return s
 	}
-	s.message = message(err)
-	defer func() { _ = recover() }()
+	s.message = foreign.ErrorText(err)
 	left := maxChain
-	s.walk(err, &left)
+	foreign.Call(func() { s.walk(err, &left) })
 	return s
 }
 
@@ -156,33 +154,23 @@ func isTypedNil(err error) bool {
 	return false
 }
 
-func message(err error) (m string) {
-	defer func() {
-		if r := recover(); r != nil {
-			m = fmt.Sprintf("the Error method of %T panicked", err)
-		}
-	}()
-	return clip(err.Error())
-}
-
 // clip makes a message or an error type storable: valid UTF-8 of bounded length.
-func clip(m string) string {
-	m = strings.ToValidUTF8(m, string(utf8.RuneError))
-	if len(m) <= maxMessage {
-		return m
-	}
-	end := maxMessage
-	for !utf8.RuneStart(m[end]) {
-		end--
-	}
-	return m[:end]
-}
+func clip(m string) string { return foreign.Clip(m, foreign.MaxText) }
 
 // storable is details as every storage gives them back, or why they cannot be stored.
 func storable(details map[string]any) map[string]any {
+	refused := func(why string) map[string]any { return map[string]any{"details_error": why} }
+	if jsonvalue.LargerThan(details, ojs.MaxDetails) {
+		return refused(fmt.Sprintf("more than %d bytes of JSON", ojs.MaxDetails))
+	}
 	m, err := jsonvalue.Normalize(details)
 	if err != nil {
-		return map[string]any{"details_error": clip(err.Error())}
+		return refused(foreign.ErrorText(err))
+	}
+	if jsonvalue.SizeBound(m) > ojs.MaxDetails {
+		if raw, err := json.Marshal(m); err != nil || len(raw) > ojs.MaxDetails {
+			return refused(fmt.Sprintf("%d bytes of JSON, more than %d", len(raw), ojs.MaxDetails))
+		}
 	}
 	return m
 }

@@ -165,3 +165,35 @@ func TestDetails(t *testing.T) {
 		}
 	})
 }
+
+// Details beyond their limit are replaced by their size, whatever the error; those at the limit are kept.
+func TestDetailsAreBounded(t *testing.T) {
+	at := ojs.MaxDetails - len(`{"k":""}`)
+	for _, tt := range []struct {
+		name string
+		v    any
+		want string // "": kept
+	}{
+		{"A097 at the limit", strings.Repeat("x", at), ""},
+		{"A097 over the limit", strings.Repeat("x", at+1), "more than 65536 bytes of JSON"},
+		{"A097 30 MB", strings.Repeat("x", 30<<20), "more than 65536 bytes of JSON"},
+		{"A097 what only JSON makes large", strings.Repeat("\x00", at), "393176 bytes of JSON, more than 65536"},
+		{"A097 its own marshaller", largeJSON{}, "1048584 bytes of JSON, more than 65536"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := failureOf(t, fmt.Errorf("x: %w", &ojs.Error{Details: map[string]any{"k": tt.v}}))
+			if got, _ := f.Details["details_error"].(string); got != tt.want {
+				t.Errorf("details_error is %q, not %q", got, tt.want)
+			}
+			if _, kept := f.Details["k"]; kept != (tt.want == "") {
+				t.Errorf("kept: %v", kept)
+			}
+		})
+	}
+}
+
+type largeJSON struct{}
+
+func (largeJSON) MarshalJSON() ([]byte, error) {
+	return []byte(`"` + strings.Repeat("x", 1<<20-len(`{"k":""}`)+8) + `"`), nil
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/backoff"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // BackoffFunc computes the delay before a retry. p is the policy in force, with every field set; n counts the failures so far,
@@ -12,7 +13,7 @@ import (
 // zero. Then comes p.Jitter, from the same draw: a strategy that draws for itself belongs with ojs.JitterOff.
 //
 // It must be pure: the same for the same arguments, and p unchanged. It is called concurrently, and whenever a job fails, so it
-// must be quick. If it panics the exponential strategy silently takes its place.
+// must be quick. If it panics or calls runtime.Goexit the exponential strategy silently takes its place.
 type BackoffFunc func(p ojs.RetryPolicy, n int, r float64) time.Duration
 
 // RegisterBackoff makes a strategy known to this program under a qualified name, such as "acme:fibonacci", for use as
@@ -31,20 +32,19 @@ func RegisterBackoff(name string, f BackoffFunc) {
 }
 
 // custom computes the delay of a strategy by its qualified name. It has none to give if the program does not know the name, or
-// if the function panics.
+// if the function does not return.
 func custom(p ojs.RetryPolicy, n int, r float64) (d time.Duration, ok bool) {
-	f, known := builtin[p.BackoffStrategy]
-	if !known {
-		if f, known = registered(p.BackoffStrategy); !known {
-			return 0, false
-		}
+	if f := builtin[p.BackoffStrategy]; f != nil {
+		return min(max(f(p, n, r), 0), p.MaxInterval), true
 	}
-	defer func() {
-		if recover() != nil {
-			d, ok = 0, false
-		}
-	}()
-	return min(max(f(p, n, r), 0), p.MaxInterval), true
+	f, known := registered(p.BackoffStrategy)
+	if !known {
+		return 0, false
+	}
+	if stop := foreign.Call(func() { d = f(p, n, r) }); stop != nil {
+		return 0, false
+	}
+	return min(max(d, 0), p.MaxInterval), true
 }
 
 func registered(name ojs.Backoff) (BackoffFunc, bool) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
@@ -19,12 +20,15 @@ func EncodeCheckpoint(v any) (json.RawMessage, error) {
 func encode(field string, v any, most int) (raw json.RawMessage, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a MarshalJSON of the caller's
-			raw, err = nil, fmt.Errorf("ojs: %s: encoding %T panicked: %v", field, v, r)
+			raw, err = nil, fmt.Errorf("ojs: %s: encoding %T panicked: %s", field, v, foreign.Text(r))
 		}
 	}()
 	deep := &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field, Reason: fmt.Sprintf("is nested deeper than %d", ojs.MaxDepth)}
 	if jsonvalue.DeeperThan(v, ojs.MaxDepth) {
 		return nil, deep
+	}
+	if jsonvalue.LargerThan(v, most) {
+		return nil, &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field, Reason: fmt.Sprintf("has more than %d bytes of JSON", most)}
 	}
 	raw, err = json.Marshal(v)
 	switch {

@@ -113,10 +113,14 @@ func typeName(v any) string { return Clip(reflect.TypeOf(v).String(), maxType) }
 // Clip is a text as valid UTF-8 of at most a number of bytes. It keeps nothing of a longer text alive.
 func Clip(text string, most int) string {
 	if len(text) > most {
-		for most > 0 && !utf8.RuneStart(text[most]) {
-			most--
+		end := most
+		for end > 0 && most-end < utf8.UTFMax && !utf8.RuneStart(text[end]) {
+			end--
 		}
-		text = strings.Clone(text[:most])
+		if !utf8.RuneStart(text[end]) {
+			end = most // no rune is cut: these bytes are none
+		}
+		text = strings.Clone(text[:end])
 	}
 	if utf8.ValidString(text) {
 		return text

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // maxExact is the greatest integer up to which every integer is a float64.
@@ -109,7 +111,7 @@ func normalize(v any) (n any, err error) {
 	}
 	defer func() {
 		if r := recover(); r != nil { // a MarshalJSON of the caller's
-			n, err = nil, fmt.Errorf("encoding %T panicked: %v", v, r)
+			n, err = nil, fmt.Errorf("encoding %T panicked: %s", v, foreign.Text(r))
 		}
 	}()
 	if DeeperThan(v, MaxDepth-1) {
