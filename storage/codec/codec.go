@@ -1,0 +1,238 @@
+// Package codec writes stored jobs and recurring jobs as bytes, and reads them again without loss: what a storage keeps beside
+// the columns or keys by which it finds them. The wire form of a job (ojs.JobInfo) is not for that. It is the standard's, and
+// has no place for the version, the lease and the checkpoint of a storage.Record, nor for all that a policy can say.
+//
+// The bytes begin with the version of the format. A later version of this module reads what an earlier one has written; an
+// earlier one refuses what a later one has written with ErrNewer. The format is not meant for people or for other programs.
+//
+// The functions keep nothing of what they are given, and what they return shares no memory with it. They are safe for
+// concurrent use.
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Errors of decoding.
+var (
+	// ErrNewer refuses bytes of a format that this version of the module does not know.
+	ErrNewer = errors.New("ojs: codec: the bytes are of a newer format; update this program")
+
+	// ErrCorrupt refuses bytes that no version has written.
+	ErrCorrupt = errors.New("ojs: codec: the bytes are damaged")
+)
+
+// Version is the version of the format that the functions write.
+const Version = 1
+
+// The kinds of what is encoded. They are stored: none of them may ever change.
+const (
+	kindRecord = 1
+	kindCron   = 2
+)
+
+// EncodeRecord returns a record as bytes. It fails if the record's state is none, or if a value in its meta or in the details
+// of a failure does not encode to JSON.
+func EncodeRecord(r *storage.Record) ([]byte, error) {
+	c, err := rows.Encode(r)
+	if err != nil {
+		return nil, err
+	}
+	w := writer{b: make([]byte, 0, 256+len(c.Args)+len(c.Job)+len(c.Outcome)+len(c.Checkpoint))}
+	w.b = append(w.b, Version, kindRecord)
+	w.record(&c)
+	return w.b, nil
+}
+
+// DecodeRecord returns the record that EncodeRecord was given. Its error is ErrNewer, ErrCorrupt, or one that names the job
+// and what of it does not decode.
+func DecodeRecord(b []byte) (storage.Record, error) {
+	r, err := open(b, kindRecord)
+	if err != nil {
+		return storage.Record{}, err
+	}
+	var c rows.Columns
+	r.record(&c)
+	if err := r.close(); err != nil {
+		return storage.Record{}, err
+	}
+	return rows.Decode(&c)
+}
+
+// EncodeCron returns a recurring job as bytes. It fails if a value in the meta of its options does not encode to JSON.
+func EncodeCron(c *storage.Cron) ([]byte, error) {
+	document, err := rows.EncodeCron(c)
+	if err != nil {
+		return nil, err
+	}
+	w := writer{b: []byte{Version, kindCron}}
+	w.uint(c.Version)
+	w.bytes(document)
+	return w.b, nil
+}
+
+// DecodeCron returns the recurring job that EncodeCron was given. Its errors are as those of DecodeRecord.
+func DecodeCron(b []byte) (storage.Cron, error) {
+	r, err := open(b, kindCron)
+	if err != nil {
+		return storage.Cron{}, err
+	}
+	version, document := r.uint(), r.bytes()
+	if err := r.close(); err != nil {
+		return storage.Cron{}, err
+	}
+	c, err := rows.DecodeCron(document)
+	c.Version = version
+	return c, err
+}
+
+// writer appends fields: numbers as varints, strings and bytes behind their length.
+type writer struct{ b []byte }
+
+func (w *writer) uint(n uint64)   { w.b = binary.AppendUvarint(w.b, n) }
+func (w *writer) int(n int64)     { w.b = binary.AppendVarint(w.b, n) }
+func (w *writer) string(s string) { w.uint(uint64(len(s))); w.b = append(w.b, s...) }
+
+// bytes tells nil from empty.
+func (w *writer) bytes(b []byte) {
+	if b == nil {
+		w.uint(0)
+		return
+	}
+	w.uint(uint64(len(b)) + 1)
+	w.b = append(w.b, b...)
+}
+
+// reader reads what a writer has appended. After a failure it reads zeros.
+type reader struct {
+	b   []byte
+	err error
+}
+
+// open begins to read bytes of a kind.
+func open(b []byte, kind byte) (*reader, error) {
+	switch {
+	case len(b) < 2 || b[0] == 0:
+		return nil, ErrCorrupt
+	case b[0] > Version:
+		return nil, fmt.Errorf("%w: format %d, and this program knows %d", ErrNewer, b[0], Version)
+	case b[1] != kind:
+		return nil, fmt.Errorf("%w: of kind %d, not %d", ErrCorrupt, b[1], kind)
+	}
+	return &reader{b: b[2:]}, nil
+}
+
+// close returns what went wrong. All of the bytes must have been read.
+func (r *reader) close() error {
+	if r.err == nil && len(r.b) > 0 {
+		return fmt.Errorf("%w: %d bytes are left over", ErrCorrupt, len(r.b))
+	}
+	return r.err
+}
+
+func (r *reader) fail() {
+	r.err, r.b = ErrCorrupt, nil
+}
+
+func (r *reader) uint() uint64 {
+	n, size := binary.Uvarint(r.b)
+	if size <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[size:]
+	return n
+}
+
+func (r *reader) int() int64 {
+	n, size := binary.Varint(r.b)
+	if size <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[size:]
+	return n
+}
+
+func (r *reader) take(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) string() string { return string(r.take(r.uint())) }
+
+func (r *reader) bytes() []byte {
+	n := r.uint()
+	if n == 0 {
+		return nil
+	}
+	b := r.take(n - 1)
+	if r.err != nil {
+		return nil
+	}
+	return bytes.Clone(b)
+}
+
+// fields are the fields of a record in the order in which they are written. The order is stored and may never change: a new
+// field makes a new version of the format.
+func fields(c *rows.Columns) []any {
+	return []any{
+		&c.ID, &c.Queue, &c.Type, &c.Worker, &c.State, &c.Priority, &c.Attempt, &c.Version, &c.Progress, &c.Lease, &c.Fingerprint,
+		&c.RateKey, (*nanos)(&c.Wake), (*nanos)(&c.Deadline), (*nanos)(&c.Created), (*nanos)(&c.Enqueued), (*nanos)(&c.Started),
+		(*nanos)(&c.NextRetry), (*nanos)(&c.Finished), (*nanos)(&c.Dead), (*nanos)(&c.LeaseUntil),
+		&c.Args, &c.Job, &c.Outcome, &c.Checkpoint,
+	}
+}
+
+// nanos is a time of a column. It is written as its distance from rows.None, so that a time that is not set takes one byte.
+type nanos int64
+
+func (w *writer) record(c *rows.Columns) {
+	for _, f := range fields(c) {
+		switch f := f.(type) {
+		case *string:
+			w.string(*f)
+		case *int:
+			w.int(int64(*f))
+		case *int64:
+			w.int(*f)
+		case *nanos:
+			w.uint(uint64(*f) - 1<<63)
+		case *float64:
+			w.uint(math.Float64bits(*f))
+		case *[]byte:
+			w.bytes(*f)
+		}
+	}
+}
+
+func (r *reader) record(c *rows.Columns) {
+	for _, f := range fields(c) {
+		switch f := f.(type) {
+		case *string:
+			*f = r.string()
+		case *int:
+			*f = int(r.int())
+		case *int64:
+			*f = r.int()
+		case *nanos:
+			*f = nanos(r.uint() + 1<<63)
+		case *float64:
+			*f = math.Float64frombits(r.uint())
+		case *[]byte:
+			*f = r.bytes()
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package codec_test
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/codec"
+)
+
+func must(t interface{ Fatal(...any) }, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fill sets every exported field that can be reached from v, so that a new field is covered without anybody remembering it.
+func fill(t *rapid.T, path string, v reflect.Value) {
+	switch x := v.Addr().Interface().(type) {
+	case *time.Time:
+		*x = time.Unix(rapid.Int64Range(-60_000_000_000, 250_000_000_000).Draw(t, path), rapid.Int64Range(0, 999_999_999).Draw(t, path+" ns")).UTC()
+		if rapid.IntRange(0, 5).Draw(t, path+" is zero") == 0 {
+			*x = time.Time{}
+		}
+		return
+	case *ojs.Args:
+		raw := rapid.SampledFrom([]string{"null", "[1, 2]", `{"a":  "<\u0000é"}`, "\"\xff\"", "9007199254740993"}).Draw(t, path)
+		args, err := ojs.NewArgs(json.RawMessage(raw))
+		must(t, err)
+		*x = args
+		return
+	case *json.RawMessage:
+		*x = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage("null"), json.RawMessage(`{"a" : "<>"}`)}).Draw(t, path)
+		return
+	case *map[string]any:
+		*x = rapid.SampledFrom([]map[string]any{nil, {"n": json.Number("9007199254740993"), "s": "\x00<é>", "l": []any{nil, true, 0.1}}}).Draw(t, path)
+		return
+	case *map[string]json.RawMessage:
+		*x = rapid.SampledFrom([]map[string]json.RawMessage{nil, {"x": json.RawMessage(`{ "a":1}`), "\"": json.RawMessage(`"<"`)}}).Draw(t, path)
+		return
+	case *ojs.State:
+		*x = rapid.SampledFrom(ojs.AllStates()).Draw(t, path)
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(rapid.String().Draw(t, path))
+	case reflect.Bool:
+		v.SetBool(rapid.Bool().Draw(t, path))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(rapid.Int64().Draw(t, path))
+	case reflect.Uint8:
+		v.SetUint(uint64(rapid.Uint8().Draw(t, path)))
+	case reflect.Uint64:
+		v.SetUint(uint64(rapid.Int64Range(0, math.MaxInt64).Draw(t, path)))
+	case reflect.Float64:
+		v.SetFloat(rapid.Float64Range(-1e9, 1e9).Draw(t, path))
+	case reflect.Pointer:
+		if rapid.Bool().Draw(t, path+" is set") {
+			v.Set(reflect.New(v.Type().Elem()))
+			fill(t, path, v.Elem())
+		}
+	case reflect.Slice:
+		n := rapid.IntRange(0, 3).Draw(t, path+" length")
+		if n == 0 {
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), n, n))
+		for i := range n {
+			fill(t, fmt.Sprint(path, i), v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				fill(t, path+"."+f.Name, v.Field(i))
+			}
+		}
+	default:
+		t.Fatalf("%s: no values for a %v", path, v.Type())
+	}
+}
+
+// rates are valid, since they are stored in their wire form, which has no others.
+var rates = rapid.Custom(func(t *rapid.T) ojs.Rate {
+	if rapid.Bool().Draw(t, "none") {
+		return ojs.Rate{}
+	}
+	return ojs.Rate{Limit: rapid.IntRange(1, 1000).Draw(t, "limit"), Per: time.Duration(rapid.Int64Range(1, int64(10_000*time.Hour)).Draw(t, "per"))}
+})
+
+func TestRecord(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var want storage.Record
+		fill(t, "record", reflect.ValueOf(&want).Elem())
+		want.Priority = int(int32(want.Priority))
+		if want.RateLimit != nil {
+			want.RateLimit.Rate, want.RateLimit.Throttle = rates.Draw(t, "rate"), rates.Draw(t, "throttle")
+		}
+		b, err := codec.EncodeRecord(&want)
+		must(t, err)
+		got, err := codec.DecodeRecord(b)
+		must(t, err)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("\ngot  %+v\nwant %+v", got, want)
+		}
+		clear(b)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatal("the record shares memory with the bytes")
+		}
+	})
+}
+
+func TestCron(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var want storage.Cron
+		fill(t, "cron", reflect.ValueOf(&want).Elem())
+		if l := want.Options.RateLimit; l != nil {
+			l.Rate, l.Throttle = rates.Draw(t, "rate"), rates.Draw(t, "throttle")
+		}
+		b, err := codec.EncodeCron(&want)
+		must(t, err)
+		got, err := codec.DecodeCron(b)
+		must(t, err)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("\ngot  %+v\nwant %+v", got, want)
+		}
+	})
+}
+
+func TestBadBytes(t *testing.T) {
+	var r storage.Record
+	r.ID, r.State, r.Queue = "id", ojs.StateActive, "q"
+	good, err := codec.EncodeRecord(&r)
+	must(t, err)
+	for n := range good {
+		if _, err := codec.DecodeRecord(good[:n]); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%d bytes of %d: %v", n, len(good), err)
+		}
+	}
+	if _, err := codec.DecodeRecord(append(good, 0)); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("a byte too many: %v", err)
+	}
+	good[0]++
+	if _, err := codec.DecodeRecord(good); !errors.Is(err, codec.ErrNewer) {
+		t.Errorf("a newer format: %v", err)
+	}
+	good[0]--
+	if _, err := codec.DecodeCron(good); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("a record as a recurring job: %v", err)
+	}
+	if _, err := codec.EncodeRecord(&storage.Record{}); err == nil {
+		t.Error("a record without a state was encoded")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	var r storage.Record
+	r.ID, r.State, r.Meta = "id", ojs.StateActive, map[string]any{"k": "v"}
+	b, err := codec.EncodeRecord(&r)
+	must(f, err)
+	f.Add(b)
+	b, err = codec.EncodeCron(&storage.Cron{Name: "e"})
+	must(f, err)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := codec.DecodeRecord(b); err == nil {
+			if again, err := codec.EncodeRecord(&r); err != nil {
+				t.Errorf("what was decoded does not encode: %v", err)
+			} else if back, err := codec.DecodeRecord(again); err != nil || back.ID != r.ID || back.Version != r.Version {
+				t.Errorf("%+v, then %+v, %v", r, back, err)
+			}
+		}
+		_, _ = codec.DecodeCron(b)
+	})
+}
+
+// The format is stored: what version 1 has written is read for ever.
+func TestVersion1(t *testing.T) {
+	var want storage.Record
+	want.ID, want.Queue, want.Type, want.Worker, want.State = "id", "q", "x", "w", ojs.StateActive
+	want.Priority, want.Attempt, want.Version, want.Progress = -3, 2, 7, 0.5
+	want.Lease, want.Timeout, want.Fingerprint, want.RateLimit = time.Minute, time.Second, "f", &ojs.RateLimit{Key: "k", Concurrency: 1}
+	want.CreatedAt, want.LeaseUntil = time.Unix(1_767_225_600, 5).UTC(), time.Unix(1_767_225_660, 0).UTC()
+	want.Args, _ = ojs.NewArgs(json.RawMessage(`{"a":1}`))
+	want.Meta, want.Checkpoint = map[string]any{"m": "<"}, json.RawMessage("null")
+	want.Errors = []ojs.Failure{{Attempt: 1, At: time.Unix(1, 0).UTC(), Type: "t", Message: "m", Code: ojs.CodeRetry}}
+	stored, err := hex.DecodeString(version1)
+	must(t, err)
+	got, err := codec.DecodeRecord(stored)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		b, _ := codec.EncodeRecord(&want)
+		t.Errorf("%v\ngot  %+v\nwant %+v\n%x", err, got, want, b)
+	}
+}
+
+const version1 = "" +
+	"01010269640171017801770805040e80808080808080f03f80e0ba84bf030166016b80b085b2fecb9cc39801008580e8" +
+	"ef9eca9cc39801000000000080b085b2fecb9cc39801087b2261223a317dab017b226d657461223a7b226d223a225c75" +
+	"30303363227d2c227265747279223a7b224d6178417474656d707473223a302c22496e697469616c496e74657276616c" +
+	"223a302c224261636b6f6666436f656666696369656e74223a302c224d6178496e74657276616c223a307d2c2274696d" +
+	"656f7574223a313030303030303030302c22726174655f6c696d6974223a7b224b6579223a226b222c22436f6e637572" +
+	"72656e6379223a317d7d5f7b226572726f7273223a5b7b22417474656d7074223a312c224174223a22313937302d3031" +
+	"2d30315430303a30303a30315a222c2254797065223a2274222c224d657373616765223a226d222c22436f6465223a22" +
+	"5245545259227d5d7d056e756c6c"
