@@ -16,8 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/codec"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -34,7 +34,7 @@ type line struct {
 	Now    time.Time           `json:"now"`
 	Insert []insert            `json:"insert,omitempty"`
 	Claim  *storage.Claim      `json:"claim,omitempty"`
-	Settle []record            `json:"settle,omitempty"`
+	Settle [][]byte            `json:"settle,omitempty"`
 	Extend []storage.Extension `json:"extend,omitempty"`
 	Due    int                 `json:"due,omitempty"`
 	Delete []string            `json:"delete,omitempty"`
@@ -42,37 +42,10 @@ type line struct {
 }
 
 type insert struct {
-	Record     record `json:"record"`
+	Record     []byte `json:"record"` // as package codec has it
 	MaxDepth   int    `json:"max_depth,omitempty"`
 	DropOldest bool   `json:"drop_oldest,omitempty"`
 	Fresh      bool   `json:"fresh,omitempty"`
-}
-
-// record is a storage.Record as JSON: the job in its wire form, and what that does not have.
-type record struct {
-	Job         *ojs.JobInfo    `json:"job"`
-	Args        json.RawMessage `json:"args"` // as they are stored; the wire form is always a list
-	MaxAttempts int             `json:"max_attempts"`
-	Version     uint64          `json:"version"`
-	Worker      string          `json:"worker,omitempty"`
-	LeaseUntil  time.Time       `json:"lease_until,omitzero"`
-	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"`
-	Fingerprint string          `json:"fingerprint,omitempty"`
-}
-
-func toLine(r *storage.Record) record {
-	return record{&r.JobInfo, r.Args.JSON(), r.MaxAttempts, r.Version, r.Worker, r.LeaseUntil, r.Checkpoint, r.Fingerprint}
-}
-
-func (r *record) stored() (storage.Record, error) {
-	args, err := ojs.NewArgs(r.Args)
-	if err != nil || r.Job == nil {
-		return storage.Record{}, fmt.Errorf("jsonlines: a record without a job: %w", err)
-	}
-	r.Job.Args, r.Job.MaxAttempts = args, r.MaxAttempts
-	return storage.Record{
-		JobInfo: *r.Job, Version: r.Version, Worker: r.Worker, LeaseUntil: r.LeaseUntil, Checkpoint: r.Checkpoint, Fingerprint: r.Fingerprint,
-	}, nil
 }
 
 // Open opens the storage in a file, which it makes if there is none.
@@ -121,7 +94,7 @@ func (s *Storage) again(l *line) error {
 		batch := make([]storage.Insert, len(l.Insert))
 		for i, in := range l.Insert {
 			batch[i].MaxDepth, batch[i].DropOldest, batch[i].Fresh = in.MaxDepth, in.DropOldest, in.Fresh
-			if batch[i].Record, err = in.Record.stored(); err != nil {
+			if batch[i].Record, err = codec.DecodeRecord(in.Record); err != nil {
 				return err
 			}
 		}
@@ -131,7 +104,7 @@ func (s *Storage) again(l *line) error {
 	case l.Settle != nil:
 		changes := make([]storage.Change, len(l.Settle))
 		for i := range l.Settle {
-			if changes[i].Record, err = l.Settle[i].stored(); err != nil {
+			if changes[i].Record, err = codec.DecodeRecord(l.Settle[i]); err != nil {
 				return err
 			}
 		}
@@ -181,13 +154,17 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		return dst, err
 	}
 	defer s.mu.Unlock()
+	l := line{Now: now}
+	for i := range batch {
+		record, err := codec.EncodeRecord(&batch[i].Record)
+		if err != nil {
+			return dst, err
+		}
+		l.Insert = append(l.Insert, insert{record, batch[i].MaxDepth, batch[i].DropOldest, batch[i].Fresh})
+	}
 	out, err := s.jobs.Insert(ctx, now, batch, dst)
 	if err != nil || len(batch) == 0 {
 		return out, err
-	}
-	l := line{Now: now}
-	for i := range batch {
-		l.Insert = append(l.Insert, insert{toLine(&batch[i].Record), batch[i].MaxDepth, batch[i].DropOldest, batch[i].Fresh})
 	}
 	return out, s.write(l)
 }
@@ -211,11 +188,18 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 		return dst, err
 	}
 	defer s.mu.Unlock()
+	records := make([][]byte, len(changes))
+	for i := range changes {
+		var err error
+		if records[i], err = codec.EncodeRecord(&changes[i].Record); err != nil {
+			return dst, err
+		}
+	}
 	out, err := s.jobs.Settle(ctx, now, changes, dst)
 	l := line{Now: now}
 	for i := range changes {
 		if err == nil && out[len(dst)+i].Err == nil {
-			l.Settle = append(l.Settle, toLine(&changes[i].Record))
+			l.Settle = append(l.Settle, records[i])
 		}
 	}
 	if l.Settle == nil {

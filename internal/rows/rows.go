@@ -146,7 +146,7 @@ func Encode(r *storage.Record) (Columns, error) {
 		LeaseUntil: Nanos(r.LeaseUntil), Checkpoint: bytes.Clone(r.Checkpoint), // which may be on its way still when a call has been given up
 	}
 	if c.State == 0 {
-		return c, fmt.Errorf("ojs: job %s: %q is no state", r.ID, r.State)
+		return c, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q of job %s is none", r.State, r.ID)}
 	}
 	if r.RateLimit != nil {
 		c.RateKey = r.RateLimit.Key

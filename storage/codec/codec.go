@@ -38,8 +38,8 @@ const (
 	kindCron   = 2
 )
 
-// EncodeRecord returns a record as bytes. It fails if the record's state is none, or if a value in its meta or in the details
-// of a failure does not encode to JSON.
+// EncodeRecord returns a record as bytes. It fails with an *ojs.InvalidError if the record's state is none, and with another
+// error if a value in its meta or in the details of a failure does not encode to JSON.
 func EncodeRecord(r *storage.Record) ([]byte, error) {
 	c, err := rows.Encode(r)
 	if err != nil {
