@@ -124,7 +124,7 @@ func (n *node) serves(r *storage.Record) bool {
 
 // check looks at everything while nothing moves. What should have happened before now has happened.
 func (w *world) check() {
-	now := wall.Now()
+	now := w.now()
 	exact := w.undisturbed()
 	l := w.ledger
 	l.mu.Lock()

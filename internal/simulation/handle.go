@@ -19,7 +19,7 @@ func isRemote(worker string) bool { return strings.HasPrefix(worker, "remote-") 
 
 // begin notes that an attempt of a job begins.
 func (n *node) begin(ctx context.Context, id string, number int, remote bool) *attempt {
-	now := wall.Now()
+	now := n.w.now()
 	a := &attempt{node: n, id: id, number: number, ctx: ctx, remote: remote, began: now, limit: ojs.DefaultTimeout}
 	l := n.w.ledger
 	l.mu.Lock()
@@ -62,13 +62,11 @@ func (a *attempt) ends(answer string, after time.Duration) {
 	l := a.node.w.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a.returned, a.answer, a.after = wall.Now(), answer, after
-	if a.ctx != nil {
-		switch a.cause = context.Cause(a.ctx); a.cause {
-		case ojs.ErrCancelled, ojs.ErrReplaced, ojs.ErrLeaseLost:
-			if a.node.alive() {
-				a.node.w.checkCause(a, a.cause)
-			}
+	a.returned, a.answer, a.after = a.node.w.now(), answer, after
+	switch a.cause = context.Cause(a.ctx); a.cause {
+	case ojs.ErrCancelled, ojs.ErrReplaced, ojs.ErrLeaseLost:
+		if a.node.alive() {
+			a.node.w.checkCause(a, a.cause)
 		}
 	}
 	a.node.w.note(a.node.name, a.id, "attempt %d returns %s, cause %v", a.number, answer, a.cause)
@@ -135,7 +133,7 @@ func (n *node) handle(ctx context.Context, job *ojs.Job[Args]) error {
 		if job.Args.Depth == 0 {
 			for i := range 1 + int(s.d%3) {
 				number := 1_000_000*(i+1) + 10*job.Args.N
-				d := draft(stream(w.seed, "child", number), number, wall.Now())
+				d := draft(stream(w.seed, "child", number), number, w.now())
 				opts := append(slices.Clone(d.Options()), ojs.WithQueue("a"))
 				_, err := n.eng.EnqueueMany(ctx, ojs.NewDraft(d.Type(), Args{N: number, Depth: 1}, opts...))
 				w.checkError(n, "none", "a handler's enqueue", err)
@@ -213,7 +211,7 @@ func (w *world) employ(n *node, good bool) {
 			}
 			var held []*attempt
 			for _, d := range ds {
-				held = append(held, n.begin(nil, d.Job.ID, d.Job.Attempt, true))
+				held = append(held, n.begin(w.ctx, d.Job.ID, d.Job.Attempt, true))
 			}
 			for i, d := range ds {
 				kind := 0

@@ -40,7 +40,7 @@ type job struct {
 	reaper *node     // who has been handed its lost lease, and settles it
 	begun  int       // attempts that have begun
 	gone   bool      // deleted
-	ended  time.Time // when it ended, by the wall
+	ended  time.Time // when it ended
 }
 
 // hold is a claim.
@@ -51,10 +51,9 @@ type hold struct {
 	attempt int
 	worker  string
 	now     time.Time // of the call
-	real    time.Time // of the call, by the wall
 	told    bool      // the caller has got the answer
 	run     *attempt  // nil: its handler has not begun
-	lost    time.Time // when it was taken from its holder, by the wall; zero: it was not
+	lost    time.Time // when it was taken from its holder; zero: it was not
 	cause   error     // of the loss
 }
 
@@ -99,10 +98,10 @@ func (l *ledger) refresh(j *job) {
 	j.rec = rec
 	if rec.State == ojs.StateAvailable && moved {
 		l.places++
-		j.place, j.since = l.places, wall.Now()
+		j.place, j.since = l.places, l.w.now()
 	}
 	if rec.State.Terminal() && !was.Terminal() {
-		j.ended = wall.Now()
+		j.ended = l.w.now()
 	}
 	if rec.State != ojs.StateActive {
 		j.reaper = nil
@@ -112,7 +111,7 @@ func (l *ledger) refresh(j *job) {
 // take takes the claim of a job from its holder.
 func (l *ledger) take(j *job, cause error) {
 	if j.hold != nil {
-		j.hold.lost, j.hold.cause = wall.Now(), cause
+		j.hold.lost, j.hold.cause = l.w.now(), cause
 		j.hold = nil
 	}
 }
@@ -317,7 +316,7 @@ func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c
 		l.inOrder(j, c, now)
 		j.reaper = nil
 		j.hold = &hold{
-			job: j, node: n, version: j.rec.Version + 1, attempt: j.rec.Attempt + 1, worker: c.Worker, now: now, real: wall.Now(), told: told,
+			job: j, node: n, version: j.rec.Version + 1, attempt: j.rec.Attempt + 1, worker: c.Worker, now: now, told: told,
 		}
 		n.claimed(j.hold)
 		l.refresh(j)
@@ -350,6 +349,9 @@ func (l *ledger) inOrder(j *job, c storage.Claim, now time.Time) {
 
 // limits checks what bounds the starts of an engine.
 func (l *ledger) limits(n *node, j *job, now time.Time, worker string) {
+	if l.w.prog.jumps {
+		return // a limit goes by a clock that only goes on
+	}
 	check := func(name string, bounds ojs.RateLimit, counts func(h *hold) bool) {
 		k := limitKey{n, name}
 		starts := append(l.starts[k], now)

@@ -62,7 +62,11 @@ func (w *world) newNode(cfg nodeConfig) *node {
 	for _, name := range cfg.order {
 		opts = append(opts, engine.WithQueue(name, cfg.queues[name]))
 	}
-	eng, err := engine.New[Args](&link{n}, opts...)
+	var store storage.Storage = &link{n}
+	if w.prog.jumps {
+		store = &clocked{link{n}}
+	}
+	eng, err := engine.New[Args](store, opts...)
 	if err != nil {
 		w.t.Fatalf("simulation: engine %s: %v", n.name, err)
 	}
@@ -88,7 +92,7 @@ func (n *node) run() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	n.stop, n.ended, n.stopping, n.started = cancel, ended, false, wall.Now()
+	n.stop, n.ended, n.stopping, n.started = cancel, ended, false, n.w.now()
 	n.w.note(n.name, "", "Run is called")
 	n.w.busy.Go(func() {
 		defer close(ended)
@@ -204,7 +208,7 @@ func (n *node) expectOutcome(to *storage.Record, optional, spent bool, what stri
 	case !spent:
 		n.expect(id, optional, ojs.EventScheduled)
 		return
-	case what == ojs.TypeTimeout, what == ojs.TypeTotalTimeout, what == ojs.TypeLeaseExpired:
+	case what != ojs.TypeExpired: // some failures have an event of their own too
 		n.expectOneOf(id, true, ojs.EventTimeout, ojs.EventTotalTimeout, ojs.EventStalled)
 	}
 	if what == ojs.TypeExpired {
@@ -313,6 +317,12 @@ var (
 	_ storage.CronStore  = (*link)(nil)
 	_ storage.Notifier   = (*link)(nil)
 )
+
+// clocked is a link whose storage tells what time it is, by a clock that jumps.
+type clocked struct{ link }
+
+// ClockOffset implements storage.Clocked.
+func (k *clocked) ClockOffset() time.Duration { return time.Duration(k.n.w.offset.Load()) }
 
 func (k *link) Capabilities() storage.Capabilities { return k.n.w.ledger.inner.Capabilities() }
 

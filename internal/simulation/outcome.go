@@ -20,7 +20,7 @@ type attempt struct {
 	ctx    context.Context
 	step   step
 	remote bool
-	began  time.Time // by the wall
+	began  time.Time
 	limit  time.Duration
 
 	// Guarded by ledger.mu.
@@ -92,7 +92,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	stopping := h.node.stopped()
 	switch {
 	case a == nil || a.returned.IsZero(),
-		spent && to.State != ojs.StateCompleted && !a.remote && !a.returned.Before(a.began.Add(a.limit+n.cfg.grace)): // it may have been settled for it by then
+		spent && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout) && !a.remote && !a.returned.Before(h.now.Add(a.limit+n.cfg.grace)): // it may have been settled for it by then
 		l.unreturned(n, j, h, to, spent, what, stopping, now)
 		return
 	case h.node != n:
@@ -142,11 +142,11 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 			}
 		case spent:
 			l.broken(19, j, "it snoozed, and its attempt is spent")
-		case !interrupted && to.NextRetryAt.Before(a.returned.Add(a.after)):
+		case !l.w.prog.jumps && !interrupted && to.NextRetryAt.Before(a.returned.Add(a.after)):
 			l.broken(3, j, "it snoozed for %v, and is due %v too early", a.after, a.returned.Add(a.after).Sub(to.NextRetryAt))
 		}
 	case answerRelease:
-		if spent {
+		if spent && !timedOut {
 			l.broken(19, j, "it was released, and its attempt is spent")
 		}
 	case answerDiscard, answerPermanent:

@@ -45,8 +45,9 @@ func (w *world) play() {
 func (w *world) advance(to time.Time) {
 	for !w.failed() {
 		next := to
-		if at := w.ledger.next(wall.Now()); !at.IsZero() && at.Before(to) {
-			next = at
+		offset := time.Duration(w.offset.Load())
+		if at := w.ledger.next(w.now()); !at.IsZero() && at.Add(-offset).Before(to) {
+			next = at.Add(-offset)
 		}
 		wall.Sleep(next.Sub(wall.Now()))
 		synctest.Wait()
@@ -87,7 +88,7 @@ func (w *world) exec(o op) {
 		p := r.IntN(5) - 2
 		call("set priority", func() error { return n.eng.Jobs().SetPriority(w.ctx, id, p) })
 	case "reschedule":
-		at := wall.Now().Add(between(r, -time.Second, 20*time.Second))
+		at := w.now().Add(between(r, -time.Second, 20*time.Second))
 		call("reschedule", func() error { return n.eng.Jobs().Reschedule(w.ctx, id, at) })
 	case "activate":
 		call("activate", func() error { return n.eng.Jobs().Activate(w.ctx, id) })
@@ -127,6 +128,12 @@ func (w *world) exec(o op) {
 		w.employ(n, false)
 	case "cron":
 		w.recur(n, r)
+	case "jump":
+		if w.prog.jumps {
+			d := between(r, -time.Minute, time.Minute)
+			w.offset.Add(int64(d))
+			w.note("", "", "the clock jumps by %v", d)
+		}
 	case "look":
 		call("look", func() error {
 			stats, err := n.eng.Stats(w.ctx)
@@ -177,7 +184,7 @@ type wait struct {
 func (w *world) enqueue(n *node, r *rand.Rand, number, count int) {
 	var drafts []ojs.Draft
 	for i := range count {
-		drafts = append(drafts, draft(r, number+i, wall.Now()))
+		drafts = append(drafts, draft(r, number+i, w.now()))
 	}
 	waits := r.IntN(2) == 0
 	w.busy.Go(func() {

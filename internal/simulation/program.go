@@ -19,6 +19,7 @@ type program struct {
 	ops     []op          // in the order of their times
 	weather []storm
 	retain  engine.Retention // of every engine
+	jumps   bool             // the clock of all engines jumps, to and fro
 }
 
 // nodeConfig is how an engine is made.
@@ -74,7 +75,7 @@ var kinds = []struct {
 }{
 	{"enqueue", 40}, {"batch", 7}, {"cancel", 9}, {"priority", 4}, {"reschedule", 4}, {"activate", 3}, {"retry", 4}, {"replay", 3},
 	{"delete", 3}, {"bulk", 2}, {"pause", 2}, {"drain", 1}, {"resume", 4}, {"stop", 3}, {"start", 4}, {"crash", 2}, {"join", 2},
-	{"remote", 6}, {"cron", 3}, {"look", 4},
+	{"remote", 6}, {"cron", 3}, {"look", 4}, {"jump", 1},
 }
 
 func newProgram(seed uint64) *program {
@@ -91,6 +92,7 @@ func newProgram(seed uint64) *program {
 			MaxFinished: 1 + r.IntN(30), MaxDeadLetters: 1 + r.IntN(10),
 		}
 	}
+	p.jumps = r.IntN(6) == 0
 	total := 0
 	for _, k := range kinds {
 		total += k.weight
@@ -190,7 +192,7 @@ func (p *program) storm(at time.Duration) *storm {
 // String describes the program in a few lines.
 func (p *program) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the program: %d ops in %v, retention %+v\n", len(p.ops), p.horizon, p.retain)
+	fmt.Fprintf(&b, "the program: %d ops in %v, retention %+v, the clock jumps: %v\n", len(p.ops), p.horizon, p.retain, p.jumps)
 	for i, n := range p.nodes {
 		fmt.Fprintf(&b, "  engine n%d: concurrency %d, grace %v, stuck %d, types %v, limits %v, queues %v, lossy %v\n",
 			i, n.concurrency, n.grace, n.maxStuck, n.types, n.typeLimit, n.order, n.lossy)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,7 @@ type world struct {
 	start  time.Time
 	prog   *program
 	ledger *ledger
+	offset atomic.Int64    // of the engines' clock from the wall's, in ns
 	over   chan struct{}   // closed at the end: everything that waits stops waiting
 	busy   sync.WaitGroup  // goroutines of the program
 	ctx    context.Context // of its calls; it ends with over
@@ -117,6 +119,9 @@ func stream(seed uint64, name string, n int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h+uint64(n)*0x9e3779b97f4a7c15))
 }
 
+// now is the time by the clock of the engines.
+func (w *world) now() time.Time { return wall.Now().Add(time.Duration(w.offset.Load())) }
+
 func (w *world) elapsed() time.Duration { return wall.Now().Sub(w.start) }
 
 // note writes a line of the history.
@@ -164,7 +169,7 @@ func (w *world) undisturbed() bool {
 	now := wall.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.disturbed.IsZero() || now.Sub(w.disturbed) > recovery
+	return !w.prog.jumps && (w.disturbed.IsZero() || now.Sub(w.disturbed) > recovery)
 }
 
 var errOver = errors.New("simulation: it is over")
