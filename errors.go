@@ -11,6 +11,7 @@ var (
 	ErrDuplicate   = errors.New("ojs: duplicate")         // the job is already there; also *DuplicateError
 	ErrTransition  = errors.New("ojs: not in this state") // the job's state forbids it; also *TransitionError
 	ErrNotFound    = errors.New("ojs: not found")         // no such job
+	ErrPruned      = errors.New("ojs: pruned")            // the job has ended, and was deleted with its outcome; also *PrunedError
 	ErrClosed      = errors.New("ojs: closed")            // the storage has been closed
 	ErrUnsupported = errors.New("ojs: unsupported")       // this storage or ticket cannot do that
 
@@ -74,6 +75,19 @@ func (e *DuplicateError) Error() string {
 
 // Is makes errors.Is(err, ErrDuplicate) true.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
+
+// PrunedError is a lookup of a job that has ended and was deleted since, by retention or by hand: its outcome is gone.
+// errors.Is(err, ErrPruned) holds for it, and errors.Is(err, ErrNotFound) does not. Tickets always tell a deleted job from one that
+// never existed. For other ids an engine knows the 65,536 jobs that it deleted last; for earlier ones, and those that other
+// processes deleted, the error is ErrNotFound.
+type PrunedError struct{ ID string }
+
+func (e *PrunedError) Error() string {
+	return fmt.Sprintf("ojs: pruned: job %s has ended and was deleted with its outcome; ojs.WithResultTTL keeps a job for longer, engine.WithRetention all of them", e.ID)
+}
+
+// Is makes errors.Is(err, ErrPruned) true.
+func (e *PrunedError) Is(target error) bool { return target == ErrPruned }
 
 // TransitionError refuses a change that the transition table or the call does not allow. errors.Is(err, ErrTransition)
 // holds for it.

@@ -12,7 +12,7 @@ import (
 
 func TestErrors(t *testing.T) {
 	sentinels := []error{
-		ojs.ErrInvalid, ojs.ErrDuplicate, ojs.ErrTransition, ojs.ErrNotFound, ojs.ErrClosed, ojs.ErrUnsupported,
+		ojs.ErrInvalid, ojs.ErrDuplicate, ojs.ErrTransition, ojs.ErrNotFound, ojs.ErrPruned, ojs.ErrClosed, ojs.ErrUnsupported,
 		ojs.ErrCancelled, ojs.ErrTimeout, ojs.ErrLeaseLost, ojs.ErrShutdown,
 	}
 	for _, a := range sentinels {

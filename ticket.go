@@ -24,8 +24,9 @@ type Waiter interface {
 }
 
 // Wait blocks until the job has ended or ctx has. The error is nil only for a completed job; otherwise it is ctx's, the storage's, or
-// an *EndedError that tells how the job ended. The job is returned with an *EndedError too. A job that has been deleted, or pruned
-// after its end, gives ErrNotFound, and a dropped ticket ErrDropped.
+// an *EndedError that tells how the job ended. The job is returned with an *EndedError too. A Wait that is under way when
+// the engine ends the job returns its outcome. Later the job may have been deleted, by engine.Retention or by hand, which is ErrPruned: WithResultTTL keeps it
+// for longer. A dropped ticket gives ErrDropped, and one of a transaction (postgres.WithTx) that has not been committed ErrNotFound.
 func (t Ticket) Wait(ctx context.Context) (*JobInfo, error) {
 	if t.Dropped {
 		return nil, ErrDropped

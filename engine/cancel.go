@@ -77,7 +77,7 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 		var err error
 		if *to, err = c.store.Get(ctx, id); err != nil {
 			ch.forget()
-			return nil, err
+			return nil, c.missing(id, err)
 		}
 		ch.from, ch.change[0].SameJob = to.State, sameJob
 		now := c.now()
@@ -103,7 +103,7 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 		case err != nil:
 			op.End()
 			ch.forget()
-			return nil, err
+			return nil, c.missing(id, err)
 		default:
 			to.Version = settled[0].Version
 			if op != nil {

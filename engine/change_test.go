@@ -274,7 +274,7 @@ func TestBulkBesideOthers(t *testing.T) {
 				if err == nil {
 					err = eng.Jobs().Delete(ctx, ticket.ID)
 				}
-				if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
+				if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) {
 					t.Error(err)
 				}
 			}
@@ -291,7 +291,7 @@ func TestBulkBesideOthers(t *testing.T) {
 			if done[r.ID]++; done[r.ID] > 1 {
 				t.Errorf("job %s twice", r.ID)
 			}
-			if r.Err != nil && !errors.Is(r.Err, ojs.ErrTransition) && !errors.Is(r.Err, ojs.ErrNotFound) {
+			if r.Err != nil && !errors.Is(r.Err, ojs.ErrTransition) && !errors.Is(r.Err, ojs.ErrNotFound) && !errors.Is(r.Err, ojs.ErrPruned) {
 				t.Error(r.Err)
 			}
 		}

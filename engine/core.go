@@ -40,6 +40,7 @@ type core struct {
 	registry  registry
 	gate      *gate
 	waiters   waiters
+	gone      gone
 	room      room
 	listening listening
 	unserved  sync.Map // queues of which warnUnserved has warned
@@ -97,7 +98,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 func (c *core) get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	rec, err := c.store.Get(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, c.missing(id, err)
 	}
 	return &rec.JobInfo, nil
 }
@@ -139,7 +140,7 @@ func (c *core) available(n int) {
 
 // jobEnded follows the end of a job. mu is held.
 func (c *core) jobEnded(rec *storage.Record) {
-	c.waiters.ended(rec.ID)
+	c.waiters.ended(rec.ID, &rec.JobInfo)
 	c.room.made(rec.Queue)
 	if c.run != nil {
 		c.run.keeper.ended(1)

@@ -122,7 +122,7 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 	switch Overlap(e.Overlap) {
 	case OverlapCancelPrevious:
 		if was.LastJobID != "" {
-			if err := c.cancel(ctx, was.LastJobID); err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
+			if err := c.cancel(ctx, was.LastJobID); err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) {
 				c.log.Error("previous run not cancelled", "cron_name", e.Name, "error", err)
 			}
 		}

@@ -89,7 +89,7 @@ func (d *DeadLetters) RetryAll(ctx context.Context, f Filter, every time.Duratio
 func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 	rec, err := d.core.store.Get(ctx, id)
 	if err != nil {
-		return err
+		return d.core.missing(id, err)
 	}
 	if !rec.DeadLettered() {
 		return &ojs.TransitionError{ID: id, From: rec.State, To: "deleted", Allowed: "only a dead letter can be deleted here"}

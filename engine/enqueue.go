@@ -145,12 +145,16 @@ func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, 
 	if s.stored, err = c.insert(ctx, now, s.batch, s.stored); err != nil {
 		return s.named(err) // a storage that has given up may still read the batch
 	}
+	waiter := ojs.Waiter((*ofStored)(c))
+	if storage.Tx(ctx) != nil {
+		waiter = c // the jobs exist if the transaction commits
+	}
 	for n, i := range s.places {
 		r, equal := &s.batch[n].Record, s.stored[n].Existing
 		if equal != nil {
 			r = equal
 		}
-		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil, Waiter: c}
+		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil, Waiter: waiter}
 	}
 	if len(s.places) > 1 {
 		s.noteReplaced(tickets)

@@ -27,7 +27,7 @@ func TestAllocationsOfAJobAmongOthers(t *testing.T) {
 	}
 	const jobs = 20_000
 	for _, types := range []int{1, 2, 3, 8} {
-		eng, err := engine.New[numbered](memory.New(), engine.WithConcurrency(8))
+		eng, err := engine.New[numbered](memory.New(), engine.WithConcurrency(8), engine.WithRetention(engine.Retention{MinAge: -1}))
 		must(t, err)
 		names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}[:types]
 		for _, name := range names {
@@ -63,7 +63,7 @@ func TestMemoryStaysFlatBehindAKeptJob(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // as in a program with a large heap
 	inUse := func(keep bool) int {
 		eng, err := engine.New[numbered](memory.New(), quiet, engine.WithConcurrency(2),
-			engine.WithRetention(engine.Retention{MaxFinished: 64}))
+			engine.WithRetention(engine.Retention{MaxFinished: 64, MinAge: -1}))
 		must(t, err)
 		var kept *ojs.Job[numbered] // of the first round
 		var open chan struct{}

@@ -249,7 +249,7 @@ func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 func (j *Jobs) Delete(ctx context.Context, id string) error {
 	rec, err := j.core.store.Get(ctx, id)
 	if err != nil {
-		return err
+		return j.core.missing(id, err)
 	}
 	return j.core.delete(ctx, &rec)
 }
@@ -300,7 +300,7 @@ func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*
 		}
 		done[rec.ID] = struct{}{}
 		err = do(rec)
-		if err != nil && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrInvalid) {
+		if err != nil && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrInvalid) {
 			return append(results, Result{rec.ID, err}), err
 		}
 		results = append(results, Result{rec.ID, err})
@@ -362,8 +362,11 @@ func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 	} else {
 		op.End()
 	}
-	if err == nil && n == 0 {
-		return fmt.Errorf("%w: job %q", ojs.ErrNotFound, rec.ID)
+	switch {
+	case err == nil && n == 0: // somebody else has deleted it
+		return &ojs.PrunedError{ID: rec.ID}
+	case err == nil:
+		c.gone.add(rec.ID)
 	}
 	return err
 }

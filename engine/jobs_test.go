@@ -276,7 +276,7 @@ func TestBulk(t *testing.T) {
 			if err := b.Jobs().Delete(b.ctx, waits); !errors.Is(err, ojs.ErrTransition) {
 				t.Errorf("%v", err)
 			}
-			if err := b.Jobs().Delete(b.ctx, done); !errors.Is(err, ojs.ErrNotFound) {
+			if err := b.Jobs().Delete(b.ctx, done); !errors.Is(err, ojs.ErrPruned) {
 				t.Errorf("%v", err)
 			}
 		})

@@ -243,7 +243,7 @@ func TestDeadLetters(t *testing.T) {
 			if err := b.DeadLetters().Delete(b.ctx, dead.ID); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.Get(b.ctx, dead.ID); !isErr(err, ojs.ErrNotFound) {
+			if _, err := b.Get(b.ctx, dead.ID); !isErr(err, ojs.ErrPruned) {
 				t.Errorf("Get: %v", err)
 			}
 		})

@@ -8,11 +8,16 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Retention is how long finished jobs are kept for lookups. A zero field stays as it was, at first the default; a negative one
-// is no limit. Engines that share a storage each prune it by their own rule.
+// Retention is how long finished jobs are kept, for Ticket.Wait and for lookups. A zero field stays as it was, at first the default;
+// a negative one is no limit. Engines that share a storage each prune it by their own rule.
 //
-// A job whose unique policy counts it after its end (ojs.WithThrottle, ojs.WithIdempotencyKey) is kept at least until the policy's
-// period is over, whatever its age and number. It does not count for the maxima until then, and goes with the first pruning after that.
+// A job with ojs.WithResultTTL is kept at least for that time after its end, whatever its age and number. A job whose unique policy
+// counts it after its end (ojs.WithThrottle, ojs.WithIdempotencyKey) is kept at least until the policy's period is over. Such jobs do
+// not count for the maxima until then, and go with the first pruning after that.
+//
+// A job that finished less than MinAge ago is not deleted by number, so that a program which enqueues first and waits for its tickets
+// afterwards finds them. That holds for ten times the maximum, which bounds memory however fast jobs finish. When younger jobs are
+// deleted all the same, the engine logs a warning once in each Run. A lookup of a deleted job is ojs.ErrPruned.
 //
 // Pruning happens beside the work: at the start of Run, when jobs have reached their age but at most every five minutes, and when as
 // many have finished as an eighth of the lower maximum, or 64 if that is more. In between there may be that many too many, and under
@@ -26,13 +31,15 @@ type Retention struct {
 
 	MaxFinished    int // 10,000 completed, cancelled and discarded jobs together, the latest; dead letters excepted
 	MaxDeadLetters int // 10,000, the latest
+
+	MinAge time.Duration // 1 minute: number is no reason to delete a younger job, up to ten times the maximum
 }
 
 const day = 24 * time.Hour
 
 var defaultRetention = Retention{
 	Completed: 7 * day, Cancelled: 7 * day, Discarded: 30 * day, DeadLetters: 180 * day,
-	MaxFinished: 10_000, MaxDeadLetters: 10_000,
+	MaxFinished: 10_000, MaxDeadLetters: 10_000, MinAge: time.Minute,
 }
 
 // WithRetention sets how long finished jobs are kept.
@@ -47,6 +54,7 @@ func WithRetention(r Retention) Option {
 		set(&c.retention.Cancelled, r.Cancelled)
 		set(&c.retention.Discarded, r.Discarded)
 		set(&c.retention.DeadLetters, r.DeadLetters)
+		set(&c.retention.MinAge, r.MinAge)
 		if r.MaxFinished != 0 {
 			c.retention.MaxFinished = max(r.MaxFinished, 0)
 		}
@@ -60,6 +68,7 @@ func WithRetention(r Retention) Option {
 const (
 	pruneEvery = 5 * time.Minute // at most
 	pruneBatch = 256             // jobs in one call of the storage
+	youngest   = 10              // times a maximum may be exceeded by jobs younger than MinAge
 )
 
 // slack is how many jobs may finish before their number is looked at.
@@ -74,16 +83,60 @@ func (r *Retention) slack() int {
 }
 
 // bounded reports whether there is anything to prune by.
-func (r *Retention) bounded() bool { return *r != Retention{} }
+func (r *Retention) bounded() bool {
+	var none Retention
+	none.MinAge = r.MinAge
+	return *r != none
+}
 
-// prunes are the calls that r asks for, and the age that each goes by; 0 for none.
-func (r *Retention) prunes() ([]storage.Prune, []time.Duration) {
-	var calls []storage.Prune
-	var ages []time.Duration
+// pruning is one way in which jobs are pruned.
+type pruning struct {
+	storage.Prune
+	age    time.Duration // 0: any age
+	minAge time.Duration // for Beyond; 0: any age
+	young  bool          // it deletes jobs that are younger than Retention.MinAge
+}
+
+// at is the call for it at a time.
+func (p *pruning) at(now time.Time) storage.Prune {
+	call := p.Prune
+	call.Now, call.Max = now, pruneBatch
+	if p.age > 0 {
+		call.Before = now.Add(-p.age)
+	}
+	if p.minAge > 0 {
+		call.Spare = now.Add(-p.minAge)
+	}
+	return call
+}
+
+// next is when there will be more to delete, zero if only more jobs bring that.
+func (p *pruning) next(done *storage.Pruned) time.Time {
+	age := p.age
+	if tooMany := p.Beyond > 0 && done.Left > p.Beyond; tooMany && p.minAge > 0 && (age == 0 || p.minAge < age) {
+		age = p.minAge
+	}
+	if age == 0 || done.Oldest.IsZero() {
+		return time.Time{}
+	}
+	return done.Oldest.Add(age + time.Millisecond)
+}
+
+// prunings are the ways in which r asks to prune.
+func (r *Retention) prunings() []pruning {
+	var list []pruning
 	add := func(p storage.Prune, age time.Duration) {
-		if age > 0 || p.Beyond > 0 {
-			p.Max = pruneBatch
-			calls, ages = append(calls, p), append(ages, age)
+		if age == 0 && p.Beyond == 0 {
+			return
+		}
+		way := pruning{Prune: p, age: age}
+		if p.Beyond > 0 {
+			way.minAge = r.MinAge
+		}
+		list = append(list, way)
+		if way.minAge > 0 && p.Beyond <= math.MaxInt/youngest {
+			p.Beyond *= youngest
+			list = append(list, pruning{Prune: p, young: true})
 		}
 	}
 	add(storage.Prune{States: []ojs.State{ojs.StateCompleted}}, r.Completed)
@@ -91,7 +144,7 @@ func (r *Retention) prunes() ([]storage.Prune, []time.Duration) {
 	add(storage.Prune{States: []ojs.State{ojs.StateDiscarded}}, r.Discarded)
 	add(storage.Prune{DeadLetters: true, Beyond: r.MaxDeadLetters}, r.DeadLetters)
 	add(storage.Prune{Beyond: r.MaxFinished}, 0)
-	return calls, ages
+	return list
 }
 
 // prune deletes what need not be kept, and says when time will next make it look; zero: only when more has finished.
@@ -100,26 +153,24 @@ func (k *keeper) prune() (next time.Time) {
 	ctx, end := c.trace(k.r.base, OpReaper, nil)
 	var failed error
 	defer func() { end(failed) }()
-	calls, ages := c.retention.prunes()
-	for i, p := range calls {
+	left := 0 // of the way before
+	for _, p := range c.retention.prunings() {
+		if p.young && left <= p.Beyond {
+			continue
+		}
 		for {
 			now := c.now()
-			p.Now = now
-			if ages[i] > 0 {
-				p.Before = now.Add(-ages[i])
-			}
-			done, err := c.store.Prune(ctx, p)
+			done, err := c.store.Prune(ctx, p.at(now))
 			if err != nil {
 				failed = err
 				c.log.Error("pruning finished jobs failed", "error", err, "retry_in", pruneEvery)
 				return now.Add(pruneEvery)
 			}
-			if p.DeadLetters && len(done.IDs) > 0 {
-				c.emit(ojs.Event{Type: ojs.EventDeadLetterPruned, Pruned: len(done.IDs)})
-			}
-			if len(done.IDs) < p.Max {
-				if at := done.Oldest.Add(ages[i] + time.Millisecond); ages[i] > 0 && !done.Oldest.IsZero() && (next.IsZero() || at.Before(next)) {
-					next = at
+			k.pruned(&p, done.IDs)
+			if len(done.IDs) < pruneBatch {
+				left = done.Left
+				if !p.young { // or the way before it has said when
+					next = earliest(next, p.next(&done))
 				}
 				break
 			}
@@ -132,4 +183,22 @@ func (k *keeper) prune() (next time.Time) {
 		next = soonest
 	}
 	return next
+}
+
+// pruned follows the deletion of jobs.
+func (k *keeper) pruned(p *pruning, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	c := k.r.c
+	c.gone.add(ids...)
+	if p.DeadLetters {
+		c.emit(ojs.Event{Type: ojs.EventDeadLetterPruned, Pruned: len(ids)})
+	}
+	if p.young && !k.warnedYoung {
+		k.warnedYoung = true
+		c.log.Warn("finished jobs are deleted by number before they are old enough, and waiting for one is ojs.ErrPruned",
+			"min_age", c.retention.MinAge, "dead_letters", p.DeadLetters, "kept", p.Beyond,
+			"advice", "ojs.WithResultTTL keeps the jobs whose outcome is asked for, engine.Retention's maxima keep more of all")
+	}
 }

@@ -46,10 +46,10 @@ func TestRetentionKeepsUniqueJobs(t *testing.T) {
 					b.enqueue("other")
 				}
 				b.advance(0)
-				if _, err := b.Get(b.ctx, paid); !isErr(err, ojs.ErrNotFound) {
+				if _, err := b.Get(b.ctx, paid); !isErr(err, ojs.ErrPruned) {
 					t.Errorf("after its period it is still there: %v", err)
 				}
-			}, engine.WithRetention(engine.Retention{Completed: time.Hour, MaxFinished: 10}))
+			}, engine.WithRetention(engine.Retention{Completed: time.Hour, MaxFinished: 10, MinAge: -1}))
 		})
 	}
 }
@@ -68,7 +68,7 @@ func TestRetention(t *testing.T) {
 		b.advance(0)
 		return
 	}
-	gone := func(b *rig, id string) bool { _, err := b.Get(b.ctx, id); return isErr(err, ojs.ErrNotFound) }
+	gone := func(b *rig, id string) bool { _, err := b.Get(b.ctx, id); return isErr(err, ojs.ErrPruned) }
 	t.Run("P1.6 by age: completed and cancelled 7 days, discarded 30, dead letters 180", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			completed, cancelled, discarded, dead := lives(b)
@@ -148,7 +148,7 @@ func TestRetention(t *testing.T) {
 				t.Errorf("%d dead letters are left for good", n)
 			}
 			b.want(waits, ojs.StateAvailable, 0)
-		}, engine.WithConcurrency(1), engine.WithRetention(engine.Retention{MaxFinished: 100, MaxDeadLetters: 10}))
+		}, engine.WithConcurrency(1), engine.WithRetention(engine.Retention{MaxFinished: 100, MaxDeadLetters: 10, MinAge: -1}))
 	})
 	t.Run("what finished before Run is pruned when it begins", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -234,7 +234,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 		t.Errorf("%d jobs ran", ran.Load())
 	}
 	s, err := eng.Stats(t.Context())
-	if n := s.Total[ojs.StateCompleted]; err != nil || n < 10_000 || n > 11_250+64 {
+	if n := s.Total[ojs.StateCompleted]; err != nil || n < 10_000 || n > 100_000+1250+64 {
 		t.Errorf("%d finished jobs are kept, %v", n, err)
 	}
 }

@@ -108,7 +108,7 @@ func (c *core) hear(n storage.Notice) {
 	}
 	c.mu.Unlock()
 	for _, id := range n.Ended {
-		c.waiters.ended(id)
+		c.waiters.ended(id, nil)
 	}
 	if n.Everything {
 		c.waiters.all()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -9,53 +10,75 @@ import (
 	internal "github.com/ojsengine/ojs/internal/attempt"
 )
 
-// waiters are those who wait for jobs to end.
+// waiters are the calls that wait for jobs to end.
 type waiters struct {
 	n    atomic.Int32 // how many there are; raised before they look at the job for the first time
-	mu   sync.Mutex   // guards byID
-	byID map[string]map[chan struct{}]struct{}
+	mu   sync.Mutex   // guards byID, and the outcome of each waiter
+	byID map[string]map[*waiter]struct{}
 }
 
-func (w *waiters) add(id string) chan struct{} {
-	ch := make(chan struct{}, 1)
+// waiter is a call that waits for a job.
+type waiter struct {
+	look    chan struct{} // the job may have ended
+	outcome *ojs.JobInfo  // as it ended, if that is known; nobody changes it
+}
+
+func (w *waiters) add(id string) *waiter {
+	one := &waiter{look: make(chan struct{}, 1)}
 	w.n.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.byID == nil {
-		w.byID = make(map[string]map[chan struct{}]struct{})
+		w.byID = make(map[string]map[*waiter]struct{})
 	}
 	if w.byID[id] == nil {
-		w.byID[id] = make(map[chan struct{}]struct{})
+		w.byID[id] = make(map[*waiter]struct{})
 	}
-	w.byID[id][ch] = struct{}{}
-	return ch
+	w.byID[id][one] = struct{}{}
+	return one
 }
 
-func (w *waiters) remove(id string, ch chan struct{}) {
+func (w *waiters) remove(id string, one *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.byID[id], ch)
+	delete(w.byID[id], one)
 	if len(w.byID[id]) == 0 {
 		delete(w.byID, id)
 	}
 	w.n.Add(-1)
 }
 
-// ended tells those who wait for the job to look at it.
-func (w *waiters) ended(id string) {
+// ended tells the waiters of the job to look at it, and how it ended if that is known.
+func (w *waiters) ended(id string, job *ojs.JobInfo) {
 	if w.n.Load() == 0 {
-		return // whoever comes now finds it ended
+		return // a waiter that comes now finds it ended
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if job != nil && len(w.byID[id]) > 0 {
+		outcome := *job
+		for one := range w.byID[id] {
+			one.outcome = &outcome
+		}
+	}
 	w.tell(id)
+}
+
+// outcome is how the job of a waiter ended, nil if that is not known.
+func (w *waiters) outcome(one *waiter) *ojs.JobInfo {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if one.outcome == nil {
+		return nil
+	}
+	return one.outcome.Clone()
 }
 
 // tell: mu is held.
 func (w *waiters) tell(id string) {
-	for ch := range w.byID[id] {
+	for one := range w.byID[id] {
 		select {
-		case ch <- struct{}{}:
+		case one.look <- struct{}{}:
 		default:
 		}
 	}
@@ -70,16 +93,38 @@ func (w *waiters) all() {
 	}
 }
 
+// ofStored waits for jobs that are known to have been stored: if one is not there, it has been deleted.
+type ofStored core
+
+// Wait implements ojs.Waiter.
+func (c *ofStored) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	return (*core)(c).wait(ctx, id, true)
+}
+
 // Wait implements ojs.Waiter.
 func (c *core) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
-	ch := c.waiters.add(id) // before the look, or an end in between would go unnoticed
-	defer c.waiters.remove(id, ch)
+	return c.wait(ctx, id, false)
+}
+
+// wait waits for the end of a job, which is known to have been stored or not.
+func (c *core) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, error) {
+	w := c.waiters.add(id) // before the look, or an end in between would go unnoticed
+	defer c.waiters.remove(id, w)
 	defer c.listen()()
 	for {
 		job, err := c.get(ctx, id)
+		if errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+			// Retention may be faster than this waiter.
+			if job = c.waiters.outcome(w); job != nil {
+				err = nil
+			} else if stored {
+				err = &ojs.PrunedError{ID: id}
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
+		stored = true
 		switch {
 		case job.State == ojs.StateCompleted:
 			return job, nil
@@ -88,7 +133,7 @@ func (c *core) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 		}
 		waitsFor(ctx)
 		select {
-		case <-ch:
+		case <-w.look:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

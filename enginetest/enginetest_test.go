@@ -211,7 +211,7 @@ func TestExact(t *testing.T) {
 				eng.Advance(time.Hour - 1)
 				eng.RequireCompleted(ticket.ID)
 				eng.Advance(time.Millisecond + 1)
-				if _, err := eng.Get(t.Context(), ticket.ID); !errors.Is(err, ojs.ErrNotFound) {
+				if _, err := eng.Get(t.Context(), ticket.ID); !errors.Is(err, ojs.ErrPruned) {
 					t.Fatal("kept for longer than an hour")
 				}
 			}, engine.WithRetention(engine.Retention{Completed: time.Hour}))
