@@ -209,7 +209,7 @@ func (l *Lane) Begin(oldest, next uint64) {
 
 // End is explained at Begin.
 func (l *Lane) End() {
-	if l.pending != nil && l.until != 0 && l.oldest >= l.until {
+	if l.pending != nil && l.oldest >= l.until {
 		if l.safe == nil {
 			l.safe = make(map[int]int64)
 		}

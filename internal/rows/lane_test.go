@@ -204,3 +204,49 @@ func TestLaneLooks(t *testing.T) {
 		t.Errorf("300 claims have looked at %d jobs", s.looks)
 	}
 }
+
+// A job that becomes available in a place before those that a claim has seen is found, if its transaction was under way then; and a job
+// that was passed over is looked at again only while such transactions are.
+func TestLaneLate(t *testing.T) {
+	for _, late := range []int64{0, 1, 2, 3} { // claims after which it comes
+		var lanes rows.Lanes
+		set, s := storage.Keys("k"), &shelf{}
+		add := func(place int64, key string) {
+			j := rows.Waiting{Seq: place, Queue: "q", Type: "x", Key: key, Wake: rows.None}
+			j.Place = place
+			s.add(j)
+		}
+		for place := range int64(100) {
+			if place != 50 {
+				add(place+1000, "k")
+			}
+		}
+		oldest, next := uint64(10), uint64(12) // 10 and 11 are under way
+		for n := range int64(14) {
+			if n == late {
+				add(1050, "")
+				oldest = next
+			}
+			next++
+			lane := lanes.Of(set, "", nil)
+			lane.Begin(oldest, next)
+			s.looks = 0
+			picked, err := lane.Pick(s, rows.Wanted{Max: 1})
+			if err != nil || (len(picked) == 1) != (n == late) {
+				t.Fatalf("late by %d claims, claim %d: %v, %v", late, n, picked, err)
+			}
+			if n == late {
+				s.jobs = slices.DeleteFunc(s.jobs, func(j rows.Waiting) bool { return j.Seq == picked[0].Seq })
+			}
+			lane.Took(func(int64) bool { return n == late })
+			lane.End()
+			if n < late { // it is still to come
+				continue
+			}
+			oldest = next
+		}
+		if s.looks > 10 {
+			t.Errorf("late by %d claims: the last claim has looked at %d jobs", late, s.looks)
+		}
+	}
+}
