@@ -207,6 +207,7 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	stored, err := c.store.Insert(ctx, now, batch, dst)
 	end(err)
 	if err != nil {
+		err = c.explained(err, batch)
 		op.End()
 		c.uncertain(err)
 		if _, blocks := c.blocks(err); !blocks {
@@ -280,6 +281,21 @@ func replaces(c ojs.Conflict) bool {
 	return c == ojs.ConflictReplace || c == ojs.ConflictReplaceExceptSchedule
 }
 
+// explained says why an active job was not replaced, if that is what an insert failed with.
+func (c *core) explained(err error, batch []storage.Insert) error {
+	var dup *ojs.DuplicateError
+	if !errors.As(err, &dup) || dup.State != ojs.StateActive {
+		return err
+	}
+	for i := range batch {
+		if in := &batch[i]; in.KeepActive && in.Record.Fingerprint == dup.Fingerprint && replaces(in.Record.Unique.Strategy()) {
+			return fmt.Errorf("%w: an active job cannot be replaced over storage %s, whose unique jobs are %s",
+				err, c.store.Capabilities().Name, storage.BestEffort)
+		}
+	}
+	return err
+}
+
 func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration) []eventlog.Entry {
 	var entries []eventlog.Entry
 	for i := range jobs {
@@ -344,7 +360,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.Lease, o.ResultTTL
 	if o.Unique != nil {
-		if err := c.identify(r, o); err != nil {
+		if err := c.identify(in, o); err != nil {
 			return err
 		}
 	}
@@ -380,10 +396,13 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 }
 
 // identify gives a unique job its fingerprint.
-func (c *core) identify(r *storage.Record, o *ojs.Options) (err error) {
-	if s := c.store.Capabilities(); s.Unique == "" {
+func (c *core) identify(in *storage.Insert, o *ojs.Options) (err error) {
+	s := c.store.Capabilities()
+	if s.Unique == "" {
 		return fmt.Errorf("%w: storage %s does not know unique jobs", ojs.ErrUnsupported, s.Name)
 	}
+	in.KeepActive = s.Unique != storage.Strong
+	r := &in.Record
 	r.Unique = o.Unique
 	job := &r.JobInfo
 	if len(o.Unique.MetaKeys) > 0 { // meta counts as it was given

@@ -14,26 +14,11 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// bestEffort is a storage whose check is a query before the insert, and which therefore replaces no job that runs.
+// bestEffort is a storage that says its check is a query before the insert.
 type bestEffort struct{ storage.Storage }
 
 func (bestEffort) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "best effort", Unique: storage.BestEffort, Mechanism: "query then insert"}
-}
-
-func (s bestEffort) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
-	page, err := s.List(ctx, storage.Query{States: []ojs.State{ojs.StateActive}})
-	if err != nil {
-		return dst, err
-	}
-	for _, in := range batch {
-		for _, r := range page.Records {
-			if p := in.Record.Unique; p != nil && p.Strategy() == ojs.ConflictReplace && r.Fingerprint == in.Record.Fingerprint {
-				return dst, &ojs.DuplicateError{ID: r.ID, State: r.State, Fingerprint: r.Fingerprint}
-			}
-		}
-	}
-	return s.Storage.Insert(ctx, now, batch, dst)
 }
 
 func TestBestEffort(t *testing.T) {
@@ -42,20 +27,29 @@ func TestBestEffort(t *testing.T) {
 	if u := eng.Manifest().Capabilities.UniqueJobs; u.Strength != "best-effort" || u.Mechanism != "query then insert" {
 		t.Errorf("C077 C078 C092: %+v", u)
 	}
-	replace := ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
-	first, err := eng.Enqueue(t.Context(), "x", 1, replace)
-	must(t, err)
-	second, err := eng.Enqueue(t.Context(), "x", 2, replace)
-	if err != nil || second.ID == first.ID {
-		t.Errorf("a waiting job: %+v, %v", second, err)
-	}
-	if _, err := eng.Worker("w", engine.WorkerConfig{}).Fetch(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	_, err = eng.Enqueue(t.Context(), "x", 3, replace)
-	var dup *ojs.DuplicateError
-	if !errors.As(err, &dup) || dup.ID != second.ID || dup.State != ojs.StateActive || !strings.Contains(err.Error(), "active") {
-		t.Errorf("C048: %v", err)
+	for _, conflict := range []ojs.Conflict{ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
+		replace := ojs.WithUnique(ojs.UniquePolicy{Key: string(conflict), OnConflict: conflict})
+		first, err := eng.Enqueue(t.Context(), "x", 1, replace)
+		must(t, err)
+		second, err := eng.Enqueue(t.Context(), "x", 2, replace)
+		if err != nil || second.ID == first.ID {
+			t.Errorf("a waiting job: %+v, %v", second, err)
+		}
+		if _, err := eng.Worker("w", engine.WorkerConfig{}).Fetch(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = eng.Enqueue(t.Context(), "x", 3, replace)
+		var dup *ojs.DuplicateError
+		if !errors.As(err, &dup) || dup.ID != second.ID || dup.State != ojs.StateActive || !strings.Contains(err.Error(), "an active job cannot be replaced") {
+			t.Errorf("C047 C048: %s: %v", conflict, err)
+		}
+		if job, err := eng.Get(t.Context(), second.ID); err != nil || job.State != ojs.StateActive {
+			t.Errorf("C047: the active job is %+v, %v", job, err)
+		}
+		_, err = eng.Enqueue(t.Context(), "x", 3, ojs.WithUnique(ojs.UniquePolicy{Key: string(conflict)}))
+		if !errors.As(err, &dup) || strings.Contains(err.Error(), "cannot be replaced") {
+			t.Errorf("reject: %v", err)
+		}
 	}
 }
 

@@ -60,10 +60,11 @@ type Storage interface {
 	//
 	//   - reject: the call fails with an *ojs.DuplicateError that names the newest, by CreatedAt and then by insertion.
 	//   - ignore: the record is not stored, and Inserted.Existing is the newest.
-	//   - replace: those of them that have not ended end by Record.Cancel, and the record is stored. If the storage is not
-	//     strong and one of them is active, the call fails with the *ojs.DuplicateError of that one instead.
+	//   - replace: those of them that have not ended end by Record.Cancel, and the record is stored. If Insert.KeepActive is
+	//     set and some of them are active, the call fails with the *ojs.DuplicateError of the newest active one instead.
 	//   - replace_except_schedule: if any of them is scheduled, the newest of the scheduled ones takes over by Record.Update
-	//     and is Inserted.Existing, the record is not stored, and the others are cancelled. Otherwise it is replace.
+	//     and is Inserted.Existing, the record is not stored, and the others are cancelled, or KeepActive fails the call.
+	//     Otherwise it is replace.
 	//
 	// No other call checks uniqueness.
 	//
@@ -167,6 +168,7 @@ type Insert struct {
 	Record     Record
 	MaxDepth   int  // most jobs of its queue that have not ended, this one included; 0: any number
 	DropOldest bool // make room in a full queue
+	KeepActive bool // replace no equal job that is active: engines set it for storages that are not strong (Capabilities.Unique)
 	// Fresh says that the id was drawn for this job and nobody else has seen it: a storage need not look for it, nor for the versions
 	// that a deleted job with it had. If it is there all the same, there may be two jobs with it.
 	Fresh bool

@@ -45,6 +45,7 @@ type insert struct {
 	Record     []byte `json:"record"` // as package codec has it
 	MaxDepth   int    `json:"max_depth,omitempty"`
 	DropOldest bool   `json:"drop_oldest,omitempty"`
+	KeepActive bool   `json:"keep_active,omitempty"`
 	Fresh      bool   `json:"fresh,omitempty"`
 }
 
@@ -93,7 +94,7 @@ func (s *Storage) again(l *line) error {
 	case l.Insert != nil:
 		batch := make([]storage.Insert, len(l.Insert))
 		for i, in := range l.Insert {
-			batch[i].MaxDepth, batch[i].DropOldest, batch[i].Fresh = in.MaxDepth, in.DropOldest, in.Fresh
+			batch[i].MaxDepth, batch[i].DropOldest, batch[i].KeepActive, batch[i].Fresh = in.MaxDepth, in.DropOldest, in.KeepActive, in.Fresh
 			if batch[i].Record, err = codec.DecodeRecord(in.Record); err != nil {
 				return err
 			}
@@ -160,7 +161,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		if err != nil {
 			return dst, err
 		}
-		l.Insert = append(l.Insert, insert{record, batch[i].MaxDepth, batch[i].DropOldest, batch[i].Fresh})
+		l.Insert = append(l.Insert, insert{record, batch[i].MaxDepth, batch[i].DropOldest, batch[i].KeepActive, batch[i].Fresh})
 	}
 	out, err := s.jobs.Insert(ctx, now, batch, dst)
 	if err != nil || len(batch) == 0 {

@@ -132,7 +132,7 @@ func (b *inserting) resolve() error {
 	for i := range b.batch {
 		r := &b.batch[i].Record
 		if r.Fingerprint != "" && r.Unique != nil {
-			taken, err := b.unique(r, &b.results[i])
+			taken, err := b.unique(r, b.batch[i].KeepActive, &b.results[i])
 			if err != nil {
 				return err
 			}
@@ -153,7 +153,7 @@ func (b *inserting) resolve() error {
 
 // unique resolves the conflicts of a record with those that are stored or will be before it. It reports whether the record is
 // not to be stored.
-func (b *inserting) unique(r *storage.Record, result *storage.Inserted) (bool, error) {
+func (b *inserting) unique(r *storage.Record, keepActive bool, result *storage.Inserted) (bool, error) {
 	var inWay []*Row // the newest last
 	for _, p := range b.peers[r.Fingerprint] {
 		if r.Unique.Counts(p.State, p.CreatedAt, b.now) {
@@ -180,6 +180,11 @@ func (b *inserting) unique(r *storage.Record, result *storage.Inserted) (bool, e
 	case ojs.ConflictReplace:
 	default:
 		return false, &ojs.DuplicateError{ID: newest.ID, State: newest.State, Fingerprint: r.Fingerprint}
+	}
+	for _, p := range slices.Backward(inWay) {
+		if keepActive && p.State == ojs.StateActive {
+			return false, &ojs.DuplicateError{ID: p.ID, State: p.State, Fingerprint: r.Fingerprint}
+		}
 	}
 	for _, p := range inWay {
 		if p != takes && !p.State.Terminal() {

@@ -120,6 +120,11 @@ func (s *Storage) resolveOne(p *plan, batch []storage.Insert, i int, now time.Ti
 		if f.update {
 			f.replaces = slices.DeleteFunc(f.replaces, func(q peer) bool { return q == *f.equal })
 		}
+		for _, q := range slices.Backward(f.replaces) {
+			if batch[i].KeepActive && q.stored != nil && q.stored.current() == ojs.StateActive {
+				return &ojs.DuplicateError{ID: q.stored.id, State: ojs.StateActive, Fingerprint: rec.Fingerprint}
+			}
+		}
 		for _, q := range f.replaces {
 			if q.stored != nil {
 				p.gone[q.stored] = true

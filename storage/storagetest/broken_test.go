@@ -435,7 +435,7 @@ var faults = []struct {
 	fault  func(b *broken)
 }{
 	{"priority forgotten at the insert", "insert-1 insert-9 claim-3 claim-4 claim-5 settleclaim-3 settleclaim-4 unclaim-2 general-4 claim-13", inserting(func(r *storage.Record) { r.Priority = 0 })},
-	{"batch stored one by one", "insert-2 insert-7 insert-9 unique-10 prune-4 queue-2", func(b *broken) {
+	{"batch stored one by one", "insert-2 insert-7 insert-9 unique-10 prune-4 queue-2 unique-13", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			for i := range batch {
 				var err error
@@ -530,7 +530,7 @@ var faults = []struct {
 			p.OnConflict = ojs.ConflictReject
 		}
 	})},
-	{"replace leaves what runs", "unique-3 race-5 notify-2", policies(func(p *ojs.UniquePolicy) {
+	{"replace leaves what runs", "unique-3 race-5 notify-2 unique-13", policies(func(p *ojs.UniquePolicy) {
 		if p.OnConflict == ojs.ConflictReplace && p.States == nil {
 			p.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}
 		}
@@ -576,7 +576,7 @@ var faults = []struct {
 		}
 	})},
 	{"period ignored", "unique-8 prune-5 general-4 prune-6", policies(func(p *ojs.UniquePolicy) { p.Period = 0 })},
-	{"the oldest of several equals named", "unique-9 settle-11", func(b *broken) {
+	{"the oldest of several equals named", "unique-9 settle-11 unique-13", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			out, err := b.Storage.Insert(ctx, now, batch, dst)
 			var dup *ojs.DuplicateError
@@ -606,7 +606,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"every fingerprint checked", "unique-11 settle-11", inserting(func(r *storage.Record) {
+	{"every fingerprint checked", "unique-11 settle-11 unique-13", inserting(func(r *storage.Record) {
 		if r.Fingerprint != "" && r.Unique == nil {
 			r.Unique = &ojs.UniquePolicy{}
 		}
@@ -795,6 +795,24 @@ var faults = []struct {
 		b.reopen = func(b *broken) storage.Storage {
 			opened = true
 			return b
+		}
+	}},
+	{"active jobs replaced whatever KeepActive says", "unique-13", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				batch[i].KeepActive = false
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"active jobs never replaced", "unique-13 unique-3 notify-2 race-5", func(b *broken) {
+		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				batch[i].KeepActive = true
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
 	{"changes all or nothing", "settle-4", func(b *broken) {
@@ -1809,7 +1827,7 @@ var faults = []struct {
 			return d, err
 		}
 	}},
-	{"look, then insert", "race-4 unique-7 unique-11 settle-11", func(b *broken) {
+	{"look, then insert", "race-4 unique-7 unique-11 settle-11 unique-13", func(b *broken) {
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 			if len(batch) != 1 || batch[0].Record.Fingerprint == "" || batch[0].Record.Unique.Strategy() != ojs.ConflictReject || batch[0].Record.Queue != "q" ||
 				batch[0].Record.State != ojs.StateAvailable || batch[0].Record.Unique.States != nil || batch[0].Record.Unique.Period > 0 {

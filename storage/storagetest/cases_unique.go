@@ -34,6 +34,41 @@ func (c *C) refuse(r storage.Record, because string) {
 }
 
 var uniqueCases = []Case{
+	{"unique-13", "Unique/KeepActive", "OJS unique jobs, section 5.2", "With KeepActive the newest active job refuses what would replace it, and the batch with it; without, it is replaced.", needsNothing, func(c *C) {
+		for _, conflict := range []ojs.Conflict{ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
+			fp := string(conflict)
+			equal := func(change ...func(*storage.Record)) storage.Record {
+				return c.job(append(change, unique(fp, ojs.UniquePolicy{OnConflict: conflict}))...)
+			}
+			blind := func(r *storage.Record) { r.Fingerprint = fp }
+			var active []string
+			for range 2 {
+				r := c.job(blind, queue(fp))
+				c.insert(r)
+				c.claimOf(storage.Claim{Queues: []string{fp}, Max: 1})
+				c.pass(time.Second)
+				active = append(active, r.ID)
+			}
+			waiting := c.insert(c.job(blind), c.job(blind, scheduled(time.Hour)))
+			other, r := c.job(), equal()
+			_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: other}, {Record: r, KeepActive: true}}, nil)
+			var dup *ojs.DuplicateError
+			if !errors.As(err, &dup) || dup.ID != active[1] || dup.State != ojs.StateActive || dup.Fingerprint != fp {
+				c.failf("%s: Insert returned %v, not the duplicate of %v", conflict, err, short(active[1:]))
+			}
+			for _, id := range []string{other.ID, r.ID} {
+				_, err := c.S.Get(c.ctx, id)
+				c.wantErr("Get of a job of the refused batch", err, ojs.ErrNotFound)
+			}
+			c.wantState(waiting[0], ojs.StateAvailable)
+			c.wantState(waiting[1], ojs.StateScheduled)
+			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: equal()}}, nil)
+			c.noErr("Insert", err)
+			if got := ids(out[0].Replaced); !slices.Contains(got, active[0]) || !slices.Contains(got, active[1]) {
+				c.failf("%s: replaced %v", conflict, short(got))
+			}
+		}
+	}},
 	{"unique-1", "Unique/Reject", "OJS unique jobs, section 5.1", "A second job with the fingerprint is refused, and the error names the first.", needsNothing, func(c *C) {
 		first := c.job(unique("f", ojs.UniquePolicy{}))
 		c.admit(first)

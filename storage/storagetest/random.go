@@ -131,6 +131,7 @@ func (w *world) insert(t *rapid.T) {
 			batch[i].Fresh = rapid.Bool().Draw(t, "fresh")
 		}
 		batch[i].MaxDepth, batch[i].DropOldest = depth, drop
+		batch[i].KeepActive = rapid.IntRange(0, 3).Draw(t, "keep active") == 0
 		r := &batch[i].Record
 		r.ID = fmt.Sprintf(idFormat, id)
 		r.Queue, r.Type = rapid.SampledFrom(queueNames).Draw(t, "queue"), rapid.SampledFrom(typeNames).Draw(t, "type")

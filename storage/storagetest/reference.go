@@ -136,7 +136,7 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 	mine := make([]*refJob, len(batch))
 	for i, in := range batch {
 		if r := in.Record; r.Fingerprint != "" && r.Unique != nil {
-			taken, err := s.unique(now, r, &results[i])
+			taken, err := s.unique(now, r, in.KeepActive, &results[i])
 			if err != nil {
 				return nil, err
 			}
@@ -169,7 +169,7 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 }
 
 // unique resolves the conflict of a record with what is there. It reports whether the record is not to be stored.
-func (s *Reference) unique(now time.Time, r storage.Record, result *storage.Inserted) (bool, error) {
+func (s *Reference) unique(now time.Time, r storage.Record, keepActive bool, result *storage.Inserted) (bool, error) {
 	var inWay []*refJob // the newest last
 	for _, j := range s.jobs {
 		if j.rec.Fingerprint == r.Fingerprint && r.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) {
@@ -194,6 +194,11 @@ func (s *Reference) unique(now time.Time, r storage.Record, result *storage.Inse
 			if j.rec.State == ojs.StateScheduled {
 				takes = j
 			}
+		}
+	}
+	for _, j := range slices.Backward(inWay) {
+		if keepActive && j.rec.State == ojs.StateActive {
+			return false, &ojs.DuplicateError{ID: j.rec.ID, State: j.rec.State, Fingerprint: r.Fingerprint}
 		}
 	}
 	for _, j := range inWay {
