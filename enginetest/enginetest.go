@@ -14,7 +14,7 @@
 //
 // NewFake records what is enqueued and runs nothing, for code that enqueues. NewInline runs each job at its enqueue.
 //
-// Every engine has a storage of its own, so tests may be parallel. Its random numbers come from a fixed seed: jitter and ids
+// Every engine has a memory storage of its own, so tests may be parallel; NewOn takes another storage. Its random numbers come from a fixed seed: jitter and ids
 // are the same in every run of a test that does one thing after another. engine.WithRand gives another seed.
 package enginetest
 
@@ -33,6 +33,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -74,17 +75,25 @@ var _ ojs.Enqueuer = (*Engine[any])(nil)
 
 // New starts an engine. The end of the test stops it, and fails the test if a handler does not end with its context.
 //
-// Options override the defaults of a test: a fixed seed, no pruning, warnings and errors in the test's log. The storage is
-// memory, and engine.WithClock has no effect.
+// Options override the defaults of a test: a fixed seed, no pruning, warnings and errors in the test's log.
+// engine.WithClock has no effect.
 func New[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 	tb.Helper()
-	return start[T](tb, virtual(), running, opts)
+	return start[T](tb, fresh(tb), virtual(), running, opts)
+}
+
+// NewOn is New on a storage of the caller's, which stays the caller's to close, after the test's end (testing.TB.Cleanup before
+// NewOn). It is for programs that are to be tested on the storage that they run on, and for storages that are being written:
+// see docs/storage.md. Times are virtual and exact there too; the calls of the storage take the time that they take.
+func NewOn[T any](tb testing.TB, s storage.Storage, opts ...engine.Option) *Engine[T] {
+	tb.Helper()
+	return start[T](tb, s, virtual(), running, opts)
 }
 
 // NewFake makes an engine that runs nothing: what is enqueued is validated, goes through the enqueue hooks and stays.
 func NewFake[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 	tb.Helper()
-	return start[T](tb, virtual(), fake, opts)
+	return start[T](tb, fresh(tb), virtual(), fake, opts)
 }
 
 // NewInline makes an engine that runs each job when it is enqueued, at once and only once whatever its options say. Enqueue and
@@ -94,7 +103,7 @@ func NewFake[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 // its job.
 func NewInline[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 	tb.Helper()
-	return start[T](tb, virtual(), inline, append([]engine.Option{engine.WithConcurrency(1000)}, opts...))
+	return start[T](tb, fresh(tb), virtual(), inline, append([]engine.Option{engine.WithConcurrency(1000)}, opts...))
 }
 
 // Test runs f in a testing/synctest bubble with an engine on the bubble's clock. Time passes when every goroutine of the test
@@ -103,7 +112,7 @@ func NewInline[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 func Test[T any](t *testing.T, f func(t *testing.T, eng *Engine[T]), opts ...engine.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		e := start[T](t, nil, running, opts)
+		e := start[T](t, fresh(t), nil, running, opts)
 		f(t, e)
 	})
 }
@@ -114,7 +123,14 @@ func virtual() *clock.Mock {
 	return c
 }
 
-func start[T any](tb testing.TB, c *clock.Mock, m mode, opts []engine.Option) *Engine[T] {
+// fresh makes a memory storage for a test.
+func fresh(tb testing.TB) storage.Storage {
+	s := memory.New()
+	tb.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func start[T any](tb testing.TB, s storage.Storage, c *clock.Mock, m mode, opts []engine.Option) *Engine[T] {
 	tb.Helper()
 	e := &Engine[T]{tb: tb, clock: c, mode: m}
 	e.opts = append([]engine.Option{
@@ -127,7 +143,7 @@ func start[T any](tb testing.TB, c *clock.Mock, m mode, opts []engine.Option) *E
 	if c != nil {
 		e.opts = append(e.opts, engine.WithClock(c))
 	}
-	e.Engine = e.make(memory.New(), nil, e.note, e.faults.inject)
+	e.Engine = e.make(s, nil, e.note, e.faults.inject)
 	if m != fake {
 		e.cancel, e.ended = run(e.Engine)
 		tb.Cleanup(func() { e.stop(e.Engine, e.cancel, e.ended) })
@@ -136,13 +152,12 @@ func start[T any](tb testing.TB, c *clock.Mock, m mode, opts []engine.Option) *E
 }
 
 // make makes an engine like e's over another storage.
-func (e *Engine[T]) make(s *memory.Storage, more []engine.Option, ms ...handler.Middleware) *engine.Engine[T] {
+func (e *Engine[T]) make(s storage.Storage, more []engine.Option, ms ...handler.Middleware) *engine.Engine[T] {
 	e.tb.Helper()
 	eng, err := engine.New[T](s, append(slices.Concat(e.opts, more), engine.WithMiddleware(ms...))...)
 	if err != nil {
 		e.tb.Fatalf("enginetest: %v", err)
 	}
-	e.tb.Cleanup(func() { _ = s.Close() })
 	return eng
 }
 

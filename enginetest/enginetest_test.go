@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -518,4 +521,37 @@ func TestHandlersOfTheEngineInside(t *testing.T) {
 			t.Errorf("enqueue: %v", err)
 		}
 	})
+}
+
+// counting is a storage of one's own.
+type counting struct {
+	storage.Storage
+	inserts atomic.Int32
+}
+
+func (c *counting) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	c.inserts.Add(1)
+	return c.Storage.Insert(ctx, now, batch, dst)
+}
+
+func TestNewOn(t *testing.T) {
+	store := &counting{Storage: memory.New()}
+	t.Run("an engine", func(t *testing.T) {
+		eng := enginetest.NewOn[any](t, store)
+		eng.Handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+			if job.Attempt == 1 {
+				return errBoom
+			}
+			return nil
+		})
+		ticket := eng.MustEnqueue(ojs.NewDraft("x", nil, ojs.WithDelay(time.Hour), ojs.WithRetry(ojs.RetryPolicy{Jitter: ojs.JitterOff})))
+		eng.Advance(time.Hour + 999*time.Millisecond)
+		eng.RequireState(ticket.ID, ojs.StateRetryable)
+		eng.Advance(time.Millisecond)
+		eng.RequireCompleted(ticket.ID)
+	})
+	counts, err := store.Counts(t.Context())
+	if err != nil || len(counts) != 1 || counts[0].State != ojs.StateCompleted || store.inserts.Load() != 1 {
+		t.Errorf("after the test: %v, %v, %d inserts", counts, err, store.inserts.Load())
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // Worked is what became of one attempt.
@@ -32,7 +31,7 @@ func (e *Engine[T]) Work(d ojs.Draft) Worked {
 	var eng *engine.Engine[T]
 	e.worked++
 	seed := engine.WithRand(rand.New(rand.NewPCG(2, e.worked))) // the engine's own serves one engine
-	eng = e.make(memory.New(), []engine.Option{seed}, func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
+	eng = e.make(fresh(e.tb), []engine.Option{seed}, func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
 		if err := eng.Queues().Pause(context.Background(), job.Queue); err != nil { // one attempt, and no second one
 			return err
 		}
