@@ -80,6 +80,15 @@ func TestJitter(t *testing.T) {
 				t.Fatalf("%d of 50 ran again within 1.5 s", len(times))
 			}
 			slices.Sort(times)
+			early := 0 // of 50, fewer than 10 in either half once in 10^6 runs
+			for _, at := range times {
+				if at < time.Second {
+					early++
+				}
+			}
+			if early < 10 || early > 40 {
+				t.Errorf("%d of 50 jobs retried in the first half of the range", early)
+			}
 			if n := len(slices.Compact(times)); n < 40 {
 				t.Errorf("50 jobs that failed together retried at only %d times", n)
 			}
@@ -177,12 +186,92 @@ func TestResponseCodes(t *testing.T) {
 	}
 }
 
+// What exhaustion leads to, from the last failure to the end of retention.
+func TestExhaustion(t *testing.T) {
+	t.Run("A145 compliance.generate_report: one run, dead at once, run again by hand", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			healed := false
+			b.handle("compliance.generate_report", func(context.Context, *ojs.Job[any]) error {
+				if healed {
+					return nil
+				}
+				return errBoom
+			})
+			b.run()
+			id := b.enqueue("compliance.generate_report", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter})).ID
+			b.advance(24 * time.Hour)
+			job := b.want(id, ojs.StateDiscarded, 1)
+			if !slices.Equal(b.times(), seconds(0)) || !job.DeadLetteredAt.Equal(b.start) || !slices.Equal(b.deadLetters(), []string{id}) {
+				t.Errorf("ran at %v, dead at %v, dead letters %v", b.times(), job.DeadLetteredAt, b.deadLetters())
+			}
+			healed = true
+			must(t, b.DeadLetters().Retry(b.ctx, id))
+			b.advance(0)
+			if job := b.want(id, ojs.StateCompleted, 1); job.DeadLettered() || len(b.deadLetters()) != 0 || len(b.times()) != 2 {
+				t.Errorf("ran at %v, %+v", b.times(), job)
+			}
+		})
+	})
+	t.Run("A183 discard and dead_letter: listed, replayed and pruned, each by its own rule", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
+			b.run()
+			exhausted := func(how ojs.Exhaustion) string {
+				return b.enqueue("fail", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: how})).ID
+			}
+			gone, dead := exhausted(ojs.ExhaustionDiscard), exhausted(ojs.ExhaustionDeadLetter)
+			b.advance(0)
+			if job := b.want(gone, ojs.StateDiscarded, 1); job.DeadLettered() {
+				t.Error("a discarded job is a dead letter")
+			}
+			b.want(dead, ojs.StateDiscarded, 1)
+			if !slices.Equal(b.deadLetters(), []string{dead}) {
+				t.Errorf("dead letters %v", b.deadLetters())
+			}
+			if err := b.DeadLetters().Retry(b.ctx, gone); !errors.Is(err, ojs.ErrTransition) {
+				t.Errorf("replay of a discarded job: %v", err)
+			}
+			must(t, b.DeadLetters().Retry(b.ctx, dead))
+			b.advance(0)
+			if len(b.times()) != 3 {
+				t.Errorf("ran at %v", b.times())
+			}
+			const day = 24 * time.Hour
+			b.advance(31 * day)
+			if _, err := b.Get(b.ctx, gone); err == nil {
+				t.Error("a discarded job is kept for more than 30 days")
+			}
+			b.want(dead, ojs.StateDiscarded, 1)
+			b.advance(150 * day)
+			if _, err := b.Get(b.ctx, dead); err == nil || len(b.deadLetters()) != 0 {
+				t.Error("a dead letter is kept for more than 180 days")
+			}
+		})
+		inBubble(t, func(b *rig) {
+			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
+			b.run()
+			var ids []string
+			for range 100 {
+				ids = append(ids, b.enqueue("fail", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter})).ID)
+				b.advance(time.Second)
+			}
+			b.advance(10 * time.Minute)
+			if got := b.deadLetters(); !slices.Equal(got, ids[90:]) {
+				t.Errorf("%d dead letters are kept, want the latest 10", len(got))
+			}
+		}, engine.WithRetention(engine.Retention{MaxDeadLetters: 10}))
+	})
+}
+
 func TestRetryTracking(t *testing.T) {
 	t.Run("A006 A116 A118 A176 attempt, history and next_retry_at", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("flaky", func(_ context.Context, job *ojs.Job[any]) error {
 				if job.Attempt != len(job.Errors)+1 || job.MaxAttempts != 12 && job.Attempt <= 10 {
 					t.Errorf("handler sees attempt %d of %d after %d errors", job.Attempt, job.MaxAttempts, len(job.Errors))
+				}
+				if now := b.job(job.ID); !now.NextRetryAt.IsZero() || now.Attempt != job.Attempt || now.State != ojs.StateActive {
+					t.Errorf("A118 during attempt %d the job is %s at %d, with next_retry_at %v", job.Attempt, now.State, now.Attempt, now.NextRetryAt)
 				}
 				if job.Attempt < 3 {
 					return ojs.Errorf("api.down", "attempt %d", job.Attempt)
@@ -204,6 +293,38 @@ func TestRetryTracking(t *testing.T) {
 			if len(job.Errors) != 2 || job.Errors[1].Message != "attempt 2" || job.Errors[1].Type != "api.down" ||
 				job.Errors[1].Attempt != 2 || !job.Errors[1].At.Equal(b.start.Add(time.Second)) {
 				t.Errorf("errors %+v", job.Errors)
+			}
+		})
+	})
+	t.Run("A118 A176 next_retry_at goes with the state retryable", func(t *testing.T) {
+		for state, leave := range map[ojs.State]func(b *rig, id string){
+			ojs.StateAvailable: func(b *rig, _ string) { must(t, b.Queues().Pause(b.ctx, "default")); b.advance(time.Minute) },
+			ojs.StateCancelled: func(b *rig, id string) { must(t, b.Cancel(b.ctx, id)) },
+			ojs.StateDiscarded: func(b *rig, _ string) { b.advance(time.Minute) }, // the second attempt was the last
+		} {
+			inBubble(t, func(b *rig) {
+				b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
+				b.run()
+				id := b.enqueue("fail", noJitter, ojs.WithMaxAttempts(2)).ID
+				b.advance(0)
+				if job := b.want(id, ojs.StateRetryable, 1); !job.NextRetryAt.Equal(b.start.Add(time.Second)) {
+					t.Errorf("retryable with next_retry_at %v", job.NextRetryAt)
+				}
+				leave(b, id)
+				if job := b.job(id); job.State != state || !job.NextRetryAt.IsZero() {
+					t.Errorf("%s with next_retry_at %v, want %s with none", job.State, job.NextRetryAt, state)
+				}
+			})
+		}
+		inBubble(t, func(b *rig) { // retried at once, by hand, while its queue rests
+			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
+			b.run()
+			id := b.enqueue("fail", noJitter).ID
+			b.advance(0)
+			must(t, b.Queues().Pause(b.ctx, "default"))
+			must(t, b.Jobs().Retry(b.ctx, id))
+			if job := b.want(id, ojs.StateAvailable, 1); !job.NextRetryAt.IsZero() {
+				t.Errorf("next_retry_at %v", job.NextRetryAt)
 			}
 		})
 	})

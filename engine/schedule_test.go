@@ -309,6 +309,19 @@ func TestLease(t *testing.T) {
 				t.Errorf("ran at %v", b.times())
 			}
 		})
+		inBubble(t, func(b *rig) { // nor does a lease that is shorter than the delay end the wait
+			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
+			b.run()
+			id := b.enqueue("fail", noJitter, ojs.WithLease(time.Second), ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Minute, MaxInterval: time.Hour})).ID
+			b.advance(59 * time.Second)
+			if job := b.want(id, ojs.StateRetryable, 1); len(job.Errors) != 1 {
+				t.Errorf("errors %+v", job.Errors)
+			}
+			b.advance(time.Hour)
+			if !slices.Equal(b.times(), seconds(0, 60, 180)) {
+				t.Errorf("ran at %v", b.times())
+			}
+		})
 	})
 }
 

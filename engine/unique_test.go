@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -62,6 +63,108 @@ var byUser = ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"user_id"}}
 func with(p ojs.UniquePolicy, change func(*ojs.UniquePolicy)) ojs.Option {
 	change(&p)
 	return ojs.WithUnique(p)
+}
+
+// Whoever is told of an equal job is told its state.
+func TestUniqueTellsTheState(t *testing.T) {
+	for state, bring := range map[ojs.State][]ojs.Option{
+		ojs.StateAvailable: {ojs.WithQueue("paused")},
+		ojs.StateScheduled: {ojs.WithDelay(time.Hour)},
+		ojs.StatePending:   {ojs.WithPending()},
+		ojs.StateActive:    {ojs.WithMeta("do", "wait")},
+		ojs.StateRetryable: {ojs.WithMeta("do", "fail")},
+		ojs.StateCompleted: nil,
+		ojs.StateCancelled: {ojs.WithMeta("do", "wait")},
+		ojs.StateDiscarded: {ojs.WithMeta("do", "fail"), ojs.WithMaxAttempts(1)},
+	} {
+		t.Run("C043 C055 "+string(state), func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				b.Handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+					switch job.Meta["do"] {
+					case "wait":
+						<-ctx.Done()
+					case "fail":
+						return errBoom
+					}
+					return nil
+				})
+				must(t, b.Queues().Pause(b.ctx, "paused"))
+				b.run()
+				p := ojs.UniquePolicy{States: ojs.AllStates()}
+				first := b.enqueue("x", append(bring, ojs.WithUnique(p))...)
+				b.advance(0)
+				if state == ojs.StateCancelled {
+					must(t, b.Cancel(b.ctx, first.ID))
+				}
+				if job := b.job(first.ID); job.State != state {
+					t.Fatalf("the first is %s", job.State)
+				}
+				_, err := b.Enqueue(b.ctx, "x", nil, ojs.WithUnique(p))
+				var dup *ojs.DuplicateError
+				if !errors.As(err, &dup) || dup.ID != first.ID || dup.State != state {
+					t.Errorf("C043 rejected: %+v, %v", dup, err)
+				}
+				p.OnConflict = ojs.ConflictIgnore
+				ticket := b.enqueue("x", ojs.WithUnique(p))
+				if ticket.ID != first.ID || ticket.State != state || !ticket.Deduplicated {
+					t.Errorf("C055 ignored: %+v", ticket)
+				}
+			})
+		})
+	}
+}
+
+// What an engine logs above DEBUG names no fingerprint, whatever happens to a unique job.
+func TestFingerprintsAreNotLogged(t *testing.T) {
+	var logged lockedBuffer
+	inBubble(t, func(b *rig) {
+		b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
+		b.run()
+		prints := make(map[string]bool)
+		stored := func() {
+			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+				must(t, err)
+				rec, err := b.store.Get(b.ctx, job.ID)
+				must(t, err)
+				prints[rec.Fingerprint] = true
+			}
+		}
+		for _, how := range []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
+			for _, opts := range [][]ojs.Option{nil, {ojs.WithDelay(time.Hour)}} {
+				opts = append(opts, ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, OnConflict: how}))
+				for range 3 {
+					_, err := b.Enqueue(b.ctx, "fail", string(how), opts...)
+					if err != nil && !errors.Is(err, ojs.ErrDuplicate) {
+						t.Fatal(err)
+					}
+					stored()
+				}
+			}
+		}
+		b.advance(2 * time.Hour)
+		_, err := b.Jobs().RetryAll(b.ctx, engine.Filter{})
+		must(t, err)
+		b.advance(time.Hour)
+		if len(prints) != 4 {
+			t.Fatalf("%d fingerprints", len(prints))
+		}
+		all, debug := 0, 0
+		for line := range strings.Lines(logged.String()) {
+			all++
+			if strings.Contains(line, "level=DEBUG") {
+				debug++
+				continue
+			}
+			for fp := range prints {
+				if strings.Contains(line, fp) {
+					t.Errorf("C112 above DEBUG: %s", line)
+				}
+			}
+		}
+		if debug == 0 || debug == all {
+			t.Errorf("%d lines, %d of them at DEBUG", all, debug)
+		}
+	}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 }
 
 // The eleven scenarios of OJS unique jobs, section 14.

@@ -178,6 +178,18 @@ func TestFingerprint(t *testing.T) {
 	same("C030 C031 C032 C038 order of names at every level", true,
 		of(t, all, "x", "a", json.RawMessage(`{"a":{"c":1,"b":[1,{"y":1,"x":2}]},"b":2}`), nil), of(t, all, "x", "a", json.RawMessage(` { "b":2, "a":{"b":[1,{"x":2,"y":1}],"c":1}}`), nil))
 	same("C039 normal form", true, of(t, all, "x", "a", "e\u0301", nil), of(t, all, "x", "a", "\u00e9", nil))
+	for _, pair := range [][2]string{{"\ufb01", "fi"}, {"\uff21", "A"}, {"\u2460", "1"}, {"x\u00b2", "x2"}, {"\u00bd", "1\u20442"}} { // each has the other's NFKC
+		a, b := pair[0], pair[1]
+		same("C039 the compatibility form is another value: "+b, false, of(t, all, "x", "a", a, nil), of(t, all, "x", "a", b, nil))
+		same("C039 also within: "+b, false, of(t, all, "x", "a", []any{map[string]any{"k": []string{a}}}, nil), of(t, all, "x", "a", []any{map[string]any{"k": []string{b}}}, nil))
+		same("C039 and as a name: "+b, false, of(t, all, "x", "a", map[string]any{a: 1}, nil), of(t, all, "x", "a", map[string]any{b: 1}, nil))
+		named := func(key string) ojs.UniquePolicy {
+			return ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{key}, MetaKeys: []string{key}}
+		}
+		same("C039 C132 and as a caller's key: "+b, false, of(t, ojs.UniquePolicy{Key: a}, "x", "a", 1, nil), of(t, ojs.UniquePolicy{Key: b}, "x", "a", 1, nil))
+		both := map[string]any{a: 1, b: 2}
+		same("C039 and as a key: "+b, false, of(t, named(a), "x", "a", both, both), of(t, named(b), "x", "a", both, both))
+	}
 	same("reading 24 a value and the list of it", true, of(t, all, "x", "a", user{42, "de"}, nil), of(t, all, "x", "a", []user{{42, "de"}}, nil))
 	same("integers beyond 2^53 keep their digits", false, of(t, all, "x", "a", int64(9007199254740993), nil), of(t, all, "x", "a", int64(9007199254740992), nil))
 	byMeta := ojs.UniquePolicy{MetaKeys: []string{"tenant_id"}}
