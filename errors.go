@@ -18,6 +18,8 @@ var (
 	ErrQueueFull     = errors.New("ojs: queue full")     // it has as many jobs as it may have; also *QueueError
 	ErrQueueDraining = errors.New("ojs: queue draining") // it accepts no more jobs; also *QueueError
 
+	ErrQuarantined = errors.New("ojs: quarantined") // the stored record does not decode; also *QuarantinedError
+
 	// ErrDropped is what an enqueue hook returns to leave a job out, and what a single enqueue of it then returns.
 	ErrDropped = errors.New("ojs: dropped")
 )
@@ -127,6 +129,21 @@ func (e *QueueError) Error() string {
 
 // Unwrap returns ErrQueueFull or ErrQueueDraining.
 func (e *QueueError) Unwrap() error { return e.Err }
+
+// QuarantinedError says that a record is in the quarantine of its storage, because it does not decode. errors.Is(err,
+// ErrQuarantined) holds for it, and errors.Is(err, ErrNotFound): there is no such job until somebody mends and releases the record.
+type QuarantinedError struct {
+	Key    string // names it in the quarantine
+	ID     string // of the job; of other records, their name
+	Reason string // why it does not decode, for a person
+}
+
+func (e *QuarantinedError) Error() string {
+	return fmt.Sprintf("ojs: quarantined: the record of %s (quarantine key %s) does not decode: %s", e.ID, e.Key, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrQuarantined) and errors.Is(err, ErrNotFound) true.
+func (e *QuarantinedError) Is(target error) bool { return target == ErrQuarantined || target == ErrNotFound }
 
 // EndedError is Ticket.Wait's error for a job that has ended but not completed.
 type EndedError struct {

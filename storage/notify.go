@@ -35,6 +35,9 @@ type Notice struct {
 	Crons      bool      // recurring jobs have changed
 	Taken      []Taken   // claims that were taken from their holders
 	Ended      []string  // jobs that have ended
+
+	// Quarantined are records that a call in this process has set aside. Its caller is told, too (Quarantiner).
+	Quarantined []Quarantined
 }
 
 // Taken is a claim that was taken from its holder.
@@ -58,7 +61,7 @@ func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 
 // Empty reports whether there is nothing to tell.
 func (n *Notice) Empty() bool {
-	return !n.Everything && !n.Available && n.Due.IsZero() && !n.Crons && len(n.Taken)+len(n.Ended) == 0
+	return !n.Everything && !n.Available && n.Due.IsZero() && !n.Crons && len(n.Taken)+len(n.Ended)+len(n.Quarantined) == 0
 }
 
 // Clocked is the ability to tell how far the clock that all users of the storage share is ahead of this machine's. It is

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -87,7 +88,10 @@ func State(code int) ojs.State {
 }
 
 // Terminal reports whether jobs in the state of a code have ended.
-func Terminal(code int) bool { return code >= Completed }
+func Terminal(code int) bool { return code >= Completed && code <= Discarded }
+
+// Settles reports whether Settle may bring a job from one state into another.
+func Settles(from, to int) bool { return State(from) != "" && froms[to]>>from&1 == 1 }
 
 // From returns the codes of the states that Settle may find a job in that it brings into a state: bit n stands for code n.
 func From(to int) (mask int) { return froms[to] }
@@ -167,8 +171,27 @@ func Encode(r *storage.Record) (Columns, error) {
 // Note adds to a notice what a row tells as it is now.
 func Note(n *storage.Notice, c *Columns) { n.Add(c.ID, State(c.State), Time(c.Wake)) }
 
-// Decode returns the record that was encoded. It keeps the slices of c.
+// MaxCount is the most that attempts and versions come to. Rows with more have not been written by this program.
+const MaxCount = 1 << 62
+
+// Decode returns the record that was encoded. It keeps the slices of c. Its error says for a person why c is none.
 func Decode(c *Columns) (storage.Record, error) {
+	r, err := DecodeLoosely(c)
+	switch {
+	case err != nil:
+	case c.Wake == None && !r.WakeAt().IsZero():
+		err = fmt.Errorf("wake: is not set, though the job is %s", r.State)
+	case c.Wake == None || !exact(Time(c.Wake)):
+	case r.WakeAt().IsZero():
+		err = fmt.Errorf("wake: is set, though the job is %s and waits for nothing", r.State)
+	case (r.State == ojs.StateAvailable || r.State == ojs.StatePending) && c.Wake != Nanos(r.WakeAt()):
+		err = fmt.Errorf("wake: is %v, though the job is %s until %v", Time(c.Wake), r.State, r.WakeAt())
+	}
+	return r, err
+}
+
+// DecodeLoosely is Decode of a row that is to be written anew, for which the columns that follow from others do not matter.
+func DecodeLoosely(c *Columns) (storage.Record, error) {
 	var r storage.Record
 	r.ID, r.Queue, r.Type, r.Worker = c.ID, c.Queue, c.Type, c.Worker
 	r.State, r.Priority, r.Attempt, r.Version = State(c.State), c.Priority, c.Attempt, uint64(c.Version)
@@ -176,21 +199,37 @@ func Decode(c *Columns) (storage.Record, error) {
 	r.CreatedAt, r.EnqueuedAt, r.StartedAt = Time(c.Created), Time(c.Enqueued), Time(c.Started)
 	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = Time(c.NextRetry), Time(c.Finished), Time(c.Dead)
 	r.LeaseUntil, r.Checkpoint = Time(c.LeaseUntil), c.Checkpoint
-	var err error
+	switch {
+	case r.State == "":
+		return r, fmt.Errorf("state: %d is no state", c.State)
+	case c.Attempt < 0 || c.Attempt > MaxCount:
+		return r, fmt.Errorf("attempt: %d is not from 0 to %d", c.Attempt, MaxCount)
+	case c.Version < 1 || c.Version > MaxCount:
+		return r, fmt.Errorf("version: %d is not from 1 to %d", c.Version, MaxCount)
+	case math.IsNaN(c.Progress) || math.IsInf(c.Progress, 0):
+		return r, fmt.Errorf("progress: %v is no share", c.Progress)
+	}
 	if c.Args != nil {
-		r.Args, err = ojs.NewArgs(json.RawMessage(c.Args))
+		var err error
+		if r.Args, err = ojs.NewArgs(json.RawMessage(c.Args)); err != nil {
+			return r, fmt.Errorf("args: %w", err)
+		}
 	}
-	if err == nil {
-		err = decodeJob(&r, c.Job)
+	if err := decodeJob(&r, c.Job); err != nil {
+		return r, fmt.Errorf("job: %w", err)
 	}
-	if err == nil {
-		err = decodeOutcome(&r, c.Outcome)
-	}
-	if err == nil && r.State == "" {
-		err = fmt.Errorf("%d is no state", c.State)
-	}
-	if err != nil {
-		return r, fmt.Errorf("ojs: stored job %s: %w", c.ID, err)
+	if err := decodeOutcome(&r, c.Outcome); err != nil {
+		return r, fmt.Errorf("outcome: %w", err)
 	}
 	return r, nil
+}
+
+// Reason is what the quarantine says of an error: some text that every database takes.
+func Reason(err error) string {
+	const most = 500
+	s := err.Error()
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -2,10 +2,13 @@ package rows_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -50,8 +53,8 @@ func records(t *rapid.T) storage.Record {
 	r.ID, r.Type, r.Queue, r.Worker = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "type"), rapid.String().Draw(t, "queue"), rapid.String().Draw(t, "worker")
 	r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "state")
 	r.Priority = int(rapid.Int32().Draw(t, "priority"))
-	r.Attempt, r.MaxAttempts = rapid.Int().Draw(t, "attempt"), rapid.IntRange(0, 5).Draw(t, "max")
-	r.Version = uint64(rapid.Int64Range(0, math.MaxInt64).Draw(t, "version"))
+	r.Attempt, r.MaxAttempts = rapid.IntRange(0, rows.MaxCount).Draw(t, "attempt"), rapid.IntRange(0, 5).Draw(t, "max")
+	r.Version = uint64(rapid.Int64Range(1, rows.MaxCount).Draw(t, "version"))
 	r.Progress, r.Fingerprint = rapid.Float64Range(0, 1).Draw(t, "progress"), rapid.String().Draw(t, "fingerprint")
 	for _, at := range []*time.Time{
 		&r.CreatedAt, &r.ScheduledAt, &r.ExpiresAt, &r.EnqueuedAt, &r.StartedAt, &r.NextRetryAt, &r.FinishedAt, &r.DeadLetteredAt, &r.LeaseUntil,
@@ -114,7 +117,8 @@ func TestPlainJobHasNoDocuments(t *testing.T) {
 // A statement may change a column whose time stood in a document: the column goes first then.
 func TestColumnsGoBeforeFarTimes(t *testing.T) {
 	var r storage.Record
-	r.State, r.NextRetryAt = ojs.StateRetryable, time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
+	r.State, r.Version = ojs.StateRetryable, 1
+	r.NextRetryAt = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
 	c, err := rows.Encode(&r)
 	must(t, err)
 	for _, at := range []time.Time{{}, time.Unix(5, 0).UTC()} {
@@ -146,8 +150,48 @@ func TestStoredCodes(t *testing.T) {
 	if _, err := rows.Encode(&storage.Record{}); err == nil {
 		t.Error("a record without a state was encoded")
 	}
-	if _, err := rows.Decode(&rows.Columns{State: rows.Active, Job: []byte("{")}); err == nil {
-		t.Error("a broken document was decoded")
+}
+
+// What no program has written does not decode, and the error says which column it is.
+func TestRowsThatAreNone(t *testing.T) {
+	var r storage.Record
+	r.ID, r.State, r.Version, r.Attempt, r.LeaseUntil = "id", ojs.StateActive, 2, 1, time.Unix(9, 0)
+	for name, spoil := range map[string]func(*rows.Columns){
+		"state": func(c *rows.Columns) { c.State = 9 }, "attempt": func(c *rows.Columns) { c.Attempt = math.MaxInt64 },
+		"attempt: -1": func(c *rows.Columns) { c.Attempt = -1 }, "version": func(c *rows.Columns) { c.Version = math.MaxInt64 },
+		"version: 0": func(c *rows.Columns) { c.Version = 0 }, "progress": func(c *rows.Columns) { c.Progress = math.Inf(1) },
+		"progress: NaN":        func(c *rows.Columns) { c.Progress = math.NaN() },
+		"wake: is set, though": func(c *rows.Columns) { c.LeaseUntil = rows.None },
+		"wake":                 func(c *rows.Columns) { c.Wake = rows.None }, "wake: is set": func(c *rows.Columns) { c.State = rows.Completed },
+		"args": func(c *rows.Columns) { c.Args = []byte("{") }, "job": func(c *rows.Columns) { c.Job = []byte("{") },
+		"outcome": func(c *rows.Columns) { c.Outcome = []byte("{") },
+	} {
+		c, err := rows.Encode(&r)
+		must(t, err)
+		spoil(&c)
+		if _, err := rows.Decode(&c); err == nil || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	long := errors.New(strings.Repeat("x", 1000) + "\x00\xff")
+	if got := rows.Reason(long); len(got) > 510 || !utf8.ValidString(got) {
+		t.Errorf("%q", got)
+	}
+	if got := rows.Reason(errors.New("a\x00\xffb")); got != "a\uFFFD\uFFFDb" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestSettles(t *testing.T) {
+	for _, to := range []int{rows.Scheduled, rows.Completed} {
+		for _, from := range []int{math.MinInt64, -1, 0, 9, math.MaxInt64} {
+			if rows.Settles(from, to) {
+				t.Errorf("from %d to %d", from, to)
+			}
+		}
+	}
+	if !rows.Settles(rows.Active, rows.Completed) || rows.Settles(rows.Completed, rows.Active) {
+		t.Error("the transition table")
 	}
 }
 
@@ -177,13 +221,20 @@ func TestCron(t *testing.T) {
 	}
 	b, err := rows.EncodeCron(&want)
 	must(t, err)
-	got, err := rows.DecodeCron(b)
+	got, err := rows.DecodeCron("n", 7, b)
 	must(t, err)
+	want.Version = 7
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\ngot  %+v\nwant %+v", got, want)
 	}
-	if _, err := rows.DecodeCron([]byte("{")); err == nil {
-		t.Error("a broken document was decoded")
+	for _, broken := range []struct {
+		name    string
+		version int64
+		entry   []byte
+	}{{"n", 7, []byte("{")}, {"other", 7, b}, {"n", 0, b}, {"n", math.MaxInt64, b}} {
+		if _, err := rows.DecodeCron(broken.name, broken.version, broken.entry); err == nil {
+			t.Errorf("a broken entry was decoded: %+v", broken)
+		}
 	}
 }
 
@@ -196,13 +247,14 @@ func TestCronBytes(t *testing.T) {
 	}
 	b, err := rows.EncodeCron(&want)
 	must(t, err)
-	got, err := rows.DecodeCron(b)
+	got, err := rows.DecodeCron("n", 7, b)
 	must(t, err)
+	want.Version = 7
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\ngot  %+v\nwant %+v", got, want)
 	}
 	for _, broken := range []string{`{"Args":[]}`, `{"Args":["","?"]}`, `{"Args":1}`} {
-		if got, err := rows.DecodeCron([]byte(broken)); err == nil {
+		if got, err := rows.DecodeCron("", 1, []byte(broken)); err == nil {
 			t.Errorf("%s was decoded: %q", broken, got.Args.String())
 		}
 	}

@@ -25,7 +25,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 		if err != nil && len(claimed) == 0 {
 			return dst, wrap(err)
 		}
-		return decodeAll(claimed, dst)
+		return append(dst, claimed...), nil
 	}
 	skip := []string{} // keys of which this claim has a job
 	var types []string // nil: all
@@ -50,20 +50,36 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 			return dst, wrap(err)
 		}
 		slices.SortFunc(claimed, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
-		if dst, err = decodeAll(claimed, dst); err != nil {
-			return dst, err
-		}
-		left -= len(claimed)
+		first := len(dst)
+		dst = s.decodeClaimed(ctx, claimed, dst)
+		got := len(dst) - first
+		left -= got
 		// Of the first jobs in order some may have been left out, since another one had their key: what is behind them comes next.
 		before := len(skip)
-		for i := range claimed {
-			if key := claimed[i].RateKey; key != "" {
-				skip = append(skip[:len(skip):len(skip)], key)
+		for i := range dst[first:] {
+			if limit := dst[first+i].RateLimit; limit != nil {
+				skip = append(skip[:len(skip):len(skip)], limit.Key)
 			}
 		}
-		if len(skip) == before {
+		if len(skip) == before && got == len(claimed) {
 			break
 		}
 	}
 	return dst, nil
+}
+
+// decodeClaimed appends jobs that a statement has claimed to others. Those that do not decode it sets aside; if it cannot, they
+// stay active until their leases end.
+func (s *Storage) decodeClaimed(ctx context.Context, claimed []stored, dst []storage.Record) []storage.Record {
+	var met []bad
+	for i := range claimed {
+		rec, err := rows.Decode(&claimed[i].Columns)
+		if err != nil {
+			met = append(met, bad{claimed[i], err})
+			continue
+		}
+		dst = append(dst, rec)
+	}
+	_ = s.setAsideRead(ctx, true, met)
+	return dst
 }

@@ -59,7 +59,12 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 		return nil, err
 	}
 	defer s.mu.RUnlock()
-	return s.readCrons(ctx, s.sql.crons, q.After, q.Names, q.Most())
+	for {
+		list, aside, err := s.readCrons(ctx, s.sql.crons, q.After, q.Names, q.Most())
+		if err != nil || !aside {
+			return list, err
+		}
+	}
 }
 
 // DueCrons implements storage.CronStore.
@@ -69,8 +74,10 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 	}
 	defer s.mu.RUnlock()
 	run, name := rows.CronPlace(after)
-	if due, err = s.readCrons(ctx, s.sql.dueCrons, run, name, rows.Nanos(now), max); err != nil {
-		return nil, time.Time{}, err
+	for aside := true; aside; {
+		if due, aside, err = s.readCrons(ctx, s.sql.dueCrons, run, name, rows.Nanos(now), max); err != nil {
+			return nil, time.Time{}, err
+		}
 	}
 	if len(due) > 0 {
 		run, name = rows.CronPlace(&due[len(due)-1])
@@ -83,14 +90,23 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 	return due, next, wrap(err)
 }
 
-func (s *Storage) readCrons(ctx context.Context, sql string, args ...any) (list []storage.Cron, err error) {
+// readCrons reads entries. It reports whether it has set some aside, so that others come in their places.
+func (s *Storage) readCrons(ctx context.Context, sql string, args ...any) (list []storage.Cron, aside bool, err error) {
+	var name string
 	var version int64
 	var entry []byte
-	err = s.read(ctx, sql, args, []any{&version, &entry}, func() error {
-		c, err := rows.DecodeCron(entry)
-		c.Version = uint64(version)
+	var met []named
+	err = s.read(ctx, sql, args, []any{&name, &version, &entry}, func() error {
+		c, err := rows.DecodeCron(name, version, entry)
+		if err != nil {
+			met = append(met, named{storage.KindCron, name, version, err})
+			return nil
+		}
 		list = append(list, c)
-		return err
+		return nil
 	})
-	return list, wrap(err)
+	if err == nil {
+		err = s.setAsideNamed(ctx, met)
+	}
+	return list, len(met) > 0, wrap(err)
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -45,11 +46,15 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	abs := func(n int64) int64 { return max(n, -n) }
 	slices.SortFunc(list, func(a, b stored) int { return cmp.Compare(abs(a.ord), abs(b.ord)) })
 	var expired []*rows.Row
+	var met []bad
 	for i := range list {
 		row, err := list[i].decode()
+		if err == nil && list[i].ord < 0 && row.Deadline().IsZero() {
+			err = errors.New("deadline: is set, though the job has none")
+		}
 		switch {
 		case err != nil:
-			return err
+			met = append(met, bad{list[i], err})
 		case list[i].ord < 0:
 			row.Expire(now)
 			expired = append(expired, row)
@@ -71,13 +76,20 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 			}
 		}
 	}
-	var next int64
-	var some bool
-	if err := (tuned{s}).query(ctx, s.sql.nextWake, nil, one(&some, &next)); err != nil {
+	if err := s.setAsideRead(ctx, false, met); err != nil {
 		return halfway(d, now, err)
 	}
-	if some {
-		d.Next = rows.Time(next)
+	var next *int64
+	var some, impossible bool
+	err = (tuned{s}).query(ctx, s.sql.nextWake, nil, one(&some, &next, &impossible))
+	if err == nil && impossible {
+		err = s.sweep(ctx)
+	}
+	if err != nil {
+		return halfway(d, now, err)
+	}
+	if next != nil {
+		d.Next = rows.Time(*next)
 	}
 	return nil
 }

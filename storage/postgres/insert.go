@@ -54,13 +54,15 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	var results []storage.Inserted
 	var n storage.Notice
 	insert := func(ctx context.Context) error {
-		n = storage.Notice{}
-		return pgx.BeginFunc(ctx, s.in(ctx), func(tx pgx.Tx) (err error) {
-			results, err = rows.Insert(&inserter{ctx, s, tx, &n}, now, batch)
-			if err == nil && txOf(ctx) != nil { // the commit tells everybody, this process too
-				_, err = tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
-			}
-			return err
+		return s.around(ctx, func() error {
+			n = storage.Notice{}
+			return pgx.BeginFunc(ctx, s.in(ctx), func(tx pgx.Tx) (err error) {
+				results, err = rows.Insert(&inserter{ctx, s, tx, &n}, now, batch)
+				if err == nil && txOf(ctx) != nil { // the commit tells everybody, this process too
+					_, err = tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+				}
+				return err
+			})
 		})
 	}
 	var err error
@@ -199,17 +201,25 @@ func (i *inserter) Stored(ids []string) (map[string]ojs.State, []uint64, error) 
 	}
 	found := make(map[string]ojs.State)
 	var first []uint64
+	var none []string // in no state that there is
 	var id string
 	var state int16
 	var version int64
 	_, err = pgx.ForEachRow(result, []any{&id, &state, &version}, func() error {
 		if version > 0 {
 			first = append(first, uint64(version))
-		} else {
-			found[id] = rows.State(int(state))
+		} else if found[id] = rows.State(int(state)); found[id] == "" {
+			none = append(none, id)
 		}
 		return nil
 	})
+	if err == nil && len(none) > 0 {
+		list, err := selectRows(i.ctx, inTx{i.tx}, false, i.s.sql.get, none[0])
+		if err == nil && len(list) > 0 {
+			err = &undecodable{undecoded(list)}
+		}
+		return nil, nil, err
+	}
 	return found, first, err
 }
 
@@ -236,6 +246,9 @@ func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {
 	list, err := selectRows(i.ctx, inTx{i.tx}, false, sql, args...)
 	if err != nil {
 		return nil, err
+	}
+	if met := undecoded(list); len(met) > 0 {
+		return nil, &undecodable{met}
 	}
 	found := make([]*rows.Row, len(list))
 	for k := range list {

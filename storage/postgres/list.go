@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,9 +44,21 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 		return storage.Record{}, wrap(err)
 	}
 	if len(list) == 0 {
-		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+		return storage.Record{}, wrap(s.missing(ctx, id))
 	}
-	return rows.Decode(&list[0].Columns)
+	rec, err := rows.Decode(&list[0].Columns)
+	if err == nil {
+		return rec, nil
+	}
+	met := []bad{{list[0], err}}
+	if err := s.setAsideRead(ctx, false, met); err != nil {
+		return storage.Record{}, wrap(err)
+	}
+	err = s.missing(ctx, id)
+	if !errors.Is(err, ojs.ErrQuarantined) && errors.Is(err, ojs.ErrNotFound) { // it could not be moved
+		err = &ojs.QuarantinedError{ID: id, Reason: rows.Reason(met[0].why)}
+	}
+	return storage.Record{}, wrap(err)
 }
 
 // List implements storage.Storage.
@@ -89,30 +102,34 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if len(q.Types) == 0 && len(q.ErrorTypes) == 0 && q.CreatedFrom.IsZero() && q.CreatedBefore.IsZero() && q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
 		most = limit + 1 // the statement knows all that is asked for; one more tells that there is one
 	}
+	var met []bad
 	err = s.in(ctx).query(ctx, list, []any{after, last, states, queues, most}, func(result pgx.Rows) (err error) {
-		page, err = readPage(result, &q, limit, seen == maxScan, last, after)
+		page, met, err = readPage(result, &q, limit, most, seen == maxScan, last, after)
 		return err
 	})
+	if err == nil {
+		err = s.setAsideRead(ctx, false, met)
+	}
 	return page, wrap(err)
 }
 
-// readPage takes the jobs of a window that the query selects, up to the limit. More says that there may be others behind the
-// window.
-func readPage(result pgx.Rows, q *storage.Query, limit int, more bool, last, after int64) (page storage.Page, err error) {
+// readPage takes the jobs of a window that the query selects, up to the limit, of at most so many. More says that there may be
+// others behind the window. Met are jobs that do not decode.
+func readPage(result pgx.Rows, q *storage.Query, limit, most int, more bool, last, after int64) (page storage.Page, met []bad, err error) {
 	sc := newScanner(false)
-	for result.Next() {
+	scanned := 0
+	for ; result.Next(); scanned++ {
 		r, err := sc.scan(result)
 		if err != nil {
-			return page, err
+			return page, met, err
 		}
 		rec, err := rows.Decode(&r.Columns)
 		if err != nil {
-			return page, err
-		}
-		if q.Matches(&rec.JobInfo) {
+			met = append(met, bad{r, err})
+		} else if q.Matches(&rec.JobInfo) {
 			if len(page.Records) == limit {
 				page.Next = strconv.FormatInt(after, 10)
-				return page, nil
+				return page, met, nil
 			}
 			page.Records = append(page.Records, rec)
 		}
@@ -120,10 +137,12 @@ func readPage(result pgx.Rows, q *storage.Query, limit int, more bool, last, aft
 			after = r.place
 		}
 	}
-	if more {
+	if scanned == most { // some of which do not decode
+		page.Next = strconv.FormatInt(after, 10)
+	} else if more {
 		page.Next = strconv.FormatInt(last, 10)
 	}
-	return page, result.Err()
+	return page, met, result.Err()
 }
 
 // Counts implements storage.Storage.
@@ -136,8 +155,9 @@ func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error
 	var state int16
 	var n int64
 	err = s.in(ctx).query(ctx, s.sql.counts, nil, each([]any{&c.Queue, &state, &n}, func() {
-		c.State, c.N = rows.State(int(state)), int(n)
-		counts = append(counts, c)
+		if c.State, c.N = rows.State(int(state)), int(n); c.State != "" { // or it is for the quarantine
+			counts = append(counts, c)
+		}
 	}))
 	return counts, wrap(err)
 }

@@ -36,7 +36,7 @@ type past struct {
 const spare = 16
 
 // claimPast claims up to most jobs. What it returns with an error is claimed all the same.
-func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, most int) (claimed []stored, err error) {
+func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, most int) (claimed []storage.Record, err error) {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -52,7 +52,7 @@ func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, mo
 	}
 	taken := make(map[string]bool)
 	const tries = 5
-	for range tries {
+	for try := 0; try < tries; try++ {
 		queues, oldest, next, err := p.begin()
 		if err != nil {
 			return claimed, err
@@ -77,14 +77,19 @@ func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, mo
 			seqs := make(map[int64]bool, len(got))
 			for i := range got {
 				seqs[got[i].seq] = true
-				if key := got[i].RateKey; key != "" {
-					taken[key] = true
-				}
 			}
 			lane.Took(func(seq int64) bool { return seqs[seq] })
 			lane.End()
-			claimed = append(claimed, got...)
-			missed = missed || len(claimed) < most && len(got) < len(picked)
+			before := len(claimed)
+			if claimed = s.decodeClaimed(ctx, got, claimed); len(claimed)-before < len(got) {
+				try = -1 // as often again, since it goes on with fewer
+			}
+			for i := range claimed[before:] {
+				if limit := claimed[before+i].RateLimit; limit != nil {
+					taken[limit.Key] = true
+				}
+			}
+			missed = missed || len(claimed) < most && len(claimed)-before < len(picked)
 		}
 		if !missed { // or others had what was picked, and have left something behind it
 			break

@@ -64,11 +64,12 @@ type Storage struct {
 }
 
 var (
-	_ storage.Storage    = (*Storage)(nil)
-	_ storage.QueueStore = (*Storage)(nil)
-	_ storage.CronStore  = (*Storage)(nil)
-	_ storage.Notifier   = (*Storage)(nil)
-	_ storage.Clocked    = (*Storage)(nil)
+	_ storage.Storage     = (*Storage)(nil)
+	_ storage.QueueStore  = (*Storage)(nil)
+	_ storage.CronStore   = (*Storage)(nil)
+	_ storage.Notifier    = (*Storage)(nil)
+	_ storage.Clocked     = (*Storage)(nil)
+	_ storage.Quarantiner = (*Storage)(nil)
 )
 
 // Errors of the package.

@@ -41,7 +41,9 @@ func (s *Storage) changeQueue(ctx context.Context, queue string, to ojs.QueueSta
 		var stored string
 		switch err := tx.QueryRow(ctx, s.sql.queueState, queue).Scan(&stored); err {
 		case nil:
-			was = ojs.QueueState(stored)
+			if was = ojs.QueueState(stored); !was.Valid() {
+				was = ojs.QueueActive
+			}
 		case pgx.ErrNoRows:
 			was = ojs.QueueActive
 		default:
@@ -65,9 +67,17 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	defer s.mu.RUnlock()
 	states := make(map[string]ojs.QueueState)
 	var queue, state string
+	var met []named
 	err := s.read(ctx, s.sql.queueStates, nil, []any{&queue, &state}, func() error {
+		if !ojs.QueueState(state).Valid() {
+			met = append(met, named{storage.KindQueue, queue, state, noState(state)})
+			return nil
+		}
 		states[queue] = ojs.QueueState(state)
 		return nil
 	})
+	if err == nil {
+		err = s.setAsideNamed(ctx, met)
+	}
 	return states, wrap(err)
 }

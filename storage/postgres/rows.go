@@ -95,17 +95,6 @@ func (r *stored) decode() (*rows.Row, error) {
 	return &rows.Row{Record: rec, Seq: r.seq, Was: rec.Version, Place: r.place}, err
 }
 
-func decodeAll(list []stored, dst []storage.Record) ([]storage.Record, error) {
-	for i := range list {
-		rec, err := rows.Decode(&list[i].Columns)
-		if err != nil {
-			return dst, err
-		}
-		dst = append(dst, rec)
-	}
-	return dst, nil
-}
-
 // written is a row as statements write it.
 type written struct {
 	rows.Columns

@@ -177,11 +177,11 @@ func (s *Storage) settleDistinct(
 		f, ok := there[c.ID]
 		results[i] = storage.Settled{Version: uint64(f.version)}
 		switch {
-		case !ok:
+		case !ok || rows.State(int(f.state)) == "": // which will be set aside
 			results[i].Err = ojs.ErrNotFound
 		case f.version != c.Version-1:
 			results[i].Err = storage.ErrFenced
-		case froms[i]>>f.state&1 == 0:
+		case !rows.Settles(int(f.state), c.State):
 			results[i].Err = &ojs.TransitionError{ID: c.ID, From: rows.State(int(f.state)), To: rows.State(c.State)}
 		case tries == 0:
 			return fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID)

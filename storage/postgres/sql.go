@@ -1,6 +1,11 @@
 package postgres
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+
+	"github.com/ojsengine/ojs/internal/rows"
+)
 
 // statements are all that the package says to the database, but for the schema, in migrations.
 type statements struct {
@@ -15,6 +20,10 @@ type statements struct {
 	queueStates, queueState, setQueueState, activateQueue                                                string
 	listen, notify, clock, isolation                                                                     string
 	crons, dueCrons, nextCron, setCrons, deleteCron                                                      string
+	setAside, undoClaims, impossible, setCronAside, setQueueAside                                        string
+	quarantined, countQuarantined, quarantinedID, quarantineEntry                                        string
+	quarantinedJob, stateOf, releaseJob, releaseCron, releaseQueue                                       string
+	deleteQuarantined                                                                                    string
 }
 
 // columns are those of a job, in the order in which scan reads them.
@@ -52,7 +61,7 @@ const take = `,
 			SELECT seq, rate_key, rn, row_number() OVER (PARTITION BY rate_key ORDER BY rn) AS nth FROM
 			(SELECT seq, rate_key, row_number() OVER () AS rn FROM picked) p ORDER BY rn) p
 			WHERE p.rate_key IS NULL OR p.nth = 1)
-	UPDATE {schema}.job j SET state = 4, place = p.place, attempt = j.attempt + 1, version = j.version + 1,
+	UPDATE {schema}.job j SET state = 4, place = p.place, attempt = {attempt1}, version = {version1},
 		started = $1, worker = $3, lease_until = {until}, wake = {until}, progress = 0
 	FROM numbered p WHERE j.seq = p.seq
 	RETURNING p.place AS ord, {columns}`
@@ -71,6 +80,12 @@ const behind = `WITH RECURSIVE level (priority) AS (
 		ORDER BY j.place LIMIT $3) c
 	WHERE level.priority IS NOT NULL LIMIT $3`
 
+// One more than the greatest numbers would fail the statement, for all jobs of it. They are no job's (rows.MaxCount).
+const (
+	attempt1 = `least(j.attempt, 9223372036854775806) + 1`
+	version1 = `least(j.version, 9223372036854775806) + 1`
+)
+
 // until is when a lease of a job j ends that begins at $1: at the latest at the last time that a column holds.
 const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bigint, 0))`
 
@@ -80,13 +95,17 @@ const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bi
 // meanwhile. Jobs of older versions of this package began at 1.
 const first = `place * 65536`
 
+// impossible are jobs that no other statement may meet: of no state, or with numbers that no job comes to.
+const impossible = `(state < 1 OR state > 8 OR attempt < 0 OR attempt > {most} OR version < 1 OR version > {most})`
+
 // quoted is the name of a schema in statements: it may be a word of SQL's.
 func quoted(schema string) string { return `"` + schema + `"` }
 
 func newStatements(schema string) *statements {
-	inner := strings.NewReplacer("{columns}", columns, "{given}", given, "{first}", first, "{attempt}", attempt, "{claimable}", claimable,
-		"{take}", strings.ReplaceAll(take, "{until}", until), "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
-	outer := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
+	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given, "{first}", first, "{attempt}", attempt, "{claimable}", claimable,
+		"{take}", strings.NewReplacer("{until}", until, "{attempt1}", attempt1, "{version1}", version1).Replace(take),
+		"{version1}", version1, "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
+	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
 	q := func(sql string) string { return outer.Replace(inner.Replace(sql)) }
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
@@ -208,14 +227,15 @@ func newStatements(schema string) *statements {
 			FROM c WHERE j.id = c.id AND j.version = c.version AND j.state = 4
 			RETURNING j.id`),
 
-		// What has a deadline that has come is left to the caller, who writes down why it ended.
+		// What has a deadline that has come is left to the caller, who writes down why it ended, and so is what time does nothing else to.
 		due: q(`WITH due AS MATERIALIZED (
-				SELECT seq, state, wake, place, state <> 4 AND deadline IS NOT NULL AND deadline <= $1 AS expired FROM {schema}.job
+				SELECT seq, state, wake, place,
+					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.job
 				WHERE wake <= $1 ORDER BY wake, place LIMIT $2 FOR UPDATE SKIP LOCKED),
 			ordered AS MATERIALIZED (
 				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM due ORDER BY wake, place) d),
 			moved AS (
-				UPDATE {schema}.job j SET place = d.new_place, version = j.version + 1,
+				UPDATE {schema}.job j SET place = d.new_place, version = {version1},
 					state = CASE j.state WHEN 4 THEN 4 ELSE 3 END,
 					wake = CASE j.state WHEN 4 THEN {until} ELSE j.deadline END,
 					lease_until = CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END,
@@ -226,7 +246,9 @@ func newStatements(schema string) *statements {
 			SELECT * FROM moved
 			UNION ALL
 			SELECT -d.new_place, {columns} FROM ordered d JOIN {schema}.job j USING (seq) WHERE d.expired`),
-		nextWake: q(`SELECT wake FROM {schema}.job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`),
+		// And whether there are impossible jobs, in the words of their index.
+		nextWake: q(`SELECT (SELECT wake FROM {schema}.job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
+			EXISTS (SELECT FROM {schema}.job WHERE {impossible})`),
 
 		get: q(`SELECT {columns} FROM {schema}.job j WHERE id = $1`),
 		// A page looks at a window of rows, found or not, so that no listing keeps the database busy for long.
@@ -244,7 +266,7 @@ func newStatements(schema string) *statements {
 			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
 
 		// What is asked for is locked first: it stays as this finds it. An array and no join, as above.
-		remove: q(`WITH asked AS MATERIALIZED (SELECT seq, id, state FROM {schema}.job WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE),
+		remove: q(`WITH asked AS MATERIALIZED (SELECT seq, id, state FROM {schema}.job WHERE id = ANY ($1::text[]) AND state BETWEEN 1 AND 8 ORDER BY seq FOR UPDATE),
 			held AS (SELECT id, state FROM asked WHERE state < 6 ORDER BY array_position($1::text[], id) LIMIT 1),
 			gone AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held) RETURNING 1)
 			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0)`),
@@ -277,9 +299,9 @@ func newStatements(schema string) *statements {
 		clock:     q(`SELECT clock_timestamp()`),
 		isolation: q(`SELECT current_setting('transaction_isolation')`),
 
-		crons: q(`SELECT version, entry FROM {schema}.cron
+		crons: q(`SELECT name, version, entry FROM {schema}.cron
 			WHERE name > $1 AND ($2::text[] IS NULL OR name = ANY($2)) ORDER BY name LIMIT $3`),
-		dueCrons: q(`SELECT version, entry FROM {schema}.cron
+		dueCrons: q(`SELECT name, version, entry FROM {schema}.cron
 			WHERE next_run IS NOT NULL AND (next_run, name) > ($1, $2) AND next_run <= $3 ORDER BY next_run, name LIMIT $4`),
 		nextCron: q(`SELECT next_run FROM {schema}.cron WHERE next_run IS NOT NULL AND (next_run, name) > ($1, $2) ORDER BY next_run, name LIMIT 1`),
 		setCrons: q(`WITH given AS MATERIALIZED (
@@ -291,5 +313,36 @@ func newStatements(schema string) *statements {
 				RETURNING cron.name, cron.version)
 			SELECT given.i, stored.version FROM given JOIN (TABLE added UNION ALL TABLE there) AS stored USING (name)`),
 		deleteCron: q(`DELETE FROM {schema}.cron WHERE name = $1`),
+
+		// $1 are the rows as they were read: the seq, $2 the version, $3 why. Nobody waits for rows that others have locked.
+		setAside: q(`WITH met AS MATERIALIZED (
+				SELECT seq FROM {schema}.job WHERE seq = ANY ($1::bigint[]) AND version = ($2::bigint[])[array_position($1::bigint[], seq)]
+				ORDER BY seq FOR UPDATE SKIP LOCKED),
+			gone AS (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
+			kept AS (INSERT INTO {schema}.quarantined_job SELECT * FROM gone RETURNING id, seq)
+			INSERT INTO {schema}.quarantine (kind, name, seq, reason)
+				SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`),
+		// Their places are not known any more: they come by their age.
+		undoClaims: q(`UPDATE {schema}.quarantined_job SET state = 3, place = seq, wake = deadline, lease_until = NULL, worker = '',
+				attempt = CASE WHEN attempt > {most} THEN attempt ELSE attempt - 1 END, started = CASE WHEN attempt > 1 THEN started END
+			WHERE seq = ANY ($1::bigint[])`),
+		impossible: q(`SELECT {columns} FROM {schema}.job j WHERE {impossible} LIMIT $1`),
+		setCronAside: q(`WITH gone AS (DELETE FROM {schema}.cron WHERE name = $1 AND version = $2 RETURNING name, version, entry)
+			INSERT INTO {schema}.quarantine (kind, name, reason, version, body) SELECT 'cron', name, $3, version, entry FROM gone RETURNING n, at`),
+		setQueueAside: q(`WITH gone AS (DELETE FROM {schema}.queue_state WHERE queue = $1 AND state = $2 RETURNING queue, state)
+			INSERT INTO {schema}.quarantine (kind, name, reason, body)
+				SELECT 'queue', queue, $3, convert_to(state, 'UTF8') FROM gone RETURNING n, at`),
+		quarantined: q(`SELECT q.n, q.kind, q.name, q.reason, q.at, coalesce(j.queue, ''), coalesce(j.type, ''), coalesce(j.state, 0::smallint)
+			FROM {schema}.quarantine q LEFT JOIN {schema}.quarantined_job j USING (seq) WHERE q.n > $1 ORDER BY q.n LIMIT $2`),
+		countQuarantined: q(`SELECT count(*) FROM {schema}.quarantine`),
+		quarantinedID:    q(`SELECT n, reason FROM {schema}.quarantine WHERE name = $1 AND kind = 'job' ORDER BY n DESC LIMIT 1`),
+		quarantineEntry:  q(`SELECT kind, name, coalesce(seq, 0), coalesce(version, 0), body FROM {schema}.quarantine WHERE n = $1 FOR UPDATE`),
+		quarantinedJob:   q(`SELECT {columns} FROM {schema}.quarantined_job j WHERE seq = $1 FOR UPDATE`),
+		stateOf:          q(`SELECT state FROM {schema}.job WHERE id = $1`),
+		releaseJob:       q(`INSERT INTO {schema}.job SELECT * FROM {schema}.quarantined_job WHERE seq = $1`),
+		releaseCron:      q(`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`),
+		releaseQueue:     q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`),
+		deleteQuarantined: q(`WITH gone AS (DELETE FROM {schema}.quarantine WHERE n = $1 RETURNING seq)
+			DELETE FROM {schema}.quarantined_job WHERE seq IN (SELECT seq FROM gone)`),
 	}
 }

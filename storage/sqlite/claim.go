@@ -13,7 +13,7 @@ import (
 
 // Claim implements storage.Storage.
 func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	var claimed []stored
+	var claimed []storage.Record
 	err := s.write(ctx, func(t *tx) (err error) {
 		claimed, err = t.claim(rows.Nanos(now), &c)
 		return err
@@ -21,10 +21,10 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	if err != nil {
 		return dst, err
 	}
-	return decodeAll(claimed, dst)
+	return append(dst, claimed...), nil
 }
 
-func (t *tx) claim(now int64, c *storage.Claim) ([]stored, error) {
+func (t *tx) claim(now int64, c *storage.Claim) ([]storage.Record, error) {
 	states, err := t.queueStates()
 	if err != nil {
 		return nil, err
@@ -37,7 +37,8 @@ func (t *tx) claim(now int64, c *storage.Claim) ([]stored, error) {
 			}
 		}
 		slices.Sort(k.paused)
-		return k.claimed, k.from("")
+		err := k.from("")
+		return k.claimed, err
 	}
 	for _, q := range c.Queues {
 		if states[q] == string(ojs.QueuePaused) {
@@ -58,36 +59,43 @@ type claimer struct {
 	queue   string          // ""; all but
 	paused  []string        // these
 	keys    map[string]bool // of rate limits that this claim has taken a job of
-	claimed []stored
+	claimed []storage.Record
 }
 
 // from claims jobs of a queue, or of all as if they were one.
 func (k *claimer) from(queue string) error {
 	k.queue = queue
-	left := k.c.Max - len(k.claimed)
-	if left <= 0 {
-		return nil
-	}
-	lane := k.t.lanes.Of(k.c.SkipKeys, queue, k.c.Types)
-	picked, err := lane.Pick(k, rows.Wanted{Now: k.now, Types: k.c.Types, Paused: k.paused, Taken: k.keys, Max: left})
-	if err != nil {
-		return err
-	}
-	taken := make(map[int64]bool, len(picked))
-	for i := range picked {
-		if err := k.take(picked[i].Seq); err != nil {
+	for {
+		left := k.c.Max - len(k.claimed)
+		if left <= 0 {
+			return nil
+		}
+		lane := k.t.lanes.Of(k.c.SkipKeys, queue, k.c.Types)
+		picked, err := lane.Pick(k, rows.Wanted{Now: k.now, Types: k.c.Types, Paused: k.paused, Taken: k.keys, Max: left})
+		if err != nil {
 			return err
 		}
-		taken[picked[i].Seq] = true
-		if key := picked[i].Key; key != "" {
-			if k.keys == nil {
-				k.keys = make(map[string]bool)
+		gone := make(map[int64]bool, len(picked))
+		aside := false
+		for i := range picked {
+			taken, err := k.take(picked[i].Seq)
+			if err != nil {
+				return err
 			}
-			k.keys[key] = true
+			gone[picked[i].Seq] = true
+			if key := picked[i].Key; taken && key != "" {
+				if k.keys == nil {
+					k.keys = make(map[string]bool)
+				}
+				k.keys[key] = true
+			}
+			aside = aside || !taken
+		}
+		lane.Took(func(seq int64) bool { return gone[seq] })
+		if !aside { // or others come in the places of those that were set aside
+			return nil
 		}
 	}
-	lane.Took(func(seq int64) bool { return taken[seq] })
-	return nil
 }
 
 // Behind implements rows.Looker.
@@ -156,29 +164,34 @@ func (s *statement) waiting() (j rows.Waiting) {
 	return j
 }
 
-func (k *claimer) take(seq int64) error {
+// take claims a job. It reports false if it has set it aside instead.
+func (k *claimer) take(seq int64) (taken bool, err error) {
 	list, err := k.t.query(selectBySeq, seq).all() // RETURNING would make a table of its own for it
 	if err != nil || len(list) == 0 {
-		return err
+		return true, err
 	}
 	r := &list[0]
+	row, err := k.t.decode(r)
+	if err != nil {
+		return false, k.t.setAside(r, err)
+	}
 	before := r.kind()
 	r.place = k.t.nextPlace()
-	r.State, r.Worker, r.Progress = rows.Active, k.c.Worker, 0
-	r.Attempt++
-	r.Version++
-	k.t.coversVersion(r.Version)
-	r.Started = k.now
+	r.State = rows.Active
 	r.LeaseUntil = k.now + min(r.Lease, math.MaxInt64-max(k.now, 0)) // at the latest the last time that a column holds
 	r.Wake = r.LeaseUntil
-	k.claimed = append(k.claimed, *r)
+	rec := row.Record
+	rec.Claim(rows.Time(k.now), k.c.Worker)
+	rec.LeaseUntil = rows.Time(r.LeaseUntil)
+	k.t.coversVersion(int64(rec.Version))
+	k.claimed = append(k.claimed, rec)
 	k.t.written = true
 	holder := k.t.holder
 	if k.c.Remote {
 		holder = 0
 	}
-	err = k.t.exec(claimJob, r.seq, r.place, r.Started, r.Worker, r.LeaseUntil, holder)
+	err = k.t.exec(claimJob, r.seq, r.place, k.now, rec.Worker, r.LeaseUntil, holder)
 	k.t.move(before, r.kind())
 	k.t.note(&r.Columns)
-	return err
+	return true, err
 }

@@ -74,36 +74,35 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (deleted bool, er
 }
 
 // Crons implements storage.CronStore.
-func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) (list []storage.Cron, err error) {
-	err = s.read(ctx, func(conn *zombiezen.Conn) error {
+func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+	return s.readCrons(ctx, func(r *cronReader) error {
 		if q.Names == nil {
-			list, err = readCrons(query(conn, listCrons, q.After, q.Most()), list)
-			return err
+			return r.read(listCrons, q.After, q.Most())
 		}
 		for _, name := range slices.Compact(slices.Sorted(slices.Values(q.Names))) {
-			if strings.Compare(name, q.After) <= 0 || len(list) == q.Most() {
+			if strings.Compare(name, q.After) <= 0 || len(r.list) == q.Most() {
 				continue
 			}
-			if list, err = readCrons(query(conn, selectCron, name), list); err != nil {
+			if err := r.read(selectCron, name); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	return list, err
 }
 
 // DueCrons implements storage.CronStore.
 func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) (due []storage.Cron, next time.Time, err error) {
-	run, name := rows.CronPlace(after)
-	err = s.read(ctx, func(conn *zombiezen.Conn) error {
-		if due, err = readCrons(query(conn, dueCrons, run, name, rows.Nanos(now), max), due); err != nil {
+	due, err = s.readCrons(ctx, func(r *cronReader) error {
+		run, name := rows.CronPlace(after)
+		if err := r.read(dueCrons, run, name, rows.Nanos(now), max); err != nil {
 			return err
 		}
-		if len(due) > 0 {
-			run, name = rows.CronPlace(&due[len(due)-1])
+		if len(r.list) > 0 {
+			run, name = rows.CronPlace(&r.list[len(r.list)-1])
 		}
-		q := query(conn, nextCron, run, name)
+		next = time.Time{}
+		q := query(r.conn, nextCron, run, name)
 		if q.next() {
 			next = rows.Time(q.int64())
 		}
@@ -112,17 +111,40 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 	return due, next, err
 }
 
-// readCrons appends the entries of a statement to a list.
-func readCrons(q *statement, list []storage.Cron) ([]storage.Cron, error) {
+// cronReader reads entries, and keeps apart those that do not decode.
+type cronReader struct {
+	conn *zombiezen.Conn
+	list []storage.Cron
+	bad  []named
+}
+
+func (r *cronReader) read(sql string, args ...any) error {
+	q := query(r.conn, sql, args...)
 	for q.next() {
-		version := uint64(q.int64())
-		c, err := rows.DecodeCron(q.blob())
+		name, version := q.text(), q.int64()
+		c, err := rows.DecodeCron(name, version, q.blob())
 		if err != nil {
-			_ = q.close()
-			return list, err
+			r.bad = append(r.bad, named{storage.KindCron, name, version, err})
+			continue
 		}
-		c.Version = version
-		list = append(list, c)
+		r.list = append(r.list, c)
 	}
-	return list, q.close()
+	return q.close()
+}
+
+// readCrons reads entries, again if it has to set some aside, since others come in their places.
+func (s *Storage) readCrons(ctx context.Context, f func(*cronReader) error) ([]storage.Cron, error) {
+	for {
+		var r cronReader
+		err := s.read(ctx, func(conn *zombiezen.Conn) error {
+			r = cronReader{conn: conn}
+			return f(&r)
+		})
+		if err != nil || len(r.bad) == 0 {
+			return r.list, err
+		}
+		if err := s.setAsideNamed(ctx, r.bad); err != nil {
+			return nil, err
+		}
+	}
 }

@@ -26,9 +26,12 @@ func (t *tx) due(now time.Time, limit int, buf []storage.Record) (d storage.Due,
 		return d, err
 	}
 	for i := range list {
-		row, err := list[i].decode()
+		row, err := t.decode(&list[i])
 		if err != nil {
-			return d, err
+			if err := t.setAside(&list[i], err); err != nil {
+				return d, err
+			}
+			continue
 		}
 		into := &d.Promoted
 		switch {
@@ -51,6 +54,9 @@ func (t *tx) due(now time.Time, limit int, buf []storage.Record) (d storage.Due,
 			}
 		}
 		*into = append(*into, row.Record)
+	}
+	if err := t.setAsideImpossible(); err != nil {
+		return d, err
 	}
 	q := t.query(nextWake)
 	if q.next() {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -35,7 +36,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 			}
 		}
 	}
-	if err := s.write(ctx, insert); err != nil {
+	if err := s.write(ctx, func(t *tx) error { return t.around(func() error { return insert(t) }) }); err != nil {
 		return dst, err
 	}
 	return append(dst, results...), nil
@@ -44,7 +45,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 // addAll stores jobs that ask for no lookups but of ids and queues.
 func (t *tx) addAll(encoded []stored) ([]storage.Inserted, error) {
 	for i := range encoded {
-		if h, taken, err := t.head(encoded[i].ID); err != nil {
+		if h, taken, err := t.idTaken(encoded[i].ID); err != nil {
 			return nil, err
 		} else if taken {
 			return nil, &ojs.DuplicateError{ID: encoded[i].ID, State: rows.State(h.state)}
@@ -70,6 +71,38 @@ func (t *tx) addAll(encoded []stored) ([]storage.Inserted, error) {
 	return results, nil
 }
 
+// undecodable is the error of an insert that has met jobs among which are some that do not decode.
+type undecodable struct{ among []stored }
+
+func (u *undecodable) Error() string { return "ojs: sqlite: a stored job does not decode" }
+
+// around makes an insert, which has written nothing if it meets jobs that do not decode: they are set aside, and it is made again.
+func (t *tx) around(insert func() error) error {
+	for {
+		err := insert()
+		var met *undecodable
+		if !errors.As(err, &met) {
+			return err
+		}
+		if err := t.setAsideUndecodable(met.among); err != nil {
+			return err
+		}
+	}
+}
+
+// idTaken returns the head of the job that has an id, if there is one.
+func (t *tx) idTaken(id string) (h head, taken bool, err error) {
+	h, taken, err = t.head(id)
+	if err == nil && taken && rows.State(h.state) == "" {
+		list, err := t.query(selectBySeq, h.seq).all()
+		if err != nil {
+			return h, false, err
+		}
+		return h, false, &undecodable{list}
+	}
+	return h, taken, err
+}
+
 // inserter is a transaction as rows.Insert wants it. There is one writer, so nobody comes between.
 type inserter struct{ t *tx }
 
@@ -77,7 +110,7 @@ func (i inserter) Stored(ids []string) (map[string]ojs.State, []uint64, error) {
 	found := make(map[string]ojs.State)
 	first := make([]uint64, len(ids))
 	for k, id := range ids {
-		h, ok, err := i.t.head(id)
+		h, ok, err := i.t.idTaken(id)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -92,12 +125,15 @@ func (i inserter) Stored(ids []string) (map[string]ojs.State, []uint64, error) {
 func (i inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	var peers []*rows.Row
 	add := func(list []stored, err error) error {
+		if err != nil {
+			return err
+		}
 		for k := range list {
-			if err == nil {
-				var r *rows.Row
-				r, err = list[k].decode()
-				peers = append(peers, r)
+			r, err := i.t.decode(&list[k])
+			if err != nil {
+				return &undecodable{list}
 			}
+			peers = append(peers, r)
 		}
 		return err
 	}
@@ -150,10 +186,10 @@ func (i inserter) Oldest(queue string, now time.Time, n int, without []string) (
 		if skip[s.ID] {
 			continue
 		}
-		r, err := s.decode()
+		r, err := i.t.decode(&s)
 		if err != nil {
 			_ = q.close()
-			return nil, err
+			return nil, &undecodable{[]stored{s}}
 		}
 		oldest = append(oldest, r)
 	}

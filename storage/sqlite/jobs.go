@@ -1,8 +1,6 @@
 package sqlite
 
 import (
-	"fmt"
-
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -51,8 +49,13 @@ func encode(rec *storage.Record) (stored, error) {
 
 // add stores a new job.
 func (t *tx) add(r *stored) error {
-	t.written = true
 	r.seq, r.place = t.nextSeq(), t.nextPlace()
+	return t.put(r)
+}
+
+// put stores a job that is not stored, with its seq and place.
+func (t *tx) put(r *stored) error {
+	t.written = true
 	q := t.query(insertJob)
 	q.bindRow(r)
 	q.next()
@@ -158,16 +161,4 @@ func (t *tx) queueStates() (map[string]string, error) {
 	}
 	t.states = states
 	return states, nil
-}
-
-// decodeAll returns the records of rows.
-func decodeAll(list []stored, dst []storage.Record) ([]storage.Record, error) {
-	for i := range list {
-		rec, err := rows.Decode(&list[i].Columns)
-		if err != nil {
-			return dst, fmt.Errorf("ojs: sqlite: %w", err)
-		}
-		dst = append(dst, rec)
-	}
-	return dst, nil
 }

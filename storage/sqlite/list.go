@@ -17,17 +17,29 @@ const maxScan = 20_000
 
 // Get implements storage.Storage.
 func (s *Storage) Get(ctx context.Context, id string) (rec storage.Record, err error) {
+	var bad int64
 	err = s.read(ctx, func(conn *zombiezen.Conn) error {
 		list, err := query(conn, selectByID, id).all()
 		if err == nil && len(list) == 0 {
+			if err := quarantinedJob(conn, id); err != nil {
+				return err
+			}
 			return fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
 		}
 		if err == nil {
-			rec, err = rows.Decode(&list[0].Columns)
+			if rec, err = rows.Decode(&list[0].Columns); err != nil {
+				bad, err = list[0].seq, nil
+			}
 		}
 		return err
 	})
-	return rec, err
+	if err != nil || bad == 0 {
+		return rec, err
+	}
+	if err := s.setAsideRead(ctx, []int64{bad}); err != nil {
+		return storage.Record{}, err
+	}
+	return s.Get(ctx, id)
 }
 
 // List implements storage.Storage.
@@ -47,6 +59,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if q.DeadLetters {
 		sql = listDead
 	}
+	var bad []int64
 	err = s.read(ctx, func(conn *zombiezen.Conn) error {
 		st := query(conn, sql, after, maxScan+1)
 		for scanned := 0; st.next(); scanned++ {
@@ -55,13 +68,13 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 				page.Next = strconv.FormatInt(after, 10)
 				break
 			}
-			rec, err := rows.Decode(&r.Columns)
-			if err != nil {
-				_ = st.close()
-				return err
-			}
 			if after = r.seq; q.DeadLetters {
 				after = r.place
+			}
+			rec, err := rows.Decode(&r.Columns)
+			if err != nil {
+				bad = append(bad, r.seq)
+				continue
 			}
 			if q.Matches(&rec.JobInfo) {
 				page.Records = append(page.Records, rec)
@@ -69,6 +82,9 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 		}
 		return st.close()
 	})
+	if err == nil {
+		err = s.setAsideRead(ctx, bad)
+	}
 	return page, err
 }
 
@@ -78,7 +94,7 @@ func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error
 		q := query(conn, selectTally)
 		for q.next() {
 			c := storage.Count{Queue: q.text(), State: rows.State(q.int()), N: q.int()}
-			if c.N != 0 {
+			if c.State != "" && c.N > 0 { // others have been changed by hand
 				counts = append(counts, c)
 			}
 		}

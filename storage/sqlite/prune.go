@@ -20,6 +20,7 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 			switch {
 			case err != nil:
 				return err
+			case rows.State(h.state) == "": // or in no state, for the quarantine
 			case ok && !rows.Terminal(h.state):
 				return &ojs.TransitionError{ID: id, From: rows.State(h.state), To: "deleted"}
 			case ok:

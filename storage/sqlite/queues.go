@@ -6,6 +6,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // SetQueueState implements storage.QueueStore.
@@ -18,7 +19,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 		if err != nil {
 			return err
 		}
-		if was = ojs.QueueState(states[queue]); was == "" {
+		if was = ojs.QueueState(states[queue]); !was.Valid() {
 			was = ojs.QueueActive
 		}
 		t.states, t.written = nil, true
@@ -36,13 +37,21 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 // QueueStates implements storage.QueueStore.
 func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	states := make(map[string]ojs.QueueState)
+	var bad []named
 	err := s.read(ctx, func(conn *zombiezen.Conn) error {
 		q := query(conn, selectQueueStates)
 		for q.next() {
-			name := q.text()
-			states[name] = ojs.QueueState(q.text())
+			name, state := q.text(), q.text()
+			if !ojs.QueueState(state).Valid() {
+				bad = append(bad, named{storage.KindQueue, name, state, noState(state)})
+				continue
+			}
+			states[name] = ojs.QueueState(state)
 		}
 		return q.close()
 	})
+	if err == nil {
+		err = s.setAsideNamed(ctx, bad)
+	}
 	return states, err
 }

@@ -40,11 +40,11 @@ func (t *tx) settle(r *stored, sameJob bool) (storage.Settled, error) {
 	switch {
 	case err != nil:
 		return storage.Settled{}, err
-	case !ok:
+	case !ok || rows.State(h.state) == "" || h.version > t.place: // which will be set aside
 		return storage.Settled{Err: ojs.ErrNotFound}, nil
 	case h.version != r.Version-1:
 		return storage.Settled{Version: uint64(h.version), Err: storage.ErrFenced}, nil
-	case rows.From(r.State)>>h.state&1 == 0:
+	case !rows.Settles(h.state, r.State):
 		refused := &ojs.TransitionError{ID: r.ID, From: rows.State(h.state), To: rows.State(r.State)}
 		return storage.Settled{Version: uint64(h.version), Err: refused}, nil
 	}

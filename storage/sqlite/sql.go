@@ -87,12 +87,39 @@ const (
 	upsertQueueState  = `INSERT INTO queue_state VALUES (?, ?) ON CONFLICT DO UPDATE SET state = excluded.state`
 	deleteQueueState  = `DELETE FROM queue_state WHERE queue = ?`
 
-	listCrons        = `SELECT version, entry FROM cron WHERE name > ? ORDER BY name LIMIT ?`
-	selectCron       = `SELECT version, entry FROM cron WHERE name = ?`
-	dueCrons         = `SELECT version, entry FROM cron WHERE (next_run, name) > (?1, ?2) AND next_run <= ?3 ORDER BY next_run, name LIMIT ?4`
+	listCrons        = `SELECT name, version, entry FROM cron WHERE name > ? ORDER BY name LIMIT ?`
+	selectCron       = `SELECT name, version, entry FROM cron WHERE name = ?`
+	dueCrons         = `SELECT name, version, entry FROM cron WHERE (next_run, name) > (?1, ?2) AND next_run <= ?3 ORDER BY next_run, name LIMIT ?4`
 	nextCron         = `SELECT next_run FROM cron WHERE next_run IS NOT NULL AND (next_run, name) > (?, ?) ORDER BY next_run, name LIMIT 1`
 	cronVersion      = `SELECT version FROM cron WHERE name = ?`
 	raiseCronVersion = `UPDATE cron_version SET n = n + 1 RETURNING n`
 	upsertCron       = `INSERT INTO cron VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET version = excluded.version, entry = excluded.entry`
 	deleteCron       = `DELETE FROM cron WHERE name = ?`
+
+	// What is impossible, in the words of its index.
+	selectImpossible = `SELECT ` + columns + ` FROM job WHERE state < 1 OR state > 8 OR attempt < 0 OR attempt > 4611686018427387904
+		OR version < 1 OR version > 4611686018427387904 LIMIT ?`
+	clearTally   = `DELETE FROM tally`
+	recountTally = `INSERT INTO tally (queue, state, class, n)
+		SELECT queue, state, (dead IS NOT NULL) + 2 * (kept IS NOT NULL), count(*) FROM job GROUP BY 1, 2, 3`
+
+	quarantineJob         = `INSERT INTO quarantined_job (` + columns + `) SELECT ` + columns + ` FROM job WHERE seq = ?`
+	selectQuarantinedJob  = `SELECT ` + columns + ` FROM quarantined_job WHERE seq = ?`
+	deleteQuarantinedJob  = `DELETE FROM quarantined_job WHERE seq = ?`
+	addQuarantined        = `INSERT INTO quarantine (kind, name, reason, seq) VALUES (?, ?, ?, ?) RETURNING n, at`
+	selectQuarantineEntry = `SELECT kind, name, seq, version, body FROM quarantine WHERE n = ?`
+	deleteQuarantined     = `DELETE FROM quarantine WHERE n = ?`
+	countQuarantined      = `SELECT count(*) FROM quarantine`
+	selectQuarantinedID   = `SELECT n, reason FROM quarantine WHERE name = ? AND kind = 'job' ORDER BY n DESC LIMIT 1`
+	selectQuarantined     = `SELECT n, kind, name, reason, at, queue, type, state FROM quarantine LEFT JOIN quarantined_job USING (seq)
+		WHERE n > ? ORDER BY n LIMIT ?`
+
+	addQuarantinedCron = `INSERT INTO quarantine (kind, name, reason, version, body)
+		SELECT 'cron', name, ?3, version, entry FROM cron WHERE name = ?1 AND version = ?2 RETURNING n, at`
+	removeCron          = `DELETE FROM cron WHERE name = ? AND version = ?`
+	releaseCron         = `INSERT INTO cron VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
+	addQuarantinedQueue = `INSERT INTO quarantine (kind, name, reason, body)
+		SELECT 'queue', queue, ?3, state FROM queue_state WHERE queue = ?1 AND state = ?2 RETURNING n, at`
+	removeQueueState  = `DELETE FROM queue_state WHERE queue = ? AND state = ?`
+	releaseQueueState = `INSERT INTO queue_state VALUES (?, ?) ON CONFLICT DO NOTHING`
 )

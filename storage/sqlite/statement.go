@@ -179,7 +179,10 @@ func (s *statement) all() ([]stored, error) {
 func (r *stored) kind() kind { return kind{r.Queue, r.State, r.Dead != rows.None, r.kept != rows.None} }
 
 // decode returns a row for reading and changing.
-func (r *stored) decode() (*rows.Row, error) {
+func (t *tx) decode(r *stored) (*rows.Row, error) {
 	rec, err := rows.Decode(&r.Columns)
+	if err == nil && r.Version > t.place { // it would raise all others with it (coversVersion)
+		err = fmt.Errorf("version: %d is above every one that was given, %d", r.Version, t.place)
+	}
 	return &rows.Row{Record: rec, Seq: r.seq, Was: rec.Version, Place: r.place}, err
 }

@@ -160,6 +160,7 @@ func (w *writer) transact(group *[]*call) {
 		}
 		if failed = t.end(); failed == nil {
 			w.commits.Add(1)
+			w.hub.Tell(context.Background(), storage.Notice{Quarantined: t.quarantined})
 		}
 	}
 	if failed == nil {
@@ -186,6 +187,8 @@ type tx struct {
 	moved      map[kind]int
 	states     map[string]string // of queues; nil: not read yet
 	notice     *storage.Notice   // what the call under way does; nil: nobody wants to know
+
+	quarantined []storage.Quarantined // what its calls have set aside
 }
 
 // kind is what the tally counts.

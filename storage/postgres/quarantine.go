@@ -1,0 +1,328 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// The quarantine. Statements change rows before this program has decoded them, and are committed by then. So a row that does not
+// decode is moved out of its table by a statement of its own, right after; of one that was claimed the claim is undone. If that
+// statement fails, the job is active or still where it was, and the next call that meets it moves it. Release writes the row anew,
+// so that the columns that follow from others are right again.
+
+const (
+	maxAside   = 1000 // rows that one call moves only because they are impossible
+	asideTries = 5    // before an insert gives up on a row in its way that it cannot move
+)
+
+// bad is a row that does not decode.
+type bad struct {
+	stored
+	why error
+}
+
+// setAside moves jobs to the quarantine, those that are as they were read and that nobody has locked. How many were moved it does
+// not say: somebody else may have moved or mended them.
+func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []bad) error {
+	seqs, versions, reasons := make([]int64, len(list)), make([]int64, len(list)), make([]string, len(list))
+	bySeq := make(map[int64]*bad, len(list))
+	for i := range list {
+		seqs[i], versions[i], reasons[i] = list[i].seq, list[i].Version, rows.Reason(list[i].why)
+		bySeq[list[i].seq] = &list[i]
+	}
+	var n storage.Notice
+	err := pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {
+		n = storage.Notice{}
+		var key, seq int64
+		var at time.Time
+		err := inTx{tx}.query(ctx, s.sql.setAside, []any{seqs, versions, reasons}, each([]any{&key, &seq, &at}, func() {
+			b := bySeq[seq]
+			if claimed {
+				b.State = rows.Available
+			}
+			n.Quarantined = append(n.Quarantined, storage.Quarantined{
+				Key: strconv.FormatInt(key, 10), Kind: storage.KindJob, Name: b.ID, Reason: rows.Reason(b.why), At: at.UTC(),
+				Queue: b.Queue, Type: b.Type, State: rows.State(b.State),
+			})
+		}))
+		if err == nil && claimed {
+			_, err = tx.Exec(ctx, s.sql.undoClaims, seqs)
+		}
+		return err
+	})
+	if err == nil {
+		s.hub.Tell(context.Background(), n)
+	}
+	return err
+}
+
+// setAsideRead moves jobs that a call has met after its own statement, which stands whatever becomes of this.
+func (s *Storage) setAsideRead(ctx context.Context, claimed bool, list []bad) error {
+	if len(list) == 0 || txOf(ctx) != nil { // what is part of a transaction is left to calls that are not
+		return nil
+	}
+	return s.within(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		return again(func() error { return s.setAside(ctx, tuned{s}, claimed, list) })
+	})
+}
+
+// undecodable is the error of an insert that has met jobs that do not decode. Nothing of it is done.
+type undecodable struct{ met []bad }
+
+func (u *undecodable) Error() string {
+	return "ojs: postgres: job " + u.met[0].ID + " is in the way, which does not decode and which another transaction has locked"
+}
+
+// around makes an insert. If it meets jobs that do not decode, they are set aside, and it is made again.
+func (s *Storage) around(ctx context.Context, insert func() error) error {
+	for tries := 1; ; tries++ {
+		err := insert()
+		var met *undecodable
+		if !errors.As(err, &met) || tries == asideTries {
+			return err
+		}
+		if err := s.setAside(ctx, s.in(ctx), false, met.met); err != nil {
+			return err
+		}
+	}
+}
+
+// sweep moves jobs that no other statement may meet. It needs a connection, and as a rule nothing more.
+func (s *Storage) sweep(ctx context.Context) error {
+	list, err := selectRows(ctx, tuned{s}, false, s.sql.impossible, maxAside)
+	if err != nil {
+		return err
+	}
+	return s.setAsideRead(ctx, false, undecoded(list))
+}
+
+// undecoded are those of jobs that do not decode.
+func undecoded(list []stored) (met []bad) {
+	for i := range list {
+		if _, err := rows.Decode(&list[i].Columns); err != nil {
+			met = append(met, bad{list[i], err})
+		}
+	}
+	return met
+}
+
+// named is a row other than a job's that does not decode.
+type named struct {
+	kind storage.Kind
+	name string
+	was  any // its version, or the state: it is moved if it still has that
+	why  error
+}
+
+// setAsideNamed moves recurring entries or states of queues, unless they have changed since.
+func (s *Storage) setAsideNamed(ctx context.Context, list []named) error {
+	for _, n := range list {
+		q := storage.Quarantined{Kind: n.kind, Name: n.name, Reason: rows.Reason(n.why)}
+		sql := s.sql.setCronAside
+		if n.kind == storage.KindQueue {
+			sql = s.sql.setQueueAside
+		}
+		var key int64
+		var some bool
+		if err := (tuned{s}).query(ctx, sql, []any{n.name, n.was, q.Reason}, one(&some, &key, &q.At)); err != nil {
+			return err
+		}
+		if some {
+			q.Key, q.At = strconv.FormatInt(key, 10), q.At.UTC()
+			s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
+		}
+	}
+	return nil
+}
+
+// noState says why the state of a queue is none.
+func noState(state string) error { return fmt.Errorf("state: %q is no state of a queue", state) }
+
+// missing is the error for a job that is not stored: it may be in the quarantine.
+func (s *Storage) missing(ctx context.Context, id string) error {
+	e := &ojs.QuarantinedError{ID: id}
+	var key int64
+	var some bool
+	if err := s.in(ctx).query(ctx, s.sql.quarantinedID, []any{id}, one(&some, &key, &e.Reason)); err != nil {
+		return err
+	}
+	if !some {
+		return fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+	}
+	e.Key = strconv.FormatInt(key, 10)
+	return e
+}
+
+// Quarantined implements storage.Quarantiner.
+func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (list []storage.Quarantined, err error) {
+	if limit <= 0 || limit > 1000 {
+		limit = 1000
+	}
+	var from int64
+	if after != "" {
+		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
+			return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "after", Reason: fmt.Sprintf("%q is no key of this storage's", after)}
+		}
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.RUnlock()
+	if err := s.sweep(ctx); err != nil {
+		return nil, wrap(err)
+	}
+	var q storage.Quarantined
+	var key int64
+	var kind string
+	var state int16
+	err = tuned{s}.query(ctx, s.sql.quarantined, []any{from, limit}, each([]any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}, func() {
+		q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(), rows.State(int(state))
+		list = append(list, q)
+	}))
+	return list, wrap(err)
+}
+
+// CountQuarantined implements storage.Quarantiner.
+func (s *Storage) CountQuarantined(ctx context.Context) (n int, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.RUnlock()
+	if err := s.sweep(ctx); err != nil {
+		return 0, wrap(err)
+	}
+	var some bool
+	err = tuned{s}.query(ctx, s.sql.countQuarantined, nil, one(&some, &n))
+	return n, wrap(err)
+}
+
+// ReleaseQuarantined implements storage.Quarantiner.
+func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
+	var n storage.Notice
+	err := s.withEntry(ctx, key, func(ctx context.Context, tx pgx.Tx, e *entry) error {
+		n = storage.Notice{}
+		switch e.kind {
+		case storage.KindJob:
+			s.forget.Store(true) // its place may be one that claims have passed
+			return s.releaseJob(ctx, tx, e, &n)
+		case storage.KindCron:
+			if _, err := rows.DecodeCron(e.name, e.version, e.body); err != nil {
+				return e.still(err)
+			}
+			n.Crons = true
+			return e.put(ctx, tx, s.sql.releaseCron, e.name, e.version, e.body)
+		}
+		if state := ojs.QueueState(e.body); !state.Valid() || state == ojs.QueueActive {
+			return e.still(noState(string(e.body)))
+		}
+		if string(e.body) == string(ojs.QueuePaused) {
+			s.paused.Store(true)
+		}
+		return e.put(ctx, tx, s.sql.releaseQueue, e.name, string(e.body))
+	})
+	if err == nil {
+		s.tell(ctx, &n)
+	}
+	return err
+}
+
+// DeleteQuarantined implements storage.Quarantiner.
+func (s *Storage) DeleteQuarantined(ctx context.Context, key string) error {
+	return s.withEntry(ctx, key, func(context.Context, pgx.Tx, *entry) error { return nil })
+}
+
+// entry is what the quarantine says of a record.
+type entry struct {
+	n            int64
+	kind         storage.Kind
+	name         string
+	seq, version int64
+	body         []byte
+}
+
+// withEntry does something with an entry, which nobody else does meanwhile, and deletes it.
+func (s *Storage) withEntry(ctx context.Context, key string, do func(context.Context, pgx.Tx, *entry) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.RUnlock()
+	unknown := fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, key)
+	n, err := strconv.ParseInt(key, 10, 64)
+	if err != nil {
+		return unknown
+	}
+	err = s.within(ctx, func(ctx context.Context) error {
+		return again(func() error {
+			return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
+				e := entry{n: n}
+				err := tx.QueryRow(ctx, s.sql.quarantineEntry, n).Scan(&e.kind, &e.name, &e.seq, &e.version, &e.body)
+				if err == pgx.ErrNoRows {
+					return unknown
+				}
+				if err == nil {
+					err = do(ctx, tx, &e)
+				}
+				if err == nil {
+					_, err = tx.Exec(ctx, s.sql.deleteQuarantined, e.n)
+				}
+				return err
+			})
+		})
+	})
+	return wrap(err)
+}
+
+// still refuses a release because of what a record is still.
+func (e *entry) still(why error) error {
+	return &ojs.QuarantinedError{Key: strconv.FormatInt(e.n, 10), ID: e.name, Reason: rows.Reason(why)}
+}
+
+// put puts back what has a name, unless something else has it now.
+func (e *entry) put(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
+	tag, err := tx.Exec(ctx, sql, args...)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = &ojs.DuplicateError{ID: e.name}
+	}
+	return err
+}
+
+func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storage.Notice) error {
+	list, err := selectRows(ctx, inTx{tx}, false, s.sql.quarantinedJob, e.seq)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return e.still(errors.New("its row of quarantined_job is gone"))
+	}
+	rec, err := rows.DecodeLoosely(&list[0].Columns)
+	if err != nil {
+		return e.still(err)
+	}
+	w, err := encode(&rec)
+	if err != nil {
+		return e.still(err)
+	}
+	var state int16
+	switch err := tx.QueryRow(ctx, s.sql.stateOf, rec.ID).Scan(&state); {
+	case err == nil:
+		return &ojs.DuplicateError{ID: rec.ID, State: rows.State(int(state))}
+	case err != pgx.ErrNoRows:
+		return err
+	}
+	rows.Note(n, &w.Columns)
+	if _, err := tx.Exec(ctx, s.sql.releaseJob, e.seq); err != nil {
+		return err
+	}
+	// As it is now and in its place, with the columns that follow from others.
+	_, err = tx.Exec(ctx, s.sql.settleAll, append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
+	return err
+}

@@ -1,0 +1,30 @@
+package sqlite_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ojsengine/ojs/internal/hostile"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/sqlite"
+)
+
+// bytesLiteral is how a statement writes down bytes.
+func bytesLiteral(document string) string { return fmt.Sprintf("X'%X'", document) }
+
+// tables makes of a statement about {job} one about the table.
+var tables = strings.NewReplacer("{", "", "}", "")
+
+var hostileConfig = hostile.Config{
+	Open: open,
+	Exec: func(tb testing.TB, s storage.Storage, sql string) {
+		path, _ := files.Load(s)
+		if err := sqlite.Exec(path.(string), tables.Replace(sql)); err != nil {
+			tb.Fatalf("%s: %v", sql, err)
+		}
+	},
+	Bytes: bytesLiteral,
+}
+
+func TestHostileRows(t *testing.T) { hostile.Run(t, hostileConfig) }
