@@ -114,6 +114,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.keeper.wantCron()
 	c.mu.Unlock()
 	c.warnUnreached()
+	c.warnQuarantined(r.base)
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 

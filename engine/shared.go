@@ -113,6 +113,7 @@ func (c *core) hear(n storage.Notice) {
 	if n.Everything {
 		c.waiters.all()
 	}
+	c.setAside(n.Quarantined)
 }
 
 // following is the wall clock, as the users of a storage have agreed to read it.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -17,6 +18,8 @@ type Stats struct {
 	Busy    int  // how many do
 	Stuck   int  // how many of them were told to stop long ago, and replaced
 	Workers []WorkerStats
+
+	Quarantined int // records of the storage that do not decode (Engine.Quarantine)
 }
 
 // Stats counts jobs per queue and state, and what runs here. Its cost is that of the rows it returns, not of the jobs.
@@ -26,7 +29,11 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	s := Stats{Queues: queues, Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.list(c.now())}
+	quarantined, err := c.quarantined(ctx)
+	if err != nil {
+		return Stats{}, err
+	}
+	s := Stats{Queues: queues, Quarantined: quarantined, Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.list(c.now())}
 	for _, q := range queues {
 		for state, n := range q.Counts {
 			s.Total[state] += n
@@ -59,6 +66,8 @@ type Health struct {
 	Seconds  float64       `json:"uptime_seconds"` // the same
 	Queues   int           `json:"queues"`
 	Workers  int           `json:"workers"` // attempts that run here
+
+	Quarantined int `json:"quarantined,omitempty"` // records of the storage that do not decode (Engine.Quarantine)
 }
 
 // Health asks the storage and looks at the engine. Its cost is that of Stats.
@@ -71,6 +80,9 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		}
 	}
 	counts, err := c.store.Counts(ctx)
+	if err == nil {
+		h.Quarantined, err = c.quarantined(ctx)
+	}
 	if err != nil {
 		is(Unhealthy, "the storage does not answer: "+err.Error())
 	}
@@ -79,6 +91,9 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		queues[n.Queue] = struct{}{}
 	}
 	h.Queues = len(queues)
+	if h.Quarantined > 0 {
+		is(Degraded, fmt.Sprintf("stored records that do not decode are in quarantine: %d", h.Quarantined))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.run

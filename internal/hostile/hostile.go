@@ -4,10 +4,11 @@ package hostile
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,9 +32,10 @@ type Config struct {
 
 // A row is one that no program of ours has written.
 type row struct {
-	name string
-	set  string               // SQL of what is wrong with it
-	fits func(ojs.State) bool // nil: in any state
+	name    string
+	set     string               // SQL of what is wrong with it
+	fits    func(ojs.State) bool // nil: in any state
+	follows bool                 // from what it is about: a release mends it
 }
 
 // hugest is the largest number that a column holds.
@@ -72,14 +74,15 @@ func (cfg *Config) rows() []row {
 		{name: "the hugest version", set: "version = " + hugest},
 		{name: "version 0", set: "version = 0"},
 		{name: "a negative version", set: "version = -" + hugest},
-		{name: "no time to wake", set: "wake = NULL", fits: is(ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive)},
-		{name: "no end of the lease", set: "lease_until = NULL", fits: is(ojs.StateActive)},
-		{name: "woken where nothing wakes", set: "wake = 1", fits: is(ojs.StatePending, ojs.StateCompleted)},
+		{name: "no time to wake", set: "wake = NULL", fits: is(ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive), follows: true},
+		{name: "woken where nothing wakes", set: "wake = 1", fits: is(ojs.StatePending, ojs.StateAvailable, ojs.StateCompleted), follows: true},
 	}
-	if !cfg.Small {
-		list = append(list, row{name: "the hugest state", set: "state = " + hugest})
+	if cfg.Small {
+		decoded := is(ojs.StatePending, ojs.StateScheduled, ojs.StateActive, ojs.StateRetryable, ojs.StateCompleted) // before a claim mends it
+		return append(list, row{name: "endless progress", set: "progress = 'Infinity'", fits: decoded}, row{name: "no share", set: "progress = 'NaN'", fits: decoded})
 	}
-	return list
+	return append(list, row{name: "the hugest state", set: "state = " + hugest}, row{name: "endless progress", set: "progress = 9e999"},
+		row{name: "no end of the lease", set: "lease_until = NULL", fits: is(ojs.StateActive), follows: true})
 }
 
 // harmless are rows which are strange and can be worked with.
@@ -91,7 +94,6 @@ func (cfg *Config) harmless() []row {
 		{name: "created at the end of time", set: "created = " + hugest},
 		{name: "never enqueued", set: "enqueued = NULL"},
 		{name: "no args", set: "args = NULL"},
-		{name: "an empty job", set: "job = " + cfg.Bytes("{}")},
 	}
 }
 
@@ -141,12 +143,15 @@ func (r *rig) exec(format string, args ...any) {
 	r.Exec(r, r.store, fmt.Sprintf(format, args...))
 }
 
+// id is that of the latest job.
+func (r *rig) id() string { return fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", r.n) }
+
 // job stores a job and brings it into a state, in which time does something to it at once.
 func (r *rig) job(state ojs.State, change ...func(*storage.Record)) string {
 	r.Helper()
 	r.n++
 	var rec storage.Record
-	rec.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", r.n)
+	rec.ID = r.id()
 	rec.Type, rec.Queue, rec.State = "work", "default", ojs.StateAvailable
 	args, err := ojs.NewArgs(r.n)
 	r.must(err)
@@ -197,39 +202,160 @@ func (r *rig) job(state ojs.State, change ...func(*storage.Record)) string {
 // run works on good jobs with bad ones of a state among them.
 func (cfg Config) run(t *testing.T, state ojs.State) {
 	r := cfg.open(t)
-	good := make(map[string]int) // the attempts that each has had
+	attempts := make(map[string]int) // of good jobs, when they have ended
 	add := func(s ojs.State) {
-		id := r.job(s)
-		good[id] = 0
+		attempts[r.job(s)] = 1
 		if s == ojs.StateActive || s == ojs.StateRetryable {
-			good[id] = 1
+			attempts[r.id()] = 2
 		}
 	}
-	bad := make(map[string]row)
+	bad, harmless := make(map[string]row), make(map[string]row)
 	add(state)
 	add(ojs.StateAvailable)
-	for _, k := range append(cfg.rows(), cfg.harmless()...) {
-		if k.fits != nil && !k.fits(state) {
-			continue
+	for _, k := range cfg.rows() {
+		if k.fits == nil || k.fits(state) {
+			bad[r.job(state)] = k
+			add(state)
+			add(ojs.StateAvailable)
 		}
-		id := r.job(state)
-		bad[id] = k
-		add(state)
-		add(ojs.StateAvailable)
 	}
-	for id, k := range bad {
-		r.exec("UPDATE {job} SET %s WHERE id = '%s'", k.set, id)
+	for _, k := range cfg.harmless() {
+		harmless[r.job(state)] = k
+	}
+	r.exec("CREATE TABLE {as_it_was} AS SELECT * FROM {job}")
+	for _, spoilt := range []map[string]row{bad, harmless} {
+		for id, k := range spoilt {
+			r.exec("UPDATE {job} SET %s WHERE id = '%s'", k.set, id)
+		}
 	}
 
-	eng, err := engine.New[any](r.store, engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	// All that is good is worked on, and nothing is spent.
+	log := &lines{}
+	eng := r.engine(log)
+	stop := r.start(eng)
+	r.complete(eng, state, attempts, "is good")
+	for id, k := range harmless {
+		r.complete(eng, state, map[string]int{id: 0}, "is strange: "+k.name)
+	}
+
+	// Everything else goes on.
+	listed := make(map[storage.Count]int)
+	for job, err := range eng.Jobs().List(r.ctx, engine.Filter{}) {
+		r.must(err)
+		if k, is := bad[job.ID]; is {
+			t.Errorf("%s: it is listed", k.name)
+		}
+		listed[storage.Count{Queue: job.Queue, State: job.State}]++
+	}
+	counts, err := r.store.Counts(r.ctx)
+	r.must(err)
+	for _, n := range counts {
+		if kind := (storage.Count{Queue: n.Queue, State: n.State}); listed[kind] != n.N {
+			t.Errorf("%d jobs of %s are %s, and %d are counted", listed[kind], n.Queue, n.State, n.N)
+		}
+	}
+	_, err = r.store.Prune(r.ctx, storage.Prune{Now: r.now, Beyond: 10_000, Max: 100})
+	r.must(err)
+
+	// Each bad one is in the quarantine, and everybody can see that.
+	keys := r.quarantined(eng, bad)
+	if stats, err := eng.Stats(r.ctx); err != nil || stats.Quarantined != len(bad) {
+		t.Errorf("Stats: %d of %d, %v", stats.Quarantined, len(bad), err)
+	}
+	health := eng.Health(r.ctx)
+	if health.Status != engine.Degraded || health.Quarantined != len(bad) || len(health.Problems) != 1 || !strings.Contains(health.Problems[0], "quarantine") {
+		t.Errorf("Health: %+v", health)
+	}
+	for id, k := range bad {
+		_, err := eng.Get(r.ctx, id)
+		var q *ojs.QuarantinedError
+		if !errors.As(err, &q) || q.ID != id || q.Key != keys[id] || q.Reason == "" || !errors.Is(err, ojs.ErrNotFound) {
+			t.Errorf("%s: Get: %v", k.name, err)
+		}
+		if n := log.count(slog.LevelWarn, id); n != 1 {
+			t.Errorf("%s: %d lines", k.name, n)
+		}
+	}
+	r.must(stop())
+
+	// A release is refused until a person has mended the row. Then it is as it was.
+	for id, k := range bad {
+		err := eng.Quarantine().Release(r.ctx, keys[id])
+		if k.follows {
+			r.must(err)
+			delete(keys, id)
+		} else if !errors.Is(err, ojs.ErrQuarantined) {
+			t.Errorf("%s: Release: %v", k.name, err)
+		}
+	}
+	for id, key := range keys {
+		r.must(eng.Quarantine().Delete(r.ctx, key))
+		if err := eng.Quarantine().Delete(r.ctx, key); !errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrQuarantined) {
+			t.Errorf("a second Delete: %v", err)
+		}
+		if err := eng.Quarantine().Release(r.ctx, key); !errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrQuarantined) {
+			t.Errorf("Release after Delete: %v", err)
+		}
+		if _, err := eng.Get(r.ctx, id); !errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrQuarantined) {
+			t.Errorf("Get after Delete: %v", err)
+		}
+		delete(keys, id)
+		delete(bad, id)
+		break
+	}
+	const mended = "state, attempt, version, wake, enqueued, started, next_retry, lease_until, progress, args, job, outcome"
+	r.exec("UPDATE {quarantined_job} SET (" + mended + ") = (SELECT " + mended + " FROM {as_it_was} a WHERE a.seq = {quarantined_job}.seq)")
+	for id, key := range keys {
+		if err := eng.Quarantine().Release(r.ctx, key); err != nil {
+			t.Errorf("%s: Release of the mended row: %v", bad[id].name, err)
+			continue
+		}
+		job, err := eng.Get(r.ctx, id)
+		r.must(err)
+		if job.State != state {
+			t.Errorf("%s: it is %s, and was %s", bad[id].name, job.State, state)
+		}
+	}
+	if health := eng.Health(r.ctx); health.Quarantined != 0 {
+		t.Errorf("Health: %+v", health)
+	}
+	stop = r.start(eng)
+	for id, k := range bad {
+		want := 1
+		if state == ojs.StateActive || state == ojs.StateRetryable {
+			want = 2
+		}
+		r.complete(eng, state, map[string]int{id: want}, "was spoilt: "+k.name)
+	}
+	r.must(stop())
+}
+
+// engine makes an engine that can do the jobs.
+func (r *rig) engine(log *lines) *engine.Engine[any] {
+	r.Helper()
+	eng, err := engine.New[any](r.store, engine.WithLogger(slog.New(log)))
 	r.must(err)
 	eng.Handle("work", func(context.Context, *ojs.Job[any]) error { return nil })
-	ctx, stop := context.WithCancel(r.ctx)
+	return eng
+}
+
+// start has an engine run until stop is called.
+func (r *rig) start(eng *engine.Engine[any]) (stop func() error) {
+	ctx, cancel := context.WithCancel(r.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// complete waits for jobs, which are to need as many attempts, 0 for any number. Pending ones it activates.
+func (r *rig) complete(eng *engine.Engine[any], state ojs.State, attempts map[string]int, which string) {
+	r.Helper()
 	soon, cancel := context.WithTimeout(r.ctx, 10*time.Second)
 	defer cancel()
-	for id, attempts := range good {
+	for id, want := range attempts {
 		if state == ojs.StatePending {
 			if job, err := eng.Get(r.ctx, id); err == nil && job.State == state {
 				r.must(eng.Jobs().Activate(r.ctx, id))
@@ -237,15 +363,63 @@ func (cfg Config) run(t *testing.T, state ojs.State) {
 		}
 		job, err := eng.Wait(soon, id)
 		if err != nil {
-			t.Errorf("a good job: %v", err)
-			break
+			r.Fatalf("a job that %s: %v", which, err)
 		}
-		if job.Attempt > max(attempts+1, 1) {
-			t.Errorf("a good job took %d attempts, and needs %d", job.Attempt, attempts+1)
+		if want > 0 && job.Attempt != want {
+			r.Errorf("a job that %s took %d attempts, and needs %d", which, job.Attempt, want)
 		}
 	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
+}
+
+// quarantined wants these jobs, and nothing else, to be in the quarantine, and returns their keys.
+func (r *rig) quarantined(eng *engine.Engine[any], bad map[string]row) map[string]string {
+	r.Helper()
+	keys := make(map[string]string)
+	for q, err := range eng.Quarantine().List(r.ctx) {
+		r.must(err)
+		if _, is := bad[q.Name]; !is || q.Kind != storage.KindJob || q.Reason == "" || q.Type != "work" || time.Since(q.At).Abs() > time.Hour {
+			r.Errorf("in the quarantine: %+v", q)
+		}
+		if keys[q.Name] != "" {
+			r.Errorf("%s: it is in the quarantine twice", bad[q.Name].name)
+		}
+		keys[q.Name] = q.Key
 	}
+	for id, k := range bad {
+		if keys[id] == "" {
+			r.Errorf("%s: it is not in the quarantine", k.name)
+		}
+	}
+	return keys
+}
+
+// lines are what an engine logs.
+type lines struct {
+	mu  sync.Mutex
+	all []slog.Record
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *lines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *lines) WithGroup(string) slog.Handler            { return l }
+func (l *lines) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, r)
+	return nil
+}
+
+// count returns how many lines of a level are about a record that was set aside.
+func (l *lines) count(level slog.Level, name string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		line.Attrs(func(a slog.Attr) bool {
+			if line.Level == level && strings.Contains(a.Value.String(), name) && strings.Contains(line.Message, "quarantine") {
+				n++
+			}
+			return true
+		})
+	}
+	return n
 }

@@ -176,7 +176,7 @@ const MaxCount = 1 << 62
 
 // Decode returns the record that was encoded. It keeps the slices of c. Its error says for a person why c is none.
 func Decode(c *Columns) (storage.Record, error) {
-	r, err := DecodeLoosely(c)
+	r, err := decode(c)
 	switch {
 	case err != nil:
 	case c.Wake == None && !r.WakeAt().IsZero():
@@ -190,8 +190,17 @@ func Decode(c *Columns) (storage.Record, error) {
 	return r, err
 }
 
-// DecodeLoosely is Decode of a row that is to be written anew, for which the columns that follow from others do not matter.
-func DecodeLoosely(c *Columns) (storage.Record, error) {
+// Restore is Decode of a row from the quarantine, which is to be written anew: it does not matter what is in the columns that follow
+// from others.
+func Restore(c *Columns) (storage.Record, error) {
+	r, err := decode(c)
+	if r.State == ojs.StateActive && r.LeaseUntil.IsZero() { // it would never end
+		r.LeaseUntil = r.StartedAt.Add(r.Lease)
+	}
+	return r, err
+}
+
+func decode(c *Columns) (storage.Record, error) {
 	var r storage.Record
 	r.ID, r.Queue, r.Type, r.Worker = c.ID, c.Queue, c.Type, c.Worker
 	r.State, r.Priority, r.Attempt, r.Version = State(c.State), c.Priority, c.Attempt, uint64(c.Version)

@@ -57,7 +57,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 		// Of the first jobs in order some may have been left out, since another one had their key: what is behind them comes next.
 		before := len(skip)
 		for i := range dst[first:] {
-			if limit := dst[first+i].RateLimit; limit != nil {
+			if limit := dst[first+i].RateLimit; limit != nil && limit.Key != "" {
 				skip = append(skip[:len(skip):len(skip)], limit.Key)
 			}
 		}

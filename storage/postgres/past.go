@@ -85,7 +85,7 @@ func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, mo
 				try = -1 // as often again, since it goes on with fewer
 			}
 			for i := range claimed[before:] {
-				if limit := claimed[before+i].RateLimit; limit != nil {
+				if limit := claimed[before+i].RateLimit; limit != nil && limit.Key != "" {
 					taken[limit.Key] = true
 				}
 			}

@@ -303,7 +303,7 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 	if len(list) == 0 {
 		return e.still(errors.New("its row of quarantined_job is gone"))
 	}
-	rec, err := rows.DecodeLoosely(&list[0].Columns)
+	rec, err := rows.Restore(&list[0].Columns)
 	if err != nil {
 		return e.still(err)
 	}

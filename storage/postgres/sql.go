@@ -80,10 +80,10 @@ const behind = `WITH RECURSIVE level (priority) AS (
 		ORDER BY j.place LIMIT $3) c
 	WHERE level.priority IS NOT NULL LIMIT $3`
 
-// One more than the greatest numbers would fail the statement, for all jobs of it. They are no job's (rows.MaxCount).
+// One more than the greatest number would fail the statement, for all jobs of it. So numbers that no job comes to stay as they are.
 const (
-	attempt1 = `least(j.attempt, 9223372036854775806) + 1`
-	version1 = `least(j.version, 9223372036854775806) + 1`
+	attempt1 = `j.attempt + (j.attempt BETWEEN 0 AND {most})::integer`
+	version1 = `j.version + (j.version BETWEEN 1 AND {most})::integer`
 )
 
 // until is when a lease of a job j ends that begins at $1: at the latest at the last time that a column holds.
@@ -324,7 +324,7 @@ func newStatements(schema string) *statements {
 				SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`),
 		// Their places are not known any more: they come by their age.
 		undoClaims: q(`UPDATE {schema}.quarantined_job SET state = 3, place = seq, wake = deadline, lease_until = NULL, worker = '',
-				attempt = CASE WHEN attempt > {most} THEN attempt ELSE attempt - 1 END, started = CASE WHEN attempt > 1 THEN started END
+				attempt = attempt - (attempt BETWEEN 1 AND {most} + 1)::integer, started = CASE WHEN attempt > 1 THEN started END
 			WHERE seq = ANY ($1::bigint[])`),
 		impossible: q(`SELECT {columns} FROM {schema}.job j WHERE {impossible} LIMIT $1`),
 		setCronAside: q(`WITH gone AS (DELETE FROM {schema}.cron WHERE name = $1 AND version = $2 RETURNING name, version, entry)

@@ -293,7 +293,7 @@ func (t *tx) releaseJob(e entry) error {
 	if len(list) == 0 {
 		return e.still(fmt.Errorf("its row of quarantined_job is gone"))
 	}
-	rec, err := rows.DecodeLoosely(&list[0].Columns)
+	rec, err := rows.Restore(&list[0].Columns)
 	if err != nil {
 		return e.still(err)
 	}

@@ -282,16 +282,24 @@ func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
 		return err
 	}
 	defer s.mu.RUnlock()
-	if !s.hub.Heard(ctx) {
+	if !s.hub.Anybody() {
 		return s.writer.do(ctx, f)
 	}
 	var n storage.Notice
+	var aside []storage.Quarantined
+	heard := s.hub.Heard(ctx)
 	err := s.writer.do(ctx, func(t *tx) error {
-		t.notice = &n
+		if heard {
+			t.notice = &n
+		}
+		defer func() { aside = t.quarantined }()
 		return f(t)
 	})
 	if err == nil {
 		s.hub.Tell(ctx, n)
+	}
+	if len(aside) > 0 { // of which the caller, too, wants to hear
+		s.hub.Tell(context.Background(), storage.Notice{Quarantined: aside})
 	}
 	return err
 }

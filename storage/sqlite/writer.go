@@ -160,7 +160,6 @@ func (w *writer) transact(group *[]*call) {
 		}
 		if failed = t.end(); failed == nil {
 			w.commits.Add(1)
-			w.hub.Tell(context.Background(), storage.Notice{Quarantined: t.quarantined})
 		}
 	}
 	if failed == nil {
@@ -188,7 +187,7 @@ type tx struct {
 	states     map[string]string // of queues; nil: not read yet
 	notice     *storage.Notice   // what the call under way does; nil: nobody wants to know
 
-	quarantined []storage.Quarantined // what its calls have set aside
+	quarantined []storage.Quarantined // what the call under way has set aside, which stays even if the call fails
 }
 
 // kind is what the tally counts.
@@ -222,7 +221,7 @@ func (t *tx) refresh() error {
 // try makes a call. If it fails, nothing of it stays: calls find out what is in their way before they write. One that fails
 // later has met a failure of the database, and takes the transaction with it.
 func (t *tx) try(f func(*tx) error) error {
-	t.written, t.notice = false, nil
+	t.written, t.notice, t.quarantined = false, nil, nil
 	err := protect(t, f)
 	if err != nil && t.written {
 		t.broken = err
