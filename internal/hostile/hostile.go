@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
@@ -72,6 +74,7 @@ func (cfg *Config) rows() []row {
 		{name: "the hugest attempt", set: "attempt = " + hugest},
 		{name: "a negative attempt", set: "attempt = -1"},
 		{name: "the hugest version", set: "version = " + hugest},
+		{name: "a version beyond all", set: "version = 4611686018427387905"},
 		{name: "version 0", set: "version = 0"},
 		{name: "a negative version", set: "version = -" + hugest},
 		{name: "no time to wake", set: "wake = NULL", fits: is(ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive), follows: true},
@@ -97,6 +100,9 @@ func (cfg *Config) harmless() []row {
 	}
 }
 
+// wall is the clock on the wall: the database goes by it.
+var wall = clock.New()
+
 // states are those in which the rows are when they are spoilt.
 var states = []ojs.State{ojs.StatePending, ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive, ojs.StateRetryable, ojs.StateCompleted}
 
@@ -118,9 +124,9 @@ type rig struct {
 }
 
 func (cfg Config) open(t *testing.T) *rig {
-	r := &rig{T: t, Config: cfg, store: cfg.Open(t), now: time.Now().Truncate(time.Microsecond)}
+	r := &rig{T: t, Config: cfg, store: cfg.Open(t), now: wall.Now().Truncate(time.Microsecond)}
 	var cancel context.CancelFunc
-	r.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	r.ctx, cancel = wall.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(func() {
 		cancel()
 		if err := r.store.Close(); err != nil {
@@ -353,7 +359,7 @@ func (r *rig) start(eng *engine.Engine[any]) (stop func() error) {
 // complete waits for jobs, which are to need as many attempts, 0 for any number. Pending ones it activates.
 func (r *rig) complete(eng *engine.Engine[any], state ojs.State, attempts map[string]int, which string) {
 	r.Helper()
-	soon, cancel := context.WithTimeout(r.ctx, 10*time.Second)
+	soon, cancel := wall.WithTimeout(r.ctx, 10*time.Second)
 	defer cancel()
 	for id, want := range attempts {
 		if state == ojs.StatePending {
@@ -377,7 +383,7 @@ func (r *rig) quarantined(eng *engine.Engine[any], bad map[string]row) map[strin
 	keys := make(map[string]string)
 	for q, err := range eng.Quarantine().List(r.ctx) {
 		r.must(err)
-		if _, is := bad[q.Name]; !is || q.Kind != storage.KindJob || q.Reason == "" || q.Type != "work" || time.Since(q.At).Abs() > time.Hour {
+		if _, is := bad[q.Name]; !is || q.Kind != storage.KindJob || q.Reason == "" || q.Type != "work" || wall.Since(q.At).Abs() > time.Hour {
 			r.Errorf("in the quarantine: %+v", q)
 		}
 		if keys[q.Name] != "" {
