@@ -143,7 +143,9 @@ func (e *QuarantinedError) Error() string {
 }
 
 // Is makes errors.Is(err, ErrQuarantined) and errors.Is(err, ErrNotFound) true.
-func (e *QuarantinedError) Is(target error) bool { return target == ErrQuarantined || target == ErrNotFound }
+func (e *QuarantinedError) Is(target error) bool {
+	return target == ErrQuarantined || target == ErrNotFound
+}
 
 // EndedError is Ticket.Wait's error for a job that has ended but not completed.
 type EndedError struct {

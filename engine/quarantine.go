@@ -108,7 +108,7 @@ func (c *core) setAside(list []storage.Quarantined) {
 		}
 		if q.Kind == storage.KindJob {
 			attrs = append(attrs, slog.String("job_type", q.Type), slog.String("queue", q.Queue), slog.String("state", string(q.State)))
-			c.waiters.ended(q.Name) // who then gets the error
+			c.waiters.ended(q.Name, nil) // and their calls fail
 			c.room.made(q.Queue)
 		}
 		c.logQuarantine(context.Background(), slog.LevelWarn, "record does not decode and is in quarantine", attrs...)

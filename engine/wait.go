@@ -117,7 +117,7 @@ func (c *core) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, 
 			// Retention may be faster than this waiter.
 			if job = c.waiters.outcome(w); job != nil {
 				err = nil
-			} else if stored {
+			} else if stored && !errors.Is(err, ojs.ErrQuarantined) {
 				err = &ojs.PrunedError{ID: id}
 			}
 		}
