@@ -114,23 +114,32 @@ func CronPlace(c *storage.Cron) (nextRun int64, name string) {
 
 // DecodeCron returns the recurring job of a row. Its error says for a person why the row is none.
 func DecodeCron(name string, version int64, entry []byte) (storage.Cron, error) {
+	c, err := ReadCron(entry)
+	switch {
+	case err != nil:
+	case c.Name != name:
+		err = fmt.Errorf("name: the entry of %q says that it is that of %q", name, c.Name)
+	case version < 1 || version > MaxCount:
+		err = fmt.Errorf("version: %d is not from 1 to %d", version, MaxCount)
+	}
+	c.Version = uint64(version)
+	return c, err
+}
+
+// ReadCron returns the recurring job of a document, without its version.
+func ReadCron(entry []byte) (storage.Cron, error) {
 	var d cronDocument
 	if err := json.Unmarshal(entry, &d); err != nil {
 		return storage.Cron{}, fmt.Errorf("entry: %w", err)
 	}
 	args, err := ojs.NewArgs(json.RawMessage(d.Args))
-	switch {
-	case err != nil:
+	if err != nil {
 		return storage.Cron{}, fmt.Errorf("args: %w", err)
-	case d.Name != name:
-		return storage.Cron{}, fmt.Errorf("name: the entry of %q says that it is that of %q", name, d.Name)
-	case version < 1 || version > MaxCount:
-		return storage.Cron{}, fmt.Errorf("version: %d is not from 1 to %d", version, MaxCount)
 	}
 	o := &d.Options
 	c := storage.Cron{
 		Name: d.Name, Description: d.Description, Schedule: d.Schedule, TimeZone: d.TimeZone, Overlap: d.Overlap, Paused: d.Paused,
-		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun, Runs: d.Runs, LastJobID: d.LastJobID, Version: uint64(version),
+		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun, Runs: d.Runs, LastJobID: d.LastJobID,
 		Options: ojs.Options{
 			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,

@@ -201,6 +201,19 @@ func Restore(c *Columns) (storage.Record, error) {
 }
 
 func decode(c *Columns) (storage.Record, error) {
+	switch {
+	case c.Attempt < 0 || c.Attempt > MaxCount:
+		return storage.Record{}, fmt.Errorf("attempt: %d is not from 0 to %d", c.Attempt, MaxCount)
+	case c.Version < 1 || c.Version > MaxCount:
+		return storage.Record{}, fmt.Errorf("version: %d is not from 1 to %d", c.Version, MaxCount)
+	case math.IsNaN(c.Progress) || math.IsInf(c.Progress, 0):
+		return storage.Record{}, fmt.Errorf("progress: %v is no share", c.Progress)
+	}
+	return Read(c)
+}
+
+// Read returns the record that was encoded, whatever its numbers are. It keeps the slices of c.
+func Read(c *Columns) (storage.Record, error) {
 	var r storage.Record
 	r.ID, r.Queue, r.Type, r.Worker = c.ID, c.Queue, c.Type, c.Worker
 	r.State, r.Priority, r.Attempt, r.Version = State(c.State), c.Priority, c.Attempt, uint64(c.Version)
@@ -208,15 +221,8 @@ func decode(c *Columns) (storage.Record, error) {
 	r.CreatedAt, r.EnqueuedAt, r.StartedAt = Time(c.Created), Time(c.Enqueued), Time(c.Started)
 	r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = Time(c.NextRetry), Time(c.Finished), Time(c.Dead)
 	r.LeaseUntil, r.Checkpoint = Time(c.LeaseUntil), c.Checkpoint
-	switch {
-	case r.State == "":
+	if r.State == "" {
 		return r, fmt.Errorf("state: %d is no state", c.State)
-	case c.Attempt < 0 || c.Attempt > MaxCount:
-		return r, fmt.Errorf("attempt: %d is not from 0 to %d", c.Attempt, MaxCount)
-	case c.Version < 1 || c.Version > MaxCount:
-		return r, fmt.Errorf("version: %d is not from 1 to %d", c.Version, MaxCount)
-	case math.IsNaN(c.Progress) || math.IsInf(c.Progress, 0):
-		return r, fmt.Errorf("progress: %v is no share", c.Progress)
 	}
 	if c.Args != nil {
 		var err error

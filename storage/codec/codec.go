@@ -63,7 +63,11 @@ func DecodeRecord(b []byte) (storage.Record, error) {
 	if err := r.close(); err != nil {
 		return storage.Record{}, err
 	}
-	return rows.Decode(&c)
+	rec, err := rows.Read(&c)
+	if err != nil {
+		return rec, fmt.Errorf("ojs: stored job %s: %w", c.ID, err)
+	}
+	return rec, nil
 }
 
 // EncodeCron returns a recurring job as bytes. It fails if a value in the meta of its options does not encode to JSON.
@@ -88,9 +92,12 @@ func DecodeCron(b []byte) (storage.Cron, error) {
 	if err := r.close(); err != nil {
 		return storage.Cron{}, err
 	}
-	c, err := rows.DecodeCron(document)
+	c, err := rows.ReadCron(document)
+	if err != nil {
+		return c, fmt.Errorf("ojs: stored recurring job: %w", err)
+	}
 	c.Version = version
-	return c, err
+	return c, nil
 }
 
 // writer appends fields: numbers as varints, strings and bytes behind their length.
