@@ -314,17 +314,17 @@ func (a *attempt) reusable(private bool) bool {
 }
 
 // begins readies an attempt for its handler, on the worker that has the pile. It reports false if the attempt has waited on a pile
-// and ended there.
+// and ended there, or if the job has expired: the claim may have taken its time.
 func (a *attempt) begins(p *pile) bool {
 	a.pile = p
-	if !a.piled.Load() {
-		return true
+	piled := a.piled.Load()
+	if piled {
+		a.piled.Store(false)
 	}
-	a.piled.Store(false)
 	if e := a.rec.ExpiresAt; !e.IsZero() && !a.r.c.now().Before(e) {
 		return false // it goes back, and the storage ends it
 	}
-	return a.context.Err() == nil
+	return !piled || a.context.Err() == nil
 }
 
 // putOff gives an attempt that has waited on a pile until now the time it had when it was claimed. Its job's total timeout stays.

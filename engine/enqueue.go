@@ -21,7 +21,7 @@ import (
 // no memory from the heap.
 func (c *core) enqueue(ctx context.Context, jobType string, args any, defaults, opts []ojs.Option) (ojs.Ticket, error) {
 	var ticket ojs.Ticket
-	err := c.withRoom(ctx, func() error { return c.tryEnqueueOne(ctx, jobType, args, defaults, opts, &ticket) })
+	err := c.withRoom(ctx, 1, func() error { return c.tryEnqueueOne(ctx, jobType, args, defaults, opts, &ticket) })
 	switch {
 	case err != nil:
 		return ojs.Ticket{}, err
@@ -36,32 +36,48 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 		return nil, ctx.Err()
 	}
 	tickets := make([]ojs.Ticket, len(drafts))
-	if err := c.withRoom(ctx, func() error { return c.tryEnqueue(ctx, drafts, tickets) }); err != nil {
+	if err := c.withRoom(ctx, len(drafts), func() error { return c.tryEnqueue(ctx, drafts, tickets) }); err != nil {
 		return nil, err
 	}
 	return tickets, nil
 }
 
 // withRoom enqueues by try. If a queue is full that callers wait for, it waits until there is room and tries again.
-func (c *core) withRoom(ctx context.Context, try func() error) error {
+func (c *core) withRoom(ctx context.Context, jobs int, try func() error) error {
 	for {
 		err := try()
 		queue, blocks := c.blocks(err)
 		if !blocks {
 			return err
 		}
-		ch := c.room.wait(queue)
-		// Again, since room made before the wait began is not announced.
-		waited := false
-		if err = try(); err != nil {
-			if _, blocks = c.blocks(err); blocks {
-				err, waited = c.waitForRoom(ctx, ch), true
-			}
-		}
-		c.room.giveUp(queue, ch)
-		if err != nil || !waited {
+		full, err := c.inPlace(ctx, queue, jobs, try)
+		if !full {
 			return err
 		}
+	}
+}
+
+// inPlace tries until the queue has room. It reports whether another queue of the batch has none.
+func (c *core) inPlace(ctx context.Context, queue string, jobs int, try func() error) (full bool, err error) {
+	p := c.room.enter(queue)
+	defer c.room.leave(p)
+	for {
+		// Again, since room made before the wait began is not announced.
+		err := try()
+		at, blocks := c.blocks(err)
+		if !blocks {
+			return false, err
+		}
+		if at != queue {
+			return true, nil
+		}
+		if jobs > 1 {
+			c.room.skip(p)
+		}
+		if err := c.waitForRoom(ctx, p); err != nil {
+			return false, err
+		}
+		c.room.again(p)
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,37 +20,88 @@ const warnAt = 0.8
 const roomEvery = time.Second
 
 // room tells blocked enqueues of room in their queues, and remembers which queues are nearly full.
+//
+// The end of a job wakes the enqueue that has waited longest. It stays at its place while it tries, so that room made meanwhile wakes it
+// again, and wakes the next when it leaves, with or without its jobs: there may be room for both. A batch that does not fit
+// wakes the one behind it, which may.
 type room struct {
-	n       atomic.Int32 // enqueues that wait; raised before they look for room for the last time
-	mu      sync.Mutex   // guards the fields below
-	waiting map[string]map[chan struct{}]struct{}
+	n       atomic.Int32          // enqueues that wait; raised before they look for room for the last time
+	mu      sync.Mutex            // guards the fields below
+	last    uint64                // the number of the latest place
+	waiting map[string]*list.List // of *place that have not been woken, in the order of their numbers
 	nearly  map[string]bool
 }
 
-// wait returns a channel that is closed when the queue may have room.
-func (r *room) wait(queue string) chan struct{} {
+// place is where an enqueue waits.
+type place struct {
+	queue  string
+	number uint64
+	ready  chan struct{} // gets a value when the queue may have room
+	at     *list.Element // nil: it has been woken
+}
+
+// enter makes a place behind those of the queue.
+func (r *room) enter(queue string) *place {
 	r.n.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.waiting == nil {
-		r.waiting = make(map[string]map[chan struct{}]struct{})
-	}
-	if r.waiting[queue] == nil {
-		r.waiting[queue] = make(map[chan struct{}]struct{})
-	}
-	ch := make(chan struct{})
-	r.waiting[queue][ch] = struct{}{}
-	return ch
+	r.last++
+	p := &place{queue: queue, number: r.last, ready: make(chan struct{}, 1)}
+	r.put(p)
+	return p
 }
 
-func (r *room) giveUp(queue string, ch chan struct{}) {
+// again has a place wait once more if it has been woken.
+func (r *room) again(p *place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.waiting[queue], ch)
-	if len(r.waiting[queue]) == 0 {
-		delete(r.waiting, queue)
+	if p.at == nil {
+		select {
+		case <-p.ready:
+		default:
+		}
+		r.put(p)
 	}
+}
+
+// put: mu is held.
+func (r *room) put(p *place) {
+	if r.waiting == nil {
+		r.waiting = make(map[string]*list.List)
+	}
+	l := r.waiting[p.queue]
+	if l == nil {
+		l = list.New()
+		r.waiting[p.queue] = l
+	}
+	at := l.Front()
+	if back := l.Back(); back != nil && back.Value.(*place).number < p.number {
+		at = nil
+	}
+	for at != nil && at.Value.(*place).number < p.number {
+		at = at.Next()
+	}
+	if at == nil {
+		p.at = l.PushBack(p)
+	} else {
+		p.at = l.InsertBefore(p, at)
+	}
+}
+
+// leave gives up a place and wakes the next.
+func (r *room) leave(p *place) {
 	r.n.Add(-1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.take(p)
+	r.wake(p.queue, nil)
+}
+
+// skip wakes the place behind one whose batch does not fit.
+func (r *room) skip(p *place) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wake(p.queue, p)
 }
 
 // made says that a queue has a job less.
@@ -59,10 +111,36 @@ func (r *room) made(queue string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for ch := range r.waiting[queue] {
-		close(ch)
+	r.wake(queue, nil)
+}
+
+// wake wakes the first place of a queue, or the first behind a place. mu is held.
+func (r *room) wake(queue string, behind *place) {
+	l := r.waiting[queue]
+	if l == nil {
+		return
 	}
-	delete(r.waiting, queue)
+	at := l.Front()
+	for behind != nil && at != nil && at.Value.(*place).number <= behind.number {
+		at = at.Next()
+	}
+	if at != nil {
+		p := at.Value.(*place)
+		r.take(p)
+		p.ready <- struct{}{}
+	}
+}
+
+// take takes a place off the list. mu is held.
+func (r *room) take(p *place) {
+	if p.at == nil {
+		return
+	}
+	l := r.waiting[p.queue]
+	l.Remove(p.at)
+	if p.at = nil; l.Len() == 0 {
+		delete(r.waiting, p.queue)
+	}
 }
 
 // blocks reports whether an enqueue that failed with err has to wait, and for which queue.
@@ -77,12 +155,12 @@ func (c *core) blocks(err error) (queue string, blocks bool) {
 	return full.Queue, c.queueConfig[full.Queue].Overflow == OverflowBlock
 }
 
-// waitForRoom waits until a look at the queue may find room; ch comes from room.wait, before the look that found none.
-func (c *core) waitForRoom(ctx context.Context, ch chan struct{}) error {
+// waitForRoom waits until a look at the queue may find room; p waited before the look that found none.
+func (c *core) waitForRoom(ctx context.Context, p *place) error {
 	t := c.clock.Timer(roomEvery)
 	defer t.Stop()
 	select {
-	case <-ch:
+	case <-p.ready:
 	case <-t.C:
 	case <-ctx.Done():
 		return ctx.Err()

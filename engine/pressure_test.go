@@ -1,0 +1,101 @@
+package engine_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// inserts counts the calls of Insert.
+type inserts struct {
+	storage.Storage
+	n atomic.Int64
+}
+
+func (s *inserts) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	s.n.Add(1)
+	return s.Storage.Insert(ctx, now, batch, dst)
+}
+
+// An end wakes as many callers as can go on: what it costs does not depend on how many wait, and none is forgotten.
+func TestEndWakesOneCaller(t *testing.T) {
+	tries := func(callers int) (perCaller float64) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &inserts{Storage: memory.New()}
+			eng, err := engine.New[any](s, quiet, engine.WithConcurrency(1),
+				engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			eng.Handle("job", nothing)
+			var group sync.WaitGroup
+			for range callers {
+				group.Go(func() {
+					if _, err := eng.Enqueue(t.Context(), "job", nil); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			before, start := s.n.Load(), time.Now()
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- eng.Run(ctx) }()
+			group.Wait()
+			perCaller = float64(s.n.Load()-before) / float64(callers)
+			if waited := time.Since(start); waited > 0 {
+				t.Errorf("P1.6 with %d callers a wake-up was lost for %v", callers, waited)
+			}
+			synctest.Wait()
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		return perCaller
+	}
+	if few, many := tries(20), tries(300); many > 2*few+2 {
+		t.Errorf("P1.6 a caller tries %.1f times among 20, and %.1f times among 300", few, many)
+	}
+}
+
+// A batch that does not fit leaves the room to the callers behind it, and gets its own when there is enough.
+func TestBatchWaitsForItsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng, err := engine.New[any](memory.New(), quiet,
+			engine.WithQueue("default", engine.QueueConfig{MaxDepth: 2, Overflow: engine.OverflowBlock}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		draft := ojs.NewDraft("job", any(nil))
+		first, err := eng.EnqueueMany(t.Context(), draft, draft)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var batch, one atomic.Bool
+		go func() { _, err := eng.EnqueueMany(t.Context(), draft, draft); batch.Store(err == nil) }()
+		synctest.Wait()
+		var single ojs.Ticket
+		go func() { single, _ = eng.Enqueue(t.Context(), "job", nil); one.Store(true) }()
+		synctest.Wait()
+		must(t, eng.Cancel(t.Context(), first[0].ID))
+		synctest.Wait()
+		if batch.Load() || !one.Load() {
+			t.Errorf("P1.6 with room for one: the batch %v, the job %v", batch.Load(), one.Load())
+		}
+		must(t, eng.Cancel(t.Context(), first[1].ID))
+		must(t, eng.Cancel(t.Context(), single.ID))
+		synctest.Wait()
+		if !batch.Load() {
+			t.Error("P1.6 the batch does not get its room")
+		}
+	})
+}
