@@ -60,6 +60,7 @@
 //
 // # Planted bugs
 //
-// TestPlanted builds engines and storages with a bug in them, by go test -overlay, and wants each to be found within 250 seeds. Its
-// list is in planted_test.go. A patch that does not apply any more fails TestPlantedPatchesApply.
+// TestPlantedStorages runs the programs on broken storages, and TestPlanted, which -planted asks for, on engines with a bug that go
+// test -overlay builds into them. Each bug has to be found within 250 seeds. A bug whose code has changed fails
+// TestPlantedPatchesApply.
 package simulation

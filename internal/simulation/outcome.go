@@ -169,7 +169,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	default:
 		fails(ojs.TypeError)
 		exhausts()
-		if !timedOut && !interrupted && to.State == ojs.StateRetryable {
+		if failed && !timedOut && !interrupted && to.State == ojs.StateRetryable {
 			l.backoff(j, a, to)
 		}
 	}
