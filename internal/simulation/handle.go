@@ -283,7 +283,7 @@ func (w *world) checkError(n *node, id, what string, err error, more ...error) {
 	}
 	w.note(n.name, id, "%s: %v", what, err)
 	for _, allowed := range append(more, errFault, errDead, errOver, context.Canceled, ojs.ErrDuplicate, ojs.ErrQueueFull, ojs.ErrQueueDraining,
-		ojs.ErrTransition, ojs.ErrNotFound, ojs.ErrInvalid, ojs.ErrCancelled, ojs.ErrTimeout, ojs.ErrShutdown, ojs.ErrLeaseLost, ojs.ErrReplaced,
+		ojs.ErrTransition, ojs.ErrNotFound, ojs.ErrPruned, ojs.ErrInvalid, ojs.ErrCancelled, ojs.ErrTimeout, ojs.ErrShutdown, ojs.ErrLeaseLost, ojs.ErrReplaced,
 		context.DeadlineExceeded) {
 		if errors.Is(err, allowed) {
 			return
