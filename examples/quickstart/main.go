@@ -77,7 +77,8 @@ type program struct {
 
 // run checksums the files of fsys and reports on them. It returns how many jobs are dead.
 func (p program) run(ctx context.Context, fsys fs.FS) (dead int, err error) {
-	eng, err := engine.New[any](memory.New(), engine.WithLogger(slog.New(slog.DiscardHandler)))
+	eng, err := engine.New[any](memory.New(), engine.WithLogger(slog.New(slog.DiscardHandler)),
+		engine.WithRetention(engine.Retention{MinAge: -1})) // outcomes are collected as they come
 	if err != nil {
 		return 0, err
 	}

@@ -68,7 +68,7 @@ func TestRun(t *testing.T) {
 // Every outcome is collected although there are more files than finished jobs are kept, and however late the first files are:
 // the first one fails three times, while thousands of jobs behind it finish.
 func TestRunOnManyFiles(t *testing.T) {
-	files := 120_000
+	files := 30_000
 	if testing.Short() || raceEnabled {
 		files = 15_000
 	}
