@@ -54,7 +54,7 @@ func TestReplayRules(t *testing.T) {
 			b.handle("smtp", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(ojs.Errorf("smtp.down", "no")) })
 			b.handle("other", dies)
 			b.run()
-			events := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"dead_letter.replayed", "dead_letter.retried"}})
+			events := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"dead_letter.replayed"}})
 			defer events.Close()
 			id := b.enqueue("smtp").ID
 			b.advance(10 * time.Hour)

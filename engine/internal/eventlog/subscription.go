@@ -33,7 +33,7 @@ var aboutJobs = []ojs.EventType{
 	ojs.EventEnqueued, ojs.EventScheduled, ojs.EventAvailable, ojs.EventStarted, ojs.EventCompleted, ojs.EventFailed,
 	ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled, ojs.EventExpired, ojs.EventTimeout, ojs.EventTotalTimeout,
 	ojs.EventStalled, ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat, ojs.EventPriority,
-	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterDeleted, ojs.EventDropped,
+	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed, ojs.EventDeadLetterDeleted, ojs.EventDropped,
 }
 
 // wants reports whether the subscription may want an event about a job, by its type, or by job and queue. Empty ones stand
