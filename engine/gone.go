@@ -49,7 +49,7 @@ func (g *gone) has(id string) bool {
 // missing is the error of a lookup that failed with err: if no job has the id, it says whether there was one, as far as it is known.
 func (c *core) missing(id string, err error) error {
 	switch {
-	case !errors.Is(err, ojs.ErrNotFound):
+	case !errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrQuarantined):
 		return err
 	case c.gone.has(id):
 		return &ojs.PrunedError{ID: id}
