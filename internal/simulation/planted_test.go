@@ -69,12 +69,8 @@ var patches = []patch{
 		"	c.waiters.ended(rec.ID, &rec.JobInfo)\n", ""},
 	{"leases are not renewed", "engine/keeper.go",
 		"	k.renewals = append(k.renewals, a)\n", ""},
-	{"two engines make the same run of a recurring entry", "engine/crontick.go",
-		"			e.NextRun = now.Add(time.Millisecond)\n			return nil\n", ""},
 	{"a timeout does not end the context", "engine/attempt.go",
 		"a.end(ojs.ErrTimeout)", "_ = ojs.ErrTimeout"},
-	{"a worker that leaves wakes nobody", "engine/run.go",
-		"	r.wake() // for what came while the worker was on its way out\n", ""},
 }
 
 // root is the module's directory.
