@@ -92,7 +92,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	stopping := h.node.stopped()
 	switch {
 	case a == nil || a.returned.IsZero(),
-		spent && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout) && !a.remote && !a.returned.Before(h.now.Add(a.limit+n.cfg.grace)): // it may have been settled for it by then
+		spent && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout) && (a.remote || !a.returned.Before(h.now.Add(a.limit+n.cfg.grace))): // it may have been settled for it by then
 		l.unreturned(n, j, h, to, spent, what, stopping, now)
 		return
 	case h.node != n:
