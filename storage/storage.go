@@ -44,15 +44,18 @@ type Storage interface {
 	Capabilities() Capabilities
 
 	// Insert stores the batch, all of it or none, in order: of jobs that become available at the same priority the earlier
-	// ones are claimed first. An id that is stored already, or is twice in the batch, fails the call with an
-	// *ojs.DuplicateError. Records come with State available, scheduled or pending and Version 0; they are stored
-	// under a version above 0 and above every one that a job with their id has had. The results are appended to dst, one for each of
-	// the batch, in order.
+	// ones are claimed first. An id that is stored already fails the call with an *ojs.DuplicateError that has the stored job's
+	// state; an id that is twice in the batch, with one that has the later record's state. Records come with State available,
+	// scheduled or pending, or the call fails with an error that is ojs.ErrInvalid, and with Version 0. They are stored under a
+	// version above 0 and above every one that a job with their id has had. The results are appended to dst, one for each of the
+	// batch, in order.
 	//
 	// A queue that would come to have more than Insert.MaxDepth jobs that have not ended fails the call with an *ojs.QueueError of
 	// ojs.ErrQueueFull, unless Insert.DropOldest is set and dropping makes room: then, in the same step, the jobs of the queue that
 	// have been available longest end by Record.Drop, whatever their priority, but no jobs of the batch and none whose deadline has
-	// come. A queue that is draining fails the call with an *ojs.QueueError of ojs.ErrQueueDraining (QueueStore).
+	// come. A record counts the records before it in the batch, and not those after it. Jobs that are replaced do not count. What
+	// a queue drops is in the result of its last record that did not fit. A queue that is draining fails the call with an
+	// *ojs.QueueError of ojs.ErrQueueDraining (QueueStore), also if no record of the batch for it is stored.
 	//
 	// A record with a Fingerprint and a Unique policy is checked, in the same atomic step, against the stored jobs with that
 	// fingerprint, and against those before it in the batch. Those for which Unique.Counts holds, by their state and their
@@ -64,9 +67,12 @@ type Storage interface {
 	//     set and some of them are active, the call fails with the *ojs.DuplicateError of the newest active one instead.
 	//   - replace_except_schedule: if any of them is scheduled, the newest of the scheduled ones takes over by Record.Update
 	//     and is Inserted.Existing, the record is not stored, and the others are cancelled, or KeepActive fails the call.
-	//     Otherwise it is replace.
+	//     Otherwise it is replace. The job that takes over keeps its place among those that wait for the same time.
 	//
 	// No other call checks uniqueness.
+	//
+	// If several things are wrong with a batch, the error is that of the first of these checks that fails, each made for the whole
+	// batch in its order: states and ids, unique jobs, draining queues, full queues.
 	//
 	// The jobs that the call ends do so in the order in which it returns them, first all that are replaced and then all that
 	// are dropped.
@@ -84,8 +90,8 @@ type Storage interface {
 	// applied if the stored record still has the Version that Change.Record has, and if its state can become Change.Record's
 	// by the transition table or is waiting and stays as it is; the stored record is then Change.Record with its Version
 	// raised by one. Otherwise Settled.Err says why not, and nothing changed. An available job that stays available keeps
-	// its place unless its queue or priority changes. The call fails as a whole only if the storage does; it may then have
-	// applied some.
+	// its place unless its queue or priority changes. Any other change has the job begin anew to wait for its time (Due). The
+	// call fails as a whole only if the storage does; it may then have applied some.
 	Settle(ctx context.Context, now time.Time, changes []Change, dst []Settled) ([]Settled, error)
 
 	// Extend renews leases: an active job that has the version named is held until now plus its Lease, and keeps what the
@@ -93,10 +99,10 @@ type Storage interface {
 	// extend, since the claim has been lost. An id is in a call once.
 	Extend(ctx context.Context, now time.Time, extensions []Extension) (lost []string, err error)
 
-	// Due does what time has brought about until now, for up to max jobs in the order of their due times:
+	// Due does what time has brought about until now, for up to max jobs in the order of their due times (Record.WakeAt), and
+	// for the same time in that in which they began to wait for it: a lease, with the claim or with its latest renewal.
 	//
-	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote) and enter their queue in the order
-	//     in which they came due, and for the same time in that in which they began to wait for it;
+	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote) and enter their queue in that order;
 	//   - waiting jobs whose deadline has come end (Record.Expire);
 	//   - active jobs whose lease has run out are handed over to this caller alone (Record.Reclaim), who decides their fate
 	//     and settles it. A caller that dies before loses the new lease in turn.
@@ -110,7 +116,8 @@ type Storage interface {
 	// Get returns the job with the id, or ojs.ErrNotFound.
 	Get(ctx context.Context, id string) (Record, error)
 
-	// List returns a page of the jobs that match q.
+	// List returns a page of the jobs that match q. A cursor that is none of the storage's fails the call with an error that is
+	// ojs.ErrInvalid.
 	List(ctx context.Context, q Query) (Page, error)
 
 	// Counts returns how many jobs each queue has in each state, without zeros and in no order. It must not scan the jobs.
@@ -183,7 +190,7 @@ type Inserted struct {
 	Replaced []Record // equal jobs that were cancelled for it, the oldest first, as they are stored now
 
 	Depth   int      // if MaxDepth is set: how many jobs of the queue have not ended, after the call
-	Dropped []Record // dropped for it and those before it, the longest available first, as they are stored now
+	Dropped []Record // dropped for it and for those of its queue before it, the longest available first, as they are stored now
 }
 
 // Claim asks for jobs to run.
