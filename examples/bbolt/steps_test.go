@@ -1,0 +1,205 @@
+package bbolt_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// TestSteps follows docs/storage.md: after each step its command passes, though the calls of later steps fail, and tests
+// something.
+func TestSteps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the suite once more, step by step")
+	}
+	doc, err := os.ReadFile("../../docs/storage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)^go test -run '([^']+)'$`).FindAllStringSubmatch(string(doc), -1)
+	if len(commands) != lastStep {
+		t.Fatalf("docs/storage.md has %d commands, want one for each of the steps 1 to %d", len(commands), lastStep)
+	}
+	for i, command := range commands {
+		step := i + 1
+		t.Run(strconv.Itoa(step), func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.run", command[1], "-test.v")
+			cmd.Env = append(os.Environ(), "OJS_STEP="+strconv.Itoa(step))
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("step %d runs a case that fails, or needs a call of a later step: name the cases in its command\n%s\n%s", step, command[1], failures(out))
+			}
+			for _, pattern := range strings.FieldsFunc(command[1], func(r rune) bool { return strings.ContainsRune("/()|$", r) }) {
+				if !regexp.MustCompile(`--- PASS: \S*` + pattern).Match(out) {
+					t.Errorf("step %d names %s, and no case of that name passes", step, pattern)
+				}
+			}
+		})
+	}
+}
+
+// TestQuotes holds that docs/storage.md quotes sentences that the contract has.
+func TestQuotes(t *testing.T) {
+	files, err := filepath.Glob("../../storage/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var contract strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		contract.WriteString(strings.Join(strings.Fields(regexp.MustCompile(`(?m)^\s*//`).ReplaceAllString(string(text), "")), " "))
+	}
+	doc, err := os.ReadFile("../../docs/storage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, steps, _ := strings.Cut(string(doc), "## The twelve steps")
+	steps, _, _ = strings.Cut(steps, "\n## ")
+	quotes := regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(steps, -1)
+	if len(quotes) < 20 {
+		t.Errorf("docs/storage.md quotes %d sentences", len(quotes))
+	}
+	for _, q := range quotes {
+		if sentence := strings.TrimRight(strings.Join(strings.Fields(q[1]), " "), ".,"); !strings.Contains(contract.String(), sentence) {
+			t.Errorf("docs/storage.md quotes what package storage does not say: %s", sentence)
+		}
+	}
+}
+
+// failures are the lines of a test's output that say what has failed.
+func failures(out []byte) string {
+	var lines []string
+	for line := range strings.Lines(string(out)) {
+		if !strings.Contains(line, "PASS") && !strings.Contains(line, "=== ") && !strings.Contains(line, "N-A") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// lastStep is the last step of docs/storage.md that adds calls.
+const lastStep = 11
+
+// step is how far the storage under test has come; all the way unless TestSteps says otherwise.
+func step() int {
+	n, err := strconv.Atoi(os.Getenv("OJS_STEP"))
+	if err != nil {
+		return lastStep + 1
+	}
+	return n
+}
+
+// until returns a storage that has only what was written until a step.
+func until(step int, s storage.Storage) storage.Storage {
+	if step >= lastStep {
+		return s
+	}
+	return &partial{s, step}
+}
+
+// partial is a storage the later calls of which fail.
+type partial struct {
+	storage.Storage // not to be found by storage.As
+	step            int
+}
+
+var errLater = errors.New("a later step")
+
+func (p *partial) lacks(step int) error {
+	if p.step < step {
+		return errLater
+	}
+	return nil
+}
+
+func (p *partial) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	err := p.lacks(2)
+	for i := range batch {
+		if batch[i].Record.Unique != nil {
+			err = errors.Join(err, p.lacks(8))
+		}
+		if batch[i].MaxDepth > 0 {
+			err = errors.Join(err, p.lacks(9))
+		}
+	}
+	if err != nil {
+		return dst, err
+	}
+	return p.Storage.Insert(ctx, now, batch, dst)
+}
+
+func (p *partial) Get(ctx context.Context, id string) (storage.Record, error) {
+	if err := p.lacks(2); err != nil {
+		return storage.Record{}, err
+	}
+	return p.Storage.Get(ctx, id)
+}
+
+func (p *partial) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+	if err := p.lacks(3); err != nil {
+		return storage.Page{}, err
+	}
+	return p.Storage.List(ctx, q)
+}
+
+func (p *partial) Counts(ctx context.Context) ([]storage.Count, error) {
+	if err := p.lacks(3); err != nil {
+		return nil, err
+	}
+	return p.Storage.Counts(ctx)
+}
+
+func (p *partial) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	if err := p.lacks(4); err != nil {
+		return dst, err
+	}
+	return p.Storage.Claim(ctx, now, c, dst)
+}
+
+func (p *partial) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if err := p.lacks(5); err != nil {
+		return dst, err
+	}
+	return p.Storage.Settle(ctx, now, changes, dst)
+}
+
+func (p *partial) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
+	if err := p.lacks(6); err != nil {
+		return nil, err
+	}
+	return p.Storage.Extend(ctx, now, extensions)
+}
+
+func (p *partial) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+	if err := p.lacks(7); err != nil {
+		return storage.Due{}, err
+	}
+	return p.Storage.Due(ctx, now, max, buf)
+}
+
+func (p *partial) Delete(ctx context.Context, ids []string) (int, error) {
+	if err := p.lacks(10); err != nil {
+		return 0, err
+	}
+	return p.Storage.Delete(ctx, ids)
+}
+
+func (p *partial) Prune(ctx context.Context, q storage.Prune) (storage.Pruned, error) {
+	if err := p.lacks(10); err != nil {
+		return storage.Pruned{}, err
+	}
+	return p.Storage.Prune(ctx, q)
+}
