@@ -201,24 +201,20 @@ func (i *inserter) Stored(ids []string) (map[string]ojs.State, []uint64, error) 
 	}
 	found := make(map[string]ojs.State)
 	var first []uint64
-	var none []string // in no state that there is
+	var taken []string
 	var id string
 	var state int16
 	var version int64
 	_, err = pgx.ForEachRow(result, []any{&id, &state, &version}, func() error {
 		if version > 0 {
 			first = append(first, uint64(version))
-		} else if found[id] = rows.State(int(state)); found[id] == "" {
-			none = append(none, id)
+		} else {
+			found[id], taken = rows.State(int(state)), append(taken, id)
 		}
 		return nil
 	})
-	if err == nil && len(none) > 0 {
-		list, err := selectRows(i.ctx, inTx{i.tx}, false, i.s.sql.get, none[0])
-		if err == nil && len(list) > 0 {
-			err = &undecodable{undecoded(list)}
-		}
-		return nil, nil, err
+	if err == nil && len(taken) > 0 { // by jobs that do not decode, perhaps
+		_, err = i.rows(i.s.sql.getAll, taken)
 	}
 	return found, first, err
 }

@@ -21,7 +21,7 @@ import (
 
 const (
 	maxAside   = 1000 // rows that one call moves only because they are impossible
-	asideTries = 5    // before an insert gives up on a row in its way that it cannot move
+	asideTries = 5    // before an insert gives up on one row in its way that it cannot move
 )
 
 // bad is a row that does not decode.
@@ -84,10 +84,17 @@ func (u *undecodable) Error() string {
 
 // around makes an insert. If it meets jobs that do not decode, they are set aside, and it is made again.
 func (s *Storage) around(ctx context.Context, insert func() error) error {
+	var last int64
 	for tries := 1; ; tries++ {
 		err := insert()
 		var met *undecodable
-		if !errors.As(err, &met) || tries == asideTries {
+		if !errors.As(err, &met) {
+			return err
+		}
+		if first := met.met[0].seq; first != last { // what was in the way is gone
+			last, tries = first, 1
+		}
+		if tries == asideTries {
 			return err
 		}
 		if err := s.setAside(ctx, s.in(ctx), false, met.met); err != nil {

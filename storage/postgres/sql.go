@@ -15,7 +15,7 @@ type statements struct {
 	claim, claimAll, claimAround, somePaused                                                             string
 	settleAttempt, settleAll, versions, extend                                                           string
 	due, nextWake                                                                                        string
-	get, list, window, listDead, windowDead, counts, compact                                             string
+	get, getAll, list, window, listDead, windowDead, counts, compact                                     string
 	remove, release, prune                                                                               string
 	queueStates, queueState, setQueueState, activateQueue                                                string
 	listen, notify, clock, isolation                                                                     string
@@ -250,7 +250,8 @@ func newStatements(schema string) *statements {
 		nextWake: q(`SELECT (SELECT wake FROM {schema}.job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
 			EXISTS (SELECT FROM {schema}.job WHERE {impossible})`),
 
-		get: q(`SELECT {columns} FROM {schema}.job j WHERE id = $1`),
+		get:    q(`SELECT {columns} FROM {schema}.job j WHERE id = $1`),
+		getAll: q(`SELECT {columns} FROM {schema}.job j WHERE id = ANY ($1::text[])`),
 		// A page looks at a window of rows, found or not, so that no listing keeps the database busy for long.
 		window:     q(`SELECT count(*), coalesce(max(seq), 0) FROM (SELECT seq FROM {schema}.job WHERE seq > $1 ORDER BY seq LIMIT $2) w`),
 		windowDead: q(`SELECT count(*), coalesce(max(place), 0) FROM (SELECT place FROM {schema}.job WHERE dead IS NOT NULL AND place > $1 ORDER BY place LIMIT $2) w`),

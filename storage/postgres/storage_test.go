@@ -69,6 +69,14 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		names[s] = name
 		return s
 	}
+	change := func(sql string) func(tb testing.TB, s storage.Storage, id string) {
+		return func(tb testing.TB, s storage.Storage, id string) {
+			tb.Helper()
+			if _, err := pool.Exec(context.Background(), fmt.Sprintf(sql, names[s]), id); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
 	return storagetest.Config{
 		Open: func(tb testing.TB) storage.Storage { return open(tb, schema(tb, pool)) },
 		Reopen: func(tb testing.TB, s storage.Storage) storage.Storage {
@@ -77,9 +85,13 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 			}
 			return open(tb, names[s])
 		},
-		Queues:  true,
-		Crons:   true,
-		Notices: true,
+		Queues:     true,
+		Crons:      true,
+		Notices:    true,
+		Quarantine: true,
+		// The args are no JSON with a brace before them.
+		Plant: change(`UPDATE %s.job SET args = '\x7b'::bytea || coalesce(args, 'null'::bytea) WHERE id = $1`),
+		Mend:  change(`UPDATE %s.quarantined_job SET args = substr(args, 2) WHERE id = $1`),
 	}
 }
 

@@ -93,14 +93,16 @@ func (t *tx) around(insert func() error) error {
 // idTaken returns the head of the job that has an id, if there is one.
 func (t *tx) idTaken(id string) (h head, taken bool, err error) {
 	h, taken, err = t.head(id)
-	if err == nil && taken && rows.State(h.state) == "" {
-		list, err := t.query(selectBySeq, h.seq).all()
-		if err != nil {
-			return h, false, err
-		}
-		return h, false, &undecodable{list}
+	if err != nil || !taken {
+		return h, false, err
 	}
-	return h, taken, err
+	list, err := t.query(selectBySeq, h.seq).all()
+	for k := range list {
+		if _, bad := t.decode(&list[k]); bad != nil {
+			return h, false, &undecodable{list}
+		}
+	}
+	return h, true, err
 }
 
 // inserter is a transaction as rows.Insert wants it. There is one writer, so nobody comes between.

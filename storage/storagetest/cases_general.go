@@ -38,6 +38,12 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		calls["Crons"] = func() error { _, err := cs.Crons(ctx, storage.CronQuery{}); return err }
 		calls["DueCrons"] = func() error { _, _, err := cs.DueCrons(ctx, epoch, nil, 1); return err }
 	}
+	if q, ok := storage.As[storage.Quarantiner](c.S); ok {
+		calls["Quarantined"] = func() error { _, err := q.Quarantined(ctx, "", 1); return err }
+		calls["CountQuarantined"] = func() error { _, err := q.CountQuarantined(ctx); return err }
+		calls["ReleaseQuarantined"] = func() error { return q.ReleaseQuarantined(ctx, "1") }
+		calls["DeleteQuarantined"] = func() error { return q.DeleteQuarantined(ctx, "1") }
+	}
 	if s, ok := c.S.(storage.SettleClaimer); ok {
 		calls["SettleAndClaim"] = func() error {
 			_, _, err := s.SettleAndClaim(ctx, c.now, []*storage.Record{&r}, nil, storage.Claim{}, used(1))

@@ -1,9 +1,16 @@
 package storagetest
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -37,3 +44,132 @@ func (s Stepper) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) 
 
 // SetPatience sets how long a notice is waited for.
 func SetPatience(d time.Duration) { patience = d }
+
+// Shelf is a Reference that sets records aside, as soon as they are damaged.
+type Shelf struct {
+	*Reference
+	hub   notify.Hub
+	aside []*shelved
+	keys  int
+}
+
+// shelved is a record that was set aside.
+type shelved struct {
+	storage.Quarantined
+	job    *refJob
+	mended bool
+}
+
+// NewShelf makes an empty storage.
+func NewShelf() *Shelf { return &Shelf{Reference: NewReference()} }
+
+// Notify implements storage.Notifier, of nothing but what is set aside.
+func (s *Shelf) Notify(self any, f func(storage.Notice)) func() { return s.hub.Notify(self, f) }
+
+// Plant damages the record of a job.
+func (s *Shelf) Plant(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.find(id)
+	s.remove(func(other *refJob) bool { return other == j })
+	s.keys++
+	q := storage.Quarantined{Key: strconv.Itoa(s.keys), Kind: storage.KindJob, Name: id, Reason: "damaged", At: epoch, Queue: j.rec.Queue, Type: j.rec.Type, State: j.rec.State}
+	s.aside = append(s.aside, &shelved{q, j, false})
+	s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
+}
+
+// Mend undoes Plant for a record in the quarantine.
+func (s *Shelf) Mend(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.aside {
+		r.mended = r.mended || r.Name == id
+	}
+}
+
+// Get implements storage.Storage.
+func (s *Shelf) Get(ctx context.Context, id string) (storage.Record, error) {
+	r, err := s.Reference.Get(ctx, id)
+	if !errors.Is(err, ojs.ErrNotFound) {
+		return r, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.aside {
+		if r.Name == id {
+			err = &ojs.QuarantinedError{Key: r.Key, ID: id, Reason: r.Reason}
+		}
+	}
+	return r, err
+}
+
+// Quarantined implements storage.Quarantiner.
+func (s *Shelf) Quarantined(ctx context.Context, after string, limit int) (list []storage.Quarantined, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	from, _ := strconv.Atoi(after)
+	if limit <= 0 || limit > 1000 {
+		limit = 1000
+	}
+	for _, r := range s.aside {
+		if n, _ := strconv.Atoi(r.Key); n > from && len(list) < limit {
+			list = append(list, r.Quarantined)
+		}
+	}
+	return list, nil
+}
+
+// CountQuarantined implements storage.Quarantiner.
+func (s *Shelf) CountQuarantined(ctx context.Context) (int, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	return len(s.aside), nil
+}
+
+func (s *Shelf) index(key string) (int, error) {
+	i := slices.IndexFunc(s.aside, func(r *shelved) bool { return r.Key == key })
+	if i < 0 {
+		return i, fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, key)
+	}
+	return i, nil
+}
+
+// ReleaseQuarantined implements storage.Quarantiner.
+func (s *Shelf) ReleaseQuarantined(ctx context.Context, key string) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	i, err := s.index(key)
+	if err != nil {
+		return err
+	}
+	r := s.aside[i]
+	if !r.mended {
+		return &ojs.QuarantinedError{Key: key, ID: r.Name, Reason: r.Reason}
+	}
+	if j := s.find(r.Name); j != nil {
+		return &ojs.DuplicateError{ID: r.Name, State: j.rec.State}
+	}
+	s.aside = slices.Delete(s.aside, i, i+1)
+	s.jobs = append(s.jobs, r.job)
+	slices.SortFunc(s.jobs, func(a, b *refJob) int { return cmp.Compare(a.inserted, b.inserted) })
+	return nil
+}
+
+// DeleteQuarantined implements storage.Quarantiner.
+func (s *Shelf) DeleteQuarantined(ctx context.Context, key string) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	i, err := s.index(key)
+	if err == nil {
+		s.aside = slices.Delete(s.aside, i, i+1)
+	}
+	return err
+}

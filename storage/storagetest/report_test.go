@@ -21,6 +21,11 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 	noticing.Notices = true
 	settling := noticing
 	settling.SettleClaims = true
+	aside := plain
+	aside.Quarantine = true
+	planted := aside
+	planted.Plant = func(testing.TB, storage.Storage, string) {}
+	planted.Mend = planted.Plant
 	reopens := plain
 	reopens.Reopen = func(_ testing.TB, s storage.Storage) storage.Storage { return s }
 	for name, tt := range map[string]struct {
@@ -35,6 +40,9 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 		"steps not claimed":            {plain, needsSettleClaims, false, false},
 		"one of two claimed":           {noticing, needsSettleClaims | needsNotices, false, false},
 		"both claimed":                 {settling, needsSettleClaims | needsNotices, true, false},
+		"quarantine not claimed":       {plain, needsQuarantine, false, false},
+		"no way to damage a record":    {aside, needsQuarantine, false, true},
+		"a way to damage a record":     {planted, needsQuarantine, true, false},
 		"not durable":                  {plain, needsReopen, false, false},
 		"durable and no way to reopen": {durable, needsReopen, false, true},
 		"reopens but is not durable":   {reopens, needsReopen, false, false},

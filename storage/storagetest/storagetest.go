@@ -43,6 +43,16 @@ type Config struct {
 	// and storage.SettleClaimer. What is declared must be there, and what is there must be declared.
 	Queues, Crons, Notices, SettleClaims bool
 
+	// Quarantine declares the optional ability storage.Quarantiner, like those above. It needs Plant and Mend.
+	Quarantine bool
+
+	// Plant damages the stored record of a job, past the storage, as a person or a disk would: it does not decode from then on. What
+	// a claim finds a job by stays as it is: state, queue, type, and its times.
+	Plant func(tb testing.TB, s storage.Storage, id string)
+
+	// Mend undoes Plant for a job whose record is in the quarantine.
+	Mend func(tb testing.TB, s storage.Storage, id string)
+
 	// Waived are cases that are known to fail.
 	Waived []Waiver
 }
@@ -71,6 +81,7 @@ const (
 	needsCrons
 	needsNotices
 	needsSettleClaims
+	needsQuarantine
 	needsReopen
 
 	needsNothing need = 0
@@ -79,7 +90,7 @@ const (
 // Cases returns every case.
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, claimCases, settleCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
-		listCases, deleteCases, queueCases, cronCases, notifyCases, generalCases, raceCases, durableCases)
+		listCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases, raceCases, durableCases)
 }
 
 // Run proves a storage. Each case is a subtest, Conformance/<path>.
@@ -128,6 +139,10 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage tells no notices", false
 	case n&needsSettleClaims != 0 && !cfg.SettleClaims:
 		return "the storage does not settle and claim in one step", false
+	case n&needsQuarantine != 0 && !cfg.Quarantine:
+		return "the storage sets no records aside", false
+	case n&needsQuarantine != 0 && (cfg.Plant == nil || cfg.Mend == nil):
+		return "Config.Plant or Config.Mend is not set", true
 	case n&needsReopen != 0 && cfg.Reopen == nil:
 		return "Config.Reopen is not set", cfg.durable(t)
 	case n&needsReopen != 0 && !cfg.durable(t):
@@ -160,6 +175,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if _, has := s.(storage.SettleClaimer); has != cfg.SettleClaims {
 		t.Errorf("settling and claiming in one step: claimed %v, implemented %v", cfg.SettleClaims, has)
+	}
+	if _, has := storage.As[storage.Quarantiner](s); has != cfg.Quarantine {
+		t.Errorf("quarantine: claimed %v, implemented %v", cfg.Quarantine, has)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)

@@ -1,0 +1,403 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+func (c *C) quarantine() storage.Quarantiner {
+	c.tb.Helper()
+	q, ok := storage.As[storage.Quarantiner](c.S)
+	if !ok {
+		c.failf("the storage sets no records aside")
+	}
+	return q
+}
+
+// plant inserts a job whose record does not decode from then on. No call has met it yet.
+func (c *C) plant(change ...func(*storage.Record)) string {
+	c.tb.Helper()
+	id := c.insert(c.job(change...))[0]
+	c.cfg.Plant(c.tb, c.S, id)
+	return id
+}
+
+// aside has a call meet a record that does not decode, and returns its key in the quarantine.
+func (c *C) aside(id string) string {
+	c.tb.Helper()
+	_, err := c.S.Get(c.ctx, id)
+	var q *ojs.QuarantinedError
+	if !errors.As(err, &q) || !errors.Is(err, ojs.ErrNotFound) {
+		c.failf("Get of a job whose record does not decode returned %v, not an *ojs.QuarantinedError", err)
+	}
+	if q.ID != id || q.Key == "" || q.Reason == "" {
+		c.failf("Get of a job whose record does not decode returned %+v", q)
+	}
+	return q.Key
+}
+
+// timed makes a job to which time does something within the hour.
+func (c *C) timed(s ojs.State) string {
+	c.tb.Helper()
+	if s == ojs.StateAvailable {
+		return c.insert(c.job(expires(time.Hour)))[0]
+	}
+	return c.reach(s).ID
+}
+
+// listed wants the quarantine to hold these records, in their order, and returns them.
+func (c *C) listed(want ...string) (list []storage.Quarantined) {
+	c.tb.Helper()
+	q := c.quarantine()
+	after := ""
+	for pages := 0; pages <= len(want)+1; pages++ {
+		page, err := q.Quarantined(c.ctx, after, 2)
+		c.noErr("Quarantined", err)
+		if len(page) == 0 {
+			break
+		}
+		if len(page) > 2 {
+			c.failf("Quarantined with a limit of 2 returned %d records", len(page))
+		}
+		list = append(list, page...)
+		after = page[len(page)-1].Key
+	}
+	var got []string
+	for _, r := range list {
+		got = append(got, r.Name)
+	}
+	if !slices.Equal(got, want) {
+		c.failf("the quarantine holds %v, not %v", short(got), short(want))
+	}
+	n, err := q.CountQuarantined(c.ctx)
+	c.noErr("CountQuarantined", err)
+	if n != len(want) {
+		c.failf("CountQuarantined returned %d, not %d", n, len(want))
+	}
+	return list
+}
+
+// refusesRelease wants a release to be refused with the record still in the quarantine.
+func (c *C) refusesRelease(key, id string) {
+	c.tb.Helper()
+	err := c.quarantine().ReleaseQuarantined(c.ctx, key)
+	var q *ojs.QuarantinedError
+	if !errors.As(err, &q) || q.ID != id || q.Key != key || q.Reason == "" {
+		c.failf("ReleaseQuarantined of a record that does not decode returned %v, not an *ojs.QuarantinedError about it", err)
+	}
+}
+
+// unknown wants a key, and a job's id, to be in no quarantine.
+func (c *C) unknown(call string, err error) {
+	c.tb.Helper()
+	c.wantErr(call, err, ojs.ErrNotFound)
+	if errors.Is(err, ojs.ErrQuarantined) {
+		c.failf("%s returned %v, and nothing is in the quarantine", call, err)
+	}
+}
+
+var quarantineCases = []Case{
+	{"quarantine-1", "Quarantine/Claim", "storage.Quarantiner", "A claim that meets records that do not decode returns what it would return without them, and nothing is spent.", needsQuarantine, func(c *C) {
+		for name, claim := range map[string]storage.Claim{
+			"all queues": {}, "its queue": {Queues: []string{"q"}}, "its type": {Types: []string{"x"}}, "closed keys": {SkipKeys: storage.Keys("closed", "other")},
+			"closed keys in its queue": {SkipKeys: storage.Keys("closed"), Queues: []string{"q"}},
+		} {
+			closed := c.insert(c.job(limited("closed"), queue("r")))
+			var good, bad []string
+			for range 3 {
+				bad = append(bad, c.plant())
+				good = append(good, c.insert(c.job())...)
+			}
+			bad = append(bad, c.plant(priority(1)), c.plant(limited("open")))
+			claim.Max = len(good)
+			if name == "all queues" || name == "its type" {
+				claim.SkipKeys = storage.Keys("closed")
+			}
+			got := c.claimOf(claim)
+			if !slices.Equal(ids(got), good) {
+				c.failf("%s: claimed %v, not %v", name, short(ids(got)), short(good))
+			}
+			for _, r := range got {
+				if r.Attempt != 1 {
+					c.failf("%s: attempt %d of a job that is claimed for the first time", name, r.Attempt)
+				}
+				c.settled(r, c.to(ojs.StateCompleted))
+			}
+			for _, id := range bad {
+				key := c.aside(id)
+				c.cfg.Mend(c.tb, c.S, id)
+				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+				if r := c.wantState(id, ojs.StateAvailable); r.Attempt != 0 || r.Worker != "" || !r.StartedAt.IsZero() {
+					c.failf("%s: the claim that met the record has changed it: %+v", name, r)
+				}
+			}
+			for _, r := range c.claimOf(storage.Claim{Max: len(bad) + 1, SkipKeys: storage.Keys("closed")}) {
+				if !slices.Contains(bad, r.ID) {
+					c.failf("%s: claimed %v", name, short([]string{r.ID}))
+				}
+				c.settled(r, c.to(ojs.StateCompleted))
+			}
+			if r := c.wantState(closed[0], ojs.StateAvailable); r.Attempt != 0 {
+				c.failf("%s: attempt %d of a job that was passed over", name, r.Attempt)
+			}
+			c.settled(c.get(closed[0]), c.to(ojs.StateCancelled))
+		}
+	}},
+	{"quarantine-2", "Quarantine/Due", "storage.Quarantiner", "Due does to each job what it would do without the records that do not decode.", needsQuarantine, func(c *C) {
+		for _, s := range []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive, ojs.StateAvailable} {
+			var good []string
+			for range 3 {
+				c.cfg.Plant(c.tb, c.S, c.timed(s))
+				good = append(good, c.timed(s))
+			}
+			c.pass(time.Hour)
+			d, err := c.S.Due(c.ctx, c.now, 6, nil)
+			c.noErr("Due", err)
+			more, err := c.S.Due(c.ctx, c.now, 6, nil) // the one that has set records aside may do less
+			c.noErr("Due", err)
+			d.Next = more.Next
+			got := map[ojs.State][]storage.Record{
+				ojs.StateScheduled: append(d.Promoted, more.Promoted...), ojs.StateActive: append(d.Stalled, more.Stalled...), ojs.StateAvailable: append(d.Expired, more.Expired...),
+			}
+			got[ojs.StateRetryable] = got[ojs.StateScheduled]
+			if !slices.Equal(ids(got[s]), good) {
+				c.failf("of jobs that are %s, Due did something to %v, not to %v", s, short(ids(got[s])), short(good))
+			}
+			if s != ojs.StateActive && !d.Next.IsZero() {
+				c.failf("the next deadline is %v, and no job waits for it", d.Next)
+			}
+			for _, r := range got[s] {
+				if r.State == ojs.StateActive {
+					c.settled(r, c.to(ojs.StateCompleted))
+				} else if !r.State.Terminal() {
+					c.settled(r, c.to(ojs.StateCancelled))
+				}
+			}
+		}
+	}},
+	{"quarantine-3", "Quarantine/NoPart", "storage.Quarantiner", "A job in the quarantine takes part in no call: it is not found, listed, counted, changed, extended, deleted or pruned.", needsQuarantine, func(c *C) {
+		for _, s := range ojs.AllStates() {
+			r := c.reach(s)
+			c.cfg.Plant(c.tb, c.S, r.ID)
+			key := c.aside(r.ID)
+			to := r
+			if to.State = ojs.StateCancelled; s.Terminal() {
+				to.State = ojs.StateAvailable
+			}
+			if out := c.settle(to); !errors.Is(out.Err, ojs.ErrNotFound) {
+				c.failf("Settle of a job that was %s returned %+v, not ojs.ErrNotFound", s, out)
+			}
+			lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{{Held: heldOf(r)}})
+			c.noErr("Extend", err)
+			if !slices.Equal(lost, []string{r.ID}) {
+				c.failf("Extend of a job that was %s returned %v as lost", s, short(lost))
+			}
+			if n, err := c.S.Delete(c.ctx, []string{r.ID}); err != nil || n != 0 {
+				c.failf("Delete of a job that was %s returned %d, %v", s, n, err)
+			}
+			pruned, err := c.S.Prune(c.ctx, storage.Prune{Now: c.now, Before: c.now.Add(time.Hour), Max: 10})
+			c.noErr("Prune", err)
+			if len(pruned.IDs) != 0 || pruned.Left != 0 {
+				c.failf("Prune beside a job that was %s returned %+v", s, pruned)
+			}
+			if got := c.list(storage.Query{}); len(got) != 0 {
+				c.failf("List returned %v", short(got))
+			}
+			counts, err := c.S.Counts(c.ctx)
+			c.noErr("Counts", err)
+			for _, n := range counts {
+				if n.N != 0 {
+					c.failf("Counts returned %+v", n)
+				}
+			}
+			c.noErr("DeleteQuarantined", c.quarantine().DeleteQuarantined(c.ctx, key))
+		}
+	}},
+	{"quarantine-4", "Quarantine/List", "Quarantiner.Quarantined", "Quarantined returns records in the order in which they were set aside, page by page, with what can be read of them.", needsQuarantine, func(c *C) {
+		c.listed()
+		var want []string
+		keys := make(map[string]string)
+		states := ojs.AllStates()
+		for _, s := range states {
+			r := c.reach(s)
+			c.cfg.Plant(c.tb, c.S, r.ID)
+			keys[r.ID] = c.aside(r.ID)
+			want = append(want, r.ID)
+		}
+		c.insert(c.job())
+		for i, q := range c.listed(want...) {
+			if q.Key != keys[q.Name] || q.Kind != storage.KindJob || q.Reason == "" || q.At.IsZero() || q.Type != "x" || q.Queue == "" || q.State != states[i] {
+				c.failf("of a job that was %s, key %s, Quarantined returned %+v", states[i], keys[q.Name], q)
+			}
+		}
+		all, err := c.quarantine().Quarantined(c.ctx, "", 0)
+		c.noErr("Quarantined", err)
+		if len(all) != len(want) {
+			c.failf("Quarantined without a limit returned %d records, not %d", len(all), len(want))
+		}
+	}},
+	{"quarantine-5", "Quarantine/Release", "Quarantiner.ReleaseQuarantined", "A release is refused while the record does not decode; afterwards the job is as it was, in its place.", needsQuarantine, func(c *C) {
+		for _, s := range ojs.AllStates() {
+			was := c.reach(s)
+			c.cfg.Plant(c.tb, c.S, was.ID)
+			key := c.aside(was.ID)
+			c.refusesRelease(key, was.ID)
+			c.listed(was.ID)
+			c.cfg.Mend(c.tb, c.S, was.ID)
+			c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+			c.listed()
+			c.same("a job that was "+string(s), c.get(was.ID), was)
+			if s == ojs.StateActive {
+				c.settled(was, c.to(ojs.StateCompleted)) // its attempt has kept the token
+			}
+			c.unknown("ReleaseQuarantined once more", c.quarantine().ReleaseQuarantined(c.ctx, key))
+		}
+		queued := c.insert(c.job(), c.job(), c.job())
+		c.cfg.Plant(c.tb, c.S, queued[1])
+		c.order(storage.Claim{Queues: []string{"q"}, Types: []string{"none"}})
+		key := c.aside(queued[1])
+		c.cfg.Mend(c.tb, c.S, queued[1])
+		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+		if got := c.list(storage.Query{Queues: []string{"q"}}); !slices.Equal(got, queued) {
+			c.failf("after a release List returned %v, not %v", short(got), short(queued))
+		}
+		c.order(storage.Claim{Queues: []string{"q"}}, queued...)
+	}},
+	{"quarantine-6", "Quarantine/Delete", "Quarantiner.DeleteQuarantined", "A record that was deleted from the quarantine is gone.", needsQuarantine, func(c *C) {
+		q := c.quarantine()
+		gone, stays := c.plant(), c.plant()
+		key, other := c.aside(gone), c.aside(stays)
+		c.noErr("DeleteQuarantined", q.DeleteQuarantined(c.ctx, key))
+		c.unknown("DeleteQuarantined once more", q.DeleteQuarantined(c.ctx, key))
+		c.unknown("ReleaseQuarantined after it", q.ReleaseQuarantined(c.ctx, key))
+		c.unknown("DeleteQuarantined of no key", q.DeleteQuarantined(c.ctx, "none"))
+		c.unknown("ReleaseQuarantined of no key", q.ReleaseQuarantined(c.ctx, "none"))
+		_, err := c.S.Get(c.ctx, gone)
+		c.unknown("Get", err)
+		c.listed(stays)
+		c.refusesRelease(other, stays)
+	}},
+	{"quarantine-7", "Quarantine/Blocks", "storage.Quarantiner", "A record that does not decode keeps out neither a job with its id nor an equal job nor one for which its queue has room; released it takes the place of none.", needsQuarantine, func(c *C) {
+		q := c.quarantine()
+		first := c.plant()
+		again := func(r *storage.Record) { r.ID = first }
+		anew := c.get(c.insert(c.job(again))[0])
+		keys := c.listed(first)
+		c.cfg.Mend(c.tb, c.S, first)
+		err := q.ReleaseQuarantined(c.ctx, keys[0].Key)
+		var dup *ojs.DuplicateError
+		if !errors.As(err, &dup) || dup.ID != first || dup.State != ojs.StateAvailable {
+			c.failf("ReleaseQuarantined beside a job with the id returned %v, not an *ojs.DuplicateError about it", err)
+		}
+		c.listed(first)
+		c.same("the job with the id", c.get(first), anew)
+		c.settled(anew, c.to(ojs.StateCancelled))
+		if n, err := c.S.Delete(c.ctx, []string{first}); n != 1 || err != nil {
+			c.failf("Delete returned %d, %v", n, err)
+		}
+		c.noErr("ReleaseQuarantined", q.ReleaseQuarantined(c.ctx, keys[0].Key))
+		c.settled(c.one(), c.to(ojs.StateCompleted))
+
+		for _, strategy := range []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
+			equal := unique("f-"+string(strategy), ojs.UniquePolicy{OnConflict: strategy})
+			bad := c.plant(equal)
+			out, err := c.insertBatch(c.job(equal))
+			c.noErr("Insert of an equal job", err)
+			if out[0].Existing != nil || len(out[0].Replaced) != 0 {
+				c.failf("on conflict %s, Insert of an equal job returned %+v", strategy, out[0])
+			}
+			key := c.aside(bad)
+			c.cfg.Mend(c.tb, c.S, bad)
+			c.noErr("ReleaseQuarantined beside an equal job", q.ReleaseQuarantined(c.ctx, key))
+			if got := c.claim(3); len(got) != 2 {
+				c.failf("claimed %d equal jobs, not 2", len(got))
+			}
+		}
+
+		var ended []string // each the newest when those after it are gone
+		for range 8 {
+			ended = append(ended, c.insert(c.job(unique("ended", ojs.UniquePolicy{States: []ojs.State{ojs.StateActive}})))...)
+			c.settled(c.one(), c.to(ojs.StateCompleted))
+		}
+		for _, id := range ended {
+			c.cfg.Plant(c.tb, c.S, id)
+		}
+		c.insert(c.job(unique("ended", ojs.UniquePolicy{States: []ojs.State{ojs.StateCompleted}})))
+		c.settled(c.one(), c.to(ojs.StateCompleted))
+
+		bounded := func(drop bool) storage.Inserted {
+			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(queue("bounded")), MaxDepth: 2, DropOldest: drop}}, nil)
+			c.noErr("Insert into a queue with room", err)
+			return out[0]
+		}
+		c.plant(queue("bounded"))
+		bounded(true)
+		if out := bounded(true); len(out.Dropped) != 0 || out.Depth != 2 {
+			c.failf("Insert into a queue of 2 with one job returned %+v", out)
+		}
+		oldest := c.list(storage.Query{Queues: []string{"bounded"}})[0]
+		if out := bounded(true); len(out.Dropped) != 1 || out.Dropped[0].ID != oldest {
+			c.failf("Insert into a full queue returned %+v, and the oldest job is %v", out, short([]string{oldest}))
+		}
+		for _, r := range c.claimOf(storage.Claim{Queues: []string{"bounded"}, Max: 3}) {
+			c.settled(r, c.to(ojs.StateCompleted))
+		}
+		c.aside(c.plant(queue("bounded")))
+		bounded(false)
+		bounded(false)
+	}},
+	{"quarantine-8", "Quarantine/Told", "Notice.Quarantined", "Of each record that is set aside everybody in the process is told once, its caller included.", needsQuarantine | needsNotices, func(c *C) {
+		for name, meet := range map[string]func(id string){
+			"Get":   func(id string) { c.aside(id) },
+			"Claim": func(string) { c.claim(1) },
+			"List":  func(string) { c.list(storage.Query{}) },
+			"Due":   func(string) { c.pass(time.Hour); c.due() },
+		} {
+			id := c.insert(c.job(expires(time.Hour)))[0]
+			self, other := c.listen("self"), c.listen("other")
+			c.cfg.Plant(c.tb, c.S, id)
+			outside := c.ctx
+			c.ctx = storage.WithSelf(c.ctx, "self")
+			meet(id)
+			c.aside(id) // which is told of only once
+			for _, e := range []*ear{self, other} {
+				e.hears(fmt.Sprintf("%s has set a record aside", name), func(n storage.Notice) bool {
+					return slices.ContainsFunc(n.Quarantined, func(q storage.Quarantined) bool {
+						return q.Name == id && q.Key != "" && q.Kind == storage.KindJob && q.Reason != "" && q.Queue == "q" && q.Type == "x"
+					})
+				})
+				e.stop()
+			}
+			c.ctx = outside
+			told := 0
+			for len(self.notices) > 0 {
+				self.past = append(self.past, <-self.notices)
+			}
+			for _, n := range self.past {
+				told += len(n.Quarantined)
+			}
+			if told != 1 {
+				c.failf("%s: told of %d records: %+v", name, told, self.past)
+			}
+		}
+	}},
+	{"quarantine-9", "Quarantine/Durable", "Capabilities.Durable", "The quarantine is there after the storage was opened again.", needsQuarantine | needsReopen, func(c *C) {
+		met, unmet := c.plant(), c.plant()
+		key := c.aside(met)
+		c.S = c.cfg.Reopen(c.tb, c.S)
+		if got := c.claim(2); len(got) != 0 {
+			c.failf("claimed %v", short(ids(got)))
+		}
+		c.listed(met, unmet)
+		c.cfg.Mend(c.tb, c.S, met)
+		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+		if got := c.one(); got.ID != met {
+			c.failf("claimed %v", short([]string{got.ID}))
+		}
+	}},
+}
