@@ -23,5 +23,5 @@
 // whose handler answered DISCARD counts as discarded and not as failed; every other failure, FAIL included, counts as failed,
 // once for each attempt. Histograms in seconds are ojs.job.duration of attempts by queue, type and state after it,
 // ojs.job.queue_time of first attempts and ojs.job.enqueue_duration. With Watch there are the gauges ojs.queue.depth by queue and
-// state, ojs.workers.active and ojs.workers.busy. No metric has an id, args or a message as an attribute.
+// state, ojs.workers.active, ojs.workers.busy and ojs.storage.quarantined. No metric has an id, args or a message as an attribute.
 package ojsotel

@@ -16,13 +16,13 @@ var (
 	waitBuckets     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600}
 )
 
-// instruments are the metrics of OJS observability.
+// instruments are the metrics of OJS observability, and one of the quarantine.
 type instruments struct {
 	enqueued, completed, failed, discarded, retried, cancelled, expired metric.Int64Counter
 
 	duration, queueTime, enqueueDuration metric.Float64Histogram
 
-	depth, active, busy metric.Int64ObservableGauge
+	depth, active, busy, quarantined metric.Int64ObservableGauge
 }
 
 func newInstruments(m metric.Meter) (in instruments, err error) {
@@ -52,6 +52,7 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 	histogram(&in.queueTime, "ojs.job.queue_time", "How long jobs waited from being available to the start of their first attempt.", waitBuckets)
 	histogram(&in.enqueueDuration, "ojs.job.enqueue_duration", "How long calls that enqueued took.", durationBuckets)
 	gauge(&in.depth, "ojs.queue.depth", "{job}", "Jobs in the storage.")
+	gauge(&in.quarantined, "ojs.storage.quarantined", "{record}", "Records of the storage that do not decode and are in the quarantine.")
 	gauge(&in.active, "ojs.workers.active", "{worker}", "How many attempts may run at once.")
 	gauge(&in.busy, "ojs.workers.busy", "{worker}", "How many attempts run.")
 	return in, err
@@ -108,4 +109,5 @@ func (t *Telemetry) gauges(o metric.Observer, s *engine.Stats) {
 	}
 	o.ObserveInt64(t.active, int64(slots))
 	o.ObserveInt64(t.busy, int64(s.Busy))
+	o.ObserveInt64(t.quarantined, int64(s.Quarantined))
 }

@@ -53,6 +53,7 @@ var healthy = []string{
 	`ojs_workers_stuck{instance="a"} 0x60`,
 	`ojs_workers_fetching{instance="a"} 0x60`,
 	`ojs_storage_up{instance="a"} 1x60`,
+	`ojs_storage_quarantined{instance="a"} 0x60`,
 	`ojs_backpressure_warning_total{queue="q"} 0x60`,
 	`ojs_backpressure_rejected_total{queue="q"} 2x60`,
 	`ojs_backpressure_dropped_total{queue="q"} 1x60`,
@@ -103,6 +104,7 @@ var troubles = map[string]struct {
 	"OJSDeadLettersPruned":  {instead: true, series: []string{`ojs_dead_letter_pruned_total 0x30 9x30`, `ojs_workers_active 1x60`}},
 	"OJSJobsExpired":        {series: []string{`ojs_job_expired_total{queue="bad",type="t"} 0x55 3x5`}},
 	"OJSStorageFailing":     {series: []string{`ojs_storage_up{instance="bad"} 1x55 0x5`}},
+	"OJSRecordsQuarantined": {rule: "P2.1", series: []string{`ojs_storage_quarantined{instance="bad"} 0x50 1x10`}},
 	"OJSBackpressure": {series: []string{
 		`ojs_backpressure_rejected_total{queue="bad"} 0x55 1x5`, `ojs_backpressure_dropped_total{queue="bad"} 0x60`,
 	}},

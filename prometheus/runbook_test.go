@@ -57,6 +57,16 @@ func look(ctx context.Context, eng *engine.Engine[any]) error {
 	return nil
 }
 
+func lookAside(ctx context.Context, eng *engine.Engine[any]) error {
+	for q, err := range eng.Quarantine().List(ctx) {
+		if err != nil {
+			return err
+		}
+		fmt.Println(q.Key, q.Kind, q.Name, q.Reason)
+	}
+	return nil
+}
+
 func pause(ctx context.Context, eng *engine.Engine[any]) error {
 	err := eng.Queues().Pause(ctx, "mail")
 	return err
@@ -132,6 +142,9 @@ func TestRunbook(t *testing.T) {
 	ended := put("default", ojs.RetryPolicy{MaxAttempts: 1})
 	dead := put("default", ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter})
 	eng.Drain()
+	if err := lookAside(ctx, eng.Engine); err != nil { // memory has none
+		t.Fatal(err)
+	}
 	if err := look(ctx, eng.Engine); err != nil {
 		t.Error(err)
 	}

@@ -95,9 +95,9 @@ func TestEnginesOnOneStorage(t *testing.T) {
 		{Running: true, Slots: 4, Busy: 2},
 		{Slots: 4, Workers: []engine.WorkerStats{{State: engine.WorkerRunning}, {State: engine.WorkerQuiet}, {State: engine.WorkerTerminate}}},
 	} {
-		s.Queues = queues
+		s.Queues, s.Quarantined = queues, 2
 		c.Watch(func(context.Context) (engine.Stats, error) { return s, nil })
 	}
 	same(t, samples(scrape(t, reg)), "ojs_queue_depth{queue=q,state=active} 5", "ojs_queue_state{queue=q,state=active} 1",
-		"ojs_storage_up 1", "ojs_workers_active 8", "ojs_workers_busy 5", "ojs_workers_fetching 1", "ojs_workers_stuck 1")
+		"ojs_storage_quarantined 2", "ojs_storage_up 1", "ojs_workers_active 8", "ojs_workers_busy 5", "ojs_workers_fetching 1", "ojs_workers_stuck 1")
 }
