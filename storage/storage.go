@@ -249,7 +249,7 @@ type Due struct {
 }
 
 // Prune selects finished jobs to delete, by age and by number. Jobs that are kept for longer than Now (Record.KeptUntil) are neither
-// selected nor counted.
+// selected nor counted. Now may be before that of the call before: clocks differ, and go back.
 type Prune struct {
 	Now         time.Time
 	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none

@@ -43,7 +43,7 @@ type Storage struct {
 	all      index                // every job, by insertion
 	ended    [classes]endings     // finished jobs that may be pruned
 	kept     scheduler.Heap[*job] // finished jobs that are not pruned before a time, by storage.Record.KeptUntil
-	released time.Time            // no job was let go from kept that is to be kept until later
+	released time.Time            // no job in ended is to be kept until later
 	dead     index                // dead letters, by when they came there
 	ends     uint64               // jobs that have ended
 	floor    uint64               // no job that was deleted had a later version

@@ -85,7 +85,7 @@ func (s *Storage) leaveEnd(j *job) {
 // release lets go the jobs that are kept until now at the latest, and only those: if the clock goes back, some are held again.
 func (s *Storage) release(now time.Time) {
 	if now.Before(s.released) {
-		s.released = time.Time{}
+		s.released = now // none of the rest was kept for longer
 		for c := range s.ended {
 			for _, j := range s.ended[c].all() {
 				if until := j.keptUntil(); until.After(now) {

@@ -94,7 +94,7 @@ func TestUpgradeToKept(t *testing.T) {
 	if _, err := s.Get(t.Context(), r.ID); err != nil {
 		t.Error(err)
 	}
-	prune(t, s, storage.Prune{Before: now.Add(time.Second)}, 3)
+	prune(t, s, storage.Prune{Now: now.Add(time.Hour), Before: now.Add(time.Second)}, 3)
 	checkCounts(t, pool, name)
 }
 

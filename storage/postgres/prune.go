@@ -77,8 +77,8 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	return out, nil
 }
 
-// release makes jobs that were kept until now, or less long, like those that are not kept. It is a transaction of its own: the
-// statement that prunes has to see what became of it.
+// release makes jobs that are kept until now at the latest like those that are not kept. If the clock has gone back, it keeps
+// jobs again that a later time has released. It is a transaction of its own, so that the statement that prunes sees its effect.
 func (s *Storage) release(ctx context.Context, now time.Time) error {
 	return again(func() error {
 		return tuned{s}.query(ctx, s.sql.release, []any{rows.Nanos(now), releases}, each(nil, func() {}))

@@ -49,7 +49,8 @@ const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.
 // attempt is what attempts change, from a row c.
 const attempt = `state = c.state, attempt = c.attempt, version = c.version, wake = c.wake, enqueued = c.enqueued, started = c.started,
 	next_retry = c.next_retry, finished = c.finished, dead = c.dead, lease_until = c.lease_until, progress = c.progress,
-	worker = c.worker, outcome = c.outcome, checkpoint = c.checkpoint, kept = c.kept`
+	worker = c.worker, outcome = c.outcome, checkpoint = c.checkpoint, kept = c.kept,
+	released = NULL`
 
 // claimable is what every claim asks of a job j: $1 is the time, $4 the types, $5 the keys to skip.
 const claimable = `j.state = 3 AND (j.wake IS NULL OR j.wake > $1) AND ($4::text[] IS NULL OR j.type = ANY ($4::text[]))
@@ -271,8 +272,11 @@ func newStatements(schema string) *statements {
 			held AS (SELECT id, state FROM asked WHERE state < 6 ORDER BY array_position($1::text[], id) LIMIT 1),
 			gone AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held) RETURNING 1)
 			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0)`),
-		// Others that release at the same time take the next ones, and nobody waits.
-		release: q(`UPDATE {schema}.job SET kept = NULL WHERE seq = ANY (ARRAY(
+		// Jobs released by a later clock are kept again, all of them: a prune would delete the rest too early. Calls that release
+		// at the same time skip each other's jobs.
+		release: q(`WITH again AS (UPDATE {schema}.job SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
+				SELECT seq FROM {schema}.job WHERE released > $1 ORDER BY released, seq FOR UPDATE)))
+			UPDATE {schema}.job SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
 			SELECT seq FROM {schema}.job WHERE state >= 6 AND kept <= $1 ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED))`),
 		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many, $5 how many at most, $6 from when on spared,
 		// or the greatest time. A dead letter that is retried meanwhile has another place, and stays.

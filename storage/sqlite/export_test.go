@@ -16,7 +16,7 @@ func (s *Storage) Plans() (map[string]string, error) {
 		"head": selectHead, "by id": selectByID, "by seq": selectBySeq, "ready": selectReady, "claim": claimJob, "settle": updateAttempt,
 		"change": updateJob, "extend": extendLease, "due": selectDue, "next": nextWake, "open peers": selectOpenPeers, "ended peers": selectNewestEnded,
 		"delete": deleteJob, "oldest ended": oldestEnded, "oldest dead": oldestDead, "list": listJobs, "list dead": listDead,
-		"kept": selectKept, "release": releaseJob, "depth": sumDepth, "ready in all": selectReadyAll, "level": levelIn, "level of all": levelAll,
+		"kept": selectKept, "release": releaseJob, "released": selectReleased, "keep again": keepAgain, "depth": sumDepth, "ready in all": selectReadyAll, "level": levelIn, "level of all": levelAll,
 		"behind": behindIn, "behind in all": behindAll, "first of a key": selectKey,
 		"due crons": dueCrons, "next cron": nextCron,
 	} {

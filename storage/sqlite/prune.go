@@ -102,30 +102,38 @@ func (t *tx) prune(p *storage.Prune) (out storage.Pruned, err error) {
 // the calls that follow: what is pruned later than it might be does no harm.
 const maxReleased = 1000
 
-// release lets go of the jobs that need not be kept any more, so that they may be selected.
+// release releases jobs that are kept until now at the latest, so that they may be selected. If the clock has gone back, it keeps
+// jobs again that a later time has released: all of them, since Prune would delete the rest too early.
 func (t *tx) release(now time.Time) error {
+	ns := rows.Nanos(now)
+	if err := t.setKept(true, keepAgain, selectReleased, ns); err != nil {
+		return err
+	}
+	return t.setKept(false, releaseJob, selectKept, ns, maxReleased)
+}
+
+// setKept makes the jobs that a query selects kept, or not kept, by an update of each.
+func (t *tx) setKept(kept bool, update, query string, args ...any) error {
 	type job struct {
 		seq int64
 		kind
 	}
-	var due []job
-	q := t.query(selectKept, rows.Nanos(now), maxReleased)
+	var jobs []job
+	q := t.query(query, args...)
 	for q.next() {
-		j := job{seq: q.int64()}
-		j.kind = kind{q.text(), q.int(), q.time() != rows.None, true}
-		due = append(due, j)
+		jobs = append(jobs, job{q.int64(), kind{q.text(), q.int(), q.time() != rows.None, !kept}})
 	}
 	if err := q.close(); err != nil {
 		return err
 	}
-	for _, j := range due {
+	for _, j := range jobs {
 		t.written = true
-		if err := t.exec(releaseJob, j.seq); err != nil {
+		if err := t.exec(update, j.seq); err != nil {
 			return err
 		}
-		free := j.kind
-		free.kept = false
-		t.move(j.kind, free)
+		to := j.kind
+		to.kept = kept
+		t.move(j.kind, to)
 	}
 	return nil
 }

@@ -22,12 +22,12 @@ const (
 	insertJob = `INSERT INTO job (` + columns + `)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	updateJob = `UPDATE job SET (` + columns + `)
-		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) WHERE seq = ?1`
+		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?), released = NULL WHERE seq = ?1`
 
 	// What attempts change, the rest stays.
 	updateAttempt = `UPDATE job SET place = ?2, state = ?3, attempt = ?4, version = ?5, wake = ?6, enqueued = ?7, started = ?8,
 		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, progress = ?13, worker = ?14, outcome = ?15,
-		checkpoint = ?16, kept = ?17 WHERE seq = ?1`
+		checkpoint = ?16, kept = ?17, released = NULL WHERE seq = ?1`
 
 	selectHead  = `SELECT seq, place, state, version, queue, priority, dead, kept FROM job WHERE id = ?`
 	selectBySeq = `SELECT ` + columns + ` FROM job WHERE seq = ?`
@@ -78,7 +78,10 @@ const (
 	oldestDead = `SELECT seq, place, finished, id, queue FROM job WHERE dead IS NOT NULL AND kept IS NULL ORDER BY finished, place LIMIT ?`
 
 	selectKept = `SELECT seq, queue, state, dead FROM job WHERE kept <= ? ORDER BY kept LIMIT ?`
-	releaseJob = `UPDATE job SET kept = NULL WHERE seq = ?`
+	releaseJob = `UPDATE job SET released = kept, kept = NULL WHERE seq = ?`
+
+	selectReleased = `SELECT seq, queue, state, dead FROM job WHERE released > ?`
+	keepAgain      = `UPDATE job SET kept = released, released = NULL WHERE seq = ?`
 
 	listJobs = `SELECT ` + columns + ` FROM job WHERE seq > ? ORDER BY seq LIMIT ?`
 	listDead = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place > ? ORDER BY place LIMIT ?`

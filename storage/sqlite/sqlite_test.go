@@ -254,7 +254,7 @@ func TestPlans(t *testing.T) {
 		"behind": "COVERING INDEX job_ready (queue=? AND priority=? AND place>?)", "first of a key": "COVERING INDEX job_key (rate_key=?)",
 		"behind in all": "COVERING INDEX job_ready_all (priority=? AND place>?)", "due": "job_wake", "next": "COVERING INDEX job_wake",
 		"open peers": "job_unique", "ended peers": "job_unique", "oldest ended": "job_ended",
-		"oldest dead": "job_dead_prunable", "list dead": "job_dead ", "kept": "job_kept", "due crons": "cron_runs", "next cron": "cron_runs",
+		"oldest dead": "job_dead_prunable", "list dead": "job_dead ", "kept": "job_kept", "released": "job_released", "due crons": "cron_runs", "next cron": "cron_runs",
 	} {
 		if !strings.Contains(plans[name], index) {
 			t.Errorf("%s does not use %s: %s", name, index, plans[name])

@@ -424,6 +424,26 @@ func pruningAs(seen func(*storage.Record), order func(a, b storage.Record) int) 
 	}
 }
 
+// keptAgain makes a Prune whose Now goes back more often than some times release what the one before has released.
+func keptAgain(times int) func(*broken) {
+	return func(b *broken) {
+		var last time.Time
+		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+			b.mu.Lock()
+			if p.Now.Before(last) {
+				if times == 0 {
+					p.Now = last
+				} else {
+					times--
+				}
+			}
+			last = p.Now
+			b.mu.Unlock()
+			return b.Storage.Prune(ctx, p)
+		}
+	}
+}
+
 func asIs(*storage.Record) {}
 
 func byFinish(a, b storage.Record) int { return a.FinishedAt.Compare(b.FinishedAt) }
@@ -1477,8 +1497,10 @@ var faults = []struct {
 	{"pruned with the time itself", "prune-1 prune-5 prune-7 prune-8", pruning(func(p *storage.Prune) { p.Before = p.Before.Add(1) })},
 	{"number is no reason", "prune-2 prune-5 prune-6 prune-7 prune-8", pruning(func(p *storage.Prune) { p.Beyond = 0 })},
 	{"states ignored when pruning", "prune-3", pruning(func(p *storage.Prune) { p.States = nil })},
-	{"pruned within their period", "prune-5 prune-6", pruning(func(p *storage.Prune) { p.Now = p.Now.AddDate(1, 0, 0) })},
-	{"kept after their period", "prune-5 prune-6", pruning(func(p *storage.Prune) { p.Now = time.Time{} })},
+	{"pruned within their period", "prune-5 prune-6 prune-9", pruning(func(p *storage.Prune) { p.Now = p.Now.AddDate(1, 0, 0) })},
+	{"kept after their period", "prune-5 prune-6 prune-9", pruning(func(p *storage.Prune) { p.Now = time.Time{} })},
+	{"released for good", "prune-9", keptAgain(0)},
+	{"kept again once", "prune-9", keptAgain(1)},
 	{"kept jobs are counted", "prune-5", func(b *broken) {
 		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
 			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}})
@@ -1490,8 +1512,8 @@ var faults = []struct {
 			return b.Storage.Prune(ctx, p)
 		}
 	}},
-	{"pruned within the time for their results", "prune-6 prune-4", pruningAs(func(r *storage.Record) { r.ResultTTL = 0 }, byFinish)},
-	{"kept forever, but not for a time", "prune-6 prune-4", pruningAs(func(r *storage.Record) { r.ResultTTL = min(r.ResultTTL, 0) }, byFinish)},
+	{"pruned within the time for their results", "prune-6 prune-4 prune-9", pruningAs(func(r *storage.Record) { r.ResultTTL = 0 }, byFinish)},
+	{"kept forever, but not for a time", "prune-6 prune-4 prune-9", pruningAs(func(r *storage.Record) { r.ResultTTL = min(r.ResultTTL, 0) }, byFinish)},
 	{"the time for a result counts from the enqueue", "prune-6 prune-4", pruningAs(func(r *storage.Record) {
 		if r.ResultTTL > 0 {
 			r.ResultTTL -= min(r.FinishedAt.Sub(r.CreatedAt), r.ResultTTL-1)
@@ -1509,7 +1531,7 @@ var faults = []struct {
 			p.Spare = p.Spare.Add(1)
 		}
 	})},
-	{"all that is left is not counted", "prune-8 prune-1 prune-7", func(b *broken) {
+	{"all that is left is not counted", "prune-8 prune-1 prune-7 prune-9", func(b *broken) {
 		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
 			out, err := b.Storage.Prune(ctx, p)
 			out.Left = min(out.Left, p.Beyond)

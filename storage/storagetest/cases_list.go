@@ -434,6 +434,63 @@ var deleteCases = []Case{
 		prune(storage.Prune{Beyond: 2, Spare: epoch.Add(3 * time.Minute), Before: epoch.Add(4 * time.Minute)}, 1)
 		prune(storage.Prune{Beyond: 2, Spare: epoch.Add(time.Hour)}, 2)
 	}},
+	{"prune-9", "Prune/ClockGoesBack", "Storage.Prune", "A job is kept again if Prune.Now goes back before the end of its time, however often.", needsNothing, func(c *C) {
+		var order []string
+		end := c.now
+		for minute := range 5 {
+			r := c.job()
+			r.ResultTTL = time.Duration(minute+1) * time.Minute
+			c.insert(r)
+			order = append(order, c.settled(c.one(), c.to(ojs.StateCompleted)).ID)
+		}
+		deadOne := c.job()
+		deadOne.ResultTTL = 3 * time.Minute
+		c.insert(deadOne)
+		c.settled(c.one(), c.dead)
+		prune := func(minutes int, p storage.Prune, n, left int) {
+			c.tb.Helper()
+			p.Now = end.Add(time.Duration(minutes) * time.Minute)
+			p.Before = p.Now.Add(time.Second)
+			out, err := c.S.Prune(c.ctx, p)
+			c.noErr("Prune", err)
+			if len(out.IDs) != n || out.Left != left {
+				c.failf("%d minutes after the end pruned %v and left %d, not %d and %d", minutes, short(out.IDs), out.Left, n, left)
+			}
+		}
+		dead := storage.Prune{DeadLetters: true}
+		for range 2 {
+			prune(10, storage.Prune{}, 0, 5)
+			prune(10, dead, 0, 1)
+			prune(4, storage.Prune{}, 0, 4)
+			prune(3, storage.Prune{}, 0, 3)
+			prune(2, dead, 0, 0)
+			prune(1, storage.Prune{}, 0, 1)
+			prune(0, storage.Prune{}, 0, 0)
+		}
+		prune(10, storage.Prune{Max: 1}, 1, 4)
+		prune(2, storage.Prune{Max: 9}, 1, 0)
+		prune(2, storage.Prune{DeadLetters: true, Max: 9}, 0, 0)
+		if list := c.list(storage.Query{}); !slices.Equal(list, append(order[2:], deadOne.ID)) {
+			c.failf("left %v", short(list))
+		}
+		prune(10, storage.Prune{Max: 9}, 3, 0)
+		prune(3, storage.Prune{DeadLetters: true, Max: 9}, 1, 0)
+		// A released dead letter that is retried is kept anew when it ends.
+		for i, sameJob := range []bool{false, true} {
+			r := c.job()
+			r.ResultTTL = time.Hour
+			c.insert(r)
+			r = c.settled(c.one(), c.dead)
+			prune(100, dead, 0, 1)
+			r.DeadLetteredAt = time.Time{}
+			c.to(ojs.StateAvailable)(&r)
+			_, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: r, SameJob: sameJob}}, nil)
+			c.noErr("Settle", err)
+			c.settled(c.one(), c.to(ojs.StateCompleted))
+			prune(0, storage.Prune{}, 0, 0)
+			prune(60, storage.Prune{}, 0, i+1)
+		}
+	}},
 	{"prune-4", "Prune/OneMoment", "Storage.Prune", "Of jobs that finished at the same moment, those are pruned first that ended first.", needsNothing, func(c *C) {
 		var want []string
 		replace := func(f string) func(*storage.Record) {

@@ -51,8 +51,7 @@ type world struct {
 	now time.Time
 	ids int
 
-	skips  [3]*storage.KeySet // as two engines have them, and none
-	pruned time.Time          // the latest Prune.Now
+	skips [3]*storage.KeySet // as two engines have them, and none
 
 	ahead map[string]uint64        // by id: how much later a job's version is in the storage than in the reference
 	gone  map[string][]tokenOfBoth // of deleted jobs
@@ -419,12 +418,8 @@ func (w *world) remove(t *rapid.T) {
 }
 
 func (w *world) prune(t *rapid.T) {
-	// The SQL storages let go of what is kept for its unique policy for good, at the latest time that a Prune had.
-	if w.now.After(w.pruned) {
-		w.pruned = w.now
-	}
 	p := storage.Prune{
-		Now:         w.pruned,
+		Now:         w.now,
 		DeadLetters: rapid.Bool().Draw(t, "dead"),
 		States:      some(t, "states", []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}, 0, 3),
 		Beyond:      rapid.IntRange(0, 3).Draw(t, "beyond"),
