@@ -44,10 +44,16 @@ func guard(h slog.Handler) slog.Handler {
 	return guarded{h, t.PkgPath() == "log/slog"}
 }
 
-func (g guarded) Enabled(ctx context.Context, l slog.Level) (enabled bool) {
+func (g guarded) Enabled(ctx context.Context, l slog.Level) bool {
 	if g.known {
 		return g.inner.Enabled(ctx, l)
 	}
+	return g.asks(ctx, l)
+}
+
+// asks is Enabled of a handler that may not return. It is apart from Enabled because its closure needs memory from the heap, which every
+// job would pay for.
+func (g guarded) asks(ctx context.Context, l slog.Level) (enabled bool) {
 	foreign.Call(func() { enabled = g.inner.Enabled(ctx, l) })
 	return enabled
 }

@@ -3,19 +3,24 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/internal/plain"
 )
 
-// checkArgs refuses args that are sure to make their job too large, before they are encoded.
+// checkArgs refuses args that are sure to make their job too large, before they are encoded. The bound of a plain value costs a
+// fraction of a walk over it.
 func checkArgs(args any) error {
 	larger := false
 	switch args := args.(type) {
+	case nil:
 	case ojs.Args:
 		larger = args.LargerThan(ojs.MaxEnvelope)
 	default:
-		larger = jsonvalue.LargerThan(args, ojs.MaxEnvelope)
+		p := plain.Of(reflect.TypeOf(args))
+		larger = (p == nil || p.Bound(args) > ojs.MaxEnvelope) && jsonvalue.LargerThan(args, ojs.MaxEnvelope)
 	}
 	if !larger {
 		return nil

@@ -208,7 +208,9 @@ func noticing(f func(n *storage.Notice)) func(*broken) {
 func claiming(f func(c *storage.Claim)) func(*broken) {
 	return func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			b.mu.Lock()
 			f(&c)
+			b.mu.Unlock()
 			return b.Storage.Claim(ctx, now, c, dst)
 		}
 	}
@@ -724,22 +726,29 @@ var faults = []struct {
 	{"what a claim has found expired stays so when the clock goes back", "claim-13", func(b *broken) {
 		var latest time.Time
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			b.mu.Lock()
 			if now.After(latest) {
 				latest = now
 			}
-			return b.Storage.Claim(ctx, latest, c, dst)
+			now = latest
+			b.mu.Unlock()
+			return b.Storage.Claim(ctx, now, c, dst)
 		}
 	}},
 	{"what a claim has found expired is not dropped when the clock goes back", "insert-10", func(b *broken) {
 		var latest time.Time
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+			b.mu.Lock()
 			latest = now
+			b.mu.Unlock()
 			return b.Storage.Claim(ctx, now, c, dst)
 		}
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			b.mu.Lock()
 			if latest.After(now) {
 				now = latest
 			}
+			b.mu.Unlock()
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
@@ -767,7 +776,7 @@ var faults = []struct {
 			for key := range c.SkipKeys.All() {
 				all.Add(key)
 			}
-			c.SkipKeys = all
+			c.SkipKeys = storage.Keys(slices.Collect(all.All())...) // the storage reads it without the lock
 		})(b)
 	}},
 
@@ -928,13 +937,18 @@ var faults = []struct {
 	{"jobs under fresh ids found by the next call only", "settleclaim-14", func(b *broken) {
 		var fresh string
 		b.insert = func(b *broken, ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+			b.mu.Lock()
 			if fresh = ""; len(batch) == 1 && batch[0].Fresh {
 				fresh = batch[0].Record.ID
 			}
+			b.mu.Unlock()
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 		b.step = func(b *broken, ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-			if len(to) == 1 && fresh != "" && to[0].ID == fresh {
+			b.mu.Lock()
+			missed := len(to) == 1 && fresh != "" && to[0].ID == fresh
+			b.mu.Unlock()
+			if missed {
 				return append(dst, storage.Settled{Err: ojs.ErrNotFound}), 0, nil
 			}
 			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
