@@ -175,7 +175,7 @@ func TestHostileErrors(t *testing.T) {
 		err          error
 		kind, status string
 	}{
-		{&evil{}, "error", "*ojsotel_test.evil"},
+		{&evil{}, "error", "the Error method of *ojsotel_test.evil panicked"},
 		{round, "error", "round"},
 		{errors.Join(errors.New("a"), ojs.Errorf("b.c", "d")), "b.c", "a\nd"},
 	} {
