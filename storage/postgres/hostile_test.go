@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/ojsengine/ojs/internal/hostile"
 	"github.com/ojsengine/ojs/storage"
@@ -42,3 +45,29 @@ func hostileConfig(t *testing.T) hostile.Config {
 }
 
 func TestHostileRows(t *testing.T) { hostile.Run(t, hostileConfig(t)) }
+
+// A migration that gives job a column gives it to quarantined_job too: rows move between them as they are.
+func TestQuarantinedJobHasTheColumnsOfJob(t *testing.T) {
+	pool := connect(t)
+	name := schema(t, pool)
+	s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	columns := func(table string) []string {
+		rows, err := pool.Query(t.Context(), `SELECT column_name || ' ' || udt_name || coalesce(' ' || collation_name, '') FROM information_schema.columns
+			WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position`, name, table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || len(list) == 0 {
+			t.Fatal(list, err)
+		}
+		return list
+	}
+	if job, quarantined := columns("job"), columns("quarantined_job"); !slices.Equal(job, quarantined) {
+		t.Errorf("quarantined_job has %v, and job %v", quarantined, job)
+	}
+}

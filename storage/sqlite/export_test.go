@@ -107,3 +107,15 @@ func Writing(path string) (release func() error, err error) {
 	}
 	return conn.Close, run(conn, "BEGIN IMMEDIATE")
 }
+
+// Columns returns the names of a table's columns, in their order.
+func (s *Storage) Columns(table string) (names []string, err error) {
+	err = s.read(ctx, func(conn *zombiezen.Conn) error {
+		q := query(conn, "SELECT name FROM pragma_table_info(?) ORDER BY cid", table)
+		for q.next() {
+			names = append(names, q.text())
+		}
+		return q.close()
+	})
+	return names, err
+}

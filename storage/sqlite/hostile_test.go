@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,3 +29,17 @@ var hostileConfig = hostile.Config{
 }
 
 func TestHostileRows(t *testing.T) { hostile.Run(t, hostileConfig) }
+
+// A migration that gives job a column gives it to quarantined_job too.
+func TestQuarantinedJobHasTheColumnsOfJob(t *testing.T) {
+	s := open(t).(*sqlite.Storage)
+	defer s.Close()
+	job, err := s.Columns("job")
+	if err != nil || len(job) == 0 {
+		t.Fatal(job, err)
+	}
+	quarantined, err := s.Columns("quarantined_job")
+	if err != nil || !slices.Equal(job, quarantined) {
+		t.Errorf("quarantined_job has %v, and job %v: %v", quarantined, job, err)
+	}
+}
