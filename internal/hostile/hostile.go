@@ -16,6 +16,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -109,8 +110,12 @@ var states = []ojs.State{ojs.StatePending, ojs.StateScheduled, ojs.StateAvailabl
 // Run tests a storage.
 func Run(t *testing.T, cfg Config) {
 	for _, state := range states {
-		t.Run("P2.1 "+string(state), func(t *testing.T) { cfg.run(t, state) })
+		t.Run("P2.1 "+string(state), func(t *testing.T) { cfg.run(t, state, false) })
 	}
+	for _, state := range []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive} {
+		t.Run("P2.1 "+string(state)+" beside a closed key", func(t *testing.T) { cfg.run(t, state, true) })
+	}
+	t.Run("P2.1 recurring entries and states of queues", cfg.named)
 }
 
 // a rig is a storage with good and bad jobs in it.
@@ -121,10 +126,13 @@ type rig struct {
 	ctx   context.Context
 	now   time.Time
 	n     int
+
+	held    chan struct{} // closed when the job that closes its key runs
+	release chan struct{} // closed to let it end
 }
 
 func (cfg Config) open(t *testing.T) *rig {
-	r := &rig{T: t, Config: cfg, store: cfg.Open(t), now: wall.Now().Truncate(time.Microsecond)}
+	r := &rig{T: t, Config: cfg, store: cfg.Open(t), now: wall.Now().Truncate(time.Microsecond), held: make(chan struct{}), release: make(chan struct{})}
 	var cancel context.CancelFunc
 	r.ctx, cancel = wall.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(func() {
@@ -205,8 +213,8 @@ func (r *rig) job(state ojs.State, change ...func(*storage.Record)) string {
 	return rec.ID
 }
 
-// run works on good jobs with bad ones of a state among them.
-func (cfg Config) run(t *testing.T, state ojs.State) {
+// run works on good jobs with bad ones of a state among them; all the while, if it is said so, a rate limit key is closed.
+func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 	r := cfg.open(t)
 	attempts := make(map[string]int) // of good jobs, when they have ended
 	add := func(s ojs.State) {
@@ -238,10 +246,39 @@ func (cfg Config) run(t *testing.T, state ojs.State) {
 	// All that is good is worked on, and nothing is spent.
 	log := &lines{}
 	eng := r.engine(log)
+	var held []string
+	if closed {
+		r.must(eng.Queues().Pause(r.ctx, "default"))
+		for range 3 {
+			held = append(held, r.job(ojs.StateAvailable, func(rec *storage.Record) {
+				rec.Type, rec.Queue, rec.RateLimit = "hold", "held", &ojs.RateLimit{Key: "closed", Concurrency: 1}
+			}))
+		}
+	}
 	stop := r.start(eng)
+	if closed { // no claim for the jobs comes before the key is
+		select {
+		case <-r.held:
+		case <-r.ctx.Done():
+			t.Fatal("the job that closes its key does not begin")
+		}
+		r.must(eng.Queues().Resume(r.ctx, "default"))
+	}
 	r.complete(eng, state, attempts, "is good")
+	for i, id := range held {
+		job, err := eng.Get(r.ctx, id)
+		r.must(err)
+		if i == 0 && job.State != ojs.StateActive || i > 0 && (job.State != ojs.StateAvailable || job.Attempt != 0) {
+			t.Errorf("job %d of a key that allows one at once is %s, attempt %d", i+1, job.State, job.Attempt)
+		}
+	}
 	for id, k := range harmless {
 		r.complete(eng, state, map[string]int{id: 0}, "is strange: "+k.name)
+	}
+
+	close(r.release)
+	for _, id := range held {
+		r.complete(eng, state, map[string]int{id: 1}, "waits for a key")
 	}
 
 	// Everything else goes on.
@@ -336,12 +373,122 @@ func (cfg Config) run(t *testing.T, state ojs.State) {
 	r.must(stop())
 }
 
+// named works on jobs and a recurring entry with bad entries and a bad state of a queue beside them.
+func (cfg Config) named(t *testing.T) {
+	r := cfg.open(t)
+	log := &lines{}
+	eng := r.engine(log)
+	ticked := make(chan struct{}, 10)
+	eng.Handle("tick", func(context.Context, *ojs.Job[any]) error { ticked <- struct{}{}; return nil })
+	names := []string{"a bad one that is due", "another's name", "good", "none"} // the order of those that are due is that of NextRun
+	r.must(eng.Cron().Set(r.ctx, engine.CronEntry{Name: "good", Schedule: "@every 1h", Job: ojs.NewDraft("tick", any(1))}))
+	store, _ := storage.As[storage.CronStore](r.store)
+	entries, err := store.Crons(r.ctx, storage.CronQuery{})
+	r.must(err)
+	entries[0].NextRun = r.now.Add(-time.Second)
+	_, err = store.SetCrons(r.ctx, entries)
+	r.must(err)
+	for name, document := range map[string]string{
+		names[0]: `{"Name":7,"NextRun":"2020-01-01T00:00:00Z"}`, names[1]: `{"Name":"other","NextRun":"2020-01-01T00:00:00Z"}`, names[3]: "{",
+	} {
+		r.exec("INSERT INTO {cron} (name, version, entry) VALUES ('%s', 1, %s)", strings.ReplaceAll(name, "'", "''"), r.Bytes(document))
+	}
+	r.exec("INSERT INTO {queue_state} (queue, state) VALUES ('default', 'nonsense'), ('odd', '')")
+
+	// Those that are due keep nothing from running, and the keeper sets them aside.
+	stop := r.start(eng)
+	attempts := map[string]int{r.job(ojs.StateAvailable): 1, r.job(ojs.StateScheduled): 1}
+	attempts[r.job(ojs.StateAvailable, func(rec *storage.Record) { rec.Queue = "odd" })] = 1
+	select {
+	case <-ticked:
+	case <-r.ctx.Done():
+		t.Fatal("the good entry does not run")
+	}
+	r.complete(eng, ojs.StateAvailable, attempts, "is good")
+	for _, due := range names[:2] {
+		if n := log.count(slog.LevelWarn, due); n != 1 {
+			t.Errorf("%s: %d lines before anybody has listed the entries", due, n)
+		}
+	}
+	list, err := eng.Cron().List(r.ctx)
+	r.must(err)
+	if len(list) != 1 || list[0].Name != "good" || list[0].Runs != 1 {
+		t.Errorf("the entries are %+v", list)
+	}
+	queues, err := eng.Queues().List(r.ctx)
+	r.must(err)
+	for _, q := range queues {
+		if q.State != ojs.QueueActive {
+			t.Errorf("queue %q is %s", q.Name, q.State)
+		}
+	}
+
+	// They are in the quarantine, and come back when they have been mended.
+	keys := make(map[string]string)
+	kinds := map[string]storage.Kind{
+		names[0]: storage.KindCron, names[1]: storage.KindCron, names[3]: storage.KindCron, "default": storage.KindQueue, "odd": storage.KindQueue,
+	}
+	for q, err := range eng.Quarantine().List(r.ctx) {
+		r.must(err)
+		if kinds[q.Name] != q.Kind || q.Reason == "" || keys[q.Name] != "" {
+			t.Errorf("in the quarantine: %+v", q)
+		}
+		keys[q.Name] = q.Key
+	}
+	for name, kind := range kinds {
+		if keys[name] == "" {
+			t.Fatalf("%s %q is not in the quarantine", kind, name)
+		}
+		if n := log.count(slog.LevelWarn, name); n != 1 {
+			t.Errorf("%s %q: %d lines", kind, name, n)
+		}
+		if err := eng.Quarantine().Release(r.ctx, keys[name]); !errors.Is(err, ojs.ErrQuarantined) {
+			t.Errorf("%s %q: Release: %v", kind, name, err)
+		}
+	}
+	mended := entries[0]
+	mended.Name, mended.NextRun = names[0], r.now.Add(time.Hour)
+	documents, err := rows.EncodeCrons([]storage.Cron{mended})
+	r.must(err)
+	r.exec("UPDATE {quarantine} SET body = %s WHERE n = %s", r.Bytes(string(documents[0])), keys[names[0]])
+	r.exec("UPDATE {quarantine} SET body = %s WHERE n = %s", r.Bytes("paused"), keys["odd"])
+	for _, name := range []string{names[0], "odd"} {
+		r.must(eng.Quarantine().Release(r.ctx, keys[name]))
+		delete(keys, name)
+	}
+	for _, key := range keys {
+		r.must(eng.Quarantine().Delete(r.ctx, key))
+	}
+	if list, err = eng.Cron().List(r.ctx); err != nil || len(list) != 2 || list[0].Name != names[0] {
+		t.Errorf("after the release the entries are %+v, %v", list, err)
+	}
+	queueStore, _ := storage.As[storage.QueueStore](r.store)
+	states, err := queueStore.QueueStates(r.ctx)
+	if err != nil || len(states) != 1 || states["odd"] != ojs.QueuePaused {
+		t.Errorf("after the release the states of queues are %v, %v", states, err)
+	}
+	if health := eng.Health(r.ctx); health.Quarantined != 0 {
+		t.Errorf("Health: %+v", health)
+	}
+	r.must(stop())
+}
+
 // engine makes an engine that can do the jobs.
 func (r *rig) engine(log *lines) *engine.Engine[any] {
 	r.Helper()
 	eng, err := engine.New[any](r.store, engine.WithLogger(slog.New(log)))
 	r.must(err)
 	eng.Handle("work", func(context.Context, *ojs.Job[any]) error { return nil })
+	var first sync.Once
+	eng.Handle("hold", func(ctx context.Context, _ *ojs.Job[any]) error {
+		first.Do(func() { close(r.held) })
+		select {
+		case <-r.release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 	return eng
 }
 
