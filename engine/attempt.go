@@ -314,15 +314,15 @@ func (a *attempt) reusable(private bool) bool {
 }
 
 // begins readies an attempt for its handler, on the worker that has the pile. It reports false if the attempt has waited on a pile
-// and ended there, or if the job has expired: the claim may have taken its time.
+// and ended there, or if its job is overdue.
 func (a *attempt) begins(p *pile) bool {
 	a.pile = p
 	piled := a.piled.Load()
 	if piled {
 		a.piled.Store(false)
 	}
-	if e := a.rec.ExpiresAt; !e.IsZero() && !a.r.c.now().Before(e) {
-		return false // it goes back, and the storage ends it
+	if a.r.c.overdue(a.rec) {
+		return false // what follows is decided as if a stop had interrupted it
 	}
 	return !piled || a.context.Err() == nil
 }

@@ -144,6 +144,14 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	return recs, reopens, nil
 }
 
+// overdue reports whether the deadline of a claimed job, its ExpiresAt or the end of its total timeout, has come before its attempt
+// began: the claim may have been slow, and the attempt may have waited after it. Such an attempt does not begin, and ends as one
+// that is given back: a job past its total timeout is discarded at once, an expired one by the storage.
+func (c *core) overdue(rec *storage.Record) bool {
+	deadline := rec.Deadline()
+	return !deadline.IsZero() && !c.now().Before(deadline)
+}
+
 // ask makes the claim for what w may have now. It reports false if that is nothing at all. order is that of the engine's
 // queues if they are asked for.
 func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGate, reopens time.Time, ok bool) {

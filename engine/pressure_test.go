@@ -67,6 +67,49 @@ func TestEndWakesOneCaller(t *testing.T) {
 	}
 }
 
+// Callers that stay blocked cost an end nothing: it tries for as many as it lets in, however many wait.
+func TestEndsBehindBlockedCallers(t *testing.T) {
+	tries := func(callers int) (n int64) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &inserts{Storage: memory.New()}
+			eng, err := engine.New[any](s, quiet, engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := eng.Enqueue(t.Context(), "job", nil)
+			must(t, err)
+			let := make(chan string, callers) // the ids of the jobs that were let in
+			ctx, cancel := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			for range callers {
+				group.Go(func() {
+					if ticket, err := eng.Enqueue(ctx, "job", nil); err == nil {
+						let <- ticket.ID
+					}
+				})
+			}
+			synctest.Wait()
+			before, id := s.n.Load(), first.ID
+			for range 10 { // no time passes
+				must(t, eng.Cancel(t.Context(), id))
+				synctest.Wait()
+				select {
+				case id = <-let:
+				default:
+					t.Fatal("P1.6 an end let nobody in")
+				}
+			}
+			n = s.n.Load() - before
+			cancel()
+			group.Wait()
+		})
+		return n
+	}
+	if few, many := tries(20), tries(320); many > few {
+		t.Errorf("P1.6 ten ends take %d tries in front of 20 callers, and %d in front of 320", few, many)
+	}
+}
+
 // A batch that does not fit leaves the room to the callers behind it, and gets its own when there is enough.
 func TestBatchWaitsForItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -99,10 +100,15 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 			return nil, ErrWorkerTerminated
 		}
 		news := c.fetcher() // before the look, or what comes in between would go unnoticed
-		ds, reopens, err := w.claim(ctx, ask, n)
+		claimed, reopens, err := w.claim(ctx, ask, n)
+		ds := w.giveBackOverdue(ctx, claimed)
 		if len(ds) > 0 || err != nil {
 			c.noFetcher(news)
 			return ds, err
+		}
+		if len(claimed) > 0 { // the jobs behind them may be available
+			c.noFetcher(news)
+			continue
 		}
 		waits := c.workers.waits(w.id)
 		err = w.wait(ctx, news, changed, reopens)
@@ -157,6 +163,23 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 		ds = append(ds, c.delivery(rec, w))
 	}
 	return ds, reopens, nil
+}
+
+// giveBackOverdue gives back the deliveries of overdue jobs, and returns the others. One that the storage does not take back is no
+// longer the worker's either: heartbeats do not renew its lease.
+func (w *Worker) giveBackOverdue(ctx context.Context, ds []*Delivery) []*Delivery {
+	c := w.core
+	return slices.DeleteFunc(ds, func(d *Delivery) bool {
+		if !c.overdue(&d.rec) {
+			return false
+		}
+		if err := d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil); err != nil { // which is logged
+			c.mu.Lock()
+			c.workerLost(d.held(), nil)
+			c.mu.Unlock()
+		}
+		return true
+	})
 }
 
 // touch notes that the worker is there. It returns its state, and a channel that is closed when that changes.

@@ -51,8 +51,8 @@ func (n *node) begin(ctx context.Context, id string, number int, remote bool) *a
 		return a
 	}
 	a.hold.run = a
-	if e := j.rec.ExpiresAt; !remote && strict && !e.IsZero() && !now.Before(e) && n.alive() && a.hold.lost.IsZero() {
-		n.w.broken(17, id, "attempt %d began %v after expires_at", number, now.Sub(e))
+	if e := j.rec.Deadline(); !e.IsZero() && !now.Before(e) && n.alive() && a.hold.lost.IsZero() {
+		n.w.broken(17, id, "attempt %d began %v after its deadline", number, now.Sub(e))
 	}
 	return a
 }
