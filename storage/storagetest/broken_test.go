@@ -570,7 +570,7 @@ var faults = []struct {
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"replace_except_schedule replaces", "unique-5", policies(func(p *ojs.UniquePolicy) {
+	{"replace_except_schedule replaces", "unique-5 due-7", policies(func(p *ojs.UniquePolicy) {
 		if p.OnConflict == ojs.ConflictReplaceExceptSchedule {
 			p.OnConflict = ojs.ConflictReplace
 		}
@@ -633,7 +633,7 @@ var faults = []struct {
 			r.Unique = &ojs.UniquePolicy{}
 		}
 	})},
-	{"uniqueness checked again at promotion", "unique-12", func(b *broken) {
+	{"uniqueness checked again at promotion", "unique-12 due-7", func(b *broken) {
 		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 			d, err := b.Storage.Due(ctx, now, max, buf)
 			d.Promoted = slices.DeleteFunc(d.Promoted, func(r storage.Record) bool { return r.Fingerprint != "" })
@@ -647,7 +647,7 @@ var faults = []struct {
 		}
 		return recs
 	})},
-	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1 claim-13 settle-9 settle-10", inserting(func(r *storage.Record) {
+	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1 claim-13 settle-9 settle-10 due-7", inserting(func(r *storage.Record) {
 		if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" && r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
 			var n int
 			_, _ = fmt.Sscanf(r.ID[len(r.ID)-4:], "%x", &n)
@@ -1328,7 +1328,7 @@ var faults = []struct {
 		}
 	}},
 
-	{"a renewal renews nothing", "lease-1", func(b *broken) {
+	{"a renewal renews nothing", "lease-1 due-7", func(b *broken) {
 		b.extend = func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
 			return b.Storage.Extend(ctx, now.Add(-50*time.Second), xs)
 		}
@@ -1372,8 +1372,8 @@ var faults = []struct {
 		}
 	}},
 
-	{"promoted late", "due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6 settle-10 prune-6", dueAt(-time.Millisecond)},
-	{"promoted in the order of insertion", "due-2", dueing(func(d *storage.Due) {
+	{"promoted late", "due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6 settle-10 prune-6 due-7", dueAt(-time.Millisecond)},
+	{"promoted in the order of insertion", "due-2 due-7", dueing(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
 	{"pending jobs never expire", "due-3", inserting(func(r *storage.Record) {
@@ -1381,7 +1381,7 @@ var faults = []struct {
 			r.ExpiresAt = time.Time{}
 		}
 	})},
-	{"promoted behind what was in buf", "due-1 unique-12 due-2 due-4 queue-1 general-5 durable-1 general-6", func(b *broken) {
+	{"promoted behind what was in buf", "due-1 unique-12 due-2 due-4 queue-1 general-5 durable-1 general-6 due-7", func(b *broken) {
 		b.due = func(b *broken, ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
 			d, err := b.Storage.Due(ctx, now, max, nil)
 			d.Promoted = append(buf, d.Promoted...)
@@ -1397,6 +1397,9 @@ var faults = []struct {
 		if len(d.Promoted)+len(d.Expired)+len(d.Stalled) == 0 && d.Next.Minute() == 30 {
 			d.Next = d.Next.Add(time.Hour)
 		}
+	})},
+	{"leases end in the order of their claims", "due-7", dueing(func(d *storage.Due) {
+		slices.SortFunc(d.Stalled, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
 	{"a clock that goes back is an error", "due-6", func(b *broken) {
 		var last time.Time

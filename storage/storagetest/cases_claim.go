@@ -657,6 +657,30 @@ var dueCases = []Case{
 		c.settled(c.get(id), c.to(ojs.StateCancelled))
 		next(time.Hour)
 	}},
+	{"due-7", "Due/SameTime", "Storage.Due", "Jobs that are due at the same time come in the order in which they began to wait: a renewal and a change begin anew, and taking over does not.", needsNothing, func(c *C) {
+		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplaceExceptSchedule}
+		got := c.insert(c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute), unique("f", p)), c.job(scheduled(time.Minute)))
+		c.settled(c.get(got[0]), func(r *storage.Record) { r.Meta = map[string]any{"changed": true} })
+		_, err := c.insertBatch(c.job(unique("f", p)))
+		c.noErr("Insert", err)
+		held := c.insert(c.job(), c.job(), c.job())
+		claims := c.claim(3)
+		if len(claims) != 3 {
+			c.failf("Claim returned %d jobs, not 3", len(claims))
+		}
+		lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{{Held: storage.Held{ID: held[0], Version: claims[0].Version}}})
+		if c.noErr("Extend", err); len(lost) > 0 {
+			c.failf("the claim of job %v was lost", short(lost))
+		}
+		c.pass(time.Minute)
+		d := c.due()
+		if want := []string{got[1], got[2], got[3], got[0]}; !slices.Equal(ids(d.Promoted), want) {
+			c.failf("promoted %v, not %v", short(ids(d.Promoted)), short(want))
+		}
+		if want := []string{held[1], held[2], held[0]}; !slices.Equal(ids(d.Stalled), want) {
+			c.failf("stalled %v, not %v", short(ids(d.Stalled)), short(want))
+		}
+	}},
 	{"due-6", "Due/ClockGoesBack", "package storage, Time", "A clock that goes back hands out less, never more, and fails nothing.", needsNothing, func(c *C) {
 		c.insert(c.job(scheduled(time.Minute)), c.job(expires(time.Minute), queue("expires")))
 		for _, at := range []time.Duration{-time.Hour, 0, time.Minute - time.Millisecond} {
