@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -30,6 +31,17 @@ func (s *Storage) Pending() int {
 	s.settles.mu.Lock()
 	defer s.settles.mu.Unlock()
 	return len(s.inserts.pending) + len(s.settles.pending)
+}
+
+// CheckMigrations tells of a migration whose number is not that of its place.
+func CheckMigrations() error {
+	files, err := migrations.ReadDir("migrations")
+	for i, f := range files {
+		if !strings.HasPrefix(f.Name(), fmt.Sprintf("%04d_", i+1)) {
+			err = errors.Join(err, fmt.Errorf("%s is migration %d", f.Name(), i+1))
+		}
+	}
+	return err
 }
 
 // NewestVersion is that of the schema.

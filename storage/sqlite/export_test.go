@@ -2,7 +2,9 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	zombiezen "zombiezen.com/go/sqlite"
 )
@@ -46,6 +48,17 @@ func (s *Storage) Pages() (n int, err error) {
 
 // Commits returns how many transactions have been committed.
 func (s *Storage) Commits() int64 { return s.writer.commits.Load() }
+
+// CheckMigrations tells of a migration whose number is not that of its place.
+func CheckMigrations() error {
+	files, err := migrations.ReadDir("migrations")
+	for i, f := range files {
+		if !strings.HasPrefix(f.Name(), fmt.Sprintf("%04d_", i+1)) {
+			err = errors.Join(err, fmt.Errorf("%s is migration %d", f.Name(), i+1))
+		}
+	}
+	return err
+}
 
 // NewestVersion is that of the schema.
 func NewestVersion() int {

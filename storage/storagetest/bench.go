@@ -82,6 +82,27 @@ func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 					}
 				}
 			})
+			b.Run("Life100", func(b *testing.B) { // of 100 jobs in each call, as attempts change them
+				b.ReportAllocs()
+				batch, changes := make([]storage.Insert, 100), make([]storage.Change, 100)
+				for b.Loop() {
+					for i := range batch {
+						batch[i] = job()
+					}
+					insert(b, batch...)
+					recs, err := s.Claim(ctx, epoch, storage.Claim{Queues: []string{"q"}, Max: len(batch)}, nil)
+					if err != nil || len(recs) != len(batch) {
+						b.Fatal(len(recs), err)
+					}
+					for i := range recs {
+						recs[i].State, recs[i].FinishedAt = ojs.StateCompleted, epoch
+						changes[i] = storage.Change{Record: recs[i], SameJob: true}
+					}
+					if _, err := s.Settle(ctx, epoch, changes, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 			b.Run("ClaimNothing", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
