@@ -2,13 +2,17 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/hostile"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -69,5 +73,55 @@ func TestQuarantinedJobHasTheColumnsOfJob(t *testing.T) {
 	}
 	if job, quarantined := columns("job"), columns("quarantined_job"); !slices.Equal(job, quarantined) {
 		t.Errorf("quarantined_job has %v, and job %v", quarantined, job)
+	}
+}
+
+// Inside a transaction of the caller's an equal job that does not decode is set aside by that transaction, or stays with it.
+func TestEnqueueInATransactionBesideABadRow(t *testing.T) {
+	cfg := hostileConfig(t)
+	pool := connect(t)
+	for _, commits := range []bool{true, false} {
+		s := cfg.Open(t).(*postgres.Storage)
+		eng, err := engine.New[int](s, engine.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unique := ojs.WithUnique(ojs.UniquePolicy{})
+		bad, err := eng.Enqueue(t.Context(), "work", 1, unique)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Exec(t, s, "UPDATE {job} SET args = "+bytesLiteral("{"))
+		errBack := errors.New("rolled back")
+		var ticket *ojs.Ticket
+		err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			made, err := eng.Enqueue(postgres.WithTx(t.Context(), tx), "work", 1, unique)
+			if ticket = &made; err == nil && !commits {
+				err = errBack
+			}
+			return err
+		})
+		want := 1
+		if commits && err != nil || !commits && err != errBack {
+			t.Fatal(err)
+		}
+		if !commits {
+			want = 0
+		}
+		if n, err := s.CountQuarantined(t.Context()); n != want || err != nil {
+			t.Errorf("commit %v: %d records in the quarantine, %v", commits, n, err)
+		}
+		if _, err := eng.Get(t.Context(), ticket.ID); (err == nil) != commits {
+			t.Errorf("commit %v: Get of the enqueued job: %v", commits, err)
+		}
+		if _, err := eng.Get(t.Context(), bad.ID); !errors.Is(err, ojs.ErrQuarantined) {
+			t.Errorf("commit %v: Get of the bad job: %v", commits, err)
+		}
+		if n, err := s.CountQuarantined(t.Context()); n != 1 || err != nil {
+			t.Errorf("commit %v: %d records in the quarantine, %v", commits, n, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -2,8 +2,10 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -65,4 +67,56 @@ func ExampleOpen() {
 	// hello, world
 	// completed <nil>
 	// <nil>
+}
+
+// A record that does not decode is set aside. A person mends it where it is, and releases it.
+func ExampleOpen_quarantine() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "jobs")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "jobs.db")
+	store, err := sqlite.Open(ctx, path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	eng, err := engine.New[string](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ticket, err := eng.Enqueue(ctx, "greet", "world")
+	if err != nil {
+		log.Fatal(err)
+	}
+	shell(path, `UPDATE job SET args = CAST('"wor' AS BLOB)`) // somebody edits the file
+
+	_, err = eng.Get(ctx, ticket.ID)
+	fmt.Println(errors.Is(err, ojs.ErrQuarantined))
+	for q, err := range eng.Quarantine().List(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(q.Kind, q.Type, q.State)
+		fmt.Println(errors.Is(eng.Quarantine().Release(ctx, q.Key), ojs.ErrQuarantined)) // it does not decode yet
+		shell(path, `UPDATE quarantined_job SET args = CAST('"world"' AS BLOB) WHERE id = '`+q.Name+`'`)
+		fmt.Println(eng.Quarantine().Release(ctx, q.Key))
+	}
+	job, err := eng.Get(ctx, ticket.ID)
+	fmt.Println(job.State, err)
+	// Output:
+	// true
+	// job greet available
+	// true
+	// <nil>
+	// available <nil>
+}
+
+// shell runs a statement as the command sqlite3 does.
+func shell(path, sql string) {
+	if err := sqlite.Exec(path, sql); err != nil {
+		log.Fatal(err)
+	}
 }
