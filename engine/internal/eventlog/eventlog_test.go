@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"log/slog"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -428,5 +432,40 @@ func TestAboutJobs(t *testing.T) {
 			t.Errorf("a subscription to %s wants events about jobs: %v", pattern, got)
 		}
 		sub.Close()
+	}
+}
+
+// Every type of event is either about a job or about none: one that is on neither list would reach nobody who subscribes to it alone.
+func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
+	aboutNone := []ojs.EventType{
+		ojs.EventDeadLetterPruned, ojs.EventQueuePaused, ojs.EventQueueResumed, ojs.EventQueueDraining, ojs.EventNearlyFull,
+		ojs.EventRejected, ojs.EventRoom, ojs.EventCronTriggered, ojs.EventCronSkipped, ojs.EventWorkerStarted, ojs.EventWorkerQuiet,
+		ojs.EventWorkerStopped, ojs.EventWorkerHeartbeat,
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "../../../event.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if of, ok := spec.Type.(*ast.Ident); !ok || of.Name != "EventType" {
+			return true
+		}
+		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		types++
+		if event := ojs.EventType(text); slices.Contains(aboutJobs, event) == slices.Contains(aboutNone, event) {
+			t.Errorf("%s has to be on one of the lists aboutJobs and aboutNone", spec.Names[0])
+		}
+		return true
+	})
+	if types != len(aboutJobs)+len(aboutNone) {
+		t.Errorf("event.go has %d types, the lists have %d", types, len(aboutJobs)+len(aboutNone))
 	}
 }
