@@ -290,7 +290,9 @@ func TestStatsAndHealth(t *testing.T) {
 			s.Total[ojs.StateScheduled] != 1 || len(s.Queues) != 4 {
 			t.Errorf("%+v, %v", s, err)
 		}
-		if h := b.Health(b.ctx); h.Status != engine.Healthy || h.Uptime != time.Minute || h.Queues != 4 || h.Workers != 2 {
+		_, err = b.store.Claim(b.ctx, time.Now(), storage.Claim{Max: 1, Worker: "killed"}, nil)
+		must(t, err)
+		if h := b.Health(b.ctx); h.Status != engine.Healthy || h.Uptime != time.Minute || h.Queues != 4 || h.Workers != 2 || h.Active != 3 {
 			t.Errorf("%+v", h)
 		}
 		close(release)

@@ -17,7 +17,8 @@ import (
 //
 // A job that finished less than MinAge ago is not deleted by number, so that a program which enqueues first and waits for its tickets
 // afterwards finds them. That holds for ten times the maximum, which bounds memory however fast jobs finish. When younger jobs are
-// deleted all the same, the engine logs a warning once in each Run. A lookup of a deleted job is ojs.ErrPruned.
+// deleted all the same, the engine logs a warning once in each Run. A lookup of a deleted job is ojs.ErrPruned. Finished jobs keep their args and
+// results: with the defaults, 100,000 of them at most. A program whose args or results are large lowers MaxFinished, or sets MinAge to -1.
 //
 // Pruning happens beside the work: at the start of Run, when jobs have reached their age but at most every five minutes, and when as
 // many have finished as an eighth of the lower maximum, or 64 if that is more. In between there may be that many too many, and under

@@ -67,6 +67,10 @@ type Health struct {
 	Queues   int           `json:"queues"`
 	Workers  int           `json:"workers"` // attempts that run here
 
+	// Active counts the active jobs of the storage: those that run here, in other engines and in workers, and those of processes that
+	// were killed, which wait until their leases end. Storages do not tell the last from the others.
+	Active int `json:"active"`
+
 	Quarantined int `json:"quarantined,omitempty"` // records of the storage that do not decode (Engine.Quarantine)
 }
 
@@ -89,6 +93,9 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	queues := make(map[string]struct{})
 	for _, n := range counts {
 		queues[n.Queue] = struct{}{}
+		if n.State == ojs.StateActive {
+			h.Active += n.N
+		}
 	}
 	h.Queues = len(queues)
 	if h.Quarantined > 0 {

@@ -18,7 +18,7 @@ import (
 // the strategy, two of them never coexist in the checked states, and none is lost.
 func TestUniqueUnderFire(t *testing.T) {
 	const goroutines = 64
-	rounds := 1000
+	rounds := 250
 	if testing.Short() {
 		rounds = 50
 	}
