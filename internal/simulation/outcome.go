@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"time"
 
@@ -137,7 +136,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	case answerSnooze:
 		switch {
 		case timedOut:
-			if !spent && strict {
+			if !spent {
 				l.broken(19, j, "it exceeded its timeout before it snoozed, and the attempt was given back")
 			}
 		case spent:
@@ -217,5 +216,3 @@ func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent 
 		l.broken(19, j, "%s made it %s (%q, spent %v) while its handler %s", n.name, to.State, what, spent, begun)
 	}
 }
-
-var strict = os.Getenv("STRICT") != ""
