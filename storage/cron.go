@@ -1,11 +1,13 @@
 package storage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 // CronStore is the ability to keep recurring jobs. It is optional; see As. A storage makes no jobs of them: engines do, and
@@ -64,6 +66,10 @@ type Cron struct {
 func (c *Cron) Copy() Cron {
 	d := *c
 	d.Options = c.Options.Clone()
+	d.Options.Meta = jsonvalue.Clone(c.Options.Meta)
+	for k, v := range d.Options.Extra {
+		d.Options.Extra[k] = bytes.Clone(v)
+	}
 	return d
 }
 

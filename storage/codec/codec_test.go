@@ -4,15 +4,15 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fields"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/codec"
 )
@@ -23,98 +23,20 @@ func must(t interface{ Fatal(...any) }, err error) {
 	}
 }
 
-// fill sets every exported field that can be reached from v, so that a new field is covered without anybody remembering it.
-func fill(t *rapid.T, path string, v reflect.Value) {
-	switch x := v.Addr().Interface().(type) {
-	case *time.Time:
-		*x = time.Unix(rapid.Int64Range(-60_000_000_000, 250_000_000_000).Draw(t, path), rapid.Int64Range(0, 999_999_999).Draw(t, path+" ns")).UTC()
-		if rapid.IntRange(0, 5).Draw(t, path+" is zero") == 0 {
-			*x = time.Time{}
-		}
-		return
-	case *ojs.Args:
-		raw := rapid.SampledFrom([]string{"null", "[1, 2]", `{"a":  "<\u0000é"}`, "\"\xff\"", "9007199254740993"}).Draw(t, path)
-		args, err := ojs.NewArgs(json.RawMessage(raw))
-		must(t, err)
-		*x = args
-		return
-	case *json.RawMessage:
-		*x = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage("null"), json.RawMessage(`{"a" : "<>"}`)}).Draw(t, path)
-		return
-	case *map[string]any:
-		*x = rapid.SampledFrom([]map[string]any{nil, {"n": json.Number("9007199254740993"), "s": "\x00<é>", "l": []any{nil, true, 0.1}}}).Draw(t, path)
-		return
-	case *map[string]json.RawMessage:
-		*x = rapid.SampledFrom([]map[string]json.RawMessage{nil, {"x": json.RawMessage(`{ "a":1}`), "\"": json.RawMessage(`"<"`)}}).Draw(t, path)
-		return
-	case *ojs.State:
-		*x = rapid.SampledFrom(ojs.AllStates()).Draw(t, path)
-		return
-	}
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(rapid.String().Draw(t, path))
-	case reflect.Bool:
-		v.SetBool(rapid.Bool().Draw(t, path))
-	case reflect.Int, reflect.Int64:
-		v.SetInt(rapid.Int64().Draw(t, path))
-	case reflect.Uint8:
-		v.SetUint(uint64(rapid.Uint8().Draw(t, path)))
-	case reflect.Uint64:
-		v.SetUint(uint64(rapid.Int64Range(0, math.MaxInt64).Draw(t, path)))
-	case reflect.Float64:
-		v.SetFloat(rapid.Float64Range(-1e9, 1e9).Draw(t, path))
-	case reflect.Pointer:
-		if rapid.Bool().Draw(t, path+" is set") {
-			v.Set(reflect.New(v.Type().Elem()))
-			fill(t, path, v.Elem())
-		}
-	case reflect.Slice:
-		n := rapid.IntRange(0, 3).Draw(t, path+" length")
-		if n == 0 {
-			return
-		}
-		v.Set(reflect.MakeSlice(v.Type(), n, n))
-		for i := range n {
-			fill(t, fmt.Sprint(path, i), v.Index(i))
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() {
-				fill(t, path+"."+f.Name, v.Field(i))
-			}
-		}
-	default:
-		t.Fatalf("%s: no values for a %v", path, v.Type())
-	}
-}
-
-// rates are valid, since they are stored in their wire form, which has no others.
-var rates = rapid.Custom(func(t *rapid.T) ojs.Rate {
-	if rapid.Bool().Draw(t, "none") {
-		return ojs.Rate{}
-	}
-	return ojs.Rate{Limit: rapid.IntRange(1, 1000).Draw(t, "limit"), Per: time.Duration(rapid.Int64Range(1, int64(10_000*time.Hour)).Draw(t, "per"))}
-})
-
 func TestRecord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want storage.Record
-		fill(t, "record", reflect.ValueOf(&want).Elem())
-		want.Priority = int(int32(want.Priority))
-		if want.RateLimit != nil {
-			want.RateLimit.Rate, want.RateLimit.Throttle = rates.Draw(t, "rate"), rates.Draw(t, "throttle")
-		}
+		fields.Filler{Wide: true}.Fill(t, &want)
 		b, err := codec.EncodeRecord(&want)
 		must(t, err)
 		got, err := codec.DecodeRecord(b)
 		must(t, err)
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("\ngot  %+v\nwant %+v", got, want)
+		if d := fields.Diff(got, want); len(d) > 0 {
+			t.Fatal(strings.Join(d, "\n"))
 		}
 		clear(b)
-		if !reflect.DeepEqual(got, want) {
-			t.Fatal("the record shares memory with the bytes")
+		if d := fields.Diff(got, want); len(d) > 0 {
+			t.Fatalf("the record shares memory with the bytes: %q", d)
 		}
 	})
 }
@@ -122,16 +44,13 @@ func TestRecord(t *testing.T) {
 func TestCron(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want storage.Cron
-		fill(t, "cron", reflect.ValueOf(&want).Elem())
-		if l := want.Options.RateLimit; l != nil {
-			l.Rate, l.Throttle = rates.Draw(t, "rate"), rates.Draw(t, "throttle")
-		}
+		fields.Filler{Wide: true}.Fill(t, &want)
 		b, err := codec.EncodeCron(&want)
 		must(t, err)
 		got, err := codec.DecodeCron(b)
 		must(t, err)
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("\ngot  %+v\nwant %+v", got, want)
+		if d := fields.Diff(got, want); len(d) > 0 {
+			t.Fatal(strings.Join(d, "\n"))
 		}
 	})
 }
