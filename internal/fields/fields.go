@@ -8,7 +8,6 @@ package fields
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -111,9 +110,8 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 			return
 		}
 		for _, k := range keys(a, b) {
-			at := fmt.Sprintf("%s[%q]", path, k)
-			key := reflect.ValueOf(k).Convert(a.Type().Key())
-			if x, y := a.MapIndex(key), b.MapIndex(key); x.IsValid() && y.IsValid() {
+			at := path + "[" + show(k) + "]"
+			if x, y := a.MapIndex(k), b.MapIndex(k); x.IsValid() && y.IsValid() {
 				d.compare(at, x, y)
 			} else {
 				d.add(at, x, y)
@@ -126,15 +124,16 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 	}
 }
 
-// keys returns the keys of two maps, which are strings, in order.
-func keys(ms ...reflect.Value) []string {
-	set := make(map[string]bool)
-	for _, m := range ms {
-		for _, k := range m.MapKeys() {
-			set[k.String()] = true
+// keys returns the keys of two maps, in the order in which they are shown.
+func keys(a, b reflect.Value) []reflect.Value {
+	list := a.MapKeys()
+	for _, k := range b.MapKeys() {
+		if !a.MapIndex(k).IsValid() {
+			list = append(list, k)
 		}
 	}
-	return slices.Sorted(maps.Keys(set))
+	slices.SortFunc(list, func(x, y reflect.Value) int { return strings.Compare(show(x), show(y)) })
+	return list
 }
 
 func sameValue(a, b reflect.Value) bool {

@@ -12,7 +12,7 @@ import (
 )
 
 func (c *C) cronStore() storage.CronStore {
-	cs, _ := storage.As[storage.CronStore](c.S)
+	cs, _ := cronStore(c.S)
 	return cs
 }
 

@@ -28,11 +28,11 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		"Delete": func() error { _, err := c.S.Delete(ctx, []string{r.ID}); return err },
 		"Prune":  func() error { _, err := c.S.Prune(ctx, storage.Prune{Max: 1}); return err },
 	}
-	if qs, ok := storage.As[storage.QueueStore](c.S); ok {
+	if qs, ok := queueStore(c.S); ok {
 		calls["SetQueueState"] = func() error { _, err := qs.SetQueueState(ctx, "q", ojs.QueuePaused); return err }
 		calls["QueueStates"] = func() error { _, err := qs.QueueStates(ctx); return err }
 	}
-	if cs, ok := storage.As[storage.CronStore](c.S); ok {
+	if cs, ok := cronStore(c.S); ok {
 		calls["SetCrons"] = func() error { _, err := cs.SetCrons(ctx, []storage.Cron{{Name: "e"}}); return err }
 		calls["DeleteCron"] = func() error { _, err := cs.DeleteCron(ctx, "e"); return err }
 		calls["Crons"] = func() error { _, err := cs.Crons(ctx, storage.CronQuery{}); return err }
@@ -44,7 +44,7 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		calls["ReleaseQuarantined"] = func() error { return q.ReleaseQuarantined(ctx, "1") }
 		calls["DeleteQuarantined"] = func() error { return q.DeleteQuarantined(ctx, "1") }
 	}
-	if s, ok := c.S.(storage.SettleClaimer); ok {
+	if s, ok := settleClaimer(c.S); ok {
 		calls["SettleAndClaim"] = func() error {
 			_, _, err := s.SettleAndClaim(ctx, c.now, []*storage.Record{&r}, nil, storage.Claim{}, used(1))
 			return err
@@ -338,7 +338,7 @@ var durableCases = []Case{
 		c.insert(c.job(queue("dead")))
 		dead := c.settled(c.claimOf(storage.Claim{Queues: []string{"dead"}, Max: 1})[0], c.dead)
 		list := c.list(storage.Query{})
-		c.S = c.cfg.Reopen(c.tb, c.S)
+		c.reopen()
 		for _, r := range want {
 			c.same("a job that is "+string(r.State), c.get(r.ID), r)
 		}
@@ -363,7 +363,7 @@ var durableCases = []Case{
 			if early {
 				anew()
 			}
-			c.S = c.cfg.Reopen(c.tb, c.S)
+			c.reopen()
 			if !early {
 				anew()
 			}
@@ -373,7 +373,7 @@ var durableCases = []Case{
 			return
 		}
 		entries := func() storage.CronStore {
-			cs, _ := storage.As[storage.CronStore](c.S)
+			cs, _ := cronStore(c.S)
 			return cs
 		}
 		had := make(map[uint64]bool)
@@ -387,12 +387,12 @@ var durableCases = []Case{
 				had[set[0]], e.Version = true, set[0]
 			}
 			if i == 1 {
-				c.S = c.cfg.Reopen(c.tb, c.S)
+				c.reopen()
 			}
 			_, err := entries().DeleteCron(c.ctx, "e")
 			c.noErr("DeleteCron", err)
 			if e.Version = 0; i == 2 {
-				c.S = c.cfg.Reopen(c.tb, c.S)
+				c.reopen()
 			}
 		}
 	}},
@@ -403,7 +403,7 @@ var durableCases = []Case{
 		pruned := c.reach(ojs.StateCompleted)
 		_, err = c.S.Prune(c.ctx, storage.Prune{Before: c.now.Add(time.Hour), Max: 10})
 		c.noErr("Prune", err)
-		c.S = c.cfg.Reopen(c.tb, c.S)
+		c.reopen()
 		for _, id := range []string{r.ID, pruned.ID} {
 			_, err = c.S.Get(c.ctx, id)
 			c.wantErr("Get", err, ojs.ErrNotFound)

@@ -551,7 +551,7 @@ var deleteCases = []Case{
 
 var queueCases = []Case{
 	{"queue-1", "Queue/Pause", "storage.QueueStore", "A paused queue takes jobs and hands out none, by whatever claim; others are not held up.", needsQueues, func(c *C) {
-		qs, _ := storage.As[storage.QueueStore](c.S)
+		qs, _ := queueStore(c.S)
 		before := c.insert(c.job(queue("p"), priority(9)), c.job())
 		was, err := qs.SetQueueState(c.ctx, "p", ojs.QueuePaused)
 		c.noErr("SetQueueState", err)
@@ -571,7 +571,7 @@ var queueCases = []Case{
 		c.order(storage.Claim{}, before[0], after[0], after[1])
 	}},
 	{"queue-2", "Queue/Drain", "storage.QueueStore", "A draining queue hands out its jobs and refuses new ones, with the whole batch.", needsQueues, func(c *C) {
-		qs, _ := storage.As[storage.QueueStore](c.S)
+		qs, _ := queueStore(c.S)
 		there := c.insert(c.job())
 		_, err := qs.SetQueueState(c.ctx, "q", ojs.QueueDraining)
 		c.noErr("SetQueueState", err)
@@ -580,7 +580,7 @@ var queueCases = []Case{
 		c.order(storage.Claim{}, there...)
 	}},
 	{"queue-3", "Queue/States", "storage.QueueStore", "States are kept for queues without jobs, listed unless active, and others refused.", needsQueues, func(c *C) {
-		qs, _ := storage.As[storage.QueueStore](c.S)
+		qs, _ := queueStore(c.S)
 		for name, s := range map[string]ojs.QueueState{"a": ojs.QueuePaused, "b": ojs.QueueDraining, "c": ojs.QueueActive} {
 			_, err := qs.SetQueueState(c.ctx, name, s)
 			c.noErr("SetQueueState", err)

@@ -21,7 +21,7 @@ type ear struct {
 }
 
 func (c *C) listen(self any) *ear {
-	n, ok := storage.As[storage.Notifier](c.S)
+	n, ok := notifier(c.S)
 	if !ok {
 		c.failf("the storage tells no notices")
 	}

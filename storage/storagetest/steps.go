@@ -2,13 +2,14 @@ package storagetest
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -208,6 +209,12 @@ func (c *C) reach(s ojs.State) storage.Record {
 	return c.settled(claimed[0], c.to(s))
 }
 
+// reopen closes the storage and opens it again.
+func (c *C) reopen() {
+	c.tb.Helper()
+	c.S = scribble(c.cfg.Reopen(c.tb, unscribbled(c.S)))
+}
+
 func (c *C) due() storage.Due {
 	c.tb.Helper()
 	d, err := c.S.Due(c.ctx, c.now, 1000, make([]storage.Record, 2, 4))
@@ -247,8 +254,8 @@ func ids(recs []storage.Record) []string {
 // same wants two records to be the same, times to the storage's precision.
 func (c *C) same(what string, got, want storage.Record) {
 	c.tb.Helper()
-	if a, b := c.cfg.normal(got), c.cfg.normal(want); !reflect.DeepEqual(a, b) {
-		c.failf("%s is\n%+v, not\n%+v", what, a, b)
+	if d := fields.Diff(c.cfg.normal(got), c.cfg.normal(want)); len(d) > 0 {
+		c.failf("%s differs:\n%s", what, strings.Join(d, "\n"))
 	}
 }
 

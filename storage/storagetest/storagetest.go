@@ -90,7 +90,7 @@ const (
 // Cases returns every case.
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, claimCases, settleCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
-		listCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases, raceCases, durableCases)
+		listCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases, fieldCases, raceCases, durableCases)
 }
 
 // Run proves a storage. Each case is a subtest, Conformance/<path>.
@@ -222,7 +222,7 @@ func prove(tb testing.TB, cfg Config, c Case) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &C{tb: tb, cfg: cfg, rule: c.Rule, S: cfg.Open(tb), ctx: ctx, now: epoch}
+	w := &C{tb: tb, cfg: cfg, rule: c.Rule, S: scribble(cfg.Open(tb)), ctx: ctx, now: epoch}
 	defer func() { _ = w.S.Close() }()
 	done := make(chan struct{})
 	go func() {

@@ -1,0 +1,159 @@
+package storagetest_test
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fields"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// seeing changes every record that the storage answers with, if on says so.
+func seeing(b *broken, on func() bool, f func(r *storage.Record)) {
+	all := func(recs []storage.Record) {
+		for i := range recs {
+			if on() {
+				f(&recs[i])
+			}
+		}
+	}
+	b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
+		r, err := b.Storage.Get(ctx, id)
+		if err == nil && on() {
+			f(&r)
+		}
+		return r, err
+	}
+	b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+		p, err := b.Storage.List(ctx, q)
+		all(p.Records)
+		return p, err
+	}
+	b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+		recs, err := b.Storage.Claim(ctx, now, c, nil)
+		all(recs)
+		return append(dst, recs...), err
+	}
+}
+
+// identity are the fields by which cases find their jobs and entries again.
+var identity = map[string]bool{"ID": true, "Name": true, "Version": true}
+
+// Each field of a job alone is lost when the storage is opened again.
+func TestFieldsLostAtReopenAreCaught(t *testing.T) {
+	for _, l := range fields.Leaves(reflect.TypeFor[storage.Record]()) {
+		if identity[l.Path] {
+			continue
+		}
+		t.Run(l.Path, func(t *testing.T) {
+			t.Parallel()
+			wantCaught(t, "fields-4 fields-2", func(b *broken) {
+				opened := false
+				b.reopen = func(b *broken) storage.Storage { opened = true; return b }
+				seeing(b, func() bool { return opened }, func(r *storage.Record) {
+					if v, ok := l.In(reflect.ValueOf(r).Elem()); ok {
+						v.SetZero()
+					}
+				})
+			})
+		})
+	}
+}
+
+// Each field of a job alone is taken from the first job that was stored, as a storage does that keeps what jobs have in common once.
+func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
+	later := []string{"LeaseUntil", "NextRetryAt", "FinishedAt", "DeadLetteredAt"} // no job has them when it is stored
+	for _, l := range fields.Leaves(reflect.TypeFor[storage.Record]()) {
+		if identity[l.Path] || slices.Contains(later, l.Path) {
+			continue
+		}
+		t.Run(l.Path, func(t *testing.T) {
+			t.Parallel()
+			wantCaught(t, "fields-3 fields-1", func(b *broken) {
+				var first *storage.Record
+				inserting(func(r *storage.Record) {
+					if first == nil {
+						c := r.Copy()
+						first = &c
+						return
+					}
+					from, ok := l.In(reflect.ValueOf(first).Elem())
+					if to, there := l.In(reflect.ValueOf(r).Elem()); ok && there {
+						to.Set(from)
+					}
+				})(b)
+			})
+		})
+	}
+}
+
+// Each field of a recurring entry alone is lost at once, or when the storage is opened again.
+func TestFieldsOfCronsAreCaught(t *testing.T) {
+	for _, l := range fields.Leaves(reflect.TypeFor[storage.Cron]()) {
+		if identity[l.Path] {
+			continue
+		}
+		for when, opened := range map[string]bool{"at once": true, "at Reopen": false} {
+			t.Run(l.Path+" "+when, func(t *testing.T) {
+				t.Parallel()
+				wantCaught(t, "fields-6", func(b *broken) {
+					lost := opened
+					b.reopen = func(b *broken) storage.Storage { lost = true; return b }
+					b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+						list, err := b.Storage.Crons(ctx, q)
+						for i := range list {
+							if v, ok := l.In(reflect.ValueOf(&list[i]).Elem()); ok && lost {
+								v.SetZero()
+							}
+						}
+						return list, err
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestWhatIsLostAtReopenIsCaught(t *testing.T) {
+	for name, fault := range map[string]func(b *broken, lost func() bool){
+		"queue states": func(b *broken, lost func() bool) {
+			b.states = func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error) {
+				if lost() {
+					return nil, nil
+				}
+				return b.Storage.QueueStates(ctx)
+			}
+		},
+		"pauses": func(b *broken, lost func() bool) {
+			b.states = func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error) {
+				m, err := b.Storage.QueueStates(ctx)
+				for name, s := range m {
+					if lost() && s == ojs.QueuePaused {
+						delete(m, name)
+					}
+				}
+				return m, err
+			}
+		},
+		"recurring entries": func(b *broken, lost func() bool) {
+			b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+				if lost() {
+					return nil, nil
+				}
+				return b.Storage.Crons(ctx, q)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantCaught(t, "fields-6 fields-7", func(b *broken) {
+				opened := false
+				b.reopen = func(b *broken) storage.Storage { opened = true; return b }
+				fault(b, func() bool { return opened })
+			})
+		})
+	}
+}

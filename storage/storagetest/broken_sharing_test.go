@@ -1,0 +1,116 @@
+package storagetest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Storages whose answers share memory with what they store. They answer Get with a record that they keep, as a cache would, and a
+// copy of all of its fields but some. No rule names these fields: the scribbler overwrites whatever it can reach.
+var sharing = map[string]func(kept, copied *storage.Record){
+	"the meta":                      func(k, c *storage.Record) { c.Meta = k.Meta },
+	"the lists in the meta":         func(k, c *storage.Record) { shareIn(c.Meta, k.Meta) },
+	"the attributes":                func(k, c *storage.Record) { c.Extra = k.Extra },
+	"the checkpoint":                func(k, c *storage.Record) { c.Checkpoint = k.Checkpoint },
+	"the result":                    func(k, c *storage.Record) { c.Result = k.Result },
+	"the latest error":              func(k, c *storage.Record) { c.Error = k.Error },
+	"the earlier errors":            func(k, c *storage.Record) { c.Errors = k.Errors },
+	"the details of an error":       func(k, c *storage.Record) { shareError(k, c, func(k, c *ojs.Failure) { c.Details = k.Details }) },
+	"the backtrace of an error":     func(k, c *storage.Record) { shareError(k, c, func(k, c *ojs.Failure) { c.Backtrace = k.Backtrace }) },
+	"the errors that end a job":     func(k, c *storage.Record) { c.Retry.NonRetryableErrors = k.Retry.NonRetryableErrors },
+	"the rate limit":                func(k, c *storage.Record) { c.RateLimit = k.RateLimit },
+	"the unique policy":             func(k, c *storage.Record) { c.Unique = k.Unique },
+	"the states of a unique policy": func(k, c *storage.Record) { shareUnique(k, c, func(k, c *ojs.UniquePolicy) { c.States = k.States }) },
+	"the keys of a unique policy": func(k, c *storage.Record) {
+		shareUnique(k, c, func(k, c *ojs.UniquePolicy) { c.ArgsKeys = k.ArgsKeys })
+	},
+	"the meta keys of a unique policy": func(k, c *storage.Record) {
+		shareUnique(k, c, func(k, c *ojs.UniquePolicy) { c.MetaKeys = k.MetaKeys })
+	},
+}
+
+func shareIn(c, k map[string]any) {
+	for name, v := range k {
+		if _, list := v.([]any); list {
+			c[name] = v
+		}
+	}
+}
+
+func shareError(k, c *storage.Record, f func(k, c *ojs.Failure)) {
+	if k.Error != nil && c.Error != nil {
+		f(k.Error, c.Error)
+	}
+}
+
+func shareUnique(k, c *storage.Record, f func(k, c *ojs.UniquePolicy)) {
+	if k.Unique != nil && c.Unique != nil {
+		f(k.Unique, c.Unique)
+	}
+}
+
+func TestSharedMemoryIsCaught(t *testing.T) {
+	for name, share := range sharing {
+		t.Run(name, func(t *testing.T) {
+			wantCaught(t, "fields-3 fields-1", func(b *broken) {
+				b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					r, err := b.Storage.Get(ctx, id)
+					if err != nil {
+						return r, err
+					}
+					kept, ok := b.kept[id]
+					if !ok || kept.Version != r.Version {
+						kept = r.Copy()
+						b.kept[id] = kept
+					}
+					share(&kept, &r)
+					return r, nil
+				}
+			})
+		})
+	}
+	// Recurring entries that share memory with those that were given, or handed out.
+	t.Run("recurring entries", func(t *testing.T) {
+		wantCaught(t, "fields-5", func(b *broken) {
+			kept := make(map[string]storage.Cron)
+			b.cron = func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+				versions, err := b.Storage.SetCrons(ctx, entries)
+				for i, v := range versions {
+					if v > 0 {
+						kept[entries[i].Name] = entries[i]
+					}
+				}
+				return versions, err
+			}
+			b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+				list, err := b.Storage.Crons(ctx, q)
+				for i := range list {
+					list[i].Options.Unique = kept[list[i].Name].Options.Unique
+				}
+				return list, err
+			}
+		})
+	})
+	t.Run("due recurring entries", func(t *testing.T) {
+		wantCaught(t, "fields-5", func(b *broken) {
+			kept := make(map[string]storage.Cron)
+			b.runs = func(b *broken, ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+				list, next, err := b.Storage.DueCrons(ctx, now, after, max)
+				for i, e := range list {
+					if k, ok := kept[e.Name]; ok && k.Version == e.Version {
+						list[i].Options.Meta = k.Options.Meta
+					} else {
+						kept[e.Name] = e
+					}
+				}
+				return list, next, err
+			}
+		})
+	})
+}

@@ -1,0 +1,198 @@
+package storagetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fields"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// scribbler is the storage of every case and of Random: a storage that shares memory with its callers answers wrongly through it.
+// Each call gets copies of what it is given, and its caller copies of what it returns. As soon as the call returns, the scribbler
+// overwrites what the storage has seen of either. Key sets are not copied: engines keep them, and storages read them in a call only.
+type scribbler struct{ storage.Storage }
+
+func scribble(s storage.Storage) *scribbler { return &scribbler{s} }
+
+// unscribbled returns the storage that s scribbles over, or s.
+func unscribbled(s storage.Storage) storage.Storage {
+	if w, ok := s.(*scribbler); ok {
+		return w.Storage
+	}
+	return s
+}
+
+// queueStore, cronStore, notifier and settleClaimer find the abilities of a storage. All but the notifier scribble if s does.
+
+func queueStore(s storage.Storage) (storage.QueueStore, bool) {
+	qs, ok := storage.As[storage.QueueStore](unscribbled(s))
+	if _, scribbles := s.(*scribbler); ok && scribbles {
+		return queueScribbler{qs}, true
+	}
+	return qs, ok
+}
+
+func cronStore(s storage.Storage) (storage.CronStore, bool) {
+	cs, ok := storage.As[storage.CronStore](unscribbled(s))
+	if _, scribbles := s.(*scribbler); ok && scribbles {
+		return cronScribbler{cs}, true
+	}
+	return cs, ok
+}
+
+func notifier(s storage.Storage) (storage.Notifier, bool) {
+	return storage.As[storage.Notifier](unscribbled(s))
+}
+
+func settleClaimer(s storage.Storage) (storage.SettleClaimer, bool) {
+	sc, ok := unscribbled(s).(storage.SettleClaimer)
+	if _, scribbles := s.(*scribbler); ok && scribbles {
+		return stepScribbler{sc}, true
+	}
+	return sc, ok
+}
+
+// given returns a copy of what a call is given, and a function that scribbles over the copy once the call has returned.
+func given[T any](v T) (T, func()) {
+	c := fields.Clone(v)
+	return c, func() { fields.Scribble(&c) }
+}
+
+// returned replaces the elements of a result by copies of them, and scribbles over what they were.
+func returned[E any](list []E) {
+	for i := range list {
+		c := fields.Clone(list[i])
+		fields.Scribble(&list[i])
+		list[i] = c
+	}
+}
+
+// only returns a copy of a result and scribbles over what it was.
+func only[T any](v T) T {
+	c := fields.Clone(v)
+	fields.Scribble(&v)
+	return c
+}
+
+func (s *scribbler) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	batch, done := given(batch)
+	defer done()
+	n := len(dst)
+	dst, err := s.Storage.Insert(ctx, now, batch, dst)
+	returned(dst[min(n, len(dst)):])
+	return dst, err
+}
+
+func (s *scribbler) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	c, done := given(c)
+	defer done()
+	n := len(dst)
+	dst, err := s.Storage.Claim(ctx, now, c, dst)
+	returned(dst[min(n, len(dst)):])
+	return dst, err
+}
+
+func (s *scribbler) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	changes, done := given(changes)
+	defer done()
+	return s.Storage.Settle(ctx, now, changes, dst)
+}
+
+func (s *scribbler) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
+	extensions, done := given(extensions)
+	defer done()
+	lost, err := s.Storage.Extend(ctx, now, extensions)
+	return only(lost), err
+}
+
+func (s *scribbler) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+	d, err := s.Storage.Due(ctx, now, max, buf)
+	returned(d.Promoted)
+	returned(d.Expired)
+	returned(d.Stalled)
+	return d, err
+}
+
+func (s *scribbler) Get(ctx context.Context, id string) (storage.Record, error) {
+	r, err := s.Storage.Get(ctx, id)
+	return only(r), err
+}
+
+func (s *scribbler) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+	q, done := given(q)
+	defer done()
+	p, err := s.Storage.List(ctx, q)
+	return only(p), err
+}
+
+func (s *scribbler) Counts(ctx context.Context) ([]storage.Count, error) {
+	list, err := s.Storage.Counts(ctx)
+	return only(list), err
+}
+
+func (s *scribbler) Delete(ctx context.Context, ids []string) (int, error) {
+	ids, done := given(ids)
+	defer done()
+	return s.Storage.Delete(ctx, ids)
+}
+
+func (s *scribbler) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+	p, done := given(p)
+	defer done()
+	out, err := s.Storage.Prune(ctx, p)
+	return only(out), err
+}
+
+type queueScribbler struct{ storage.QueueStore }
+
+func (s queueScribbler) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	m, err := s.QueueStore.QueueStates(ctx)
+	return only(m), err
+}
+
+type cronScribbler struct{ storage.CronStore }
+
+func (s cronScribbler) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+	entries, done := given(entries)
+	defer done()
+	versions, err := s.CronStore.SetCrons(ctx, entries)
+	return only(versions), err
+}
+
+func (s cronScribbler) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+	q, done := given(q)
+	defer done()
+	list, err := s.CronStore.Crons(ctx, q)
+	return only(list), err
+}
+
+func (s cronScribbler) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+	after, done := given(after)
+	defer done()
+	due, next, err := s.CronStore.DueCrons(ctx, now, after, max)
+	return only(due), next, err
+}
+
+type stepScribbler struct{ storage.SettleClaimer }
+
+func (s stepScribbler) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	to, settled := given(to)
+	defer settled()
+	c, claimed := given(c)
+	defer claimed()
+	dst, n, err := s.SettleClaimer.SettleAndClaim(ctx, now, to, dst, c, into)
+	for _, r := range into[:max(0, min(n, len(into)))] {
+		c := fields.Clone(*r)
+		fields.Scribble(r)
+		*r = c
+	}
+	return dst, n, err
+}
+
+func (s stepScribbler) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+	held, done := given(held)
+	defer done()
+	return s.SettleClaimer.Unclaim(ctx, now, held)
+}
