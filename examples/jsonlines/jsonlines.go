@@ -31,14 +31,14 @@ type Storage struct {
 
 // line is a call that changed something.
 type line struct {
-	Now    time.Time           `json:"now"`
-	Insert []insert            `json:"insert,omitempty"`
-	Claim  *storage.Claim      `json:"claim,omitempty"`
-	Settle [][]byte            `json:"settle,omitempty"`
-	Extend []storage.Extension `json:"extend,omitempty"`
-	Due    int                 `json:"due,omitempty"`
-	Delete []string            `json:"delete,omitempty"`
-	Prune  *storage.Prune      `json:"prune,omitempty"`
+	Now    time.Time      `json:"now"`
+	Insert []insert       `json:"insert,omitempty"`
+	Claim  *storage.Claim `json:"claim,omitempty"`
+	Settle [][]byte       `json:"settle,omitempty"`
+	Extend []extension    `json:"extend,omitempty"`
+	Due    int            `json:"due,omitempty"`
+	Delete []string       `json:"delete,omitempty"`
+	Prune  *storage.Prune `json:"prune,omitempty"`
 }
 
 type insert struct {
@@ -47,6 +47,13 @@ type insert struct {
 	DropOldest bool   `json:"drop_oldest,omitempty"`
 	KeepActive bool   `json:"keep_active,omitempty"`
 	Fresh      bool   `json:"fresh,omitempty"`
+}
+
+// extension is a storage.Extension whose checkpoint is bytes: as JSON, no checkpoint would be read back as the checkpoint null.
+type extension struct {
+	storage.Held
+	Progress   float64 `json:"progress,omitempty"`
+	Checkpoint []byte  `json:"checkpoint,omitempty"`
 }
 
 // Open opens the storage in a file, which it makes if there is none.
@@ -111,7 +118,11 @@ func (s *Storage) again(l *line) error {
 		}
 		_, err = s.jobs.Settle(ctx, l.Now, changes, nil)
 	case l.Extend != nil:
-		_, err = s.jobs.Extend(ctx, l.Now, l.Extend)
+		list := make([]storage.Extension, len(l.Extend))
+		for i, x := range l.Extend {
+			list[i] = storage.Extension{Held: x.Held, Progress: x.Progress, Checkpoint: x.Checkpoint}
+		}
+		_, err = s.jobs.Extend(ctx, l.Now, list)
 	case l.Due > 0:
 		_, err = s.jobs.Due(ctx, l.Now, l.Due, nil)
 	case l.Delete != nil:
@@ -219,7 +230,11 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 	if err != nil || len(lost) == len(extensions) {
 		return lost, err
 	}
-	return lost, s.write(line{Now: now, Extend: extensions})
+	list := make([]extension, len(extensions))
+	for i, x := range extensions {
+		list[i] = extension{x.Held, x.Progress, x.Checkpoint}
+	}
+	return lost, s.write(line{Now: now, Extend: list})
 }
 
 // Due implements storage.Storage.
