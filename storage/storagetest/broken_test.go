@@ -756,6 +756,8 @@ var faults = []struct {
 	{"keys to skip taken as they were at first", "claim-14", func(b *broken) {
 		first := make(map[*storage.KeySet]*storage.KeySet)
 		claiming(func(c *storage.Claim) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			if first[c.SkipKeys] == nil {
 				first[c.SkipKeys] = storage.Keys(slices.Collect(c.SkipKeys.All())...)
 			}
@@ -765,6 +767,8 @@ var faults = []struct {
 	{"a set of keys to skip taken for another", "claim-11 claim-14 settle-9", func(b *broken) {
 		var first *storage.KeySet
 		claiming(func(c *storage.Claim) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			if first == nil {
 				first = c.SkipKeys
 			}
@@ -1954,7 +1958,7 @@ func TestFaultsAreCaught(t *testing.T) {
 		cfg := brokenConfig(f.fault)
 		var by []string
 		for _, c := range storagetest.Cases() {
-			if !storagetest.CanRun(cfg, c) {
+			if !storagetest.CanRun(cfg, c) || strings.HasPrefix(c.ID, "fields-") { // these have tests of their own
 				continue
 			}
 			if failures := storagetest.Prove(cfg, c); len(failures) > 0 {
@@ -1971,7 +1975,7 @@ func TestFaultsAreCaught(t *testing.T) {
 			t.Errorf("%s: not noticed by %s, but by %v", f.name, related[0], by)
 		}
 		for _, id := range by {
-			if !slices.Contains(related, id) && !slices.Contains(related, "*") && !strings.HasPrefix(id, "fields-") {
+			if !slices.Contains(related, id) && !slices.Contains(related, "*") {
 				t.Errorf("%s: noticed by %s, whose rule it does not break", f.name, id)
 			}
 		}
@@ -1979,7 +1983,7 @@ func TestFaultsAreCaught(t *testing.T) {
 	t.Log("\n" + table.String())
 	sound := brokenConfig(func(*broken) {})
 	for _, c := range storagetest.Cases() {
-		if storagetest.CanRun(sound, c) && !caught[c.ID] {
+		if storagetest.CanRun(sound, c) && !caught[c.ID] && !strings.HasPrefix(c.ID, "fields-") {
 			t.Errorf("%s notices no fault", c.ID)
 		}
 		if failures := storagetest.Prove(sound, c); storagetest.CanRun(sound, c) && len(failures) > 0 {
