@@ -23,7 +23,7 @@ func (c *C) quarantine() storage.Quarantiner {
 func (c *C) plant(change ...func(*storage.Record)) string {
 	c.tb.Helper()
 	id := c.insert(c.job(change...))[0]
-	c.cfg.Plant(c.tb, c.S, id)
+	c.cfg.Plant(c.tb, unscribbled(c.S), id)
 	return id
 }
 
@@ -130,7 +130,7 @@ var quarantineCases = []Case{
 			}
 			for _, id := range bad {
 				key := c.aside(id)
-				c.cfg.Mend(c.tb, c.S, id)
+				c.cfg.Mend(c.tb, unscribbled(c.S), id)
 				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
 				if r := c.wantState(id, ojs.StateAvailable); r.Attempt != 0 || r.Worker != "" || !r.StartedAt.IsZero() {
 					c.failf("%s: the claim that met the record has changed it: %+v", name, r)
@@ -152,7 +152,7 @@ var quarantineCases = []Case{
 		for _, s := range []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive, ojs.StateAvailable} {
 			var good []string
 			for range 3 {
-				c.cfg.Plant(c.tb, c.S, c.timed(s))
+				c.cfg.Plant(c.tb, unscribbled(c.S), c.timed(s))
 				good = append(good, c.timed(s))
 			}
 			c.pass(time.Hour)
@@ -183,7 +183,7 @@ var quarantineCases = []Case{
 	{"quarantine-3", "Quarantine/NoPart", "storage.Quarantiner", "A job in the quarantine takes part in no call: it is not found, listed, counted, changed, extended, deleted or pruned.", needsQuarantine, func(c *C) {
 		for _, s := range ojs.AllStates() {
 			r := c.reach(s)
-			c.cfg.Plant(c.tb, c.S, r.ID)
+			c.cfg.Plant(c.tb, unscribbled(c.S), r.ID)
 			key := c.aside(r.ID)
 			to := r
 			if to.State = ojs.StateCancelled; s.Terminal() {
@@ -225,7 +225,7 @@ var quarantineCases = []Case{
 		states := ojs.AllStates()
 		for _, s := range states {
 			r := c.reach(s)
-			c.cfg.Plant(c.tb, c.S, r.ID)
+			c.cfg.Plant(c.tb, unscribbled(c.S), r.ID)
 			keys[r.ID] = c.aside(r.ID)
 			want = append(want, r.ID)
 		}
@@ -244,11 +244,11 @@ var quarantineCases = []Case{
 	{"quarantine-5", "Quarantine/Release", "Quarantiner.ReleaseQuarantined", "A release is refused while the record does not decode; afterwards the job is as it was, in its place.", needsQuarantine, func(c *C) {
 		for _, s := range ojs.AllStates() {
 			was := c.reach(s)
-			c.cfg.Plant(c.tb, c.S, was.ID)
+			c.cfg.Plant(c.tb, unscribbled(c.S), was.ID)
 			key := c.aside(was.ID)
 			c.refusesRelease(key, was.ID)
 			c.listed(was.ID)
-			c.cfg.Mend(c.tb, c.S, was.ID)
+			c.cfg.Mend(c.tb, unscribbled(c.S), was.ID)
 			c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
 			c.listed()
 			c.same("a job that was "+string(s), c.get(was.ID), was)
@@ -258,10 +258,10 @@ var quarantineCases = []Case{
 			c.unknown("ReleaseQuarantined once more", c.quarantine().ReleaseQuarantined(c.ctx, key))
 		}
 		queued := c.insert(c.job(), c.job(), c.job())
-		c.cfg.Plant(c.tb, c.S, queued[1])
+		c.cfg.Plant(c.tb, unscribbled(c.S), queued[1])
 		c.order(storage.Claim{Queues: []string{"q"}, Types: []string{"none"}})
 		key := c.aside(queued[1])
-		c.cfg.Mend(c.tb, c.S, queued[1])
+		c.cfg.Mend(c.tb, unscribbled(c.S), queued[1])
 		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
 		if got := c.list(storage.Query{Queues: []string{"q"}}); !slices.Equal(got, queued) {
 			c.failf("after a release List returned %v, not %v", short(got), short(queued))
@@ -288,7 +288,7 @@ var quarantineCases = []Case{
 		again := func(r *storage.Record) { r.ID = first }
 		anew := c.get(c.insert(c.job(again))[0])
 		keys := c.listed(first)
-		c.cfg.Mend(c.tb, c.S, first)
+		c.cfg.Mend(c.tb, unscribbled(c.S), first)
 		err := q.ReleaseQuarantined(c.ctx, keys[0].Key)
 		var dup *ojs.DuplicateError
 		if !errors.As(err, &dup) || dup.ID != first || dup.State != ojs.StateAvailable {
@@ -312,7 +312,7 @@ var quarantineCases = []Case{
 				c.failf("on conflict %s, Insert of an equal job returned %+v", strategy, out[0])
 			}
 			key := c.aside(bad)
-			c.cfg.Mend(c.tb, c.S, bad)
+			c.cfg.Mend(c.tb, unscribbled(c.S), bad)
 			c.noErr("ReleaseQuarantined beside an equal job", q.ReleaseQuarantined(c.ctx, key))
 			if got := c.claim(3); len(got) != 2 {
 				c.failf("claimed %d equal jobs, not 2", len(got))
@@ -325,7 +325,7 @@ var quarantineCases = []Case{
 			c.settled(c.one(), c.to(ojs.StateCompleted))
 		}
 		for _, id := range ended {
-			c.cfg.Plant(c.tb, c.S, id)
+			c.cfg.Plant(c.tb, unscribbled(c.S), id)
 		}
 		c.insert(c.job(unique("ended", ojs.UniquePolicy{States: []ojs.State{ojs.StateCompleted}})))
 		c.settled(c.one(), c.to(ojs.StateCompleted))
@@ -360,7 +360,7 @@ var quarantineCases = []Case{
 		} {
 			id := c.insert(c.job(expires(time.Hour)))[0]
 			self, other := c.listen("self"), c.listen("other")
-			c.cfg.Plant(c.tb, c.S, id)
+			c.cfg.Plant(c.tb, unscribbled(c.S), id)
 			outside := c.ctx
 			c.ctx = storage.WithSelf(c.ctx, "self")
 			meet(id)
@@ -389,12 +389,12 @@ var quarantineCases = []Case{
 	{"quarantine-9", "Quarantine/Durable", "Capabilities.Durable", "The quarantine is there after the storage was opened again.", needsQuarantine | needsReopen, func(c *C) {
 		met, unmet := c.plant(), c.plant()
 		key := c.aside(met)
-		c.S = c.cfg.Reopen(c.tb, c.S)
+		c.reopen()
 		if got := c.claim(2); len(got) != 0 {
 			c.failf("claimed %v", short(ids(got)))
 		}
 		c.listed(met, unmet)
-		c.cfg.Mend(c.tb, c.S, met)
+		c.cfg.Mend(c.tb, unscribbled(c.S), met)
 		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
 		if got := c.one(); got.ID != met {
 			c.failf("claimed %v", short([]string{got.ID}))
