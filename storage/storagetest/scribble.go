@@ -16,6 +16,9 @@ type scribbler struct{ storage.Storage }
 
 func scribble(s storage.Storage) *scribbler { return &scribbler{s} }
 
+// Unwrap returns the storage itself, for abilities that are not scribbled over.
+func (s *scribbler) Unwrap() storage.Storage { return s.Storage }
+
 // unscribbled returns the storage that s scribbles over, or s.
 func unscribbled(s storage.Storage) storage.Storage {
 	if w, ok := s.(*scribbler); ok {
