@@ -206,6 +206,7 @@ func noticing(f func(n *storage.Notice)) func(*broken) {
 	}
 }
 
+// claiming changes each claim before it is made. It calls f under broken.mu.
 func claiming(f func(c *storage.Claim)) func(*broken) {
 	return func(b *broken) {
 		b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
@@ -756,8 +757,6 @@ var faults = []struct {
 	{"keys to skip taken as they were at first", "claim-14", func(b *broken) {
 		first := make(map[*storage.KeySet]*storage.KeySet)
 		claiming(func(c *storage.Claim) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
 			if first[c.SkipKeys] == nil {
 				first[c.SkipKeys] = storage.Keys(slices.Collect(c.SkipKeys.All())...)
 			}
@@ -767,8 +766,6 @@ var faults = []struct {
 	{"a set of keys to skip taken for another", "claim-11 claim-14 settle-9", func(b *broken) {
 		var first *storage.KeySet
 		claiming(func(c *storage.Claim) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
 			if first == nil {
 				first = c.SkipKeys
 			}
