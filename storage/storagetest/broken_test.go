@@ -1992,7 +1992,6 @@ func TestFaultsAreCaught(t *testing.T) {
 // tampered is a storage with a quarantine that has a fault: a nil function is the storage's own.
 type tampered struct {
 	*storagetest.Shelf
-	plant   func(id string)
 	notify  func(self any, f func(storage.Notice)) func()
 	claim   func(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error)
 	due     func(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error)
