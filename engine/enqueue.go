@@ -271,7 +271,7 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	return stored, nil
 }
 
-// beganInsert begins the operation of an insert. It returns nil if nobody wants its events.
+// beganInsert begins the operation of an insert. It returns nil if no listener wants its events.
 func (c *core) beganInsert(batch []storage.Insert) *eventlog.Op {
 	if !c.events.Wants("", "", "") {
 		return nil

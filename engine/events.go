@@ -40,7 +40,7 @@ func (e *Engine[T]) Subscribe(f EventFilter) *Subscription {
 	return &Subscription{e.core.events.Subscribe(eventlog.Filter(f))}
 }
 
-// began begins an operation on one job. It returns nil if nobody wants the job's events.
+// began begins an operation on one job. It returns nil if no listener wants the job's events.
 func (c *core) began(rec *storage.Record) *eventlog.Op {
 	if !c.events.Wants("", rec.ID, rec.Queue) {
 		return nil
@@ -48,7 +48,7 @@ func (c *core) began(rec *storage.Record) *eventlog.Op {
 	return c.events.Begin(eventlog.None, rec.ID)
 }
 
-// transition is a transition of one job, and its events that somebody wants: rec is the job after it, but for its version.
+// transition is a transition of one job with the events that a listener wants. rec is the job after it, but for its version.
 // Without such events it is appended to nothing.
 func (c *core) transition(to []eventlog.Entry, rec *storage.Record, version uint64, after eventlog.Effect, now time.Time, events ...ojs.Event) []eventlog.Entry {
 	events = slices.DeleteFunc(events, func(ev ojs.Event) bool { return !c.events.Wants(ev.Type, rec.ID, rec.Queue) })
@@ -56,7 +56,7 @@ func (c *core) transition(to []eventlog.Entry, rec *storage.Record, version uint
 		return to
 	}
 	job := rec.Clone()
-	events = slices.Clone(events) // the caller's need no memory from the heap if nobody wants them
+	events = slices.Clone(events) // the caller's events stay off the heap if no listener wants them
 	for i := range events {
 		ev := &events[i]
 		ev.Subject, ev.Queue = rec.ID, rec.Queue

@@ -151,9 +151,6 @@ func (s *Storage) setAsideNamed(ctx context.Context, list []named) error {
 	return nil
 }
 
-// noState says why the state of a queue is none.
-func noState(state string) error { return fmt.Errorf("state: %q is no state of a queue", state) }
-
 // missing is the error for a job that is not stored: it may be in the quarantine.
 func (s *Storage) missing(ctx context.Context, id string) error {
 	e := &ojs.QuarantinedError{ID: id}
@@ -171,14 +168,9 @@ func (s *Storage) missing(ctx context.Context, id string) error {
 
 // Quarantined implements storage.Quarantiner.
 func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (list []storage.Quarantined, err error) {
-	if limit <= 0 || limit > 1000 {
-		limit = 1000
-	}
-	var from int64
-	if after != "" {
-		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
-			return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "after", Reason: fmt.Sprintf("%q is no key of this storage's", after)}
-		}
+	from, limit, err := rows.QuarantinePage(after, limit)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -229,7 +221,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 			return e.put(ctx, tx, s.sql.releaseCron, e.name, e.version, e.body)
 		}
 		if state := ojs.QueueState(e.body); !state.Valid() || state == ojs.QueueActive {
-			return e.still(noState(string(e.body)))
+			return e.still(rows.NoQueueState(string(e.body)))
 		}
 		if string(e.body) == string(ojs.QueuePaused) {
 			s.paused.Store(true)

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -70,7 +71,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	var met []named
 	err := s.read(ctx, s.sql.queueStates, nil, []any{&queue, &state}, func() error {
 		if !ojs.QueueState(state).Valid() {
-			met = append(met, named{storage.KindQueue, queue, state, noState(state)})
+			met = append(met, named{storage.KindQueue, queue, state, rows.NoQueueState(state)})
 			return nil
 		}
 		states[queue] = ojs.QueueState(state)

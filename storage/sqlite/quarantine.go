@@ -143,9 +143,6 @@ func (t *tx) setAsideNamed(n named) error {
 	})
 }
 
-// noState says why the state of a queue is none.
-func noState(state string) error { return fmt.Errorf("state: %q is no state of a queue", state) }
-
 // quarantinedJob returns the error for a job that is in the quarantine, nil if none with the id is.
 func quarantinedJob(conn *zombiezen.Conn, id string) error {
 	q := query(conn, selectQuarantinedID, id)
@@ -161,14 +158,9 @@ func quarantinedJob(conn *zombiezen.Conn, id string) error {
 
 // Quarantined implements storage.Quarantiner.
 func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (list []storage.Quarantined, err error) {
-	if limit <= 0 || limit > 1000 {
-		limit = 1000
-	}
-	var from int64
-	if after != "" {
-		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
-			return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "after", Reason: fmt.Sprintf("%q is no key of this storage's", after)}
-		}
+	from, limit, err := rows.QuarantinePage(after, limit)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.sweep(ctx); err != nil {
 		return nil, err
@@ -332,7 +324,7 @@ func (t *tx) releaseCron(e entry) error {
 
 func (t *tx) releaseQueue(e entry) error {
 	if state := ojs.QueueState(e.body); !state.Valid() || state == ojs.QueueActive {
-		return e.still(noState(string(e.body)))
+		return e.still(rows.NoQueueState(string(e.body)))
 	}
 	return t.putNamed(e, releaseQueueState, e.name, string(e.body))
 }

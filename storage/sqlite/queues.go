@@ -6,6 +6,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -43,7 +44,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 		for q.next() {
 			name, state := q.text(), q.text()
 			if !ojs.QueueState(state).Valid() {
-				bad = append(bad, named{storage.KindQueue, name, state, noState(state)})
+				bad = append(bad, named{storage.KindQueue, name, state, rows.NoQueueState(state)})
 				continue
 			}
 			states[name] = ojs.QueueState(state)
