@@ -11,12 +11,16 @@ import (
 	"github.com/ojsengine/ojs/internal/plain"
 )
 
-// Args is a job's args as stored: immutable. Its own JSON is the wire form, an array (OJS core, section 5.6): the args if they
-// encode to an array, otherwise a one-element array that holds them, and an empty one for null. The zero Args is null.
+// Args is a job's args as stored. They are immutable. The zero Args is null.
 //
-// Args of a plain type stay a Go value, and are encoded when somebody asks for JSON: bool, numbers, strings, and structs whose
-// fields are all exported and plain, without methods or tags that change what JSON holds. Other args are encoded once, when they are
-// made. Only cost and reflection tell the two apart, and that a string kept as it is keeps alive what it was sliced from.
+// Its own JSON is the wire form, an array (OJS core, section 5.6). Args that encode to an
+// array are that array. Other args are its only element. Null is an empty array.
+//
+// Args of a plain type stay a Go value, and are encoded when JSON is needed: bool,
+// numbers, strings, and structs whose fields are all exported and plain, without methods
+// or tags that change the JSON. Other args are encoded once, when they are made. The
+// difference shows in cost and reflection only. A string that stays a Go value keeps
+// alive the string it was sliced from.
 type Args struct {
 	_ [0]func() // not comparable: equal args may be held in different ways
 	v any       // nil: null; *encoded; or a value of a plain type that JSON holds without loss
@@ -31,6 +35,8 @@ type encoded struct {
 var null = json.RawMessage("null")
 
 // NewArgs makes args of v, as encoding/json encodes it. An Args is returned as it is.
+// If a MarshalJSON panics, the error says so. If one calls runtime.Goexit, that ends the
+// goroutine that called NewArgs or the enqueue.
 func NewArgs(v any) (a Args, err error) {
 	switch v := v.(type) {
 	case Args:
@@ -83,8 +89,8 @@ func (a Args) json() json.RawMessage {
 	return raw
 }
 
-// replaces reports whether encoding a value has put replacement characters in place of bytes that are not UTF-8:
-// encoding/json writes the escape only for these, not for a U+FFFD given.
+// replaces reports whether encoding a value has replaced bytes that are not UTF-8:
+// encoding/json writes the escape only for these, not for a U+FFFD in the input.
 func replaces(v any, raw []byte) bool {
 	if _, given := v.(json.RawMessage); given || !bytes.Contains(raw, []byte(`\ufffd`)) {
 		return false
@@ -94,14 +100,15 @@ func replaces(v any, raw []byte) bool {
 			if bytes.HasPrefix(raw[i:], []byte(`\ufffd`)) {
 				return true
 			}
-			i++ // what is escaped
+			i++ // the escaped character
 		}
 	}
 	return false
 }
 
-// Lossy reports whether strings that were not UTF-8 have been made so, and different args may have become the same. Only
-// args made from a Go value know it, until they are stored.
+// Lossy reports whether encoding replaced bytes that were not UTF-8, so that different
+// args may have become the same. Only args made from a Go value record this, until they
+// are stored.
 func (a Args) Lossy() bool {
 	e, ok := a.v.(*encoded)
 	return ok && e.lossy
@@ -113,10 +120,10 @@ func argsError(reason string) error {
 	return &InvalidError{Code: CodeArgsInvalid, Field: "args", Reason: reason}
 }
 
-// Len returns how many bytes the args have as JSON.
+// Len returns the number of bytes of the args as JSON.
 func (a Args) Len() int { return len(a.json()) }
 
-// SizeBound returns an upper bound of Len, at next to no cost.
+// SizeBound returns an upper bound of Len, without encoding.
 func (a Args) SizeBound() int {
 	switch v := a.v.(type) {
 	case nil:
@@ -127,8 +134,9 @@ func (a Args) SizeBound() int {
 	return plain.Of(reflect.TypeOf(a.v)).Bound(a.v)
 }
 
-// LargerThan reports whether Len is sure to be more than n, without encoding anything. It may report false for larger args if
-// JSON escapes much of them: SizeBound is the other bound.
+// LargerThan reports whether Len is sure to be more than n, without encoding. If JSON
+// escapes much of the args, it may report false for larger ones. SizeBound is the other
+// bound.
 func (a Args) LargerThan(n int) bool {
 	if e, ok := a.v.(*encoded); ok {
 		return len(e.raw) > n
@@ -136,7 +144,7 @@ func (a Args) LargerThan(n int) bool {
 	return jsonvalue.LargerThan(a.v, n)
 }
 
-// JSON returns the args as JSON: a copy.
+// JSON returns a copy of the args as JSON.
 func (a Args) JSON() json.RawMessage {
 	raw := a.json()
 	if _, held := a.v.(*encoded); held || a.v == nil {
@@ -148,8 +156,9 @@ func (a Args) JSON() json.RawMessage {
 // String returns the args as JSON.
 func (a Args) String() string { return string(a.json()) }
 
-// Decode decodes the args into v, a non-nil pointer, as json.Unmarshal does. A one-element array, the wire form of a
-// single value, decodes as its element into a v that is not a list; an empty one leaves v as it is.
+// Decode decodes the args into v, a non-nil pointer, as json.Unmarshal does. A
+// one-element array, the wire form of a single value, decodes as its element into a v
+// that is not a list; an empty one leaves v as it is.
 func (a Args) Decode(v any) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // an UnmarshalJSON of the caller's
@@ -178,7 +187,7 @@ func (a Args) Decode(v any) (err error) {
 	return nil
 }
 
-// DecodeArgs is a.Decode(v). If the args hold a T it costs no more than copying it.
+// DecodeArgs is a.Decode(v). If the args hold a T, it only copies the T.
 func DecodeArgs[T any](a Args, v *T) error {
 	if t := reflect.TypeFor[T](); reflect.TypeOf(a.v) == t && v != nil && !plain.Of(t).Omits() {
 		*v = a.v.(T)
@@ -187,28 +196,31 @@ func DecodeArgs[T any](a Args, v *T) error {
 	return a.Decode(v)
 }
 
-// copyTo does what Decode does for a value that is held and a v that points to its type.
+// copyTo does the work of Decode if the args hold a value of the type that v points to.
 func (a Args) copyTo(v any) bool {
 	t := reflect.TypeOf(v)
 	if t == nil || t.Kind() != reflect.Pointer || a.v == nil || t.Elem() != reflect.TypeOf(a.v) {
 		return false
 	}
 	to := reflect.ValueOf(v).Elem()
-	if !to.CanSet() || plain.Of(t.Elem()).Omits() && !to.IsZero() { // a field that is left out keeps its value
+	// a field that JSON omits keeps its value
+	if !to.CanSet() || plain.Of(t.Elem()).Omits() && !to.IsZero() {
 		return false
 	}
 	to.Set(reflect.ValueOf(a.v))
 	return true
 }
 
-// takesArray reports whether v, which raw shall be decoded into, wants the array itself rather than its one element.
+// takesArray reports whether v, the target of raw, takes the array itself and not its
+// only element.
 func takesArray(v any, raw json.RawMessage) bool {
 	t := reflect.TypeOf(v)
 	if t == nil || t.Kind() != reflect.Pointer {
-		return true // json.Unmarshal has the right error for it
+		return true // json.Unmarshal returns the right error
 	}
 	if _, ok := v.(json.Unmarshaler); ok {
-		// Its own method decides. Unless it can tell an array from what it encodes to, it sees the element.
+		// Its own method decides. If it accepts the array, it gets the array, otherwise
+		// the element.
 		return json.Unmarshal(raw, reflect.New(t.Elem()).Interface()) == nil
 	}
 	t = t.Elem()

@@ -85,8 +85,8 @@ type (
 func (u upper) MarshalText() ([]byte, error)  { return []byte(strings.ToUpper(string(u))), nil }
 func (u *upper) UnmarshalText(b []byte) error { *u = upper(b); return nil }
 
-// bothWays makes args of a value and of a pointer to it, which always takes the way through JSON, and compares all that can be
-// seen of them.
+// bothWays makes args of a value and of a pointer to it, which always takes the way
+// through JSON, and compares all that can be seen of them.
 func bothWays(t interface{ Errorf(string, ...any) }, v any) {
 	typ := reflect.TypeOf(v)
 	ptr := reflect.New(typ)
@@ -106,9 +106,11 @@ func bothWays(t interface{ Errorf(string, ...any) }, v any) {
 	}
 	gotWire, gotErr := json.Marshal(got)
 	wantWire, wantErr := json.Marshal(want)
-	if got.String() != want.String() || string(got.JSON()) != string(want.JSON()) || string(gotWire) != string(wantWire) ||
+	if got.String() != want.String() || string(got.JSON()) != string(want.JSON()) ||
+		string(gotWire) != string(wantWire) ||
 		gotErr != nil || wantErr != nil || got.Len() != want.Len() || got.Lossy() != want.Lossy() {
-		t.Errorf("%#v: %s %s %d %t, by JSON %s %s %d %t", v, got, gotWire, got.Len(), got.Lossy(), want, wantWire, want.Len(), want.Lossy())
+		t.Errorf("%#v: %s %s %d %t, by JSON %s %s %d %t", v, got, gotWire, got.Len(), got.Lossy(), want,
+			wantWire, want.Len(), want.Lossy())
 	}
 	if got.SizeBound() < got.Len() {
 		t.Errorf("%#v: bound %d is less than %d", v, got.SizeBound(), got.Len())
@@ -121,17 +123,21 @@ func bothWays(t interface{ Errorf(string, ...any) }, v any) {
 		fill(filled.Elem())
 	}
 	for _, to := range []reflect.Value{
-		reflect.New(typ), filled, reflect.New(reflect.PointerTo(typ)), reflect.New(reflect.TypeFor[any]()), reflect.New(reflect.TypeFor[map[string]any]()),
-		reflect.New(reflect.TypeFor[flat]()), reflect.New(reflect.TypeFor[string]()), reflect.New(reflect.TypeFor[int8]()),
+		reflect.New(typ), filled, reflect.New(reflect.PointerTo(typ)), reflect.New(reflect.TypeFor[any]()),
+		reflect.New(reflect.TypeFor[map[string]any]()),
+		reflect.New(reflect.TypeFor[flat]()), reflect.New(reflect.TypeFor[string]()),
+		reflect.New(reflect.TypeFor[int8]()),
 		reflect.New(reflect.TypeFor[temperature]()), reflect.New(reflect.TypeFor[[]json.RawMessage]()),
 	} {
 		other := reflect.New(to.Type().Elem())
 		other.Elem().Set(to.Elem())
 		err, wantErr := got.Decode(to.Interface()), want.Decode(other.Interface())
 		if fmt.Sprint(err) != fmt.Sprint(wantErr) || !reflect.DeepEqual(to.Interface(), other.Interface()) {
-			t.Errorf("%#v into %v: %+v, %v; by JSON %+v, %v", v, to.Type(), to.Elem(), err, other.Elem(), wantErr)
+			t.Errorf("%#v into %v: %+v, %v; by JSON %+v, %v", v, to.Type(), to.Elem(), err,
+				other.Elem(), wantErr)
 		}
-		if a, b := fmt.Sprint(to.Elem()), fmt.Sprint(other.Elem()); to.Kind() != reflect.Pointer && a != b { // -0 equals 0
+		// -0 equals 0
+		if a, b := fmt.Sprint(to.Elem()), fmt.Sprint(other.Elem()); to.Kind() != reflect.Pointer && a != b {
 			t.Errorf("%#v into %v: %s, by JSON %s", v, to.Type(), a, b)
 		}
 	}
@@ -165,17 +171,24 @@ func fill(v reflect.Value) {
 
 func TestArgsByValue(t *testing.T) {
 	n := 3
-	huge := mixed{I: math.MinInt64, U: math.MaxUint64, F: math.MaxFloat64, G: math.SmallestNonzeroFloat32, D: math.MaxInt64}
+	huge := mixed{I: math.MinInt64, U: math.MaxUint64, F: math.MaxFloat64, G: math.SmallestNonzeroFloat32,
+		D: math.MaxInt64}
 	for _, v := range []any{
-		true, 0, -1, int8(5), uint64(math.MaxUint64), int64(math.MaxInt64), uintptr(9), 1.5, float32(0.1), math.Copysign(0, -1), 1e300, -1e-300,
-		"", "x", "quote \" <&> \u2028 \x00 \U0001F600 \ufffd", "bad \xff\xfe", strings.Repeat("\x01", 100), named("n"), named("\xc0"),
+		true, 0, -1, int8(5), uint64(math.MaxUint64), int64(math.MaxInt64), uintptr(9), 1.5, float32(0.1),
+		math.Copysign(0, -1), 1e300, -1e-300,
+		"", "x", "quote \" <&> \u2028 \x00 \U0001F600 \ufffd", "bad \xff\xfe", strings.Repeat("\x01", 100),
+		named("n"), named("\xc0"),
 		math.NaN(), math.Inf(1), float32(math.Inf(-1)),
-		flat{}, flat{1, -2}, mixed{}, huge, mixed{F: math.NaN()}, mixed{S: "\xff"}, mixed{N: "\xff"}, mixed{G: float32(math.Inf(1))},
+		flat{}, flat{1, -2}, mixed{}, huge, mixed{F: math.NaN()}, mixed{S: "\xff"}, mixed{N: "\xff"},
+		mixed{G: float32(math.Inf(1))},
 		tagged{}, tagged{A: 1}, tagged{B: "b", C: 2, D: flat{1, 2}}, tagged{C: math.Copysign(0, -1)},
-		embeds{}, embeds{flat2{1, 2}, 3}, outer{}, outer{Public{1, 2}, "z"}, shadows{Public{1, 2}, "x"}, clash{1, 2},
+		embeds{}, embeds{flat2{1, 2}, 3}, outer{}, outer{Public{1, 2}, "z"}, shadows{Public{1, 2}, "x"},
+		clash{1, 2},
 		hides{1, 2}, private{1, 2}, quoted{1, "q"}, zeroes{}, zeroes{1, time.Unix(1, 2)},
-		moment{time.Unix(1e9, 5)}, time.Now(), time.Hour, points{}, points{&n}, lists{}, lists{[]string{"a"}}, mapped{map[string]int{"a": 1}},
-		open{}, open{1}, array{[2]int{1, 2}}, [2]string{"a", "b"}, number{"12"}, json.Number("1e3"), upper("u"), shouts{"u"}, temperature{3},
+		moment{time.Unix(1e9, 5)}, time.Now(), time.Hour, points{}, points{&n}, lists{}, lists{[]string{"a"}},
+		mapped{map[string]int{"a": 1}},
+		open{}, open{1}, array{[2]int{1, 2}}, [2]string{"a", "b"}, number{"12"}, json.Number("1e3"),
+		upper("u"), shouts{"u"}, temperature{3},
 		inherit{temperature{3}}, pair{1, 2}, nothing{}, struct{ A, B struct{ C float64 } }{},
 		struct {
 			Ä int
@@ -191,18 +204,23 @@ func TestArgsByValue(t *testing.T) {
 	}
 }
 
-// TestArgsByValueOfAnyType does the same to types and values that nobody thought of.
+// TestArgsByValueOfAnyType does the same to random types and values.
 func TestArgsByValueOfAnyType(t *testing.T) {
 	kinds := []reflect.Type{
-		reflect.TypeFor[bool](), reflect.TypeFor[int](), reflect.TypeFor[int8](), reflect.TypeFor[uint64](), reflect.TypeFor[float64](),
-		reflect.TypeFor[float32](), reflect.TypeFor[string](), reflect.TypeFor[flat](), reflect.TypeFor[tagged](), reflect.TypeFor[upper](),
-		reflect.TypeFor[time.Duration](), reflect.TypeFor[[]int](), reflect.TypeFor[json.Number](), reflect.TypeFor[*int](),
+		reflect.TypeFor[bool](), reflect.TypeFor[int](), reflect.TypeFor[int8](), reflect.TypeFor[uint64](),
+		reflect.TypeFor[float64](),
+		reflect.TypeFor[float32](), reflect.TypeFor[string](), reflect.TypeFor[flat](),
+		reflect.TypeFor[tagged](), reflect.TypeFor[upper](),
+		reflect.TypeFor[time.Duration](), reflect.TypeFor[[]int](), reflect.TypeFor[json.Number](),
+		reflect.TypeFor[*int](),
 	}
-	tags := []string{"", "", "", "a", "A", "b", "-", "-,", ",omitempty", "a,omitempty", ",string", ",omitzero", "x-y", "ſ", "k", "K"}
+	tags := []string{"", "", "", "a", "A", "b", "-", "-,", ",omitempty", "a,omitempty", ",string",
+		",omitzero", "x-y", "ſ", "k", "K"}
 	rapid.Check(t, func(t *rapid.T) {
 		var fields []reflect.StructField
 		for i := range rapid.IntRange(0, 5).Draw(t, "fields") {
-			f := reflect.StructField{Name: fmt.Sprintf("F%d", i), Type: rapid.SampledFrom(kinds).Draw(t, "kind")}
+			f := reflect.StructField{Name: fmt.Sprintf("F%d", i),
+				Type: rapid.SampledFrom(kinds).Draw(t, "kind")}
 			if tag := rapid.SampledFrom(tags).Draw(t, "tag"); tag != "" {
 				f.Tag = reflect.StructTag(fmt.Sprintf("json:%q", tag))
 			}
@@ -229,15 +247,18 @@ func draw(t *rapid.T, v reflect.Value) {
 	case v.CanUint():
 		v.SetUint(rapid.Uint64().Draw(t, "uint"))
 	case v.CanFloat():
-		v.SetFloat(rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{0, math.Copysign(0, -1), math.NaN(), math.Inf(1)})).Draw(t, "float"))
+		v.SetFloat(rapid.OneOf(rapid.Float64(),
+			rapid.SampledFrom([]float64{0, math.Copysign(0, -1), math.NaN(), math.Inf(1)})).Draw(t, "float"))
 	case v.Kind() == reflect.String:
-		v.SetString(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "\xff", "\ufffd", "<&>"})).Draw(t, "string"))
+		v.SetString(rapid.OneOf(rapid.String(),
+			rapid.SampledFrom([]string{"", "\xff", "\ufffd", "<&>"})).Draw(t, "string"))
 	case v.Kind() == reflect.Bool:
 		v.SetBool(rapid.Bool().Draw(t, "bool"))
 	}
 }
 
-// A value is held as it is, so that neither the caller's copy nor a handler's is the stored one.
+// A value is held as it is, so that neither the caller's copy nor a handler's is the
+// stored one.
 func TestArgsHoldACopy(t *testing.T) {
 	given := mixed{I: 1, S: "one", P: flat{1, 2}}
 	args, err := ojs.NewArgs(given)
@@ -255,7 +276,7 @@ func TestArgsHoldACopy(t *testing.T) {
 	}
 }
 
-// DecodeArgs does what Decode does, whatever the args hold.
+// DecodeArgs does the same as Decode for args of any type.
 func TestDecodeArgs(t *testing.T) {
 	type omits struct {
 		A int `json:",omitempty"`
@@ -286,7 +307,8 @@ func decodeArgsAlike[T any](t *testing.T, v any, into T) {
 		t.Fatal(err)
 	}
 	got, want := into, into
-	if err, wantErr := ojs.DecodeArgs(args, &got), args.Decode(&want); fmt.Sprint(err) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
+	err, wantErr := ojs.DecodeArgs(args, &got), args.Decode(&want)
+	if fmt.Sprint(err) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
 		t.Errorf("%#v into a %T: %v, %v; Decode makes it %v, %v", v, into, got, err, want, wantErr)
 	}
 }

@@ -60,7 +60,8 @@ func TestArgsRoundTrip(t *testing.T) {
 		{"array", [2]string{"a", "b"}, `["a","b"]`, `["a","b"]`},
 		{"bytes", []byte("abc"), `"YWJj"`, `["YWJj"]`},
 		{"map", map[string]int{"a": 1}, `{"a":1}`, `[{"a":1}]`},
-		{"map of any", map[string]any{"a": []any{1.5, nil, true}}, `{"a":[1.5,null,true]}`, `[{"a":[1.5,null,true]}]`},
+		{"map of any", map[string]any{"a": []any{1.5, nil, true}}, `{"a":[1.5,null,true]}`,
+			`[{"a":[1.5,null,true]}]`},
 		{"list of any", []any{"a", 1.0, nil}, `["a",1,null]`, `["a",1,null]`},
 		{"list of a struct", []point{{1, 2}}, `[{"X":1,"Y":2}]`, `[{"X":1,"Y":2}]`},
 		{"list of a list", [][]int{{1, 2}}, `[[1,2]]`, `[[1,2]]`},
@@ -68,7 +69,8 @@ func TestArgsRoundTrip(t *testing.T) {
 		{"boolean", false, `false`, `[false]`},
 		{"own array", pair{1, 2}, `[1,2]`, `[1,2]`},
 		{"own string", temperature{25}, `"warm"`, `["warm"]`},
-		{"big integer", json.RawMessage(`{"id":9007199254740993}`), `{"id":9007199254740993}`, `[{"id":9007199254740993}]`},
+		{"big integer", json.RawMessage(`{"id":9007199254740993}`), `{"id":9007199254740993}`,
+			`[{"id":9007199254740993}]`},
 	}
 	for _, tt := range tests {
 		t.Run("P0.1 reading 24 "+tt.name, func(t *testing.T) {
@@ -86,7 +88,8 @@ func TestArgsRoundTrip(t *testing.T) {
 			}
 			for from, a := range map[string]ojs.Args{"stored": a, "wire": back} {
 				got := reflect.New(reflect.TypeOf(tt.v))
-				if err := a.Decode(got.Interface()); err != nil || !reflect.DeepEqual(got.Elem().Interface(), tt.v) && tt.name != "big integer" {
+				if err := a.Decode(got.Interface()); err != nil || !reflect.DeepEqual(got.Elem().Interface(),
+					tt.v) && tt.name != "big integer" {
 					t.Errorf("%s decodes to %+v, %v", from, got.Elem(), err)
 				}
 			}
@@ -98,7 +101,8 @@ func TestArgs(t *testing.T) {
 	t.Run("null", func(t *testing.T) {
 		for _, v := range []any{nil, (*point)(nil), json.RawMessage("null"), ojs.Args{}} {
 			a, err := ojs.NewArgs(v)
-			if wire, _ := json.Marshal(a); err != nil || a.String() != "null" || string(a.JSON()) != "null" || string(wire) != "[]" {
+			if wire, _ := json.Marshal(a); err != nil || a.String() != "null" || string(a.JSON()) != "null" ||
+				string(wire) != "[]" {
 				t.Errorf("%#v: %s, %v", v, a, err)
 			}
 			p := point{1, 2}
@@ -117,7 +121,8 @@ func TestArgs(t *testing.T) {
 	t.Run("into any: the array", func(t *testing.T) {
 		var a ojs.Args
 		var v any
-		if err := json.Unmarshal([]byte(` [ {"a": 1} ] `), &a); err != nil || a.Decode(&v) != nil || !reflect.DeepEqual(v, []any{map[string]any{"a": 1.0}}) {
+		if err := json.Unmarshal([]byte(` [ {"a": 1} ] `), &a); err != nil || a.Decode(&v) != nil ||
+			!reflect.DeepEqual(v, []any{map[string]any{"a": 1.0}}) {
 			t.Errorf("%v, %v", v, err)
 		}
 	})
@@ -138,7 +143,8 @@ func TestArgs(t *testing.T) {
 	t.Run("P0.1 several args are no single value", func(t *testing.T) {
 		var a ojs.Args
 		var p point
-		if err := json.Unmarshal([]byte(`[{"X":1},{"X":2}]`), &a); err != nil || !errors.Is(a.Decode(&p), ojs.ErrInvalid) {
+		if err := json.Unmarshal([]byte(`[{"X":1},{"X":2}]`), &a); err != nil ||
+			!errors.Is(a.Decode(&p), ojs.ErrInvalid) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	})
@@ -152,7 +158,8 @@ func TestArgs(t *testing.T) {
 	})
 	t.Run("refusals are typed and never panic", func(t *testing.T) {
 		for _, v := range []any{math.NaN(), make(chan int), panicky{}, json.RawMessage("{")} {
-			if _, err := ojs.NewArgs(v); !errors.Is(err, ojs.ErrInvalid) || !strings.HasPrefix(err.Error(), "ojs: ") {
+			if _, err := ojs.NewArgs(v); !errors.Is(err, ojs.ErrInvalid) ||
+				!strings.HasPrefix(err.Error(), "ojs: ") {
 				t.Errorf("%T: %v", v, err)
 			}
 		}

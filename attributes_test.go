@@ -10,25 +10,29 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// What a client may set, with a value, and in which options it may stand.
-// What a client may set, with a value, and whether it may stand in options.
+// clientAttributes are the attributes that a client may set, with a value, and whether
+// "options" may hold them.
 var clientAttributes = map[string]struct {
 	value     string
 	inOptions bool
 }{
 	"id": {`"` + jobID + `"`, false}, "type": {`"y"`, false}, "args": {`[1]`, false},
-	"queue": {`"q"`, true}, "meta": {`{"a":1}`, true}, "priority": {`7`, true}, "timeout": {`7`, true}, "total_timeout": {`7`, true},
-	"visibility_timeout": {`7`, true}, "retry": {`{"max_attempts":7}`, true}, "scheduled_at": {`"2026-02-12T10:31:05Z"`, true},
-	"expires_at": {`"2026-02-12T10:31:05Z"`, true}, "result_ttl": {`7`, true},
+	"queue": {`"q"`, true}, "meta": {`{"a":1}`, true}, "priority": {`7`, true}, "timeout": {`7`, true},
+	"total_timeout":      {`7`, true},
+	"visibility_timeout": {`7`, true}, "retry": {`{"max_attempts":7}`, true},
+	"scheduled_at": {`"2026-02-12T10:31:05Z"`, true},
+	"expires_at":   {`"2026-02-12T10:31:05Z"`, true}, "result_ttl": {`7`, true}, "enqueue_ttl": {`7`, true},
 }
 
-// What only the system sets, with a value.
-// What only the system sets, with a value.
+// systemAttributes are the attributes that only the system sets, with a value.
 var systemAttributes = map[string]string{
-	"state": `"discarded"`, "attempt": `7`, "created_at": `"2026-02-12T10:31:05Z"`, "enqueued_at": `"2026-02-12T10:31:05Z"`,
-	"started_at": `"2026-02-12T10:31:05Z"`, "next_retry_at": `"2026-02-12T10:31:05Z"`, "completed_at": `"2026-02-12T10:31:05Z"`,
-	"cancelled_at": `"2026-02-12T10:31:05Z"`, "discarded_at": `"2026-02-12T10:31:05Z"`, "dead_lettered_at": `"2026-02-12T10:31:05Z"`,
-	"error": `{"type":"t","message":"m"}`, "errors": `[{"type":"t","message":"m"}]`, "result": `7`,
+	"state": `"discarded"`, "attempt": `7`, "created_at": `"2026-02-12T10:31:05Z"`,
+	"enqueued_at": `"2026-02-12T10:31:05Z"`,
+	"started_at":  `"2026-02-12T10:31:05Z"`, "next_retry_at": `"2026-02-12T10:31:05Z"`,
+	"completed_at": `"2026-02-12T10:31:05Z"`,
+	"cancelled_at": `"2026-02-12T10:31:05Z"`, "discarded_at": `"2026-02-12T10:31:05Z"`,
+	"dead_lettered_at": `"2026-02-12T10:31:05Z"`,
+	"error":            `{"type":"t","message":"m"}`, "errors": `[{"type":"t","message":"m"}]`, "result": `7`,
 }
 
 func TestEnvelopeAttributes(t *testing.T) {
@@ -53,7 +57,8 @@ func TestEnvelopeAttributes(t *testing.T) {
 		})
 		if name != "type" {
 			t.Run("P0.1 null is absent: "+name, func(t *testing.T) {
-				if j := decode(t, `{"type":"x","`+name+`":null,"options":{"`+name+`":null}}`); name != "id" && name != "args" && !reflect.DeepEqual(j, bare) {
+				if j := decode(t, `{"type":"x","`+name+`":null,"options":{"`+name+`":null}}`); name != "id" &&
+					name != "args" && !reflect.DeepEqual(j, bare) {
 					t.Errorf("%+v", j)
 				}
 			})
@@ -78,11 +83,14 @@ func TestEnvelopeAttributes(t *testing.T) {
 		})
 		t.Run("reading 19 not in both places: "+name, func(t *testing.T) {
 			for _, in := range []string{
-				`{"type":"x","` + name + `":` + attr.value + `,"options":{"` + name + `":` + attr.value + `}}`,
-				`{"type":"x","options":{"` + name + `":` + attr.value + `},"` + name + `":` + attr.value + `}`,
+				`{"type":"x","` + name + `":` + attr.value + `,"options":{"` + name + `":` +
+					attr.value + `}}`,
+				`{"type":"x","options":{"` + name + `":` + attr.value + `},"` + name + `":` +
+					attr.value + `}`,
 			} {
 				var invalid *ojs.InvalidError
-				if err := json.Unmarshal([]byte(in), new(ojs.JobInfo)); !errors.As(err, &invalid) || invalid.Field != name {
+				if err := json.Unmarshal([]byte(in), new(ojs.JobInfo)); !errors.As(err, &invalid) ||
+					invalid.Field != name {
 					t.Errorf("error %v", err)
 				}
 				if _, err := ojs.ParseDraft([]byte(in)); !errors.As(err, &invalid) || invalid.Field != name {
@@ -119,7 +127,8 @@ func TestEnvelopeAttributes(t *testing.T) {
 	}
 	t.Run("P0.1 unknown attributes are kept byte for byte", func(t *testing.T) {
 		unknown := map[string]string{
-			"x.unique": `{ "keys" : ["type"] }`, "x": `"\u0041\/<&>"`, "Type": `1.50`, "workflow_id": `18446744073709551617`, "": `[ 1e5 , -0 ]`,
+			"x.unique": `{ "keys" : ["type"] }`, "x": `"\u0041\/<&>"`, "Type": `1.50`,
+			"workflow_id": `18446744073709551617`, "": `[ 1e5 , -0 ]`,
 		}
 		in := `{"type":"x"`
 		for name, value := range unknown {
@@ -159,7 +168,8 @@ func TestEnvelopeAttributes(t *testing.T) {
 	})
 	t.Run("P0.1 an unknown attribute replaces no known one", func(t *testing.T) {
 		j := bare
-		j.Extra = map[string]json.RawMessage{"state": json.RawMessage(`"active"`), "specversion": json.RawMessage(`"9"`), "type": json.RawMessage(`"y"`)}
+		j.Extra = map[string]json.RawMessage{"state": json.RawMessage(`"active"`),
+			"specversion": json.RawMessage(`"9"`), "type": json.RawMessage(`"y"`)}
 		want, err := json.Marshal(bare)
 		if err != nil {
 			t.Fatal(err)
@@ -170,4 +180,4 @@ func TestEnvelopeAttributes(t *testing.T) {
 	})
 }
 
-// Whatever only the system sets is not taken from a caller.
+// Attributes that only the system sets are not taken from a caller.

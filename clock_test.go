@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Whatever tells, measures or waits for time by itself, not by the engine's clock.
+// wallClock has the functions that read or wait for the wall clock.
 var wallClock = map[string][]string{
 	"time":    {"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"},
 	"context": {"WithTimeout", "WithTimeoutCause", "WithDeadline", "WithDeadlineCause"},
@@ -58,8 +58,10 @@ func wallClockUses(t *testing.T, path string, src any) (uses []string) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok {
-			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Obj == nil && slices.Contains(banned[pkg.Name], sel.Sel.Name) {
-				uses = append(uses, fset.Position(sel.Pos()).String()+": "+pkg.Name+"."+sel.Sel.Name+" is not the engine's clock")
+			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Obj == nil && slices.Contains(banned[pkg.Name],
+				sel.Sel.Name) {
+				uses = append(uses, fset.Position(sel.Pos()).String()+": "+pkg.Name+"."+sel.Sel.Name+
+					" is not the engine's clock")
 			}
 		}
 		return true

@@ -1,5 +1,6 @@
-// Package ojs is the vocabulary of a job engine with the semantics of Open Job Spec: job types, jobs, states, errors,
-// policies, options and events. Package engine runs the jobs.
+// Package ojs is the vocabulary of a job engine with the semantics of Open Job Spec: job
+// types, jobs, states, errors, policies, options and events. Package engine runs the
+// jobs.
 //
 //	eng, err := engine.New[Email](memory.New())
 //	eng.Handle("email.send", func(ctx context.Context, job *ojs.Job[Email]) error {
@@ -19,16 +20,17 @@
 //
 // # Delivery
 //
-// A job runs at least once: after a crash, a lost lease or a failed write of its outcome it runs again although it may have
-// had its effect. Make the effect idempotent, with the job's ID as the key:
+// A job runs at least once: after a crash, a lost lease or a failed write of its outcome
+// it runs again, even if it had its effect. Make the effect idempotent, with the job's ID
+// as the key:
 //
 //	func charge(ctx context.Context, job *ojs.Job[Charge]) error {
 //		return gateway.Charge(ctx, job.Args.Card, gateway.IdempotencyKey(job.ID))
 //	}
 //
-// # What a handler answers
+// # What a handler returns
 //
-// nil completes the job. A plain error, a panic and a timeout are failed attempts, and the job's RetryPolicy decides.
-// Discard, DeadLetter and Permanent end the job, RetryAfter chooses the delay, Snooze runs it later without spending the
-// attempt.
+// nil completes the job. A plain error, a panic and a timeout are failed attempts, and
+// the job's RetryPolicy decides. Discard, DeadLetter and Permanent end the job,
+// RetryAfter chooses the delay, Snooze runs it later without spending the attempt.
 package ojs

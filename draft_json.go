@@ -7,12 +7,15 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// ParseDraft makes a draft of a job in its wire form, as a caller sends it: type, args and what a client may set. What
-// only the system sets (state, attempt, errors, result, times of its transitions) is ignored, and unknown attributes are
-// kept. A backoff strategy that this program does not know is refused. Its error is an *InvalidError.
+// ParseDraft makes a draft of a job in its wire form, as a caller sends it: type, args
+// and the attributes that a client may set. Attributes that only the system sets (state,
+// attempt, errors, result, times of transitions) are ignored. Unknown attributes are
+// kept. A backoff strategy that this program does not know is refused. Its error is an
+// *InvalidError.
 func ParseDraft(envelope []byte) (Draft, error) {
 	if len(envelope) > MaxEnvelope {
-		return Draft{}, &InvalidError{Code: CodeTooLarge, Field: "envelope", Reason: fmt.Sprintf("has %d bytes, more than %d", len(envelope), MaxEnvelope)}
+		return Draft{}, &InvalidError{Code: CodeTooLarge, Field: "envelope",
+			Reason: fmt.Sprintf("has %d bytes, more than %d", len(envelope), MaxEnvelope)}
 	}
 	if !json.Valid(envelope) {
 		return Draft{}, envelopeError("envelope", "is not JSON")
@@ -51,6 +54,7 @@ func ParseDraft(envelope []byte) (Draft, error) {
 	set("priority", WithPriority(job.Priority))
 	set("timeout", WithTimeout(job.Timeout))
 	set("total_timeout", WithTotalTimeout(job.TotalTimeout))
+	set("enqueue_ttl", WithEnqueueTTL(job.EnqueueTTL))
 	set("visibility_timeout", WithLease(job.Lease))
 	set("result_ttl", func(o *Options) { o.ResultTTL = job.ResultTTL })
 	set("retry", WithRetry(job.Retry))

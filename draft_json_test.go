@@ -10,7 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Whatever only the system sets is not taken from a caller.
+// Attributes that only the system sets are not taken from a caller.
 func TestParseDraft(t *testing.T) {
 	j := full(ojs.StateDiscarded)
 	b, err := json.Marshal(j)
@@ -29,12 +29,14 @@ func TestParseDraft(t *testing.T) {
 	want := ojs.DefaultOptions()
 	want.ID, want.Queue, want.Priority, want.Meta, want.Extra = jobID, "mail", -3, j.Meta, j.Extra
 	ojs.WithTimeout(j.Timeout)(&want)
-	want.TotalTimeout, want.Lease, want.Retry = j.TotalTimeout, j.Lease, j.Retry
+	want.TotalTimeout, want.EnqueueTTL, want.Lease, want.Retry = j.TotalTimeout, j.EnqueueTTL,
+		j.Lease, j.Retry
 	want.ScheduledAt, want.ExpiresAt, want.ResultTTL = j.ScheduledAt, j.ExpiresAt, j.ResultTTL
 	if !reflect.DeepEqual(o, want) {
 		t.Errorf("P0.1 system-managed attributes ignored, the others kept:\n got %+v\nwant %+v", o, want)
 	}
-	if args, ok := d.Args().(ojs.Args); !ok || d.Type() != "email.send" || !strings.Contains(args.String(), "9007199254740993") {
+	if args, ok := d.Args().(ojs.Args); !ok || d.Type() != "email.send" || !strings.Contains(args.String(),
+		"9007199254740993") {
 		t.Errorf("type %s, args %v", d.Type(), d.Args())
 	}
 	for bad, want := range map[string]string{
@@ -45,7 +47,8 @@ func TestParseDraft(t *testing.T) {
 		`[]`:                        `ojs: invalid envelope: [] is not an object`,
 		`{"state":"a","state":"b"}`: `ojs: invalid envelope: member "state" occurs twice`,
 	} {
-		if d, err := ojs.ParseDraft([]byte(bad)); err == nil || err.Error() != want || !reflect.DeepEqual(d, ojs.Draft{}) {
+		if d, err := ojs.ParseDraft([]byte(bad)); err == nil || err.Error() != want ||
+			!reflect.DeepEqual(d, ojs.Draft{}) {
 			t.Errorf("%q: %v, want %s", bad, err, want)
 		}
 	}
@@ -66,7 +69,7 @@ func TestParseDraft(t *testing.T) {
 		}
 		got, want := ojs.DefaultOptions(), ojs.DefaultOptions()
 		got.Apply(d.Options()...)
-		// What stands in options is kept, unread.
+		// Unknown members of options are kept.
 		if want.Extra = got.Extra; len(got.Extra) != 2 || string(got.Extra["x_kept"]) != "1" {
 			t.Errorf("unknown attributes %s", got.Extra)
 		}
@@ -99,7 +102,7 @@ func TestParseDraft(t *testing.T) {
 	})
 }
 
-// A wire that names what nobody here can compute is refused; what is stored already is read.
+// A draft with an unknown strategy is refused; a stored job with one is read.
 func TestUnknownStrategy(t *testing.T) {
 	envelope := func(retry string) []byte { return []byte(`{"type":"x","args":[],"retry":` + retry + `}`) }
 	for name, in := range map[string][]byte{
@@ -110,28 +113,33 @@ func TestUnknownStrategy(t *testing.T) {
 		t.Run("A043 reading 46 refused by ParseDraft: "+name, func(t *testing.T) {
 			d, err := ojs.ParseDraft(in)
 			var invalid *ojs.InvalidError
-			if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid || invalid.Field != "retry.backoff_strategy" ||
-				!strings.HasSuffix(invalid.Reason, ` is not registered in this program`) || !reflect.DeepEqual(d, ojs.Draft{}) {
+			if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid ||
+				invalid.Field != "retry.backoff_strategy" ||
+				!strings.HasSuffix(invalid.Reason, ` is not registered in this program`) ||
+				!reflect.DeepEqual(d, ojs.Draft{}) {
 				t.Errorf("%v, %v", d, err)
 			}
 		})
 	}
 	t.Run("reading 46 presets are known without package policy", func(t *testing.T) {
-		for _, strategy := range []string{"ojs:asynq", "ojs:celery", "ojs:faktory", "ojs:graphile", "ojs:immediate", "ojs:oban", "ojs:ratchet", "ojs:river", "ojs:sidekiq"} {
+		for _, strategy := range []string{"ojs:asynq", "ojs:celery", "ojs:faktory", "ojs:graphile",
+			"ojs:immediate", "ojs:oban", "ojs:ratchet", "ojs:river", "ojs:sidekiq"} {
 			d, err := ojs.ParseDraft(envelope(`{"jitter":false,"backoff_strategy":"` + strategy + `"}`))
 			if err != nil {
 				t.Fatal(err)
 			}
 			o := ojs.DefaultOptions()
 			o.Apply(d.Options()...)
-			if err := o.Validate(); err != nil || o.Retry.BackoffStrategy != ojs.Backoff(strategy) || o.Retry.Jitter != ojs.JitterOff {
+			if err := o.Validate(); err != nil || o.Retry.BackoffStrategy != ojs.Backoff(strategy) ||
+				o.Retry.Jitter != ojs.JitterOff {
 				t.Errorf("%+v, %v", o.Retry, err)
 			}
 		}
 	})
 	t.Run("reading 46 a reader of jobs believes what is stored, and writes it back", func(t *testing.T) {
 		j := full(ojs.StateRetryable)
-		j.Retry = ojs.RetryPolicy{MaxAttempts: 9, Jitter: ojs.JitterFull, BackoffStrategy: "acme:unknown", NonRetryableErrors: []string{}}
+		j.Retry = ojs.RetryPolicy{MaxAttempts: 9, Jitter: ojs.JitterFull, BackoffStrategy: "acme:unknown",
+			NonRetryableErrors: []string{}}
 		b, err := json.Marshal(j)
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 
 const specVersion = "1.0"
 
-// envelope is the wire form of a job in the order it is written (OJS core, section 5; OJS retry, section 10).
+// envelope is the wire form of a job in the order of its members (OJS core, section 5;
+// OJS retry, section 10).
 type envelope struct {
 	SpecVersion string          `json:"specversion"`
 	ID          string          `json:"id,omitempty"`
@@ -27,6 +28,7 @@ type envelope struct {
 	Priority    int             `json:"priority"`
 	Timeout     seconds         `json:"timeout,omitzero"`
 	Total       seconds         `json:"total_timeout,omitzero"`
+	EnqueueTTL  seconds         `json:"enqueue_ttl,omitzero"`
 	Lease       seconds         `json:"visibility_timeout,omitzero"`
 	ResultTTL   resultTTL       `json:"result_ttl,omitzero"`
 	Retry       *RetryPolicy    `json:"retry,omitempty"`
@@ -49,16 +51,21 @@ type envelope struct {
 	Result      json.RawMessage `json:"result,omitempty"`
 }
 
-// MarshalJSON encodes the wire form. Attributes of Extra follow the known ones, which they cannot replace.
+// MarshalJSON encodes the wire form. Attributes of Extra follow the known ones, which
+// they cannot replace.
 func (j JobInfo) MarshalJSON() ([]byte, error) {
 	e := envelope{
 		SpecVersion: specVersion, ID: j.ID, Type: j.Type, Queue: j.Queue, State: j.State, Attempt: j.Attempt,
 		Args: j.Args, Meta: j.Meta, Priority: j.Priority,
-		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), Lease: seconds(j.Lease), ResultTTL: resultTTL(j.ResultTTL), Retry: &j.Retry, RateLimit: j.RateLimit, Unique: j.Unique,
-		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt), CreatedAt: wireTime(j.CreatedAt),
-		EnqueuedAt: wireTime(j.EnqueuedAt), StartedAt: wireTime(j.StartedAt), NextRetryAt: wireTime(j.NextRetryAt),
-		DeadAt:   wireTime(j.DeadLetteredAt),
-		Progress: j.Progress, Error: j.Error, Errors: j.Errors, Result: j.Result,
+		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), EnqueueTTL: seconds(j.EnqueueTTL),
+		Lease: seconds(j.Lease), ResultTTL: resultTTL(j.ResultTTL), Retry: &j.Retry, RateLimit: j.RateLimit,
+		Unique:      j.Unique,
+		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt),
+		CreatedAt:  wireTime(j.CreatedAt),
+		EnqueuedAt: wireTime(j.EnqueuedAt), StartedAt: wireTime(j.StartedAt),
+		NextRetryAt: wireTime(j.NextRetryAt),
+		DeadAt:      wireTime(j.DeadLetteredAt),
+		Progress:    j.Progress, Error: j.Error, Errors: j.Errors, Result: j.Result,
 	}
 	if j.Unique != nil {
 		e.UniqueKey = j.Unique.Key
@@ -89,12 +96,13 @@ func (j JobInfo) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON decodes the wire form. It refuses with an *InvalidError what the standard does not allow, and then leaves
-// j as it was; unknown attributes go to Extra. null is the same as absent. Client attributes may stand in an "options"
-// object, as HTTP requests have them, but not in both places.
+// UnmarshalJSON decodes the wire form. It refuses an invalid envelope with an
+// *InvalidError and then leaves j as it was. Unknown attributes go to Extra. null is the
+// same as absent. Client attributes may stand in an "options" object, as HTTP requests
+// have them, but not in both places.
 //
-// It trusts the system-managed attributes (state, attempt, errors, times), as a reader of jobs must. To take a job from a
-// caller use ParseDraft, which does not.
+// It trusts the system-managed attributes (state, attempt, errors, times), as a reader of
+// stored jobs must. ParseDraft does not trust them: use it to take a job from a caller.
 func (j *JobInfo) UnmarshalJSON(b []byte) error {
 	members, err := decodeObject(b)
 	if err != nil {
@@ -116,14 +124,14 @@ func (j *JobInfo) UnmarshalJSON(b []byte) error {
 // decoder fills job from the members of an envelope.
 type decoder struct {
 	job      *JobInfo
-	seen     map[string]string // attribute -> where it stood
+	seen     map[string]string // attribute -> its place
 	finished map[State]time.Time
 
 	uniqueKey string // "idempotency_key", which goes into the policy that may come after it
 }
 
 func (d *decoder) member(m member, where string) error {
-	if isNull(m.value) && m.name != "result" { // null is a result like any other
+	if isNull(m.value) && m.name != "result" { // a result may be null
 		return nil
 	}
 	switch m.name {
@@ -136,7 +144,7 @@ func (d *decoder) member(m member, where string) error {
 		if where == "" {
 			return d.options(m.value)
 		}
-	case "delay_until": // the HTTP binding's name of it
+	case "delay_until": // its name in the HTTP binding
 		if where != "" {
 			m.name = "scheduled_at"
 		}
@@ -165,7 +173,8 @@ func (d *decoder) member(m member, where string) error {
 	return nil
 }
 
-// options hoists the members of an "options" object. Those it does not know, and those no client may set, stay in Extra.
+// options hoists the members of an "options" object. Unknown members, and members that a
+// client may not set, stay in Extra.
 func (d *decoder) options(v json.RawMessage) error {
 	members, err := decodeObject(v)
 	if err != nil {
@@ -173,7 +182,8 @@ func (d *decoder) options(v json.RawMessage) error {
 	}
 	var rest []member
 	for _, m := range members {
-		if attr, known := attributes[m.name]; (known && attr.client && !attr.topOnly) || m.name == "delay_until" {
+		if attr, known := attributes[m.name]; (known && attr.client && !attr.topOnly) ||
+			m.name == "delay_until" {
 			if err := d.member(m, "options."); err != nil {
 				return err
 			}
@@ -199,7 +209,7 @@ func (d *decoder) options(v json.RawMessage) error {
 	return nil
 }
 
-// finish checks what one attribute alone cannot.
+// finish checks the attributes against one another.
 func (d *decoder) finish() error {
 	j := d.job
 	if err := ValidateType(j.Type); err != nil {
@@ -223,11 +233,11 @@ func (d *decoder) finish() error {
 	return nil
 }
 
-// attribute is one attribute of the envelope that this version knows.
+// attribute is a known attribute of the envelope.
 type attribute struct {
 	decode  func(d *decoder, v json.RawMessage) error
-	client  bool // a client may set it; the others are system-managed
-	topOnly bool // and it has no place in "options"
+	client  bool // a client may set it; the system manages the other attributes
+	topOnly bool // it is not allowed in "options"
 }
 
 var attributes map[string]attribute
@@ -239,7 +249,10 @@ func init() { // a function, since the decoders refer to the table
 	top := func(decode func(*decoder, json.RawMessage) error) attribute {
 		return attribute{decode: decode, client: true, topOnly: true}
 	}
-	system := func(decode func(*decoder, json.RawMessage) error) attribute { return attribute{decode: decode} }
+	system := func(decode func(*decoder,
+		json.RawMessage) error) attribute {
+		return attribute{decode: decode}
+	}
 	at := func(field func(*JobInfo) *time.Time) func(*decoder, json.RawMessage) error {
 		return func(d *decoder, v json.RawMessage) error { return (*wireTime)(field(d.job)).decode(v) }
 	}
@@ -271,7 +284,10 @@ func init() { // a function, since the decoders refer to the table
 			d.job.ID = strings.ToLower(s)
 			return nil
 		}),
-		"type": top(func(d *decoder, v json.RawMessage) (err error) { d.job.Type, err = decodeName(v); return }),
+		"type": top(func(d *decoder, v json.RawMessage) (err error) {
+			d.job.Type, err = decodeName(v)
+			return err
+		}),
 		"queue": client(func(d *decoder, v json.RawMessage) (err error) {
 			if d.job.Queue, err = decodeName(v); err != nil {
 				return err
@@ -284,17 +300,26 @@ func init() { // a function, since the decoders refer to the table
 			d.job.Meta = m
 			return err
 		}),
-		"priority":           client(func(d *decoder, v json.RawMessage) (err error) { d.job.Priority, err = decodeInt(v); return }),
+		"priority": client(func(d *decoder, v json.RawMessage) (err error) {
+			d.job.Priority, err = decodeInt(v)
+			return err
+		}),
 		"timeout":            client(period(func(j *JobInfo) *time.Duration { return &j.Timeout })),
 		"total_timeout":      client(period(func(j *JobInfo) *time.Duration { return &j.TotalTimeout })),
+		"enqueue_ttl":        client(period(func(j *JobInfo) *time.Duration { return &j.EnqueueTTL })),
 		"visibility_timeout": client(period(func(j *JobInfo) *time.Duration { return &j.Lease })),
-		"result_ttl":         client(func(d *decoder, v json.RawMessage) error { return (*resultTTL)(&d.job.ResultTTL).decode(v) }),
-		"retry":              client(func(d *decoder, v json.RawMessage) error { return d.job.Retry.UnmarshalJSON(v) }),
+		"result_ttl": client(func(d *decoder, v json.RawMessage) error {
+			return (*resultTTL)(&d.job.ResultTTL).decode(v)
+		}),
+		"retry": client(func(d *decoder, v json.RawMessage) error { return d.job.Retry.UnmarshalJSON(v) }),
 		"unique": client(func(d *decoder, v json.RawMessage) error {
 			d.job.Unique = new(UniquePolicy)
 			return d.job.Unique.UnmarshalJSON(v)
 		}),
-		"idempotency_key": client(func(d *decoder, v json.RawMessage) (err error) { d.uniqueKey, err = decodeName(v); return }),
+		"idempotency_key": client(func(d *decoder, v json.RawMessage) (err error) {
+			d.uniqueKey, err = decodeName(v)
+			return err
+		}),
 		"rate_limit": client(func(d *decoder, v json.RawMessage) error {
 			d.job.RateLimit = new(RateLimit)
 			return d.job.RateLimit.UnmarshalJSON(v)
@@ -324,7 +349,8 @@ func init() { // a function, since the decoders refer to the table
 		"discarded_at":     system(ended(StateDiscarded)),
 		"dead_lettered_at": system(at(func(j *JobInfo) *time.Time { return &j.DeadLetteredAt })),
 		"progress": system(func(d *decoder, v json.RawMessage) error {
-			if err := json.Unmarshal(v, &d.job.Progress); err != nil || d.job.Progress < 0 || d.job.Progress > 1 {
+			if err := json.Unmarshal(v, &d.job.Progress); err != nil || d.job.Progress < 0 ||
+				d.job.Progress > 1 {
 				return fmt.Errorf("%s is not a number from 0 to 1", clip(v))
 			}
 			return nil

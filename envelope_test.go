@@ -18,7 +18,6 @@ var at = time.Date(2026, 2, 12, 10, 31, 5, 123456789, time.UTC)
 const jobID = "019539a4-b68c-7def-8000-1a2b3c4d5e6f"
 
 // full is a job with everything set.
-// full is a job with everything set.
 func full(state ojs.State) ojs.JobInfo {
 	args, err := ojs.NewArgs(map[string]any{"to": "a@b.c", "id": json.Number("9007199254740993")})
 	if err != nil {
@@ -27,15 +26,19 @@ func full(state ojs.State) ojs.JobInfo {
 	j := ojs.JobInfo{
 		JobHeader: ojs.JobHeader{
 			ID: jobID, Type: "email.send", Queue: "mail", Priority: -3, Attempt: 2, MaxAttempts: 3,
-			Meta: map[string]any{"trace_id": "t", "n": 1.0, "tags": []any{"a"}, "big": json.Number("9007199254740993")},
-			Errors: []ojs.Failure{{Attempt: 1, At: at, Type: "a.b", Message: "m", Code: ojs.CodeRetry, Reason: ojs.ReasonHandlerError,
+			Meta: map[string]any{"trace_id": "t", "n": 1.0, "tags": []any{"a"},
+				"big": json.Number("9007199254740993")},
+			Errors: []ojs.Failure{{Attempt: 1, At: at, Type: "a.b", Message: "m", Code: ojs.CodeRetry,
+				Reason:  ojs.ReasonHandlerError,
 				Details: map[string]any{"k": "v"}, Backtrace: []string{"main.go:1"}}},
 			CreatedAt: at, ScheduledAt: at.Add(time.Second),
 		},
-		Args: args, State: state, Retry: policy.Default(), Timeout: 90 * time.Second, TotalTimeout: time.Hour, Lease: 1500 * time.Millisecond, ResultTTL: 36 * time.Hour,
+		Args: args, State: state, Retry: policy.Default(), Timeout: 90 * time.Second, TotalTimeout: time.Hour,
+		EnqueueTTL: 30 * time.Minute, Lease: 1500 * time.Millisecond, ResultTTL: 36 * time.Hour,
 		ExpiresAt: at.Add(time.Hour), EnqueuedAt: at, StartedAt: at,
 		Error: &ojs.Failure{Attempt: 1, At: at, Type: "a.b", Message: "m"},
-		Extra: map[string]json.RawMessage{"x_new": json.RawMessage(`{"deep":[1,2.50]}`), "schema": json.RawMessage(`"urn:x"`)},
+		Extra: map[string]json.RawMessage{"x_new": json.RawMessage(`{"deep":[1,2.50]}`),
+			"schema": json.RawMessage(`"urn:x"`)},
 	}
 	j.Retry.NonRetryableErrors = []string{"auth.*"}
 	switch state {
@@ -65,15 +68,19 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, want := range map[string]string{
-				"specversion": `"1.0"`, "id": `"` + jobID + `"`, "state": `"` + string(state) + `"`, "attempt": "2", "priority": "-3",
-				"timeout": "90", "total_timeout": "3600", "visibility_timeout": "1.5", "result_ttl": "129600", "x_new": `{"deep":[1,2.50]}`,
-				"created_at": `"2026-02-12T10:31:05.123456789Z"`, "args": `[{"id":9007199254740993,"to":"a@b.c"}]`,
+				"specversion": `"1.0"`, "id": `"` + jobID + `"`, "state": `"` + string(state) + `"`,
+				"attempt": "2", "priority": "-3",
+				"timeout": "90", "total_timeout": "3600", "visibility_timeout": "1.5", "result_ttl": "129600",
+				"x_new":      `{"deep":[1,2.50]}`,
+				"created_at": `"2026-02-12T10:31:05.123456789Z"`,
+				"args":       `[{"id":9007199254740993,"to":"a@b.c"}]`,
 			} {
 				if string(members[name]) != want {
 					t.Errorf("%s is %s, want %s", name, members[name], want)
 				}
 			}
-			for s, name := range map[ojs.State]string{"completed": "completed_at", "cancelled": "cancelled_at", "discarded": "discarded_at"} {
+			for s, name := range map[ojs.State]string{"completed": "completed_at",
+				"cancelled": "cancelled_at", "discarded": "discarded_at"} {
 				if _, has := members[name]; has != (s == state) {
 					t.Errorf("%s is there: %v", name, has)
 				}
@@ -122,8 +129,10 @@ func TestEnvelopeDecoding(t *testing.T) {
 			`{"type":"x","options":3}`:        `ojs: invalid options: 3 is not an object`,
 			`{"type":"x","meta":{"a":1e999}}`: `ojs: invalid meta: number 1e999 is out of range`,
 			`{"type":"x","meta":[1]}`:         `ojs: invalid meta: [1] is not an object`,
-			`{"type":"x","timeout":"` + strings.Repeat("a", 100) + `"}`: `ojs: invalid timeout: "` + strings.Repeat("a", 63) + `... is not a number of seconds`,
-			`{"type":"x","timeout":"` + strings.Repeat("a", 62) + `"}`:  `ojs: invalid timeout: "` + strings.Repeat("a", 62) + `" is not a number of seconds`,
+			`{"type":"x","timeout":"` + strings.Repeat("a", 100) + `"}`: `ojs: invalid timeout: "` +
+				strings.Repeat("a", 63) + `... is not a number of seconds`,
+			`{"type":"x","timeout":"` + strings.Repeat("a", 62) + `"}`: `ojs: invalid timeout: "` +
+				strings.Repeat("a", 62) + `" is not a number of seconds`,
 		} {
 			if _, err := decode(in); err == nil || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)
@@ -137,14 +146,17 @@ func TestEnvelopeDecoding(t *testing.T) {
 	})
 	t.Run("A157 integers, also those written as a fraction that is exact", func(t *testing.T) {
 		for s, want := range map[string]int{
-			"7": 7, "-7": -7, "7.0": 7, "7e2": 700, "9007199254740993": 9007199254740993, "9007199254740992.0": 1 << 53, "-9007199254740992.0": -1 << 53,
-			"9007199254740993.0": 1<<53 + 1, "-9223372036854775808.0": math.MinInt64, "922337203685477580.7e1": math.MaxInt64, "-0": 0, "0.000": 0,
+			"7": 7, "-7": -7, "7.0": 7, "7e2": 700, "9007199254740993": 9007199254740993,
+			"9007199254740992.0": 1 << 53, "-9007199254740992.0": -1 << 53,
+			"9007199254740993.0": 1<<53 + 1, "-9223372036854775808.0": math.MinInt64,
+			"922337203685477580.7e1": math.MaxInt64, "-0": 0, "0.000": 0,
 		} {
 			if j, err := decode(`{"type":"x","priority":` + s + `}`); err != nil || j.Priority != want {
 				t.Errorf("%s: %d, %v", s, j.Priority, err)
 			}
 		}
-		for _, s := range []string{"7.5", "9223372036854775808.0", "-9223372036854775809.0", "1e30", "-1e30", "1e999", "99999999999999999999", `"7"`, "true", "[7]"} {
+		for _, s := range []string{"7.5", "9223372036854775808.0", "-9223372036854775809.0", "1e30", "-1e30",
+			"1e999", "99999999999999999999", `"7"`, "true", "[7]"} {
 			if j, err := decode(`{"type":"x","priority":` + s + `}`); !errors.Is(err, ojs.ErrInvalid) {
 				t.Errorf("%s: %d, %v", s, j.Priority, err)
 			}
@@ -152,10 +164,12 @@ func TestEnvelopeDecoding(t *testing.T) {
 	})
 	t.Run("P1.4 result_ttl: seconds, 0 (not stored), -1 (forever)", func(t *testing.T) {
 		for in, want := range map[string]time.Duration{
-			"604800": 7 * 24 * time.Hour, "0.5": 500 * time.Millisecond, "0": ojs.NoResult, "-1": ojs.KeepForever, "-1.0": ojs.KeepForever, "null": 0,
+			"604800": 7 * 24 * time.Hour, "0.5": 500 * time.Millisecond, "0": ojs.NoResult,
+			"-1": ojs.KeepForever, "-1.0": ojs.KeepForever, "null": 0,
 		} {
 			var job ojs.JobInfo
-			if err := json.Unmarshal([]byte(`{"type":"x","result_ttl":`+in+`}`), &job); err != nil || job.ResultTTL != want {
+			if err := json.Unmarshal([]byte(`{"type":"x","result_ttl":`+in+`}`), &job); err != nil ||
+				job.ResultTTL != want {
 				t.Errorf("%s: %v, %v", in, job.ResultTTL, err)
 			}
 			draft, err := ojs.ParseDraft([]byte(`{"type":"x","options":{"result_ttl":` + in + `}}`))
@@ -186,7 +200,8 @@ func TestEnvelopeDecoding(t *testing.T) {
 	})
 	t.Run("P0.5 seconds, whole or not", func(t *testing.T) {
 		for s, want := range map[string]time.Duration{
-			"1": time.Second, "0.000000001": 1, "1.5": 1500 * time.Millisecond, "1e3": 1000 * time.Second, "9223372036.854775807": 1<<63 - 1,
+			"1": time.Second, "0.000000001": 1, "1.5": 1500 * time.Millisecond, "1e3": 1000 * time.Second,
+			"9223372036.854775807": 1<<63 - 1,
 		} {
 			j, err := decode(`{"type":"x","timeout":` + s + `}`)
 			if err != nil || j.Timeout != want {
@@ -202,18 +217,21 @@ func TestEnvelopeDecoding(t *testing.T) {
 		}
 	})
 	t.Run("P0.1 an upper-case id", func(t *testing.T) {
-		if j, err := decode(`{"type":"x","id":"` + strings.ToUpper(jobID) + `"}`); err != nil || j.ID != jobID {
+		if j, err := decode(`{"type":"x","id":"` + strings.ToUpper(jobID) + `"}`); err != nil ||
+			j.ID != jobID {
 			t.Errorf("%s, %v", j.ID, err)
 		}
 	})
 	t.Run("A013 A104 reading 19 options are hoisted", func(t *testing.T) {
 		j, err := decode(`{"type":"x","options":{"queue":"q","priority":4,"retry":{"max_attempts":0},"delay_until":"2026-02-12T10:31:05+01:00","new":1,"state":"active"}}`)
-		if err != nil || j.Queue != "q" || j.Priority != 4 || j.Retry.MaxAttempts != ojs.NoRetry || j.MaxAttempts != 1 ||
+		if err != nil || j.Queue != "q" || j.Priority != 4 || j.Retry.MaxAttempts != ojs.NoRetry ||
+			j.MaxAttempts != 1 ||
 			!j.ScheduledAt.Equal(time.Date(2026, 2, 12, 9, 31, 5, 0, time.UTC)) || j.State != "" {
 			t.Errorf("%+v, %v", j, err)
 		}
 		var rest map[string]any
-		if err := json.Unmarshal(j.Extra["options"], &rest); err != nil || !reflect.DeepEqual(rest, map[string]any{"new": 1.0, "state": "active"}) {
+		if err := json.Unmarshal(j.Extra["options"], &rest); err != nil ||
+			!reflect.DeepEqual(rest, map[string]any{"new": 1.0, "state": "active"}) {
 			t.Errorf("the rest: %v, %v", rest, err)
 		}
 	})
@@ -265,14 +283,16 @@ func TestEnvelopeDecoding(t *testing.T) {
 			j := ojs.JobInfo{State: ojs.StateActive}
 			err := json.Unmarshal([]byte(in), &j)
 			var invalid *ojs.InvalidError
-			if !errors.As(err, &invalid) || invalid.Field == "" || invalid.Code == "" || invalid.Reason == "" {
+			if !errors.As(err, &invalid) || invalid.Field == "" || invalid.Code == "" ||
+				invalid.Reason == "" {
 				t.Errorf("error %v", err)
 			}
 			if !reflect.DeepEqual(j, ojs.JobInfo{State: ojs.StateActive}) {
 				t.Errorf("changed all the same: %+v", j)
 			}
 			_, err = ojs.ParseDraft([]byte(in))
-			if system := strings.HasPrefix(name, "system-managed"); system != (err == nil) || !system && !errors.As(err, &invalid) {
+			if system := strings.HasPrefix(name, "system-managed"); system != (err == nil) || !system &&
+				!errors.As(err, &invalid) {
 				t.Errorf("ParseDraft: %v", err)
 			}
 		})

@@ -5,35 +5,40 @@ import (
 	"fmt"
 )
 
-// What callers of an engine test for with errors.Is.
+// Errors that callers of an engine test for with errors.Is.
 var (
-	ErrInvalid     = errors.New("ojs: invalid")           // bad input, nothing was stored; also *InvalidError
-	ErrDuplicate   = errors.New("ojs: duplicate")         // the job is already there; also *DuplicateError
-	ErrTransition  = errors.New("ojs: not in this state") // the job's state forbids it; also *TransitionError
-	ErrNotFound    = errors.New("ojs: not found")         // no such job
-	ErrPruned      = errors.New("ojs: pruned")            // the job has ended, and was deleted with its outcome; also *PrunedError
-	ErrClosed      = errors.New("ojs: closed")            // the storage has been closed
-	ErrUnsupported = errors.New("ojs: unsupported")       // this storage or ticket cannot do that
+	ErrInvalid    = errors.New("ojs: invalid")           // bad input, nothing was stored; also *InvalidError
+	ErrDuplicate  = errors.New("ojs: duplicate")         // an equal job exists; also *DuplicateError
+	ErrTransition = errors.New("ojs: not in this state") // the job's state forbids it; also *TransitionError
+	ErrNotFound   = errors.New("ojs: not found")         // no such job
+	// the job has ended and was deleted; also *PrunedError
+	ErrPruned      = errors.New("ojs: pruned")
+	ErrClosed      = errors.New("ojs: closed")      // the storage has been closed
+	ErrUnsupported = errors.New("ojs: unsupported") // this storage or ticket lacks the ability
 
-	ErrQueueFull     = errors.New("ojs: queue full")     // it has as many jobs as it may have; also *QueueError
-	ErrQueueDraining = errors.New("ojs: queue draining") // it accepts no more jobs; also *QueueError
+	// the queue has its maximum of jobs; also *QueueError
+	ErrQueueFull     = errors.New("ojs: queue full")
+	ErrQueueDraining = errors.New("ojs: queue draining") // the queue accepts no jobs; also *QueueError
 
-	ErrQuarantined = errors.New("ojs: quarantined") // the stored record does not decode; also *QuarantinedError
+	// the stored record does not decode; also *QuarantinedError
+	ErrQuarantined = errors.New("ojs: quarantined")
 
-	// ErrDropped is what an enqueue hook returns to leave a job out, and what a single enqueue of it then returns.
+	// ErrDropped is returned by an enqueue hook to leave a job out, and then by a single
+	// enqueue of that job.
 	ErrDropped = errors.New("ojs: dropped")
 )
 
 // Causes of a handler's ended context, as context.Cause(ctx) gives them.
 var (
-	ErrCancelled = errors.New("ojs: cancelled")  // somebody cancelled the job
-	ErrTimeout   = errors.New("ojs: timeout")    // the attempt, or the job as a whole, has used up its time
-	ErrLeaseLost = errors.New("ojs: lease lost") // the job is no longer this attempt's
-	ErrReplaced  = errors.New("ojs: replaced")   // a unique job took this one's place
+	ErrCancelled = errors.New("ojs: cancelled")  // a call cancelled the job
+	ErrTimeout   = errors.New("ojs: timeout")    // the timeout or the total timeout has passed
+	ErrLeaseLost = errors.New("ojs: lease lost") // this attempt does not hold the job
+	ErrReplaced  = errors.New("ojs: replaced")   // a unique job replaced this one
 	ErrShutdown  = errors.New("ojs: shutdown")   // the engine stops and the grace period is over
 )
 
-// InvalidError refuses input: nothing was stored or changed. errors.Is(err, ErrInvalid) holds for it.
+// InvalidError refuses input: nothing was stored or changed. errors.Is(err, ErrInvalid)
+// holds for it.
 type InvalidError struct {
 	Code   string // stable and dotted, e.g. "validation.retry_policy_invalid"
 	Field  string // what is wrong, e.g. "retry.max_interval"
@@ -64,11 +69,14 @@ func (e *InvalidError) Error() string {
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// DuplicateError refuses a job because an equal one exists. errors.Is(err, ErrDuplicate) holds for it.
+// DuplicateError refuses a job because an equal one exists. errors.Is(err, ErrDuplicate)
+// holds for it.
 type DuplicateError struct {
-	ID          string // of the existing job, of several the newest; or of a job of the same batch, none of which is stored then
+	// the newest equal job, or an equal job of the same batch; in that case none of the
+	// batch is stored
+	ID          string
 	State       State  // its state
-	Fingerprint string // that both share; "": they have the same id
+	Fingerprint string // of both jobs; "": they have the same id
 }
 
 func (e *DuplicateError) Error() string {
@@ -78,10 +86,11 @@ func (e *DuplicateError) Error() string {
 // Is makes errors.Is(err, ErrDuplicate) true.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 
-// PrunedError is a lookup of a job that has ended and was deleted since, by retention or by hand: its outcome is gone.
-// errors.Is(err, ErrPruned) holds for it, and errors.Is(err, ErrNotFound) does not. Tickets always tell a deleted job from one that
-// never existed. For other ids an engine knows the 65,536 jobs that it deleted last; for earlier ones, and those that other
-// processes deleted, the error is ErrNotFound.
+// PrunedError refuses a lookup of a job that has ended and was deleted, by retention or
+// by a call. errors.Is(err, ErrPruned) holds for it, and errors.Is(err, ErrNotFound) does
+// not. Tickets always distinguish a deleted job from one that never existed. For other
+// ids, an engine knows the 65,536 jobs that it deleted last. For earlier ones, and for
+// jobs that other processes deleted, the error is ErrNotFound.
 type PrunedError struct{ ID string }
 
 func (e *PrunedError) Error() string {
@@ -91,12 +100,14 @@ func (e *PrunedError) Error() string {
 // Is makes errors.Is(err, ErrPruned) true.
 func (e *PrunedError) Is(target error) bool { return target == ErrPruned }
 
-// TransitionError refuses a change that the transition table or the call does not allow. errors.Is(err, ErrTransition)
-// holds for it.
+// TransitionError refuses a change that the transition table or the call does not allow.
+// errors.Is(err, ErrTransition) holds for it.
 type TransitionError struct {
 	ID       string
-	From, To State  // To is what the job should have become: a state, or "deleted" or "reprioritized"
-	Allowed  string // what the call allows, for a person: "only a dead letter can be replayed"; "": what the table does
+	From, To State // To is the refused state, or "deleted" or "reprioritized"
+	// the rule of the call, for a person: "only a dead letter can be replayed"; "": the
+	// table
+	Allowed string
 }
 
 func (e *TransitionError) Error() string {
@@ -130,16 +141,18 @@ func (e *QueueError) Error() string {
 // Unwrap returns ErrQueueFull or ErrQueueDraining.
 func (e *QueueError) Unwrap() error { return e.Err }
 
-// QuarantinedError says that a record is in the quarantine of its storage, because it does not decode. errors.Is(err,
-// ErrQuarantined) holds for it, and errors.Is(err, ErrNotFound): there is no such job until somebody mends and releases the record.
+// QuarantinedError refuses a call on a record in the quarantine of its storage: the
+// record does not decode. errors.Is(err, ErrQuarantined) and errors.Is(err, ErrNotFound)
+// hold for it: there is no such job until the record is mended and released.
 type QuarantinedError struct {
-	Key    string // names it in the quarantine
-	ID     string // of the job; of other records, their name
+	Key    string // the name of the record in the quarantine
+	ID     string // the id of a job, the name of another record
 	Reason string // why it does not decode, for a person
 }
 
 func (e *QuarantinedError) Error() string {
-	return fmt.Sprintf("ojs: quarantined: the record of %s (quarantine key %s) does not decode: %s", e.ID, e.Key, e.Reason)
+	return fmt.Sprintf("ojs: quarantined: the record of %s (quarantine key %s) does not decode: %s", e.ID,
+		e.Key, e.Reason)
 }
 
 // Is makes errors.Is(err, ErrQuarantined) and errors.Is(err, ErrNotFound) true.

@@ -12,7 +12,8 @@ import (
 
 func TestErrors(t *testing.T) {
 	sentinels := []error{
-		ojs.ErrInvalid, ojs.ErrDuplicate, ojs.ErrTransition, ojs.ErrNotFound, ojs.ErrPruned, ojs.ErrClosed, ojs.ErrUnsupported,
+		ojs.ErrInvalid, ojs.ErrDuplicate, ojs.ErrTransition, ojs.ErrNotFound, ojs.ErrPruned, ojs.ErrClosed,
+		ojs.ErrUnsupported,
 		ojs.ErrCancelled, ojs.ErrTimeout, ojs.ErrLeaseLost, ojs.ErrShutdown,
 	}
 	for _, a := range sentinels {
@@ -33,21 +34,29 @@ func TestErrors(t *testing.T) {
 		as   func(error) bool
 		want string
 	}{
-		{"InvalidError", &ojs.InvalidError{Code: "c", Field: "queue", Reason: "is odd"}, ojs.ErrInvalid, as[*ojs.InvalidError],
+		{"InvalidError", &ojs.InvalidError{Code: "c", Field: "queue", Reason: "is odd"}, ojs.ErrInvalid,
+			as[*ojs.InvalidError],
 			"ojs: invalid queue: is odd"},
-		{"DuplicateError", &ojs.DuplicateError{ID: "7", State: "active"}, ojs.ErrDuplicate, as[*ojs.DuplicateError],
+		{"DuplicateError", &ojs.DuplicateError{ID: "7", State: "active"}, ojs.ErrDuplicate,
+			as[*ojs.DuplicateError],
 			"ojs: duplicate: job 7 is active"},
-		{"TransitionError", &ojs.TransitionError{ID: "7", From: "completed", To: "active"}, ojs.ErrTransition, as[*ojs.TransitionError],
+		{"TransitionError", &ojs.TransitionError{ID: "7", From: "completed", To: "active"}, ojs.ErrTransition,
+			as[*ojs.TransitionError],
 			"ojs: not in this state: job 7 is completed and cannot become active"},
-		{"TransitionError of a deletion", &ojs.TransitionError{ID: "7", From: "active", To: "deleted"}, ojs.ErrTransition, as[*ojs.TransitionError],
+		{"TransitionError of a deletion", &ojs.TransitionError{ID: "7", From: "active", To: "deleted"},
+			ojs.ErrTransition, as[*ojs.TransitionError],
 			"ojs: not in this state: job 7 is active and cannot be deleted"},
-		{"TransitionError of a call", &ojs.TransitionError{ID: "7", From: "available", To: "available", Allowed: "only a dead letter can be replayed"},
-			ojs.ErrTransition, as[*ojs.TransitionError], "ojs: not in this state: job 7 is available; only a dead letter can be replayed"},
-		{"QueueError of a full queue", &ojs.QueueError{Queue: "q", MaxDepth: 1, Err: ojs.ErrQueueFull}, ojs.ErrQueueFull, as[*ojs.QueueError],
+		{"TransitionError of a call", &ojs.TransitionError{ID: "7", From: "available", To: "available",
+			Allowed: "only a dead letter can be replayed"},
+			ojs.ErrTransition, as[*ojs.TransitionError],
+			"ojs: not in this state: job 7 is available; only a dead letter can be replayed"},
+		{"QueueError of a full queue", &ojs.QueueError{Queue: "q", MaxDepth: 1, Err: ojs.ErrQueueFull},
+			ojs.ErrQueueFull, as[*ojs.QueueError],
 			`ojs: queue full: "q" is at its maximum depth of 1`},
 		{"EndedError", &ojs.EndedError{ID: "7", State: "cancelled"}, nil, as[*ojs.EndedError],
 			"ojs: job 7 ended: cancelled"},
-		{"EndedError of a dead letter", &ojs.EndedError{ID: "7", State: "discarded", DeadLettered: true, Last: last}, nil, as[*ojs.EndedError],
+		{"EndedError of a dead letter", &ojs.EndedError{ID: "7", State: "discarded", DeadLettered: true,
+			Last: last}, nil, as[*ojs.EndedError],
 			"ojs: job 7 ended: discarded, dead-lettered: a.b: broke"},
 		{"RetryAfterError", ojs.RetryAfter(1, io.EOF), io.EOF, as[*ojs.RetryAfterError], "EOF"},
 		{"SnoozeError", ojs.Snooze(1e9), nil, as[*ojs.SnoozeError], "ojs: snoozed for 1s"},

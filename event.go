@@ -5,24 +5,29 @@ import (
 	"time"
 )
 
-// EventType names what happened (OJS events).
+// EventType is the type of an event (OJS events).
 type EventType string
 
-// The events of a job. Those of one job come in the order in which they happened.
+// The events of a job. A subscriber gets the events of one job in the order of its
+// transitions.
 const (
-	EventEnqueued     EventType = "job.enqueued"      // it was stored
-	EventScheduled    EventType = "job.scheduled"     // it waits for a later time: a delayed, snoozed or given-back job
-	EventAvailable    EventType = "job.available"     // it waits for a worker: activated, retried or rescheduled by hand
-	EventStarted      EventType = "job.started"       // an attempt began
-	EventCompleted    EventType = "job.completed"     // it ended well
-	EventFailed       EventType = "job.failed"        // an attempt failed, whatever follows
-	EventRetrying     EventType = "job.retrying"      // and it will be retried
-	EventDiscarded    EventType = "job.discarded"     // it ended without success
-	EventCancelled    EventType = "job.cancelled"     // somebody ended it
-	EventExpired      EventType = "job.expired"       // it was still waiting at its ExpiresAt
+	EventEnqueued EventType = "job.enqueued" // it was stored
+	// it waits for a later time: it is delayed, snoozed or returned
+	EventScheduled EventType = "job.scheduled"
+	// it waits for a worker: activated, retried or rescheduled by hand
+	EventAvailable EventType = "job.available"
+	EventStarted   EventType = "job.started"   // an attempt began
+	EventCompleted EventType = "job.completed" // it ended with success
+	EventFailed    EventType = "job.failed"    // an attempt failed
+	EventRetrying  EventType = "job.retrying"  // it will be retried after a failure
+	EventDiscarded EventType = "job.discarded" // it ended without success
+	EventCancelled EventType = "job.cancelled" // a call cancelled it
+	EventExpired   EventType = "job.expired"   // it was still waiting at its ExpiresAt
+	// its first attempt had not started when its EnqueueTTL was over
+	EventTTLExpired   EventType = "job.ttl_expired"
 	EventTimeout      EventType = "job.timeout"       // an attempt exceeded its timeout
 	EventTotalTimeout EventType = "job.total_timeout" // it exceeded its total timeout
-	EventStalled      EventType = "job.stalled"       // an attempt's lease ran out, or its worker fell silent
+	EventStalled      EventType = "job.stalled"       // an attempt's lease expired, or its worker died
 	EventProgress     EventType = "job.progress"      // its handler reported progress; at most once a second
 	EventCheckpointed EventType = "job.checkpointed"  // its handler saved a checkpoint
 	EventHeartbeat    EventType = "job.heartbeat"     // its handler or worker renewed its lease
@@ -32,10 +37,10 @@ const (
 // The events of dead letters.
 const (
 	EventDeadLetterAdded    EventType = "dead_letter.added"
-	EventDeadLetterRetried  EventType = "dead_letter.retried"  // by hand
-	EventDeadLetterReplayed EventType = "dead_letter.replayed" // by a replay rule, which MetaReplayRule names
+	EventDeadLetterRetried  EventType = "dead_letter.retried"  // by a call
+	EventDeadLetterReplayed EventType = "dead_letter.replayed" // by the replay rule in MetaReplayRule
 	EventDeadLetterDeleted  EventType = "dead_letter.deleted"
-	EventDeadLetterPruned   EventType = "dead_letter.pruned" // retention deleted some; its Job is nil
+	EventDeadLetterPruned   EventType = "dead_letter.pruned" // retention deleted some; Job is nil
 )
 
 // The events of queues. Their Job is nil.
@@ -44,28 +49,33 @@ const (
 	EventQueueResumed  EventType = "queue.resumed"
 	EventQueueDraining EventType = "queue.draining"
 	EventNearlyFull    EventType = "backpressure.warning"  // a bounded queue has reached 0.8 of its depth
-	EventRejected      EventType = "backpressure.rejected" // it was full and refused jobs
-	EventDropped       EventType = "backpressure.dropped"  // it was full and gave up an old job, the Job, for a new one
-	EventRoom          EventType = "backpressure.cleared"  // it is below 0.8 again, as an enqueue noticed
+	EventRejected      EventType = "backpressure.rejected" // a full queue refused jobs
+	// a full queue dropped an old job, Job, for a new one
+	EventDropped EventType = "backpressure.dropped"
+	EventRoom    EventType = "backpressure.cleared" // an enqueue found the queue below 0.8 again
 )
 
-// The events of recurring jobs. Their Job is nil; the job that a run makes has events of its own.
+// The events of recurring jobs. Their Job is nil; the job of a run has events of its own.
 const (
 	EventCronTriggered EventType = "cron.triggered"
 	EventCronSkipped   EventType = "cron.skipped"
 )
 
-// The events of workers: of an engine's Run, and of those that fetch jobs from it. Their Job is nil.
+// The events of workers: an engine's Run, and workers that fetch jobs from it. Their Job
+// is nil.
 const (
 	EventWorkerStarted EventType = "worker.started"
 	EventWorkerQuiet   EventType = "worker.quiet"
 	EventWorkerStopped EventType = "worker.stopped"
-	// EventWorkerHeartbeat is published for each Worker.Heartbeat, not for an engine's Run, whose own timers need no sign of life.
+	// EventWorkerHeartbeat is published for each Worker.Heartbeat. An engine's Run sends
+	// no heartbeats.
 	EventWorkerHeartbeat EventType = "worker.heartbeat"
 )
 
-// Event is something that happened. Job is a snapshot of the job right after it, nil for an event that is about none;
-// subscribers share it and must not change it. An Event encodes to the standard's event envelope.
+// Event is a transition or another fact about a job, a queue, a worker or a recurring
+// entry. Job is a snapshot of the job right after it, nil for an event about no job.
+// Subscribers share Job and must not change it. An Event encodes to the standard's event
+// envelope.
 type Event struct {
 	ID       string // "evt_" and a UUIDv7
 	Type     EventType
@@ -76,17 +86,24 @@ type Event struct {
 	WorkerID string        // started, progress, checkpointed, heartbeat, worker
 	Queue    string        // the job's, or the one the event is about
 	Duration time.Duration // of the attempt that ended; enqueued: of the call
-	Wait     time.Duration // started, the first attempt: since the job became available; retrying: until the next attempt
-	Failure  *Failure      // failed, retrying, timeouts, stalled, expired, discarded, dead_letter.added
-	Depth    int           // backpressure: jobs of the queue that have not ended
-	MaxDepth int           // backpressure: and how many there may be
-	Pruned   int           // dead_letter.pruned
-	Due      time.Time     // cron: when the run was due
-	Until    time.Time     // heartbeat, checkpointed: when the lease ends unless it is renewed again
-	Held     int           // worker.heartbeat: jobs that the worker holds
-	State    string        // worker.heartbeat: which the worker should be in: running, quiet or terminate
-	Reason   string        // worker.stopped: shutdown, signal or error; cron.skipped: overlap_skip, dst_skip, dst_repeat, duplicate, dropped or enqueue_failed; discarded: a policy.Why, expired or dropped
-	Missed   int           // how many events this subscriber missed just before this one; not part of the envelope
+	// started, the first attempt: since the job became available; retrying: until the
+	// next attempt
+	Wait     time.Duration
+	Failure  *Failure  // failed, retrying, timeouts, stalled, expired, discarded, dead_letter.added
+	Depth    int       // backpressure: unfinished jobs of the queue
+	MaxDepth int       // backpressure: the maximum of Depth
+	Pruned   int       // dead_letter.pruned
+	Due      time.Time // cron: when the run was due
+	Until    time.Time // heartbeat, checkpointed: the end of the lease
+	Held     int       // worker.heartbeat: jobs that the worker holds
+	State    string    // worker.heartbeat: the state to go to: running, quiet or terminate
+	// worker.stopped: shutdown, signal or error. cron.skipped: overlap_skip, dst_skip,
+	// dst_repeat, duplicate, dropped or enqueue_failed. discarded: a policy.Why, expired
+	// or dropped.
+	Reason string
+	// the number of events that this subscriber missed just before this one; not part of
+	// the envelope
+	Missed int
 }
 
 // MarshalJSON encodes the event envelope with the data its type requires (OJS events).
@@ -100,12 +117,14 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		Subject     string         `json:"subject,omitempty"`
 		Data        map[string]any `json:"data"`
 	}
-	w := wire{SpecVersion: specVersion, ID: e.ID, Type: e.Type, Source: e.Source, Time: wireTime(e.Time), Subject: e.Subject, Data: e.Data()}
+	w := wire{SpecVersion: specVersion, ID: e.ID, Type: e.Type, Source: e.Source, Time: wireTime(e.Time),
+		Subject: e.Subject, Data: e.Data()}
 	return json.Marshal(w)
 }
 
-// Data returns the event's data as the standard lays it out: job_type and queue in every event of a job, trace_id where
-// the job's meta has one, and what the type adds. Durations are in milliseconds, times RFC 3339.
+// Data returns the event's data in the standard's layout: job_type and queue in every
+// event of a job, trace_id if the job's meta has one, and the members of the event's
+// type. Durations are in milliseconds, times RFC 3339.
 func (e Event) Data() map[string]any {
 	d := make(map[string]any)
 	if e.Job == nil {
@@ -153,7 +172,8 @@ func (e Event) Data() map[string]any {
 	case EventDropped:
 		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
 	case EventRetrying:
-		d["attempt"], d["max_attempts"], d["next_retry_at"] = j.Attempt, j.MaxAttempts, formatTime(j.NextRetryAt)
+		d["attempt"], d["max_attempts"], d["next_retry_at"] = j.Attempt, j.MaxAttempts,
+			formatTime(j.NextRetryAt)
 		failure("error")
 	case EventDiscarded:
 		d["total_attempts"] = j.Attempt
@@ -161,6 +181,9 @@ func (e Event) Data() map[string]any {
 	case EventExpired:
 		d["created_at"], d["expired_at"] = formatTime(j.CreatedAt), formatTime(j.FinishedAt)
 		d["ttl_ms"] = j.ExpiresAt.Sub(j.CreatedAt).Milliseconds()
+	case EventTTLExpired:
+		d["created_at"], d["expired_at"] = formatTime(j.CreatedAt), formatTime(j.FinishedAt)
+		d["ttl_ms"] = j.EnqueueTTL.Milliseconds()
 	case EventDeadLetterAdded:
 		d["total_attempts"], d["dead_lettered_at"] = j.Attempt, formatTime(j.DeadLetteredAt)
 		failure("last_error")

@@ -25,26 +25,40 @@ func TestEventJSON(t *testing.T) {
 		{"job.scheduled", "scheduled", map[string]any{"scheduled_at": soon}},
 		{"job.scheduled", "retryable", map[string]any{"scheduled_at": finished}},
 		{"job.started", "active", map[string]any{"worker_id": "w", "attempt": 2.0}},
-		{"job.completed", "completed", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "result": map[string]any{"rows": 3.0}}},
-		{"job.failed", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(true)}},
-		{"job.failed", "discarded", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(false)}},
-		{"job.retrying", "retryable", map[string]any{"attempt": 2.0, "max_attempts": 3.0, "next_retry_at": finished, "error": problem(true)}},
+		{"job.completed", "completed", map[string]any{"duration_ms": 1500.0, "attempt": 2.0,
+			"result": map[string]any{"rows": 3.0}}},
+		{"job.failed", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0,
+			"error": problem(true)}},
+		{"job.failed", "discarded", map[string]any{"duration_ms": 1500.0, "attempt": 2.0,
+			"error": problem(false)}},
+		{"job.retrying", "retryable", map[string]any{"attempt": 2.0, "max_attempts": 3.0,
+			"next_retry_at": finished, "error": problem(true)}},
 		{"job.discarded", "discarded", map[string]any{"total_attempts": 2.0, "last_error": problem(false)}},
 		{"job.cancelled", "cancelled", nil},
-		{"job.expired", "discarded", map[string]any{"created_at": "2026-02-12T10:31:05.123456789Z", "expired_at": finished, "ttl_ms": 3600_000.0}},
-		{"job.timeout", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(true)}},
-		{"job.total_timeout", "discarded", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(false)}},
-		{"job.stalled", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0, "error": problem(true)}},
-		{"job.heartbeat", "active", map[string]any{"attempt": 2.0, "worker_id": "w", "visible_until": finished}},
-		{"dead_letter.added", "discarded", map[string]any{"total_attempts": 2.0, "dead_lettered_at": finished, "last_error": problem(false)}},
+		{"job.expired", "discarded", map[string]any{"created_at": "2026-02-12T10:31:05.123456789Z",
+			"expired_at": finished, "ttl_ms": 3600_000.0}},
+		{"job.ttl_expired", "discarded", map[string]any{"created_at": "2026-02-12T10:31:05.123456789Z",
+			"expired_at": finished, "ttl_ms": 1800_000.0}},
+		{"job.timeout", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0,
+			"error": problem(true)}},
+		{"job.total_timeout", "discarded", map[string]any{"duration_ms": 1500.0, "attempt": 2.0,
+			"error": problem(false)}},
+		{"job.stalled", "retryable", map[string]any{"duration_ms": 1500.0, "attempt": 2.0,
+			"error": problem(true)}},
+		{"job.heartbeat", "active", map[string]any{"attempt": 2.0, "worker_id": "w",
+			"visible_until": finished}},
+		{"dead_letter.added", "discarded", map[string]any{"total_attempts": 2.0, "dead_lettered_at": finished,
+			"last_error": problem(false)}},
 		{"dead_letter.retried", "available", nil},
 		{"dead_letter.deleted", "discarded", nil},
 	}
 	for _, tt := range tests {
 		t.Run("P0.8 "+string(tt.typ)+" "+string(tt.state), func(t *testing.T) {
 			j := full(tt.state)
-			b, err := json.Marshal(ojs.Event{ID: "evt_" + jobID, Subject: j.ID, Type: tt.typ, Source: "ojs://app/engine/1", Time: at.In(time.FixedZone("", 3600)), Job: &j,
-				WorkerID: "w", Duration: 1500 * time.Millisecond, Failure: failure, Until: at.Add(time.Minute), Missed: 7})
+			b, err := json.Marshal(ojs.Event{ID: "evt_" + jobID, Subject: j.ID, Type: tt.typ,
+				Source: "ojs://app/engine/1", Time: at.In(time.FixedZone("", 3600)), Job: &j,
+				WorkerID: "w", Duration: 1500 * time.Millisecond, Failure: failure,
+				Until: at.Add(time.Minute), Missed: 7})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,8 +69,9 @@ func TestEventJSON(t *testing.T) {
 			data := map[string]any{"job_type": "email.send", "queue": "mail", "trace_id": "t"}
 			maps.Copy(data, tt.want)
 			want := map[string]any{
-				"specversion": "1.0", "id": "evt_" + jobID, "type": string(tt.typ), "source": "ojs://app/engine/1",
-				"time": "2026-02-12T10:31:05.123456789Z", "subject": jobID, "data": data,
+				"specversion": "1.0", "id": "evt_" + jobID, "type": string(tt.typ),
+				"source": "ojs://app/engine/1",
+				"time":   "2026-02-12T10:31:05.123456789Z", "subject": jobID, "data": data,
 			}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("\n got %v\nwant %v", got, want)
@@ -67,7 +82,8 @@ func TestEventJSON(t *testing.T) {
 		j := full(ojs.StateCompleted)
 		j.Meta, j.Result = nil, nil
 		for typ, want := range map[ojs.EventType]map[string]any{
-			"job.completed": {"job_type": "email.send", "queue": "mail", "attempt": 2, "duration_ms": int64(0)},
+			"job.completed": {"job_type": "email.send", "queue": "mail", "attempt": 2,
+				"duration_ms": int64(0)},
 			"job.discarded": {"job_type": "email.send", "queue": "mail", "total_attempts": 2},
 		} {
 			if got := (ojs.Event{Type: typ, Job: &j}).Data(); !reflect.DeepEqual(got, want) {
@@ -77,13 +93,18 @@ func TestEventJSON(t *testing.T) {
 	})
 	t.Run("P0.8 names", func(t *testing.T) {
 		for typ, want := range map[ojs.EventType]string{
-			ojs.EventEnqueued: "job.enqueued", ojs.EventScheduled: "job.scheduled", ojs.EventStarted: "job.started",
-			ojs.EventCompleted: "job.completed", ojs.EventFailed: "job.failed", ojs.EventRetrying: "job.retrying",
-			ojs.EventDiscarded: "job.discarded", ojs.EventCancelled: "job.cancelled", ojs.EventExpired: "job.expired",
-			ojs.EventTimeout: "job.timeout", ojs.EventTotalTimeout: "job.total_timeout", ojs.EventStalled: "job.stalled",
+			ojs.EventEnqueued: "job.enqueued", ojs.EventScheduled: "job.scheduled",
+			ojs.EventStarted:   "job.started",
+			ojs.EventCompleted: "job.completed", ojs.EventFailed: "job.failed",
+			ojs.EventRetrying:  "job.retrying",
+			ojs.EventDiscarded: "job.discarded", ojs.EventCancelled: "job.cancelled",
+			ojs.EventExpired: "job.expired", ojs.EventTTLExpired: "job.ttl_expired",
+			ojs.EventTimeout: "job.timeout", ojs.EventTotalTimeout: "job.total_timeout",
+			ojs.EventStalled:         "job.stalled",
 			ojs.EventDeadLetterAdded: "dead_letter.added", ojs.EventDeadLetterRetried: "dead_letter.retried",
-			ojs.EventDeadLetterReplayed: "dead_letter.replayed", ojs.EventDeadLetterDeleted: "dead_letter.deleted",
-			ojs.EventDeadLetterPruned: "dead_letter.pruned",
+			ojs.EventDeadLetterReplayed: "dead_letter.replayed",
+			ojs.EventDeadLetterDeleted:  "dead_letter.deleted",
+			ojs.EventDeadLetterPruned:   "dead_letter.pruned",
 		} {
 			if string(typ) != want {
 				t.Errorf("%s, want %s", typ, want)

@@ -70,7 +70,8 @@ var (
 	BuildReport = ojs.Define[Report]("report.build", ojs.WithTimeout(10*time.Minute))
 )
 
-// Several job types in one engine, each with args of its own, and one of them with a result.
+// Several job types in one engine, each with args of its own, and one of them with a
+// result.
 func ExampleDefine() {
 	ctx, eng, stop := start()
 	defer stop()
@@ -79,7 +80,8 @@ func ExampleDefine() {
 			fmt.Println("to", job.Args.To, "on queue", job.Queue)
 			return nil
 		}),
-		handler.For(BuildReport, handler.Returning(func(_ context.Context, job *ojs.Job[Report]) (string, error) {
+		handler.For(BuildReport, handler.Returning(func(_ context.Context,
+			job *ojs.Job[Report]) (string, error) {
 			return "https://reports.example/" + job.Args.Month, nil
 		})),
 	)
@@ -105,8 +107,8 @@ func ExampleDefine() {
 	// https://reports.example/2026-03
 }
 
-// A job that keeps failing is retried with growing delays. When its attempts are used up it becomes a dead letter, which a
-// person can look at and send back to work.
+// A job that keeps failing is retried with growing delays. When its attempts are used up
+// it becomes a dead letter, which a person can look at and send back to work.
 func ExampleWithRetry() {
 	ctx, eng, stop := start()
 	defer stop()
@@ -174,7 +176,27 @@ func ExampleWithDelay() {
 	// in time: true
 }
 
-// Within a queue the highest priority runs first, and equal ones in the order in which they came.
+// A confirmation code that waits for longer than a minute is of no use. A job that
+// started in time and failed is retried.
+func ExampleWithEnqueueTTL() {
+	ctx, eng, stop := start()
+	defer stop()
+	// no worker sends codes here
+	ticket, err := eng.Enqueue(ctx, "code.send", nil, ojs.WithEnqueueTTL(20*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	job, err := ticket.Wait(ctx)
+	var ended *ojs.EndedError
+	if !errors.As(err, &ended) {
+		log.Fatal(err)
+	}
+	fmt.Println(job.State, job.Error.Type)
+	// Output: discarded enqueue_ttl_expired
+}
+
+// Within a queue the highest priority runs first, and equal ones in the order in which
+// they came.
 func ExampleWithPriority() {
 	eng, err := engine.New[string](memory.New(), engine.WithConcurrency(1))
 	if err != nil {
@@ -211,7 +233,8 @@ func ExampleWithPriority() {
 	// last
 }
 
-// Cancelling a running job ends its handler's context. Whatever the handler returns then is dropped.
+// Cancelling a running job ends its handler's context. The handler's result is then
+// dropped.
 func ExampleErrCancelled() {
 	ctx, eng, stop := start()
 	defer stop()
@@ -263,8 +286,9 @@ func ExampleSnooze() {
 	// Output: attempt 1
 }
 
-// The end of Run's context is a graceful stop: nothing new starts, and running handlers get the grace period to finish.
-// Jobs in memory are lost with the program, so WaitIdle comes first where they matter.
+// The end of Run's context is a graceful stop: nothing new starts, and running handlers
+// get the grace period to finish. Jobs in memory are lost with the program, so WaitIdle
+// comes first where they matter.
 func ExampleErrShutdown() {
 	eng, err := engine.New[int](memory.New(), engine.WithGracePeriod(20*time.Second))
 	if err != nil {

@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// Code is a handler's answer to "what now?" (OJS retry, section 7). It overrides the retry policy.
+// Code is a handler's response code (OJS retry, section 7). It overrides the retry
+// policy.
 type Code string
 
 // The four response codes. A plain error means CodeRetry.
 const (
 	CodeRetry      Code = "RETRY"       // the retry policy decides
-	CodeDiscard    Code = "DISCARD"     // end the job, it is not needed any more; see Discard
+	CodeDiscard    Code = "DISCARD"     // end the job, it is not needed; see Discard
 	CodeDeadLetter Code = "DEAD_LETTER" // end the job, keep it for a person; see DeadLetter
-	CodeFail       Code = "FAIL"        // end the job as DISCARD does, but count it as a failure; see Permanent
+	// end the job as DISCARD does, but count it as a failure; see Permanent
+	CodeFail Code = "FAIL"
 )
 
 // Valid reports whether c is one of the four codes.
@@ -21,14 +23,18 @@ func (c Code) Valid() bool {
 	return c == CodeRetry || c == CodeDiscard || c == CodeDeadLetter || c == CodeFail
 }
 
-// Error is a handler's error in full (OJS retry, section 7.3). Most handlers need only Errorf, Discard, DeadLetter,
-// Permanent, RetryAfter and Snooze, or a plain error. With several Errors in a chain, the outermost Code and the first
-// Type and Details win.
+// Error is a handler's error with all its fields (OJS retry, section 7.3). Most handlers
+// need only Errorf, Discard, DeadLetter, Permanent, RetryAfter and Snooze, or a plain
+// error. If a chain has several Errors, the outermost Code and the first Type and Details
+// win.
 //
-// An error type of your own can speak for itself: a method ErrorType() string gives its type, a method DoNotRetry() bool
-// that returns true sends the job to the dead letters whatever attempts are left.
+// An error type of your own may have a method ErrorType() string, which gives its type.
+// If it has a method DoNotRetry() bool that returns true, the job becomes a dead letter,
+// even if attempts are left.
 type Error struct {
-	Type    string         // dotted, e.g. "payment.card_declined"; RetryPolicy.NonRetryableErrors matches it. "": unset
+	// dotted, e.g. "payment.card_declined"; RetryPolicy.NonRetryableErrors matches it.
+	// "": unset
+	Type    string
 	Message string         // "": Err's message, or the type
 	Code    Code           // "": unset, as CodeRetry
 	Details map[string]any // kept in the job's error history, for debugging; at most MaxDetails bytes of JSON
@@ -37,11 +43,12 @@ type Error struct {
 
 func (e *Error) Error() string { return message(e) }
 
-// maxChain bounds the walk along an error's causes: a longer chain is taken for a cycle, which yields no message and
-// would overflow the stack.
+// maxChain bounds the walk along an error's causes. A longer chain is taken for a cycle,
+// which has no message and would overflow the stack.
 const maxChain = 100
 
-// message is what err, an *Error or a *RetryAfterError, says: its own message or that of the next cause that has one.
+// message is the message of err, an *Error or a *RetryAfterError: its own or that of the
+// next cause that has one.
 func message(err error) string {
 	said := "ojs: unspecified error"
 	typed := false
@@ -122,14 +129,16 @@ func Errorf(errorType, format string, a ...any) error {
 	return &Error{Type: errorType, Err: fmt.Errorf(format, a...)}
 }
 
-// Discard ends the job whatever attempts are left: it is not needed any more. It does not become a dead letter. A nil err
-// stays nil.
+// Discard ends the job, even if attempts are left: it is not needed. It does not become a
+// dead letter. A nil err stays nil.
 func Discard(err error) error { return withCode(CodeDiscard, err) }
 
-// DeadLetter ends the job whatever attempts are left and keeps it as a dead letter for a person. A nil err stays nil.
+// DeadLetter ends the job, even if attempts are left, and keeps it as a dead letter for a
+// person. A nil err stays nil.
 func DeadLetter(err error) error { return withCode(CodeDeadLetter, err) }
 
-// Permanent ends the job whatever attempts are left, as Discard does, but counts as a failure. A nil err stays nil.
+// Permanent ends the job, even if attempts are left, as Discard does, but counts as a
+// failure. A nil err stays nil.
 func Permanent(err error) error { return withCode(CodeFail, err) }
 
 func withCode(c Code, err error) error {
@@ -139,14 +148,15 @@ func withCode(c Code, err error) error {
 	return &Error{Code: c, Err: err}
 }
 
-// RetryAfterError is what RetryAfter returns.
+// RetryAfterError is the error of RetryAfter.
 type RetryAfterError struct {
 	After time.Duration
 	Err   error
 }
 
-// RetryAfter asks for the next attempt d after this one failed, in place of the backoff: no jitter, at most the policy's
-// MaxInterval, at once if d is not positive, and only if attempts are left. A nil err stays nil.
+// RetryAfter asks for the next attempt d after this one failed, at once if d is not
+// positive. d replaces the backoff: it has no jitter, and is cut to the policy's
+// MaxInterval. It has no effect without attempts left. A nil err stays nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -156,7 +166,7 @@ func RetryAfter(d time.Duration, err error) error {
 
 func (e *RetryAfterError) Error() string { return message(e) }
 
-// Unwrap returns the error RetryAfter was given.
+// Unwrap returns the wrapped error.
 func (e *RetryAfterError) Unwrap() error {
 	if e == nil {
 		return nil
@@ -164,17 +174,18 @@ func (e *RetryAfterError) Unwrap() error {
 	return e.Err
 }
 
-// SnoozeError is what Snooze returns.
+// SnoozeError is the error of Snooze.
 type SnoozeError struct{ For time.Duration }
 
-// Snooze runs the job again after d, at once if d is not positive. It is no failure: it spends no attempt and leaves no
-// trace in the error history. A total timeout still ends the job. After the attempt's timeout a snooze has no effect: the
-// attempt has failed.
+// Snooze runs the job again after d, at once if d is not positive. It is no failure: it
+// spends no attempt and adds nothing to the error history. A total timeout still ends the
+// job. After the attempt's timeout a snooze has no effect: the attempt has failed.
 func Snooze(d time.Duration) error { return &SnoozeError{For: max(d, 0)} }
 
 func (e *SnoozeError) Error() string { return fmt.Sprintf("ojs: snoozed for %v", e.For) }
 
-// Reason tells how an attempt failed: the "error_code" of the standard (OJS errors, section 6.1).
+// Reason is the way an attempt failed: the "error_code" of the standard (OJS errors,
+// section 6.1).
 type Reason string
 
 // The reasons of a failure.
@@ -189,19 +200,21 @@ const (
 	ReasonDropped        Reason = "QUEUE_FULL"
 )
 
-// Error types of failures that no handler names itself. They match RetryPolicy.NonRetryableErrors like any other, except
-// TypeLeaseExpired and TypeWorkerDeath, which are always retryable (OJS retry, section 9.2).
+// Error types of failures without a type of the handler's. They match
+// RetryPolicy.NonRetryableErrors like any other, except TypeLeaseExpired and
+// TypeWorkerDeath, which are always retryable (OJS retry, section 9.2).
 const (
-	TypeError        = "error"              // an error without a type
-	TypePanic        = "panic"              // the handler panicked
-	TypeGoexit       = "goexit"             // the handler called runtime.Goexit
-	TypeArgs         = "args_invalid"       // the args do not decode into the handler's type
-	TypeTimeout      = "timeout"            // the attempt exceeded its timeout
-	TypeTotalTimeout = "total_timeout"      // the job exceeded its total timeout
-	TypeLeaseExpired = "visibility_timeout" // nobody acknowledged the attempt while its lease lasted
-	TypeWorkerDeath  = "worker_death"       // the worker that held the job was silent for too long
-	TypeExpired      = "expired"            // the job was still waiting at its ExpiresAt
-	TypeDropped      = "queue_overflow"     // the job made room in a full queue
+	TypeError        = "error"               // an error without a type
+	TypePanic        = "panic"               // the handler panicked
+	TypeGoexit       = "goexit"              // the handler called runtime.Goexit
+	TypeArgs         = "args_invalid"        // the args do not decode into the handler's type
+	TypeTimeout      = "timeout"             // the attempt exceeded its timeout
+	TypeTotalTimeout = "total_timeout"       // the job exceeded its total timeout
+	TypeLeaseExpired = "visibility_timeout"  // the lease of the attempt expired
+	TypeWorkerDeath  = "worker_death"        // the worker that held the job was silent for too long
+	TypeEnqueueTTL   = "enqueue_ttl_expired" // the job had not started when its enqueue TTL was over
+	TypeExpired      = "expired"             // the job was still waiting at its ExpiresAt
+	TypeDropped      = "queue_overflow"      // the job made room in a full queue
 )
 
 // Failure is one failed attempt in a job's error history (OJS retry, section 10.1).

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// failureJSON is one entry of "errors". The standard's documents call the time timestamp (OJS retry, section 10.1) and
-// occurred_at (OJS errors, section 6.1): both are written, either is read.
+// failureJSON is one entry of "errors". The standard's documents call the time timestamp
+// (OJS retry, section 10.1) and occurred_at (OJS errors, section 6.1): both are written,
+// either is read.
 type failureJSON struct {
 	Attempt    int            `json:"attempt"`
 	Type       string         `json:"type"`
@@ -33,8 +34,9 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON decodes the standard's error object. It refuses anything else with an *InvalidError and leaves f as it was.
-// Members that it does not know are ignored, unless they are known ones in another case.
+// UnmarshalJSON decodes the standard's error object. It refuses anything else with an
+// *InvalidError and leaves f as it was. Unknown members are ignored, unless they differ
+// from a known one only in case.
 func (f *Failure) UnmarshalJSON(b []byte) error {
 	var out Failure
 	var occurred, timestamp time.Time
@@ -113,8 +115,8 @@ func decodeDetails(v json.RawMessage, into *map[string]any) error {
 	return nil
 }
 
-// MarshalJSON encodes the error object of a handler's answer. An error without a type has TypeError, one without a code
-// CodeRetry.
+// MarshalJSON encodes the error object of a handler's answer. The default of the type is
+// TypeError, of the code CodeRetry.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	if e == nil {
 		return []byte("null"), nil
@@ -134,9 +136,11 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// UnmarshalJSON decodes the error object that a handler in another language returns (OJS retry, section 7.3): type and
-// message are required, code is one of the four and RETRY by default, details are any object. It refuses anything else
-// with an *InvalidError and leaves e as it was. Other members are ignored, unless they are one of these in another case.
+// UnmarshalJSON decodes the error object that a handler in another language returns (OJS
+// retry, section 7.3): type and message are required, code is one of the four and RETRY
+// by default, details are any object. It refuses anything else with an *InvalidError and
+// leaves e as it was. Other members are ignored, unless they differ from one of these
+// only in case.
 func (e *Error) UnmarshalJSON(b []byte) error {
 	out := Error{Code: CodeRetry}
 	message := false

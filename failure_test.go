@@ -34,18 +34,21 @@ func TestHandlerAnswers(t *testing.T) {
 		})
 	}
 	t.Run("reading 6 RetryAfter", func(t *testing.T) {
-		for d, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 0: 0, -time.Minute: 0} {
+		for d, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 0: 0,
+			-time.Minute: 0} {
 			if err := ojs.RetryAfter(d, nil); err != nil {
 				t.Errorf("of nil: %v", err)
 			}
 			var e *ojs.RetryAfterError
-			if err := ojs.RetryAfter(d, io.EOF); !errors.Is(err, io.EOF) || err.Error() != "EOF" || !errors.As(err, &e) || e.After != want {
+			if err := ojs.RetryAfter(d, io.EOF); !errors.Is(err, io.EOF) || err.Error() != "EOF" ||
+				!errors.As(err, &e) || e.After != want {
 				t.Errorf("%#v", err)
 			}
 		}
 	})
 	t.Run("reading 6 Snooze", func(t *testing.T) {
-		for d, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 0: 0, -time.Minute: 0} {
+		for d, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 0: 0,
+			-time.Minute: 0} {
 			var e *ojs.SnoozeError
 			if err := ojs.Snooze(d); !errors.As(err, &e) || e.For != want {
 				t.Errorf("%#v", err)
@@ -55,12 +58,14 @@ func TestHandlerAnswers(t *testing.T) {
 	t.Run("A072 Errorf", func(t *testing.T) {
 		err := ojs.Errorf("a.b", "reading %s: %w", "x", io.EOF)
 		var e *ojs.Error
-		if !errors.Is(err, io.EOF) || !errors.As(err, &e) || e.Type != "a.b" || e.Code != "" || err.Error() != "reading x: EOF" {
+		if !errors.Is(err, io.EOF) || !errors.As(err, &e) || e.Type != "a.b" || e.Code != "" ||
+			err.Error() != "reading x: EOF" {
 			t.Errorf("%#v", err)
 		}
 	})
 	t.Run("A096 the codes", func(t *testing.T) {
-		for c, want := range map[ojs.Code]bool{"RETRY": true, "DISCARD": true, "DEAD_LETTER": true, "FAIL": true, "": false, "retry": false, "ACK": false} {
+		for c, want := range map[ojs.Code]bool{"RETRY": true, "DISCARD": true, "DEAD_LETTER": true,
+			"FAIL": true, "": false, "retry": false, "ACK": false} {
 			if c.Valid() != want {
 				t.Errorf("%q is valid: %v", c, c.Valid())
 			}
@@ -92,7 +97,8 @@ func TestHandlerAnswers(t *testing.T) {
 	})
 }
 
-// A chain that leads back to itself has a message, too: without a bound it overflows the stack, which ends the process.
+// A chain that leads back to itself has a message, too: without a bound it overflows the
+// stack, which ends the process.
 func TestErrorOfACycle(t *testing.T) {
 	self := new(ojs.Error)
 	self.Err = self
@@ -148,14 +154,16 @@ func TestErrorJSON(t *testing.T) {
 	t.Run("A094 A095 A096 A097 A098 the card_declined example", func(t *testing.T) {
 		var e ojs.Error
 		in := `{"type":"payment.card_declined","message":"Card was declined","code":"DISCARD","details":{}}`
-		if err := json.Unmarshal([]byte(in), &e); err != nil || e.Type != "payment.card_declined" || e.Code != ojs.CodeDiscard {
+		if err := json.Unmarshal([]byte(in), &e); err != nil || e.Type != "payment.card_declined" ||
+			e.Code != ojs.CodeDiscard {
 			t.Errorf("%+v, %v", e, err)
 		}
 	})
 	t.Run("A096 every code", func(t *testing.T) {
 		for _, code := range []ojs.Code{"RETRY", "DISCARD", "DEAD_LETTER", "FAIL"} {
 			var e ojs.Error
-			if err := json.Unmarshal([]byte(`{"type":"a","message":"m","code":"`+string(code)+`"}`), &e); err != nil || e.Code != code {
+			if err := json.Unmarshal([]byte(`{"type":"a","message":"m","code":"`+string(code)+
+				`"}`), &e); err != nil || e.Code != code {
 				t.Errorf("%+v, %v", e, err)
 			}
 		}
@@ -169,24 +177,32 @@ func TestErrorJSON(t *testing.T) {
 	})
 	t.Run("A096 RETRY by default", func(t *testing.T) {
 		var e ojs.Error
-		if err := json.Unmarshal([]byte(`{"type":"a","message":"","details":null}`), &e); err != nil || e.Code != ojs.CodeRetry {
+		if err := json.Unmarshal([]byte(`{"type":"a","message":"","details":null}`), &e); err != nil ||
+			e.Code != ojs.CodeRetry {
 			t.Errorf("%+v, %v", e, err)
 		}
 	})
 	for name, in := range map[string]string{
-		"A094 no type": `{"message":"m"}`, "A094 empty type": `{"type":"","message":"m"}`, "A095 no message": `{"type":"t"}`,
-		"A096 unknown code": `{"type":"t","message":"m","code":"MAYBE"}`, "A096 lower case": `{"type":"t","message":"m","code":"retry"}`,
-		"A096 empty code": `{"type":"t","message":"m","code":""}`, "A095 message": `{"type":"t","message":7}`,
-		"A097 details": `{"type":"t","message":"m","details":[1]}`, "no object": `"boom"`, "A094 type": `{"type":7,"message":"m"}`,
-		"A094 type twice": `{"type":"t","message":"m","type":"u"}`, "A096 code twice": `{"type":"t","message":"m","code":"RETRY","code":"FAIL"}`,
-		"A096 code in another case": `{"type":"t","message":"m","Code":"DISCARD"}`, "A094 type in another case": `{"TYPE":"t","message":"m"}`,
-		"A095 null message": `{"type":"t","message":null}`,
+		"A094 no type": `{"message":"m"}`, "A094 empty type": `{"type":"","message":"m"}`,
+		"A095 no message":   `{"type":"t"}`,
+		"A096 unknown code": `{"type":"t","message":"m","code":"MAYBE"}`,
+		"A096 lower case":   `{"type":"t","message":"m","code":"retry"}`,
+		"A096 empty code":   `{"type":"t","message":"m","code":""}`,
+		"A095 message":      `{"type":"t","message":7}`,
+		"A097 details":      `{"type":"t","message":"m","details":[1]}`, "no object": `"boom"`,
+		"A094 type":                 `{"type":7,"message":"m"}`,
+		"A094 type twice":           `{"type":"t","message":"m","type":"u"}`,
+		"A096 code twice":           `{"type":"t","message":"m","code":"RETRY","code":"FAIL"}`,
+		"A096 code in another case": `{"type":"t","message":"m","Code":"DISCARD"}`,
+		"A094 type in another case": `{"TYPE":"t","message":"m"}`,
+		"A095 null message":         `{"type":"t","message":null}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := ojs.Error{Type: "before"}
 			var invalid *ojs.InvalidError
 			err := json.Unmarshal([]byte(in), &e)
-			if !errors.As(err, &invalid) || invalid.Code != "validation.error_invalid" || !strings.HasPrefix(invalid.Field, "error") {
+			if !errors.As(err, &invalid) || invalid.Code != "validation.error_invalid" ||
+				!strings.HasPrefix(invalid.Field, "error") {
 				t.Errorf("error %v", err)
 			}
 			if !reflect.DeepEqual(e, ojs.Error{Type: "before"}) {
@@ -204,7 +220,8 @@ func TestFailureJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(in), &f); err != nil {
 			t.Fatal(err)
 		}
-		want := ojs.Failure{Attempt: 2, At: time.Date(2026, 2, 12, 10, 31, 5, 0, time.UTC), Type: "external.api_timeout", Message: "Request timed out",
+		want := ojs.Failure{Attempt: 2, At: time.Date(2026, 2, 12, 10, 31, 5, 0, time.UTC),
+			Type: "external.api_timeout", Message: "Request timed out",
 			Code: ojs.CodeRetry, Details: map[string]any{"endpoint": "/v1/charge", "timeout_ms": 30000.0}}
 		if !reflect.DeepEqual(f, want) {
 			t.Errorf("%+v", f)
@@ -217,12 +234,14 @@ func TestFailureJSON(t *testing.T) {
 			t.Errorf("%s, %v", out, err)
 		}
 		var members map[string]any
-		if err := json.Unmarshal(out, &members); err != nil || members["occurred_at"] != members["timestamp"] || members["timestamp"] == nil {
+		if err := json.Unmarshal(out, &members); err != nil ||
+			members["occurred_at"] != members["timestamp"] || members["timestamp"] == nil {
 			t.Errorf("reading 14: %s", out)
 		}
 	})
 	t.Run("A119 every entry has details", func(t *testing.T) {
-		for _, in := range []string{`{"attempt":1,"details":{}}`, `{"attempt":1,"details":null}`, `{"attempt":1}`} {
+		for _, in := range []string{`{"attempt":1,"details":{}}`, `{"attempt":1,"details":null}`,
+			`{"attempt":1}`} {
 			var f ojs.Failure
 			if err := json.Unmarshal([]byte(in), &f); err != nil {
 				t.Fatal(err)
@@ -241,18 +260,21 @@ func TestFailureJSON(t *testing.T) {
 		var f ojs.Failure
 		var e ojs.Error
 		in := []byte(`{"type":"t","message":"m","severity":["high"]}`)
-		if err := errors.Join(json.Unmarshal(in, &f), json.Unmarshal(in, &e)); err != nil || f.Type != "t" || e.Message != "m" {
+		if err := errors.Join(json.Unmarshal(in, &f), json.Unmarshal(in, &e)); err != nil || f.Type != "t" ||
+			e.Message != "m" {
 			t.Errorf("%+v, %+v, %v", f, e, err)
 		}
 	})
 	t.Run("reading 14 occurred_at alone", func(t *testing.T) {
 		var f ojs.Failure
-		if err := json.Unmarshal([]byte(`{"occurred_at":"2026-02-12T11:31:05+01:00","details":null}`), &f); err != nil || f.At.Hour() != 10 {
+		err := json.Unmarshal([]byte(`{"occurred_at":"2026-02-12T11:31:05+01:00","details":null}`), &f)
+		if err != nil || f.At.Hour() != 10 {
 			t.Errorf("%+v, %v", f, err)
 		}
 	})
 	t.Run("A119 everything comes back", func(t *testing.T) {
-		for _, want := range []ojs.Failure{full(ojs.StateActive).Errors[0], {}, {Attempt: 7, At: at.In(time.FixedZone("", 3600)).UTC()}} {
+		for _, want := range []ojs.Failure{full(ojs.StateActive).Errors[0], {},
+			{Attempt: 7, At: at.In(time.FixedZone("", 3600)).UTC()}} {
 			var got ojs.Failure
 			b, err := json.Marshal(want)
 			if err != nil {
@@ -264,23 +286,25 @@ func TestFailureJSON(t *testing.T) {
 		}
 	})
 	for name, tt := range map[string]struct{ in, field string }{
-		"no object":                {`"boom"`, "error"},
-		"A119 attempt":             {`{"attempt":"1"}`, "error.attempt"},
-		"A119 negative attempt":    {`{"attempt":-1}`, "error.attempt"},
-		"A119 attempt twice":       {`{"attempt":1,"attempt":2}`, "error"},
-		"A119 type in upper case":  {`{"Type":"t"}`, "error.Type"},
-		"A119 type":                {`{"type":7}`, "error.type"},
-		"backtrace":                {`{"backtrace":["a",7]}`, "error.backtrace"},
-		"backtrace with a null":    {`{"backtrace":["a",null]}`, "error.backtrace"},
-		"A119 timestamp":           {`{"timestamp":"yesterday"}`, "error.timestamp"},
-		"reading 14 occurred_at":   {`{"timestamp":"2026-02-12T10:31:05Z","occurred_at":7}`, "error.occurred_at"},
+		"no object":               {`"boom"`, "error"},
+		"A119 attempt":            {`{"attempt":"1"}`, "error.attempt"},
+		"A119 negative attempt":   {`{"attempt":-1}`, "error.attempt"},
+		"A119 attempt twice":      {`{"attempt":1,"attempt":2}`, "error"},
+		"A119 type in upper case": {`{"Type":"t"}`, "error.Type"},
+		"A119 type":               {`{"type":7}`, "error.type"},
+		"backtrace":               {`{"backtrace":["a",7]}`, "error.backtrace"},
+		"backtrace with a null":   {`{"backtrace":["a",null]}`, "error.backtrace"},
+		"A119 timestamp":          {`{"timestamp":"yesterday"}`, "error.timestamp"},
+		"reading 14 occurred_at": {`{"timestamp":"2026-02-12T10:31:05Z","occurred_at":7}`,
+			"error.occurred_at"},
 		"A119 details":             {`{"details":[1]}`, "error.details"},
 		"A119 a number in details": {`{"details":{"n":1e999}}`, "error.details"},
 	} {
 		t.Run(name+" refused", func(t *testing.T) {
 			f := ojs.Failure{Type: "before"}
 			var invalid *ojs.InvalidError
-			if err := json.Unmarshal([]byte(tt.in), &f); !errors.As(err, &invalid) || invalid.Code != "validation.error_invalid" || invalid.Field != tt.field {
+			if err := json.Unmarshal([]byte(tt.in), &f); !errors.As(err, &invalid) ||
+				invalid.Code != "validation.error_invalid" || invalid.Field != tt.field {
 				t.Errorf("error %v", err)
 			}
 			if !reflect.DeepEqual(f, ojs.Failure{Type: "before"}) {

@@ -13,3 +13,5 @@ require (
 )
 
 require github.com/adhocore/gronx v1.20.4
+
+require github.com/anishathalye/porcupine v1.3.1

@@ -12,33 +12,39 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// Priorities with a name. Any integer from -2^31 to 2^31-1 is a priority; higher runs first.
+// Priorities with a name. Any integer from -2^31 to 2^31-1 is a priority; higher runs
+// first.
 const (
 	PriorityLow    = -10
 	PriorityNormal = 0
 	PriorityHigh   = 10
 )
 
-// DefaultQueue is the queue of a job that names none.
+// DefaultQueue is the queue of a job without WithQueue.
 const DefaultQueue = "default"
 
-// Meta entries that an engine writes when it replays a dead letter (OJS dead letter, section 7.2).
+// Meta entries that an engine writes when it replays a dead letter (OJS dead letter,
+// section 7.2).
 const (
-	MetaReplayCount    = "ojs.replay_count"     // how often the job has been replayed, by a person or a rule: a number
+	// a number: the replays of the job, by a call or a rule
+	MetaReplayCount    = "ojs.replay_count"
 	MetaLastReplayedAt = "ojs.last_replayed_at" // RFC 3339
-	MetaReplayRule     = "ojs.replay_rule"      // the rule that replayed it last; absent if a person did
+	MetaReplayRule     = "ojs.replay_rule"      // the rule of the last replay; absent if that was a call
 )
 
-// JobHeader is what every part of a running program needs of a job. It is small: handlers get one per attempt.
+// JobHeader is the part of a job that handlers, middlewares and hooks need. It is small:
+// each attempt gets its own.
 type JobHeader struct {
 	ID, Type, Queue string
-	Priority        int            // higher first, 0 by default
-	Attempt         int            // 0 before the first run, 1 in it
-	MaxAttempts     int            // all runs, the first included
-	Meta            map[string]any // as JSON gives it back: numbers are float64, lists []any. tags, trace_id, tenant_id, ... have known meanings
-	Errors          []Failure      // of earlier attempts, oldest first, the last 10 at least
-	CreatedAt       time.Time
-	ScheduledAt     time.Time // zero: at once
+	Priority        int // higher first, 0 by default
+	Attempt         int // 0 before the first run, 1 in it
+	MaxAttempts     int // all runs, the first included
+	// as JSON gives it back: numbers are float64, lists []any. OJS defines tags,
+	// trace_id, tenant_id and others.
+	Meta        map[string]any
+	Errors      []Failure // of earlier attempts, oldest first, the last 10 at least
+	CreatedAt   time.Time
+	ScheduledAt time.Time // zero: at once
 }
 
 // Job is a job as its handler sees it.
@@ -47,8 +53,9 @@ type Job[T any] struct {
 	Args T
 }
 
-// JobInfo is a job as the engine stores it, the whole OJS envelope: what lookups return. It encodes to and decodes from
-// the wire form (OJS core, section 5). A zero time means "not set".
+// JobInfo is a job as the engine stores it, the whole OJS envelope. Lookups return it. It
+// encodes to and decodes from the wire form (OJS core, section 5). A zero time means "not
+// set".
 type JobInfo struct {
 	JobHeader
 	Args  Args
@@ -57,19 +64,25 @@ type JobInfo struct {
 	Retry        RetryPolicy   // effective: every field is set
 	Timeout      time.Duration // of one attempt
 	TotalTimeout time.Duration // of all attempts, from CreatedAt; 0: none
-	Lease        time.Duration // how long an attempt holds the job without renewing; the standard's visibility timeout
-	RateLimit    *RateLimit    // nil: none
-	Unique       *UniquePolicy // that it was enqueued with; nil: none
-	ResultTTL    time.Duration // how long the job is kept after its end at least; 0: as the engine's retention says. Also NoResult, KeepForever
+	EnqueueTTL   time.Duration // from CreatedAt to the start of the first attempt; 0: any
+	// the time that an attempt holds the job without renewing: the standard's visibility
+	// timeout
+	Lease     time.Duration
+	RateLimit *RateLimit    // nil: none
+	Unique    *UniquePolicy // the policy of its enqueue; nil: none
+	// the least time that the job is kept after its end; 0: retention decides. Also
+	// NoResult, KeepForever
+	ResultTTL time.Duration
 
-	ExpiresAt      time.Time // from then on the job no longer starts
+	ExpiresAt      time.Time // no attempt starts from then on
 	EnqueuedAt     time.Time // when it first became available, or was replayed
 	StartedAt      time.Time // of the latest attempt
 	NextRetryAt    time.Time // only while retryable
 	FinishedAt     time.Time // completed_at, cancelled_at or discarded_at, by State
 	DeadLetteredAt time.Time // zero: not a dead letter
 
-	Progress float64         // of the latest attempt, as its handler reported it: from 0 to 1, and 1 once completed
+	// from 0 to 1, as the handler of the latest attempt reported it; 1 once completed
+	Progress float64
 	Error    *Failure        // the latest failure; nil after success
 	Result   json.RawMessage // of a completed job whose handler set one
 
@@ -79,7 +92,8 @@ type JobInfo struct {
 // DeadLettered reports whether the job is a dead letter.
 func (j *JobInfo) DeadLettered() bool { return !j.DeadLetteredAt.IsZero() }
 
-// DecodeResult decodes the job's result into v, as json.Unmarshal does. It fails if the job has none.
+// DecodeResult decodes the job's result into v, as json.Unmarshal does. It fails if the
+// job has none.
 func (j *JobInfo) DecodeResult(v any) error {
 	if j.Result == nil {
 		return errors.New("ojs: job " + j.ID + " has no result")
@@ -98,8 +112,9 @@ func (j *JobInfo) Clone() *JobInfo {
 	return c
 }
 
-// Detach gives j copies of its own of all that a shallow copy of it shares, as a storage does before it hands out a
-// record. It costs nothing for a job without meta, errors, result and non-retryable errors.
+// Detach replaces everything that a shallow copy of j shares by copies. A storage calls
+// it before it returns a record. It costs nothing for a job without meta, errors, result
+// and non-retryable errors.
 func (j *JobInfo) Detach() {
 	j.Meta = jsonvalue.Clone(j.Meta)
 	j.Errors = cloneFailures(j.Errors)

@@ -28,7 +28,8 @@ func TestDecodeArgsOfAJob(t *testing.T) {
 	}
 	j.ID, j.Result = "7", json.RawMessage(`"many"`)
 	var wrong *json.UnmarshalTypeError
-	if err := j.DecodeResult(new(int)); !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "ojs: result of job 7: decoding into *int: ") {
+	if err := j.DecodeResult(new(int)); !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(),
+		"ojs: result of job 7: decoding into *int: ") {
 		t.Errorf("a result of another type: %v", err)
 	}
 }

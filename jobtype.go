@@ -7,15 +7,17 @@ import (
 	"slices"
 )
 
-// JobType is a job type: its name, the Go type of its args, and its default options. Declare it once, as a package
-// variable that producers and handlers share. It is immutable and safe for concurrent use.
+// JobType is a job type: its name, the Go type of its args, and its default options.
+// Declare it once, as a package variable that producers and handlers share. It is
+// immutable and safe for concurrent use.
 type JobType[T any] struct {
 	name     string
 	defaults []Option
 }
 
-// Define declares a job type. It panics if the name or a default is invalid, as regexp.MustCompile does. If T has unexported
-// fields, which JSON leaves out, it logs a warning to slog.Default, once for each T.
+// Define declares a job type. It panics if the name or a default is invalid, as
+// regexp.MustCompile does. If T has unexported fields, which JSON leaves out, Define logs
+// a warning to slog.Default, once for each T.
 func Define[T any](name string, defaults ...Option) JobType[T] {
 	if err := ValidateType(name); err != nil {
 		panic(err)
@@ -52,18 +54,20 @@ func (t JobType[T]) Enqueue(ctx context.Context, q Enqueuer, args T, opts ...Opt
 	return tickets[0], nil
 }
 
-// Decode decodes the args of a looked-up job of this type. A job of another type is refused with ErrInvalid.
+// Decode decodes the args of a looked-up job of this type. A job of another type is
+// refused with ErrInvalid.
 func (t JobType[T]) Decode(job *JobInfo) (T, error) {
 	var args T
 	if job.Type != t.name {
-		return args, &InvalidError{Code: CodeTypeInvalid, Field: "type", Reason: fmt.Sprintf("%q is not %q", job.Type, t.name)}
+		return args, &InvalidError{Code: CodeTypeInvalid, Field: "type",
+			Reason: fmt.Sprintf("%q is not %q", job.Type, t.name)}
 	}
 	err := job.Args.Decode(&args)
 	return args, err
 }
 
-// Draft is a job that has not been enqueued: type, args, options. It is a value; enqueue it any number of times. It keeps
-// the args it was given, so do not change what they point to in between.
+// Draft is a job that has not been enqueued: type, args, options. It is a value and may
+// be enqueued any number of times. It keeps its args: do not modify them in between.
 type Draft struct {
 	jobType  string
 	args     any
@@ -71,7 +75,7 @@ type Draft struct {
 	opts     []Option
 }
 
-// NewDraft is JobType.New for a type known only by name.
+// NewDraft makes a draft of a type that is known only by its name.
 func NewDraft(jobType string, args any, opts ...Option) Draft {
 	return Draft{jobType: jobType, args: args, opts: slices.Clone(opts)}
 }
@@ -79,17 +83,18 @@ func NewDraft(jobType string, args any, opts ...Option) Draft {
 // Type returns the job type's name.
 func (d Draft) Type() string { return d.jobType }
 
-// Args returns the args as they were given.
+// Args returns the args of the draft.
 func (d Draft) Args() any { return d.args }
 
-// Defaults returns the default options of the JobType that made the draft, nil if none did.
+// Defaults returns the default options of the JobType that made the draft, nil if none
+// did.
 func (d Draft) Defaults() []Option { return d.defaults }
 
 // Options returns the draft's own options, which override the defaults.
 func (d Draft) Options() []Option { return d.opts }
 
-// Enqueuer accepts drafts of any type, all or nothing. Every engine is one, whatever its T; so is a test double. It
-// returns one ticket per draft, in order.
+// Enqueuer accepts drafts of any type, all or nothing. Every engine is an Enqueuer, for
+// any T, and so is a test double. It returns one ticket per draft, in order.
 type Enqueuer interface {
 	EnqueueMany(ctx context.Context, drafts ...Draft) ([]Ticket, error)
 }

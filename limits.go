@@ -2,13 +2,17 @@ package ojs
 
 import "github.com/ojsengine/ojs/internal/jsonvalue"
 
-// Limits of what is stored, in bytes of its JSON (OJS payload limits). What exceeds one is refused with an *InvalidError.
+// Limits of what is stored, in bytes of its JSON (OJS payload limits). Input that exceeds
+// one is refused with an *InvalidError.
 const (
 	MaxEnvelope   = 1 << 20  // a job as it is enqueued
 	MaxMeta       = 64 << 10 // its meta
 	MaxResult     = 1 << 20
 	MaxCheckpoint = 1 << 20
-	MaxDetails    = 64 << 10 // the details of an error; larger ones are replaced by "details_error", which gives their size
+	// the details of an error; "details_error" with their size replaces larger ones
+	MaxDetails = 64 << 10
 
-	MaxDepth = jsonvalue.MaxDepth // how deep args, meta, results and checkpoints may be nested; a scalar is 0 deep, a list of scalars 1
+	// the nesting of args, meta, results and checkpoints; a scalar is 0 deep, a list of
+	// scalars 1
+	MaxDepth = jsonvalue.MaxDepth
 )

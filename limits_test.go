@@ -16,15 +16,17 @@ func TestParseDraftLimits(t *testing.T) {
 		in    string
 		field string
 	}{
-		"at the size":  {`{"type":"x","args":["` + strings.Repeat("x", ojs.MaxEnvelope-24) + `"]}`, ""},
-		"over it":      {`{"type":"x","args":["` + strings.Repeat("x", ojs.MaxEnvelope-23) + `"]}`, "envelope"},
+		"at the size": {`{"type":"x","args":["` + strings.Repeat("x", ojs.MaxEnvelope-24) + `"]}`, ""},
+		"over it": {`{"type":"x","args":["` + strings.Repeat("x", ojs.MaxEnvelope-23) + `"]}`,
+			"envelope"},
 		"at the depth": {`{"type":"x","args":[` + nest(ojs.MaxDepth) + `]}`, ""},
 		"too deep":     {`{"type":"x","args":[` + nest(ojs.MaxDepth+1) + `]}`, "envelope"},
 		"far too deep": {`{"type":"x","args":` + nest(100_000) + `}`, "envelope"},
 	} {
 		_, err := ojs.ParseDraft([]byte(tt.in))
 		var inv *ojs.InvalidError
-		if tt.field == "" && err != nil || tt.field != "" && (!errors.As(err, &inv) || inv.Field != tt.field) {
+		if tt.field == "" && err != nil || tt.field != "" &&
+			(!errors.As(err, &inv) || inv.Field != tt.field) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -58,7 +60,8 @@ func TestErrorJSONRoundTrip(t *testing.T) {
 func TestHistoryThatIsNoneIsRefused(t *testing.T) {
 	for _, errs := range []string{`[null]`, `[{"attempt":-1,"type":"a","message":"b"}]`, `7`} {
 		var job ojs.JobInfo
-		if err := json.Unmarshal([]byte(`{"type":"x","errors":`+errs+`}`), &job); !errors.Is(err, ojs.ErrInvalid) {
+		if err := json.Unmarshal([]byte(`{"type":"x","errors":`+errs+`}`), &job); !errors.Is(err,
+			ojs.ErrInvalid) {
 			t.Errorf("errors %s: %v", errs, err)
 		}
 	}

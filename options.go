@@ -12,38 +12,44 @@ import (
 	"github.com/google/uuid"
 )
 
-// Option sets a property of a job at its enqueue, or a default for a job type, a queue or an engine. The nearest to the
-// call wins; retry policies merge field by field, meta and tags add up. Times are relative to the engine's clock at the
-// enqueue. Options of one call that exclude each other are refused: two unique policies, or a delay and a time.
+// Option sets a property of a job at its enqueue, or a default for a job type, a queue or
+// an engine. The nearest to the call wins. Retry policies merge field by field; meta and
+// tags add up. Times are relative to the engine's clock at the enqueue. Options of one
+// call that exclude each other are refused: two unique policies, or a delay and a time.
 //
-// An option must do the same whenever it is applied, since engines apply defaults once for many jobs. It must not keep
-// the Options it is given.
+// An option must do the same each time it is applied, since engines apply defaults once
+// for many jobs. It must not keep the Options it is given.
 type Option func(*Options)
 
-// Options is what options add up to. Engines and test doubles read it; programs use the functions that return an Option.
+// Options is the sum of options. Engines and test doubles read it. Programs use the
+// functions that return an Option.
 type Options struct {
 	ID                           string // "": the engine makes one
 	Queue                        string
 	Priority                     int
-	Delay                        time.Duration // in place of ScheduledAt
+	Delay                        time.Duration // excludes ScheduledAt
 	ScheduledAt                  time.Time
-	TTL                          time.Duration // in place of ExpiresAt
+	TTL                          time.Duration // excludes ExpiresAt
 	ExpiresAt                    time.Time
 	Timeout, TotalTimeout, Lease time.Duration
-	ResultTTL                    time.Duration // after the job's end; 0: as the engine's retention says. Also NoResult, KeepForever
-	Retry                        RetryPolicy   // zero fields inherit the standard's
-	Meta                         map[string]any
-	RateLimit                    *RateLimit                 // nil: none
-	Unique                       *UniquePolicy              // nil: none
-	Pending                      bool                       // wait to be activated
-	Extra                        map[string]json.RawMessage // of a parsed draft: attributes this version does not know
+	EnqueueTTL                   time.Duration // 0: none
+	// the time for which the job is kept after its end; 0: retention decides. Also
+	// NoResult, KeepForever
+	ResultTTL time.Duration
+	Retry     RetryPolicy // zero fields inherit the standard's
+	Meta      map[string]any
+	RateLimit *RateLimit    // nil: none
+	Unique    *UniquePolicy // nil: none
+	Pending   bool          // wait for Jobs.Activate
+	// attributes of a parsed draft that this version does not know
+	Extra map[string]json.RawMessage
 
-	err          error // the first option that is invalid whatever the others say
-	given        given // by the options of the Apply under way
-	timeoutGiven bool  // Timeout is not the standard's but somebody's choice
+	err          error // the first option that is invalid by itself
+	given        given // set by the options of the current Apply
+	timeoutGiven bool  // an option has set Timeout
 }
 
-// given is a set of properties that one call may give in one way only.
+// given is a set of properties that one call may set in one way only.
 type given uint8
 
 const (
@@ -59,21 +65,22 @@ const (
 	DefaultTimeout = 30 * time.Minute // of one attempt
 	DefaultLease   = 30 * time.Minute // visibility timeout
 
-	// KeepForever is the WithResultTTL of a job that is never pruned, and NoResult what WithResultTTL(0) stores in a job.
+	// KeepForever is the WithResultTTL of a job that is never pruned. NoResult is the
+	// ResultTTL of a job with WithResultTTL(0).
 	KeepForever time.Duration = -1
 	NoResult    time.Duration = -2
 
-	minLease    = 100 * time.Millisecond // a shorter one would lapse between two renewals of a busy process
+	minLease    = 100 * time.Millisecond // shorter leases would expire in a busy process
 	maxTypeLen  = 255
 	maxQueueLen = 128
 )
 
-// DefaultOptions returns the options of a job that is given none.
+// DefaultOptions returns the options of a job without options.
 func DefaultOptions() Options {
 	return Options{Queue: DefaultQueue, Timeout: DefaultTimeout, Lease: DefaultLease}
 }
 
-// Clone returns a copy that shares nothing with o but what its meta points to.
+// Clone returns a copy that shares only the values of its meta with o.
 func (o *Options) Clone() Options {
 	c := *o
 	c.Meta, c.Extra = maps.Clone(o.Meta), maps.Clone(o.Extra)
@@ -88,7 +95,8 @@ func (o *Options) Clone() Options {
 	return c
 }
 
-// Apply applies opts in order, as the options of one call: of those that exclude each other, the second makes o invalid.
+// Apply applies opts in order, as the options of one call: if two of them exclude each
+// other, the second makes o invalid.
 func (o *Options) Apply(opts ...Option) {
 	outer := o.given
 	o.given = 0
@@ -102,7 +110,8 @@ func (o *Options) Apply(opts ...Option) {
 	}
 }
 
-// give records that an option gives a property, and refuses it if the same call has given one that it excludes.
+// give records that an option sets a property. It refuses the option if the same call has
+// set a property that it excludes.
 func (o *Options) give(property, excluded given, field, reason string) {
 	if o.given&excluded != 0 {
 		o.fail(optionError(field, reason))
@@ -116,7 +125,8 @@ func (o *Options) fail(err error) {
 	}
 }
 
-// Validate checks each option, and that they fit together. Its error is an *InvalidError.
+// Validate checks each option, and the options against one another. Its error is an
+// *InvalidError.
 func (o *Options) Validate() error {
 	if o.err != nil {
 		return o.err
@@ -132,14 +142,18 @@ func (o *Options) Validate() error {
 		return optionError("priority", fmt.Sprintf("%d is not between -2^31 and 2^31-1", o.Priority))
 	case o.Timeout <= 0:
 		return optionError("timeout", fmt.Sprintf("%v is not positive", o.Timeout))
+	case o.EnqueueTTL < 0:
+		return optionError("enqueue_ttl", fmt.Sprintf("%v is not positive", o.EnqueueTTL))
 	case o.TotalTimeout < 0:
 		return optionError("total_timeout", fmt.Sprintf("%v is negative", o.TotalTimeout))
 	case o.TotalTimeout > 0 && o.TotalTimeout < o.Timeout && (o.timeoutGiven || o.Timeout != DefaultTimeout):
-		return optionError("total_timeout", fmt.Sprintf("total_timeout %v is less than timeout %v", o.TotalTimeout, o.Timeout))
+		return optionError("total_timeout", fmt.Sprintf("total_timeout %v is less than timeout %v",
+			o.TotalTimeout, o.Timeout))
 	case o.Lease < minLease:
 		return optionError("visibility_timeout", fmt.Sprintf("%v is less than %v", o.Lease, minLease))
 	case o.ResultTTL < 0 && o.ResultTTL != KeepForever && o.ResultTTL != NoResult:
-		return optionError("result_ttl", fmt.Sprintf("%v is negative; use ojs.KeepForever to keep the job forever", o.ResultTTL))
+		return optionError("result_ttl",
+			fmt.Sprintf("%v is negative; use ojs.KeepForever to keep the job forever", o.ResultTTL))
 	case o.Pending && (o.Delay > 0 || !o.ScheduledAt.IsZero()):
 		return optionError("pending", "a pending job waits for its activation, not for a time")
 	case !validTime(o.ScheduledAt):
@@ -150,7 +164,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// RFC 3339 has no years but 1 to 9999.
+// RFC 3339 has the years 1 to 9999.
 var beginOfTime, endOfTime = time.Time{}, time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func validTime(t time.Time) bool { return !t.Before(beginOfTime) && t.Before(endOfTime) }
@@ -159,18 +173,21 @@ func optionError(field, reason string) error {
 	return &InvalidError{Code: CodeOptionInvalid, Field: field, Reason: reason}
 }
 
-// WithQueue puts the job on a queue: lower-case letters, digits, '-' and '.', at most 128 of them. The default is
-// "default".
+// WithQueue puts the job on a queue: lower-case letters, digits, '-' and '.', at most 128
+// characters. The default is "default".
 func WithQueue(name string) Option { return func(o *Options) { o.Queue = name } }
 
-// WithPriority sets the job's priority within its queue, from -2^31 to 2^31-1. Higher runs first, equal ones in the order
-// they became available; a retried job keeps it. The default is 0 (OJS core, section 5.2).
+// WithPriority sets the job's priority within its queue, from -2^31 to 2^31-1. Higher
+// runs first; jobs of equal priority run in the order in which they became available. A
+// retried job keeps its priority. The default is 0 (OJS core, section 5.2).
 func WithPriority(p int) Option { return func(o *Options) { o.Priority = p } }
 
-// WithDelay runs the job no earlier than d after the enqueue; at once if d is not positive.
+// WithDelay runs the job no earlier than d after the enqueue; at once if d is not
+// positive.
 func WithDelay(d time.Duration) Option {
 	return func(o *Options) {
-		o.give(givenDelay, givenScheduledAt, "scheduled_at", "a delay and a time are given: use WithDelay or WithScheduledAt")
+		o.give(givenDelay, givenScheduledAt, "scheduled_at",
+			"a delay and a time are given: use WithDelay or WithScheduledAt")
 		o.Delay, o.ScheduledAt = max(d, 0), time.Time{}
 	}
 }
@@ -178,16 +195,18 @@ func WithDelay(d time.Duration) Option {
 // WithScheduledAt runs the job no earlier than t; at once if t has passed.
 func WithScheduledAt(t time.Time) Option {
 	return func(o *Options) {
-		o.give(givenScheduledAt, givenDelay, "scheduled_at", "a delay and a time are given: use WithDelay or WithScheduledAt")
+		o.give(givenScheduledAt, givenDelay, "scheduled_at",
+			"a delay and a time are given: use WithDelay or WithScheduledAt")
 		o.Delay, o.ScheduledAt = 0, t
 	}
 }
 
-// WithExpiresAt discards the job if it is still waiting at t: for its first attempt or for a retry. A running attempt is
-// left alone.
+// WithExpiresAt discards the job if it is still waiting at t: for its first attempt or
+// for a retry. A running attempt is left alone.
 func WithExpiresAt(t time.Time) Option {
 	return func(o *Options) {
-		o.give(givenExpiresAt, givenTTL, "expires_at", "a time to live and a time are given: use WithTTL or WithExpiresAt")
+		o.give(givenExpiresAt, givenTTL, "expires_at",
+			"a time to live and a time are given: use WithTTL or WithExpiresAt")
 		o.TTL, o.ExpiresAt = 0, t
 	}
 }
@@ -198,33 +217,54 @@ func WithTTL(d time.Duration) Option {
 		if d <= 0 {
 			o.fail(optionError("ttl", fmt.Sprintf("%v is not positive", d)))
 		}
-		o.give(givenTTL, givenExpiresAt, "expires_at", "a time to live and a time are given: use WithTTL or WithExpiresAt")
+		o.give(givenTTL, givenExpiresAt, "expires_at",
+			"a time to live and a time are given: use WithTTL or WithExpiresAt")
 		o.TTL, o.ExpiresAt = d, time.Time{}
 	}
 }
 
-// WithTimeout ends the context of an attempt that has run for d, and fails the attempt, unless its handler completes the
-// job all the same within the engine's grace period. The default is 30 minutes; d must be positive.
+// WithEnqueueTTL discards the job if its first attempt has not started d after the job
+// was created, whether it is scheduled, pending or available then. The error type is
+// enqueue_ttl_expired. The first attempt ends the limit, also one that fails, snoozes or
+// is given back; WithTTL limits the waits for retries too. An attempt starts when it is
+// claimed. d must be positive and longer than the job's delay. By default there is no
+// limit.
+func WithEnqueueTTL(d time.Duration) Option {
+	return func(o *Options) {
+		if d <= 0 {
+			o.fail(optionError("enqueue_ttl", fmt.Sprintf("%v is not positive", d)))
+		}
+		o.EnqueueTTL = d
+	}
+}
+
+// WithTimeout ends the context of an attempt that has run for d. The attempt then fails,
+// unless its handler completes the job within the engine's grace period. The default is
+// 30 minutes; d must be positive.
 func WithTimeout(d time.Duration) Option {
 	return func(o *Options) { o.Timeout, o.timeoutGiven = d, true }
 }
 
-// WithTotalTimeout ends the job d after it was created, whatever attempts are left. It ends a running attempt as its
-// timeout would, and no retry is scheduled that could not start in time. 0, the default, is none; d must not be less than
-// the timeout of one attempt if WithTimeout has set that.
+// WithTotalTimeout ends the job d after it was created, even if attempts are left. It
+// ends a running attempt as its timeout would. A retry that could not start in time is
+// not scheduled. 0, the default, means none. If WithTimeout is set, d must not be less
+// than that timeout.
 func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.TotalTimeout = d } }
 
-// WithLease sets how long an attempt holds its job without renewing, at least 100 ms: the standard's visibility timeout. An engine
-// renews the lease every d/3 while the handler runs. That a process has died is noticed after at most d; the attempt then counts as
-// failed. The default is 30 minutes.
+// WithLease sets how long an attempt holds its job without renewing, at least 100 ms: the
+// standard's visibility timeout. An engine renews the lease every d/3 while the handler
+// runs. If a process dies, its attempts fail after at most d. The default is 30 minutes.
 func WithLease(d time.Duration) Option { return func(o *Options) { o.Lease = d } }
 
-// WithResultTTL keeps the job for at least d after its end, completed, cancelled or discarded, however many jobs finish after it and
-// whatever engine.Retention says. Until then Ticket.Wait and lookups return it with its result or failure. Use it for jobs whose
-// outcome somebody asks for later; finished jobs are memory, or rows, until they are pruned. Without it, retention alone decides.
+// WithResultTTL keeps the job for at least d after its end, completed, cancelled or
+// discarded, even if engine.Retention would delete it. Until then Ticket.Wait and lookups
+// return it with its result or failure. Use it for jobs whose outcome is needed later.
+// Finished jobs take memory, or rows, until they are pruned. Without it, retention alone
+// decides.
 //
-// KeepForever keeps the job until somebody deletes it. 0 does not store a result at all, and leaves the rest to retention; these are
-// the standard's result_ttl -1 and 0 (OJS results). Other negative durations are refused.
+// KeepForever keeps the job until a call deletes it. 0 stores no result, and leaves the
+// rest to retention. These are the standard's result_ttl -1 and 0 (OJS results). Other
+// negative durations are refused.
 func WithResultTTL(d time.Duration) Option {
 	if d == 0 {
 		d = NoResult
@@ -232,7 +272,8 @@ func WithResultTTL(d time.Duration) Option {
 	return func(o *Options) { o.ResultTTL = d }
 }
 
-// WithRetry lays p over the policy the job inherits, field by field. A repeated entry of NonRetryableErrors counts once.
+// WithRetry sets the retry policy. Fields of p that are zero are inherited. A repeated
+// entry of NonRetryableErrors counts once.
 func WithRetry(p RetryPolicy) Option {
 	p.NonRetryableErrors = distinct(p.NonRetryableErrors)
 	return func(o *Options) {
@@ -242,8 +283,8 @@ func WithRetry(p RetryPolicy) Option {
 	}
 }
 
-// WithMaxAttempts sets how often the job may run, the first time included. 0 is the standard's max_attempts 0: the job
-// runs once and is never retried.
+// WithMaxAttempts sets the number of attempts, the first included. 0 is the standard's
+// max_attempts 0: the job runs once and is never retried.
 func WithMaxAttempts(n int) Option {
 	if n == 0 {
 		n = NoRetry
@@ -254,9 +295,10 @@ func WithMaxAttempts(n int) Option {
 	return WithRetry(RetryPolicy{MaxAttempts: n})
 }
 
-// WithMeta sets one entry of the job's meta, which travels with the job unread. The value must encode to JSON and comes
-// back as JSON gives it: a number as float64, a list as []any, a struct as map[string]any. An integer beyond 2^53 comes back
-// as json.Number. The option keeps the value: do not change what it points to.
+// WithMeta sets one entry of the job's meta, which travels with the job. The value must
+// encode to JSON and comes back as JSON gives it: a number as float64, a list as []any, a
+// struct as map[string]any. An integer beyond 2^53 comes back as json.Number. The option
+// keeps the value: do not modify it afterwards.
 func WithMeta(key string, value any) Option {
 	return func(o *Options) { o.setMeta(key, value) }
 }
@@ -294,8 +336,9 @@ func (o *Options) setMeta(key string, value any) {
 	o.Meta[key] = value
 }
 
-// WithID gives the job an id of the caller's: a UUIDv7. An id that exists already is refused with a *DuplicateError,
-// which makes an enqueue safe to repeat while the job is stored; once it has finished that is up to engine.Retention.
+// WithID sets the job's id, a UUIDv7. An id that exists already is refused with a
+// *DuplicateError. So an enqueue is safe to repeat while the job is stored;
+// engine.Retention decides how long a finished job is stored.
 func WithID(id string) Option {
 	return func(o *Options) {
 		if u, ok := parseID(id); !ok || u.Version() != 7 {
@@ -306,21 +349,22 @@ func WithID(id string) Option {
 	}
 }
 
-// parseID reports whether id is a UUID of RFC 9562 in its usual form, of whatever version.
+// parseID reports whether id is a UUID of RFC 9562 in its usual form, of any version.
 func parseID(id string) (uuid.UUID, bool) {
 	u, err := uuid.Parse(id)
 	return u, err == nil && len(id) == 36 && u.Variant() == uuid.RFC4122
 }
 
-// WithPending stores the job as pending: it waits until somebody activates it.
+// WithPending stores the job as pending: it waits until Jobs.Activate is called.
 func WithPending() Option { return func(o *Options) { o.Pending = true } }
 
 func withExtra(extra map[string]json.RawMessage) Option {
 	return func(o *Options) { o.Extra = maps.Clone(extra) }
 }
 
-// ValidateType checks the name of a job type: dot-separated words of lower-case letters, digits and '_', each starting
-// with a letter, at most 255 characters (OJS core, section 5.1).
+// ValidateType checks the name of a job type: dot-separated words of lower-case letters,
+// digits and '_', each starting with a letter, at most 255 characters (OJS core, section
+// 5.1).
 func ValidateType(name string) error {
 	if !validName(name, maxTypeLen, func(c, before byte) bool {
 		switch {
@@ -337,8 +381,8 @@ func ValidateType(name string) error {
 	return nil
 }
 
-// ValidateQueue checks the name of a queue: lower-case letters, digits, '-' and '.', starting with a letter or digit, at
-// most 128 characters (OJS core, section 5.1).
+// ValidateQueue checks the name of a queue: lower-case letters, digits, '-' and '.',
+// starting with a letter or digit, at most 128 characters (OJS core, section 5.1).
 func ValidateQueue(name string) error {
 	if !validName(name, maxQueueLen, func(c, before byte) bool {
 		return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || before != 0 && (c == '-' || c == '.')
@@ -360,8 +404,9 @@ func nameReason(name string, most int, allowed string) string {
 	return fmt.Sprintf("%q: use %s", clip([]byte(name)), allowed)
 }
 
-// validName reports whether name has 1 to most bytes and ok holds for each of them, given the one before it (0 for the
-// first). Enqueues pass here, so no regular expression.
+// validName reports whether name has 1 to most bytes, and ok holds for each of them and
+// the one before it (0 for the first). Each enqueue calls it, so it uses no regular
+// expression.
 func validName(name string, most int, ok func(c, before byte) bool) bool {
 	if name == "" || len(name) > most {
 		return false

@@ -1,6 +1,6 @@
 package ojs
 
-// QueueState tells what a queue does with jobs (OJS queue configuration).
+// QueueState is the state of a queue (OJS queue configuration).
 type QueueState string
 
 // The states of a queue.

@@ -8,14 +8,17 @@ import (
 	"time"
 )
 
-// RateLimit bounds how often jobs of a key start, and how many run at once (OJS rate limiting). Jobs that it holds back are
-// passed over: others run meanwhile. Every bound that is set has to hold. Each attempt counts, retries included.
+// RateLimit bounds how often jobs of a key start, and how many run at once (OJS rate
+// limiting). A job held back by a limit is skipped; the jobs behind it run. Every bound
+// that is set must hold. Each attempt counts, retries included.
 //
-// A key has the bounds of the job that last started with it. An engine counts what it starts itself, attempts and
-// deliveries to its workers; several engines on one storage count separately.
+// A key has the bounds of the job that last started with it. An engine counts its own
+// attempts and the deliveries to its workers. Several engines on one storage count
+// separately.
 type RateLimit struct {
-	// Key is what shares the limit: letters, digits and ".", "_", ":", "-", the first a letter or digit, at most 255
-	// (OJS rate limiting). RateLimitKey makes one of any text, such as an e-mail address.
+	// Key names the jobs that share the limit: letters, digits and ".", "_", ":", "-",
+	// the first a letter or digit, at most 255 (OJS rate limiting). RateLimitKey makes a
+	// key of any text, such as an e-mail address.
 	Key string
 
 	Concurrency int  // attempts at once; 0: any number
@@ -23,8 +26,8 @@ type RateLimit struct {
 	Throttle    Rate // starts at least Throttle.Per / Throttle.Limit apart
 }
 
-// Rate is a number of starts in a period. The zero Rate bounds nothing. A rate costs 8 bytes for each start that it
-// remembers, at most Limit of them; a throttle remembers one.
+// Rate is a number of starts in a period. The zero Rate bounds nothing. A rate costs 8
+// bytes for each start that it remembers, at most Limit. A throttle remembers one start.
 type Rate struct {
 	Limit int
 	Per   time.Duration
@@ -76,9 +79,10 @@ func validRateLimitKey(key string) bool {
 	})
 }
 
-// RateLimitKey makes a key for RateLimit.Key of any text: an e-mail address, a URL, a name in any script. The key is
-// "scope:text" if that is a valid key, and otherwise "scope::" and the SHA-256 of the text in hexadecimal. Different texts
-// have different keys. The scope must be a valid key of at most 189 characters without ":".
+// RateLimitKey makes a key for RateLimit.Key of any text: an e-mail address, a URL, a
+// name in any script. The key is "scope:text" if that is a valid key, and otherwise
+// "scope::" and the SHA-256 of the text in hexadecimal. Different texts have different
+// keys. The scope must be a valid key of at most 189 characters without ":".
 //
 //	ojs.WithRateLimit(ojs.RateLimit{Key: ojs.RateLimitKey("mail", "a@example.com"), Concurrency: 1})
 func RateLimitKey(scope, text string) string {
@@ -89,13 +93,14 @@ func RateLimitKey(scope, text string) string {
 	return scope + "::" + hex.EncodeToString(sum[:])
 }
 
-// WithRateLimit bounds the jobs that name the same key. What l leaves zero is not bounded; a limit that bounds nothing is
-// refused.
+// WithRateLimit bounds the jobs that name the same key. A zero field of l bounds nothing;
+// a limit that bounds nothing is refused.
 func WithRateLimit(l RateLimit) Option {
 	return func(o *Options) {
 		err := l.Validate()
 		if err == nil && !l.Bounds() {
-			err = optionError("rate_limit", fmt.Sprintf("of key %q bounds nothing: set Concurrency, Rate or Throttle", l.Key))
+			err = optionError("rate_limit",
+				fmt.Sprintf("of key %q bounds nothing: set Concurrency, Rate or Throttle", l.Key))
 		}
 		if err != nil {
 			o.fail(err)

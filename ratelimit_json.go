@@ -25,8 +25,9 @@ func (l RateLimit) MarshalJSON() ([]byte, error) {
 	}{l.Key, l.Concurrency, l.Rate, l.Throttle})
 }
 
-// UnmarshalJSON decodes the standard's object. What no engine of this module can do is refused with an *InvalidError: an
-// on_limit other than "wait", and a concurrency of 0, which pauses the key. Unknown members are refused too.
+// UnmarshalJSON decodes the standard's object. It refuses with an *InvalidError an
+// on_limit other than "wait", a concurrency of 0, which would pause the key, and unknown
+// members.
 func (l *RateLimit) UnmarshalJSON(b []byte) error {
 	members, err := decodeObject(b)
 	if err != nil {

@@ -13,9 +13,12 @@ import (
 
 func TestRateLimitJSON(t *testing.T) {
 	for in, want := range map[string]ojs.RateLimit{
-		`{"key":"api:1","concurrency":5}`:                                            {Key: "api:1", Concurrency: 5},
-		`{"key":"A-b_c.d","rate":{"limit":10,"period":"PT1M"}}`:                      {Key: "A-b_c.d", Rate: ojs.Rate{Limit: 10, Per: time.Minute}},
-		`{"key":"k","throttle":{"limit":1,"period":"PT0.5S"},"on_limit":"wait"}`:     {Key: "k", Throttle: ojs.Rate{Limit: 1, Per: 500 * time.Millisecond}},
+		`{"key":"api:1","concurrency":5}`: {Key: "api:1",
+			Concurrency: 5},
+		`{"key":"A-b_c.d","rate":{"limit":10,"period":"PT1M"}}`: {Key: "A-b_c.d",
+			Rate: ojs.Rate{Limit: 10, Per: time.Minute}},
+		`{"key":"k","throttle":{"limit":1,"period":"PT0.5S"},"on_limit":"wait"}`: {Key: "k",
+			Throttle: ojs.Rate{Limit: 1, Per: 500 * time.Millisecond}},
 		`{"key":"k","concurrency":null,"rate":null,"throttle":null,"on_limit":null}`: {Key: "k"},
 	} {
 		var l ojs.RateLimit
@@ -67,19 +70,23 @@ func TestRateLimitTravels(t *testing.T) {
 	if want := (&ojs.RateLimit{Key: "k", Concurrency: 2}); !reflect.DeepEqual(o.RateLimit, want) {
 		t.Errorf("%+v", o.RateLimit)
 	}
-	job := ojs.JobInfo{JobHeader: ojs.JobHeader{ID: jobID, Type: "x", Queue: "default"}, State: ojs.StateActive, RateLimit: o.RateLimit, Progress: 0.5}
+	job := ojs.JobInfo{JobHeader: ojs.JobHeader{ID: jobID, Type: "x", Queue: "default"},
+		State: ojs.StateActive, RateLimit: o.RateLimit, Progress: 0.5}
 	raw, err := json.Marshal(job)
 	var again ojs.JobInfo
-	if err != nil || json.Unmarshal(raw, &again) != nil || again.Progress != 0.5 || !reflect.DeepEqual(again.RateLimit, job.RateLimit) {
+	if err != nil || json.Unmarshal(raw, &again) != nil || again.Progress != 0.5 ||
+		!reflect.DeepEqual(again.RateLimit, job.RateLimit) {
 		t.Errorf("%s, %v: %+v", raw, err, again)
 	}
 	if c := job.Clone(); c.RateLimit == job.RateLimit {
 		t.Error("a clone shares the limit")
 	}
-	if _, err := ojs.ParseDraft([]byte(`{"type":"x","rate_limit":{"key":"!"}}`)); !errors.Is(err, ojs.ErrInvalid) {
+	if _, err := ojs.ParseDraft([]byte(`{"type":"x","rate_limit":{"key":"!"}}`)); !errors.Is(err,
+		ojs.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
-	if err := json.Unmarshal([]byte(strings.Replace(string(raw), "0.5", "1.5", 1)), &again); !errors.Is(err, ojs.ErrInvalid) {
+	if err := json.Unmarshal([]byte(strings.Replace(string(raw), "0.5", "1.5", 1)), &again); !errors.Is(err,
+		ojs.ErrInvalid) {
 		t.Errorf("progress 1.5: %v", err)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/ojsengine/ojs/internal/backoff"
 )
 
-// RetryPolicy decides how often and when a failed job runs again (OJS retry, section 2). A field left zero inherits, from
-// the nearest of call, job type, queue, engine and standard that sets it, so a literal is a partial policy. The standard's
-// policy is 3 attempts, 1 s doubling to at most 5 min, jitter on, no non-retryable errors, discard.
+// RetryPolicy decides how often and when a failed job runs again (OJS retry, section 2).
+// A literal is a partial policy: a zero field inherits from the nearest of call, job
+// type, queue, engine and standard that sets it. The standard's policy is 3 attempts, 1 s
+// doubling to at most 5 min, jitter on, no non-retryable errors, discard.
 //
-// Its JSON is the standard's object; an inherited field is left out of it. Beyond the standard it may have a member
-// "backoff_strategy", and "full" as its "jitter".
+// Its JSON is the standard's object, without the inherited fields. Two things are not of
+// the standard: the member "backoff_strategy", and "full" as a "jitter".
 type RetryPolicy struct {
 	MaxAttempts        int           // all runs, the first included; NoRetry for the standard's 0
 	InitialInterval    time.Duration // before the second attempt; > 0
@@ -26,7 +27,8 @@ type RetryPolicy struct {
 	OnExhaustion       Exhaustion
 }
 
-// NoRetry as MaxAttempts is the standard's "max_attempts": 0. The job runs once and is never retried.
+// NoRetry as MaxAttempts is the standard's "max_attempts": 0. The job runs once and is
+// never retried.
 const NoRetry = -1
 
 // Jitter spreads the attempts of jobs that failed together (OJS retry, section 5).
@@ -36,18 +38,21 @@ const (
 	JitterOn  Jitter = "on"  // the delay times a random number in [0.5, 1.5), at most MaxInterval
 	JitterOff Jitter = "off" // the delay as computed
 
-	// JitterFull is a random time from zero to the delay. It is not the standard's but that of policy.FullJitter, and
-	// "jitter": "full" in JSON.
+	// JitterFull is a random time from zero to the delay. It is not of the standard.
+	// policy.FullJitter uses it, and its JSON is "jitter": "full".
 	JitterFull Jitter = "full"
 )
 
-// Backoff is how the delay before retry n = 1, 2, ... grows (OJS retry, section 3), from the initial interval I and the
-// coefficient C.
+// Backoff is how the delay before retry n = 1, 2, ... grows (OJS retry, section 3), from
+// the initial interval I and the coefficient C.
 //
-// Any other strategy has a qualified name, "vendor:name": those of package policy, which its presets use, begin with "ojs:",
-// and a program adds its own with policy.RegisterBackoff. Both parts of the name are lower-case letters, digits, '.', '_' and
-// '-', the first a letter; the whole has at most 64 bytes. An enqueue and ParseDraft refuse a name that the program does not
-// know. A job that another program has enqueued keeps it, and is retried by policy.Delay's fallback where it is not known.
+// Any other strategy has a qualified name, "vendor:name". The names of package policy
+// begin with "ojs:". A program adds its own with policy.RegisterBackoff. Both parts of
+// the name are lower-case letters, digits, '.', '_' and '-', the first a letter; the
+// whole has at most 64 bytes.
+//
+// An enqueue and ParseDraft refuse a name that the program does not know. A job of
+// another program keeps such a name, and policy.Delay retries it by the fallback.
 type Backoff string
 
 const (
@@ -57,8 +62,8 @@ const (
 	BackoffPolynomial  Backoff = "polynomial"  // I * n^C
 )
 
-// Exhaustion is what becomes of a job that is not retried any more (OJS retry, section 2.2). Its state is discarded in
-// both cases.
+// Exhaustion is what happens to a job without attempts left (OJS retry, section 2.2). Its
+// state is discarded in both cases.
 type Exhaustion string
 
 const (
@@ -66,7 +71,8 @@ const (
 	ExhaustionDeadLetter Exhaustion = "dead_letter" // the job ends and is kept among the dead letters
 )
 
-// Runs returns how often a job with this policy may run: 1 for NoRetry, 0 if MaxAttempts is inherited.
+// Runs returns the number of attempts of a job with this policy: 1 for NoRetry, 0 if
+// MaxAttempts is inherited.
 func (p RetryPolicy) Runs() int {
 	if p.MaxAttempts == NoRetry {
 		return 1
@@ -74,7 +80,7 @@ func (p RetryPolicy) Runs() int {
 	return p.MaxAttempts
 }
 
-// Inherit returns p with every field that is zero taken from base (OJS retry, section 8.1).
+// Inherit returns p with its zero fields taken from base (OJS retry, section 8.1).
 func (p RetryPolicy) Inherit(base RetryPolicy) RetryPolicy {
 	if p.MaxAttempts == 0 {
 		p.MaxAttempts = base.MaxAttempts
@@ -103,16 +109,21 @@ func (p RetryPolicy) Inherit(base RetryPolicy) RetryPolicy {
 	return p
 }
 
-// Equal reports whether two policies say the same. An empty list of non-retryable errors differs from nil, which inherits.
+// Equal reports whether two policies are equal. An empty list of non-retryable errors
+// differs from nil, which inherits.
 func (p RetryPolicy) Equal(q RetryPolicy) bool {
-	return p.MaxAttempts == q.MaxAttempts && p.InitialInterval == q.InitialInterval && p.BackoffCoefficient == q.BackoffCoefficient &&
-		p.MaxInterval == q.MaxInterval && p.Jitter == q.Jitter && p.BackoffStrategy == q.BackoffStrategy && p.OnExhaustion == q.OnExhaustion &&
-		(p.NonRetryableErrors == nil) == (q.NonRetryableErrors == nil) && slices.Equal(p.NonRetryableErrors, q.NonRetryableErrors)
+	return p.MaxAttempts == q.MaxAttempts && p.InitialInterval == q.InitialInterval &&
+		p.BackoffCoefficient == q.BackoffCoefficient &&
+		p.MaxInterval == q.MaxInterval && p.Jitter == q.Jitter && p.BackoffStrategy == q.BackoffStrategy &&
+		p.OnExhaustion == q.OnExhaustion &&
+		(p.NonRetryableErrors == nil) == (q.NonRetryableErrors == nil) && slices.Equal(p.NonRetryableErrors,
+		q.NonRetryableErrors)
 }
 
-// Validate checks the fields that are set, and MaxInterval against InitialInterval if both are (OJS retry, section 11). It
-// checks only the form of a qualified name in BackoffStrategy, which another program may know; policy.Resolve refuses an
-// unknown one. Its error is an *InvalidError with CodeRetryInvalid.
+// Validate checks the fields that are set, and MaxInterval against InitialInterval if
+// both are (OJS retry, section 11). Of a qualified name in BackoffStrategy it checks only
+// the form, since another program may know the name. policy.Resolve refuses an unknown
+// name. Its error is an *InvalidError with CodeRetryInvalid.
 func (p RetryPolicy) Validate() error {
 	switch {
 	case p.MaxAttempts < 0 && p.MaxAttempts != NoRetry:
@@ -120,7 +131,8 @@ func (p RetryPolicy) Validate() error {
 	case p.InitialInterval < 0:
 		return retryError("initial_interval", fmt.Sprintf("%v is not positive", p.InitialInterval))
 	case p.BackoffCoefficient != 0 && !(p.BackoffCoefficient >= 1) || math.IsInf(p.BackoffCoefficient, 0):
-		return retryError("backoff_coefficient", fmt.Sprintf("%v is not a number of at least 1", p.BackoffCoefficient))
+		return retryError("backoff_coefficient",
+			fmt.Sprintf("%v is not a number of at least 1", p.BackoffCoefficient))
 	case p.MaxInterval < 0:
 		return retryError("max_interval", fmt.Sprintf("%v is not positive", p.MaxInterval))
 	case p.MaxInterval != 0 && p.MaxInterval < p.InitialInterval:
@@ -136,13 +148,15 @@ func (p RetryPolicy) Validate() error {
 	case "", BackoffNone, BackoffLinear, BackoffExponential, BackoffPolynomial:
 	default:
 		if !backoff.Qualified(string(p.BackoffStrategy)) {
-			return retryError("backoff_strategy", fmt.Sprintf("%q is unknown", clip([]byte(p.BackoffStrategy))))
+			return retryError("backoff_strategy",
+				fmt.Sprintf("%q is unknown", clip([]byte(p.BackoffStrategy))))
 		}
 	}
 	switch p.OnExhaustion {
 	case "", ExhaustionDiscard, ExhaustionDeadLetter:
 	default:
-		return retryError("on_exhaustion", fmt.Sprintf("%q is neither discard nor dead_letter", p.OnExhaustion))
+		return retryError("on_exhaustion", fmt.Sprintf("%q is neither discard nor dead_letter",
+			p.OnExhaustion))
 	}
 	for i, t := range p.NonRetryableErrors {
 		if t == "" {
@@ -152,7 +166,8 @@ func (p RetryPolicy) Validate() error {
 	return nil
 }
 
-// distinct returns a copy of a list without the repetitions, nil of nil. A repeated error type counts once (reading 22).
+// distinct returns a copy of a list without repetitions, nil for nil. A repeated error
+// type counts once (reading 22).
 func distinct(list []string) []string {
 	if list == nil {
 		return nil

@@ -9,8 +9,9 @@ import (
 	"github.com/ojsengine/ojs/internal/iso8601"
 )
 
-// MarshalJSON encodes the standard's object. A policy that has all seven of the standard's fields and the exponential
-// strategy is written without backoff_strategy, which the standard does not have.
+// MarshalJSON encodes the standard's object. A policy with all seven fields of the
+// standard and the exponential strategy is written without backoff_strategy, since the
+// standard does not have that member.
 func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -54,18 +55,21 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// sevenFields reports whether nothing but the strategy may be left to inherit.
+// sevenFields reports whether all fields but the strategy are set.
 func (p RetryPolicy) sevenFields() bool {
 	return p.MaxAttempts != 0 && p.InitialInterval != 0 && p.BackoffCoefficient != 0 && p.MaxInterval != 0 &&
 		p.Jitter != "" && p.NonRetryableErrors != nil && p.OnExhaustion != ""
 }
 
-// UnmarshalJSON decodes the standard's object (OJS retry, section 14). Any part of it will do: a field that is absent or
-// null inherits, and a policy that is null leaves p alone. Unknown fields, wrong types and values out of range are refused
-// with an *InvalidError, and p is left as it was. "constant" is accepted as a name for BackoffNone, and a repeated entry
-// of non_retryable_errors counts once. The standard's seven fields make a whole policy, whose strategy is exponential.
+// UnmarshalJSON decodes the standard's object (OJS retry, section 14). Absent and null
+// fields inherit, and a null policy leaves p alone. Unknown fields, wrong types and
+// values out of range are refused with an *InvalidError, and p is left as it was.
+// "constant" is another name for BackoffNone. A repeated entry of non_retryable_errors
+// counts once. The standard's seven fields make a whole policy, whose strategy is
+// exponential.
 //
-// A qualified strategy name need not be known to this program, so that a storage can read what another program stored.
+// The program need not know a qualified strategy name, so that a storage can read the
+// jobs of another program.
 func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	if isNull(b) {
 		return nil
@@ -114,14 +118,21 @@ var retryFields = map[string]func(*RetryPolicy, json.RawMessage) error{
 		}
 		return nil
 	},
-	"initial_interval": func(p *RetryPolicy, v json.RawMessage) error { return decodeInterval(v, &p.InitialInterval) },
-	"max_interval":     func(p *RetryPolicy, v json.RawMessage) error { return decodeInterval(v, &p.MaxInterval) },
+	"initial_interval": func(p *RetryPolicy,
+		v json.RawMessage) error {
+		return decodeInterval(v, &p.InitialInterval)
+	},
+	"max_interval": func(p *RetryPolicy,
+		v json.RawMessage) error {
+		return decodeInterval(v, &p.MaxInterval)
+	},
 	"backoff_coefficient": func(p *RetryPolicy, v json.RawMessage) error {
 		var c float64
 		if json.Unmarshal(v, &c) != nil {
 			return fmt.Errorf("%s is not a number", clip(v))
 		}
-		if d, ok := parseDecimal(v); !ok || d.negative || d.lessThanOne() { // which rounding to a float64 may hide
+		// rounding to a float64 may hide this
+		if d, ok := parseDecimal(v); !ok || d.negative || d.lessThanOne() {
 			return fmt.Errorf("%s is less than 1", clip(v))
 		}
 		p.BackoffCoefficient = c
@@ -159,7 +170,7 @@ var retryFields = map[string]func(*RetryPolicy, json.RawMessage) error{
 	},
 	"backoff_strategy": func(p *RetryPolicy, v json.RawMessage) error {
 		s, err := decodeName(v)
-		if s == "constant" { // the retry guide's name of it
+		if s == "constant" { // its name in the retry guide
 			s = string(BackoffNone)
 		}
 		p.BackoffStrategy = Backoff(s)

@@ -36,23 +36,33 @@ func TestRetryPolicyJSON(t *testing.T) {
 	}{
 		{"A162 nothing", `{}`, ojs.RetryPolicy{}},
 		{"A014", `{"max_attempts":25}`, ojs.RetryPolicy{MaxAttempts: 25}},
-		{"A015 A056", `{"initial_interval":"PT0.5S"}`, ojs.RetryPolicy{InitialInterval: 500 * time.Millisecond}},
+		{"A015 A056", `{"initial_interval":"PT0.5S"}`,
+			ojs.RetryPolicy{InitialInterval: 500 * time.Millisecond}},
 		{"A016 A159 the least", `{"backoff_coefficient":1}`, ojs.RetryPolicy{BackoffCoefficient: 1}},
 		{"A017", `{"max_interval":"PT24H"}`, ojs.RetryPolicy{MaxInterval: 24 * time.Hour}},
 		{"A018", `{"jitter":true}`, ojs.RetryPolicy{Jitter: ojs.JitterOn}},
-		{"A019", `{"non_retryable_errors":["auth.*"]}`, ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}}},
+		{"A019", `{"non_retryable_errors":["auth.*"]}`,
+			ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}}},
 		{"A020", `{"on_exhaustion":"discard"}`, ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDiscard}},
 		{"A128 A144 equal intervals", `{"initial_interval":"PT10S","max_interval":"PT10S"}`,
 			ojs.RetryPolicy{InitialInterval: 10 * time.Second, MaxInterval: 10 * time.Second}},
-		{"reading 17 null is absent", `{"max_attempts":null,"jitter":null,"initial_interval":null,"non_retryable_errors":null}`, ojs.RetryPolicy{}},
+		{"reading 17 null is absent",
+			`{"max_attempts":null,"jitter":null,"initial_interval":null,"non_retryable_errors":null}`,
+			ojs.RetryPolicy{}},
 		{"A024 max_attempts 0", `{"max_attempts":0}`, ojs.RetryPolicy{MaxAttempts: ojs.NoRetry}},
 		{"A102 jitter false", `{"jitter":false}`, ojs.RetryPolicy{Jitter: ojs.JitterOff}},
-		{"A102 an empty list", `{"non_retryable_errors":[]}`, ojs.RetryPolicy{NonRetryableErrors: []string{}}},
-		{"A103", `{"max_attempts":10,"on_exhaustion":"dead_letter"}`, ojs.RetryPolicy{MaxAttempts: 10, OnExhaustion: ojs.ExhaustionDeadLetter}},
-		{"A044 reading 3 strategy", `{"backoff_strategy":"polynomial"}`, ojs.RetryPolicy{BackoffStrategy: ojs.BackoffPolynomial}},
-		{"an explicit exponential", `{"backoff_strategy":"exponential"}`, ojs.RetryPolicy{BackoffStrategy: ojs.BackoffExponential}},
-		{"B005 constant is none", `{"backoff_strategy":"constant"}`, ojs.RetryPolicy{BackoffStrategy: ojs.BackoffNone}},
-		{"reading 22 duplicates count once", `{"non_retryable_errors":["a","b","a"]}`, ojs.RetryPolicy{NonRetryableErrors: []string{"a", "b"}}},
+		{"A102 an empty list", `{"non_retryable_errors":[]}`,
+			ojs.RetryPolicy{NonRetryableErrors: []string{}}},
+		{"A103", `{"max_attempts":10,"on_exhaustion":"dead_letter"}`,
+			ojs.RetryPolicy{MaxAttempts: 10, OnExhaustion: ojs.ExhaustionDeadLetter}},
+		{"A044 reading 3 strategy", `{"backoff_strategy":"polynomial"}`,
+			ojs.RetryPolicy{BackoffStrategy: ojs.BackoffPolynomial}},
+		{"an explicit exponential", `{"backoff_strategy":"exponential"}`,
+			ojs.RetryPolicy{BackoffStrategy: ojs.BackoffExponential}},
+		{"B005 constant is none", `{"backoff_strategy":"constant"}`,
+			ojs.RetryPolicy{BackoffStrategy: ojs.BackoffNone}},
+		{"reading 22 duplicates count once", `{"non_retryable_errors":["a","b","a"]}`,
+			ojs.RetryPolicy{NonRetryableErrors: []string{"a", "b"}}},
 		{"A157 3.0 is an integer", `{"max_attempts":3.0}`, ojs.RetryPolicy{MaxAttempts: 3}},
 		{"A157 so is 30e-1", `{"max_attempts":30e-1}`, ojs.RetryPolicy{MaxAttempts: 3}},
 		{"A157 and 0.0003E+4", `{"max_attempts":0.0003E+4}`, ojs.RetryPolicy{MaxAttempts: 3}},
@@ -60,12 +70,17 @@ func TestRetryPolicyJSON(t *testing.T) {
 		{"A035 100e-2 is 1", `{"backoff_coefficient":100e-2}`, ojs.RetryPolicy{BackoffCoefficient: 1}},
 		{"reading 16 weeks", `{"max_interval":"P1W"}`, ojs.RetryPolicy{MaxInterval: 168 * time.Hour}},
 		{"reading 46 full jitter", `{"jitter":"full"}`, ojs.RetryPolicy{Jitter: ojs.JitterFull}},
-		{"reading 46 a strategy by name", `{"backoff_strategy":"ojs:sidekiq"}`, ojs.RetryPolicy{BackoffStrategy: "ojs:sidekiq"}},
-		{"reading 46 a strategy that another program knows", `{"backoff_strategy":"acme:nobody-knows_it.2"}`, ojs.RetryPolicy{BackoffStrategy: "acme:nobody-knows_it.2"}},
-		{"A134 payment.charge", `{"max_attempts":25,"initial_interval":"PT15S","backoff_coefficient":4.0,"max_interval":"PT1H",` +
-			`"non_retryable_errors":["payment.card_stolen","validation.*"],"on_exhaustion":"dead_letter"}`,
-			ojs.RetryPolicy{MaxAttempts: 25, InitialInterval: 15 * time.Second, BackoffCoefficient: 4, MaxInterval: time.Hour,
-				NonRetryableErrors: []string{"payment.card_stolen", "validation.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}},
+		{"reading 46 a strategy by name", `{"backoff_strategy":"ojs:sidekiq"}`,
+			ojs.RetryPolicy{BackoffStrategy: "ojs:sidekiq"}},
+		{"reading 46 a strategy that another program knows", `{"backoff_strategy":"acme:nobody-knows_it.2"}`,
+			ojs.RetryPolicy{BackoffStrategy: "acme:nobody-knows_it.2"}},
+		{"A134 payment.charge",
+			`{"max_attempts":25,"initial_interval":"PT15S","backoff_coefficient":4.0,"max_interval":"PT1H",` +
+				`"non_retryable_errors":["payment.card_stolen","validation.*"],"on_exhaustion":"dead_letter"}`,
+			ojs.RetryPolicy{MaxAttempts: 25, InitialInterval: 15 * time.Second, BackoffCoefficient: 4,
+				MaxInterval:        time.Hour,
+				NonRetryableErrors: []string{"payment.card_stolen", "validation.*"},
+				OnExhaustion:       ojs.ExhaustionDeadLetter}},
 	}
 	for _, tt := range good {
 		t.Run(tt.name, func(t *testing.T) {
@@ -93,13 +108,17 @@ func TestRetryPolicyJSON(t *testing.T) {
 		{"A123 negative", `{"max_attempts":-1}`, "retry.max_attempts"},
 		{"A123 fraction", `{"max_attempts":2.5}`, "retry.max_attempts"},
 		{"A123 a fraction below every float64", `{"max_attempts":1e-400}`, "retry.max_attempts"},
-		{"A123 a fraction that float64 rounds away", `{"max_attempts":3.0000000000000000001}`, "retry.max_attempts"},
+		{"A123 a fraction that float64 rounds away", `{"max_attempts":3.0000000000000000001}`,
+			"retry.max_attempts"},
 		{"A123 a fraction behind an exponent", `{"max_attempts":31e-1}`, "retry.max_attempts"},
 		{"A123 an exponent beyond an int64", `{"max_attempts":1e9223372036854775808}`, "retry.max_attempts"},
-		{"A123 a negative exponent beyond an int64", `{"max_attempts":1e-9223372036854775809}`, "retry.max_attempts"},
+		{"A123 a negative exponent beyond an int64", `{"max_attempts":1e-9223372036854775809}`,
+			"retry.max_attempts"},
 		{"A123 an int64 more", `{"max_attempts":9223372036854775808}`, "retry.max_attempts"},
-		{"A034 A126 less than 1 by less than float64 tells", `{"backoff_coefficient":0.99999999999999999999}`, "retry.backoff_coefficient"},
-		{"A034 A126 the same with an exponent", `{"backoff_coefficient":99999999999999999999e-20}`, "retry.backoff_coefficient"},
+		{"A034 A126 less than 1 by less than float64 tells", `{"backoff_coefficient":0.99999999999999999999}`,
+			"retry.backoff_coefficient"},
+		{"A034 A126 the same with an exponent", `{"backoff_coefficient":99999999999999999999e-20}`,
+			"retry.backoff_coefficient"},
 		{"A123 string", `{"max_attempts":"3"}`, "retry.max_attempts"},
 		{"A123 beyond an int", `{"max_attempts":1e30}`, "retry.max_attempts"},
 		{"A123 boolean", `{"max_attempts":true}`, "retry.max_attempts"},
@@ -138,7 +157,8 @@ func TestRetryPolicyJSON(t *testing.T) {
 		{"A043 two colons", `{"backoff_strategy":"acme:x:y"}`, "retry.backoff_strategy"},
 		{"A043 a digit first", `{"backoff_strategy":"acme:2x"}`, "retry.backoff_strategy"},
 		{"A043 a space", `{"backoff_strategy":"acme: x"}`, "retry.backoff_strategy"},
-		{"A043 65 bytes", `{"backoff_strategy":"acme:` + strings.Repeat("x", 60) + `"}`, "retry.backoff_strategy"},
+		{"A043 65 bytes", `{"backoff_strategy":"acme:` + strings.Repeat("x", 60) + `"}`,
+			"retry.backoff_strategy"},
 		{"A156 unknown field", `{"max_retries":3}`, "retry.max_retries"},
 		{"A156 case", `{"Max_Attempts":3}`, "retry.Max_Attempts"},
 		{"A156 unknown null field", `{"max_retries":null}`, "retry.max_retries"},
@@ -149,7 +169,8 @@ func TestRetryPolicyJSON(t *testing.T) {
 			p := ojs.RetryPolicy{MaxAttempts: 7}
 			err := json.Unmarshal([]byte(tt.in), &p)
 			var invalid *ojs.InvalidError
-			if !errors.As(err, &invalid) || invalid.Code != "validation.retry_policy_invalid" || invalid.Field != tt.field {
+			if !errors.As(err, &invalid) || invalid.Code != "validation.retry_policy_invalid" ||
+				invalid.Field != tt.field {
 				t.Errorf("error %v, want one on %s", err, tt.field)
 			}
 			if !reflect.DeepEqual(p, ojs.RetryPolicy{MaxAttempts: 7}) {
@@ -159,18 +180,20 @@ func TestRetryPolicyJSON(t *testing.T) {
 	}
 	t.Run("reading 17 a null policy is absent", func(t *testing.T) {
 		p := ojs.RetryPolicy{MaxAttempts: 7}
-		if err := json.Unmarshal([]byte("null"), &p); err != nil || !reflect.DeepEqual(p, ojs.RetryPolicy{MaxAttempts: 7}) {
+		if err := json.Unmarshal([]byte("null"), &p); err != nil ||
+			!reflect.DeepEqual(p, ojs.RetryPolicy{MaxAttempts: 7}) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	})
-	t.Run("A044 reading 3 the standard's fields alone make it exponential, another strategy is written", func(t *testing.T) {
-		p := policy.Default()
-		p.BackoffStrategy = ojs.BackoffPolynomial
-		want := strings.TrimSuffix(sevenFields, "}") + `,"backoff_strategy":"polynomial"}`
-		if got, err := json.Marshal(p); err != nil || string(got) != want {
-			t.Errorf("%s, %v", got, err)
-		}
-	})
+	t.Run("A044 reading 3 the standard's fields alone make it exponential, another strategy is written",
+		func(t *testing.T) {
+			p := policy.Default()
+			p.BackoffStrategy = ojs.BackoffPolynomial
+			want := strings.TrimSuffix(sevenFields, "}") + `,"backoff_strategy":"polynomial"}`
+			if got, err := json.Marshal(p); err != nil || string(got) != want {
+				t.Errorf("%s, %v", got, err)
+			}
+		})
 	t.Run("an invalid policy does not encode", func(t *testing.T) {
 		if out, err := json.Marshal(ojs.RetryPolicy{Jitter: "maybe"}); err == nil {
 			t.Errorf("%s", out)
@@ -178,7 +201,7 @@ func TestRetryPolicyJSON(t *testing.T) {
 	})
 }
 
-// Whatever is set comes back from JSON, and whatever inherits still does.
+// Fields that are set come back from JSON, and fields that inherit still inherit.
 func TestRetryPolicyJSONRoundTrip(t *testing.T) {
 	interval := rapid.Int64Range(0, int64(1000*time.Hour))
 	rapid.Check(t, func(t *rapid.T) {
@@ -187,9 +210,12 @@ func TestRetryPolicyJSONRoundTrip(t *testing.T) {
 			InitialInterval:    time.Duration(interval.Draw(t, "initial")),
 			BackoffCoefficient: rapid.SampledFrom([]float64{0, 1, 1.1, 2, 1e300}).Draw(t, "coefficient"),
 			Jitter:             rapid.SampledFrom([]ojs.Jitter{"", "on", "off", "full"}).Draw(t, "jitter"),
-			BackoffStrategy:    rapid.SampledFrom([]ojs.Backoff{"", "none", "linear", "exponential", "polynomial", "ojs:oban", "a:b"}).Draw(t, "strategy"),
-			NonRetryableErrors: rapid.SampledFrom([][]string{nil, {}, {"a"}, {"a.*", "\"<é"}}).Draw(t, "errors"),
-			OnExhaustion:       rapid.SampledFrom([]ojs.Exhaustion{"", "discard", "dead_letter"}).Draw(t, "exhaustion"),
+			BackoffStrategy: rapid.SampledFrom([]ojs.Backoff{"", "none", "linear", "exponential",
+				"polynomial", "ojs:oban", "a:b"}).Draw(t, "strategy"),
+			NonRetryableErrors: rapid.SampledFrom([][]string{nil, {}, {"a"},
+				{"a.*", "\"<é"}}).Draw(t, "errors"),
+			OnExhaustion: rapid.SampledFrom([]ojs.Exhaustion{"", "discard", "dead_letter"}).Draw(t,
+				"exhaustion"),
 		}
 		if rapid.Bool().Draw(t, "capped") {
 			p.MaxInterval = p.InitialInterval + time.Duration(interval.Draw(t, "more"))
@@ -202,8 +228,10 @@ func TestRetryPolicyJSONRoundTrip(t *testing.T) {
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatalf("%s does not decode: %v", b, err)
 		}
-		if full := p.MaxAttempts != 0 && p.InitialInterval != 0 && p.BackoffCoefficient != 0 && p.MaxInterval != 0 &&
-			p.Jitter != "" && p.NonRetryableErrors != nil && p.OnExhaustion != ""; full && p.BackoffStrategy == "" {
+		if full := p.MaxAttempts != 0 && p.InitialInterval != 0 && p.BackoffCoefficient != 0 &&
+			p.MaxInterval != 0 &&
+			p.Jitter != "" && p.NonRetryableErrors != nil && p.OnExhaustion != ""; full &&
+			p.BackoffStrategy == "" {
 			p.BackoffStrategy = ojs.BackoffExponential // reading 3
 		}
 		if !reflect.DeepEqual(got, p) {

@@ -3,8 +3,9 @@ package ojs
 // State is one of the eight states of a job (OJS core, section 6).
 type State string
 
-// The eight states. A job waits in scheduled until its time, in pending until somebody activates it, in available until
-// a worker is free, in retryable until its next attempt is due. It runs in active and ends in one of the last three.
+// The eight states. A job waits in scheduled until its time, in pending until it is
+// activated, in available until a worker is free, in retryable until its next attempt is
+// due. It runs in active and ends in one of the last three.
 const (
 	StateScheduled State = "scheduled"
 	StateAvailable State = "available"
@@ -34,27 +35,29 @@ func (s State) Valid() bool {
 	return false
 }
 
-// Terminal reports whether a job in this state has ended: completed, cancelled or discarded. Only a person brings one
-// back, and only from discarded.
+// Terminal reports whether a job in this state has ended: completed, cancelled or
+// discarded. Only a call brings a job back, and only from discarded.
 func (s State) Terminal() bool {
 	return s == StateCompleted || s == StateCancelled || s == StateDiscarded
 }
 
-// Waiting reports whether a job in this state has yet to run: scheduled, available, pending or retryable.
+// Waiting reports whether a job in this state has yet to run: scheduled, available,
+// pending or retryable.
 func (s State) Waiting() bool {
 	return s == StateScheduled || s == StateAvailable || s == StatePending || s == StateRetryable
 }
 
-// CanBecome reports whether the transition from s to the state to is one of the closed table of OJS core, section 6.3:
+// CanBecome reports whether the transition from s to the state to is one of the closed
+// table of OJS core, section 6.3:
 //
 //	scheduled  to  available (its time came), cancelled, discarded (expired)
 //	pending    to  available (activated), cancelled, discarded (expired)
 //	available  to  active (claimed), cancelled, discarded (expired, dropped), scheduled (rate limit)
 //	active     to  completed, retryable, discarded, cancelled
 //	retryable  to  available (its time came), cancelled, discarded (expired)
-//	discarded  to  available (replayed by hand, attempt 0)
+//	discarded  to  available (replayed, attempt 0)
 //
-// Everything else, a state to itself included, is not a transition.
+// Nothing else is a transition, a state to itself included.
 func (s State) CanBecome(to State) bool {
 	switch s {
 	case StateScheduled, StatePending, StateRetryable:

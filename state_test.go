@@ -57,7 +57,8 @@ func TestStateKinds(t *testing.T) {
 	for s, want := range kinds {
 		t.Run("P0.2 reading 35 "+string(s), func(t *testing.T) {
 			if s.Valid() != want.valid || s.Terminal() != want.terminal || s.Waiting() != want.waiting {
-				t.Errorf("valid %v, terminal %v, waiting %v; want %+v", s.Valid(), s.Terminal(), s.Waiting(), want)
+				t.Errorf("valid %v, terminal %v, waiting %v; want %+v", s.Valid(), s.Terminal(),
+					s.Waiting(), want)
 			}
 			if listed := slices.Contains(ojs.AllStates(), s); listed != want.valid {
 				t.Errorf("AllStates has it: %v", listed)

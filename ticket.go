@@ -8,25 +8,31 @@ import (
 // Ticket is the receipt of an enqueued job. It is small and copyable.
 type Ticket struct {
 	ID string
-	// State is the job's right after the enqueue: available, scheduled or pending; cancelled if a later job of the same batch
-	// has replaced it; any for an equal job.
+	// State is the job's state right after the enqueue: available, scheduled or pending.
+	// It is cancelled if a later job of the same batch replaced it, and any state for an
+	// equal job.
 	State State
-	// Deduplicated says that the ticket is for an equal job that was there already (UniquePolicy).
+	// Deduplicated says that the ticket is for an equal job that was stored before
+	// (UniquePolicy).
 	Deduplicated bool
 	Dropped      bool   // an enqueue hook left the job out; the other fields are zero
 	Waiter       Waiter // nil: the ticket cannot wait
 }
 
-// Waiter waits for a job's end. Every engine is one.
+// Waiter waits for a job's end. Every engine is a Waiter.
 type Waiter interface {
 	// Wait blocks until the job has ended or ctx has, as Ticket.Wait does.
 	Wait(ctx context.Context, id string) (*JobInfo, error)
 }
 
-// Wait blocks until the job has ended or ctx has. The error is nil only for a completed job; otherwise it is ctx's, the storage's, or
-// an *EndedError that tells how the job ended. The job is returned with an *EndedError too. A Wait that is under way when
-// the engine ends the job returns its outcome. Later the job may have been deleted, by engine.Retention or by hand, which is ErrPruned: WithResultTTL keeps it
-// for longer. A dropped ticket gives ErrDropped, and one of a transaction (postgres.WithTx) that has not been committed ErrNotFound.
+// Wait blocks until the job has ended or ctx has. The error is nil only for a completed
+// job. Otherwise it is ctx's, the storage's, or an *EndedError with the way the job
+// ended; the job is returned with an *EndedError too.
+//
+// A Wait that has begun when the engine ends the job returns its outcome. Later the job
+// may have been deleted, by engine.Retention or by a call: the error is then ErrPruned.
+// WithResultTTL keeps the job for longer. A dropped ticket gives ErrDropped. A ticket of
+// a transaction (postgres.WithTx) that is not committed gives ErrNotFound.
 func (t Ticket) Wait(ctx context.Context) (*JobInfo, error) {
 	if t.Dropped {
 		return nil, ErrDropped
@@ -37,7 +43,8 @@ func (t Ticket) Wait(ctx context.Context) (*JobInfo, error) {
 	return t.Waiter.Wait(ctx, t.ID)
 }
 
-// Result is Wait, and then the job's result decoded into v. A completed job without a result is an error.
+// Result waits as Wait does, and decodes the job's result into v. A completed job without
+// a result is an error.
 func (t Ticket) Result(ctx context.Context, v any) error {
 	job, err := t.Wait(ctx)
 	if err != nil {

@@ -9,11 +9,12 @@ import (
 	"sync"
 )
 
-// warned has the args types whose unexported fields the log has named.
+// warned has the args types whose unexported fields have been logged.
 var warned sync.Map // of reflect.Type
 
-// warnUnexported logs, once for each type, which fields of args JSON leaves out because they are unexported: a handler never
-// sees what they held. A tag "-" says that a field is left out on purpose.
+// warnUnexported logs, once for each type, the fields of args that JSON leaves out
+// because they are unexported: handlers never see their values. A field with the tag "-"
+// is left out on purpose and not logged.
 func warnUnexported(jobType string, t reflect.Type) {
 	fields := unexported(t, nil)
 	if len(fields) == 0 {
@@ -25,12 +26,14 @@ func warnUnexported(jobType string, t reflect.Type) {
 	}
 }
 
-var encodesItself = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()}
+var encodesItself = []reflect.Type{reflect.TypeFor[json.Marshaler](),
+	reflect.TypeFor[encoding.TextMarshaler]()}
 
-// unexported returns the paths of the fields of t, and of the structs in it, that JSON leaves out because they are
-// unexported. outer has the structs around t.
+// unexported returns the paths of the fields of t, and of the structs in it, that JSON
+// leaves out because they are unexported. outer has the structs around t.
 func unexported(t reflect.Type, outer []reflect.Type) (fields []string) {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array ||
+		t.Kind() == reflect.Map {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Struct {
@@ -55,7 +58,7 @@ func unexported(t reflect.Type, outer []reflect.Type) (fields []string) {
 		default:
 			prefix := f.Name + "."
 			if f.Anonymous && name == "" {
-				prefix = "" // its fields are promoted
+				prefix = "" // the fields of an embedded struct are promoted
 			}
 			for _, inner := range unexported(f.Type, append(outer, t)) {
 				fields = append(fields, prefix+inner)

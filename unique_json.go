@@ -11,8 +11,8 @@ import (
 // dimensions are the names of the dimensions, in the order of their bits.
 var dimensions = []string{"type", "queue", "args", "meta"}
 
-// MarshalJSON encodes the standard's object (OJS unique jobs, section 13), which has no place for Key: an envelope carries it
-// beside the policy.
+// MarshalJSON encodes the standard's object (OJS unique jobs, section 13), without Key:
+// an envelope carries the key beside the policy.
 func (p UniquePolicy) MarshalJSON() ([]byte, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -40,9 +40,10 @@ func (p UniquePolicy) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// UnmarshalJSON decodes the standard's object. Unknown members, dimensions, states and strategies, repeated entries, a bad or
-// zero period and wrong types are refused with an *InvalidError, and p is left as it was. null is the same as absent. Without
-// keys, type alone counts. Years and months of a period are the calendar's.
+// UnmarshalJSON decodes the standard's object. Unknown members, dimensions, states and
+// strategies, repeated entries, a bad or zero period and wrong types are refused with an
+// *InvalidError, and p is left as it was. null is the same as absent. Without keys, type
+// alone counts. Years and months of a period are the calendar's.
 func (p *UniquePolicy) UnmarshalJSON(b []byte) error {
 	if isNull(b) {
 		return nil
@@ -94,8 +95,14 @@ var uniqueFields = map[string]func(p *UniquePolicy, v json.RawMessage) error{
 		}
 		return nil
 	},
-	"args_keys": func(p *UniquePolicy, v json.RawMessage) (err error) { p.ArgsKeys, err = decodeNames(v); return },
-	"meta_keys": func(p *UniquePolicy, v json.RawMessage) (err error) { p.MetaKeys, err = decodeNames(v); return },
+	"args_keys": func(p *UniquePolicy, v json.RawMessage) (err error) {
+		p.ArgsKeys, err = decodeNames(v)
+		return err
+	},
+	"meta_keys": func(p *UniquePolicy, v json.RawMessage) (err error) {
+		p.MetaKeys, err = decodeNames(v)
+		return err
+	},
 	"period": func(p *UniquePolicy, v json.RawMessage) error {
 		s, err := decodeName(v)
 		if err != nil {
@@ -126,7 +133,7 @@ var uniqueFields = map[string]func(p *UniquePolicy, v json.RawMessage) error{
 	},
 }
 
-// decodeNames decodes a list of strings, never to nil.
+// decodeNames decodes a list of strings. The result is never nil.
 func decodeNames(v json.RawMessage) ([]string, error) {
 	var raw []json.RawMessage
 	if err := json.Unmarshal(v, &raw); err != nil {

@@ -22,25 +22,37 @@ func TestUniquePolicyJSON(t *testing.T) {
 	}{
 		"C004 the source's example": {`{"keys":["type","args"],"args_keys":["user_id"],"meta_keys":null,"period":"PT1H","states":["available","active","scheduled","retryable","pending"],"on_conflict":"reject"}`,
 			ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByArgs, ArgsKeys: []string{"user_id"}, Period: time.Hour,
-				States: []ojs.State{"available", "active", "scheduled", "retryable", "pending"}, OnConflict: ojs.ConflictReject}},
+				States:     []ojs.State{"available", "active", "scheduled", "retryable", "pending"},
+				OnConflict: ojs.ConflictReject}},
 		"C004 reading 57 the source's example, empty meta keys": {`{"keys":["type","queue","args"],"args_keys":["user_id"],"meta_keys":[],"period":"PT1H","states":["available","active","scheduled","retryable","pending"],"on_conflict":"reject"}`,
-			ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByQueue | ojs.ByArgs, ArgsKeys: []string{"user_id"}, MetaKeys: []string{}, Period: time.Hour,
-				States: []ojs.State{"available", "active", "scheduled", "retryable", "pending"}, OnConflict: ojs.ConflictReject}},
-		"C004 reading 57 empty meta keys alone":    {`{"meta_keys":[]}`, ojs.UniquePolicy{Keys: ojs.ByType, MetaKeys: []string{}}},
-		"C005 reading 27 the empty policy":         {`{}`, ojs.UniquePolicy{Keys: ojs.ByType}},
-		"reading 27 a strategy alone":              {`{"on_conflict":"ignore"}`, ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictIgnore}},
-		"C006 null is absent":                      {`{"keys":null,"args_keys":null,"meta_keys":null,"period":null,"states":null,"on_conflict":null}`, ojs.UniquePolicy{Keys: ojs.ByType}},
-		"C007 C084 every dimension":                {`{"keys":["meta","args","queue","type"],"meta_keys":["a","b"]}`, ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByQueue | ojs.ByArgs | ojs.ByMeta, MetaKeys: []string{"a", "b"}}},
-		"reading 36 no member at all":              {`{"keys":["args"],"args_keys":[]}`, ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByArgs, ArgsKeys: []string{}}},
-		"C010 C083 replace":                        {`{"on_conflict":"replace"}`, ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictReplace}},
-		"C010 C083 C107 replace_except_schedule":   {`{"on_conflict":"replace_except_schedule"}`, ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictReplaceExceptSchedule}},
-		"C070 PT5M":                                {`{"period":"PT5M"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 5 * time.Minute}},
-		"C070 P1D":                                 {`{"period":"P1D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: day}},
-		"C070 P7D":                                 {`{"period":"P7D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 7 * day}},
-		"C070 P30D":                                {`{"period":"P30D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 30 * day}},
-		"C116 weeks":                               {`{"period":"P1W2D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 9 * day}},
-		"C116 years and months are the calendar's": {`{"period":"P1Y2MT1.5S"}`, ojs.UniquePolicy{Keys: ojs.ByType, PeriodMonths: 14, Period: 1500 * time.Millisecond}},
-		"C116 the longest period":                  {`{"period":"P9999YT2562047H47M16.854775807S"}`, ojs.UniquePolicy{Keys: ojs.ByType, PeriodMonths: 12 * 9999, Period: math.MaxInt64}},
+			ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByQueue | ojs.ByArgs, ArgsKeys: []string{"user_id"},
+				MetaKeys: []string{}, Period: time.Hour,
+				States:     []ojs.State{"available", "active", "scheduled", "retryable", "pending"},
+				OnConflict: ojs.ConflictReject}},
+		"C004 reading 57 empty meta keys alone": {`{"meta_keys":[]}`,
+			ojs.UniquePolicy{Keys: ojs.ByType, MetaKeys: []string{}}},
+		"C005 reading 27 the empty policy": {`{}`, ojs.UniquePolicy{Keys: ojs.ByType}},
+		"reading 27 a strategy alone": {`{"on_conflict":"ignore"}`,
+			ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictIgnore}},
+		"C006 null is absent": {`{"keys":null,"args_keys":null,"meta_keys":null,"period":null,"states":null,"on_conflict":null}`, ojs.UniquePolicy{Keys: ojs.ByType}},
+		"C007 C084 every dimension": {`{"keys":["meta","args","queue","type"],"meta_keys":["a","b"]}`,
+			ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByQueue | ojs.ByArgs | ojs.ByMeta,
+				MetaKeys: []string{"a", "b"}}},
+		"reading 36 no member at all": {`{"keys":["args"],"args_keys":[]}`,
+			ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByArgs, ArgsKeys: []string{}}},
+		"C010 C083 replace": {`{"on_conflict":"replace"}`,
+			ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictReplace}},
+		"C010 C083 C107 replace_except_schedule": {`{"on_conflict":"replace_except_schedule"}`,
+			ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictReplaceExceptSchedule}},
+		"C070 PT5M":  {`{"period":"PT5M"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 5 * time.Minute}},
+		"C070 P1D":   {`{"period":"P1D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: day}},
+		"C070 P7D":   {`{"period":"P7D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 7 * day}},
+		"C070 P30D":  {`{"period":"P30D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 30 * day}},
+		"C116 weeks": {`{"period":"P1W2D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 9 * day}},
+		"C116 years and months are the calendar's": {`{"period":"P1Y2MT1.5S"}`,
+			ojs.UniquePolicy{Keys: ojs.ByType, PeriodMonths: 14, Period: 1500 * time.Millisecond}},
+		"C116 the longest period": {`{"period":"P9999YT2562047H47M16.854775807S"}`,
+			ojs.UniquePolicy{Keys: ojs.ByType, PeriodMonths: 12 * 9999, Period: math.MaxInt64}},
 	} {
 		var p ojs.UniquePolicy
 		if err := json.Unmarshal([]byte(tt.in), &p); err != nil || !reflect.DeepEqual(p, tt.want) {
@@ -85,7 +97,8 @@ func TestUniquePolicyJSON(t *testing.T) {
 		p := ojs.UniquePolicy{Key: "before"}
 		err := json.Unmarshal([]byte(tt.in), &p)
 		var inv *ojs.InvalidError
-		if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != ojs.CodeUniqueInvalid || !reflect.DeepEqual(p, ojs.UniquePolicy{Key: "before"}) {
+		if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != ojs.CodeUniqueInvalid ||
+			!reflect.DeepEqual(p, ojs.UniquePolicy{Key: "before"}) {
 			t.Errorf("%s: %v, want %s refused; %+v", rule, err, tt.field, p)
 		}
 	}
@@ -96,12 +109,16 @@ func TestUniquePolicy(t *testing.T) {
 		p    ojs.UniquePolicy
 		dims ojs.UniqueKeys
 	}{
-		"C013 type is always there":         {ojs.UniquePolicy{Keys: ojs.ByQueue}, ojs.ByType | ojs.ByQueue},
-		"zero keys":                         {ojs.UniquePolicy{}, ojs.ByType},
-		"zero keys with args keys":          {ojs.UniquePolicy{ArgsKeys: []string{"a"}}, ojs.ByType | ojs.ByArgs},
-		"zero keys with meta keys":          {ojs.UniquePolicy{MetaKeys: []string{"a"}}, ojs.ByType | ojs.ByMeta},
-		"C004 reading 57 no meta, no keys":  {ojs.UniquePolicy{Keys: ojs.ByQueue, MetaKeys: []string{}}, ojs.ByType | ojs.ByQueue},
-		"explicit keys with args keys":      {ojs.UniquePolicy{Keys: ojs.ByType, ArgsKeys: []string{"a"}}, ojs.ByType},
+		"C013 type is always there": {ojs.UniquePolicy{Keys: ojs.ByQueue}, ojs.ByType | ojs.ByQueue},
+		"zero keys":                 {ojs.UniquePolicy{}, ojs.ByType},
+		"zero keys with args keys": {ojs.UniquePolicy{ArgsKeys: []string{"a"}},
+			ojs.ByType | ojs.ByArgs},
+		"zero keys with meta keys": {ojs.UniquePolicy{MetaKeys: []string{"a"}},
+			ojs.ByType | ojs.ByMeta},
+		"C004 reading 57 no meta, no keys": {ojs.UniquePolicy{Keys: ojs.ByQueue, MetaKeys: []string{}},
+			ojs.ByType | ojs.ByQueue},
+		"explicit keys with args keys": {ojs.UniquePolicy{Keys: ojs.ByType, ArgsKeys: []string{"a"}},
+			ojs.ByType},
 		"C008 C009 C010 C044 C058 defaults": {ojs.UniquePolicy{}, ojs.ByType},
 	} {
 		if got := tt.p.Dimensions(); got != tt.dims || tt.p.Validate() != nil {
@@ -156,7 +173,8 @@ func TestUniquePeriod(t *testing.T) {
 		months    int
 		from, end string
 	}{
-		{1, "2026-01-15", "2026-02-15"}, {1, "2026-01-31", "2026-02-28"}, {1, "2028-01-31", "2028-02-29"}, {12, "2028-02-29", "2029-02-28"}, {13, "2026-12-31", "2028-01-31"}, {2, "2026-12-31", "2027-02-28"},
+		{1, "2026-01-15", "2026-02-15"}, {1, "2026-01-31", "2026-02-28"}, {1, "2028-01-31", "2028-02-29"},
+		{12, "2028-02-29", "2029-02-28"}, {13, "2026-12-31", "2028-01-31"}, {2, "2026-12-31", "2027-02-28"},
 	} {
 		p := ojs.UniquePolicy{PeriodMonths: tt.months}
 		if got := p.PeriodEnd(at(tt.from)); !got.Equal(at(tt.end)) {
@@ -165,7 +183,8 @@ func TestUniquePeriod(t *testing.T) {
 	}
 	// An older job's period never ends after a newer one's.
 	rapid.Check(t, func(t *rapid.T) {
-		p := ojs.UniquePolicy{PeriodMonths: rapid.IntRange(0, 40).Draw(t, "months"), Period: time.Duration(rapid.Int64Range(1, 1e15).Draw(t, "rest"))}
+		p := ojs.UniquePolicy{PeriodMonths: rapid.IntRange(0, 40).Draw(t, "months"),
+			Period: time.Duration(rapid.Int64Range(1, 1e15).Draw(t, "rest"))}
 		a := time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "a"), 0).UTC()
 		b := a.Add(time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "later")))
 		if p.PeriodEnd(a).After(p.PeriodEnd(b)) {

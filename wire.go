@@ -25,7 +25,8 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 }
 
 func (s *seconds) decode(v json.RawMessage) error {
-	// A number in plain notation is the seconds part of an ISO 8601 duration, and exact as such.
+	// A number in plain notation is the seconds part of an ISO 8601 duration, and exact
+	// as such.
 	if d, err := iso8601.Parse("PT" + string(v) + "S"); err == nil {
 		*s = seconds(d)
 	} else {
@@ -67,8 +68,8 @@ func (d *resultTTL) decode(v json.RawMessage) error {
 	return nil
 }
 
-// rfc3339 is what time.Parse does not insist on. Left alone, it and time.Time.UnmarshalJSON take a comma for the point,
-// one digit for the hour and up to 24 hours for a zone.
+// rfc3339 is the strict form. time.Parse and time.Time.UnmarshalJSON also accept a comma
+// for the point, one digit for the hour and up to 24 hours for a zone.
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // wireTime is a time that travels as RFC 3339 in UTC.
@@ -94,7 +95,7 @@ func (t *wireTime) decode(v json.RawMessage) error {
 	return nil
 }
 
-// decodeName decodes a string that has to say something: Validate takes "" for inherited.
+// decodeName decodes a string that must not be empty: Validate takes "" for inherited.
 func decodeName(v json.RawMessage) (string, error) {
 	var s string
 	if json.Unmarshal(v, &s) != nil {
@@ -106,7 +107,7 @@ func decodeName(v json.RawMessage) (string, error) {
 	return s, nil
 }
 
-// decodeInt decodes an integer. As in JSON schema, 3.0 is one.
+// decodeInt decodes an integer. As in JSON schema, 3.0 is an integer.
 func decodeInt(v json.RawMessage) (int, error) {
 	if n, err := strconv.ParseInt(string(v), 10, 0); err == nil {
 		return int(n), nil
@@ -134,14 +135,15 @@ func decodeInt(v json.RawMessage) (int, error) {
 	return 0, fmt.Errorf("%s is too large", clip(v))
 }
 
-// decimal is a number of JSON, exactly: digits * 10^exp. digits has no zero at either end, and is empty for zero.
+// decimal is the exact value of a JSON number: digits * 10^exp. digits has no zero at
+// either end, and is empty for zero.
 type decimal struct {
 	negative bool
 	digits   string
 	exp      int
 }
 
-// parseDecimal reports false if v is no number, or one whose exponent no int holds.
+// parseDecimal reports false if v is no number, or its exponent does not fit an int.
 func parseDecimal(v json.RawMessage) (d decimal, ok bool) {
 	var number json.Number
 	if len(v) == 0 || v[0] == '"' || json.Unmarshal(v, &number) != nil || number == "" {
@@ -171,8 +173,8 @@ type member struct {
 	value json.RawMessage
 }
 
-// decodeObject splits an object into its members, in order. A name that occurs twice is refused: which of the two is
-// meant would depend on who reads it.
+// decodeObject splits an object into its members, in order. A name that occurs twice is
+// refused, since readers differ in which of the two they take.
 func decodeObject(b []byte) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -204,8 +206,8 @@ func decodeObject(b []byte) ([]member, error) {
 	return members, nil
 }
 
-// misspelt reports whether a name that is unknown differs from a known one in nothing but case: which encoding/json would take
-// for it, and other readers would not.
+// misspelt reports whether an unknown name differs from a known one only in case.
+// encoding/json would accept it; other readers would not.
 func misspelt[V any](name string, known map[string]V) bool {
 	for k := range known {
 		if strings.EqualFold(name, k) {
@@ -217,7 +219,7 @@ func misspelt[V any](name string, known map[string]V) bool {
 
 func isNull(v json.RawMessage) bool { return string(v) == "null" }
 
-// clip cuts a value of the caller's to what an error message bears.
+// clip shortens a value for an error message.
 func clip(v []byte) string {
 	const most = 64
 	if len(v) > most {

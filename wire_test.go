@@ -12,14 +12,18 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// encoding/json checks what it hands to an UnmarshalJSON; whoever calls one directly gets an error, too.
+// encoding/json checks the input of an UnmarshalJSON. A direct call with bad input gets
+// an error too.
 func TestMalformedJSON(t *testing.T) {
-	for _, in := range []string{"", " ", "{", "[", "[1", "{1:2}", `{"type"}`, `{"type":}`, `{"type":"x"`, `{"type":"x",}`, `{"type":"x"}}`, `{"type":"x"} {}`, `{"type":"x"}]`, "}", "nul", "\xff"} {
+	for _, in := range []string{"", " ", "{", "[", "[1", "{1:2}", `{"type"}`, `{"type":}`, `{"type":"x"`,
+		`{"type":"x",}`, `{"type":"x"}}`, `{"type":"x"} {}`, `{"type":"x"}]`, "}", "nul", "\xff"} {
 		for name, v := range map[string]json.Unmarshaler{
-			"JobInfo": new(ojs.JobInfo), "RetryPolicy": new(ojs.RetryPolicy), "Args": new(ojs.Args), "Failure": new(ojs.Failure), "Error": new(ojs.Error),
+			"JobInfo": new(ojs.JobInfo), "RetryPolicy": new(ojs.RetryPolicy), "Args": new(ojs.Args),
+			"Failure": new(ojs.Failure), "Error": new(ojs.Error),
 		} {
 			t.Run(fmt.Sprintf("P0.10 %s %q", name, in), func(t *testing.T) {
-				if err := v.UnmarshalJSON([]byte(in)); !errors.Is(err, ojs.ErrInvalid) || !strings.HasPrefix(err.Error(), "ojs: ") {
+				if err := v.UnmarshalJSON([]byte(in)); !errors.Is(err, ojs.ErrInvalid) ||
+					!strings.HasPrefix(err.Error(), "ojs: ") {
 					t.Errorf("error %v", err)
 				}
 			})
@@ -42,10 +46,14 @@ func TestEnvelopeTimes(t *testing.T) {
 		"2026-02-12T10:31:05.000000000+00:00": time.Date(2026, 2, 12, 10, 31, 5, 0, time.UTC),
 	}
 	bad := []string{
-		"", "now", "2026-02-12", "2026-02-12T10:31:05", "2026-02-12 10:31:05Z", "2026-02-12T10:31:05,5Z", "2026-02-12T10:31:05.Z",
-		"2026-02-12T1:31:05Z", "2026-02-12T10:31Z", "2026-02-12T10:31:05+24:00", "2026-02-12T10:31:05+01:60", "2026-02-12T10:31:05+0100",
-		"2026-02-12T10:31:05+01", "2026-02-30T10:31:05Z", "2026-02-12T24:00:00Z", "2026-02-12T10:31:05ZZ", " 2026-02-12T10:31:05Z",
-		"2026-02-12T10:31:05Z\\n", "0001-01-01T00:00:00Z", "0000-12-31T23:59:59Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-01:00",
+		"", "now", "2026-02-12", "2026-02-12T10:31:05", "2026-02-12 10:31:05Z", "2026-02-12T10:31:05,5Z",
+		"2026-02-12T10:31:05.Z",
+		"2026-02-12T1:31:05Z", "2026-02-12T10:31Z", "2026-02-12T10:31:05+24:00", "2026-02-12T10:31:05+01:60",
+		"2026-02-12T10:31:05+0100",
+		"2026-02-12T10:31:05+01", "2026-02-30T10:31:05Z", "2026-02-12T24:00:00Z", "2026-02-12T10:31:05ZZ",
+		" 2026-02-12T10:31:05Z",
+		"2026-02-12T10:31:05Z\\n", "0001-01-01T00:00:00Z", "0000-12-31T23:59:59Z",
+		"0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-01:00",
 		"12026-02-12T10:31:05Z", "2026-02-12T10:31:05 UTC",
 	}
 	// The envelope's own and those of its errors are of the same kind.
@@ -53,11 +61,16 @@ func TestEnvelopeTimes(t *testing.T) {
 		format string
 		get    func(*ojs.JobInfo) time.Time
 	}{
-		"scheduled_at":          {`{"type":"x","scheduled_at":%s}`, func(j *ojs.JobInfo) time.Time { return j.ScheduledAt }},
-		"expires_at in options": {`{"type":"x","options":{"expires_at":%s}}`, func(j *ojs.JobInfo) time.Time { return j.ExpiresAt }},
-		"completed_at":          {`{"type":"x","state":"completed","completed_at":%s}`, func(j *ojs.JobInfo) time.Time { return j.FinishedAt }},
-		"error.timestamp":       {`{"type":"x","error":{"timestamp":%s}}`, func(j *ojs.JobInfo) time.Time { return j.Error.At }},
-		"errors.occurred_at":    {`{"type":"x","errors":[{"occurred_at":%s}]}`, func(j *ojs.JobInfo) time.Time { return j.Errors[0].At }},
+		"scheduled_at": {`{"type":"x","scheduled_at":%s}`,
+			func(j *ojs.JobInfo) time.Time { return j.ScheduledAt }},
+		"expires_at in options": {`{"type":"x","options":{"expires_at":%s}}`,
+			func(j *ojs.JobInfo) time.Time { return j.ExpiresAt }},
+		"completed_at": {`{"type":"x","state":"completed","completed_at":%s}`,
+			func(j *ojs.JobInfo) time.Time { return j.FinishedAt }},
+		"error.timestamp": {`{"type":"x","error":{"timestamp":%s}}`,
+			func(j *ojs.JobInfo) time.Time { return j.Error.At }},
+		"errors.occurred_at": {`{"type":"x","errors":[{"occurred_at":%s}]}`,
+			func(j *ojs.JobInfo) time.Time { return j.Errors[0].At }},
 	}
 	for name, form := range forms {
 		for s, want := range good {
@@ -89,7 +102,8 @@ func TestEnvelopeTimes(t *testing.T) {
 				var invalid *ojs.InvalidError
 				err := json.Unmarshal(fmt.Appendf(nil, form.format, value), &j)
 				last := name[strings.LastIndexByte(name, '.')+1:]
-				if !errors.As(err, &invalid) || !strings.HasSuffix(invalid.Field, strings.Fields(last)[0]) || !reflect.DeepEqual(j, ojs.JobInfo{}) {
+				if !errors.As(err, &invalid) || !strings.HasSuffix(invalid.Field, strings.Fields(last)[0]) ||
+					!reflect.DeepEqual(j, ojs.JobInfo{}) {
 					t.Errorf("%+v, %v", j, err)
 				}
 			})

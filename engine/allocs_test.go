@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -22,32 +23,57 @@ func TestAllocationsOfAJob(t *testing.T) {
 		S string
 	}
 	const jobs = 20_000
-	eng, err := engine.New[args](memory.New(), engine.WithConcurrency(8), engine.WithRetention(engine.Retention{MinAge: -1})) // quiet writes lines, to nowhere
-	must(t, err)
-	eng.Handle("noop", func(context.Context, *ojs.Job[args]) error { return nil })
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- eng.Run(ctx) }()
-	run := func() {
-		for i := range jobs {
-			_, err := eng.Enqueue(ctx, "noop", args{i, "x"})
+	for name, o := range map[string]struct {
+		opts          []engine.Option
+		filter        engine.EventFilter
+		listens       bool
+		allocs, bytes float64
+	}{
+		"nobody":           {allocs: 4, bytes: 500},
+		"a brief observer": {opts: []engine.Option{engine.WithObserver(&eventCount{})}, allocs: 8, bytes: 650},
+		"a subscription that selects none of its events": {allocs: 4, bytes: 500, listens: true, filter: engine.EventFilter{Types: []ojs.EventType{ojs.EventDiscarded}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// quiet writes lines, to nowhere
+			eng, err := engine.New[args](memory.New(), append(o.opts, engine.WithConcurrency(8), engine.WithRetention(engine.Retention{MinAge: -1}))...)
 			must(t, err)
-		}
-		must(t, eng.WaitIdle(ctx))
-	}
-	run() // what the first ones make stays
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	run()
-	runtime.ReadMemStats(&after)
-	stop()
-	must(t, <-ended)
-	allocs, bytes := float64(after.Mallocs-before.Mallocs)/jobs, float64(after.TotalAlloc-before.TotalAlloc)/jobs
-	t.Logf("%.1f allocations and %.0f bytes", allocs, bytes)
-	if allocs > 4 || bytes > 500 {
-		t.Errorf("a job made %.1f allocations and %.0f bytes", allocs, bytes)
+			if o.listens {
+				defer eng.Subscribe(o.filter).Close()
+			}
+			eng.Handle("noop", func(context.Context, *ojs.Job[args]) error { return nil })
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- eng.Run(ctx) }()
+			run := func() {
+				for i := range jobs {
+					_, err := eng.Enqueue(ctx, "noop", args{i, "x"})
+					must(t, err)
+				}
+				must(t, eng.WaitIdle(ctx))
+			}
+			run() // what the first ones make stays
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			run()
+			runtime.ReadMemStats(&after)
+			stop()
+			must(t, <-ended)
+			allocs, bytes := float64(after.Mallocs-before.Mallocs)/jobs, float64(after.TotalAlloc-before.TotalAlloc)/jobs
+			t.Logf("%.1f allocations and %.0f bytes", allocs, bytes)
+			if allocs > o.allocs || bytes > o.bytes {
+				t.Errorf("a job made %.1f allocations and %.0f bytes", allocs, bytes)
+			}
+		})
 	}
 }
+
+// eventCount is an observer that keeps nothing.
+type eventCount struct {
+	foreign.BriefObserver
+	n int
+}
+
+func (c *eventCount) Observe(*ojs.Event) { c.n++ }
 
 // A waiting job of plain args keeps few bytes, a scheduled one not many more, and being unique costs few allocations.
 func TestMemoryOfWaitingJobs(t *testing.T) {

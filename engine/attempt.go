@@ -313,22 +313,21 @@ func (a *attempt) reusable(private bool) bool {
 	return true
 }
 
-// begins readies an attempt for its handler, on the worker that has the pile. It reports false if the attempt has waited on a pile
-// and ended there, or if its job is overdue.
+// begins readies an attempt for its handler, on the worker that has the pile. It reports false if its context has ended before, on a
+// pile or since the stop was over before the claim returned, or if its job is overdue.
 func (a *attempt) begins(p *pile) bool {
 	a.pile = p
-	piled := a.piled.Load()
-	if piled {
+	if a.piled.Load() {
 		a.piled.Store(false)
 	}
 	if a.r.c.overdue(a.rec) {
 		return false // what follows is decided as if a stop had interrupted it
 	}
-	return !piled || a.context.Err() == nil
+	return a.context.Err() == nil
 }
 
-// putOff gives an attempt that has waited on a pile until now the time it had when it was claimed. Its job's total timeout stays.
-// Its handler has not been called.
+// putOff gives an attempt whose claim has just returned, or that has waited on a pile until now, the time it had when it was claimed.
+// Its job's total timeout stays. Its handler has not been called.
 func (a *attempt) putOff(now time.Time) {
 	late := now.Sub(a.rec.StartedAt)
 	if late <= 0 {

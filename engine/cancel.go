@@ -89,7 +89,7 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 			}
 			return nil, err
 		}
-		op := c.began(to)
+		op := c.began(to, event)
 		settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
 		if err != nil { // it may still read the change, which nobody else gets
 			op.End()
@@ -107,7 +107,8 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 		default:
 			to.Version = settled[0].Version
 			if op != nil {
-				op.End(c.transition(nil, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})...)
+				c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
+				op.End()
 			}
 			return ch, nil
 		}

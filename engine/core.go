@@ -24,6 +24,9 @@ var (
 	// ErrStuck says that Run stopped while handlers were still going on, although their contexts had ended. Their jobs have
 	// been given back and may run again beside them.
 	ErrStuck = errors.New("ojs: handlers ignored the end of their contexts")
+	// ErrUnanswered says that Run stopped while calls of the storage were under way. An outcome that such a call brings may be
+	// stored still; if it is not, its job runs again when the lease has run out.
+	ErrUnanswered = errors.New("ojs: the storage has not answered")
 )
 
 // core is the engine without its type parameter.
@@ -48,6 +51,7 @@ type core struct {
 	events    *eventlog.Log
 	jitter    uint64  // the seed of delays
 	eventIDs  *random // of its own: who listens does not change what happens
+	source    string  // of the engine's events
 
 	mu       spin.Mutex // guards everything below, and the fields of run and attempt that say so
 	run      *run       // nil: not running
@@ -86,7 +90,8 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	for i, o := range c.observers {
 		observers[i] = o
 	}
-	c.events = eventlog.New(observers, c.log)
+	c.source = "ojs://" + c.name + "/engine/" + c.worker
+	c.events = eventlog.New(observers, c.log, c.identifyEvent)
 	c.gate = newGate(&c.config)
 	if c.maxStuck < 0 {
 		c.maxStuck = c.concurrency

@@ -106,8 +106,8 @@ func (d *DeadLetters) DeleteAll(ctx context.Context, f Filter) ([]Result, error)
 // override lays options over a stored job.
 func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	o := ojs.Options{
-		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, Lease: r.Lease, ResultTTL: r.ResultTTL,
-		Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
+		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL,
+		Lease: r.Lease, ResultTTL: r.ResultTTL, Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
 	}
 	if r.Timeout == r.TotalTimeout {
 		o.Timeout = max(o.Timeout, ojs.DefaultTimeout) // as a rule it is the default one, cut, which another total timeout cuts anew
@@ -123,6 +123,8 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 		return invalid("unique", "cannot be changed")
 	case o.Pending:
 		return invalid("pending", "a dead letter is retried at once")
+	case o.EnqueueTTL != r.EnqueueTTL:
+		return invalid("enqueue_ttl", "counts from the enqueue and cannot be changed: use WithTTL, which counts from now")
 	case o.Delay > 0 || o.ScheduledAt.After(now):
 		return invalid("scheduled_at", "a dead letter is retried at once")
 	}
@@ -148,6 +150,9 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
 	if o.TotalTimeout > 0 {
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // as in prepare
+	}
+	if !now.Before(r.CreatedAt.Add(r.EnqueueTTL)) {
+		r.EnqueueTTL = 0
 	}
 	r.ExpiresAt = normalTime(o.ExpiresAt)
 	if o.TTL > 0 {

@@ -31,6 +31,8 @@ type Delivery struct {
 	from *Worker // nil: the engine ends it by itself
 	rec  storage.Record
 
+	began time.Time // when the worker could begin; see holding
+
 	mu       sync.Mutex // guards the fields below, and is held while the delivery is settled
 	progress float64
 	saved    json.RawMessage
@@ -40,7 +42,7 @@ type Delivery struct {
 func (c *core) delivery(rec *storage.Record, from *Worker) *Delivery {
 	return &Delivery{
 		Job: rec.JobInfo.Clone(), Token: token(storage.Held{ID: rec.ID, Version: rec.Version}), LeaseUntil: rec.LeaseUntil,
-		Checkpoint: rec.Checkpoint, core: c, from: from, rec: *rec, progress: rec.Progress, saved: rec.Checkpoint,
+		Checkpoint: rec.Checkpoint, core: c, from: from, rec: *rec, began: c.workers.began(rec), progress: rec.Progress, saved: rec.Checkpoint,
 	}
 }
 
@@ -98,7 +100,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	f := newFate(&d.rec, d.rec.Worker)
 	f.rec.Progress, f.rec.Checkpoint = d.progress, d.saved
 	f.traced = c.traced(ctx)
-	c.decide(f, o, f.rec.StartedAt, c.now(), result)
+	c.decide(f, o, d.began, c.now(), result)
 	again := d.tried != nil && d.tried.rec.State == f.rec.State
 	if again {
 		f = d.tried // as it may be stored
@@ -115,7 +117,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	switch {
 	case s.Err == nil:
 	case again && c.storedBefore(ctx, f.rec, s):
-		c.began(f.rec).End(c.ended(f)...)
+		c.publishEnd(f)
 	case errors.Is(s.Err, storage.ErrFenced), errors.Is(s.Err, ojs.ErrNotFound), errors.Is(s.Err, ojs.ErrTransition):
 		return d.lost()
 	default:
@@ -165,7 +167,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	d.from.touch()
 	c.beats(d.from.id)
 	now := c.now()
-	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.rec.StartedAt, now); o.Kind != policy.Interrupted {
+	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.began, now); o.Kind != policy.Interrupted {
 		if err := d.end(ctx, o, nil); err != nil {
 			return err
 		}
@@ -174,14 +176,15 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint}
-	op := c.began(&d.rec)
+	op := c.began(&d.rec, event)
 	lost, err := c.store.Extend(ctx, now, []storage.Extension{x})
 	if err != nil || len(lost) > 0 || op == nil {
 		op.End()
 	} else {
 		rec := d.rec
 		rec.Progress = x.Progress
-		op.End(c.transition(nil, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)})...)
+		c.transition(op, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)})
+		op.End()
 	}
 	switch {
 	case err != nil:
@@ -197,7 +200,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	}
 	until := now.Add(d.rec.Lease)
 	c.gate.renewed(d.held(), until)
-	look := c.workers.hold(d.rec.Worker, &d.rec, until)
+	look := c.workers.hold(d.rec.Worker, &d.rec, d.began, until)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watchWorkers(look)

@@ -232,7 +232,8 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 		return nil, err
 	}
 	if op != nil {
-		op.End(c.enqueuedEvents(batch, stored, now, c.now().Sub(now))...)
+		c.enqueuedEvents(op, batch, stored, now, c.now().Sub(now))
+		op.End()
 	}
 	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
@@ -276,10 +277,11 @@ func (c *core) beganInsert(batch []storage.Insert) *eventlog.Op {
 	if !c.events.Wants("", "", "") {
 		return nil
 	}
-	ids, effect := make([]string, 0, len(batch)), eventlog.None
+	var few [1]string
+	ids, effect := few[:0], eventlog.None
 	for i := range batch {
 		r := &batch[i].Record
-		if c.events.Wants("", r.ID, r.Queue) {
+		if c.wanted(r, ojs.EventEnqueued, ojs.EventScheduled) {
 			ids = append(ids, r.ID)
 		}
 		if batch[i].DropOldest || r.Unique != nil && replaces(r.Unique.Strategy()) {
@@ -312,19 +314,18 @@ func (c *core) explained(err error, batch []storage.Insert) error {
 	return err
 }
 
-func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration) []eventlog.Entry {
-	var entries []eventlog.Entry
+func (c *core) enqueuedEvents(op *eventlog.Op, jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration) {
 	for i := range jobs {
 		r := &jobs[i].Record
 		for k := range stored[i].Dropped {
 			d := &stored[i].Dropped[k]
-			entries = c.transition(entries, d, d.Version, eventlog.None, now,
+			c.transition(op, d, d.Version, eventlog.None, now,
 				ojs.Event{Type: ojs.EventDropped, Depth: stored[i].Depth, MaxDepth: jobs[i].MaxDepth},
 				ojs.Event{Type: ojs.EventDiscarded, Failure: d.Error, Reason: "dropped"})
 		}
 		for k := range stored[i].Replaced {
 			q := &stored[i].Replaced[k]
-			entries = c.transition(entries, q, q.Version, eventlog.Starts, now, ojs.Event{Type: ojs.EventCancelled})
+			c.transition(op, q, q.Version, eventlog.Starts, now, ojs.Event{Type: ojs.EventCancelled})
 		}
 		if stored[i].Existing != nil {
 			continue
@@ -333,9 +334,8 @@ func (c *core) enqueuedEvents(jobs []storage.Insert, stored []storage.Inserted, 
 		if r.State == ojs.StateScheduled {
 			n = 2
 		}
-		entries = c.transition(entries, r, stored[i].Version, eventlog.None, now, events[:n]...)
+		c.transition(op, r, stored[i].Version, eventlog.None, now, events[:n]...)
 	}
-	return entries
 }
 
 // prepare makes the record of a draft, or says what is wrong with it. own is for the draft's plan.
@@ -374,7 +374,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority, retry.Runs(), meta
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
-	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.Lease, o.ResultTTL
+	r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.EnqueueTTL, o.Lease, o.ResultTTL
 	if o.Unique != nil {
 		if err := c.identify(in, o); err != nil {
 			return err
@@ -395,6 +395,9 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	}
 	if o.TotalTimeout > 0 {
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // the default one; Validate refuses another
+	}
+	if o.EnqueueTTL > 0 && !r.ScheduledAt.Before(now.Add(o.EnqueueTTL)) {
+		return invalid("enqueue_ttl", fmt.Sprintf("%v is over before scheduled_at %s", o.EnqueueTTL, r.ScheduledAt.Format(time.RFC3339Nano)))
 	}
 	switch {
 	case o.Pending:

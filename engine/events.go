@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -34,44 +33,62 @@ func (s *Subscription) C() <-chan ojs.Event { return s.s.C() }
 func (s *Subscription) Close() { s.s.Close() }
 
 // Subscribe subscribes to the events of the jobs that this engine enqueues, runs and changes. Close the subscription when
-// it is not needed any more. Each event that a filter selects costs the engine a snapshot of its job. A filter by type that
-// selects neither job.started nor job.completed costs running jobs nothing.
+// it is not needed any more. Each event that a filter selects costs the engine a snapshot of its job. What no filter selects costs
+// nothing.
 func (e *Engine[T]) Subscribe(f EventFilter) *Subscription {
 	return &Subscription{e.core.events.Subscribe(eventlog.Filter(f))}
 }
 
-// began begins an operation on one job. It returns nil if no listener wants the job's events.
-func (c *core) began(rec *storage.Record) *eventlog.Op {
-	if !c.events.Wants("", rec.ID, rec.Queue) {
+// began begins an operation on one job. It returns nil if no listener wants an event of the job of one of the types.
+// Without types it is any event of the job.
+func (c *core) began(rec *storage.Record, types ...ojs.EventType) *eventlog.Op {
+	if !c.wanted(rec, types...) {
 		return nil
 	}
 	return c.events.Begin(eventlog.None, rec.ID)
 }
 
-// transition is a transition of one job with the events that a listener wants. rec is the job after it, but for its version.
-// Without such events it is appended to nothing.
-func (c *core) transition(to []eventlog.Entry, rec *storage.Record, version uint64, after eventlog.Effect, now time.Time, events ...ojs.Event) []eventlog.Entry {
-	events = slices.DeleteFunc(events, func(ev ojs.Event) bool { return !c.events.Wants(ev.Type, rec.ID, rec.Queue) })
-	if len(events) == 0 {
-		return to
+// wanted reports whether a listener wants an event of the job of one of the types, or of any type if none is given.
+func (c *core) wanted(rec *storage.Record, types ...ojs.EventType) bool {
+	if len(types) == 0 {
+		return c.events.Wants("", rec.ID, rec.Queue)
 	}
-	job := rec.Clone()
-	events = slices.Clone(events) // the caller's events stay off the heap if no listener wants them
+	for _, t := range types {
+		if c.events.Wants(t, rec.ID, rec.Queue) {
+			return true
+		}
+	}
+	return false
+}
+
+// transition hands in a transition of one job with those of its events that a listener wants. rec is the job after it, but for
+// its version, and does not change until the operation ends.
+func (c *core) transition(op *eventlog.Op, rec *storage.Record, version uint64, after eventlog.Effect, now time.Time, events ...ojs.Event) {
+	if op == nil {
+		return
+	}
+	n := 0
 	for i := range events {
 		ev := &events[i]
-		ev.Subject, ev.Queue = rec.ID, rec.Queue
-		ev.ID, ev.Source, ev.Time, ev.Job = "evt_"+c.eventIDs.id(now), "ojs://"+c.name+"/engine/"+c.worker, now, job
+		if !c.events.Wants(ev.Type, rec.ID, rec.Queue) {
+			continue
+		}
+		ev.Subject, ev.Queue, ev.Source, ev.Time, ev.Job = rec.ID, rec.Queue, c.source, now, &rec.JobInfo
+		events[n] = *ev
+		n++
 	}
-	return append(to, eventlog.Entry{Job: rec.ID, Version: version, After: after, Events: events})
+	op.Add(rec.ID, version, after, events[:n]...)
 }
+
+// identifyEvent gives an event its id.
+func (c *core) identifyEvent(ev *ojs.Event) { ev.ID = "evt_" + c.eventIDs.id(ev.Time) }
 
 // emit publishes an event that is about no job.
 func (c *core) emit(ev ojs.Event) {
 	if !c.events.Wants(ev.Type, "", ev.Queue) {
 		return
 	}
-	now := c.now()
-	ev.ID, ev.Source, ev.Time = "evt_"+c.eventIDs.id(now), "ojs://"+c.name+"/engine/"+c.worker, now
+	ev.Source, ev.Time = c.source, c.now()
 	c.events.Emit(ev)
 }
 
@@ -123,8 +140,11 @@ func startedEvent(rec *storage.Record) ojs.Event {
 // expiredEvents are the events of a job that has ended at its deadline while it waited.
 func expiredEvents(rec *storage.Record) []ojs.Event {
 	what, reason := ojs.EventExpired, "expired"
-	if rec.Error.Type == ojs.TypeTotalTimeout {
+	switch rec.Error.Type {
+	case ojs.TypeTotalTimeout:
 		what, reason = ojs.EventTotalTimeout, string(policy.WhyTotalTimeout)
+	case ojs.TypeEnqueueTTL:
+		what = ojs.EventTTLExpired
 	}
 	events := []ojs.Event{{Type: what, Failure: rec.Error}, {Type: ojs.EventDiscarded, Failure: rec.Error, Reason: reason}}
 	if rec.DeadLettered() {

@@ -80,6 +80,7 @@ func TestEvents(t *testing.T) {
 		}, nil, nil, "enqueued started scheduled started completed"},
 		{"expired", func(b *rig, _ context.Context, _ *ojs.Job[any]) error { return errBoom }, []ojs.Option{ojs.WithTTL(500 * time.Millisecond), noJitter}, nil,
 			"enqueued started failed retrying expired discarded"},
+		{"enqueue TTL", nil, []ojs.Option{ojs.WithEnqueueTTL(500 * time.Millisecond)}, nil, "enqueued ttl_expired discarded"},
 		{"timeout", func(b *rig, ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() },
 			[]ojs.Option{ojs.WithTimeout(time.Second), ojs.WithMaxAttempts(1)}, nil, "enqueued started timeout failed discarded"},
 		{"total timeout", func(b *rig, ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() },

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -22,6 +23,7 @@ func TestDeadlineDuringTheClaim(t *testing.T) {
 		"P0.5 total_timeout": {ojs.WithTotalTimeout(time.Second), 1, ojs.TypeTotalTimeout},
 	} {
 		check := func(b *rig, s *gated, began func() []string) {
+			synctest.Wait() // the claim of the new handler or worker has found nothing
 			gate := make(chan struct{})
 			s.hold <- gate
 			late := b.enqueue("job", tt.option).ID

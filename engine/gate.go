@@ -129,13 +129,10 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	}
 	recs, err = c.store.Claim(ctx, now, ask, dst)
 	end(recs, err)
-	if op != nil {
-		var started []eventlog.Entry
-		for i := range recs {
-			started = c.transition(started, &recs[i], recs[i].Version, eventlog.None, now, startedEvent(&recs[i]))
-		}
-		op.End(started...)
+	for i := range recs {
+		c.transition(op, &recs[i], recs[i].Version, eventlog.None, now, startedEvent(&recs[i]))
 	}
+	op.End()
 	if err != nil {
 		g.takeBack(order)
 		return nil, time.Time{}, err
@@ -146,7 +143,8 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 
 // overdue reports whether the deadline of a claimed job, its ExpiresAt or the end of its total timeout, has come before its attempt
 // began: the claim may have been slow, and the attempt may have waited after it. Such an attempt does not begin, and ends as one
-// that is given back: a job past its total timeout is discarded at once, an expired one by the storage.
+// that is given back: a job past its total timeout is discarded at once, an expired one by the storage. The claim itself is in time
+// for an enqueue TTL.
 func (c *core) overdue(rec *storage.Record) bool {
 	deadline := rec.Deadline()
 	return !deadline.IsZero() && !c.now().Before(deadline)

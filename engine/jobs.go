@@ -355,13 +355,12 @@ func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 	if !rec.State.Terminal() {
 		return &ojs.TransitionError{ID: rec.ID, From: rec.State, To: "deleted", Allowed: "only a job that has ended can be deleted"}
 	}
-	op := c.began(rec)
+	op := c.began(rec, ojs.EventDeadLetterDeleted)
 	n, err := c.store.Delete(ctx, []string{rec.ID})
-	if op != nil && n > 0 && rec.DeadLettered() {
-		op.End(c.transition(nil, rec, rec.Version+1, eventlog.Ends, c.now(), ojs.Event{Type: ojs.EventDeadLetterDeleted})...)
-	} else {
-		op.End()
+	if n > 0 && rec.DeadLettered() {
+		c.transition(op, rec, rec.Version+1, eventlog.Ends, c.now(), ojs.Event{Type: ojs.EventDeadLetterDeleted})
 	}
+	op.End()
 	switch {
 	case err == nil && n == 0: // somebody else has deleted it
 		return &ojs.PrunedError{ID: rec.ID}

@@ -277,7 +277,6 @@ func (k *keeper) extend(renewals []*attempt) {
 		c.log.Error("lease renewal failed", "error", err, "jobs", len(held))
 		return
 	}
-	var events []eventlog.Entry
 	c.mu.Lock()
 	for i, a := range renewals {
 		if slices.Contains(lost, a.rec.ID) {
@@ -287,12 +286,12 @@ func (k *keeper) extend(renewals []*attempt) {
 			if op != nil {
 				rec := *a.rec
 				rec.Progress = a.stored
-				events = c.transition(events, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})
+				c.transition(op, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})
 			}
 		}
 	}
 	c.mu.Unlock()
-	op.End(events...)
+	op.End()
 }
 
 // newest leaves one attempt of each job, the latest. Those before it have lost the job: this engine has claimed it again since. core.mu is
@@ -329,13 +328,10 @@ func (k *keeper) look() {
 		}
 		used = max(used, len(k.promoted))
 		end(err)
-		if op != nil {
-			var expired []eventlog.Entry
-			for i := range d.Expired {
-				expired = c.transition(expired, &d.Expired[i], d.Expired[i].Version, eventlog.None, now, expiredEvents(&d.Expired[i])...)
-			}
-			op.End(expired...)
+		for i := range d.Expired {
+			c.transition(op, &d.Expired[i], d.Expired[i].Version, eventlog.None, now, expiredEvents(&d.Expired[i])...)
 		}
+		op.End()
 		c.mu.Lock()
 		if err != nil {
 			k.failures++

@@ -9,7 +9,8 @@ import "github.com/ojsengine/ojs"
 // goroutines. ev and what it points to are shared with other observers and subscribers: an observer may keep them and must
 // not change them. If Observe panics or calls runtime.Goexit, the engine logs that and goes on with the next event.
 //
-// An engine without observers and subscribers makes no events at all. With one, a transition costs a snapshot of its job.
+// An engine without observers and subscribers makes no events at all. With an observer, a transition costs a snapshot of its job
+// and a goroutine for the call. The collector of ojs/prometheus costs neither.
 //
 // The modules github.com/ojsengine/ojs/otel and github.com/ojsengine/ojs/prometheus have observers for those systems.
 type Observer interface {

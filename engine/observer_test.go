@@ -97,6 +97,7 @@ func TestDiscardedSaysWhy(t *testing.T) {
 		{"non_retryable", ojs.Errorf("auth.denied", "no"), ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}})},
 		{"total_timeout", ojs.RetryAfter(time.Minute, errBoom), ojs.WithTotalTimeout(30 * time.Second)},
 		{"expired", nil, ojs.WithTTL(time.Second)},
+		{"expired", nil, ojs.WithEnqueueTTL(time.Second)},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			var seen record

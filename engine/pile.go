@@ -376,7 +376,9 @@ func (r *run) giveBack(list []*attempt) {
 	for _, a := range list {
 		a.phase = over
 		r.forget(a)
-		c.wakeAt(a.rec.Deadline()) // a look since its claim has not counted it
+		undone := *a.rec
+		undone.Unclaim()
+		c.wakeAt(undone.WakeAt()) // a look since its claim has not counted it
 	}
 	c.available(n)
 }

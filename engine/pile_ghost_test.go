@@ -60,7 +60,7 @@ func TestGhostsStealNoPiles(t *testing.T) {
 		}
 		time.Sleep(20 * time.Microsecond)
 	}
-	ctx, enough := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, enough := context.WithTimeout(t.Context(), time.Minute)
 	defer enough()
 	if err := eng.WaitIdle(ctx); err != nil {
 		t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"strconv"
 	"sync"
@@ -57,7 +58,7 @@ func kindOfWork(n int) string {
 // Jobs of all kinds, most of which take next to no time, end as they must, run as often as they have attempts, and leave nothing behind.
 func TestPilesUnderLoad(t *testing.T) {
 	total := 30_000
-	if testing.Short() {
+	if testing.Short() || raceEnabled && os.Getenv("OJS_STORM") == "" {
 		total = 6000
 	}
 	for _, c := range []struct {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -119,7 +120,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 
 	<-ctx.Done()
-	stuck := r.stop()
+	err := r.stop()
 	r.keeper.stop()
 	r.sched.Stop()
 	close(r.over)
@@ -137,16 +138,13 @@ func (c *core) runUntil(ctx context.Context) error {
 	}
 	c.log.Debug("engine stopped", "component", "worker", "category", "lifecycle", "worker_id", c.worker)
 	c.emit(ojs.Event{
-		Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker, Reason: stopReason(ctx, len(stuck) > 0),
+		Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker, Reason: stopReason(ctx, err != nil),
 	})
-	if len(stuck) > 0 {
-		return fmt.Errorf("%w: jobs %v", ErrStuck, stuck)
-	}
-	return nil
+	return err
 }
 
-// stop ends the work of a run. It returns the jobs whose handlers go on nevertheless.
-func (r *run) stop() (stuck []string) {
+// stop ends the work of a run. Its error names the handlers and the calls of the storage that go on nevertheless.
+func (r *run) stop() error {
 	mu := &r.c.mu
 	mu.Lock()
 	r.stopping = true
@@ -169,19 +167,41 @@ func (r *run) stop() (stuck []string) {
 	}
 	mu.Lock()
 	var given []*attempt
+	var stuck, unstored []string
 	for _, a := range r.attempts {
+		if a.returned || a.piled.Load() {
+			unstored = append(unstored, a.rec.ID)
+			continue
+		}
 		stuck = append(stuck, a.rec.ID)
 		if a.phase == running {
 			a.phase = settling
 			given = append(given, a)
 		}
 	}
+	claiming := r.searching > 0
 	mu.Unlock()
 	for _, a := range given {
 		r.interrupt(a)
 	}
-	slices.Sort(stuck)
-	return stuck
+	return unfinished(stuck, unstored, claiming)
+}
+
+// unfinished is the error of a stop that has left something behind, nil if nothing.
+func unfinished(stuck, unstored []string, claiming bool) error {
+	var errs []error
+	if len(stuck) > 0 {
+		slices.Sort(stuck)
+		errs = append(errs, fmt.Errorf("%w: jobs %v", ErrStuck, stuck))
+	}
+	if len(unstored) > 0 {
+		slices.Sort(unstored)
+		errs = append(errs, fmt.Errorf("%w: outcomes of jobs %v", ErrUnanswered, unstored))
+	}
+	if claiming {
+		errs = append(errs, fmt.Errorf("%w: a claim", ErrUnanswered))
+	}
+	return errors.Join(errs...)
 }
 
 // closed reports whether the grace period of a stop is over.
@@ -350,7 +370,7 @@ func (r *run) take(n *net) *attempt {
 			if r.emptied == emptied && r.left != unknown {
 				r.left = max(r.left-len(n.claimed), 0)
 			}
-			if a := r.share(n.claimed); a != nil {
+			if a := r.share(n.claimed, r.c.now()); a != nil {
 				mu.Unlock()
 				n.clear()
 				return a
@@ -402,8 +422,11 @@ func (r *run) attemptsOf(n *net) {
 }
 
 // share begins the attempts of a claim: the first is the caller's, the others get workers. It returns nil if all of them were
-// lost meanwhile. core.mu is held.
-func (r *run) share(claimed []*attempt) (mine *attempt) {
+// lost meanwhile. The claim, which returned now, took none of their time. core.mu is held.
+func (r *run) share(claimed []*attempt, now time.Time) (mine *attempt) {
+	for _, a := range claimed {
+		a.putOff(now)
+	}
 	claimed = r.beginAll(claimed)
 	if len(claimed) == 0 {
 		return nil

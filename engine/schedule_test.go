@@ -112,6 +112,79 @@ func TestExpiry(t *testing.T) {
 			}
 		})
 	})
+	t.Run("P0.5 P0.8 enqueue_ttl ends the wait for the first attempt", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("slow", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return nil })
+			b.run()
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.ttl_expired"}})
+			defer sub.Close()
+			b.enqueue("slow")
+			d, err := ojs.ParseDraft([]byte(`{"type":"slow","args":[],"options":{"enqueue_ttl":10}}`))
+			must(t, err)
+			tickets, err := b.EnqueueMany(b.ctx, d)
+			must(t, err)
+			later := b.enqueue("slow", ojs.WithEnqueueTTL(time.Minute+1))
+			b.advance(time.Hour)
+			job := b.want(tickets[0].ID, ojs.StateDiscarded, 0)
+			if job.Error.Type != "enqueue_ttl_expired" || job.Error.Details["timeout_kind"] != "enqueue_ttl" || job.Error.Details["limit_seconds"] != 10.0 ||
+				job.DeadLettered() || job.FinishedAt.Sub(b.start) != 10*time.Second {
+				t.Errorf("%+v at %v", job.Error, job.FinishedAt)
+			}
+			if evs := received(sub); len(evs) != 1 {
+				t.Fatalf("events %+v", evs)
+			} else if ev := evs[0]; ev.Job.ID != job.ID || ev.Data()["ttl_ms"] != int64(10_000) {
+				t.Errorf("event %+v", ev)
+			}
+			b.want(later.ID, ojs.StateCompleted, 1)
+		}, engine.WithConcurrency(1))
+	})
+	t.Run("P0.5 enqueue_ttl ends no wait after the first attempt", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("fail", func(_ context.Context, job *ojs.Job[any]) error {
+				if len(b.times()) == 1 {
+					return ojs.Snooze(time.Minute)
+				}
+				return errBoom
+			})
+			b.run()
+			id := b.enqueue("fail", noJitter, ojs.WithEnqueueTTL(2*time.Second)).ID
+			b.advance(time.Hour)
+			b.want(id, ojs.StateDiscarded, 3)
+			if !slices.Equal(b.times(), seconds(0, 60, 61, 63)) {
+				t.Errorf("ran at %v", b.times())
+			}
+		})
+	})
+	t.Run("P0.5 a discarded job is retried though its enqueue_ttl has passed", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+			id := b.enqueue("x", ojs.WithEnqueueTTL(time.Second)).ID
+			b.advance(time.Minute)
+			b.run()
+			b.want(id, ojs.StateDiscarded, 0)
+			must(t, b.Jobs().Retry(b.ctx, id))
+			b.advance(0)
+			b.want(id, ojs.StateCompleted, 1)
+		})
+	})
+	t.Run("P0.5 a replay takes no enqueue_ttl", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(errBoom) })
+			b.run()
+			id := b.enqueue("x", ojs.WithEnqueueTTL(time.Hour)).ID
+			b.advance(time.Minute)
+			wantInvalid(t, b.DeadLetters().Retry(b.ctx, id, ojs.WithEnqueueTTL(2*time.Hour)), "enqueue_ttl")
+			must(t, b.DeadLetters().Retry(b.ctx, id, ojs.WithPriority(1)))
+		})
+	})
+	t.Run("P0.5 enqueue_ttl must be after scheduled_at, and positive", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			for _, opts := range [][]ojs.Option{{ojs.WithDelay(time.Minute), ojs.WithEnqueueTTL(time.Minute)}, {ojs.WithEnqueueTTL(0)}, {ojs.WithEnqueueTTL(-1)}} {
+				_, err := b.Enqueue(b.ctx, "x", nil, opts...)
+				wantInvalid(t, err, "enqueue_ttl")
+			}
+		})
+	})
 	t.Run("reading 50 between two attempts", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })

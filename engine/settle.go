@@ -261,7 +261,7 @@ func (r *run) store(f *fate, n int) error {
 		s, err := r.c.settleOnce(r.base, f)
 		if err == nil {
 			if n > 1 && r.c.storedBefore(r.base, f.rec, s) {
-				r.c.began(f.rec).End(r.c.ended(f)...)
+				r.c.publishEnd(f)
 				return nil
 			}
 			return s.Err
@@ -281,7 +281,7 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 		kind = OpAck
 	}
 	ctx, end := c.trace(ctx, kind, f.rec)
-	op := c.began(f.rec)
+	op := c.beganEnd(f)
 	s, err := c.store.Settle(ctx, c.now(), f.change[:], f.result[:0])
 	if err == nil {
 		end(s[0].Err)
@@ -295,21 +295,39 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 		c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
 		c.uncertain(err)
 		return storage.Settled{}, err
-	case op != nil && s[0].Err == nil:
-		op.End(c.ended(f)...)
-	default:
-		op.End()
+	case s[0].Err == nil:
+		c.ended(op, f)
 	}
+	op.End()
 	return s[0], nil
 }
 
-// ended is the transition of an attempt's end. The claim has returned, except that of a job whose lease ran out.
-func (c *core) ended(f *fate) []eventlog.Entry {
-	after := eventlog.None
-	if f.kind == policy.LeaseExpired {
-		after = eventlog.Starts
+// beganEnd begins the operation of an attempt's end. It returns nil if no listener wants its events.
+func (c *core) beganEnd(f *fate) *eventlog.Op {
+	if f.decision.State == ojs.StateCompleted {
+		return c.began(f.rec, ojs.EventCompleted)
 	}
-	return c.transition(nil, f.rec, f.rec.Version+1, after, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+	return c.began(f.rec)
+}
+
+// ended hands in the transition of an attempt's end. The claim has returned, except that of a job whose lease ran out.
+func (c *core) ended(op *eventlog.Op, f *fate) {
+	switch {
+	case op == nil:
+	case f.decision.State == ojs.StateCompleted:
+		c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, ojs.Event{Type: ojs.EventCompleted, Duration: f.took})
+	case f.kind == policy.LeaseExpired:
+		c.transition(op, f.rec, f.rec.Version+1, eventlog.Starts, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+	default:
+		c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+	}
+}
+
+// publishEnd publishes an attempt's end that a call had stored which seemed to fail.
+func (c *core) publishEnd(f *fate) {
+	op := c.beganEnd(f)
+	c.ended(op, f)
+	op.End()
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next try then finds the job one

@@ -133,14 +133,15 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	c.mu.Unlock()
 
 	now := c.now()
-	op := c.began(a.rec)
+	op := c.began(a.rec, event)
 	lost, err := c.store.Extend(a.r.base, now, []storage.Extension{x})
 	if err != nil || len(lost) > 0 || op == nil {
 		op.End()
 	} else {
 		rec := *a.rec
 		rec.Progress = x.Progress
-		op.End(c.transition(nil, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: event, WorkerID: c.worker, Until: now.Add(rec.Lease)})...)
+		c.transition(op, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: event, WorkerID: c.worker, Until: now.Add(rec.Lease)})
+		op.End()
 	}
 	if err != nil {
 		return err

@@ -45,7 +45,8 @@ const DefaultDeadAfter = 30 * time.Second
 // those of handlers do not. An attempt of a worker fails
 //
 //   - when its lease ends (ojs.WithLease, 30 min by default), which Heartbeat, Progress and SaveCheckpoint renew;
-//   - at its timeout, or the job's total timeout, whatever the worker says later. There is no grace period;
+//   - at its timeout, or the job's total timeout, whatever the worker says later. There is no grace period. The timeout
+//     begins when the claim has returned;
 //   - when the worker is silent for WorkerConfig.DeadAfter, 30 s by default, with the error type worker_death. Every call of
 //     the worker counts, and a Fetch for as long as it waits. A worker that has never renewed a lease is left to its leases.
 //
@@ -80,7 +81,9 @@ func (w *Worker) Fetch(ctx context.Context) (*Delivery, error) {
 	return ds[0], nil
 }
 
-// FetchMany waits for a job and takes up to n of those that are available then, at least one. Its errors are Fetch's.
+// FetchMany waits for a job and takes up to n of those that are available then, at least one. It claims them together, unless
+// limits or weights of queues ask for a claim for each: then the leases of the first ones age while the others are claimed.
+// Its errors are Fetch's.
 func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 	if n < 1 {
 		return nil, invalid("max", fmt.Sprintf("%d is less than 1", n))
@@ -142,6 +145,7 @@ func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopen
 func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, reopens time.Time, err error) {
 	c := w.core
 	for len(ds) < n {
+		ask.max = min(n-len(ds), maxClaim)
 		recs, at, err := c.claim(ctx, ask, nil)
 		switch {
 		case err != nil:
@@ -153,14 +157,22 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 		case len(recs) == 0:
 			return ds, at, nil
 		}
-		rec := &recs[0]
-		c.logStarted(rec, w.id, rec.StartedAt)
-		look := c.workers.hold(w.id, rec, rec.LeaseUntil)
-		c.mu.Lock()
-		c.wakeAt(rec.WakeAt())
-		c.watchWorkers(look)
-		c.mu.Unlock()
-		ds = append(ds, c.delivery(rec, w))
+		now := c.now()
+		for i := range recs {
+			rec := &recs[i]
+			c.logStarted(rec, w.id, now)
+			var look time.Time
+			if !c.overdue(rec) { // or the keeper would fail it before it is given back
+				look = c.workers.hold(w.id, rec, now, rec.LeaseUntil)
+			}
+			c.mu.Lock()
+			c.wakeAt(rec.WakeAt())
+			c.watchWorkers(look)
+			c.mu.Unlock()
+			d := c.delivery(rec, w)
+			d.began = now
+			ds = append(ds, d)
+		}
 	}
 	return ds, reopens, nil
 }
@@ -288,7 +300,7 @@ func (w *Worker) adopt(ctx context.Context) error {
 		}
 		for i := range page.Records {
 			if rec := &page.Records[i]; rec.Worker == w.id {
-				look := c.workers.hold(w.id, rec, rec.LeaseUntil)
+				look := c.workers.hold(w.id, rec, rec.StartedAt, rec.LeaseUntil)
 				c.mu.Lock()
 				c.watchWorkers(look)
 				c.mu.Unlock()

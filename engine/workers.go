@@ -35,6 +35,7 @@ type worker struct {
 
 // holding is until when a worker may work on a job.
 type holding struct {
+	began   time.Time // when the claim had returned, or as stored if another engine claimed
 	until   time.Time // its lease, as far as this engine knows
 	timeout time.Time // the earlier one of its two timeouts
 }
@@ -154,8 +155,9 @@ func (ws *workers) forget(now time.Time) {
 	}
 }
 
-// hold says that a worker holds a job under the lease that ends then. It returns when to look at the worker next.
-func (ws *workers) hold(id string, rec *storage.Record, until time.Time) time.Time {
+// hold says that a worker holds a job under the lease that ends then. Unless that is known already, the worker could begin it at began.
+// It returns when to look at the worker next.
+func (ws *workers) hold(id string, rec *storage.Record, began, until time.Time) time.Time {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := ws.byID[id]
@@ -163,10 +165,24 @@ func (ws *workers) hold(id string, rec *storage.Record, until time.Time) time.Ti
 		return time.Time{}
 	}
 	held := storage.Held{ID: rec.ID, Version: rec.Version}
-	h := holding{until: until, timeout: timesOut(rec, rec.StartedAt)}
+	if h, known := w.held[held]; known {
+		began = h.began
+	}
+	h := holding{began: began, until: until, timeout: timesOut(rec, began)}
 	w.held[held] = h
 	ws.held[held] = w
 	return earliest(h.timeout, w.silence())
+}
+
+// began is when a worker could begin a job that it holds, as far as this engine knows.
+func (ws *workers) began(rec *storage.Record) time.Time {
+	held := storage.Held{ID: rec.ID, Version: rec.Version}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.held[held]; w != nil {
+		return w.held[held].began
+	}
+	return rec.StartedAt
 }
 
 // drop says that a worker no longer holds a job, if one did. With a cause, its next heartbeat names the job.

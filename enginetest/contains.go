@@ -26,8 +26,9 @@ func throughJSON(v any) (any, error) {
 	return decode(raw)
 }
 
-// number is a JSON number whatever its spelling: 1, 1.0 and 10e-1 are the same, and two that a float64 cannot tell apart are not.
-// It is the digits, without zeros at either end, times ten to the power of exp. Zero has neither digits nor sign.
+// number is the value of a JSON number, in any spelling: 1, 1.0 and 10e-1 are the same,
+// and two that a float64 cannot tell apart are not. It is the digits, without zeros at
+// either end, times ten to the power of exp. Zero has neither digits nor sign.
 type number struct {
 	minus       bool
 	digits, exp string
@@ -67,7 +68,8 @@ func numbers(v any) any {
 	return v
 }
 
-// contains reports whether have has every member of part, at every level. Lists are equal or not.
+// contains reports whether have has every member of part, at every level. Lists are equal
+// or not.
 func contains(have, part any) bool {
 	p, ok := part.(map[string]any)
 	if !ok {
@@ -86,7 +88,8 @@ func contains(have, part any) bool {
 	return true
 }
 
-// argsContain is contains for args, which may be in their wire form: a list of a single object.
+// argsContain is contains for args, which may be in their wire form: a list of a single
+// object.
 func argsContain(have, part any) bool {
 	list, ok := have.([]any)
 	if _, object := part.(map[string]any); ok && object && len(list) == 1 {

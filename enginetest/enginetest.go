@@ -1,4 +1,5 @@
-// Package enginetest tests jobs under virtual time: to the nanosecond, without sleeping, the same every time.
+// Package enginetest tests jobs under virtual time: to the nanosecond, without sleeping,
+// the same every time.
 //
 //	func TestRetries(t *testing.T) {
 //		eng := enginetest.New[Email](t)
@@ -8,14 +9,18 @@
 //		eng.RequireCompleted(ticket.ID)
 //	}
 //
-// New gives an engine whose clock moves only when the test moves it. A handler that waits must do so in handler.Sleep, or the
-// clock cannot tell that it does. Test runs a test in a testing/synctest bubble instead, where handlers may wait for whatever
-// they like: a channel, the end of their context, time.Sleep.
+// New makes an engine whose clock moves only when the test moves it. A handler must wait
+// in handler.Sleep, so that the clock knows of it. Test runs a test in a testing/synctest
+// bubble instead, where handlers may wait for anything: a channel, the end of their
+// context, time.Sleep.
 //
-// NewFake records what is enqueued and runs nothing, for code that enqueues. NewInline runs each job at its enqueue.
+// NewFake records jobs and runs none, for code that enqueues. NewInline runs each job at
+// its enqueue.
 //
-// Every engine has a memory storage of its own, so tests may be parallel; NewOn takes another storage. Its random numbers come from a fixed seed: jitter and ids
-// are the same in every run of a test that does one thing after another. engine.WithRand gives another seed.
+// Every engine has a memory storage of its own, so tests may be parallel; NewOn takes
+// another storage. Its random numbers come from a fixed seed: jitter and ids are the same
+// in every run of a test that does one thing after another. engine.WithRand gives another
+// seed.
 package enginetest
 
 import (
@@ -40,14 +45,14 @@ import (
 // Start is what an engine's clock shows first.
 var Start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// patience is how long, in real time, an engine may take to become idle.
+// patience is the real time that an engine may take to become idle.
 var patience = 10 * time.Second
 
 // wall is the wall clock, for patience.
 var wall = clock.New()
 
-// Engine is an engine on a memory storage whose clock the test moves. Its own methods fail the test it was made for, and must
-// be called on its goroutine.
+// Engine is an engine on a memory storage whose clock the test moves. Its own methods
+// fail the test it was made for, and must be called on its goroutine.
 type Engine[T any] struct {
 	*engine.Engine[T]
 	tb     testing.TB
@@ -73,42 +78,49 @@ const (
 
 var _ ojs.Enqueuer = (*Engine[any])(nil)
 
-// New starts an engine. The end of the test stops it, and fails the test if a handler does not end with its context.
+// New starts an engine. The end of the test stops it, and fails the test if a handler
+// does not end with its context.
 //
-// Options override the defaults of a test: a fixed seed, no pruning, warnings and errors in the test's log.
-// engine.WithClock has no effect.
+// Options override the defaults of a test: a fixed seed, no pruning, warnings and errors
+// in the test's log. engine.WithClock has no effect.
 func New[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 	tb.Helper()
 	return start[T](tb, fresh(tb), virtual(), running, opts)
 }
 
-// NewOn is New on a storage of the caller's, which stays the caller's to close, after the test's end (testing.TB.Cleanup before
-// NewOn). It is for programs that are to be tested on the storage that they run on, and for storages that are being written:
-// see docs/storage.md. Times are virtual and exact there too; the calls of the storage take the time that they take.
+// NewOn is New on a storage of the caller's, which stays the caller's to close, after the
+// test's end (testing.TB.Cleanup before NewOn). It is for programs that are to be tested
+// on the storage that they run on, and for storages that are being written: see
+// docs/storage.md. Times are virtual and exact there too; the calls of the storage take
+// the time that they take.
 func NewOn[T any](tb testing.TB, s storage.Storage, opts ...engine.Option) *Engine[T] {
 	tb.Helper()
 	return start[T](tb, s, virtual(), running, opts)
 }
 
-// NewFake makes an engine that runs nothing: what is enqueued is validated, goes through the enqueue hooks and stays.
+// NewFake makes an engine that runs no jobs: a job is validated, goes through the enqueue
+// hooks and stays.
 func NewFake[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 	tb.Helper()
 	return start[T](tb, fresh(tb), virtual(), fake, opts)
 }
 
-// NewInline makes an engine that runs each job when it is enqueued, at once and only once whatever its options say. Enqueue and
-// EnqueueMany return when the jobs have run, with the error that the first of their handlers returned, if any.
+// NewInline makes an engine that runs each job when it is enqueued, at once and only
+// once, even if its options say otherwise. Enqueue and EnqueueMany return when the jobs
+// have run, with the error that the first of their handlers returned, if any.
 //
-// This holds for jobs enqueued on the Engine itself. A handler that sleeps moves the clock, unless another handler enqueued
-// its job.
+// This holds for jobs enqueued on the Engine itself. A handler that sleeps moves the
+// clock, unless another handler enqueued its job.
 func NewInline[T any](tb testing.TB, opts ...engine.Option) *Engine[T] {
 	tb.Helper()
-	return start[T](tb, fresh(tb), virtual(), inline, append([]engine.Option{engine.WithConcurrency(1000)}, opts...))
+	return start[T](tb, fresh(tb), virtual(), inline,
+		append([]engine.Option{engine.WithConcurrency(1000)}, opts...))
 }
 
-// Test runs f in a testing/synctest bubble with an engine on the bubble's clock. Time passes when every goroutine of the test
-// waits, so handlers may wait for whatever they like. The rules of testing/synctest hold: what waits for something outside of
-// the bubble, such as a network, does not count as waiting.
+// Test runs f in a testing/synctest bubble with an engine on the bubble's clock. Time
+// passes when every goroutine of the test waits, so handlers may wait for anything in the
+// bubble. The rules of testing/synctest hold: a goroutine that waits for something
+// outside of the bubble, such as a network, does not count as waiting.
 func Test[T any](t *testing.T, f func(t *testing.T, eng *Engine[T]), opts ...engine.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -138,7 +150,8 @@ func start[T any](tb testing.TB, s storage.Storage, c *clock.Mock, m mode, opts 
 		engine.WithRetention(engine.Retention{
 			Completed: -1, Cancelled: -1, Discarded: -1, DeadLetters: -1, MaxFinished: -1, MaxDeadLetters: -1,
 		}),
-		engine.WithLogger(slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))),
+		engine.WithLogger(slog.New(slog.NewTextHandler(tb.Output(),
+			&slog.HandlerOptions{Level: slog.LevelWarn}))),
 	}, opts...)
 	if c != nil {
 		e.opts = append(e.opts, engine.WithClock(c))
@@ -152,7 +165,8 @@ func start[T any](tb testing.TB, s storage.Storage, c *clock.Mock, m mode, opts 
 }
 
 // make makes an engine like e's over another storage.
-func (e *Engine[T]) make(s storage.Storage, more []engine.Option, ms ...handler.Middleware) *engine.Engine[T] {
+func (e *Engine[T]) make(s storage.Storage, more []engine.Option,
+	ms ...handler.Middleware) *engine.Engine[T] {
 	e.tb.Helper()
 	eng, err := engine.New[T](s, append(slices.Concat(e.opts, more), engine.WithMiddleware(ms...))...)
 	if err != nil {
@@ -196,7 +210,8 @@ func (e *Engine[T]) stop(eng *engine.Engine[T], cancel context.CancelFunc, ended
 }
 
 // Enqueue is engine.Engine.Enqueue.
-func (e *Engine[T]) Enqueue(ctx context.Context, jobType string, args T, opts ...ojs.Option) (ojs.Ticket, error) {
+func (e *Engine[T]) Enqueue(ctx context.Context, jobType string, args T,
+	opts ...ojs.Option) (ojs.Ticket, error) {
 	tickets, err := e.EnqueueMany(ctx, ojs.NewDraft(jobType, args, opts...))
 	switch {
 	case len(tickets) == 0:

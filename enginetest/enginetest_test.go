@@ -29,7 +29,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errBoom = errors.New("boom")
 
-// recorder is a testing.TB that keeps what it is told, and ends its goroutine where a test would end.
+// recorder is a testing.TB that keeps what it is told, and ends its goroutine where a
+// test would end.
 type recorder struct {
 	testing.TB
 	mu       sync.Mutex // guards failures
@@ -113,7 +114,8 @@ func busy(t *testing.T) {
 	t.Cleanup(func() { close(stop); done.Wait() })
 }
 
-// A hundred times, beside as many busy goroutines as there are cores, and with handlers that take real time: not one deviation.
+// A hundred times, beside as many busy goroutines as there are cores, and with handlers
+// that take real time: not one deviation.
 func TestExact(t *testing.T) {
 	busy(t)
 	rounds := 100
@@ -125,11 +127,15 @@ func TestExact(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	retry := ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 5, Jitter: ojs.JitterOff, OnExhaustion: ojs.ExhaustionDeadLetter})
+	retry := ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 5, Jitter: ojs.JitterOff,
+		OnExhaustion: ojs.ExhaustionDeadLetter})
 	stories := map[string]func(t *testing.T, eng *enginetest.Engine[any]){
 		"a chain of retries": func(t *testing.T, eng *enginetest.Engine[any]) {
 			var ran note
-			eng.Handle("x", func(context.Context, *ojs.Job[any]) error { ran.add(eng.Elapsed()); return errBoom })
+			eng.Handle("x", func(context.Context, *ojs.Job[any]) error {
+				ran.add(eng.Elapsed())
+				return errBoom
+			})
 			ticket := eng.MustEnqueue(ojs.NewDraft("x", nil, retry))
 			eng.Advance(20 * time.Second)
 			if got, want := ran.times(), secs(0, 1, 3, 7, 15); !slices.Equal(got, want) {
@@ -158,11 +164,17 @@ func TestExact(t *testing.T) {
 			}
 		},
 		"timeouts, expiry and leases": func(t *testing.T, eng *enginetest.Engine[any]) {
-			eng.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
-			slow := eng.MustEnqueue(ojs.NewDraft("slow", nil, ojs.WithTimeout(7*time.Second), ojs.WithMaxAttempts(1), ojs.WithLease(3*time.Second)))
+			eng.Handle("slow", func(ctx context.Context,
+				_ *ojs.Job[any]) error {
+				return handler.Sleep(ctx, time.Hour)
+			})
+			slow := eng.MustEnqueue(ojs.NewDraft("slow", nil, ojs.WithTimeout(7*time.Second),
+				ojs.WithMaxAttempts(1), ojs.WithLease(3*time.Second)))
 			expires := eng.MustEnqueue(ojs.NewDraft("nobody", nil, ojs.WithTTL(11*time.Second)))
-			if _, err := eng.Worker("w", engine.WorkerConfig{Types: []string{"foreign"}}).Fetch(func() context.Context {
-				eng.MustEnqueue(ojs.NewDraft("foreign", nil, ojs.WithLease(5*time.Second), ojs.WithMaxAttempts(1)))
+			if _, err := eng.Worker("w",
+				engine.WorkerConfig{Types: []string{"foreign"}}).Fetch(func() context.Context {
+				eng.MustEnqueue(ojs.NewDraft("foreign", nil, ojs.WithLease(5*time.Second),
+					ojs.WithMaxAttempts(1)))
 				return context.Background()
 			}()); err != nil {
 				t.Fatal(err)
@@ -172,7 +184,8 @@ func TestExact(t *testing.T) {
 				slow.ID: 7 * time.Second, expires.ID: 11 * time.Second,
 				eng.RequireEnqueued(ojs.NewDraft("foreign", nil)).ID: 5 * time.Second,
 			} {
-				if job := eng.RequireState(id, ojs.StateDiscarded); job.FinishedAt.Sub(enginetest.Start) != want {
+				job := eng.RequireState(id, ojs.StateDiscarded)
+				if job.FinishedAt.Sub(enginetest.Start) != want {
 					t.Fatalf("%s ended at %v, want %v", job.Type, job.FinishedAt.Sub(enginetest.Start), want)
 				}
 			}
@@ -182,7 +195,8 @@ func TestExact(t *testing.T) {
 			eng.Handle("x", func(context.Context, *ojs.Job[any]) error { ran.add(eng.Elapsed()); return nil })
 			eng.SetTime(time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC))
 			from := eng.Elapsed()
-			err := eng.Cron().Set(t.Context(), engine.CronEntry{Name: "n", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Job: ojs.NewDraft("x", nil)})
+			err := eng.Cron().Set(t.Context(), engine.CronEntry{Name: "n", Schedule: "0 3 * * *",
+				TimeZone: "Europe/Berlin", Job: ojs.NewDraft("x", nil)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,7 +205,8 @@ func TestExact(t *testing.T) {
 			for _, at := range ran.times() {
 				got = append(got, at-from)
 			}
-			if want := []time.Duration{13 * time.Hour, 37 * time.Hour, 61 * time.Hour}; !slices.Equal(got, want) {
+			if want := []time.Duration{13 * time.Hour, 37 * time.Hour, 61 * time.Hour}; !slices.Equal(got,
+				want) {
 				t.Fatalf("ran after %v, want %v", got, want)
 			}
 		},
@@ -226,7 +241,10 @@ func TestSeeds(t *testing.T) {
 	delays := func(opts ...engine.Option) (out []time.Duration) {
 		t.Run("", func(t *testing.T) {
 			eng := enginetest.New[any](t, opts...)
-			eng.Handle("x", func(context.Context, *ojs.Job[any]) error { out = append(out, eng.Elapsed()); return errBoom })
+			eng.Handle("x", func(context.Context, *ojs.Job[any]) error {
+				out = append(out, eng.Elapsed())
+				return errBoom
+			})
 			eng.MustEnqueue(ojs.NewDraft("x", nil, ojs.WithMaxAttempts(6)))
 			eng.Advance(time.Hour)
 		})
@@ -238,14 +256,24 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// Handlers may wait for whatever they like in a bubble.
+// Handlers may wait for anything in a bubble.
 func TestBubble(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T, eng *enginetest.Engine[string]) {
 		ch := make(chan string)
-		eng.Handle("channel", func(_ context.Context, job *ojs.Job[string]) error { ch <- job.Args; return nil })
-		eng.Handle("context", func(ctx context.Context, _ *ojs.Job[string]) error { <-ctx.Done(); return ctx.Err() })
-		eng.Handle("sleep", func(context.Context, *ojs.Job[string]) error { time.Sleep(time.Hour); return nil })
-		waits := eng.MustEnqueue(ojs.NewDraft("context", "", ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1)))
+		eng.Handle("channel", func(_ context.Context, job *ojs.Job[string]) error {
+			ch <- job.Args
+			return nil
+		})
+		eng.Handle("context", func(ctx context.Context, _ *ojs.Job[string]) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		eng.Handle("sleep", func(context.Context, *ojs.Job[string]) error {
+			time.Sleep(time.Hour)
+			return nil
+		})
+		waits := eng.MustEnqueue(ojs.NewDraft("context", "", ojs.WithTimeout(time.Minute),
+			ojs.WithMaxAttempts(1)))
 		sleeps := eng.MustEnqueue(ojs.NewDraft("sleep", "", ojs.WithTimeout(2*time.Hour)))
 		sends := eng.MustEnqueue(ojs.NewDraft("channel", "hello"))
 		eng.Drain()
@@ -276,7 +304,8 @@ func TestBlockedHandler(t *testing.T) {
 		defer close(release)
 		eng.Advance(time.Second)
 	})
-	for _, want := range []string{"still busy", "type blocks, attempt 1", "TestBlockedHandler", "handler.Sleep", "enginetest.Test"} {
+	for _, want := range []string{"still busy", "type blocks, attempt 1", "TestBlockedHandler",
+		"handler.Sleep", "enginetest.Test"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the failure does not say %q:\n%s", want, got)
 		}
@@ -308,15 +337,21 @@ func TestFailures(t *testing.T) {
 		eng.Handle("x", func(context.Context, *ojs.Job[any]) error { ran.add(eng.Elapsed()); return nil })
 		eng.FailNext("x", errBoom)
 		eng.FailNext("x", ojs.Errorf("net.down", "no"))
-		ticket := eng.MustEnqueue(ojs.NewDraft("x", nil, ojs.WithRetry(ojs.RetryPolicy{Jitter: ojs.JitterOff})))
+		ticket := eng.MustEnqueue(ojs.NewDraft("x", nil,
+			ojs.WithRetry(ojs.RetryPolicy{Jitter: ojs.JitterOff})))
 		eng.Advance(time.Minute)
 		job := eng.RequireCompleted(ticket.ID)
-		if got := ran.times(); !slices.Equal(got, secs(3)) || len(job.Errors) != 2 || job.Errors[1].Type != "net.down" {
+		if got := ran.times(); !slices.Equal(got, secs(3)) || len(job.Errors) != 2 ||
+			job.Errors[1].Type != "net.down" {
 			t.Errorf("P1.9: ran at %v, errors %v", got, job.Errors)
 		}
 		eng.FailAll("x", ojs.DeadLetter(errBoom))
 		for range 2 {
-			eng.RequireDeadLettered(func() string { id := eng.MustEnqueue(ojs.NewDraft("x", nil)).ID; eng.Drain(); return id }())
+			eng.RequireDeadLettered(func() string {
+				id := eng.MustEnqueue(ojs.NewDraft("x", nil)).ID
+				eng.Drain()
+				return id
+			}())
 		}
 		eng.FailAll("x", nil)
 		id := eng.MustEnqueue(ojs.NewDraft("x", nil)).ID
@@ -327,28 +362,40 @@ func TestFailures(t *testing.T) {
 
 func TestWork(t *testing.T) {
 	both(t, func(t *testing.T, eng *enginetest.Engine[any]) {
-		eng.Handle("fails", func(_ context.Context, job *ojs.Job[any]) error { return fmt.Errorf("args %v", job.Args) })
-		eng.Handle("sleeps", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Minute) })
+		eng.Handle("fails", func(_ context.Context,
+			job *ojs.Job[any]) error {
+			return fmt.Errorf("args %v", job.Args)
+		})
+		eng.Handle("sleeps", func(ctx context.Context,
+			_ *ojs.Job[any]) error {
+			return handler.Sleep(ctx, time.Minute)
+		})
 		eng.Handle("snoozes", func(context.Context, *ojs.Job[any]) error { return ojs.Snooze(0) })
 		eng.Handle("panics", func(context.Context, *ojs.Job[any]) error { panic("no") })
-		w := eng.Work(ojs.NewDraft("fails", 7, ojs.WithDelay(time.Hour), ojs.WithPending(), ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 1, MaxInterval: 1})))
-		if w.Job.State != ojs.StateRetryable || w.Job.Attempt != 1 || w.Err == nil || w.Err.Error() != "args 7" || w.Job.Error.Message != "args 7" {
+		w := eng.Work(ojs.NewDraft("fails", 7, ojs.WithDelay(time.Hour), ojs.WithPending(),
+			ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 1, MaxInterval: 1})))
+		if w.Job.State != ojs.StateRetryable || w.Job.Attempt != 1 || w.Err == nil ||
+			w.Err.Error() != "args 7" || w.Job.Error.Message != "args 7" {
 			t.Errorf("%+v, %v", w.Job, w.Err)
 		}
 		var types []string
 		for _, ev := range w.Events {
 			types = append(types, string(ev.Type))
 		}
-		if want := []string{"job.enqueued", "job.started", "job.failed", "job.retrying"}; !slices.Equal(types, want) {
+		if want := []string{"job.enqueued", "job.started", "job.failed", "job.retrying"}; !slices.Equal(types,
+			want) {
 			t.Errorf("events %v", types)
 		}
-		if w := eng.Work(ojs.NewDraft("sleeps", nil)); w.Job.State != ojs.StateCompleted || w.Job.FinishedAt.Sub(w.Job.StartedAt) != time.Minute || w.Err != nil {
+		if w := eng.Work(ojs.NewDraft("sleeps", nil)); w.Job.State != ojs.StateCompleted ||
+			w.Job.FinishedAt.Sub(w.Job.StartedAt) != time.Minute || w.Err != nil {
 			t.Errorf("%+v", w)
 		}
-		if w := eng.Work(ojs.NewDraft("snoozes", nil)); w.Job.State != ojs.StateRetryable || w.Job.Attempt != 0 {
+		if w := eng.Work(ojs.NewDraft("snoozes", nil)); w.Job.State != ojs.StateRetryable ||
+			w.Job.Attempt != 0 {
 			t.Errorf("%+v", w.Job)
 		}
-		if w := eng.Work(ojs.NewDraft("panics", nil)); w.Job.Error == nil || w.Job.Error.Type != ojs.TypePanic || w.Err == nil {
+		if w := eng.Work(ojs.NewDraft("panics", nil)); w.Job.Error == nil ||
+			w.Job.Error.Type != ojs.TypePanic || w.Err == nil {
 			t.Errorf("%+v", w)
 		}
 		eng.FailNext("sleeps", errBoom)
@@ -359,14 +406,20 @@ func TestWork(t *testing.T) {
 			t.Errorf("in the queues: %v", all)
 		}
 	})
-	if got := failure(t, func(tb testing.TB) { enginetest.New[any](tb).Work(ojs.NewDraft("nobody", nil)) }); !strings.Contains(got, "nobody has no handler") {
+	if got := failure(t, func(tb testing.TB) {
+		enginetest.New[any](tb).Work(ojs.NewDraft("nobody", nil))
+	}); !strings.Contains(got, "nobody has no handler") {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestFake(t *testing.T) {
 	t.Parallel()
-	eng := enginetest.NewFake[any](t, engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error { job.Meta["seen"] = true; return nil }))
+	eng := enginetest.NewFake[any](t,
+		engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
+			job.Meta["seen"] = true
+			return nil
+		}))
 	eng.Handle("x", func(context.Context, *ojs.Job[any]) error { t.Error("P1.9: it ran"); return nil })
 	ticket := eng.MustEnqueue(ojs.NewDraft("x", 1))
 	eng.Advance(time.Hour)
@@ -390,9 +443,18 @@ func TestInline(t *testing.T) {
 		order = append(order, "outer again")
 		return err
 	})
-	eng.Handle("inner", func(context.Context, *ojs.Job[any]) error { order = append(order, "inner"); return nil })
-	eng.Handle("fails", func(_ context.Context, job *ojs.Job[any]) error { order = append(order, "fails"); return errBoom })
-	eng.Handle("sleeps", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Minute) })
+	eng.Handle("inner", func(context.Context, *ojs.Job[any]) error {
+		order = append(order, "inner")
+		return nil
+	})
+	eng.Handle("fails", func(_ context.Context, job *ojs.Job[any]) error {
+		order = append(order, "fails")
+		return errBoom
+	})
+	eng.Handle("sleeps", func(ctx context.Context,
+		_ *ojs.Job[any]) error {
+		return handler.Sleep(ctx, time.Minute)
+	})
 	if _, err := eng.Enqueue(t.Context(), "outer", nil, ojs.WithDelay(time.Hour)); err != nil {
 		t.Error(err)
 	}
@@ -424,15 +486,21 @@ func TestRequire(t *testing.T) {
 	}
 	eng := enginetest.NewFake[any](t)
 	monday := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
-	first := eng.MustEnqueue(ojs.NewDraft("mail", mail{"a@b.c", "Welcome", map[string]string{"x": "1", "y": "2"}},
-		ojs.WithQueue("low"), ojs.WithDelay(5*time.Minute), ojs.WithMeta("tenant", "t1"), ojs.WithMeta("n", 1), ojs.WithPriority(3), ojs.WithMaxAttempts(7)))
+	first := eng.MustEnqueue(ojs.NewDraft("mail",
+		mail{"a@b.c", "Welcome", map[string]string{"x": "1", "y": "2"}},
+		ojs.WithQueue("low"), ojs.WithDelay(5*time.Minute), ojs.WithMeta("tenant", "t1"),
+		ojs.WithMeta("n", 1), ojs.WithPriority(3), ojs.WithMaxAttempts(7)))
 	eng.MustEnqueue(ojs.NewDraft("mail", mail{To: "d@e.f"}, ojs.WithScheduledAt(monday)))
 	eng.MustEnqueue(ojs.NewDraft("list", []int{1, 2}))
 	for name, d := range map[string]ojs.Draft{
-		"type": ojs.NewDraft("mail", nil), "args": ojs.NewDraft("mail", mail{To: "a@b.c"}), "map": ojs.NewDraft("mail", map[string]any{"vars": map[string]any{"y": "2"}}),
-		"queue": ojs.NewDraft("mail", nil, ojs.WithQueue("low")), "delay": ojs.NewDraft("mail", nil, ojs.WithDelay(5*time.Minute)),
-		"meta": ojs.NewDraft("mail", nil, ojs.WithMeta("n", 1)), "attempts": ojs.NewDraft("mail", nil, ojs.WithMaxAttempts(7)), "priority": ojs.NewDraft("mail", nil, ojs.WithPriority(3)),
-		"time": ojs.NewDraft("mail", nil, ojs.WithScheduledAt(monday)), "list": ojs.NewDraft("list", []int{1, 2}), "id": ojs.NewDraft("mail", nil, ojs.WithID(first.ID)),
+		"type": ojs.NewDraft("mail", nil), "args": ojs.NewDraft("mail", mail{To: "a@b.c"}),
+		"map":   ojs.NewDraft("mail", map[string]any{"vars": map[string]any{"y": "2"}}),
+		"queue": ojs.NewDraft("mail", nil, ojs.WithQueue("low")),
+		"delay": ojs.NewDraft("mail", nil, ojs.WithDelay(5*time.Minute)),
+		"meta":  ojs.NewDraft("mail", nil, ojs.WithMeta("n", 1)), "attempts": ojs.NewDraft("mail", nil,
+			ojs.WithMaxAttempts(7)), "priority": ojs.NewDraft("mail", nil, ojs.WithPriority(3)),
+		"time": ojs.NewDraft("mail", nil, ojs.WithScheduledAt(monday)),
+		"list": ojs.NewDraft("list", []int{1, 2}), "id": ojs.NewDraft("mail", nil, ojs.WithID(first.ID)),
 	} {
 		if name == "time" || name == "list" || name == "type" {
 			eng.RequireEnqueued(d)
@@ -443,9 +511,13 @@ func TestRequire(t *testing.T) {
 		}
 	}
 	for _, d := range []ojs.Draft{
-		ojs.NewDraft("other", nil), ojs.NewDraft("mail", mail{To: "x"}), ojs.NewDraft("mail", nil, ojs.WithQueue("high")), ojs.NewDraft("mail", nil, ojs.WithDelay(time.Minute)),
-		ojs.NewDraft("mail", nil, ojs.WithMeta("tenant", "t2")), ojs.NewDraft("list", []int{1}), ojs.NewDraft("mail", nil, ojs.WithMaxAttempts(2)),
-		ojs.NewDraft("mail", nil, ojs.WithTTL(time.Hour)), ojs.NewDraft("mail", nil, ojs.WithTimeout(time.Second)), ojs.NewDraft("mail", nil, ojs.WithPending()),
+		ojs.NewDraft("other", nil), ojs.NewDraft("mail", mail{To: "x"}),
+		ojs.NewDraft("mail", nil, ojs.WithQueue("high")),
+		ojs.NewDraft("mail", nil, ojs.WithDelay(time.Minute)),
+		ojs.NewDraft("mail", nil, ojs.WithMeta("tenant", "t2")), ojs.NewDraft("list", []int{1}),
+		ojs.NewDraft("mail", nil, ojs.WithMaxAttempts(2)),
+		ojs.NewDraft("mail", nil, ojs.WithTTL(time.Hour)),
+		ojs.NewDraft("mail", nil, ojs.WithTimeout(time.Second)), ojs.NewDraft("mail", nil, ojs.WithPending()),
 	} {
 		eng.RefuteEnqueued(d)
 	}
@@ -457,20 +529,30 @@ func TestRequire(t *testing.T) {
 		"none is like it": {func(e *enginetest.Engine[any]) {
 			e.RequireEnqueued(ojs.NewDraft("mail", mail{To: "z"}, ojs.WithQueue("q")))
 		},
-			[]string{"no job is like", `type mail, args {"to":"z"}, queue q`, "a@b.c", `<- args {"to":"d@e.f"}`, "scheduled 2026-03-02 09:00:00"}},
-		"one too many":   {func(e *enginetest.Engine[any]) { e.RequireEnqueuedN(1, ojs.NewDraft("mail", nil)) }, []string{"2 jobs, not 1, are like"}},
-		"unwanted":       {func(e *enginetest.Engine[any]) { e.RefuteEnqueued(ojs.NewDraft("list", nil)) }, []string{"1 jobs are like", "args [1,2]"}},
-		"another state":  {func(e *enginetest.Engine[any]) { e.RequireCompleted(first.ID) }, []string{"is not completed", "scheduled at attempt 0"}},
-		"no dead letter": {func(e *enginetest.Engine[any]) { e.RequireDeadLettered(first.ID) }, []string{"no dead letter"}},
-		"no such job":    {func(e *enginetest.Engine[any]) { e.RequireState("nobody", ojs.StateActive) }, []string{"not found", "There are:"}},
-		"bad time":       {func(e *enginetest.Engine[any]) { e.Advance(-1) }, []string{"time does not go back"}},
-		"time gone by":   {func(e *enginetest.Engine[any]) { e.SetTime(enginetest.Start.Add(-1)) }, []string{"time does not go back"}},
-		"refused":        {func(e *enginetest.Engine[any]) { e.MustEnqueue(ojs.NewDraft("!", nil)) }, []string{"enqueue of !", "invalid type"}},
+			[]string{"no job is like", `type mail, args {"to":"z"}, queue q`, "a@b.c",
+				`<- args {"to":"d@e.f"}`, "scheduled 2026-03-02 09:00:00"}},
+		"one too many": {func(e *enginetest.Engine[any]) { e.RequireEnqueuedN(1, ojs.NewDraft("mail", nil)) },
+			[]string{"2 jobs, not 1, are like"}},
+		"unwanted": {func(e *enginetest.Engine[any]) { e.RefuteEnqueued(ojs.NewDraft("list", nil)) },
+			[]string{"1 jobs are like", "args [1,2]"}},
+		"another state": {func(e *enginetest.Engine[any]) { e.RequireCompleted(first.ID) },
+			[]string{"is not completed", "scheduled at attempt 0"}},
+		"no dead letter": {func(e *enginetest.Engine[any]) { e.RequireDeadLettered(first.ID) },
+			[]string{"no dead letter"}},
+		"no such job": {func(e *enginetest.Engine[any]) { e.RequireState("nobody", ojs.StateActive) },
+			[]string{"not found", "There are:"}},
+		"bad time": {func(e *enginetest.Engine[any]) { e.Advance(-1) },
+			[]string{"time does not go back"}},
+		"time gone by": {func(e *enginetest.Engine[any]) { e.SetTime(enginetest.Start.Add(-1)) },
+			[]string{"time does not go back"}},
+		"refused": {func(e *enginetest.Engine[any]) { e.MustEnqueue(ojs.NewDraft("!", nil)) },
+			[]string{"enqueue of !", "invalid type"}},
 	} {
 		got := failure(t, func(tb testing.TB) {
 			e := enginetest.NewFake[any](tb)
 			for _, job := range eng.AllEnqueued() {
-				opts := []ojs.Option{ojs.WithID(job.ID), ojs.WithScheduledAt(job.ScheduledAt), ojs.WithQueue(job.Queue)}
+				opts := []ojs.Option{ojs.WithID(job.ID), ojs.WithScheduledAt(job.ScheduledAt),
+					ojs.WithQueue(job.Queue)}
 				e.MustEnqueue(ojs.NewDraft(job.Type, job.Args, opts...))
 			}
 			tt.f(e)
@@ -481,7 +563,9 @@ func TestRequire(t *testing.T) {
 			}
 		}
 	}
-	if got := failure(t, func(tb testing.TB) { enginetest.NewFake[any](tb).RequireEnqueued(ojs.NewDraft("x", nil)) }); !strings.Contains(got, "There are no jobs.") {
+	if got := failure(t, func(tb testing.TB) {
+		enginetest.NewFake[any](tb).RequireEnqueued(ojs.NewDraft("x", nil))
+	}); !strings.Contains(got, "There are no jobs.") {
 		t.Errorf("%q", got)
 	}
 	if !reflect.DeepEqual(eng.Now(), enginetest.Start) {
@@ -502,7 +586,8 @@ func TestWorkWaitsForEvents(t *testing.T) {
 	}, engine.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
-// An application registers its handlers on an *engine.Engine, which a test has inside of its own.
+// An application registers its handlers on an *engine.Engine, which a test has inside of
+// its own.
 func TestHandlersOfTheEngineInside(t *testing.T) {
 	register := func(eng *engine.Engine[any]) {
 		eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return errBoom })
@@ -529,7 +614,8 @@ type counting struct {
 	inserts atomic.Int32
 }
 
-func (c *counting) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (c *counting) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	c.inserts.Add(1)
 	return c.Storage.Insert(ctx, now, batch, dst)
 }
@@ -544,7 +630,8 @@ func TestNewOn(t *testing.T) {
 			}
 			return nil
 		})
-		ticket := eng.MustEnqueue(ojs.NewDraft("x", nil, ojs.WithDelay(time.Hour), ojs.WithRetry(ojs.RetryPolicy{Jitter: ojs.JitterOff})))
+		ticket := eng.MustEnqueue(ojs.NewDraft("x", nil, ojs.WithDelay(time.Hour),
+			ojs.WithRetry(ojs.RetryPolicy{Jitter: ojs.JitterOff})))
 		eng.Advance(time.Hour + 999*time.Millisecond)
 		eng.RequireState(ticket.ID, ojs.StateRetryable)
 		eng.Advance(time.Millisecond)

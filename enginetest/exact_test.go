@@ -12,15 +12,21 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// What is due at a nanosecond happens at that nanosecond: starts, retries with jitter, snoozes, sleeps, timeouts, deadlines, lost
-// leases. Only retention waits for up to a millisecond more.
+// Each timer fires at its nanosecond: starts, retries with jitter, snoozes, sleeps,
+// timeouts, deadlines, lost leases. Only retention waits for up to a millisecond more.
 func TestExactToTheNanosecond(t *testing.T) {
 	const odd = time.Second + 1234567*time.Nanosecond
 	both(t, func(t *testing.T, eng *enginetest.Engine[any]) {
 		sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventRetrying}, Buffer: 100})
 		var starts, retries, snoozes, sleeps note
-		eng.Handle("start", func(context.Context, *ojs.Job[any]) error { starts.add(eng.Elapsed()); return nil })
-		eng.Handle("retry", func(context.Context, *ojs.Job[any]) error { retries.add(eng.Elapsed()); return errBoom })
+		eng.Handle("start", func(context.Context, *ojs.Job[any]) error {
+			starts.add(eng.Elapsed())
+			return nil
+		})
+		eng.Handle("retry", func(context.Context, *ojs.Job[any]) error {
+			retries.add(eng.Elapsed())
+			return errBoom
+		})
 		eng.Handle("snooze", func(context.Context, *ojs.Job[any]) error {
 			if snoozes.add(eng.Elapsed()) < 3 {
 				return ojs.Snooze(odd)
@@ -32,7 +38,10 @@ func TestExactToTheNanosecond(t *testing.T) {
 			sleeps.add(eng.Elapsed())
 			return err
 		})
-		eng.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
+		eng.Handle("slow", func(ctx context.Context,
+			_ *ojs.Job[any]) error {
+			return handler.Sleep(ctx, time.Hour)
+		})
 		var wantStarts []time.Duration
 		for i := range 50 {
 			at := odd + time.Duration(i)
@@ -43,12 +52,16 @@ func TestExactToTheNanosecond(t *testing.T) {
 		eng.MustEnqueue(ojs.NewDraft("snooze", nil))
 		eng.MustEnqueue(ojs.NewDraft("sleep", nil))
 		ends := map[string]string{
-			"timeout":       eng.MustEnqueue(ojs.NewDraft("slow", nil, ojs.WithTimeout(odd), ojs.WithMaxAttempts(1))).ID,
+			"timeout": eng.MustEnqueue(ojs.NewDraft("slow", nil, ojs.WithTimeout(odd),
+				ojs.WithMaxAttempts(1))).ID,
 			"total timeout": eng.MustEnqueue(ojs.NewDraft("slow", nil, ojs.WithTotalTimeout(odd))).ID,
+			"enqueue TTL":   eng.MustEnqueue(ojs.NewDraft("nobody", nil, ojs.WithEnqueueTTL(odd))).ID,
 			"deadline":      eng.MustEnqueue(ojs.NewDraft("nobody", nil, ojs.WithTTL(odd))).ID,
-			"lease":         eng.MustEnqueue(ojs.NewDraft("foreign", nil, ojs.WithLease(odd), ojs.WithMaxAttempts(1))).ID,
+			"lease": eng.MustEnqueue(ojs.NewDraft("foreign", nil, ojs.WithLease(odd),
+				ojs.WithMaxAttempts(1))).ID,
 		}
-		if _, err := eng.Worker("w", engine.WorkerConfig{Types: []string{"foreign"}}).Fetch(t.Context()); err != nil {
+		_, err := eng.Worker("w", engine.WorkerConfig{Types: []string{"foreign"}}).Fetch(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
 		eng.Advance(time.Hour)
@@ -60,12 +73,14 @@ func TestExactToTheNanosecond(t *testing.T) {
 				wantRetries = append(wantRetries, ev.Job.NextRetryAt.Sub(enginetest.Start))
 			}
 		}
-		if !slices.ContainsFunc(wantRetries, func(at time.Duration) bool { return at%time.Microsecond != 0 }) || len(wantRetries) != 6 {
+		if !slices.ContainsFunc(wantRetries,
+			func(at time.Duration) bool { return at%time.Microsecond != 0 }) || len(wantRetries) != 6 {
 			t.Errorf("retries are due at %v, not at five times of any nanosecond", wantRetries[1:])
 		}
 		for what, tt := range map[string]struct{ got, want []time.Duration }{
 			"starts": {starts.times(), wantStarts}, "retries": {retries.times(), wantRetries},
-			"snoozes": {snoozes.times(), []time.Duration{0, odd, 2 * odd}}, "sleeps": {sleeps.times(), []time.Duration{odd}},
+			"snoozes": {snoozes.times(), []time.Duration{0, odd, 2 * odd}},
+			"sleeps":  {sleeps.times(), []time.Duration{odd}},
 		} {
 			if !slices.Equal(tt.got, tt.want) {
 				t.Errorf("%s at %v, want %v", what, tt.got, tt.want)
@@ -89,7 +104,9 @@ func TestSleepBeyondTheTimeout(t *testing.T) {
 	})
 	id := eng.MustEnqueue(ojs.NewDraft("x", nil, ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1))).ID
 	eng.Advance(2 * time.Hour)
-	if job := eng.RequireState(id, ojs.StateDiscarded); job.FinishedAt.Sub(enginetest.Start) != time.Minute+engine.DefaultGracePeriod || woke != time.Hour {
+	job := eng.RequireState(id, ojs.StateDiscarded)
+	if job.FinishedAt.Sub(enginetest.Start) != time.Minute+engine.DefaultGracePeriod ||
+		woke != time.Hour {
 		t.Errorf("ended at %v, woke after %v", job.FinishedAt, woke)
 	}
 }

@@ -51,7 +51,8 @@ func ExampleTest() {
 				<-ctx.Done()
 				return ctx.Err()
 			})
-			ticket := eng.MustEnqueue(ojs.NewDraft("report.build", nil, ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1)))
+			ticket := eng.MustEnqueue(ojs.NewDraft("report.build", nil, ojs.WithTimeout(time.Minute),
+				ojs.WithMaxAttempts(1)))
 			eng.Advance(time.Minute)
 			if job := eng.RequireState(ticket.ID, ojs.StateDiscarded); job.Error.Type != ojs.TypeTimeout {
 				t.Error(job.Error)
@@ -60,7 +61,7 @@ func ExampleTest() {
 	}
 }
 
-// What an application tests most: that its code enqueues the right job.
+// The test that applications need most: that its code enqueues the right job.
 func ExampleNewFake() {
 	t := newT()
 	defer t.end()
@@ -115,7 +116,7 @@ func ExampleEngine_Work() {
 	// Output: discarded unsubscribed
 }
 
-// What happens when a dependency is down, without taking it down.
+// A dependency that is down, without taking it down.
 func ExampleEngine_FailNext() {
 	t := newT()
 	defer t.end()
@@ -144,7 +145,8 @@ func ExampleEngine_SetTime() {
 	eng := enginetest.New[any](t)
 	eng.SetTime(time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC))
 	err := eng.Cron().Set(context.Background(), engine.CronEntry{
-		Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Job: ojs.NewDraft("report.build", nil),
+		Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
+		Job:     ojs.NewDraft("report.build", nil),
 		Overlap: engine.OverlapAllow,
 	})
 	if err != nil {

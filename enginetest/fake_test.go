@@ -29,7 +29,8 @@ func TestFakeWarnings(t *testing.T) {
 			return enginetest.NewFake[any](logging{t, log}, small)
 		},
 		"to a logger": func(log *bytes.Buffer) *enginetest.Engine[any] {
-			return enginetest.NewFake[any](t, small, engine.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			return enginetest.NewFake[any](t, small,
+				engine.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		},
 	} {
 		var log bytes.Buffer

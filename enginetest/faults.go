@@ -8,7 +8,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// faults are the errors that attempts fail with in place of running.
+// faults are the errors of attempts that fail without running.
 type faults struct {
 	mu   sync.Mutex // guards the fields below
 	next map[string][]error
@@ -32,8 +32,8 @@ func (f *faults) take(jobType string) error {
 	return f.all[jobType]
 }
 
-// FailNext makes the next attempt of a job of the type fail with err in place of running its handler. Called again, it does so
-// for the attempt after that.
+// FailNext makes the next attempt of a job of the type fail with err. Its handler does
+// not run. Called again, it does so for the attempt after that.
 func (e *Engine[T]) FailNext(jobType string, err error) {
 	e.faults.mu.Lock()
 	defer e.faults.mu.Unlock()
@@ -43,7 +43,8 @@ func (e *Engine[T]) FailNext(jobType string, err error) {
 	e.faults.next[jobType] = append(e.faults.next[jobType], err)
 }
 
-// FailAll makes every attempt of a job of the type fail with err, until it is called with nil.
+// FailAll makes every attempt of a job of the type fail with err, until it is called with
+// nil.
 func (e *Engine[T]) FailAll(jobType string, err error) {
 	e.faults.mu.Lock()
 	defer e.faults.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// want is what a draft says that a job shall be like: its type, the members of its args, and what its own options set.
+// want is what a draft says that a job shall be like: its type, the members of its args,
+// and what its own options set.
 type want struct {
 	d        ojs.Draft
 	features []feature
@@ -55,19 +56,30 @@ func wanted(d ojs.Draft) (*want, error) {
 	w.addStart(&a, &b)
 	w.addEnd(&a, &b)
 	addEqual(w, "timeout", a.Timeout, b.Timeout, func(j *ojs.JobInfo) time.Duration { return j.Timeout })
-	addEqual(w, "total timeout", a.TotalTimeout, b.TotalTimeout, func(j *ojs.JobInfo) time.Duration { return j.TotalTimeout })
+	addEqual(w, "total timeout", a.TotalTimeout, b.TotalTimeout,
+		func(j *ojs.JobInfo) time.Duration { return j.TotalTimeout })
+	addEqual(w, "enqueue TTL", a.EnqueueTTL, b.EnqueueTTL,
+		func(j *ojs.JobInfo) time.Duration { return j.EnqueueTTL })
 	addEqual(w, "lease", a.Lease, b.Lease, func(j *ojs.JobInfo) time.Duration { return j.Lease })
-	addEqual(w, "result TTL", a.ResultTTL, b.ResultTTL, func(j *ojs.JobInfo) time.Duration { return j.ResultTTL })
+	addEqual(w, "result TTL", a.ResultTTL, b.ResultTTL,
+		func(j *ojs.JobInfo) time.Duration { return j.ResultTTL })
 	if r := a.Retry; !r.Equal(ojs.RetryPolicy{}) {
-		w.add("retry", r, func(j *ojs.JobInfo) (any, bool) { return j.Retry, r.Inherit(j.Retry).Equal(j.Retry) })
+		w.add("retry", r, func(j *ojs.JobInfo) (any, bool) {
+			return j.Retry, r.Inherit(j.Retry).Equal(j.Retry)
+		})
 	}
 	if l := a.RateLimit; reflect.DeepEqual(l, b.RateLimit) {
-		w.add("rate limit", l, func(j *ojs.JobInfo) (any, bool) { return j.RateLimit, reflect.DeepEqual(j.RateLimit, l) })
+		w.add("rate limit", l, func(j *ojs.JobInfo) (any, bool) {
+			return j.RateLimit, reflect.DeepEqual(j.RateLimit, l)
+		})
 	}
 	if u := a.Unique; reflect.DeepEqual(u, b.Unique) {
-		w.add("unique", u, func(j *ojs.JobInfo) (any, bool) { return j.Unique, reflect.DeepEqual(j.Unique, u) })
+		w.add("unique", u, func(j *ojs.JobInfo) (any, bool) {
+			return j.Unique, reflect.DeepEqual(j.Unique, u)
+		})
 	}
-	addEqual(w, "pending", a.Pending, b.Pending, func(j *ojs.JobInfo) bool { return j.State == ojs.StatePending })
+	addEqual(w, "pending", a.Pending, b.Pending,
+		func(j *ojs.JobInfo) bool { return j.State == ojs.StatePending })
 	return w, nil
 }
 
@@ -103,12 +115,15 @@ func (w *want) addMeta(meta map[string]any) error {
 	return nil
 }
 
-// addStart adds when a job shall start. A time that has passed is as good as none for a job that shall start at once.
+// addStart adds when a job shall start. A time that has passed is as good as none for a
+// job that shall start at once.
 func (w *want) addStart(a, b *ojs.Options) {
 	at := a.ScheduledAt
 	switch delaySet, timeSet := a.Delay == b.Delay, at.Equal(b.ScheduledAt); {
 	case timeSet && !at.IsZero() && !(delaySet && a.Delay > 0):
-		w.add("scheduled", at, func(j *ojs.JobInfo) (any, bool) { return j.ScheduledAt, j.ScheduledAt.Equal(at) })
+		w.add("scheduled", at, func(j *ojs.JobInfo) (any, bool) {
+			return j.ScheduledAt, j.ScheduledAt.Equal(at)
+		})
 	case delaySet || timeSet:
 		delay := time.Duration(0)
 		if delaySet {
@@ -140,7 +155,10 @@ func (w *want) addEnd(a, b *ojs.Options) {
 		if !timeSet {
 			at = time.Time{}
 		}
-		w.add("expires", orNever(at), func(j *ojs.JobInfo) (any, bool) { return orNever(j.ExpiresAt), j.ExpiresAt.Equal(at) })
+		w.add("expires", orNever(at),
+			func(j *ojs.JobInfo) (any, bool) {
+				return orNever(j.ExpiresAt), j.ExpiresAt.Equal(at)
+			})
 	}
 }
 

@@ -9,10 +9,12 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// RequireEnqueued wants a job like d to have been enqueued, whatever has become of it, and returns the newest. A job is like d
-// if it is of d's type and has what d's own options set, even to zero: id, queue, time, priority, deadlines, limits, retry,
-// uniqueness, and entries of the meta; and the members of d's args, at every level, or d's args if they are no object. Nil args
-// match any. Numbers are compared exactly, by value: 1 and 1.0 are the same. An option that no enqueue accepts fails the test.
+// RequireEnqueued fails the test unless a job like d has been enqueued, in any state, and
+// returns the newest. A job is like d if it is of d's type and has what d's own options
+// set, even to zero: id, queue, time, priority, deadlines, limits, retry, uniqueness, and
+// entries of the meta; and the members of d's args, at every level, or d's args if they
+// are no object. Nil args match any. Numbers are compared exactly, by value: 1 and 1.0
+// are the same. An option that no enqueue accepts fails the test.
 func (e *Engine[T]) RequireEnqueued(d ojs.Draft) *ojs.JobInfo {
 	e.tb.Helper()
 	found, w, all := e.find(d)
@@ -22,12 +24,14 @@ func (e *Engine[T]) RequireEnqueued(d ojs.Draft) *ojs.JobInfo {
 	return found[len(found)-1]
 }
 
-// RequireEnqueuedN wants exactly n jobs like d, in the sense of RequireEnqueued, and returns them, the oldest first.
+// RequireEnqueuedN wants exactly n jobs like d, in the sense of RequireEnqueued, and
+// returns them, the oldest first.
 func (e *Engine[T]) RequireEnqueuedN(n int, d ojs.Draft) []*ojs.JobInfo {
 	e.tb.Helper()
 	found, w, all := e.find(d)
 	if len(found) != n {
-		e.tb.Fatalf("enginetest: %d jobs, not %d, are like\n  %s\n%s", len(found), n, w.describe(), there(w, all))
+		e.tb.Fatalf("enginetest: %d jobs, not %d, are like\n  %s\n%s", len(found), n, w.describe(),
+			there(w, all))
 	}
 	return found
 }
@@ -106,7 +110,8 @@ func (e *Engine[T]) find(d ojs.Draft) (found []*ojs.JobInfo, w *want, all []*ojs
 // most is how many jobs a failure lists.
 const most = 20
 
-// there lists the jobs that are there, and in what each is not as wanted: those of the type if there are any.
+// there lists the jobs that are there, and in what each is not as wanted: those of the
+// type if there are any.
 func there(w *want, all []*ojs.JobInfo) string {
 	if len(all) == 0 {
 		return "There are no jobs."

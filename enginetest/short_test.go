@@ -14,7 +14,10 @@ import (
 // Handlers that sleep for microseconds do not keep the clock from being moved.
 func TestAdvanceShortSleeps(t *testing.T) {
 	eng := enginetest.New[int](t, engine.WithConcurrency(2))
-	eng.Handle("nap", func(ctx context.Context, _ *ojs.Job[int]) error { return handler.Sleep(ctx, 10*time.Microsecond) })
+	eng.Handle("nap", func(ctx context.Context,
+		_ *ojs.Job[int]) error {
+		return handler.Sleep(ctx, 10*time.Microsecond)
+	})
 	for i := range 400 {
 		eng.MustEnqueue(ojs.NewDraft("nap", i))
 	}

@@ -27,9 +27,10 @@ func (e *Engine[T]) Drain() {
 	e.Advance(0)
 }
 
-// Advance moves the clock on by d, from one time at which something is due to the next: whatever happens happens at its exact
-// time, and has happened when Advance returns. It fails the test if a handler goes on for 10 s of real time, and says which
-// one and where it waits.
+// Advance moves the clock on by d, from one time at which something is due to the next:
+// every event happens at its exact time, and has happened when Advance returns. It fails
+// the test if a handler goes on for 10 s of real time, and says which one and where it
+// waits.
 func (e *Engine[T]) Advance(d time.Duration) {
 	e.tb.Helper()
 	if d < 0 {
@@ -69,7 +70,8 @@ func (e *Engine[T]) SetTime(t time.Time) {
 	e.Advance(t.Sub(e.Now()))
 }
 
-// idle waits until an engine on the virtual clock has nothing to do at the clock's present.
+// idle waits until an engine on the virtual clock has nothing to do at the clock's
+// present.
 func (e *Engine[T]) idle(eng *engine.Engine[T]) {
 	e.tb.Helper()
 	if e.mode == fake {
@@ -89,7 +91,9 @@ func blocked[T any](eng *engine.Engine[T]) string {
 	var b strings.Builder
 	for _, r := range eng.Running() {
 		if !r.Asleep {
-			fmt.Fprintf(&b, "job %s of type %s, attempt %d, waits where the virtual clock cannot see it:\n%s\n\n", r.Job.ID, r.Job.Type, r.Job.Attempt, r.Stack)
+			fmt.Fprintf(&b,
+				"job %s of type %s, attempt %d, waits where the virtual clock cannot see it:\n%s\n\n",
+				r.Job.ID, r.Job.Type, r.Job.Attempt, r.Stack)
 		}
 	}
 	b.WriteString("A handler that waits for time does so in handler.Sleep. For one that waits for its context, a channel or time.Sleep, " +

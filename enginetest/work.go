@@ -14,16 +14,17 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// Worked is what became of one attempt.
+// Worked is the outcome of one attempt.
 type Worked struct {
 	Job    *ojs.JobInfo // after it: its state, its next retry, its errors tell what was decided
 	Err    error        // what the handler returned
 	Events []ojs.Event  // from the job's enqueue on
 }
 
-// Work runs exactly one attempt of a job, now, and returns what became of it. The job is not in the engine's queues: it has a
-// storage of its own, in which nothing else is unique, paused or full. Its handler is that of the engine. One that sleeps moves
-// the clock.
+// Work runs exactly one attempt of a job, now, and returns its outcome. The job is not in
+// the engine's queues: it has a storage of its own, in which nothing else is unique,
+// paused or full. Its handler is that of the engine. A handler that sleeps moves the
+// clock.
 func (e *Engine[T]) Work(d ojs.Draft) Worked {
 	e.tb.Helper()
 	var w Worked
@@ -31,16 +32,18 @@ func (e *Engine[T]) Work(d ojs.Draft) Worked {
 	var eng *engine.Engine[T]
 	e.worked++
 	seed := engine.WithRand(rand.New(rand.NewPCG(2, e.worked))) // the engine's own serves one engine
-	eng = e.make(fresh(e.tb), []engine.Option{seed}, func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
-		if err := eng.Queues().Pause(context.Background(), job.Queue); err != nil { // one attempt, and no second one
+	eng = e.make(fresh(e.tb), []engine.Option{seed},
+		func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
+			// one attempt, and no second one
+			if err := eng.Queues().Pause(context.Background(), job.Queue); err != nil {
+				return err
+			}
+			err := next(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			w.Err = err
 			return err
-		}
-		err := next(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		w.Err = err
-		return err
-	}, e.faults.inject)
+		}, e.faults.inject)
 	eng.Register(e.Handlers()...)
 	if !e.handles(d.Type()) {
 		e.tb.Fatalf("enginetest: Work: job type %s has no handler", d.Type())
@@ -77,7 +80,8 @@ func now(d ojs.Draft) ojs.Draft {
 // settled reports whether the events tell of the end of an attempt.
 func settled(events []ojs.Event) bool {
 	return slices.ContainsFunc(events, func(ev ojs.Event) bool {
-		return ev.Type == ojs.EventCancelled || ev.Job != nil && ev.Job.State != ojs.StateActive && ev.Job.State != ojs.StateAvailable
+		return ev.Type == ojs.EventCancelled || ev.Job != nil && ev.Job.State != ojs.StateActive &&
+			ev.Job.State != ojs.StateAvailable
 	})
 }
 
@@ -132,7 +136,8 @@ func (e *Engine[T]) enqueueInline(ctx context.Context, drafts []ojs.Draft) ([]oj
 	return tickets, err
 }
 
-// ran waits until a job has run, and returns what its handler did. The clock moves if every handler sleeps.
+// ran waits until a job has run, and returns what its handler did. The clock moves if
+// every handler sleeps.
 func (e *Engine[T]) ran(ctx context.Context, t ojs.Ticket) error {
 	ended := make(chan error, 1)
 	go func() { _, err := t.Wait(ctx); ended <- err }()
@@ -149,7 +154,8 @@ func (e *Engine[T]) ran(ctx context.Context, t ojs.Ticket) error {
 				return err
 			}
 		}
-		// Wait's goroutine may not have been heard yet, and time must not go on for a job that is done.
+		// Wait's goroutine may not have been heard yet, and time must not go on for a job
+		// that is done.
 		if job, err := e.Get(ctx, t.ID); err != nil || job.State.Terminal() {
 			return e.inlineError(t.ID, <-ended)
 		}

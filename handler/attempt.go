@@ -15,9 +15,9 @@ import (
 // ErrNoAttempt says that a context does not come from a running attempt.
 var ErrNoAttempt = errors.New("ojs: no attempt is running in this context")
 
-// Job returns the header of the job that is running in ctx, nil outside of an attempt. It is shared by all callers during
-// the attempt: do not change it. A goroutine that outlives the handler and uses this package has to call it once before
-// the handler returns.
+// Job returns the header of the job that is running in ctx, nil outside of an attempt.
+// All callers during the attempt share it: do not change it. If a goroutine uses this
+// package and outlives the handler, call Job once before the handler returns.
 func Job(ctx context.Context) *ojs.JobHeader {
 	if a := attempt.From(ctx); a != nil {
 		return a.Header()
@@ -25,7 +25,8 @@ func Job(ctx context.Context) *ojs.JobHeader {
 	return nil
 }
 
-// Logger returns the engine's logger with the job's id, type, queue and attempt. Outside of an attempt it is slog.Default.
+// Logger returns the engine's logger with the job's id, type, queue and attempt. Outside
+// of an attempt it is slog.Default.
 func Logger(ctx context.Context) *slog.Logger {
 	if a := attempt.From(ctx); a != nil {
 		return a.Logger()
@@ -33,8 +34,9 @@ func Logger(ctx context.Context) *slog.Logger {
 	return slog.Default()
 }
 
-// SetResult sets the job's result: a value that encodes to at most 1 MiB of JSON. It is stored if the attempt completes the job; the last
-// one counts. Outside of an attempt it returns ErrNoAttempt.
+// SetResult sets the job's result: a value that encodes to at most 1 MiB of JSON. It is
+// stored if the attempt completes the job. The last call counts. Outside of an attempt it
+// returns ErrNoAttempt.
 func SetResult(ctx context.Context, v any) error {
 	a := attempt.From(ctx)
 	if a == nil {
@@ -48,8 +50,9 @@ func SetResult(ctx context.Context, v any) error {
 	return nil
 }
 
-// Sleep waits for d on the engine's clock. It returns nil after d, and the cause of ctx's end if that comes first. Outside of an
-// attempt it returns ErrNoAttempt at once. Under a virtual clock, as in tests, a sleeping handler counts as idle.
+// Sleep waits for d on the engine's clock. It returns nil after d, and the cause of ctx's
+// end if that comes first. Outside of an attempt it returns ErrNoAttempt at once. Under a
+// virtual clock, as in tests, a sleeping handler counts as idle.
 func Sleep(ctx context.Context, d time.Duration) error {
 	a := attempt.From(ctx)
 	if a == nil {
@@ -58,18 +61,20 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return a.Sleep(ctx, d)
 }
 
-// Progress reports how much of its work the attempt has done, from 0 to 1. Less than before, or NaN, is ignored; so is
-// a call outside of an attempt. It counts as a heartbeat. Lookups and subscribers see it, at most once a second, and
-// the next attempt begins at 0 again.
+// Progress reports how much of its work the attempt has done, from 0 to 1. A lower value
+// than before, NaN, and a call outside of an attempt are ignored. It counts as a
+// heartbeat. Lookups and subscribers see it, at most once a second, and the next attempt
+// begins at 0 again.
 func Progress(ctx context.Context, fraction float64) {
 	if a := attempt.From(ctx); a != nil {
 		a.Progress(fraction)
 	}
 }
 
-// Heartbeat renews the attempt's lease now. Engines do so by themselves while a handler runs; a handler calls it to know that
-// the job is still its own, before an effect that cannot be undone, say. It returns the cause of the attempt's end if the job
-// is not, ErrNoAttempt outside of one, or the error of the storage.
+// Heartbeat renews the attempt's lease now. Engines renew it while a handler runs. A
+// handler calls Heartbeat to check that it still holds the job, for example before an
+// effect that cannot be undone. If it does not, the error is the cause of the attempt's
+// end. Outside of an attempt it is ErrNoAttempt. Other errors are the storage's.
 func Heartbeat(ctx context.Context) error {
 	a := attempt.From(ctx)
 	if a == nil {
@@ -78,10 +83,13 @@ func Heartbeat(ctx context.Context) error {
 	return a.Heartbeat()
 }
 
-// SaveCheckpoint stores how far the attempt has come, for the attempts after it: a value that encodes to at most 1 MiB of
-// JSON. It replaces the one before, is stored when the call returns nil, outlives failures, crashes and retries by hand,
-// and goes when the job ends. It still works after the context has ended, as long as the attempt has its job; otherwise it
-// returns the cause of the end.
+// SaveCheckpoint stores the state of the attempt's work for the attempts after it: a
+// value that encodes to at most 1 MiB of JSON. It replaces the previous one and is stored
+// when the call returns nil. It outlives failures, crashes and retries by a call, and is
+// deleted when the job ends.
+//
+// SaveCheckpoint still works after the context has ended, as long as the attempt holds
+// its job. Otherwise it returns the cause of the end.
 func SaveCheckpoint(ctx context.Context, v any) error {
 	a := attempt.From(ctx)
 	if a == nil {
@@ -94,7 +102,8 @@ func SaveCheckpoint(ctx context.Context, v any) error {
 	return a.SaveCheckpoint(raw)
 }
 
-// LoadCheckpoint decodes the latest checkpoint of the job into v, as json.Unmarshal does. It reports false if there is none.
+// LoadCheckpoint decodes the latest checkpoint of the job into v, as json.Unmarshal does.
+// It reports false if there is none.
 func LoadCheckpoint(ctx context.Context, v any) (bool, error) {
 	a := attempt.From(ctx)
 	if a == nil {

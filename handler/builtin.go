@@ -12,8 +12,8 @@ import (
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
-// Recover is the middleware that turns a panic of what it wraps into a *PanicError. Middlewares outside of it see the panic
-// as an error like any other. An engine also recovers what panics outside of it.
+// Recover is the middleware that turns a panic further in into a *PanicError. Middlewares
+// outside of it get that error. An engine also recovers panics outside of Recover.
 func Recover(ctx context.Context, _ *ojs.JobHeader, next Next) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -29,13 +29,14 @@ type PanicError struct {
 	Backtrace []string // innermost first, at most 50 frames
 }
 
-// NewPanicError makes the error of a panic. The deferred function that recovered value must call it.
+// NewPanicError makes the error of a panic. The deferred function that recovered value
+// must call it.
 func NewPanicError(value any) *PanicError {
 	return &PanicError{Value: value, Backtrace: backtrace()}
 }
 
-// Error is "panic: " and the value, if that is a string, an error or a number, at most 10,000 bytes of it. Of other values it
-// has the type.
+// Error is "panic: " and the value, if that is a string, an error or a number, at most
+// 10,000 bytes of it. Of other values it has the type.
 func (e *PanicError) Error() string { return "panic: " + foreign.Text(e.Value) }
 
 // Unwrap returns the value if it is an error.
@@ -46,8 +47,8 @@ func (e *PanicError) Unwrap() error {
 
 const maxFrames = 50
 
-// backtrace lists the frames of a panic, the one that panicked first, without those of the runtime before it and those of
-// the engine that called the attempt.
+// backtrace lists the frames of a panic, the panicking one first, without the frames of
+// the runtime before it and of the engine that called the attempt.
 func backtrace() []string {
 	pcs := make([]uintptr, 3*maxFrames)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs)])
@@ -67,9 +68,10 @@ func backtrace() []string {
 	return list
 }
 
-// Timeout makes a middleware that ends the context further in, with the cause ojs.ErrTimeout, after d on the engine's clock. An
-// error returned after that fails the attempt as its own timeout would. It bounds some handlers more tightly than their jobs'
-// timeouts do; those still hold, even for a handler that ignores its context.
+// Timeout makes a middleware that ends the context further in, with the cause
+// ojs.ErrTimeout, after d on the engine's clock. An error returned after that fails the
+// attempt as its own timeout would. It bounds some handlers more tightly than their jobs'
+// timeouts. The jobs' timeouts still hold, even for a handler that ignores its context.
 func Timeout(d time.Duration) Middleware {
 	return func(ctx context.Context, _ *ojs.JobHeader, next Next) error {
 		a := attempt.From(ctx)

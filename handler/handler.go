@@ -1,4 +1,5 @@
-// Package handler defines what runs jobs, and what a running attempt may call.
+// Package handler defines the functions that run jobs, and the calls that a running
+// attempt may make.
 package handler
 
 import (
@@ -11,21 +12,23 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// Func runs one attempt of a job. nil completes the job; any other error is judged by its response code and the job's
-// retry policy.
+// Func runs one attempt of a job. nil completes the job. The response code of an error
+// and the job's retry policy decide on the job otherwise.
 //
-// ctx carries the values of the context that Engine.Run was called with. It ends when the attempt must: context.Cause(ctx)
-// is then ojs.ErrTimeout, ErrCancelled, ErrLeaseLost or ErrShutdown. A handler that goes on regardless keeps its worker
-// slot until it returns, and after the grace period its job is settled without it.
+// ctx carries the values of the context that Engine.Run was called with. It ends when the
+// attempt must: context.Cause(ctx) is then ojs.ErrTimeout, ErrCancelled, ErrLeaseLost or
+// ErrShutdown. A handler that ignores this keeps its worker slot until it returns. After
+// the grace period its job is settled without it.
 //
-// job is the attempt's own copy. A job may run more than once: make its effect idempotent.
+// job is the attempt's own copy. A job may run more than once: make its effect
+// idempotent.
 //
-// A panic fails the attempt, and so does runtime.Goexit. A nil pointer returned as the error is an error, as everywhere in
-// Go: the attempt fails.
+// A panic fails the attempt, and so does runtime.Goexit. A nil pointer returned as the
+// error is an error, as always in Go: the attempt fails.
 type Func[T any] func(ctx context.Context, job *ojs.Job[T]) error
 
-// Returning makes a Func of a function that has a result, which is stored when the job completes: a value that encodes to
-// JSON. One that does not encode fails the attempt.
+// Returning makes a Func of a function with a result. The result is stored when the job
+// completes. A result that does not encode to JSON fails the attempt.
 func Returning[T, R any](f func(ctx context.Context, job *ojs.Job[T]) (R, error)) Func[T] {
 	if f == nil {
 		return nil
@@ -39,7 +42,7 @@ func Returning[T, R any](f func(ctx context.Context, job *ojs.Job[T]) (R, error)
 	}
 }
 
-// Handler is a job type together with what runs it. Engines take it; see For.
+// Handler is a job type and the function that runs it. For makes one.
 type Handler struct {
 	jobType  string
 	defaults []ojs.Option
@@ -72,7 +75,8 @@ func newBlock[T any]() attempt.Block {
 // At implements attempt.Block.
 func (b *block[T]) At(i int) attempt.Frame { return &b[i] }
 
-// jobIn returns the job to hand to a handler in ctx. A middleware may have put another context around the attempt's.
+// jobIn returns the job to hand to a handler in ctx. A middleware may have put another
+// context around the attempt's.
 func jobIn[T any](ctx context.Context, header *ojs.JobHeader) *ojs.Job[T] {
 	if f, ok := ctx.(*frame[T]); ok && header == &f.job.JobHeader {
 		return &f.job
@@ -80,11 +84,12 @@ func jobIn[T any](ctx context.Context, header *ojs.JobHeader) *ojs.Job[T] {
 	return &ojs.Job[T]{JobHeader: *header}
 }
 
-// Option sets how a program runs a job type. What is stored with each job is an option of the job type.
+// Option sets how a program runs a job type. Settings that are stored with each job are
+// options of the job type.
 type Option func(*Handler)
 
-// WithConcurrency sets how many attempts of the type run at once in one engine. It panics if n is less than 1. Without it
-// there are as many as the engine allows.
+// WithConcurrency sets how many attempts of the type run at once in one engine. It panics
+// if n is less than 1. By default the engine's concurrency is the limit.
 func WithConcurrency(n int) Option {
 	if n < 1 {
 		panic(fmt.Sprintf("ojs: handler concurrency %d is less than 1", n))
@@ -92,7 +97,8 @@ func WithConcurrency(n int) Option {
 	return func(h *Handler) { h.atOnce = n }
 }
 
-// WithMiddleware puts middlewares around the handler, the first outermost, inside of the engine's. It panics if one is nil.
+// WithMiddleware puts middlewares around the handler, the first outermost, inside of the
+// engine's. It panics if one is nil.
 func WithMiddleware(ms ...Middleware) Option {
 	for _, m := range ms {
 		if m == nil {
@@ -102,8 +108,9 @@ func WithMiddleware(ms ...Middleware) Option {
 	return func(h *Handler) { *h = h.Wrap(ms...) }
 }
 
-// WithRetryHook sets the hook that has a say in the retries of the type's jobs, before the engine's own if that has one: either
-// may veto, and the delay is the first that is not zero. It panics if h is nil.
+// WithRetryHook sets a hook for the retries of the type's jobs. It is asked before the
+// engine's hook. Either may veto, and the first delay that is not zero counts. It panics
+// if h is nil.
 func WithRetryHook(hook policy.Hook) Option {
 	if hook == nil {
 		panic("ojs: retry hook is nil")
@@ -111,8 +118,9 @@ func WithRetryHook(hook policy.Hook) Option {
 	return func(h *Handler) { h.hook = hook }
 }
 
-// For binds f to a job type. The type's default options then also hold for jobs enqueued by its name alone. It panics if f
-// is nil. With several WithMiddleware, later ones are further out.
+// For binds f to a job type. The type's default options then also hold for jobs enqueued
+// by its name alone. It panics if f is nil. With several WithMiddleware, later ones are
+// further out.
 func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 	if f == nil {
 		panic(fmt.Sprintf("ojs: handler for job type %s is nil", t.Name()))
@@ -137,10 +145,11 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 	return h
 }
 
-// Concurrency returns how many attempts may run at once in one engine, 0 for as many as the engine allows.
+// Concurrency returns how many attempts may run at once in one engine, 0 for the engine's
+// concurrency.
 func (h Handler) Concurrency() int { return h.atOnce }
 
-// RetryHook returns the hook that has a say in the type's retries, nil if there is none.
+// RetryHook returns the hook for the type's retries, nil if there is none.
 func (h Handler) RetryHook() policy.Hook { return h.hook }
 
 // Type returns the name of the job type.
@@ -155,17 +164,20 @@ func (h Handler) ArgsType() reflect.Type { return h.args }
 // Frame makes the context and the header for one call of Run. Engines call it.
 func (h Handler) Frame() attempt.Frame { return h.frame() }
 
-// Frames makes attempt.BlockSize of them at once, which are kept alive together; nil if that would be too much. Engines call it.
+// Frames makes attempt.BlockSize frames at once, which are kept alive together. It is nil
+// if they would be too large. Engines call it.
 func (h Handler) Frames() attempt.Block { return h.block() }
 
-// Run decodes args and runs the function once. Engines call it; its error is the function's, or an *UndecodableError if
-// the function was not called because the args do not decode into its type.
+// Run decodes args and runs the function once. Engines call it; its error is the
+// function's, or an *UndecodableError if the function was not called because the args do
+// not decode into its type.
 func (h Handler) Run(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
 	return h.run(ctx, header, args)
 }
 
-// UndecodableError says that a job's args do not decode into the args type of its handler. The job becomes a dead letter
-// at once: this program cannot run it, another version of it may.
+// UndecodableError says that a job's args do not decode into the args type of its
+// handler. The job becomes a dead letter at once: this program cannot run it, but another
+// version may.
 type UndecodableError struct{ Err error }
 
 func (e *UndecodableError) Error() string { return e.Err.Error() }

@@ -30,7 +30,8 @@ func TestFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	header := &ojs.JobHeader{ID: "7", Attempt: 3}
-	if err := h.Run(t.Context(), header, args); err != io.EOF || got.ID != "7" || got.Attempt != 3 || got.Args != (point{1, 2}) {
+	if err := h.Run(t.Context(), header, args); err != io.EOF || got.ID != "7" || got.Attempt != 3 ||
+		got.Args != (point{1, 2}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	got.Attempt = 9
@@ -62,7 +63,8 @@ func TestReturning(t *testing.T) {
 	if err := f(t.Context(), new(ojs.Job[point])); !errors.Is(err, handler.ErrNoAttempt) {
 		t.Errorf("error %v", err)
 	}
-	for name, nothing := range map[string]handler.Func[point]{"nil": nil, "Returning(nil)": handler.Returning[point, int](nil)} {
+	for name, nothing := range map[string]handler.Func[point]{"nil": nil,
+		"Returning(nil)": handler.Returning[point, int](nil)} {
 		func() {
 			defer func() {
 				if recover() == nil {

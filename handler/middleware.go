@@ -10,18 +10,20 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Middleware wraps attempts. It calls next at most once, with ctx or one made from it, and returns next's error or another,
-// which decides on the job as a handler's does. If it does not call next the handler does not run. Job is the attempt's own
-// copy; what a middleware changes in it, the handler sees.
+// Middleware wraps attempts. It calls next at most once, with ctx or a context made from
+// it. It returns next's error or another one, which decides on the job as a handler's
+// error does. If it does not call next, the handler does not run. Job is the attempt's
+// own copy: the handler sees the changes that a middleware makes.
 type Middleware func(ctx context.Context, job *ojs.JobHeader, next Next) error
 
 // Next is the rest of an attempt: the middlewares further in, and the handler.
 type Next func(ctx context.Context) error
 
-// ErrNextTwice is what a second call of next returns.
+// ErrNextTwice is the error of a second call of next.
 var ErrNextTwice = errors.New("ojs: middleware called next twice")
 
-// Wrap returns h with middlewares around it, the first outermost, outside of those it has.
+// Wrap returns h with middlewares around it, the first outermost, outside of its present
+// middlewares.
 func (h Handler) Wrap(ms ...Middleware) Handler {
 	for _, m := range slices.Backward(ms) {
 		inner := h.run
@@ -38,8 +40,8 @@ func (h Handler) Wrap(ms ...Middleware) Handler {
 	return h
 }
 
-// Chain is a list of named middlewares, the first outermost. Its methods return a changed copy; they panic at a name
-// that would be in it twice, or is missing where it must be.
+// Chain is a list of named middlewares, the first outermost. Its methods return a changed
+// copy; they panic if a name would occur twice, or if a required name is missing.
 type Chain []Link
 
 // Link is a middleware with a name.
@@ -48,7 +50,7 @@ type Link struct {
 	Run  Middleware
 }
 
-// Standard is the chain of an engine that is given no other: "recover", which is Recover.
+// Standard is the chain of an engine without WithChain: "recover", which is Recover.
 func Standard() Chain { return Chain{{"recover", Recover}} }
 
 // Add adds a middleware at the end, next to the handler.
@@ -69,7 +71,8 @@ func (c Chain) Remove(name string) Chain {
 	return slices.Delete(slices.Clone(c), i, i+1)
 }
 
-// Validate reports a link without a name or a middleware, and a name that occurs twice. Its error is an *ojs.InvalidError.
+// Validate reports a link without a name or a middleware, and a name that occurs twice.
+// Its error is an *ojs.InvalidError.
 func (c Chain) Validate() error {
 	for i, l := range c {
 		switch {

@@ -28,7 +28,8 @@ func TestWrap(t *testing.T) {
 	f := func(context.Context, *ojs.Job[any]) error { log = append(log, "handler"); return nil }
 	t.Run("P0.9 the first is outermost, the engine's are outside of the handler's", func(t *testing.T) {
 		log = nil
-		h := handler.For(typ, f, handler.WithMiddleware(mark(&log, "c"), mark(&log, "d"))).Wrap(mark(&log, "a"), mark(&log, "b"))
+		h := handler.For(typ, f, handler.WithMiddleware(mark(&log, "c"), mark(&log, "d"))).Wrap(mark(&log,
+			"a"), mark(&log, "b"))
 		if err := run(h); err != nil || strings.Join(log, " ") != "a b c d handler /d /c /b /a" {
 			t.Errorf("%v, %v", log, err)
 		}
@@ -38,7 +39,8 @@ func TestWrap(t *testing.T) {
 		twice := func(ctx context.Context, _ *ojs.JobHeader, next handler.Next) error {
 			return errors.Join(next(ctx), next(ctx))
 		}
-		if err := run(handler.For(typ, f).Wrap(twice)); !errors.Is(err, handler.ErrNextTwice) || len(log) != 1 {
+		if err := run(handler.For(typ, f).Wrap(twice)); !errors.Is(err, handler.ErrNextTwice) ||
+			len(log) != 1 {
 			t.Errorf("%v, %v", log, err)
 		}
 	})
@@ -75,7 +77,8 @@ func TestWrap(t *testing.T) {
 	})
 	t.Run("settings that make no sense panic", func(t *testing.T) {
 		for name, f := range map[string]func(){
-			"concurrency": func() { handler.WithConcurrency(0) }, "nil middleware": func() { handler.WithMiddleware(nil) },
+			"concurrency":    func() { handler.WithConcurrency(0) },
+			"nil middleware": func() { handler.WithMiddleware(nil) },
 		} {
 			if !panics(f) {
 				t.Errorf("%s did not", name)
@@ -111,8 +114,9 @@ func TestChain(t *testing.T) {
 		t.Errorf("P0.9: %s", got)
 	}
 	for name, f := range map[string]func(){
-		"twice": func() { c.Add("end", m) }, "unknown": func() { c.Before("nobody", "x", m) }, "removing what is not there": func() { c.Remove("x") },
-		"nil": func() { c.Add("x", nil) }, "no name": func() { c.Prepend("", m) },
+		"twice": func() { c.Add("end", m) }, "unknown": func() { c.Before("nobody", "x", m) },
+		"removing what is not there": func() { c.Remove("x") },
+		"nil":                        func() { c.Add("x", nil) }, "no name": func() { c.Prepend("", m) },
 	} {
 		if !panics(f) {
 			t.Errorf("%s did not panic", name)
@@ -127,20 +131,28 @@ func TestRecover(t *testing.T) {
 	typ := ojs.Define[any]("x")
 	cause := errors.New("cause")
 	for _, value := range []any{"text", cause, nil} {
-		h := handler.For(typ, func(context.Context, *ojs.Job[any]) error { panic(value) }).Wrap(handler.Recover)
+		h := handler.For(typ,
+			func(context.Context, *ojs.Job[any]) error {
+				panic(value)
+			}).Wrap(handler.Recover)
 		err := run(h)
 		var p *handler.PanicError
-		if !errors.As(err, &p) || len(p.Backtrace) == 0 || !strings.Contains(p.Backtrace[0], "TestRecover") || len(p.Backtrace) > 50 {
+		if !errors.As(err, &p) || len(p.Backtrace) == 0 || !strings.Contains(p.Backtrace[0], "TestRecover") ||
+			len(p.Backtrace) > 50 {
 			t.Errorf("panic(%v): %v %q", value, err, p.Backtrace)
 		}
 		if value == any(cause) && !errors.Is(err, cause) {
 			t.Errorf("%v does not wrap its value", err)
 		}
 	}
-	if err := run(handler.For(typ, func(context.Context, *ojs.Job[any]) error { return cause }).Wrap(handler.Recover)); err != cause {
+	if err := run(handler.For(typ, func(context.Context, *ojs.Job[any]) error {
+		return cause
+	}).Wrap(handler.Recover)); err != cause {
 		t.Errorf("%v", err)
 	}
-	if err := run(handler.For(typ, func(context.Context, *ojs.Job[any]) error { return cause }).Wrap(handler.Timeout(1))); err != cause {
+	if err := run(handler.For(typ, func(context.Context, *ojs.Job[any]) error {
+		return cause
+	}).Wrap(handler.Timeout(1))); err != cause {
 		t.Errorf("a timeout outside of an attempt: %v", err)
 	}
 }

@@ -69,7 +69,8 @@ func TestContextTravels(t *testing.T) {
 		if enqueue.Parent.SpanID() != request.SpanContext().SpanID() {
 			t.Error("the enqueue is no part of the request")
 		}
-		if len(process.Links) != 1 || process.Links[0].SpanContext.SpanID() != enqueue.SpanContext.SpanID() || process.Links[0].SpanContext.TraceID() != enqueue.SpanContext.TraceID() {
+		if len(process.Links) != 1 || process.Links[0].SpanContext.SpanID() != enqueue.SpanContext.SpanID() ||
+			process.Links[0].SpanContext.TraceID() != enqueue.SpanContext.TraceID() {
 			t.Errorf("P1.10 the attempt is linked to %v, want %v", process.Links, enqueue.SpanContext)
 		}
 		if process.Parent.IsValid() || process.SpanContext.TraceID() == enqueue.SpanContext.TraceID() {
@@ -92,7 +93,8 @@ func TestContextTravels(t *testing.T) {
 			t.Fatal(err)
 		}
 		parent, _ := job.Meta["traceparent"].(string)
-		if !strings.Contains(parent, enqueue.SpanContext.TraceID().String()) || job.Meta["baggage"] != "tenant=acme" {
+		if !strings.Contains(parent, enqueue.SpanContext.TraceID().String()) ||
+			job.Meta["baggage"] != "tenant=acme" {
 			t.Errorf("P1.10 meta %v", job.Meta)
 		}
 	})
@@ -138,7 +140,7 @@ func TestBaggageTravels(t *testing.T) {
 	}
 }
 
-// Metadata that is not what a propagator wrote is nobody's context.
+// Metadata that no propagator wrote is no context.
 func TestForeignMeta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -146,7 +148,8 @@ func TestForeignMeta(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := other.Enqueue(t.Context(), "job", nil, ojs.WithMeta("traceparent", 7), ojs.WithMeta("baggage", []string{"x"})); err != nil {
+		if _, err := other.Enqueue(t.Context(), "job", nil, ojs.WithMeta("traceparent", 7),
+			ojs.WithMeta("baggage", []string{"x"})); err != nil {
 			t.Fatal(err)
 		}
 		r := newRig(t, store)
@@ -207,7 +210,8 @@ func TestNew(t *testing.T) {
 			t.Errorf("no %s: no error", name)
 		}
 	}
-	telemetry, err := ojsotel.New(ojsotel.WithTracerProvider(nooptrace.NewTracerProvider()), ojsotel.WithMeterProvider(noopmetric.NewMeterProvider()))
+	telemetry, err := ojsotel.New(ojsotel.WithTracerProvider(nooptrace.NewTracerProvider()),
+		ojsotel.WithMeterProvider(noopmetric.NewMeterProvider()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-// Package ojsotel makes OpenTelemetry traces and metrics of what an engine does, with the names of OJS observability.
+// Package ojsotel makes OpenTelemetry traces and metrics of what an engine does, with the
+// names of OJS observability.
 //
 //	import ojsotel "github.com/ojsengine/ojs/otel"
 //
@@ -8,20 +9,27 @@
 //
 // # Spans
 //
-// An enqueue is a producer's span "{queue} enqueue" (or enqueue_batch), whose context travels in the job's metadata as
-// traceparent, tracestate and baggage. Each attempt is a consumer's span "{queue} process": the root of a trace of its own, with
-// a link to the span of the enqueue, since a job may run long after the request that enqueued it, and several times. Its handler
-// finds the span and the baggage in its context. Besides, there are the client's spans "{queue} fetch", "ojs.ack", "ojs.nack",
-// "ojs.cancel" and "ojs.get_job", and what the engine does by itself: "ojs.scheduler.poll", "ojs.cron.trigger",
-// "ojs.reaper.check", "ojs.visibility.check" and "ojs.retry.evaluate". A fetch that finds nothing leaves no span.
+// An enqueue is a producer's span "{queue} enqueue" (or enqueue_batch), whose context
+// travels in the job's metadata as traceparent, tracestate and baggage. Each attempt is a
+// consumer's span "{queue} process": the root of a trace of its own, with a link to the
+// span of the enqueue, since a job may run long after the request that enqueued it, and
+// several times. Its handler finds the span and the baggage in its context. Besides,
+// there are the client's spans "{queue} fetch", "ojs.ack", "ojs.nack", "ojs.cancel" and
+// "ojs.get_job", and what the engine does by itself: "ojs.scheduler.poll",
+// "ojs.cron.trigger", "ojs.reaper.check", "ojs.visibility.check" and
+// "ojs.retry.evaluate". A fetch that finds nothing leaves no span.
 //
-// A span of an attempt that was cancelled is not an error. Args and results are in no span; the messages of errors are.
+// A span of an attempt that was cancelled is not an error. Args and results are in no
+// span; the messages of errors are.
 //
 // # Metrics
 //
-// Counters ojs.job.enqueued, completed, failed, discarded, retried, cancelled and expired count by queue and type. An attempt
-// whose handler answered DISCARD counts as discarded and not as failed; every other failure, FAIL included, counts as failed,
-// once for each attempt. Histograms in seconds are ojs.job.duration of attempts by queue, type and state after it,
-// ojs.job.queue_time of first attempts and ojs.job.enqueue_duration. With Watch there are the gauges ojs.queue.depth by queue and
-// state, ojs.workers.active, ojs.workers.busy and ojs.storage.quarantined. No metric has an id, args or a message as an attribute.
+// Counters ojs.job.enqueued, completed, failed, discarded, retried, cancelled and expired
+// count by queue and type. An attempt whose handler answered DISCARD counts as discarded
+// and not as failed; every other failure, FAIL included, counts as failed, once for each
+// attempt. Histograms in seconds are ojs.job.duration of attempts by queue, type and
+// state after it, ojs.job.queue_time of first attempts and ojs.job.enqueue_duration. With
+// Watch there are the gauges ojs.queue.depth by queue and state, ojs.workers.active,
+// ojs.workers.busy and ojs.storage.quarantined. No metric has an id, args or a message as
+// an attribute.
 package ojsotel

@@ -10,10 +10,11 @@ import (
 // described is what a span says of an error.
 type described struct {
 	kind, message string
-	cancelled     bool // it only says that somebody ended the operation
+	cancelled     bool // the operation was only ended by its caller
 }
 
-// describe reads a program's error. Its methods may panic or call runtime.Goexit, and its chain may lead back to itself.
+// describe reads a program's error. Its methods may panic or call runtime.Goexit, and its
+// chain may lead back to itself.
 func describe(err error) (d described) {
 	d = described{kind: ojs.TypeError, message: foreign.ErrorText(err)}
 	left := 100

@@ -33,7 +33,8 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 	}
 	histogram := func(to *metric.Float64Histogram, name, what string, buckets []float64) {
 		if err == nil {
-			*to, err = m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(buckets...))
+			*to, err = m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what),
+				metric.WithExplicitBucketBoundaries(buckets...))
 		}
 	}
 	gauge := func(to *metric.Int64ObservableGauge, name, unit, what string) {
@@ -43,18 +44,23 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 	}
 	counter(&in.enqueued, "ojs.job.enqueued", "{job}", "Jobs stored.")
 	counter(&in.completed, "ojs.job.completed", "{job}", "Jobs completed.")
-	counter(&in.failed, "ojs.job.failed", "{attempt}", "Attempts that failed, but for those that answered DISCARD.")
+	counter(&in.failed, "ojs.job.failed", "{attempt}",
+		"Attempts that failed, except those that answered DISCARD.")
 	counter(&in.discarded, "ojs.job.discarded", "{job}", "Jobs whose handlers answered DISCARD.")
-	counter(&in.retried, "ojs.job.retried", "{attempt}", "Failed attempts after which the job waits for another.")
+	counter(&in.retried, "ojs.job.retried", "{attempt}",
+		"Failed attempts after which the job waits for another.")
 	counter(&in.cancelled, "ojs.job.cancelled", "{job}", "Jobs cancelled.")
 	counter(&in.expired, "ojs.job.expired", "{job}", "Jobs that were still waiting at their deadline.")
 	histogram(&in.duration, "ojs.job.duration", "How long attempts took.", durationBuckets)
-	histogram(&in.queueTime, "ojs.job.queue_time", "How long jobs waited from being available to the start of their first attempt.", waitBuckets)
-	histogram(&in.enqueueDuration, "ojs.job.enqueue_duration", "How long calls that enqueued took.", durationBuckets)
+	histogram(&in.queueTime, "ojs.job.queue_time",
+		"How long jobs waited from being available to the start of their first attempt.", waitBuckets)
+	histogram(&in.enqueueDuration, "ojs.job.enqueue_duration", "How long calls that enqueued took.",
+		durationBuckets)
 	gauge(&in.depth, "ojs.queue.depth", "{job}", "Jobs in the storage.")
-	gauge(&in.quarantined, "ojs.storage.quarantined", "{record}", "Records of the storage that do not decode and are in the quarantine.")
+	gauge(&in.quarantined, "ojs.storage.quarantined", "{record}",
+		"Records of the storage that do not decode and are in the quarantine.")
 	gauge(&in.active, "ojs.workers.active", "{worker}", "How many attempts may run at once.")
-	gauge(&in.busy, "ojs.workers.busy", "{worker}", "How many attempts run.")
+	gauge(&in.busy, "ojs.workers.busy", "{worker}", "Attempts that run.")
 	return in, err
 }
 
@@ -92,7 +98,7 @@ func (t *Telemetry) Observe(ev *ojs.Event) {
 		t.retried.Add(ctx, 1, labels)
 	case ojs.EventCancelled:
 		t.cancelled.Add(ctx, 1, labels)
-	case ojs.EventExpired:
+	case ojs.EventExpired, ojs.EventTTLExpired:
 		t.expired.Add(ctx, 1, labels)
 	}
 }
@@ -100,7 +106,8 @@ func (t *Telemetry) Observe(ev *ojs.Event) {
 func (t *Telemetry) gauges(o metric.Observer, s *engine.Stats) {
 	for _, q := range s.Queues {
 		for state, n := range q.Counts {
-			o.ObserveInt64(t.depth, int64(n), metric.WithAttributes(attribute.String("queue", q.Name), attribute.String("state", string(state))))
+			o.ObserveInt64(t.depth, int64(n), metric.WithAttributes(attribute.String("queue", q.Name),
+				attribute.String("state", string(state))))
 		}
 	}
 	slots := 0

@@ -16,7 +16,8 @@ import (
 
 const scope = "github.com/ojsengine/ojs/otel"
 
-// Telemetry is an engine.Observer and engine.Tracer that makes spans and metrics. It may serve several engines.
+// Telemetry is an engine.Observer and engine.Tracer that makes spans and metrics. It may
+// serve several engines.
 type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
@@ -43,20 +44,22 @@ func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) 
 // WithMeterProvider sets where metrics go. The default is otel's global provider.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithPropagator sets how contexts travel in metadata. The default is the W3C trace context and baggage, as OJS distributed
-// tracing has it.
+// WithPropagator sets how contexts travel in metadata. The default is the W3C trace
+// context and baggage, as OJS distributed tracing has it.
 func WithPropagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.propagator = p }
 }
 
-// WithClock sets the clock that dates the spans, for tests under virtual time. The default is the system's.
+// WithClock sets the clock that dates the spans, for tests under virtual time. The
+// default is the system's.
 func WithClock(cl clock.Clock) Option { return func(c *config) { c.clock = cl } }
 
 // New makes a Telemetry. Its error is that of an instrument that could not be made.
 func New(opts ...Option) (*Telemetry, error) {
 	c := config{
 		tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), clock: clock.New(),
-		propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}),
+		propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{},
+			propagation.Baggage{}),
 	}
 	for _, opt := range opts {
 		opt(&c)
@@ -64,7 +67,8 @@ func New(opts ...Option) (*Telemetry, error) {
 	if c.tracers == nil || c.meters == nil || c.propagator == nil || c.clock == nil {
 		return nil, errors.New("ojs: otel: an option is nil")
 	}
-	t := &Telemetry{tracer: c.tracers.Tracer(scope), propagator: c.propagator, meter: c.meters.Meter(scope), clock: c.clock}
+	t := &Telemetry{tracer: c.tracers.Tracer(scope), propagator: c.propagator, meter: c.meters.Meter(scope),
+		clock: c.clock}
 	var err error
 	if t.instruments, err = newInstruments(t.meter); err != nil {
 		return nil, fmt.Errorf("ojs: otel: %w", err)
@@ -72,8 +76,9 @@ func New(opts ...Option) (*Telemetry, error) {
 	return t, nil
 }
 
-// Watch adds the gauges of a storage's queues and an engine's workers: call it with the engine's Stats method. It is asked
-// whenever metrics are collected. If engines share a storage watch only one, or the queues count twice.
+// Watch adds the gauges of a storage's queues and an engine's workers: call it with the
+// engine's Stats method. It is asked whenever metrics are collected. If engines share a
+// storage watch only one, or the queues count twice.
 //
 // Stop ends it; its error, and that of Watch, is the meter's.
 func (t *Telemetry) Watch(stats func(context.Context) (engine.Stats, error)) (stop func() error, err error) {

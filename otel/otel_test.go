@@ -53,11 +53,13 @@ func newRig(t *testing.T, store storage.Storage, opts ...engine.Option) *rig {
 	r.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(r.spans))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.reader))
 	var err error
-	if r.Telemetry, err = ojsotel.New(ojsotel.WithTracerProvider(r.tracers), ojsotel.WithMeterProvider(meters)); err != nil {
+	if r.Telemetry, err = ojsotel.New(ojsotel.WithTracerProvider(r.tracers),
+		ojsotel.WithMeterProvider(meters)); err != nil {
 		t.Fatal(err)
 	}
 	quiet := engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	opts = append([]engine.Option{quiet, engine.WithName("test"), engine.WithConcurrency(1), engine.WithObserver(r.Telemetry)}, opts...)
+	opts = append([]engine.Option{quiet, engine.WithName("test"), engine.WithConcurrency(1),
+		engine.WithObserver(r.Telemetry)}, opts...)
 	if r.Engine, err = engine.New[any](store, opts...); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,8 @@ func (r *rig) enqueue(ctx context.Context, jobType string, opts ...ojs.Option) s
 	return ticket.ID
 }
 
-// lines writes spans down, one a line and sorted, with what differs from run to run left out.
+// lines writes spans down, one a line and sorted, with what differs from run to run left
+// out.
 func lines(spans tracetest.SpanStubs) string {
 	names := make(map[trace.SpanID]string)
 	for _, s := range spans {
@@ -149,7 +152,8 @@ func (r *rig) figures() string {
 				}
 			case metricdata.Histogram[float64]:
 				for _, p := range d.DataPoints {
-					series(m, p.Attributes, fmt.Sprintf("%d times, %v in all, %d buckets to %v", p.Count, p.Sum, len(p.Bounds), p.Bounds[len(p.Bounds)-1]))
+					series(m, p.Attributes, fmt.Sprintf("%d times, %v in all, %d buckets to %v", p.Count,
+						p.Sum, len(p.Bounds), p.Bounds[len(p.Bounds)-1]))
 				}
 			default:
 				r.t.Errorf("%s is a %T", m.Name, d)
@@ -197,17 +201,30 @@ func run(t *testing.T, then func(r *rig)) {
 			}
 			return nil
 		})
-		r.Handle("doomed", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(errors.New("no such account")) })
-		r.Handle("needless", func(context.Context, *ojs.Job[any]) error { return ojs.Discard(errors.New("already sent")) })
-		r.Handle("broken", func(context.Context, *ojs.Job[any]) error { return ojs.Permanent(errors.New("cannot be")) })
+		r.Handle("doomed",
+			func(context.Context, *ojs.Job[any]) error {
+				return ojs.DeadLetter(errors.New("no such account"))
+			})
+		r.Handle("needless",
+			func(context.Context, *ojs.Job[any]) error {
+				return ojs.Discard(errors.New("already sent"))
+			})
+		r.Handle("broken",
+			func(context.Context, *ojs.Job[any]) error {
+				return ojs.Permanent(errors.New("cannot be"))
+			})
 		r.Handle("panics", func(context.Context, *ojs.Job[any]) error { panic("ouch") })
-		r.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return context.Cause(ctx) })
+		r.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
 		r.enqueue(t.Context(), "mail.send", ojs.WithQueue("mail"))
 		time.Sleep(3 * time.Second)
 		r.during(func(ctx context.Context) {
 			settle := func() { time.Sleep(time.Minute); synctest.Wait() }
 			settle()
-			r.enqueue(ctx, "flaky", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 4 * time.Second, Jitter: ojs.JitterOff}))
+			r.enqueue(ctx, "flaky", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 4 * time.Second,
+				Jitter: ojs.JitterOff}))
 			settle()
 			for _, jobType := range []string{"doomed", "needless", "broken", "panics"} {
 				r.enqueue(ctx, jobType, once)
@@ -225,6 +242,8 @@ func run(t *testing.T, then func(r *rig)) {
 			r.enqueue(ctx, "slow", once, ojs.WithTimeout(7*time.Second))
 			settle()
 			r.enqueue(ctx, "elsewhere", ojs.WithQueue("other"), ojs.WithTTL(time.Second))
+			settle()
+			r.enqueue(ctx, "elsewhere", ojs.WithQueue("other"), ojs.WithEnqueueTTL(time.Second))
 			settle()
 			late := ojs.NewDraft("mail.log", nil, ojs.WithDelay(time.Hour))
 			if _, err := r.EnqueueMany(ctx, late, late); err != nil {
@@ -274,7 +293,8 @@ func TestEngineOperations(t *testing.T) {
 		if _, err := r.Worker("w", engine.WorkerConfig{}).Fetch(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Cron().Set(t.Context(), engine.CronEntry{Name: "hourly", Schedule: "@hourly", Job: ojs.NewDraft("tick", nil)}); err != nil {
+		if err := r.Cron().Set(t.Context(), engine.CronEntry{Name: "hourly", Schedule: "@hourly",
+			Job: ojs.NewDraft("tick", nil)}); err != nil {
 			t.Fatal(err)
 		}
 		r.during(func(context.Context) { time.Sleep(61 * time.Minute) })
@@ -282,8 +302,10 @@ func TestEngineOperations(t *testing.T) {
 		for _, s := range r.spans.GetSpans() {
 			seen[fmt.Sprintf("%s %s", s.Name, s.SpanKind)] = true
 		}
-		for _, want := range []string{"ojs.scheduler.poll internal", "ojs.reaper.check internal", "ojs.visibility.check internal",
-			"ojs.retry.evaluate internal", "ojs.nack client", "ojs.cron.trigger internal", "default enqueue producer"} {
+		for _, want := range []string{"ojs.scheduler.poll internal", "ojs.reaper.check internal",
+			"ojs.visibility.check internal",
+			"ojs.retry.evaluate internal", "ojs.nack client", "ojs.cron.trigger internal",
+			"default enqueue producer"} {
 			if !seen[want] {
 				t.Errorf("P1.10 no span %q among %q", want, slices.Sorted(maps.Keys(seen)))
 			}

@@ -14,8 +14,10 @@ import (
 )
 
 var kinds = map[engine.OperationKind]trace.SpanKind{
-	engine.OpEnqueue: trace.SpanKindProducer, engine.OpEnqueueBatch: trace.SpanKindProducer, engine.OpProcess: trace.SpanKindConsumer,
-	engine.OpFetch: trace.SpanKindClient, engine.OpAck: trace.SpanKindClient, engine.OpNack: trace.SpanKindClient,
+	engine.OpEnqueue: trace.SpanKindProducer, engine.OpEnqueueBatch: trace.SpanKindProducer,
+	engine.OpProcess: trace.SpanKindConsumer,
+	engine.OpFetch:   trace.SpanKindClient, engine.OpAck: trace.SpanKindClient,
+	engine.OpNack:   trace.SpanKindClient,
 	engine.OpCancel: trace.SpanKindClient, engine.OpGet: trace.SpanKindClient,
 }
 
@@ -35,7 +37,8 @@ func (t *Telemetry) Begin(ctx context.Context, op *engine.Operation) (context.Co
 	return ctx, func(err error) { t.end(span, err) }
 }
 
-func (t *Telemetry) start(ctx context.Context, op *engine.Operation, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t *Telemetry) start(ctx context.Context, op *engine.Operation,
+	opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	kind, ok := kinds[op.Kind]
 	if !ok {
 		kind = trace.SpanKindInternal
@@ -45,7 +48,8 @@ func (t *Telemetry) start(ctx context.Context, op *engine.Operation, opts ...tra
 		trace.WithSpanKind(kind), trace.WithTimestamp(t.clock.Now()), trace.WithAttributes(attributes(op)...),
 	}, opts...)
 	ctx, span := t.tracer.Start(ctx, spanName(op), opts...)
-	if (op.Kind == engine.OpEnqueue || op.Kind == engine.OpProcess) && span.IsRecording() { // the size may cost an encoding
+	// the size may cost an encoding
+	if (op.Kind == engine.OpEnqueue || op.Kind == engine.OpProcess) && span.IsRecording() {
 		span.SetAttributes(attribute.Int("messaging.message.body.size", op.Jobs[0].Args.Len()))
 	}
 	return ctx, span
@@ -67,7 +71,8 @@ func (t *Telemetry) end(span trace.Span, err error) {
 	if err != nil {
 		if e := describe(err); !e.cancelled {
 			span.SetStatus(codes.Error, e.message)
-			span.SetAttributes(attribute.String("error.type", e.kind), attribute.String("error.message", e.message))
+			span.SetAttributes(attribute.String("error.type", e.kind),
+				attribute.String("error.message", e.message))
 		}
 	}
 	span.End(trace.WithTimestamp(t.clock.Now()))
@@ -92,8 +97,9 @@ func (t *Telemetry) process(ctx context.Context, op *engine.Operation) (context.
 	}
 	ctx, span := t.start(baggage.ContextWithBaggage(ctx, baggage.FromContext(from)), op, opts...)
 	return ctx, func(err error) {
-		// What a handler returns after it has been told to stop says nothing of it.
-		if cause := context.Cause(ctx); cause == ojs.ErrCancelled || cause == ojs.ErrReplaced || cause == ojs.ErrLeaseLost {
+		// A handler's error after it was told to stop says nothing about the handler.
+		if cause := context.Cause(ctx); cause == ojs.ErrCancelled || cause == ojs.ErrReplaced ||
+			cause == ojs.ErrLeaseLost {
 			span.SetAttributes(attribute.String("ojs.job.state", string(ojs.StateCancelled)))
 			err = nil
 		}
@@ -104,15 +110,15 @@ func (t *Telemetry) process(ctx context.Context, op *engine.Operation) (context.
 	}
 }
 
-// inject puts the context of an enqueue into the metadata of its jobs. Package baggage allows no more than the 8192 bytes that
-// OJS distributed tracing does.
+// inject puts the context of an enqueue into the metadata of its jobs. Package baggage
+// allows no more than the 8192 bytes that OJS distributed tracing does.
 func (t *Telemetry) inject(ctx context.Context, jobs []*ojs.JobInfo) {
 	for _, j := range jobs {
 		t.propagator.Inject(ctx, carrier{j})
 	}
 }
 
-// carrier is a job's metadata. What is no string does not exist for it.
+// carrier is a job's metadata. A value that is no string does not exist for it.
 type carrier struct{ job *ojs.JobInfo }
 
 func (c carrier) Get(key string) string {
@@ -138,7 +144,8 @@ func (c carrier) Keys() (keys []string) {
 
 // attributes describe an operation (OJS observability, section 6).
 func attributes(op *engine.Operation) []attribute.KeyValue {
-	list := []attribute.KeyValue{attribute.String("messaging.system", "ojs"), attribute.String("ojs.backend.type", op.Backend)}
+	list := []attribute.KeyValue{attribute.String("messaging.system", "ojs"),
+		attribute.String("ojs.backend.type", op.Backend)}
 	add := func(key, value string) {
 		if value != "" {
 			list = append(list, attribute.String(key, value))
@@ -170,7 +177,8 @@ func attributes(op *engine.Operation) []attribute.KeyValue {
 	add("ojs.job.type", j.Type)
 	add("ojs.job.queue", j.Queue)
 	add("ojs.job.state", string(j.State))
-	list = append(list, attribute.Int("ojs.job.attempt", j.Attempt), attribute.Int("ojs.job.priority", j.Priority))
+	list = append(list, attribute.Int("ojs.job.attempt", j.Attempt),
+		attribute.Int("ojs.job.priority", j.Priority))
 	if !j.ScheduledAt.IsZero() {
 		add("ojs.job.scheduled_at", j.ScheduledAt.UTC().Format(time.RFC3339Nano))
 	}

@@ -7,18 +7,21 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// HistoryLimit is how many failures a job's error history keeps; older ones are dropped first (OJS retry, section 10.1).
+// HistoryLimit is the number of failures that a job's error history keeps; older ones are
+// dropped first (OJS retry, section 10.1).
 const HistoryLimit = 10
 
-// Decision is the fate of an ended attempt.
+// Decision is the decision on an ended attempt.
 type Decision struct {
-	State      ojs.State     // completed, retryable or discarded
-	DeadLetter bool          // discarded, and kept as a dead letter
-	Unspent    bool          // retryable without having spent the attempt: snoozed or interrupted
-	RunAt      time.Time     // retryable: when the next attempt is due
-	Asked      time.Duration // the delay that the handler or the hook asked for, if MaxInterval cut it; otherwise 0
-	Failure    *ojs.Failure  // what the error history gets; nil if the attempt did not fail
-	Why        Why
+	State      ojs.State // completed, retryable or discarded
+	DeadLetter bool      // discarded, and kept as a dead letter
+	Unspent    bool      // retryable without having spent the attempt: snoozed or interrupted
+	RunAt      time.Time // retryable: when the next attempt is due
+	// the delay that the handler or the hook asked for, if MaxInterval cut it; otherwise
+	// 0
+	Asked   time.Duration
+	Failure *ojs.Failure // the new entry of the error history; nil if the attempt did not fail
+	Why     Why
 }
 
 // Why names the rule that decided.
@@ -39,20 +42,26 @@ const (
 	WhyRetry        Why = "retry"
 )
 
-// Decide is the one place where the fate of an ended attempt is decided. job is the job during the attempt, with its
-// effective retry policy; now is when the attempt ended; r in [0, 1) is the draw for jitter; hook may be nil.
+// Decide is the only place that decides on an ended attempt. job is the job during the
+// attempt, with its effective retry policy; now is the end of the attempt; r in [0, 1) is
+// the draw for jitter; hook may be nil.
 //
-// The order: success; the handler's snooze, unless the attempt has failed otherwise, by a timeout for example; its response
-// code; the error's own do-not-retry marker; args that do not decode; the policy's non-retryable errors; the hook's veto;
-// attempts left; total timeout; then a retry after the handler's delay, the hook's, or the strategy's. The first rule that ends the job decides whether it becomes a dead letter: a code and the marker by
-// themselves, args that do not decode always (reading 58), the others by the policy's OnExhaustion.
+// The order: success; the handler's snooze, unless the attempt has failed otherwise, by a
+// timeout for example; its response code; the error's own do-not-retry marker; args that
+// do not decode; the policy's non-retryable errors; the hook's veto; attempts left; total
+// timeout; then a retry after the handler's delay, the hook's, or the strategy's.
+//
+// The first rule that ends the job decides whether it becomes a dead letter: a code and
+// the marker by themselves, args that do not decode always (reading 58), the others by
+// the policy's OnExhaustion.
 func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) Decision {
 	if o.Kind == Returned && o.Err == nil {
 		return Decision{State: ojs.StateCompleted, Why: WhyCompleted}
 	}
 	s := inspect(o.Err)
 	if s.snooze != nil && (o.Kind == Returned || o.Kind == Interrupted) {
-		return Decision{State: ojs.StateRetryable, Unspent: true, RunAt: now.Add(s.snooze.For), Why: WhySnoozed}
+		return Decision{State: ojs.StateRetryable, Unspent: true, RunAt: now.Add(s.snooze.For),
+			Why: WhySnoozed}
 	}
 	ends := s.code == ojs.CodeDiscard || s.code == ojs.CodeFail || s.code == ojs.CodeDeadLetter
 	if o.Kind == Interrupted && !ends {
@@ -131,23 +140,28 @@ func failure(job *ojs.JobInfo, o Outcome, s signals, now time.Time) *ojs.Failure
 		f.Type, f.Reason = ojs.TypePanic, ojs.ReasonHandlerPanic
 		f.Backtrace = o.Backtrace[:min(len(o.Backtrace), maxBacktrace)]
 	case Exited:
-		f.Type, f.Message, f.Reason = ojs.TypeGoexit, "the handler called runtime.Goexit", ojs.ReasonHandlerPanic
+		f.Type, f.Message, f.Reason = ojs.TypeGoexit, "the handler called runtime.Goexit",
+			ojs.ReasonHandlerPanic
 	case Undecodable:
 		f.Type = ojs.TypeArgs
 	case TimedOut:
-		exceeded(f, o, s, ojs.TypeTimeout, ojs.ReasonHandlerTimeout, "execution", "the attempt exceeded its timeout")
+		exceeded(f, o, s, ojs.TypeTimeout, ojs.ReasonHandlerTimeout, "execution",
+			"the attempt exceeded its timeout")
 	case TotalTimedOut:
-		exceeded(f, o, s, ojs.TypeTotalTimeout, ojs.ReasonHandlerTimeout, "total", "the job exceeded its total timeout")
+		exceeded(f, o, s, ojs.TypeTotalTimeout, ojs.ReasonHandlerTimeout, "total",
+			"the job exceeded its total timeout")
 	case LeaseExpired:
-		exceeded(f, o, s, ojs.TypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled", "nobody acknowledged the attempt within its lease")
+		exceeded(f, o, s, ojs.TypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled",
+			"the attempt was not acknowledged within its lease")
 	case WorkerDied:
-		exceeded(f, o, s, ojs.TypeWorkerDeath, ojs.ReasonWorkerDeath, "stalled", "the worker was silent beyond the limit")
+		exceeded(f, o, s, ojs.TypeWorkerDeath, ojs.ReasonWorkerDeath, "stalled",
+			"the worker was silent beyond the limit")
 	}
 	return f
 }
 
-// exceeded fills in what a timeout adds to a failure (OJS timeouts, section 7). What the handler itself said on its way out
-// follows in the message.
+// exceeded fills in what a timeout adds to a failure (OJS timeouts, section 7). The
+// handler's own error follows in the message.
 func exceeded(f *ojs.Failure, o Outcome, s signals, errorType string, reason ojs.Reason, kind, what string) {
 	f.Type, f.Reason = errorType, reason
 	said := s.message
@@ -163,7 +177,8 @@ func exceeded(f *ojs.Failure, o Outcome, s signals, errorType string, reason ojs
 	f.Details["elapsed_seconds"] = o.Elapsed.Seconds()
 }
 
-// Apply makes job what d decided at now. It writes to nothing that job's fields point to, so copies of job stay as they are.
+// Apply changes job to the result of d at now. It does not write to the values that job's
+// fields point to, so copies of job stay as they are.
 func (d Decision) Apply(job *ojs.JobInfo, now time.Time) {
 	job.State = d.State
 	job.NextRetryAt = time.Time{}

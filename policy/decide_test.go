@@ -41,9 +41,11 @@ var kinds = []policy.Kind{
 
 var codes = []ojs.Code{"", ojs.CodeRetry, ojs.CodeDiscard, ojs.CodeFail, ojs.CodeDeadLetter}
 
-// typeOf is the error type of a failure of each kind, if the handler's error says "app.bad".
+// typeOf is the error type of a failure of each kind, if the handler's error says
+// "app.bad".
 var typeOf = map[policy.Kind]string{
-	policy.Returned: "app.bad", policy.Interrupted: "app.bad", policy.Panicked: "panic", policy.Exited: "goexit",
+	policy.Returned: "app.bad", policy.Interrupted: "app.bad", policy.Panicked: "panic",
+	policy.Exited:      "goexit",
 	policy.Undecodable: "args_invalid", policy.TimedOut: "timeout", policy.TotalTimedOut: "total_timeout",
 	policy.LeaseExpired: "visibility_timeout", policy.WorkerDied: "worker_death",
 }
@@ -56,10 +58,12 @@ type facts struct {
 	marker bool
 	listed bool // the type is one of the policy's non-retryable errors
 	left   bool // attempts are left
-	total  int  // the total timeout: 0 none, 1 ends just after the next attempt's start, 2 at that very moment
-	dead   bool // on_exhaustion is dead_letter
-	after  bool // the error says RetryAfter
-	hook   int  // 0 none, 1 it defers, 2 it vetoes, 3 it asks for a delay, 4 for one beyond the cap
+	// the total timeout: 0 none, 1 ends just after the next attempt's start, 2 at that
+	// very moment
+	total int
+	dead  bool // on_exhaustion is dead_letter
+	after bool // the error says RetryAfter
+	hook  int  // 0 none, 1 it defers, 2 it vetoes, 3 it asks for a delay, 4 for one beyond the cap
 }
 
 // everyFacts lists every row.
@@ -120,7 +124,8 @@ func (f facts) says() *hook {
 	return &hook{}
 }
 
-// decide asks Decide, with the row's hook if it has one, and checks how often that was asked.
+// decide asks Decide, with the row's hook if it has one, and checks how often that was
+// asked.
 func (f facts) decide(t *testing.T, j *ojs.JobInfo, o policy.Outcome) policy.Decision {
 	t.Helper()
 	h := f.says()
@@ -143,7 +148,8 @@ func (f facts) decide(t *testing.T, j *ojs.JobInfo, o policy.Outcome) policy.Dec
 		}
 	}
 	if h.asks != asks || h.delayed != delayed {
-		t.Fatalf("E025 reading 44 %+v: asked %d times, for the delay %d times, want %d and %d", f, h.asks, h.delayed, asks, delayed)
+		t.Fatalf("E025 reading 44 %+v: asked %d times, for the delay %d times, want %d and %d", f, h.asks,
+			h.delayed, asks, delayed)
 	}
 	if asks > 0 && h.err == nil {
 		t.Fatalf("E023 %+v: asked about no error", f)
@@ -153,7 +159,8 @@ func (f facts) decide(t *testing.T, j *ojs.JobInfo, o policy.Outcome) policy.Dec
 
 // set makes of f what Decide is given.
 func (f facts) set() (*ojs.JobInfo, policy.Outcome) {
-	p := ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: backoff, BackoffCoefficient: 1, Jitter: ojs.JitterOff}
+	p := ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: backoff, BackoffCoefficient: 1,
+		Jitter: ojs.JitterOff}
 	if f.dead {
 		p.OnExhaustion = ojs.ExhaustionDeadLetter
 	}
@@ -189,22 +196,29 @@ func (f facts) set() (*ojs.JobInfo, policy.Outcome) {
 	return j, policy.Outcome{Kind: f.kind, Err: err, Limit: time.Minute, Elapsed: time.Minute}
 }
 
-// ladder is reading 48 from its first rule to its last, with what the engine's own kinds of ending add to it. The first
-// rung that holds decides.
+// ladder is reading 48 from its first rule to its last, with what the engine's own kinds
+// of ending add to it. The first rung that holds decides.
 var ladder = []struct {
 	why   policy.Why
 	holds func(facts) bool
 	fate  string // retry, back (given back unspent), gone, dead, or as on_exhaustion says: end
 }{
-	{policy.WhySnoozed, func(f facts) bool { return f.snoozes() && (f.kind == policy.Returned || f.kind == policy.Interrupted) }, "back"},
-	// A snooze that comes too late is still the handler's answer: a code behind it does not count.
+	{policy.WhySnoozed,
+		func(f facts) bool {
+			return f.snoozes() && (f.kind == policy.Returned || f.kind == policy.Interrupted)
+		}, "back"},
+	// A snooze that comes too late is still the handler's answer: a code behind it does
+	// not count.
 	{policy.WhyCode, func(f facts) bool { return f.answer() == "DISCARD" }, "gone"},
 	{policy.WhyCode, func(f facts) bool { return f.answer() == "FAIL" }, "gone"},
 	{policy.WhyCode, func(f facts) bool { return f.answer() == "DEAD_LETTER" }, "dead"},
 	{policy.WhyInterrupted, func(f facts) bool { return f.kind == policy.Interrupted }, "back"},
 	{policy.WhyMarker, func(f facts) bool { return f.marker }, "dead"},
 	{policy.WhyArgs, func(f facts) bool { return f.kind == policy.Undecodable }, "dead"},
-	{policy.WhyNonRetryable, func(f facts) bool { return f.listed && f.kind != policy.LeaseExpired && f.kind != policy.WorkerDied }, "end"},
+	{policy.WhyNonRetryable,
+		func(f facts) bool {
+			return f.listed && f.kind != policy.LeaseExpired && f.kind != policy.WorkerDied
+		}, "end"},
 	{policy.WhyHook, func(f facts) bool { return f.hook == 2 }, "end"},
 	{policy.WhyTotalTimeout, func(f facts) bool { return f.kind == policy.TotalTimedOut }, "end"},
 	{policy.WhyExhausted, func(f facts) bool { return !f.left }, "end"},
@@ -285,7 +299,8 @@ func TestDecisionTable(t *testing.T) {
 			if code == "" {
 				code = ojs.CodeRetry
 			}
-			if f == nil || f.Type != typeOf[row.kind] || f.Code != code || f.Attempt != attempt || !f.At.Equal(now) || f.Reason == "" || f.Message == "" {
+			if f == nil || f.Type != typeOf[row.kind] || f.Code != code || f.Attempt != attempt ||
+				!f.At.Equal(now) || f.Reason == "" || f.Message == "" {
 				t.Fatalf("A084 A119 %+v: failure %+v", row, f)
 			}
 		}
@@ -297,7 +312,8 @@ func TestDecisionTable(t *testing.T) {
 	}
 }
 
-// What an ending without an error of the handler's means: the same table without the handler's part.
+// The decision on an ending without an error of the handler's: the same table without the
+// handler's part.
 func TestDecisionWithoutError(t *testing.T) {
 	for _, row := range everyFacts() {
 		if row.code != "" || row.snooze != 0 || row.marker || row.after {
@@ -322,9 +338,10 @@ func TestDecisionWithoutError(t *testing.T) {
 	}
 }
 
-// run lets a job of the policy fail, in the way that end says of each attempt, until it ends. It returns the number of
-// attempts that were spent and the waits between them.
-func run(p ojs.RetryPolicy, end func(attempt int) policy.Outcome) (j *ojs.JobInfo, spent int, waits []time.Duration) {
+// run lets a job of the policy fail, in the way that end says of each attempt, until it
+// ends. It returns the number of attempts that were spent and the waits between them.
+func run(p ojs.RetryPolicy, end func(attempt int) policy.Outcome) (j *ojs.JobInfo, spent int,
+	waits []time.Duration) {
 	j = job(0, p)
 	for at := now; ; {
 		j.Attempt++
@@ -343,12 +360,16 @@ func run(p ojs.RetryPolicy, end func(attempt int) policy.Outcome) (j *ojs.JobInf
 
 func TestRuns(t *testing.T) {
 	t.Run("A107 A108 A109 A111 A113 A174 B027 a job that always loses its worker stops", func(t *testing.T) {
-		p := ojs.RetryPolicy{MaxAttempts: 4, Jitter: ojs.JitterOff, NonRetryableErrors: []string{"visibility_timeout"}}
-		j, spent, waits := run(p, func(int) policy.Outcome { return policy.Outcome{Kind: policy.LeaseExpired, Limit: time.Minute} })
-		if spent != 4 || j.State != ojs.StateDiscarded || j.DeadLettered() || !slices.Equal(waits, seconds(1, 2, 4)) {
+		p := ojs.RetryPolicy{MaxAttempts: 4, Jitter: ojs.JitterOff,
+			NonRetryableErrors: []string{"visibility_timeout"}}
+		j, spent, waits := run(p,
+			func(int) policy.Outcome { return policy.Outcome{Kind: policy.LeaseExpired, Limit: time.Minute} })
+		if spent != 4 || j.State != ojs.StateDiscarded || j.DeadLettered() ||
+			!slices.Equal(waits, seconds(1, 2, 4)) {
 			t.Errorf("%d attempts, waits %v, %+v", spent, waits, j)
 		}
-		if len(j.Errors) != 4 || j.Error.Type != ojs.TypeLeaseExpired || j.Error.Reason != ojs.ReasonLeaseExpired {
+		if len(j.Errors) != 4 || j.Error.Type != ojs.TypeLeaseExpired ||
+			j.Error.Reason != ojs.ReasonLeaseExpired {
 			t.Errorf("%+v", j.Errors)
 		}
 	})
@@ -361,15 +382,20 @@ func TestRuns(t *testing.T) {
 	t.Run("A006 A007 A008 A028 A139 reading 2 retry n follows attempt n", func(t *testing.T) {
 		p := crm
 		p.Jitter = ojs.JitterOff
-		if _, _, waits := run(p, func(int) policy.Outcome { return policy.Outcome{Err: errBoom} }); !slices.Equal(waits, seconds(30, 60, 120, 240)) {
+		if _, _, waits := run(p, func(int) policy.Outcome {
+			return policy.Outcome{Err: errBoom}
+		}); !slices.Equal(waits, seconds(30, 60, 120, 240)) {
 			t.Errorf("waits %v", waits)
 		}
 	})
 	t.Run("A009 A027 A163 never more attempts than allowed, never fewer", rapid.MakeCheck(func(t *rapid.T) {
-		p := ojs.RetryPolicy{MaxAttempts: rapid.OneOf(rapid.Just(ojs.NoRetry), rapid.IntRange(1, 40)).Draw(t, "max")}
+		p := ojs.RetryPolicy{MaxAttempts: rapid.OneOf(rapid.Just(ojs.NoRetry),
+			rapid.IntRange(1, 40)).Draw(t, "max")}
 		_, spent, _ := run(p, func(int) policy.Outcome {
-			kind := rapid.SampledFrom([]policy.Kind{policy.Returned, policy.Panicked, policy.Exited, policy.TimedOut, policy.LeaseExpired, policy.Interrupted}).Draw(t, "kind")
-			err := rapid.SampledFrom([]error{errBoom, ojs.RetryAfter(0, errBoom), ojs.Snooze(time.Second), &ojs.Error{Type: "a.b", Code: ojs.CodeRetry}}).Draw(t, "error")
+			kind := rapid.SampledFrom([]policy.Kind{policy.Returned, policy.Panicked, policy.Exited,
+				policy.TimedOut, policy.LeaseExpired, policy.Interrupted}).Draw(t, "kind")
+			err := rapid.SampledFrom([]error{errBoom, ojs.RetryAfter(0, errBoom), ojs.Snooze(time.Second),
+				&ojs.Error{Type: "a.b", Code: ojs.CodeRetry}}).Draw(t, "error")
 			return policy.Outcome{Kind: kind, Err: err}
 		})
 		if spent != p.Runs() {
@@ -380,12 +406,14 @@ func TestRuns(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for _, tt := range []struct{ ask, want time.Duration }{
-		{30 * time.Second, 30 * time.Second}, {time.Nanosecond, time.Nanosecond}, {5 * time.Minute, 5 * time.Minute},
+		{30 * time.Second, 30 * time.Second}, {time.Nanosecond, time.Nanosecond},
+		{5 * time.Minute, 5 * time.Minute},
 		{5*time.Minute + 1, 5 * time.Minute}, {1<<63 - 1, 5 * time.Minute}, {0, 0}, {-time.Second, 0},
 	} {
 		t.Run(fmt.Sprintf("A036 reading 6 after %v", tt.ask), func(t *testing.T) {
 			for _, err := range []error{
-				ojs.RetryAfter(tt.ask, errBoom), &ojs.RetryAfterError{After: tt.ask, Err: errBoom}, fmt.Errorf("x: %w", ojs.RetryAfter(tt.ask, errBoom)),
+				ojs.RetryAfter(tt.ask, errBoom), &ojs.RetryAfterError{After: tt.ask, Err: errBoom},
+				fmt.Errorf("x: %w", ojs.RetryAfter(tt.ask, errBoom)),
 				ojs.RetryAfter(tt.ask, ojs.RetryAfter(time.Minute, errBoom)), // the outer one
 			} {
 				for _, r := range []float64{0, 0.5, 0.9} { // no jitter
@@ -398,7 +426,8 @@ func TestRetryAfter(t *testing.T) {
 		})
 	}
 	t.Run("A027 no attempt is left for it", func(t *testing.T) {
-		d := policy.Decide(job(3, ojs.RetryPolicy{}), policy.Outcome{Err: ojs.RetryAfter(time.Second, errBoom)}, now, 0, nil)
+		d := policy.Decide(job(3, ojs.RetryPolicy{}),
+			policy.Outcome{Err: ojs.RetryAfter(time.Second, errBoom)}, now, 0, nil)
 		if d.Why != policy.WhyExhausted || d.State != ojs.StateDiscarded || !d.RunAt.IsZero() {
 			t.Errorf("decision %+v", d)
 		}
@@ -412,7 +441,8 @@ func TestUnspent(t *testing.T) {
 		wait time.Duration
 	}{
 		{"reading 6 Snooze, beyond max_interval", policy.Outcome{Err: ojs.Snooze(time.Hour)}, time.Hour},
-		{"reading 6 Snooze, wrapped", policy.Outcome{Err: fmt.Errorf("later: %w", ojs.Snooze(time.Second))}, time.Second},
+		{"reading 6 Snooze, wrapped", policy.Outcome{Err: fmt.Errorf("later: %w", ojs.Snooze(time.Second))},
+			time.Second},
 		{"reading 6 Snooze, at once", policy.Outcome{Err: ojs.Snooze(-time.Second)}, 0},
 		{"interrupted", policy.Outcome{Kind: policy.Interrupted, Err: errBoom}, 0},
 		{"interrupted, the handler left running", policy.Outcome{Kind: policy.Interrupted}, 0},
@@ -421,7 +451,8 @@ func TestUnspent(t *testing.T) {
 			for attempt := 1; attempt <= 3; attempt++ { // the last one too
 				j := job(attempt, ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter})
 				policy.Decide(j, tt.o, now, 0.9, nil).Apply(j, now)
-				if j.State != ojs.StateRetryable || j.Attempt != attempt-1 || !j.NextRetryAt.Equal(now.Add(tt.wait)) || len(j.Errors) != 0 || j.Error != nil {
+				if j.State != ojs.StateRetryable || j.Attempt != attempt-1 ||
+					!j.NextRetryAt.Equal(now.Add(tt.wait)) || len(j.Errors) != 0 || j.Error != nil {
 					t.Errorf("attempt %d: %+v", attempt, j)
 				}
 			}
@@ -429,7 +460,8 @@ func TestUnspent(t *testing.T) {
 	}
 	t.Run("A093 an interrupted handler's code is respected", func(t *testing.T) {
 		j := job(1, ojs.RetryPolicy{})
-		policy.Decide(j, policy.Outcome{Kind: policy.Interrupted, Err: ojs.Discard(errBoom)}, now, 0, nil).Apply(j, now)
+		policy.Decide(j, policy.Outcome{Kind: policy.Interrupted, Err: ojs.Discard(errBoom)}, now, 0,
+			nil).Apply(j, now)
 		if j.State != ojs.StateDiscarded || j.Attempt != 1 || len(j.Errors) != 1 {
 			t.Errorf("%+v", j)
 		}

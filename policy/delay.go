@@ -7,13 +7,15 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Delay returns the wait between the n-th failure and the next attempt (OJS retry, sections 3 and 5 and appendix A): the
-// strategy's delay, at most MaxInterval; then, with jitter, times 0.5+r, and again at most MaxInterval. With ojs.JitterFull it
-// is a time from zero to the strategy's delay, both included. r is the random draw, in [0, 1). n counts from 1. Fields of p
-// that are zero are the standard's. It never overflows: what would is MaxInterval.
+// Delay returns the wait between the n-th failure and the next attempt (OJS retry,
+// sections 3 and 5 and appendix A): the strategy's delay, at most MaxInterval; then, with
+// jitter, times 0.5+r, and again at most MaxInterval. With ojs.JitterFull it is a time
+// from zero to the strategy's delay, both included. r is the random draw, in [0, 1). n
+// counts from 1. Fields of p that are zero are the standard's. It never overflows: a
+// delay that would is MaxInterval.
 //
-// A qualified strategy that this program has not registered, if another one has enqueued the job, or whose function panics,
-// gives way to the exponential strategy with the same interval, coefficient and cap.
+// The exponential strategy, with the same interval, coefficient and cap, replaces a
+// qualified strategy whose function panics, or that this program has not registered.
 func Delay(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	p = p.Inherit(Default())
 	if !(r >= 0) {
@@ -24,7 +26,7 @@ func Delay(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	switch p.Jitter {
 	case ojs.JitterOn:
 		j := capped(float64(d)*(0.5+r), p.MaxInterval)
-		if most := d + (d-1)/2; most >= d { // the interval is half-open, which rounding forgets
+		if most := d + (d-1)/2; most >= d { // rounding could reach the open end of the interval
 			j = min(j, most)
 		}
 		return j
@@ -55,7 +57,8 @@ func delay(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	return capped(float64(interval)*math.Pow(p.BackoffCoefficient, float64(n-1)), p.MaxInterval)
 }
 
-// capped converts nanoseconds to a Duration in [0, most]. Infinity and NaN, where the formula overflowed, are most.
+// capped converts nanoseconds to a Duration in [0, most]. Infinity and NaN, where the
+// formula overflowed, are most.
 func capped(ns float64, most time.Duration) time.Duration {
 	if !(ns < float64(most)) {
 		return most
@@ -66,8 +69,8 @@ func capped(ns float64, most time.Duration) time.Duration {
 // maxDelays bounds the list that Delays makes of a policy with very many attempts.
 const maxDelays = 1000
 
-// Delays lists the waits before attempts 2, 3, ... without jitter: what a policy would do. It lists the first 1000 at most. A
-// strategy that draws for itself is listed with the draw 0.
+// Delays lists the waits before attempts 2, 3, ... without jitter, at most the first
+// 1000. A strategy with its own jitter is listed with the draw 0.
 func Delays(p ojs.RetryPolicy) []time.Duration {
 	p = p.Inherit(Default())
 	p.Jitter = ojs.JitterOff

@@ -27,20 +27,36 @@ func TestDelays(t *testing.T) {
 		p    ojs.RetryPolicy
 		want []float64
 	}{
-		{"A033 A045 B006 none", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffNone, BackoffCoefficient: 7}, []float64{5, 5, 5, 5}},
-		{"A032 A046 B007 linear", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffLinear, BackoffCoefficient: 7}, []float64{5, 10, 15, 20}},
-		{"A030 A047 A048 B008 exponential", ojs.RetryPolicy{MaxAttempts: 11}, []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 300}},
-		{"A031 A049 A050 A051 B009 polynomial", ojs.RetryPolicy{MaxAttempts: 6, BackoffStrategy: ojs.BackoffPolynomial, BackoffCoefficient: 4}, []float64{1, 16, 81, 256, 300}},
-		{"A035 exponential with coefficient 1 is constant", ojs.RetryPolicy{MaxAttempts: 4, BackoffCoefficient: 1}, []float64{1, 1, 1}},
-		{"reading 4 polynomial with coefficient 1 is linear", ojs.RetryPolicy{MaxAttempts: 4, BackoffCoefficient: 1, BackoffStrategy: ojs.BackoffPolynomial}, []float64{1, 2, 3}},
-		{"A036 A052 A166 B010 capped whatever the strategy: none", ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Minute, MaxInterval: time.Minute, BackoffStrategy: ojs.BackoffNone}, []float64{60, 60}},
-		{"A052 linear capped", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 4 * time.Second, MaxInterval: 10 * time.Second, BackoffStrategy: ojs.BackoffLinear}, []float64{4, 8, 10, 10}},
-		{"A068 section 5.3", ojs.RetryPolicy{MaxAttempts: 7, InitialInterval: 10 * time.Second}, []float64{10, 20, 40, 80, 160, 300}},
+		{"A033 A045 B006 none", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second,
+			BackoffStrategy: ojs.BackoffNone, BackoffCoefficient: 7}, []float64{5, 5, 5, 5}},
+		{"A032 A046 B007 linear", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second,
+			BackoffStrategy: ojs.BackoffLinear, BackoffCoefficient: 7}, []float64{5, 10, 15, 20}},
+		{"A030 A047 A048 B008 exponential", ojs.RetryPolicy{MaxAttempts: 11},
+			[]float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 300}},
+		{"A031 A049 A050 A051 B009 polynomial", ojs.RetryPolicy{MaxAttempts: 6,
+			BackoffStrategy: ojs.BackoffPolynomial, BackoffCoefficient: 4}, []float64{1, 16, 81, 256, 300}},
+		{"A035 exponential with coefficient 1 is constant",
+			ojs.RetryPolicy{MaxAttempts: 4, BackoffCoefficient: 1}, []float64{1, 1, 1}},
+		{"reading 4 polynomial with coefficient 1 is linear", ojs.RetryPolicy{MaxAttempts: 4,
+			BackoffCoefficient: 1, BackoffStrategy: ojs.BackoffPolynomial}, []float64{1, 2, 3}},
+		{"A036 A052 A166 B010 capped whatever the strategy: none",
+			ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Minute, MaxInterval: time.Minute,
+				BackoffStrategy: ojs.BackoffNone}, []float64{60, 60}},
+		{"A052 linear capped", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 4 * time.Second,
+			MaxInterval: 10 * time.Second, BackoffStrategy: ojs.BackoffLinear}, []float64{4, 8, 10, 10}},
+		{"A068 section 5.3", ojs.RetryPolicy{MaxAttempts: 7, InitialInterval: 10 * time.Second},
+			[]float64{10, 20, 40, 80, 160, 300}},
 		{"A100 A133 default", ojs.RetryPolicy{}, []float64{1, 2}},
-		{"A134 A135 payment.charge", ojs.RetryPolicy{MaxAttempts: 6, InitialInterval: 15 * time.Second, BackoffCoefficient: 4, MaxInterval: time.Hour, BackoffStrategy: ojs.BackoffPolynomial}, []float64{15, 240, 1215, 3600, 3600}},
-		{"reading 3 payment.charge without a strategy", ojs.RetryPolicy{MaxAttempts: 6, InitialInterval: 15 * time.Second, BackoffCoefficient: 4, MaxInterval: time.Hour}, []float64{15, 60, 240, 960, 3600}},
-		{"A139 integration.sync_crm", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 30 * time.Second, MaxInterval: 15 * time.Minute}, []float64{30, 60, 120, 240}},
-		{"A143 A144 B025 polling", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 10 * time.Second, BackoffCoefficient: 1, MaxInterval: 10 * time.Second}, []float64{10, 10, 10, 10}},
+		{"A134 A135 payment.charge", ojs.RetryPolicy{MaxAttempts: 6, InitialInterval: 15 * time.Second,
+			BackoffCoefficient: 4, MaxInterval: time.Hour, BackoffStrategy: ojs.BackoffPolynomial},
+			[]float64{15, 240, 1215, 3600, 3600}},
+		{"reading 3 payment.charge without a strategy",
+			ojs.RetryPolicy{MaxAttempts: 6, InitialInterval: 15 * time.Second, BackoffCoefficient: 4,
+				MaxInterval: time.Hour}, []float64{15, 60, 240, 960, 3600}},
+		{"A139 integration.sync_crm", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 30 * time.Second,
+			MaxInterval: 15 * time.Minute}, []float64{30, 60, 120, 240}},
+		{"A143 A144 B025 polling", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 10 * time.Second,
+			BackoffCoefficient: 1, MaxInterval: 10 * time.Second}, []float64{10, 10, 10, 10}},
 		{"A023 one attempt", ojs.RetryPolicy{MaxAttempts: 1}, nil},
 		{"A024 no retry", ojs.RetryPolicy{MaxAttempts: ojs.NoRetry}, nil},
 	}
@@ -53,7 +69,8 @@ func TestDelays(t *testing.T) {
 	}
 	t.Run("A143 about ten minutes in total", func(t *testing.T) {
 		var sum time.Duration
-		for _, d := range policy.Delays(ojs.RetryPolicy{MaxAttempts: 60, InitialInterval: 10 * time.Second, BackoffCoefficient: 1, MaxInterval: 10 * time.Second}) {
+		for _, d := range policy.Delays(ojs.RetryPolicy{MaxAttempts: 60, InitialInterval: 10 * time.Second,
+			BackoffCoefficient: 1, MaxInterval: 10 * time.Second}) {
 			sum += d
 		}
 		if sum != 590*time.Second {
@@ -70,16 +87,19 @@ func TestDelays(t *testing.T) {
 func TestJitterRanges(t *testing.T) {
 	p := ojs.RetryPolicy{InitialInterval: 10 * time.Second}
 	almost := math.Nextafter(1, 0)
-	for n, want := range map[int][2]float64{1: {5, 15}, 2: {10, 30}, 3: {20, 60}, 4: {40, 120}, 5: {80, 240}} {
+	for n, want := range map[int][2]float64{1: {5, 15}, 2: {10, 30}, 3: {20, 60}, 4: {40, 120},
+		5: {80, 240}} {
 		t.Run(fmt.Sprintf("A064 A065 A067 A069 A167 B011 B012 retry %d", n), func(t *testing.T) {
 			low, high := policy.Delay(p, n, 0), policy.Delay(p, n, almost)
-			if low != seconds(want[0])[0] || high >= seconds(want[1])[0] || high < seconds(want[1])[0]-time.Microsecond {
+			if low != seconds(want[0])[0] || high >= seconds(want[1])[0] ||
+				high < seconds(want[1])[0]-time.Microsecond {
 				t.Errorf("from %v to %v, want [%v, %v) s", low, high, want[0], want[1])
 			}
 		})
 	}
 	t.Run("A053 A069 A070 A168 A184 B013 capped before and after", func(t *testing.T) {
-		if low, high := policy.Delay(p, 6, 0), policy.Delay(p, 6, almost); low != 150*time.Second || high != 300*time.Second {
+		if low, high := policy.Delay(p, 6, 0), policy.Delay(p, 6, almost); low != 150*time.Second ||
+			high != 300*time.Second {
 			t.Errorf("from %v to %v, want [150 s, 300 s]", low, high)
 		}
 		if d := policy.Delay(p, 6, 0.25); d != 225*time.Second { // of 300, not of 320
@@ -88,7 +108,8 @@ func TestJitterRanges(t *testing.T) {
 	})
 	t.Run("A003 A051 polynomial growth with jitter, as Sidekiq's", func(t *testing.T) {
 		p := ojs.RetryPolicy{BackoffStrategy: ojs.BackoffPolynomial, BackoffCoefficient: 4}
-		if low, high := policy.Delay(p, 3, 0), policy.Delay(p, 3, almost); low != seconds(40.5)[0] || high >= seconds(121.5)[0] || high < seconds(121.4)[0] {
+		if low, high := policy.Delay(p, 3, 0), policy.Delay(p, 3, almost); low != seconds(40.5)[0] ||
+			high >= seconds(121.5)[0] || high < seconds(121.4)[0] {
 			t.Errorf("from %v to %v, want [40.5, 121.5) s", low, high)
 		}
 	})
@@ -107,19 +128,24 @@ func TestJitterRanges(t *testing.T) {
 	})
 }
 
-// validPolicy draws a policy that Resolve accepts, with intervals from a nanosecond to centuries.
+// validPolicy draws a policy that Resolve accepts, with intervals from a nanosecond to
+// centuries.
 func validPolicy(t *rapid.T) ojs.RetryPolicy {
 	interval := func(least time.Duration, label string) time.Duration {
 		most := max(least, 30*24*time.Hour)
 		return time.Duration(rapid.OneOf(
-			rapid.Int64Range(int64(least), int64(most)), rapid.Int64Range(int64(least), math.MaxInt64)).Draw(t, label))
+			rapid.Int64Range(int64(least), int64(most)),
+			rapid.Int64Range(int64(least), math.MaxInt64)).Draw(t, label))
 	}
 	p := ojs.RetryPolicy{
-		MaxAttempts:        rapid.OneOf(rapid.Just(ojs.NoRetry), rapid.IntRange(1, math.MaxInt)).Draw(t, "max attempts"),
-		InitialInterval:    interval(1, "initial"),
-		BackoffCoefficient: rapid.OneOf(rapid.Just(1.0), rapid.Float64Range(1, 1.001), rapid.Float64Range(1, 100), rapid.Float64Range(1, math.MaxFloat64)).Draw(t, "coefficient"),
-		BackoffStrategy:    rapid.SampledFrom([]ojs.Backoff{ojs.BackoffNone, ojs.BackoffLinear, ojs.BackoffExponential, ojs.BackoffPolynomial}).Draw(t, "strategy"),
-		Jitter:             rapid.SampledFrom([]ojs.Jitter{ojs.JitterOff, ojs.JitterOn}).Draw(t, "jitter"),
+		MaxAttempts: rapid.OneOf(rapid.Just(ojs.NoRetry), rapid.IntRange(1, math.MaxInt)).Draw(t,
+			"max attempts"),
+		InitialInterval: interval(1, "initial"),
+		BackoffCoefficient: rapid.OneOf(rapid.Just(1.0), rapid.Float64Range(1, 1.001),
+			rapid.Float64Range(1, 100), rapid.Float64Range(1, math.MaxFloat64)).Draw(t, "coefficient"),
+		BackoffStrategy: rapid.SampledFrom([]ojs.Backoff{ojs.BackoffNone, ojs.BackoffLinear,
+			ojs.BackoffExponential, ojs.BackoffPolynomial}).Draw(t, "strategy"),
+		Jitter: rapid.SampledFrom([]ojs.Jitter{ojs.JitterOff, ojs.JitterOn}).Draw(t, "jitter"),
 	}
 	p.MaxInterval = interval(p.InitialInterval, "max")
 	p, err := policy.Resolve(p)
@@ -199,15 +225,18 @@ func TestDelayProperties(t *testing.T) {
 		}
 	})
 	t.Run("A036 A052 the cap holds for a policy that nobody validated", func(t *testing.T) {
-		for _, s := range []ojs.Backoff{ojs.BackoffNone, ojs.BackoffLinear, ojs.BackoffExponential, ojs.BackoffPolynomial} {
+		for _, s := range []ojs.Backoff{ojs.BackoffNone, ojs.BackoffLinear, ojs.BackoffExponential,
+			ojs.BackoffPolynomial} {
 			for _, j := range []ojs.Jitter{ojs.JitterOff, ojs.JitterOn} {
-				p := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Minute, BackoffStrategy: s, Jitter: j}
+				p := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Minute,
+					BackoffStrategy: s, Jitter: j}
 				if d := policy.Delay(p, 1, 0.99); d != time.Minute {
 					t.Errorf("%s, jitter %s: %v", s, j, d)
 				}
 			}
 		}
-		if d := policy.Delay(ojs.RetryPolicy{BackoffCoefficient: math.NaN(), Jitter: ojs.JitterOff}, 2, 0); d != 5*time.Minute {
+		d := policy.Delay(ojs.RetryPolicy{BackoffCoefficient: math.NaN(), Jitter: ojs.JitterOff}, 2, 0)
+		if d != 5*time.Minute {
 			t.Errorf("not a number: %v", d)
 		}
 	})
@@ -218,7 +247,8 @@ func TestDelayProperties(t *testing.T) {
 		}
 	})
 	t.Run("A036 linear does not overflow", func(t *testing.T) {
-		p := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: math.MaxInt64, BackoffStrategy: ojs.BackoffLinear, Jitter: ojs.JitterOff}
+		p := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: math.MaxInt64,
+			BackoffStrategy: ojs.BackoffLinear, Jitter: ojs.JitterOff}
 		if d := policy.Delay(p, math.MaxInt, 0); d != math.MaxInt64 {
 			t.Errorf("%v", d)
 		}

@@ -37,7 +37,8 @@ func TestParseDuration(t *testing.T) {
 		{"A061 reading 16", "P1Y", 365 * day},
 		{"reading 16 weeks", "P1W", 7 * day},
 		{"reading 16 weeks", "P1W2D", 9 * day},
-		{"A055", "P1Y2M3W4DT5H6M7.000000008S", (365+60+21+4)*day + 5*time.Hour + 6*time.Minute + 7*time.Second + 8},
+		{"A055", "P1Y2M3W4DT5H6M7.000000008S",
+			(365+60+21+4)*day + 5*time.Hour + 6*time.Minute + 7*time.Second + 8},
 		{"zero", "PT0S", 0},
 		{"leading zeros", "PT00000000000000000000001S", time.Second},
 		{"the longest", "PT9223372036.854775807S", math.MaxInt64},
@@ -82,7 +83,8 @@ func TestParseDuration(t *testing.T) {
 		{"reading 16 overflow of the sum", "P292YT999999H"},
 	} {
 		t.Run(tt.ids+" "+tt.s, func(t *testing.T) {
-			if got, err := policy.ParseDuration(tt.s); err == nil || got != 0 || !strings.HasPrefix(err.Error(), "ojs: ") {
+			if got, err := policy.ParseDuration(tt.s); err == nil || got != 0 ||
+				!strings.HasPrefix(err.Error(), "ojs: ") {
 				t.Errorf("%v, %v", got, err)
 			}
 		})
@@ -96,7 +98,8 @@ func TestDurationVectors(t *testing.T) {
 		valid bool
 	}{
 		{"PT1S", true}, {"PT5M", true}, {"P1D", true}, {"P30D", true}, {"P1W2D", true}, {"PT36H", true},
-		{"PT", false}, {"PT1", false}, {"P1.5D", false}, {"PT1.S", false}, {"1s", false}, {"-PT1S", false}, {"PT1M1H", false}, {"PT1S\n", false},
+		{"PT", false}, {"PT1", false}, {"P1.5D", false}, {"PT1.S", false}, {"1s", false}, {"-PT1S", false},
+		{"PT1M1H", false}, {"PT1S\n", false},
 	} {
 		t.Run("A054 A062 vector "+v.s, func(t *testing.T) {
 			if d, err := policy.ParseDuration(v.s); (err == nil) != v.valid {
@@ -108,7 +111,8 @@ func TestDurationVectors(t *testing.T) {
 
 func TestFormatDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "PT0S", 1: "PT0.000000001S", 500 * time.Millisecond: "PT0.5S", time.Second: "PT1S", 5 * time.Minute: "PT5M",
+		0: "PT0S", 1: "PT0.000000001S", 500 * time.Millisecond: "PT0.5S", time.Second: "PT1S",
+		5 * time.Minute:  "PT5M",
 		90 * time.Minute: "PT1H30M", 36 * time.Hour: "PT36H", math.MaxInt64: "PT2562047H47M16.854775807S",
 		-1: "PT0S", math.MinInt64: "PT0S",
 	} {
@@ -119,7 +123,8 @@ func TestFormatDuration(t *testing.T) {
 		})
 	}
 	t.Run("A164 what is written is read back and fits the schema", rapid.MakeCheck(func(t *rapid.T) {
-		d := time.Duration(rapid.OneOf(rapid.Int64Range(0, math.MaxInt64), rapid.Int64Range(0, int64(day))).Draw(t, "d"))
+		d := time.Duration(rapid.OneOf(rapid.Int64Range(0, math.MaxInt64),
+			rapid.Int64Range(0, int64(day))).Draw(t, "d"))
 		s := policy.FormatDuration(d)
 		if got, err := policy.ParseDuration(s); err != nil || got != d {
 			t.Fatalf("%d is written %s and read %d, %v", d, s, got, err)
@@ -130,8 +135,8 @@ func TestFormatDuration(t *testing.T) {
 	}))
 }
 
-// The pattern of the retry schema (OJS retry, section 14). Its look-aheads, which Go's regexp lacks, refuse the same as
-// "no bare P, no T at the end".
+// The pattern of the retry schema (OJS retry, section 14). Its look-aheads, which Go's
+// regexp lacks, refuse the same as "no bare P, no T at the end".
 var retrySchema = regexp.MustCompile(`^P(\d+Y)?(\d+M)?(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$`)
 
 // The units one by one, and in what order.
@@ -140,7 +145,8 @@ var (
 	timePart = regexp.MustCompile(`^([0-9]+H|)([0-9]+M|)([0-9]+(?:\.[0-9]+)?S|)$`)
 )
 
-// readDuration is the grammar of reading 16 once more, in numbers of any size: nanoseconds, digits beyond them cut off.
+// readDuration is the grammar of reading 16 once more, in numbers of any size:
+// nanoseconds, digits beyond them cut off.
 func readDuration(s string) (time.Duration, bool) {
 	if !strings.HasPrefix(s, "P") || s == "P" {
 		return 0, false
@@ -185,17 +191,21 @@ func checkDuration(t interface{ Fatalf(string, ...any) }, s string) {
 
 func TestDurationSyntax(t *testing.T) {
 	t.Run("A062 A181 reading 16 near misses", rapid.MakeCheck(func(t *rapid.T) {
-		checkDuration(t, rapid.StringMatching(`P?([0-9]{1,3}[YMWD]){0,4}(T?([0-9]{1,12}(\.[0-9]{0,11})?[HMS]){0,3})[ TS]?`).Draw(t, "s"))
+		checkDuration(t,
+			rapid.StringMatching(`P?([0-9]{1,3}[YMWD]){0,4}(T?([0-9]{1,12}(\.[0-9]{0,11})?[HMS]){0,3})[ TS]?`).Draw(t, "s"))
 	}))
 	t.Run("A062 A181 reading 16 well formed", rapid.MakeCheck(func(t *rapid.T) {
-		checkDuration(t, rapid.StringMatching(`P([0-9]{1,3}Y)?([0-9]{1,3}M)?([0-9]W)?([0-9]{1,5}D)?(T([0-9]{1,7}H)?([0-9]{1,9}M)?([0-9]{1,10}(\.[0-9]{1,12})?S)?)?`).Draw(t, "s"))
+		checkDuration(t,
+			rapid.StringMatching(`P([0-9]{1,3}Y)?([0-9]{1,3}M)?([0-9]W)?([0-9]{1,5}D)?(T([0-9]{1,7}H)?([0-9]{1,9}M)?([0-9]{1,10}(\.[0-9]{1,12})?S)?)?`).Draw(t, "s"))
 	}))
 }
 
 func FuzzDuration(f *testing.F) {
 	for _, s := range []string{
-		"", "P", "PT", "P1DT", "PT1S", "P1W2D", "PT1.5H", "P1Y2M3W4DT5H6M7.000000008S", "PT0.0000000001S", "PT1M0.0000000001S",
-		"PT9223372036.854775807S", "PT9223372036.854775808S", "P99999999999999999999Y", "PT\u0661S", "PT1S\n", "P1M1M", "PT1M1M",
+		"", "P", "PT", "P1DT", "PT1S", "P1W2D", "PT1.5H", "P1Y2M3W4DT5H6M7.000000008S", "PT0.0000000001S",
+		"PT1M0.0000000001S",
+		"PT9223372036.854775807S", "PT9223372036.854775808S", "P99999999999999999999Y", "PT\u0661S", "PT1S\n",
+		"P1M1M", "PT1M1M",
 	} {
 		f.Add(s)
 	}

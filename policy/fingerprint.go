@@ -16,21 +16,24 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// UnicodeVersion is the version of Unicode by whose rules Fingerprint normalises strings. Characters that a later version
-// assigns may normalise differently there.
+// UnicodeVersion is the version of Unicode that Fingerprint normalises strings by.
+// Characters that a later version assigns may normalise differently there.
 const UnicodeVersion = norm.Version
 
-// Fingerprint returns what makes a job equal to others under a policy (OJS unique jobs, section 4): 64 hexadecimal digits. Two
-// jobs with the same fingerprint have the same type, and the same of whatever else the policy's dimensions name, as JSON: the
-// order of names, the spelling of numbers and the normal form of strings make no difference.
+// Fingerprint returns the identity of a job under a unique policy (OJS unique jobs,
+// section 4): 64 hexadecimal digits. Two jobs with the same fingerprint have the same
+// type, and are equal in the policy's other dimensions, as JSON: the order of names, the
+// spelling of numbers and the normal form of strings make no difference.
 //
-// It is the SHA-256 of the canonical JSON (RFC 8785) of an object of the dimensions, with every name and string in normal
-// form C. One thing differs from RFC 8785: an integer beyond 2^53 keeps its digits, where a float64 would make one id of
-// two. Args count in their wire form, a list, or as an object of the members that ArgsKeys names. Period, states and conflict
+// It is the SHA-256 of the canonical JSON (RFC 8785) of an object of the dimensions, with
+// every name and string in normal form C. Unlike RFC 8785, an integer beyond 2^53 keeps
+// its digits: as a float64, two ids could become one. Args count in their wire form, a
+// list, or as an object of the members that ArgsKeys names. Period, states and conflict
 // do not count.
 //
-// Its error is an *ojs.InvalidError: a policy that makes no sense, a named member that the job does not have, names that
-// become equal in normal form, strings that are not Unicode, numbers beyond a float64.
+// Its error is an *ojs.InvalidError: an invalid policy, a named member that the job does
+// not have, names that become equal in normal form, strings that are not Unicode, numbers
+// beyond a float64.
 func Fingerprint(p *ojs.UniquePolicy, job *ojs.JobInfo) (string, error) {
 	if err := p.Validate(); err != nil {
 		return "", err
@@ -86,7 +89,7 @@ func canonical(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, error) {
 		return nil, fieldError(field, reason(c.err))
 	}
 	text := jsontext.Value(bytes.TrimSpace(buf.Bytes()))
-	// Integers are as they shall be; a library that made float64 of them would lose digits.
+	// Integers are final here; a library that made float64 of them would lose digits.
 	if err := text.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
 		return nil, fieldError("unique", reason(err))
 	}
@@ -102,13 +105,14 @@ func reason(err error) string {
 	return "have no fingerprint: " + strings.TrimPrefix(err.Error(), "jsontext: ")
 }
 
-// member is a member of an object: its name in normal form, its value as it was given.
+// member is a member of an object: its name in normal form, its value unchanged.
 type member struct {
 	name  string
 	value jsontext.Value
 }
 
-// projectArgs returns what counts of the args. Members that are named and not there are an error whether they count or not.
+// projectArgs returns the part of the args that counts. Missing members are an error,
+// even if they would not count.
 func projectArgs(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) {
 	if job.Args.Lossy() {
 		if p.Dimensions()&ojs.ByArgs != 0 {
@@ -132,7 +136,8 @@ func projectArgs(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) 
 			return nil, fieldError("args", reason(err))
 		}
 		if len(elems) != 1 {
-			return nil, fieldError("unique.args_keys", "need args that are an object, or a list of one object")
+			return nil, fieldError("unique.args_keys",
+				"need args that are an object, or a list of one object")
 		}
 		raw = elems[0]
 	}
@@ -228,8 +233,9 @@ func membersOf(raw jsontext.Value) ([]member, error) {
 	return ms, nil
 }
 
-// canonicalizer writes JSON with every string in normal form C and every integer as it was. The encoder refuses names that
-// stand twice, and so those that normal form makes equal; the decoder refuses what is not UTF-8.
+// canonicalizer writes JSON with every string in normal form C and every integer
+// unchanged. The encoder refuses repeated names, also names that normal form makes equal.
+// The decoder refuses text that is not UTF-8.
 type canonicalizer struct {
 	enc *jsontext.Encoder
 	at  string // the member being written

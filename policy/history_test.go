@@ -54,15 +54,18 @@ func TestHistory(t *testing.T) {
 		j := job(1, ojs.RetryPolicy{})
 		j.Errors = make([]ojs.Failure, 25)
 		j.Errors[24].Message = "last"
-		if fail(j, errBoom); len(j.Errors) != 10 || j.Errors[8].Message != "last" || j.Errors[9].Message != "boom" {
+		if fail(j, errBoom); len(j.Errors) != 10 || j.Errors[8].Message != "last" ||
+			j.Errors[9].Message != "boom" {
 			t.Errorf("%+v", j.Errors)
 		}
 	})
 	t.Run("A119 A120 an entry in full", func(t *testing.T) {
 		j := job(2, ojs.RetryPolicy{})
-		fail(j, &ojs.Error{Type: "external.api_timeout", Message: "no answer", Details: map[string]any{"endpoint": "/x", "timeout_ms": 5000}})
+		fail(j, &ojs.Error{Type: "external.api_timeout", Message: "no answer",
+			Details: map[string]any{"endpoint": "/x", "timeout_ms": 5000}})
 		want := ojs.Failure{
-			Attempt: 2, At: now, Type: "external.api_timeout", Message: "no answer", Code: ojs.CodeRetry, Reason: ojs.ReasonHandlerError,
+			Attempt: 2, At: now, Type: "external.api_timeout", Message: "no answer", Code: ojs.CodeRetry,
+			Reason:  ojs.ReasonHandlerError,
 			Details: map[string]any{"endpoint": "/x", "timeout_ms": 5000.0},
 		}
 		if !reflect.DeepEqual(j.Errors, []ojs.Failure{want}) || !reflect.DeepEqual(*j.Error, want) {
@@ -78,15 +81,21 @@ func TestApply(t *testing.T) {
 		d    policy.Decision
 		want func(*ojs.JobInfo)
 	}{
-		{"A118 retryable", policy.Decision{State: ojs.StateRetryable, RunAt: later}, func(j *ojs.JobInfo) { j.NextRetryAt = later }},
-		{"A118 unspent", policy.Decision{State: ojs.StateRetryable, RunAt: later, Unspent: true}, func(j *ojs.JobInfo) { j.Attempt, j.NextRetryAt = 1, later }},
-		{"A039 A118 A179 A183 discarded", policy.Decision{State: ojs.StateDiscarded}, func(j *ojs.JobInfo) { j.FinishedAt = now }},
-		{"A040 A118 A179 A183 dead letter", policy.Decision{State: ojs.StateDiscarded, DeadLetter: true}, func(j *ojs.JobInfo) { j.FinishedAt, j.DeadLetteredAt = now, now }},
-		{"A118 completed", policy.Decision{State: ojs.StateCompleted}, func(j *ojs.JobInfo) { j.FinishedAt, j.Error = now, nil }},
+		{"A118 retryable", policy.Decision{State: ojs.StateRetryable, RunAt: later},
+			func(j *ojs.JobInfo) { j.NextRetryAt = later }},
+		{"A118 unspent", policy.Decision{State: ojs.StateRetryable, RunAt: later, Unspent: true},
+			func(j *ojs.JobInfo) { j.Attempt, j.NextRetryAt = 1, later }},
+		{"A039 A118 A179 A183 discarded", policy.Decision{State: ojs.StateDiscarded},
+			func(j *ojs.JobInfo) { j.FinishedAt = now }},
+		{"A040 A118 A179 A183 dead letter", policy.Decision{State: ojs.StateDiscarded, DeadLetter: true},
+			func(j *ojs.JobInfo) { j.FinishedAt, j.DeadLetteredAt = now, now }},
+		{"A118 completed", policy.Decision{State: ojs.StateCompleted},
+			func(j *ojs.JobInfo) { j.FinishedAt, j.Error = now, nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			j := job(2, ojs.RetryPolicy{})
-			j.Error, j.Errors, j.NextRetryAt = &ojs.Failure{Message: "old"}, []ojs.Failure{{Message: "old"}}, now.Add(-time.Minute)
+			j.Error, j.Errors, j.NextRetryAt = &ojs.Failure{Message: "old"}, []ojs.Failure{{Message: "old"}},
+				now.Add(-time.Minute)
 			want := j.Clone()
 			want.State, want.NextRetryAt = tt.d.State, time.Time{}
 			tt.want(want)
@@ -112,7 +121,8 @@ func TestApply(t *testing.T) {
 		}
 		j.Error.Message = "overwritten"
 		for n, c := range copies {
-			if !reflect.DeepEqual(c.shallow.Errors, c.deep.Errors) || !reflect.DeepEqual(c.shallow.Error, c.deep.Error) {
+			if !reflect.DeepEqual(c.shallow.Errors, c.deep.Errors) || !reflect.DeepEqual(c.shallow.Error,
+				c.deep.Error) {
 				t.Errorf("the copy before attempt %d has changed: %+v", n+1, c.shallow.Errors)
 			}
 		}

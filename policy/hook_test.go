@@ -11,8 +11,8 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// smart is the custom policy of Ratchet's document: authentication errors are never retried, network errors ten times,
-// others as the job says.
+// smart is the custom policy of Ratchet's document: authentication errors are never
+// retried, network errors ten times, others as the job says.
 type smart struct{}
 
 var errAuth = errors.New("authentication failed")
@@ -51,7 +51,8 @@ func TestHookByErrorType(t *testing.T) {
 				d := policy.Decide(j, policy.Outcome{Err: tt.err}, now, 0, smart{})
 				if d.State == ojs.StateRetryable {
 					if want := policy.Delay(j.Retry, j.Attempt, 0); d.RunAt.Sub(now) != want {
-						t.Errorf("E026 retry %d after %v, want the policy's %v", j.Attempt, d.RunAt.Sub(now), want)
+						t.Errorf("E026 retry %d after %v, want the policy's %v", j.Attempt,
+							d.RunAt.Sub(now), want)
 					}
 					continue
 				}
@@ -73,14 +74,15 @@ func TestHookVeto(t *testing.T) {
 		for _, dead := range []ojs.Exhaustion{ojs.ExhaustionDiscard, ojs.ExhaustionDeadLetter} {
 			j := job(1, ojs.RetryPolicy{OnExhaustion: dead})
 			d := policy.Decide(j, policy.Outcome{Kind: kind, Err: errBoom}, now, 0, veto)
-			if d.Why != policy.WhyHook || d.DeadLetter != (dead == ojs.ExhaustionDeadLetter) || d.Failure.Reason != want {
+			if d.Why != policy.WhyHook || d.DeadLetter != (dead == ojs.ExhaustionDeadLetter) ||
+				d.Failure.Reason != want {
 				t.Errorf("E023 E048 kind %d, %s: %+v", kind, dead, d)
 			}
 		}
 	}
 }
 
-// What a hook sees of an attempt that the handler did not end by itself.
+// The error of a hook for an attempt that the handler did not end.
 func TestHookSeesTheCause(t *testing.T) {
 	for _, tt := range []struct {
 		kind policy.Kind
@@ -109,14 +111,17 @@ func TestHookSeesTheCause(t *testing.T) {
 
 func TestHookDelay(t *testing.T) {
 	for _, tt := range []struct{ ask, want time.Duration }{
-		{0, time.Second}, {-time.Minute, time.Second}, {1, 1}, {time.Minute, time.Minute}, {time.Hour, 5 * time.Minute},
+		{0, time.Second}, {-time.Minute, time.Second}, {1, 1}, {time.Minute, time.Minute},
+		{time.Hour, 5 * time.Minute},
 	} {
 		j := job(1, ojs.RetryPolicy{Jitter: ojs.JitterOff})
-		if d := policy.Decide(j, policy.Outcome{Err: errBoom}, now, 0, &hook{delay: tt.ask}); d.RunAt.Sub(now) != tt.want {
+		d := policy.Decide(j, policy.Outcome{Err: errBoom}, now, 0, &hook{delay: tt.ask})
+		if d.RunAt.Sub(now) != tt.want {
 			t.Errorf("E024 E026 E027 the hook says %v: %v, want %v", tt.ask, d.RunAt.Sub(now), tt.want)
 		}
 		j = job(1, ojs.RetryPolicy{}) // with jitter
-		if d := policy.Decide(j, policy.Outcome{Err: errBoom}, now, 0.9, &hook{delay: tt.ask}); tt.ask > 0 && d.RunAt.Sub(now) != tt.want {
+		if d := policy.Decide(j, policy.Outcome{Err: errBoom}, now, 0.9, &hook{delay: tt.ask}); tt.ask > 0 &&
+			d.RunAt.Sub(now) != tt.want {
 			t.Errorf("E027 the hook says %v: %v, want it as it is", tt.ask, d.RunAt.Sub(now))
 		}
 	}

@@ -78,17 +78,25 @@ func hostileErrors() map[string]error {
 	self := map[string]any{}
 	self["self"] = self
 	return map[string]error{
-		"nil *ojs.Error": nilError, "nil pointer": nilTyped, "nil map": mapError(nil), "nil slice": sliceError(nil), "nil func": funcError(nil),
-		"nil chan": chanError(nil), "nil RetryAfterError": (*ojs.RetryAfterError)(nil), "nil SnoozeError": (*ojs.SnoozeError)(nil),
-		"RetryAfterError of nothing": &ojs.RetryAfterError{After: time.Second}, "wrapped nil": &wraps{nilTyped}, "wraps nothing": &wraps{},
-		"formatted nil": fmt.Errorf("x: %w", nilTyped), "nil inside Discard": ojs.Permanent(nilTyped), "not comparable": sliceError{"slice"},
-		"Error panics": panics{"Error"}, "Unwrap panics": panics{"Unwrap"}, "ErrorType panics": panics{"ErrorType"},
+		"nil *ojs.Error": nilError, "nil pointer": nilTyped, "nil map": mapError(nil),
+		"nil slice": sliceError(nil), "nil func": funcError(nil),
+		"nil chan": chanError(nil), "nil RetryAfterError": (*ojs.RetryAfterError)(nil),
+		"nil SnoozeError":            (*ojs.SnoozeError)(nil),
+		"RetryAfterError of nothing": &ojs.RetryAfterError{After: time.Second},
+		"wrapped nil":                &wraps{nilTyped}, "wraps nothing": &wraps{},
+		"formatted nil": fmt.Errorf("x: %w", nilTyped), "nil inside Discard": ojs.Permanent(nilTyped),
+		"not comparable": sliceError{"slice"},
+		"Error panics":   panics{"Error"}, "Unwrap panics": panics{"Unwrap"},
+		"ErrorType panics":  panics{"ErrorType"},
 		"DoNotRetry panics": panics{"DoNotRetry"}, "Is panics": panics{"Is"}, "As panics": panics{"As"},
-		"cycle": cycle, "joined cycles": errors.Join(cycle, cycle), "flood": flood, "cycle of ojs.Error": ownCycle,
+		"cycle": cycle, "joined cycles": errors.Join(cycle, cycle), "flood": flood,
+		"cycle of ojs.Error":      ownCycle,
 		"cycle without a message": silentCycle, "cycle through errors.Join": joinedCycle, "deep": deep,
 		"empty": errors.New(""), "zero ojs.Error": &ojs.Error{},
-		"func in details": &ojs.Error{Details: map[string]any{"f": func() {}}}, "details in themselves": &ojs.Error{Details: self},
-		"NaN in details": &ojs.Error{Details: map[string]any{"n": math.NaN()}}, "panic in details": &ojs.Error{Details: map[string]any{"p": badJSON{}}},
+		"func in details":       &ojs.Error{Details: map[string]any{"f": func() {}}},
+		"details in themselves": &ojs.Error{Details: self},
+		"NaN in details":        &ojs.Error{Details: map[string]any{"n": math.NaN()}},
+		"panic in details":      &ojs.Error{Details: map[string]any{"p": badJSON{}}},
 	}
 }
 
@@ -97,7 +105,8 @@ func TestHostileErrors(t *testing.T) {
 		t.Run("A093 A095 "+name, func(t *testing.T) {
 			for _, kind := range kinds {
 				for _, err := range []error{err, &wraps{err}, &wrapsMany{[]error{errBoom, err}}} {
-					d := policy.Decide(job(1, ojs.RetryPolicy{}), policy.Outcome{Kind: kind, Err: err, Limit: time.Second}, now, 0, nil)
+					d := policy.Decide(job(1, ojs.RetryPolicy{}),
+						policy.Outcome{Kind: kind, Err: err, Limit: time.Second}, now, 0, nil)
 					if d.State == "" || d.State == ojs.StateCompleted || d.Failure == nil && !d.Unspent {
 						t.Errorf("kind %d: %+v", kind, d)
 					}
@@ -161,10 +170,12 @@ func TestMessages(t *testing.T) {
 		}
 	})
 	t.Run("A094 A095 any bytes, as message and type", rapid.MakeCheck(func(t *rapid.T) {
-		b := rapid.SliceOfN(rapid.SampledFrom([]byte{'a', 0x80, 0xc3, 0xbc, 0xe2, 0xff}), 1, 6).Draw(t, "bytes")
+		b := rapid.SliceOfN(rapid.SampledFrom([]byte{'a', 0x80, 0xc3, 0xbc, 0xe2, 0xff}), 1,
+			6).Draw(t, "bytes")
 		s := strings.Repeat(string(b), rapid.IntRange(1, 5000).Draw(t, "times"))
 		for _, kind := range kinds {
-			o := policy.Outcome{Kind: kind, Err: &ojs.Error{Type: s, Message: s, Code: ojs.CodeFail}, Limit: time.Second}
+			o := policy.Outcome{Kind: kind, Err: &ojs.Error{Type: s, Message: s, Code: ojs.CodeFail},
+				Limit: time.Second}
 			f := policy.Decide(job(1, ojs.RetryPolicy{}), o, now, 0, nil).Failure
 			checkStorable(t, f)
 			if f.Message == "" {

@@ -12,8 +12,9 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// kolmogorov is the largest distance between the distribution of the samples and the uniform one on [0, 1), times the square
-// root of their number: above 1.63 in one of a hundred samples that are uniform, above 1.95 in one of a thousand.
+// kolmogorov is the largest distance between the distribution of the samples and the
+// uniform one on [0, 1), times the square root of their number: above 1.63 in one of a
+// hundred samples that are uniform, above 1.95 in one of a thousand.
 func kolmogorov(samples []float64) float64 {
 	slices.Sort(samples)
 	n, d := float64(len(samples)), 0.0
@@ -77,7 +78,8 @@ func TestJitterDistribution(t *testing.T) {
 					u[i] = float64(d-tt.low) / width
 					sum += u[i]
 				}
-				// The mean of so many has a standard deviation of 1/sqrt(12*20000) = 0.002.
+				// The mean of so many has a standard deviation of 1/sqrt(12*20000) =
+				// 0.002.
 				if mean := sum / samples; math.Abs(mean-0.5) > 0.008 {
 					t.Errorf("seed %d: mean at %v of the range", seed, mean)
 				}
@@ -141,7 +143,8 @@ func TestJitterDistribution(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(5, 12))
 		busiest, counts := 0, make(map[string]int)
 		for range 10_000 {
-			at := policy.Delay(policy.FullJitter(), 5, rnd.Float64()).Truncate(80 * time.Millisecond) // a hundredth of the ceiling
+			// a hundredth of the ceiling
+			at := policy.Delay(policy.FullJitter(), 5, rnd.Float64()).Truncate(80 * time.Millisecond)
 			counts[fmt.Sprint(at)]++
 			busiest = max(busiest, counts[fmt.Sprint(at)])
 		}

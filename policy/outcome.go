@@ -12,39 +12,42 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// Outcome is how an attempt ended.
+// Outcome is the end of an attempt.
 type Outcome struct {
 	Kind      Kind
-	Err       error         // what the handler returned, or why it could not
+	Err       error         // the handler's error, or the reason that it returned none
 	Backtrace []string      // Panicked: innermost frame first
-	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired, WorkerDied: what was exceeded; see Timed
-	Elapsed   time.Duration // the same: how long it took
+	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired, WorkerDied: the exceeded limit
+	Elapsed   time.Duration // the same: the time that it took
 }
 
-// Kind tells what ended an attempt.
+// Kind is the way an attempt ended.
 type Kind uint8
 
 const (
-	Returned      Kind = iota // the handler returned Err; nil completes the job
-	Panicked                  // the handler panicked
-	Exited                    // the handler called runtime.Goexit
-	Undecodable               // the args did not decode into the handler's type: no later attempt of this program can
-	TimedOut                  // the attempt's timeout passed and the handler did not complete the job
-	TotalTimedOut             // the job's total timeout passed and the handler did not complete the job
-	LeaseExpired              // nobody renewed the lease: the process died or lost its storage
-	WorkerDied                // the worker outside of the engine that held the job has fallen silent
-	Interrupted               // the engine's stop ended the attempt: it is given back unspent
+	Returned Kind = iota // the handler returned Err; nil completes the job
+	Panicked             // the handler panicked
+	Exited               // the handler called runtime.Goexit
+	// the args did not decode into the handler's type: no later attempt of this program
+	// can
+	Undecodable
+	TimedOut      // the attempt's timeout passed and the handler did not complete the job
+	TotalTimedOut // the job's total timeout passed and the handler did not complete the job
+	LeaseExpired  // the lease expired: the process died or lost its storage
+	WorkerDied    // the worker outside of the engine was silent for too long
+	Interrupted   // the engine's stop ended the attempt: it is returned unspent
 )
 
-// Timed says what the timeouts of a job make of the outcome of its attempt, which began and ended at the given times. An
-// attempt that has reached the timeout, or the job's total timeout, and has not completed the job failed for that,
-// whatever the handler said afterwards, and also if a stop interrupted the attempt. A panic, undecodable args and a lost
-// lease are failures in their own right.
+// Timed applies the timeouts of a job to the outcome of its attempt, which began and
+// ended at the given times. If the attempt reached the timeout, or the job's total
+// timeout, without completing the job, it failed by that timeout. The handler's later
+// answer and an interruption by a stop do not change that. A panic, undecodable args and
+// a lost lease stay failures of their own.
 func Timed(job *ojs.JobInfo, o Outcome, began, ended time.Time) Outcome {
 	late := false
 	switch {
 	case o.Kind == Returned && o.Err != nil, o.Kind == Interrupted:
-	case o.Kind == TimedOut && o.Limit == 0: // a timer has noticed, whatever the clock shows now
+	case o.Kind == TimedOut && o.Limit == 0: // a timer noticed it
 		late = true
 	case o.Kind == TimedOut: // a limit other than the job's
 		o.Elapsed = ended.Sub(began)
@@ -63,14 +66,15 @@ func Timed(job *ojs.JobInfo, o Outcome, began, ended time.Time) Outcome {
 	return o
 }
 
-// The most of a handler's error that the history keeps (OJS errors, section 6). Of messages it is foreign.MaxText bytes.
+// Limits of a handler's error in the history (OJS errors, section 6). A message has at
+// most foreign.MaxText bytes.
 const (
 	maxBacktrace = 50 // frames
-	// An error chain longer than this is taken for a cycle.
+	// A longer error chain is taken for a cycle.
 	maxChain = 100
 )
 
-// signals is what the chain of a handler's error says.
+// signals are the answers in the chain of a handler's error.
 type signals struct {
 	code       ojs.Code // outermost
 	errorType  string   // first
@@ -78,12 +82,12 @@ type signals struct {
 	retryAfter *ojs.RetryAfterError
 	snooze     *ojs.SnoozeError
 	marked     bool // DoNotRetry
-	ended      bool // the context's own error: it says nothing of the handler's
+	ended      bool // the context's own error: it is no answer of the handler
 	message    string
 }
 
-// inspect reads the chain. The methods of a handler's error are foreign code. If one panics or calls runtime.Goexit, that ends
-// the reading, and what was read until then holds.
+// inspect reads the chain. The methods of a handler's error are foreign code. If one
+// panics or calls runtime.Goexit, the reading ends, and the answers read until then hold.
 func inspect(err error) (s signals) {
 	if err == nil {
 		return s
@@ -98,7 +102,8 @@ func inspect(err error) (s signals) {
 	return s
 }
 
-// walk visits the chain in the order of errors.As: an error before what it wraps, several wrapped ones left to right.
+// walk visits the chain in the order of errors.As: an error before what it wraps, several
+// wrapped ones left to right.
 func (s *signals) walk(err error, left *int) {
 	for err != nil && *left > 0 && !isTypedNil(err) {
 		*left--
@@ -157,7 +162,8 @@ func isTypedNil(err error) bool {
 // clip makes a message or an error type storable: valid UTF-8 of bounded length.
 func clip(m string) string { return foreign.Clip(m, foreign.MaxText) }
 
-// storable is details as every storage gives them back, or why they cannot be stored.
+// storable returns details as every storage gives them back, or the reason why they
+// cannot be stored.
 func storable(details map[string]any) map[string]any {
 	refused := func(why string) map[string]any { return map[string]any{"details_error": why} }
 	if jsonvalue.LargerThan(details, ojs.MaxDetails) {

@@ -31,7 +31,8 @@ func init() { // in a program, before it enqueues
 }
 
 func ExampleRegisterBackoff() {
-	p := ojs.RetryPolicy{MaxAttempts: 4, InitialInterval: time.Hour, MaxInterval: 2 * time.Hour, Jitter: ojs.JitterOff, BackoffStrategy: "acme:office"}
+	p := ojs.RetryPolicy{MaxAttempts: 4, InitialInterval: time.Hour, MaxInterval: 2 * time.Hour,
+		Jitter: ojs.JitterOff, BackoffStrategy: "acme:office"}
 	fmt.Println(policy.Delays(p), policy.Delay(p, 1, 0.5))
 	// Output: [1h0m0s 2h0m0s 2h0m0s] 1h0m30s
 }

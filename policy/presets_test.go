@@ -75,7 +75,8 @@ func always(d time.Duration) func(int, float64) time.Duration {
 }
 
 // e^n in microseconds, from a table.
-var exps = []int64{0, 2_718_282, 7_389_056, 20_085_537, 54_598_150, 148_413_159, 403_428_793, 1_096_633_158, 2_980_957_987, 8_103_083_928, 22_026_465_795}
+var exps = []int64{0, 2_718_282, 7_389_056, 20_085_537, 54_598_150, 148_413_159, 403_428_793, 1_096_633_158,
+	2_980_957_987, 8_103_083_928, 22_026_465_795}
 
 // computeDelay is the listing of Ratchet's BackoffPolicyHandler, in its milliseconds.
 func computeDelay(backoff string, baseMs int64, attempts int) int64 {
@@ -128,23 +129,32 @@ var presets = []struct {
 	want func(n int, r float64) time.Duration
 	near bool // the formula is one of floating point
 }{
-	{"D003 D013 reading 39 reading 46 FullJitter", policy.FullJitter(), 4, false, func(n int, r float64) time.Duration {
-		ceiling := doubling(500*time.Millisecond, 30*time.Second)(n, r)
-		x := new(big.Rat).Mul(rat(r), new(big.Rat).SetInt64(int64(ceiling)+1))
-		return time.Duration(new(big.Int).Quo(x.Num(), x.Denom()).Int64())
-	}, false},
+	{"D003 D013 reading 39 reading 46 FullJitter", policy.FullJitter(), 4, false,
+		func(n int, r float64) time.Duration {
+			ceiling := doubling(500*time.Millisecond, 30*time.Second)(n, r)
+			x := new(big.Rat).Mul(rat(r), new(big.Rat).SetInt64(int64(ceiling)+1))
+			return time.Duration(new(big.Int).Quo(x.Num(), x.Denom()).Int64())
+		}, false},
 	{"E004 RatchetNone", policy.RatchetNone(3), 4, true, ratchet("NONE", 0), false},
 	{"E021 E022 Ratchet's default", policy.RatchetNone(0), 1, true, always(0), false},
 	{"E007 RatchetFixed", policy.RatchetFixed(5, 10*time.Second), 6, true, ratchet("FIXED", 10_000), false},
 	{"E036 RatchetFixed of nothing", policy.RatchetFixed(5, 0), 6, true, ratchet("FIXED", 0), false},
-	{"E012 RatchetFixed beyond a day", policy.RatchetFixed(5, 48*time.Hour), 6, true, ratchet("FIXED", 48*3600*1000), false},
-	{"E009 E010 RatchetExponential", policy.RatchetExponential(5, time.Second), 6, true, ratchet("EXPONENTIAL", 1000), false},
-	{"E011 E037 RatchetExponential from 1 ms", policy.RatchetExponential(30, time.Millisecond), 31, true, ratchet("EXPONENTIAL", 1), false},
-	{"E018 RatchetExponential from 5 s", policy.RatchetExponential(3, 5*time.Second), 4, true, ratchet("EXPONENTIAL", 5000), false},
-	{"E020 RatchetExponential from 2 s", policy.RatchetExponential(5, 2*time.Second), 6, true, ratchet("EXPONENTIAL", 2000), false},
-	{"E038 RatchetExponential from 25 h", policy.RatchetExponential(3, 25*time.Hour), 4, true, ratchet("EXPONENTIAL", 25*3600*1000), false},
-	{"E038 RatchetExponential of the longest", policy.RatchetExponential(3, math.MaxInt64), 4, true, always(24 * time.Hour), false},
-	{"E036 RatchetExponential of nothing", policy.RatchetExponential(3, 0), 4, true, ratchet("EXPONENTIAL", 0), false},
+	{"E012 RatchetFixed beyond a day", policy.RatchetFixed(5, 48*time.Hour), 6, true,
+		ratchet("FIXED", 48*3600*1000), false},
+	{"E009 E010 RatchetExponential", policy.RatchetExponential(5, time.Second), 6, true,
+		ratchet("EXPONENTIAL", 1000), false},
+	{"E011 E037 RatchetExponential from 1 ms", policy.RatchetExponential(30, time.Millisecond), 31, true,
+		ratchet("EXPONENTIAL", 1), false},
+	{"E018 RatchetExponential from 5 s", policy.RatchetExponential(3, 5*time.Second), 4, true,
+		ratchet("EXPONENTIAL", 5000), false},
+	{"E020 RatchetExponential from 2 s", policy.RatchetExponential(5, 2*time.Second), 6, true,
+		ratchet("EXPONENTIAL", 2000), false},
+	{"E038 RatchetExponential from 25 h", policy.RatchetExponential(3, 25*time.Hour), 4, true,
+		ratchet("EXPONENTIAL", 25*3600*1000), false},
+	{"E038 RatchetExponential of the longest", policy.RatchetExponential(3, math.MaxInt64), 4, true,
+		always(24 * time.Hour), false},
+	{"E036 RatchetExponential of nothing", policy.RatchetExponential(3, 0), 4, true,
+		ratchet("EXPONENTIAL", 0), false},
 	{"A185 Sidekiq", policy.Sidekiq(), 26, true, quartic(10), false},
 	{"A153 Faktory", policy.Faktory(), 26, true, quartic(30), false},
 	{"Asynq", policy.Asynq(), 26, true, quartic(30), false},
@@ -172,7 +182,8 @@ var presets = []struct {
 	{"BullMQ's default", policy.BullMQ(0), 1, true, always(0), false},
 	{"A154 A185 BullMQFixed", policy.BullMQFixed(3, time.Second), 3, true, always(time.Second), false},
 	{"BullMQFixed of nothing", policy.BullMQFixed(3, 0), 3, true, always(0), false},
-	{"A154 BullMQExponential", policy.BullMQExponential(8, 1500*time.Millisecond), 8, true, doubling(1500*time.Millisecond, policy.NoCap), false},
+	{"A154 BullMQExponential", policy.BullMQExponential(8, 1500*time.Millisecond), 8, true,
+		doubling(1500*time.Millisecond, policy.NoCap), false},
 	{"BullMQExponential of nothing", policy.BullMQExponential(8, 0), 8, true, always(0), false},
 	{"GraphileWorker", policy.GraphileWorker(), 25, true, func(n int, _ float64) time.Duration {
 		return time.Duration(exps[min(n, 10)]) * time.Microsecond
@@ -187,7 +198,8 @@ func TestPresets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Runs() != tt.runs || (p.OnExhaustion == ojs.ExhaustionDeadLetter) != tt.dead {
-				t.Errorf("%d runs, then %s; want %d, dead letter %v", p.Runs(), p.OnExhaustion, tt.runs, tt.dead)
+				t.Errorf("%d runs, then %s; want %d, dead letter %v", p.Runs(), p.OnExhaustion,
+					tt.runs, tt.dead)
 			}
 			for _, n := range retries {
 				for _, r := range draws {
@@ -213,9 +225,12 @@ func TestPresets(t *testing.T) {
 			}
 		})
 		t.Run("reading 46 a whole policy: "+tt.name, func(t *testing.T) {
-			base := ojs.RetryPolicy{MaxAttempts: 99, InitialInterval: 99 * time.Hour, BackoffCoefficient: 99, MaxInterval: 99 * 24 * time.Hour,
-				Jitter: ojs.JitterOn, BackoffStrategy: ojs.BackoffLinear, NonRetryableErrors: []string{"x"}}
-			for _, base.OnExhaustion = range []ojs.Exhaustion{ojs.ExhaustionDiscard, ojs.ExhaustionDeadLetter} {
+			base := ojs.RetryPolicy{MaxAttempts: 99, InitialInterval: 99 * time.Hour, BackoffCoefficient: 99,
+				MaxInterval: 99 * 24 * time.Hour,
+				Jitter:      ojs.JitterOn, BackoffStrategy: ojs.BackoffLinear,
+				NonRetryableErrors: []string{"x"}}
+			for _, base.OnExhaustion = range []ojs.Exhaustion{ojs.ExhaustionDiscard,
+				ojs.ExhaustionDeadLetter} {
 				want := tt.p
 				want.NonRetryableErrors = base.NonRetryableErrors
 				if got := tt.p.Inherit(base); !reflect.DeepEqual(got, want) {
@@ -226,8 +241,10 @@ func TestPresets(t *testing.T) {
 	}
 	t.Run("a negative number of retries or attempts is none", func(t *testing.T) {
 		for name, p := range map[string]ojs.RetryPolicy{
-			"none": policy.RatchetNone(-1), "fixed": policy.RatchetFixed(math.MinInt, 1), "exponential": policy.RatchetExponential(-1, 1),
-			"BullMQ": policy.BullMQ(-1), "BullMQFixed": policy.BullMQFixed(math.MinInt, 1), "BullMQExponential": policy.BullMQExponential(-1, 1),
+			"none": policy.RatchetNone(-1), "fixed": policy.RatchetFixed(math.MinInt, 1),
+			"exponential": policy.RatchetExponential(-1, 1),
+			"BullMQ":      policy.BullMQ(-1), "BullMQFixed": policy.BullMQFixed(math.MinInt, 1),
+			"BullMQExponential": policy.BullMQExponential(-1, 1),
 		} {
 			if p.Runs() != 1 {
 				t.Errorf("%s: %d runs", name, p.Runs())
@@ -240,7 +257,9 @@ func TestPresets(t *testing.T) {
 		}
 	})
 	t.Run("a negative delay is none", func(t *testing.T) {
-		for _, p := range []ojs.RetryPolicy{policy.RatchetFixed(1, -1), policy.RatchetExponential(1, math.MinInt64), policy.BullMQFixed(2, -1), policy.BullMQExponential(2, -1)} {
+		for _, p := range []ojs.RetryPolicy{policy.RatchetFixed(1, -1),
+			policy.RatchetExponential(1, math.MinInt64), policy.BullMQFixed(2, -1),
+			policy.BullMQExponential(2, -1)} {
 			if d := policy.Delay(p, 1, 0.5); d != 0 {
 				t.Errorf("%+v: %v", p, d)
 			}
@@ -262,19 +281,27 @@ func TestPresetsAsDocumented(t *testing.T) {
 		got  []time.Duration
 		want []float64
 	}{
-		{"A003 Sidekiq without its random part", first(policy.Sidekiq(), 7), []float64{15, 16, 31, 96, 271, 640, 1311}},
+		{"A003 Sidekiq without its random part", first(policy.Sidekiq(), 7),
+			[]float64{15, 16, 31, 96, 271, 640, 1311}},
 		{"Sidekiq at the most", ceilings(policy.Sidekiq(), 3), []float64{24, 34, 58}},
 		{"Asynq at the most", ceilings(policy.Asynq(), 3), []float64{44, 74, 118}},
-		{"Oban without its random part", first(policy.Oban(), 10), []float64{17, 19, 23, 31, 47, 79, 143, 271, 527, 1039}},
+		{"Oban without its random part", first(policy.Oban(), 10),
+			[]float64{17, 19, 23, 31, 47, 79, 143, 271, 527, 1039}},
 		{"Oban at the most", ceilings(policy.Oban(), 4), []float64{18, 20, 25, 34}},
-		{"River in the middle", []time.Duration{policy.Delay(policy.River(), 1, 0.5), policy.Delay(policy.River(), 2, 0.5), policy.Delay(policy.River(), 3, 0.5)}, []float64{1, 16, 81}},
+		{"River in the middle", []time.Duration{policy.Delay(policy.River(), 1, 0.5),
+			policy.Delay(policy.River(), 2, 0.5), policy.Delay(policy.River(), 3, 0.5)},
+			[]float64{1, 16, 81}},
 		{"A150 Temporal", first(policy.Temporal(), 9), []float64{1, 2, 4, 8, 16, 32, 64, 100, 100}},
 		{"Celery", policy.Delays(policy.Celery()), []float64{180, 180, 180}},
-		{"A152 CeleryBackoff at the most", ceilings(policy.CeleryBackoff(), 12), []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600}},
-		{"A154 BullMQExponential", first(policy.BullMQExponential(6, time.Second), 5), []float64{1, 2, 4, 8, 16}},
+		{"A152 CeleryBackoff at the most", ceilings(policy.CeleryBackoff(), 12),
+			[]float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600}},
+		{"A154 BullMQExponential", first(policy.BullMQExponential(6, time.Second), 5),
+			[]float64{1, 2, 4, 8, 16}},
 		{"E002 E004 none", policy.Delays(policy.RatchetNone(3)), []float64{0, 0, 0}},
-		{"E005 E007 E039 fixed", policy.Delays(policy.RatchetFixed(5, 10*time.Second)), []float64{10, 10, 10, 10, 10}},
-		{"E008 E009 E010 E039 reading 43 exponential", policy.Delays(policy.RatchetExponential(5, time.Second)), []float64{1, 2, 4, 8, 16}},
+		{"E005 E007 E039 fixed", policy.Delays(policy.RatchetFixed(5, 10*time.Second)),
+			[]float64{10, 10, 10, 10, 10}},
+		{"E008 E009 E010 E039 reading 43 exponential",
+			policy.Delays(policy.RatchetExponential(5, time.Second)), []float64{1, 2, 4, 8, 16}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if want := seconds(tt.want...); !slices.Equal(tt.got, want) {
@@ -308,17 +335,20 @@ func TestPresetsAsDocumented(t *testing.T) {
 	}{
 		{"E013 retry 10", 10, 512 * time.Second}, {"E014 retry 15", 15, 16384 * time.Second},
 		{"reading 42 retry 17", 17, 65536 * time.Second}, {"E012 reading 42 retry 18", 18, 24 * time.Hour},
-		{"E015 reading 42 retry 20", 20, 24 * time.Hour}, {"E016 retry 21", 21, 24 * time.Hour}, {"E016 retry 1000", 1000, 24 * time.Hour},
+		{"E015 reading 42 retry 20", 20, 24 * time.Hour}, {"E016 retry 21", 21, 24 * time.Hour},
+		{"E016 retry 1000", 1000, 24 * time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := policy.Delay(policy.RatchetExponential(math.MaxInt, time.Second), tt.n, 0.7); got != tt.want {
+			got := policy.Delay(policy.RatchetExponential(math.MaxInt, time.Second), tt.n, 0.7)
+			if got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
 	}
 	t.Run("E011 the exponent stops at 20", func(t *testing.T) {
 		p := policy.RatchetExponential(100, time.Millisecond)
-		for n, want := range map[int]time.Duration{20: 1 << 19, 21: 1 << 20, 22: 1 << 20, 64: 1 << 20, 65: 1 << 20, 100: 1 << 20} {
+		for n, want := range map[int]time.Duration{20: 1 << 19, 21: 1 << 20, 22: 1 << 20, 64: 1 << 20,
+			65: 1 << 20, 100: 1 << 20} {
 			if got := policy.Delay(p, n, 0); got != want*time.Millisecond {
 				t.Errorf("retry %d after %v", n, got)
 			}
@@ -345,13 +375,16 @@ func TestFullJitterTable(t *testing.T) {
 		n       int
 		ceiling float64
 	}{
-		{"D014 failure 1", 1, 0.5}, {"D015 failure 2", 2, 1}, {"D016 failure 3", 3, 2}, {"D017 failure 4", 4, 4}, {"D018 failure 5", 5, 8},
-		{"D019 reading 40 failure 6", 6, 16}, {"D019 reading 40 failure 7", 7, 30}, {"D019 failure 8", 8, 30}, {"D019 failure 1000", 1000, 30},
+		{"D014 failure 1", 1, 0.5}, {"D015 failure 2", 2, 1}, {"D016 failure 3", 3, 2},
+		{"D017 failure 4", 4, 4}, {"D018 failure 5", 5, 8},
+		{"D019 reading 40 failure 6", 6, 16}, {"D019 reading 40 failure 7", 7, 30}, {"D019 failure 8", 8, 30},
+		{"D019 failure 1000", 1000, 30},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n, ceiling := tt.n, tt.ceiling
 			p := policy.FullJitter()
-			if low, high := policy.Delay(p, n, 0), policy.Delay(p, n, almostOne); low != 0 || high != seconds(ceiling)[0] {
+			if low, high := policy.Delay(p, n, 0), policy.Delay(p, n, almostOne); low != 0 ||
+				high != seconds(ceiling)[0] {
 				t.Errorf("from %v to %v, want from 0 to %v s", low, high, ceiling)
 			}
 			if d := policy.Delay(p, n, 0.5); d != seconds(ceiling)[0]/2 {
@@ -377,7 +410,8 @@ func TestFullJitterTable(t *testing.T) {
 	})
 	t.Run("D011 D012 D013 the defaults", func(t *testing.T) {
 		p := policy.FullJitter()
-		if p.InitialInterval != 500*time.Millisecond || p.MaxInterval != 30*time.Second || p.MaxAttempts-1 != 3 {
+		if p.InitialInterval != 500*time.Millisecond || p.MaxInterval != 30*time.Second ||
+			p.MaxAttempts-1 != 3 {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -390,7 +424,8 @@ func TestFullJitterTable(t *testing.T) {
 		{"D022 D033 conservative", 5, time.Second, time.Minute, []float64{1, 2, 4, 8, 16}},
 		{"D022 D034 aggressive", 2, 100 * time.Millisecond, 5 * time.Second, []float64{0.1, 0.2}},
 		{"D004 D022 D035 no retry", 0, 500 * time.Millisecond, 30 * time.Second, nil},
-		{"D004 many", 1_000_000, 500 * time.Millisecond, 30 * time.Second, []float64{0.5, 1, 2, 4, 8, 16, 30, 30}},
+		{"D004 many", 1_000_000, 500 * time.Millisecond, 30 * time.Second,
+			[]float64{0.5, 1, 2, 4, 8, 16, 30, 30}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := policy.FullJitter()
@@ -399,14 +434,16 @@ func TestFullJitterTable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := policy.Delays(p); len(got) != min(tt.retries, 1000) || !slices.Equal(got[:len(tt.want)], seconds(tt.want...)) {
+			if got := policy.Delays(p); len(got) != min(tt.retries, 1000) || !slices.Equal(got[:len(tt.want)],
+				seconds(tt.want...)) {
 				t.Errorf("ceilings %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// What the standard says of the systems that it compares with (OJS retry, section 13 and appendix B).
+// The standard's description of the systems that it compares with (OJS retry, section 13
+// and appendix B).
 func TestPriorArt(t *testing.T) {
 	t.Run("A150 Temporal's five fields, and what OJS adds", func(t *testing.T) {
 		p := policy.Temporal()

@@ -8,20 +8,23 @@ import (
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
-// BackoffFunc computes the delay before a retry. p is the policy in force, with every field set; n counts the failures so far,
-// from 1; r is the random draw, in [0, 1). What it returns is cut to MaxInterval, a negative delay is none, and zero really is
-// zero. Then comes p.Jitter, from the same draw: a strategy that draws for itself belongs with ojs.JitterOff.
+// BackoffFunc computes the delay before a retry. p is the policy in force, with every
+// field set; n counts the failures so far, from 1; r is the random draw, in [0, 1). The
+// result is cut to MaxInterval; zero and negative results are no delay. Then p.Jitter is
+// applied, with the same draw: a strategy with its own jitter needs ojs.JitterOff.
 //
-// It must be pure: the same for the same arguments, and p unchanged. It is called concurrently, and whenever a job fails, so it
-// must be quick. If it panics or calls runtime.Goexit the exponential strategy silently takes its place.
+// It must be pure: the same result for the same arguments, and p unchanged. It is called
+// concurrently, for each failure, so it must be quick. If it panics or calls
+// runtime.Goexit, the exponential strategy silently replaces it.
 type BackoffFunc func(p ojs.RetryPolicy, n int, r float64) time.Duration
 
-// RegisterBackoff makes a strategy known to this program under a qualified name, such as "acme:fibonacci", for use as
-// RetryPolicy.BackoffStrategy; see ojs.Backoff for the form of names. Every program that works on a storage should register
-// what any of them enqueues: see Delay for what happens otherwise.
+// RegisterBackoff makes a strategy known to this program under a qualified name, such as
+// "acme:fibonacci", for use as RetryPolicy.BackoffStrategy; see ojs.Backoff for the form
+// of names. Every program on a storage should register the strategies of all of them; see
+// Delay for programs that do not.
 //
-// It is meant for init functions, and panics if the name lacks that form, is registered already, or is of the vendor "ojs",
-// or if f is nil. It is safe for concurrent use.
+// It is meant for init functions, and panics if the name lacks that form, is registered
+// already, or is of the vendor "ojs", or if f is nil. It is safe for concurrent use.
 func RegisterBackoff(name string, f BackoffFunc) {
 	if f == nil {
 		panic("ojs: RegisterBackoff: the function of " + name + " is nil")
@@ -31,8 +34,8 @@ func RegisterBackoff(name string, f BackoffFunc) {
 	}
 }
 
-// custom computes the delay of a strategy by its qualified name. It has none to give if the program does not know the name, or
-// if the function does not return.
+// custom computes the delay of a strategy by its qualified name. It reports false if the
+// program does not know the name, or if the function does not return.
 func custom(p ojs.RetryPolicy, n int, r float64) (d time.Duration, ok bool) {
 	if f := builtin[p.BackoffStrategy]; f != nil {
 		return min(max(f(p, n, r), 0), p.MaxInterval), true

@@ -28,8 +28,10 @@ func init() {
 		return time.Duration(n)*time.Hour + time.Duration(r*1000)*time.Millisecond
 	})
 	policy.RegisterBackoff("acme:nothing", func(ojs.RetryPolicy, int, float64) time.Duration { return 0 })
-	policy.RegisterBackoff("acme:negative", func(ojs.RetryPolicy, int, float64) time.Duration { return -time.Hour })
-	policy.RegisterBackoff("acme:panics", func(_ ojs.RetryPolicy, n int, _ float64) time.Duration { panic(n) })
+	policy.RegisterBackoff("acme:negative",
+		func(ojs.RetryPolicy, int, float64) time.Duration { return -time.Hour })
+	policy.RegisterBackoff("acme:panics",
+		func(_ ojs.RetryPolicy, n int, _ float64) time.Duration { panic(n) })
 	policy.RegisterBackoff("acme:index", func(p ojs.RetryPolicy, n int, _ float64) time.Duration {
 		return seconds(5, 60)[n-1] // a bug, from the third retry on
 	})
@@ -39,7 +41,8 @@ var registered atomic.Int32 // names, also when the tests run several times
 
 func TestRegisterBackoff(t *testing.T) {
 	p := func(s ojs.Backoff, j ojs.Jitter) ojs.RetryPolicy {
-		return ojs.RetryPolicy{MaxAttempts: 10, InitialInterval: time.Second, MaxInterval: time.Minute, BackoffStrategy: s, Jitter: j}
+		return ojs.RetryPolicy{MaxAttempts: 10, InitialInterval: time.Second, MaxInterval: time.Minute,
+			BackoffStrategy: s, Jitter: j}
 	}
 	t.Run("reading 46 a strategy of the program's own", func(t *testing.T) {
 		q, err := policy.Resolve(p("acme:fibonacci", ojs.JitterOff))
@@ -61,14 +64,17 @@ func TestRegisterBackoff(t *testing.T) {
 			n    int
 			r    float64
 			want time.Duration
-		}{{1, 0, time.Hour}, {3, 0.5, 3*time.Hour + 500*time.Millisecond}, {0, 0.25, time.Hour + 250*time.Millisecond}, {-7, -1, time.Hour}, {2, 1, 2*time.Hour + 999*time.Millisecond}} {
+		}{{1, 0, time.Hour}, {3, 0.5, 3*time.Hour + 500*time.Millisecond},
+			{0, 0.25, time.Hour + 250*time.Millisecond}, {-7, -1, time.Hour},
+			{2, 1, 2*time.Hour + 999*time.Millisecond}} {
 			if d := policy.Delay(q, tt.n, tt.r); d != tt.want {
 				t.Errorf("failure %d, draw %v: %v, want %v", tt.n, tt.r, d, tt.want)
 			}
 		}
 	})
 	t.Run("it gets every field", func(t *testing.T) {
-		if d := policy.Delay(ojs.RetryPolicy{BackoffStrategy: "acme:fibonacci", Jitter: ojs.JitterOff}, 4, 0); d != 3*time.Second {
+		p := ojs.RetryPolicy{BackoffStrategy: "acme:fibonacci", Jitter: ojs.JitterOff}
+		if d := policy.Delay(p, 4, 0); d != 3*time.Second {
 			t.Errorf("%v", d)
 		}
 	})
@@ -85,7 +91,8 @@ func TestRegisterBackoff(t *testing.T) {
 	}
 	t.Run("A064 jitter is laid over it, and capped", func(t *testing.T) {
 		q := p("acme:fibonacci", ojs.JitterOn)
-		if low, high := policy.Delay(q, 5, 0), policy.Delay(q, 5, 0.9); low != 2500*time.Millisecond || high != 7*time.Second {
+		if low, high := policy.Delay(q, 5, 0), policy.Delay(q, 5, 0.9); low != 2500*time.Millisecond ||
+			high != 7*time.Second {
 			t.Errorf("%v, %v", low, high)
 		}
 		if d := policy.Delay(q, 50, 0.9); d != time.Minute {
@@ -110,7 +117,8 @@ func TestRegisterBackoff(t *testing.T) {
 	t.Run("A043 A131 P0.10 Resolve refuses a name that this program does not know", func(t *testing.T) {
 		_, err := policy.Resolve(p("acme:unknown", ""))
 		var invalid *ojs.InvalidError
-		if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid || invalid.Field != "retry.backoff_strategy" ||
+		if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid ||
+			invalid.Field != "retry.backoff_strategy" ||
 			err.Error() != `ojs: invalid retry.backoff_strategy: "acme:unknown" is not registered in this program` {
 			t.Errorf("%v", err)
 		}
@@ -125,8 +133,10 @@ func TestRegisterBackoff(t *testing.T) {
 	})
 	nothing := func(ojs.RetryPolicy, int, float64) time.Duration { return 0 }
 	for name, f := range map[string]policy.BackoffFunc{
-		"": nothing, "fibonacci": nothing, "acme:": nothing, ":x": nothing, "Acme:x": nothing, "acme:x:y": nothing, "acme:x y": nothing, "acme:é": nothing,
-		"1a:x": nothing, "acme:1": nothing, "acme:fibonacci": nothing, "ojs:mine": nothing, "ojs:sidekiq": nothing, "acme:nil": nil,
+		"": nothing, "fibonacci": nothing, "acme:": nothing, ":x": nothing, "Acme:x": nothing,
+		"acme:x:y": nothing, "acme:x y": nothing, "acme:é": nothing,
+		"1a:x": nothing, "acme:1": nothing, "acme:fibonacci": nothing, "ojs:mine": nothing,
+		"ojs:sidekiq": nothing, "acme:nil": nil,
 		"acme:" + strings.Repeat("x", 60): nothing,
 	} {
 		t.Run("a programmer's error panics: "+name, func(t *testing.T) {
@@ -158,7 +168,8 @@ func TestRegisterBackoff(t *testing.T) {
 		wg.Wait()
 	})
 	t.Run("every name of the presets is known to the root, and no other", func(t *testing.T) {
-		if got := slices.Sorted(maps.Keys(policy.Builtin)); !slices.Equal(got, slices.Sorted(slices.Values(names()))) {
+		if got := slices.Sorted(maps.Keys(policy.Builtin)); !slices.Equal(got,
+			slices.Sorted(slices.Values(names()))) {
 			t.Errorf("%v, %v", got, known.Builtin())
 		}
 	})

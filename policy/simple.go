@@ -8,12 +8,13 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// simple returns the text that canonical does, for jobs that need no library for it: args without escapes, characters
-// beyond ASCII, fractions and large numbers, which are most. It reports false for others, whatever is wrong with them;
-// these go through the library. A property test keeps the two equal.
+// simple returns the same text as canonical for most jobs: args without escapes,
+// characters beyond ASCII, fractions and large numbers. For other jobs, invalid ones
+// included, it reports false, and the library writes the text. A property test keeps the
+// two equal.
 //
-// A fingerprint is part of every unique enqueue, and this way costs a fraction of the other. The text is the writer's, until it
-// writes the next.
+// Every unique enqueue makes a fingerprint, and simple costs a fraction of canonical. The
+// writer owns the text until it writes the next.
 func (w *simpleWriter) simple(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, bool) {
 	dims := p.Dimensions()
 	if dims&ojs.ByMeta != 0 || p.ArgsKeys != nil && dims&ojs.ByArgs == 0 || job.Args.Lossy() {
@@ -43,15 +44,15 @@ func (w *simpleWriter) simple(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, bo
 
 // simpleWriter rewrites compact JSON with the members of objects in their order.
 type simpleWriter struct {
-	in   []byte // what is left of the args
+	in   []byte // the unread part of the args
 	dst  []byte
 	hard bool // something is not simple
 }
 
-// writers keep what a text needs for the next one.
+// writers keeps the buffers of a text for the next one.
 var writers = sync.Pool{New: func() any { return new(simpleWriter) }}
 
-// release gives a writer back, unless it has become large.
+// release returns a writer to writers, unless it has become large.
 func (w *simpleWriter) release() {
 	w.in = nil
 	if cap(w.dst) <= 64<<10 {
@@ -67,7 +68,7 @@ const (
 
 func (w *simpleWriter) raw(s string) { w.dst = append(w.dst, s...) }
 
-// text writes a string that may need escapes, and is then not simple.
+// text writes a string. A string that needs escapes is not simple.
 func (w *simpleWriter) text(s string) {
 	for i := range len(s) {
 		if !plainByte(s[i]) {
@@ -177,7 +178,8 @@ func (w *simpleWriter) integer() {
 		n++
 	}
 	digits = n - first
-	if digits == 0 || digits > maxDigits || first == 1 && w.in[1] == '0' || n < len(w.in) && (w.in[n] == '.' || w.in[n] == 'e' || w.in[n] == 'E') {
+	if digits == 0 || digits > maxDigits || first == 1 && w.in[1] == '0' || n < len(w.in) &&
+		(w.in[n] == '.' || w.in[n] == 'e' || w.in[n] == 'E') {
 		w.hard = true
 		return
 	}
@@ -204,10 +206,11 @@ func (w *simpleWriter) list(left int) {
 	}
 }
 
-// span is a member as it stands in dst: its name begins after the quote, and it ends before the comma.
+// span is a member as it stands in dst: its name begins after the quote, and it ends
+// before the comma.
 type span struct{ name, nameEnd, end int }
 
-// object writes an object, or what of it keys name if they are not nil.
+// object writes an object, or its members in keys if keys is not nil.
 func (w *simpleWriter) object(left int, keys []string) {
 	w.take(1)
 	start := len(w.dst)
@@ -254,7 +257,7 @@ func (w *simpleWriter) object(left int, keys []string) {
 	w.raw("}")
 }
 
-// named returns the members that keys name. Others, and keys that name none, are not simple.
+// named returns the members that keys name. Missing or repeated members are not simple.
 func (w *simpleWriter) named(members []span, keys []string) []span {
 	kept := members[:0]
 	for _, m := range members {
@@ -283,7 +286,7 @@ func (w *simpleWriter) sort(members []span) {
 	}
 }
 
-// rewrite writes members, which stand at start or later, in their order in place of all that stands there.
+// rewrite replaces dst from start by members, which stand there, in their order.
 func (w *simpleWriter) rewrite(start int, members []span) {
 	end := len(w.dst)
 	for _, m := range members {

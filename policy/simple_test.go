@@ -12,7 +12,8 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// sameSimply holds the way without a library to the way with one. It reports whether the first was taken.
+// sameSimply holds the way without a library to the way with one. It reports whether the
+// first was taken.
 func sameSimply(t interface{ Errorf(string, ...any) }, p *ojs.UniquePolicy, job *ojs.JobInfo) bool {
 	got, ok := policy.Simple(p, job)
 	if !ok {
@@ -31,7 +32,8 @@ func someJSON(t *rapid.T, depth int) string {
 		kinds = kinds[3:]
 	}
 	text := rapid.OneOf(
-		rapid.StringMatching(`[a-cA-C_ ~]{0,3}`), rapid.SampledFrom([]string{`\n`, `\u0061`, "é", "\u212a", "K", "\x7f", `\"`, "e\u0301"}),
+		rapid.StringMatching(`[a-cA-C_ ~]{0,3}`),
+		rapid.SampledFrom([]string{`\n`, `\u0061`, "é", "\u212a", "K", "\x7f", `\"`, "e\u0301"}),
 	)
 	switch rapid.SampledFrom(kinds).Draw(t, "kind") {
 	case "object":
@@ -53,7 +55,8 @@ func someJSON(t *rapid.T, depth int) string {
 	case "literal":
 		return rapid.SampledFrom([]string{"true", "false", "null"}).Draw(t, "literal")
 	}
-	return rapid.SampledFrom([]string{"-0", "1.0", "1e3", "0.5", "1E400", "999999999999999", "1000000000000000", "-9007199254740993"}).Draw(t, "number")
+	return rapid.SampledFrom([]string{"-0", "1.0", "1e3", "0.5", "1E400", "999999999999999",
+		"1000000000000000", "-9007199254740993"}).Draw(t, "number")
 }
 
 func TestSimpleIsCanonical(t *testing.T) {
@@ -66,8 +69,10 @@ func TestSimpleIsCanonical(t *testing.T) {
 		}
 		job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "a.b", Queue: "q"}, Args: args}
 		for _, p := range []ojs.UniquePolicy{
-			{}, {Keys: ojs.ByType}, {Keys: ojs.ByArgs}, {Keys: ojs.ByArgs | ojs.ByQueue}, {Key: "k\u00e9y"}, {Key: "key"}, {Keys: ojs.ByType | ojs.ByQueue},
-			{ArgsKeys: []string{"a"}}, {ArgsKeys: []string{"b", "a"}}, {ArgsKeys: []string{}}, {ArgsKeys: []string{"a", "a"}}, {ArgsKeys: []string{"\u212a"}}, {ArgsKeys: []string{"K"}},
+			{}, {Keys: ojs.ByType}, {Keys: ojs.ByArgs}, {Keys: ojs.ByArgs | ojs.ByQueue}, {Key: "k\u00e9y"},
+			{Key: "key"}, {Keys: ojs.ByType | ojs.ByQueue},
+			{ArgsKeys: []string{"a"}}, {ArgsKeys: []string{"b", "a"}}, {ArgsKeys: []string{}},
+			{ArgsKeys: []string{"a", "a"}}, {ArgsKeys: []string{"\u212a"}}, {ArgsKeys: []string{"K"}},
 			{ArgsKeys: []string{"a"}, Keys: ojs.ByType}, {Keys: ojs.ByMeta, MetaKeys: []string{"m"}},
 		} {
 			if p.Validate() != nil {
@@ -95,9 +100,12 @@ func TestSimpleBounds(t *testing.T) {
 		return "{" + strings.Join(m, ",") + "}"
 	}
 	for raw, want := range map[string]bool{
-		`{"to":"a@b.c","n":7}`: true, `[]`: true, `null`: true, `"x"`: true, `-12`: true, `0`: true, `true`: true, `{}`: true, `[{},[],""]`: true,
-		`{"b":1,"a":{"d":1,"c":2}}`: true, `{"a":1,"a":2}`: false, `{"b":1,"a":2,"b":3}`: false, `"é"`: false, `"\u0061"`: false, `-0`: false, `1.5`: false,
-		`123456789012345`: true, `1234567890123456`: false, nested(7): true, nested(8): false, members(16): true, members(17): false,
+		`{"to":"a@b.c","n":7}`: true, `[]`: true, `null`: true, `"x"`: true, `-12`: true, `0`: true,
+		`true`: true, `{}`: true, `[{},[],""]`: true,
+		`{"b":1,"a":{"d":1,"c":2}}`: true, `{"a":1,"a":2}`: false, `{"b":1,"a":2,"b":3}`: false, `"é"`: false,
+		`"\u0061"`: false, `-0`: false, `1.5`: false,
+		`123456789012345`: true, `1234567890123456`: false, nested(7): true, nested(8): false,
+		members(16): true, members(17): false,
 	} {
 		args, err := ojs.NewArgs(json.RawMessage(raw))
 		if err != nil {
@@ -133,7 +141,8 @@ func BenchmarkFingerprint(b *testing.B) {
 		b.Fatal(err)
 	}
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "user.sync"}, Args: args}
-	for name, p := range map[string]*ojs.UniquePolicy{"args": {Keys: ojs.ByArgs}, "one member": {ArgsKeys: []string{"id"}}} {
+	for name, p := range map[string]*ojs.UniquePolicy{"args": {Keys: ojs.ByArgs},
+		"one member": {ArgsKeys: []string{"id"}}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -7,8 +7,8 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// builtin are the strategies of the presets. Their names are those of backoff.Builtin, and are stored with jobs: one may be
-// added, none may change what it means.
+// builtin are the strategies of the presets. Their names are those of backoff.Builtin,
+// and are stored with jobs: one may be added, none may change what it means.
 var builtin = map[ojs.Backoff]BackoffFunc{
 	"ojs:immediate": func(ojs.RetryPolicy, int, float64) time.Duration { return 0 },
 	"ojs:ratchet":   doubled,
@@ -21,7 +21,8 @@ var builtin = map[ojs.Backoff]BackoffFunc{
 	"ojs:graphile":  graphile,
 }
 
-// quartic is count^4 + 15 + rand(width)*(count+1) seconds, where count is 0 for the first retry.
+// quartic is count^4 + 15 + rand(width)*(count+1) seconds, where count is 0 for the first
+// retry.
 func quartic(width float64) BackoffFunc {
 	return func(_ ojs.RetryPolicy, n int, r float64) time.Duration {
 		count := int64(n - 1)
@@ -39,7 +40,8 @@ func river(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	return capped(s*float64(time.Second), p.MaxInterval)
 }
 
-// oban is 15 + 2^n seconds, and up to 10 % more. Beyond 20 attempts, n is the attempt's place among 20.
+// oban is 15 + 2^n seconds, and up to 10 % more. Beyond 20 attempts, n is the attempt's
+// place among 20.
 func oban(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	const most = 20
 	if p.Runs() > most {
@@ -49,7 +51,8 @@ func oban(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	return wholeSeconds(s + int64(r*0.1*float64(s)))
 }
 
-// celery is a random whole number of seconds up to the interval times 2^(n-1), cap included.
+// celery is a random whole number of seconds up to the interval times 2^(n-1), cap
+// included.
 func celery(p ojs.RetryPolicy, n int, r float64) time.Duration {
 	factor, most := max(p.InitialInterval/time.Second, 1), p.MaxInterval/time.Second
 	countdown := most

@@ -10,7 +10,8 @@ import (
 
 // life is what happens to a job that is retried once.
 func life() []ojs.Event {
-	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "mail.send", Queue: "mail", Attempt: 1}, State: ojs.StateCompleted}
+	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "mail.send", Queue: "mail", Attempt: 1},
+		State: ojs.StateCompleted}
 	failure := &ojs.Failure{Code: ojs.CodeRetry}
 	return []ojs.Event{
 		{Type: ojs.EventEnqueued, Job: job, Duration: time.Millisecond},

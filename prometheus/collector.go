@@ -8,13 +8,16 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 const namespace = "ojs"
 
-// Collector is an engine.Observer that counts, and a prometheus.Collector of what it has counted. It may observe several engines
-// that share a storage. Its methods may be called concurrently.
+// Collector is an engine.Observer that counts, and a prometheus.Collector of what it has
+// counted. It may observe several engines that share a storage. Its methods may be called
+// concurrently.
 type Collector struct {
+	brief
 	pairs      *pairs
 	queues     *queues
 	givenUp    *prometheus.CounterVec
@@ -28,9 +31,13 @@ type Collector struct {
 	watched []stats
 }
 
+// brief says that Observe keeps nothing of an event.
+type brief = foreign.BriefObserver
+
 var (
 	_ engine.Observer      = (*Collector)(nil)
 	_ prometheus.Collector = (*Collector)(nil)
+	_ brief                = Collector{}.brief // engines look for it
 )
 
 // New makes a Collector.
@@ -40,13 +47,18 @@ func New(opts ...Option) *Collector {
 		o(&cfg)
 	}
 	c := &Collector{pairs: newPairs(&cfg), queues: newQueues(&cfg), gauges: newGauges(&cfg)}
-	c.givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "job_given_up_total",
-		Help: "Jobs that ended without success and were not cancelled, by reason."}, []string{"queue", "type", "reason"})
-	c.pruned = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "dead_letter_pruned_total",
+	c.givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace,
+		Name: "job_given_up_total",
+		Help: "Jobs that ended without success and were not cancelled, by reason."},
+		[]string{"queue", "type", "reason"})
+	c.pruned = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace,
+		Name: "dead_letter_pruned_total",
 		Help: "Dead letters that retention deleted."})
-	c.triggered = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "cron_triggered_total",
+	c.triggered = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace,
+		Name: "cron_triggered_total",
 		Help: "Runs of recurring jobs that were enqueued."})
-	c.skipped = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "cron_skipped_total",
+	c.skipped = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace,
+		Name: "cron_skipped_total",
 		Help: "Runs of recurring jobs that were not enqueued, by reason."}, []string{"reason"})
 	for reason := range skips {
 		c.skipped.WithLabelValues(reason)
@@ -75,8 +87,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.gauges.collect(ch, watched)
 }
 
-// Declare makes the series of a queue and of types in it, at zero, before their first event. Without it an alert may miss the
-// first failure of a type, since the first value that Prometheus sees is 1. Declared pairs count towards WithMaxPairs.
+// Declare makes the series of a queue and of types in it, at zero, before their first
+// event. Without it an alert may miss the first failure of a type, since the first value
+// that Prometheus sees is 1. Declared pairs count towards WithMaxPairs.
 func (c *Collector) Declare(queue string, types ...string) {
 	c.queues.of(queue)
 	for _, t := range types {
@@ -84,8 +97,8 @@ func (c *Collector) Declare(queue string, types ...string) {
 	}
 }
 
-// Observe counts an event. It is engine.Observer's. It costs a fraction of a microsecond and allocates nothing, but for the first
-// event of a queue and type.
+// Observe counts an event. It is engine.Observer's. It costs a fraction of a microsecond
+// and allocates nothing, but for the first event of a queue and type.
 func (c *Collector) Observe(ev *ojs.Event) {
 	if ev.Job != nil {
 		c.aboutJob(ev)
@@ -139,7 +152,7 @@ func (c *Collector) aboutJob(ev *ojs.Event) {
 		c.givenUp.WithLabelValues(p.queue, p.jobType, reason).Inc()
 	case ojs.EventCancelled:
 		p.counters[cancelled].Inc()
-	case ojs.EventExpired:
+	case ojs.EventExpired, ojs.EventTTLExpired:
 		p.counters[expired].Inc()
 	case ojs.EventTimeout:
 		p.counters[timedOut].Inc()

@@ -25,12 +25,14 @@ var errBoom = errors.New("boom")
 var noJitter = ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Second, Jitter: ojs.JitterOff})
 
 // begin makes an engine, a collector of it and a registry.
-func begin(t *testing.T, opts ...engine.Option) (*enginetest.Engine[any], *ojsprometheus.Collector, *prometheus.Registry) {
+func begin(t *testing.T, opts ...engine.Option) (*enginetest.Engine[any], *ojsprometheus.Collector,
+	*prometheus.Registry) {
 	t.Helper()
 	collector, reg := ojsprometheus.New(), prometheus.NewRegistry()
 	reg.MustRegister(collector)
 	eng := enginetest.New[any](t, append([]engine.Option{
-		engine.WithObserver(collector), engine.WithConcurrency(4), engine.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+		engine.WithObserver(collector), engine.WithConcurrency(4),
+		engine.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	collector.Watch(eng.Stats)
 	eng.Drain() // it runs
 	return eng, collector, reg
@@ -48,7 +50,8 @@ func busy(t *testing.T, eng *enginetest.Engine[any]) {
 		})
 	}
 	put := func(jobType string, opts ...ojs.Option) string {
-		return eng.MustEnqueue(ojs.NewDraft(jobType, any("secret"), append([]ojs.Option{noJitter}, opts...)...)).ID
+		return eng.MustEnqueue(ojs.NewDraft(jobType, any("secret"),
+			append([]ojs.Option{noJitter}, opts...)...)).ID
 	}
 	answer("retries", 2*time.Second, errBoom, errBoom, nil)
 	answer("fails", 0, ojs.Permanent(errBoom))
@@ -68,7 +71,8 @@ func busy(t *testing.T, eng *enginetest.Engine[any]) {
 	put("fails")
 	put("discards")
 	dead := []string{put("dies"), put("dies")}
-	put("exhausts", ojs.WithMaxAttempts(2), ojs.WithQueue("mail"), ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
+	put("exhausts", ojs.WithMaxAttempts(2), ojs.WithQueue("mail"),
+		ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
 	put("refused", ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}}))
 	put("slow", ojs.WithTimeout(10*time.Second), ojs.WithMaxAttempts(1))
 	put("snoozes")
@@ -76,7 +80,8 @@ func busy(t *testing.T, eng *enginetest.Engine[any]) {
 	cancelled := put("nobody", ojs.WithDelay(time.Hour))
 	eng.Advance(5 * time.Minute)
 	for _, err := range []error{
-		eng.Cancel(ctx, cancelled), eng.DeadLetters().Retry(ctx, dead[0]), eng.DeadLetters().Delete(ctx, dead[1]),
+		eng.Cancel(ctx, cancelled), eng.DeadLetters().Retry(ctx, dead[0]),
+		eng.DeadLetters().Delete(ctx, dead[1]),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +96,7 @@ func TestMetricsOfARun(t *testing.T) {
 	families := scrape(t, reg)
 	golden(t, "testdata/metrics.golden", samples(families))
 
-	// What the rules ask for, from the same scrape.
+	// The figures of the rules, from the same scrape.
 	for _, tt := range []struct {
 		rule, metric, queue, jobType string
 		want                         float64
@@ -118,7 +123,8 @@ func TestMetricsOfARun(t *testing.T) {
 	}
 	t.Run("D038 seconds of backoff", func(t *testing.T) {
 		same(t, only(samples(families), "retry_latency"),
-			"retry_latency_seconds{queue=default,type=retries} 2 in 3s", "retry_latency_seconds{queue=mail,type=exhausts} 1 in 1s")
+			"retry_latency_seconds{queue=default,type=retries} 2 in 3s",
+			"retry_latency_seconds{queue=mail,type=exhausts} 1 in 1s")
 	})
 }
 
@@ -127,10 +133,12 @@ func TestBuckets(t *testing.T) {
 	busy(t, eng)
 	families := scrape(t, reg)
 	for name, want := range map[string][]float64{
-		"ojs_job_duration_seconds":         {.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300},
-		"ojs_job_enqueue_duration_seconds": {.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300},
-		"ojs_job_queue_time_seconds":       {.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600},
-		"retry_latency_seconds":            {.1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 21600, 86400},
+		"ojs_job_duration_seconds": {.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
+			60, 120, 300},
+		"ojs_job_enqueue_duration_seconds": {.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
+			60, 120, 300},
+		"ojs_job_queue_time_seconds": {.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600},
+		"retry_latency_seconds":      {.1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 21600, 86400},
 	} {
 		var got []float64
 		for _, b := range families[name].GetMetric()[0].GetHistogram().GetBucket() {

@@ -7,39 +7,50 @@
 //	eng, err := engine.New[any](store, engine.WithObserver(collector))
 //	collector.Watch(eng.Stats)
 //
-// The figures are those of OJS observability, which the module github.com/ojsengine/ojs/otel has too, with the names that
-// Prometheus asks for: ojs.job.duration is ojs_job_duration_seconds. Beside them are retries_total, retry_exhausted_total and
-// retry_latency_seconds, which the Go queue document names without a prefix (D036, D037, D038); WithRetryPrefix gives them one.
+// The figures are those of OJS observability, which the module
+// github.com/ojsengine/ojs/otel has too, with the names that Prometheus asks for:
+// ojs.job.duration is ojs_job_duration_seconds. Beside them are retries_total,
+// retry_exhausted_total and retry_latency_seconds, which the Go queue document names
+// without a prefix (D036, D037, D038); WithRetryPrefix gives them one.
 //
 // # What counts as what
 //
-// An attempt whose handler answered DISCARD counts in ojs_job_discarded_total and not in ojs_job_failed_total; every other failure,
-// FAIL included, counts as failed, once for each attempt. Why jobs ended without success is in ojs_job_given_up_total by reason,
-// DISCARD and FAIL under "code". A snoozed or given-back attempt counts as started and as nothing else, and if it was the first, the
-// next one counts in ojs_job_queue_time_seconds again, with all the time since the job first became available.
-// ojs_job_duration_seconds has the attempts that completed or failed, by the state of the job after them.
+// An attempt whose handler answered DISCARD counts in ojs_job_discarded_total and not in
+// ojs_job_failed_total; every other failure, FAIL included, counts as failed, once for
+// each attempt. Why jobs ended without success is in ojs_job_given_up_total by reason,
+// DISCARD and FAIL under "code". A snoozed or given-back attempt counts as started and as
+// nothing else, and if it was the first, the next one counts in
+// ojs_job_queue_time_seconds again, with all the time since the job first became
+// available. ojs_job_duration_seconds has the attempts that completed or failed, by the
+// state of the job after them.
 //
-// retry_latency_seconds is the time between a failure and the next attempt as it was decided. What a retry waits on top of that for
-// a free worker is not in it, and an operator who retries a job at once shortens it unseen.
+// retry_latency_seconds is the time between a failure and the next attempt as it was
+// decided. It does not include the wait for a free worker, nor a retry that an operator
+// makes earlier.
 //
-// An engine counts what it does itself. Where several share a storage, the sum over all of them is the truth, except for
-// ojs_queue_depth, ojs_queue_state and ojs_storage_up, which each of them reads from the storage: take their maximum.
+// An engine counts what it does itself. Where several share a storage, the sum over all
+// of them is the truth, except for ojs_queue_depth, ojs_queue_state and ojs_storage_up,
+// which each of them reads from the storage: take their maximum.
 //
-// docs/operations.md has a table of the metrics, alerts on them and what to do about each; docs/grafana.json is a dashboard.
+// docs/operations.md has a table of the metrics, alerts on them and what to do about
+// each; docs/grafana.json is a dashboard.
 //
 // # Labels
 //
-// Labels are queues, job types, states and reasons: never ids, args, results or texts of errors. States and reasons are few. Queues
-// and types are as many as the program has, and a program that takes them from outside could be made to have very many:
-// a collector counts what comes beyond WithMaxPairs as of queue and type "other".
+// Labels are queues, job types, states and reasons: never ids, args, results or texts of
+// errors. States and reasons are few. Queues and types are as many as the program has,
+// and a program that takes them from outside could be made to have very many: a collector
+// counts what comes beyond WithMaxPairs as of queue and type "other".
 //
-// Prometheus sees that a counter has grown only if it has seen it before. The counters of a queue and type are there, at zero, from
-// the first event of one of its jobs; Declare has them there from the start.
+// Prometheus sees that a counter has grown only if it has seen it before. The counters of
+// a queue and type are there, at zero, from the first event of one of its jobs; Declare
+// has them there from the start.
 //
 // # Several engines
 //
-// One collector may observe several engines that share a storage; it then has their sum. Engines on different storages need a
-// collector each, registered with a label of their own:
+// One collector may observe several engines that share a storage; it then has their sum.
+// Engines on different storages need a collector each, registered with a label of their
+// own:
 //
 //	prometheus.WrapRegistererWith(prometheus.Labels{"engine": "mail"}, registry).MustRegister(collector)
 package ojsprometheus

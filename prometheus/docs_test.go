@@ -67,7 +67,8 @@ func TestMetricsTable(t *testing.T) {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		m := all[name]
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "), m.help))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", m.name, m.kind,
+			strings.Join(m.labels, ", "), m.help))
 	}
 	table := strings.Join(rows, "")
 	if !strings.Contains(operations(t), "| metric | kind | labels | what |\n|---|---|---|---|\n"+table+"\n") {
@@ -144,7 +145,8 @@ func TestAlertsAreDocumented(t *testing.T) {
 	queries := 0
 	for _, rule := range alerts(t) {
 		checkExpr(t, all, rule.Expr)
-		if want := "docs/operations.md#" + strings.ToLower(rule.Alert); rule.Annotations["runbook"] != want || rule.Annotations["summary"] == "" ||
+		if want := "docs/operations.md#" + strings.ToLower(rule.Alert); rule.Annotations["runbook"] != want ||
+			rule.Annotations["summary"] == "" ||
 			!slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
 			t.Errorf("%s: annotations %v, labels %v", rule.Alert, rule.Annotations, rule.Labels)
 		}
@@ -154,7 +156,8 @@ func TestAlertsAreDocumented(t *testing.T) {
 		if !ok || len(shown) != 1 || oneLine(shown[0]) != oneLine(rule.Expr) {
 			t.Errorf("%s is in alerts.yml as\n%s\nand in operations.md as %q", rule.Alert, rule.Expr, shown)
 		}
-		if meaning, do, _ := strings.Cut(section, "```promql"); len(strings.TrimSpace(meaning)) < 20 || !strings.Contains(do, "```\n\n") {
+		if meaning, do, _ := strings.Cut(section, "```promql"); len(strings.TrimSpace(meaning)) < 20 ||
+			!strings.Contains(do, "```\n\n") {
 			t.Errorf("operations.md does not say what %s means and what to do", rule.Alert)
 		}
 		queries++
@@ -172,21 +175,24 @@ var (
 // The text names no metric that is not there.
 func TestMetricsInText(t *testing.T) {
 	all := metrics(t)
-	for _, path := range []string{"../docs/operations.md", "../docs/alerts.yml", "../docs/grafana.json", "doc.go", "../README.md"} {
+	for _, path := range []string{"../docs/operations.md", "../docs/alerts.yml", "../docs/grafana.json",
+		"doc.go", "../README.md"} {
 		raw, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		found := metricWord.FindAllString(string(raw), -1)
 		for _, name := range found {
-			if all[name].name == "" && all[dotted.ReplaceAllString(name, "")].kind != "histogram" && name != "ojs_" && name != "ojs_retries_total" {
+			if all[name].name == "" && all[dotted.ReplaceAllString(name, "")].kind != "histogram" &&
+				name != "ojs_" && name != "ojs_retries_total" {
 				t.Errorf("%s: there is no %s", path, name)
 			}
 		}
 	}
 }
 
-// What the document shows of the API compiles: each block is in a test of this package, word for word.
+// The code of the document compiles: each block is in a test of this package, word for
+// word.
 func TestSnippetsCompile(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {

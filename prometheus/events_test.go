@@ -46,7 +46,8 @@ func TestBackpressure(t *testing.T) {
 	for range 3 {
 		eng.MustEnqueue(ojs.NewDraft("nobody", any(nil), ojs.WithQueue("newest")))
 	}
-	same(t, only(samples(scrape(t, reg)), "ojs_backpressure", "ojs_job_given_up", "ojs_job_expired", "ojs_queue_depth"),
+	same(t, only(samples(scrape(t, reg)), "ojs_backpressure", "ojs_job_given_up", "ojs_job_expired",
+		"ojs_queue_depth"),
 		"ojs_backpressure_dropped_total{queue=newest} 2",
 		"ojs_backpressure_rejected_total{queue=small} 2",
 		"ojs_backpressure_warning_total{queue=newest} 1",
@@ -57,15 +58,27 @@ func TestBackpressure(t *testing.T) {
 		"ojs_queue_depth{queue=small,state=available} 2")
 }
 
+func TestExpiredJobs(t *testing.T) {
+	eng, _, reg := begin(t)
+	for _, limit := range []ojs.Option{ojs.WithTTL(time.Second), ojs.WithEnqueueTTL(time.Second)} {
+		eng.MustEnqueue(ojs.NewDraft("nobody", any(nil), limit))
+	}
+	eng.Advance(time.Second)
+	same(t, only(samples(scrape(t, reg)), "ojs_job_given_up", "ojs_job_expired"),
+		"ojs_job_expired_total{queue=default,type=nobody} 2",
+		"ojs_job_given_up_total{queue=default,reason=expired,type=nobody} 2")
+}
+
 func TestCron(t *testing.T) {
 	eng, _, reg := begin(t)
 	entry := engine.CronEntry{Name: "private", Schedule: "@every 1m", Job: ojs.NewDraft("nobody", any(nil))}
 	if err := eng.Cron().Set(context.Background(), entry); err != nil {
 		t.Fatal(err)
 	}
-	eng.Advance(3*time.Minute + time.Second) // nobody runs the first: the others overlap it
+	eng.Advance(3*time.Minute + time.Second) // the first does not run: the others overlap it
 	families := scrape(t, reg)
-	same(t, only(samples(families), "ojs_cron"), "ojs_cron_skipped_total{reason=overlap_skip} 2", "ojs_cron_triggered_total 1")
+	same(t, only(samples(families), "ojs_cron"), "ojs_cron_skipped_total{reason=overlap_skip} 2",
+		"ojs_cron_triggered_total 1")
 	if got := value(families, "ojs_cron_skipped_total", "reason", "enqueue_failed"); got != 0 {
 		t.Errorf("a reason that has not come is %v, want 0", got)
 	}
@@ -88,15 +101,18 @@ func TestQueueStates(t *testing.T) {
 	}
 }
 
-// What an engine would never say is no reason to panic or to make series.
+// Events that no engine sends neither panic nor make series.
 func TestOddEvents(t *testing.T) {
 	c, reg := ojsprometheus.New(), prometheus.NewRegistry()
 	reg.MustRegister(c)
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "bad\xff", Queue: "q\xfe"}, State: "odd"}
 	for _, ev := range []ojs.Event{
-		{Type: ojs.EventEnqueued}, {Type: "unheard.of"}, {Type: ojs.EventDeadLetterPruned, Pruned: -1}, {Type: ojs.EventDeadLetterPruned, Pruned: 3},
-		{Type: ojs.EventCronSkipped, Reason: "text of an error"}, {Type: ojs.EventDiscarded, Job: job, Reason: "text of an error"},
-		{Type: ojs.EventFailed, Job: job}, {Type: ojs.EventDropped, Queue: "q\xfe"}, {Type: ojs.EventRejected},
+		{Type: ojs.EventEnqueued}, {Type: "unheard.of"}, {Type: ojs.EventDeadLetterPruned, Pruned: -1},
+		{Type: ojs.EventDeadLetterPruned, Pruned: 3},
+		{Type: ojs.EventCronSkipped, Reason: "text of an error"},
+		{Type: ojs.EventDiscarded, Job: job, Reason: "text of an error"},
+		{Type: ojs.EventFailed, Job: job}, {Type: ojs.EventDropped, Queue: "q\xfe"},
+		{Type: ojs.EventRejected},
 	} {
 		c.Observe(&ev)
 	}
@@ -115,7 +131,8 @@ func TestManyPairs(t *testing.T) {
 	c.Watch(eng.Stats)
 	c.Declare("default", "known", "known too")
 	for n := range 100 {
-		eng.MustEnqueue(ojs.NewDraft(fmt.Sprintf("made.up%d", n), any(nil), ojs.WithQueue(fmt.Sprintf("made.up%d", n))))
+		eng.MustEnqueue(ojs.NewDraft(fmt.Sprintf("made.up%d", n), any(nil),
+			ojs.WithQueue(fmt.Sprintf("made.up%d", n))))
 		c.Observe(&ojs.Event{Type: ojs.EventRejected, Queue: fmt.Sprintf("made.up%d", n)})
 	}
 	eng.MustEnqueue(ojs.NewDraft("known", any(nil)))
@@ -148,7 +165,8 @@ func TestMadeUpNamesTakeNoMemory(t *testing.T) {
 	for n := range 100_000 {
 		name := fmt.Sprint("made.up", n)
 		c.Observe(&ojs.Event{Type: ojs.EventRejected, Queue: name})
-		c.Observe(&ojs.Event{Type: ojs.EventEnqueued, Queue: name, Job: &ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: name, Type: name}}})
+		c.Observe(&ojs.Event{Type: ojs.EventEnqueued, Queue: name,
+			Job: &ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: name, Type: name}}})
 	}
 	if grown := heap() - before; grown > 2<<20 {
 		t.Errorf("grew by %d bytes", grown)
@@ -161,7 +179,8 @@ func TestDeclare(t *testing.T) {
 	reg.MustRegister(c)
 	c.Declare("mail", "send")
 	families := scrape(t, reg)
-	for _, name := range []string{"ojs_job_failed_total", "retry_exhausted_total", "ojs_dead_letter_added_total"} {
+	for _, name := range []string{"ojs_job_failed_total", "retry_exhausted_total",
+		"ojs_dead_letter_added_total"} {
 		if got := value(families, name, "queue", "mail", "type", "send"); got != 0 {
 			t.Errorf("%s is %v, want 0", name, got)
 		}
@@ -186,7 +205,8 @@ func TestRetryPrefix(t *testing.T) {
 	}
 }
 
-// One collector sums up engines that share a storage; engines of their own have collectors of their own, told apart by a label.
+// One collector sums up engines that share a storage; engines of their own have
+// collectors of their own, told apart by a label.
 func TestTwoEngines(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	for i, name := range []string{"mail", "reports"} {
@@ -217,8 +237,10 @@ func TestConcurrently(t *testing.T) {
 	for range 4 {
 		group.Go(func() {
 			for n := range 1000 {
-				job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: fmt.Sprint("t", n%10), Queue: "q"}, State: ojs.StateCompleted}
-				for _, what := range []ojs.EventType{ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted, ojs.EventRejected} {
+				job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: fmt.Sprint("t", n%10), Queue: "q"},
+					State: ojs.StateCompleted}
+				for _, what := range []ojs.EventType{ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted,
+					ojs.EventRejected} {
 					c.Observe(&ojs.Event{Type: what, Job: job, Queue: "q"})
 				}
 			}
@@ -238,7 +260,8 @@ func TestConcurrently(t *testing.T) {
 	for _, m := range families["ojs_job_duration_seconds"].GetMetric() {
 		durations += m.GetHistogram().GetSampleCount()
 	}
-	if pairs := len(families["ojs_job_enqueued_total"].GetMetric()); total != 4000 || durations != 4000 || pairs != 6 {
+	if pairs := len(families["ojs_job_enqueued_total"].GetMetric()); total != 4000 || durations != 4000 ||
+		pairs != 6 {
 		t.Errorf("counted %v enqueues and %v attempts in %d pairs", total, durations, pairs)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// What a server sees at /metrics after one job.
+// The text of /metrics after one job.
 func Example() {
 	collector := ojsprometheus.New()
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer, with promhttp.Handler
@@ -47,7 +47,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	for lines := bufio.NewScanner(page.Body); lines.Scan(); {
-		if l := lines.Text(); strings.HasPrefix(l, "ojs_job_completed") || strings.HasPrefix(l, "ojs_job_failed") {
+		if l := lines.Text(); strings.HasPrefix(l, "ojs_job_completed") ||
+			strings.HasPrefix(l, "ojs_job_failed") {
 			fmt.Println(l)
 		}
 	}

@@ -21,14 +21,15 @@ type config struct {
 	clock       clock.Clock
 }
 
-// WithRetryPrefix puts a prefix before the names retries_total, retry_exhausted_total and retry_latency_seconds, for registries in
-// which these names mean something else: "ojs_" gives ojs_retries_total. The default is none. A prefix that makes no valid name is
+// WithRetryPrefix puts a prefix before the names retries_total, retry_exhausted_total and
+// retry_latency_seconds, for registries in which these names mean something else: "ojs_"
+// gives ojs_retries_total. The default is none. A prefix that makes no valid name is
 // refused when the collector is registered.
 func WithRetryPrefix(prefix string) Option { return func(c *config) { c.retryPrefix = prefix } }
 
-// WithMaxPairs bounds how many pairs of queue and type have series of their own, and how many queues have gauges. Those that come
-// later count together as queue and type "other". The default, also for n < 1, is 1,000. A pair has up to 130 samples and takes
-// up to 20 kB.
+// WithMaxPairs bounds how many pairs of queue and type have series of their own, and how
+// many queues have gauges. Later pairs count together as queue and type "other". The
+// default, also for n < 1, is 1,000. A pair has up to 130 samples and takes up to 20 kB.
 func WithMaxPairs(n int) Option {
 	return func(c *config) {
 		if c.maxPairs = n; n < 1 {
@@ -37,8 +38,9 @@ func WithMaxPairs(n int) Option {
 	}
 }
 
-// WithTimeout bounds how long a scrape waits for the engine's Stats. The default, also for d <= 0, is 5 s; it should be less than
-// the scrape_timeout of the server, which is 10 s by default.
+// WithTimeout bounds how long a scrape waits for the engine's Stats. The default, also
+// for d <= 0, is 5 s; it should be less than the scrape_timeout of the server, which is
+// 10 s by default.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) {
 		if c.timeout = d; d <= 0 {

@@ -39,21 +39,22 @@ var counterNames = [nCounters]struct{ name, help string }{
 	enqueued:    {"job_enqueued_total", "Jobs stored."},
 	started:     {"job_started_total", "Attempts that began."},
 	completed:   {"job_completed_total", "Jobs completed."},
-	failed:      {"job_failed_total", "Attempts that failed, but for those that answered DISCARD."},
+	failed:      {"job_failed_total", "Attempts that failed, except those that answered DISCARD."},
 	discarded:   {"job_discarded_total", "Jobs whose handlers answered DISCARD."},
 	retried:     {"job_retried_total", "Failed attempts after which the job waits for another."},
 	cancelled:   {"job_cancelled_total", "Jobs cancelled."},
 	expired:     {"job_expired_total", "Jobs that were still waiting at their deadline."},
 	timedOut:    {"job_timeout_total", "Attempts that exceeded their timeout."},
-	stalled:     {"job_stalled_total", "Attempts whose lease ran out."},
+	stalled:     {"job_stalled_total", "Attempts whose lease expired."},
 	deadAdded:   {"dead_letter_added_total", "Jobs that became dead letters."},
 	deadRetried: {"dead_letter_retried_total", "Dead letters that were made available again."},
-	deadDeleted: {"dead_letter_deleted_total", "Dead letters that somebody deleted."},
+	deadDeleted: {"dead_letter_deleted_total", "Dead letters deleted by a call."},
 	retries:     {"retries_total", "Retries of all jobs: the same as ojs_job_retried_total."},
 	exhausted:   {"retry_exhausted_total", "Jobs that failed with no attempt left."},
 }
 
-// Bucket boundaries in seconds. Those of attempts, enqueues and waits are OJS observability's (section 8).
+// Bucket boundaries in seconds. The boundaries of attempts, enqueues and waits are from
+// OJS observability, section 8.
 var (
 	durationBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 	waitBuckets     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600}
@@ -74,7 +75,8 @@ type pairs struct {
 
 type key struct{ queue, jobType string }
 
-// pair is the series of a queue and type. Its counters are there from the start, its histograms from their first value.
+// pair is the series of a queue and type. Its counters are there from the start, its
+// histograms from their first value.
 type pair struct {
 	queue, jobType                           string // as labels
 	counters                                 [nCounters]prometheus.Counter
@@ -93,15 +95,20 @@ func newPairs(cfg *config) *pairs {
 		ps.counters[i] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: c.help}, labels)
 	}
 	histogram := func(name, help string, buckets []float64, labels []string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help,
+			Buckets: buckets}, labels)
 	}
-	ps.duration = histogram("ojs_job_duration_seconds", "How long attempts took, by the state of the job after them.",
+	ps.duration = histogram("ojs_job_duration_seconds",
+		"How long attempts took, by the state of the job after them.",
 		durationBuckets, []string{"queue", "type", "state"})
-	ps.queueTime = histogram("ojs_job_queue_time_seconds", "How long jobs waited from being available to the start of their first attempt.",
+	ps.queueTime = histogram("ojs_job_queue_time_seconds",
+		"How long jobs waited from being available to the start of their first attempt.",
 		waitBuckets, labels)
-	ps.enqueueDuration = histogram("ojs_job_enqueue_duration_seconds", "How long calls that enqueued took, for each of their jobs.",
+	ps.enqueueDuration = histogram("ojs_job_enqueue_duration_seconds",
+		"How long calls that enqueued took, for each of their jobs.",
 		durationBuckets, labels)
-	ps.retryLatency = histogram(cfg.retryPrefix+"retry_latency_seconds", "Time between a failed attempt and the next, as decided.",
+	ps.retryLatency = histogram(cfg.retryPrefix+"retry_latency_seconds",
+		"Time between a failed attempt and the next, as decided.",
 		backoffBuckets, labels)
 	return ps
 }
@@ -150,7 +157,9 @@ func (ps *pairs) make(queue, jobType string) *pair {
 	for state, h := range map[ojs.State]*histogram{
 		ojs.StateCompleted: &p.completed, ojs.StateRetryable: &p.retryable, ojs.StateDiscarded: &p.discarded,
 	} {
-		h.make = func() prometheus.Observer { return ps.duration.WithLabelValues(queue, jobType, string(state)) }
+		h.make = func() prometheus.Observer {
+			return ps.duration.WithLabelValues(queue, jobType, string(state))
+		}
 	}
 	for h, vec := range map[*histogram]*prometheus.HistogramVec{
 		&p.queueTime: ps.queueTime, &p.enqueueDuration: ps.enqueueDuration, &p.retryLatency: ps.retryLatency,
@@ -172,7 +181,8 @@ func (p *pair) ended(ev *ojs.Event) {
 	}
 }
 
-// histogram makes its series when it has something to count. That a race makes it twice does no harm: it is the same one.
+// histogram makes its series when it has something to count. That a race makes it twice
+// does no harm: it is the same one.
 type histogram struct {
 	made atomic.Pointer[prometheus.Observer]
 	make func() prometheus.Observer

@@ -27,7 +27,8 @@ func past(t *testing.T, series ...string) (h history) {
 		line := promql.Series{Metric: metric}
 		for i, v := range values {
 			if !v.Omitted {
-				line.Floats = append(line.Floats, promql.FPoint{T: int64(i) * time.Minute.Milliseconds(), F: v.Value})
+				line.Floats = append(line.Floats, promql.FPoint{T: int64(i) * time.Minute.Milliseconds(),
+					F: v.Value})
 			}
 		}
 		h = append(h, line)
@@ -41,11 +42,16 @@ var now = time.UnixMilli(time.Hour.Milliseconds())
 // ask evaluates an expression as a server would.
 func (h history) ask(t *testing.T, expr string) promql.Vector {
 	t.Helper()
-	server := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
+	server := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute,
+		LookbackDelta: 5 * time.Minute})
 	defer server.Close()
-	query, err := server.NewInstantQuery(context.Background(), &storage.MockQueryable{MockQuerier: &storage.MockQuerier{
-		SelectMockFunction: func(_ bool, _ *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet { return h.find(ms) },
-	}}, nil, expr, now)
+	query, err := server.NewInstantQuery(context.Background(),
+		&storage.MockQueryable{MockQuerier: &storage.MockQuerier{
+			SelectMockFunction: func(_ bool, _ *storage.SelectHints,
+				ms ...*labels.Matcher) storage.SeriesSet {
+				return h.find(ms)
+			},
+		}}, nil, expr, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +67,8 @@ func (h history) ask(t *testing.T, expr string) promql.Vector {
 func (h history) find(ms []*labels.Matcher) storage.SeriesSet {
 	found := &seriesSet{at: -1}
 	for _, s := range h {
-		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(s.Metric.Get(m.Name)) }) {
+		if !slices.ContainsFunc(ms,
+			func(m *labels.Matcher) bool { return !m.Matches(s.Metric.Get(m.Name)) }) {
 			found.series = append(found.series, s)
 		}
 	}

@@ -21,14 +21,15 @@ type queue struct{ warned, rejected, dropped prometheus.Counter }
 
 func newQueues(cfg *config) *queues {
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "backpressure", Name: name, Help: help},
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace,
+			Subsystem: "backpressure", Name: name, Help: help},
 			[]string{"queue"})
 	}
 	return &queues{
 		most: cfg.maxPairs, byName: make(map[string]*queue),
-		warned:   counter("warning_total", "How often a bounded queue has come to 0.8 of its depth."),
+		warned:   counter("warning_total", "How often a bounded queue has reached 0.8 of its depth."),
 		rejected: counter("rejected_total", "Enqueues that a full queue has refused."),
-		dropped:  counter("dropped_total", "Jobs that a full queue has given up for new ones."),
+		dropped:  counter("dropped_total", "Jobs that a full queue has dropped for new ones."),
 	}
 }
 

@@ -4,9 +4,11 @@ import "github.com/ojsengine/ojs/policy"
 
 const exhaustedReason = string(policy.WhyExhausted)
 
-// The reasons that are labels. Whatever else an event says becomes "other", so that no text becomes one.
+// The reasons that are labels. Any other reason of an event becomes "other", so that no
+// text becomes a label.
 var (
-	reasons = set(exhaustedReason, string(policy.WhyCode), string(policy.WhyMarker), string(policy.WhyArgs), string(policy.WhyNonRetryable),
+	reasons = set(exhaustedReason, string(policy.WhyCode), string(policy.WhyMarker), string(policy.WhyArgs),
+		string(policy.WhyNonRetryable),
 		string(policy.WhyHook), string(policy.WhyTotalTimeout), "expired", "dropped")
 	skips = set("overlap_skip", "dst_skip", "dst_repeat", "duplicate", "dropped", "enqueue_failed")
 )

@@ -21,7 +21,7 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// What docs/operations.md shows, as it stands there.
+// The code of docs/operations.md, as it stands there.
 
 func connect(store storage.Storage) error {
 	collector := ojsprometheus.New()
@@ -78,33 +78,39 @@ func resume(ctx context.Context, eng *engine.Engine[any]) error {
 }
 
 func retryDiscarded(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
-	results, err := eng.Jobs().RetryAll(ctx, engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateDiscarded}})
+	results, err := eng.Jobs().RetryAll(ctx,
+		engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateDiscarded}})
 	return results, err
 }
 
 func retryAtOnce(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
-	results, err := eng.Jobs().RetryAll(ctx, engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateRetryable}})
+	results, err := eng.Jobs().RetryAll(ctx,
+		engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateRetryable}})
 	return results, err
 }
 
 func cancelWaiting(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
-	results, err := eng.Jobs().CancelAll(ctx, engine.Filter{Queues: []string{"thumbnails"}, States: []ojs.State{ojs.StateAvailable}})
+	results, err := eng.Jobs().CancelAll(ctx,
+		engine.Filter{Queues: []string{"thumbnails"}, States: []ojs.State{ojs.StateAvailable}})
 	return results, err
 }
 
 func replay(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
-	results, err := eng.DeadLetters().RetryAll(ctx, engine.Filter{Types: []string{"mail.send"}}, 100*time.Millisecond)
+	results, err := eng.DeadLetters().RetryAll(ctx, engine.Filter{Types: []string{"mail.send"}},
+		100*time.Millisecond)
 	return results, err
 }
 
-// privateDefaults gives the packages' default registry and mux back after the test as they were.
+// privateDefaults gives the packages' default registry and mux back after the test as
+// they were.
 func privateDefaults(t *testing.T) {
 	reg, gatherer, mux := prometheus.DefaultRegisterer, prometheus.DefaultGatherer, http.DefaultServeMux
 	t.Cleanup(func() {
 		prometheus.DefaultRegisterer, prometheus.DefaultGatherer, http.DefaultServeMux = reg, gatherer, mux
 	})
 	own := prometheus.NewRegistry()
-	prometheus.DefaultRegisterer, prometheus.DefaultGatherer, http.DefaultServeMux = own, own, http.NewServeMux()
+	prometheus.DefaultRegisterer, prometheus.DefaultGatherer, http.DefaultServeMux = own, own,
+		http.NewServeMux()
 }
 
 // And it does what the document says.
@@ -117,7 +123,8 @@ func TestRunbook(t *testing.T) {
 	}
 	healthEndpoint(eng.Engine)
 	for path, want := range map[string]string{
-		"/healthz": `"status":"healthy"`, "/metrics": `ojs_job_failed_total{queue="mail",type="mail.digest"} 0`,
+		"/healthz": `"status":"healthy"`,
+		"/metrics": `ojs_job_failed_total{queue="mail",type="mail.digest"} 0`,
 	} {
 		page := httptest.NewRecorder()
 		http.DefaultServeMux.ServeHTTP(page, httptest.NewRequest("GET", path, nil))
@@ -154,7 +161,8 @@ func TestRunbook(t *testing.T) {
 		name, id string
 		do       func(context.Context, *engine.Engine[any]) ([]engine.Result, error)
 	}{
-		{"OJSRetryDelayLong", waits, retryAtOnce}, {"D045 OJSDeadLettersGrowing", dead, replay}, {"OJSJobsExhausted", ended, retryDiscarded},
+		{"OJSRetryDelayLong", waits, retryAtOnce}, {"D045 OJSDeadLettersGrowing", dead, replay},
+		{"OJSJobsExhausted", ended, retryDiscarded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			results, err := tt.do(ctx, eng.Engine)
@@ -169,7 +177,8 @@ func TestRunbook(t *testing.T) {
 	if err := pause(ctx, eng.Engine); err != nil {
 		t.Error(err)
 	}
-	held, unwanted := put("mail", ojs.RetryPolicy{}), eng.MustEnqueue(ojs.NewDraft("nobody", any(nil), ojs.WithQueue("thumbnails"))).ID
+	held, unwanted := put("mail", ojs.RetryPolicy{}),
+		eng.MustEnqueue(ojs.NewDraft("nobody", any(nil), ojs.WithQueue("thumbnails"))).ID
 	eng.Drain()
 	eng.RequireState(held, ojs.StateAvailable)
 	if err := resume(ctx, eng.Engine); err != nil {

@@ -38,7 +38,8 @@ func scrape(t *testing.T, reg *prometheus.Registry) map[string]*dto.MetricFamily
 	return families
 }
 
-// samples are the counters and gauges that are not zero, and the sums and counts of histograms, one to a line.
+// samples are the counters and gauges that are not zero, and the sums and counts of
+// histograms, one to a line.
 func samples(families map[string]*dto.MetricFamily) (lines []string) {
 	for name, family := range families {
 		for _, m := range family.GetMetric() {

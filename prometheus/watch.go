@@ -13,12 +13,14 @@ import (
 
 type stats func(context.Context) (engine.Stats, error)
 
-// Watch adds gauges of an engine, which each scrape asks for: collector.Watch(eng.Stats). With several engines the workers add
-// up, and the queues and the quarantine are the first one's, since they share a storage. A nil function adds nothing.
+// Watch adds gauges of an engine, which each scrape asks for: collector.Watch(eng.Stats).
+// With several engines the workers add up, and the queues and the quarantine are the
+// first one's, since they share a storage. A nil function adds nothing.
 //
-// Stats that fail, or do not answer in time (WithTimeout), do not fail the scrape: it has ojs_storage_up 0 and none of the
-// other gauges, rather than figures that are not true any more. A scrape costs the Stats of each engine, which is a count of the
-// storage and no walk over its jobs.
+// Stats that fail, or do not answer in time (WithTimeout), do not fail the scrape: it has
+// ojs_storage_up 0 and none of the other gauges, rather than outdated figures. A scrape
+// costs the Stats of each engine, which is a count of the storage and no walk over its
+// jobs.
 func (c *Collector) Watch(stats func(context.Context) (engine.Stats, error)) {
 	if stats == nil {
 		return
@@ -42,20 +44,25 @@ func newGauges(cfg *config) gauges {
 		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
 	}
 	return gauges{
-		depth:       gauge("queue_depth", "Jobs in the storage, ended ones that it still has included.", "queue", "state"),
-		state:       gauge("queue_state", "1 for the state that the queue is in: active, paused or draining.", "queue", "state"),
-		active:      gauge("workers_active", "How many attempts may run at once in engines that run."),
-		busy:        gauge("workers_busy", "How many attempts run."),
-		stuck:       gauge("workers_stuck", "Handlers that go on although their contexts ended long ago, and were replaced."),
-		fetching:    gauge("workers_fetching", "Workers that fetch jobs for themselves and may get more."),
-		quarantined: gauge("storage_quarantined", "Records of the storage that do not decode and are in the quarantine."),
-		up:          gauge("storage_up", "1 if the storage answered this scrape."),
-		most:        cfg.maxPairs, timeout: cfg.timeout, clock: cfg.clock,
+		depth: gauge("queue_depth",
+			"Jobs in the storage, finished ones included until they are deleted.", "queue", "state"),
+		state: gauge("queue_state", "1 for the state that the queue is in: active, paused or draining.",
+			"queue", "state"),
+		active: gauge("workers_active", "Attempts that may run at once in running engines."),
+		busy:   gauge("workers_busy", "Attempts that run."),
+		stuck: gauge("workers_stuck",
+			"Handlers that go on long after their contexts ended, and whose slots were replaced."),
+		fetching: gauge("workers_fetching", "Workers that fetch jobs for themselves and may get more."),
+		quarantined: gauge("storage_quarantined",
+			"Records of the storage that do not decode and are in the quarantine."),
+		up:   gauge("storage_up", "1 if the storage answered this scrape."),
+		most: cfg.maxPairs, timeout: cfg.timeout, clock: cfg.clock,
 	}
 }
 
 func (g *gauges) describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.depth, g.state, g.active, g.busy, g.stuck, g.fetching, g.quarantined, g.up} {
+	for _, d := range []*prometheus.Desc{g.depth, g.state, g.active, g.busy, g.stuck, g.fetching,
+		g.quarantined, g.up} {
 		ch <- d
 	}
 }
@@ -94,7 +101,8 @@ func (g *gauges) collect(ch chan<- prometheus.Metric, watched []stats) {
 	g.queues(set, all[0].Queues)
 }
 
-// queues sets the gauges of queues. Every state has one, at zero if need be: one that came and went would leave gaps.
+// queues sets the gauges of queues. Every state has one, at zero if need be: one that
+// came and went would leave gaps.
 func (g *gauges) queues(set func(*prometheus.Desc, int, ...string), rows []engine.QueueStats) {
 	depths := make(map[string]map[ojs.State]int)
 	for i, row := range rows {

@@ -37,17 +37,20 @@ func TestStatsFail(t *testing.T) {
 	if got := value(families, "ojs_storage_up"); got != 0 {
 		t.Errorf("ojs_storage_up is %v", got)
 	}
-	for _, name := range []string{"ojs_queue_depth", "ojs_queue_state", "ojs_workers_active", "ojs_workers_busy"} {
+	for _, name := range []string{"ojs_queue_depth", "ojs_queue_state", "ojs_workers_active",
+		"ojs_workers_busy"} {
 		if families[name] != nil {
 			t.Errorf("there is %s", name)
 		}
 	}
 	err = nil
-	same(t, only(samples(scrape(t, reg)), "ojs_storage", "ojs_workers"), "ojs_storage_up 1", "ojs_workers_active 3")
+	same(t, only(samples(scrape(t, reg)), "ojs_storage", "ojs_workers"), "ojs_storage_up 1",
+		"ojs_workers_active 3")
 }
 
 func TestStatsTimeOut(t *testing.T) {
-	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 2 * time.Second: 2 * time.Second} {
+	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second,
+		2 * time.Second: 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			c := ojsprometheus.New(ojsprometheus.WithTimeout(timeout))
 			c.Watch(func(ctx context.Context) (engine.Stats, error) {
@@ -89,15 +92,19 @@ func TestWithClock(t *testing.T) {
 func TestEnginesOnOneStorage(t *testing.T) {
 	c, reg := ojsprometheus.New(), prometheus.NewRegistry()
 	reg.MustRegister(c)
-	queues := []engine.QueueStats{{Name: "q", State: ojs.QueueActive, Counts: map[ojs.State]int{ojs.StateActive: 5}}}
+	queues := []engine.QueueStats{{Name: "q", State: ojs.QueueActive,
+		Counts: map[ojs.State]int{ojs.StateActive: 5}}}
 	for _, s := range []engine.Stats{
 		{Running: true, Slots: 4, Busy: 3, Stuck: 1},
 		{Running: true, Slots: 4, Busy: 2},
-		{Slots: 4, Workers: []engine.WorkerStats{{State: engine.WorkerRunning}, {State: engine.WorkerQuiet}, {State: engine.WorkerTerminate}}},
+		{Slots: 4, Workers: []engine.WorkerStats{{State: engine.WorkerRunning}, {State: engine.WorkerQuiet},
+			{State: engine.WorkerTerminate}}},
 	} {
 		s.Queues, s.Quarantined = queues, 2
 		c.Watch(func(context.Context) (engine.Stats, error) { return s, nil })
 	}
-	same(t, samples(scrape(t, reg)), "ojs_queue_depth{queue=q,state=active} 5", "ojs_queue_state{queue=q,state=active} 1",
-		"ojs_storage_quarantined 2", "ojs_storage_up 1", "ojs_workers_active 8", "ojs_workers_busy 5", "ojs_workers_fetching 1", "ojs_workers_stuck 1")
+	same(t, samples(scrape(t, reg)), "ojs_queue_depth{queue=q,state=active} 5",
+		"ojs_queue_state{queue=q,state=active} 1",
+		"ojs_storage_quarantined 2", "ojs_storage_up 1", "ojs_workers_active 8", "ojs_workers_busy 5",
+		"ojs_workers_fetching 1", "ojs_workers_stuck 1")
 }

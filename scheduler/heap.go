@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Item is an entry of a Heap. It belongs to the caller, who may make it part of something larger, so that being in a heap
-// allocates nothing. An item is in one heap at a time.
+// Item is an entry of a Heap. It belongs to the caller, and may be embedded in a larger
+// struct, so that a Push allocates nothing. An item is in one heap at a time.
 type Item[T any] struct {
 	Value T
 	index uint32 // in the heap's slots, plus 1; 0: in none
@@ -18,8 +18,9 @@ type Item[T any] struct {
 // Queued reports whether the item is in a heap.
 func (it *Item[T]) Queued() bool { return it.index != 0 }
 
-// Heap orders items by due time, and those of the same time by when they were pushed. Push and Remove cost the logarithm of
-// its length, and next to nothing for an item due last. The zero Heap is empty and ready. It is not safe for concurrent use.
+// Heap orders items by due time, and items of the same time by the order of their pushes.
+// Push and Remove cost the logarithm of its length, and almost nothing for an item due
+// last. The zero Heap is empty and ready. It is not safe for concurrent use.
 //
 // Times outside the years 1678 to 2262 are clamped to them.
 type Heap[T any] struct {
@@ -27,7 +28,8 @@ type Heap[T any] struct {
 	turn  uint32 // of the latest push
 }
 
-// slot holds the time beside the item, so that a comparison does not touch the item unless times are equal.
+// slot holds the time beside the item, so that a comparison does not touch the item
+// unless times are equal.
 type slot[T any] struct {
 	due  int64
 	item *Item[T]
@@ -43,7 +45,8 @@ func (s *slot[T]) before(t *slot[T]) bool {
 // Len returns the number of items.
 func (h *Heap[T]) Len() int { return len(h.slots) }
 
-// Push adds an item, or moves it if it is in the heap: behind those due at the same time in either case.
+// Push adds an item, or moves it if it is in the heap. In both cases it comes after the
+// items of the same due time.
 func (h *Heap[T]) Push(it *Item[T], due time.Time) {
 	if h.turn == math.MaxUint32 {
 		h.renumber()
@@ -59,7 +62,8 @@ func (h *Heap[T]) Push(it *Item[T], due time.Time) {
 	h.fix(int(it.index-1), s)
 }
 
-// Move gives an item another due time. Among those due then it is where its push puts it. An item that is in no heap is pushed.
+// Move changes the due time of an item. Among items of the same time, the order of their
+// pushes counts. An item that is in no heap is pushed.
 func (h *Heap[T]) Move(it *Item[T], due time.Time) {
 	if it.index == 0 {
 		h.Push(it, due)
@@ -98,7 +102,7 @@ func (h *Heap[T]) Next() (due time.Time, ok bool) {
 	return timeOf(h.slots[0].due), true
 }
 
-// PopDue takes out the first item if it is due at now.
+// PopDue removes the first item if it is due at now.
 func (h *Heap[T]) PopDue(now time.Time) (*Item[T], bool) {
 	if len(h.slots) == 0 || h.slots[0].due > nanos(now) {
 		return nil, false
@@ -117,12 +121,12 @@ func (h *Heap[T]) removeAt(i int) {
 	if i < last {
 		h.fix(i, s)
 	}
-	if c := cap(h.slots); c > 1024 && last < c/4 { // give the memory of a past crowd back
+	if c := cap(h.slots); c > 1024 && last < c/4 { // free the memory of a past peak
 		h.slots = append(make([]slot[T], 0, c/2), h.slots...)
 	}
 }
 
-// fix puts s where the slot i was.
+// fix puts s in the place of slot i.
 func (h *Heap[T]) fix(i int, s slot[T]) {
 	if i > 0 && s.before(&h.slots[(i-1)/arity]) {
 		h.up(i, s)

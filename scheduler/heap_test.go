@@ -105,7 +105,8 @@ func TestHeapModel(t *testing.T) {
 func TestHeapFarTimes(t *testing.T) {
 	var h scheduler.Heap[string]
 	for _, year := range []int{9999, 1, 2262, 1677, 2026} {
-		h.Push(&scheduler.Item[string]{Value: fmt.Sprint(year)}, time.Date(year, 12, 31, 0, 0, 0, 0, time.UTC))
+		h.Push(&scheduler.Item[string]{Value: fmt.Sprint(year)},
+			time.Date(year, 12, 31, 0, 0, 0, 0, time.UTC))
 	}
 	var got []string
 	for {

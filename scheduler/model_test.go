@@ -20,8 +20,9 @@ type entry struct {
 	seq   int
 }
 
-// Whatever is set, moved and cancelled while time goes by: every timer fires once for each time that it was armed for and not
-// disarmed before, at that time and not earlier, in the order of their times and then of their being set.
+// Random timers are set, moved and cancelled while time passes: every timer fires once
+// for each time that it was armed for and not disarmed before, at that time and not
+// earlier, in the order of their times and then of their being set.
 func TestAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mock := clock.NewMock()

@@ -7,33 +7,34 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// Scheduler calls functions when their time has come: on one goroutine, one at a time, in the order of their due times and,
-// for the same time, of their Set. It calls none early by its clock's own reading, and it does not poll: one clock timer
-// waits for the earliest entry.
+// Scheduler calls functions at their times: on one goroutine, one at a time, in the order
+// of their due times and, for the same time, of their Set. By its clock's reading it
+// calls none early. It does not poll: one clock timer waits for the earliest entry.
 //
 // Its methods are safe for concurrent use, also from the functions it calls.
 type Scheduler struct {
 	clock  clock.Clock
 	mocked bool
-	wake   chan struct{} // something is due at once, or the alarm is another; capacity 1
+	wake   chan struct{} // a function is due at once, or alarm was replaced; capacity 1
 	quit   chan struct{}
 	done   chan struct{}
 
 	mu      sync.Mutex // guards everything below
 	heap    Heap[*Timer]
 	alarm   *clock.Timer
-	armed   time.Time     // what alarm waits for; zero: nothing
-	passing bool          // the owner is calling functions, and will arm alarm after the last
-	passed  chan struct{} // closed when it has, for waiters; nil: nobody waits
+	armed   time.Time     // the time of alarm; zero: none
+	passing bool          // the goroutine is calling functions, and arms alarm after the last
+	passed  chan struct{} // closed at the end of the calls; nil: no waiter
 	stopped bool
 }
 
-// Timer is an entry of a Scheduler: a function and, once it has been Set, a time. It belongs to the caller, so that setting
-// it allocates nothing. Set Func before the first use and do not change it.
+// Timer is an entry of a Scheduler: a function and, once it has been Set, a time. It
+// belongs to the caller, so that setting it allocates nothing. Set Func before the first
+// use and do not change it.
 type Timer struct {
-	// Func is called with the clock's reading, which is not before the time it was set for. It must not block: all other
-	// entries wait for it. A function that sets its own timer again for a fixed rhythm computes the next time from the one
-	// before, not from now.
+	// Func is called with the clock's reading, which is not before its time. It must not
+	// block: all other entries wait for it. A function that sets its own timer again for
+	// a fixed rhythm computes the next time from the previous one, not from now.
 	Func func(now time.Time)
 	item Item[*Timer]
 }
@@ -51,8 +52,8 @@ func New(c clock.Clock) *Scheduler {
 	return s
 }
 
-// Set arms t for due, or moves it there. What is due already is called at once, on the scheduler's goroutine. After Stop
-// it does nothing.
+// Set arms t for due, or moves it there. If due has passed, the function is called at
+// once, on the scheduler's goroutine. After Stop it does nothing.
 func (s *Scheduler) Set(t *Timer, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +72,8 @@ func (s *Scheduler) At(due time.Time, f func(now time.Time)) *Timer {
 	return t
 }
 
-// Cancel disarms t. It reports whether t was armed; if so its function is not called. It does not wait for a call that has
-// begun.
+// Cancel disarms t. It reports whether t was armed; if so its function is not called. It
+// does not wait for a call that has begun.
 func (s *Scheduler) Cancel(t *Timer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +84,8 @@ func (s *Scheduler) Cancel(t *Timer) bool {
 	return true
 }
 
-// Next returns when the earliest entry is due, false if there is none. The clock's timer is armed for it. After Stop there
-// is none.
+// Next returns when the earliest entry is due, false if there is none. The clock's timer
+// is armed for it. After Stop there is none.
 func (s *Scheduler) Next() (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +95,8 @@ func (s *Scheduler) Next() (time.Time, bool) {
 	return s.heap.Next()
 }
 
-// Settled reports whether nothing is due at the clock's present and no function is being called. If not, it returns a channel
-// that is closed when that may have changed.
+// Settled reports whether nothing is due at the clock's present and no function is being
+// called. If not, it returns a channel that is closed when that may have changed.
 func (s *Scheduler) Settled() (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +112,7 @@ func (s *Scheduler) Settled() (bool, <-chan struct{}) {
 	return false, s.passed
 }
 
-// tell wakes those who wait for the scheduler to be settled. mu is held.
+// tell wakes the waiters for Settled. mu is held.
 func (s *Scheduler) tell() {
 	if s.passed != nil {
 		close(s.passed)
@@ -119,8 +120,8 @@ func (s *Scheduler) tell() {
 	}
 }
 
-// Stop ends the scheduler: no function is called any more, and the one that is running is waited for. It must not be called
-// from such a function. Stopping twice is fine.
+// Stop ends the scheduler. It waits for the running function, and no function is called
+// after it. It must not be called from such a function. It may be called twice.
 func (s *Scheduler) Stop() {
 	s.mu.Lock()
 	if !s.stopped {
@@ -149,7 +150,8 @@ func (s *Scheduler) loop() {
 	}
 }
 
-// ringing returns the channel of the clock's timer. Whoever makes a new one wakes the loop.
+// ringing returns the channel of the clock's timer. A call that makes a new timer wakes
+// the loop.
 func (s *Scheduler) ringing() <-chan time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +161,8 @@ func (s *Scheduler) ringing() <-chan time.Time {
 	return s.alarm.C
 }
 
-// pass calls what is due at one reading of the clock. rang says that the clock's timer has done its work.
+// pass calls the functions that are due at one reading of the clock. rang says that the
+// clock's timer has fired.
 func (s *Scheduler) pass(rang bool) {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -198,7 +201,7 @@ func (s *Scheduler) arm() {
 	}
 	d := next.Sub(s.clock.Now())
 	if d <= 0 {
-		// What a timer of no duration does differs from clock to clock.
+		// Clocks differ in their treatment of a timer with no duration.
 		s.disarm()
 		s.poke()
 		return
@@ -209,8 +212,9 @@ func (s *Scheduler) arm() {
 		s.alarm.Reset(d)
 		return
 	}
-	// A mock clock may still ring a timer that has been stopped. If that were reset, the ring would unset it again, and fill
-	// the channel in which the next ring then waits with the clock's lock held. So on a mock clock each time is a new timer.
+	// A mock clock may still ring a timer that has been stopped. If that were reset, the
+	// ring would unset it again, and fill the channel in which the next ring then waits
+	// with the clock's lock held. So on a mock clock each time is a new timer.
 	s.alarm = s.clock.Timer(d)
 	s.poke()
 }
@@ -223,7 +227,7 @@ func (s *Scheduler) poke() {
 	}
 }
 
-// disarm stops the clock's timer and takes away a ring that nobody has heard. mu is held.
+// disarm stops the clock's timer and removes an unread ring. mu is held.
 func (s *Scheduler) disarm() {
 	s.armed = time.Time{}
 	if s.alarm == nil {

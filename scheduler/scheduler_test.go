@@ -103,7 +103,8 @@ func TestSetAndCancel(t *testing.T) {
 		if _, ok := s.Next(); ok {
 			t.Error("something is left")
 		}
-		// Of two that are due together the first cancels the second, and adds one that is due at once.
+		// Of two that are due together the first cancels the second, and adds one that is
+		// due at once.
 		due := time.Now().Add(time.Second)
 		called := 0
 		s.At(due, func(now time.Time) {
@@ -141,7 +142,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Whoever sets timers while somebody else moves a mock clock: each is called once, and none early.
+// Timers that are set while another goroutine moves a mock clock are called once, and
+// none early.
 func TestMockClockUnderLoad(t *testing.T) {
 	for round := range 30 {
 		mock := clock.NewMock()

@@ -9,8 +9,8 @@ import (
 	"github.com/ojsengine/ojs/scheduler"
 )
 
-// A scheduler has not settled while it calls a function, although nothing is due any more: what the function will do has not
-// happened yet.
+// A scheduler has not settled while it calls a function, even if no other is due: what
+// the function will do has not happened yet.
 func TestSettled(t *testing.T) {
 	mock := clock.NewMock()
 	s := scheduler.New(mock)

@@ -7,11 +7,14 @@ import (
 	"slices"
 )
 
-// KeySet is a set of keys that lives on from claim to claim, so that a claim costs the same however many keys are in it: a storage
-// may keep what it has worked out for the set, and bring that up to date with Changes. Sets are told apart by their pointers.
+// KeySet is a set of keys that lives on from claim to claim, so that a claim costs the
+// same however many keys are in it: a storage may keep what it has worked out for the
+// set, and bring that up to date with Changes [claim-14]. Sets are told apart by their
+// pointers [claim-14].
 //
-// Only its owner changes a set, and not during a call that it is given to. A storage reads it during that call only, and may keep the
-// pointer. The nil set is empty and read only. A KeySet encodes to JSON as the list of its keys.
+// Only its owner changes a set, and not during a call that it is given to. A storage
+// reads it during that call only, and may keep the pointer. The nil set is empty and read
+// only [claim-11]. A KeySet encodes to JSON as the list of its keys.
 type KeySet struct {
 	keys  map[string]struct{}
 	log   []string // keys that have come or gone
@@ -47,7 +50,8 @@ func (s *KeySet) Remove(key string) {
 	}
 }
 
-// changed notes a change. Of many it forgets the older half: a storage that has missed so many reads the set instead.
+// changed notes a change. Of many it forgets the older half: a storage that has missed so
+// many reads the set instead.
 func (s *KeySet) changed(key string) {
 	s.log = append(s.log, key)
 	if n := len(s.log); n > 1024+2*len(s.keys) {
@@ -81,9 +85,10 @@ func (s *KeySet) All() iter.Seq[string] {
 	return maps.Keys(s.keys)
 }
 
-// Changes returns the keys that have come or gone since a moment that Changes returned, 0 being when the set was empty and new, and
-// this moment. Has says which of the two; a key may be in the list twice. ok is false if the set does not remember as far back.
-// The list is valid until the set changes.
+// Changes returns the keys that have come or gone since a moment that Changes returned, 0
+// being when the set was empty and new, and this moment. Has says which of the two; a key
+// may be in the list twice. ok is false if the set does not remember as far back. The
+// list is valid until the set changes.
 func (s *KeySet) Changes(since uint64) (keys []string, now uint64, ok bool) {
 	if s == nil {
 		return nil, 0, since == 0

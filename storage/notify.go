@@ -7,46 +7,52 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Notifier is the ability to tell engines that share a storage what the others do, so that none of them has to look again and
-// again. It is optional; see As. Notices are hints: they may come late, twice or, where others are in another process, never. So a
+// Notifier is the ability to tell engines that share a storage what the others do, so
+// that none of them has to look again and again. It is optional; see As. Notices are
+// hints: they may come late, twice or, where others are in another process, never. So a
 // notice of Everything follows now and then.
 type Notifier interface {
-	// Notify has f called whenever a call may have left something to do or to know for self, unless the call was made in a
-	// context of WithSelf for the same self. f must not call the storage, and must be quick. After stop has returned, f is
-	// not called any more.
+	// Notify has f called whenever a call may have left something to do or to know for
+	// self [notify-1, notify-2, notify-5, notify-6, notify-8, settleclaim-11, unclaim-5],
+	// unless the call was made in a context of WithSelf for the same self [notify-3,
+	// settleclaim-12]. f must not call the storage, and must be quick. After stop has
+	// returned, f is not called any more [notify-4].
 	Notify(self any, f func(Notice)) (stop func())
 }
 
-// Personal is the ability of a Notifier to know its callers without a WithSelf in each call's context. It is optional. The
-// storage itself must have it, not one that it wraps.
+// Personal is the ability of a Notifier to know its callers without a WithSelf in each
+// call's context. It is optional. The storage itself must have it, not one that it wraps.
 type Personal interface {
 	Notifier
-	// For returns asked as self uses it: its Insert, Claim, Settle, Extend and Due are self's calls, whatever their contexts say.
-	// It returns nil unless asked is the storage itself: a type that embeds the storage has this method too, and its own calls
-	// would be passed by.
+	// For returns asked as self uses it: its Insert, Claim, Settle, Extend and Due are
+	// self's calls, in any context [notify-7]. It returns nil unless asked is the storage
+	// itself: a type that embeds the storage has this method too, and its own calls would
+	// be passed by [notify-7].
 	For(self any, asked Storage) Storage
 }
 
 // Notice is what others have done.
 type Notice struct {
 	Everything bool      // look at all there is
-	Available  bool      // jobs have become available
-	Due        time.Time // jobs come due, or lose their lease, then at the earliest; zero: none
-	Crons      bool      // recurring jobs have changed
-	Taken      []Taken   // claims that were taken from their holders
-	Ended      []string  // jobs that have ended
+	Available  bool      // jobs have become available [notify-1, notify-6]
+	Due        time.Time // jobs come due, or lose their lease, then at the earliest; zero: none [notify-1]
+	Crons      bool      // recurring jobs have changed [notify-5]
+	Taken      []Taken   // claims that were taken from their holders [notify-2]
+	Ended      []string  // jobs that have ended [notify-1]
 
-	// Quarantined are records that a call in this process has set aside. Its caller is told, too (Quarantiner).
+	// Quarantined are records that a call in this process has set aside [quarantine-8].
+	// Its caller is told, too (Quarantiner) [quarantine-8].
 	Quarantined []Quarantined
 }
 
 // Taken is a claim that was taken from its holder.
 type Taken struct {
 	Held
-	Cause error // ojs.ErrCancelled, ojs.ErrReplaced or ojs.ErrLeaseLost
+	Cause error // ojs.ErrCancelled, ojs.ErrReplaced or ojs.ErrLeaseLost [notify-2]
 }
 
-// Add adds the news of a job that has come into a state and is due to wake at wakeAt (Record.WakeAt).
+// Add adds the news of a job that has come into a state and is due to wake at wakeAt
+// (Record.WakeAt).
 func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 	switch {
 	case state == ojs.StateAvailable:
@@ -64,8 +70,9 @@ func (n *Notice) Empty() bool {
 	return !n.Everything && !n.Available && n.Due.IsZero() && !n.Crons && len(n.Taken)+len(n.Ended)+len(n.Quarantined) == 0
 }
 
-// Clocked is the ability to tell how far the clock that all users of the storage share is ahead of this machine's. It is
-// optional; see As. Engines on the wall clock follow it, so that machines whose clocks differ agree on what is due.
+// Clocked is the ability to tell how far the clock that all users of the storage share is
+// ahead of this machine's. It is optional; see As. Engines on the wall clock follow it,
+// so that machines whose clocks differ agree on what is due.
 type Clocked interface {
 	// ClockOffset is cheap. It changes as clocks drift.
 	ClockOffset() time.Duration

@@ -7,44 +7,57 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Quarantiner is the ability to set aside stored records that do not decode: somebody has edited them, a disk has damaged them, a
-// later version has written them. It is optional, for storages that decode what they have stored; see As.
+// Quarantiner is the ability to set aside stored records that do not decode: a person has
+// edited them, a disk has damaged them, a later version has written them. It is optional,
+// for storages that decode what they have stored; see As.
 //
-// Whatever call meets such a record moves it to the quarantine, in the same step or right after it, and goes on without it: no other
-// record is changed for it, no attempt of any job is spent, and Claim and Due bring what they would bring without it. The first that
-// set it aside tells everybody who listens in its process, itself included (Notice.Quarantined).
+// Any call that meets such a record moves it to the quarantine, in the same step or right
+// after it, and goes on without it: no other record is changed for it, no attempt of any
+// job is spent, and Claim and Due bring what they would bring without it [quarantine-1,
+// quarantine-2]. The first that set it aside tells every listener in its process, itself
+// included (Notice.Quarantined) [quarantine-8]. The quarantine lasts as long as the
+// storage [quarantine-9].
 //
-// A record in the quarantine takes part in nothing. A job there is in no List, Counts, depth of a queue, and no Prune; it is equal to
-// no other job, so that an equal one, or one with its id, may be enqueued. Get of its id, unless another job has that now, gives an
-// *ojs.QuarantinedError, and a Settle of it ojs.ErrNotFound. A recurring entry there does not exist for CronStore, a state of a queue
-// not for QueueStore.
+// A record in the quarantine takes part in nothing [quarantine-3]. A job there is in no
+// List, Counts, depth of a queue, and no Prune; it is equal to no other job, so that an
+// equal one, or one with its id, may be enqueued [quarantine-3, quarantine-7]. Get of its
+// id, unless another job has that now, gives an *ojs.QuarantinedError, and a Settle of it
+// ojs.ErrNotFound [quarantine-3, quarantine-7]. A recurring entry there does not exist
+// for CronStore, a state of a queue not for QueueStore.
 type Quarantiner interface {
-	// Quarantined returns up to limit of the records in the quarantine, in the order in which they were set aside, after the one
-	// with the key; "": from the first on. A limit of 0 or more than 1000 is 1000. None are left when it returns none.
+	// Quarantined returns up to limit of the records in the quarantine, in the order in
+	// which they were set aside, after the one with the key; "": from the first on
+	// [quarantine-4]. A limit of 0 or more than 1000 is 1000 [quarantine-4]. None are
+	// left when it returns none [quarantine-4].
 	Quarantined(ctx context.Context, after string, limit int) ([]Quarantined, error)
 
-	// CountQuarantined returns how many records are in the quarantine. It is cheap.
+	// CountQuarantined returns how many records are in the quarantine [quarantine-4]. It
+	// is cheap.
 	CountQuarantined(ctx context.Context) (int, error)
 
-	// ReleaseQuarantined puts a record back where it was, once somebody has mended it: a job has its state, its attempts and its
-	// place again. One that does not decode yet stays, and the call fails with an *ojs.QuarantinedError. If there is another job
-	// with its id, another entry of its name or another state of its queue meanwhile, it stays too, and the call fails with an
-	// *ojs.DuplicateError. Uniqueness is not checked. An unknown key gives ojs.ErrNotFound.
+	// ReleaseQuarantined puts a record back where it was, once it has been mended: a job
+	// has its state, its attempts and its place again [quarantine-5]. A record that does
+	// not decode yet stays, and the call fails with an *ojs.QuarantinedError
+	// [quarantine-5]. If there is another job with its id, another entry of its name or
+	// another state of its queue meanwhile, it stays too, and the call fails with an
+	// *ojs.DuplicateError [quarantine-7]. Uniqueness is not checked [quarantine-7]. An
+	// unknown key gives ojs.ErrNotFound [quarantine-6].
 	ReleaseQuarantined(ctx context.Context, key string) error
 
-	// DeleteQuarantined deletes a record from the quarantine. An unknown key gives ojs.ErrNotFound.
+	// DeleteQuarantined deletes a record from the quarantine [quarantine-6]. An unknown
+	// key gives ojs.ErrNotFound [quarantine-6].
 	DeleteQuarantined(ctx context.Context, key string) error
 }
 
 // Quarantined is a record that was set aside.
 type Quarantined struct {
-	Key    string // names it in the quarantine
+	Key    string // names it in the quarantine [quarantine-4]
 	Kind   Kind
-	Name   string    // a job's id, a recurring entry's or a queue's name
-	Reason string    // why it does not decode, for a person
-	At     time.Time // when it was set aside, by the clock of the storage
+	Name   string    // a job's id, a recurring entry's or a queue's name [quarantine-4]
+	Reason string    // why it does not decode, for a person [quarantine-4]
+	At     time.Time // when it was set aside, by the clock of the storage [quarantine-4]
 
-	// Of a job, as far as they can be read.
+	// Of a job, as far as they can be read [quarantine-4].
 	Queue, Type string
 	State       ojs.State // "": unknown
 }

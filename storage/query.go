@@ -10,18 +10,20 @@ import (
 
 // Query selects jobs; a zero field selects all.
 type Query struct {
-	DeadLetters bool // dead letters only, in the order of their death; otherwise the order is that of insertion
+	// DeadLetters selects dead letters only, and lists them in the order of their death
+	// [list-5]. Otherwise the order is that of insertion [list-1].
+	DeadLetters bool
 
 	States     []ojs.State
 	Queues     []string
-	Types      []string // "email.*" selects every type that starts with "email."
-	ErrorTypes []string // of the job's latest failure; prefixes as in Types
+	Types      []string // "email.*" selects every type that starts with "email." [list-3]
+	ErrorTypes []string // of the job's latest failure; prefixes as in Types [list-3]
 
-	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not
-	FinishedFrom, FinishedBefore time.Time // a job that has not ended is in no such range
+	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not [list-3]
+	FinishedFrom, FinishedBefore time.Time // a job that has not ended is in no such range [list-3]
 
-	Cursor string // of the page before; "": the first page
-	Limit  int    // most records on the page; 0 or more than 1000: 1000
+	Cursor string // of the page before; "": the first page [list-2]
+	Limit  int    // most records on the page; 0 or more than 1000: 1000 [list-2, list-8]
 }
 
 // Matches reports whether q selects the job, whatever its cursor and limit.

@@ -6,13 +6,17 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// QueueStore is the ability to pause and drain queues, for every engine on the storage and for as long as the storage
-// lasts. A storage that has it obeys the states in Claim and Insert. It is optional; see As.
+// QueueStore is the ability to pause and drain queues, for every engine on the storage
+// and for as long as the storage lasts [fields-7]. A storage that has it obeys the states
+// in Claim and Insert: a paused queue takes jobs and hands out none, and a draining one
+// hands out its jobs and takes none [queue-1, queue-2, settleclaim-10]. It is optional;
+// see As.
 type QueueStore interface {
-	// SetQueueState sets the state of a queue, which need not have any jobs, and returns the one before. A state that is none
-	// fails the call with an error that is ojs.ErrInvalid.
+	// SetQueueState sets the state of a queue, which need not have any jobs, and returns
+	// the one before [queue-1, queue-3]. A state that is none fails the call with an
+	// error that is ojs.ErrInvalid [queue-3].
 	SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error)
 
-	// QueueStates returns the queues that are not active.
+	// QueueStates returns the queues that are not active [queue-3].
 	QueueStates(ctx context.Context) (map[string]ojs.QueueState, error)
 }

@@ -9,36 +9,43 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Record is a stored job: what lookups show, and what only storage and engine know. Its methods are the transitions that a
-// storage makes by itself; each changes the record in place and raises its version.
+// Record is a stored job: what lookups show, and what only storage and engine know. Its
+// methods are the transitions that a storage makes by itself; each changes the record in
+// place and raises its version.
 type Record struct {
 	ojs.JobInfo
-	Version    uint64    // raised by each transition; 0: not stored yet
-	Worker     string    // who claimed it last
-	LeaseUntil time.Time // active: when the claim lapses unless it is renewed; zero in other states
+	Version    uint64    // raised by each transition; 0: not stored yet [insert-1, settle-1]
+	Worker     string    // who claimed it last [claim-1]
+	LeaseUntil time.Time // active: when the claim lapses unless it is renewed; else zero [lease-1]
 
-	// Fingerprint is what makes the job equal to others; "": it was enqueued without a unique policy.
+	// Fingerprint is what makes the job equal to others; "": it was enqueued without a
+	// unique policy [unique-11].
 	Fingerprint string
 
-	// Checkpoint is what an attempt has saved for the attempts after it. It goes when the job ends.
+	// Checkpoint is what an attempt has saved for the attempts after it [lease-5]. It
+	// goes when the job ends [due-3].
 	Checkpoint json.RawMessage
 }
 
-// Deadline is when the job ends if it is still waiting: the earlier of ExpiresAt and the end of its total timeout. Zero:
-// never.
+// Deadline is when the job ends if it is still waiting: the earliest of ExpiresAt, the
+// end of its total timeout, and, until its first attempt has started, the end of its
+// enqueue TTL [claim-9, due-3, due-8]. Zero: never. A storage that keeps it apart writes
+// it with every Change, one with SameJob too, since StartedAt is among what attempts
+// change [due-8].
 func (r *Record) Deadline() time.Time {
-	if r.TotalTimeout <= 0 {
-		return r.ExpiresAt
+	d := r.ExpiresAt
+	if r.TotalTimeout > 0 {
+		d = earlier(r.CreatedAt.Add(r.TotalTimeout), d)
 	}
-	total := r.CreatedAt.Add(r.TotalTimeout)
-	if r.ExpiresAt.IsZero() || total.Before(r.ExpiresAt) {
-		return total
+	if r.EnqueueTTL > 0 && r.StartedAt.IsZero() {
+		d = earlier(r.CreatedAt.Add(r.EnqueueTTL), d)
 	}
-	return r.ExpiresAt
+	return d
 }
 
-// WakeAt is when Due has to look at the job next, given the state it is in. Zero: never. A storage that keeps its jobs in
-// the order of this time finds in one place everything that comes due.
+// WakeAt is when Due has to look at the job next, given the state it is in [due-1, due-3,
+// due-5]. Zero: never. A storage that keeps its jobs in the order of this time finds in
+// one place everything that comes due.
 func (r *Record) WakeAt() time.Time {
 	switch r.State {
 	case ojs.StateScheduled:
@@ -60,15 +67,16 @@ func earlier(t, deadline time.Time) time.Time {
 	return deadline
 }
 
-// Expired reports whether the job is waiting and its deadline has come.
+// Expired reports whether the job is waiting and its deadline has come [claim-9, due-3].
 func (r *Record) Expired(now time.Time) bool {
 	d := r.Deadline()
 	return r.State.Waiting() && !d.IsZero() && !now.Before(d)
 }
 
-// KeptUntil is until when the job, once it has ended, is not pruned. It is the later of the end of its ResultTTL and the end of its
-// unique policy's period, if that counts ended jobs: without the job, an equal one would be let in. Zero: it may be pruned at once.
-// Before the job's end only the policy counts.
+// KeptUntil is until when the job, once it has ended, is not pruned [prune-5, prune-6].
+// It is the later of the end of its ResultTTL and the end of its unique policy's period,
+// if that counts ended jobs: without the job, an equal one would be let in [prune-5,
+// prune-6]. Zero: it may be pruned at once. Before the job's end only the policy counts.
 func (r *Record) KeptUntil() time.Time {
 	until := r.countedUntil()
 	if r.State.Terminal() {
@@ -79,7 +87,8 @@ func (r *Record) KeptUntil() time.Time {
 	return until
 }
 
-// ResultKeptUntil is when the ResultTTL of a job that has ended is over. Zero: it has none.
+// ResultKeptUntil is when the ResultTTL of a job that has ended is over [prune-6]. Zero:
+// it has none.
 func (r *Record) ResultKeptUntil() time.Time {
 	switch {
 	case r.ResultTTL == ojs.KeepForever:
@@ -93,7 +102,8 @@ func (r *Record) ResultKeptUntil() time.Time {
 // forever is the last second that RFC 3339 has a word for.
 var forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// countedUntil is until when the unique policy of the job counts it after its end. Zero: it does not.
+// countedUntil is until when the unique policy of the job counts it after its end. Zero:
+// it does not.
 func (r *Record) countedUntil() time.Time {
 	p := r.Unique
 	if p == nil || p.Period <= 0 && p.PeriodMonths <= 0 || !slices.ContainsFunc(p.States, ojs.State.Terminal) {
@@ -102,7 +112,9 @@ func (r *Record) countedUntil() time.Time {
 	return p.PeriodEnd(r.CreatedAt)
 }
 
-// Claim makes an available job active: one more attempt, held by worker for the job's lease.
+// Claim makes an available job active: one more attempt, held by worker for the job's
+// lease [claim-1]. It begins at no progress, and with the checkpoint of the attempts
+// before [lease-5].
 func (r *Record) Claim(now time.Time, worker string) {
 	r.State = ojs.StateActive
 	r.Attempt++
@@ -113,7 +125,8 @@ func (r *Record) Claim(now time.Time, worker string) {
 	r.Version++
 }
 
-// Extend renews the lease of an active job and keeps what the extension says.
+// Extend renews the lease of an active job and keeps what the extension says [lease-1,
+// lease-5].
 func (r *Record) Extend(now time.Time, x Extension) {
 	r.LeaseUntil = now.Add(r.Lease)
 	r.Progress = max(r.Progress, x.Progress)
@@ -122,8 +135,9 @@ func (r *Record) Extend(now time.Time, x Extension) {
 	}
 }
 
-// Unclaim takes back what Claim has done to a job that nobody has begun to work on. What an attempt before that has left (when it
-// began, its worker, its progress) is lost.
+// Unclaim takes back what Claim has done to a job that no handler has begun to work on
+// [unclaim-1]. What an attempt before that has left (when it began, its worker, its
+// progress) is lost [unclaim-1].
 func (r *Record) Unclaim() {
 	r.State = ojs.StateAvailable
 	r.Attempt--
@@ -134,7 +148,7 @@ func (r *Record) Unclaim() {
 	r.Version++
 }
 
-// Promote makes a scheduled or retryable job available.
+// Promote makes a scheduled or retryable job available [due-1].
 func (r *Record) Promote(now time.Time) {
 	r.State = ojs.StateAvailable
 	r.NextRetryAt = time.Time{}
@@ -144,14 +158,19 @@ func (r *Record) Promote(now time.Time) {
 	r.Version++
 }
 
-// Reclaim hands an active job whose lease has run out to a new holder, who settles it. The attempt stays the same.
+// Reclaim hands an active job whose lease has run out to a new holder, who settles it
+// [lease-3]. The attempt stays the same [lease-3].
 func (r *Record) Reclaim(now time.Time) {
 	r.LeaseUntil = now.Add(r.Lease)
 	r.Version++
 }
 
-// Expire ends a waiting job whose deadline has come, with a failure that says which deadline it was. Exceeding the total
-// timeout counts as exhaustion; an expired job never becomes a dead letter.
+// Expire ends a waiting job whose deadline has come, with a failure that says which
+// deadline it was [due-3, due-8]. If several end at the same time, that is the total
+// timeout before the enqueue TTL, and that before ExpiresAt [due-10]. A job that has
+// exceeded its total timeout has exhausted its attempts: it becomes a dead letter if its
+// retry policy says so [due-10]. A job that ends by its ExpiresAt or its enqueue TTL
+// never does [due-10].
 func (r *Record) Expire(now time.Time) {
 	total := r.TotalTimeout > 0 && r.Deadline().Equal(r.CreatedAt.Add(r.TotalTimeout))
 	f := &ojs.Failure{Attempt: r.Attempt, At: now, Code: ojs.CodeRetry}
@@ -161,6 +180,14 @@ func (r *Record) Expire(now time.Time) {
 		f.Details = map[string]any{
 			"timeout_kind":    "total",
 			"limit_seconds":   r.TotalTimeout.Seconds(),
+			"elapsed_seconds": now.Sub(r.CreatedAt).Seconds(),
+		}
+	} else if r.EnqueueTTL > 0 && r.StartedAt.IsZero() && r.Deadline().Equal(r.CreatedAt.Add(r.EnqueueTTL)) {
+		f.Type, f.Reason = ojs.TypeEnqueueTTL, ojs.ReasonExpired
+		f.Message = "the job had not started at the end of its enqueue TTL of " + r.EnqueueTTL.String()
+		f.Details = map[string]any{
+			"timeout_kind":    "enqueue_ttl",
+			"limit_seconds":   r.EnqueueTTL.Seconds(),
 			"elapsed_seconds": now.Sub(r.CreatedAt).Seconds(),
 		}
 	} else {
@@ -178,7 +205,21 @@ func (r *Record) Expire(now time.Time) {
 	r.Version++
 }
 
-// Cancel ends a job that has not ended.
+// CanSettle checks a change that Settle is asked for: r is the stored record and to the
+// one given. The error is that of [Settled]: ErrFenced if the versions differ, an
+// *ojs.TransitionError if no job may go from the one state to the other, or nil.
+func (r *Record) CanSettle(to *Record) error {
+	if r.Version != to.Version {
+		return ErrFenced
+	}
+	stays := r.State == to.State && r.State.Waiting()
+	if !stays && !r.State.CanBecome(to.State) {
+		return &ojs.TransitionError{ID: to.ID, From: r.State, To: to.State}
+	}
+	return nil
+}
+
+// Cancel ends a job that has not ended [unique-3].
 func (r *Record) Cancel(now time.Time) {
 	r.State = ojs.StateCancelled
 	r.LeaseUntil = time.Time{}
@@ -188,13 +229,14 @@ func (r *Record) Cancel(now time.Time) {
 	r.Version++
 }
 
-// Update gives a scheduled job the args and meta of an equal one, which it takes over.
+// Update gives a scheduled job the args and meta of an equal one, which it takes over
+// [unique-5].
 func (r *Record) Update(from *Record) {
 	r.Args, r.Meta = from.Args, from.Meta
 	r.Version++
 }
 
-// Drop ends an available job to make room in its queue.
+// Drop ends an available job to make room in its queue [insert-8].
 func (r *Record) Drop(now time.Time) {
 	r.State = ojs.StateDiscarded
 	r.FinishedAt = now

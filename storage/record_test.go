@@ -19,29 +19,37 @@ func TestDeadlines(t *testing.T) {
 	tests := []struct {
 		name                string
 		expires             time.Time
-		total               time.Duration
+		total, enqueue      time.Duration
 		state               ojs.State
 		deadline, wake      time.Time
 		expiredAt, notYetAt time.Duration
 	}{
-		{"available", zero, 0, ojs.StateAvailable, zero, zero, -1, time.Hour},
-		{"available, expires", after(10), 0, ojs.StateAvailable, after(10), after(10), 10, 9},
-		{"available, total", zero, 20, ojs.StateAvailable, after(20), after(20), 20, 19},
-		{"available, both", after(10), 20, ojs.StateAvailable, after(10), after(10), 10, 9},
-		{"pending, both", after(30), 20, ojs.StatePending, after(20), after(20), 20, 19},
-		{"scheduled", zero, 0, ojs.StateScheduled, zero, after(5), -1, time.Hour},
-		{"scheduled, expires first", after(3), 0, ojs.StateScheduled, after(3), after(3), 3, 2},
-		{"scheduled, expires with it", after(5), 0, ojs.StateScheduled, after(5), after(5), 5, 4},
-		{"retryable", zero, 0, ojs.StateRetryable, zero, after(7), -1, time.Hour},
-		{"retryable, total first", zero, 6, ojs.StateRetryable, after(6), after(6), 6, 5},
-		{"active: its lease, whatever its deadline", after(1), 1, ojs.StateActive, after(1), after(50), -1, time.Hour},
-		{"completed", after(1), 1, ojs.StateCompleted, after(1), zero, -1, time.Hour},
+		{"available", zero, 0, 0, ojs.StateAvailable, zero, zero, -1, time.Hour},
+		{"available, expires", after(10), 0, 0, ojs.StateAvailable, after(10), after(10), 10, 9},
+		{"available, total", zero, 20, 0, ojs.StateAvailable, after(20), after(20), 20, 19},
+		{"available, both", after(10), 20, 0, ojs.StateAvailable, after(10), after(10), 10, 9},
+		{"pending, both", after(30), 20, 0, ojs.StatePending, after(20), after(20), 20, 19},
+		{"scheduled", zero, 0, 0, ojs.StateScheduled, zero, after(5), -1, time.Hour},
+		{"scheduled, expires first", after(3), 0, 0, ojs.StateScheduled, after(3), after(3), 3, 2},
+		{"scheduled, expires with it", after(5), 0, 0, ojs.StateScheduled, after(5), after(5), 5, 4},
+		{"retryable", zero, 0, 0, ojs.StateRetryable, zero, after(7), -1, time.Hour},
+		{"retryable, total first", zero, 6, 0, ojs.StateRetryable, after(6), after(6), 6, 5},
+		{"available, enqueue TTL", zero, 0, 15, ojs.StateAvailable, after(15), after(15), 15, 14},
+		{"pending, enqueue TTL after the others", after(30), 20, 25, ojs.StatePending, after(20), after(20), 20, 19},
+		{"scheduled, enqueue TTL first", after(30), 20, 4, ojs.StateScheduled, after(4), after(4), 4, 3},
+		{"retryable: its enqueue TTL ended with the first attempt", zero, 0, 6, ojs.StateRetryable, zero, after(7), -1, time.Hour},
+		{"retryable, total, no enqueue TTL", zero, 6, 5, ojs.StateRetryable, after(6), after(6), 6, 5},
+		{"active: its lease, whatever its deadline", after(1), 1, 0, ojs.StateActive, after(1), after(50), -1, time.Hour},
+		{"completed", after(1), 1, 0, ojs.StateCompleted, after(1), zero, -1, time.Hour},
 	}
 	for _, tt := range tests {
 		t.Run("P0.5 "+tt.name, func(t *testing.T) {
 			var r storage.Record
-			r.State, r.CreatedAt, r.ExpiresAt, r.TotalTimeout = tt.state, epoch, tt.expires, tt.total
+			r.State, r.CreatedAt, r.ExpiresAt, r.TotalTimeout, r.EnqueueTTL = tt.state, epoch, tt.expires, tt.total, tt.enqueue
 			r.ScheduledAt, r.NextRetryAt, r.LeaseUntil = after(5), after(7), after(50)
+			if tt.state == ojs.StateRetryable {
+				r.StartedAt = after(1)
+			}
 			if got := r.Deadline(); !got.Equal(tt.deadline) {
 				t.Errorf("deadline %v, want %v", got, tt.deadline)
 			}
@@ -81,16 +89,31 @@ func TestTransitions(t *testing.T) {
 		}
 	})
 	t.Run("P0.5 Expire says which deadline it was", func(t *testing.T) {
-		for _, total := range []bool{false, true} {
+		for _, tt := range []struct {
+			expires                 time.Time
+			total, enqueue, started time.Duration
+			want, kind              string
+		}{
+			{after(5), 0, 0, 0, ojs.TypeExpired, ""},
+			{after(5), 6, 7, 0, ojs.TypeExpired, ""},
+			{zero, 5, 0, 0, ojs.TypeTotalTimeout, "total"},
+			{after(6), 5, 7, 0, ojs.TypeTotalTimeout, "total"},
+			{zero, 0, 5, 0, ojs.TypeEnqueueTTL, "enqueue_ttl"},
+			{after(6), 7, 5, 0, ojs.TypeEnqueueTTL, "enqueue_ttl"},
+			{after(6), 0, 6, 1, ojs.TypeExpired, ""},
+			{zero, 6, 6, 1, ojs.TypeTotalTimeout, "total"},
+		} {
 			var r storage.Record
 			r.State, r.CreatedAt, r.Retry.OnExhaustion = ojs.StateRetryable, epoch, ojs.ExhaustionDeadLetter
-			want := ojs.TypeExpired
-			if r.ExpiresAt = after(5); total {
-				r.ExpiresAt, r.TotalTimeout, want = zero, 5, ojs.TypeTotalTimeout
+			r.ExpiresAt, r.TotalTimeout, r.EnqueueTTL = tt.expires, tt.total, tt.enqueue
+			if tt.started > 0 {
+				r.StartedAt = after(tt.started)
 			}
 			r.Expire(after(7))
-			if r.State != ojs.StateDiscarded || r.Error.Type != want || r.DeadLettered() != total || !r.FinishedAt.Equal(after(7)) || r.Version != 1 {
-				t.Errorf("total %v: %+v", total, r)
+			kind, _ := r.Error.Details["timeout_kind"].(string)
+			total := tt.want == ojs.TypeTotalTimeout
+			if r.State != ojs.StateDiscarded || r.Error.Type != tt.want || kind != tt.kind || r.DeadLettered() != total || !r.FinishedAt.Equal(after(7)) || r.Version != 1 {
+				t.Errorf("%+v: %+v", tt, r.Error)
 			}
 		}
 	})

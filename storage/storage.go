@@ -1,32 +1,64 @@
 // Package storage is the contract between an engine and the place where its jobs live.
 //
-// A storage keeps records and makes their transitions atomic. It decides nothing: it reads no clock, since every call says
-// what time it is, draws no random number and knows no retry policy. What a transition does to the fields of a record is
-// written down once, in the methods of Record; a storage supplies atomicity, order and lookup.
+// A storage keeps records and makes their transitions atomic. It decides nothing: it
+// reads no clock, since every call says what time it is, draws no random number and knows
+// no retry policy. What a transition does to the fields of a record is written down once,
+// in the methods of Record; a storage supplies atomicity, order and lookup.
+//
+// A tag such as [claim-3] names the case of package storagetest that proves the sentence.
+// Adapters run one case with -run 'Conformance/Claim/Priority', the path that the table
+// at the end of a run shows beside the tag.
 //
 // # Fencing
 //
-// Every transition raises the record's Version by one, and nothing else does. The version that Claim or Due hands out with
-// an active job is the claim token of whoever got it: Settle and Extend apply only to the version they name, so the late
-// result of an attempt whose job has been cancelled, reaped or handed on is refused. Version never falls, and never comes again
-// for an id: a job that is stored under the id of a deleted one begins at a version that the deleted one never had, so that a token of
-// that one does not fit. This holds for as long as the storage does. The attempt number falls, when a snooze gives an attempt back and
-// when a replay by hand begins anew; so it cannot fence.
+// Every transition raises the record's Version by one, and nothing else does [claim-1,
+// lease-1, lease-3, due-1, settle-1]. The version that Claim or Due hands out with an
+// active job is the claim token of its holder: Settle and Extend apply only to the
+// version they name, so the late result of an attempt whose job has been cancelled,
+// reaped or handed on is refused [settle-2, lease-2, lease-3, race-2, race-3]. Version
+// never falls, and never comes again for an id: a job that is stored under the id of a
+// deleted one begins at a version that the deleted one never had, so that a token of that
+// one does not fit [settle-12]. This holds for as long as the storage does [durable-3].
+// The attempt number falls, when a snooze gives an attempt back and when a replay by hand
+// begins anew; so it cannot fence [settle-3].
 //
 // # Time
 //
-// A storage compares the times in its records with the now of the call and with nothing else. now may go backwards between
-// calls, as wall clocks do; a storage then hands out less, never more, and fails nothing.
+// A storage compares the times in its records with the now of the call and with nothing
+// else [due-1, due-3, claim-9]. now may go backwards between calls, as wall clocks do:
+// each call then does what its own now asks for, and none fails for it [due-6, claim-13,
+// insert-10, prune-9].
+//
+// # Concurrency
+//
+// Calls that overlap take effect one after the other, in an order that the storage
+// chooses: each at one moment between its begin and its end, as if no other call were
+// under way [histories-1]. Settle and SetCrons do so for each change by itself, Settle in
+// the order of the changes [histories-1]. A storage may treat Claim, Extend, Due, List
+// and Prune in the same way, with a moment for each job. Claim may then skip jobs that a
+// call under way is changing, and Insert may count the jobs of a bounded queue while
+// other calls change it. Config.JobByJob of package storagetest declares such a storage.
 //
 // # Copies
 //
-// What a call returns shares no memory with what is stored, nor what it stores with what it was given. ojs.JobInfo.Detach
+// The results of a call share no memory with the stored records, nor these with the
+// arguments of a call [insert-6, settleclaim-8, fields-1, fields-5]. ojs.JobInfo.Detach
 // makes such copies.
+//
+// # Values
+//
+// Every field of a record comes back as it was given, for any value [fields-1, fields-3,
+// general-4, general-6]. Times are rounded to Capabilities.Precision [fields-1]. Engines
+// store no Priority outside of -2^31 to 2^31-1.
 //
 // # Errors
 //
-// A call that returns an error has changed nothing, unless it documents otherwise or the storage cannot know. After Close
-// every call fails with ojs.ErrClosed. A context that has ended before the call fails it with the context's error.
+// A call that returns an error has changed nothing, unless it documents otherwise or the
+// storage cannot know [insert-2, delete-2, general-1]. A context that has ended before
+// the call fails it with the context's error [general-1, settleclaim-9]. After Close
+// every call fails with ojs.ErrClosed [general-2]. An argument that is invalid may fail
+// the call before these. A call about nothing, such as an empty batch or a Max of 0, does
+// nothing and is no error [general-5].
 package storage
 
 import (
@@ -38,170 +70,241 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Storage holds jobs. Its methods are safe for concurrent use. Engines do not close it: whoever opened it does.
+// Storage holds jobs. Its methods are safe for concurrent use [race-1, race-2, race-3,
+// race-4, race-5]. Engines do not close it: the program that opened it does.
 type Storage interface {
-	// Capabilities says what the storage is. It is constant and cheap.
+	// Capabilities says what the storage is. It is cheap, and does not change
+	// [general-7].
 	Capabilities() Capabilities
 
-	// Insert stores the batch, all of it or none, in order: of jobs that become available at the same priority the earlier
-	// ones are claimed first. An id that is stored already fails the call with an *ojs.DuplicateError that has the stored job's
-	// state; an id that is twice in the batch, with one that has the later record's state. Records come with State available,
-	// scheduled or pending, or the call fails with an error that is ojs.ErrInvalid, and with Version 0. They are stored under a
-	// version above 0 and above every one that a job with their id has had. The results are appended to dst, one for each of the
-	// batch, in order.
+	// Insert stores the batch, all of it or none, in order: of jobs that become available
+	// at the same priority the earlier ones are claimed first [insert-1, insert-2,
+	// insert-3]. An id that is stored already fails the call with an *ojs.DuplicateError
+	// that has the stored job's state; an id that is twice in the batch, with one that
+	// has the later record's state [insert-4]. Records come with State available,
+	// scheduled or pending, or the call fails with an error that is ojs.ErrInvalid, and
+	// with Version 0 [insert-5]. They are stored under a version above 0 and above every
+	// one that a job with their id has had [insert-1, settle-12]. Every later call sees
+	// them [insert-15, insert-17]. The results are appended to dst, one for each of the
+	// batch, in order [insert-3].
 	//
-	// A queue that would come to have more than Insert.MaxDepth jobs that have not ended fails the call with an *ojs.QueueError of
-	// ojs.ErrQueueFull, unless Insert.DropOldest is set and dropping makes room: then, in the same step, the jobs of the queue that
-	// have been available longest end by Record.Drop, whatever their priority, but no jobs of the batch and none whose deadline has
-	// come. A record counts the records before it in the batch, and not those after it. Jobs that are replaced do not count. What
-	// a queue drops is in the result of its last record that did not fit. A queue that is draining fails the call with an
-	// *ojs.QueueError of ojs.ErrQueueDraining (QueueStore), also if no record of the batch for it is stored.
+	// A queue that would come to have more than Insert.MaxDepth jobs that have not ended
+	// fails the call with an *ojs.QueueError of ojs.ErrQueueFull [insert-7], unless
+	// Insert.DropOldest is set and dropping makes room: then, in the same step, the jobs
+	// of the queue that have been available longest end by Record.Drop, of any priority
+	// [insert-8], but no jobs of the batch [insert-11] and none whose deadline has come
+	// [insert-10]. A record counts the records before it in the batch, and not those
+	// after it [insert-12]. Jobs that are replaced do not count [insert-12, insert-16].
+	// The dropped jobs of a queue are in the result of its last record that did not fit
+	// [insert-13]. A queue that is draining fails the call with an *ojs.QueueError of
+	// ojs.ErrQueueDraining (QueueStore), also if no record of the batch for it is stored
+	// [queue-2].
 	//
-	// A record with a Fingerprint and a Unique policy is checked, in the same atomic step, against the stored jobs with that
-	// fingerprint, and against those before it in the batch. Those for which Unique.Counts holds, by their state and their
-	// CreatedAt, are in its way. If there are any, the policy's strategy decides:
+	// A record with a Fingerprint and a Unique policy is checked, in the same atomic
+	// step, against the stored jobs with that fingerprint, and against those before it in
+	// the batch [unique-1, unique-10, unique-11, race-4]. The jobs for which
+	// Unique.Counts holds, by their state and their CreatedAt, are in its way [unique-7,
+	// unique-8, unique-15]. If there are any, the policy's strategy decides:
 	//
-	//   - reject: the call fails with an *ojs.DuplicateError that names the newest, by CreatedAt and then by insertion.
-	//   - ignore: the record is not stored, and Inserted.Existing is the newest.
-	//   - replace: those of them that have not ended end by Record.Cancel, and the record is stored. If Insert.KeepActive is
-	//     set and some of them are active, the call fails with the *ojs.DuplicateError of the newest active one instead.
-	//   - replace_except_schedule: if any of them is scheduled, the newest of the scheduled ones takes over by Record.Update
-	//     and is Inserted.Existing, the record is not stored, and the others are cancelled, or KeepActive fails the call.
-	//     Otherwise it is replace. The job that takes over keeps its place among those that wait for the same time.
+	//   - reject: the call fails with an *ojs.DuplicateError that names the newest, by
+	//     CreatedAt and then by insertion, and has its state and the fingerprint
+	//     [unique-1, unique-9, unique-16].
+	//   - ignore: the record is not stored, and Inserted.Existing is the newest
+	//     [unique-2].
+	//   - replace: those of them that have not ended end by Record.Cancel, and the record
+	//     is stored [unique-3, unique-4, race-5]. If Insert.KeepActive is set and some of
+	//     them are active, the call fails with the *ojs.DuplicateError of the newest
+	//     active one instead [unique-13].
+	//   - replace_except_schedule: if any of them is scheduled, the newest of the
+	//     scheduled ones takes over by Record.Update and is Inserted.Existing, the record
+	//     is not stored, and the others are cancelled, or KeepActive fails the call
+	//     [unique-5, unique-13, unique-14]. Otherwise it is replace [unique-6]. The job
+	//     that takes over keeps its place among those that wait for the same time
+	//     [due-7].
 	//
-	// No other call checks uniqueness.
+	// No other call checks uniqueness [unique-12].
 	//
-	// If several things are wrong with a batch, the error is that of the first of these checks that fails, each made for the whole
-	// batch in its order: states and ids, unique jobs, draining queues, full queues.
+	// If several things are wrong with a batch, the error is that of the first of these
+	// checks that fails, each made for the whole batch in its order: states and ids,
+	// unique jobs, draining queues, full queues [insert-14].
 	//
-	// The jobs that the call ends do so in the order in which it returns them, first all that are replaced and then all that
-	// are dropped.
+	// The jobs that the call ends do so in the order in which it returns them, first all
+	// that are replaced and then all that are dropped [prune-4].
 	Insert(ctx context.Context, now time.Time, batch []Insert, dst []Inserted) ([]Inserted, error)
 
-	// Claim takes up to c.Max available jobs and appends them to dst as Record.Claim leaves them. Each goes to exactly one
-	// caller. It takes from the queues in the order given, each until nothing is left in it; within a queue, or among all of
-	// them if none is given, the highest priority first, and at equal priority the one that became available first. It
-	// takes only the given types, if any are given. It passes over jobs whose deadline (Record.Deadline) has come, those
-	// whose rate limit has one of the keys in c.SkipKeys or the key of a job that this call has taken before, and those of
-	// paused queues (QueueStore).
+	// Claim takes up to c.Max available jobs and appends them to dst as Record.Claim
+	// leaves them [claim-1, claim-7, claim-8, claim-10, scale-3]. Each goes to exactly
+	// one caller [race-1]. It takes from the queues in the order given, each until
+	// nothing is left in it; within a queue, or among all of them if none is given, the
+	// highest priority first, and at equal priority the one that became available first
+	// [claim-2, claim-3, claim-4, claim-5]. It takes only the given types, if any are
+	// given [claim-6]. It passes over jobs whose deadline (Record.Deadline) has come
+	// [claim-9], those whose rate limit has one of the keys in c.SkipKeys [claim-11,
+	// claim-16] or the key of a job that this call has taken before [claim-12], and those
+	// of paused queues (QueueStore) [queue-1].
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
-	// Settle applies each change by itself, atomically, in order, and appends one result for each to dst. A change is
-	// applied if the stored record still has the Version that Change.Record has, and if its state can become Change.Record's
-	// by the transition table or is waiting and stays as it is; the stored record is then Change.Record with its Version
-	// raised by one. Otherwise Settled.Err says why not, and nothing changed. An available job that stays available keeps
-	// its place unless its queue or priority changes. Any other change has the job begin anew to wait for its time (Due). The
-	// call fails as a whole only if the storage does; it may then have applied some.
+	// Settle applies each change by itself, atomically, in order, and appends one result
+	// for each to dst [settle-4, race-2]. A change is applied if the stored record still
+	// has the Version that Change.Record has, and if its state can become Change.Record's
+	// by the transition table or is waiting and stays as it is; the stored record is then
+	// Change.Record with its Version raised by one [settle-1, settle-2]. Otherwise
+	// Settled.Err says why not, and nothing changed [settle-1, settle-2, settle-4].
+	// Whatever looks for the job finds it by its new values from then on: Claim by its
+	// queue, type, priority, rate limit and deadline, Due by its times, Insert by its
+	// fingerprint and the time of its creation [settle-6, settle-13, settle-9, settle-10,
+	// settle-11, settle-20]. An available job that stays available keeps its place unless
+	// its queue or priority changes [settle-5, settle-9]. A job that becomes available
+	// comes after those that are [settle-7]. Any other change has the job begin anew to
+	// wait for its time (Due) [due-7]. The call fails as a whole only if the storage
+	// does; it may then have applied some.
 	Settle(ctx context.Context, now time.Time, changes []Change, dst []Settled) ([]Settled, error)
 
-	// Extend renews leases: an active job that has the version named is held until now plus its Lease, and keeps what the
-	// extension says of its attempt (Record.Extend). It does not raise the version. It returns the ids that it could not
-	// extend, since the claim has been lost. An id is in a call once.
+	// Extend renews leases: an active job that has the version named is held until now
+	// plus its Lease, and keeps what the extension says of its attempt (Record.Extend)
+	// [lease-1, lease-5]. It does not raise the version [lease-1]. It returns the ids
+	// that it could not extend, since the claim has been lost, in the order of the call
+	// [lease-2]. An id is in a call once.
 	Extend(ctx context.Context, now time.Time, extensions []Extension) (lost []string, err error)
 
-	// Due does what time has brought about until now, for up to max jobs in the order of their due times (Record.WakeAt), and
-	// for the same time in that in which they began to wait for it: a lease, with the claim or with its latest renewal.
+	// Due does what time has brought about until now, for up to max jobs [due-4] in the
+	// order of their due times (Record.WakeAt) [due-2]. Jobs of the same time come in the
+	// order in which they began to wait for it: with the call that stored, claimed,
+	// handed over or changed the job last, or renewed its lease [due-7]. Jobs of one call
+	// come in its order [due-9].
 	//
-	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote) and enter their queue in that order;
-	//   - waiting jobs whose deadline has come end (Record.Expire);
-	//   - active jobs whose lease has run out are handed over to this caller alone (Record.Reclaim), who decides their fate
-	//     and settles it. A caller that dies before loses the new lease in turn.
+	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote)
+	//     and enter their queue in that order [due-1, due-2];
+	//   - waiting jobs whose deadline has come end (Record.Expire) [due-3, due-8];
+	//   - active jobs whose lease has run out are handed over to this caller alone
+	//     (Record.Reclaim), who decides their fate and settles it [lease-3]. A caller
+	//     that dies before loses the new lease in turn [lease-4].
 	//
-	// Next is when Due next has something to do: a time not after now if max cut the call short, zero if there is nothing
-	// to wait for. It takes every stored job into account, whoever inserted it.
+	// Next is when Due next has something to do: a time not after now if max cut the call
+	// short, zero if there is nothing to wait for [due-4, due-5]. It takes every stored
+	// job into account, whoever inserted it [due-5].
 	//
-	// Due.Promoted may use the memory of buf, whose contents are lost.
+	// Due.Promoted may use the memory of buf, whose contents are lost [due-1].
 	Due(ctx context.Context, now time.Time, max int, buf []Record) (Due, error)
 
-	// Get returns the job with the id, or ojs.ErrNotFound.
+	// Get returns the job with the id, or ojs.ErrNotFound [insert-1, general-3].
 	Get(ctx context.Context, id string) (Record, error)
 
-	// List returns a page of the jobs that match q. A cursor that is none of the storage's fails the call with an error that is
-	// ojs.ErrInvalid.
+	// List returns a page of the jobs that match q [list-1, list-2, list-3, scale-1,
+	// scale-4]. A cursor that is none of the storage's fails the call with an error that
+	// is ojs.ErrInvalid [list-7].
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Counts returns how many jobs each queue has in each state, without zeros and in no order. It must not scan the jobs.
+	// Counts returns how many jobs each queue has in each state, without zeros and in no
+	// order [list-6]. It must not scan the jobs.
 	Counts(ctx context.Context) ([]Count, error)
 
-	// Delete removes jobs that are in a terminal state and returns how many; ids that are not stored count for nothing. A
-	// job in any other state fails the call with an *ojs.TransitionError, and nothing is deleted.
+	// Delete removes jobs that are in a terminal state and returns how many; ids that are
+	// not stored count for nothing [delete-1]. Their ids may be used again [delete-3]. A
+	// job in any other state fails the call with an *ojs.TransitionError, and nothing is
+	// deleted [delete-2].
 	Delete(ctx context.Context, ids []string) (int, error)
 
-	// Prune deletes up to p.Max of the finished jobs that p selects, those that finished first before the others: in the order of
-	// FinishedAt, and of the same FinishedAt in that of the calls that ended them, or in which one call did. Clocks differ, and go
-	// back: that a job is too young says nothing of the jobs that ended after it. What a call costs does not grow with the number of
-	// finished jobs that it leaves.
+	// Prune deletes up to p.Max of the finished jobs that p selects, those that finished
+	// first before the others [prune-1, prune-2, prune-3, scale-2]: in the order of
+	// FinishedAt, and of the same FinishedAt in that of the calls that ended them, or in
+	// which one call did [prune-4]. Clocks differ, and go back: that a job is too young
+	// says nothing of the jobs that ended after it [prune-7]. What a call costs does not
+	// grow with the number of finished jobs that it leaves.
 	Prune(ctx context.Context, p Prune) (Pruned, error)
 
-	// Close releases what the storage holds. Closing twice is no error.
+	// Close releases what the storage holds. Closing twice is no error [general-2].
 	Close() error
 }
 
-// SettleClaimer is the ability to settle attempts and to claim what their worker does next in one step, which costs less than two.
-// It is optional, and for storages that are not durable. The storage itself must have it: one that it wraps is not asked. Its claims
-// should cost little, since engines make one for each job, or for a few at a time.
+// SettleClaimer is the ability to settle attempts and to claim what their worker does
+// next in one step, which costs less than two. It is optional, and for storages that are
+// not durable. The storage itself must have it: one that it wraps is not asked. Its
+// claims should cost little, since engines make one for each job, or for a few at a time.
 type SettleClaimer interface {
-	// SettleAndClaim is Settle of a SameJob change to every record in to, with the results appended to dst, and then, whatever
-	// became of these, Claim of at most len(into) jobs, whatever c.Max is. It writes them where into points and returns how many
-	// there are. It claims no job that has a rate limit, and none that Claim would have taken after one.
+	// SettleAndClaim is Settle of a SameJob change to every record in to, with the
+	// results appended to dst [settleclaim-1, settleclaim-2, settleclaim-14], and then,
+	// whatever became of these, Claim of at most len(into) jobs, whatever c.Max is
+	// [settleclaim-3, settleclaim-4, settleclaim-5, settleclaim-7, settleclaim-10,
+	// settleclaim-13]. It writes them where into points and returns how many there are
+	// [settleclaim-7]. It claims no job that has a rate limit or an enqueue TTL, which
+	// undone claims would not give back as they were, and none that Claim would have
+	// taken after one [settleclaim-6, settleclaim-15].
 	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled, c Claim, into []*Record) ([]Settled, int, error)
 
-	// Unclaim undoes claims of jobs that nobody has begun to work at (Record.Unclaim): they are available again in the places that
-	// they had. It passes over jobs whose claim is not the one named, and returns how many are available now. A call that fails has
-	// undone nothing.
+	// Unclaim undoes claims of jobs that nobody has begun to work at (Record.Unclaim):
+	// they are available again in the places that they had [unclaim-1, unclaim-2,
+	// unclaim-4]. It passes over jobs whose claim is not the one named, and returns how
+	// many are available now [unclaim-3, unclaim-6]. A call that fails has undone nothing
+	// [settleclaim-9].
 	Unclaim(ctx context.Context, now time.Time, held []Held) (int, error)
 }
 
 // Capabilities is what a storage says of itself.
 type Capabilities struct {
 	Name      string        // "memory", "postgres"
-	Durable   bool          // a job survives the end of the process
+	Durable   bool          // what is stored outlives the process [durable-1, durable-2, fields-2, fields-4]
 	Unique    Strength      // of the guarantee that equal jobs do not coexist
 	Mechanism string        // of that guarantee, for people: "mutex", "unique index"
-	Precision time.Duration // of stored times; 0: nanoseconds
+	Precision time.Duration // of stored times; 0: nanoseconds [fields-1]
 }
 
 // Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
 type Strength string
 
-// The strengths. A storage that does not know uniqueness has none: engines refuse unique jobs then.
+// The strengths. A storage that does not know uniqueness has none: engines refuse unique
+// jobs then.
 const (
-	Strong     Strength = "strong"      // of equal jobs enqueued concurrently, exactly one is admitted
+	Strong     Strength = "strong"      // of equal jobs enqueued at once, exactly one is stored [race-4]
 	BestEffort Strength = "best-effort" // rarely, more than one
 )
 
 // Insert is one job to store.
 type Insert struct {
 	Record     Record
-	MaxDepth   int  // most jobs of its queue that have not ended, this one included; 0: any number
-	DropOldest bool // make room in a full queue
-	KeepActive bool // replace no equal job that is active: engines set it for storages that are not strong (Capabilities.Unique)
-	// Fresh says that the id was drawn for this job and nobody else has seen it: a storage need not look for it, nor for the versions
-	// that a deleted job with it had. If it is there all the same, there may be two jobs with it.
+	MaxDepth   int  // most jobs of its queue that have not ended, this one included; 0: any number [insert-7]
+	DropOldest bool // make room in a full queue [insert-8]
+
+	// KeepActive says that no equal job that is active is replaced [unique-13]. Engines
+	// set it for storages that are not strong (Capabilities.Unique).
+	KeepActive bool
+
+	// Fresh says that the id was drawn for this job and no other caller has seen it: a
+	// storage need not look for it, nor for the versions that a deleted job with it had.
+	// If it is there all the same, there may be two jobs with it. Everything else is as
+	// without Fresh [insert-9].
 	Fresh bool
 }
 
 // Inserted is what became of an Insert.
 type Inserted struct {
-	Version uint64 // of the stored record; 0 if it was not
+	Version uint64 // of the stored record; 0 if it was not [insert-1, unique-2]
 
-	Existing *Record  // the equal job because of which the record was not stored
-	Updated  bool     // it has taken over the record's args and meta
-	Replaced []Record // equal jobs that were cancelled for it, the oldest first, as they are stored now
+	Existing *Record // the equal job because of which the record was not stored [unique-2, unique-5]
+	Updated  bool    // it has taken over the record's args and meta [unique-5]
 
-	Depth   int      // if MaxDepth is set: how many jobs of the queue have not ended, after the call
-	Dropped []Record // dropped for it and for those of its queue before it, the longest available first, as they are stored now
+	// Replaced are the equal jobs that were cancelled for it, the oldest by CreatedAt
+	// first, as they are stored now [unique-3, unique-10].
+	Replaced []Record
+
+	Depth int // if MaxDepth is set: how many jobs of the queue have not ended, after the call [insert-7]
+
+	// Dropped are the jobs that were dropped for it and for those of its queue before it,
+	// the longest available first, as they are stored now [insert-8, insert-13].
+	Dropped []Record
 }
 
 // Claim asks for jobs to run.
 type Claim struct {
-	Queues   []string // in order of preference; empty: all
-	Types    []string // empty: all
-	SkipKeys *KeySet  // keys of rate limits that admit nothing now; nil: none. What a claim costs should not depend on their number
-	Max      int
-	Worker   string // who asks; kept in the record
-	// Remote says that the attempts may outlive this process: a worker elsewhere makes them. Others end with it, and a storage that can
-	// prove that it has ended hands them over at once, as if their leases had run out.
+	Queues   []string // in order of preference; empty: all [claim-4, claim-5]
+	Types    []string // empty: all [claim-6]
+	SkipKeys *KeySet  // keys of rate limits that admit nothing now; nil: none [claim-11, claim-14, claim-17]
+	Max      int      // most jobs, over all queues together [claim-7]
+	Worker   string   // who asks; kept in the record [claim-1, claim-15]
+
+	// Remote says that the attempts may outlive this process: a worker elsewhere makes
+	// them. Others end with it, and a storage that can prove that it has ended hands them
+	// over at once, as if their leases had run out.
 	Remote bool
 }
 
@@ -214,69 +317,84 @@ type Held struct {
 // Extension renews the lease of an active job and says what its attempt has come to.
 type Extension struct {
 	Held
-	Progress   float64         // kept if it is greater than what is stored
-	Checkpoint json.RawMessage // kept if it is not nil
+	Progress   float64         // kept if it is greater than what is stored [lease-5]
+	Checkpoint json.RawMessage // kept if it is not nil [lease-5]
 }
 
-// Change replaces a record by another state of itself. Record is the job as it shall be, with the Version it had when the
-// change was decided.
+// Change replaces a record by another state of itself. Record is the job as it shall be,
+// with the Version it had when the change was decided [settle-2].
 type Change struct {
 	Record Record
 
-	// SameJob says that nothing of the record differs from what is stored but what attempts change: State, Attempt, Progress,
-	// Error, Errors, Result, Checkpoint, Worker, LeaseUntil, and the times but CreatedAt, ScheduledAt and ExpiresAt. A storage
-	// may leave everything else unwritten. The job may be in any state: cancelling one that waits is such a change.
+	// SameJob says that nothing of the record differs from what is stored but what
+	// attempts change: State, Attempt, Progress, Error, Errors, Result, Checkpoint,
+	// Worker, LeaseUntil, and the times but CreatedAt, ScheduledAt and ExpiresAt
+	// [settle-8]. A storage may leave everything else unwritten. What follows from these,
+	// such as Record.Deadline, changes with them [due-8]. The job may be in any state:
+	// cancelling one that waits is such a change [fields-1].
 	SameJob bool
 }
 
 // Settled is what became of a Change.
 type Settled struct {
-	Version uint64 // the new one if the change was applied, else the stored one
-	// Err is nil if the change was applied. ErrFenced: the job has moved on since. ojs.ErrNotFound: it is gone. An
-	// *ojs.TransitionError: the transition table has no such transition.
+	Version uint64 // the new one if the change was applied, else the stored one [settle-1, settle-2]
+
+	// Err is nil if the change was applied [settle-1]. ErrFenced: the job has moved on
+	// since [settle-2]. ojs.ErrNotFound: it is gone [settle-4]. An *ojs.TransitionError:
+	// the transition table has no such transition [settle-1].
 	Err error
 }
 
 // ErrFenced refuses a change decided on a version of the job that is not the current one.
 var ErrFenced = errors.New("ojs: fenced: the job has moved on")
 
-// Due is what time has brought about. The records are as they are stored now.
+// Due is what time has brought about. The records are as they are stored now [due-1,
+// due-3, lease-3].
 type Due struct {
-	Promoted []Record // available now
-	Expired  []Record // discarded now
-	Stalled  []Record // active, under a version that is the caller's
-	Next     time.Time
+	Promoted []Record  // available now [due-1]
+	Expired  []Record  // discarded now [due-3]
+	Stalled  []Record  // active, under a version that is the caller's [lease-3]
+	Next     time.Time // when Due next has something to do [due-5]
 }
 
-// Prune selects finished jobs to delete, by age and by number. Jobs that are kept for longer than Now (Record.KeptUntil) are neither
-// selected nor counted. Now may be before that of the call before: clocks differ, and go back.
+// Prune selects finished jobs to delete, by age and by number. Jobs that are kept for
+// longer than Now (Record.KeptUntil) are neither selected nor counted [prune-5, prune-6].
+// Now may be before that of the call before: clocks differ, and go back [prune-9].
 type Prune struct {
 	Now         time.Time
-	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none
-	States      []ojs.State // terminal ones; empty: all
-	Before      time.Time   // those that finished before; zero: age is no reason
-	Beyond      int         // all but this many that finished last; 0: number is no reason
-	Spare       time.Time   // number is no reason for those that finished then or later; zero: for all
-	Max         int         // most to delete in this call
+	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none [prune-3]
+	States      []ojs.State // terminal ones; empty: all [prune-3]
+	Before      time.Time   // those that finished before; zero: age is no reason [prune-1]
+	Beyond      int         // all but this many that finished last; 0: number is no reason [prune-2]
+	Spare       time.Time   // number is no reason for jobs that finished then or later; zero: for all [prune-8]
+	Max         int         // most to delete in this call [prune-1]
 }
 
-// Selects reports whether p selects the job of its states that finished first, given how many of them there are.
+// Selects reports whether p selects the job of its states that finished first, given how
+// many of them there are.
 func (p *Prune) Selects(finished time.Time, n int) bool {
 	return finished.Before(p.Before) || p.Beyond > 0 && n > p.Beyond && (p.Spare.IsZero() || finished.Before(p.Spare))
 }
 
 // Pruned is what Prune did.
 type Pruned struct {
-	IDs    []string  // of the jobs that it deleted, in that order
-	Left   int       // how many finished jobs of Prune's states are left, but for those that are kept
-	Oldest time.Time // the least FinishedAt of those that are left; zero: none is left
+	IDs []string // of the jobs that it deleted, in that order [prune-1, prune-7]
+
+	// Left is how many of the jobs that Prune's DeadLetters and States select are left,
+	// without those that are kept for longer [prune-5, prune-8].
+	Left int
+
+	// Oldest is the least FinishedAt of the jobs that Left counts; zero: it counts none
+	// [prune-5, prune-7].
+	Oldest time.Time
 }
 
-// Page is a part of a listing. It may have fewer records than the limit, or none, though more follow. A job that is
-// stored throughout a listing and matches throughout is in it exactly once.
+// Page is a part of a listing. It may have fewer records than the limit, or none, though
+// more follow. A job that is stored throughout a listing and matches throughout is in it
+// exactly once [list-4].
 type Page struct {
 	Records []Record
-	Next    string // the Cursor of the next page; "": this was the last
+	Next    string // the Cursor of the next page; "": this was the last [list-2]
 }
 
 // Count is how many jobs of a queue are in a state.
@@ -286,7 +404,8 @@ type Count struct {
 	N     int
 }
 
-// As finds an optional ability of s: s itself if it is an A, or else what s wraps, as told by a method Unwrap() Storage.
+// As finds an optional ability of s: s itself if it is an A, or else what s wraps, as
+// told by a method Unwrap() Storage.
 func As[A any](s Storage) (A, bool) {
 	for s != nil {
 		if a, ok := s.(A); ok {

@@ -13,15 +13,18 @@ import (
 // channelSize is small against the number of jobs, as the buffer of a program would be.
 const channelSize = 1024
 
-// startChannel is the ceiling: a buffered channel that goroutines read. It tracks nothing.
+// startChannel is the ceiling: a buffered channel that goroutines read. It tracks
+// nothing.
 func startChannel(workers int, handle func(load.Args)) (*system, error) {
-	return channel(workers, channelSize, func(a load.Args) (load.Args, error) { return a, nil }, func(a load.Args) error {
-		handle(a)
-		return nil
-	}), nil
+	return channel(workers, channelSize, func(a load.Args) (load.Args, error) { return a, nil },
+		func(a load.Args) error {
+			handle(a)
+			return nil
+		}), nil
 }
 
-// startChannelJSON is the floor of every engine that stores its args: the channel, and one round trip through encoding/json.
+// startChannelJSON is the floor of every engine that stores its args: the channel, and
+// one round trip through encoding/json.
 func startChannelJSON(workers int, handle func(load.Args)) (*system, error) {
 	return channel(workers, channelSize, encode, func(b []byte) error {
 		a, err := decode(b)

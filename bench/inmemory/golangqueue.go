@@ -53,7 +53,8 @@ func heldGolangQueue() (*queue.Queue, error) {
 	return queue.NewQueue(queue.WithWorker(queue.NewRing()))
 }
 
-// nothing closes what was never started: to release such a queue would be to wait for its jobs.
+// nothing closes what was never started: to release such a queue would be to wait for its
+// jobs.
 func nothing() error { return nil }
 
 func golangQueueTask(q *queue.Queue, handle func(load.Args)) *system {

@@ -9,10 +9,12 @@ import (
 	"github.com/ojsengine/ojs/bench/internal/load"
 )
 
-// idle is how long a system is left alone before each sample, so that its goroutines sleep and have to be woken.
+// idle is how long a system is left alone before each sample, so that its goroutines
+// sleep and have to be woken.
 const idle = 500 * time.Microsecond
 
-// latency returns the times from before an enqueue until the handler starts, sorted, of jobs that come one at a time.
+// latency returns the times from before an enqueue until the handler starts, sorted, of
+// jobs that come one at a time.
 func latency(ctx context.Context, c contender, samples, workers int) ([]time.Duration, error) {
 	started := make(chan time.Time, 1)
 	s, err := c.start(workers, func(load.Args) { started <- wall.Now() })

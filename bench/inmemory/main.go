@@ -1,8 +1,10 @@
-// Command inmemory compares this engine on its memory storage with channels, pools and queues that keep jobs in the process:
-// jobs per second and what they allocate, how long a job waits in an idle system, and what one that waits costs.
+// Command inmemory compares this engine on its memory storage with channels, pools and
+// queues that keep jobs in the process: jobs per second and what they allocate, how long
+// a job waits in an idle system, and what one that waits costs.
 //
-// Contenders take turns in every round, so that whatever else the machine does hits all of them alike, each turn in a process
-// of its own, and the medians of the rounds are printed.
+// Contenders take turns in every round, so that other work of the machine hits all of
+// them alike, each turn in a process of its own, and the medians of the rounds are
+// printed.
 package main
 
 import (
@@ -42,7 +44,8 @@ func mainErr() error {
 	flag.IntVar(&c.rounds, "rounds", 5, "rounds")
 	flag.IntVar(&c.samples, "samples", 2000, "samples of the latency in a round; 0: do not measure it")
 	flag.IntVar(&c.waiting, "waiting", 100_000, "waiting jobs to measure the memory of; 0: do not measure it")
-	flag.DurationVar(&c.timeout, "timeout", 2*time.Minute, "after how long a contender that has not finished a round counts as failed")
+	flag.DurationVar(&c.timeout, "timeout", 2*time.Minute,
+		"after how long a contender that has not finished a round counts as failed")
 	flag.Func("producers", "numbers of goroutines that enqueue (default 1,4)", numbers(&c.producers))
 	flag.Func("workers", "numbers of jobs that run at once (default 2,8,100)", numbers(&c.workers))
 	flag.Func("only", "regular expression of the contenders to measure", func(s string) (err error) {

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// Every contender runs each job once, with the args it was given: otherwise its numbers would mean nothing.
+// Every contender runs each job once, with the args it was given: otherwise its numbers
+// would mean nothing.
 func TestContenders(t *testing.T) {
 	const jobs = 1000
 	for _, c := range contenders {
@@ -68,7 +69,8 @@ func TestContenders(t *testing.T) {
 func TestMeasure(t *testing.T) {
 	r, err := measure(t.Context(), config{
 		jobs: 300, rounds: 1, samples: 5, waiting: 300,
-		producers: []int{2}, workers: []int{3}, only: regexp.MustCompile("^(channel|ojs.*)$"), timeout: 30 * time.Second,
+		producers: []int{2}, workers: []int{3}, only: regexp.MustCompile("^(channel|ojs.*)$"),
+		timeout: 30 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,11 +86,14 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// A contender that takes too long is reported, and does not keep the others from being measured.
+// A contender that takes too long is reported, and does not keep the others from being
+// measured.
 func TestTimeout(t *testing.T) {
-	cfg := config{rounds: 2, only: regexp.MustCompile(""), timeout: time.Millisecond} // a process takes longer to start
+	// a process takes longer to start
+	cfg := config{rounds: 2, only: regexp.MustCompile(""), timeout: time.Millisecond}
 	s := &report.Section{}
-	if err := rounds(t.Context(), cfg, s, contender.inLatency, turn{Measure: ofLatency, Jobs: 1000, Workers: 1}); err != nil {
+	if err := rounds(t.Context(), cfg, s, contender.inLatency,
+		turn{Measure: ofLatency, Jobs: 1000, Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"channel", ours} {
@@ -99,7 +104,8 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestBadTurns(t *testing.T) {
-	for _, bad := range []turn{{Measure: ofLatency, Contender: "nobody"}, {Measure: "luck", Contender: ours}} {
+	for _, bad := range []turn{{Measure: ofLatency, Contender: "nobody"},
+		{Measure: "luck", Contender: ours}} {
 		if _, err := bad.delegate(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no") {
 			t.Errorf("%+v: %v", bad, err)
 		}
@@ -118,7 +124,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// BenchmarkThroughput is what the program measures, for benchstat: one producer, 8 workers.
+// BenchmarkThroughput is what the program measures, for benchstat: one producer, 8
+// workers.
 func BenchmarkThroughput(b *testing.B) {
 	for _, c := range contenders {
 		if !c.runs() {

@@ -11,18 +11,22 @@ import (
 // idleWorkers is how many jobs could run at once where only one does.
 const idleWorkers = 8
 
-// measure takes all measurements that the config asks for. Its error is that of ctx; a contender's is in the report.
+// measure takes all measurements that the config asks for. Its error is that of ctx; a
+// contender's is in the report.
 func measure(ctx context.Context, cfg config) (*report.Report, error) {
 	r := &report.Report{Machine: report.ThisMachine()}
 	for _, producers := range cfg.producers {
 		for _, workers := range cfg.workers {
 			s := &report.Section{
-				Title:   fmt.Sprintf("Throughput: %d jobs, %d producers, %d workers, medians of %d rounds", cfg.jobs, producers, workers, cfg.rounds),
-				Metrics: []report.Metric{{Name: "jobs/s"}, {Name: "allocs/job", Decimals: 1}, {Name: "bytes/job"}},
-				Base:    ours,
+				Title: fmt.Sprintf("Throughput: %d jobs, %d producers, %d workers, medians of %d rounds",
+					cfg.jobs, producers, workers, cfg.rounds),
+				Metrics: []report.Metric{{Name: "jobs/s"}, {Name: "allocs/job", Decimals: 1},
+					{Name: "bytes/job"}},
+				Base: ours,
 			}
 			r.Sections = append(r.Sections, s)
-			if err := rounds(ctx, cfg, s, contender.runs, turn{Measure: ofThroughput, Jobs: cfg.jobs, Producers: producers, Workers: workers}); err != nil {
+			if err := rounds(ctx, cfg, s, contender.runs, turn{Measure: ofThroughput, Jobs: cfg.jobs,
+				Producers: producers, Workers: workers}); err != nil {
 				return nil, err
 			}
 		}
@@ -34,26 +38,31 @@ func measure(ctx context.Context, cfg config) (*report.Report, error) {
 			Base:    ours,
 		}
 		r.Sections = append(r.Sections, s)
-		if err := rounds(ctx, cfg, s, contender.inLatency, turn{Measure: ofLatency, Jobs: cfg.samples, Workers: idleWorkers}); err != nil {
+		if err := rounds(ctx, cfg, s, contender.inLatency,
+			turn{Measure: ofLatency, Jobs: cfg.samples, Workers: idleWorkers}); err != nil {
 			return nil, err
 		}
 	}
 	if cfg.waiting > 0 {
 		s := &report.Section{
-			Title:   fmt.Sprintf("Memory that a waiting job keeps: %d jobs, medians of %d rounds", cfg.waiting, cfg.rounds),
+			Title: fmt.Sprintf("Memory that a waiting job keeps: %d jobs, medians of %d rounds",
+				cfg.waiting, cfg.rounds),
 			Metrics: []report.Metric{{Name: "bytes/job"}},
 			Base:    ours,
 		}
 		r.Sections = append(r.Sections, s)
-		if err := rounds(ctx, cfg, s, contender.holds, turn{Measure: ofMemory, Jobs: cfg.waiting}); err != nil {
+		if err := rounds(ctx, cfg, s, contender.holds,
+			turn{Measure: ofMemory, Jobs: cfg.waiting}); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-// rounds interleaves: every contender has its first round before any has its second. One that fails is left out from then on.
-func rounds(ctx context.Context, cfg config, s *report.Section, takesPart func(contender) bool, t turn) error {
+// rounds interleaves: every contender has its first round before any has its second. A
+// contender that fails is left out from then on.
+func rounds(ctx context.Context, cfg config, s *report.Section, takesPart func(contender) bool,
+	t turn) error {
 	for range cfg.rounds {
 		for _, c := range contenders {
 			if !takesPart(c) || !cfg.only.MatchString(c.name) || s.Failed(c.name) {

@@ -13,8 +13,8 @@ import (
 
 const jobType = "noop"
 
-// startOJS runs our engine as New makes it. A job is over when its outcome is stored, so that settle waits for more than
-// the handler's return.
+// startOJS runs our engine as New makes it. A job is over when its outcome is stored, so
+// that settle waits for more than the handler's return.
 func startOJS(workers int, handle func(load.Args)) (*system, error) {
 	store := memory.New()
 	eng, err := engine.New[load.Args](store, engine.WithConcurrency(workers))
@@ -52,7 +52,8 @@ func startOJSEncoded(workers int, handle func(load.Args)) (*system, error) {
 }
 
 // runOJS runs an engine until the system is closed.
-func runOJS[T any](eng *engine.Engine[T], store *memory.Storage, enqueue func(ctx context.Context, first, n int) error) *system {
+func runOJS[T any](eng *engine.Engine[T], store *memory.Storage,
+	enqueue func(ctx context.Context, first, n int) error) *system {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(ctx) }()
@@ -82,7 +83,8 @@ func heldOJS(opts ...ojs.Option) (*system, error) {
 	return &system{enqueue: enqueueOJS(eng, opts...), close: store.Close}, nil
 }
 
-func enqueueOJS(eng *engine.Engine[load.Args], opts ...ojs.Option) func(ctx context.Context, first, n int) error {
+func enqueueOJS(eng *engine.Engine[load.Args], opts ...ojs.Option) func(ctx context.Context, first,
+	n int) error {
 	return func(ctx context.Context, first, n int) error {
 		if n == 1 {
 			_, err := eng.Enqueue(ctx, jobType, load.Job(first), opts...)

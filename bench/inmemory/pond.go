@@ -8,12 +8,15 @@ import (
 	"github.com/ojsengine/ojs/bench/internal/load"
 )
 
-// startPond submits closures to a pool with its default queue, which has no bound. Go is its cheapest call: nobody can wait
-// for the task.
+// startPond submits closures to a pool with its default queue, which has no bound. Go is
+// its cheapest call: no caller can wait for the task.
 func startPond(workers int, handle func(load.Args)) (*system, error) {
 	pool := pond.NewPool(workers)
 	return &system{
-		enqueue: load.Each(func(_ context.Context, a load.Args) error { return pool.Go(func() { handle(a) }) }),
+		enqueue: load.Each(func(_ context.Context,
+			a load.Args) error {
+			return pool.Go(func() { handle(a) })
+		}),
 		close: func() error {
 			pool.StopAndWait()
 			return nil

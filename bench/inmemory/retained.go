@@ -7,8 +7,8 @@ import (
 	"github.com/ojsengine/ojs/bench/internal/load"
 )
 
-// retained returns how many bytes a job that waits keeps from the garbage collector, stacks of goroutines that hold one
-// included.
+// retained returns how many bytes a job that waits keeps from the garbage collector,
+// stacks of goroutines that hold one included.
 func retained(ctx context.Context, c contender, jobs int) (float64, error) {
 	before := kept()
 	s, err := c.hold(jobs)

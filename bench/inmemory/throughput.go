@@ -15,7 +15,8 @@ var wall = clock.New()
 // rate is what throughput measures.
 type rate struct{ jobsPerSecond, allocsPerJob, bytesPerJob float64 }
 
-// throughput takes jobs through a fresh system: from before the first enqueue until the last is over.
+// throughput takes jobs through a fresh system: from before the first enqueue until the
+// last is over.
 func throughput(ctx context.Context, c contender, jobs, producers, workers int) (rate, error) {
 	left := load.NewCountdown(jobs)
 	s, err := c.start(workers, func(load.Args) { left.Done() })

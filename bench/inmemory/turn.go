@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// turn is one measurement of one contender in one round. It has a process to itself: what a contender leaves behind must not
-// slow down the next one. Hundreds of thousands of goroutines that have ended, for one, stay known to the garbage collector,
-// which goes through them again and again.
+// turn is one measurement of one contender in one round. It has a process to itself: what
+// a contender leaves behind must not slow down the next one. Hundreds of thousands of
+// goroutines that have ended, for one, stay known to the garbage collector, which goes
+// through them again and again.
 type turn struct {
 	Measure                  measurement
 	Contender                string
@@ -30,7 +31,8 @@ const (
 	ofMemory     measurement = "memory"
 )
 
-// turnVar is the environment variable that makes this program take a turn, and nothing else. It has the turn as JSON.
+// turnVar is the environment variable that makes this program take a turn, and nothing
+// else. It has the turn as JSON.
 const turnVar = "OJS_BENCH_TURN"
 
 // delegate takes the turn in a process of its own and returns the values of the metrics.
@@ -60,7 +62,8 @@ func (t turn) delegate(ctx context.Context) ([]float64, error) {
 	return values, json.Unmarshal(out, &values)
 }
 
-// takeTurn is what a process does that delegate has started. It reports false in any other.
+// takeTurn is what a process does that delegate has started. It reports false in any
+// other.
 func takeTurn() (bool, error) {
 	b := os.Getenv(turnVar)
 	if b == "" {

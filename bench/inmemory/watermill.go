@@ -15,8 +15,9 @@ import (
 
 const topic = "jobs"
 
-// startWatermill publishes to one topic with one subscription, since every subscription gets every message, and lets the
-// workers read it together and acknowledge what they have handled.
+// startWatermill publishes to one topic with one subscription, since every subscription
+// gets every message, and lets the workers read it together and acknowledge what they
+// have handled.
 func startWatermill(workers int, handle func(load.Args)) (*system, error) {
 	s, messages, err := watermillSystem()
 	if err != nil {
@@ -52,7 +53,8 @@ func holdWatermill(int) (*system, error) {
 }
 
 func watermillSystem() (*system, <-chan *message.Message, error) {
-	pubsub := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: channelSize}, watermill.NopLogger{})
+	pubsub := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: channelSize},
+		watermill.NopLogger{})
 	messages, err := pubsub.Subscribe(context.Background(), topic)
 	if err != nil {
 		return nil, nil, err

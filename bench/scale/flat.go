@@ -79,7 +79,9 @@ var fillings = []struct {
 	}},
 	{"active", func(ctx context.Context, s *stock, n int, c config) error {
 		n = max(n/c.activeShare, 1)
-		if _, err := s.add(ctx, n, func() []ojs.Option { return []ojs.Option{ojs.WithLease(24 * time.Hour)} }); err != nil {
+		if _, err := s.add(ctx, n, func() []ojs.Option {
+			return []ojs.Option{ojs.WithLease(24 * time.Hour)}
+		}); err != nil {
 			return err
 		}
 		for n > 0 {

@@ -1,6 +1,7 @@
-// Command scale measures what may not grow: the cost of a call on the memory storage with a thousand and with a million jobs
-// in it, of an engine with a million scheduled jobs that has nothing to do, of timers beside those of package time, and of a unique
-// enqueue beside a plain one.
+// Command scale measures what may not grow: the cost of a call on the memory storage with
+// a thousand and with a million jobs in it, of an engine with a million scheduled jobs
+// that has nothing to do, of timers beside those of package time, and of a unique enqueue
+// beside a plain one.
 package main
 
 import (
@@ -48,7 +49,8 @@ func mainErr() error {
 	flag.IntVar(&c.perSecond, "due", 20_000, "jobs that come due in a second")
 	flag.DurationVar(&c.dueFor, "for", 3*time.Second, "for how long they do")
 	flag.DurationVar(&c.idleFor, "idle", 5*time.Second, "how long an idle engine is watched")
-	flag.StringVar(&c.sections, "sections", "fitu", "what to measure: flat costs, the idle million, timers, unique jobs")
+	flag.StringVar(&c.sections, "sections", "fitu",
+		"what to measure: flat costs, the idle million, timers, unique jobs")
 	asJSON := flag.Bool("json", false, "print every round as JSON")
 	flag.Parse()
 	if flag.NArg() > 0 || c.rounds < 1 || c.few < 1 || c.many < c.few || c.calls < 1 || c.perSecond < 1 {
@@ -97,7 +99,8 @@ func each(calls int, f func(i int) error) (ns, allocs, bytes float64, err error)
 	took := wall.Since(start)
 	runtime.ReadMemStats(&after)
 	n := float64(calls)
-	return float64(took.Nanoseconds()) / n, float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n, nil
+	return float64(took.Nanoseconds()) / n, float64(after.Mallocs-before.Mallocs) / n,
+		float64(after.TotalAlloc-before.TotalAlloc) / n, nil
 }
 
 // heap returns how many bytes are in use.

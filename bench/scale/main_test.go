@@ -10,7 +10,8 @@ import (
 // Everything is measured, at sizes that say nothing.
 func TestMeasure(t *testing.T) {
 	r, err := measure(t.Context(), config{
-		rounds: 1, few: 10, many: 200, calls: 20, perSecond: 100, dueFor: 100 * time.Millisecond, idleFor: time.Millisecond, sections: "fitu", activeShare: 2,
+		rounds: 1, few: 10, many: 200, calls: 20, perSecond: 100, dueFor: 100 * time.Millisecond,
+		idleFor: time.Millisecond, sections: "fitu", activeShare: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -19,7 +20,8 @@ func TestMeasure(t *testing.T) {
 	if err := r.Write(&text, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"claim and ack, with jobs active", "200 scheduled jobs", "scheduler.Heap", "Lateness", "unique, a duplicate"} {
+	for _, want := range []string{"claim and ack, with jobs active", "200 scheduled jobs", "scheduler.Heap",
+		"Lateness", "unique, a duplicate"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}

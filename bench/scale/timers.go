@@ -18,16 +18,18 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// timers compares the heap, the scheduler and scheduled jobs with time.AfterFunc: what it costs to set a timer and take it back, and
-// how late those are that fire.
+// timers compares the heap, the scheduler and scheduled jobs with time.AfterFunc: what it
+// costs to set a timer and take it back, and how late those are that fire.
 func timers(ctx context.Context, c config, r *report.Report) error {
 	cost := &report.Section{
-		Title:   fmt.Sprintf("Set a timer and take it back, with %d set, medians of %d rounds", c.many/10, c.rounds),
+		Title: fmt.Sprintf("Set a timer and take it back, with %d set, medians of %d rounds",
+			c.many/10, c.rounds),
 		Metrics: []report.Metric{{Name: "ns"}, {Name: "bytes/timer"}},
 		Base:    "time.AfterFunc",
 	}
 	late := &report.Section{
-		Title:   fmt.Sprintf("Lateness with %d due a second for %v, medians of %d rounds", c.perSecond, c.dueFor, c.rounds),
+		Title: fmt.Sprintf("Lateness with %d due a second for %v, medians of %d rounds", c.perSecond,
+			c.dueFor, c.rounds),
 		Metrics: []report.Metric{{Name: "p50 µs"}, {Name: "p99 µs"}, {Name: "early"}},
 		Base:    "time.AfterFunc",
 	}
@@ -36,7 +38,8 @@ func timers(ctx context.Context, c config, r *report.Report) error {
 		for _, t := range []struct {
 			name string
 			run  func(context.Context, config) (ns, bytes float64, err error)
-		}{{"time.AfterFunc", setAfterFunc}, {"scheduler.Heap", setHeap}, {"scheduler.Scheduler", setScheduler}, {"a scheduled job", setJob}} {
+		}{{"time.AfterFunc", setAfterFunc}, {"scheduler.Heap", setHeap},
+			{"scheduler.Scheduler", setScheduler}, {"a scheduled job", setJob}} {
 			ns, bytes, err := t.run(ctx, c)
 			if err != nil {
 				return err
@@ -56,14 +59,17 @@ func timers(ctx context.Context, c config, r *report.Report) error {
 			for early < len(took) && took[early] < 0 {
 				early++
 			}
-			at := func(p int) float64 { return float64(took[min(len(took)*p/100, len(took)-1)].Nanoseconds()) / 1000 }
+			at := func(p int) float64 {
+				return float64(took[min(len(took)*p/100, len(took)-1)].Nanoseconds()) / 1000
+			}
 			late.Add(t.name, at(50), at(99), float64(early))
 		}
 	}
 	return nil
 }
 
-// setting times n pairs of set and reset beside what is set already, and what each of those keeps.
+// setting times n pairs of set and reset beside what is set already, and what each of
+// those keeps.
 func setting(set int, keep func(i int), pair func(i int) error, n int) (ns, bytes float64, err error) {
 	before := heap()
 	for i := range set {
@@ -79,10 +85,11 @@ func spread(i int) time.Duration { return time.Hour + time.Duration(i*7919%1_000
 func setAfterFunc(_ context.Context, c config) (ns, bytes float64, err error) {
 	n := c.many / 10
 	all := make([]*clock.Timer, n)
-	ns, bytes, err = setting(n, func(i int) { all[i] = wall.AfterFunc(spread(i), func() {}) }, func(i int) error {
-		wall.AfterFunc(spread(i), func() {}).Stop()
-		return nil
-	}, c.calls*10)
+	ns, bytes, err = setting(n, func(i int) { all[i] = wall.AfterFunc(spread(i), func() {}) },
+		func(i int) error {
+			wall.AfterFunc(spread(i), func() {}).Stop()
+			return nil
+		}, c.calls*10)
 	for _, t := range all {
 		t.Stop()
 	}
@@ -107,11 +114,12 @@ func setScheduler(_ context.Context, c config) (ns, bytes float64, err error) {
 	defer s.Stop()
 	now := wall.Now()
 	var last scheduler.Timer
-	ns, bytes, err = setting(c.many/10, func(i int) { s.At(now.Add(spread(i)), func(time.Time) {}) }, func(i int) error {
-		s.Set(&last, now.Add(spread(i)))
-		s.Cancel(&last)
-		return nil
-	}, c.calls*10)
+	ns, bytes, err = setting(c.many/10, func(i int) { s.At(now.Add(spread(i)), func(time.Time) {}) },
+		func(i int) error {
+			s.Set(&last, now.Add(spread(i)))
+			s.Cancel(&last)
+			return nil
+		}, c.calls*10)
 	return ns, bytes, err
 }
 
@@ -156,7 +164,8 @@ func (l *lateness) fired(due time.Time) {
 	l.left.Done()
 }
 
-// dues are the times at which something is due, from a moment that leaves time to set all of them.
+// dues are the times at which something is due, from a moment that leaves time to set all
+// of them.
 func dues(c config) []time.Time {
 	n := int(c.dueFor.Seconds() * float64(c.perSecond))
 	start, all := wall.Now().Add(2*time.Second), make([]time.Time, n)

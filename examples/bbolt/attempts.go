@@ -9,22 +9,26 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
-// readyValue is what the bucket ready has of a job, so that a claim need not decode the jobs that it skips.
-func readyValue(j *job) []byte {
+// readyValue is what the bucket ready has of a job, so that a claim need not decode the
+// jobs that it skips.
+func readyValue(j *insert.Job) []byte {
 	limit := "" // no rate limit
 	if j.RateLimit != nil {
 		limit = "=" + j.RateLimit.Key
 	}
-	return key{}.number(j.seq).time(j.Deadline()).string(limit).string(j.Type)
+	return key{}.number(j.Seq).time(j.Deadline()).string(limit).string(j.Type)
 }
 
-// Claim implements storage.Storage. It walks past the available jobs that it may not take. Each costs a step of a cursor, also
-// those with keys to skip: storage/sqlite shows how to remember up to where a claim has skipped.
-func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+// Claim implements storage.Storage. It walks past the available jobs that it may not
+// take. Each costs a step of a cursor, also those with keys to skip: storage/sqlite shows
+// how to remember up to where a claim has skipped.
+func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
 	claimed, err := transact(ctx, s.db.Update, func(t tx) (claimed []storage.Record) {
-		var seqs []uint64
+		var seqs []int64
 		taken := storage.Keys() // rate limits of the jobs in seqs
 		if len(c.Queues) == 0 {
 			seqs = t.pick(now, &c, t.queuesWithJobs(), taken, nil)
@@ -44,12 +48,13 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	return append(dst, claimed...), err
 }
 
-// pick adds to seqs the jobs to claim from queues, among which the priority decides. It changes nothing, since a cursor is
-// lost when its bucket changes.
-func (t tx) pick(now time.Time, c *storage.Claim, queues []string, taken *storage.KeySet, seqs []uint64) []uint64 {
+// pick adds to seqs the jobs to claim from queues, among which the priority decides. It
+// changes nothing, since a cursor is lost when its bucket changes.
+func (t tx) pick(now time.Time, c *storage.Claim, queues []string, taken *storage.KeySet,
+	seqs []int64) []int64 {
 	type lane struct { // a place among the available jobs of a queue, in the order in which claims take them
 		next        func() (rank, value []byte, ok bool)
-		rank, value []byte // of the job at this place; what claims compare, and readyValue
+		rank, value []byte // of the job at this place: the rank, which claims compare, and its readyValue
 		ok          bool   // there is a job
 	}
 	var lanes []*lane
@@ -77,7 +82,8 @@ func (t tx) pick(now time.Time, c *storage.Claim, queues []string, taken *storag
 		deadline := timeOf(value[8:])
 		limit, rest := cut(value[8+timeLen:])
 		jobType, _ := cut(rest)
-		if len(c.Types) > 0 && !slices.Contains(c.Types, jobType) || !deadline.IsZero() && !now.Before(deadline) {
+		if len(c.Types) > 0 && !slices.Contains(c.Types, jobType) || !deadline.IsZero() &&
+			!now.Before(deadline) {
 			continue
 		}
 		if limit != "" {
@@ -100,7 +106,8 @@ func (t tx) queuesWithJobs() (names []string) {
 }
 
 // Settle implements storage.Storage.
-func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	settled, err := transact(ctx, s.db.Update, func(t tx) (settled []storage.Settled) {
 		for i := range changes {
 			settled = append(settled, t.settle(&changes[i].Record))
@@ -115,20 +122,18 @@ func (t tx) settle(to *storage.Record) storage.Settled {
 	if j == nil {
 		return storage.Settled{Err: ojs.ErrNotFound}
 	}
-	if j.Version != to.Version {
-		return storage.Settled{Version: j.Version, Err: storage.ErrFenced}
+	if err := j.CanSettle(to); err != nil {
+		return storage.Settled{Version: j.Version, Err: err}
 	}
-	stays := j.State == to.State && j.State.Waiting()
-	if !stays && !j.State.CanBecome(to.State) {
-		return storage.Settled{Version: j.Version, Err: &ojs.TransitionError{ID: to.ID, From: j.State, To: to.State}}
-	}
-	keepsPlace := stays && to.State == ojs.StateAvailable && j.Queue == to.Queue && j.Priority == to.Priority
+	stays := j.State == ojs.StateAvailable && to.State == ojs.StateAvailable
+	keepsPlace := stays && j.Queue == to.Queue && j.Priority == to.Priority
 	t.change(j, !keepsPlace, func(r *storage.Record) { *r = *to; r.Version++ })
 	return storage.Settled{Version: j.Version}
 }
 
 // Extend implements storage.Storage.
-func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
+func (s *Storage) Extend(ctx context.Context, now time.Time,
+	extensions []storage.Extension) ([]string, error) {
 	return transact(ctx, s.db.Update, func(t tx) (lost []string) {
 		for _, x := range extensions {
 			if j := t.find(x.ID); j != nil && j.State == ojs.StateActive && j.Version == x.Version {
@@ -142,7 +147,8 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 }
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+func (s *Storage) Due(ctx context.Context, now time.Time, max int,
+	buf []storage.Record) (storage.Due, error) {
 	return transact(ctx, s.db.Update, func(t tx) storage.Due {
 		d := storage.Due{Promoted: buf[:0]}
 		for range max {

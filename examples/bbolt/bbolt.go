@@ -1,15 +1,17 @@
-// Package bbolt is a storage in a file of go.etcd.io/bbolt, an ordered key-value store. It is the example to copy from: it
-// implements the contract of package storage with exported packages only, and any ordered store with transactions can take
-// bbolt's place. docs/storage.md builds it step by step.
+// Package bbolt is a storage in a file of go.etcd.io/bbolt, an ordered key-value store.
+// It is the example to copy from: it implements the contract of package storage with
+// exported packages only, and any ordered store with transactions can take bbolt's place.
+// docs/storage.md builds it step by step.
 //
-// Each call is one transaction, and bbolt runs one transaction that writes at a time: atomicity, fencing and strong
-// uniqueness come from that. The bucket jobs has the records. The other buckets are indexes; tx.entries in jobs.go says
-// which entries a job has in them. A job changes only through tx.change, which replaces all of its entries, so an index
-// cannot disagree with a record.
+// Each call is one transaction, and bbolt runs one transaction that writes at a time:
+// atomicity, fencing and strong uniqueness come from that. The bucket jobs has the
+// records. The other buckets are indexes; tx.entries in jobs.go says which entries a job
+// has in them. A job changes only through tx.change, which replaces all of its entries,
+// so an index cannot disagree with a record.
 //
-// Limits: One process has the file open at a time. Each call that may write waits for the disk. The storage is no
-// storage.Notifier, so engines that share a Storage do not hear of each other at once. A record that does not decode fails
-// the calls that meet it.
+// Limits: One process has the file open at a time. Each call that may write waits for the
+// disk. The storage is no storage.Notifier, so engines that share a Storage do not hear
+// of each other at once. A record that does not decode fails the calls that meet it.
 package bbolt
 
 import (
@@ -28,8 +30,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// The buckets, each with the fields of its keys and values. A job's seq is its number in the order of insertion, which never
-// changes. It is given a new place each time it comes to where it is. Both are drawn from the sequence of the bucket jobs.
+// The buckets, each with the fields of its keys and values. A job's seq is its number in
+// the order of insertion, which never changes. It is given a new place each time it comes
+// to where it is. Both are drawn from the sequence of the bucket jobs.
 const (
 	metaBucket   = "meta"   // the names below
 	jobsBucket   = "jobs"   // seq: place, record
@@ -39,13 +42,15 @@ const (
 	oldestBucket = "oldest" // queue, place: seq, of the available jobs
 	wakeBucket   = "wake"   // WakeAt, place: seq, of the jobs that have a WakeAt
 	deadBucket   = "dead"   // place: seq, of the dead letters
-	endedBucket  = "ended"  // state, dead letter or not, FinishedAt, place: seq, of the finished jobs that may be pruned
-	keptBucket   = "kept"   // KeptUntil, seq, of the finished jobs that have a KeptUntil
-	countBucket  = "count"  // state, queue: number of jobs
-	sizeBucket   = "size"   // state, dead letter or not: number of entries of ended
-	queueBucket  = "queue"  // queue: its state, unless that is active
-	cronBucket   = "cron"   // name: recurring entry
-	runBucket    = "run"    // NextRun, name, of the recurring entries that have a NextRun
+	// state, dead letter or not, FinishedAt, place: seq, of the finished jobs that may be
+	// pruned
+	endedBucket = "ended"
+	keptBucket  = "kept"  // KeptUntil, seq, of the finished jobs that have a KeptUntil
+	countBucket = "count" // state, queue: number of jobs
+	sizeBucket  = "size"  // state, dead letter or not: number of entries of ended
+	queueBucket = "queue" // queue: its state, unless that is active
+	cronBucket  = "cron"  // name: recurring entry
+	runBucket   = "run"   // NextRun, name, of the recurring entries that have a NextRun
 
 	formatKey = "format" // version of the layout of the buckets
 	floorKey  = "floor"  // highest version that a deleted job had
@@ -57,14 +62,14 @@ const format = 1
 // Storage implements storage.Storage, storage.QueueStore and storage.CronStore.
 type Storage struct{ db *bolt.DB }
 
-var _ interface {
-	storage.Storage
-	storage.QueueStore
-	storage.CronStore
-} = (*Storage)(nil)
+var (
+	_ storage.QueueStore = (*Storage)(nil)
+	_ storage.CronStore  = (*Storage)(nil)
+)
 
-// Open opens the storage in a file, and makes the file if there is none. If options is nil, it waits one second for another
-// process to close the file. It refuses databases of other programs and of newer formats.
+// Open opens the storage in a file, and makes the file if there is none. If options is
+// nil, it waits one second for another process to close the file. It refuses databases of
+// other programs and of newer formats.
 func Open(path string, options *bolt.Options) (*Storage, error) {
 	if options == nil {
 		options = &bolt.Options{Timeout: time.Second}
@@ -81,7 +86,8 @@ func Open(path string, options *bolt.Options) (*Storage, error) {
 
 func prepare(btx *bolt.Tx) error {
 	first, _ := btx.Cursor().First()
-	if meta := btx.Bucket([]byte(metaBucket)); first != nil && (meta == nil || number(meta.Get([]byte(formatKey))) != format) {
+	if meta := btx.Bucket([]byte(metaBucket)); first != nil &&
+		(meta == nil || number(meta.Get([]byte(formatKey))) != format) {
 		return fmt.Errorf("this is no database of jobs, or not one of format %d", format)
 	}
 	for _, name := range []string{
@@ -97,7 +103,8 @@ func prepare(btx *bolt.Tx) error {
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "bbolt", Durable: true, Unique: storage.Strong, Mechanism: "one write transaction at a time"}
+	return storage.Capabilities{Name: "bbolt", Durable: true, Unique: storage.Strong,
+		Mechanism: "one write transaction at a time"}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.
@@ -106,8 +113,8 @@ func (s *Storage) Close() error { return s.db.Close() }
 // tx is the transaction of one call.
 type tx struct{ *bolt.Tx }
 
-// failure is how the functions of tx fail: refuse panics with it, and transact returns it as the call's error, after bbolt
-// has undone the transaction.
+// failure is how the functions of tx fail: refuse panics with it, and transact returns it
+// as the call's error, after bbolt has undone the transaction.
 type failure struct{ error }
 
 func refuse(err error) { panic(failure{err}) }
@@ -124,12 +131,12 @@ func check(err error) {
 	}
 }
 
-// transact makes a call in a transaction that begin begins: db.Update, which commits what f changes unless f fails, or
-// db.View, which lets f read one state of the storage.
-func transact[R any](ctx context.Context, begin func(func(*bolt.Tx) error) error, f func(t tx) R) (r R, err error) {
-	var none R
+// transact makes a call in a transaction that begin begins: db.Update, which commits what
+// f changes unless f fails, or db.View, which lets f read one state of the storage.
+func transact[R any](ctx context.Context, begin func(func(*bolt.Tx) error) error, f func(t tx) R) (r R,
+	err error) {
 	if err := ctx.Err(); err != nil {
-		return none, err
+		return r, err
 	}
 	err = begin(func(btx *bolt.Tx) (err error) {
 		defer func() {
@@ -148,7 +155,7 @@ func transact[R any](ctx context.Context, begin func(func(*bolt.Tx) error) error
 		err = fmt.Errorf("%w: bbolt storage", ojs.ErrClosed)
 	}
 	if err != nil {
-		return none, err
+		return *new(R), err
 	}
 	return r, nil
 }
@@ -160,23 +167,25 @@ func (t tx) delete(bucket string, k key)            { check(t.in(bucket).Delete(
 func (t tx) count(bucket string, k key) int         { return int(number(t.get(bucket, k))) }
 
 // next returns a number above all that it has returned in the life of the file.
-func (t tx) next() uint64 { return must(t.in(jobsBucket).NextSequence()) }
+func (t tx) next() int64 { return int64(must(t.in(jobsBucket).NextSequence())) }
 
 // add changes a counter. Counters of zero are not stored.
 func (t tx) add(bucket string, k key, by int) {
 	if n := t.count(bucket, k) + by; n != 0 {
-		t.put(bucket, k, key{}.number(uint64(n)))
+		t.put(bucket, k, key{}.number(int64(n)))
 	} else {
 		t.delete(bucket, k)
 	}
 }
 
-// scan yields the entries whose keys begin with prefix, in the order of their keys, from prefix and from on, each with what
-// follows the prefix in its key. The transaction must not change the bucket before the scan ends: collect, then change.
+// scan yields the entries whose keys begin with prefix, in the order of their keys, from
+// prefix and from on, each with what follows the prefix in its key. The transaction must
+// not change the bucket before the scan ends: collect, then change.
 func (t tx) scan(bucket string, prefix, from key) iter.Seq2[[]byte, []byte] {
 	return func(yield func(rest, value []byte) bool) {
 		c := t.in(bucket).Cursor()
-		for k, v := c.Seek(append(bytes.Clone(prefix), from...)); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		for k, v := c.Seek(append(bytes.Clone(prefix), from...)); k != nil && bytes.HasPrefix(k, prefix); k,
+			v = c.Next() {
 			if !yield(k[len(prefix):], v) {
 				return
 			}
@@ -192,27 +201,28 @@ func (t tx) first(bucket string, prefix key) (rest, value []byte) {
 	return nil, nil
 }
 
-// key is a key or a value of several fields. The bytes of each field sort as its values do, except for strings: a string
-// stands behind its length, so that the key of one is not the beginning of another's.
+// key is a key or a value of several fields. The bytes of each field sort as its values
+// do, except for strings: a string stands behind its length, so that the key of one is
+// not the beginning of another's.
 type key []byte
 
-func (k key) number(n uint64) key { return binary.BigEndian.AppendUint64(k, n) }
+func (k key) number(n int64) key { return binary.BigEndian.AppendUint64(k, uint64(n)^1<<63) }
 
 func (k key) string(s string) key { return append(binary.AppendUvarint(k, uint64(len(s))), s...) }
 
 // time appends seconds and nanoseconds: nanoseconds alone would end in the year 2262.
 func (k key) time(t time.Time) key {
-	return binary.BigEndian.AppendUint32(k.number(uint64(t.Unix())+1<<63), uint32(t.Nanosecond()))
+	return binary.BigEndian.AppendUint32(k.number(t.Unix()), uint32(t.Nanosecond()))
 }
 
 const timeLen = 12 // bytes of a time
 
 // number returns the number at the beginning of b, 0 if b is nil.
-func number(b []byte) uint64 {
+func number(b []byte) int64 {
 	if b == nil {
 		return 0
 	}
-	return binary.BigEndian.Uint64(b)
+	return int64(binary.BigEndian.Uint64(b) ^ 1<<63)
 }
 
 // timeOf returns the time at the beginning of b, the zero time if b is nil.
@@ -220,7 +230,7 @@ func timeOf(b []byte) time.Time {
 	if b == nil {
 		return time.Time{}
 	}
-	return time.Unix(int64(number(b)-1<<63), int64(binary.BigEndian.Uint32(b[8:]))).UTC()
+	return time.Unix(number(b), int64(binary.BigEndian.Uint32(b[8:]))).UTC()
 }
 
 // cut returns the string at the beginning of b, and what follows it.

@@ -18,7 +18,7 @@ var paths sync.Map
 
 func open(tb testing.TB, path string) storage.Storage {
 	tb.Helper()
-	// What is tested does not depend on the wait for the disk, and most of the time does.
+	// The tests do not depend on the wait for the disk, which takes most of their time.
 	s, err := bbolt.Open(path, &bolt.Options{NoSync: true})
 	if err != nil {
 		tb.Fatal(err)

@@ -19,10 +19,12 @@ func (t tx) queueState(queue string) ojs.QueueState {
 }
 
 // SetQueueState implements storage.QueueStore.
-func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error) {
+func (s *Storage) SetQueueState(ctx context.Context, queue string,
+	to ojs.QueueState) (ojs.QueueState, error) {
 	return transact(ctx, s.db.Update, func(t tx) ojs.QueueState {
 		if !to.Valid() {
-			refuse(&ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state", Reason: fmt.Sprintf("%q is no state of a queue", to)})
+			refuse(&ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
+				Reason: fmt.Sprintf("%q is no state of a queue", to)})
 		}
 		was := t.queueState(queue)
 		if t.put(queueBucket, key{}.string(queue), []byte(to)); to == ojs.QueueActive {
@@ -44,8 +46,8 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	})
 }
 
-// cronKey has no length before the name, since entries are listed in the order of their names. A byte stands there, since
-// bbolt has no empty keys.
+// cronKey has no length before the name, since entries are listed in the order of their
+// names. A byte stands there, since bbolt has no empty keys.
 func cronKey(name string) key { return key("n" + name) }
 
 func runKey(c *storage.Cron) key { return append(key{}.time(c.NextRun), c.Name...) }
@@ -58,7 +60,8 @@ func (t tx) cron(name string) (c storage.Cron) {
 	return c
 }
 
-// SetCrons implements storage.CronStore. Versions come from the bucket's sequence, so none comes again.
+// SetCrons implements storage.CronStore. Versions come from the bucket's sequence, so
+// none comes again.
 func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	return transact(ctx, s.db.Update, func(t tx) []uint64 {
 		versions := make([]uint64, len(entries))
@@ -111,7 +114,8 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 }
 
 // DueCrons implements storage.CronStore.
-func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) (due []storage.Cron, next time.Time, err error) {
+func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
+	max int) (due []storage.Cron, next time.Time, err error) {
 	due, err = transact(ctx, s.db.View, func(t tx) (due []storage.Cron) {
 		var from key
 		if after != nil {

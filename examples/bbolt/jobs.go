@@ -8,59 +8,56 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/codec"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
-// job is a stored job. It shares no memory with the file.
-type job struct {
-	storage.Record
-	seq, place uint64
-}
-
-// entries has f called for each entry that a job has in the indexes, given the state that it is in.
-func (t tx) entries(j *job, f func(bucket string, k key, value []byte)) {
-	seq := key{}.number(j.seq)
+// entries has f called for each entry that a job has in the indexes, given the state that
+// it is in.
+func (t tx) entries(j *insert.Job, f func(bucket string, k key, value []byte)) {
+	seq := key{}.number(j.Seq)
 	f(idBucket, key{}.string(j.ID), seq)
 	if j.Fingerprint != "" {
-		f(equalBucket, key{}.string(j.Fingerprint).number(j.seq), nil)
+		f(equalBucket, key{}.string(j.Fingerprint).number(j.Seq), nil)
 	}
 	if j.State == ojs.StateAvailable {
-		highestFirst := ^(uint64(j.Priority) + 1<<63)
-		f(readyBucket, key{}.string(j.Queue).number(highestFirst).number(j.place), readyValue(j))
-		f(oldestBucket, key{}.string(j.Queue).number(j.place), seq)
+		highestFirst := ^int64(j.Priority)
+		f(readyBucket, key{}.string(j.Queue).number(highestFirst).number(j.Place), readyValue(j))
+		f(oldestBucket, key{}.string(j.Queue).number(j.Place), seq)
 	}
 	if at := j.WakeAt(); !at.IsZero() {
-		f(wakeBucket, key{}.time(at).number(j.place), seq)
+		f(wakeBucket, key{}.time(at).number(j.Place), seq)
 	}
 	if j.DeadLettered() {
-		f(deadBucket, key{}.number(j.place), seq)
+		f(deadBucket, key{}.number(j.Place), seq)
 	}
 	if until := j.KeptUntil(); j.State.Terminal() && !until.IsZero() {
-		f(keptBucket, key{}.time(until).number(j.seq), nil)
+		f(keptBucket, key{}.time(until).number(j.Seq), nil)
 	}
 	if t.prunable(j) {
-		f(endedBucket, group(j.State, j.DeadLettered()).time(j.FinishedAt).number(j.place), seq)
+		f(endedBucket, group(j.State, j.DeadLettered()).time(j.FinishedAt).number(j.Place), seq)
 	}
 }
 
-// prunable reports whether a job has ended and is kept no longer, as of the latest Prune.
-func (t tx) prunable(j *job) bool {
+// prunable reports whether a job has ended and its time to be kept is over, as of the
+// latest Prune.
+func (t tx) prunable(j *insert.Job) bool {
 	return j.State.Terminal() && !j.KeptUntil().After(timeOf(t.get(metaBucket, key(prunedKey))))
 }
 
 // group is the beginning of the keys of the finished jobs that Prune takes in one order.
 func group(state ojs.State, dead bool) key { return key{}.string(fmt.Sprint(state, dead)) }
 
-func (t tx) link(j *job) {
+func (t tx) link(j *insert.Job) {
 	t.entries(j, t.put)
 	t.tally(j, 1)
 }
 
-func (t tx) unlink(j *job) {
+func (t tx) unlink(j *insert.Job) {
 	t.entries(j, func(bucket string, k key, _ []byte) { t.delete(bucket, k) })
 	t.tally(j, -1)
 }
 
-func (t tx) tally(j *job, by int) {
+func (t tx) tally(j *insert.Job, by int) {
 	t.add(countBucket, key{}.string(string(j.State)).string(j.Queue), by)
 	if t.prunable(j) {
 		t.add(sizeBucket, group(j.State, j.DeadLettered()), by)
@@ -68,52 +65,46 @@ func (t tx) tally(j *job, by int) {
 }
 
 // find returns the job with an id, nil if there is none.
-func (t tx) find(id string) *job {
+func (t tx) find(id string) *insert.Job {
 	if seq := t.get(idBucket, key{}.string(id)); seq != nil {
 		return t.load(number(seq))
 	}
 	return nil
 }
 
-func (t tx) load(seq uint64) *job {
+// load returns a job. It shares no memory with the file.
+func (t tx) load(seq int64) *insert.Job {
 	value := t.get(jobsBucket, key{}.number(seq))
-	return &job{Record: must(codec.DecodeRecord(value[8:])), seq: seq, place: number(value)}
+	return &insert.Job{Record: must(codec.DecodeRecord(value[8:])), Seq: seq, Place: number(value)}
 }
 
 // store writes a job that has no entries in the indexes, and adds them.
-func (t tx) store(j *job) {
-	t.put(jobsBucket, key{}.number(j.seq), append(key{}.number(j.place), must(codec.EncodeRecord(&j.Record))...))
+func (t tx) store(j *insert.Job) {
+	t.put(jobsBucket, key{}.number(j.Seq),
+		append(key{}.number(j.Place), must(codec.EncodeRecord(&j.Record))...))
 	t.link(j)
 }
 
-// change changes a stored job. If it moves, it goes behind all others, wherever it is then.
-func (t tx) change(j *job, moves bool, transition func(r *storage.Record)) {
+// change changes a stored job. If it moves, it goes behind all others, wherever it is
+// then.
+func (t tx) change(j *insert.Job, moves bool, transition func(r *storage.Record)) {
 	t.unlink(j)
 	transition(&j.Record)
 	if moves {
-		j.place = t.next()
+		j.Place = t.next()
 	}
 	t.store(j)
 }
 
-// remove deletes a job. The floor of the versions rises to its version, so that no claim token of it fits a later job.
-func (t tx) remove(j *job) {
+// remove deletes a job. The floor of the versions rises to its version, so that no claim
+// token of it fits a later job.
+func (t tx) remove(j *insert.Job) {
 	t.unlink(j)
-	t.delete(jobsBucket, key{}.number(j.seq))
-	t.put(metaBucket, key(floorKey), key{}.number(max(t.floor(), j.Version)))
+	t.delete(jobsBucket, key{}.number(j.Seq))
+	t.put(metaBucket, key(floorKey), key{}.number(int64(max(t.floor(), j.Version))))
 }
 
-func (t tx) floor() uint64 { return number(t.get(metaBucket, key(floorKey))) }
-
-// depth returns how many jobs of a queue have not ended.
-func (t tx) depth(queue string) (n int) {
-	for _, state := range ojs.AllStates() {
-		if !state.Terminal() {
-			n += t.count(countBucket, key{}.string(string(state)).string(queue))
-		}
-	}
-	return n
-}
+func (t tx) floor() uint64 { return uint64(number(t.get(metaBucket, key(floorKey)))) }
 
 // Get implements storage.Storage.
 func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
@@ -126,14 +117,16 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 	})
 }
 
-// List implements storage.Storage. A cursor is the seq of the last job on the page, or the place of the last dead letter.
+// List implements storage.Storage. A cursor is the seq of the last job on the page, or
+// the place of the last dead letter.
 func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	return transact(ctx, s.db.View, func(t tx) (page storage.Page) {
-		var after uint64
+		var after int64
 		if q.Cursor != "" {
 			var err error
-			if after, err = strconv.ParseUint(q.Cursor, 10, 64); err != nil {
-				refuse(&ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)})
+			if after, err = strconv.ParseInt(q.Cursor, 10, 64); err != nil {
+				refuse(&ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
+					Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)})
 			}
 		}
 		if q.Limit <= 0 || q.Limit > 1000 {
@@ -153,7 +146,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 				continue
 			}
 			if len(page.Records) == q.Limit {
-				page.Next = strconv.FormatUint(after, 10)
+				page.Next = strconv.FormatInt(after, 10)
 				break
 			}
 			page.Records = append(page.Records, j.Record)

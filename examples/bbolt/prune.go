@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
 // Delete implements storage.Storage.
@@ -33,7 +34,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	return transact(ctx, s.db.Update, func(t tx) (out storage.Pruned) {
 		t.release(p.Now)
 		for {
-			var seq uint64
+			var seq int64
 			seq, out.Oldest, out.Left = t.firstEnded(&p)
 			if out.Left == 0 || len(out.IDs) >= p.Max || !p.Selects(out.Oldest, out.Left) {
 				return out
@@ -45,14 +46,15 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	})
 }
 
-// release has the bucket ended hold the finished jobs that are kept no longer than now. If the clock has gone back, jobs leave
-// that bucket again. It looks at the jobs whose KeptUntil is between this time and that of the Prune before, and no others.
+// release adds to the bucket ended the finished jobs whose time to be kept has passed. If
+// the clock has gone back, jobs leave that bucket again. It looks at the jobs whose
+// KeptUntil is between this time and that of the Prune before, and no others.
 func (t tx) release(now time.Time) {
 	from, to := timeOf(t.get(metaBucket, key(prunedKey))), now
 	if to.Before(from) {
 		from, to = to, from
 	}
-	var jobs []*job
+	var jobs []*insert.Job
 	for k := range t.scan(keptBucket, nil, key{}.time(from.Add(1))) {
 		if timeOf(k).After(to) {
 			break
@@ -68,8 +70,9 @@ func (t tx) release(now time.Time) {
 	}
 }
 
-// firstEnded returns the job that finished first of those that p looks at, when that was, and how many there are.
-func (t tx) firstEnded(p *storage.Prune) (seq uint64, finished time.Time, n int) {
+// firstEnded returns the job that finished first of those that p looks at, when that was,
+// and how many there are.
+func (t tx) firstEnded(p *storage.Prune) (seq int64, finished time.Time, n int) {
 	var first []byte
 	for _, state := range ojs.AllStates() {
 		if !state.Terminal() || len(p.States) > 0 && !slices.Contains(p.States, state) {

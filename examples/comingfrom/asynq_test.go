@@ -29,8 +29,10 @@ func Example_asynq() {
 		return handler.SetResult(ctx, "sent")
 	})
 
-	// client.Enqueue(task, asynq.MaxRetry(5), asynq.Queue("critical"), asynq.Unique(time.Hour))
-	ticket, err := eng.Enqueue(ctx, "email.send", Email{To: ""}, ojs.WithMaxAttempts(6), ojs.WithQueue("critical"),
+	// client.Enqueue(task, asynq.MaxRetry(5), asynq.Queue("critical"),
+	// asynq.Unique(time.Hour))
+	ticket, err := eng.Enqueue(ctx, "email.send", Email{To: ""},
+		ojs.WithMaxAttempts(6), ojs.WithQueue("critical"),
 		ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs, Period: time.Hour}))
 
 	check(err)

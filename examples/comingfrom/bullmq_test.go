@@ -16,16 +16,20 @@ func Example_bullMQ() {
 	// new Worker(name, processor, {concurrency: 5, limiter: {max: 10, duration: 1000}})
 	ctx, eng := begin(
 		engine.WithConcurrency(5),
-		engine.WithQueue("paint", engine.QueueConfig{RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 10, Per: time.Second}}}),
+		engine.WithQueue("paint",
+			engine.QueueConfig{RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 10, Per: time.Second}}}),
 	)
 	eng.Handle("cars", func(ctx context.Context, job *ojs.Job[any]) error {
 		handler.Progress(ctx, 0.42)
 		return ojs.DeadLetter(errors.New("no such colour")) // UnrecoverableError
 	})
 
-	// queue.add("cars", data, {attempts: 3, backoff: {type: "exponential", delay: 1000}, deduplication: {id, ttl: 5000}})
+	// queue.add("cars", data, {attempts: 3, backoff: {type: "exponential", delay: 1000},
+	// deduplication: {id, ttl: 5000}})
 	retries := policy.BullMQExponential(3, time.Second)
-	dedup := ojs.WithUnique(ojs.UniquePolicy{Key: "customer-7", Period: 5 * time.Second, States: ojs.AllStates(), OnConflict: ojs.ConflictIgnore})
+	dedup := ojs.WithUnique(ojs.UniquePolicy{
+		Key: "customer-7", Period: 5 * time.Second, States: ojs.AllStates(), OnConflict: ojs.ConflictIgnore,
+	})
 	first := must(eng.Enqueue(ctx, "cars", "blue", ojs.WithQueue("paint"), ojs.WithRetry(retries), dedup))
 	second := must(eng.Enqueue(ctx, "cars", "blue", ojs.WithQueue("paint"), ojs.WithRetry(retries), dedup))
 

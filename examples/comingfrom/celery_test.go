@@ -14,7 +14,8 @@ import (
 func Example_celery() {
 	ctx, eng := begin()
 
-	// @app.task(max_retries=5, retry_backoff=2, retry_backoff_max=120, soft_time_limit=60, dont_autoretry_for=(Declined,))
+	// @app.task(max_retries=5, retry_backoff=2, retry_backoff_max=120,
+	// soft_time_limit=60, dont_autoretry_for=(Declined,))
 	retries := policy.CeleryBackoff()
 	retries.MaxAttempts = 1 + 5
 	retries.InitialInterval = 2 * time.Second
@@ -23,16 +24,20 @@ func Example_celery() {
 	charge := ojs.Define[Charge]("charge", ojs.WithRetry(retries), ojs.WithTimeout(time.Minute))
 
 	// the task's return value, in the result backend
-	eng.Register(handler.For(charge, handler.Returning(func(ctx context.Context, job *ojs.Job[Charge]) (int, error) {
+	pay := func(ctx context.Context, job *ojs.Job[Charge]) (int, error) {
 		if job.Args.Amount > 100 {
 			return 0, ojs.Errorf("payment.declined", "%d is too much", job.Args.Amount)
 		}
 		return job.Args.Amount, nil
-	})))
+	}
+	eng.Register(handler.For(charge, handler.Returning(pay)))
 
-	// charge.apply_async((...), countdown=10, expires=3600); beat_schedule with crontab(hour=3, minute=0)
-	must(charge.Enqueue(ctx, eng, Charge{Order: "A-1"}, ojs.WithDelay(10*time.Second), ojs.WithTTL(time.Hour)))
-	check(eng.Cron().Set(ctx, engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *", Job: charge.New(Charge{Order: "nightly"})}))
+	// charge.apply_async((...), countdown=10, expires=3600);
+	// beat_schedule with crontab(hour=3, minute=0)
+	must(charge.Enqueue(ctx, eng, Charge{Order: "A-1"},
+		ojs.WithDelay(10*time.Second), ojs.WithTTL(time.Hour)))
+	nightly := charge.New(Charge{Order: "nightly"})
+	check(eng.Cron().Set(ctx, engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *", Job: nightly}))
 
 	paid := must(charge.Enqueue(ctx, eng, Charge{Order: "A-2", Amount: 50}))
 	declined := must(charge.Enqueue(ctx, eng, Charge{Order: "A-3", Amount: 500}))

@@ -33,7 +33,8 @@ type Charge struct {
 // begin makes an engine that has not been started.
 func begin(opts ...engine.Option) (context.Context, *engine.Engine[any]) {
 	silent := engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	return context.Background(), must(engine.New[any](memory.New(), append([]engine.Option{silent}, opts...)...))
+	return context.Background(),
+		must(engine.New[any](memory.New(), append([]engine.Option{silent}, opts...)...))
 }
 
 // work runs an engine until it has nothing to do now.
@@ -57,7 +58,8 @@ func check(err error) {
 	}
 }
 
-// Every snippet of the document stands in an Example, word for word but for the indentation, and every Example has one there.
+// Every snippet of the document stands in an Example, word for word but for the
+// indentation, and every Example has one there.
 func TestSnippets(t *testing.T) {
 	text, err := os.ReadFile(document)
 	if err != nil {
@@ -101,7 +103,7 @@ func TestSnippets(t *testing.T) {
 	}
 }
 
-// What the document names of this module exists.
+// The names of this module in the document exist.
 func TestNames(t *testing.T) {
 	text, err := os.ReadFile(document)
 	if err != nil {
@@ -109,8 +111,9 @@ func TestNames(t *testing.T) {
 	}
 	names := make(map[string]bool) // "pkg.Name", "pkg.Type.Method"
 	for pkg, dir := range map[string]string{
-		"ojs": "../..", "policy": "../../policy", "engine": "../../engine", "handler": "../../handler", "enginetest": "../../enginetest",
-		"postgres": "../../storage/postgres",
+		"ojs": "../..", "policy": "../../policy", "engine": "../../engine", "handler": "../../handler",
+		"enginetest": "../../enginetest",
+		"postgres":   "../../storage/postgres",
 	} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
@@ -127,8 +130,10 @@ func TestNames(t *testing.T) {
 			declared(file, func(name string) { names[pkg+"."+name] = true })
 		}
 	}
-	for alias, typ := range map[string]string{"eng.": "engine.Engine.", "eng.Jobs().": "engine.Jobs.", "eng.Queues().": "engine.Queues.",
-		"eng.DeadLetters().": "engine.DeadLetters.", "eng.Cron().": "engine.Cron.", "Ticket.": "ojs.Ticket.", "Delivery.": "engine.Delivery."} {
+	for alias, typ := range map[string]string{"eng.": "engine.Engine.", "eng.Jobs().": "engine.Jobs.",
+		"eng.Queues().":      "engine.Queues.",
+		"eng.DeadLetters().": "engine.DeadLetters.", "eng.Cron().": "engine.Cron.", "Ticket.": "ojs.Ticket.",
+		"Delivery.": "engine.Delivery."} {
 		for name := range names {
 			if rest, ok := strings.CutPrefix(name, typ); ok {
 				names[alias+rest] = true

@@ -1,2 +1,3 @@
-// Package comingfrom holds the snippets of docs/coming-from.md, compiled and run as Examples.
+// Package comingfrom holds the snippets of docs/coming-from.md, compiled and run as
+// Examples.
 package comingfrom

@@ -31,7 +31,8 @@ func Example_faktory() {
 	must(eng.Enqueue(ctx, "report.build", "May", ojs.WithRetry(gone)))
 	must(eng.Enqueue(ctx, "report.build", "June", ojs.WithRetry(buried)))
 
-	// "retry": 25, "queue": "critical", "reserve_for": 600, "custom": {"unique_for": 3600}
+	// "retry": 25, "queue": "critical", "reserve_for": 600,
+	// "custom": {"unique_for": 3600}
 	must(eng.Enqueue(ctx, "report.build", "July", ojs.WithQueue("critical"), ojs.WithTimeout(10*time.Minute),
 		ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs, Period: time.Hour})))
 

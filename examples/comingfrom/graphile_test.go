@@ -18,13 +18,16 @@ func Example_graphileWorker() {
 		return nil
 	})
 
-	// addJob("email.send", payload, {queueName: "user-7", maxAttempts: 5}): jobs of a queue run one after the other
-	must(eng.Enqueue(ctx, "email.send", "welcome", ojs.WithMaxAttempts(5), ojs.WithRateLimit(ojs.RateLimit{Key: "user-7", Concurrency: 1})))
+	// addJob("email.send", payload, {queueName: "user-7", maxAttempts: 5}):
+	// jobs of a queue run one after the other
+	must(eng.Enqueue(ctx, "email.send", "welcome", ojs.WithMaxAttempts(5),
+		ojs.WithRateLimit(ojs.RateLimit{Key: "user-7", Concurrency: 1})))
 
-	// jobKey: "digest-7", with jobKeyMode "replace", "preserve_run_at" and "unsafe_dedupe"
+	// jobKey: "digest-7", with jobKeyMode "replace", "preserve_run_at", "unsafe_dedupe"
 	waiting := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}
 	replace := ojs.UniquePolicy{Key: "digest-7", States: waiting, OnConflict: ojs.ConflictReplace}
-	preserveRunAt := ojs.UniquePolicy{Key: "digest-7", States: waiting, OnConflict: ojs.ConflictReplaceExceptSchedule}
+	preserveRunAt := replace
+	preserveRunAt.OnConflict = ojs.ConflictReplaceExceptSchedule
 	unsafeDedupe := ojs.UniquePolicy{Key: "digest-7", OnConflict: ojs.ConflictIgnore}
 
 	must(eng.Enqueue(ctx, "email.send", "1 item", ojs.WithDelay(time.Hour), ojs.WithUnique(replace)))

@@ -20,13 +20,18 @@ func Example_oban() {
 		engine.WithQueue("events", engine.QueueConfig{Concurrency: 50}),
 	)
 
-	// use Oban.Worker, queue: :events, max_attempts: 10, unique: [period: 60, keys: [:order]]
+	// use Oban.Worker, queue: :events, max_attempts: 10,
+	// unique: [period: 60, keys: [:order]]
 	retries := policy.Oban()
 	retries.MaxAttempts = 10
-	charge := ojs.Define[Charge]("charge", ojs.WithQueue("events"), ojs.WithRetry(retries), ojs.WithUnique(ojs.UniquePolicy{
-		Keys: ojs.ByQueue | ojs.ByArgs, ArgsKeys: []string{"order"}, Period: time.Minute, OnConflict: ojs.ConflictIgnore,
-		States: []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive, ojs.StateRetryable, ojs.StateCompleted},
-	}))
+	unique := ojs.UniquePolicy{
+		Keys: ojs.ByQueue | ojs.ByArgs, ArgsKeys: []string{"order"}, Period: time.Minute,
+		OnConflict: ojs.ConflictIgnore,
+		States: []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive, ojs.StateRetryable,
+			ojs.StateCompleted},
+	}
+	charge := ojs.Define[Charge]("charge", ojs.WithQueue("events"), ojs.WithRetry(retries),
+		ojs.WithUnique(unique))
 
 	// perform/1 returning :ok, {:cancel, reason}, {:snooze, seconds} or {:error, reason}
 	eng.Register(handler.For(charge, func(ctx context.Context, job *ojs.Job[Charge]) error {

@@ -44,7 +44,8 @@ func Example_ratchet() {
 		return fmt.Errorf("fetch %v: %w", job.Args, io.ErrUnexpectedEOF)
 	})
 
-	// scheduler.enqueue(...).withMaxRetries(5).withBackoff(BackoffPolicy.EXPONENTIAL, Duration.ofSeconds(1)).submit()
+	// scheduler.enqueue(...).withMaxRetries(5)
+	// .withBackoff(BackoffPolicy.EXPONENTIAL, Duration.ofSeconds(1)).submit()
 	page := must(eng.Enqueue(ctx, "fetch", "page", ojs.WithRetry(policy.RatchetExponential(5, time.Second))))
 	secret := must(eng.Enqueue(ctx, "fetch", "secret", ojs.WithRetry(policy.RatchetFixed(5, 10*time.Second))))
 	once := must(eng.Enqueue(ctx, "fetch", "once"))

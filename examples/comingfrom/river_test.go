@@ -32,7 +32,8 @@ func Example_river() {
 	// Insert with UniqueOpts{ByArgs: true, ByPeriod: time.Hour}
 	once := ojs.WithUnique(ojs.UniquePolicy{
 		Keys: ojs.ByArgs, Period: time.Hour, OnConflict: ojs.ConflictIgnore,
-		States: []ojs.State{ojs.StateAvailable, ojs.StateActive, ojs.StatePending, ojs.StateRetryable, ojs.StateScheduled, ojs.StateCompleted},
+		States: []ojs.State{ojs.StateAvailable, ojs.StateActive, ojs.StatePending, ojs.StateRetryable,
+			ojs.StateScheduled, ojs.StateCompleted},
 	})
 	ticket := must(sendEmail.Enqueue(ctx, eng, Email{To: "a@b.c", User: 1}, once))
 	again := must(sendEmail.Enqueue(ctx, eng, Email{To: "a@b.c", User: 1}, once))

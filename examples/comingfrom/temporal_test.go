@@ -14,13 +14,16 @@ import (
 func Example_temporal() {
 	ctx, eng := begin()
 
-	// workflow.ActivityOptions{StartToCloseTimeout, ScheduleToCloseTimeout, RetryPolicy{MaximumInterval, NonRetryableErrorTypes}}
+	// workflow.ActivityOptions{StartToCloseTimeout, ScheduleToCloseTimeout,
+	// RetryPolicy{MaximumInterval, NonRetryableErrorTypes}}
 	retries := policy.Temporal()
 	retries.MaxInterval = time.Minute
 	retries.NonRetryableErrors = []string{"payment.declined"}
-	charge := ojs.Define[Charge]("charge", ojs.WithRetry(retries), ojs.WithTimeout(10*time.Second), ojs.WithTotalTimeout(time.Hour))
+	charge := ojs.Define[Charge]("charge", ojs.WithRetry(retries),
+		ojs.WithTimeout(10*time.Second), ojs.WithTotalTimeout(time.Hour))
 
-	// the activity; NewNonRetryableApplicationError; NextRetryDelay; RecordHeartbeat with details
+	// the activity; NewNonRetryableApplicationError; NextRetryDelay;
+	// RecordHeartbeat with details
 	eng.Register(handler.For(charge, func(ctx context.Context, job *ojs.Job[Charge]) error {
 		var page int
 		if _, err := handler.LoadCheckpoint(ctx, &page); err != nil {
@@ -35,7 +38,8 @@ func Example_temporal() {
 		return handler.SaveCheckpoint(ctx, page+1)
 	}))
 
-	tickets := must(eng.EnqueueMany(ctx, charge.New(Charge{Amount: -1}), charge.New(Charge{Amount: 500}), charge.New(Charge{Amount: 5})))
+	tickets := must(eng.EnqueueMany(ctx, charge.New(Charge{Amount: -1}), charge.New(Charge{Amount: 500}),
+		charge.New(Charge{Amount: 5})))
 	work(ctx, eng)
 	for _, ticket := range tickets {
 		job := must(eng.Get(ctx, ticket.ID))

@@ -1,8 +1,10 @@
-// Package jsonlines is a storage of one's own, as small as it can be: jobs in memory, and a file with a line of JSON for each
-// call that changed anything. Opening the file makes the calls again. It is durable: a call that has returned is on the disk.
+// Package jsonlines is a storage of one's own, as small as it can be: jobs in memory, and
+// a file with a line of JSON for each call that changed anything. Opening the file makes
+// the calls again. It is durable: a call that has returned is on the disk.
 //
-// The file only grows, and opening it takes as long as everything that ever happened in it. A storage for more than an example
-// would write down what is there now and then, and begin anew.
+// The file only grows, and opening it takes as long as everything that ever happened in
+// it. A storage for more than an example would write down what is there now and then, and
+// begin anew.
 package jsonlines
 
 import (
@@ -23,7 +25,9 @@ import (
 
 // Storage is a storage.Storage in a file. One process may have it open.
 type Storage struct {
-	mu     sync.Mutex // one call that may change something at a time, so that the file has them in their order
+	// one call that may change something at a time, so that the file has them in their
+	// order
+	mu     sync.Mutex
 	jobs   *memory.Storage
 	file   *os.File
 	failed error // of a write, after which the file is not what is in memory
@@ -49,7 +53,8 @@ type insert struct {
 	Fresh      bool   `json:"fresh,omitempty"`
 }
 
-// extension is a storage.Extension whose checkpoint is bytes: as JSON, no checkpoint would be read back as the checkpoint null.
+// extension is a storage.Extension whose checkpoint is bytes: as JSON, no checkpoint
+// would be read back as the checkpoint null.
 type extension struct {
 	storage.Held
 	Progress   float64 `json:"progress,omitempty"`
@@ -69,7 +74,8 @@ func Open(path string) (*Storage, error) {
 	return s, nil
 }
 
-// replay makes the calls of the file again. A last line that is cut off is one whose call never returned: it is dropped.
+// replay makes the calls of the file again. A last line that is cut off is one whose call
+// never returned: it is dropped.
 func (s *Storage) replay() error {
 	in := bufio.NewReader(s.file)
 	var end int64
@@ -101,7 +107,8 @@ func (s *Storage) again(l *line) error {
 	case l.Insert != nil:
 		batch := make([]storage.Insert, len(l.Insert))
 		for i, in := range l.Insert {
-			batch[i].MaxDepth, batch[i].DropOldest, batch[i].KeepActive, batch[i].Fresh = in.MaxDepth, in.DropOldest, in.KeepActive, in.Fresh
+			batch[i].MaxDepth, batch[i].DropOldest, batch[i].KeepActive, batch[i].Fresh = in.MaxDepth,
+				in.DropOldest, in.KeepActive, in.Fresh
 			if batch[i].Record, err = codec.DecodeRecord(in.Record); err != nil {
 				return err
 			}
@@ -161,7 +168,8 @@ func (s *Storage) Capabilities() storage.Capabilities {
 }
 
 // Insert implements storage.Storage.
-func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	if err := s.begin(); err != nil {
 		return dst, err
 	}
@@ -172,7 +180,8 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		if err != nil {
 			return dst, err
 		}
-		l.Insert = append(l.Insert, insert{record, batch[i].MaxDepth, batch[i].DropOldest, batch[i].KeepActive, batch[i].Fresh})
+		l.Insert = append(l.Insert, insert{record, batch[i].MaxDepth, batch[i].DropOldest,
+			batch[i].KeepActive, batch[i].Fresh})
 	}
 	out, err := s.jobs.Insert(ctx, now, batch, dst)
 	if err != nil || len(batch) == 0 {
@@ -182,7 +191,8 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 }
 
 // Claim implements storage.Storage.
-func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
 	if err := s.begin(); err != nil {
 		return dst, err
 	}
@@ -195,7 +205,8 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 }
 
 // Settle implements storage.Storage.
-func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	if err := s.begin(); err != nil {
 		return dst, err
 	}
@@ -221,7 +232,8 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 }
 
 // Extend implements storage.Storage.
-func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
+func (s *Storage) Extend(ctx context.Context, now time.Time,
+	extensions []storage.Extension) ([]string, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
@@ -238,7 +250,8 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 }
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+func (s *Storage) Due(ctx context.Context, now time.Time, max int,
+	buf []storage.Record) (storage.Due, error) {
 	if err := s.begin(); err != nil {
 		return storage.Due{}, err
 	}

@@ -1,5 +1,6 @@
-// Quickstart checksums every file under a directory, one job per file: files that cannot be read become dead letters,
-// files that vanish meanwhile are discarded, and other errors are retried.
+// Quickstart checksums every file under a directory, one job per file: files that cannot
+// be read become dead letters, files that vanish meanwhile are discarded, and other
+// errors are retried.
 //
 //	go run ./examples/quickstart [-print] [dir]
 //
@@ -38,7 +39,8 @@ type (
 	}
 )
 
-// Checksum is the job type. A file gets five attempts within a few seconds, and then a person's attention.
+// Checksum is the job type. A file gets five attempts within a few seconds, and then a
+// person's attention.
 var Checksum = ojs.Define[File]("file.checksum", ojs.WithRetry(ojs.RetryPolicy{
 	MaxAttempts:     5,
 	InitialInterval: 200 * time.Millisecond,
@@ -82,9 +84,10 @@ func (p program) run(ctx context.Context, fsys fs.FS) (dead int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	eng.Register(handler.For(Checksum, handler.Returning(func(ctx context.Context, job *ojs.Job[File]) (Sum, error) {
-		return checksum(ctx, fsys, job.Args.Path)
-	})))
+	eng.Register(handler.For(Checksum,
+		handler.Returning(func(ctx context.Context, job *ojs.Job[File]) (Sum, error) {
+			return checksum(ctx, fsys, job.Args.Path)
+		})))
 
 	running, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan error, 1)
@@ -101,12 +104,13 @@ func (p program) run(ctx context.Context, fsys fs.FS) (dead int, err error) {
 	return total.dead, p.report(ctx, total, eng.DeadLetters())
 }
 
-// window is how many jobs may have been enqueued whose outcomes have not been collected. It bounds the memory for any
-// number of files, and is below the number of finished jobs that an engine keeps (engine.Retention): no outcome is deleted
-// before it is collected.
+// window is how many jobs may have been enqueued whose outcomes have not been collected.
+// It bounds the memory for any number of files, and is below the number of finished jobs
+// that an engine keeps (engine.Retention): no outcome is deleted before it is collected.
 const window = 4096
 
-// collect enqueues a job for every file and collects the outcomes meanwhile, in the same order.
+// collect enqueues a job for every file and collects the outcomes meanwhile, in the same
+// order.
 func (p program) collect(ctx context.Context, q ojs.Enqueuer, fsys fs.FS) (total totals, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -149,8 +153,9 @@ func (p program) collect(ctx context.Context, q ojs.Enqueuer, fsys fs.FS) (total
 	return total, <-walked
 }
 
-// walk calls f with every regular file under dir, and with what cannot be listed: the job of that fails, and its failure
-// tells why. Directories are read in pieces, so that a large one takes no more memory than a small one.
+// walk calls f with every regular file under dir, and with what cannot be listed: the job
+// of that fails, and its failure tells why. Directories are read in pieces, so that a
+// large one takes no more memory than a small one.
 func walk(fsys fs.FS, dir string, f func(path string) error) error {
 	file, err := fsys.Open(dir)
 	if err != nil {
@@ -255,7 +260,8 @@ func (p program) add(t *totals, job *ojs.JobInfo) error {
 	return nil
 }
 
-// show shows how many of the files that have been found are done, at every hundredth of them.
+// show shows how many of the files that have been found are done, at every hundredth of
+// them.
 func (p program) show(done, found int) {
 	if p.progress != nil && done%max(found/100, 1) == 0 {
 		fmt.Fprintf(p.progress, "\r%d of %d files found so far", done, found)
@@ -265,7 +271,8 @@ func (p program) show(done, found int) {
 func (p program) report(ctx context.Context, t totals, dead *engine.DeadLetters) error {
 	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "files\tchecksummed\tbytes\tretries\tvanished\tdead\t\n")
-	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t\n", t.files, t.completed, t.bytes, t.retries, t.vanished, t.dead)
+	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t\n", t.files, t.completed, t.bytes, t.retries,
+		t.vanished, t.dead)
 	if err := table.Flush(); err != nil || t.dead == 0 {
 		return err
 	}
@@ -279,7 +286,8 @@ func (p program) report(ctx context.Context, t totals, dead *engine.DeadLetters)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(p.out, "  %s: %s after %d attempts: %s\n", file.Path, job.Error.Type, job.Attempt, job.Error.Message)
+		fmt.Fprintf(p.out, "  %s: %s after %d attempts: %s\n", file.Path, job.Error.Type, job.Attempt,
+			job.Error.Message)
 		listed++
 	}
 	if listed < t.dead { // retention keeps so many dead letters

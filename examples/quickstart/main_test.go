@@ -65,8 +65,9 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Every outcome is collected although there are more files than finished jobs are kept, and however late the first files are:
-// the first one fails three times, while thousands of jobs behind it finish.
+// Every outcome is collected although there are more files than finished jobs are kept,
+// and however late the first files are: the first one fails three times, while thousands
+// of jobs behind it finish.
 func TestRunOnManyFiles(t *testing.T) {
 	files := 30_000
 	if testing.Short() || raceEnabled {
@@ -79,7 +80,8 @@ func TestRunOnManyFiles(t *testing.T) {
 		if err != nil || dead != 0 {
 			t.Fatalf("%d dead, %v", dead, err)
 		}
-		if want := fmt.Sprintf("%d  %d  %d        3         0     0\n", files, files, 6*files); !strings.Contains(squeezed(out.String()), squeezed(want)) {
+		want := fmt.Sprintf("%d  %d  %d        3         0     0\n", files, files, 6*files)
+		if !strings.Contains(squeezed(out.String()), squeezed(want)) {
 			t.Errorf("output lacks %q:\n%s", want, out.String())
 		}
 		if whileWalking := progress.before(files); whileWalking == 0 {
@@ -104,7 +106,8 @@ func (l *lines) before(files int) (n int) {
 
 func squeezed(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// flat is a file system of one directory with many small files. Opening the first of them fails so many times.
+// flat is a file system of one directory with many small files. Opening the first of them
+// fails so many times.
 type flat struct {
 	files int
 	mu    sync.Mutex // guards late

@@ -1,5 +1,6 @@
-// Signup is a small web service that creates accounts and welcomes them by mail: the account and the job to send the mail are
-// written in one transaction, so that there is never one without the other.
+// Signup is a small web service that creates accounts and welcomes them by mail: the
+// account and the job to send the mail are written in one transaction, so that there is
+// never one without the other.
 //
 //	DATABASE_URL=postgres://... go run .
 //	curl -d email=ada@example.org localhost:8080/signup
@@ -40,7 +41,8 @@ func (s *service) signUp(w http.ResponseWriter, r *http.Request) {
 	email := r.FormValue("email")
 	err := pgx.BeginFunc(r.Context(), s.pool, func(tx pgx.Tx) error {
 		var id int64
-		if err := tx.QueryRow(r.Context(), "INSERT INTO account (email) VALUES ($1) RETURNING id", email).Scan(&id); err != nil {
+		if err := tx.QueryRow(r.Context(), "INSERT INTO account (email) VALUES ($1) RETURNING id",
+			email).Scan(&id); err != nil {
 			return err
 		}
 		_, err := s.jobs.Enqueue(postgres.WithTx(r.Context(), tx), "welcome", Welcome{id, email})
@@ -59,7 +61,8 @@ func (s *service) signUp(w http.ResponseWriter, r *http.Request) {
 }
 
 // open prepares the database and the engine, whose handler sends the mails.
-func open(ctx context.Context, pool *pgxpool.Pool, send func(ctx context.Context, w Welcome) error, opts ...postgres.Option) (*service, func() error, error) {
+func open(ctx context.Context, pool *pgxpool.Pool, send func(ctx context.Context, w Welcome) error,
+	opts ...postgres.Option) (*service, func() error, error) {
 	if _, err := pool.Exec(ctx, schema); err != nil {
 		return nil, nil, err
 	}
@@ -71,8 +74,12 @@ func open(ctx context.Context, pool *pgxpool.Pool, send func(ctx context.Context
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
-	// A mail may be sent twice if the process dies between the sending and its being noted: jobs run at least once.
-	eng.Handle("welcome", func(ctx context.Context, job *ojs.Job[Welcome]) error { return send(ctx, job.Args) })
+	// A mail may be sent twice if the process dies between the sending and its being
+	// noted: jobs run at least once.
+	eng.Handle("welcome", func(ctx context.Context,
+		job *ojs.Job[Welcome]) error {
+		return send(ctx, job.Args)
+	})
 	return &service{pool, eng}, store.Close, nil
 }
 

@@ -41,19 +41,23 @@ func TestSignUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if _, err := pool.Exec(context.Background(), "DROP SCHEMA "+name+" CASCADE; DROP SCHEMA "+name+"_jobs CASCADE"); err != nil {
+		if _, err := pool.Exec(context.Background(), "DROP SCHEMA "+name+" CASCADE; DROP SCHEMA "+name+
+			"_jobs CASCADE"); err != nil {
 			t.Error(err)
 		}
 	}()
 	sent := make(chan string, 10)
-	s, closeStore, err := open(ctx, pool, func(_ context.Context, w Welcome) error { sent <- w.Email; return nil }, postgres.WithSchema(name+"_jobs"))
+	s, closeStore, err := open(ctx, pool,
+		func(_ context.Context, w Welcome) error { sent <- w.Email; return nil },
+		postgres.WithSchema(name+"_jobs"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.jobs.Run(ctx) }()
 	post := func(email string) int {
-		r := httptest.NewRequest(http.MethodPost, "/signup", strings.NewReader(url.Values{"email": {email}}.Encode()))
+		r := httptest.NewRequest(http.MethodPost, "/signup",
+			strings.NewReader(url.Values{"email": {email}}.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
 		s.signUp(w, r)

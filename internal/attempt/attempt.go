@@ -1,5 +1,6 @@
-// Package attempt is what lies between an engine and package handler: the engine puts the running attempt into the
-// handler's context, and the functions of package handler find it there.
+// Package attempt is what lies between an engine and package handler: the engine puts the
+// running attempt into the handler's context, and the functions of package handler find
+// it there.
 package attempt
 
 import (
@@ -11,7 +12,8 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Attempt is one run of a job, as its handler can talk to it. Its methods are safe for concurrent use.
+// Attempt is one run of a job, as its handler can talk to it. Its methods are safe for
+// concurrent use.
 type Attempt interface {
 	Header() *ojs.JobHeader
 	Logger() *slog.Logger
@@ -26,8 +28,9 @@ type Attempt interface {
 	Checkpoint() json.RawMessage // nil: none
 }
 
-// Key is the context key of the Attempt. The engine uses an attempt again for another job unless somebody has asked for it by
-// this key; who asks for the first time after the handler has returned gets none.
+// Key is the context key of the Attempt. The engine reuses an attempt for another job
+// unless a call has asked for it by this key. A call that first asks after the handler
+// has returned gets none.
 type Key struct{}
 
 // From returns the attempt that ctx belongs to, nil if none.

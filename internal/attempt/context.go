@@ -8,10 +8,12 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Frame is what one attempt gets in one allocation: its context, which it is, and the job that its handler sees.
+// Frame is what one attempt gets in one allocation: its context, which it is, and the job
+// that its handler sees.
 type Frame interface {
 	context.Context
-	// Parts returns the context's own part, to begin and end it, and the header of the job.
+	// Parts returns the context's own part, to begin and end it, and the header of the
+	// job.
 	Parts() (*Context, *ojs.JobHeader)
 }
 
@@ -21,7 +23,8 @@ type Block interface{ At(i int) Frame }
 const (
 	// BlockSize is the number of frames in a Block.
 	BlockSize = 8
-	// MaxArgs is how many bytes the args in a frame of a Block may have in memory, without what they point to.
+	// MaxArgs is how many bytes the args in a frame of a Block may have in memory,
+	// without what they point to.
 	MaxArgs = 1 << 10
 )
 
@@ -31,16 +34,18 @@ type Run struct {
 	ended *ending
 }
 
-// NewRun makes a Run. Base must have no end: what the contexts of its attempts begin in it, nobody ends for them.
+// NewRun makes a Run. Base must have no end: nothing ends the resources that the contexts
+// of its attempts hold in it.
 func NewRun(base context.Context) *Run {
 	r := &Run{base: base, ended: newEnding(base)}
 	r.ended.cancel(context.Canceled)
 	return r
 }
 
-// Context is the context of an attempt. Most handlers never ask a context whether it has ended, so that a context of package
-// context, which can tell, is made when somebody does. It then answers for everything but the attempt and its deadline:
-// contexts derived from this one find it, and have its cause.
+// Context is the context of an attempt. Most handlers never ask a context whether it has
+// ended. So a context of package context, which can tell, is made on the first call that
+// asks. It then answers for everything but the attempt and its deadline: contexts derived
+// from this one find it, and have its cause.
 type Context struct {
 	run      *Run
 	owner    *Owner // nil once it is taken back
@@ -49,8 +54,8 @@ type Context struct {
 	lent     atomic.Uint32
 }
 
-// Owner is what an attempt and its context share while the attempt goes on. The context forgets it when it is taken back, since it is
-// another attempt's then.
+// Owner is what an attempt and its context share while the attempt goes on. The context
+// forgets it when it is taken back, since it is another attempt's then.
 type Owner struct {
 	Run     *Run
 	Attempt Attempt
@@ -68,12 +73,13 @@ func newEnding(base context.Context) *ending {
 
 // The states of Context.lent.
 const (
-	unknown uint32 = iota // nobody has asked for the attempt
-	lent                  // somebody may have it
-	taken                 // nobody gets it any more
+	unknown uint32 = iota // no call has asked for the attempt
+	lent                  // a caller may have it
+	taken                 // no call gets it
 )
 
-// Begin makes the context that of an attempt. A deadline that is zero, or in an age that counts no nanoseconds, is none.
+// Begin makes the context that of an attempt. A deadline that is zero, or in an age that
+// counts no nanoseconds, is none.
 func (c *Context) Begin(o *Owner, deadline time.Time) {
 	c.run, c.owner = o.Run, o
 	if ns := deadline.UnixNano(); time.Unix(0, ns).Equal(deadline) {
@@ -81,7 +87,8 @@ func (c *Context) Begin(o *Owner, deadline time.Time) {
 	}
 }
 
-// PutOff puts the deadline off, if there is one. It is for a context that its handler has not got yet.
+// PutOff puts the deadline off, if there is one. It is for a context that its handler has
+// not got yet.
 func (c *Context) PutOff(d time.Duration) {
 	if c.deadline != 0 {
 		c.deadline += int64(d)
@@ -98,7 +105,8 @@ func (c *Context) Return() {
 	}
 }
 
-// TakeBack reports whether nobody has the attempt from this context, and sees to it that nobody gets it.
+// TakeBack reports whether no caller has the attempt from this context. From then on no
+// call gets it.
 func (c *Context) TakeBack() bool {
 	if !c.lent.CompareAndSwap(unknown, taken) {
 		return false

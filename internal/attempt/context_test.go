@@ -33,9 +33,13 @@ func TestContext(t *testing.T) {
 		end   func(*attempt.Context)
 		cause error
 	}{
-		"cancelled":          {func(c *attempt.Context) { c.Cancel(ojs.ErrTimeout) }, ojs.ErrTimeout},
-		"returned":           {func(c *attempt.Context) { c.Return() }, context.Canceled},
-		"cancelled, again":   {func(c *attempt.Context) { c.Cancel(errCause); c.Cancel(ojs.ErrTimeout); c.Return() }, errCause},
+		"cancelled": {func(c *attempt.Context) { c.Cancel(ojs.ErrTimeout) }, ojs.ErrTimeout},
+		"returned":  {func(c *attempt.Context) { c.Return() }, context.Canceled},
+		"cancelled, again": {func(c *attempt.Context) {
+			c.Cancel(errCause)
+			c.Cancel(ojs.ErrTimeout)
+			c.Return()
+		}, errCause},
 		"returned, then not": {func(c *attempt.Context) { c.Return(); c.Cancel(errCause) }, context.Canceled},
 	}
 	asked := map[string]func(context.Context){
@@ -67,7 +71,7 @@ func TestContext(t *testing.T) {
 				if c.Value(key{}) != "value" || c.Value(other{}) != nil {
 					t.Errorf("values %v, %v", c.Value(key{}), c.Value(other{}))
 				}
-				// What is derived afterwards has ended too.
+				// A context that is derived afterwards has ended too.
 				late, stop := context.WithTimeout(c, time.Hour)
 				defer stop()
 				if late.Err() != context.Canceled || context.Cause(late) != w.cause {
@@ -83,7 +87,8 @@ func TestContext(t *testing.T) {
 				defer context.AfterFunc(derived, func() { close(called) })()
 				w.end(c)
 				<-called
-				if derived.Err() != context.Canceled || context.Cause(derived) != w.cause || derived.Value(key{}) != "value" {
+				if derived.Err() != context.Canceled || context.Cause(derived) != w.cause ||
+					derived.Value(key{}) != "value" {
 					t.Errorf("%v, %v, %v", derived.Err(), context.Cause(derived), derived.Value(key{}))
 				}
 			})

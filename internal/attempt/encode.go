@@ -9,7 +9,8 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// EncodeResult encodes a result. One that is too large or too deep is refused with an *ojs.InvalidError.
+// EncodeResult encodes a result. A result that is too large or too deep is refused with
+// an *ojs.InvalidError.
 func EncodeResult(v any) (json.RawMessage, error) { return encode("result", v, ojs.MaxResult) }
 
 // EncodeCheckpoint encodes a checkpoint as EncodeResult does a result.
@@ -23,19 +24,22 @@ func encode(field string, v any, most int) (raw json.RawMessage, err error) {
 			raw, err = nil, fmt.Errorf("ojs: %s: encoding %T panicked: %s", field, v, foreign.Text(r))
 		}
 	}()
-	deep := &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field, Reason: fmt.Sprintf("is nested deeper than %d", ojs.MaxDepth)}
+	deep := &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field,
+		Reason: fmt.Sprintf("is nested deeper than %d", ojs.MaxDepth)}
 	if jsonvalue.DeeperThan(v, ojs.MaxDepth) {
 		return nil, deep
 	}
 	if jsonvalue.LargerThan(v, most) {
-		return nil, &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field, Reason: fmt.Sprintf("has more than %d bytes of JSON", most)}
+		return nil, &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field,
+			Reason: fmt.Sprintf("has more than %d bytes of JSON", most)}
 	}
 	raw, err = json.Marshal(v)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("ojs: %s: encoding %T: %w", field, v, err)
 	case len(raw) > most:
-		return nil, &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field, Reason: fmt.Sprintf("has %d bytes of JSON, more than %d", len(raw), most)}
+		return nil, &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field,
+			Reason: fmt.Sprintf("has %d bytes of JSON, more than %d", len(raw), most)}
 	case !jsonvalue.Bounded(v, ojs.MaxDepth) && jsonvalue.Depth(raw) > ojs.MaxDepth:
 		return nil, deep
 	}

@@ -1,5 +1,6 @@
-// Package backoff knows the names of the backoff strategies that are not the standard's. The root package and package policy
-// both ask it: the root, which decodes policies, cannot import policy, which computes delays.
+// Package backoff knows the names of the backoff strategies that are not the standard's.
+// The root package and package policy both ask it: the root, which decodes policies,
+// cannot import policy, which computes delays.
 package backoff
 
 import (
@@ -14,7 +15,8 @@ const MaxName = 64
 
 // builtin are the names of package policy's own strategies.
 var builtin = []string{
-	"ojs:asynq", "ojs:celery", "ojs:faktory", "ojs:graphile", "ojs:immediate", "ojs:oban", "ojs:ratchet", "ojs:river", "ojs:sidekiq",
+	"ojs:asynq", "ojs:celery", "ojs:faktory", "ojs:graphile", "ojs:immediate", "ojs:oban", "ojs:ratchet",
+	"ojs:river", "ojs:sidekiq",
 }
 
 var (
@@ -25,8 +27,9 @@ var (
 // Builtin lists the names that need no registration.
 func Builtin() []string { return slices.Clone(builtin) }
 
-// Qualified reports whether a name has the form "vendor:name". Both parts are lower-case letters, digits, '.', '_' and '-',
-// the first a letter; the whole has at most MaxName bytes.
+// Qualified reports whether a name has the form "vendor:name". Both parts are lower-case
+// letters, digits, '.', '_' and '-', the first a letter; the whole has at most MaxName
+// bytes.
 func Qualified(name string) bool {
 	vendor, rest, ok := strings.Cut(name, ":")
 	return ok && len(name) <= MaxName && part(vendor) && part(rest)
@@ -68,8 +71,8 @@ func Lookup(name string) (f any, ok bool) {
 	return f, ok
 }
 
-// Unknown returns why this program cannot compute a strategy of that name; "" if it can. It says nothing of names that are
-// not qualified.
+// Unknown returns why this program cannot compute a strategy of that name; "" if it can.
+// It says nothing of names that are not qualified.
 func Unknown(name string) (why string) {
 	if !Qualified(name) || slices.Contains(builtin, name) {
 		return ""

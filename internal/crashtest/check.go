@@ -26,7 +26,8 @@ func list(ctx context.Context, s storage.Storage, q storage.Query) (all []storag
 	}
 }
 
-var openStates = []ojs.State{ojs.StatePending, ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive, ojs.StateRetryable}
+var openStates = []ojs.State{ojs.StatePending, ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive,
+	ojs.StateRetryable}
 
 func describeOpen(t *testing.T, s storage.Storage) (descriptions []string) {
 	open, err := list(t.Context(), s, storage.Query{States: openStates})
@@ -35,12 +36,13 @@ func describeOpen(t *testing.T, s storage.Storage) (descriptions []string) {
 	}
 	for i := range open[:min(len(open), 10)] {
 		r := &open[i]
-		descriptions = append(descriptions, fmt.Sprintf("%s %s attempt %d lease until %v, wakes at %v", r.ID, r.State, r.Attempt, r.LeaseUntil, r.WakeAt()))
+		descriptions = append(descriptions, fmt.Sprintf("%s %s attempt %d lease until %v, wakes at %v", r.ID,
+			r.State, r.Attempt, r.LeaseUntil, r.WakeAt()))
 	}
 	return append(descriptions, fmt.Sprintf("%d in all", len(open)))
 }
 
-// check compares what the storage says with what has happened. Nobody works on it any more.
+// check compares what the storage says with what has happened. No process works on it.
 func check(t *testing.T, cfg *Config, h *history) {
 	s, release, err := cfg.Open(t.Context(), cfg.Direct)
 	if err != nil {
@@ -52,7 +54,8 @@ func check(t *testing.T, cfg *Config, h *history) {
 		t.Fatal(err)
 	}
 	if len(h.enqueued) == 0 || len(h.started) == 0 || len(h.succeeded) == 0 {
-		t.Errorf("nothing is proven by %d enqueues, %d attempts and %d successes", len(h.enqueued), len(h.started), len(h.succeeded))
+		t.Errorf("nothing is proven by %d enqueues, %d attempts and %d successes", len(h.enqueued),
+			len(h.started), len(h.succeeded))
 	}
 	byID := make(map[string]*storage.Record, len(jobs))
 	for i := range jobs {
@@ -93,12 +96,14 @@ func checkAttempts(t *testing.T, h *history, byID map[string]*storage.Record) {
 		case job == nil:
 			t.Errorf("job %s, which was run, is not stored", r.id)
 		case r.attempt < 1 || r.attempt > job.Attempt || r.attempt > maxAttempts:
-			t.Errorf("job %s, which is %s after %d attempts, had attempt %d", r.id, job.State, job.Attempt, r.attempt)
+			t.Errorf("job %s, which is %s after %d attempts, had attempt %d", r.id, job.State,
+				job.Attempt, r.attempt)
 		}
 	}
 }
 
-// checkOutcomes: what is said to have succeeded has, and what is said to have failed has had all its chances.
+// checkOutcomes: what is said to have succeeded has, and what is said to have failed has
+// had all its chances.
 func checkOutcomes(t *testing.T, h *history, jobs []storage.Record) {
 	states, lost := make(map[ojs.State]int), 0
 	for i := range jobs {
@@ -112,7 +117,8 @@ func checkOutcomes(t *testing.T, h *history, jobs []storage.Record) {
 			}
 		case ojs.StateDiscarded:
 			if r.Attempt != maxAttempts || len(r.Errors) != maxAttempts {
-				t.Errorf("job %s is discarded after %d attempts of %d and %d errors", r.ID, r.Attempt, maxAttempts, len(r.Errors))
+				t.Errorf("job %s is discarded after %d attempts of %d and %d errors", r.ID, r.Attempt,
+					maxAttempts, len(r.Errors))
 			}
 		default:
 			t.Errorf("job %s is %s in the end", r.ID, r.State)
@@ -123,7 +129,8 @@ func checkOutcomes(t *testing.T, h *history, jobs []storage.Record) {
 			}
 		}
 	}
-	t.Logf("%d jobs were acknowledged, %d attempts started, and %d lost by their workers; in the end %v", len(h.enqueued), len(h.started), lost, states)
+	t.Logf("%d jobs were acknowledged, %d attempts started, and %d lost by their workers; in the end %v",
+		len(h.enqueued), len(h.started), lost, states)
 }
 
 // checkUnique: of equal jobs each began after the one before it had ended.
@@ -138,7 +145,8 @@ func checkUnique(t *testing.T, h *history, jobs []storage.Record) {
 			for attempt := 1; attempt <= r.Attempt; attempt++ {
 				for _, a := range h.started[run{r.ID, attempt}] {
 					if a.at.Before(b.FinishedAt) {
-						t.Errorf("job %s ran at %v, and job %s, which is equal, had not ended before %v", r.ID, a.at, b.ID, b.FinishedAt)
+						t.Errorf("job %s ran at %v, and job %s, which is equal, had not ended before %v",
+							r.ID, a.at, b.ID, b.FinishedAt)
 					}
 				}
 			}
@@ -225,7 +233,8 @@ func watchOnce(ctx context.Context, t *testing.T, cfg *Config) error {
 		}
 	}
 	for _, ids := range equal {
-		// A listing takes time: one job may have ended when the next was seen. One that is open still was open then.
+		// A listing takes time: one job may have ended when the next was seen. A place
+		// that is still open was open then.
 		if len(ids) > 1 {
 			ids = slices.DeleteFunc(ids, func(id string) bool {
 				r, err := s.Get(ctx, id)

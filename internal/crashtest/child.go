@@ -11,7 +11,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// What a child is told, in its environment.
+// The orders of a child, in its environment.
 const (
 	envRole      = "OJS_CRASH_ROLE"
 	envAt        = "OJS_CRASH_AT"
@@ -28,7 +28,8 @@ const (
 // unexpected begins what a child reports that must not happen, disturbed or not.
 const unexpected = "unexpected: "
 
-// Child is for TestMain to call first. In a process that Run has started it is the process, and does not return.
+// Child is for TestMain to call first. In a process that Run has started it is the
+// process, and does not return.
 func Child(open Open) {
 	role := os.Getenv(envRole)
 	if role == "" {
@@ -61,8 +62,10 @@ func child(role string, open Open) error {
 	if err != nil {
 		return err
 	}
-	eng, err := engine.New[task](s, engine.WithLogger(log), engine.WithConcurrency(8), engine.WithDefaults(defaults...),
-		engine.WithRetention(engine.Retention{Completed: -1, Cancelled: -1, Discarded: -1, DeadLetters: -1, MaxFinished: -1, MaxDeadLetters: -1}))
+	eng, err := engine.New[task](s, engine.WithLogger(log), engine.WithConcurrency(8),
+		engine.WithDefaults(defaults...),
+		engine.WithRetention(engine.Retention{Completed: -1, Cancelled: -1, Discarded: -1, DeadLetters: -1,
+			MaxFinished: -1, MaxDeadLetters: -1}))
 	if err != nil {
 		return err
 	}
@@ -73,7 +76,7 @@ func child(role string, open Open) error {
 	return eng.Run(ctx)
 }
 
-// quiet leaves out what becomes of jobs, which is as it should be.
+// quiet leaves out the ends of jobs, which are expected.
 type quiet struct{ slog.Handler }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {

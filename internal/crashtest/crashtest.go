@@ -1,8 +1,9 @@
 // Package crashtest tests storages by killing processes that work on them.
 //
-// Workers and producers are processes of the test's own binary. Each writes down what it does, in a file of its own: an
-// attempt before its handler goes on, a job when its enqueue has returned. What is in these files has happened, whenever the
-// process ended; so what the storage says in the end can be checked against them.
+// Workers and producers are processes of the test's own binary. Each writes down what it
+// does, in a file of its own: an attempt before its handler goes on, a job when its
+// enqueue has returned. The events in these files have happened, even if the process was
+// killed. So the final content of the storage can be checked against them.
 package crashtest
 
 import (
@@ -20,8 +21,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Open opens the storage at a place, which a string describes: a path, or a connection and a schema. What it returns with the
-// storage is closed after it.
+// Open opens the storage at a place, which a string describes: a path, or a connection
+// and a schema. The function that it returns with the storage is called after the storage
+// is closed.
 type Open func(ctx context.Context, at string) (s storage.Storage, release func(), err error)
 
 // Config is what to test.
@@ -32,8 +34,9 @@ type Config struct {
 	Workers   int
 	Producers int
 
-	// Disturb does something to what is between the processes and their jobs, and puts it right again before it returns. Then
-	// nobody is killed, and calls may fail. Nil: processes are killed at random, and the calls of the others do not fail.
+	// Disturb does something to what is between the processes and their jobs, and puts it
+	// right again before it returns. Then no process is killed, and calls may fail. Nil:
+	// processes are killed at random, and the calls of the others do not fail.
 	Disturb func(ctx context.Context)
 }
 
@@ -42,7 +45,7 @@ const (
 	killEvery   = 200 * time.Millisecond
 	drainTime   = 3 * time.Minute // more than any backoff, on a busy machine
 	lookEvery   = 50 * time.Millisecond
-	calmTime    = time.Second // for a database to finish what it was doing for somebody who was killed
+	calmTime    = time.Second // for a database to finish the calls of a killed process
 )
 
 // wall is the clock on the wall: other processes go by it.
@@ -61,8 +64,8 @@ func Time(tb testing.TB) time.Duration {
 	return d
 }
 
-// Run runs the processes while they are killed or disturbed, lets the workers finish what is left, and checks that nothing was
-// lost and nothing done that should not have been.
+// Run runs the processes while they are killed or disturbed, lets the workers finish what
+// is left, and checks that nothing was lost and nothing done that should not have been.
 func Run(t *testing.T, cfg Config) {
 	if cfg.Direct == "" {
 		cfg.Direct = cfg.At
@@ -102,8 +105,9 @@ func Run(t *testing.T, cfg Config) {
 	}
 }
 
-// killSome kills processes at random, and puts others in their places. Most of those that have not begun yet it spares: on a
-// busy machine nobody would ever begin. It goes on until somebody has enqueued something.
+// killSome kills processes at random, and puts others in their places. Most of those that
+// have not begun yet it spares: on a busy machine no process would ever begin. It goes on
+// until a process has enqueued a job.
 func (g *group) killSome(d time.Duration) {
 	end := wall.Now().Add(d)
 	kills := 0
@@ -129,14 +133,16 @@ func (g *group) killSome(d time.Duration) {
 	}
 }
 
-// enqueued reports whether somebody has enqueued something.
+// enqueued reports whether a process has enqueued a job.
 func (g *group) enqueued() bool {
 	return slices.ContainsFunc(g.processes, func(p *process) bool { return p.role == producer && p.begun() })
 }
 
-// awaitEnqueue waits until somebody has: on a busy machine the disturbance may be over before anybody begins.
+// awaitEnqueue waits until a process has enqueued a job: on a busy machine the
+// disturbance may be over before a process begins.
 func (g *group) awaitEnqueue() {
-	for end := wall.Now().Add(drainTime); !g.enqueued() && wall.Now().Before(end) && g.t.Context().Err() == nil; {
+	for end := wall.Now().Add(drainTime); !g.enqueued() && wall.Now().Before(end) &&
+		g.t.Context().Err() == nil; {
 		Wait(g.t.Context(), lookEvery)
 	}
 }

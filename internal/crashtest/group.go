@@ -21,7 +21,8 @@ type group struct {
 	started   int
 }
 
-// process is a child of this one. It ends when it is killed, or this one ends, which closes its standard input.
+// process is a child of this one. It ends when it is killed, or this one ends, which
+// closes its standard input.
 type process struct {
 	role    string
 	journal string
@@ -73,7 +74,7 @@ func (g *group) kill(p *process) {
 	g.processes = slices.DeleteFunc(g.processes, func(q *process) bool { return q == p })
 }
 
-// killAll kills those of some roles, or everybody.
+// killAll kills the processes of some roles, or all.
 func (g *group) killAll(roles ...string) {
 	for _, p := range slices.Clone(g.processes) {
 		if len(roles) == 0 || slices.Contains(roles, p.role) {
@@ -82,7 +83,8 @@ func (g *group) killAll(roles ...string) {
 	}
 }
 
-// checkLog wants that no process had anything to report, unless they were disturbed, of which they may tell.
+// checkLog wants that no process had anything to report, unless they were disturbed, of
+// which they may tell.
 func (g *group) checkLog() {
 	log, err := os.ReadFile(g.log())
 	if err != nil {

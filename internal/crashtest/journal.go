@@ -12,7 +12,8 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// journal is a file in which a process writes down what it does. What a write has taken outlives the process.
+// journal is a file in which a process writes down what it does. The data of a write
+// outlives the process.
 type journal struct {
 	mu sync.Mutex // held for a write, so that none is cut short but the last
 	f  *os.File
@@ -23,7 +24,7 @@ func openJournal(path string) (*journal, error) {
 	return &journal{f: f}, err
 }
 
-// write panics if it fails: a handler that nobody knows of must not go on.
+// write panics if it fails: a handler without an entry must not go on.
 func (j *journal) write(lines string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -79,7 +80,8 @@ func readJournals(t *testing.T, pattern string) *history {
 			t.Fatal(err)
 		}
 		lines := strings.Split(string(b), "\n")
-		for _, line := range lines[:len(lines)-1] { // what follows the last newline was cut short, by a kill within the write
+		// what follows the last newline was cut short, by a kill within the write
+		for _, line := range lines[:len(lines)-1] {
 			var verb string
 			var r run
 			var ns int64

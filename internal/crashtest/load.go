@@ -32,10 +32,12 @@ const (
 // maxAttempts is few enough for jobs to run out of them, now and then.
 const maxAttempts = 5
 
-// defaults are of every job. The lease is short, so that the jobs of the dead come back soon.
+// defaults are of every job. The lease is short, so that the jobs of the dead come back
+// soon.
 var defaults = []ojs.Option{
 	ojs.WithLease(500 * time.Millisecond),
-	ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: maxAttempts, InitialInterval: 10 * time.Millisecond, MaxInterval: 50 * time.Millisecond}),
+	ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: maxAttempts, InitialInterval: 10 * time.Millisecond,
+		MaxInterval: 50 * time.Millisecond}),
 }
 
 var errFlaky = errors.New("flaky")
@@ -64,7 +66,8 @@ const (
 	ahead     = 100 // enqueues of each whose jobs need not have ended
 )
 
-// produce enqueues as fast as the workers can follow. It ends with an error if an enqueue fails, unless that may be.
+// produce enqueues as fast as the workers can follow. It ends with an error if an enqueue
+// fails, unless that may be.
 func produce(ctx context.Context, eng *engine.Engine[task], j *journal, mayFail bool) error {
 	failed := make(chan error, enqueuers)
 	var all sync.WaitGroup
@@ -103,7 +106,8 @@ func produce(ctx context.Context, eng *engine.Engine[task], j *journal, mayFail 
 func enqueue(ctx context.Context, eng *engine.Engine[task], batch string) ([]ojs.Ticket, error) {
 	switch n := rand.IntN(8); {
 	case n < 2:
-		ticket, err := eng.Enqueue(ctx, once, task{Key: rand.IntN(8)}, unique([]ojs.Conflict{ojs.ConflictIgnore, ojs.ConflictReject}[n]))
+		ticket, err := eng.Enqueue(ctx, once, task{Key: rand.IntN(8)},
+			unique([]ojs.Conflict{ojs.ConflictIgnore, ojs.ConflictReject}[n]))
 		return []ojs.Ticket{ticket}, err
 	case n < 4:
 		args := task{Batch: batch, Size: 2 + rand.IntN(9)}

@@ -1,5 +1,6 @@
-// Package cronspec tells when recurring work is due (OJS cron). It checks the fields of an expression, whose times package
-// gronx then finds, and adds the clock of a time zone, with its gaps and its repeated hours.
+// Package cronspec tells when recurring work is due (OJS cron). It checks the fields of
+// an expression, whose times package gronx then finds, and adds the clock of a time zone,
+// with its gaps and its repeated hours.
 package cronspec
 
 import (
@@ -34,9 +35,10 @@ var descriptors = map[string]string{
 // maxLen is the longest expression that is looked at.
 const maxLen = 512
 
-// Parse parses an expression: five fields from minutes to days of the week, six with seconds before them, a descriptor such as
-// @daily, or "@every" and a Go duration of at least a second. "?" is "*". It refuses what comes on no day of the calendar. Its
-// error is an *ojs.InvalidError for the field "schedule" or "time_zone".
+// Parse parses an expression: five fields from minutes to days of the week, six with
+// seconds before them, a descriptor such as @daily, or "@every" and a Go duration of at
+// least a second. "?" is "*". It refuses what comes on no day of the calendar. Its error
+// is an *ojs.InvalidError for the field "schedule" or "time_zone".
 func Parse(spec, zone string) (Schedule, error) {
 	loc, err := location(zone)
 	if err != nil {
@@ -86,7 +88,8 @@ func refuse(field, format string, args ...any) error {
 	return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// next is the first time after a reading of the wall clock, which is given and returned as if it were UTC's.
+// next is the first time after a reading of the wall clock, which is given and returned
+// as if it were UTC's.
 func next(expr string, wall time.Time) (t time.Time, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -105,17 +108,19 @@ func next(expr string, wall time.Time) (t time.Time, err error) {
 // Every returns the interval of an @every expression, 0 for any other.
 func (s Schedule) Every() time.Duration { return s.every }
 
-// Missed is a time of a schedule at which nothing runs, because the clock of the zone is changed.
+// Missed is a time of a schedule at which nothing runs, because the clock of the zone is
+// changed.
 type Missed struct {
 	At time.Time
-	// Repeated tells a reading that comes twice, when the clock is put back: it counts the first time, and At is the second.
-	// Otherwise the clock is put forward and skips the reading.
+	// Repeated tells a reading that comes twice, when the clock is put back: it counts
+	// the first time, and At is the second. Otherwise the clock is put forward and skips
+	// the reading.
 	Repeated bool
 }
 
-// Next returns the first time after one, and the times before it that are missed because of the zone's clock, in order.
-// anchor is when an @every schedule began or was last due. Next is zero if none comes within 50 years, since the clock
-// skips them all.
+// Next returns the first time after one, and the times before it that are missed because
+// of the zone's clock, in order. anchor is when an @every schedule began or was last due.
+// Next is zero if none comes within 50 years, since the clock skips them all.
 func (s Schedule) Next(after, anchor time.Time) (next time.Time, missed []Missed) {
 	if s.every > 0 {
 		if anchor.IsZero() || anchor.After(after) {
@@ -133,7 +138,8 @@ func (s Schedule) Next(after, anchor time.Time) (next time.Time, missed []Missed
 const (
 	maxMissed = 100
 
-	// maxYears is longer than any wait: 29 February comes on a given day of the week after 40 years at the latest.
+	// maxYears is longer than any wait: 29 February comes on a given day of the week
+	// after 40 years at the latest.
 	maxYears = 50
 )
 
@@ -152,7 +158,8 @@ func (s Schedule) nextTick(after time.Time) (time.Time, []Missed) {
 		case !exists && len(skipped) < maxMissed:
 			skipped = append(skipped, Missed{At: at})
 		case !exists:
-			// To the end of the gap at once, lest a schedule of seconds that lies in gaps takes seconds to look through.
+			// To the end of the gap at once, lest a schedule of seconds that lies in gaps
+			// takes seconds to look through.
 			change, _ := at.In(s.zone).ZoneBounds()
 			if end := reading(change).Add(-time.Second); end.After(wall) {
 				wall = end
@@ -163,7 +170,8 @@ func (s Schedule) nextTick(after time.Time) (time.Time, []Missed) {
 	}
 }
 
-// repeated returns the times between two at which the zone's clock, put back, shows a reading of the schedule again.
+// repeated returns the times between two at which the zone's clock, put back, shows a
+// reading of the schedule again.
 func (s Schedule) repeated(after, before time.Time) (missed []Missed) {
 	change, end := after.In(s.zone).ZoneBounds()
 	for len(missed) < maxMissed {
@@ -196,10 +204,11 @@ func reading(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// first returns the first time at which the zone's clock shows a reading. It reports false, and the time at which it would
-// have shown it, if the clock skips it.
+// first returns the first time at which the zone's clock shows a reading. It reports
+// false, and the time at which it would have shown it, if the clock skips it.
 func (s Schedule) first(wall time.Time) (time.Time, bool) {
-	// The offsets in force well before and well after cover every change of the clock, which are months apart.
+	// The offsets in force well before and well after cover every change of the clock,
+	// which are months apart.
 	const far = 26 * time.Hour
 	var first time.Time
 	for _, around := range []time.Time{wall.Add(-far), wall.Add(far)} {

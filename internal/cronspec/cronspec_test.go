@@ -33,19 +33,24 @@ func TestNext(t *testing.T) {
 		{"0 0 15W * *", "", "2026-02-01", "2026-02-16"},
 		{"0 0 * * 5#2", "", "2026-02-01", "2026-02-13"},
 		{"0 0 l,1 * *", "", "2026-02-01", "2026-02-28"},
-		{"0 0 * * 5L", "", "2026-02-01", "2026-02-27"}, {"0 0 * * fril,mon#1", "", "2026-02-03", "2026-02-27"},
+		{"0 0 * * 5L", "", "2026-02-01", "2026-02-27"},
+		{"0 0 * * fril,mon#1", "", "2026-02-03", "2026-02-27"},
 		{"0 0 * * 0", "", "2026-02-02", "2026-02-08"},
 		{"0 0 * * 7", "", "2026-02-02", "2026-02-08"},
 		{"0 0 * * 7-1", "", "2026-02-02", "2026-02-08"}, {"0 0 * * sun-5/5", "", "2026-02-02", "2026-02-06"},
 		{"0 0 * * 7-5/5", "", "2026-02-01", "2026-02-06"}, {"0 0 * * 5-7/2", "", "2026-02-07", "2026-02-08"},
-		{"00 08 * * 0001", "", "2026-02-03", "2026-02-09 08:00"}, {"0 ?,5 0 ? 1 ?", "", "2026-02-01", "2027-01-01"},
-		{"50/5,*/30 * * * *", "", "2026-02-01 00:30", "2026-02-01 00:50"}, {"*/60 */24 * * *", "", "2026-02-01", "2026-02-02"},
-		{"0 0 1 JAN *", "", "2026-02-01", "2027-01-01"}, {"0 0 1 jan-MAR/2,DEC *", "", "2026-02-01", "2026-03-01"},
+		{"00 08 * * 0001", "", "2026-02-03", "2026-02-09 08:00"},
+		{"0 ?,5 0 ? 1 ?", "", "2026-02-01", "2027-01-01"},
+		{"50/5,*/30 * * * *", "", "2026-02-01 00:30", "2026-02-01 00:50"},
+		{"*/60 */24 * * *", "", "2026-02-01", "2026-02-02"},
+		{"0 0 1 JAN *", "", "2026-02-01", "2027-01-01"},
+		{"0 0 1 jan-MAR/2,DEC *", "", "2026-02-01", "2026-03-01"},
 		{"0 0 29 2 *", "", "2026-02-01", "2028-02-29"},
 		{"@yearly", "", "2026-02-01", "2027-01-01"}, {"@annually", "", "2026-02-01", "2027-01-01"},
 		{"@monthly", "", "2026-02-01", "2026-03-01"}, {"@weekly", "", "2026-02-02", "2026-02-08"},
 		{"@daily", "", "2026-02-01 10:00", "2026-02-02"}, {"@midnight", "", "2026-02-01 10:00", "2026-02-02"},
-		{"@hourly", "", "2026-02-01 10:30", "2026-02-01 11:00"}, {"@every 1h30m", "", "2026-02-01", "2026-02-01 01:30"},
+		{"@hourly", "", "2026-02-01 10:30", "2026-02-01 11:00"},
+		{"@every 1h30m", "", "2026-02-01", "2026-02-01 01:30"},
 		{"0 3 * * *", "Europe/Berlin", "2026-01-01", "2026-01-01 02:00"},
 		{"0 3 * * *", "Europe/Berlin", "2026-07-01", "2026-07-01 01:00"},
 		{"0 9 * * *", "America/New_York", "2026-07-01", "2026-07-01 13:00"},
@@ -62,7 +67,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// The rarest dates are found from every year of the calendar's cycle, and then not taken for ones that never come.
+// The rarest dates are found from every year of the calendar's cycle, and then not taken
+// for ones that never come.
 func TestRareDates(t *testing.T) {
 	for _, spec := range []string{"59 59 23 29 2 */7", "0 0 * 2 5#5", "0 0 29W 2 *", "0 0 */28 2 1#5"} {
 		s, err := cronspec.Parse(spec, "")
@@ -79,10 +85,12 @@ func TestRareDates(t *testing.T) {
 	}
 }
 
-// A reading that the clock skips each time it names never comes, and to find that out takes no longer than a moment.
+// A reading that the clock skips each time it names never comes, and to find that out
+// takes no longer than a moment.
 func TestAlwaysSkipped(t *testing.T) {
 	for spec, zone := range map[string]string{
-		"30 2 * 3 0#2": "America/New_York", "* * 2 * 3 0#2": "America/New_York", "30 2 29-31 3 */7": "Europe/Berlin",
+		"30 2 * 3 0#2": "America/New_York", "* * 2 * 3 0#2": "America/New_York",
+		"30 2 29-31 3 */7": "Europe/Berlin",
 	} {
 		s, err := cronspec.Parse(spec, zone)
 		if err != nil {
@@ -104,7 +112,8 @@ func TestChangesOfTheClock(t *testing.T) {
 	}
 	// Forward on 29 March 2026: 2:30 does not come.
 	next, skipped := s.Next(at(t, "2026-03-28 02:00"), time.Time{})
-	if !next.Equal(at(t, "2026-03-30 00:30")) || len(skipped) != 1 || !skipped[0].At.Equal(at(t, "2026-03-29 01:30")) || skipped[0].Repeated {
+	if !next.Equal(at(t, "2026-03-30 00:30")) || len(skipped) != 1 ||
+		!skipped[0].At.Equal(at(t, "2026-03-29 01:30")) || skipped[0].Repeated {
 		t.Errorf("P1.1: next %v, skipped %v", next, skipped)
 	}
 	// Back on 25 October 2026: 2:30 comes twice, and counts the first time.
@@ -130,7 +139,8 @@ func TestChangesOfTheClock(t *testing.T) {
 		n := 0
 		for {
 			tm, _ = half.Next(tm, time.Time{})
-			if !tm.Before(at(t, day).Add(time.Duration(want+2)*30*time.Minute)) || tm.In(berlin).Format("02") != at(t, day).Add(2*time.Hour).In(berlin).Format("02") {
+			if !tm.Before(at(t, day).Add(time.Duration(want+2)*30*time.Minute)) ||
+				tm.In(berlin).Format("02") != at(t, day).Add(2*time.Hour).In(berlin).Format("02") {
 				break
 			}
 			wall := tm.In(berlin).Format("15:04")
@@ -152,23 +162,28 @@ func TestEvery(t *testing.T) {
 		t.Fatal(err)
 	}
 	anchor := at(t, "2026-01-01 00:03")
-	for after, want := range map[string]string{"2026-01-01 00:03": "2026-01-01 00:13", "2026-01-01 00:12": "2026-01-01 00:13", "2026-01-01 00:13": "2026-01-01 00:23", "2026-01-02 00:00": "2026-01-02 00:03"} {
+	for after, want := range map[string]string{"2026-01-01 00:03": "2026-01-01 00:13",
+		"2026-01-01 00:12": "2026-01-01 00:13", "2026-01-01 00:13": "2026-01-01 00:23",
+		"2026-01-02 00:00": "2026-01-02 00:03"} {
 		if got, _ := s.Next(at(t, after), anchor); !got.Equal(at(t, want)) {
 			t.Errorf("P1.1: after %s comes %v, want %s", after, got, want)
 		}
 	}
 }
 
-// A reading that comes twice counts the first time, and the second is told: between 02:45 and 03:00 lie 75 minutes.
+// A reading that comes twice counts the first time, and the second is told: between 02:45
+// and 03:00 lie 75 minutes.
 func TestRepeatedHour(t *testing.T) {
 	for _, tt := range []struct{ spec, zone, after, next, missed string }{
 		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 00:45", "2026-10-25 02:00", "01:00 01:15 01:30 01:45"},
-		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 01:20", "2026-10-25 02:00", "01:30 01:45"}, // set in the repeated hour
+		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 01:20", "2026-10-25 02:00",
+			"01:30 01:45"}, // set in the repeated hour
 		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 00:30", "2026-10-25 00:45", ""},
 		{"*/15 * * * *", "Europe/Berlin", "2026-10-25 02:00", "2026-10-25 02:15", ""},
 		{"30 2 * * *", "Europe/Berlin", "2026-10-25 00:30", "2026-10-26 01:30", "01:30"},
 		{"30 3 * * *", "Europe/Berlin", "2026-10-24 12:00", "2026-10-25 02:30", ""},
-		{"45 1 * * *", "Australia/Lord_Howe", "2026-04-04 14:45", "2026-04-05 15:15", "15:15"}, // put back by half an hour
+		{"45 1 * * *", "Australia/Lord_Howe", "2026-04-04 14:45", "2026-04-05 15:15",
+			"15:15"}, // put back by half an hour
 		{"*/15 * * * *", "UTC", "2026-10-25 00:45", "2026-10-25 01:00", ""},
 		{"30 2 1 1 *", "Europe/Berlin", "2026-01-02 00:00", "2027-01-01 01:30", ""},
 	} {
@@ -185,12 +200,14 @@ func TestRepeatedHour(t *testing.T) {
 			got = append(got, m.At.Format("15:04"))
 		}
 		if !next.Equal(at(t, tt.next)) || strings.Join(got, " ") != tt.missed {
-			t.Errorf("P1.1 %s after %s: next %v, missed %q; want %s, %q", tt.spec, tt.after, next, got, tt.next, tt.missed)
+			t.Errorf("P1.1 %s after %s: next %v, missed %q; want %s, %q", tt.spec, tt.after, next, got,
+				tt.next, tt.missed)
 		}
 	}
 }
 
-// The next time is after its input, shows a reading that the expression names, and none between them does.
+// The next time is after its input, shows a reading that the expression names, and none
+// between them does.
 func TestNextAgainstAModel(t *testing.T) {
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -200,7 +217,8 @@ func TestNextAgainstAModel(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		s, err := cronspec.Parse(time.Date(0, 1, 1, hour, minute, 0, 0, time.UTC).Format("4 15")+" * * *", zone)
+		s, err := cronspec.Parse(time.Date(0, 1, 1, hour, minute, 0, 0, time.UTC).Format("4 15")+
+			" * * *", zone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,11 +242,14 @@ func TestNextAgainstAModel(t *testing.T) {
 	})
 }
 
-// What is accepted has a next time after any, unless the clock of its zone skips it, and what is refused is told why.
+// An accepted schedule has a next time after any time, unless the clock of its zone skips
+// it. A refused one has an error with the reason.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		"* * * * *", "0 0 L * *", "15W", "5#2", "@every 1h", "*/5 1-10/2 1,2 JAN mon-fri", "0 0 0 29 2 ?", "@daily", "0 0 * * 1L",
-		"0,foo 3 * * *", "0 0 1 1 * 2020", "0 3 1-5,8-7 * *", "0 0 30,31 2 */7", "0 0 */28 2 5#5", "30 2 29-31 3 */7",
+		"* * * * *", "0 0 L * *", "15W", "5#2", "@every 1h", "*/5 1-10/2 1,2 JAN mon-fri", "0 0 0 29 2 ?",
+		"@daily", "0 0 * * 1L",
+		"0,foo 3 * * *", "0 0 1 1 * 2020", "0 3 1-5,8-7 * *", "0 0 30,31 2 */7", "0 0 */28 2 5#5",
+		"30 2 29-31 3 */7",
 	} {
 		f.Add(s, "Europe/Berlin", int64(1_774_000_000))
 	}

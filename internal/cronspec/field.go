@@ -23,11 +23,13 @@ var fields = [...]field{
 	{name: "day of month", min: 1, max: 31, special: ofMonth},
 	{name: "month", min: 1, max: 12,
 		names: []string{"JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"}},
-	{name: "day of week", max: 7, names: []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}, special: ofWeek},
+	{name: "day of week", max: 7, names: []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"},
+		special: ofWeek},
 }
 
-// canonical checks a field and writes it with short numbers. Gronx leaves unread what follows an element that matches, and
-// takes a sixth field with four digits for a year: it gets nothing that has not been through here.
+// canonical checks a field and writes it with short numbers. Gronx leaves unread what
+// follows an element that matches, and takes a sixth field with four digits for a year:
+// it gets nothing that has not been through here.
 func (f *field) canonical(text string) (string, error) {
 	elements := strings.Split(text, ",")
 	for i, e := range elements {
@@ -67,7 +69,8 @@ func (f *field) element(e string) (string, error) {
 	return base + "/" + strconv.Itoa(n), nil
 }
 
-// values is how many the field has. A longer step would not be what it says: every 70 minutes is no minute of an hour.
+// values is how many the field has. A longer step would not be what it says: every 70
+// minutes is no minute of an hour.
 func (f *field) values() int {
 	if f.names != nil {
 		return len(f.names) // Sunday, which is 0 and 7, counts once

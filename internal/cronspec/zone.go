@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// location finds a zone of the IANA database by the name of its area and city. Abbreviations are refused, which stand for
-// different times in different places, and so are offsets, which know no summer. The database has names for both, some of
-// them without an area: hence an area is asked for.
+// location finds a zone of the IANA database by the name of its area and city.
+// Abbreviations are refused, which stand for different times in different places, and so
+// are offsets, which know no summer. The database has names for both, some of them
+// without an area: hence an area is asked for.
 func location(zone string) (*time.Location, error) {
 	if zone == "" || zone == "UTC" {
 		return time.UTC, nil

@@ -7,10 +7,12 @@ package fields
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -21,12 +23,19 @@ func opaque(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.NumField() > 0 && len(exported(t)) == 0
 }
 
+// known are the exported fields of struct types: []int by reflect.Type.
+var known sync.Map
+
 func exported(t reflect.Type) (list []int) {
+	if list, ok := known.Load(t); ok {
+		return list.([]int)
+	}
 	for i := range t.NumField() {
 		if t.Field(i).IsExported() {
 			list = append(list, i)
 		}
 	}
+	known.Store(t, list)
 	return list
 }
 
@@ -50,6 +59,9 @@ func Diff(got, want any) []string {
 			return nil
 		}
 		return []string{say("value", a, b)}
+	}
+	if reflect.DeepEqual(got, want) {
+		return nil
 	}
 	var d differ
 	d.compare("", a, b)
@@ -95,7 +107,7 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 		}
 		if a.IsNil() != b.IsNil() || a.Len() != b.Len() {
 			if a.Len() != b.Len() {
-				d.list = append(d.list, fmt.Sprintf("%s: %d elements, want %d", path, a.Len(), b.Len()))
+				d.list = append(d.list, fmt.Sprintf("%s: %d elements, want %d", cmp.Or(path, "value"), a.Len(), b.Len()))
 			} else {
 				d.add(path, a, b)
 			}
@@ -155,38 +167,58 @@ func say(path string, got, want reflect.Value) string {
 // most is how much of a value a difference shows.
 const most = 200
 
+// Text shows a value as Diff does: the fields that are not zero, and no pointers.
+func Text(v any) string { return text(reflect.ValueOf(v)) }
+
+// show is text, and of a long one the beginning.
 func show(v reflect.Value) string {
-	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) && !v.IsNil() {
-		v = v.Elem()
-	}
-	if !v.IsValid() {
-		return "none"
-	}
-	s := ""
-	switch x := v.Interface().(type) {
-	case time.Time:
-		s = x.Format(time.RFC3339Nano)
-		if x.IsZero() {
-			s = "no time"
-		}
-	case fmt.Stringer:
-		s = x.String()
-	default:
-		switch {
-		case (v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.IsNil():
-			s = "nil"
-		case v.Kind() == reflect.String || v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8:
-			s = fmt.Sprintf("%q", x)
-		case v.Kind() == reflect.Struct:
-			s = structText(v)
-		default:
-			s = fmt.Sprintf("%v", x)
-		}
-	}
+	s := text(v)
 	if len(s) > most {
 		s = s[:most] + "..."
 	}
 	return s
+}
+
+func text(v reflect.Value) string {
+	if !v.IsValid() || v.Kind() == reflect.Interface && v.IsNil() {
+		return "none"
+	}
+	if nillable(v.Kind()) && v.IsNil() {
+		return "nil"
+	}
+	switch x := v.Interface().(type) {
+	case time.Time:
+		if x.IsZero() {
+			return "no time"
+		}
+		return x.Format(time.RFC3339Nano)
+	case error:
+		return x.Error()
+	case fmt.Stringer:
+		return x.String()
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return text(v.Elem())
+	case reflect.String:
+		return fmt.Sprintf("%q", v)
+	case reflect.Struct:
+		return structText(v)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return fmt.Sprintf("%q", v)
+		}
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = text(v.Index(i))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return fmt.Sprint(v)
+}
+
+func nillable(k reflect.Kind) bool {
+	return k == reflect.Pointer || k == reflect.Slice || k == reflect.Map
 }
 
 // structText shows the fields of a struct that are not zero.

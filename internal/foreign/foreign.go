@@ -1,10 +1,13 @@
-// Package foreign calls functions and prints values that a program has handed in: hooks, observers, methods of errors.
+// Package foreign calls functions and prints values that a program has handed in: hooks,
+// observers, methods of errors.
 //
-// Such code may panic, with any value, and may call runtime.Goexit. Both end the goroutine that runs it. Neither may end a
-// goroutine of the engine, or leave a lock held.
+// Such code may panic, with any value, and may call runtime.Goexit. Both end the
+// goroutine that runs it. Neither may end a goroutine of the engine, or leave a lock
+// held.
 package foreign
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -49,8 +52,8 @@ func (s *Stop) Attr() slog.Attr {
 	return slog.String("panic", Text(s.Value))
 }
 
-// Call runs f on a goroutine of its own and waits for it. It returns nil if f returned. The goroutine costs about half a
-// microsecond.
+// Call runs f on a goroutine of its own and waits for it. It returns nil if f returned.
+// The goroutine costs about half a microsecond.
 func Call(f func()) (stop *Stop) {
 	done := make(chan struct{})
 	go func() {
@@ -70,8 +73,9 @@ func Call(f func()) (stop *Stop) {
 	return stop
 }
 
-// Text is a value in an error, a log line or a test's message: strings, errors and numbers as they are, at most MaxText
-// bytes of them, and the type of anything else. It does not walk values: maps may be cyclic, and slices large.
+// Text is a value in an error, a log line or a test's message: strings, errors and
+// numbers as they are, at most MaxText bytes of them, and the type of anything else. It
+// does not walk values: maps may be cyclic, and slices large.
 func Text(v any) string {
 	if err, ok := v.(error); ok {
 		return ErrorText(err)
@@ -96,11 +100,14 @@ func Text(v any) string {
 	return "a value of type " + typeName(v)
 }
 
-// ErrorText is what the Error method of an error returns, at most MaxText bytes of it. If the method panics or calls
-// runtime.Goexit the text says that.
+// ErrorText is what the Error method of an error returns, at most MaxText bytes of it. If
+// the method panics or calls runtime.Goexit the text says that.
 func ErrorText(err error) (text string) {
 	if err == nil {
 		return "nil"
+	}
+	if returns(err) {
+		return Clip(err.Error(), MaxText)
 	}
 	if stop := Call(func() { text = Clip(err.Error(), MaxText) }); stop != nil {
 		return fmt.Sprintf("the Error method of %s %s", typeName(err), stop.How())
@@ -108,9 +115,40 @@ func ErrorText(err error) (text string) {
 	return text
 }
 
+// returns reports whether the Error method of an error is known to return: it gives a
+// text that was made before.
+func returns(err error) bool {
+	switch reflect.TypeOf(err) {
+	case plainError, wrappedError, manyErrors:
+		return true
+	}
+	return false
+}
+
+// The types of errors.New and fmt.Errorf.
+var (
+	plainError   = reflect.TypeOf(errors.New(""))
+	wrappedError = reflect.TypeOf(fmt.Errorf("%w", errors.New("")))
+	manyErrors   = reflect.TypeOf(fmt.Errorf("%w %w", errors.New(""), errors.New("")))
+)
+
+// BriefObserver marks the observer of an engine that embeds it: it keeps nothing of an
+// event, reads no event's ID, and does not call runtime.Goexit. So the engine shows it
+// events on its own goroutine and without a copy.
+type BriefObserver struct{}
+
+func (BriefObserver) brief() {}
+
+// IsBrief reports whether an observer embeds BriefObserver.
+func IsBrief(observer any) bool {
+	_, brief := observer.(interface{ brief() })
+	return brief
+}
+
 func typeName(v any) string { return Clip(reflect.TypeOf(v).String(), maxType) }
 
-// Clip is a text as valid UTF-8 of at most a number of bytes. It keeps nothing of a longer text alive.
+// Clip is a text as valid UTF-8 of at most a number of bytes. It keeps nothing of a
+// longer text alive.
 func Clip(text string, most int) string {
 	if len(text) > most {
 		end := most

@@ -54,7 +54,8 @@ func TestText(t *testing.T) {
 }
 
 func TestClip(t *testing.T) {
-	for _, text := range []string{"", "abc", strings.Repeat("é", 30), strings.Repeat("\xff", 30), "\xffabc\xff", strings.Repeat("a", 7) + "é"} {
+	for _, text := range []string{"", "abc", strings.Repeat("é", 30), strings.Repeat("\xff", 30),
+		"\xffabc\xff", strings.Repeat("a", 7) + "é"} {
 		for most := range 12 {
 			got := foreign.Clip(text, most)
 			if len(got) > most || !utf8.ValidString(got) {
@@ -76,7 +77,8 @@ func TestCall(t *testing.T) {
 		{func() { panic("no") }, "panicked: no"},
 		{func() { panic(nil) }, "panicked: " + new(runtime.PanicNilError).Error()},
 		{runtime.Goexit, "called runtime.Goexit"},
-		{func() { panic(broken{runtime.Goexit}) }, "panicked: the Error method of foreign_test.broken called runtime.Goexit"},
+		{func() { panic(broken{runtime.Goexit}) },
+			"panicked: the Error method of foreign_test.broken called runtime.Goexit"},
 	} {
 		if stop := foreign.Call(tt.f); stop == nil || stop.Error() != tt.want {
 			t.Errorf("stopped with %v, not %q", stop, tt.want)

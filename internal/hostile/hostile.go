@@ -1,5 +1,5 @@
-// Package hostile tests storages in SQL databases with rows that do not decode, or cannot be true: each among good jobs, which all
-// have to run as if it were not there.
+// Package hostile tests storages in SQL databases with rows that do not decode, or cannot
+// be true: each among good jobs, which all have to run as if it were not there.
 package hostile
 
 import (
@@ -24,8 +24,9 @@ import (
 type Config struct {
 	// Open makes an empty storage.
 	Open func(tb testing.TB) storage.Storage
-	// Exec runs a statement in the database of a storage, as a person would: {job}, {cron} and {queue_state} are its tables, and
-	// {quarantined_job} and {quarantine} those of what was set aside.
+	// Exec runs a statement in the database of a storage, as a person would: {job},
+	// {cron} and {queue_state} are its tables, and {quarantined_job} and {quarantine}
+	// those of what was set aside.
 	Exec func(tb testing.TB, s storage.Storage, sql string)
 	// Bytes is the literal of a document.
 	Bytes func(document string) string
@@ -78,14 +79,20 @@ func (cfg *Config) rows() []row {
 		{name: "a version beyond all", set: "version = 4611686018427387905"},
 		{name: "version 0", set: "version = 0"},
 		{name: "a negative version", set: "version = -" + hugest},
-		{name: "no time to wake", set: "wake = NULL", fits: is(ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive), follows: true},
-		{name: "woken where nothing wakes", set: "wake = 1", fits: is(ojs.StatePending, ojs.StateAvailable, ojs.StateCompleted), follows: true},
+		{name: "no time to wake", set: "wake = NULL",
+			fits: is(ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive), follows: true},
+		{name: "woken where nothing wakes", set: "wake = 1",
+			fits: is(ojs.StatePending, ojs.StateAvailable, ojs.StateCompleted), follows: true},
 	}
 	if cfg.Small {
-		decoded := is(ojs.StatePending, ojs.StateScheduled, ojs.StateActive, ojs.StateRetryable, ojs.StateCompleted) // before a claim mends it
-		return append(list, row{name: "endless progress", set: "progress = 'Infinity'", fits: decoded}, row{name: "no share", set: "progress = 'NaN'", fits: decoded})
+		// before a claim mends it
+		decoded := is(ojs.StatePending, ojs.StateScheduled, ojs.StateActive, ojs.StateRetryable,
+			ojs.StateCompleted)
+		return append(list, row{name: "endless progress", set: "progress = 'Infinity'", fits: decoded},
+			row{name: "no share", set: "progress = 'NaN'", fits: decoded})
 	}
-	return append(list, row{name: "the hugest state", set: "state = " + hugest}, row{name: "endless progress", set: "progress = 9e999"},
+	return append(list, row{name: "the hugest state", set: "state = " + hugest},
+		row{name: "endless progress", set: "progress = 9e999"},
 		row{name: "no end of the lease", set: "lease_until = NULL", fits: is(ojs.StateActive), follows: true})
 }
 
@@ -105,7 +112,8 @@ func (cfg *Config) harmless() []row {
 var wall = clock.New()
 
 // states are those in which the rows are when they are spoilt.
-var states = []ojs.State{ojs.StatePending, ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive, ojs.StateRetryable, ojs.StateCompleted}
+var states = []ojs.State{ojs.StatePending, ojs.StateScheduled, ojs.StateAvailable, ojs.StateActive,
+	ojs.StateRetryable, ojs.StateCompleted}
 
 // Run tests a storage.
 func Run(t *testing.T, cfg Config) {
@@ -132,7 +140,8 @@ type rig struct {
 }
 
 func (cfg Config) open(t *testing.T) *rig {
-	r := &rig{T: t, Config: cfg, store: cfg.Open(t), now: wall.Now().Truncate(time.Microsecond), held: make(chan struct{}), release: make(chan struct{})}
+	r := &rig{T: t, Config: cfg, store: cfg.Open(t), now: wall.Now().Truncate(time.Microsecond),
+		held: make(chan struct{}), release: make(chan struct{})}
 	var cancel context.CancelFunc
 	r.ctx, cancel = wall.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(func() {
@@ -160,7 +169,8 @@ func (r *rig) exec(format string, args ...any) {
 // id is that of the latest job.
 func (r *rig) id() string { return fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", r.n) }
 
-// job stores a job and brings it into a state, in which time does something to it at once.
+// job stores a job and brings it into a state, in which time does something to it at
+// once.
 func (r *rig) job(state ojs.State, change ...func(*storage.Record)) string {
 	r.Helper()
 	r.n++
@@ -171,7 +181,8 @@ func (r *rig) job(state ojs.State, change ...func(*storage.Record)) string {
 	r.must(err)
 	rec.Args, rec.CreatedAt, rec.EnqueuedAt = args, r.now, r.now
 	rec.Lease, rec.Timeout, rec.MaxAttempts = time.Hour, time.Minute, 5
-	rec.Retry = ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: time.Millisecond, BackoffCoefficient: 1, MaxInterval: time.Second}
+	rec.Retry = ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: time.Millisecond, BackoffCoefficient: 1,
+		MaxInterval: time.Second}
 	switch state {
 	case ojs.StateScheduled:
 		rec.State, rec.ScheduledAt, rec.EnqueuedAt = state, r.now, time.Time{}
@@ -190,7 +201,8 @@ func (r *rig) job(state ojs.State, change ...func(*storage.Record)) string {
 	default:
 		return rec.ID
 	}
-	claimed, err := r.store.Claim(r.ctx, r.now.Add(-time.Hour-time.Second), storage.Claim{Queues: []string{rec.Queue}, Max: 1, Worker: "gone"}, nil)
+	claimed, err := r.store.Claim(r.ctx, r.now.Add(-time.Hour-time.Second),
+		storage.Claim{Queues: []string{rec.Queue}, Max: 1, Worker: "gone"}, nil)
 	r.must(err)
 	if len(claimed) != 1 {
 		r.Fatalf("%d jobs claimed", len(claimed))
@@ -213,7 +225,8 @@ func (r *rig) job(state ojs.State, change ...func(*storage.Record)) string {
 	return rec.ID
 }
 
-// run works on good jobs with bad ones of a state among them; all the while, if it is said so, a rate limit key is closed.
+// run works on good jobs with bad ones of a state among them; all the while, if it is
+// said so, a rate limit key is closed.
 func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 	r := cfg.open(t)
 	attempts := make(map[string]int) // of good jobs, when they have ended
@@ -251,7 +264,8 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 		r.must(eng.Queues().Pause(r.ctx, "default"))
 		for range 3 {
 			held = append(held, r.job(ojs.StateAvailable, func(rec *storage.Record) {
-				rec.Type, rec.Queue, rec.RateLimit = "hold", "held", &ojs.RateLimit{Key: "closed", Concurrency: 1}
+				rec.Type, rec.Queue, rec.RateLimit = "hold", "held",
+					&ojs.RateLimit{Key: "closed", Concurrency: 1}
 			}))
 		}
 	}
@@ -268,7 +282,8 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 	for i, id := range held {
 		job, err := eng.Get(r.ctx, id)
 		r.must(err)
-		if i == 0 && job.State != ojs.StateActive || i > 0 && (job.State != ojs.StateAvailable || job.Attempt != 0) {
+		if i == 0 && job.State != ojs.StateActive || i > 0 &&
+			(job.State != ojs.StateAvailable || job.Attempt != 0) {
 			t.Errorf("job %d of a key that allows one at once is %s, attempt %d", i+1, job.State, job.Attempt)
 		}
 	}
@@ -300,19 +315,21 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 	_, err = r.store.Prune(r.ctx, storage.Prune{Now: r.now, Beyond: 10_000, Max: 100})
 	r.must(err)
 
-	// Each bad one is in the quarantine, and everybody can see that.
+	// Each bad one is in the quarantine, and every call shows that.
 	keys := r.quarantined(eng, bad)
 	if stats, err := eng.Stats(r.ctx); err != nil || stats.Quarantined != len(bad) {
 		t.Errorf("Stats: %d of %d, %v", stats.Quarantined, len(bad), err)
 	}
 	health := eng.Health(r.ctx)
-	if health.Status != engine.Degraded || health.Quarantined != len(bad) || len(health.Problems) != 1 || !strings.Contains(health.Problems[0], "quarantine") {
+	if health.Status != engine.Degraded || health.Quarantined != len(bad) || len(health.Problems) != 1 ||
+		!strings.Contains(health.Problems[0], "quarantine") {
 		t.Errorf("Health: %+v", health)
 	}
 	for id, k := range bad {
 		_, err := eng.Get(r.ctx, id)
 		var q *ojs.QuarantinedError
-		if !errors.As(err, &q) || q.ID != id || q.Key != keys[id] || q.Reason == "" || !errors.Is(err, ojs.ErrNotFound) {
+		if !errors.As(err, &q) || q.ID != id || q.Key != keys[id] || q.Reason == "" ||
+			!errors.Is(err, ojs.ErrNotFound) {
 			t.Errorf("%s: Get: %v", k.name, err)
 		}
 		if n := log.count(slog.LevelWarn, id); n != 1 {
@@ -333,13 +350,16 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 	}
 	for id, key := range keys {
 		r.must(eng.Quarantine().Delete(r.ctx, key))
-		if err := eng.Quarantine().Delete(r.ctx, key); !errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrQuarantined) {
+		if err := eng.Quarantine().Delete(r.ctx, key); !errors.Is(err, ojs.ErrNotFound) ||
+			errors.Is(err, ojs.ErrQuarantined) {
 			t.Errorf("a second Delete: %v", err)
 		}
-		if err := eng.Quarantine().Release(r.ctx, key); !errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrQuarantined) {
+		if err := eng.Quarantine().Release(r.ctx, key); !errors.Is(err, ojs.ErrNotFound) ||
+			errors.Is(err, ojs.ErrQuarantined) {
 			t.Errorf("Release after Delete: %v", err)
 		}
-		if _, err := eng.Get(r.ctx, id); !errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrQuarantined) {
+		if _, err := eng.Get(r.ctx, id); !errors.Is(err, ojs.ErrNotFound) ||
+			errors.Is(err, ojs.ErrQuarantined) {
 			t.Errorf("Get after Delete: %v", err)
 		}
 		delete(keys, id)
@@ -347,7 +367,8 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 		break
 	}
 	const mended = "state, attempt, version, wake, enqueued, started, next_retry, lease_until, progress, args, job, outcome"
-	r.exec("UPDATE {quarantined_job} SET (" + mended + ") = (SELECT " + mended + " FROM {as_it_was} a WHERE a.seq = {quarantined_job}.seq)")
+	r.exec("UPDATE {quarantined_job} SET (" + mended + ") = (SELECT " + mended +
+		" FROM {as_it_was} a WHERE a.seq = {quarantined_job}.seq)")
 	for id, key := range keys {
 		if err := eng.Quarantine().Release(r.ctx, key); err != nil {
 			t.Errorf("%s: Release of the mended row: %v", bad[id].name, err)
@@ -373,15 +394,18 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 	r.must(stop())
 }
 
-// named works on jobs and a recurring entry with bad entries and a bad state of a queue beside them.
+// named works on jobs and a recurring entry with bad entries and a bad state of a queue
+// beside them.
 func (cfg Config) named(t *testing.T) {
 	r := cfg.open(t)
 	log := &lines{}
 	eng := r.engine(log)
 	ticked := make(chan struct{}, 10)
 	eng.Handle("tick", func(context.Context, *ojs.Job[any]) error { ticked <- struct{}{}; return nil })
-	names := []string{"a bad one that is due", "another's name", "good", "none"} // the order of those that are due is that of NextRun
-	r.must(eng.Cron().Set(r.ctx, engine.CronEntry{Name: "good", Schedule: "@every 1h", Job: ojs.NewDraft("tick", any(1))}))
+	// the order of those that are due is that of NextRun
+	names := []string{"a bad one that is due", "another's name", "good", "none"}
+	r.must(eng.Cron().Set(r.ctx, engine.CronEntry{Name: "good", Schedule: "@every 1h",
+		Job: ojs.NewDraft("tick", any(1))}))
 	store, _ := storage.As[storage.CronStore](r.store)
 	entries, err := store.Crons(r.ctx, storage.CronQuery{})
 	r.must(err)
@@ -389,13 +413,15 @@ func (cfg Config) named(t *testing.T) {
 	_, err = store.SetCrons(r.ctx, entries)
 	r.must(err)
 	for name, document := range map[string]string{
-		names[0]: `{"Name":7,"NextRun":"2020-01-01T00:00:00Z"}`, names[1]: `{"Name":"other","NextRun":"2020-01-01T00:00:00Z"}`, names[3]: "{",
+		names[0]: `{"Name":7,"NextRun":"2020-01-01T00:00:00Z"}`,
+		names[1]: `{"Name":"other","NextRun":"2020-01-01T00:00:00Z"}`, names[3]: "{",
 	} {
-		r.exec("INSERT INTO {cron} (name, version, entry) VALUES ('%s', 1, %s)", strings.ReplaceAll(name, "'", "''"), r.Bytes(document))
+		r.exec("INSERT INTO {cron} (name, version, entry) VALUES ('%s', 1, %s)",
+			strings.ReplaceAll(name, "'", "''"), r.Bytes(document))
 	}
 	r.exec("INSERT INTO {queue_state} (queue, state) VALUES ('default', 'nonsense'), ('odd', '')")
 
-	// Those that are due keep nothing from running, and the keeper sets them aside.
+	// Bad entries that are due keep nothing from running, and the keeper sets them aside.
 	stop := r.start(eng)
 	attempts := map[string]int{r.job(ojs.StateAvailable): 1, r.job(ojs.StateScheduled): 1}
 	attempts[r.job(ojs.StateAvailable, func(rec *storage.Record) { rec.Queue = "odd" })] = 1
@@ -407,7 +433,7 @@ func (cfg Config) named(t *testing.T) {
 	r.complete(eng, ojs.StateAvailable, attempts, "is good")
 	for _, due := range names[:2] {
 		if n := log.count(slog.LevelWarn, due); n != 1 {
-			t.Errorf("%s: %d lines before anybody has listed the entries", due, n)
+			t.Errorf("%s: %d lines before a call has listed the entries", due, n)
 		}
 	}
 	list, err := eng.Cron().List(r.ctx)
@@ -426,7 +452,8 @@ func (cfg Config) named(t *testing.T) {
 	// They are in the quarantine, and come back when they have been mended.
 	keys := make(map[string]string)
 	kinds := map[string]storage.Kind{
-		names[0]: storage.KindCron, names[1]: storage.KindCron, names[3]: storage.KindCron, "default": storage.KindQueue, "odd": storage.KindQueue,
+		names[0]: storage.KindCron, names[1]: storage.KindCron, names[3]: storage.KindCron,
+		"default": storage.KindQueue, "odd": storage.KindQueue,
 	}
 	for q, err := range eng.Quarantine().List(r.ctx) {
 		r.must(err)
@@ -503,7 +530,8 @@ func (r *rig) start(eng *engine.Engine[any]) (stop func() error) {
 	}
 }
 
-// complete waits for jobs, which are to need as many attempts, 0 for any number. Pending ones it activates.
+// complete waits for jobs, which are to need as many attempts, 0 for any number. Pending
+// ones it activates.
 func (r *rig) complete(eng *engine.Engine[any], state ojs.State, attempts map[string]int, which string) {
 	r.Helper()
 	soon, cancel := wall.WithTimeout(r.ctx, 10*time.Second)
@@ -524,13 +552,15 @@ func (r *rig) complete(eng *engine.Engine[any], state ojs.State, attempts map[st
 	}
 }
 
-// quarantined wants these jobs, and nothing else, to be in the quarantine, and returns their keys.
+// quarantined wants these jobs, and nothing else, to be in the quarantine, and returns
+// their keys.
 func (r *rig) quarantined(eng *engine.Engine[any], bad map[string]row) map[string]string {
 	r.Helper()
 	keys := make(map[string]string)
 	for q, err := range eng.Quarantine().List(r.ctx) {
 		r.must(err)
-		if _, is := bad[q.Name]; !is || q.Kind != storage.KindJob || q.Reason == "" || q.Type != "work" || wall.Since(q.At).Abs() > time.Hour {
+		if _, is := bad[q.Name]; !is || q.Kind != storage.KindJob || q.Reason == "" || q.Type != "work" ||
+			wall.Since(q.At).Abs() > time.Hour {
 			r.Errorf("in the quarantine: %+v", q)
 		}
 		if keys[q.Name] != "" {
@@ -568,7 +598,8 @@ func (l *lines) count(level slog.Level, name string) (n int) {
 	defer l.mu.Unlock()
 	for _, line := range l.all {
 		line.Attrs(func(a slog.Attr) bool {
-			if line.Level == level && strings.Contains(a.Value.String(), name) && strings.Contains(line.Message, "quarantine") {
+			if line.Level == level && strings.Contains(a.Value.String(), name) &&
+				strings.Contains(line.Message, "quarantine") {
 				n++
 			}
 			return true

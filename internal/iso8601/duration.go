@@ -1,6 +1,7 @@
-// Package iso8601 reads and writes ISO 8601 durations by the strict syntax of the OJS documents (OJS retry, sections 4 and
-// 14; OJS unique jobs, section 13). The library alone accepts "P", "PT", "PP1D", "-PT1S", fractions of days and components
-// out of order or repeated, and computes in floating point, with a month of 365/12 days.
+// Package iso8601 reads and writes ISO 8601 durations by the strict syntax of the OJS
+// documents (OJS retry, sections 4 and 14; OJS unique jobs, section 13). The library
+// alone accepts "P", "PT", "PP1D", "-PT1S", fractions of days and components out of order
+// or repeated, and computes in floating point, with a month of 365/12 days.
 package iso8601
 
 import (
@@ -37,9 +38,10 @@ var units = []unit{
 	{'S', true, time.Second, 0},
 }
 
-// Parse parses a duration: components in the order Y M W D T H M S, at least one of them, ASCII digits, a fraction on S
-// only, no sign. A year is 365 days, a month 30, a week 7, a day 24 hours. Digits below a nanosecond are cut off, but what
-// is not zero does not become zero.
+// Parse parses a duration: components in the order Y M W D T H M S, at least one of them,
+// ASCII digits, a fraction on S only, no sign. A year is 365 days, a month 30, a week 7,
+// a day 24 hours. Digits below a nanosecond are cut off, but what is not zero does not
+// become zero.
 func Parse(s string) (time.Duration, error) {
 	_, d, err := parse(s, false)
 	if err != nil {
@@ -56,7 +58,8 @@ func bad(s string, err error) error {
 	return fmt.Errorf("ojs: duration %q: %w", s, err)
 }
 
-// ParseCalendar is Parse, but for years and months: they are counted as months, for whoever knows when they begin.
+// ParseCalendar is Parse, but for years and months: they are counted as months, for
+// callers that know when they begin.
 func ParseCalendar(s string) (months int, rest time.Duration, err error) {
 	months, rest, err = parse(s, true)
 	if err != nil {
@@ -133,7 +136,8 @@ func parse(s string, calendar bool) (months int, sum time.Duration, err error) {
 	return months, sum, nil
 }
 
-// component splits "12.5S..." into its digits, the digits of its fraction, its designator and what follows.
+// component splits "12.5S..." into its digits, the digits of its fraction, its designator
+// and what follows.
 func component(s string) (whole, fraction string, name byte, rest string, err error) {
 	whole, rest = digits(s)
 	if whole == "" {
@@ -195,14 +199,15 @@ func amount(whole, fraction string, size time.Duration) (time.Duration, error) {
 	return d + time.Duration(ns), nil
 }
 
-// Format writes d in hours, minutes and seconds: "PT36H", "PT1M30S", "PT0.5S", "PT0S". There is no negative duration; one
-// is written as zero.
+// Format writes d in hours, minutes and seconds: "PT36H", "PT1M30S", "PT0.5S", "PT0S".
+// There is no negative duration; one is written as zero.
 func Format(d time.Duration) string {
 	if d <= 0 {
 		return "PT0S"
 	}
 	frac := d % time.Second
-	// The library writes what it holds in whole numbers exactly; a fraction it would write through a float64.
+	// The library writes what it holds in whole numbers exactly; a fraction it would
+	// write through a float64.
 	w := duration.Duration{
 		Hours:   float64(d / time.Hour),
 		Minutes: float64(d % time.Hour / time.Minute),

@@ -16,10 +16,12 @@ import (
 func TestParse(t *testing.T) {
 	const day = 24 * time.Hour
 	for s, want := range map[string]time.Duration{
-		"PT1S": time.Second, "PT5M": 5 * time.Minute, "P1D": day, "P30D": 30 * day, "P1W2D": 9 * day, "PT36H": 36 * time.Hour,
-		"P1Y": 365 * day, "P1M": 30 * day, "P2Y3M": 820 * day, "PT0S": 0, "PT007S": 7 * time.Second,
-		"PT0.1S": 100 * time.Millisecond, "PT1.000000001S": time.Second + 1, "PT1.0000000019S": time.Second + 1,
-		"PT0.000000000S": 0, "P0D": 0, "PT9223372036.854775807S": math.MaxInt64,
+		"PT1S": time.Second, "PT5M": 5 * time.Minute, "P1D": day, "P30D": 30 * day, "P1W2D": 9 * day,
+		"PT36H": 36 * time.Hour,
+		"P1Y":   365 * day, "P1M": 30 * day, "P2Y3M": 820 * day, "PT0S": 0, "PT007S": 7 * time.Second,
+		"PT0.1S": 100 * time.Millisecond, "PT1.000000001S": time.Second + 1,
+		"PT1.0000000019S": time.Second + 1,
+		"PT0.000000000S":  0, "P0D": 0, "PT9223372036.854775807S": math.MaxInt64,
 		"PT1M0.0000000001S": time.Minute,
 	} {
 		t.Run("A029 A055 A060 A061 reading 16 "+s, func(t *testing.T) {
@@ -29,18 +31,26 @@ func TestParse(t *testing.T) {
 		})
 	}
 	for s, reason := range map[string]string{
-		"": "does not start with P", "P": "no component", "PT": "T without a time component", "P1DT": "T without a time component",
-		"PT1": "without a unit", "P1.5D": "fraction on D", "PT1.5H": "fraction on H", "PT1.S": "no digits after the point", "1s": "does not start with P",
-		"-PT1S": "does not start with P", "P-1D": "where digits belong", "PT1M1H": "out of order", "P1D1D": "out of order or repeated",
-		"PT1S\n": "where digits belong", " PT1S": "does not start with P", "PT1s": "no unit", "pt1s": "does not start with P",
-		"P1H": "no unit", "PT1D": "no unit", "PT1H2M3": "without a unit", "PP1D": "where digits belong", "PTT1S": "second T",
-		"PT1H T1S": "where digits belong", "PT1,5S": "no unit", "PT\u0661S": "where digits belong", "PT.5S": "where digits belong",
-		"PT9223372036.854775808S": "overflows", "P300Y": "overflows", "PT99999999999999999999S": "overflows", "P292YP1D": "where digits belong",
+		"": "does not start with P", "P": "no component", "PT": "T without a time component",
+		"P1DT": "T without a time component",
+		"PT1":  "without a unit", "P1.5D": "fraction on D", "PT1.5H": "fraction on H",
+		"PT1.S": "no digits after the point", "1s": "does not start with P",
+		"-PT1S": "does not start with P", "P-1D": "where digits belong", "PT1M1H": "out of order",
+		"P1D1D":  "out of order or repeated",
+		"PT1S\n": "where digits belong", " PT1S": "does not start with P", "PT1s": "no unit",
+		"pt1s": "does not start with P",
+		"P1H":  "no unit", "PT1D": "no unit", "PT1H2M3": "without a unit", "PP1D": "where digits belong",
+		"PTT1S":    "second T",
+		"PT1H T1S": "where digits belong", "PT1,5S": "no unit", "PT\u0661S": "where digits belong",
+		"PT.5S":                   "where digits belong",
+		"PT9223372036.854775808S": "overflows", "P300Y": "overflows", "PT99999999999999999999S": "overflows",
+		"P292YP1D":           "where digits belong",
 		"PT2562047H47M16.9S": "overflows", "PT0.0000000001S": "less than a nanosecond", "P1DT1D": "no unit",
 	} {
 		t.Run("A062 A124 A158 A181 "+s, func(t *testing.T) {
 			got, err := iso8601.Parse(s)
-			if err == nil || !strings.Contains(err.Error(), reason) || !strings.HasPrefix(err.Error(), "ojs: duration ") || got != 0 {
+			if err == nil || !strings.Contains(err.Error(), reason) || !strings.HasPrefix(err.Error(),
+				"ojs: duration ") || got != 0 {
 				t.Errorf("%v, %v, want %q", got, err, reason)
 			}
 		})
@@ -52,9 +62,11 @@ func TestParse(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "PT0S", -1: "PT0S", 1: "PT0.000000001S", time.Second: "PT1S", 500 * time.Millisecond: "PT0.5S", 90 * time.Second: "PT1M30S",
-		5 * time.Minute: "PT5M", 24 * time.Hour: "PT24H", time.Hour + time.Millisecond: "PT1H0.001S", time.Hour + time.Second: "PT1H1S",
-		math.MaxInt64: "PT2562047H47M16.854775807S",
+		0: "PT0S", -1: "PT0S", 1: "PT0.000000001S", time.Second: "PT1S", 500 * time.Millisecond: "PT0.5S",
+		90 * time.Second: "PT1M30S",
+		5 * time.Minute:  "PT5M", 24 * time.Hour: "PT24H", time.Hour + time.Millisecond: "PT1H0.001S",
+		time.Hour + time.Second: "PT1H1S",
+		math.MaxInt64:           "PT2562047H47M16.854775807S",
 	} {
 		if got := iso8601.Format(d); got != want {
 			t.Errorf("%d is written %s, want %s", d, got, want)
@@ -69,7 +81,8 @@ func TestFormat(t *testing.T) {
 	})
 }
 
-// The syntax of the two JSON schemas joined (OJS retry, section 14; OJS unique jobs, section 13), in a notation of its own.
+// The syntax of the two JSON schemas joined (OJS retry, section 14; OJS unique jobs,
+// section 13), in a notation of its own.
 var syntax = regexp.MustCompile(`^P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+)D)?(T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d+))?S)?)?$`)
 
 // oracle computes with numbers of any size.
@@ -79,7 +92,8 @@ func oracle(s string) (ns *big.Int, ok bool) {
 		return nil, false
 	}
 	sum := new(big.Rat)
-	for group, unit := range map[int]time.Duration{1: 365 * 24 * time.Hour, 2: 30 * 24 * time.Hour, 3: 7 * 24 * time.Hour, 4: 24 * time.Hour,
+	for group, unit := range map[int]time.Duration{1: 365 * 24 * time.Hour, 2: 30 * 24 * time.Hour,
+		3: 7 * 24 * time.Hour, 4: 24 * time.Hour,
 		6: time.Hour, 7: time.Minute, 8: time.Second} {
 		if m[group] == "" {
 			continue
@@ -102,7 +116,8 @@ func oracle(s string) (ns *big.Int, ok bool) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"PT1S", "P1Y2M3W4DT5H6M7.8S", "P", "PT", "P1DT", "PT1.5H", "PT0.0000000001S", "PT9223372036.854775808S", "PT١S"} {
+	for _, s := range []string{"PT1S", "P1Y2M3W4DT5H6M7.8S", "P", "PT", "P1DT", "PT1.5H", "PT0.0000000001S",
+		"PT9223372036.854775808S", "PT١S"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

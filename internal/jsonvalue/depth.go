@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Depth returns how deep valid JSON is nested: 0 for a scalar, 1 for a list or an object of scalars.
+// Depth returns how deep valid JSON is nested: 0 for a scalar, 1 for a list or an object
+// of scalars.
 func Depth(raw []byte) int {
 	depth, deepest, inString := 0, 0, false
 	for i := 0; i < len(raw); i++ {
@@ -41,14 +42,16 @@ func Bounded(v any, max int) bool {
 	return d >= 0 && d <= max
 }
 
-// DeeperThan reports whether v would encode to JSON nested deeper than max. encoding/json follows a value on the stack, and a
-// stack that overflows ends the process: whatever the value comes from has to be looked at before. What types with a
-// marshaller of their own write is for Depth to judge afterwards.
+// DeeperThan reports whether v would encode to JSON nested deeper than max. encoding/json
+// follows a value on the stack, and a stack that overflows ends the process: so a value
+// must be checked before. Depth checks the output of types with a marshaller of their own
+// afterwards.
 func DeeperThan(v any, max int) bool {
 	return !Bounded(v, max) && deeper(reflect.ValueOf(v), max)
 }
 
-// maxIndirections is how many pointers in a row are followed; more may be a pointer to itself.
+// maxIndirections is how many pointers in a row are followed; more may be a pointer to
+// itself.
 const maxIndirections = 100
 
 func deeper(v reflect.Value, left int) bool {
@@ -113,7 +116,7 @@ var (
 	timeType      = reflect.TypeFor[time.Time]()
 )
 
-// opaque reports whether encoding/json calls a method of the value in place of looking into it.
+// opaque reports whether encoding/json calls a method of the value.
 func opaque(v reflect.Value) bool {
 	t := v.Type()
 	return t.Kind() != reflect.Interface && (marshals(t) || v.CanAddr() && marshals(reflect.PointerTo(t)))
@@ -125,7 +128,8 @@ const unbounded = -1
 
 var staticDepths sync.Map // reflect.Type -> int
 
-// staticDepth is the depth that no value of the type exceeds, unbounded if the type alone does not tell.
+// staticDepth is the depth that no value of the type exceeds, unbounded if the type alone
+// does not tell.
 func staticDepth(t reflect.Type) int {
 	if d, ok := staticDepths.Load(t); ok {
 		return d.(int)
@@ -171,7 +175,8 @@ func measure(t reflect.Type, within map[reflect.Type]bool) int {
 	return 0
 }
 
-// SizeBound returns a number of bytes that the JSON of m, which Normalize has made, does not exceed. It is cheap and generous.
+// SizeBound returns a number of bytes that the JSON of m, which Normalize has made, does
+// not exceed. It is cheap and generous.
 func SizeBound(m map[string]any) int {
 	n := 2
 	for k, v := range m {

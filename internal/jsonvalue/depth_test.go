@@ -54,10 +54,14 @@ func TestDeeperThan(t *testing.T) {
 		v       any
 		deepest int // -1: without end
 	}{
-		"nil": {nil, 0}, "scalar": {1, 0}, "string": {"[[", 0}, "empty list": {[]int{}, 1}, "nil list": {[]int(nil), 0},
-		"bytes": {[]byte("x"), 1}, "struct": {struct{ A int }{}, 1}, "plain": {shallow{M: map[string][]string{"a": {}}}, 3}, "pointer": {new(shallow), 1},
-		"any": {nested(7), 7}, "map": {map[string]any{"a": nested(3), "b": 1}, 4}, "array": {[1]any{nested(2)}, 3},
-		"linked list": {chain(5), 5}, "a million deep": {nested(1_000_000), -1}, "a list of a million": {chain(1_000_000), -1},
+		"nil": {nil, 0}, "scalar": {1, 0}, "string": {"[[", 0}, "empty list": {[]int{}, 1},
+		"nil list": {[]int(nil), 0},
+		"bytes":    {[]byte("x"), 1}, "struct": {struct{ A int }{}, 1},
+		"plain": {shallow{M: map[string][]string{"a": {}}}, 3}, "pointer": {new(shallow), 1},
+		"any": {nested(7), 7}, "map": {map[string]any{"a": nested(3), "b": 1}, 4},
+		"array":       {[1]any{nested(2)}, 3},
+		"linked list": {chain(5), 5}, "a million deep": {nested(1_000_000), -1},
+		"a list of a million": {chain(1_000_000), -1},
 		"a pointer to itself": {self, -1}, "an interface to itself": {loop, -1},
 		"a marshaller": {loud{nested(50)}, 0}, "a pointer's marshaller": {&loudPointer{nested(50)}, 0},
 		"a marshaller that JSON cannot call": {loudPointer{nested(5)}, 6},
@@ -72,7 +76,8 @@ func TestDeeperThan(t *testing.T) {
 			}
 		})
 	}
-	if !jsonvalue.Bounded(shallow{}, 3) || jsonvalue.Bounded(shallow{}, 2) || jsonvalue.Bounded(list{}, 99) || jsonvalue.Bounded([]any{}, 99) {
+	if !jsonvalue.Bounded(shallow{}, 3) || jsonvalue.Bounded(shallow{}, 2) || jsonvalue.Bounded(list{}, 99) ||
+		jsonvalue.Bounded([]any{}, 99) {
 		t.Error("Bounded")
 	}
 }
@@ -130,7 +135,8 @@ func TestNormalizeRefusesDepth(t *testing.T) {
 		"one too deep": nested(jsonvalue.MaxDepth), "a million": nested(1_000_000),
 		"raw": json.RawMessage(strings.Repeat("[", 32) + strings.Repeat("]", 32)),
 	} {
-		if _, err := jsonvalue.Normalize(map[string]any{"k": v}); err == nil || !strings.Contains(err.Error(), `"k"`) {
+		if _, err := jsonvalue.Normalize(map[string]any{"k": v}); err == nil ||
+			!strings.Contains(err.Error(), `"k"`) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package jsonvalue makes of a job's metadata what JSON gives back of it, so that a job looks the same whatever storage it
-// has been in.
+// Package jsonvalue converts a job's metadata to the values that JSON gives back, so that
+// a job looks the same from every storage.
 package jsonvalue
 
 import (
@@ -25,8 +25,8 @@ const MaxDepth = 32
 
 var errDeep = fmt.Errorf("nested deeper than %d", MaxDepth)
 
-// Decode decodes JSON as encoding/json does into an any, but for integers beyond 2^53-1: they stay a json.Number, with
-// the digits that a float64 would lose.
+// Decode decodes JSON as encoding/json does into an any, but for integers beyond 2^53-1:
+// they stay a json.Number, with the digits that a float64 would lose.
 func Decode(raw []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -71,8 +71,8 @@ func numbers(v any) (any, error) {
 	return v, nil
 }
 
-// Normalize returns what m becomes by way of JSON. The result shares nothing with m; it is nil if m is empty. A value that
-// does not encode is an error that names its key.
+// Normalize returns what m becomes by way of JSON. The result shares nothing with m; it
+// is nil if m is empty. A value that does not encode is an error that names its key.
 func Normalize(m map[string]any) (map[string]any, error) {
 	if len(m) == 0 {
 		return nil, nil
@@ -88,7 +88,8 @@ func Normalize(m map[string]any) (map[string]any, error) {
 	return n, nil
 }
 
-// validKey is a key as encoding/json writes it: each byte that is not UTF-8 becomes a replacement character.
+// validKey is a key as encoding/json writes it: each byte that is not UTF-8 becomes a
+// replacement character.
 func validKey(k string) string {
 	if utf8.ValidString(k) {
 		return k

@@ -13,11 +13,15 @@ import (
 
 func TestDecode(t *testing.T) {
 	for raw, want := range map[string]any{
-		`1`: 1.0, `-1.5`: -1.5, `1e3`: 1000.0, `9007199254740991`: 9007199254740991.0, `-9007199254740991`: -9007199254740991.0,
-		`9007199254740992`: json.Number("9007199254740992"), `-9007199254740993`: json.Number("-9007199254740993"),
-		`123456789012345678901234567890`: json.Number("123456789012345678901234567890"), `9007199254740993.0`: 9007199254740992.0,
-		`null`: nil, `true`: true, `"x"`: "x", `[1,[9007199254740993]]`: []any{1.0, []any{json.Number("9007199254740993")}},
-		`{"a":{"b":2}}`: map[string]any{"a": map[string]any{"b": 2.0}},
+		`1`: 1.0, `-1.5`: -1.5, `1e3`: 1000.0, `9007199254740991`: 9007199254740991.0,
+		`-9007199254740991`:              -9007199254740991.0,
+		`9007199254740992`:               json.Number("9007199254740992"),
+		`-9007199254740993`:              json.Number("-9007199254740993"),
+		`123456789012345678901234567890`: json.Number("123456789012345678901234567890"),
+		`9007199254740993.0`:             9007199254740992.0,
+		`null`:                           nil, `true`: true, `"x"`: "x",
+		`[1,[9007199254740993]]`: []any{1.0, []any{json.Number("9007199254740993")}},
+		`{"a":{"b":2}}`:          map[string]any{"a": map[string]any{"b": 2.0}},
 	} {
 		if got, err := jsonvalue.Decode([]byte(raw)); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is %#v, %v, want %#v", raw, got, err, want)
@@ -37,9 +41,12 @@ func (panics) MarshalJSON() ([]byte, error) { panic("no") }
 // The short ways give what encoding and decoding give.
 func TestNormalizeIsARoundTrip(t *testing.T) {
 	values := []any{
-		nil, true, "x", "bad \xff utf8", "", 0, 1, -1, math.MaxInt, math.MinInt, 1<<53 - 1, 1 << 53, -(1<<53 - 1), -(1 << 53),
-		int8(1), uint64(math.MaxUint64), float32(0.1), 0.1, math.Copysign(0, -1), math.MaxFloat64, time.Unix(0, 0).UTC(), time.Second,
-		[]string{"a"}, []byte("abc"), map[string]int{"n": 1}, map[string]any{"l": []any{1, nil}}, struct{ A, b int }{1, 2},
+		nil, true, "x", "bad \xff utf8", "", 0, 1, -1, math.MaxInt, math.MinInt, 1<<53 - 1, 1 << 53,
+		-(1<<53 - 1), -(1 << 53),
+		int8(1), uint64(math.MaxUint64), float32(0.1), 0.1, math.Copysign(0, -1), math.MaxFloat64,
+		time.Unix(0, 0).UTC(), time.Second,
+		[]string{"a"}, []byte("abc"), map[string]int{"n": 1}, map[string]any{"l": []any{1, nil}},
+		struct{ A, b int }{1, 2},
 		json.Number("12"), json.RawMessage(`{"a": 1}`), new(int), (*int)(nil), [2]bool{true},
 	}
 	for _, v := range values {
@@ -61,8 +68,10 @@ func TestNormalizeIsARoundTrip(t *testing.T) {
 	}
 	cycle := map[string]any{}
 	cycle["self"] = cycle
-	for _, v := range []any{math.NaN(), math.Inf(1), func() {}, make(chan int), panics{}, cycle, map[bool]int{true: 1}, 1i} {
-		if _, err := jsonvalue.Normalize(map[string]any{"fine": 1, "bad": v}); err == nil || !strings.Contains(err.Error(), `"bad"`) {
+	for _, v := range []any{math.NaN(), math.Inf(1), func() {}, make(chan int), panics{}, cycle,
+		map[bool]int{true: 1}, 1i} {
+		if _, err := jsonvalue.Normalize(map[string]any{"fine": 1, "bad": v}); err == nil ||
+			!strings.Contains(err.Error(), `"bad"`) {
 			t.Errorf("%T: %v", v, err)
 		}
 	}

@@ -6,16 +6,18 @@ import (
 	"strings"
 )
 
-// LargerThan reports whether v is sure to encode to more than max bytes of JSON, without encoding it: an encoder holds the
-// whole in memory before anyone can judge its size. Its cost is bounded by max. What it does not report may be larger all the
-// same: it counts nothing for what types with a marshaller of their own write.
+// LargerThan reports whether v is sure to encode to more than max bytes of JSON, without
+// encoding it: an encoder holds the whole in memory before anyone can judge its size. Its
+// cost is bounded by max. If it reports false, v may still be larger: it counts nothing
+// for what types with a marshaller of their own write.
 func LargerThan(v any, max int) bool {
 	left := max
 	subtract(reflect.ValueOf(v), &left, maxIndirections)
 	return left < 0
 }
 
-// subtract subtracts from left a lower bound of the bytes that v encodes to, until left is negative. depth bounds how deep it looks.
+// subtract subtracts from left a lower bound of the bytes that v encodes to, until left
+// is negative. depth bounds how deep it looks.
 func subtract(v reflect.Value, left *int, depth int) {
 	if depth == 0 || *left < 0 {
 		return
@@ -55,10 +57,12 @@ func subtract(v reflect.Value, left *int, depth int) {
 			}
 			_, options, _ := strings.Cut(tag, ",")
 			if v.Field(i).IsZero() || options == "" && f.Anonymous {
-				// One that is zero may be left out, and that of an embedded one may be hidden by another.
+				// A zero field may be left out, and a field of an embedded struct may be
+				// hidden by another.
 				continue
 			}
-			if options != "" && (strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")) && empty(v.Field(i)) {
+			if options != "" && (strings.Contains(options, "omitempty") ||
+				strings.Contains(options, "omitzero")) && empty(v.Field(i)) {
 				continue
 			}
 			subtract(v.Field(i), left, depth-1)
@@ -73,7 +77,8 @@ func subtract(v reflect.Value, left *int, depth int) {
 			subtract(it.Value(), left, depth-1)
 		}
 	case reflect.Slice, reflect.Array:
-		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 && !marshals(v.Type().Elem()) {
+		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 &&
+			!marshals(v.Type().Elem()) {
 			*left -= v.Len()/3*4 + 2 // base64
 			return
 		}
@@ -104,7 +109,7 @@ func empty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// fixed reports whether values of a kind have next to the same size, whatever they are.
+// fixed reports whether all values of a kind have almost the same size.
 func fixed(k reflect.Kind) bool { return k >= reflect.Bool && k <= reflect.Complex128 }
 
 // compactLen is how many bytes of JSON are not space, until they are more than max.

@@ -24,16 +24,19 @@ type sized struct {
 
 type embedded struct{ A, C string }
 
-// What is larger for sure is larger when it is encoded.
+// A value that is reported as larger is larger when it is encoded.
 func TestLargerThanIsALowerBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringN(0, 20, -1)
 		v := any(sized{
-			A: s.Draw(t, "A"), B: []int{1, 2}, C: map[string]any{s.Draw(t, "key"): value(t, 3)}, D: &sized{g: s.Draw(t, "g")},
-			E: rapid.SliceOf(rapid.Byte()).Draw(t, "E"), F: value(t, 3), embedded: embedded{s.Draw(t, "EA"), s.Draw(t, "EC")},
+			A: s.Draw(t, "A"), B: []int{1, 2}, C: map[string]any{s.Draw(t, "key"): value(t, 3)},
+			D: &sized{g: s.Draw(t, "g")},
+			E: rapid.SliceOf(rapid.Byte()).Draw(t, "E"), F: value(t, 3),
+			embedded: embedded{s.Draw(t, "EA"), s.Draw(t, "EC")},
 		})
 		if rapid.Bool().Draw(t, "list") {
-			v = []any{v, json.RawMessage(` [ 1,  "a \" b" , {} ] `), json.Number("12"), time.Now(), map[int]string{1: ""}, [3]bool{}}
+			v = []any{v, json.RawMessage(` [ 1,  "a \" b" , {} ] `), json.Number("12"), time.Now(),
+				map[int]string{1: ""}, [3]bool{}}
 		}
 		raw, err := json.Marshal(v)
 		if err != nil {
@@ -48,13 +51,16 @@ func TestLargerThanIsALowerBound(t *testing.T) {
 func TestLargerThan(t *testing.T) {
 	big := strings.Repeat("x", 10<<20)
 	for name, v := range map[string]any{
-		"string": big, "pointer": &big, "bytes": []byte(big), "list": []string{big}, "numbers": make([]int, 1<<20),
-		"map": map[string]any{"k": map[string]string{"k": big}}, "key": map[string]int{big: 1}, "struct": struct{ S any }{big},
-		"raw": json.RawMessage(`"` + big + `"`), "shared": shared(40),
+		"string": big, "pointer": &big, "bytes": []byte(big), "list": []string{big},
+		"numbers": make([]int, 1<<20),
+		"map":     map[string]any{"k": map[string]string{"k": big}}, "key": map[string]int{big: 1},
+		"struct": struct{ S any }{big},
+		"raw":    json.RawMessage(`"` + big + `"`), "shared": shared(40),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var larger bool
-			if n := testing.AllocsPerRun(1, func() { larger = jsonvalue.LargerThan(v, 1<<20) }); n > 20 && name != "shared" && name != "map" {
+			if n := testing.AllocsPerRun(1, func() { larger = jsonvalue.LargerThan(v, 1<<20) }); n > 20 &&
+				name != "shared" && name != "map" {
 				t.Errorf("%v allocations", n)
 			}
 			if !larger {

@@ -1,4 +1,4 @@
-// Package notify is what storages need to be a storage.Notifier within one process.
+// Package notify has the listeners of a storage in one process, for storage.Notifier.
 package notify
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Hub hands notices to those who listen. Its zero value is ready.
+// Hub hands notices to its listeners. Its zero value is ready.
 type Hub struct {
 	mu        sync.Mutex // one change of listeners at a time
 	listeners atomic.Pointer[[]*listener]
@@ -52,13 +52,16 @@ func (h *Hub) all() []*listener {
 	return nil
 }
 
-// Anybody reports whether anybody listens at all.
-func (h *Hub) Anybody() bool { return len(h.all()) > 0 }
+// HasListeners reports whether there is a listener.
+func (h *Hub) HasListeners() bool { return len(h.all()) > 0 }
 
-// Heard reports whether anybody but the caller of ctx listens: whether it is worth while to make a notice.
-func (h *Hub) Heard(ctx context.Context) bool { return h.Anybody() && h.HeardFrom(storage.Self(ctx)) }
+// Heard reports whether a listener other than the caller of ctx exists: whether it is
+// worth while to make a notice.
+func (h *Hub) Heard(ctx context.Context) bool {
+	return h.HasListeners() && h.HeardFrom(storage.Self(ctx))
+}
 
-// HeardFrom is Heard for calls of self's; nil is nobody.
+// HeardFrom is Heard for the calls of self; a nil self is no listener.
 func (h *Hub) HeardFrom(self any) bool {
 	for _, l := range h.all() {
 		if l.self != self {
@@ -68,14 +71,15 @@ func (h *Hub) HeardFrom(self any) bool {
 	return false
 }
 
-// Tell hands a notice to everybody but the caller of ctx. No lock may be held that a call of the storage takes.
+// Tell hands a notice to every listener but the caller of ctx. No lock may be held that a
+// call of the storage takes.
 func (h *Hub) Tell(ctx context.Context, n storage.Notice) {
-	if h.Anybody() {
+	if h.HasListeners() {
 		h.TellFrom(storage.Self(ctx), n)
 	}
 }
 
-// TellFrom is Tell for calls of self's; nil is nobody.
+// TellFrom is Tell for the calls of self; a nil self is no listener.
 func (h *Hub) TellFrom(self any, n storage.Notice) {
 	if n.Empty() {
 		return

@@ -1,5 +1,5 @@
-// Package pgtest runs a private PostgreSQL for tests and benchmarks, from the binaries of the machine: in a temporary directory, on a socket,
-// never as root.
+// Package pgtest runs a private PostgreSQL for tests and benchmarks, from the binaries of
+// the machine: in a temporary directory, on a socket, never as root.
 package pgtest
 
 import (
@@ -35,8 +35,9 @@ var ErrNotInstalled = errors.New("pgtest: no PostgreSQL server is installed")
 // wall is the clock on the wall, for a server that does not come up.
 var wall = clock.New()
 
-// Main gives the tests of a package a server and runs them: the one that OJS_TEST_POSTGRES names, or a private one. Without
-// either the tests run with an empty dsn and skip what needs it, but in CI they fail. dsn is set before they run.
+// Main gives the tests of a package a server and runs them: the one that
+// OJS_TEST_POSTGRES names, or a private one. Without either the tests run with an empty
+// dsn and skip what needs it, but in CI they fail. dsn is set before they run.
 func Main(m *testing.M, dsn *string) int {
 	if *dsn = os.Getenv("OJS_TEST_POSTGRES"); *dsn != "" {
 		return m.Run()
@@ -58,8 +59,8 @@ func Main(m *testing.M, dsn *string) int {
 // Start makes a server and waits until it answers.
 func Start() (*Server, error) { return StartIn("") }
 
-// StartIn is Start beneath a directory ("": the system's for temporary files), with settings such as "fsync=on" that go before
-// those of tests.
+// StartIn is Start beneath a directory ("": the system's for temporary files), with
+// settings such as "fsync=on" that go before those of tests.
 func StartIn(dir string, settings ...string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
@@ -112,14 +113,15 @@ func (s *Server) init() error {
 			return err
 		}
 	}
-	initdb := s.command("initdb", "--pgdata", s.data(), "--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
+	initdb := s.command("initdb", "--pgdata", s.data(), "--username", "postgres", "--auth", "trust",
+		"--encoding", "UTF8", "--locale", "C", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("pgtest: initdb: %w\n%s", err, out)
 	}
 	return nil
 }
 
-// account is whom a server may run as that root has started.
+// account is the account for a server that root has started.
 func account() (*syscall.Credential, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -150,11 +152,12 @@ func (s *Server) Dir() string { return s.dir }
 // DSN is how to connect.
 func (s *Server) DSN() string { return "host=" + s.dir + " user=postgres dbname=postgres" }
 
-// Up starts a server that is down and waits until it answers. Unless told otherwise it does not wait for the disk: the machine of
-// a test does not lose its power.
+// Up starts a server that is down and waits until it answers. Unless told otherwise it
+// does not wait for the disk: the machine of a test does not lose its power.
 func (s *Server) Up() error {
 	s.log.Reset()
-	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"}
+	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c",
+		"max_connections=200"}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting) // of two the later one counts
 	}

@@ -14,7 +14,8 @@ import (
 // ErrNoPooler says that the machine has no PgBouncer.
 var ErrNoPooler = errors.New("pgtest: pgbouncer is not installed")
 
-// Pooler is a PgBouncer before a server, which lends a connection of the server for one transaction at a time.
+// Pooler is a PgBouncer before a server, which lends a connection of the server for one
+// transaction at a time.
 type Pooler struct {
 	dir    string
 	cmd    *exec.Cmd
@@ -22,10 +23,11 @@ type Pooler struct {
 	exited chan error
 }
 
-// StartPooler starts a pooler before the server, with that many connections to it, and waits until it listens.
+// StartPooler starts a pooler before the server, with that many connections to it, and
+// waits until it listens.
 func (s *Server) StartPooler(size int) (*Pooler, error) {
 	bin, err := exec.LookPath("pgbouncer")
-	if err != nil { // where Debian has it, which is not in everybody's path
+	if err != nil { // Debian's place, which is not in every PATH
 		if bin = "/usr/sbin/pgbouncer"; !exists(bin) {
 			return nil, ErrNoPooler
 		}

@@ -1,5 +1,5 @@
-// Package plain tells the values that a trip through encoding/json gives back as they were, so that one which stays in the
-// process need not make it.
+// Package plain tells the values that a trip through encoding/json gives back as they
+// were, so that one which stays in the process need not make it.
 package plain
 
 import (
@@ -13,9 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// Type is what is known of a plain type: bool, numbers and strings, and structs all of whose fields are exported and plain.
-// A type that has a say in its encoding is not plain, nor is one whose encoding leaves something out that decoding does not
-// bring back, or may be read in two ways.
+// Type is what is known of a plain type: bool, numbers and strings, and structs all of
+// whose fields are exported and plain. A type that has a say in its encoding is not
+// plain, nor is one whose encoding leaves something out that decoding does not bring
+// back, or may be read in two ways.
 type Type struct {
 	bound  int    // of the JSON of a value, without what strings add
 	leaves []leaf // fields that have to be looked at in each value
@@ -67,7 +68,7 @@ func find(t reflect.Type) *known {
 // Omits reports whether the JSON of a value may lack a field.
 func (p *Type) Omits() bool { return p.omits }
 
-// maxDepth bounds how deep structs are looked into. What is deeper takes the way through JSON.
+// maxDepth bounds how deep structs are looked into. Deeper types are encoded as JSON.
 const maxDepth = 16
 
 const (
@@ -109,8 +110,9 @@ func (p *Type) add(t reflect.Type, path []int, omits bool, depth int) bool {
 	return false
 }
 
-// fields adds those of a struct. Names has those of the JSON object so far, in lower case: decoding does not mind case, and of
-// two fields with one name encoding leaves out one or both.
+// fields adds those of a struct. Names has those of the JSON object so far, in lower
+// case: decoding does not mind case, and of two fields with one name encoding leaves out
+// one or both.
 func (p *Type) fields(t reflect.Type, path []int, depth int, names map[string]bool) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -135,7 +137,8 @@ func (p *Type) fields(t reflect.Type, path []int, depth int, names map[string]bo
 		if name == "-" { // left out, or named so
 			return false
 		}
-		for _, c := range []byte(name) { // others may be no name to encoding/json, or equal to one with other letters
+		// others may be no name to encoding/json, or equal to one with other letters
+		for _, c := range []byte(name) {
 			if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.') {
 				return false
 			}
@@ -154,7 +157,8 @@ func (p *Type) fields(t reflect.Type, path []int, depth int, names map[string]bo
 	return true
 }
 
-// promoted adds the fields of an embedded struct, which stand among those of the outer one.
+// promoted adds the fields of an embedded struct, which stand among those of the outer
+// one.
 func (p *Type) promoted(t reflect.Type, path []int, depth int, names map[string]bool) bool {
 	for _, c := range custom {
 		if t.Implements(c) || reflect.PointerTo(t).Implements(c) {
@@ -164,8 +168,9 @@ func (p *Type) promoted(t reflect.Type, path []int, depth int, names map[string]
 	return p.fields(t, path, depth, names)
 }
 
-// Fits reports whether JSON holds v, a value of the type, without loss: no string has bytes that are not UTF-8, no float is
-// infinite or no number, and no negative zero is left out. Bound is not less than the bytes of its JSON.
+// Fits reports whether JSON holds v, a value of the type, without loss: no string has
+// bytes that are not UTF-8, no float is infinite or no number, and no negative zero is
+// left out. Bound is not less than the bytes of its JSON.
 func (p *Type) Fits(v any) (bound int, ok bool) {
 	bound = p.bound
 	if len(p.leaves) == 0 {

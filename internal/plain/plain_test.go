@@ -10,14 +10,15 @@ import (
 
 type inner struct{ A, B int }
 
-// That a type is plain shows in nothing but the cost, so somebody has to say which are.
+// A plain type shows in the cost only, so this list says which types are plain.
 func TestOf(t *testing.T) {
 	type recursive struct{ Next *recursive }
 	for _, tt := range []struct {
 		v    any
 		want bool
 	}{
-		{1, true}, {"x", true}, {1.5, true}, {true, true}, {time.Second, true}, {inner{}, true}, {struct{}{}, true},
+		{1, true}, {"x", true}, {1.5, true}, {true, true}, {time.Second, true}, {inner{}, true},
+		{struct{}{}, true},
 		{struct {
 			inner
 			C string `json:"c,omitempty"`
@@ -26,7 +27,8 @@ func TestOf(t *testing.T) {
 			I inner
 			C string `json:"c-d,omitempty"`
 		}{}, true},
-		{struct{ At time.Time }{}, false}, {recursive{}, false}, {[]int{}, false}, {map[string]int{}, false}, {new(int), false},
+		{struct{ At time.Time }{}, false}, {recursive{}, false}, {[]int{}, false}, {map[string]int{}, false},
+		{new(int), false},
 		{struct{ V any }{}, false}, {[2]int{}, false}, {struct{ a int }{}, false}, {complex(1, 1), false},
 		{struct {
 			A int `json:"-"`

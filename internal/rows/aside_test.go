@@ -17,7 +17,8 @@ func TestQuarantinePage(t *testing.T) {
 	}{
 		{"", 0, 0, 1000}, {"", -1, 0, 1000}, {"", 1001, 0, 1000}, {"7", 1000, 7, 1000}, {"7", 1, 7, 1},
 	} {
-		if from, most, err := rows.QuarantinePage(tt.after, tt.limit); err != nil || from != tt.from || most != tt.most {
+		if from, most, err := rows.QuarantinePage(tt.after, tt.limit); err != nil || from != tt.from ||
+			most != tt.most {
 			t.Errorf("after %q, limit %d: %d, %d, %v", tt.after, tt.limit, from, most, err)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// cronDocument is a recurring job. Raw JSON is kept as text, which encoding/json does not rewrite.
+// cronDocument is a recurring job. Raw JSON is kept as text, which encoding/json does not
+// rewrite.
 type cronDocument struct {
 	Name, Description, Schedule, TimeZone, Overlap string    `json:",omitzero"`
 	Paused                                         bool      `json:",omitzero"`
@@ -31,6 +32,7 @@ type options struct {
 	TTL                          time.Duration   `json:",omitzero"`
 	ExpiresAt                    time.Time       `json:",omitzero"`
 	Timeout, TotalTimeout, Lease time.Duration   `json:",omitzero"`
+	EnqueueTTL                   time.Duration   `json:",omitzero"`
 	ResultTTL                    time.Duration   `json:",omitzero"`
 	Retry                        retry           `json:",omitzero"`
 	Meta                         meta            `json:",omitzero"`
@@ -40,7 +42,8 @@ type options struct {
 	Extra                        map[string]text `json:",omitzero"`
 }
 
-// text is raw JSON: in a string, or as base64 in a list, if it is not UTF-8, which no string of JSON can hold.
+// text is raw JSON: in a string, or as base64 in a list, if it is not UTF-8, which no
+// string of JSON can hold.
 type text string
 
 func (t text) MarshalJSON() ([]byte, error) {
@@ -64,11 +67,15 @@ func (t *text) UnmarshalJSON(b []byte) error {
 func EncodeCron(c *storage.Cron) ([]byte, error) {
 	o := &c.Options
 	d := cronDocument{
-		Name: c.Name, Description: c.Description, Schedule: c.Schedule, TimeZone: c.TimeZone, Overlap: c.Overlap, Paused: c.Paused,
-		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun, NextRun: c.NextRun.UTC(), Runs: c.Runs, LastJobID: c.LastJobID,
+		Name: c.Name, Description: c.Description, Schedule: c.Schedule, TimeZone: c.TimeZone,
+		Overlap: c.Overlap, Paused: c.Paused,
+		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun,
+		NextRun: c.NextRun.UTC(), Runs: c.Runs, LastJobID: c.LastJobID,
 		Options: options{
-			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
-			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
+			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
+			TTL: o.TTL, ExpiresAt: o.ExpiresAt,
+			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
+			ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
 		},
 	}
 	if o.RateLimit != nil {
@@ -104,7 +111,8 @@ func EncodeCrons(entries []storage.Cron) ([][]byte, error) {
 	return documents, nil
 }
 
-// CronPlace returns the place of an entry in the order of runs, as columns have it; before all others if it is nil.
+// CronPlace returns the place of an entry in the order of runs, as columns have it;
+// before all others if it is nil.
 func CronPlace(c *storage.Cron) (nextRun int64, name string) {
 	if c == nil {
 		return None, ""
@@ -112,7 +120,8 @@ func CronPlace(c *storage.Cron) (nextRun int64, name string) {
 	return Nanos(c.NextRun), c.Name
 }
 
-// DecodeCron returns the recurring job of a row. Its error says for a person why the row is none.
+// DecodeCron returns the recurring job of a row. Its error says for a person why the row
+// is none.
 func DecodeCron(name string, version int64, entry []byte) (storage.Cron, error) {
 	c, err := ReadCron(entry)
 	switch {
@@ -138,11 +147,15 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 	}
 	o := &d.Options
 	c := storage.Cron{
-		Name: d.Name, Description: d.Description, Schedule: d.Schedule, TimeZone: d.TimeZone, Overlap: d.Overlap, Paused: d.Paused,
-		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun, Runs: d.Runs, LastJobID: d.LastJobID,
+		Name: d.Name, Description: d.Description, Schedule: d.Schedule, TimeZone: d.TimeZone,
+		Overlap: d.Overlap, Paused: d.Paused,
+		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun,
+		Runs: d.Runs, LastJobID: d.LastJobID,
 		Options: ojs.Options{
-			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt, TTL: o.TTL, ExpiresAt: o.ExpiresAt,
-			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, Lease: o.Lease, ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
+			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
+			TTL: o.TTL, ExpiresAt: o.ExpiresAt,
+			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
+			ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
 		},
 	}
 	if o.RateLimit != nil {

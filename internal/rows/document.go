@@ -12,8 +12,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// The documents. Their members are stored: one may be added, none may change its meaning. What is absent is as it is by
-// default, so that most jobs have no document at all.
+// The documents. Their members are stored: one may be added, none may change its meaning.
+// An absent member has its default, so that most jobs have no document.
 
 // jobDocument is what no attempt changes and no column has.
 type jobDocument struct {
@@ -25,12 +25,14 @@ type jobDocument struct {
 	Retry        *retry         `json:"retry,omitempty"`     // nil: the standard's
 	Timeout      *time.Duration `json:"timeout,omitempty"`   // nil: the standard's
 	TotalTimeout time.Duration  `json:"total_timeout,omitempty"`
+	EnqueueTTL   time.Duration  `json:"enqueue_ttl,omitempty"`
 	ResultTTL    time.Duration  `json:"result_ttl,omitempty"`
 	RateLimit    *rateLimit     `json:"rate_limit,omitempty"`
 	Unique       *unique        `json:"unique,omitempty"`
 }
 
-// The types below have the fields of their namesakes, and nothing of the wire form, which loses some.
+// The types below have the fields of their namesakes, and nothing of the wire form, which
+// loses some.
 type (
 	retry struct {
 		MaxAttempts        int
@@ -86,29 +88,35 @@ func (m *meta) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// standardRetry is the policy of a job whose document has none. It may not follow the standard's, should that ever change:
-// jobs are stored.
+// standardRetry is the policy of a job whose document has none. It may not follow the
+// standard's, should that ever change: jobs are stored.
 var standardRetry = ojs.RetryPolicy{
 	MaxAttempts: 3, InitialInterval: time.Second, BackoffCoefficient: 2, MaxInterval: 5 * time.Minute,
-	Jitter: ojs.JitterOn, BackoffStrategy: ojs.BackoffExponential, NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDiscard,
+	Jitter: ojs.JitterOn, BackoffStrategy: ojs.BackoffExponential, NonRetryableErrors: []string{},
+	OnExhaustion: ojs.ExhaustionDiscard,
 }
 
 const standardTimeout = 30 * time.Minute
 
 func isStandard(p *ojs.RetryPolicy) bool {
 	q := &standardRetry
-	return p.MaxAttempts == q.MaxAttempts && p.InitialInterval == q.InitialInterval && p.BackoffCoefficient == q.BackoffCoefficient &&
-		p.MaxInterval == q.MaxInterval && p.Jitter == q.Jitter && p.BackoffStrategy == q.BackoffStrategy && p.OnExhaustion == q.OnExhaustion &&
+	return p.MaxAttempts == q.MaxAttempts && p.InitialInterval == q.InitialInterval &&
+		p.BackoffCoefficient == q.BackoffCoefficient &&
+		p.MaxInterval == q.MaxInterval && p.Jitter == q.Jitter && p.BackoffStrategy == q.BackoffStrategy &&
+		p.OnExhaustion == q.OnExhaustion &&
 		p.NonRetryableErrors != nil && len(p.NonRetryableErrors) == 0
 }
 
 func encodeJob(r *storage.Record) ([]byte, error) {
 	standard := isStandard(&r.Retry)
-	if standard && r.MaxAttempts == standardRetry.MaxAttempts && len(r.Meta) == 0 && r.ScheduledAt.IsZero() && r.ExpiresAt.IsZero() &&
-		r.Timeout == standardTimeout && r.TotalTimeout == 0 && r.ResultTTL == 0 && r.RateLimit == nil && r.Unique == nil && len(r.Extra) == 0 && exact(r.CreatedAt) {
+	if standard && r.MaxAttempts == standardRetry.MaxAttempts && len(r.Meta) == 0 && r.ScheduledAt.IsZero() &&
+		r.ExpiresAt.IsZero() &&
+		r.Timeout == standardTimeout && r.TotalTimeout == 0 && r.EnqueueTTL == 0 && r.ResultTTL == 0 &&
+		r.RateLimit == nil && r.Unique == nil && len(r.Extra) == 0 && exact(r.CreatedAt) {
 		return nil, nil
 	}
-	d := jobDocument{Meta: r.Meta, ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt, TotalTimeout: r.TotalTimeout, ResultTTL: r.ResultTTL}
+	d := jobDocument{Meta: r.Meta, ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt,
+		TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL, ResultTTL: r.ResultTTL}
 	if r.MaxAttempts != r.Retry.Runs() {
 		d.MaxAttempts = &r.MaxAttempts
 	}
@@ -155,7 +163,9 @@ func decodeJob(r *storage.Record, b []byte) error {
 		}
 	}
 	r.Meta, r.Extra = d.Meta, d.Extra
-	r.ScheduledAt, r.ExpiresAt, r.TotalTimeout, r.ResultTTL = d.ScheduledAt, d.ExpiresAt, d.TotalTimeout, d.ResultTTL
+	r.EnqueueTTL = d.EnqueueTTL
+	r.ScheduledAt, r.ExpiresAt, r.TotalTimeout, r.ResultTTL = d.ScheduledAt, d.ExpiresAt,
+		d.TotalTimeout, d.ResultTTL
 	if !exact(r.CreatedAt) {
 		r.CreatedAt = d.CreatedAt
 	}
@@ -205,14 +215,16 @@ func encodeFailure(f *ojs.Failure) failure {
 
 func (f *failure) decode() ojs.Failure {
 	return ojs.Failure{
-		Attempt: f.Attempt, At: f.At, Type: f.Type, Message: f.Message, Code: f.Code, Reason: f.Reason, Details: f.Details, Backtrace: f.Backtrace,
+		Attempt: f.Attempt, At: f.At, Type: f.Type, Message: f.Message, Code: f.Code, Reason: f.Reason,
+		Details: f.Details, Backtrace: f.Backtrace,
 	}
 }
 
 func times(r *storage.Record, f *farTimes) [6][2]*time.Time {
 	return [6][2]*time.Time{
 		{&r.EnqueuedAt, &f.EnqueuedAt}, {&r.StartedAt, &f.StartedAt}, {&r.NextRetryAt, &f.NextRetryAt},
-		{&r.FinishedAt, &f.FinishedAt}, {&r.DeadLetteredAt, &f.DeadLetteredAt}, {&r.LeaseUntil, &f.LeaseUntil},
+		{&r.FinishedAt, &f.FinishedAt}, {&r.DeadLetteredAt, &f.DeadLetteredAt},
+		{&r.LeaseUntil, &f.LeaseUntil},
 	}
 }
 

@@ -10,19 +10,22 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// A claim passes over jobs that it may not have: those whose rate limits admit nothing, above all, of which there may be a hundred
-// thousand at the head of a queue. A Lane remembers which jobs it has passed over, so that the next claim begins behind them. What
-// a claim costs then does not depend on their number, nor on that of the closed keys.
+// A claim skips jobs that it may not take: those whose rate limits admit nothing, above
+// all, of which there may be a hundred thousand at the head of a queue. A Lane remembers
+// the jobs that it has skipped, so that the next claim begins behind them. The cost of a
+// claim then depends neither on their number, nor on that of the closed keys.
 //
 // Invariants, for the jobs of the lane's queue and types that are available:
 //
-//  1. One whose place is at most behind[its priority] has been passed over: it has expired by the time expired, or another lane
-//     is for it, or its key is in keys.
+//  1. A job whose place is at most behind[its priority] has been skipped: it has expired
+//     by the time expired, or another lane is for it, or its key is in keys.
 //  2. keys[key].bound is not after the first passed job of the key.
-//  3. A key that is in keys and not in the set, as of the moment at, is in the heap open under its bound.
+//  3. A key that is in keys and not in the set, as of the moment at, is in the heap open
+//     under its bound.
 //
-// They hold as long as jobs become available in places behind all others, and keep their types, keys and deadlines while they are
-// available. Where something else happens, the lane is to be forgotten (Lanes.Forget).
+// They hold as long as jobs become available in places behind all others, and keep their
+// types, keys and deadlines while they are available. Where something else happens, the
+// lane is to be forgotten (Lanes.Forget).
 
 // Position is where an available job stands.
 type Position struct {
@@ -44,28 +47,33 @@ type Waiting struct {
 
 // Looker looks at the available jobs of a lane.
 type Looker interface {
-	// Behind returns the first n whose places are behind those given, by priority, in order. A priority that is not given has all
-	// of its jobs behind. The map is not to be kept.
+	// Behind returns the first n whose places are behind those given, by priority, in
+	// order. A priority that is not given has all of its jobs behind. The map is not to
+	// be kept.
 	Behind(passed map[int]int64, n int) ([]Waiting, error)
-	// First returns the first of each key that has any of the types, has not expired and is in no paused queue, in no order.
+	// First returns the first of each key that has any of the types, has not expired and
+	// is in no paused queue, in no order.
 	First(keys []string) ([]Waiting, error)
 }
 
-// Lane is for the claims of one set of keys, from one queue or from all, of the same types.
+// Lane is for the claims of one set of keys, from one queue or from all, of the same
+// types.
 type Lane struct {
 	set     *storage.KeySet
 	at      uint64 // a moment of the set
 	behind  map[int]int64
 	keys    map[string]*passedKey
 	open    openKeys
-	expired int64  // the latest time of a claim that has passed over expired jobs
+	expired int64  // the latest time of a claim that has skipped expired jobs
 	around  string // the paused queues
 	visited []visit
 
 	// For Begin and End.
-	safe    map[int]int64 // what behind may begin with
-	pending map[int]int64 // what safe becomes when the transactions before the number until have ended; nil: nothing
-	until   uint64        // 0: not known yet
+	safe map[int]int64 // what behind may begin with
+	// what safe becomes when the transactions before the number until have ended; nil:
+	// nothing
+	pending map[int]int64
+	until   uint64 // 0: not known yet
 	oldest  uint64
 }
 
@@ -77,7 +85,7 @@ type passedKey struct {
 // visit is a job that a claim has looked at after the first that it may have.
 type visit struct {
 	Position
-	seq int64 // that it may have; 0: passed over
+	seq int64 // that it may have; 0: skipped
 }
 
 type openKey struct {
@@ -85,7 +93,8 @@ type openKey struct {
 	key string
 }
 
-// openKeys is a heap. An entry whose bound is not that of its key any more does not count.
+// openKeys is a heap. An entry whose bound is not that of its key any more does not
+// count.
 type openKeys []openKey
 
 func (h openKeys) Len() int           { return len(h) }
@@ -101,7 +110,8 @@ func (h *openKeys) Pop() any {
 
 func (l *Lane) forget() {
 	_, now, _ := l.set.Changes(0)
-	*l = Lane{set: l.set, at: now, behind: make(map[int]int64), keys: make(map[string]*passedKey), expired: None, around: l.around}
+	*l = Lane{set: l.set, at: now, behind: make(map[int]int64), keys: make(map[string]*passedKey),
+		expired: None, around: l.around}
 }
 
 // Wanted is what a claim wants of a lane.
@@ -153,7 +163,7 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 					seen[j.Key] = true
 				}
 				if n == 0 {
-					passed = maps.Clone(l.behind) // what is behind it is passed over only if it is taken
+					passed = maps.Clone(l.behind) // the jobs behind it are skipped only if it is taken
 				}
 				found = append(found, *j)
 				n++
@@ -184,7 +194,7 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 // Took says which of the jobs that Pick returned are taken.
 func (l *Lane) Took(taken func(seq int64) bool) {
 	if len(l.behind) == 0 && !slices.ContainsFunc(l.visited, func(v visit) bool { return v.seq == 0 }) {
-		return // nothing is passed over: the head of the queue is as good a beginning
+		return // nothing is skipped: the head of the queue is as good a beginning
 	}
 	for _, v := range l.visited {
 		if v.seq != 0 && !taken(v.seq) {
@@ -194,10 +204,12 @@ func (l *Lane) Took(taken func(seq int64) bool) {
 	}
 }
 
-// Begin goes before Pick, and End after Took, in a storage in which a job may become available in a place before those that a claim has
-// seen: its transaction had drawn the place and had not ended. oldest is the first transaction that may be under way, next the first
-// that has not begun. The lane begins behind a place only when the transactions that were under way when it was seen have ended, and
-// the jobs before it have been looked at once more.
+// Begin goes before Pick, and End after Took, in a storage in which a job may become
+// available in a place before those that a claim has seen: its transaction had drawn the
+// place and had not ended. oldest is the first transaction that may be under way, next
+// the first that has not begun. The lane begins behind a place only when the transactions
+// that were under way when it was seen have ended, and the jobs before it have been
+// looked at once more.
 func (l *Lane) Begin(oldest, next uint64) {
 	l.oldest = oldest
 	if l.until == 0 {
@@ -245,7 +257,7 @@ func (l *Lane) enter(key string, k *passedKey) {
 	heap.Push(&l.open, openKey{k.bound, key})
 }
 
-// pass notes a job that is passed over because of its key.
+// pass notes a job that is skipped because of its key.
 func (l *Lane) pass(j *Waiting) {
 	k := l.keys[j.Key]
 	switch {
@@ -260,7 +272,8 @@ func (l *Lane) pass(j *Waiting) {
 	}
 }
 
-// heads returns the first jobs of the keys that were passed over and are open, w.Max of them at least if there are so many.
+// heads returns the first jobs of the skipped keys that are open, at least w.Max of them
+// if there are so many.
 func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 	var again []string // to be entered again
 	defer func() {
@@ -320,7 +333,8 @@ type Lanes struct {
 	sets map[*storage.KeySet]map[string]*Lane
 }
 
-// Most lanes and sets that are kept: those of engines that are gone are forgotten with the others.
+// Most lanes and sets that are kept: those of engines that are gone are forgotten with
+// the others.
 const (
 	mostSets  = 8
 	mostLanes = 1024
@@ -349,5 +363,5 @@ func (ls *Lanes) Of(set *storage.KeySet, queue string, types []string) *Lane {
 	return l
 }
 
-// Forget forgets what was passed over.
+// Forget forgets the skipped jobs.
 func (ls *Lanes) Forget() { clear(ls.sets) }

@@ -44,7 +44,9 @@ func (s *shelf) Behind(passed map[int]int64, n int) (found []rows.Waiting, err e
 func (s *shelf) First(keys []string) (found []rows.Waiting, err error) {
 	for _, key := range keys {
 		s.looks++
-		if i := slices.IndexFunc(s.jobs, func(j rows.Waiting) bool { return j.Key == key && s.may(&j) }); i >= 0 {
+		if i := slices.IndexFunc(s.jobs, func(j rows.Waiting) bool {
+			return j.Key == key && s.may(&j)
+		}); i >= 0 {
 			found = append(found, s.jobs[i])
 		}
 	}
@@ -52,7 +54,8 @@ func (s *shelf) First(keys []string) (found []rows.Waiting, err error) {
 }
 
 func (s *shelf) may(j *rows.Waiting) bool {
-	return (len(s.types) == 0 || slices.Contains(s.types, j.Type)) && !slices.Contains(s.paused, j.Queue) && (j.Wake == rows.None || j.Wake > s.now)
+	return (len(s.types) == 0 || slices.Contains(s.types, j.Type)) && !slices.Contains(s.paused, j.Queue) &&
+		(j.Wake == rows.None || j.Wake > s.now)
 }
 
 // want is what a claim brings, found the long way.
@@ -71,7 +74,8 @@ func (s *shelf) want(set *storage.KeySet, taken map[string]bool, n int) (seqs []
 	return seqs
 }
 
-// A lane brings the jobs that a look at every job would, whatever happens between the claims.
+// A lane returns the same jobs as a check of every job would, with any changes between
+// the claims.
 func TestLane(t *testing.T) {
 	for seed := range uint64(80) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -83,7 +87,8 @@ func TestLane(t *testing.T) {
 			switch rng.IntN(6) {
 			case 0, 1, 2:
 				place++
-				j := rows.Waiting{Seq: place, Queue: fmt.Sprint("q", rng.IntN(3)), Type: fmt.Sprint("t", rng.IntN(2)), Wake: rows.None}
+				j := rows.Waiting{Seq: place, Queue: fmt.Sprint("q", rng.IntN(3)),
+					Type: fmt.Sprint("t", rng.IntN(2)), Wake: rows.None}
 				j.Priority, j.Place = rng.IntN(3)-1, place
 				if rng.IntN(5) > 0 {
 					j.Key = fmt.Sprint("k", rng.IntN(12))
@@ -130,7 +135,8 @@ func TestLane(t *testing.T) {
 				}
 				want := s.want(set, taken, n)
 				lane := lanes.Of(set, "", s.types)
-				picked, err := lane.Pick(s, rows.Wanted{Now: s.now, Types: s.types, Paused: s.paused, Taken: taken, Max: n})
+				picked, err := lane.Pick(s, rows.Wanted{Now: s.now, Types: s.types, Paused: s.paused,
+					Taken: taken, Max: n})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -153,7 +159,7 @@ func TestLane(t *testing.T) {
 	}
 }
 
-// A claim looks at some jobs, however many were passed over before it, and however many keys are closed.
+// A claim reads a bounded number of jobs, for any number of skipped jobs and closed keys.
 func TestLaneLooks(t *testing.T) {
 	const closed = 20_000
 	var lanes rows.Lanes
@@ -183,7 +189,7 @@ func TestLaneLooks(t *testing.T) {
 		lane.Took(func(seq int64) bool { return seq == got })
 		return got
 	}
-	claim() // which passes over all
+	claim() // which skips all
 	s.looks = 0
 	for i := range 100 {
 		add("")
@@ -205,8 +211,9 @@ func TestLaneLooks(t *testing.T) {
 	}
 }
 
-// A job that becomes available in a place before those that a claim has seen is found, if its transaction was under way then; and a job
-// that was passed over is looked at again only while such transactions are.
+// A job that becomes available in a place before those that a claim has seen is found, if
+// its transaction was under way then; and a skipped job is checked again only while such
+// transactions are under way.
 func TestLaneLate(t *testing.T) {
 	for _, late := range []int64{0, 1, 2, 3} { // claims after which it comes
 		var lanes rows.Lanes
@@ -236,7 +243,8 @@ func TestLaneLate(t *testing.T) {
 				t.Fatalf("late by %d claims, claim %d: %v, %v", late, n, picked, err)
 			}
 			if n == late {
-				s.jobs = slices.DeleteFunc(s.jobs, func(j rows.Waiting) bool { return j.Seq == picked[0].Seq })
+				s.jobs = slices.DeleteFunc(s.jobs,
+					func(j rows.Waiting) bool { return j.Seq == picked[0].Seq })
 			}
 			lane.Took(func(int64) bool { return n == late })
 			lane.End()

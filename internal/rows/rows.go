@@ -1,9 +1,9 @@
-// Package rows is what storages in SQL databases have in common: a record as a row, whose columns are what statements compare
-// and change and whose documents are the rest, and what an insert does, worked out in Go over the few lookups that a
-// transaction of any database can make.
+// Package rows is what storages in SQL databases have in common: a record as a row. Its
+// columns are what statements compare and change; its documents are the rest.
 //
-// Nothing of a record is lost. Times are kept in columns as nanoseconds since 1970, and in the documents if that does not
-// hold them: before 1677 and after 2262 a column has the nearest time that it can, for the order.
+// A row loses nothing of a record. A column has a time as nanoseconds since 1970. Times
+// before 1677 and after 2262 do not fit: the column then has the nearest time that fits,
+// for the order, and a document has the exact one.
 package rows
 
 import (
@@ -17,15 +17,12 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
-// Row is a stored record.
-type Row struct {
-	storage.Record
-	Seq   int64  // the order of insertion
-	Was   uint64 // the version that is stored
-	Place int64  // the order in which jobs came to where they are now: into their queue, to wait for their time, to their end
-}
+// Row is a stored record. Its Place is the order in which jobs entered their queue, began
+// to wait for their time, or ended.
+type Row = insert.Job
 
 // Columns are the columns of a row.
 type Columns struct {
@@ -63,8 +60,10 @@ const (
 )
 
 var states = [...]ojs.State{
-	Pending: ojs.StatePending, Scheduled: ojs.StateScheduled, Available: ojs.StateAvailable, Active: ojs.StateActive,
-	Retryable: ojs.StateRetryable, Completed: ojs.StateCompleted, Cancelled: ojs.StateCancelled, Discarded: ojs.StateDiscarded,
+	Pending: ojs.StatePending, Scheduled: ojs.StateScheduled, Available: ojs.StateAvailable,
+	Active:    ojs.StateActive,
+	Retryable: ojs.StateRetryable, Completed: ojs.StateCompleted, Cancelled: ojs.StateCancelled,
+	Discarded: ojs.StateDiscarded,
 }
 
 // Code returns the code of a state, 0 if there is no such state.
@@ -93,7 +92,8 @@ func Terminal(code int) bool { return code >= Completed && code <= Discarded }
 // Settles reports whether Settle may bring a job from one state into another.
 func Settles(from, to int) bool { return State(from) != "" && froms[to]>>from&1 == 1 }
 
-// From returns the codes of the states that Settle may find a job in that it brings into a state: bit n stands for code n.
+// From returns the codes of the states that Settle may find a job in that it brings into
+// a state: bit n stands for code n.
 func From(to int) (mask int) { return froms[to] }
 
 var froms = func() (masks [len(states)]int) {
@@ -145,12 +145,16 @@ func Encode(r *storage.Record) (Columns, error) {
 		ID: r.ID, Queue: r.Queue, Type: r.Type, Worker: r.Worker,
 		State: Code(r.State), Priority: r.Priority, Attempt: r.Attempt, Version: int64(r.Version),
 		Progress: r.Progress, Lease: int64(r.Lease), Fingerprint: r.Fingerprint,
-		Wake: Nanos(r.WakeAt()), Deadline: Nanos(r.Deadline()), Created: Nanos(r.CreatedAt), Enqueued: Nanos(r.EnqueuedAt),
-		Started: Nanos(r.StartedAt), NextRetry: Nanos(r.NextRetryAt), Finished: Nanos(r.FinishedAt), Dead: Nanos(r.DeadLetteredAt),
-		LeaseUntil: Nanos(r.LeaseUntil), Checkpoint: bytes.Clone(r.Checkpoint), // which may be on its way still when a call has been given up
+		Wake: Nanos(r.WakeAt()), Deadline: Nanos(r.Deadline()), Created: Nanos(r.CreatedAt),
+		Enqueued: Nanos(r.EnqueuedAt),
+		Started:  Nanos(r.StartedAt), NextRetry: Nanos(r.NextRetryAt), Finished: Nanos(r.FinishedAt),
+		Dead:       Nanos(r.DeadLetteredAt),
+		LeaseUntil: Nanos(r.LeaseUntil),
+		Checkpoint: bytes.Clone(r.Checkpoint), // which may be on its way still when a call has been given up
 	}
 	if c.State == 0 {
-		return c, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q of job %s is none", r.State, r.ID)}
+		return c, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state",
+			Reason: fmt.Sprintf("%q of job %s is none", r.State, r.ID)}
 	}
 	if r.RateLimit != nil {
 		c.RateKey = r.RateLimit.Key
@@ -171,10 +175,12 @@ func Encode(r *storage.Record) (Columns, error) {
 // Note adds to a notice what a row tells as it is now.
 func Note(n *storage.Notice, c *Columns) { n.Add(c.ID, State(c.State), Time(c.Wake)) }
 
-// MaxCount is the most that attempts and versions come to. Rows with more have not been written by this program.
+// MaxCount is the most that attempts and versions come to. Rows with more have not been
+// written by this program.
 const MaxCount = 1 << 62
 
-// Decode returns the record that was encoded. It keeps the slices of c. Its error says for a person why c is none.
+// Decode returns the record that was encoded. It keeps the slices of c. Its error says
+// for a person why c is none.
 func Decode(c *Columns) (storage.Record, error) {
 	r, err := decode(c)
 	switch {
@@ -190,8 +196,8 @@ func Decode(c *Columns) (storage.Record, error) {
 	return r, err
 }
 
-// Restore is Decode of a row from the quarantine, which is to be written anew: it does not matter what is in the columns that follow
-// from others.
+// Restore is Decode of a row from the quarantine, which is to be written anew: it does
+// not matter what is in the columns that follow from others.
 func Restore(c *Columns) (storage.Record, error) {
 	r, err := decode(c)
 	if r.State == ojs.StateActive && r.LeaseUntil.IsZero() { // it would never end
@@ -212,7 +218,8 @@ func decode(c *Columns) (storage.Record, error) {
 	return Read(c)
 }
 
-// Read returns the record that was encoded, whatever its numbers are. It keeps the slices of c.
+// Read returns the record that was encoded. It does not check its numbers. It keeps the
+// slices of c.
 func Read(c *Columns) (storage.Record, error) {
 	var r storage.Record
 	r.ID, r.Queue, r.Type, r.Worker = c.ID, c.Queue, c.Type, c.Worker

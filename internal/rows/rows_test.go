@@ -32,52 +32,68 @@ var times = rapid.Custom(func(t *rapid.T) time.Time {
 	case 1:
 		return time.Unix(0, 0).UTC()
 	case 2: // a year that RFC 3339 has
-		return time.Date(rapid.IntRange(1, 9999).Draw(t, "year"), 3, 1, 0, 0, 0, rapid.IntRange(0, 999_999_999).Draw(t, "ns"), time.UTC)
+		return time.Date(rapid.IntRange(1, 9999).Draw(t, "year"), 3, 1, 0, 0, 0,
+			rapid.IntRange(0, 999_999_999).Draw(t, "ns"), time.UTC)
 	}
 	return time.Unix(0, rapid.Int64().Draw(t, "unix")).UTC()
 })
 
-var raws = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage("null"), json.RawMessage(`{"a": 9007199254740993,  "b":"<\u0000>"}`), json.RawMessage(`[]`)})
+var raws = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage("null"),
+	json.RawMessage(`{"a": 9007199254740993,  "b":"<\u0000>"}`), json.RawMessage(`[]`)})
 
 var failures = rapid.Custom(func(t *rapid.T) ojs.Failure {
 	return ojs.Failure{
-		Attempt: rapid.Int().Draw(t, "attempt"), At: times.Draw(t, "at"), Type: rapid.String().Draw(t, "type"), Message: rapid.String().Draw(t, "message"),
-		Code: ojs.CodeRetry, Reason: rapid.SampledFrom([]ojs.Reason{"", ojs.ReasonHandlerError}).Draw(t, "reason"),
-		Details:   rapid.SampledFrom([]map[string]any{nil, {"n": 1.5, "big": json.Number("9007199254740993")}}).Draw(t, "details"),
+		Attempt: rapid.Int().Draw(t, "attempt"), At: times.Draw(t, "at"),
+		Type: rapid.String().Draw(t, "type"), Message: rapid.String().Draw(t, "message"),
+		Code: ojs.CodeRetry, Reason: rapid.SampledFrom([]ojs.Reason{"", ojs.ReasonHandlerError}).Draw(t,
+			"reason"),
+		Details: rapid.SampledFrom([]map[string]any{nil,
+			{"n": 1.5, "big": json.Number("9007199254740993")}}).Draw(t, "details"),
 		Backtrace: rapid.SampledFrom([][]string{nil, {"a", "b"}}).Draw(t, "backtrace"),
 	}
 })
 
 func records(t *rapid.T) storage.Record {
 	var r storage.Record
-	r.ID, r.Type, r.Queue, r.Worker = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "type"), rapid.String().Draw(t, "queue"), rapid.String().Draw(t, "worker")
+	r.ID, r.Type, r.Queue, r.Worker = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "type"),
+		rapid.String().Draw(t, "queue"), rapid.String().Draw(t, "worker")
 	r.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "state")
 	r.Priority = int(rapid.Int32().Draw(t, "priority"))
-	r.Attempt, r.MaxAttempts = rapid.IntRange(0, rows.MaxCount).Draw(t, "attempt"), rapid.IntRange(0, 5).Draw(t, "max")
+	r.Attempt, r.MaxAttempts = rapid.IntRange(0, rows.MaxCount).Draw(t, "attempt"),
+		rapid.IntRange(0, 5).Draw(t, "max")
 	r.Version = uint64(rapid.Int64Range(1, rows.MaxCount).Draw(t, "version"))
-	r.Progress, r.Fingerprint = rapid.Float64Range(0, 1).Draw(t, "progress"), rapid.String().Draw(t, "fingerprint")
+	r.Progress, r.Fingerprint = rapid.Float64Range(0, 1).Draw(t, "progress"),
+		rapid.String().Draw(t, "fingerprint")
 	for _, at := range []*time.Time{
-		&r.CreatedAt, &r.ScheduledAt, &r.ExpiresAt, &r.EnqueuedAt, &r.StartedAt, &r.NextRetryAt, &r.FinishedAt, &r.DeadLetteredAt, &r.LeaseUntil,
+		&r.CreatedAt, &r.ScheduledAt, &r.ExpiresAt, &r.EnqueuedAt, &r.StartedAt, &r.NextRetryAt,
+		&r.FinishedAt, &r.DeadLetteredAt, &r.LeaseUntil,
 	} {
 		*at = times.Draw(t, "time")
 	}
-	duration := rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64().Draw(t, "ns")) })
+	duration := rapid.Custom(func(t *rapid.T) time.Duration {
+		return time.Duration(rapid.Int64().Draw(t, "ns"))
+	})
 	r.Timeout, r.Lease = duration.Draw(t, "timeout"), duration.Draw(t, "lease")
 	if rapid.Bool().Draw(t, "total") {
 		r.TotalTimeout = time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "total timeout"))
 	}
-	r.ResultTTL = rapid.SampledFrom([]time.Duration{0, time.Hour, ojs.KeepForever, ojs.NoResult}).Draw(t, "result ttl")
+	r.ResultTTL = rapid.SampledFrom([]time.Duration{0, time.Hour, ojs.KeepForever, ojs.NoResult}).Draw(t,
+		"result ttl")
 	args, err := ojs.NewArgs(raws.Draw(t, "args"))
 	must(t, err)
 	r.Args, r.Result, r.Checkpoint = args, raws.Draw(t, "result"), raws.Draw(t, "checkpoint")
-	r.Retry = rapid.SampledFrom([]ojs.RetryPolicy{{}, policy.Default(), {MaxAttempts: ojs.NoRetry, NonRetryableErrors: []string{"a.*"}},
-		policy.FullJitter(), policy.Sidekiq(), {Jitter: ojs.JitterFull, BackoffStrategy: "acme:unknown"}}).Draw(t, "retry")
-	r.Meta = rapid.SampledFrom([]map[string]any{nil, {"n": json.Number("9007199254740993"), "s": "\x00<é>", "l": []any{nil, true, 0.1}}}).Draw(t, "meta")
+	r.Retry = rapid.SampledFrom([]ojs.RetryPolicy{{}, policy.Default(),
+		{MaxAttempts: ojs.NoRetry, NonRetryableErrors: []string{"a.*"}},
+		policy.FullJitter(), policy.Sidekiq(),
+		{Jitter: ojs.JitterFull, BackoffStrategy: "acme:unknown"}}).Draw(t, "retry")
+	r.Meta = rapid.SampledFrom([]map[string]any{nil, {"n": json.Number("9007199254740993"), "s": "\x00<é>",
+		"l": []any{nil, true, 0.1}}}).Draw(t, "meta")
 	if rapid.Bool().Draw(t, "limited") {
 		r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 1, Per: time.Second}}
 	}
 	if rapid.Bool().Draw(t, "unique") {
-		r.Unique = &ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"a"}, PeriodMonths: 1, States: []ojs.State{ojs.StateActive}, OnConflict: ojs.ConflictReplace}
+		r.Unique = &ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"a"}, PeriodMonths: 1,
+			States: []ojs.State{ojs.StateActive}, OnConflict: ojs.ConflictReplace}
 	}
 	if rapid.Bool().Draw(t, "extra") {
 		r.Extra = map[string]json.RawMessage{"x": json.RawMessage(`{"a" :1}`), "y\"z": json.RawMessage(`"<"`)}
@@ -102,11 +118,13 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// A job that asks for nothing has no documents: they would cost as much as the rest of it.
+// A job that asks for nothing has no documents: they would cost as much as the rest of
+// it.
 func TestPlainJobHasNoDocuments(t *testing.T) {
 	var r storage.Record
 	r.ID, r.Type, r.Queue, r.State = "id", "type", "queue", ojs.StateAvailable
-	r.Retry, r.MaxAttempts, r.Timeout, r.Lease, r.CreatedAt = policy.Default(), 3, ojs.DefaultTimeout, ojs.DefaultLease, time.Now()
+	r.Retry, r.MaxAttempts, r.Timeout, r.Lease, r.CreatedAt = policy.Default(), 3, ojs.DefaultTimeout,
+		ojs.DefaultLease, time.Now()
 	c, err := rows.Encode(&r)
 	must(t, err)
 	if c.Job != nil || c.Outcome != nil || c.Args != nil {
@@ -114,7 +132,8 @@ func TestPlainJobHasNoDocuments(t *testing.T) {
 	}
 }
 
-// A statement may change a column whose time stood in a document: the column goes first then.
+// A statement may change a column whose time stood in a document: the column goes first
+// then.
 func TestColumnsGoBeforeFarTimes(t *testing.T) {
 	var r storage.Record
 	r.State, r.Version = ojs.StateRetryable, 1
@@ -152,19 +171,24 @@ func TestStoredCodes(t *testing.T) {
 	}
 }
 
-// What no program has written does not decode, and the error says which column it is.
+// Columns that no program has written do not decode, and the error names the column.
 func TestRowsThatAreNone(t *testing.T) {
 	var r storage.Record
 	r.ID, r.State, r.Version, r.Attempt, r.LeaseUntil = "id", ojs.StateActive, 2, 1, time.Unix(9, 0)
 	for name, spoil := range map[string]func(*rows.Columns){
-		"state": func(c *rows.Columns) { c.State = 9 }, "attempt": func(c *rows.Columns) { c.Attempt = math.MaxInt64 },
-		"attempt: -1": func(c *rows.Columns) { c.Attempt = -1 }, "version": func(c *rows.Columns) { c.Version = math.MaxInt64 },
-		"version: 0": func(c *rows.Columns) { c.Version = 0 }, "progress": func(c *rows.Columns) { c.Progress = math.Inf(1) },
+		"state":                func(c *rows.Columns) { c.State = 9 },
+		"attempt":              func(c *rows.Columns) { c.Attempt = math.MaxInt64 },
+		"attempt: -1":          func(c *rows.Columns) { c.Attempt = -1 },
+		"version":              func(c *rows.Columns) { c.Version = math.MaxInt64 },
+		"version: 0":           func(c *rows.Columns) { c.Version = 0 },
+		"progress":             func(c *rows.Columns) { c.Progress = math.Inf(1) },
 		"progress: NaN":        func(c *rows.Columns) { c.Progress = math.NaN() },
 		"wake: is set, though": func(c *rows.Columns) { c.LeaseUntil = rows.None },
-		"wake":                 func(c *rows.Columns) { c.Wake = rows.None }, "wake: is set": func(c *rows.Columns) { c.State = rows.Completed },
-		"args": func(c *rows.Columns) { c.Args = []byte("{") }, "job": func(c *rows.Columns) { c.Job = []byte("{") },
-		"outcome": func(c *rows.Columns) { c.Outcome = []byte("{") },
+		"wake":                 func(c *rows.Columns) { c.Wake = rows.None },
+		"wake: is set":         func(c *rows.Columns) { c.State = rows.Completed },
+		"args":                 func(c *rows.Columns) { c.Args = []byte("{") },
+		"job":                  func(c *rows.Columns) { c.Job = []byte("{") },
+		"outcome":              func(c *rows.Columns) { c.Outcome = []byte("{") },
 	} {
 		c, err := rows.Encode(&r)
 		must(t, err)
@@ -195,7 +219,7 @@ func TestSettles(t *testing.T) {
 	}
 }
 
-// What the caller does with its memory after a call changes no row that is on its way.
+// A caller that changes its memory after a call changes no row.
 func TestEncodeCopies(t *testing.T) {
 	var r storage.Record
 	r.State, r.Checkpoint = ojs.StateActive, json.RawMessage(`"mine"`)
@@ -211,12 +235,16 @@ func TestCron(t *testing.T) {
 	args, err := ojs.NewArgs(map[string]any{"a": 1})
 	must(t, err)
 	want := storage.Cron{
-		Name: "n", Description: "d", Schedule: "@daily", TimeZone: "Europe/Paris", Overlap: "skip", Paused: true, Type: "t", Args: args,
-		CreatedAt: time.Unix(1, 0).UTC(), LastRun: time.Unix(2, 0).UTC(), NextRun: time.Unix(3, 5).UTC(), Runs: 7, LastJobID: "id",
+		Name: "n", Description: "d", Schedule: "@daily", TimeZone: "Europe/Paris", Overlap: "skip",
+		Paused: true, Type: "t", Args: args,
+		CreatedAt: time.Unix(1, 0).UTC(), LastRun: time.Unix(2, 0).UTC(), NextRun: time.Unix(3, 5).UTC(),
+		Runs: 7, LastJobID: "id",
 		Options: ojs.Options{
-			Queue: "q", Priority: 3, Delay: time.Second, TTL: time.Minute, Timeout: time.Hour, Retry: ojs.RetryPolicy{MaxAttempts: 2},
-			Meta: map[string]any{"m": true}, RateLimit: &ojs.RateLimit{Key: "k"}, Unique: &ojs.UniquePolicy{Key: "u"},
-			Extra: map[string]json.RawMessage{"x": json.RawMessage(`{ "raw": "<" }`)},
+			Queue: "q", Priority: 3, Delay: time.Second, TTL: time.Minute, Timeout: time.Hour,
+			Retry: ojs.RetryPolicy{MaxAttempts: 2},
+			Meta:  map[string]any{"m": true}, RateLimit: &ojs.RateLimit{Key: "k"},
+			Unique: &ojs.UniquePolicy{Key: "u"},
+			Extra:  map[string]json.RawMessage{"x": json.RawMessage(`{ "raw": "<" }`)},
 		},
 	}
 	b, err := rows.EncodeCron(&want)
@@ -243,7 +271,8 @@ func TestCronBytes(t *testing.T) {
 	args, err := ojs.NewArgs(json.RawMessage("[\"\xff\"]"))
 	must(t, err)
 	want := storage.Cron{
-		Name: "n", Type: "t", Args: args, Options: ojs.Options{Extra: map[string]json.RawMessage{"x": json.RawMessage("\"\xfe\"")}},
+		Name: "n", Type: "t", Args: args,
+		Options: ojs.Options{Extra: map[string]json.RawMessage{"x": json.RawMessage("\"\xfe\"")}},
 	}
 	b, err := rows.EncodeCron(&want)
 	must(t, err)

@@ -522,9 +522,12 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 		if !j.rec.Expired(now) {
 			l.broken(3, j, "it expired at %s while it was %s, and its deadline is %s", l.at(now), j.rec.State, l.at(j.rec.Deadline()))
 		}
+		if e := d.Expired[i].Error; e != nil && e.Type == ojs.TypeEnqueueTTL && j.begun > 0 {
+			l.broken(3, j, "its enqueue TTL ended it after %d attempts", j.begun)
+		}
 		l.refresh(j)
 		l.note(n, j, told, "expired")
-		n.expectOneOf(j.rec.ID, !told, ojs.EventExpired, ojs.EventTotalTimeout)
+		n.expectOneOf(j.rec.ID, !told, ojs.EventExpired, ojs.EventTTLExpired, ojs.EventTotalTimeout)
 		n.expect(j.rec.ID, !told, ojs.EventDiscarded)
 		if j.rec.DeadLettered() {
 			n.expect(j.rec.ID, !told, ojs.EventDeadLetterAdded)

@@ -275,7 +275,7 @@ func (n *node) fault(call string) fault {
 	}
 	n.mu.Unlock()
 	if f != (fault{}) {
-		n.w.disturb(f.slow + f.late)
+		n.w.disturb(f.slow + f.late + recovery)
 		n.w.note(n.name, "fault", "%s: fails before %v, after %v; takes %v before its work, %v after it", call, f.before, f.after, f.slow, f.late)
 	}
 	return f

@@ -43,7 +43,7 @@ var patches = []patch{
 	{"starts do not count in limits", "engine/limiter.go",
 		"	l.running++\n", ""},
 	{"an ended attempt is not told", "engine/settle.go",
-		"case op != nil && s[0].Err == nil:", "case op != nil && s[0].Err == nil && f.rec.State != ojs.StateDiscarded:"},
+		"case s[0].Err == nil:\n		c.ended(op, f)", "case s[0].Err == nil && f.rec.State != ojs.StateDiscarded:\n		c.ended(op, f)"},
 	{"two events swap", "engine/enqueue.go",
 		"{{Type: ojs.EventEnqueued, Duration: took}, {Type: ojs.EventScheduled}}, 1", "{{Type: ojs.EventScheduled}, {Type: ojs.EventEnqueued, Duration: took}}, 1"},
 	{"a lost lease spends no attempt", "engine/settle.go",

@@ -285,6 +285,9 @@ func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 	if one(8) {
 		add(ojs.WithResultTTL(between(r, time.Second, 5*time.Minute)))
 	}
+	if n%6 == 2 { // no draw: the programs of a seed stay as they are otherwise
+		add(ojs.WithEnqueueTTL(delay + time.Duration(1+n%23)*time.Second))
+	}
 	return ojs.NewDraft(typ, Args{N: n}, opts...)
 }
 

@@ -160,8 +160,8 @@ func (w *world) disturb(d time.Duration) {
 	}
 }
 
-// recovery is how long after a fault the engines may still be behind: the longest backoff between two calls of a storage is 30 s,
-// and a notice that was lost is made up for after everythingEvery.
+// recovery is how long after a failed call an engine may be late. The longest backoff between two calls of a storage
+// is 30 s.
 const recovery = 45 * time.Second
 
 // undisturbed reports whether everything has to happen in time.
@@ -169,7 +169,7 @@ func (w *world) undisturbed() bool {
 	now := wall.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.prog.jumps && (w.disturbed.IsZero() || now.Sub(w.disturbed) > recovery)
+	return !w.prog.jumps && (w.disturbed.IsZero() || now.After(w.disturbed))
 }
 
 var errOver = errors.New("simulation: it is over")

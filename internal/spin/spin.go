@@ -1,4 +1,5 @@
-// Package spin has a lock for sections that take less time than putting a goroutine to sleep and waking it up.
+// Package spin has a lock for sections that take less time than putting a goroutine to
+// sleep and waking it up.
 package spin
 
 import (
@@ -6,12 +7,14 @@ import (
 	"sync"
 )
 
-// Mutex is a sync.Mutex that is waited for without sleep at first. Its zero value is ready.
+// Mutex is a sync.Mutex whose Lock waits without sleep at first. Its zero value is
+// ready.
 //
-// A sync.Mutex gives up after a few hundred nanoseconds, and not even tries while other goroutines wait for the processor. Where one
-// is held for some microseconds, and wanted from two processors half a million times a second, one of them sleeps most of the time.
+// A sync.Mutex gives up after a few hundred nanoseconds, and not even tries while other
+// goroutines wait for the processor. Where one is held for some microseconds, and wanted
+// from two processors half a million times a second, one of them sleeps most of the time.
 type Mutex struct {
-	_  [64]byte // who waits reads mu all the time, and shall not slow down who writes what is beside it
+	_  [64]byte // a waiter reads mu all the time, and must not slow down writers of the fields beside it
 	mu sync.Mutex
 	_  [64 - 8]byte
 }
@@ -32,9 +35,10 @@ func (m *Mutex) Lock() {
 			pause(i)
 		}
 	}
-	// Whoever has held it for that long may be waiting for this processor. Sleeping costs more than the time to wake up: once a
-	// goroutine has slept at a sync.Mutex for a millisecond, the mutex is handed from one sleeper to the next, and nobody works under
-	// it while these wake up.
+	// The goroutine that has held it for that long may be waiting for this processor.
+	// Sleeping costs more than the time to wake up: once a goroutine has slept at a
+	// sync.Mutex for a millisecond, the mutex is handed from one sleeper to the next, and
+	// no work is done under it while these wake up.
 	for range yields {
 		runtime.Gosched()
 		if m.mu.TryLock() {
@@ -44,7 +48,7 @@ func (m *Mutex) Lock() {
 	m.mu.Lock()
 }
 
-// TryLock locks the mutex if nobody has it, and reports whether it did.
+// TryLock locks the mutex if it is free, and reports whether it did.
 func (m *Mutex) TryLock() bool { return m.mu.TryLock() }
 
 // pause takes about a nanosecond.

@@ -1,5 +1,6 @@
-// Package upgradetest checks that jobs which an older version of a storage has stored go on in this one. The scripts that
-// make the older database are in the testdata of the storages. All of them hold the same, stored at Begin:
+// Package upgradetest checks that jobs which an older version of a storage has stored go
+// on in this one. The scripts that make the older database are in the testdata of the
+// storages. All of them hold the same, stored at Begin:
 //
 //	1 available            6 completed            11 cancelled
 //	2 scheduled in an hour 7 completed, unique    12 available, with rate limit "k" and priority 5
@@ -7,7 +8,8 @@
 //	4 active for a minute  9 available, unique
 //	5 retryable in 10 min  10 available in queue "paused", which is
 //
-// and the recurring entry "hourly". Jobs not said to be elsewhere are in queue "work". The unique jobs count for a day.
+// and the recurring entry "hourly". Jobs not said to be elsewhere are in queue "work".
+// The unique jobs count for a day.
 package upgradetest
 
 import (
@@ -28,8 +30,8 @@ var Begin = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 // ID is that of a job by its number.
 func ID(n int) string { return fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n) }
 
-// Check fails the test unless everything in an upgraded storage goes on: jobs of all states, uniqueness, leases, what is kept,
-// paused queues, and recurring entries.
+// Check fails the test unless everything in an upgraded storage goes on: jobs of all
+// states, uniqueness, leases, what is kept, paused queues, and recurring entries.
 func Check(t *testing.T, s storage.Storage) {
 	ctx := t.Context()
 	must := func(err error) {
@@ -83,7 +85,8 @@ func Check(t *testing.T, s storage.Storage) {
 		counts[c.State] += c.N
 	}
 	for state, n := range map[ojs.State]int{
-		ojs.StateAvailable: 5, ojs.StateScheduled: 1, ojs.StatePending: 1, ojs.StateActive: 1, ojs.StateRetryable: 1,
+		ojs.StateAvailable: 5, ojs.StateScheduled: 1, ojs.StatePending: 1, ojs.StateActive: 1,
+		ojs.StateRetryable: 1,
 		ojs.StateCompleted: 2, ojs.StateDiscarded: 1, ojs.StateCancelled: 1,
 	} {
 		if counts[state] != n {
@@ -91,7 +94,8 @@ func Check(t *testing.T, s storage.Storage) {
 		}
 	}
 	active, retryable, kept := get(4), get(5), get(7)
-	if active.Progress != 0.5 || string(active.Checkpoint) != `{"at":5}` || active.Worker != "old" || active.Attempt != 1 {
+	if active.Progress != 0.5 || string(active.Checkpoint) != `{"at":5}` || active.Worker != "old" ||
+		active.Attempt != 1 {
 		t.Errorf("active: %+v", active)
 	}
 	if len(retryable.Errors) != 1 || retryable.Errors[0].Message != "it broke" {
@@ -103,7 +107,8 @@ func Check(t *testing.T, s storage.Storage) {
 
 	// The claim of before holds.
 	now := Begin.Add(30 * time.Second)
-	lost, err := s.Extend(ctx, now, []storage.Extension{{Held: storage.Held{ID: active.ID, Version: active.Version}}})
+	lost, err := s.Extend(ctx, now,
+		[]storage.Extension{{Held: storage.Held{ID: active.ID, Version: active.Version}}})
 	must(err)
 	if len(lost) > 0 {
 		t.Errorf("the lease of %v is lost", lost)
@@ -121,7 +126,8 @@ func Check(t *testing.T, s storage.Storage) {
 	}
 	for fingerprint, old := range map[string]int{"f7": 7, "f9": 9} {
 		var dup *ojs.DuplicateError
-		if _, err := s.Insert(ctx, now, []storage.Insert{{Record: unique(20, fingerprint)}}, nil); !errors.As(err, &dup) || dup.ID != ID(old) {
+		_, err := s.Insert(ctx, now, []storage.Insert{{Record: unique(20, fingerprint)}}, nil)
+		if !errors.As(err, &dup) || dup.ID != ID(old) {
 			t.Errorf("a duplicate of job %d: %v", old, err)
 		}
 	}
@@ -131,7 +137,7 @@ func Check(t *testing.T, s storage.Storage) {
 		t.Errorf("a new job has version %d, and an old one %d", added[0].Version, get(8).Version)
 	}
 
-	// What waits is claimed in its order, without paused queues.
+	// Waiting jobs are claimed in their order, without paused queues.
 	keys := storage.Keys()
 	keys.Add("k")
 	claim := func(c storage.Claim, want ...int) {
@@ -191,7 +197,7 @@ func Check(t *testing.T, s storage.Storage) {
 		t.Errorf("version %d after %d", versions[0], moved.Version)
 	}
 
-	// What is kept is kept for its time.
+	// Kept jobs are kept for their time.
 	prune := func(at time.Time, want ...int) {
 		t.Helper()
 		p, err := s.Prune(ctx, storage.Prune{Now: at, Before: at.Add(time.Second), Max: 100})

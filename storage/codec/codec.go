@@ -1,12 +1,15 @@
-// Package codec writes stored jobs and recurring jobs as bytes, and reads them again without loss: what a storage keeps beside
-// the columns or keys by which it finds them. The wire form of a job (ojs.JobInfo) is not for that. It is the standard's, and
-// has no place for the version, the lease and the checkpoint of a storage.Record, nor for all that a policy can say.
+// Package codec writes stored jobs and recurring jobs as bytes, and reads them again
+// without loss. A storage keeps the bytes beside the columns or keys by which it finds
+// jobs. The wire form of a job (ojs.JobInfo) is not for that: it is the standard's, and
+// has no place for the version, the lease and the checkpoint of a storage.Record, nor for
+// all fields of a policy.
 //
-// The bytes begin with the version of the format. A later version of this module reads what an earlier one has written; an
-// earlier one refuses what a later one has written with ErrNewer. The format is not meant for people or for other programs.
+// The bytes begin with the version of the format. A later version of this module reads
+// the bytes of an earlier one. An earlier one refuses the bytes of a later one with
+// ErrNewer. The format is not meant for people or for other programs.
 //
-// The functions keep nothing of what they are given, and what they return shares no memory with it. They are safe for
-// concurrent use.
+// The functions do not keep their arguments, and their results share no memory with them.
+// They are safe for concurrent use.
 package codec
 
 import (
@@ -38,8 +41,9 @@ const (
 	kindCron   = 2
 )
 
-// EncodeRecord returns a record as bytes. It fails with an *ojs.InvalidError if the record's state is none, and with another
-// error if a value in its meta or in the details of a failure does not encode to JSON.
+// EncodeRecord returns a record as bytes. It fails with an *ojs.InvalidError if the
+// record's state is none, and with another error if a value in its meta or in the details
+// of a failure does not encode to JSON.
 func EncodeRecord(r *storage.Record) ([]byte, error) {
 	c, err := rows.Encode(r)
 	if err != nil {
@@ -51,8 +55,8 @@ func EncodeRecord(r *storage.Record) ([]byte, error) {
 	return w.b, nil
 }
 
-// DecodeRecord returns the record that EncodeRecord was given. Its error is ErrNewer, ErrCorrupt, or one that names the job
-// and what of it does not decode.
+// DecodeRecord returns the record that EncodeRecord was given. Its error is ErrNewer,
+// ErrCorrupt, or one that names the job and what of it does not decode.
 func DecodeRecord(b []byte) (storage.Record, error) {
 	r, err := open(b, kindRecord)
 	if err != nil {
@@ -70,7 +74,8 @@ func DecodeRecord(b []byte) (storage.Record, error) {
 	return rec, nil
 }
 
-// EncodeCron returns a recurring job as bytes. It fails if a value in the meta of its options does not encode to JSON.
+// EncodeCron returns a recurring job as bytes. It fails if a value in the meta of its
+// options does not encode to JSON.
 func EncodeCron(c *storage.Cron) ([]byte, error) {
 	document, err := rows.EncodeCron(c)
 	if err != nil {
@@ -82,7 +87,8 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 	return w.b, nil
 }
 
-// DecodeCron returns the recurring job that EncodeCron was given. Its errors are as those of DecodeRecord.
+// DecodeCron returns the recurring job that EncodeCron was given. Its errors are as those
+// of DecodeRecord.
 func DecodeCron(b []byte) (storage.Cron, error) {
 	r, err := open(b, kindCron)
 	if err != nil {
@@ -192,18 +198,21 @@ func (r *reader) bytes() []byte {
 	return bytes.Clone(b)
 }
 
-// fields are the fields of a record in the order in which they are written. The order is stored and may never change: a new
-// field makes a new version of the format.
+// fields are the fields of a record in the order in which they are written. The order is
+// stored and may never change: a new field makes a new version of the format.
 func fields(c *rows.Columns) []any {
 	return []any{
-		&c.ID, &c.Queue, &c.Type, &c.Worker, &c.State, &c.Priority, &c.Attempt, &c.Version, &c.Progress, &c.Lease, &c.Fingerprint,
-		&c.RateKey, (*nanos)(&c.Wake), (*nanos)(&c.Deadline), (*nanos)(&c.Created), (*nanos)(&c.Enqueued), (*nanos)(&c.Started),
+		&c.ID, &c.Queue, &c.Type, &c.Worker, &c.State, &c.Priority, &c.Attempt, &c.Version, &c.Progress,
+		&c.Lease, &c.Fingerprint,
+		&c.RateKey, (*nanos)(&c.Wake), (*nanos)(&c.Deadline), (*nanos)(&c.Created), (*nanos)(&c.Enqueued),
+		(*nanos)(&c.Started),
 		(*nanos)(&c.NextRetry), (*nanos)(&c.Finished), (*nanos)(&c.Dead), (*nanos)(&c.LeaseUntil),
 		&c.Args, &c.Job, &c.Outcome, &c.Checkpoint,
 	}
 }
 
-// nanos is a time of a column. It is written as its distance from rows.None, so that a time that is not set takes one byte.
+// nanos is a time of a column. It is written as its distance from rows.None, so that a
+// time that is not set takes one byte.
 type nanos int64
 
 func (w *writer) record(c *rows.Columns) {

@@ -94,7 +94,8 @@ func FuzzDecode(f *testing.F) {
 		if r, err := codec.DecodeRecord(b); err == nil {
 			if again, err := codec.EncodeRecord(&r); err != nil {
 				t.Errorf("what was decoded does not encode: %v", err)
-			} else if back, err := codec.DecodeRecord(again); err != nil || back.ID != r.ID || back.Version != r.Version {
+			} else if back, err := codec.DecodeRecord(again); err != nil || back.ID != r.ID ||
+				back.Version != r.Version {
 				t.Errorf("%+v, then %+v, %v", r, back, err)
 			}
 		}
@@ -107,11 +108,13 @@ func TestVersion1(t *testing.T) {
 	var want storage.Record
 	want.ID, want.Queue, want.Type, want.Worker, want.State = "id", "q", "x", "w", ojs.StateActive
 	want.Priority, want.Attempt, want.Version, want.Progress = -3, 2, 7, 0.5
-	want.Lease, want.Timeout, want.Fingerprint, want.RateLimit = time.Minute, time.Second, "f", &ojs.RateLimit{Key: "k", Concurrency: 1}
+	want.Lease, want.Timeout, want.Fingerprint, want.RateLimit = time.Minute, time.Second, "f",
+		&ojs.RateLimit{Key: "k", Concurrency: 1}
 	want.CreatedAt, want.LeaseUntil = time.Unix(1_767_225_600, 5).UTC(), time.Unix(1_767_225_660, 0).UTC()
 	want.Args, _ = ojs.NewArgs(json.RawMessage(`{"a":1}`))
 	want.Meta, want.Checkpoint = map[string]any{"m": "<"}, json.RawMessage("null")
-	want.Errors = []ojs.Failure{{Attempt: 1, At: time.Unix(1, 0).UTC(), Type: "t", Message: "m", Code: ojs.CodeRetry}}
+	want.Errors = []ojs.Failure{{Attempt: 1, At: time.Unix(1, 0).UTC(), Type: "t", Message: "m",
+		Code: ojs.CodeRetry}}
 	stored, err := hex.DecodeString(version1)
 	must(t, err)
 	got, err := codec.DecodeRecord(stored)

@@ -144,17 +144,6 @@ func (x *endings) first() (e ending, ok bool) {
 	return c.entries[c.first], true
 }
 
-// all returns the jobs in their order.
-func (x *endings) all() []*job {
-	list := make([]*job, 0, x.n)
-	for _, c := range x.chunks {
-		for _, e := range c.entries[c.first:c.used] {
-			list = append(list, e.job)
-		}
-	}
-	return list
-}
-
 func (x *endings) newChunk() *endChunk {
 	n := len(x.spare)
 	if n == 0 {

@@ -26,7 +26,7 @@ type job struct {
 	level  *level  // among the available jobs: those of its queue, type, key and priority; nil: it is not there
 
 	prev, next *job                 // in level
-	wake       scheduler.Item[*job] // in due, or in kept once the job has ended
+	wake       scheduler.Item[*job] // in due, or in kept or freed once the job has ended
 	ord        uint64               // in all
 	turn       uint64               // among the available jobs, or of its end
 	hash       uint32               // in the table, by which it is found there
@@ -94,7 +94,7 @@ type kind struct {
 	unique                       *ojs.UniquePolicy // nil: none, or one with a key, which may be another in each job
 
 	home  *queue
-	group *group // nil: none of them has been available yet
+	group *group // where those of them that are available are
 	jobs  int    // how many there are
 }
 
@@ -146,6 +146,7 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 	k := &kind{
 		jobType: r.Type, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
 		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL, home: q,
+		group: s.ready.join(r.Queue, r.Type),
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))
@@ -170,6 +171,7 @@ func (s *Storage) leaves(k *kind) {
 	if q.kinds[k.jobType] = list; len(list) == 0 {
 		delete(q.kinds, k.jobType)
 	}
+	s.ready.part(k.group)
 	if s.lastKind.Load() == k {
 		s.lastKind.Store(nil)
 	}
@@ -213,7 +215,7 @@ func (s *Storage) fill(j *job, r *storage.Record) {
 
 // common takes in what of a record attempts do not change. It reports false if that is more than most jobs have.
 func (j *job) common(r *storage.Record) bool {
-	if r.Meta != nil || r.RateLimit != nil || r.Unique != ofMany(r.Unique) || r.Extra != nil || !r.ExpiresAt.IsZero() || int(j.priority) != r.Priority {
+	if r.Meta != nil || r.RateLimit != nil || r.Unique != ofMany(r.Unique) || r.Extra != nil || !r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
 		return false
 	}
 	var created, scheduled bool
@@ -312,7 +314,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
 	r.RateLimit, r.Unique, r.Fingerprint = nil, cloneUnique(k.unique), j.fingerprint()
-	r.ExpiresAt, r.DeadLetteredAt = time.Time{}, time.Time{}
+	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
 	r.LeaseUntil, r.NextRetryAt, r.FinishedAt = time.Time{}, time.Time{}, time.Time{}
 	switch r.State {
@@ -406,6 +408,12 @@ func (j *job) finishedAt() time.Time {
 		return whole.FinishedAt
 	}
 	return j.until.time()
+}
+
+// hasEnqueueTTL reports whether the job has an enqueue TTL.
+func (j *job) hasEnqueueTTL() bool {
+	whole := j.whole()
+	return whole != nil && whole.EnqueueTTL > 0
 }
 
 // rateKey is the key of the job's rate limit, if it has one.

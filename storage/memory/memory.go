@@ -35,22 +35,22 @@ type Storage struct {
 	lastKind   atomic.Pointer[kind]   // that a job was enqueued of; changed under mu
 	lastWorker atomic.Pointer[string] // who claimed
 
-	mu       spin.Mutex // guards everything below
-	closed   bool
-	jobs     table
-	ready    ready                // available jobs
-	due      scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
-	all      index                // every job, by insertion
-	ended    [classes]endings     // finished jobs that may be pruned
-	kept     scheduler.Heap[*job] // finished jobs that are not pruned before a time, by storage.Record.KeptUntil
-	released time.Time            // no job in ended is to be kept until later
-	dead     index                // dead letters, by when they came there
-	ends     uint64               // jobs that have ended
-	floor    uint64               // no job that was deleted had a later version
-	queues   map[string]*queue
-	states   int               // queues that have one
-	unique   map[string]*peers // by fingerprint
-	crons    crons
+	mu     spin.Mutex // guards everything below
+	closed bool
+	jobs   table
+	ready  ready                // available jobs
+	due    scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
+	all    index                // every job, by insertion
+	ended  [classes]endings     // finished jobs that may be pruned
+	kept   scheduler.Heap[*job] // finished jobs that are not pruned before a time, by storage.Record.KeptUntil
+	freed  scheduler.Heap[*job] // jobs in ended that were in kept, the latest KeptUntil first
+	dead   index                // dead letters, by when they came there
+	ends   uint64               // jobs that have ended
+	floor  uint64               // no job that was deleted had a later version
+	queues map[string]*queue
+	states int               // queues that have one
+	unique map[string]*peers // by fingerprint
+	crons  crons
 
 	self   any            // who makes the call under way, if that is heard
 	heard  bool           // somebody wants to know what the call under way does
@@ -331,7 +331,7 @@ type taker struct {
 	into      []*storage.Record // if it is not nil, these become the jobs instead
 	n         int               // of into, are jobs by now
 	left      int               // how many more jobs there may be
-	unlimited bool              // the first job that has a rate limit ends the claim
+	unlimited bool              // the first job that has a rate limit or an enqueue TTL ends the claim
 }
 
 // room is for one more job, and holds garbage.
@@ -350,6 +350,9 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	skip := skipped{set: c.SkipKeys}
 	defer func() { s.ready.looked += skip.looked }()
 	take := func(j *job) bool {
+		if t.unlimited && j.hasEnqueueTTL() {
+			return false
+		}
 		if key, limited := j.rateKey(); limited {
 			if t.unlimited {
 				return false
@@ -604,7 +607,8 @@ func (s *Storage) Close() error {
 	fresh.jobs = newTable(s.hashes)
 	s.closed = true
 	s.shutInbox(true)
-	s.jobs, s.ready, s.due, s.all, s.ended, s.kept, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.ended, fresh.kept, fresh.dead
+	s.jobs, s.ready, s.due, s.all, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead
+	s.ended, s.kept, s.freed = fresh.ended, fresh.kept, fresh.freed
 	s.queues, s.unique, s.crons = fresh.queues, fresh.unique, fresh.crons
 	s.lastKind.Store(nil)
 	return nil

@@ -58,7 +58,7 @@ func (p *personal) Due(ctx context.Context, now time.Time, limit int, buf []stor
 
 // caller is who makes a call in ctx, as far as anybody wants to know.
 func (s *Storage) caller(ctx context.Context) any {
-	if !s.hub.Anybody() {
+	if !s.hub.HasListeners() {
 		return nil
 	}
 	return storage.Self(ctx)

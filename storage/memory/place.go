@@ -46,11 +46,7 @@ func (s *Storage) displace(j *job) {
 // forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the last one and the queue has no
 // state to remember.
 func (s *Storage) forgetIfEmpty(q *queue) {
-	if q.total > 0 {
-		return
-	}
-	s.ready.forget(q.name)
-	if q.state == "" {
+	if q.total == 0 && q.state == "" {
 		delete(s.queues, q.name)
 	}
 }

@@ -75,6 +75,7 @@ func (s *Storage) leaveEnd(j *job) {
 		s.kept.Remove(&j.wake)
 	case ended:
 		s.ended[j.class].remove(j)
+		s.freed.Remove(&j.wake)
 	}
 	j.end = open
 	if j.class == deadLetter {
@@ -84,16 +85,14 @@ func (s *Storage) leaveEnd(j *job) {
 
 // release lets go the jobs that are kept until now at the latest, and only those: if the clock goes back, some are held again.
 func (s *Storage) release(now time.Time) {
-	if now.Before(s.released) {
-		s.released = now // none of the rest was kept for longer
-		for c := range s.ended {
-			for _, j := range s.ended[c].all() {
-				if until := j.keptUntil(); until.After(now) {
-					s.ended[c].remove(j)
-					s.hold(j, until)
-				}
-			}
+	for {
+		it, ok := s.freed.PopDue(mirrored(now).Add(-1)) // kept for longer than now
+		if !ok {
+			break
 		}
+		j := it.Value
+		s.ended[j.class].remove(j)
+		s.hold(j, j.keptUntil())
 	}
 	for {
 		it, ok := s.kept.PopDue(now)
@@ -102,12 +101,13 @@ func (s *Storage) release(now time.Time) {
 		}
 		j := it.Value
 		j.end = ended
-		if until := j.keptUntil(); until.After(s.released) {
-			s.released = until
-		}
+		s.freed.Push(&j.wake, mirrored(j.keptUntil()))
 		s.ended[j.class].add(j)
 	}
 }
+
+// mirrored is as far from 1970 on the other side: the later a time, the earlier.
+func mirrored(t time.Time) time.Time { return time.Unix(-t.Unix(), -int64(t.Nanosecond())) }
 
 // keptUntil is storage.Record.KeptUntil of a job that has ended.
 func (j *job) keptUntil() time.Time {

@@ -29,13 +29,17 @@ type ready struct {
 	passedUntil time.Time // no deadline in passed is later
 }
 
-type typeIndex struct{ groups heap[*group] } // those that are not empty and whose queue is not paused
+type typeIndex struct {
+	groups heap[*group] // those that are not empty and whose queue is not paused
+	queues int          // groups of the type, empty and paused ones too
+}
 
 type group struct {
 	queue, jobType string
 	plain          *bucket            // of the jobs without a rate limit
 	keyed          map[string]*bucket // not empty ones
 	buckets        heap[*bucket]      // not empty ones whose keys are open
+	kinds          int                // of its jobs, those that are not available too
 	indexed        bool               // in its typeIndex
 	at             int
 }
@@ -278,10 +282,6 @@ func (r *ready) reindex(g *group) {
 
 func (r *ready) bucket(j *job) *bucket {
 	g := j.kind.group
-	if g == nil {
-		g = r.group(j.kind.queue, j.kind.jobType)
-		j.kind.group = g
-	}
 	key, limited := j.rateKey()
 	if !limited {
 		return g.plain
@@ -298,7 +298,8 @@ func (r *ready) bucket(j *job) *bucket {
 	return b
 }
 
-func (r *ready) group(queue, jobType string) *group {
+// join returns the group of a queue and type, for a new kind of jobs.
+func (r *ready) join(queue, jobType string) *group {
 	types := r.queues[queue]
 	if types == nil {
 		types = make(map[string]*group)
@@ -309,15 +310,31 @@ func (r *ready) group(queue, jobType string) *group {
 		g = &group{queue: queue, jobType: jobType}
 		g.plain = &bucket{group: g, levels: make(map[int32]*level)}
 		types[jobType] = g
-		if r.types[jobType] == nil {
-			r.types[jobType] = new(typeIndex)
+		t := r.types[jobType]
+		if t == nil {
+			t = new(typeIndex)
+			r.types[jobType] = t
 		}
+		t.queues++
 	}
+	g.kinds++
 	return g
 }
 
-// forget drops the empty groups of a queue that has no jobs any more.
-func (r *ready) forget(queue string) { delete(r.queues, queue) }
+// part forgets a group with its last kind of jobs.
+func (r *ready) part(g *group) {
+	if g.kinds--; g.kinds > 0 {
+		return
+	}
+	types := r.queues[g.queue]
+	if delete(types, g.jobType); len(types) == 0 {
+		delete(r.queues, g.queue)
+	}
+	t := r.types[g.jobType]
+	if t.queues--; t.queues == 0 {
+		delete(r.types, g.jobType)
+	}
+}
 
 // pause keeps the jobs of a queue from claims, or gives them back.
 func (r *ready) pause(queue string, paused bool) {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs/internal/rows"
@@ -68,26 +69,25 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 }
 
 // DueCrons implements storage.CronStore.
-func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) (due []storage.Cron, next time.Time, err error) {
+func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, limit int) (due []storage.Cron, next time.Time, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, time.Time{}, err
 	}
 	defer s.mu.RUnlock()
 	run, name := rows.CronPlace(after)
-	for aside := true; aside; {
-		if due, aside, err = s.readCrons(ctx, s.sql.dueCrons, run, name, rows.Nanos(now), max); err != nil {
+	most := max(0, min(limit, maxRows))
+	for aside := true; aside; { // one more than asked for: next is of the same moment
+		if due, aside, err = s.readCrons(ctx, s.sql.dueCrons, run, name, rows.Nanos(now), most+1); err != nil {
 			return nil, time.Time{}, err
 		}
 	}
-	if len(due) > 0 {
-		run, name = rows.CronPlace(&due[len(due)-1])
+	slices.SortFunc(due, func(a, b storage.Cron) int { return a.CompareRuns(&b) })
+	for i := range due {
+		if i == most || due[i].NextRun.After(now) {
+			return due[:i], due[i].NextRun, nil
+		}
 	}
-	var ns int64
-	err = s.read(ctx, s.sql.nextCron, []any{run, name}, []any{&ns}, func() error {
-		next = rows.Time(ns)
-		return nil
-	})
-	return due, next, wrap(err)
+	return due, time.Time{}, nil
 }
 
 // readCrons reads entries. It reports whether it has set some aside, so that others come in their places.

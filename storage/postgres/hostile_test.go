@@ -92,15 +92,23 @@ func TestEnqueueInATransactionBesideABadRow(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.Exec(t, s, "UPDATE {job} SET args = "+bytesLiteral("{"))
+		told := make(chan storage.Notice, 100)
+		stop := s.Notify(nil, func(n storage.Notice) { told <- n })
 		errBack := errors.New("rolled back")
 		var ticket *ojs.Ticket
 		err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			made, err := eng.Enqueue(postgres.WithTx(t.Context(), tx), "work", 1, unique)
+			for len(told) > 0 {
+				if n := <-told; len(n.Quarantined) > 0 {
+					t.Errorf("commit %v: told before the end of the transaction: %+v", commits, n.Quarantined)
+				}
+			}
 			if ticket = &made; err == nil && !commits {
 				err = errBack
 			}
 			return err
 		})
+		stop()
 		want := 1
 		if commits && err != nil || !commits && err != errBack {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
 // Insert implements storage.Storage. In a context of WithTx it is part of that transaction.
@@ -26,7 +27,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	if len(batch) == 0 {
 		return dst, nil
 	}
-	if rows.Plain(batch) && rows.Check(batch, nil) == nil && txOf(ctx) == nil {
+	if insert.Plain(batch) && insert.Check(batch, nil) == nil && txOf(ctx) == nil {
 		encoded, err := encodeNew(batch)
 		if err != nil {
 			return dst, err
@@ -53,11 +54,11 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	}
 	var results []storage.Inserted
 	var n storage.Notice
-	insert := func(ctx context.Context) error {
+	store := func(ctx context.Context) error {
 		return s.around(ctx, func() error {
 			n = storage.Notice{}
 			return pgx.BeginFunc(ctx, s.in(ctx), func(tx pgx.Tx) (err error) {
-				results, err = rows.Insert(&inserter{ctx, s, tx, &n}, now, batch)
+				results, err = insert.Batch(&inserter{ctx, s, tx, &n}, now, batch)
 				if err == nil && txOf(ctx) != nil { // the commit tells everybody, this process too
 					_, err = tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
 				}
@@ -67,9 +68,9 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	}
 	var err error
 	if txOf(ctx) != nil { // whose time is its owner's; and what else it has locked would be in the way again
-		err = insert(ctx)
+		err = store(ctx)
 	} else {
-		err = again(func() error { return s.within(ctx, insert) })
+		err = again(func() error { return s.within(ctx, store) })
 	}
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, batch)
@@ -157,7 +158,7 @@ func (s *Storage) insertAll(encoded []written) (versions []int64, stored bool, e
 	return versions, stored, err
 }
 
-// inserter is a transaction as rows.Insert wants it.
+// inserter is a transaction as insert.Batch wants it.
 type inserter struct {
 	ctx context.Context
 	s   *Storage
@@ -194,7 +195,7 @@ func (i *inserter) lock(kind string, names []string) error {
 	return i.tx.SendBatch(i.ctx, &b).Close()
 }
 
-func (i *inserter) Stored(ids []string) (map[string]ojs.State, []uint64, error) {
+func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
 	result, err := i.tx.Query(i.ctx, i.s.sql.stored, ids)
 	if err != nil {
 		return nil, nil, err

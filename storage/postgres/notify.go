@@ -103,7 +103,8 @@ func (s *Storage) send(ctx context.Context) {
 func (s *Storage) channel() string { return "ojs:" + s.config.schema }
 
 // A payload is who sends it and words: what is available (a), when what is due (d), recurring jobs (c), that it is a probe of the
-// sender's (p), and of single jobs that they have ended (e) or that a claim has been taken (x cancelled, r replaced, l lost).
+// sender's (p), that records were set aside (q), and of single jobs that they have ended (e) or that a claim has been taken (x
+// cancelled, r replaced, l lost).
 const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
 
 var causes = map[byte]error{'x': ojs.ErrCancelled, 'r': ojs.ErrReplaced, 'l': ojs.ErrLeaseLost}
@@ -118,6 +119,9 @@ func payloads(from string, n *storage.Notice) []string {
 	}
 	if n.Crons {
 		words = append(words, "c")
+	}
+	if len(n.Quarantined) > 0 {
+		words = append(words, "q")
 	}
 	for _, t := range n.Taken {
 		for c, cause := range causes {
@@ -150,6 +154,8 @@ func parse(payload string) (from string, n storage.Notice) {
 			n.Available = true
 		case 'c':
 			n.Crons = true
+		case 'q':
+			n.Everything = true
 		case 'd':
 			if ns, err := strconv.ParseInt(arg, 10, 64); err == nil {
 				n.Due = rows.Time(ns)

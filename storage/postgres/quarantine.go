@@ -57,9 +57,12 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 		if err == nil && claimed {
 			_, err = tx.Exec(ctx, s.sql.undoClaims, seqs)
 		}
+		if err == nil && txOf(ctx) != nil { // the commit tells everybody
+			_, err = tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+		}
 		return err
 	})
-	if err == nil {
+	if err == nil && txOf(ctx) == nil {
 		s.hub.Tell(context.Background(), n)
 	}
 	return err

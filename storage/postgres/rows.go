@@ -139,10 +139,11 @@ func attemptArguments(of []written, froms []int64) []any {
 	return []any{
 		texts(of, func(c *written) string { return c.ID }), froms, states(of),
 		numbers(of, func(c *written) int64 { return int64(c.Attempt) }), numbers(of, func(c *written) int64 { return c.Version }),
-		numbers(of, func(c *written) int64 { return c.Wake }), numbers(of, func(c *written) int64 { return c.Enqueued }),
-		numbers(of, func(c *written) int64 { return c.Started }), numbers(of, func(c *written) int64 { return c.NextRetry }),
-		numbers(of, func(c *written) int64 { return c.Finished }), numbers(of, func(c *written) int64 { return c.Dead }),
-		numbers(of, func(c *written) int64 { return c.LeaseUntil }), column(of, func(c *written) float64 { return c.Progress }),
+		numbers(of, func(c *written) int64 { return c.Wake }), numbers(of, func(c *written) int64 { return c.Deadline }),
+		numbers(of, func(c *written) int64 { return c.Enqueued }), numbers(of, func(c *written) int64 { return c.Started }),
+		numbers(of, func(c *written) int64 { return c.NextRetry }), numbers(of, func(c *written) int64 { return c.Finished }),
+		numbers(of, func(c *written) int64 { return c.Dead }), numbers(of, func(c *written) int64 { return c.LeaseUntil }),
+		column(of, func(c *written) float64 { return c.Progress }),
 		texts(of, func(c *written) string { return c.Worker }), documents(of, func(c *written) []byte { return c.Outcome }),
 		documents(of, func(c *written) []byte { return c.Checkpoint }), numbers(of, func(c *written) int64 { return c.kept }),
 	}

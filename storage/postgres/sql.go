@@ -19,7 +19,7 @@ type statements struct {
 	remove, release, prune                                                                               string
 	queueStates, queueState, setQueueState, activateQueue                                                string
 	listen, notify, clock, isolation                                                                     string
-	crons, dueCrons, nextCron, setCrons, deleteCron                                                      string
+	crons, dueCrons, setCrons, deleteCron                                                                string
 	setAside, undoClaims, impossible, setCronAside, setQueueAside                                        string
 	quarantined, countQuarantined, quarantinedID, quarantineEntry                                        string
 	quarantinedJob, stateOf, releaseJob, releaseCron, releaseQueue                                       string
@@ -47,7 +47,7 @@ const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.
 	ORDER BY u.ord)`
 
 // attempt is what attempts change, from a row c.
-const attempt = `state = c.state, attempt = c.attempt, version = c.version, wake = c.wake, enqueued = c.enqueued, started = c.started,
+const attempt = `state = c.state, attempt = c.attempt, version = c.version, wake = c.wake, deadline = c.deadline, enqueued = c.enqueued, started = c.started,
 	next_retry = c.next_retry, finished = c.finished, dead = c.dead, lease_until = c.lease_until, progress = c.progress,
 	worker = c.worker, outcome = c.outcome, checkpoint = c.checkpoint, kept = c.kept,
 	released = NULL`
@@ -200,13 +200,14 @@ func newStatements(schema string) *statements {
 		// The froms are the states in which each change may find its job, as bits; bit 15 says that the job keeps its place, and those
 		// from 16 on how many more steps than one it takes. A version is that after the change.
 		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
-				SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.enqueued, {none}) AS enqueued,
+				SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.deadline, {none}) AS deadline,
+					nullif(u.enqueued, {none}) AS enqueued,
 					nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
 					nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.progress, u.worker, u.outcome, u.checkpoint,
 					nullif(u.kept, {none}) AS kept, u.ord
 				FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::float8[], $14::text[], $15::bytea[], $16::bytea[], $17::bigint[])
-				WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, enqueued, started, next_retry, finished, dead, lease_until,
+				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::float8[], $15::text[], $16::bytea[], $17::bytea[], $18::bigint[])
+				WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, deadline, enqueued, started, next_retry, finished, dead, lease_until,
 				progress, worker, outcome, checkpoint, kept, ord) ORDER BY u.ord) u)
 			UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place ELSE c.place END, {attempt}
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
@@ -215,7 +216,7 @@ func newStatements(schema string) *statements {
 				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
 			UPDATE {schema}.job j SET
 				place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
-				{attempt}, queue = c.queue, type = c.type, priority = c.priority, deadline = c.deadline, created = c.created,
+				{attempt}, queue = c.queue, type = c.type, priority = c.priority, created = c.created,
 				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
 			RETURNING c.ord`),
@@ -306,11 +307,16 @@ func newStatements(schema string) *statements {
 
 		crons: q(`SELECT name, version, entry FROM {schema}.cron
 			WHERE name > $1 AND ($2::text[] IS NULL OR name = ANY($2)) ORDER BY name LIMIT $3`),
-		dueCrons: q(`SELECT name, version, entry FROM {schema}.cron
-			WHERE next_run IS NOT NULL AND (next_run, name) > ($1, $2) AND next_run <= $3 ORDER BY next_run, name LIMIT $4`),
-		nextCron: q(`SELECT next_run FROM {schema}.cron WHERE next_run IS NOT NULL AND (next_run, name) > ($1, $2) ORDER BY next_run, name LIMIT 1`),
+		// The entries that are due, and the first that is not.
+		dueCrons: q(`(SELECT name, version, entry FROM {schema}.cron
+			WHERE (next_run, name) > ($1, $2) AND next_run <= $3 ORDER BY next_run, name LIMIT $4)
+			UNION ALL (SELECT name, version, entry FROM {schema}.cron
+			WHERE (next_run, name) > ($1, $2) AND next_run > $3 ORDER BY next_run, name LIMIT 1)`),
+		// Calls take turns. Otherwise an entry could be stored under a version that
+		// another call has passed and deleted meanwhile.
 		setCrons: q(`WITH given AS MATERIALIZED (
-				SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[], $4::bytea[]) AS u(i, name, version, entry) ORDER BY name),
+				SELECT u.* FROM unnest($1::int[], $2::text[], $3::bigint[], $4::bytea[]) AS u(i, name, version, entry),
+					(SELECT pg_advisory_xact_lock(hashtextextended('{name} cron', 3131961357)) OFFSET 0) AS turn ORDER BY name),
 			added AS (INSERT INTO {schema}.cron SELECT name, nextval('{schema}.cron_version'), entry FROM given WHERE version = 0
 				ON CONFLICT DO NOTHING RETURNING name, version),
 			there AS (UPDATE {schema}.cron SET version = nextval('{schema}.cron_version'), entry = given.entry

@@ -85,6 +85,8 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 			}
 			return open(tb, names[s])
 		},
+		Another:    func(tb testing.TB, s storage.Storage) storage.Storage { return open(tb, names[s]) },
+		JobByJob:   true,
 		Queues:     true,
 		Crons:      true,
 		Notices:    true,

@@ -22,7 +22,8 @@ import (
 // The transaction has to be one of the storage's database, and read committed for a unique job or a bounded queue: otherwise it
 // does not see equal jobs that others have enqueued since it began, and the enqueue fails with an *ojs.InvalidError of the field
 // "tx". Like every pgx.Tx it is for one goroutine at a time. The events of an enqueue are published when the call returns,
-// whatever becomes of the transaction; so are those of a cancel, which is part of it, too. Others hear of both by the commit, but
+// whatever becomes of the transaction; so are those of a cancel, which is part of it, too. Others hear of both by the commit, and of
+// records that the enqueue has met and set aside, which do not decode: no log line names these, Quarantine lists them. But
 // a cancel or a replacement of a job that this engine runs ends the context of its handler before that, even if the transaction
 // is rolled back then.
 //

@@ -12,7 +12,8 @@ import (
 )
 
 // Claim implements storage.Storage.
-func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
 	var claimed []storage.Record
 	err := s.write(ctx, func(t *tx) (err error) {
 		claimed, err = t.claim(rows.Nanos(now), &c)
@@ -51,7 +52,8 @@ func (t *tx) claim(now int64, c *storage.Claim) ([]storage.Record, error) {
 	return k.claimed, nil
 }
 
-// claimer takes the jobs of one claim. It looks at those of one queue after the other, or of all together.
+// claimer takes the jobs of one claim. It looks at those of one queue after the other, or
+// of all together.
 type claimer struct {
 	t       *tx
 	c       *storage.Claim
@@ -71,7 +73,8 @@ func (k *claimer) from(queue string) error {
 			return nil
 		}
 		lane := k.t.lanes.Of(k.c.SkipKeys, queue, k.c.Types)
-		picked, err := lane.Pick(k, rows.Wanted{Now: k.now, Types: k.c.Types, Paused: k.paused, Taken: k.keys, Max: left})
+		picked, err := lane.Pick(k, rows.Wanted{Now: k.now, Types: k.c.Types, Paused: k.paused,
+			Taken: k.keys, Max: left})
 		if err != nil {
 			return err
 		}
@@ -123,7 +126,8 @@ func (k *claimer) Behind(passed map[int]int64, n int) (found []rows.Waiting, err
 	return found, nil
 }
 
-// query begins a statement about the jobs of all queues, or about those of the queue, which is its last argument.
+// query begins a statement about the jobs of all queues, or about those of the queue,
+// which is its last argument.
 func (k *claimer) query(all, in string, args ...any) *statement {
 	if k.queue == "" {
 		return k.t.query(all, args...)
@@ -178,7 +182,8 @@ func (k *claimer) take(seq int64) (taken bool, err error) {
 	before := r.kind()
 	r.place = k.t.nextPlace()
 	r.State = rows.Active
-	r.LeaseUntil = k.now + min(r.Lease, math.MaxInt64-max(k.now, 0)) // at the latest the last time that a column holds
+	// at the latest the last time that a column holds
+	r.LeaseUntil = k.now + min(r.Lease, math.MaxInt64-max(k.now, 0))
 	r.Wake = r.LeaseUntil
 	rec := row.Record
 	rec.Claim(rows.Time(k.now), k.c.Worker)

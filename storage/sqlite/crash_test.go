@@ -16,11 +16,13 @@ func openForCrash(ctx context.Context, path string) (storage.Storage, func(), er
 	return s, func() {}, err
 }
 
-// Processes that share a file are killed at any moment. With one worker nobody has the file open now and then.
+// Processes that share a file are killed at any moment. With one worker nobody has the
+// file open now and then.
 func TestCrash(t *testing.T) {
 	for _, workers := range []int{1, 2} {
 		t.Run(fmt.Sprint("workers ", workers), func(t *testing.T) {
-			crashtest.Run(t, crashtest.Config{Open: openForCrash, At: filepath.Join(t.TempDir(), "jobs.db"), Workers: workers, Producers: 1})
+			crashtest.Run(t, crashtest.Config{Open: openForCrash, At: filepath.Join(t.TempDir(), "jobs.db"),
+				Workers: workers, Producers: 1})
 		})
 	}
 }

@@ -92,7 +92,8 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 }
 
 // DueCrons implements storage.CronStore.
-func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) (due []storage.Cron, next time.Time, err error) {
+func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
+	max int) (due []storage.Cron, next time.Time, err error) {
 	due, err = s.readCrons(ctx, func(r *cronReader) error {
 		run, name := rows.CronPlace(after)
 		if err := r.read(dueCrons, run, name, rows.Nanos(now), max); err != nil {
@@ -132,7 +133,8 @@ func (r *cronReader) read(sql string, args ...any) error {
 	return q.close()
 }
 
-// readCrons reads entries, again if it has to set some aside, since others come in their places.
+// readCrons reads entries, again if it has to set some aside, since others come in their
+// places.
 func (s *Storage) readCrons(ctx context.Context, f func(*cronReader) error) ([]storage.Cron, error) {
 	for {
 		var r cronReader

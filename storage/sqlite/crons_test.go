@@ -9,7 +9,8 @@ import (
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
-// The entries of an older file are due at the times that they name, to the nanosecond; versions go on where they were.
+// The entries of an older file are due at the times that they name, to the nanosecond;
+// versions go on where they were.
 func TestUpgradeCrons(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	must(t, sqlite.Old(path, 2, `INSERT INTO cron VALUES
@@ -27,7 +28,8 @@ func TestUpgradeCrons(t *testing.T) {
 	if len(due) != 1 || due[0].Name != "whole" || due[0].Version != 7 || !next.Equal(at.Add(120)) {
 		t.Errorf("due %+v, then %v", due, next)
 	}
-	versions, err := s.SetCrons(t.Context(), []storage.Cron{{Name: "whole", Version: 7, NextRun: at.Add(time.Hour)}, {Name: "new"}})
+	versions, err := s.SetCrons(t.Context(),
+		[]storage.Cron{{Name: "whole", Version: 7, NextRun: at.Add(time.Hour)}, {Name: "new"}})
 	must(t, err)
 	if versions[0] <= 9 || versions[1] <= versions[0] {
 		t.Errorf("versions %v", versions)

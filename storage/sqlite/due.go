@@ -10,7 +10,8 @@ import (
 )
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+func (s *Storage) Due(ctx context.Context, now time.Time, limit int,
+	buf []storage.Record) (storage.Due, error) {
 	var d storage.Due
 	err := s.write(ctx, func(t *tx) (err error) {
 		d, err = t.due(now, limit, buf)

@@ -69,7 +69,8 @@ func ExampleOpen() {
 	// <nil>
 }
 
-// A record that does not decode is set aside. A person mends it where it is, and releases it.
+// A record that does not decode is set aside. A person mends it where it is, and releases
+// it.
 func ExampleOpen_quarantine() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "jobs")
@@ -100,7 +101,8 @@ func ExampleOpen_quarantine() {
 			log.Fatal(err)
 		}
 		fmt.Println(q.Kind, q.Type, q.State)
-		fmt.Println(errors.Is(eng.Quarantine().Release(ctx, q.Key), ojs.ErrQuarantined)) // it does not decode yet
+		// it does not decode yet
+		fmt.Println(errors.Is(eng.Quarantine().Release(ctx, q.Key), ojs.ErrQuarantined))
 		shell(path, `UPDATE quarantined_job SET args = CAST('"world"' AS BLOB) WHERE id = '`+q.Name+`'`)
 		fmt.Println(eng.Quarantine().Release(ctx, q.Key))
 	}

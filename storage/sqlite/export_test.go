@@ -11,14 +11,19 @@ import (
 
 var ctx = context.Background()
 
-// Plans returns SQLite's plan of each statement that has to stay quick however many jobs are stored.
+// Plans returns SQLite's plan of each statement that has to stay quick however many jobs
+// are stored.
 func (s *Storage) Plans() (map[string]string, error) {
 	plans := make(map[string]string)
 	for name, sql := range map[string]string{
-		"head": selectHead, "by id": selectByID, "by seq": selectBySeq, "ready": selectReady, "claim": claimJob, "settle": updateAttempt,
-		"change": updateJob, "extend": extendLease, "due": selectDue, "next": nextWake, "open peers": selectOpenPeers, "ended peers": selectNewestEnded,
-		"delete": deleteJob, "oldest ended": oldestEnded, "oldest dead": oldestDead, "list": listJobs, "list dead": listDead,
-		"kept": selectKept, "release": releaseJob, "released": selectReleased, "keep again": keepAgain, "depth": sumDepth, "ready in all": selectReadyAll, "level": levelIn, "level of all": levelAll,
+		"head": selectHead, "by id": selectByID, "by seq": selectBySeq, "ready": selectReady,
+		"claim": claimJob, "settle": updateAttempt,
+		"change": updateJob, "extend": extendLease, "due": selectDue, "next": nextWake,
+		"open peers": selectOpenPeers, "ended peers": selectNewestEnded,
+		"delete": deleteJob, "oldest ended": oldestEnded, "oldest dead": oldestDead, "list": listJobs,
+		"list dead": listDead,
+		"kept":      selectKept, "release": releaseJob, "released": selectReleased, "keep again": keepAgain,
+		"depth": sumDepth, "ready in all": selectReadyAll, "level": levelIn, "level of all": levelAll,
 		"behind": behindIn, "behind in all": behindAll, "first of a key": selectKey,
 		"due crons": dueCrons, "next cron": nextCron,
 	} {
@@ -89,7 +94,8 @@ func Old(path string, version int, script string) error {
 			return err
 		}
 	}
-	return runScript(conn, fmt.Sprintf("%s; PRAGMA application_id = %d; PRAGMA user_version = %d", script, applicationID, version))
+	return runScript(conn, fmt.Sprintf("%s; PRAGMA application_id = %d; PRAGMA user_version = %d", script,
+		applicationID, version))
 }
 
 // Exec runs a statement in a file, as another program might.
@@ -102,7 +108,8 @@ func Exec(path, sql string) error {
 	return run(conn, sql)
 }
 
-// TurnTaken reports whether somebody waits for the lock on writing a file before all others. Where there are no such locks nobody does.
+// TurnTaken reports whether somebody waits for the lock on writing a file before all
+// others. Where there are no such locks nobody does.
 func TurnTaken(path string) (bool, error) {
 	t, err := openTurn(path, 0o600)
 	if err != nil {

@@ -9,20 +9,26 @@ import (
 	"strings"
 )
 
-// A process that ends without a word, by kill -9, leaves jobs active that nobody runs. Their leases may last for half an hour; but the
-// operating system knows at once that the process is gone. So each storage that is open holds a lock on a file of its own, the database's
-// name with "-live-" and some digits, and its claims name it (holder in the schema):
+// A process that ends without a word, by kill -9, leaves jobs active that nobody runs.
+// Their leases may last for half an hour; but the operating system knows at once that the
+// process is gone. So each storage that is open holds a lock on a file of its own, the
+// database's name with "-live-" and some digits, and its claims name it (holder in the
+// schema):
 //
-//  1. Open makes the file, locks it, and adds its name to the table, in this order: a file that is not locked has no living owner.
-//  2. At each look at what others have written (WithPoll), and when it is opened, a storage tries the lock of each other holder. If it
-//     gets it, the holder's process has ended: in one transaction the holder's active jobs come due as if their leases had run out, and
-//     the holder leaves the table. Then the file goes.
-//  3. Close removes the file before it lets go of the lock. A holder without a file is not known to be dead: the database may be a
-//     copy, or have another name. Its jobs wait for their leases.
+//  1. Open makes the file, locks it, and adds its name to the table, in this order: a
+//     file that is not locked has no living owner.
+//  2. At each look at what others have written (WithPoll), and when it is opened, a
+//     storage tries the lock of each other holder. If it gets it, the holder's process
+//     has ended: in one transaction the holder's active jobs come due as if their leases
+//     had run out, and the holder leaves the table. Then the file goes.
+//  3. Close removes the file before it lets go of the lock. A holder without a file is
+//     not known to be dead: the database may be a copy, or have another name. Its jobs
+//     wait for their leases.
 //
-// One that tries the lock takes it shared, so that several who try at once do not take each other for the owner. An owner whose new file
-// is tried, or removed as a stray, before it has locked it makes another one. Where there are no such locks, or no file can be made,
-// there are no holders, and jobs wait for their leases.
+// One that tries the lock takes it shared, so that several who try at once do not take
+// each other for the owner. An owner whose new file is tried, or removed as a stray,
+// before it has locked it makes another one. Where there are no such locks, or no file
+// can be made, there are no holders, and jobs wait for their leases.
 type holder struct {
 	base string   // of the files' names
 	file *os.File // locked; nil: it is none
@@ -50,7 +56,8 @@ func newHolder(path string, mode os.FileMode) *holder {
 		}
 		got, able := lockFile(f, true)
 		there, err := os.Stat(h.base + name)
-		if mine, mineErr := f.Stat(); got && able && err == nil && mineErr == nil && os.SameFile(there, mine) {
+		if mine, mineErr := f.Stat(); got && able && err == nil && mineErr == nil &&
+			os.SameFile(there, mine) {
 			h.file, h.name = f, name
 			return h
 		}
@@ -97,7 +104,8 @@ func (h *holder) fateOf(name string) fate {
 	return alive
 }
 
-// enter adds the holder to the table, and buries those whose processes have ended. It returns the files that are to be removed then.
+// enter adds the holder to the table, and buries those whose processes have ended. It
+// returns the files that are to be removed then.
 func (h *holder) enter(t *tx) (files []string, err error) {
 	if h.file == nil {
 		return nil, nil
@@ -128,7 +136,8 @@ func (h *holder) enter(t *tx) (files []string, err error) {
 	h.id = t.conn.LastInsertRowID()
 	dir, prefix := filepath.Split(h.base)
 	entries, _ := os.ReadDir(dir)
-	for _, e := range entries { // of processes that ended before they were in the table, or after they were buried
+	// of processes that ended before they were in the table, or after they were buried
+	for _, e := range entries {
 		if name, ok := strings.CutPrefix(e.Name(), prefix); ok && !known[name] && h.fateOf(name) == dead {
 			files = append(files, h.base+name)
 		}

@@ -22,7 +22,8 @@ import (
 
 const envHold = "OJS_SQLITE_HOLD"
 
-// holdAsChild is a process that claims every job of a file, those of the queue "far" for a worker elsewhere, and holds them.
+// holdAsChild is a process that claims every job of a file, those of the queue "far" for
+// a worker elsewhere, and holds them.
 func holdAsChild() {
 	path := os.Getenv(envHold)
 	if path == "" {
@@ -34,7 +35,8 @@ func holdAsChild() {
 		_, err = s.Claim(ctx, time.Now(), storage.Claim{Queues: []string{"q"}, Max: 10, Worker: "child"}, nil)
 	}
 	if err == nil {
-		_, err = s.Claim(ctx, time.Now(), storage.Claim{Queues: []string{"far"}, Max: 10, Worker: "far", Remote: true}, nil)
+		_, err = s.Claim(ctx, time.Now(), storage.Claim{Queues: []string{"far"}, Max: 10, Worker: "far",
+			Remote: true}, nil)
 	}
 	fmt.Println(err)
 	_, _ = bufio.NewReader(os.Stdin).ReadByte()
@@ -88,7 +90,8 @@ func stalled(t *testing.T, s storage.Storage) (ids []string) {
 	return ids
 }
 
-// The attempts of a process that has been killed are handed over long before their leases end, once, as lost leases.
+// The attempts of a process that has been killed are handed over long before their leases
+// end, once, as lost leases.
 func TestKilledHolder(t *testing.T) {
 	t.Run("file opened again", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "jobs.db")
@@ -166,12 +169,14 @@ func TestKilledHolder(t *testing.T) {
 	})
 }
 
-// An engine that runs beside a process which is killed takes over its job as a failed attempt.
+// An engine that runs beside a process which is killed takes over its job as a failed
+// attempt.
 func TestKilledHolderEngine(t *testing.T) {
 	s := fresh(t, sqlite.WithPoll(time.Millisecond))
 	job := record(1)
 	job.MaxAttempts, job.Lease = 3, time.Hour
-	job.Retry = ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, BackoffCoefficient: 1, MaxInterval: time.Second}
+	job.Retry = ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, BackoffCoefficient: 1,
+		MaxInterval: time.Second}
 	must(t, insert(s, job))
 	kill := hold(t, file(t, s))
 	eng, err := engine.New[any](s)
@@ -197,7 +202,8 @@ func TestKilledHolderEngine(t *testing.T) {
 	must(t, <-ended)
 }
 
-// What is not known to be dead is left to its lease: a copy of the file has no locks beside it.
+// What is not known to be dead is left to its lease: a copy of the file has no locks
+// beside it.
 func TestHolderOfCopy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := reopen(t, path)
@@ -220,7 +226,8 @@ func TestHolderOfCopy(t *testing.T) {
 	}
 }
 
-// Lock files go with their owners, whichever way these end, and one that cannot be made is done without.
+// Lock files go with their owners, whichever way these end, and one that cannot be made
+// is done without.
 func TestHolderFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "jobs.db")

@@ -8,19 +8,21 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
 // Insert implements storage.Storage.
-func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	if len(batch) == 0 {
 		return dst, s.write(ctx, func(*tx) error { return nil })
 	}
 	var results []storage.Inserted
-	insert := func(t *tx) (err error) {
-		results, err = rows.Insert(inserter{t}, now, batch)
+	store := func(t *tx) (err error) {
+		results, err = insert.Batch(inserter{t}, now, batch)
 		return err
 	}
-	if rows.Check(batch, nil) == nil {
+	if insert.Check(batch, nil) == nil {
 		encoded := make([]stored, len(batch)) // here, since the writer has other things to do
 		for i := range batch {
 			rec := batch[i].Record // its version comes from the transaction
@@ -29,14 +31,14 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 				return dst, err
 			}
 		}
-		if rows.Plain(batch) { // of others it is known now that they encode
-			insert = func(t *tx) (err error) {
+		if insert.Plain(batch) { // of others it is known now that they encode
+			store = func(t *tx) (err error) {
 				results, err = t.addAll(encoded)
 				return err
 			}
 		}
 	}
-	if err := s.write(ctx, func(t *tx) error { return t.around(func() error { return insert(t) }) }); err != nil {
+	if err := s.write(ctx, func(t *tx) error { return t.around(func() error { return store(t) }) }); err != nil {
 		return dst, err
 	}
 	return append(dst, results...), nil
@@ -71,12 +73,14 @@ func (t *tx) addAll(encoded []stored) ([]storage.Inserted, error) {
 	return results, nil
 }
 
-// undecodable is the error of an insert that has met jobs among which are some that do not decode.
+// undecodable is the error of an insert that has met jobs among which are some that do
+// not decode.
 type undecodable struct{ among []stored }
 
 func (u *undecodable) Error() string { return "ojs: sqlite: a stored job does not decode" }
 
-// around makes an insert, which has written nothing if it meets jobs that do not decode: they are set aside, and it is made again.
+// around makes an insert, which has written nothing if it meets jobs that do not decode:
+// they are set aside, and it is made again.
 func (t *tx) around(insert func() error) error {
 	for {
 		err := insert()
@@ -105,10 +109,11 @@ func (t *tx) idTaken(id string) (h head, taken bool, err error) {
 	return h, true, err
 }
 
-// inserter is a transaction as rows.Insert wants it. There is one writer, so nobody comes between.
+// inserter is a transaction as insert.Batch wants it. There is one writer, so nobody
+// comes between.
 type inserter struct{ t *tx }
 
-func (i inserter) Stored(ids []string) (map[string]ojs.State, []uint64, error) {
+func (i inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
 	found := make(map[string]ojs.State)
 	first := make([]uint64, len(ids))
 	for k, id := range ids {

@@ -77,17 +77,18 @@ func (t *tx) save(before kind, r *stored, all bool) error {
 		q.bindRow(r)
 	} else {
 		q = t.query(updateAttempt, r.seq, r.place, r.State, r.Attempt, r.Version)
-		for i, ns := range []int64{r.Wake, r.Enqueued, r.Started, r.NextRetry, r.Finished, r.Dead, r.LeaseUntil} {
+		for i, ns := range []int64{r.Wake, r.Enqueued, r.Started, r.NextRetry, r.Finished, r.Dead,
+			r.LeaseUntil, r.Deadline} {
 			if q.err == nil {
 				q.nanos(6+i, ns)
 			}
 		}
-		q.bind(13, r.Progress)
-		q.bind(14, r.Worker)
+		q.bind(14, r.Progress)
+		q.bind(15, r.Worker)
 		if q.err == nil {
-			q.bytes(15, r.Outcome)
-			q.bytes(16, r.Checkpoint)
-			q.nanos(17, r.kept)
+			q.bytes(16, r.Outcome)
+			q.bytes(17, r.Checkpoint)
+			q.nanos(18, r.kept)
 		}
 	}
 	q.next()
@@ -145,7 +146,8 @@ func (t *tx) remove(seq int64, k kind) error {
 	return t.exec(deleteJob, seq)
 }
 
-// queueStates returns the states of the queues that have one. Nobody changes them while the transaction goes on.
+// queueStates returns the states of the queues that have one. Nobody changes them while
+// the transaction goes on.
 func (t *tx) queueStates() (map[string]string, error) {
 	if t.states != nil {
 		return t.states, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
-// A file of the version that kept no jobs: one that has ended and whose policy counts it for an hour, a dead letter, and a job of the
-// same policy that waits.
+// A file of the version that kept no jobs: one that has ended and whose policy counts it
+// for an hour, a dead letter, and a job of the same policy that waits.
 const version1 = `
 	INSERT INTO job (seq, place, id, queue, type, state, priority, attempt, version, created, finished, dead, lease, progress, worker,
 		fingerprint, args, job) VALUES
@@ -24,7 +24,8 @@ const version1 = `
 	INSERT INTO tally (queue, state, dead, n) VALUES ('q', 6, 0, 1), ('q', 8, 1, 1), ('q', 3, 0, 1);
 	UPDATE counter SET seq = 3, place = 3`
 
-// A file of the version before is upgraded. What has ended there is not kept; what ends from now on is.
+// A file of the version before is upgraded. What has ended there is not kept; what ends
+// from now on is.
 func TestUpgradeToKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	must(t, sqlite.Old(path, 1, version1))
@@ -48,7 +49,8 @@ func TestUpgradeToKept(t *testing.T) {
 	counts(map[ojs.State]int{ojs.StateCompleted: 1, ojs.StateDiscarded: 1, ojs.StateAvailable: 1})
 	ended, err := s.Get(t.Context(), record(1).ID)
 	must(t, err)
-	if ended.KeptUntil() != time.Unix(3601, 0).UTC() || string(ended.Args.JSON()) != "[1]" || ended.Version != 3 {
+	if ended.KeptUntil() != time.Unix(3601, 0).UTC() || string(ended.Args.JSON()) != "[1]" ||
+		ended.Version != 3 {
 		t.Errorf("%+v", ended)
 	}
 	now := time.Unix(10, 0).UTC()
@@ -88,8 +90,8 @@ func complete(t *testing.T, s storage.Storage, now time.Time, n int) {
 	}
 }
 
-// However many jobs need not be kept any more at once, one call releases only so many. Those that are kept are counted with the
-// others all the time, and can be deleted.
+// However many jobs need not be kept any more at once, one call releases only so many.
+// Those that are kept are counted with the others all the time, and can be deleted.
 func TestManyKeptAtOnce(t *testing.T) {
 	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
 	const n = sqlite.MaxReleased + 100
@@ -102,7 +104,8 @@ func TestManyKeptAtOnce(t *testing.T) {
 	}
 	must(t, insert(s, recs...))
 	complete(t, s, now, n)
-	if deleted, err := s.Delete(t.Context(), []string{recs[n-1].ID, recs[n-2].ID}); err != nil || deleted != 2 {
+	if deleted, err := s.Delete(t.Context(), []string{recs[n-1].ID, recs[n-2].ID}); err != nil ||
+		deleted != 2 {
 		t.Fatalf("%d deleted, %v", deleted, err)
 	}
 	over := now.Add(time.Hour)
@@ -110,7 +113,8 @@ func TestManyKeptAtOnce(t *testing.T) {
 	for _, p := range []struct {
 		now  time.Time
 		want int
-	}{{over.Add(-time.Nanosecond), 0}, {over, sqlite.MaxReleased}, {over, n - 2 - sqlite.MaxReleased}, {over, 0}} {
+	}{{over.Add(-time.Nanosecond), 0}, {over, sqlite.MaxReleased}, {over, n - 2 - sqlite.MaxReleased},
+		{over, 0}} {
 		got, err := s.Prune(t.Context(), storage.Prune{Now: p.now, Before: over, Max: 2 * n})
 		if err != nil || len(got.IDs) != p.want {
 			t.Errorf("at %v: %+v, %v, not %d", p.now, got, err, p.want)

@@ -12,7 +12,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// maxScan bounds the rows that one page looks at, found or not, so that no listing holds a reader for long.
+// maxScan bounds the rows that one page looks at, found or not, so that no listing holds
+// a reader for long.
 const maxScan = 20_000
 
 // Get implements storage.Storage.
@@ -48,7 +49,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if q.Cursor != "" {
 		after, err = strconv.ParseInt(q.Cursor, 10, 64)
 		if err != nil {
-			return page, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+			return page, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
+				Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
 		}
 	}
 	limit := q.Limit

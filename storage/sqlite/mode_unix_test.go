@@ -13,7 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
-// Every file that holds jobs, and those beside them, have the mode that is asked for, or what the umask leaves, or that of the database.
+// Every file that holds jobs, and those beside them, have the mode that is asked for, or
+// what the umask leaves, or that of the database.
 func TestFileMode(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o027))
 	for name, tc := range map[string]struct {

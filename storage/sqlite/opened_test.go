@@ -15,7 +15,8 @@ import (
 // envLook names a file for a child of TestOpenTwiceKeepsLocks.
 const envLook = "OJS_TEST_LOOK"
 
-// lookAsChild is the child: it opens the file, says how many jobs there are, and closes it.
+// lookAsChild is the child: it opens the file, says how many jobs there are, and closes
+// it.
 func lookAsChild() {
 	path := os.Getenv(envLook)
 	if path == "" {
@@ -37,8 +38,8 @@ func lookAsChild() {
 	os.Exit(0)
 }
 
-// A second storage on a file leaves the first one's locks alone. Without them another process that comes and goes takes the log
-// with it that this one still writes.
+// A second storage on a file leaves the first one's locks alone. Without them another
+// process that comes and goes takes the log with it that this one still writes.
 func TestOpenTwiceKeepsLocks(t *testing.T) {
 	one := fresh(t)
 	path := file(t, one)

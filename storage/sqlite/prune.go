@@ -98,12 +98,14 @@ func (t *tx) prune(p *storage.Prune) (out storage.Pruned, err error) {
 	return out, nil
 }
 
-// maxReleased bounds the jobs that one call releases, so that other calls do not wait for long. Those beyond it stay for
-// the calls that follow: what is pruned later than it might be does no harm.
+// maxReleased bounds the jobs that one call releases, so that other calls do not wait for
+// long. Those beyond it stay for the calls that follow: what is pruned later than it
+// might be does no harm.
 const maxReleased = 1000
 
-// release releases jobs that are kept until now at the latest, so that they may be selected. If the clock has gone back, it keeps
-// jobs again that a later time has released: all of them, since Prune would delete the rest too early.
+// release releases jobs that are kept until now at the latest, so that they may be
+// selected. If the clock has gone back, it keeps jobs again that a later time has
+// released: all of them, since Prune would delete the rest too early.
 func (t *tx) release(now time.Time) error {
 	ns := rows.Nanos(now)
 	if err := t.setKept(true, keepAgain, selectReleased, ns); err != nil {
@@ -138,7 +140,8 @@ func (t *tx) setKept(kept bool, update, query string, args ...any) error {
 	return nil
 }
 
-// ended returns how many jobs have ended in a state and are not kept, and those of them that ended first.
+// ended returns how many jobs have ended in a state and are not kept, and those of them
+// that ended first.
 func (t *tx) ended(state int, dead bool, n int) (total int, first []ended, err error) {
 	k := kind{state: state, dead: dead}
 	q := t.query(sumState, state, k.class())

@@ -13,16 +13,19 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// The quarantine. A row that does not decode is moved out of its table, in the transaction that has met it, or in the next one if
-// a reader has. The move is no part of the call that met the row: it holds even if the call is refused. Release writes the row
+// The quarantine. A row that does not decode is moved out of its table, in the
+// transaction that has met it, or in the next one if a reader has. The move is no part of
+// the call that met the row: it holds even if the call is refused. Release writes the row
 // anew, so that the columns that follow from others are right again.
 
-// maxAside bounds how many jobs one call moves only because they are impossible, so that other calls do not wait for long.
+// maxAside bounds how many jobs one call moves only because they are impossible, so that
+// other calls do not wait for long.
 const maxAside = 1000
 
 // setAside moves a job to the quarantine.
 func (t *tx) setAside(r *stored, why error) error {
-	q := storage.Quarantined{Kind: storage.KindJob, Name: r.ID, Reason: rows.Reason(why), Queue: r.Queue, Type: r.Type, State: rows.State(r.State)}
+	q := storage.Quarantined{Kind: storage.KindJob, Name: r.ID, Reason: rows.Reason(why), Queue: r.Queue,
+		Type: r.Type, State: rows.State(r.State)}
 	return t.aside(func() error {
 		if err := t.exec(quarantineJob, r.seq); err != nil {
 			return err
@@ -46,7 +49,8 @@ func (t *tx) setAside(r *stored, why error) error {
 	})
 }
 
-// aside runs f, which moves a row. If it fails halfway, the transaction is of no more use.
+// aside runs f, which moves a row. If it fails halfway, the transaction is of no more
+// use.
 func (t *tx) aside(f func() error) error {
 	err := f()
 	if err != nil {
@@ -55,7 +59,8 @@ func (t *tx) aside(f func() error) error {
 	return err
 }
 
-// enter adds an entry to the quarantine. Everybody is told of it when it is committed. It reports false if there is no such row.
+// enter adds an entry to the quarantine. Everybody is told of it when it is committed. It
+// reports false if there is no such row.
 func (t *tx) enter(q *storage.Quarantined, sql string, args ...any) (bool, error) {
 	st := t.query(sql, args...)
 	found := st.next()
@@ -87,7 +92,8 @@ func (t *tx) setAsideImpossible() error {
 	return t.setAsideUndecodable(list)
 }
 
-// setAsideRead moves jobs that a reader has met, unless they have been mended or moved since.
+// setAsideRead moves jobs that a reader has met, unless they have been mended or moved
+// since.
 func (s *Storage) setAsideRead(ctx context.Context, seqs []int64) error {
 	if len(seqs) == 0 {
 		return nil
@@ -114,7 +120,8 @@ type named struct {
 	why  error
 }
 
-// setAsideNamed moves recurring entries or states of queues, unless they have changed since.
+// setAsideNamed moves recurring entries or states of queues, unless they have changed
+// since.
 func (s *Storage) setAsideNamed(ctx context.Context, list []named) error {
 	if len(list) == 0 {
 		return nil
@@ -143,7 +150,8 @@ func (t *tx) setAsideNamed(n named) error {
 	})
 }
 
-// quarantinedJob returns the error for a job that is in the quarantine, nil if none with the id is.
+// quarantinedJob returns the error for a job that is in the quarantine, nil if none with
+// the id is.
 func quarantinedJob(conn *zombiezen.Conn, id string) error {
 	q := query(conn, selectQuarantinedID, id)
 	var err error
@@ -157,7 +165,8 @@ func quarantinedJob(conn *zombiezen.Conn, id string) error {
 }
 
 // Quarantined implements storage.Quarantiner.
-func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (list []storage.Quarantined, err error) {
+func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (list []storage.Quarantined,
+	err error) {
 	from, limit, err := rows.QuarantinePage(after, limit)
 	if err != nil {
 		return nil, err
@@ -169,7 +178,8 @@ func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (lis
 		q := query(conn, selectQuarantined, from, limit)
 		for q.next() {
 			list = append(list, storage.Quarantined{
-				Key: strconv.FormatInt(q.int64(), 10), Kind: storage.Kind(q.text()), Name: q.text(), Reason: q.text(), At: time.UnixMilli(q.int64()).UTC(),
+				Key: strconv.FormatInt(q.int64(), 10), Kind: storage.Kind(q.text()), Name: q.text(),
+				Reason: q.text(), At: time.UnixMilli(q.int64()).UTC(),
 				Queue: q.text(), Type: q.text(), State: rows.State(q.int()),
 			})
 		}
@@ -249,7 +259,8 @@ func (t *tx) quarantineEntry(key string) (e entry, err error) {
 	if n, err := strconv.ParseInt(key, 10, 64); err == nil {
 		q := t.query(selectQuarantineEntry, n)
 		if found = q.next(); found {
-			e = entry{n: n, kind: storage.Kind(q.text()), name: q.text(), seq: q.int64(), version: q.int64(), body: q.blob()}
+			e = entry{n: n, kind: storage.Kind(q.text()), name: q.text(), seq: q.int64(), version: q.int64(),
+				body: q.blob()}
 		}
 		if err := q.close(); err != nil {
 			return e, err

@@ -11,9 +11,11 @@ import (
 )
 
 // SetQueueState implements storage.QueueStore.
-func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
+func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState,
+	err error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state", Reason: string(to) + " is no state of a queue"}
+		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
+			Reason: string(to) + " is no state of a queue"}
 	}
 	err = s.write(ctx, func(t *tx) error {
 		states, err := t.queueStates()

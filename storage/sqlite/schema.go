@@ -20,7 +20,8 @@ var migrations embed.FS
 // applicationID marks a file as one of ours: "ojsJ".
 const applicationID = 0x6f6a734a
 
-// checkFile refuses a file that is not ours by its first bytes, before SQLite is let near it.
+// checkFile refuses a file that is not ours by its first bytes, before SQLite is let near
+// it.
 func checkFile(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +43,8 @@ func checkFile(path string) error {
 	return nil
 }
 
-// makeFile makes an empty file of a mode, unless there is one. SQLite gives the files beside it the same mode.
+// makeFile makes an empty file of a mode, unless there is one. SQLite gives the files
+// beside it the same mode.
 func makeFile(path string, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
@@ -64,9 +66,10 @@ func foreign(err error) error {
 	return err
 }
 
-// migrate brings the schema up to date, in one transaction, which one process at a time has. The file says which migrations it
-// has seen. It is marked as ours in the same transaction, before the journal is a write-ahead log: the first page of a file that
-// has tables always says so.
+// migrate brings the schema up to date, in one transaction, which one process at a time
+// has. The file says which migrations it has seen. It is marked as ours in the same
+// transaction, before the journal is a write-ahead log: the first page of a file that has
+// tables always says so.
 func migrate(conn *zombiezen.Conn) (err error) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
@@ -102,7 +105,8 @@ func migrate(conn *zombiezen.Conn) (err error) {
 	return run(conn, fmt.Sprintf("PRAGMA user_version = %d", len(files)))
 }
 
-// runScript runs statement by statement. That a statement may end in a comment is all that the parser does not know.
+// runScript runs statement by statement. That a statement may end in a comment is all
+// that the parser does not know.
 func runScript(conn *zombiezen.Conn, script string) error {
 	for script = strings.TrimSpace(script); script != ""; {
 		stmt, trailing, err := conn.PrepareTransient(script)

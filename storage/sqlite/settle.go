@@ -10,7 +10,8 @@ import (
 )
 
 // Settle implements storage.Storage.
-func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	encoded := make([]stored, len(changes))
 	for i := range changes {
 		rec := changes[i].Record
@@ -59,7 +60,8 @@ func (t *tx) settle(r *stored, sameJob bool) (storage.Settled, error) {
 }
 
 // Extend implements storage.Storage.
-func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string,
+	err error) {
 	err = s.write(ctx, func(t *tx) error {
 		lost = nil
 		for i := range extensions {

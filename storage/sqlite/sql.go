@@ -26,8 +26,8 @@ const (
 
 	// What attempts change, the rest stays.
 	updateAttempt = `UPDATE job SET place = ?2, state = ?3, attempt = ?4, version = ?5, wake = ?6, enqueued = ?7, started = ?8,
-		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, progress = ?13, worker = ?14, outcome = ?15,
-		checkpoint = ?16, kept = ?17, released = NULL WHERE seq = ?1`
+		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, deadline = ?13, progress = ?14, worker = ?15, outcome = ?16,
+		checkpoint = ?17, kept = ?18, released = NULL WHERE seq = ?1`
 
 	selectHead  = `SELECT seq, place, state, version, queue, priority, dead, kept FROM job WHERE id = ?`
 	selectBySeq = `SELECT ` + columns + ` FROM job WHERE seq = ?`
@@ -65,9 +65,11 @@ const (
 	nextWake  = `SELECT wake FROM job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`
 
 	selectOpenPeers   = `SELECT ` + columns + ` FROM job WHERE fingerprint = ? AND state < 6`
-	selectNewestEnded = `SELECT ` + columns + ` FROM job WHERE fingerprint = ? AND state = ? ORDER BY created DESC, seq DESC LIMIT 1`
+	selectNewestEnded = `SELECT ` + columns +
+		` FROM job WHERE fingerprint = ? AND state = ? ORDER BY created DESC, seq DESC LIMIT 1`
 
-	// The longest available of each priority come first in the index: those of all priorities are few, or this sorts them.
+	// The longest available of each priority come first in the index: those of all
+	// priorities are few, or this sorts them.
 	selectOldest = `SELECT ` + columns + ` FROM job WHERE state = 3 AND queue = ? AND (deadline IS NULL OR deadline > ?)
 		ORDER BY place`
 
@@ -106,7 +108,8 @@ const (
 	recountTally = `INSERT INTO tally (queue, state, class, n)
 		SELECT queue, state, (dead IS NOT NULL) + 2 * (kept IS NOT NULL), count(*) FROM job GROUP BY 1, 2, 3`
 
-	quarantineJob         = `INSERT INTO quarantined_job (` + columns + `) SELECT ` + columns + ` FROM job WHERE seq = ?`
+	quarantineJob = `INSERT INTO quarantined_job (` + columns + `) SELECT ` + columns +
+		` FROM job WHERE seq = ?`
 	selectQuarantinedJob  = `SELECT ` + columns + ` FROM quarantined_job WHERE seq = ?`
 	deleteQuarantinedJob  = `DELETE FROM quarantined_job WHERE seq = ?`
 	addQuarantined        = `INSERT INTO quarantine (kind, name, reason, seq) VALUES (?, ?, ?, ?) RETURNING n, at`

@@ -1,15 +1,18 @@
-// Package sqlite keeps jobs in an SQLite file: durable on one machine, with nothing to install.
+// Package sqlite keeps jobs in an SQLite file: durable on one machine, with nothing to
+// install.
 //
 //	store, err := sqlite.Open(ctx, "jobs.db")
 //	eng, err := engine.New[Email](store)
 //
-// An enqueue that has returned is on the disk and survives a crash of the process or the machine (WithSynchronous may ask for
-// less). Concurrent calls share a commit, so that many producers together are many times as fast as one alone. Several
-// processes may work on one file, on one machine: the file must not be on a network file system.
+// An enqueue that has returned is on the disk and survives a crash of the process or the
+// machine (WithSynchronous may ask for less). Concurrent calls share a commit, so that
+// many producers together are many times as fast as one alone. Several processes may work
+// on one file, on one machine: the file must not be on a network file system.
 //
 // Unique jobs are strong: SQLite has one writer at a time.
 //
-// The driver is pure Go: SQLite itself, translated (modernc.org/sqlite), with the interface of zombiezen.com/go/sqlite.
+// The driver is pure Go: SQLite itself, translated (modernc.org/sqlite), with the
+// interface of zombiezen.com/go/sqlite.
 package sqlite
 
 import (
@@ -52,7 +55,8 @@ var (
 
 // Errors of Open.
 var (
-	// ErrForeign refuses a file that is no SQLite database, or that of another program. It is left as it was.
+	// ErrForeign refuses a file that is no SQLite database, or that of another program.
+	// It is left as it was.
 	ErrForeign = errors.New("ojs: sqlite: the file is not a job database")
 	// ErrCorrupt refuses a damaged file. It is left as it was.
 	ErrCorrupt = errors.New("ojs: sqlite: the file is damaged")
@@ -64,10 +68,12 @@ var (
 type Synchronous string
 
 const (
-	// Full waits until the disk has the commit. What has been acknowledged survives a loss of power. It is the default.
+	// Full waits until the disk has the commit. What has been acknowledged survives a
+	// loss of power. It is the default.
 	Full Synchronous = "full"
-	// Normal leaves the moment to the operating system. What has been acknowledged survives the end of the process, kill -9
-	// included; a loss of power may take the last moments with it, and never damages the file.
+	// Normal leaves the moment to the operating system. What has been acknowledged
+	// survives the end of the process, kill -9 included; a loss of power may take the
+	// last moments with it, and never damages the file.
 	Normal Synchronous = "normal"
 )
 
@@ -86,20 +92,24 @@ type config struct {
 // WithSynchronous sets what a commit waits for.
 func WithSynchronous(s Synchronous) Option { return func(c *config) { c.synchronous = s } }
 
-// WithBusyTimeout sets how long a call waits for another process that is writing: 10 s by default. Then it fails, and engines
-// try again.
+// WithBusyTimeout sets how long a call waits for another process that is writing: 10 s by
+// default. Then it fails, and engines try again.
 func WithBusyTimeout(d time.Duration) Option { return func(c *config) { c.busy = d } }
 
-// WithReaders sets how many listings and lookups go on at once, 4 by default. They never wait for writers.
+// WithReaders sets how many listings and lookups go on at once, 4 by default. They never
+// wait for writers.
 func WithReaders(n int) Option { return func(c *config) { c.readers = n } }
 
-// WithPoll sets how often a process looks whether another one has written to the file, 100 ms by default; the look costs some
-// microseconds and reads no job. Within a process nobody has to look.
+// WithPoll sets how often a process looks whether another one has written to the file,
+// 100 ms by default; the look costs some microseconds and reads no job. Within a process
+// nobody has to look.
 func WithPoll(d time.Duration) Option { return func(c *config) { c.poll = d } }
 
-// WithFileMode sets the mode of a file that Open makes, such as 0o600, whatever the umask. The default is what the umask leaves of
-// 0o644. A file that is there keeps its mode. The files beside it, "-wal" and "-shm", which hold jobs too, and the empty lock files
-// "-turn" and "-live-...", get the mode of the database. On Windows modes mean little.
+// WithFileMode sets the mode of a file that Open makes, such as 0o600, whatever the
+// umask. The default is what the umask leaves of 0o644. A file that is there keeps its
+// mode. The files beside it, "-wal" and "-shm", which hold jobs too, and the empty lock
+// files "-turn" and "-live-...", get the mode of the database. On Windows modes mean
+// little.
 func WithFileMode(mode os.FileMode) Option {
 	return func(c *config) { c.mode, c.modeGiven = mode, true }
 }
@@ -116,15 +126,18 @@ func (c *config) validate() error {
 	case c.readers < 1:
 		return bad("readers", fmt.Sprintf("%d are too few", c.readers))
 	case c.modeGiven && (c.mode&0o600 != 0o600 || c.mode&^0o777 != 0):
-		return bad("file_mode", fmt.Sprintf("%#o is no mode with which the owner may read and write, such as 0o600", uint32(c.mode)))
+		return bad("file_mode",
+			fmt.Sprintf("%#o is no mode with which the owner may read and write, such as 0o600",
+				uint32(c.mode)))
 	case c.poll <= 0:
 		return bad("poll", fmt.Sprintf("%v is not positive", c.poll))
 	}
 	return nil
 }
 
-// Open opens the storage in a file, which it makes if there is none, and brings its schema up to date. Its errors are
-// ErrForeign, ErrCorrupt, ErrNewer, those of options, and those of SQLite.
+// Open opens the storage in a file, which it makes if there is none, and brings its
+// schema up to date. Its errors are ErrForeign, ErrCorrupt, ErrNewer, those of options,
+// and those of SQLite.
 func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {
@@ -154,7 +167,8 @@ func (s *Storage) open(ctx context.Context) (err error) {
 			letGo(s.file)
 		}
 	}()
-	// When several processes open a new file, SQLite tells some at once that it is locked, where waiting would not help.
+	// When several processes open a new file, SQLite tells some at once that it is
+	// locked, where waiting would not help.
 	p := patience{wall.Now(), s.config.busy}
 	err = p.untilFree(func() error {
 		if err := migrate(conn); err != nil {
@@ -247,7 +261,8 @@ func (s *Storage) closeReaders() (err error) {
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong, Mechanism: "one writer"}
+	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong,
+		Mechanism: "one writer"}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.
@@ -275,14 +290,14 @@ func (s *Storage) enter(ctx context.Context) error {
 	return nil
 }
 
-// write makes a call that changes something: f, within a transaction that it may share with others. If f fails, what it did
-// is undone.
+// write makes a call that changes something: f, within a transaction that it may share
+// with others. If f fails, what it did is undone.
 func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.mu.RUnlock()
-	if !s.hub.Anybody() {
+	if !s.hub.HasListeners() {
 		return s.writer.do(ctx, f)
 	}
 	var n storage.Notice
@@ -304,8 +319,8 @@ func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
 	return err
 }
 
-// Notify implements storage.Notifier. What is done in this process is told before the call returns, what another process does
-// when the next look finds it (WithPoll).
+// Notify implements storage.Notifier. What is done in this process is told before the
+// call returns, what another process does when the next look finds it (WithPoll).
 func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }
@@ -324,8 +339,14 @@ func (s *Storage) read(ctx context.Context, f func(*zombiezen.Conn) error) error
 	}
 	defer func() { s.readers <- conn }()
 	conn.SetInterrupt(ctx.Done())
-	defer conn.SetInterrupt(nil)
-	err := f(conn)
+	err := query(conn, "BEGIN").exec()
+	if err == nil {
+		err = f(conn)
+	}
+	conn.SetInterrupt(nil) // the transaction ends even if ctx has ended
+	if !conn.AutocommitEnabled() {
+		err = errors.Join(err, query(conn, "ROLLBACK").exec())
+	}
 	if ctx.Err() != nil && err != nil {
 		return ctx.Err()
 	}
@@ -334,7 +355,8 @@ func (s *Storage) read(ctx context.Context, f func(*zombiezen.Conn) error) error
 
 // wrap marks an error of SQLite as such.
 func wrap(err error) error {
-	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return fmt.Errorf("ojs: sqlite: %w", err)

@@ -55,7 +55,8 @@ func fresh(t testing.TB, opts ...sqlite.Option) *sqlite.Storage {
 // record is an available job.
 func record(n int) storage.Record {
 	var r storage.Record
-	r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n), "x", "q", ojs.StateAvailable
+	r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n), "x", "q",
+		ojs.StateAvailable
 	r.CreatedAt, r.Lease, r.Timeout = time.Now(), time.Minute, time.Minute
 	return r
 }
@@ -98,7 +99,8 @@ func TestForeignFiles(t *testing.T) {
 	must(t, s.Close())
 	must(t, sqlite.Exec(newer, fmt.Sprintf("PRAGMA user_version = %d", sqlite.NewestVersion()+1)))
 	for path, want := range map[string]error{
-		write("text", []byte("a letter to a friend, and long enough to be taken for the header of a file of some kind or other, surely")): sqlite.ErrForeign,
+		write("text",
+			[]byte("a letter to a friend, and long enough to be taken for the header of a file of some kind or other, surely")): sqlite.ErrForeign,
 		write("short", []byte("short")): sqlite.ErrForeign,
 		other:                           sqlite.ErrForeign,
 		write("broken.db", broken):      sqlite.ErrCorrupt,
@@ -106,7 +108,8 @@ func TestForeignFiles(t *testing.T) {
 	} {
 		before, err := os.ReadFile(path)
 		must(t, err)
-		if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
+		if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, not %v", filepath.Base(path), err, want)
 		}
 		after, err := os.ReadFile(path)
@@ -115,7 +118,8 @@ func TestForeignFiles(t *testing.T) {
 			t.Errorf("%s has changed", filepath.Base(path))
 		}
 	}
-	if _, err := sqlite.Open(t.Context(), filepath.Join(dir, "no", "such", "directory")); err == nil || errors.Is(err, sqlite.ErrForeign) {
+	if _, err := sqlite.Open(t.Context(), filepath.Join(dir, "no", "such", "directory")); err == nil ||
+		errors.Is(err, sqlite.ErrForeign) {
 		t.Errorf("no directory: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -127,12 +131,14 @@ func TestForeignFiles(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for field, opt := range map[string]sqlite.Option{
-		"option": nil, "synchronous": sqlite.WithSynchronous("never"), "busy_timeout": sqlite.WithBusyTimeout(-1),
-		"readers": sqlite.WithReaders(0), "poll": sqlite.WithPoll(0),
+		"option": nil, "synchronous": sqlite.WithSynchronous("never"),
+		"busy_timeout": sqlite.WithBusyTimeout(-1),
+		"readers":      sqlite.WithReaders(0), "poll": sqlite.WithPoll(0),
 	} {
 		path := filepath.Join(t.TempDir(), "jobs.db")
 		var invalid *ojs.InvalidError
-		if _, err := sqlite.Open(t.Context(), path, opt); !errors.As(err, &invalid) || invalid.Field != field {
+		if _, err := sqlite.Open(t.Context(), path, opt); !errors.As(err, &invalid) ||
+			invalid.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 		if _, err := os.Stat(path); err == nil {
@@ -218,13 +224,15 @@ func TestFailuresAmongOthers(t *testing.T) {
 	}
 }
 
-// A transaction whose first read fails ends there: it stands in nobody's way, and the storage works as soon as the file is well again.
+// A transaction whose first read fails ends there: it stands in nobody's way, and the
+// storage works as soon as the file is well again.
 func TestFailureOfTheFirstRead(t *testing.T) {
 	s := fresh(t)
 	must(t, insert(s, record(0)))
 	must(t, sqlite.Exec(file(t, s), "ALTER TABLE counter RENAME TO gone"))
 	for n := range 3 {
-		if err := insert(s, record(1)); err == nil || !strings.Contains(err.Error(), "no such table: counter") {
+		if err := insert(s, record(1)); err == nil || !strings.Contains(err.Error(),
+			"no such table: counter") {
 			t.Fatalf("call %d: %v", n+1, err)
 		}
 	}
@@ -243,18 +251,24 @@ func TestPlans(t *testing.T) {
 	must(t, err)
 	for name, plan := range plans {
 		for line := range strings.Lines(plan) {
-			if strings.Contains(line, "SCAN job") && !strings.Contains(line, "USING") || strings.Contains(line, "TEMP B-TREE") {
+			if strings.Contains(line, "SCAN job") && !strings.Contains(line, "USING") ||
+				strings.Contains(line, "TEMP B-TREE") {
 				t.Errorf("%s: %s", name, plan)
 			}
 		}
 	}
 	for name, index := range map[string]string{
-		"by id": "job_id", "ready": "USING COVERING INDEX job_ready ", "ready in all": "USING COVERING INDEX job_ready_all",
-		"level": "COVERING INDEX job_ready ", "level of all": "COVERING INDEX job_ready_all (priority<?)",
-		"behind": "COVERING INDEX job_ready (queue=? AND priority=? AND place>?)", "first of a key": "COVERING INDEX job_key (rate_key=?)",
-		"behind in all": "COVERING INDEX job_ready_all (priority=? AND place>?)", "due": "job_wake", "next": "COVERING INDEX job_wake",
+		"by id": "job_id", "ready": "USING COVERING INDEX job_ready ",
+		"ready in all":   "USING COVERING INDEX job_ready_all",
+		"level":          "COVERING INDEX job_ready ",
+		"level of all":   "COVERING INDEX job_ready_all (priority<?)",
+		"behind":         "COVERING INDEX job_ready (queue=? AND priority=? AND place>?)",
+		"first of a key": "COVERING INDEX job_key (rate_key=?)",
+		"behind in all":  "COVERING INDEX job_ready_all (priority=? AND place>?)", "due": "job_wake",
+		"next":       "COVERING INDEX job_wake",
 		"open peers": "job_unique", "ended peers": "job_unique", "oldest ended": "job_ended",
-		"oldest dead": "job_dead_prunable", "list dead": "job_dead ", "kept": "job_kept", "released": "job_released", "due crons": "cron_runs", "next cron": "cron_runs",
+		"oldest dead": "job_dead_prunable", "list dead": "job_dead ", "kept": "job_kept",
+		"released": "job_released", "due crons": "cron_runs", "next cron": "cron_runs",
 	} {
 		if !strings.Contains(plans[name], index) {
 			t.Errorf("%s does not use %s: %s", name, index, plans[name])
@@ -298,7 +312,8 @@ func TestNoBloat(t *testing.T) {
 	}
 }
 
-// Two storages on one file, as in two processes: what one does the other one's engine finds.
+// Two storages on one file, as in two processes: what one does the other one's engine
+// finds.
 func TestTwoOnOneFile(t *testing.T) {
 	works := fresh(t, sqlite.WithPoll(5*time.Millisecond))
 	other, err := sqlite.Open(t.Context(), file(t, works), sqlite.WithPoll(5*time.Millisecond))
@@ -327,7 +342,8 @@ func TestTwoOnOneFile(t *testing.T) {
 
 var discard = slog.New(slog.DiscardHandler)
 
-// A record that does not encode fails its own call, and none of those that share the transaction.
+// A record that does not encode fails its own call, and none of those that share the
+// transaction.
 func TestNoDocument(t *testing.T) {
 	s := fresh(t)
 	var all sync.WaitGroup
@@ -338,7 +354,8 @@ func TestNoDocument(t *testing.T) {
 			}
 		})
 		all.Go(func() {
-			batch := []storage.Insert{{Record: record(1000 + n), MaxDepth: 1 << 30}, {Record: record(2000 + n)}}
+			batch := []storage.Insert{{Record: record(1000 + n), MaxDepth: 1 << 30},
+				{Record: record(2000 + n)}}
 			batch[1].Record.Meta = map[string]any{"none": math.NaN()}
 			if _, err := s.Insert(t.Context(), time.Now(), batch, nil); err == nil {
 				t.Error("what no JSON can hold is stored")

@@ -9,7 +9,8 @@ import (
 	"github.com/ojsengine/ojs/internal/rows"
 )
 
-// statement is a prepared statement that is running. Its columns are read one after the other.
+// statement is a prepared statement that is running. Its columns are read one after the
+// other.
 type statement struct {
 	stmt *zombiezen.Stmt
 	col  int
@@ -33,9 +34,12 @@ func (t *tx) query(sql string, args ...any) *statement { return query(t.conn, sq
 
 // exec runs a statement that returns nothing.
 func (t *tx) exec(sql string, args ...any) error {
-	q := t.query(sql, args...)
-	q.next()
-	return q.close()
+	return t.query(sql, args...).exec()
+}
+
+func (s *statement) exec() error {
+	s.next()
+	return s.close()
 }
 
 func (s *statement) bind(param int, v any) {
@@ -159,7 +163,8 @@ func (s *statement) row() stored {
 	r.ID, r.Queue, r.Type = s.text(), s.text(), s.text()
 	r.State, r.Priority, r.Attempt, r.Version = s.int(), s.int(), s.int(), s.int64()
 	r.Wake, r.Deadline, r.Created, r.Enqueued = s.time(), s.time(), s.time(), s.time()
-	r.Started, r.NextRetry, r.Finished, r.Dead, r.LeaseUntil = s.time(), s.time(), s.time(), s.time(), s.time()
+	r.Started, r.NextRetry, r.Finished, r.Dead, r.LeaseUntil = s.time(), s.time(), s.time(),
+		s.time(), s.time()
 	r.Lease, r.Progress, r.Worker = s.int64(), s.float(), s.text()
 	r.Fingerprint, r.RateKey = s.text(), s.text()
 	r.Args, r.Job, r.Outcome, r.Checkpoint = s.blob(), s.blob(), s.blob(), s.blob()

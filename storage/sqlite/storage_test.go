@@ -38,6 +38,10 @@ var config = storagetest.Config{
 		path, _ := files.Load(s)
 		return reopen(tb, path.(string))
 	},
+	Another: func(tb testing.TB, s storage.Storage) storage.Storage {
+		path, _ := files.Load(s)
+		return reopen(tb, path.(string))
+	},
 	Queues:     true,
 	Crons:      true,
 	Notices:    true,

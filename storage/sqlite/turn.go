@@ -9,14 +9,16 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 )
 
-// turn is a lock beside the database file. A process holds it while it waits for SQLite's own lock on writing, and nobody asks
-// for that one without it: one that has been waiting goes before one that has just written. By itself SQLite asks again ever
-// more seldom, down to ten times a second, and hardly ever finds a busy writer not writing. It is a courtesy: what keeps the
-// file whole are SQLite's locks.
+// turn is a lock beside the database file. A process holds it while it waits for SQLite's
+// own lock on writing, and nobody asks for that one without it: one that has been waiting
+// goes before one that has just written. By itself SQLite asks again ever more seldom,
+// down to ten times a second, and hardly ever finds a busy writer not writing. It is a
+// courtesy: what keeps the file whole are SQLite's locks.
 type turn struct{ f *os.File } // nil: it is another user's
 
-// openTurn opens the lock of a database file, for all who may use that. It stays when it is closed: others may have it open. One
-// who may not open it goes without: it may be of a time when the database was not for others.
+// openTurn opens the lock of a database file, for all who may use that. It stays when it
+// is closed: others may have it open. One who may not open it goes without: it may be of
+// a time when the database was not for others.
 func openTurn(path string, mode os.FileMode) (*turn, error) {
 	f, err := createBeside(path+"-turn", mode, 0)
 	if errors.Is(err, fs.ErrPermission) {
@@ -25,7 +27,8 @@ func openTurn(path string, mode os.FileMode) (*turn, error) {
 	return &turn{f}, err
 }
 
-// createBeside opens a file beside the database, or makes it with the mode of that, whatever the umask.
+// createBeside opens a file beside the database, or makes it with the mode of that,
+// whatever the umask.
 func createBeside(path string, mode os.FileMode, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err == nil {
@@ -46,8 +49,9 @@ func (t *turn) close() error {
 }
 
 const (
-	// Those who wait look after an eighth of the time that they have waited already, within these bounds: a short wait does not
-	// become a long one, and a long one costs little.
+	// Those who wait look after an eighth of the time that they have waited already,
+	// within these bounds: a short wait does not become a long one, and a long one costs
+	// little.
 	shortestWait = 50 * time.Microsecond
 	longestWait  = 2 * time.Millisecond
 )
@@ -78,7 +82,8 @@ func (p *patience) untilFree(f func() error) error {
 	}
 }
 
-// begin begins a transaction when it is the writer's turn, or fails after the busy timeout.
+// begin begins a transaction when it is the writer's turn, or fails after the busy
+// timeout.
 func (w *writer) begin() error {
 	p := patience{wall.Now(), w.busy}
 	for !w.turn.lock() && p.wait() {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lock takes the lock, and reports false if another one has it. A system that has no such locks is no reason to wait. The end of
-// a process gives it back.
+// lock takes the lock, and reports false if another one has it. A system that has no such
+// locks is no reason to wait. The end of a process gives it back.
 func (t *turn) lock() bool {
 	if t.f == nil {
 		return true
@@ -18,8 +18,9 @@ func (t *turn) lock() bool {
 	return !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR)
 }
 
-// lockFile takes a file's lock without waiting: for itself alone, or shared. It reports whether it has got it, and whether the system
-// has such locks. The end of the process gives it back.
+// lockFile takes a file's lock without waiting: for itself alone, or shared. It reports
+// whether it has got it, and whether the system has such locks. The end of the process
+// gives it back.
 func lockFile(f *os.File, alone bool) (got, able bool) {
 	how := syscall.LOCK_SH
 	if alone {

@@ -10,7 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
-// openTwice opens two storages on one new file, which need each other's turns as those of two processes do.
+// openTwice opens two storages on one new file, which need each other's turns as those of
+// two processes do.
 func openTwice(t *testing.T, opts ...sqlite.Option) (one, other *sqlite.Storage) {
 	one = fresh(t, opts...)
 	other, err := sqlite.Open(t.Context(), file(t, one), opts...)

@@ -15,14 +15,17 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// maxGroup bounds how many calls share a transaction, so that none waits for long for the others.
+// maxGroup bounds how many calls share a transaction, so that none waits for long for the
+// others.
 const maxGroup = 512
 
-// forgetEvery is after how many looks at what other processes have written (WithPoll) a claim looks at every available job again.
+// forgetEvery is after how many looks at what other processes have written (WithPoll) a
+// claim looks at every available job again.
 const forgetEvery = 100
 
-// writer makes the calls that change something, on one goroutine and one connection. Those that come while a transaction is
-// being committed share the next one, and its wait for the disk.
+// writer makes the calls that change something, on one goroutine and one connection.
+// Those that come while a transaction is being committed share the next one, and its wait
+// for the disk.
 type writer struct {
 	conn *zombiezen.Conn
 	turn *turn
@@ -58,7 +61,8 @@ const (
 func newWriter(conn *zombiezen.Conn, turn *turn, holder *holder, cfg config, hub *notify.Hub) *writer {
 	conn.SetBusyTimeout(0) // begin waits by itself
 	w := &writer{
-		conn: conn, turn: turn, holder: holder, busy: cfg.busy, poll: cfg.poll, hub: hub, calls: make(chan *call, maxGroup), done: make(chan struct{}),
+		conn: conn, turn: turn, holder: holder, busy: cfg.busy, poll: cfg.poll, hub: hub,
+		calls: make(chan *call, maxGroup), done: make(chan struct{}),
 	}
 	go w.loop()
 	return w
@@ -71,7 +75,8 @@ func (w *writer) close() error {
 	return w.err
 }
 
-// do makes a call and returns when it is committed. A context that ends while the call still waits for its turn ends it.
+// do makes a call and returns when it is committed. A context that ends while the call
+// still waits for its turn ends it.
 func (w *writer) do(ctx context.Context, f func(*tx) error) error {
 	c := &call{f: f, ended: make(chan struct{})}
 	select {
@@ -110,7 +115,8 @@ func (w *writer) loop() {
 				close(c.ended)
 			}
 		case <-look.C:
-			// The number changes when another connection commits, and no other of this process writes.
+			// The number changes when another connection commits, and no other of this
+			// process writes.
 			v, err := number(w.conn, dataVersion)
 			changed := err == nil && v != seen
 			if changed {
@@ -132,7 +138,8 @@ func (w *writer) loop() {
 // wall is the wall clock, which other processes go by too.
 var wall = clock.New()
 
-// transact runs a transaction for the call in group and for those that have come meanwhile, which it adds.
+// transact runs a transaction for the call in group and for those that have come
+// meanwhile, which it adds.
 func (w *writer) transact(group *[]*call) {
 	t := &tx{conn: w.conn, lanes: &w.lanes, holder: w.holder.id}
 	ran := 0 // calls whose effects the commit is about
@@ -187,7 +194,8 @@ type tx struct {
 	states     map[string]string // of queues; nil: not read yet
 	notice     *storage.Notice   // what the call under way does; nil: nobody wants to know
 
-	quarantined []storage.Quarantined // what the call under way has set aside, which stays even if the call fails
+	// what the call under way has set aside, which stays even if the call fails
+	quarantined []storage.Quarantined
 }
 
 // kind is what the tally counts.
@@ -218,8 +226,9 @@ func (t *tx) refresh() error {
 	return q.close()
 }
 
-// try makes a call. If it fails, nothing of it stays: calls find out what is in their way before they write. One that fails
-// later has met a failure of the database, and takes the transaction with it.
+// try makes a call. If it fails, nothing of it stays: calls find out what is in their way
+// before they write. One that fails later has met a failure of the database, and takes
+// the transaction with it.
 func (t *tx) try(f func(*tx) error) error {
 	t.written, t.notice, t.quarantined = false, nil, nil
 	err := protect(t, f)
@@ -292,7 +301,8 @@ func (t *tx) note(c *rows.Columns) {
 // taken keeps that a claim has been taken from its holder.
 func (t *tx) taken(id string, version int64, cause error) {
 	if t.notice != nil {
-		t.notice.Taken = append(t.notice.Taken, storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)}, Cause: cause})
+		t.notice.Taken = append(t.notice.Taken,
+			storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)}, Cause: cause})
 	}
 }
 
@@ -302,7 +312,8 @@ func (t *tx) nextSeq() int64 {
 	return t.seq
 }
 
-// firstVersion is that of a new job, above all that others have or had: no version is above the latest place.
+// firstVersion is that of a new job, above all that others have or had: no version is
+// above the latest place.
 func (t *tx) firstVersion() int64 { return t.nextPlace() }
 
 // coversVersion keeps that no version is above the latest place.

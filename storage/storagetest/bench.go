@@ -39,7 +39,8 @@ func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 			for n < stored {
 				batch := make([]storage.Insert, 100)
 				for i := range batch {
-					batch[i] = job(queue(fmt.Sprint("old", i%7)), scheduled(time.Duration(n)*time.Second+time.Hour))
+					batch[i] = job(queue(fmt.Sprint("old", i%7)),
+						scheduled(time.Duration(n)*time.Second+time.Hour))
 				}
 				insert(b, batch...)
 			}
@@ -90,7 +91,8 @@ func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 						batch[i] = job()
 					}
 					insert(b, batch...)
-					recs, err := s.Claim(ctx, epoch, storage.Claim{Queues: []string{"q"}, Max: len(batch)}, nil)
+					recs, err := s.Claim(ctx, epoch,
+						storage.Claim{Queues: []string{"q"}, Max: len(batch)}, nil)
 					if err != nil || len(recs) != len(batch) {
 						b.Fatal(len(recs), err)
 					}
@@ -106,7 +108,8 @@ func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 			b.Run("ClaimNothing", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if recs, err := s.Claim(ctx, epoch, storage.Claim{Max: 1}, nil); err != nil || len(recs) != 0 {
+					if recs, err := s.Claim(ctx, epoch, storage.Claim{Max: 1}, nil); err != nil ||
+						len(recs) != 0 {
 						b.Fatal(recs, err)
 					}
 				}
@@ -165,7 +168,8 @@ func benchmarkClaims(b *testing.B, open func(tb testing.TB) storage.Storage) {
 				if keys > 0 {
 					key = fmt.Sprint("key", i%keys)
 				}
-				if batch = append(batch, job(key, fmt.Sprint("q", i%queues))); len(batch) == 1000 || i == waiting-1 {
+				if batch = append(batch, job(key, fmt.Sprint("q", i%queues))); len(batch) == 1000 ||
+					i == waiting-1 {
 					insert(batch...)
 					batch = nil
 				}

@@ -5,15 +5,14 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// seeing changes every record that the storage answers with, if on says so.
-func seeing(b *broken, on func() bool, f func(r *storage.Record)) {
+// changeSeen changes every record that the storage answers with, if on says so.
+func changeSeen(b *broken, on func() bool, f func(r *storage.Record)) {
 	all := func(recs []storage.Record) {
 		for i := range recs {
 			if on() {
@@ -33,7 +32,7 @@ func seeing(b *broken, on func() bool, f func(r *storage.Record)) {
 		all(p.Records)
 		return p, err
 	}
-	b.claim = func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 		recs, err := b.Storage.Claim(ctx, now, c, nil)
 		all(recs)
 		return append(dst, recs...), err
@@ -54,7 +53,7 @@ func TestFieldsLostAtReopenAreCaught(t *testing.T) {
 			wantCaught(t, "fields-4 fields-2", func(b *broken) {
 				opened := false
 				b.reopen = func(b *broken) storage.Storage { opened = true; return b }
-				seeing(b, func() bool { return opened }, func(r *storage.Record) {
+				changeSeen(b, func() bool { return opened }, func(r *storage.Record) {
 					if v, ok := l.In(reflect.ValueOf(r).Elem()); ok {
 						v.SetZero()
 					}
@@ -75,7 +74,7 @@ func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
 			t.Parallel()
 			wantCaught(t, "fields-3 fields-1", func(b *broken) {
 				var first *storage.Record
-				inserting(func(r *storage.Record) {
+				changeInsert(func(r *storage.Record) {
 					if first == nil {
 						c := r.Copy()
 						first = &c

@@ -31,14 +31,17 @@ var claimCases = []Case{
 	}},
 	{"claim-2", "Claim/FirstInFirstOut", "OJS core, section 5.2", "At equal priority the job that became available first is claimed first.", needsNothing, func(c *C) {
 		late := c.job(scheduled(time.Minute))
-		c.insert(late)
+		c.insert(late, c.job())
+		back := c.settled(c.one(), c.to(ojs.StateRetryable), func(r *storage.Record) {
+			r.NextRetryAt = c.now.Add(30 * time.Second)
+		})
 		var want []string
 		for range 5 {
 			want = append(want, c.insert(c.job())...)
 		}
 		c.pass(time.Minute)
 		c.due()
-		want = append(want, late.ID)
+		want = append(want, back.ID, late.ID)
 		want = append(want, c.insert(c.job())...)
 		c.order(storage.Claim{}, want...)
 	}},
@@ -85,14 +88,19 @@ var claimCases = []Case{
 	}},
 	{"claim-9", "Claim/PassesOverExpired", "Record.Deadline", "A job whose deadline has come is passed over, by its expiry or its total timeout.", needsNothing, func(c *C) {
 		c.insert(c.job(expires(time.Minute), priority(9)), c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
-		live := c.insert(c.job(expires(time.Hour)))
+		live := c.insert(c.job(expires(time.Hour)), c.job(), c.job(expires(time.Hour)))
 		c.pass(time.Minute)
-		c.order(storage.Claim{}, live...)
+		for i, q := range []storage.Claim{{Types: []string{"x"}}, {Queues: []string{"q"}, Types: []string{"x"}}, {}} {
+			q.Max = 1
+			if recs := c.claimOf(q); !slices.Equal(ids(recs), live[i:i+1]) {
+				c.failf("a claim of queues %q and types %q took %v, not %v", q.Queues, q.Types, short(ids(recs)), short(live[i:i+1]))
+			}
+		}
 	}},
 	{"claim-10", "Claim/NeverEarly", "OJS core, section 5.2", "A scheduled job is not claimed before its time, nor a retryable one.", needsNothing, func(c *C) {
 		c.insert(c.job(scheduled(time.Minute)))
 		c.reach(ojs.StateRetryable)
-		c.pass(time.Minute - time.Millisecond)
+		c.pass(time.Minute - c.tick())
 		c.due()
 		if n := len(c.claim(10)); n != 0 {
 			c.failf("%d jobs were claimed early", n)
@@ -132,9 +140,9 @@ var claimCases = []Case{
 		next(one, late[1])
 	}},
 	{"claim-12", "Claim/OneOfAKey", "OJS rate limiting", "A claim of many takes at most one job of each rate limit, so that it cannot exceed one.", needsNothing, func(c *C) {
-		c.insert(c.job(limited("a")), c.job(limited("a")), c.job(), c.job(limited("b")), c.job(limited("a")), c.job())
+		c.insert(c.job(limited("a")), c.job(limited("a"), queue("p")), c.job(), c.job(limited("b")), c.job(limited("a")), c.job())
 		all := storage.Claim{Max: 10}
-		inQueues := storage.Claim{Max: 10, Queues: []string{"none", "q"}}
+		inQueues := storage.Claim{Max: 10, Queues: []string{"none", "q", "p"}}
 		for i, want := range []string{"- - a b", "a", "a"} {
 			var keys []string
 			for _, r := range c.claimOf([]storage.Claim{all, inQueues, all}[i]) {
@@ -338,6 +346,41 @@ var settleCases = []Case{
 			c.failf("expired %v, not %v", short(ids(d.Expired)), short([]string{id}))
 		}
 	}},
+	{"settle-13", "Settle/FoundByItsNewValues", "Storage.Settle",
+		"A job that is changed is claimed by its new type, rate limit and priority, and due at its new time.",
+		needsNothing, func(c *C) {
+			got := c.insert(c.job(jobType("old")), c.job(limited("old")), c.job(queue("p")), c.job(scheduled(time.Hour)))
+			claims := func(q storage.Claim, want ...string) {
+				c.tb.Helper()
+				q.Max = 9
+				if recs := c.claimOf(q); !slices.Equal(ids(recs), want) {
+					c.failf("a claim of types %q and queues %q took %v, not %v", q.Types, q.Queues, short(ids(recs)), short(want))
+				}
+			}
+			c.settled(c.get(got[0]), jobType("new"))
+			claims(storage.Claim{Types: []string{"old"}})
+			claims(storage.Claim{Types: []string{"new"}}, got[0])
+			c.settled(c.get(got[1]), limited("new"))
+			claims(storage.Claim{Queues: []string{"q"}, SkipKeys: storage.Keys("new")})
+			claims(storage.Claim{Queues: []string{"q"}, SkipKeys: storage.Keys("old")}, got[1])
+			c.insert(c.job(queue("p"), priority(1)))
+			c.settled(c.get(got[2]), priority(2))
+			if recs := c.claimOf(storage.Claim{Queues: []string{"p"}, Max: 1}); !slices.Equal(ids(recs), got[2:3]) {
+				c.failf("a job whose priority has risen is claimed after %v", short(ids(recs)))
+			}
+			next := c.now.Add(time.Minute)
+			for _, at := range []time.Duration{10 * time.Second, 2 * time.Hour, 20 * time.Second} {
+				c.settled(c.get(got[3]), func(r *storage.Record) { r.ScheduledAt = c.now.Add(at) })
+				want := c.now.Add(min(at, time.Minute)) // leases end in a minute
+				if d := c.due(); !d.Next.Equal(want) || len(d.Promoted) > 0 {
+					c.failf("a job that is scheduled for %v has Due say %v, and it promotes %d", c.now.Add(at), d.Next, len(d.Promoted))
+				}
+			}
+			c.now = next
+			if d := c.due(); !slices.Equal(ids(d.Promoted), got[3:]) {
+				c.failf("promoted %v, not %v", short(ids(d.Promoted)), short(got[3:]))
+			}
+		}},
 	{"settle-11", "Settle/Fingerprint", "Storage.Settle", "A job that is given another fingerprint, or another time of its creation, is in the way of others by these, and not by those before.", needsNothing, func(c *C) {
 		one := func(fp string) func(*storage.Record) { return unique(fp, ojs.UniquePolicy{}) }
 		blind := func(r *storage.Record) { r.Fingerprint = "f" }
@@ -506,11 +549,11 @@ var leaseCases = []Case{
 	{"lease-3", "Lease/Expiry", "Record.Reclaim", "When a lease is over Due hands the job to one caller, under a new version, with the same attempt.", needsNothing, func(c *C) {
 		c.insert(c.job())
 		r := c.one()
-		c.pass(time.Minute - time.Millisecond)
+		c.pass(time.Minute - c.tick())
 		if d := c.due(); len(d.Stalled) != 0 {
 			c.failf("a lease was over early")
 		}
-		c.pass(time.Millisecond)
+		c.pass(c.tick())
 		d := c.due()
 		if len(d.Stalled) != 1 {
 			c.failf("Due returned %d stalled jobs", len(d.Stalled))
@@ -562,11 +605,11 @@ var dueCases = []Case{
 	{"due-1", "Due/Promotes", "Record.Promote", "Scheduled and retryable jobs whose time has come become available, and not before.", needsNothing, func(c *C) {
 		s, r := c.job(scheduled(time.Hour)), c.reach(ojs.StateRetryable)
 		c.insert(s)
-		c.pass(time.Hour - time.Millisecond)
+		c.pass(time.Hour - c.tick())
 		if d := c.due(); len(d.Promoted) != 0 || !d.Next.Equal(epoch.Add(time.Hour)) {
 			c.failf("before the time Due returned %+v", d)
 		}
-		c.pass(time.Millisecond)
+		c.pass(c.tick())
 		was := []storage.Record{c.get(r.ID), c.get(s.ID)}
 		d := c.due()
 		if len(d.Promoted) != 2 {
@@ -600,11 +643,11 @@ var dueCases = []Case{
 		got := c.insert(c.job(end), c.job(end, pending), c.job(end, scheduled(30*time.Second)), c.job(func(r *storage.Record) { r.TotalTimeout = time.Minute }))
 		c.insert(c.job(end, queue("active")))
 		active := c.claimOf(storage.Claim{Queues: []string{"active"}, Max: 1})[0]
-		c.pass(time.Minute - time.Millisecond)
+		c.pass(time.Minute - c.tick())
 		if d := c.due(); len(d.Expired) != 0 {
 			c.failf("a job expired early")
 		}
-		c.pass(time.Millisecond)
+		c.pass(c.tick())
 		want := make(map[string]storage.Record)
 		for _, id := range got {
 			r := c.get(id)
@@ -620,6 +663,36 @@ var dueCases = []Case{
 			c.same("what is stored", c.get(r.ID), want[r.ID])
 		}
 		c.settled(c.get(active.ID), c.to(ojs.StateCompleted)) // a running one is left alone
+	}},
+	{"due-8", "Due/EnqueueTTL", "Record.Deadline", "A job's enqueue TTL ends its wait for the first attempt, and no wait after that.", needsNothing, func(c *C) {
+		ttl := func(r *storage.Record) { r.EnqueueTTL = time.Minute }
+		got := c.insert(c.job(ttl), c.job(ttl, pending), c.job(ttl, scheduled(30*time.Second)))
+		started := c.insert(c.job(ttl, queue("started")))[0]
+		tried := c.claimOf(storage.Claim{Queues: []string{"started"}, Max: 1})[0]
+		c.to(ojs.StateRetryable)(&tried)
+		tried.NextRetryAt = c.now.Add(2 * time.Minute)
+		out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: tried, SameJob: true}}, nil)
+		c.noErr("Settle", err)
+		if out[0].Err != nil {
+			c.failf("Settle returned %+v", out[0])
+		}
+		c.pass(time.Minute)
+		d := c.due()
+		if len(d.Expired) != len(got) {
+			c.failf("Due expired %v, not %v", short(ids(d.Expired)), short(got))
+		}
+		for _, r := range d.Expired {
+			if r.Error == nil || r.Error.Type != ojs.TypeEnqueueTTL || r.State != ojs.StateDiscarded {
+				c.failf("a job whose enqueue TTL is over is %s with %+v", r.State, r.Error)
+			}
+		}
+		c.pass(time.Minute)
+		if d := c.due(); len(d.Promoted) != 1 || d.Promoted[0].ID != started || len(d.Expired) != 0 {
+			c.failf("a job that has been started: promoted %v, expired %v", short(ids(d.Promoted)), short(ids(d.Expired)))
+		}
+		if r := c.claimOf(storage.Claim{Max: 5}); len(r) != 1 || r[0].ID != started {
+			c.failf("claimed %v", short(ids(r)))
+		}
 	}},
 	{"due-4", "Due/Max", "Storage.Due", "Due does at most max jobs, and Next then is a time that has come.", needsNothing, func(c *C) {
 		for range 5 {
@@ -680,10 +753,79 @@ var dueCases = []Case{
 		if want := []string{held[1], held[2], held[0]}; !slices.Equal(ids(d.Stalled), want) {
 			c.failf("stalled %v, not %v", short(ids(d.Stalled)), short(want))
 		}
+		c.pass(time.Minute)
+		if again := c.due(); !slices.Equal(ids(again.Stalled), ids(d.Stalled)) {
+			c.failf("handed on %v, not in the order of the first time, %v", short(ids(again.Stalled)), short(ids(d.Stalled)))
+		}
+	}},
+	{"due-9", "Due/OneCall", "Storage.Due", "Jobs that began to wait for the same time in one call come in the order of that call.", needsNothing, func(c *C) {
+		batch := []storage.Record{c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute))}
+		slices.Reverse(batch)
+		_, err := c.insertBatch(batch...)
+		c.noErr("Insert", err)
+		c.insert(c.job(), c.job(priority(1)), c.job(priority(2)), c.job(priority(3)))
+		claims := c.claim(4) // in another order than that of the inserts
+		renewed := []storage.Extension{{Held: heldOf(claims[2])}, {Held: heldOf(claims[1])}}
+		if lost, err := c.S.Extend(c.ctx, c.now, renewed); err != nil || len(lost) > 0 {
+			c.failf("Extend lost %v, %v", short(lost), err)
+		}
+		c.pass(time.Minute)
+		d := c.due()
+		if !slices.Equal(ids(d.Promoted), ids(batch)) {
+			c.failf("promoted %v, not %v", short(ids(d.Promoted)), short(ids(batch)))
+		}
+		want := []string{claims[0].ID, claims[3].ID, claims[2].ID, claims[1].ID}
+		if !slices.Equal(ids(d.Stalled), want) {
+			c.failf("stalled %v, not %v", short(ids(d.Stalled)), short(want))
+		}
+		var changes []storage.Change
+		for _, i := range []int{1, 3, 0, 2} {
+			r := d.Stalled[i]
+			c.to(ojs.StateRetryable)(&r)
+			changes, want[len(changes)] = append(changes, storage.Change{Record: r, SameJob: i%2 == 0}), r.ID
+		}
+		_, err = c.S.Settle(c.ctx, c.now, changes, nil)
+		c.noErr("Settle", err)
+		c.pass(time.Hour)
+		if d := c.due(); !slices.Equal(ids(d.Promoted), want) {
+			c.failf("promoted %v, not in the order of the changes, %v", short(ids(d.Promoted)), short(want))
+		}
+	}},
+	{"due-10", "Due/ExpiresWhy", "Record.Expire", "A job that expires says why, and is a dead letter only if that is its total timeout and its policy wants it.", needsNothing, func(c *C) {
+		total := func(r *storage.Record) { r.TotalTimeout = time.Minute }
+		enqueue := func(r *storage.Record) { r.EnqueueTTL = time.Minute }
+		for _, policy := range []ojs.Exhaustion{ojs.ExhaustionDeadLetter, ojs.ExhaustionDiscard} {
+			for _, tt := range []struct {
+				errorType string
+				set       []func(*storage.Record)
+			}{
+				{ojs.TypeExpired, []func(*storage.Record){expires(time.Minute)}},
+				{ojs.TypeEnqueueTTL, []func(*storage.Record){enqueue}},
+				{ojs.TypeEnqueueTTL, []func(*storage.Record){enqueue, expires(time.Minute)}},
+				{ojs.TypeTotalTimeout, []func(*storage.Record){total}},
+				{ojs.TypeTotalTimeout, []func(*storage.Record){total, enqueue, expires(time.Minute)}},
+			} {
+				r := c.job(tt.set...)
+				r.Retry.OnExhaustion = policy
+				c.insert(r)
+				c.pass(time.Minute)
+				if d := c.due(); !slices.Equal(ids(d.Expired), []string{r.ID}) {
+					c.failf("expired %v", short(ids(d.Expired)))
+				}
+				got := c.wantState(r.ID, ojs.StateDiscarded)
+				if got.Error == nil || got.Error.Type != tt.errorType || !got.FinishedAt.Equal(c.now) {
+					c.failf("%s: the job ended at %v with %v", tt.errorType, got.FinishedAt, got.Error)
+				}
+				dead := tt.errorType == ojs.TypeTotalTimeout && policy == ojs.ExhaustionDeadLetter
+				if got.DeadLettered() != dead || slices.Contains(c.list(storage.Query{DeadLetters: true}), r.ID) != dead {
+					c.failf("%s with %q: a dead letter since %v", tt.errorType, policy, got.DeadLetteredAt)
+				}
+			}
+		}
 	}},
 	{"due-6", "Due/ClockGoesBack", "package storage, Time", "A clock that goes back hands out less, never more, and fails nothing.", needsNothing, func(c *C) {
 		c.insert(c.job(scheduled(time.Minute)), c.job(expires(time.Minute), queue("expires")))
-		for _, at := range []time.Duration{-time.Hour, 0, time.Minute - time.Millisecond} {
+		for _, at := range []time.Duration{-time.Hour, 0, time.Minute - c.tick()} {
 			d, err := c.S.Due(c.ctx, epoch.Add(at), 10, nil)
 			c.noErr("Due", err)
 			if n := len(d.Promoted) + len(d.Expired) + len(d.Stalled); n != 0 || !d.Next.Equal(epoch.Add(time.Minute)) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -170,6 +171,23 @@ var cronCases = []Case{
 			c.failf("a run in the year 9999 comes at %v", next)
 		}
 	}},
+	{"cron-7", "Cron/Many", "CronQuery.Limit", "Crons returns at most 1000 entries, with any limit.", needsCrons, func(c *C) {
+		var entries []storage.Cron
+		for i := range 1010 {
+			entries = append(entries, storage.Cron{Name: fmt.Sprintf("e%04d", i)})
+		}
+		c.setCrons(entries...)
+		for _, limit := range []int{0, 5000} {
+			list := c.crons(storage.CronQuery{Limit: limit})
+			if len(list) != 1000 || list[999].Name != "e0999" {
+				c.failf("Crons with limit %d returned %d entries", limit, len(list))
+			}
+			rest := c.crons(storage.CronQuery{After: list[999].Name, Limit: limit})
+			if len(rest) != 10 || rest[0].Name != "e1000" {
+				c.failf("Crons after the 1000th returned %d entries", len(rest))
+			}
+		}
+	}},
 	{"cron-6", "Cron/Random", "storage.CronStore", "Random calls do what they do to the reference.", needsCrons, func(c *C) {
 		ref := NewReference()
 		real, model := c.cronStore(), storage.CronStore(ref)
@@ -243,9 +261,13 @@ var cronCases = []Case{
 
 // sameCrons compares what the random calls change.
 func (c *C) sameCrons(step int, got, want []storage.Cron) {
-	if !slices.EqualFunc(got, want, func(a, b storage.Cron) bool {
-		return a.Name == b.Name && a.Runs == b.Runs && a.NextRun.Equal(b.NextRun)
-	}) {
-		c.failf("step %d: entries %+v, want %+v", step, got, want)
+	changed := func(list []storage.Cron) (out []storage.Cron) {
+		for _, e := range list {
+			out = append(out, storage.Cron{Name: e.Name, Runs: e.Runs, NextRun: e.NextRun})
+		}
+		return out
+	}
+	if d := fields.Diff(changed(got), changed(want)); len(d) > 0 {
+		c.failf("step %d: the entries differ:\n%s", step, strings.Join(d, "\n"))
 	}
 }

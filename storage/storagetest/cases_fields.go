@@ -60,8 +60,10 @@ func (f *filler) fits(r *storage.Record, id string, s ojs.State) {
 	r.Attempt = max(0, r.Attempt/2)
 	r.Lease = min(max(r.Lease, 24*time.Hour), 20000*24*time.Hour)
 	r.CreatedAt = f.now.Add(-time.Duration(len(r.Type)) * time.Hour)
-	if r.TotalTimeout > 0 {
-		r.TotalTimeout = min(max(r.TotalTimeout, 1000*24*time.Hour), 20000*24*time.Hour)
+	for _, d := range []*time.Duration{&r.TotalTimeout, &r.EnqueueTTL} {
+		if *d > 0 {
+			*d = min(max(*d, 1000*24*time.Hour), 20000*24*time.Hour)
+		}
 	}
 	for _, t := range []*time.Time{&r.ExpiresAt} {
 		if !t.IsZero() && t.Before(f.now.AddDate(1, 0, 0)) {

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -79,6 +81,13 @@ var generalCases = []Case{
 		}
 		c.noErr("Close of a closed storage", c.S.Close())
 	}},
+	{"general-7", "General/Capabilities", "Storage.Capabilities", "Capabilities do not change.", needsNothing, func(c *C) {
+		before := c.S.Capabilities()
+		c.settled(c.reach(ojs.StateActive), c.to(ojs.StateCompleted))
+		if now := c.S.Capabilities(); now != before {
+			c.failf("Capabilities differ:\n%s", strings.Join(fields.Diff(now, before), "\n"))
+		}
+	}},
 	{"general-3", "General/NotFound", "Storage.Get", "A job that is not there is ojs.ErrNotFound.", needsNothing, func(c *C) {
 		_, err := c.S.Get(c.ctx, "nobody")
 		c.wantErr("Get", err, ojs.ErrNotFound)
@@ -120,7 +129,7 @@ var generalCases = []Case{
 				r.Extra = map[string]json.RawMessage{"workflow_id": json.RawMessage(`"w"`)}
 				r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "a.b", Message: planes.String(), Code: ojs.CodeRetry, Reason: ojs.ReasonHandlerError, Details: map[string]any{"n": 1.5}, Backtrace: []string{"f x.go:1"}}}
 				r.Retry = ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Second, BackoffCoefficient: 1.5, MaxInterval: time.Hour, Jitter: ojs.JitterOff, BackoffStrategy: ojs.BackoffLinear, NonRetryableErrors: []string{"a.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}
-				r.TotalTimeout, r.ResultTTL, r.Priority, r.MaxAttempts = 3*time.Hour, 5*time.Hour, -7, 3
+				r.TotalTimeout, r.EnqueueTTL, r.ResultTTL, r.Priority, r.MaxAttempts = 3*time.Hour, 7*time.Hour, 5*time.Hour, -7, 3
 				r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 5, Per: time.Second}}
 				unique("print", ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{}, MetaKeys: []string{"s"}, Period: time.Hour, PeriodMonths: 2, States: []ojs.State{ojs.StateDiscarded}, OnConflict: ojs.ConflictIgnore, Key: ""})(r)
 			})
@@ -326,6 +335,51 @@ var raceCases = []Case{
 			}
 		}
 	}},
+	{
+		"race-6", "Race/DueCronsSetCrons", "CronStore.DueCrons",
+		"DueCrons returns entries and the next time of one moment.", needsCrons, dueCronsMeetsSetCrons,
+	},
+}
+
+// dueCronsMeetsSetCrons moves the first of two entries behind the other and back again.
+func dueCronsMeetsSetCrons(c *C) {
+	times := []time.Time{epoch.Add(time.Second), epoch.Add(3 * time.Second)}
+	first := storage.Cron{Name: "first", Schedule: "@daily", Type: "x", NextRun: times[0]}
+	other := first
+	other.Name, other.NextRun = "other", epoch.Add(2*time.Second)
+	first.Version = c.setCrons(first, other)[0]
+	store := c.cronStore()
+	var over atomic.Bool
+	race(2, func(i int) {
+		if i == 0 {
+			for n := 0; !over.Load(); n++ {
+				first.NextRun = times[(n+1)%2]
+				versions, err := store.SetCrons(c.ctx, []storage.Cron{first})
+				if err != nil || versions[0] == 0 {
+					c.errorf("SetCrons returned %v, %v", versions, err)
+					return
+				}
+				first.Version = versions[0]
+			}
+			return
+		}
+		defer over.Store(true)
+		for range 6 * rounds {
+			due, next, err := store.DueCrons(c.ctx, epoch.Add(time.Minute), nil, 1)
+			if err != nil || len(due) != 1 {
+				c.errorf("DueCrons returned %v, %v", due, err)
+				return
+			}
+			want := times[1]
+			if due[0].Name == first.Name {
+				want = other.NextRun
+			}
+			if !next.Equal(want) {
+				c.errorf("DueCrons returned %s and %v as the next time, not %v", due[0].Name, next, want)
+				return
+			}
+		}
+	})
 }
 
 var durableCases = []Case{
@@ -430,7 +484,7 @@ var durableCases = []Case{
 		if !far.NextRetryAt.Equal(at) {
 			c.failf("a retry at %v, not %v", far.NextRetryAt, at)
 		}
-		c.now = at.Add(-time.Millisecond)
+		c.now = at.Add(-c.tick())
 		if d := c.due(); len(d.Promoted) != 0 || !d.Next.Equal(at) {
 			c.failf("before the time Due returned %+v", d)
 		}

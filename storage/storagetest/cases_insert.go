@@ -46,11 +46,26 @@ var insertCases = []Case{
 		}
 	}},
 	{"insert-3", "Insert/Order", "Storage.Insert", "The jobs of a batch are claimed in its order, and their results come in it.", needsNothing, func(c *C) {
-		batch := []storage.Record{c.job(), c.job(), c.job(), c.job()}
+		ignored := unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore})
+		there := c.insert(c.job(ignored, queue("away")))[0]
+		batch := []storage.Insert{{Record: c.job()}, {Record: c.job(ignored)}, {Record: c.job()}, {Record: c.job(), MaxDepth: 9}}
 		slices.Reverse(batch) // not the order of their ids
-		_, err := c.insertBatch(batch...)
+		out, err := c.S.Insert(c.ctx, c.now, batch, make([]storage.Inserted, 1))
 		c.noErr("Insert", err)
-		c.order(storage.Claim{}, ids(batch)...)
+		if len(out) != 5 || out[0].Version != 0 {
+			c.failf("Insert of 4 jobs appended %d results to one", len(out)-1)
+		}
+		for i, in := range batch {
+			got := out[i+1]
+			if i == 2 {
+				if got.Existing == nil || got.Existing.ID != there || got.Version != 0 {
+					c.failf("result %d is not that of the job that is ignored", i)
+				}
+			} else if got.Existing != nil || got.Version == 0 || got.Depth != in.MaxDepth/3 {
+				c.failf("result %d is not that of job %d: depth %d, version %d", i, i, got.Depth, got.Version)
+			}
+		}
+		c.order(storage.Claim{Queues: []string{"q"}}, batch[0].Record.ID, batch[1].Record.ID, batch[3].Record.ID)
 	}},
 	{"insert-4", "Insert/DuplicateID", "Storage.Insert", "An id that is stored already, in whatever state, or occurs twice in a batch, is refused as a duplicate.", needsNothing, func(c *C) {
 		for _, state := range ojs.AllStates() {
@@ -63,9 +78,16 @@ var insertCases = []Case{
 			}
 			c.wantState(r.ID, state)
 		}
-		r := c.job()
-		_, err := c.insertBatch(r, r)
-		c.wantErr("Insert of an id twice", err, ojs.ErrDuplicate)
+		for _, states := range [][]func(*storage.Record){{pending, scheduled(time.Hour)}, {scheduled(time.Hour), pending}} {
+			first := c.job(states[0])
+			second := first
+			states[1](&second)
+			_, err := c.insertBatch(c.job(), first, second)
+			var dup *ojs.DuplicateError
+			if !errors.As(err, &dup) || dup.ID != first.ID || dup.State != second.State {
+				c.failf("an id twice in a batch, %s and then %s: %v", first.State, second.State, err)
+			}
+		}
 	}},
 	{"insert-5", "Insert/StatesToBeginIn", "OJS core, section 6", "A job begins available, scheduled or pending, and in no other state.", needsNothing, func(c *C) {
 		for _, state := range append(ojs.AllStates(), "", "dead") {

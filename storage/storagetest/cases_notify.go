@@ -83,6 +83,9 @@ var notifyCases = []Case{
 	}},
 	{"notify-2", "Notify/Taken", "storage.Notifier", "Others are told of claims that are taken from their holders, and why.", needsNotices, func(c *C) {
 		e := c.listen("other")
+		c.insert(c.job(), c.job(), c.job(scheduled(time.Hour)))
+		c.settled(c.one(), c.to(ojs.StateCompleted)) // by its holder
+		c.settled(c.one(), c.to(ojs.StateRetryable))
 		replaces := unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
 		c.insert(c.job(replaces))
 		cancelled := c.one()
@@ -97,12 +100,18 @@ var notifyCases = []Case{
 		c.pass(time.Minute)
 		c.due()
 		e.hears("a lease was lost", takenFor(heldOf(stalled), ojs.ErrLeaseLost))
+		for _, n := range e.past {
+			for _, taken := range n.Taken {
+				if !slices.Contains([]string{cancelled.ID, replaced.ID, stalled.ID}, taken.ID) {
+					c.failf("told that a claim was taken which was not: %+v", taken)
+				}
+			}
+		}
 		e.stop()
 	}},
-	{"notify-3", "Notify/NotSelf", "storage.Notifier", "Nobody is told of calls of their own.", needsNotices, func(c *C) {
-		e := c.listen("self")
-		mine, theirs := c.ctx, storage.WithSelf(c.ctx, "other")
-		mine = storage.WithSelf(mine, "self")
+	{"notify-3", "Notify/NotSelf", "storage.Notifier", "Nobody is told of calls of their own, though others are.", needsNotices, func(c *C) {
+		e, third := c.listen("self"), c.listen("third")
+		mine, theirs := storage.WithSelf(c.ctx, "self"), storage.WithSelf(c.ctx, "other")
 		end := func(ctx context.Context) string {
 			c.ctx = ctx
 			id := c.insert(c.job())[0]
@@ -110,9 +119,12 @@ var notifyCases = []Case{
 			return id
 		}
 		own := end(mine)
+		third.hears("a job has ended", ended(own))
+		third.stop() // nobody but self listens from here on
+		alone := end(mine)
 		e.hears("another one's job has ended", ended(end(theirs)))
 		for _, n := range e.past {
-			if slices.Contains(n.Ended, own) {
+			if slices.Contains(n.Ended, own) || slices.Contains(n.Ended, alone) {
 				c.failf("told of its own job: %+v", n)
 			}
 		}
@@ -130,4 +142,81 @@ var notifyCases = []Case{
 		}
 		stays.stop()
 	}},
+	{"notify-5", "Notify/QueuesAndCrons", "storage.Notifier",
+		"Others are told when a queue is resumed, and when a recurring entry is stored or deleted.",
+		needsNotices | needsQueues | needsCrons, func(c *C) {
+			qs, _ := queueStore(c.S)
+			set := func(to ojs.QueueState) {
+				_, err := qs.SetQueueState(c.ctx, "q", to)
+				c.noErr("SetQueueState", err)
+			}
+			c.insert(c.job())
+			set(ojs.QueuePaused)
+			e := c.listen("other")
+			set(ojs.QueueActive)
+			e.hears("a queue was resumed", available)
+			crons := func(n storage.Notice) bool { return n.Crons }
+			c.setCrons(storage.Cron{Name: "e"})
+			e.hears("a recurring entry was stored", crons)
+			e.past = nil
+			c.deleteCron("e")
+			e.hears("a recurring entry was deleted", crons)
+			e.stop()
+		}},
+	{"notify-6", "Notify/Changes", "storage.Notifier",
+		"Others are told when a retry, a replay or a change makes a job available, and when a change has it come due earlier.",
+		needsNotices, func(c *C) {
+			retries := c.reach(ojs.StateRetryable)
+			waits := c.insert(c.job(scheduled(time.Hour)), c.job(scheduled(time.Hour)))
+			c.insert(c.job())
+			dead := c.settled(c.one(), c.dead)
+			e := c.listen("other")
+			hears := func(what string, ok func(storage.Notice) bool) {
+				c.tb.Helper()
+				e.hears(what, ok)
+				e.past = nil
+			}
+			c.settled(dead, func(r *storage.Record) {
+				r.State, r.FinishedAt, r.DeadLetteredAt = ojs.StateAvailable, time.Time{}, time.Time{}
+			})
+			hears("a dead letter was replayed", available)
+			c.settled(c.get(waits[0]), func(r *storage.Record) { r.State = ojs.StateAvailable })
+			hears("a change has made a job available", available)
+			sooner := c.now.Add(time.Minute)
+			c.settled(c.get(waits[1]), func(r *storage.Record) { r.ScheduledAt = sooner })
+			hears("a job is due earlier", func(n storage.Notice) bool { return n.Due.Equal(sooner) })
+			c.now = retries.NextRetryAt
+			c.due()
+			hears("a retry has become available", available)
+			e.stop()
+		}},
+	{"notify-7", "Notify/Personal", "storage.Personal",
+		"Calls through Personal.For are its user's own, and a storage around the storage gets none.", needsNotices, func(c *C) {
+			p, ok := unscribbled(c.S).(storage.Personal)
+			if !ok {
+				return
+			}
+			if got := p.For("self", &Faulty{Storage: unscribbled(c.S)}); got != nil {
+				c.failf("For of a storage that wraps it returned %T", got)
+			}
+			mine := p.For("self", unscribbled(c.S))
+			if mine == nil {
+				c.failf("For of the storage itself returned nil")
+			}
+			e := c.listen("self")
+			theirs := c.S
+			c.S = scribble(mine)
+			own := c.insert(c.job())[0]
+			c.settled(c.one(), c.to(ojs.StateCompleted))
+			c.S = theirs
+			other := c.insert(c.job())[0]
+			c.settled(c.one(), c.to(ojs.StateCompleted))
+			e.hears("another one's job has ended", ended(other))
+			for _, n := range e.past {
+				if slices.Contains(n.Ended, own) {
+					c.failf("told of its own job: %+v", n)
+				}
+			}
+			e.stop()
+		}},
 }

@@ -34,7 +34,7 @@ func used(n int) []*storage.Record {
 		r.Priority, r.Attempt, r.MaxAttempts, r.Progress = 99, 99, 99, 1
 		r.Args, _ = ojs.NewArgs("old")
 		r.Meta, r.Extra = map[string]any{"old": true}, map[string]json.RawMessage{"old": json.RawMessage("1")}
-		r.Timeout, r.TotalTimeout, r.Lease = time.Hour, time.Hour, time.Hour
+		r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = time.Hour, time.Hour, time.Hour, time.Hour, time.Hour
 		r.Retry = ojs.RetryPolicy{MaxAttempts: 99, NonRetryableErrors: []string{"old"}, OnExhaustion: ojs.ExhaustionDeadLetter}
 		r.RateLimit, r.Unique = &ojs.RateLimit{Key: "old"}, &ojs.UniquePolicy{Key: "old"}
 		r.CreatedAt, r.ScheduledAt, r.ExpiresAt, r.EnqueuedAt, r.StartedAt = at, at, at, at, at
@@ -352,7 +352,23 @@ var settleClaimCases = []Case{
 			}
 			c.wantState(r.ID, ojs.StateCancelled)
 		}
-		c.settled(first, c.to(ojs.StateCompleted))
+		// So can a job that was there before, and the one that has just been inserted is claimed in its place.
+		r := c.job()
+		_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, Fresh: true}}, nil)
+		c.noErr("Insert", err)
+		settled, recs := c.step(storage.Claim{}, 3, as(first, c.to(ojs.StateCompleted)))
+		if settled[0].Err != nil || settled[0].Version != first.Version+1 || len(recs) != 2 || recs[1].ID != r.ID {
+			c.failf("the step returned %+v and %v", settled[0], short(ids(recs)))
+		}
+	}},
+	{"settleclaim-15", "SettleClaim/EnqueueTTL", "SettleClaimer.SettleAndClaim", "The first job that has an enqueue TTL ends the claim as one that has a rate limit does, and Claim takes it.", needsSettleClaims, func(c *C) {
+		ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
+		got := c.insert(c.job(), c.job(ttl), c.job(), c.job(queue("z"), priority(-2)))
+		was := c.get(got[1])
+		c.stepped(storage.Claim{}, 5, got[0])
+		c.stepped(storage.Claim{Queues: []string{"q", "z"}}, 5)
+		c.same("the job with an enqueue TTL", c.get(got[1]), was)
+		c.order(storage.Claim{}, got[1:]...)
 	}},
 }
 

@@ -173,9 +173,9 @@ var uniqueCases = []Case{
 		p := ojs.UniquePolicy{Period: time.Hour, States: ojs.AllStates()}
 		first := c.job(unique("f", p))
 		c.admit(first)
-		c.pass(time.Hour - time.Millisecond)
+		c.pass(time.Hour - c.tick())
 		c.refuse(c.job(unique("f", p)), first.ID)
-		c.pass(time.Millisecond)
+		c.pass(c.tick())
 		c.admit(c.job(unique("f", p)))
 	}},
 	{"unique-9", "Unique/Newest", "reading 30", "Of several equal jobs the newest is named.", needsNothing, func(c *C) {
@@ -188,11 +188,21 @@ var uniqueCases = []Case{
 			c.pass(time.Second)
 		}
 		c.refuse(c.job(unique("f", ojs.UniquePolicy{})), last)
+		older := func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-time.Hour) }
+		same := c.insert(c.job(unique("f", none)), c.job(unique("f", none)), c.job(unique("f", none), older))
+		c.refuse(c.job(unique("f", ojs.UniquePolicy{})), same[1])
+		out := c.insertOne(storage.Insert{Record: c.job(unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}))})
+		if out.Existing == nil || out.Existing.ID != same[1] {
+			c.failf("with ignore, the newest is not the one that Insert names")
+		}
 	}},
 	{"unique-10", "Unique/WithinABatch", "reading 38", "Equal jobs of one batch are in each other's way.", needsNothing, func(c *C) {
-		a, b := c.job(unique("f", ojs.UniquePolicy{})), c.job(unique("f", ojs.UniquePolicy{}))
+		a, b := c.job(unique("f", ojs.UniquePolicy{}), pending), c.job(unique("f", ojs.UniquePolicy{}))
 		_, err := c.insertBatch(a, b)
-		c.wantErr("Insert of equal jobs", err, ojs.ErrDuplicate)
+		var dup *ojs.DuplicateError
+		if !errors.As(err, &dup) || dup.ID != a.ID || dup.State != a.State || dup.Fingerprint != "f" {
+			c.failf("Insert of equal jobs returned %v, not a duplicate of the first, which is %s", err, a.State)
+		}
 		if n := len(c.list(storage.Query{})); n != 0 {
 			c.failf("%d jobs of the refused batch are there", n)
 		}

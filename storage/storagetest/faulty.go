@@ -60,38 +60,56 @@ func call[R any](f *Faulty, ctx context.Context, name string, none R, do func() 
 }
 
 // Insert implements storage.Storage.
-func (f *Faulty) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
-	return call(f, ctx, "Insert", dst, func() ([]storage.Inserted, error) { return f.Storage.Insert(ctx, now, batch, dst) })
+func (f *Faulty) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
+	return call(f, ctx, "Insert", dst, func() ([]storage.Inserted, error) {
+		return f.Storage.Insert(ctx, now, batch, dst)
+	})
 }
 
 // Claim implements storage.Storage.
-func (f *Faulty) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	return call(f, ctx, "Claim", dst, func() ([]storage.Record, error) { return f.Storage.Claim(ctx, now, c, dst) })
+func (f *Faulty) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
+	return call(f, ctx, "Claim", dst, func() ([]storage.Record, error) {
+		return f.Storage.Claim(ctx, now, c, dst)
+	})
 }
 
 // Settle implements storage.Storage.
-func (f *Faulty) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	return call(f, ctx, "Settle", dst, func() ([]storage.Settled, error) { return f.Storage.Settle(ctx, now, changes, dst) })
+func (f *Faulty) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
+	return call(f, ctx, "Settle", dst, func() ([]storage.Settled, error) {
+		return f.Storage.Settle(ctx, now, changes, dst)
+	})
 }
 
 // Extend implements storage.Storage.
-func (f *Faulty) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
-	return call(f, ctx, "Extend", nil, func() ([]string, error) { return f.Storage.Extend(ctx, now, extensions) })
+func (f *Faulty) Extend(ctx context.Context, now time.Time,
+	extensions []storage.Extension) ([]string, error) {
+	return call(f, ctx, "Extend", nil, func() ([]string, error) {
+		return f.Storage.Extend(ctx, now, extensions)
+	})
 }
 
 // Due implements storage.Storage.
 func (f *Faulty) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
-	return call(f, ctx, "Due", storage.Due{}, func() (storage.Due, error) { return f.Storage.Due(ctx, now, max, buf) })
+	return call(f, ctx, "Due", storage.Due{}, func() (storage.Due, error) {
+		return f.Storage.Due(ctx, now, max, buf)
+	})
 }
 
 // Get implements storage.Storage.
 func (f *Faulty) Get(ctx context.Context, id string) (storage.Record, error) {
-	return call(f, ctx, "Get", storage.Record{}, func() (storage.Record, error) { return f.Storage.Get(ctx, id) })
+	return call(f, ctx, "Get", storage.Record{}, func() (storage.Record, error) {
+		return f.Storage.Get(ctx, id)
+	})
 }
 
 // List implements storage.Storage.
 func (f *Faulty) List(ctx context.Context, q storage.Query) (storage.Page, error) {
-	return call(f, ctx, "List", storage.Page{}, func() (storage.Page, error) { return f.Storage.List(ctx, q) })
+	return call(f, ctx, "List", storage.Page{}, func() (storage.Page, error) {
+		return f.Storage.List(ctx, q)
+	})
 }
 
 // Counts implements storage.Storage.
@@ -106,5 +124,7 @@ func (f *Faulty) Delete(ctx context.Context, ids []string) (int, error) {
 
 // Prune implements storage.Storage.
 func (f *Faulty) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
-	return call(f, ctx, "Prune", storage.Pruned{}, func() (storage.Pruned, error) { return f.Storage.Prune(ctx, p) })
+	return call(f, ctx, "Prune", storage.Pruned{}, func() (storage.Pruned, error) {
+		return f.Storage.Prune(ctx, p)
+	})
 }

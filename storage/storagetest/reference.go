@@ -97,7 +97,8 @@ func (s *Reference) moved(j *refJob, keepsPlace bool) {
 }
 
 // Insert implements storage.Storage.
-func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
@@ -106,7 +107,8 @@ func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.I
 		switch in.Record.State {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
 		default:
-			return dst, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", in.Record.State)}
+			return dst, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state",
+				Reason: fmt.Sprintf("%q is no state to begin in", in.Record.State)}
 		}
 		if j := s.find(in.Record.ID); j != nil {
 			return dst, &ojs.DuplicateError{ID: in.Record.ID, State: j.rec.State}
@@ -169,7 +171,8 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 }
 
 // unique resolves the conflict of a record with what is there. It reports whether the record is not to be stored.
-func (s *Reference) unique(now time.Time, r storage.Record, keepActive bool, result *storage.Inserted) (bool, error) {
+func (s *Reference) unique(now time.Time, r storage.Record, keepActive bool,
+	result *storage.Inserted) (bool, error) {
 	var inWay []*refJob // the newest last
 	for _, j := range s.jobs {
 		if j.rec.Fingerprint == r.Fingerprint && r.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) {
@@ -184,7 +187,8 @@ func (s *Reference) unique(now time.Time, r storage.Record, keepActive bool, res
 	var takes *refJob
 	switch r.Unique.Strategy() {
 	case ojs.ConflictReject:
-		return false, &ojs.DuplicateError{ID: newest.rec.ID, State: newest.rec.State, Fingerprint: r.Fingerprint}
+		return false, &ojs.DuplicateError{ID: newest.rec.ID, State: newest.rec.State,
+			Fingerprint: r.Fingerprint}
 	case ojs.ConflictIgnore:
 		c := newest.rec.Copy()
 		result.Existing = &c
@@ -219,7 +223,8 @@ func (s *Reference) unique(now time.Time, r storage.Record, keepActive bool, res
 }
 
 // makeRoom drops what has to go from bounded queues, after the batch has been stored.
-func (s *Reference) makeRoom(now time.Time, batch []storage.Insert, mine []*refJob, results []storage.Inserted) error {
+func (s *Reference) makeRoom(now time.Time, batch []storage.Insert, mine []*refJob,
+	results []storage.Inserted) error {
 	type overflow struct {
 		queue              string
 		excess, most, last int
@@ -253,7 +258,8 @@ func (s *Reference) makeRoom(now time.Time, batch []storage.Insert, mine []*refJ
 	for _, o := range full {
 		var oldest []*refJob
 		for _, j := range s.jobs {
-			if j.rec.Queue == o.queue && j.rec.State == ojs.StateAvailable && !j.rec.Expired(now) && !slices.Contains(mine, j) {
+			if j.rec.Queue == o.queue && j.rec.State == ojs.StateAvailable && !j.rec.Expired(now) &&
+				!slices.Contains(mine, j) {
 				oldest = append(oldest, j)
 			}
 		}
@@ -280,7 +286,8 @@ func (s *Reference) depth(queue string) (n int) {
 }
 
 // Claim implements storage.Storage.
-func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
@@ -288,7 +295,7 @@ func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim, d
 	return append(dst, s.claim(now, c, false)...), nil
 }
 
-// claim is Claim. If it is to be unlimited, it ends before the first job that has a rate limit.
+// claim is Claim. If it is to be unlimited, it ends before the first job that has a rate limit or an enqueue TTL.
 func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs []storage.Record) {
 	queues := c.Queues
 	if len(queues) == 0 {
@@ -308,6 +315,9 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 			if best == nil {
 				break
 			}
+			if unlimited && best.rec.EnqueueTTL > 0 {
+				return recs
+			}
 			if l := best.rec.RateLimit; l != nil {
 				if unlimited {
 					return recs
@@ -322,7 +332,8 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 	return recs
 }
 
-func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, skip *storage.KeySet, now time.Time) bool {
+func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, skip *storage.KeySet,
+	now time.Time) bool {
 	r := &j.rec
 	return r.State == ojs.StateAvailable && !r.Expired(now) && s.states[r.Queue] != ojs.QueuePaused &&
 		(queue == "" || r.Queue == queue) && (len(c.Types) == 0 || slices.Contains(c.Types, r.Type)) &&
@@ -330,7 +341,8 @@ func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, skip *st
 }
 
 // Settle implements storage.Storage.
-func (s *Reference) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Reference) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
@@ -347,13 +359,10 @@ func (s *Reference) settle(to *storage.Record) storage.Settled {
 		return storage.Settled{Err: ojs.ErrNotFound}
 	}
 	from := j.rec
-	if from.Version != to.Version {
-		return storage.Settled{Version: from.Version, Err: storage.ErrFenced}
+	if err := from.CanSettle(to); err != nil {
+		return storage.Settled{Version: from.Version, Err: err}
 	}
-	stays := from.State == to.State && from.State.Waiting()
-	if !stays && !from.State.CanBecome(to.State) {
-		return storage.Settled{Version: from.Version, Err: &ojs.TransitionError{ID: to.ID, From: from.State, To: to.State}}
-	}
+	stays := from.State == to.State
 	j.rec = to.Copy()
 	j.rec.Version++
 	s.moved(j, stays && from.Queue == to.Queue && from.Priority == to.Priority)
@@ -362,7 +371,8 @@ func (s *Reference) settle(to *storage.Record) storage.Settled {
 
 // settleAndClaim is what storage.SettleClaimer says of SettleAndClaim. The reference has no such ability to show, so that SameBehaviour
 // compares engines that use it with one that does not.
-func (s *Reference) settleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+func (s *Reference) settleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	if err := s.enter(ctx); err != nil {
 		return dst, 0, err
 	}
@@ -398,7 +408,8 @@ func (s *Reference) unclaim(ctx context.Context, held []storage.Held) (n int, er
 }
 
 // Extend implements storage.Storage.
-func (s *Reference) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+func (s *Reference) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string,
+	err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -423,7 +434,8 @@ func (s *Reference) next() (first *refJob) {
 		if at.IsZero() {
 			continue
 		}
-		if first == nil || at.Before(first.rec.WakeAt()) || at.Equal(first.rec.WakeAt()) && j.since < first.since {
+		if first == nil || at.Before(first.rec.WakeAt()) || at.Equal(first.rec.WakeAt()) &&
+			j.since < first.since {
 			first = j
 		}
 	}
@@ -431,7 +443,8 @@ func (s *Reference) next() (first *refJob) {
 }
 
 // Due implements storage.Storage.
-func (s *Reference) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+func (s *Reference) Due(ctx context.Context, now time.Time, limit int,
+	buf []storage.Record) (storage.Due, error) {
 	d := storage.Due{Promoted: buf[:0]}
 	if err := s.enter(ctx); err != nil {
 		return storage.Due{}, err
@@ -479,7 +492,8 @@ func (s *Reference) List(ctx context.Context, q storage.Query) (storage.Page, er
 	if q.Cursor != "" {
 		n, err := strconv.Atoi(q.Cursor)
 		if err != nil {
-			return storage.Page{}, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+			return storage.Page{}, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
+				Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
 		}
 		after = n
 	}
@@ -522,7 +536,9 @@ func (s *Reference) Counts(ctx context.Context) ([]storage.Count, error) {
 	defer s.mu.Unlock()
 	var counts []storage.Count
 	for _, j := range s.jobs {
-		i := slices.IndexFunc(counts, func(c storage.Count) bool { return c.Queue == j.rec.Queue && c.State == j.rec.State })
+		i := slices.IndexFunc(counts, func(c storage.Count) bool {
+			return c.Queue == j.rec.Queue && c.State == j.rec.State
+		})
 		if i < 0 {
 			i = len(counts)
 			counts = append(counts, storage.Count{Queue: j.rec.Queue, State: j.rec.State})
@@ -569,9 +585,10 @@ func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 		var first *refJob
 		n := 0
 		for _, j := range s.jobs {
-			if j.rec.State.Terminal() && !j.rec.KeptUntil().After(p.Now) && j.rec.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, j.rec.State)) {
+			if s.prunable(j, &p) {
 				n++
-				if first == nil || j.rec.FinishedAt.Before(first.rec.FinishedAt) || j.rec.FinishedAt.Equal(first.rec.FinishedAt) && j.ended < first.ended {
+				if first == nil || j.rec.FinishedAt.Before(first.rec.FinishedAt) ||
+					j.rec.FinishedAt.Equal(first.rec.FinishedAt) && j.ended < first.ended {
 					first = j
 				}
 			}
@@ -589,6 +606,13 @@ func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 	}
 }
 
+// prunable reports whether a job is one of those that p counts.
+func (s *Reference) prunable(j *refJob, p *storage.Prune) bool {
+	r := &j.rec
+	return r.State.Terminal() && !r.KeptUntil().After(p.Now) && r.DeadLettered() == p.DeadLetters &&
+		(len(p.States) == 0 || slices.Contains(p.States, r.State))
+}
+
 // Close implements storage.Storage.
 func (s *Reference) Close() error {
 	s.mu.Lock()
@@ -599,9 +623,11 @@ func (s *Reference) Close() error {
 }
 
 // SetQueueState implements storage.QueueStore.
-func (s *Reference) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error) {
+func (s *Reference) SetQueueState(ctx context.Context, queue string,
+	to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state", Reason: fmt.Sprintf("%q is no state of a queue", to)}
+		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
+			Reason: fmt.Sprintf("%q is no state of a queue", to)}
 	}
 	if err := s.enter(ctx); err != nil {
 		return "", err
@@ -676,7 +702,8 @@ func (s *Reference) Crons(ctx context.Context, q storage.CronQuery) ([]storage.C
 }
 
 // DueCrons implements storage.CronStore.
-func (s *Reference) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+func (s *Reference) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
+	max int) ([]storage.Cron, time.Time, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, time.Time{}, err
 	}

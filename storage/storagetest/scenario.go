@@ -86,8 +86,10 @@ func play(t *testing.T, s storage.Storage, cfg Config) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &stage{Engine: eng, t: t, ctx: ctx, clock: mock, start: epoch, names: make(map[string]string), cfg: cfg}
-	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*", "dead_letter.*", "queue.*", "cron.*"}, Buffer: 10_000})
+	g := &stage{Engine: eng, t: t, ctx: ctx, clock: mock, start: epoch,
+		names: make(map[string]string), cfg: cfg}
+	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*", "dead_letter.*", "queue.*",
+		"cron.*"}, Buffer: 10_000})
 	defer sub.Close()
 	g.handlers()
 	run, stop := context.WithCancel(ctx)
@@ -111,7 +113,8 @@ func (g *stage) events(sub *engine.Subscription) []string {
 			line := fmt.Sprintf("%s: %v %s", who, ev.Time.Sub(g.start), ev.Type)
 			if ev.Job != nil {
 				line += fmt.Sprintf(" %s attempt %d of %d, retry %v, finished %v, errors %d, progress %v, args %s",
-					ev.Job.State, ev.Job.Attempt, ev.Job.MaxAttempts, g.since(ev.Job.NextRetryAt), g.since(ev.Job.FinishedAt), len(ev.Job.Errors), ev.Job.Progress, ev.Job.Args)
+					ev.Job.State, ev.Job.Attempt, ev.Job.MaxAttempts, g.since(ev.Job.NextRetryAt),
+					g.since(ev.Job.FinishedAt), len(ev.Job.Errors), ev.Job.Progress, ev.Job.Args)
 			}
 			byJob[who] = append(byJob[who], line)
 			continue
@@ -150,7 +153,8 @@ func (g *stage) name(id string) string {
 
 func (g *stage) handlers() {
 	note := func(job *ojs.Job[string]) {
-		g.log("%v %s %s %q attempt %d", g.clock.Now().Sub(g.start), g.name(job.ID), job.Type, job.Args, job.Attempt)
+		g.log("%v %s %s %q attempt %d", g.clock.Now().Sub(g.start), g.name(job.ID), job.Type, job.Args,
+			job.Attempt)
 	}
 	handle := func(jobType string, f func(ctx context.Context, job *ojs.Job[string]) error) {
 		g.Handle(jobType, func(ctx context.Context, job *ojs.Job[string]) error {
@@ -158,14 +162,18 @@ func (g *stage) handlers() {
 			return f(ctx, job)
 		})
 	}
-	handle("ok", func(ctx context.Context, job *ojs.Job[string]) error { return handler.SetResult(ctx, job.Args) })
+	handle("ok", func(ctx context.Context, job *ojs.Job[string]) error {
+		return handler.SetResult(ctx, job.Args)
+	})
 	handle("fails", func(_ context.Context, job *ojs.Job[string]) error {
 		if job.Attempt < 3 {
 			return ojs.Errorf("test.failure", "attempt %d", job.Attempt)
 		}
 		return nil
 	})
-	handle("dies", func(_ context.Context, job *ojs.Job[string]) error { return ojs.DeadLetter(errors.New("dead")) })
+	handle("dies", func(_ context.Context, job *ojs.Job[string]) error {
+		return ojs.DeadLetter(errors.New("dead"))
+	})
 	handle("panics", func(context.Context, *ojs.Job[string]) error { panic("no") })
 	handle("snoozes", func(ctx context.Context, job *ojs.Job[string]) error {
 		n := 0
@@ -192,8 +200,10 @@ func (g *stage) acts() {
 		return ojs.WithUnique(p)
 	}
 	g.enqueue("ok", "first")
-	g.enqueue("fails", "three times", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: time.Second}))
-	g.enqueue("fails", "twice is enough", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, OnExhaustion: ojs.ExhaustionDeadLetter}))
+	g.enqueue("fails", "three times",
+		ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: time.Second}))
+	g.enqueue("fails", "twice is enough",
+		ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, OnExhaustion: ojs.ExhaustionDeadLetter}))
 	g.enqueue("panics", "p", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: ojs.NoRetry}))
 	dead := g.enqueue("dies", "d")
 	g.enqueue("snoozes", "s")
@@ -206,7 +216,8 @@ func (g *stage) acts() {
 	for i := range 9 {
 		g.enqueue("ok", fmt.Sprint("in order ", i), ojs.WithPriority(i%3))
 	}
-	many := make([]ojs.Draft, 5) // of two priorities, which make a difference even if the queue was not paused
+	// The batch has two priorities, which make a difference even without the pause.
+	many := make([]ojs.Draft, 5)
 	for i := range many {
 		many[i] = ojs.NewDraft("ok", fmt.Sprint("batch ", i), ojs.WithPriority(i%2))
 	}
@@ -223,7 +234,8 @@ func (g *stage) acts() {
 	moved := g.enqueue("ok", "moved", ojs.WithDelay(2*time.Hour))
 	g.check(g.Jobs().Reschedule(g.ctx, moved.ID, g.clock.Now().Add(90*time.Minute)))
 	g.enqueue("ok", "too late", ojs.WithPending(), ojs.WithTTL(30*time.Minute))
-	g.enqueue("sleeps", "longer than its timeout", ojs.WithTimeout(time.Minute), ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: time.Second}))
+	g.enqueue("sleeps", "longer than its timeout", ojs.WithTimeout(time.Minute),
+		ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: time.Second}))
 	g.enqueue("ok", "activated", ojs.WithPending())
 	activated := g.enqueue("ok", "activated, too", ojs.WithPending())
 	g.check(g.Jobs().Activate(g.ctx, activated.ID))
@@ -244,7 +256,8 @@ func (g *stage) acts() {
 	// The dead, the foreign, and what recurs.
 	g.check(g.DeadLetters().Retry(g.ctx, dead.ID))
 	foreign := g.Worker("foreign", engine.WorkerConfig{Types: []string{"elsewhere"}})
-	g.enqueue("elsewhere", "lost", ojs.WithLease(time.Minute), ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Second}))
+	g.enqueue("elsewhere", "lost", ojs.WithLease(time.Minute),
+		ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Second}))
 	lost, err := foreign.Fetch(g.ctx)
 	g.check(err)
 	g.advance(2 * time.Minute)
@@ -255,7 +268,8 @@ func (g *stage) acts() {
 	g.check(err)
 	g.check(found.Ack(g.ctx, "found"))
 	if g.cfg.Crons {
-		g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "hourly", Schedule: "0 * * * *", Job: ojs.NewDraft("ok", "recurring")}))
+		g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "hourly", Schedule: "0 * * * *",
+			Job: ojs.NewDraft("ok", "recurring")}))
 		g.advance(5 * time.Hour)
 		g.check(g.Cron().Remove(g.ctx, "hourly"))
 	}
@@ -267,7 +281,8 @@ func (g *stage) acts() {
 func (g *stage) look() {
 	for job, err := range g.Jobs().List(g.ctx, engine.Filter{}) {
 		g.check(err)
-		g.log("listed %s %s %s attempt %d", g.name(job.ID), job.Type, job.State, job.Attempt)
+		g.log("listed %s %s %s attempt %d, finished %s", g.name(job.ID), job.Type, job.State,
+			job.Attempt, g.since(job.FinishedAt))
 	}
 	stats, err := g.Stats(g.ctx)
 	g.check(err)

@@ -128,9 +128,9 @@ func TestDifferencesAreFound(t *testing.T) {
 		"forgetful":                            {forgetful{NewReference()}, all},
 		"without priorities":                   {patient{NewReference()}, all},
 		"without priorities and abilities":     {plain{patient{NewReference()}}, Config{}},
-		"less exact than it says":              {coarse{NewReference(), time.Microsecond}, all},
 		"less exact than microseconds":         {coarse{NewReference(), 2 * time.Microsecond}, coarseConfig(time.Microsecond)},
 		"less exact than tenths of a second":   {coarse{NewReference(), time.Second}, coarseConfig(100 * time.Millisecond)},
+		"less exact than it says":              {coarse{NewReference(), time.Microsecond}, all},
 		"forgetful, and exact to microseconds": {forgetful{NewReference()}, coarseConfig(time.Microsecond)},
 	} {
 		if difference(play(t, NewReference(), bad.cfg), play(t, bad.s, bad.cfg)) == "" {

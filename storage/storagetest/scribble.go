@@ -79,7 +79,8 @@ func only[T any](v T) T {
 	return c
 }
 
-func (s *scribbler) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *scribbler) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	batch, done := given(batch)
 	defer done()
 	n := len(dst)
@@ -88,7 +89,8 @@ func (s *scribbler) Insert(ctx context.Context, now time.Time, batch []storage.I
 	return dst, err
 }
 
-func (s *scribbler) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *scribbler) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
 	c, done := given(c)
 	defer done()
 	n := len(dst)
@@ -97,20 +99,23 @@ func (s *scribbler) Claim(ctx context.Context, now time.Time, c storage.Claim, d
 	return dst, err
 }
 
-func (s *scribbler) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *scribbler) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	changes, done := given(changes)
 	defer done()
 	return s.Storage.Settle(ctx, now, changes, dst)
 }
 
-func (s *scribbler) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
+func (s *scribbler) Extend(ctx context.Context, now time.Time,
+	extensions []storage.Extension) ([]string, error) {
 	extensions, done := given(extensions)
 	defer done()
 	lost, err := s.Storage.Extend(ctx, now, extensions)
 	return only(lost), err
 }
 
-func (s *scribbler) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+func (s *scribbler) Due(ctx context.Context, now time.Time, max int,
+	buf []storage.Record) (storage.Due, error) {
 	d, err := s.Storage.Due(ctx, now, max, buf)
 	returned(d.Promoted)
 	returned(d.Expired)
@@ -171,7 +176,8 @@ func (s cronScribbler) Crons(ctx context.Context, q storage.CronQuery) ([]storag
 	return only(list), err
 }
 
-func (s cronScribbler) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+func (s cronScribbler) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
+	max int) ([]storage.Cron, time.Time, error) {
 	after, done := given(after)
 	defer done()
 	due, next, err := s.CronStore.DueCrons(ctx, now, after, max)
@@ -180,7 +186,8 @@ func (s cronScribbler) DueCrons(ctx context.Context, now time.Time, after *stora
 
 type stepScribbler struct{ storage.SettleClaimer }
 
-func (s stepScribbler) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+func (s stepScribbler) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	to, settled := given(to)
 	defer settled()
 	c, claimed := given(c)

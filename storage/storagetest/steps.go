@@ -97,6 +97,17 @@ func (c *C) wantState(id string, s ojs.State) storage.Record {
 	return r
 }
 
+// insertOne inserts one job with the options of an Insert, and returns the result.
+func (c *C) insertOne(in storage.Insert) storage.Inserted {
+	c.tb.Helper()
+	out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{in}, nil)
+	c.noErr("Insert", err)
+	if len(out) != 1 {
+		c.failf("Insert of one job returned %d results", len(out))
+	}
+	return out[0]
+}
+
 // claim claims up to n jobs of any queue and type.
 func (c *C) claim(n int) []storage.Record {
 	c.tb.Helper()
@@ -223,6 +234,9 @@ func (c *C) due() storage.Due {
 }
 
 func (c *C) pass(d time.Duration) { c.now = c.now.Add(d) }
+
+// tick is the least time that the storage tells from none.
+func (c *C) tick() time.Duration { return max(c.cfg.TimePrecision, 1) }
 
 // list lists the ids that a query selects, page by page.
 func (c *C) list(q storage.Query) []string {

@@ -1,5 +1,5 @@
-// Package storagetest proves storages. A storage that passes Run behaves as the memory storage does, so that a program can
-// change one for the other:
+// Package storagetest proves storages. A storage that passes Run behaves as the memory
+// storage does, so that a program can change one for the other:
 //
 //	func TestStorage(t *testing.T) {
 //		storagetest.Run(t, storagetest.Config{
@@ -7,9 +7,10 @@
 //		})
 //	}
 //
-// Each case has an ID, the section of the contract or the standard that it proves, and a rule in one sentence, with which its
-// failure begins. Random compares a storage with Reference over random operations. Run does both, and ends with a table of
-// what was proven and what was not.
+// Each case has an ID, the section of the contract or the standard that it proves, and a
+// rule in one sentence, with which its failure begins. Random compares a storage with
+// Reference over random operations, and Histories over calls that overlap. Run does all
+// three, and ends with a table of what was proven and what was not.
 package storagetest
 
 import (
@@ -17,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -35,6 +38,16 @@ type Config struct {
 	// Reopen closes a storage that Open has made and opens it again, with what was stored. A storage that says it is durable
 	// needs it.
 	Reopen func(tb testing.TB, s storage.Storage) storage.Storage
+
+	// Another opens the storage s once more while it is open, as another process would.
+	// Optional, for storages that may be open more than once: Histories makes calls through
+	// each of them.
+	Another func(tb testing.TB, s storage.Storage) storage.Storage
+
+	// JobByJob declares that calls on several jobs may handle each job at a moment of its
+	// own, and count a bounded queue while it changes (package storage, Concurrency).
+	// Histories then expects no more of Claim, Extend, Due, List, Prune and Insert.
+	JobByJob bool
 
 	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what Capabilities says.
 	TimePrecision time.Duration
@@ -55,6 +68,8 @@ type Config struct {
 
 	// Waived are cases that are known to fail.
 	Waived []Waiver
+
+	coverage *coverage // of Random; nil: of its own
 }
 
 // Waiver excuses a storage from a case.
@@ -89,8 +104,9 @@ const (
 
 // Cases returns every case.
 func Cases() []Case {
-	return slices.Concat(insertCases, uniqueCases, claimCases, settleCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
-		listCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases, fieldCases, raceCases, durableCases)
+	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+		listCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
+		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
 
 // Run proves a storage. Each case is a subtest, Conformance/<path>.
@@ -107,6 +123,7 @@ func Run(t *testing.T, cfg Config) {
 		}
 	})
 	t.Run("Random", func(t *testing.T) { Random(t, cfg) })
+	t.Run("Histories", func(t *testing.T) { Histories(t, cfg) })
 	t.Log(r.String())
 }
 
@@ -250,7 +267,30 @@ func (c *C) failf(format string, args ...any) {
 
 func (c *C) errorf(format string, args ...any) {
 	c.tb.Helper()
+	for i, a := range args {
+		if hasFields(reflect.TypeOf(a)) {
+			args[i] = fields.Text(a)
+		}
+	}
 	c.tb.Errorf("%s\n%s", c.rule, fmt.Sprintf(format, args...))
+}
+
+// hasFields reports whether a failure shows the fields of a value.
+func hasFields(t reflect.Type) bool {
+	for t != nil {
+		switch {
+		case t == reflect.TypeFor[time.Time]():
+			return true
+		case t.Implements(reflect.TypeFor[error]()), t.Implements(reflect.TypeFor[fmt.Stringer]()):
+			return false
+		case t.Kind() == reflect.Struct:
+			return true
+		case t.Kind() != reflect.Pointer && t.Kind() != reflect.Slice:
+			return false
+		}
+		t = t.Elem()
+	}
+	return false
 }
 
 // noErr wants a call of the storage to succeed.

@@ -1,4 +1,5 @@
-// Package load puts the same work on every contender, so that two of them never differ in how they were fed.
+// Package load puts the same work on every contender, so that two of them never differ in
+// how they were fed.
 package load
 
 import (
@@ -8,18 +9,21 @@ import (
 	"sync/atomic"
 )
 
-// Args are the args of every job: small, as those of a job should be, and neither free to encode nor to decode.
+// Args are the args of every job: small, as those of a job should be, and neither free to
+// encode nor to decode.
 type Args struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"`
 }
 
-// Job returns the args of the job with a number. The name is shared: it is the contenders' memory that is measured.
+// Job returns the args of the job with a number. The name is shared: it is the
+// contenders' memory that is measured.
 func Job(id int) Args { return Args{ID: id, Name: "Ada Lovelace"} }
 
-// Produce enqueues the jobs numbered from 0, in batches, from that many goroutines at once, each a share of its own. It
-// returns the first error, when all of them have ended.
-func Produce(ctx context.Context, jobs, producers, batch int, enqueue func(ctx context.Context, first, n int) error) error {
+// Produce enqueues the jobs numbered from 0, in batches, from that many goroutines at
+// once, each a share of its own. It returns the first error, when all of them have ended.
+func Produce(ctx context.Context, jobs, producers, batch int,
+	enqueue func(ctx context.Context, first, n int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
@@ -80,8 +84,8 @@ func (c *Countdown) Wait(ctx context.Context) error {
 	}
 }
 
-// Exact returns an error unless there were exactly as many calls as jobs. Ask when all is over: a job that runs twice has
-// made Wait return too early.
+// Exact returns an error unless there were exactly as many calls as jobs. Ask when all is
+// over: a job that runs twice has made Wait return too early.
 func (c *Countdown) Exact() error {
 	if n := c.left.Load(); n != 0 {
 		return fmt.Errorf("%d handler calls too many", -n)

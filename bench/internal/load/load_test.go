@@ -8,7 +8,8 @@ import (
 )
 
 func TestProduceGivesEachJobOnce(t *testing.T) {
-	for _, c := range []struct{ jobs, producers, batch int }{{1, 1, 1}, {10, 4, 1}, {1001, 3, 100}, {2, 4, 100}} {
+	for _, c := range []struct{ jobs, producers, batch int }{{1, 1, 1}, {10, 4, 1}, {1001, 3, 100},
+		{2, 4, 100}} {
 		var mu sync.Mutex
 		seen := make(map[int]int)
 		enqueue := Each(func(_ context.Context, job Args) error {

@@ -13,12 +13,15 @@ type Machine struct {
 	OS   string `json:"os"`
 	CPU  string `json:"cpu"`
 	CPUs int    `json:"cpus"`
-	Load string `json:"load"` // averages over 1, 5 and 15 minutes before the first round; "": the system does not say
+	// averages over 1, 5 and 15 minutes before the first round; "": the system does not
+	// say
+	Load string `json:"load"`
 }
 
 // ThisMachine describes the machine as it is now: call it before the first round.
 func ThisMachine() Machine {
-	m := Machine{Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPU: "unknown CPU", CPUs: runtime.GOMAXPROCS(0)}
+	m := Machine{Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPU: "unknown CPU",
+		CPUs: runtime.GOMAXPROCS(0)}
 	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
 		if fields := strings.Fields(string(b)); len(fields) >= 3 {
 			m.Load = strings.Join(fields[:3], " ")

@@ -25,7 +25,8 @@ type Section struct {
 	Rows    []*Row   `json:"rows"`
 }
 
-// Row is a contender. It keeps every round, so that the JSON is enough to judge the spread by.
+// Row is a contender. It keeps every round, so that the JSON is enough to judge the
+// spread by.
 type Row struct {
 	Name   string      `json:"name"`
 	Rounds [][]float64 `json:"rounds"` // in the order of the metrics
@@ -78,8 +79,8 @@ func (r *Row) column(metric int) []float64 {
 	return values
 }
 
-// Text writes the section as an aligned table: the medians, the ratio of the first metric to that of the base, and its
-// lowest and highest round, which tell how far to trust it.
+// Text writes the section as an aligned table: the medians, the ratio of the first metric
+// to that of the base, and its lowest and highest round, which tell how far to trust it.
 func (s *Section) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\n%s\n", s.Title)
@@ -138,7 +139,8 @@ func (r *Report) Write(w io.Writer, asJSON bool) error {
 	return nil
 }
 
-// Err returns an error if a contender failed, so that a program does not end as if all were well.
+// Err returns an error if a contender failed, so that a program does not end as if all
+// were well.
 func (r *Report) Err() error {
 	for _, s := range r.Sections {
 		for _, row := range s.Rows {

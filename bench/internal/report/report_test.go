@@ -9,7 +9,8 @@ import (
 )
 
 func TestText(t *testing.T) {
-	s := &Section{Title: "speed", Metrics: []Metric{{Name: "jobs/s"}, {Name: "allocs/job", Decimals: 1}}, Base: "b"}
+	s := &Section{Title: "speed", Metrics: []Metric{{Name: "jobs/s"}, {Name: "allocs/job", Decimals: 1}},
+		Base: "b"}
 	for _, round := range [][2]float64{{10, 1}, {40, 2}, {20, 3}} {
 		s.Add("a", round[0], round[1])
 		s.Add("b", round[0]*2, round[1])

@@ -8,7 +8,8 @@
 //
 //	op := log.Begin(effect, ids...)   // before the call: the jobs that it may change, and the effect on jobs it cannot name
 //	... the storage's call ...
-//	op.End(entries...)                // after it: what it has brought about, one entry for a transition
+//	op.Add(id, version, ...)          // after it: what it has brought about, one entry for a transition
+//	op.End()
 //
 // An entry waits for the operations that may still hand in its predecessor, the event of the same job just before it.
 // The predecessor comes from an operation that names the job, or from one that cannot name it. There are two kinds of
@@ -33,6 +34,8 @@
 //     waits.
 //  6. At most maxWaiting entries wait. Beyond that the log gives up the operations that the oldest entry waits for. What
 //     these hand in later is not published, because it would come out of order: subscribers see it in Missed.
+//  7. What an entry points to belongs to the caller until End returns. The log copies an entry that has to wait, and one
+//     that a subscription selects or an observer may keep. It copies and allocates nothing for any other.
 //
 // An event without a job is published when it is handed in. A transition that another engine makes has no event here, and
 // nothing waits for it.
@@ -71,6 +74,7 @@ type Entry struct {
 	Version uint64 // of the job, after the transition
 	After   Effect // which effect of an unnamed operation may have brought the event before
 	Events  []ojs.Event
+	kept    bool // the events are the log's own, and complete
 }
 
 // Observer sees every event.
@@ -79,7 +83,9 @@ type Observer interface{ Observe(ev *ojs.Event) }
 // Log publishes events to observers and subscriptions. It is safe for concurrent use.
 type Log struct {
 	observers []Observer
+	allBrief  bool // all observers are foreign.Brief: events need no copy for them, and no goroutine
 	logger    *slog.Logger
+	stamp     func(*ojs.Event)
 	most      int // entries that may wait
 
 	subs atomic.Pointer[[]*Subscription] // replaced under mu
@@ -92,7 +98,12 @@ type Log struct {
 	blocked [effects]list.List
 	steps   int // work done, for tests: entries and operations handled
 	lines   []line
+	out     []Entry  // memory for the next call
+	spare   []*chain // memory for other jobs
 }
+
+// maxSpare bounds how much memory the log keeps for later.
+const maxSpare = 256
 
 // line is what the log has to say when mu is free: a logger is foreign code.
 type line struct {
@@ -109,7 +120,12 @@ type Op struct {
 	wide   *list.Element // in log.wide
 	ids    []string
 	lost   bool // given up, by invariant 6
+
+	entries []Entry     // of Add
+	events  []ojs.Event // theirs
 }
+
+var ops = sync.Pool{New: func() any { return new(Op) }}
 
 // chain is what concerns one job.
 type chain struct {
@@ -127,9 +143,14 @@ type entry struct {
 	blocked *list.Element // in log.blocked; nil: it does not wait for an effect
 }
 
-// New makes a log for the observers. The logger gets a line for each observer's panic.
-func New(observers []Observer, logger *slog.Logger) *Log {
-	return &Log{observers: observers, logger: logger, most: maxWaiting, chains: make(map[string]*chain)}
+// New makes a log for the observers. The logger gets a line for each observer's panic. The function stamp completes an
+// event that somebody may keep; nil: nothing is missing.
+func New(observers []Observer, logger *slog.Logger, stamp func(*ojs.Event)) *Log {
+	l := &Log{observers: observers, allBrief: true, logger: logger, stamp: stamp, most: maxWaiting, chains: make(map[string]*chain)}
+	for _, o := range observers {
+		l.allBrief = l.allBrief && foreign.IsBrief(o)
+	}
+	return l
 }
 
 // Listening reports whether there is an observer or a subscription.
@@ -166,14 +187,14 @@ func (l *Log) unlock() {
 	}
 }
 
-// Begin begins an operation that may change the named jobs, and have the effect on others. The caller must not change ids
-// until the operation has ended. Without observers and subscriptions it returns nil, and End of a nil operation does
-// nothing.
+// Begin begins an operation that may change the named jobs, and have the effect on others. Without observers and
+// subscriptions it returns nil, and Add and End of a nil operation do nothing.
 func (l *Log) Begin(effect Effect, ids ...string) *Op {
 	if !l.Listening() {
 		return nil
 	}
-	op := &Op{log: l, effect: effect, ids: ids}
+	op := ops.Get().(*Op)
+	op.log, op.effect, op.ids = l, effect, append(op.ids[:0], ids...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last++
@@ -181,32 +202,68 @@ func (l *Log) Begin(effect Effect, ids ...string) *Op {
 	if effect != None {
 		op.wide = l.wide[effect].PushBack(op)
 	}
-	for _, id := range ids {
+	for _, id := range op.ids {
 		l.steps++
-		ch := l.chains[id]
-		if ch == nil {
-			ch = new(chain)
-			l.chains[id] = ch
-		}
+		ch := l.chain(id)
 		ch.ops = append(ch.ops, op)
 	}
 	return op
 }
 
-// End ends the operation and hands in what it has brought about, for one job in the order of the versions.
+// chain returns what concerns a job. mu is held.
+func (l *Log) chain(id string) *chain {
+	ch := l.chains[id]
+	if ch == nil {
+		if n := len(l.spare); n > 0 {
+			ch, l.spare = l.spare[n-1], l.spare[:n-1]
+		} else {
+			ch = new(chain)
+		}
+		l.chains[id] = ch
+	}
+	return ch
+}
+
+// Add hands in a transition that the operation has brought about, those of one job in the order of the versions. The log
+// copies the events, and not what they point to, which the caller must not change until End returns.
+func (op *Op) Add(job string, version uint64, after Effect, events ...ojs.Event) {
+	if op == nil || len(events) == 0 {
+		return
+	}
+	from := len(op.events)
+	op.events = append(op.events, events...)
+	op.entries = append(op.entries, Entry{Job: job, Version: version, After: after, Events: op.events[from:len(op.events):len(op.events)]})
+}
+
+// End ends the operation and publishes what it has brought about: the entries of Add, and these.
 func (op *Op) End(entries ...Entry) {
 	if op == nil {
 		return
 	}
-	l := op.log
+	op.log.end(op, entries)
+	clear(op.ids)
+	clear(op.entries)
+	clear(op.events)
+	if cap(op.events) > maxSpare || cap(op.ids) > maxSpare {
+		return
+	}
+	*op = Op{ids: op.ids[:0], entries: op.entries[:0], events: op.events[:0]}
+	ops.Put(op)
+}
+
+func (l *Log) end(op *Op, entries []Entry) {
 	l.mu.Lock()
 	defer l.unlock()
 	if op.lost {
+		l.drop(op.entries)
 		l.drop(entries)
 		return
 	}
-	var out []Entry
+	out := l.out[:0]
 	l.forget(op)
+	for i := range op.entries {
+		out = l.enter(out, &op.entries[i])
+	}
 	for i := range entries {
 		out = l.enter(out, &entries[i])
 	}
@@ -218,6 +275,9 @@ func (op *Op) End(entries ...Entry) {
 		out = l.giveUp(out)
 	}
 	l.publish(out)
+	if clear(out); cap(out) <= maxSpare {
+		l.out = out[:0]
+	}
 }
 
 // Emit publishes an event without a job.
@@ -248,11 +308,9 @@ func (l *Log) enter(out []Entry, e *Entry) []Entry {
 	if ch.empty() && (e.After == None || l.wide[e.After].Len() == 0) {
 		return append(out, *e)
 	}
-	if ch == nil {
-		ch = new(chain)
-		l.chains[e.Job] = ch
-	}
+	ch = l.chain(e.Job)
 	w := &entry{Entry: *e, after: l.last}
+	l.keep(&w.Entry)
 	w.waits = l.waiting.PushBack(w)
 	if e.After != None {
 		w.blocked = l.blocked[e.After].PushBack(w)
@@ -285,6 +343,9 @@ func (l *Log) release(out []Entry, job string) []Entry {
 	}
 	if ch.empty() {
 		delete(l.chains, job)
+		if len(l.spare) < maxSpare {
+			l.spare = append(l.spare, ch)
+		}
 	}
 	return out
 }
@@ -367,41 +428,112 @@ func (l *Log) drop(entries []Entry) {
 
 // publish hands events to observers and subscriptions. mu is held.
 func (l *Log) publish(out []Entry) {
-	if len(out) == 0 {
-		return
+	for i := range out {
+		if e := &out[i]; !e.kept && l.outlive(e) {
+			l.keep(e)
+		}
 	}
-	if len(l.observers) > 0 {
+	if len(l.observers) > 0 && len(out) > 0 {
 		l.observe(out)
 	}
-	for i := range out {
-		for k := range out[i].Events {
-			for _, s := range l.subscriptions() {
+	for _, s := range l.subscriptions() {
+		for i := range out {
+			for k := range out[i].Events {
 				s.send(&out[i].Events[k])
 			}
 		}
 	}
 }
 
-// observe shows the observers the events, one by one. An observer that stops the call has seen its event. mu is held.
-func (l *Log) observe(out []Entry) {
-	var i, k, n int
-	var seen *ojs.Event
-	for i < len(out) {
-		stop := foreign.Call(func() {
-			for ; i < len(out); i, k = i+1, 0 {
-				for ; k < len(out[i].Events); k, n = k+1, 0 {
-					for n < len(l.observers) {
-						o := l.observers[n]
-						n++ // before the call, which may not return
-						seen = &out[i].Events[k]
-						o.Observe(seen)
-					}
-				}
-			}
-		})
-		if stop != nil {
-			l.lines = append(l.lines, line{slog.LevelError, "observer " + stop.How(),
-				[]slog.Attr{slog.String("event", string(seen.Type)), stop.Attr()}})
+// outlive reports whether somebody may keep an event of an entry.
+func (l *Log) outlive(e *Entry) bool {
+	if !l.allBrief {
+		return true
+	}
+	for _, s := range l.subscriptions() {
+		if slices.ContainsFunc(e.Events, func(ev ojs.Event) bool { return s.filter.matches(&ev) }) {
+			return true
 		}
 	}
+	return false
+}
+
+// keep makes the events of an entry the log's own.
+func (l *Log) keep(e *Entry) {
+	if e.kept {
+		return
+	}
+	e.kept, e.Events = true, slices.Clone(e.Events)
+	var job *ojs.JobInfo
+	for i := range e.Events {
+		ev := &e.Events[i]
+		if ev.Job != nil {
+			if job == nil {
+				job = ev.Job.Clone()
+			}
+			ev.Job = job
+		}
+		if l.stamp != nil {
+			l.stamp(ev)
+		}
+	}
+}
+
+// observe shows the observers the events, one by one. An observer that stops the call has seen its event. mu is held.
+func (l *Log) observe(out []Entry) {
+	at := position{log: l, out: out}
+	for at.entry < len(out) {
+		var stop *foreign.Stop
+		if l.allBrief {
+			stop = at.goOnHere()
+		} else {
+			stop = at.goOn()
+		}
+		if stop != nil {
+			l.lines = append(l.lines, line{slog.LevelError, "observer " + stop.How(),
+				[]slog.Attr{slog.String("event", string(at.seen)), stop.Attr()}})
+		}
+	}
+}
+
+// position is how far observers have come in a batch.
+type position struct {
+	log                    *Log
+	out                    []Entry
+	entry, event, observer int
+	seen                   ojs.EventType // the type of the latest event shown
+}
+
+// show shows what is left.
+func (p *position) show() {
+	for ; p.entry < len(p.out); p.entry, p.event = p.entry+1, 0 {
+		for events := p.out[p.entry].Events; p.event < len(events); p.event, p.observer = p.event+1, 0 {
+			ev := &events[p.event]
+			p.seen = ev.Type
+			for p.observer < len(p.log.observers) {
+				o := p.log.observers[p.observer]
+				p.observer++ // before the call, which may not return
+				o.Observe(ev)
+			}
+		}
+	}
+}
+
+// goOn is show where an observer may panic or end the goroutine.
+func (p *position) goOn() *foreign.Stop {
+	shared := *p // a goroutine of its own gets it from the heap
+	stop := foreign.Call(shared.show)
+	*p = shared
+	return stop
+}
+
+// goOnHere is goOn for observers that do not end the goroutine.
+func (p *position) goOnHere() (stop *foreign.Stop) {
+	defer func() {
+		if v := recover(); v != nil {
+			stop = &foreign.Stop{Value: v}
+		}
+	}()
+	p.show()
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // seen is an observer that keeps what it sees.
@@ -34,7 +35,7 @@ func (s *seen) subjects() (list []string) {
 
 func newLog(t testing.TB) (*Log, *seen) {
 	s := new(seen)
-	return New([]Observer{s}, slog.New(slog.NewTextHandler(t.Output(), nil))), s
+	return New([]Observer{s}, slog.New(slog.NewTextHandler(t.Output(), nil)), nil), s
 }
 
 // at is the entry of a job's version.
@@ -62,7 +63,7 @@ type modelOp struct {
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		out := new(seen)
-		l := New([]Observer{out}, slog.New(slog.DiscardHandler))
+		l := New([]Observer{out}, slog.New(slog.DiscardHandler), nil)
 		type job struct {
 			state   string
 			version uint64
@@ -265,7 +266,7 @@ func TestBoundedMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var logged bytes.Buffer
 			out := new(seen)
-			l := New([]Observer{out}, slog.New(slog.NewTextHandler(&logged, nil)))
+			l := New([]Observer{out}, slog.New(slog.NewTextHandler(&logged, nil)), nil)
 			l.most = 10
 			sub := l.Subscribe(Filter{Buffer: 100})
 			var ids []string
@@ -326,7 +327,7 @@ func TestObserverStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var logged bytes.Buffer
 			first, second := &stopping{how: how}, new(seen)
-			l := New([]Observer{first, second}, slog.New(slog.NewTextHandler(&logged, nil)))
+			l := New([]Observer{first, second}, slog.New(slog.NewTextHandler(&logged, nil)), nil)
 			l.Begin(None, "a", "b").End(at("a", 1, None), at("b", 1, None))
 			l.Emit(ojs.Event{Subject: "c"})
 			want := []string{"a/1", "b/1", "c"}
@@ -348,7 +349,7 @@ func TestLoggerReenters(t *testing.T) {
 		if n++; n == 1 {
 			panic("once")
 		}
-	}}}, slog.New(h))
+	}}}, slog.New(h), nil)
 	l.Emit(ojs.Event{})
 	if n != 2 {
 		t.Errorf("the observer saw %d events", n)
@@ -356,7 +357,7 @@ func TestLoggerReenters(t *testing.T) {
 }
 
 func TestWants(t *testing.T) {
-	l := New(nil, slog.New(slog.DiscardHandler))
+	l := New(nil, slog.New(slog.DiscardHandler), nil)
 	if l.Wants("", "", "") || l.Begin(None, "a") != nil {
 		t.Error("nobody listens, and events are wanted")
 	}
@@ -389,7 +390,7 @@ func TestWants(t *testing.T) {
 func BenchmarkBatch(b *testing.B) {
 	for _, n := range []int{100, 16_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			l := New([]Observer{ignoring{}}, slog.New(slog.DiscardHandler))
+			l := New([]Observer{ignoring{}}, slog.New(slog.DiscardHandler), nil)
 			ids, entries := make([]string, n), make([]Entry, n)
 			for i := range n {
 				ids[i] = fmt.Sprint(i)
@@ -422,7 +423,7 @@ func (r reentrant) Handle(context.Context, slog.Record) error {
 
 // The list of events about jobs is complete: each type is in one of the two.
 func TestAboutJobs(t *testing.T) {
-	l := New(nil, slog.New(slog.DiscardHandler))
+	l := New(nil, slog.New(slog.DiscardHandler), nil)
 	for pattern, want := range map[ojs.EventType]bool{
 		"job.*": true, "dead_letter.*": true, "priority.*": true, "backpressure.*": true, "cron.*": false, "queue.*": false,
 		"worker.*": false, ojs.EventDeadLetterPruned: false, ojs.EventRoom: false, ojs.EventDropped: true,
@@ -467,5 +468,84 @@ func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
 	})
 	if types != len(aboutJobs)+len(aboutNone) {
 		t.Errorf("event.go has %d types, the lists have %d", types, len(aboutJobs)+len(aboutNone))
+	}
+}
+
+// counter is a brief observer.
+type counter struct {
+	foreign.BriefObserver
+	n   int
+	job *ojs.JobInfo
+}
+
+func (c *counter) Observe(ev *ojs.Event) {
+	c.n++
+	c.job = ev.Job
+	if ev.Subject == "panics" {
+		panic("out of metrics")
+	}
+}
+
+// publish1 publishes one event of a job.
+func publish1(l *Log, job *ojs.JobInfo, t ojs.EventType) {
+	op := l.Begin(None, job.ID)
+	op.Add(job.ID, 1, None, ojs.Event{Type: t, Job: job, Subject: job.ID})
+	op.End()
+}
+
+// An event that nobody keeps costs no memory: not for observers that are brief, nor for a subscription that does not select it.
+func TestNothingIsCopiedForNobody(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has pools forget; .ci/run runs it without")
+	}
+	c := new(counter)
+	l := New([]Observer{c}, slog.New(slog.DiscardHandler), func(*ojs.Event) { t.Error("stamped") })
+	defer l.Subscribe(Filter{Types: []ojs.EventType{ojs.EventDiscarded}}).Close()
+	defer l.Subscribe(Filter{JobIDs: []string{"another"}}).Close()
+	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "a"}}
+	if n := testing.AllocsPerRun(1000, func() { publish1(l, job, ojs.EventCompleted) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if c.job != job || c.n == 0 {
+		t.Errorf("%d events of job %p, not of %p", c.n, c.job, job)
+	}
+}
+
+// What may be kept is a copy, complete, and the same for all: of an event that is selected, and of one that waits.
+func TestWhatIsKeptIsACopy(t *testing.T) {
+	c := new(counter)
+	stamps := 0
+	l := New([]Observer{c}, slog.New(slog.DiscardHandler), func(ev *ojs.Event) { stamps++; ev.ID = fmt.Sprint(stamps) })
+	sub := l.Subscribe(Filter{})
+	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "a", Type: "before"}}
+	check := func(what string) {
+		t.Helper()
+		job.Type = "after"
+		if ev := <-sub.C(); ev.Job.Type != "before" || ev.Job == job || ev.ID != fmt.Sprint(stamps) {
+			t.Errorf("%s: event %s of a job %s", what, ev.ID, ev.Job.Type)
+		}
+		job.Type = "before"
+	}
+	publish1(l, job, ojs.EventCompleted)
+	check("at once")
+	hung := l.Begin(None, "a")
+	publish1(l, job, ojs.EventCompleted)
+	job.Type = "after"
+	hung.End()
+	check("later")
+	if c.n != 2 || stamps != 2 {
+		t.Errorf("%d events observed, %d stamped", c.n, stamps)
+	}
+}
+
+// A brief observer that panics sees each event once.
+func TestBriefObserverPanics(t *testing.T) {
+	var logged bytes.Buffer
+	first, second := new(counter), new(counter)
+	l := New([]Observer{first, second}, slog.New(slog.NewTextHandler(&logged, nil)), nil)
+	publish1(l, &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "panics"}}, ojs.EventCompleted)
+	publish1(l, &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "b"}}, ojs.EventCompleted)
+	if first.n != 2 || second.n != 2 || strings.Count(logged.String(), "observer panicked") != 2 {
+		t.Errorf("%d and %d events:\n%s", first.n, second.n, &logged)
 	}
 }

@@ -31,7 +31,7 @@ func (f *Filter) selects(t ojs.EventType) bool {
 // aboutJobs are the types of the events that are about a job.
 var aboutJobs = []ojs.EventType{
 	ojs.EventEnqueued, ojs.EventScheduled, ojs.EventAvailable, ojs.EventStarted, ojs.EventCompleted, ojs.EventFailed,
-	ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled, ojs.EventExpired, ojs.EventTimeout, ojs.EventTotalTimeout,
+	ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled, ojs.EventExpired, ojs.EventTTLExpired, ojs.EventTimeout, ojs.EventTotalTimeout,
 	ojs.EventStalled, ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat, ojs.EventPriority,
 	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed, ojs.EventDeadLetterDeleted, ojs.EventDropped,
 }

@@ -1,4 +1,4 @@
-package rows_test
+package insert_test
 
 import (
 	"slices"
@@ -6,24 +6,24 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
 // table is a transaction over a few rows.
 type table struct {
-	rows.Tx
-	peers []*rows.Row
-	saved []rows.Row
+	insert.Tx
+	peers []*insert.Job
+	saved []insert.Job
 	added []storage.Record
 }
 
-func (t *table) Stored([]string) (map[string]ojs.State, []uint64, error) {
+func (t *table) States([]string) (map[string]ojs.State, []uint64, error) {
 	return nil, []uint64{11, 12}, nil
 }
-func (t *table) Peers([]string) ([]*rows.Row, error) { return t.peers, nil }
-func (t *table) Draining([]string) (string, error)   { return "", nil }
-func (t *table) Save(changed []*rows.Row) error {
+func (t *table) Peers([]string) ([]*insert.Job, error) { return t.peers, nil }
+func (t *table) Draining([]string) (string, error)     { return "", nil }
+func (t *table) Save(changed []*insert.Job) error {
 	for _, r := range changed {
 		t.saved = append(t.saved, *r)
 	}
@@ -36,7 +36,8 @@ func (t *table) Add(recs []*storage.Record) error {
 	return nil
 }
 
-// A stored job that a batch first updates and then cancels is saved once, two versions on, and knows the version that it had.
+// A stored job that a batch first updates and then cancels is saved once, two versions
+// on, and knows the version that it had.
 func TestTwoStepsOfOneJob(t *testing.T) {
 	now := time.Unix(0, 0).UTC()
 	job := func(id string, state ojs.State, c ojs.Conflict) storage.Record {
@@ -47,19 +48,25 @@ func TestTwoStepsOfOneJob(t *testing.T) {
 	}
 	there := job("there", ojs.StateScheduled, ojs.ConflictReject)
 	there.Version = 5
-	tx := &table{peers: []*rows.Row{{Record: there, Seq: 1, Was: 5}}}
-	results, err := rows.Insert(tx, now, []storage.Insert{
+	tx := &table{peers: []*insert.Job{{Record: there, Seq: 1, Was: 5}}}
+	results, err := insert.Batch(tx, now, []storage.Insert{
 		{Record: job("updates", ojs.StateAvailable, ojs.ConflictReplaceExceptSchedule)},
 		{Record: job("replaces", ojs.StateAvailable, ojs.ConflictReplace)},
 	})
-	must(t, err)
-	if len(tx.saved) != 1 || tx.saved[0].State != ojs.StateCancelled || tx.saved[0].Version != 7 || tx.saved[0].Was != 5 {
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tx.saved) != 1 || tx.saved[0].State != ojs.StateCancelled || tx.saved[0].Version != 7 ||
+		tx.saved[0].Was != 5 {
 		t.Errorf("saved %+v", tx.saved)
 	}
-	if !slices.EqualFunc(tx.added, []string{"replaces"}, func(r storage.Record, id string) bool { return r.ID == id }) {
+	if !slices.EqualFunc(tx.added, []string{"replaces"}, func(r storage.Record, id string) bool {
+		return r.ID == id
+	}) {
 		t.Errorf("added %+v", tx.added)
 	}
-	if !results[0].Updated || results[0].Version != 0 || len(results[1].Replaced) != 1 || results[1].Version != 12 || tx.added[0].Version != 12 {
+	if !results[0].Updated || results[0].Version != 0 || len(results[1].Replaced) != 1 ||
+		results[1].Version != 12 || tx.added[0].Version != 12 {
 		t.Errorf("%+v", results)
 	}
 }

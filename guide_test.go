@@ -1,0 +1,113 @@
+package ojs_test
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// The code of docs/guide.md, as it stands there.
+
+type Charge struct{ Card string }
+
+var sendEmail = ojs.Define[Email]("email.send", ojs.WithMaxAttempts(8))
+var buildReport = ojs.Define[Report]("report.build", ojs.WithTimeout(10*time.Minute))
+
+func send(context.Context, *ojs.Job[Email]) error   { return nil }
+func build(context.Context, *ojs.Job[Report]) error { return nil }
+
+var gateway paymentGateway
+
+type paymentGateway struct{}
+
+func (paymentGateway) IdempotencyKey(id string) string                    { return id }
+func (paymentGateway) Charge(_ context.Context, card, _ string) (_ error) { return nil }
+
+func charge(ctx context.Context, job *ojs.Job[Charge]) error {
+	return gateway.Charge(ctx, job.Args.Card, gateway.IdempotencyKey(job.ID))
+}
+
+func TestGuideRuns(t *testing.T) {
+	ctx := t.Context()
+	eng, err := engine.New[any](memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("several types", func(t *testing.T) {
+		eng.Register(handler.For(sendEmail, send), handler.For(buildReport, build))
+		ticket, err := buildReport.Enqueue(ctx, eng, Report{Month: "2026-03"})
+		if err != nil || ticket.State != ojs.StateAvailable {
+			t.Error(ticket, err)
+		}
+	})
+	t.Run("idempotent", func(t *testing.T) {
+		eng.Register(handler.For(ojs.Define[Charge]("payment.charge"), charge))
+	})
+	t.Run("retry", func(t *testing.T) {
+		policy := ojs.RetryPolicy{MaxAttempts: 5, MaxInterval: time.Minute}
+		job := buildReport.New(Report{}, ojs.WithRetry(policy))
+		if _, err := eng.EnqueueMany(ctx, job); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("unique", func(t *testing.T) {
+		eng, err := engine.New[any](memory.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := map[string]any{"user_id": 1, "doc": 2}
+		for range 3 {
+			// at most once per hour and user
+			eng.Enqueue(ctx, "user.sync", args, ojs.WithThrottle(time.Hour, "user_id"))
+			// only the last one of a burst
+			eng.Enqueue(ctx, "index", args, ojs.WithDebounce(2*time.Second, "doc"))
+			// one waits; any number may run
+			eng.Enqueue(ctx, "user.sync", args, ojs.WithOneWaiting("user_id"))
+			// safe to repeat
+			eng.Enqueue(ctx, "payment.charge", args, ojs.WithIdempotencyKey("request-7f3a"))
+		}
+		stats, err := eng.Stats(ctx)
+		waiting := stats.Total[ojs.StateAvailable] + stats.Total[ojs.StateScheduled]
+		if waiting != 3 || err != nil { // the second of user.sync is a duplicate of the first
+			t.Errorf("%d jobs wait: %v", waiting, err)
+		}
+	})
+	t.Run("recurring", func(t *testing.T) {
+		err := eng.Cron().Set(ctx, engine.CronEntry{
+			Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Job: buildReport.New(Report{}),
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Each block of code in docs/guide.md stands in this file, but for white space.
+func TestGuideCompiles(t *testing.T) {
+	text, err := os.ReadFile("docs/guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("guide_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	oneLine := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	for _, block := range blocks {
+		if !strings.Contains(oneLine(string(source)), oneLine(block[1])) {
+			t.Errorf("nothing compiles\n%s", block[1])
+		}
+	}
+	if len(blocks) < 5 {
+		t.Errorf("found %d blocks", len(blocks))
+	}
+}

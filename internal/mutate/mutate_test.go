@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if err := toRoot(); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+const sampleDir = "internal/mutate/testdata/sample"
+
+var sample = target{
+	name: "sample", dir: sampleDir,
+	judges: []judge{
+		{pkg: sampleDir, args: []string{"-test.run=TestSample|TestLocks"}},
+		{pkg: sampleDir, args: []string{"-test.run=TestInside"}, own: true},
+	},
+	guards: []guard{{"enter", "leave", "mu"}},
+}
+
+// What survives of the sample, and why.
+const sampleSurvivors = `# The sample's.
+
+sample.go: New: most: most in Log -> zero  # chance: never, and that is not compared
+sample.go: Log.Add: case "secret" -> never  # own: TestInside
+sample.go: Log.Since: s.mu -> not locked  # chance: no mutant, and that is told
+sample.go: Log.Since: l.mu -> not locked  # equivalent: no test reads while others write
+sample.go: Log.Since: return l.last.kind -> zero  # equivalent: listed, and it is killed
+sample.go: Log.Sum: len(kinds) > 0 -> len(kinds) >= 0  # equivalent: there is one
+sample.go: Log.Sum: len(kinds) > 0 -> true  # own: it survives both judges, and that is told
+`
+
+func TestSample(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sample.survivors")
+	if err := os.WriteFile(file, []byte(sampleSurvivors), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	r := run{target: sample, match: regexp.MustCompile(""), parallel: 2, out: &out}
+	clean, err := r.run(t.Context(), file)
+	if err != nil || clean {
+		t.Fatalf("clean: %v, %v", clean, err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	tally := lines[len(lines)-1]
+	lines = lines[:len(lines)-1]
+	for i, l := range lines { // without the place
+		if _, rest, ok := strings.Cut(l, ".go:"); ok && strings.HasPrefix(l, "/") {
+			_, lines[i], _ = strings.Cut(rest, ": ")
+		}
+	}
+	slices.Sort(lines)
+	want := []string{
+		"listed as own, and survives: sample.go: Log.Sum: len(kinds) > 0 -> true",
+		"listed, and killed by TestSample: sample.go: Log.Since: return l.last.kind -> zero",
+		"listed, and no mutant: sample.go: Log.Since: s.mu -> not locked",
+		"sample.go: Abs: 0 -> 0+1 in if n < 0 {: survives",
+		"sample.go: Abs: n < 0 -> n <= 0: survives",
+		"sample.go: Log.Add: l.added(); l.kinds[k]++ -> swapped: survives",
+		`sample.go: Log.Sum: 0 -> 0+1 in if k == "debug" && len(kinds) > 0 {: survives`,
+		"sample.go: unused: 3 -> 3+1 in func unused() int { return 3 }: survives, not reached",
+		"sample.go: unused: return 3 -> zero: survives, not reached",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("told:\n%s\nwant:\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+	t.Log(tally)
+}
+
+// The lists of survivors can be read.
+func TestSurvivorsFiles(t *testing.T) {
+	files, err := filepath.Glob("internal/mutate/*.survivors")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if listed, err := readSurvivors(file); err != nil || len(listed) == 0 {
+			t.Errorf("%s: %d lines, %v", file, len(listed), err)
+		}
+	}
+	bad := filepath.Join(t.TempDir(), "bad.survivors")
+	for _, line := range []string{"a.go: f: x -> true", "a.go: f: x -> true  # odd: why", "a.go: f: x -> true  # cost: "} {
+		if err := os.WriteFile(bad, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readSurvivors(bad); err == nil {
+			t.Errorf("%q is read", line)
+		}
+	}
+}

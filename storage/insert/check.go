@@ -1,0 +1,45 @@
+package insert
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Plain reports whether no job of a batch is unique or goes into a bounded queue. The
+// lookups of such a batch are States and Draining.
+func Plain(batch []storage.Insert) bool {
+	return !slices.ContainsFunc(batch, func(in storage.Insert) bool {
+		return in.MaxDepth > 0 || in.Record.Fingerprint != "" && in.Record.Unique != nil
+	})
+}
+
+// Check refuses a batch with a job whose state is not one to begin in, whose id is stored
+// (stored has the states), or whose id an earlier job of the batch has. Batch calls it.
+func Check(batch []storage.Insert, stored map[string]ojs.State) error {
+	var ids map[string]struct{}
+	if len(batch) > 1 {
+		ids = make(map[string]struct{}, len(batch))
+	}
+	for i := range batch {
+		r := &batch[i].Record
+		switch r.State {
+		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
+		default:
+			return &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state",
+				Reason: fmt.Sprintf("%q is no state to begin in", r.State)}
+		}
+		if state, ok := stored[r.ID]; ok {
+			return &ojs.DuplicateError{ID: r.ID, State: state}
+		}
+		if ids != nil {
+			if _, twice := ids[r.ID]; twice {
+				return &ojs.DuplicateError{ID: r.ID, State: r.State}
+			}
+			ids[r.ID] = struct{}{}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+// Package insert does what [storage.Storage] asks of Insert, for storages with
+// transactions: it checks the batch, resolves conflicts of unique jobs, refuses
+// draining queues and makes room in bounded ones. A storage implements the few
+// lookups of [Tx] and calls [Batch] inside a transaction.
+//
+// storage/sqlite, storage/postgres and examples/bbolt insert this way.
+package insert
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Tx is a transaction of a storage. Between the first lookup and the end of the
+// transaction, no other caller may insert a job with one of the fingerprints or into
+// one of the bounded queues, or change the jobs that a lookup returned. Batch calls the
+// lookups first, in the order in which they stand here, then Add, then Save. If a method
+// fails, Batch returns its error.
+type Tx interface {
+	// States returns the states of the ids that are stored, and for each id a version
+	// above every version that a job with this id has had.
+	States(ids []string) (stored map[string]ojs.State, first []uint64, err error)
+
+	// Peers returns the stored jobs with one of the fingerprints, in any order. Of the
+	// jobs that have ended it may leave out all but the newest of each fingerprint and
+	// state: the one created last, and among jobs created at the same time the one
+	// inserted last.
+	Peers(fingerprints []string) ([]*Job, error)
+
+	// Draining returns one of the queues that is draining, or "".
+	Draining(queues []string) (string, error)
+
+	// Depth returns how many stored jobs of a queue have not ended. Batch asks for the
+	// bounded queues in the order of their names.
+	Depth(queue string) (int, error)
+
+	// Oldest returns up to n available jobs of a queue, those available longest first.
+	// It skips the ids in without, and jobs whose deadline has come.
+	Oldest(queue string, now time.Time, n int, without []string) ([]*Job, error)
+
+	// Add stores new jobs, in order.
+	Add(records []*storage.Record) error
+
+	// Save replaces jobs that are stored or that Add has just stored. Jobs that end do so
+	// in the order given. A job that does not end keeps its place.
+	Save(changed []*Job) error
+}
+
+// Job is a stored job.
+type Job struct {
+	storage.Record
+	Seq   int64  // number in the order of insertion, above 0
+	Was   uint64 // version in the storage; Record.Version is above it once Batch has changed the job
+	Place int64  // for the storage's own use
+}
+
+// Batch inserts a batch at now, and returns a result for each of its jobs. After an error
+// the caller must roll the transaction back. Errors about the batch are those of
+// [storage.Storage]: *ojs.InvalidError, *ojs.DuplicateError and *ojs.QueueError.
+func Batch(tx Tx, now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
+	b := &inserting{tx: tx, now: now, batch: batch, results: make([]storage.Inserted, len(batch))}
+	for _, step := range []func() error{b.load, b.resolve, b.refuseDraining, b.makeRoom, b.write} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return b.results, nil
+}
+
+// inserting is the work of one Batch. Its steps change copies in memory. The last step
+// writes.
+type inserting struct {
+	tx      Tx
+	now     time.Time
+	batch   []storage.Insert
+	results []storage.Inserted
+
+	first []uint64 // version under which each job of the batch is stored
+	// by fingerprint, in the order of insertion: stored jobs, then jobs of the batch
+	peers   map[string][]*Job
+	added   []*Job // by position in the batch; nil: the job is not stored
+	changed []*Job // for Save; a job of the batch is here only if it ends
+}
+
+func (b *inserting) load() error {
+	ids := make([]string, len(b.batch))
+	var prints []string
+	for i := range b.batch {
+		r := &b.batch[i].Record
+		ids[i] = r.ID
+		if r.Fingerprint != "" && r.Unique != nil {
+			prints = append(prints, r.Fingerprint)
+		}
+	}
+	stored, first, err := b.tx.States(ids)
+	if err != nil {
+		return err
+	}
+	if err := Check(b.batch, stored); err != nil {
+		return err
+	}
+	b.first = first
+	b.peers = make(map[string][]*Job)
+	if len(prints) == 0 {
+		return nil
+	}
+	slices.Sort(prints)
+	found, err := b.tx.Peers(slices.Compact(prints))
+	slices.SortFunc(found, func(x, y *Job) int { return cmp.Compare(x.Seq, y.Seq) })
+	for _, j := range found {
+		b.peers[j.Fingerprint] = append(b.peers[j.Fingerprint], j)
+	}
+	return err
+}
+
+func (b *inserting) resolve() error {
+	b.added = make([]*Job, len(b.batch))
+	for i := range b.batch {
+		r := &b.batch[i].Record
+		if r.Fingerprint != "" && r.Unique != nil {
+			if err := b.unique(&b.batch[i], &b.results[i]); err != nil {
+				return err
+			}
+			if b.results[i].Existing != nil {
+				continue
+			}
+		}
+		j := &Job{Record: *r}
+		j.Version = b.first[i]
+		b.added[i] = j
+		b.results[i].Version = b.first[i]
+		if r.Fingerprint != "" {
+			b.peers[r.Fingerprint] = append(b.peers[r.Fingerprint], j)
+		}
+	}
+	return nil
+}
+
+// unique resolves the conflicts of a job with stored jobs and with jobs before it in the
+// batch. If it sets result.Existing, the job is not stored.
+func (b *inserting) unique(in *storage.Insert, result *storage.Inserted) error {
+	r := &in.Record
+	var equal []*Job
+	for _, j := range b.peers[r.Fingerprint] {
+		if r.Unique.Counts(j.State, j.CreatedAt, b.now) {
+			equal = append(equal, j)
+		}
+	}
+	if len(equal) == 0 {
+		return nil
+	}
+	// The sort is stable: jobs created at the same time stay in the order of insertion.
+	slices.SortStableFunc(equal, func(x, y *Job) int { return x.CreatedAt.Compare(y.CreatedAt) })
+	newest := equal[len(equal)-1]
+	var updated *Job
+	switch r.Unique.Strategy() {
+	case ojs.ConflictIgnore:
+		c := newest.Copy()
+		result.Existing = &c
+		return nil
+	case ojs.ConflictReplaceExceptSchedule:
+		for _, j := range equal {
+			if j.State == ojs.StateScheduled {
+				updated = j
+			}
+		}
+	case ojs.ConflictReplace:
+	default:
+		return &ojs.DuplicateError{ID: newest.ID, State: newest.State, Fingerprint: r.Fingerprint}
+	}
+	for _, j := range slices.Backward(equal) {
+		if in.KeepActive && j.State == ojs.StateActive {
+			return &ojs.DuplicateError{ID: j.ID, State: j.State, Fingerprint: r.Fingerprint}
+		}
+	}
+	for _, j := range equal {
+		if j != updated && !j.State.Terminal() {
+			b.end(j, func(r *storage.Record) { r.Cancel(b.now) })
+			result.Replaced = append(result.Replaced, j.Copy())
+		}
+	}
+	if updated == nil {
+		return nil
+	}
+	given := r.Copy() // the result shares no memory with the batch
+	updated.Update(&given)
+	if updated.Seq != 0 && !slices.Contains(b.changed, updated) {
+		b.changed = append(b.changed, updated)
+	}
+	c := updated.Copy()
+	result.Existing, result.Updated = &c, true
+	return nil
+}
+
+// end ends a job, after all jobs that the batch has ended before.
+func (b *inserting) end(j *Job, transition func(*storage.Record)) {
+	transition(&j.Record)
+	if at := slices.Index(b.changed, j); at >= 0 { // an update put it there
+		b.changed = slices.Delete(b.changed, at, at+1)
+	}
+	b.changed = append(b.changed, j)
+}
+
+func (b *inserting) refuseDraining() error {
+	var queues []string
+	for i := range b.batch {
+		if q := b.batch[i].Record.Queue; !slices.Contains(queues, q) {
+			queues = append(queues, q)
+		}
+	}
+	draining, err := b.tx.Draining(queues)
+	if err == nil && draining != "" {
+		err = &ojs.QueueError{Queue: draining, Err: ojs.ErrQueueDraining}
+	}
+	return err
+}
+
+func (b *inserting) write() error {
+	var added []*storage.Record
+	for i, j := range b.added {
+		switch {
+		case j == nil:
+		case j.State.Terminal(): // stored as it came; Save ends it in its turn
+			came := b.batch[i].Record
+			came.Version = b.first[i]
+			j.Was = came.Version
+			added = append(added, &came)
+		default:
+			added = append(added, &j.Record)
+		}
+	}
+	var err error
+	if len(added) > 0 {
+		err = b.tx.Add(added)
+	}
+	if err == nil && len(b.changed) > 0 {
+		err = b.tx.Save(b.changed)
+	}
+	return err
+}

@@ -1,0 +1,380 @@
+package storagetest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// How histories are made and checked:
+//
+//  1. A theme is drawn, and then a number of clients. One client makes the first calls,
+//     so that there are jobs.
+//  2. Each client draws some calls and makes them while the others make theirs. Clients
+//     know what all have seen, so that they hold the same tokens. They begin at the same
+//     time and make some calls in a row, or each makes its calls as soon as it can.
+//  3. Each call is recorded: what it was given and what it answered, between two ticks of
+//     one counter.
+//  4. A checker looks for an order of the calls that keeps to these ticks and in which
+//     Reference answers the same. If there is none, the history is not linearizable.
+//  5. Such a history is shortened, its theme goes on, and the shortest is printed.
+//
+// Invariants:
+//
+//  1. A call is given the same values as the model: normal ones (Config.normal).
+//  2. A history begins with an empty storage.
+
+// Histories makes calls of a storage from several goroutines at once, and through several
+// handles if Config.Another opens them. It checks that some order of the calls explains
+// all answers: that the storage is linearizable. The checker is
+// github.com/anishathalye/porcupine, the model is Reference.
+//
+// A failure prints the shortest history that was found, one call a line. With the flag
+// -artifacts, go test keeps it as a page for browsers. Histories makes 2000 histories, or
+// as many as five seconds allow. With OJS_HISTORIES=10m in the environment it goes on for
+// ten minutes. -rapid.seed draws the same calls again, but not the moments at which they
+// meet.
+func Histories(t *testing.T, cfg Config) {
+	t.Helper()
+	seed := rand.Uint64()
+	if f := flag.Lookup("rapid.seed"); f != nil {
+		if n, err := strconv.ParseUint(f.Value.String(), 10, 64); err == nil && n > 0 {
+			seed = n
+		}
+	}
+	b := defaultBudget
+	if text := os.Getenv("OJS_HISTORIES"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatalf("OJS_HISTORIES: %v", err)
+		}
+		b.histories, b.time = math.MaxInt, d
+	}
+	found, stats, err := search(cfg, seed, b)
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case found != nil:
+		t.Errorf("no order of the calls explains the answers (history %d of -rapid.seed=%d)\n%s",
+			found.number, seed, found)
+		if f := flag.Lookup("test.artifacts"); f != nil && f.Value.String() == "true" {
+			found.draw(t)
+		}
+	}
+	t.Log(stats)
+}
+
+// budget is how many histories are made, and how long that may take.
+type budget struct {
+	histories int
+	time      time.Duration
+	shorter   int // histories that are made to find a shorter one than the first that is not linearizable
+}
+
+var defaultBudget = budget{histories: 2000, time: 5 * time.Second, shorter: 300}
+
+// history is calls that overlap, and how they were drawn.
+type history struct {
+	number int
+	theme  *theme
+	byJob  bool
+	calls  []*historyCall
+}
+
+// stats counts what was done.
+type stats struct {
+	histories, calls, undecided int
+	longest                     time.Duration // of the checks
+}
+
+func (s stats) String() string {
+	return fmt.Sprintf("%d histories of %d calls, %d undecided, the longest check took %v",
+		s.histories, s.calls, s.undecided, s.longest)
+}
+
+// search makes histories until one is not linearizable, and then tries to find a shorter
+// one.
+func search(cfg Config, seed uint64, b budget) (*violation, stats, error) {
+	var st stats
+	able := slices.DeleteFunc(slices.Clone(themes), func(t theme) bool {
+		why, _ := cfg.lacks(nil, t.needs)
+		return why != ""
+	})
+	p := &place{cfg: &cfg}
+	defer p.close()
+	end := wall.Now().Add(b.time)
+	var shortest *violation
+	for n := 0; n < b.histories && wall.Now().Before(end); n++ {
+		rnd := rand.New(rand.NewPCG(seed, uint64(n)))
+		th := &able[n%len(able)]
+		if shortest != nil {
+			th = shortest.theme
+		}
+		handles, err := p.handles()
+		if err != nil {
+			return shortest, st, err
+		}
+		h := makeHistory(&cfg, handles, th, n, rnd)
+		st.histories++
+		st.calls += len(h.calls)
+		began := wall.Now()
+		result := h.check(h.events())
+		st.longest = max(st.longest, wall.Now().Sub(began))
+		switch result {
+		case porcupine.Unknown:
+			st.undecided++
+		case porcupine.Illegal:
+			v := h.shorten()
+			if shortest == nil {
+				b.histories, end = n+1+b.shorter, wall.Now().Add(shorterTime)
+			}
+			if shortest == nil || len(v.events) < len(shortest.events) {
+				shortest = v
+			}
+			p.renew()
+		}
+	}
+	return shortest, st, nil
+}
+
+// shorterTime is how long a history is looked for that is shorter than the first one
+// found.
+const shorterTime = 2 * time.Second
+
+// checkTime is how long one history may be checked.
+const checkTime = 2 * time.Second
+
+// events are the calls of a history, part by part.
+func (h *history) events() (list []*event) {
+	for _, c := range h.calls {
+		for part := range c.parts {
+			list = append(list, &event{historyCall: c, part: part})
+		}
+	}
+	return list
+}
+
+// operations are events as the checker wants them.
+func operations(list []*event) []porcupine.Operation {
+	latest := make(map[*historyCall]int)
+	var out []porcupine.Operation
+	for _, e := range list {
+		if e.ordered() {
+			e.after = latest[e.historyCall]
+			latest[e.historyCall] = e.part + 1
+		}
+		end := e.ended
+		if e.free {
+			end = math.MaxInt64
+		}
+		out = append(out, porcupine.Operation{ClientId: e.client, Input: e, Call: e.began, Return: end})
+	}
+	return out
+}
+
+func (h *history) check(list []*event) porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(porcupineModel(h.byJob), operations(list), checkTime)
+}
+
+// place is an empty storage for history after history.
+type place struct {
+	cfg  *Config
+	tb   *quiet
+	all  []*handle
+	used int
+}
+
+// storageHistories is how many histories one storage is used for.
+const storageHistories = 100
+
+// handles returns handles of an empty storage.
+func (p *place) handles() ([]*handle, error) {
+	if p.used++; p.all != nil && p.used <= storageHistories {
+		if err := p.empty(); err != nil {
+			return nil, err
+		}
+		return p.all, nil
+	}
+	p.close()
+	p.tb, p.used = &quiet{}, 1
+	var opened []storage.Storage
+	done := make(chan struct{})
+	go func() { // which a failure to open ends
+		defer close(done)
+		opened = append(opened, p.cfg.Open(p.tb))
+		for p.cfg.Another != nil && len(opened) < 3 {
+			opened = append(opened, p.cfg.Another(p.tb, opened[0]))
+		}
+	}()
+	<-done
+	if p.tb.Failed() {
+		return nil, fmt.Errorf("the storage cannot be opened: %s", strings.Join(p.tb.failures, "; "))
+	}
+	for _, s := range opened {
+		p.all = append(p.all, newHandle(s))
+	}
+	return p.all, nil
+}
+
+// renew has the next history begin with another storage.
+func (p *place) renew() { p.used = storageHistories }
+
+func (p *place) close() {
+	for _, h := range slices.Backward(p.all) {
+		_ = h.s.Close()
+	}
+	if p.all = nil; p.tb != nil {
+		p.tb.end()
+	}
+	p.tb = nil
+}
+
+// empty removes what a history has left.
+func (p *place) empty() error {
+	ctx, h := context.Background(), p.all[0]
+	for {
+		page, err := h.s.List(ctx, storage.Query{})
+		if err != nil {
+			return fmt.Errorf("List failed: %w", err)
+		}
+		if len(page.Records) == 0 {
+			break
+		}
+		var changes []storage.Change
+		for i := range page.Records {
+			if r := page.Records[i]; !r.State.Terminal() {
+				v := r.Version
+				r.Cancel(epoch)
+				r.Version = v
+				changes = append(changes, storage.Change{Record: r, SameJob: true})
+			}
+		}
+		if _, err := h.s.Settle(ctx, epoch, changes, nil); err != nil {
+			return fmt.Errorf("Settle failed: %w", err)
+		}
+		if n, err := h.s.Delete(ctx, ids(page.Records)); err != nil || n == 0 {
+			return fmt.Errorf("Delete of %d jobs that have ended deleted %d: %w", len(page.Records), n, err)
+		}
+	}
+	if p.cfg.Queues {
+		for _, q := range []string{"a", "b"} {
+			if _, err := h.queues.SetQueueState(ctx, q, ojs.QueueActive); err != nil {
+				return fmt.Errorf("SetQueueState failed: %w", err)
+			}
+		}
+	}
+	if p.cfg.Crons {
+		for _, name := range []string{"daily", "hourly"} {
+			if _, err := h.crons.DeleteCron(ctx, name); err != nil {
+				return fmt.Errorf("DeleteCron failed: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// makeHistory has clients make calls.
+func makeHistory(cfg *Config, handles []*handle, th *theme, number int, rnd *rand.Rand) *history {
+	h := &history{number: number, theme: th, byJob: cfg.JobByJob}
+	k := &known{jobs: make(map[string]storage.Record), crons: make(map[string]storage.Cron)}
+	clients, rounds, burst := 2+rnd.IntN(3), 1+rnd.IntN(4), 1+rnd.IntN(3)
+	together, still := rnd.IntN(4) > 0, rnd.IntN(2) == 0
+	var clock atomic.Int64
+	made := make([][]*historyCall, clients)
+	makeCall := func(client int, op operation) *historyCall {
+		c := &historyCall{client: client, op: op}
+		handle, ctx := handles[client%len(handles)], context.Background()
+		c.began = clock.Add(1)
+		c.answer = op.do(ctx, handle)
+		c.ended = clock.Add(1)
+		return c
+	}
+	keep := func(c *historyCall) {
+		k.learn(c)
+		made[c.client] = append(made[c.client], c)
+	}
+	draws := make([]*draw, clients)
+	for i := range draws {
+		draws[i] = &draw{
+			theme: th, rnd: rand.New(rand.NewPCG(rnd.Uint64(), uint64(i))), cfg: cfg, known: k,
+			client: i, number: number, still: still, skips: storage.Keys(),
+		}
+	}
+	for i := range th.before {
+		if op := draws[0].first(i); op != nil {
+			keep(makeCall(0, op))
+		}
+	}
+	var all sync.WaitGroup
+	if together {
+		for range rounds {
+			meet := &meeting{clients: int64(clients)}
+			calls := make([][]*historyCall, clients)
+			for i, d := range draws {
+				var ops []operation
+				for range burst {
+					ops = append(ops, d.next())
+				}
+				all.Go(func() {
+					meet.wait()
+					for _, op := range ops { // with nothing between them
+						calls[i] = append(calls[i], makeCall(i, op))
+					}
+				})
+			}
+			all.Wait()
+			for _, c := range slices.Concat(calls...) {
+				keep(c)
+			}
+		}
+	} else {
+		for i, d := range draws {
+			all.Go(func() {
+				for range rounds + burst - 1 {
+					keep(makeCall(i, d.next()))
+				}
+			})
+		}
+		all.Wait()
+	}
+	h.calls = slices.Concat(made...)
+	slices.SortFunc(h.calls, func(a, b *historyCall) int { return int(a.began - b.began) })
+	for _, c := range h.calls {
+		c.answer.normal(cfg)
+		c.parts = c.op.parts(&c.answer, h.byJob)
+	}
+	return h
+}
+
+// meeting lets clients begin at the same time.
+type meeting struct {
+	clients int64
+	come    atomic.Int64
+}
+
+// wait waits until all are there. It spins, so that those on other processors go on at
+// the same time.
+func (m *meeting) wait() {
+	m.come.Add(1)
+	for spins := 1; m.come.Load() < m.clients; spins++ {
+		if spins%2000 == 0 {
+			runtime.Gosched()
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package storagetest
+
+import (
+	"cmp"
+	"hash/maphash"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// model is a state of the storage that a history is checked against: the Reference, with
+// the versions that the storage under test has chosen. A model is not changed once it is
+// made.
+type model struct {
+	ref      *Reference
+	last     map[string]uint64    // by id: the latest version of a deleted job
+	lastCron map[string]uint64    // by name: the latest version of an entry, deleted or not
+	done     map[*historyCall]int // the latest part of each call of several parts, counted from 1
+	byJob    bool                 // Config.JobByJob
+}
+
+// copy returns a model to make one step in.
+func (m *model) copy() *model {
+	c := *m
+	c.ref = m.ref.copy()
+	return &c
+}
+
+// copy returns a reference in the same state. The records of both share what no
+// transition changes in place.
+func (s *Reference) copy() *Reference {
+	c := &Reference{seq: s.seq, floor: s.floor, cronVersion: s.cronVersion}
+	c.states, c.crons = maps.Clone(s.states), maps.Clone(s.crons)
+	jobs := make([]refJob, len(s.jobs))
+	c.jobs = make([]*refJob, len(s.jobs))
+	for i, j := range s.jobs {
+		jobs[i] = *j
+		c.jobs[i] = &jobs[i]
+	}
+	return c
+}
+
+// put returns a copy of a map with one entry more.
+func put[K comparable, V any](m map[K]V, k K, v V) map[K]V {
+	c := make(map[K]V, len(m)+1)
+	maps.Copy(c, m)
+	c[k] = v
+	return c
+}
+
+// deleted notes the versions of the jobs that f deletes.
+func (m *model) deleting(f func()) {
+	before := slices.Clone(m.ref.jobs)
+	f()
+	for _, j := range before {
+		if !slices.Contains(m.ref.jobs, j) {
+			m.last = put(m.last, j.rec.ID, j.rec.Version)
+		}
+	}
+}
+
+// event is a call of a history, or a part of a call that takes effect by itself.
+type event struct {
+	*historyCall
+	part  int  // from 0 on
+	after int  // the part of the call before which this one cannot be, counted from 1; 0: none
+	free  bool // the call was under way when the history ends: its answer is not looked at
+}
+
+// ordered reports whether the parts of the call take effect in their order: changes, and
+// the jobs of a page.
+func (e *event) ordered() bool {
+	switch e.op.(type) {
+	case *settleCall, *listCall:
+		return e.parts > 1
+	}
+	return false
+}
+
+// step makes an event in a model. It returns what the call answered, what it should have
+// answered, and the model afterwards.
+func (e *event) step(m *model) (got, want answer, next *model) {
+	if !e.op.reads() || e.ordered() {
+		m = m.copy()
+	}
+	if e.ordered() {
+		m.done = put(m.done, e.historyCall, e.part+1)
+	}
+	got, want = e.op.step(m, &e.answer, e.part)
+	return got, want, m
+}
+
+// porcupineModel is the model as the checker wants it. Inputs are events, which hold
+// their answers.
+func porcupineModel(byJob bool) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return &model{ref: NewReference(), byJob: byJob} },
+		Step: func(state, input, _ any) (bool, any) {
+			e, m := input.(*event), state.(*model)
+			if m.done[e.historyCall] < e.after {
+				return false, nil
+			}
+			got, want, next := e.step(m)
+			return e.free || got.equal(&want), next
+		},
+		Equal:             func(a, b any) bool { return a.(*model).equal(b.(*model)) },
+		Hash:              func(state any) uint64 { return state.(*model).hash() },
+		DescribeOperation: func(input, _ any) string { return input.(*event).String() },
+		DescribeState:     func(state any) string { return state.(*model).String() },
+	}
+}
+
+var seed = maphash.MakeSeed()
+
+// hash tells models apart that differ in what changes most.
+func (m *model) hash() uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, j := range m.ref.jobs {
+		maphash.WriteComparable(&h, j.rec.ID)
+		maphash.WriteComparable(&h, j.rec.Version)
+		maphash.WriteComparable(&h, j.rec.State)
+	}
+	sum := h.Sum64()
+	for name, c := range m.ref.crons {
+		sum += maphash.Comparable(seed, name) * c.Version
+	}
+	return sum
+}
+
+// equal reports whether two models answer every call alike. It may be wrong about models
+// that do.
+func (m *model) equal(to *model) bool {
+	a, b := m.ref, to.ref
+	if len(a.jobs) != len(b.jobs) || !maps.Equal(a.states, b.states) || !maps.Equal(m.last, to.last) ||
+		!maps.Equal(m.lastCron, to.lastCron) {
+		return false
+	}
+	for i := range a.jobs {
+		x, y := &a.jobs[i].rec, &b.jobs[i].rec
+		if x.ID != y.ID || x.Version != y.Version || x.State != y.State || !x.LeaseUntil.Equal(y.LeaseUntil) {
+			return false
+		}
+	}
+	// The numbers of events differ with the order of the calls. Only the order of these
+	// numbers counts.
+	for i := range a.jobs {
+		for k := range i {
+			if !slices.Equal(a.jobs[i].compare(a.jobs[k]), b.jobs[i].compare(b.jobs[k])) {
+				return false
+			}
+		}
+	}
+	for i := range a.jobs {
+		x, y := a.jobs[i], b.jobs[i]
+		if (x.ended == 0) != (y.ended == 0) || (x.died == 0) != (y.died == 0) {
+			return false
+		}
+		if !reflect.DeepEqual(&x.rec, &y.rec) {
+			return false
+		}
+	}
+	return reflect.DeepEqual(a.crons, b.crons)
+}
+
+// compare compares the places of two jobs.
+func (j *refJob) compare(to *refJob) []int {
+	return []int{
+		cmp.Compare(j.inserted, to.inserted), cmp.Compare(j.entered, to.entered),
+		cmp.Compare(j.since, to.since), cmp.Compare(j.ended, to.ended), cmp.Compare(j.died, to.died),
+	}
+}
+
+// adopt gives the jobs that an Insert has stored the versions that the storage has given
+// them, if it may.
+func (m *model) adopt(batch []storage.Insert, got, want []storage.Inserted) {
+	for i := range min(len(got), len(want)) {
+		id := batch[i].Record.ID
+		if want[i].Version == 0 || got[i].Version <= m.last[id] {
+			continue
+		}
+		ahead := got[i].Version - want[i].Version
+		want[i].Version += ahead
+		if j := m.ref.find(id); j != nil {
+			j.rec.Version += ahead
+		}
+		for k := range want { // of the same batch, by which it has ended
+			for _, list := range [][]storage.Record{want[k].Replaced, want[k].Dropped} {
+				for n := range list {
+					if list[n].ID == id {
+						list[n].Version += ahead
+					}
+				}
+			}
+			if r := want[k].Existing; r != nil && r.ID == id {
+				r.Version += ahead
+			}
+		}
+	}
+}

@@ -1,0 +1,365 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// compare looks at everything that can be looked at.
+func (w *world) compare() {
+	if !w.many {
+		for _, j := range w.ref.jobs {
+			w.get(j.rec.ID)
+		}
+	}
+	w.counts()
+	w.lists(storage.Query{Limit: 1000})
+	if w.many {
+		w.listsSame(storage.Query{States: []ojs.State{ojs.StateAvailable, ojs.StateDiscarded}})
+		w.listsSame(storage.Query{DeadLetters: true, Limit: 999})
+	} else {
+		w.listsSame(storage.Query{Limit: 3})
+		w.listsSame(storage.Query{DeadLetters: true, Limit: 2})
+	}
+	w.doDue(0)
+	w.get("unknown")
+	w.queueStates()
+	if w.cfg.Crons {
+		w.cronEntries(storage.CronQuery{})
+	}
+	if len(w.aside) > 0 {
+		w.quarantined()
+	}
+}
+
+// get looks at one job.
+func (w *world) get(id string) {
+	got, err := w.s.Get(w.ctx, id)
+	want, wantErr := w.ref.Get(w.ctx, id)
+	if a := w.setAside(id); a != nil && wantErr != nil {
+		wantErr = &ojs.QuarantinedError{Key: a.key, ID: id}
+	}
+	w.same("the error of get of "+nameOf(id), err, wantErr)
+	if wantErr == nil {
+		w.same("get of "+nameOf(id), w.mine(got)[0], want)
+		w.cov.shown("get", &want)
+	} else if !errors.Is(err, ojs.ErrNotFound) {
+		w.failf("get of %s: %v is not ojs.ErrNotFound", nameOf(id), err)
+	}
+}
+
+func (w *world) counts() {
+	counts := func(s storage.Storage) map[string]int {
+		list, err := s.Counts(w.ctx)
+		w.same("the error of counts", err, nil)
+		by := make(map[string]int)
+		for _, c := range list {
+			name := fmt.Sprintf("%s in queue %s", c.State, c.Queue)
+			if _, twice := by[name]; twice || c.N == 0 {
+				w.failf("counts: %s: %d, a zero or twice", name, c.N)
+			}
+			by[name] = c.N
+		}
+		return by
+	}
+	w.same("counts", counts(w.s), counts(w.ref))
+}
+
+func (w *world) queueStates() {
+	if !w.cfg.Queues {
+		return
+	}
+	qs, _ := queueStore(w.s)
+	want, _ := w.ref.QueueStates(w.ctx)
+	got, err := qs.QueueStates(w.ctx)
+	w.same("the error of queue states", err, nil)
+	if len(got) > 0 || len(want) > 0 {
+		w.same("queue states", got, want)
+	}
+}
+
+// listsSame compares which jobs a listing has.
+func (w *world) listsSame(q storage.Query) {
+	w.rt.Helper()
+	if got, want := ids(w.list(unscribbled(w.s), q)), ids(w.list(w.ref, q)); !slices.Equal(got, want) {
+		w.failf("list of %s: %s, want %s", queryText(q), listText(got), listText(want))
+	}
+}
+
+// lists compares a listing.
+func (w *world) lists(q storage.Query) {
+	w.rt.Helper()
+	got, want := w.mine(w.list(w.s, q)...), w.list(w.ref, q)
+	w.sameJobs("list of "+queryText(q), got, want)
+	for i := range want {
+		w.cov.shown("list", &want[i])
+	}
+}
+
+func (w *world) list(s storage.Storage, q storage.Query) (out []storage.Record) {
+	for pages := 0; ; pages++ {
+		page, err := s.List(w.ctx, q)
+		w.same("the error of list", err, nil)
+		if len(page.Records) > limitOf(q) || pages > 10_000 {
+			w.failf("list of %s: page %d has %d jobs", queryText(q), pages+1, len(page.Records))
+		}
+		out = append(out, page.Records...)
+		if page.Next == "" {
+			return out
+		}
+		q.Cursor = page.Next
+	}
+}
+
+// limitOf is how many jobs a page may have.
+func limitOf(q storage.Query) int {
+	if q.Limit <= 0 || q.Limit > 1000 {
+		return 1000
+	}
+	return q.Limit
+}
+
+// query draws a listing.
+func (w *world) query(t *rapid.T) storage.Query {
+	q := storage.Query{DeadLetters: chance(t, 4), Limit: pick(t, 0, 1, 2, 3, 1000, 1001)}
+	if w.many {
+		q.Limit = pick(t, 0, 100, 999, 1000, 1001)
+	}
+	if chance(t, 3) {
+		q.States = some(t, ojs.AllStates(), 1, 4)
+	}
+	if chance(t, 3) {
+		q.Queues = some(t, w.queues(), 1, 2)
+	}
+	if chance(t, 3) {
+		q.Types = some(t, append(w.types(), "z*", "*", "none"), 1, 2)
+	}
+	if chance(t, 5) {
+		q.ErrorTypes = some(t, []string{ojs.TypeExpired, "t*", ojs.TypeDropped, "total*", "*"}, 1, 2)
+	}
+	for _, at := range []*time.Time{&q.CreatedFrom, &q.CreatedBefore, &q.FinishedFrom, &q.FinishedBefore} {
+		if chance(t, 6) {
+			*at = w.near(t)
+		}
+	}
+	return q
+}
+
+func queryText(q storage.Query) string {
+	s := "jobs"
+	if q.DeadLetters {
+		s = "dead letters"
+	}
+	if len(q.States) > 0 {
+		s += fmt.Sprintf(" that are %v", q.States)
+	}
+	if len(q.Queues) > 0 {
+		s += fmt.Sprintf(" in queues %v", q.Queues)
+	}
+	if len(q.Types) > 0 {
+		s += fmt.Sprintf(" of types %v", q.Types)
+	}
+	if len(q.ErrorTypes) > 0 {
+		s += fmt.Sprintf(" with errors %v", q.ErrorTypes)
+	}
+	for _, at := range []struct {
+		text string
+		time time.Time
+	}{
+		{"created from", q.CreatedFrom}, {"created before", q.CreatedBefore},
+		{"finished from", q.FinishedFrom}, {"finished before", q.FinishedBefore},
+	} {
+		if !at.time.IsZero() {
+			s += fmt.Sprintf(" %s %s", at.text, clockText(at.time))
+		}
+	}
+	return s + fmt.Sprintf(", %d a page", limitOf(q))
+}
+
+// look looks at a part of what there is.
+func (w *world) look(t *rapid.T) randomOp {
+	var does func()
+	says := ""
+	switch dice(t, 6) {
+	case 0:
+		says, does = "counts", w.counts
+	case 1:
+		id := "unknown"
+		if r, ok := w.job(t); ok {
+			id = r.ID
+		}
+		says, does = nameOf(id), func() { w.get(id) }
+	case 2:
+		says, does = "when something is due", func() { w.doDue(0) }
+	case 3:
+		says, does = "an unknown cursor", func() {
+			_, err := w.s.List(w.ctx, storage.Query{Cursor: "no cursor"})
+			w.same("the error of an unknown cursor", errors.Is(err, ojs.ErrInvalid), true)
+		}
+	default:
+		q := w.query(t)
+		says, does = "the list of "+queryText(q), func() { w.lists(q) }
+	}
+	return randomOp{"look", func() string { return "look at " + says }, does}
+}
+
+// listing is a listing under way while jobs change.
+type listing struct {
+	q    storage.Query
+	stay map[int]bool // jobs that matched throughout, by insertion: were they on a page?
+	last int          // when the latest that was on a page was inserted
+}
+
+// follow drops jobs from a listing that have ceased to match.
+func (l *listing) follow(w *world) {
+	if l == nil {
+		return
+	}
+	match := make(map[int]bool)
+	for _, j := range w.ref.jobs {
+		match[j.inserted] = l.q.Matches(&j.rec.JobInfo)
+	}
+	for n := range l.stay {
+		if !match[n] {
+			delete(l.stay, n)
+		}
+	}
+}
+
+// page begins a listing, or looks at the next page of one.
+func (w *world) page(t *rapid.T) randomOp {
+	l := w.pages
+	begins := l == nil || chance(t, 8)
+	if begins {
+		q := w.query(t)
+		if q.Limit == 0 || q.Limit > 3 && !w.many {
+			q.Limit = 1 + dice(t, 3)
+		}
+		l = &listing{q: q}
+	}
+	return randomOp{"list", func() string {
+		if begins {
+			return "begin to list " + queryText(l.q)
+		}
+		return "the next page"
+	}, func() { w.nextPage(l, begins) }}
+}
+
+// nextPage looks at a page of a listing: its jobs match, each comes once and in order,
+// and at the end all are there that have matched throughout.
+func (w *world) nextPage(l *listing, begins bool) {
+	w.pages = l
+	if begins {
+		l.stay, l.last = make(map[int]bool), -1
+		for _, j := range w.ref.jobs {
+			if l.q.Matches(&j.rec.JobInfo) {
+				l.stay[j.inserted] = false
+			}
+		}
+	}
+	page, err := w.s.List(w.ctx, l.q)
+	w.same("the error of a page", err, nil)
+	if len(page.Records) > limitOf(l.q) {
+		w.failf("a page of %s has %d jobs", queryText(l.q), len(page.Records))
+	}
+	for _, got := range w.mine(page.Records...) {
+		j := w.ref.find(got.ID)
+		if j == nil || !l.q.Matches(&j.rec.JobInfo) {
+			w.failf("%s is on a page of %s", nameOf(got.ID), queryText(l.q))
+		}
+		w.same("on a page: "+nameOf(got.ID), got, j.rec)
+		w.cov.shown("list", &j.rec)
+		place := j.inserted
+		if l.q.DeadLetters {
+			place = j.died
+		}
+		if place <= l.last {
+			w.failf("%s is on a page after jobs that come after it", nameOf(got.ID))
+		}
+		l.last = place
+		if seen, stays := l.stay[j.inserted]; stays && seen {
+			w.failf("%s is in the listing twice", nameOf(got.ID))
+		} else if stays {
+			l.stay[j.inserted] = true
+		}
+	}
+	if l.q.Cursor = page.Next; page.Next != "" {
+		return
+	}
+	w.pages = nil
+	for _, j := range w.ref.jobs {
+		if seen, stays := l.stay[j.inserted]; stays && !seen {
+			w.failf("%s has matched %s throughout, and was on no page", nameOf(j.rec.ID), queryText(l.q))
+		}
+	}
+}
+
+// drain looks at the order in which jobs wait: it claims what can be claimed, lets time
+// come to everything, and prunes everything.
+func (w *world) drain(byQueue bool) {
+	if w.cfg.Queues {
+		for _, name := range slices.Concat(w.queues(), []string{"none"}) {
+			w.run(randomOp{"queue", nil, func() { w.doQueue(name, ojs.QueueActive) }})
+		}
+	}
+	step := 1
+	if w.many {
+		step = 500
+	}
+	queues := [][]string{nil}
+	if byQueue {
+		queues = nil
+		for _, name := range w.queues() {
+			queues = append(queues, []string{name})
+		}
+	}
+	for _, names := range queues {
+		for n := 1; n > 0; {
+			w.run(
+				randomOp{
+					"claim",
+					nil,
+					func() { n = w.doClaim(storage.Claim{Queues: names, Max: step, Worker: "drain", Remote: true}) },
+				},
+			)
+		}
+	}
+	const year = 365 * 24 * time.Hour
+	for range 100 {
+		next := w.ref.next()
+		if next == nil || next.rec.WakeAt().Sub(epoch) > year {
+			break
+		}
+		if at := next.rec.WakeAt(); at.After(w.now) {
+			w.now = at.Add(-w.unit)
+			w.run(randomOp{"due", nil, func() { w.doDue(step) }})
+			w.now = at
+		}
+		var stalled []draft
+		w.run(randomOp{"due", nil, func() {
+			for _, r := range w.doDue(step).Stalled {
+				to := r.Copy()
+				to.State, to.LeaseUntil, to.FinishedAt = ojs.StateCompleted, time.Time{}, w.now
+				stalled = append(
+					stalled,
+					draft{r, storage.Change{Record: to, SameJob: true}, r.Version + w.ahead[r.ID]},
+				)
+			}
+		}})
+		w.run(randomOp{"settle", nil, func() { w.doSettle(stalled) }}) // or they would come again and again
+	}
+	for _, dead := range []bool{false, true} {
+		p := storage.Prune{Now: w.now.Add(year), DeadLetters: dead, Before: w.now.Add(year), Max: step}
+		for n := 1; n > 0; {
+			w.run(randomOp{"prune", nil, func() { n = w.doPrune(p) }})
+		}
+	}
+	w.compare()
+}

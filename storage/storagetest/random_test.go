@@ -1,0 +1,48 @@
+package storagetest
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// durable is a memory storage that is opened again by going on.
+type durable struct{ *memory.Storage }
+
+func (s durable) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.Durable = true
+	return c
+}
+
+// The default run of the random operations on the memory storage reaches everything that
+// can occur. The run is that of one seed, so that the test does not depend on luck;
+// -rapid.seed sets another one.
+func TestRandomReachesEverything(t *testing.T) {
+	if testing.Short() || flag.Lookup("rapid.checks").Value.String() != flag.Lookup("rapid.checks").DefValue {
+		t.Skip("it is about the default number of runs")
+	}
+	if !seeded() {
+		f := flag.Lookup("rapid.seed")
+		old := f.Value.String()
+		defer f.Value.Set(old)
+		if err := f.Value.Set("1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := Config{
+		Open:   func(testing.TB) storage.Storage { return durable{memory.New()} },
+		Reopen: func(_ testing.TB, s storage.Storage) storage.Storage { return s },
+		Queues: true, Crons: true, Notices: true, SettleClaims: true, coverage: newCoverage(),
+	}
+	Random(t, cfg)
+	missing, wrong := cfg.coverage.missing(cfg)
+	for _, m := range missing {
+		t.Errorf("did not occur: %v", m)
+	}
+	for _, m := range wrong {
+		t.Errorf("occurred, and cannot: %v (%s)", m, m.cannot())
+	}
+}
