@@ -37,7 +37,8 @@
 // the order of the changes [histories-1]. A storage may treat Claim, Extend, Due, List
 // and Prune in the same way, with a moment for each job. Claim may then skip jobs that a
 // call under way is changing, and Insert may count the jobs of a bounded queue while
-// other calls change it. Config.JobByJob of package storagetest declares such a storage.
+// other calls change it. Claim and Insert may obey the state that a queue had at any
+// moment of their call. Config.JobByJob of package storagetest declares such a storage.
 //
 // # Copies
 //
@@ -171,7 +172,8 @@ type Storage interface {
 	// order of their due times (Record.WakeAt) [due-2]. Jobs of the same time come in the
 	// order in which they began to wait for it: with the call that stored, claimed,
 	// handed over or changed the job last, or renewed its lease [due-7]. Jobs of one call
-	// come in its order [due-9].
+	// come in its order [due-9]. An available job that keeps its place and is given
+	// another deadline may come anywhere among the jobs of that time.
 	//
 	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote)
 	//     and enter their queue in that order [due-1, due-2];

@@ -274,6 +274,9 @@ var explanations = []string{
 	"It is optional, and for storages that are not durable",
 	"It is optional, for storages that decode what they have stored; see As",
 	"A storage may leave everything else unwritten",
+	"An available job that keeps its place and is given another deadline may come anywhere among " +
+		"the jobs of that time",
+	"Claim and Insert may obey the state that a queue had at any moment of their call",
 	"An argument that is invalid may fail the call before these",
 	"If it is there all the same, there may be two jobs with it",
 	"The call fails as a whole only if the storage does; it may then have applied some",

@@ -359,7 +359,27 @@ func makeHistory(cfg *Config, handles []*handle, th *theme, number int, rnd *ran
 		c.answer.normal(cfg)
 		c.parts = c.op.parts(&c.answer, h.byJob)
 	}
+	h.findUnsettled()
 	return h
+}
+
+// findUnsettled sets the queues whose state changes during a claim or an insert.
+func (h *history) findUnsettled() {
+	if !h.byJob {
+		return
+	}
+	for _, c := range h.calls {
+		switch c.op.(type) {
+		case *insertCall, *claimCall, *stepCall:
+		default:
+			continue
+		}
+		for _, s := range h.calls {
+			if op, ok := s.op.(*queueStateCall); ok && s.began < c.ended && c.began < s.ended {
+				c.unsettled = append(c.unsettled, op.queue)
+			}
+		}
+	}
 }
 
 // meeting lets clients begin at the same time.

@@ -20,6 +20,10 @@ type historyCall struct {
 	answer       answer
 	parts        int   // that take effect each by itself
 	began, ended int64 // as numbers of the beginnings and ends of calls
+
+	// unsettled are the queues whose state another call changed meanwhile. A storage that
+	// works job by job may have obeyed either state.
+	unsettled []string
 }
 
 // operation is a call of a storage: what it is given.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -89,6 +90,12 @@ func (e *event) step(m *model) (got, want answer, next *model) {
 	}
 	if e.ordered() {
 		m.done = put(m.done, e.historyCall, e.part+1)
+	}
+	if len(e.unsettled) > 0 && e.answer.Err == "" {
+		states := m.ref.states
+		m.ref.states = maps.Clone(states)
+		maps.DeleteFunc(m.ref.states, func(q string, _ ojs.QueueState) bool { return slices.Contains(e.unsettled, q) })
+		defer func() { m.ref.states = states }()
 	}
 	got, want = e.op.step(m, &e.answer, e.part)
 	return got, want, m

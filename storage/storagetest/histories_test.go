@@ -123,6 +123,41 @@ func TestJobByJob(t *testing.T) {
 	}
 }
 
+// A storage that works job by job may obey the state that a queue had when a call began,
+// and no storage may obey one that the queue had before.
+func TestStateChangesDuringACall(t *testing.T) {
+	for _, test := range []struct {
+		state ojs.QueueState
+		call  operation
+		looks int // for the job that tells that the call takes effect after the look
+	}{
+		{ojs.QueueDraining, &insertCall{now: epoch, batch: []storage.Insert{{Record: historyJob(2)}}}, 2},
+		{ojs.QueuePaused, &claimCall{now: epoch, claim: storage.Claim{Max: 1, Worker: "w"}}, 1},
+	} {
+		h := recorded(t, NewReference(),
+			&historyCall{op: &insertCall{now: epoch, batch: []storage.Insert{{Record: historyJob(1)}}}},
+			&historyCall{op: &getCall{id: historyID(0, test.looks)}},
+			&historyCall{op: test.call},
+			&historyCall{op: &queueStateCall{queue: "a", to: test.state}},
+		)
+		look, call, change := h.calls[1], h.calls[2], h.calls[3]
+		change.began, change.ended = 20, 25
+		look.began, look.ended = 30, 35
+		call.client, call.ended = 1, 40
+		check := func(began int64, byJob bool, want porcupine.CheckResult) {
+			t.Helper()
+			call.began, call.unsettled, h.byJob = began, nil, byJob
+			h.findUnsettled()
+			if got := h.check(h.events()); got != want {
+				t.Errorf("%s, job by job %v, begun at %d: %v, want %v", test.state, byJob, began, got, want)
+			}
+		}
+		check(19, true, porcupine.Ok)
+		check(19, false, porcupine.Illegal)
+		check(26, true, porcupine.Illegal)
+	}
+}
+
 // A storage that cannot be opened, or emptied, fails the search.
 func TestHistoriesNeedAStorage(t *testing.T) {
 	cfg := Config{Open: func(tb testing.TB) storage.Storage { tb.Fatal("no disk"); return nil }}

@@ -277,7 +277,7 @@ func (d draft) String() string {
 // order of jobs that are due at one time is not settled for a job that keeps its place.
 func relocate(c *storage.Change, from *storage.Record) {
 	to := &c.Record
-	if to.State == from.State && to.State.Waiting() && to.Queue == from.Queue &&
+	if from.State == ojs.StateAvailable && to.State == from.State && to.Queue == from.Queue &&
 		to.Priority == from.Priority && !to.WakeAt().Equal(from.WakeAt()) {
 		to.Priority ^= 1
 	}

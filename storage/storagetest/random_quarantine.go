@@ -144,6 +144,8 @@ func (w *world) quarantine(t *rapid.T) randomOp {
 			r := &a.job.rec
 			r.Worker, r.Progress, r.StartedAt = got.Worker, got.Progress, got.StartedAt
 			w.ahead[id] = got.Version - r.Version
+		} else if err == nil && a.job.rec.State == ojs.StateActive && a.job.rec.LeaseUntil.IsZero() {
+			a.job.rec.LeaseUntil = got.LeaseUntil // which it needs, or it would stay active for ever
 		}
 		w.ref.putBack(a.job)
 		w.gone[id] = slices.DeleteFunc(
