@@ -8,8 +8,10 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -49,6 +51,70 @@ func hostileConfig(t *testing.T) hostile.Config {
 }
 
 func TestHostileRows(t *testing.T) { hostile.Run(t, hostileConfig(t)) }
+
+// A call that finds a row on its way to the quarantine waits until it is there.
+func TestQuarantineCountsRowsOnTheirWay(t *testing.T) {
+	pool := connect(t)
+	name := schema(t, pool)
+	s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	exec := func(q interface {
+		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	}, sql string) {
+		t.Helper()
+		if _, err := q.Exec(t.Context(), table.ReplaceAllString(sql, name+".$1")); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	eng, err := engine.New[int](s, engine.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eng.Enqueue(t.Context(), "work", 1); err != nil {
+		t.Fatal(err)
+	}
+	exec(pool, "UPDATE {job} SET state = 99")
+	tx, err := pool.Begin(t.Context()) // keeps the row from entering the quarantine
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	exec(tx, "INSERT INTO {quarantined_job} SELECT * FROM {job}")
+	counted := make(chan int, 2)
+	count := func() {
+		n, err := s.CountQuarantined(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		counted <- n
+	}
+	go count()
+	for waits := false; !waits; { // for the transaction, with the row locked
+		err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted
+			AND pid IN (SELECT pid FROM pg_stat_activity WHERE query LIKE '%' || $1 || '%'))`, name).Scan(&waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	go count()
+	select {
+	case n := <-counted:
+		t.Errorf("%d records in the quarantine while one is on its way", n)
+		counted <- n
+	case <-time.After(200 * time.Millisecond): // it waits too
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if n := <-counted; n != 1 {
+			t.Errorf("%d records in the quarantine", n)
+		}
+	}
+}
 
 // A migration that gives job a column gives it to quarantined_job too: rows move between them as they are.
 func TestQuarantinedJobHasTheColumnsOfJob(t *testing.T) {

@@ -52,6 +52,8 @@ type Storage struct {
 	lanes  rows.Lanes
 	forget atomic.Bool // forget the lanes before the next such claim
 
+	aside chan struct{} // holds a token while a call moves rows to the quarantine
+
 	inserts batcher[*insertCall]
 	settles batcher[*settleCall]
 	hub     notify.Hub
@@ -152,6 +154,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 		return nil, wrap(err)
 	}
 	s.turn = make(chan struct{}, 1)
+	s.aside = make(chan struct{}, 1)
 	s.inserts.flush = s.flushInserts
 	s.settles.flush = s.flushSettles
 	s.out.signal = make(chan struct{}, 1)

@@ -68,12 +68,19 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 	return err
 }
 
-// setAsideRead moves jobs that a call has met after its own statement, which stands whatever becomes of this.
+// setAsideRead moves jobs that a call has met after its own statement, which stands if this fails. One call does so at a time:
+// another would skip the rows that the first has locked, and return before they are in the quarantine.
 func (s *Storage) setAsideRead(ctx context.Context, claimed bool, list []bad) error {
 	if len(list) == 0 || txOf(ctx) != nil { // what is part of a transaction is left to calls that are not
 		return nil
 	}
 	return s.within(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		select {
+		case s.aside <- struct{}{}:
+			defer func() { <-s.aside }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		return again(func() error { return s.setAside(ctx, tuned{s}, claimed, list) })
 	})
 }
