@@ -68,8 +68,9 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 	return err
 }
 
-// setAsideRead moves jobs that a call has met after its own statement, which stands if this fails. One call does so at a time:
-// another would skip the rows that the first has locked, and return before they are in the quarantine.
+// setAsideRead moves jobs that a call has met after its own statement, which stands if
+// this fails. One call does so at a time: another would skip the rows that the first has
+// locked, and return before they are in the quarantine.
 func (s *Storage) setAsideRead(ctx context.Context, claimed bool, list []bad) error {
 	if len(list) == 0 || txOf(ctx) != nil { // what is part of a transaction is left to calls that are not
 		return nil
