@@ -24,8 +24,9 @@ var (
 	// ErrStuck says that Run stopped while handlers were still going on, although their contexts had ended. Their jobs have
 	// been given back and may run again beside them.
 	ErrStuck = errors.New("ojs: handlers ignored the end of their contexts")
-	// ErrUnanswered says that Run stopped while calls of the storage were under way. An outcome that such a call brings may be
-	// stored still; if it is not, its job runs again when the lease has run out.
+	// ErrUnanswered says that Run stopped while calls of the storage were under way. An
+	// outcome that such a call brings may be stored still; if it is not, its job runs
+	// again when the lease has run out.
 	ErrUnanswered = errors.New("ojs: the storage has not answered")
 )
 

@@ -74,8 +74,8 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 // passes meanwhile has failed.
 //
 // It returns nil after a clean stop and may then be called again; ErrRunning while another Run works; an error that is ErrStuck if
-// handlers went on after their contexts had ended; and one that is ErrUnanswered if claims, or calls that store outcomes, were still
-// under way a second after that. It may be both. What waits in a storage that is not durable is lost when the
+// handlers went on after their contexts had ended; and one that is ErrUnanswered if calls of the storage were still under way
+// a second after that. It may be both. What waits in a storage that is not durable is lost when the
 // program ends; Run logs at WARN how many running jobs a stop has given back to such a storage, and the ids of the first 10.
 // WaitIdle before ending ctx waits for what is due then, but not for jobs that wait for a retry or for their time: wait for the
 // tickets of those that matter, or use a durable storage.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -80,9 +81,14 @@ func (k *keeper) start(r *run) {
 	go k.loop()
 }
 
-func (k *keeper) stop() {
+// stop waits until the keeper has ended, or fails with ErrUnanswered if a call of the
+// storage goes on for too long. The keeper then ends with that call.
+func (k *keeper) stop() error {
 	close(k.quit)
-	<-k.done
+	if k.r.wait(k.done, lastCall) {
+		return nil
+	}
+	return fmt.Errorf("%w: a look at what is due, or the renewal of leases", ErrUnanswered)
 }
 
 // core.mu is held in all from here to busy but quitting.
@@ -189,6 +195,8 @@ func (k *keeper) loop() {
 		select {
 		case <-k.signal:
 		case <-k.quit:
+		}
+		if k.quitting() {
 			return
 		}
 		mu.Lock()

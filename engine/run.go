@@ -120,8 +120,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 
 	<-ctx.Done()
-	err := r.stop()
-	r.keeper.stop()
+	err := errors.Join(r.stop(), r.keeper.stop())
 	r.sched.Stop()
 	close(r.over)
 
@@ -215,12 +214,15 @@ func (r *run) closed() bool {
 }
 
 // waitDrained waits until no worker is left, for d at most.
-func (r *run) waitDrained(d time.Duration) bool {
+func (r *run) waitDrained(d time.Duration) bool { return r.wait(r.drained, d) }
+
+// wait waits until done is closed, for d at most, and reports whether it is.
+func (r *run) wait(done <-chan struct{}, d time.Duration) bool {
 	over := make(chan struct{})
 	t := r.sched.At(r.c.clock.Now().Add(d), func(time.Time) { close(over) })
 	defer r.sched.Cancel(t)
 	select {
-	case <-r.drained:
+	case <-done:
 		return true
 	case <-over:
 		return false

@@ -17,7 +17,7 @@ import (
 // unanswering is a storage whose calls wait for a gate while there is one.
 type unanswering struct {
 	storage.Storage
-	settle, claim atomic.Pointer[chan struct{}]
+	settle, claim, due, extend atomic.Pointer[chan struct{}]
 }
 
 func (s *unanswering) Unwrap() storage.Storage { return s.Storage }
@@ -36,10 +36,24 @@ func (s *unanswering) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	return s.Storage.Claim(ctx, now, c, dst)
 }
 
+func (s *unanswering) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+	if gate := s.due.Load(); gate != nil {
+		<-*gate
+	}
+	return s.Storage.Due(ctx, now, max, buf)
+}
+
+func (s *unanswering) Extend(ctx context.Context, now time.Time, list []storage.Extension) ([]string, error) {
+	if gate := s.extend.Load(); gate != nil {
+		<-*gate
+	}
+	return s.Storage.Extend(ctx, now, list)
+}
+
 // A stop says what it has left behind: a handler that goes on, or a call of the storage.
 func TestStopSaysWhatGoesOn(t *testing.T) {
 	for name, tt := range map[string]struct {
-		settle, claim, handler bool // does not return
+		settle, claim, due, extend, handler bool // does not return
 	}{
 		"P1.8 nothing":                                 {},
 		"P1.8 a handler":                               {handler: true},
@@ -47,6 +61,8 @@ func TestStopSaysWhatGoesOn(t *testing.T) {
 		"P1.8 the storage with a claim":                {claim: true},
 		"P1.8 the storage with both":                   {settle: true, claim: true},
 		"P1.8 a handler, and the storage with a claim": {handler: true, claim: true},
+		"P1.8 the storage with what is due":            {due: true},
+		"P1.8 the storage with a renewal":              {extend: true, handler: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &unanswering{Storage: memory.New()}
@@ -62,8 +78,17 @@ func TestStopSaysWhatGoesOn(t *testing.T) {
 					return nil
 				})
 				b.run()
-				id := b.enqueue("quick").ID
+				id := b.enqueue("quick", ojs.WithLease(time.Minute)).ID
 				b.advance(time.Second)
+				if tt.due {
+					s.due.Store(&gate)
+					b.enqueue("quick", ojs.WithDelay(time.Second))
+					b.advance(time.Second)
+				}
+				if tt.extend {
+					s.extend.Store(&gate)
+					b.advance(time.Minute / 2)
+				}
 				if tt.claim {
 					s.claim.Store(&gate)
 					b.enqueue("quick")
@@ -72,7 +97,7 @@ func TestStopSaysWhatGoesOn(t *testing.T) {
 				b.stop()
 				b.stop = nil
 				err := <-b.ended
-				storage := tt.settle || tt.claim
+				storage := tt.settle || tt.claim || tt.due || tt.extend
 				if errors.Is(err, engine.ErrStuck) != tt.handler || errors.Is(err, engine.ErrUnanswered) != storage || (err == nil) != !(tt.handler || storage) {
 					t.Errorf("Run: %v", err)
 				}
