@@ -36,7 +36,9 @@ func (s *unanswering) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	return s.Storage.Claim(ctx, now, c, dst)
 }
 
-func (s *unanswering) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+func (s *unanswering) Due(
+	ctx context.Context, now time.Time, max int, buf []storage.Record,
+) (storage.Due, error) {
 	if gate := s.due.Load(); gate != nil {
 		<-*gate
 	}
