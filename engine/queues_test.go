@@ -290,10 +290,25 @@ func TestStatsAndHealth(t *testing.T) {
 			s.Total[ojs.StateScheduled] != 1 || len(s.Queues) != 4 {
 			t.Errorf("%+v, %v", s, err)
 		}
-		_, err = b.store.Claim(b.ctx, time.Now(), storage.Claim{Max: 1, Worker: "killed"}, nil)
+		claimed, err := b.store.Claim(b.ctx, time.Now(), storage.Claim{Max: 1, Worker: "killed"}, nil)
 		must(t, err)
-		if h := b.Health(b.ctx); h.Status != engine.Healthy || h.Uptime != time.Minute || h.Queues != 4 || h.Workers != 2 || h.Active != 3 {
+		until := claimed[0].LeaseUntil
+		b.advance(11 * time.Minute) // beyond a third of the default lease
+		if h := b.Health(b.ctx); h.Status != engine.Healthy || h.Uptime != 12*time.Minute || h.Queues != 4 ||
+			h.Workers != 2 || h.Active != 3 {
 			t.Errorf("%+v", h)
+		}
+		holders, err := b.Jobs().Holders(b.ctx)
+		if err != nil || len(holders) != 2 {
+			t.Fatalf("%+v, %v", holders, err)
+		}
+		here, killed := &holders[1], &holders[0] // whose lease ends first, as nothing renews it
+		if !here.Here || here.Jobs != 2 || here.First.Before(killed.Last) || here.Last.Before(here.First) {
+			t.Errorf("%+v", here)
+		}
+		want := engine.Holder{ID: "killed", Jobs: 1, First: until, Last: until}
+		if *killed != want {
+			t.Errorf("%+v, want %+v", killed, want)
 		}
 		close(release)
 		b.advance(time.Second)

@@ -67,8 +67,9 @@ type Health struct {
 	Queues   int           `json:"queues"`
 	Workers  int           `json:"workers"` // attempts that run here
 
-	// Active counts the active jobs of the storage: those that run here, in other engines and in workers, and those of processes that
-	// were killed, which wait until their leases end. Storages do not tell the last from the others.
+	// Active counts the active jobs of the storage: those that run here, in other engines
+	// and in workers, and those of processes that were killed, which wait until their
+	// leases end. Jobs.Holders shows until when.
 	Active int `json:"active"`
 
 	Quarantined int `json:"quarantined,omitempty"` // records of the storage that do not decode (Engine.Quarantine)

@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+)
+
+// Holder is what holds active jobs: an engine, or a worker that fetches jobs for itself.
+type Holder struct {
+	ID   string // the worker id of its attempts (Event.WorkerID)
+	Here bool   // it is this engine
+	Jobs int    // how many active jobs it holds
+
+	// First and Last are when the first and the last of its leases end. A live holder
+	// renews them before. The jobs of a killed one run again then.
+	First, Last time.Time
+}
+
+// Holders returns what holds the active jobs of the storage, in the order in which their
+// leases end. It shows until when the jobs of a killed process wait: those of a holder
+// whose leases are not renewed wait until Last. Engines renew a lease when a third of it
+// has passed.
+//
+// Holders costs a listing of the active jobs.
+func (j *Jobs) Holders(ctx context.Context) ([]Holder, error) {
+	c := j.core
+	holders := make(map[string]*Holder)
+	for rec, err := range c.list(ctx, Filter{States: []ojs.State{ojs.StateActive}}) {
+		if err != nil {
+			return nil, err
+		}
+		h := holders[rec.Worker]
+		if h == nil {
+			h = &Holder{ID: rec.Worker, Here: rec.Worker == c.worker, First: rec.LeaseUntil}
+			holders[rec.Worker] = h
+		}
+		h.Jobs++
+		if rec.LeaseUntil.Before(h.First) {
+			h.First = rec.LeaseUntil
+		}
+		if rec.LeaseUntil.After(h.Last) {
+			h.Last = rec.LeaseUntil
+		}
+	}
+	list := make([]Holder, 0, len(holders))
+	for h := range maps.Values(holders) {
+		list = append(list, *h)
+	}
+	slices.SortFunc(list, func(a, b Holder) int {
+		return cmp.Or(a.Last.Compare(b.Last), cmp.Compare(a.ID, b.ID))
+	})
+	return list, nil
+}
