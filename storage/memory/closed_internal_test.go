@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,32 +36,53 @@ func addLimited(tb testing.TB, s *Storage, id, queue, key string) {
 	}
 }
 
-// The work of a claim does not grow with the number of closed keys, nor with that of their jobs.
+// The work of a claim does not grow with the number of closed keys, nor with that of their
+// jobs. The counts are exact, since a counter that stands still would prove nothing.
 func TestClaimsDoNotWalkPastClosedKeys(t *testing.T) {
-	work := func(n int) int {
+	const rounds = 50
+	type work struct{ plain, none, turned, both int }
+	of := func(n int) (w work) {
 		s, shut := closedStore(t, n)
-		one := func(queues []string, want string) {
+		claim := func(count *int, most int, queues []string, want ...string) {
 			t.Helper()
-			recs, err := s.Claim(t.Context(), time.Unix(1, 0), storage.Claim{Max: 1, Queues: queues, SkipKeys: shut, Worker: "w"}, nil)
-			if err != nil || len(recs) > 1 || len(recs) == 1 && recs[0].ID != want || len(recs) == 0 && want != "" {
-				t.Fatalf("claimed %v, %v, and not %q", recs, err, want)
+			before := s.ready.looked
+			recs, err := s.Claim(t.Context(), time.Unix(1, 0), storage.Claim{Max: most, Queues: queues, SkipKeys: shut, Worker: "w"}, nil)
+			var got []string
+			for _, r := range recs {
+				got = append(got, r.ID)
 			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Fatalf("claimed %v, %v, and not %q", got, err, want)
+			}
+			*count += s.ready.looked - before
 		}
-		one(nil, "") // closes the keys
-		before := s.ready.looked
-		for i := range 50 {
+		var first int
+		claim(&first, 1, nil) // closes the keys
+		if first < n {
+			t.Errorf("the claim that closes %d keys looks at %d buckets", n, first)
+		}
+		for i := range rounds {
+			queues := [][]string{nil, {"q0", "q1"}}[i%2]
 			addLimited(t, s, fmt.Sprint("plain ", i), "q1", "")
-			one([][]string{nil, {"q0", "q1"}}[i%2], fmt.Sprint("plain ", i))
-			one([][]string{nil, {"q0", "q1"}}[i%2], "")
+			claim(&w.plain, 1, queues, fmt.Sprint("plain ", i))
+			claim(&w.none, 1, queues)
 			key := fmt.Sprint("key ", i) // one opens, its job is claimed, and it closes
 			shut.Remove(key)
-			one(nil, fmt.Sprint(i, " 0"))
+			if i%2 == 0 {
+				claim(&w.turned, 1, nil, fmt.Sprint(i, " 0"))
+			} else { // its second job is passed over, and the job after that is not
+				addLimited(t, s, fmt.Sprint("after ", i), fmt.Sprint("q", i%3), "")
+				claim(&w.both, 2, nil, fmt.Sprint(i, " 0"), fmt.Sprint("after ", i))
+			}
 			shut.Add(key)
 		}
-		return s.ready.looked - before
+		return w
 	}
-	if few, many := work(50), work(5000); many > few {
-		t.Errorf("claims look at %d buckets with 5000 closed keys, and at %d with 50", many, few)
+	want := work{plain: 99, turned: 50, both: 125}
+	for _, n := range []int{rounds, 5000} {
+		if got := of(n); got != want {
+			t.Errorf("with %d closed keys, claims look at %+v buckets, want %+v", n, got, want)
+		}
 	}
 }
 
