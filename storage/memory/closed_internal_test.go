@@ -70,7 +70,7 @@ func TestClaimsDoNotWalkPastClosedKeys(t *testing.T) {
 			shut.Remove(key)
 			if i%2 == 0 {
 				claim(&w.turned, 1, nil, fmt.Sprint(i, " 0"))
-			} else { // its second job is passed over, and the job after that is not
+			} else { // its second job is skipped, and the job behind that is claimed
 				addLimited(t, s, fmt.Sprint("after ", i), fmt.Sprint("q", i%3), "")
 				claim(&w.both, 2, nil, fmt.Sprint(i, " 0"), fmt.Sprint("after ", i))
 			}

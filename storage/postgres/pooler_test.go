@@ -45,7 +45,8 @@ func TestPooler(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			c := configOn(connectTo(mode))
 			if mode == pgx.QueryExecModeExec { // which docs/storages.md recommends
-				storagetest.Run(t, c)
+				storagetest.Conformance(t, c)
+				t.Run("Histories", func(t *testing.T) { storagetest.Histories(t, c) })
 			}
 			storagetest.RunEngine(t, c)
 			storagetest.SameBehaviour(t, c)

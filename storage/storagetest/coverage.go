@@ -352,13 +352,14 @@ func (c *coverage) table(cfg Config) string {
 	return b.String()
 }
 
-// snapshot is the jobs of the reference, by when they were inserted.
-func (w *world) snapshot() map[int]storage.Record {
-	m := make(map[int]storage.Record, len(w.ref.jobs))
+// snapshot is the jobs of the reference, in the order of their insertion. It is valid
+// until the next one.
+func (w *world) snapshot() []refJob {
+	w.before = w.before[:0]
 	for _, j := range w.ref.jobs {
-		m[j.inserted] = j.rec
+		w.before = append(w.before, *j)
 	}
-	return m
+	return w.before
 }
 
 // states are the states of all jobs.
@@ -371,10 +372,17 @@ func (w *world) states() map[string]ojs.State {
 }
 
 // note counts what an operation has done, and what listeners have to hear of it.
-func (w *world) note(name string, before map[int]storage.Record, heard []int) {
+func (w *world) note(name string, before []refJob, heard []int) {
 	var moves []move
 	for _, j := range w.ref.jobs {
-		was, there := before[j.inserted]
+		for len(before) > 0 && before[0].inserted < j.inserted {
+			before = before[1:]
+		}
+		var was storage.Record
+		there := len(before) > 0 && before[0].inserted == j.inserted
+		if there {
+			was = before[0].rec
+		}
 		r := &j.rec
 		switch {
 		case !there && r.State.Terminal(): // replaced by the batch itself, or released

@@ -115,6 +115,7 @@ type world struct {
 	cov       *coverage
 	as        map[string]string // by id: what the operation under way is to a job, for the coverage
 	self      string            // who makes the calls of the operation under way; "": no listener
+	before    []refJob          // the latest snapshot
 	wants     storage.Notice    // what others have to hear of it, besides what it does to jobs
 }
 

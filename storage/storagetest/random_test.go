@@ -17,12 +17,12 @@ func (s durable) Capabilities() storage.Capabilities {
 	return c
 }
 
-// The default run of the random operations on the memory storage reaches everything that
-// can occur. The run is that of one seed, so that the test does not depend on luck;
-// -rapid.seed sets another one.
+// A hundred runs of the random operations on the memory storage reach everything that can
+// occur. They have one seed, so that the test does not depend on luck; -rapid.seed sets
+// another one.
 func TestRandomReachesEverything(t *testing.T) {
-	if testing.Short() || flag.Lookup("rapid.checks").Value.String() != flag.Lookup("rapid.checks").DefValue {
-		t.Skip("it is about the default number of runs")
+	if runs := flag.Lookup("rapid.checks").Value.String(); testing.Short() || runs != "100" {
+		t.Skipf("it is about 100 runs, not %s", runs)
 	}
 	if !seeded() {
 		f := flag.Lookup("rapid.seed")

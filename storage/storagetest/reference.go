@@ -429,14 +429,14 @@ func (s *Reference) Extend(ctx context.Context, now time.Time, extensions []stor
 
 // next is the job that time comes to first, nil if it comes to none.
 func (s *Reference) next() (first *refJob) {
+	var when time.Time
 	for _, j := range s.jobs {
 		at := j.rec.WakeAt()
 		if at.IsZero() {
 			continue
 		}
-		if first == nil || at.Before(first.rec.WakeAt()) || at.Equal(first.rec.WakeAt()) &&
-			j.since < first.since {
-			first = j
+		if first == nil || at.Before(when) || at.Equal(when) && j.since < first.since {
+			first, when = j, at
 		}
 	}
 	return first

@@ -115,16 +115,28 @@ func Run(t *testing.T, cfg Config) {
 	if cfg.Open == nil {
 		t.Fatal("storagetest: Config.Open is nil")
 	}
-	r := report{results: make(map[string]string)}
+	r := conformance(t, cfg)
+	t.Run("Random", func(t *testing.T) { Random(t, cfg) })
+	t.Run("Histories", func(t *testing.T) { Histories(t, cfg) })
+	t.Log(r.String())
+}
+
+// Conformance is the cases of Run without its searches, Random and Histories. It is
+// enough for another way to a database whose storage Run has proven.
+func Conformance(t *testing.T, cfg Config) {
+	t.Helper()
+	t.Log(conformance(t, cfg).String())
+}
+
+func conformance(t *testing.T, cfg Config) *report {
+	r := &report{results: make(map[string]string)}
 	t.Run("Claims", func(t *testing.T) { checkClaims(t, cfg) })
 	t.Run("Conformance", func(t *testing.T) {
 		for _, c := range Cases() {
 			r.add(c, runCase(t, cfg, c))
 		}
 	})
-	t.Run("Random", func(t *testing.T) { Random(t, cfg) })
-	t.Run("Histories", func(t *testing.T) { Histories(t, cfg) })
-	t.Log(r.String())
+	return r
 }
 
 func runCase(t *testing.T, cfg Config, c Case) (result string) {
