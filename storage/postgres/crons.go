@@ -106,7 +106,7 @@ func (s *Storage) readCrons(ctx context.Context, sql string, args ...any) (list 
 		return nil
 	})
 	if err == nil {
-		err = s.setAsideNamed(ctx, met)
+		aside, err = s.setAsideNamed(ctx, met)
 	}
-	return list, len(met) > 0, wrap(err)
+	return list, aside, wrap(err)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -52,12 +51,15 @@ func NewestVersion() int {
 
 // MakeVersion makes a schema as an older version of this package did.
 func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version int) error {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
+	s, err := newStorage(pool, []Option{WithSchema(schema)})
 	if err != nil {
 		return err
 	}
-	s := &Storage{pool: pool, config: config{schema: schema}, sql: newStatements(schema)}
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, files[:version]) })
+	all, err := steps(schema)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
 }
 
 // Plans returns the plan of each statement that has to stay quick however many jobs are stored, as the storage has it planned.

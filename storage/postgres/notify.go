@@ -299,15 +299,19 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err := s.measureClock(ctx, conn); err != nil {
 		return err
 	}
+	if err := s.checkVersion(ctx, conn); err != nil {
+		return err
+	}
 	if err := s.lookForPaused(ctx, conn); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, s.sql.compact); err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) {
+	_, err := conn.Exec(ctx, s.sql.compact)
+	if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) && !mayNot(err) {
 		return err
 	}
 	s.forget.Store(true)
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{probe})
+	_, err = s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{probe})
 	return err
 }
 

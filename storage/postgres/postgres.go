@@ -43,10 +43,11 @@ type Storage struct {
 	config config
 	sql    *statements
 
-	id     string // in notifications
-	clock  clock.Clock
-	offset atomic.Int64 // of the database's clock
-	paused atomic.Bool  // some queue is, as of the last look: how to claim quickly, not what
+	id      string // in notifications
+	clock   clock.Clock
+	offset  atomic.Int64          // of the database's clock
+	refusal atomic.Pointer[error] // why calls are refused, as of the last poll
+	paused  atomic.Bool           // some queue is, as of the last look: how to claim quickly, not what
 
 	turn   chan struct{} // holds a token while a claim with keys to skip is under way, which has the lanes
 	lanes  rows.Lanes
@@ -76,8 +77,16 @@ var (
 
 // Errors of the package.
 var (
-	// ErrNewer refuses a schema that a later version of this package has migrated.
+	// ErrNewer refuses a schema that a later release of this package has migrated. Run a
+	// program that is built with that release. A storage that is open when the schema
+	// becomes too new for it fails its calls with ErrNewer from its next poll on.
 	ErrNewer = errors.New("ojs: postgres: the schema is of a newer version")
+	// ErrOlder refuses a schema that is older than this program needs, or is not there,
+	// if Open does not migrate it: see WithoutMigration, Migrate and Schema.
+	ErrOlder = errors.New("ojs: postgres: the schema is of an older version")
+	// ErrPrivilege is the error of a call for which the role lacks a privilege: see
+	// Grants.
+	ErrPrivilege = errors.New("ojs: postgres: the role lacks a privilege")
 	// ErrDeadlock is the error of a call that waited for a transaction which waited for it, and which the database picked to fail. The
 	// storage repeats such calls by itself, up to five times, except in a transaction of the caller's (WithTx): roll that back and run
 	// it again.
@@ -93,6 +102,7 @@ type config struct {
 	log    *slog.Logger
 	clock  clock.Clock // of this machine
 	deaf   bool        // for tests: hear nothing
+	asIs   bool        // do not migrate
 
 	patience time.Duration // with a statement or a short transaction
 }
@@ -100,6 +110,10 @@ type config struct {
 // WithSchema sets the name of the database schema, "ojs" by default: lower-case letters, digits and "_", the first a letter,
 // at most 48. Storages in different schemas know nothing of each other.
 func WithSchema(name string) Option { return func(c *config) { c.schema = name } }
+
+// WithoutMigration has Open refuse a schema that is not up to date, with ErrOlder, where
+// it would migrate it otherwise. So does Open for a role that may not migrate.
+func WithoutMigration() Option { return func(c *config) { c.asIs = true } }
 
 // WithPoll sets how often to look for what no notification told of, 1 s by default, and ten times as long while notifications are
 // known to come. The look costs some short statements.
@@ -123,28 +137,46 @@ func (c *config) validate() error {
 	return nil
 }
 
-// Open opens the storage in a database, makes its schema if there is none, and brings it up to date. The pool stays the caller's, to
-// be closed after the storage. Open waits for other processes that migrate, and for its own migrations, until ctx ends; later calls
-// wait 30 s for an answer of the database at most. Its errors are ErrNewer, those of options, and those of the database.
-func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
+func configure(opts []Option) (config, error) {
 	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall, patience: defaultPatience}
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "option", Reason: "is nil"}
+			return cfg, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "option", Reason: "is nil"}
 		}
 		opt(&cfg)
+	}
+	return cfg, cfg.validate()
+}
+
+// newStorage makes a storage that is not opened.
+func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
+	cfg, err := configure(opts)
+	if err != nil {
+		return nil, err
 	}
 	if pool == nil {
 		return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "pool", Reason: "is nil"}
 	}
-	if err := cfg.validate(); err != nil {
+	return &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema), id: uuid.NewString(), clock: cfg.clock}, nil
+}
+
+// Open opens the storage in a database. It makes the schema if there is none and brings
+// it up to date, unless WithoutMigration is given. The pool stays the caller's, to be
+// closed after the storage. Open waits for other processes that migrate, and for its own
+// migrations, until ctx ends; later calls wait 30 s for an answer of the database at
+// most.
+//
+// A schema of a newer version fails it with ErrNewer, one of an older version that it may
+// not migrate with ErrOlder. Other errors are those of options and of the database.
+func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
+	s, err := newStorage(pool, opts)
+	if err != nil {
 		return nil, err
 	}
-	s := &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema), id: uuid.NewString(), clock: cfg.clock}
-	if err := s.migrate(ctx); err != nil {
+	if err := s.ready(ctx); err != nil {
 		return nil, wrap(err)
 	}
-	err := s.within(ctx, func(ctx context.Context) error {
+	err = s.within(ctx, func(ctx context.Context) error {
 		if err := s.measureClock(ctx, pool); err != nil {
 			return err
 		}
@@ -188,6 +220,10 @@ func (s *Storage) enter(ctx context.Context) error {
 	if s.closed {
 		s.mu.RUnlock()
 		return fmt.Errorf("%w: postgres storage", ojs.ErrClosed)
+	}
+	if refusal := s.refusal.Load(); refusal != nil && *refusal != nil {
+		s.mu.RUnlock()
+		return *refusal
 	}
 	return nil
 }
@@ -332,8 +368,11 @@ func wrap(err error) error {
 	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	if isCode(err, deadlockDetected) {
+	switch {
+	case isCode(err, deadlockDetected):
 		return fmt.Errorf("%w: %w", ErrDeadlock, err)
+	case isCode(err, insufficientPrivilege):
+		return fmt.Errorf("%w (postgres.Grants): %w", ErrPrivilege, err)
 	}
 	return fmt.Errorf("ojs: postgres: %w", err)
 }
@@ -354,12 +393,14 @@ func again(f func() error) error {
 
 // Codes of PostgreSQL's errors.
 const (
-	uniqueViolation      = "23505"
-	serializationFailure = "40001"
-	deadlockDetected     = "40P01"
-	lockNotAvailable     = "55P03"
-	dataException        = "22" // and what else begins so
-	limitExceeded        = "54" // likewise
+	uniqueViolation       = "23505"
+	serializationFailure  = "40001"
+	deadlockDetected      = "40P01"
+	insufficientPrivilege = "42501"
+	readOnlyTransaction   = "25006"
+	lockNotAvailable      = "55P03"
+	dataException         = "22" // and what else begins so
+	limitExceeded         = "54" // likewise
 )
 
 func isCode(err error, code string) bool {

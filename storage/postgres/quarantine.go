@@ -70,12 +70,13 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 
 // setAsideRead moves jobs that a call has met after its own statement, which stands if
 // this fails. One call does so at a time: another would skip the rows that the first has
-// locked, and return before they are in the quarantine.
+// locked, and return before they are in the quarantine. A role that may not move them
+// leaves them where they are.
 func (s *Storage) setAsideRead(ctx context.Context, claimed bool, list []bad) error {
 	if len(list) == 0 || txOf(ctx) != nil { // what is part of a transaction is left to calls that are not
 		return nil
 	}
-	return s.within(context.WithoutCancel(ctx), func(ctx context.Context) error {
+	err := s.within(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		select {
 		case s.aside <- struct{}{}:
 			defer func() { <-s.aside }()
@@ -84,6 +85,16 @@ func (s *Storage) setAsideRead(ctx context.Context, claimed bool, list []bad) er
 		}
 		return again(func() error { return s.setAside(ctx, tuned{s}, claimed, list) })
 	})
+	if mayNot(err) {
+		return nil
+	}
+	return err
+}
+
+// mayNot reports whether a statement failed because of the role's privileges, or because
+// the database or the transaction takes no changes.
+func mayNot(err error) bool {
+	return isCode(err, insufficientPrivilege) || isCode(err, readOnlyTransaction)
 }
 
 // undecodable is the error of an insert that has met jobs that do not decode. Nothing of it is done.
@@ -141,8 +152,9 @@ type named struct {
 	why  error
 }
 
-// setAsideNamed moves recurring entries or states of queues, unless they have changed since.
-func (s *Storage) setAsideNamed(ctx context.Context, list []named) error {
+// setAsideNamed moves recurring entries or states of queues, unless they have changed
+// since. It reports false if there are none or if the role may not move them.
+func (s *Storage) setAsideNamed(ctx context.Context, list []named) (aside bool, err error) {
 	for _, n := range list {
 		q := storage.Quarantined{Kind: n.kind, Name: n.name, Reason: rows.Reason(n.why)}
 		sql := s.sql.setCronAside
@@ -151,15 +163,19 @@ func (s *Storage) setAsideNamed(ctx context.Context, list []named) error {
 		}
 		var key int64
 		var some bool
-		if err := (tuned{s}).query(ctx, sql, []any{n.name, n.was, q.Reason}, one(&some, &key, &q.At)); err != nil {
-			return err
+		err := tuned{s}.query(ctx, sql, []any{n.name, n.was, q.Reason}, one(&some, &key, &q.At))
+		if mayNot(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
 		}
 		if some {
 			q.Key, q.At = strconv.FormatInt(key, 10), q.At.UTC()
 			s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
 		}
 	}
-	return nil
+	return len(list) > 0, nil
 }
 
 // missing is the error for a job that is not stored: it may be in the quarantine.

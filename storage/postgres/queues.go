@@ -78,7 +78,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 		return nil
 	})
 	if err == nil {
-		err = s.setAsideNamed(ctx, met)
+		_, err = s.setAsideNamed(ctx, met)
 	}
 	return states, wrap(err)
 }

@@ -3,64 +3,221 @@ package postgres
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// The schema has a version: the number of migrations that it went through. Each migration
+// is a script that checks, under a lock, that it is the next one, and records itself.
+// Migrate runs scripts in one transaction; Schema returns them for other tools.
+//
+// Invariants:
+//
+//  1. A script that has been released never changes.
+//  2. A script runs in a transaction and resolves names in pg_catalog only.
+//  3. Programs run on the version they know. A script that programs of an older version
+//     cannot run beside says so in migration.oldest.
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrate brings the schema up to date, in one transaction, which one process at a time has.
-func (s *Storage) migrate(ctx context.Context) error {
+// Migration is one step of the schema.
+type Migration struct {
+	Version int    // of the schema afterwards
+	Name    string // of a file, such as "0001_jobs.sql"; names sort by version
+	SQL     string // to be run in one transaction
+}
+
+// Schema returns the steps that make the schema, the oldest first, for tools and people
+// who run SQL themselves. Of the options only WithSchema counts.
+//
+//	steps, err := postgres.Schema(postgres.WithSchema("ojs"))
+//	for _, m := range steps {
+//		err = os.WriteFile(m.Name, []byte(m.SQL), 0o644)
+//	}
+//
+// Run a file in a transaction: psql --single-transaction -v ON_ERROR_STOP=1 -f FILE. A
+// file that is not the next one fails and changes nothing. Released files never change.
+func Schema(opts ...Option) ([]Migration, error) {
+	cfg, err := configure(opts)
+	if err != nil {
+		return nil, err
+	}
+	return steps(cfg.schema)
+}
+
+// steps are the migrations of a schema.
+func steps(schema string) ([]Migration, error) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Migration, len(files))
+	for i, name := range files {
+		body, err := migrations.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		begin := beginStep
+		if i == 0 {
+			begin = beginFirst
+		}
+		list[i] = Migration{Version: i + 1, Name: path.Base(name), SQL: strings.NewReplacer(
+			"{schema}", quoted(schema), "{name}", schema, "{before}", strconv.Itoa(i), "{version}", strconv.Itoa(i+1),
+		).Replace(begin + "\n" + string(body) + endStep)}
+	}
+	return list, nil
+}
+
+const (
+	beginStep = `-- Version {version} of the schema {name}. Run this in one transaction.
+SET LOCAL search_path = pg_catalog, pg_temp;
+SELECT pg_advisory_xact_lock(hashtextextended('{name} migrate', 3131961357));
+DO $check$ BEGIN
+	IF (SELECT coalesce(max(version), 0) FROM {schema}.migration) <> {before} THEN
+		RAISE EXCEPTION 'ojs: version {version} of the schema {name} comes after version {before}, and it is of version %',
+			(SELECT coalesce(max(version), 0) FROM {schema}.migration);
+	END IF;
+END $check$;
+`
+	beginFirst = `-- Version {version} of the schema {name}. Run this in one transaction.
+SET LOCAL search_path = pg_catalog, pg_temp;
+SELECT pg_advisory_xact_lock(hashtextextended('{name} migrate', 3131961357));
+DO $check$ BEGIN
+	IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = '{name}') THEN
+		CREATE SCHEMA {schema};
+	END IF;
+	IF NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = '{schema}'::regnamespace AND relname = 'migration') THEN
+		CREATE TABLE {schema}.migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+	ELSIF EXISTS (SELECT FROM {schema}.migration) THEN
+		RAISE EXCEPTION 'ojs: the schema {name} is there';
+	END IF;
+END $check$;
+`
+	endStep = `
+INSERT INTO {schema}.migration (version) VALUES ({version});
+`
+)
+
+// Migrate makes the schema, or brings it up to date, in one transaction. It waits for
+// other processes that migrate, and does nothing if the schema is up to date. Of the
+// options only WithSchema counts. The role needs CREATE on the database, or has to own
+// the schema.
+//
+// A schema of a newer version fails it with ErrNewer.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
+	s, err := newStorage(pool, opts)
+	if err != nil {
+		return err
+	}
+	return wrap(s.migrate(ctx))
+}
+
+func (s *Storage) migrate(ctx context.Context) error {
+	all, err := steps(s.config.schema)
 	if err != nil {
 		return err
 	}
 	// Processes that run already may lock the tables in another order, and the database then picks one of the two to fail.
 	return again(func() error {
-		return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, files) })
+		return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all) })
 	})
 }
 
-func (s *Storage) migrateIn(ctx context.Context, tx pgx.Tx, files []string) error {
+// migrateIn takes the steps that a schema lacks.
+func (s *Storage) migrateIn(ctx context.Context, tx pgx.Tx, all []Migration) error {
 	if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " migrate"}); err != nil {
 		return err
 	}
-	var schema, versions bool
-	if err := tx.QueryRow(ctx, s.sql.schemaThere, quoted(s.config.schema)).Scan(&schema, &versions); err != nil {
+	version, err := s.version(ctx, tx)
+	if err != nil {
 		return err
 	}
-	if !schema { // which may be there, made by somebody with the right to
-		if _, err := tx.Exec(ctx, s.sql.makeSchema); err != nil {
-			return err
+	if version > len(all) {
+		return s.newer(version, len(all))
+	}
+	for _, m := range all[version:] {
+		if _, err := tx.Exec(ctx, m.SQL); err != nil {
+			return fmt.Errorf("migration %s: %w", m.Name, err)
 		}
 	}
-	if !versions {
-		if _, err := tx.Exec(ctx, s.sql.makeVersions); err != nil {
-			return err
-		}
+	return nil
+}
+
+// version is that of the schema, 0 if there is none.
+func (s *Storage) version(ctx context.Context, q asker) (version int, err error) {
+	var some bool
+	if err := q.QueryRow(ctx, s.sql.schemaThere, s.config.schema).Scan(&some); err != nil || !some {
+		return 0, err
+	}
+	err = q.QueryRow(ctx, s.sql.migrated).Scan(&version)
+	return version, err
+}
+
+// ready makes sure that the schema is of the version that this program knows.
+func (s *Storage) ready(ctx context.Context) error {
+	all, err := steps(s.config.schema)
+	if err != nil {
+		return err
 	}
 	var version int
-	if err := tx.QueryRow(ctx, s.sql.migrated).Scan(&version); err != nil {
+	err = s.within(ctx, func(ctx context.Context) (err error) {
+		version, err = s.version(ctx, s.pool)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case version > len(all):
+		return s.newer(version, len(all))
+	case version == len(all):
+		return nil
+	case s.config.asIs:
+		return s.older(version, len(all))
+	}
+	err = s.migrate(ctx)
+	if isCode(err, insufficientPrivilege) {
+		return errors.Join(s.older(version, len(all)), err)
+	}
+	return err
+}
+
+func (s *Storage) newer(version, known int) error {
+	return fmt.Errorf("%w: %s is of version %d, and this program knows %d: run a program built with a newer release of this package",
+		ErrNewer, s.config.schema, version, known)
+}
+
+func (s *Storage) older(version, known int) error {
+	what := "there is no schema " + s.config.schema
+	if version > 0 {
+		what = fmt.Sprintf("%s is of version %d", s.config.schema, version)
+	}
+	return fmt.Errorf("%w: %s, and this program needs %d: run postgres.Migrate, or the files of postgres.Schema from %04d on, as the owner of the schema, and stop older programs before",
+		ErrOlder, what, known, version+1)
+}
+
+// checkVersion refuses all calls from now on if the schema has been migrated to a version
+// that this program cannot run beside, and allows them otherwise.
+func (s *Storage) checkVersion(ctx context.Context, q asker) error {
+	all, err := steps(s.config.schema)
+	if err != nil {
 		return err
 	}
-	if version > len(files) {
-		return fmt.Errorf("%w: %s is of version %d, and this program knows %d", ErrNewer, s.config.schema, version, len(files))
+	var oldest, version int
+	if err := q.QueryRow(ctx, s.sql.beside).Scan(&version, &oldest); err != nil {
+		return err
 	}
-	for i, name := range files[version:] {
-		script, err := migrations.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, strings.ReplaceAll(string(script), "{schema}", quoted(s.config.schema))); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if _, err := tx.Exec(ctx, s.sql.addMigration, version+i+1); err != nil {
-			return err
-		}
+	var refusal error
+	if oldest > len(all) {
+		refusal = s.newer(version, len(all))
 	}
+	s.refusal.Store(&refusal)
 	return nil
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -9,21 +10,21 @@ import (
 
 // statements are all that the package says to the database, but for the schema, in migrations.
 type statements struct {
-	tune, lockName, takeNames, leaveNames, schemaThere, makeSchema, makeVersions, migrated, addMigration string
-	insert, stored, peers, locked, oldest, draining, depth                                               string
-	beginPast, behindIn, behindAll, firstOfKeys, claimThese                                              string
-	claim, claimAll, claimAround, somePaused                                                             string
-	settleAttempt, settleAll, versions, extend                                                           string
-	due, nextWake                                                                                        string
-	get, getAll, list, window, listDead, windowDead, counts, compact                                     string
-	remove, release, prune                                                                               string
-	queueStates, queueState, setQueueState, activateQueue                                                string
-	listen, notify, clock, isolation                                                                     string
-	crons, dueCrons, setCrons, deleteCron                                                                string
-	setAside, undoClaims, impossible, setCronAside, setQueueAside                                        string
-	quarantined, countQuarantined, quarantinedID, quarantineEntry                                        string
-	quarantinedJob, stateOf, releaseJob, releaseCron, releaseQueue                                       string
-	deleteQuarantined                                                                                    string
+	tune, lockName, takeNames, leaveNames, schemaThere, migrated, beside string
+	insert, stored, peers, locked, oldest, draining, depth               string
+	beginPast, behindIn, behindAll, firstOfKeys, claimThese              string
+	claim, claimAll, claimAround, somePaused                             string
+	settleAttempt, settleAll, versions, extend                           string
+	due, nextWake                                                        string
+	get, getAll, list, window, listDead, windowDead, counts, compact     string
+	remove, release, prune                                               string
+	queueStates, queueState, setQueueState, activateQueue                string
+	listen, notify, clock, isolation                                     string
+	crons, dueCrons, setCrons, deleteCron                                string
+	setAside, undoClaims, impossible, setCronAside, setQueueAside        string
+	quarantined, countQuarantined, quarantinedID, quarantineEntry        string
+	quarantinedJob, stateOf, releaseJob, releaseCron, releaseQueue       string
+	deleteQuarantined                                                    string
 }
 
 // columns are those of a job, in the order in which scan reads them.
@@ -102,23 +103,41 @@ const impossible = `(state < 1 OR state > 8 OR attempt < 0 OR attempt > {most} O
 // quoted is the name of a schema in statements: it may be a word of SQL's.
 func quoted(schema string) string { return `"` + schema + `"` }
 
+var (
+	functions = regexp.MustCompile(`\b(array_agg|array_position|cardinality|clock_timestamp|convert_to|count|current_setting|` +
+		`generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|` +
+		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|sum)\(`)
+	unnestOne = regexp.MustCompile(`\bunnest\((\$\d+::[a-z]+\[\]|ARRAY\[[^\]]*\])\)`)
+	types     = regexp.MustCompile(`::(text|bytea|float8)\b`)
+)
+
+// inCatalog names the schema of the functions and types of a statement, so that no
+// search_path puts others in their place. PostgreSQL itself does so for an unnest of
+// several arrays, and for coalesce and what else its grammar knows.
+func inCatalog(sql string) string {
+	sql = functions.ReplaceAllString(sql, "pg_catalog.$1(")
+	sql = unnestOne.ReplaceAllString(sql, "pg_catalog.unnest($1)")
+	return types.ReplaceAllString(sql, "::pg_catalog.$1")
+}
+
 func newStatements(schema string) *statements {
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given, "{first}", first, "{attempt}", attempt, "{claimable}", claimable,
 		"{take}", strings.NewReplacer("{until}", until, "{attempt1}", attempt1, "{version1}", version1).Replace(take),
 		"{version1}", version1, "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
 	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
-	q := func(sql string) string { return outer.Replace(inner.Replace(sql)) }
+	q := func(sql string) string { return inCatalog(outer.Replace(inner.Replace(sql))) }
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
-		lockName:     q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
-		takeNames:    q(`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`),
-		leaveNames:   q(`DELETE FROM {schema}.name_lock WHERE name = ANY ($1::bigint[])`),
-		schemaThere:  q(`SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.migration') IS NOT NULL`),
-		makeSchema:   q(`CREATE SCHEMA {schema}`),
-		makeVersions: q(`CREATE TABLE {schema}.migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())`),
-		migrated:     q(`SELECT coalesce(max(version), 0) FROM {schema}.migration`),
-		addMigration: q(`INSERT INTO {schema}.migration (version) VALUES ($1)`),
+		lockName:   q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
+		takeNames:  q(`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`),
+		leaveNames: q(`DELETE FROM {schema}.name_lock WHERE name = ANY ($1::bigint[])`),
+		// By a look into the catalog: to_regclass may answer with what its session knew
+		// before another process migrated.
+		schemaThere: q(`SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+			WHERE n.nspname = $1 AND c.relname = 'migration')`),
+		migrated: q(`SELECT coalesce(max(version), 0) FROM {schema}.migration`),
+		beside:   q(`SELECT max(version), coalesce(max(oldest), 0) FROM {schema}.migration`),
 
 		// Nothing is inserted if one of the queues is draining.
 		insert: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u)
