@@ -98,7 +98,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	} {
 		var line string
 		var b strings.Builder
-		err := tuned{s}.query(ctx, "EXPLAIN "+st.sql, st.args, func(result pgx.Rows) error {
+		err := tuned{s}.query(ctx, "EXPLAIN "+st.sql, st.args, func(result rowSet) error {
 			return each([]any{&line}, func() { fmt.Fprintln(&b, line) })(result)
 		})
 		if err != nil {

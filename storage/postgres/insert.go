@@ -4,13 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -57,10 +55,10 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	store := func(ctx context.Context) error {
 		return s.around(ctx, func() error {
 			n = storage.Notice{}
-			return pgx.BeginFunc(ctx, s.in(ctx), func(tx pgx.Tx) (err error) {
+			return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
 				results, err = insert.Batch(&inserter{ctx, s, tx, &n}, now, batch)
 				if err == nil && txOf(ctx) != nil { // the commit tells everybody, this process too
-					_, err = tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+					err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
 				}
 				return err
 			})
@@ -86,9 +84,10 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 
 // duplicate says which job of a batch the database has refused, as far as its error tells.
 func duplicate(err error, batch []storage.Insert) error {
-	var pg *pgconn.PgError
-	errors.As(err, &pg)
-	at := slices.IndexFunc(batch, func(in storage.Insert) bool { return strings.Contains(pg.Detail, "=("+in.Record.ID+")") })
+	said := detail(err)
+	at := slices.IndexFunc(batch, func(in storage.Insert) bool {
+		return strings.Contains(said, "=("+in.Record.ID+")")
+	})
 	r := &batch[max(at, 0)].Record
 	return &ojs.DuplicateError{ID: r.ID, State: r.State}
 }
@@ -162,7 +161,7 @@ func (s *Storage) insertAll(encoded []written) (versions []int64, stored bool, e
 type inserter struct {
 	ctx context.Context
 	s   *Storage
-	tx  pgx.Tx
+	tx  transaction
 
 	notice *storage.Notice // what it does
 }
@@ -171,8 +170,9 @@ type inserter struct {
 // rows that are there for this transaction only (migration 4), since the server has room for some thousand advisory locks in all.
 func (i *inserter) lock(kind string, names []string) error {
 	if txOf(i.ctx) != nil {
+		var some bool
 		var level string
-		if err := i.tx.QueryRow(i.ctx, i.s.sql.isolation).Scan(&level); err != nil {
+		if err := i.tx.query(i.ctx, i.s.sql.isolation, nil, one(&some, &level)); err != nil {
 			return err
 		}
 		if level != "read committed" && level != "read uncommitted" { // which is the same
@@ -189,31 +189,32 @@ func (i *inserter) lock(kind string, names []string) error {
 	}
 	slices.Sort(hashes) // all in the same order
 	hashes = slices.Compact(hashes)
-	var b pgx.Batch // one round trip
-	b.Queue(i.s.sql.takeNames, hashes)
-	b.Queue(i.s.sql.leaveNames, hashes)
-	return i.tx.SendBatch(i.ctx, &b).Close()
+	if tx, ok := i.tx.(inTx); ok {
+		var b pgx.Batch // one round trip
+		b.Queue(i.s.sql.takeNames, hashes)
+		b.Queue(i.s.sql.leaveNames, hashes)
+		return tx.SendBatch(i.ctx, &b).Close()
+	}
+	if err := i.tx.exec(i.ctx, i.s.sql.takeNames, hashes); err != nil {
+		return err
+	}
+	return i.tx.exec(i.ctx, i.s.sql.leaveNames, hashes)
 }
 
 func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
-	result, err := i.tx.Query(i.ctx, i.s.sql.stored, ids)
-	if err != nil {
-		return nil, nil, err
-	}
 	found := make(map[string]ojs.State)
 	var first []uint64
 	var taken []string
 	var id string
 	var state int16
 	var version int64
-	_, err = pgx.ForEachRow(result, []any{&id, &state, &version}, func() error {
+	err := i.tx.query(i.ctx, i.s.sql.stored, []any{ids}, each([]any{&id, &state, &version}, func() {
 		if version > 0 {
 			first = append(first, uint64(version))
 		} else {
 			found[id], taken = rows.State(int(state)), append(taken, id)
 		}
-		return nil
-	})
+	}))
 	if err == nil && len(taken) > 0 { // by jobs that do not decode, perhaps
 		_, err = i.rows(i.s.sql.getAll, taken)
 	}
@@ -227,7 +228,7 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	for {
 		var seqs []int64
 		var seq int64
-		err := inTx{i.tx}.query(i.ctx, i.s.sql.peers, []any{fingerprints}, each([]any{&seq}, func() { seqs = append(seqs, seq) }))
+		err := i.tx.query(i.ctx, i.s.sql.peers, []any{fingerprints}, each([]any{&seq}, func() { seqs = append(seqs, seq) }))
 		if err != nil || len(seqs) == 0 {
 			return nil, err
 		}
@@ -240,7 +241,7 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 }
 
 func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {
-	list, err := selectRows(i.ctx, inTx{i.tx}, false, sql, args...)
+	list, err := selectRows(i.ctx, i.tx, false, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -257,10 +258,8 @@ func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {
 }
 
 func (i *inserter) Draining(queues []string) (queue string, err error) {
-	err = i.tx.QueryRow(i.ctx, i.s.sql.draining, queues).Scan(&queue)
-	if err == pgx.ErrNoRows {
-		return "", nil
-	}
+	var some bool
+	err = i.tx.query(i.ctx, i.s.sql.draining, []any{queues}, one(&some, &queue))
 	return queue, err
 }
 
@@ -268,7 +267,8 @@ func (i *inserter) Depth(queue string) (n int, err error) {
 	if err := i.lock("depth ", []string{queue}); err != nil {
 		return 0, err
 	}
-	err = i.tx.QueryRow(i.ctx, i.s.sql.depth, queue).Scan(&n)
+	var some bool
+	err = i.tx.query(i.ctx, i.s.sql.depth, []any{queue}, one(&some, &n))
 	return n, err
 }
 
@@ -288,8 +288,7 @@ func (i *inserter) Add(recs []*storage.Record) error {
 		}
 		rows.Note(i.notice, &encoded[k].Columns)
 	}
-	_, err := i.tx.Exec(i.ctx, i.s.sql.insert, arguments(encoded)...)
-	return err
+	return i.tx.exec(i.ctx, i.s.sql.insert, arguments(encoded)...)
 }
 
 func (i *inserter) Save(changed []*rows.Row) error {
@@ -299,7 +298,7 @@ func (i *inserter) Save(changed []*rows.Row) error {
 		}
 		i.notice.Add(r.ID, r.State, r.WakeAt())
 	}
-	_, err := i.s.save(i.ctx, inTx{i.tx}, changed)
+	_, err := i.s.save(i.ctx, i.tx, changed)
 	return err
 }
 

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
@@ -103,7 +101,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 		most = limit + 1 // the statement knows all that is asked for; one more tells that there is one
 	}
 	var met []bad
-	err = s.in(ctx).query(ctx, list, []any{after, last, states, queues, most}, func(result pgx.Rows) (err error) {
+	err = s.in(ctx).query(ctx, list, []any{after, last, states, queues, most}, func(result rowSet) (err error) {
 		page, met, err = readPage(result, &q, limit, most, seen == maxScan, last, after)
 		return err
 	})
@@ -115,7 +113,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 
 // readPage takes the jobs of a window that the query selects, up to the limit, of at most so many. More says that there may be
 // others behind the window. Met are jobs that do not decode.
-func readPage(result pgx.Rows, q *storage.Query, limit, most int, more bool, last, after int64) (page storage.Page, met []bad, err error) {
+func readPage(result rowSet, q *storage.Query, limit, most int, more bool, last, after int64) (page storage.Page, met []bad, err error) {
 	sc := newScanner(false)
 	scanned := 0
 	for ; result.Next(); scanned++ {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -107,7 +105,7 @@ func (p *past) begin() (queues []string, oldest, next uint64, err error) {
 	}
 	p.paused = nil
 	var least, above int64
-	err = tuned{p.s}.query(p.ctx, p.s.sql.beginPast, []any{asked}, func(result pgx.Rows) error {
+	err = tuned{p.s}.query(p.ctx, p.s.sql.beginPast, []any{asked}, func(result rowSet) error {
 		for result.Next() {
 			if err := result.Scan(&queues, &p.paused, &least, &above); err != nil {
 				return err

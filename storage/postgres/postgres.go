@@ -230,14 +230,66 @@ func (s *Storage) enter(ctx context.Context) error {
 
 // querier is what statements are made with.
 type querier interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-	query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error
+	begin(ctx context.Context) (transaction, error)
+	query(ctx context.Context, sql string, args []any, read func(rowSet) error) error
+}
+
+// transaction is one of the storage's, or one of the caller's of pgx or of database/sql,
+// or a savepoint in one.
+type transaction interface {
+	querier
+	exec(ctx context.Context, sql string, args ...any) error
+	commit(ctx context.Context) error
+	rollback(ctx context.Context) error
+}
+
+// rowSet is the result of a statement.
+type rowSet interface {
+	Next() bool
+	Scan(dst ...any) error
+	Err() error
+}
+
+// begun runs f in a transaction of its own, which f's error undoes.
+func begun(ctx context.Context, q querier, f func(transaction) error) error {
+	tx, err := q.begin(ctx)
+	if err != nil {
+		return err
+	}
+	ended := false
+	defer func() {
+		if !ended { // f has panicked
+			_ = tx.rollback(ctx)
+		}
+	}()
+	err = f(tx)
+	ended = true
+	if err == nil {
+		return tx.commit(ctx)
+	}
+	if failed := tx.rollback(ctx); failed != nil && !errors.Is(failed, pgx.ErrTxClosed) {
+		return errors.Join(err, failed)
+	}
+	return err
 }
 
 // inTx makes statements in a transaction. The planner works as its owner wants it to.
 type inTx struct{ pgx.Tx }
 
-func (q inTx) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+func (q inTx) begin(ctx context.Context) (transaction, error) {
+	tx, err := q.Begin(ctx)
+	return inTx{tx}, err
+}
+
+func (q inTx) commit(ctx context.Context) error   { return q.Commit(ctx) }
+func (q inTx) rollback(ctx context.Context) error { return q.Rollback(ctx) }
+
+func (q inTx) exec(ctx context.Context, sql string, args ...any) error {
+	_, err := q.Exec(ctx, sql, args...)
+	return err
+}
+
+func (q inTx) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
 	result, err := q.Query(ctx, sql, args...)
 	if err != nil {
 		return err
@@ -256,7 +308,12 @@ func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) {
 	return q.s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 }
 
-func (q tuned) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+func (q tuned) begin(ctx context.Context) (transaction, error) {
+	tx, err := q.Begin(ctx)
+	return inTx{tx}, err
+}
+
+func (q tuned) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
 	return q.s.within(ctx, func(ctx context.Context) error { return q.ask(ctx, sql, args, read) })
 }
 
@@ -284,7 +341,7 @@ func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) 
 	return s.within(lingering, f)
 }
 
-func (q tuned) ask(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
+func (q tuned) ask(ctx context.Context, sql string, args []any, read func(rowSet) error) (err error) {
 	var b pgx.Batch // one transaction, and one round trip
 	b.Queue(q.s.sql.tune)
 	b.Queue(sql, args...)
@@ -304,7 +361,7 @@ func (q tuned) ask(ctx context.Context, sql string, args []any, read func(pgx.Ro
 	return readAll(result, read)
 }
 
-func readAll(result pgx.Rows, read func(pgx.Rows) error) error {
+func readAll(result pgx.Rows, read func(rowSet) error) error {
 	defer result.Close()
 	if err := read(result); err != nil {
 		return err
@@ -323,7 +380,7 @@ func (s *Storage) exec(ctx context.Context, sql string, args ...any) (tag pgconn
 }
 
 // query makes a statement and has its rows read.
-func (s *Storage) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+func (s *Storage) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
 	return s.within(ctx, func(ctx context.Context) error {
 		result, err := s.pool.Query(ctx, sql, args...)
 		if err != nil {
@@ -346,8 +403,8 @@ func (s *Storage) read(ctx context.Context, sql string, args, dst []any, f func(
 }
 
 // each calls f after scanning each row into dst.
-func each(dst []any, f func()) func(pgx.Rows) error {
-	return func(result pgx.Rows) error {
+func each(dst []any, f func()) func(rowSet) error {
+	return func(result rowSet) error {
 		for result.Next() {
 			if err := result.Scan(dst...); err != nil {
 				return err
@@ -359,7 +416,7 @@ func each(dst []any, f func()) func(pgx.Rows) error {
 }
 
 // one scans the only row, and reports whether there is one.
-func one(found *bool, dst ...any) func(pgx.Rows) error {
+func one(found *bool, dst ...any) func(rowSet) error {
 	return each(dst, func() { *found = true })
 }
 
@@ -383,8 +440,8 @@ func again(f func() error) error {
 	const tries = 5
 	var err error
 	for range tries {
-		var pg *pgconn.PgError
-		if err = f(); !errors.As(err, &pg) || pg.Code != deadlockDetected && pg.Code != serializationFailure && pg.Code != uniqueViolation {
+		err = f()
+		if c := code(err); c != deadlockDetected && c != serializationFailure && c != uniqueViolation {
 			return err
 		}
 	}
@@ -403,16 +460,35 @@ const (
 	limitExceeded         = "54" // likewise
 )
 
-func isCode(err error, code string) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == code
+// code is the code of an error of the database, whichever driver it comes from, or "".
+func code(err error) string {
+	var of interface{ SQLState() string }
+	if errors.As(err, &of) {
+		return of.SQLState()
+	}
+	return ""
+}
+
+func isCode(err error, is string) bool { return code(err) == is }
+
+// detail is what the database says beside an error's message.
+func detail(err error) string {
+	var pgxs *pgconn.PgError
+	var pqs interface{ Get(byte) string } // of lib/pq
+	switch {
+	case errors.As(err, &pgxs):
+		return pgxs.Detail
+	case errors.As(err, &pqs):
+		return pqs.Get('D')
+	}
+	return ""
 }
 
 // refused reports whether an error is about what a statement says and not about the database. The statement has done nothing, and
 // one that says less may be accepted.
 func refused(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, dataException) || strings.HasPrefix(pg.Code, limitExceeded))
+	c := code(err)
+	return strings.HasPrefix(c, dataException) || strings.HasPrefix(c, limitExceeded)
 }
 
 // wall is the wall clock, for waits on the network.

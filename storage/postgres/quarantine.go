@@ -40,11 +40,11 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 		bySeq[list[i].seq] = &list[i]
 	}
 	var n storage.Notice
-	err := pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {
+	err := begun(ctx, q, func(tx transaction) error {
 		n = storage.Notice{}
 		var key, seq int64
 		var at time.Time
-		err := inTx{tx}.query(ctx, s.sql.setAside, []any{seqs, versions, reasons}, each([]any{&key, &seq, &at}, func() {
+		err := tx.query(ctx, s.sql.setAside, []any{seqs, versions, reasons}, each([]any{&key, &seq, &at}, func() {
 			b := bySeq[seq]
 			if claimed {
 				b.State = rows.Available
@@ -55,10 +55,10 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 			})
 		}))
 		if err == nil && claimed {
-			_, err = tx.Exec(ctx, s.sql.undoClaims, seqs)
+			err = tx.exec(ctx, s.sql.undoClaims, seqs)
 		}
 		if err == nil && txOf(ctx) != nil { // the commit tells everybody
-			_, err = tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+			err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
 		}
 		return err
 	})

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -42,7 +40,7 @@ func newScanner(withOrd bool) *scanner {
 	return s
 }
 
-func (s *scanner) scan(from pgx.Rows) (stored, error) {
+func (s *scanner) scan(from rowSet) (stored, error) {
 	r := &s.row
 	r.Args, r.Job, r.Outcome, r.Checkpoint = nil, nil, nil, nil // not to be written over
 	if err := from.Scan(s.target...); err != nil {
@@ -68,8 +66,7 @@ func (s *scanner) scan(from pgx.Rows) (stored, error) {
 }
 
 // collect reads every row of a result.
-func collect(from pgx.Rows, withOrd bool) ([]stored, error) {
-	defer from.Close()
+func collect(from rowSet, withOrd bool) ([]stored, error) {
 	var list []stored
 	s := newScanner(withOrd)
 	for from.Next() {
@@ -83,7 +80,7 @@ func collect(from pgx.Rows, withOrd bool) ([]stored, error) {
 }
 
 func selectRows(ctx context.Context, q querier, withOrd bool, sql string, args ...any) (list []stored, err error) {
-	err = q.query(ctx, sql, args, func(result pgx.Rows) (err error) {
+	err = q.query(ctx, sql, args, func(result rowSet) (err error) {
 		list, err = collect(result, withOrd)
 		return err
 	})

@@ -47,7 +47,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		c.sameJob = c.sameJob && changes[i].SameJob
 	}
 	if tx := txOf(ctx); tx != nil {
-		s.settleIn(ctx, inTx{tx}, []*settleCall{c})
+		s.settleIn(ctx, tx, []*settleCall{c})
 	} else if err := s.settles.do(ctx, c); err != nil {
 		return dst, err
 	}
@@ -69,7 +69,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 	if tx := txOf(ctx); tx == nil {
 		s.tell(ctx, &n)
 	} else if !n.Empty() { // the commit tells everybody, this process too
-		if _, err := tx.Exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n)); err != nil {
+		if err := tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n)); err != nil {
 			return dst, wrap(err)
 		}
 	}

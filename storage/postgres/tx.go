@@ -2,14 +2,16 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ojsengine/ojs/storage"
 )
 
-// WithTx returns a context in which an enqueue is part of a transaction: the job exists if and only if the transaction commits.
-// Lookups with the context see it before. The transaction stays the caller's to commit; an enqueue that fails leaves it usable.
+// WithTx returns a context in which an enqueue is part of a transaction: the job exists
+// if and only if the transaction commits. Lookups with the context see it before. The
+// transaction stays the caller's to commit; an enqueue that fails leaves it usable.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO account ..."); err != nil {
@@ -19,17 +21,24 @@ import (
 //		return err
 //	})
 //
-// The transaction has to be one of the storage's database, and read committed for a unique job or a bounded queue: otherwise it
-// does not see equal jobs that others have enqueued since it began, and the enqueue fails with an *ojs.InvalidError of the field
-// "tx". Like every pgx.Tx it is for one goroutine at a time. The events of an enqueue are published when the call returns,
-// whatever becomes of the transaction; so are those of a cancel, which is part of it, too. Others hear of both by the commit, and of
-// records that the enqueue has met and set aside, which do not decode: no log line names these, Quarantine lists them. But
-// a cancel or a replacement of a job that this engine runs ends the context of its handler before that, even if the transaction
-// is rolled back then.
+// The transaction has to be one of the storage's database, and read committed for a
+// unique job or a bounded queue: otherwise it does not see equal jobs that others have
+// enqueued since it began, and the enqueue fails with an *ojs.InvalidError of the field
+// "tx". Like every pgx.Tx it is for one goroutine at a time. The events of an enqueue are
+// published when the call returns, whatever becomes of the transaction; so are those of a
+// cancel, which is part of it, too. Others hear of both by the commit, and of records
+// that the enqueue has met and set aside, which do not decode: no log line names these,
+// Quarantine lists them. But a cancel or a replacement of a job that this engine runs
+// ends the context of its handler before that, even if the transaction is rolled back
+// then.
 //
-// A unique job keeps others with its fingerprint waiting until the transaction ends, as a bounded queue keeps other bounded
-// enqueues. One EnqueueMany locks in an order that all have; two transactions that enqueue several times, in different orders, may
-// wait for each other, and one of them fails with ErrDeadlock then. No number of jobs fills the server's lock table.
+// A unique job keeps others with its fingerprint waiting until the transaction ends, as a
+// bounded queue keeps other bounded enqueues. One EnqueueMany locks in an order that all
+// have; two transactions that enqueue several times, in different orders, may wait for
+// each other, and one of them fails with ErrDeadlock then. No number of jobs fills the
+// server's lock table.
+//
+// WithSQLTx is the same for transactions of database/sql.
 //
 // An engine over another storage refuses changes in the context with ojs.ErrUnsupported.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
@@ -38,19 +47,26 @@ func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 
 // Joins implements storage.Transactor.
 func (s *Storage) Joins(tx any) bool {
-	_, ok := tx.(pgx.Tx)
-	return ok
+	return ofCaller(tx) != nil
 }
 
-func txOf(ctx context.Context) pgx.Tx {
-	tx, _ := storage.Tx(ctx).(pgx.Tx)
-	return tx
+// ofCaller is a transaction of WithTx or WithSQLTx, or nil.
+func ofCaller(tx any) transaction {
+	switch tx := tx.(type) {
+	case pgx.Tx:
+		return inTx{tx}
+	case *sql.Tx:
+		return inSQLTx{tx}
+	}
+	return nil
 }
+
+func txOf(ctx context.Context) transaction { return ofCaller(storage.Tx(ctx)) }
 
 // in is what a call of the context speaks to: its transaction, or the pool.
 func (s *Storage) in(ctx context.Context) querier {
 	if tx := txOf(ctx); tx != nil {
-		return inTx{tx}
+		return tx
 	}
 	return tuned{s}
 }

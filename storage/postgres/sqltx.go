@@ -1,0 +1,132 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// WithSQLTx is WithTx for a transaction of database/sql, and so for sqlc, bun, GORM and
+// ent over it. The driver has to be one for PostgreSQL that speaks its protocol: the
+// stdlib package of pgx, or lib/pq.
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	...
+//	_, err = eng.Enqueue(postgres.WithSQLTx(ctx, tx), "welcome", Welcome{Account: id})
+//	...
+//	err = tx.Commit()
+//
+// The database of the transaction has to be the storage's. Enqueues set savepoints with
+// the name ojs.
+func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
+	if tx == nil {
+		return storage.WithTx(ctx, nil)
+	}
+	return storage.WithTx(ctx, tx)
+}
+
+// inSQLTx makes statements in a transaction of database/sql. Arguments go as text, which
+// all drivers pass on as it is.
+type inSQLTx struct{ tx *sql.Tx }
+
+func (q inSQLTx) begin(ctx context.Context) (transaction, error) {
+	_, err := q.tx.ExecContext(ctx, "SAVEPOINT ojs")
+	return q, err
+}
+
+func (q inSQLTx) commit(ctx context.Context) error {
+	_, err := q.tx.ExecContext(ctx, "RELEASE SAVEPOINT ojs")
+	return err
+}
+
+func (q inSQLTx) rollback(ctx context.Context) error {
+	for _, statement := range []string{"ROLLBACK TO SAVEPOINT ojs", "RELEASE SAVEPOINT ojs"} {
+		if _, err := q.tx.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q inSQLTx) exec(ctx context.Context, statement string, args ...any) error {
+	texts, err := sqlArgs(args)
+	if err != nil {
+		return err
+	}
+	_, err = q.tx.ExecContext(ctx, statement, texts...)
+	return err
+}
+
+func (q inSQLTx) query(ctx context.Context, statement string, args []any, read func(rowSet) error) error {
+	texts, err := sqlArgs(args)
+	if err != nil {
+		return err
+	}
+	result, err := q.tx.QueryContext(ctx, statement, texts...)
+	if err != nil {
+		return err
+	}
+	defer result.Close()
+	if err := read(result); err != nil {
+		return err
+	}
+	return result.Err()
+}
+
+// sqlArgs makes arrays of the database's of slices. A nil slice is NULL.
+func sqlArgs(args []any) ([]any, error) {
+	texts := make([]any, len(args))
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case nil, string, bool, int64:
+			texts[i] = arg
+		case int:
+			texts[i] = int64(arg)
+		case []string:
+			texts[i] = sqlArray(arg, arrayText)
+		case [][]byte:
+			texts[i] = sqlArray(arg, func(b []byte) string {
+				if b == nil {
+					return "NULL"
+				}
+				return `"\\x` + hex.EncodeToString(b) + `"`
+			})
+		case []int64:
+			texts[i] = sqlArray(arg, func(n int64) string { return strconv.FormatInt(n, 10) })
+		case []int32:
+			texts[i] = sqlArray(arg, func(n int32) string { return strconv.FormatInt(int64(n), 10) })
+		case []int16:
+			texts[i] = sqlArray(arg, func(n int16) string { return strconv.FormatInt(int64(n), 10) })
+		case []float64:
+			texts[i] = sqlArray(arg, func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) })
+		default:
+			return nil, fmt.Errorf("ojs: postgres: no text for an argument of type %T", arg)
+		}
+	}
+	return texts, nil
+}
+
+var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func arrayText(text string) string { return `"` + arrayEscapes.Replace(text) + `"` }
+
+func sqlArray[T any](list []T, text func(T) string) any {
+	if list == nil {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, v := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(text(v))
+	}
+	b.WriteByte('}')
+	return b.String()
+}

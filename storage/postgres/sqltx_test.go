@@ -1,0 +1,208 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/lib/pq"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// drivers are those that WithSQLTx names.
+var drivers = map[string]string{"pgx stdlib": "pgx", "pq": "postgres"}
+
+func openSQL(t testing.TB, driver string) *sql.DB {
+	t.Helper()
+	connect(t) // or there is no server
+	dsn := server
+	if driver == "postgres" {
+		dsn += " sslmode=disable"
+	}
+	db, err := sql.Open(driver, dsn)
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	return db
+}
+
+// inSQL runs f in a transaction, which its error undoes.
+func inSQL(t testing.TB, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
+	t.Helper()
+	tx, err := db.BeginTx(context.Background(), nil)
+	must(t, err)
+	if err := f(postgres.WithSQLTx(context.Background(), tx), tx); err != nil {
+		must(t, tx.Rollback())
+		return err
+	}
+	return tx.Commit()
+}
+
+// Each call is a transaction of database/sql: what it stores is what another call reads.
+type eachInSQL struct {
+	*postgres.Storage
+	t  testing.TB
+	db *sql.DB
+}
+
+func (s *eachInSQL) Unwrap() storage.Storage { return s.Storage }
+
+func (s *eachInSQL) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) (out []storage.Inserted, err error) {
+	if err := ctx.Err(); err != nil {
+		return dst, err
+	}
+	out = dst
+	err = inSQL(s.t, s.db, func(ctx context.Context, _ *sql.Tx) (err error) {
+		out, err = s.Storage.Insert(ctx, now, batch, dst)
+		return err
+	})
+	return out, err
+}
+
+func (s *eachInSQL) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) (out []storage.Settled, err error) {
+	if err := ctx.Err(); err != nil {
+		return dst, err
+	}
+	out = dst
+	err = inSQL(s.t, s.db, func(ctx context.Context, _ *sql.Tx) (err error) {
+		out, err = s.Storage.Settle(ctx, now, changes, dst)
+		return err
+	})
+	return out, err
+}
+
+func (s *eachInSQL) Get(ctx context.Context, id string) (rec storage.Record, err error) {
+	if err := ctx.Err(); err != nil {
+		return rec, err
+	}
+	err = inSQL(s.t, s.db, func(ctx context.Context, _ *sql.Tx) (err error) {
+		rec, err = s.Storage.Get(ctx, id)
+		return err
+	})
+	return rec, err
+}
+
+func (s *eachInSQL) List(ctx context.Context, q storage.Query) (page storage.Page, err error) {
+	if err := ctx.Err(); err != nil {
+		return page, err
+	}
+	err = inSQL(s.t, s.db, func(ctx context.Context, _ *sql.Tx) (err error) {
+		page, err = s.Storage.List(ctx, q)
+		return err
+	})
+	return page, err
+}
+
+// What goes through database/sql behaves as what does not, for all values of all fields.
+func TestSQLTxBehaves(t *testing.T) {
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) {
+			db := openSQL(t, driver)
+			cfg := config(t)
+			open := cfg.Open
+			cfg.Open = func(tb testing.TB) storage.Storage {
+				return &eachInSQL{open(tb).(*postgres.Storage), t, db}
+			}
+			cfg.Reopen, cfg.Another, cfg.Plant, cfg.Mend, cfg.Quarantine = nil, nil, nil, nil, false
+			storagetest.SameBehaviour(t, cfg)
+		})
+	}
+}
+
+// An enqueue in a transaction of database/sql exists if and only if that commits, and the
+// commit wakes engines.
+func TestWithSQLTx(t *testing.T) {
+	s, _ := open(t, "", postgres.WithPoll(time.Hour))
+	eng := newEngine(t, s)
+	ran := make(chan string, 10)
+	eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error { ran <- job.ID; return nil })
+	start(t, eng)
+	errBack := errors.New("back")
+	once := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs})
+	later := ojs.WithDelay(time.Hour)
+	n := 0
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) {
+			db := openSQL(t, driver)
+			for kind, opts := range map[string][]ojs.Option{"plain": nil, "unique": {once}} {
+				n++
+				var ticket ojs.Ticket
+				err := inSQL(t, db, func(ctx context.Context, _ *sql.Tx) (err error) {
+					ticket, err = eng.Enqueue(ctx, "x", n, opts...)
+					must(t, err)
+					if job, err := eng.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateAvailable {
+						t.Errorf("%s: seen from the transaction: %+v, %v", kind, job, err)
+					}
+					return errBack
+				})
+				if _, gone := eng.Get(t.Context(), ticket.ID); !errors.Is(err, errBack) || !errors.Is(gone, ojs.ErrNotFound) {
+					t.Fatalf("%s: %v, %v", kind, err, gone)
+				}
+				must(t, inSQL(t, db, func(ctx context.Context, _ *sql.Tx) (err error) {
+					ticket, err = eng.Enqueue(ctx, "x", n, opts...)
+					return err
+				}))
+				if id := <-ran; id != ticket.ID {
+					t.Errorf("%s: ran %s, not %s", kind, id, ticket.ID)
+				}
+			}
+			n++
+			ticket, err := eng.Enqueue(t.Context(), "x", n, once, later)
+			must(t, err)
+			must(t, inSQL(t, db, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := eng.Enqueue(ctx, "x", n, once, later); !errors.Is(err, ojs.ErrDuplicate) {
+					t.Errorf("an equal job: %v", err)
+				}
+				_, err := eng.Enqueue(ctx, "x", n, later, ojs.WithID(ticket.ID))
+				if !errors.Is(err, ojs.ErrDuplicate) {
+					t.Errorf("a job of the same id: %v", err)
+				}
+				_, err = tx.ExecContext(ctx, "SELECT 1") // the transaction is usable
+				must(t, err)
+				return eng.Cancel(ctx, ticket.ID)
+			}))
+			if job, err := eng.Get(t.Context(), ticket.ID); err != nil || job.State != ojs.StateCancelled {
+				t.Errorf("cancelled in the transaction: %+v, %v", job, err)
+			}
+		})
+	}
+	if ctx := postgres.WithSQLTx(t.Context(), nil); storage.Tx(ctx) != nil {
+		t.Error("no transaction is one")
+	}
+}
+
+// A job whose id another transaction has stored is refused by its id, by whichever
+// driver.
+func TestSQLTxDuplicateID(t *testing.T) {
+	s, _ := open(t, "")
+	for name, driver := range drivers {
+		t.Run(name, func(t *testing.T) {
+			db := openSQL(t, driver)
+			tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+			must(t, err)
+			defer tx.Rollback()
+			_, err = tx.ExecContext(t.Context(), "SELECT FROM pg_class") // from now on it sees no others
+			must(t, err)
+			taken := record(100 + len(name))
+			must(t, insert(t.Context(), s, taken))
+			err = insert(postgres.WithSQLTx(t.Context(), tx), s, record(200+len(name)), taken)
+			var dup *ojs.DuplicateError
+			if !errors.As(err, &dup) || dup.ID != taken.ID {
+				t.Error(err)
+			}
+			err = insert(postgres.WithSQLTx(t.Context(), tx), s, record(200+len(name)))
+			must(t, err)
+			must(t, tx.Commit())
+		})
+	}
+}
