@@ -31,8 +31,8 @@ const (
 // by the owner of the schema. Run them again after a migration, which may make tables. Of
 // the options only WithSchema counts.
 //
-// Open with a role of any access works on a schema that is up to date. What a role may
-// not do fails with ErrPrivilege.
+// Open with a role of any access works on a schema that is up to date. A call for which
+// the role lacks a privilege fails with ErrPrivilege.
 func Grants(a Access, role string, opts ...Option) (string, error) {
 	cfg, err := configure(opts)
 	if err != nil {

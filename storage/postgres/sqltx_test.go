@@ -103,7 +103,7 @@ func (s *eachInSQL) List(ctx context.Context, q storage.Query) (page storage.Pag
 	return page, err
 }
 
-// What goes through database/sql behaves as what does not, for all values of all fields.
+// Calls through database/sql behave as others do, for all values of all fields.
 func TestSQLTxBehaves(t *testing.T) {
 	for name, driver := range drivers {
 		t.Run(name, func(t *testing.T) {
