@@ -139,7 +139,10 @@ func (w *world) quarantine(t *rapid.T) randomOp {
 			return
 		}
 		w.same("the error of a release", err, nil)
-		w.ahead[id] = a.version.got - a.version.ref
+		for _, old := range w.gone[id] { // whose tokens must not come to fit
+			a.job.rec.Version = max(a.job.rec.Version, old.ref+1)
+		}
+		w.ahead[id] = a.version.got - a.job.rec.Version
 		if got, err := w.s.Get(w.ctx, id); err == nil && a.claimed { // as after Record.Unclaim
 			r := &a.job.rec
 			r.Worker, r.Progress, r.StartedAt = got.Worker, got.Progress, got.StartedAt
