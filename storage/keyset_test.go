@@ -11,7 +11,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Who follows a set by its changes has what is in it, whenever it looks, and a set that changes for ever does not grow.
+// A reader that follows a set by its changes has its keys at every look, and a set that
+// changes for ever does not grow.
 func TestKeySetChanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	s := storage.Keys("a", "b")

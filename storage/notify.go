@@ -67,7 +67,8 @@ func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 
 // Empty reports whether there is nothing to tell.
 func (n *Notice) Empty() bool {
-	return !n.Everything && !n.Available && n.Due.IsZero() && !n.Crons && len(n.Taken)+len(n.Ended)+len(n.Quarantined) == 0
+	jobs := len(n.Taken) + len(n.Ended) + len(n.Quarantined)
+	return !n.Everything && !n.Available && n.Due.IsZero() && !n.Crons && jobs == 0
 }
 
 // Clocked is the ability to tell how far the clock that all users of the storage share is

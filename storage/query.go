@@ -26,7 +26,7 @@ type Query struct {
 	Limit  int    // most records on the page; 0 or more than 1000: 1000 [list-2, list-8]
 }
 
-// Matches reports whether q selects the job, whatever its cursor and limit.
+// Matches reports whether q selects the job. It ignores the cursor and the limit.
 func (q *Query) Matches(j *ojs.JobInfo) bool {
 	return (!q.DeadLetters || j.DeadLettered()) &&
 		(len(q.States) == 0 || slices.Contains(q.States, j.State)) &&

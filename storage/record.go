@@ -106,7 +106,8 @@ var forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 // it does not.
 func (r *Record) countedUntil() time.Time {
 	p := r.Unique
-	if p == nil || p.Period <= 0 && p.PeriodMonths <= 0 || !slices.ContainsFunc(p.States, ojs.State.Terminal) {
+	if p == nil || p.Period <= 0 && p.PeriodMonths <= 0 ||
+		!slices.ContainsFunc(p.States, ojs.State.Terminal) {
 		return time.Time{}
 	}
 	return p.PeriodEnd(r.CreatedAt)
@@ -136,8 +137,8 @@ func (r *Record) Extend(now time.Time, x Extension) {
 }
 
 // Unclaim takes back what Claim has done to a job that no handler has begun to work on
-// [unclaim-1]. What an attempt before that has left (when it began, its worker, its
-// progress) is lost [unclaim-1].
+// [unclaim-1]. The traces of an attempt before it (when it began, its worker, its
+// progress) are lost [unclaim-1].
 func (r *Record) Unclaim() {
 	r.State = ojs.StateAvailable
 	r.Attempt--

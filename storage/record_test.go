@@ -35,17 +35,21 @@ func TestDeadlines(t *testing.T) {
 		{"retryable", zero, 0, 0, ojs.StateRetryable, zero, after(7), -1, time.Hour},
 		{"retryable, total first", zero, 6, 0, ojs.StateRetryable, after(6), after(6), 6, 5},
 		{"available, enqueue TTL", zero, 0, 15, ojs.StateAvailable, after(15), after(15), 15, 14},
-		{"pending, enqueue TTL after the others", after(30), 20, 25, ojs.StatePending, after(20), after(20), 20, 19},
+		{"pending, enqueue TTL after the others", after(30), 20, 25, ojs.StatePending,
+			after(20), after(20), 20, 19},
 		{"scheduled, enqueue TTL first", after(30), 20, 4, ojs.StateScheduled, after(4), after(4), 4, 3},
-		{"retryable: its enqueue TTL ended with the first attempt", zero, 0, 6, ojs.StateRetryable, zero, after(7), -1, time.Hour},
+		{"retryable: its enqueue TTL ended with the first attempt", zero, 0, 6, ojs.StateRetryable,
+			zero, after(7), -1, time.Hour},
 		{"retryable, total, no enqueue TTL", zero, 6, 5, ojs.StateRetryable, after(6), after(6), 6, 5},
-		{"active: its lease, whatever its deadline", after(1), 1, 0, ojs.StateActive, after(1), after(50), -1, time.Hour},
+		{"active: its lease, not its deadline", after(1), 1, 0, ojs.StateActive,
+			after(1), after(50), -1, time.Hour},
 		{"completed", after(1), 1, 0, ojs.StateCompleted, after(1), zero, -1, time.Hour},
 	}
 	for _, tt := range tests {
 		t.Run("P0.5 "+tt.name, func(t *testing.T) {
 			var r storage.Record
-			r.State, r.CreatedAt, r.ExpiresAt, r.TotalTimeout, r.EnqueueTTL = tt.state, epoch, tt.expires, tt.total, tt.enqueue
+			r.State, r.CreatedAt = tt.state, epoch
+			r.ExpiresAt, r.TotalTimeout, r.EnqueueTTL = tt.expires, tt.total, tt.enqueue
 			r.ScheduledAt, r.NextRetryAt, r.LeaseUntil = after(5), after(7), after(50)
 			if tt.state == ojs.StateRetryable {
 				r.StartedAt = after(1)
@@ -68,11 +72,13 @@ func TestTransitions(t *testing.T) {
 		r := storage.Record{Version: 4}
 		r.State, r.Attempt, r.Lease = ojs.StateAvailable, 1, time.Minute
 		r.Claim(epoch, "w")
-		if r.State != ojs.StateActive || r.Attempt != 2 || !r.StartedAt.Equal(epoch) || !r.LeaseUntil.Equal(epoch.Add(time.Minute)) || r.Worker != "w" || r.Version != 5 {
+		if r.State != ojs.StateActive || r.Attempt != 2 || r.Worker != "w" || r.Version != 5 ||
+			!r.StartedAt.Equal(epoch) || !r.LeaseUntil.Equal(epoch.Add(time.Minute)) {
 			t.Errorf("%+v", r)
 		}
 		r.Reclaim(after(time.Hour))
-		if r.State != ojs.StateActive || r.Attempt != 2 || !r.LeaseUntil.Equal(after(time.Hour+time.Minute)) || r.Version != 6 {
+		if r.State != ojs.StateActive || r.Attempt != 2 || r.Version != 6 ||
+			!r.LeaseUntil.Equal(after(time.Hour+time.Minute)) {
 			t.Errorf("reclaimed %+v", r)
 		}
 	})
@@ -80,7 +86,8 @@ func TestTransitions(t *testing.T) {
 		var r storage.Record
 		r.State, r.NextRetryAt = ojs.StateRetryable, after(1)
 		r.Promote(after(2))
-		if r.State != ojs.StateAvailable || !r.EnqueuedAt.Equal(after(2)) || !r.NextRetryAt.IsZero() || r.Version != 1 {
+		if r.State != ojs.StateAvailable || r.Version != 1 || !r.EnqueuedAt.Equal(after(2)) ||
+			!r.NextRetryAt.IsZero() {
 			t.Errorf("%+v", r)
 		}
 		r.State = ojs.StateRetryable
@@ -112,7 +119,11 @@ func TestTransitions(t *testing.T) {
 			r.Expire(after(7))
 			kind, _ := r.Error.Details["timeout_kind"].(string)
 			total := tt.want == ojs.TypeTotalTimeout
-			if r.State != ojs.StateDiscarded || r.Error.Type != tt.want || kind != tt.kind || r.DeadLettered() != total || !r.FinishedAt.Equal(after(7)) || r.Version != 1 {
+			if r.Error.Type != tt.want || kind != tt.kind {
+				t.Errorf("%+v: %+v", tt, r.Error)
+			}
+			if r.State != ojs.StateDiscarded || r.DeadLettered() != total || r.Version != 1 ||
+				!r.FinishedAt.Equal(after(7)) {
 				t.Errorf("%+v: %+v", tt, r.Error)
 			}
 		}
@@ -121,23 +132,26 @@ func TestTransitions(t *testing.T) {
 
 func TestKeptUntil(t *testing.T) {
 	finished := epoch.Add(time.Hour)
-	hour := &ojs.UniquePolicy{States: ojs.AllStates(), Period: 3 * time.Hour}
+	policy := &ojs.UniquePolicy{States: ojs.AllStates(), Period: 3 * time.Hour}
+	counted := epoch.Add(policy.Period)
+	forever := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	for name, tt := range map[string]struct {
 		state  ojs.State
 		ttl    time.Duration
 		unique *ojs.UniquePolicy
 		want   time.Time
 	}{
-		"not at all":                               {ojs.StateCompleted, 0, nil, time.Time{}},
-		"P1.4 for its result, from its end":        {ojs.StateCompleted, time.Minute, nil, finished.Add(time.Minute)},
-		"P1.4 cancelled":                           {ojs.StateCancelled, time.Minute, nil, finished.Add(time.Minute)},
-		"P1.4 discarded":                           {ojs.StateDiscarded, time.Minute, nil, finished.Add(time.Minute)},
-		"P1.4 not before its end":                  {ojs.StateActive, time.Minute, nil, time.Time{}},
-		"P1.4 a result that is not stored":         {ojs.StateCompleted, ojs.NoResult, nil, time.Time{}},
-		"P1.4 forever":                             {ojs.StateCompleted, ojs.KeepForever, nil, time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)},
-		"C063 for its unique policy":               {ojs.StateCompleted, 0, hour, epoch.Add(3 * time.Hour)},
-		"C063 P1.4 for the policy, which is later": {ojs.StateCompleted, time.Hour, hour, epoch.Add(3 * time.Hour)},
-		"C063 P1.4 for the result, which is later": {ojs.StateCompleted, 5 * time.Hour, hour, finished.Add(5 * time.Hour)},
+		"not at all":                       {ojs.StateCompleted, 0, nil, time.Time{}},
+		"P1.4 its result, from its end":    {ojs.StateCompleted, time.Minute, nil, finished.Add(time.Minute)},
+		"P1.4 cancelled":                   {ojs.StateCancelled, time.Minute, nil, finished.Add(time.Minute)},
+		"P1.4 discarded":                   {ojs.StateDiscarded, time.Minute, nil, finished.Add(time.Minute)},
+		"P1.4 not before its end":          {ojs.StateActive, time.Minute, nil, time.Time{}},
+		"P1.4 a result that is not stored": {ojs.StateCompleted, ojs.NoResult, nil, time.Time{}},
+		"P1.4 forever":                     {ojs.StateCompleted, ojs.KeepForever, nil, forever},
+		"C063 its unique policy":           {ojs.StateCompleted, 0, policy, counted},
+		"C063 P1.4 the policy, if later":   {ojs.StateCompleted, time.Hour, policy, counted},
+		"C063 P1.4 the result, if later": {ojs.StateCompleted, 5 * time.Hour, policy,
+			finished.Add(5 * time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r storage.Record

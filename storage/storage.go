@@ -2,8 +2,8 @@
 //
 // A storage keeps records and makes their transitions atomic. It decides nothing: it
 // reads no clock, since every call says what time it is, draws no random number and knows
-// no retry policy. What a transition does to the fields of a record is written down once,
-// in the methods of Record; a storage supplies atomicity, order and lookup.
+// no retry policy. The methods of Record define the effect of each transition on the
+// fields of a record; a storage supplies atomicity, order and lookup.
 //
 // A tag such as [claim-3] names the case of package storagetest that proves the sentence.
 // Adapters run one case with -run 'Conformance/Claim/Priority', the path that the table
@@ -139,10 +139,10 @@ type Storage interface {
 	// nothing is left in it; within a queue, or among all of them if none is given, the
 	// highest priority first, and at equal priority the one that became available first
 	// [claim-2, claim-3, claim-4, claim-5]. It takes only the given types, if any are
-	// given [claim-6]. It passes over jobs whose deadline (Record.Deadline) has come
-	// [claim-9], those whose rate limit has one of the keys in c.SkipKeys [claim-11,
-	// claim-16] or the key of a job that this call has taken before [claim-12], and those
-	// of paused queues (QueueStore) [queue-1].
+	// given [claim-6]. It skips jobs whose deadline (Record.Deadline) has come [claim-9],
+	// jobs whose rate limit has one of the keys in c.SkipKeys [claim-11, claim-16] or the
+	// key of a job that this call has taken before [claim-12], and jobs of paused queues
+	// (QueueStore) [queue-1].
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
 	// Settle applies each change by itself, atomically, in order, and appends one result
@@ -151,10 +151,10 @@ type Storage interface {
 	// by the transition table or is waiting and stays as it is; the stored record is then
 	// Change.Record with its Version raised by one [settle-1, settle-2]. Otherwise
 	// Settled.Err says why not, and nothing changed [settle-1, settle-2, settle-4].
-	// Whatever looks for the job finds it by its new values from then on: Claim by its
-	// queue, type, priority, rate limit and deadline, Due by its times, Insert by its
-	// fingerprint and the time of its creation [settle-6, settle-13, settle-9, settle-10,
-	// settle-11, settle-20]. An available job that stays available keeps its place unless
+	// From then on every call finds the job by its new values: Claim by its queue, type,
+	// priority, rate limit and deadline, Due by its times, Insert by its fingerprint and
+	// the time of its creation [settle-6, settle-13, settle-9, settle-10, settle-11,
+	// settle-20]. An available job that stays available keeps its place unless
 	// its queue or priority changes [settle-5, settle-9]. A job that becomes available
 	// comes after those that are [settle-7]. Any other change has the job begin anew to
 	// wait for its time (Due) [due-7]. The call fails as a whole only if the storage
@@ -184,7 +184,7 @@ type Storage interface {
 	//
 	// Next is when Due next has something to do: a time not after now if max cut the call
 	// short, zero if there is nothing to wait for [due-4, due-5]. It takes every stored
-	// job into account, whoever inserted it [due-5].
+	// job into account, also those that another process inserted [due-5].
 	//
 	// Due.Promoted may use the memory of buf, whose contents are lost [due-1].
 	Due(ctx context.Context, now time.Time, max int, buf []Record) (Due, error)
@@ -211,7 +211,7 @@ type Storage interface {
 	// first before the others [prune-1, prune-2, prune-3, scale-2]: in the order of
 	// FinishedAt, and of the same FinishedAt in that of the calls that ended them, or in
 	// which one call did [prune-4]. Clocks differ, and go back: that a job is too young
-	// says nothing of the jobs that ended after it [prune-7]. What a call costs does not
+	// says nothing of the jobs that ended after it [prune-7]. The cost of a call does not
 	// grow with the number of finished jobs that it leaves.
 	Prune(ctx context.Context, p Prune) (Pruned, error)
 
@@ -226,18 +226,19 @@ type Storage interface {
 type SettleClaimer interface {
 	// SettleAndClaim is Settle of a SameJob change to every record in to, with the
 	// results appended to dst [settleclaim-1, settleclaim-2, settleclaim-14], and then,
-	// whatever became of these, Claim of at most len(into) jobs, whatever c.Max is
+	// even if these were refused, Claim of at most len(into) jobs, for any c.Max
 	// [settleclaim-3, settleclaim-4, settleclaim-5, settleclaim-7, settleclaim-10,
 	// settleclaim-13]. It writes them where into points and returns how many there are
 	// [settleclaim-7]. It claims no job that has a rate limit or an enqueue TTL, which
 	// undone claims would not give back as they were, and none that Claim would have
 	// taken after one [settleclaim-6, settleclaim-15].
-	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled, c Claim, into []*Record) ([]Settled, int, error)
+	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled,
+		c Claim, into []*Record) ([]Settled, int, error)
 
-	// Unclaim undoes claims of jobs that nobody has begun to work at (Record.Unclaim):
-	// they are available again in the places that they had [unclaim-1, unclaim-2,
-	// unclaim-4]. It passes over jobs whose claim is not the one named, and returns how
-	// many are available now [unclaim-3, unclaim-6]. A call that fails has undone nothing
+	// Unclaim undoes claims of jobs whose attempts have not begun (Record.Unclaim): they
+	// are available again in the places that they had [unclaim-1, unclaim-2, unclaim-4].
+	// It skips jobs whose claim is not the one named, and returns how many are available
+	// now [unclaim-3, unclaim-6]. A call that fails has undone nothing
 	// [settleclaim-9].
 	Unclaim(ctx context.Context, now time.Time, held []Held) (int, error)
 }
@@ -278,7 +279,7 @@ type Insert struct {
 	Fresh bool
 }
 
-// Inserted is what became of an Insert.
+// Inserted is the result of an Insert.
 type Inserted struct {
 	Version uint64 // of the stored record; 0 if it was not [insert-1, unique-2]
 
@@ -305,8 +306,8 @@ type Claim struct {
 	Worker   string   // who asks; kept in the record [claim-1, claim-15]
 
 	// Remote says that the attempts may outlive this process: a worker elsewhere makes
-	// them. Others end with it, and a storage that can prove that it has ended hands them
-	// over at once, as if their leases had run out.
+	// them. Other attempts end with this process, and a storage that can prove that it
+	// has ended hands them over at once, as if their leases had run out.
 	Remote bool
 }
 
@@ -331,13 +332,13 @@ type Change struct {
 	// SameJob says that nothing of the record differs from what is stored but what
 	// attempts change: State, Attempt, Progress, Error, Errors, Result, Checkpoint,
 	// Worker, LeaseUntil, and the times but CreatedAt, ScheduledAt and ExpiresAt
-	// [settle-8]. A storage may leave everything else unwritten. What follows from these,
-	// such as Record.Deadline, changes with them [due-8]. The job may be in any state:
-	// cancelling one that waits is such a change [fields-1].
+	// [settle-8]. A storage may leave everything else unwritten. Values that follow from
+	// these, such as Record.Deadline, change with them [due-8]. The job may be in any
+	// state: cancelling one that waits is such a change [fields-1].
 	SameJob bool
 }
 
-// Settled is what became of a Change.
+// Settled is the result of a Change.
 type Settled struct {
 	Version uint64 // the new one if the change was applied, else the stored one [settle-1, settle-2]
 
@@ -368,14 +369,15 @@ type Prune struct {
 	States      []ojs.State // terminal ones; empty: all [prune-3]
 	Before      time.Time   // those that finished before; zero: age is no reason [prune-1]
 	Beyond      int         // all but this many that finished last; 0: number is no reason [prune-2]
-	Spare       time.Time   // number is no reason for jobs that finished then or later; zero: for all [prune-8]
+	Spare       time.Time   // Beyond applies to jobs that finished before Spare; zero: to all [prune-8]
 	Max         int         // most to delete in this call [prune-1]
 }
 
 // Selects reports whether p selects the job of its states that finished first, given how
 // many of them there are.
 func (p *Prune) Selects(finished time.Time, n int) bool {
-	return finished.Before(p.Before) || p.Beyond > 0 && n > p.Beyond && (p.Spare.IsZero() || finished.Before(p.Spare))
+	tooMany := p.Beyond > 0 && n > p.Beyond && (p.Spare.IsZero() || finished.Before(p.Spare))
+	return finished.Before(p.Before) || tooMany
 }
 
 // Pruned is what Prune did.

@@ -234,7 +234,7 @@ var explanations = []string{
 	"A storage keeps records and makes their transitions atomic",
 	"It decides nothing: it reads no clock, since every call says what time it is, draws no random " +
 		"number and knows no retry policy",
-	"What a transition does to the fields of a record is written down once, in the methods of Record; " +
+	"The methods of Record define the effect of each transition on the fields of a record; " +
 		"a storage supplies atomicity, order and lookup",
 	"Adapters run one case with -run 'Conformance/Claim/Priority', the path that the table at the end " +
 		"of a run shows beside the tag",
@@ -295,7 +295,7 @@ var explanations = []string{
 
 	// Costs, which the benchmarks of this package measure.
 	"It must not scan the jobs",
-	"What a call costs does not grow with the number of finished jobs that it leaves",
+	"The cost of a call does not grow with the number of finished jobs that it leaves",
 	"The cost of a call grows with the entries that it names or returns, and only with the logarithm " +
 		"of those that are stored",
 	"Its claims should cost little, since engines make one for each job, or for a few at a time",
@@ -314,8 +314,8 @@ var explanations = []string{
 	"The storage itself must have it, not one that it wraps",
 
 	// Rules that only a storage's own tests can prove.
-	"Others end with it, and a storage that can prove that it has ended hands them over at once, as " +
-		"if their leases had run out",
+	"Other attempts end with this process, and a storage that can prove that it has ended hands " +
+		"them over at once, as if their leases had run out",
 	"A recurring entry there does not exist for CronStore, a state of a queue not for QueueStore",
 	"It changes as clocks drift",
 	"Joins reports whether calls with the transaction take part in it: whether it is of a kind that " +
