@@ -61,7 +61,8 @@ func TestWorker(t *testing.T) {
 				t.Errorf("attempt %d after %v", d.Job.Attempt, b.elapsed())
 			}
 			must(t, d.Release(b.ctx))
-			b.want(id, ojs.StateRetryable, 1)
+			synctest.Wait() // the job is due at once, and the keeper promotes it
+			b.want(id, ojs.StateAvailable, 1)
 			must(t, fetch(b, w).Fail(b.ctx, nil))
 			if job := b.want(id, ojs.StateRetryable, 2); job.Error.Message != "ojs: failed without an error" {
 				t.Errorf("%+v", job.Error)
