@@ -91,12 +91,14 @@ func TestParseDraft(t *testing.T) {
 		}
 	})
 	t.Run("P0.1 a wrong system-managed attribute is ignored, too", func(t *testing.T) {
-		if _, err := ojs.ParseDraft([]byte(`{"type":"x","state":7,"attempt":"many","errors":1,"created_at":"yesterday"}`)); err != nil {
+		const text = `{"type":"x","state":7,"attempt":"many","errors":1,"created_at":"yesterday"}`
+		if _, err := ojs.ParseDraft([]byte(text)); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("an id that is no UUIDv7", func(t *testing.T) {
-		if _, err := ojs.ParseDraft([]byte(`{"type":"x","id":"9b2f5a6e-3f0a-4d3c-9d4e-1c2b3a4d5e6f"}`)); !errors.Is(err, ojs.ErrInvalid) {
+		_, err := ojs.ParseDraft([]byte(`{"type":"x","id":"9b2f5a6e-3f0a-4d3c-9d4e-1c2b3a4d5e6f"}`))
+		if !errors.Is(err, ojs.ErrInvalid) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -104,11 +106,15 @@ func TestParseDraft(t *testing.T) {
 
 // A draft with an unknown strategy is refused; a stored job with one is read.
 func TestUnknownStrategy(t *testing.T) {
-	envelope := func(retry string) []byte { return []byte(`{"type":"x","args":[],"retry":` + retry + `}`) }
+	const (
+		unknown = `{"backoff_strategy":"acme:unknown"}`
+		preset  = `{"max_attempts":3,"jitter":"full","backoff_strategy":"ojs:unknown"}`
+	)
+	with := func(member string) []byte { return []byte(`{"type":"x","args":[],` + member + `}`) }
 	for name, in := range map[string][]byte{
-		"retry":                 envelope(`{"backoff_strategy":"acme:unknown"}`),
-		"a preset there is not": envelope(`{"max_attempts":3,"jitter":"full","backoff_strategy":"ojs:unknown"}`),
-		"retry within options":  []byte(`{"type":"x","args":[],"options":{"retry":{"backoff_strategy":"acme:unknown"}}}`),
+		"retry":                with(`"retry":` + unknown),
+		"an unknown preset":    with(`"retry":` + preset),
+		"retry within options": with(`"options":{"retry":` + unknown + `}`),
 	} {
 		t.Run("A043 reading 46 refused by ParseDraft: "+name, func(t *testing.T) {
 			d, err := ojs.ParseDraft(in)
@@ -124,7 +130,7 @@ func TestUnknownStrategy(t *testing.T) {
 	t.Run("reading 46 presets are known without package policy", func(t *testing.T) {
 		for _, strategy := range []string{"ojs:asynq", "ojs:celery", "ojs:faktory", "ojs:graphile",
 			"ojs:immediate", "ojs:oban", "ojs:ratchet", "ojs:river", "ojs:sidekiq"} {
-			d, err := ojs.ParseDraft(envelope(`{"jitter":false,"backoff_strategy":"` + strategy + `"}`))
+			d, err := ojs.ParseDraft(with(`"retry":{"jitter":false,"backoff_strategy":"` + strategy + `"}`))
 			if err != nil {
 				t.Fatal(err)
 			}

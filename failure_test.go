@@ -171,7 +171,8 @@ func TestErrorJSON(t *testing.T) {
 	t.Run("A097 details as they are", func(t *testing.T) {
 		var e ojs.Error
 		want := map[string]any{"a": []any{1.0, nil}, "id": json.Number("9007199254740993")}
-		if err := json.Unmarshal([]byte(`{"type":"a","message":"m","details":{"a":[1,null],"id":9007199254740993}}`), &e); err != nil || !reflect.DeepEqual(e.Details, want) {
+		const text = `{"type":"a","message":"m","details":{"a":[1,null],"id":9007199254740993}}`
+		if err := json.Unmarshal([]byte(text), &e); err != nil || !reflect.DeepEqual(e.Details, want) {
 			t.Errorf("%+v, %v", e, err)
 		}
 	})

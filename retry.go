@@ -142,14 +142,15 @@ func (p RetryPolicy) Validate() error {
 	switch p.Jitter {
 	case "", JitterOn, JitterOff, JitterFull:
 	default:
-		return retryError("jitter", fmt.Sprintf("%q is unknown", p.Jitter))
+		return retryError("jitter", fmt.Sprintf("%q is not on, off or full", clip([]byte(p.Jitter))))
 	}
 	switch p.BackoffStrategy {
 	case "", BackoffNone, BackoffLinear, BackoffExponential, BackoffPolynomial:
 	default:
 		if !backoff.Qualified(string(p.BackoffStrategy)) {
 			return retryError("backoff_strategy",
-				fmt.Sprintf("%q is unknown", clip([]byte(p.BackoffStrategy))))
+				fmt.Sprintf("%q is not none, linear, exponential, polynomial or of the form vendor:name",
+					clip([]byte(p.BackoffStrategy))))
 		}
 	}
 	switch p.OnExhaustion {

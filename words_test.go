@@ -69,19 +69,14 @@ func TestWords(t *testing.T) {
 // notYet has the findings of places that were written before the rules: phrases, long
 // comment lines, long code lines. A number may only fall. The other places have none.
 var notYet = map[string]words.Counts{
-	".":                        {0, 0, 5},
-	"bench/scale":              {0, 0, 1},
 	"bench/sql":                {9, 30, 22},
 	"docs/architecture.md":     {2, 0, 0},
 	"engine":                   {174, 572, 849},
 	"engine/internal/eventlog": {9, 34, 24},
-	"examples/bbolt":           {0, 0, 1},
 	"internal/fields":          {1, 14, 14},
 	"internal/mutate":          {4, 23, 17},
 	"internal/simulation":      {13, 55, 124},
-	"policy":                   {0, 0, 1},
 	"storage/memory":           {50, 113, 126},
 	"storage/postgres":         {60, 159, 180},
-	"storage/sqlite":           {37, 0, 4},
 	"storage/storagetest":      {37, 67, 474},
 }

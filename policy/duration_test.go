@@ -191,8 +191,8 @@ func checkDuration(t interface{ Fatalf(string, ...any) }, s string) {
 
 func TestDurationSyntax(t *testing.T) {
 	t.Run("A062 A181 reading 16 near misses", rapid.MakeCheck(func(t *rapid.T) {
-		checkDuration(t,
-			rapid.StringMatching(`P?([0-9]{1,3}[YMWD]){0,4}(T?([0-9]{1,12}(\.[0-9]{0,11})?[HMS]){0,3})[ TS]?`).Draw(t, "s"))
+		const near = `P?([0-9]{1,3}[YMWD]){0,4}(T?([0-9]{1,12}(\.[0-9]{0,11})?[HMS]){0,3})[ TS]?`
+		checkDuration(t, rapid.StringMatching(near).Draw(t, "s"))
 	}))
 	t.Run("A062 A181 reading 16 well formed", rapid.MakeCheck(func(t *rapid.T) {
 		checkDuration(t,

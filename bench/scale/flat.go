@@ -175,7 +175,8 @@ func flat(ctx context.Context, c config, r *report.Report) error {
 					if err != nil {
 						return fmt.Errorf("%s: %w", call.name, err)
 					}
-					r.Sections[len(r.Sections)-len(fillings)*len(calls)+i*len(calls)+j].Add(fmt.Sprint(stored), ns, allocs)
+					first := len(r.Sections) - len(fillings)*len(calls)
+					r.Sections[first+i*len(calls)+j].Add(fmt.Sprint(stored), ns, allocs)
 				}
 				if err := errors.Join(st.store.Close()); err != nil {
 					return err

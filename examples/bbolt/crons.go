@@ -24,7 +24,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string,
 	return transact(ctx, s.db.Update, func(t tx) ojs.QueueState {
 		if !to.Valid() {
 			refuse(&ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
-				Reason: fmt.Sprintf("%q is no state of a queue", to)})
+				Reason: fmt.Sprintf("%q is not active, paused or draining", to)})
 		}
 		was := t.queueState(queue)
 		if t.put(queueBucket, key{}.string(queue), []byte(to)); to == ojs.QueueActive {

@@ -126,7 +126,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 			var err error
 			if after, err = strconv.ParseInt(q.Cursor, 10, 64); err != nil {
 				refuse(&ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
-					Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)})
+					Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)})
 			}
 		}
 		if q.Limit <= 0 || q.Limit > 1000 {

@@ -62,7 +62,8 @@ func TestQuotes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := strings.Join(strings.Fields(regexp.MustCompile(`(?m)^\s*//`).ReplaceAllString(string(text), "")), " ")
+		said := slashes.ReplaceAllString(string(text), "")
+		said = strings.Join(strings.Fields(said), " ")
 		contract.WriteString(tags.ReplaceAllString(said, ""))
 	}
 	doc, err := os.ReadFile("../../docs/storage.md")
@@ -82,6 +83,9 @@ func TestQuotes(t *testing.T) {
 		}
 	}
 }
+
+// slashes begin the lines of a comment.
+var slashes = regexp.MustCompile(`(?m)^\s*//`)
 
 // tags name the cases that prove a sentence of the contract.
 var tags = regexp.MustCompile(` \[[a-z]+-[0-9]+(, [a-z]+-[0-9]+)*\]`)

@@ -16,8 +16,8 @@ func openForCrash(ctx context.Context, path string) (storage.Storage, func(), er
 	return s, func() {}, err
 }
 
-// Processes that share a file are killed at any moment. With one worker nobody has the
-// file open now and then.
+// Processes that share a file are killed at any moment. With one worker there are
+// moments at which no process has the file open.
 func TestCrash(t *testing.T) {
 	for _, workers := range []int{1, 2} {
 		t.Run(fmt.Sprint("workers ", workers), func(t *testing.T) {

@@ -34,7 +34,9 @@ func TestUpgradeCrons(t *testing.T) {
 	if versions[0] <= 9 || versions[1] <= versions[0] {
 		t.Errorf("versions %v", versions)
 	}
-	if _, next, err = s.DueCrons(t.Context(), at.Add(120), &storage.Cron{Name: "part", NextRun: at.Add(120)}, 10); err != nil || !next.Equal(at.Add(time.Hour)) {
+	part := &storage.Cron{Name: "part", NextRun: at.Add(120)}
+	_, next, err = s.DueCrons(t.Context(), at.Add(120), part, 10)
+	if err != nil || !next.Equal(at.Add(time.Hour)) {
 		t.Errorf("next %v, %v", next, err)
 	}
 }

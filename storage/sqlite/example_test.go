@@ -92,7 +92,7 @@ func ExampleOpen_quarantine() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	shell(path, `UPDATE job SET args = CAST('"wor' AS BLOB)`) // somebody edits the file
+	shell(path, `UPDATE job SET args = CAST('"wor' AS BLOB)`) // a person edits the file
 
 	_, err = eng.Get(ctx, ticket.ID)
 	fmt.Println(errors.Is(err, ojs.ErrQuarantined))

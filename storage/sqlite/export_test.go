@@ -108,8 +108,8 @@ func Exec(path, sql string) error {
 	return run(conn, sql)
 }
 
-// TurnTaken reports whether somebody waits for the lock on writing a file before all
-// others. Where there are no such locks nobody does.
+// TurnTaken reports whether a process holds the turn lock of a file, as the next one to
+// write. It reports false on systems without such locks.
 func TurnTaken(path string) (bool, error) {
 	t, err := openTurn(path, 0o600)
 	if err != nil {

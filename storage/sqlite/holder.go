@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-// A process that ends without a word, by kill -9, leaves jobs active that nobody runs.
-// Their leases may last for half an hour; but the operating system knows at once that the
-// process is gone. So each storage that is open holds a lock on a file of its own, the
-// database's name with "-live-" and some digits, and its claims name it (holder in the
-// schema):
+// A process that is killed leaves active jobs without a handler. Their leases may last
+// for half an hour, but the operating system knows at once that the process is gone. So
+// each open storage holds a lock on a file of its own, the database's name with "-live-"
+// and some digits, and its claims name it (holder in the schema):
 //
 //  1. Open makes the file, locks it, and adds its name to the table, in this order: a
 //     file that is not locked has no living owner.
@@ -25,8 +24,8 @@ import (
 //     not known to be dead: the database may be a copy, or have another name. Its jobs
 //     wait for their leases.
 //
-// One that tries the lock takes it shared, so that several who try at once do not take
-// each other for the owner. An owner whose new file is tried, or removed as a stray,
+// A process that tries the lock takes it shared, so that several that try at once do not
+// take each other for the owner. An owner whose new file is tried, or removed as a stray,
 // before it has locked it makes another one. Where there are no such locks, or no file
 // can be made, there are no holders, and jobs wait for their leases.
 type holder struct {

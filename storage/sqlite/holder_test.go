@@ -202,8 +202,8 @@ func TestKilledHolderEngine(t *testing.T) {
 	must(t, <-ended)
 }
 
-// What is not known to be dead is left to its lease: a copy of the file has no locks
-// beside it.
+// A claim whose holder is not known to be dead waits for its lease: a copy of the file
+// has no locks beside it.
 func TestHolderOfCopy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := reopen(t, path)

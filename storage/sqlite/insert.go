@@ -38,7 +38,8 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 			}
 		}
 	}
-	if err := s.write(ctx, func(t *tx) error { return t.around(func() error { return store(t) }) }); err != nil {
+	err := s.write(ctx, func(t *tx) error { return t.around(func() error { return store(t) }) })
+	if err != nil {
 		return dst, err
 	}
 	return append(dst, results...), nil
@@ -109,8 +110,8 @@ func (t *tx) idTaken(id string) (h head, taken bool, err error) {
 	return h, true, err
 }
 
-// inserter is a transaction as insert.Batch wants it. There is one writer, so nobody
-// comes between.
+// inserter is a transaction as insert.Batch wants it. There is one writer, so no
+// other call comes between.
 type inserter struct{ t *tx }
 
 func (i inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {

@@ -146,8 +146,8 @@ func (t *tx) remove(seq int64, k kind) error {
 	return t.exec(deleteJob, seq)
 }
 
-// queueStates returns the states of the queues that have one. Nobody changes them while
-// the transaction goes on.
+// queueStates returns the states of the queues that have one. They do not change during
+// the transaction.
 func (t *tx) queueStates() (map[string]string, error) {
 	if t.states != nil {
 		return t.states, nil

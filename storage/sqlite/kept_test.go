@@ -24,8 +24,8 @@ const version1 = `
 	INSERT INTO tally (queue, state, dead, n) VALUES ('q', 6, 0, 1), ('q', 8, 1, 1), ('q', 3, 0, 1);
 	UPDATE counter SET seq = 3, place = 3`
 
-// A file of the version before is upgraded. What has ended there is not kept; what ends
-// from now on is.
+// A file of the version before is upgraded. Jobs that have ended there are not kept; jobs
+// that end after the upgrade are.
 func TestUpgradeToKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	must(t, sqlite.Old(path, 1, version1))
@@ -90,8 +90,8 @@ func complete(t *testing.T, s storage.Storage, now time.Time, n int) {
 	}
 }
 
-// However many jobs need not be kept any more at once, one call releases only so many.
-// Those that are kept are counted with the others all the time, and can be deleted.
+// If more jobs than MaxReleased are to be released at once, one call releases MaxReleased
+// of them. Kept jobs are always counted with the others, and can be deleted.
 func TestManyKeptAtOnce(t *testing.T) {
 	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
 	const n = sqlite.MaxReleased + 100

@@ -50,7 +50,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 		after, err = strconv.ParseInt(q.Cursor, 10, 64)
 		if err != nil {
 			return page, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
-				Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
 		}
 	}
 	limit := q.Limit

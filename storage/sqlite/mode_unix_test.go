@@ -53,7 +53,8 @@ func TestFileMode(t *testing.T) {
 	}
 	for _, mode := range []os.FileMode{0, 0o400, 0o077, os.ModeSetuid | 0o600} {
 		var invalid *ojs.InvalidError
-		if _, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "x"), sqlite.WithFileMode(mode)); !errors.As(err, &invalid) || invalid.Field != "file_mode" {
+		_, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "x"), sqlite.WithFileMode(mode))
+		if !errors.As(err, &invalid) || invalid.Field != "file_mode" {
 			t.Errorf("%v: %v", mode, err)
 		}
 	}

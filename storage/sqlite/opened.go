@@ -16,8 +16,8 @@ var opened struct {
 	files []os.FileInfo
 }
 
-// isOpen reports whether a storage of this process has a file open, by whatever name. It
-// is asked under opened.mu.
+// isOpen reports whether a storage of this process has a file open, under any of the
+// file's names. opened.mu is held.
 func isOpen(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && slices.ContainsFunc(opened.files, func(f os.FileInfo) bool {

@@ -99,8 +99,7 @@ func (t *tx) prune(p *storage.Prune) (out storage.Pruned, err error) {
 }
 
 // maxReleased bounds the jobs that one call releases, so that other calls do not wait for
-// long. Those beyond it stay for the calls that follow: what is pruned later than it
-// might be does no harm.
+// long. The next calls release the rest: a late prune does no harm.
 const maxReleased = 1000
 
 // release releases jobs that are kept until now at the latest, so that they may be

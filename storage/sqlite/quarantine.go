@@ -40,7 +40,7 @@ func (t *tx) setAside(r *stored, why error) error {
 			t.count(r.kind(), -1)
 			return nil
 		}
-		// Somebody has changed its state, and the tally still counts the old one.
+		// A person has changed its state, and the tally still counts the old one.
 		t.moved = nil
 		if err := t.exec(clearTally); err != nil {
 			return err
@@ -59,7 +59,7 @@ func (t *tx) aside(f func() error) error {
 	return err
 }
 
-// enter adds an entry to the quarantine. Everybody is told of it when it is committed. It
+// enter adds an entry to the quarantine. Listeners hear of it after the commit. It
 // reports false if there is no such row.
 func (t *tx) enter(q *storage.Quarantined, sql string, args ...any) (bool, error) {
 	st := t.query(sql, args...)

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
 
 	zombiezen "zombiezen.com/go/sqlite"
 
@@ -15,7 +16,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 	err error) {
 	if !to.Valid() {
 		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
-			Reason: string(to) + " is no state of a queue"}
+			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
 	}
 	err = s.write(ctx, func(t *tx) error {
 		states, err := t.queueStates()

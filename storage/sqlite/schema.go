@@ -85,7 +85,7 @@ func migrate(conn *zombiezen.Conn) (err error) {
 		return err
 	}
 	if version > len(files) {
-		return fmt.Errorf("%w: %d, and this program knows %d", ErrNewer, version, len(files))
+		return fmt.Errorf("%w: its schema is %d, this program knows up to %d", ErrNewer, version, len(files))
 	}
 	if version == len(files) {
 		return nil

@@ -67,7 +67,9 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 		for i := range extensions {
 			x := &extensions[i]
 			t.written = true
-			if err := t.exec(extendLease, x.ID, int64(x.Version), rows.Nanos(now), x.Progress, []byte(x.Checkpoint), t.nextPlace()); err != nil {
+			err := t.exec(extendLease, x.ID, int64(x.Version), rows.Nanos(now),
+				x.Progress, []byte(x.Checkpoint), t.nextPlace())
+			if err != nil {
 				return err
 			}
 			if t.conn.Changes() == 0 {

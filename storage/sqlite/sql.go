@@ -24,7 +24,7 @@ const (
 	updateJob = `UPDATE job SET (` + columns + `)
 		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?), released = NULL WHERE seq = ?1`
 
-	// What attempts change, the rest stays.
+	// updateAttempt writes the columns that attempts change.
 	updateAttempt = `UPDATE job SET place = ?2, state = ?3, attempt = ?4, version = ?5, wake = ?6, enqueued = ?7, started = ?8,
 		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, deadline = ?13, progress = ?14, worker = ?15, outcome = ?16,
 		checkpoint = ?17, kept = ?18, released = NULL WHERE seq = ?1`
@@ -49,7 +49,7 @@ const (
 	selectHolders = `SELECT id, name FROM holder`
 	insertHolder  = `INSERT INTO holder (name) VALUES (?)`
 	deleteHolder  = `DELETE FROM holder WHERE id = ?`
-	// They are due since they began, whatever time it is.
+	// loseLeases makes jobs due since they began, so that they are due at any time.
 	loseLeases = `UPDATE job SET wake = min(wake, coalesce(started, 0)) WHERE state = 4 AND holder = ?`
 	setHolder  = `UPDATE job SET holder = nullif(?2, 0) WHERE seq = ?1`
 
@@ -101,7 +101,7 @@ const (
 	upsertCron       = `INSERT INTO cron VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET version = excluded.version, entry = excluded.entry`
 	deleteCron       = `DELETE FROM cron WHERE name = ?`
 
-	// What is impossible, in the words of its index.
+	// selectImpossible has the condition of its index, word for word.
 	selectImpossible = `SELECT ` + columns + ` FROM job WHERE state < 1 OR state > 8 OR attempt < 0 OR attempt > 4611686018427387904
 		OR version < 1 OR version > 4611686018427387904 LIMIT ?`
 	clearTally   = `DELETE FROM tally`

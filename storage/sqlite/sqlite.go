@@ -61,19 +61,19 @@ var (
 	// ErrCorrupt refuses a damaged file. It is left as it was.
 	ErrCorrupt = errors.New("ojs: sqlite: the file is damaged")
 	// ErrNewer refuses a file that a later version of this package has migrated.
-	ErrNewer = errors.New("ojs: sqlite: the file is of a newer version")
+	ErrNewer = errors.New("ojs: sqlite: the file is of a newer version; update this program")
 )
 
 // Synchronous is what a commit waits for: SQLite's setting "synchronous".
 type Synchronous string
 
 const (
-	// Full waits until the disk has the commit. What has been acknowledged survives a
-	// loss of power. It is the default.
+	// Full waits until the disk has the commit. Acknowledged calls survive a loss of
+	// power. It is the default.
 	Full Synchronous = "full"
-	// Normal leaves the moment to the operating system. What has been acknowledged
-	// survives the end of the process, kill -9 included; a loss of power may take the
-	// last moments with it, and never damages the file.
+	// Normal leaves the moment to the operating system. Acknowledged calls survive the
+	// end of the process, kill -9 included. A loss of power may lose the last moments,
+	// and never damages the file.
 	Normal Synchronous = "normal"
 )
 
@@ -100,16 +100,16 @@ func WithBusyTimeout(d time.Duration) Option { return func(c *config) { c.busy =
 // wait for writers.
 func WithReaders(n int) Option { return func(c *config) { c.readers = n } }
 
-// WithPoll sets how often a process looks whether another one has written to the file,
-// 100 ms by default; the look costs some microseconds and reads no job. Within a process
-// nobody has to look.
+// WithPoll sets how often a process checks whether another one has written to the file,
+// 100 ms by default. The check costs some microseconds and reads no job. Engines of one
+// process hear of each other's calls at once.
 func WithPoll(d time.Duration) Option { return func(c *config) { c.poll = d } }
 
-// WithFileMode sets the mode of a file that Open makes, such as 0o600, whatever the
-// umask. The default is what the umask leaves of 0o644. A file that is there keeps its
-// mode. The files beside it, "-wal" and "-shm", which hold jobs too, and the empty lock
-// files "-turn" and "-live-...", get the mode of the database. On Windows modes mean
-// little.
+// WithFileMode sets the mode of a file that Open makes, such as 0o600. The umask does not
+// change it. The default is 0o644 without the bits of the umask. A file that is there
+// keeps its mode. The files beside it, "-wal" and "-shm", which hold jobs too, and the
+// empty lock files "-turn" and "-live-...", get the mode of the database. On Windows
+// modes mean little.
 func WithFileMode(mode os.FileMode) Option {
 	return func(c *config) { c.mode, c.modeGiven = mode, true }
 }
@@ -120,11 +120,11 @@ func (c *config) validate() error {
 	}
 	switch {
 	case c.synchronous != Full && c.synchronous != Normal:
-		return bad("synchronous", fmt.Sprintf("%q is unknown", c.synchronous))
+		return bad("synchronous", fmt.Sprintf("%q is neither full nor normal", c.synchronous))
 	case c.busy < 0:
-		return bad("busy_timeout", fmt.Sprintf("%v is negative", c.busy))
+		return bad("busy_timeout", fmt.Sprintf("%v is negative; 0 does not wait", c.busy))
 	case c.readers < 1:
-		return bad("readers", fmt.Sprintf("%d are too few", c.readers))
+		return bad("readers", fmt.Sprintf("%d is less than 1", c.readers))
 	case c.modeGiven && (c.mode&0o600 != 0o600 || c.mode&^0o777 != 0):
 		return bad("file_mode",
 			fmt.Sprintf("%#o is no mode with which the owner may read and write, such as 0o600",
@@ -319,8 +319,8 @@ func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
 	return err
 }
 
-// Notify implements storage.Notifier. What is done in this process is told before the
-// call returns, what another process does when the next look finds it (WithPoll).
+// Notify implements storage.Notifier. A call in this process notifies the listeners
+// before it returns. They hear of another process's calls at the next check (WithPoll).
 func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }

@@ -224,7 +224,7 @@ func TestFailuresAmongOthers(t *testing.T) {
 	}
 }
 
-// A transaction whose first read fails ends there: it stands in nobody's way, and the
+// A transaction whose first read fails ends there: it blocks no other call, and the
 // storage works as soon as the file is well again.
 func TestFailureOfTheFirstRead(t *testing.T) {
 	s := fresh(t)

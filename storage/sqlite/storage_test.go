@@ -20,7 +20,7 @@ func open(tb testing.TB) storage.Storage {
 }
 
 func reopen(tb testing.TB, path string) storage.Storage {
-	// What is tested does not depend on the wait for the disk, and much of the time does.
+	// No rule of the suite depends on the wait for the disk, and it takes much time.
 	s, err := sqlite.Open(context.Background(), path, sqlite.WithSynchronous(sqlite.Normal))
 	if err != nil {
 		tb.Fatal(err)

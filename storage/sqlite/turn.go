@@ -9,16 +9,17 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 )
 
-// turn is a lock beside the database file. A process holds it while it waits for SQLite's
-// own lock on writing, and nobody asks for that one without it: one that has been waiting
-// goes before one that has just written. By itself SQLite asks again ever more seldom,
-// down to ten times a second, and hardly ever finds a busy writer not writing. It is a
-// courtesy: what keeps the file whole are SQLite's locks.
+// turn is a lock beside the database file, so that writers of several processes
+// alternate. A process holds it while it waits for SQLite's own lock on writing, and does
+// not ask for that one without it: a process that waits goes before one that has just
+// written. SQLite alone asks again ever more seldom, down to ten times a second, and
+// hardly ever finds a busy writer not writing. The turn is about fairness only: SQLite's
+// locks keep the file whole.
 type turn struct{ f *os.File } // nil: it is another user's
 
-// openTurn opens the lock of a database file, for all who may use that. It stays when it
-// is closed: others may have it open. One who may not open it goes without: it may be of
-// a time when the database was not for others.
+// openTurn opens the lock of a database file, with the file's mode. The lock's file stays
+// after close, since other processes may have it open. Without permission to open it,
+// SQLite's own busy wait applies: the lock may be older than the mode of the database.
 func openTurn(path string, mode os.FileMode) (*turn, error) {
 	f, err := createBeside(path+"-turn", mode, 0)
 	if errors.Is(err, fs.ErrPermission) {
@@ -27,8 +28,8 @@ func openTurn(path string, mode os.FileMode) (*turn, error) {
 	return &turn{f}, err
 }
 
-// createBeside opens a file beside the database, or makes it with the mode of that,
-// whatever the umask.
+// createBeside opens a file beside the database, or makes it with the mode of that. The
+// umask does not change the mode.
 func createBeside(path string, mode os.FileMode, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err == nil {
@@ -49,9 +50,9 @@ func (t *turn) close() error {
 }
 
 const (
-	// Those who wait look after an eighth of the time that they have waited already,
-	// within these bounds: a short wait does not become a long one, and a long one costs
-	// little.
+	// A waiting process tries again after an eighth of the time that it has waited
+	// already, within these bounds: a short wait does not become a long one, and a long
+	// one costs little.
 	shortestWait = 50 * time.Microsecond
 	longestWait  = 2 * time.Millisecond
 )
@@ -72,7 +73,7 @@ func (p *patience) wait() bool {
 	return true
 }
 
-// untilFree makes a call again as long as somebody else is in its way.
+// untilFree repeats a call while another process blocks it.
 func (p *patience) untilFree(f func() error) error {
 	for {
 		err := f()

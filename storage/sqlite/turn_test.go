@@ -20,7 +20,7 @@ func openTwice(t *testing.T, opts ...sqlite.Option) (one, other *sqlite.Storage)
 	return one, other
 }
 
-// Who waits first writes first.
+// The process that waits first writes first.
 func TestTurns(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("this system has no locks that the turns are made of")

@@ -12,8 +12,8 @@ import (
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
-// Whoever may read and write the database may open it, though the lock beside it is
-// another user's.
+// A user with permission to read and write the database may open it, though the lock
+// beside it is another user's.
 func TestOtherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user")

@@ -24,7 +24,7 @@ const maxGroup = 512
 const forgetEvery = 100
 
 // writer makes the calls that change something, on one goroutine and one connection.
-// Those that come while a transaction is being committed share the next one, and its wait
+// Calls that come while a transaction is being committed share the next one, and its wait
 // for the disk.
 type writer struct {
 	conn *zombiezen.Conn
@@ -68,7 +68,7 @@ func newWriter(conn *zombiezen.Conn, turn *turn, holder *holder, cfg config, hub
 	return w
 }
 
-// close ends the writer. No call may come any more.
+// close ends the writer. The caller makes sure that no call comes after it.
 func (w *writer) close() error {
 	close(w.calls)
 	<-w.done
@@ -153,7 +153,7 @@ func (w *writer) transact(group *[]*call) {
 					ran++
 				}
 			} else {
-				c.err = context.Canceled // nobody looks
+				c.err = context.Canceled // the caller has left
 			}
 			if t.broken == nil && i == len(*group)-1 && len(*group) < maxGroup {
 				select {
@@ -192,7 +192,7 @@ type tx struct {
 	given      bool  // any were
 	moved      map[kind]int
 	states     map[string]string // of queues; nil: not read yet
-	notice     *storage.Notice   // what the call under way does; nil: nobody wants to know
+	notice     *storage.Notice   // what the call under way does; nil: no listener
 
 	// what the call under way has set aside, which stays even if the call fails
 	quarantined []storage.Quarantined
@@ -226,9 +226,9 @@ func (t *tx) refresh() error {
 	return q.close()
 }
 
-// try makes a call. If it fails, nothing of it stays: calls find out what is in their way
-// before they write. One that fails later has met a failure of the database, and takes
-// the transaction with it.
+// try makes a call. If it fails, nothing of it stays: calls check what may refuse them
+// before they write. A failure after the first write is the database's, and fails the
+// transaction.
 func (t *tx) try(f func(*tx) error) error {
 	t.written, t.notice, t.quarantined = false, nil, nil
 	err := protect(t, f)

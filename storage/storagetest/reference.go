@@ -493,7 +493,7 @@ func (s *Reference) List(ctx context.Context, q storage.Query) (storage.Page, er
 		n, err := strconv.Atoi(q.Cursor)
 		if err != nil {
 			return storage.Page{}, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
-				Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
 		}
 		after = n
 	}
@@ -627,7 +627,7 @@ func (s *Reference) SetQueueState(ctx context.Context, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
 		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
-			Reason: fmt.Sprintf("%q is no state of a queue", to)}
+			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
 	}
 	if err := s.enter(ctx); err != nil {
 		return "", err
