@@ -107,3 +107,50 @@ func TestStorageThatFails(t *testing.T) {
 		must(t, sound.Close())
 	})
 }
+
+// Health says which calls of the storage fail and why, and forgets it when they work
+// again.
+func TestHealthOfAStorageThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing atomic.Value
+		failing.Store("")
+		store := &storagetest.Faulty{Storage: memory.New(), Next: func(op string) (f storagetest.Fault) {
+			if op == failing.Load() {
+				f.Before = storagetest.ErrFault
+			}
+			return f
+		}}
+		eng, err := engine.New[any](store, quiet)
+		must(t, err)
+		eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- eng.Run(ctx) }()
+		synctest.Wait()
+		for op, says := range map[string]string{
+			"Claim": "claims of jobs fail: ", "Due": "checks for due jobs fail: ",
+		} {
+			failing.Store(op)
+			_, err := eng.Enqueue(t.Context(), "x", nil, ojs.WithDelay(time.Second))
+			must(t, err)
+			if op == "Claim" {
+				_, err := eng.Enqueue(t.Context(), "x", nil)
+				must(t, err)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			h, want := eng.Health(t.Context()), says+storagetest.ErrFault.Error()
+			if h.Status != engine.Degraded || !slices.Contains(h.Problems, want) {
+				t.Errorf("%s: %+v, want %q", op, h, want)
+			}
+			failing.Store("")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if h := eng.Health(t.Context()); h.Status != engine.Healthy {
+				t.Errorf("%s works again: %+v", op, h)
+			}
+		}
+		stop()
+		must(t, <-ended)
+	})
+}

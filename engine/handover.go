@@ -50,7 +50,7 @@ func (r *run) handover(d *desk, a *attempt, o policy.Outcome) (next *attempt, go
 	if err := d.exchange(r, f, ask); err != nil {
 		c.mu.Lock()
 		r.looked()
-		pause := r.claimFailed()
+		pause := r.claimFailed(err)
 		for _, x := range append(d.ended, a) { // the storage may still read their records
 			x.kept = true
 		}

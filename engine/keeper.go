@@ -33,7 +33,8 @@ type keeper struct {
 	overrun  []*attempt
 	stuck    []*attempt // to be reported
 	working  bool
-	failures int // looks that failed in a row
+	failures int   // looks that failed in a row
+	failure  error // of the last of them
 
 	workersTimer scheduler.Timer
 	workersAt    time.Time // when it fires; zero: not armed
@@ -343,6 +344,7 @@ func (k *keeper) look() {
 		c.mu.Lock()
 		if err != nil {
 			k.failures++
+			k.failure = err
 			pause := storageBackoff(k.failures)
 			k.wakeAt(now.Add(pause))
 			c.available(unknown) // what it has promoted all the same

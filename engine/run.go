@@ -45,6 +45,7 @@ type run struct {
 	news      uint64                // raised whenever left is
 	emptied   uint64                // raised whenever a look found nothing and left became 0
 	failures  int                   // claims that failed in a row
+	failure   error                 // of the last of them
 	stuck     int                   // slots that have been replaced
 	storing   int                   // workers whose handlers have returned, and whose slots others have while they store the outcome
 	blocked   bool                  // until a timer allows another claim
@@ -352,7 +353,7 @@ func (r *run) take(n *net) *attempt {
 		mu.Lock()
 		switch {
 		case err != nil:
-			d := r.claimFailed()
+			d := r.claimFailed(err)
 			mu.Unlock()
 			r.tellClaimFailed(err, d)
 			mu.Lock()
@@ -532,8 +533,9 @@ func (r *run) tellClaimFailed(err error, pause time.Duration) {
 }
 
 // claimFailed keeps workers from the storage for a while, and returns for how long. core.mu is held.
-func (r *run) claimFailed() (d time.Duration) {
+func (r *run) claimFailed(err error) (d time.Duration) {
 	r.failures++
+	r.failure = err
 	d = storageBackoff(r.failures)
 	r.blocked = true
 	r.keeper.wakeAt(r.c.now().Add(d)) // if it has claimed a job all the same, that has a lease to run out

@@ -112,8 +112,11 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	h.Workers = r.busy()
 	h.Uptime = c.now().Sub(c.started)
 	h.Seconds = h.Uptime.Seconds()
-	if r.failures > 0 || r.keeper.failures > 0 {
-		is(Degraded, "calls of the storage fail")
+	switch {
+	case r.failures > 0:
+		is(Degraded, "claims of jobs fail: "+r.failure.Error())
+	case r.keeper.failures > 0:
+		is(Degraded, "checks for due jobs fail: "+r.keeper.failure.Error())
 	}
 	if r.stuck > 0 {
 		is(Degraded, "handlers go on although their contexts have ended")

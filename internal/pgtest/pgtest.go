@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -142,6 +143,17 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	cmd.Dir = s.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as, Pdeathsig: syscall.SIGQUIT}
 	return cmd
+}
+
+// psql makes a statement and returns its result.
+func (s *Server) psql(statement string) (string, error) {
+	cmd := s.command("psql", "--no-psqlrc", "--tuples-only", "--no-align", "--host", s.dir,
+		"--username", "postgres", "--command", statement, "postgres")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("pgtest: %s: %w\n%s", statement, err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }

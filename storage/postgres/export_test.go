@@ -108,3 +108,6 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	}
 	return plans, nil
 }
+
+// Wrap is what each call does to its error.
+func Wrap(err error) error { return wrap(err) }

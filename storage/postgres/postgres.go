@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,24 +72,6 @@ var (
 	_ storage.Notifier    = (*Storage)(nil)
 	_ storage.Clocked     = (*Storage)(nil)
 	_ storage.Quarantiner = (*Storage)(nil)
-)
-
-// Errors of the package.
-var (
-	// ErrNewer refuses a schema that a later release of this package has migrated. Run a
-	// program that is built with that release. A storage that is open when the schema
-	// becomes too new for it fails its calls with ErrNewer from its next poll on.
-	ErrNewer = errors.New("ojs: postgres: the schema is of a newer version")
-	// ErrOlder refuses a schema that is older than this program needs, or is not there,
-	// if Open does not migrate it: see WithoutMigration, Migrate and Schema.
-	ErrOlder = errors.New("ojs: postgres: the schema is of an older version")
-	// ErrPrivilege is the error of a call for which the role lacks a privilege: see
-	// Grants.
-	ErrPrivilege = errors.New("ojs: postgres: the role lacks a privilege")
-	// ErrDeadlock is the error of a call that waited for a transaction which waited for it, and which the database picked to fail. The
-	// storage repeats such calls by itself, up to five times, except in a transaction of the caller's (WithTx): roll that back and run
-	// it again.
-	ErrDeadlock = errors.New("ojs: postgres: deadlock with another transaction")
 )
 
 // Option configures Open.
@@ -323,7 +304,7 @@ func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error)
 	defer cancel()
 	err := f(patient)
 	if err != nil && patient.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("ojs: postgres: no answer within %v: %w", s.config.patience, err)
+		return fmt.Errorf("%w: no answer within %v: %w", ErrUnavailable, s.config.patience, err)
 	}
 	return err
 }
@@ -418,77 +399,6 @@ func each(dst []any, f func()) func(rowSet) error {
 // one scans the only row, and reports whether there is one.
 func one(found *bool, dst ...any) func(rowSet) error {
 	return each(dst, func() { *found = true })
-}
-
-// wrap marks an error of the database as such.
-func wrap(err error) error {
-	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	switch {
-	case isCode(err, deadlockDetected):
-		return fmt.Errorf("%w: %w", ErrDeadlock, err)
-	case isCode(err, insufficientPrivilege):
-		return fmt.Errorf("%w (postgres.Grants): %w", ErrPrivilege, err)
-	}
-	return fmt.Errorf("ojs: postgres: %w", err)
-}
-
-// again makes a call, up to five times, while the database undoes it because of a deadlock, a serialization failure, or an id that
-// somebody else has stored since the call looked.
-func again(f func() error) error {
-	const tries = 5
-	var err error
-	for range tries {
-		err = f()
-		if c := code(err); c != deadlockDetected && c != serializationFailure && c != uniqueViolation {
-			return err
-		}
-	}
-	return err
-}
-
-// Codes of PostgreSQL's errors.
-const (
-	uniqueViolation       = "23505"
-	serializationFailure  = "40001"
-	deadlockDetected      = "40P01"
-	insufficientPrivilege = "42501"
-	readOnlyTransaction   = "25006"
-	lockNotAvailable      = "55P03"
-	dataException         = "22" // and what else begins so
-	limitExceeded         = "54" // likewise
-)
-
-// code is the code of an error of the database, whichever driver it comes from, or "".
-func code(err error) string {
-	var of interface{ SQLState() string }
-	if errors.As(err, &of) {
-		return of.SQLState()
-	}
-	return ""
-}
-
-func isCode(err error, is string) bool { return code(err) == is }
-
-// detail is what the database says beside an error's message.
-func detail(err error) string {
-	var pgxs *pgconn.PgError
-	var pqs interface{ Get(byte) string } // of lib/pq
-	switch {
-	case errors.As(err, &pgxs):
-		return pgxs.Detail
-	case errors.As(err, &pqs):
-		return pqs.Get('D')
-	}
-	return ""
-}
-
-// refused reports whether an error is about what a statement says and not about the database. The statement has done nothing, and
-// one that says less may be accepted.
-func refused(err error) bool {
-	c := code(err)
-	return strings.HasPrefix(c, dataException) || strings.HasPrefix(c, limitExceeded)
 }
 
 // wall is the wall clock, for waits on the network.

@@ -25,7 +25,10 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-var quiet = engine.WithLogger(slog.New(slog.DiscardHandler))
+var (
+	quietLog = slog.New(slog.DiscardHandler)
+	quiet    = engine.WithLogger(quietLog)
+)
 
 func must(t testing.TB, err error) {
 	t.Helper()

@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Errors of the package.
+var (
+	// ErrNewer refuses a schema that a later release of this package has migrated. Run a
+	// program that is built with that release. A storage that is open when the schema
+	// becomes too new for it fails its calls with ErrNewer from its next poll on.
+	ErrNewer = errors.New("ojs: postgres: the schema is of a newer version")
+	// ErrOlder refuses a schema that is older than this program needs, or is not there,
+	// if Open does not migrate it: see WithoutMigration, Migrate and Schema.
+	ErrOlder = errors.New("ojs: postgres: the schema is of an older version")
+	// ErrPrivilege is the error of a call for which the role lacks a privilege: see
+	// Grants.
+	ErrPrivilege = errors.New("ojs: postgres: the role lacks a privilege")
+	// ErrDeadlock is the error of a call that waited for a transaction which waited for
+	// it, and which the database picked to fail. The storage repeats such calls by
+	// itself, up to five times, except in a transaction of the caller's (WithTx): roll
+	// that back and run it again.
+	ErrDeadlock = errors.New("ojs: postgres: deadlock with another transaction")
+)
+
+// Errors of a server that has to be looked after. The database's own error is in their
+// chain. Engines repeat calls that fail with them, and work goes on when the server does.
+// A call that stores something may have stored it if it failed with ErrUnavailable; the
+// others have changed nothing.
+var (
+	// ErrUnavailable says that the server does not answer: it is down, starts, shuts down
+	// or has crashed, or the network has failed.
+	ErrUnavailable = errors.New("ojs: postgres: the server is unavailable")
+	// ErrTooManyConnections says that the server, the database or the role has reached
+	// its limit of connections: make pools smaller, or raise max_connections.
+	ErrTooManyConnections = errors.New("ojs: postgres: the limit of connections is reached")
+	// ErrReadOnly says that the server takes no changes: it is a standby, or
+	// default_transaction_read_only is on. With several hosts in the connection string,
+	// target_session_attrs=read-write finds the primary.
+	ErrReadOnly = errors.New("ojs: postgres: the server is read-only")
+	// ErrStatementTimeout says that the server has cancelled a statement, by
+	// statement_timeout, lock_timeout or an administrator.
+	ErrStatementTimeout = errors.New("ojs: postgres: the server has cancelled a statement")
+	// ErrDiskFull says that the server has no room left on its disk.
+	ErrDiskFull = errors.New("ojs: postgres: the disk of the server is full")
+)
+
+// wrap marks an error of the database as such.
+func wrap(err error) error {
+	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if kind := kindOf(err); kind != nil {
+		return fmt.Errorf("%w: %w", kind, err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("ojs: postgres: %w", err)
+}
+
+// kindOf is the error of this package for an error of the database or of the way to it,
+// or nil.
+func kindOf(err error) error {
+	switch c := code(err); {
+	case c == deadlockDetected:
+		return ErrDeadlock
+	case c == insufficientPrivilege:
+		return ErrPrivilege
+	case c == readOnlyTransaction:
+		return ErrReadOnly
+	case c == tooManyConnections:
+		return ErrTooManyConnections
+	case c == queryCanceled, c == lockNotAvailable, c == transactionTimeout:
+		return ErrStatementTimeout
+	case c == diskFull:
+		return ErrDiskFull
+	case strings.HasPrefix(c, connectionException), strings.HasPrefix(c, operatorIntervention),
+		c == idleInTransactionTimeout:
+		return ErrUnavailable
+	case c != "":
+		return nil
+	}
+	var connecting *pgconn.ConnectError
+	var network *net.OpError
+	if errors.As(err, &connecting) || errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		pgconn.SafeToRetry(err) && !errors.Is(err, context.DeadlineExceeded) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+// again makes a call, up to five times, while the database undoes it because of a
+// deadlock, a serialization failure, or an id that somebody else has stored since the
+// call looked.
+func again(f func() error) error {
+	const tries = 5
+	var err error
+	for range tries {
+		err = f()
+		if c := code(err); c != deadlockDetected && c != serializationFailure && c != uniqueViolation {
+			return err
+		}
+	}
+	return err
+}
+
+// Codes of PostgreSQL's errors.
+const (
+	uniqueViolation          = "23505"
+	serializationFailure     = "40001"
+	deadlockDetected         = "40P01"
+	insufficientPrivilege    = "42501"
+	readOnlyTransaction      = "25006"
+	lockNotAvailable         = "55P03"
+	queryCanceled            = "57014"
+	transactionTimeout       = "25P04"
+	idleInTransactionTimeout = "25P03"
+	tooManyConnections       = "53300"
+	diskFull                 = "53100"
+	connectionException      = "08" // and what else begins so
+	operatorIntervention     = "57" // likewise
+	dataException            = "22" // likewise
+	limitExceeded            = "54" // likewise
+)
+
+// code is the code of an error of the database, whichever driver it comes from, or "".
+func code(err error) string {
+	var of interface{ SQLState() string }
+	if errors.As(err, &of) {
+		return of.SQLState()
+	}
+	return ""
+}
+
+func isCode(err error, is string) bool { return code(err) == is }
+
+// detail is what the database says beside an error's message.
+func detail(err error) string {
+	var pgxs *pgconn.PgError
+	var pqs interface{ Get(byte) string } // of lib/pq
+	switch {
+	case errors.As(err, &pgxs):
+		return pgxs.Detail
+	case errors.As(err, &pqs):
+		return pqs.Get('D')
+	}
+	return ""
+}
+
+// refused reports whether an error is about what a statement says and not about the
+// database. The statement has done nothing, and one that says less may be accepted.
+func refused(err error) bool {
+	c := code(err)
+	return strings.HasPrefix(c, dataException) || strings.HasPrefix(c, limitExceeded)
+}
