@@ -21,6 +21,7 @@ type judge struct {
 	pkg    string // that the binary is of, from the module's root
 	args   []string
 	random bool // the budget of random operations is that of the command line
+	long   bool // it takes most of the time, and listed mutants are spared it
 	own    bool // tests of the package's insides, not of what it promises
 
 	binary  string
@@ -117,12 +118,12 @@ var errLate = errors.New("takes too long")
 
 var failed = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)|^(panic: .*|fatal error: .*)$`)
 
-// verdictOf has a mutant judged, by the package's own tests only if own is set.
-func verdictOf(ctx context.Context, judges []judge, m *mutant, own bool) error {
+// verdictOf has a mutant judged by the judges that asked chooses.
+func verdictOf(ctx context.Context, judges []judge, m *mutant, asked func(*judge) bool) error {
 	m.verdict = verdict{}
 	for i := range judges {
 		j := &judges[i]
-		if !j.reached[m.id] || j.own && !own {
+		if !j.reached[m.id] || !asked(j) {
 			continue
 		}
 		m.verdict.reached = m.verdict.reached || !j.own

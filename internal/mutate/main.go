@@ -2,10 +2,13 @@
 // a time, and runs a judge, which is a test binary. A mutant that the judge passes survives. Each survivor is either a hole
 // in the tests or listed, with the reason why the contract does not tell it from the code, in the target's survivors file.
 //
-//	go run ./internal/mutate            # every target
+//	go run ./internal/mutate            # the files whose survivors are all listed
+//	go run ./internal/mutate -all       # every file
+//	go run ./internal/mutate -all -sample 200 -seed 7
 //	go run ./internal/mutate -run 'ready.go: ready.moveUp' memory
 //
-// The run fails if a survivor is not listed, or if a listed one is killed or is no mutant of the code.
+// The run fails if a survivor is not listed, or if a listed one is killed or is no mutant of the code. A survivors file names
+// the files whose survivors it lists all: "# complete: memory.go closed.go".
 //
 // The protocol:
 //
@@ -15,7 +18,7 @@
 //  4. Each mutant is judged by a process of its own, which reads the mutant's number from the environment: by a quick stage,
 //     then by the whole suite, and then by the tests of the target's package, unless the mutant is listed as one that
 //     these pass, too. The first failed test ends the process. A process that takes ten times as long as the run without a
-//     mutant has failed.
+//     mutant has failed. A listed mutant skips the whole suite, which takes the most time, unless -again is given.
 //
 // Random operations begin with the same seed in each run. Mutants whose end depends on the schedule of goroutines are listed
 // as "chance" and may survive or not.
@@ -27,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -72,7 +76,7 @@ var targets = []target{
 		judges: []judge{
 			{pkg: "storage/memory", args: quick},
 			{pkg: "storage/memory", args: light},
-			{pkg: "storage/memory", args: suite, random: true},
+			{pkg: "storage/memory", args: suite, random: true, long: true},
 			{pkg: "storage/memory", args: private, own: true},
 		},
 		guards: []guard{{"enter", "leave", "mu"}, {"enterAs", "leave", "mu"}, {"enterAhead", "leave", "mu"}},
@@ -82,7 +86,7 @@ var targets = []target{
 		judges: []judge{
 			{pkg: "storage/memory", args: quick},
 			{pkg: "storage/memory", args: light},
-			{pkg: "storage/memory", args: suite, random: true},
+			{pkg: "storage/memory", args: suite, random: true, long: true},
 			{pkg: "storage/storagetest", args: seeded("-test.run=^TestReference")},
 		},
 		guards: []guard{{"enter", "Unlock", "mu"}},
@@ -94,6 +98,10 @@ func main() {
 		only     = flag.String("run", "", "only mutants whose `regexp` matches file, function and text; what is listed besides is not compared")
 		parallel = flag.Int("p", 2, "judges at the same `time`")
 		checks   = flag.Int("checks", 20, "`runs` of random operations for each mutant that passes the quick stages")
+		everyone = flag.Bool("all", false, "judge mutants of all files, not just those of the complete ones")
+		sample   = flag.Int("sample", 0, "judge `n` mutants, drawn by -seed; 0: all of them")
+		seed     = flag.Uint64("seed", 1, "of -sample")
+		again    = flag.Bool("again", false, "judge listed mutants by the whole suite, too")
 		list     = flag.Bool("list", false, "list the mutants and judge none")
 		verbose  = flag.Bool("v", false, "tell of every mutant what killed it")
 	)
@@ -117,7 +125,10 @@ func main() {
 				j.args = append(slices.Clip(j.args), fmt.Sprintf("-rapid.checks=%d", *checks))
 			}
 		}
-		r := run{target: t, match: match, parallel: *parallel, list: *list, verbose: *verbose, out: os.Stdout}
+		r := run{
+			target: t, match: match, parallel: *parallel, list: *list, verbose: *verbose, out: os.Stdout,
+			complete: !*everyone && *only == "", sample: *sample, seed: *seed, again: *again,
+		}
 		clean, err := r.run(ctx, filepath.Join("internal", "mutate", t.name+".survivors"))
 		if err != nil {
 			fail(fmt.Errorf("%s: %w", t.name, err))
@@ -150,11 +161,15 @@ type run struct {
 	parallel      int
 	list, verbose bool
 	out           io.Writer
+	complete      bool // judge only files whose survivors are all listed
+	sample        int  // how many mutants to judge; 0: all
+	seed          uint64
+	again         bool // judge listed mutants by every stage
 }
 
 // run judges the target's mutants and compares the survivors with a file. It reports whether they are those that are listed.
 func (r *run) run(ctx context.Context, file string) (bool, error) {
-	listed, err := readSurvivors(file)
+	listed, complete, err := readSurvivors(file)
 	if err != nil {
 		return false, err
 	}
@@ -171,15 +186,25 @@ func (r *run) run(ctx context.Context, file string) (bool, error) {
 	var chosen []*mutant
 	for _, m := range mutants {
 		all[m.key] = true
-		if r.match.MatchString(m.key) {
+		name, _, _ := strings.Cut(m.key, ":")
+		if r.match.MatchString(m.key) && (!r.complete || slices.Contains(complete, name)) {
 			chosen = append(chosen, m)
 		}
+	}
+	if r.sample > 0 && r.sample < len(chosen) {
+		rnd := rand.New(rand.NewPCG(r.seed, 0))
+		rnd.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+		chosen = chosen[:r.sample]
 	}
 	if r.list {
 		for _, m := range chosen {
 			fmt.Fprintln(r.out, m.key)
 		}
 		return true, nil
+	}
+	if len(chosen) == 0 {
+		fmt.Fprintf(r.out, "%s: no mutants to judge\n", r.name)
+		return r.compare(nil, all, listed), nil
 	}
 	wall := clock.New()
 	start := wall.Now()
@@ -215,7 +240,15 @@ func (r *run) judgeAll(ctx context.Context, mutants []*mutant, listed map[string
 				}
 				m := mutants[i]
 				kind := listed[m.key].kind
-				err := verdictOf(ctx, judges, m, kind == "" || kind == "own")
+				err := verdictOf(ctx, judges, m, func(j *judge) bool {
+					switch {
+					case j.own:
+						return kind == "" || kind == "own"
+					case j.long:
+						return kind == "" || r.again
+					}
+					return true
+				})
 				mu.Lock()
 				if err != nil && bad == nil {
 					bad = err
@@ -294,16 +327,21 @@ var kinds = map[string]string{
 	"chance":     "it is killed or not, as goroutines are scheduled",
 }
 
-// readSurvivors reads lines of the form "key  # kind: reason". Empty lines and those that begin with # say nothing.
-func readSurvivors(file string) (map[string]survivor, error) {
+// readSurvivors reads lines of the form "key  # kind: reason", and the names of files after "# complete:". Empty lines and
+// others that begin with # say nothing.
+func readSurvivors(file string) (map[string]survivor, []string, error) {
 	b, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
-		return nil, nil
+		return nil, nil, nil
 	} else if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	listed := make(map[string]survivor)
+	var complete []string
 	for i, line := range strings.Split(string(b), "\n") {
+		if names, is := strings.CutPrefix(line, "# complete:"); is {
+			complete = append(complete, strings.Fields(names)...)
+		}
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -311,12 +349,12 @@ func readSurvivors(file string) (map[string]survivor, error) {
 		kind, reason, _ := strings.Cut(why, ": ")
 		switch _, twice := listed[key]; {
 		case kinds[kind] == "" || reason == "":
-			return nil, fmt.Errorf("%s:%d: want \"file: function: mutation  # kind: reason\", kind being one of %q",
+			return nil, nil, fmt.Errorf("%s:%d: want \"file: function: mutation  # kind: reason\", kind being one of %q",
 				file, i+1, slices.Sorted(maps.Keys(kinds)))
 		case twice:
-			return nil, fmt.Errorf("%s:%d: is there twice", file, i+1)
+			return nil, nil, fmt.Errorf("%s:%d: is there twice", file, i+1)
 		}
 		listed[key] = survivor{kind, reason}
 	}
-	return listed, nil
+	return listed, complete, nil
 }

@@ -77,6 +77,35 @@ func TestSample(t *testing.T) {
 	t.Log(tally)
 }
 
+// By default a run judges the complete files, of which a sample is the same each time.
+func TestChosen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sample.survivors")
+	chosen := func(text string, r run) (keys []string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		r.target, r.match, r.list, r.out = sample, regexp.MustCompile(""), true, &out
+		if _, err := r.run(t.Context(), file); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	}
+	whole := chosen("# complete: other.go sample.go\n", run{complete: true})
+	if all := chosen("", run{}); len(all) < 20 || !slices.Equal(whole, all) {
+		t.Errorf("chose %q of the complete file, and %q of all", whole, all)
+	}
+	if none := chosen("# complete: other.go\n", run{complete: true}); !slices.Equal(none, []string{""}) {
+		t.Errorf("chose %q of a file that is not complete", none)
+	}
+	some, same := chosen("", run{sample: 5, seed: 1}), chosen("", run{sample: 5, seed: 1})
+	other := chosen("", run{sample: 5, seed: 2})
+	if len(some) != 5 || !slices.Equal(some, same) || slices.Equal(some, other) {
+		t.Errorf("samples of one seed: %q, %q; of another: %q", some, same, other)
+	}
+}
+
 // The lists of survivors can be read.
 func TestSurvivorsFiles(t *testing.T) {
 	files, err := filepath.Glob("internal/mutate/*.survivors")
@@ -84,8 +113,8 @@ func TestSurvivorsFiles(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		if listed, err := readSurvivors(file); err != nil || len(listed) == 0 {
-			t.Errorf("%s: %d lines, %v", file, len(listed), err)
+		if listed, complete, err := readSurvivors(file); err != nil || len(listed) == 0 || len(complete) == 0 {
+			t.Errorf("%s: %d lines, complete: %v, %v", file, len(listed), complete, err)
 		}
 	}
 	bad := filepath.Join(t.TempDir(), "bad.survivors")
@@ -93,7 +122,7 @@ func TestSurvivorsFiles(t *testing.T) {
 		if err := os.WriteFile(bad, []byte(line), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readSurvivors(bad); err == nil {
+		if _, _, err := readSurvivors(bad); err == nil {
 			t.Errorf("%q is read", line)
 		}
 	}
