@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -341,7 +342,8 @@ var raceCases = []Case{
 	},
 }
 
-// dueCronsMeetsSetCrons moves the first of two entries behind the other and back again.
+// dueCronsMeetsSetCrons moves the first of two entries behind the other and back again. It
+// counts the looks that a change precedes, since a busy machine may run neither for long.
 func dueCronsMeetsSetCrons(c *C) {
 	times := []time.Time{epoch.Add(time.Second), epoch.Add(3 * time.Second)}
 	first := storage.Cron{Name: "first", Schedule: "@daily", Type: "x", NextRun: times[0]}
@@ -350,7 +352,9 @@ func dueCronsMeetsSetCrons(c *C) {
 	first.Version = c.setCrons(first, other)[0]
 	store := c.cronStore()
 	var over atomic.Bool
+	var sets atomic.Int64
 	race(2, func(i int) {
+		defer over.Store(true)
 		if i == 0 {
 			for n := 0; !over.Load(); n++ {
 				first.NextRun = times[(n+1)%2]
@@ -360,11 +364,18 @@ func dueCronsMeetsSetCrons(c *C) {
 					return
 				}
 				first.Version = versions[0]
+				sets.Add(1)
 			}
 			return
 		}
-		defer over.Store(true)
-		for range 6 * rounds {
+		seen, changed := int64(0), 0
+		for n := 0; (n < 6*rounds || changed < rounds/2) && !over.Load(); n++ {
+			if now := sets.Load(); now != seen {
+				seen = now
+				changed++
+			} else {
+				runtime.Gosched()
+			}
 			due, next, err := store.DueCrons(c.ctx, epoch.Add(time.Minute), nil, 1)
 			if err != nil || len(due) != 1 {
 				c.errorf("DueCrons returned %v, %v", due, err)
