@@ -1,6 +1,7 @@
 package main
 
-// helpers is the file that is added to a target: its package's name and the environment variable are left out.
+// helpers is the file that is added to a target: its package's name and the environment
+// variable are left out.
 const helpers = `package %s
 
 import (
@@ -11,7 +12,8 @@ import (
 	mutanttime "time"
 )
 
-// mutantActive is the mutant that is on; 0: none, but those that are reached are noted; -1: none.
+// mutantActive is the mutant that is on; 0: none, but those that are reached are noted;
+// -1: none.
 var mutantActive = func() int {
 	if n, err := mutantstrconv.Atoi(mutantos.Getenv(%[2]q)); err == nil {
 		return n

@@ -70,7 +70,8 @@ func build(ctx context.Context, judges []judge, overlay, dir string) error {
 	return nil
 }
 
-// warmUp runs each judge without a mutant, which it has to pass, and notes how long it may take and what it reaches.
+// warmUp runs each judge without a mutant, which it has to pass, and notes how long it
+// may take and what it reaches.
 func warmUp(ctx context.Context, judges []judge) ([]judge, error) {
 	wall := clock.New()
 	for i := range judges {

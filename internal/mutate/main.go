@@ -1,27 +1,35 @@
-// Command mutate asks whether the tests of a package notice when its code is wrong. It plants small faults, mutants, one at
-// a time, and runs a judge, which is a test binary. A mutant that the judge passes survives. Each survivor is either a hole
-// in the tests or listed, with the reason why the contract does not tell it from the code, in the target's survivors file.
+// Command mutate asks whether the tests of a package notice when its code is wrong. It
+// plants small faults, mutants, one at a time, and runs a judge, which is a test binary.
+// A mutant that the judge passes survives. Each survivor is either a hole in the tests or
+// listed, with the reason why the contract does not tell it from the code, in the
+// target's survivors file.
 //
 //	go run ./internal/mutate            # the files whose survivors are all listed
 //	go run ./internal/mutate -all       # every file
 //	go run ./internal/mutate -all -sample 200 -seed 7
 //	go run ./internal/mutate -run 'ready.go: ready.moveUp' memory
 //
-// The run fails if a survivor is not listed, or if a listed one is killed or is no mutant of the code. A survivors file names
-// the files whose survivors it lists all: "# complete: memory.go closed.go".
+// The run fails if a survivor is not listed, or if a listed one is killed or is no mutant
+// of the code. A survivors file names the files whose survivors it lists all,
+// as in "# complete: memory.go closed.go".
 //
 // The protocol:
 //
-//  1. plant rewrites the target's files once, so that each mutant stands behind a test of an integer (plant.go).
-//  2. go test -c -overlay builds each judge's binary once, with these files in place of the target's.
-//  3. A run of the judge without a mutant measures its time and notes which mutants it reaches. The others survive at once.
-//  4. Each mutant is judged by a process of its own, which reads the mutant's number from the environment: by a quick stage,
-//     then by the whole suite, and then by the tests of the target's package, unless the mutant is listed as one that
-//     these pass, too. The first failed test ends the process. A process that takes ten times as long as the run without a
-//     mutant has failed. A listed mutant skips the whole suite, which takes the most time, unless -again is given.
+//  1. plant rewrites the target's files once, so that each mutant stands behind a test of an
+//     integer (plant.go).
+//  2. go test -c -overlay builds each judge's binary once, with these files in place of the
+//     target's.
+//  3. A run of the judge without a mutant measures its time and notes which mutants it
+//     reaches. The others survive at once.
+//  4. Each mutant is judged by a process of its own, which reads the mutant's number from the
+//     environment: by a quick stage, then by the whole suite, and then by the tests of the
+//     target's package, unless the mutant is listed as one that these pass, too. The first
+//     failed test ends the process. A process that takes ten times as long as the run without
+//     a mutant has failed. A listed mutant skips the whole suite, which takes the most time,
+//     unless -again is given.
 //
-// Random operations begin with the same seed in each run. Mutants whose end depends on the schedule of goroutines are listed
-// as "chance" and may survive or not.
+// Random operations begin with the same seed in each run. Mutants whose end depends on the
+// schedule of goroutines are listed as "chance" and may survive or not.
 package main
 
 import (
@@ -57,7 +65,8 @@ type target struct {
 // guard is a pair of methods that lock and unlock a mutex of their receiver.
 type guard struct{ enter, leave, mutex string }
 
-// seeded are arguments for random operations: the same in each run, and not reduced to the shortest that fail.
+// seeded are arguments for random operations: the same in each run, and not reduced to
+// the shortest that fail.
 func seeded(args ...string) []string {
 	return append([]string{"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=1ns"}, args...)
 }
@@ -97,7 +106,7 @@ func main() {
 	var (
 		only     = flag.String("run", "", "only mutants whose `regexp` matches file, function and text; what is listed besides is not compared")
 		parallel = flag.Int("p", 2, "judges at the same `time`")
-		checks   = flag.Int("checks", 20, "`runs` of random operations for each mutant that passes the quick stages")
+		checks   = flag.Int("checks", 20, "`runs` of random operations for each mutant in the last stages")
 		everyone = flag.Bool("all", false, "judge mutants of all files, not just those of the complete ones")
 		sample   = flag.Int("sample", 0, "judge `n` mutants, drawn by -seed; 0: all of them")
 		seed     = flag.Uint64("seed", 1, "of -sample")
@@ -167,7 +176,8 @@ type run struct {
 	again         bool // judge listed mutants by every stage
 }
 
-// run judges the target's mutants and compares the survivors with a file. It reports whether they are those that are listed.
+// run judges the target's mutants and compares the survivors with a file. It reports
+// whether they are those that are listed.
 func (r *run) run(ctx context.Context, file string) (bool, error) {
 	listed, complete, err := readSurvivors(file)
 	if err != nil {
@@ -327,8 +337,8 @@ var kinds = map[string]string{
 	"chance":     "it is killed or not, as goroutines are scheduled",
 }
 
-// readSurvivors reads lines of the form "key  # kind: reason", and the names of files after "# complete:". Empty lines and
-// others that begin with # say nothing.
+// readSurvivors reads lines of the form "key  # kind: reason", and the names of files
+// after "# complete:". Empty lines and others that begin with # say nothing.
 func readSurvivors(file string) (map[string]survivor, []string, error) {
 	b, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
@@ -349,8 +359,8 @@ func readSurvivors(file string) (map[string]survivor, []string, error) {
 		kind, reason, _ := strings.Cut(why, ": ")
 		switch _, twice := listed[key]; {
 		case kinds[kind] == "" || reason == "":
-			return nil, nil, fmt.Errorf("%s:%d: want \"file: function: mutation  # kind: reason\", kind being one of %q",
-				file, i+1, slices.Sorted(maps.Keys(kinds)))
+			return nil, nil, fmt.Errorf(
+				"%s:%d: want \"file: function: mutation  # kind: reason\", kind being one of %q", file, i+1, slices.Sorted(maps.Keys(kinds)))
 		case twice:
 			return nil, nil, fmt.Errorf("%s:%d: is there twice", file, i+1)
 		}

@@ -28,11 +28,13 @@ type mutant struct {
 	verdict verdict
 }
 
-// planted names the environment variable with the number of the mutant that is on. 0 notes those that are reached in the
-// file that the variable with the suffix _REACHED names.
+// planted names the environment variable with the number of the mutant that is on. 0
+// notes those that are reached in the file that the variable with the suffix _REACHED
+// names.
 const planted = "OJS_MUTANT"
 
-// plant writes the target's files with their mutants to dir. It returns the mutants and the overlay for go build.
+// plant writes the target's files with their mutants to dir. It returns the mutants and
+// the overlay for go build.
 func plant(ctx context.Context, t target, dir string) ([]*mutant, string, error) {
 	p := &planter{target: t, fset: token.NewFileSet(), keys: make(map[string]int)}
 	pkg, err := load(ctx, t.dir)
@@ -313,7 +315,8 @@ func (p *planter) condition(e ast.Expr, isTrue, isFalse bool) {
 	p.wrap(e, fmt.Sprintf("mutantCond(%d, %d, ", t, f), ")")
 }
 
-// binary makes mutants of operators: of the operands of && and ||, of the bounds of comparisons, and of + and -.
+// binary makes mutants of operators: of the operands of && and ||, of the bounds of
+// comparisons, and of + and -.
 func (p *planter) binary(n *ast.BinaryExpr) {
 	helper := map[token.Token]string{token.LSS: "Lt", token.LEQ: "Le", token.GTR: "Gt", token.GEQ: "Ge", token.ADD: "Add", token.SUB: "Sub"}[n.Op]
 	other := map[token.Token]string{token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.ADD: "-", token.SUB: "+"}[n.Op]
@@ -362,7 +365,8 @@ func (p *planter) call(n *ast.CallExpr) {
 	}
 }
 
-// cases makes mutants of a switch: without a tag, of its conditions; with one, of strings that it compares with.
+// cases makes mutants of a switch: without a tag, of its conditions; with one, of strings
+// that it compares with.
 func (p *planter) cases(n *ast.SwitchStmt) {
 	for _, c := range n.Body.List {
 		for _, e := range c.(*ast.CaseClause).List {
@@ -392,7 +396,8 @@ func (p *planter) zero(e ast.Expr, t types.Type, what string) {
 	}
 }
 
-// returns makes mutants of results: a condition, or the zero value. What goes with an error says nothing.
+// returns makes mutants of results: a condition, or the zero value. What goes with an
+// error says nothing.
 func (p *planter) returns(body ast.Node, sig *types.Signature) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -503,8 +508,8 @@ func (p *planter) droppable(s ast.Stmt) bool {
 	return false
 }
 
-// depend reports whether the order of two statements is likely to matter: one of them calls something and both name a
-// variable, or one assigns what the other names.
+// depend reports whether the order of two statements is likely to matter: one of them
+// calls something and both name a variable, or one assigns what the other names.
 func (p *planter) depend(a, b ast.Stmt) bool {
 	calls, vars := false, make(map[types.Object]int)
 	for i, s := range []ast.Stmt{a, b} {
@@ -556,7 +561,8 @@ func (p *planter) locked(call *ast.CallExpr) (mutex string, enters bool) {
 	return "", false
 }
 
-// locks makes mutants without mutual exclusion: each mutex that the function locks and unlocks is free in between.
+// locks makes mutants without mutual exclusion: each mutex that the function locks and
+// unlocks is free in between.
 func (p *planter) locks(d *ast.FuncDecl) {
 	type section struct{ enters, leaves []ast.Stmt }
 	sections := make(map[string]*section)

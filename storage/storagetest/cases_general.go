@@ -342,8 +342,9 @@ var raceCases = []Case{
 	},
 }
 
-// dueCronsMeetsSetCrons moves the first of two entries behind the other and back again. It
-// counts the looks that a change precedes, since a busy machine may run neither for long.
+// dueCronsMeetsSetCrons moves the first of two entries behind the other and back again.
+// It counts the looks that a change precedes, since a busy machine may run neither for
+// long.
 func dueCronsMeetsSetCrons(c *C) {
 	times := []time.Time{epoch.Add(time.Second), epoch.Add(3 * time.Second)}
 	first := storage.Cron{Name: "first", Schedule: "@daily", Type: "x", NextRun: times[0]}
