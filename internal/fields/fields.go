@@ -1,8 +1,10 @@
-// Package fields fills, compares, copies and overwrites values field by field. It finds the fields by reflection, so that a test
-// that uses it covers a new field from the day on which it is there.
+// Package fields fills, compares, copies and overwrites values field by field. It finds
+// the fields by reflection, so that a test that uses it covers a new field from the day
+// on which it is there.
 //
-// A field is an exported field of a struct that can be reached from a value through structs, pointers, slices, maps and interfaces.
-// A struct without exported fields is one value: time.Time, ojs.Args, storage.KeySet.
+// A field is an exported field of a struct that can be reached from a value through
+// structs, pointers, slices, maps and interfaces. A struct without exported fields is one
+// value: time.Time, ojs.Args, storage.KeySet.
 package fields
 
 import (
@@ -39,7 +41,8 @@ func exported(t reflect.Type) (list []int) {
 	return list
 }
 
-// join returns the path of a field. An embedded struct is not part of it: JobInfo.JobHeader.ID is ID.
+// join returns the path of a field. An embedded struct is not part of it:
+// JobInfo.JobHeader.ID is ID.
 func join(path string, f reflect.StructField) string {
 	switch {
 	case f.Anonymous:
@@ -50,8 +53,9 @@ func join(path string, f reflect.StructField) string {
 	return path + "." + f.Name
 }
 
-// Diff returns the fields in which two values of a type differ, each as "Retry.MaxInterval: 5m0s, want 7s". A nil slice or map
-// differs from an empty one. Times are equal if they are the same instant, args if they are the same JSON.
+// Diff returns the fields in which two values of a type differ, each as
+// "Retry.MaxInterval: 5m0s, want 7s". A nil slice or map differs from an empty one. Times
+// are equal if they are the same instant, args if they are the same JSON.
 func Diff(got, want any) []string {
 	a, b := reflect.ValueOf(got), reflect.ValueOf(want)
 	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
@@ -232,7 +236,8 @@ func structText(v reflect.Value) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// Clone returns a copy of v whose fields share no memory with v's. Opaque values stay shared.
+// Clone returns a copy of v whose fields share no memory with v's. Opaque values stay
+// shared.
 func Clone[T any](v T) T {
 	var c T
 	copyTo(reflect.ValueOf(&c).Elem(), reflect.ValueOf(&v).Elem())
@@ -276,8 +281,9 @@ func copyTo(to, from reflect.Value) {
 	}
 }
 
-// Scribble overwrites every field that can be reached from the value that p points to, and adds an entry to each map. Of opaque
-// values it overwrites times; errors are left alone, since they may be shared constants.
+// Scribble overwrites every field that can be reached from the value that p points to,
+// and adds an entry to each map. Of opaque values it overwrites times; errors are left
+// alone, since they may be shared constants.
 func Scribble(p any) {
 	scribble(reflect.ValueOf(p).Elem())
 }
@@ -356,8 +362,9 @@ type Leaf struct {
 	index [][]int // of the fields on the way; each but the last leads to a struct or a pointer to one
 }
 
-// Leaves returns the fields of a struct type and of the structs in it, through pointers, but not those in slices and maps. Where a
-// pointer leads to a struct, both the pointer and the fields behind it are leaves.
+// Leaves returns the fields of a struct type and of the structs in it, through pointers,
+// but not those in slices and maps. Where a pointer leads to a struct, both the pointer
+// and the fields behind it are leaves.
 func Leaves(t reflect.Type) []Leaf { return leaves(t, "", nil) }
 
 func leaves(t reflect.Type, path string, way [][]int) (list []Leaf) {
@@ -376,7 +383,8 @@ func leaves(t reflect.Type, path string, way [][]int) (list []Leaf) {
 	return list
 }
 
-// In returns the leaf's field in the struct v. It reports false if a pointer on the way is nil.
+// In returns the leaf's field in the struct v. It reports false if a pointer on the way
+// is nil.
 func (l Leaf) In(v reflect.Value) (reflect.Value, bool) {
 	for _, i := range l.index {
 		if v.Kind() == reflect.Pointer {

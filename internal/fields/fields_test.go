@@ -36,7 +36,7 @@ func TestDiffNamesTheFields(t *testing.T) {
 	}
 }
 
-// What Scribble does to a copy, no field of the original shows; and no leaf of a full record is left as it was.
+// Scribble on a copy changes every leaf of a full record, and no field of the original.
 func TestScribble(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r storage.Record
@@ -56,7 +56,8 @@ func TestScribble(t *testing.T) {
 	})
 }
 
-// The copies that storages make of a job and of a recurring entry share nothing with it, in any field.
+// The copies that storages make of a job and of a recurring entry share nothing with it,
+// in any field.
 func TestCopiesShareNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r storage.Record

@@ -12,8 +12,8 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// A Filler fills values with random ones that an engine may store: valid policies and names, times in UTC. Zero and extreme values
-// are among them.
+// A Filler fills values with random ones that an engine may store: valid policies and
+// names, times in UTC. Zero and extreme values are among them.
 type Filler struct {
 	Precision time.Duration // of times; 0: nanoseconds
 	Full      bool          // no pointer, slice or map is nil or empty
@@ -26,14 +26,15 @@ const maxSpan = 36500 * 24 * time.Hour
 // The times of jobs: 1970 to 2200.
 const maxUnix = 7_258_118_400
 
-// Fill gives every field that can be reached from the value that p points to a random value of its own. It fails t if there is a
-// field of a type for which it has no values.
+// Fill gives every field that can be reached from the value that p points to a random
+// value of its own. It fails t if there is a field of a type for which it has no values.
 func (f Filler) Fill(t *rapid.T, p any) { f.fill(t, "", reflect.ValueOf(p).Elem()) }
 
 // FillValue is Fill of a settable value.
 func (f Filler) FillValue(t *rapid.T, path string, v reflect.Value) { f.fill(t, path, v) }
 
-// text is a string with what a storage may trip over, but without NUL unless f is wide: engines store that in JSON only.
+// text is a string with what a storage may trip over, but without NUL unless f is wide:
+// engines store that in JSON only.
 func (f Filler) text(t *rapid.T, path string) string {
 	if f.Wide {
 		return rapid.String().Draw(t, path)

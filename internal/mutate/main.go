@@ -15,21 +15,21 @@
 //
 // The protocol:
 //
-//  1. plant rewrites the target's files once, so that each mutant stands behind a test of an
-//     integer (plant.go).
-//  2. go test -c -overlay builds each judge's binary once, with these files in place of the
-//     target's.
+//  1. plant rewrites the target's files once, so that each mutant stands behind a test of
+//     an integer (plant.go).
+//  2. go test -c -overlay builds each judge's binary once, with these files
+//     replacing the target's.
 //  3. A run of the judge without a mutant measures its time and notes which mutants it
 //     reaches. The others survive at once.
-//  4. Each mutant is judged by a process of its own, which reads the mutant's number from the
-//     environment: by a quick stage, then by the whole suite, and then by the tests of the
-//     target's package, unless the mutant is listed as one that these pass, too. The first
-//     failed test ends the process. A process that takes ten times as long as the run without
-//     a mutant has failed. A listed mutant skips the whole suite, which takes the most time,
-//     unless -again is given.
+//  4. Each mutant is judged by a process of its own, which reads the mutant's number from
+//     the environment: by a quick stage, then by the whole suite, and then by the tests
+//     of the target's package, unless the mutant is listed as one that these pass, too.
+//     The first failed test ends the process. A process that takes ten times as long as
+//     the run without a mutant has failed. A listed mutant skips the whole suite, which
+//     takes the most time, unless -again is given.
 //
-// Random operations begin with the same seed in each run. Mutants whose end depends on the
-// schedule of goroutines are listed as "chance" and may survive or not.
+// Random operations begin with the same seed in each run. Mutants whose end depends on
+// the schedule of goroutines are listed as "chance" and may survive or not.
 package main
 
 import (

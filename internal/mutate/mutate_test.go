@@ -28,7 +28,7 @@ var sample = target{
 	guards: []guard{{"enter", "leave", "mu"}},
 }
 
-// What survives of the sample, and why.
+// The survivors of the sample, and why.
 const sampleSurvivors = `# The sample's.
 
 sample.go: New: most: most in Log -> zero  # chance: never, and that is not compared

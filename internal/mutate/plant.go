@@ -130,7 +130,7 @@ type planter struct {
 	edits    []edit
 }
 
-// edit puts a text in place of src[from:to].
+// edit replaces src[from:to] by a text.
 type edit struct {
 	from, to int
 	text     string
@@ -396,8 +396,8 @@ func (p *planter) zero(e ast.Expr, t types.Type, what string) {
 	}
 }
 
-// returns makes mutants of results: a condition, or the zero value. What goes with an
-// error says nothing.
+// returns makes mutants of results: a condition, or the zero value. It leaves out results
+// beside an error, since callers do not use them.
 func (p *planter) returns(body ast.Node, sig *types.Signature) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -122,7 +122,8 @@ func (n *node) serves(r *storage.Record) bool {
 	return ok && qc.Concurrency == 0 && !qc.RateLimit.Bounds()
 }
 
-// check looks at everything while nothing moves. What should have happened before now has happened.
+// check looks at everything while nothing moves. Everything that is due before now must
+// have happened.
 func (w *world) check() {
 	now := w.now()
 	exact := w.undisturbed()
@@ -148,7 +149,7 @@ func (w *world) check() {
 	}
 }
 
-// checkTimes checks that whatever was due has happened, and whatever could run runs.
+// checkTimes checks that everything due has happened, and every job that can run runs.
 func (w *world) checkTimes(now time.Time, running []*node, free map[*node]int) {
 	l := w.ledger
 	for _, j := range l.order {
@@ -169,7 +170,8 @@ func (w *world) checkTimes(now time.Time, running []*node, free map[*node]int) {
 	}
 }
 
-// checkTold checks that handlers whose jobs are no longer theirs, or whose time is over, know, and that waits are answered.
+// checkTold checks that handlers that have lost their jobs, or whose time is over, know,
+// and that waits are answered.
 func (w *world) checkTold(now time.Time) {
 	w.mu.Lock()
 	attempts, waits := slices.Clone(w.attempts), slices.Clone(w.waits)
@@ -204,7 +206,8 @@ func (w *world) checkTold(now time.Time) {
 	}
 }
 
-// checkCause checks that an attempt that was told of a loss has lost its job. ledger.mu is held.
+// checkCause checks that an attempt that was told of a loss has lost its job. ledger.mu
+// is held.
 func (w *world) checkCause(a *attempt, cause error) {
 	if h := a.hold; h != nil && h.lost.IsZero() {
 		w.broken(11, a.id, "attempt %d in %s was told: %v, and the job is its own", a.number, a.node.name, cause)

@@ -13,8 +13,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// ledger stands before the storage of a run. It does one call at a time, keeps a copy of every job as the calls leave it, and checks
-// each answer against the copies and against what handlers have done.
+// ledger stands before the storage of a run. It does one call at a time, keeps a copy of
+// every job as the calls leave it, and checks each answer against the copies and against
+// what handlers have done.
 type ledger struct {
 	inner storage.Storage
 	w     *world
@@ -332,8 +333,8 @@ func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c
 	return dst, nil
 }
 
-// inOrder checks that no other job of the queue should have been claimed first. The jobs that the call takes later are available
-// still.
+// inOrder checks that no other job of the queue should have been claimed first. The jobs
+// that the call takes later are available still.
 func (l *ledger) inOrder(j *job, c storage.Claim, now time.Time) {
 	for _, o := range l.order {
 		if o.gone || o == j || o.rec.State != ojs.StateAvailable || o.rec.Queue != j.rec.Queue || o.rec.Expired(now) ||

@@ -127,7 +127,8 @@ func (n *node) ran(err error) {
 	}
 }
 
-// ignores reports whether a handler of the node goes on though its context has ended. ledger.mu is held.
+// ignores reports whether a handler of the node goes on though its context has ended.
+// ledger.mu is held.
 func (n *node) ignores() bool {
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
@@ -149,7 +150,8 @@ func (n *node) halt() (ended <-chan struct{}) {
 	return n.ended
 }
 
-// crash ends the node as a kill ends a process: nothing that it does reaches the storage any more.
+// crash ends the node as a kill ends a process: from then on nothing that it does reaches
+// the storage.
 func (n *node) crash() {
 	n.mu.Lock()
 	crashed := n.crashed
@@ -281,7 +283,8 @@ func (n *node) fault(call string) fault {
 	return f
 }
 
-// do makes a call of the storage, unless a fault keeps it from it. call is told whether its answer will arrive.
+// do makes a call of the storage, unless a fault keeps it from it. call is told whether
+// its answer will arrive.
 func do[R any](n *node, ctx context.Context, name string, none R, call func(told bool) (R, error)) (R, error) {
 	f := n.fault(name)
 	if f.slow > 0 {
@@ -308,7 +311,7 @@ func do[R any](n *node, ctx context.Context, name string, none R, call func(told
 	return r, err
 }
 
-// link is the way of a node to the storage.
+// link is the connection of a node to the storage.
 type link struct{ n *node }
 
 var (
@@ -408,7 +411,8 @@ func (k *link) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
 	return due, next, err
 }
 
-// everythingEvery is how soon a lossy link makes up for what it has lost, by a notice of Everything.
+// everythingEvery is how soon a lossy link makes up for what it has lost, by a notice of
+// Everything.
 const everythingEvery = 5 * time.Second
 
 // ear is one listener of a link.
@@ -426,7 +430,8 @@ func (e *ear) hear(n storage.Notice) {
 	}
 }
 
-// Notify implements storage.Notifier. A lossy link has notices come late, twice, or never.
+// Notify implements storage.Notifier. A lossy link has notices come late, twice, or
+// never.
 func (k *link) Notify(self any, f func(storage.Notice)) (stop func()) {
 	n := k.n
 	s, ok := storage.As[storage.Notifier](n.w.ledger.inner)

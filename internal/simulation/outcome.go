@@ -10,7 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// attempt is a handler that has been called, or a delivery in the hands of a remote worker.
+// attempt is a handler that has been called, or a delivery in the hands of a remote
+// worker.
 type attempt struct {
 	node   *node
 	id     string
@@ -29,7 +30,7 @@ type attempt struct {
 	cause    error // why its context had ended by then
 }
 
-// What an attempt answers.
+// The answers of an attempt.
 const (
 	answerOK        = "ok"
 	answerError     = "an error"
@@ -47,7 +48,8 @@ const (
 // historyLimit is how many failures the history of a job keeps.
 const historyLimit = 10
 
-// outcome checks that what an active job becomes follows from its attempt. j is the job before, to what it becomes.
+// outcome checks that what an active job becomes follows from its attempt. j is the job
+// before, to what it becomes.
 func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now time.Time) {
 	spent := to.Attempt == j.rec.Attempt
 	before, after := j.rec.Errors, to.Errors
@@ -198,7 +200,8 @@ func (l *ledger) backoff(j *job, a *attempt, to *storage.Record) {
 	}
 }
 
-// unreturned checks a settle while the handler goes on, or before it is called: by the clock, or by a stop.
+// unreturned checks a settle while the handler goes on, or before it is called: by the
+// clock, or by a stop.
 func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent bool, what string, stopping bool, now time.Time) {
 	expired := to.State == ojs.StateDiscarded && !j.rec.Deadline().IsZero() && !now.Before(j.rec.Deadline())
 	overran := now.Sub(h.now) >= to.Timeout || to.TotalTimeout > 0 && now.Sub(to.CreatedAt) >= to.TotalTimeout

@@ -106,7 +106,8 @@ func TestPlantedPatchesApply(t *testing.T) {
 
 var foundBy = regexp.MustCompile(`seed (\d+): invariant (\d+) \(.*|seed \d+ hangs.*|deadlock: .*|panic: .*`)
 
-// Every bug that is planted in the module's code is found. Each is built with go test -overlay.
+// Every bug that is planted in the module's code is found. Each is built with go test
+// -overlay.
 func TestPlanted(t *testing.T) {
 	if !*planted {
 		t.Skip("takes some minutes; run it with -planted")

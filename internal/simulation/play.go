@@ -41,7 +41,8 @@ func (w *world) play() {
 	_ = w.ledger.inner.Close()
 }
 
-// advance lets time pass until to, and looks right after each moment at which the storage has something to do.
+// advance lets time pass until to, and looks right after each moment at which the storage
+// has something to do.
 func (w *world) advance(to time.Time) {
 	for !w.failed() {
 		next := to
@@ -58,7 +59,8 @@ func (w *world) advance(to time.Time) {
 	}
 }
 
-// exec does an op. What it is done to is chosen here; what may take its time does so on a goroutine.
+// exec does an op. It chooses the op's target. An op that may take time runs on a
+// goroutine.
 func (w *world) exec(o op) {
 	r := stream(w.seed, "op", o.n)
 	n := w.anyNode(r)
@@ -244,7 +246,8 @@ func (w *world) anyNode(r *rand.Rand) *node {
 // longest is how long, after the faults have ceased, the last job may take.
 const longest = 4 * time.Hour
 
-// settleDown ends the faults, undoes what keeps jobs from running, and lets the rest run to its end.
+// settleDown ends the faults, undoes what keeps jobs from running, and lets the rest run
+// to its end.
 func (w *world) settleDown() {
 	w.mu.Lock()
 	w.calm = true

@@ -11,7 +11,8 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// program is what a seed stands for: engines, what is done to them and when, and when the storage fails.
+// program is what a seed stands for: engines, what is done to them and when, and when the
+// storage fails.
 type program struct {
 	seed    uint64
 	horizon time.Duration // after it nothing new happens: faults cease, and what is left runs to its end
@@ -203,7 +204,8 @@ func (p *program) String() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// draft makes a random job. Its number is in its meta, and in its args, by which its script is found.
+// draft makes a random job. Its number is in its meta, and in its args, by which its
+// script is found.
 func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 	var opts []ojs.Option
 	typ := workTypes[r.IntN(len(workTypes))]
@@ -314,7 +316,8 @@ var steps = []struct {
 	{"hang", 2}, {"checkpoint", 4}, {"enqueue", 3}, {"fail slowly", 5},
 }
 
-// maxSteps is how many attempts of a job do what was drawn. Those after them succeed, so that every job ends.
+// maxSteps is how many attempts of a job do what was drawn. Later attempts succeed, so
+// that every job ends.
 const maxSteps = 8
 
 // script is what the k-th attempt, from 0, of the job with a number does.

@@ -21,15 +21,16 @@ import (
 
 // Config is what a run needs beside its seed.
 type Config struct {
-	// Open opens an empty storage, on which the engines of a run work together. nil: the memory storage.
+	// Open opens an empty storage, on which the engines of a run work together. nil: the
+	// memory storage.
 	Open func() storage.Storage
 }
 
 // wall is the system's clock, which is the bubble's inside of one.
 var wall = clock.New()
 
-// Run runs the program of a seed in a testing/synctest bubble of its own, and fails the test with the history of the job that broke
-// an invariant.
+// Run runs the program of a seed in a testing/synctest bubble of its own, and fails the
+// test with the history of the job that broke an invariant.
 func Run(t *testing.T, seed uint64, cfg Config) {
 	t.Helper()
 	if w := simulate(t, seed, cfg); len(w.violations) > 0 {
@@ -72,8 +73,8 @@ type world struct {
 	mu         sync.Mutex // guards the fields below
 	history    []entry
 	violations []violation
-	disturbed  time.Time // when the latest fault has, or will have, no effect any more
-	calm       bool      // no faults are injected any more
+	disturbed  time.Time // from when on the latest fault has no effect
+	calm       bool      // the injection of faults has ended
 	attempts   []*attempt
 	waits      []*wait
 	faults     int
@@ -160,8 +161,8 @@ func (w *world) disturb(d time.Duration) {
 	}
 }
 
-// recovery is how long after a failed call an engine may be late. The longest backoff between two calls of a storage
-// is 30 s.
+// recovery is how long after a failed call an engine may be late. The longest backoff
+// between two calls of a storage is 30 s.
 const recovery = 45 * time.Second
 
 // undisturbed reports whether everything has to happen in time.
@@ -188,7 +189,7 @@ func (w *world) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sleepThrough waits for d whatever ctx says.
+// sleepThrough waits for d, even if the context of the handler ends.
 func (w *world) sleepThrough(d time.Duration, until ...<-chan struct{}) {
 	t := wall.Timer(d)
 	defer t.Stop()
@@ -235,13 +236,15 @@ func (w *world) others(v violation) (ids []string) {
 	return ids
 }
 
-// near is how long before something happens to a job the faults of its engines are of interest.
+// near is how long before something happens to a job the faults of its engines are of
+// interest.
 const near = time.Second
 
 // most is how many lines of the history are printed: the last ones.
 const most = 120
 
-// concerning selects from the history what explains a job: its own lines, the lives of the engines, and the faults around its lines.
+// concerning selects from the history what explains a job: its own lines, the lives of
+// the engines, and the faults around its lines.
 func (w *world) concerning(job string) (lines []entry) {
 	var own []time.Duration
 	queue := ""

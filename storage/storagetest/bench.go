@@ -10,8 +10,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Benchmark measures the calls that jobs take, with 1,000 and with 100,000 jobs stored: the same for every storage. The claims under
-// overload are to cost about the same however many keys are closed, and however many queues have jobs.
+// Benchmark measures the calls that jobs take, with 1,000 and with 100,000 jobs stored:
+// the same for every storage. The claims under overload are to cost about the same
+// however many keys are closed, and however many queues have jobs.
 func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 	benchmarkClaims(b, open)
 	ctx := context.Background()
@@ -134,7 +135,8 @@ func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 	}
 }
 
-// benchmarkClaims measures an insert and a claim of the job: behind jobs of closed keys, and with many ready queues.
+// benchmarkClaims measures an insert and a claim of the job: behind jobs of closed keys,
+// and with many ready queues.
 func benchmarkClaims(b *testing.B, open func(tb testing.TB) storage.Storage) {
 	ctx := context.Background()
 	run := func(name string, waiting, keys, queues int, ask storage.Claim) {

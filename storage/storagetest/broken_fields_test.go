@@ -63,7 +63,8 @@ func TestFieldsLostAtReopenAreCaught(t *testing.T) {
 	}
 }
 
-// Each field of a job alone is taken from the first job that was stored, as a storage does that keeps what jobs have in common once.
+// Each field of a job alone is taken from the first job that was stored, as a storage
+// does that keeps what jobs have in common once.
 func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
 	later := []string{"LeaseUntil", "NextRetryAt", "FinishedAt", "DeadLetteredAt"} // no job has them when it is stored
 	for _, l := range fields.Leaves(reflect.TypeFor[storage.Record]()) {
@@ -90,7 +91,8 @@ func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
 	}
 }
 
-// Each field of a recurring entry alone is lost at once, or when the storage is opened again.
+// Each field of a recurring entry alone is lost at once, or when the storage is opened
+// again.
 func TestFieldsOfCronsAreCaught(t *testing.T) {
 	for _, l := range fields.Leaves(reflect.TypeFor[storage.Cron]()) {
 		if identity[l.Path] {

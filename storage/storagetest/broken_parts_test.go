@@ -82,7 +82,8 @@ func changeSettle(f func(to *storage.Record, stored storage.Record)) func(*broke
 	}
 }
 
-// tokensComeAgain lets each version of a deleted job stand for one of the next job under its id, counted from their first ones.
+// tokensComeAgain lets each version of a deleted job stand for one of the next job under
+// its id, counted from their first ones.
 func tokensComeAgain(b *broken, on func() bool) {
 	first, ahead := make(map[string]uint64), make(map[string]uint64)
 	b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
@@ -162,8 +163,8 @@ func changeStepClaimed(f func(claimed []*storage.Record)) func(*broken) {
 	}
 }
 
-// changeNoticeOf changes the notices of some calls, for as long as they are under way: the
-// memory storage tells before it returns.
+// changeNoticeOf changes the notices of some calls, for as long as they are under way:
+// the memory storage tells before it returns.
 func changeNoticeOf(calls func(b *broken, during func() (end func())), f func(n *storage.Notice)) func(*broken) {
 	return func(b *broken) {
 		var under atomic.Bool
@@ -256,7 +257,8 @@ func changePrune(f func(p *storage.Prune)) func(*broken) {
 	}
 }
 
-// pruneBy prunes in an order of its own, and goes by records as it sees them. At equal places the one that was inserted first goes first.
+// pruneBy prunes in an order of its own, and goes by records as it sees them. At equal
+// places the one that was inserted first goes first.
 func pruneBy(seen func(*storage.Record), order func(a, b storage.Record) int) func(*broken) {
 	return func(b *broken) {
 		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
@@ -284,7 +286,8 @@ func pruneBy(seen func(*storage.Record), order func(a, b storage.Record) int) fu
 	}
 }
 
-// keptAgain makes a Prune whose Now goes back more often than some times release what the one before has released.
+// keptAgain makes a Prune whose Now goes back more often than some times release what the
+// one before has released.
 func keptAgain(times int) func(*broken) {
 	return func(b *broken) {
 		var last time.Time

@@ -13,7 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// tampered is a storage with a quarantine that has a fault: a nil function is the storage's own.
+// tampered is a storage with a quarantine that has a fault: a nil function is the
+// storage's own.
 type tampered struct {
 	*storagetest.Shelf
 	notify  func(self any, f func(storage.Notice)) func()
@@ -229,7 +230,8 @@ var quarantineFaults = []struct {
 	}},
 }
 
-// Every fault of a quarantine is noticed by the case whose rule it breaks, and every case notices a fault.
+// Every fault of a quarantine is noticed by the case whose rule it breaks, and every case
+// notices a fault.
 func TestQuarantineFaultsAreCaught(t *testing.T) {
 	storagetest.SetPatience(50 * time.Millisecond)
 	config := func(fault func(*tampered)) storagetest.Config {

@@ -9,8 +9,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Storages whose answers share memory with what they store. They answer Get with a record that they keep, as a cache would, and a
-// copy of all of its fields but some. No rule names these fields: the scribbler overwrites whatever it can reach.
+// Storages whose answers share memory with what they store. They answer Get with a record
+// that they keep, as a cache would, and a copy of all of its fields but some. No rule
+// names these fields: the scribbler overwrites everything that it can reach.
 var sharing = map[string]func(kept, copied *storage.Record){
 	"the meta":                      func(k, c *storage.Record) { c.Meta = k.Meta },
 	"the lists in the meta":         func(k, c *storage.Record) { shareIn(c.Meta, k.Meta) },

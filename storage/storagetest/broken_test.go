@@ -272,7 +272,8 @@ func find(id string) storagetest.Case {
 	return storagetest.Cases()[i]
 }
 
-// ownTests reports whether other tests of this package have the broken storages for a case.
+// ownTests reports whether other tests of this package have the broken storages for a
+// case.
 func ownTests(c storagetest.Case) bool {
 	return strings.HasPrefix(c.ID, "fields-") || strings.HasPrefix(c.ID, "quarantine-")
 }

@@ -86,7 +86,7 @@ var claimCases = []Case{
 			c.failf("claimed a job that was %s", recs[0].State)
 		}
 	}},
-	{"claim-9", "Claim/PassesOverExpired", "Record.Deadline", "A job whose deadline has come is passed over, by its expiry or its total timeout.", needsNothing, func(c *C) {
+	{"claim-9", "Claim/PassesOverExpired", "Record.Deadline", "A job whose deadline has come is skipped, by its expiry or its total timeout.", needsNothing, func(c *C) {
 		c.insert(c.job(expires(time.Minute), priority(9)), c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
 		live := c.insert(c.job(expires(time.Hour)), c.job(), c.job(expires(time.Hour)))
 		c.pass(time.Minute)
@@ -106,7 +106,7 @@ var claimCases = []Case{
 			c.failf("%d jobs were claimed early", n)
 		}
 	}},
-	{"claim-11", "Claim/SkipKeys", "OJS rate limiting", "Jobs whose rate limit has a key to skip are passed over, and others behind them claimed.", needsNothing, func(c *C) {
+	{"claim-11", "Claim/SkipKeys", "OJS rate limiting", "Jobs whose rate limit has a key to skip are skipped, and the jobs behind them claimed.", needsNothing, func(c *C) {
 		got := c.insert(c.job(limited("full"), priority(9)), c.job(limited("open")), c.job(), c.job(limited("full")))
 		c.order(storage.Claim{SkipKeys: storage.Keys("full", "unknown")}, got[1], got[2])
 		c.order(storage.Claim{Queues: []string{"q"}}, got[0], got[3])
@@ -158,7 +158,7 @@ var claimCases = []Case{
 			}
 		}
 	}},
-	{"claim-13", "Claim/ClockGoesBack", "package storage, Time", "A job that a claim has passed over as expired is claimed, in its place, if the clock goes back to before its deadline.", needsNothing, func(c *C) {
+	{"claim-13", "Claim/ClockGoesBack", "package storage, Time", "A job that a claim has skipped as expired is claimed, in its place, if the clock goes back to before its deadline.", needsNothing, func(c *C) {
 		got := c.insert(c.job(), c.job(expires(time.Minute)), c.job(expires(2*time.Minute), priority(1)), c.job(expires(time.Minute)), c.job())
 		c.pass(2 * time.Minute)
 		if recs := c.claimOf(storage.Claim{Max: 1, Queues: []string{"q"}}); len(recs) != 1 || recs[0].ID != got[0] {
@@ -262,7 +262,7 @@ var settleCases = []Case{
 		touch(got[1], priority(0))
 		c.order(storage.Claim{}, got[0], got[2], got[3], got[1])
 	}},
-	{"settle-6", "Settle/MovesQueues", "Storage.Settle", "A job that is given another queue is found there, and no longer in the one before.", needsNothing, func(c *C) {
+	{"settle-6", "Settle/MovesQueues", "Storage.Settle", "A job that is given another queue is found there, and not in the one before.", needsNothing, func(c *C) {
 		id := c.insert(c.job(queue("a")))[0]
 		c.settled(c.get(id), queue("b"))
 		if n := len(c.claimOf(storage.Claim{Queues: []string{"a"}, Max: 1})); n != 0 {
@@ -270,7 +270,7 @@ var settleCases = []Case{
 		}
 		c.order(storage.Claim{Queues: []string{"b"}}, id)
 	}},
-	{"settle-7", "Settle/Replay", "OJS dead letter", "A discarded job that is made available again is claimed after those that were there, and is no dead letter any more.", needsNothing, func(c *C) {
+	{"settle-7", "Settle/Replay", "OJS dead letter", "A discarded job that is made available again is claimed after those that were there, and is not a dead letter.", needsNothing, func(c *C) {
 		c.insert(c.job())
 		dead := c.settled(c.one(), c.dead)
 		before := c.insert(c.job())
@@ -324,7 +324,7 @@ var settleCases = []Case{
 		}
 		c.order(storage.Claim{}, got[0], got[1], got[3], got[4], got[5], got[6], got[7])
 	}},
-	{"settle-10", "Settle/Deadline", "Storage.Settle", "A job that claims have passed over since its deadline had come is claimed in its place when it is given a later one, or none, and expires at the new one.", needsNothing, func(c *C) {
+	{"settle-10", "Settle/Deadline", "Storage.Settle", "A job that claims have skipped since its deadline had come is claimed in its place when it is given a later one, or none, and expires at the new one.", needsNothing, func(c *C) {
 		got := c.insert(c.job(expires(time.Minute)), c.job(expires(time.Minute)), c.job(expires(time.Minute), jobType("y")), c.job())
 		c.pass(time.Minute)
 		if recs := c.claim(1); len(recs) != 1 || recs[0].ID != got[3] {
@@ -409,7 +409,7 @@ var settleCases = []Case{
 		c.settled(c.get(got[1]), func(r *storage.Record) { r.CreatedAt = c.now })
 		c.refuse(c.job(one("f")), got[1])
 	}},
-	{"settle-12", "Settle/TokensOfADeletedJob", "package storage, Fencing", "A token of a job that was deleted or pruned does not fit the job that is made anew under its id, in whatever way that is inserted.", needsNothing, func(c *C) {
+	{"settle-12", "Settle/TokensOfADeletedJob", "package storage, Fencing", "A token of a job that was deleted or pruned does not fit the job that is made anew under its id, in any way of inserting it.", needsNothing, func(c *C) {
 		one := unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
 		for claims := range 4 {
 			for i, insert := range []func(r storage.Record) []storage.Insert{
@@ -447,7 +447,8 @@ var settleCases = []Case{
 	}},
 }
 
-// spent runs a job to its end, by way of some snoozes, and returns its id and the versions that it had.
+// spent runs a job to its end, by way of some snoozes, and returns its id and the
+// versions that it had.
 func (c *C) spent(snoozes int) (id string, tokens []uint64) {
 	c.tb.Helper()
 	id = c.insert(c.job())[0]
@@ -479,7 +480,8 @@ func (c *C) forget(id string) {
 	}
 }
 
-// fresh runs a job to its end and tries tokens that were never its own at each of its steps.
+// fresh runs a job to its end and tries tokens that were never its own at each of its
+// steps.
 func (c *C) fresh(id string, tokens []uint64) {
 	c.tb.Helper()
 	try := func(r storage.Record) {
@@ -530,7 +532,7 @@ var leaseCases = []Case{
 			c.failf("before the renewed lease is over Due returned %+v", d)
 		}
 	}},
-	{"lease-2", "Lease/ExtendLost", "Storage.Extend", "What is not active any more, or claimed anew, or not there, cannot be renewed and is named.", needsNothing, func(c *C) {
+	{"lease-2", "Lease/ExtendLost", "Storage.Extend", "A lease of a job that is not active, is claimed anew or is not there cannot be renewed, and its id is returned.", needsNothing, func(c *C) {
 		c.insert(c.job(), c.job(), c.job())
 		done, again, live := c.one(), c.one(), c.one()
 		c.settled(done, c.to(ojs.StateCompleted))
@@ -638,7 +640,7 @@ var dueCases = []Case{
 		}
 		c.order(storage.Claim{}, want...)
 	}},
-	{"due-3", "Due/Expires", "Record.Expire", "A waiting job whose deadline has come ends, whatever it waits for.", needsNothing, func(c *C) {
+	{"due-3", "Due/Expires", "Record.Expire", "A job whose deadline has come ends, in each state in which it may wait.", needsNothing, func(c *C) {
 		end := expires(time.Minute)
 		got := c.insert(c.job(end), c.job(end, pending), c.job(end, scheduled(30*time.Second)), c.job(func(r *storage.Record) { r.TotalTimeout = time.Minute }))
 		c.insert(c.job(end, queue("active")))

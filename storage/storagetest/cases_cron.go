@@ -108,7 +108,7 @@ var cronCases = []Case{
 		c.wantCrons("Crons of names", c.crons(storage.CronQuery{Names: []string{"d", "b", "a-1", "d"}}), "a-1 d")
 		c.wantCrons("Crons of no name", c.crons(storage.CronQuery{Names: []string{}}), "")
 	}},
-	{"cron-3", "Cron/VersionsNeverRepeat", "storage.CronStore.SetCrons", "An entry that is deleted and made anew meets no version that somebody still holds.", needsCrons, func(c *C) {
+	{"cron-3", "Cron/VersionsNeverRepeat", "storage.CronStore.SetCrons", "An entry that is deleted and made anew meets no version that a caller still holds.", needsCrons, func(c *C) {
 		var highest uint64
 		held := storage.Cron{Name: "e"}
 		for range 3 {

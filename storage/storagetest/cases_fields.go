@@ -17,8 +17,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// The cases of this file fill every field of what is stored with values of its own and compare all of them after each call. They
-// name no field: a new one is compared from the day on which it is there.
+// The cases of this file fill every field of what is stored with values of its own and
+// compare all of them after each call. They name no field: a new one is compared from the
+// day on which it is there.
 
 // fieldsSeed returns the seed of random fields: that of -rapid.seed, or a new one.
 func fieldsSeed() int {
@@ -160,7 +161,8 @@ func (f *filler) look(when string) {
 	}
 }
 
-// answered compares jobs that a call has returned with what they have to be, as change leaves them.
+// answered compares jobs that a call has returned with what they have to be, as change
+// leaves them.
 func (f *filler) answered(call string, recs []storage.Record, change func(*storage.Record)) {
 	f.tb.Helper()
 	for _, r := range recs {
@@ -222,7 +224,8 @@ func (f *filler) in(s ojs.State) (list []string) {
 	return list
 }
 
-// jobs takes random jobs through every call that stores something. After each of them all jobs are compared, and again after then.
+// jobs takes random jobs through every call that stores something. After each of them all
+// jobs are compared, and again after then.
 func (f *filler) jobs(then func()) {
 	f.tb.Helper()
 	look := func(when string) {
@@ -291,7 +294,8 @@ func (f *filler) jobs(then func()) {
 	look("after Due of deadlines and leases")
 }
 
-// replaced inserts jobs that end or change others: by replacing, by taking over, by dropping.
+// replaced inserts jobs that end or change others: by replacing, by taking over, by
+// dropping.
 func (f *filler) replaced() {
 	f.tb.Helper()
 	equal := func(s ojs.State, c ojs.Conflict) storage.Record {
@@ -372,7 +376,8 @@ func (f *filler) oneField(then func()) {
 	f.look("after Claim, and Reopen")
 }
 
-// entries stores recurring jobs, each of which differs from the first in one field, and random ones.
+// entries stores recurring jobs, each of which differs from the first in one field, and
+// random ones.
 func (f *filler) entries(then func()) {
 	f.tb.Helper()
 	want := make(map[string]storage.Cron)
@@ -449,10 +454,10 @@ func (f *filler) entries(then func()) {
 }
 
 var fieldCases = []Case{
-	{"fields-1", "Fields/Jobs", "Storage", "Every field of a job is what the calls have made it, whatever the values.", needsNothing, func(c *C) {
+	{"fields-1", "Fields/Jobs", "Storage", "Every field of a job is what the calls have made it, for any values.", needsNothing, func(c *C) {
 		c.filler().jobs(func() {})
 	}},
-	{"fields-2", "Fields/JobsReopened", "Capabilities.Durable", "Every field of a job outlives the storage, in whatever state it is.", needsReopen, func(c *C) {
+	{"fields-2", "Fields/JobsReopened", "Capabilities.Durable", "Every field of a job outlives the storage, in every state.", needsReopen, func(c *C) {
 		c.filler().jobs(c.reopen)
 	}},
 	{"fields-3", "Fields/OneField", "Storage", "A job that differs from another one in one field stays different in it.", needsNothing, func(c *C) {

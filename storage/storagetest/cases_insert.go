@@ -67,7 +67,7 @@ var insertCases = []Case{
 		}
 		c.order(storage.Claim{Queues: []string{"q"}}, batch[0].Record.ID, batch[1].Record.ID, batch[3].Record.ID)
 	}},
-	{"insert-4", "Insert/DuplicateID", "Storage.Insert", "An id that is stored already, in whatever state, or occurs twice in a batch, is refused as a duplicate.", needsNothing, func(c *C) {
+	{"insert-4", "Insert/DuplicateID", "Storage.Insert", "An id that is stored already, in any state, or occurs twice in a batch, is refused as a duplicate.", needsNothing, func(c *C) {
 		for _, state := range ojs.AllStates() {
 			r := c.reach(state)
 			again := c.job(func(n *storage.Record) { n.ID = r.ID })
@@ -217,7 +217,7 @@ var insertCases = []Case{
 		}
 		c.order(storage.Claim{}, batch[1].ID, batch[4].ID, first[0], batch[0].ID, batch[3].ID, single.ID)
 	}},
-	{"insert-10", "Insert/DropOldestWhenTheClockGoesBack", "package storage, Time", "Jobs that have been passed over as expired are dropped for others if the clock goes back to before their deadline, in the order in which they became available.", needsNothing, func(c *C) {
+	{"insert-10", "Insert/DropOldestWhenTheClockGoesBack", "package storage, Time", "Jobs that have been skipped as expired are dropped for others if the clock goes back to before their deadline, in the order in which they became available.", needsNothing, func(c *C) {
 		got := c.insert(c.job(), c.job(expires(time.Minute)), c.job(expires(2*time.Minute), priority(1)), c.job(pending))
 		c.pass(2 * time.Minute)
 		c.order(storage.Claim{}, got[0])

@@ -13,7 +13,7 @@ import (
 
 var listCases = []Case{
 	{"list-1", "List/Order", "Storage.List",
-		"Jobs are listed in the order of their insertion, whatever has become of them.", needsNothing,
+		"Jobs are listed in the order of their insertion, in every state.", needsNothing,
 		func(c *C) {
 			got := c.insert(c.job(), c.job(priority(9)), c.job(scheduled(time.Minute)), c.job(queue("other")))
 			c.settled(c.one(), c.to(ojs.StateCompleted))
@@ -577,7 +577,8 @@ var deleteCases = []Case{
 			replace := func(f string) func(*storage.Record) {
 				return unique(f, ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
 			}
-			// In every part the jobs are inserted in another order than that in which they end.
+			// In every part the jobs are inserted in another order than that in which
+			// they end.
 			late, early := c.job(queue("d"), scheduled(time.Minute)), c.job(queue("d"))
 			second, first := c.job(queue("e"), expires(3*time.Minute)),
 				c.job(queue("e"), expires(2*time.Minute))
@@ -636,7 +637,7 @@ var deleteCases = []Case{
 
 var queueCases = []Case{
 	{"queue-1", "Queue/Pause", "storage.QueueStore",
-		"A paused queue takes jobs and hands out none, by whatever claim; others are not held up.",
+		"A paused queue takes jobs and hands out none, by any claim; other queues are not held up.",
 		needsQueues, func(c *C) {
 			qs, _ := queueStore(c.S)
 			before := c.insert(c.job(queue("p"), priority(9)), c.job())

@@ -30,7 +30,8 @@ func (c *C) listen(self any) *ear {
 	return e
 }
 
-// hears wants a notice for which ok holds, now or soon. That of everything is for later looks and says nothing by itself.
+// hears wants a notice for which ok holds, now or soon. That of everything is for later
+// looks and says nothing by itself.
 func (e *ear) hears(what string, ok func(n storage.Notice) bool) {
 	e.c.tb.Helper()
 	for _, n := range e.past {
@@ -47,7 +48,7 @@ func (e *ear) hears(what string, ok func(n storage.Notice) bool) {
 				return
 			}
 		case <-late:
-			e.c.failf("nobody was told that %s; told was %+v", what, e.past)
+			e.c.failf("no notice says that %s; the notices: %+v", what, e.past)
 		}
 	}
 }
@@ -109,7 +110,7 @@ var notifyCases = []Case{
 		}
 		e.stop()
 	}},
-	{"notify-3", "Notify/NotSelf", "storage.Notifier", "Nobody is told of calls of their own, though others are.", needsNotices, func(c *C) {
+	{"notify-3", "Notify/NotSelf", "storage.Notifier", "A listener hears nothing of its own calls, though others do.", needsNotices, func(c *C) {
 		e, third := c.listen("self"), c.listen("third")
 		mine, theirs := storage.WithSelf(c.ctx, "self"), storage.WithSelf(c.ctx, "other")
 		end := func(ctx context.Context) string {
@@ -120,7 +121,7 @@ var notifyCases = []Case{
 		}
 		own := end(mine)
 		third.hears("a job has ended", ended(own))
-		third.stop() // nobody but self listens from here on
+		third.stop() // self is the only listener from here on
 		alone := end(mine)
 		e.hears("another one's job has ended", ended(end(theirs)))
 		for _, n := range e.past {

@@ -27,7 +27,8 @@ func (c *C) plant(change ...func(*storage.Record)) string {
 	return id
 }
 
-// aside has a call meet a record that does not decode, and returns its key in the quarantine.
+// aside has a call meet a record that does not decode, and returns its key in the
+// quarantine.
 func (c *C) aside(id string) string {
 	c.tb.Helper()
 	_, err := c.S.Get(c.ctx, id)
@@ -143,7 +144,7 @@ var quarantineCases = []Case{
 				c.settled(r, c.to(ojs.StateCompleted))
 			}
 			if r := c.wantState(closed[0], ojs.StateAvailable); r.Attempt != 0 {
-				c.failf("%s: attempt %d of a job that was passed over", name, r.Attempt)
+				c.failf("%s: attempt %d of a job that was skipped", name, r.Attempt)
 			}
 			c.settled(c.get(closed[0]), c.to(ojs.StateCancelled))
 		}
@@ -351,7 +352,7 @@ var quarantineCases = []Case{
 		bounded(false)
 		bounded(false)
 	}},
-	{"quarantine-8", "Quarantine/Told", "Notice.Quarantined", "Of each record that is set aside everybody in the process is told once, its caller included.", needsQuarantine | needsNotices, func(c *C) {
+	{"quarantine-8", "Quarantine/Told", "Notice.Quarantined", "Every listener in the process hears once of each record that is set aside, its caller included.", needsQuarantine | needsNotices, func(c *C) {
 		for name, meet := range map[string]func(id string){
 			"Get":   func(id string) { c.aside(id) },
 			"Claim": func(string) { c.claim(1) },

@@ -10,8 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Cases with more jobs than fit into a page, a chunk or a node of whatever a storage keeps them in. Their random numbers are
-// the same in each run.
+// Cases with more jobs than fit into a page, a chunk or a node of a storage. Their random
+// numbers are the same in each run.
 
 // insertAll stores jobs in batches, and gives them their versions.
 func (c *C) insertAll(recs []storage.Record) []string {
@@ -243,7 +243,8 @@ var scaleCases = []Case{
 	}},
 }
 
-// firstOf returns the jobs that a claim takes of those that are available, in the order in which they came.
+// firstOf returns the jobs that a claim takes of those that are available, in the order
+// in which they came.
 func firstOf(recs []storage.Record, q storage.Claim) (taken []storage.Record) {
 	queues := q.Queues
 	if len(queues) == 0 {

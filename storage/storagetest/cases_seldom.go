@@ -10,7 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Cases for what few calls reach: they killed mutants that the others had passed (internal/mutate).
+// Cases for what few calls reach: they killed mutants that the others had passed
+// (internal/mutate).
 
 var seldomCases = []Case{
 	{"insert-16", "Insert/DepthAndReplaced", "OJS backpressure", "A job that the batch replaces counts neither in the depth of its queue nor among the longest available ones.", needsNothing, func(c *C) {
@@ -26,7 +27,7 @@ var seldomCases = []Case{
 		_, err := in(3, false, c.job(unique("f", replace)), c.job())
 		c.wantErr("Insert of two where one is replaced", err, ojs.ErrQueueFull)
 		out, err := in(3, false, c.job(unique("f", replace)))
-		c.noErr("Insert in place of another", err)
+		c.noErr("Insert that replaces a job", err)
 		if out[0].Depth != 3 || len(out[0].Replaced) != 1 {
 			c.failf("Insert returned %+v", out[0])
 		}
@@ -44,7 +45,8 @@ var seldomCases = []Case{
 	}},
 	{"insert-17", "Insert/SeenByEachCall", "Storage.Insert", "Every call sees a job that has just been inserted, with or without Fresh.", needsNothing, func(c *C) {
 		round := 0
-		// Each round has a type and a queue of its own, and two jobs that nobody has seen when see is called.
+		// Each round has a type and a queue of its own, and two jobs that no call has
+		// seen when see is called.
 		begin := func(fresh bool, see func(q storage.Claim, there storage.Record, two []storage.Record)) {
 			round++
 			name := fmt.Sprint("round-", round)
@@ -157,8 +159,9 @@ var seldomCases = []Case{
 		created := func(d time.Duration) func(*storage.Record) {
 			return func(r *storage.Record) { r.CreatedAt = c.now.Add(d) }
 		}
-		// Of five stored jobs the batch replaces all but the one that has been cancelled before. Then it asks for the newest
-		// cancelled one, and finds it among these, or among those that it has brought itself.
+		// Of five stored jobs the batch replaces all but the one that has been cancelled
+		// before. Then it asks for the newest cancelled one, and finds it among these, or
+		// among those that it has brought itself.
 		for i, own := range []time.Duration{-time.Hour, -3 * time.Minute, 0} {
 			for _, conflict := range []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore} {
 				f, other := fmt.Sprint("f", i, conflict), fmt.Sprint("g", i, conflict)

@@ -23,7 +23,8 @@ func (c *C) settleClaimer() storage.SettleClaimer {
 	return s
 }
 
-// used are n records that other jobs have left, with something in each field that a job without anything has not.
+// used are n records that other jobs have left, with something in each field that a job
+// without anything has not.
 func used(n int) []*storage.Record {
 	out := make([]*storage.Record, n)
 	for i := range out {
@@ -110,7 +111,7 @@ var settleClaimCases = []Case{
 		c.same("what was claimed", *into[0], next)
 		c.same("what is stored of it", c.get(id), next)
 	}},
-	{"settleclaim-2", "SettleClaim/EachByItself", "SettleClaimer.SettleAndClaim", "Each outcome is stored or refused by itself, in order, and jobs are claimed whatever became of them.", needsSettleClaims, func(c *C) {
+	{"settleclaim-2", "SettleClaim/EachByItself", "SettleClaimer.SettleAndClaim", "Each outcome is stored or refused by itself, in order, and jobs are claimed even if some were refused.", needsSettleClaims, func(c *C) {
 		next := c.insert(c.job(), c.job(), c.job(), c.job())[3]
 		a, b, moved := c.one(), c.one(), c.one()
 		c.settled(moved, c.to(ojs.StateRetryable))
@@ -169,7 +170,7 @@ var settleClaimCases = []Case{
 		c.stepped(storage.Claim{Types: []string{"none"}}, 1)
 		c.stepped(storage.Claim{}, 5, got[2], got[5], got[7], got[6])
 	}},
-	{"settleclaim-5", "SettleClaim/PassesOver", "SettleClaimer.SettleAndClaim", "What Claim passes over is passed over: jobs that wait for their time, whose deadline has come, or whose rate limit has a key to skip.", needsSettleClaims, func(c *C) {
+	{"settleclaim-5", "SettleClaim/PassesOver", "SettleClaimer.SettleAndClaim", "The step skips the jobs that Claim skips: jobs that wait for their time, whose deadline has come, or whose rate limit has a key to skip.", needsSettleClaims, func(c *C) {
 		c.insert(c.job(expires(time.Minute), priority(9)), c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
 		c.insert(c.job(scheduled(time.Second), priority(9)), c.job(pending, priority(9)))
 		c.reach(ojs.StateRetryable)
@@ -181,7 +182,7 @@ var settleClaimCases = []Case{
 		c.stepped(storage.Claim{SkipKeys: skip, Queues: []string{"q"}}, 2, live[2])
 		c.order(storage.Claim{}, full...)
 	}},
-	{"settleclaim-6", "SettleClaim/RateLimits", "SettleClaimer.SettleAndClaim", "The first job that has a rate limit ends the claim, which takes neither it nor what Claim would have taken after it, of whatever queue.", needsSettleClaims, func(c *C) {
+	{"settleclaim-6", "SettleClaim/RateLimits", "SettleClaimer.SettleAndClaim", "The first job that has a rate limit ends the claim, which takes neither it nor a job that Claim would have taken after it, of any queue.", needsSettleClaims, func(c *C) {
 		got := c.insert(c.job(), c.job(limited("k")), c.job(), c.job(priority(-1)), c.job(queue("z"), priority(-2)))
 		was := c.get(got[1])
 		c.stepped(storage.Claim{}, 5, got[0])
@@ -192,7 +193,7 @@ var settleClaimCases = []Case{
 		c.stepped(storage.Claim{Queues: []string{"z", "q"}}, 5, got[4])
 		c.order(storage.Claim{}, got[1], got[2], got[3])
 	}},
-	{"settleclaim-7", "SettleClaim/Into", "SettleClaimer.SettleAndClaim", "It claims as many jobs as there are records for them, whatever Max is, says how many there are, and leaves nothing in them of what was there.", needsSettleClaims, func(c *C) {
+	{"settleclaim-7", "SettleClaim/Into", "SettleClaimer.SettleAndClaim", "It claims as many jobs as there are records for them, for any Max, says how many there are, and leaves nothing in them of what was there.", needsSettleClaims, func(c *C) {
 		got := c.insert(c.job(), c.job(), c.job(func(r *storage.Record) { r.Meta = map[string]any{"a": "b"} }), c.job())
 		for _, tt := range []struct{ max, room, want int }{{0, 1, 1}, {9, 1, 1}, {1, 0, 0}, {1, 3, 2}, {2, 2, 0}} {
 			_, recs := c.step(storage.Claim{Max: tt.max, Worker: "w"}, tt.room)
@@ -271,7 +272,7 @@ var settleClaimCases = []Case{
 		e.hears("a lease may be lost", func(n storage.Notice) bool { return !n.Due.IsZero() && !n.Due.After(recs[0].LeaseUntil) })
 		e.stop()
 	}},
-	{"settleclaim-12", "SettleClaim/NotSelf", "storage.Notifier", "Nobody is told of steps of their own, and of claims that they undo.", needsSettleClaims | needsNotices, func(c *C) {
+	{"settleclaim-12", "SettleClaim/NotSelf", "storage.Notifier", "A listener hears nothing of its own steps, nor of claims that it undoes.", needsSettleClaims | needsNotices, func(c *C) {
 		e := c.listen("self")
 		mine, theirs := storage.WithSelf(c.ctx, "self"), storage.WithSelf(c.ctx, "other")
 		c.ctx = mine
@@ -314,7 +315,7 @@ var settleClaimCases = []Case{
 					}
 				}
 				held += n - len(to)
-				over := wrong || n == 0 && held == 0 // whoever gives jobs back meanwhile claims them again
+				over := wrong || n == 0 && held == 0 // a worker that gives jobs back meanwhile claims them again
 				to = into[:n]
 				var back []storage.Held
 				if n > 1 && turn%3 == worker%3 {
@@ -352,7 +353,8 @@ var settleClaimCases = []Case{
 			}
 			c.wantState(r.ID, ojs.StateCancelled)
 		}
-		// So can a job that was there before, and the one that has just been inserted is claimed in its place.
+		// So can a job that was there before, and the one that has just been inserted is
+		// claimed in its place.
 		r := c.job()
 		_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, Fresh: true}}, nil)
 		c.noErr("Insert", err)
@@ -401,7 +403,7 @@ var unclaimCases = []Case{
 			c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} })
 		}
 	}},
-	{"unclaim-2", "Unclaim/Place", "SettleClaimer.Unclaim", "Jobs that are given back are claimed, and dropped from full queues, as if nobody had claimed them, in whatever order they are given back.", needsSettleClaims, func(c *C) {
+	{"unclaim-2", "Unclaim/Place", "SettleClaimer.Unclaim", "Jobs that are given back are claimed, and dropped from full queues, as if they had not been claimed, in any order of giving them back.", needsSettleClaims, func(c *C) {
 		rnd := rand.New(rand.NewPCG(1, 2))
 		var waiting []storage.Record // in the order of claims
 		insert := func(n int) {
@@ -443,7 +445,7 @@ var unclaimCases = []Case{
 			c.failf("dropped %v, not %v", short(dropped), short(got[:1]))
 		}
 	}},
-	{"unclaim-3", "Unclaim/NotCurrent", "SettleClaimer.Unclaim", "Claims that are not the ones named are passed over and left as they are, and do not count.", needsSettleClaims, func(c *C) {
+	{"unclaim-3", "Unclaim/NotCurrent", "SettleClaimer.Unclaim", "Claims that are not the ones named are skipped and left as they are, and do not count.", needsSettleClaims, func(c *C) {
 		c.insert(c.job(), c.job(), c.job(func(r *storage.Record) { r.Lease = time.Second }), c.job())
 		done, again, stalled, live := c.one(), c.one(), c.one(), c.one()
 		c.settled(done, c.to(ojs.StateCompleted))

@@ -226,14 +226,14 @@ var uniqueCases = []Case{
 			c.failf("replaced %v, and not the oldest first", short(got))
 		}
 	}},
-	{"unique-11", "Unique/OnlyWithAPolicy", "reading 29", "Jobs without a fingerprint are in nobody's way, and a record without a policy is not checked.", needsNothing, func(c *C) {
+	{"unique-11", "Unique/OnlyWithAPolicy", "reading 29", "Jobs without a fingerprint conflict with no job, and a record without a policy is not checked.", needsNothing, func(c *C) {
 		c.admit(c.job())
 		c.admit(c.job())
 		first := c.job(unique("f", ojs.UniquePolicy{}))
 		c.admit(first)
 		c.admit(c.job(func(r *storage.Record) { r.Fingerprint = "f" }))
 	}},
-	{"unique-12", "Unique/NoOtherCheck", "OJS unique jobs, section 9.2", "Promotion and settling ask nobody.", needsNothing, func(c *C) {
+	{"unique-12", "Unique/NoOtherCheck", "OJS unique jobs, section 9.2", "Promotion and settling check no uniqueness.", needsNothing, func(c *C) {
 		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
 		c.admit(c.job(unique("f", none), scheduled(time.Minute)))
 		c.admit(c.job(unique("f", none)))

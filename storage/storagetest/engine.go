@@ -15,8 +15,9 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// RunEngine proves that an engine works over the storage, in real time: jobs are enqueued, retried, lost and found, and outlive
-// the stop of the engine. It is a smaller suite than Run, and takes a few seconds.
+// RunEngine proves that an engine works over the storage, in real time: jobs are
+// enqueued, retried, lost and found, and outlive the stop of the engine. It is a smaller
+// suite than Run, and takes a few seconds.
 func RunEngine(t *testing.T, cfg Config) {
 	t.Helper()
 	for name, f := range map[string]func(t *testing.T, e *engineRig){

@@ -20,11 +20,13 @@ type Fault struct {
 	Delay  time.Duration // the call takes this much longer, before its work, on the clock of Faulty
 }
 
-// Faulty is a storage whose calls fail, or take their time, or fail after they have done their work: what networks do. It is for
-// testing what lies above a storage. Optional abilities are those of the storage inside, without faults.
+// Faulty is a storage whose calls fail, or take their time, or fail after they have done
+// their work: what networks do. It is for testing what lies above a storage. Optional
+// abilities are those of the storage inside, without faults.
 type Faulty struct {
 	storage.Storage
-	// Next says what happens to a call, named by its method. It is called by many goroutines at once.
+	// Next says what happens to a call, named by its method. It is called by many
+	// goroutines at once.
 	Next func(call string) Fault
 	// Clock is what Delay goes by; nil: the system's.
 	Clock clock.Clock

@@ -273,8 +273,8 @@ func (d draft) String() string {
 	return s
 }
 
-// relocate has an available job take a new place if its deadline changes. Storage.Due leaves
-// open where a job that keeps its place comes among the jobs of that time.
+// relocate has an available job take a new place if its deadline changes. Storage.Due
+// leaves open where a job that keeps its place comes among the jobs of that time.
 func relocate(c *storage.Change, from *storage.Record) {
 	to := &c.Record
 	if from.State == ojs.StateAvailable && to.State == from.State && to.Queue == from.Queue &&

@@ -25,7 +25,8 @@ type listener struct {
 	notices []storage.Notice
 	more    chan struct{} // a notice has come; capacity 1
 
-	// The things that it has yet to hear. Numbers are how many notices had come before the call.
+	// The things that it has yet to hear. Numbers are how many notices had come before
+	// the call.
 	available, crons int // -1: nothing
 	due              []dueNotice
 	ended            map[string]bool

@@ -13,8 +13,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Reference is the contract of a storage at its plainest: a list of jobs that every call goes through from the start. It is
-// written to be read, and to compare other storages with; a busy one needs better than a list.
+// Reference is the contract of a storage at its plainest: a list of jobs that every call
+// goes through from the start. It is written to be read, and to compare other storages
+// with; a busy one needs better than a list.
 type Reference struct {
 	mu          sync.Mutex // guards everything below
 	closed      bool
@@ -119,7 +120,8 @@ func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.I
 			}
 		}
 	}
-	// The batch is done to a copy, which takes the place of what there was if all of it goes well.
+	// The batch is done to a copy, which takes the place of what there was if all of it
+	// goes well.
 	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states}
 	for _, j := range s.jobs {
 		c := *j
@@ -170,7 +172,8 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 	return results, nil
 }
 
-// unique resolves the conflict of a record with what is there. It reports whether the record is not to be stored.
+// unique resolves the conflict of a record with what is there. It reports whether the
+// record is not to be stored.
 func (s *Reference) unique(now time.Time, r storage.Record, keepActive bool,
 	result *storage.Inserted) (bool, error) {
 	var inWay []*refJob // the newest last
@@ -295,7 +298,8 @@ func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	return append(dst, s.claim(now, c, false)...), nil
 }
 
-// claim is Claim. If it is to be unlimited, it ends before the first job that has a rate limit or an enqueue TTL.
+// claim is Claim. If it is to be unlimited, it ends before the first job that has a rate
+// limit or an enqueue TTL.
 func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs []storage.Record) {
 	queues := c.Queues
 	if len(queues) == 0 {
@@ -369,8 +373,9 @@ func (s *Reference) settle(to *storage.Record) storage.Settled {
 	return storage.Settled{Version: j.rec.Version}
 }
 
-// settleAndClaim is what storage.SettleClaimer says of SettleAndClaim. The reference has no such ability to show, so that SameBehaviour
-// compares engines that use it with one that does not.
+// settleAndClaim is what storage.SettleClaimer says of SettleAndClaim. The reference has
+// no such ability to show, so that SameBehaviour compares engines that use it with one
+// that does not.
 func (s *Reference) settleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
 	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	if err := s.enter(ctx); err != nil {

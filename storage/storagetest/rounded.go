@@ -7,8 +7,9 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// rounded is a policy.Hook that retries after multiples of a precision, which a storage of that precision keeps as they are. All of
-// them end in 7, so that a storage less exact than it says differs.
+// rounded is a policy.Hook that retries after multiples of a precision, which a storage
+// of that precision keeps as they are. All of them end in 7, so that a storage less exact
+// than it says differs.
 type rounded time.Duration
 
 func (r rounded) ShouldRetry(*ojs.JobInfo, error) bool { return true }

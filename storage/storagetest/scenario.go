@@ -22,9 +22,10 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// SameBehaviour runs one program, in virtual time, over the storage and over Reference, and wants the same to happen: the same
-// attempts in the same order at the same times, and for every job the same events. The parts of it that
-// need an ability which cfg does not claim are left out. Config.TimePrecision has to be a second or a whole part of one.
+// SameBehaviour runs one program, in virtual time, over the storage and over Reference,
+// and wants the same to happen: the same attempts in the same order at the same times,
+// and for every job the same events. The parts of it that need an ability which cfg does
+// not claim are left out. Config.TimePrecision has to be a second or a whole part of one.
 func SameBehaviour(t *testing.T, cfg Config) {
 	t.Helper()
 	s := cfg.Open(t)
@@ -34,7 +35,8 @@ func SameBehaviour(t *testing.T, cfg Config) {
 	}
 }
 
-// difference is the first one between what shall happen and what has, "" if there is none.
+// difference is the first one between what shall happen and what has, "" if there is
+// none.
 func difference(want, got []string) string {
 	const none = "nothing more"
 	for i := range max(len(want), len(got)) {
@@ -66,7 +68,8 @@ type stage struct {
 	ran   []string
 }
 
-// play plays the part of the scenario that a storage of cfg can, over s, and returns what has happened.
+// play plays the part of the scenario that a storage of cfg can, over s, and returns what
+// has happened.
 func play(t *testing.T, s storage.Storage, cfg Config) []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

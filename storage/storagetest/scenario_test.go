@@ -78,7 +78,8 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 	return s.Reference.Due(ctx, now.Truncate(s.to), most, buf)
 }
 
-// A storage may lack each optional ability, and keep times less exactly than the clock shows them.
+// A storage may lack each optional ability, and keep times less exactly than the clock
+// shows them.
 func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no abilities": {Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},

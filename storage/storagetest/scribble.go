@@ -9,9 +9,11 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// scribbler is the storage of every case and of Random: a storage that shares memory with its callers answers wrongly through it.
-// Each call gets copies of what it is given, and its caller copies of what it returns. As soon as the call returns, the scribbler
-// overwrites what the storage has seen of either. Key sets are not copied: engines keep them, and storages read them in a call only.
+// scribbler is the storage of every case and of Random: a storage that shares memory with
+// its callers answers wrongly through it. Each call gets copies of what it is given, and
+// its caller copies of what it returns. As soon as the call returns, the scribbler
+// overwrites what the storage has seen of either. Key sets are not copied: engines keep
+// them, and storages read them in a call only.
 type scribbler struct{ storage.Storage }
 
 func scribble(s storage.Storage) *scribbler { return &scribbler{s} }
@@ -27,7 +29,8 @@ func unscribbled(s storage.Storage) storage.Storage {
 	return s
 }
 
-// queueStore, cronStore, notifier and settleClaimer find the abilities of a storage. All but the notifier scribble if s does.
+// queueStore, cronStore, notifier and settleClaimer find the abilities of a storage. All
+// but the notifier scribble if s does.
 
 func queueStore(s storage.Storage) (storage.QueueStore, bool) {
 	qs, ok := storage.As[storage.QueueStore](unscribbled(s))
@@ -57,13 +60,15 @@ func settleClaimer(s storage.Storage) (storage.SettleClaimer, bool) {
 	return sc, ok
 }
 
-// given returns a copy of what a call is given, and a function that scribbles over the copy once the call has returned.
+// given returns a copy of what a call is given, and a function that scribbles over the
+// copy once the call has returned.
 func given[T any](v T) (T, func()) {
 	c := fields.Clone(v)
 	return c, func() { fields.Scribble(&c) }
 }
 
-// returned replaces the elements of a result by copies of them, and scribbles over what they were.
+// returned replaces the elements of a result by copies of them, and scribbles over what
+// they were.
 func returned[E any](list []E) {
 	for i := range list {
 		c := fields.Clone(list[i])

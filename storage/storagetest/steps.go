@@ -273,7 +273,8 @@ func (c *C) same(what string, got, want storage.Record) {
 	}
 }
 
-// normal is a record as it is compared: its times in UTC and to the precision of the storage, its args as JSON, what is empty nil.
+// normal is a record as it is compared: its times in UTC and to the precision of the
+// storage, its args as JSON, what is empty nil.
 func (cfg *Config) normal(r storage.Record) storage.Record {
 	r = r.Copy()
 	if args, err := ojs.NewArgs(r.Args.JSON()); err == nil {

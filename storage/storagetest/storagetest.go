@@ -32,16 +32,17 @@ import (
 
 // Config says how to make a storage and what it can.
 type Config struct {
-	// Open makes an empty storage. It may use tb to clean up, and is called for each case. Required.
+	// Open makes an empty storage. It may use tb to clean up, and is called for each
+	// case. Required.
 	Open func(tb testing.TB) storage.Storage
 
-	// Reopen closes a storage that Open has made and opens it again, with what was stored. A storage that says it is durable
-	// needs it.
+	// Reopen closes a storage that Open has made and opens it again, with what was
+	// stored. A storage that says it is durable needs it.
 	Reopen func(tb testing.TB, s storage.Storage) storage.Storage
 
 	// Another opens the storage s once more while it is open, as another process would.
-	// Optional, for storages that may be open more than once: Histories makes calls through
-	// each of them.
+	// Optional, for storages that may be open more than once: Histories makes calls
+	// through each of them.
 	Another func(tb testing.TB, s storage.Storage) storage.Storage
 
 	// JobByJob declares that calls on several jobs may handle each job at a moment of its
@@ -49,18 +50,22 @@ type Config struct {
 	// Histories then expects no more of Claim, Extend, Due, List, Prune and Insert.
 	JobByJob bool
 
-	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what Capabilities says.
+	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what
+	// Capabilities says.
 	TimePrecision time.Duration
 
-	// Queues, Crons, Notices and SettleClaims declare the optional abilities storage.QueueStore, storage.CronStore, storage.Notifier
-	// and storage.SettleClaimer. What is declared must be there, and what is there must be declared.
+	// Queues, Crons, Notices and SettleClaims declare the optional abilities
+	// storage.QueueStore, storage.CronStore, storage.Notifier and storage.SettleClaimer.
+	// A declared ability must be there, and an ability that is there must be declared.
 	Queues, Crons, Notices, SettleClaims bool
 
-	// Quarantine declares the optional ability storage.Quarantiner, like those above. It needs Plant and Mend.
+	// Quarantine declares the optional ability storage.Quarantiner, like those above. It
+	// needs Plant and Mend.
 	Quarantine bool
 
-	// Plant damages the stored record of a job, past the storage, as a person or a disk would: it does not decode from then on. What
-	// a claim finds a job by stays as it is: state, queue, type, and its times.
+	// Plant damages the stored record of a job, past the storage, as a person or a disk
+	// would: it does not decode from then on. The fields by which a claim finds a job
+	// stay as they are: state, queue, type, and its times.
 	Plant func(tb testing.TB, s storage.Storage, id string)
 
 	// Mend undoes Plant for a job whose record is in the quarantine.

@@ -1,20 +1,22 @@
-// Package eventlog publishes the events of jobs in the order of their versions, while the calls that bring them overlap.
+// Package eventlog publishes the events of jobs in the order of their versions, while the
+// calls that bring them overlap.
 //
 // # Protocol
 //
-// The events of a job come from goroutines of their own, and a transition may be handed in before the one that made it
-// possible: a claim may be faster than the enqueue of the same job. So every storage call that may change jobs is an
-// operation:
+// The events of a job come from goroutines of their own, and a transition may be handed
+// in before the one that made it possible: a claim may be faster than the enqueue of the
+// same job. So every storage call that may change jobs is an operation:
 //
 //	op := log.Begin(effect, ids...)   // before the call: the jobs that it may change, and the effect on jobs it cannot name
 //	... the storage's call ...
 //	op.Add(id, version, ...)          // after it: what it has brought about, one entry for a transition
 //	op.End()
 //
-// An entry waits for the operations that may still hand in its predecessor, the event of the same job just before it.
-// The predecessor comes from an operation that names the job, or from one that cannot name it. There are two kinds of
-// these: a claim starts jobs (Starts), and promoting, replacing and dropping end jobs (Ends). The caller knows from the
-// state before the transition which of the two its predecessor may come from:
+// An entry waits for the operations that may still hand in its predecessor, the event of
+// the same job just before it. The predecessor comes from an operation that names the
+// job, or from one that cannot name it. There are two kinds of these: a claim starts jobs
+// (Starts), and promoting, replacing and dropping end jobs (Ends). The caller knows from
+// the state before the transition which of the two its predecessor may come from:
 //
 //	state before     predecessors                           Entry.After
 //	none, waiting    enqueue, retry, operator: by name      None
@@ -23,22 +25,26 @@
 //
 // # Invariants
 //
-//  1. An operation begins before its storage call and ends after it. If an event precedes another, its operation began
-//     before the other's ended. So an entry waits only for operations that have begun when it is handed in.
-//  2. An entry waits only for operations that name its job, and for operations whose effect is its After. A call that
-//     hangs delays no other job's events.
-//  3. Entries of one job leave in the order of their versions. Entries with the same version leave in the order in which
-//     they were handed in.
-//  4. Because of 1 to 3 an entry leaves after its predecessor, and by induction after all earlier events of its job.
-//  5. Each step handles an entry or an operation once: the cost of a batch grows with its length, and not with what else
-//     waits.
-//  6. At most maxWaiting entries wait. Beyond that the log gives up the operations that the oldest entry waits for. What
-//     these hand in later is not published, because it would come out of order: subscribers see it in Missed.
-//  7. What an entry points to belongs to the caller until End returns. The log copies an entry that has to wait, and one
-//     that a subscription selects or an observer may keep. It copies and allocates nothing for any other.
+//  1. An operation begins before its storage call and ends after it. If an event precedes
+//     another, its operation began before the other's ended. So an entry waits only for
+//     operations that have begun when it is handed in.
+//  2. An entry waits only for operations that name its job, and for operations whose
+//     effect is its After. A call that hangs delays no other job's events.
+//  3. Entries of one job leave in the order of their versions. Entries with the same
+//     version leave in the order in which they were handed in.
+//  4. Because of 1 to 3 an entry leaves after its predecessor, and by induction after all
+//     earlier events of its job.
+//  5. Each step handles an entry or an operation once: the cost of a batch grows with its
+//     length, and not with what else waits.
+//  6. At most maxWaiting entries wait. Beyond that the log gives up the operations that
+//     the oldest entry waits for. Their later events are not published, because they
+//     would come out of order: subscribers see them in Missed.
+//  7. The memory that an entry points to belongs to the caller until End returns. The log
+//     copies an entry that has to wait, and one that a subscription selects or an
+//     observer may keep. It copies and allocates nothing for any other.
 //
-// An event without a job is published when it is handed in. A transition that another engine makes has no event here, and
-// nothing waits for it.
+// An event without a job is published when it is handed in. A transition that another
+// engine makes has no event here, and nothing waits for it.
 package eventlog
 
 import (
@@ -143,8 +149,9 @@ type entry struct {
 	blocked *list.Element // in log.blocked; nil: it does not wait for an effect
 }
 
-// New makes a log for the observers. The logger gets a line for each observer's panic. The function stamp completes an
-// event that somebody may keep; nil: nothing is missing.
+// New makes a log for the observers. The logger gets a line for each observer's panic.
+// The function stamp completes an event that a listener may keep; nil: nothing is
+// missing.
 func New(observers []Observer, logger *slog.Logger, stamp func(*ojs.Event)) *Log {
 	l := &Log{observers: observers, allBrief: true, logger: logger, stamp: stamp, most: maxWaiting, chains: make(map[string]*chain)}
 	for _, o := range observers {
@@ -156,8 +163,9 @@ func New(observers []Observer, logger *slog.Logger, stamp func(*ojs.Event)) *Log
 // Listening reports whether there is an observer or a subscription.
 func (l *Log) Listening() bool { return len(l.observers) > 0 || len(l.subscriptions()) > 0 }
 
-// Wants reports whether an observer or a subscription may want an event of the type, about the job of the queue. An empty job
-// or queue stands for all of them, and an empty type for all that are about a job.
+// Wants reports whether an observer or a subscription may want an event of the type,
+// about the job of the queue. An empty job or queue stands for all of them, and an empty
+// type for all that are about a job.
 func (l *Log) Wants(t ojs.EventType, job, queue string) bool {
 	if len(l.observers) > 0 {
 		return true
@@ -187,8 +195,9 @@ func (l *Log) unlock() {
 	}
 }
 
-// Begin begins an operation that may change the named jobs, and have the effect on others. Without observers and
-// subscriptions it returns nil, and Add and End of a nil operation do nothing.
+// Begin begins an operation that may change the named jobs, and have the effect on
+// others. Without observers and subscriptions it returns nil, and Add and End of a nil
+// operation do nothing.
 func (l *Log) Begin(effect Effect, ids ...string) *Op {
 	if !l.Listening() {
 		return nil
@@ -224,8 +233,9 @@ func (l *Log) chain(id string) *chain {
 	return ch
 }
 
-// Add hands in a transition that the operation has brought about, those of one job in the order of the versions. The log
-// copies the events, and not what they point to, which the caller must not change until End returns.
+// Add hands in a transition that the operation has brought about, those of one job in the
+// order of the versions. The log copies the events, and not what they point to, which the
+// caller must not change until End returns.
 func (op *Op) Add(job string, version uint64, after Effect, events ...ojs.Event) {
 	if op == nil || len(events) == 0 {
 		return
@@ -235,7 +245,8 @@ func (op *Op) Add(job string, version uint64, after Effect, events ...ojs.Event)
 	op.entries = append(op.entries, Entry{Job: job, Version: version, After: after, Events: op.events[from:len(op.events):len(op.events)]})
 }
 
-// End ends the operation and publishes what it has brought about: the entries of Add, and these.
+// End ends the operation and publishes what it has brought about: the entries of Add, and
+// these.
 func (op *Op) End(entries ...Entry) {
 	if op == nil {
 		return
@@ -324,7 +335,8 @@ func (l *Log) enter(out []Entry, e *Entry) []Entry {
 	return l.release(out, e.Job)
 }
 
-// release publishes the entries of a job that have nothing to wait for, up to the first that has. mu is held.
+// release publishes the entries of a job that have nothing to wait for, up to the first
+// that has. mu is held.
 func (l *Log) release(out []Entry, job string) []Entry {
 	ch := l.chains[job]
 	if ch == nil {
@@ -445,7 +457,7 @@ func (l *Log) publish(out []Entry) {
 	}
 }
 
-// outlive reports whether somebody may keep an event of an entry.
+// outlive reports whether a listener may keep an event of an entry.
 func (l *Log) outlive(e *Entry) bool {
 	if !l.allBrief {
 		return true
@@ -479,7 +491,8 @@ func (l *Log) keep(e *Entry) {
 	}
 }
 
-// observe shows the observers the events, one by one. An observer that stops the call has seen its event. mu is held.
+// observe shows the observers the events, one by one. An observer that stops the call has
+// seen its event. mu is held.
 func (l *Log) observe(out []Entry) {
 	at := position{log: l, out: out}
 	for at.entry < len(out) {

@@ -59,7 +59,8 @@ type modelOp struct {
 	done    bool
 }
 
-// However calls overlap and whenever they return, the events of each job come out complete and in order.
+// However calls overlap and whenever they return, the events of each job come out
+// complete and in order.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		out := new(seen)
@@ -100,7 +101,7 @@ func TestOrder(t *testing.T) {
 						move(o, i, "ended", None)
 					}
 				}
-			case "settle": // by whoever: a cancellation, or a lease that ran out
+			case "settle": // also by a cancellation, or by a lease that ran out
 				if j.state == "active" {
 					move(o, o.job, rapid.SampledFrom([]string{"waiting", "ended"}).Draw(t, "to"), Starts)
 				}
@@ -215,7 +216,8 @@ func TestBehindItsPredecessor(t *testing.T) {
 	out.expect(t, "a/4", "a/5", "a/6", "a/6")
 }
 
-// The work for a batch, and for calls beside one that hangs, grows with their number and no faster.
+// The work for a batch, and for calls beside one that hangs, grows with their number and
+// no faster.
 func TestLinearWork(t *testing.T) {
 	work := map[string]func(l *Log, n int){
 		"batch": func(l *Log, n int) {
@@ -260,7 +262,8 @@ func TestLinearWork(t *testing.T) {
 	}
 }
 
-// What waits is bounded: beyond it, calls that hang are given up, and what they bring later is counted as missed.
+// The number of waiting entries is bounded: beyond it, calls that hang are given up, and
+// their later events are counted as missed.
 func TestBoundedMemory(t *testing.T) {
 	for name, after := range map[string]Effect{"by name": None, "by effect": Starts} {
 		t.Run(name, func(t *testing.T) {
@@ -436,7 +439,8 @@ func TestAboutJobs(t *testing.T) {
 	}
 }
 
-// Every type of event is either about a job or about none: one that is on neither list would reach nobody who subscribes to it alone.
+// Every type of event is either about a job or about none: a type on neither list would
+// not reach a subscription to it alone.
 func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
 	aboutNone := []ojs.EventType{
 		ojs.EventDeadLetterPruned, ojs.EventQueuePaused, ojs.EventQueueResumed, ojs.EventQueueDraining, ojs.EventNearlyFull,
@@ -493,7 +497,8 @@ func publish1(l *Log, job *ojs.JobInfo, t ojs.EventType) {
 	op.End()
 }
 
-// An event that nobody keeps costs no memory: not for observers that are brief, nor for a subscription that does not select it.
+// An event that no listener keeps costs no memory: not for observers that are brief, nor
+// for a subscription that does not select it.
 func TestNothingIsCopiedForNobody(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector has pools forget; .ci/run runs it without")
@@ -511,7 +516,8 @@ func TestNothingIsCopiedForNobody(t *testing.T) {
 	}
 }
 
-// What may be kept is a copy, complete, and the same for all: of an event that is selected, and of one that waits.
+// An event that may be kept is a copy, complete, and the same for all listeners: an event
+// that is selected, and one that waits.
 func TestWhatIsKeptIsACopy(t *testing.T) {
 	c := new(counter)
 	stamps := 0

@@ -15,7 +15,8 @@ type Filter struct {
 	Buffer int // how many events may wait to be received; 0: DefaultBuffer
 }
 
-// DefaultBuffer is how many events may wait to be received unless a filter says otherwise.
+// DefaultBuffer is how many events may wait to be received unless a filter says
+// otherwise.
 const DefaultBuffer = 256
 
 // selects reports whether the filter may select events of the type.
@@ -36,8 +37,8 @@ var aboutJobs = []ojs.EventType{
 	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed, ojs.EventDeadLetterDeleted, ojs.EventDropped,
 }
 
-// wants reports whether the subscription may want an event about a job, by its type, or by job and queue. Empty ones stand
-// for all of them.
+// wants reports whether the subscription may want an event about a job, by its type, or
+// by job and queue. Empty ones stand for all of them.
 func (s *Subscription) wants(t ojs.EventType, job, queue string) bool {
 	f := &s.filter
 	return (t == "" && s.jobs || t != "" && f.selects(t)) &&
@@ -94,7 +95,8 @@ func (s *Subscription) Close() {
 	close(s.events)
 }
 
-// send sends the event if the filter selects it, and counts it as missed if the channel is full. log.mu is held.
+// send sends the event if the filter selects it, and counts it as missed if the channel
+// is full. log.mu is held.
 func (s *Subscription) send(ev *ojs.Event) {
 	if !s.filter.matches(ev) {
 		return
