@@ -20,11 +20,11 @@ func TestMain(m *testing.M) {
 
 // Processes that share a backlog run every job once.
 func TestProcesses(t *testing.T) {
-	dsn := serverOrSkip(t)
+	on := serverOrSkip(t)
 	cfg := small(t)
 	cfg.processes = []int{1, 3}
 	r := &report.Report{}
-	err := errors.Join(sharedOnPostgres(t.Context(), cfg, r, dsn), sharedOnSQLite(t.Context(), cfg, r))
+	err := errors.Join(sharedOnPostgres(t.Context(), cfg, r, on), sharedOnSQLite(t.Context(), cfg, r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +54,9 @@ func TestSQLite(t *testing.T) {
 }
 
 func TestPostgres(t *testing.T) {
-	dsn := serverOrSkip(t)
+	on := serverOrSkip(t)
 	r := &report.Report{}
-	if err := postgresSections(t.Context(), small(t), r, dsn); err != nil {
+	if err := postgresSections(t.Context(), small(t), r, on); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, r, 2, "river", "river InsertManyFast", "river, default fetch")
@@ -79,7 +79,7 @@ func expect(t *testing.T, r *report.Report, sections int, names ...string) {
 	}
 }
 
-func serverOrSkip(tb testing.TB) (dsn string) {
+func serverOrSkip(tb testing.TB) *server {
 	s, err := startServer("")
 	if errors.Is(err, pgtest.ErrNotInstalled) {
 		tb.Skip(err)
@@ -92,12 +92,12 @@ func serverOrSkip(tb testing.TB) (dsn string) {
 			tb.Error(err)
 		}
 	})
-	return s.dsn
+	return s
 }
 
 // BenchmarkPostgres is what the program measures, for benchstat: 16 producers, job by job.
 func BenchmarkPostgres(b *testing.B) {
-	dsn := serverOrSkip(b)
+	dsn := serverOrSkip(b).dsn
 	for _, newContender := range onPostgres {
 		b.Run(newContender(nil, 1).Name(), func(b *testing.B) {
 			pool, remove, err := database(b.Context(), dsn, 32)
@@ -124,7 +124,7 @@ func BenchmarkSQLite(b *testing.B) {
 }
 
 func benchmark(b *testing.B, c Contender) {
-	took, err := endToEnd(b.Context(), c, b.N, mode{producers: 16, batch: 1})
+	took, _, err := endToEnd(b.Context(), c, b.N, mode{producers: 16, batch: 1}, meter{})
 	if errors.Is(err, errors.ErrUnsupported) {
 		b.Skip("it has no enqueue of its own for single jobs")
 	}

@@ -27,7 +27,7 @@ func measure(ctx context.Context, cfg config) (_ *report.Report, err error) {
 		if err != nil {
 			return nil, err
 		}
-		err = errors.Join(onServer(ctx, cfg, r, s.dsn), s.Close())
+		err = errors.Join(onServer(ctx, cfg, r, s), s.Close())
 		if err != nil {
 			return nil, err
 		}
@@ -40,18 +40,18 @@ func measure(ctx context.Context, cfg config) (_ *report.Report, err error) {
 	return r, nil
 }
 
-func postgresSections(ctx context.Context, cfg config, r *report.Report, dsn string) error {
+func postgresSections(ctx context.Context, cfg config, r *report.Report, on *server) error {
 	var entries []entry
 	for _, newContender := range onPostgres {
 		entries = append(entries, func(ctx context.Context) (Contender, func() error, error) {
-			pool, remove, err := database(ctx, dsn, cfg.conns)
+			pool, remove, err := database(ctx, on.dsn, cfg.conns)
 			if err != nil {
 				return nil, nil, err
 			}
 			return newContender(pool, cfg.workers), remove, nil
 		})
 	}
-	return sections(ctx, cfg, r, "PostgreSQL", cfg.jobs, entries)
+	return sections(ctx, cfg, r, "PostgreSQL", cfg.jobs, on.meter(), entries)
 }
 
 func sqliteSections(ctx context.Context, cfg config, r *report.Report) error {
@@ -67,7 +67,7 @@ func sqliteSections(ctx context.Context, cfg config, r *report.Report) error {
 				return newContender(filepath.Join(dir, "jobs.db"), sync, cfg.workers), remove, nil
 			})
 		}
-		if err := sections(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs, entries); err != nil {
+		if err := sections(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs, meter{}, entries); err != nil {
 			return err
 		}
 	}
@@ -75,16 +75,21 @@ func sqliteSections(ctx context.Context, cfg config, r *report.Report) error {
 }
 
 // sections measures both ways to enqueue: one producer with batches, and many job by job.
-func sections(ctx context.Context, cfg config, r *report.Report, where string, jobs int, entries []entry) error {
+func sections(
+	ctx context.Context, cfg config, r *report.Report, where string, jobs int, at meter, entries []entry,
+) error {
 	for _, m := range []mode{{producers: 1, batch: cfg.batch}, {producers: cfg.producers, batch: 1}} {
 		s := &report.Section{
 			Title:   fmt.Sprintf("%s: %d jobs, %d producers, batches of %d, %d workers, medians of %d rounds", where, jobs, m.producers, m.batch, cfg.workers, cfg.rounds),
 			Metrics: []report.Metric{{Name: "jobs/s"}},
 		}
+		if at.pid > 0 {
+			s.Metrics = append(s.Metrics, costs...)
+		}
 		r.Sections = append(r.Sections, s)
 		for range cfg.rounds {
 			for _, e := range entries {
-				if err := round(ctx, cfg, s, e, jobs, m); err != nil {
+				if err := round(ctx, cfg, s, e, jobs, m, at); err != nil {
 					return err
 				}
 			}
@@ -97,7 +102,9 @@ func sections(ctx context.Context, cfg config, r *report.Report, where string, j
 }
 
 // round is one contender's turn. One that has failed gets none any more.
-func round(ctx context.Context, cfg config, s *report.Section, e entry, jobs int, m mode) (err error) {
+func round(
+	ctx context.Context, cfg config, s *report.Section, e entry, jobs int, m mode, at meter,
+) (err error) {
 	c, remove, err := e(ctx)
 	if err != nil {
 		return err
@@ -108,7 +115,7 @@ func round(ctx context.Context, cfg config, s *report.Section, e entry, jobs int
 	}
 	turn, cancel := wall.WithTimeout(ctx, cfg.timeout)
 	defer cancel()
-	took, err := endToEnd(turn, c, jobs, m)
+	took, spent, err := endToEnd(turn, c, jobs, m, at)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -118,15 +125,30 @@ func round(ctx context.Context, cfg config, s *report.Section, e entry, jobs int
 	case err != nil:
 		s.Fail(c.Name(), err)
 	default:
-		s.Add(c.Name(), float64(jobs)/took.Seconds())
+		values := []float64{float64(jobs) / took.Seconds()}
+		if at.pid > 0 {
+			values = append(values, spent...)
+		}
+		s.Add(c.Name(), values...)
 	}
 	return nil
 }
 
-func endToEnd(ctx context.Context, c Contender, jobs int, m mode) (took time.Duration, err error) {
+// endToEnd returns how long jobs took, and what each of them cost.
+func endToEnd(
+	ctx context.Context, c Contender, jobs int, m mode, at meter,
+) (took time.Duration, spent []float64, err error) {
 	defer func() { err = errors.Join(err, c.Close()) }()
 	if err := c.Setup(ctx); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return c.EndToEnd(ctx, jobs, m.producers, m.batch)
+	before, err := at.read(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	if took, err = c.EndToEnd(ctx, jobs, m.producers, m.batch); err != nil {
+		return took, nil, err
+	}
+	after, err := at.read(ctx)
+	return took, after.perJob(before, jobs), err
 }

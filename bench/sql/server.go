@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 
 	"github.com/benbjohnson/clock"
 
@@ -28,6 +29,14 @@ func startServer(dir string) (*server, error) {
 		return nil, err
 	}
 	return &server{s.DSN(), s}, nil
+}
+
+// meter measures the server, if the system tells the time of its processes.
+func (s *server) meter() meter {
+	if s.private == nil || runtime.GOOS != "linux" {
+		return meter{dsn: s.dsn}
+	}
+	return meter{s.dsn, s.private.PID()}
 }
 
 // Close stops a server that startServer has started, and removes it.

@@ -35,7 +35,8 @@ type Sharer interface {
 }
 
 // sharedOnPostgres measures how fast several processes work off a backlog that they share.
-func sharedOnPostgres(ctx context.Context, cfg config, r *report.Report, dsn string) error {
+func sharedOnPostgres(ctx context.Context, cfg config, r *report.Report, on *server) error {
+	dsn := on.dsn
 	var places []place
 	for _, newContender := range onPostgres {
 		places = append(places, func(ctx context.Context) (order, func() error, error) {

@@ -161,6 +161,9 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 // Dir is where the socket is: .s.PGSQL.5432.
 func (s *Server) Dir() string { return s.dir }
 
+// PID is the process of a server that is up, whose children serve the connections.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
 // DSN is how to connect.
 func (s *Server) DSN() string { return "host=" + s.dir + " user=postgres dbname=postgres" }
 
