@@ -111,7 +111,8 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 		}
 		if a.IsNil() != b.IsNil() || a.Len() != b.Len() {
 			if a.Len() != b.Len() {
-				d.list = append(d.list, fmt.Sprintf("%s: %d elements, want %d", cmp.Or(path, "value"), a.Len(), b.Len()))
+				difference := fmt.Sprintf("%s: %d elements, want %d", cmp.Or(path, "value"), a.Len(), b.Len())
+				d.list = append(d.list, difference)
 			} else {
 				d.add(path, a, b)
 			}
@@ -374,7 +375,8 @@ func leaves(t reflect.Type, path string, way [][]int) (list []Leaf) {
 		switch {
 		case f.Type.Kind() == reflect.Struct && !opaque(f.Type):
 			list = append(list, leaves(f.Type, at, here)...)
-		case f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct && !opaque(f.Type.Elem()):
+		case f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct &&
+			!opaque(f.Type.Elem()):
 			list = append(append(list, Leaf{at, here}), leaves(f.Type.Elem(), at, here)...)
 		default:
 			list = append(list, Leaf{at, here})

@@ -28,8 +28,12 @@ func TestDiffNamesTheFields(t *testing.T) {
 	delete(b.Meta, "k")
 	b.RateLimit, b.FinishedAt = &ojs.RateLimit{Key: "k"}, time.Unix(1, 0).UTC()
 	want := []string{
-		`Meta["k"]: "v", want none`, `Meta["l"][0]: 1, want 2`, "Retry.MaxInterval: 5m0s, want 7s", `RateLimit: nil, want {Key: "k"}`,
-		"Unique.States[0]: " + fmt.Sprintf("%q, want %q", ojs.StateActive, ojs.StateRetryable), "FinishedAt: no time, want 1970-01-01T00:00:01Z",
+		`Meta["k"]: "v", want none`,
+		`Meta["l"][0]: 1, want 2`,
+		"Retry.MaxInterval: 5m0s, want 7s",
+		`RateLimit: nil, want {Key: "k"}`,
+		fmt.Sprintf("Unique.States[0]: %q, want %q", ojs.StateActive, ojs.StateRetryable),
+		"FinishedAt: no time, want 1970-01-01T00:00:01Z",
 	}
 	if got := fields.Diff(a, b); !reflect.DeepEqual(got, want) {
 		t.Errorf("\ngot  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
@@ -84,7 +88,9 @@ func TestCopiesShareNothing(t *testing.T) {
 }
 
 func TestUnknownTypesFail(t *testing.T) {
-	for _, v := range []any{new(struct{ C chan int }), new(struct{ F func() }), new(struct{ M map[int]int })} {
+	for _, v := range []any{
+		new(struct{ C chan int }), new(struct{ F func() }), new(struct{ M map[int]int }),
+	} {
 		func() {
 			defer func() {
 				if p := recover(); !strings.Contains(fmt.Sprint(p), "no values for a") {

@@ -51,10 +51,13 @@ func oneOf[E any](t *rapid.T, path string, list ...E) E { return rapid.SampledFr
 // raw is JSON as an engine stores it: compact.
 func (f Filler) raw(t *rapid.T, path string) json.RawMessage {
 	if f.Wide {
-		return json.RawMessage(oneOf(t, path, "null", "[1, 2]", `{"a":  "<\u0000é"}`, "\"\xff\"", "9007199254740993"))
+		return json.RawMessage(oneOf(t, path,
+			"null", "[1, 2]", `{"a":  "<\u0000é"}`, "\"\xff\"", "9007199254740993"))
 	}
 	n := rapid.Uint32().Draw(t, path)
-	return json.RawMessage(fmt.Sprintf(oneOf(t, path+" form", `%d`, `"%dé"`, `{"a":[%d,null,9007199254740993]}`, `{"z":1.50,"a":%d}`), n))
+	form := oneOf(t, path+" form",
+		`%d`, `"%dé"`, `{"a":[%d,null,9007199254740993]}`, `{"z":1.50,"a":%d}`)
+	return json.RawMessage(fmt.Sprintf(form, n))
 }
 
 func (f Filler) object(t *rapid.T, path string) map[string]any {
@@ -63,8 +66,13 @@ func (f Filler) object(t *rapid.T, path string) map[string]any {
 	}
 	n := rapid.Uint32().Draw(t, path)
 	return map[string]any{
-		"n": float64(n), "s": f.text(t, path+" text"), "é\"": nil, "": true, "big": json.Number("9007199254740993"),
-		"l": []any{fmt.Sprint("in a list ", n), map[string]any{"deep": []any{float64(n)}}}, "o": map[string]any{"n": float64(n)},
+		"n":   float64(n),
+		"s":   f.text(t, path+" text"),
+		"é\"": nil,
+		"":    true,
+		"big": json.Number("9007199254740993"),
+		"l":   []any{fmt.Sprint("in a list ", n), map[string]any{"deep": []any{float64(n)}}},
+		"o":   map[string]any{"n": float64(n)},
 	}
 }
 
@@ -72,10 +80,12 @@ func (f Filler) fill(t *rapid.T, path string, v reflect.Value) {
 	rare := func() bool { return !f.Full && rapid.IntRange(0, 5).Draw(t, path+" is zero") == 0 }
 	switch x := v.Addr().Interface().(type) {
 	case *time.Time:
-		*x = time.Unix(rapid.Int64Range(0, maxUnix).Draw(t, path), rapid.Int64Range(0, 999_999_999).Draw(t, path+" ns")).UTC()
+		seconds := rapid.Int64Range(0, maxUnix).Draw(t, path)
+		nanos := rapid.Int64Range(0, 999_999_999).Draw(t, path+" ns")
 		if f.Wide {
-			*x = time.Unix(rapid.Int64Range(-60_000_000_000, 250_000_000_000).Draw(t, path+" wide"), int64(x.Nanosecond())).UTC()
+			seconds = rapid.Int64Range(-60_000_000_000, 250_000_000_000).Draw(t, path+" wide")
 		}
+		*x = time.Unix(seconds, nanos).UTC()
 		if f.Precision > 0 {
 			*x = x.Truncate(f.Precision)
 		}
@@ -111,7 +121,10 @@ func (f Filler) fill(t *rapid.T, path string, v reflect.Value) {
 		return
 	case *map[string]json.RawMessage:
 		if *x = nil; !rare() {
-			*x = map[string]json.RawMessage{"x-" + name(t, path): f.raw(t, path+" x"), "\"é": f.raw(t, path+" é")}
+			*x = map[string]json.RawMessage{
+				"x-" + name(t, path): f.raw(t, path+" x"),
+				"\"é":                f.raw(t, path+" é"),
+			}
 		}
 		return
 	case *ojs.State:
@@ -124,13 +137,15 @@ func (f Filler) fill(t *rapid.T, path string, v reflect.Value) {
 		*x = oneOf(t, path, ojs.JitterOn, ojs.JitterOff, ojs.JitterFull)
 		return
 	case *ojs.Backoff:
-		*x = oneOf(t, path, ojs.BackoffNone, ojs.BackoffLinear, ojs.BackoffExponential, ojs.BackoffPolynomial, "acme:unknown-2_x.y")
+		*x = oneOf(t, path, ojs.BackoffNone, ojs.BackoffLinear, ojs.BackoffExponential,
+			ojs.BackoffPolynomial, "acme:unknown-2_x.y")
 		return
 	case *ojs.Exhaustion:
 		*x = oneOf(t, path, ojs.ExhaustionDiscard, ojs.ExhaustionDeadLetter)
 		return
 	case *ojs.Conflict:
-		*x = oneOf(t, path, ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule)
+		*x = oneOf(t, path, ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace,
+			ojs.ConflictReplaceExceptSchedule)
 		return
 	case *ojs.UniqueKeys:
 		*x = ojs.UniqueKeys(rapid.Uint8Range(0, 15).Draw(t, path))

@@ -7,9 +7,10 @@
 // in before the one that made it possible: a claim may be faster than the enqueue of the
 // same job. So every storage call that may change jobs is an operation:
 //
-//	op := log.Begin(effect, ids...)   // before the call: the jobs that it may change, and the effect on jobs it cannot name
+//	// before the call: the jobs that it may change, and the effect on jobs it cannot name
+//	op := log.Begin(effect, ids...)
 //	... the storage's call ...
-//	op.Add(id, version, ...)          // after it: what it has brought about, one entry for a transition
+//	op.Add(id, version, ...) // after it: one entry for each transition
 //	op.End()
 //
 // An entry waits for the operations that may still hand in its predecessor, the event of
@@ -18,10 +19,10 @@
 // (Starts), and promoting, replacing and dropping end jobs (Ends). The caller knows from
 // the state before the transition which of the two its predecessor may come from:
 //
-//	state before     predecessors                           Entry.After
-//	none, waiting    enqueue, retry, operator: by name      None
-//	active           the same, and the claim                Starts, or None if the claim has returned to the caller
-//	finished         the same, and expiry, replacement      Ends
+//	state before   predecessors                        Entry.After
+//	none, waiting  enqueue, retry, operator: by name   None
+//	active         the same, and the claim             Starts; None if the claim has returned
+//	finished       the same, and expiry, replacement   Ends
 //
 // # Invariants
 //
@@ -153,7 +154,8 @@ type entry struct {
 // The function stamp completes an event that a listener may keep; nil: nothing is
 // missing.
 func New(observers []Observer, logger *slog.Logger, stamp func(*ojs.Event)) *Log {
-	l := &Log{observers: observers, allBrief: true, logger: logger, stamp: stamp, most: maxWaiting, chains: make(map[string]*chain)}
+	l := &Log{observers: observers, allBrief: true, logger: logger, stamp: stamp, most: maxWaiting,
+		chains: make(map[string]*chain)}
 	for _, o := range observers {
 		l.allBrief = l.allBrief && foreign.IsBrief(o)
 	}
@@ -242,7 +244,8 @@ func (op *Op) Add(job string, version uint64, after Effect, events ...ojs.Event)
 	}
 	from := len(op.events)
 	op.events = append(op.events, events...)
-	op.entries = append(op.entries, Entry{Job: job, Version: version, After: after, Events: op.events[from:len(op.events):len(op.events)]})
+	added := op.events[from:len(op.events):len(op.events)]
+	op.entries = append(op.entries, Entry{Job: job, Version: version, After: after, Events: added})
 }
 
 // End ends the operation and publishes what it has brought about: the entries of Add, and
@@ -364,7 +367,8 @@ func (l *Log) release(out []Entry, job string) []Entry {
 
 // ready reports whether an entry has no operation to wait for. mu is held.
 func (l *Log) ready(ch *chain, e *entry) bool {
-	return (len(ch.ops) == 0 || ch.ops[0].number > e.after) && (e.After == None || l.oldest(e.After) > e.after)
+	return (len(ch.ops) == 0 || ch.ops[0].number > e.after) &&
+		(e.After == None || l.oldest(e.After) > e.after)
 }
 
 // oldest is the number of the oldest operation with an effect. mu is held.
@@ -414,7 +418,8 @@ func (l *Log) giveUp(out []Entry) []Entry {
 		op.lost = true
 		l.forget(op)
 	}
-	l.lines = append(l.lines, line{slog.LevelWarn, "too many events wait for storage calls; the events of these calls are lost",
+	l.lines = append(l.lines, line{slog.LevelWarn,
+		"too many events wait for storage calls; the events of these calls are lost",
 		[]slog.Attr{slog.Int("calls", len(lost)), slog.Int("waiting", l.waiting.Len())}})
 	for _, op := range lost {
 		for _, id := range op.ids {

@@ -40,7 +40,8 @@ func newLog(t testing.TB) (*Log, *seen) {
 
 // at is the entry of a job's version.
 func at(job string, version uint64, after Effect) Entry {
-	return Entry{Job: job, Version: version, After: after, Events: []ojs.Event{{Subject: fmt.Sprint(job, "/", version)}}}
+	event := ojs.Event{Subject: fmt.Sprint(job, "/", version)}
+	return Entry{Job: job, Version: version, After: after, Events: []ojs.Event{event}}
 }
 
 func (s *seen) expect(t *testing.T, want ...string) {
@@ -62,6 +63,8 @@ type modelOp struct {
 // However calls overlap and whenever they return, the events of each job come out
 // complete and in order.
 func TestOrder(t *testing.T) {
+	calls := rapid.SampledFrom([]string{"insert", "claim", "due", "settle", "operator"})
+	states := rapid.SampledFrom([]string{"waiting", "ended"})
 	rapid.Check(t, func(t *rapid.T) {
 		out := new(seen)
 		l := New([]Observer{out}, slog.New(slog.DiscardHandler), nil)
@@ -103,12 +106,12 @@ func TestOrder(t *testing.T) {
 				}
 			case "settle": // also by a cancellation, or by a lease that ran out
 				if j.state == "active" {
-					move(o, o.job, rapid.SampledFrom([]string{"waiting", "ended"}).Draw(t, "to"), Starts)
+					move(o, o.job, states.Draw(t, "to"), Starts)
 				}
 			case "operator":
 				switch j.state {
 				case "waiting":
-					move(o, o.job, rapid.SampledFrom([]string{"waiting", "ended"}).Draw(t, "to"), before[j.state])
+					move(o, o.job, states.Draw(t, "to"), before[j.state])
 				case "active":
 					move(o, o.job, "ended", before[j.state])
 				case "ended":
@@ -126,7 +129,7 @@ func TestOrder(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": func(t *rapid.T) {
-				o := &modelOp{what: rapid.SampledFrom([]string{"insert", "claim", "due", "settle", "operator"}).Draw(t, "what")}
+				o := &modelOp{what: calls.Draw(t, "what")}
 				switch o.what {
 				case "claim":
 					if claims > 0 {
@@ -168,7 +171,9 @@ func TestOrder(t *testing.T) {
 				t.Fatalf("job %d: published %v, not %v", i, g, jobs[i].want)
 			}
 		}
-		if len(l.chains)+l.waiting.Len()+l.blocked[Starts].Len()+l.blocked[Ends].Len()+l.wide[Starts].Len()+l.wide[Ends].Len() > 0 {
+		blocked := l.blocked[Starts].Len() + l.blocked[Ends].Len()
+		wide := l.wide[Starts].Len() + l.wide[Ends].Len()
+		if len(l.chains)+l.waiting.Len()+blocked+wide > 0 {
 			t.Fatalf("left over: %d jobs, %d entries", len(l.chains), l.waiting.Len())
 		}
 	})
@@ -183,9 +188,12 @@ func TestHungCall(t *testing.T) {
 		others  []Entry
 		handsIn Entry
 	}{
-		{"settle", func(l *Log) *Op { return l.Begin(None, "a") }, at("a", 5, None), []Entry{at("b", 5, None), at("c", 2, Starts), at("d", 3, Ends)}, at("a", 4, None)},
-		{"claim", func(l *Log) *Op { return l.Begin(Starts) }, at("a", 5, Starts), []Entry{at("b", 5, None), at("d", 3, Ends)}, at("a", 4, None)},
-		{"due", func(l *Log) *Op { return l.Begin(Ends) }, at("a", 5, Ends), []Entry{at("b", 5, None), at("c", 2, Starts)}, at("a", 4, None)},
+		{"settle", func(l *Log) *Op { return l.Begin(None, "a") }, at("a", 5, None),
+			[]Entry{at("b", 5, None), at("c", 2, Starts), at("d", 3, Ends)}, at("a", 4, None)},
+		{"claim", func(l *Log) *Op { return l.Begin(Starts) }, at("a", 5, Starts),
+			[]Entry{at("b", 5, None), at("d", 3, Ends)}, at("a", 4, None)},
+		{"due", func(l *Log) *Op { return l.Begin(Ends) }, at("a", 5, Ends),
+			[]Entry{at("b", 5, None), at("c", 2, Starts)}, at("a", 4, None)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, out := newLog(t)
@@ -325,7 +333,9 @@ func (s *stopping) Observe(ev *ojs.Event) {
 // An observer that does not return sees each event once, and so do the others.
 func TestObserverStops(t *testing.T) {
 	for name, how := range map[string]func(){
-		"panic": func() { panic("out of metrics") }, "nil panic": func() { panic(nil) }, "Goexit": runtime.Goexit,
+		"panic":     func() { panic("out of metrics") },
+		"nil panic": func() { panic(nil) },
+		"Goexit":    runtime.Goexit,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var logged bytes.Buffer
@@ -364,7 +374,9 @@ func TestWants(t *testing.T) {
 	if l.Wants("", "", "") || l.Begin(None, "a") != nil {
 		t.Error("nobody listens, and events are wanted")
 	}
-	sub := l.Subscribe(Filter{Types: []ojs.EventType{"job.c*", ojs.EventStarted}, JobIDs: []string{"a"}, Queues: []string{"q"}})
+	sub := l.Subscribe(Filter{
+		Types: []ojs.EventType{"job.c*", ojs.EventStarted}, JobIDs: []string{"a"}, Queues: []string{"q"},
+	})
 	for _, tt := range []struct {
 		event      ojs.EventType
 		job, queue string
@@ -428,8 +440,9 @@ func (r reentrant) Handle(context.Context, slog.Record) error {
 func TestAboutJobs(t *testing.T) {
 	l := New(nil, slog.New(slog.DiscardHandler), nil)
 	for pattern, want := range map[ojs.EventType]bool{
-		"job.*": true, "dead_letter.*": true, "priority.*": true, "backpressure.*": true, "cron.*": false, "queue.*": false,
-		"worker.*": false, ojs.EventDeadLetterPruned: false, ojs.EventRoom: false, ojs.EventDropped: true,
+		"job.*": true, "dead_letter.*": true, "priority.*": true, "backpressure.*": true,
+		"cron.*": false, "queue.*": false, "worker.*": false,
+		ojs.EventDeadLetterPruned: false, ojs.EventRoom: false, ojs.EventDropped: true,
 	} {
 		sub := l.Subscribe(Filter{Types: []ojs.EventType{pattern}})
 		if got := l.Wants("", "", ""); got != want {
@@ -443,9 +456,11 @@ func TestAboutJobs(t *testing.T) {
 // not reach a subscription to it alone.
 func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
 	aboutNone := []ojs.EventType{
-		ojs.EventDeadLetterPruned, ojs.EventQueuePaused, ojs.EventQueueResumed, ojs.EventQueueDraining, ojs.EventNearlyFull,
-		ojs.EventRejected, ojs.EventRoom, ojs.EventCronTriggered, ojs.EventCronSkipped, ojs.EventWorkerStarted, ojs.EventWorkerQuiet,
-		ojs.EventWorkerStopped, ojs.EventWorkerHeartbeat,
+		ojs.EventDeadLetterPruned,
+		ojs.EventQueuePaused, ojs.EventQueueResumed, ojs.EventQueueDraining,
+		ojs.EventNearlyFull, ojs.EventRejected, ojs.EventRoom,
+		ojs.EventCronTriggered, ojs.EventCronSkipped,
+		ojs.EventWorkerStarted, ojs.EventWorkerQuiet, ojs.EventWorkerStopped, ojs.EventWorkerHeartbeat,
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), "../../../event.go", nil, 0)
 	if err != nil {
@@ -465,7 +480,8 @@ func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		types++
-		if event := ojs.EventType(text); slices.Contains(aboutJobs, event) == slices.Contains(aboutNone, event) {
+		event := ojs.EventType(text)
+		if slices.Contains(aboutJobs, event) == slices.Contains(aboutNone, event) {
 			t.Errorf("%s has to be on one of the lists aboutJobs and aboutNone", spec.Names[0])
 		}
 		return true
@@ -521,7 +537,8 @@ func TestNothingIsCopiedForNobody(t *testing.T) {
 func TestWhatIsKeptIsACopy(t *testing.T) {
 	c := new(counter)
 	stamps := 0
-	l := New([]Observer{c}, slog.New(slog.DiscardHandler), func(ev *ojs.Event) { stamps++; ev.ID = fmt.Sprint(stamps) })
+	stamp := func(ev *ojs.Event) { stamps++; ev.ID = fmt.Sprint(stamps) }
+	l := New([]Observer{c}, slog.New(slog.DiscardHandler), stamp)
 	sub := l.Subscribe(Filter{})
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "a", Type: "before"}}
 	check := func(what string) {

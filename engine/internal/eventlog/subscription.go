@@ -31,10 +31,12 @@ func (f *Filter) selects(t ojs.EventType) bool {
 
 // aboutJobs are the types of the events that are about a job.
 var aboutJobs = []ojs.EventType{
-	ojs.EventEnqueued, ojs.EventScheduled, ojs.EventAvailable, ojs.EventStarted, ojs.EventCompleted, ojs.EventFailed,
-	ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled, ojs.EventExpired, ojs.EventTTLExpired, ojs.EventTimeout, ojs.EventTotalTimeout,
-	ojs.EventStalled, ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat, ojs.EventPriority,
-	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed, ojs.EventDeadLetterDeleted, ojs.EventDropped,
+	ojs.EventEnqueued, ojs.EventScheduled, ojs.EventAvailable, ojs.EventStarted,
+	ojs.EventCompleted, ojs.EventFailed, ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled,
+	ojs.EventExpired, ojs.EventTTLExpired, ojs.EventTimeout, ojs.EventTotalTimeout, ojs.EventStalled,
+	ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat, ojs.EventPriority,
+	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed,
+	ojs.EventDeadLetterDeleted, ojs.EventDropped,
 }
 
 // wants reports whether the subscription may want an event about a job, by its type, or
@@ -90,7 +92,8 @@ func (s *Subscription) Close() {
 		return
 	}
 	s.closed = true
-	subs := slices.DeleteFunc(slices.Clone(s.log.subscriptions()), func(other *Subscription) bool { return other == s })
+	isThis := func(other *Subscription) bool { return other == s }
+	subs := slices.DeleteFunc(slices.Clone(s.log.subscriptions()), isThis)
 	s.log.subs.Store(&subs)
 	close(s.events)
 }
