@@ -73,8 +73,8 @@ func seeded(args ...string) []string {
 
 // The first two stages kill most mutants in a twentieth of the suite's time.
 var (
+	light   = seeded("-test.run=^TestStorage$", "-test.skip=/Random|/Histories|/Conformance/(Fields|Scale|Race)|/Conformance/General/Payloads")
 	quick   = seeded("-test.run=^TestStorage$/^Random$", "-rapid.checks=5")
-	light   = seeded("-test.run=^TestStorage$", "-test.skip=/Random|/Histories|/Conformance/(Fields|Scale)|/Conformance/General/Payloads")
 	suite   = seeded("-test.run=^TestStorage$")
 	private = seeded("-test.skip=^TestStorage$", "-rapid.checks=10")
 )
@@ -83,8 +83,8 @@ var targets = []target{
 	{
 		name: "memory", dir: "storage/memory",
 		judges: []judge{
-			{pkg: "storage/memory", args: quick},
 			{pkg: "storage/memory", args: light},
+			{pkg: "storage/memory", args: quick},
 			{pkg: "storage/memory", args: suite, random: true, long: true},
 			{pkg: "storage/memory", args: private, own: true},
 		},
@@ -93,8 +93,8 @@ var targets = []target{
 	{
 		name: "reference", dir: "storage/storagetest", files: []string{"reference.go"},
 		judges: []judge{
-			{pkg: "storage/memory", args: quick},
 			{pkg: "storage/memory", args: light},
+			{pkg: "storage/memory", args: quick},
 			{pkg: "storage/memory", args: suite, random: true, long: true},
 			{pkg: "storage/storagetest", args: seeded("-test.run=^TestReference")},
 		},
