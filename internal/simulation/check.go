@@ -157,14 +157,17 @@ func (w *world) checkTimes(now time.Time, running []*node, free map[*node]int) {
 			continue
 		}
 		if at := j.rec.WakeAt(); !at.IsZero() && at.Before(now) {
-			l.broken(4, j, "it is %s, and something was due at %s, %v ago", j.rec.State, l.at(at), now.Sub(at))
+			l.broken(4, j, "it is %s, and something was due at %s, %v ago",
+				j.rec.State, l.at(at), now.Sub(at))
 		}
-		if j.rec.State != ojs.StateAvailable || !j.since.Before(now) || l.queues[j.rec.Queue] == ojs.QueuePaused {
+		if j.rec.State != ojs.StateAvailable || !j.since.Before(now) ||
+			l.queues[j.rec.Queue] == ojs.QueuePaused {
 			continue
 		}
 		for _, n := range running {
 			if free[n] > 0 && n.serves(&j.rec) {
-				l.broken(4, j, "it has been available for %v, and %s has %d free slots", now.Sub(j.since), n.name, free[n])
+				l.broken(4, j, "it has been available for %v, and %s has %d free slots",
+					now.Sub(j.since), n.name, free[n])
 			}
 		}
 	}
@@ -193,14 +196,16 @@ func (w *world) checkTold(now time.Time) {
 			w.broken(11, a.id, "attempt %d in %s goes on with a live context, %v after the job was taken from it (%v)", a.number, a.node.name, now.Sub(h.lost), h.cause)
 		}
 		if end := a.began.Add(a.limit); end.Before(now) {
-			w.broken(4, a.id, "attempt %d in %s has a live context %v after its timeout", a.number, a.node.name, now.Sub(end))
+			w.broken(4, a.id, "attempt %d in %s has a live context %v after its timeout",
+				a.number, a.node.name, now.Sub(end))
 		}
 	}
 	for _, wt := range waits {
 		if !wt.node.alive() {
 			continue
 		}
-		if j := l.jobs[wt.id]; j != nil && !j.ended.IsZero() && j.ended.Before(now) && j.rec.State.Terminal() {
+		if j := l.jobs[wt.id]; j != nil && !j.ended.IsZero() && j.ended.Before(now) &&
+			j.rec.State.Terminal() {
 			l.broken(13, j, "it ended %v ago, and a wait in %s has no answer", now.Sub(j.ended), wt.node.name)
 		}
 	}
@@ -210,7 +215,8 @@ func (w *world) checkTold(now time.Time) {
 // is held.
 func (w *world) checkCause(a *attempt, cause error) {
 	if h := a.hold; h != nil && h.lost.IsZero() {
-		w.broken(11, a.id, "attempt %d in %s was told: %v, and the job is its own", a.number, a.node.name, cause)
+		w.broken(11, a.id, "attempt %d in %s was told: %v, and the job is its own",
+			a.number, a.node.name, cause)
 	}
 }
 
@@ -235,7 +241,8 @@ func (w *world) checkCounts() {
 	}
 	for _, c := range counts {
 		if k := (key{c.Queue, c.State}); want[k] != c.N {
-			w.broken(12, "", "queue %s has %d jobs that are %s, and %d are counted", c.Queue, want[k], c.State, c.N)
+			w.broken(12, "", "queue %s has %d jobs that are %s, and %d are counted",
+				c.Queue, want[k], c.State, c.N)
 		} else {
 			delete(want, k)
 		}

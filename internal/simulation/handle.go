@@ -20,7 +20,8 @@ func isRemote(worker string) bool { return strings.HasPrefix(worker, "remote-") 
 // begin notes that an attempt of a job begins.
 func (n *node) begin(ctx context.Context, id string, number int, remote bool) *attempt {
 	now := n.w.now()
-	a := &attempt{node: n, id: id, number: number, ctx: ctx, remote: remote, began: now, limit: ojs.DefaultTimeout}
+	a := &attempt{node: n, id: id, number: number, ctx: ctx, remote: remote, began: now,
+		limit: ojs.DefaultTimeout}
 	l := n.w.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +47,8 @@ func (n *node) begin(ctx context.Context, id string, number int, remote bool) *a
 	n.w.note(n.name, id, "attempt %d begins: %s (%v, %v)", number, a.step.kind, a.step.d, a.step.then)
 	if a.hold == nil {
 		if n.alive() {
-			n.w.broken(5, id, "%s began attempt %d, and has no claim of it that has not begun", n.name, number)
+			n.w.broken(5, id, "%s began attempt %d, and has no claim of it that has not begun",
+				n.name, number)
 		}
 		return a
 	}
@@ -90,7 +92,8 @@ func (n *node) handle(ctx context.Context, job *ojs.Job[Args]) error {
 	}
 	err := errors.New("a handler's error")
 	kind := s.kind
-	if a.limit > soon && (kind == "until told" || kind == "late success" || kind == "late failure" || kind == "late snooze" || kind == "hang") {
+	if a.limit > soon && (kind == "until told" || kind == "late success" || kind == "late failure" ||
+		kind == "late snooze" || kind == "hang") {
 		kind = "work"
 	}
 	overtime := a.limit + n.cfg.grace/2 + s.d%time.Second
@@ -226,7 +229,8 @@ func (w *world) employ(n *node, good bool) {
 }
 
 // deliver does what a remote worker does with a delivery.
-func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *attempt, kind int, r *rand.Rand) {
+func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *attempt, kind int,
+	r *rand.Rand) {
 	err := errors.New("a worker's error")
 	pause := func(d time.Duration) bool { return w.sleep(w.ctx, d) == nil }
 	finish := func(answer string, after time.Duration, end func() error) {
@@ -282,8 +286,10 @@ func (w *world) checkError(n *node, id, what string, err error, more ...error) {
 		return
 	}
 	w.note(n.name, id, "%s: %v", what, err)
-	for _, allowed := range append(more, errFault, errDead, errOver, context.Canceled, ojs.ErrDuplicate, ojs.ErrQueueFull, ojs.ErrQueueDraining,
-		ojs.ErrTransition, ojs.ErrNotFound, ojs.ErrPruned, ojs.ErrInvalid, ojs.ErrCancelled, ojs.ErrTimeout, ojs.ErrShutdown, ojs.ErrLeaseLost, ojs.ErrReplaced,
+	for _, allowed := range append(more, errFault, errDead, errOver, context.Canceled, ojs.ErrDuplicate,
+		ojs.ErrQueueFull, ojs.ErrQueueDraining, ojs.ErrTransition, ojs.ErrNotFound, ojs.ErrPruned,
+		ojs.ErrInvalid, ojs.ErrCancelled, ojs.ErrTimeout, ojs.ErrShutdown, ojs.ErrLeaseLost,
+		ojs.ErrReplaced,
 		context.DeadlineExceeded) {
 		if errors.Is(err, allowed) {
 			return

@@ -65,8 +65,9 @@ type limitKey struct {
 
 func newLedger(w *world, inner storage.Storage) *ledger {
 	return &ledger{
-		w: w, inner: inner, jobs: make(map[string]*job), byN: make(map[int][]*job), queues: make(map[string]ojs.QueueState),
-		runs: make(map[string]string), starts: make(map[limitKey][]time.Time),
+		w: w, inner: inner, jobs: make(map[string]*job), byN: make(map[int][]*job),
+		queues: make(map[string]ojs.QueueState),
+		runs:   make(map[string]string), starts: make(map[limitKey][]time.Time),
 	}
 }
 
@@ -125,7 +126,8 @@ func (l *ledger) alive(id string) *job {
 	return nil
 }
 
-func (l *ledger) insert(ctx context.Context, n *node, told bool, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (l *ledger) insert(ctx context.Context, n *node, told bool, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	from := len(dst)
@@ -160,7 +162,8 @@ func (l *ledger) insert(ctx context.Context, n *node, told bool, now time.Time, 
 		l.order = append(l.order, j)
 		l.refresh(j)
 		l.note(n, j, told, "stored on queue %s, type %s, priority %d, scheduled %v, deadline %v, timeout %v, lease %v, %d attempts, unique %v",
-			j.rec.Queue, j.rec.Type, j.rec.Priority, l.at(j.rec.ScheduledAt), l.at(j.rec.Deadline()), j.rec.Timeout, j.rec.Lease, j.rec.MaxAttempts, j.rec.Fingerprint != "")
+			j.rec.Queue, j.rec.Type, j.rec.Priority, l.at(j.rec.ScheduledAt), l.at(j.rec.Deadline()),
+			j.rec.Timeout, j.rec.Lease, j.rec.MaxAttempts, j.rec.Fingerprint != "")
 		if l.queues[j.rec.Queue] == ojs.QueueDraining {
 			l.broken(16, j, "it was stored in queue %s, which is draining", j.rec.Queue)
 		}
@@ -183,7 +186,8 @@ func (l *ledger) insert(ctx context.Context, n *node, told bool, now time.Time, 
 	for i := range batch {
 		if in := &batch[i]; in.MaxDepth > 0 && out[i].Existing == nil {
 			if depth := l.depth(in.Record.Queue); depth > in.MaxDepth {
-				l.w.broken(10, in.Record.ID, "queue %s has %d jobs that have not ended, and may have %d", in.Record.Queue, depth, in.MaxDepth)
+				l.w.broken(10, in.Record.ID, "queue %s has %d jobs that have not ended, and may have %d",
+					in.Record.Queue, depth, in.MaxDepth)
 			}
 		}
 	}
@@ -215,7 +219,8 @@ func (l *ledger) refused(batch []storage.Insert, now time.Time, err error) {
 	switch {
 	case errors.As(err, &dup) && len(batch) == 1:
 		r := &batch[0].Record
-		if j := l.alive(dup.ID); j == nil || j.rec.Fingerprint != r.Fingerprint || !r.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) {
+		if j := l.alive(dup.ID); j == nil || j.rec.Fingerprint != r.Fingerprint ||
+			!r.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) {
 			l.w.broken(21, dup.ID, "the job was refused for %v, which does not count", err)
 		}
 	case errors.As(err, &full) && full.Err == ojs.ErrQueueFull && len(batch) == 1:
@@ -230,7 +235,8 @@ func (l *ledger) refused(batch []storage.Insert, now time.Time, err error) {
 }
 
 // existing follows an insert that found an equal job.
-func (l *ledger) existing(n *node, told bool, in *storage.Insert, s *storage.Inserted, out []storage.Inserted, now time.Time) {
+func (l *ledger) existing(n *node, told bool, in *storage.Insert, s *storage.Inserted,
+	out []storage.Inserted, now time.Time) {
 	j := l.alive(s.Existing.ID)
 	if j == nil {
 		l.w.broken(21, s.Existing.ID, "it was named as an equal job and is not stored")
@@ -239,7 +245,8 @@ func (l *ledger) existing(n *node, told bool, in *storage.Insert, s *storage.Ins
 	replaced := slices.ContainsFunc(out, func(s storage.Inserted) bool { // since, by a later one of the batch
 		return slices.ContainsFunc(s.Replaced, func(r storage.Record) bool { return r.ID == j.rec.ID })
 	})
-	if !replaced && !in.Record.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) || j.rec.Fingerprint != in.Record.Fingerprint {
+	if !replaced && !in.Record.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) ||
+		j.rec.Fingerprint != in.Record.Fingerprint {
 		l.broken(21, j, "it was named as an equal job and does not count")
 	}
 	if s.Updated {
@@ -259,9 +266,11 @@ func (l *ledger) unique(r *storage.Record, now time.Time) {
 		if j.gone || j.rec.Unique == nil || j.rec.Type != r.Type || j.rec.Unique.Key != r.Unique.Key {
 			continue
 		}
-		replaces := r.Unique.OnConflict == ojs.ConflictReplace || r.Unique.OnConflict == ojs.ConflictReplaceExceptSchedule
+		replaces := r.Unique.OnConflict == ojs.ConflictReplace ||
+			r.Unique.OnConflict == ojs.ConflictReplaceExceptSchedule
 		if r.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) && !(replaces && j.rec.State.Terminal()) {
-			l.w.broken(8, r.ID, "it was stored although the equal job %s is %s and counts", j.rec.ID, j.rec.State)
+			l.w.broken(8, r.ID, "it was stored although the equal job %s is %s and counts",
+				j.rec.ID, j.rec.State)
 		}
 	}
 }
@@ -289,7 +298,8 @@ func (l *ledger) recurring(j *job) {
 	l.runs[run] = j.rec.ID
 }
 
-func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	from := len(dst)
@@ -317,14 +327,18 @@ func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c
 		l.inOrder(j, c, now)
 		j.reaper = nil
 		j.hold = &hold{
-			job: j, node: n, version: j.rec.Version + 1, attempt: j.rec.Attempt + 1, worker: c.Worker, now: now, told: told,
+			job: j, node: n, version: j.rec.Version + 1, attempt: j.rec.Attempt + 1, worker: c.Worker,
+			now: now, told: told,
 		}
 		n.claimed(j.hold)
 		l.refresh(j)
-		if j.rec.Version != j.hold.version || j.rec.Attempt != j.hold.attempt || j.rec.State != ojs.StateActive {
-			l.broken(5, j, "after its claim it is %s, attempt %d, version %d", j.rec.State, j.rec.Attempt, j.rec.Version)
+		if j.rec.Version != j.hold.version || j.rec.Attempt != j.hold.attempt ||
+			j.rec.State != ojs.StateActive {
+			l.broken(5, j, "after its claim it is %s, attempt %d, version %d",
+				j.rec.State, j.rec.Attempt, j.rec.Version)
 		}
-		l.note(n, j, told, "claimed by %s, attempt %d, lease until %s", c.Worker, j.rec.Attempt, l.at(j.rec.LeaseUntil))
+		l.note(n, j, told, "claimed by %s, attempt %d, lease until %s",
+			c.Worker, j.rec.Attempt, l.at(j.rec.LeaseUntil))
 		n.expect(j.rec.ID, !told, ojs.EventStarted)
 		if told {
 			l.limits(n, j, now, c.Worker)
@@ -337,12 +351,15 @@ func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c
 // that the call takes later are available still.
 func (l *ledger) inOrder(j *job, c storage.Claim, now time.Time) {
 	for _, o := range l.order {
-		if o.gone || o == j || o.rec.State != ojs.StateAvailable || o.rec.Queue != j.rec.Queue || o.rec.Expired(now) ||
+		if o.gone || o == j || o.rec.State != ojs.StateAvailable || o.rec.Queue != j.rec.Queue ||
+			o.rec.Expired(now) ||
 			len(c.Types) > 0 && !slices.Contains(c.Types, o.rec.Type) || o.rec.RateLimit != nil {
 			continue
 		}
 		if o.rec.Priority > j.rec.Priority || o.rec.Priority == j.rec.Priority && o.place < j.place {
-			l.broken(9, j, "it was claimed before %s, which has priority %d, place %d; its own is %d, %d", o.rec.ID, o.rec.Priority, o.place,
+			l.broken(9, j,
+				"it was claimed before %s, which has priority %d, place %d; its own is %d, %d",
+				o.rec.ID, o.rec.Priority, o.place,
 				j.rec.Priority, j.place)
 		}
 	}
@@ -359,7 +376,8 @@ func (l *ledger) limits(n *node, j *job, now time.Time, worker string) {
 		l.starts[k] = starts
 		if r := bounds.Rate; r.Limit > 0 && len(starts) > r.Limit {
 			if before := starts[len(starts)-1-r.Limit]; now.Sub(before) < r.Per {
-				l.broken(15, j, "%s: %d starts in %v, and %d are allowed in %v", name, r.Limit+1, now.Sub(before), r.Limit, r.Per)
+				l.broken(15, j, "%s: %d starts in %v, and %d are allowed in %v",
+					name, r.Limit+1, now.Sub(before), r.Limit, r.Per)
 			}
 		}
 		if th := bounds.Throttle; th.Limit > 0 && len(starts) > 1 {
@@ -370,17 +388,20 @@ func (l *ledger) limits(n *node, j *job, now time.Time, worker string) {
 		if bounds.Concurrency > 0 {
 			var running []string
 			for _, o := range l.order {
-				if h := o.hold; h != nil && h.node == n && h.told && (h.run == nil || h.run.returned.IsZero()) && o.rec.LeaseUntil.After(now) && counts(h) {
+				if h := o.hold; h != nil && h.node == n && h.told &&
+					(h.run == nil || h.run.returned.IsZero()) && o.rec.LeaseUntil.After(now) && counts(h) {
 					running = append(running, o.rec.ID)
 				}
 			}
 			if len(running) > bounds.Concurrency {
-				l.broken(15, j, "%s: jobs %v run at once in %s, and %d may", name, running, n.name, bounds.Concurrency)
+				l.broken(15, j, "%s: jobs %v run at once in %s, and %d may",
+					name, running, n.name, bounds.Concurrency)
 			}
 		}
 	}
 	if rl := j.rec.RateLimit; rl != nil {
-		check("key "+rl.Key, *rl, func(h *hold) bool { return h.job.rec.RateLimit != nil && h.job.rec.RateLimit.Key == rl.Key })
+		check("key "+rl.Key, *rl,
+			func(h *hold) bool { return h.job.rec.RateLimit != nil && h.job.rec.RateLimit.Key == rl.Key })
 	}
 	if qc, ok := n.cfg.queues[j.rec.Queue]; ok {
 		bounds := qc.RateLimit
@@ -388,11 +409,13 @@ func (l *ledger) limits(n *node, j *job, now time.Time, worker string) {
 		check("queue "+j.rec.Queue, bounds, func(h *hold) bool { return h.job.rec.Queue == j.rec.Queue })
 	}
 	if most := n.cfg.typeLimit[j.rec.Type]; most > 0 && !strings.HasPrefix(worker, "remote") {
-		check("type "+j.rec.Type, ojs.RateLimit{Concurrency: most}, func(h *hold) bool { return h.job.rec.Type == j.rec.Type })
+		check("type "+j.rec.Type, ojs.RateLimit{Concurrency: most},
+			func(h *hold) bool { return h.job.rec.Type == j.rec.Type })
 	}
 }
 
-func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time,
+	changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	from := len(dst)
@@ -411,7 +434,8 @@ func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time, 
 			continue
 		case s.Err != nil:
 			if errors.Is(s.Err, storage.ErrFenced) && to.Version == j.rec.Version {
-				l.broken(6, j, "a change by %s was refused though it names the version %d", n.name, to.Version)
+				l.broken(6, j, "a change by %s was refused though it names the version %d",
+					n.name, to.Version)
 			}
 			l.w.note(n.name, j.rec.ID, "a change of v%d to %s is refused: %v", to.Version, to.State, s.Err)
 			continue
@@ -432,7 +456,8 @@ func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time, 
 			l.take(j, nil)
 		}
 		l.refresh(j)
-		if got := &j.rec; got.State != to.State || got.Attempt != to.Attempt || got.Version != before.Version+1 || len(got.Errors) != len(to.Errors) ||
+		if got := &j.rec; got.State != to.State || got.Attempt != to.Attempt ||
+			got.Version != before.Version+1 || len(got.Errors) != len(to.Errors) ||
 			!got.NextRetryAt.Equal(to.NextRetryAt) || got.Queue != to.Queue || got.Priority != to.Priority {
 			l.broken(21, j, "it was settled as %s, attempt %d, %d failures, and is %s, attempt %d, %d failures, version %d", to.State, to.Attempt,
 				len(to.Errors), got.State, got.Attempt, len(got.Errors), got.Version)
@@ -441,7 +466,8 @@ func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time, 
 		if held != nil {
 			attempt = fmt.Sprintf(" of attempt %d by %s", held.attempt, held.node.name)
 		}
-		l.note(n, j, told, "was %s%s, %d spent, next %s, %s", before.State, attempt, j.rec.Attempt, l.at(j.rec.NextRetryAt), failure(&j.rec))
+		l.note(n, j, told, "was %s%s, %d spent, next %s, %s",
+			before.State, attempt, j.rec.Attempt, l.at(j.rec.NextRetryAt), failure(&j.rec))
 	}
 	return dst, nil
 }
@@ -469,7 +495,8 @@ func (l *ledger) operated(n *node, told bool, before, to *storage.Record, now ti
 	n.expect(to.ID, !told, ev)
 }
 
-func (l *ledger) extend(ctx context.Context, n *node, now time.Time, xs []storage.Extension) ([]string, error) {
+func (l *ledger) extend(ctx context.Context, n *node, now time.Time,
+	xs []storage.Extension) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lost, err := l.inner.Extend(ctx, now, xs)
@@ -480,19 +507,22 @@ func (l *ledger) extend(ctx context.Context, n *node, now time.Time, xs []storag
 		j := l.alive(x.ID)
 		mine := j != nil && j.rec.State == ojs.StateActive && j.rec.Version == x.Version
 		if isLost := slices.Contains(lost, x.ID); mine == isLost {
-			l.w.broken(6, x.ID, "the lease of version %d was extended: %v; it was its holder's: %v", x.Version, !isLost, mine)
+			l.w.broken(6, x.ID, "the lease of version %d was extended: %v; it was its holder's: %v",
+				x.Version, !isLost, mine)
 		}
 		if mine {
 			l.refresh(j)
 			if want := now.Add(j.rec.Lease); !j.rec.LeaseUntil.Equal(want) {
-				l.broken(6, j, "its lease ends at %s after its renewal, want %s", l.at(j.rec.LeaseUntil), l.at(want))
+				l.broken(6, j, "its lease ends at %s after its renewal, want %s",
+					l.at(j.rec.LeaseUntil), l.at(want))
 			}
 		}
 	}
 	return lost, nil
 }
 
-func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, most int, buf []storage.Record) (storage.Due, error) {
+func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, most int,
+	buf []storage.Record) (storage.Due, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d, err := l.inner.Due(ctx, now, most, buf)
@@ -510,7 +540,8 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 			at = j.rec.ScheduledAt
 		}
 		if at.After(now) || j.rec.State != ojs.StateScheduled && j.rec.State != ojs.StateRetryable {
-			l.broken(3, j, "it was promoted from %s at %s, and was due at %s", j.rec.State, l.at(now), l.at(at))
+			l.broken(3, j, "it was promoted from %s at %s, and was due at %s",
+				j.rec.State, l.at(now), l.at(at))
 		}
 		l.refresh(j)
 		l.note(n, j, told, "promoted, was due at %s", l.at(at))
@@ -521,7 +552,8 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 			continue
 		}
 		if !j.rec.Expired(now) {
-			l.broken(3, j, "it expired at %s while it was %s, and its deadline is %s", l.at(now), j.rec.State, l.at(j.rec.Deadline()))
+			l.broken(3, j, "it expired at %s while it was %s, and its deadline is %s",
+				l.at(now), j.rec.State, l.at(j.rec.Deadline()))
 		}
 		if e := d.Expired[i].Error; e != nil && e.Type == ojs.TypeEnqueueTTL && j.begun > 0 {
 			l.broken(3, j, "its enqueue TTL ended it after %d attempts", j.begun)
@@ -540,9 +572,11 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 			continue
 		}
 		if j.rec.State != ojs.StateActive || j.rec.LeaseUntil.After(now) {
-			l.broken(5, j, "it was handed to %s as stalled at %s while it was %s until %s", n.name, l.at(now), j.rec.State, l.at(j.rec.LeaseUntil))
+			l.broken(5, j, "it was handed to %s as stalled at %s while it was %s until %s",
+				n.name, l.at(now), j.rec.State, l.at(j.rec.LeaseUntil))
 		}
-		if h := j.hold; h != nil && h.run != nil && !h.run.remote && h.run.returned.IsZero() && h.node.alive() && l.w.undisturbed() {
+		if h := j.hold; h != nil && h.run != nil && !h.run.remote && h.run.returned.IsZero() &&
+			h.node.alive() && l.w.undisturbed() {
 			l.broken(5, j, "its lease has run out, and attempt %d in %s goes on", h.attempt, h.node.name)
 		}
 		l.take(j, ojs.ErrLeaseLost)
@@ -606,9 +640,11 @@ func (l *ledger) prune(ctx context.Context, n *node, told bool, p storage.Prune)
 		case !j.rec.State.Terminal():
 			l.broken(18, j, "it was pruned while it was %s", j.rec.State)
 		case j.rec.KeptUntil().After(p.Now):
-			l.broken(18, j, "it was pruned %v too early, for its result or its unique policy", j.rec.KeptUntil().Sub(p.Now))
+			l.broken(18, j, "it was pruned %v too early, for its result or its unique policy",
+				j.rec.KeptUntil().Sub(p.Now))
 		case !finished.Before(p.Before) && (p.Beyond == 0 || !p.Spare.IsZero() && !finished.Before(p.Spare)):
-			l.broken(18, j, "it was pruned at %s, had finished at %s, and %+v does not select it", l.at(p.Now), l.at(finished), p)
+			l.broken(18, j, "it was pruned at %s, had finished at %s, and %+v does not select it",
+				l.at(p.Now), l.at(finished), p)
 		case p.DeadLetters != j.rec.DeadLettered():
 			l.broken(18, j, "it was pruned, and is a dead letter: %v", j.rec.DeadLettered())
 		}
@@ -616,7 +652,8 @@ func (l *ledger) prune(ctx context.Context, n *node, told bool, p storage.Prune)
 	return done, nil
 }
 
-func (l *ledger) setQueueState(ctx context.Context, n *node, queue string, to ojs.QueueState) (ojs.QueueState, error) {
+func (l *ledger) setQueueState(ctx context.Context, n *node, queue string,
+	to ojs.QueueState) (ojs.QueueState, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, ok := storage.As[storage.QueueStore](l.inner)

@@ -51,12 +51,17 @@ var (
 func (w *world) newNode(cfg nodeConfig) *node {
 	number := len(w.nodes)
 	n := &node{
-		w: w, cfg: cfg, name: fmt.Sprint("n", number), dead: make(chan struct{}), rnd: stream(w.seed, "faults", number),
-		claims: make(map[string][]*hold), expected: make(map[string][]expectation), observed: make(map[string][]ojs.EventType),
+		w: w, cfg: cfg, name: fmt.Sprint("n", number), dead: make(chan struct{}),
+		rnd:      stream(w.seed, "faults", number),
+		claims:   make(map[string][]*hold),
+		expected: make(map[string][]expectation),
+		observed: make(map[string][]ojs.EventType),
 	}
 	opts := []engine.Option{
-		engine.WithName(n.name), engine.WithConcurrency(cfg.concurrency), engine.WithGracePeriod(cfg.grace), engine.WithMaxStuck(cfg.maxStuck),
-		engine.WithRand(stream(w.seed, "engine", number)), engine.WithRetention(w.prog.retain), engine.WithObserver(n),
+		engine.WithName(n.name), engine.WithConcurrency(cfg.concurrency),
+		engine.WithGracePeriod(cfg.grace), engine.WithMaxStuck(cfg.maxStuck),
+		engine.WithRand(stream(w.seed, "engine", number)), engine.WithRetention(w.prog.retain),
+		engine.WithObserver(n),
 		engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 	}
 	for _, name := range cfg.order {
@@ -79,7 +84,8 @@ func (w *world) newNode(cfg nodeConfig) *node {
 	}
 	n.eng = eng
 	w.nodes = append(w.nodes, n)
-	w.note(n.name, "", "joins: concurrency %d, grace %v, types %v, queues %v", cfg.concurrency, cfg.grace, cfg.types, cfg.order)
+	w.note(n.name, "", "joins: concurrency %d, grace %v, types %v, queues %v",
+		cfg.concurrency, cfg.grace, cfg.types, cfg.order)
 	return n
 }
 
@@ -132,7 +138,8 @@ func (n *node) ran(err error) {
 func (n *node) ignores() bool {
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
-	return slices.ContainsFunc(n.w.attempts, func(a *attempt) bool { return a.node == n && !a.remote && a.returned.IsZero() })
+	return slices.ContainsFunc(n.w.attempts,
+		func(a *attempt) bool { return a.node == n && !a.remote && a.returned.IsZero() })
 }
 
 // halt tells Run to stop.
@@ -278,14 +285,16 @@ func (n *node) fault(call string) fault {
 	n.mu.Unlock()
 	if f != (fault{}) {
 		n.w.disturb(f.slow + f.late + recovery)
-		n.w.note(n.name, "fault", "%s: fails before %v, after %v; takes %v before its work, %v after it", call, f.before, f.after, f.slow, f.late)
+		n.w.note(n.name, "fault", "%s: fails before %v, after %v; takes %v before its work, %v after it",
+			call, f.before, f.after, f.slow, f.late)
 	}
 	return f
 }
 
 // do makes a call of the storage, unless a fault keeps it from it. call is told whether
 // its answer will arrive.
-func do[R any](n *node, ctx context.Context, name string, none R, call func(told bool) (R, error)) (R, error) {
+func do[R any](n *node, ctx context.Context, name string, none R,
+	call func(told bool) (R, error)) (R, error) {
 	f := n.fault(name)
 	if f.slow > 0 {
 		if err := n.w.sleep(ctx, f.slow); err != nil && err != errOver {
@@ -331,52 +340,64 @@ func (k *link) Capabilities() storage.Capabilities { return k.n.w.ledger.inner.C
 
 func (k *link) Close() error { return nil }
 
-func (k *link) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (k *link) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	return do(k.n, ctx, "Insert", dst, func(told bool) ([]storage.Inserted, error) {
 		return k.n.w.ledger.insert(ctx, k.n, told, now, batch, dst)
 	})
 }
 
-func (k *link) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	return do(k.n, ctx, "Claim", dst, func(told bool) ([]storage.Record, error) { return k.n.w.ledger.claim(ctx, k.n, told, now, c, dst) })
+func (k *link) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
+	return do(k.n, ctx, "Claim", dst,
+		func(told bool) ([]storage.Record, error) { return k.n.w.ledger.claim(ctx, k.n, told, now, c, dst) })
 }
 
-func (k *link) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (k *link) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	return do(k.n, ctx, "Settle", dst, func(told bool) ([]storage.Settled, error) {
 		return k.n.w.ledger.settle(ctx, k.n, told, now, changes, dst)
 	})
 }
 
 func (k *link) Extend(ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
-	return do(k.n, ctx, "Extend", nil, func(bool) ([]string, error) { return k.n.w.ledger.extend(ctx, k.n, now, xs) })
+	return do(k.n, ctx, "Extend", nil,
+		func(bool) ([]string, error) { return k.n.w.ledger.extend(ctx, k.n, now, xs) })
 }
 
 func (k *link) Due(ctx context.Context, now time.Time, most int, buf []storage.Record) (storage.Due, error) {
-	return do(k.n, ctx, "Due", storage.Due{}, func(told bool) (storage.Due, error) { return k.n.w.ledger.due(ctx, k.n, told, now, most, buf) })
+	return do(k.n, ctx, "Due", storage.Due{},
+		func(told bool) (storage.Due, error) { return k.n.w.ledger.due(ctx, k.n, told, now, most, buf) })
 }
 
 func (k *link) Get(ctx context.Context, id string) (storage.Record, error) {
-	return do(k.n, ctx, "Get", storage.Record{}, func(bool) (storage.Record, error) { return k.n.w.ledger.inner.Get(ctx, id) })
+	return do(k.n, ctx, "Get", storage.Record{},
+		func(bool) (storage.Record, error) { return k.n.w.ledger.inner.Get(ctx, id) })
 }
 
 func (k *link) List(ctx context.Context, q storage.Query) (storage.Page, error) {
-	return do(k.n, ctx, "List", storage.Page{}, func(bool) (storage.Page, error) { return k.n.w.ledger.inner.List(ctx, q) })
+	return do(k.n, ctx, "List", storage.Page{},
+		func(bool) (storage.Page, error) { return k.n.w.ledger.inner.List(ctx, q) })
 }
 
 func (k *link) Counts(ctx context.Context) ([]storage.Count, error) {
-	return do(k.n, ctx, "Counts", nil, func(bool) ([]storage.Count, error) { return k.n.w.ledger.inner.Counts(ctx) })
+	return do(k.n, ctx, "Counts", nil,
+		func(bool) ([]storage.Count, error) { return k.n.w.ledger.inner.Counts(ctx) })
 }
 
 func (k *link) Delete(ctx context.Context, ids []string) (int, error) {
-	return do(k.n, ctx, "Delete", 0, func(told bool) (int, error) { return k.n.w.ledger.delete(ctx, k.n, told, ids) })
+	return do(k.n, ctx, "Delete", 0,
+		func(told bool) (int, error) { return k.n.w.ledger.delete(ctx, k.n, told, ids) })
 }
 
 func (k *link) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
-	return do(k.n, ctx, "Prune", storage.Pruned{}, func(told bool) (storage.Pruned, error) { return k.n.w.ledger.prune(ctx, k.n, told, p) })
+	return do(k.n, ctx, "Prune", storage.Pruned{},
+		func(told bool) (storage.Pruned, error) { return k.n.w.ledger.prune(ctx, k.n, told, p) })
 }
 
 func (k *link) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error) {
-	return do(k.n, ctx, "SetQueueState", "", func(bool) (ojs.QueueState, error) { return k.n.w.ledger.setQueueState(ctx, k.n, queue, to) })
+	return do(k.n, ctx, "SetQueueState", "",
+		func(bool) (ojs.QueueState, error) { return k.n.w.ledger.setQueueState(ctx, k.n, queue, to) })
 }
 
 func (k *link) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
@@ -392,18 +413,21 @@ func (k *link) crons() storage.CronStore {
 }
 
 func (k *link) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	return do(k.n, ctx, "SetCrons", nil, func(bool) ([]uint64, error) { return k.crons().SetCrons(ctx, entries) })
+	return do(k.n, ctx, "SetCrons", nil,
+		func(bool) ([]uint64, error) { return k.crons().SetCrons(ctx, entries) })
 }
 
 func (k *link) DeleteCron(ctx context.Context, name string) (bool, error) {
-	return do(k.n, ctx, "DeleteCron", false, func(bool) (bool, error) { return k.crons().DeleteCron(ctx, name) })
+	return do(k.n, ctx, "DeleteCron", false,
+		func(bool) (bool, error) { return k.crons().DeleteCron(ctx, name) })
 }
 
 func (k *link) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	return do(k.n, ctx, "Crons", nil, func(bool) ([]storage.Cron, error) { return k.crons().Crons(ctx, q) })
 }
 
-func (k *link) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, most int) (due []storage.Cron, next time.Time, err error) {
+func (k *link) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
+	most int) (due []storage.Cron, next time.Time, err error) {
 	due, err = do(k.n, ctx, "DueCrons", nil, func(bool) (entries []storage.Cron, err error) {
 		entries, next, err = k.crons().DueCrons(ctx, now, after, most)
 		return entries, err

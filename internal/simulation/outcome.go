@@ -53,7 +53,8 @@ const historyLimit = 10
 func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now time.Time) {
 	spent := to.Attempt == j.rec.Attempt
 	before, after := j.rec.Errors, to.Errors
-	failed := len(after) > len(before) || len(after) == historyLimit && !after[historyLimit-1].At.Equal(before[historyLimit-1].At)
+	failed := len(after) > len(before) ||
+		len(after) == historyLimit && !after[historyLimit-1].At.Equal(before[historyLimit-1].At)
 	what := ""
 	if failed {
 		what = to.Error.Type
@@ -91,9 +92,11 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	}
 	a := h.run
 	stopping := h.node.stopped()
+	byClock := spent && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout)
 	switch {
 	case a == nil || a.returned.IsZero(),
-		spent && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout) && (a.remote || !a.returned.Before(h.now.Add(a.limit+n.cfg.grace))): // it may have been settled for it by then
+		// the engine may have settled it before it returned
+		byClock && (a.remote || !a.returned.Before(h.now.Add(a.limit+n.cfg.grace))):
 		l.unreturned(n, j, h, to, spent, what, stopping, now)
 		return
 	case h.node != n:
@@ -103,17 +106,20 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		l.broken(19, j, "it completed, and its handler returned %s", a.answer)
 		return
 	}
-	timedOut := errors.Is(a.cause, ojs.ErrTimeout) || now.Sub(h.now) >= to.Timeout || to.TotalTimeout > 0 && now.Sub(to.CreatedAt) >= to.TotalTimeout
+	timedOut := errors.Is(a.cause, ojs.ErrTimeout) || now.Sub(h.now) >= to.Timeout ||
+		to.TotalTimeout > 0 && now.Sub(to.CreatedAt) >= to.TotalTimeout
 	interrupted := errors.Is(a.cause, ojs.ErrShutdown)
 	fails := func(types ...string) {
 		switch {
 		case interrupted && !spent:
 		case !spent:
-			l.broken(19, j, "its handler returned %s (cause %v) and the attempt was given back", a.answer, a.cause)
+			l.broken(19, j, "its handler returned %s (cause %v) and the attempt was given back",
+				a.answer, a.cause)
 		case timedOut && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout):
 		case slices.Contains(types, what):
 		default:
-			l.broken(19, j, "its handler returned %s (cause %v) and the history says %q", a.answer, a.cause, what)
+			l.broken(19, j, "its handler returned %s (cause %v) and the history says %q",
+				a.answer, a.cause, what)
 		}
 	}
 	ends := func(why string, dead bool) {
@@ -124,9 +130,11 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	exhausts := func() {
 		late := to.TotalTimeout > 0
 		if to.State == ojs.StateDiscarded && to.Attempt < to.Retry.Runs() && !late {
-			l.broken(19, j, "it was discarded after attempt %d of %d, and its handler returned %s", to.Attempt, to.Retry.Runs(), a.answer)
+			l.broken(19, j, "it was discarded after attempt %d of %d, and its handler returned %s",
+				to.Attempt, to.Retry.Runs(), a.answer)
 		}
-		if to.State == ojs.StateDiscarded && to.DeadLettered() != (to.Retry.OnExhaustion == ojs.ExhaustionDeadLetter) {
+		if to.State == ojs.StateDiscarded &&
+			to.DeadLettered() != (to.Retry.OnExhaustion == ojs.ExhaustionDeadLetter) {
 			l.broken(19, j, "it is exhausted, and a dead letter: %v", to.DeadLettered())
 		}
 	}
@@ -144,7 +152,8 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		case spent:
 			l.broken(19, j, "it snoozed, and its attempt is spent")
 		case !l.w.prog.jumps && !interrupted && to.NextRetryAt.Before(a.returned.Add(a.after)):
-			l.broken(3, j, "it snoozed for %v, and is due %v too early", a.after, a.returned.Add(a.after).Sub(to.NextRetryAt))
+			l.broken(3, j, "it snoozed for %v, and is due %v too early",
+				a.after, a.returned.Add(a.after).Sub(to.NextRetryAt))
 		}
 	case answerRelease:
 		if spent && !timedOut {
@@ -202,7 +211,8 @@ func (l *ledger) backoff(j *job, a *attempt, to *storage.Record) {
 
 // unreturned checks a settle while the handler goes on, or before it is called: by the
 // clock, or by a stop.
-func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent bool, what string, stopping bool, now time.Time) {
+func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent bool, what string,
+	stopping bool, now time.Time) {
 	expired := to.State == ojs.StateDiscarded && !j.rec.Deadline().IsZero() && !now.Before(j.rec.Deadline())
 	overran := now.Sub(h.now) >= to.Timeout || to.TotalTimeout > 0 && now.Sub(to.CreatedAt) >= to.TotalTimeout
 	remote := h.run != nil && h.run.remote || h.worker != "" && h.node != n
@@ -216,6 +226,7 @@ func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent 
 		if h.run != nil {
 			begun = "goes on"
 		}
-		l.broken(19, j, "%s made it %s (%q, spent %v) while its handler %s", n.name, to.State, what, spent, begun)
+		l.broken(19, j, "%s made it %s (%q, spent %v) while its handler %s",
+			n.name, to.State, what, spent, begun)
 	}
 }

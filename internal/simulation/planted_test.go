@@ -43,9 +43,11 @@ var patches = []patch{
 	{"starts do not count in limits", "engine/limiter.go",
 		"	l.running++\n", ""},
 	{"an ended attempt is not told", "engine/settle.go",
-		"case s[0].Err == nil:\n		c.ended(op, f)", "case s[0].Err == nil && f.rec.State != ojs.StateDiscarded:\n		c.ended(op, f)"},
+		"case s[0].Err == nil:\n		c.ended(op, f)",
+		"case s[0].Err == nil && f.rec.State != ojs.StateDiscarded:\n		c.ended(op, f)"},
 	{"two events swap", "engine/enqueue.go",
-		"{{Type: ojs.EventEnqueued, Duration: took}, {Type: ojs.EventScheduled}}, 1", "{{Type: ojs.EventScheduled}, {Type: ojs.EventEnqueued, Duration: took}}, 1"},
+		"{{Type: ojs.EventEnqueued, Duration: took}, {Type: ojs.EventScheduled}}, 1",
+		"{{Type: ojs.EventScheduled}, {Type: ojs.EventEnqueued, Duration: took}}, 1"},
 	{"a lost lease spends no attempt", "engine/settle.go",
 		"o := policy.Outcome{Kind: policy.LeaseExpired, ", "o := policy.Outcome{Kind: policy.Interrupted, "},
 	{"a stop spends the attempts that it gives back", "policy/decide.go",
@@ -64,7 +66,8 @@ var patches = []patch{
 	{"a notice of everything is ignored", "engine/shared.go",
 		"if n.Available || n.Everything {", "if n.Available {"},
 	{"a rescheduled job does not move the timer", "engine/cancel.go",
-		"	c.wakeAt(to.WakeAt())\n	if to.State == ojs.StateAvailable {", "	if to.State == ojs.StateAvailable {"},
+		"	c.wakeAt(to.WakeAt())\n	if to.State == ojs.StateAvailable {",
+		"	if to.State == ojs.StateAvailable {"},
 	{"waits are not answered", "engine/core.go",
 		"	c.waiters.ended(rec.ID, &rec.JobInfo)\n", ""},
 	{"leases are not renewed", "engine/keeper.go",
@@ -92,7 +95,8 @@ func (p patch) apply(t *testing.T) (path string, src []byte) {
 		t.Fatal(err)
 	}
 	if n := bytes.Count(src, []byte(p.old)); n != 1 {
-		t.Fatalf("%s has %d times:\n%s\nGive the planted bug %q the code as it is now.", p.file, n, p.old, p.name)
+		t.Fatalf("%s has %d times:\n%s\nGive the planted bug %q the code as it is now.",
+			p.file, n, p.old, p.name)
 	}
 	return path, bytes.Replace(src, []byte(p.old), []byte(p.new), 1)
 }
@@ -116,7 +120,8 @@ func TestPlanted(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			path, src := p.apply(t)
 			dir := t.TempDir()
-			file, overlay, bin := filepath.Join(dir, "patched.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "simulation.test")
+			file, overlay := filepath.Join(dir, "patched.go"), filepath.Join(dir, "overlay.json")
+			bin := filepath.Join(dir, "simulation.test")
 			if err := os.WriteFile(file, src, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +136,8 @@ func TestPlanted(t *testing.T) {
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("the patched module does not build: %v\n%s", err, out)
 			}
-			search := exec.Command(bin, "-test.run", "^TestSimulation$", "-test.failfast", "-test.timeout", "10m", "-seed", fmt.Sprint(*firstSeed), "-seeds", fmt.Sprint(searched))
+			search := exec.Command(bin, "-test.run", "^TestSimulation$", "-test.failfast",
+				"-test.timeout", "10m", "-seed", fmt.Sprint(*firstSeed), "-seeds", fmt.Sprint(searched))
 			out, err := search.CombinedOutput()
 			if err == nil {
 				t.Fatalf("not found within %d seeds", searched)
@@ -150,10 +156,12 @@ func TestPlantedStorages(t *testing.T) {
 	for name, plant := range brokenStorages {
 		t.Run(name, func(t *testing.T) {
 			for seed := *firstSeed; seed < *firstSeed+searched; seed++ {
-				w := simulate(t, seed, Config{Open: func() storage.Storage { return plant(memory.New()) }})
+				w := simulate(t, seed,
+					Config{Open: func() storage.Storage { return plant(inside{memory.New()}) }})
 				if len(w.violations) > 0 {
 					v := w.violations[0]
-					t.Logf("found: seed %d: invariant %d (%s): %s", seed, v.number, invariants[v.number], v.what)
+					t.Logf("found: seed %d: invariant %d (%s): %s",
+						seed, v.number, invariants[v.number], v.what)
 					return
 				}
 			}
@@ -162,28 +170,29 @@ func TestPlantedStorages(t *testing.T) {
 	}
 }
 
-// inside is what a broken storage is around.
+// inside is the storage inside a broken one.
 type inside struct{ *memory.Storage }
 
 func (s inside) Unwrap() storage.Storage { return s.Storage }
 
 // brokenStorages are storages with a bug.
-var brokenStorages = map[string]func(*memory.Storage) storage.Storage{
-	"a stale change is applied":                func(s *memory.Storage) storage.Storage { return &unfenced{inside{s}} },
-	"jobs are promoted a nanosecond early":     func(s *memory.Storage) storage.Storage { return &early{inside{s}} },
-	"deadlines are looked at two seconds late": func(s *memory.Storage) storage.Storage { return &late{inside{s}} },
-	"a job is claimed twice":                   func(s *memory.Storage) storage.Storage { return &twice{inside: inside{s}} },
-	"retryable jobs are in nobody's way":       func(s *memory.Storage) storage.Storage { return &forgiving{inside{s}} },
-	"a pause is ignored":                       func(s *memory.Storage) storage.Storage { return &restless{inside{s}} },
-	"jobs that count are pruned":               func(s *memory.Storage) storage.Storage { return &tidy{inside{s}} },
-	"a bounded queue takes one job more":       func(s *memory.Storage) storage.Storage { return &roomy{inside{s}} },
-	"every third notice is lost for good":      func(s *memory.Storage) storage.Storage { return &silent{inside: inside{s}} },
-	"the error history is not stored":          func(s *memory.Storage) storage.Storage { return &forgetful{inside{s}} },
+var brokenStorages = map[string]func(inside) storage.Storage{
+	"a stale change is applied":                func(s inside) storage.Storage { return &unfenced{s} },
+	"jobs are promoted a nanosecond early":     func(s inside) storage.Storage { return &early{s} },
+	"deadlines are looked at two seconds late": func(s inside) storage.Storage { return &late{s} },
+	"a job is claimed twice":                   func(s inside) storage.Storage { return &twice{inside: s} },
+	"retryable jobs block no duplicate":        func(s inside) storage.Storage { return &forgiving{s} },
+	"a pause is ignored":                       func(s inside) storage.Storage { return &restless{s} },
+	"jobs that count are pruned":               func(s inside) storage.Storage { return &tidy{s} },
+	"a bounded queue takes one job more":       func(s inside) storage.Storage { return &roomy{s} },
+	"every third notice is lost for good":      func(s inside) storage.Storage { return &silent{inside: s} },
+	"the error history is not stored":          func(s inside) storage.Storage { return &forgetful{s} },
 }
 
 type unfenced struct{ inside }
 
-func (s *unfenced) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *unfenced) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	from := len(dst)
 	dst, err := s.Storage.Settle(ctx, now, changes, dst)
 	for i := range dst[from:] {
@@ -225,7 +234,8 @@ type twice struct {
 	calls int
 }
 
-func (s *twice) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *twice) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
 	from := len(dst)
 	dst, err := s.Storage.Claim(ctx, now, c, dst)
 	switch s.calls++; {
@@ -240,7 +250,8 @@ func (s *twice) Claim(ctx context.Context, now time.Time, c storage.Claim, dst [
 
 type forgiving struct{ inside }
 
-func (s *forgiving) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *forgiving) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	for i := range batch {
 		r := &batch[i].Record
 		if r.Unique != nil && r.Unique.States == nil {
@@ -256,7 +267,8 @@ func (s *forgiving) Insert(ctx context.Context, now time.Time, batch []storage.I
 
 type restless struct{ inside }
 
-func (s *restless) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error) {
+func (s *restless) SetQueueState(ctx context.Context, queue string,
+	to ojs.QueueState) (ojs.QueueState, error) {
 	if to == ojs.QueuePaused {
 		return ojs.QueueActive, nil
 	}
@@ -272,7 +284,8 @@ func (s *tidy) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, erro
 
 type roomy struct{ inside }
 
-func (s *roomy) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *roomy) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	wider := append([]storage.Insert{}, batch...)
 	for i := range wider {
 		if wider[i].MaxDepth > 0 {
@@ -297,7 +310,8 @@ func (s *silent) Notify(self any, f func(storage.Notice)) func() {
 
 type forgetful struct{ inside }
 
-func (s *forgetful) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *forgetful) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	cut := append([]storage.Change{}, changes...)
 	for i := range cut {
 		cut[i].Record.Errors = nil

@@ -98,7 +98,8 @@ func (w *world) exec(o op) {
 		call("retry", func() error { return n.eng.Jobs().Retry(w.ctx, id) })
 	case "replay":
 		call("replay all dead letters", func() error {
-			_, err := n.eng.DeadLetters().RetryAll(w.ctx, engine.Filter{}, time.Duration(r.IntN(2))*time.Second)
+			_, err := n.eng.DeadLetters().RetryAll(w.ctx, engine.Filter{},
+				time.Duration(r.IntN(2))*time.Second)
 			return err
 		})
 	case "delete":
@@ -140,7 +141,8 @@ func (w *world) exec(o op) {
 		call("look", func() error {
 			stats, err := n.eng.Stats(w.ctx)
 			if err == nil && stats.Busy > stats.Slots+stats.Stuck {
-				w.broken(15, "", "%s has %d slots, %d of them replaced, and is busy with %d", n.name, stats.Slots, stats.Stuck, stats.Busy)
+				w.broken(15, "", "%s has %d slots, %d of them replaced, and is busy with %d",
+					n.name, stats.Slots, stats.Stuck, stats.Busy)
 			}
 			_ = n.eng.Health(w.ctx)
 			return err
@@ -153,9 +155,11 @@ func (w *world) recur(n *node, r *rand.Rand) {
 	name := fmt.Sprint("entry", r.IntN(3))
 	entry := engine.CronEntry{
 		Name: name, Schedule: fmt.Sprintf("@every %ds", 1+r.IntN(40)),
-		Job: ojs.NewDraft(cronType, Args{N: -1 - r.IntN(1000)}, ojs.WithTimeout(5*time.Second), ojs.WithLease(30*time.Second),
+		Job: ojs.NewDraft(cronType, Args{N: -1 - r.IntN(1000)}, ojs.WithTimeout(5*time.Second),
+			ojs.WithLease(30*time.Second),
 			ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"fatal.*"}})),
-		Overlap: []engine.Overlap{engine.OverlapSkip, engine.OverlapAllow, engine.OverlapCancelPrevious, engine.OverlapEnqueue}[r.IntN(4)],
+		Overlap: []engine.Overlap{engine.OverlapSkip, engine.OverlapAllow, engine.OverlapCancelPrevious,
+			engine.OverlapEnqueue}[r.IntN(4)],
 	}
 	kind := r.IntN(6)
 	w.busy.Go(func() {
@@ -170,7 +174,8 @@ func (w *world) recur(n *node, r *rand.Rand) {
 		default:
 			err = n.eng.Cron().Set(w.ctx, entry)
 		}
-		w.note(n.name, "none", "recurring entry %s: %d, %s, %s: %v", name, kind, entry.Schedule, entry.Overlap, err)
+		w.note(n.name, "none", "recurring entry %s: %d, %s, %s: %v",
+			name, kind, entry.Schedule, entry.Overlap, err)
 		w.checkError(n, "none", "a recurring entry", err)
 	})
 }

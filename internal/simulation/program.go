@@ -74,8 +74,9 @@ var kinds = []struct {
 	name   string
 	weight int
 }{
-	{"enqueue", 40}, {"batch", 7}, {"cancel", 9}, {"priority", 4}, {"reschedule", 4}, {"activate", 3}, {"retry", 4}, {"replay", 3},
-	{"delete", 3}, {"bulk", 2}, {"pause", 2}, {"drain", 1}, {"resume", 4}, {"stop", 3}, {"start", 4}, {"crash", 2}, {"join", 2},
+	{"enqueue", 40}, {"batch", 7}, {"cancel", 9}, {"priority", 4}, {"reschedule", 4}, {"activate", 3},
+	{"retry", 4}, {"replay", 3}, {"delete", 3}, {"bulk", 2}, {"pause", 2}, {"drain", 1}, {"resume", 4},
+	{"stop", 3}, {"start", 4}, {"crash", 2}, {"join", 2},
 	{"remote", 6}, {"cron", 3}, {"look", 4}, {"jump", 1},
 }
 
@@ -86,10 +87,12 @@ func newProgram(seed uint64) *program {
 		p.nodes = append(p.nodes, newNodeConfig(r))
 	}
 	if r.IntN(5) > 0 {
-		p.retain = engine.Retention{Completed: -1, Cancelled: -1, Discarded: -1, DeadLetters: -1, MaxFinished: -1, MaxDeadLetters: -1}
+		p.retain = engine.Retention{Completed: -1, Cancelled: -1, Discarded: -1, DeadLetters: -1,
+			MaxFinished: -1, MaxDeadLetters: -1}
 	} else {
 		p.retain = engine.Retention{
-			Completed: between(r, time.Second, time.Minute), Cancelled: time.Minute, Discarded: time.Minute, DeadLetters: time.Hour,
+			Completed: between(r, time.Second, time.Minute), Cancelled: time.Minute,
+			Discarded: time.Minute, DeadLetters: time.Hour,
 			MaxFinished: 1 + r.IntN(30), MaxDeadLetters: 1 + r.IntN(10),
 		}
 	}
@@ -193,7 +196,8 @@ func (p *program) storm(at time.Duration) *storm {
 // String describes the program in a few lines.
 func (p *program) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the program: %d ops in %v, retention %+v, the clock jumps: %v\n", len(p.ops), p.horizon, p.retain, p.jumps)
+	fmt.Fprintf(&b, "the program: %d ops in %v, retention %+v, the clock jumps: %v\n",
+		len(p.ops), p.horizon, p.retain, p.jumps)
 	for i, n := range p.nodes {
 		fmt.Fprintf(&b, "  engine n%d: concurrency %d, grace %v, stuck %d, types %v, limits %v, queues %v, lossy %v\n",
 			i, n.concurrency, n.grace, n.maxStuck, n.types, n.typeLimit, n.order, n.lossy)
@@ -251,7 +255,9 @@ func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 	}
 	first := between(r, 10*time.Millisecond, 10*time.Second)
 	retry := ojs.RetryPolicy{
-		MaxAttempts: 1 + r.IntN(4), InitialInterval: first, MaxInterval: first + between(r, 0, 20*time.Second),
+		MaxAttempts:        1 + r.IntN(4),
+		InitialInterval:    first,
+		MaxInterval:        first + between(r, 0, 20*time.Second),
 		NonRetryableErrors: []string{"fatal.*"},
 	}
 	if one(2) {
@@ -272,7 +278,8 @@ func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 		}
 		switch r.IntN(4) {
 		case 0:
-			u.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StateActive, ojs.StateRetryable, ojs.StatePending, ojs.StateCompleted}
+			u.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StateActive,
+				ojs.StateRetryable, ojs.StatePending, ojs.StateCompleted}
 		case 1:
 			u.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled}
 		}
@@ -311,8 +318,9 @@ var steps = []struct {
 	kind   string
 	weight int
 }{
-	{"succeed", 12}, {"work", 22}, {"fail", 10}, {"fatal", 2}, {"retry after", 3}, {"discard", 2}, {"dead letter", 3}, {"permanent", 2},
-	{"panic", 3}, {"goexit", 2}, {"snooze", 3}, {"until told", 6}, {"late success", 3}, {"late failure", 3}, {"late snooze", 2},
+	{"succeed", 12}, {"work", 22}, {"fail", 10}, {"fatal", 2}, {"retry after", 3}, {"discard", 2},
+	{"dead letter", 3}, {"permanent", 2}, {"panic", 3}, {"goexit", 2}, {"snooze", 3},
+	{"until told", 6}, {"late success", 3}, {"late failure", 3}, {"late snooze", 2},
 	{"hang", 2}, {"checkpoint", 4}, {"enqueue", 3}, {"fail slowly", 5},
 }
 
@@ -336,7 +344,8 @@ func script(seed uint64, n, k int) step {
 				break
 			}
 		}
-		s.d, s.then = between(r, time.Millisecond, 6*time.Second), between(r, time.Millisecond, 20*time.Second)
+		s.d = between(r, time.Millisecond, 6*time.Second)
+		s.then = between(r, time.Millisecond, 20*time.Second)
 	}
 	if k >= maxSteps {
 		s.kind = "succeed"

@@ -41,7 +41,8 @@ func Run(t *testing.T, seed uint64, cfg Config) {
 // simulate is Run, but leaves it to the caller to look at the violations.
 func simulate(t *testing.T, seed uint64, cfg Config) (w *world) {
 	t.Helper()
-	hangs := wall.AfterFunc(patience, func() { panic(fmt.Sprintf("simulation: seed %d hangs, or spins without time passing", seed)) })
+	hangs := wall.AfterFunc(patience,
+		func() { panic(fmt.Sprintf("simulation: seed %d hangs, or spins without time passing", seed)) })
 	defer hangs.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, seed, cfg)
@@ -208,12 +209,14 @@ func (w *world) sleepThrough(d time.Duration, until ...<-chan struct{}) {
 func (w *world) report() string {
 	var b strings.Builder
 	first := w.violations[0]
-	fmt.Fprintf(&b, "seed %d: invariant %d (%s) is broken: %s\n", w.seed, first.number, invariants[first.number], first.what)
+	fmt.Fprintf(&b, "seed %d: invariant %d (%s) is broken: %s\n",
+		w.seed, first.number, invariants[first.number], first.what)
 	said := map[int]bool{first.number: true}
 	for _, v := range w.violations[1:] {
 		if !said[v.number] {
 			said[v.number] = true
-			fmt.Fprintf(&b, "then: invariant %d (%s): job %s: %s\n", v.number, invariants[v.number], v.job, v.what)
+			fmt.Fprintf(&b, "then: invariant %d (%s): job %s: %s\n",
+				v.number, invariants[v.number], v.job, v.what)
 		}
 	}
 	fmt.Fprintf(&b, "%s\n", w.prog)
@@ -265,7 +268,8 @@ func (w *world) concerning(job string) (lines []entry) {
 			}
 		case "queue " + queue:
 		case "fault":
-			if !slices.ContainsFunc(own, func(at time.Duration) bool { return e.at <= at && at-e.at < near }) {
+			explains := func(at time.Duration) bool { return e.at <= at && at-e.at < near }
+			if !slices.ContainsFunc(own, explains) {
 				continue
 			}
 		default:

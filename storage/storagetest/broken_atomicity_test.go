@@ -24,7 +24,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"two winners of a step", "settleclaim-13", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -100,11 +101,13 @@ var _ = register([]fault{
 			if max != 1000 {
 				return b.Storage.Due(ctx, now, max, buf)
 			}
-			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateActive}, Queues: []string{"one"}})
+			page, _ := b.Storage.List(ctx,
+				storage.Query{States: []ojs.State{ojs.StateActive}, Queues: []string{"one"}})
 			time.Sleep(time.Millisecond)
 			d, err := b.Storage.Due(ctx, now, max, buf)
 			for _, r := range page.Records {
-				if !r.LeaseUntil.After(now) && !slices.ContainsFunc(d.Stalled, func(s storage.Record) bool { return s.ID == r.ID }) {
+				if !r.LeaseUntil.After(now) &&
+					!slices.ContainsFunc(d.Stalled, func(s storage.Record) bool { return s.ID == r.ID }) {
 					d.Stalled = append(d.Stalled, r)
 				}
 			}
@@ -113,8 +116,10 @@ var _ = register([]fault{
 	}},
 	{"look, then insert", "race-4 unique-7 unique-11 settle-11 unique-13 unique-14", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
-			if len(batch) != 1 || batch[0].Record.Fingerprint == "" || batch[0].Record.Unique.Strategy() != ojs.ConflictReject || batch[0].Record.Queue != "q" ||
-				batch[0].Record.State != ojs.StateAvailable || batch[0].Record.Unique.States != nil || batch[0].Record.Unique.Period > 0 {
+			if len(batch) != 1 || batch[0].Record.Fingerprint == "" ||
+				batch[0].Record.Unique.Strategy() != ojs.ConflictReject || batch[0].Record.Queue != "q" ||
+				batch[0].Record.State != ojs.StateAvailable || batch[0].Record.Unique.States != nil ||
+				batch[0].Record.Unique.Period > 0 {
 				return b.Storage.Insert(ctx, now, batch, dst)
 			}
 			page, err := b.Storage.List(ctx, storage.Query{Queues: []string{"q"}})
@@ -122,7 +127,8 @@ var _ = register([]fault{
 				return dst, err
 			}
 			for _, r := range page.Records {
-				if r.Fingerprint == batch[0].Record.Fingerprint && batch[0].Record.Unique.Counts(r.State, r.CreatedAt, now) {
+				if r.Fingerprint == batch[0].Record.Fingerprint &&
+					batch[0].Record.Unique.Counts(r.State, r.CreatedAt, now) {
 					return b.Storage.Insert(ctx, now, batch, dst)
 				}
 			}
@@ -135,7 +141,9 @@ var _ = register([]fault{
 	{"replaces in two steps", "race-5", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			r := batch[:min(1, len(batch))]
-			if len(batch) != 1 || r[0].Record.Unique == nil || r[0].Record.Unique.OnConflict != ojs.ConflictReplace || !strings.HasPrefix(r[0].Record.Queue, "f") {
+			if len(batch) != 1 || r[0].Record.Unique == nil ||
+				r[0].Record.Unique.OnConflict != ojs.ConflictReplace ||
+				!strings.HasPrefix(r[0].Record.Queue, "f") {
 				return b.Storage.Insert(ctx, now, batch, dst)
 			}
 			page, _ := b.Storage.List(ctx, storage.Query{Queues: []string{r[0].Record.Queue}})

@@ -108,8 +108,9 @@ var _ = register([]fault{
 		func(b *broken, ctx Context, now Time, batch inserts, _ results) (results, error) {
 			return b.Storage.Insert(ctx, now, batch, nil)
 		})},
-	{"results of Insert backwards", "insert-3 settle-12 unique-10 insert-12 insert-13 prune-4 insert-16 unique-15", changeInserted(
-		func(_ []storage.Insert, out []storage.Inserted) { slices.Reverse(out) })},
+	{"results of Insert backwards",
+		"insert-3 settle-12 unique-10 insert-12 insert-13 prune-4 insert-16 unique-15", changeInserted(
+			func(_ []storage.Insert, out []storage.Inserted) { slices.Reverse(out) })},
 	{"the state of the first record of an id that is twice", "insert-4", changeDuplicate(
 		func(_ *broken, batch []storage.Insert, dup *ojs.DuplicateError) {
 			for _, in := range slices.Backward(batch) {
@@ -159,7 +160,8 @@ var _ = register([]fault{
 			}
 			return n
 		})},
-	{"scheduled jobs take no room", "insert-12 insert-7 quarantine-7 insert-9", forgetsDepth(ojs.StateScheduled)},
+	{"scheduled jobs take no room", "insert-12 insert-7 quarantine-7 insert-9",
+		forgetsDepth(ojs.StateScheduled)},
 	{"pending jobs take no room", "insert-12 insert-9", forgetsDepth(ojs.StatePending)},
 	{"active jobs take no room", "insert-12 insert-7", forgetsDepth(ojs.StateActive)},
 	{"retryable jobs take no room", "insert-12", forgetsDepth(ojs.StateRetryable)},
@@ -202,7 +204,8 @@ var _ = register([]fault{
 			counts, _ := b.Storage.Counts(ctx)
 			for _, in := range batch {
 				for _, n := range counts {
-					if errors.Is(err, ojs.ErrQueueDraining) && in.MaxDepth == 1 && n.Queue == in.Record.Queue {
+					if errors.Is(err, ojs.ErrQueueDraining) && in.MaxDepth == 1 &&
+						n.Queue == in.Record.Queue {
 						return dst, &ojs.QueueError{Queue: n.Queue, Err: ojs.ErrQueueFull}
 					}
 				}
@@ -241,7 +244,8 @@ var _ = register([]fault{
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			list, err := b.Storage.Counts(ctx)
-			list = slices.DeleteFunc(list, func(n storage.Count) bool { return n.Queue == unseen && n.N == 1 })
+			list = slices.DeleteFunc(list,
+				func(n storage.Count) bool { return n.Queue == unseen && n.N == 1 })
 			unseen = ""
 			return list, err
 		}

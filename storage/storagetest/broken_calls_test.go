@@ -17,7 +17,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"contexts ignored in a step", "general-1 settleclaim-9", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			return b.Storage.SettleAndClaim(context.WithoutCancel(ctx), now, to, dst, c, into)
 		}
 	}},

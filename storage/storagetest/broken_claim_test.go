@@ -20,7 +20,8 @@ var _ = register([]fault{
 		return recs
 	})},
 	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1 claim-13 settle-9 settle-10 due-7 settleclaim-15 settleclaim-14 claim-9", changeInsert(func(r *storage.Record) {
-		if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" && r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
+		if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" &&
+			r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
 			var n int
 			_, _ = fmt.Sscanf(r.ID[len(r.ID)-4:], "%x", &n)
 			r.Priority = n
@@ -46,7 +47,8 @@ var _ = register([]fault{
 			return b.Storage.Claim(ctx, now, c, dst)
 		}
 	}},
-	{"types ignored", "claim-6 settle-9 settle-10 insert-17 scale-3 settle-13", changeClaim(func(c *storage.Claim) { c.Types = nil })},
+	{"types ignored", "claim-6 settle-9 settle-10 insert-17 scale-3 settle-13",
+		changeClaim(func(c *storage.Claim) { c.Types = nil })},
 	{"Max for each queue", "claim-7 scale-3 claim-12", func(b *broken) {
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			if len(c.Queues) < 2 || c.Max < 2 {
@@ -92,7 +94,8 @@ var _ = register([]fault{
 			return dst, nil
 		}
 	}},
-	{"keys to skip ignored", "claim-11 claim-14 settle-9 claim-16 scale-3 settle-13 claim-17", changeClaim(func(c *storage.Claim) { c.SkipKeys = nil })},
+	{"keys to skip ignored", "claim-11 claim-14 settle-9 claim-16 scale-3 settle-13 claim-17",
+		changeClaim(func(c *storage.Claim) { c.SkipKeys = nil })},
 	{"keys to skip taken as they were at first", "claim-14 claim-16 claim-17", func(b *broken) {
 		first := make(map[*storage.KeySet]*storage.KeySet)
 		changeClaim(func(c *storage.Claim) {

@@ -61,7 +61,8 @@ var _ = register([]fault{
 				if err != nil {
 					return nil, err
 				}
-				if len(old) == 0 && entries[i].Version > 0 || len(old) > 0 && old[0].Version != entries[i].Version {
+				if len(old) == 0 && entries[i].Version > 0 ||
+					len(old) > 0 && old[0].Version != entries[i].Version {
 					return make([]uint64, len(entries)), nil
 				}
 			}
@@ -85,22 +86,26 @@ var _ = register([]fault{
 		}
 	}},
 	{"an entry due now waits for the next look", "cron-5 cron-6", func(b *broken) {
-		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
+			max int) ([]storage.Cron, time.Time, error) {
 			return b.Storage.DueCrons(ctx, now.Add(-1), after, max)
 		}
 	}},
 	{"entries due a moment early", "cron-5", func(b *broken) {
-		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
+			max int) ([]storage.Cron, time.Time, error) {
 			return b.Storage.DueCrons(ctx, now.Add(time.Microsecond), after, max)
 		}
 	}},
 	{"every look at due entries begins with the first", "cron-5 cron-6", func(b *broken) {
-		b.runs = func(b *broken, ctx Context, now Time, _ *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+		b.runs = func(b *broken, ctx Context, now Time, _ *storage.Cron,
+			max int) ([]storage.Cron, time.Time, error) {
 			return b.Storage.DueCrons(ctx, now, nil, max)
 		}
 	}},
 	{"the next run not told", "cron-5 cron-6 race-6", func(b *broken) {
-		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
+			max int) ([]storage.Cron, time.Time, error) {
 			due, _, err := b.Storage.DueCrons(ctx, now, after, max)
 			return due, time.Time{}, err
 		}
@@ -125,7 +130,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"due entries in the order of their names", "cron-5 cron-6", func(b *broken) {
-		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
+			max int) ([]storage.Cron, time.Time, error) {
 			due, next, err := b.Storage.DueCrons(ctx, now, after, max)
 			slices.SortFunc(due, func(a, b storage.Cron) int { return strings.Compare(a.Name, b.Name) })
 			return due, next, err

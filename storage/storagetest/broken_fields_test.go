@@ -104,7 +104,8 @@ func TestFieldsOfCronsAreCaught(t *testing.T) {
 				wantCaught(t, "fields-6", func(b *broken) {
 					lost := opened
 					b.reopen = func(b *broken) storage.Storage { lost = true; return b }
-					b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+					b.crons = func(b *broken, ctx context.Context,
+						q storage.CronQuery) ([]storage.Cron, error) {
 						list, err := b.Storage.Crons(ctx, q)
 						for i := range list {
 							if v, ok := l.In(reflect.ValueOf(&list[i]).Elem()); ok && lost {

@@ -53,9 +53,12 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"no look at whether a fresh job is unique", "insert-9", changeFresh(func(b *broken, in *storage.Insert) { in.Record.Unique = nil })},
-	{"no bounds for fresh jobs", "insert-9", changeFresh(func(b *broken, in *storage.Insert) { in.MaxDepth = 0 })},
-	{"fresh jobs go first", "insert-9 settleclaim-3 insert-17 settleclaim-14", changeFresh(func(b *broken, in *storage.Insert) { in.Record.Priority++ })},
+	{"no look at whether a fresh job is unique", "insert-9",
+		changeFresh(func(b *broken, in *storage.Insert) { in.Record.Unique = nil })},
+	{"no bounds for fresh jobs", "insert-9",
+		changeFresh(func(b *broken, in *storage.Insert) { in.MaxDepth = 0 })},
+	{"fresh jobs go first", "insert-9 settleclaim-3 insert-17 settleclaim-14",
+		changeFresh(func(b *broken, in *storage.Insert) { in.Record.Priority++ })},
 	{"ids of fresh jobs not kept", "insert-9 insert-17", func(b *broken) {
 		changeFresh(func(b *broken, in *storage.Insert) { b.kept[in.Record.ID] = storage.Record{} })(b)
 		insert := b.insert

@@ -13,7 +13,8 @@ import (
 // Storages that list, count or delete the wrong jobs.
 var _ = register([]fault{
 	{"listed by the latest change", "list-1 insert-17", changePage(func(p *storage.Page) {
-		slices.SortStableFunc(p.Records, func(a, b storage.Record) int { return int(a.Version) - int(b.Version) })
+		slices.SortStableFunc(p.Records,
+			func(a, b storage.Record) int { return int(a.Version) - int(b.Version) })
 	})},
 	{"paging that skips", "list-2 prune-5", changePage(func(p *storage.Page) {
 		if len(p.Records) == 7 {
@@ -23,7 +24,8 @@ var _ = register([]fault{
 	{"error types not filtered", "list-3", changeQuery(func(q *storage.Query) { q.ErrorTypes = nil })},
 	{"pages by offset", "list-4", func(b *broken) {
 		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
-			if q.Limit != 3 || len(q.Queues)+len(q.Types)+len(q.States)+len(q.ErrorTypes) > 0 || q.DeadLetters {
+			if q.Limit != 3 || len(q.Queues)+len(q.Types)+len(q.States)+len(q.ErrorTypes) > 0 ||
+				q.DeadLetters {
 				return b.Storage.List(ctx, q)
 			}
 			var at int

@@ -13,9 +13,12 @@ var _ = register([]fault{
 	{"nobody told", "notify-1 settleclaim-11 settleclaim-12 unclaim-5 notify-2 notify-3 notify-4 notify-8 notify-5 notify-6 notify-7", func(b *broken) {
 		b.notify = func(*broken, any, func(storage.Notice)) func() { return func() {} }
 	}},
-	{"ends not told", "notify-1 settleclaim-11 settleclaim-12 notify-3 notify-8 notify-7", changeNotice(func(n *storage.Notice) { n.Ended = nil })},
-	{"due times not told", "notify-1 settleclaim-11 notify-8 notify-6", changeNotice(func(n *storage.Notice) { n.Due = time.Time{} })},
-	{"available jobs not told", "notify-1 settleclaim-11 unclaim-5 notify-4 notify-5 notify-6", changeNotice(func(n *storage.Notice) { n.Available = false })},
+	{"ends not told", "notify-1 settleclaim-11 settleclaim-12 notify-3 notify-8 notify-7",
+		changeNotice(func(n *storage.Notice) { n.Ended = nil })},
+	{"due times not told", "notify-1 settleclaim-11 notify-8 notify-6",
+		changeNotice(func(n *storage.Notice) { n.Due = time.Time{} })},
+	{"available jobs not told", "notify-1 settleclaim-11 unclaim-5 notify-4 notify-5 notify-6",
+		changeNotice(func(n *storage.Notice) { n.Available = false })},
 	{"claims told without their versions", "notify-2 settleclaim-11", changeNotice(func(n *storage.Notice) {
 		for i := range n.Taken {
 			n.Taken[i].Version = 0
@@ -35,7 +38,8 @@ var _ = register([]fault{
 			return func() {}
 		}
 	}},
-	{"changes of recurring entries not told", "notify-5", changeNotice(func(n *storage.Notice) { n.Crons = false })},
+	{"changes of recurring entries not told", "notify-5",
+		changeNotice(func(n *storage.Notice) { n.Crons = false })},
 	{"resumed queues not told", "notify-5", changeNoticeOf(func(b *broken, during func() (end func())) {
 		b.state = func(b *broken, ctx context.Context, q string, to ojs.QueueState) (ojs.QueueState, error) {
 			defer during()()

@@ -111,7 +111,8 @@ func costsPlace(changes func(r, stored *storage.Record) bool) func(*broken) {
 		b.settle = func(b *broken, ctx Context, now Time, all settles, dst outcomes) (outcomes, error) {
 			for _, ch := range all {
 				stored, err := b.Storage.Get(ctx, ch.Record.ID)
-				if err != nil || len(all) > 1 || stored.State != ojs.StateAvailable || ch.Record.State != stored.State || !changes(&ch.Record, &stored) {
+				if err != nil || len(all) > 1 || stored.State != ojs.StateAvailable ||
+					ch.Record.State != stored.State || !changes(&ch.Record, &stored) {
 					continue
 				}
 				stored.Priority++
@@ -145,7 +146,8 @@ func changeFresh(f func(b *broken, in *storage.Insert)) func(*broken) {
 // changeStep changes what SettleAndClaim is asked for.
 func changeStep(f func(c *storage.Claim)) func(*broken) {
 	return func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			f(&c)
 			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 		}
@@ -155,7 +157,8 @@ func changeStep(f func(c *storage.Claim)) func(*broken) {
 // changeStepClaimed changes what SettleAndClaim has claimed.
 func changeStepClaimed(f func(claimed []*storage.Record)) func(*broken) {
 	return func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 			f(into[:n])
 			return out, n, err
@@ -165,7 +168,8 @@ func changeStepClaimed(f func(claimed []*storage.Record)) func(*broken) {
 
 // changeNoticeOf changes the notices of some calls, for as long as they are under way:
 // the memory storage tells before it returns.
-func changeNoticeOf(calls func(b *broken, during func() (end func())), f func(n *storage.Notice)) func(*broken) {
+func changeNoticeOf(calls func(b *broken, during func() (end func())),
+	f func(n *storage.Notice)) func(*broken) {
 	return func(b *broken) {
 		var under atomic.Bool
 		changeNotice(func(n *storage.Notice) {
@@ -190,7 +194,8 @@ func duringSettle(b *broken, during func() (end func())) {
 // changeStepNotice changes the notices of what SettleAndClaim and Unclaim do.
 func changeStepNotice(f func(n *storage.Notice)) func(*broken) {
 	return changeNoticeOf(func(b *broken, during func() (end func())) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			defer during()()
 			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 		}
@@ -263,11 +268,15 @@ func pruneBy(seen func(*storage.Record), order func(a, b storage.Record) int) fu
 	return func(b *broken) {
 		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
 			out, err := b.Storage.Prune(ctx, storage.Prune{}) // which prunes nothing, and fails if it has to
-			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}})
+			page, _ := b.Storage.List(ctx,
+				storage.Query{States: []ojs.State{ojs.StateCompleted, ojs.StateCancelled,
+					ojs.StateDiscarded}})
 			var ended []storage.Record
 			for _, r := range page.Records {
 				seen(&r)
-				if r.DeadLettered() == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, r.State)) && !r.KeptUntil().After(p.Now) {
+				if r.DeadLettered() == p.DeadLetters &&
+					(len(p.States) == 0 || slices.Contains(p.States, r.State)) &&
+					!r.KeptUntil().After(p.Now) {
 					ended = append(ended, r)
 				}
 			}

@@ -177,7 +177,8 @@ var quarantineFaults = []struct {
 			list, _ := s.Shelf.Quarantined(ctx, "", 0)
 			err := s.Shelf.ReleaseQuarantined(ctx, key)
 			for _, q := range list {
-				if r, gone := s.Get(ctx, q.Name); err == nil && gone == nil && q.Key == key && r.State == ojs.StateAvailable {
+				if r, gone := s.Get(ctx, q.Name); err == nil && gone == nil && q.Key == key &&
+					r.State == ojs.StateAvailable {
 					low := r
 					low.Priority--
 					_, _ = s.Settle(ctx, r.CreatedAt, []storage.Change{{Record: low}}, nil)
@@ -210,7 +211,8 @@ var quarantineFaults = []struct {
 		s.insert = func(ctx context.Context, now time.Time, batch inserts, dst results) (results, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
-				if batch[i].MaxDepth > 0 && s.any(func(q storage.Quarantined) bool { return q.Queue == batch[i].Record.Queue }) {
+				if batch[i].MaxDepth > 0 &&
+					s.any(func(q storage.Quarantined) bool { return q.Queue == batch[i].Record.Queue }) {
 					batch[i].MaxDepth--
 				}
 			}
@@ -289,7 +291,8 @@ func TestQuarantineFaultsAreCaught(t *testing.T) {
 // A wrapper lets the ability through.
 func TestFaultyHasAQuarantine(t *testing.T) {
 	s := storagetest.NewShelf()
-	if q, ok := storage.As[storage.Quarantiner](&storagetest.Faulty{Storage: s}); !ok || q != storage.Quarantiner(s) {
+	if q, ok := storage.As[storage.Quarantiner](&storagetest.Faulty{Storage: s}); !ok ||
+		q != storage.Quarantiner(s) {
 		t.Errorf("%v, %v", q, ok)
 	}
 }

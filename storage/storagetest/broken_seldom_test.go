@@ -17,7 +17,8 @@ var _ = register([]fault{
 			inserted.Store(len(batch) == 2 && batch[0].Fresh && batch[1].Fresh)
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
-		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim,
+			dst []storage.Record) ([]storage.Record, error) {
 			if inserted.Swap(false) {
 				return dst, nil
 			}
@@ -28,7 +29,8 @@ var _ = register([]fault{
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
-				if u := batch[i].Record.Unique; u != nil && u.OnConflict == ojs.ConflictReplace && batch[i].MaxDepth > 1 {
+				if u := batch[i].Record.Unique; u != nil && u.OnConflict == ojs.ConflictReplace &&
+					batch[i].MaxDepth > 1 {
 					batch[i].MaxDepth--
 				}
 			}
@@ -39,7 +41,8 @@ var _ = register([]fault{
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			dst, err := b.Storage.Insert(ctx, now, batch, dst)
 			var dup *ojs.DuplicateError
-			if errors.As(err, &dup) && len(batch) == 3 && dup.ID == batch[0].Record.ID && dup.Fingerprint == batch[1].Record.Fingerprint {
+			if errors.As(err, &dup) && len(batch) == 3 && dup.ID == batch[0].Record.ID &&
+				dup.Fingerprint == batch[1].Record.Fingerprint {
 				dup.ID = batch[1].Record.ID
 			}
 			return dst, err
@@ -49,7 +52,8 @@ var _ = register([]fault{
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
-				if r := &batch[i].Record; i > 0 && r.Unique != nil && slices.Equal(r.Unique.States, []ojs.State{ojs.StateCancelled}) {
+				if r := &batch[i].Record; i > 0 && r.Unique != nil &&
+					slices.Equal(r.Unique.States, []ojs.State{ojs.StateCancelled}) {
 					*r = r.Copy()
 					r.Unique = nil
 				}
@@ -139,8 +143,10 @@ var _ = register([]fault{
 		})(b)
 	}},
 	{"deadlines of available jobs not told", "notify-8", func(b *broken) {
-		b.settle = func(b *broken, ctx Context, now Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-			if len(changes) == 1 && changes[0].Record.State == ojs.StateAvailable && !changes[0].Record.ExpiresAt.IsZero() {
+		b.settle = func(b *broken, ctx Context, now Time, changes []storage.Change,
+			dst []storage.Settled) ([]storage.Settled, error) {
+			if len(changes) == 1 && changes[0].Record.State == ojs.StateAvailable &&
+				!changes[0].Record.ExpiresAt.IsZero() {
 				ctx = storage.WithSelf(ctx, "other") // who listens
 			}
 			return b.Storage.Settle(ctx, now, changes, dst)

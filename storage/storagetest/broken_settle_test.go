@@ -15,20 +15,23 @@ var _ = register([]fault{
 		b.settle = func(b *broken, ctx Context, now Time, changes settles, dst outcomes) (outcomes, error) {
 			out, err := b.Storage.Settle(ctx, now, changes, nil)
 			for i := range out {
-				if r := changes[i].Record; errors.Is(out[i].Err, ojs.ErrTransition) && r.State == ojs.StateCompleted {
+				if r := changes[i].Record; errors.Is(out[i].Err, ojs.ErrTransition) &&
+					r.State == ojs.StateCompleted {
 					out[i] = storage.Settled{Version: r.Version + 1}
 				}
 			}
 			return append(dst, out...), err
 		}
 	}},
-	{"fencing lost", "settle-2 unique-3 settle-3 unclaim-1 lease-3 race-2 race-3 settle-12 durable-3", changeSettle(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
+	{"fencing lost", "settle-2 unique-3 settle-3 unclaim-1 lease-3 race-2 race-3 settle-12 durable-3",
+		changeSettle(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
 	{"fencing by the attempt number", "settle-3 lease-3 race-3 settle-12 durable-3", changeSettle(func(to *storage.Record, stored storage.Record) {
 		if to.Attempt == stored.Attempt && stored.State == ojs.StateActive {
 			to.Version = stored.Version
 		}
 	})},
-	{"another type costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool { return r.Type != stored.Type })},
+	{"another type costs an available job its place", "settle-9",
+		costsPlace(func(r, stored *storage.Record) bool { return r.Type != stored.Type })},
 	{"another rate limit costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool {
 		return (r.RateLimit == nil) != (stored.RateLimit == nil)
 	})},
@@ -52,12 +55,15 @@ var _ = register([]fault{
 		}
 	})},
 	{"a fingerprint for life", "settle-11 insert-16", changeSettle(func(to *storage.Record, stored storage.Record) { to.Fingerprint = stored.Fingerprint })},
-	{"a time of creation for life", "settle-11", changeSettle(func(to *storage.Record, stored storage.Record) { to.CreatedAt = stored.CreatedAt })},
-	{"tokens of a deleted job fit the next one", "settle-12 durable-3", func(b *broken) { tokensComeAgain(b, func() bool { return true }) }},
+	{"a time of creation for life", "settle-11",
+		changeSettle(func(to *storage.Record, stored storage.Record) { to.CreatedAt = stored.CreatedAt })},
+	{"tokens of a deleted job fit the next one", "settle-12 durable-3",
+		func(b *broken) { tokensComeAgain(b, func() bool { return true }) }},
 	{"changes all or nothing", "settle-4", func(b *broken) {
 		b.settle = func(b *broken, ctx Context, now Time, changes settles, dst outcomes) (outcomes, error) {
 			for i := range changes {
-				if r, err := b.Storage.Get(ctx, changes[i].Record.ID); len(changes) > 1 && (err != nil || r.Version != changes[i].Record.Version) {
+				if r, err := b.Storage.Get(ctx, changes[i].Record.ID); len(changes) > 1 &&
+					(err != nil || r.Version != changes[i].Record.Version) {
 					for range changes {
 						dst = append(dst, storage.Settled{Err: storage.ErrFenced})
 					}
@@ -71,7 +77,8 @@ var _ = register([]fault{
 		b.settle = func(b *broken, ctx Context, now Time, changes settles, dst outcomes) (outcomes, error) {
 			for _, ch := range changes {
 				r := ch.Record
-				if stored, err := b.Storage.Get(ctx, r.ID); err == nil && stored.State == ojs.StateAvailable && r.State == stored.State &&
+				if stored, err := b.Storage.Get(ctx, r.ID); err == nil &&
+					stored.State == ojs.StateAvailable && r.State == stored.State &&
 					r.Priority == stored.Priority && r.Queue == stored.Queue && r.Version == stored.Version {
 					r.Priority++
 					_, _ = b.Storage.Settle(ctx, now, []storage.Change{{Record: r}}, nil)
@@ -93,7 +100,8 @@ var _ = register([]fault{
 			return dst, ctx.Err()
 		}
 	}},
-	{"a job keeps its queue", "settle-6", changeSettle(func(to *storage.Record, stored storage.Record) { to.Queue = stored.Queue })},
+	{"a job keeps its queue", "settle-6",
+		changeSettle(func(to *storage.Record, stored storage.Record) { to.Queue = stored.Queue })},
 	{"a replayed job goes first", "settle-7", changeSettle(func(to *storage.Record, stored storage.Record) {
 		if stored.DeadLettered() && to.State == ojs.StateAvailable {
 			to.Priority++

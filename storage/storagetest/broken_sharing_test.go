@@ -101,7 +101,8 @@ func TestSharedMemoryIsCaught(t *testing.T) {
 	t.Run("due recurring entries", func(t *testing.T) {
 		wantCaught(t, "fields-5", func(b *broken) {
 			kept := make(map[string]storage.Cron)
-			b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+			b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
+				max int) ([]storage.Cron, time.Time, error) {
 				list, next, err := b.Storage.DueCrons(ctx, now, after, max)
 				for i, e := range list {
 					if k, ok := kept[e.Name]; ok && k.Version == e.Version {

@@ -19,14 +19,17 @@ var _ = register([]fault{
 	})},
 	{"a step forgets who asks", "settleclaim-1", changeStep(func(c *storage.Claim) { c.Worker = "" })},
 	{"results of a step in place of what was there", "settleclaim-1", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, _ outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, _ outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			return b.Storage.SettleAndClaim(ctx, now, to, nil, c, into)
 		}
 	}},
 	{"outcomes all or nothing", "settleclaim-2", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			for _, r := range to {
-				if stored, err := b.Storage.Get(ctx, r.ID); len(to) > 1 && (err != nil || stored.Version != r.Version) {
+				if stored, err := b.Storage.Get(ctx, r.ID); len(to) > 1 &&
+					(err != nil || stored.Version != r.Version) {
 					for range to {
 						dst = append(dst, storage.Settled{Version: stored.Version, Err: storage.ErrFenced})
 					}
@@ -37,17 +40,20 @@ var _ = register([]fault{
 		}
 	}},
 	{"nothing claimed after an outcome that was refused", "settleclaim-2", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			first := len(dst)
 			dst, _, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, nil)
-			if err != nil || slices.ContainsFunc(dst[first:], func(s storage.Settled) bool { return s.Err != nil }) {
+			if err != nil ||
+				slices.ContainsFunc(dst[first:], func(s storage.Settled) bool { return s.Err != nil }) {
 				return dst, 0, err
 			}
 			return b.Storage.SettleAndClaim(ctx, now, nil, dst, c, into)
 		}
 	}},
 	{"outcomes stored backwards", "settleclaim-2 settleclaim-3", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			to = slices.Clone(to)
 			slices.Reverse(to)
 			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, nil, c, into)
@@ -65,7 +71,8 @@ var _ = register([]fault{
 			b.mu.Unlock()
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			b.mu.Lock()
 			missed := len(to) == 1 && fresh != "" && to[0].ID == fresh
 			b.mu.Unlock()
@@ -76,7 +83,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"fencing lost in a step", "settleclaim-2", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			to = slices.Clone(to)
 			for i, r := range to {
 				if stored, err := b.Storage.Get(ctx, r.ID); err == nil {
@@ -88,7 +96,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"claims, then settles", "settleclaim-3", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			_, n, err := b.Storage.SettleAndClaim(ctx, now, nil, nil, c, into)
 			if err != nil {
 				return dst, 0, err
@@ -98,7 +107,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"what a step makes available goes first", "settleclaim-3", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			for _, r := range to {
 				if r.State == ojs.StateAvailable {
 					first := r.Copy()
@@ -118,25 +128,33 @@ var _ = register([]fault{
 			return b.Storage.SettleAndClaim(ctx, now, nil, dst, c, into)
 		}
 	}},
-	{"queues ignored by a step", "settleclaim-4 settleclaim-6", changeStep(func(c *storage.Claim) { c.Queues = nil })},
-	{"types ignored by a step", "settleclaim-4 insert-17", changeStep(func(c *storage.Claim) { c.Types = nil })},
-	{"queues of a step in their own order", "settleclaim-4 settleclaim-6", changeStep(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)) })},
+	{"queues ignored by a step", "settleclaim-4 settleclaim-6",
+		changeStep(func(c *storage.Claim) { c.Queues = nil })},
+	{"types ignored by a step", "settleclaim-4 insert-17",
+		changeStep(func(c *storage.Claim) { c.Types = nil })},
+	{"queues of a step in their own order", "settleclaim-4 settleclaim-6",
+		changeStep(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)) })},
 	{"claimed in a step from the last to the first", "settleclaim-4 settleclaim-3 settleclaim-5 settleclaim-7 settleclaim-10 insert-17 settleclaim-14", changeStepClaimed(func(claimed []*storage.Record) {
 		for i, j := 0, len(claimed)-1; i < j; i, j = i+1, j-1 {
 			*claimed[i], *claimed[j] = *claimed[j], *claimed[i]
 		}
 	})},
 	{"expired jobs claimed in a step", "settleclaim-5 settleclaim-1", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			return b.Storage.SettleAndClaim(ctx, now.Add(-time.Minute), to, dst, c, into)
 		}
 	}},
-	{"keys to skip ignored by a step", "settleclaim-5", changeStep(func(c *storage.Claim) { c.SkipKeys = nil })},
+	{"keys to skip ignored by a step", "settleclaim-5",
+		changeStep(func(c *storage.Claim) { c.SkipKeys = nil })},
 	{"jobs with an enqueue TTL claimed in a step", "settleclaim-15", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			dst, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 			waiting, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateAvailable}})
-			if err != nil || n == len(into) || !slices.ContainsFunc(waiting.Records, func(r storage.Record) bool { return r.EnqueueTTL > 0 }) {
+			if err != nil || n == len(into) ||
+				!slices.ContainsFunc(waiting.Records,
+					func(r storage.Record) bool { return r.EnqueueTTL > 0 }) {
 				return dst, n, err
 			}
 			c.Max = len(into) - n
@@ -148,7 +166,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"jobs with a rate limit claimed in a step", "settleclaim-6 settleclaim-15", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			dst, _, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, nil)
 			if err != nil {
 				return dst, 0, err
@@ -163,7 +182,8 @@ var _ = register([]fault{
 	}},
 	{"jobs with a rate limit passed over in a step", "settleclaim-6", changeStep(func(c *storage.Claim) { c.SkipKeys = storage.Keys(append(slices.Collect(c.SkipKeys.All()), "k")...) })},
 	{"a rate limit ends the claim of its queue", "settleclaim-6 settleclaim-15", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			dst, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 			for _, q := range c.Queues {
 				if err != nil {
@@ -178,7 +198,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"Max bounds a step", "settleclaim-7", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			if c.Max > 0 {
 				into = into[:min(len(into), c.Max)]
 			}
@@ -186,7 +207,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"what a job has not is left as it was", "settleclaim-7 settleclaim-1", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			var was []storage.Record
 			for _, r := range into {
 				was = append(was, *r)
@@ -201,7 +223,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"a step that counts the records it was given", "settleclaim-7 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 settleclaim-10 settleclaim-13 settleclaim-15 insert-17 settleclaim-14", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 			if err != nil {
 				return out, n, err
@@ -210,7 +233,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"settles before it looks at the context", "settleclaim-9", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			dst, _, err := b.Storage.SettleAndClaim(context.WithoutCancel(ctx), now, to, dst, c, nil)
 			if err = errors.Join(err, ctx.Err()); err != nil {
 				return dst, 0, err
@@ -219,7 +243,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"claims before it looks at the context", "settleclaim-9 general-1", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			if ctx.Err() != nil {
 				_, _, _ = b.Storage.SettleAndClaim(context.WithoutCancel(ctx), now, nil, nil, c, into)
 			}
@@ -236,7 +261,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"paused queues delivered in a step", "settleclaim-10", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			states, err := b.Storage.QueueStates(ctx)
 			if err != nil {
 				return dst, 0, err
@@ -250,16 +276,21 @@ var _ = register([]fault{
 			return b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
 		}
 	}},
-	{"ends of a step not told", "settleclaim-11 settleclaim-12", changeStepNotice(func(n *storage.Notice) { n.Ended = nil })},
-	{"what a step makes available not told", "settleclaim-11 unclaim-5", changeStepNotice(func(n *storage.Notice) { n.Available = false })},
-	{"leases of a step not told", "settleclaim-11", changeStepNotice(func(n *storage.Notice) { n.Due = time.Time{} })},
-	{"claims taken in a step not told", "settleclaim-11", changeStepNotice(func(n *storage.Notice) { n.Taken = nil })},
+	{"ends of a step not told", "settleclaim-11 settleclaim-12",
+		changeStepNotice(func(n *storage.Notice) { n.Ended = nil })},
+	{"what a step makes available not told", "settleclaim-11 unclaim-5",
+		changeStepNotice(func(n *storage.Notice) { n.Available = false })},
+	{"leases of a step not told", "settleclaim-11",
+		changeStepNotice(func(n *storage.Notice) { n.Due = time.Time{} })},
+	{"claims taken in a step not told", "settleclaim-11",
+		changeStepNotice(func(n *storage.Notice) { n.Taken = nil })},
 	{"claims that are undone not told", "unclaim-5", func(b *broken) {
 		changeStepNotice(func(n *storage.Notice) { n.Available = false })(b)
 		b.step = nil
 	}},
 	{"callers told of their own steps", "settleclaim-12", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			return b.Storage.SettleAndClaim(storage.WithSelf(ctx, nil), now, to, dst, c, into)
 		}
 	}},
@@ -391,7 +422,8 @@ var _ = register([]fault{
 		changeDue(func(d *storage.Due) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			d.Expired = slices.DeleteFunc(d.Expired, func(r storage.Record) bool { _, undone := b.kept[r.ID]; return undone })
+			d.Expired = slices.DeleteFunc(d.Expired,
+				func(r storage.Record) bool { _, undone := b.kept[r.ID]; return undone })
 		})(b)
 	}},
 })

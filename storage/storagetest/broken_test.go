@@ -76,7 +76,8 @@ func (b *broken) Settle(ctx context.Context, now time.Time, changes settles, dst
 	}
 	return b.Storage.Settle(ctx, now, changes, dst)
 }
-func (b *broken) SettleAndClaim(ctx context.Context, now time.Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+func (b *broken) SettleAndClaim(ctx context.Context, now time.Time, to slots, dst outcomes,
+	c storage.Claim, into slots) (outcomes, int, error) {
 	if b.step != nil {
 		return b.step(b, ctx, now, to, dst, c, into)
 	}
@@ -154,7 +155,8 @@ func (b *broken) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron
 	}
 	return b.Storage.Crons(ctx, q)
 }
-func (b *broken) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+func (b *broken) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
+	max int) ([]storage.Cron, time.Time, error) {
 	if b.runs != nil {
 		return b.runs(b, ctx, now, after, max)
 	}

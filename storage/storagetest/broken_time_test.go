@@ -12,7 +12,8 @@ import (
 
 // Storages that go wrong about deadlines, leases, due times and clocks that go back.
 var _ = register([]fault{
-	{"early visibility", "claim-10 lease-1 lease-3 due-1 due-3 due-6 general-6 prune-4 due-10", shiftDue(time.Second)},
+	{"early visibility", "claim-10 lease-1 lease-3 due-1 due-3 due-6 general-6 prune-4 due-10",
+		shiftDue(time.Second)},
 	{"what a claim has found expired stays so when the clock goes back", "claim-13", func(b *broken) {
 		var latest time.Time
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
@@ -110,7 +111,8 @@ var _ = register([]fault{
 		b.due = func(b *broken, ctx Context, now Time, max int, buf records) (storage.Due, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if now.Before(last.Add(-30*time.Minute)) || now.Before(time.Date(2026, 3, 1, 11, 30, 0, 0, time.UTC)) {
+			if now.Before(last.Add(-30*time.Minute)) ||
+				now.Before(time.Date(2026, 3, 1, 11, 30, 0, 0, time.UTC)) {
 				return storage.Due{}, errors.New("the clock went back")
 			}
 			last = now
@@ -149,7 +151,8 @@ var _ = register([]fault{
 		}
 	})},
 	{"expired jobs are dead letters if their policy wants it", "due-10", changeGet(func(r *storage.Record) {
-		if r.Error != nil && r.Error.Type == ojs.TypeExpired && r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {
+		if r.Error != nil && r.Error.Type == ojs.TypeExpired &&
+			r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {
 			r.DeadLetteredAt = r.FinishedAt
 		}
 	})},
@@ -158,7 +161,8 @@ var _ = register([]fault{
 			r.Retry.OnExhaustion = ojs.ExhaustionDiscard
 		}
 	})},
-	{"due a nanosecond early", "due-1 due-3 due-6 lease-1 lease-3 general-6 claim-10 prune-4 due-10", shiftDue(1)},
+	{"due a nanosecond early", "due-1 due-3 due-6 lease-1 lease-3 general-6 claim-10 prune-4 due-10",
+		shiftDue(1)},
 	{"a deadline is over a nanosecond late for claims", "claim-9 * scale-3", func(b *broken) {
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			return b.Storage.Claim(ctx, now.Add(-1), c, dst)

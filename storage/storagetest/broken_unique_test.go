@@ -11,7 +11,8 @@ import (
 // Storages that break the rules of unique jobs.
 var _ = register([]fault{
 	{"reject ignored", "unique-1 insert-2 insert-9 unique-7 unique-9 unique-10 race-4 durable-1 settle-11 unique-16 insert-14", changeInsert(func(r *storage.Record) {
-		if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil && r.Unique.Period == 0 {
+		if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil &&
+			r.Unique.Period == 0 {
 			r.Unique = nil
 		}
 	})},
@@ -27,7 +28,8 @@ var _ = register([]fault{
 	})},
 	{"replace deletes what has ended", "unique-4", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
-			if p := batch[0:]; len(p) == 1 && p[0].Record.Unique != nil && p[0].Record.Unique.Strategy() == ojs.ConflictReplace {
+			if p := batch[0:]; len(p) == 1 && p[0].Record.Unique != nil &&
+				p[0].Record.Unique.Strategy() == ojs.ConflictReplace {
 				page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateCompleted}})
 				for _, r := range page.Records {
 					if r.Fingerprint == p[0].Record.Fingerprint {
@@ -65,7 +67,8 @@ var _ = register([]fault{
 			to.Fingerprint = ""
 		}
 	})},
-	{"period ignored", "unique-8 prune-5 general-4 prune-6 unique-15", changePolicy(func(p *ojs.UniquePolicy) { p.Period = 0 })},
+	{"period ignored", "unique-8 prune-5 general-4 prune-6 unique-15",
+		changePolicy(func(p *ojs.UniquePolicy) { p.Period = 0 })},
 	{"the oldest of several equals named", "unique-9 settle-11 unique-13 unique-15 unique-16", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			out, err := b.Storage.Insert(ctx, now, batch, dst)
@@ -74,7 +77,8 @@ var _ = register([]fault{
 				page, _ := b.Storage.List(ctx, storage.Query{})
 				for _, r := range page.Records {
 					if r.Fingerprint == dup.Fingerprint {
-						return out, &ojs.DuplicateError{ID: r.ID, State: r.State, Fingerprint: dup.Fingerprint}
+						return out, &ojs.DuplicateError{ID: r.ID, State: r.State,
+							Fingerprint: dup.Fingerprint}
 					}
 				}
 			}
@@ -104,7 +108,8 @@ var _ = register([]fault{
 	{"uniqueness checked again at promotion", "unique-12 due-7", func(b *broken) {
 		b.due = func(b *broken, ctx Context, now Time, max int, buf records) (storage.Due, error) {
 			d, err := b.Storage.Due(ctx, now, max, buf)
-			d.Promoted = slices.DeleteFunc(d.Promoted, func(r storage.Record) bool { return r.Fingerprint != "" })
+			d.Promoted = slices.DeleteFunc(d.Promoted,
+				func(r storage.Record) bool { return r.Fingerprint != "" })
 			return d, err
 		}
 	}},

@@ -38,10 +38,12 @@ var _ = register([]fault{
 			return b
 		}
 	}},
-	{"progress forgotten", "settle-8", changeSettle(func(to *storage.Record, stored storage.Record) { to.Progress = stored.Progress })},
+	{"progress forgotten", "settle-8",
+		changeSettle(func(to *storage.Record, stored storage.Record) { to.Progress = stored.Progress })},
 	{"what a step was given is what is stored", "settleclaim-8 *", func(b *broken) {
 		given := make(map[string]*storage.Record)
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			for _, r := range to {
@@ -61,7 +63,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"what a step hands out is what is stored", "settleclaim-8 *", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error) {
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)

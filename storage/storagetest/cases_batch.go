@@ -136,7 +136,8 @@ var batchCases = []Case{
 			}
 			for i, first := range wrong {
 				for _, other := range wrong[:i] {
-					batches := [][]storage.Insert{{other.in(), {Record: c.job()}, first.in()}, {first.in(), other.in()}}
+					batches := [][]storage.Insert{{other.in(), {Record: c.job()}, first.in()},
+						{first.in(), other.in()}}
 					if i == 4 && other.what == wrong[3].what {
 						batches = batches[1:] // of one check the first record in the batch is named
 					}

@@ -46,15 +46,18 @@ var claimCases = []Case{
 		c.order(storage.Claim{}, want...)
 	}},
 	{"claim-3", "Claim/Priority", "OJS core, section 5.2", "A higher priority is claimed first, negative ones last.", needsNothing, func(c *C) {
-		got := c.insert(c.job(priority(-3)), c.job(), c.job(priority(100)), c.job(priority(5)), c.job(), c.job(priority(5)), c.job(priority(-100)))
+		got := c.insert(c.job(priority(-3)), c.job(), c.job(priority(100)), c.job(priority(5)), c.job(),
+			c.job(priority(5)), c.job(priority(-100)))
 		c.order(storage.Claim{}, got[2], got[3], got[5], got[1], got[4], got[0], got[6])
 	}},
 	{"claim-4", "Claim/Queues", "Storage.Claim", "Claims take from the queues named, each until nothing is left in it, and from no other.", needsNothing, func(c *C) {
-		got := c.insert(c.job(queue("a")), c.job(queue("b"), priority(9)), c.job(queue("c"), priority(9)), c.job(queue("a"), priority(1)))
+		got := c.insert(c.job(queue("a")), c.job(queue("b"), priority(9)),
+			c.job(queue("c"), priority(9)), c.job(queue("a"), priority(1)))
 		c.order(storage.Claim{Queues: []string{"a", "b", "none"}}, got[3], got[0], got[1])
 	}},
 	{"claim-5", "Claim/AllQueues", "Storage.Claim", "Without queues a claim takes from all of them, by priority and then first in first out.", needsNothing, func(c *C) {
-		got := c.insert(c.job(queue("a")), c.job(queue("b")), c.job(queue("c"), priority(1)), c.job(queue("a")))
+		got := c.insert(c.job(queue("a")), c.job(queue("b")), c.job(queue("c"), priority(1)),
+			c.job(queue("a")))
 		c.order(storage.Claim{}, got[2], got[0], got[1], got[3])
 	}},
 	{"claim-6", "Claim/Types", "Storage.Claim", "Claims take only the types named, and all if none is.", needsNothing, func(c *C) {
@@ -87,13 +90,18 @@ var claimCases = []Case{
 		}
 	}},
 	{"claim-9", "Claim/PassesOverExpired", "Record.Deadline", "A job whose deadline has come is skipped, by its expiry or its total timeout.", needsNothing, func(c *C) {
-		c.insert(c.job(expires(time.Minute), priority(9)), c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
+		c.insert(c.job(expires(time.Minute), priority(9)),
+			c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
 		live := c.insert(c.job(expires(time.Hour)), c.job(), c.job(expires(time.Hour)))
 		c.pass(time.Minute)
-		for i, q := range []storage.Claim{{Types: []string{"x"}}, {Queues: []string{"q"}, Types: []string{"x"}}, {}} {
+		claims := []storage.Claim{
+			{Types: []string{"x"}}, {Queues: []string{"q"}, Types: []string{"x"}}, {},
+		}
+		for i, q := range claims {
 			q.Max = 1
 			if recs := c.claimOf(q); !slices.Equal(ids(recs), live[i:i+1]) {
-				c.failf("a claim of queues %q and types %q took %v, not %v", q.Queues, q.Types, short(ids(recs)), short(live[i:i+1]))
+				c.failf("a claim of queues %q and types %q took %v, not %v",
+					q.Queues, q.Types, short(ids(recs)), short(live[i:i+1]))
 			}
 		}
 	}},
@@ -107,12 +115,14 @@ var claimCases = []Case{
 		}
 	}},
 	{"claim-11", "Claim/SkipKeys", "OJS rate limiting", "Jobs whose rate limit has a key to skip are skipped, and the jobs behind them claimed.", needsNothing, func(c *C) {
-		got := c.insert(c.job(limited("full"), priority(9)), c.job(limited("open")), c.job(), c.job(limited("full")))
+		got := c.insert(c.job(limited("full"), priority(9)), c.job(limited("open")), c.job(),
+			c.job(limited("full")))
 		c.order(storage.Claim{SkipKeys: storage.Keys("full", "unknown")}, got[1], got[2])
 		c.order(storage.Claim{Queues: []string{"q"}}, got[0], got[3])
 	}},
 	{"claim-14", "Claim/SkipKeysChange", "OJS rate limiting", "A set of keys to skip that lives on counts as it is at each claim, and each set by itself.", needsNothing, func(c *C) {
-		got := c.insert(c.job(limited("a")), c.job(limited("b")), c.job(limited("a")), c.job(limited("b")), c.job(limited("c")))
+		got := c.insert(c.job(limited("a")), c.job(limited("b")), c.job(limited("a")),
+			c.job(limited("b")), c.job(limited("c")))
 		one, other := storage.Keys("a", "b"), storage.Keys("c")
 		next := func(skip *storage.KeySet, want ...string) {
 			c.tb.Helper()
@@ -140,7 +150,8 @@ var claimCases = []Case{
 		next(one, late[1])
 	}},
 	{"claim-12", "Claim/OneOfAKey", "OJS rate limiting", "A claim of many takes at most one job of each rate limit, so that it cannot exceed one.", needsNothing, func(c *C) {
-		c.insert(c.job(limited("a")), c.job(limited("a"), queue("p")), c.job(), c.job(limited("b")), c.job(limited("a")), c.job())
+		c.insert(c.job(limited("a")), c.job(limited("a"), queue("p")), c.job(), c.job(limited("b")),
+			c.job(limited("a")), c.job())
 		all := storage.Claim{Max: 10}
 		inQueues := storage.Claim{Max: 10, Queues: []string{"none", "q", "p"}}
 		for i, want := range []string{"- - a b", "a", "a"} {
@@ -159,9 +170,11 @@ var claimCases = []Case{
 		}
 	}},
 	{"claim-13", "Claim/ClockGoesBack", "package storage, Time", "A job that a claim has skipped as expired is claimed, in its place, if the clock goes back to before its deadline.", needsNothing, func(c *C) {
-		got := c.insert(c.job(), c.job(expires(time.Minute)), c.job(expires(2*time.Minute), priority(1)), c.job(expires(time.Minute)), c.job())
+		got := c.insert(c.job(), c.job(expires(time.Minute)),
+			c.job(expires(2*time.Minute), priority(1)), c.job(expires(time.Minute)), c.job())
 		c.pass(2 * time.Minute)
-		if recs := c.claimOf(storage.Claim{Max: 1, Queues: []string{"q"}}); len(recs) != 1 || recs[0].ID != got[0] {
+		if recs := c.claimOf(storage.Claim{Max: 1, Queues: []string{"q"}}); len(recs) != 1 ||
+			recs[0].ID != got[0] {
 			c.failf("claimed %v", short(ids(recs)))
 		}
 		if recs := c.claim(1); len(recs) != 1 || recs[0].ID != got[4] {
@@ -183,7 +196,8 @@ var settleCases = []Case{
 				got := c.get(r.ID)
 				if !legal {
 					var refused *ojs.TransitionError
-					if !errors.As(s.Err, &refused) || refused.From != from || refused.To != to || s.Version != r.Version {
+					if !errors.As(s.Err, &refused) || refused.From != from || refused.To != to ||
+						s.Version != r.Version {
 						c.failf("%s to %s: %+v", from, to, s)
 					}
 					c.same(fmt.Sprintf("a job that stays %s", from), got, r)
@@ -243,12 +257,14 @@ var settleCases = []Case{
 		gone := c.job()
 		gone.Version = 1
 		c.to(ojs.StateCompleted)(&b)
-		out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: a}, {Record: wrong}, {Record: gone}, {Record: b}}, make([]storage.Settled, 1))
+		changes := []storage.Change{{Record: a}, {Record: wrong}, {Record: gone}, {Record: b}}
+		out, err := c.S.Settle(c.ctx, c.now, changes, make([]storage.Settled, 1))
 		c.noErr("Settle", err)
 		if len(out) != 5 {
 			c.failf("Settle appended %d results to one", len(out)-1)
 		}
-		if out[1].Err != nil || !errors.Is(out[2].Err, ojs.ErrTransition) || !errors.Is(out[3].Err, ojs.ErrNotFound) || out[4].Err != nil {
+		if out[1].Err != nil || !errors.Is(out[2].Err, ojs.ErrTransition) ||
+			!errors.Is(out[3].Err, ojs.ErrNotFound) || out[4].Err != nil {
 			c.failf("Settle returned %+v", out[1:])
 		}
 		c.wantState(a.ID, ojs.StateCompleted)
@@ -288,7 +304,8 @@ var settleCases = []Case{
 		r.State, r.NextRetryAt = ojs.StateRetryable, c.now.Add(time.Minute)
 		r.Attempt, r.Progress, r.Checkpoint, r.Worker = 7, 0.5, json.RawMessage(`{"page":3}`), "another"
 		r.EnqueuedAt, r.StartedAt, r.LeaseUntil = c.now.Add(time.Second), c.now.Add(2*time.Second), c.now.Add(3*time.Second)
-		r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "first", Code: ojs.CodeRetry}, {Attempt: 7, At: c.now, Type: "last", Code: ojs.CodeRetry}}
+		r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "first", Code: ojs.CodeRetry},
+			{Attempt: 7, At: c.now, Type: "last", Code: ojs.CodeRetry}}
 		r.Error = &r.Errors[1]
 		again := func(r *storage.Record) {
 			out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: *r, SameJob: true}}, nil)
@@ -325,7 +342,8 @@ var settleCases = []Case{
 		c.order(storage.Claim{}, got[0], got[1], got[3], got[4], got[5], got[6], got[7])
 	}},
 	{"settle-10", "Settle/Deadline", "Storage.Settle", "A job that claims have skipped since its deadline had come is claimed in its place when it is given a later one, or none, and expires at the new one.", needsNothing, func(c *C) {
-		got := c.insert(c.job(expires(time.Minute)), c.job(expires(time.Minute)), c.job(expires(time.Minute), jobType("y")), c.job())
+		got := c.insert(c.job(expires(time.Minute)), c.job(expires(time.Minute)),
+			c.job(expires(time.Minute), jobType("y")), c.job())
 		c.pass(time.Minute)
 		if recs := c.claim(1); len(recs) != 1 || recs[0].ID != got[3] {
 			c.failf("claimed %v", short(ids(recs)))
@@ -349,12 +367,14 @@ var settleCases = []Case{
 	{"settle-13", "Settle/FoundByItsNewValues", "Storage.Settle",
 		"A job that is changed is claimed by its new type, rate limit and priority, and due at its new time.",
 		needsNothing, func(c *C) {
-			got := c.insert(c.job(jobType("old")), c.job(limited("old")), c.job(queue("p")), c.job(scheduled(time.Hour)))
+			got := c.insert(c.job(jobType("old")), c.job(limited("old")), c.job(queue("p")),
+				c.job(scheduled(time.Hour)))
 			claims := func(q storage.Claim, want ...string) {
 				c.tb.Helper()
 				q.Max = 9
 				if recs := c.claimOf(q); !slices.Equal(ids(recs), want) {
-					c.failf("a claim of types %q and queues %q took %v, not %v", q.Types, q.Queues, short(ids(recs)), short(want))
+					c.failf("a claim of types %q and queues %q took %v, not %v",
+						q.Types, q.Queues, short(ids(recs)), short(want))
 				}
 			}
 			c.settled(c.get(got[0]), jobType("new"))
@@ -373,7 +393,8 @@ var settleCases = []Case{
 				c.settled(c.get(got[3]), func(r *storage.Record) { r.ScheduledAt = c.now.Add(at) })
 				want := c.now.Add(min(at, time.Minute)) // leases end in a minute
 				if d := c.due(); !d.Next.Equal(want) || len(d.Promoted) > 0 {
-					c.failf("a job that is scheduled for %v has Due say %v, and it promotes %d", c.now.Add(at), d.Next, len(d.Promoted))
+					c.failf("a job that is scheduled for %v has Due say %v, and it promotes %d",
+						c.now.Add(at), d.Next, len(d.Promoted))
 				}
 			}
 			c.now = next
@@ -384,7 +405,8 @@ var settleCases = []Case{
 	{"settle-11", "Settle/Fingerprint", "Storage.Settle", "A job that is given another fingerprint, or another time of its creation, is in the way of others by these, and not by those before.", needsNothing, func(c *C) {
 		one := func(fp string) func(*storage.Record) { return unique(fp, ojs.UniquePolicy{}) }
 		blind := func(r *storage.Record) { r.Fingerprint = "f" }
-		for _, state := range []func(*storage.Record){func(*storage.Record) {}, pending, scheduled(time.Hour)} {
+		available := func(*storage.Record) {}
+		for _, state := range []func(*storage.Record){available, pending, scheduled(time.Hour)} {
 			id := c.insert(c.job(one("before"), state))[0]
 			c.settled(c.get(id), one("after"))
 			c.refuse(c.job(one("after")), id)
@@ -392,7 +414,9 @@ var settleCases = []Case{
 			c.settled(c.get(id), func(r *storage.Record) { r.Fingerprint, r.Unique = "", nil })
 			c.settled(c.get(c.insert(c.job(one("after"), state))[0]), c.to(ojs.StateCancelled))
 			for _, r := range []string{"before", "after"} {
-				page, err := c.S.List(c.ctx, storage.Query{States: []ojs.State{ojs.StateAvailable, ojs.StatePending, ojs.StateScheduled}})
+				page, err := c.S.List(c.ctx,
+					storage.Query{States: []ojs.State{ojs.StateAvailable, ojs.StatePending,
+						ojs.StateScheduled}})
 				c.noErr("List", err)
 				for _, j := range page.Records {
 					if j.Fingerprint == r {
@@ -403,7 +427,8 @@ var settleCases = []Case{
 		}
 		got := c.insert(c.job(blind), c.job(blind), c.job(blind))
 		for i, age := range []time.Duration{1, 3, 2} {
-			c.settled(c.get(got[i]), func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-age * time.Second) })
+			c.settled(c.get(got[i]),
+				func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-age * time.Second) })
 		}
 		c.refuse(c.job(one("f")), got[0])
 		c.settled(c.get(got[1]), func(r *storage.Record) { r.CreatedAt = c.now })
@@ -431,7 +456,8 @@ var settleCases = []Case{
 					c.settled(r, c.to(ojs.StateCompleted))
 					c.forget(id)
 				}
-				out, err := c.S.Insert(c.ctx, c.now, insert(c.job(func(r *storage.Record) { r.ID = id })), nil)
+				out, err := c.S.Insert(c.ctx, c.now,
+					insert(c.job(func(r *storage.Record) { r.ID = id })), nil)
 				c.noErr("Insert", err)
 				for _, in := range out {
 					if in.Version == 0 {
@@ -439,7 +465,8 @@ var settleCases = []Case{
 					}
 				}
 				if got := c.get(id); got.Version != out[len(out)-1].Version {
-					c.failf("Insert returned version %d, and %d is stored", out[len(out)-1].Version, got.Version)
+					c.failf("Insert returned version %d, and %d is stored",
+						out[len(out)-1].Version, got.Version)
 				}
 				c.fresh(id, tokens)
 			}
@@ -459,7 +486,8 @@ func (c *C) spent(snoozes int) (id string, tokens []uint64) {
 	}
 	for range snoozes {
 		back := note(c.settled(note(c.one()), c.to(ojs.StateRetryable)))
-		note(c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} }))
+		note(c.settled(back,
+			func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} }))
 	}
 	note(c.settled(note(c.one()), c.to(ojs.StateCompleted)))
 	return id, tokens
@@ -489,10 +517,12 @@ func (c *C) fresh(id string, tokens []uint64) {
 		for _, v := range tokens {
 			stale := r
 			stale.Version = v
-			if s := c.settle(stale, c.to(ojs.StateCancelled)); !errors.Is(s.Err, storage.ErrFenced) || s.Version != r.Version {
+			if s := c.settle(stale, c.to(ojs.StateCancelled)); !errors.Is(s.Err, storage.ErrFenced) ||
+				s.Version != r.Version {
 				c.failf("a token of the job before, version %d, against version %d of a job that is %s: %+v", v, r.Version, r.State, s)
 			}
-			lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{{Held: storage.Held{ID: id, Version: v}}})
+			lost, err := c.S.Extend(c.ctx, c.now,
+				[]storage.Extension{{Held: storage.Held{ID: id, Version: v}}})
 			c.noErr("Extend", err)
 			if !slices.Equal(lost, []string{id}) {
 				c.failf("a token of the job before renewed the lease")
@@ -509,7 +539,8 @@ func (c *C) fresh(id string, tokens []uint64) {
 		try(r)
 		back := c.settled(r, c.to(ojs.StateRetryable))
 		try(back)
-		try(c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} }))
+		try(c.settled(back,
+			func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} }))
 	}
 	try(c.settled(c.one(), c.to(ojs.StateCompleted)))
 }
@@ -519,7 +550,8 @@ var leaseCases = []Case{
 		c.insert(c.job())
 		r := c.one()
 		c.pass(50 * time.Second)
-		lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{{Held: storage.Held{ID: r.ID, Version: r.Version}}})
+		lost, err := c.S.Extend(c.ctx, c.now,
+			[]storage.Extension{{Held: storage.Held{ID: r.ID, Version: r.Version}}})
 		c.noErr("Extend", err)
 		if len(lost) != 0 {
 			c.failf("lost %v", short(lost))
@@ -542,7 +574,9 @@ var leaseCases = []Case{
 		held := func(r storage.Record) storage.Extension {
 			return storage.Extension{Held: storage.Held{ID: r.ID, Version: r.Version}}
 		}
-		lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{held(done), held(live), held(again), {Held: storage.Held{ID: "nobody", Version: 1}}})
+		lost, err := c.S.Extend(c.ctx, c.now,
+			[]storage.Extension{held(done), held(live), held(again),
+				{Held: storage.Held{ID: "nobody", Version: 1}}})
 		c.noErr("Extend", err)
 		if want := []string{done.ID, again.ID, "nobody"}; !slices.Equal(lost, want) {
 			c.failf("lost %v, not %v", short(lost), short(want))
@@ -585,7 +619,8 @@ var leaseCases = []Case{
 	{"lease-5", "Lease/ProgressAndCheckpoints", "Record.Extend", "A renewal keeps the greatest progress and the latest checkpoint; a claim begins at no progress and keeps the checkpoint.", needsNothing, func(c *C) {
 		c.insert(c.job())
 		r := c.one()
-		for _, x := range []storage.Extension{{Progress: 0.5, Checkpoint: []byte(`{"row":1}`)}, {Progress: 0.25}, {Checkpoint: []byte(`{"row":2}`)}} {
+		for _, x := range []storage.Extension{{Progress: 0.5, Checkpoint: []byte(`{"row":1}`)},
+			{Progress: 0.25}, {Checkpoint: []byte(`{"row":2}`)}} {
 			x.Held = storage.Held{ID: r.ID, Version: r.Version}
 			if _, err := c.S.Extend(c.ctx, c.now, []storage.Extension{x}); err != nil {
 				c.failf("Extend failed: %v", err)
@@ -642,7 +677,8 @@ var dueCases = []Case{
 	}},
 	{"due-3", "Due/Expires", "Record.Expire", "A job whose deadline has come ends, in each state in which it may wait.", needsNothing, func(c *C) {
 		end := expires(time.Minute)
-		got := c.insert(c.job(end), c.job(end, pending), c.job(end, scheduled(30*time.Second)), c.job(func(r *storage.Record) { r.TotalTimeout = time.Minute }))
+		got := c.insert(c.job(end), c.job(end, pending), c.job(end, scheduled(30*time.Second)),
+			c.job(func(r *storage.Record) { r.TotalTimeout = time.Minute }))
 		c.insert(c.job(end, queue("active")))
 		active := c.claimOf(storage.Claim{Queues: []string{"active"}, Max: 1})[0]
 		c.pass(time.Minute - c.tick())
@@ -690,7 +726,8 @@ var dueCases = []Case{
 		}
 		c.pass(time.Minute)
 		if d := c.due(); len(d.Promoted) != 1 || d.Promoted[0].ID != started || len(d.Expired) != 0 {
-			c.failf("a job that has been started: promoted %v, expired %v", short(ids(d.Promoted)), short(ids(d.Expired)))
+			c.failf("a job that has been started: promoted %v, expired %v",
+				short(ids(d.Promoted)), short(ids(d.Expired)))
 		}
 		if r := c.claimOf(storage.Claim{Max: 5}); len(r) != 1 || r[0].ID != started {
 			c.failf("claimed %v", short(ids(r)))
@@ -734,7 +771,8 @@ var dueCases = []Case{
 	}},
 	{"due-7", "Due/SameTime", "Storage.Due", "Jobs that are due at the same time come in the order in which they began to wait: a renewal and a change begin anew, and taking over does not.", needsNothing, func(c *C) {
 		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplaceExceptSchedule}
-		got := c.insert(c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute), unique("f", p)), c.job(scheduled(time.Minute)))
+		got := c.insert(c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute)),
+			c.job(scheduled(time.Minute), unique("f", p)), c.job(scheduled(time.Minute)))
 		c.settled(c.get(got[0]), func(r *storage.Record) { r.Meta = map[string]any{"changed": true} })
 		_, err := c.insertBatch(c.job(unique("f", p)))
 		c.noErr("Insert", err)
@@ -743,7 +781,8 @@ var dueCases = []Case{
 		if len(claims) != 3 {
 			c.failf("Claim returned %d jobs, not 3", len(claims))
 		}
-		lost, err := c.S.Extend(c.ctx, c.now, []storage.Extension{{Held: storage.Held{ID: held[0], Version: claims[0].Version}}})
+		lost, err := c.S.Extend(c.ctx, c.now,
+			[]storage.Extension{{Held: storage.Held{ID: held[0], Version: claims[0].Version}}})
 		if c.noErr("Extend", err); len(lost) > 0 {
 			c.failf("the claim of job %v was lost", short(lost))
 		}
@@ -757,11 +796,13 @@ var dueCases = []Case{
 		}
 		c.pass(time.Minute)
 		if again := c.due(); !slices.Equal(ids(again.Stalled), ids(d.Stalled)) {
-			c.failf("handed on %v, not in the order of the first time, %v", short(ids(again.Stalled)), short(ids(d.Stalled)))
+			c.failf("handed on %v, not in the order of the first time, %v",
+				short(ids(again.Stalled)), short(ids(d.Stalled)))
 		}
 	}},
 	{"due-9", "Due/OneCall", "Storage.Due", "Jobs that began to wait for the same time in one call come in the order of that call.", needsNothing, func(c *C) {
-		batch := []storage.Record{c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute))}
+		batch := []storage.Record{c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute)),
+			c.job(scheduled(time.Minute))}
 		slices.Reverse(batch)
 		_, err := c.insertBatch(batch...)
 		c.noErr("Insert", err)
@@ -819,7 +860,8 @@ var dueCases = []Case{
 					c.failf("%s: the job ended at %v with %v", tt.errorType, got.FinishedAt, got.Error)
 				}
 				dead := tt.errorType == ojs.TypeTotalTimeout && policy == ojs.ExhaustionDeadLetter
-				if got.DeadLettered() != dead || slices.Contains(c.list(storage.Query{DeadLetters: true}), r.ID) != dead {
+				if got.DeadLettered() != dead ||
+					slices.Contains(c.list(storage.Query{DeadLetters: true}), r.ID) != dead {
 					c.failf("%s with %q: a dead letter since %v", tt.errorType, policy, got.DeadLetteredAt)
 				}
 			}
@@ -830,7 +872,8 @@ var dueCases = []Case{
 		for _, at := range []time.Duration{-time.Hour, 0, time.Minute - c.tick()} {
 			d, err := c.S.Due(c.ctx, epoch.Add(at), 10, nil)
 			c.noErr("Due", err)
-			if n := len(d.Promoted) + len(d.Expired) + len(d.Stalled); n != 0 || !d.Next.Equal(epoch.Add(time.Minute)) {
+			if n := len(d.Promoted) + len(d.Expired) + len(d.Stalled); n != 0 ||
+				!d.Next.Equal(epoch.Add(time.Minute)) {
 				c.failf("at %v Due returned %d jobs, next %v", at, n, d.Next)
 			}
 		}

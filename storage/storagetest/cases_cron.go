@@ -56,7 +56,8 @@ func (c *C) wantCrons(what string, got []storage.Cron, want string) {
 }
 
 // dueCrons wants these entries to be due, and the run that comes next; zero: none.
-func (c *C) dueCrons(now time.Time, after *storage.Cron, most int, want string, next time.Time) []storage.Cron {
+func (c *C) dueCrons(now time.Time, after *storage.Cron, most int, want string,
+	next time.Time) []storage.Cron {
 	due, at, err := c.cronStore().DueCrons(c.ctx, now, after, most)
 	c.noErr("DueCrons", err)
 	c.wantCrons("DueCrons", due, want)
@@ -68,7 +69,8 @@ func (c *C) dueCrons(now time.Time, after *storage.Cron, most int, want string, 
 
 var cronCases = []Case{
 	{"cron-1", "Cron/Versions", "storage.CronStore", "An entry is stored if it has the version of the stored one, 0 for none, and its version then rises.", needsCrons, func(c *C) {
-		e := storage.Cron{Name: "e", Schedule: "@daily", Type: "x", NextRun: epoch.Add(time.Hour), Options: ojs.DefaultOptions()}
+		e := storage.Cron{Name: "e", Schedule: "@daily", Type: "x", NextRun: epoch.Add(time.Hour),
+			Options: ojs.DefaultOptions()}
 		e.Options.Meta = map[string]any{"k": "v"}
 		v := c.setCrons(e)[0]
 		if v == 0 {
@@ -86,7 +88,9 @@ var cronCases = []Case{
 			c.failf("SetCrons returned version %d after %d", e.Version, v)
 		}
 		list := c.crons(storage.CronQuery{})
-		if len(list) != 1 || list[0].Runs != 7 || list[0].Version != e.Version || !list[0].NextRun.Equal(e.NextRun) || list[0].Options.Meta["k"] != "v" || list[0].Options.Timeout != e.Options.Timeout {
+		if len(list) != 1 || list[0].Runs != 7 || list[0].Version != e.Version ||
+			!list[0].NextRun.Equal(e.NextRun) || list[0].Options.Meta["k"] != "v" ||
+			list[0].Options.Timeout != e.Options.Timeout {
 			c.failf("stored is %+v", list)
 		}
 		none := storage.Cron{Name: "none", Version: 5}
@@ -95,7 +99,8 @@ var cronCases = []Case{
 		}
 	}},
 	{"cron-2", "Cron/ListAndDelete", "storage.CronStore", "Entries are listed by name, page by page or those that are named, and a deleted one is gone.", needsCrons, func(c *C) {
-		c.setCrons(storage.Cron{Name: "b"}, storage.Cron{Name: "c"}, storage.Cron{Name: "a-1"}, storage.Cron{Name: "a.0"}, storage.Cron{Name: "d"})
+		c.setCrons(storage.Cron{Name: "b"}, storage.Cron{Name: "c"}, storage.Cron{Name: "a-1"},
+			storage.Cron{Name: "a.0"}, storage.Cron{Name: "d"})
 		deleted, again := c.deleteCron("b"), c.deleteCron("b")
 		if !deleted || again {
 			c.failf("deleted %v, and again %v", deleted, again)
@@ -105,7 +110,8 @@ var cronCases = []Case{
 		c.wantCrons("Crons after a name", c.crons(storage.CronQuery{After: "a.0", Limit: 1}), "c")
 		c.wantCrons("Crons after a name that is not there", c.crons(storage.CronQuery{After: "b"}), "c d")
 		c.wantCrons("Crons after the last", c.crons(storage.CronQuery{After: "d"}), "")
-		c.wantCrons("Crons of names", c.crons(storage.CronQuery{Names: []string{"d", "b", "a-1", "d"}}), "a-1 d")
+		c.wantCrons("Crons of names", c.crons(storage.CronQuery{Names: []string{"d", "b", "a-1", "d"}}),
+			"a-1 d")
 		c.wantCrons("Crons of no name", c.crons(storage.CronQuery{Names: []string{}}), "")
 	}},
 	{"cron-3", "Cron/VersionsNeverRepeat", "storage.CronStore.SetCrons", "An entry that is deleted and made anew meets no version that a caller still holds.", needsCrons, func(c *C) {
@@ -131,7 +137,8 @@ var cronCases = []Case{
 	}},
 	{"cron-4", "Cron/EachByItself", "storage.CronStore.SetCrons", "Entries of one call are stored each by itself.", needsCrons, func(c *C) {
 		v := c.setCrons(storage.Cron{Name: "b"})[0]
-		got := c.setCrons(storage.Cron{Name: "c"}, storage.Cron{Name: "b", Version: v + 7}, storage.Cron{Name: "a"}, storage.Cron{Name: "d", Version: 1})
+		got := c.setCrons(storage.Cron{Name: "c"}, storage.Cron{Name: "b", Version: v + 7},
+			storage.Cron{Name: "a"}, storage.Cron{Name: "d", Version: 1})
 		if got[0] == 0 || got[1] != 0 || got[2] == 0 || got[3] != 0 {
 			c.failf("SetCrons returned %v", got)
 		}
@@ -146,11 +153,13 @@ var cronCases = []Case{
 		at := func(name string, after time.Duration) storage.Cron {
 			return storage.Cron{Name: name, NextRun: c.now.Add(after)}
 		}
-		v := c.setCrons(at("late", time.Minute), at("z", 0), at("a", 0), at("first", -time.Hour), storage.Cron{Name: "never"}, at("soon", time.Microsecond))
+		v := c.setCrons(at("late", time.Minute), at("z", 0), at("a", 0), at("first", -time.Hour),
+			storage.Cron{Name: "never"}, at("soon", time.Microsecond))
 		c.dueCrons(c.now.Add(-time.Hour-time.Microsecond), nil, 10, "", c.now.Add(-time.Hour))
 		c.dueCrons(c.now, nil, 10, "first a z", c.now.Add(time.Microsecond))
 		due := c.dueCrons(c.now, nil, 2, "first a", c.now)
-		c.dueCrons(c.now, &storage.Cron{Name: due[1].Name, NextRun: due[1].NextRun}, 2, "z", c.now.Add(time.Microsecond))
+		c.dueCrons(c.now, &storage.Cron{Name: due[1].Name, NextRun: due[1].NextRun}, 2, "z",
+			c.now.Add(time.Microsecond))
 		c.dueCrons(c.now, &storage.Cron{Name: "m", NextRun: c.now}, 2, "z", c.now.Add(time.Microsecond))
 		c.dueCrons(c.now, &storage.Cron{Name: "zz", NextRun: c.now}, 2, "", c.now.Add(time.Microsecond))
 		c.dueCrons(c.now.Add(time.Hour), nil, 10, "first a z soon late", time.Time{})
@@ -163,7 +172,8 @@ var cronCases = []Case{
 		c.dueCrons(c.now.Add(time.Hour), nil, 10, "soon late first", time.Time{})
 		far := storage.Cron{Name: "far", NextRun: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)}
 		c.setCrons(far)
-		if list := c.crons(storage.CronQuery{Names: []string{"far"}}); len(list) != 1 || !list[0].NextRun.Equal(far.NextRun) {
+		if list := c.crons(storage.CronQuery{Names: []string{"far"}}); len(list) != 1 ||
+			!list[0].NextRun.Equal(far.NextRun) {
 			c.failf("a run in the year 9999 is stored as %+v", list)
 		}
 		_, next, err := c.cronStore().DueCrons(c.ctx, c.now.Add(time.Hour), nil, 10)
@@ -236,7 +246,8 @@ var cronCases = []Case{
 			case 4:
 				var after *storage.Cron
 				if rnd.IntN(2) == 0 {
-					after = &storage.Cron{Name: name(), NextRun: now.Add(time.Duration(rnd.IntN(20)-15) * time.Second)}
+					after = &storage.Cron{Name: name(),
+						NextRun: now.Add(time.Duration(rnd.IntN(20)-15) * time.Second)}
 				}
 				most := 1 + rnd.IntN(5)
 				want, next, _ := model.DueCrons(c.ctx, now, after, most)

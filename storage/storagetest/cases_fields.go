@@ -305,7 +305,8 @@ func (f *filler) replaced() {
 		return r
 	}
 	insert := func(r storage.Record, depth int) storage.Inserted {
-		out, err := f.S.Insert(f.ctx, f.now, []storage.Insert{{Record: r, MaxDepth: depth, DropOldest: true}}, nil)
+		out, err := f.S.Insert(f.ctx, f.now,
+			[]storage.Insert{{Record: r, MaxDepth: depth, DropOldest: true}}, nil)
 		f.noErr("Insert", err)
 		if len(out) != 1 {
 			f.failf("Insert of one job returned %d results", len(out))
@@ -316,7 +317,8 @@ func (f *filler) replaced() {
 		}
 		return out[0]
 	}
-	for _, c := range []ojs.Conflict{ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
+	for _, c := range []ojs.Conflict{ojs.ConflictIgnore, ojs.ConflictReplace,
+		ojs.ConflictReplaceExceptSchedule} {
 		s := ojs.StateAvailable
 		if c == ojs.ConflictReplaceExceptSchedule {
 			s = ojs.StateScheduled

@@ -126,12 +126,14 @@ var generalCases = []Case{
 			raw := args.String() // as it is stored
 			r := c.job(func(r *storage.Record) {
 				r.Args = args
-				r.Meta = map[string]any{"s": planes.String(), "n": json.Number("9007199254740993"), "f": 0.1, "l": []any{nil, true, map[string]any{"": "x"}}}
+				r.Meta = map[string]any{"s": planes.String(), "n": json.Number("9007199254740993"),
+					"f": 0.1, "l": []any{nil, true, map[string]any{"": "x"}}}
 				r.Extra = map[string]json.RawMessage{"workflow_id": json.RawMessage(`"w"`)}
 				r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "a.b", Message: planes.String(), Code: ojs.CodeRetry, Reason: ojs.ReasonHandlerError, Details: map[string]any{"n": 1.5}, Backtrace: []string{"f x.go:1"}}}
 				r.Retry = ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Second, BackoffCoefficient: 1.5, MaxInterval: time.Hour, Jitter: ojs.JitterOff, BackoffStrategy: ojs.BackoffLinear, NonRetryableErrors: []string{"a.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}
 				r.TotalTimeout, r.EnqueueTTL, r.ResultTTL, r.Priority, r.MaxAttempts = 3*time.Hour, 7*time.Hour, 5*time.Hour, -7, 3
-				r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 5, Per: time.Second}}
+				r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2,
+					Rate: ojs.Rate{Limit: 5, Per: time.Second}}
 				unique("print", ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{}, MetaKeys: []string{"s"}, Period: time.Hour, PeriodMonths: 2, States: []ojs.State{ojs.StateDiscarded}, OnConflict: ojs.ConflictIgnore, Key: ""})(r)
 			})
 			c.insert(r)
@@ -143,7 +145,8 @@ var generalCases = []Case{
 			}
 			claimed := c.one()
 			f := claimed.Errors[0]
-			done := c.settled(claimed, c.to(ojs.StateCompleted), func(r *storage.Record) { r.Result, r.Error = json.RawMessage(raw), &f })
+			done := c.settled(claimed, c.to(ojs.StateCompleted),
+				func(r *storage.Record) { r.Result, r.Error = json.RawMessage(raw), &f })
 			if string(done.Result) != raw || done.Error == nil || done.Error.Message != f.Message {
 				c.failf("%s: result %.80s", name, done.Result)
 			}
@@ -478,9 +481,15 @@ var durableCases = []Case{
 	{"general-6", "General/Policies", "Record.Retry", "Retry policies come back unchanged, also with a strategy that this program does not know, and a retry a hundred years ahead comes when it is due.", needsNothing, func(c *C) {
 		const century = 36500 * 24 * time.Hour
 		for _, p := range []ojs.RetryPolicy{
-			{MaxAttempts: 1<<31 - 1, InitialInterval: 1, BackoffCoefficient: 1, MaxInterval: century, Jitter: ojs.JitterFull, BackoffStrategy: ojs.BackoffExponential, NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDiscard},
-			{MaxAttempts: ojs.NoRetry, InitialInterval: time.Second, BackoffCoefficient: 2.5, MaxInterval: time.Hour, Jitter: ojs.JitterOn, BackoffStrategy: "acme:unknown-2_x.y", NonRetryableErrors: []string{"a.*", "é\""}, OnExhaustion: ojs.ExhaustionDeadLetter},
-			{MaxAttempts: 26, InitialInterval: 15 * time.Second, BackoffCoefficient: 2, MaxInterval: century, Jitter: ojs.JitterOff, BackoffStrategy: "ojs:sidekiq", NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDeadLetter},
+			{MaxAttempts: 1<<31 - 1, InitialInterval: 1, BackoffCoefficient: 1, MaxInterval: century,
+				Jitter: ojs.JitterFull, BackoffStrategy: ojs.BackoffExponential,
+				NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDiscard},
+			{MaxAttempts: ojs.NoRetry, InitialInterval: time.Second, BackoffCoefficient: 2.5,
+				MaxInterval: time.Hour, Jitter: ojs.JitterOn, BackoffStrategy: "acme:unknown-2_x.y",
+				NonRetryableErrors: []string{"a.*", "é\""}, OnExhaustion: ojs.ExhaustionDeadLetter},
+			{MaxAttempts: 26, InitialInterval: 15 * time.Second, BackoffCoefficient: 2,
+				MaxInterval: century, Jitter: ojs.JitterOff, BackoffStrategy: "ojs:sidekiq",
+				NonRetryableErrors: []string{}, OnExhaustion: ojs.ExhaustionDeadLetter},
 			{Jitter: ojs.JitterFull},
 		} {
 			what := fmt.Sprintf("%+v", p)

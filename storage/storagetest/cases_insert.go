@@ -11,7 +11,8 @@ import (
 
 var insertCases = []Case{
 	{"insert-1", "Insert/Stores", "Storage.Insert", "A job that was inserted is there as it was given, with the version that Insert returned.", needsNothing, func(c *C) {
-		for _, r := range []storage.Record{c.job(), c.job(scheduled(time.Hour)), c.job(pending), c.job(queue("other"), priority(-5), expires(time.Hour), limited("k"))} {
+		for _, r := range []storage.Record{c.job(), c.job(scheduled(time.Hour)), c.job(pending),
+			c.job(queue("other"), priority(-5), expires(time.Hour), limited("k"))} {
 			out, err := c.insertBatch(r)
 			c.noErr("Insert", err)
 			if len(out) != 1 || out[0].Version == 0 {
@@ -48,7 +49,8 @@ var insertCases = []Case{
 	{"insert-3", "Insert/Order", "Storage.Insert", "The jobs of a batch are claimed in its order, and their results come in it.", needsNothing, func(c *C) {
 		ignored := unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore})
 		there := c.insert(c.job(ignored, queue("away")))[0]
-		batch := []storage.Insert{{Record: c.job()}, {Record: c.job(ignored)}, {Record: c.job()}, {Record: c.job(), MaxDepth: 9}}
+		batch := []storage.Insert{{Record: c.job()}, {Record: c.job(ignored)}, {Record: c.job()},
+			{Record: c.job(), MaxDepth: 9}}
 		slices.Reverse(batch) // not the order of their ids
 		out, err := c.S.Insert(c.ctx, c.now, batch, make([]storage.Inserted, 1))
 		c.noErr("Insert", err)
@@ -65,7 +67,8 @@ var insertCases = []Case{
 				c.failf("result %d is not that of job %d: depth %d, version %d", i, i, got.Depth, got.Version)
 			}
 		}
-		c.order(storage.Claim{Queues: []string{"q"}}, batch[0].Record.ID, batch[1].Record.ID, batch[3].Record.ID)
+		c.order(storage.Claim{Queues: []string{"q"}}, batch[0].Record.ID, batch[1].Record.ID,
+			batch[3].Record.ID)
 	}},
 	{"insert-4", "Insert/DuplicateID", "Storage.Insert", "An id that is stored already, in any state, or occurs twice in a batch, is refused as a duplicate.", needsNothing, func(c *C) {
 		for _, state := range ojs.AllStates() {
@@ -78,7 +81,8 @@ var insertCases = []Case{
 			}
 			c.wantState(r.ID, state)
 		}
-		for _, states := range [][]func(*storage.Record){{pending, scheduled(time.Hour)}, {scheduled(time.Hour), pending}} {
+		for _, states := range [][]func(*storage.Record){{pending, scheduled(time.Hour)},
+			{scheduled(time.Hour), pending}} {
 			first := c.job(states[0])
 			second := first
 			states[1](&second)
@@ -93,7 +97,8 @@ var insertCases = []Case{
 		for _, state := range append(ojs.AllStates(), "", "dead") {
 			r := c.job(func(r *storage.Record) { r.State = state })
 			_, err := c.insertBatch(r)
-			if begins := state == ojs.StateAvailable || state == ojs.StateScheduled || state == ojs.StatePending; begins != (err == nil) {
+			if begins := state == ojs.StateAvailable || state == ojs.StateScheduled ||
+				state == ojs.StatePending; begins != (err == nil) {
 				c.failf("state %q: %v", state, err)
 			} else if !begins {
 				c.wantErr("Insert", err, ojs.ErrInvalid)
@@ -126,7 +131,8 @@ var insertCases = []Case{
 		page, err := c.S.List(c.ctx, storage.Query{})
 		c.noErr("List", err)
 		spoil(&page.Records[0])
-		if got := c.get(r.ID); got.Meta["list"].([]any)[0] != "as given" || got.Errors[0].Message != "as given" || got.Retry.NonRetryableErrors[0] != "as given" {
+		if got := c.get(r.ID); got.Meta["list"].([]any)[0] != "as given" ||
+			got.Errors[0].Message != "as given" || got.Retry.NonRetryableErrors[0] != "as given" {
 			c.failf("the stored job has changed: %+v", got)
 		}
 		to := c.get(r.ID)
@@ -169,18 +175,21 @@ var insertCases = []Case{
 		first := c.insert(c.job(priority(9)), c.job(), c.job(pending))
 		was := c.get(first[0]).Version
 		r := c.job()
-		out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, MaxDepth: 3, DropOldest: true}}, nil)
+		out, err := c.S.Insert(c.ctx, c.now,
+			[]storage.Insert{{Record: r, MaxDepth: 3, DropOldest: true}}, nil)
 		c.noErr("Insert", err)
 		if len(out[0].Dropped) != 1 || out[0].Dropped[0].ID != first[0] || out[0].Depth != 3 {
 			c.failf("dropped %v, depth %d", short(ids(out[0].Dropped)), out[0].Depth)
 		}
 		got := c.wantState(first[0], ojs.StateDiscarded)
 		c.same("what Insert returned of the dropped job", out[0].Dropped[0], got)
-		if got.Error == nil || got.Error.Type != ojs.TypeDropped || got.FinishedAt.IsZero() || got.Version != was+1 {
+		if got.Error == nil || got.Error.Type != ojs.TypeDropped || got.FinishedAt.IsZero() ||
+			got.Version != was+1 {
 			c.failf("the dropped job is %+v", got)
 		}
 		c.order(storage.Claim{}, first[1], r.ID)
-		_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(), MaxDepth: 3, DropOldest: true}}, nil)
+		_, err = c.S.Insert(c.ctx, c.now,
+			[]storage.Insert{{Record: c.job(), MaxDepth: 3, DropOldest: true}}, nil)
 		c.wantErr("Insert into a queue with nothing to drop", err, ojs.ErrQueueFull)
 	}},
 	{"insert-9", "Insert/Fresh", "Insert.Fresh", "A job whose id is fresh is stored like any other: in its order, unique and bounded if it shall be, and its id is in use then.", needsNothing, func(c *C) {
@@ -193,7 +202,8 @@ var insertCases = []Case{
 		}
 		one := unique("f", ojs.UniquePolicy{})
 		first := c.insert(c.job())
-		batch := []storage.Record{c.job(one), c.job(priority(1)), c.job(), c.job(scheduled(time.Hour)), c.job(priority(1))}
+		batch := []storage.Record{c.job(one), c.job(priority(1)), c.job(), c.job(scheduled(time.Hour)),
+			c.job(priority(1))}
 		slices.Reverse(batch[1:]) // not the order of their ids
 		out, err := fresh(batch...)
 		c.noErr("Insert", err)
@@ -218,11 +228,13 @@ var insertCases = []Case{
 		c.order(storage.Claim{}, batch[1].ID, batch[4].ID, first[0], batch[0].ID, batch[3].ID, single.ID)
 	}},
 	{"insert-10", "Insert/DropOldestWhenTheClockGoesBack", "package storage, Time", "Jobs that have been skipped as expired are dropped for others if the clock goes back to before their deadline, in the order in which they became available.", needsNothing, func(c *C) {
-		got := c.insert(c.job(), c.job(expires(time.Minute)), c.job(expires(2*time.Minute), priority(1)), c.job(pending))
+		got := c.insert(c.job(), c.job(expires(time.Minute)),
+			c.job(expires(2*time.Minute), priority(1)), c.job(pending))
 		c.pass(2 * time.Minute)
 		c.order(storage.Claim{}, got[0])
 		drop := func(n int) ([]storage.Inserted, error) {
-			return c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(), MaxDepth: n, DropOldest: true}}, nil)
+			return c.S.Insert(c.ctx, c.now,
+				[]storage.Insert{{Record: c.job(), MaxDepth: n, DropOldest: true}}, nil)
 		}
 		_, err := drop(4)
 		c.wantErr("Insert into a queue whose available jobs have expired", err, ojs.ErrQueueFull)

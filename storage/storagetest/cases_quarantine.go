@@ -105,7 +105,8 @@ func (c *C) unknown(call string, err error) {
 var quarantineCases = []Case{
 	{"quarantine-1", "Quarantine/Claim", "storage.Quarantiner", "A claim that meets records that do not decode returns what it would return without them, and nothing is spent.", needsQuarantine, func(c *C) {
 		for name, claim := range map[string]storage.Claim{
-			"all queues": {}, "its queue": {Queues: []string{"q"}}, "its type": {Types: []string{"x"}}, "closed keys": {SkipKeys: storage.Keys("closed", "other")},
+			"all queues": {}, "its queue": {Queues: []string{"q"}}, "its type": {Types: []string{"x"}},
+			"closed keys":              {SkipKeys: storage.Keys("closed", "other")},
 			"closed keys in its queue": {SkipKeys: storage.Keys("closed"), Queues: []string{"q"}},
 		} {
 			closed := c.insert(c.job(limited("closed"), queue("r")))
@@ -133,7 +134,8 @@ var quarantineCases = []Case{
 				key := c.aside(id)
 				c.cfg.Mend(c.tb, unscribbled(c.S), id)
 				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
-				if r := c.wantState(id, ojs.StateAvailable); r.Attempt != 0 || r.Worker != "" || !r.StartedAt.IsZero() {
+				if r := c.wantState(id, ojs.StateAvailable); r.Attempt != 0 || r.Worker != "" ||
+					!r.StartedAt.IsZero() {
 					c.failf("%s: the claim that met the record has changed it: %+v", name, r)
 				}
 			}
@@ -150,7 +152,8 @@ var quarantineCases = []Case{
 		}
 	}},
 	{"quarantine-2", "Quarantine/Due", "storage.Quarantiner", "Due does to each job what it would do without the records that do not decode.", needsQuarantine, func(c *C) {
-		for _, s := range []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive, ojs.StateAvailable} {
+		for _, s := range []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive,
+			ojs.StateAvailable} {
 			var good []string
 			for range 3 {
 				c.cfg.Plant(c.tb, unscribbled(c.S), c.timed(s))
@@ -163,11 +166,14 @@ var quarantineCases = []Case{
 			c.noErr("Due", err)
 			d.Next = more.Next
 			got := map[ojs.State][]storage.Record{
-				ojs.StateScheduled: append(d.Promoted, more.Promoted...), ojs.StateActive: append(d.Stalled, more.Stalled...), ojs.StateAvailable: append(d.Expired, more.Expired...),
+				ojs.StateScheduled: append(d.Promoted, more.Promoted...),
+				ojs.StateActive:    append(d.Stalled, more.Stalled...),
+				ojs.StateAvailable: append(d.Expired, more.Expired...),
 			}
 			got[ojs.StateRetryable] = got[ojs.StateScheduled]
 			if !slices.Equal(ids(got[s]), good) {
-				c.failf("of jobs that are %s, Due did something to %v, not to %v", s, short(ids(got[s])), short(good))
+				c.failf("of jobs that are %s, Due did something to %v, not to %v",
+					s, short(ids(got[s])), short(good))
 			}
 			if s != ojs.StateActive && !d.Next.IsZero() {
 				c.failf("the next deadline is %v, and no job waits for it", d.Next)
@@ -232,7 +238,8 @@ var quarantineCases = []Case{
 		}
 		c.insert(c.job())
 		for i, q := range c.listed(want...) {
-			if q.Key != keys[q.Name] || q.Kind != storage.KindJob || q.Reason == "" || q.At.IsZero() || q.Type != "x" || q.Queue == "" || q.State != states[i] {
+			if q.Key != keys[q.Name] || q.Kind != storage.KindJob || q.Reason == "" || q.At.IsZero() ||
+				q.Type != "x" || q.Queue == "" || q.State != states[i] {
 				c.failf("of a job that was %s, key %s, Quarantined returned %+v", states[i], keys[q.Name], q)
 			}
 		}
@@ -304,7 +311,8 @@ var quarantineCases = []Case{
 		c.noErr("ReleaseQuarantined", q.ReleaseQuarantined(c.ctx, keys[0].Key))
 		c.settled(c.one(), c.to(ojs.StateCompleted))
 
-		for _, strategy := range []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
+		for _, strategy := range []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore,
+			ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
 			equal := unique("f-"+string(strategy), ojs.UniquePolicy{OnConflict: strategy})
 			bad := c.plant(equal)
 			out, err := c.insertBatch(c.job(equal))
@@ -322,7 +330,8 @@ var quarantineCases = []Case{
 
 		var ended []string // each the newest when those after it are gone
 		for range 8 {
-			ended = append(ended, c.insert(c.job(unique("ended", ojs.UniquePolicy{States: []ojs.State{ojs.StateActive}})))...)
+			ended = append(ended,
+				c.insert(c.job(unique("ended", ojs.UniquePolicy{States: []ojs.State{ojs.StateActive}})))...)
 			c.settled(c.one(), c.to(ojs.StateCompleted))
 		}
 		for _, id := range ended {
@@ -332,7 +341,8 @@ var quarantineCases = []Case{
 		c.settled(c.one(), c.to(ojs.StateCompleted))
 
 		bounded := func(drop bool) storage.Inserted {
-			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(queue("bounded")), MaxDepth: 2, DropOldest: drop}}, nil)
+			out, err := c.S.Insert(c.ctx, c.now,
+				[]storage.Insert{{Record: c.job(queue("bounded")), MaxDepth: 2, DropOldest: drop}}, nil)
 			c.noErr("Insert into a queue with room", err)
 			return out[0]
 		}
@@ -343,7 +353,8 @@ var quarantineCases = []Case{
 		}
 		oldest := c.list(storage.Query{Queues: []string{"bounded"}})[0]
 		if out := bounded(true); len(out.Dropped) != 1 || out.Dropped[0].ID != oldest {
-			c.failf("Insert into a full queue returned %+v, and the oldest job is %v", out, short([]string{oldest}))
+			c.failf("Insert into a full queue returned %+v, and the oldest job is %v",
+				out, short([]string{oldest}))
 		}
 		for _, r := range c.claimOf(storage.Claim{Queues: []string{"bounded"}, Max: 3}) {
 			c.settled(r, c.to(ojs.StateCompleted))
@@ -369,7 +380,8 @@ var quarantineCases = []Case{
 			for _, e := range []*ear{self, other} {
 				e.hears(fmt.Sprintf("%s has set a record aside", name), func(n storage.Notice) bool {
 					return slices.ContainsFunc(n.Quarantined, func(q storage.Quarantined) bool {
-						return q.Name == id && q.Key != "" && q.Kind == storage.KindJob && q.Reason != "" && q.Queue == "q" && q.Type == "x"
+						return q.Name == id && q.Key != "" && q.Kind == storage.KindJob &&
+							q.Reason != "" && q.Queue == "q" && q.Type == "x"
 					})
 				})
 				e.stop()

@@ -153,8 +153,10 @@ var scaleCases = []Case{
 					c.failf("the %d. that was pruned is another than the one that finished first", i+1)
 				}
 			}
-			if order = order[n:]; len(out.IDs) != n || out.Left != len(order) || len(order) > 0 && !out.Oldest.Equal(order[0].at) {
-				c.failf("Prune of %d jobs pruned %d, left %d, not %d, the oldest of %v", n, len(out.IDs), out.Left, len(order), out.Oldest)
+			if order = order[n:]; len(out.IDs) != n || out.Left != len(order) ||
+				len(order) > 0 && !out.Oldest.Equal(order[0].at) {
+				c.failf("Prune of %d jobs pruned %d, left %d, not %d, the oldest of %v",
+					n, len(out.IDs), out.Left, len(order), out.Oldest)
 			}
 		}
 		again := func(n int) { // some that were discarded begin anew
@@ -187,7 +189,8 @@ var scaleCases = []Case{
 		random := rand.New(rand.NewPCG(3, 3))
 		recs := make([]storage.Record, 400)
 		for i := range recs {
-			recs[i] = c.job(jobType(fmt.Sprint("t", random.IntN(12))), queue(fmt.Sprint("q", random.IntN(5))), priority(random.IntN(4)-1))
+			recs[i] = c.job(jobType(fmt.Sprint("t", random.IntN(12))),
+				queue(fmt.Sprint("q", random.IntN(5))), priority(random.IntN(4)-1))
 			recs[i].Timeout = time.Duration(random.IntN(40)+1) * time.Second
 			recs[i].Retry.MaxAttempts = random.IntN(3)
 			if random.IntN(3) == 0 {
@@ -218,13 +221,15 @@ var scaleCases = []Case{
 			want := firstOf(recs, q)
 			got := c.claimOf(q)
 			if !slices.Equal(ids(got), ids(want)) {
-				c.failf("claim %d, %+v, closed %v: claimed %v, not %v", claims, q, slices.Sorted(closed.All()), short(ids(got)), short(ids(want)))
+				c.failf("claim %d, %+v, closed %v: claimed %v, not %v",
+					claims, q, slices.Sorted(closed.All()), short(ids(got)), short(ids(want)))
 			}
 			for i := range got {
 				want[i].Claim(c.now, "w")
 				c.same("a claimed job", got[i], want[i])
 			}
-			recs = slices.DeleteFunc(recs, func(r storage.Record) bool { return slices.Contains(ids(got), r.ID) })
+			recs = slices.DeleteFunc(recs,
+				func(r storage.Record) bool { return slices.Contains(ids(got), r.ID) })
 		}
 	}},
 	{"scale-4", "Scale/Few", "Storage.List", "A listing finds the few jobs that it selects among many, wherever they are.", needsNothing, func(c *C) {

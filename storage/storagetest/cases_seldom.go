@@ -39,7 +39,8 @@ var seldomCases = []Case{
 		if r := out[1].Replaced; len(r) != 2 || r[0].ID != got[1] || r[1].ID != first.ID {
 			c.failf("replaced %v", short(ids(r)))
 		}
-		if d := slices.Concat(ids(out[0].Dropped), ids(out[1].Dropped)); len(d) != 1 || d[0] != got[2] || out[1].Depth != 2 {
+		if d := slices.Concat(ids(out[0].Dropped), ids(out[1].Dropped)); len(d) != 1 ||
+			d[0] != got[2] || out[1].Depth != 2 {
 			c.failf("dropped %v, the depth is %d", short(d), out[1].Depth)
 		}
 	}},
@@ -98,7 +99,8 @@ var seldomCases = []Case{
 			func(_ storage.Claim, there storage.Record, _ []storage.Record) {
 				counts, err := c.S.Counts(c.ctx)
 				c.noErr("Counts", err)
-				if !slices.Contains(counts, storage.Count{Queue: there.Queue, State: ojs.StateAvailable, N: 3}) {
+				if !slices.Contains(counts,
+					storage.Count{Queue: there.Queue, State: ojs.StateAvailable, N: 3}) {
 					c.failf("counted %v", counts)
 				}
 			},
@@ -117,7 +119,8 @@ var seldomCases = []Case{
 				c.wantErr("Insert of the same id", err, ojs.ErrDuplicate)
 			},
 			func(_ storage.Claim, there storage.Record, two []storage.Record) {
-				out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(queue(there.Queue)), MaxDepth: 1, DropOldest: true}}, nil)
+				out, err := c.S.Insert(c.ctx, c.now,
+					[]storage.Insert{{Record: c.job(queue(there.Queue)), MaxDepth: 1, DropOldest: true}}, nil)
 				c.noErr("Insert", err)
 				if got := out[0].Dropped; len(got) != 3 || out[0].Depth != 1 {
 					c.failf("dropped %v, the depth is %d", short(ids(got)), out[0].Depth)
@@ -125,7 +128,8 @@ var seldomCases = []Case{
 			},
 			func(_ storage.Claim, _ storage.Record, two []storage.Record) {
 				c.pass(time.Hour)
-				if d := c.due(); !slices.Contains(ids(d.Expired), two[0].ID) || !slices.Contains(ids(d.Expired), two[1].ID) {
+				if d := c.due(); !slices.Contains(ids(d.Expired), two[0].ID) ||
+					!slices.Contains(ids(d.Expired), two[1].ID) {
 					c.failf("%v expired, without %v", short(ids(d.Expired)), short(ids(two)))
 				}
 			},
@@ -154,7 +158,8 @@ var seldomCases = []Case{
 		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
 		replace := ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
 		cancelled := func(conflict ojs.Conflict, period time.Duration) ojs.UniquePolicy {
-			return ojs.UniquePolicy{OnConflict: conflict, States: []ojs.State{ojs.StateCancelled}, Period: period}
+			return ojs.UniquePolicy{OnConflict: conflict, States: []ojs.State{ojs.StateCancelled},
+				Period: period}
 		}
 		created := func(d time.Duration) func(*storage.Record) {
 			return func(r *storage.Record) { r.CreatedAt = c.now.Add(d) }
@@ -169,12 +174,13 @@ var seldomCases = []Case{
 				c.admit(before)
 				c.settled(c.get(before.ID), c.to(ojs.StateCancelled))
 				newest := c.job(unique(f, none), created(-2*time.Minute))
-				for _, r := range []storage.Record{c.job(unique(f, none), created(-5*time.Minute)), newest,
-					c.job(unique(f, none), created(-6*time.Minute)), c.job(unique(other, none), created(-time.Minute))} {
-					c.admit(r)
-				}
+				c.admit(c.job(unique(f, none), created(-5*time.Minute)))
+				c.admit(newest)
+				c.admit(c.job(unique(f, none), created(-6*time.Minute)))
+				c.admit(c.job(unique(other, none), created(-time.Minute)))
 				brought := c.job(unique(f, replace), created(own))
-				batch := []storage.Record{c.job(unique(other, replace)), brought, c.job(unique(f, replace), created(-10*time.Minute)),
+				batch := []storage.Record{c.job(unique(other, replace)), brought,
+					c.job(unique(f, replace), created(-10*time.Minute)),
 					c.job(unique(f, cancelled(conflict, 0)))}
 				want := newest.ID
 				if own == 0 {
@@ -184,13 +190,15 @@ var seldomCases = []Case{
 				if conflict == ojs.ConflictReject {
 					var dup *ojs.DuplicateError
 					if !errors.As(err, &dup) || dup.ID != want || dup.State != ojs.StateCancelled {
-						c.failf("Insert returned %v, not the duplicate of the cancelled %v", err, short([]string{want}))
+						c.failf("Insert returned %v, not the duplicate of the cancelled %v",
+							err, short([]string{want}))
 					}
 					c.wantState(newest.ID, ojs.StateAvailable)
 					continue
 				}
 				c.noErr("Insert", err)
-				if ex := out[3].Existing; ex == nil || ex.ID != want || ex.State != ojs.StateCancelled || out[3].Version != 0 {
+				if ex := out[3].Existing; ex == nil || ex.ID != want ||
+					ex.State != ojs.StateCancelled || out[3].Version != 0 {
 					c.failf("Insert returned %+v, not the cancelled %v", out[3], short([]string{want}))
 				}
 				c.same("Existing", *out[3].Existing, c.get(want))
@@ -198,7 +206,8 @@ var seldomCases = []Case{
 		}
 		// Too old to count.
 		c.admit(c.job(unique("h", none), created(-time.Hour)))
-		out, err := c.insertBatch(c.job(unique("h", replace), created(-time.Hour)), c.job(unique("h", cancelled(ojs.ConflictReject, time.Minute))))
+		out, err := c.insertBatch(c.job(unique("h", replace), created(-time.Hour)),
+			c.job(unique("h", cancelled(ojs.ConflictReject, time.Minute))))
 		c.noErr("Insert", err)
 		if out[1].Version == 0 {
 			c.failf("Insert returned %+v", out[1])
@@ -209,17 +218,20 @@ var seldomCases = []Case{
 		for i, want := range []struct {
 			stored, first, second int // when they were created, in seconds from now
 			newest                int // of these three
-		}{{0, 0, 0, 2}, {0, 2, 1, 1}, {0, 1, 2, 2}, {3, 1, 2, 0}, {2, 2, 1, 1}, {1, 0, 1, 2}, {0, -2, -1, 0}} {
+		}{{0, 0, 0, 2}, {0, 2, 1, 1}, {0, 1, 2, 2}, {3, 1, 2, 0}, {2, 2, 1, 1}, {1, 0, 1, 2},
+			{0, -2, -1, 0}} {
 			f := fmt.Sprint("f", i)
 			equal := func(created int) storage.Record {
-				return c.job(unique(f, none), func(r *storage.Record) { r.CreatedAt = c.now.Add(time.Duration(created) * time.Second) })
+				return c.job(unique(f, none),
+					func(r *storage.Record) { r.CreatedAt = c.now.Add(time.Duration(created) * time.Second) })
 			}
 			recs := []storage.Record{equal(want.stored), equal(want.first), equal(want.second)}
 			c.admit(recs[0])
 			_, err := c.insertBatch(recs[1], recs[2], c.job(unique(f, ojs.UniquePolicy{})))
 			var dup *ojs.DuplicateError
 			if !errors.As(err, &dup) || dup.ID != recs[want.newest].ID || dup.State != ojs.StateAvailable {
-				c.failf("created at %+v: Insert returned %v, not the duplicate of %v", want, err, short([]string{recs[want.newest].ID}))
+				c.failf("created at %+v: Insert returned %v, not the duplicate of %v",
+					want, err, short([]string{recs[want.newest].ID}))
 			}
 		}
 	}},
@@ -278,7 +290,8 @@ var seldomCases = []Case{
 			r := c.settled(c.get(id), func(r *storage.Record) { r.ExpiresAt = time.Time{} })
 			for range 2 { // before it comes, and when it has
 				if d := c.due(); len(d.Promoted)+len(d.Expired)+len(d.Stalled) > 0 || !d.Next.IsZero() {
-					c.failf("Due returned %v, %v, %v, next %v", short(ids(d.Promoted)), short(ids(d.Expired)), short(ids(d.Stalled)), d.Next)
+					c.failf("Due returned %v, %v, %v, next %v",
+						short(ids(d.Promoted)), short(ids(d.Expired)), short(ids(d.Stalled)), d.Next)
 				}
 				c.same("the job", c.get(id), r)
 				c.pass(time.Minute)
@@ -293,13 +306,15 @@ var seldomCases = []Case{
 				e.past = nil
 				c.settled(c.get(id), expires(d))
 				at := c.get(id).ExpiresAt
-				e.hears("an available job has a deadline", func(n storage.Notice) bool { return n.Due.Equal(at) })
+				e.hears("an available job has a deadline",
+					func(n storage.Notice) bool { return n.Due.Equal(at) })
 			}
 			c.pass(time.Minute)
 			c.due()
 			e.hears("an available job has expired", ended(id))
 			full := c.insert(c.job(queue("full")))[0]
-			_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(queue("full")), MaxDepth: 1, DropOldest: true}}, nil)
+			_, err := c.S.Insert(c.ctx, c.now,
+				[]storage.Insert{{Record: c.job(queue("full")), MaxDepth: 1, DropOldest: true}}, nil)
 			c.noErr("Insert", err)
 			e.hears("a job was dropped", ended(full))
 			e.stop()

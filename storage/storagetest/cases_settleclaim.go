@@ -30,13 +30,15 @@ func used(n int) []*storage.Record {
 	for i := range out {
 		at := epoch.Add(-time.Hour)
 		f := ojs.Failure{Attempt: 1, At: at, Type: "old", Message: "old"}
-		r := &storage.Record{Version: 99, Worker: "old", LeaseUntil: at, Fingerprint: "old", Checkpoint: json.RawMessage(`"old"`)}
+		r := &storage.Record{Version: 99, Worker: "old", LeaseUntil: at, Fingerprint: "old",
+			Checkpoint: json.RawMessage(`"old"`)}
 		r.ID, r.Type, r.Queue, r.State = "old", "old", "old", ojs.StateCompleted
 		r.Priority, r.Attempt, r.MaxAttempts, r.Progress = 99, 99, 99, 1
 		r.Args, _ = ojs.NewArgs("old")
 		r.Meta, r.Extra = map[string]any{"old": true}, map[string]json.RawMessage{"old": json.RawMessage("1")}
 		r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = time.Hour, time.Hour, time.Hour, time.Hour, time.Hour
-		r.Retry = ojs.RetryPolicy{MaxAttempts: 99, NonRetryableErrors: []string{"old"}, OnExhaustion: ojs.ExhaustionDeadLetter}
+		r.Retry = ojs.RetryPolicy{MaxAttempts: 99, NonRetryableErrors: []string{"old"},
+			OnExhaustion: ojs.ExhaustionDeadLetter}
 		r.RateLimit, r.Unique = &ojs.RateLimit{Key: "old"}, &ojs.UniquePolicy{Key: "old"}
 		r.CreatedAt, r.ScheduledAt, r.ExpiresAt, r.EnqueuedAt, r.StartedAt = at, at, at, at, at
 		r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = at, at, at
@@ -104,7 +106,8 @@ var settleClaimCases = []Case{
 		ask, dst := storage.Claim{Worker: "worker-7"}, make([]storage.Settled, 1)
 		out, n, err := c.settleClaimer().SettleAndClaim(c.ctx, c.now, []*storage.Record{&r}, dst, ask, into)
 		c.noErr("SettleAndClaim", err)
-		if len(out) != 2 || out[0] != (storage.Settled{}) || out[1] != (storage.Settled{Version: done.Version}) || n != 1 {
+		if len(out) != 2 || out[0] != (storage.Settled{}) ||
+			out[1] != (storage.Settled{Version: done.Version}) || n != 1 {
 			c.failf("SettleAndClaim returned %+v and %d jobs", out, n)
 		}
 		c.same("what was settled", c.get(r.ID), done)
@@ -118,12 +121,14 @@ var settleClaimCases = []Case{
 		gone := c.job()
 		gone.Version = 1
 		done, retry := c.to(ojs.StateCompleted), c.to(ojs.StateRetryable)
-		out, recs := c.step(storage.Claim{}, 1, as(a, done), as(b, c.to(ojs.StateScheduled)), as(gone, done), as(moved, done), as(b, retry), as(b, done))
+		out, recs := c.step(storage.Claim{}, 1, as(a, done), as(b, c.to(ojs.StateScheduled)),
+			as(gone, done), as(moved, done), as(b, retry), as(b, done))
 		for i, want := range []struct {
 			version uint64
 			err     error
 		}{
-			{a.Version + 1, nil}, {b.Version, ojs.ErrTransition}, {0, ojs.ErrNotFound}, {moved.Version + 1, storage.ErrFenced},
+			{a.Version + 1, nil}, {b.Version, ojs.ErrTransition}, {0, ojs.ErrNotFound},
+			{moved.Version + 1, storage.ErrFenced},
 			{b.Version + 1, nil}, {b.Version + 1, storage.ErrFenced},
 		} {
 			if !errors.Is(out[i].Err, want.err) || out[i].Version != want.version {
@@ -140,14 +145,16 @@ var settleClaimCases = []Case{
 	{"settleclaim-3", "SettleClaim/MadeAvailable", "SettleClaimer.SettleAndClaim", "A job that an outcome makes available is claimed in the same step, in its place: by priority, behind those that were there, in the order of the outcomes.", needsSettleClaims, func(c *C) {
 		c.insert(c.job())
 		dead := c.settled(c.one(), c.dead)
-		got := c.insert(c.job(pending), c.job(pending), c.job(), c.job(priority(-1)), c.job(pending, priority(1)), c.job(scheduled(time.Second)))
+		got := c.insert(c.job(pending), c.job(pending), c.job(), c.job(priority(-1)),
+			c.job(pending, priority(1)), c.job(scheduled(time.Second)))
 		c.pass(time.Second)
 		to := func(id string) storage.Record {
 			return as(c.get(id), func(r *storage.Record) {
 				r.State, r.Attempt, r.FinishedAt, r.DeadLetteredAt, r.EnqueuedAt = ojs.StateAvailable, 0, time.Time{}, time.Time{}, c.now
 			})
 		}
-		outcomes, fresh := []storage.Record{to(got[1]), to(got[5]), to(got[0]), to(dead.ID), to(got[4])}, c.job()
+		outcomes := []storage.Record{to(got[1]), to(got[5]), to(got[0]), to(dead.ID), to(got[4])}
+		fresh := c.job()
 		_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: fresh, Fresh: true}}, nil)
 		c.noErr("Insert", err)
 		out, recs := c.step(storage.Claim{}, 10, outcomes...)
@@ -156,13 +163,16 @@ var settleClaimCases = []Case{
 				c.failf("an outcome was refused: %v", s.Err)
 			}
 		}
-		if want := []string{got[4], got[2], fresh.ID, got[1], got[5], got[0], dead.ID, got[3]}; !slices.Equal(ids(recs), want) {
+		want := []string{got[4], got[2], fresh.ID, got[1], got[5], got[0], dead.ID, got[3]}
+		if !slices.Equal(ids(recs), want) {
 			c.failf("claimed %v, not %v", short(ids(recs)), short(want))
 		}
 	}},
 	{"settleclaim-4", "SettleClaim/Order", "SettleClaimer.SettleAndClaim", "Jobs are claimed as by Claim: of the queues named, one after the other, or of all together, by priority and then first in first out, and only of the types named.", needsSettleClaims, func(c *C) {
-		got := c.insert(c.job(queue("a")), c.job(queue("b"), priority(9)), c.job(queue("c"), priority(9)), c.job(queue("b")),
-			c.job(queue("a"), priority(1)), c.job(queue("a"), jobType("y"), priority(5)), c.job(queue("c"), jobType("y"), priority(-1)),
+		got := c.insert(c.job(queue("a")), c.job(queue("b"), priority(9)),
+			c.job(queue("c"), priority(9)), c.job(queue("b")),
+			c.job(queue("a"), priority(1)), c.job(queue("a"), jobType("y"), priority(5)),
+			c.job(queue("c"), jobType("y"), priority(-1)),
 			c.job(queue("d"), priority(5)))
 		named := storage.Claim{Queues: []string{"b", "a", "none"}, Types: []string{"x", "none"}}
 		c.stepped(named, 3, got[1], got[3], got[4])
@@ -171,7 +181,8 @@ var settleClaimCases = []Case{
 		c.stepped(storage.Claim{}, 5, got[2], got[5], got[7], got[6])
 	}},
 	{"settleclaim-5", "SettleClaim/PassesOver", "SettleClaimer.SettleAndClaim", "The step skips the jobs that Claim skips: jobs that wait for their time, whose deadline has come, or whose rate limit has a key to skip.", needsSettleClaims, func(c *C) {
-		c.insert(c.job(expires(time.Minute), priority(9)), c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
+		c.insert(c.job(expires(time.Minute), priority(9)),
+			c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
 		c.insert(c.job(scheduled(time.Second), priority(9)), c.job(pending, priority(9)))
 		c.reach(ojs.StateRetryable)
 		full := c.insert(c.job(limited("full"), priority(9)), c.job(limited("full")))
@@ -183,10 +194,12 @@ var settleClaimCases = []Case{
 		c.order(storage.Claim{}, full...)
 	}},
 	{"settleclaim-6", "SettleClaim/RateLimits", "SettleClaimer.SettleAndClaim", "The first job that has a rate limit ends the claim, which takes neither it nor a job that Claim would have taken after it, of any queue.", needsSettleClaims, func(c *C) {
-		got := c.insert(c.job(), c.job(limited("k")), c.job(), c.job(priority(-1)), c.job(queue("z"), priority(-2)))
+		got := c.insert(c.job(), c.job(limited("k")), c.job(), c.job(priority(-1)),
+			c.job(queue("z"), priority(-2)))
 		was := c.get(got[1])
 		c.stepped(storage.Claim{}, 5, got[0])
-		for _, q := range []storage.Claim{{}, {Queues: []string{"q"}}, {Queues: []string{"q", "z"}}, {SkipKeys: storage.Keys("another")}} {
+		for _, q := range []storage.Claim{{}, {Queues: []string{"q"}}, {Queues: []string{"q", "z"}},
+			{SkipKeys: storage.Keys("another")}} {
 			c.stepped(q, 5)
 		}
 		c.same("the job with a rate limit", c.get(got[1]), was)
@@ -194,11 +207,14 @@ var settleClaimCases = []Case{
 		c.order(storage.Claim{}, got[1], got[2], got[3])
 	}},
 	{"settleclaim-7", "SettleClaim/Into", "SettleClaimer.SettleAndClaim", "It claims as many jobs as there are records for them, for any Max, says how many there are, and leaves nothing in them of what was there.", needsSettleClaims, func(c *C) {
-		got := c.insert(c.job(), c.job(), c.job(func(r *storage.Record) { r.Meta = map[string]any{"a": "b"} }), c.job())
-		for _, tt := range []struct{ max, room, want int }{{0, 1, 1}, {9, 1, 1}, {1, 0, 0}, {1, 3, 2}, {2, 2, 0}} {
+		got := c.insert(c.job(), c.job(),
+			c.job(func(r *storage.Record) { r.Meta = map[string]any{"a": "b"} }), c.job())
+		for _, tt := range []struct{ max, room, want int }{{0, 1, 1}, {9, 1, 1}, {1, 0, 0}, {1, 3, 2},
+			{2, 2, 0}} {
 			_, recs := c.step(storage.Claim{Max: tt.max, Worker: "w"}, tt.room)
 			if !slices.Equal(ids(recs), got[:tt.want]) {
-				c.failf("with Max %d and %d records it claimed %v, not %v", tt.max, tt.room, short(ids(recs)), short(got[:tt.want]))
+				c.failf("with Max %d and %d records it claimed %v, not %v",
+					tt.max, tt.room, short(ids(recs)), short(got[:tt.want]))
 			}
 			for _, r := range recs {
 				c.same("what was claimed", r, c.get(r.ID))
@@ -211,7 +227,8 @@ var settleClaimCases = []Case{
 		id := c.insert(c.job(meta), c.job(meta))[1]
 		r := c.one()
 		c.to(ojs.StateRetryable)(&r)
-		r.Errors, r.Checkpoint = []ojs.Failure{{Attempt: 1, At: c.now, Message: "as given"}}, json.RawMessage(`"as given"`)
+		r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Message: "as given"}}
+		r.Checkpoint = json.RawMessage(`"as given"`)
 		want := r.Copy()
 		want.Version++
 		out, recs := c.step(storage.Claim{}, 1, r)
@@ -269,7 +286,8 @@ var settleClaimCases = []Case{
 		e.hears("a job has ended", ended(done.ID))
 		e.hears("a job was cancelled", takenFor(heldOf(taken), ojs.ErrCancelled))
 		e.hears("a job is available", available)
-		e.hears("a lease may be lost", func(n storage.Notice) bool { return !n.Due.IsZero() && !n.Due.After(recs[0].LeaseUntil) })
+		e.hears("a lease may be lost",
+			func(n storage.Notice) bool { return !n.Due.IsZero() && !n.Due.After(recs[0].LeaseUntil) })
 		e.stop()
 	}},
 	{"settleclaim-12", "SettleClaim/NotSelf", "storage.Notifier", "A listener hears nothing of its own steps, nor of claims that it undoes.", needsSettleClaims | needsNotices, func(c *C) {
@@ -304,7 +322,8 @@ var settleClaimCases = []Case{
 				into := used(3)
 				out, n, err := s.SettleAndClaim(c.ctx, c.now, to, nil, storage.Claim{Worker: "racer"}, into)
 				mu.Lock()
-				if err != nil || len(out) != len(to) || slices.ContainsFunc(out, func(s storage.Settled) bool { return s.Err != nil }) {
+				if err != nil || len(out) != len(to) ||
+					slices.ContainsFunc(out, func(s storage.Settled) bool { return s.Err != nil }) {
 					c.errorf("SettleAndClaim returned %+v for %d outcomes: %v", out, len(to), err)
 					wrong = true
 				}
@@ -359,7 +378,8 @@ var settleClaimCases = []Case{
 		_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, Fresh: true}}, nil)
 		c.noErr("Insert", err)
 		settled, recs := c.step(storage.Claim{}, 3, as(first, c.to(ojs.StateCompleted)))
-		if settled[0].Err != nil || settled[0].Version != first.Version+1 || len(recs) != 2 || recs[1].ID != r.ID {
+		if settled[0].Err != nil || settled[0].Version != first.Version+1 || len(recs) != 2 ||
+			recs[1].ID != r.ID {
 			c.failf("the step returned %+v and %v", settled[0], short(ids(recs)))
 		}
 	}},
@@ -400,7 +420,8 @@ var unclaimCases = []Case{
 				c.failf("the attempt is %d, not %d again", r.Attempt, attempt+1)
 			}
 			back := c.settled(r, c.to(ojs.StateRetryable))
-			c.settled(back, func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} })
+			c.settled(back,
+				func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} })
 		}
 	}},
 	{"unclaim-2", "Unclaim/Place", "SettleClaimer.Unclaim", "Jobs that are given back are claimed, and dropped from full queues, as if they had not been claimed, in any order of giving them back.", needsSettleClaims, func(c *C) {
@@ -408,7 +429,8 @@ var unclaimCases = []Case{
 		var waiting []storage.Record // in the order of claims
 		insert := func(n int) {
 			for range n {
-				r := c.job(priority(rnd.IntN(3)), queue([]string{"a", "b"}[rnd.IntN(2)]), jobType([]string{"x", "y"}[rnd.IntN(2)]))
+				r := c.job(priority(rnd.IntN(3)), queue([]string{"a", "b"}[rnd.IntN(2)]),
+					jobType([]string{"x", "y"}[rnd.IntN(2)]))
 				if rnd.IntN(2) == 0 {
 					r.Meta, r.TotalTimeout = map[string]any{"a": "b"}, time.Hour
 				}
@@ -439,7 +461,8 @@ var unclaimCases = []Case{
 		}
 		got := c.insert(c.job(queue("full")), c.job(queue("full")))
 		c.unclaim(1, heldOf(c.claimOf(storage.Claim{Queues: []string{"full"}, Max: 1})[0]))
-		out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(queue("full")), MaxDepth: 2, DropOldest: true}}, nil)
+		out, err := c.S.Insert(c.ctx, c.now,
+			[]storage.Insert{{Record: c.job(queue("full")), MaxDepth: 2, DropOldest: true}}, nil)
 		c.noErr("Insert", err)
 		if dropped := ids(out[0].Dropped); !slices.Equal(dropped, got[:1]) {
 			c.failf("dropped %v, not %v", short(dropped), short(got[:1]))
@@ -526,7 +549,8 @@ var unclaimCases = []Case{
 					return
 				}
 				to := as(r.Copy(), c.to(ojs.StateCompleted))
-				out, _, err := s.SettleAndClaim(c.ctx, c.now, []*storage.Record{&to}, nil, storage.Claim{}, nil)
+				out, _, err := s.SettleAndClaim(c.ctx, c.now, []*storage.Record{&to}, nil,
+					storage.Claim{}, nil)
 				settled = err == nil && out[0].Err == nil
 			})
 			if undone == settled {

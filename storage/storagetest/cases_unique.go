@@ -51,9 +51,11 @@ var uniqueCases = []Case{
 			}
 			waiting := c.insert(c.job(blind), c.job(blind, scheduled(time.Hour)))
 			other, r := c.job(), equal()
-			_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: other}, {Record: r, KeepActive: true}}, nil)
+			_, err := c.S.Insert(c.ctx, c.now,
+				[]storage.Insert{{Record: other}, {Record: r, KeepActive: true}}, nil)
 			var dup *ojs.DuplicateError
-			if !errors.As(err, &dup) || dup.ID != active[1] || dup.State != ojs.StateActive || dup.Fingerprint != fp {
+			if !errors.As(err, &dup) || dup.ID != active[1] || dup.State != ojs.StateActive ||
+				dup.Fingerprint != fp {
 				c.failf("%s: Insert returned %v, not the duplicate of %v", conflict, err, short(active[1:]))
 			}
 			for _, id := range []string{other.ID, r.ID} {
@@ -64,7 +66,8 @@ var uniqueCases = []Case{
 			c.wantState(waiting[1], ojs.StateScheduled)
 			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: equal()}}, nil)
 			c.noErr("Insert", err)
-			if got := ids(out[0].Replaced); !slices.Contains(got, active[0]) || !slices.Contains(got, active[1]) {
+			if got := ids(out[0].Replaced); !slices.Contains(got, active[0]) ||
+				!slices.Contains(got, active[1]) {
 				c.failf("%s: replaced %v", conflict, short(got))
 			}
 		}
@@ -94,7 +97,8 @@ var uniqueCases = []Case{
 			return // it may refuse to replace what runs
 		}
 		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
-		olds := []storage.Record{c.job(unique("f", none)), c.job(unique("f", none), scheduled(time.Hour)), c.job(unique("f", none), pending)}
+		olds := []storage.Record{c.job(unique("f", none)),
+			c.job(unique("f", none), scheduled(time.Hour)), c.job(unique("f", none), pending)}
 		for _, r := range olds {
 			c.admit(r)
 		}
@@ -132,7 +136,8 @@ var uniqueCases = []Case{
 		c.admit(first)
 		was := c.get(first.ID)
 		c.pass(time.Minute)
-		second := c.job(unique("f", p), scheduled(2*time.Hour), func(r *storage.Record) { r.Meta = map[string]any{"new": true} })
+		second := c.job(unique("f", p), scheduled(2*time.Hour),
+			func(r *storage.Record) { r.Meta = map[string]any{"new": true} })
 		second.Args, _ = ojs.NewArgs("new")
 		out, err := c.insertBatch(second)
 		c.noErr("Insert", err)
@@ -201,7 +206,8 @@ var uniqueCases = []Case{
 		_, err := c.insertBatch(a, b)
 		var dup *ojs.DuplicateError
 		if !errors.As(err, &dup) || dup.ID != a.ID || dup.State != a.State || dup.Fingerprint != "f" {
-			c.failf("Insert of equal jobs returned %v, not a duplicate of the first, which is %s", err, a.State)
+			c.failf("Insert of equal jobs returned %v, not a duplicate of the first, which is %s",
+				err, a.State)
 		}
 		if n := len(c.list(storage.Query{})); n != 0 {
 			c.failf("%d jobs of the refused batch are there", n)
@@ -219,7 +225,8 @@ var uniqueCases = []Case{
 		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
 		stored := c.job(unique("g", none))
 		c.admit(stored)
-		older := c.job(unique("g", none), func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-time.Minute) })
+		older := c.job(unique("g", none),
+			func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-time.Minute) })
 		out, err = c.insertBatch(older, c.job(unique("g", p)))
 		c.noErr("Insert", err)
 		if got := ids(out[1].Replaced); !slices.Equal(got, []string{older.ID, stored.ID}) {

@@ -45,7 +45,8 @@ func RunEngine(t *testing.T, cfg Config) {
 				return nil
 			})
 			e.run()
-			job, err := e.enqueue("x", nil, ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond})).Wait(e.ctx)
+			job, err := e.enqueue("x", nil,
+				ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond})).Wait(e.ctx)
 			if err != nil || job.Attempt != 3 || len(job.Errors) != 2 {
 				t.Errorf("%+v, %v", job, err)
 			}
@@ -76,7 +77,8 @@ func RunEngine(t *testing.T, cfg Config) {
 		},
 		"LosesItsLease": func(t *testing.T, e *engineRig) {
 			w := e.Worker("gone", engine.WorkerConfig{})
-			ticket := e.enqueue("x", nil, ojs.WithLease(200*time.Millisecond), ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond}))
+			ticket := e.enqueue("x", nil, ojs.WithLease(200*time.Millisecond),
+				ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond}))
 			d, err := w.Fetch(e.ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -134,7 +136,8 @@ func RunEngine(t *testing.T, cfg Config) {
 		t.Run("Engine/"+name, func(t *testing.T) {
 			s := cfg.Open(t)
 			defer s.Close()
-			eng, err := engine.New[any](s, engine.WithGracePeriod(0), engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+			eng, err := engine.New[any](s, engine.WithGracePeriod(0),
+				engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,8 @@ func CanRun(cfg Config, c Case) bool { why, _ := cfg.lacks(nil, c.needs); return
 type Stepper struct{ *Reference }
 
 // SettleAndClaim implements storage.SettleClaimer.
-func (s Stepper) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+func (s Stepper) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	return s.settleAndClaim(ctx, now, to, dst, c, into)
 }
 
@@ -73,7 +74,8 @@ func (s *Shelf) Plant(id string) {
 	j := s.find(id)
 	s.remove(func(other *refJob) bool { return other == j })
 	s.keys++
-	q := storage.Quarantined{Key: strconv.Itoa(s.keys), Kind: storage.KindJob, Name: id, Reason: "damaged", At: epoch, Queue: j.rec.Queue, Type: j.rec.Type, State: j.rec.State}
+	q := storage.Quarantined{Key: strconv.Itoa(s.keys), Kind: storage.KindJob, Name: id,
+		Reason: "damaged", At: epoch, Queue: j.rec.Queue, Type: j.rec.Type, State: j.rec.State}
 	s.aside = append(s.aside, &shelved{q, j, false})
 	s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
 }
@@ -104,7 +106,8 @@ func (s *Shelf) Get(ctx context.Context, id string) (storage.Record, error) {
 }
 
 // Quarantined implements storage.Quarantiner.
-func (s *Shelf) Quarantined(ctx context.Context, after string, limit int) (list []storage.Quarantined, err error) {
+func (s *Shelf) Quarantined(ctx context.Context, after string,
+	limit int) (list []storage.Quarantined, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}

@@ -94,7 +94,8 @@ func (e *event) step(m *model) (got, want answer, next *model) {
 	if len(e.unsettled) > 0 && e.answer.Err == "" {
 		states := m.ref.states
 		m.ref.states = maps.Clone(states)
-		maps.DeleteFunc(m.ref.states, func(q string, _ ojs.QueueState) bool { return slices.Contains(e.unsettled, q) })
+		maps.DeleteFunc(m.ref.states,
+			func(q string, _ ojs.QueueState) bool { return slices.Contains(e.unsettled, q) })
 		defer func() { m.ref.states = states }()
 	}
 	got, want = e.op.step(m, &e.answer, e.part)

@@ -56,11 +56,13 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	r := report{results: make(map[string]string)}
-	for i, result := range []string{"PASS", "PASS", "FAIL", "WAIVED: it is a toy", "N-A: it is not durable", "MISSING: no Reopen"} {
+	for i, result := range []string{"PASS", "PASS", "FAIL", "WAIVED: it is a toy",
+		"N-A: it is not durable", "MISSING: no Reopen"} {
 		r.add(Cases()[i], result)
 	}
 	got := r.String()
-	for _, want := range []string{"PASS 2", "FAIL 1", "WAIVED 1", "N-A 1", "MISSING 1", "it is a toy", Cases()[3].Path} {
+	for _, want := range []string{"PASS 2", "FAIL 1", "WAIVED 1", "N-A 1", "MISSING 1", "it is a toy",
+		Cases()[3].Path} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the report does not say %q:\n%s", want, got)
 		}
@@ -70,7 +72,8 @@ func TestReport(t *testing.T) {
 func TestCasesAreWellFormed(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range Cases() {
-		if seen[c.ID] || seen[c.Path] || c.ID == "" || c.Source == "" || !strings.HasSuffix(c.Rule, ".") || !strings.Contains(c.Path, "/") || c.run == nil {
+		if seen[c.ID] || seen[c.Path] || c.ID == "" || c.Source == "" ||
+			!strings.HasSuffix(c.Rule, ".") || !strings.Contains(c.Path, "/") || c.run == nil {
 			t.Errorf("%+v", c)
 		}
 		seen[c.ID], seen[c.Path] = true, true
@@ -78,7 +81,8 @@ func TestCasesAreWellFormed(t *testing.T) {
 }
 
 func TestWaivedCaseDoesNotRun(t *testing.T) {
-	cfg := Config{Open: func(testing.TB) storage.Storage { panic("opened") }, Waived: []Waiver{Waive("x-1", "it is a toy")}}
+	cfg := Config{Open: func(testing.TB) storage.Storage { panic("opened") },
+		Waived: []Waiver{Waive("x-1", "it is a toy")}}
 	c := Case{ID: "x-1", Path: "X/Y", Rule: "Rule.", run: func(*C) { t.Error("it ran") }}
 	if got := runCase(t, cfg, c); got != "WAIVED: it is a toy" {
 		t.Error(got)

@@ -13,7 +13,8 @@ import (
 // forgetful forgets why attempts failed.
 type forgetful struct{ *Reference }
 
-func (s forgetful) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s forgetful) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	for i := range changes {
 		changes[i].Record.Errors = nil
 	}
@@ -23,7 +24,8 @@ func (s forgetful) Settle(ctx context.Context, now time.Time, changes []storage.
 // patient forgets priorities.
 type patient struct{ *Reference }
 
-func (s patient) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s patient) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	for i := range batch {
 		batch[i].Record.Priority = 0
 	}
@@ -50,7 +52,8 @@ func (s coarse) Capabilities() storage.Capabilities {
 	return c
 }
 
-func (s coarse) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s coarse) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	batch = slices.Clone(batch)
 	for i := range batch {
 		batch[i].Record = s.record(batch[i].Record)
@@ -58,11 +61,13 @@ func (s coarse) Insert(ctx context.Context, now time.Time, batch []storage.Inser
 	return s.Reference.Insert(ctx, now.Truncate(s.to), batch, dst)
 }
 
-func (s coarse) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s coarse) Claim(ctx context.Context, now time.Time, c storage.Claim,
+	dst []storage.Record) ([]storage.Record, error) {
 	return s.Reference.Claim(ctx, now.Truncate(s.to), c, dst)
 }
 
-func (s coarse) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s coarse) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	changes = slices.Clone(changes)
 	for i := range changes {
 		changes[i].Record = s.record(changes[i].Record)
@@ -97,7 +102,8 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 				storage.QueueStore
 			}{s, s}
 		}},
-		"microseconds": coarseConfig(time.Microsecond), "milliseconds": coarseConfig(time.Millisecond), "seconds": coarseConfig(time.Second),
+		"microseconds": coarseConfig(time.Microsecond), "milliseconds": coarseConfig(time.Millisecond),
+		"seconds": coarseConfig(time.Second),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Run("Claims", func(t *testing.T) { checkClaims(t, cfg) })
@@ -126,11 +132,13 @@ func TestDifferencesAreFound(t *testing.T) {
 		s   storage.Storage
 		cfg Config
 	}{
-		"forgetful":                            {forgetful{NewReference()}, all},
-		"without priorities":                   {patient{NewReference()}, all},
-		"without priorities and abilities":     {plain{patient{NewReference()}}, Config{}},
-		"less exact than microseconds":         {coarse{NewReference(), 2 * time.Microsecond}, coarseConfig(time.Microsecond)},
-		"less exact than tenths of a second":   {coarse{NewReference(), time.Second}, coarseConfig(100 * time.Millisecond)},
+		"forgetful":                        {forgetful{NewReference()}, all},
+		"without priorities":               {patient{NewReference()}, all},
+		"without priorities and abilities": {plain{patient{NewReference()}}, Config{}},
+		"less exact than microseconds": {coarse{NewReference(), 2 * time.Microsecond},
+			coarseConfig(time.Microsecond)},
+		"less exact than tenths of a second": {coarse{NewReference(), time.Second},
+			coarseConfig(100 * time.Millisecond)},
 		"less exact than it says":              {coarse{NewReference(), time.Microsecond}, all},
 		"forgetful, and exact to microseconds": {forgetful{NewReference()}, coarseConfig(time.Microsecond)},
 	} {

@@ -288,7 +288,8 @@ func (cfg *Config) normal(r storage.Record) storage.Record {
 			*t = time.Time{}
 		}
 	}
-	for _, t := range []*time.Time{&r.CreatedAt, &r.ScheduledAt, &r.ExpiresAt, &r.EnqueuedAt, &r.StartedAt, &r.NextRetryAt, &r.FinishedAt, &r.DeadLetteredAt, &r.LeaseUntil} {
+	for _, t := range []*time.Time{&r.CreatedAt, &r.ScheduledAt, &r.ExpiresAt, &r.EnqueuedAt,
+		&r.StartedAt, &r.NextRetryAt, &r.FinishedAt, &r.DeadLetteredAt, &r.LeaseUntil} {
 		round(t)
 	}
 	if r.Error != nil {

@@ -109,7 +109,8 @@ const (
 
 // Cases returns every case.
 func Cases() []Case {
-	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
+		settleClaimCases, unclaimCases, leaseCases, dueCases,
 		listCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
