@@ -117,7 +117,7 @@ func (a Args) Lossy() bool {
 var errDeepArgs = argsError(fmt.Sprintf("are nested deeper than %d", MaxDepth))
 
 func argsError(reason string) error {
-	return &InvalidError{Code: CodeArgsInvalid, Field: "args", Reason: reason}
+	return &InvalidError{Code: InvalidCodeArgs, Field: "args", Reason: reason}
 }
 
 // Len returns the number of bytes of the args as JSON.

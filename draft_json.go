@@ -14,7 +14,7 @@ import (
 // *InvalidError.
 func ParseDraft(envelope []byte) (Draft, error) {
 	if len(envelope) > MaxEnvelope {
-		return Draft{}, &InvalidError{Code: CodeTooLarge, Field: "envelope",
+		return Draft{}, &InvalidError{Code: InvalidCodeTooLarge, Field: "envelope",
 			Reason: fmt.Sprintf("has %d bytes, more than %d", len(envelope), MaxEnvelope)}
 	}
 	if !json.Valid(envelope) {

@@ -119,7 +119,7 @@ func TestUnknownStrategy(t *testing.T) {
 		t.Run("A043 reading 46 refused by ParseDraft: "+name, func(t *testing.T) {
 			d, err := ojs.ParseDraft(in)
 			var invalid *ojs.InvalidError
-			if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid ||
+			if !errors.As(err, &invalid) || invalid.Code != ojs.InvalidCodeRetry ||
 				invalid.Field != "retry.backoff_strategy" ||
 				!strings.HasSuffix(invalid.Reason, ` is not registered in this program`) ||
 				!reflect.DeepEqual(d, ojs.Draft{}) {

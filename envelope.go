@@ -373,11 +373,11 @@ func init() { // a function, since the decoders refer to the table
 func decodeMeta(v json.RawMessage) (map[string]any, error) {
 	decoded, err := jsonvalue.Decode(v)
 	if err != nil {
-		return nil, &InvalidError{Code: CodeMetaInvalid, Field: "meta", Reason: err.Error()}
+		return nil, &InvalidError{Code: InvalidCodeMeta, Field: "meta", Reason: err.Error()}
 	}
 	m, ok := decoded.(map[string]any)
 	if !ok {
-		return nil, &InvalidError{Code: CodeMetaInvalid, Field: "meta", Reason: clip(v) + " is not an object"}
+		return nil, &InvalidError{Code: InvalidCodeMeta, Field: "meta", Reason: clip(v) + " is not an object"}
 	}
 	if len(m) == 0 {
 		return nil, nil
@@ -386,5 +386,5 @@ func decodeMeta(v json.RawMessage) (map[string]any, error) {
 }
 
 func envelopeError(field, reason string) error {
-	return &InvalidError{Code: CodeEnvelopeInvalid, Field: field, Reason: reason}
+	return &InvalidError{Code: InvalidCodeEnvelope, Field: field, Reason: reason}
 }

@@ -40,26 +40,29 @@ var (
 // InvalidError refuses input: nothing was stored or changed. errors.Is(err, ErrInvalid)
 // holds for it.
 type InvalidError struct {
-	Code   string // stable and dotted, e.g. "validation.retry_policy_invalid"
+	Code   InvalidCode
 	Field  string // what is wrong, e.g. "retry.max_interval"
 	Reason string // why, for a person
 }
 
-// Codes of InvalidError.
-const (
-	CodeTypeInvalid     = "validation.job_type_invalid"
-	CodeQueueInvalid    = "validation.queue_invalid"
-	CodeArgsInvalid     = "validation.args_invalid"
-	CodeMetaInvalid     = "validation.metadata_invalid"
-	CodeRetryInvalid    = "validation.retry_policy_invalid"  // OJS retry, section 11.1
-	CodeUniqueInvalid   = "validation.unique_policy_invalid" // OJS unique jobs, section 2.2
-	CodeOptionInvalid   = "validation.option_invalid"
-	CodeEnvelopeInvalid = "validation.envelope_invalid"
-	CodeErrorInvalid    = "validation.error_invalid"
+// InvalidCode says what kind of input an InvalidError refuses. It is stable and dotted.
+type InvalidCode string
 
-	CodeTooLarge       = "validation.payload_too_large"
-	CodeMetaTooLarge   = "validation.metadata_too_large"
-	CodeResultTooLarge = "validation.result_too_large"
+// The codes of an InvalidError.
+const (
+	InvalidCodeType     InvalidCode = "validation.job_type_invalid"
+	InvalidCodeQueue    InvalidCode = "validation.queue_invalid"
+	InvalidCodeArgs     InvalidCode = "validation.args_invalid"
+	InvalidCodeMeta     InvalidCode = "validation.metadata_invalid"
+	InvalidCodeRetry    InvalidCode = "validation.retry_policy_invalid"  // OJS retry, section 11.1
+	InvalidCodeUnique   InvalidCode = "validation.unique_policy_invalid" // OJS unique jobs, section 2.2
+	InvalidCodeOption   InvalidCode = "validation.option_invalid"
+	InvalidCodeEnvelope InvalidCode = "validation.envelope_invalid"
+	InvalidCodeError    InvalidCode = "validation.error_invalid"
+
+	InvalidCodeTooLarge       InvalidCode = "validation.payload_too_large"
+	InvalidCodeMetaTooLarge   InvalidCode = "validation.metadata_too_large"
+	InvalidCodeResultTooLarge InvalidCode = "validation.result_too_large"
 )
 
 func (e *InvalidError) Error() string {

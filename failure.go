@@ -201,20 +201,20 @@ const (
 )
 
 // Error types of failures without a type of the handler's. They match
-// RetryPolicy.NonRetryableErrors like any other, except TypeLeaseExpired and
-// TypeWorkerDeath, which are always retryable (OJS retry, section 9.2).
+// RetryPolicy.NonRetryableErrors like any other, except ErrorTypeLeaseExpired and
+// ErrorTypeWorkerDeath, which are always retryable (OJS retry, section 9.2).
 const (
-	TypeError        = "error"               // an error without a type
-	TypePanic        = "panic"               // the handler panicked
-	TypeGoexit       = "goexit"              // the handler called runtime.Goexit
-	TypeArgs         = "args_invalid"        // the args do not decode into the handler's type
-	TypeTimeout      = "timeout"             // the attempt exceeded its timeout
-	TypeTotalTimeout = "total_timeout"       // the job exceeded its total timeout
-	TypeLeaseExpired = "visibility_timeout"  // the lease of the attempt expired
-	TypeWorkerDeath  = "worker_death"        // the worker that held the job was silent for too long
-	TypeEnqueueTTL   = "enqueue_ttl_expired" // the job had not started when its enqueue TTL was over
-	TypeExpired      = "expired"             // the job was still waiting at its ExpiresAt
-	TypeDropped      = "queue_overflow"      // the job made room in a full queue
+	ErrorTypeError        = "error"               // an error without a type
+	ErrorTypePanic        = "panic"               // the handler panicked
+	ErrorTypeGoexit       = "goexit"              // the handler called runtime.Goexit
+	ErrorTypeArgs         = "args_invalid"        // the args do not decode into the handler's type
+	ErrorTypeTimeout      = "timeout"             // the attempt exceeded its timeout
+	ErrorTypeTotalTimeout = "total_timeout"       // the job exceeded its total timeout
+	ErrorTypeLeaseExpired = "visibility_timeout"  // the lease of the attempt expired
+	ErrorTypeWorkerDeath  = "worker_death"        // the worker that held the job was silent for too long
+	ErrorTypeEnqueueTTL   = "enqueue_ttl_expired" // the job had not started when its enqueue TTL was over
+	ErrorTypeExpired      = "expired"             // the job was still waiting at its ExpiresAt
+	ErrorTypeDropped      = "queue_overflow"      // the job made room in a full queue
 )
 
 // Failure is one failed attempt in a job's error history (OJS retry, section 10.1).

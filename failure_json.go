@@ -78,7 +78,7 @@ func (f *Failure) UnmarshalJSON(b []byte) error {
 // decodeError decodes the members of an error object that are known and not null.
 func decodeError(b []byte, known map[string]func(json.RawMessage) error) error {
 	bad := func(field, reason string) error {
-		return &InvalidError{Code: CodeErrorInvalid, Field: field, Reason: reason}
+		return &InvalidError{Code: InvalidCodeError, Field: field, Reason: reason}
 	}
 	members, err := decodeObject(b)
 	if err != nil {
@@ -116,7 +116,7 @@ func decodeDetails(v json.RawMessage, into *map[string]any) error {
 }
 
 // MarshalJSON encodes the error object of a handler's answer. The default of the type is
-// TypeError, of the code CodeRetry.
+// ErrorTypeError, of the code CodeRetry.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	if e == nil {
 		return []byte("null"), nil
@@ -128,7 +128,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 		Details map[string]any `json:"details,omitempty"`
 	}{e.Type, e.Error(), e.Code, e.Details}
 	if w.Type == "" {
-		w.Type = TypeError
+		w.Type = ErrorTypeError
 	}
 	if w.Code == "" {
 		w.Code = CodeRetry
@@ -159,9 +159,9 @@ func (e *Error) UnmarshalJSON(b []byte) error {
 	case err != nil:
 		return err
 	case out.Type == "":
-		return &InvalidError{Code: CodeErrorInvalid, Field: "error.type", Reason: "is missing"}
+		return &InvalidError{Code: InvalidCodeError, Field: "error.type", Reason: "is missing"}
 	case !message:
-		return &InvalidError{Code: CodeErrorInvalid, Field: "error.message", Reason: "is missing"}
+		return &InvalidError{Code: InvalidCodeError, Field: "error.message", Reason: "is missing"}
 	}
 	*e = out
 	return nil

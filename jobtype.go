@@ -59,7 +59,7 @@ func (t JobType[T]) Enqueue(ctx context.Context, q Enqueuer, args T, opts ...Opt
 func (t JobType[T]) Decode(job *JobInfo) (T, error) {
 	var args T
 	if job.Type != t.name {
-		return args, &InvalidError{Code: CodeTypeInvalid, Field: "type",
+		return args, &InvalidError{Code: InvalidCodeType, Field: "type",
 			Reason: fmt.Sprintf("%q is not %q", job.Type, t.name)}
 	}
 	err := job.Args.Decode(&args)

@@ -103,7 +103,7 @@ func (o *Options) Apply(opts ...Option) {
 	defer func() { o.given = outer }()
 	for _, opt := range opts {
 		if opt == nil {
-			o.fail(&InvalidError{Code: CodeOptionInvalid, Field: "option", Reason: "is nil"})
+			o.fail(&InvalidError{Code: InvalidCodeOption, Field: "option", Reason: "is nil"})
 			continue
 		}
 		opt(o)
@@ -170,7 +170,7 @@ var beginOfTime, endOfTime = time.Time{}, time.Date(10_000, 1, 1, 0, 0, 0, 0, ti
 func validTime(t time.Time) bool { return !t.Before(beginOfTime) && t.Before(endOfTime) }
 
 func optionError(field, reason string) error {
-	return &InvalidError{Code: CodeOptionInvalid, Field: field, Reason: reason}
+	return &InvalidError{Code: InvalidCodeOption, Field: field, Reason: reason}
 }
 
 // WithQueue puts the job on a queue: lower-case letters, digits, '-' and '.', at most 128
@@ -375,7 +375,7 @@ func ValidateType(name string) error {
 		}
 		return c == '.' && before != 0 && before != '.'
 	}) || name[len(name)-1] == '.' {
-		return &InvalidError{Code: CodeTypeInvalid, Field: "type", Reason: nameReason(name, maxTypeLen,
+		return &InvalidError{Code: InvalidCodeType, Field: "type", Reason: nameReason(name, maxTypeLen,
 			"lower-case words of letters, digits and _, joined by dots, each beginning with a letter, such as email.send")}
 	}
 	return nil
@@ -387,7 +387,7 @@ func ValidateQueue(name string) error {
 	if !validName(name, maxQueueLen, func(c, before byte) bool {
 		return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || before != 0 && (c == '-' || c == '.')
 	}) {
-		return &InvalidError{Code: CodeQueueInvalid, Field: "queue", Reason: nameReason(name, maxQueueLen,
+		return &InvalidError{Code: InvalidCodeQueue, Field: "queue", Reason: nameReason(name, maxQueueLen,
 			"lower-case letters, digits, - and ., beginning with a letter or digit, such as email-bulk")}
 	}
 	return nil

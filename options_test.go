@@ -126,8 +126,10 @@ func TestInvalidOptions(t *testing.T) {
 	year := func(y int) time.Time { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC) }
 	const option, retry = "validation.option_invalid", "validation.retry_policy_invalid"
 	tests := []struct {
-		name, code, field string
-		opts              []ojs.Option
+		name  string
+		code  ojs.InvalidCode
+		field string
+		opts  []ojs.Option
 	}{
 		{"P0.1 queue", "validation.queue_invalid", "queue", []ojs.Option{ojs.WithQueue("A")}},
 		{"P0.1 empty queue", "validation.queue_invalid", "queue", []ojs.Option{ojs.WithQueue("")}},

@@ -123,7 +123,7 @@ func (p RetryPolicy) Equal(q RetryPolicy) bool {
 // Validate checks the fields that are set, and MaxInterval against InitialInterval if
 // both are (OJS retry, section 11). Of a qualified name in BackoffStrategy it checks only
 // the form, since another program may know the name. policy.Resolve refuses an unknown
-// name. Its error is an *InvalidError with CodeRetryInvalid.
+// name. Its error is an *InvalidError with InvalidCodeRetry.
 func (p RetryPolicy) Validate() error {
 	switch {
 	case p.MaxAttempts < 0 && p.MaxAttempts != NoRetry:
@@ -193,5 +193,5 @@ func (p RetryPolicy) known() error {
 }
 
 func retryError(field, reason string) error {
-	return &InvalidError{Code: CodeRetryInvalid, Field: "retry." + field, Reason: reason}
+	return &InvalidError{Code: InvalidCodeRetry, Field: "retry." + field, Reason: reason}
 }

@@ -76,7 +76,7 @@ func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	}
 	fields, err := decodeObject(b)
 	if err != nil {
-		return &InvalidError{Code: CodeRetryInvalid, Field: "retry", Reason: err.Error()}
+		return &InvalidError{Code: InvalidCodeRetry, Field: "retry", Reason: err.Error()}
 	}
 	var q RetryPolicy
 	for _, f := range fields {

@@ -126,7 +126,7 @@ func (p *UniquePolicy) PeriodEnd(from time.Time) time.Time {
 }
 
 // Validate checks the policy by itself. Its error is an *InvalidError of
-// CodeUniqueInvalid, the standard's invalid_request.
+// InvalidCodeUnique, the standard's invalid_request.
 func (p *UniquePolicy) Validate() error {
 	dims := p.Dimensions()
 	switch {
@@ -191,7 +191,7 @@ func repeated[S ~[]E, E comparable](list S) (E, bool) {
 }
 
 func uniqueError(field, reason string) error {
-	return &InvalidError{Code: CodeUniqueInvalid, Field: "unique." + field, Reason: reason}
+	return &InvalidError{Code: InvalidCodeUnique, Field: "unique." + field, Reason: reason}
 }
 
 func (p *UniquePolicy) clone() *UniquePolicy {

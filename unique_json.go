@@ -50,7 +50,7 @@ func (p *UniquePolicy) UnmarshalJSON(b []byte) error {
 	}
 	members, err := decodeObject(b)
 	if err != nil {
-		return &InvalidError{Code: CodeUniqueInvalid, Field: "unique", Reason: err.Error()}
+		return &InvalidError{Code: InvalidCodeUnique, Field: "unique", Reason: err.Error()}
 	}
 	d := UniquePolicy{Keys: ByType}
 	for _, m := range members {

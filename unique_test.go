@@ -97,7 +97,7 @@ func TestUniquePolicyJSON(t *testing.T) {
 		p := ojs.UniquePolicy{Key: "before"}
 		err := json.Unmarshal([]byte(tt.in), &p)
 		var inv *ojs.InvalidError
-		if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != ojs.CodeUniqueInvalid ||
+		if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != ojs.InvalidCodeUnique ||
 			!reflect.DeepEqual(p, ojs.UniquePolicy{Key: "before"}) {
 			t.Errorf("%s: %v, want %s refused; %+v", rule, err, tt.field, p)
 		}

@@ -358,7 +358,7 @@ func (a *attempt) perform() (o policy.Outcome) {
 	return o
 }
 
-var errExited = &ojs.Error{Type: ojs.TypeGoexit, Message: "ojs: the handler called runtime.Goexit"}
+var errExited = &ojs.Error{Type: ojs.ErrorTypeGoexit, Message: "ojs: the handler called runtime.Goexit"}
 
 // call runs the handler in a context made from the attempt's.
 func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
@@ -402,7 +402,7 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 type panicError string
 
 func (e panicError) Error() string   { return string(e) }
-func (panicError) ErrorType() string { return ojs.TypePanic }
+func (panicError) ErrorType() string { return ojs.ErrorTypePanic }
 
 func panicked(p *handler.PanicError) policy.Outcome {
 	// The panic's value may be an error with a response code; a panic is no answer, so it is left out of the chain.

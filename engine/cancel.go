@@ -65,7 +65,7 @@ func (ch *changed) to() *storage.Record { return &ch.change[0].Record }
 // forget frees the memory of a change for others to use. What is in it stays until then, which costs less.
 func (ch *changed) forget() { changes.Put(ch) }
 
-// change makes the change of a job that f decides on, with the event that f names; sameJob is storage.Change.SameJob. It returns nil
+// change makes the change of a job that f decides on, with the event that f names; sameJob is storage.Change.AttemptFieldsOnly. It returns nil
 // if f found nothing to change. If the job moves on in between, f decides again.
 func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*storage.Record, time.Time) (ojs.EventType, error)) (*changed, error) {
 	if err := c.checkTx(ctx); err != nil {
@@ -79,7 +79,7 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 			ch.forget()
 			return nil, c.missing(id, err)
 		}
-		ch.from, ch.change[0].SameJob = to.State, sameJob
+		ch.from, ch.change[0].AttemptFieldsOnly = to.State, sameJob
 		now := c.now()
 		event, err := f(to, now)
 		if err != nil {

@@ -125,7 +125,7 @@ type slow struct {
 
 func (s *slow) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 	<-s.settles
-	if !changes[0].SameJob {
+	if !changes[0].AttemptFieldsOnly {
 		s.rewrites.Add(1)
 	}
 	return s.Storage.Settle(ctx, now, changes, dst)

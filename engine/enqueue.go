@@ -370,7 +370,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		return err
 	}
 	// A hook has seen the id, and may have given it to somebody else.
-	*in = storage.Insert{Fresh: o.ID == "" && c.rand == nil && len(c.hooks) == 0} // and then field by field: a record is large to copy
+	*in = storage.Insert{IDIsNew: o.ID == "" && c.rand == nil && len(c.hooks) == 0} // and then field by field: a record is large to copy
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority, retry.Runs(), meta
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
@@ -454,11 +454,11 @@ func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id, jobType s
 // normalMeta returns what a job stores of its options' meta.
 func normalMeta(m map[string]any) (map[string]any, error) {
 	if jsonvalue.LargerThan(m, ojs.MaxMeta) {
-		return nil, &ojs.InvalidError{Code: ojs.CodeMetaTooLarge, Field: "meta", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxMeta)}
+		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeMetaTooLarge, Field: "meta", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxMeta)}
 	}
 	meta, err := jsonvalue.Normalize(m)
 	if err != nil {
-		return nil, &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
+		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeMeta, Field: "meta", Reason: err.Error()}
 	}
 	return meta, nil
 }
@@ -473,7 +473,7 @@ func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 		return ojs.NewArgs(args)
 	case nil:
 		if want := t.handler.ArgsType(); t.handled && !takesNil(want) {
-			return ojs.Args{}, &ojs.InvalidError{Code: ojs.CodeArgsInvalid, Field: "args",
+			return ojs.Args{}, &ojs.InvalidError{Code: ojs.InvalidCodeArgs, Field: "args",
 				Reason: fmt.Sprintf("are nil, but the handler of %s takes a %v", name, want)}
 		}
 		return ojs.NewArgs(nil)
@@ -481,7 +481,7 @@ func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 	if t.handled {
 		have, want := reflect.TypeOf(args), t.handler.ArgsType()
 		if have != want && !have.AssignableTo(want) && !(have.Kind() == reflect.Pointer && have.Elem() == want) {
-			return ojs.Args{}, &ojs.InvalidError{Code: ojs.CodeArgsInvalid, Field: "args",
+			return ojs.Args{}, &ojs.InvalidError{Code: ojs.InvalidCodeArgs, Field: "args",
 				Reason: fmt.Sprintf("are a %v, but the handler of %s takes a %v", have, name, want)}
 		}
 	}

@@ -79,24 +79,24 @@ func TestEnqueueRefuses(t *testing.T) {
 	tests := []struct {
 		name  string
 		draft ojs.Draft
-		code  string
+		code  ojs.InvalidCode
 	}{
-		{"P0.1 type name", ojs.NewDraft("Email Send", nil), ojs.CodeTypeInvalid},
-		{"P0.1 queue name", ojs.NewDraft("x", nil, ojs.WithQueue("Main")), ojs.CodeQueueInvalid},
-		{"nil args for a handler that takes a struct", ojs.NewDraft("email.send", nil), ojs.CodeArgsInvalid},
-		{"a delay and a time", ojs.NewDraft("x", nil, ojs.WithDelay(1), ojs.WithScheduledAt(time.Now())), ojs.CodeOptionInvalid},
-		{"args of another type than the handler's", ojs.NewDraft("email.send", report{}), ojs.CodeArgsInvalid},
-		{"args that do not encode", ojs.NewDraft("x", math.NaN()), ojs.CodeArgsInvalid},
-		{"args whose encoding panics", ojs.NewDraft("x", panicky{}), ojs.CodeArgsInvalid},
-		{"raw args that are no JSON", ojs.NewDraft("x", json.RawMessage("{")), ojs.CodeArgsInvalid},
-		{"meta that does not encode", ojs.NewDraft("x", nil, ojs.WithMeta("k", func() {})), ojs.CodeMetaInvalid},
-		{"P0.5 timeout 0", ojs.NewDraft("x", nil, ojs.WithTimeout(0)), ojs.CodeOptionInvalid},
-		{"P0.5 total timeout below timeout", ojs.NewDraft("x", nil, ojs.WithTimeout(2*time.Minute), ojs.WithTotalTimeout(time.Minute)), ojs.CodeOptionInvalid},
-		{"lease 0", ojs.NewDraft("x", nil, ojs.WithLease(0)), ojs.CodeOptionInvalid},
-		{"ttl 0", ojs.NewDraft("x", nil, ojs.WithTTL(0)), ojs.CodeOptionInvalid},
-		{"id", ojs.NewDraft("x", nil, ojs.WithID("1")), ojs.CodeOptionInvalid},
-		{"nil option", ojs.NewDraft("x", nil, nil), ojs.CodeOptionInvalid},
-		{"negative attempts", ojs.NewDraft("x", nil, ojs.WithMaxAttempts(-1)), ojs.CodeRetryInvalid},
+		{"P0.1 type name", ojs.NewDraft("Email Send", nil), ojs.InvalidCodeType},
+		{"P0.1 queue name", ojs.NewDraft("x", nil, ojs.WithQueue("Main")), ojs.InvalidCodeQueue},
+		{"nil args for a handler that takes a struct", ojs.NewDraft("email.send", nil), ojs.InvalidCodeArgs},
+		{"a delay and a time", ojs.NewDraft("x", nil, ojs.WithDelay(1), ojs.WithScheduledAt(time.Now())), ojs.InvalidCodeOption},
+		{"args of another type than the handler's", ojs.NewDraft("email.send", report{}), ojs.InvalidCodeArgs},
+		{"args that do not encode", ojs.NewDraft("x", math.NaN()), ojs.InvalidCodeArgs},
+		{"args whose encoding panics", ojs.NewDraft("x", panicky{}), ojs.InvalidCodeArgs},
+		{"raw args that are no JSON", ojs.NewDraft("x", json.RawMessage("{")), ojs.InvalidCodeArgs},
+		{"meta that does not encode", ojs.NewDraft("x", nil, ojs.WithMeta("k", func() {})), ojs.InvalidCodeMeta},
+		{"P0.5 timeout 0", ojs.NewDraft("x", nil, ojs.WithTimeout(0)), ojs.InvalidCodeOption},
+		{"P0.5 total timeout below timeout", ojs.NewDraft("x", nil, ojs.WithTimeout(2*time.Minute), ojs.WithTotalTimeout(time.Minute)), ojs.InvalidCodeOption},
+		{"lease 0", ojs.NewDraft("x", nil, ojs.WithLease(0)), ojs.InvalidCodeOption},
+		{"ttl 0", ojs.NewDraft("x", nil, ojs.WithTTL(0)), ojs.InvalidCodeOption},
+		{"id", ojs.NewDraft("x", nil, ojs.WithID("1")), ojs.InvalidCodeOption},
+		{"nil option", ojs.NewDraft("x", nil, nil), ojs.InvalidCodeOption},
+		{"negative attempts", ojs.NewDraft("x", nil, ojs.WithMaxAttempts(-1)), ojs.InvalidCodeRetry},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

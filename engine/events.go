@@ -93,7 +93,9 @@ func (c *core) emit(ev ojs.Event) {
 }
 
 // endedEvents are the events of an attempt that has ended with a decision.
-func endedEvents(rec *storage.Record, kind policy.Kind, d policy.Decision, took time.Duration) []ojs.Event {
+func endedEvents(
+	rec *storage.Record, kind policy.OutcomeKind, d policy.Decision, took time.Duration,
+) []ojs.Event {
 	var events []ojs.Event
 	add := func(t ojs.EventType) {
 		events = append(events, ojs.Event{Type: t, Duration: took, Failure: d.Failure})
@@ -102,7 +104,7 @@ func endedEvents(rec *storage.Record, kind policy.Kind, d policy.Decision, took 
 	case d.State == ojs.StateCompleted:
 		add(ojs.EventCompleted)
 		return events
-	case d.Unspent:
+	case d.Refunded:
 		add(ojs.EventScheduled)
 		return events
 	}
@@ -121,7 +123,7 @@ func endedEvents(rec *storage.Record, kind policy.Kind, d policy.Decision, took 
 		return events
 	}
 	add(ojs.EventDiscarded)
-	events[len(events)-1].Reason = string(d.Why)
+	events[len(events)-1].Reason = string(d.Rule)
 	if rec.DeadLettered() {
 		add(ojs.EventDeadLetterAdded)
 	}
@@ -141,9 +143,9 @@ func startedEvent(rec *storage.Record) ojs.Event {
 func expiredEvents(rec *storage.Record) []ojs.Event {
 	what, reason := ojs.EventExpired, "expired"
 	switch rec.Error.Type {
-	case ojs.TypeTotalTimeout:
-		what, reason = ojs.EventTotalTimeout, string(policy.WhyTotalTimeout)
-	case ojs.TypeEnqueueTTL:
+	case ojs.ErrorTypeTotalTimeout:
+		what, reason = ojs.EventTotalTimeout, string(policy.RuleTotalTimeout)
+	case ojs.ErrorTypeEnqueueTTL:
 		what = ojs.EventTTLExpired
 	}
 	events := []ojs.Event{{Type: what, Failure: rec.Error}, {Type: ojs.EventDiscarded, Failure: rec.Error, Reason: reason}}

@@ -19,8 +19,8 @@ func TestDeadlineDuringTheClaim(t *testing.T) {
 		attempt int
 		want    string
 	}{
-		"P0.5 expires_at":    {ojs.WithTTL(time.Second), 0, ojs.TypeExpired},
-		"P0.5 total_timeout": {ojs.WithTotalTimeout(time.Second), 1, ojs.TypeTotalTimeout},
+		"P0.5 expires_at":    {ojs.WithTTL(time.Second), 0, ojs.ErrorTypeExpired},
+		"P0.5 total_timeout": {ojs.WithTotalTimeout(time.Second), 1, ojs.ErrorTypeTotalTimeout},
 	} {
 		check := func(b *rig, s *gated, began func() []string) {
 			synctest.Wait() // the claim of the new handler or worker has found nothing

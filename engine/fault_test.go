@@ -164,7 +164,7 @@ func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
 		s.cancel = nil
 		b.want(id, ojs.StateActive, 1)
 		b.advance(time.Minute)
-		if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || job.Error.Type != ojs.TypeLeaseExpired {
+		if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || job.Error.Type != ojs.ErrorTypeLeaseExpired {
 			t.Errorf("A107: error %+v", job.Error)
 		}
 	})
@@ -296,7 +296,7 @@ func TestStorageFails(t *testing.T) {
 			s.set(until(b, time.Hour, "extend"))
 			ticket := b.enqueue("x", ojs.WithLease(time.Minute), noJitter)
 			b.advance(time.Minute)
-			if job := b.want(ticket.ID, ojs.StateRetryable, 1); job.Error.Type != ojs.TypeLeaseExpired {
+			if job := b.want(ticket.ID, ojs.StateRetryable, 1); job.Error.Type != ojs.ErrorTypeLeaseExpired {
 				t.Errorf("failure %+v", job.Error)
 			}
 			b.advance(time.Second)
@@ -338,7 +338,7 @@ func TestStorageFails(t *testing.T) {
 			b.want(stuck.ID, ojs.StateActive, 1)
 			b.want(long.ID, ojs.StateActive, 1)
 			b.advance(2 * time.Minute)
-			if job := b.want(stuck.ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.TypeTimeout {
+			if job := b.want(stuck.ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeTimeout {
 				t.Errorf("failure %+v", job.Error)
 			}
 			b.advance(time.Hour)

@@ -161,7 +161,7 @@ func (c *core) logOutcome(f *fate, worker string) {
 	switch {
 	case rec.State == ojs.StateCompleted:
 		level, msg, category = slog.LevelInfo, "job completed", "lifecycle"
-	case d.Unspent:
+	case d.Refunded:
 		level, msg, category = slog.LevelDebug, "job waits", "lifecycle"
 	case d.DeadLetter:
 		msg = "job dead-lettered"
@@ -176,7 +176,7 @@ func (c *core) logOutcome(f *fate, worker string) {
 		attrs = append(attrs, slog.Float64("retry_delay_seconds", d.RunAt.Sub(f.at).Seconds()), slog.Time("next_retry_at", d.RunAt))
 	}
 	if d.Failure != nil {
-		attrs = append(append(attrs, slog.String("why", string(d.Why))), failureAttrs(d.Failure)...)
+		attrs = append(append(attrs, slog.String("why", string(d.Rule))), failureAttrs(d.Failure)...)
 	}
 	c.logJob(level, msg, category, rec, worker, attrs...)
 }

@@ -33,7 +33,7 @@ func TestMiddleware(t *testing.T) {
 			id := b.enqueue("x", ojs.WithMaxAttempts(1)).ID
 			b.advance(time.Second)
 			job := b.want(id, ojs.StateDiscarded, 1)
-			if job.Error.Type != ojs.TypePanic || job.Error.Message != "panic: no" || !strings.Contains(job.Error.Backtrace[0], "TestMiddleware") {
+			if job.Error.Type != ojs.ErrorTypePanic || job.Error.Message != "panic: no" || !strings.Contains(job.Error.Backtrace[0], "TestMiddleware") {
 				t.Errorf("%+v", job.Error)
 			}
 			if got := strings.Join(log, " "); got != "inner:panic: no outer:panic: no" {
@@ -48,7 +48,7 @@ func TestMiddleware(t *testing.T) {
 			b.run()
 			id := b.enqueue("x", ojs.WithMaxAttempts(1)).ID
 			b.advance(time.Second)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.TypePanic || log != nil {
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypePanic || log != nil {
 				t.Errorf("%+v, %v", job.Error, log)
 			}
 		}, engine.WithChain(handler.Standard().Remove("recover").Add("mark", mark("m"))))
@@ -76,7 +76,7 @@ func TestMiddleware(t *testing.T) {
 			must(t, err)
 			b.run()
 			b.advance(time.Second)
-			if job := b.want(bad[0].ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.TypeArgs || !job.DeadLettered() {
+			if job := b.want(bad[0].ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeArgs || !job.DeadLettered() {
 				t.Errorf("%+v", job.Error)
 			}
 		}, engine.WithMiddleware(mark("m")))
@@ -94,7 +94,7 @@ func TestMiddleware(t *testing.T) {
 			b.handle("done", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
 			b.handle("quick", func(ctx context.Context, _ *ojs.Job[any]) error { return errBoom })
 			b.run()
-			for typ, want := range map[string]string{"wait": ojs.TypeTimeout, "sleep": ojs.TypeTimeout, "done": "", "quick": ojs.TypeError} {
+			for typ, want := range map[string]string{"wait": ojs.ErrorTypeTimeout, "sleep": ojs.ErrorTypeTimeout, "done": "", "quick": ojs.ErrorTypeError} {
 				at := b.elapsed()
 				id := b.enqueue(typ, ojs.WithMaxAttempts(1)).ID
 				b.advance(2 * time.Second)
@@ -105,7 +105,7 @@ func TestMiddleware(t *testing.T) {
 				if job.Error == nil || job.Error.Type != want {
 					t.Errorf("%s: %s, %+v", typ, job.State, job.Error)
 				}
-				if want == ojs.TypeTimeout && (job.FinishedAt.Sub(b.start)-at != time.Second || job.Error.Details["limit_seconds"] != 1.0) {
+				if want == ojs.ErrorTypeTimeout && (job.FinishedAt.Sub(b.start)-at != time.Second || job.Error.Details["limit_seconds"] != 1.0) {
 					t.Errorf("%s: at %v, %+v", typ, job.FinishedAt.Sub(b.start)-at, job.Error)
 				}
 			}

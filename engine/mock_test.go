@@ -99,7 +99,7 @@ func TestMockClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		advance(time.Minute)
-		if job, err := eng.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateDiscarded || job.Error.Type != ojs.TypeTimeout ||
+		if job, err := eng.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateDiscarded || job.Error.Type != ojs.ErrorTypeTimeout ||
 			job.FinishedAt.Sub(job.StartedAt) != time.Minute {
 			t.Fatalf("job %+v, %v", job, err)
 		}

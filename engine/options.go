@@ -80,7 +80,7 @@ func (c *config) checkWeights() error {
 }
 
 func invalid(field, reason string) error {
-	return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: field, Reason: reason}
+	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: reason}
 }
 
 // WithConcurrency sets how many attempts run at once in this engine: at least 1, 10 by default. A slot that has nothing to

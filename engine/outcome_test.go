@@ -25,12 +25,12 @@ func TestOutcomes(t *testing.T) {
 		typ    string
 		says   string
 	}{
-		{"D002 panic", func(context.Context, *ojs.Job[any]) error { explode(); return nil }, ojs.ReasonHandlerPanic, ojs.TypePanic, "boom 7"},
-		{"Goexit", func(context.Context, *ojs.Job[any]) error { runtime.Goexit(); return nil }, ojs.ReasonHandlerPanic, ojs.TypeGoexit, "Goexit"},
-		{"typed nil", func(context.Context, *ojs.Job[any]) error { var e *ojs.Error; return e }, ojs.ReasonHandlerError, ojs.TypeError, "nil *ojs.Error"},
-		{"Error method panics", func(context.Context, *ojs.Job[any]) error { return panickyError{} }, ojs.ReasonHandlerError, ojs.TypeError, "panicked"},
-		{"result does not encode", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.SetResult(ctx, math.Inf(1)) }, ojs.ReasonHandlerError, ojs.TypeError, "result"},
-		{"D001 plain error", func(context.Context, *ojs.Job[any]) error { return errBoom }, ojs.ReasonHandlerError, ojs.TypeError, "boom"},
+		{"D002 panic", func(context.Context, *ojs.Job[any]) error { explode(); return nil }, ojs.ReasonHandlerPanic, ojs.ErrorTypePanic, "boom 7"},
+		{"Goexit", func(context.Context, *ojs.Job[any]) error { runtime.Goexit(); return nil }, ojs.ReasonHandlerPanic, ojs.ErrorTypeGoexit, "Goexit"},
+		{"typed nil", func(context.Context, *ojs.Job[any]) error { var e *ojs.Error; return e }, ojs.ReasonHandlerError, ojs.ErrorTypeError, "nil *ojs.Error"},
+		{"Error method panics", func(context.Context, *ojs.Job[any]) error { return panickyError{} }, ojs.ReasonHandlerError, ojs.ErrorTypeError, "panicked"},
+		{"result does not encode", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.SetResult(ctx, math.Inf(1)) }, ojs.ReasonHandlerError, ojs.ErrorTypeError, "result"},
+		{"D001 plain error", func(context.Context, *ojs.Job[any]) error { return errBoom }, ojs.ReasonHandlerError, ojs.ErrorTypeError, "boom"},
 		{"A071 typed error", func(context.Context, *ojs.Job[any]) error { return ojs.Errorf("a.b", "it %s", "broke") }, ojs.ReasonHandlerError, "a.b", "it broke"},
 	}
 	for _, tt := range tests {
@@ -45,7 +45,7 @@ func TestOutcomes(t *testing.T) {
 				if f.Reason != tt.reason || f.Type != tt.typ || !strings.Contains(f.Message, tt.says) {
 					t.Errorf("failure %+v", f)
 				}
-				if tt.typ == ojs.TypePanic && (len(f.Backtrace) == 0 || len(f.Backtrace) > 50 || !strings.Contains(f.Backtrace[0], "explode")) {
+				if tt.typ == ojs.ErrorTypePanic && (len(f.Backtrace) == 0 || len(f.Backtrace) > 50 || !strings.Contains(f.Backtrace[0], "explode")) {
 					t.Errorf("backtrace %q", f.Backtrace)
 				}
 				again := b.enqueue("x") // the slot has survived
@@ -64,7 +64,7 @@ func TestOutcomes(t *testing.T) {
 			}
 			b.advance(0)
 			job := b.want(tickets[0].ID, ojs.StateDiscarded, 1)
-			if !job.DeadLettered() || job.Error.Type != ojs.TypeArgs {
+			if !job.DeadLettered() || job.Error.Type != ojs.ErrorTypeArgs {
 				t.Errorf("dead-lettered %v, failure %+v", job.DeadLettered(), job.Error)
 			}
 		})

@@ -75,7 +75,7 @@ func TestOutcomeBehindAPileIsItsOwn(t *testing.T) {
 			switch n++; {
 			case job.Error == nil:
 				t.Errorf("idle, but a job is %s at attempt %d", job.State, job.Attempt)
-			case job.Error.Type == ojs.TypeTimeout:
+			case job.Error.Type == ojs.ErrorTypeTimeout:
 				wrong++
 			}
 		}

@@ -92,7 +92,7 @@ func TestForeignStrategy(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			_, err := b.Enqueue(b.ctx, "x", nil, ojs.WithRetry(foreign))
 			var invalid *ojs.InvalidError
-			if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid || invalid.Field != "retry.backoff_strategy" {
+			if !errors.As(err, &invalid) || invalid.Code != ojs.InvalidCodeRetry || invalid.Field != "retry.backoff_strategy" {
 				t.Errorf("%v", err)
 			}
 			page, err := b.store.List(b.ctx, storage.Query{})

@@ -236,7 +236,7 @@ func TestBoundedQueues(t *testing.T) {
 			synctest.Wait()
 			b.enqueue("x")
 			job := b.want(oldest.ID, ojs.StateDiscarded, 0)
-			if job.Error.Type != ojs.TypeDropped || job.Error.Reason != ojs.ReasonDropped || job.DeadLettered() || job.FinishedAt.IsZero() {
+			if job.Error.Type != ojs.ErrorTypeDropped || job.Error.Reason != ojs.ReasonDropped || job.DeadLettered() || job.FinishedAt.IsZero() {
 				t.Errorf("%+v", job.Error)
 			}
 			b.want(waiting.ID, ojs.StatePending, 0)

@@ -402,8 +402,8 @@ func TestInvalidPolicyStoresNothing(t *testing.T) {
 				good := ojs.NewDraft("x", nil)
 				_, err := b.EnqueueMany(b.ctx, good, ojs.NewDraft("x", nil, ojs.WithRetry(p)), good)
 				var invalid *ojs.InvalidError
-				if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid {
-					t.Fatalf("error %v, want an InvalidError with %s", err, ojs.CodeRetryInvalid)
+				if !errors.As(err, &invalid) || invalid.Code != ojs.InvalidCodeRetry {
+					t.Fatalf("error %v, want an InvalidError with %s", err, ojs.InvalidCodeRetry)
 				}
 				if counts, err := b.store.Counts(b.ctx); err != nil || len(counts) != 0 {
 					t.Errorf("stored all the same: %v, %v", counts, err)

@@ -82,7 +82,7 @@ type run struct {
 func (c *core) runUntil(ctx context.Context) error {
 	r := &run{
 		c:         c,
-		base:      storage.WithSelf(context.WithoutCancel(ctx), c),
+		base:      storage.WithCaller(context.WithoutCancel(ctx), c),
 		lostEarly: make(map[storage.Held]bool),
 		drained:   make(chan struct{}),
 		closing:   make(chan struct{}),

@@ -72,7 +72,7 @@ func (r *run) interrupt(a *attempt) {
 type fate struct {
 	rec      *storage.Record // in change; that of the attempt if the fate is a desk's
 	decision policy.Decision
-	kind     policy.Kind
+	kind     policy.OutcomeKind
 	at       time.Time
 	took     time.Duration
 	worker   string
@@ -88,7 +88,7 @@ var fates = sync.Pool{New: func() any { return new(fate) }}
 // newFate makes the fate of a job that is not decided on yet.
 func newFate(rec *storage.Record, worker string) *fate {
 	f := fates.Get().(*fate)
-	f.change[0].Record, f.change[0].SameJob = *rec, true
+	f.change[0].Record, f.change[0].AttemptFieldsOnly = *rec, true
 	f.rec, f.worker = &f.change[0].Record, worker
 	return f
 }
@@ -217,7 +217,7 @@ func (r *run) tell(f *fate, err error) {
 	switch {
 	case err == nil:
 		r.c.logOutcome(f, f.worker)
-		if f.decision.Why == policy.WhyInterrupted {
+		if f.decision.Rule == policy.RuleInterrupted {
 			r.noteReturned(f.rec.ID)
 		}
 	case !errors.Is(err, storage.ErrFenced):

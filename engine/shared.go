@@ -21,8 +21,8 @@ func (s ownCalls) Unwrap() storage.Storage { return s.Storage }
 
 // own is the storage whose calls are the engine's own, and so are not told to it.
 func (c *core) own(s storage.Storage) storage.Storage {
-	if p, ok := s.(storage.Personal); ok {
-		if mine := p.For(c, s); mine != nil {
+	if p, ok := s.(storage.Binder); ok {
+		if mine := p.Bind(c, s); mine != nil {
 			return mine
 		}
 	}
@@ -33,10 +33,10 @@ func (c *core) own(s storage.Storage) storage.Storage {
 }
 
 func (s ownCalls) mine(ctx context.Context) context.Context {
-	if storage.Self(ctx) == s.self {
+	if storage.Caller(ctx) == s.self {
 		return ctx
 	}
-	return storage.WithSelf(ctx, s.self)
+	return storage.WithCaller(ctx, s.self)
 }
 
 func (s ownCalls) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {

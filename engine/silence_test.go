@@ -27,7 +27,7 @@ func failedAs(b *rig, id string, errorType string, reason ojs.Reason, after time
 }
 
 var later = ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour, Jitter: ojs.JitterOff,
-	NonRetryableErrors: []string{ojs.TypeWorkerDeath}})
+	NonRetryableErrors: []string{ojs.ErrorTypeWorkerDeath}})
 
 func TestWorkerDeath(t *testing.T) {
 	const none = time.Duration(0)
@@ -90,7 +90,7 @@ func TestWorkerDeath(t *testing.T) {
 					}
 					return
 				}
-				failedAs(b, id, ojs.TypeWorkerDeath, ojs.ReasonWorkerDeath, tt.dies)
+				failedAs(b, id, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, tt.dies)
 				events := received(sub)
 				if got := names(events); !strings.Contains(got, "worker.stopped") || !strings.Contains(got, "stalled") {
 					t.Errorf("events %s", got)
@@ -143,7 +143,7 @@ func TestWorkerDeath(t *testing.T) {
 			beat(b, w)
 			f.set(func(op string) (before, after bool) { return op == "settle" && b.elapsed() < 40*time.Second, false })
 			b.advance(time.Minute)
-			failedAs(b, id, ojs.TypeWorkerDeath, ojs.ReasonWorkerDeath, 40*time.Second)
+			failedAs(b, id, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 40*time.Second)
 		})
 	})
 	t.Run("P0.6 a lease that another engine has renewed is a sign of life", func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestWorkerDeath(t *testing.T) {
 			b.advance(30*time.Second - 1)
 			b.want(id, ojs.StateActive, 1)
 			b.advance(1)
-			failedAs(b, id, ojs.TypeWorkerDeath, ojs.ReasonWorkerDeath, 230*time.Second)
+			failedAs(b, id, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 230*time.Second)
 			if err := d.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
 				t.Errorf("%v", err)
 			}
@@ -178,22 +178,22 @@ func TestWorkersAfterARestart(t *testing.T) {
 		typ   string
 		fails time.Duration
 	}{
-		"the lease is the bound": {func(*testing.T, *rig, *engine.Engine[any], string) {}, ojs.TypeLeaseExpired, 2 * time.Minute},
+		"the lease is the bound": {func(*testing.T, *rig, *engine.Engine[any], string) {}, ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
 		"a heartbeat of the worker finds what it holds": {func(t *testing.T, b *rig, eng *engine.Engine[any], _ string) {
 			if got, err := eng.Worker("w1", engine.WorkerConfig{}).Heartbeat(b.ctx); err != nil || len(got.Held) != 1 {
 				t.Errorf("%+v, %v", got, err)
 			}
-		}, ojs.TypeWorkerDeath, 40 * time.Second},
+		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
 		"a heartbeat of the delivery does": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
 			d, err := eng.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, token)
 			must(t, err)
 			must(t, d.Heartbeat(b.ctx))
-		}, ojs.TypeWorkerDeath, 40 * time.Second},
+		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
 		"and its timeout holds": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
 			if _, err := eng.Worker("w1", engine.WorkerConfig{DeadAfter: -1}).Heartbeat(b.ctx); err != nil {
 				t.Error(err)
 			}
-		}, ojs.TypeTimeout, time.Minute},
+		}, ojs.ErrorTypeTimeout, time.Minute},
 	} {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -229,11 +229,11 @@ func TestTimeoutOfASilentWorker(t *testing.T) {
 		typ   string
 		at    time.Duration
 	}{
-		"its timeout":                      {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 0, ojs.TypeTimeout, time.Minute},
-		"its timeout, whatever heartbeats": {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 7 * time.Second, ojs.TypeTimeout, time.Minute},
-		"its total timeout":                {[]ojs.Option{ojs.WithTotalTimeout(90 * time.Second)}, 0, ojs.TypeTotalTimeout, 90 * time.Second},
-		"its lease ends first":             {[]ojs.Option{ojs.WithTimeout(time.Hour), ojs.WithLease(time.Minute)}, 0, ojs.TypeLeaseExpired, time.Minute},
-		"its lease ends at the same time":  {[]ojs.Option{ojs.WithTimeout(time.Minute), ojs.WithLease(time.Minute)}, 0, ojs.TypeLeaseExpired, time.Minute},
+		"its timeout":                      {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 0, ojs.ErrorTypeTimeout, time.Minute},
+		"its timeout, whatever heartbeats": {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 7 * time.Second, ojs.ErrorTypeTimeout, time.Minute},
+		"its total timeout":                {[]ojs.Option{ojs.WithTotalTimeout(90 * time.Second)}, 0, ojs.ErrorTypeTotalTimeout, 90 * time.Second},
+		"its lease ends first":             {[]ojs.Option{ojs.WithTimeout(time.Hour), ojs.WithLease(time.Minute)}, 0, ojs.ErrorTypeLeaseExpired, time.Minute},
+		"its lease ends at the same time":  {[]ojs.Option{ojs.WithTimeout(time.Minute), ojs.WithLease(time.Minute)}, 0, ojs.ErrorTypeLeaseExpired, time.Minute},
 	} {
 		t.Run("P0.5 P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {

@@ -25,7 +25,7 @@ func checkArgs(args any) error {
 	if !larger {
 		return nil
 	}
-	return &ojs.InvalidError{Code: ojs.CodeTooLarge, Field: "envelope", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxEnvelope)}
+	return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxEnvelope)}
 }
 
 // checkSize refuses a job whose meta or envelope is too large. Only one that may be is encoded to know.
@@ -34,10 +34,10 @@ func checkSize(j *ojs.JobInfo) error {
 	if meta > ojs.MaxMeta {
 		raw, err := json.Marshal(j.Meta)
 		if err != nil {
-			return &ojs.InvalidError{Code: ojs.CodeMetaInvalid, Field: "meta", Reason: err.Error()}
+			return &ojs.InvalidError{Code: ojs.InvalidCodeMeta, Field: "meta", Reason: err.Error()}
 		}
 		if len(raw) > ojs.MaxMeta {
-			return &ojs.InvalidError{Code: ojs.CodeMetaTooLarge, Field: "meta", Reason: tooLarge(len(raw), ojs.MaxMeta)}
+			return &ojs.InvalidError{Code: ojs.InvalidCodeMetaTooLarge, Field: "meta", Reason: tooLarge(len(raw), ojs.MaxMeta)}
 		}
 	}
 	const rest = 4096 // more than the names, times and numbers of an envelope
@@ -53,10 +53,10 @@ func checkSize(j *ojs.JobInfo) error {
 	}
 	raw, err := json.Marshal(j)
 	if err != nil {
-		return &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "envelope", Reason: err.Error()}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "envelope", Reason: err.Error()}
 	}
 	if len(raw) > ojs.MaxEnvelope {
-		return &ojs.InvalidError{Code: ojs.CodeTooLarge, Field: "envelope", Reason: tooLarge(len(raw), ojs.MaxEnvelope)}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope", Reason: tooLarge(len(raw), ojs.MaxEnvelope)}
 	}
 	return nil
 }

@@ -42,20 +42,22 @@ func TestLimits(t *testing.T) {
 			args  any
 			opts  []ojs.Option
 			field string // "": accepted
-			code  string
+			code  ojs.InvalidCode
 		}{
-			"envelope at the limit":       {args: str(ojs.MaxEnvelope - rest)},
-			"envelope over the limit":     {args: str(ojs.MaxEnvelope - rest + 1), field: "envelope", code: ojs.CodeTooLarge},
-			"args far over it":            {args: str(10 << 20), field: "envelope", code: ojs.CodeTooLarge},
+			"envelope at the limit":   {args: str(ojs.MaxEnvelope - rest)},
+			"envelope over the limit": {args: str(ojs.MaxEnvelope - rest + 1), field: "envelope", code: ojs.InvalidCodeTooLarge},
+			"args far over it": {
+				args: str(10 << 20), field: "envelope", code: ojs.InvalidCodeTooLarge,
+			},
 			"meta at the limit":           {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-6))}},
-			"meta over the limit":         {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-5))}, field: "meta", code: ojs.CodeMetaTooLarge},
+			"meta over the limit":         {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-5))}, field: "meta", code: ojs.InvalidCodeMetaTooLarge},
 			"args at the depth":           {args: deep(ojs.MaxDepth)},
-			"args too deep":               {args: deep(ojs.MaxDepth + 1), field: "args", code: ojs.CodeArgsInvalid},
-			"args a million deep":         {args: deep(1_000_000), field: "args", code: ojs.CodeArgsInvalid},
-			"raw args too deep":           {args: json.RawMessage(strings.Repeat("[", 33) + strings.Repeat("]", 33)), field: "args", code: ojs.CodeArgsInvalid},
-			"meta too deep":               {opts: []ojs.Option{ojs.WithMeta("k", deep(ojs.MaxDepth))}, field: "meta", code: ojs.CodeMetaInvalid},
-			"queue":                       {opts: []ojs.Option{ojs.WithQueue(strings.Repeat("q", 129))}, field: "queue", code: ojs.CodeQueueInvalid},
-			"many non-retryable patterns": {opts: []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: patterns(60_000)})}, field: "envelope", code: ojs.CodeTooLarge},
+			"args too deep":               {args: deep(ojs.MaxDepth + 1), field: "args", code: ojs.InvalidCodeArgs},
+			"args a million deep":         {args: deep(1_000_000), field: "args", code: ojs.InvalidCodeArgs},
+			"raw args too deep":           {args: json.RawMessage(strings.Repeat("[", 33) + strings.Repeat("]", 33)), field: "args", code: ojs.InvalidCodeArgs},
+			"meta too deep":               {opts: []ojs.Option{ojs.WithMeta("k", deep(ojs.MaxDepth))}, field: "meta", code: ojs.InvalidCodeMeta},
+			"queue":                       {opts: []ojs.Option{ojs.WithQueue(strings.Repeat("q", 129))}, field: "queue", code: ojs.InvalidCodeQueue},
+			"many non-retryable patterns": {opts: []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: patterns(60_000)})}, field: "envelope", code: ojs.InvalidCodeTooLarge},
 		} {
 			before := len(b.listed(engine.Filter{}))
 			_, err := b.Enqueue(b.ctx, "y", tt.args, tt.opts...)

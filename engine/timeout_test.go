@@ -50,8 +50,10 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			opts      []ojs.Option
 			ms        []handler.Middleware
 		}{
-			"its timeout":         {ojs.TypeTimeout, []ojs.Option{ojs.WithTimeout(time.Minute)}, nil},
-			"a handler.Timeout's": {ojs.TypeTimeout, nil, []handler.Middleware{handler.Timeout(time.Minute)}},
+			"its timeout": {ojs.ErrorTypeTimeout, []ojs.Option{ojs.WithTimeout(time.Minute)}, nil},
+			"a handler.Timeout's": {
+				ojs.ErrorTypeTimeout, nil, []handler.Middleware{handler.Timeout(time.Minute)},
+			},
 		}
 		for limit, l := range limits {
 			t.Run("P0.5 "+name+" after "+limit, func(t *testing.T) {
@@ -74,7 +76,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 				b.run()
 				id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute)).ID
 				b.advance(time.Minute)
-				check(t, b, id, ojs.TypeTimeout)
+				check(t, b, id, ojs.ErrorTypeTimeout)
 			})
 		})
 		t.Run("P0.5 "+name+" of a worker after its timeout", func(t *testing.T) {
@@ -87,7 +89,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 				} else {
 					must(t, d.Fail(b.ctx, tt.answer))
 				}
-				check(t, b, id, ojs.TypeTimeout)
+				check(t, b, id, ojs.ErrorTypeTimeout)
 			})
 		})
 	}
@@ -97,7 +99,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			d := fetch(b, b.Worker("w", engine.WorkerConfig{}))
 			b.advance(time.Minute)
 			must(t, d.Release(b.ctx))
-			if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || job.Error.Type != ojs.TypeTimeout {
+			if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || job.Error.Type != ojs.ErrorTypeTimeout {
 				t.Errorf("%+v", job.Error)
 			}
 		})
@@ -108,7 +110,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			b.run()
 			id := b.enqueue("x", ojs.WithTotalTimeout(time.Minute)).ID
 			b.advance(time.Hour)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.TypeTotalTimeout || len(b.times()) != 1 {
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeTotalTimeout || len(b.times()) != 1 {
 				t.Errorf("ran at %v: %+v", b.times(), job.Error)
 			}
 		})
@@ -159,7 +161,7 @@ func TestTimeoutDuringAStop(t *testing.T) {
 					t.Errorf("Run: %v", err)
 				}
 				if tt.failed {
-					if job := b.want(id, ojs.StateDiscarded, 1); job.Error == nil || job.Error.Type != ojs.TypeTimeout {
+					if job := b.want(id, ojs.StateDiscarded, 1); job.Error == nil || job.Error.Type != ojs.ErrorTypeTimeout {
 						t.Errorf("%+v", job.Error)
 					}
 				} else if job := b.job(id); !job.State.Waiting() || job.Attempt != 0 || job.Error != nil {

@@ -125,7 +125,7 @@ func TestWorker(t *testing.T) {
 				must(t, dv.Heartbeat(b.ctx))
 			}
 			b.want(live, ojs.StateActive, 1)
-			if job := b.want(lazy, ojs.StateAvailable, 1); job.Errors[0].Type != ojs.TypeLeaseExpired {
+			if job := b.want(lazy, ojs.StateAvailable, 1); job.Errors[0].Type != ojs.ErrorTypeLeaseExpired {
 				t.Errorf("%+v", job.Errors)
 			}
 			if err := dl.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
@@ -231,7 +231,7 @@ func TestWorker(t *testing.T) {
 			if err := d.Heartbeat(b.ctx); !errors.Is(err, ojs.ErrTimeout) {
 				t.Errorf("%v", err)
 			}
-			if job := b.want(id, ojs.StateRetryable, 1); job.Error.Type != ojs.TypeTimeout {
+			if job := b.want(id, ojs.StateRetryable, 1); job.Error.Type != ojs.ErrorTypeTimeout {
 				t.Errorf("%+v", job.Error)
 			}
 			b.run()
@@ -241,7 +241,7 @@ func TestWorker(t *testing.T) {
 			if err := d.Progress(b.ctx, 0.5); !errors.Is(err, ojs.ErrTimeout) {
 				t.Errorf("%v", err)
 			}
-			if job := b.want(id, ojs.StateDiscarded, 2); job.Error.Type != ojs.TypeTotalTimeout {
+			if job := b.want(id, ojs.StateDiscarded, 2); job.Error.Type != ojs.ErrorTypeTotalTimeout {
 				t.Errorf("%+v", job.Error)
 			}
 		})

@@ -395,7 +395,7 @@ func TestWork(t *testing.T) {
 			t.Errorf("%+v", w.Job)
 		}
 		if w := eng.Work(ojs.NewDraft("panics", nil)); w.Job.Error == nil ||
-			w.Job.Error.Type != ojs.TypePanic || w.Err == nil {
+			w.Job.Error.Type != ojs.ErrorTypePanic || w.Err == nil {
 			t.Errorf("%+v", w)
 		}
 		eng.FailNext("sleeps", errBoom)

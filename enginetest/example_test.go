@@ -54,7 +54,8 @@ func ExampleTest() {
 			ticket := eng.MustEnqueue(ojs.NewDraft("report.build", nil, ojs.WithTimeout(time.Minute),
 				ojs.WithMaxAttempts(1)))
 			eng.Advance(time.Minute)
-			if job := eng.RequireState(ticket.ID, ojs.StateDiscarded); job.Error.Type != ojs.TypeTimeout {
+			job := eng.RequireState(ticket.ID, ojs.StateDiscarded)
+			if job.Error.Type != ojs.ErrorTypeTimeout {
 				t.Error(job.Error)
 			}
 		})

@@ -88,7 +88,7 @@ func (c Chain) Validate() error {
 }
 
 func chainError(reason string) error {
-	return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "chain", Reason: reason}
+	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "chain", Reason: reason}
 }
 
 func (c Chain) insert(i int, name string, m Middleware) Chain {

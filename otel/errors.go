@@ -16,7 +16,7 @@ type described struct {
 // describe reads a program's error. Its methods may panic or call runtime.Goexit, and its
 // chain may lead back to itself.
 func describe(err error) (d described) {
-	d = described{kind: ojs.TypeError, message: foreign.ErrorText(err)}
+	d = described{kind: ojs.ErrorTypeError, message: foreign.ErrorText(err)}
 	left := 100
 	foreign.Call(func() { d.walk(err, &left) })
 	return d
@@ -37,9 +37,9 @@ func (d *described) walk(err error, left *int) {
 		case ojs.ErrCancelled, context.Canceled:
 			d.cancelled = true
 		case ojs.ErrTimeout:
-			kind = ojs.TypeTimeout
+			kind = ojs.ErrorTypeTimeout
 		}
-		if d.kind == ojs.TypeError && kind != "" {
+		if d.kind == ojs.ErrorTypeError && kind != "" {
 			d.kind = kind
 		}
 		switch e := err.(type) {

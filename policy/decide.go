@@ -15,31 +15,31 @@ const HistoryLimit = 10
 type Decision struct {
 	State      ojs.State // completed, retryable or discarded
 	DeadLetter bool      // discarded, and kept as a dead letter
-	Unspent    bool      // retryable without having spent the attempt: snoozed or interrupted
+	Refunded   bool      // retryable without having spent the attempt: snoozed or interrupted
 	RunAt      time.Time // retryable: when the next attempt is due
 	// the delay that the handler or the hook asked for, if MaxInterval cut it; otherwise
 	// 0
 	Asked   time.Duration
 	Failure *ojs.Failure // the new entry of the error history; nil if the attempt did not fail
-	Why     Why
+	Rule    Rule
 }
 
-// Why names the rule that decided.
-type Why string
+// Rule names the rule that decided.
+type Rule string
 
 // The rules, in the order in which they are asked.
 const (
-	WhyCompleted    Why = "completed"
-	WhySnoozed      Why = "snoozed"
-	WhyInterrupted  Why = "interrupted"
-	WhyCode         Why = "code"          // the handler answered DISCARD, FAIL or DEAD_LETTER
-	WhyMarker       Why = "marker"        // the error says DoNotRetry
-	WhyArgs         Why = "args"          // the args do not decode
-	WhyNonRetryable Why = "non_retryable" // the error's type is on the policy's list
-	WhyHook         Why = "hook"          // the retry hook vetoed
-	WhyExhausted    Why = "exhausted"     // no attempt is left
-	WhyTotalTimeout Why = "total_timeout" // no time is left
-	WhyRetry        Why = "retry"
+	RuleCompleted    Rule = "completed"
+	RuleSnoozed      Rule = "snoozed"
+	RuleInterrupted  Rule = "interrupted"
+	RuleCode         Rule = "code"          // the handler answered DISCARD, FAIL or DEAD_LETTER
+	RuleMarker       Rule = "marker"        // the error says DoNotRetry
+	RuleArgs         Rule = "args"          // the args do not decode
+	RuleNonRetryable Rule = "non_retryable" // the error's type is on the policy's list
+	RuleHook         Rule = "hook"          // the retry hook vetoed
+	RuleExhausted    Rule = "exhausted"     // no attempt is left
+	RuleTotalTimeout Rule = "total_timeout" // no time is left
+	RuleRetry        Rule = "retry"
 )
 
 // Decide is the only place that decides on an ended attempt. job is the job during the
@@ -56,49 +56,49 @@ const (
 // the policy's OnExhaustion.
 func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) Decision {
 	if o.Kind == Returned && o.Err == nil {
-		return Decision{State: ojs.StateCompleted, Why: WhyCompleted}
+		return Decision{State: ojs.StateCompleted, Rule: RuleCompleted}
 	}
 	s := inspect(o.Err)
 	if s.snooze != nil && (o.Kind == Returned || o.Kind == Interrupted) {
-		return Decision{State: ojs.StateRetryable, Unspent: true, RunAt: now.Add(s.snooze.For),
-			Why: WhySnoozed}
+		return Decision{State: ojs.StateRetryable, Refunded: true, RunAt: now.Add(s.snooze.For),
+			Rule: RuleSnoozed}
 	}
 	ends := s.code == ojs.CodeDiscard || s.code == ojs.CodeFail || s.code == ojs.CodeDeadLetter
 	if o.Kind == Interrupted && !ends {
-		return Decision{State: ojs.StateRetryable, Unspent: true, RunAt: now, Why: WhyInterrupted}
+		return Decision{State: ojs.StateRetryable, Refunded: true, RunAt: now, Rule: RuleInterrupted}
 	}
 
 	f := failure(job, o, s, now)
-	end := func(why Why, deadLetter bool) Decision {
-		return Decision{State: ojs.StateDiscarded, DeadLetter: deadLetter, Failure: f, Why: why}
+	end := func(why Rule, deadLetter bool) Decision {
+		return Decision{State: ojs.StateDiscarded, DeadLetter: deadLetter, Failure: f, Rule: why}
 	}
 	onExhaustion := job.Retry.OnExhaustion == ojs.ExhaustionDeadLetter
 
 	switch {
 	case ends:
-		return end(WhyCode, s.code == ojs.CodeDeadLetter)
+		return end(RuleCode, s.code == ojs.CodeDeadLetter)
 	case s.marked:
 		f.Reason = ojs.ReasonNonRetryable
-		return end(WhyMarker, true)
+		return end(RuleMarker, true)
 	case o.Kind == Undecodable:
-		return end(WhyArgs, true)
+		return end(RuleArgs, true)
 	case o.Kind != LeaseExpired && o.Kind != WorkerDied && NonRetryable(job.Retry.NonRetryableErrors, f.Type):
 		if o.Kind == Returned {
 			f.Reason = ojs.ReasonNonRetryable
 		}
-		return end(WhyNonRetryable, onExhaustion)
+		return end(RuleNonRetryable, onExhaustion)
 	}
 	if hook != nil && !hook.ShouldRetry(job, forHook(o, f)) {
 		if o.Kind == Returned {
 			f.Reason = ojs.ReasonNonRetryable
 		}
-		return end(WhyHook, onExhaustion)
+		return end(RuleHook, onExhaustion)
 	}
 	if o.Kind == TotalTimedOut {
-		return end(WhyTotalTimeout, onExhaustion)
+		return end(RuleTotalTimeout, onExhaustion)
 	}
 	if job.Attempt >= job.Retry.Runs() {
-		return end(WhyExhausted, onExhaustion)
+		return end(RuleExhausted, onExhaustion)
 	}
 	var asked time.Duration
 	switch {
@@ -113,9 +113,9 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) De
 	}
 	runAt := now.Add(delay)
 	if job.TotalTimeout > 0 && !runAt.Before(job.CreatedAt.Add(job.TotalTimeout)) {
-		return end(WhyTotalTimeout, onExhaustion)
+		return end(RuleTotalTimeout, onExhaustion)
 	}
-	d := Decision{State: ojs.StateRetryable, RunAt: runAt, Failure: f, Why: WhyRetry}
+	d := Decision{State: ojs.StateRetryable, RunAt: runAt, Failure: f, Rule: RuleRetry}
 	if asked > job.Retry.MaxInterval {
 		d.Asked = asked
 	}
@@ -134,27 +134,27 @@ func failure(job *ojs.JobInfo, o Outcome, s signals, now time.Time) *ojs.Failure
 	switch o.Kind {
 	case Returned, Interrupted:
 		if f.Type == "" {
-			f.Type = ojs.TypeError
+			f.Type = ojs.ErrorTypeError
 		}
 	case Panicked:
-		f.Type, f.Reason = ojs.TypePanic, ojs.ReasonHandlerPanic
+		f.Type, f.Reason = ojs.ErrorTypePanic, ojs.ReasonHandlerPanic
 		f.Backtrace = o.Backtrace[:min(len(o.Backtrace), maxBacktrace)]
 	case Exited:
-		f.Type, f.Message, f.Reason = ojs.TypeGoexit, "the handler called runtime.Goexit",
+		f.Type, f.Message, f.Reason = ojs.ErrorTypeGoexit, "the handler called runtime.Goexit",
 			ojs.ReasonHandlerPanic
 	case Undecodable:
-		f.Type = ojs.TypeArgs
+		f.Type = ojs.ErrorTypeArgs
 	case TimedOut:
-		exceeded(f, o, s, ojs.TypeTimeout, ojs.ReasonHandlerTimeout, "execution",
+		exceeded(f, o, s, ojs.ErrorTypeTimeout, ojs.ReasonHandlerTimeout, "execution",
 			"the attempt exceeded its timeout")
 	case TotalTimedOut:
-		exceeded(f, o, s, ojs.TypeTotalTimeout, ojs.ReasonHandlerTimeout, "total",
+		exceeded(f, o, s, ojs.ErrorTypeTotalTimeout, ojs.ReasonHandlerTimeout, "total",
 			"the job exceeded its total timeout")
 	case LeaseExpired:
-		exceeded(f, o, s, ojs.TypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled",
+		exceeded(f, o, s, ojs.ErrorTypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled",
 			"the attempt was not acknowledged within its lease")
 	case WorkerDied:
-		exceeded(f, o, s, ojs.TypeWorkerDeath, ojs.ReasonWorkerDeath, "stalled",
+		exceeded(f, o, s, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, "stalled",
 			"the worker was silent beyond the limit")
 	}
 	return f
@@ -182,7 +182,7 @@ func exceeded(f *ojs.Failure, o Outcome, s signals, errorType string, reason ojs
 func (d Decision) Apply(job *ojs.JobInfo, now time.Time) {
 	job.State = d.State
 	job.NextRetryAt = time.Time{}
-	if d.Unspent {
+	if d.Refunded {
 		job.Attempt--
 	}
 	if d.Failure != nil {

@@ -34,7 +34,7 @@ type marked struct{ stop bool }
 func (m marked) Error() string    { return "marked" }
 func (m marked) DoNotRetry() bool { return m.stop }
 
-var kinds = []policy.Kind{
+var kinds = []policy.OutcomeKind{
 	policy.Returned, policy.Panicked, policy.Exited, policy.Undecodable,
 	policy.TimedOut, policy.TotalTimedOut, policy.LeaseExpired, policy.WorkerDied, policy.Interrupted,
 }
@@ -43,7 +43,7 @@ var codes = []ojs.Code{"", ojs.CodeRetry, ojs.CodeDiscard, ojs.CodeFail, ojs.Cod
 
 // typeOf is the error type of a failure of each kind, if the handler's error says
 // "app.bad".
-var typeOf = map[policy.Kind]string{
+var typeOf = map[policy.OutcomeKind]string{
 	policy.Returned: "app.bad", policy.Interrupted: "app.bad", policy.Panicked: "panic",
 	policy.Exited:      "goexit",
 	policy.Undecodable: "args_invalid", policy.TimedOut: "timeout", policy.TotalTimedOut: "total_timeout",
@@ -52,7 +52,7 @@ var typeOf = map[policy.Kind]string{
 
 // facts is one row of the decision table.
 type facts struct {
-	kind   policy.Kind
+	kind   policy.OutcomeKind
 	code   ojs.Code
 	snooze int // where the error says Snooze: 0 nowhere, 1 before the code, 2 after it
 	marker bool
@@ -136,14 +136,14 @@ func (f facts) decide(t *testing.T, j *ojs.JobInfo, o policy.Outcome) policy.Dec
 	d := policy.Decide(j, o, now, 0.5, asked)
 	asks, delayed := 0, 0
 	if f.hook > 0 {
-		switch d.Why {
-		case policy.WhyHook, policy.WhyExhausted, policy.WhyTotalTimeout, policy.WhyRetry:
+		switch d.Rule {
+		case policy.RuleHook, policy.RuleExhausted, policy.RuleTotalTimeout, policy.RuleRetry:
 			asks = 1
 		}
-		if d.Why == policy.WhyRetry && !f.after {
+		if d.Rule == policy.RuleRetry && !f.after {
 			delayed = 1
 		}
-		if d.Why == policy.WhyTotalTimeout && f.kind != policy.TotalTimedOut && !f.after {
+		if d.Rule == policy.RuleTotalTimeout && f.kind != policy.TotalTimedOut && !f.after {
 			delayed = 1
 		}
 	}
@@ -199,31 +199,31 @@ func (f facts) set() (*ojs.JobInfo, policy.Outcome) {
 // ladder is reading 48 from its first rule to its last, with what the engine's own kinds
 // of ending add to it. The first rung that holds decides.
 var ladder = []struct {
-	why   policy.Why
+	why   policy.Rule
 	holds func(facts) bool
 	fate  string // retry, back (given back unspent), gone, dead, or as on_exhaustion says: end
 }{
-	{policy.WhySnoozed,
+	{policy.RuleSnoozed,
 		func(f facts) bool {
 			return f.snoozes() && (f.kind == policy.Returned || f.kind == policy.Interrupted)
 		}, "back"},
 	// A snooze that comes too late is still the handler's answer: a code behind it does
 	// not count.
-	{policy.WhyCode, func(f facts) bool { return f.answer() == "DISCARD" }, "gone"},
-	{policy.WhyCode, func(f facts) bool { return f.answer() == "FAIL" }, "gone"},
-	{policy.WhyCode, func(f facts) bool { return f.answer() == "DEAD_LETTER" }, "dead"},
-	{policy.WhyInterrupted, func(f facts) bool { return f.kind == policy.Interrupted }, "back"},
-	{policy.WhyMarker, func(f facts) bool { return f.marker }, "dead"},
-	{policy.WhyArgs, func(f facts) bool { return f.kind == policy.Undecodable }, "dead"},
-	{policy.WhyNonRetryable,
+	{policy.RuleCode, func(f facts) bool { return f.answer() == "DISCARD" }, "gone"},
+	{policy.RuleCode, func(f facts) bool { return f.answer() == "FAIL" }, "gone"},
+	{policy.RuleCode, func(f facts) bool { return f.answer() == "DEAD_LETTER" }, "dead"},
+	{policy.RuleInterrupted, func(f facts) bool { return f.kind == policy.Interrupted }, "back"},
+	{policy.RuleMarker, func(f facts) bool { return f.marker }, "dead"},
+	{policy.RuleArgs, func(f facts) bool { return f.kind == policy.Undecodable }, "dead"},
+	{policy.RuleNonRetryable,
 		func(f facts) bool {
 			return f.listed && f.kind != policy.LeaseExpired && f.kind != policy.WorkerDied
 		}, "end"},
-	{policy.WhyHook, func(f facts) bool { return f.hook == 2 }, "end"},
-	{policy.WhyTotalTimeout, func(f facts) bool { return f.kind == policy.TotalTimedOut }, "end"},
-	{policy.WhyExhausted, func(f facts) bool { return !f.left }, "end"},
-	{policy.WhyTotalTimeout, func(f facts) bool { return f.total == 2 }, "end"},
-	{policy.WhyRetry, func(facts) bool { return true }, "retry"},
+	{policy.RuleHook, func(f facts) bool { return f.hook == 2 }, "end"},
+	{policy.RuleTotalTimeout, func(f facts) bool { return f.kind == policy.TotalTimedOut }, "end"},
+	{policy.RuleExhausted, func(f facts) bool { return !f.left }, "end"},
+	{policy.RuleTotalTimeout, func(f facts) bool { return f.total == 2 }, "end"},
+	{policy.RuleRetry, func(facts) bool { return true }, "retry"},
 }
 
 // snoozes reports whether the handler's answer is a snooze.
@@ -242,15 +242,15 @@ func (f facts) want() policy.Decision {
 		if !rung.holds(f) {
 			continue
 		}
-		d := policy.Decision{Why: rung.why, State: "discarded"}
+		d := policy.Decision{Rule: rung.why, State: "discarded"}
 		switch rung.fate {
 		case "dead":
 			d.DeadLetter = true
 		case "end":
 			d.DeadLetter = f.dead
 		case "back":
-			d.State, d.Unspent, d.RunAt = "retryable", true, now
-			if rung.why == policy.WhySnoozed {
+			d.State, d.Refunded, d.RunAt = "retryable", true, now
+			if rung.why == policy.RuleSnoozed {
 				d.RunAt = now.Add(snoozed)
 			}
 		case "retry":
@@ -274,13 +274,13 @@ func TestDecisionTable(t *testing.T) {
 	if len(rows) != 9*5*3*2*2*2*3*2*2*5 {
 		t.Fatalf("%d rows", len(rows))
 	}
-	seen := make(map[policy.Why]int)
+	seen := make(map[policy.Rule]int)
 	t.Run("A005 A011 A038 A041 A082 A083 A084 A092 A109 A110 A111 A112 A169 A170 B016 B018 E024 E026 E027 E028 E046 E047 E048 reading 44 reading 48", func(t *testing.T) {
 		for _, row := range rows {
 			j, o := row.set()
 			attempt := j.Attempt
 			got, want := row.decide(t, j, o), row.want()
-			seen[got.Why]++
+			seen[got.Rule]++
 			f := got.Failure
 			got.Failure = nil
 			if got != want {
@@ -289,7 +289,7 @@ func TestDecisionTable(t *testing.T) {
 			if j.Attempt != attempt || j.State != ojs.StateActive || len(j.Errors) != 0 || j.Error != nil {
 				t.Fatalf("%+v: to decide is not to apply: %+v", row, j)
 			}
-			if want.Unspent {
+			if want.Refunded {
 				if f != nil {
 					t.Fatalf("%+v: an attempt that is not spent has not failed: %+v", row, f)
 				}
@@ -323,7 +323,7 @@ func TestDecisionWithoutError(t *testing.T) {
 		o.Err = nil
 		got := row.decide(t, j, o)
 		if row.kind == policy.Returned {
-			if got != (policy.Decision{State: ojs.StateCompleted, Why: policy.WhyCompleted}) {
+			if got != (policy.Decision{State: ojs.StateCompleted, Rule: policy.RuleCompleted}) {
 				t.Fatalf("%+v: %+v", row, got)
 			}
 			continue
@@ -347,7 +347,7 @@ func run(p ojs.RetryPolicy, end func(attempt int) policy.Outcome) (j *ojs.JobInf
 		j.Attempt++
 		d := policy.Decide(j, end(j.Attempt), at, 0.5, nil)
 		d.Apply(j, at)
-		if !d.Unspent {
+		if !d.Refunded {
 			spent++
 		}
 		if d.State != ojs.StateRetryable {
@@ -368,7 +368,7 @@ func TestRuns(t *testing.T) {
 			!slices.Equal(waits, seconds(1, 2, 4)) {
 			t.Errorf("%d attempts, waits %v, %+v", spent, waits, j)
 		}
-		if len(j.Errors) != 4 || j.Error.Type != ojs.TypeLeaseExpired ||
+		if len(j.Errors) != 4 || j.Error.Type != ojs.ErrorTypeLeaseExpired ||
 			j.Error.Reason != ojs.ReasonLeaseExpired {
 			t.Errorf("%+v", j.Errors)
 		}
@@ -392,7 +392,7 @@ func TestRuns(t *testing.T) {
 		p := ojs.RetryPolicy{MaxAttempts: rapid.OneOf(rapid.Just(ojs.NoRetry),
 			rapid.IntRange(1, 40)).Draw(t, "max")}
 		_, spent, _ := run(p, func(int) policy.Outcome {
-			kind := rapid.SampledFrom([]policy.Kind{policy.Returned, policy.Panicked, policy.Exited,
+			kind := rapid.SampledFrom([]policy.OutcomeKind{policy.Returned, policy.Panicked, policy.Exited,
 				policy.TimedOut, policy.LeaseExpired, policy.Interrupted}).Draw(t, "kind")
 			err := rapid.SampledFrom([]error{errBoom, ojs.RetryAfter(0, errBoom), ojs.Snooze(time.Second),
 				&ojs.Error{Type: "a.b", Code: ojs.CodeRetry}}).Draw(t, "error")
@@ -428,7 +428,7 @@ func TestRetryAfter(t *testing.T) {
 	t.Run("A027 no attempt is left for it", func(t *testing.T) {
 		d := policy.Decide(job(3, ojs.RetryPolicy{}),
 			policy.Outcome{Err: ojs.RetryAfter(time.Second, errBoom)}, now, 0, nil)
-		if d.Why != policy.WhyExhausted || d.State != ojs.StateDiscarded || !d.RunAt.IsZero() {
+		if d.Rule != policy.RuleExhausted || d.State != ojs.StateDiscarded || !d.RunAt.IsZero() {
 			t.Errorf("decision %+v", d)
 		}
 	})

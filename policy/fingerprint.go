@@ -97,7 +97,7 @@ func canonical(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, error) {
 }
 
 func fieldError(field, reason string) error {
-	return &ojs.InvalidError{Code: ojs.CodeUniqueInvalid, Field: field, Reason: reason}
+	return &ojs.InvalidError{Code: ojs.InvalidCodeUnique, Field: field, Reason: reason}
 }
 
 // reason is a library's error without its name.

@@ -109,7 +109,7 @@ func TestFingerprintVectors(t *testing.T) {
 				_, err = policy.Fingerprint(&p, vectorJob(t, e.Job))
 			}
 			var inv *ojs.InvalidError
-			if !errors.As(err, &inv) || inv.Code != ojs.CodeUniqueInvalid || inv.Field == "" ||
+			if !errors.As(err, &inv) || inv.Code != ojs.InvalidCodeUnique || inv.Field == "" ||
 				inv.Reason == "" {
 				t.Errorf("%v", err)
 			}
@@ -273,7 +273,7 @@ func TestFingerprint(t *testing.T) {
 		_, err = policy.Fingerprint(&tt.p,
 			&ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "x", Meta: tt.meta}, Args: a})
 		var inv *ojs.InvalidError
-		if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != ojs.CodeUniqueInvalid {
+		if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != ojs.InvalidCodeUnique {
 			t.Errorf("%s: %v, want %s refused", name, err, tt.field)
 		}
 	}

@@ -83,7 +83,7 @@ func TestApply(t *testing.T) {
 	}{
 		{"A118 retryable", policy.Decision{State: ojs.StateRetryable, RunAt: later},
 			func(j *ojs.JobInfo) { j.NextRetryAt = later }},
-		{"A118 unspent", policy.Decision{State: ojs.StateRetryable, RunAt: later, Unspent: true},
+		{"A118 unspent", policy.Decision{State: ojs.StateRetryable, RunAt: later, Refunded: true},
 			func(j *ojs.JobInfo) { j.Attempt, j.NextRetryAt = 1, later }},
 		{"A039 A118 A179 A183 discarded", policy.Decision{State: ojs.StateDiscarded},
 			func(j *ojs.JobInfo) { j.FinishedAt = now }},

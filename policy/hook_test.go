@@ -37,12 +37,12 @@ func TestHookByErrorType(t *testing.T) {
 		err  error
 		max  int
 		runs int
-		why  policy.Why
+		why  policy.Rule
 	}{
-		{"E030 authentication errors are never retried", errAuth, 20, 1, policy.WhyHook},
-		{"E031 network errors are retried while attempt <= 10", dns, 20, 11, policy.WhyHook},
-		{"E031 E049 but no more often than the job may", dns, 4, 4, policy.WhyExhausted},
-		{"E032 others are the job's", io.ErrUnexpectedEOF, 3, 3, policy.WhyExhausted},
+		{"E030 authentication errors are never retried", errAuth, 20, 1, policy.RuleHook},
+		{"E031 network errors are retried while attempt <= 10", dns, 20, 11, policy.RuleHook},
+		{"E031 E049 but no more often than the job may", dns, 4, 4, policy.RuleExhausted},
+		{"E032 others are the job's", io.ErrUnexpectedEOF, 3, 3, policy.RuleExhausted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			j := job(0, ojs.RetryPolicy{MaxAttempts: tt.max, Jitter: ojs.JitterOff})
@@ -56,7 +56,7 @@ func TestHookByErrorType(t *testing.T) {
 					}
 					continue
 				}
-				if j.Attempt != tt.runs || d.Why != tt.why || d.DeadLetter {
+				if j.Attempt != tt.runs || d.Rule != tt.why || d.DeadLetter {
 					t.Errorf("ended after %d attempts: %+v", j.Attempt, d)
 				}
 				break
@@ -67,14 +67,14 @@ func TestHookByErrorType(t *testing.T) {
 
 func TestHookVeto(t *testing.T) {
 	veto := &hook{veto: true}
-	for kind, want := range map[policy.Kind]ojs.Reason{
+	for kind, want := range map[policy.OutcomeKind]ojs.Reason{
 		policy.Returned: ojs.ReasonNonRetryable, policy.Panicked: ojs.ReasonHandlerPanic,
 		policy.TimedOut: ojs.ReasonHandlerTimeout, policy.LeaseExpired: ojs.ReasonLeaseExpired,
 	} {
 		for _, dead := range []ojs.Exhaustion{ojs.ExhaustionDiscard, ojs.ExhaustionDeadLetter} {
 			j := job(1, ojs.RetryPolicy{OnExhaustion: dead})
 			d := policy.Decide(j, policy.Outcome{Kind: kind, Err: errBoom}, now, 0, veto)
-			if d.Why != policy.WhyHook || d.DeadLetter != (dead == ojs.ExhaustionDeadLetter) ||
+			if d.Rule != policy.RuleHook || d.DeadLetter != (dead == ojs.ExhaustionDeadLetter) ||
 				d.Failure.Reason != want {
 				t.Errorf("E023 E048 kind %d, %s: %+v", kind, dead, d)
 			}
@@ -85,7 +85,7 @@ func TestHookVeto(t *testing.T) {
 // The error of a hook for an attempt that the handler did not end.
 func TestHookSeesTheCause(t *testing.T) {
 	for _, tt := range []struct {
-		kind policy.Kind
+		kind policy.OutcomeKind
 		err  error
 		is   error // what errors.Is finds
 	}{

@@ -107,7 +107,7 @@ func TestHostileErrors(t *testing.T) {
 				for _, err := range []error{err, &wraps{err}, &wrapsMany{[]error{errBoom, err}}} {
 					d := policy.Decide(job(1, ojs.RetryPolicy{}),
 						policy.Outcome{Kind: kind, Err: err, Limit: time.Second}, now, 0, nil)
-					if d.State == "" || d.State == ojs.StateCompleted || d.Failure == nil && !d.Unspent {
+					if d.State == "" || d.State == ojs.StateCompleted || d.Failure == nil && !d.Refunded {
 						t.Errorf("kind %d: %+v", kind, d)
 					}
 					if d.Failure != nil {

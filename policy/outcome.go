@@ -14,20 +14,20 @@ import (
 
 // Outcome is the end of an attempt.
 type Outcome struct {
-	Kind      Kind
+	Kind      OutcomeKind
 	Err       error         // the handler's error, or the reason that it returned none
 	Backtrace []string      // Panicked: innermost frame first
 	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired, WorkerDied: the exceeded limit
 	Elapsed   time.Duration // the same: the time that it took
 }
 
-// Kind is the way an attempt ended.
-type Kind uint8
+// OutcomeKind is the way an attempt ended.
+type OutcomeKind uint8
 
 const (
-	Returned Kind = iota // the handler returned Err; nil completes the job
-	Panicked             // the handler panicked
-	Exited               // the handler called runtime.Goexit
+	Returned OutcomeKind = iota // the handler returned Err; nil completes the job
+	Panicked                    // the handler panicked
+	Exited                      // the handler called runtime.Goexit
 	// the args did not decode into the handler's type: no later attempt of this program
 	// can
 	Undecodable

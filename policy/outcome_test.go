@@ -91,7 +91,7 @@ func TestCodes(t *testing.T) {
 func TestReasons(t *testing.T) {
 	said := ojs.Errorf("app.bad", "said")
 	for _, tt := range []struct {
-		kind    policy.Kind
+		kind    policy.OutcomeKind
 		err     error
 		reason  ojs.Reason
 		message string

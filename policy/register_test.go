@@ -117,7 +117,7 @@ func TestRegisterBackoff(t *testing.T) {
 	t.Run("A043 A131 P0.10 Resolve refuses a name that this program does not know", func(t *testing.T) {
 		_, err := policy.Resolve(p("acme:unknown", ""))
 		var invalid *ojs.InvalidError
-		if !errors.As(err, &invalid) || invalid.Code != ojs.CodeRetryInvalid ||
+		if !errors.As(err, &invalid) || invalid.Code != ojs.InvalidCodeRetry ||
 			invalid.Field != "retry.backoff_strategy" ||
 			err.Error() != `ojs: invalid retry.backoff_strategy: "acme:unknown" is not registered in this program` {
 			t.Errorf("%v", err)

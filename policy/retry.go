@@ -27,14 +27,14 @@ func Default() ojs.RetryPolicy {
 // Resolve returns the policy in force for a job with the policy p: zero fields come from
 // Default, and the result is validated (OJS retry, sections 8.1 and 11). A backoff
 // strategy that this program does not know is refused. Its error is an *ojs.InvalidError
-// with ojs.CodeRetryInvalid.
+// with ojs.InvalidCodeRetry.
 func Resolve(p ojs.RetryPolicy) (ojs.RetryPolicy, error) {
 	p = p.Inherit(Default())
 	if err := p.Validate(); err != nil {
 		return ojs.RetryPolicy{}, err
 	}
 	if why := backoff.Unknown(string(p.BackoffStrategy)); why != "" {
-		return ojs.RetryPolicy{}, &ojs.InvalidError{Code: ojs.CodeRetryInvalid,
+		return ojs.RetryPolicy{}, &ojs.InvalidError{Code: ojs.InvalidCodeRetry,
 			Field: "retry.backoff_strategy", Reason: why}
 	}
 	return p, nil

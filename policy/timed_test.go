@@ -15,7 +15,7 @@ func TestTimed(t *testing.T) {
 		o     policy.Outcome
 		total time.Duration // after the attempt's start
 		after time.Duration // the end, after the attempt's start
-		kind  policy.Kind
+		kind  policy.OutcomeKind
 		limit time.Duration // 0: as it was
 	}{
 		"completed late":          {policy.Outcome{}, 0, time.Hour, policy.Returned, 0},

@@ -2,14 +2,14 @@ package ojsprometheus
 
 import "github.com/ojsengine/ojs/policy"
 
-const exhaustedReason = string(policy.WhyExhausted)
+const exhaustedReason = string(policy.RuleExhausted)
 
 // The reasons that are labels. Any other reason of an event becomes "other", so that no
 // text becomes a label.
 var (
-	reasons = set(exhaustedReason, string(policy.WhyCode), string(policy.WhyMarker), string(policy.WhyArgs),
-		string(policy.WhyNonRetryable),
-		string(policy.WhyHook), string(policy.WhyTotalTimeout), "expired", "dropped")
+	reasons = set(exhaustedReason, string(policy.RuleCode), string(policy.RuleMarker),
+		string(policy.RuleArgs), string(policy.RuleNonRetryable),
+		string(policy.RuleHook), string(policy.RuleTotalTimeout), "expired", "dropped")
 	skips = set("overlap_skip", "dst_skip", "dst_repeat", "duplicate", "dropped", "enqueue_failed")
 )
 

@@ -14,21 +14,21 @@ import (
 type Notifier interface {
 	// Notify has f called whenever a call may have left something to do or to know for
 	// self [notify-1, notify-2, notify-5, notify-6, notify-8, settleclaim-11, unclaim-5],
-	// unless the call was made in a context of WithSelf for the same self [notify-3,
+	// unless the call was made in a context of WithCaller for the same self [notify-3,
 	// settleclaim-12]. f must not call the storage, and must be quick. After stop has
 	// returned, f is not called any more [notify-4].
 	Notify(self any, f func(Notice)) (stop func())
 }
 
-// Personal is the ability of a Notifier to know its callers without a WithSelf in each
+// Binder is the ability of a Notifier to know its callers without a WithCaller in each
 // call's context. It is optional. The storage itself must have it, not one that it wraps.
-type Personal interface {
+type Binder interface {
 	Notifier
-	// For returns asked as self uses it: its Insert, Claim, Settle, Extend and Due are
-	// self's calls, in any context [notify-7]. It returns nil unless asked is the storage
-	// itself: a type that embeds the storage has this method too, and its own calls would
-	// be passed by [notify-7].
-	For(self any, asked Storage) Storage
+	// Bind returns asked as caller uses it: its Insert, Claim, Settle, Extend and Due are
+	// caller's calls, in any context [notify-7]. It returns nil unless asked is the
+	// storage itself: a type that embeds the storage has this method too, and its own
+	// calls would be passed by [notify-7].
+	Bind(caller any, asked Storage) Storage
 }
 
 // Notice is what others have done.
@@ -81,10 +81,10 @@ type Clocked interface {
 
 type selfKey struct{}
 
-// WithSelf says who makes the calls with a context, for Notifier.
-func WithSelf(ctx context.Context, self any) context.Context {
+// WithCaller says who makes the calls with a context, for Notifier.
+func WithCaller(ctx context.Context, self any) context.Context {
 	return context.WithValue(ctx, selfKey{}, self)
 }
 
-// Self returns what WithSelf was given, nil if nothing.
-func Self(ctx context.Context) any { return ctx.Value(selfKey{}) }
+// Caller returns what WithCaller was given, nil if nothing.
+func Caller(ctx context.Context) any { return ctx.Value(selfKey{}) }

@@ -30,8 +30,8 @@ type Record struct {
 // Deadline is when the job ends if it is still waiting: the earliest of ExpiresAt, the
 // end of its total timeout, and, until its first attempt has started, the end of its
 // enqueue TTL [claim-9, due-3, due-8]. Zero: never. A storage that keeps it apart writes
-// it with every Change, one with SameJob too, since StartedAt is among what attempts
-// change [due-8].
+// it with every Change, one with AttemptFieldsOnly too, since StartedAt is among what
+// attempts change [due-8].
 func (r *Record) Deadline() time.Time {
 	d := r.ExpiresAt
 	if r.TotalTimeout > 0 {
@@ -159,9 +159,9 @@ func (r *Record) Promote(now time.Time) {
 	r.Version++
 }
 
-// Reclaim hands an active job whose lease has run out to a new holder, who settles it
+// TakeOver hands an active job whose lease has run out to a new holder, who settles it
 // [lease-3]. The attempt stays the same [lease-3].
-func (r *Record) Reclaim(now time.Time) {
+func (r *Record) TakeOver(now time.Time) {
 	r.LeaseUntil = now.Add(r.Lease)
 	r.Version++
 }
@@ -176,7 +176,7 @@ func (r *Record) Expire(now time.Time) {
 	total := r.TotalTimeout > 0 && r.Deadline().Equal(r.CreatedAt.Add(r.TotalTimeout))
 	f := &ojs.Failure{Attempt: r.Attempt, At: now, Code: ojs.CodeRetry}
 	if total {
-		f.Type, f.Reason = ojs.TypeTotalTimeout, ojs.ReasonHandlerTimeout
+		f.Type, f.Reason = ojs.ErrorTypeTotalTimeout, ojs.ReasonHandlerTimeout
 		f.Message = "the job exceeded its total timeout of " + r.TotalTimeout.String() + " while it waited"
 		f.Details = map[string]any{
 			"timeout_kind":    "total",
@@ -184,7 +184,7 @@ func (r *Record) Expire(now time.Time) {
 			"elapsed_seconds": now.Sub(r.CreatedAt).Seconds(),
 		}
 	} else if r.EnqueueTTL > 0 && r.StartedAt.IsZero() && r.Deadline().Equal(r.CreatedAt.Add(r.EnqueueTTL)) {
-		f.Type, f.Reason = ojs.TypeEnqueueTTL, ojs.ReasonExpired
+		f.Type, f.Reason = ojs.ErrorTypeEnqueueTTL, ojs.ReasonExpired
 		f.Message = "the job had not started at the end of its enqueue TTL of " + r.EnqueueTTL.String()
 		f.Details = map[string]any{
 			"timeout_kind":    "enqueue_ttl",
@@ -192,7 +192,7 @@ func (r *Record) Expire(now time.Time) {
 			"elapsed_seconds": now.Sub(r.CreatedAt).Seconds(),
 		}
 	} else {
-		f.Type, f.Reason = ojs.TypeExpired, ojs.ReasonExpired
+		f.Type, f.Reason = ojs.ErrorTypeExpired, ojs.ReasonExpired
 		f.Message = "the job was still waiting at its expires_at"
 	}
 	r.State = ojs.StateDiscarded
@@ -242,7 +242,8 @@ func (r *Record) Drop(now time.Time) {
 	r.State = ojs.StateDiscarded
 	r.FinishedAt = now
 	r.Error = &ojs.Failure{
-		Attempt: r.Attempt, At: now, Code: ojs.CodeDiscard, Type: ojs.TypeDropped, Reason: ojs.ReasonDropped,
+		Attempt: r.Attempt, At: now, Code: ojs.CodeDiscard,
+		Type: ojs.ErrorTypeDropped, Reason: ojs.ReasonDropped,
 		Message: "the queue was full and the job had been available longest",
 	}
 	r.Checkpoint = nil

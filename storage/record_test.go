@@ -76,7 +76,7 @@ func TestTransitions(t *testing.T) {
 			!r.StartedAt.Equal(epoch) || !r.LeaseUntil.Equal(epoch.Add(time.Minute)) {
 			t.Errorf("%+v", r)
 		}
-		r.Reclaim(after(time.Hour))
+		r.TakeOver(after(time.Hour))
 		if r.State != ojs.StateActive || r.Attempt != 2 || r.Version != 6 ||
 			!r.LeaseUntil.Equal(after(time.Hour+time.Minute)) {
 			t.Errorf("reclaimed %+v", r)
@@ -101,14 +101,14 @@ func TestTransitions(t *testing.T) {
 			total, enqueue, started time.Duration
 			want, kind              string
 		}{
-			{after(5), 0, 0, 0, ojs.TypeExpired, ""},
-			{after(5), 6, 7, 0, ojs.TypeExpired, ""},
-			{zero, 5, 0, 0, ojs.TypeTotalTimeout, "total"},
-			{after(6), 5, 7, 0, ojs.TypeTotalTimeout, "total"},
-			{zero, 0, 5, 0, ojs.TypeEnqueueTTL, "enqueue_ttl"},
-			{after(6), 7, 5, 0, ojs.TypeEnqueueTTL, "enqueue_ttl"},
-			{after(6), 0, 6, 1, ojs.TypeExpired, ""},
-			{zero, 6, 6, 1, ojs.TypeTotalTimeout, "total"},
+			{after(5), 0, 0, 0, ojs.ErrorTypeExpired, ""},
+			{after(5), 6, 7, 0, ojs.ErrorTypeExpired, ""},
+			{zero, 5, 0, 0, ojs.ErrorTypeTotalTimeout, "total"},
+			{after(6), 5, 7, 0, ojs.ErrorTypeTotalTimeout, "total"},
+			{zero, 0, 5, 0, ojs.ErrorTypeEnqueueTTL, "enqueue_ttl"},
+			{after(6), 7, 5, 0, ojs.ErrorTypeEnqueueTTL, "enqueue_ttl"},
+			{after(6), 0, 6, 1, ojs.ErrorTypeExpired, ""},
+			{zero, 6, 6, 1, ojs.ErrorTypeTotalTimeout, "total"},
 		} {
 			var r storage.Record
 			r.State, r.CreatedAt, r.Retry.OnExhaustion = ojs.StateRetryable, epoch, ojs.ExhaustionDeadLetter
@@ -118,7 +118,7 @@ func TestTransitions(t *testing.T) {
 			}
 			r.Expire(after(7))
 			kind, _ := r.Error.Details["timeout_kind"].(string)
-			total := tt.want == ojs.TypeTotalTimeout
+			total := tt.want == ojs.ErrorTypeTotalTimeout
 			if r.Error.Type != tt.want || kind != tt.kind {
 				t.Errorf("%+v: %+v", tt, r.Error)
 			}

@@ -179,7 +179,7 @@ type Storage interface {
 	//     and enter their queue in that order [due-1, due-2];
 	//   - waiting jobs whose deadline has come end (Record.Expire) [due-3, due-8];
 	//   - active jobs whose lease has run out are handed over to this caller alone
-	//     (Record.Reclaim), who decides their fate and settles it [lease-3]. A caller
+	//     (Record.TakeOver), who decides their fate and settles it [lease-3]. A caller
 	//     that dies before loses the new lease in turn [lease-4].
 	//
 	// Next is when Due next has something to do: a time not after now if max cut the call
@@ -224,9 +224,9 @@ type Storage interface {
 // not durable. The storage itself must have it: one that it wraps is not asked. Its
 // claims should cost little, since engines make one for each job, or for a few at a time.
 type SettleClaimer interface {
-	// SettleAndClaim is Settle of a SameJob change to every record in to, with the
-	// results appended to dst [settleclaim-1, settleclaim-2, settleclaim-14], and then,
-	// even if these were refused, Claim of at most len(into) jobs, for any c.Max
+	// SettleAndClaim is Settle of an AttemptFieldsOnly change to every record in to, with
+	// the results appended to dst [settleclaim-1, settleclaim-2, settleclaim-14], and
+	// then, even if these were refused, Claim of at most len(into) jobs, for any c.Max
 	// [settleclaim-3, settleclaim-4, settleclaim-5, settleclaim-7, settleclaim-10,
 	// settleclaim-13]. It writes them where into points and returns how many there are
 	// [settleclaim-7]. It claims no job that has a rate limit or an enqueue TTL, which
@@ -272,11 +272,11 @@ type Insert struct {
 	// set it for storages that are not strong (Capabilities.Unique).
 	KeepActive bool
 
-	// Fresh says that the id was drawn for this job and no other caller has seen it: a
+	// IDIsNew says that the id was drawn for this job and no other caller has seen it: a
 	// storage need not look for it, nor for the versions that a deleted job with it had.
 	// If it is there all the same, there may be two jobs with it. Everything else is as
-	// without Fresh [insert-9].
-	Fresh bool
+	// without IDIsNew [insert-9].
+	IDIsNew bool
 }
 
 // Inserted is the result of an Insert.
@@ -329,13 +329,13 @@ type Extension struct {
 type Change struct {
 	Record Record
 
-	// SameJob says that nothing of the record differs from what is stored but what
-	// attempts change: State, Attempt, Progress, Error, Errors, Result, Checkpoint,
+	// AttemptFieldsOnly says that nothing of the record differs from what is stored but
+	// what attempts change: State, Attempt, Progress, Error, Errors, Result, Checkpoint,
 	// Worker, LeaseUntil, and the times but CreatedAt, ScheduledAt and ExpiresAt
 	// [settle-8]. A storage may leave everything else unwritten. Values that follow from
 	// these, such as Record.Deadline, change with them [due-8]. The job may be in any
 	// state: cancelling one that waits is such a change [fields-1].
-	SameJob bool
+	AttemptFieldsOnly bool
 }
 
 // Settled is the result of a Change.

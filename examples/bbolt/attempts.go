@@ -161,7 +161,7 @@ func (s *Storage) Due(ctx context.Context, now time.Time, max int,
 				t.change(j, true, func(r *storage.Record) { r.Expire(now) })
 				d.Expired = append(d.Expired, j.Record)
 			case j.State == ojs.StateActive:
-				t.change(j, true, func(r *storage.Record) { r.Reclaim(now) })
+				t.change(j, true, func(r *storage.Record) { r.TakeOver(now) })
 				d.Stalled = append(d.Stalled, j.Record)
 			default:
 				t.change(j, true, func(r *storage.Record) { r.Promote(now) })

@@ -23,7 +23,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
 	return transact(ctx, s.db.Update, func(t tx) ojs.QueueState {
 		if !to.Valid() {
-			refuse(&ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
+			refuse(&ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 				Reason: fmt.Sprintf("%q is not active, paused or draining", to)})
 		}
 		was := t.queueState(queue)

@@ -125,7 +125,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 		if q.Cursor != "" {
 			var err error
 			if after, err = strconv.ParseInt(q.Cursor, 10, 64); err != nil {
-				refuse(&ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
+				refuse(&ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor",
 					Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)})
 			}
 		}

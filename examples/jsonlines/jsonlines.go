@@ -107,7 +107,7 @@ func (s *Storage) again(l *line) error {
 	case l.Insert != nil:
 		batch := make([]storage.Insert, len(l.Insert))
 		for i, in := range l.Insert {
-			batch[i].MaxDepth, batch[i].DropOldest, batch[i].KeepActive, batch[i].Fresh = in.MaxDepth,
+			batch[i].MaxDepth, batch[i].DropOldest, batch[i].KeepActive, batch[i].IDIsNew = in.MaxDepth,
 				in.DropOldest, in.KeepActive, in.Fresh
 			if batch[i].Record, err = codec.DecodeRecord(in.Record); err != nil {
 				return err
@@ -181,7 +181,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 			return dst, err
 		}
 		l.Insert = append(l.Insert, insert{record, batch[i].MaxDepth, batch[i].DropOldest,
-			batch[i].KeepActive, batch[i].Fresh})
+			batch[i].KeepActive, batch[i].IDIsNew})
 	}
 	out, err := s.jobs.Insert(ctx, now, batch, dst)
 	if err != nil || len(batch) == 0 {

@@ -24,13 +24,13 @@ func encode(field string, v any, most int) (raw json.RawMessage, err error) {
 			raw, err = nil, fmt.Errorf("ojs: %s: encoding %T panicked: %s", field, v, foreign.Text(r))
 		}
 	}()
-	deep := &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field,
+	deep := &ojs.InvalidError{Code: ojs.InvalidCodeResultTooLarge, Field: field,
 		Reason: fmt.Sprintf("is nested deeper than %d", ojs.MaxDepth)}
 	if jsonvalue.DeeperThan(v, ojs.MaxDepth) {
 		return nil, deep
 	}
 	if jsonvalue.LargerThan(v, most) {
-		return nil, &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field,
+		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeResultTooLarge, Field: field,
 			Reason: fmt.Sprintf("has more than %d bytes of JSON", most)}
 	}
 	raw, err = json.Marshal(v)
@@ -38,7 +38,7 @@ func encode(field string, v any, most int) (raw json.RawMessage, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("ojs: %s: encoding %T: %w", field, v, err)
 	case len(raw) > most:
-		return nil, &ojs.InvalidError{Code: ojs.CodeResultTooLarge, Field: field,
+		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeResultTooLarge, Field: field,
 			Reason: fmt.Sprintf("has %d bytes of JSON, more than %d", len(raw), most)}
 	case !jsonvalue.Bounded(v, ojs.MaxDepth) && jsonvalue.Depth(raw) > ojs.MaxDepth:
 		return nil, deep

@@ -124,7 +124,7 @@ func checkOutcomes(t *testing.T, h *history, jobs []storage.Record) {
 			t.Errorf("job %s is %s in the end", r.ID, r.State)
 		}
 		for _, f := range r.Errors {
-			if f.Type == ojs.TypeLeaseExpired {
+			if f.Type == ojs.ErrorTypeLeaseExpired {
 				lost++
 			}
 		}

@@ -85,7 +85,7 @@ func Parse(spec, zone string) (Schedule, error) {
 }
 
 func refuse(field, format string, args ...any) error {
-	return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: field, Reason: fmt.Sprintf(format, args...)}
+	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
 // next is the first time after a reading of the wall clock, which is given and returned

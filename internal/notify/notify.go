@@ -58,7 +58,7 @@ func (h *Hub) HasListeners() bool { return len(h.all()) > 0 }
 // Heard reports whether a listener other than the caller of ctx exists: whether it is
 // worth while to make a notice.
 func (h *Hub) Heard(ctx context.Context) bool {
-	return h.HasListeners() && h.HeardFrom(storage.Self(ctx))
+	return h.HasListeners() && h.HeardFrom(storage.Caller(ctx))
 }
 
 // HeardFrom is Heard for the calls of self; a nil self is no listener.
@@ -75,7 +75,7 @@ func (h *Hub) HeardFrom(self any) bool {
 // call of the storage takes.
 func (h *Hub) Tell(ctx context.Context, n storage.Notice) {
 	if h.HasListeners() {
-		h.TellFrom(storage.Self(ctx), n)
+		h.TellFrom(storage.Caller(ctx), n)
 	}
 }
 

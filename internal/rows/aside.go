@@ -22,7 +22,7 @@ func QuarantinePage(after string, limit int) (from int64, most int, err error) {
 		return 0, limit, nil
 	}
 	if from, err = strconv.ParseInt(after, 10, 64); err != nil {
-		return 0, 0, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "after",
+		return 0, 0, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "after",
 			Reason: fmt.Sprintf("%q is no key of this storage's", after)}
 	}
 	return from, limit, nil

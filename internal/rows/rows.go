@@ -153,7 +153,7 @@ func Encode(r *storage.Record) (Columns, error) {
 		Checkpoint: bytes.Clone(r.Checkpoint), // which may be on its way still when a call has been given up
 	}
 	if c.State == 0 {
-		return c, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state",
+		return c, &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
 			Reason: fmt.Sprintf("%q of job %s is none", r.State, r.ID)}
 	}
 	if r.RateLimit != nil {

@@ -217,10 +217,10 @@ func (n *node) expectOutcome(to *storage.Record, optional, spent bool, what stri
 	case !spent:
 		n.expect(id, optional, ojs.EventScheduled)
 		return
-	case what != ojs.TypeExpired: // some failures have an event of their own too
+	case what != ojs.ErrorTypeExpired: // some failures have an event of their own too
 		n.expectOneOf(id, true, ojs.EventTimeout, ojs.EventTotalTimeout, ojs.EventStalled)
 	}
-	if what == ojs.TypeExpired {
+	if what == ojs.ErrorTypeExpired {
 		n.expectOneOf(id, optional, ojs.EventExpired, ojs.EventFailed)
 	} else {
 		n.expect(id, optional, ojs.EventFailed)

@@ -80,7 +80,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		if j.reaper != n {
 			l.broken(6, j, "%s settled it, and %s had been handed its lost lease", n.name, j.reaper.name)
 		}
-		if !spent || what != ojs.TypeLeaseExpired {
+		if !spent || what != ojs.ErrorTypeLeaseExpired {
 			l.broken(19, j, "its lease was lost, and it became %s with %q, spent %v", to.State, what, spent)
 		}
 		return
@@ -92,7 +92,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	}
 	a := h.run
 	stopping := h.node.stopped()
-	byClock := spent && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout)
+	byClock := spent && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout)
 	switch {
 	case a == nil || a.returned.IsZero(),
 		// the engine may have settled it before it returned
@@ -115,7 +115,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		case !spent:
 			l.broken(19, j, "its handler returned %s (cause %v) and the attempt was given back",
 				a.answer, a.cause)
-		case timedOut && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout):
+		case timedOut && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout):
 		case slices.Contains(types, what):
 		default:
 			l.broken(19, j, "its handler returned %s (cause %v) and the history says %q",
@@ -160,10 +160,10 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 			l.broken(19, j, "it was released, and its attempt is spent")
 		}
 	case answerDiscard, answerPermanent:
-		fails(ojs.TypeError)
+		fails(ojs.ErrorTypeError)
 		ends(a.answer, false)
 	case answerDead:
-		fails(ojs.TypeError)
+		fails(ojs.ErrorTypeError)
 		ends(a.answer, true)
 	case answerFatal:
 		fails("fatal.test")
@@ -171,13 +171,13 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 			ends(a.answer, to.Retry.OnExhaustion == ojs.ExhaustionDeadLetter)
 		}
 	case answerPanic:
-		fails(ojs.TypePanic)
+		fails(ojs.ErrorTypePanic)
 		exhausts()
 	case answerGoexit:
-		fails(ojs.TypeGoexit)
+		fails(ojs.ErrorTypeGoexit)
 		exhausts()
 	default:
-		fails(ojs.TypeError)
+		fails(ojs.ErrorTypeError)
 		exhausts()
 		if failed && !timedOut && !interrupted && to.State == ojs.StateRetryable {
 			l.backoff(j, a, to)
@@ -220,7 +220,7 @@ func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent 
 	case expired, remote && spent && overran, remote && spent && now.Sub(h.now) >= 30*time.Second:
 	case !spent && stopping:
 	case !spent && h.run == nil && !j.rec.Deadline().IsZero() && !now.Before(j.rec.Deadline()):
-	case spent && overran && (what == ojs.TypeTimeout || what == ojs.TypeTotalTimeout):
+	case spent && overran && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout):
 	default:
 		begun := "has not begun"
 		if h.run != nil {

@@ -72,7 +72,7 @@ func Check(t *testing.T, s storage.Storage) {
 		if to.Terminal() {
 			r.FinishedAt = now
 		}
-		out, err := s.Settle(ctx, now, []storage.Change{{Record: r, SameJob: true}}, nil)
+		out, err := s.Settle(ctx, now, []storage.Change{{Record: r, AttemptFieldsOnly: true}}, nil)
 		must(err)
 		must(out[0].Err)
 	}

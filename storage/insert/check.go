@@ -28,7 +28,7 @@ func Check(batch []storage.Insert, stored map[string]ojs.State) error {
 		switch r.State {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
 		default:
-			return &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state",
+			return &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
 				Reason: fmt.Sprintf("%q is no state to begin in", r.State)}
 		}
 		if state, ok := stored[r.ID]; ok {

@@ -16,7 +16,7 @@ func TestLateForTheInbox(t *testing.T) {
 	fresh := func(id, queue string) []storage.Insert {
 		var r storage.Record
 		r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease = id, "x", queue, ojs.StateAvailable, now, time.Minute
-		return []storage.Insert{{Record: r, Fresh: true}}
+		return []storage.Insert{{Record: r, IDIsNew: true}}
 	}
 	first := func(s *Storage) *job { // stored, completed, and there is another of its kind on its way
 		for _, batch := range [][]storage.Insert{fresh("0", "other"), fresh("1", "q")} {

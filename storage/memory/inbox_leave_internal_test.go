@@ -19,7 +19,7 @@ import (
 func ordinary(id, queue string) storage.Insert {
 	var r storage.Record
 	r.ID, r.Type, r.Queue, r.State, r.Lease = id, "x", queue, ojs.StateAvailable, time.Minute
-	return storage.Insert{Record: r, Fresh: true}
+	return storage.Insert{Record: r, IDIsNew: true}
 }
 
 // opened is a storage with a job of a queue that is available, so that others of it are left in the inbox.
@@ -139,7 +139,7 @@ func TestTakenInByWhoBegins(t *testing.T) {
 	s.inbox.mu.Lock()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.For("mine", s).Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		_, err := s.Bind("mine", s).Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
 		ended <- err
 	}()
 	waitLeaving()
@@ -223,13 +223,13 @@ func TestInboxTellsWhoBeganToListen(t *testing.T) {
 		}
 	}
 	defer s.Notify("mine", count(&mine))()
-	if _, err := s.For("theirs", s).Get(t.Context(), "first"); err != nil { // the latest call that was not mine
+	if _, err := s.Bind("theirs", s).Get(t.Context(), "first"); err != nil { // the latest call that was not mine
 		t.Fatal(err)
 	}
 	s.inbox.mu.Lock()
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.For("mine", s).Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		_, err := s.Bind("mine", s).Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
 		done <- err
 	}()
 	for waits := false; !waits; {
@@ -254,7 +254,7 @@ func TestNotForTheInbox(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	priority, low, scheduled, old := ordinary("1", "q"), ordinary("1", "q"), ordinary("1", "q"), ordinary("1", "q")
-	priority.Record.Priority, low.Record.Priority, old.Fresh = 1, -1, false
+	priority.Record.Priority, low.Record.Priority, old.IDIsNew = 1, -1, false
 	scheduled.Record.State, scheduled.Record.ScheduledAt = ojs.StateScheduled, time.Unix(1, 0)
 	for name, c := range map[string]struct {
 		ctx context.Context

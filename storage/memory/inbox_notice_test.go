@@ -16,11 +16,11 @@ import (
 // Who begins to listen and then looks at the storage misses no job: it finds it, or hears of it.
 func TestInboxTellsWhoListens(t *testing.T) {
 	s := memory.New()
-	mine, theirs := s.For("mine", s), s.For("theirs", s)
+	mine, theirs := s.Bind("mine", s), s.Bind("theirs", s)
 	n := 0
 	fresh := func() storage.Insert {
 		n++
-		return storage.Insert{Record: record(fmt.Sprintf("%08d", n), ojs.StateAvailable), Fresh: true}
+		return storage.Insert{Record: record(fmt.Sprintf("%08d", n), ojs.StateAvailable), IDIsNew: true}
 	}
 	insert := func(batch []storage.Insert) {
 		if _, err := mine.Insert(t.Context(), epoch, batch, nil); err != nil {

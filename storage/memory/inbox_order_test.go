@@ -18,11 +18,11 @@ func TestInboxAndDeadKinds(t *testing.T) {
 	var producing sync.WaitGroup
 	for p := range producers {
 		producing.Go(func() {
-			mine := s.For(p, s)
+			mine := s.Bind(p, s)
 			for i := range each {
 				r := record(fmt.Sprintf("%d-%06d", p, i), ojs.StateAvailable)
 				r.Queue = []string{"a", "b"}[i/500%2]
-				if _, err := mine.Insert(t.Context(), epoch, []storage.Insert{{Record: r, Fresh: true}}, nil); err != nil {
+				if _, err := mine.Insert(t.Context(), epoch, []storage.Insert{{Record: r, IDIsNew: true}}, nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -59,7 +59,7 @@ func TestInboxAndDeadKinds(t *testing.T) {
 		var ids []string
 		for _, r := range recs {
 			r.State, r.LeaseUntil, r.FinishedAt = ojs.StateCompleted, time.Time{}, epoch
-			changes = append(changes, storage.Change{Record: r, SameJob: true})
+			changes = append(changes, storage.Change{Record: r, AttemptFieldsOnly: true})
 			ids = append(ids, r.ID)
 		}
 		settled, err := s.Settle(t.Context(), epoch, changes, nil)
@@ -87,13 +87,13 @@ func TestInboxKeepsOrder(t *testing.T) {
 	const producers, each = 3, 10_000
 	for p := range producers {
 		go func() {
-			mine := s.For(p, s)
+			mine := s.Bind(p, s)
 			for i := range each {
 				r := record(fmt.Sprintf("%d-%06d", p, i), ojs.StateAvailable)
 				if i%97 == 0 {
 					r.Meta = map[string]any{"not": "ordinary"}
 				}
-				if _, err := mine.Insert(t.Context(), epoch, []storage.Insert{{Record: r, Fresh: i%61 != 0}}, nil); err != nil {
+				if _, err := mine.Insert(t.Context(), epoch, []storage.Insert{{Record: r, IDIsNew: i%61 != 0}}, nil); err != nil {
 					t.Error(err)
 				}
 			}

@@ -66,7 +66,7 @@ func TestInbox(t *testing.T) {
 				}
 				same("insert", func(s storage.Storage) any {
 					for i := range batch {
-						batch[i].Fresh = true
+						batch[i].IDIsNew = true
 					}
 					got, err := s.Insert(ctx, now, batch, nil)
 					return []any{got, fmt.Sprint(err)}
@@ -209,7 +209,7 @@ func TestInboxConcurrently(t *testing.T) {
 		group.Go(func() {
 			for i := range each {
 				r := record(fmt.Sprintf("%d-%06d", p, i), ojs.StateAvailable)
-				if _, err := s.Insert(t.Context(), epoch, []storage.Insert{{Record: r, Fresh: true}}, nil); err != nil {
+				if _, err := s.Insert(t.Context(), epoch, []storage.Insert{{Record: r, IDIsNew: true}}, nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -246,7 +246,7 @@ func TestInboxConcurrently(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Insert(context.Background(), epoch, []storage.Insert{{Record: record("late", ojs.StateAvailable), Fresh: true}}, nil)
+	_, err := s.Insert(context.Background(), epoch, []storage.Insert{{Record: record("late", ojs.StateAvailable), IDIsNew: true}}, nil)
 	if !errors.Is(err, ojs.ErrClosed) {
 		t.Errorf("a closed storage says %v", err)
 	}

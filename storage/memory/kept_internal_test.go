@@ -61,7 +61,8 @@ func TestKeptJobsArePruned(t *testing.T) {
 					live = slices.Delete(live, i, i+1)
 					r.State, r.FinishedAt = ojs.StateCancelled, now.Add(-time.Duration(rnd.IntN(5)*rnd.IntN(20))*time.Second)
 					both(func(on storage.Storage) error {
-						_, err := on.Settle(ctx, now, []storage.Change{{Record: r, SameJob: true}}, nil)
+						changes := []storage.Change{{Record: r, AttemptFieldsOnly: true}}
+						_, err := on.Settle(ctx, now, changes, nil)
 						return err
 					})
 					if rnd.IntN(10) == 0 {
@@ -118,7 +119,7 @@ func TestKeptAgainWhenTheClockGoesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Version, r.State, r.FinishedAt = out[0].Version, ojs.StateCancelled, now
-		if _, err := s.Settle(t.Context(), now, []storage.Change{{Record: r, SameJob: true}}, nil); err != nil {
+		if _, err := s.Settle(t.Context(), now, []storage.Change{{Record: r, AttemptFieldsOnly: true}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

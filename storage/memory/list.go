@@ -22,7 +22,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 	if q.Cursor != "" {
 		n, err := strconv.ParseUint(q.Cursor, 10, 64)
 		if err != nil {
-			return storage.Page{}, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+			return storage.Page{}, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
 		}
 		after = n
 	}

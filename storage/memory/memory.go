@@ -61,7 +61,7 @@ var (
 	_ storage.Storage    = (*Storage)(nil)
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
-	_ storage.Personal   = (*Storage)(nil)
+	_ storage.Binder     = (*Storage)(nil)
 
 	_ storage.SettleClaimer = (*Storage)(nil)
 	_ storage.SettleClaimer = (*personal)(nil)
@@ -178,7 +178,7 @@ func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
 		switch state := batch[i].Record.State; state {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
 		default:
-			return nil, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", state)}
+			return nil, &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", state)}
 		}
 	}
 	for i := len(batch) - 1; i >= 0; i-- {
@@ -216,7 +216,7 @@ func (s *Storage) insertPrepared(now time.Time, batch []storage.Insert, jobs *jo
 			continue
 		}
 		s.adopt(j, &batch[i].Record)
-		if !batch[i].Fresh && s.floor > 0 {
+		if !batch[i].IDIsNew && s.floor > 0 {
 			j.setVersion(s.floor + 1)
 		}
 		s.enlist(j)
@@ -248,7 +248,7 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job) error {
 		}
 	}
 	for i, j := 0, jobs; j != nil; i, j = i+1, j.next {
-		if !batch[i].Fresh {
+		if !batch[i].IDIsNew {
 			if there := s.jobs.find(j.hash, j.id); there != nil {
 				return &ojs.DuplicateError{ID: j.id, State: there.current()}
 			}
@@ -401,7 +401,7 @@ func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes [
 	defer s.leave()
 	for i := range changes {
 		c := &changes[i]
-		dst = append(dst, s.settleOne(s.hashes.near(c.Record.ID), &c.Record, c.SameJob))
+		dst = append(dst, s.settleOne(s.hashes.near(c.Record.ID), &c.Record, c.AttemptFieldsOnly))
 	}
 	return dst, nil
 }
@@ -523,7 +523,7 @@ func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit in
 			d.Expired = s.change(j, d.Expired, func(r *storage.Record) { r.Expire(now) })
 		case j.current() == ojs.StateActive:
 			s.taken(j.id, j.version, ojs.ErrLeaseLost)
-			d.Stalled = s.change(j, d.Stalled, func(r *storage.Record) { r.Reclaim(now) })
+			d.Stalled = s.change(j, d.Stalled, func(r *storage.Record) { r.TakeOver(now) })
 		default:
 			d.Promoted = s.change(j, d.Promoted, func(r *storage.Record) { r.Promote(now) })
 		}

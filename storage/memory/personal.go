@@ -13,12 +13,12 @@ type personal struct {
 	self any
 }
 
-// For implements storage.Personal.
-func (s *Storage) For(self any, asked storage.Storage) storage.Storage {
+// Bind implements storage.Binder.
+func (s *Storage) Bind(caller any, asked storage.Storage) storage.Storage {
 	if asked != storage.Storage(s) {
 		return nil
 	}
-	return &personal{s, self}
+	return &personal{s, caller}
 }
 
 // Insert implements storage.Storage.
@@ -61,7 +61,7 @@ func (s *Storage) caller(ctx context.Context) any {
 	if !s.hub.HasListeners() {
 		return nil
 	}
-	return storage.Self(ctx)
+	return storage.Caller(ctx)
 }
 
 // Insert implements storage.Storage.

@@ -14,11 +14,11 @@ func TestFor(t *testing.T) {
 	var heard []storage.Notice
 	stop := s.Notify("self", func(n storage.Notice) { heard = append(heard, n) })
 	defer stop()
-	insert(t, s.For("self", s), record("mine", ojs.StateAvailable))
+	insert(t, s.Bind("self", s), record("mine", ojs.StateAvailable))
 	if len(heard) != 0 {
 		t.Errorf("heard %v of its own calls", heard)
 	}
-	insert(t, s.For("other", s), record("theirs", ojs.StateAvailable))
+	insert(t, s.Bind("other", s), record("theirs", ojs.StateAvailable))
 	insert(t, s, record("nobody's", ojs.StateAvailable))
 	if len(heard) != 2 {
 		t.Errorf("heard %v of two others' calls", heard)

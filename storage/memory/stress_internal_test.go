@@ -39,11 +39,11 @@ func TestInsertsBesideDeletions(t *testing.T) {
 					if r.IntN(50) == 0 {
 						rec.Meta = map[string]any{"a": 1}
 					}
-					batch = append(batch, storage.Insert{Record: rec, Fresh: r.IntN(3) > 0})
+					batch = append(batch, storage.Insert{Record: rec, IDIsNew: r.IntN(3) > 0})
 				}
 				if r.IntN(20) == 0 && from > 0 { // refused
 					bad := append([]storage.Insert{}, batch...)
-					bad[0].Fresh = false
+					bad[0].IDIsNew = false
 					bad = append(bad, bad[0])
 					if _, err := s.Insert(ctx, now, bad, nil); !errors.Is(err, ojs.ErrDuplicate) {
 						t.Errorf("%v", err)
@@ -77,7 +77,8 @@ func TestInsertsBesideDeletions(t *testing.T) {
 				var ids []string
 				for _, rec := range recs {
 					rec.State, rec.FinishedAt, rec.LeaseUntil = ojs.StateCompleted, now, time.Time{}
-					got, err := s.Settle(ctx, now, []storage.Change{{Record: rec, SameJob: true}}, nil)
+					changes := []storage.Change{{Record: rec, AttemptFieldsOnly: true}}
+					got, err := s.Settle(ctx, now, changes, nil)
 					if err != nil || got[0].Err != nil {
 						t.Errorf("settle %v %v", err, got)
 					}

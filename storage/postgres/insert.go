@@ -177,7 +177,7 @@ func (i *inserter) lock(kind string, names []string) error {
 		}
 		if level != "read committed" && level != "read uncommitted" { // which is the same
 			return &ojs.InvalidError{
-				Code: ojs.CodeOptionInvalid, Field: "tx",
+				Code: ojs.InvalidCodeOption, Field: "tx",
 				Reason: "is " + level + " and does not see what others have enqueued since it began, as a unique job or a bounded queue needs: make it read committed",
 			}
 		}

@@ -80,7 +80,7 @@ func TestUpgradeToKept(t *testing.T) {
 	must(t, err)
 	claimed, err := s.Claim(t.Context(), now, storage.Claim{Queues: []string{"kept"}, Max: 1}, nil)
 	must(t, err)
-	change := storage.Change{Record: claimed[0], SameJob: true}
+	change := storage.Change{Record: claimed[0], AttemptFieldsOnly: true}
 	change.Record.State, change.Record.FinishedAt = ojs.StateCompleted, now
 	_, err = s.Settle(t.Context(), now, []storage.Change{change}, nil)
 	must(t, err)

@@ -65,7 +65,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if q.Cursor != "" {
 		after, err = strconv.ParseInt(q.Cursor, 10, 64)
 		if err != nil {
-			return page, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+			return page, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
 		}
 	}
 	if err := s.enter(ctx); err != nil {

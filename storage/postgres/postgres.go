@@ -107,13 +107,13 @@ var schemaName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 func (c *config) validate() error {
 	if !schemaName.MatchString(c.schema) {
-		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "schema", Reason: fmt.Sprintf("%q does not match %s", c.schema, schemaName)}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "schema", Reason: fmt.Sprintf("%q does not match %s", c.schema, schemaName)}
 	}
 	if c.poll <= 0 {
-		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "poll", Reason: fmt.Sprintf("%v is not positive", c.poll)}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "poll", Reason: fmt.Sprintf("%v is not positive", c.poll)}
 	}
 	if c.log == nil {
-		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "logger", Reason: "is nil"}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "logger", Reason: "is nil"}
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func configure(opts []Option) (config, error) {
 	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall, patience: defaultPatience}
 	for _, opt := range opts {
 		if opt == nil {
-			return cfg, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "option", Reason: "is nil"}
+			return cfg, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "option", Reason: "is nil"}
 		}
 		opt(&cfg)
 	}
@@ -136,7 +136,7 @@ func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
 		return nil, err
 	}
 	if pool == nil {
-		return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "pool", Reason: "is nil"}
+		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "pool", Reason: "is nil"}
 	}
 	return &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema), id: uuid.NewString(), clock: cfg.clock}, nil
 }

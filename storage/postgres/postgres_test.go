@@ -539,7 +539,7 @@ func TestNoBloat(t *testing.T) {
 		must(t, err)
 		changes := make([]storage.Change, len(claimed))
 		for i := range claimed {
-			changes[i] = storage.Change{Record: claimed[i], SameJob: true}
+			changes[i] = storage.Change{Record: claimed[i], AttemptFieldsOnly: true}
 			changes[i].Record.State, changes[i].Record.FinishedAt = ojs.StateCompleted, time.Now()
 		}
 		_, err = s.Settle(t.Context(), time.Now(), changes, nil)

@@ -13,7 +13,7 @@ import (
 // SetQueueState implements storage.QueueStore.
 func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state", Reason: string(to) + " is no state of a queue"}
+		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state", Reason: string(to) + " is no state of a queue"}
 	}
 	if err := s.enter(ctx); err != nil {
 		return "", err

@@ -44,7 +44,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 			return dst, err
 		}
 		c.froms[i] = int64(rows.From(c.encoded[i].State))
-		c.sameJob = c.sameJob && changes[i].SameJob
+		c.sameJob = c.sameJob && changes[i].AttemptFieldsOnly
 	}
 	if tx := txOf(ctx); tx != nil {
 		s.settleIn(ctx, tx, []*settleCall{c})

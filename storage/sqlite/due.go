@@ -41,7 +41,7 @@ func (t *tx) due(now time.Time, limit int, buf []storage.Record) (d storage.Due,
 			into = &d.Expired
 		case row.State == ojs.StateActive:
 			t.taken(row.ID, int64(row.Version), ojs.ErrLeaseLost)
-			row.Reclaim(now)
+			row.TakeOver(now)
 			into = &d.Stalled
 		default:
 			row.Promote(now)

@@ -77,7 +77,7 @@ func complete(t *testing.T, s storage.Storage, now time.Time, n int) {
 	must(t, err)
 	changes := make([]storage.Change, len(claimed))
 	for i := range claimed {
-		changes[i] = storage.Change{Record: claimed[i], SameJob: true}
+		changes[i] = storage.Change{Record: claimed[i], AttemptFieldsOnly: true}
 		changes[i].Record.State, changes[i].Record.FinishedAt = ojs.StateCompleted, now
 	}
 	settled, err := s.Settle(t.Context(), now, changes, nil)

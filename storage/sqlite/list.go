@@ -49,7 +49,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if q.Cursor != "" {
 		after, err = strconv.ParseInt(q.Cursor, 10, 64)
 		if err != nil {
-			return page, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
+			return page, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor",
 				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState,
 	err error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
+		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
 	}
 	err = s.write(ctx, func(t *tx) error {

@@ -24,7 +24,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 	results := make([]storage.Settled, len(changes))
 	err := s.write(ctx, func(t *tx) (err error) {
 		for i := range encoded {
-			if results[i], err = t.settle(&encoded[i], changes[i].SameJob); err != nil {
+			if results[i], err = t.settle(&encoded[i], changes[i].AttemptFieldsOnly); err != nil {
 				return err
 			}
 		}

@@ -116,7 +116,7 @@ func WithFileMode(mode os.FileMode) Option {
 
 func (c *config) validate() error {
 	bad := func(field, reason string) error {
-		return &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: field, Reason: reason}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: reason}
 	}
 	switch {
 	case c.synchronous != Full && c.synchronous != Normal:
@@ -142,7 +142,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "option", Reason: "is nil"}
+			return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "option", Reason: "is nil"}
 		}
 		opt(&cfg)
 	}

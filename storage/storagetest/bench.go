@@ -99,7 +99,7 @@ func Benchmark(b *testing.B, open func(tb testing.TB) storage.Storage) {
 					}
 					for i := range recs {
 						recs[i].State, recs[i].FinishedAt = ojs.StateCompleted, epoch
-						changes[i] = storage.Change{Record: recs[i], SameJob: true}
+						changes[i] = storage.Change{Record: recs[i], AttemptFieldsOnly: true}
 					}
 					if _, err := s.Settle(ctx, epoch, changes, nil); err != nil {
 						b.Fatal(err)

@@ -235,7 +235,7 @@ var _ = register([]fault{
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if unseen = ""; len(batch) == 1 && batch[0].Fresh {
+			if unseen = ""; len(batch) == 1 && batch[0].IDIsNew {
 				unseen = batch[0].Record.Queue
 			}
 			return b.Storage.Insert(ctx, now, batch, dst)

@@ -134,7 +134,7 @@ func changeFresh(f func(b *broken, in *storage.Insert)) func(*broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
-				if batch[i].Fresh {
+				if batch[i].IDIsNew {
 					f(b, &batch[i])
 				}
 			}

@@ -107,7 +107,7 @@ func (d *doctored) Insert(
 	now = d.at(now)
 	clear(d.fresh)
 	for _, in := range batch {
-		d.fresh[in.Record.ID] = in.Fresh
+		d.fresh[in.Record.ID] = in.IDIsNew
 	}
 	if d.insert != nil {
 		out, err := d.insert(d, now, batch)
@@ -248,7 +248,7 @@ func (d *doctored) Due(
 			j.rec.Expire(now)
 			out.Expired = append(out.Expired, j.rec.Copy())
 		case j.rec.State == ojs.StateActive:
-			j.rec.Reclaim(now)
+			j.rec.TakeOver(now)
 			out.Stalled = append(out.Stalled, j.rec.Copy())
 		case j.rec.State == ojs.StateScheduled || j.rec.State == ojs.StateRetryable:
 			from := j.rec.State

@@ -14,7 +14,7 @@ var _ = register([]fault{
 	{"a claim right after an insert finds nothing", "insert-17", func(b *broken) {
 		var inserted atomic.Bool // two fresh jobs, and nothing has been claimed since
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
-			inserted.Store(len(batch) == 2 && batch[0].Fresh && batch[1].Fresh)
+			inserted.Store(len(batch) == 2 && batch[0].IDIsNew && batch[1].IDIsNew)
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim,
@@ -147,7 +147,7 @@ var _ = register([]fault{
 			dst []storage.Settled) ([]storage.Settled, error) {
 			if len(changes) == 1 && changes[0].Record.State == ojs.StateAvailable &&
 				!changes[0].Record.ExpiresAt.IsZero() {
-				ctx = storage.WithSelf(ctx, "other") // who listens
+				ctx = storage.WithCaller(ctx, "other") // who listens
 			}
 			return b.Storage.Settle(ctx, now, changes, dst)
 		}

@@ -65,7 +65,7 @@ var _ = register([]fault{
 		var fresh string
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			b.mu.Lock()
-			if fresh = ""; len(batch) == 1 && batch[0].Fresh {
+			if fresh = ""; len(batch) == 1 && batch[0].IDIsNew {
 				fresh = batch[0].Record.ID
 			}
 			b.mu.Unlock()
@@ -291,12 +291,12 @@ var _ = register([]fault{
 	{"callers told of their own steps", "settleclaim-12", func(b *broken) {
 		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
 			into slots) (outcomes, int, error) {
-			return b.Storage.SettleAndClaim(storage.WithSelf(ctx, nil), now, to, dst, c, into)
+			return b.Storage.SettleAndClaim(storage.WithCaller(ctx, nil), now, to, dst, c, into)
 		}
 	}},
 	{"callers told of the claims that they undo", "settleclaim-12", func(b *broken) {
 		b.unclaim = func(b *broken, ctx Context, now Time, held []storage.Held) (int, error) {
-			return b.Storage.Unclaim(storage.WithSelf(ctx, nil), now, held)
+			return b.Storage.Unclaim(storage.WithCaller(ctx, nil), now, held)
 		}
 	}},
 	{"given back as a retry", "unclaim-1 settleclaim-10 unclaim-2", func(b *broken) {

@@ -184,15 +184,15 @@ func (b *broken) Capabilities() storage.Capabilities {
 	return c
 }
 
-// For implements storage.Personal.
-func (b *broken) For(self any, asked storage.Storage) storage.Storage {
+// Bind implements storage.Binder.
+func (b *broken) Bind(caller any, asked storage.Storage) storage.Storage {
 	if b.own != nil {
-		return b.own(b, self, asked)
+		return b.own(b, caller, asked)
 	}
 	if asked != storage.Storage(b) {
 		return nil
 	}
-	return &owned{b, self}
+	return &owned{b, caller}
 }
 
 // owned is a broken storage as its user has it.
@@ -202,15 +202,15 @@ type owned struct {
 }
 
 func (o *owned) Insert(ctx context.Context, now time.Time, batch inserts, dst results) (results, error) {
-	return o.broken.Insert(storage.WithSelf(ctx, o.self), now, batch, dst)
+	return o.broken.Insert(storage.WithCaller(ctx, o.self), now, batch, dst)
 }
 
 func (o *owned) Claim(ctx context.Context, now time.Time, c storage.Claim, dst records) (records, error) {
-	return o.broken.Claim(storage.WithSelf(ctx, o.self), now, c, dst)
+	return o.broken.Claim(storage.WithCaller(ctx, o.self), now, c, dst)
 }
 
 func (o *owned) Settle(ctx context.Context, now time.Time, changes settles, dst outcomes) (outcomes, error) {
-	return o.broken.Settle(storage.WithSelf(ctx, o.self), now, changes, dst)
+	return o.broken.Settle(storage.WithCaller(ctx, o.self), now, changes, dst)
 }
 
 // fault makes a storage wrong in one way.

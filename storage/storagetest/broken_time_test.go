@@ -151,7 +151,7 @@ var _ = register([]fault{
 		}
 	})},
 	{"expired jobs are dead letters if their policy wants it", "due-10", changeGet(func(r *storage.Record) {
-		if r.Error != nil && r.Error.Type == ojs.TypeExpired &&
+		if r.Error != nil && r.Error.Type == ojs.ErrorTypeExpired &&
 			r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {
 			r.DeadLetteredAt = r.FinishedAt
 		}

@@ -155,7 +155,7 @@ var batchCases = []Case{
 			for i := range 8 {
 				q := fmt.Sprint("q", i)
 				r := c.job(queue(q))
-				c.insertOne(storage.Insert{Record: r, Fresh: i%2 == 0})
+				c.insertOne(storage.Insert{Record: r, IDIsNew: i%2 == 0})
 				switch i / 2 {
 				case 0:
 					c.wantState(r.ID, ojs.StateAvailable)

@@ -298,7 +298,7 @@ var settleCases = []Case{
 		}
 		c.order(storage.Claim{}, before[0], dead.ID)
 	}},
-	{"settle-8", "Settle/SameJob", "Change.SameJob", "A change of nothing but what attempts change is stored whole.", needsNothing, func(c *C) {
+	{"settle-8", "Settle/AttemptFieldsOnly", "Change.AttemptFieldsOnly", "A change of nothing but what attempts change is stored whole.", needsNothing, func(c *C) {
 		c.insert(c.job(expires(time.Hour), func(r *storage.Record) { r.Meta = map[string]any{"kept": true} }))
 		r := c.one()
 		r.State, r.NextRetryAt = ojs.StateRetryable, c.now.Add(time.Minute)
@@ -308,7 +308,7 @@ var settleCases = []Case{
 			{Attempt: 7, At: c.now, Type: "last", Code: ojs.CodeRetry}}
 		r.Error = &r.Errors[1]
 		again := func(r *storage.Record) {
-			out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: *r, SameJob: true}}, nil)
+			out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: *r, AttemptFieldsOnly: true}}, nil)
 			c.noErr("Settle", err)
 			if out[0].Err != nil || out[0].Version != r.Version+1 {
 				c.failf("Settle returned %+v", out[0])
@@ -582,7 +582,7 @@ var leaseCases = []Case{
 			c.failf("lost %v, not %v", short(lost), short(want))
 		}
 	}},
-	{"lease-3", "Lease/Expiry", "Record.Reclaim", "When a lease is over Due hands the job to one caller, under a new version, with the same attempt.", needsNothing, func(c *C) {
+	{"lease-3", "Lease/Expiry", "Record.TakeOver", "When a lease is over Due hands the job to one caller, under a new version, with the same attempt.", needsNothing, func(c *C) {
 		c.insert(c.job())
 		r := c.one()
 		c.pass(time.Minute - c.tick())
@@ -595,7 +595,7 @@ var leaseCases = []Case{
 			c.failf("Due returned %d stalled jobs", len(d.Stalled))
 		}
 		want := r
-		want.Reclaim(c.now)
+		want.TakeOver(c.now)
 		c.same("the stalled job", d.Stalled[0], want)
 		c.same("what is stored", c.get(r.ID), want)
 		if d := c.due(); len(d.Stalled) != 0 {
@@ -709,7 +709,7 @@ var dueCases = []Case{
 		tried := c.claimOf(storage.Claim{Queues: []string{"started"}, Max: 1})[0]
 		c.to(ojs.StateRetryable)(&tried)
 		tried.NextRetryAt = c.now.Add(2 * time.Minute)
-		out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: tried, SameJob: true}}, nil)
+		out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: tried, AttemptFieldsOnly: true}}, nil)
 		c.noErr("Settle", err)
 		if out[0].Err != nil {
 			c.failf("Settle returned %+v", out[0])
@@ -720,7 +720,7 @@ var dueCases = []Case{
 			c.failf("Due expired %v, not %v", short(ids(d.Expired)), short(got))
 		}
 		for _, r := range d.Expired {
-			if r.Error == nil || r.Error.Type != ojs.TypeEnqueueTTL || r.State != ojs.StateDiscarded {
+			if r.Error == nil || r.Error.Type != ojs.ErrorTypeEnqueueTTL || r.State != ojs.StateDiscarded {
 				c.failf("a job whose enqueue TTL is over is %s with %+v", r.State, r.Error)
 			}
 		}
@@ -825,7 +825,8 @@ var dueCases = []Case{
 		for _, i := range []int{1, 3, 0, 2} {
 			r := d.Stalled[i]
 			c.to(ojs.StateRetryable)(&r)
-			changes, want[len(changes)] = append(changes, storage.Change{Record: r, SameJob: i%2 == 0}), r.ID
+			want[len(changes)] = r.ID
+			changes = append(changes, storage.Change{Record: r, AttemptFieldsOnly: i%2 == 0})
 		}
 		_, err = c.S.Settle(c.ctx, c.now, changes, nil)
 		c.noErr("Settle", err)
@@ -842,11 +843,11 @@ var dueCases = []Case{
 				errorType string
 				set       []func(*storage.Record)
 			}{
-				{ojs.TypeExpired, []func(*storage.Record){expires(time.Minute)}},
-				{ojs.TypeEnqueueTTL, []func(*storage.Record){enqueue}},
-				{ojs.TypeEnqueueTTL, []func(*storage.Record){enqueue, expires(time.Minute)}},
-				{ojs.TypeTotalTimeout, []func(*storage.Record){total}},
-				{ojs.TypeTotalTimeout, []func(*storage.Record){total, enqueue, expires(time.Minute)}},
+				{ojs.ErrorTypeExpired, []func(*storage.Record){expires(time.Minute)}},
+				{ojs.ErrorTypeEnqueueTTL, []func(*storage.Record){enqueue}},
+				{ojs.ErrorTypeEnqueueTTL, []func(*storage.Record){enqueue, expires(time.Minute)}},
+				{ojs.ErrorTypeTotalTimeout, []func(*storage.Record){total}},
+				{ojs.ErrorTypeTotalTimeout, []func(*storage.Record){total, enqueue, expires(time.Minute)}},
 			} {
 				r := c.job(tt.set...)
 				r.Retry.OnExhaustion = policy
@@ -859,7 +860,7 @@ var dueCases = []Case{
 				if got.Error == nil || got.Error.Type != tt.errorType || !got.FinishedAt.Equal(c.now) {
 					c.failf("%s: the job ended at %v with %v", tt.errorType, got.FinishedAt, got.Error)
 				}
-				dead := tt.errorType == ojs.TypeTotalTimeout && policy == ojs.ExhaustionDeadLetter
+				dead := tt.errorType == ojs.ErrorTypeTotalTimeout && policy == ojs.ExhaustionDeadLetter
 				if got.DeadLettered() != dead ||
 					slices.Contains(c.list(storage.Query{DeadLetters: true}), r.ID) != dead {
 					c.failf("%s with %q: a dead letter since %v", tt.errorType, policy, got.DeadLetteredAt)

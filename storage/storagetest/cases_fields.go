@@ -204,7 +204,7 @@ func (f *filler) change(id string, s ojs.State, same bool) {
 		x.Version = r.Version
 		r = x
 	}
-	out, err := f.S.Settle(f.ctx, f.now, []storage.Change{{Record: r, SameJob: same}}, nil)
+	out, err := f.S.Settle(f.ctx, f.now, []storage.Change{{Record: r, AttemptFieldsOnly: same}}, nil)
 	f.noErr("Settle", err)
 	if len(out) != 1 || out[0].Err != nil {
 		f.failf("Settle to %s returned %+v", s, out)
@@ -290,7 +290,7 @@ func (f *filler) jobs(then func()) {
 	f.pass(21000 * 24 * time.Hour)
 	d = f.due()
 	f.answered("Due: expired", d.Expired, func(r *storage.Record) { r.Expire(f.now) })
-	f.answered("Due: stalled", d.Stalled, func(r *storage.Record) { r.Reclaim(f.now) })
+	f.answered("Due: stalled", d.Stalled, func(r *storage.Record) { r.TakeOver(f.now) })
 	look("after Due of deadlines and leases")
 }
 

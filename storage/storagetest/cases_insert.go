@@ -183,7 +183,7 @@ var insertCases = []Case{
 		}
 		got := c.wantState(first[0], ojs.StateDiscarded)
 		c.same("what Insert returned of the dropped job", out[0].Dropped[0], got)
-		if got.Error == nil || got.Error.Type != ojs.TypeDropped || got.FinishedAt.IsZero() ||
+		if got.Error == nil || got.Error.Type != ojs.ErrorTypeDropped || got.FinishedAt.IsZero() ||
 			got.Version != was+1 {
 			c.failf("the dropped job is %+v", got)
 		}
@@ -192,11 +192,11 @@ var insertCases = []Case{
 			[]storage.Insert{{Record: c.job(), MaxDepth: 3, DropOldest: true}}, nil)
 		c.wantErr("Insert into a queue with nothing to drop", err, ojs.ErrQueueFull)
 	}},
-	{"insert-9", "Insert/Fresh", "Insert.Fresh", "A job whose id is fresh is stored like any other: in its order, unique and bounded if it shall be, and its id is in use then.", needsNothing, func(c *C) {
+	{"insert-9", "Insert/IDIsNew", "Insert.IDIsNew", "A job whose id is fresh is stored like any other: in its order, unique and bounded if it shall be, and its id is in use then.", needsNothing, func(c *C) {
 		fresh := func(recs ...storage.Record) ([]storage.Inserted, error) {
 			batch := make([]storage.Insert, len(recs))
 			for i := range recs {
-				batch[i] = storage.Insert{Record: recs[i], Fresh: i%2 == 0, MaxDepth: 8}
+				batch[i] = storage.Insert{Record: recs[i], IDIsNew: i%2 == 0, MaxDepth: 8}
 			}
 			return c.S.Insert(c.ctx, c.now, batch, nil)
 		}
@@ -214,7 +214,7 @@ var insertCases = []Case{
 			}
 		}
 		single := c.job()
-		_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: single, Fresh: true}}, nil)
+		_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: single, IDIsNew: true}}, nil)
 		c.noErr("Insert", err)
 		c.refuse(c.job(one), batch[0].ID)
 		_, err = fresh(c.job(one))

@@ -565,7 +565,8 @@ var deleteCases = []Case{
 				prune(100, dead, 0, 1)
 				r.DeadLetteredAt = time.Time{}
 				c.to(ojs.StateAvailable)(&r)
-				_, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: r, SameJob: sameJob}}, nil)
+				changes := []storage.Change{{Record: r, AttemptFieldsOnly: sameJob}}
+				_, err := c.S.Settle(c.ctx, c.now, changes, nil)
 				c.noErr("Settle", err)
 				c.settled(c.one(), c.to(ojs.StateCompleted))
 				prune(0, storage.Prune{}, 0, 0)
@@ -594,7 +595,7 @@ var deleteCases = []Case{
 			for _, r := range []storage.Record{c.reach(ojs.StateActive), c.reach(ojs.StateActive),
 				c.reach(ojs.StateActive)} {
 				c.to(ojs.StateCompleted)(&r)
-				changes = append(changes, storage.Change{Record: r, SameJob: true})
+				changes = append(changes, storage.Change{Record: r, AttemptFieldsOnly: true})
 			}
 			slices.Reverse(changes)
 			_, err := c.S.Settle(c.ctx, c.now, changes, nil)

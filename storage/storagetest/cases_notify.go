@@ -112,7 +112,7 @@ var notifyCases = []Case{
 	}},
 	{"notify-3", "Notify/NotSelf", "storage.Notifier", "A listener hears nothing of its own calls, though others do.", needsNotices, func(c *C) {
 		e, third := c.listen("self"), c.listen("third")
-		mine, theirs := storage.WithSelf(c.ctx, "self"), storage.WithSelf(c.ctx, "other")
+		mine, theirs := storage.WithCaller(c.ctx, "self"), storage.WithCaller(c.ctx, "other")
 		end := func(ctx context.Context) string {
 			c.ctx = ctx
 			id := c.insert(c.job())[0]
@@ -191,18 +191,18 @@ var notifyCases = []Case{
 			hears("a retry has become available", available)
 			e.stop()
 		}},
-	{"notify-7", "Notify/Personal", "storage.Personal",
-		"Calls through Personal.For are its user's own, and a storage around the storage gets none.", needsNotices, func(c *C) {
-			p, ok := unscribbled(c.S).(storage.Personal)
+	{"notify-7", "Notify/Binder", "storage.Binder",
+		"Calls through Binder.Bind are its user's own, and a storage around the storage gets none.", needsNotices, func(c *C) {
+			p, ok := unscribbled(c.S).(storage.Binder)
 			if !ok {
 				return
 			}
-			if got := p.For("self", &Faulty{Storage: unscribbled(c.S)}); got != nil {
-				c.failf("For of a storage that wraps it returned %T", got)
+			if got := p.Bind("self", &Faulty{Storage: unscribbled(c.S)}); got != nil {
+				c.failf("Bind of a storage that wraps it returned %T", got)
 			}
-			mine := p.For("self", unscribbled(c.S))
+			mine := p.Bind("self", unscribbled(c.S))
 			if mine == nil {
-				c.failf("For of the storage itself returned nil")
+				c.failf("Bind of the storage itself returned nil")
 			}
 			e := c.listen("self")
 			theirs := c.S

@@ -374,7 +374,7 @@ var quarantineCases = []Case{
 			self, other := c.listen("self"), c.listen("other")
 			c.cfg.Plant(c.tb, unscribbled(c.S), id)
 			outside := c.ctx
-			c.ctx = storage.WithSelf(c.ctx, "self")
+			c.ctx = storage.WithCaller(c.ctx, "self")
 			meet(id)
 			c.aside(id) // which is told of only once
 			for _, e := range []*ear{self, other} {

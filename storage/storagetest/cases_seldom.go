@@ -44,7 +44,7 @@ var seldomCases = []Case{
 			c.failf("dropped %v, the depth is %d", short(d), out[1].Depth)
 		}
 	}},
-	{"insert-17", "Insert/SeenByEachCall", "Storage.Insert", "Every call sees a job that has just been inserted, with or without Fresh.", needsNothing, func(c *C) {
+	{"insert-17", "Insert/SeenByEachCall", "Storage.Insert", "Every call sees a job that has just been inserted, with or without IDIsNew.", needsNothing, func(c *C) {
 		round := 0
 		// Each round has a type and a queue of its own, and two jobs that no call has
 		// seen when see is called.
@@ -59,7 +59,7 @@ var seldomCases = []Case{
 			if round%2 == 0 { // the one that is there comes last
 				there = c.settled(there, priority(-1))
 			}
-			batch := []storage.Insert{{Record: two[0], Fresh: fresh}, {Record: two[1], Fresh: fresh}}
+			batch := []storage.Insert{{Record: two[0], IDIsNew: fresh}, {Record: two[1], IDIsNew: fresh}}
 			out, err := c.S.Insert(c.ctx, c.now, batch, nil)
 			c.noErr("Insert", err)
 			two[0].Version, two[1].Version = out[0].Version, out[1].Version

@@ -155,7 +155,7 @@ var settleClaimCases = []Case{
 		}
 		outcomes := []storage.Record{to(got[1]), to(got[5]), to(got[0]), to(dead.ID), to(got[4])}
 		fresh := c.job()
-		_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: fresh, Fresh: true}}, nil)
+		_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: fresh, IDIsNew: true}}, nil)
 		c.noErr("Insert", err)
 		out, recs := c.step(storage.Claim{}, 10, outcomes...)
 		for _, s := range out {
@@ -292,7 +292,7 @@ var settleClaimCases = []Case{
 	}},
 	{"settleclaim-12", "SettleClaim/NotSelf", "storage.Notifier", "A listener hears nothing of its own steps, nor of claims that it undoes.", needsSettleClaims | needsNotices, func(c *C) {
 		e := c.listen("self")
-		mine, theirs := storage.WithSelf(c.ctx, "self"), storage.WithSelf(c.ctx, "other")
+		mine, theirs := storage.WithCaller(c.ctx, "self"), storage.WithCaller(c.ctx, "other")
 		c.ctx = mine
 		c.insert(c.job(), c.job(), c.job())
 		own, other, back := c.one(), c.one(), c.one()
@@ -363,7 +363,7 @@ var settleClaimCases = []Case{
 		first := c.one()
 		for range 3 {
 			r := c.job()
-			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, Fresh: true}}, nil)
+			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, IDIsNew: true}}, nil)
 			c.noErr("Insert", err)
 			r.Version = out[0].Version
 			c.to(ojs.StateCancelled)(&r)
@@ -375,7 +375,7 @@ var settleClaimCases = []Case{
 		// So can a job that was there before, and the one that has just been inserted is
 		// claimed in its place.
 		r := c.job()
-		_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, Fresh: true}}, nil)
+		_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: r, IDIsNew: true}}, nil)
 		c.noErr("Insert", err)
 		settled, recs := c.step(storage.Claim{}, 3, as(first, c.to(ojs.StateCompleted)))
 		if settled[0].Err != nil || settled[0].Version != first.Version+1 || len(recs) != 2 ||

@@ -253,7 +253,7 @@ var explanations = []string{
 	"of the jobs, their args and their options",
 	"A storage makes no jobs of them: engines do, and Version sees to it that each run is one engine's",
 	"Remote says that the attempts may outlive this process: a worker elsewhere makes them",
-	"Fresh says that the id was drawn for this job and no other caller has seen it: a storage need " +
+	"IDIsNew says that the id was drawn for this job and no other caller has seen it: a storage need " +
 		"not look for it, nor for the versions that a deleted job with it had",
 
 	// Duties of callers.

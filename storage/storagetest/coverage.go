@@ -164,7 +164,7 @@ var never = []struct{ operations, states, fields, why string }{
 	},
 	{"due: expire", "!retryable", "NextRetryAt", "Only a retryable job has such a time."},
 	{"due: hand over", "!active", "!", "Only an active job has a lease."},
-	{"due: hand over", "!", "!LeaseUntil|Version", "Record.Reclaim changes no other field."},
+	{"due: hand over", "!", "!LeaseUntil|Version", "Record.TakeOver changes no other field."},
 	{"get;list;reopen", "!active", "LeaseUntil", "Only an active job has a lease."},
 	{"get;list;reopen", "!retryable", "NextRetryAt", "Only a retryable job has such a time."},
 	{"get;list;reopen", "!completed cancelled discarded", "FinishedAt", "The job has not ended."},

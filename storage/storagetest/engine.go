@@ -86,7 +86,7 @@ func RunEngine(t *testing.T, cfg Config) {
 			e.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
 			e.run()
 			job, err := ticket.Wait(e.ctx)
-			if err != nil || job.Attempt != 2 || job.Errors[0].Type != ojs.TypeLeaseExpired {
+			if err != nil || job.Attempt != 2 || job.Errors[0].Type != ojs.ErrorTypeLeaseExpired {
 				t.Errorf("%+v, %v", job, err)
 			}
 			if err := d.Ack(e.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {

@@ -262,7 +262,7 @@ func (p *place) empty() error {
 				v := r.Version
 				r.Cancel(epoch)
 				r.Version = v
-				changes = append(changes, storage.Change{Record: r, SameJob: true})
+				changes = append(changes, storage.Change{Record: r, AttemptFieldsOnly: true})
 			}
 		}
 		if _, err := h.s.Settle(ctx, epoch, changes, nil); err != nil {

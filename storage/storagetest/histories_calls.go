@@ -465,7 +465,7 @@ func (c *dueCall) step(m *model, got *answer, part int) (seen, want answer) {
 	case j.rec.Expired(c.now):
 		j.rec.Expire(c.now)
 	case j.rec.State == ojs.StateActive:
-		j.rec.Reclaim(c.now)
+		j.rec.TakeOver(c.now)
 	default:
 		j.rec.Promote(c.now)
 	}

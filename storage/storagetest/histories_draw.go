@@ -295,7 +295,7 @@ func (d *draw) insert() operation {
 	}
 	for range n {
 		in := storage.Insert{Record: d.record(c.now), MaxDepth: depth, DropOldest: drop}
-		in.Fresh = d.jobs == 0 && d.in(2)
+		in.IDIsNew = d.jobs == 0 && d.in(2)
 		in.KeepActive = d.unique && d.in(5)
 		c.batch = append(c.batch, in)
 	}
@@ -399,7 +399,7 @@ func (d *draw) change(r storage.Record, now time.Time) storage.Change {
 		r.Priority = d.rnd.IntN(3) - 1
 		r.Queue = d.queue()
 	}
-	return storage.Change{Record: r, SameJob: same}
+	return storage.Change{Record: r, AttemptFieldsOnly: same}
 }
 
 func (d *draw) settle() operation {
@@ -560,7 +560,7 @@ func (d *draw) step() operation {
 			return nil
 		}
 		ch := d.change(r, c.now)
-		if !ch.SameJob { // SettleAndClaim makes no others
+		if !ch.AttemptFieldsOnly { // SettleAndClaim makes no others
 			ch.Record.Priority, ch.Record.Queue, ch.Record.ScheduledAt = r.Priority, r.Queue, r.ScheduledAt
 			if ch.Record.State == ojs.StateScheduled {
 				ch.Record.State = ojs.StateCancelled

@@ -250,7 +250,7 @@ func (w *world) make(o turn) {
 	heard := w.heard()
 	w.as, w.self = make(map[string]string), o.self
 	if o.self != "" {
-		w.ctx = storage.WithSelf(context.Background(), o.self)
+		w.ctx = storage.WithCaller(context.Background(), o.self)
 	}
 	o.do()
 	w.ctx = context.Background()

@@ -345,7 +345,7 @@ func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Chang
 	if r.State == from.State && from.State == ojs.StateRetryable && chance(t, 2) {
 		r.NextRetryAt = from.NextRetryAt
 	}
-	return storage.Change{Record: r, SameJob: sameJob}
+	return storage.Change{Record: r, AttemptFieldsOnly: sameJob}
 }
 
 // edit changes what decides where a job waits, for what, and what it is equal to: about

@@ -50,7 +50,7 @@ func (w *world) insert(t *rapid.T) randomOp {
 		case len(old) > 0 && chance(t, 6):
 			_, _ = fmt.Sscanf(pick(t, old...), idFormat, &id)
 		default:
-			batch[i].Fresh = chance(t, 2)
+			batch[i].IDIsNew = chance(t, 2)
 		}
 		switch bounds {
 		case "one":
@@ -80,7 +80,7 @@ func (w *world) insert(t *rapid.T) randomOp {
 			}
 			say(in.DropOldest, ", dropping the oldest")
 			say(in.KeepActive, ", keeping active ones")
-			say(in.Fresh, ", a fresh id")
+			say(in.IDIsNew, ", a fresh id")
 			list = append(list, s)
 		}
 		return "insert" + lines(list)
@@ -109,7 +109,7 @@ func (w *world) doInsert(batch []storage.Insert) {
 			)
 		}
 		if got[i].Version > 0 {
-			if got[i].Version <= w.ever[id] && !batch[i].Fresh {
+			if got[i].Version <= w.ever[id] && !batch[i].IDIsNew {
 				w.failf(
 					"insert of %s: version %d, and a deleted job with the id had %d",
 					nameOf(id),
@@ -170,7 +170,7 @@ func (w *world) insertMany(t *rapid.T) randomOp {
 				case 2:
 					rec.ExpiresAt = w.now.Add(time.Duration(1+r.IntN(10)) * time.Second)
 				}
-				batch[i].Fresh = r.IntN(2) == 0
+				batch[i].IDIsNew = r.IntN(2) == 0
 			}
 			w.doInsert(batch)
 		}
@@ -257,7 +257,7 @@ func (d draft) String() string {
 	case d.got == 0:
 		s += ", which was deleted,"
 	}
-	if d.to.SameJob {
+	if d.to.AttemptFieldsOnly {
 		s += " (the same job)"
 	}
 	s += fmt.Sprintf(" from %s", d.from.State)
@@ -367,9 +367,9 @@ func (w *world) doSettle(list []draft) {
 	w.same("the error of settle", err, nil)
 	w.sameSettled("settle", got, want, ours)
 	for i, c := range ours {
-		w.settleOutcome(settleName(c.SameJob), before, c, want[i])
+		w.settleOutcome(settleName(c.AttemptFieldsOnly), before, c, want[i])
 		if want[i].Err == nil {
-			w.as[c.Record.ID] = settleName(c.SameJob)
+			w.as[c.Record.ID] = settleName(c.AttemptFieldsOnly)
 		}
 	}
 }
@@ -422,7 +422,7 @@ func (w *world) settleMany(t *rapid.T) randomOp {
 					list,
 					draft{
 						from,
-						storage.Change{Record: to, SameJob: r.IntN(2) == 0},
+						storage.Change{Record: to, AttemptFieldsOnly: r.IntN(2) == 0},
 						from.Version + w.ahead[from.ID],
 					},
 				)

@@ -142,7 +142,8 @@ func (w *world) query(t *rapid.T) storage.Query {
 		q.Types = some(t, append(w.types(), "z*", "*", "none"), 1, 2)
 	}
 	if chance(t, 5) {
-		q.ErrorTypes = some(t, []string{ojs.TypeExpired, "t*", ojs.TypeDropped, "total*", "*"}, 1, 2)
+		types := []string{ojs.ErrorTypeExpired, "t*", ojs.ErrorTypeDropped, "total*", "*"}
+		q.ErrorTypes = some(t, types, 1, 2)
 	}
 	for _, at := range []*time.Time{&q.CreatedFrom, &q.CreatedBefore, &q.FinishedFrom, &q.FinishedBefore} {
 		if chance(t, 6) {
@@ -349,7 +350,7 @@ func (w *world) drain(byQueue bool) {
 				to.State, to.LeaseUntil, to.FinishedAt = ojs.StateCompleted, time.Time{}, w.now
 				stalled = append(
 					stalled,
-					draft{r, storage.Change{Record: to, SameJob: true}, r.Version + w.ahead[r.ID]},
+					draft{r, storage.Change{Record: to, AttemptFieldsOnly: true}, r.Version + w.ahead[r.ID]},
 				)
 			}
 		}})

@@ -108,7 +108,7 @@ func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.I
 		switch in.Record.State {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
 		default:
-			return dst, &ojs.InvalidError{Code: ojs.CodeEnvelopeInvalid, Field: "state",
+			return dst, &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
 				Reason: fmt.Sprintf("%q is no state to begin in", in.Record.State)}
 		}
 		if j := s.find(in.Record.ID); j != nil {
@@ -465,7 +465,7 @@ func (s *Reference) Due(ctx context.Context, now time.Time, limit int,
 			j.rec.Expire(now)
 			d.Expired = append(d.Expired, j.rec.Copy())
 		case j.rec.State == ojs.StateActive:
-			j.rec.Reclaim(now)
+			j.rec.TakeOver(now)
 			d.Stalled = append(d.Stalled, j.rec.Copy())
 		default:
 			j.rec.Promote(now)
@@ -497,7 +497,7 @@ func (s *Reference) List(ctx context.Context, q storage.Query) (storage.Page, er
 	if q.Cursor != "" {
 		n, err := strconv.Atoi(q.Cursor)
 		if err != nil {
-			return storage.Page{}, &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "cursor",
+			return storage.Page{}, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor",
 				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
 		}
 		after = n
@@ -631,7 +631,7 @@ func (s *Reference) Close() error {
 func (s *Reference) SetQueueState(ctx context.Context, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.CodeOptionInvalid, Field: "queue_state",
+		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
 	}
 	if err := s.enter(ctx); err != nil {
