@@ -19,16 +19,20 @@ var _ = register([]fault{
 		}
 		return recs
 	})},
-	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1 claim-13 settle-9 settle-10 due-7 settleclaim-15 settleclaim-14 claim-9", changeInsert(func(r *storage.Record) {
-		if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" &&
-			r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
-			var n int
-			_, _ = fmt.Sscanf(r.ID[len(r.ID)-4:], "%x", &n)
-			r.Priority = n
-		}
-	})},
+	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1 claim-13 settle-9 settle-10 due-7 settleclaim-15 settleclaim-14 claim-9",
+		changeInsert(func(r *storage.Record) {
+			if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" &&
+				r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
+				var n int
+				_, _ = fmt.Sscanf(r.ID[len(r.ID)-4:], "%x", &n)
+				r.Priority = n
+			}
+		})},
 	{"lowest priority first", "claim-3 insert-1 insert-9 claim-4 claim-5 claim-11 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 unclaim-2 queue-1 general-4 durable-1 claim-13 settleclaim-15 scale-3", changeInsert(func(r *storage.Record) { r.Priority = -r.Priority })},
-	{"queues in their own order", "claim-4 claim-7 scale-3", changeClaim(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)); slices.Reverse(c.Queues) })},
+	{"queues in their own order", "claim-4 claim-7 scale-3", changeClaim(func(c *storage.Claim) {
+		c.Queues = slices.Sorted(slices.Values(c.Queues))
+		slices.Reverse(c.Queues)
+	})},
 	{"all queues one after the other", "claim-5 unclaim-2 scale-3 queue-2", func(b *broken) {
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			if len(c.Queues) == 0 {
@@ -76,11 +80,12 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"expired jobs claimed", "claim-9 claim-1 unclaim-3 unclaim-4 lease-3 due-5 insert-10 claim-13 settle-10 settleclaim-5 scale-3", func(b *broken) {
-		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
-			return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
-		}
-	}},
+	{"expired jobs claimed", "claim-9 claim-1 unclaim-3 unclaim-4 lease-3 due-5 insert-10 claim-13 settle-10 settleclaim-5 scale-3",
+		func(b *broken) {
+			b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
+				return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
+			}
+		}},
 	{"several jobs of a limited key in one claim", "claim-12 scale-3", func(b *broken) {
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			for left := c.Max; left > 0; left-- {
@@ -105,24 +110,26 @@ var _ = register([]fault{
 			c.SkipKeys = first[c.SkipKeys]
 		})(b)
 	}},
-	{"a set of keys to skip taken for another", "claim-11 claim-14 settle-9 scale-3 settle-13", func(b *broken) {
-		var first *storage.KeySet
-		changeClaim(func(c *storage.Claim) {
-			if first == nil {
-				first = c.SkipKeys
-			}
-			c.SkipKeys = first
-		})(b)
-	}},
-	{"keys that have opened still skipped", "claim-11 claim-14 settle-9 claim-16 scale-3 settle-13 claim-17", func(b *broken) {
-		all := storage.Keys()
-		changeClaim(func(c *storage.Claim) {
-			for key := range c.SkipKeys.All() {
-				all.Add(key)
-			}
-			c.SkipKeys = storage.Keys(slices.Collect(all.All())...) // the storage reads it without the lock
-		})(b)
-	}},
+	{"a set of keys to skip taken for another", "claim-11 claim-14 settle-9 scale-3 settle-13",
+		func(b *broken) {
+			var first *storage.KeySet
+			changeClaim(func(c *storage.Claim) {
+				if first == nil {
+					first = c.SkipKeys
+				}
+				c.SkipKeys = first
+			})(b)
+		}},
+	{"keys that have opened still skipped", "claim-11 claim-14 settle-9 claim-16 scale-3 settle-13 claim-17",
+		func(b *broken) {
+			all := storage.Keys()
+			changeClaim(func(c *storage.Claim) {
+				for key := range c.SkipKeys.All() {
+					all.Add(key)
+				}
+				c.SkipKeys = storage.Keys(slices.Collect(all.All())...) // read without the lock
+			})(b)
+		}},
 	{"expired jobs claimed if types are given", "claim-9 scale-3", func(b *broken) {
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			if len(c.Types) > 0 && len(c.Queues) == 0 {

@@ -29,7 +29,8 @@ var _ = register([]fault{
 		}
 	}},
 	{"versions of a deleted entry come again", "cron-3 durable-3", func(b *broken) {
-		before := make(map[string]uint64) // by name: the version before the entry's first, from which its own count
+		// by name: the version before the entry's first, from which its own count
+		before := make(map[string]uint64)
 		b.cron = func(b *broken, ctx Context, entries []storage.Cron) ([]uint64, error) {
 			entries = slices.Clone(entries)
 			for i := range entries {
@@ -72,7 +73,8 @@ var _ = register([]fault{
 	{"a page begins with the entry it is to begin after", "cron-2 cron-6 cron-7", func(b *broken) {
 		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 			list, err := b.Storage.Crons(ctx, q)
-			if at, _ := b.Storage.Crons(ctx, storage.CronQuery{Names: []string{q.After}}); len(at) == 1 && q.Names == nil {
+			at, _ := b.Storage.Crons(ctx, storage.CronQuery{Names: []string{q.After}})
+			if len(at) == 1 && q.Names == nil {
 				list = append(at, list...)
 				list = list[:min(len(list), q.Most())]
 			}

@@ -66,7 +66,8 @@ func TestFieldsLostAtReopenAreCaught(t *testing.T) {
 // Each field of a job alone is taken from the first job that was stored, as a storage
 // does that keeps what jobs have in common once.
 func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
-	later := []string{"LeaseUntil", "NextRetryAt", "FinishedAt", "DeadLetteredAt"} // no job has them when it is stored
+	// no job has these fields when it is stored
+	later := []string{"LeaseUntil", "NextRetryAt", "FinishedAt", "DeadLetteredAt"}
 	for _, l := range fields.Leaves(reflect.TypeFor[storage.Record]()) {
 		if identity[l.Path] || slices.Contains(later, l.Path) {
 			continue

@@ -9,15 +9,16 @@ import (
 
 // Storages that break the rules of Insert: batches, ids, depths.
 var _ = register([]fault{
-	{"batch stored backwards", "insert-3 insert-9 unique-10 prune-4 settle-12 insert-16 insert-17 scale-1 scale-3 scale-4 unique-15 unique-16 insert-4 insert-12 insert-13 due-9 list-8", func(b *broken) {
-		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
-			batch = slices.Clone(batch)
-			slices.Reverse(batch)
-			out, err := b.Storage.Insert(ctx, now, batch, nil)
-			slices.Reverse(out)
-			return append(dst, out...), err
-		}
-	}},
+	{"batch stored backwards", "insert-3 insert-9 unique-10 prune-4 settle-12 insert-16 insert-17 scale-1 scale-3 scale-4 unique-15 unique-16 insert-4 insert-12 insert-13 due-9 list-8",
+		func(b *broken) {
+			b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+				batch = slices.Clone(batch)
+				slices.Reverse(batch)
+				out, err := b.Storage.Insert(ctx, now, batch, nil)
+				slices.Reverse(out)
+				return append(dst, out...), err
+			}
+		}},
 	{"ids of ended jobs used again", "insert-4", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			for i := range batch {
@@ -44,15 +45,17 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"full though something could be dropped", "insert-8 unclaim-2 prune-4 insert-10 insert-16 insert-17 notify-8 insert-13", func(b *broken) {
-		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
-			batch = slices.Clone(batch)
-			for i := range batch {
-				batch[i].DropOldest = false
+	{"full though something could be dropped",
+		"insert-8 unclaim-2 prune-4 insert-10 insert-16 insert-17 notify-8 insert-13",
+		func(b *broken) {
+			b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+				batch = slices.Clone(batch)
+				for i := range batch {
+					batch[i].DropOldest = false
+				}
+				return b.Storage.Insert(ctx, now, batch, dst)
 			}
-			return b.Storage.Insert(ctx, now, batch, dst)
-		}
-	}},
+		}},
 	{"no look at whether a fresh job is unique", "insert-9",
 		changeFresh(func(b *broken, in *storage.Insert) { in.Record.Unique = nil })},
 	{"no bounds for fresh jobs", "insert-9",

@@ -38,7 +38,8 @@ var _ = register([]fault{
 			if err != nil {
 				return page, err
 			}
-			out := storage.Page{Records: page.Records[min(at, len(page.Records)):min(at+3, len(page.Records))]}
+			n := len(page.Records)
+			out := storage.Page{Records: page.Records[min(at, n):min(at+3, n)]}
 			if at+3 < len(page.Records) {
 				out.Next = fmt.Sprintf("at %d", at+3)
 			}

@@ -30,7 +30,9 @@ var _ = register([]fault{
 		}
 	})},
 	{"callers told of their own calls", "notify-3 settleclaim-12 notify-7", func(b *broken) {
-		b.notify = func(b *broken, _ any, f func(storage.Notice)) func() { return b.Storage.Notify(new(int), f) }
+		b.notify = func(b *broken, _ any, f func(storage.Notice)) func() {
+			return b.Storage.Notify(new(int), f)
+		}
 	}},
 	{"told after stop", "notify-4", func(b *broken) {
 		b.notify = func(b *broken, self any, f func(storage.Notice)) func() {

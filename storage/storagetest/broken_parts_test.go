@@ -116,7 +116,8 @@ func costsPlace(changes func(r, stored *storage.Record) bool) func(*broken) {
 					continue
 				}
 				stored.Priority++
-				if out, _ := b.Storage.Settle(ctx, now, []storage.Change{{Record: stored}}, nil); out[0].Err != nil {
+				risen, _ := b.Storage.Settle(ctx, now, []storage.Change{{Record: stored}}, nil)
+				if risen[0].Err != nil {
 					continue
 				}
 				ch.Record.Version++

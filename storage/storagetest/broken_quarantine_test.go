@@ -98,16 +98,18 @@ var quarantineFaults = []struct {
 	caught string // the case whose rule it breaks, and after it those that it breaks too
 	fault  func(s *tampered)
 }{
-	{"a bad record fails the claim", "quarantine-1 quarantine-4 quarantine-5 quarantine-7 quarantine-8 quarantine-9", func(s *tampered) {
-		told := 0
-		s.claim = func(ctx context.Context, now time.Time, c storage.Claim, dst records) (records, error) {
-			if n, _ := s.CountQuarantined(ctx); n > told && s.any(available) {
-				told = n
-				return dst, errDamaged
+	{"a bad record fails the claim",
+		"quarantine-1 quarantine-4 quarantine-5 quarantine-7 quarantine-8 quarantine-9",
+		func(s *tampered) {
+			told := 0
+			s.claim = func(ctx Context, now Time, c storage.Claim, dst records) (records, error) {
+				if n, _ := s.CountQuarantined(ctx); n > told && s.any(available) {
+					told = n
+					return dst, errDamaged
+				}
+				return s.Shelf.Claim(ctx, now, c, dst)
 			}
-			return s.Shelf.Claim(ctx, now, c, dst)
-		}
-	}},
+		}},
 	{"a bad record takes another's place in a claim", "quarantine-1", func(s *tampered) {
 		s.claim = func(ctx context.Context, now time.Time, c storage.Claim, dst records) (records, error) {
 			if c.Max > 1 && s.any(available) {

@@ -69,7 +69,9 @@ var _ = registerRandom([]randomFault{
 	}},
 	{"promoted jobs enter their queue in the order of their insertion", "claim-2", func(d *doctored) {
 		d.due = &waits{came: func(d *doctored, j *refJob, _ ojs.State) {
-			for _, other := range d.jobs { // before those of its priority that were inserted later and promoted in this call
+			// before the jobs of its priority that were inserted later and promoted in
+			// this call
+			for _, other := range d.jobs {
 				if other != j && other.rec.State == ojs.StateAvailable && other.inserted > j.inserted &&
 					other.entered > j.entered-3 &&
 					other.entered < j.entered {

@@ -75,11 +75,12 @@ var _ = register([]fault{
 			return recs
 		})(b)
 	}},
-	{"key of a rate limit not changed", "claim-16 settle-13", changeSettle(func(to *storage.Record, stored storage.Record) {
-		if to.RateLimit != nil && stored.RateLimit != nil {
-			to.RateLimit = stored.RateLimit
-		}
-	})},
+	{"key of a rate limit not changed", "claim-16 settle-13",
+		changeSettle(func(to *storage.Record, stored storage.Record) {
+			if to.RateLimit != nil && stored.RateLimit != nil {
+				to.RateLimit = stored.RateLimit
+			}
+		})},
 	{"callers told of their own calls while others listen", "notify-3 notify-7", func(b *broken) {
 		listeners := 0
 		b.notify = func(b *broken, self any, f func(storage.Notice)) func() {

@@ -25,36 +25,46 @@ var _ = register([]fault{
 	}},
 	{"fencing lost", "settle-2 unique-3 settle-3 unclaim-1 lease-3 race-2 race-3 settle-12 durable-3",
 		changeSettle(func(to *storage.Record, stored storage.Record) { to.Version = stored.Version })},
-	{"fencing by the attempt number", "settle-3 lease-3 race-3 settle-12 durable-3", changeSettle(func(to *storage.Record, stored storage.Record) {
-		if to.Attempt == stored.Attempt && stored.State == ojs.StateActive {
-			to.Version = stored.Version
-		}
-	})},
+	{"fencing by the attempt number", "settle-3 lease-3 race-3 settle-12 durable-3",
+		changeSettle(func(to *storage.Record, stored storage.Record) {
+			if to.Attempt == stored.Attempt && stored.State == ojs.StateActive {
+				to.Version = stored.Version
+			}
+		})},
 	{"another type costs an available job its place", "settle-9",
 		costsPlace(func(r, stored *storage.Record) bool { return r.Type != stored.Type })},
-	{"another rate limit costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool {
-		return (r.RateLimit == nil) != (stored.RateLimit == nil)
-	})},
-	{"another fingerprint costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool {
-		return r.Fingerprint != stored.Fingerprint
-	})},
-	{"another deadline costs an available job its place", "settle-9 settle-10", costsPlace(func(r, stored *storage.Record) bool {
-		return !r.Deadline().Equal(stored.Deadline())
-	})},
-	{"another time of creation costs an available job its place", "settle-9", costsPlace(func(r, stored *storage.Record) bool {
-		return !r.CreatedAt.Equal(stored.CreatedAt)
-	})},
-	{"a deadline that does not move", "settle-10 notify-8 settle-20", changeSettle(func(to *storage.Record, stored storage.Record) {
-		if stored.State.Waiting() {
-			to.ExpiresAt = stored.ExpiresAt
-		}
-	})},
-	{"an enqueue TTL that starts do not end", "due-8", changeSettle(func(to *storage.Record, stored storage.Record) {
-		if to.EnqueueTTL > 0 && to.State.Waiting() {
-			to.ExpiresAt = to.CreatedAt.Add(to.EnqueueTTL)
-		}
-	})},
-	{"a fingerprint for life", "settle-11 insert-16", changeSettle(func(to *storage.Record, stored storage.Record) { to.Fingerprint = stored.Fingerprint })},
+	{"another rate limit costs an available job its place", "settle-9",
+		costsPlace(func(r, stored *storage.Record) bool {
+			return (r.RateLimit == nil) != (stored.RateLimit == nil)
+		})},
+	{"another fingerprint costs an available job its place", "settle-9",
+		costsPlace(func(r, stored *storage.Record) bool {
+			return r.Fingerprint != stored.Fingerprint
+		})},
+	{"another deadline costs an available job its place", "settle-9 settle-10",
+		costsPlace(func(r, stored *storage.Record) bool {
+			return !r.Deadline().Equal(stored.Deadline())
+		})},
+	{"another time of creation costs an available job its place", "settle-9",
+		costsPlace(func(r, stored *storage.Record) bool {
+			return !r.CreatedAt.Equal(stored.CreatedAt)
+		})},
+	{"a deadline that does not move", "settle-10 notify-8 settle-20",
+		changeSettle(func(to *storage.Record, stored storage.Record) {
+			if stored.State.Waiting() {
+				to.ExpiresAt = stored.ExpiresAt
+			}
+		})},
+	{"an enqueue TTL that starts do not end", "due-8",
+		changeSettle(func(to *storage.Record, stored storage.Record) {
+			if to.EnqueueTTL > 0 && to.State.Waiting() {
+				to.ExpiresAt = to.CreatedAt.Add(to.EnqueueTTL)
+			}
+		})},
+	{"a fingerprint for life", "settle-11 insert-16",
+		changeSettle(func(to *storage.Record, stored storage.Record) {
+			to.Fingerprint = stored.Fingerprint
+		})},
 	{"a time of creation for life", "settle-11",
 		changeSettle(func(to *storage.Record, stored storage.Record) { to.CreatedAt = stored.CreatedAt })},
 	{"tokens of a deleted job fit the next one", "settle-12 durable-3",

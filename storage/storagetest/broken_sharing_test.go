@@ -13,19 +13,27 @@ import (
 // that they keep, as a cache would, and a copy of all of its fields but some. No rule
 // names these fields: the scribbler overwrites everything that it can reach.
 var sharing = map[string]func(kept, copied *storage.Record){
-	"the meta":                      func(k, c *storage.Record) { c.Meta = k.Meta },
-	"the lists in the meta":         func(k, c *storage.Record) { shareIn(c.Meta, k.Meta) },
-	"the attributes":                func(k, c *storage.Record) { c.Extra = k.Extra },
-	"the checkpoint":                func(k, c *storage.Record) { c.Checkpoint = k.Checkpoint },
-	"the result":                    func(k, c *storage.Record) { c.Result = k.Result },
-	"the latest error":              func(k, c *storage.Record) { c.Error = k.Error },
-	"the earlier errors":            func(k, c *storage.Record) { c.Errors = k.Errors },
-	"the details of an error":       func(k, c *storage.Record) { shareError(k, c, func(k, c *ojs.Failure) { c.Details = k.Details }) },
-	"the backtrace of an error":     func(k, c *storage.Record) { shareError(k, c, func(k, c *ojs.Failure) { c.Backtrace = k.Backtrace }) },
-	"the errors that end a job":     func(k, c *storage.Record) { c.Retry.NonRetryableErrors = k.Retry.NonRetryableErrors },
-	"the rate limit":                func(k, c *storage.Record) { c.RateLimit = k.RateLimit },
-	"the unique policy":             func(k, c *storage.Record) { c.Unique = k.Unique },
-	"the states of a unique policy": func(k, c *storage.Record) { shareUnique(k, c, func(k, c *ojs.UniquePolicy) { c.States = k.States }) },
+	"the meta":              func(k, c *storage.Record) { c.Meta = k.Meta },
+	"the lists in the meta": func(k, c *storage.Record) { shareIn(c.Meta, k.Meta) },
+	"the attributes":        func(k, c *storage.Record) { c.Extra = k.Extra },
+	"the checkpoint":        func(k, c *storage.Record) { c.Checkpoint = k.Checkpoint },
+	"the result":            func(k, c *storage.Record) { c.Result = k.Result },
+	"the latest error":      func(k, c *storage.Record) { c.Error = k.Error },
+	"the earlier errors":    func(k, c *storage.Record) { c.Errors = k.Errors },
+	"the details of an error": func(k, c *storage.Record) {
+		shareError(k, c, func(k, c *ojs.Failure) { c.Details = k.Details })
+	},
+	"the backtrace of an error": func(k, c *storage.Record) {
+		shareError(k, c, func(k, c *ojs.Failure) { c.Backtrace = k.Backtrace })
+	},
+	"the errors that end a job": func(k, c *storage.Record) {
+		c.Retry.NonRetryableErrors = k.Retry.NonRetryableErrors
+	},
+	"the rate limit":    func(k, c *storage.Record) { c.RateLimit = k.RateLimit },
+	"the unique policy": func(k, c *storage.Record) { c.Unique = k.Unique },
+	"the states of a unique policy": func(k, c *storage.Record) {
+		shareUnique(k, c, func(k, c *ojs.UniquePolicy) { c.States = k.States })
+	},
 	"the keys of a unique policy": func(k, c *storage.Record) {
 		shareUnique(k, c, func(k, c *ojs.UniquePolicy) { c.ArgsKeys = k.ArgsKeys })
 	},

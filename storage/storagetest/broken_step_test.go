@@ -12,11 +12,12 @@ import (
 
 // Storages that break the rules of SettleAndClaim and Unclaim.
 var _ = register([]fault{
-	{"attempts of a step not counted", "settleclaim-1 settleclaim-7 settleclaim-8", changeStepClaimed(func(claimed []*storage.Record) {
-		for _, r := range claimed {
-			r.Attempt--
-		}
-	})},
+	{"attempts of a step not counted", "settleclaim-1 settleclaim-7 settleclaim-8",
+		changeStepClaimed(func(claimed []*storage.Record) {
+			for _, r := range claimed {
+				r.Attempt--
+			}
+		})},
 	{"a step forgets who asks", "settleclaim-1", changeStep(func(c *storage.Claim) { c.Worker = "" })},
 	{"results of a step in place of what was there", "settleclaim-1", func(b *broken) {
 		b.step = func(b *broken, ctx Context, now Time, to slots, _ outcomes, c storage.Claim,
@@ -121,7 +122,8 @@ var _ = register([]fault{
 					continue
 				}
 				var err error
-				if dst, _, err = b.Storage.SettleAndClaim(ctx, now, []*storage.Record{r}, dst, c, nil); err != nil {
+				dst, _, err = b.Storage.SettleAndClaim(ctx, now, []*storage.Record{r}, dst, c, nil)
+				if err != nil {
 					return dst, 0, err
 				}
 			}
@@ -134,11 +136,12 @@ var _ = register([]fault{
 		changeStep(func(c *storage.Claim) { c.Types = nil })},
 	{"queues of a step in their own order", "settleclaim-4 settleclaim-6",
 		changeStep(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)) })},
-	{"claimed in a step from the last to the first", "settleclaim-4 settleclaim-3 settleclaim-5 settleclaim-7 settleclaim-10 insert-17 settleclaim-14", changeStepClaimed(func(claimed []*storage.Record) {
-		for i, j := 0, len(claimed)-1; i < j; i, j = i+1, j-1 {
-			*claimed[i], *claimed[j] = *claimed[j], *claimed[i]
-		}
-	})},
+	{"claimed in a step from the last to the first", "settleclaim-4 settleclaim-3 settleclaim-5 settleclaim-7 settleclaim-10 insert-17 settleclaim-14",
+		changeStepClaimed(func(claimed []*storage.Record) {
+			for i, j := 0, len(claimed)-1; i < j; i, j = i+1, j-1 {
+				*claimed[i], *claimed[j] = *claimed[j], *claimed[i]
+			}
+		})},
 	{"expired jobs claimed in a step", "settleclaim-5 settleclaim-1", func(b *broken) {
 		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
 			into slots) (outcomes, int, error) {
@@ -180,7 +183,9 @@ var _ = register([]fault{
 			return dst, len(recs), err
 		}
 	}},
-	{"jobs with a rate limit passed over in a step", "settleclaim-6", changeStep(func(c *storage.Claim) { c.SkipKeys = storage.Keys(append(slices.Collect(c.SkipKeys.All()), "k")...) })},
+	{"jobs with a rate limit skipped in a step", "settleclaim-6", changeStep(func(c *storage.Claim) {
+		c.SkipKeys = storage.Keys(append(slices.Collect(c.SkipKeys.All()), "k")...)
+	})},
 	{"a rate limit ends the claim of its queue", "settleclaim-6 settleclaim-15", func(b *broken) {
 		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
 			into slots) (outcomes, int, error) {
@@ -222,16 +227,17 @@ var _ = register([]fault{
 			return out, n, err
 		}
 	}},
-	{"a step that counts the records it was given", "settleclaim-7 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 settleclaim-10 settleclaim-13 settleclaim-15 insert-17 settleclaim-14", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
-			into slots) (outcomes, int, error) {
-			out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
-			if err != nil {
-				return out, n, err
+	{"a step that counts the records it was given", "settleclaim-7 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 settleclaim-10 settleclaim-13 settleclaim-15 insert-17 settleclaim-14",
+		func(b *broken) {
+			b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+				into slots) (outcomes, int, error) {
+				out, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+				if err != nil {
+					return out, n, err
+				}
+				return out, len(into), nil
 			}
-			return out, len(into), nil
-		}
-	}},
+		}},
 	{"settles before it looks at the context", "settleclaim-9", func(b *broken) {
 		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
 			into slots) (outcomes, int, error) {

@@ -31,11 +31,12 @@ type (
 // broken is a memory storage with a fault: a nil function is the storage's own.
 type broken struct {
 	*memory.Storage
-	mu      sync.Mutex
-	insert  func(b *broken, ctx context.Context, now time.Time, batch inserts, dst results) (results, error)
-	claim   func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst records) (records, error)
-	settle  func(b *broken, ctx context.Context, now time.Time, changes settles, dst outcomes) (outcomes, error)
-	step    func(b *broken, ctx context.Context, now time.Time, to slots, dst outcomes, c storage.Claim, into slots) (outcomes, int, error)
+	mu     sync.Mutex
+	insert func(b *broken, ctx context.Context, now time.Time, batch inserts, dst results) (results, error)
+	claim  func(b *broken, ctx context.Context, now time.Time, c storage.Claim, dst records) (records, error)
+	settle func(b *broken, ctx Context, now Time, changes settles, dst outcomes) (outcomes, error)
+	step   func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+		into slots) (outcomes, int, error)
 	unclaim func(b *broken, ctx context.Context, now time.Time, held []storage.Held) (int, error)
 	extend  func(b *broken, ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error)
 	due     func(b *broken, ctx context.Context, now time.Time, max int, buf records) (storage.Due, error)
@@ -48,12 +49,13 @@ type broken struct {
 	states  func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
 	cron    func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error)
 	crons   func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error)
-	runs    func(b *broken, ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error)
-	notify  func(b *broken, self any, f func(storage.Notice)) func()
-	close   func(b *broken) error
-	caps    func(b *broken, c *storage.Capabilities)
-	own     func(b *broken, self any, asked storage.Storage) storage.Storage
-	reopen  func(b *broken) storage.Storage // for a durable one, which it is in these tests
+	runs    func(b *broken, ctx Context, now Time, after *storage.Cron,
+		max int) ([]storage.Cron, Time, error)
+	notify func(b *broken, self any, f func(storage.Notice)) func()
+	close  func(b *broken) error
+	caps   func(b *broken, c *storage.Capabilities)
+	own    func(b *broken, self any, asked storage.Storage) storage.Storage
+	reopen func(b *broken) storage.Storage // for a durable one, which it is in these tests
 
 	kept map[string]storage.Record // for faults that remember
 }

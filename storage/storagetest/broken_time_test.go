@@ -67,7 +67,8 @@ var _ = register([]fault{
 		b.due = func(b *broken, ctx Context, now Time, max int, buf records) (storage.Due, error) {
 			d, err := b.Storage.Due(ctx, now, max, buf)
 			if err == nil && len(d.Stalled) == 0 && !d.Next.IsZero() && d.Next.Sub(now) <= time.Millisecond {
-				if r, lerr := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateActive}}); lerr == nil && len(r.Records) > 0 {
+				active := storage.Query{States: []ojs.State{ojs.StateActive}}
+				if r, lerr := b.Storage.List(ctx, active); lerr == nil && len(r.Records) > 0 {
 					return b.Storage.Due(ctx, now.Add(time.Millisecond), max, buf)
 				}
 			}
@@ -86,13 +87,14 @@ var _ = register([]fault{
 			r.ExpiresAt = time.Time{}
 		}
 	})},
-	{"promoted behind what was in buf", "due-1 unique-12 due-2 due-4 queue-1 general-5 durable-1 general-6 due-7 due-8 settle-13 due-9 settle-20", func(b *broken) {
-		b.due = func(b *broken, ctx Context, now Time, max int, buf records) (storage.Due, error) {
-			d, err := b.Storage.Due(ctx, now, max, nil)
-			d.Promoted = append(buf, d.Promoted...)
-			return d, err
-		}
-	}},
+	{"promoted behind what was in buf", "due-1 unique-12 due-2 due-4 queue-1 general-5 durable-1 general-6 due-7 due-8 settle-13 due-9 settle-20",
+		func(b *broken) {
+			b.due = func(b *broken, ctx Context, now Time, max int, buf records) (storage.Due, error) {
+				d, err := b.Storage.Due(ctx, now, max, nil)
+				d.Promoted = append(buf, d.Promoted...)
+				return d, err
+			}
+		}},
 	{"max ignored", "due-4", func(b *broken) {
 		b.due = func(b *broken, ctx Context, now Time, max int, buf records) (storage.Due, error) {
 			return b.Storage.Due(ctx, now, max+1000, buf)
@@ -145,11 +147,12 @@ var _ = register([]fault{
 			return strings.Compare(a.ID, b.ID)
 		})
 	})},
-	{"an enqueue TTL is a deadline like any other", "due-10 due-8 settleclaim-15 general-4", changeInsert(func(r *storage.Record) {
-		if r.EnqueueTTL > 0 && r.ExpiresAt.IsZero() {
-			r.ExpiresAt, r.EnqueueTTL = r.CreatedAt.Add(r.EnqueueTTL), 0
-		}
-	})},
+	{"an enqueue TTL is a deadline like any other", "due-10 due-8 settleclaim-15 general-4",
+		changeInsert(func(r *storage.Record) {
+			if r.EnqueueTTL > 0 && r.ExpiresAt.IsZero() {
+				r.ExpiresAt, r.EnqueueTTL = r.CreatedAt.Add(r.EnqueueTTL), 0
+			}
+		})},
 	{"expired jobs are dead letters if their policy wants it", "due-10", changeGet(func(r *storage.Record) {
 		if r.Error != nil && r.Error.Type == ojs.ErrorTypeExpired &&
 			r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {

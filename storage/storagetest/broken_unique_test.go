@@ -10,22 +10,25 @@ import (
 
 // Storages that break the rules of unique jobs.
 var _ = register([]fault{
-	{"reject ignored", "unique-1 insert-2 insert-9 unique-7 unique-9 unique-10 race-4 durable-1 settle-11 unique-16 insert-14", changeInsert(func(r *storage.Record) {
-		if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil &&
-			r.Unique.Period == 0 {
-			r.Unique = nil
-		}
-	})},
-	{"ignore rejects", "unique-2 general-4 unique-15 insert-3 unique-9 queue-2", changePolicy(func(p *ojs.UniquePolicy) {
-		if p.OnConflict == ojs.ConflictIgnore {
-			p.OnConflict = ojs.ConflictReject
-		}
-	})},
-	{"replace leaves what runs", "unique-3 race-5 notify-2 unique-13", changePolicy(func(p *ojs.UniquePolicy) {
-		if p.OnConflict == ojs.ConflictReplace && p.States == nil {
-			p.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}
-		}
-	})},
+	{"reject ignored", "unique-1 insert-2 insert-9 unique-7 unique-9 unique-10 race-4 durable-1 settle-11 unique-16 insert-14",
+		changeInsert(func(r *storage.Record) {
+			if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil &&
+				r.Unique.Period == 0 {
+				r.Unique = nil
+			}
+		})},
+	{"ignore rejects", "unique-2 general-4 unique-15 insert-3 unique-9 queue-2",
+		changePolicy(func(p *ojs.UniquePolicy) {
+			if p.OnConflict == ojs.ConflictIgnore {
+				p.OnConflict = ojs.ConflictReject
+			}
+		})},
+	{"replace leaves what runs", "unique-3 race-5 notify-2 unique-13",
+		changePolicy(func(p *ojs.UniquePolicy) {
+			if p.OnConflict == ojs.ConflictReplace && p.States == nil {
+				p.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}
+			}
+		})},
 	{"replace deletes what has ended", "unique-4", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			if p := batch[0:]; len(p) == 1 && p[0].Record.Unique != nil &&
@@ -62,49 +65,53 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"fingerprint dropped when a job ends", "unique-7", changeSettle(func(to *storage.Record, _ storage.Record) {
-		if to.State.Terminal() {
-			to.Fingerprint = ""
-		}
-	})},
+	{"fingerprint dropped when a job ends", "unique-7",
+		changeSettle(func(to *storage.Record, _ storage.Record) {
+			if to.State.Terminal() {
+				to.Fingerprint = ""
+			}
+		})},
 	{"period ignored", "unique-8 prune-5 general-4 prune-6 unique-15",
 		changePolicy(func(p *ojs.UniquePolicy) { p.Period = 0 })},
-	{"the oldest of several equals named", "unique-9 settle-11 unique-13 unique-15 unique-16", func(b *broken) {
-		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
-			out, err := b.Storage.Insert(ctx, now, batch, dst)
-			var dup *ojs.DuplicateError
-			if errors.As(err, &dup) && dup.Fingerprint != "" {
-				page, _ := b.Storage.List(ctx, storage.Query{})
-				for _, r := range page.Records {
-					if r.Fingerprint == dup.Fingerprint {
-						return out, &ojs.DuplicateError{ID: r.ID, State: r.State,
-							Fingerprint: dup.Fingerprint}
+	{"the oldest of several equals named", "unique-9 settle-11 unique-13 unique-15 unique-16",
+		func(b *broken) {
+			b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+				out, err := b.Storage.Insert(ctx, now, batch, dst)
+				var dup *ojs.DuplicateError
+				if errors.As(err, &dup) && dup.Fingerprint != "" {
+					page, _ := b.Storage.List(ctx, storage.Query{})
+					for _, r := range page.Records {
+						if r.Fingerprint == dup.Fingerprint {
+							return out, &ojs.DuplicateError{ID: r.ID, State: r.State,
+								Fingerprint: dup.Fingerprint}
+						}
 					}
 				}
+				return out, err
 			}
-			return out, err
-		}
-	}},
-	{"no conflict within a batch", "unique-10 prune-4 insert-16 unique-15 unique-16 insert-12", func(b *broken) {
-		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
-			batch = slices.Clone(batch)
-			seen := make(map[string]bool)
-			for i := range batch {
-				r := &batch[i].Record
-				if r.Fingerprint != "" && seen[r.Fingerprint] {
-					*r = r.Copy()
-					r.Unique = nil
+		}},
+	{"no conflict within a batch", "unique-10 prune-4 insert-16 unique-15 unique-16 insert-12",
+		func(b *broken) {
+			b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+				batch = slices.Clone(batch)
+				seen := make(map[string]bool)
+				for i := range batch {
+					r := &batch[i].Record
+					if r.Fingerprint != "" && seen[r.Fingerprint] {
+						*r = r.Copy()
+						r.Unique = nil
+					}
+					seen[r.Fingerprint] = true
 				}
-				seen[r.Fingerprint] = true
+				return b.Storage.Insert(ctx, now, batch, dst)
 			}
-			return b.Storage.Insert(ctx, now, batch, dst)
-		}
-	}},
-	{"every fingerprint checked", "unique-11 settle-11 unique-13 unique-14", changeInsert(func(r *storage.Record) {
-		if r.Fingerprint != "" && r.Unique == nil {
-			r.Unique = &ojs.UniquePolicy{}
-		}
-	})},
+		}},
+	{"every fingerprint checked", "unique-11 settle-11 unique-13 unique-14",
+		changeInsert(func(r *storage.Record) {
+			if r.Fingerprint != "" && r.Unique == nil {
+				r.Unique = &ojs.UniquePolicy{}
+			}
+		})},
 	{"uniqueness checked again at promotion", "unique-12 due-7", func(b *broken) {
 		b.due = func(b *broken, ctx Context, now Time, max int, buf records) (storage.Due, error) {
 			d, err := b.Storage.Due(ctx, now, max, buf)

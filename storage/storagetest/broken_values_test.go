@@ -30,14 +30,15 @@ var _ = register([]fault{
 			return r, err
 		}
 	}},
-	{"tokens of a deleted job fit the next one after the storage was opened again", "durable-3", func(b *broken) {
-		opened := false
-		tokensComeAgain(b, func() bool { return opened })
-		b.reopen = func(b *broken) storage.Storage {
-			opened = true
-			return b
-		}
-	}},
+	{"tokens of a deleted job fit the next one after the storage was opened again", "durable-3",
+		func(b *broken) {
+			opened := false
+			tokensComeAgain(b, func() bool { return opened })
+			b.reopen = func(b *broken) storage.Storage {
+				opened = true
+				return b
+			}
+		}},
 	{"progress forgotten", "settle-8",
 		changeSettle(func(to *storage.Record, stored storage.Record) { to.Progress = stored.Progress })},
 	{"what a step was given is what is stored", "settleclaim-8 *", func(b *broken) {

@@ -241,7 +241,8 @@ var settleCases = []Case{
 		}
 		dead := c.settled(second, c.dead)
 		c.settled(dead, func(r *storage.Record) {
-			r.State, r.Attempt, r.FinishedAt, r.DeadLetteredAt = ojs.StateAvailable, 0, time.Time{}, time.Time{}
+			r.State, r.Attempt = ojs.StateAvailable, 0
+			r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
 		})
 		c.one()
 		if s := c.settle(second, c.to(ojs.StateCompleted)); !errors.Is(s.Err, storage.ErrFenced) {
@@ -291,7 +292,8 @@ var settleCases = []Case{
 		dead := c.settled(c.one(), c.dead)
 		before := c.insert(c.job())
 		c.settled(dead, func(r *storage.Record) {
-			r.State, r.Attempt, r.FinishedAt, r.DeadLetteredAt = ojs.StateAvailable, 0, time.Time{}, time.Time{}
+			r.State, r.Attempt = ojs.StateAvailable, 0
+			r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
 		})
 		if got := c.list(storage.Query{DeadLetters: true}); len(got) != 0 {
 			c.failf("dead letters %v", short(got))
@@ -303,7 +305,8 @@ var settleCases = []Case{
 		r := c.one()
 		r.State, r.NextRetryAt = ojs.StateRetryable, c.now.Add(time.Minute)
 		r.Attempt, r.Progress, r.Checkpoint, r.Worker = 7, 0.5, json.RawMessage(`{"page":3}`), "another"
-		r.EnqueuedAt, r.StartedAt, r.LeaseUntil = c.now.Add(time.Second), c.now.Add(2*time.Second), c.now.Add(3*time.Second)
+		r.EnqueuedAt, r.StartedAt = c.now.Add(time.Second), c.now.Add(2*time.Second)
+		r.LeaseUntil = c.now.Add(3 * time.Second)
 		r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "first", Code: ojs.CodeRetry},
 			{Attempt: 7, At: c.now, Type: "last", Code: ojs.CodeRetry}}
 		r.Error = &r.Errors[1]
@@ -320,7 +323,8 @@ var settleCases = []Case{
 		c.pass(time.Hour / 2)
 		c.due()
 		r = c.one()
-		r.State, r.FinishedAt, r.DeadLetteredAt, r.Checkpoint, r.Result = ojs.StateDiscarded, c.now, c.now, nil, json.RawMessage("1")
+		r.State, r.FinishedAt, r.DeadLetteredAt = ojs.StateDiscarded, c.now, c.now
+		r.Checkpoint, r.Result = nil, json.RawMessage("1")
 		again(&r)
 	}},
 	{"settle-9", "Settle/PlaceWhateverChanges", "Storage.Settle", "An available job keeps its place when its type, its rate limit, its fingerprint, its deadline or the time of its creation changes, and is found by them.", needsNothing, func(c *C) {
@@ -336,7 +340,8 @@ var settleCases = []Case{
 		touch(4, expires(time.Hour))
 		touch(5, func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(time.Second) })
 		touch(6, func(r *storage.Record) { r.Timeout, r.Lease, r.MaxAttempts = time.Second, time.Hour, 9 })
-		if recs := c.claimOf(storage.Claim{Types: []string{"x"}, SkipKeys: storage.Keys("k"), Queues: []string{"q"}, Max: 1}); !slices.Equal(ids(recs), got[2:3]) {
+		q := storage.Claim{Types: []string{"x"}, SkipKeys: storage.Keys("k"), Queues: []string{"q"}, Max: 1}
+		if recs := c.claimOf(q); !slices.Equal(ids(recs), got[2:3]) {
 			c.failf("claimed %v, not %v", short(ids(recs)), short(got[2:3]))
 		}
 		c.order(storage.Claim{}, got[0], got[1], got[3], got[4], got[5], got[6], got[7])
@@ -385,7 +390,8 @@ var settleCases = []Case{
 			claims(storage.Claim{Queues: []string{"q"}, SkipKeys: storage.Keys("old")}, got[1])
 			c.insert(c.job(queue("p"), priority(1)))
 			c.settled(c.get(got[2]), priority(2))
-			if recs := c.claimOf(storage.Claim{Queues: []string{"p"}, Max: 1}); !slices.Equal(ids(recs), got[2:3]) {
+			recs := c.claimOf(storage.Claim{Queues: []string{"p"}, Max: 1})
+			if !slices.Equal(ids(recs), got[2:3]) {
 				c.failf("a job whose priority has risen is claimed after %v", short(ids(recs)))
 			}
 			next := c.now.Add(time.Minute)
@@ -442,7 +448,9 @@ var settleCases = []Case{
 				func(r storage.Record) []storage.Insert {
 					return []storage.Insert{{Record: c.job(pending)}, {Record: r}}
 				},
-				func(r storage.Record) []storage.Insert { return []storage.Insert{{Record: r, MaxDepth: 1000}} },
+				func(r storage.Record) []storage.Insert {
+					return []storage.Insert{{Record: r, MaxDepth: 1000}}
+				},
 				func(r storage.Record) []storage.Insert {
 					one(&r)
 					return []storage.Insert{{Record: c.job(one, pending)}, {Record: r}}

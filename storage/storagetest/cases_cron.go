@@ -209,7 +209,9 @@ var cronCases = []Case{
 			switch rnd.IntN(6) {
 			case 0, 1, 2:
 				var a, b []storage.Cron
-				for _, n := range slices.Compact(slices.Sorted(slices.Values([]string{name(), name(), name()}))) {
+				names := []string{name(), name(), name()}
+				slices.Sort(names)
+				for _, n := range slices.Compact(names) {
 					e := storage.Cron{Name: n, Runs: step}
 					if rnd.IntN(4) > 0 {
 						e.NextRun = now.Add(time.Duration(rnd.IntN(20)-10) * time.Second)

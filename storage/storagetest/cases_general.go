@@ -19,10 +19,11 @@ import (
 // calls are all the calls of a storage.
 func (c *C) calls(ctx context.Context) map[string]func() error {
 	r := c.job()
+	batch, changes := []storage.Insert{{Record: r}}, []storage.Change{{Record: r}}
 	calls := map[string]func() error{
-		"Insert": func() error { _, err := c.S.Insert(ctx, c.now, []storage.Insert{{Record: r}}, nil); return err },
+		"Insert": func() error { _, err := c.S.Insert(ctx, c.now, batch, nil); return err },
 		"Claim":  func() error { _, err := c.S.Claim(ctx, c.now, storage.Claim{Max: 1}, nil); return err },
-		"Settle": func() error { _, err := c.S.Settle(ctx, c.now, []storage.Change{{Record: r}}, nil); return err },
+		"Settle": func() error { _, err := c.S.Settle(ctx, c.now, changes, nil); return err },
 		"Extend": func() error { _, err := c.S.Extend(ctx, c.now, []storage.Extension{{}}); return err },
 		"Due":    func() error { _, err := c.S.Due(ctx, c.now, 1, nil); return err },
 		"Get":    func() error { _, err := c.S.Get(ctx, r.ID); return err },
@@ -32,11 +33,15 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		"Prune":  func() error { _, err := c.S.Prune(ctx, storage.Prune{Max: 1}); return err },
 	}
 	if qs, ok := queueStore(c.S); ok {
-		calls["SetQueueState"] = func() error { _, err := qs.SetQueueState(ctx, "q", ojs.QueuePaused); return err }
+		calls["SetQueueState"] = func() error {
+			_, err := qs.SetQueueState(ctx, "q", ojs.QueuePaused)
+			return err
+		}
 		calls["QueueStates"] = func() error { _, err := qs.QueueStates(ctx); return err }
 	}
 	if cs, ok := cronStore(c.S); ok {
-		calls["SetCrons"] = func() error { _, err := cs.SetCrons(ctx, []storage.Cron{{Name: "e"}}); return err }
+		entries := []storage.Cron{{Name: "e"}}
+		calls["SetCrons"] = func() error { _, err := cs.SetCrons(ctx, entries); return err }
 		calls["DeleteCron"] = func() error { _, err := cs.DeleteCron(ctx, "e"); return err }
 		calls["Crons"] = func() error { _, err := cs.Crons(ctx, storage.CronQuery{}); return err }
 		calls["DueCrons"] = func() error { _, _, err := cs.DueCrons(ctx, epoch, nil, 1); return err }
@@ -129,12 +134,25 @@ var generalCases = []Case{
 				r.Meta = map[string]any{"s": planes.String(), "n": json.Number("9007199254740993"),
 					"f": 0.1, "l": []any{nil, true, map[string]any{"": "x"}}}
 				r.Extra = map[string]json.RawMessage{"workflow_id": json.RawMessage(`"w"`)}
-				r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "a.b", Message: planes.String(), Code: ojs.CodeRetry, Reason: ojs.ReasonHandlerError, Details: map[string]any{"n": 1.5}, Backtrace: []string{"f x.go:1"}}}
-				r.Retry = ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Second, BackoffCoefficient: 1.5, MaxInterval: time.Hour, Jitter: ojs.JitterOff, BackoffStrategy: ojs.BackoffLinear, NonRetryableErrors: []string{"a.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}
-				r.TotalTimeout, r.EnqueueTTL, r.ResultTTL, r.Priority, r.MaxAttempts = 3*time.Hour, 7*time.Hour, 5*time.Hour, -7, 3
+				r.Errors = []ojs.Failure{{
+					Attempt: 1, At: c.now, Type: "a.b", Message: planes.String(), Code: ojs.CodeRetry,
+					Reason: ojs.ReasonHandlerError, Details: map[string]any{"n": 1.5},
+					Backtrace: []string{"f x.go:1"},
+				}}
+				r.Retry = ojs.RetryPolicy{
+					MaxAttempts: 3, InitialInterval: time.Second, BackoffCoefficient: 1.5,
+					MaxInterval: time.Hour, Jitter: ojs.JitterOff, BackoffStrategy: ojs.BackoffLinear,
+					NonRetryableErrors: []string{"a.*"}, OnExhaustion: ojs.ExhaustionDeadLetter,
+				}
+				r.TotalTimeout, r.EnqueueTTL, r.ResultTTL = 3*time.Hour, 7*time.Hour, 5*time.Hour
+				r.Priority, r.MaxAttempts = -7, 3
 				r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2,
 					Rate: ojs.Rate{Limit: 5, Per: time.Second}}
-				unique("print", ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{}, MetaKeys: []string{"s"}, Period: time.Hour, PeriodMonths: 2, States: []ojs.State{ojs.StateDiscarded}, OnConflict: ojs.ConflictIgnore, Key: ""})(r)
+				unique("print", ojs.UniquePolicy{
+					Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{}, MetaKeys: []string{"s"}, Key: "",
+					Period: time.Hour, PeriodMonths: 2, States: []ojs.State{ojs.StateDiscarded},
+					OnConflict: ojs.ConflictIgnore,
+				})(r)
 			})
 			c.insert(r)
 			r.Version = c.get(r.ID).Version
@@ -493,7 +511,9 @@ var durableCases = []Case{
 			{Jitter: ojs.JitterFull},
 		} {
 			what := fmt.Sprintf("%+v", p)
-			r := c.job(func(r *storage.Record) { r.Retry, r.MaxAttempts, r.TotalTimeout = p, p.Runs(), century })
+			r := c.job(func(r *storage.Record) {
+				r.Retry, r.MaxAttempts, r.TotalTimeout = p, p.Runs(), century
+			})
 			c.insert(r)
 			r.Version = c.get(r.ID).Version
 			c.same(what, c.get(r.ID), r)

@@ -58,7 +58,8 @@ func ended(id string) func(storage.Notice) bool {
 }
 
 func takenFor(held storage.Held, cause error) func(storage.Notice) bool {
-	return func(n storage.Notice) bool { return slices.Contains(n.Taken, storage.Taken{Held: held, Cause: cause}) }
+	taken := storage.Taken{Held: held, Cause: cause}
+	return func(n storage.Notice) bool { return slices.Contains(n.Taken, taken) }
 }
 
 func available(n storage.Notice) bool { return n.Available }

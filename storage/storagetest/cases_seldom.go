@@ -15,7 +15,8 @@ import (
 
 var seldomCases = []Case{
 	{"insert-16", "Insert/DepthAndReplaced", "OJS backpressure", "A job that the batch replaces counts neither in the depth of its queue nor among the longest available ones.", needsNothing, func(c *C) {
-		none, replace := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}, ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
+		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
+		replace := ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
 		got := c.insert(c.job(unique("f", none)), c.job(), c.job())
 		in := func(max int, drop bool, recs ...storage.Record) ([]storage.Inserted, error) {
 			batch := make([]storage.Insert, len(recs))
@@ -236,14 +237,16 @@ var seldomCases = []Case{
 		}
 	}},
 	{"claim-15", "Claim/Worker", "Record.Claim", "The record names the worker of the latest claim, and what Settle says of it.", needsNothing, func(c *C) {
-		for _, change := range []func(*storage.Record){func(*storage.Record) {}, expires(time.Hour)} { // plain, and not
+		plain := func(*storage.Record) {}
+		for _, change := range []func(*storage.Record){plain, expires(time.Hour)} {
 			c.insert(c.job(change))
 			for _, worker := range []string{"a", "b", "", "a"} {
 				recs := c.claimOf(storage.Claim{Max: 1, Worker: worker})
 				if len(recs) != 1 || recs[0].Worker != worker || c.get(recs[0].ID).Worker != worker {
 					c.failf("claimed by %q: %+v", worker, recs)
 				}
-				if r := c.settled(recs[0], c.to(ojs.StateRetryable), func(r *storage.Record) { r.Worker += "!" }); r.Worker != worker+"!" {
+				renamed := func(r *storage.Record) { r.Worker += "!" }
+				if r := c.settled(recs[0], c.to(ojs.StateRetryable), renamed); r.Worker != worker+"!" {
 					c.failf("the worker is %q, not %q", r.Worker, worker+"!")
 				}
 				c.settled(c.get(recs[0].ID), c.to(ojs.StateAvailable))
@@ -302,7 +305,8 @@ var seldomCases = []Case{
 		"Others are told of the deadline that an available job is given, and of jobs that expire or are dropped.", needsNotices, func(c *C) {
 			e := c.listen("other")
 			id := c.insert(c.job())[0]
-			for _, d := range []time.Duration{time.Hour, time.Minute} { // first a deadline, then an earlier one
+			// first a deadline, then an earlier one
+			for _, d := range []time.Duration{time.Hour, time.Minute} {
 				e.past = nil
 				c.settled(c.get(id), expires(d))
 				at := c.get(id).ExpiresAt

@@ -36,7 +36,8 @@ func used(n int) []*storage.Record {
 		r.Priority, r.Attempt, r.MaxAttempts, r.Progress = 99, 99, 99, 1
 		r.Args, _ = ojs.NewArgs("old")
 		r.Meta, r.Extra = map[string]any{"old": true}, map[string]json.RawMessage{"old": json.RawMessage("1")}
-		r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = time.Hour, time.Hour, time.Hour, time.Hour, time.Hour
+		r.Timeout, r.TotalTimeout, r.EnqueueTTL = time.Hour, time.Hour, time.Hour
+		r.Lease, r.ResultTTL = time.Hour, time.Hour
 		r.Retry = ojs.RetryPolicy{MaxAttempts: 99, NonRetryableErrors: []string{"old"},
 			OnExhaustion: ojs.ExhaustionDeadLetter}
 		r.RateLimit, r.Unique = &ojs.RateLimit{Key: "old"}, &ojs.UniquePolicy{Key: "old"}
@@ -150,7 +151,8 @@ var settleClaimCases = []Case{
 		c.pass(time.Second)
 		to := func(id string) storage.Record {
 			return as(c.get(id), func(r *storage.Record) {
-				r.State, r.Attempt, r.FinishedAt, r.DeadLetteredAt, r.EnqueuedAt = ojs.StateAvailable, 0, time.Time{}, time.Time{}, c.now
+				r.State, r.Attempt, r.EnqueuedAt = ojs.StateAvailable, 0, c.now
+				r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
 			})
 		}
 		outcomes := []storage.Record{to(got[1]), to(got[5]), to(got[0]), to(dead.ID), to(got[4])}
@@ -334,7 +336,8 @@ var settleClaimCases = []Case{
 					}
 				}
 				held += n - len(to)
-				over := wrong || n == 0 && held == 0 // a worker that gives jobs back meanwhile claims them again
+				// a worker that gives jobs back meanwhile claims them again
+				over := wrong || n == 0 && held == 0
 				to = into[:n]
 				var back []storage.Held
 				if n > 1 && turn%3 == worker%3 {

@@ -196,7 +196,8 @@ var uniqueCases = []Case{
 		older := func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-time.Hour) }
 		same := c.insert(c.job(unique("f", none)), c.job(unique("f", none)), c.job(unique("f", none), older))
 		c.refuse(c.job(unique("f", ojs.UniquePolicy{})), same[1])
-		out := c.insertOne(storage.Insert{Record: c.job(unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}))})
+		ignore := ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}
+		out := c.insertOne(storage.Insert{Record: c.job(unique("f", ignore))})
 		if out.Existing == nil || out.Existing.ID != same[1] {
 			c.failf("with ignore, the newest is not the one that Insert names")
 		}

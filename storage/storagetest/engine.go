@@ -22,7 +22,9 @@ func RunEngine(t *testing.T, cfg Config) {
 	t.Helper()
 	for name, f := range map[string]func(t *testing.T, e *engineRig){
 		"Completes": func(t *testing.T, e *engineRig) {
-			e.handle("x", func(ctx context.Context, job *ojs.Job[any]) error { return handler.SetResult(ctx, job.Args) })
+			e.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+				return handler.SetResult(ctx, job.Args)
+			})
 			e.run()
 			ticket := e.enqueue("x", "result")
 			var got string

@@ -45,7 +45,9 @@ func (w *world) cron(t *rapid.T) randomOp {
 		}
 		return randomOp{
 			"look",
-			func() string { return fmt.Sprintf("look at entries %q after %q, up to %d", q.Names, q.After, q.Limit) },
+			func() string {
+				return fmt.Sprintf("look at entries %q after %q, up to %d", q.Names, q.After, q.Limit)
+			},
 			func() { w.cronEntries(q) },
 		}
 	}

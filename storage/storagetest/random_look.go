@@ -327,7 +327,9 @@ func (w *world) drain(byQueue bool) {
 				randomOp{
 					"claim",
 					nil,
-					func() { n = w.doClaim(storage.Claim{Queues: names, Max: step, Worker: "drain", Remote: true}) },
+					func() {
+						n = w.doClaim(storage.Claim{Queues: names, Max: step, Worker: "drain", Remote: true})
+					},
 				},
 			)
 		}

@@ -115,9 +115,11 @@ func (g *stage) events(sub *engine.Subscription) []string {
 			who := g.name(ev.Subject)
 			line := fmt.Sprintf("%s: %v %s", who, ev.Time.Sub(g.start), ev.Type)
 			if ev.Job != nil {
-				line += fmt.Sprintf(" %s attempt %d of %d, retry %v, finished %v, errors %d, progress %v, args %s",
+				line += fmt.Sprintf(" %s attempt %d of %d, retry %v, finished %v",
 					ev.Job.State, ev.Job.Attempt, ev.Job.MaxAttempts, g.since(ev.Job.NextRetryAt),
-					g.since(ev.Job.FinishedAt), len(ev.Job.Errors), ev.Job.Progress, ev.Job.Args)
+					g.since(ev.Job.FinishedAt))
+				line += fmt.Sprintf(", errors %d, progress %v, args %s",
+					len(ev.Job.Errors), ev.Job.Progress, ev.Job.Args)
 			}
 			byJob[who] = append(byJob[who], line)
 			continue

@@ -23,7 +23,9 @@ func TestReference(t *testing.T) {
 // The plainest storage that settles and claims in one step.
 func TestReferenceInOneStep(t *testing.T) {
 	cfg := storagetest.Config{
-		Open:   func(testing.TB) storage.Storage { return storagetest.Stepper{Reference: storagetest.NewReference()} },
+		Open: func(testing.TB) storage.Storage {
+			return storagetest.Stepper{Reference: storagetest.NewReference()}
+		},
 		Queues: true, Crons: true, SettleClaims: true,
 	}
 	storagetest.Run(t, cfg)
