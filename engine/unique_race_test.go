@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,8 +21,8 @@ import (
 func TestUniqueUnderFire(t *testing.T) {
 	const goroutines = 64
 	rounds := 250
-	if testing.Short() {
-		rounds = 50
+	if testing.Short() || raceEnabled && os.Getenv("OJS_STORM") == "" {
+		rounds = 40
 	}
 	for name, tt := range map[string]struct {
 		conflicts []ojs.Conflict
@@ -70,6 +72,7 @@ func TestUniqueUnderFire(t *testing.T) {
 						t.Errorf("%d equal jobs coexist: %v", open, counts)
 						return
 					}
+					runtime.Gosched()
 				}
 			})
 			for round := range rounds {
