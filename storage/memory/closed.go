@@ -41,6 +41,7 @@ func (r *ready) follow(set *storage.KeySet) {
 	if set == c.set {
 		if changed, moment, known := set.Changes(c.moment); known {
 			for _, key := range changed {
+				r.looked++
 				r.turn(key, set.Has(key))
 			}
 			c.moment = moment
@@ -48,11 +49,13 @@ func (r *ready) follow(set *storage.KeySet) {
 		}
 	}
 	for key := range c.keys {
+		r.looked++
 		if !set.Has(key) {
 			r.turn(key, false)
 		}
 	}
 	for key := range set.All() {
+		r.looked++
 		r.turn(key, true)
 	}
 	c.set = set

@@ -78,10 +78,10 @@ func TestClaimsDoNotWalkPastClosedKeys(t *testing.T) {
 		}
 		return w
 	}
-	want := work{plain: 99, turned: 50, both: 125}
+	want := work{plain: 148, turned: 75, both: 150}
 	for _, n := range []int{rounds, 5000} {
 		if got := of(n); got != want {
-			t.Errorf("with %d closed keys, claims look at %+v buckets, want %+v", n, got, want)
+			t.Errorf("with %d closed keys, claims look at %+v keys and buckets, want %+v", n, got, want)
 		}
 	}
 }

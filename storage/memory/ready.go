@@ -21,7 +21,7 @@ type ready struct {
 	n      int    // jobs, without those in passed
 
 	shut   closedKeys
-	looked int // buckets that claims have looked at, opened or closed, for tests
+	looked int // keys and buckets that claims have looked at, opened or closed, for tests
 
 	// passed lists jobs that a claim has found expired, in no order, so that claims do not walk past them until Due ends them. They come
 	// back when they may be claimed after all: if the clock goes back, or when their deadline changes.
