@@ -360,7 +360,8 @@ func readSurvivors(file string) (map[string]survivor, []string, error) {
 		switch _, twice := listed[key]; {
 		case kinds[kind] == "" || reason == "":
 			return nil, nil, fmt.Errorf(
-				"%s:%d: want \"file: function: mutation  # kind: reason\", kind being one of %q", file, i+1, slices.Sorted(maps.Keys(kinds)))
+				"%s:%d: want \"file: function: mutation  # kind: reason\", kind being one of %q",
+				file, i+1, slices.Sorted(maps.Keys(kinds)))
 		case twice:
 			return nil, nil, fmt.Errorf("%s:%d: is there twice", file, i+1)
 		}

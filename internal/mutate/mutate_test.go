@@ -113,12 +113,15 @@ func TestSurvivorsFiles(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		if listed, complete, err := readSurvivors(file); err != nil || len(listed) == 0 || len(complete) == 0 {
+		listed, complete, err := readSurvivors(file)
+		if err != nil || len(listed) == 0 || len(complete) == 0 {
 			t.Errorf("%s: %d lines, complete: %v, %v", file, len(listed), complete, err)
 		}
 	}
 	bad := filepath.Join(t.TempDir(), "bad.survivors")
-	for _, line := range []string{"a.go: f: x -> true", "a.go: f: x -> true  # odd: why", "a.go: f: x -> true  # cost: "} {
+	for _, line := range []string{
+		"a.go: f: x -> true", "a.go: f: x -> true  # odd: why", "a.go: f: x -> true  # cost: ",
+	} {
 		if err := os.WriteFile(bad, []byte(line), 0o600); err != nil {
 			t.Fatal(err)
 		}

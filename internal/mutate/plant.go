@@ -43,13 +43,18 @@ func plant(ctx context.Context, t target, dir string) ([]*mutant, string, error)
 	}
 	var files []*ast.File
 	for _, name := range pkg.GoFiles {
-		f, err := parser.ParseFile(p.fset, filepath.Join(pkg.Dir, name), nil, parser.SkipObjectResolution|parser.ParseComments)
+		path := filepath.Join(pkg.Dir, name)
+		f, err := parser.ParseFile(p.fset, path, nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			return nil, "", err
 		}
 		files = append(files, f)
 	}
-	p.info = &types.Info{Types: make(map[ast.Expr]types.TypeAndValue), Uses: make(map[*ast.Ident]types.Object), Defs: make(map[*ast.Ident]types.Object)}
+	p.info = &types.Info{
+		Types: make(map[ast.Expr]types.TypeAndValue),
+		Uses:  make(map[*ast.Ident]types.Object),
+		Defs:  make(map[*ast.Ident]types.Object),
+	}
 	conf := types.Config{Importer: importer.ForCompiler(p.fset, "gc", pkg.open)}
 	if p.pkg, err = conf.Check(pkg.ImportPath, p.fset, files, p.info); err != nil {
 		return nil, "", err
@@ -102,7 +107,8 @@ func load(ctx context.Context, dir string) (*listing, error) {
 		return nil, err
 	}
 	l, exports := &listing{}, make(map[string]string)
-	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); exports[l.ImportPath] = l.Export { // the package itself comes last
+	// the package itself comes last
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); exports[l.ImportPath] = l.Export {
 		l = &listing{}
 		if err := d.Decode(l); err != nil {
 			return nil, err
@@ -134,7 +140,10 @@ type planter struct {
 type edit struct {
 	from, to int
 	text     string
-	closes   bool // something that another edit has opened: it comes before all that open here, the inner ones first
+
+	// closes: the text ends something that another edit has opened. It comes before all
+	// edits that open here, the inner ones first.
+	closes bool
 }
 
 func (p *planter) offset(pos token.Pos) int { return p.fset.Position(pos).Offset }
@@ -237,7 +246,8 @@ func (p *planter) function(d *ast.FuncDecl) {
 				p.condition(n.Cond, false, true) // a loop without end says nothing
 			}
 		case *ast.RangeStmt:
-			p.open(n.Body.Lbrace+1, " if mutantOn(%d) { break };", p.add(n.Pos(), "range %s -> no round", p.of(n.X)))
+			id := p.add(n.Pos(), "range %s -> no round", p.of(n.X))
+			p.open(n.Body.Lbrace+1, " if mutantOn(%d) { break };", id)
 		case *ast.SwitchStmt:
 			p.cases(n)
 		case *ast.AssignStmt:
@@ -249,7 +259,8 @@ func (p *planter) function(d *ast.FuncDecl) {
 		case *ast.CallExpr:
 			p.call(n)
 		case *ast.BasicLit:
-			if t, ok := p.typed(p.info.TypeOf(n)); ok && n.Kind == token.INT && is(p.info.TypeOf(n), types.IsNumeric) {
+			t, ok := p.typed(p.info.TypeOf(n))
+			if ok && n.Kind == token.INT && is(p.info.TypeOf(n), types.IsNumeric) {
 				id := p.add(n.Pos(), "%s -> %s+1 in %s", n.Value, n.Value, p.line(n))
 				p.wrap(n, fmt.Sprintf("mutantMore[%s](%d, ", t, id), ")")
 			}
@@ -318,8 +329,13 @@ func (p *planter) condition(e ast.Expr, isTrue, isFalse bool) {
 // binary makes mutants of operators: of the operands of && and ||, of the bounds of
 // comparisons, and of + and -.
 func (p *planter) binary(n *ast.BinaryExpr) {
-	helper := map[token.Token]string{token.LSS: "Lt", token.LEQ: "Le", token.GTR: "Gt", token.GEQ: "Ge", token.ADD: "Add", token.SUB: "Sub"}[n.Op]
-	other := map[token.Token]string{token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.ADD: "-", token.SUB: "+"}[n.Op]
+	helper := map[token.Token]string{
+		token.LSS: "Lt", token.LEQ: "Le", token.GTR: "Gt", token.GEQ: "Ge",
+		token.ADD: "Add", token.SUB: "Sub",
+	}[n.Op]
+	other := map[token.Token]string{
+		token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.ADD: "-", token.SUB: "+",
+	}[n.Op]
 	switch {
 	case n.Op == token.LAND || n.Op == token.LOR:
 		for _, e := range []ast.Expr{n.X, n.Y} {
@@ -346,7 +362,8 @@ func (p *planter) binary(n *ast.BinaryExpr) {
 func (p *planter) call(n *ast.CallExpr) {
 	switch f := n.Fun.(type) {
 	case *ast.Ident:
-		if _, builtin := p.info.Uses[f].(*types.Builtin); !builtin || f.Name != "min" && f.Name != "max" || p.constant(n) {
+		_, builtin := p.info.Uses[f].(*types.Builtin)
+		if !builtin || f.Name != "min" && f.Name != "max" || p.constant(n) {
 			return
 		}
 		other := map[string]string{"min": "max", "max": "min"}[f.Name]
@@ -356,7 +373,8 @@ func (p *planter) call(n *ast.CallExpr) {
 			p.edits[len(p.edits)-1].to = p.offset(n.Lparen + 1)
 		}
 	case *ast.SelectorExpr:
-		if t := p.info.TypeOf(f.X); t == nil || t.String() != "time.Time" || f.Sel.Name != "Before" && f.Sel.Name != "After" {
+		t := p.info.TypeOf(f.X)
+		if t == nil || t.String() != "time.Time" || f.Sel.Name != "Before" && f.Sel.Name != "After" {
 			return
 		}
 		id := p.add(f.Sel.Pos(), "%s -> or equal", p.of(n))
@@ -409,7 +427,8 @@ func (p *planter) returns(body ast.Node, sig *types.Signature) {
 				return true
 			}
 			from := 0
-			if last := len(n.Results) - 1; last > 0 && sig.Results().At(last).Type().String() == "error" && p.of(n.Results[last]) != "nil" {
+			if last := len(n.Results) - 1; last > 0 &&
+				sig.Results().At(last).Type().String() == "error" && p.of(n.Results[last]) != "nil" {
 				from = last
 			}
 			for i := from; i < len(n.Results); i++ {
@@ -448,7 +467,8 @@ func (p *planter) parts(n *ast.AssignStmt) {
 	for i, e := range n.Rhs {
 		if is(p.info.TypeOf(e), types.IsBoolean) && !p.constant(e) {
 			p.condition(e, true, true)
-		} else if t, ok := p.typed(p.info.TypeOf(n.Lhs[i])); ok && len(n.Lhs) > 1 && n.Tok == token.ASSIGN && p.of(n.Lhs[i]) != "_" {
+		} else if t, ok := p.typed(p.info.TypeOf(n.Lhs[i])); ok && len(n.Lhs) > 1 &&
+			n.Tok == token.ASSIGN && p.of(n.Lhs[i]) != "_" {
 			id := p.add(n.Lhs[i].Pos(), "%s = %s -> dropped", p.of(n.Lhs[i]), p.of(e))
 			p.wrap(e, fmt.Sprintf("mutantPart[%s](%d, %s, ", t, id, p.of(n.Lhs[i])), ")")
 		}
@@ -465,7 +485,8 @@ func (p *planter) statements(list []ast.Stmt) {
 		if i+1 < len(list) && p.simple(s) && p.simple(list[i+1]) && p.depend(s, list[i+1]) {
 			next := p.of(list[i+1])
 			swap = p.add(s.Pos(), "%s; %s -> swapped", p.of(s), next)
-			p.open(s.Pos(), "if mutantOn(%d) { %s }; ", swap, p.src[p.offset(list[i+1].Pos()):p.offset(list[i+1].End())])
+			from, to := p.offset(list[i+1].Pos()), p.offset(list[i+1].End())
+			p.open(s.Pos(), "if mutantOn(%d) { %s }; ", swap, p.src[from:to])
 		}
 		if p.droppable(s) {
 			guard := fmt.Sprintf("if !mutantOn(%d)", p.add(s.Pos(), "%s -> dropped", p.of(s)))
@@ -532,7 +553,9 @@ func (p *planter) depend(a, b ast.Stmt) bool {
 	}
 	assigns := func(s, t ast.Stmt) bool {
 		as, ok := s.(*ast.AssignStmt)
-		return ok && slices.ContainsFunc(as.Lhs, func(e ast.Expr) bool { return strings.Contains(p.of(t), p.of(e)) })
+		return ok && slices.ContainsFunc(as.Lhs, func(e ast.Expr) bool {
+			return strings.Contains(p.of(t), p.of(e))
+		})
 	}
 	return assigns(a, b) || assigns(b, a)
 }
