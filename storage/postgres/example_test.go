@@ -2,7 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"log"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -51,6 +54,68 @@ func ExampleWithTx() {
 		return err
 	})
 	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A deployment step migrates as the owner of the schema and grants the programs their
+// privileges. The programs open the schema as it is.
+func ExampleMigrate() {
+	ctx := context.Background()
+	owner, err := pgxpool.New(ctx, "postgres://owner@localhost/app")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer owner.Close()
+	if err := postgres.Migrate(ctx, owner); err != nil {
+		log.Fatal(err)
+	}
+	for role, access := range map[string]postgres.Access{
+		"app": postgres.Worker, "web": postgres.Enqueuer, "support": postgres.Reader,
+	} {
+		script, err := postgres.Grants(access, role)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if _, err := owner.Exec(ctx, script); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// The migrations become files for another tool, or for the administrator of the database.
+func ExampleSchema() {
+	steps, err := postgres.Schema(postgres.WithSchema("jobs"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(steps[0].Name)
+	fmt.Println(strings.Split(steps[0].SQL, "\n")[0])
+	// Output:
+	// 0001_jobs.sql
+	// -- Version 1 of the schema jobs. Run this in one transaction.
+}
+
+// With database/sql, the order and the job that ships it are one transaction, too.
+func ExampleWithSQLTx() {
+	var (
+		ctx context.Context
+		db  *sql.DB // of the driver pgx or lib/pq
+		eng *engine.Engine[int64]
+	)
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer tx.Rollback()
+	var order int64
+	if err := tx.QueryRowContext(ctx, "INSERT INTO orders DEFAULT VALUES RETURNING id").Scan(&order); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := eng.Enqueue(postgres.WithSQLTx(ctx, tx), "ship", order); err != nil {
+		log.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -42,6 +42,7 @@ type Storage struct {
 	config config
 	sql    *statements
 
+	known   int    // the version of the schema that this program is for; Open sets it
 	id      string // in notifications
 	clock   clock.Clock
 	offset  atomic.Int64          // of the database's clock

@@ -167,6 +167,7 @@ func (s *Storage) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.known = len(all)
 	var version int
 	err = s.within(ctx, func(ctx context.Context) (err error) {
 		version, err = s.version(ctx, s.pool)
@@ -206,17 +207,13 @@ func (s *Storage) older(version, known int) error {
 // checkVersion refuses all calls from now on if the schema has been migrated to a version
 // that this program cannot run beside, and allows them otherwise.
 func (s *Storage) checkVersion(ctx context.Context, q asker) error {
-	all, err := steps(s.config.schema)
-	if err != nil {
-		return err
-	}
 	var oldest, version int
 	if err := q.QueryRow(ctx, s.sql.beside).Scan(&version, &oldest); err != nil {
 		return err
 	}
 	var refusal error
-	if oldest > len(all) {
-		refusal = s.newer(version, len(all))
+	if oldest > s.known {
+		refusal = s.newer(version, s.known)
 	}
 	s.refusal.Store(&refusal)
 	return nil
