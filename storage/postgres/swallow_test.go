@@ -57,7 +57,8 @@ func TestSwallowedCalls(t *testing.T) {
 	eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error { ran <- job.Args; return nil })
 	start(t, eng)
 	there := newEngine(t, direct)
-	_, err = there.Enqueue(t.Context(), "x", 1)
+	soon := ojs.WithLease(time.Second) // for a claim whose answer comes too late
+	_, err = there.Enqueue(t.Context(), "x", 1, soon)
 	must(t, err)
 	if n := <-ran; n != 1 { // told by a notification: nobody looks for an hour
 		t.Errorf("job %d ran", n)
@@ -121,15 +122,15 @@ func TestSwallowedCalls(t *testing.T) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
-	_, err = there.Enqueue(t.Context(), "x", 2)
+	_, err = there.Enqueue(t.Context(), "x", 2, soon)
 	must(t, err)
 	p.spit()
 	if n := <-ran; n != 2 { // the listener is back, and looks at what it did not hear
 		t.Errorf("job %d ran", n)
 	}
-	_, err = eng.Enqueue(t.Context(), "x", 3)
+	_, err = eng.Enqueue(t.Context(), "x", 3, soon)
 	for err != nil {
-		_, err = eng.Enqueue(t.Context(), "x", 3, ojs.WithIdempotencyKey("3"))
+		_, err = eng.Enqueue(t.Context(), "x", 3, soon, ojs.WithIdempotencyKey("3"))
 	}
 	if n := <-ran; n != 3 {
 		t.Errorf("job %d ran", n)
