@@ -137,7 +137,7 @@ func (p *UniquePolicy) Validate() error {
 	case len(p.Key) > maxUniqueKey:
 		return uniqueError("key", fmt.Sprintf("has %d bytes, more than %d", len(p.Key), maxUniqueKey))
 	case p.Key != "" && dims&(ByArgs|ByMeta) != 0:
-		return uniqueError("key", "takes the place of args and meta, which are named too")
+		return uniqueError("key", "replaces args and meta, which the policy names too: drop one or the other")
 	case p.Period < 0:
 		return uniqueError("period", fmt.Sprintf("%v is negative", p.Period))
 	case p.PeriodMonths < 0:
@@ -158,7 +158,8 @@ func (p *UniquePolicy) Validate() error {
 	}
 	for _, s := range p.States {
 		if !s.Valid() {
-			return uniqueError("states", fmt.Sprintf("%q is no state", clip([]byte(s))))
+			return uniqueError("states", fmt.Sprintf("%q is not a state of a job, such as completed",
+				clip([]byte(s))))
 		}
 	}
 	switch p.OnConflict {

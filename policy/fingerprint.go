@@ -184,9 +184,9 @@ func project(have []member, keys []string, field string) (jsontext.Value, error)
 		}
 		switch {
 		case found == 0:
-			return nil, fieldError(field, fmt.Sprintf("%q is not there", key))
+			return nil, fieldError(field, fmt.Sprintf("%q is no member of it", key))
 		case found > 1:
-			return nil, fieldError(field, fmt.Sprintf("%q is there twice", key))
+			return nil, fieldError(field, fmt.Sprintf("%q is a member of it twice", key))
 		}
 	}
 	c.token(jsontext.EndObject)
