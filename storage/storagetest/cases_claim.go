@@ -168,6 +168,28 @@ var claimCases = []Case{
 				c.failf("claim %d: jobs of the keys %q, not %q", i+1, got, want)
 			}
 		}
+		// Of twelve keys with two jobs each, a claim takes the first of each key, in their order.
+		for _, queues := range []int{1, 12} {
+			var jobs []storage.Record
+			for i := range 24 {
+				key, name := fmt.Sprint("k", i/2), fmt.Sprint("many", i/2%queues)
+				jobs = append(jobs, c.job(limited(key), queue(name)))
+			}
+			got := c.insert(jobs...)
+			for round := range 2 {
+				var want []string
+				for i := round; i < len(got); i += 2 {
+					want = append(want, got[i])
+				}
+				recs := c.claimOf(all)
+				recs = append(recs, c.claimOf(storage.Claim{
+					Max: 10, SkipKeys: storage.Keys("k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"),
+				})...)
+				if !slices.Equal(ids(recs), want) {
+					c.failf("claimed %v from %d queues, not %v", short(ids(recs)), queues, short(want))
+				}
+			}
+		}
 	}},
 	{"claim-13", "Claim/ClockGoesBack", "package storage, Time", "A job that a claim has skipped as expired is claimed, in its place, if the clock goes back to before its deadline.", needsNothing, func(c *C) {
 		got := c.insert(c.job(), c.job(expires(time.Minute)),
