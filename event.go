@@ -16,7 +16,7 @@ const (
 	EventScheduled EventType = "job.scheduled"
 	// it waits for a worker: activated, retried or rescheduled by hand
 	EventAvailable EventType = "job.available"
-	EventStarted   EventType = "job.started"   // an attempt began
+	EventStarted   EventType = "job.started"   // its handler starts, or a worker has fetched it
 	EventCompleted EventType = "job.completed" // it ended with success
 	EventFailed    EventType = "job.failed"    // an attempt failed
 	EventRetrying  EventType = "job.retrying"  // it will be retried after a failure
@@ -27,11 +27,12 @@ const (
 	EventTTLExpired   EventType = "job.ttl_expired"
 	EventTimeout      EventType = "job.timeout"       // an attempt exceeded its timeout
 	EventTotalTimeout EventType = "job.total_timeout" // it exceeded its total timeout
-	EventStalled      EventType = "job.stalled"       // an attempt's lease expired, or its worker died
-	EventProgress     EventType = "job.progress"      // its handler reported progress; at most once a second
-	EventCheckpointed EventType = "job.checkpointed"  // its handler saved a checkpoint
-	EventHeartbeat    EventType = "job.heartbeat"     // its handler or worker renewed its lease
-	EventPriority     EventType = "priority.changed"  // its priority was changed while it waited
+	// an attempt's lease expired, perhaps before its handler started, or its worker died
+	EventStalled      EventType = "job.stalled"
+	EventProgress     EventType = "job.progress"     // its handler reported progress; at most once a second
+	EventCheckpointed EventType = "job.checkpointed" // its handler saved a checkpoint
+	EventHeartbeat    EventType = "job.heartbeat"    // its handler or worker renewed its lease
+	EventPriority     EventType = "priority.changed" // its priority was changed while it waited
 )
 
 // The events of dead letters.

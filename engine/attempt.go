@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/policy"
@@ -32,10 +33,10 @@ type life struct {
 	owner   internal.Owner
 	header  *ojs.JobHeader // the handler's copy
 	at      int            // in run.attempts
-	pile    *pile          // its worker's
-	piled   atomic.Bool    // it has not begun, or is done and not stored
-	doneAt  time.Time      // if it is done on a pile
-	late    atomic.Int64   // for how many ns it waited on a pile
+	fate    fate           // if nobody else has the attempt
+	claimed time.Time      // when it was
+	started atomic.Bool    // its handler may have been called
+	late    atomic.Int64   // how many ns after the claim that was
 
 	deadline time.Time // of its timeout, or of the job's total timeout, when it was claimed
 
@@ -57,8 +58,7 @@ type life struct {
 	stuckAt  time.Time      // when the handler counts as stuck unless it has returned; zero until its context ends
 	replaced bool           // its slot has been
 	returned bool           // the handler has
-	storing  bool           // its slot is another's while its outcome is stored
-	kept     bool           // the keeper has had it
+	kept     bool           // the keeper has had it, or a storage that has failed
 	shown    *ojs.JobHeader // what handler.Job returns; nil: nobody has asked
 }
 
@@ -77,22 +77,14 @@ var attempts = sync.Pool{New: func() any {
 	return a
 }}
 
-// newAttempt makes an attempt of a claimed job, which begin begins.
-func (r *run) newAttempt(rec *storage.Record) *attempt {
-	a := attempts.Get().(*attempt)
-	*a.rec = *rec
-	a.prepare(r, nil)
-	return a
-}
-
-// prepare makes an attempt of the job that is in its record, in one of the shared frames if there are any.
-func (a *attempt) prepare(r *run, shared *frames) {
+// prepare makes an attempt of the claimed job that is in its record.
+func (a *attempt) prepare(r *run) {
 	rec := a.rec
 	now := rec.StartedAt
-	a.r, a.deadline = r, timesOut(rec, now)
+	a.r, a.claimed, a.deadline = r, now, timesOut(rec, now)
 	a.checkpoint = rec.Checkpoint
 	a.kind = r.c.registry.lookup(rec.Type)
-	a.ctx = shared.next(a.kind, rec)
+	a.ctx = a.kind.handler.Frame()
 	a.context, a.header = a.ctx.Parts()
 	*a.header = detached(rec)
 	var shown time.Time
@@ -218,8 +210,7 @@ func (a *attempt) tick(now time.Time) {
 	if a.phase != over && (due(a.renewAt) || due(a.flushAt)) { // also while a storage fails to store the outcome
 		a.renew(now)
 	}
-	piled := a.piled.Load()
-	if a.phase == running && !piled { // nobody waits for a handler
+	if a.phase == running && a.started.Load() {
 		switch {
 		case a.forceAt.IsZero() && due(a.overdue()):
 			a.forceAt = now.Add(c.grace)
@@ -229,15 +220,15 @@ func (a *attempt) tick(now time.Time) {
 			a.r.keeper.force(a)
 		}
 	}
-	if !piled && due(a.stuckAt) {
+	if due(a.stuckAt) {
 		a.stuckAt = time.Time{}
 		a.r.keeper.report(a)
 	}
-	if piled {
-		a.r.lookAt(now.Add(pileTime)) // it will have begun, or be stored
-		return
+	if a.started.Load() {
+		a.arm()
+	} else {
+		a.r.lookAt(earliest(a.renewAt, now.Add(pipeline.TickTime)))
 	}
-	a.arm()
 }
 
 // renew has the lease renewed and the progress stored. core.mu is held.
@@ -255,11 +246,11 @@ func (a *attempt) end(cause error) {
 	}
 	a.cause = cause
 	a.sleep.doubt() // or it would count as asleep while it wakes up
-	if !a.returned {
+	a.context.Cancel(cause)
+	if !a.returned && a.started.Load() { // if it starts from here on it finds its context ended
 		a.stuckAt = a.r.c.now().Add(max(a.r.c.grace, lastCall))
 		a.arm()
 	}
-	a.context.Cancel(cause)
 	a.sleep.decided()
 }
 
@@ -282,7 +273,7 @@ func (r *run) lose(held storage.Held, cause error) bool {
 		a.arm()
 		return true
 	}
-	if r.searching > 0 {
+	if r.claiming > 0 {
 		r.lostEarly[held] = true
 	}
 	return false
@@ -297,11 +288,11 @@ func (r *run) forget(a *attempt) {
 	r.attempts = r.attempts[:last]
 }
 
-// reusable reports whether another job may have the memory of an attempt that is over and not in r.attempts: not if its handler
-// may have it (it is not private), nor if the clock, an operator or a stop dealt with it and may have it on a list. Otherwise it
-// clears the attempt of what would keep its job alive.
-func (a *attempt) reusable(private bool) bool {
-	if !private || a.cause != nil || a.kept {
+// reusable reports whether another job may have the memory of an attempt that is over and not in r.attempts: not if its handler may
+// have it (the fate is then one of its own), nor if the clock, an operator or a stop dealt with it and may have it on a list. If so it
+// clears the attempt of what would keep its job alive. core.mu is held.
+func (a *attempt) reusable(f *fate) bool {
+	if f != &a.fate || a.cause != nil || a.kept {
 		return false
 	}
 	a.life = life{}
@@ -313,32 +304,8 @@ func (a *attempt) reusable(private bool) bool {
 	return true
 }
 
-// begins readies an attempt for its handler, on the worker that has the pile. It reports false if its context has ended before, on a
-// pile or since the stop was over before the claim returned, or if its job is overdue.
-func (a *attempt) begins(p *pile) bool {
-	a.pile = p
-	if a.piled.Load() {
-		a.piled.Store(false)
-	}
-	if a.r.c.overdue(a.rec) {
-		return false // what follows is decided as if a stop had interrupted it
-	}
-	return a.context.Err() == nil
-}
-
-// putOff gives an attempt whose claim has just returned, or that has waited on a pile until now, the time it had when it was claimed.
-// Its job's total timeout stays. Its handler has not been called.
-func (a *attempt) putOff(now time.Time) {
-	late := now.Sub(a.rec.StartedAt)
-	if late <= 0 {
-		return
-	}
-	a.late.Store(int64(late))
-	a.context.PutOff(a.overdue().Sub(a.deadline))
-}
-
 // began is when the attempt's handler could be called: what goes before is nobody's running time.
-func (a *attempt) began() time.Time { return a.rec.StartedAt.Add(time.Duration(a.late.Load())) }
+func (a *attempt) began() time.Time { return a.claimed.Add(time.Duration(a.late.Load())) }
 
 // overdue is when the attempt times out.
 func (a *attempt) overdue() time.Time { return timesOut(a.rec, a.began()) }

@@ -33,9 +33,6 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	c.logCancelled(to)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if done.from == ojs.StateActive {
-		c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
-	}
 	c.jobEnded(to)
 	return nil
 }
@@ -106,6 +103,11 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 			return nil, c.missing(id, err)
 		default:
 			to.Version = settled[0].Version
+			if ch.from == ojs.StateActive { // before its event: see attempt.start
+				c.mu.Lock()
+				c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
+				c.mu.Unlock()
+			}
 			if op != nil {
 				c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
 				op.End()

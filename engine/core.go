@@ -136,7 +136,7 @@ func (c *core) available(n int) {
 		return
 	}
 	if c.run != nil {
-		c.run.available(n)
+		c.run.pipe.Available(n)
 	}
 	for _, ch := range c.fetchers {
 		close(ch)

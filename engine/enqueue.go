@@ -231,6 +231,7 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 		}
 		return nil, err
 	}
+	c.replaced(stored)
 	if op != nil {
 		c.enqueuedEvents(op, batch, stored, now, c.now().Sub(now))
 		op.End()
@@ -259,9 +260,7 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	defer c.mu.Unlock()
 	for i := range stored {
 		for k := range stored[i].Replaced {
-			r := &stored[i].Replaced[k]
-			c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)
-			c.jobEnded(r)
+			c.jobEnded(&stored[i].Replaced[k])
 		}
 		for k := range stored[i].Dropped {
 			c.jobEnded(&stored[i].Dropped[k])
@@ -270,6 +269,18 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	c.wakeAt(wake)
 	c.available(available)
 	return stored, nil
+}
+
+// replaced tells those who run replaced jobs, before the events of that: see attempt.start.
+func (c *core) replaced(stored []storage.Inserted) {
+	for i := range stored {
+		for k := range stored[i].Replaced {
+			r := &stored[i].Replaced[k]
+			c.mu.Lock()
+			c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)
+			c.mu.Unlock()
+		}
+	}
 }
 
 // beganInsert begins the operation of an insert. It returns nil if no listener wants its events.

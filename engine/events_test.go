@@ -223,6 +223,10 @@ func step(state *ojs.State, ev ojs.Event) error {
 	if !legal && (was == ojs.StateScheduled || was == ojs.StateRetryable) {
 		legal = ojs.StateAvailable.CanBecome(is)
 	}
+	// The lease of a claim may end before the handler starts.
+	if ev.Type == ojs.EventStalled && was.Waiting() {
+		legal = ojs.StateActive.CanBecome(is)
+	}
 	if was == "" {
 		legal = ev.Type == ojs.EventEnqueued
 	}

@@ -123,16 +123,18 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 		return nil, reopens, nil
 	}
 	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
-	var op *eventlog.Op
-	if c.events.Wants(ojs.EventStarted, "", "") {
+	var op *eventlog.Op // the attempts of this engine publish their start when their handlers start
+	if w.lapses && c.events.Wants(ojs.EventStarted, "", "") {
 		op = c.events.Begin(eventlog.Starts)
 	}
 	recs, err = c.store.Claim(ctx, now, ask, dst)
 	end(recs, err)
-	for i := range recs {
-		c.transition(op, &recs[i], recs[i].Version, eventlog.None, now, startedEvent(&recs[i]))
+	if op != nil {
+		for i := range recs {
+			c.transition(op, &recs[i], recs[i].Version, eventlog.None, now, startedEvent(&recs[i]))
+		}
+		op.End()
 	}
-	op.End()
 	if err != nil {
 		g.takeBack(order)
 		return nil, time.Time{}, err
@@ -145,9 +147,9 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 // began: the claim may have been slow, and the attempt may have waited after it. Such an attempt does not begin, and ends as one
 // that is given back: a job past its total timeout is discarded at once, an expired one by the storage. The claim itself is in time
 // for an enqueue TTL.
-func (c *core) overdue(rec *storage.Record) bool {
+func overdue(rec *storage.Record, now time.Time) bool {
 	deadline := rec.Deadline()
-	return !deadline.IsZero() && !c.now().Before(deadline)
+	return !deadline.IsZero() && !now.Before(deadline)
 }
 
 // ask makes the claim for what w may have now. It reports false if that is nothing at all. order is that of the engine's

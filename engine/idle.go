@@ -17,11 +17,10 @@ func (c *core) changed() {
 // left or nothing is, and no look at the storage is due. Under a clock that moves by itself, a storage that does not answer
 // leaves open whether there is something to do. core.mu is held.
 func (r *run) quiet() bool {
-	if !r.c.mocked && (r.blocked || r.keeper.failures > 0) {
+	if !r.c.mocked && (r.failures > 0 || r.keeper.failures > 0) {
 		return false
 	}
-	full := r.free() <= 0
-	return r.working == r.asleep && (r.left == 0 || full || r.blocked || r.stopping) && !r.keeper.busy() && !r.piled()
+	return r.pipe.Idle(r.asleep) && !r.keeper.busy()
 }
 
 // NextWake returns when an engine that is idle has something to do next, if nobody gives it anything before: a job comes due,

@@ -95,15 +95,16 @@ func WithConcurrency(n int) Option {
 	}
 }
 
-// WithPrefetch sets how many jobs a worker may claim at once while its handlers take next to no time: 1 to 1,000, 32 by default. It
-// matters only with the memory storage, and not with one slot, under virtual time, if a queue or type has a limit or a weight, or
-// while somebody observes or subscribes.
+// WithPrefetch sets how many jobs the engine may claim before a slot is free for them: 1 to 1,000, 32 by default; 1 claims none
+// ahead. It matters only with the memory storage, and not with one slot, under virtual time, or if a queue or type has a limit or a
+// weight.
 //
-// A worker claims ahead once its latest 32 handlers have each returned within 50 µs. What it has claimed is active in the storage
-// but counts as running nowhere else. If the worker is held up its jobs go to the next one that has time, or back to their places
-// in the queue, after some milliseconds; until then later jobs may overtake them. A queue that is paused gets back what this
-// engine has claimed ahead. Use 1 if handlers wait for one another other than by Engine.Wait, after which workers claim one job at
-// a time anyway.
+// Jobs claimed ahead wait in a queue of the engine, from which any free slot takes the next. There are as many as have completed in the
+// last few milliseconds, so that none waits behind handlers that take their time. They are active in the storage, and their handlers'
+// timeouts begin when they start. A job that has waited for 5 ms goes back to its place in the storage, without a spent attempt. So
+// do all of them when a queue is paused or the engine stops.
+//
+// A job of a higher priority that is enqueued later runs after those that are claimed already. With 1 it is next.
 func WithPrefetch(n int) Option {
 	return func(c *config) error {
 		if n < 1 || n > maxPrefetch {

@@ -47,7 +47,7 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event 
 	if to == ojs.QueuePaused {
 		c.mu.Lock()
 		if c.run != nil {
-			c.run.unpile()
+			c.run.pipe.Return()
 		}
 		c.mu.Unlock()
 	}

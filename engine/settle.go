@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -13,33 +12,6 @@ import (
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
-
-// finish settles an attempt whose handler has returned, unless its job is no longer its own: then it returns no fate.
-func (r *run) finish(a *attempt, o policy.Outcome) (*fate, error) {
-	c := r.c
-	c.mu.Lock()
-	a.returns()
-	mine := a.phase == running
-	if mine {
-		a.phase = settling
-		// A storage that waits for a disk must not keep the slot from the next job, within bounds.
-		if c.durable && !a.replaced && r.storing < c.concurrency {
-			a.storing = true
-			r.storing++
-			r.wake()
-		}
-	}
-	cause, said := a.cause, a.said()
-	c.mu.Unlock()
-	if !mine {
-		if c.logs(slog.LevelDebug) {
-			c.jobLog(&a.rec.JobHeader).Debug("late result dropped", "cause", cause)
-		}
-		return nil, nil
-	}
-	f := r.decide(a, endedBy(cause, o), said)
-	return f, r.store(f, 1)
-}
 
 // endedBy is the outcome of an attempt whose context ended with a cause before the handler returned.
 func endedBy(cause error, o policy.Outcome) policy.Outcome {
@@ -60,8 +32,13 @@ func (r *run) interrupt(a *attempt) {
 	r.c.mu.Lock()
 	cause, said := a.cause, a.said()
 	r.c.mu.Unlock()
-	f := r.decide(a, endedBy(cause, policy.Outcome{Kind: policy.Interrupted}), said)
-	err := r.store(f, 1)
+	f := r.decide(a, endedBy(cause, policy.Outcome{Kind: policy.Interrupted}), said, r.c.now())
+	s, err := r.c.settleOnce(r.base, f)
+	if err != nil {
+		err = r.persist(f, err)
+	} else {
+		err = s.Err
+	}
 	r.c.mu.Lock()
 	a.phase = over
 	r.c.mu.Unlock()
@@ -70,44 +47,20 @@ func (r *run) interrupt(a *attempt) {
 
 // fate is what becomes of a job after an attempt: the job as it is to be, and how that came about.
 type fate struct {
-	rec      *storage.Record // in change; that of the attempt if the fate is a desk's
+	a        *attempt        // nil: none of this engine's
+	rec      *storage.Record // that of the attempt if nobody else has it
 	decision policy.Decision
 	kind     policy.OutcomeKind
 	at       time.Time
 	took     time.Duration
 	worker   string
 	traced   context.Context // of the attempt, without its end; nil: nobody traces
-
-	change [1]storage.Change
-	result [1]storage.Settled
-	lent   bool // a storage that has failed may still read the change
 }
-
-var fates = sync.Pool{New: func() any { return new(fate) }}
 
 // newFate makes the fate of a job that is not decided on yet.
 func newFate(rec *storage.Record, worker string) *fate {
-	f := fates.Get().(*fate)
-	f.change[0].Record, f.change[0].AttemptFieldsOnly = *rec, true
-	f.rec, f.worker = &f.change[0].Record, worker
-	return f
-}
-
-// copied is the same fate with a record of its own.
-func (f *fate) copied() *fate {
-	c := newFate(f.rec, f.worker)
-	c.decision, c.kind, c.at, c.took, c.traced = f.decision, f.kind, f.at, f.took, f.traced
-	return c
-}
-
-// forget frees the memory of a fate for others to use.
-func (f *fate) forget() {
-	if f.lent {
-		return
-	}
-	f.change[0], f.result[0] = storage.Change{}, storage.Settled{}
-	f.rec, f.decision, f.traced = nil, policy.Decision{}, nil
-	fates.Put(f)
+	own := *rec
+	return &fate{rec: &own, worker: worker}
 }
 
 // said is what a handler has said of its attempt.
@@ -116,19 +69,26 @@ type said struct {
 	checkpoint json.RawMessage
 	result     json.RawMessage
 	traced     context.Context
+	returned   bool
 }
 
 // said: core.mu is held.
-func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, a.traced} }
+func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, a.traced, a.returned} }
 
-// decide decides what becomes of an attempt's job.
-func (r *run) decide(a *attempt, o policy.Outcome, said said) *fate {
-	f := newFate(a.rec, r.c.worker)
+// decide decides what becomes of an attempt's job. An attempt that nobody else has becomes the outcome itself.
+func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *fate {
+	f := &a.fate
+	if said.returned && a.context.TakeBack() {
+		f.rec, f.worker = a.rec, r.c.worker
+	} else {
+		f = newFate(a.rec, r.c.worker)
+	}
+	f.a = a
 	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint
 	if said.traced != nil {
 		f.traced = context.WithoutCancel(said.traced)
 	}
-	r.c.decide(f, o, a.began(), r.c.now(), said.result)
+	r.c.decide(f, o, a.began(), now, said.result)
 	return f
 }
 
@@ -169,7 +129,7 @@ func (r *run) settleOverrun(a *attempt) {
 	r.c.mu.Lock()
 	said := a.said()
 	r.c.mu.Unlock()
-	f := r.decide(a, policy.Outcome{Kind: policy.TimedOut}, said)
+	f := r.decide(a, policy.Outcome{Kind: policy.TimedOut}, said, r.c.now())
 	s, err := r.c.settleOnce(r.base, f)
 	r.c.mu.Lock()
 	if err != nil && r.knows(a) && a.phase == settling {
@@ -255,79 +215,96 @@ func (c *core) settled(to *storage.Record) {
 	c.wakeAt(to.WakeAt())
 }
 
-// store settles a job, again and again while the storage fails, until the engine stops. Its first call is the n-th for this fate.
-func (r *run) store(f *fate, n int) error {
-	for ; ; n++ {
-		s, err := r.c.settleOnce(r.base, f)
-		if err == nil {
-			if n > 1 && r.c.storedBefore(r.base, f.rec, s) {
-				r.c.publishEnd(f)
-				return nil
-			}
-			return s.Err
-		}
-		if errors.Is(err, ojs.ErrClosed) || !r.pause(storageBackoff(n)) {
-			return err
-		}
+// settleOnce stores one fate.
+func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error) {
+	settled, err := c.settleAll(ctx, []*fate{f}, new(scratch))
+	if err != nil {
+		return storage.Settled{}, err
 	}
+	return settled[0], nil
 }
 
-func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error) {
-	if f.traced != nil {
-		ctx = f.traced
+// settleAll stores fates in one call, and publishes those that were stored. The results are in the scratch, which the storage may keep if it
+// fails. If somebody traces it is for one fate only.
+func (c *core) settleAll(ctx context.Context, list []*fate, s *scratch) ([]storage.Settled, error) {
+	if len(list) == 0 {
+		return nil, nil
 	}
-	kind := OpNack
-	if f.rec.State == ojs.StateCompleted {
-		kind = OpAck
+	end := nothing
+	if f := list[0]; c.tracing() {
+		if f.traced != nil {
+			ctx = f.traced
+		}
+		kind := OpNack
+		if f.rec.State == ojs.StateCompleted {
+			kind = OpAck
+		}
+		ctx, end = c.trace(ctx, kind, f.rec)
 	}
-	ctx, end := c.trace(ctx, kind, f.rec)
-	op := c.beganEnd(f)
-	s, err := c.store.Settle(ctx, c.now(), f.change[:], f.result[:0])
-	if err == nil {
-		end(s[0].Err)
-	} else {
+	s.changes = s.changes[:0]
+	for _, f := range list {
+		s.changes = append(s.changes, storage.Change{Record: *f.rec, AttemptFieldsOnly: true})
+	}
+	op := c.beganEnds(list, s)
+	settled, err := c.store.Settle(ctx, c.now(), s.changes, s.settled[:0])
+	if err != nil {
 		end(err)
-	}
-	switch {
-	case err != nil:
-		f.lent = true
 		op.End()
-		c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
+		*s = scratch{recs: s.recs, claimed: s.claimed}
+		for _, f := range list {
+			c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
+		}
 		c.uncertain(err)
-		return storage.Settled{}, err
-	case s[0].Err == nil:
-		c.ended(op, f)
+		return nil, err
+	}
+	s.settled = settled
+	end(settled[0].Err)
+	c.publishEnds(op, list, settled)
+	return settled, nil
+}
+
+// beganEnds begins the operation of attempts' ends. It returns nil if no listener wants their events.
+func (c *core) beganEnds(list []*fate, s *scratch) *eventlog.Op {
+	if !c.events.Listening() {
+		return nil
+	}
+	s.ids = s.ids[:0]
+	for _, f := range list {
+		if f.decision.State == ojs.StateCompleted && c.wanted(f.rec, ojs.EventCompleted) ||
+			f.decision.State != ojs.StateCompleted && c.wanted(f.rec) {
+			s.ids = append(s.ids, f.rec.ID)
+		}
+	}
+	if len(s.ids) == 0 {
+		return nil
+	}
+	return c.events.Begin(eventlog.None, s.ids...)
+}
+
+// publishEnds ends the operation with the transitions of those attempts' ends that were stored. Their claims have returned, except that of
+// a job whose lease ran out.
+func (c *core) publishEnds(op *eventlog.Op, list []*fate, settled []storage.Settled) {
+	if op == nil {
+		return
+	}
+	for i, f := range list {
+		switch {
+		case settled[i].Err != nil:
+		case f.decision.State == ojs.StateCompleted:
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, ojs.Event{Type: ojs.EventCompleted, Duration: f.took})
+		case f.kind == policy.LeaseExpired:
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.Starts, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+		default:
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+		}
 	}
 	op.End()
-	return s[0], nil
-}
-
-// beganEnd begins the operation of an attempt's end. It returns nil if no listener wants its events.
-func (c *core) beganEnd(f *fate) *eventlog.Op {
-	if f.decision.State == ojs.StateCompleted {
-		return c.began(f.rec, ojs.EventCompleted)
-	}
-	return c.began(f.rec)
-}
-
-// ended hands in the transition of an attempt's end. The claim has returned, except that of a job whose lease ran out.
-func (c *core) ended(op *eventlog.Op, f *fate) {
-	switch {
-	case op == nil:
-	case f.decision.State == ojs.StateCompleted:
-		c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, ojs.Event{Type: ojs.EventCompleted, Duration: f.took})
-	case f.kind == policy.LeaseExpired:
-		c.transition(op, f.rec, f.rec.Version+1, eventlog.Starts, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
-	default:
-		c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
-	}
 }
 
 // publishEnd publishes an attempt's end that a call had stored which seemed to fail.
 func (c *core) publishEnd(f *fate) {
-	op := c.beganEnd(f)
-	c.ended(op, f)
-	op.End()
+	list := []*fate{f}
+	c.publishEnds(c.beganEnds(list, new(scratch)), list, make([]storage.Settled, 1))
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next try then finds the job one

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,11 +181,11 @@ func TestSharedStorage(t *testing.T) {
 			go func() { ended <- eng.Run(ctx) }()
 			synctest.Wait()
 			for range 10 {
-				before := store.claims
+				before := store.claims.Load()
 				_, err := eng.Enqueue(ctx, "x", nil)
 				must(t, err)
 				synctest.Wait()
-				if n := store.claims - before; n != 1 {
+				if n := store.claims.Load() - before; n != 1 {
 					t.Errorf("%d claims for one job", n)
 				}
 			}
@@ -197,12 +198,12 @@ func TestSharedStorage(t *testing.T) {
 // claimCounter counts claims. What it wraps can still be found.
 type claimCounter struct {
 	storage.Storage
-	claims int
+	claims atomic.Int64
 }
 
 func (s *claimCounter) Unwrap() storage.Storage { return s.Storage }
 
 func (s *claimCounter) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	s.claims++
+	s.claims.Add(1)
 	return s.Storage.Claim(ctx, now, c, dst)
 }

@@ -42,7 +42,7 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.run; r != nil {
-		s.Running, s.Busy, s.Stuck = true, r.busy(), r.stuck
+		s.Running, s.Busy, s.Stuck = true, r.pipe.Busy(), r.stuck
 	}
 	return s, nil
 }
@@ -109,7 +109,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		is(Unhealthy, "the engine does not run")
 		return h
 	}
-	h.Workers = r.busy()
+	h.Workers = r.pipe.Busy()
 	h.Uptime = c.now().Sub(c.started)
 	h.Seconds = h.Uptime.Seconds()
 	switch {

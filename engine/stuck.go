@@ -24,7 +24,7 @@ func (r *run) reportStuck(a *attempt) {
 	}
 	if a.replaced = r.stuck < c.maxStuck; a.replaced {
 		r.stuck++
-		r.wake()
+		r.pipe.Replace(1)
 	}
 	cause, replaced := a.cause, a.replaced
 	c.mu.Unlock()
@@ -61,7 +61,7 @@ func (e *Engine[T]) Running() []Running {
 		return nil
 	}
 	for _, a := range c.run.attempts {
-		if a.returned || a.piled.Load() {
+		if a.returned || !a.started.Load() {
 			continue
 		}
 		stack := notFound
@@ -69,7 +69,7 @@ func (e *Engine[T]) Running() []Running {
 			stack = stackIn(all, a)
 		}
 		list = append(list, Running{
-			Job: detached(a.rec), Since: a.rec.StartedAt, Asleep: a.sleep != nil, Ended: a.cause, Stack: stack,
+			Job: detached(a.rec), Since: a.began(), Asleep: a.sleep != nil, Ended: a.cause, Stack: stack,
 		})
 	}
 	slices.SortFunc(list, func(a, b Running) int {

@@ -51,7 +51,6 @@ func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
 		c.mu.Unlock()
 		return a.cause
 	}
-	a.blocks()
 	// Goroutines of one handler may sleep side by side. The first of them stands for the handler, until that returns.
 	first := a.sleep == nil && !a.returned
 	s := a.r.newSleep(d, first)

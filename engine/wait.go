@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/ojsengine/ojs"
-	internal "github.com/ojsengine/ojs/internal/attempt"
 )
 
 // waiters are the calls that wait for jobs to end.
@@ -131,23 +130,10 @@ func (c *core) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, 
 		case job.State.Terminal():
 			return job, &ojs.EndedError{ID: id, State: job.State, DeadLettered: job.DeadLettered(), Last: job.Error}
 		}
-		waitsFor(ctx)
 		select {
 		case <-w.look:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// waitsFor says that the owner of ctx waits for a job. If it is a handler, its own worker may have claimed that job ahead.
-func waitsFor(ctx context.Context) {
-	a, ok := internal.From(ctx).(*attempt)
-	if !ok {
-		return
-	}
-	a.r.c.mu.Lock()
-	defer a.r.c.mu.Unlock()
-	a.r.mayPile = false // there will be others
-	a.blocks()
 }

@@ -162,7 +162,7 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 			rec := &recs[i]
 			c.logStarted(rec, w.id, now)
 			var look time.Time
-			if !c.overdue(rec) { // or the keeper would fail it before it is given back
+			if !overdue(rec, now) { // or the keeper would fail it before it is given back
 				look = c.workers.hold(w.id, rec, now, rec.LeaseUntil)
 			}
 			c.mu.Lock()
@@ -182,7 +182,7 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 func (w *Worker) giveBackOverdue(ctx context.Context, ds []*Delivery) []*Delivery {
 	c := w.core
 	return slices.DeleteFunc(ds, func(d *Delivery) bool {
-		if !c.overdue(&d.rec) {
+		if !overdue(&d.rec, c.now()) {
 			return false
 		}
 		if err := d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil); err != nil { // which is logged

@@ -50,7 +50,6 @@ type Handler struct {
 	atOnce   int // attempts
 	hook     policy.Hook
 	frame    func() attempt.Frame
-	block    func() attempt.Block
 	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
 }
 
@@ -62,18 +61,6 @@ type frame[T any] struct {
 
 // Parts implements attempt.Frame.
 func (f *frame[T]) Parts() (*attempt.Context, *ojs.JobHeader) { return &f.Context, &f.job.JobHeader }
-
-type block[T any] [attempt.BlockSize]frame[T]
-
-func newBlock[T any]() attempt.Block {
-	if reflect.TypeFor[T]().Size() > attempt.MaxArgs {
-		return nil
-	}
-	return new(block[T])
-}
-
-// At implements attempt.Block.
-func (b *block[T]) At(i int) attempt.Frame { return &b[i] }
 
 // jobIn returns the job to hand to a handler in ctx. A middleware may have put another
 // context around the attempt's.
@@ -130,7 +117,6 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 		defaults: t.Defaults(),
 		args:     reflect.TypeFor[T](),
 		frame:    func() attempt.Frame { return new(frame[T]) },
-		block:    newBlock[T],
 		run: func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
 			job := jobIn[T](ctx, header)
 			if err := ojs.DecodeArgs(args, &job.Args); err != nil {
@@ -163,10 +149,6 @@ func (h Handler) ArgsType() reflect.Type { return h.args }
 
 // Frame makes the context and the header for one call of Run. Engines call it.
 func (h Handler) Frame() attempt.Frame { return h.frame() }
-
-// Frames makes attempt.BlockSize frames at once, which are kept alive together. It is nil
-// if they would be too large. Engines call it.
-func (h Handler) Frames() attempt.Block { return h.block() }
 
 // Run decodes args and runs the function once. Engines call it; its error is the
 // function's, or an *UndecodableError if the function was not called because the args do

@@ -17,17 +17,6 @@ type Frame interface {
 	Parts() (*Context, *ojs.JobHeader)
 }
 
-// Block is BlockSize frames in one allocation: who keeps one of them keeps them all.
-type Block interface{ At(i int) Frame }
-
-const (
-	// BlockSize is the number of frames in a Block.
-	BlockSize = 8
-	// MaxArgs is how many bytes the args in a frame of a Block may have in memory,
-	// without what they point to.
-	MaxArgs = 1 << 10
-)
-
 // Run is what the contexts of the attempts of one run share.
 type Run struct {
 	base  context.Context // whose values they have

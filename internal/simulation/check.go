@@ -298,7 +298,7 @@ func (w *world) checkEvents() {
 }
 
 // matches reports whether the events are those expected, in order.
-func matches(want []expectation, got []ojs.EventType) bool {
+func matches(want []*expectation, got []ojs.EventType) bool {
 	// reach[k] says that the expectations so far can account for the first k events.
 	reach := make([]bool, len(got)+1)
 	reach[0] = true

@@ -77,7 +77,6 @@
 // and may change which call a fault meets and which job an operator finds; so a seed that
 // fails may need several runs (-count).
 //
-// Claims ahead and storage.SettleClaimer are not in it, since engines that are observed
 // do without them.
 //
 // # Planted bugs

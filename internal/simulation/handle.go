@@ -33,6 +33,9 @@ func (n *node) begin(ctx context.Context, id string, number int, remote bool) *a
 			a.hold = h
 		}
 	}
+	if a.hold != nil && !remote {
+		a.hold.start.optional = false
+	}
 	n.w.mu.Lock()
 	n.w.attempts = append(n.w.attempts, a)
 	n.w.mu.Unlock()

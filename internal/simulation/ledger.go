@@ -56,6 +56,7 @@ type hold struct {
 	run     *attempt  // nil: its handler has not begun
 	lost    time.Time // when it was taken from its holder; zero: it was not
 	cause   error     // of the loss
+	start   *expectation
 }
 
 type limitKey struct {
@@ -339,7 +340,9 @@ func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c
 		}
 		l.note(n, j, told, "claimed by %s, attempt %d, lease until %s",
 			c.Worker, j.rec.Attempt, l.at(j.rec.LeaseUntil))
-		n.expect(j.rec.ID, !told, ojs.EventStarted)
+		remote := strings.HasPrefix(c.Worker, "remote")
+		// The handler of a claim that the engine loses on its way does not start.
+		j.hold.start = n.expect(j.rec.ID, !told || !remote, ojs.EventStarted)
 		if told {
 			l.limits(n, j, now, c.Worker)
 		}

@@ -33,7 +33,7 @@ type node struct {
 	stopping bool               // Run has been told to stop, and has not returned
 	started  time.Time          // when Run was called
 	claims   map[string][]*hold // by job
-	expected map[string][]expectation
+	expected map[string][]*expectation
 	observed map[string][]ojs.EventType
 }
 
@@ -54,7 +54,7 @@ func (w *world) newNode(cfg nodeConfig) *node {
 		w: w, cfg: cfg, name: fmt.Sprint("n", number), dead: make(chan struct{}),
 		rnd:      stream(w.seed, "faults", number),
 		claims:   make(map[string][]*hold),
-		expected: make(map[string][]expectation),
+		expected: make(map[string][]*expectation),
 		observed: make(map[string][]ojs.EventType),
 	}
 	opts := []engine.Option{
@@ -199,12 +199,16 @@ func (n *node) claimed(h *hold) {
 	n.claims[h.job.rec.ID] = append(n.claims[h.job.rec.ID], h)
 }
 
-func (n *node) expect(id string, optional bool, t ojs.EventType) { n.expectOneOf(id, optional, t) }
+func (n *node) expect(id string, optional bool, t ojs.EventType) *expectation {
+	return n.expectOneOf(id, optional, t)
+}
 
-func (n *node) expectOneOf(id string, optional bool, types ...ojs.EventType) {
+func (n *node) expectOneOf(id string, optional bool, types ...ojs.EventType) *expectation {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.expected[id] = append(n.expected[id], expectation{types, optional})
+	e := &expectation{types, optional}
+	n.expected[id] = append(n.expected[id], e)
+	return e
 }
 
 // expectOutcome expects the events of an attempt's end.

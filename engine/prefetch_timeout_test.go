@@ -37,8 +37,8 @@ func (f failing) Settle(ctx context.Context, now time.Time, changes []storage.Ch
 }
 
 // A handler that returned an error at once has failed with that error, and not by its timeout, though the storage could not take
-// what its worker had piled up before for longer than that.
-func TestOutcomeBehindAPileIsItsOwn(t *testing.T) {
+// what was completed before for longer than that.
+func TestOutcomeBehindOthersIsItsOwn(t *testing.T) {
 	s := failing{memory.New(), new(atomic.Bool)}
 	eng, err := engine.New[int](s, quiet, engine.WithConcurrency(2), engine.WithGracePeriod(10*time.Millisecond), keepAll)
 	must(t, err)

@@ -12,9 +12,9 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// What a handler has left behind and goes on to sleep, which it may if it has asked for the attempt before the handler returned, has
-// nothing to do with the piles of those workers that came after it, of another run or another engine even.
-func TestGhostsStealNoPiles(t *testing.T) {
+// A goroutine that a handler has left behind may sleep if it asked for the attempt before the handler returned. Its sleep takes no job from
+// the local queue, of its own engine or of another one.
+func TestGhostsStealNoJobs(t *testing.T) {
 	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(4), keepAll)
 	must(t, err)
 	var ran atomic.Int64

@@ -18,7 +18,7 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// claimSizes is a storage that notes the largest number of jobs that a worker has asked it for.
+// claimSizes is a storage that notes the largest number of jobs that one claim has asked for.
 type claimSizes struct {
 	*memory.Storage
 	most atomic.Int32
@@ -53,19 +53,19 @@ func (c *lineCount) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// piled is how many pilings have had a worker that claimed ahead. On a machine that is busy with other things some have none.
-var piled atomic.Int32
+// prefetched is how many rigs have claimed ahead. On a machine that is busy with other things some have not.
+var prefetched atomic.Int32
 
-// piling is an engine whose workers claim ahead, and what its handlers have done. Jobs are numbers; those from first on block.
-type piling struct {
+// prefetching is an engine that claims ahead, and what its handlers have done. Jobs are numbers; those from first on block.
+type prefetching struct {
 	*testing.T
 	*engine.Engine[int]
 	tickets []ojs.Ticket
 	first   int
 
-	handle  func(*piling, context.Context, int) error // what jobs from first on do; nil: block
-	begun   chan int                                  // the numbers of jobs that block
-	release chan struct{}                             // lets them go
+	handle  func(*prefetching, context.Context, int) error // what jobs from first on do; nil: block
+	begun   chan int                                       // the numbers of jobs that block
+	release chan struct{}                                  // lets them go
 
 	mu        sync.Mutex // guards the fields below
 	ran       map[int]int
@@ -74,11 +74,11 @@ type piling struct {
 	stop func() error
 }
 
-func newPiling(t *testing.T, jobs, first int, handle func(*piling, context.Context, int) error, opts ...engine.Option) *piling {
+func newPrefetching(t *testing.T, jobs, first int, handle func(*prefetching, context.Context, int) error, opts ...engine.Option) *prefetching {
 	store := &claimSizes{Storage: memory.New()}
 	eng, err := engine.New[int](store, append([]engine.Option{quiet}, opts...)...)
 	must(t, err)
-	p := &piling{
+	p := &prefetching{
 		T: t, Engine: eng, first: first, handle: handle, begun: make(chan int, jobs), release: make(chan struct{}), ran: make(map[int]int), cancelled: make(map[int]bool),
 	}
 	eng.Handle("x", func(ctx context.Context, job *ojs.Job[int]) error {
@@ -114,7 +114,7 @@ func newPiling(t *testing.T, jobs, first int, handle func(*piling, context.Conte
 		cancel()
 		err := <-ended
 		if store.most.Load() > 1 {
-			piled.Add(1)
+			prefetched.Add(1)
 		}
 		return err
 	})
@@ -123,7 +123,7 @@ func newPiling(t *testing.T, jobs, first int, handle func(*piling, context.Conte
 }
 
 // until waits until the states of the jobs are what is wanted.
-func (p *piling) until(want map[ojs.State]int) {
+func (p *prefetching) until(want map[ojs.State]int) {
 	p.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -145,7 +145,7 @@ func (p *piling) until(want map[ojs.State]int) {
 
 // settles waits until that many jobs that block are active and no others are, and what does not block has run, but for what was
 // behind one that does when that took the last slot.
-func (p *piling) settles(workers int) {
+func (p *prefetching) settles(workers int) {
 	p.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		stats, err := p.Stats(p.Context())
@@ -161,7 +161,7 @@ func (p *piling) settles(workers int) {
 }
 
 // once checks that each job has run once, at its first attempt.
-func (p *piling) once() {
+func (p *prefetching) once() {
 	p.Helper()
 	for i, ticket := range p.tickets {
 		if n := p.ran[i]; n != 1 {
@@ -175,12 +175,12 @@ func (p *piling) once() {
 	}
 }
 
-// Jobs that a worker has claimed ahead wait for no handler that takes its time, nor do outcomes that it has not stored yet.
-func TestPile(t *testing.T) {
-	piled.Store(0)
+// Jobs that were claimed ahead wait for no handler that blocks while another slot is free, nor do outcomes that are not stored yet.
+func TestPrefetch(t *testing.T) {
+	prefetched.Store(0)
 	const jobs, first = 6000, 5000
 	t.Run("others go on", func(t *testing.T) {
-		p := newPiling(t, jobs, jobs-1, nil, engine.WithConcurrency(4))
+		p := newPrefetching(t, jobs, jobs-1, nil, engine.WithConcurrency(4))
 		<-p.begun
 		p.until(map[ojs.State]int{ojs.StateCompleted: jobs - 1, ojs.StateActive: 1})
 		close(p.release)
@@ -189,7 +189,7 @@ func TestPile(t *testing.T) {
 	})
 	t.Run("all slots are taken", func(t *testing.T) {
 		const workers = 3
-		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers))
+		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers))
 		for range workers {
 			<-p.begun
 		}
@@ -204,7 +204,7 @@ func TestPile(t *testing.T) {
 	t.Run("logged", func(t *testing.T) {
 		const workers = 3
 		starts := new(lineCount)
-		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithLogger(slog.New(starts)))
+		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithLogger(slog.New(starts)))
 		for range workers {
 			<-p.begun
 		}
@@ -217,7 +217,7 @@ func TestPile(t *testing.T) {
 	})
 	t.Run("asleep", func(t *testing.T) {
 		const workers = 3
-		p := newPiling(t, jobs, first, func(_ *piling, ctx context.Context, i int) error {
+		p := newPrefetching(t, jobs, first, func(_ *prefetching, ctx context.Context, i int) error {
 			if i < first+workers {
 				return handler.Sleep(ctx, 100*time.Millisecond)
 			}
@@ -235,7 +235,7 @@ func TestPile(t *testing.T) {
 	t.Run("cancelled", func(t *testing.T) {
 		const workers = 2
 		starts := new(lineCount)
-		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithLogger(slog.New(starts)))
+		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithLogger(slog.New(starts)))
 		<-p.begun
 		for i := jobs - 1; i >= first; i-- {
 			if i%2 == 0 {
@@ -255,7 +255,7 @@ func TestPile(t *testing.T) {
 	})
 	t.Run("stopped", func(t *testing.T) {
 		const workers = 2
-		p := newPiling(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithGracePeriod(time.Millisecond))
+		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithGracePeriod(time.Millisecond))
 		for range workers {
 			<-p.begun
 		}
@@ -273,12 +273,12 @@ func TestPile(t *testing.T) {
 		const workers = 4
 		var begun, after atomic.Int32
 		var paused atomic.Bool
-		p := newPiling(t, jobs, first, func(*piling, context.Context, int) error {
+		p := newPrefetching(t, jobs, first, func(*prefetching, context.Context, int) error {
 			begun.Add(1)
 			if paused.Load() {
 				after.Add(1)
 			}
-			time.Sleep(300 * time.Microsecond) // longer than a quick one, and shorter than what is looked at
+			time.Sleep(300 * time.Microsecond)
 			return nil
 		}, engine.WithConcurrency(workers))
 		for begun.Load() == 0 {
@@ -296,7 +296,7 @@ func TestPile(t *testing.T) {
 		p.once()
 	})
 	t.Run("a handler waits for a job behind it", func(t *testing.T) {
-		p := newPiling(t, jobs, first, func(p *piling, ctx context.Context, i int) error {
+		p := newPrefetching(t, jobs, first, func(p *prefetching, ctx context.Context, i int) error {
 			if i%500 == 250 {
 				_, err := p.tickets[i+1].Wait(ctx)
 				return err
@@ -306,13 +306,13 @@ func TestPile(t *testing.T) {
 		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
 		p.once()
 	})
-	if piled.Load() == 0 {
-		t.Error("no worker has claimed ahead")
+	if prefetched.Load() == 0 {
+		t.Error("no engine has claimed ahead")
 	}
 }
 
-// Workers claim one job at a time where it matters which comes next, or when.
-func TestNoPile(t *testing.T) {
+// An engine claims one job at a time where it matters which comes next, or when.
+func TestNoPrefetch(t *testing.T) {
 	run := func(t *testing.T, opts ...engine.Option) int32 {
 		store := &claimSizes{Storage: memory.New()}
 		eng, err := engine.New[int](store, append(opts, quiet)...)

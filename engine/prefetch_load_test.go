@@ -23,7 +23,7 @@ func kindOfWork(n int) string {
 	if n >= 1_000_000 {
 		return "child"
 	}
-	// Few, and at random places: a pile takes some tens of quick jobs in a row.
+	// Few, and at random places, so that most jobs are claimed ahead.
 	switch h := uint32(n+1) * 2654435761 >> 8; h % 900 {
 	case 7:
 		return "fails once"
@@ -56,7 +56,7 @@ func kindOfWork(n int) string {
 }
 
 // Jobs of all kinds, most of which take next to no time, end as they must, run as often as they have attempts, and leave nothing behind.
-func TestPilesUnderLoad(t *testing.T) {
+func TestPrefetchUnderLoad(t *testing.T) {
 	total := 30_000
 	if testing.Short() || raceEnabled && os.Getenv("OJS_STORM") == "" {
 		total = 6000

@@ -46,7 +46,7 @@ func (m moody) Settle(ctx context.Context, now time.Time, changes []storage.Chan
 }
 
 // Every job completes over a storage that fails now and then, and only those run again whose claims were lost.
-func TestPilesOnMoodyStorage(t *testing.T) {
+func TestPrefetchOnMoodyStorage(t *testing.T) {
 	eng, err := engine.New[int](moody{memory.New(), 400}, quiet, engine.WithConcurrency(4), keepAll)
 	must(t, err)
 	var mu sync.Mutex

@@ -1,0 +1,504 @@
+// Package pipeline decides what the goroutines of an engine do next. It makes no call of
+// a storage and runs no handler: it keeps the books between them.
+//
+// Jobs that were claimed and have not started wait in the local queue, which all
+// goroutines share. Outcomes wait in a buffer. A step stores what is in the buffer and
+// claims what is to run next, so that one call of the storage can do both:
+//
+//	      claim                     start                  outcome
+//	storage ------> local queue ----------> handler runs ----------> buffer
+//	   ^                                                                |
+//	   +------------------------------ step ----------------------------+
+//
+// A goroutine asks for a Task, does it, and hands in what came of it, which is the
+// question for the next one. A goroutine is not a slot: one that makes a step holds none.
+//
+// # Invariants
+//
+//  1. No more handlers run than there are slots. An outcome keeps its slot if the storage
+//     has failed to take it, and if more than allowance outcomes are not stored yet.
+//  2. A job in the local queue starts as soon as any slot is free. A job that has waited
+//     for maxWait goes back to the storage. All of them do when Return or Stop is called.
+//  3. Jobs start in the order in which they were claimed.
+//  4. An outcome is stored by the next step. If no step is due, a step begins with the
+//     next Tick; without a local queue, a step is due at once.
+//  5. At most maxSteps steps are under way, so that outcomes gather while a storage is
+//     slow, and one slow step does not hold up the others.
+//  6. At most one goroutine is starting. If it finds work and there is more, it starts
+//     the next, so that wake-ups spread as fast as there is work.
+//  7. A goroutine leaves only if there is nothing to do. The lock under which it decides
+//     so is the lock under which work comes in, so no work is left behind.
+//
+// # The size of the local queue
+//
+// The local queue is as long as the number of jobs that have completed in the last few
+// milliseconds. It at most doubles from one claim to the next. So no jobs wait behind
+// handlers that take their time.
+package pipeline
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/ojsengine/ojs/internal/spin"
+)
+
+const (
+	// Unknown stands for an unknown number of available jobs. Claims go on until one is
+	// empty.
+	Unknown = 1 << 30
+	// TickTime is how long after Config.Arm a Tick is due.
+	TickTime = time.Millisecond
+
+	maxWait  = 5 * time.Millisecond // in the local queue
+	window   = 4 * time.Millisecond // of completions that count for the size of the queue
+	maxSteps = 4
+	maxClaim = 500
+	maxStore = 500
+)
+
+// Config says what an engine and its storage are like.
+type Config struct {
+	Slots int
+	Slow  bool             // calls of the storage take time, and none stores and claims at once
+	Ahead func() int       // most jobs in the local queue behind the slots; 0: claims are exact
+	Now   func() time.Time // the engine's clock
+	Start func()           // starts a goroutine that calls Enter; the lock is held
+	Arm   func()           // has Tick called in TickTime; the lock is held
+}
+
+// Kind is what a Task asks for.
+type Kind uint8
+
+// The kinds of tasks.
+const (
+	Leave   Kind = iota // end the goroutine
+	Run                 // run Job, then call Ended or Dropped
+	Step                // store Outcomes, claim up to Claim jobs, then call Stepped
+	Unclaim             // give Jobs back to the storage, then call Unclaimed
+)
+
+// Task is what a goroutine does next.
+type Task[J, O any] struct {
+	Kind     Kind
+	Job      J
+	Jobs     []J
+	Outcomes []O
+	Claim    int // 0: claim nothing
+	Free     int // of Claim: how many jobs can start at once
+
+	news, emptied, returns uint64 // as they were when the step began
+}
+
+// waiting is a job in the local queue.
+type waiting[J any] struct {
+	job   J
+	since time.Time
+}
+
+// Pipeline keeps the books of one run of an engine. It is safe for concurrent use.
+type Pipeline[J, O any] struct {
+	Config
+
+	mu         spin.Mutex   // guards everything below
+	goroutines int          // that have not left
+	starting   int          // of them: have not asked for a task yet
+	running    int          // handlers
+	failed     int          // outcomes that the storage has failed to take
+	replaced   int          // slots that a stuck handler holds, and that do not count
+	queue      []waiting[J] // the next one at head
+	head       int
+	done       []O // outcomes
+	spare      []O // memory for them
+	storing    int // outcomes in steps
+	steps      int // under way
+	claims     int // of them: those that claim
+	asked      int // jobs that these ask for
+	back       []J // jobs to be given back
+
+	backlog int    // available jobs that no claim has looked for, as far as known; at times too many
+	news    uint64 // raised whenever backlog is
+	emptied uint64 // raised whenever a claim was empty and backlog became 0
+	returns uint64 // raised by Return and Stop
+	blocked bool   // no claims for now
+	stopped bool
+	flush   bool // a step is due, however few outcomes there are
+	armed   bool // a Tick is to come
+
+	target       int // size of the local queue
+	since        time.Time
+	now, earlier int // completions since then, and in the window before
+}
+
+// New makes a pipeline.
+func New[J, O any](cfg Config) *Pipeline[J, O] { return &Pipeline[J, O]{Config: cfg} }
+
+// Available says that n more jobs may be claimed.
+func (p *Pipeline[J, O]) Available(n int) {
+	if n == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backlog = min(p.backlog+n, Unknown)
+	p.news++
+	p.wake()
+}
+
+// Enter is a started goroutine's first call.
+func (p *Pipeline[J, O]) Enter() Task[J, O] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting--
+	return p.next()
+}
+
+// Ended says that the handler of a job has returned, with an outcome to store.
+func (p *Pipeline[J, O]) Ended(o O, now time.Time) Task[J, O] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running--
+	p.done = append(p.done, o)
+	p.count(now)
+	if p.Slow {
+		// Handlers that are about to return share the step.
+		p.mu.Unlock()
+		runtime.Gosched()
+		p.mu.Lock()
+	}
+	return p.next()
+}
+
+// Dropped says that the handler of a job has returned, with nothing to store.
+func (p *Pipeline[J, O]) Dropped() Task[J, O] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running--
+	return p.next()
+}
+
+// Failed says that the storage has failed to take n outcomes of a step. For each of them
+// one more goroutine calls Recovered.
+func (p *Pipeline[J, O]) Failed(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed += n
+	p.goroutines += n
+}
+
+// Stepped hands in the jobs that a step has claimed. If there are none, empty says that
+// there was nothing for any claim.
+func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.steps--
+	p.storing -= len(t.Outcomes)
+	clear(t.Outcomes)
+	p.spare = t.Outcomes[:0]
+	if t.Claim > 0 {
+		p.claims--
+		p.asked -= t.Claim
+	}
+	switch {
+	case len(jobs) > 0:
+		if p.emptied == t.emptied && p.backlog != Unknown { // or these are not among the jobs it counts
+			p.backlog = max(p.backlog-len(jobs), 0)
+		}
+		if p.returns != t.returns {
+			p.back = append(p.back, jobs...)
+			break
+		}
+		p.push(jobs)
+	case empty && p.news == t.news:
+		p.backlog = 0
+		p.emptied++
+	case t.Claim > 0 && t.Free == 0:
+		p.target = 0 // the next job is one that no claim ahead gets
+	}
+	return p.next()
+}
+
+// Unclaimed says that n jobs of an Unclaim are available again, and that others are not
+// given back: they wait again.
+func (p *Pipeline[J, O]) Unclaimed(n int, others []J) Task[J, O] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.push(others)
+	if n > 0 {
+		p.backlog = min(p.backlog+n, Unknown)
+		p.news++
+	}
+	return p.next()
+}
+
+// Recovered says that an outcome which the storage had failed to take is stored, or given
+// up. The goroutine that says so leaves.
+func (p *Pipeline[J, O]) Recovered() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed--
+	p.goroutines--
+	p.wake()
+}
+
+// Block keeps claims from the storage until Unblock.
+func (p *Pipeline[J, O]) Block() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.blocked = true
+}
+
+// Unblock lets claims go on.
+func (p *Pipeline[J, O]) Unblock() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.blocked = false
+	p.wake()
+}
+
+// Replace adds n slots for those that stuck handlers hold; n may be negative.
+func (p *Pipeline[J, O]) Replace(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.replaced += n
+	p.wake()
+}
+
+// Return has the jobs of the local queue given back, and those of claims under way.
+func (p *Pipeline[J, O]) Return() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.returnAll()
+	p.wake()
+}
+
+// Stop ends claims, and has done what Return does.
+func (p *Pipeline[J, O]) Stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	p.returnAll()
+	p.wake()
+}
+
+// Tick sees to what has waited: outcomes are stored, and old jobs go back.
+func (p *Pipeline[J, O]) Tick(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = false
+	p.flush = len(p.done) > 0
+	for p.waits() > 0 && now.Sub(p.queue[p.head].since) >= maxWait {
+		p.back = append(p.back, p.pop())
+	}
+	p.wake()
+	p.arm()
+}
+
+// Idle reports whether all goroutines but n have left, and none is wanted.
+func (p *Pipeline[J, O]) Idle(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.goroutines == n && p.waits()+len(p.done)+len(p.back) == 0 &&
+		(p.backlog == 0 || p.blocked || p.stopped || p.slots() <= 0)
+}
+
+// Drained reports whether a stopped pipeline has nothing left.
+func (p *Pipeline[J, O]) Drained() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stopped && p.goroutines == 0
+}
+
+// Busy returns how many slots are taken.
+func (p *Pipeline[J, O]) Busy() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken()
+}
+
+// mu is held in all that follow.
+
+// waits is how many jobs are in the local queue.
+func (p *Pipeline[J, O]) waits() int { return len(p.queue) - p.head }
+
+func (p *Pipeline[J, O]) push(jobs []J) {
+	if p.head > 0 && len(p.queue)+len(jobs) > cap(p.queue) {
+		n := copy(p.queue, p.queue[p.head:])
+		clear(p.queue[n:])
+		p.queue, p.head = p.queue[:n], 0
+	}
+	now := p.Now()
+	for _, j := range jobs {
+		p.queue = append(p.queue, waiting[J]{j, now})
+	}
+}
+
+func (p *Pipeline[J, O]) pop() J {
+	j := p.queue[p.head].job
+	p.queue[p.head] = waiting[J]{}
+	if p.head++; p.head == len(p.queue) {
+		p.queue, p.head = p.queue[:0], 0
+	}
+	return j
+}
+
+func (p *Pipeline[J, O]) returnAll() {
+	if p.Slow {
+		return // its jobs can start, since no more were claimed
+	}
+	p.returns++
+	for p.waits() > 0 {
+		p.back = append(p.back, p.pop())
+	}
+}
+
+// taken is how many slots are not free.
+func (p *Pipeline[J, O]) taken() int {
+	return p.running + p.failed + max(len(p.done)+p.storing-p.allowance(), 0)
+}
+
+// allowance is how many outcomes may be stored without a slot.
+func (p *Pipeline[J, O]) allowance() int {
+	switch ahead := p.Ahead(); {
+	case ahead > 0:
+		return p.Slots + ahead
+	case p.Slow:
+		return p.Slots
+	}
+	return 0
+}
+
+// slots is how many slots are free.
+func (p *Pipeline[J, O]) slots() int { return p.Slots + p.replaced - p.taken() }
+
+// next is the task of a goroutine that has none.
+func (p *Pipeline[J, O]) next() (t Task[J, O]) {
+	switch {
+	case len(p.back) > 0:
+		t.Kind, t.Jobs, p.back = Unclaim, p.back, nil
+	case p.stepDue() || p.waits() == 0 && p.wantsStep():
+		p.step(&t)
+	case p.waits() > 0 && p.slots() > 0:
+		t.Kind, t.Job = Run, p.pop()
+		p.running++
+	default:
+		p.goroutines--
+	}
+	p.wake()
+	p.arm()
+	return t
+}
+
+// exact reports whether no job is claimed ahead.
+func (p *Pipeline[J, O]) exact() bool { return p.Ahead() == 0 }
+
+// stepDue reports whether a step goes before the jobs that wait.
+func (p *Pipeline[J, O]) stepDue() bool {
+	if p.steps >= maxSteps {
+		return false
+	}
+	if n := len(p.done); n > 0 && (p.flush || p.stopped || n >= max(p.target, 1) || p.exact()) {
+		return true
+	}
+	claim, _ := p.size()
+	return claim > 0 && p.waits() < max(p.target/4, 1)
+}
+
+// wantsStep reports whether there is anything for a step to do.
+func (p *Pipeline[J, O]) wantsStep() bool {
+	if p.steps >= maxSteps {
+		return false
+	}
+	claim, _ := p.size()
+	return len(p.done) > 0 || claim > 0
+}
+
+// size is how many jobs a claim asks for, and how many of them can start at once.
+func (p *Pipeline[J, O]) size() (claim, free int) {
+	if p.backlog == 0 || p.blocked || p.stopped || p.Slow && p.claims > 0 {
+		return 0, 0
+	}
+	promised := p.waits() + p.asked
+	free = max(p.slots()-promised, 0)
+	if p.Slow {
+		free = min(free, maxClaim)
+		return free, free
+	}
+	free = min(free, 1)
+	return max(free, min(p.target, p.Ahead(), p.backlog)-promised), free
+}
+
+func (p *Pipeline[J, O]) step(t *Task[J, O]) {
+	p.grow()
+	t.Kind = Step
+	t.news, t.emptied, t.returns = p.news, p.emptied, p.returns
+	if n := len(p.done); n > maxStore {
+		t.Outcomes, p.done = p.done[:maxStore:maxStore], p.done[maxStore:]
+	} else {
+		t.Outcomes, p.done, p.spare, p.flush = p.done, p.spare, nil, false
+	}
+	if len(t.Outcomes) == 0 || !p.Slow { // a claim does not wait for a slow storage to store
+		t.Claim, t.Free = p.size()
+	}
+	p.steps++
+	p.storing += len(t.Outcomes)
+	if t.Claim > 0 {
+		p.claims++
+		p.asked += t.Claim
+	}
+}
+
+// count counts a completion.
+func (p *Pipeline[J, O]) count(now time.Time) {
+	if d := now.Sub(p.since); d >= window || d < 0 {
+		p.earlier, p.now, p.since = p.now, 0, now
+		if d >= 2*window || d < 0 {
+			p.earlier = 0
+		}
+	}
+	p.now++
+}
+
+// grow adjusts the size of the local queue.
+func (p *Pipeline[J, O]) grow() {
+	ahead := p.Ahead()
+	if ahead == 0 {
+		p.target = 0
+		return
+	}
+	recent := p.earlier + p.now
+	if d := p.Now().Sub(p.since); d >= 2*window || d < 0 {
+		recent = 0
+	}
+	p.target = min(ahead, recent, 2*max(p.target, 1))
+}
+
+// wake starts a goroutine if there is something to do and no goroutine is about to see to
+// it.
+func (p *Pipeline[J, O]) wake() {
+	if p.starting > 0 {
+		return
+	}
+	claim, free := p.size()
+	switch {
+	case len(p.back) > 0:
+	case p.waits() > 0 && p.slots() > 0:
+	case p.steps >= maxSteps:
+		return
+	case len(p.done) > 0 && (p.flush || p.stopped):
+	case claim > 0 && free > 0 && p.claims == 0:
+	default:
+		return
+	}
+	p.goroutines++
+	p.starting++
+	p.Start()
+}
+
+// arm has Tick called if something waits.
+func (p *Pipeline[J, O]) arm() {
+	if !p.armed && p.waits()+len(p.done) > 0 && !p.exact() {
+		p.armed = true
+		p.Arm()
+	}
+}

@@ -1,0 +1,333 @@
+package pipeline_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs/engine/internal/pipeline"
+)
+
+// rig is a pipeline on a clock that a test moves. Jobs and outcomes are numbers. Started
+// goroutines and wanted ticks are counted and nothing else.
+type rig struct {
+	*testing.T
+	*pipeline.Pipeline[int, int]
+	now           time.Time
+	ahead         int
+	starts, ticks int
+}
+
+type task = pipeline.Task[int, int]
+
+func newRig(t *testing.T, slots, ahead int, slow bool) *rig {
+	r := &rig{T: t, now: time.Unix(1, 0), ahead: ahead}
+	r.Pipeline = pipeline.New[int, int](pipeline.Config{
+		Slots: slots,
+		Slow:  slow,
+		Ahead: func() int { return r.ahead },
+		Now:   func() time.Time { return r.now },
+		Start: func() { r.starts++ },
+		Arm:   func() { r.ticks++ },
+	})
+	return r
+}
+
+// entered is the task of a goroutine that has been started, and of which there must be
+// one.
+func (r *rig) entered() task {
+	r.Helper()
+	if r.starts == 0 {
+		r.Fatal("no goroutine was started")
+	}
+	r.starts--
+	return r.Enter()
+}
+
+// is checks the kind of a task, and how many jobs a step claims.
+func (r *rig) is(t task, kind pipeline.Kind, claim int) task {
+	r.Helper()
+	if t.Kind != kind || t.Claim != claim {
+		r.Fatalf("the task is %d and claims %d, want %d and %d", t.Kind, t.Claim, kind, claim)
+	}
+	return t
+}
+
+// runs checks that a task runs a job.
+func (r *rig) runs(t task, job int) {
+	r.Helper()
+	if t.Kind != pipeline.Run || t.Job != job {
+		r.Fatalf("the task is %d with job %d, want job %d to run", t.Kind, t.Job, job)
+	}
+}
+
+// warm has a pipeline of one busy slot and quick handlers complete n jobs, from 0 on,
+// each of which is claimed when it is wanted. The last one has returned.
+func (r *rig) warm(n int) task {
+	r.Helper()
+	r.Available(pipeline.Unknown)
+	at := r.entered()
+	next := 0
+	for done := 0; done < n; {
+		switch at.Kind {
+		case pipeline.Step:
+			jobs := make([]int, at.Claim)
+			for i := range jobs {
+				jobs[i], next = next, next+1
+			}
+			at = r.Stepped(&at, jobs, false)
+		case pipeline.Run:
+			done++
+			r.now = r.now.Add(time.Microsecond)
+			at = r.Ended(at.Job, r.now)
+		default:
+			r.Fatalf("task %d", at.Kind)
+		}
+	}
+	return at
+}
+
+// Invariant 1, and 6: a step claims one job, and each goroutine that has found one
+// starts the next.
+func TestSlotsFillUp(t *testing.T) {
+	r := newRig(t, 2, 0, false)
+	r.Available(5)
+	r.Available(1)
+	if r.starts != 1 {
+		t.Fatalf("%d goroutines were started", r.starts)
+	}
+	a := r.is(r.entered(), pipeline.Step, 1)
+	if r.starts != 0 {
+		t.Error("a goroutine was started while another one claims")
+	}
+	r.runs(r.Stepped(&a, []int{1}, false), 1)
+	b := r.is(r.entered(), pipeline.Step, 1)
+	r.runs(r.Stepped(&b, []int{2}, false), 2)
+	if r.starts != 0 || r.Busy() != 2 {
+		t.Errorf("%d goroutines were started for no slot, %d are busy", r.starts, r.Busy())
+	}
+	// A replaced slot is one more.
+	r.Replace(1)
+	c := r.is(r.entered(), pipeline.Step, 1)
+	r.runs(r.Stepped(&c, []int{3}, false), 3)
+	if r.starts != 0 || r.Busy() != 3 {
+		t.Errorf("%d goroutines were started for no slot, %d are busy", r.starts, r.Busy())
+	}
+}
+
+// Without a local queue the outcome is stored by the step that claims the next job, and
+// the slot is free only then.
+func TestExact(t *testing.T) {
+	r := newRig(t, 1, 0, false)
+	r.Available(2)
+	a := r.is(r.entered(), pipeline.Step, 1)
+	r.runs(r.Stepped(&a, []int{1}, false), 1)
+	a = r.is(r.Ended(10, r.now), pipeline.Step, 1)
+	if !slices.Equal(a.Outcomes, []int{10}) {
+		t.Errorf("stores %v", a.Outcomes)
+	}
+	r.runs(r.Stepped(&a, []int{2}, false), 2)
+	a = r.is(r.Ended(20, r.now), pipeline.Step, 0) // nothing is left
+	r.Available(1)
+	if r.starts != 0 || r.Busy() != 1 {
+		t.Errorf("the slot of an outcome that is being stored is free")
+	}
+	a = r.is(r.Stepped(&a, nil, false), pipeline.Step, 1)
+	r.is(r.Stepped(&a, nil, true), pipeline.Leave, 0)
+	if !r.Idle(0) || r.ticks != 0 {
+		t.Errorf("idle %t, %d ticks", r.Idle(0), r.ticks)
+	}
+}
+
+// An empty claim is no news of what has come since it began.
+func TestEmptyClaims(t *testing.T) {
+	r := newRig(t, 1, 0, false)
+	r.Available(1)
+	a := r.is(r.entered(), pipeline.Step, 1)
+	r.Available(1)
+	a = r.is(r.Stepped(&a, nil, true), pipeline.Step, 1)
+	a = r.is(r.Stepped(&a, nil, false), pipeline.Step, 1) // a claim that has failed says nothing
+	r.Block()
+	r.is(r.Stepped(&a, nil, false), pipeline.Leave, 0)
+	if !r.Idle(0) || r.starts != 0 {
+		t.Errorf("blocked: idle %t, %d starts", r.Idle(0), r.starts)
+	}
+	r.Unblock()
+	a = r.is(r.entered(), pipeline.Step, 1)
+	r.is(r.Stepped(&a, nil, true), pipeline.Leave, 0)
+}
+
+// The local queue grows with what completes, is refilled before it is empty, and keeps
+// the order.
+func TestLocalQueue(t *testing.T) {
+	r := newRig(t, 2, 8, false)
+	at := r.warm(100)
+	sizes := make(map[int]bool)
+	want := -1
+	for range 100 {
+		for at.Kind == pipeline.Step {
+			sizes[at.Claim] = true
+			jobs := make([]int, at.Claim)
+			for i := range jobs {
+				jobs[i] = 1000 + i
+			}
+			at = r.Stepped(&at, jobs, false)
+		}
+		if at.Kind != pipeline.Run {
+			t.Fatalf("task %d", at.Kind)
+		}
+		if at.Job > 1000 && at.Job != want+1 {
+			t.Fatalf("job %d after job %d", at.Job, want)
+		}
+		want = at.Job
+		at = r.Ended(0, r.now)
+	}
+	if sizes[1] || !sizes[7] {
+		t.Errorf("claims of %v jobs", sizes)
+	}
+	if r.ticks == 0 {
+		t.Error("no tick is wanted")
+	}
+}
+
+// Handlers that take their time have nothing waiting behind them.
+func TestSlowHandlersHaveNoQueue(t *testing.T) {
+	r := newRig(t, 2, 32, false)
+	at := r.warm(100)
+	for range 10 {
+		for at.Kind == pipeline.Step {
+			at = r.Stepped(&at, make([]int, at.Claim), false)
+		}
+		r.now = r.now.Add(20 * time.Millisecond)
+		at = r.Ended(0, r.now)
+	}
+	for at.Kind != pipeline.Step || at.Claim == 0 {
+		if at.Kind == pipeline.Step {
+			at = r.Stepped(&at, nil, false)
+			continue
+		}
+		r.now = r.now.Add(20 * time.Millisecond)
+		at = r.Ended(0, r.now)
+	}
+	if at.Claim > 2 {
+		t.Errorf("a claim of %d jobs behind a slow handler", at.Claim)
+	}
+}
+
+// Invariants 2 and 4: a tick stores outcomes that wait, and gives back jobs that have
+// waited for too long.
+func TestTick(t *testing.T) {
+	r := newRig(t, 2, 8, false)
+	at := r.warm(100)
+	for at.Kind == pipeline.Step {
+		at = r.Stepped(&at, make([]int, at.Claim), false)
+	}
+	r.starts = 0 // no other goroutine comes to run
+	at = r.Ended(7, r.now)
+	if at.Kind != pipeline.Run {
+		t.Fatalf("task %d", at.Kind)
+	}
+	r.Tick(r.now.Add(time.Millisecond))
+	other := r.Enter()
+	if other.Kind != pipeline.Step || !slices.Contains(other.Outcomes, 7) {
+		t.Fatalf("task %d stores %v", other.Kind, other.Outcomes)
+	}
+	other = r.Stepped(&other, nil, false)
+	if other.Kind != pipeline.Run {
+		t.Fatalf("task %d", other.Kind)
+	}
+	r.ticks = 0
+	r.Tick(r.now.Add(time.Hour))
+	back := r.is(r.entered(), pipeline.Unclaim, 0)
+	if len(back.Jobs) == 0 || r.ticks != 0 {
+		t.Errorf("%d jobs go back, and %d ticks are wanted", len(back.Jobs), r.ticks)
+	}
+	r.is(r.Unclaimed(len(back.Jobs), nil), pipeline.Leave, 0) // both slots are taken
+}
+
+// Jobs in the local queue go back, and so do those that a claim under way brings.
+func TestReturnAndStop(t *testing.T) {
+	for name, call := range map[string]func(*rig){
+		"return": func(r *rig) { r.Return() },
+		"stop":   func(r *rig) { r.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 2, 8, false)
+			at := r.warm(100)
+			for at.Kind != pipeline.Step || at.Claim < 2 {
+				if at.Kind == pipeline.Step {
+					at = r.Stepped(&at, make([]int, at.Claim), false)
+				} else {
+					at = r.Ended(0, r.now)
+				}
+			}
+			call(r)
+			at = r.is(r.Stepped(&at, []int{5, 6}, false), pipeline.Unclaim, 0)
+			if !slices.Contains(at.Jobs, 5) || !slices.Contains(at.Jobs, 6) {
+				t.Errorf("%v go back", at.Jobs)
+			}
+			if at = r.Unclaimed(2, nil); (at.Kind == pipeline.Leave) != (name == "stop") {
+				t.Errorf("task %d", at.Kind)
+			}
+		})
+	}
+}
+
+// A slow storage is asked for all free slots at once, by one claim at a time, and no
+// claim waits for outcomes to be stored. As many outcomes as there are slots may be on
+// their way.
+func TestSlowStorage(t *testing.T) {
+	r := newRig(t, 3, 0, true)
+	r.Available(pipeline.Unknown)
+	a := r.is(r.entered(), pipeline.Step, 3)
+	r.Available(1)
+	if r.starts != 0 {
+		t.Error("two claims at once")
+	}
+	r.runs(r.Stepped(&a, []int{1, 2, 3}, false), 1)
+	r.runs(r.entered(), 2)
+	r.runs(r.entered(), 3)
+	var stores []task
+	for i := range 3 {
+		s := r.is(r.Ended(i, r.now), pipeline.Step, 0)
+		stores = append(stores, s)
+	}
+	a = r.is(r.entered(), pipeline.Step, 3)
+	r.runs(r.Stepped(&a, []int{4, 5, 6}, false), 4)
+	r.runs(r.entered(), 5)
+	r.runs(r.entered(), 6)
+	s := r.is(r.Ended(3, r.now), pipeline.Step, 0)
+	r.is(r.Ended(4, r.now), pipeline.Leave, 0) // its outcome goes with the next step
+	if r.starts != 0 || r.Busy() != 3 {
+		t.Errorf("%d goroutines start, %d slots are busy", r.starts, r.Busy())
+	}
+	next := r.is(r.Stepped(&s, nil, false), pipeline.Step, 0)
+	if !slices.Equal(next.Outcomes, []int{4}) {
+		t.Errorf("stores %v", next.Outcomes)
+	}
+	for _, s := range stores {
+		r.Stepped(&s, nil, false)
+	}
+}
+
+// An outcome that the storage has failed to take keeps a slot until it is stored.
+func TestFailedOutcomes(t *testing.T) {
+	r := newRig(t, 1, 0, true)
+	r.Available(1)
+	a := r.is(r.entered(), pipeline.Step, 1)
+	r.runs(r.Stepped(&a, []int{1}, false), 1)
+	s := r.is(r.Ended(1, r.now), pipeline.Step, 0)
+	r.Failed(1)
+	r.is(r.Stepped(&s, nil, false), pipeline.Leave, 0)
+	r.Available(1)
+	if r.Busy() != 1 || r.starts != 0 || r.Idle(0) || !r.Idle(1) {
+		t.Errorf("%d slots are busy, %d goroutines start, idle %t", r.Busy(), r.starts, r.Idle(0))
+	}
+	r.Stop()
+	if r.Drained() {
+		t.Error("drained with an outcome that is not stored")
+	}
+	if r.Recovered(); !r.Drained() {
+		t.Error("not drained")
+	}
+}

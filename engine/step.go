@@ -1,0 +1,475 @@
+package engine
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/engine/internal/pipeline"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// The goroutines of a run do what its pipeline tells them: run a handler, make a step,
+// give jobs back. A step stores the outcomes of attempts and claims jobs:
+//
+//  1. Outcomes and a claim are one call of a storage that is a storage.SettleClaimer. Only
+//     such a claim takes jobs ahead, since an undone claim gives back all that it takes.
+//  2. Otherwise they are two calls. They are two while limits or weights have a say in
+//     claims, too, and while a tracer follows.
+//  3. The outcomes are published and logged, and waiters are told.
+//  4. Claimed attempts enter run.attempts, unless they were lost in the meantime, and then
+//     the local queue.
+
+const (
+	defaultPrefetch = 32
+	maxPrefetch     = 1000
+)
+
+type (
+	pipe = pipeline.Pipeline[*attempt, *fate]
+	task = pipeline.Task[*attempt, *fate]
+)
+
+// birth is when the program began.
+var birth = clock.New().Now()
+
+// newPipe makes the pipeline of a run.
+//
+// Nothing is claimed ahead with one slot, for which order is exact, nor under virtual
+// time, under which everything is. A bubble of testing/synctest cannot be seen from
+// inside, but its time begins in the year 2000.
+func (r *run) newPipe() *pipe {
+	c := r.c
+	most := c.prefetch
+	if c.cheap == nil || c.concurrency == 1 || most == 1 || c.mocked || c.tracing() || c.clock.Now().Before(birth) {
+		most = 0
+	}
+	r.tick.Func = func(now time.Time) { r.pipe.Tick(now) }
+	return pipeline.New[*attempt, *fate](pipeline.Config{
+		Slots: c.concurrency,
+		Slow:  c.cheap == nil,
+		Ahead: func() int {
+			if !c.gate.plain.Load() {
+				return 0
+			}
+			return most
+		},
+		Now:   c.now,
+		Start: func() { go r.work(nil) },
+		Arm:   func() { r.sched.Set(&r.tick, c.clock.Now().Add(pipeline.TickTime)) },
+	})
+}
+
+// scratch is memory that a goroutine uses for one step after another.
+type scratch struct {
+	changes []storage.Change
+	settled []storage.Settled
+	to      []*storage.Record
+	into    []*storage.Record
+	recs    []storage.Record
+	claimed []*attempt
+	spare   []*attempt // for the next jobs
+	ids     []string
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// maxScratch is how large a slice is kept for another step.
+const maxScratch = 64
+
+// clear empties the scratch, which would keep alive what is in it.
+func (s *scratch) clear() {
+	if max(cap(s.changes), cap(s.recs), cap(s.into)) > maxScratch {
+		*s = scratch{}
+		return
+	}
+	clear(s.changes)
+	clear(s.settled)
+	clear(s.to)
+	clear(s.into)
+	clear(s.recs)
+	clear(s.claimed)
+	clear(s.spare)
+	clear(s.ids)
+	*s = scratch{s.changes[:0], s.settled[:0], s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0], s.spare[:0], s.ids[:0]}
+}
+
+// work is a goroutine of the pipeline. It does the task that it is given, or asks for
+// one.
+func (r *run) work(given *task) {
+	var t task
+	if given != nil {
+		t = *given
+	} else {
+		t = r.pipe.Enter()
+	}
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	var calling *attempt
+	defer func() {
+		if calling == nil {
+			return
+		}
+		// The handler has called runtime.Goexit, which ends this goroutine after its
+		// deferred calls. Another one goes on.
+		next := r.finish(calling, policy.Outcome{Kind: policy.Exited})
+		go r.work(&next)
+	}()
+	for {
+		switch t.Kind {
+		case pipeline.Run:
+			a := t.Job
+			t = task{} // a long handler keeps nothing else alive
+			o := policy.Outcome{Kind: policy.Interrupted}
+			if a.start() {
+				calling = a
+				o = a.perform()
+				calling = nil
+			}
+			t = r.finish(a, o)
+		case pipeline.Step:
+			t = r.step(&t, s)
+			s.clear()
+		case pipeline.Unclaim:
+			n, others := r.giveBack(t.Jobs)
+			t = r.pipe.Unclaimed(n, others)
+		default:
+			r.left()
+			return
+		}
+	}
+}
+
+// left follows the end of a goroutine of the pipeline.
+func (r *run) left() {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.checkDrained()
+	r.c.changed()
+}
+
+// finish takes in the outcome of an attempt whose handler has returned, and returns what
+// its goroutine does next.
+func (r *run) finish(a *attempt, o policy.Outcome) task {
+	c := r.c
+	now := c.now()
+	c.mu.Lock()
+	a.returns()
+	if a.replaced {
+		a.replaced = false
+		r.stuck--
+		r.pipe.Replace(-1)
+	}
+	mine := a.phase == running
+	if mine {
+		a.phase = settling
+	} else {
+		r.retire(a)
+	}
+	cause, said := a.cause, a.said()
+	c.mu.Unlock()
+	if mine {
+		return r.pipe.Ended(r.decide(a, endedBy(cause, o), said, now), now)
+	}
+	if c.logs(slog.LevelDebug) {
+		c.jobLog(&a.rec.JobHeader).Debug("late result dropped", "cause", cause)
+	}
+	return r.pipe.Dropped()
+}
+
+// retire takes an attempt out of r.attempts whose handler has returned and whose outcome
+// is stored, or is nobody's. core.mu is held.
+func (r *run) retire(a *attempt) {
+	r.forget(a)
+	r.c.letIn(a.held())
+}
+
+// step stores outcomes and claims jobs. It returns what the goroutine does next.
+func (r *run) step(t *task, s *scratch) task {
+	if t.Claim > 0 {
+		r.c.mu.Lock()
+		r.claiming++
+		n := max(len(r.spare)-t.Claim, 0)
+		s.spare = append(s.spare, r.spare[n:]...)
+		clear(r.spare[n:])
+		r.spare = r.spare[:n]
+		r.c.mu.Unlock()
+	}
+	more := t.Free > 0 // a claim through the gate is wanted
+	if t.Claim > 0 && r.c.cheap != nil && r.c.gate.plain.Load() && !r.c.tracing() && len(r.c.registry.handled()) > 0 {
+		more = r.exchange(t, s) && more
+	} else {
+		r.store(t.Outcomes, s)
+	}
+	empty := more && r.claim(t.Free, s)
+	if t.Claim > 0 {
+		r.enter(s, empty)
+	}
+	return r.pipe.Stepped(t, s.claimed, empty)
+}
+
+// store stores outcomes.
+func (r *run) store(outcomes []*fate, s *scratch) {
+	n := len(outcomes)
+	if r.c.tracing() { // each call is an operation about one job
+		n = 1
+	}
+	for batch := range slices.Chunk(outcomes, max(n, 1)) {
+		if settled, err := r.c.settleAll(r.base, batch, s); err != nil {
+			r.again(batch, err)
+		} else {
+			r.stored(batch, settled)
+		}
+	}
+}
+
+// again has outcomes that a call has failed to store stored by goroutines of their own,
+// so that one that the storage can never take holds up no other.
+func (r *run) again(outcomes []*fate, err error) {
+	r.c.mu.Lock()
+	for _, f := range outcomes {
+		f.a.kept = true // the storage may still read the record
+	}
+	r.c.mu.Unlock()
+	r.pipe.Failed(len(outcomes))
+	for _, f := range outcomes {
+		go func() {
+			r.stored([]*fate{f}, []storage.Settled{{Err: r.persist(f, err)}})
+			r.pipe.Recovered()
+			r.left()
+		}()
+	}
+}
+
+// stored follows outcomes that were stored, or refused.
+func (r *run) stored(outcomes []*fate, settled []storage.Settled) {
+	c := r.c
+	for i, f := range outcomes {
+		r.tell(f, settled[i].Err)
+	}
+	c.mu.Lock()
+	for i, f := range outcomes {
+		f.a.phase = over
+		if settled[i].Err == nil {
+			c.settled(f.rec)
+		}
+		r.retire(f.a)
+	}
+	for _, f := range outcomes {
+		a := f.a // which reusable clears
+		switch {
+		case !a.reusable(f):
+		case len(r.spare) < maxScratch:
+			r.spare = append(r.spare, a)
+		default:
+			attempts.Put(a)
+		}
+	}
+	c.mu.Unlock()
+}
+
+// exchange stores outcomes and claims jobs in one call. It reports whether a claim
+// through the gate may find one although it has found none: it leaves out those that it
+// could not give back.
+func (r *run) exchange(t *task, s *scratch) (none bool) {
+	c := r.c
+	for _, f := range t.Outcomes {
+		s.to = append(s.to, f.rec)
+	}
+	for i := range t.Claim { // the records go to where they stay
+		var a *attempt
+		if i < len(s.spare) {
+			a = s.spare[i]
+		} else {
+			a = attempts.Get().(*attempt)
+		}
+		s.claimed = append(s.claimed, a)
+		s.into = append(s.into, a.rec)
+	}
+	op := c.beganEnds(t.Outcomes, s)
+	now := c.now()
+	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker}
+	settled, n, err := c.cheap.SettleAndClaim(r.base, now, s.to, s.settled[:0], ask, s.into)
+	if err != nil {
+		op.End()
+		*s = scratch{} // the storage may still use it
+		r.claimFailed(err)
+		c.uncertain(err)
+		r.again(t.Outcomes, err)
+		return false
+	}
+	s.settled = settled
+	c.publishEnds(op, t.Outcomes, settled)
+	for _, a := range s.claimed[n:] {
+		attempts.Put(a)
+	}
+	s.claimed = s.claimed[:n]
+	for _, a := range s.claimed {
+		a.prepare(r)
+	}
+	r.stored(t.Outcomes, settled)
+	return n == 0
+}
+
+// claim claims up to n jobs through the gate. It reports whether there was nothing to
+// claim.
+func (r *run) claim(n int, s *scratch) (empty bool) {
+	c := r.c
+	recs, reopens, err := c.claim(r.base, wanted{types: c.registry.handled(), worker: c.worker, max: n}, s.recs[:0])
+	if err != nil {
+		s.recs = nil // a storage that has given up may still write to it
+		r.claimFailed(err)
+		return false
+	}
+	s.recs = recs
+	c.mu.Lock()
+	if len(recs) == 0 && !reopens.IsZero() && (r.reopensAt.IsZero() || reopens.Before(r.reopensAt)) {
+		r.reopensAt = reopens
+		r.sched.Set(&r.reopening, reopens)
+	}
+	c.mu.Unlock()
+	for i := range recs {
+		a := attempts.Get().(*attempt)
+		*a.rec = recs[i]
+		a.prepare(r)
+		s.claimed = append(s.claimed, a)
+	}
+	return len(recs) == 0
+}
+
+// claimFailed keeps the pipeline from the storage for a while.
+func (r *run) claimFailed(err error) {
+	r.c.mu.Lock()
+	r.failures++
+	r.failure = err
+	d := storageBackoff(r.failures)
+	r.pipe.Block()
+	r.keeper.wakeAt(r.c.now().Add(d)) // if it has claimed a job all the same, that has a lease to run out
+	r.sched.At(r.c.clock.Now().Add(d), func(time.Time) {
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		r.c.available(pipeline.Unknown)
+		r.pipe.Unblock()
+	})
+	r.c.mu.Unlock()
+	r.c.log.Error("claim failed", "error", err, "retry_in", d)
+}
+
+// enter enters the attempts of a claim in r.attempts, and drops those lost meanwhile.
+// empty: it has found that there is nothing to claim.
+func (r *run) enter(s *scratch, empty bool) {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.claimed = slices.DeleteFunc(s.claimed, func(a *attempt) bool {
+		held := a.held()
+		if len(r.lostEarly) > 0 && r.lostEarly[held] {
+			c.letIn(held)
+			return true
+		}
+		r.begin(a)
+		return false
+	})
+	if empty || len(s.claimed) > 0 {
+		r.failures = 0
+	}
+	if r.claiming--; r.claiming == 0 {
+		clear(r.lostEarly)
+	}
+}
+
+// giveBack undoes the claims of attempts that have not started. It returns how many jobs
+// are available again, and the attempts that it could not give back.
+func (r *run) giveBack(list []*attempt) (n int, others []*attempt) {
+	c := r.c
+	held := make([]storage.Held, len(list))
+	for i, a := range list {
+		held[i] = a.held()
+	}
+	n, err := c.cheap.Unclaim(r.base, c.now(), held)
+	if err != nil {
+		c.log.Error("giving jobs back failed", "error", err, "jobs", len(list))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && !r.stopping {
+		return 0, list
+	}
+	for _, a := range list {
+		a.phase = over
+		undone := *a.rec
+		undone.Unclaim()
+		c.wakeAt(undone.WakeAt()) // a look since its claim has not counted it
+		r.retire(a)
+	}
+	return n, nil
+}
+
+// start readies an attempt for its handler. It reports false if its context has ended
+// before, while it waited or since the stop was over before the claim returned, or if
+// its job is overdue: what follows is decided as if a stop had interrupted it.
+//
+// The attempt gets the time that it had when it was claimed, however long it has waited.
+// Its job's total timeout stays.
+//
+// The operation of the event begins before the look at the context, and a loss of the
+// job ends the context before its own event is published. So the event of the start is
+// before that one, or is not.
+func (a *attempt) start() bool {
+	c := a.r.c
+	now := c.now()
+	if late := now.Sub(a.claimed); late > 0 {
+		a.late.Store(int64(late))
+		a.rec.StartedAt = a.began()
+		a.context.PutOff(a.overdue().Sub(a.deadline))
+	}
+	a.started.Store(true) // before the look at the context: see end
+	op := c.began(a.rec, ojs.EventStarted)
+	ended := a.context.Err() != nil
+	if ended && a.lost() {
+		op.End()
+		return false
+	}
+	c.transition(op, a.rec, a.rec.Version, eventlog.None, now, startedEvent(a.rec))
+	op.End()
+	if ended || overdue(a.rec, now) {
+		return false
+	}
+	if c.logs(slog.LevelDebug) {
+		c.logStarted(a.rec, c.worker, a.began())
+	}
+	return true
+}
+
+// lost reports whether the attempt's job is no longer its own.
+func (a *attempt) lost() bool {
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	return a.phase == over
+}
+
+// persist stores an outcome that the storage has failed to take with an error, again and
+// again until the engine stops.
+func (r *run) persist(f *fate, err error) error {
+	for n := 1; ; n++ {
+		if errors.Is(err, ojs.ErrClosed) || !r.pause(storageBackoff(n)) {
+			return err
+		}
+		var s storage.Settled
+		if s, err = r.c.settleOnce(r.base, f); err != nil {
+			continue
+		}
+		if r.c.storedBefore(r.base, f.rec, s) {
+			r.c.publishEnd(f)
+			return nil
+		}
+		return s.Err
+	}
+}
