@@ -11,7 +11,8 @@ import (
 	"github.com/ojsengine/ojs/bench/internal/load"
 )
 
-// backliteTask is load.Args with the method that backlite asks for. Nothing is retained, as backlite has it unless told to.
+// backliteTask is load.Args with the method that backlite asks for. Nothing is retained,
+// as backlite has it unless told to.
 type backliteTask struct{ load.Args }
 
 // Config names the queue.
@@ -19,7 +20,8 @@ func (backliteTask) Config() backlite.QueueConfig {
 	return backlite.QueueConfig{Name: "noop", MaxAttempts: 3, Timeout: time.Minute}
 }
 
-// backliteContender has many workers for its dispatcher's sake, which sleeps for 100 ms whenever it finds all of them taken.
+// backliteContender has many workers for its dispatcher's sake, which sleeps for 100 ms
+// whenever it finds all of them taken.
 type backliteContender struct {
 	path    string
 	sync    synchronous

@@ -13,16 +13,18 @@ type Contender interface {
 	Name() string
 	// Setup makes the tables.
 	Setup(ctx context.Context) error
-	// EndToEnd takes jobs from before the first enqueue until the last is stored as completed, with the engine running all
-	// the while. Producers enqueue at once, each a share of the jobs; a batch is what one call enqueues. It checks that the
-	// database says so too, and returns errors.ErrUnsupported if the contender has no such enqueue.
+	// EndToEnd takes jobs from before the first enqueue until the last is stored as
+	// completed, with the engine running all the while. Producers enqueue at once, each a
+	// share of the jobs; a batch is what one call enqueues. It checks that the database
+	// says so too, and returns errors.ErrUnsupported if the contender has no such
+	// enqueue.
 	EndToEnd(ctx context.Context, jobs, producers, batch int) (time.Duration, error)
 	// Close stops what Setup and EndToEnd have started.
 	Close() error
 }
 
-// onPostgres are the contenders on PostgreSQL. Each has a database to itself, whose pool is closed for it, and runs that
-// many jobs at once.
+// onPostgres are the contenders on PostgreSQL. Each has a database to itself, whose pool
+// is closed for it, and runs that many jobs at once.
 var onPostgres = []func(pool *pgxpool.Pool, workers int) Contender{
 	newOJSOnPostgres,
 	newRiver,
@@ -30,8 +32,8 @@ var onPostgres = []func(pool *pgxpool.Pool, workers int) Contender{
 	newRiverDefaults,
 }
 
-// onSQLite are the contenders on SQLite. Each has a file to itself, which does not exist yet and is removed for it, and runs
-// that many jobs at once.
+// onSQLite are the contenders on SQLite. Each has a file to itself, which does not exist
+// yet and is removed for it, and runs that many jobs at once.
 var onSQLite = []func(path string, sync synchronous, workers int) Contender{
 	newOJSOnSQLite,
 	newGoqite,

@@ -13,8 +13,9 @@ import (
 	"github.com/ojsengine/ojs/bench/internal/load"
 )
 
-// goqiteContender receives from the queue itself. goqite's jobs.Runner waits for a tick of its poll interval, 100 ms by
-// default, before every single job, so that it would show nothing but that interval.
+// goqiteContender receives from the queue itself. goqite's jobs.Runner waits for a tick
+// of its poll interval, 100 ms by default, before every single job, so that it would show
+// nothing but that interval.
 type goqiteContender struct {
 	path    string
 	sync    synchronous
@@ -120,8 +121,9 @@ func (g *goqiteContender) send(ctx context.Context, first, n int) error {
 	return tx.Commit()
 }
 
-// work receives one message after the other, as goqite's runner does, and hands each to a goroutine. It ends with the error
-// of ctx, when all goroutines have ended, or with the first error of the queue.
+// work receives one message after the other, as goqite's runner does, and hands each to a
+// goroutine. It ends with the error of ctx, when all goroutines have ended, or with the
+// first error of the queue.
 func (g *goqiteContender) work(ctx context.Context, done func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -1,8 +1,9 @@
-// Command sql compares durable job engines end to end, from the first enqueue until the last job is stored as completed: on
-// PostgreSQL and on SQLite.
+// Command sql compares durable job engines end to end, from the first enqueue until the
+// last job is stored as completed: on PostgreSQL and on SQLite.
 //
-// Contenders take turns in every round, so that whatever else the machine does hits all of them alike, each in a database
-// that nobody has used before, and the medians of the rounds are printed.
+// Contenders take turns in every round, so that whatever else the machine does hits all
+// of them alike, each in a database that nobody has used before, and the medians of the
+// rounds are printed.
 package main
 
 import (

@@ -95,7 +95,8 @@ func serverOrSkip(tb testing.TB) *server {
 	return s
 }
 
-// BenchmarkPostgres is what the program measures, for benchstat: 16 producers, job by job.
+// BenchmarkPostgres is what the program measures, for benchstat: 16 producers, job by
+// job.
 func BenchmarkPostgres(b *testing.B) {
 	dsn := serverOrSkip(b).dsn
 	for _, newContender := range onPostgres {
@@ -114,7 +115,8 @@ func BenchmarkPostgres(b *testing.B) {
 	}
 }
 
-// BenchmarkSQLite is what the program measures, for benchstat: 16 producers, job by job, synchronous=FULL.
+// BenchmarkSQLite is what the program measures, for benchstat: 16 producers, job by job,
+// synchronous=FULL.
 func BenchmarkSQLite(b *testing.B) {
 	for _, newContender := range onSQLite {
 		b.Run(newContender("", full, 1).Name(), func(b *testing.B) {

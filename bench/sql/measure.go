@@ -14,8 +14,8 @@ import (
 // entry makes a contender for one round, and what removes its database.
 type entry func(ctx context.Context) (c Contender, remove func() error, err error)
 
-// measure takes all measurements that the config asks for. Its errors are those of ctx and of servers and files; a
-// contender's are in the report.
+// measure takes all measurements that the config asks for. Its errors are those of ctx
+// and of servers and files; a contender's are in the report.
 func measure(ctx context.Context, cfg config) (_ *report.Report, err error) {
 	r := &report.Report{Machine: report.ThisMachine()}
 	onServer, onFile := postgresSections, sqliteSections

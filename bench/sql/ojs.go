@@ -17,8 +17,9 @@ import (
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
-// ojsContender is this repository's engine with everything on: events can be subscribed to, finished jobs are pruned to the
-// default number by the engine itself while it is measured.
+// ojsContender is this repository's engine with everything on: events can be subscribed
+// to, finished jobs are pruned to the default number by the engine itself while it is
+// measured.
 type ojsContender struct {
 	workers int
 	open    func(ctx context.Context) (storage.Storage, error)

@@ -21,7 +21,8 @@ type riverArgs struct{ load.Args }
 // Kind names the job type.
 func (riverArgs) Kind() string { return "noop" }
 
-// riverContender is River with its maintenance, retries and notifications as they come, and no-op workers.
+// riverContender is River with its maintenance, retries and notifications as they come,
+// and no-op workers.
 type riverContender struct {
 	name                    string
 	pool                    *pgxpool.Pool
@@ -30,8 +31,8 @@ type riverContender struct {
 	fast                    bool          // insert batches by COPY, and get no rows back
 }
 
-// newRiver fetches up to 500 times a second instead of River's default of 10: at its default what is measured is the pause
-// between fetches.
+// newRiver fetches up to 500 times a second instead of River's default of 10: at its
+// default what is measured is the pause between fetches.
 func newRiver(pool *pgxpool.Pool, workers int) Contender {
 	return &riverContender{name: "river", pool: pool, workers: workers, fetchCooldown: 2 * time.Millisecond, pollTime: 20 * time.Millisecond}
 }
@@ -72,7 +73,8 @@ func (r *riverContender) EndToEnd(ctx context.Context, jobs, producers, batch in
 	if err != nil {
 		return 0, err
 	}
-	// An event is sent when the completion has been stored. Room for all, since those that find none are dropped.
+	// An event is sent when the completion has been stored. Room for all, since those
+	// that find none are dropped.
 	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: jobs, Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	defer unsubscribe()
 	if err := client.Start(ctx); err != nil {
@@ -125,7 +127,8 @@ func (r *riverContender) insert(client *river.Client[pgx.Tx]) func(ctx context.C
 // Join implements Sharer.
 func (r *riverContender) Join(context.Context) error { return nil }
 
-// Enqueue implements Sharer. Contenders that differ in how they enqueue are the same where jobs are only worked off.
+// Enqueue implements Sharer. Contenders that differ in how they enqueue are the same
+// where jobs are only worked off.
 func (r *riverContender) Enqueue(ctx context.Context, first, n int) error {
 	if r.fast {
 		return errors.ErrUnsupported

@@ -18,8 +18,9 @@ type server struct {
 	private *pgtest.Server // nil: somebody else's
 }
 
-// startServer takes the server that OJS_TEST_POSTGRES names, or starts one beneath dir ("": the system's directory for
-// temporary files) that waits for the disk with each commit, as servers do and those of tests do not.
+// startServer takes the server that OJS_TEST_POSTGRES names, or starts one beneath dir
+// ("": the system's directory for temporary files) that waits for the disk with each
+// commit, as servers do and those of tests do not.
 func startServer(dir string) (*server, error) {
 	if dsn := os.Getenv("OJS_TEST_POSTGRES"); dsn != "" {
 		return &server{dsn: dsn}, nil

@@ -25,8 +25,9 @@ type Sharer interface {
 	Contender
 	// Join is what a process does in place of Setup when another one has made the tables.
 	Join(ctx context.Context) error
-	// Enqueue stores n jobs, from the one numbered first on, while nobody works. It returns errors.ErrUnsupported if that is all in
-	// which the contender differs from another one.
+	// Enqueue stores n jobs, from the one numbered first on, while nobody works. It
+	// returns errors.ErrUnsupported if that is all in which the contender differs from
+	// another one.
 	Enqueue(ctx context.Context, first, n int) error
 	// Work runs jobs until ctx ends, and calls done for each when its handler is called.
 	Work(ctx context.Context, done func()) error
@@ -34,7 +35,8 @@ type Sharer interface {
 	Left(ctx context.Context) (int, error)
 }
 
-// sharedOnPostgres measures how fast several processes work off a backlog that they share.
+// sharedOnPostgres measures how fast several processes work off a backlog that they
+// share.
 func sharedOnPostgres(ctx context.Context, cfg config, r *report.Report, on *server) error {
 	dsn := on.dsn
 	var places []place
@@ -207,7 +209,8 @@ func backlog(ctx context.Context, c Sharer, o order, jobs, n int) (took time.Dur
 	return wall.Since(start), nil
 }
 
-// listen reads what a worker process says: that it is ready, and then how many more jobs have run.
+// listen reads what a worker process says: that it is ready, and then how many more jobs
+// have run.
 func listen(out io.Reader, ready chan<- struct{}, ran chan<- int) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if n, err := strconv.Atoi(lines.Text()); err == nil {

@@ -10,8 +10,9 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite": pure Go
 )
 
-// openSQLite opens a file in WAL mode through database/sql, for contenders that take such a handle. One connection is what
-// goqite asks for, and backlite is faster with it too: SQLite has one writer, and more connections than one only wait for it.
+// openSQLite opens a file in WAL mode through database/sql, for contenders that take such
+// a handle. One connection is what goqite asks for, and backlite is faster with it too:
+// SQLite has one writer, and more connections than one only wait for it.
 func openSQLite(path string, sync synchronous) (*sql.DB, error) {
 	q := url.Values{"_pragma": {"journal_mode(WAL)", "synchronous(" + string(sync) + ")", "busy_timeout(10000)"}, "_txlock": {"immediate"}}
 	db, err := sql.Open("sqlite", "file:"+path+"?"+q.Encode())
@@ -22,8 +23,9 @@ func openSQLite(path string, sync synchronous) (*sql.DB, error) {
 	return db, nil
 }
 
-// emptied waits until a table has no rows: where jobs are deleted when they complete, that is when the last one has. It is
-// asked when every handler has returned, so that it does not disturb what is measured for long.
+// emptied waits until a table has no rows: where jobs are deleted when they complete,
+// that is when the last one has. It is asked when every handler has returned, so that it
+// does not disturb what is measured for long.
 func emptied(ctx context.Context, db *sql.DB, table string) error {
 	for {
 		var left bool

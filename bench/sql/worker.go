@@ -15,7 +15,8 @@ import (
 // sayEvery is how often a worker process says how many jobs have run.
 const sayEvery = 2 * time.Millisecond
 
-// workIfTold makes this process a worker if it was started as one, and does not return then. It is for main to call first.
+// workIfTold makes this process a worker if it was started as one, and does not return
+// then. It is for main to call first.
 func workIfTold() {
 	text := os.Getenv(envOrder)
 	if text == "" {

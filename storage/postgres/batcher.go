@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// batcher makes calls that come at the same time together. A call that comes alone is made at once; those that come while
-// as many statements as are allowed are under way wait, and share the next.
+// batcher makes calls that come at the same time together. A call that comes alone is
+// made at once; those that come while as many statements as are allowed are under way
+// wait, and share the next.
 type batcher[C waiting] struct {
 	flush func(calls []C) // and ends each of them
 
@@ -27,7 +28,8 @@ const (
 	maxBytes  = 32 << 20 // of their documents, likewise: PostgreSQL takes 1 GB at most
 )
 
-// do makes a call. It returns the context's error if that ends first: what then becomes of the call is not known.
+// do makes a call. It returns the context's error if that ends first: what then becomes
+// of the call is not known.
 func (b *batcher[C]) do(ctx context.Context, c C) error {
 	b.mu.Lock()
 	b.pending = append(b.pending, c)

@@ -54,7 +54,8 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 		dst = s.decodeClaimed(ctx, claimed, dst)
 		got := len(dst) - first
 		left -= got
-		// Of the first jobs in order some may have been left out, since another one had their key: what is behind them comes next.
+		// Of the first jobs in order some may have been left out, since another one had
+		// their key: what is behind them comes next.
 		before := len(skip)
 		for i := range dst[first:] {
 			if limit := dst[first+i].RateLimit; limit != nil && limit.Key != "" {
@@ -68,8 +69,8 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	return dst, nil
 }
 
-// decodeClaimed appends jobs that a statement has claimed to others. Those that do not decode it sets aside; if it cannot, they
-// stay active until their leases end.
+// decodeClaimed appends jobs that a statement has claimed to others. Those that do not
+// decode it sets aside; if it cannot, they stay active until their leases end.
 func (s *Storage) decodeClaimed(ctx context.Context, claimed []stored, dst []storage.Record) []storage.Record {
 	var met []bad
 	for i := range claimed {

@@ -16,8 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// openForCrash opens a storage at a schema and, after a space, a server. After the schema may come a slash and how long to wait for
-// an answer of the database.
+// openForCrash opens a storage at a schema and, after a space, a server. After the schema
+// may come a slash and how long to wait for an answer of the database.
 func openForCrash(ctx context.Context, at string) (storage.Storage, func(), error) {
 	where, dsn, _ := strings.Cut(at, " ")
 	schema, patient, _ := strings.Cut(where, "/")
@@ -87,7 +87,8 @@ func TestServerRestarts(t *testing.T) {
 	}})
 }
 
-// A network that loses connections, so that nobody knows what has been done, costs time and nothing else.
+// A network that loses connections, so that nobody knows what has been done, costs time
+// and nothing else.
 func TestBadNetwork(t *testing.T) {
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {
 		t.Skip("the server may want more than a proxy knows")

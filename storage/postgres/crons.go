@@ -90,7 +90,8 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 	return due, time.Time{}, nil
 }
 
-// readCrons reads entries. It reports whether it has set some aside, so that others come in their places.
+// readCrons reads entries. It reports whether it has set some aside, so that others come
+// in their places.
 func (s *Storage) readCrons(ctx context.Context, sql string, args ...any) (list []storage.Cron, aside bool, err error) {
 	var name string
 	var version int64

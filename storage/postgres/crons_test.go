@@ -40,8 +40,8 @@ func TestUpgradeCrons(t *testing.T) {
 	}
 }
 
-// A call that stores a new entry is held between drawing its version and storing it, while the entry that is
-// there gets a later version and is deleted.
+// A call that stores a new entry is held between drawing its version and storing it,
+// while the entry that is there gets a later version and is deleted.
 func TestVersionsOfEntriesOnlyGrow(t *testing.T) {
 	pool := connect(t)
 	name := schema(t, pool)

@@ -11,7 +11,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// Delete waits for those who are changing what it is asked for, and deletes then all of it or nothing.
+// Delete waits for those who are changing what it is asked for, and deletes then all of
+// it or nothing.
 func TestDeleteBesideChange(t *testing.T) {
 	pool := connect(t)
 	for how, again := range map[string]bool{"stays ended": false, "retried": true} {

@@ -94,8 +94,8 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	return nil
 }
 
-// halfway is what becomes of a failure after the first statement: of jobs that are changed already the caller has to know, and
-// it looks again at once for the rest.
+// halfway is what becomes of a failure after the first statement: of jobs that are
+// changed already the caller has to know, and it looks again at once for the rest.
 func halfway(d *storage.Due, now time.Time, err error) error {
 	if len(d.Promoted)+len(d.Expired)+len(d.Stalled) == 0 {
 		return err

@@ -13,7 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// afterBatch cancels contexts when a batch with them has ended: each has its CancelFunc as the value of afterBatch{}.
+// afterBatch cancels contexts when a batch with them has ended: each has its CancelFunc
+// as the value of afterBatch{}.
 type afterBatch struct{}
 
 func (afterBatch) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -30,7 +31,8 @@ func (afterBatch) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBat
 	}
 }
 
-// A Due that is broken off after it has changed jobs returns them: somebody has to settle those whose lease has run out.
+// A Due that is broken off after it has changed jobs returns them: somebody has to settle
+// those whose lease has run out.
 func TestDueHalfway(t *testing.T) {
 	cfg := connect(t).Config()
 	cfg.ConnConfig.Tracer = afterBatch{}

@@ -62,7 +62,8 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
 }
 
-// Plans returns the plan of each statement that has to stay quick however many jobs are stored, as the storage has it planned.
+// Plans returns the plan of each statement that has to stay quick however many jobs are
+// stored, as the storage has it planned.
 func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	now := rows.Nanos(time.Now())
 	ids := []string{"a", "b"}

@@ -116,7 +116,8 @@ func TestQuarantineCountsRowsOnTheirWay(t *testing.T) {
 	}
 }
 
-// A migration that gives job a column gives it to quarantined_job too: rows move between them as they are.
+// A migration that gives job a column gives it to quarantined_job too: rows move between
+// them as they are.
 func TestQuarantinedJobHasTheColumnsOfJob(t *testing.T) {
 	pool := connect(t)
 	name := schema(t, pool)
@@ -142,7 +143,8 @@ func TestQuarantinedJobHasTheColumnsOfJob(t *testing.T) {
 	}
 }
 
-// Inside a transaction of the caller's an equal job that does not decode is set aside by that transaction, or stays with it.
+// Inside a transaction of the caller's an equal job that does not decode is set aside by
+// that transaction, or stays with it.
 func TestEnqueueInATransactionBesideABadRow(t *testing.T) {
 	cfg := hostileConfig(t)
 	pool := connect(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage/insert"
 )
 
-// Insert implements storage.Storage. In a context of WithTx it is part of that transaction.
+// Insert implements storage.Storage. In a context of WithTx it is part of that
+// transaction.
 func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
 	if err := s.enter(ctx); err != nil {
 		return dst, err
@@ -82,7 +83,8 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	return append(dst, results...), nil
 }
 
-// duplicate says which job of a batch the database has refused, as far as its error tells.
+// duplicate says which job of a batch the database has refused, as far as its error
+// tells.
 func duplicate(err error, batch []storage.Insert) error {
 	said := detail(err)
 	at := slices.IndexFunc(batch, func(in storage.Insert) bool {
@@ -117,7 +119,8 @@ type insertCall struct {
 func (c *insertCall) size() (int, int)      { return len(c.encoded), documentBytes(c.encoded) }
 func (c *insertCall) done() <-chan struct{} { return c.ended }
 
-// flushInserts makes calls with one statement. If one of them cannot be made, none is, and each is tried by itself.
+// flushInserts makes calls with one statement. If one of them cannot be made, none is,
+// and each is tried by itself.
 func (s *Storage) flushInserts(calls []*insertCall) {
 	all := calls[0].encoded
 	for _, c := range calls[1:] {
@@ -139,8 +142,8 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 	}
 }
 
-// insertAll stores jobs, and returns their versions. It reports false, and has stored none, if an id is stored already or a queue
-// draining.
+// insertAll stores jobs, and returns their versions. It reports false, and has stored
+// none, if an id is stored already or a queue draining.
 func (s *Storage) insertAll(encoded []written) (versions []int64, stored bool, err error) {
 	args := arguments(encoded)
 	err = again(func() error {
@@ -166,8 +169,9 @@ type inserter struct {
 	notice *storage.Notice // what it does
 }
 
-// lock keeps out others that want the same names, until the transaction ends. What they have done has to be seen then. The names are
-// rows that are there for this transaction only (migration 4), since the server has room for some thousand advisory locks in all.
+// lock keeps out others that want the same names, until the transaction ends. What they
+// have done has to be seen then. The names are rows that are there for this transaction
+// only (migration 4), since the server has room for some thousand advisory locks in all.
 func (i *inserter) lock(kind string, names []string) error {
 	if txOf(i.ctx) != nil {
 		var some bool
@@ -308,7 +312,8 @@ const (
 	keepsPlace = 1 << 15
 )
 
-// save writes what has become of rows that were read, if they are still as they were, and returns which it wrote.
+// save writes what has become of rows that were read, if they are still as they were, and
+// returns which it wrote.
 func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
 	encoded, froms := make([]written, len(changed)), make([]int64, len(changed))
 	for i, r := range changed {

@@ -26,7 +26,8 @@ func isolated(t *testing.T, level string) *pgxpool.Pool {
 	return pool
 }
 
-// Whatever the default isolation is, one of equal jobs is admitted, and one of those that open a new schema makes it.
+// Whatever the default isolation is, one of equal jobs is admitted, and one of those that
+// open a new schema makes it.
 func TestDefaultIsolation(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
@@ -70,7 +71,8 @@ func TestDefaultIsolation(t *testing.T) {
 	}
 }
 
-// Statements that the database undoes for each other's sake are made again, and nobody hears of it.
+// Statements that the database undoes for each other's sake are made again, and nobody
+// hears of it.
 func TestSerializable(t *testing.T) {
 	_, name := open(t, "")
 	pool := isolated(t, "serializable")
@@ -101,7 +103,8 @@ func TestSerializable(t *testing.T) {
 	}
 }
 
-// A transaction that cannot see equal jobs of others is refused for unique jobs and bounded queues, and for nothing else.
+// A transaction that cannot see equal jobs of others is refused for unique jobs and
+// bounded queues, and for nothing else.
 func TestWithTxIsolation(t *testing.T) {
 	s, _ := open(t, "")
 	pool := connect(t)

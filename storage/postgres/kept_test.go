@@ -16,7 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// addOld stores n jobs as a process did that knew of none that are kept. What it leaves out is the same for all.
+// addOld stores n jobs as a process did that knew of none that are kept. What it leaves
+// out is the same for all.
 func addOld(t *testing.T, pool *pgxpool.Pool, schema string, n int, state int, columns, values string) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %[1]s.job
@@ -26,7 +27,8 @@ func addOld(t *testing.T, pool *pgxpool.Pool, schema string, n int, state int, c
 	must(t, err)
 }
 
-// addKept stores n jobs that have ended, each kept a nanosecond longer than the one before, the first for 1 ns.
+// addKept stores n jobs that have ended, each kept a nanosecond longer than the one
+// before, the first for 1 ns.
 func addKept(t *testing.T, pool *pgxpool.Pool, schema string, n int, columns, values string) {
 	t.Helper()
 	addOld(t, pool, schema, n, 8, ", kept"+columns, ", p"+values)
@@ -57,8 +59,9 @@ func prune(t *testing.T, s storage.Storage, p storage.Prune, n int) {
 	}
 }
 
-// A schema of the version that kept no jobs is migrated, with what is in it, and the processes of that version that still run do not
-// spoil the counts of those that are kept.
+// A schema of the version that kept no jobs is migrated, with what is in it, and the
+// processes of that version that still run do not spoil the counts of those that are
+// kept.
 func TestUpgradeToKept(t *testing.T) {
 	pool := connect(t)
 	name := schema(t, pool)
@@ -98,7 +101,8 @@ func TestUpgradeToKept(t *testing.T) {
 	checkCounts(t, pool, name)
 }
 
-// A process that runs already may have locked what the migration wants, and want what the migration has locked.
+// A process that runs already may have locked what the migration wants, and want what the
+// migration has locked.
 func TestUpgradeBesideOlder(t *testing.T) {
 	pool := connect(t)
 	name := schema(t, pool)
@@ -134,7 +138,8 @@ func awaitBlocked(t *testing.T, pool *pgxpool.Pool, pid int) {
 	}
 }
 
-// Jobs whose time has come are released and pruned once each, however many prune at once, and more of them than one call releases.
+// Jobs whose time has come are released and pruned once each, however many prune at once,
+// and more of them than one call releases.
 func TestPruneKeptAtOnce(t *testing.T) {
 	const jobs, left = 5000, 100
 	one, name := open(t, "")

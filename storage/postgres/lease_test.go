@@ -9,7 +9,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// The longest lease ends at the last time that a column holds. It neither is over at once nor keeps others from being claimed.
+// The longest lease ends at the last time that a column holds. It neither is over at once
+// nor keeps others from being claimed.
 func TestLongestLease(t *testing.T) {
 	s, _ := open(t, "")
 	long := record(1)

@@ -14,7 +14,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// sayable reports whether a text can be one of the database's. No stored one is any other.
+// sayable reports whether a text can be one of the database's. No stored one is any
+// other.
 func sayable(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
 
 // sayables are those of texts that can be.
@@ -111,8 +112,9 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	return page, wrap(err)
 }
 
-// readPage takes the jobs of a window that the query selects, up to the limit, of at most so many. More says that there may be
-// others behind the window. Met are jobs that do not decode.
+// readPage takes the jobs of a window that the query selects, up to the limit, of at most
+// so many. More says that there may be others behind the window. Met are jobs that do not
+// decode.
 func readPage(result rowSet, q *storage.Query, limit, most int, more bool, last, after int64) (page storage.Page, met []bad, err error) {
 	sc := newScanner(false)
 	scanned := 0

@@ -24,7 +24,8 @@ func lockTable(t *testing.T, q interface {
 	return n
 }
 
-// The server's lock table, which all connections share, does not fill with the number of unique jobs or of bounded queues.
+// The server's lock table, which all connections share, does not fill with the number of
+// unique jobs or of bounded queues.
 func TestLockTable(t *testing.T) {
 	s, name := open(t, "")
 	pool := connect(t)
@@ -91,7 +92,8 @@ func TestLockTable(t *testing.T) {
 	})
 }
 
-// Two transactions that want each other's names: the database ends the wait, and the error says what to do.
+// Two transactions that want each other's names: the database ends the wait, and the
+// error says what to do.
 func TestDeadlock(t *testing.T) {
 	s, _ := open(t, "")
 	pool := connect(t)
@@ -119,7 +121,8 @@ func TestDeadlock(t *testing.T) {
 	}
 }
 
-// Batches that name the same bounded queues in different orders wait for each other and do not deadlock.
+// Batches that name the same bounded queues in different orders wait for each other and
+// do not deadlock.
 func TestLockOrder(t *testing.T) {
 	s, _ := open(t, "")
 	pool := connect(t)

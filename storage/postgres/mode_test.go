@@ -9,7 +9,8 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// A pooler may not keep prepared statements: pgx's other ways to make a statement do as well.
+// A pooler may not keep prepared statements: pgx's other ways to make a statement do as
+// well.
 func TestQueryExecModes(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe} {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -15,9 +15,11 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Notify implements storage.Notifier. What is done through this Storage is told before the call returns. Other processes hear of
-// it by NOTIFY, some milliseconds later; should the database not pass that on, as behind a pooler of transactions, they
-// find it at the next look (WithPoll). So does everybody of what is part of a transaction (WithTx), once that is committed.
+// Notify implements storage.Notifier. What is done through this Storage is told before
+// the call returns. Other processes hear of it by NOTIFY, some milliseconds later; should
+// the database not pass that on, as behind a pooler of transactions, they find it at the
+// next look (WithPoll). So does everybody of what is part of a transaction (WithTx), once
+// that is committed.
 func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }
@@ -35,7 +37,8 @@ func taken(n *storage.Notice, id string, version int64, cause error) {
 	n.Taken = append(n.Taken, storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)}, Cause: cause})
 }
 
-// outbox collects what other processes are to be told, so that NOTIFY, for which transactions queue up, is not part of each.
+// outbox collects what other processes are to be told, so that NOTIFY, for which
+// transactions queue up, is not part of each.
 type outbox struct {
 	signal chan struct{} // something is in; capacity 1
 
@@ -46,7 +49,8 @@ type outbox struct {
 const (
 	// notifyEvery is how long notices are collected before they are sent.
 	notifyEvery = 10 * time.Millisecond
-	// maxTold bounds the ids of one sending. What it leaves out is found at the next look.
+	// maxTold bounds the ids of one sending. What it leaves out is found at the next
+	// look.
 	maxTold = 500
 )
 
@@ -102,8 +106,9 @@ func (s *Storage) send(ctx context.Context) {
 
 func (s *Storage) channel() string { return "ojs:" + s.config.schema }
 
-// A payload is who sends it and words: what is available (a), when what is due (d), recurring jobs (c), that it is a probe of the
-// sender's (p), that records were set aside (q), and of single jobs that they have ended (e) or that a claim has been taken (x
+// A payload is who sends it and words: what is available (a), when what is due (d),
+// recurring jobs (c), that it is a probe of the sender's (p), that records were set aside
+// (q), and of single jobs that they have ended (e) or that a claim has been taken (x
 // cancelled, r replaced, l lost).
 const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
 
@@ -145,7 +150,8 @@ func payloads(from string, n *storage.Notice) []string {
 	return append(list, b)
 }
 
-// parse reads a payload. What it does not know it passes over: a later version of this package may have sent it.
+// parse reads a payload. What it does not know it passes over: a later version of this
+// package may have sent it.
 func parse(payload string) (from string, n storage.Notice) {
 	from, rest, _ := strings.Cut(payload, " ")
 	for w := range strings.FieldsSeq(rest) {
@@ -266,8 +272,8 @@ func (s *Storage) hear(ctx context.Context) error {
 	}
 }
 
-// pulse says when a listener looks by itself: often, but seldom while the probe of its latest look comes back, which proves
-// that notifications do.
+// pulse says when a listener looks by itself: often, but seldom while the probe of its
+// latest look comes back, which proves that notifications do.
 type pulse struct {
 	id    string // of the storage
 	poll  time.Duration
@@ -282,7 +288,8 @@ func (p *pulse) look() {
 	p.probe = fmt.Sprintf("%s p%d", p.id, p.looks)
 }
 
-// hears reports whether a payload is the probe that is waited for. Nothing else proves anything.
+// hears reports whether a payload is the probe that is waited for. Nothing else proves
+// anything.
 func (p *pulse) hears(payload string) bool {
 	if p.probe == "" || payload != p.probe {
 		return false
@@ -292,9 +299,10 @@ func (p *pulse) hears(payload string) bool {
 	return true
 }
 
-// look is what is done now and then: engines look at everything, the clocks are compared, and the counts summed up. Last of all it
-// sends a probe, which comes back if notifications do: behind a pooler the connection is lent to others while it says nothing, and
-// what it hears by chance while it is speaking proves nothing.
+// look is what is done now and then: engines look at everything, the clocks are compared,
+// and the counts summed up. Last of all it sends a probe, which comes back if
+// notifications do: behind a pooler the connection is lent to others while it says
+// nothing, and what it hears by chance while it is speaking proves nothing.
 func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error {
 	if err := s.measureClock(ctx, conn); err != nil {
 		return err
@@ -332,8 +340,9 @@ func (s *Storage) lookForPaused(ctx context.Context, q asker) error {
 // ClockOffset implements storage.Clocked: the clock is the database's.
 func (s *Storage) ClockOffset() time.Duration { return time.Duration(s.offset.Load()) }
 
-// measureClock finds out how far the database's clock is ahead, from the quickest of some answers. Smaller differences than the
-// time of an answer are not known, and change nothing.
+// measureClock finds out how far the database's clock is ahead, from the quickest of some
+// answers. Smaller differences than the time of an answer are not known, and change
+// nothing.
 func (s *Storage) measureClock(ctx context.Context, q asker) error {
 	var offset, quickest time.Duration
 	for i := range 3 {

@@ -19,7 +19,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// told returns a channel of what a storage tells, but for its own looks, which the end of the test ends.
+// told returns a channel of what a storage tells, but for its own looks, which the end of
+// the test ends.
 func told(t *testing.T, s *postgres.Storage) chan storage.Notice {
 	heard := make(chan storage.Notice, 1000)
 	t.Cleanup(s.Notify(t, func(n storage.Notice) {
@@ -62,7 +63,8 @@ func TestOnNotification(t *testing.T) {
 	awaitListener(t, other, told(t, s))
 }
 
-// The listener's connection is prepared like the others of the pool: without the role that it takes on it may do nothing.
+// The listener's connection is prepared like the others of the pool: without the role
+// that it takes on it may do nothing.
 func TestListenerRole(t *testing.T) {
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {
 		t.Skip("the server may want a password")
@@ -101,7 +103,8 @@ func TestListenerRole(t *testing.T) {
 	}
 }
 
-// What a transaction settles is told by its commit, to this process as to others, and by nothing else.
+// What a transaction settles is told by its commit, to this process as to others, and by
+// nothing else.
 func TestSettleInTxIsTold(t *testing.T) {
 	s, name := open(t, "", postgres.WithPoll(time.Hour))
 	other, _ := open(t, name, postgres.WithPoll(time.Hour))

@@ -9,15 +9,18 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// A claim with keys to skip goes in three steps, so that it does not walk past the jobs that the claims before have passed over:
+// A claim with keys to skip goes in three steps, so that it does not walk past the jobs
+// that the claims before have passed over:
 //
 //  1. which queues have jobs and are not paused, and which transactions are under way;
 //  2. the jobs behind those passed over, and the first ones of keys that have opened (rows.Lane), looked at without locks;
 //  3. those of them that may be taken are taken, as far as nobody else has them.
 //
-// A place is drawn before its job is committed, so a job may become available before others that a claim has seen. A lane begins
-// behind a place only when all transactions that were under way when the place was seen have ended. What becomes available in
-// another way, by hand or by an edit of another process, is found when the lanes are forgotten, at each poll.
+// A place is drawn before its job is committed, so a job may become available before
+// others that a claim has seen. A lane begins behind a place only when all transactions
+// that were under way when the place was seen have ended. What becomes available in
+// another way, by hand or by an edit of another process, is found when the lanes are
+// forgotten, at each poll.
 
 // past is a claim that passes over keys.
 type past struct {
@@ -30,10 +33,12 @@ type past struct {
 	paused []string // these
 }
 
-// spare is how many jobs more than are wanted to try to take: others may be taking the first ones.
+// spare is how many jobs more than are wanted to try to take: others may be taking the
+// first ones.
 const spare = 16
 
-// claimPast claims up to most jobs. What it returns with an error is claimed all the same.
+// claimPast claims up to most jobs. What it returns with an error is claimed all the
+// same.
 func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, most int) (claimed []storage.Record, err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -96,8 +101,9 @@ func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, mo
 	return claimed, nil
 }
 
-// begin returns the queues to look into, "" for all but the paused ones, and what transactions are under way: those before oldest have
-// ended, those from next on have not begun.
+// begin returns the queues to look into, "" for all but the paused ones, and what
+// transactions are under way: those before oldest have ended, those from next on have not
+// begun.
 func (p *past) begin() (queues []string, oldest, next uint64, err error) {
 	asked := p.c.Queues
 	if asked == nil {

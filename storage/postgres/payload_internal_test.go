@@ -9,7 +9,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// A notice comes back from its payloads, but for which records were set aside: listeners look at everything then.
+// A notice comes back from its payloads, but for which records were set aside: listeners
+// look at everything then.
 func TestPayloads(t *testing.T) {
 	taken := storage.Taken{Held: storage.Held{ID: "a", Version: 7}, Cause: ojs.ErrCancelled}
 	for name, tt := range map[string]struct{ sent, heard storage.Notice }{

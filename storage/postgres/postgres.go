@@ -1,17 +1,21 @@
-// Package postgres keeps jobs in PostgreSQL, for as many processes and machines as share the database.
+// Package postgres keeps jobs in PostgreSQL, for as many processes and machines as share
+// the database.
 //
 //	pool, err := pgxpool.New(ctx, "postgres://...")
 //	store, err := postgres.Open(ctx, pool)
 //	eng, err := engine.New[Email](store)
 //
-// An enqueue that has returned is committed. WithTx makes it part of a transaction of the caller's: the job exists if and
-// only if that commits. Concurrent enqueues share a statement, as concurrent results do.
+// An enqueue that has returned is committed. WithTx makes it part of a transaction of the
+// caller's: the job exists if and only if that commits. Concurrent enqueues share a
+// statement, as concurrent results do.
 //
-// Engines take jobs with FOR UPDATE SKIP LOCKED, and nobody leads: any of them may stop at any moment. They tell each other of
-// new jobs with LISTEN and NOTIFY, and look by themselves now and then, for what no notification told. Unique jobs are strong:
-// equal ones lock a row.
+// Engines take jobs with FOR UPDATE SKIP LOCKED, and nobody leads: any of them may stop
+// at any moment. They tell each other of new jobs with LISTEN and NOTIFY, and look by
+// themselves now and then, for what no notification told. Unique jobs are strong: equal
+// ones lock a row.
 //
-// Time is the database's: the storage knows how far the clock of this machine is from it, and engines follow (storage.Clocked).
+// Time is the database's: the storage knows how far the clock of this machine is from it,
+// and engines follow (storage.Clocked).
 package postgres
 
 import (
@@ -89,19 +93,22 @@ type config struct {
 	patience time.Duration // with a statement or a short transaction
 }
 
-// WithSchema sets the name of the database schema, "ojs" by default: lower-case letters, digits and "_", the first a letter,
-// at most 48. Storages in different schemas know nothing of each other.
+// WithSchema sets the name of the database schema, "ojs" by default: lower-case letters,
+// digits and "_", the first a letter, at most 48. Storages in different schemas know
+// nothing of each other.
 func WithSchema(name string) Option { return func(c *config) { c.schema = name } }
 
 // WithoutMigration has Open refuse a schema that is not up to date, with ErrOlder, where
 // it would migrate it otherwise. So does Open for a role that may not migrate.
 func WithoutMigration() Option { return func(c *config) { c.asIs = true } }
 
-// WithPoll sets how often to look for what no notification told of, 1 s by default, and ten times as long while notifications are
-// known to come. The look costs some short statements.
+// WithPoll sets how often to look for what no notification told of, 1 s by default, and
+// ten times as long while notifications are known to come. The look costs some short
+// statements.
 func WithPoll(d time.Duration) Option { return func(c *config) { c.poll = d } }
 
-// WithLogger sets the logger for lost connections that no call reports. The default is slog.Default.
+// WithLogger sets the logger for lost connections that no call reports. The default is
+// slog.Default.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
 
 var schemaName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
@@ -183,7 +190,8 @@ func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "row locks"}
 }
 
-// Close implements storage.Storage. It waits for the calls that are under way, and leaves the pool open.
+// Close implements storage.Storage. It waits for the calls that are under way, and leaves
+// the pool open.
 func (s *Storage) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,13 +287,16 @@ func (q inTx) query(ctx context.Context, sql string, args []any, read func(rowSe
 	return readAll(result, read)
 }
 
-// tuned makes statements each in a transaction of its own, in which the planner is told to take the index that the statement was
-// written for. By itself it goes by statistics, which are of a time when the queue was empty, or never were taken, and
-// sorts a million jobs to find the first. It is told to plan once, too: the plan is the same whatever the arguments.
+// tuned makes statements each in a transaction of its own, in which the planner is told
+// to take the index that the statement was written for. By itself it goes by statistics,
+// which are of a time when the queue was empty, or never were taken, and sorts a million
+// jobs to find the first. It is told to plan once, too: the plan is the same whatever the
+// arguments.
 type tuned struct{ s *Storage }
 
-// Begin begins a transaction in which each statement sees what was committed before it, whatever the default of the database is:
-// after waiting for a lock it has to see what its holder has done.
+// Begin begins a transaction in which each statement sees what was committed before it,
+// whatever the default of the database is: after waiting for a lock it has to see what
+// its holder has done.
 func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) {
 	return q.s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 }
@@ -299,7 +310,8 @@ func (q tuned) query(ctx context.Context, sql string, args []any, read func(rowS
 	return q.s.within(ctx, func(ctx context.Context) error { return q.ask(ctx, sql, args, read) })
 }
 
-// within runs f, which speaks to the database, with a time limit: a network that swallows everything does not say so.
+// within runs f, which speaks to the database, with a time limit: a network that swallows
+// everything does not say so.
 func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
 	patient, cancel := wall.WithTimeout(ctx, s.config.patience)
 	defer cancel()
@@ -313,8 +325,9 @@ func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error)
 // farewell is how long Close lets a statement of the storage's own go on.
 const farewell = time.Second
 
-// toEnd is within for statements that the end of ctx, which is Close, shall not break off: pgx asks the database to cancel what is
-// broken off, which costs a connection more, and PgBouncer 1.18 exits at times when that meets a client that leaves.
+// toEnd is within for statements that the end of ctx, which is Close, shall not break
+// off: pgx asks the database to cancel what is broken off, which costs a connection more,
+// and PgBouncer 1.18 exits at times when that meets a client that leaves.
 func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
 	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -37,7 +37,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// open opens a storage in a schema, "" for a new one, which the end of the test closes. It returns the schema's name.
+// open opens a storage in a schema, "" for a new one, which the end of the test closes.
+// It returns the schema's name.
 func open(t testing.TB, name string, opts ...postgres.Option) (*postgres.Storage, string) {
 	t.Helper()
 	pool := connect(t)
@@ -121,7 +122,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// However many open a new schema at once, one of them makes it; and one that a later version has made is refused.
+// However many open a new schema at once, one of them makes it; and one that a later
+// version has made is refused.
 func TestSchema(t *testing.T) {
 	pool := connect(t)
 	name := schema(t, pool)
@@ -327,7 +329,8 @@ func TestWithTx(t *testing.T) {
 	})
 }
 
-// What one process does another hears of at once, and without notifications when it looks.
+// What one process does another hears of at once, and without notifications when it
+// looks.
 func TestTwoProcesses(t *testing.T) {
 	for name, opts := range map[string][]postgres.Option{
 		"notified": {postgres.WithPoll(time.Hour)},
@@ -374,7 +377,8 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// Many engines share the work; each job runs once, and each run of a recurring job is made once.
+// Many engines share the work; each job runs once, and each run of a recurring job is
+// made once.
 func TestManyEngines(t *testing.T) {
 	_, schema := open(t, "")
 	const engines, jobs = 4, 400
@@ -443,7 +447,8 @@ func TestClockOffset(t *testing.T) {
 	}
 }
 
-// The planner takes the indexes, with statistics of another time, or none at all, and with a backlog.
+// The planner takes the indexes, with statistics of another time, or none at all, and
+// with a backlog.
 func TestPlans(t *testing.T) {
 	s, name := open(t, "")
 	check := func(when string) {
@@ -494,8 +499,9 @@ func TestPlans(t *testing.T) {
 	check("with kept jobs")
 }
 
-// unseen waits until no transaction sees rows any more that are dead by now. VACUUM leaves what one may see, and a look of the storage
-// or an ANALYZE of the autovacuum that happens to be under way would count as bloat: the space of a round for each time.
+// unseen waits until no transaction sees rows any more that are dead by now. VACUUM
+// leaves what one may see, and a look of the storage or an ANALYZE of the autovacuum that
+// happens to be under way would count as bloat: the space of a round for each time.
 func unseen(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -514,7 +520,8 @@ func unseen(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// The space of jobs that are pruned is used again once it is vacuumed, and the counts stay few.
+// The space of jobs that are pruned is used again once it is vacuumed, and the counts
+// stay few.
 func TestNoBloat(t *testing.T) {
 	s, name := open(t, "", postgres.WithPoll(10*time.Millisecond))
 	pool := connect(t)
@@ -560,7 +567,8 @@ func TestNoBloat(t *testing.T) {
 	}
 }
 
-// A call does not wait for ever for a database that does not answer, and the next one finds it when it does again.
+// A call does not wait for ever for a database that does not answer, and the next one
+// finds it when it does again.
 func TestNoAnswer(t *testing.T) {
 	_, name := open(t, "")
 	pool := connect(t)

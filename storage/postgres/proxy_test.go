@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// badNetwork is a proxy before a server, which loses connections, delays what is said and closes one direction, at random. On demand it
-// swallows everything.
+// badNetwork is a proxy before a server, which loses connections, delays what is said and
+// closes one direction, at random. On demand it swallows everything.
 type badNetwork struct {
 	network, address string // of the server
 	listener         *net.TCPListener
@@ -49,8 +49,9 @@ func (p *badNetwork) dsn() string {
 	return fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", p.listener.Addr().(*net.TCPAddr).Port)
 }
 
-// swallow begins a black hole: connections stay open, new ones are accepted, and nothing comes through. Those of its time stay dead
-// when it has ended, as where something on the way has forgotten them.
+// swallow begins a black hole: connections stay open, new ones are accepted, and nothing
+// comes through. Those of its time stay dead when it has ended, as where something on the
+// way has forgotten them.
 func (p *badNetwork) swallow() { p.holes.Add(1) }
 
 // spit ends a black hole.

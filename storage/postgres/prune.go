@@ -33,12 +33,13 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 	return n, nil
 }
 
-// releases is how many jobs that are kept no longer one Prune releases: a bound for the time that it takes, far enough above what
-// engines delete in one for releasing to keep up.
+// releases is how many jobs that are kept no longer one Prune releases: a bound for the
+// time that it takes, far enough above what engines delete in one for releasing to keep
+// up.
 const releases = 2000
 
-// Prune implements storage.Storage. Jobs that are kept are neither in the index that it goes by nor among those it counts: a job
-// becomes one of the others when it is released.
+// Prune implements storage.Storage. Jobs that are kept are neither in the index that it
+// goes by nor among those it counts: a job becomes one of the others when it is released.
 func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
 	if err := s.enter(ctx); err != nil {
 		return out, err
@@ -77,8 +78,9 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	return out, nil
 }
 
-// release makes jobs that are kept until now at the latest like those that are not kept. If the clock has gone back, it keeps
-// jobs again that a later time has released. It is a transaction of its own, so that the statement that prunes sees its effect.
+// release makes jobs that are kept until now at the latest like those that are not kept.
+// If the clock has gone back, it keeps jobs again that a later time has released. It is a
+// transaction of its own, so that the statement that prunes sees its effect.
 func (s *Storage) release(ctx context.Context, now time.Time) error {
 	return again(func() error {
 		return tuned{s}.query(ctx, s.sql.release, []any{rows.Nanos(now), releases}, each(nil, func() {}))

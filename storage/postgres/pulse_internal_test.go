@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// What is heard by chance, from a pooler above all, does not have a listener look more seldom.
+// What is heard by chance, from a pooler above all, does not have a listener look more
+// seldom.
 func TestPulse(t *testing.T) {
 	const poll = time.Second
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

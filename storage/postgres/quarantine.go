@@ -14,10 +14,12 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// The quarantine. Statements change rows before this program has decoded them, and are committed by then. So a row that does not
-// decode is moved out of its table by a statement of its own, right after; of one that was claimed the claim is undone. If that
-// statement fails, the job is active or still where it was, and the next call that meets it moves it. Release writes the row anew,
-// so that the columns that follow from others are right again.
+// The quarantine. Statements change rows before this program has decoded them, and are
+// committed by then. So a row that does not decode is moved out of its table by a
+// statement of its own, right after; of one that was claimed the claim is undone. If that
+// statement fails, the job is active or still where it was, and the next call that meets
+// it moves it. Release writes the row anew, so that the columns that follow from others
+// are right again.
 
 const (
 	maxAside   = 1000 // rows that one call moves only because they are impossible
@@ -30,8 +32,9 @@ type bad struct {
 	why error
 }
 
-// setAside moves jobs to the quarantine, those that are as they were read and that nobody has locked. How many were moved it does
-// not say: somebody else may have moved or mended them.
+// setAside moves jobs to the quarantine, those that are as they were read and that nobody
+// has locked. How many were moved it does not say: somebody else may have moved or mended
+// them.
 func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []bad) error {
 	seqs, versions, reasons := make([]int64, len(list)), make([]int64, len(list)), make([]string, len(list))
 	bySeq := make(map[int64]*bad, len(list))
@@ -97,14 +100,16 @@ func mayNot(err error) bool {
 	return isCode(err, insufficientPrivilege) || isCode(err, readOnlyTransaction)
 }
 
-// undecodable is the error of an insert that has met jobs that do not decode. Nothing of it is done.
+// undecodable is the error of an insert that has met jobs that do not decode. Nothing of
+// it is done.
 type undecodable struct{ met []bad }
 
 func (u *undecodable) Error() string {
 	return "ojs: postgres: job " + u.met[0].ID + " is in the way, which does not decode and which another transaction has locked"
 }
 
-// around makes an insert. If it meets jobs that do not decode, they are set aside, and it is made again.
+// around makes an insert. If it meets jobs that do not decode, they are set aside, and it
+// is made again.
 func (s *Storage) around(ctx context.Context, insert func() error) error {
 	var last int64
 	for tries := 1; ; tries++ {
@@ -125,7 +130,8 @@ func (s *Storage) around(ctx context.Context, insert func() error) error {
 	}
 }
 
-// sweep moves jobs that no other statement may meet. It needs a connection, and as a rule nothing more.
+// sweep moves jobs that no other statement may meet. It needs a connection, and as a rule
+// nothing more.
 func (s *Storage) sweep(ctx context.Context) error {
 	list, err := selectRows(ctx, tuned{s}, false, s.sql.impossible, maxAside)
 	if err != nil {
@@ -275,7 +281,8 @@ type entry struct {
 	body         []byte
 }
 
-// withEntry does something with an entry, which nobody else does meanwhile, and deletes it.
+// withEntry does something with an entry, which nobody else does meanwhile, and deletes
+// it.
 func (s *Storage) withEntry(ctx context.Context, key string, do func(context.Context, pgx.Tx, *entry) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err

@@ -131,7 +131,8 @@ func arguments(of []written) []any {
 	}
 }
 
-// attemptArguments makes one array for each column that attempts change, as settleAttempt takes them.
+// attemptArguments makes one array for each column that attempts change, as settleAttempt
+// takes them.
 func attemptArguments(of []written, froms []int64) []any {
 	return []any{
 		texts(of, func(c *written) string { return c.ID }), froms, states(of),

@@ -125,7 +125,8 @@ func (s *Storage) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Processes that run already may lock the tables in another order, and the database then picks one of the two to fail.
+	// Processes that run already may lock the tables in another order, and the database
+	// then picks one of the two to fail.
 	return again(func() error {
 		return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all) })
 	})

@@ -127,7 +127,8 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 	}
 }
 
-// settleRounds applies changes in order: one statement for as many as are of different jobs.
+// settleRounds applies changes in order: one statement for as many as are of different
+// jobs.
 func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64) ([]storage.Settled, error) {
 	results := make([]storage.Settled, len(encoded))
 	for from := 0; from < len(encoded); {
@@ -140,7 +141,8 @@ func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, enc
 	return results, nil
 }
 
-// settleDistinct applies changes of different jobs, with up to tries retries, and finds why others were not applied.
+// settleDistinct applies changes of different jobs, with up to tries retries, and finds
+// why others were not applied.
 func (s *Storage) settleDistinct(
 	ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64, results []storage.Settled, tries int,
 ) error {
@@ -194,7 +196,8 @@ func (s *Storage) settleDistinct(
 	return nil
 }
 
-// apply changes the jobs that have the version before and a state of froms. It reports which those are.
+// apply changes the jobs that have the version before and a state of froms. It reports
+// which those are.
 func (s *Storage) apply(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64) (applied []bool, err error) {
 	sql, args := s.sql.settleAttempt, []any(nil)
 	if sameJob {

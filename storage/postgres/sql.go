@@ -8,7 +8,8 @@ import (
 	"github.com/ojsengine/ojs/internal/rows"
 )
 
-// statements are all that the package says to the database, but for the schema, in migrations.
+// statements are all that the package says to the database, but for the schema, in
+// migrations.
 type statements struct {
 	tune, lockName, takeNames, leaveNames, schemaThere, migrated, beside string
 	insert, stored, peers, locked, oldest, draining, depth               string
@@ -32,8 +33,9 @@ const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.a
 	j.enqueued, j.started, j.next_retry, j.finished, j.dead, j.lease_until, j.lease, j.progress, j.worker, j.fingerprint, j.rate_key,
 	j.args, j.job, j.outcome, j.checkpoint`
 
-// given are jobs that come as one array for each column, as arguments makes them. A time that is not set is the least bigint, and
-// a text that is not set the empty one: arrays without NULLs are much cheaper to send.
+// given are jobs that come as one array for each column, as arguments makes them. A time
+// that is not set is the least bigint, and a text that is not set the empty one: arrays
+// without NULLs are much cheaper to send.
 const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.version, nullif(u.wake, {none}) AS wake,
 	nullif(u.deadline, {none}) AS deadline, nullif(u.created, {none}) AS created, nullif(u.enqueued, {none}) AS enqueued,
 	nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
@@ -53,11 +55,13 @@ const attempt = `state = c.state, attempt = c.attempt, version = c.version, wake
 	worker = c.worker, outcome = c.outcome, checkpoint = c.checkpoint, kept = c.kept,
 	released = NULL`
 
-// claimable is what every claim asks of a job j: $1 is the time, $4 the types, $5 the keys to skip.
+// claimable is what every claim asks of a job j: $1 is the time, $4 the types, $5 the
+// keys to skip.
 const claimable = `j.state = 3 AND (j.wake IS NULL OR j.wake > $1) AND ($4::text[] IS NULL OR j.type = ANY ($4::text[]))
 	AND (j.rate_key IS NULL OR j.rate_key <> ALL ($5::text[]))`
 
-// take makes the jobs that a claim has picked active, in their order: of those with the same key the first. $1 is the time, $3 the worker.
+// take makes the jobs that a claim has picked active, in their order: of those with the
+// same key the first. $1 is the time, $3 the worker.
 const take = `,
 		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
 			SELECT seq, rate_key, rn, row_number() OVER (PARTITION BY rate_key ORDER BY rn) AS nth FROM
@@ -68,7 +72,8 @@ const take = `,
 	FROM numbered p WHERE j.seq = p.seq
 	RETURNING p.place AS ord, {columns}`
 
-// behind are the available jobs behind the places passed: level by level, so that no sort is needed.
+// behind are the available jobs behind the places passed: level by level, so that no sort
+// is needed.
 const behind = `WITH RECURSIVE level (priority) AS (
 		(SELECT j.priority FROM {schema}.job j WHERE j.state = 3 AND {in} ORDER BY j.priority DESC LIMIT 1)
 		UNION ALL
@@ -82,22 +87,27 @@ const behind = `WITH RECURSIVE level (priority) AS (
 		ORDER BY j.place LIMIT $3) c
 	WHERE level.priority IS NOT NULL LIMIT $3`
 
-// One more than the greatest number would fail the statement, for all jobs of it. So numbers that no job comes to stay as they are.
+// One more than the greatest number would fail the statement, for all jobs of it. So
+// numbers that no job comes to stay as they are.
 const (
 	attempt1 = `j.attempt + (j.attempt BETWEEN 0 AND {most})::integer`
 	version1 = `j.version + (j.version BETWEEN 1 AND {most})::integer`
 )
 
-// until is when a lease of a job j ends that begins at $1: at the latest at the last time that a column holds.
+// until is when a lease of a job j ends that begins at $1: at the latest at the last time
+// that a column holds.
 const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bigint, 0))`
 
-// first is the version in which a job is stored that has drawn a place. Each transition of a job raises its version by one and draws a
-// place, or is one of fewer in a call than there are versions between two places; so the next place is above every version of a job
-// that was deleted. An insert that has drawn its place may wait for that deletion: the gap has room for what the job went through
-// meanwhile. Jobs of older versions of this package began at 1.
+// first is the version in which a job is stored that has drawn a place. Each transition
+// of a job raises its version by one and draws a place, or is one of fewer in a call than
+// there are versions between two places; so the next place is above every version of a
+// job that was deleted. An insert that has drawn its place may wait for that deletion:
+// the gap has room for what the job went through meanwhile. Jobs of older versions of
+// this package began at 1.
 const first = `place * 65536`
 
-// impossible are jobs that no other statement may meet: of no state, or with numbers that no job comes to.
+// impossible are jobs that no other statement may meet: of no state, or with numbers that
+// no job comes to.
 const impossible = `(state < 1 OR state > 8 OR attempt < 0 OR attempt > {most} OR version < 1 OR version > {most})`
 
 // quoted is the name of a schema in statements: it may be a word of SQL's.
@@ -155,8 +165,9 @@ func newStatements(schema string) *statements {
 			UNION ALL
 			SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
 				SELECT seq FROM {schema}.job WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`),
-		// An array and no join: a row that somebody has changed meanwhile is compared again when it is locked, and in a join it does
-		// not find its other half any more.
+		// An array and no join: a row that somebody has changed meanwhile is compared
+		// again when it is locked, and in a join it does not find its other half any
+		// more.
 		locked: q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
 		oldest: q(`SELECT {columns} FROM {schema}.job j
 			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
@@ -177,8 +188,9 @@ func newStatements(schema string) *statements {
 				AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 				ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED){take}`),
 
-		// The same without a walk past the backlogs of paused queues: the first jobs of each other queue, and of these the first. More
-		// than are wanted, for others may be taking them.
+		// The same without a walk past the backlogs of paused queues: the first jobs of
+		// each other queue, and of these the first. More than are wanted, for others may
+		// be taking them.
 		claimAround: q(`WITH RECURSIVE q (name) AS (
 				(SELECT queue FROM {schema}.job WHERE state = 3 ORDER BY queue LIMIT 1)
 				UNION ALL
@@ -202,7 +214,8 @@ func newStatements(schema string) *statements {
 		// $1 and $2 are the places passed, by priority, $3 is how many, $4 the queue.
 		behindIn:  q(strings.ReplaceAll(behind, "{in}", "j.queue = $4")),
 		behindAll: q(strings.ReplaceAll(behind, "{in}", "j.attempt >= 0")),
-		// $1 are the keys, $2 is the time, $3 the types, $4 the queue, $5 the paused ones.
+		// $1 are the keys, $2 is the time, $3 the types, $4 the queue, $5 the paused
+		// ones.
 		firstOfKeys: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
 				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}) FROM {schema}.job j
 				WHERE j.state = 3 AND j.rate_key = k AND (j.wake IS NULL OR j.wake > $2) AND ($3::text[] IS NULL OR j.type = ANY ($3::text[]))
@@ -216,8 +229,9 @@ func newStatements(schema string) *statements {
 				ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED){take}`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
-		// The froms are the states in which each change may find its job, as bits; bit 15 says that the job keeps its place, and those
-		// from 16 on how many more steps than one it takes. A version is that after the change.
+		// The froms are the states in which each change may find its job, as bits; bit 15
+		// says that the job keeps its place, and those from 16 on how many more steps
+		// than one it takes. A version is that after the change.
 		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 				SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.deadline, {none}) AS deadline,
 					nullif(u.enqueued, {none}) AS enqueued,
@@ -248,7 +262,8 @@ func newStatements(schema string) *statements {
 			FROM c WHERE j.id = c.id AND j.version = c.version AND j.state = 4
 			RETURNING j.id`),
 
-		// What has a deadline that has come is left to the caller, who writes down why it ended, and so is what time does nothing else to.
+		// What has a deadline that has come is left to the caller, who writes down why it
+		// ended, and so is what time does nothing else to.
 		due: q(`WITH due AS MATERIALIZED (
 				SELECT seq, state, wake, place,
 					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.job
@@ -273,7 +288,8 @@ func newStatements(schema string) *statements {
 
 		get:    q(`SELECT {columns} FROM {schema}.job j WHERE id = $1`),
 		getAll: q(`SELECT {columns} FROM {schema}.job j WHERE id = ANY ($1::text[])`),
-		// A page looks at a window of rows, found or not, so that no listing keeps the database busy for long.
+		// A page looks at a window of rows, found or not, so that no listing keeps the
+		// database busy for long.
 		window:     q(`SELECT count(*), coalesce(max(seq), 0) FROM (SELECT seq FROM {schema}.job WHERE seq > $1 ORDER BY seq LIMIT $2) w`),
 		windowDead: q(`SELECT count(*), coalesce(max(place), 0) FROM (SELECT place FROM {schema}.job WHERE dead IS NOT NULL AND place > $1 ORDER BY place LIMIT $2) w`),
 		list: q(`SELECT {columns} FROM {schema}.job j WHERE seq > $1 AND seq <= $2
@@ -287,19 +303,22 @@ func newStatements(schema string) *statements {
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
 
-		// What is asked for is locked first: it stays as this finds it. An array and no join, as above.
+		// What is asked for is locked first: it stays as this finds it. An array and no
+		// join, as above.
 		remove: q(`WITH asked AS MATERIALIZED (SELECT seq, id, state FROM {schema}.job WHERE id = ANY ($1::text[]) AND state BETWEEN 1 AND 8 ORDER BY seq FOR UPDATE),
 			held AS (SELECT id, state FROM asked WHERE state < 6 ORDER BY array_position($1::text[], id) LIMIT 1),
 			gone AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held) RETURNING 1)
 			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0)`),
-		// Jobs released by a later clock are kept again, all of them: a prune would delete the rest too early. Calls that release
-		// at the same time skip each other's jobs.
+		// Jobs released by a later clock are kept again, all of them: a prune would
+		// delete the rest too early. Calls that release at the same time skip each
+		// other's jobs.
 		release: q(`WITH again AS (UPDATE {schema}.job SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
 				SELECT seq FROM {schema}.job WHERE released > $1 ORDER BY released, seq FOR UPDATE)))
 			UPDATE {schema}.job SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
 			SELECT seq FROM {schema}.job WHERE state >= 6 AND kept <= $1 ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED))`),
-		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many, $5 how many at most, $6 from when on spared,
-		// or the greatest time. A dead letter that is retried meanwhile has another place, and stays.
+		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many,
+		// $5 how many at most, $6 from when on spared, or the greatest time. A dead
+		// letter that is retried meanwhile has another place, and stays.
 		prune: q(`WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
 			ended AS (
 				SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
@@ -344,7 +363,8 @@ func newStatements(schema string) *statements {
 			SELECT given.i, stored.version FROM given JOIN (TABLE added UNION ALL TABLE there) AS stored USING (name)`),
 		deleteCron: q(`DELETE FROM {schema}.cron WHERE name = $1`),
 
-		// $1 are the rows as they were read: the seq, $2 the version, $3 why. Nobody waits for rows that others have locked.
+		// $1 are the rows as they were read: the seq, $2 the version, $3 why. Nobody
+		// waits for rows that others have locked.
 		setAside: q(`WITH met AS MATERIALIZED (
 				SELECT seq FROM {schema}.job WHERE seq = ANY ($1::bigint[]) AND version = ($2::bigint[])[array_position($1::bigint[], seq)]
 				ORDER BY seq FOR UPDATE SKIP LOCKED),

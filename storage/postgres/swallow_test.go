@@ -30,8 +30,9 @@ func (l lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// When the network swallows everything, on old connections and on new ones, every call fails in its time and says why, the listener
-// finds out though nobody makes a call and it has nothing to look for, and all goes on when the network is back.
+// When the network swallows everything, on old connections and on new ones, every call
+// fails in its time and says why, the listener finds out though nobody makes a call and
+// it has nothing to look for, and all goes on when the network is back.
 func TestSwallowedCalls(t *testing.T) {
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {
 		t.Skip("the server may want more than a proxy knows")

@@ -9,7 +9,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// A ticket of a transaction does not claim that its job was stored: before the commit, and after a rollback, there is none.
+// A ticket of a transaction does not claim that its job was stored: before the commit,
+// and after a rollback, there is none.
 func TestTicketOfTransaction(t *testing.T) {
 	s, _ := open(t, "")
 	eng := newEngine(t, s)

@@ -10,8 +10,9 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// An insert that has begun may have to wait while a job with one of its ids is there, goes on, ends and is deleted. Its own job gets
-// none of the versions that the other one has had.
+// An insert that has begun may have to wait while a job with one of its ids is there,
+// goes on, ends and is deleted. Its own job gets none of the versions that the other one
+// has had.
 func TestTokensOfAJobThatEndsDuringAnInsert(t *testing.T) {
 	equal := func(n int) storage.Record {
 		r := record(n)
