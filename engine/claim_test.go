@@ -39,7 +39,7 @@ func (c cheap) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.
 	return settled, n, err
 }
 
-func (c cheap) For(any, storage.Storage) storage.Storage { return c }
+func (c cheap) Bind(any, storage.Storage) storage.Storage { return c }
 
 // An engine claims for every free slot at once, unless a limit asks for a look after each job, or claims cost little.
 func TestClaimsInBatches(t *testing.T) {

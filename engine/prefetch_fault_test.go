@@ -19,7 +19,7 @@ type moody struct {
 	odds int
 }
 
-func (m moody) For(any, storage.Storage) storage.Storage { return m }
+func (m moody) Bind(any, storage.Storage) storage.Storage { return m }
 
 func (m moody) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	mood := rand.IntN(m.odds)

@@ -24,7 +24,7 @@ type claimSizes struct {
 	most atomic.Int32
 }
 
-func (c *claimSizes) For(any, storage.Storage) storage.Storage { return c }
+func (c *claimSizes) Bind(any, storage.Storage) storage.Storage { return c }
 
 func (c *claimSizes) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, ask storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	if n := int32(len(into)); n > c.most.Load() {

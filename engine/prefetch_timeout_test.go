@@ -20,7 +20,7 @@ type failing struct {
 	down *atomic.Bool
 }
 
-func (f failing) For(any, storage.Storage) storage.Storage { return f }
+func (f failing) Bind(any, storage.Storage) storage.Storage { return f }
 
 func (f failing) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	if f.down.Load() {

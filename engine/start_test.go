@@ -36,7 +36,7 @@ type lookedAt struct {
 	inVain chan struct{}
 }
 
-func (s lookedAt) For(any, storage.Storage) storage.Storage { return s }
+func (s lookedAt) Bind(any, storage.Storage) storage.Storage { return s }
 
 func (s lookedAt) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
 	recs, err := s.Storage.Claim(ctx, now, c, dst)
