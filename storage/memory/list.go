@@ -11,8 +11,8 @@ import (
 
 const (
 	maxPage = 1000
-	// A page ends after looking at this many jobs even if it is not full, so that a listing which matches few of very many
-	// does not hold up the others.
+	// A page ends after looking at this many jobs even if it is not full, so that a
+	// listing which matches few of very many does not hold up the others.
 	maxLook = 4096
 )
 
@@ -22,7 +22,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 	if q.Cursor != "" {
 		n, err := strconv.ParseUint(q.Cursor, 10, 64)
 		if err != nil {
-			return storage.Page{}, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+			return storage.Page{}, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor",
+				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
 		}
 		after = n
 	}

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 // SetQueueState implements storage.QueueStore.
 func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state", Reason: string(to) + " is no state of a queue"}
+		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
+			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
 	}
 	if err := s.enter(ctx); err != nil {
 		return "", err
@@ -135,7 +137,8 @@ func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*o
 	return over, nil
 }
 
-// drop ends the jobs that go for the batch, which has been stored, and completes its results.
+// drop ends the jobs that go for the batch, which has been stored, and completes its
+// results.
 func (s *Storage) drop(over []*overflow, now time.Time, batch []storage.Insert, results []storage.Inserted) {
 	for _, o := range over {
 		for _, j := range o.oldest {

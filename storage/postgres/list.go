@@ -23,7 +23,7 @@ func sayables(texts []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return !sayable(text) })
 }
 
-// maxRows is more than anybody has, and a number that every statement takes.
+// maxRows is more rows than any storage has, and a number that every statement takes.
 const maxRows = 1 << 30
 
 // maxScan bounds the rows that one page looks at, found or not.
@@ -66,7 +66,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if q.Cursor != "" {
 		after, err = strconv.ParseInt(q.Cursor, 10, 64)
 		if err != nil {
-			return page, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor", Reason: fmt.Sprintf("%q is none of this storage's", q.Cursor)}
+			return page, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor",
+				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
 		}
 	}
 	if err := s.enter(ctx); err != nil {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,7 +14,8 @@ import (
 // SetQueueState implements storage.QueueStore.
 func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state", Reason: string(to) + " is no state of a queue"}
+		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
+			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
 	}
 	if err := s.enter(ctx); err != nil {
 		return "", err
