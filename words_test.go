@@ -69,9 +69,9 @@ func TestWords(t *testing.T) {
 // notYet has the findings of places that were written before the rules: phrases, long
 // comment lines, long code lines. A number may only fall. The other places have none.
 var notYet = map[string]words.Counts{
-	"bench/sql":           {9, 0, 21},
+	"bench/sql":           {0, 0, 21},
 	"engine":              {141, 492, 790},
-	"storage/memory":      {50, 113, 125},
-	"storage/postgres":    {58, 1, 171},
+	"storage/memory":      {50, 111, 123},
+	"storage/postgres":    {0, 1, 171},
 	"storage/storagetest": {0, 0, 60},
 }

@@ -14,8 +14,8 @@ import (
 // databases numbers them.
 var databases atomic.Int64
 
-// database makes a database for one round of one contender, with a pool, and returns what
-// removes both: nobody inherits rows, statistics or bloat.
+// database makes a database for one round of one contender, with a pool. The function
+// that it returns removes both. A new database inherits no rows, statistics or bloat.
 func database(ctx context.Context, dsn string, conns int) (_ *pgxpool.Pool, remove func() error, err error) {
 	name := fmt.Sprintf("ojs_bench_%d_%d", os.Getpid(), databases.Add(1))
 	if err := execute(ctx, dsn, "CREATE DATABASE "+name); err != nil {

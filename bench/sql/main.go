@@ -1,9 +1,8 @@
 // Command sql compares durable job engines end to end, from the first enqueue until the
 // last job is stored as completed: on PostgreSQL and on SQLite.
 //
-// Contenders take turns in every round, so that whatever else the machine does hits all
-// of them alike, each in a database that nobody has used before, and the medians of the
-// rounds are printed.
+// Contenders take turns in every round, so that other load of the machine affects all of
+// them alike. Each turn has a new database. The command prints the medians of the rounds.
 package main
 
 import (

@@ -62,7 +62,7 @@ func TestPostgres(t *testing.T) {
 	expect(t, r, 2, "river", "river InsertManyFast", "river, default fetch")
 }
 
-// expect looks for sections in which nobody has failed.
+// expect checks that a report has so many sections, names contenders, and has no failure.
 func expect(t *testing.T, r *report.Report, sections int, names ...string) {
 	t.Helper()
 	var text bytes.Buffer

@@ -101,7 +101,7 @@ func sections(
 	return nil
 }
 
-// round is one contender's turn. One that has failed gets none any more.
+// round is one contender's turn. A contender that has failed is skipped.
 func round(
 	ctx context.Context, cfg config, s *report.Section, e entry, jobs int, m mode, at meter,
 ) (err error) {

@@ -37,7 +37,7 @@ func newRiver(pool *pgxpool.Pool, workers int) Contender {
 	return &riverContender{name: "river", pool: pool, workers: workers, fetchCooldown: 2 * time.Millisecond, pollTime: 20 * time.Millisecond}
 }
 
-// newRiverFast is newRiver with InsertManyFast in place of InsertMany.
+// newRiverFast is newRiver with InsertManyFast instead of InsertMany.
 func newRiverFast(pool *pgxpool.Pool, workers int) Contender {
 	return &riverContender{name: "river InsertManyFast", pool: pool, workers: workers, fetchCooldown: 2 * time.Millisecond, pollTime: 20 * time.Millisecond, fast: true}
 }

@@ -15,7 +15,7 @@ var wall = clock.New()
 // server is a PostgreSQL to measure on.
 type server struct {
 	dsn     string
-	private *pgtest.Server // nil: somebody else's
+	private *pgtest.Server // nil: the server of OJS_TEST_POSTGRES
 }
 
 // startServer takes the server that OJS_TEST_POSTGRES names, or starts one beneath dir

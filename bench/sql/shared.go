@@ -23,11 +23,11 @@ import (
 // Sharer is a contender whose jobs several processes may run, each once.
 type Sharer interface {
 	Contender
-	// Join is what a process does in place of Setup when another one has made the tables.
+	// Join replaces Setup in a process for which another one has made the tables.
 	Join(ctx context.Context) error
-	// Enqueue stores n jobs, from the one numbered first on, while nobody works. It
-	// returns errors.ErrUnsupported if that is all in which the contender differs from
-	// another one.
+	// Enqueue stores n jobs, numbered from first on, while no process works. It returns
+	// errors.ErrUnsupported if the contender differs from another one in its enqueue
+	// only.
 	Enqueue(ctx context.Context, first, n int) error
 	// Work runs jobs until ctx ends, and calls done for each when its handler is called.
 	Work(ctx context.Context, done func()) error
@@ -95,7 +95,7 @@ func shared(ctx context.Context, cfg config, r *report.Report, where string, job
 	return nil
 }
 
-// sharedRound is one contender's turn. One that has failed gets none any more.
+// sharedRound is one contender's turn. A contender that has failed is skipped.
 func sharedRound(ctx context.Context, cfg config, s *report.Section, p place, jobs, n int) (err error) {
 	o, remove, err := p(ctx)
 	if err != nil {

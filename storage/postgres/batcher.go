@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// batcher makes calls that come at the same time together. A call that comes alone is
-// made at once; those that come while as many statements as are allowed are under way
-// wait, and share the next.
+// batcher combines calls that arrive at the same time into one statement. A call that
+// arrives alone is made at once. While maxFlying statements are under way, calls wait and
+// share the next statement.
 type batcher[C waiting] struct {
 	flush func(calls []C) // and ends each of them
 
@@ -16,7 +16,7 @@ type batcher[C waiting] struct {
 	flying  int
 }
 
-// waiting is a call that somebody waits for.
+// waiting is a call whose caller waits for its end.
 type waiting interface {
 	size() (jobs, bytes int)
 	done() <-chan struct{}
@@ -28,8 +28,8 @@ const (
 	maxBytes  = 32 << 20 // of their documents, likewise: PostgreSQL takes 1 GB at most
 )
 
-// do makes a call. It returns the context's error if that ends first: what then becomes
-// of the call is not known.
+// do makes a call. If the context ends first, do returns the context's error, and whether
+// the call takes effect is unknown.
 func (b *batcher[C]) do(ctx context.Context, c C) error {
 	b.mu.Lock()
 	b.pending = append(b.pending, c)

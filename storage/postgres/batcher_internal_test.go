@@ -15,7 +15,7 @@ type sized struct {
 func (c *sized) size() (jobs, bytes int) { return c.jobs, c.bytes }
 func (c *sized) done() <-chan struct{}   { return c.ended }
 
-// What is together is neither too many jobs nor too large, unless a single call is.
+// A batch has neither too many jobs nor too many bytes, unless a single call has.
 func TestBatchSizes(t *testing.T) {
 	var batches [][]int
 	first, arrived := make(chan struct{}), make(chan struct{})

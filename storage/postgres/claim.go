@@ -69,8 +69,9 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	return dst, nil
 }
 
-// decodeClaimed appends jobs that a statement has claimed to others. Those that do not
-// decode it sets aside; if it cannot, they stay active until their leases end.
+// decodeClaimed appends the jobs that a statement has claimed to dst. It moves jobs that
+// do not decode to the quarantine. If that fails, they stay active until their leases
+// expire.
 func (s *Storage) decodeClaimed(ctx context.Context, claimed []stored, dst []storage.Record) []storage.Record {
 	var met []bad
 	for i := range claimed {

@@ -87,7 +87,7 @@ func TestServerRestarts(t *testing.T) {
 	}})
 }
 
-// A network that loses connections, so that nobody knows what has been done, costs time
+// A network that drops connections leaves the results of calls unknown. That costs time
 // and nothing else.
 func TestBadNetwork(t *testing.T) {
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {

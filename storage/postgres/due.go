@@ -65,7 +65,8 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 		}
 	}
 	if len(expired) > 0 {
-		// They are no longer locked: what has happened to one since wins.
+		// The first statement has released its locks. If a job has changed since, that
+		// change wins.
 		saved, err := s.save(ctx, tuned{s}, expired)
 		if err != nil {
 			return halfway(d, now, err)
@@ -94,8 +95,9 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	return nil
 }
 
-// halfway is what becomes of a failure after the first statement: of jobs that are
-// changed already the caller has to know, and it looks again at once for the rest.
+// halfway handles a failure after the first statement. If that has returned jobs, halfway
+// drops the error: the caller has to know of the changed jobs, and asks again at once for
+// the rest.
 func halfway(d *storage.Due, now time.Time, err error) error {
 	if len(d.Promoted)+len(d.Expired)+len(d.Stalled) == 0 {
 		return err

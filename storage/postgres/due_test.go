@@ -31,8 +31,8 @@ func (afterBatch) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBat
 	}
 }
 
-// A Due that is broken off after it has changed jobs returns them: somebody has to settle
-// those whose lease has run out.
+// If a Due is cancelled after it has changed jobs, it returns them. The caller has to
+// settle the jobs whose leases have expired.
 func TestDueHalfway(t *testing.T) {
 	cfg := connect(t).Config()
 	cfg.ConnConfig.Tracer = afterBatch{}

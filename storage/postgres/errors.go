@@ -100,8 +100,8 @@ func kindOf(err error) error {
 }
 
 // again makes a call, up to five times, while the database undoes it because of a
-// deadlock, a serialization failure, or an id that somebody else has stored since the
-// call looked.
+// deadlock, a serialization failure, or an id that another transaction has stored since
+// the call looked.
 func again(f func() error) error {
 	const tries = 5
 	var err error

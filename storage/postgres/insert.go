@@ -58,7 +58,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 			n = storage.Notice{}
 			return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
 				results, err = insert.Batch(&inserter{ctx, s, tx, &n}, now, batch)
-				if err == nil && txOf(ctx) != nil { // the commit tells everybody, this process too
+				if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
 					err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
 				}
 				return err
@@ -169,9 +169,10 @@ type inserter struct {
 	notice *storage.Notice // what it does
 }
 
-// lock keeps out others that want the same names, until the transaction ends. What they
-// have done has to be seen then. The names are rows that are there for this transaction
-// only (migration 4), since the server has room for some thousand advisory locks in all.
+// lock locks names until the transaction ends; other transactions that want them wait. A
+// transaction that has waited has to see what the others have committed. The names are
+// rows that exist for this transaction only (migration 4), because the server has room
+// for some thousand advisory locks in all.
 func (i *inserter) lock(kind string, names []string) error {
 	if txOf(i.ctx) != nil {
 		var some bool
@@ -306,14 +307,15 @@ func (i *inserter) Save(changed []*rows.Row) error {
 	return err
 }
 
-// What settleAll is told of a change.
+// Bits of a change for settleAll: the states that the job may be in, and that it keeps
+// its place.
 const (
 	anyState   = 1<<(rows.Discarded+1) - 1
 	keepsPlace = 1 << 15
 )
 
-// save writes what has become of rows that were read, if they are still as they were, and
-// returns which it wrote.
+// save writes rows that were read and then changed, if the stored rows are as they were
+// read. It returns which rows it wrote.
 func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
 	encoded, froms := make([]written, len(changed)), make([]int64, len(changed))
 	for i, r := range changed {

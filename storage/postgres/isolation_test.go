@@ -26,8 +26,8 @@ func isolated(t *testing.T, level string) *pgxpool.Pool {
 	return pool
 }
 
-// Whatever the default isolation is, one of equal jobs is admitted, and one of those that
-// open a new schema makes it.
+// Under any default isolation, one of several equal jobs is admitted, and one of several
+// concurrent Opens makes the schema.
 func TestDefaultIsolation(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestDefaultIsolation(t *testing.T) {
 	}
 }
 
-// Statements that the database undoes for each other's sake are made again, and nobody
-// hears of it.
+// If the database undoes a statement because of a concurrent one, the storage makes it
+// again. Neither a caller nor the log sees an error.
 func TestSerializable(t *testing.T) {
 	_, name := open(t, "")
 	pool := isolated(t, "serializable")

@@ -16,8 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// addOld stores n jobs as a process did that knew of none that are kept. What it leaves
-// out is the same for all.
+// addOld stores n jobs as a version of the storage without kept jobs did. The columns
+// that it does not set have the same value in every job.
 func addOld(t *testing.T, pool *pgxpool.Pool, schema string, n int, state int, columns, values string) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %[1]s.job
@@ -128,7 +128,8 @@ func TestUpgradeBesideOlder(t *testing.T) {
 	must(t, <-opened)
 }
 
-// awaitBlocked waits until somebody waits for the transaction of a process of the server.
+// awaitBlocked waits until another process of the server waits for the transaction of the
+// process pid.
 func awaitBlocked(t *testing.T, pool *pgxpool.Pool, pid int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

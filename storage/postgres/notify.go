@@ -15,11 +15,11 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Notify implements storage.Notifier. What is done through this Storage is told before
-// the call returns. Other processes hear of it by NOTIFY, some milliseconds later; should
-// the database not pass that on, as behind a pooler of transactions, they find it at the
-// next look (WithPoll). So does everybody of what is part of a transaction (WithTx), once
-// that is committed.
+// Notify implements storage.Notifier. Notices of calls of this Storage arrive before the
+// call returns. Other processes receive them by NOTIFY, some milliseconds later. If
+// notifications do not arrive, as behind a pooler of transactions, those processes find
+// the changes at their next poll (WithPoll). When a caller's transaction (WithTx)
+// commits, its notices reach every process in the same way, this one too.
 func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }
@@ -49,8 +49,7 @@ type outbox struct {
 const (
 	// notifyEvery is how long notices are collected before they are sent.
 	notifyEvery = 10 * time.Millisecond
-	// maxTold bounds the ids of one sending. What it leaves out is found at the next
-	// look.
+	// maxTold bounds the ids of one sending. The next poll finds the rest.
 	maxTold = 500
 )
 
@@ -150,8 +149,8 @@ func payloads(from string, n *storage.Notice) []string {
 	return append(list, b)
 }
 
-// parse reads a payload. What it does not know it passes over: a later version of this
-// package may have sent it.
+// parse reads a payload. It skips words that it does not know, because a later version of
+// this package may have sent them.
 func parse(payload string) (from string, n storage.Notice) {
 	from, rest, _ := strings.Cut(payload, " ")
 	for w := range strings.FieldsSeq(rest) {
@@ -264,7 +263,7 @@ func (s *Storage) hear(ctx context.Context) error {
 			}
 		case !timedOut:
 			return err
-		case until.Before(p.next): // nobody has said anything for long, perhaps nobody can
+		case until.Before(p.next): // after a long silence the connection may be dead
 			if err := s.toEnd(ctx, conn.Ping); err != nil {
 				return err
 			}

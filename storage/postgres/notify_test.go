@@ -103,8 +103,8 @@ func TestListenerRole(t *testing.T) {
 	}
 }
 
-// What a transaction settles is told by its commit, to this process as to others, and by
-// nothing else.
+// The commit of a transaction announces what it has settled, to this process and to
+// others. A rollback announces nothing.
 func TestSettleInTxIsTold(t *testing.T) {
 	s, name := open(t, "", postgres.WithPoll(time.Hour))
 	other, _ := open(t, name, postgres.WithPoll(time.Hour))
@@ -136,7 +136,7 @@ func TestSettleInTxIsTold(t *testing.T) {
 	}
 }
 
-// Others hear of what a storage has done right before it is closed.
+// Other processes are notified of a change that was made right before Close.
 func TestToldBeforeClose(t *testing.T) {
 	s, name := open(t, "", postgres.WithPoll(time.Hour))
 	other, _ := open(t, name)

@@ -9,20 +9,22 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// A claim with keys to skip goes in three steps, so that it does not walk past the jobs
-// that the claims before have passed over:
+// A claim with keys to skip takes three steps, so that it does not walk past the jobs
+// that earlier claims have skipped:
 //
-//  1. which queues have jobs and are not paused, and which transactions are under way;
-//  2. the jobs behind those passed over, and the first ones of keys that have opened (rows.Lane), looked at without locks;
-//  3. those of them that may be taken are taken, as far as nobody else has them.
+//  1. Read which queues have jobs and are not paused, and which transactions are under
+//     way.
+//  2. Look without locks at the jobs behind the skipped ones, and at the first job of
+//     each key that has opened (rows.Lane).
+//  3. Claim the jobs that may be claimed and that no other transaction has locked.
 //
 // A place is drawn before its job is committed, so a job may become available before
 // others that a claim has seen. A lane begins behind a place only when all transactions
-// that were under way when the place was seen have ended. What becomes available in
-// another way, by hand or by an edit of another process, is found when the lanes are
-// forgotten, at each poll.
+// that were under way when the place was seen have ended. A job may also become available
+// by hand or by an edit of another process. A claim finds that job after the next poll,
+// which has the lanes forgotten.
 
-// past is a claim that passes over keys.
+// past is a claim with keys to skip.
 type past struct {
 	s      *Storage
 	ctx    context.Context
@@ -37,8 +39,7 @@ type past struct {
 // first ones.
 const spare = 16
 
-// claimPast claims up to most jobs. What it returns with an error is claimed all the
-// same.
+// claimPast claims up to most jobs. Jobs that it returns with an error are claimed, too.
 func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, most int) (claimed []storage.Record, err error) {
 	select {
 	case s.turn <- struct{}{}:

@@ -9,10 +9,10 @@
 // caller's: the job exists if and only if that commits. Concurrent enqueues share a
 // statement, as concurrent results do.
 //
-// Engines take jobs with FOR UPDATE SKIP LOCKED, and nobody leads: any of them may stop
-// at any moment. They tell each other of new jobs with LISTEN and NOTIFY, and look by
-// themselves now and then, for what no notification told. Unique jobs are strong: equal
-// ones lock a row.
+// Engines claim jobs with FOR UPDATE SKIP LOCKED. No engine leads: any of them may stop
+// at any moment. They notify each other of new jobs with LISTEN and NOTIFY. A periodic
+// poll (WithPoll) finds changes whose notification was lost. Uniqueness is strong:
+// enqueues of equal jobs lock a row.
 //
 // Time is the database's: the storage knows how far the clock of this machine is from it,
 // and engines follow (storage.Clocked).
@@ -287,16 +287,16 @@ func (q inTx) query(ctx context.Context, sql string, args []any, read func(rowSe
 	return readAll(result, read)
 }
 
-// tuned makes statements each in a transaction of its own, in which the planner is told
-// to take the index that the statement was written for. By itself it goes by statistics,
-// which are of a time when the queue was empty, or never were taken, and sorts a million
-// jobs to find the first. It is told to plan once, too: the plan is the same whatever the
-// arguments.
+// tuned makes each statement in a transaction of its own, with settings that have the
+// planner take the index that the statement was written for. By default the planner
+// follows statistics. If they are missing, or of a time when the queue was empty, it
+// sorts a million jobs to find the first. The settings also have it plan once, because
+// one plan serves all arguments.
 type tuned struct{ s *Storage }
 
 // Begin begins a transaction in which each statement sees what was committed before it,
-// whatever the default of the database is: after waiting for a lock it has to see what
-// its holder has done.
+// even if the default of the database is another isolation. After a wait for a lock, a
+// statement has to see what the holder of the lock has done.
 func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) {
 	return q.s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 }

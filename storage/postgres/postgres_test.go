@@ -244,7 +244,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// What no text of the database's can be is not found, and no error.
+// A lookup of a text that PostgreSQL cannot store finds nothing and does not fail.
 func TestNoTexts(t *testing.T) {
 	s, _ := open(t, "")
 	must(t, insert(t.Context(), s, record(1)))
@@ -295,7 +295,7 @@ func TestWithTx(t *testing.T) {
 				ticket, err = eng.Enqueue(postgres.WithTx(t.Context(), tx), "x", 1, opts...)
 				return err
 			}))
-			if id := <-ran; id != ticket.ID { // told by the commit: nobody looks for an hour
+			if id := <-ran; id != ticket.ID { // told by the commit: the next poll is in an hour
 				t.Errorf("ran %s, not %s", id, ticket.ID)
 			}
 			if _, err := ticket.Wait(t.Context()); err != nil {
@@ -329,8 +329,8 @@ func TestWithTx(t *testing.T) {
 	})
 }
 
-// What one process does another hears of at once, and without notifications when it
-// looks.
+// A process learns of a change of another one at once, or without notifications at its
+// next poll.
 func TestTwoProcesses(t *testing.T) {
 	for name, opts := range map[string][]postgres.Option{
 		"notified": {postgres.WithPoll(time.Hour)},

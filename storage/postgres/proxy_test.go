@@ -49,9 +49,9 @@ func (p *badNetwork) dsn() string {
 	return fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", p.listener.Addr().(*net.TCPAddr).Port)
 }
 
-// swallow begins a black hole: connections stay open, new ones are accepted, and nothing
-// comes through. Those of its time stay dead when it has ended, as where something on the
-// way has forgotten them.
+// swallow begins a black hole: connections stay open, new ones are accepted, and no data
+// passes. When the black hole has ended, its connections stay dead, as if a router on the
+// way had forgotten them.
 func (p *badNetwork) swallow() { p.holes.Add(1) }
 
 // spit ends a black hole.
@@ -67,7 +67,7 @@ func (p *badNetwork) accept() {
 	}
 }
 
-// stream is one end of a connection. Those of TCP and of Unix sockets are.
+// stream is one end of a connection, of TCP or of a Unix socket.
 type stream interface {
 	net.Conn
 	CloseWrite() error

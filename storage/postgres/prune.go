@@ -33,9 +33,9 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 	return n, nil
 }
 
-// releases is how many jobs that are kept no longer one Prune releases: a bound for the
-// time that it takes, far enough above what engines delete in one for releasing to keep
-// up.
+// releases is how many kept jobs one Prune releases when their time has come. It bounds
+// the time that a Prune takes. It is far above what engines delete in one Prune, so
+// releasing keeps up.
 const releases = 2000
 
 // Prune implements storage.Storage. Jobs that are kept are neither in the index that it

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What is heard by chance, from a pooler above all, does not have a listener look more
-// seldom.
+// A payload that arrives by chance, above all through a pooler, does not make a listener
+// poll less often.
 func TestPulse(t *testing.T) {
 	const poll = time.Second
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

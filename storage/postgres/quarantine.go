@@ -32,9 +32,9 @@ type bad struct {
 	why error
 }
 
-// setAside moves jobs to the quarantine, those that are as they were read and that nobody
-// has locked. How many were moved it does not say: somebody else may have moved or mended
-// them.
+// setAside moves jobs to the quarantine if they are as they were read and no other
+// transaction has locked them. Another call may have moved or mended the rest, so
+// setAside does not return how many it moved.
 func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []bad) error {
 	seqs, versions, reasons := make([]int64, len(list)), make([]int64, len(list)), make([]string, len(list))
 	bySeq := make(map[int64]*bad, len(list))
@@ -60,7 +60,7 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 		if err == nil && claimed {
 			err = tx.exec(ctx, s.sql.undoClaims, seqs)
 		}
-		if err == nil && txOf(ctx) != nil { // the commit tells everybody
+		if err == nil && txOf(ctx) != nil { // the commit notifies every process
 			err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
 		}
 		return err
@@ -281,8 +281,7 @@ type entry struct {
 	body         []byte
 }
 
-// withEntry does something with an entry, which nobody else does meanwhile, and deletes
-// it.
+// withEntry locks an entry, calls do with it, and deletes it, in one transaction.
 func (s *Storage) withEntry(ctx context.Context, key string, do func(context.Context, pgx.Tx, *entry) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err

@@ -68,7 +68,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 	}
 	if tx := txOf(ctx); tx == nil {
 		s.tell(ctx, &n)
-	} else if !n.Empty() { // the commit tells everybody, this process too
+	} else if !n.Empty() { // the commit notifies every process, this one too
 		if err := tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n)); err != nil {
 			return dst, wrap(err)
 		}

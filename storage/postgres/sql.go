@@ -165,9 +165,9 @@ func newStatements(schema string) *statements {
 			UNION ALL
 			SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
 				SELECT seq FROM {schema}.job WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`),
-		// An array and no join: a row that somebody has changed meanwhile is compared
-		// again when it is locked, and in a join it does not find its other half any
-		// more.
+		// An array and no join: if another transaction has changed a row meanwhile,
+		// PostgreSQL compares the row again when it is locked. In a join, the changed row
+		// would not find its other half.
 		locked: q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
 		oldest: q(`SELECT {columns} FROM {schema}.job j
 			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
@@ -205,7 +205,7 @@ func newStatements(schema string) *statements {
 			picked AS MATERIALIZED (
 				SELECT j.seq, j.rate_key FROM first JOIN {schema}.job j USING (seq) WHERE {claimable}
 				ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED){take}`),
-		// What a claim with keys to skip asks first: $1 are its queues.
+		// The first step of a claim with keys to skip. $1 are its queues.
 		beginPast: q(`SELECT ARRAY(SELECT q.name FROM unnest($1::text[]) WITH ORDINALITY q (name, ord)
 					WHERE EXISTS (SELECT FROM {schema}.job j WHERE j.state = 3 AND j.queue = q.name)
 					AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused') ORDER BY q.ord),
@@ -262,8 +262,8 @@ func newStatements(schema string) *statements {
 			FROM c WHERE j.id = c.id AND j.version = c.version AND j.state = 4
 			RETURNING j.id`),
 
-		// What has a deadline that has come is left to the caller, who writes down why it
-		// ended, and so is what time does nothing else to.
+		// Jobs whose deadline has come are left to the caller, which records why they
+		// ended. Jobs in states that no due time changes are left to it, too.
 		due: q(`WITH due AS MATERIALIZED (
 				SELECT seq, state, wake, place,
 					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.job
@@ -303,8 +303,8 @@ func newStatements(schema string) *statements {
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
 
-		// What is asked for is locked first: it stays as this finds it. An array and no
-		// join, as above.
+		// The jobs asked for are locked first, so that they stay as the statement finds
+		// them. An array and no join, as above.
 		remove: q(`WITH asked AS MATERIALIZED (SELECT seq, id, state FROM {schema}.job WHERE id = ANY ($1::text[]) AND state BETWEEN 1 AND 8 ORDER BY seq FOR UPDATE),
 			held AS (SELECT id, state FROM asked WHERE state < 6 ORDER BY array_position($1::text[], id) LIMIT 1),
 			gone AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held) RETURNING 1)
@@ -363,8 +363,8 @@ func newStatements(schema string) *statements {
 			SELECT given.i, stored.version FROM given JOIN (TABLE added UNION ALL TABLE there) AS stored USING (name)`),
 		deleteCron: q(`DELETE FROM {schema}.cron WHERE name = $1`),
 
-		// $1 are the rows as they were read: the seq, $2 the version, $3 why. Nobody
-		// waits for rows that others have locked.
+		// $1 are the rows as they were read: the seq, $2 the version, $3 the reason. Rows
+		// that another transaction has locked are skipped.
 		setAside: q(`WITH met AS MATERIALIZED (
 				SELECT seq FROM {schema}.job WHERE seq = ANY ($1::bigint[]) AND version = ($2::bigint[])[array_position($1::bigint[], seq)]
 				ORDER BY seq FOR UPDATE SKIP LOCKED),
@@ -372,7 +372,7 @@ func newStatements(schema string) *statements {
 			kept AS (INSERT INTO {schema}.quarantined_job SELECT * FROM gone RETURNING id, seq)
 			INSERT INTO {schema}.quarantine (kind, name, seq, reason)
 				SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`),
-		// Their places are not known any more: they come by their age.
+		// Their places before the claim are unknown, so they are ordered by age.
 		undoClaims: q(`UPDATE {schema}.quarantined_job SET state = 3, place = seq, wake = deadline, lease_until = NULL, worker = '',
 				attempt = attempt - (attempt BETWEEN 1 AND {most} + 1)::integer, started = CASE WHEN attempt > 1 THEN started END
 			WHERE seq = ANY ($1::bigint[])`),

@@ -30,9 +30,9 @@ func (l lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// When the network swallows everything, on old connections and on new ones, every call
-// fails in its time and says why, the listener finds out though nobody makes a call and
-// it has nothing to look for, and all goes on when the network is back.
+// If the network swallows everything, on old connections and on new ones, every call
+// fails within its time limit and says why. The listener notices before its next poll,
+// and without a call. When the network is back, everything works again.
 func TestSwallowedCalls(t *testing.T) {
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {
 		t.Skip("the server may want more than a proxy knows")
@@ -61,7 +61,7 @@ func TestSwallowedCalls(t *testing.T) {
 	soon := ojs.WithLease(time.Second) // for a claim whose answer comes too late
 	_, err = there.Enqueue(t.Context(), "x", 1, soon)
 	must(t, err)
-	if n := <-ran; n != 1 { // told by a notification: nobody looks for an hour
+	if n := <-ran; n != 1 { // told by a notification: the next poll is in an hour
 		t.Errorf("job %d ran", n)
 	}
 

@@ -24,13 +24,15 @@ import (
 // The transaction has to be one of the storage's database, and read committed for a
 // unique job or a bounded queue: otherwise it does not see equal jobs that others have
 // enqueued since it began, and the enqueue fails with an *ojs.InvalidError of the field
-// "tx". Like every pgx.Tx it is for one goroutine at a time. The events of an enqueue are
-// published when the call returns, whatever becomes of the transaction; so are those of a
-// cancel, which is part of it, too. Others hear of both by the commit, and of records
-// that the enqueue has met and set aside, which do not decode: no log line names these,
-// Quarantine lists them. But a cancel or a replacement of a job that this engine runs
-// ends the context of its handler before that, even if the transaction is rolled back
-// then.
+// "tx". Like every pgx.Tx it is for one goroutine at a time.
+//
+// A cancel is part of the transaction, too. The events of an enqueue or a cancel are
+// published when the call returns, even if the transaction is rolled back later. Other
+// processes are notified by the commit. The commit also notifies them of records that do
+// not decode and that the enqueue has moved to the quarantine: no log line names these,
+// Quarantine lists them. A cancel or a replacement of a job that this engine runs ends
+// the context of its handler before the commit, even if the transaction is rolled back
+// later.
 //
 // A unique job keeps others with its fingerprint waiting until the transaction ends, as a
 // bounded queue keeps other bounded enqueues. One EnqueueMany locks in an order that all

@@ -13,8 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// A job that somebody is changing is in the way of an equal one all the same: the lookup
-// waits for the change, and finds the job again among others that have ended.
+// A job that another transaction is changing still blocks an equal one. The lookup waits
+// for the change, and then finds the job among others that have ended.
 func TestUniqueBesideChange(t *testing.T) {
 	s, name := open(t, "")
 	pool := connect(t)
