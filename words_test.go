@@ -70,8 +70,8 @@ func TestWords(t *testing.T) {
 // comment lines, long code lines. A number may only fall. The other places have none.
 var notYet = map[string]words.Counts{
 	"bench/sql":           {0, 0, 21},
-	"engine":              {141, 492, 790},
-	"storage/memory":      {50, 111, 123},
+	"engine":              {141, 0, 790},
+	"storage/memory":      {50, 0, 123},
 	"storage/postgres":    {0, 0, 169},
 	"storage/storagetest": {0, 0, 60},
 }

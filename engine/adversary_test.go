@@ -17,9 +17,10 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Random programs of handlers, workers, stops, timeouts, snoozes and cancels under virtual time, against the rules that the
-// README promises: never more attempts than the policy allows, never early, one holder. The model does not ask the engine what
-// an attempt has spent: it knows when each began and ended, and what it answered.
+// Random programs of handlers, workers, stops, timeouts, snoozes and cancels under
+// virtual time, against the rules that the README promises: never more attempts than the
+// policy allows, never early, one holder. The model does not ask the engine what an
+// attempt has spent: it knows when each began and ended, and what it answered.
 func TestRulesUnderRandomPrograms(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() || raceEnabled {
@@ -155,8 +156,8 @@ func (a *adversary) begin(id string, gone func() bool) *bout {
 	return b
 }
 
-// interrupted notes the end of an attempt's context. A stop gives its job back a second later at the latest, unspent unless its
-// timeout has passed by then.
+// interrupted notes the end of an attempt's context. A stop gives its job back a second
+// later at the latest, unspent unless its timeout has passed by then.
 func (a *adversary) interrupted(id string, b *bout, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,8 +168,9 @@ func (a *adversary) interrupted(id string, b *bout, cause error) {
 	}
 }
 
-// end notes the end of an attempt: it was not spent if it snoozed, or a stop interrupted it, before its timeout.
-// It has been judged without its answer at a time, unless it was before that.
+// end notes the end of an attempt: it was not spent if it snoozed, or a stop interrupted
+// it, before its timeout. It has been judged without its answer at a time, unless it was
+// before that.
 func (a *adversary) end(id string, b *bout, cause error, judged time.Time) {
 	if cause == ojs.ErrShutdown {
 		a.interrupted(id, b, cause)

@@ -12,8 +12,10 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// A job of plain args that nobody observes is cheap: no event, operation or hook is made for nobody, and what can be used again
-// is. Without Retention.MinAge the memory of finished jobs is used again from the start. docs/performance.md has the figures; the bounds leave room for pools that a collection empties.
+// A job of plain args that nobody observes is cheap: no event, operation or hook is made
+// for nobody, and what can be used again is. Without Retention.MinAge the memory of
+// finished jobs is used again from the start. docs/performance.md has the figures; the
+// bounds leave room for pools that a collection empties.
 func TestAllocationsOfAJob(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates, too, and has pools forget; .ci/run runs it without")
@@ -75,7 +77,8 @@ type eventCount struct {
 
 func (c *eventCount) Observe(*ojs.Event) { c.n++ }
 
-// A waiting job of plain args keeps few bytes, a scheduled one not many more, and being unique costs few allocations.
+// A waiting job of plain args keeps few bytes, a scheduled one not many more, and being
+// unique costs few allocations.
 func TestMemoryOfWaitingJobs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates, too; .ci/run runs it without")

@@ -16,8 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// attempt is one run of a job by this engine. When its handler has returned the memory is used for others, unless somebody
-// may still know the attempt.
+// attempt is one run of a job by this engine. When its handler has returned the memory is
+// used for others, unless somebody may still know the attempt.
 type attempt struct {
 	rec *storage.Record // as claimed; own[0]
 	own [1]storage.Record
@@ -158,10 +158,12 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// arm sees to it that the attempt is looked at when it has something to do. core.mu is held.
+// arm sees to it that the attempt is looked at when it has something to do. core.mu is
+// held.
 //
-// One timer serves all attempts of a run, for the earliest that any of them has asked for. Almost all attempts end before their
-// times come, and the timer stays as it is then: it fires for nothing now and then, which costs less than setting it for each.
+// One timer serves all attempts of a run, for the earliest that any of them has asked
+// for. Almost all attempts end before their times come, and the timer stays as it is
+// then: it fires for nothing now and then, which costs less than setting it for each.
 func (a *attempt) arm() {
 	if at := a.next(); !at.IsZero() {
 		a.r.lookAt(at)
@@ -186,7 +188,8 @@ func (r *run) look(now time.Time) {
 	}
 }
 
-// punctual makes the timer of the attempts wait for what any of them needs, and for nothing else. core.mu is held.
+// punctual makes the timer of the attempts wait for what any of them needs, and for
+// nothing else. core.mu is held.
 func (r *run) punctual() {
 	var next time.Time
 	for _, a := range r.attempts {
@@ -202,8 +205,9 @@ func (r *run) punctual() {
 	r.sched.Set(&r.looking, next)
 }
 
-// tick does what the clock asks of an attempt: renew its lease, end its context at the deadline, give up on its handler a
-// grace period later, and report a handler that goes on after all that. core.mu is held.
+// tick does what the clock asks of an attempt: renew its lease, end its context at the
+// deadline, give up on its handler a grace period later, and report a handler that goes
+// on after all that. core.mu is held.
 func (a *attempt) tick(now time.Time) {
 	c := a.r.c
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
@@ -254,7 +258,8 @@ func (a *attempt) end(cause error) {
 	a.sleep.decided()
 }
 
-// returns notes that the handler has returned. A goroutine that it has left behind in Sleep stands for it no longer. core.mu is held.
+// returns notes that the handler has returned. A goroutine that it has left behind in
+// Sleep stands for it no longer. core.mu is held.
 func (a *attempt) returns() {
 	a.returned, a.stuckAt = true, time.Time{}
 	if a.sleep != nil {
@@ -263,9 +268,9 @@ func (a *attempt) returns() {
 	}
 }
 
-// lose ends an attempt whose job is no longer its own: what its handler returns is dropped. It reports whether there is one.
-// An attempt that is not known may be one that a worker is claiming right now; it is then lost when it begins. core.mu is
-// held.
+// lose ends an attempt whose job is no longer its own: what its handler returns is
+// dropped. It reports whether there is one. An attempt that is not known may be one that
+// a worker is claiming right now; it is then lost when it begins. core.mu is held.
 func (r *run) lose(held storage.Held, cause error) bool {
 	if a := r.find(held); a != nil {
 		a.phase = over
@@ -288,9 +293,10 @@ func (r *run) forget(a *attempt) {
 	r.attempts = r.attempts[:last]
 }
 
-// reusable reports whether another job may have the memory of an attempt that is over and not in r.attempts: not if its handler may
-// have it (the fate is then one of its own), nor if the clock, an operator or a stop dealt with it and may have it on a list. If so it
-// clears the attempt of what would keep its job alive. core.mu is held.
+// reusable reports whether another job may have the memory of an attempt that is over and
+// not in r.attempts: not if its handler may have it (the fate is then one of its own),
+// nor if the clock, an operator or a stop dealt with it and may have it on a list. If so
+// it clears the attempt of what would keep its job alive. core.mu is held.
 func (a *attempt) reusable(f *fate) bool {
 	if f != &a.fate || a.cause != nil || a.kept {
 		return false
@@ -304,13 +310,15 @@ func (a *attempt) reusable(f *fate) bool {
 	return true
 }
 
-// began is when the attempt's handler could be called: what goes before is nobody's running time.
+// began is when the attempt's handler could be called: what goes before is nobody's
+// running time.
 func (a *attempt) began() time.Time { return a.claimed.Add(time.Duration(a.late.Load())) }
 
 // overdue is when the attempt times out.
 func (a *attempt) overdue() time.Time { return timesOut(a.rec, a.began()) }
 
-// perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does not return.
+// perform runs the handler, for tracers too. If the handler calls runtime.Goexit it does
+// not return.
 func (a *attempt) perform() (o policy.Outcome) {
 	if !a.r.c.tracing() {
 		return a.call(a.ctx)
@@ -340,7 +348,8 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
-	// Middlewares may have wrapped what the engine has to know. errors.As would follow a cycle forever.
+	// Middlewares may have wrapped what the engine has to know. errors.As would follow a
+	// cycle forever.
 	inner := err
 	for range 100 {
 		switch e := inner.(type) {
@@ -372,6 +381,7 @@ func (e panicError) Error() string   { return string(e) }
 func (panicError) ErrorType() string { return ojs.ErrorTypePanic }
 
 func panicked(p *handler.PanicError) policy.Outcome {
-	// The panic's value may be an error with a response code; a panic is no answer, so it is left out of the chain.
+	// The panic's value may be an error with a response code; a panic is no answer, so it
+	// is left out of the chain.
 	return policy.Outcome{Kind: policy.Panicked, Err: panicError(p.Error()), Backtrace: p.Backtrace}
 }

@@ -37,7 +37,8 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	return nil
 }
 
-// takenAway follows a transition that took a job from whoever ran it, if anybody did. mu is held.
+// takenAway follows a transition that took a job from whoever ran it, if anybody did. mu
+// is held.
 func (c *core) takenAway(held storage.Held, cause error) {
 	if c.run == nil || !c.run.lose(held, cause) {
 		c.workerLost(held, cause)
@@ -59,11 +60,13 @@ var changes = sync.Pool{New: func() any { return new(changed) }}
 // to is the job as it is now.
 func (ch *changed) to() *storage.Record { return &ch.change[0].Record }
 
-// forget frees the memory of a change for others to use. What is in it stays until then, which costs less.
+// forget frees the memory of a change for others to use. What is in it stays until then,
+// which costs less.
 func (ch *changed) forget() { changes.Put(ch) }
 
-// change makes the change of a job that f decides on, with the event that f names; sameJob is storage.Change.AttemptFieldsOnly. It returns nil
-// if f found nothing to change. If the job moves on in between, f decides again.
+// change makes the change of a job that f decides on, with the event that f names;
+// sameJob is storage.Change.AttemptFieldsOnly. It returns nil if f found nothing to
+// change. If the job moves on in between, f decides again.
 func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*storage.Record, time.Time) (ojs.EventType, error)) (*changed, error) {
 	if err := c.checkTx(ctx); err != nil {
 		return nil, err
@@ -117,7 +120,8 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 	}
 }
 
-// reachedBy is which calls, of those that cannot name their jobs, may have brought a job into a state.
+// reachedBy is which calls, of those that cannot name their jobs, may have brought a job
+// into a state.
 func reachedBy(state ojs.State) eventlog.Effect {
 	switch {
 	case state == ojs.StateActive:
@@ -128,7 +132,8 @@ func reachedBy(state ojs.State) eventlog.Effect {
 	return eventlog.None
 }
 
-// moved follows a change, if there is one, that may let a waiting job run, or gives it another time.
+// moved follows a change, if there is one, that may let a waiting job run, or gives it
+// another time.
 func (c *core) moved(done *changed) {
 	if done == nil {
 		return

@@ -19,7 +19,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// ledger is an engine without a Run, and what its storage has to hold: a list of jobs that every look goes through.
+// ledger is an engine without a Run, and what its storage has to hold: a list of jobs
+// that every look goes through.
 type ledger struct {
 	*rapid.T
 	eng  *engine.Engine[any]
@@ -132,8 +133,8 @@ func newLedger(t *rapid.T) *ledger {
 	return l
 }
 
-// Pages list what is selected throughout exactly once and in order, whatever happens between them, and nothing that is never
-// selected.
+// Pages list what is selected throughout exactly once and in order, whatever happens
+// between them, and nothing that is never selected.
 func TestPagesUnderChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLedger(t)
@@ -184,7 +185,8 @@ func TestPagesUnderChange(t *testing.T) {
 	})
 }
 
-// Stats count what is there, and operations on many do to each what the operation on one does.
+// Stats count what is there, and operations on many do to each what the operation on one
+// does.
 func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLedger(t)
@@ -246,7 +248,8 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 	})
 }
 
-// While jobs come and go, an operation on many does each of those that are there throughout once.
+// While jobs come and go, an operation on many does each of those that are there
+// throughout once.
 func TestBulkBesideOthers(t *testing.T) {
 	eng, err := engine.New[any](newMemory(t), quiet)
 	must(t, err)

@@ -41,7 +41,8 @@ func (c cheap) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.
 
 func (c cheap) Bind(any, storage.Storage) storage.Storage { return c }
 
-// An engine claims for every free slot at once, unless a limit asks for a look after each job, or claims cost little.
+// An engine claims for every free slot at once, unless a limit asks for a look after each
+// job, or claims cost little.
 func TestClaimsInBatches(t *testing.T) {
 	for name, c := range map[string]struct {
 		cheap  bool
@@ -96,7 +97,8 @@ func TestClaimsInBatches(t *testing.T) {
 	}
 }
 
-// One job of a rate limit's key comes with each claim, so that a batch does not exceed it.
+// One job of a rate limit's key comes with each claim, so that a batch does not exceed
+// it.
 func TestBatchesKeepRateLimits(t *testing.T) {
 	inBubbleOn(t, durable{memory.New()}, func(b *rig) {
 		var mu sync.Mutex
@@ -139,8 +141,8 @@ func (s *slow) Settle(ctx context.Context, now time.Time, changes []storage.Chan
 	return s.Storage.Settle(ctx, now, changes, dst)
 }
 
-// A slot does not wait for the disk: the next job has it while the outcome is stored. As many outcomes as there are slots may
-// be on their way.
+// A slot does not wait for the disk: the next job has it while the outcome is stored. As
+// many outcomes as there are slots may be on their way.
 func TestSlotsDoNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{durable: durable{memory.New()}, settles: make(chan struct{})}

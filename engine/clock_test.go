@@ -22,8 +22,8 @@ type ahead struct {
 func (s ahead) Unwrap() storage.Storage    { return s.Storage }
 func (s ahead) ClockOffset() time.Duration { return s.by }
 
-// An engine goes by the clock of its storage, so that machines whose clocks differ agree on what is due. A clock that it is
-// given goes before that.
+// An engine goes by the clock of its storage, so that machines whose clocks differ agree
+// on what is due. A clock that it is given goes before that.
 func TestStorageClock(t *testing.T) {
 	for _, by := range []time.Duration{-time.Minute, time.Minute} {
 		eng, err := engine.New[any](ahead{memory.New(), by}, quiet)
@@ -48,7 +48,8 @@ func TestStorageClock(t *testing.T) {
 	}
 }
 
-// Two machines, one of which is a minute ahead: neither takes a job before its time, nor a lease that still holds.
+// Two machines, one of which is a minute ahead: neither takes a job before its time, nor
+// a lease that still holds.
 func TestMachinesWhoseClocksDiffer(t *testing.T) {
 	store := memory.New()
 	defer store.Close()

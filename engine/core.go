@@ -21,8 +21,8 @@ import (
 var (
 	// ErrRunning refuses a Run while another one of the same engine works.
 	ErrRunning = errors.New("ojs: engine is running")
-	// ErrStuck says that Run stopped while handlers were still going on, although their contexts had ended. Their jobs have
-	// been given back and may run again beside them.
+	// ErrStuck says that Run stopped while handlers were still going on, although their
+	// contexts had ended. Their jobs have been given back and may run again beside them.
 	ErrStuck = errors.New("ojs: handlers ignored the end of their contexts")
 	// ErrUnanswered says that Run stopped while calls of the storage were under way. An
 	// outcome that such a call brings may be stored still; if it is not, its job runs
@@ -116,7 +116,8 @@ func (c *core) lookup(ctx context.Context, id string) (job *ojs.JobInfo, err err
 	return c.get(ctx, id)
 }
 
-// uncertain follows a failed call that should have changed the storage. It may have changed it all the same: look.
+// uncertain follows a failed call that should have changed the storage. It may have
+// changed it all the same: look.
 func (c *core) uncertain(err error) {
 	if errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrClosed) {
 		return // these it answers for

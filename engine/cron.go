@@ -14,16 +14,20 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Cron enqueues recurring jobs, by the clock of a time zone (OJS cron). Entries are in the storage: every running engine on
-// it fires them, each run once. A storage that cannot keep them gives ojs.ErrUnsupported.
+// Cron enqueues recurring jobs, by the clock of a time zone (OJS cron). Entries are in
+// the storage: every running engine on it fires them, each run once. A storage that
+// cannot keep them gives ojs.ErrUnsupported.
 //
-// The job of a run is enqueued when its time comes, with the entry's name and that time in its meta, as cron_name and
-// cron_triggered_at. If it cannot be enqueued, because its queue is full, say, or an equal unique job exists, the run is
-// skipped, as a log line and ojs.EventCronSkipped say.
+// The job of a run is enqueued when its time comes, with the entry's name and that time
+// in its meta, as cron_name and cron_triggered_at. If it cannot be enqueued, because its
+// queue is full, say, or an equal unique job exists, the run is skipped, as a log line
+// and ojs.EventCronSkipped say.
 //
-// When clocks go forward, runs at the times they skip do not happen. When they go back, a time that comes twice fires the first
-// time only, so that an entry of every 15 minutes pauses for 75. A log line and ojs.EventCronSkipped tell of each such run;
-// "@every 15m" and the time zone UTC have none. Of all runs missed while no engine ran, one is made up for.
+// When clocks go forward, runs at the times they skip do not happen. When they go back, a
+// time that comes twice fires the first time only, so that an entry of every 15 minutes
+// pauses for 75. A log line and ojs.EventCronSkipped tell of each such run; "@every 15m"
+// and the time zone UTC have none. Of all runs missed while no engine ran, one is made up
+// for.
 type Cron struct{ core *core }
 
 // Cron gives access to the recurring jobs.
@@ -34,26 +38,32 @@ type CronEntry struct {
 	Name        string // lower-case letters, digits, "-" and ".", the first a letter or digit, at most 255
 	Description string
 
-	// Schedule is five fields from minutes to days of the week, six with seconds before them, one of @yearly, @annually,
-	// @monthly, @weekly, @daily, @midnight and @hourly, or "@every" and a Go duration of at least a second, which counts from
-	// when the entry was set, and after a pause from LastRun, or CreatedAt if it has never run.
+	// Schedule is five fields from minutes to days of the week, six with seconds before
+	// them, one of @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly,
+	// or "@every" and a Go duration of at least a second, which counts from when the
+	// entry was set, and after a pause from LastRun, or CreatedAt if it has never run.
 	//
-	// A field takes *, numbers, lists as 1,15, ranges as 1-5, and steps as */15, 0-30/10 or 5/15, which goes on to the end. A
-	// step is at most what the field has of values. ? is *. Months have names from JAN to DEC, days of the week from SUN to SAT,
-	// in either case; Sunday is 0 and 7. A day of the month may be L, the last, or 15W, the weekday next to the 15th; a day of
-	// the week 5L, the last Friday, or 5#2, the second. If both days are given, either is enough, unless one begins with *.
+	// A field takes *, numbers, lists as 1,15, ranges as 1-5, and steps as */15, 0-30/10
+	// or 5/15, which goes on to the end. A step is at most what the field has of values.
+	// ? is *. Months have names from JAN to DEC, days of the week from SUN to SAT, in
+	// either case; Sunday is 0 and 7. A day of the month may be L, the last, or 15W, the
+	// weekday next to the 15th; a day of the week 5L, the last Friday, or 5#2, the
+	// second. If both days are given, either is enough, unless one begins with *.
 	Schedule string
 
-	// TimeZone is a name of the IANA database as Area/City, such as "Europe/Berlin", or "UTC", which "" is too. Refused are
-	// abbreviations such as EST, offsets such as +02:00 or Etc/GMT-2, and old names without an area such as Japan.
+	// TimeZone is a name of the IANA database as Area/City, such as "Europe/Berlin", or
+	// "UTC", which "" is too. Refused are abbreviations such as EST, offsets such as
+	// +02:00 or Etc/GMT-2, and old names without an area such as Japan.
 	TimeZone string
 
-	// Job is what is enqueued, with any options but an id. It inherits the defaults of the time when the entry was set.
+	// Job is what is enqueued, with any options but an id. It inherits the defaults of
+	// the time when the entry was set.
 	Job     ojs.Draft
 	Overlap Overlap // "": OverlapSkip
 	Paused  bool
 
-	// Set by the engine. A run without a job of its own, since it was skipped, counts in none.
+	// Set by the engine. A run without a job of its own, since it was skipped, counts in
+	// none.
 	CreatedAt time.Time
 	LastRun   time.Time // zero: never
 	NextRun   time.Time // zero: none, since it is paused or its schedule never comes again
@@ -70,17 +80,19 @@ const (
 	OverlapAllow          Overlap = "allow"           // they run side by side
 	OverlapCancelPrevious Overlap = "cancel_previous" // the job before is cancelled
 
-	// OverlapEnqueue has the job wait for the one before; more than two waiting log a warning. It is a rate limit of one at once,
-	// under the key of the job's own ojs.RateLimit if it has one, and an engine counts what it starts itself: of several engines
-	// on one storage, each may run one.
+	// OverlapEnqueue has the job wait for the one before; more than two waiting log a
+	// warning. It is a rate limit of one at once, under the key of the job's own
+	// ojs.RateLimit if it has one, and an engine counts what it starts itself: of several
+	// engines on one storage, each may run one.
 	OverlapEnqueue Overlap = "enqueue"
 )
 
 const maxCronName = 255
 
-// Set adds entries, or updates those of the same name. An entry whose schedule stays the same keeps its next run. All are
-// checked before the first is stored; a schedule that never comes is refused, and so are two entries of one name. The error for a bad entry is an
-// *ojs.InvalidError with the field, such as "schedule" or "time_zone".
+// Set adds entries, or updates those of the same name. An entry whose schedule stays the
+// same keeps its next run. All are checked before the first is stored; a schedule that
+// never comes is refused, and so are two entries of one name. The error for a bad entry
+// is an *ojs.InvalidError with the field, such as "schedule" or "time_zone".
 func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 	store, err := c.store()
 	if err != nil {
@@ -118,10 +130,12 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 	return nil
 }
 
-// Sync makes the entries whose names begin with prefix exactly those given: it sets them as Set does, and then removes the
-// others, whose names it returns. A program that lists its recurring jobs in its code calls it at its start, so that an entry
-// which has left the code leaves the storage. Programs that share a storage each use a prefix of their own, such as
-// "billing."; "" is every entry. An entry whose name does not begin with the prefix is refused, and nothing is changed.
+// Sync makes the entries whose names begin with prefix exactly those given: it sets them
+// as Set does, and then removes the others, whose names it returns. A program that lists
+// its recurring jobs in its code calls it at its start, so that an entry which has left
+// the code leaves the storage. Programs that share a storage each use a prefix of their
+// own, such as "billing."; "" is every entry. An entry whose name does not begin with the
+// prefix is refused, and nothing is changed.
 func (c *Cron) Sync(ctx context.Context, prefix string, entries ...CronEntry) (removed []string, err error) {
 	keep := make(map[string]struct{}, len(entries))
 	for _, e := range entries {
@@ -175,7 +189,8 @@ func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
 	})
 }
 
-// Remove removes an entry. Jobs that it has made stay. An unknown name gives ojs.ErrNotFound.
+// Remove removes an entry. Jobs that it has made stay. An unknown name gives
+// ojs.ErrNotFound.
 func (c *Cron) Remove(ctx context.Context, name string) error {
 	store, err := c.store()
 	if err != nil {
@@ -246,9 +261,10 @@ func (c *Cron) store() (storage.CronStore, error) {
 	return s, nil
 }
 
-// edit changes entries by name, and has the engine look at them. f changes what is stored under the name of one of the wanted
-// entries, a zero entry if there is none, and returns the times before the next run that are missed because of the zone's clock.
-// If an entry changes in between, f is asked again for it.
+// edit changes entries by name, and has the engine look at them. f changes what is stored
+// under the name of one of the wanted entries, a zero entry if there is none, and returns
+// the times before the next run that are missed because of the zone's clock. If an entry
+// changes in between, f is asked again for it.
 func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []storage.Cron, f func(stored, wanted *storage.Cron) ([]cronspec.Missed, error)) error {
 	for len(wanted) > 0 {
 		names := make([]string, len(wanted))
@@ -365,8 +381,9 @@ func validCronName(name string) bool {
 	return true
 }
 
-// plan sets the next run of an entry that has none, or takes it from one that is paused. It returns the times before the run
-// that are missed because of the zone's clock. An @every schedule counts from anchor; zero: from now.
+// plan sets the next run of an entry that has none, or takes it from one that is paused.
+// It returns the times before the run that are missed because of the zone's clock. An
+// @every schedule counts from anchor; zero: from now.
 func (c *core) plan(e *storage.Cron, anchor time.Time) ([]cronspec.Missed, error) {
 	if e.Paused {
 		e.NextRun = time.Time{}
@@ -391,8 +408,9 @@ func began(e *storage.Cron) time.Time {
 	return e.LastRun
 }
 
-// firstRun is the first time of a schedule after now, and the times before it that are missed because of the zone's clock. An
-// @every schedule counts from anchor; zero: from now.
+// firstRun is the first time of a schedule after now, and the times before it that are
+// missed because of the zone's clock. An @every schedule counts from anchor; zero: from
+// now.
 func firstRun(schedule, zone string, now, anchor time.Time) (next time.Time, missed []cronspec.Missed, err error) {
 	s, err := cronspec.Parse(schedule, zone)
 	if err != nil {

@@ -45,7 +45,8 @@ func cronEntries(n int) []engine.CronEntry {
 	return entries
 }
 
-// What a change of one entry and a run of one cost does not grow with the entries that are stored.
+// What a change of one entry and a run of one cost does not grow with the entries that
+// are stored.
 func TestCronCostsWhatIsTouched(t *testing.T) {
 	m := memory.New()
 	store := &cronCounter{Storage: m, CronStore: m}

@@ -15,7 +15,8 @@ import (
 // cronBatch is how many due entries one call of the storage returns.
 const cronBatch = 256
 
-// tick fires the recurring jobs that are due, and says when the next one is; zero: none is to come.
+// tick fires the recurring jobs that are due, and says when the next one is; zero: none
+// is to come.
 func (k *keeper) tick() (next time.Time) {
 	c := k.r.c
 	store, ok := storage.As[storage.CronStore](c.store)
@@ -64,8 +65,9 @@ func (k *keeper) fireDue(store storage.CronStore, e *storage.Cron, now time.Time
 	return e.NextRun
 }
 
-// unreadableWait is when an entry is looked at again whose schedule this engine cannot read. Another version of it may have
-// stored the entry, or this machine may lack the time zone, which can be mended while the engine runs.
+// unreadableWait is when an entry is looked at again whose schedule this engine cannot
+// read. Another version of it may have stored the entry, or this machine may lack the
+// time zone, which can be mended while the engine runs.
 const unreadableWait = time.Minute
 
 // cannotRead logs why, unless the look before has told.
@@ -79,8 +81,8 @@ func (k *keeper) cannotRead(e *storage.Cron, told map[string]uint64, err error) 
 	k.unreadable[e.Name] = e.Version
 }
 
-// fire makes the job of an entry that is due, or skips the run, and moves the entry on. If another engine has done so, it
-// does nothing; the entry is then looked at again.
+// fire makes the job of an entry that is due, or skips the run, and moves the entry on.
+// If another engine has done so, it does nothing; the entry is then looked at again.
 func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cron, s cronspec.Schedule, now time.Time) error {
 	due := e.NextRun
 	next, missed := s.Next(now, due)
@@ -135,8 +137,9 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 	return nil
 }
 
-// cronStored reports whether an entry that could not be stored stands at its run all the same. If a SetCron has failed after it
-// moved the entry on, the job is to be made, since nobody else will. to becomes what is stored, which somebody may have changed since.
+// cronStored reports whether an entry that could not be stored stands at its run all the
+// same. If a SetCron has failed after it moved the entry on, the job is to be made, since
+// nobody else will. to becomes what is stored, which somebody may have changed since.
 func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) bool {
 	there, err := store.Crons(ctx, storage.CronQuery{Names: []string{to.Name}})
 	if err != nil || len(there) == 0 || there[0].LastJobID != to.LastJobID {
@@ -146,7 +149,8 @@ func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) 
 	return true
 }
 
-// setCron stores one entry. It returns storage.ErrFenced if the entry is not of the stored version.
+// setCron stores one entry. It returns storage.ErrFenced if the entry is not of the
+// stored version.
 func setCron(ctx context.Context, store storage.CronStore, e *storage.Cron) (uint64, error) {
 	versions, err := store.SetCrons(ctx, []storage.Cron{*e})
 	if err == nil && versions[0] == 0 {
@@ -158,7 +162,8 @@ func setCron(ctx context.Context, store storage.CronStore, e *storage.Cron) (uin
 	return versions[0], nil
 }
 
-// takeBack has an entry name the run before, since there is no job of the last one: an overlap is to mind the job that there is.
+// takeBack has an entry name the run before, since there is no job of the last one: an
+// overlap is to mind the job that there is.
 func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *storage.Cron) {
 	for {
 		to := *e
@@ -195,7 +200,8 @@ func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) bool
 	opts := append(runOptions(e, due), ojs.WithID(e.LastJobID))
 	var tickets [1]ojs.Ticket
 	var err error
-	// A hook may have put a value into the job whose MarshalJSON ends this goroutine, which is the keeper's.
+	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
+	// which is the keeper's.
 	if stop := foreign.Call(func() {
 		err = c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, e.Args, opts...)}, tickets[:])
 	}); stop != nil {

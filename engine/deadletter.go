@@ -13,8 +13,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// DeadLetters are the jobs that ended without success and were kept for a person: because their policy says so on
-// exhaustion, because their handler did, or because their error forbids a retry (OJS dead letter). Their state is discarded.
+// DeadLetters are the jobs that ended without success and were kept for a person: because
+// their policy says so on exhaustion, because their handler did, or because their error
+// forbids a retry (OJS dead letter). Their state is discarded.
 type DeadLetters struct{ core *core }
 
 // List lists the dead letters that f selects, the longest dead first, as Jobs.List does.
@@ -55,18 +56,21 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 	return s, nil
 }
 
-// Retry makes a dead letter available again: the same id, attempt 0, its error history kept. Options change what they
-// name of the job; its args, id and time cannot be changed. A deadline that has passed no longer holds. A job that is no
-// dead letter gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound. The job's meta counts how often it has been replayed
-// (ojs.MetaReplayCount). To replay dead letters without a person, see WithReplayRules.
+// Retry makes a dead letter available again: the same id, attempt 0, its error history
+// kept. Options change what they name of the job; its args, id and time cannot be
+// changed. A deadline that has passed no longer holds. A job that is no dead letter gives
+// an *ojs.TransitionError, an unknown id ojs.ErrNotFound. The job's meta counts how often
+// it has been replayed (ojs.MetaReplayCount). To replay dead letters without a person,
+// see WithReplayRules.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	return d.core.retry(ctx, id, "", func(r *storage.Record) bool { return r.DeadLettered() },
 		"only a dead letter can be replayed", opts)
 }
 
-// RetryAll retries the dead letters that f selects, the longest dead first, with a pause of every between two of them; 0 is
-// no pause. It returns when all are done, each once: one that dies again meanwhile stays dead. Options are as for Retry, results
-// as for Jobs.CancelAll.
+// RetryAll retries the dead letters that f selects, the longest dead first, with a pause
+// of every between two of them; 0 is no pause. It returns when all are done, each once:
+// one that dies again meanwhile stays dead. Options are as for Retry, results as for
+// Jobs.CancelAll.
 func (d *DeadLetters) RetryAll(ctx context.Context, f Filter, every time.Duration, opts ...ojs.Option) ([]Result, error) {
 	f.DeadLettered = true
 	first := true
@@ -85,7 +89,8 @@ func (d *DeadLetters) RetryAll(ctx context.Context, f Filter, every time.Duratio
 	})
 }
 
-// Delete deletes a dead letter. A job that is none gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
+// Delete deletes a dead letter. A job that is none gives an *ojs.TransitionError, an
+// unknown id ojs.ErrNotFound.
 func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 	rec, err := d.core.store.Get(ctx, id)
 	if err != nil {
@@ -167,8 +172,9 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 	return checkSize(&r.JobInfo)
 }
 
-// reidentifies reports whether a unique job has another fingerprint in the queue and with the meta. The one it has is kept otherwise:
-// it was made of meta as given, of which a large number is stored with fewer digits.
+// reidentifies reports whether a unique job has another fingerprint in the queue and with
+// the meta. The one it has is kept otherwise: it was made of meta as given, of which a
+// large number is stored with fewer digits.
 func reidentifies(r *storage.Record, queue string, meta map[string]any) bool {
 	if r.Unique == nil || r.Fingerprint == "" {
 		return false

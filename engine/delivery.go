@@ -17,10 +17,12 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Delivery is one attempt in a worker's hands. Ack, Fail and Release end it; the first that succeeds counts. A call that finds
-// that the job is no longer the worker's, because its lease ran out or somebody cancelled it, returns ojs.ErrLeaseLost. One
-// that returns another error may be repeated. An Ack after the timeout completes the job if nobody has noticed the timeout;
-// any other answer after it is a failure for exceeding the timeout. Its methods are safe for concurrent use. It encodes to JSON.
+// Delivery is one attempt in a worker's hands. Ack, Fail and Release end it; the first
+// that succeeds counts. A call that finds that the job is no longer the worker's, because
+// its lease ran out or somebody cancelled it, returns ojs.ErrLeaseLost. One that returns
+// another error may be repeated. An Ack after the timeout completes the job if nobody has
+// noticed the timeout; any other answer after it is a failure for exceeding the timeout.
+// Its methods are safe for concurrent use. It encodes to JSON.
 type Delivery struct {
 	Job        *ojs.JobInfo    `json:"job"`
 	Token      string          `json:"token"`                // names the delivery; see Worker.Delivery
@@ -59,8 +61,8 @@ func parseToken(s string) (held storage.Held, err error) {
 
 func (d *Delivery) held() storage.Held { return storage.Held{ID: d.rec.ID, Version: d.rec.Version} }
 
-// Ack completes the job. The result is a value that encodes to JSON; nil is none. One that does not encode, or is too large,
-// is refused, and the delivery goes on.
+// Ack completes the job. The result is a value that encodes to JSON; nil is none. One
+// that does not encode, or is too large, is refused, and the delivery goes on.
 func (d *Delivery) Ack(ctx context.Context, result any) error {
 	var raw json.RawMessage
 	if result != nil {
@@ -72,8 +74,9 @@ func (d *Delivery) Ack(ctx context.Context, result any) error {
 	return d.answer(ctx, policy.Outcome{Kind: policy.Returned}, raw)
 }
 
-// Fail ends the attempt with an error, which decides on the job as a handler's does: by its response code, its type and the
-// job's retry policy. A nil err is a failure like any other.
+// Fail ends the attempt with an error, which decides on the job as a handler's does: by
+// its response code, its type and the job's retry policy. A nil err is a failure like any
+// other.
 func (d *Delivery) Fail(ctx context.Context, err error) error {
 	if err == nil {
 		err = errors.New("ojs: failed without an error")
@@ -134,14 +137,15 @@ func (d *Delivery) lost() error {
 	return fmt.Errorf("%w: job %s is not worker %s's any more", ojs.ErrLeaseLost, d.rec.ID, d.rec.Worker)
 }
 
-// Heartbeat renews the lease to the job's full period. If the attempt has exceeded its timeout, or the job its total timeout,
-// it fails the attempt for that instead and returns ojs.ErrTimeout.
+// Heartbeat renews the lease to the job's full period. If the attempt has exceeded its
+// timeout, or the job its total timeout, it fails the attempt for that instead and
+// returns ojs.ErrTimeout.
 func (d *Delivery) Heartbeat(ctx context.Context) error {
 	return d.extend(ctx, nil, ojs.EventHeartbeat)
 }
 
-// Progress reports how much of its work the attempt has done, from 0 to 1, and renews the lease. Less than before counts
-// as no change.
+// Progress reports how much of its work the attempt has done, from 0 to 1, and renews the
+// lease. Less than before counts as no change.
 func (d *Delivery) Progress(ctx context.Context, fraction float64) error {
 	if !(fraction >= 0 && fraction <= 1) { // NaN neither
 		return invalid("progress", fmt.Sprintf("%v is not from 0 to 1", fraction))
@@ -152,8 +156,8 @@ func (d *Delivery) Progress(ctx context.Context, fraction float64) error {
 	return d.extend(ctx, nil, ojs.EventProgress)
 }
 
-// SaveCheckpoint stores how far the attempt has come, for the attempts after it, and renews the lease; see
-// handler.SaveCheckpoint.
+// SaveCheckpoint stores how far the attempt has come, for the attempts after it, and
+// renews the lease; see handler.SaveCheckpoint.
 func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
 	raw, err := internal.EncodeCheckpoint(v)
 	if err != nil {

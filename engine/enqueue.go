@@ -17,8 +17,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// enqueue enqueues one draft, which comes in parts: its args are kept and its options are not, so that a caller's list of these needs
-// no memory from the heap.
+// enqueue enqueues one draft, which comes in parts: its args are kept and its options are
+// not, so that a caller's list of these needs no memory from the heap.
 func (c *core) enqueue(ctx context.Context, jobType string, args any, defaults, opts []ojs.Option) (ojs.Ticket, error) {
 	var ticket ojs.Ticket
 	err := c.withRoom(ctx, 1, func() error { return c.tryEnqueueOne(ctx, jobType, args, defaults, opts, &ticket) })
@@ -42,7 +42,8 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 	return tickets, nil
 }
 
-// withRoom enqueues by try. If a queue is full that callers wait for, it waits until there is room and tries again.
+// withRoom enqueues by try. If a queue is full that callers wait for, it waits until
+// there is room and tries again.
 func (c *core) withRoom(ctx context.Context, jobs int, try func() error) error {
 	for {
 		err := try()
@@ -57,7 +58,8 @@ func (c *core) withRoom(ctx context.Context, jobs int, try func() error) error {
 	}
 }
 
-// inPlace tries until the queue has room. It reports whether another queue of the batch has none.
+// inPlace tries until the queue has room. It reports whether another queue of the batch
+// has none.
 func (c *core) inPlace(ctx context.Context, queue string, jobs int, try func() error) (full bool, err error) {
 	p := c.room.enter(queue)
 	defer c.room.leave(p)
@@ -94,7 +96,8 @@ var shelves = sync.Pool{New: func() any { return new(shelf) }}
 // maxShelf is the largest batch whose shelf is kept.
 const maxShelf = 256
 
-// putBack leaves the shelf to another enqueue. What is on it stays there until then: clearing it costs as much as filling it.
+// putBack leaves the shelf to another enqueue. What is on it stays there until then:
+// clearing it costs as much as filling it.
 func (s *shelf) putBack() {
 	if cap(s.batch) > maxShelf {
 		return
@@ -137,7 +140,8 @@ func (c *core) tryEnqueueOne(ctx context.Context, jobType string, args any, defa
 	return err
 }
 
-// lay makes the i-th draft a job of the shelf's batch, which has room for it, unless a hook drops it.
+// lay makes the i-th draft a job of the shelf's batch, which has room for it, unless a
+// hook drops it.
 func (c *core) lay(ctx context.Context, s *shelf, i int, jobType string, args any, defaults, opts []ojs.Option, now time.Time) (dropped bool, err error) {
 	n := len(s.batch)
 	s.batch = s.batch[:n+1]
@@ -152,7 +156,8 @@ func (c *core) lay(ctx context.Context, s *shelf, i int, jobType string, args an
 	return false, nil
 }
 
-// insertShelf stores the shelf's batch, fills in the tickets of its jobs and puts the shelf back.
+// insertShelf stores the shelf's batch, fills in the tickets of its jobs and puts the
+// shelf back.
 func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, now time.Time) (err error) {
 	if len(s.batch) == 0 {
 		s.putBack()
@@ -179,7 +184,8 @@ func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, 
 	return nil
 }
 
-// noteReplaced says in the tickets of jobs that later jobs of the same batch have replaced that they are cancelled.
+// noteReplaced says in the tickets of jobs that later jobs of the same batch have
+// replaced that they are cancelled.
 func (s *shelf) noteReplaced(tickets []ojs.Ticket) {
 	var replaced map[string]struct{}
 	for n := range s.places {
@@ -200,7 +206,8 @@ func (s *shelf) noteReplaced(tickets []ojs.Ticket) {
 	}
 }
 
-// named says which draft a duplicate is equal to if that is one of the same batch, which nobody finds in the storage.
+// named says which draft a duplicate is equal to if that is one of the same batch, which
+// nobody finds in the storage.
 func (s *shelf) named(err error) error {
 	var dup *ojs.DuplicateError
 	if len(s.batch) > 1 && errors.As(err, &dup) {
@@ -271,7 +278,8 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	return stored, nil
 }
 
-// replaced tells those who run replaced jobs, before the events of that: see attempt.start.
+// replaced tells those who run replaced jobs, before the events of that: see
+// attempt.start.
 func (c *core) replaced(stored []storage.Inserted) {
 	for i := range stored {
 		for k := range stored[i].Replaced {
@@ -283,7 +291,8 @@ func (c *core) replaced(stored []storage.Inserted) {
 	}
 }
 
-// beganInsert begins the operation of an insert. It returns nil if no listener wants its events.
+// beganInsert begins the operation of an insert. It returns nil if no listener wants its
+// events.
 func (c *core) beganInsert(batch []storage.Insert) *eventlog.Op {
 	if !c.events.Wants("", "", "") {
 		return nil
@@ -310,7 +319,8 @@ func replaces(c ojs.Conflict) bool {
 	return c == ojs.ConflictReplace || c == ojs.ConflictReplaceExceptSchedule
 }
 
-// explained says why an active job was not replaced, if that is what an insert failed with.
+// explained says why an active job was not replaced, if that is what an insert failed
+// with.
 func (c *core) explained(err error, batch []storage.Insert) error {
 	var dup *ojs.DuplicateError
 	if !errors.As(err, &dup) || dup.State != ojs.StateActive {
@@ -349,7 +359,8 @@ func (c *core) enqueuedEvents(op *eventlog.Op, jobs []storage.Insert, stored []s
 	}
 }
 
-// prepare makes the record of a draft, or says what is wrong with it. own is for the draft's plan.
+// prepare makes the record of a draft, or says what is wrong with it. own is for the
+// draft's plan.
 func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, args any, defaults, opts []ojs.Option, now time.Time, own *plan) error {
 	r := &in.Record
 	t, err := c.jobType(jobType)
@@ -499,7 +510,8 @@ func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 	return ojs.NewArgs(args)
 }
 
-// takesNil reports whether args of a type may be nil: a handler then sees nothing that was not given.
+// takesNil reports whether args of a type may be nil: a handler then sees nothing that
+// was not given.
 func takesNil(args reflect.Type) bool {
 	switch args.Kind() {
 	case reflect.Interface, reflect.Pointer, reflect.Map, reflect.Slice:

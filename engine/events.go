@@ -17,30 +17,35 @@ type EventFilter struct {
 	Buffer int // how many events may wait to be received; 0: 256
 }
 
-// Subscription receives the events that this engine brings about, from the moment it was made. A subscriber that is slow holds
-// nobody up; it misses events, and the next one that it receives says how many.
+// Subscription receives the events that this engine brings about, from the moment it was
+// made. A subscriber that is slow holds nobody up; it misses events, and the next one
+// that it receives says how many.
 //
-// The events of one job come in the order in which they happened. An event waits while a storage call is under way that may
-// have brought an earlier event of the same job: a call about that job, or a claim if the job was active, or a call that
-// expires or replaces jobs if it had ended. Other jobs' events do not wait. If a call hangs and more than 16,384 events wait, the
-// engine publishes them without the events of that call, which count as missed.
+// The events of one job come in the order in which they happened. An event waits while a
+// storage call is under way that may have brought an earlier event of the same job: a
+// call about that job, or a claim if the job was active, or a call that expires or
+// replaces jobs if it had ended. Other jobs' events do not wait. If a call hangs and more
+// than 16,384 events wait, the engine publishes them without the events of that call,
+// which count as missed.
 type Subscription struct{ s *eventlog.Subscription }
 
 // C returns the channel of the events. Close closes it.
 func (s *Subscription) C() <-chan ojs.Event { return s.s.C() }
 
-// Close ends the subscription. What waits in the channel can still be received. Closing twice does nothing.
+// Close ends the subscription. What waits in the channel can still be received. Closing
+// twice does nothing.
 func (s *Subscription) Close() { s.s.Close() }
 
-// Subscribe subscribes to the events of the jobs that this engine enqueues, runs and changes. Close the subscription when
-// it is not needed any more. Each event that a filter selects costs the engine a snapshot of its job. What no filter selects costs
+// Subscribe subscribes to the events of the jobs that this engine enqueues, runs and
+// changes. Close the subscription when it is not needed any more. Each event that a
+// filter selects costs the engine a snapshot of its job. What no filter selects costs
 // nothing.
 func (e *Engine[T]) Subscribe(f EventFilter) *Subscription {
 	return &Subscription{e.core.events.Subscribe(eventlog.Filter(f))}
 }
 
-// began begins an operation on one job. It returns nil if no listener wants an event of the job of one of the types.
-// Without types it is any event of the job.
+// began begins an operation on one job. It returns nil if no listener wants an event of
+// the job of one of the types. Without types it is any event of the job.
 func (c *core) began(rec *storage.Record, types ...ojs.EventType) *eventlog.Op {
 	if !c.wanted(rec, types...) {
 		return nil
@@ -48,7 +53,8 @@ func (c *core) began(rec *storage.Record, types ...ojs.EventType) *eventlog.Op {
 	return c.events.Begin(eventlog.None, rec.ID)
 }
 
-// wanted reports whether a listener wants an event of the job of one of the types, or of any type if none is given.
+// wanted reports whether a listener wants an event of the job of one of the types, or of
+// any type if none is given.
 func (c *core) wanted(rec *storage.Record, types ...ojs.EventType) bool {
 	if len(types) == 0 {
 		return c.events.Wants("", rec.ID, rec.Queue)
@@ -61,8 +67,9 @@ func (c *core) wanted(rec *storage.Record, types ...ojs.EventType) bool {
 	return false
 }
 
-// transition hands in a transition of one job with those of its events that a listener wants. rec is the job after it, but for
-// its version, and does not change until the operation ends.
+// transition hands in a transition of one job with those of its events that a listener
+// wants. rec is the job after it, but for its version, and does not change until the
+// operation ends.
 func (c *core) transition(op *eventlog.Op, rec *storage.Record, version uint64, after eventlog.Effect, now time.Time, events ...ojs.Event) {
 	if op == nil {
 		return

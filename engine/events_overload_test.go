@@ -16,7 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// hanging is a storage that stores the outcome of one job and does not return until it may.
+// hanging is a storage that stores the outcome of one job and does not return until it
+// may.
 type hanging struct {
 	storage.Storage
 	mu   sync.Mutex // guards the fields below
@@ -40,8 +41,8 @@ func (h *hanging) Settle(ctx context.Context, now time.Time, changes []storage.C
 	return out, err
 }
 
-// One call that hangs silences no events of jobs that are not in it. The events of its own
-// jobs come in order when it returns.
+// One call that hangs silences no events of jobs that are not in it. The events of its
+// own jobs come in order when it returns.
 func TestHungCallSilencesNoOtherJob(t *testing.T) {
 	const others = 3000
 	synctest.Test(t, func(t *testing.T) {
@@ -128,7 +129,8 @@ func TestUnselectedEventsAreNotMade(t *testing.T) {
 	}
 }
 
-// BenchmarkObservedBatch enqueues a batch while an observer listens: a job of a large batch costs what one of a small batch does.
+// BenchmarkObservedBatch enqueues a batch while an observer listens: a job of a large
+// batch costs what one of a small batch does.
 func BenchmarkObservedBatch(b *testing.B) {
 	for _, n := range []int{100, 16_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -155,7 +157,8 @@ type ignore struct{}
 
 func (ignore) Observe(*ojs.Event) {}
 
-// BenchmarkListeners runs jobs without a listener, with a subscription that selects none of their events, and with an observer.
+// BenchmarkListeners runs jobs without a listener, with a subscription that selects none
+// of their events, and with an observer.
 func BenchmarkListeners(b *testing.B) {
 	for _, tt := range []struct {
 		name   string

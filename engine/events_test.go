@@ -214,7 +214,8 @@ func walk(events []ojs.Event) error {
 	return nil
 }
 
-// step checks one event of a job that was in a state, "" before its first event, and moves the state on.
+// step checks one event of a job that was in a state, "" before its first event, and
+// moves the state on.
 func step(state *ojs.State, ev ojs.Event) error {
 	was, is := *state, ev.Job.State
 	*state = is

@@ -12,7 +12,8 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// Neither a handler nor a worker begins a job whose deadline came during the claim. The worker gets the job behind it instead.
+// Neither a handler nor a worker begins a job whose deadline came during the claim. The
+// worker gets the job behind it instead.
 func TestDeadlineDuringTheClaim(t *testing.T) {
 	for name, tt := range map[string]struct {
 		option  ojs.Option

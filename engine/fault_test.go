@@ -134,7 +134,8 @@ func onGated(t *testing.T, f func(b *rig, s *gated)) {
 	})
 }
 
-// late is a storage whose claims end their caller's context when they have taken a job, and then fail for it.
+// late is a storage whose claims end their caller's context when they have taken a job,
+// and then fail for it.
 type late struct {
 	storage.Storage
 	cancel context.CancelFunc
@@ -149,7 +150,8 @@ func (l *late) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []
 	return dst, ctx.Err()
 }
 
-// A job that the storage took for a Fetch whose context ended meanwhile is nobody's, and lost with its lease.
+// A job that the storage took for a Fetch whose context ended meanwhile is nobody's, and
+// lost with its lease.
 func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
 	s := &late{Storage: memory.New()}
 	inBubbleOn(t, s, func(b *rig) {
@@ -170,7 +172,8 @@ func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
 	})
 }
 
-// A job that is cancelled after it has been claimed and before its handler runs does not run.
+// A job that is cancelled after it has been claimed and before its handler runs does not
+// run.
 func TestCancelBetweenClaimAndRun(t *testing.T) {
 	onGated(t, func(b *rig, s *gated) {
 		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
@@ -362,7 +365,8 @@ func TestStorageFails(t *testing.T) {
 	})
 }
 
-// With every call failing one time in ten, before or after its effect, every job ends, and none runs twice at once.
+// With every call failing one time in ten, before or after its effect, every job ends,
+// and none runs twice at once.
 func TestStorageFailsAtRandom(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -18,8 +18,8 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// Every call of the storage fails one time in ten, before its work or after it. 10,000 jobs all come to an end, none is lost,
-// and none runs twice at once.
+// Every call of the storage fails one time in ten, before its work or after it. 10,000
+// jobs all come to an end, none is lost, and none runs twice at once.
 func TestStorageThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards r

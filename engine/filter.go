@@ -20,8 +20,9 @@ type Filter struct {
 	ErrorTypes   []string // of the job's latest failure; prefixes as in Types
 	DeadLettered bool     // dead letters only
 
-	// Args is text that the args' JSON contains, in which nothing is escaped that JSON does not demand and no space is between
-	// tokens: part of a string, such as cust_123, or a member, such as "amount":9999. "": any args.
+	// Args is text that the args' JSON contains, in which nothing is escaped that JSON
+	// does not demand and no space is between tokens: part of a string, such as cust_123,
+	// or a member, such as "amount":9999. "": any args.
 	Args string
 
 	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not
@@ -41,7 +42,8 @@ func (f *Filter) query() (storage.Query, error) {
 	}, nil
 }
 
-// matchesArgs reports whether the filter selects a job by its args, of which storages know nothing.
+// matchesArgs reports whether the filter selects a job by its args, of which storages
+// know nothing.
 func (f *Filter) matchesArgs(job *ojs.JobInfo) bool {
 	if f.Args == "" {
 		return true
@@ -63,7 +65,8 @@ func (f *Filter) matchesArgs(job *ojs.JobInfo) bool {
 	return enc.Encode(v) == nil && bytes.Contains(plain.Bytes(), []byte(f.Args))
 }
 
-// only narrows the filter to the states an operation applies to. It refuses a filter that names another.
+// only narrows the filter to the states an operation applies to. It refuses a filter that
+// names another.
 func (f Filter) only(states ...ojs.State) (Filter, error) {
 	if len(f.States) == 0 {
 		f.States = states

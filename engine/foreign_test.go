@@ -101,7 +101,8 @@ func init() {
 	})
 }
 
-// Foreign code that does not return ends its job by policy. The slot is free afterwards, and the engine works on and stops.
+// Foreign code that does not return ends its job by policy. The slot is free afterwards,
+// and the engine works on and stops.
 func TestForeignCode(t *testing.T) {
 	type setup struct {
 		handler func(context.Context, *ojs.Job[any]) error // nil: it completes

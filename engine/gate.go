@@ -13,8 +13,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// gate decides what each claim asks for: the queues and their order, the types, and the keys to pass over. It counts what
-// has started, so that the limits of queues, types and keys hold exactly: claims go through it one at a time.
+// gate decides what each claim asks for: the queues and their order, the types, and the
+// keys to pass over. It counts what has started, so that the limits of queues, types and
+// keys hold exactly: claims go through it one at a time.
 type gate struct {
 	turn  chan struct{} // holds a token while a claim is under way
 	plain atomic.Bool   // no queue or type has a limit or a weight
@@ -25,13 +26,16 @@ type gate struct {
 	keys   map[string]*keyGate
 	sweep  int // the number of keys at which to drop idle ones
 
-	// closed has the keys that admit nothing, as far as is known. A claim costs the same however many there are: it looks at those that
-	// time has opened, and at those of which a job has ended. It changes while gate.turn is held, too, since the storage reads it.
+	// closed has the keys that admit nothing, as far as is known. A claim costs the same
+	// however many there are: it looks at those that time has opened, and at those of
+	// which a job has ended. It changes while gate.turn is held, too, since the storage
+	// reads it.
 	closed  *storage.KeySet
 	opening scheduler.Heap[string] // closed keys, by when time opens them
 	freed   []string               // keys of which a job has ended
 
-	// Limits of queues and types, and weights, are checked after each job, those of keys not: a claim takes one job per key.
+	// Limits of queues and types, and weights, are checked after each job, those of keys
+	// not: a claim takes one job per key.
 	looksAfterEach bool
 	held           map[storage.Held]hold
 	lapses         time.Time // the earliest hold.until; zero: none
@@ -107,8 +111,9 @@ type wanted struct {
 	lapses bool // the claimer may vanish: what it holds counts until its lease is over
 }
 
-// claim claims up to w.max jobs, one if limits ask for a look after each, and appends them to dst. If there is none, reopens is
-// when a limit that held some back will let them in, zero if no limit opens with time.
+// claim claims up to w.max jobs, one if limits ask for a look after each, and appends
+// them to dst. If there is none, reopens is when a limit that held some back will let
+// them in, zero if no limit opens with time.
 func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs []storage.Record, reopens time.Time, err error) {
 	g := c.gate
 	select {
@@ -143,17 +148,18 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	return recs, reopens, nil
 }
 
-// overdue reports whether the deadline of a claimed job, its ExpiresAt or the end of its total timeout, has come before its attempt
-// began: the claim may have been slow, and the attempt may have waited after it. Such an attempt does not begin, and ends as one
-// that is given back: a job past its total timeout is discarded at once, an expired one by the storage. The claim itself is in time
-// for an enqueue TTL.
+// overdue reports whether the deadline of a claimed job, its ExpiresAt or the end of its
+// total timeout, has come before its attempt began: the claim may have been slow, and the
+// attempt may have waited after it. Such an attempt does not begin, and ends as one that
+// is given back: a job past its total timeout is discarded at once, an expired one by the
+// storage. The claim itself is in time for an enqueue TTL.
 func overdue(rec *storage.Record, now time.Time) bool {
 	deadline := rec.Deadline()
 	return !deadline.IsZero() && !now.Before(deadline)
 }
 
-// ask makes the claim for what w may have now. It reports false if that is nothing at all. order is that of the engine's
-// queues if they are asked for.
+// ask makes the claim for what w may have now. It reports false if that is nothing at
+// all. order is that of the engine's queues if they are asked for.
 func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGate, reopens time.Time, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -250,12 +256,13 @@ func (q *queueGate) admits(now time.Time, opensAt func(time.Time)) bool {
 	return open
 }
 
-// order returns the queues that admit something, in the order in which to look into them: as given, or by what they are
-// owed if they have weights. mu is held.
+// order returns the queues that admit something, in the order in which to look into them:
+// as given, or by what they are owed if they have weights. mu is held.
 //
-// Weighted queues take turns smoothly: before each claim every queue is owed its weight more, the one that is owed most goes
-// first, and the one that was served pays what all were owed together. An empty queue is owed nothing, or it would take
-// every turn once it has jobs.
+// Weighted queues take turns smoothly: before each claim every queue is owed its weight
+// more, the one that is owed most goes first, and the one that was served pays what all
+// were owed together. An empty queue is owed nothing, or it would take every turn once it
+// has jobs.
 func (g *gate) order(now time.Time, opensAt func(time.Time)) []*queueGate {
 	order := make([]*queueGate, 0, len(g.queues))
 	for _, q := range g.queues {
@@ -354,7 +361,8 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 	}
 }
 
-// ended says that a started job runs no more. It reports whether others may start now that could not before.
+// ended says that a started job runs no more. It reports whether others may start now
+// that could not before.
 func (g *gate) ended(held storage.Held) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// What a claim asks for is put together at the same cost however many keys are closed, and a key opens when time or the end of a job
-// opens it.
+// What a claim asks for is put together at the same cost however many keys are closed,
+// and a key opens when time or the end of a job opens it.
 func TestClosedKeys(t *testing.T) {
 	g := newGate(&config{})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -69,7 +69,8 @@ func TestClosedKeys(t *testing.T) {
 	}
 }
 
-// A storage that can tell that this process has ended takes away what ends with it, and leaves what workers elsewhere go on with.
+// A storage that can tell that this process has ended takes away what ends with it, and
+// leaves what workers elsewhere go on with.
 func TestRemoteClaims(t *testing.T) {
 	g := newGate(&config{})
 	for _, lapses := range []bool{false, true} {

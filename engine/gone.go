@@ -13,8 +13,8 @@ import (
 // maxGone bounds the jobs that are known to be gone: half a megabyte.
 const maxGone = 1 << 16
 
-// gone are the jobs that the engine deleted last, as hashes of their ids: a lookup of one of them says so, and not that there never was
-// such a job.
+// gone are the jobs that the engine deleted last, as hashes of their ids: a lookup of one
+// of them says so, and not that there never was such a job.
 type gone struct {
 	mu   sync.Mutex // guards the fields below
 	seed maphash.Seed
@@ -39,14 +39,16 @@ func (g *gone) add(ids ...string) {
 	}
 }
 
-// has looks at all of them: such lookups are rare, and keeping an index would slow down every deletion.
+// has looks at all of them: such lookups are rare, and keeping an index would slow down
+// every deletion.
 func (g *gone) has(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.ids) > 0 && slices.Contains(g.ids, maphash.String(g.seed, id))
 }
 
-// missing is the error of a lookup that failed with err: if no job has the id, it says whether there was one, as far as it is known.
+// missing is the error of a lookup that failed with err: if no job has the id, it says
+// whether there was one, as far as it is known.
 func (c *core) missing(id string, err error) error {
 	switch {
 	case !errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrQuarantined):

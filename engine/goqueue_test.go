@@ -15,7 +15,8 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// What the Go job queue's "Retry and Backoff Policy" says of a job's way, with its policy.
+// What the Go job queue's "Retry and Backoff Policy" says of a job's way, with its
+// policy.
 
 func TestGoQueueRetry(t *testing.T) {
 	t.Run("D003 D013 D023 D024 D025 D026 D027 reading 41 reading 47 from failure to retry", func(t *testing.T) {
@@ -220,7 +221,8 @@ func TestGoQueueSpread(t *testing.T) {
 			if len(delays) != 2000 {
 				t.Fatalf("%d retries", len(delays))
 			}
-			// Kolmogorov-Smirnov: above 1.95 in one of a thousand samples that are uniform.
+			// Kolmogorov-Smirnov: above 1.95 in one of a thousand samples that are
+			// uniform.
 			slices.Sort(delays)
 			distance, n := 0.0, float64(len(delays))
 			for i, x := range delays {

@@ -29,7 +29,8 @@ var (
 	jobEvents = []ojs.EventType{"job.*", "dead_letter.*"}
 )
 
-// rig is an engine in a synctest bubble: its time is virtual and exact, and it moves when every goroutine waits.
+// rig is an engine in a synctest bubble: its time is virtual and exact, and it moves when
+// every goroutine waits.
 type rig struct {
 	*engine.Engine[any]
 	t     *testing.T

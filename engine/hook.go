@@ -8,13 +8,15 @@ import (
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
-// EnqueueHook sees each job that this engine enqueues after its options are known and before it is validated and stored. It
-// may change the job's Args, Queue, Priority and Meta, which is never nil; other fields are for reading. Args are as the
-// caller gave them. A hook that returns ojs.ErrDropped leaves the job out; any other error refuses it, and with it the
-// whole batch.
+// EnqueueHook sees each job that this engine enqueues after its options are known and
+// before it is validated and stored. It may change the job's Args, Queue, Priority and
+// Meta, which is never nil; other fields are for reading. Args are as the caller gave
+// them. A hook that returns ojs.ErrDropped leaves the job out; any other error refuses
+// it, and with it the whole batch.
 //
-// Hooks run in the order in which they were given, for each job of a batch by itself, while the enqueue waits. A hook that
-// panics or calls runtime.Goexit refuses the job. Hooks may run again for the same draft if the enqueue has to wait for room.
+// Hooks run in the order in which they were given, for each job of a batch by itself,
+// while the enqueue waits. A hook that panics or calls runtime.Goexit refuses the job.
+// Hooks may run again for the same draft if the enqueue has to wait for room.
 type EnqueueHook func(ctx context.Context, job *ojs.Job[any]) error
 
 // WithEnqueueHook adds hooks after earlier ones.
@@ -56,7 +58,8 @@ func runHook(ctx context.Context, h EnqueueHook, job *ojs.Job[any]) (err error) 
 	return err
 }
 
-// withEnd is an error whose chain comes to an end: errors.Is would follow a cycle forever.
+// withEnd is an error whose chain comes to an end: errors.Is would follow a cycle
+// forever.
 func withEnd(err error) error {
 	const most = 100
 	e := err

@@ -13,9 +13,10 @@ func (c *core) changed() {
 	c.idlers = nil
 }
 
-// quiet reports whether a run has nothing to do until a timer fires: its workers are gone or asleep, no slot is free for what is
-// left or nothing is, and no look at the storage is due. Under a clock that moves by itself, a storage that does not answer
-// leaves open whether there is something to do. core.mu is held.
+// quiet reports whether a run has nothing to do until a timer fires: its workers are gone
+// or asleep, no slot is free for what is left or nothing is, and no look at the storage
+// is due. Under a clock that moves by itself, a storage that does not answer leaves open
+// whether there is something to do. core.mu is held.
 func (r *run) quiet() bool {
 	if !r.c.mocked && (r.failures > 0 || r.keeper.failures > 0) {
 		return false
@@ -23,8 +24,9 @@ func (r *run) quiet() bool {
 	return r.pipe.Idle(r.asleep) && !r.keeper.busy()
 }
 
-// NextWake returns when an engine that is idle has something to do next, if nobody gives it anything before: a job comes due,
-// a lease wants renewing, a limit opens. It reports false if nothing is to come, or the engine does not run.
+// NextWake returns when an engine that is idle has something to do next, if nobody gives
+// it anything before: a job comes due, a lease wants renewing, a limit opens. It reports
+// false if nothing is to come, or the engine does not run.
 func (e *Engine[T]) NextWake() (time.Time, bool) {
 	c := e.core
 	c.mu.Lock()
@@ -45,8 +47,8 @@ func (c *core) waitIdle(ctx context.Context) error {
 		var wait <-chan struct{}
 		idle := false
 		if r := c.run; r != nil && r.quiet() {
-			// A timer that has come due but not been heard yet is waited for. Its function takes mu, so none is half done once
-			// the scheduler has settled.
+			// A timer that has come due but not been heard yet is waited for. Its
+			// function takes mu, so none is half done once the scheduler has settled.
 			r.punctual()
 			idle, wait = r.sched.Settled()
 		} else {

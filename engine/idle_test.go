@@ -51,8 +51,8 @@ func TestIdleWithEverySlotAsleep(t *testing.T) {
 	must(t, <-ended)
 }
 
-// What comes due in the instant in which the last worker leaves is not overlooked: job after job comes back at once, and an
-// idle engine has none available.
+// What comes due in the instant in which the last worker leaves is not overlooked: job
+// after job comes back at once, and an idle engine has none available.
 func TestIdleOverlooksNothing(t *testing.T) {
 	mock := clock.NewMock()
 	store := memory.New()

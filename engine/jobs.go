@@ -16,9 +16,10 @@ import (
 // Jobs is what operators do with stored jobs (OJS admin, OJS bulk operations).
 type Jobs struct{ core *core }
 
-// List lists the jobs that f selects, in the order in which they were enqueued; dead letters in that of their death. Jobs
-// come and go meanwhile: one that is stored and selected throughout is listed exactly once. After an error, which ends the
-// listing, the job is nil. It costs a look at every job of the storage, in pages.
+// List lists the jobs that f selects, in the order in which they were enqueued; dead
+// letters in that of their death. Jobs come and go meanwhile: one that is stored and
+// selected throughout is listed exactly once. After an error, which ends the listing, the
+// job is nil. It costs a look at every job of the storage, in pages.
 func (j *Jobs) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo, error] {
 	return func(yield func(*ojs.JobInfo, error) bool) {
 		for rec, err := range j.core.list(ctx, f) {
@@ -65,9 +66,10 @@ type Page struct {
 	Next string // the cursor of the next page; "": this was the last
 }
 
-// Page returns up to n jobs of a listing, 1 <= n <= 1000, after the page whose Next is the cursor; "" is the beginning. It is
-// List for those who cannot hold an iterator, and as stable. A page may have fewer jobs than n, or none, though more follow.
-// A cursor is good for as long as the storage is, with the filter it came from.
+// Page returns up to n jobs of a listing, 1 <= n <= 1000, after the page whose Next is
+// the cursor; "" is the beginning. It is List for those who cannot hold an iterator, and
+// as stable. A page may have fewer jobs than n, or none, though more follow. A cursor is
+// good for as long as the storage is, with the filter it came from.
 func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, error) {
 	if n < 1 || n > 1000 {
 		return Page{}, invalid("limit", fmt.Sprintf("%d is not from 1 to 1000", n))
@@ -102,8 +104,9 @@ type EnqueueResult struct {
 	Err    error
 }
 
-// EnqueueEach enqueues each draft by itself: a bad one does not keep out the others, nor does one for a full queue that callers wait
-// for (OverflowBlock), which comes after them. It returns a result for each, in order; that of a draft that a hook left out is
+// EnqueueEach enqueues each draft by itself: a bad one does not keep out the others, nor
+// does one for a full queue that callers wait for (OverflowBlock), which comes after
+// them. It returns a result for each, in order; that of a draft that a hook left out is
 // ojs.ErrDropped. EnqueueMany is all or nothing.
 func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueResult {
 	c := j.core
@@ -147,15 +150,17 @@ func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueRe
 	return results
 }
 
-// refused reports whether an enqueue was refused for what it is. Otherwise the storage failed, and may have stored it.
+// refused reports whether an enqueue was refused for what it is. Otherwise the storage
+// failed, and may have stored it.
 func refused(err error) bool {
 	var hook *hookError
 	return errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrQueueFull) ||
 		errors.Is(err, ojs.ErrQueueDraining) || errors.As(err, &hook)
 }
 
-// SetPriority changes the priority of a job that is available or scheduled (OJS core, section 5.2). An available one goes
-// behind those of the same priority. A job in another state gives an *ojs.TransitionError.
+// SetPriority changes the priority of a job that is available or scheduled (OJS core,
+// section 5.2). An available one goes behind those of the same priority. A job in another
+// state gives an *ojs.TransitionError.
 func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	o := ojs.DefaultOptions()
 	o.Priority = priority
@@ -176,9 +181,10 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	return err
 }
 
-// Reschedule gives a waiting job another time: for its start if it is scheduled or available, for its next attempt if
-// retryable. A time that has come makes a scheduled job available. Pending jobs wait for Activate; they and jobs that run or
-// have ended give an *ojs.TransitionError. A time at which the job would have expired is refused.
+// Reschedule gives a waiting job another time: for its start if it is scheduled or
+// available, for its next attempt if retryable. A time that has come makes a scheduled
+// job available. Pending jobs wait for Activate; they and jobs that run or have ended
+// give an *ojs.TransitionError. A time at which the job would have expired is refused.
 func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 	o := ojs.DefaultOptions()
 	o.ScheduledAt = at
@@ -218,7 +224,8 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 	return err
 }
 
-// Activate makes a pending job available (ojs.WithPending). A job in another state gives an *ojs.TransitionError.
+// Activate makes a pending job available (ojs.WithPending). A job in another state gives
+// an *ojs.TransitionError.
 func (j *Jobs) Activate(ctx context.Context, id string) error {
 	done, err := j.core.change(ctx, id, true, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State != ojs.StatePending {
@@ -232,9 +239,10 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 	return err
 }
 
-// Retry makes a discarded job available again, a dead letter or not, and a retryable one at once: the same id, the error
-// history kept; a discarded one begins at attempt 0. Options change what they name of a discarded job, as in
-// DeadLetters.Retry. A job in another state gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
+// Retry makes a discarded job available again, a dead letter or not, and a retryable one
+// at once: the same id, the error history kept; a discarded one begins at attempt 0.
+// Options change what they name of a discarded job, as in DeadLetters.Retry. A job in
+// another state gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
 func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	allowed := "only a discarded or retryable job can be retried"
 	if len(opts) > 0 {
@@ -245,7 +253,8 @@ func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	}, allowed, opts)
 }
 
-// Delete deletes a job that has ended. A job that has not gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
+// Delete deletes a job that has ended. A job that has not gives an *ojs.TransitionError,
+// an unknown id ojs.ErrNotFound.
 func (j *Jobs) Delete(ctx context.Context, id string) error {
 	rec, err := j.core.store.Get(ctx, id)
 	if err != nil {
@@ -254,8 +263,9 @@ func (j *Jobs) Delete(ctx context.Context, id string) error {
 	return j.core.delete(ctx, &rec)
 }
 
-// CancelAll cancels the jobs that f selects: those that wait, unless it names states, among which may be active. It
-// returns a result for each job that it found. If there is an error, it stopped there.
+// CancelAll cancels the jobs that f selects: those that wait, unless it names states,
+// among which may be active. It returns a result for each job that it found. If there is
+// an error, it stopped there.
 func (j *Jobs) CancelAll(ctx context.Context, f Filter) ([]Result, error) {
 	waiting := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}
 	states := waiting
@@ -265,8 +275,8 @@ func (j *Jobs) CancelAll(ctx context.Context, f Filter) ([]Result, error) {
 	return j.core.each(ctx, f, states, func(rec *storage.Record) error { return j.core.cancel(ctx, rec.ID) })
 }
 
-// RetryAll retries the jobs that f selects: discarded ones, unless it names states, among which may be retryable.
-// Options are as for Retry, results as for CancelAll.
+// RetryAll retries the jobs that f selects: discarded ones, unless it names states, among
+// which may be retryable. Options are as for Retry, results as for CancelAll.
 func (j *Jobs) RetryAll(ctx context.Context, f Filter, opts ...ojs.Option) ([]Result, error) {
 	states := []ojs.State{ojs.StateDiscarded}
 	if len(f.States) > 0 {
@@ -275,15 +285,16 @@ func (j *Jobs) RetryAll(ctx context.Context, f Filter, opts ...ojs.Option) ([]Re
 	return j.core.each(ctx, f, states, func(rec *storage.Record) error { return j.Retry(ctx, rec.ID, opts...) })
 }
 
-// DeleteAll deletes the jobs that f selects, which must have ended: completed, cancelled or discarded, dead letters
-// included. Results are as for CancelAll.
+// DeleteAll deletes the jobs that f selects, which must have ended: completed, cancelled
+// or discarded, dead letters included. Results are as for CancelAll.
 func (j *Jobs) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
 	return j.core.each(ctx, f, []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded},
 		func(rec *storage.Record) error { return j.core.delete(ctx, rec) })
 }
 
-// each does something, once, to every job that f selects in the states given. A job that is gone or has moved on in between is a
-// result like any other; an error of the storage or of ctx ends the operation.
+// each does something, once, to every job that f selects in the states given. A job that
+// is gone or has moved on in between is a result like any other; an error of the storage
+// or of ctx ends the operation.
 func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*storage.Record) error) ([]Result, error) {
 	f, err := f.only(states...)
 	if err != nil {
@@ -308,7 +319,8 @@ func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*
 	return results, nil
 }
 
-// retry makes a job available again, if ok says it may be, for the replay rule of a name or "", a person.
+// retry makes a job available again, if ok says it may be, for the replay rule of a name
+// or "", a person.
 func (c *core) retry(ctx context.Context, id, rule string, ok func(*storage.Record) bool, allowed string, opts []ojs.Option) error {
 	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if !ok(r) {

@@ -14,8 +14,9 @@ import (
 // dueBatch bounds what one look at the storage's deadlines brings.
 const dueBatch = 256
 
-// keeper does what the clock asks of the storage, on one goroutine of its own, so that a slow storage delays no timer:
-// promotes what has come due, renews leases, settles what its handler has overrun.
+// keeper does what the clock asks of the storage, on one goroutine of its own, so that a
+// slow storage delays no timer: promotes what has come due, renews leases, settles what
+// its handler has overrun.
 type keeper struct {
 	r          *run
 	signal     chan struct{}
@@ -139,7 +140,8 @@ func (k *keeper) wantPrune() {
 	}
 }
 
-// ended counts jobs that have finished, for which a time or a number will come to prune them.
+// ended counts jobs that have finished, for which a time or a number will come to prune
+// them.
 func (k *keeper) ended(n int) {
 	first := k.finished == 0
 	k.finished += n
@@ -257,8 +259,8 @@ func (k *keeper) loop() {
 	}
 }
 
-// extend renews the leases of running attempts. Those that are lost end. A storage that fails is asked again at the next
-// renewal, for which the interval leaves time.
+// extend renews the leases of running attempts. Those that are lost end. A storage that
+// fails is asked again at the next renewal, for which the interval leaves time.
 func (k *keeper) extend(renewals []*attempt) {
 	if len(renewals) == 0 {
 		return
@@ -303,8 +305,8 @@ func (k *keeper) extend(renewals []*attempt) {
 	op.End()
 }
 
-// newest leaves one attempt of each job, the latest. Those before it have lost the job: this engine has claimed it again since. core.mu is
-// held.
+// newest leaves one attempt of each job, the latest. Those before it have lost the job:
+// this engine has claimed it again since. core.mu is held.
 func (k *keeper) newest(renewals []*attempt) []*attempt {
 	latest := make(map[string]uint64, len(renewals))
 	for _, a := range renewals {

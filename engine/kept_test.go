@@ -13,7 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Workers that run jobs for long keep nothing of the jobs that they, or claims of theirs, had before.
+// Workers that run jobs for long keep nothing of the jobs that they, or claims of theirs,
+// had before.
 func TestWorkersKeepNoEndedJobs(t *testing.T) {
 	const (
 		workers = 20

@@ -15,8 +15,8 @@ import (
 // unheard is a storage whose users do not hear of one another.
 type unheard struct{ storage.Storage }
 
-// An engine claims a job again whose lost lease it has not heard of yet. The next renewal is for both attempts: only the first one has
-// lost the job.
+// An engine claims a job again whose lost lease it has not heard of yet. The next renewal
+// is for both attempts: only the first one has lost the job.
 func TestRenewalOfALostClaimSparesTheNextOne(t *testing.T) {
 	store := memory.New()
 	inBubbleOn(t, unheard{store}, func(b *rig) {

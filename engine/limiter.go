@@ -7,9 +7,10 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// limiter counts starts and running attempts against the bounds of one key, queue or job type. A token bucket would let
-// twice the rate through where two periods meet; this remembers the starts themselves, so that no period, wherever it
-// begins, has more of them than the rate allows.
+// limiter counts starts and running attempts against the bounds of one key, queue or job
+// type. A token bucket would let twice the rate through where two periods meet; this
+// remembers the starts themselves, so that no period, wherever it begins, has more of
+// them than the rate allows.
 type limiter struct {
 	bounds  ojs.RateLimit
 	running int
@@ -23,8 +24,8 @@ func (l *limiter) rebound(to ojs.RateLimit) {
 	l.starts = l.starts[max(0, len(l.starts)-to.Rate.Limit):]
 }
 
-// open reports whether another one may start now. If not, at is when one may as far as time alone decides; zero if a
-// running one has to end first.
+// open reports whether another one may start now. If not, at is when one may as far as
+// time alone decides; zero if a running one has to end first.
 func (l *limiter) open(now time.Time) (at time.Time, open bool) {
 	if l.bounds.Concurrency > 0 && l.running >= l.bounds.Concurrency {
 		return time.Time{}, false
@@ -43,7 +44,8 @@ func (l *limiter) open(now time.Time) (at time.Time, open bool) {
 	return time.Unix(0, next).UTC(), false
 }
 
-// gap is how far apart starts are. It is rounded up: down would let one too many through in a long run.
+// gap is how far apart starts are. It is rounded up: down would let one too many through
+// in a long run.
 func (l *limiter) gap() int64 {
 	t := l.bounds.Throttle
 	if t.Limit == 0 {

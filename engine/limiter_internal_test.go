@@ -9,8 +9,9 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// No period has more starts than the rate allows, wherever it begins; starts are as far apart as the throttle says; no more
-// run at once than may; and the time at which a closed limiter says that it opens is when it does.
+// No period has more starts than the rate allows, wherever it begins; starts are as far
+// apart as the throttle says; no more run at once than may; and the time at which a
+// closed limiter says that it opens is when it does.
 func TestLimiterNeverExceeds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := func(name string) (r ojs.Rate) {

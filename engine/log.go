@@ -11,10 +11,12 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// What the engine logs is in the fields of OJS logging: component and category, a group ojs that names the job, a group
-// trace if its meta has ids for one, a group attributes for the rest.
+// What the engine logs is in the fields of OJS logging: component and category, a group
+// ojs that names the job, a group trace if its meta has ids for one, a group attributes
+// for the rest.
 
-// atLeast is a handler from a level on: what an engine writes to that nobody gave a logger.
+// atLeast is a handler from a level on: what an engine writes to that nobody gave a
+// logger.
 type atLeast struct {
 	level slog.Level
 	slog.Handler
@@ -30,7 +32,8 @@ func (h atLeast) WithGroup(name string) slog.Handler {
 	return atLeast{h.level, h.Handler.WithGroup(name)}
 }
 
-// guarded is a program's handler. One that panics or calls runtime.Goexit loses the line, and ends no goroutine of the engine.
+// guarded is a program's handler. One that panics or calls runtime.Goexit loses the line,
+// and ends no goroutine of the engine.
 type guarded struct {
 	inner slog.Handler
 	known bool // a handler of package slog, which returns: asking for its level needs no goroutine
@@ -51,8 +54,8 @@ func (g guarded) Enabled(ctx context.Context, l slog.Level) bool {
 	return g.asks(ctx, l)
 }
 
-// asks is Enabled of a handler that may not return. It is apart from Enabled because its closure needs memory from the heap, which every
-// job would pay for.
+// asks is Enabled of a handler that may not return. It is apart from Enabled because its
+// closure needs memory from the heap, which every job would pay for.
 func (g guarded) asks(ctx context.Context, l slog.Level) (enabled bool) {
 	foreign.Call(func() { enabled = g.inner.Enabled(ctx, l) })
 	return enabled
@@ -105,7 +108,8 @@ func (c *core) jobAttrs(j *ojs.JobHeader, state ojs.State, worker string) []slog
 	return attrs
 }
 
-// jobLog is a logger that names a job, for its handler and for what is about it but no event of it.
+// jobLog is a logger that names a job, for its handler and for what is about it but no
+// event of it.
 func (c *core) jobLog(j *ojs.JobHeader) *slog.Logger {
 	return slog.New(c.log.Handler().WithAttrs(c.jobAttrs(j, "", "")))
 }
@@ -124,7 +128,8 @@ func (c *core) logJob(level slog.Level, msg, category string, rec *storage.Recor
 	c.log.LogAttrs(ctx, level, msg, attrs...)
 }
 
-// logs reports whether lines of the level are written, before anybody computes what they say.
+// logs reports whether lines of the level are written, before anybody computes what they
+// say.
 func (c *core) logs(level slog.Level) bool { return c.log.Enabled(context.Background(), level) }
 
 func (c *core) logEnqueued(rec *storage.Record) {
@@ -135,7 +140,8 @@ func (c *core) logCancelled(rec *storage.Record) {
 	c.logJob(slog.LevelInfo, "job cancelled", "lifecycle", rec, "")
 }
 
-// logDuplicate is at the one level at which a fingerprint may be seen (OJS unique jobs, section 12).
+// logDuplicate is at the one level at which a fingerprint may be seen (OJS unique jobs,
+// section 12).
 func (c *core) logDuplicate(rec, equal *storage.Record) {
 	if c.logs(slog.LevelDebug) {
 		c.logJob(slog.LevelDebug, "job is a duplicate", "lifecycle", equal, "", slog.String("fingerprint", rec.Fingerprint))
@@ -181,7 +187,8 @@ func (c *core) logOutcome(f *fate, worker string) {
 	c.logJob(level, msg, category, rec, worker, attrs...)
 }
 
-// logCut says, once for each job type, that a retry comes earlier than the handler or the retry hook asked for.
+// logCut says, once for each job type, that a retry comes earlier than the handler or the
+// retry hook asked for.
 func (c *core) logCut(f *fate) {
 	if t, err := c.jobType(f.rec.Type); err == nil && !t.cut.Swap(true) {
 		c.logJob(slog.LevelInfo, "retry delay cut to max_interval; raise it in the retry policy to keep longer delays", "lifecycle", f.rec, "",

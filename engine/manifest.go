@@ -8,7 +8,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Manifest is what an engine says of itself (OJS conformance manifest). It encodes to the standard's JSON.
+// Manifest is what an engine says of itself (OJS conformance manifest). It encodes to the
+// standard's JSON.
 type Manifest struct {
 	OJSVersion       string         `json:"ojs_version"`
 	Implementation   Implementation `json:"implementation"`
@@ -31,14 +32,16 @@ type Capabilities struct {
 	Durable    bool             `json:"durable"`
 }
 
-// UniqueCapability says how far unique jobs can be relied on (OJS unique jobs, section 8.3).
+// UniqueCapability says how far unique jobs can be relied on (OJS unique jobs, section
+// 8.3).
 type UniqueCapability struct {
 	Strength  storage.Strength `json:"strength"`
 	Mechanism string           `json:"mechanism,omitempty"`
 	Unicode   string           `json:"unicode_version"` // by which strings are normalised
 }
 
-// level is the highest that is here in full: the next one needs workflows. Unique jobs, of level 4, are there.
+// level is the highest that is here in full: the next one needs workflows. Unique jobs,
+// of level 4, are there.
 const level = 2
 
 const modulePath = "github.com/ojsengine/ojs"
@@ -59,7 +62,8 @@ func (e *Engine[T]) Manifest() Manifest {
 	}
 }
 
-// version is that of this module in the program, "devel" where it was built from a work tree.
+// version is that of this module in the program, "devel" where it was built from a work
+// tree.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -250,7 +250,8 @@ func TestEnqueueHooks(t *testing.T) {
 	})
 }
 
-// An enqueue hook learns the id of a job before that is stored. If somebody enqueues another job by it then, there are not two.
+// An enqueue hook learns the id of a job before that is stored. If somebody enqueues
+// another job by it then, there are not two.
 func TestIDThatAHookGivesAway(t *testing.T) {
 	var eng *engine.Engine[any]
 	eng, err := engine.New[any](newMemory(t), quiet, engine.WithEnqueueHook(func(ctx context.Context, j *ojs.Job[any]) error {

@@ -15,7 +15,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// On a mock clock, WaitIdle and the storage's own deadlines are enough to step through time exactly.
+// On a mock clock, WaitIdle and the storage's own deadlines are enough to step through
+// time exactly.
 func TestMockClock(t *testing.T) {
 	mock := clock.NewMock()
 	start := mock.Now()
@@ -92,7 +93,8 @@ func TestMockClock(t *testing.T) {
 		t.Error("Wait: no error")
 	}
 
-	// A handler asleep is idle, and its timeout is exact. While it wakes up it is not idle any more.
+	// A handler asleep is idle, and its timeout is exact. While it wakes up it is not
+	// idle any more.
 	for range 50 {
 		ticket, err = eng.Enqueue(ctx, "nap", 0, ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1), ojs.WithLease(10*time.Second))
 		if err != nil {

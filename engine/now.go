@@ -8,7 +8,8 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// now reads the clock, for storages: without the zone and the monotonic reading that none of them keeps.
+// now reads the clock, for storages: without the zone and the monotonic reading that none
+// of them keeps.
 func (c *core) now() time.Time {
 	if t, ok := c.times.now(c.clock); ok {
 		return t
@@ -16,8 +17,9 @@ func (c *core) now() time.Time {
 	return c.clock.Now().UTC().Round(0)
 }
 
-// times reads the wall clock in half the time that time.Now takes, which reads both the time of day and the monotonic clock: it
-// counts on from a time of day that is a millisecond old at most. So when the clock is set it follows within a millisecond.
+// times reads the wall clock in half the time that time.Now takes, which reads both the
+// time of day and the monotonic clock: it counts on from a time of day that is a
+// millisecond old at most. So when the clock is set it follows within a millisecond.
 type times struct {
 	origin time.Time    // with a monotonic reading; zero: the clock is not the wall clock
 	read   atomic.Int64 // when the time of day was read, in ns since the origin

@@ -9,8 +9,9 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// exact wants f to be without an error once. What compares readings of the machine's clocks is not each time: they may be set between
-// two readings, and a processor that does something else between the two of one time.Now has that disagree with itself.
+// exact wants f to be without an error once. What compares readings of the machine's
+// clocks is not each time: they may be set between two readings, and a processor that
+// does something else between the two of one time.Now has that disagree with itself.
 func exact(t *testing.T, f func() error) {
 	t.Helper()
 	var err error
@@ -44,7 +45,8 @@ func TestTimes(t *testing.T) {
 	t.Run("wall", func(t *testing.T) {
 		eng := of(clock.New())
 		exact(t, func() error {
-			// Through some times at which it looks at the time of day, and what it counts on in between.
+			// Through some times at which it looks at the time of day, and what it counts
+			// on in between.
 			for start := time.Now(); time.Since(start) < 10*time.Millisecond; {
 				if err := onTime(eng); err != nil {
 					return err

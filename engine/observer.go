@@ -2,22 +2,28 @@ package engine
 
 import "github.com/ojsengine/ojs"
 
-// Observer sees every event of an engine: metrics and traces are made of them. The events of one job come in the order in
-// which they happened; Subscription says when an event waits for an earlier one. The engine waits for an observer, so that it
-// misses no event but those that a Subscription counts as missed because a storage call hung. So Observe must be quick, and must
-// not call the engine; a program that wants to do more subscribes instead. Calls do not overlap, and come from different
-// goroutines. ev and what it points to are shared with other observers and subscribers: an observer may keep them and must
-// not change them. If Observe panics or calls runtime.Goexit, the engine logs that and goes on with the next event.
+// Observer sees every event of an engine: metrics and traces are made of them. The events
+// of one job come in the order in which they happened; Subscription says when an event
+// waits for an earlier one. The engine waits for an observer, so that it misses no event
+// but those that a Subscription counts as missed because a storage call hung. So Observe
+// must be quick, and must not call the engine; a program that wants to do more subscribes
+// instead. Calls do not overlap, and come from different goroutines. ev and what it
+// points to are shared with other observers and subscribers: an observer may keep them
+// and must not change them. If Observe panics or calls runtime.Goexit, the engine logs
+// that and goes on with the next event.
 //
-// An engine without observers and subscribers makes no events at all. With an observer, a transition costs a snapshot of its job
-// and a goroutine for the call. The collector of ojs/prometheus costs neither.
+// An engine without observers and subscribers makes no events at all. With an observer, a
+// transition costs a snapshot of its job and a goroutine for the call. The collector of
+// ojs/prometheus costs neither.
 //
-// The modules github.com/ojsengine/ojs/otel and github.com/ojsengine/ojs/prometheus have observers for those systems.
+// The modules github.com/ojsengine/ojs/otel and github.com/ojsengine/ojs/prometheus have
+// observers for those systems.
 type Observer interface {
 	Observe(ev *ojs.Event)
 }
 
-// WithObserver adds observers after earlier ones. One that is also a Tracer follows the engine's operations too.
+// WithObserver adds observers after earlier ones. One that is also a Tracer follows the
+// engine's operations too.
 func WithObserver(os ...Observer) Option {
 	return func(c *config) error {
 		for _, o := range os {

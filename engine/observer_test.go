@@ -128,7 +128,8 @@ func TestDiscardedSaysWhy(t *testing.T) {
 	}
 }
 
-// Every event comes, and those of a job in order, however many workers and enqueuers there are.
+// Every event comes, and those of a job in order, however many workers and enqueuers
+// there are.
 func TestObserverMissesNothing(t *testing.T) {
 	const enqueuers, each = 8, 200
 	var seen record

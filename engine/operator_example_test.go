@@ -172,7 +172,8 @@ func ExampleDeadLetters_RetryAll() {
 	// Output: completed <nil>
 }
 
-// Replay dead letters of a mail server's outages after an hour each, at most three times a job.
+// Replay dead letters of a mail server's outages after an hour each, at most three times
+// a job.
 func ExampleWithReplayRules() {
 	eng, err := engine.New[string](memory.New(), engine.WithReplayRules(engine.ReplayRule{
 		Name: "smtp-outage", Filter: engine.Filter{ErrorTypes: []string{"smtp.*"}}, Delay: time.Hour, MaxReplays: 3,
@@ -247,7 +248,8 @@ func ExampleEngine_Worker() {
 	// <nil> scene.png
 }
 
-// A worker sends a heartbeat every 5 s, which renews its leases, and stops working on what it has lost.
+// A worker sends a heartbeat every 5 s, which renews its leases, and stops working on
+// what it has lost.
 func ExampleWorker_Heartbeat() {
 	ctx, eng := begin()
 	ticket := enqueue(ctx, eng, "image.render", "scene.blend")
@@ -273,7 +275,8 @@ func ExampleWorker_Heartbeat() {
 	// running 0
 }
 
-// A middleware measures every attempt, another one takes the tenant from the job's meta into the context.
+// A middleware measures every attempt, another one takes the tenant from the job's meta
+// into the context.
 func ExampleWithMiddleware() {
 	type tenant struct{}
 	ctx, eng := begin(
@@ -374,7 +377,8 @@ func ExampleEngine_Enqueue_debounce() {
 	// Output: {"doc":"readme","text":"abc"}
 }
 
-// One running and one waiting: a sync that waits will see what has changed since the running one began.
+// One running and one waiting: a sync that waits will see what has changed since the
+// running one began.
 func ExampleEngine_Enqueue_oneWaiting() {
 	ctx, eng := begin()
 	first := enqueue(ctx, eng, "sync", "user 42", ojs.WithOneWaiting())
@@ -419,7 +423,8 @@ func ExampleEngine_Enqueue_unique() {
 	// Output: true available
 }
 
-// A program that lists its recurring jobs in its code makes the storage agree with the list at its start.
+// A program that lists its recurring jobs in its code makes the storage agree with the
+// list at its start.
 func ExampleCron_Sync() {
 	ctx := context.Background()
 	eng, err := engine.New[string](memory.New())

@@ -83,8 +83,9 @@ func invalid(field, reason string) error {
 	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: reason}
 }
 
-// WithConcurrency sets how many attempts run at once in this engine: at least 1, 10 by default. A slot that has nothing to
-// do costs nothing. With one slot jobs begin exactly in the order in which the storage hands them out.
+// WithConcurrency sets how many attempts run at once in this engine: at least 1, 10 by
+// default. A slot that has nothing to do costs nothing. With one slot jobs begin exactly
+// in the order in which the storage hands them out.
 func WithConcurrency(n int) Option {
 	return func(c *config) error {
 		if n < 1 {
@@ -95,16 +96,20 @@ func WithConcurrency(n int) Option {
 	}
 }
 
-// WithPrefetch sets how many jobs the engine may claim before a slot is free for them: 1 to 1,000, 32 by default; 1 claims none
-// ahead. It matters only with the memory storage, and not with one slot, under virtual time, or if a queue or type has a limit or a
+// WithPrefetch sets how many jobs the engine may claim before a slot is free for them: 1
+// to 1,000, 32 by default; 1 claims none ahead. It matters only with the memory storage,
+// and not with one slot, under virtual time, or if a queue or type has a limit or a
 // weight.
 //
-// Jobs claimed ahead wait in a queue of the engine, from which any free slot takes the next. There are as many as have completed in the
-// last few milliseconds, so that none waits behind handlers that take their time. They are active in the storage, and their handlers'
-// timeouts begin when they start. A job that has waited for 5 ms goes back to its place in the storage, without a spent attempt. So
-// do all of them when a queue is paused or the engine stops.
+// Jobs claimed ahead wait in a queue of the engine, from which any free slot takes the
+// next. There are as many as have completed in the last few milliseconds, so that none
+// waits behind handlers that take their time. They are active in the storage, and their
+// handlers' timeouts begin when they start. A job that has waited for 5 ms goes back to
+// its place in the storage, without a spent attempt. So do all of them when a queue is
+// paused or the engine stops.
 //
-// A job of a higher priority that is enqueued later runs after those that are claimed already. With 1 it is next.
+// A job of a higher priority that is enqueued later runs after those that are claimed
+// already. With 1 it is next.
 func WithPrefetch(n int) Option {
 	return func(c *config) error {
 		if n < 1 || n > maxPrefetch {
@@ -117,26 +122,30 @@ func WithPrefetch(n int) Option {
 
 // QueueConfig is how an engine treats one of its queues. The zero value bounds nothing.
 type QueueConfig struct {
-	// Concurrency is how many attempts of this queue run at once in this engine, deliveries to its workers included; 0: as
-	// many as the engine allows. Attempts are also bounded by WithConcurrency: Run warns if that is less.
+	// Concurrency is how many attempts of this queue run at once in this engine,
+	// deliveries to its workers included; 0: as many as the engine allows. Attempts are
+	// also bounded by WithConcurrency: Run warns if that is less.
 	Concurrency int
 
-	// Weight is the queue's share of the starts while several queues have jobs: with weights 3 and 1, three of four. It is
-	// 0 for every queue, which are then served in the order in which they were given, or positive for every queue.
+	// Weight is the queue's share of the starts while several queues have jobs: with
+	// weights 3 and 1, three of four. It is 0 for every queue, which are then served in
+	// the order in which they were given, or positive for every queue.
 	Weight int
 
 	// RateLimit bounds the queue as it would a key. Its Key must be empty.
 	RateLimit ojs.RateLimit
 
-	// MaxDepth is how many jobs that have not ended an enqueue of this engine may fill the queue to; 0: no limit. At
-	// 0.8 of it the engine warns, in the log and with ojs.EventNearlyFull.
+	// MaxDepth is how many jobs that have not ended an enqueue of this engine may fill
+	// the queue to; 0: no limit. At 0.8 of it the engine warns, in the log and with
+	// ojs.EventNearlyFull.
 	MaxDepth int
 
-	// Overflow is what happens to an enqueue to a full queue. The default is OverflowReject.
+	// Overflow is what happens to an enqueue to a full queue. The default is
+	// OverflowReject.
 	Overflow Overflow
 
-	// Defaults hold for the jobs enqueued to this queue by this engine. They override the engine's, are overridden by
-	// the job type's, and cannot name another queue.
+	// Defaults hold for the jobs enqueued to this queue by this engine. They override the
+	// engine's, are overridden by the job type's, and cannot name another queue.
 	Defaults []ojs.Option
 }
 
@@ -169,10 +178,12 @@ func (qc *QueueConfig) validate() error {
 	return qc.RateLimit.ValidateBounds()
 }
 
-// WithQueue makes the engine work a queue. Queues are served in the order in which they are given, a job of a later one
-// starting only when the earlier ones have none to start, or by their weights. An engine that is given no queue works every
-// queue, by priority. Jobs may be enqueued to any queue in both cases. An engine with handlers warns, once for each queue, of an
-// enqueue to a queue that it does not serve, and at the start of Run of handlers whose jobs go to such queues.
+// WithQueue makes the engine work a queue. Queues are served in the order in which they
+// are given, a job of a later one starting only when the earlier ones have none to start,
+// or by their weights. An engine that is given no queue works every queue, by priority.
+// Jobs may be enqueued to any queue in both cases. An engine with handlers warns, once
+// for each queue, of an enqueue to a queue that it does not serve, and at the start of
+// Run of handlers whose jobs go to such queues.
 func WithQueue(name string, qc QueueConfig) Option {
 	return func(c *config) error {
 		if err := ojs.ValidateQueue(name); err != nil {
@@ -200,8 +211,8 @@ func WithQueue(name string, qc QueueConfig) Option {
 	}
 }
 
-// WithDefaults sets options for every job this engine enqueues. Those of the queue, the job type and the call override
-// them.
+// WithDefaults sets options for every job this engine enqueues. Those of the queue, the
+// job type and the call override them.
 func WithDefaults(opts ...ojs.Option) Option {
 	return func(c *config) error {
 		o := ojs.DefaultOptions()
@@ -214,8 +225,9 @@ func WithDefaults(opts ...ojs.Option) Option {
 	}
 }
 
-// WithGracePeriod sets how long a handler may go on after it has been told to stop: after Run's context ended, until its
-// own context ends too; and after its timeout, until its job is settled without it. 25 s by default; 0 gives none.
+// WithGracePeriod sets how long a handler may go on after it has been told to stop: after
+// Run's context ended, until its own context ends too; and after its timeout, until its
+// job is settled without it. 25 s by default; 0 gives none.
 func WithGracePeriod(d time.Duration) Option {
 	return func(c *config) error {
 		if d < 0 {
@@ -226,7 +238,8 @@ func WithGracePeriod(d time.Duration) Option {
 	}
 }
 
-// WithName names the engine in the ids of its workers and the source of its events. The default is "ojs".
+// WithName names the engine in the ids of its workers and the source of its events. The
+// default is "ojs".
 func WithName(name string) Option {
 	return func(c *config) error {
 		if err := ojs.ValidateQueue(name); err != nil { // the same alphabet serves
@@ -237,9 +250,10 @@ func WithName(name string) Option {
 	}
 }
 
-// WithMaxStuck sets how many worker slots may be replaced because their handlers go on although their contexts ended more
-// than the grace period ago: such a handler is reported with its stack, and another attempt may run beside it. The default
-// is the concurrency; 0 replaces none.
+// WithMaxStuck sets how many worker slots may be replaced because their handlers go on
+// although their contexts ended more than the grace period ago: such a handler is
+// reported with its stack, and another attempt may run beside it. The default is the
+// concurrency; 0 replaces none.
 func WithMaxStuck(n int) Option {
 	return func(c *config) error {
 		if n < 0 {
@@ -250,8 +264,8 @@ func WithMaxStuck(n int) Option {
 	}
 }
 
-// WithMiddleware puts middlewares around every attempt, the first outermost, outside of handler.Standard and of the
-// handlers' own.
+// WithMiddleware puts middlewares around every attempt, the first outermost, outside of
+// handler.Standard and of the handlers' own.
 func WithMiddleware(ms ...handler.Middleware) Option {
 	return func(c *config) error {
 		if slices.ContainsFunc(ms, func(m handler.Middleware) bool { return m == nil }) {
@@ -276,9 +290,11 @@ func WithChain(chain handler.Chain) Option {
 	}
 }
 
-// WithLogger sets the logger. Each event of a job is one line: enqueued, started (debug), completed, cancelled (info), failed
-// with a retry to come (warn), discarded, stalled (error); an idle engine writes nothing. Args, results and meta are never
-// logged. A handler that panics or calls runtime.Goexit loses its line. The default writes warnings and errors to slog.Default.
+// WithLogger sets the logger. Each event of a job is one line: enqueued, started (debug),
+// completed, cancelled (info), failed with a retry to come (warn), discarded, stalled
+// (error); an idle engine writes nothing. Args, results and meta are never logged. A
+// handler that panics or calls runtime.Goexit loses its line. The default writes warnings
+// and errors to slog.Default.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		if l == nil {
@@ -289,8 +305,9 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithClock sets the clock that everything in the engine goes by: schedules, timeouts, leases, handler.Sleep. The default is
-// the system's, corrected by the storage's if it has one (storage.Clocked).
+// WithClock sets the clock that everything in the engine goes by: schedules, timeouts,
+// leases, handler.Sleep. The default is the system's, corrected by the storage's if it
+// has one (storage.Clocked).
 func WithClock(cl clock.Clock) Option {
 	return func(c *config) error {
 		if cl == nil {
@@ -301,8 +318,8 @@ func WithClock(cl clock.Clock) Option {
 	}
 }
 
-// WithRand sets the source of every random number: jitter and ids. The engine serialises its use; nothing else may use
-// it. The default is seeded by the operating system.
+// WithRand sets the source of every random number: jitter and ids. The engine serialises
+// its use; nothing else may use it. The default is seeded by the operating system.
 func WithRand(r *rand.Rand) Option {
 	return func(c *config) error {
 		if r == nil {

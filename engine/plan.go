@@ -5,15 +5,17 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// plan is what the options of a job add up to. It may be shared by many jobs, so nobody changes it.
+// plan is what the options of a job add up to. It may be shared by many jobs, so nobody
+// changes it.
 type plan struct {
 	options  ojs.Options
 	retry    ojs.RetryPolicy
 	defaults *ojs.Option // the first of the job type's that are in it, nil if it has none: names the list, which does not change
 }
 
-// planFor resolves the options of a draft. Without options of a draft's own that is done once for the type, since defaults do not
-// change once they are given; a draft's own options are applied on top where possible, in the plan own, which nobody else uses.
+// planFor resolves the options of a draft. Without options of a draft's own that is done
+// once for the type, since defaults do not change once they are given; a draft's own
+// options are applied on top where possible, in the plan own, which nobody else uses.
 func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*plan, error) {
 	if defaults == nil {
 		defaults = t.handler.Defaults()
@@ -70,7 +72,8 @@ func (p *plan) finish(o ojs.Options, err error) error {
 	return nil
 }
 
-// resolve adds up the options of a draft: standard, engine, queue, job type, call; the later overrides the earlier.
+// resolve adds up the options of a draft: standard, engine, queue, job type, call; the
+// later overrides the earlier.
 func (c *core) resolve(defaults, own []ojs.Option) (ojs.Options, error) {
 	o := ojs.DefaultOptions()
 	o.Apply(c.defaults...)

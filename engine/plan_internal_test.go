@@ -14,8 +14,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// someOptions draws options that touch each other: the same fields, fields that merge, and the queue, whose defaults come in
-// between.
+// someOptions draws options that touch each other: the same fields, fields that merge,
+// and the queue, whose defaults come in between.
 func someOptions(t *rapid.T, name string, queues bool) (opts []ojs.Option) {
 	all := []func() ojs.Option{
 		func() ojs.Option { return ojs.WithPriority(rapid.IntRange(-2, 2).Draw(t, "priority")) },
@@ -48,8 +48,8 @@ func someOptions(t *rapid.T, name string, queues bool) (opts []ojs.Option) {
 	return opts
 }
 
-// However options are spread over engine, queues, type and calls, a plan that builds on that of the type is the one that is
-// resolved from the start.
+// However options are spread over engine, queues, type and calls, a plan that builds on
+// that of the type is the one that is resolved from the start.
 func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opts := []Option{}

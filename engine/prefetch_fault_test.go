@@ -13,7 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// moody is a memory storage whose SettleAndClaim and Settle fail now and then, before or after they have done their work.
+// moody is a memory storage whose SettleAndClaim and Settle fail now and then, before or
+// after they have done their work.
 type moody struct {
 	*memory.Storage
 	odds int
@@ -45,7 +46,8 @@ func (m moody) Settle(ctx context.Context, now time.Time, changes []storage.Chan
 	return out, err
 }
 
-// Every job completes over a storage that fails now and then, and only those run again whose claims were lost.
+// Every job completes over a storage that fails now and then, and only those run again
+// whose claims were lost.
 func TestPrefetchOnMoodyStorage(t *testing.T) {
 	eng, err := engine.New[int](moody{memory.New(), 400}, quiet, engine.WithConcurrency(4), keepAll)
 	must(t, err)

@@ -12,8 +12,9 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// A goroutine that a handler has left behind may sleep if it asked for the attempt before the handler returned. Its sleep takes no job from
-// the local queue, of its own engine or of another one.
+// A goroutine that a handler has left behind may sleep if it asked for the attempt before
+// the handler returned. Its sleep takes no job from the local queue, of its own engine or
+// of another one.
 func TestGhostsStealNoJobs(t *testing.T) {
 	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(4), keepAll)
 	must(t, err)

@@ -55,7 +55,8 @@ func kindOfWork(n int) string {
 	return "quick"
 }
 
-// Jobs of all kinds, most of which take next to no time, end as they must, run as often as they have attempts, and leave nothing behind.
+// Jobs of all kinds, most of which take next to no time, end as they must, run as often
+// as they have attempts, and leave nothing behind.
 func TestPrefetchUnderLoad(t *testing.T) {
 	total := 30_000
 	if testing.Short() || raceEnabled && os.Getenv("OJS_STORM") == "" {
@@ -211,7 +212,8 @@ func TestPrefetchUnderLoad(t *testing.T) {
 				}
 				stats, err := eng.Stats(ctx)
 				must(t, err)
-				// Handlers asleep count as idle, and what has just been interrupted comes due.
+				// Handlers asleep count as idle, and what has just been interrupted comes
+				// due.
 				if stats.Total[ojs.StateRetryable]+stats.Total[ojs.StateAvailable]+stats.Total[ojs.StateActive] == 0 {
 					if stats.Busy != 0 || stats.Stuck != 0 {
 						t.Errorf("idle with %+v", stats)

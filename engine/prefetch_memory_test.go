@@ -20,7 +20,8 @@ type numbered struct {
 	S string
 }
 
-// A job allocates as much as TestAllocationsOfAJob says, also if the next one is of another type.
+// A job allocates as much as TestAllocationsOfAJob says, also if the next one is of
+// another type.
 func TestAllocationsOfAJobAmongOthers(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates, too")
@@ -54,7 +55,8 @@ func TestAllocationsOfAJobAmongOthers(t *testing.T) {
 	}
 }
 
-// Somebody keeps the job of a handler, which is a copy of its own. That keeps none of those that come later.
+// Somebody keeps the job of a handler, which is a copy of its own. That keeps none of
+// those that come later.
 func TestMemoryStaysFlatBehindAKeptJob(t *testing.T) {
 	if raceEnabled {
 		t.Skip("pools forget under the race detector")
@@ -159,7 +161,8 @@ func TestWorkersAheadKeepNoEndedJobs(t *testing.T) {
 	}
 }
 
-// What a handler has left behind asks its context whether it has ended, at the moment at which the handler returns.
+// What a handler has left behind asks its context whether it has ended, at the moment at
+// which the handler returns.
 func TestLeftBehindAsksForDone(t *testing.T) {
 	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(2))
 	must(t, err)

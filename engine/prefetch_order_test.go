@@ -12,8 +12,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// With two workers a handler may wait for the job that was enqueued next, if there are no such two in a row: the other worker comes to
-// it first in, first out.
+// With two workers a handler may wait for the job that was enqueued next, if there are no
+// such two in a row: the other worker comes to it first in, first out.
 func TestWaitForTheNextJob(t *testing.T) {
 	const jobs = 6000
 	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(2), keepAll)
@@ -51,7 +51,8 @@ func TestWaitForTheNextJob(t *testing.T) {
 	}
 }
 
-// A job that was claimed ahead and given back has not lost its place to those that were enqueued after it.
+// A job that was claimed ahead and given back has not lost its place to those that were
+// enqueued after it.
 func TestGivenBackJobsKeepTheirPlace(t *testing.T) {
 	const jobs, first, workers = 6000, 5000, 3
 	store := memory.New()

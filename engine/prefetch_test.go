@@ -18,7 +18,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// claimSizes is a storage that notes the largest number of jobs that one claim has asked for.
+// claimSizes is a storage that notes the largest number of jobs that one claim has asked
+// for.
 type claimSizes struct {
 	*memory.Storage
 	most atomic.Int32
@@ -53,10 +54,12 @@ func (c *lineCount) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// prefetched is how many rigs have claimed ahead. On a machine that is busy with other things some have not.
+// prefetched is how many rigs have claimed ahead. On a machine that is busy with other
+// things some have not.
 var prefetched atomic.Int32
 
-// prefetching is an engine that claims ahead, and what its handlers have done. Jobs are numbers; those from first on block.
+// prefetching is an engine that claims ahead, and what its handlers have done. Jobs are
+// numbers; those from first on block.
 type prefetching struct {
 	*testing.T
 	*engine.Engine[int]
@@ -143,8 +146,9 @@ func (p *prefetching) until(want map[ojs.State]int) {
 	}
 }
 
-// settles waits until that many jobs that block are active and no others are, and what does not block has run, but for what was
-// behind one that does when that took the last slot.
+// settles waits until that many jobs that block are active and no others are, and what
+// does not block has run, but for what was behind one that does when that took the last
+// slot.
 func (p *prefetching) settles(workers int) {
 	p.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -175,7 +179,8 @@ func (p *prefetching) once() {
 	}
 }
 
-// Jobs that were claimed ahead wait for no handler that blocks while another slot is free, nor do outcomes that are not stored yet.
+// Jobs that were claimed ahead wait for no handler that blocks while another slot is
+// free, nor do outcomes that are not stored yet.
 func TestPrefetch(t *testing.T) {
 	prefetched.Store(0)
 	const jobs, first = 6000, 5000

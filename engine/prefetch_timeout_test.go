@@ -36,8 +36,9 @@ func (f failing) Settle(ctx context.Context, now time.Time, changes []storage.Ch
 	return f.Storage.Settle(ctx, now, changes, dst)
 }
 
-// A handler that returned an error at once has failed with that error, and not by its timeout, though the storage could not take
-// what was completed before for longer than that.
+// A handler that returned an error at once has failed with that error, and not by its
+// timeout, though the storage could not take what was completed before for longer than
+// that.
 func TestOutcomeBehindOthersIsItsOwn(t *testing.T) {
 	s := failing{memory.New(), new(atomic.Bool)}
 	eng, err := engine.New[int](s, quiet, engine.WithConcurrency(2), engine.WithGracePeriod(10*time.Millisecond), keepAll)

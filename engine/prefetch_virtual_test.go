@@ -15,8 +15,9 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// On a mock clock nothing is claimed ahead, however short the times are that handlers sleep for: an engine whose workers are all asleep is
-// idle, and jobs begin as soon as there is a slot.
+// On a mock clock nothing is claimed ahead, however short the times are that handlers
+// sleep for: an engine whose workers are all asleep is idle, and jobs begin as soon as
+// there is a slot.
 func TestMockClockShortSleeps(t *testing.T) {
 	const jobs, nap = 400, 10 * time.Microsecond
 	mock := clock.NewMock()

@@ -16,13 +16,16 @@ import (
 // warnAt is the part of a queue's depth at which to warn.
 const warnAt = 0.8
 
-// roomEvery is how often a blocked enqueue looks for room that somebody else made: another engine, or time.
+// roomEvery is how often a blocked enqueue looks for room that somebody else made:
+// another engine, or time.
 const roomEvery = time.Second
 
-// room tells blocked enqueues of room in their queues, and remembers which queues are nearly full.
+// room tells blocked enqueues of room in their queues, and remembers which queues are
+// nearly full.
 //
-// The end of a job wakes the enqueue that has waited longest. It stays at its place while it tries, so that room made meanwhile wakes it
-// again, and wakes the next when it leaves, with or without its jobs: there may be room for both. A batch that does not fit
+// The end of a job wakes the enqueue that has waited longest. It stays at its place while
+// it tries, so that room made meanwhile wakes it again, and wakes the next when it
+// leaves, with or without its jobs: there may be room for both. A batch that does not fit
 // wakes the one behind it, which may.
 type room struct {
 	n       atomic.Int32          // enqueues that wait; raised before they look for room for the last time
@@ -143,7 +146,8 @@ func (r *room) take(p *place) {
 	}
 }
 
-// blocks reports whether an enqueue that failed with err has to wait, and for which queue.
+// blocks reports whether an enqueue that failed with err has to wait, and for which
+// queue.
 func (c *core) blocks(err error) (queue string, blocks bool) {
 	if err == nil {
 		return "", false
@@ -155,7 +159,8 @@ func (c *core) blocks(err error) (queue string, blocks bool) {
 	return full.Queue, c.queueConfig[full.Queue].Overflow == OverflowBlock
 }
 
-// waitForRoom waits until a look at the queue may find room; p waited before the look that found none.
+// waitForRoom waits until a look at the queue may find room; p waited before the look
+// that found none.
 func (c *core) waitForRoom(ctx context.Context, p *place) error {
 	t := c.clock.Timer(roomEvery)
 	defer t.Stop()
@@ -176,8 +181,8 @@ func (c *core) rejected(err error) {
 	}
 }
 
-// pressed follows an insert into bounded queues: it warns when a queue comes near its depth, and tells when it is not any
-// more.
+// pressed follows an insert into bounded queues: it warns when a queue comes near its
+// depth, and tells when it is not any more.
 func (c *core) pressed(batch []storage.Insert, stored []storage.Inserted) {
 	for i := range batch {
 		most := batch[i].MaxDepth

@@ -25,7 +25,8 @@ func (s *inserts) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	return s.Storage.Insert(ctx, now, batch, dst)
 }
 
-// An end wakes as many callers as can go on: what it costs does not depend on how many wait, and none is forgotten.
+// An end wakes as many callers as can go on: what it costs does not depend on how many
+// wait, and none is forgotten.
 func TestEndWakesOneCaller(t *testing.T) {
 	tries := func(callers int) (perCaller float64) {
 		synctest.Test(t, func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestEndWakesOneCaller(t *testing.T) {
 	}
 }
 
-// Callers that stay blocked cost an end nothing: it tries for as many as it lets in, however many wait.
+// Callers that stay blocked cost an end nothing: it tries for as many as it lets in,
+// however many wait.
 func TestEndsBehindBlockedCallers(t *testing.T) {
 	tries := func(callers int) (n int64) {
 		synctest.Test(t, func(t *testing.T) {
@@ -110,7 +112,8 @@ func TestEndsBehindBlockedCallers(t *testing.T) {
 	}
 }
 
-// A batch that does not fit leaves the room to the callers behind it, and gets its own when there is enough.
+// A batch that does not fit leaves the room to the callers behind it, and gets its own
+// when there is enough.
 func TestBatchWaitsForItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eng, err := engine.New[any](memory.New(), quiet,

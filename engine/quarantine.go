@@ -10,18 +10,22 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Quarantine holds the stored records that do not decode: jobs, recurring entries and states of queues that an edit by hand, a
-// damaged disk or a newer program has left. The storage sets aside such a record as soon as a call meets it, and all others go on. A
-// record in the quarantine takes part in nothing: a job there runs not, is in no listing or count, and keeps no equal job out.
+// Quarantine holds the stored records that do not decode: jobs, recurring entries and
+// states of queues that an edit by hand, a damaged disk or a newer program has left. The
+// storage sets aside such a record as soon as a call meets it, and all others go on. A
+// record in the quarantine takes part in nothing: a job there runs not, is in no listing
+// or count, and keeps no equal job out.
 //
-// Each record that this engine's process sets aside while the engine runs is a log line at WARN. Stats and Health have the number. A
-// storage whose records need no decoding, such as memory, has no quarantine: it is always empty.
+// Each record that this engine's process sets aside while the engine runs is a log line
+// at WARN. Stats and Health have the number. A storage whose records need no decoding,
+// such as memory, has no quarantine: it is always empty.
 type Quarantine struct{ core *core }
 
 // Quarantine gives access to the stored records that do not decode.
 func (e *Engine[T]) Quarantine() *Quarantine { return &Quarantine{e.core} }
 
-// List lists the records, in the order in which they were set aside. After an error, which ends the listing, the record is zero.
+// List lists the records, in the order in which they were set aside. After an error,
+// which ends the listing, the record is zero.
 func (q *Quarantine) List(ctx context.Context) iter.Seq2[storage.Quarantined, error] {
 	return func(yield func(storage.Quarantined, error) bool) {
 		store, ok := storage.As[storage.Quarantiner](q.core.store)
@@ -48,10 +52,12 @@ func (q *Quarantine) List(ctx context.Context) iter.Seq2[storage.Quarantined, er
 	}
 }
 
-// Release puts a record, which somebody has mended where it is, back where it was: a job waits, runs or has ended as before, with its
-// attempts and its place. A record that does not decode yet stays, and gives an *ojs.QuarantinedError with the reason; so does one
-// whose id or name something else has now, which gives an *ojs.DuplicateError. Uniqueness is not checked: look whether an equal
-// job has been enqueued meanwhile. An unknown key gives an error that is ojs.ErrNotFound and not ojs.ErrQuarantined.
+// Release puts a record, which somebody has mended where it is, back where it was: a job
+// waits, runs or has ended as before, with its attempts and its place. A record that does
+// not decode yet stays, and gives an *ojs.QuarantinedError with the reason; so does one
+// whose id or name something else has now, which gives an *ojs.DuplicateError. Uniqueness
+// is not checked: look whether an equal job has been enqueued meanwhile. An unknown key
+// gives an error that is ojs.ErrNotFound and not ojs.ErrQuarantined.
 func (q *Quarantine) Release(ctx context.Context, key string) error {
 	store, err := q.store(key)
 	if err != nil {
@@ -93,7 +99,8 @@ func (c *core) quarantined(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-// warnQuarantined logs, when the engine starts, that there are records which somebody has to look at.
+// warnQuarantined logs, when the engine starts, that there are records which somebody has
+// to look at.
 func (c *core) warnQuarantined(ctx context.Context) {
 	if n, err := c.quarantined(ctx); err == nil && n > 0 {
 		c.logQuarantine(ctx, slog.LevelWarn, "records are in quarantine", slog.Int("records", n))

@@ -11,8 +11,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Queues is what operators do with queues (OJS queue configuration). The state of a queue is the storage's: it holds for
-// every engine on it, and for a queue that no job has been in yet. A storage that cannot keep it gives ojs.ErrUnsupported.
+// Queues is what operators do with queues (OJS queue configuration). The state of a queue
+// is the storage's: it holds for every engine on it, and for a queue that no job has been
+// in yet. A storage that cannot keep it gives ojs.ErrUnsupported.
 type Queues struct{ core *core }
 
 // Pause stops deliveries from a queue. It still accepts jobs, and running ones go on.
@@ -20,8 +21,8 @@ func (q *Queues) Pause(ctx context.Context, name string) error {
 	return q.set(ctx, name, ojs.QueuePaused, ojs.EventQueuePaused)
 }
 
-// Drain makes a queue refuse jobs: an enqueue fails with an *ojs.QueueError of ojs.ErrQueueDraining. Those it has are
-// delivered, retries included.
+// Drain makes a queue refuse jobs: an enqueue fails with an *ojs.QueueError of
+// ojs.ErrQueueDraining. Those it has are delivered, retries included.
 func (q *Queues) Drain(ctx context.Context, name string) error {
 	return q.set(ctx, name, ojs.QueueDraining, ojs.EventQueueDraining)
 }
@@ -85,8 +86,9 @@ func (s *QueueStats) Depth() int {
 	return n
 }
 
-// List returns the queues that have jobs, that this engine declares, or that are not active, sorted by name. It does not look
-// at the jobs: its cost is that of the rows it returns.
+// List returns the queues that have jobs, that this engine declares, or that are not
+// active, sorted by name. It does not look at the jobs: its cost is that of the rows it
+// returns.
 func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
 	c := q.core
 	counts, err := c.store.Counts(ctx)

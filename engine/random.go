@@ -24,8 +24,9 @@ func newRandom(r *rand.Rand) *random {
 	return &random{r: r}
 }
 
-// jitter is the random number, from [0, 1), for the delay after an attempt. It depends on the seed, the job and the attempt and
-// on nothing else, so that it is the same whatever else happens and in which order.
+// jitter is the random number, from [0, 1), for the delay after an attempt. It depends on
+// the seed, the job and the attempt and on nothing else, so that it is the same whatever
+// else happens and in which order.
 func jitter(seed uint64, id string, attempt int) float64 {
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
 	h := uint64(offset)
@@ -37,8 +38,9 @@ func jitter(seed uint64, id string, attempt int) float64 {
 	return float64(g.Uint64()>>11) / (1 << 53)
 }
 
-// id makes a UUIDv7 of the engine's clock and random source, which uuid.NewV7 has its own of. Ids of one engine sort in
-// the order in which they were made: the 12 bits after the millisecond count within it (RFC 9562, section 6.2, method 1).
+// id makes a UUIDv7 of the engine's clock and random source, which uuid.NewV7 has its own
+// of. Ids of one engine sort in the order in which they were made: the 12 bits after the
+// millisecond count within it (RFC 9562, section 6.2, method 1).
 func (g *random) id(now time.Time) string {
 	g.mu.Lock()
 	g.last = max(uint64(max(now.UnixMilli(), 0))<<12, g.last+1)

@@ -9,8 +9,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// warnUnreached logs, at the start of a run, what the engine is configured for and cannot reach: limits above its own
-// concurrency, and handlers of types whose jobs go to queues that it does not serve.
+// warnUnreached logs, at the start of a run, what the engine is configured for and cannot
+// reach: limits above its own concurrency, and handlers of types whose jobs go to queues
+// that it does not serve.
 func (c *core) warnUnreached() {
 	for _, name := range c.queues {
 		if n := c.queueConfig[name].Concurrency; n > c.concurrency {
@@ -42,8 +43,9 @@ func (c *core) serves(queue string) bool {
 	return len(c.queues) == 0 || slices.Contains(c.queues, queue)
 }
 
-// warnUnserved logs, once for each queue, that jobs are enqueued to a queue that this engine does not serve. An engine
-// without handlers is there only to enqueue, and does not warn.
+// warnUnserved logs, once for each queue, that jobs are enqueued to a queue that this
+// engine does not serve. An engine without handlers is there only to enqueue, and does
+// not warn.
 func (c *core) warnUnserved(queue string) {
 	if len(c.registry.handled()) == 0 {
 		return
@@ -56,7 +58,8 @@ func (c *core) warnUnserved(queue string) {
 	}
 }
 
-// checkTx refuses a change in a context that carries a transaction which the storage cannot join.
+// checkTx refuses a change in a context that carries a transaction which the storage
+// cannot join.
 func (c *core) checkTx(ctx context.Context) error {
 	tx := storage.Tx(ctx)
 	if tx == nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// registry holds the handlers of an engine. Each job comes by several times, so a lookup takes no lock.
+// registry holds the handlers of an engine. Each job comes by several times, so a lookup
+// takes no lock.
 type registry struct {
 	mu       sync.Mutex // held while handlers are added
 	handlers atomic.Pointer[handlers]
@@ -65,7 +66,8 @@ func (c *core) register(added []handler.Handler) error {
 	return nil
 }
 
-// wrap puts the engine's middlewares around a handler. Without any, the engine itself does what the standard chain does.
+// wrap puts the engine's middlewares around a handler. Without any, the engine itself
+// does what the standard chain does.
 func (c *core) wrap(h handler.Handler) handler.Handler {
 	chain := c.chain
 	if chain == nil {
@@ -81,7 +83,8 @@ func (c *core) wrap(h handler.Handler) handler.Handler {
 	return h.Wrap(ms...)
 }
 
-// lookup returns what is known of a job type; its handler is the zero one if there is none.
+// lookup returns what is known of a job type; its handler is the zero one if there is
+// none.
 func (r *registry) lookup(name string) *jobType {
 	if t := r.handlers.Load().byType[name]; t != nil {
 		return t
@@ -94,7 +97,8 @@ var unhandled jobType
 // handled returns the types that have a handler.
 func (r *registry) handled() []string { return r.handlers.Load().types }
 
-// jobType finds what is known of a type of jobs to enqueue. It refuses a name that no type can have.
+// jobType finds what is known of a type of jobs to enqueue. It refuses a name that no
+// type can have.
 func (c *core) jobType(name string) (*jobType, error) {
 	r := &c.registry
 	if t := r.handlers.Load().byType[name]; t != nil {

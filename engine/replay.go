@@ -13,12 +13,15 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Replay rules. The keeper lists the dead letters at the start of Run, when one that died here is due, and every five minutes
-// while the engine has rules, for those that died elsewhere. It replays what is due and sleeps until the next.
+// Replay rules. The keeper lists the dead letters at the start of Run, when one that died
+// here is due, and every five minutes while the engine has rules, for those that died
+// elsewhere. It replays what is due and sleeps until the next.
 //
-//  1. A job is replayed by the first rule that selects it and is enabled, once for each death.
+//  1. A job is replayed by the first rule that selects it and is enabled, once for each
+//     death.
 //  2. Two lists are at least replayPause apart, so that many deaths cost one list.
-//  3. Of several engines with the same rules one replays: the others find a job that is no dead letter, or another death.
+//  3. Of several engines with the same rules one replays: the others find a job that is
+//     no dead letter, or another death.
 
 // ReplayRule replays dead letters without a person (OJS dead letter, section 7).
 type ReplayRule struct {
@@ -29,9 +32,11 @@ type ReplayRule struct {
 	Disabled   bool          // the rule replays nothing, and the rules behind it apply
 }
 
-// WithReplayRules makes the engine replay dead letters while it runs. For each job the first enabled rule that selects it decides.
-// A replay is DeadLetters.Retry without options, and publishes ojs.EventDeadLetterReplayed. A job that died in another engine
-// on the storage may be replayed up to five minutes after it is due, any other up to a second.
+// WithReplayRules makes the engine replay dead letters while it runs. For each job the
+// first enabled rule that selects it decides. A replay is DeadLetters.Retry without
+// options, and publishes ojs.EventDeadLetterReplayed. A job that died in another engine
+// on the storage may be replayed up to five minutes after it is due, any other up to a
+// second.
 func WithReplayRules(rules ...ReplayRule) Option {
 	return func(c *config) error {
 		for _, rule := range rules {
@@ -72,7 +77,8 @@ type replayRule struct {
 	query storage.Query // of its filter
 }
 
-// replayRuleFor returns the rule that decides on a dead letter and when the job is due; false: it stays dead.
+// replayRuleFor returns the rule that decides on a dead letter and when the job is due;
+// false: it stays dead.
 func (c *config) replayRuleFor(job *ojs.JobInfo) (rule *replayRule, due time.Time, ok bool) {
 	for i := range c.replayRules {
 		rule := &c.replayRules[i]
@@ -92,7 +98,8 @@ func replayCount(meta map[string]any) int {
 	return max(n, 0)
 }
 
-// countReplay notes in a job's meta that it is replayed now, by a rule or, if that is "", a person.
+// countReplay notes in a job's meta that it is replayed now, by a rule or, if that is "",
+// a person.
 func countReplay(r *storage.Record, now time.Time, rule string) {
 	meta := maps.Clone(r.Meta)
 	if meta == nil {

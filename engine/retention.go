@@ -8,21 +8,28 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Retention is how long finished jobs are kept, for Ticket.Wait and for lookups. A zero field stays as it was, at first the default;
-// a negative one is no limit. Engines that share a storage each prune it by their own rule.
+// Retention is how long finished jobs are kept, for Ticket.Wait and for lookups. A zero
+// field stays as it was, at first the default; a negative one is no limit. Engines that
+// share a storage each prune it by their own rule.
 //
-// A job with ojs.WithResultTTL is kept at least for that time after its end, whatever its age and number. A job whose unique policy
-// counts it after its end (ojs.WithThrottle, ojs.WithIdempotencyKey) is kept at least until the policy's period is over. Such jobs do
-// not count for the maxima until then, and go with the first pruning after that.
+// A job with ojs.WithResultTTL is kept at least for that time after its end, whatever its
+// age and number. A job whose unique policy counts it after its end (ojs.WithThrottle,
+// ojs.WithIdempotencyKey) is kept at least until the policy's period is over. Such jobs
+// do not count for the maxima until then, and go with the first pruning after that.
 //
-// A job that finished less than MinAge ago is not deleted by number, so that a program which enqueues first and waits for its tickets
-// afterwards finds them. That holds for ten times the maximum, which bounds memory however fast jobs finish. When younger jobs are
-// deleted all the same, the engine logs a warning once in each Run. A lookup of a deleted job is ojs.ErrPruned. Finished jobs keep their args and
-// results: with the defaults, 100,000 of them at most. A program whose args or results are large lowers MaxFinished, or sets MinAge to -1.
+// A job that finished less than MinAge ago is not deleted by number, so that a program
+// which enqueues first and waits for its tickets afterwards finds them. That holds for
+// ten times the maximum, which bounds memory however fast jobs finish. When younger jobs
+// are deleted all the same, the engine logs a warning once in each Run. A lookup of a
+// deleted job is ojs.ErrPruned. Finished jobs keep their args and results: with the
+// defaults, 100,000 of them at most. A program whose args or results are large lowers
+// MaxFinished, or sets MinAge to -1.
 //
-// Pruning happens beside the work: at the start of Run, when jobs have reached their age but at most every five minutes, and when as
-// many have finished as an eighth of the lower maximum, or 64 if that is more. In between there may be that many too many, and under
-// full load those of the milliseconds for which pruning waits for a processor. No event is sent for a single pruned job.
+// Pruning happens beside the work: at the start of Run, when jobs have reached their age
+// but at most every five minutes, and when as many have finished as an eighth of the
+// lower maximum, or 64 if that is more. In between there may be that many too many, and
+// under full load those of the milliseconds for which pruning waits for a processor. No
+// event is sent for a single pruned job.
 type Retention struct {
 	Completed time.Duration // 7 days
 	Cancelled time.Duration // 7 days
@@ -148,7 +155,8 @@ func (r *Retention) prunings() []pruning {
 	return list
 }
 
-// prune deletes what need not be kept, and says when time will next make it look; zero: only when more has finished.
+// prune deletes what need not be kept, and says when time will next make it look; zero:
+// only when more has finished.
 func (k *keeper) prune() (next time.Time) {
 	c := k.r.c
 	ctx, end := c.trace(k.r.base, OpReaper, nil)

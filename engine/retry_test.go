@@ -96,7 +96,8 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// Every way in which an attempt can fail counts, and none lets a job run more often than its policy allows.
+// Every way in which an attempt can fail counts, and none lets a job run more often than
+// its policy allows.
 func TestUpperBound(t *testing.T) {
 	ways := map[string]func(ctx context.Context, b *rig) error{
 		"error":         func(context.Context, *rig) error { return errBoom },

@@ -8,8 +8,9 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// WithRetryHook sets the hook that has a say in every retry of this engine's jobs; the last one given holds. A hook of the
-// job's handler is asked before it: either may veto, and the delay is the first that is not zero.
+// WithRetryHook sets the hook that has a say in every retry of this engine's jobs; the
+// last one given holds. A hook of the job's handler is asked before it: either may veto,
+// and the delay is the first that is not zero.
 func WithRetryHook(h policy.Hook) Option {
 	return func(c *config) error {
 		if h == nil {
@@ -35,7 +36,8 @@ func (c *core) retryHook(jobType string) policy.Hook {
 	return hooks
 }
 
-// retryHooks asks several hooks in turn. A job goes to them as a copy; a panic is no opinion, nor is runtime.Goexit.
+// retryHooks asks several hooks in turn. A job goes to them as a copy; a panic is no
+// opinion, nor is runtime.Goexit.
 type retryHooks struct {
 	c     *core
 	hooks []policy.Hook

@@ -90,7 +90,8 @@ func TestRetryHook(t *testing.T) {
 	}
 }
 
-// A job that runs without a handler in this engine, a fetched one, is the engine's hook's too.
+// A job that runs without a handler in this engine, a fetched one, is the engine's hook's
+// too.
 func TestRetryHookOfDeliveries(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		ticket := b.enqueue("elsewhere")
@@ -169,7 +170,8 @@ func TestRetryHookGoexit(t *testing.T) {
 	}
 }
 
-// An enqueue hook that ends the keeper's goroutine costs the run of the recurring job, and nothing else.
+// An enqueue hook that ends the keeper's goroutine costs the run of the recurring job,
+// and nothing else.
 func TestEnqueueHookGoexit(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("x", nothing)

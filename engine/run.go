@@ -23,7 +23,8 @@ const maxNamed = 10
 // maxClaim bounds how many jobs a worker fetches in one claim.
 const maxClaim = 500
 
-// lastCall is how long Run waits, after the grace period, for handlers whose contexts it has ended.
+// lastCall is how long Run waits, after the grace period, for handlers whose contexts it
+// has ended.
 const lastCall = time.Second
 
 // run is one call of Run: its pipeline, its timers, and the attempts that it has claimed.
@@ -123,7 +124,8 @@ func (c *core) runUntil(ctx context.Context) error {
 	return err
 }
 
-// stop ends the work of a run. Its error names the handlers and the calls of the storage that go on nevertheless.
+// stop ends the work of a run. Its error names the handlers and the calls of the storage
+// that go on nevertheless.
 func (r *run) stop() error {
 	mu := &r.c.mu
 	mu.Lock()
@@ -223,19 +225,22 @@ func (r *run) checkDrained() {
 	}
 }
 
-// storageBackoff is the wait after the n-th failure of a storage in a row: 100 ms doubling to 30 s.
+// storageBackoff is the wait after the n-th failure of a storage in a row: 100 ms
+// doubling to 30 s.
 func storageBackoff(n int) time.Duration {
 	return min(100*time.Millisecond<<min(n-1, 16), 30*time.Second)
 }
 
-// wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero asks for none. mu is held.
+// wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero
+// asks for none. mu is held.
 func (c *core) wakeAt(t time.Time) {
 	if c.run != nil && !t.IsZero() {
 		c.run.keeper.wakeAt(t)
 	}
 }
 
-// letIn says that a claimed job no longer runs, which may let in others that a limit kept out. mu is held.
+// letIn says that a claimed job no longer runs, which may let in others that a limit kept
+// out. mu is held.
 func (c *core) letIn(held storage.Held) {
 	if c.gate.ended(held) {
 		c.available(unknown)

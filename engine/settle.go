@@ -13,7 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// endedBy is the outcome of an attempt whose context ended with a cause before the handler returned.
+// endedBy is the outcome of an attempt whose context ended with a cause before the
+// handler returned.
 func endedBy(cause error, o policy.Outcome) policy.Outcome {
 	if o.Kind == policy.Returned && o.Err == nil || o.Kind != policy.Returned && o.Kind != policy.Interrupted {
 		return o
@@ -27,7 +28,8 @@ func endedBy(cause error, o policy.Outcome) policy.Outcome {
 	return o
 }
 
-// interrupt settles an attempt that the caller has taken from running, while its handler goes on after a stop.
+// interrupt settles an attempt that the caller has taken from running, while its handler
+// goes on after a stop.
 func (r *run) interrupt(a *attempt) {
 	r.c.mu.Lock()
 	cause, said := a.cause, a.said()
@@ -45,7 +47,8 @@ func (r *run) interrupt(a *attempt) {
 	r.settled(f, err)
 }
 
-// fate is what becomes of a job after an attempt: the job as it is to be, and how that came about.
+// fate is what becomes of a job after an attempt: the job as it is to be, and how that
+// came about.
 type fate struct {
 	a        *attempt        // nil: none of this engine's
 	rec      *storage.Record // that of the attempt if nobody else has it
@@ -75,7 +78,8 @@ type said struct {
 // said: core.mu is held.
 func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, a.traced, a.returned} }
 
-// decide decides what becomes of an attempt's job. An attempt that nobody else has becomes the outcome itself.
+// decide decides what becomes of an attempt's job. An attempt that nobody else has
+// becomes the outcome itself.
 func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *fate {
 	f := &a.fate
 	if said.returned && a.context.TakeBack() {
@@ -92,7 +96,8 @@ func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *fa
 	return f
 }
 
-// decide decides what becomes of the job of an attempt that began at a time and has ended now.
+// decide decides what becomes of the job of an attempt that began at a time and has ended
+// now.
 func (c *core) decide(f *fate, o policy.Outcome, began, now time.Time, result json.RawMessage) {
 	rec := f.rec
 	o = policy.Timed(&rec.JobInfo, o, began, now)
@@ -123,8 +128,9 @@ func (c *core) decideFailure(f *fate, o policy.Outcome, now time.Time) {
 	f.decision = policy.Decide(&f.rec.JobInfo, o, now, jitter(c.jitter, f.rec.ID, f.rec.Attempt), c.retryHook(f.rec.Type))
 }
 
-// settleOverrun settles an attempt whose handler has not returned in the grace period after its timeout. The keeper
-// calls it, and does not wait for a storage that fails: the attempt's timer calls again.
+// settleOverrun settles an attempt whose handler has not returned in the grace period
+// after its timeout. The keeper calls it, and does not wait for a storage that fails: the
+// attempt's timer calls again.
 func (r *run) settleOverrun(a *attempt) {
 	r.c.mu.Lock()
 	said := a.said()
@@ -147,8 +153,8 @@ func (r *run) settleOverrun(a *attempt) {
 	r.settled(f, err)
 }
 
-// settleStalled decides and stores the fate of a job whose lease ran out and that was handed to this engine. If it cannot
-// be stored now, the new lease runs out in turn.
+// settleStalled decides and stores the fate of a job whose lease ran out and that was
+// handed to this engine. If it cannot be stored now, the new lease runs out in turn.
 func (r *run) settleStalled(rec storage.Record) {
 	now := r.c.now()
 	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
@@ -224,8 +230,9 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 	return settled[0], nil
 }
 
-// settleAll stores fates in one call, and publishes those that were stored. The results are in the scratch, which the storage may keep if it
-// fails. If somebody traces it is for one fate only.
+// settleAll stores fates in one call, and publishes those that were stored. The results
+// are in the scratch, which the storage may keep if it fails. If somebody traces it is
+// for one fate only.
 func (c *core) settleAll(ctx context.Context, list []*fate, s *scratch) ([]storage.Settled, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -263,7 +270,8 @@ func (c *core) settleAll(ctx context.Context, list []*fate, s *scratch) ([]stora
 	return settled, nil
 }
 
-// beganEnds begins the operation of attempts' ends. It returns nil if no listener wants their events.
+// beganEnds begins the operation of attempts' ends. It returns nil if no listener wants
+// their events.
 func (c *core) beganEnds(list []*fate, s *scratch) *eventlog.Op {
 	if !c.events.Listening() {
 		return nil
@@ -281,8 +289,8 @@ func (c *core) beganEnds(list []*fate, s *scratch) *eventlog.Op {
 	return c.events.Begin(eventlog.None, s.ids...)
 }
 
-// publishEnds ends the operation with the transitions of those attempts' ends that were stored. Their claims have returned, except that of
-// a job whose lease ran out.
+// publishEnds ends the operation with the transitions of those attempts' ends that were
+// stored. Their claims have returned, except that of a job whose lease ran out.
 func (c *core) publishEnds(op *eventlog.Op, list []*fate, settled []storage.Settled) {
 	if op == nil {
 		return
@@ -307,8 +315,8 @@ func (c *core) publishEnd(f *fate) {
 	c.publishEnds(c.beganEnds(list, new(scratch)), list, make([]storage.Settled, 1))
 }
 
-// storedBefore reports whether a Settle that failed had stored rec all the same: the next try then finds the job one
-// version on, and as rec would have it.
+// storedBefore reports whether a Settle that failed had stored rec all the same: the next
+// try then finds the job one version on, and as rec would have it.
 func (c *core) storedBefore(ctx context.Context, rec *storage.Record, s storage.Settled) bool {
 	if !errors.Is(s.Err, storage.ErrFenced) || s.Version != rec.Version+1 {
 		return false

@@ -10,7 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// ownCalls tells a storage whose calls it gets, so that an engine does not hear of what it has done itself.
+// ownCalls tells a storage whose calls it gets, so that an engine does not hear of what
+// it has done itself.
 type ownCalls struct {
 	storage.Storage
 	self *core
@@ -59,7 +60,8 @@ func (s ownCalls) Due(ctx context.Context, now time.Time, max int, buf []storage
 	return s.Storage.Due(s.mine(ctx), now, max, buf)
 }
 
-// listening is an engine's ear for what others do. It is open while somebody needs it: a Run, a Wait, a Fetch.
+// listening is an engine's ear for what others do. It is open while somebody needs it: a
+// Run, a Wait, a Fetch.
 type listening struct {
 	mu    sync.Mutex // guards the fields below
 	users int

@@ -14,7 +14,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Engines that share a storage hear of what the others do at once, in the present of their clock.
+// Engines that share a storage hear of what the others do at once, in the present of
+// their clock.
 func TestSharedStorage(t *testing.T) {
 	// two runs an engine beside another one that does not run, on one storage.
 	two := func(t *testing.T, f func(t *testing.T, works, other *engine.Engine[any], ran chan string)) {

@@ -13,14 +13,18 @@ import (
 
 // Timeouts and deaths of workers that fetch jobs.
 //
-// The engine that a worker calls knows what the worker holds (workers). One timer of the keeper stands for the earliest timeout of
-// a held job and the earliest end of a worker's patience. When it fires, the storage is asked before anything is decided:
+// The engine that a worker calls knows what the worker holds (workers). One timer of the
+// keeper stands for the earliest timeout of a held job and the earliest end of a worker's
+// patience. When it fires, the storage is asked before anything is decided:
 //
 //  1. A job whose claim is no longer the worker's is only forgotten.
-//  2. A lease that was renewed through another engine is a sign of life: LeaseUntil less Lease is when.
-//  3. What is left fails through the same decision and the same fenced settle as the worker's own answer would.
+//  2. A lease that was renewed through another engine is a sign of life: LeaseUntil less
+//     Lease is when.
+//  3. What is left fails through the same decision and the same fenced settle as the
+//     worker's own answer would.
 //
-// An engine that was started anew knows nothing of a worker until that calls. Until then only the lease bounds its attempts.
+// An engine that was started anew knows nothing of a worker until that calls. Until then
+// only the lease bounds its attempts.
 
 // Reasons of a worker's stop (OJS events).
 const (
@@ -29,7 +33,8 @@ const (
 	stoppedError    = "error"
 )
 
-// stopReason says why a Run has stopped: signal if its context was signal.NotifyContext's and a signal ended it.
+// stopReason says why a Run has stopped: signal if its context was signal.NotifyContext's
+// and a signal ended it.
 func stopReason(ctx context.Context, stuck bool) string {
 	if stuck {
 		return stoppedError
@@ -40,7 +45,8 @@ func stopReason(ctx context.Context, stuck bool) string {
 	return stoppedShutdown
 }
 
-// timesOut is when an attempt of the job that began then exceeds its timeout, or the job its total timeout.
+// timesOut is when an attempt of the job that began then exceeds its timeout, or the job
+// its total timeout.
 func timesOut(rec *storage.Record, began time.Time) time.Time {
 	end := began.Add(rec.Timeout)
 	if rec.TotalTimeout > 0 {
@@ -51,8 +57,8 @@ func timesOut(rec *storage.Record, began time.Time) time.Time {
 	return end
 }
 
-// workerLost says that a job is no longer a worker's, if it was one's. With a cause the worker's next heartbeat names it. mu is
-// held.
+// workerLost says that a job is no longer a worker's, if it was one's. With a cause the
+// worker's next heartbeat names it. mu is held.
 func (c *core) workerLost(held storage.Held, cause error) {
 	c.workers.drop(held, cause)
 	c.letIn(held)
@@ -81,7 +87,8 @@ func (c *core) workerWaited(w *worker) {
 	c.watchWorkers(at)
 }
 
-// heldRecord looks up a job that a worker holds. cause says why it does not hold it any more.
+// heldRecord looks up a job that a worker holds. cause says why it does not hold it any
+// more.
 func (c *core) heldRecord(ctx context.Context, worker string, held storage.Held) (rec storage.Record, cause, err error) {
 	rec, err = c.store.Get(ctx, held.ID)
 	switch {
@@ -97,8 +104,8 @@ func (c *core) heldRecord(ctx context.Context, worker string, held storage.Held)
 	return rec, ojs.ErrLeaseLost, nil
 }
 
-// lookAtWorkers fails what workers hold beyond its time, and what dead workers hold. It returns when to look again. The keeper
-// calls it.
+// lookAtWorkers fails what workers hold beyond its time, and what dead workers hold. It
+// returns when to look again. The keeper calls it.
 func (r *run) lookAtWorkers() (next time.Time) {
 	now := r.c.now()
 	late, dead, next := r.c.workers.due(now)
@@ -118,7 +125,8 @@ func (r *run) lookAtWorkers() (next time.Time) {
 	return next
 }
 
-// mourn fails the attempts of a silent worker, unless one of its leases shows that it lives. It returns when to look again.
+// mourn fails the attempts of a silent worker, unless one of its leases shows that it
+// lives. It returns when to look again.
 func (r *run) mourn(s silent, now time.Time) (next time.Time, err error) {
 	c := r.c
 	claims := c.workers.heldBy(s.worker)
@@ -155,8 +163,8 @@ func (r *run) mourn(s silent, now time.Time) (next time.Time, err error) {
 	return time.Time{}, nil
 }
 
-// failClaim ends an attempt of a worker with an outcome that the worker did not report. The worker's next heartbeat names the job as
-// lost by cause. The error is the storage's.
+// failClaim ends an attempt of a worker with an outcome that the worker did not report.
+// The worker's next heartbeat names the job as lost by cause. The error is the storage's.
 func (r *run) failClaim(claim claimOf, o policy.Outcome, cause error) error {
 	c := r.c
 	rec, lost, err := c.heldRecord(r.base, claim.worker, claim.held)

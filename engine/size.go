@@ -10,8 +10,8 @@ import (
 	"github.com/ojsengine/ojs/internal/plain"
 )
 
-// checkArgs refuses args that are sure to make their job too large, before they are encoded. The bound of a plain value costs a
-// fraction of a walk over it.
+// checkArgs refuses args that are sure to make their job too large, before they are
+// encoded. The bound of a plain value costs a fraction of a walk over it.
 func checkArgs(args any) error {
 	larger := false
 	switch args := args.(type) {
@@ -28,7 +28,8 @@ func checkArgs(args any) error {
 	return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxEnvelope)}
 }
 
-// checkSize refuses a job whose meta or envelope is too large. Only one that may be is encoded to know.
+// checkSize refuses a job whose meta or envelope is too large. Only one that may be is
+// encoded to know.
 func checkSize(j *ojs.JobInfo) error {
 	meta := jsonvalue.SizeBound(j.Meta)
 	if meta > ojs.MaxMeta {

@@ -15,7 +15,8 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// Whatever exceeds a limit is refused with its field and its reason, stores nothing, and leaves the engine running.
+// Whatever exceeds a limit is refused with its field and its reason, stores nothing, and
+// leaves the engine running.
 func TestLimits(t *testing.T) {
 	deep := func(n int) any {
 		var v any = 1
@@ -119,7 +120,8 @@ func patterns(n int) []string {
 	return list
 }
 
-// What is too large is refused without being encoded: the memory that this takes does not depend on its size.
+// What is too large is refused without being encoded: the memory that this takes does not
+// depend on its size.
 func TestLargeValuesAreNotEncoded(t *testing.T) {
 	large := strings.Repeat("x", 32<<20)
 	type pair struct {

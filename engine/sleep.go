@@ -7,8 +7,9 @@ import (
 	"github.com/ojsengine/ojs/scheduler"
 )
 
-// sleep is a worker's wait on the engine's clock. Under a virtual clock a worker that sleeps counts as asleep, since only
-// the clock's next step wakes it up. Under any other clock time passes by itself, and the worker counts as working.
+// sleep is a worker's wait on the engine's clock. Under a virtual clock a worker that
+// sleeps counts as asleep, since only the clock's next step wakes it up. Under any other
+// clock time passes by itself, and the worker counts as working.
 type sleep struct {
 	r     *run
 	timer scheduler.Timer
@@ -21,8 +22,8 @@ type sleep struct {
 	doubts int  // how many calls are about to end contexts, perhaps the sleeper's
 }
 
-// newSleep begins a sleep that stands for its worker or does not. core.mu is held, under which the timer is armed before the
-// worker counts as asleep.
+// newSleep begins a sleep that stands for its worker or does not. core.mu is held, under
+// which the timer is armed before the worker counts as asleep.
 func (r *run) newSleep(d time.Duration, stands bool) *sleep {
 	s := &sleep{r: r, over: make(chan struct{}), check: make(chan struct{}, 1), stands: stands && r.c.mocked}
 	s.timer.Func = func(time.Time) {
@@ -56,8 +57,9 @@ func (s *sleep) end() {
 	s.count()
 }
 
-// doubt says that contexts are about to end, and the sleep perhaps with them: until the sleeper has looked at its own, the
-// worker does not count as asleep. A call of decided follows. core.mu is held in both.
+// doubt says that contexts are about to end, and the sleep perhaps with them: until the
+// sleeper has looked at its own, the worker does not count as asleep. A call of decided
+// follows. core.mu is held in both.
 func (s *sleep) doubt() {
 	if s != nil {
 		s.doubts++
@@ -76,7 +78,8 @@ func (s *sleep) decided() {
 	}
 }
 
-// wait returns nil when the sleep is over, and the cause of ctx's end if that comes first.
+// wait returns nil when the sleep is over, and the cause of ctx's end if that comes
+// first.
 func (s *sleep) wait(ctx context.Context) error {
 	for {
 		select {

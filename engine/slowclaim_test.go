@@ -29,7 +29,8 @@ func (s *tardy) Claim(ctx context.Context, now time.Time, c storage.Claim, dst [
 	return out, err
 }
 
-// A timeout bounds what a handler does, not how long the storage takes to hand over its job.
+// A timeout bounds what a handler does, not how long the storage takes to hand over its
+// job.
 func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 	t.Run("P0.5 a handler", func(t *testing.T) {
 		for name, tt := range map[string]struct {

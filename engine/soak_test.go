@@ -233,8 +233,8 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 	}
 }
 
-// A minute of everything at once. Nothing is lost, nothing is leaked, and the events of every job are a legal walk of the
-// transition table.
+// A minute of everything at once. Nothing is lost, nothing is leaked, and the events of
+// every job are a legal walk of the transition table.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")

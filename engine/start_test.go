@@ -49,7 +49,8 @@ func (s lookedAt) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	return recs, err
 }
 
-// A job that another engine enqueues while an engine starts is noticed, also when the storage has been looked at before.
+// A job that another engine enqueues while an engine starts is noticed, also when the
+// storage has been looked at before.
 func TestEnqueuedWhileAnotherStarts(t *testing.T) {
 	store := memory.New()
 	other, err := engine.New[int](store, quiet)

@@ -22,7 +22,8 @@ type Stats struct {
 	Quarantined int // records of the storage that do not decode (Engine.Quarantine)
 }
 
-// Stats counts jobs per queue and state, and what runs here. Its cost is that of the rows it returns, not of the jobs.
+// Stats counts jobs per queue and state, and what runs here. Its cost is that of the rows
+// it returns, not of the jobs.
 func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 	c := e.core
 	queues, err := e.Queues().List(ctx)
@@ -57,7 +58,8 @@ const (
 	Unhealthy Status = "unhealthy" // it does not run, or its storage does not answer
 )
 
-// Health says whether an engine does its work. It encodes to JSON as a health endpoint would show it.
+// Health says whether an engine does its work. It encodes to JSON as a health endpoint
+// would show it.
 type Health struct {
 	Status   Status        `json:"status"`
 	Problems []string      `json:"problems,omitempty"`

@@ -19,13 +19,14 @@ import (
 // The goroutines of a run do what its pipeline tells them: run a handler, make a step,
 // give jobs back. A step stores the outcomes of attempts and claims jobs:
 //
-//  1. Outcomes and a claim are one call of a storage that is a storage.SettleClaimer. Only
-//     such a claim takes jobs ahead, since an undone claim gives back all that it takes.
+//  1. Outcomes and a claim are one call of a storage that is a storage.SettleClaimer.
+//     Only such a claim takes jobs ahead, since an undone claim gives back all that it
+//     takes.
 //  2. Otherwise they are two calls. They are two while limits or weights have a say in
 //     claims, too, and while a tracer follows.
 //  3. The outcomes are published and logged, and waiters are told.
-//  4. Claimed attempts enter run.attempts, unless they were lost in the meantime, and then
-//     the local queue.
+//  4. Claimed attempts enter run.attempts, unless they were lost in the meantime, and
+//     then the local queue.
 
 const (
 	defaultPrefetch = 32

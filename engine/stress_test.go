@@ -16,8 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Jobs of every kind are enqueued and cancelled by several goroutines while the engine is stopped and started, in real
-// time: every job ends, and none runs twice at once.
+// Jobs of every kind are enqueued and cancelled by several goroutines while the engine is
+// stopped and started, in real time: every job ends, and none runs twice at once.
 func TestRestartsUnderLoad(t *testing.T) {
 	store := memory.New()
 	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(4), engine.WithGracePeriod(10*time.Second))

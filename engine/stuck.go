@@ -12,8 +12,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// reportStuck says that an attempt's handler goes on although its context ended more than a grace period ago, and lets
-// another attempt run beside it.
+// reportStuck says that an attempt's handler goes on although its context ended more than
+// a grace period ago, and lets another attempt run beside it.
 func (r *run) reportStuck(a *attempt) {
 	c := r.c
 	stack := stackIn(stacks(), a)
@@ -41,8 +41,9 @@ type Running struct {
 	Stack  string // of the goroutine that runs the handler
 }
 
-// Running lists the attempts that handlers of this engine work on, the longest running first, with their stacks. It is for
-// debugging: it stops the program for as long as it takes to write down the stacks of all goroutines.
+// Running lists the attempts that handlers of this engine work on, the longest running
+// first, with their stacks. It is for debugging: it stops the program for as long as it
+// takes to write down the stacks of all goroutines.
 func (e *Engine[T]) Running() []Running {
 	c := e.core
 	before := make(map[*attempt]storage.Held) // one that is another job's after the stacks were written is not in them
@@ -99,8 +100,9 @@ func stacks() string {
 // notFound is the stack of a handler that was not running when stacks were written.
 const notFound = "not found"
 
-// stackIn finds the goroutine that calls the attempt's handler. No function of the runtime finds a goroutine by anything but
-// its stack, in which the attempt is the receiver of call.
+// stackIn finds the goroutine that calls the attempt's handler. No function of the
+// runtime finds a goroutine by anything but its stack, in which the attempt is the
+// receiver of call.
 func stackIn(all string, a *attempt) string {
 	frame := fmt.Sprintf(".(*attempt).call(%p", a)
 	for g := range strings.SplitSeq(all, "\n\n") {

@@ -51,7 +51,8 @@ func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
 		c.mu.Unlock()
 		return a.cause
 	}
-	// Goroutines of one handler may sleep side by side. The first of them stands for the handler, until that returns.
+	// Goroutines of one handler may sleep side by side. The first of them stands for the
+	// handler, until that returns.
 	first := a.sleep == nil && !a.returned
 	s := a.r.newSleep(d, first)
 	if first {
@@ -119,8 +120,9 @@ func (a *attempt) Checkpoint() json.RawMessage {
 	return a.checkpoint
 }
 
-// extend renews the lease now and stores what the attempt has come to. The handler's context does not end it: a handler that
-// has been told to stop may well save where it is.
+// extend renews the lease now and stores what the attempt has come to. The handler's
+// context does not end it: a handler that has been told to stop may well save where it
+// is.
 func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error {
 	c := a.r.c
 	c.mu.Lock()

@@ -11,7 +11,8 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// A timeout is a failure whatever the handler answers afterwards, unless it completes the job.
+// A timeout is a failure whatever the handler answers afterwards, unless it completes the
+// job.
 func TestAnswersAfterATimeout(t *testing.T) {
 	boom := errors.New("late")
 	for name, tt := range map[string]struct {

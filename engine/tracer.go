@@ -8,30 +8,35 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Tracer is an Observer that also follows what the engine does, operation by operation, each in the context of the one that
-// it is part of. WithObserver takes it. An engine without one does nothing for it.
+// Tracer is an Observer that also follows what the engine does, operation by operation,
+// each in the context of the one that it is part of. WithObserver takes it. An engine
+// without one does nothing for it.
 //
-// Begin begins an operation. What belongs to it, handlers included, runs in the context that Begin returns, which must be ctx or
-// derived from it. If either result is nil the operation is left out. End is called once at the end, with the operation's error.
-// Begin and end are called concurrently, without a lock, and each on a goroutine of its own while the operation waits. They may
-// call the engine, though the operations that they cause are traced as well. If either panics or calls runtime.Goexit, the
-// engine logs that and the operation goes on.
+// Begin begins an operation. What belongs to it, handlers included, runs in the context
+// that Begin returns, which must be ctx or derived from it. If either result is nil the
+// operation is left out. End is called once at the end, with the operation's error. Begin
+// and end are called concurrently, without a lock, and each on a goroutine of its own
+// while the operation waits. They may call the engine, though the operations that they
+// cause are traced as well. If either panics or calls runtime.Goexit, the engine logs
+// that and the operation goes on.
 type Tracer interface {
 	Observer
 	Begin(ctx context.Context, op *Operation) (_ context.Context, end func(err error))
 }
 
-// Operation is something that an engine does and that takes time. Tracers must not change it, except the metadata of jobs that
-// are being enqueued, nor keep it beyond its end.
+// Operation is something that an engine does and that takes time. Tracers must not change
+// it, except the metadata of jobs that are being enqueued, nor keep it beyond its end.
 type Operation struct {
 	Kind OperationKind
 
-	// Queue is that of the jobs, or the one queue that is asked. It is empty if there are several or none.
+	// Queue is that of the jobs, or the one queue that is asked. It is empty if there are
+	// several or none.
 	Queue string
 
-	// Jobs are what the operation is about. Those of an enqueue are yet to be stored, and Begin may put strings into their Meta
-	// (and set it if it is nil; nobody shares it, and it does not count as meta of a unique job). Those of a fetch are known at
-	// its end.
+	// Jobs are what the operation is about. Those of an enqueue are yet to be stored, and
+	// Begin may put strings into their Meta (and set it if it is nil; nobody shares it,
+	// and it does not count as meta of a unique job). Those of a fetch are known at its
+	// end.
 	Jobs []*ojs.JobInfo
 
 	Worker string // who does it: this engine's worker, or the one that has the job; empty for an enqueue

@@ -17,7 +17,8 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// spans is a tracer that writes down each operation at its end: what it is part of, what it is about, and its error.
+// spans is a tracer that writes down each operation at its end: what it is part of, what
+// it is about, and its error.
 type spans struct {
 	record
 	lines []string

@@ -16,8 +16,9 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Round after round, 64 goroutines enqueue equal jobs at once, while the engine runs them and somebody cancels them. Whatever
-// the strategy, two of them never coexist in the checked states, and none is lost.
+// Round after round, 64 goroutines enqueue equal jobs at once, while the engine runs them
+// and somebody cancels them. Whatever the strategy, two of them never coexist in the
+// checked states, and none is lost.
 func TestUniqueUnderFire(t *testing.T) {
 	const goroutines = 64
 	rounds := 250
@@ -53,7 +54,8 @@ func TestUniqueUnderFire(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- eng.Run(ctx) }()
 
-			// Only the jobs of one round are ever open, and they are equal: there is at most one.
+			// Only the jobs of one round are ever open, and they are equal: there is at
+			// most one.
 			var watch sync.WaitGroup
 			watch.Go(func() {
 				for ctx.Err() == nil {
@@ -121,7 +123,8 @@ func TestUniqueUnderFire(t *testing.T) {
 	}
 }
 
-// BenchmarkEnqueue compares a unique enqueue with a plain one, and shows that neither depends on how much is stored.
+// BenchmarkEnqueue compares a unique enqueue with a plain one, and shows that neither
+// depends on how much is stored.
 func BenchmarkEnqueue(b *testing.B) {
 	type args struct {
 		N int

@@ -20,7 +20,8 @@ import (
 // uniqueRig tells the stories of unique jobs.
 type uniqueRig struct{ *rig }
 
-// want says what became of an enqueue: "new", "rejected" or "ignored", with the equal job's id for the last two.
+// want says what became of an enqueue: "new", "rejected" or "ignored", with the equal
+// job's id for the last two.
 func (b uniqueRig) add(jobType string, args any, opts ...ojs.Option) (what, id string) {
 	b.t.Helper()
 	ticket, err := b.Enqueue(b.ctx, jobType, args, opts...)
@@ -354,7 +355,8 @@ func TestUnique(t *testing.T) {
 		a := b.expect("", "new", "", "x", 1, unique(all), noJitter, ojs.WithMaxAttempts(2))
 		b.advance(0)
 		b.expect("C096", "rejected", a, "x", 1, unique(all))
-		// One that no check of its own keeps out stands beside it; the retry comes all the same.
+		// One that no check of its own keeps out stands beside it; the retry comes all
+		// the same.
 		beside := b.expect("", "new", "", "x", 1, with(all, func(p *ojs.UniquePolicy) { p.States = []ojs.State{ojs.StatePending} }), ojs.WithDelay(time.Minute))
 		b.advance(time.Second)
 		b.want(a, ojs.StateDiscarded, 2)

@@ -92,7 +92,8 @@ func (w *waiters) all() {
 	}
 }
 
-// ofStored waits for jobs that are known to have been stored: if one is not there, it has been deleted.
+// ofStored waits for jobs that are known to have been stored: if one is not there, it has
+// been deleted.
 type ofStored core
 
 // Wait implements ojs.Waiter.

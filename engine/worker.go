@@ -33,36 +33,44 @@ type WorkerConfig struct {
 	Queues []string // in order of preference; empty: those of the engine, in its order
 	Types  []string // empty: all
 
-	// DeadAfter is how long the worker may be silent while it holds jobs, once it has sent a heartbeat: then it counts as dead
-	// and its attempts as failed. 0: DefaultDeadAfter; negative: it never counts as dead, and only its leases run out.
+	// DeadAfter is how long the worker may be silent while it holds jobs, once it has
+	// sent a heartbeat: then it counts as dead and its attempts as failed. 0:
+	// DefaultDeadAfter; negative: it never counts as dead, and only its leases run out.
 	DeadAfter time.Duration
 }
 
-// DefaultDeadAfter is how long a worker may be silent (OJS worker protocol). Heartbeats are recommended every 5 s.
+// DefaultDeadAfter is how long a worker may be silent (OJS worker protocol). Heartbeats
+// are recommended every 5 s.
 const DefaultDeadAfter = 30 * time.Second
 
-// Worker takes jobs for a goroutine or a process of yours to run. Pauses and limits of queues and keys hold for workers too;
-// those of handlers do not. An attempt of a worker fails
+// Worker takes jobs for a goroutine or a process of yours to run. Pauses and limits of
+// queues and keys hold for workers too; those of handlers do not. An attempt of a worker
+// fails
 //
-//   - when its lease ends (ojs.WithLease, 30 min by default), which Heartbeat, Progress and SaveCheckpoint renew;
-//   - at its timeout, or the job's total timeout, whatever the worker says later. There is no grace period. The timeout
-//     begins when the claim has returned;
-//   - when the worker is silent for WorkerConfig.DeadAfter, 30 s by default, with the error type worker_death. Every call of
-//     the worker counts, and a Fetch for as long as it waits. A worker that has never renewed a lease is left to its leases.
+//   - when its lease ends (ojs.WithLease, 30 min by default), which Heartbeat, Progress
+//     and SaveCheckpoint renew;
+//   - at its timeout, or the job's total timeout, whatever the worker says later. There
+//     is no grace period. The timeout begins when the claim has returned;
+//   - when the worker is silent for WorkerConfig.DeadAfter, 30 s by default, with the
+//     error type worker_death. Every call of the worker counts, and a Fetch for as long
+//     as it waits. A worker that has never renewed a lease is left to its leases.
 //
-// Jobs become available to workers as to the engine. But only a Run, of any engine on the storage, promotes scheduled jobs and
-// notices lost leases, and only a Run of the engine that the worker calls notices timeouts and silence: an engine without
-// handlers can run for that. An engine that has been started anew knows the worker again from the worker's next call on a
-// delivery, or its next Heartbeat; until then the lease is the bound. A worker may call several engines on one storage: a
-// lease that another engine has renewed is a sign of life.
+// Jobs become available to workers as to the engine. But only a Run, of any engine on the
+// storage, promotes scheduled jobs and notices lost leases, and only a Run of the engine
+// that the worker calls notices timeouts and silence: an engine without handlers can run
+// for that. An engine that has been started anew knows the worker again from the worker's
+// next call on a delivery, or its next Heartbeat; until then the lease is the bound. A
+// worker may call several engines on one storage: a lease that another engine has renewed
+// is a sign of life.
 type Worker struct {
 	core *core
 	id   string
 	cfg  WorkerConfig
 }
 
-// Worker returns the worker with the id, which is any name of 1 to 255 bytes. It may be asked for again and again, by each
-// request to a bridge, say: it is the same. One that is unused for an hour and holds nothing may be forgotten.
+// Worker returns the worker with the id, which is any name of 1 to 255 bytes. It may be
+// asked for again and again, by each request to a bridge, say: it is the same. One that
+// is unused for an hour and holds nothing may be forgotten.
 func (e *Engine[T]) Worker(id string, cfg WorkerConfig) *Worker {
 	cfg.Queues, cfg.Types = slices.Clone(cfg.Queues), slices.Clone(cfg.Types)
 	return &Worker{e.core, id, cfg}
@@ -71,8 +79,9 @@ func (e *Engine[T]) Worker(id string, cfg WorkerConfig) *Worker {
 // ID returns the worker's id.
 func (w *Worker) ID() string { return w.id }
 
-// Fetch waits for a job and takes it. It returns ctx's error if that ends first, ErrWorkerQuiet or ErrWorkerTerminated if
-// the worker gets no more, or the error of the storage.
+// Fetch waits for a job and takes it. It returns ctx's error if that ends first,
+// ErrWorkerQuiet or ErrWorkerTerminated if the worker gets no more, or the error of the
+// storage.
 func (w *Worker) Fetch(ctx context.Context) (*Delivery, error) {
 	ds, err := w.FetchMany(ctx, 1)
 	if err != nil {
@@ -81,9 +90,10 @@ func (w *Worker) Fetch(ctx context.Context) (*Delivery, error) {
 	return ds[0], nil
 }
 
-// FetchMany waits for a job and takes up to n of those that are available then, at least one. It claims them together, unless
-// limits or weights of queues ask for a claim for each: then the leases of the first ones age while the others are claimed.
-// Its errors are Fetch's.
+// FetchMany waits for a job and takes up to n of those that are available then, at least
+// one. It claims them together, unless limits or weights of queues ask for a claim for
+// each: then the leases of the first ones age while the others are claimed. Its errors
+// are Fetch's.
 func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 	if n < 1 {
 		return nil, invalid("max", fmt.Sprintf("%d is less than 1", n))
@@ -141,7 +151,8 @@ func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopen
 	return nil
 }
 
-// claim takes up to n jobs that are available now. An error after the first of them is for the next call to find.
+// claim takes up to n jobs that are available now. An error after the first of them is
+// for the next call to find.
 func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, reopens time.Time, err error) {
 	c := w.core
 	for len(ds) < n {
@@ -177,8 +188,9 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 	return ds, reopens, nil
 }
 
-// giveBackOverdue gives back the deliveries of overdue jobs, and returns the others. One that the storage does not take back is no
-// longer the worker's either: heartbeats do not renew its lease.
+// giveBackOverdue gives back the deliveries of overdue jobs, and returns the others. One
+// that the storage does not take back is no longer the worker's either: heartbeats do not
+// renew its lease.
 func (w *Worker) giveBackOverdue(ctx context.Context, ds []*Delivery) []*Delivery {
 	c := w.core
 	return slices.DeleteFunc(ds, func(d *Delivery) bool {
@@ -194,7 +206,8 @@ func (w *Worker) giveBackOverdue(ctx context.Context, ds []*Delivery) []*Deliver
 	})
 }
 
-// touch notes that the worker is there. It returns its state, and a channel that is closed when that changes.
+// touch notes that the worker is there. It returns its state, and a channel that is
+// closed when that changes.
 func (w *Worker) touch() (WorkerState, <-chan struct{}) {
 	c := w.core
 	state, changed, isNew := c.workers.touch(w.id, c.now(), w.deadAfter())
@@ -212,8 +225,8 @@ func (w *Worker) deadAfter() time.Duration {
 	return DefaultDeadAfter
 }
 
-// Delivery finds a job that this worker holds, by the token of its Delivery. It returns ojs.ErrLeaseLost if the worker no
-// longer holds it.
+// Delivery finds a job that this worker holds, by the token of its Delivery. It returns
+// ojs.ErrLeaseLost if the worker no longer holds it.
 func (w *Worker) Delivery(ctx context.Context, token string) (*Delivery, error) {
 	held, err := parseToken(token)
 	if err != nil {
@@ -243,11 +256,13 @@ type LostJob struct {
 	Cause error  // ojs.ErrCancelled, ojs.ErrReplaced, ojs.ErrTimeout, or ojs.ErrLeaseLost
 }
 
-// Heartbeat renews the lease of every job that the worker holds, as Delivery.Heartbeat does for one, and names the jobs that it
-// has lost since its last Heartbeat: they were cancelled or replaced, their leases ended, or their timeouts passed. The error is the
+// Heartbeat renews the lease of every job that the worker holds, as Delivery.Heartbeat
+// does for one, and names the jobs that it has lost since its last Heartbeat: they were
+// cancelled or replaced, their leases ended, or their timeouts passed. The error is the
 // storage's, and the call may then be repeated: nothing that is lost goes unnamed.
 //
-// The first Heartbeat of a worker lists the active jobs of the storage, to find those that it has fetched from another engine.
+// The first Heartbeat of a worker lists the active jobs of the storage, to find those
+// that it has fetched from another engine.
 func (w *Worker) Heartbeat(ctx context.Context) (Beat, error) {
 	c := w.core
 	if !w.valid() {
@@ -286,7 +301,8 @@ func (w *Worker) Heartbeat(ctx context.Context) (Beat, error) {
 	return b, nil
 }
 
-// adopt takes note of the jobs that the worker holds in the storage, the first time that it is called for this worker.
+// adopt takes note of the jobs that the worker holds in the storage, the first time that
+// it is called for this worker.
 func (w *Worker) adopt(ctx context.Context) error {
 	c := w.core
 	if c.workers.adopted(w.id, false) {
@@ -316,10 +332,12 @@ func (w *Worker) adopt(ctx context.Context) error {
 // Quiet makes the worker get no more jobs. A Fetch that waits returns ErrWorkerQuiet.
 func (w *Worker) Quiet() { w.become(WorkerQuiet) }
 
-// Close ends the worker: it gets no more jobs. It keeps those it holds until it settles them or their leases run out.
+// Close ends the worker: it gets no more jobs. It keeps those it holds until it settles
+// them or their leases run out.
 func (w *Worker) Close() { w.become(WorkerTerminate) }
 
-// become moves the worker on to a state, which its first Fetch will find if there has been none.
+// become moves the worker on to a state, which its first Fetch will find if there has
+// been none.
 func (w *Worker) become(to WorkerState) {
 	if !w.core.workers.set(w.core, w.id, to) && w.valid() {
 		w.touch()
@@ -349,11 +367,12 @@ type WorkerStats struct {
 // List returns the workers, sorted by id.
 func (w *Workers) List() []WorkerStats { return w.core.workers.list(w.core.now()) }
 
-// Quiet tells a worker to take no more jobs: its Fetch returns ErrWorkerQuiet, its Heartbeat WorkerQuiet. It reports whether
-// there is such a worker.
+// Quiet tells a worker to take no more jobs: its Fetch returns ErrWorkerQuiet, its
+// Heartbeat WorkerQuiet. It reports whether there is such a worker.
 func (w *Workers) Quiet(id string) bool { return w.core.workers.set(w.core, id, WorkerQuiet) }
 
-// Terminate tells a worker to end: its Fetch returns ErrWorkerTerminated, its Heartbeat WorkerTerminate.
+// Terminate tells a worker to end: its Fetch returns ErrWorkerTerminated, its Heartbeat
+// WorkerTerminate.
 func (w *Workers) Terminate(id string) bool { return w.core.workers.set(w.core, id, WorkerTerminate) }
 
 // fetcher returns a channel that is closed when jobs may be available.

@@ -40,7 +40,8 @@ type holding struct {
 	timeout time.Time // the earlier one of its two timeouts
 }
 
-// silence is when the worker counts as dead unless it is heard of, zero if never. mu is held.
+// silence is when the worker counts as dead unless it is heard of, zero if never. mu is
+// held.
 func (w *worker) silence() time.Time {
 	if !w.beats || w.dead || w.deadAfter == 0 || w.waiting > 0 || len(w.held) == 0 {
 		return time.Time{}
@@ -93,7 +94,8 @@ func (ws *workers) find(id string, now time.Time) *worker {
 	return ws.byID[id]
 }
 
-// waits says that a fetch of a worker begins to wait. What it returns is for waited, when that is over.
+// waits says that a fetch of a worker begins to wait. What it returns is for waited, when
+// that is over.
 func (ws *workers) waits(id string) *worker {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -128,7 +130,8 @@ func (ws *workers) beat(id string) time.Time {
 	return w.silence()
 }
 
-// adopted reports whether the worker's held jobs were looked for in the storage, and notes it if so.
+// adopted reports whether the worker's held jobs were looked for in the storage, and
+// notes it if so.
 func (ws *workers) adopted(id string, now bool) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -155,8 +158,9 @@ func (ws *workers) forget(now time.Time) {
 	}
 }
 
-// hold says that a worker holds a job under the lease that ends then. Unless that is known already, the worker could begin it at began.
-// It returns when to look at the worker next.
+// hold says that a worker holds a job under the lease that ends then. Unless that is
+// known already, the worker could begin it at began. It returns when to look at the
+// worker next.
 func (ws *workers) hold(id string, rec *storage.Record, began, until time.Time) time.Time {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -185,7 +189,8 @@ func (ws *workers) began(rec *storage.Record) time.Time {
 	return rec.StartedAt
 }
 
-// drop says that a worker no longer holds a job, if one did. With a cause, its next heartbeat names the job.
+// drop says that a worker no longer holds a job, if one did. With a cause, its next
+// heartbeat names the job.
 func (ws *workers) drop(held storage.Held, cause error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -235,8 +240,9 @@ type silent struct {
 	limit  time.Duration
 }
 
-// due returns the held jobs whose timeouts have passed, the workers that are silent for too long, and when there will be more. A job
-// whose lease ends no later than its timeout is the storage's to hand over.
+// due returns the held jobs whose timeouts have passed, the workers that are silent for
+// too long, and when there will be more. A job whose lease ends no later than its timeout
+// is the storage's to hand over.
 func (ws *workers) due(now time.Time) (late []claimOf, dead []silent, next time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -277,7 +283,8 @@ func (ws *workers) heard(id string, at time.Time) time.Time {
 	return w.silence()
 }
 
-// bury counts a worker as dead, unless it has been heard of since it was found silent. running: it had not been told to end.
+// bury counts a worker as dead, unless it has been heard of since it was found silent.
+// running: it had not been told to end.
 func (ws *workers) bury(s silent) (buried, running bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -2,11 +2,14 @@ package memory
 
 import "github.com/ojsengine/ojs/storage"
 
-// closedKeys are the keys of the set that the latest claim passed over, Claim.SkipKeys. The buckets of these keys are not in the heaps of
-// their groups, so that a claim costs the same however many keys are closed and however many jobs wait for them:
+// closedKeys are the keys of the set that the latest claim passed over, Claim.SkipKeys.
+// The buckets of these keys are not in the heaps of their groups, so that a claim costs
+// the same however many keys are closed and however many jobs wait for them:
 //
-//   - A bucket is in its group's heap if and only if it is not closed, and it is closed if and only if its key is in keys.
-//   - A claim with the same set as the one before costs the changes of the set since then.
+//   - A bucket is in its group's heap if and only if it is not closed, and it is closed
+//     if and only if its key is in keys.
+//   - A claim with the same set as the one before costs the changes of the set since
+//     then.
 //   - A claim with another set, as that of a second engine, costs the keys of both.
 type closedKeys struct {
 	set     *storage.KeySet

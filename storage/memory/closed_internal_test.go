@@ -10,7 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// closedStore has jobs of n closed keys, in front of which no claim finds anything, and returns their set.
+// closedStore has jobs of n closed keys, in front of which no claim finds anything, and
+// returns their set.
 func closedStore(tb testing.TB, n int) (*Storage, *storage.KeySet) {
 	tb.Helper()
 	s, shut := New(), storage.Keys()
@@ -36,8 +37,9 @@ func addLimited(tb testing.TB, s *Storage, id, queue, key string) {
 	}
 }
 
-// The work of a claim does not grow with the number of closed keys, nor with that of their
-// jobs. The counts are exact, since a counter that stands still would prove nothing.
+// The work of a claim does not grow with the number of closed keys, nor with that of
+// their jobs. The counts are exact, since a counter that stands still would prove
+// nothing.
 func TestClaimsDoNotWalkPastClosedKeys(t *testing.T) {
 	const rounds = 50
 	type work struct{ plain, none, turned, both int }

@@ -59,8 +59,8 @@ func (cs *crons) leave(e *cronEntry) {
 	}
 }
 
-// due returns up to most entries whose next run is not after now, beginning after one in the order of runs, and the next run
-// of the first entry that comes then.
+// due returns up to most entries whose next run is not after now, beginning after one in
+// the order of runs, and the next run of the first entry that comes then.
 func (cs *crons) due(now time.Time, after *storage.Cron, most int) (due []*cronEntry, next time.Time) {
 	var taken []*cronEntry
 	for cs.runs.len() > 0 {

@@ -7,11 +7,14 @@ import (
 	"time"
 )
 
-// endings lists finished jobs in the order in which they are pruned: by FinishedAt, and those of the same time by their turn, which
-// numbers the ends. Jobs come almost in order, since an engine stores an outcome right after the time that it has. Adding such a job,
-// and removing the first, costs the same however many there are; any other job costs a search.
+// endings lists finished jobs in the order in which they are pruned: by FinishedAt, and
+// those of the same time by their turn, which numbers the ends. Jobs come almost in
+// order, since an engine stores an outcome right after the time that it has. Adding such
+// a job, and removing the first, costs the same however many there are; any other job
+// costs a search.
 //
-// Invariants: no chunk is empty, and the entries of all chunks, one after another, are in order.
+// Invariants: no chunk is empty, and the entries of all chunks, one after another, are in
+// order.
 type endings struct {
 	chunks []*endChunk
 	n      int
@@ -24,7 +27,8 @@ type endChunk struct {
 	first, used int
 }
 
-// ending is a finished job with its time beside it, so that a search touches jobs only where times are equal.
+// ending is a finished job with its time beside it, so that a search touches jobs only
+// where times are equal.
 type ending struct {
 	at  instant
 	job *job
@@ -107,7 +111,8 @@ func (x *endings) add(j *job) {
 	c.used++
 }
 
-// remove takes out a job that is in, and whose FinishedAt and turn are those it was added with.
+// remove takes out a job that is in, and whose FinishedAt and turn are those it was added
+// with.
 func (x *endings) remove(j *job) {
 	e := endingOf(j)
 	i := x.chunkOf(&e)

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The list of finished jobs does what a sorted list does, however jobs come and go, and gives back the memory of what is gone.
+// The list of finished jobs does what a sorted list does, however jobs come and go, and
+// gives back the memory of what is gone.
 func TestEndings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x endings
@@ -66,7 +67,8 @@ func TestEndings(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Fatalf("%d jobs in another order than wanted", len(got))
 				}
-				// Of two chunks in a row at least one is a quarter full, or they would have been joined.
+				// Of two chunks in a row at least one is a quarter full, or they would
+				// have been joined.
 				if most := 2 + 8*len(want)/chunkSize; len(x.chunks) > most {
 					t.Fatalf("%d chunks for %d jobs", len(x.chunks), len(want))
 				}

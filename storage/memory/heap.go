@@ -1,7 +1,7 @@
 package memory
 
-// heap is a binary heap whose items know where they are, so that any of them can be moved or removed. container/heap would
-// do; this one calls no interface method per comparison.
+// heap is a binary heap whose items know where they are, so that any of them can be moved
+// or removed. container/heap would do; this one calls no interface method per comparison.
 type heap[E heapItem[E]] struct{ items []E }
 
 type heapItem[E any] interface {
@@ -78,8 +78,9 @@ func (h *heap[E]) set(i int, e E) {
 	e.moved(i)
 }
 
-// search asks found about the item at i and those below it, but not about those below one for which it holds. So it
-// comes to the first item, in heap order, for which found holds.
+// search asks found about the item at i and those below it, but not about those below one
+// for which it holds. So it comes to the first item, in heap order, for which found
+// holds.
 func (h *heap[E]) search(i int, found func(E) bool) {
 	if i >= len(h.items) || found(h.items[i]) {
 		return

@@ -11,14 +11,16 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// inbox has jobs that are stored, in the order in which they came, and are in no index yet. Those who enqueue leave ordinary jobs
-// there, under a lock that others seldom want; whoever comes to the storage for anything else takes them in first, except workers
-// that have something to do before them. So producers and workers do not take turns at the storage for each job, and what both
-// keep stays in the caches of one processor for a while.
+// inbox has jobs that are stored, in the order in which they came, and are in no index
+// yet. Those who enqueue leave ordinary jobs there, under a lock that others seldom want;
+// whoever comes to the storage for anything else takes them in first, except workers that
+// have something to do before them. So producers and workers do not take turns at the
+// storage for each job, and what both keep stays in the caches of one processor for a
+// while.
 type inbox struct {
 	some atomic.Bool // jobs are in it; changed under mu
-	// open says that jobs are available, so that workers are likely to have enough to do without what is left here. It is changed
-	// under Storage.mu.
+	// open says that jobs are available, so that workers are likely to have enough to do
+	// without what is left here. It is changed under Storage.mu.
 	open atomic.Bool
 
 	mu    sync.Mutex // guards the fields below; whoever has Storage.mu too has taken that first
@@ -35,9 +37,10 @@ const (
 	backlog   = 512  // available jobs, beyond which it then lets other goroutines run
 )
 
-// leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done nothing, if no others are available, or if they are
-// not ordinary: somebody else has to hear of them, they are of a kind that is not known yet, they have a priority, ids that have to be
-// looked for, or anything that other jobs have a part in.
+// leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done
+// nothing, if no others are available, or if they are not ordinary: somebody else has to
+// hear of them, they are of a kind that is not known yet, they have a priority, ids that
+// have to be looked for, or anything that other jobs have a part in.
 func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert, first *job) bool {
 	if !s.inbox.open.Load() || ctx.Err() != nil || s.hub.HeardFrom(self) {
 		return false
@@ -65,7 +68,8 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		x.some.Store(true)
 	}
 	x.mu.Unlock()
-	// Whoever began to listen meanwhile may have looked at the storage before these jobs came, and not after: it must be told.
+	// Whoever began to listen meanwhile may have looked at the storage before these jobs
+	// came, and not after: it must be told.
 	if heard := s.hub.HeardFrom(self); heard || n >= inboxSize {
 		if heard || n >= fullInbox {
 			s.mu.Lock()
@@ -123,7 +127,8 @@ func (s *Storage) takeIn() {
 	x.spare = jobs
 }
 
-// openInbox opens the inbox if there are available jobs, and closes it otherwise. mu is held.
+// openInbox opens the inbox if there are available jobs, and closes it otherwise. mu is
+// held.
 func (s *Storage) openInbox() {
 	if some := s.ready.n > 0; s.inbox.open.Load() != some {
 		s.inbox.open.Store(some)

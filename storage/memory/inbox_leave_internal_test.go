@@ -22,7 +22,8 @@ func ordinary(id, queue string) storage.Insert {
 	return storage.Insert{Record: r, IDIsNew: true}
 }
 
-// opened is a storage with a job of a queue that is available, so that others of it are left in the inbox.
+// opened is a storage with a job of a queue that is available, so that others of it are
+// left in the inbox.
 func opened(t *testing.T, queue string) *Storage {
 	s := New()
 	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("first", queue)}, nil); err != nil {
@@ -76,7 +77,8 @@ func TestFullInbox(t *testing.T) {
 	}
 }
 
-// Somebody who has begun to listen hears of a job whose enqueue was under way, also when others are at the storage.
+// Somebody who has begun to listen hears of a job whose enqueue was under way, also when
+// others are at the storage.
 func TestLeftInWhileOthersBegin(t *testing.T) {
 	s := opened(t, "q")
 	s.inbox.mu.Lock()
@@ -192,7 +194,8 @@ func TestBacklogYields(t *testing.T) {
 	for ids <= backlog {
 		insert(batch())
 	}
-	// Others may also run because the enqueue was interrupted; and who yields may go on before others, which happens now and then.
+	// Others may also run because the enqueue was interrupted; and who yields may go on
+	// before others, which happens now and then.
 	const tries = 200
 	yielded := 0
 	for range tries {
@@ -211,7 +214,8 @@ func TestBacklogYields(t *testing.T) {
 	}
 }
 
-// Who begins to listen while jobs are on their way into the inbox hears of them, and who enqueues them does not.
+// Who begins to listen while jobs are on their way into the inbox hears of them, and who
+// enqueues them does not.
 func TestInboxTellsWhoBeganToListen(t *testing.T) {
 	s := opened(t, "q")
 	var mine, theirs atomic.Int32
@@ -280,7 +284,8 @@ func TestNotForTheInbox(t *testing.T) {
 	}
 }
 
-// A batch of which the jobs are of different kinds, since others enqueue meanwhile, comes out of the inbox as it is.
+// A batch of which the jobs are of different kinds, since others enqueue meanwhile, comes
+// out of the inbox as it is.
 func TestInboxOfKinds(t *testing.T) {
 	s := opened(t, "a")
 	kinds := map[string]*kind{"a": s.lastKind.Load()}
@@ -318,7 +323,8 @@ func TestInboxOfKinds(t *testing.T) {
 	}
 }
 
-// The inbox keeps nothing alive that has left it, nor memory for many more jobs than wait there as a rule.
+// The inbox keeps nothing alive that has left it, nor memory for many more jobs than wait
+// there as a rule.
 func TestInboxKeepsNothing(t *testing.T) {
 	s := opened(t, "q")
 	leaveJobs(t, s, ordinary("1", "q"), ordinary("2", "q"))
@@ -349,7 +355,8 @@ func TestInboxKeepsNothing(t *testing.T) {
 	}
 }
 
-// A job that has been deleted hands on nothing of what it was, whatever the next one in its memory is like.
+// A job that has been deleted hands on nothing of what it was, whatever the next one in
+// its memory is like.
 func TestSparesAreBlank(t *testing.T) {
 	s := opened(t, "q")
 	special := ordinary("2", "q")

@@ -11,7 +11,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Kinds of jobs and their queues that go while jobs of theirs are on their way in come back with them.
+// Kinds of jobs and their queues that go while jobs of theirs are on their way in come
+// back with them.
 func TestInboxAndDeadKinds(t *testing.T) {
 	s := memory.New()
 	const producers, each = 3, 20_000
@@ -81,7 +82,8 @@ func TestInboxAndDeadKinds(t *testing.T) {
 	}
 }
 
-// Whatever is left in the inbox, jobs of one producer are claimed in the order in which they were stored.
+// Whatever is left in the inbox, jobs of one producer are claimed in the order in which
+// they were stored.
 func TestInboxKeepsOrder(t *testing.T) {
 	s := memory.New()
 	const producers, each = 3, 10_000

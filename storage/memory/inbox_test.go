@@ -19,7 +19,8 @@ import (
 // Nobody can tell whether jobs are left in the inbox or stored the long way.
 func TestInbox(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Somebody listens to the other, so that every job is inserted there the long way.
+		// Somebody listens to the other, so that every job is inserted there the long
+		// way.
 		both := [2]*memory.Storage{memory.New(), memory.New()}
 		defer both[1].Notify("listener", func(storage.Notice) {})()
 		ctx, now, ids := t.Context(), epoch, 0
@@ -199,8 +200,8 @@ func claimedInto(into []*storage.Record) (recs []storage.Record) {
 	return recs
 }
 
-// Jobs come out of the inbox as they went in, whoever takes them in, and none is lost to a storage that is closed or a queue that is
-// drained meanwhile.
+// Jobs come out of the inbox as they went in, whoever takes them in, and none is lost to
+// a storage that is closed or a queue that is drained meanwhile.
 func TestInboxConcurrently(t *testing.T) {
 	const producers, each = 4, 2000
 	s := memory.New()

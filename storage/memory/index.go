@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// index lists jobs in the order in which they were added. Its numbers only grow, so a listing can go on after the last
-// one it saw whatever has been added and removed since. Removing the oldest costs the same as adding, and neither copies the
-// others.
+// index lists jobs in the order in which they were added. Its numbers only grow, so a
+// listing can go on after the last one it saw whatever has been added and removed since.
+// Removing the oldest costs the same as adding, and neither copies the others.
 type index struct {
 	chunks []*chunk // none of them is empty
 	last   uint64
@@ -89,8 +89,8 @@ func (x *index) drop(i int) {
 	}
 }
 
-// merge joins a chunk that is almost empty with the next if that is, too: jobs that stay for long among many that do not would
-// hold a chunk each.
+// merge joins a chunk that is almost empty with the next if that is, too: jobs that stay
+// for long among many that do not would hold a chunk each.
 func (x *index) merge(i int) {
 	if i+1 >= len(x.chunks) {
 		return
@@ -117,8 +117,8 @@ func (x *index) merge(i int) {
 	x.drop(i + 1)
 }
 
-// after returns the place of the first entry whose number is greater than ord: its chunk, and where in that it is. There is none
-// if the chunk is one too many.
+// after returns the place of the first entry whose number is greater than ord: its chunk,
+// and where in that it is. There is none if the chunk is one too many.
 func (x *index) after(ord uint64) (chunk, at int) {
 	ends := func(i int) bool {
 		c := x.chunks[i]
@@ -137,7 +137,8 @@ func (x *index) after(ord uint64) (chunk, at int) {
 	return chunk, sort.Search(c.used, func(i int) bool { return c.entries[i].ord > ord })
 }
 
-// from calls f with the entries whose numbers are greater than ord, in order, until it returns false.
+// from calls f with the entries whose numbers are greater than ord, in order, until it
+// returns false.
 func (x *index) from(ord uint64, f func(entry) bool) {
 	i, k := x.after(ord)
 	for ; i < len(x.chunks); i, k = i+1, 0 {

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An index does what a sorted list does, whatever is removed when, and gives back the memory of what is gone.
+// An index does what a sorted list does, whatever is removed when, and gives back the
+// memory of what is gone.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x index
@@ -57,7 +58,8 @@ func TestIndex(t *testing.T) {
 				if !slices.Equal(got, want[k:]) {
 					t.Fatalf("%d jobs after %d, want %d", len(got), after, len(want[k:]))
 				}
-				// Of two chunks in a row at least one is a quarter full, or they could not be joined; the last two may be on their way.
+				// Of two chunks in a row at least one is a quarter full, or they could
+				// not be joined; the last two may be on their way.
 				if most := 2 + 8*len(want)/chunkSize; len(x.chunks) > most+1 {
 					t.Fatalf("%d chunks for %d jobs", len(x.chunks), len(want))
 				}

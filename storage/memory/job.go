@@ -10,13 +10,15 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// job is a stored job with its places in the indexes. Most jobs have nothing to remember but what others of their kind have:
-// no meta, errors or result. Those it holds entirely, in less than a third of a storage.Record; for others, rest has the
-// record.
+// job is a stored job with its places in the indexes. Most jobs have nothing to remember
+// but what others of their kind have: no meta, errors or result. Those it holds entirely,
+// in less than a third of a storage.Record; for others, rest has the record.
 //
-// The memory of a job that is deleted becomes that of a new one: nobody outside of this package sees any of it.
+// The memory of a job that is deleted becomes that of a new one: nobody outside of this
+// package sees any of it.
 //
-// Fields that are looked at together stand together: a line of the processor's cache is 64 bytes.
+// Fields that are looked at together stand together: a line of the processor's cache is
+// 64 bytes.
 type job struct {
 	id     string
 	args   ojs.Args
@@ -39,8 +41,8 @@ type job struct {
 
 	version                               uint64
 	created, scheduled, enqueued, started instant
-	// until is the one time that a job of its state has: next_retry_at of a retryable one, the end of an active one's lease, when
-	// a terminal one finished.
+	// until is the one time that a job of its state has: next_retry_at of a retryable
+	// one, the end of an active one's lease, when a terminal one finished.
 	until instant
 }
 
@@ -150,7 +152,8 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))
-	// Jobs that are all different would make a list of them all. Kinds beyond that many are not looked for again.
+	// Jobs that are all different would make a list of them all. Kinds beyond that many
+	// are not looked for again.
 	if list := q.kinds[r.Type]; len(list) < maxKinds {
 		q.kinds[r.Type] = append(list, k)
 		s.lastKind.Store(k)
@@ -177,7 +180,8 @@ func (s *Storage) leaves(k *kind) {
 	}
 }
 
-// set makes the job what a record says, of which it keeps nothing. Its places in the indexes are the caller's.
+// set makes the job what a record says, of which it keeps nothing. Its places in the
+// indexes are the caller's.
 func (s *Storage) set(j *job, r *storage.Record) {
 	if k := j.kind; k == nil || !k.fits(r) {
 		next := s.kindOf(r)
@@ -190,7 +194,8 @@ func (s *Storage) set(j *job, r *storage.Record) {
 	s.fill(j, r)
 }
 
-// fill makes the job what a record says, but for its kind. It needs no lock for a job that is not stored yet.
+// fill makes the job what a record says, but for its kind. It needs no lock for a job
+// that is not stored yet.
 func (s *Storage) fill(j *job, r *storage.Record) {
 	j.id, j.args, j.version = r.ID, r.Args, r.Version
 	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
@@ -213,7 +218,8 @@ func (s *Storage) fill(j *job, r *storage.Record) {
 	*j.rest.whole = r.Copy()
 }
 
-// common takes in what of a record attempts do not change. It reports false if that is more than most jobs have.
+// common takes in what of a record attempts do not change. It reports false if that is
+// more than most jobs have.
 func (j *job) common(r *storage.Record) bool {
 	if r.Meta != nil || r.RateLimit != nil || r.Unique != ofMany(r.Unique) || r.Extra != nil || !r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
 		return false
@@ -224,7 +230,8 @@ func (j *job) common(r *storage.Record) bool {
 	return created && scheduled
 }
 
-// attempted takes in what attempts change of a job. It reports false if that is more than most jobs have.
+// attempted takes in what attempts change of a job. It reports false if that is more than
+// most jobs have.
 func (s *Storage) attempted(j *job, r *storage.Record) bool {
 	if r.Errors != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil || !r.DeadLetteredAt.IsZero() ||
 		r.Progress != 0 && r.Progress != 1 || int(int32(r.Attempt)) != r.Attempt {
@@ -268,7 +275,8 @@ func (s *Storage) workerName(name string) *string {
 	return last
 }
 
-// advance is set for a record that differs from the job in nothing but what attempts change.
+// advance is set for a record that differs from the job in nothing but what attempts
+// change.
 func (s *Storage) advance(j *job, r *storage.Record) {
 	if j.whole() != nil || !s.attempted(j, r) {
 		s.set(j, r)
@@ -277,7 +285,8 @@ func (s *Storage) advance(j *job, r *storage.Record) {
 	j.state, j.version = uint8(stateIndex(r.State)), r.Version
 }
 
-// claimed makes an available job active, as storage.Record.Claim does, and r a copy of it.
+// claimed makes an available job active, as storage.Record.Claim does, and r a copy of
+// it.
 func (s *Storage) claimed(j *job, now time.Time, worker string, r *storage.Record) {
 	start, ok := at(now)
 	until := start + instant(j.kind.lease)
@@ -303,7 +312,8 @@ func (j *job) copyTo(r *storage.Record) {
 		*r = whole.Copy()
 		return
 	}
-	// Each field once, even those that most jobs do not have: clearing the record first costs as much again.
+	// Each field once, even those that most jobs do not have: clearing the record first
+	// costs as much again.
 	k := j.kind
 	r.ID, r.Type, r.Queue = j.id, k.jobType, k.queue
 	r.Priority, r.Attempt, r.MaxAttempts = int(j.priority), int(j.attempt), k.maxAttempts
@@ -445,8 +455,8 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 // firstVersion is that of a job whose id no other has had.
 const firstVersion = 1
 
-// prepare makes a job of a record, in its first version. It is what can be done before the lock: the other callers wait for whoever
-// has that.
+// prepare makes a job of a record, in its first version. It is what can be done before
+// the lock: the other callers wait for whoever has that.
 func (s *Storage) prepare(r *storage.Record) *job {
 	j := s.spares.take()
 	if k := s.lastKind.Load(); k != nil && k.fits(r) {

@@ -66,8 +66,8 @@ func TestKindsTellPoliciesApart(t *testing.T) {
 	change("unique", func(r *storage.Record) reflect.Value { return reflect.ValueOf(r.Unique).Elem() })
 }
 
-// What the storage does to a job in place is what Record.Claim does, and what becomes of a record that is stored, whatever the job
-// and the times.
+// What the storage does to a job in place is what Record.Claim does, and what becomes of
+// a record that is stored, whatever the job and the times.
 func TestJobInPlace(t *testing.T) {
 	instants := []time.Time{
 		{}, time.Unix(0, 0).UTC(), time.Unix(0, math.MinInt64).UTC(), time.Unix(0, math.MaxInt64).UTC(), time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC),
@@ -143,7 +143,8 @@ func TestCopyToLeavesNothing(t *testing.T) {
 	}
 }
 
-// fillAll gives every exported field of a struct a value that is not zero, as are those of the structs in it.
+// fillAll gives every exported field of a struct a value that is not zero, as are those
+// of the structs in it.
 func fillAll(t *testing.T, v reflect.Value) {
 	for i := range v.NumField() {
 		f := v.Field(i)

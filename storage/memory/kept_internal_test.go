@@ -12,7 +12,8 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// Many jobs that are kept for periods of their own are pruned as the reference prunes them, whatever else is done to them meanwhile.
+// Many jobs that are kept for periods of their own are pruned as the reference prunes
+// them, whatever else is done to them meanwhile.
 func TestKeptJobsArePruned(t *testing.T) {
 	for seed := range uint64(6) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -105,7 +106,8 @@ func TestKeptJobsArePruned(t *testing.T) {
 	}
 }
 
-// What a Prune in the future has found to be kept no longer is kept again when the clock goes back.
+// What a Prune in the future has found to be kept no longer is kept again when the clock
+// goes back.
 func TestKeptAgainWhenTheClockGoesBack(t *testing.T) {
 	s, now := New(), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	const jobs = 5

@@ -1,12 +1,15 @@
-// Package memory keeps jobs in this process, under one mutex: nothing to install, and gone when the process ends.
+// Package memory keeps jobs in this process, under one mutex: nothing to install, and
+// gone when the process ends.
 //
-// Insert, Claim, Settle and a job coming due cost the same however many jobs are stored, but for the logarithm of how
-// many wait for a time and of how many priorities are in use. Listing goes through the jobs in pieces and never holds
-// the mutex for more than some thousands of them.
+// Insert, Claim, Settle and a job coming due cost the same however many jobs are stored,
+// but for the logarithm of how many wait for a time and of how many priorities are in
+// use. Listing goes through the jobs in pieces and never holds the mutex for more than
+// some thousands of them.
 //
-// While others are available, ordinary jobs are inserted without that mutex, and taken in by whoever has it next: those without a
-// priority, uniqueness, bounds or anything else that involves other jobs. An insert while more than 512 jobs are available yields
-// the processor once in 128 jobs, or later if others use the storage.
+// While others are available, ordinary jobs are inserted without that mutex, and taken in
+// by whoever has it next: those without a priority, uniqueness, bounds or anything else
+// that involves other jobs. An insert while more than 512 jobs are available yields the
+// processor once in 128 jobs, or later if others use the storage.
 //
 // Finished jobs stay, for lookups, until they are deleted or pruned.
 package memory
@@ -98,7 +101,8 @@ func (s *Storage) Capabilities() storage.Capabilities {
 // find returns the job with the id, nil if there is none.
 func (s *Storage) find(id string) *job { return s.jobs.find(s.hashes.near(id), id) }
 
-// enter locks the storage for a call, unless the call must fail, and takes in what waits in the inbox.
+// enter locks the storage for a call, unless the call must fail, and takes in what waits
+// in the inbox.
 func (s *Storage) enter(ctx context.Context) error { return s.enterAs(ctx, s.caller(ctx)) }
 
 // enterAs is enter for a call that self makes.
@@ -144,7 +148,8 @@ func (s *Storage) taken(id string, version uint64, cause error) {
 	}
 }
 
-// Notify implements storage.Notifier. Notices are told before the call that they are about returns.
+// Notify implements storage.Notifier. Notices are told before the call that they are
+// about returns.
 func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }
@@ -188,7 +193,8 @@ func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
 	return first, nil
 }
 
-// insertPrepared stores the jobs of a batch. It returns a list of those that are not stored.
+// insertPrepared stores the jobs of a batch. It returns a list of those that are not
+// stored.
 func (s *Storage) insertPrepared(now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted) (results []storage.Inserted, unused *job, err error) {
 	if err := s.insertable(batch, jobs); err != nil {
 		return dst, jobs, err
@@ -442,7 +448,8 @@ func (s *Storage) settleOne(near uint32, to *storage.Record, sameJob bool) stora
 	return storage.Settled{Version: j.version}
 }
 
-// edit changes an available job that keeps its place among the others, though maybe not where that is looked for.
+// edit changes an available job that keeps its place among the others, though maybe not
+// where that is looked for.
 func (s *Storage) edit(j *job, to *storage.Record) {
 	before := j.wakeAt()
 	key, limited := j.rateKey()

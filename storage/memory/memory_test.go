@@ -315,8 +315,8 @@ func TestAs(t *testing.T) {
 	}
 }
 
-// FuzzTransitions has a storage do random things to a few jobs: every state it shows follows from the one before by the
-// transition table, and versions only grow.
+// FuzzTransitions has a storage do random things to a few jobs: every state it shows
+// follows from the one before by the transition table, and versions only grow.
 func FuzzTransitions(f *testing.F) {
 	f.Add([]byte("0123456789abcdef"))
 	f.Add(binary.BigEndian.AppendUint64(nil, 0xfedcba9876543210))
@@ -385,7 +385,8 @@ func FuzzTransitions(f *testing.F) {
 	})
 }
 
-// What is full and emptied gives its order back: claims come in the order of entry after any number of removals.
+// What is full and emptied gives its order back: claims come in the order of entry after
+// any number of removals.
 func TestOrderAfterRemovals(t *testing.T) {
 	s := memory.New()
 	var want []string

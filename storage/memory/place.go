@@ -4,8 +4,10 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// place enters a job into the indexes that its record says it belongs to; displace, called before the record changes, takes
-// it out again. The index of all jobs and that of the dead letters keep their order across changes. A job that has ended changes only to begin anew.
+// place enters a job into the indexes that its record says it belongs to; displace,
+// called before the record changes, takes it out again. The index of all jobs and that of
+// the dead letters keep their order across changes. A job that has ended changes only to
+// begin anew.
 func (s *Storage) place(j *job) {
 	q := j.kind.home
 	q.counts[j.state]++
@@ -43,8 +45,8 @@ func (s *Storage) displace(j *job) {
 	}
 }
 
-// forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the last one and the queue has no
-// state to remember.
+// forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the
+// last one and the queue has no state to remember.
 func (s *Storage) forgetIfEmpty(q *queue) {
 	if q.total == 0 && q.state == "" {
 		delete(s.queues, q.name)

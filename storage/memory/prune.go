@@ -43,7 +43,8 @@ func classOf(j *job) class {
 	return discarded
 }
 
-// settleEnd enters a job that has just ended among its like, or keeps it from being pruned for now.
+// settleEnd enters a job that has just ended among its like, or keeps it from being
+// pruned for now.
 func (s *Storage) settleEnd(j *job) {
 	if !j.current().Terminal() {
 		return
@@ -83,7 +84,8 @@ func (s *Storage) leaveEnd(j *job) {
 	}
 }
 
-// release lets go the jobs that are kept until now at the latest, and only those: if the clock goes back, some are held again.
+// release lets go the jobs that are kept until now at the latest, and only those: if the
+// clock goes back, some are held again.
 func (s *Storage) release(now time.Time) {
 	for {
 		it, ok := s.freed.PopDue(mirrored(now).Add(-1)) // kept for longer than now

@@ -9,10 +9,11 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// ready holds the available jobs. A bucket has those of one queue, type and rate limit key; a group has the buckets of one
-// queue and type; and the groups of a type are ordered by the job each would give next. So a claim for some types looks at
-// no job of another, a claim from every queue does not look at each of them, and one that has to pass over a key passes over
-// its buckets and not over its jobs.
+// ready holds the available jobs. A bucket has those of one queue, type and rate limit
+// key; a group has the buckets of one queue and type; and the groups of a type are
+// ordered by the job each would give next. So a claim for some types looks at no job of
+// another, a claim from every queue does not look at each of them, and one that has to
+// pass over a key passes over its buckets and not over its jobs.
 type ready struct {
 	types  map[string]*typeIndex
 	queues map[string]map[string]*group // queue, type
@@ -23,8 +24,9 @@ type ready struct {
 	shut   closedKeys
 	looked int // keys and buckets that claims have looked at, opened or closed, for tests
 
-	// passed lists jobs that a claim has found expired, in no order, so that claims do not walk past them until Due ends them. They come
-	// back when they may be claimed after all: if the clock goes back, or when their deadline changes.
+	// passed lists jobs that a claim has found expired, in no order, so that claims do
+	// not walk past them until Due ends them. They come back when they may be claimed
+	// after all: if the clock goes back, or when their deadline changes.
 	passed      level
 	passedUntil time.Time // no deadline in passed is later
 }
@@ -137,7 +139,8 @@ func (r *ready) passOver(j *job) {
 	}
 }
 
-// bringBack returns the jobs that were passed over to their places, if some of them are not expired at now.
+// bringBack returns the jobs that were passed over to their places, if some of them are
+// not expired at now.
 func (r *ready) bringBack(now time.Time) {
 	if !now.Before(r.passedUntil) {
 		return
@@ -146,7 +149,8 @@ func (r *ready) bringBack(now time.Time) {
 	for j := r.passed.first; j != nil; j = j.next {
 		jobs = append(jobs, j)
 	}
-	// The last one first: it comes before all that have come back, so that none of these is walked past.
+	// The last one first: it comes before all that have come back, so that none of these
+	// is walked past.
 	slices.SortFunc(jobs, func(j, k *job) int { return cmp.Compare(k.turn, j.turn) })
 	for _, j := range jobs {
 		r.replace(j)
@@ -162,7 +166,8 @@ func (r *ready) replace(j *job) {
 	r.moveUp(j, turn)
 }
 
-// moveUp gives the last job of its priority the turn that it had before. It costs a look at each job in front of it.
+// moveUp gives the last job of its priority the turn that it had before. It costs a look
+// at each job in front of it.
 func (r *ready) moveUp(j *job, turn uint64) {
 	l, before := j.level, (*job)(nil)
 	for k := l.first; k != j && k.turn < turn; k = k.next {
@@ -348,8 +353,8 @@ func (r *ready) pause(queue string, paused bool) {
 	}
 }
 
-// next finds the job to claim among all queues, nil if there is none. It costs one look per type, and one more for each
-// key that this claim has taken a job of.
+// next finds the job to claim among all queues, nil if there is none. It costs one look
+// per type, and one more for each key that this claim has taken a job of.
 func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
 	r.bringBack(now)
 	r.follow(skip.set)
@@ -434,7 +439,8 @@ func (t *typeIndex) first(skip *skipped) (best *job) {
 	return best
 }
 
-// first finds the first job of the group that is not to be skipped. It reports whether that is the group's head.
+// first finds the first job of the group that is not to be skipped. It reports whether
+// that is the group's head.
 func (g *group) first(skip *skipped) (best *job, leads bool) {
 	if g.buckets.len() == 0 {
 		return nil, false
@@ -455,8 +461,8 @@ func (g *group) first(skip *skipped) (best *job, leads bool) {
 	return best, leads
 }
 
-// longest returns the n jobs of a queue that have been available longest, or fewer if it has fewer, in this order. Expired
-// ones and those that a plan cancels do not count.
+// longest returns the n jobs of a queue that have been available longest, or fewer if it
+// has fewer, in this order. Expired ones and those that a plan cancels do not count.
 func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
 	r.bringBack(now)
 	var all []*job

@@ -6,8 +6,9 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// spares are deleted jobs, to become new ones, in lists by next: whoever deletes some leaves one list, and whoever takes one leaves
-// the rest where it finds it again soonest. So most are handed on without a step that both wait for.
+// spares are deleted jobs, to become new ones, in lists by next: whoever deletes some
+// leaves one list, and whoever takes one leaves the rest where it finds it again soonest.
+// So most are handed on without a step that both wait for.
 type spares struct{ lists sync.Pool }
 
 // take returns a job that is in no index.

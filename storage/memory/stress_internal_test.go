@@ -12,8 +12,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Jobs are enqueued, refused, claimed, settled, deleted and pruned by several at once, by ids of which many are near each other. None is
-// lost, found under another's id, or has the memory of another.
+// Jobs are enqueued, refused, claimed, settled, deleted and pruned by several at once, by
+// ids of which many are near each other. None is lost, found under another's id, or has
+// the memory of another.
 func TestInsertsBesideDeletions(t *testing.T) {
 	s := New()
 	ctx := context.Background()

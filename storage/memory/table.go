@@ -1,9 +1,10 @@
 package memory
 
-// table finds jobs by their ids. It grows and shrinks one bucket at a time (linear hashing), so that no call pays for all jobs.
-// A bucket is a line of the processor's cache and knows hashes, so that neither looking for a job nor growing touches jobs that
-// are not meant. A map of strings would do; it touches the ids, each somewhere else, and that is most of what an enqueue would
-// wait for.
+// table finds jobs by their ids. It grows and shrinks one bucket at a time (linear
+// hashing), so that no call pays for all jobs. A bucket is a line of the processor's
+// cache and knows hashes, so that neither looking for a job nor growing touches jobs that
+// are not meant. A map of strings would do; it touches the ids, each somewhere else, and
+// that is most of what an enqueue would wait for.
 type table struct {
 	hashes   hashes
 	segments []*[segmentSize]line
@@ -43,8 +44,8 @@ func (t *table) home(hash uint32) *line {
 	return t.bucket(i)
 }
 
-// warm reads the buckets of hashes that are about to be looked for, or added, one after another: so the processor waits for all of
-// them at once and not for each in its turn.
+// warm reads the buckets of hashes that are about to be looked for, or added, one after
+// another: so the processor waits for all of them at once and not for each in its turn.
 func (t *table) warm(hashes []uint32) {
 	for _, h := range hashes {
 		t.warmed += t.home(h).hashes[0]
@@ -75,8 +76,9 @@ func (b *line) find(hash uint32, id string) *job {
 	return nil
 }
 
-// add enters a job that is not in the table, under its id and near hash. Where too many ids are near each other, which those of an
-// engine hardly ever are, it gets another hash.
+// add enters a job that is not in the table, under its id and near hash. Where too many
+// ids are near each other, which those of an engine hardly ever are, it gets another
+// hash.
 func (t *table) add(j *job) {
 	home := t.home(j.hash)
 	if home.crowded() {

@@ -29,7 +29,8 @@ func v7(stamp, tail int) string {
 	return fmt.Sprintf("%08x-%04x-7%03x-8000-%012x", ms>>16, ms&0xffff, stamp&0xfff, tail)
 }
 
-// A table does what a map does, in as few buckets as it has jobs, but for a factor of four.
+// A table does what a map does, in as few buckets as it has jobs, but for a factor of
+// four.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		naming := namings[rapid.SampledFrom(slices.Sorted(maps.Keys(namings))).Draw(t, "ids")]
@@ -96,7 +97,8 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// A job that no other hash would bring elsewhere is no stray, however crowded its bucket is.
+// A job that no other hash would bring elsewhere is no stray, however crowded its bucket
+// is.
 func TestTableOfOneBucket(t *testing.T) {
 	h := newHashes()
 	x := newTable(h)
@@ -133,8 +135,8 @@ func longest(x *table) (most int) {
 	return most
 }
 
-// The jobs of an engine stand in a table's memory in the order in which they were made, four to a line, and next to
-// none is a stray.
+// The jobs of an engine stand in a table's memory in the order in which they were made,
+// four to a line, and next to none is a stray.
 func TestTableKeepsOrder(t *testing.T) {
 	h := newHashes()
 	x := newTable(h)

@@ -8,8 +8,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// peers are the jobs of one fingerprint, by state and the newest first. Whether any of them is in the way of a new job is
-// told by one look per state, however many there are: if the newest is too old, so are the others.
+// peers are the jobs of one fingerprint, by state and the newest first. Whether any of
+// them is in the way of a new job is told by one look per state, however many there are:
+// if the newest is too old, so are the others.
 type peers struct {
 	byState [len(states)]heap[*job]
 	n       int
@@ -72,8 +73,8 @@ type peer struct {
 	index  int
 }
 
-// resolve decides on the conflicts of a batch: of each of its jobs with what is stored and with those before it. It is nil
-// if no job of the batch is unique.
+// resolve decides on the conflicts of a batch: of each of its jobs with what is stored
+// and with those before it. It is nil if no job of the batch is unique.
 func (s *Storage) resolve(batch []storage.Insert, now time.Time) (*plan, error) {
 	conflicts := false
 	for i := range batch {
@@ -153,7 +154,8 @@ func (p *plan) look(q peer, batch []storage.Insert) (string, ojs.State) {
 	return q.stored.id, q.stored.current()
 }
 
-// newest finds the newest job that is in the way of rec and in a state for which ok holds.
+// newest finds the newest job that is in the way of rec and in a state for which ok
+// holds.
 func (s *Storage) newest(p *plan, batch []storage.Insert, rec *storage.Record, now time.Time, ok func(ojs.State) bool) (peer, bool) {
 	mine, created := -1, time.Time{} // of the batch
 	for _, k := range p.placed[rec.Fingerprint] {
@@ -238,7 +240,8 @@ func (s *Storage) open(p *plan, batch []storage.Insert, rec *storage.Record, now
 	return all
 }
 
-// stores reports whether the i-th job of the batch is stored, stays whether it is not replaced at once.
+// stores reports whether the i-th job of the batch is stored, stays whether it is not
+// replaced at once.
 func (p *plan) stores(i int) bool { return p == nil || p.fates[i].equal == nil }
 
 func (p *plan) stays(i int) bool { return p == nil || p.fates[i].equal == nil && !p.fates[i].replaced }
@@ -257,8 +260,8 @@ func (p *plan) leaves(queue string) (n int) {
 	return n
 }
 
-// carryOut does to the equals of the i-th job of the batch what the plan says, before that job is stored. Stored has those
-// of the batch that have been stored so far.
+// carryOut does to the equals of the i-th job of the batch what the plan says, before
+// that job is stored. Stored has those of the batch that have been stored so far.
 func (s *Storage) carryOut(p *plan, i int, batch []storage.Insert, stored []*job, now time.Time, result *storage.Inserted) {
 	if p == nil {
 		return

@@ -13,7 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// uniqueStore tells the scenarios of OJS unique jobs, section 14, to a storage: fingerprints are given, not computed.
+// uniqueStore tells the scenarios of OJS unique jobs, section 14, to a storage:
+// fingerprints are given, not computed.
 type uniqueStore struct {
 	*testing.T
 	s   *memory.Storage
