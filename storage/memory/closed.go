@@ -2,9 +2,9 @@ package memory
 
 import "github.com/ojsengine/ojs/storage"
 
-// closedKeys are the keys of the set that the latest claim passed over, Claim.SkipKeys.
-// The buckets of these keys are not in the heaps of their groups, so that a claim costs
-// the same however many keys are closed and however many jobs wait for them:
+// closedKeys are the rate limit keys that the latest claim skipped, Claim.SkipKeys. The
+// buckets of these keys are not in the heaps of their groups, so that a claim costs the
+// same however many keys are closed and however many jobs wait for them:
 //
 //   - A bucket is in its group's heap if and only if it is not closed, and it is closed
 //     if and only if its key is in keys.

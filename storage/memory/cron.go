@@ -13,8 +13,8 @@ import (
 // crons are the recurring jobs, by name and by their next run. Storage.mu guards them.
 type crons struct {
 	byName  map[string]*cronEntry
-	sorted  []*cronEntry     // by name; nil: to be made when somebody lists
-	runs    heap[*cronEntry] // those that have a next run
+	sorted  []*cronEntry     // by name; nil: the next listing makes it
+	runs    heap[*cronEntry] // the entries that have a next run
 	version uint64           // the latest of any entry
 }
 

@@ -10,9 +10,9 @@ func newHashes() hashes { return hashes{maphash.MakeSeed()} }
 // near is the hash that a job is looked for by. The ids that an engine makes within a
 // millisecond count on in their first 18 characters (RFC 9562, section 6.2, method 1),
 // and their hashes do so, too: four ids share a bucket of the table, the next four have
-// the next one, and so on for sixteen. So whoever goes through many jobs in the order in
-// which they were made, as producers, workers and pruning do under load, waits for the
-// table's memory once for some jobs, in place of once for each.
+// the next one, and so on for sixteen. Under load, producers, workers and pruning go
+// through many jobs in the order in which the jobs were made. They wait for the table's
+// memory once for several jobs, not once for each.
 func (h hashes) near(id string) uint32 {
 	const digits, stamp = 36, 17
 	if len(id) != digits || id[14] != '7' {

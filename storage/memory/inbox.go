@@ -11,19 +11,20 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// inbox has jobs that are stored, in the order in which they came, and are in no index
-// yet. Those who enqueue leave ordinary jobs there, under a lock that others seldom want;
-// whoever comes to the storage for anything else takes them in first, except workers that
-// have something to do before them. So producers and workers do not take turns at the
-// storage for each job, and what both keep stays in the caches of one processor for a
-// while.
+// inbox is a buffer of stored jobs that are in no index yet, in the order in which they
+// came. An enqueue adds ordinary jobs to it, under a lock that is seldom contended. Every
+// other call drains it first, with two exceptions. A claim from every queue drains it
+// when the other available jobs run out, as the jobs of the inbox come after them. A
+// settle of jobs that end drains it if it does not find one. So producers and workers do
+// not contend for the storage at each job, and the data of each stays in the cache of its
+// processor for a while.
 type inbox struct {
 	some atomic.Bool // jobs are in it; changed under mu
 	// open says that jobs are available, so that workers are likely to have enough to do
 	// without what is left here. It is changed under Storage.mu.
 	open atomic.Bool
 
-	mu    sync.Mutex // guards the fields below; whoever has Storage.mu too has taken that first
+	mu    sync.Mutex // guards the fields below; Storage.mu is locked before it
 	shut  bool       // everything has to be enqueued the long way: the storage is closed, or a queue has a state
 	jobs  []*job
 	spare []*job // memory for the next; changed under Storage.mu
@@ -31,16 +32,16 @@ type inbox struct {
 }
 
 const (
-	inboxSize = 128  // at which an enqueue takes the jobs in, unless somebody else has the storage
-	fullInbox = 512  // at which it waits to do so
-	maxInbox  = 1024 // whose memory is kept
+	inboxSize = 128  // jobs at which an enqueue drains the inbox, unless the storage is locked
+	fullInbox = 512  // jobs at which it waits for the lock to do so
+	maxInbox  = 1024 // jobs whose memory is kept
 	backlog   = 512  // available jobs, beyond which it then lets other goroutines run
 )
 
-// leaveIn leaves the jobs of a batch in the inbox. It reports false, and has done
-// nothing, if no others are available, or if they are not ordinary: somebody else has to
-// hear of them, they are of a kind that is not known yet, they have a priority, ids that
-// have to be looked for, or anything that other jobs have a part in.
+// leaveIn adds the jobs of a batch to the inbox. It reports false, and has done nothing,
+// if no other job is available or a job of the batch is not ordinary. A job is not
+// ordinary if a listener must be told of it, if its kind is not known yet, if it has a
+// priority, if its id may exist already, or if other jobs decide on it.
 func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert, first *job) bool {
 	if !s.inbox.open.Load() || ctx.Err() != nil || s.hub.HeardFrom(self) {
 		return false
@@ -68,16 +69,16 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		x.some.Store(true)
 	}
 	x.mu.Unlock()
-	// Whoever began to listen meanwhile may have looked at the storage before these jobs
-	// came, and not after: it must be told.
+	// A listener that registered meanwhile may have claimed before these jobs came, and
+	// not after. It must be told.
 	if heard := s.hub.HeardFrom(self); heard || n >= inboxSize {
 		if heard || n >= fullInbox {
 			s.mu.Lock()
 		} else if !s.mu.TryLock() {
-			if len(batch) > 1 && n >= 2*inboxSize { // batches would fill the inbox before anybody has time for it
+			if len(batch) > 1 && n >= 2*inboxSize { // batches would fill the inbox before a worker drains it
 				runtime.Gosched()
 			}
-			return true // nobody waits for them, and whoever needs them will
+			return true // no listener waits for these jobs; the next call that needs them drains the inbox
 		}
 		s.heard, s.self = s.hub.HeardFrom(self), self
 		s.takeIn()
@@ -115,7 +116,7 @@ func (s *Storage) takeIn() {
 		s.jobs.warm(near)
 	}
 	for _, j := range jobs {
-		if j.kind.jobs == 0 { // nobody knows it any more
+		if j.kind.jobs == 0 { // the kind was forgotten with its last job
 			r := j.record()
 			j.kind = s.kindOf(&r)
 		}
@@ -135,7 +136,8 @@ func (s *Storage) openInbox() {
 	}
 }
 
-// shutInbox has jobs enqueued the long way, or no longer. mu is held.
+// shutInbox closes or reopens the inbox. While it is shut, every enqueue locks the
+// storage. mu is held.
 func (s *Storage) shutInbox(shut bool) {
 	s.inbox.mu.Lock()
 	s.inbox.shut = shut

@@ -6,8 +6,9 @@ import (
 )
 
 // index lists jobs in the order in which they were added. Its numbers only grow, so a
-// listing can go on after the last one it saw whatever has been added and removed since.
-// Removing the oldest costs the same as adding, and neither copies the others.
+// listing can go on after the last number it saw, even if jobs have been added and
+// removed since. Removing the oldest costs the same as adding, and neither copies the
+// others.
 type index struct {
 	chunks []*chunk // none of them is empty
 	last   uint64
@@ -27,7 +28,7 @@ type chunk struct {
 	live    int
 }
 
-// entry is a place in an index. One that was removed has no job.
+// entry is a place in an index. The place of a removed job has a nil job.
 type entry struct {
 	ord uint64
 	job *job

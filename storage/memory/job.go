@@ -11,11 +11,12 @@ import (
 )
 
 // job is a stored job with its places in the indexes. Most jobs have nothing to remember
-// but what others of their kind have: no meta, errors or result. Those it holds entirely,
-// in less than a third of a storage.Record; for others, rest has the record.
+// but what others of their kind have: no meta, errors or result. The struct holds such a
+// job entirely, in less than a third of the size of a storage.Record. If a job has more,
+// rest has the record.
 //
-// The memory of a job that is deleted becomes that of a new one: nobody outside of this
-// package sees any of it.
+// The memory of a deleted job is reused for a new one. No pointer to a job leaves this
+// package.
 //
 // Fields that are looked at together stand together: a line of the processor's cache is
 // 64 bytes.
@@ -455,8 +456,8 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 // firstVersion is that of a job whose id no other has had.
 const firstVersion = 1
 
-// prepare makes a job of a record, in its first version. It is what can be done before
-// the lock: the other callers wait for whoever has that.
+// prepare makes a job of a record, in its first version. It runs before the storage is
+// locked, so that the lock is held for less time.
 func (s *Storage) prepare(r *storage.Record) *job {
 	j := s.spares.take()
 	if k := s.lastKind.Load(); k != nil && k.fits(r) {

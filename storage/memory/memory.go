@@ -6,10 +6,11 @@
 // use. Listing goes through the jobs in pieces and never holds the mutex for more than
 // some thousands of them.
 //
-// While others are available, ordinary jobs are inserted without that mutex, and taken in
-// by whoever has it next: those without a priority, uniqueness, bounds or anything else
-// that involves other jobs. An insert while more than 512 jobs are available yields the
-// processor once in 128 jobs, or later if others use the storage.
+// While other jobs are available, ordinary jobs are inserted without that mutex, and a
+// later call that holds it adds them to the indexes. A job is ordinary if it has no
+// priority, uniqueness, bound or other rule that involves other jobs. An insert while
+// more than 512 jobs are available yields the processor once in 128 jobs, or later if
+// others use the storage.
 //
 // Finished jobs stay, for lookups, until they are deleted or pruned.
 package memory
@@ -55,9 +56,9 @@ type Storage struct {
 	unique map[string]*peers // by fingerprint
 	crons  crons
 
-	self   any            // who makes the call under way, if that is heard
-	heard  bool           // somebody wants to know what the call under way does
-	notice storage.Notice // what that is
+	self   any            // the caller of the call under way, if heard
+	heard  bool           // a listener has to be told of the call under way
+	notice storage.Notice // for that listener
 }
 
 var (

@@ -56,7 +56,7 @@ func (p *personal) Due(ctx context.Context, now time.Time, limit int, buf []stor
 	return p.comeDue(ctx, p.self, now, limit, buf)
 }
 
-// caller is who makes a call in ctx, as far as anybody wants to know.
+// caller returns the caller of a call in ctx. It is nil without listeners.
 func (s *Storage) caller(ctx context.Context) any {
 	if !s.hub.HasListeners() {
 		return nil

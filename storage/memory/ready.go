@@ -12,8 +12,8 @@ import (
 // ready holds the available jobs. A bucket has those of one queue, type and rate limit
 // key; a group has the buckets of one queue and type; and the groups of a type are
 // ordered by the job each would give next. So a claim for some types looks at no job of
-// another, a claim from every queue does not look at each of them, and one that has to
-// pass over a key passes over its buckets and not over its jobs.
+// another type. A claim from every queue does not look at each queue. A claim that skips
+// a rate limit key skips its buckets, without a look at its jobs.
 type ready struct {
 	types  map[string]*typeIndex
 	queues map[string]map[string]*group // queue, type
@@ -139,8 +139,8 @@ func (r *ready) passOver(j *job) {
 	}
 }
 
-// bringBack returns the jobs that were passed over to their places, if some of them are
-// not expired at now.
+// bringBack puts the jobs that passOver took out back in their places, if some of them
+// are not expired at now.
 func (r *ready) bringBack(now time.Time) {
 	if !now.Before(r.passedUntil) {
 		return
@@ -406,7 +406,7 @@ func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Tim
 	}
 }
 
-// skipped are the keys that a claim passes over.
+// skipped are the rate limit keys that a claim skips.
 type skipped struct {
 	set   *storage.KeySet
 	taken []string // those of jobs that it has taken

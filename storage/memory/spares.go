@@ -6,9 +6,10 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// spares are deleted jobs, to become new ones, in lists by next: whoever deletes some
-// leaves one list, and whoever takes one leaves the rest where it finds it again soonest.
-// So most are handed on without a step that both wait for.
+// spares are deleted jobs whose memory is reused for new ones, in lists linked by next. A
+// call that deletes jobs puts one list into the pool. An insert takes one job and puts
+// the rest back, where the same processor finds it first. So most jobs pass on without
+// contention.
 type spares struct{ lists sync.Pool }
 
 // take returns a job that is in no index.
@@ -29,7 +30,8 @@ func (s *spares) take() *job {
 // give takes a list of jobs that are in no index; nil is an empty one.
 func (s *spares) give(first *job) {
 	for j := first; j != nil; j = j.next {
-		// What new jobs do not overwrite, and what it would keep alive.
+		// Clear the fields that a new job does not overwrite, and the pointers that would
+		// keep memory alive.
 		j.id, j.args, j.kind, j.rest, j.worker, j.end = "", ojs.Args{}, nil, nil, nil, open
 	}
 	if first != nil {

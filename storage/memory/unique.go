@@ -59,9 +59,9 @@ type plan struct {
 	placed map[string][]int // by fingerprint: the batch's jobs that will be stored
 }
 
-// fate is what becomes of one job of a batch.
+// fate is what happens to one job of a batch.
 type fate struct {
-	equal    *peer // in place of which it is not stored; nil: it is stored
+	equal    *peer // the job that it duplicates, so that it is not stored; nil: it is stored
 	update   bool  // equal gets its args and meta
 	replaces []peer
 	replaced bool // by a later one of the batch
@@ -79,7 +79,7 @@ func (s *Storage) resolve(batch []storage.Insert, now time.Time) (*plan, error) 
 	conflicts := false
 	for i := range batch {
 		fp := batch[i].Record.Fingerprint
-		conflicts = conflicts || fp != "" && (len(batch) > 1 || s.unique[fp] != nil) // a lone job is in nobody's way but those there
+		conflicts = conflicts || fp != "" && (len(batch) > 1 || s.unique[fp] != nil) // a lone job conflicts only with stored jobs
 	}
 	if !conflicts {
 		return nil, nil
