@@ -10,7 +10,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// What a job was made for may be gone when it comes into the inbox.
+// The kind of a job, its queue or the storage may be gone when the job comes into the
+// inbox.
 func TestLateForTheInbox(t *testing.T) {
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	fresh := func(id, queue string) []storage.Insert {

@@ -51,7 +51,7 @@ func leaveJobs(t *testing.T, s *Storage, batch ...storage.Insert) {
 	}
 }
 
-// Who enqueues does not wait for others at the storage until much is left in the inbox.
+// An enqueue does not wait for the lock of the storage until the inbox is full.
 func TestFullInbox(t *testing.T) {
 	s := opened(t, "q")
 	s.mu.Lock()
@@ -77,8 +77,8 @@ func TestFullInbox(t *testing.T) {
 	}
 }
 
-// Somebody who has begun to listen hears of a job whose enqueue was under way, also when
-// others are at the storage.
+// A new listener hears of a job whose enqueue was under way, even if the storage is
+// locked.
 func TestLeftInWhileOthersBegin(t *testing.T) {
 	s := opened(t, "q")
 	s.inbox.mu.Lock()
@@ -101,7 +101,8 @@ func TestLeftInWhileOthersBegin(t *testing.T) {
 	}
 }
 
-// Whoever looks sees that jobs are in the inbox, however many come and go meanwhile.
+// The inbox never claims to be empty while it has jobs, even if many come and go
+// meanwhile.
 func TestInboxSaysThatItHasSome(t *testing.T) {
 	s := opened(t, "q")
 	const jobs = 20_000
@@ -135,7 +136,7 @@ func TestInboxSaysThatItHasSome(t *testing.T) {
 	}
 }
 
-// Somebody who has begun to listen hears of a job that a call of its own has taken in.
+// A new listener hears of a job that a call of its own has drained from the inbox.
 func TestTakenInByWhoBegins(t *testing.T) {
 	s := opened(t, "q")
 	s.inbox.mu.Lock()
@@ -161,7 +162,7 @@ func TestTakenInByWhoBegins(t *testing.T) {
 	}
 }
 
-// waitLeaving waits until somebody waits to leave a job in an inbox that is locked.
+// waitLeaving waits until an enqueue blocks on the lock of the inbox.
 func waitLeaving() {
 	buf := make([]byte, 1<<20)
 	for {
@@ -173,7 +174,7 @@ func waitLeaving() {
 	}
 }
 
-// Who enqueues into a long backlog lets others run that have a processor only then.
+// An enqueue into a long backlog yields the processor to other goroutines.
 func TestBacklogYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	s := opened(t, "q")
@@ -194,8 +195,8 @@ func TestBacklogYields(t *testing.T) {
 	for ids <= backlog {
 		insert(batch())
 	}
-	// Others may also run because the enqueue was interrupted; and who yields may go on
-	// before others, which happens now and then.
+	// The scheduler may also preempt an enqueue. A goroutine that yields may, now and
+	// then, run again before the other.
 	const tries = 200
 	yielded := 0
 	for range tries {
@@ -214,8 +215,8 @@ func TestBacklogYields(t *testing.T) {
 	}
 }
 
-// Who begins to listen while jobs are on their way into the inbox hears of them, and who
-// enqueues them does not.
+// A listener that registers while jobs are on their way into the inbox hears of them. The
+// caller that enqueues them does not.
 func TestInboxTellsWhoBeganToListen(t *testing.T) {
 	s := opened(t, "q")
 	var mine, theirs atomic.Int32
@@ -253,7 +254,8 @@ func TestInboxTellsWhoBeganToListen(t *testing.T) {
 	}
 }
 
-// What has to be done at once, or to fail, is not left for later.
+// A job that is not ordinary does not go through the inbox, nor does one whose enqueue
+// must fail.
 func TestNotForTheInbox(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -355,8 +357,7 @@ func TestInboxKeepsNothing(t *testing.T) {
 	}
 }
 
-// A job that has been deleted hands on nothing of what it was, whatever the next one in
-// its memory is like.
+// A deleted job leaves nothing of its data to the job that reuses its memory.
 func TestSparesAreBlank(t *testing.T) {
 	s := opened(t, "q")
 	special := ordinary("2", "q")

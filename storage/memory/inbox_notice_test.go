@@ -13,8 +13,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Who begins to listen and then looks at the storage misses no job: it finds it, or hears
-// of it.
+// A listener that claims after it has registered misses no job: it claims the job, or
+// hears of it.
 func TestInboxTellsWhoListens(t *testing.T) {
 	s := memory.New()
 	mine, theirs := s.Bind("mine", s), s.Bind("theirs", s)

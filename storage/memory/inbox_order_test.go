@@ -82,8 +82,8 @@ func TestInboxAndDeadKinds(t *testing.T) {
 	}
 }
 
-// Whatever is left in the inbox, jobs of one producer are claimed in the order in which
-// they were stored.
+// Jobs of one producer are claimed in the order in which they were stored, through the
+// inbox or not.
 func TestInboxKeepsOrder(t *testing.T) {
 	s := memory.New()
 	const producers, each = 3, 10_000

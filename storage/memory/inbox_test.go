@@ -16,11 +16,11 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Nobody can tell whether jobs are left in the inbox or stored the long way.
+// A storage with jobs in the inbox answers as one whose jobs go directly into the
+// indexes.
 func TestInbox(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Somebody listens to the other, so that every job is inserted there the long
-		// way.
+		// A listener on the other makes every insert there bypass the inbox.
 		both := [2]*memory.Storage{memory.New(), memory.New()}
 		defer both[1].Notify("listener", func(storage.Notice) {})()
 		ctx, now, ids := t.Context(), epoch, 0
@@ -200,8 +200,8 @@ func claimedInto(into []*storage.Record) (recs []storage.Record) {
 	return recs
 }
 
-// Jobs come out of the inbox as they went in, whoever takes them in, and none is lost to
-// a storage that is closed or a queue that is drained meanwhile.
+// Jobs come out of the inbox in the order in which they went in, whichever call drains
+// it. None is lost if the storage is closed or a queue is drained meanwhile.
 func TestInboxConcurrently(t *testing.T) {
 	const producers, each = 4, 2000
 	s := memory.New()

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An index does what a sorted list does, whatever is removed when, and gives back the
-// memory of what is gone.
+// An index does what a sorted list does, in any order of removals, and gives back the
+// memory of removed jobs.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x index

@@ -21,7 +21,7 @@ func sample() *storage.Record {
 	return r
 }
 
-// Whatever policies come to hold, jobs that differ in it are not of one kind.
+// Jobs that differ in any field of a policy are not of one kind.
 func TestKindsTellPoliciesApart(t *testing.T) {
 	change := func(name string, policy func(*storage.Record) reflect.Value) {
 		for i := range policy(sample()).NumField() {
@@ -66,8 +66,8 @@ func TestKindsTellPoliciesApart(t *testing.T) {
 	change("unique", func(r *storage.Record) reflect.Value { return reflect.ValueOf(r.Unique).Elem() })
 }
 
-// What the storage does to a job in place is what Record.Claim does, and what becomes of
-// a record that is stored, whatever the job and the times.
+// A claim and an update in place give the same record as Record.Claim and a stored
+// record, for any job and any times.
 func TestJobInPlace(t *testing.T) {
 	instants := []time.Time{
 		{}, time.Unix(0, 0).UTC(), time.Unix(0, math.MinInt64).UTC(), time.Unix(0, math.MaxInt64).UTC(), time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC),

@@ -13,7 +13,7 @@ import (
 )
 
 // Many jobs that are kept for periods of their own are pruned as the reference prunes
-// them, whatever else is done to them meanwhile.
+// them, while other calls change them.
 func TestKeptJobsArePruned(t *testing.T) {
 	for seed := range uint64(6) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -106,8 +106,8 @@ func TestKeptJobsArePruned(t *testing.T) {
 	}
 }
 
-// What a Prune in the future has found to be kept no longer is kept again when the clock
-// goes back.
+// A job whose period was over for a Prune in the future is kept again when the clock goes
+// back.
 func TestKeptAgainWhenTheClockGoesBack(t *testing.T) {
 	s, now := New(), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	const jobs = 5

@@ -385,8 +385,7 @@ func FuzzTransitions(f *testing.F) {
 	})
 }
 
-// What is full and emptied gives its order back: claims come in the order of entry after
-// any number of removals.
+// Claims return jobs in the order of entry after any number of removals.
 func TestOrderAfterRemovals(t *testing.T) {
 	s := memory.New()
 	var want []string
