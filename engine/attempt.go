@@ -16,8 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// attempt is one run of a job by this engine. When its handler has returned the memory is
-// used for others, unless somebody may still know the attempt.
+// attempt is one run of a job by this engine. Once its outcome is stored, a later attempt
+// may have its memory; see reusable.
 type attempt struct {
 	rec *storage.Record // as claimed; own[0]
 	own [1]storage.Record
@@ -33,7 +33,7 @@ type life struct {
 	owner   internal.Owner
 	header  *ojs.JobHeader // the handler's copy
 	at      int            // in run.attempts
-	fate    fate           // if nobody else has the attempt
+	fate    fate           // unless a caller may have the attempt; see decide
 	claimed time.Time      // when it was
 	started atomic.Bool    // its handler may have been called
 	late    atomic.Int64   // how many ns after the claim that was
@@ -59,16 +59,16 @@ type life struct {
 	replaced bool           // its slot has been
 	returned bool           // the handler has
 	kept     bool           // the keeper has had it, or a storage that has failed
-	shown    *ojs.JobHeader // what handler.Job returns; nil: nobody has asked
+	shown    *ojs.JobHeader // what handler.Job returns; nil until its first call
 }
 
-// phase tells who may settle an attempt: whoever first takes it from running.
+// phase tells which goroutine may settle an attempt: the first to take it from running.
 type phase uint8
 
 const (
-	running  phase = iota // the handler, or the clock on its behalf
-	settling              // somebody does
-	over                  // nobody any more
+	running  phase = iota // the handler's goroutine may take it, or the clock on its behalf
+	settling              // a goroutine has taken it
+	over                  // it is settled, lost or given back
 )
 
 var attempts = sync.Pool{New: func() any {
@@ -88,7 +88,7 @@ func (a *attempt) prepare(r *run) {
 	a.context, a.header = a.ctx.Parts()
 	*a.header = detached(rec)
 	var shown time.Time
-	if !r.c.mocked { // a virtual deadline would mislead whoever compares it with the time of day
+	if !r.c.mocked { // a virtual deadline means nothing beside the time of day
 		shown = a.deadline
 	}
 	a.owner = internal.Owner{Run: r.contexts, Attempt: a}
@@ -258,8 +258,8 @@ func (a *attempt) end(cause error) {
 	a.sleep.decided()
 }
 
-// returns notes that the handler has returned. A goroutine that it has left behind in
-// Sleep stands for it no longer. core.mu is held.
+// returns notes that the handler has returned. If the handler has left a goroutine behind
+// in Sleep, that sleep stops counting in run.asleep. core.mu is held.
 func (a *attempt) returns() {
 	a.returned, a.stuckAt = true, time.Time{}
 	if a.sleep != nil {
@@ -268,9 +268,9 @@ func (a *attempt) returns() {
 	}
 }
 
-// lose ends an attempt whose job is no longer its own: what its handler returns is
-// dropped. It reports whether there is one. An attempt that is not known may be one that
-// a worker is claiming right now; it is then lost when it begins. core.mu is held.
+// lose ends an attempt that has lost its job: what its handler returns is dropped. It
+// reports whether run.attempts has one. Otherwise a step may be claiming the job right
+// now, and enter then drops the attempt. core.mu is held.
 func (r *run) lose(held storage.Held, cause error) bool {
 	if a := r.find(held); a != nil {
 		a.phase = over
@@ -310,8 +310,8 @@ func (a *attempt) reusable(f *fate) bool {
 	return true
 }
 
-// began is when the attempt's handler could be called: what goes before is nobody's
-// running time.
+// began is when the attempt started; before its start, when it was claimed. Time spent in
+// the local queue is not running time.
 func (a *attempt) began() time.Time { return a.claimed.Add(time.Duration(a.late.Load())) }
 
 // overdue is when the attempt times out.

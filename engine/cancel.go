@@ -37,8 +37,8 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	return nil
 }
 
-// takenAway follows a transition that took a job from whoever ran it, if anybody did. mu
-// is held.
+// takenAway follows a transition that has ended a claim. It ends the attempt of this
+// engine, if there is one, or drops the claim of a remote worker. mu is held.
 func (c *core) takenAway(held storage.Held, cause error) {
 	if c.run == nil || !c.run.lose(held, cause) {
 		c.workerLost(held, cause)
@@ -60,8 +60,8 @@ var changes = sync.Pool{New: func() any { return new(changed) }}
 // to is the job as it is now.
 func (ch *changed) to() *storage.Record { return &ch.change[0].Record }
 
-// forget frees the memory of a change for others to use. What is in it stays until then,
-// which costs less.
+// forget frees the memory of a change for another change, which overwrites it. Clearing
+// it before would cost more.
 func (ch *changed) forget() { changes.Put(ch) }
 
 // change makes the change of a job that f decides on, with the event that f names;
@@ -91,7 +91,7 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 		}
 		op := c.began(to, event)
 		settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
-		if err != nil { // it may still read the change, which nobody else gets
+		if err != nil { // the storage may still read the change, so its memory is not reused
 			op.End()
 			c.uncertain(err)
 			return nil, err

@@ -109,7 +109,7 @@ func (c *core) get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return &rec.JobInfo, nil
 }
 
-// lookup is get as somebody asks for it.
+// lookup is get for a caller of the engine, with a trace.
 func (c *core) lookup(ctx context.Context, id string) (job *ojs.JobInfo, err error) {
 	ctx, end := c.traceID(ctx, OpGet, id)
 	defer func() { end(err) }()

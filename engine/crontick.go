@@ -100,7 +100,7 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 		to.LastRun, to.LastJobID = due, c.rnd.id(now)
 		to.Runs++
 	}
-	// The entry moves on first: whoever moves it makes the job.
+	// The entry moves on first: the engine that moves it makes the job.
 	var err error
 	if to.Version, err = setCron(ctx, store, &to); err != nil {
 		if errors.Is(err, storage.ErrFenced) {
@@ -138,8 +138,9 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 }
 
 // cronStored reports whether an entry that could not be stored stands at its run all the
-// same. If a SetCron has failed after it moved the entry on, the job is to be made, since
-// nobody else will. to becomes what is stored, which somebody may have changed since.
+// same. If a call of SetCrons has failed after it moved the entry on, this engine makes
+// the job, since no other engine will. to becomes the stored entry, which another caller
+// may have changed since.
 func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) bool {
 	there, err := store.Crons(ctx, storage.CronQuery{Names: []string{to.Name}})
 	if err != nil || len(there) == 0 || there[0].LastJobID != to.LastJobID {

@@ -18,11 +18,11 @@ import (
 )
 
 // Delivery is one attempt in a worker's hands. Ack, Fail and Release end it; the first
-// that succeeds counts. A call that finds that the job is no longer the worker's, because
-// its lease ran out or somebody cancelled it, returns ojs.ErrLeaseLost. One that returns
-// another error may be repeated. An Ack after the timeout completes the job if nobody has
-// noticed the timeout; any other answer after it is a failure for exceeding the timeout.
-// Its methods are safe for concurrent use. It encodes to JSON.
+// that succeeds counts. If the worker has lost the job, because its lease ran out or the
+// job was cancelled, a call returns ojs.ErrLeaseLost. After any other error a call may be
+// repeated. An Ack after the timeout completes the job, unless the engine has already
+// failed the attempt for it. Any other answer after the timeout is a failure for
+// exceeding it. The methods are safe for concurrent use. A Delivery encodes to JSON.
 type Delivery struct {
 	Job        *ojs.JobInfo    `json:"job"`
 	Token      string          `json:"token"`                // names the delivery; see Worker.Delivery
@@ -61,8 +61,8 @@ func parseToken(s string) (held storage.Held, err error) {
 
 func (d *Delivery) held() storage.Held { return storage.Held{ID: d.rec.ID, Version: d.rec.Version} }
 
-// Ack completes the job. The result is a value that encodes to JSON; nil is none. One
-// that does not encode, or is too large, is refused, and the delivery goes on.
+// Ack completes the job. The result is a value that encodes to JSON; nil is none. If the
+// result does not encode, or is too large, Ack refuses it, and the delivery goes on.
 func (d *Delivery) Ack(ctx context.Context, result any) error {
 	var raw json.RawMessage
 	if result != nil {
@@ -134,7 +134,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 }
 
 func (d *Delivery) lost() error {
-	return fmt.Errorf("%w: job %s is not worker %s's any more", ojs.ErrLeaseLost, d.rec.ID, d.rec.Worker)
+	return fmt.Errorf("%w: job %s is not held by worker %s", ojs.ErrLeaseLost, d.rec.ID, d.rec.Worker)
 }
 
 // Heartbeat renews the lease to the job's full period. If the attempt has exceeded its

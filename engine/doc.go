@@ -1,5 +1,5 @@
-// Package engine runs jobs. An Engine takes jobs from a storage.Storage, calls their
-// handlers, and settles what becomes of them by their retry policies.
+// Package engine runs jobs. An Engine claims jobs from a storage.Storage, calls their
+// handlers, and settles their attempts by their retry policies.
 //
 // Nothing in it polls: an enqueue wakes a worker, and one timer waits for the storage's
 // next deadline. Delivery is at least once; see package ojs.

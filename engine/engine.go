@@ -81,11 +81,13 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 // It returns nil after a clean stop and may then be called again; ErrRunning while
 // another Run works; an error that is ErrStuck if handlers went on after their contexts
 // had ended; and one that is ErrUnanswered if calls of the storage were still under way a
-// second after that. It may be both. What waits in a storage that is not durable is lost
-// when the program ends; Run logs at WARN how many running jobs a stop has given back to
-// such a storage, and the ids of the first 10. WaitIdle before ending ctx waits for what
-// is due then, but not for jobs that wait for a retry or for their time: wait for the
-// tickets of those that matter, or use a durable storage.
+// second after that. It may be both.
+//
+// With a storage that is not durable, unfinished jobs are lost when the program ends. Run
+// logs at WARN how many running jobs a stop has given back to such a storage, and the ids
+// of the first 10. WaitIdle before ending ctx waits for what is due then, but not for
+// jobs that wait for a retry or for their time: wait for the tickets of those that
+// matter, or use a durable storage.
 //
 // Handler contexts have ctx's values, but do not end with it.
 func (e *Engine[T]) Run(ctx context.Context) error { return e.core.runUntil(ctx) }
@@ -113,8 +115,8 @@ func (e *Engine[T]) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 }
 
 // Cancel ends a job that waits or runs. The context of a running handler ends with
-// ojs.ErrCancelled, and whatever the handler then returns is dropped. Cancelling a
-// cancelled job does nothing; one that has completed or been discarded gives an
+// ojs.ErrCancelled, and what the handler then returns is dropped. Cancelling a cancelled
+// job does nothing. A job that has completed or been discarded gives an
 // *ojs.TransitionError; an unknown id, ojs.ErrNotFound.
 func (e *Engine[T]) Cancel(ctx context.Context, id string) error { return e.core.cancel(ctx, id) }
 

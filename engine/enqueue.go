@@ -96,8 +96,8 @@ var shelves = sync.Pool{New: func() any { return new(shelf) }}
 // maxShelf is the largest batch whose shelf is kept.
 const maxShelf = 256
 
-// putBack leaves the shelf to another enqueue. What is on it stays there until then:
-// clearing it costs as much as filling it.
+// putBack leaves the shelf to another enqueue, which overwrites it. Clearing it before
+// would cost as much as filling it.
 func (s *shelf) putBack() {
 	if cap(s.batch) > maxShelf {
 		return
@@ -206,8 +206,8 @@ func (s *shelf) noteReplaced(tickets []ojs.Ticket) {
 	}
 }
 
-// named says which draft a duplicate is equal to if that is one of the same batch, which
-// nobody finds in the storage.
+// named adds to the error of a duplicate which draft of the same batch it is equal to.
+// The job of that draft cannot be looked up, since the batch is not stored.
 func (s *shelf) named(err error) error {
 	var dup *ojs.DuplicateError
 	if len(s.batch) > 1 && errors.As(err, &dup) {
@@ -391,7 +391,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	if err != nil {
 		return err
 	}
-	// A hook has seen the id, and may have given it to somebody else.
+	// A hook has seen the id, and may have passed it on: the id is not new.
 	*in = storage.Insert{IDIsNew: o.ID == "" && c.rand == nil && len(c.hooks) == 0} // and then field by field: a record is large to copy
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority, retry.Runs(), meta
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
