@@ -18,8 +18,8 @@ type EventFilter struct {
 }
 
 // Subscription receives the events that this engine brings about, from the moment it was
-// made. A subscriber that is slow holds nobody up; it misses events, and the next one
-// that it receives says how many.
+// made. A slow subscriber does not hold up the engine: it misses events, and the next
+// event that it receives says how many.
 //
 // The events of one job come in the order in which they happened. An event waits while a
 // storage call is under way that may have brought an earlier event of the same job: a
@@ -32,14 +32,13 @@ type Subscription struct{ s *eventlog.Subscription }
 // C returns the channel of the events. Close closes it.
 func (s *Subscription) C() <-chan ojs.Event { return s.s.C() }
 
-// Close ends the subscription. What waits in the channel can still be received. Closing
-// twice does nothing.
+// Close ends the subscription. Events that wait in the channel can still be received.
+// Closing twice does nothing.
 func (s *Subscription) Close() { s.s.Close() }
 
 // Subscribe subscribes to the events of the jobs that this engine enqueues, runs and
-// changes. Close the subscription when it is not needed any more. Each event that a
-// filter selects costs the engine a snapshot of its job. What no filter selects costs
-// nothing.
+// changes. Close the subscription after use. Each event that a filter selects costs the
+// engine a snapshot of its job. An event that no filter selects costs nothing.
 func (e *Engine[T]) Subscribe(f EventFilter) *Subscription {
 	return &Subscription{e.core.events.Subscribe(eventlog.Filter(f))}
 }

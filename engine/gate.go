@@ -13,9 +13,11 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// gate decides what each claim asks for: the queues and their order, the types, and the
-// keys to pass over. It counts what has started, so that the limits of queues, types and
-// keys hold exactly: claims go through it one at a time.
+// gate decides what a claim asks for: the queues and their order, the types, and the keys
+// to skip. It counts what has started, so that the limits of queues, types and keys hold
+// exactly: claims go through it one at a time. While no queue or type has a limit or a
+// weight, a step may claim past the gate. Such a claim takes no job with a rate limit:
+// see storage.SettleClaimer.
 type gate struct {
 	turn  chan struct{} // holds a token while a claim is under way
 	plain atomic.Bool   // no queue or type has a limit or a weight
@@ -59,7 +61,7 @@ type keyGate struct {
 type hold struct {
 	limiters []*limiter
 	key      string
-	until    time.Time // when it counts no more if nobody says so before; zero: never. For workers that may vanish.
+	until    time.Time // when it lapses unless it is ended or renewed; zero: never. For workers that may vanish.
 }
 
 const firstSweep = 64
@@ -231,7 +233,7 @@ func (g *gate) reopen(now time.Time) {
 // shut closes a key if it admits nothing now, or opens it. mu is held.
 func (g *gate) shut(key string, now time.Time) {
 	k := g.keys[key]
-	if k == nil { // nothing of it counts any more
+	if k == nil { // dropped, since it was idle
 		return
 	}
 	g.opening.Remove(&k.opens)

@@ -24,9 +24,9 @@ func (r *run) quiet() bool {
 	return r.pipe.Idle(r.asleep) && !r.keeper.busy()
 }
 
-// NextWake returns when an engine that is idle has something to do next, if nobody gives
-// it anything before: a job comes due, a lease wants renewing, a limit opens. It reports
-// false if nothing is to come, or the engine does not run.
+// NextWake returns when an idle engine has something to do next without a call from
+// outside: a job comes due, a lease wants renewing, a limit opens. It reports false if
+// nothing is to come, or the engine does not run.
 func (e *Engine[T]) NextWake() (time.Time, bool) {
 	c := e.core
 	c.mu.Lock()

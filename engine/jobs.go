@@ -92,13 +92,13 @@ func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, 
 	return out, nil
 }
 
-// Result is what became of one job in an operation on many.
+// Result is the result for one job of an operation on many.
 type Result struct {
 	ID  string
 	Err error // nil: done
 }
 
-// EnqueueResult is what became of one draft.
+// EnqueueResult is the result for one draft of EnqueueEach.
 type EnqueueResult struct {
 	Ticket ojs.Ticket
 	Err    error
@@ -374,7 +374,7 @@ func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 	}
 	op.End()
 	switch {
-	case err == nil && n == 0: // somebody else has deleted it
+	case err == nil && n == 0: // another caller has deleted it
 		return &ojs.PrunedError{ID: rec.ID}
 	case err == nil:
 		c.gone.add(rec.ID)

@@ -259,8 +259,9 @@ func (k *keeper) loop() {
 	}
 }
 
-// extend renews the leases of running attempts. Those that are lost end. A storage that
-// fails is asked again at the next renewal, for which the interval leaves time.
+// extend renews the leases of running attempts. Attempts that have lost their jobs end. A
+// storage that fails is asked again at the next renewal, for which the interval leaves
+// time.
 func (k *keeper) extend(renewals []*attempt) {
 	if len(renewals) == 0 {
 		return
@@ -305,8 +306,8 @@ func (k *keeper) extend(renewals []*attempt) {
 	op.End()
 }
 
-// newest leaves one attempt of each job, the latest. Those before it have lost the job:
-// this engine has claimed it again since. core.mu is held.
+// newest leaves one attempt of each job, the latest. Earlier attempts have lost the job,
+// since this engine has claimed it again. core.mu is held.
 func (k *keeper) newest(renewals []*attempt) []*attempt {
 	latest := make(map[string]uint64, len(renewals))
 	for _, a := range renewals {

@@ -18,7 +18,7 @@ type limiter struct {
 	last    int64   // of the latest one
 }
 
-// rebound gives the limiter other bounds. What has started counts against them.
+// rebound gives the limiter other bounds. Earlier starts count against them.
 func (l *limiter) rebound(to ojs.RateLimit) {
 	l.bounds = to
 	l.starts = l.starts[max(0, len(l.starts)-to.Rate.Limit):]

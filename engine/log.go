@@ -11,12 +11,12 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// What the engine logs is in the fields of OJS logging: component and category, a group
+// The engine's log lines have the fields of OJS logging: component and category, a group
 // ojs that names the job, a group trace if its meta has ids for one, a group attributes
 // for the rest.
 
-// atLeast is a handler from a level on: what an engine writes to that nobody gave a
-// logger.
+// atLeast is a handler that drops lines below a level. An engine without WithLogger
+// writes to one.
 type atLeast struct {
 	level slog.Level
 	slog.Handler
@@ -32,8 +32,8 @@ func (h atLeast) WithGroup(name string) slog.Handler {
 	return atLeast{h.level, h.Handler.WithGroup(name)}
 }
 
-// guarded is a program's handler. One that panics or calls runtime.Goexit loses the line,
-// and ends no goroutine of the engine.
+// guarded is a program's handler. If the handler panics or calls runtime.Goexit, the line
+// is lost, and no goroutine of the engine ends.
 type guarded struct {
 	inner slog.Handler
 	known bool // a handler of package slog, which returns: asking for its level needs no goroutine
@@ -128,8 +128,8 @@ func (c *core) logJob(level slog.Level, msg, category string, rec *storage.Recor
 	c.log.LogAttrs(ctx, level, msg, attrs...)
 }
 
-// logs reports whether lines of the level are written, before anybody computes what they
-// say.
+// logs reports whether lines of the level are written. Callers ask before they compute
+// what a line says.
 func (c *core) logs(level slog.Level) bool { return c.log.Enabled(context.Background(), level) }
 
 func (c *core) logEnqueued(rec *storage.Record) {

@@ -47,17 +47,17 @@ func (r *run) interrupt(a *attempt) {
 	r.settled(f, err)
 }
 
-// fate is what becomes of a job after an attempt: the job as it is to be, and how that
-// came about.
+// fate is the settlement of an attempt: the job as it is to be stored, and how that came
+// about.
 type fate struct {
 	a        *attempt        // nil: none of this engine's
-	rec      *storage.Record // that of the attempt if nobody else has it
+	rec      *storage.Record // the attempt's own, or a copy; see decide
 	decision policy.Decision
 	kind     policy.OutcomeKind
 	at       time.Time
 	took     time.Duration
 	worker   string
-	traced   context.Context // of the attempt, without its end; nil: nobody traces
+	traced   context.Context // of the attempt, without its end; nil: there is no tracer
 }
 
 // newFate makes the fate of a job that is not decided on yet.
@@ -78,8 +78,8 @@ type said struct {
 // said: core.mu is held.
 func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, a.traced, a.returned} }
 
-// decide decides what becomes of an attempt's job. An attempt that nobody else has
-// becomes the outcome itself.
+// decide decides on the job of an attempt. If the handler has returned and no caller has
+// the attempt, its own record takes the decision; otherwise a copy does.
 func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *fate {
 	f := &a.fate
 	if said.returned && a.context.TakeBack() {
@@ -96,8 +96,7 @@ func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *fa
 	return f
 }
 
-// decide decides what becomes of the job of an attempt that began at a time and has ended
-// now.
+// decide decides on the job of an attempt that began at a time and has ended now.
 func (c *core) decide(f *fate, o policy.Outcome, began, now time.Time, result json.RawMessage) {
 	rec := f.rec
 	o = policy.Timed(&rec.JobInfo, o, began, now)
@@ -170,7 +169,7 @@ func (r *run) settleStalled(rec storage.Record) {
 	r.settled(f, err)
 }
 
-// traced is ctx if anybody traces.
+// traced is ctx if there is a tracer, and nil if there is none.
 func (c *core) traced(ctx context.Context) context.Context {
 	if !c.tracing() {
 		return nil
@@ -231,8 +230,8 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 }
 
 // settleAll stores fates in one call, and publishes those that were stored. The results
-// are in the scratch, which the storage may keep if it fails. If somebody traces it is
-// for one fate only.
+// are in the scratch, which the storage may keep if it fails. With a tracer it stores one
+// fate only.
 func (c *core) settleAll(ctx context.Context, list []*fate, s *scratch) ([]storage.Settled, error) {
 	if len(list) == 0 {
 		return nil, nil
