@@ -22,8 +22,8 @@ type Observer interface {
 	Observe(ev *ojs.Event)
 }
 
-// WithObserver adds observers after earlier ones. One that is also a Tracer follows the
-// engine's operations too.
+// WithObserver adds observers after earlier ones. An observer that is also a Tracer
+// follows the engine's operations too.
 func WithObserver(os ...Observer) Option {
 	return func(c *config) error {
 		for _, o := range os {

@@ -211,7 +211,7 @@ func WithQueue(name string, qc QueueConfig) Option {
 	}
 }
 
-// WithDefaults sets options for every job this engine enqueues. Those of the queue, the
+// WithDefaults sets options for every job this engine enqueues. Options of the queue, the
 // job type and the call override them.
 func WithDefaults(opts ...ojs.Option) Option {
 	return func(c *config) error {
@@ -276,7 +276,7 @@ func WithMiddleware(ms ...handler.Middleware) Option {
 	}
 }
 
-// WithChain sets what is around every attempt in place of handler.Standard.
+// WithChain replaces handler.Standard, the middleware around every attempt.
 func WithChain(chain handler.Chain) Option {
 	return func(c *config) error {
 		if err := chain.Validate(); err != nil {

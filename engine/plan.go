@@ -5,17 +5,18 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// plan is what the options of a job add up to. It may be shared by many jobs, so nobody
-// changes it.
+// plan is what the options of a job add up to. It is not changed once it is made, since
+// many jobs may share it.
 type plan struct {
 	options  ojs.Options
 	retry    ojs.RetryPolicy
 	defaults *ojs.Option // the first of the job type's that are in it, nil if it has none: names the list, which does not change
 }
 
-// planFor resolves the options of a draft. Without options of a draft's own that is done
-// once for the type, since defaults do not change once they are given; a draft's own
-// options are applied on top where possible, in the plan own, which nobody else uses.
+// planFor resolves the options of a draft. Without options of the draft's own, the plan
+// is resolved once for the job type, since defaults do not change once they are given.
+// Where possible, the draft's own options are applied on top of that plan, in own, which
+// only this enqueue uses.
 func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*plan, error) {
 	if defaults == nil {
 		defaults = t.handler.Defaults()

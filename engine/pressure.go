@@ -16,8 +16,8 @@ import (
 // warnAt is the part of a queue's depth at which to warn.
 const warnAt = 0.8
 
-// roomEvery is how often a blocked enqueue looks for room that somebody else made:
-// another engine, or time.
+// roomEvery is how often a blocked enqueue looks for room that another engine or the
+// passage of time made.
 const roomEvery = time.Second
 
 // room tells blocked enqueues of room in their queues, and remembers which queues are
@@ -182,7 +182,7 @@ func (c *core) rejected(err error) {
 }
 
 // pressed follows an insert into bounded queues: it warns when a queue comes near its
-// depth, and tells when it is not any more.
+// depth, and emits an event then and when the queue has room again.
 func (c *core) pressed(batch []storage.Insert, stored []storage.Inserted) {
 	for i := range batch {
 		most := batch[i].MaxDepth

@@ -52,12 +52,13 @@ func (q *Quarantine) List(ctx context.Context) iter.Seq2[storage.Quarantined, er
 	}
 }
 
-// Release puts a record, which somebody has mended where it is, back where it was: a job
-// waits, runs or has ended as before, with its attempts and its place. A record that does
-// not decode yet stays, and gives an *ojs.QuarantinedError with the reason; so does one
-// whose id or name something else has now, which gives an *ojs.DuplicateError. Uniqueness
-// is not checked: look whether an equal job has been enqueued meanwhile. An unknown key
-// gives an error that is ojs.ErrNotFound and not ojs.ErrQuarantined.
+// Release puts a record back where it was, once the record has been mended in the
+// quarantine. A job waits, runs or has ended as before, with its attempts and its place.
+// A record that does not decode yet stays, and gives an *ojs.QuarantinedError with the
+// reason; so does one whose id or name something else has now, which gives an
+// *ojs.DuplicateError. Uniqueness is not checked: look whether an equal job has been
+// enqueued meanwhile. An unknown key gives an error that is ojs.ErrNotFound and not
+// ojs.ErrQuarantined.
 func (q *Quarantine) Release(ctx context.Context, key string) error {
 	store, err := q.store(key)
 	if err != nil {
@@ -99,8 +100,8 @@ func (c *core) quarantined(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-// warnQuarantined logs, when the engine starts, that there are records which somebody has
-// to look at.
+// warnQuarantined logs, when the engine starts, that records are in quarantine. An
+// operator has to mend or delete them.
 func (c *core) warnQuarantined(ctx context.Context) {
 	if n, err := c.quarantined(ctx); err == nil && n > 0 {
 		c.logQuarantine(ctx, slog.LevelWarn, "records are in quarantine", slog.Int("records", n))

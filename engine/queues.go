@@ -22,7 +22,7 @@ func (q *Queues) Pause(ctx context.Context, name string) error {
 }
 
 // Drain makes a queue refuse jobs: an enqueue fails with an *ojs.QueueError of
-// ojs.ErrQueueDraining. Those it has are delivered, retries included.
+// ojs.ErrQueueDraining. The jobs that it has are delivered, retries included.
 func (q *Queues) Drain(ctx context.Context, name string) error {
 	return q.set(ctx, name, ojs.QueueDraining, ojs.EventQueueDraining)
 }

@@ -24,9 +24,9 @@ func newRandom(r *rand.Rand) *random {
 	return &random{r: r}
 }
 
-// jitter is the random number, from [0, 1), for the delay after an attempt. It depends on
-// the seed, the job and the attempt and on nothing else, so that it is the same whatever
-// else happens and in which order.
+// jitter is the random number, from [0, 1), for the delay after an attempt. It depends
+// only on the seed, the job and the attempt, so the order of other events does not change
+// it.
 func jitter(seed uint64, id string, attempt int) float64 {
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
 	h := uint64(offset)

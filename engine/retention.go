@@ -12,10 +12,11 @@ import (
 // field stays as it was, at first the default; a negative one is no limit. Engines that
 // share a storage each prune it by their own rule.
 //
-// A job with ojs.WithResultTTL is kept at least for that time after its end, whatever its
-// age and number. A job whose unique policy counts it after its end (ojs.WithThrottle,
-// ojs.WithIdempotencyKey) is kept at least until the policy's period is over. Such jobs
-// do not count for the maxima until then, and go with the first pruning after that.
+// A job with ojs.WithResultTTL is kept at least for that time after its end, even if its
+// age or number exceeds the limits below. A job whose unique policy counts it after its
+// end (ojs.WithThrottle, ojs.WithIdempotencyKey) is kept at least until the policy's
+// period is over. Such jobs do not count for the maxima until then, and go with the first
+// pruning after that.
 //
 // A job that finished less than MinAge ago is not deleted by number, so that a program
 // which enqueues first and waits for its tickets afterwards finds them. That holds for

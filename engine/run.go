@@ -14,7 +14,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// unknown is a number of available jobs that nobody counted.
+// unknown stands for a number of available jobs that has not been counted.
 const unknown = pipeline.Unknown
 
 // maxNamed bounds how many jobs a log line names.
@@ -239,8 +239,8 @@ func (c *core) wakeAt(t time.Time) {
 	}
 }
 
-// letIn says that a claimed job no longer runs, which may let in others that a limit kept
-// out. mu is held.
+// letIn records that a claimed job has stopped running. If a limit kept other jobs out,
+// it wakes a claim. mu is held.
 func (c *core) letIn(held storage.Held) {
 	if c.gate.ended(held) {
 		c.available(unknown)

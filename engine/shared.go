@@ -60,15 +60,15 @@ func (s ownCalls) Due(ctx context.Context, now time.Time, max int, buf []storage
 	return s.Storage.Due(s.mine(ctx), now, max, buf)
 }
 
-// listening is an engine's ear for what others do. It is open while somebody needs it: a
-// Run, a Wait, a Fetch.
+// listening is an engine's subscription to the notices of its storage. It is open during
+// every Run, Wait and Fetch.
 type listening struct {
 	mu    sync.Mutex // guards the fields below
 	users int
 	stop  func()
 }
 
-// listen opens the engine's ear until release is called. No lock is held.
+// listen keeps the subscription open until release is called. No lock is held.
 func (c *core) listen() (release func()) {
 	n, ok := storage.As[storage.Notifier](c.store)
 	if !ok {

@@ -17,11 +17,11 @@ import (
 // keeper stands for the earliest timeout of a held job and the earliest end of a worker's
 // patience. When it fires, the storage is asked before anything is decided:
 //
-//  1. A job whose claim is no longer the worker's is only forgotten.
+//  1. A job that the worker has lost is only forgotten.
 //  2. A lease that was renewed through another engine is a sign of life: LeaseUntil less
 //     Lease is when.
-//  3. What is left fails through the same decision and the same fenced settle as the
-//     worker's own answer would.
+//  3. The remaining attempts fail through the same decision and the same fenced settle as
+//     the worker's own answer would.
 //
 // An engine that was started anew knows nothing of a worker until that calls. Until then
 // only the lease bounds its attempts.
@@ -57,8 +57,8 @@ func timesOut(rec *storage.Record, began time.Time) time.Time {
 	return end
 }
 
-// workerLost says that a job is no longer a worker's, if it was one's. With a cause the
-// worker's next heartbeat names it. mu is held.
+// workerLost takes a job from the worker that holds it, if any. With a cause, the
+// worker's next heartbeat names the job. mu is held.
 func (c *core) workerLost(held storage.Held, cause error) {
 	c.workers.drop(held, cause)
 	c.letIn(held)
@@ -87,8 +87,8 @@ func (c *core) workerWaited(w *worker) {
 	c.watchWorkers(at)
 }
 
-// heldRecord looks up a job that a worker holds. cause says why it does not hold it any
-// more.
+// heldRecord looks up a job that a worker holds. If the worker has lost the job, cause
+// says why.
 func (c *core) heldRecord(ctx context.Context, worker string, held storage.Held) (rec storage.Record, cause, err error) {
 	rec, err = c.store.Get(ctx, held.ID)
 	switch {

@@ -51,7 +51,7 @@ func (s *sleep) count() {
 	}
 }
 
-// end says that the sleep does not stand for its worker any more. core.mu is held.
+// end stops the sleep from standing for its worker. core.mu is held.
 func (s *sleep) end() {
 	s.stands = false
 	s.count()

@@ -185,8 +185,8 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 	return r.pipe.Dropped()
 }
 
-// retire takes an attempt out of r.attempts whose handler has returned and whose outcome
-// is stored, or is nobody's. core.mu is held.
+// retire removes an attempt from r.attempts, once its handler has returned and its
+// outcome is stored or its job is lost. core.mu is held.
 func (r *run) retire(a *attempt) {
 	r.forget(a)
 	r.c.letIn(a.held())
@@ -449,7 +449,7 @@ func (a *attempt) start() bool {
 	return true
 }
 
-// lost reports whether the attempt's job is no longer its own.
+// lost reports whether the attempt has lost its job.
 func (a *attempt) lost() bool {
 	a.r.c.mu.Lock()
 	defer a.r.c.mu.Unlock()

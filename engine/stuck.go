@@ -34,7 +34,7 @@ func (r *run) reportStuck(a *attempt) {
 
 // Running is an attempt that a handler of this engine works on.
 type Running struct {
-	Job    ojs.JobHeader // shares its meta with nobody
+	Job    ojs.JobHeader // with a meta of its own
 	Since  time.Time
 	Asleep bool   // in handler.Sleep
 	Ended  error  // why its context has ended; nil: it has not

@@ -161,7 +161,7 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	return nil
 }
 
-// gone says why the attempt has no job any more. core.mu is held.
+// gone says why the attempt has lost its job. core.mu is held.
 func (a *attempt) gone() error {
 	if a.cause != nil {
 		return a.cause

@@ -12,13 +12,13 @@ import (
 // each in the context of the one that it is part of. WithObserver takes it. An engine
 // without one does nothing for it.
 //
-// Begin begins an operation. What belongs to it, handlers included, runs in the context
-// that Begin returns, which must be ctx or derived from it. If either result is nil the
-// operation is left out. End is called once at the end, with the operation's error. Begin
-// and end are called concurrently, without a lock, and each on a goroutine of its own
-// while the operation waits. They may call the engine, though the operations that they
-// cause are traced as well. If either panics or calls runtime.Goexit, the engine logs
-// that and the operation goes on.
+// Begin begins an operation. All that belongs to the operation, handlers included, runs
+// in the context that Begin returns. That must be ctx or derived from it. If either
+// result is nil the operation is left out. End is called once at the end, with the
+// operation's error. Begin and end are called concurrently, without a lock, and each on a
+// goroutine of its own while the operation waits. They may call the engine, though the
+// operations that they cause are traced as well. If either panics or calls
+// runtime.Goexit, the engine logs that and the operation goes on.
 type Tracer interface {
 	Observer
 	Begin(ctx context.Context, op *Operation) (_ context.Context, end func(err error))
@@ -33,10 +33,10 @@ type Operation struct {
 	// several or none.
 	Queue string
 
-	// Jobs are what the operation is about. Those of an enqueue are yet to be stored, and
-	// Begin may put strings into their Meta (and set it if it is nil; nobody shares it,
-	// and it does not count as meta of a unique job). Those of a fetch are known at its
-	// end.
+	// Jobs are what the operation is about. The jobs of an enqueue are yet to be stored.
+	// Begin may put strings into their Meta, and set it if it is nil: each job has a Meta
+	// of its own, and these strings do not count as meta of a unique job. The jobs of a
+	// fetch are known at its end.
 	Jobs []*ojs.JobInfo
 
 	Worker string // who does it: this engine's worker, or the one that has the job; empty for an enqueue
@@ -55,7 +55,7 @@ const (
 	OpFetch        OperationKind = "fetch"         // claim what may run
 	OpProcess      OperationKind = "process"       // run a handler; its error is the handler's
 	OpAck          OperationKind = "ack"           // store that an attempt completed its job
-	OpNack         OperationKind = "nack"          // store what became of a job whose attempt did not
+	OpNack         OperationKind = "nack"          // store that an attempt did not complete its job
 	OpCancel       OperationKind = "cancel"
 	OpGet          OperationKind = "get_job"
 )
@@ -69,10 +69,10 @@ const (
 	OpRetryEvaluate OperationKind = "retry.evaluate"   // decide on a failed attempt, hooks included
 )
 
-// nothing ends an operation that nobody follows.
+// nothing ends an operation without a tracer.
 func nothing(error) {}
 
-// tracing reports whether anybody follows operations.
+// tracing reports whether the engine has tracers.
 func (c *core) tracing() bool { return len(c.tracers) > 0 }
 
 // trace begins an operation about a job, or about none.

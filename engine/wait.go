@@ -19,7 +19,7 @@ type waiters struct {
 // waiter is a call that waits for a job.
 type waiter struct {
 	look    chan struct{} // the job may have ended
-	outcome *ojs.JobInfo  // as it ended, if that is known; nobody changes it
+	outcome *ojs.JobInfo  // as it ended, if that is known; not changed once set
 }
 
 func (w *waiters) add(id string) *waiter {
@@ -83,7 +83,7 @@ func (w *waiters) tell(id string) {
 	}
 }
 
-// all tells everybody who waits to look.
+// all wakes every waiter.
 func (w *waiters) all() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

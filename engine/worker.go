@@ -44,13 +44,14 @@ type WorkerConfig struct {
 const DefaultDeadAfter = 30 * time.Second
 
 // Worker takes jobs for a goroutine or a process of yours to run. Pauses and limits of
-// queues and keys hold for workers too; those of handlers do not. An attempt of a worker
+// queues and keys hold for workers too. Limits of handlers do not. An attempt of a worker
 // fails
 //
 //   - when its lease ends (ojs.WithLease, 30 min by default), which Heartbeat, Progress
 //     and SaveCheckpoint renew;
-//   - at its timeout, or the job's total timeout, whatever the worker says later. There
-//     is no grace period. The timeout begins when the claim has returned;
+//   - at its timeout, or the job's total timeout. There is no grace period, but an Ack
+//     completes the job if the engine has not noticed the timeout yet. The timeout begins
+//     when the claim has returned;
 //   - when the worker is silent for WorkerConfig.DeadAfter, 30 s by default, with the
 //     error type worker_death. Every call of the worker counts, and a Fetch for as long
 //     as it waits. A worker that has never renewed a lease is left to its leases.
@@ -69,8 +70,8 @@ type Worker struct {
 }
 
 // Worker returns the worker with the id, which is any name of 1 to 255 bytes. It may be
-// asked for again and again, by each request to a bridge, say: it is the same. One that
-// is unused for an hour and holds nothing may be forgotten.
+// asked for again and again, by each request to a bridge, say: it is the same. A worker
+// that is unused for an hour and holds nothing may be forgotten.
 func (e *Engine[T]) Worker(id string, cfg WorkerConfig) *Worker {
 	cfg.Queues, cfg.Types = slices.Clone(cfg.Queues), slices.Clone(cfg.Types)
 	return &Worker{e.core, id, cfg}
@@ -188,9 +189,9 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 	return ds, reopens, nil
 }
 
-// giveBackOverdue gives back the deliveries of overdue jobs, and returns the others. One
-// that the storage does not take back is no longer the worker's either: heartbeats do not
-// renew its lease.
+// giveBackOverdue gives back the deliveries of overdue jobs, and returns the others. If
+// the storage does not take a job back, the worker loses it all the same: heartbeats do
+// not renew its lease.
 func (w *Worker) giveBackOverdue(ctx context.Context, ds []*Delivery) []*Delivery {
 	c := w.core
 	return slices.DeleteFunc(ds, func(d *Delivery) bool {
@@ -226,7 +227,7 @@ func (w *Worker) deadAfter() time.Duration {
 }
 
 // Delivery finds a job that this worker holds, by the token of its Delivery. It returns
-// ojs.ErrLeaseLost if the worker no longer holds it.
+// ojs.ErrLeaseLost if the worker does not hold the job.
 func (w *Worker) Delivery(ctx context.Context, token string) (*Delivery, error) {
 	held, err := parseToken(token)
 	if err != nil {
@@ -246,7 +247,7 @@ func (w *Worker) Delivery(ctx context.Context, token string) (*Delivery, error) 
 type Beat struct {
 	State WorkerState // which the worker should be in; Workers may have changed it
 	Held  []string    // ids of the jobs whose leases were renewed
-	Lost  []LostJob   // jobs that the worker no longer holds, each named once: stop working on them
+	Lost  []LostJob   // jobs that the worker has lost, each named once: stop working on them
 }
 
 // LostJob is a job that was taken from a worker.

@@ -85,7 +85,7 @@ func (ws *workers) touch(id string, now time.Time, deadAfter time.Duration) (sta
 	return w.state, w.changed, isNew
 }
 
-// find returns the worker with the id, nil if there is none any more. mu is held.
+// find returns the worker with the id, nil if it is unknown or forgotten. mu is held.
 func (ws *workers) find(id string, now time.Time) *worker {
 	if w := ws.byID[id]; w == nil || now.Sub(w.seen) <= forgetAfter {
 		return w
@@ -94,8 +94,8 @@ func (ws *workers) find(id string, now time.Time) *worker {
 	return ws.byID[id]
 }
 
-// waits says that a fetch of a worker begins to wait. What it returns is for waited, when
-// that is over.
+// waits says that a fetch of a worker begins to wait. Its result is for waited, when the
+// wait is over.
 func (ws *workers) waits(id string) *worker {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -189,7 +189,7 @@ func (ws *workers) began(rec *storage.Record) time.Time {
 	return rec.StartedAt
 }
 
-// drop says that a worker no longer holds a job, if one did. With a cause, its next
+// drop takes a job from the worker that holds it, if any. With a cause, the worker's next
 // heartbeat names the job.
 func (ws *workers) drop(held storage.Held, cause error) {
 	ws.mu.Lock()
