@@ -70,7 +70,7 @@ func TestWords(t *testing.T) {
 // comment lines, long code lines. A number may only fall. The other places have none.
 var notYet = map[string]words.Counts{
 	"bench/sql":           {0, 0, 21},
-	"engine":              {44, 0, 790},
+	"engine":              {0, 0, 790},
 	"storage/memory":      {0, 0, 122},
 	"storage/postgres":    {0, 0, 169},
 	"storage/storagetest": {0, 0, 60},

@@ -60,7 +60,7 @@ type played struct {
 // holder is a running attempt.
 type holder struct {
 	began time.Time
-	gone  func() bool // it knows that the job is not its own any more
+	gone  func() bool // reports that the attempt has lost its job
 }
 
 func newAdversary(t *testing.T, seed uint64) *adversary {

@@ -12,10 +12,11 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// A job of plain args that nobody observes is cheap: no event, operation or hook is made
-// for nobody, and what can be used again is. Without Retention.MinAge the memory of
-// finished jobs is used again from the start. docs/performance.md has the figures; the
-// bounds leave room for pools that a collection empties.
+// A job of plain args without an observer is cheap. Without a receiver, no event,
+// operation or hook is made, and memory is reused where it can be. Without
+// Retention.MinAge the memory of finished jobs is reused from the start.
+// docs/performance.md has the figures; the bounds leave room for pools that a collection
+// empties.
 func TestAllocationsOfAJob(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates, too, and has pools forget; .ci/run runs it without")

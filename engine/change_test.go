@@ -133,8 +133,8 @@ func newLedger(t *rapid.T) *ledger {
 	return l
 }
 
-// Pages list what is selected throughout exactly once and in order, whatever happens
-// between them, and nothing that is never selected.
+// Pages list each job that is selected throughout exactly once and in order, even if jobs
+// change between pages. They list no job that is never selected.
 func TestPagesUnderChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLedger(t)

@@ -45,8 +45,8 @@ func cronEntries(n int) []engine.CronEntry {
 	return entries
 }
 
-// What a change of one entry and a run of one cost does not grow with the entries that
-// are stored.
+// The cost of a change or a run of one entry does not grow with the number of stored
+// entries.
 func TestCronCostsWhatIsTouched(t *testing.T) {
 	m := memory.New()
 	store := &cronCounter{Storage: m, CronStore: m}

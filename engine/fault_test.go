@@ -150,8 +150,8 @@ func (l *late) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []
 	return dst, ctx.Err()
 }
 
-// A job that the storage took for a Fetch whose context ended meanwhile is nobody's, and
-// lost with its lease.
+// A job that the storage claimed for a Fetch whose context ended meanwhile has no worker.
+// It is lost when its lease ends.
 func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
 	s := &late{Storage: memory.New()}
 	inBubbleOn(t, s, func(b *rig) {

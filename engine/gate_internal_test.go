@@ -9,8 +9,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// What a claim asks for is put together at the same cost however many keys are closed,
-// and a key opens when time or the end of a job opens it.
+// The cost of building a claim does not depend on the number of closed keys. A key opens
+// when time passes or a job ends.
 func TestClosedKeys(t *testing.T) {
 	g := newGate(&config{})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -15,8 +15,8 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// What the Go job queue's "Retry and Backoff Policy" says of a job's way, with its
-// policy.
+// The rules of the Go job queue's "Retry and Backoff Policy" for the states of a job,
+// with its policy.
 
 func TestGoQueueRetry(t *testing.T) {
 	t.Run("D003 D013 D023 D024 D025 D026 D027 reading 41 reading 47 from failure to retry", func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestGoQueueIdempotency(t *testing.T) {
 				done[job.ID] = true
 				return errors.New("the answer was lost")
 			})
-			// One that takes the job, acts, and is gone before it has said so.
+			// This worker takes the job, acts, and stops before it acknowledges.
 			worker := b.Worker("lost", engine.WorkerConfig{})
 			ticket := b.enqueue("charge", ojs.WithLease(time.Minute), ojs.WithRetry(policy.FullJitter()))
 			d, err := worker.Fetch(b.ctx)

@@ -103,7 +103,7 @@ func (b *rig) times() []time.Duration {
 	return append([]time.Duration{}, b.runs...)
 }
 
-// advance lets d pass and whatever that brings about happen.
+// advance lets d pass, and waits until all goroutines are blocked again.
 func (b *rig) advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

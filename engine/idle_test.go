@@ -16,7 +16,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// With every slot asleep nothing happens until a timer fires, whatever waits for a slot.
+// With every slot asleep nothing happens until a timer fires, even if jobs wait for a
+// slot.
 func TestIdleWithEverySlotAsleep(t *testing.T) {
 	mock := clock.NewMock()
 	store := memory.New()
@@ -51,8 +52,8 @@ func TestIdleWithEverySlotAsleep(t *testing.T) {
 	must(t, <-ended)
 }
 
-// What comes due in the instant in which the last worker leaves is not overlooked: job
-// after job comes back at once, and an idle engine has none available.
+// A job that comes due in the instant in which the last worker leaves is not overlooked.
+// Each job is retried at once, and an idle engine has no available job.
 func TestIdleOverlooksNothing(t *testing.T) {
 	mock := clock.NewMock()
 	store := memory.New()

@@ -250,8 +250,8 @@ func TestEnqueueHooks(t *testing.T) {
 	})
 }
 
-// An enqueue hook learns the id of a job before that is stored. If somebody enqueues
-// another job by it then, there are not two.
+// An enqueue hook learns the id of a job before that is stored. If another job is
+// enqueued with that id then, only one of the two is stored.
 func TestIDThatAHookGivesAway(t *testing.T) {
 	var eng *engine.Engine[any]
 	eng, err := engine.New[any](newMemory(t), quiet, engine.WithEnqueueHook(func(ctx context.Context, j *ojs.Job[any]) error {

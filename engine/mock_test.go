@@ -93,8 +93,8 @@ func TestMockClock(t *testing.T) {
 		t.Error("Wait: no error")
 	}
 
-	// A handler asleep is idle, and its timeout is exact. While it wakes up it is not
-	// idle any more.
+	// A handler asleep is idle, and its timeout is exact. It is not idle once it begins
+	// to wake up.
 	for range 50 {
 		ticket, err = eng.Enqueue(ctx, "nap", 0, ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1), ojs.WithLease(10*time.Second))
 		if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// exact wants f to be without an error once. What compares readings of the machine's
-// clocks is not each time: they may be set between two readings, and a processor that
-// does something else between the two of one time.Now has that disagree with itself.
+// exact wants f to be without an error once. A comparison of readings of the machine's
+// clocks fails now and then: a clock may be set between two readings, and an interruption
+// between the two readings of one time.Now makes them disagree.
 func exact(t *testing.T, f func() error) {
 	t.Helper()
 	var err error

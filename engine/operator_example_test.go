@@ -239,7 +239,7 @@ func ExampleEngine_Worker() {
 		log.Fatal(err)
 	}
 	if err := d.Ack(ctx, "scene.png"); err != nil {
-		log.Fatal(err) // ojs.ErrLeaseLost: somebody else has the job now
+		log.Fatal(err) // ojs.ErrLeaseLost: the worker has lost the job
 	}
 	var file string
 	fmt.Println(ticket.Result(ctx, &file), file)
@@ -330,7 +330,7 @@ func ExampleWithRetention() {
 	// Output: memory
 }
 
-// What is wrong with a job is told by field, and nothing is stored.
+// The error for an invalid job names the field, and nothing is stored.
 func ExampleEngine_Enqueue_invalid() {
 	ctx, eng := begin()
 	_, err := eng.Enqueue(ctx, "upload", make([]byte, ojs.MaxEnvelope))
@@ -341,7 +341,7 @@ func ExampleEngine_Enqueue_invalid() {
 	// Output: validation.payload_too_large envelope
 }
 
-// At most one digest a user and day, whatever became of the first.
+// At most one digest a user and day, even if the first has ended.
 func ExampleEngine_Enqueue_throttle() {
 	type Digest struct {
 		UserID int `json:"user_id"`

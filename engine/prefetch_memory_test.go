@@ -55,8 +55,8 @@ func TestAllocationsOfAJobAmongOthers(t *testing.T) {
 	}
 }
 
-// Somebody keeps the job of a handler, which is a copy of its own. That keeps none of
-// those that come later.
+// The job that a handler receives is a copy of its own. A program that keeps it keeps no
+// later job in memory.
 func TestMemoryStaysFlatBehindAKeptJob(t *testing.T) {
 	if raceEnabled {
 		t.Skip("pools forget under the race detector")
@@ -106,7 +106,7 @@ func TestMemoryStaysFlatBehindAKeptJob(t *testing.T) {
 	}
 }
 
-// What TestWorkersKeepNoEndedJobs says holds for an engine that claims ahead.
+// TestWorkersKeepNoEndedJobs holds for an engine that claims ahead, too.
 func TestWorkersAheadKeepNoEndedJobs(t *testing.T) {
 	const (
 		size   = 512 << 10
@@ -161,8 +161,8 @@ func TestWorkersAheadKeepNoEndedJobs(t *testing.T) {
 	}
 }
 
-// What a handler has left behind asks its context whether it has ended, at the moment at
-// which the handler returns.
+// A goroutine that a handler leaves behind asks its context whether it has ended, at the
+// moment at which the handler returns.
 func TestLeftBehindAsksForDone(t *testing.T) {
 	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(2))
 	must(t, err)

@@ -59,7 +59,7 @@ func (c *lineCount) Handle(_ context.Context, r slog.Record) error {
 var prefetched atomic.Int32
 
 // prefetching is an engine that claims ahead, and what its handlers have done. Jobs are
-// numbers; those from first on block.
+// numbers. Jobs from first on block.
 type prefetching struct {
 	*testing.T
 	*engine.Engine[int]
@@ -142,7 +142,7 @@ func (p *prefetching) until(want map[ojs.State]int) {
 		if time.Now().After(deadline) {
 			p.Fatalf("the jobs are %v, want %v", stats.Total, want)
 		}
-		time.Sleep(time.Millisecond) // for the storage: nobody tells
+		time.Sleep(time.Millisecond) // the storage sends no notice of this
 	}
 }
 

@@ -36,7 +36,8 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// What an engine writes is a UUIDv7 to everybody else, and sorts as it was made.
+// An id of an engine is a UUIDv7 to other programs, and ids sort in the order in which
+// they were made.
 func TestIDs(t *testing.T) {
 	r := newRandom(rand.New(rand.NewPCG(1, 2)))
 	now, last := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), ""

@@ -14,9 +14,9 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// Random lives of jobs, in virtual time: whatever happens to the engine and to them,
-// every job ends, none runs more often than its policy allows or twice at once, and
-// WaitIdle leaves nothing behind that could run.
+// Random lives of jobs, in virtual time: every job ends, none runs more often than its
+// policy allows or twice at once, and WaitIdle returns only when no job could run. That
+// holds while the engine and the jobs are disturbed at random.
 func TestRandomLives(t *testing.T) {
 	for range 60 {
 		seed := rand.Uint64()

@@ -14,7 +14,7 @@ import (
 	"github.com/ojsengine/ojs/policy"
 )
 
-// What Ratchet's "Retry Strategies" says of a job's way, with its policies.
+// The rules of Ratchet's "Retry Strategies" for the states of a job, with its policies.
 
 func TestRatchet(t *testing.T) {
 	for _, tt := range []struct {

@@ -187,7 +187,7 @@ func TestResponseCodes(t *testing.T) {
 	}
 }
 
-// What exhaustion leads to, from the last failure to the end of retention.
+// The effects of exhaustion, from the last failure to the end of retention.
 func TestExhaustion(t *testing.T) {
 	t.Run("A145 compliance.generate_report: one run, dead at once, run again by hand", func(t *testing.T) {
 		inBubble(t, func(b *rig) {

@@ -192,7 +192,7 @@ func TestEnqueueHookGoexit(t *testing.T) {
 	}))
 }
 
-// What a hook does to the job that it is shown changes nothing.
+// A hook that changes the job that it receives changes nothing.
 func TestRetryHookSeesACopy(t *testing.T) {
 	hook := &say{retry: func(job *ojs.JobInfo, err error) bool {
 		if !errors.Is(err, errBoom) || job.Meta["who"] != "me" {

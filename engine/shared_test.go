@@ -196,7 +196,7 @@ func TestSharedStorage(t *testing.T) {
 	})
 }
 
-// claimCounter counts claims. What it wraps can still be found.
+// claimCounter counts claims. The storage that it wraps can still be found.
 type claimCounter struct {
 	storage.Storage
 	claims atomic.Int64

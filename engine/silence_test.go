@@ -201,7 +201,7 @@ func TestWorkersAfterARestart(t *testing.T) {
 				id := b.enqueue("x", later, ojs.WithLease(2*time.Minute), ojs.WithTimeout(time.Minute)).ID
 				d := fetch(b, b.Worker("w1", engine.WorkerConfig{}))
 				b.enqueue("x")
-				fetch(b, b.Worker("w2", engine.WorkerConfig{})) // nobody else's is found
+				fetch(b, b.Worker("w2", engine.WorkerConfig{})) // the job of another worker is not found
 				b.halt()
 				eng, err := engine.New[any](b.store, quiet)
 				must(t, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// Whatever exceeds a limit is refused with its field and its reason, stores nothing, and
-// leaves the engine running.
+// A job that exceeds a limit is refused with the field and the reason. Nothing is stored,
+// and the engine goes on.
 func TestLimits(t *testing.T) {
 	deep := func(n int) any {
 		var v any = 1
@@ -120,8 +120,8 @@ func patterns(n int) []string {
 	return list
 }
 
-// What is too large is refused without being encoded: the memory that this takes does not
-// depend on its size.
+// A value that is too large is refused without being encoded. The memory that this takes
+// does not depend on the size of the value.
 func TestLargeValuesAreNotEncoded(t *testing.T) {
 	large := strings.Repeat("x", 32<<20)
 	type pair struct {

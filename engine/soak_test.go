@@ -26,7 +26,7 @@ type soak struct {
 	mu     sync.Mutex           // guards the fields below
 	lives  map[string]ojs.State // of jobs that have not ended
 	jobs   int
-	idle   chan struct{} // closed when no job is left, once somebody waits for it
+	idle   chan struct{} // closed when no job is left; made by the call that waits for it
 	events map[ojs.EventType]int
 }
 

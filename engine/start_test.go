@@ -30,7 +30,7 @@ func (a atLine) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// lookedAt is a storage that tells when somebody has looked for a job and found none.
+// lookedAt is a storage that sends to inVain when a claim has found no job.
 type lookedAt struct {
 	*memory.Storage
 	inVain chan struct{}

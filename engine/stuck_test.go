@@ -13,7 +13,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// ignores goes on whatever becomes of its context. Its name stands in the reported stack.
+// ignores goes on even if its context ends. Its name stands in the reported stack.
 func ignores(release chan struct{}) func(context.Context, *ojs.Job[any]) error {
 	return func(context.Context, *ojs.Job[any]) error { <-release; return nil }
 }

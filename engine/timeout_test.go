@@ -11,8 +11,8 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
-// A timeout is a failure whatever the handler answers afterwards, unless it completes the
-// job.
+// A timeout is a failure even if the handler answers afterwards, unless the answer
+// completes the job.
 func TestAnswersAfterATimeout(t *testing.T) {
 	boom := errors.New("late")
 	for name, tt := range map[string]struct {
@@ -81,7 +81,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			})
 		})
 		t.Run("P0.5 "+name+" of a worker after its timeout", func(t *testing.T) {
-			inBubble(t, func(b *rig) { // no Run: nobody else notices
+			inBubble(t, func(b *rig) { // no Run: only the worker's call notices the timeout
 				id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute)).ID
 				d := fetch(b, b.Worker("w", engine.WorkerConfig{}))
 				b.advance(time.Minute)

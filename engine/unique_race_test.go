@@ -17,7 +17,7 @@ import (
 )
 
 // Round after round, 64 goroutines enqueue equal jobs at once, while the engine runs them
-// and somebody cancels them. Whatever the strategy, two of them never coexist in the
+// and some of them are cancelled. With every strategy, two of them never coexist in the
 // checked states, and none is lost.
 func TestUniqueUnderFire(t *testing.T) {
 	const goroutines = 64

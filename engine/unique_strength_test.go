@@ -76,7 +76,7 @@ func TestFingerprintIsKept(t *testing.T) {
 	})
 }
 
-// What other systems call unique jobs, in the words of this one.
+// The unique jobs of other systems, as policies of this one.
 func TestUniqueOfOtherSystems(t *testing.T) {
 	day := 24 * time.Hour
 	for name, tt := range map[string]struct {

@@ -20,8 +20,8 @@ import (
 // uniqueRig tells the stories of unique jobs.
 type uniqueRig struct{ *rig }
 
-// want says what became of an enqueue: "new", "rejected" or "ignored", with the equal
-// job's id for the last two.
+// add enqueues a job and returns the result: "new", "rejected" or "ignored", with the
+// equal job's id for the last two.
 func (b uniqueRig) add(jobType string, args any, opts ...ojs.Option) (what, id string) {
 	b.t.Helper()
 	ticket, err := b.Enqueue(b.ctx, jobType, args, opts...)
@@ -66,7 +66,7 @@ func with(p ojs.UniquePolicy, change func(*ojs.UniquePolicy)) ojs.Option {
 	return ojs.WithUnique(p)
 }
 
-// Whoever is told of an equal job is told its state.
+// An error or a ticket that names an equal job has its state.
 func TestUniqueTellsTheState(t *testing.T) {
 	for state, bring := range map[ojs.State][]ojs.Option{
 		ojs.StateAvailable: {ojs.WithQueue("paused")},
@@ -115,7 +115,7 @@ func TestUniqueTellsTheState(t *testing.T) {
 	}
 }
 
-// What an engine logs above DEBUG names no fingerprint, whatever happens to a unique job.
+// An engine logs no fingerprint above DEBUG, in any state of a unique job.
 func TestFingerprintsAreNotLogged(t *testing.T) {
 	var logged lockedBuffer
 	inBubble(t, func(b *rig) {
@@ -355,8 +355,8 @@ func TestUnique(t *testing.T) {
 		a := b.expect("", "new", "", "x", 1, unique(all), noJitter, ojs.WithMaxAttempts(2))
 		b.advance(0)
 		b.expect("C096", "rejected", a, "x", 1, unique(all))
-		// One that no check of its own keeps out stands beside it; the retry comes all
-		// the same.
+		// A job that its own check does not refuse is stored beside it. The retry is not
+		// affected.
 		beside := b.expect("", "new", "", "x", 1, with(all, func(p *ojs.UniquePolicy) { p.States = []ojs.State{ojs.StatePending} }), ojs.WithDelay(time.Minute))
 		b.advance(time.Second)
 		b.want(a, ojs.StateDiscarded, 2)
