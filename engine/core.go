@@ -57,7 +57,7 @@ type core struct {
 	mu       spin.Mutex // guards everything below, and the fields of run and attempt that say so
 	run      *run       // nil: not running
 	idlers   []chan struct{}
-	fetchers []chan struct{} // of workers that wait for a job
+	fetchers []chan struct{} // of remote workers that wait for a job
 	started  time.Time       // of the latest run
 }
 

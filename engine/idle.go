@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// changed tells those who wait for idleness to look again. core.mu is held.
+// changed has the callers of WaitIdle look again. core.mu is held.
 func (c *core) changed() {
 	for _, ch := range c.idlers {
 		close(ch)
@@ -13,10 +13,10 @@ func (c *core) changed() {
 	c.idlers = nil
 }
 
-// quiet reports whether a run has nothing to do until a timer fires: its workers are gone
-// or asleep, no slot is free for what is left or nothing is, and no look at the storage
-// is due. Under a clock that moves by itself, a storage that does not answer leaves open
-// whether there is something to do. core.mu is held.
+// quiet reports whether a run has nothing to do until a timer fires: the goroutines of
+// its pipeline have left or are asleep, no job that could start waits, and no maintenance
+// is due. Under a clock that moves by itself, a run whose storage fails is not quiet,
+// since jobs may be due. core.mu is held.
 func (r *run) quiet() bool {
 	if !r.c.mocked && (r.failures > 0 || r.keeper.failures > 0) {
 		return false
