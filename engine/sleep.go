@@ -7,9 +7,10 @@ import (
 	"github.com/ojsengine/ojs/scheduler"
 )
 
-// sleep is a worker's wait on the engine's clock. Under a virtual clock a worker that
-// sleeps counts as asleep, since only the clock's next step wakes it up. Under any other
-// clock time passes by itself, and the worker counts as working.
+// sleep is a wait on the engine's clock, of a handler or before an outcome is stored
+// again. It stands for a goroutine of the pipeline. Under a virtual clock that goroutine
+// counts as asleep, since only the clock's next step wakes it up. Under any other clock
+// time passes by itself, and the goroutine counts as working.
 type sleep struct {
 	r     *run
 	timer scheduler.Timer
@@ -17,18 +18,18 @@ type sleep struct {
 	check chan struct{} // the sleeper's context may have ended
 
 	// Guarded by core.mu.
-	stands bool // for its worker; false once the sleep is over
+	stands bool // for its goroutine; false once the sleep is over
 	counts bool // in run.asleep
 	doubts int  // how many calls are about to end contexts, perhaps the sleeper's
 }
 
-// newSleep begins a sleep that stands for its worker or does not. core.mu is held, under
-// which the timer is armed before the worker counts as asleep.
+// newSleep begins a sleep that stands for its goroutine or does not. core.mu is held,
+// under which the timer is armed before the goroutine counts as asleep.
 func (r *run) newSleep(d time.Duration, stands bool) *sleep {
 	s := &sleep{r: r, over: make(chan struct{}), check: make(chan struct{}, 1), stands: stands && r.c.mocked}
 	s.timer.Func = func(time.Time) {
 		r.c.mu.Lock()
-		s.end() // here, not where the sleeper goes on: until then the worker would seem asleep
+		s.end() // here, not where the sleeper goes on: until then the goroutine would seem asleep
 		r.c.mu.Unlock()
 		close(s.over)
 	}
@@ -37,7 +38,7 @@ func (r *run) newSleep(d time.Duration, stands bool) *sleep {
 	return s
 }
 
-// count counts the worker as asleep, or not. core.mu is held.
+// count counts the goroutine as asleep, or not. core.mu is held.
 func (s *sleep) count() {
 	counts := s.stands && s.doubts == 0
 	if counts == s.counts {
@@ -51,15 +52,15 @@ func (s *sleep) count() {
 	}
 }
 
-// end stops the sleep from standing for its worker. core.mu is held.
+// end marks the sleep as over: it stops standing for its goroutine. core.mu is held.
 func (s *sleep) end() {
 	s.stands = false
 	s.count()
 }
 
 // doubt says that contexts are about to end, and the sleep perhaps with them: until the
-// sleeper has looked at its own, the worker does not count as asleep. A call of decided
-// follows. core.mu is held in both.
+// sleeper has looked at its own, the goroutine does not count as asleep. A call of
+// decided follows. core.mu is held in both.
 func (s *sleep) doubt() {
 	if s != nil {
 		s.doubts++
