@@ -35,7 +35,7 @@ var patches = []patch{
 	{"a cancel is not told to the handler", "engine/cancel.go",
 		"c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)", "_ = storage.Held{}"},
 	{"a replaced job is not told to its handler", "engine/enqueue.go",
-		"c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)", ""},
+		"c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)", "_ = r"},
 	{"an attempt is told of the loss of an earlier one", "engine/attempt.go",
 		"if a.rec.Version == held.Version && a.rec.ID == held.ID {", "if a.rec.ID == held.ID {"},
 	{"a limit that opens starts nobody", "engine/run.go",
