@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,15 +232,17 @@ func (s *late) Due(ctx context.Context, now time.Time, most int, buf []storage.R
 
 type twice struct {
 	inside
-	kept  storage.Record
-	calls int
+	mu   sync.Mutex // guards kept
+	kept storage.Record
 }
 
 func (s *twice) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	from := len(dst)
 	dst, err := s.Storage.Claim(ctx, now, c, dst)
-	switch s.calls++; {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
 	case err == nil && len(dst) > from:
 		s.kept = dst[from].Copy()
 	case err == nil && s.kept.ID != "":
@@ -297,12 +301,12 @@ func (s *roomy) Insert(ctx context.Context, now time.Time, batch []storage.Inser
 
 type silent struct {
 	inside
-	notices int
+	notices atomic.Int64
 }
 
 func (s *silent) Notify(self any, f func(storage.Notice)) func() {
 	return s.Storage.Notify(self, func(n storage.Notice) {
-		if s.notices++; s.notices%3 != 0 {
+		if s.notices.Add(1)%3 != 0 {
 			f(n)
 		}
 	})
