@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/internal/plain"
@@ -106,10 +107,12 @@ func replaces(v any, raw []byte) bool {
 	return false
 }
 
-// Lossy reports whether encoding replaced bytes that were not UTF-8, so that different
-// args may have become the same. Only args made from a Go value record this, until they
-// are stored.
-func (a Args) Lossy() bool {
+func init() {
+	bridge.Give(bridge.Args[Args]{Lossy: Args.lossy, SizeBound: Args.sizeBound, LargerThan: Args.largerThan})
+}
+
+// lossy: see package bridge.
+func (a Args) lossy() bool {
 	e, ok := a.v.(*encoded)
 	return ok && e.lossy
 }
@@ -123,8 +126,8 @@ func argsError(reason string) error {
 // Len returns the number of bytes of the args as JSON.
 func (a Args) Len() int { return len(a.json()) }
 
-// SizeBound returns an upper bound of Len, without encoding.
-func (a Args) SizeBound() int {
+// sizeBound: see package bridge.
+func (a Args) sizeBound() int {
 	switch v := a.v.(type) {
 	case nil:
 		return len(null)
@@ -134,10 +137,8 @@ func (a Args) SizeBound() int {
 	return plain.Of(reflect.TypeOf(a.v)).Bound(a.v)
 }
 
-// LargerThan reports whether Len is sure to be more than n, without encoding. If JSON
-// escapes much of the args, it may report false for larger ones. SizeBound is the other
-// bound.
-func (a Args) LargerThan(n int) bool {
+// largerThan: see package bridge.
+func (a Args) largerThan(n int) bool {
 	if e, ok := a.v.(*encoded); ok {
 		return len(e.raw) > n
 	}

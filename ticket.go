@@ -3,6 +3,8 @@ package ojs
 import (
 	"context"
 	"fmt"
+
+	"github.com/ojsengine/ojs/internal/bridge"
 )
 
 // Ticket is the receipt of an enqueued job. It is small and copyable.
@@ -15,14 +17,16 @@ type Ticket struct {
 	// Deduplicated says that the ticket is for an equal job that was stored before
 	// (UniquePolicy).
 	Deduplicated bool
-	Dropped      bool   // an enqueue hook left the job out; the other fields are zero
-	Waiter       Waiter // nil: the ticket cannot wait
+	Dropped      bool // an enqueue hook left the job out; the other fields are zero
+
+	waiter bridge.Waiter[JobInfo] // nil: the ticket cannot wait
 }
 
-// Waiter waits for a job's end. Every engine is a Waiter.
-type Waiter interface {
-	// Wait blocks until the job has ended or ctx has, as Ticket.Wait does.
-	Wait(ctx context.Context, id string) (*JobInfo, error)
+func init() {
+	bridge.Give(bridge.Tickets[Ticket, JobInfo]{WithWaiter: func(t Ticket, w bridge.Waiter[JobInfo]) Ticket {
+		t.waiter = w
+		return t
+	}})
 }
 
 // Wait blocks until the job has ended or ctx has. The error is nil only for a completed
@@ -32,15 +36,16 @@ type Waiter interface {
 // A Wait that has begun when the engine ends the job returns its outcome. Later the job
 // may have been deleted, by engine.Retention or by a call: the error is then ErrPruned.
 // WithResultTTL keeps the job for longer. A dropped ticket gives ErrDropped. A ticket of
-// a transaction (postgres.WithTx) that is not committed gives ErrNotFound.
+// a transaction (postgres.WithTx) that is not committed gives ErrNotFound. A ticket that
+// no engine made gives ErrUnsupported.
 func (t Ticket) Wait(ctx context.Context) (*JobInfo, error) {
 	if t.Dropped {
 		return nil, ErrDropped
 	}
-	if t.Waiter == nil {
-		return nil, fmt.Errorf("%w: wait for job %q: its ticket has no waiter", ErrUnsupported, t.ID)
+	if t.waiter == nil {
+		return nil, fmt.Errorf("%w: wait for job %q: its ticket is of no engine", ErrUnsupported, t.ID)
 	}
-	return t.Waiter.Wait(ctx, t.ID)
+	return t.waiter.Wait(ctx, t.ID)
 }
 
 // Result waits as Wait does, and decodes the job's result into v. A completed job without

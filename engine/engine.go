@@ -18,10 +18,7 @@ import (
 // Methods are safe for concurrent use. Enqueueing and looking up need no Run.
 type Engine[T any] struct{ core *core }
 
-var (
-	_ ojs.Enqueuer = (*Engine[any])(nil)
-	_ ojs.Waiter   = (*Engine[any])(nil)
-)
+var _ ojs.Enqueuer = (*Engine[any])(nil)
 
 // New makes an engine over s. It starts nothing, and s stays yours to close. Options that
 // make no sense are refused with an *ojs.InvalidError.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -166,7 +167,7 @@ func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, 
 	if s.stored, err = c.insert(ctx, now, s.batch, s.stored); err != nil {
 		return s.named(err) // a storage that has given up may still read the batch
 	}
-	waiter := ojs.Waiter((*ofStored)(c))
+	waiter := bridge.Waiter[ojs.JobInfo]((*ofStored)(c))
 	if storage.Tx(ctx) != nil {
 		waiter = c // the jobs exist if the transaction commits
 	}
@@ -175,7 +176,8 @@ func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, 
 		if equal != nil {
 			r = equal
 		}
-		tickets[i] = ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil, Waiter: waiter}
+		ticket := ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil}
+		tickets[i] = insideTickets.WithWaiter(ticket, waiter)
 	}
 	if len(s.places) > 1 {
 		s.noteReplaced(tickets)

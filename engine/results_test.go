@@ -142,9 +142,7 @@ func TestResults(t *testing.T) {
 			_, byID := b.Wait(b.ctx, ticket.ID)
 			_, lookup := b.Get(b.ctx, ticket.ID)
 			_, deleted := b.Get(b.ctx, dead.ID)
-			again := ticket
-			again.Waiter = other
-			_, elsewhere := again.Wait(b.ctx)
+			_, elsewhere := other.Wait(b.ctx, ticket.ID)
 			for name, tt := range map[string]struct{ err, want error }{
 				"a ticket":                  {byTicket, ojs.ErrPruned},
 				"a ticket's result":         {ticket.Result(b.ctx, &got), ojs.ErrPruned},

@@ -6,9 +6,12 @@ import (
 	"reflect"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/internal/plain"
 )
+
+var insideArgs = bridge.Take[bridge.Args[ojs.Args]]()
 
 // checkArgs refuses args that are sure to make their job too large, before they are
 // encoded. The bound of a plain value costs a fraction of a walk over it.
@@ -17,7 +20,7 @@ func checkArgs(args any) error {
 	switch args := args.(type) {
 	case nil:
 	case ojs.Args:
-		larger = args.LargerThan(ojs.MaxEnvelope)
+		larger = insideArgs.LargerThan(args, ojs.MaxEnvelope)
 	default:
 		p := plain.Of(reflect.TypeOf(args))
 		larger = (p == nil || p.Bound(args) > ojs.MaxEnvelope) && jsonvalue.LargerThan(args, ojs.MaxEnvelope)
@@ -42,7 +45,7 @@ func checkSize(j *ojs.JobInfo) error {
 		}
 	}
 	const rest = 4096 // more than the names, times and numbers of an envelope
-	bound := rest + meta + j.Args.SizeBound()
+	bound := rest + meta + insideArgs.SizeBound(j.Args)
 	for name, value := range j.Extra {
 		bound += 6*len(name) + 6*len(value)
 	}

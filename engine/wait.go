@@ -7,7 +7,10 @@ import (
 	"sync/atomic"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
 )
+
+var insideTickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
 
 // waiters are the calls that wait for jobs to end.
 type waiters struct {
@@ -96,12 +99,12 @@ func (w *waiters) all() {
 // been deleted.
 type ofStored core
 
-// Wait implements ojs.Waiter.
+// Wait implements bridge.Waiter.
 func (c *ofStored) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return (*core)(c).wait(ctx, id, true)
 }
 
-// Wait implements ojs.Waiter.
+// Wait implements bridge.Waiter.
 func (c *core) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return c.wait(ctx, id, false)
 }

@@ -14,7 +14,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
 )
+
+var inside = bridge.Take[bridge.Args[ojs.Args]]()
 
 // UnicodeVersion is the version of Unicode that Fingerprint normalises strings by.
 // Characters that a later version assigns may normalise differently there.
@@ -114,7 +117,7 @@ type member struct {
 // projectArgs returns the part of the args that counts. Missing members are an error,
 // even if they would not count.
 func projectArgs(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) {
-	if job.Args.Lossy() {
+	if inside.Lossy(job.Args) {
 		if p.Dimensions()&ojs.ByArgs != 0 {
 			return nil, fieldError("args", "have no fingerprint: a string is not UTF-8")
 		}
@@ -160,7 +163,7 @@ func projectMeta(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) 
 		}
 		name = norm.NFC.String(name)
 		for _, key := range p.MetaKeys {
-			if norm.NFC.String(key) == name && a.Lossy() {
+			if norm.NFC.String(key) == name && inside.Lossy(a) {
 				return nil, fieldError("meta", "has no fingerprint: a string is not UTF-8")
 			}
 		}

@@ -1,0 +1,64 @@
+// Package bridge is how packages of this module reach what another one hides from its
+// users. The package that hides it gives a struct of functions when it is initialised.
+// The others take the struct once, into a variable of the package.
+//
+// The types of the functions are parameters, since the packages that give import this
+// one.
+package bridge
+
+import (
+	"context"
+	"fmt"
+)
+
+// Args is what package ojs hides of its Args.
+type Args[A any] struct {
+	// Lossy reports whether encoding replaced bytes that were not UTF-8, so that
+	// different args may have become the same. Only args made from a Go value record
+	// this, until they are stored.
+	Lossy func(A) bool
+	// SizeBound returns an upper bound of A.Len, without encoding.
+	SizeBound func(A) int
+	// LargerThan reports whether A.Len is sure to be more than n, without encoding. If
+	// JSON escapes much of the args, it may report false for larger ones. SizeBound is
+	// the other bound.
+	LargerThan func(a A, n int) bool
+}
+
+// Waiter waits for a job's end.
+type Waiter[Job any] interface {
+	// Wait blocks until the job has ended or ctx has, as ojs.Ticket.Wait does.
+	Wait(ctx context.Context, id string) (*Job, error)
+}
+
+// Tickets is what package ojs hides of its Ticket.
+type Tickets[Ticket, Job any] struct {
+	// WithWaiter returns the ticket with what its Wait asks.
+	WithWaiter func(Ticket, Waiter[Job]) Ticket
+}
+
+// Handlers is what package handler hides of its Handler.
+type Handlers[Handler, Middleware, Frame any] struct {
+	// Frames returns the function that makes the context and the header for one call of
+	// Run.
+	Frames func(Handler) func() Frame
+	// Wrap puts middlewares around the handler, the first outermost, outside of those
+	// that it has.
+	Wrap func(Handler, ...Middleware) Handler
+}
+
+var given []any
+
+// Give makes inside available to Take. It is for functions init.
+func Give(inside any) { given = append(given, inside) }
+
+// Take returns what was given of a type. It is for variables of packages that import the
+// one that gives.
+func Take[T any]() T {
+	for _, inside := range given {
+		if inside, ok := inside.(T); ok {
+			return inside
+		}
+	}
+	panic(fmt.Sprintf("ojs: bridge: nothing of type %T was given", *new(T)))
+}
