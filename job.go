@@ -108,14 +108,13 @@ func (j *JobInfo) DecodeResult(v any) error {
 func (j *JobInfo) Clone() *JobInfo {
 	c := new(JobInfo)
 	*c = *j
-	c.Detach()
+	c.detach()
 	return c
 }
 
-// Detach replaces everything that a shallow copy of j shares by copies. A storage calls
-// it before it returns a record. It costs nothing for a job without meta, errors, result
-// and non-retryable errors.
-func (j *JobInfo) Detach() {
+// detach replaces everything that a shallow copy of j shares by copies. It costs nothing
+// for a job without meta, errors, result and non-retryable errors.
+func (j *JobInfo) detach() {
 	j.Meta = jsonvalue.Clone(j.Meta)
 	j.Errors = cloneFailures(j.Errors)
 	j.Retry.NonRetryableErrors = slices.Clone(j.Retry.NonRetryableErrors)

@@ -253,7 +253,7 @@ func (r *Record) Drop(now time.Time) {
 // Copy returns a record that shares nothing with r.
 func (r *Record) Copy() Record {
 	c := *r
-	c.Detach()
+	c.JobInfo = *r.Clone()
 	c.Checkpoint = bytes.Clone(r.Checkpoint)
 	return c
 }

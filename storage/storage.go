@@ -43,8 +43,8 @@
 // # Copies
 //
 // The results of a call share no memory with the stored records, nor these with the
-// arguments of a call [insert-6, settleclaim-8, fields-1, fields-5]. ojs.JobInfo.Detach
-// makes such copies.
+// arguments of a call [insert-6, settleclaim-8, fields-1, fields-5]. Record.Copy makes
+// such copies.
 //
 // # Values
 //

@@ -221,7 +221,7 @@ func sentences(of, text string) (all []sentence) {
 // begins are the words in small letters with which sentences begin: names of code.
 var begins = map[string]bool{
 	"now": true, "f": true, "next": true, "ok": true,
-	"ojs.JobInfo.Detach": true, "ojs.ErrNotFound:": true,
+	"ojs.ErrNotFound:": true,
 }
 
 // explanations are the sentences that ask nothing of a storage that a case could prove:
@@ -303,7 +303,7 @@ var explanations = []string{
 	"ClockOffset is cheap",
 
 	// Code of package storage.
-	"ojs.JobInfo.Detach makes such copies",
+	"Record.Copy makes such copies",
 	"Before the job's end only the policy counts",
 	"Copy returns a record that shares nothing with r",
 	"CanSettle checks a change that Settle is asked for: r is the stored record and to the one given",
