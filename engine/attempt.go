@@ -84,7 +84,7 @@ func (a *attempt) prepare(r *run) {
 	a.r, a.claimed, a.deadline = r, now, timesOut(rec, now)
 	a.checkpoint = rec.Checkpoint
 	a.kind = r.c.registry.lookup(rec.Type)
-	a.ctx = a.kind.handler.Frame()
+	a.ctx = a.kind.frame()
 	a.context, a.header = a.ctx.Parts()
 	*a.header = detached(rec)
 	var shown time.Time

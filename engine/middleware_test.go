@@ -41,17 +41,19 @@ func TestMiddleware(t *testing.T) {
 			}
 		}, engine.WithMiddleware(mark("outer"), mark("inner")))
 	})
-	t.Run("a chain takes the place of the standard one; the process survives without recover", func(t *testing.T) {
+	t.Run("P0.9 the middlewares of a chain, and a panic in one of them", func(t *testing.T) {
 		log = nil
+		panics := func(context.Context, *ojs.JobHeader, handler.Next) error { panic("no") }
+		chain := handler.Chain{}.Add("mark", mark("m")).Add("panics", panics)
 		inBubble(t, func(b *rig) {
-			b.Handle("x", func(context.Context, *ojs.Job[any]) error { panic("no") })
+			b.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
 			b.run()
 			id := b.enqueue("x", ojs.WithMaxAttempts(1)).ID
 			b.advance(time.Second)
 			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypePanic || log != nil {
 				t.Errorf("%+v, %v", job.Error, log)
 			}
-		}, engine.WithChain(handler.Standard().Remove("recover").Add("mark", mark("m"))))
+		}, engine.WithMiddleware(chain.Middlewares()...))
 	})
 	t.Run("what a middleware returns decides", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -114,8 +116,6 @@ func TestMiddleware(t *testing.T) {
 	t.Run("bad settings are refused", func(t *testing.T) {
 		_, err := engine.New[any](newMemory(t), engine.WithMiddleware(nil))
 		wantInvalid(t, err, "middleware")
-		_, err = engine.New[any](newMemory(t), engine.WithChain(handler.Chain{{Name: "x"}}))
-		wantInvalid(t, err, "chain")
 		_, err = engine.New[any](newMemory(t), engine.WithEnqueueHook(nil))
 		wantInvalid(t, err, "enqueue_hook")
 		_, err = engine.New[any](newMemory(t), engine.WithMaxStuck(-1))

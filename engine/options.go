@@ -39,7 +39,6 @@ type config struct {
 	replayRules  []replayRule
 	maxStuck     int // negative: as many as the concurrency
 	middleware   []handler.Middleware
-	chain        handler.Chain // nil: the standard one
 	hooks        []EnqueueHook
 	observers    []Observer
 	tracers      []Tracer    // those of the observers that are
@@ -265,27 +264,15 @@ func WithMaxStuck(n int) Option {
 }
 
 // WithMiddleware puts middlewares around every attempt, the first outermost, outside of
-// handler.Standard and of the handlers' own.
+// the handlers' own. The middlewares of a later WithMiddleware are further in. A panic
+// further in is a *handler.PanicError to all of them. A handler.Chain puts a list
+// together by name.
 func WithMiddleware(ms ...handler.Middleware) Option {
 	return func(c *config) error {
 		if slices.ContainsFunc(ms, func(m handler.Middleware) bool { return m == nil }) {
 			return invalid("middleware", "is nil")
 		}
 		c.middleware = append(c.middleware, ms...)
-		return nil
-	}
-}
-
-// WithChain replaces handler.Standard, the middleware around every attempt.
-func WithChain(chain handler.Chain) Option {
-	return func(c *config) error {
-		if err := chain.Validate(); err != nil {
-			return err
-		}
-		c.chain = slices.Clone(chain)
-		if c.chain == nil {
-			c.chain = handler.Chain{}
-		}
 		return nil
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
+	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/bridge"
 )
 
 // registry holds the handlers of an engine. Each job comes by several times, so a lookup
@@ -28,6 +30,7 @@ type handlers struct {
 // jobType is what an engine knows of a type of jobs.
 type jobType struct {
 	handler handler.Handler // inside the engine's middlewares
+	frame   func() internal.Frame
 	given   handler.Handler // as it was registered
 	handled bool            // there is a handler
 	plan    atomic.Pointer[plan]
@@ -50,7 +53,7 @@ func (c *core) register(added []handler.Handler) error {
 			r.mu.Unlock()
 			return invalid("handler", fmt.Sprintf("job type %s has one already", h.Type()))
 		}
-		all[h.Type()] = &jobType{handler: c.wrap(h), given: h, handled: true}
+		all[h.Type()] = &jobType{handler: c.wrap(h), frame: insideHandlers.Frames(h), given: h, handled: true}
 	}
 	for _, h := range added {
 		if n := h.Concurrency(); n > 0 {
@@ -66,21 +69,15 @@ func (c *core) register(added []handler.Handler) error {
 	return nil
 }
 
-// wrap puts the engine's middlewares around a handler. Without any, the engine itself
-// does what the standard chain does.
+var insideHandlers = bridge.Take[bridge.Handlers[handler.Handler, handler.Middleware, internal.Frame]]()
+
+// wrap puts the engine's middlewares around a handler, and handler.Recover inside of
+// them, so that they see a panic as an error. Without any, the engine itself recovers.
 func (c *core) wrap(h handler.Handler) handler.Handler {
-	chain := c.chain
-	if chain == nil {
-		if len(c.middleware) == 0 {
-			return h
-		}
-		chain = handler.Standard()
+	if len(c.middleware) == 0 {
+		return h
 	}
-	ms := slices.Clone(c.middleware)
-	for _, link := range chain {
-		ms = append(ms, link.Run)
-	}
-	return h.Wrap(ms...)
+	return insideHandlers.Wrap(h, append(slices.Clone(c.middleware), handler.Recover))
 }
 
 // lookup returns what is known of a job type; its handler is the zero one if there is

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -51,6 +52,8 @@ type Handler struct {
 	hook     policy.Hook
 	frame    func() attempt.Frame
 	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
+
+	middleware []Middleware // those that run has around f
 }
 
 // frame is an attempt's context and its job.
@@ -92,7 +95,7 @@ func WithMiddleware(ms ...Middleware) Option {
 			panic("ojs: middleware is nil")
 		}
 	}
-	return func(h *Handler) { *h = h.Wrap(ms...) }
+	return func(h *Handler) { h.middleware = append(h.middleware, ms...) }
 }
 
 // WithRetryHook sets a hook for the retries of the type's jobs. It is asked before the
@@ -106,8 +109,8 @@ func WithRetryHook(hook policy.Hook) Option {
 }
 
 // For binds f to a job type. The type's default options then also hold for jobs enqueued
-// by its name alone. It panics if f is nil. With several WithMiddleware, later ones are
-// further out.
+// by its name alone. It panics if f is nil. With several WithMiddleware, those of later
+// ones are further in.
 func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 	if f == nil {
 		panic(fmt.Sprintf("ojs: handler for job type %s is nil", t.Name()))
@@ -128,7 +131,7 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 	for _, opt := range opts {
 		opt(&h)
 	}
-	return h
+	return h.wrap(h.middleware)
 }
 
 // Concurrency returns how many attempts may run at once in one engine, 0 for the engine's
@@ -147,8 +150,12 @@ func (h Handler) Defaults() []ojs.Option { return h.defaults }
 // ArgsType returns the Go type of the args.
 func (h Handler) ArgsType() reflect.Type { return h.args }
 
-// Frame makes the context and the header for one call of Run. Engines call it.
-func (h Handler) Frame() attempt.Frame { return h.frame() }
+func init() {
+	bridge.Give(bridge.Handlers[Handler, Middleware, attempt.Frame]{
+		Frames: func(h Handler) func() attempt.Frame { return h.frame },
+		Wrap:   Handler.wrap,
+	})
+}
 
 // Run decodes args and runs the function once. Engines call it; its error is the
 // function's, or an *UndecodableError if the function was not called because the args do

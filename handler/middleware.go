@@ -22,9 +22,8 @@ type Next func(ctx context.Context) error
 // ErrNextTwice is the error of a second call of next.
 var ErrNextTwice = errors.New("ojs: middleware called next twice")
 
-// Wrap returns h with middlewares around it, the first outermost, outside of its present
-// middlewares.
-func (h Handler) Wrap(ms ...Middleware) Handler {
+// wrap: see package bridge.
+func (h Handler) wrap(ms []Middleware) Handler {
 	for _, m := range slices.Backward(ms) {
 		inner := h.run
 		h.run = func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error {
@@ -40,8 +39,10 @@ func (h Handler) Wrap(ms ...Middleware) Handler {
 	return h
 }
 
-// Chain is a list of named middlewares, the first outermost. Its methods return a changed
-// copy; they panic if a name would occur twice, or if a required name is missing.
+// Chain is a list of named middlewares, the first outermost, to put together in several
+// places. engine.WithMiddleware and WithMiddleware take its Middlewares. Its methods
+// return a changed copy. They panic if a name would occur twice, or if a required name is
+// missing.
 type Chain []Link
 
 // Link is a middleware with a name.
@@ -49,9 +50,6 @@ type Link struct {
 	Name string
 	Run  Middleware
 }
-
-// Standard is the chain of an engine without WithChain: "recover", which is Recover.
-func Standard() Chain { return Chain{{"recover", Recover}} }
 
 // Add adds a middleware at the end, next to the handler.
 func (c Chain) Add(name string, m Middleware) Chain { return c.insert(len(c), name, m) }
@@ -69,6 +67,19 @@ func (c Chain) After(at, name string, m Middleware) Chain { return c.insert(c.fi
 func (c Chain) Remove(name string) Chain {
 	i := c.find(name)
 	return slices.Delete(slices.Clone(c), i, i+1)
+}
+
+// Middlewares returns the middlewares in their order, to give to an engine or a handler.
+// It panics with the error of Validate.
+func (c Chain) Middlewares() []Middleware {
+	if err := c.Validate(); err != nil {
+		panic(err)
+	}
+	ms := make([]Middleware, len(c))
+	for i := range c {
+		ms[i] = c[i].Run
+	}
+	return ms
 }
 
 // Validate reports a link without a name or a middleware, and a name that occurs twice.

@@ -26,10 +26,10 @@ func TestWrap(t *testing.T) {
 	var log []string
 	typ := ojs.Define[any]("x")
 	f := func(context.Context, *ojs.Job[any]) error { log = append(log, "handler"); return nil }
-	t.Run("P0.9 the first is outermost, the engine's are outside of the handler's", func(t *testing.T) {
+	t.Run("P0.9 the first is outermost", func(t *testing.T) {
 		log = nil
-		h := handler.For(typ, f, handler.WithMiddleware(mark(&log, "c"), mark(&log, "d"))).Wrap(mark(&log,
-			"a"), mark(&log, "b"))
+		h := handler.For(typ, f, handler.WithMiddleware(mark(&log, "a"), mark(&log, "b")),
+			handler.WithMiddleware(mark(&log, "c"), mark(&log, "d")))
 		if err := run(h); err != nil || strings.Join(log, " ") != "a b c d handler /d /c /b /a" {
 			t.Errorf("%v, %v", log, err)
 		}
@@ -39,15 +39,16 @@ func TestWrap(t *testing.T) {
 		twice := func(ctx context.Context, _ *ojs.JobHeader, next handler.Next) error {
 			return errors.Join(next(ctx), next(ctx))
 		}
-		if err := run(handler.For(typ, f).Wrap(twice)); !errors.Is(err, handler.ErrNextTwice) ||
-			len(log) != 1 {
+		err := run(handler.For(typ, f, handler.WithMiddleware(twice)))
+		if !errors.Is(err, handler.ErrNextTwice) || len(log) != 1 {
 			t.Errorf("%v, %v", log, err)
 		}
 	})
 	t.Run("P0.9 without next the handler does not run", func(t *testing.T) {
 		log = nil
 		stop := func(context.Context, *ojs.JobHeader, handler.Next) error { return errors.ErrUnsupported }
-		if err := run(handler.For(typ, f).Wrap(stop)); !errors.Is(err, errors.ErrUnsupported) || log != nil {
+		err := run(handler.For(typ, f, handler.WithMiddleware(stop)))
+		if !errors.Is(err, errors.ErrUnsupported) || log != nil {
 			t.Errorf("%v, %v", log, err)
 		}
 	})
@@ -58,20 +59,20 @@ func TestWrap(t *testing.T) {
 				t.Errorf("%v %v", ctx.Value(key{}), job.Meta)
 			}
 			return errors.New("inner")
-		}).Wrap(func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
+		}, handler.WithMiddleware(func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
 			job.Meta = map[string]any{"seen": true}
 			if err := next(context.WithValue(ctx, key{}, 1)); err == nil || err.Error() != "inner" {
 				t.Error(err)
 			}
 			return errors.New("outer")
-		})
+		}))
 		if err := run(h); err == nil || err.Error() != "outer" {
 			t.Error(err)
 		}
 	})
 	t.Run("P0.9 no middlewares", func(t *testing.T) {
 		log = nil
-		if err := run(handler.For(typ, f).Wrap()); err != nil || len(log) != 1 {
+		if err := run(handler.For(typ, f, handler.WithMiddleware())); err != nil || len(log) != 1 {
 			t.Errorf("%v, %v", log, err)
 		}
 	})
@@ -105,7 +106,7 @@ func TestChain(t *testing.T) {
 		}
 		return strings.Join(s, " ")
 	}
-	std := handler.Standard()
+	std := handler.Chain{}.Add("recover", handler.Recover)
 	c := std.Add("end", m).Prepend("front", m).Before("recover", "before", m).After("recover", "after", m)
 	if got := names(c); got != "front before recover after end" || names(std) != "recover" {
 		t.Errorf("P0.9: %s, %s", got, names(std))
@@ -113,8 +114,12 @@ func TestChain(t *testing.T) {
 	if got := names(c.Remove("recover").Remove("front")); got != "before after end" || len(c) != 5 {
 		t.Errorf("P0.9: %s", got)
 	}
+	if n := len(c.Middlewares()); n != 5 || handler.Chain(nil).Middlewares() == nil {
+		t.Errorf("P0.9: %d middlewares", n)
+	}
 	for name, f := range map[string]func(){
-		"twice": func() { c.Add("end", m) }, "unknown": func() { c.Before("nobody", "x", m) },
+		"invalid": func() { handler.Chain{{Name: "x"}}.Middlewares() },
+		"twice":   func() { c.Add("end", m) }, "unknown": func() { c.Before("nobody", "x", m) },
 		"removing what is not there": func() { c.Remove("x") },
 		"nil":                        func() { c.Add("x", nil) }, "no name": func() { c.Prepend("", m) },
 	} {
@@ -134,7 +139,7 @@ func TestRecover(t *testing.T) {
 		h := handler.For(typ,
 			func(context.Context, *ojs.Job[any]) error {
 				panic(value)
-			}).Wrap(handler.Recover)
+			}, handler.WithMiddleware(handler.Recover))
 		err := run(h)
 		var p *handler.PanicError
 		if !errors.As(err, &p) || len(p.Backtrace) == 0 || !strings.Contains(p.Backtrace[0], "TestRecover") ||
@@ -147,12 +152,12 @@ func TestRecover(t *testing.T) {
 	}
 	if err := run(handler.For(typ, func(context.Context, *ojs.Job[any]) error {
 		return cause
-	}).Wrap(handler.Recover)); err != cause {
+	}, handler.WithMiddleware(handler.Recover))); err != cause {
 		t.Errorf("%v", err)
 	}
 	if err := run(handler.For(typ, func(context.Context, *ojs.Job[any]) error {
 		return cause
-	}).Wrap(handler.Timeout(1))); err != cause {
+	}, handler.WithMiddleware(handler.Timeout(1)))); err != cause {
 		t.Errorf("a timeout outside of an attempt: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ type Handlers[Handler, Middleware, Frame any] struct {
 	Frames func(Handler) func() Frame
 	// Wrap puts middlewares around the handler, the first outermost, outside of those
 	// that it has.
-	Wrap func(Handler, ...Middleware) Handler
+	Wrap func(Handler, []Middleware) Handler
 }
 
 var given []any
