@@ -294,8 +294,10 @@ func TestStatsAndHealth(t *testing.T) {
 		must(t, err)
 		until := claimed[0].LeaseUntil
 		b.advance(11 * time.Minute) // beyond a third of the default lease
+		_, err = b.Worker("elsewhere", engine.WorkerConfig{}).Heartbeat(b.ctx)
+		must(t, err)
 		if h := b.Health(b.ctx); h.Status != engine.Healthy || h.Uptime != 12*time.Minute || h.Queues != 4 ||
-			h.Workers != 2 || h.Active != 3 {
+			h.Busy != 2 || h.Active != 3 || h.Workers != 1 {
 			t.Errorf("%+v", h)
 		}
 		holders, err := b.Jobs().Holders(b.ctx)

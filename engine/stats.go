@@ -13,11 +13,11 @@ type Stats struct {
 	Queues []QueueStats // as Queues.List returns them
 	Total  map[ojs.State]int
 
-	Running bool // Run works
-	Slots   int  // how many attempts may run at once
-	Busy    int  // how many do
-	Stuck   int  // how many of them were told to stop long ago, and replaced
-	Workers []WorkerStats
+	Running bool          // Run works
+	Slots   int           // how many attempts may run at once
+	Busy    int           // how many do
+	Stuck   int           // how many of them were told to stop long ago, and replaced
+	Workers []WorkerStats // as Workers.List returns them
 
 	Quarantined int // records of the storage that do not decode (Engine.Quarantine)
 }
@@ -67,7 +67,8 @@ type Health struct {
 	Uptime   time.Duration `json:"-"`              // since Run was called
 	Seconds  float64       `json:"uptime_seconds"` // the same
 	Queues   int           `json:"queues"`
-	Workers  int           `json:"workers"` // attempts that run here
+	Busy     int           `json:"busy"`    // attempts that run here, as Stats.Busy
+	Workers  int           `json:"workers"` // how many Stats.Workers has
 
 	// Active counts the active jobs of the storage: those that run here, in other engines
 	// and in workers, and those of processes that were killed, which wait until their
@@ -100,7 +101,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 			h.Active += n.N
 		}
 	}
-	h.Queues = len(queues)
+	h.Queues, h.Workers = len(queues), len(c.workers.list(c.now()))
 	if h.Quarantined > 0 {
 		is(Degraded, fmt.Sprintf("stored records that do not decode are in quarantine: %d", h.Quarantined))
 	}
@@ -111,7 +112,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		is(Unhealthy, "the engine does not run")
 		return h
 	}
-	h.Workers = r.pipe.Busy()
+	h.Busy = r.pipe.Busy()
 	h.Uptime = c.now().Sub(c.started)
 	h.Seconds = h.Uptime.Seconds()
 	switch {
