@@ -18,24 +18,35 @@ type sleep struct {
 	check chan struct{} // the sleeper's context may have ended
 
 	// Guarded by core.mu.
+	ended  bool // over is closed
 	stands bool // for its goroutine; false once the sleep is over
 	counts bool // in run.asleep
 	doubts int  // how many calls are about to end contexts, perhaps the sleeper's
 }
 
-// newSleep begins a sleep that stands for its goroutine or does not. core.mu is held,
-// under which the timer is armed before the goroutine counts as asleep.
+// newSleep begins a sleep that stands for its goroutine or does not. A negative d has no
+// end. core.mu is held, under which the timer is armed before the goroutine counts as
+// asleep.
 func (r *run) newSleep(d time.Duration, stands bool) *sleep {
 	s := &sleep{r: r, over: make(chan struct{}), check: make(chan struct{}, 1), stands: stands && r.c.mocked}
-	s.timer.Func = func(time.Time) {
-		r.c.mu.Lock()
-		s.end() // here, not where the sleeper goes on: until then the goroutine would seem asleep
-		r.c.mu.Unlock()
-		close(s.over)
+	s.timer.Func = func(time.Time) { s.wake() }
+	if d >= 0 {
+		r.sched.Set(&s.timer, r.c.clock.Now().Add(d))
 	}
-	r.sched.Set(&s.timer, r.c.clock.Now().Add(d))
 	s.count()
 	return s
+}
+
+// wake ends the sleep here, not where the sleeper continues. Otherwise its goroutine
+// would count as asleep until then.
+func (s *sleep) wake() {
+	s.r.c.mu.Lock()
+	defer s.r.c.mu.Unlock()
+	s.end()
+	if !s.ended {
+		s.ended = true
+		close(s.over)
+	}
 }
 
 // count counts the goroutine as asleep, or not. core.mu is held.

@@ -51,22 +51,54 @@ func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
 		c.mu.Unlock()
 		return a.cause
 	}
-	// Goroutines of one handler may sleep side by side. The first of them stands for the
-	// handler, until that returns.
+	p := a.park(d, true)
+	c.mu.Unlock()
+	return p.Wait(ctx)
+}
+
+// Park implements internal.Attempt.
+func (a *attempt) Park(ctx context.Context, d time.Duration) internal.Parked {
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	return a.park(d, ctx.Err() == nil)
+}
+
+// park begins a sleep. Goroutines of one handler may sleep side by side. The first of
+// them stands for the handler, until that returns. core.mu is held.
+func (a *attempt) park(d time.Duration, stands bool) *parked {
 	first := a.sleep == nil && !a.returned
-	s := a.r.newSleep(d, first)
+	p := &parked{a, a.r.newSleep(d, first && stands)}
 	if first {
-		a.sleep = s
+		a.sleep = p.s
 	}
-	c.mu.Unlock()
-	err := s.wait(ctx)
-	c.mu.Lock()
-	if a.sleep == s {
-		a.sleep = nil
+	return p
+}
+
+// parked is a sleep of an attempt.
+type parked struct {
+	a *attempt
+	s *sleep
+}
+
+// Wait implements internal.Parked.
+func (p *parked) Wait(ctx context.Context) error {
+	err := p.s.wait(ctx)
+	p.a.r.c.mu.Lock()
+	defer p.a.r.c.mu.Unlock()
+	if p.a.sleep == p.s {
+		p.a.sleep = nil
 	}
-	c.mu.Unlock()
 	return err
 }
+
+// Wake implements internal.Parked.
+func (p *parked) Wake() {
+	p.s.r.sched.Cancel(&p.s.timer)
+	p.s.wake()
+}
+
+// Run implements internal.Attempt.
+func (a *attempt) Run() (id any, slots int) { return a.r, a.r.c.concurrency }
 
 // AfterFunc implements internal.Attempt.
 func (a *attempt) AfterFunc(d time.Duration, f func()) (stop func()) {

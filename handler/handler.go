@@ -50,6 +50,7 @@ type Handler struct {
 	args     reflect.Type
 	atOnce   int // attempts
 	hook     policy.Hook
+	batch    *batching // nil: it runs one job at a time
 	frame    func() attempt.Frame
 	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
 
@@ -115,7 +116,12 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 	if f == nil {
 		panic(fmt.Sprintf("ojs: handler for job type %s is nil", t.Name()))
 	}
-	h := Handler{
+	return bind(t, f).with(opts)
+}
+
+// bind makes a Handler without options.
+func bind[T any](t ojs.JobType[T], f Func[T]) Handler {
+	return Handler{
 		jobType:  t.Name(),
 		defaults: t.Defaults(),
 		args:     reflect.TypeFor[T](),
@@ -128,6 +134,10 @@ func For[T any](t ojs.JobType[T], f Func[T], opts ...Option) Handler {
 			return f(ctx, job)
 		},
 	}
+}
+
+// with applies the options.
+func (h Handler) with(opts []Option) Handler {
 	for _, opt := range opts {
 		opt(&h)
 	}

@@ -20,12 +20,26 @@ type Attempt interface {
 	SetResult(json.RawMessage)
 	// Sleep waits on the engine's clock. It returns ctx's cause if ctx ends first.
 	Sleep(ctx context.Context, d time.Duration) error
+	// Park begins a wait of the handler's goroutine on the engine's clock: for d, for the
+	// end of ctx, or for Wake. A negative d has no end.
+	Park(ctx context.Context, d time.Duration) Parked
+	// Run is the run of an engine that the attempt belongs to, and its number of slots.
+	Run() (id any, slots int)
 	// AfterFunc calls f after d on the engine's clock, unless stop is called before.
 	AfterFunc(d time.Duration, f func()) (stop func())
 	Progress(float64)
 	Heartbeat() error
 	SaveCheckpoint(json.RawMessage) error
 	Checkpoint() json.RawMessage // nil: none
+}
+
+// Parked is a wait. Under a virtual clock its goroutine counts as idle until it ends.
+type Parked interface {
+	// Wait returns nil after the wait's time and after Wake. If ctx ends before, it gives
+	// the cause. Each Parked wants one call of it.
+	Wait(ctx context.Context) error
+	// Wake ends the wait. The goroutine counts as working from then on.
+	Wake()
 }
 
 // Key is the context key of the Attempt. The engine reuses an attempt for another job
