@@ -38,7 +38,8 @@
 // and Prune in the same way, with a moment for each job. Claim may then skip jobs that a
 // call under way is changing, and Insert may count the jobs of a bounded queue while
 // other calls change it. Claim and Insert may obey the state that a queue had at any
-// moment of their call. Config.JobByJob of package storagetest declares such a storage.
+// moment of their call. SettleAndClaim is then a Settle that is followed by a Claim.
+// Config.JobByJob of package storagetest declares such a storage.
 //
 // # Copies
 //
@@ -172,8 +173,8 @@ type Storage interface {
 	// order of their due times (Record.WakeAt) [due-2]. Jobs of the same time come in the
 	// order in which they began to wait for it: with the call that stored, claimed,
 	// handed over or changed the job last, or renewed its lease [due-7]. Jobs of one call
-	// come in its order [due-9]. An available job that keeps its place and is given
-	// another deadline may come anywhere among the jobs of that time.
+	// come in its order [due-9]. An available job that is given back, or that keeps its
+	// place and is given another deadline, may come anywhere among the jobs of that time.
 	//
 	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote)
 	//     and enter their queue in that order [due-1, due-2];
@@ -220,9 +221,11 @@ type Storage interface {
 }
 
 // SettleClaimer is the ability to settle attempts and to claim what their worker does
-// next in one step, which costs less than two. It is optional, and for storages that are
-// not durable. The storage itself must have it: one that it wraps is not asked. Its
-// claims should cost little, since engines make one for each job, or for a few at a time.
+// next in one step, which costs less than two. It is optional. The storage itself must
+// have it: one that it wraps is not asked. A durable storage makes a step one
+// transaction: after a crash all of it is there or nothing [settleclaim-16, unclaim-7].
+// Engines claim one job in a step, or a few, of a storage that is not durable, and up to
+// some hundreds of one that is.
 type SettleClaimer interface {
 	// SettleAndClaim is Settle of an AttemptFieldsOnly change to every record in to, with
 	// the results appended to dst [settleclaim-1, settleclaim-2, settleclaim-14], and
@@ -238,8 +241,8 @@ type SettleClaimer interface {
 	// Unclaim undoes claims of jobs whose attempts have not begun (Record.Unclaim): they
 	// are available again in the places that they had [unclaim-1, unclaim-2, unclaim-4].
 	// It skips jobs whose claim is not the one named, and returns how many are available
-	// now [unclaim-3, unclaim-6]. A call that fails has undone nothing
-	// [settleclaim-9].
+	// now [unclaim-3, unclaim-6]. A call that fails has undone nothing, unless the
+	// storage cannot know [settleclaim-9].
 	Unclaim(ctx context.Context, now time.Time, held []Held) (int, error)
 }
 

@@ -432,4 +432,32 @@ var _ = register([]fault{
 				func(r storage.Record) bool { _, undone := b.kept[r.ID]; return undone })
 		})(b)
 	}},
+	{"claims of a step are gone when the storage is opened again", "settleclaim-16", func(b *broken) {
+		var held []storage.Held
+		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
+			into slots) (outcomes, int, error) {
+			dst, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
+			for _, r := range into[:n] {
+				held = append(held, storage.Held{ID: r.ID, Version: r.Version})
+			}
+			return dst, n, err
+		}
+		b.reopen = func(b *broken) storage.Storage {
+			_, _ = b.Storage.Unclaim(context.Background(), time.Time{}, held)
+			return b
+		}
+	}},
+	{"claims from before the storage was opened again are not undone", "unclaim-7", func(b *broken) {
+		opened := false
+		b.reopen = func(b *broken) storage.Storage {
+			opened = true
+			return b
+		}
+		b.unclaim = func(b *broken, ctx Context, now Time, held []storage.Held) (int, error) {
+			if opened {
+				return 0, nil
+			}
+			return b.Storage.Unclaim(ctx, now, held)
+		}
+	}},
 })

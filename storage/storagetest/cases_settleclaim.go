@@ -395,6 +395,24 @@ var settleClaimCases = []Case{
 		c.same("the job with an enqueue TTL", c.get(got[1]), was)
 		c.order(storage.Claim{}, got[1:]...)
 	}},
+	{"settleclaim-16", "SettleClaim/Durable", "SettleClaimer.SettleAndClaim", "What a step has settled and claimed stays so after the storage was opened again.", needsSettleClaims | needsReopen, func(c *C) {
+		got := c.insert(c.job(), c.job(), c.job(), c.job())
+		done, again := c.one(), c.one()
+		c.pass(time.Second)
+		out, recs := c.step(storage.Claim{Worker: "w"}, 1,
+			as(done, c.to(ojs.StateCompleted)), as(again, c.to(ojs.StateRetryable)))
+		if len(recs) != 1 || out[0].Err != nil || out[1].Err != nil {
+			c.failf("the step returned %+v and %d jobs", out, len(recs))
+		}
+		settled := []storage.Record{c.get(done.ID), c.get(again.ID)}
+		c.reopen()
+		for _, want := range settled {
+			c.same("what was settled", c.get(want.ID), want)
+		}
+		c.same("what was claimed", c.get(got[2]), recs[0])
+		c.settled(recs[0], c.to(ojs.StateCompleted))
+		c.order(storage.Claim{}, got[3])
+	}},
 }
 
 var unclaimCases = []Case{
@@ -563,5 +581,17 @@ var unclaimCases = []Case{
 				c.failf("settled: %v, and the job is %s", settled, got.State)
 			}
 		}
+	}},
+	{"unclaim-7", "Unclaim/Durable", "SettleClaimer.Unclaim", "A job that was given back is in its place after the storage was opened again, and so is one that is given back then.", needsSettleClaims | needsReopen, func(c *C) {
+		got := c.insert(c.job(), c.job(), c.job())
+		before, _ := c.one(), c.one()
+		_, recs := c.step(storage.Claim{}, 1)
+		c.unclaim(1, heldOf(before))
+		want := c.get(before.ID)
+		c.reopen()
+		c.same("the job that was given back", c.get(before.ID), want)
+		c.unclaim(1, heldOf(c.get(got[1])))
+		c.unclaim(len(recs), heldOf(recs[0]))
+		c.order(storage.Claim{}, got...)
 	}},
 }

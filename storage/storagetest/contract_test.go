@@ -271,10 +271,10 @@ var explanations = []string{
 	// Things that a storage may do, or should.
 	"It is optional; see As",
 	"It is optional",
-	"It is optional, and for storages that are not durable",
+	"It is optional",
 	"It is optional, for storages that decode what they have stored; see As",
 	"A storage may leave everything else unwritten",
-	"An available job that keeps its place and is given another deadline may come anywhere among " +
+	"An available job that is given back, or that keeps its place and is given another deadline, may come anywhere among " +
 		"the jobs of that time",
 	"Claim and Insert may obey the state that a queue had at any moment of their call",
 	"An argument that is invalid may fail the call before these",
@@ -291,6 +291,7 @@ var explanations = []string{
 	"A storage may treat Claim, Extend, Due, List and Prune in the same way, with a moment for each job",
 	"Claim may then skip jobs that a call under way is changing, and Insert may count the jobs of a " +
 		"bounded queue while other calls change it",
+	"SettleAndClaim is then a Settle that is followed by a Claim",
 	"Config.JobByJob of package storagetest declares such a storage",
 
 	// Costs, which the benchmarks of this package measure.
@@ -298,7 +299,8 @@ var explanations = []string{
 	"The cost of a call does not grow with the number of finished jobs that it leaves",
 	"The cost of a call grows with the entries that it names or returns, and only with the logarithm " +
 		"of those that are stored",
-	"Its claims should cost little, since engines make one for each job, or for a few at a time",
+	"Engines claim one job in a step, or a few, of a storage that is not durable, and up to some hundreds " +
+		"of one that is",
 	"It is cheap",
 	"ClockOffset is cheap",
 

@@ -175,8 +175,7 @@ func operations(list []*event) []porcupine.Operation {
 	latest := make(map[*historyCall]int)
 	var out []porcupine.Operation
 	for _, e := range list {
-		if e.ordered() {
-			e.after = latest[e.historyCall]
+		if e.after = latest[e.historyCall]; e.ordered() {
 			latest[e.historyCall] = e.part + 1
 		}
 		end := e.ended

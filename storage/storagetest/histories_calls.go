@@ -798,12 +798,20 @@ func (c *dueCronsCall) step(m *model, got *answer, _ int) (answer, answer) {
 func (c *dueCronsCall) String() string { return fmt.Sprintf("DueCrons %d at %s", c.max, at(c.now)) }
 
 type stepCall struct {
-	whole
 	now   time.Time
 	to    []storage.Record
 	claim storage.Claim
 	skip  *storage.KeySet // the keys of claim.SkipKeys
 	room  int
+}
+
+func (c *stepCall) reads() bool { return false }
+
+func (c *stepCall) parts(got *answer, byJob bool) int {
+	if byJob && got.Err == "" {
+		return len(c.to) + len(got.Records)
+	}
+	return 1
 }
 
 func (c *stepCall) records() (to []*storage.Record) {
@@ -835,10 +843,31 @@ func (c *stepCall) asked() storage.Claim {
 	return q
 }
 
-func (c *stepCall) step(m *model, got *answer, _ int) (answer, answer) {
+func (c *stepCall) step(m *model, got *answer, part int) (answer, answer) {
+	if m.byJob && got.Err == "" {
+		return c.stepPart(m, got, part)
+	}
 	into := used(c.room)
 	out, n, err := m.ref.settleAndClaim(context.Background(), c.now, c.records(), nil, c.asked(), into)
 	return *got, stepAnswer(out, n, into, err)
+}
+
+// stepPart is step for a storage that works job by job: Settle and then Claim, which
+// takes no job that SettleAndClaim leaves out.
+func (c *stepCall) stepPart(m *model, got *answer, part int) (seen, want answer) {
+	if part < len(c.to) {
+		s := settleCall{now: c.now}
+		for _, r := range c.to {
+			s.changes = append(s.changes, storage.Change{Record: r})
+		}
+		return s.step(m, got, part)
+	}
+	part -= len(c.to)
+	if r := &got.Records[part]; r.RateLimit != nil || r.EnqueueTTL > 0 {
+		return answer{Records: got.Records[part : part+1]}, want
+	}
+	claim := claimCall{now: c.now, claim: c.asked(), skip: c.skip}
+	return claim.step(m, got, part)
 }
 
 func (c *stepCall) String() string {

@@ -577,7 +577,7 @@ func (d *draw) unclaim() operation {
 		return nil
 	}
 	r, ok := d.job(ojs.StateActive)
-	if !ok || r.Attempt == 0 {
+	if !ok || r.Attempt == 0 || !r.Deadline().IsZero() { // see Storage.Due on the order of those given back
 		return nil
 	}
 	return &unclaimCall{now: d.now(), held: []storage.Held{d.held(r)}}

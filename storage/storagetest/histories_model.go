@@ -72,12 +72,14 @@ type event struct {
 	free  bool // the call was under way when the history ends: its answer is not looked at
 }
 
-// ordered reports whether the parts of the call take effect in their order: changes, and
-// the jobs of a page.
+// ordered reports whether the part takes effect before the next parts of its call: a
+// change, or a job of a page.
 func (e *event) ordered() bool {
-	switch e.op.(type) {
+	switch op := e.op.(type) {
 	case *settleCall, *listCall:
 		return e.parts > 1
+	case *stepCall:
+		return e.parts > 1 && e.part < len(op.to)
 	}
 	return false
 }

@@ -123,6 +123,54 @@ func TestJobByJob(t *testing.T) {
 	}
 }
 
+// In a step a storage that works job by job settles in order, and then claims as Claim
+// does there, but none that a step leaves out.
+func TestStepJobByJob(t *testing.T) {
+	limited := historyJob(3)
+	limited.RateLimit = &ojs.RateLimit{Key: "k"}
+	jobs := []storage.Insert{{Record: historyJob(1)}, {Record: historyJob(2)}, {Record: limited},
+		{Record: historyJob(4)}}
+	made := func() *history {
+		ref := Stepper{NewReference()}
+		h := recorded(t, ref,
+			&historyCall{op: &insertCall{now: epoch, batch: jobs}},
+			&historyCall{op: &claimCall{now: epoch, claim: storage.Claim{Max: 1, Worker: "w"}}},
+		)
+		done := h.calls[1].answer.Records[0].Copy()
+		done.State, done.FinishedAt, done.LeaseUntil = ojs.StateCompleted, epoch, time.Time{}
+		step := &stepCall{now: epoch, to: []storage.Record{done}, claim: storage.Claim{Worker: "w"}, room: 2}
+		return recorded(t, ref, append(h.calls, &historyCall{op: step})...)
+	}
+	check := func(what string, h *history, byJob bool, want porcupine.CheckResult) {
+		t.Helper()
+		step := h.calls[2]
+		h.byJob, step.parts = byJob, step.op.parts(&step.answer, byJob)
+		if got := h.check(h.events()); got != want {
+			t.Errorf("%s, job by job %v: %v, want %v", what, byJob, got, want)
+		}
+	}
+	check("as one", made(), false, porcupine.Ok)
+	check("as one", made(), true, porcupine.Ok)
+
+	other := made() // it has skipped the second
+	r := historyJob(4)
+	r.Version = 1
+	r.Claim(epoch, "w")
+	other.calls[2].answer.Records = []storage.Record{r}
+	check("a job skipped", other, false, porcupine.Illegal)
+	check("a job skipped", other, true, porcupine.Ok)
+
+	r = limited.Copy()
+	r.Version = 1
+	r.Claim(epoch, "w")
+	other.calls[2].answer.Records = []storage.Record{r}
+	check("a limited job", other, true, porcupine.Illegal)
+
+	refused := made()
+	refused.calls[2].answer.Settled[0].Err = "fenced"
+	check("an outcome refused", refused, true, porcupine.Illegal)
+}
+
 // A storage that works job by job may obey the state that a queue had when a call began,
 // and no storage may obey one that the queue had before.
 func TestStateChangesDuringACall(t *testing.T) {

@@ -498,12 +498,12 @@ func (w *world) settleAndClaim(t *rapid.T) randomOp {
 
 func (w *world) unclaim(t *rapid.T) randomOp {
 	var held []storage.Held
-	for _, j := range w.ref.jobs { // an active job that has no attempt was never claimed, but changed
-		if j.rec.State == ojs.StateActive && j.rec.Attempt > 0 && chance(t, 3) {
+	for _, j := range w.ref.jobs {
+		if j.rec.State == ojs.StateActive && j.rec.Attempt > 0 && chance(t, 3) && w.canUnclaim(j.rec) {
 			held = append(held, heldOf(j.rec))
 		}
 	}
-	if r, ok := w.jobIn(t, ojs.AllStates()...); ok && (r.State != ojs.StateActive || r.Attempt > 0) &&
+	if r, ok := w.jobIn(t, ojs.AllStates()...); ok && (r.State != ojs.StateActive || w.canUnclaim(r)) &&
 		!slices.ContainsFunc(held, func(h storage.Held) bool { return h.ID == r.ID }) {
 		r.Version -= uint64(min(dice(t, 2), int(r.Version)))
 		held = append(held, heldOf(r))
@@ -528,6 +528,24 @@ func (w *world) unclaim(t *rapid.T) randomOp {
 			}
 		}
 	}}
+}
+
+// canUnclaim reports whether the claim of an active job may be undone. A job without an
+// attempt was never claimed, but changed. Jobs that come due at the same time as one that
+// was given back come in any order.
+func (w *world) canUnclaim(r storage.Record) bool {
+	if r.Attempt == 0 {
+		return false
+	}
+	r.Unclaim()
+	at := r.WakeAt()
+	return at.IsZero() || !slices.ContainsFunc(w.ref.jobs, func(j *refJob) bool {
+		back := j.rec
+		if back.State == ojs.StateActive {
+			back.Unclaim()
+		}
+		return back.ID != r.ID && (back.WakeAt().Equal(at) || j.rec.WakeAt().Equal(at))
+	})
 }
 
 func heldText(held []storage.Held) string {

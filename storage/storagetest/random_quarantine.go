@@ -153,7 +153,7 @@ func (w *world) quarantine(t *rapid.T) randomOp {
 		w.ref.putBack(a.job)
 		w.gone[id] = slices.DeleteFunc(
 			w.gone[id],
-			func(v tokenOfBoth) bool { return v.got >= a.version.got-4 && v.got <= a.version.got },
+			func(v tokenOfBoth) bool { return v.got+4 >= a.version.got && v.got <= a.version.got },
 		)
 		if len(w.gone[id]) == 0 {
 			delete(w.gone, id)
