@@ -16,7 +16,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	var claimed []storage.Record
 	err := s.write(ctx, func(t *tx) (err error) {
-		claimed, err = t.claim(rows.Nanos(now), &c)
+		claimed, err = t.claim(rows.Nanos(now), &c, false)
 		return err
 	})
 	if err != nil {
@@ -25,12 +25,14 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	return append(dst, claimed...), nil
 }
 
-func (t *tx) claim(now int64, c *storage.Claim) ([]storage.Record, error) {
+// claim claims jobs. If plain is set, the first job that has a rate limit or an enqueue
+// TTL ends the claim.
+func (t *tx) claim(now int64, c *storage.Claim, plain bool) ([]storage.Record, error) {
 	states, err := t.queueStates()
 	if err != nil {
 		return nil, err
 	}
-	k := claimer{t: t, c: c, now: now}
+	k := claimer{t: t, c: c, now: now, plain: plain}
 	if len(c.Queues) == 0 {
 		for q, state := range states {
 			if state == string(ojs.QueuePaused) {
@@ -44,6 +46,9 @@ func (t *tx) claim(now int64, c *storage.Claim) ([]storage.Record, error) {
 	for _, q := range c.Queues {
 		if states[q] == string(ojs.QueuePaused) {
 			continue
+		}
+		if k.over {
+			break
 		}
 		if err := k.from(q); err != nil {
 			return nil, err
@@ -62,6 +67,8 @@ type claimer struct {
 	paused  []string        // these
 	keys    map[string]bool // of rate limits that this claim has taken a job of
 	claimed []storage.Record
+	plain   bool // see claim
+	over    bool // by a job that a plain claim does not take
 }
 
 // from claims jobs of a queue, or of all as if they were one.
@@ -81,9 +88,16 @@ func (k *claimer) from(queue string) error {
 		gone := make(map[int64]bool, len(picked))
 		aside := false
 		for i := range picked {
+			k.over = k.plain && picked[i].Key != ""
+			if k.over {
+				break
+			}
 			taken, err := k.take(picked[i].Seq)
 			if err != nil {
 				return err
+			}
+			if k.over {
+				break
 			}
 			gone[picked[i].Seq] = true
 			if key := picked[i].Key; taken && key != "" {
@@ -95,7 +109,7 @@ func (k *claimer) from(queue string) error {
 			aside = aside || !taken
 		}
 		lane.Took(func(seq int64) bool { return gone[seq] })
-		if !aside { // or others come in the places of those that were set aside
+		if !aside || k.over { // or others come in the places of those that were set aside
 			return nil
 		}
 	}
@@ -178,6 +192,9 @@ func (k *claimer) take(seq int64) (taken bool, err error) {
 	row, err := k.t.decode(r)
 	if err != nil {
 		return false, k.t.setAside(r, err)
+	}
+	if k.over = k.plain && row.EnqueueTTL > 0; k.over {
+		return false, nil
 	}
 	before := r.kind()
 	r.place = k.t.nextPlace()

@@ -312,12 +312,15 @@ func (t *tx) releaseJob(e entry) error {
 	} else if taken {
 		return &ojs.DuplicateError{ID: rec.ID, State: rows.State(h.state)}
 	}
-	if err := t.leave(e); err != nil {
-		return err
-	}
 	row.seq, row.place = list[0].seq, list[0].place
 	t.lanes.Forget() // its place may be one that claims have passed
-	return t.put(&row)
+	if err := t.put(&row); err != nil {
+		return err
+	}
+	if err := t.exec(restoreReadyPlace, row.seq); err != nil {
+		return err
+	}
+	return t.leave(e)
 }
 
 func (t *tx) releaseCron(e entry) error {

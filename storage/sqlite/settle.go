@@ -14,10 +14,8 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 	dst []storage.Settled) ([]storage.Settled, error) {
 	encoded := make([]stored, len(changes))
 	for i := range changes {
-		rec := changes[i].Record
-		rec.Version++
 		var err error
-		if encoded[i], err = encode(&rec); err != nil {
+		if encoded[i], err = encodeNext(&changes[i].Record); err != nil {
 			return dst, err
 		}
 	}
@@ -34,6 +32,99 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		return dst, err
 	}
 	return append(dst, results...), nil
+}
+
+// SettleAndClaim implements storage.SettleClaimer.
+func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	encoded := make([]stored, len(to))
+	for i := range to {
+		var err error
+		if encoded[i], err = encodeNext(to[i]); err != nil {
+			return dst, 0, err
+		}
+	}
+	c.Max = len(into)
+	results := make([]storage.Settled, len(to))
+	var claimed []storage.Record
+	err := s.write(ctx, func(t *tx) (err error) {
+		for i := range encoded {
+			if results[i], err = t.settle(&encoded[i], true); err != nil {
+				return err
+			}
+		}
+		claimed, err = t.claim(rows.Nanos(now), &c, true)
+		return err
+	})
+	if err != nil {
+		return dst, 0, err
+	}
+	for i := range claimed {
+		*into[i] = claimed[i]
+	}
+	return append(dst, results...), len(claimed), nil
+}
+
+// Unclaim implements storage.SettleClaimer.
+func (s *Storage) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) (n int, err error) {
+	err = s.write(ctx, func(t *tx) error {
+		n = 0
+		for _, h := range held {
+			undone, err := t.unclaim(h)
+			if err != nil {
+				return err
+			}
+			if undone {
+				n++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// unclaim undoes a claim. It reports false if the claim is not there.
+func (t *tx) unclaim(held storage.Held) (bool, error) {
+	list, err := t.query(selectByID, held.ID).all()
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	if was := &list[0]; was.State != rows.Active || uint64(was.Version) != held.Version {
+		return false, nil
+	}
+	row, err := t.decode(&list[0])
+	if err != nil {
+		return false, t.setAside(&list[0], err)
+	}
+	q := t.query(selectReadyPlace, row.Seq)
+	place := int64(rows.None)
+	if q.next() {
+		place = q.time()
+	}
+	if err := q.close(); err != nil {
+		return false, err
+	}
+	if place == rows.None {
+		place = t.nextPlace()
+	}
+	row.Unclaim()
+	r, err := encode(&row.Record)
+	if err != nil {
+		return false, err
+	}
+	r.seq, r.place = row.Seq, place
+	t.lanes.Forget() // the place is not behind all others
+	return true, t.save(list[0].kind(), &r, false)
+}
+
+// encodeNext returns the row of a record that is to be stored under the next version.
+func encodeNext(r *storage.Record) (stored, error) {
+	rec := *r
+	rec.Version++
+	return encode(&rec)
 }
 
 func (t *tx) settle(r *stored, sameJob bool) (storage.Settled, error) {
@@ -56,7 +147,13 @@ func (t *tx) settle(r *stored, sameJob bool) (storage.Settled, error) {
 	if !(h.state == rows.Available && r.State == h.state && h.queue == r.Queue && h.priority == r.Priority) {
 		r.place = t.nextPlace()
 	}
-	return storage.Settled{Version: uint64(r.Version)}, t.save(h.kind, r, !sameJob)
+	if err := t.save(h.kind, r, !sameJob); err != nil {
+		return storage.Settled{}, err
+	}
+	if h.state == rows.Available && r.State == rows.Active {
+		err = t.exec(setReadyPlace, h.seq, h.place)
+	}
+	return storage.Settled{Version: uint64(r.Version)}, err
 }
 
 // Extend implements storage.Storage.

@@ -53,8 +53,11 @@ const (
 	loseLeases = `UPDATE job SET wake = min(wake, coalesce(started, 0)) WHERE state = 4 AND holder = ?`
 	setHolder  = `UPDATE job SET holder = nullif(?2, 0) WHERE seq = ?1`
 
-	claimJob = `UPDATE job SET state = 4, holder = nullif(?6, 0), place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
+	claimJob = `UPDATE job SET state = 4, holder = nullif(?6, 0), ready_place = place, place = ?2, attempt = attempt + 1, version = version + 1, started = ?3, worker = ?4,
 		lease_until = ?5, wake = ?5, progress = 0 WHERE seq = ?1`
+
+	setReadyPlace    = `UPDATE job SET ready_place = ?2 WHERE seq = ?1`
+	selectReadyPlace = `SELECT ready_place FROM job WHERE seq = ?`
 
 	// A lease ends at the latest at the last time that a column holds.
 	extendLease = `UPDATE job SET lease_until = ?3 + min(lease, 9223372036854775807 - max(?3, 0)),
@@ -108,8 +111,9 @@ const (
 	recountTally = `INSERT INTO tally (queue, state, class, n)
 		SELECT queue, state, (dead IS NOT NULL) + 2 * (kept IS NOT NULL), count(*) FROM job GROUP BY 1, 2, 3`
 
-	quarantineJob = `INSERT INTO quarantined_job (` + columns + `) SELECT ` + columns +
-		` FROM job WHERE seq = ?`
+	quarantineJob = `INSERT INTO quarantined_job (` + columns + `, ready_place) SELECT ` + columns +
+		`, ready_place FROM job WHERE seq = ?`
+	restoreReadyPlace     = `UPDATE job SET ready_place = (SELECT ready_place FROM quarantined_job WHERE seq = ?1) WHERE seq = ?1`
 	selectQuarantinedJob  = `SELECT ` + columns + ` FROM quarantined_job WHERE seq = ?`
 	deleteQuarantinedJob  = `DELETE FROM quarantined_job WHERE seq = ?`
 	addQuarantined        = `INSERT INTO quarantine (kind, name, reason, seq) VALUES (?, ?, ?, ?) RETURNING n, at`

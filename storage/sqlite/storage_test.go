@@ -42,10 +42,11 @@ var config = storagetest.Config{
 		path, _ := files.Load(s)
 		return reopen(tb, path.(string))
 	},
-	Queues:     true,
-	Crons:      true,
-	Notices:    true,
-	Quarantine: true,
+	Queues:       true,
+	Crons:        true,
+	Notices:      true,
+	SettleClaims: true,
+	Quarantine:   true,
 	// The args are no JSON with a brace before them.
 	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),
 	Mend:  change("UPDATE quarantined_job SET args = substr(args, 2) WHERE id = '%s'"),
