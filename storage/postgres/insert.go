@@ -307,10 +307,10 @@ func (i *inserter) Save(changed []*rows.Row) error {
 	return err
 }
 
-// Bits of a change for settleAll: the states that the job may be in, and that it keeps
-// its place.
+// Bits of a change: the states that the job may be in, and what its place is.
 const (
 	anyState   = 1<<(rows.Discarded+1) - 1
+	returns    = 1 << 14 // the job returns to the place before its claim
 	keepsPlace = 1 << 15
 )
 
@@ -327,5 +327,5 @@ func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (sav
 			froms[i] |= keepsPlace
 		}
 	}
-	return s.apply(ctx, q, false, encoded, froms)
+	return s.apply(ctx, q, settling{encoded, froms, false})
 }

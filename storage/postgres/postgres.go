@@ -71,12 +71,13 @@ type Storage struct {
 }
 
 var (
-	_ storage.Storage     = (*Storage)(nil)
-	_ storage.QueueStore  = (*Storage)(nil)
-	_ storage.CronStore   = (*Storage)(nil)
-	_ storage.Notifier    = (*Storage)(nil)
-	_ storage.Clocked     = (*Storage)(nil)
-	_ storage.Quarantiner = (*Storage)(nil)
+	_ storage.Storage       = (*Storage)(nil)
+	_ storage.SettleClaimer = (*Storage)(nil)
+	_ storage.QueueStore    = (*Storage)(nil)
+	_ storage.CronStore     = (*Storage)(nil)
+	_ storage.Notifier      = (*Storage)(nil)
+	_ storage.Clocked       = (*Storage)(nil)
+	_ storage.Quarantiner   = (*Storage)(nil)
 )
 
 // Option configures Open.

@@ -350,7 +350,7 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 	case err != pgx.ErrNoRows:
 		return err
 	}
-	rows.Note(n, &w.Columns)
+	n.Add(rec.ID, rec.State, rec.WakeAt())
 	if _, err := tx.Exec(ctx, s.sql.releaseJob, e.seq); err != nil {
 		return err
 	}

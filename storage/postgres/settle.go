@@ -13,9 +13,7 @@ import (
 
 // settleCall is a Settle on its way.
 type settleCall struct {
-	encoded []written // with the versions after the change
-	froms   []int64   // the states in which a change may find its job
-	sameJob bool      // of every change
+	settling
 	results []storage.Settled
 	err     error
 	ended   chan struct{}
@@ -34,7 +32,8 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		return dst, nil
 	}
 	c := &settleCall{
-		encoded: make([]written, len(changes)), froms: make([]int64, len(changes)), sameJob: true, ended: make(chan struct{}),
+		settling: settling{make([]written, len(changes)), make([]int64, len(changes)), true},
+		ended:    make(chan struct{}),
 	}
 	for i := range changes {
 		rec := changes[i].Record
@@ -58,14 +57,7 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		s.forget.Store(true) // it may have another type, key or deadline in the same place
 	}
 	var n storage.Notice
-	for i := range c.encoded {
-		if c.results[i].Err == nil {
-			if e := &c.encoded[i]; e.State == rows.Cancelled {
-				taken(&n, e.ID, e.Version-1, ojs.ErrCancelled)
-			}
-			rows.Note(&n, &c.encoded[i].Columns)
-		}
-	}
+	noteSettled(&n, c.encoded, c.results)
 	if tx := txOf(ctx); tx == nil {
 		s.tell(ctx, &n)
 	} else if !n.Empty() { // the commit notifies every process, this one too
@@ -74,6 +66,18 @@ func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Cha
 		}
 	}
 	return append(dst, c.results...), nil
+}
+
+// noteSettled adds to a notice what changes tell that were applied.
+func noteSettled(n *storage.Notice, encoded []written, results []storage.Settled) {
+	for i := range encoded {
+		if results[i].Err == nil {
+			if e := &encoded[i]; e.State == rows.Cancelled {
+				taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
+			}
+			rows.Note(n, &encoded[i].Columns)
+		}
+	}
 }
 
 func (s *Storage) flushSettles(calls []*settleCall) {
@@ -103,16 +107,13 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 	if len(calls) == 0 {
 		return
 	}
-	var encoded []written
-	var froms []int64
+	all := settling{sameJob: calls[0].sameJob}
 	for _, c := range calls {
-		encoded, froms = append(encoded, c.encoded...), append(froms, c.froms...)
+		all.encoded, all.froms = append(all.encoded, c.encoded...), append(all.froms, c.froms...)
 	}
-	results, err := s.settleRounds(ctx, q, calls[0].sameJob, encoded, froms)
-	once := func() bool {
-		return distinct(len(encoded), func(i int) string { return encoded[i].ID }) == len(encoded)
-	}
-	if refused(err) && len(calls) > 1 && once() { // in one round, of which nothing is done: each by itself
+	results, err := s.settleRounds(ctx, q, all)
+	if refused(err) && len(calls) > 1 && all.distinct() == len(all.encoded) {
+		// In one round, of which nothing is done. So each is made by itself.
 		for _, c := range calls {
 			s.settleIn(ctx, q, []*settleCall{c})
 		}
@@ -127,13 +128,30 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 	}
 }
 
+// settling are changes on their way to a statement.
+type settling struct {
+	encoded []written // with the versions after the change
+	froms   []int64   // the states in which a change may find its job, and the bits below
+	sameJob bool      // each is AttemptFieldsOnly
+}
+
+func (o *settling) part(from, to int) settling {
+	return settling{o.encoded[from:to], o.froms[from:to], o.sameJob}
+}
+
+// distinct returns how many of the changes, from the first on, are of different jobs.
+func (o *settling) distinct() int {
+	return distinct(len(o.encoded), func(i int) string { return o.encoded[i].ID })
+}
+
 // settleRounds applies changes in order: one statement for as many as are of different
 // jobs.
-func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64) ([]storage.Settled, error) {
-	results := make([]storage.Settled, len(encoded))
-	for from := 0; from < len(encoded); {
-		n := distinct(len(encoded)-from, func(i int) string { return encoded[from+i].ID })
-		if err := s.settleDistinct(ctx, q, sameJob, encoded[from:from+n], froms[from:from+n], results[from:from+n], 10); err != nil {
+func (s *Storage) settleRounds(ctx context.Context, q querier, o settling) ([]storage.Settled, error) {
+	results := make([]storage.Settled, len(o.encoded))
+	for from := 0; from < len(o.encoded); {
+		rest := o.part(from, len(o.encoded))
+		n := rest.distinct()
+		if err := s.settleDistinct(ctx, q, rest.part(0, n), results[from:from+n], retries); err != nil {
 			return nil, err
 		}
 		from += n
@@ -141,41 +159,56 @@ func (s *Storage) settleRounds(ctx context.Context, q querier, sameJob bool, enc
 	return results, nil
 }
 
+// retries is how often a change is made again that missed its row.
+const retries = 10
+
 // settleDistinct applies changes of different jobs, with up to tries retries, and finds
 // why others were not applied.
 func (s *Storage) settleDistinct(
-	ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64, results []storage.Settled, tries int,
+	ctx context.Context, q querier, o settling, results []storage.Settled, tries int,
 ) error {
-	applied, err := s.apply(ctx, q, sameJob, encoded, froms)
+	applied, err := s.apply(ctx, q, o)
 	if err != nil {
 		return err
 	}
 	var refused []string
-	for i := range encoded {
-		results[i] = storage.Settled{Version: uint64(encoded[i].Version)}
+	for i := range o.encoded {
 		if !applied[i] {
-			refused = append(refused, encoded[i].ID)
+			refused = append(refused, o.encoded[i].ID)
 		}
 	}
-	if len(refused) == 0 {
-		return nil
-	}
-	type found struct {
-		version int64
-		state   int16
-	}
 	there := make(map[string]found)
-	var id string
-	var f found
-	err = q.query(ctx, s.sql.versions, []any{refused}, each([]any{&id, &f.version, &f.state}, func() { there[id] = f }))
-	if err != nil {
-		return err
+	if len(refused) > 0 {
+		var id string
+		var f found
+		read := each([]any{&id, &f.version, &f.state}, func() { there[id] = f })
+		err := q.query(ctx, s.sql.versions, []any{refused}, read)
+		if err != nil {
+			return err
+		}
 	}
-	for i := range encoded {
+	return s.explain(ctx, q, o, applied, there, results, tries)
+}
+
+// found is what is stored of a job to which a change was not applied.
+type found struct {
+	version int64
+	state   int16
+}
+
+// explain makes the results of changes of different jobs, of which some were applied.
+func (s *Storage) explain(
+	ctx context.Context, q querier, o settling, applied []bool, there map[string]found,
+	results []storage.Settled, tries int,
+) error {
+	for i := range o.encoded {
+		results[i] = storage.Settled{Version: uint64(o.encoded[i].Version)}
+	}
+	for i := range o.encoded {
 		if applied[i] {
 			continue
 		}
-		c := &encoded[i]
+		c := &o.encoded[i]
 		f, ok := there[c.ID]
 		results[i] = storage.Settled{Version: uint64(f.version)}
 		switch {
@@ -188,7 +221,7 @@ func (s *Storage) settleDistinct(
 		case tries == 0:
 			return fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID)
 		default: // it missed the row while another statement changed it without raising its version
-			if err := s.settleDistinct(ctx, q, sameJob, encoded[i:i+1], froms[i:i+1], results[i:i+1], tries-1); err != nil {
+			if err := s.settleDistinct(ctx, q, o.part(i, i+1), results[i:i+1], tries-1); err != nil {
 				return err
 			}
 		}
@@ -198,19 +231,23 @@ func (s *Storage) settleDistinct(
 
 // apply changes the jobs that have the version before and a state of froms. It reports
 // which those are.
-func (s *Storage) apply(ctx context.Context, q querier, sameJob bool, encoded []written, froms []int64) (applied []bool, err error) {
-	sql, args := s.sql.settleAttempt, []any(nil)
-	if sameJob {
-		args = attemptArguments(encoded, froms)
-	} else {
-		sql, args = s.sql.settleAll, append(arguments(encoded), froms)
-	}
+func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []bool, err error) {
+	sql, args := s.applying(o)
 	err = again(func() error {
-		applied = make([]bool, len(encoded))
+		applied = make([]bool, len(o.encoded))
 		var ord int64
 		return q.query(ctx, sql, args, each([]any{&ord}, func() { applied[ord-1] = true }))
 	})
 	return applied, err
+}
+
+// applying is the statement that applies changes, and returns the numbers of those that
+// it has applied, from 1 on.
+func (s *Storage) applying(o settling) (sql string, args []any) {
+	if o.sameJob {
+		return s.sql.settleAttempt, attemptArguments(o.encoded, o.froms)
+	}
+	return s.sql.settleAll, append(arguments(o.encoded), o.froms)
 }
 
 // Extend implements storage.Storage.

@@ -15,7 +15,8 @@ type statements struct {
 	insert, stored, peers, locked, oldest, draining, depth               string
 	beginPast, behindIn, behindAll, firstOfKeys, claimThese              string
 	claim, claimAll, claimAround, somePaused                             string
-	settleAttempt, settleAll, versions, extend                           string
+	aheadIn, aheadAll, aheadAround, lockedIDs                            string
+	settleAttempt, settleStep, settleAll, versions, extend               string
 	due, nextWake                                                        string
 	get, getAll, list, window, listDead, windowDead, counts, compact     string
 	remove, release, prune                                               string
@@ -60,17 +61,103 @@ const attempt = `state = c.state, attempt = c.attempt, version = c.version, wake
 const claimable = `j.state = 3 AND (j.wake IS NULL OR j.wake > $1) AND ($4::text[] IS NULL OR j.type = ANY ($4::text[]))
 	AND (j.rate_key IS NULL OR j.rate_key <> ALL ($5::text[]))`
 
-// take makes the jobs that a claim has picked active, in their order: of those with the
-// same key the first. $1 is the time, $3 the worker.
-const take = `,
+// Claims are in the order of picked, in which each job has a mark.
+const (
+	// marksKeys is the mark of a Claim: of the jobs with the same key it takes the first.
+	marksKeys = `j.rate_key AS mark`
+	takeEach  = `,
 		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
-			SELECT seq, rate_key, rn, row_number() OVER (PARTITION BY rate_key ORDER BY rn) AS nth FROM
-			(SELECT seq, rate_key, row_number() OVER () AS rn FROM picked) p ORDER BY rn) p
-			WHERE p.rate_key IS NULL OR p.nth = 1)
-	UPDATE {schema}.job j SET state = 4, place = p.place, attempt = {attempt1}, version = {version1},
-		started = $1, worker = $3, lease_until = {until}, wake = {until}, progress = 0
+			SELECT seq, mark, rn, row_number() OVER (PARTITION BY mark ORDER BY rn) AS nth FROM
+			(SELECT seq, mark, row_number() OVER () AS rn FROM picked) p ORDER BY rn) p
+			WHERE p.mark IS NULL OR p.nth = 1)
+		{take}`
+
+	// marksLast is the mark of a step, which takes the jobs before the first one that has
+	// a rate limit or an enqueue TTL. It finds such a member in meta and extra, too. With
+	// its jobs a step returns, as number 0, those whose outcomes settleStep has refused:
+	// as they are before the claim.
+	marksLast = `(j.rate_key IS NOT NULL OR j.job IS NOT NULL AND (
+		position('"rate_limit":'::bytea IN j.job) > 0
+		OR position('"enqueue_ttl":'::bytea IN j.job) > 0)) AS mark`
+	takeAhead = `,
+		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
+			SELECT seq, bool_or(mark) OVER (ROWS UNBOUNDED PRECEDING) AS last FROM picked) p
+			WHERE NOT p.last),
+		claimed AS ({take})
+		TABLE claimed
+		UNION ALL
+		SELECT 0, {columns} FROM {schema}.job j
+		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])`
+)
+
+// take makes jobs active. $1 is the time, $3 the worker.
+const take = `UPDATE {schema}.job j
+	SET state = 4, place = p.place, attempt = {attempt1}, version = {version1},
+		started = $1, worker = $3, lease_until = {until}, wake = {until}, progress = 0, other_place = j.place
 	FROM numbered p WHERE j.seq = p.seq
 	RETURNING p.place AS ord, {columns}`
+
+// These pick the jobs of a claim. $2 is how many.
+const (
+	// $6 are the queues in their order.
+	pickIn = `WITH picked AS MATERIALIZED (
+		SELECT c.seq, c.mark FROM unnest($6::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
+			SELECT j.seq, {mark} FROM {schema}.job j WHERE j.queue = q.name AND {claimable}
+			ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
+		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
+		LIMIT $2)`
+	pickAll = `WITH picked AS MATERIALIZED (
+		SELECT j.seq, {mark} FROM {schema}.job j WHERE {claimable} AND j.attempt >= 0
+		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
+		ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED)`
+	// pickAround is pickAll without a walk past the backlogs of paused queues: the first
+	// jobs of each other queue, and of these the first. More than are wanted, for others
+	// may be taking them.
+	pickAround = `WITH RECURSIVE q (name) AS (
+		(SELECT queue FROM {schema}.job WHERE state = 3 ORDER BY queue LIMIT 1)
+		UNION ALL
+		SELECT (SELECT j.queue FROM {schema}.job j WHERE j.state = 3 AND j.queue > q.name ORDER BY j.queue LIMIT 1)
+		FROM q WHERE q.name IS NOT NULL),
+	first AS MATERIALIZED (
+		SELECT c.seq, c.priority, c.place FROM q CROSS JOIN LATERAL (
+			SELECT j.seq, j.priority, j.place FROM {schema}.job j WHERE j.queue = q.name AND {claimable}
+			ORDER BY j.priority DESC, j.place LIMIT $2 + 500) c
+		WHERE q.name IS NOT NULL
+		AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
+		ORDER BY c.priority DESC, c.place LIMIT $2 + 500),
+	picked AS MATERIALIZED (
+		SELECT j.seq, {mark} FROM first JOIN {schema}.job j USING (seq) WHERE {claimable}
+		ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED)`
+	// $6 are the jobs, $7 their keys as they were.
+	pickThese = `WITH picked AS MATERIALIZED (
+		SELECT j.seq, {mark} FROM {schema}.job j WHERE j.seq = ANY ($6::bigint[]) AND {claimable}
+		AND coalesce(j.rate_key, '') = ($7::text[])[array_position($6::bigint[], j.seq)]
+		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
+		ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED)`
+)
+
+// settleAttempt applies changes that are AttemptFieldsOnly, as attemptArguments has them.
+// The froms are the states in which each change may find its job, as bits; bit 14 says
+// that the job returns to the place before its claim, bit 15 that it keeps its place, and
+// those from 16 on how many more steps than one it takes. A version is that after the
+// change.
+const settleAttempt = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
+		SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.deadline, {none}) AS deadline,
+			nullif(u.enqueued, {none}) AS enqueued,
+			nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
+			nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.progress, u.worker, u.outcome, u.checkpoint,
+			nullif(u.kept, {none}) AS kept, u.ord
+		FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+		$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::float8[], $15::text[], $16::bytea[], $17::bytea[], $18::bigint[])
+		WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, deadline, enqueued, started, next_retry, finished, dead, lease_until,
+		progress, worker, outcome, checkpoint, kept, ord) ORDER BY u.ord) u)
+	UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place
+		WHEN (c.froms >> 14) & 1 = 1 THEN coalesce(j.other_place, c.place) ELSE c.place END,
+		other_place = CASE WHEN (c.froms >> 14) & 1 = 1 THEN c.place
+			WHEN j.state = 3 AND c.state = 3 THEN j.other_place
+			WHEN j.state = 3 AND c.state = 4 THEN j.place END,
+		{attempt}
+	FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1`
 
 // behind are the available jobs behind the places passed: level by level, so that no sort
 // is needed.
@@ -98,6 +185,9 @@ const (
 // that a column holds.
 const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bigint, 0))`
 
+// waits is the order among jobs that wait for the same time.
+const waits = `(CASE WHEN state = 3 THEN coalesce(other_place, place) ELSE place END)`
+
 // first is the version in which a job is stored that has drawn a place. Each transition
 // of a job raises its version by one and draws a place, or is one of fewer in a call than
 // there are versions between two places; so the next place is above every version of a
@@ -114,8 +204,8 @@ const impossible = `(state < 1 OR state > 8 OR attempt < 0 OR attempt > {most} O
 func quoted(schema string) string { return `"` + schema + `"` }
 
 var (
-	functions = regexp.MustCompile(`\b(array_agg|array_position|cardinality|clock_timestamp|convert_to|count|current_setting|` +
-		`generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|` +
+	functions = regexp.MustCompile(`\b(array_agg|array_position|bool_or|cardinality|clock_timestamp|convert_to|count|` +
+		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|` +
 		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|sum)\(`)
 	unnestOne = regexp.MustCompile(`\bunnest\((\$\d+::[a-z]+\[\]|ARRAY\[[^\]]*\])\)`)
 	types     = regexp.MustCompile(`::(text|bytea|float8)\b`)
@@ -132,10 +222,13 @@ func inCatalog(sql string) string {
 
 func newStatements(schema string) *statements {
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given, "{first}", first, "{attempt}", attempt, "{claimable}", claimable,
+		"{waits}", waits,
 		"{take}", strings.NewReplacer("{until}", until, "{attempt1}", attempt1, "{version1}", version1).Replace(take),
 		"{version1}", version1, "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
 	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
 	q := func(sql string) string { return inCatalog(outer.Replace(inner.Replace(sql))) }
+	exactly := func(pick string) string { return q(strings.ReplaceAll(pick, "{mark}", marksKeys) + takeEach) }
+	ahead := func(pick string) string { return q(strings.ReplaceAll(pick, "{mark}", marksLast) + takeAhead) }
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
@@ -168,7 +261,8 @@ func newStatements(schema string) *statements {
 		// An array and no join: if another transaction has changed a row meanwhile,
 		// PostgreSQL compares the row again when it is locked. In a join, the changed row
 		// would not find its other half.
-		locked: q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
+		locked:    q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
+		lockedIDs: q(`SELECT {columns} FROM {schema}.job j WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
 		oldest: q(`SELECT {columns} FROM {schema}.job j
 			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
 			ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED`),
@@ -176,35 +270,13 @@ func newStatements(schema string) *statements {
 			WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`),
 		depth: q(`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`),
 
-		// $2 is how many, $6 the queues in their order.
-		claim: q(`WITH picked AS MATERIALIZED (
-				SELECT c.seq, c.rate_key FROM unnest($6::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
-					SELECT j.seq, j.rate_key FROM {schema}.job j WHERE j.queue = q.name AND {claimable}
-					ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
-				WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
-				LIMIT $2){take}`),
-		claimAll: q(`WITH picked AS MATERIALIZED (
-				SELECT j.seq, j.rate_key FROM {schema}.job j WHERE {claimable} AND j.attempt >= 0
-				AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-				ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED){take}`),
-
-		// The same without a walk past the backlogs of paused queues: the first jobs of
-		// each other queue, and of these the first. More than are wanted, for others may
-		// be taking them.
-		claimAround: q(`WITH RECURSIVE q (name) AS (
-				(SELECT queue FROM {schema}.job WHERE state = 3 ORDER BY queue LIMIT 1)
-				UNION ALL
-				SELECT (SELECT j.queue FROM {schema}.job j WHERE j.state = 3 AND j.queue > q.name ORDER BY j.queue LIMIT 1)
-				FROM q WHERE q.name IS NOT NULL),
-			first AS MATERIALIZED (
-				SELECT c.seq, c.priority, c.place FROM q CROSS JOIN LATERAL (
-					SELECT j.seq, j.priority, j.place FROM {schema}.job j WHERE j.queue = q.name AND {claimable}
-					ORDER BY j.priority DESC, j.place LIMIT $2 + 500) c
-				WHERE q.name IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
-				ORDER BY c.priority DESC, c.place LIMIT $2 + 500),
-			picked AS MATERIALIZED (
-				SELECT j.seq, j.rate_key FROM first JOIN {schema}.job j USING (seq) WHERE {claimable}
-				ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED){take}`),
+		claim:       exactly(pickIn),
+		claimAll:    exactly(pickAll),
+		claimAround: exactly(pickAround),
+		claimThese:  exactly(pickThese),
+		aheadIn:     ahead(pickIn),
+		aheadAll:    ahead(pickAll),
+		aheadAround: ahead(pickAround),
 		// The first step of a claim with keys to skip. $1 are its queues.
 		beginPast: q(`SELECT ARRAY(SELECT q.name FROM unnest($1::text[]) WITH ORDINALITY q (name, ord)
 					WHERE EXISTS (SELECT FROM {schema}.job j WHERE j.state = 3 AND j.queue = q.name)
@@ -221,34 +293,24 @@ func newStatements(schema string) *statements {
 				WHERE j.state = 3 AND j.rate_key = k AND (j.wake IS NULL OR j.wake > $2) AND ($3::text[] IS NULL OR j.type = ANY ($3::text[]))
 				AND ($4 = '' OR j.queue = $4) AND j.queue <> ALL ($5::text[])
 				ORDER BY j.priority DESC, j.place LIMIT 1) c`),
-		// $6 are the jobs, $7 their keys as they were.
-		claimThese: q(`WITH picked AS MATERIALIZED (
-				SELECT j.seq, j.rate_key FROM {schema}.job j WHERE j.seq = ANY ($6::bigint[]) AND {claimable}
-				AND coalesce(j.rate_key, '') = ($7::text[])[array_position($6::bigint[], j.seq)]
-				AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-				ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED){take}`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
-		// The froms are the states in which each change may find its job, as bits; bit 15
-		// says that the job keeps its place, and those from 16 on how many more steps
-		// than one it takes. A version is that after the change.
-		settleAttempt: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
-				SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.deadline, {none}) AS deadline,
-					nullif(u.enqueued, {none}) AS enqueued,
-					nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
-					nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.progress, u.worker, u.outcome, u.checkpoint,
-					nullif(u.kept, {none}) AS kept, u.ord
-				FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::float8[], $15::text[], $16::bytea[], $17::bytea[], $18::bigint[])
-				WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, deadline, enqueued, started, next_retry, finished, dead, lease_until,
-				progress, worker, outcome, checkpoint, kept, ord) ORDER BY u.ord) u)
-			UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place ELSE c.place END, {attempt}
-			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
+		settleAttempt: q(settleAttempt + `
 			RETURNING c.ord`),
+		// And what it has not applied: the numbers for the caller, the ids for the claim
+		// that follows in the transaction.
+		settleStep: q(strings.Replace(settleAttempt, "UPDATE", ", applied AS (UPDATE", 1) + `
+			RETURNING c.ord)
+			SELECT r.ords, set_config('ojs.refused', r.ids, true) FROM (
+				SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
+				WHERE c.ord NOT IN (SELECT ord FROM applied)) r`),
 		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
 				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
 			UPDATE {schema}.job j SET
 				place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
+				other_place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3
+					AND j.queue = c.queue AND j.priority = c.priority THEN j.other_place
+					WHEN j.state = 3 AND c.state = 4 THEN j.place END,
 				{attempt}, queue = c.queue, type = c.type, priority = c.priority, created = c.created,
 				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job
 			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
@@ -265,9 +327,9 @@ func newStatements(schema string) *statements {
 		// Jobs whose deadline has come are left to the caller, which records why they
 		// ended. Jobs in states that no due time changes are left to it, too.
 		due: q(`WITH due AS MATERIALIZED (
-				SELECT seq, state, wake, place,
+				SELECT seq, state, wake, {waits} AS place,
 					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.job
-				WHERE wake <= $1 ORDER BY wake, place LIMIT $2 FOR UPDATE SKIP LOCKED),
+				WHERE wake <= $1 ORDER BY wake, {waits} LIMIT $2 FOR UPDATE SKIP LOCKED),
 			ordered AS MATERIALIZED (
 				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM due ORDER BY wake, place) d),
 			moved AS (
@@ -372,8 +434,8 @@ func newStatements(schema string) *statements {
 			kept AS (INSERT INTO {schema}.quarantined_job SELECT * FROM gone RETURNING id, seq)
 			INSERT INTO {schema}.quarantine (kind, name, seq, reason)
 				SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`),
-		// Their places before the claim are unknown, so they are ordered by age.
-		undoClaims: q(`UPDATE {schema}.quarantined_job SET state = 3, place = seq, wake = deadline, lease_until = NULL, worker = '',
+		// The places before the claims of older versions are unknown: those go by age.
+		undoClaims: q(`UPDATE {schema}.quarantined_job SET state = 3, place = coalesce(other_place, seq), other_place = NULL, wake = deadline, lease_until = NULL, worker = '',
 				attempt = attempt - (attempt BETWEEN 1 AND {most} + 1)::integer, started = CASE WHEN attempt > 1 THEN started END
 			WHERE seq = ANY ($1::bigint[])`),
 		impossible: q(`SELECT {columns} FROM {schema}.job j WHERE {impossible} LIMIT $1`),

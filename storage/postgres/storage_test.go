@@ -85,12 +85,13 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 			}
 			return open(tb, names[s])
 		},
-		Another:    func(tb testing.TB, s storage.Storage) storage.Storage { return open(tb, names[s]) },
-		JobByJob:   true,
-		Queues:     true,
-		Crons:      true,
-		Notices:    true,
-		Quarantine: true,
+		Another:      func(tb testing.TB, s storage.Storage) storage.Storage { return open(tb, names[s]) },
+		JobByJob:     true,
+		SettleClaims: true,
+		Queues:       true,
+		Crons:        true,
+		Notices:      true,
+		Quarantine:   true,
 		// The args are no JSON with a brace before them.
 		Plant: change(`UPDATE %s.job SET args = '\x7b'::bytea || coalesce(args, 'null'::bytea) WHERE id = $1`),
 		Mend:  change(`UPDATE %s.quarantined_job SET args = substr(args, 2) WHERE id = $1`),

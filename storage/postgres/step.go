@@ -1,0 +1,268 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// A step stores outcomes and claims jobs in one transaction. Its statements are sent
+// together: one round trip and one commit.
+//
+// Invariants:
+//
+//  1. A step waits for locks in its settle statement only. The claim after it skips
+//     locked rows. So a step deadlocks with nothing that a Settle does not deadlock with.
+//  2. The claim sees what the step has settled.
+//  3. A claimed row keeps the place that it had in its queue (other_place), and Unclaim
+//     returns the job there.
+
+// SettleAndClaim implements storage.SettleClaimer.
+//
+// A job whose meta or extra members have a member "rate_limit" or "enqueue_ttl" ends the
+// claim, too.
+func (s *Storage) SettleAndClaim(
+	ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled,
+	c storage.Claim, into []*storage.Record,
+) ([]storage.Settled, int, error) {
+	if err := s.enter(ctx); err != nil {
+		return dst, 0, err
+	}
+	defer s.mu.RUnlock()
+	outcomes := settling{sameJob: true, encoded: make([]written, len(to)), froms: make([]int64, len(to))}
+	for i, r := range to {
+		rec := *r
+		rec.Version++
+		var err error
+		if outcomes.encoded[i], err = encode(&rec); err != nil {
+			return dst, 0, err
+		}
+		outcomes.froms[i] = int64(rows.From(outcomes.encoded[i].State))
+	}
+	results, claimed, err := s.step(ctx, now, outcomes, &c, len(into))
+	if err != nil {
+		return dst, 0, wrap(err)
+	}
+	n := s.hand(ctx, claimed, into, 0)
+	// Some may not have decoded: others come in their place.
+	for len(claimed) > 0 && n < len(into) && !whole(claimed, n) {
+		before := n
+		_, claimed, err = s.step(ctx, now, settling{}, &c, len(into)-n)
+		if err != nil {
+			break // what was claimed before is
+		}
+		n = s.hand(ctx, claimed, into, n)
+		if whole(claimed, n-before) {
+			break
+		}
+	}
+	var notice storage.Notice
+	noteSettled(&notice, outcomes.encoded, results)
+	for _, r := range into[:n] {
+		notice.Add(r.ID, r.State, r.WakeAt())
+	}
+	s.tell(ctx, &notice)
+	return append(dst, results...), n, nil
+}
+
+// whole reports whether each claimed row was handed on.
+func whole(claimed []stored, handed int) bool { return len(claimed) == handed }
+
+// hand decodes claimed jobs into records from into[n] on, and returns the next n.
+func (s *Storage) hand(ctx context.Context, claimed []stored, into []*storage.Record, n int) int {
+	slices.SortFunc(claimed, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
+	for _, rec := range s.decodeClaimed(ctx, claimed, nil) {
+		*into[n] = rec
+		n++
+	}
+	return n
+}
+
+// step stores outcomes and claims up to most jobs.
+func (s *Storage) step(
+	ctx context.Context, now time.Time, o settling, c *storage.Claim, most int,
+) (results []storage.Settled, claimed []stored, err error) {
+	if txOf(ctx) != nil || most == 0 || o.distinct() < len(o.encoded) {
+		err = again(func() (err error) {
+			results, claimed, err = s.stepSlowly(ctx, now, o, c, most)
+			return err
+		})
+		return results, claimed, err
+	}
+	var applied []bool
+	var refused map[string]found
+	err = again(func() error {
+		return s.within(ctx, func(ctx context.Context) (err error) {
+			applied, refused, claimed, err = s.stepAtOnce(ctx, now, o, c, most)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	results = make([]storage.Settled, len(o.encoded))
+	err = s.explain(ctx, tuned{s}, o, applied, refused, results, retries)
+	return results, claimed, err
+}
+
+// stepAtOnce makes the statements of a step in one round trip. No job is settled twice.
+func (s *Storage) stepAtOnce(
+	ctx context.Context, now time.Time, o settling, c *storage.Claim, most int,
+) (applied []bool, refused map[string]found, claimed []stored, err error) {
+	var b pgx.Batch
+	b.Queue(s.sql.tune)
+	if len(o.encoded) > 0 {
+		b.Queue(s.sql.settleStep, attemptArguments(o.encoded, o.froms)...)
+	}
+	sql, args := s.claimingAhead(now, c, most)
+	b.Queue(sql, args...)
+	results := s.pool.SendBatch(ctx, &b)
+	defer func() {
+		if closing := results.Close(); err == nil {
+			err = closing
+		}
+	}()
+	if _, err := results.Exec(); err != nil {
+		return nil, nil, nil, err
+	}
+	next := func(read func(rowSet) error) error {
+		result, err := results.Query()
+		if err != nil {
+			return err
+		}
+		return readAll(result, read)
+	}
+	if len(o.encoded) > 0 {
+		applied = slices.Repeat([]bool{true}, len(o.encoded))
+		var some bool
+		var ords []int64
+		var ids string
+		if err := next(one(&some, &ords, &ids)); err != nil {
+			return nil, nil, nil, err
+		}
+		for _, ord := range ords {
+			applied[ord-1] = false
+		}
+	}
+	err = next(func(result rowSet) (err error) {
+		claimed, err = collect(result, true)
+		return err
+	})
+	claimed = slices.DeleteFunc(claimed, func(r stored) bool {
+		if r.ord > 0 {
+			return false
+		}
+		if refused == nil {
+			refused = make(map[string]found)
+		}
+		refused[r.ID] = found{r.Version, int16(r.State)}
+		return true
+	})
+	return applied, refused, claimed, err
+}
+
+// stepSlowly is a step that claims nothing, or settles a job several times, or is part of
+// a caller's transaction. Its next statement is sent when the one before has returned.
+func (s *Storage) stepSlowly(
+	ctx context.Context, now time.Time, o settling, c *storage.Claim, most int,
+) (results []storage.Settled, claimed []stored, err error) {
+	err = s.within(ctx, func(ctx context.Context) error {
+		return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
+			if results, err = s.settleRounds(ctx, tx, o); err != nil || most == 0 {
+				return err
+			}
+			sql, args := s.claimingAhead(now, c, most)
+			claimed, err = selectRows(ctx, tx, true, sql, args...)
+			return err
+		})
+	})
+	return results, claimed, err
+}
+
+// claimingAhead is the statement that claims up to most jobs, up to the first one whose
+// claim Unclaim could not undo.
+func (s *Storage) claimingAhead(now time.Time, c *storage.Claim, most int) (sql string, args []any) {
+	skip := []string{}
+	if c.SkipKeys.Len() > 0 {
+		skip = slices.Collect(c.SkipKeys.All())
+	}
+	var types []string // nil: all
+	if len(c.Types) > 0 {
+		types = c.Types
+	}
+	args = []any{rows.Nanos(now), most, c.Worker, types, skip}
+	switch {
+	case len(c.Queues) > 0:
+		return s.sql.aheadIn, append(args, c.Queues)
+	case s.paused.Load():
+		return s.sql.aheadAround, args
+	}
+	return s.sql.aheadAll, args
+}
+
+// Unclaim implements storage.SettleClaimer.
+func (s *Storage) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) (n int, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.RUnlock()
+	named := make(map[storage.Held]bool, len(held))
+	ids := make([]string, 0, len(held))
+	for _, h := range held {
+		if sayable(h.ID) {
+			named[h] = true
+			ids = append(ids, h.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	var back settling
+	err = again(func() error {
+		return s.within(ctx, func(ctx context.Context) error {
+			return begun(ctx, s.in(ctx), func(tx transaction) error {
+				list, err := selectRows(ctx, tx, false, s.sql.lockedIDs, ids)
+				if err != nil {
+					return err
+				}
+				back = settling{sameJob: true}
+				for i := range list {
+					r, err := list[i].decode()
+					if err != nil || list[i].State != rows.Active || !named[storage.Held{ID: r.ID, Version: r.Version}] {
+						continue
+					}
+					r.Unclaim()
+					w, err := encode(&r.Record)
+					if err != nil {
+						return err
+					}
+					back.encoded, back.froms = append(back.encoded, w), append(back.froms, 1<<rows.Active|returns)
+				}
+				if len(back.encoded) == 0 {
+					return nil
+				}
+				sql, args := s.applying(back)
+				return tx.exec(ctx, sql, args...)
+			})
+		})
+	})
+	if err != nil {
+		return 0, wrap(err)
+	}
+	if len(back.encoded) == 0 {
+		return 0, nil
+	}
+	s.forget.Store(true) // lanes are past these places
+	var notice storage.Notice
+	for i := range back.encoded {
+		rows.Note(&notice, &back.encoded[i].Columns)
+	}
+	s.tell(ctx, &notice)
+	return len(back.encoded), nil
+}
