@@ -26,20 +26,20 @@ func TestStorageThatFails(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		var faults atomic.Int64
 		sound := memory.New()
-		store := &storagetest.Faulty{Storage: sound, Next: func(string) (f storagetest.Fault) {
+		store := &storagetest.Faulty{Storage: sound}
+		store.OnCall(func(c *storagetest.Call) {
 			mu.Lock()
-			defer mu.Unlock()
-			if r.IntN(10) > 0 {
-				return f
+			fails, after := r.IntN(10) == 0, r.IntN(2) == 0
+			mu.Unlock()
+			if !fails {
+				return
 			}
 			faults.Add(1)
-			if r.IntN(2) == 0 {
-				f.Before = storagetest.ErrFault
-			} else {
-				f.After = storagetest.ErrFault
+			if after {
+				c.Do()
 			}
-			return f
-		}}
+			c.Err = storagetest.ErrFault
+		})
 		eng, err := engine.New[any](store, quiet, engine.WithConcurrency(8), engine.WithRetention(engine.Retention{MaxFinished: -1, MaxDeadLetters: -1}))
 		must(t, err)
 		var running sync.Map
@@ -114,12 +114,12 @@ func TestHealthOfAStorageThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failing atomic.Value
 		failing.Store("")
-		store := &storagetest.Faulty{Storage: memory.New(), Next: func(op string) (f storagetest.Fault) {
-			if op == failing.Load() {
-				f.Before = storagetest.ErrFault
+		store := &storagetest.Faulty{Storage: memory.New()}
+		store.OnCall(func(c *storagetest.Call) {
+			if c.Method == failing.Load() {
+				c.Err = storagetest.ErrFault
 			}
-			return f
-		}}
+		})
 		eng, err := engine.New[any](store, quiet)
 		must(t, err)
 		eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })

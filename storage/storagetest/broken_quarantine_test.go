@@ -293,8 +293,12 @@ func TestQuarantineFaultsAreCaught(t *testing.T) {
 // A wrapper lets the ability through.
 func TestFaultyHasAQuarantine(t *testing.T) {
 	s := storagetest.NewShelf()
-	if q, ok := storage.As[storage.Quarantiner](&storagetest.Faulty{Storage: s}); !ok ||
-		q != storage.Quarantiner(s) {
-		t.Errorf("%v, %v", q, ok)
+	f := &storagetest.Faulty{Storage: s}
+	q, ok := storage.As[storage.Quarantiner](f)
+	if !ok {
+		t.Fatal("a Faulty hides it")
+	}
+	if n, err := q.CountQuarantined(t.Context()); n != 0 || err != nil || f.Calls("CountQuarantined") != 1 {
+		t.Errorf("%d, %v, %d calls", n, err, f.Calls())
 	}
 }
