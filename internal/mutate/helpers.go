@@ -36,6 +36,14 @@ func mutantOn(id int) bool {
 	return mutantActive == id
 }
 
+// mutantPanics ends the process if a function panics that locks a mutex.
+func mutantPanics() {
+	if r := recover(); r != nil {
+		println("panic: a locked section")
+		mutantos.Exit(2)
+	}
+}
+
 func mutantCond[B ~bool](t, f int, b B) B {
 	if mutantOn(t) {
 		return true

@@ -81,7 +81,7 @@ func warmUp(ctx context.Context, judges []judge) ([]judge, error) {
 		if out, err := j.start(ctx, 10*time.Minute, planted+"=0", planted+"_REACHED="+file); err != nil {
 			return nil, fmt.Errorf("the judge fails without a mutant: %w\n%s", err, out)
 		}
-		j.limit = 10*wall.Since(start) + 5*time.Second
+		j.limit = 5*wall.Since(start) + 3*time.Second
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err

@@ -625,6 +625,9 @@ func (p *planter) locks(d *ast.FuncDecl) {
 		}
 		return true
 	})
+	if len(order) > 0 { // or the test would wait for the mutex for ever
+		p.open(d.Body.Lbrace+1, " defer mutantPanics();")
+	}
 	for _, mutex := range order {
 		x := sections[mutex]
 		if len(x.enters) == 0 || len(x.leaves) == 0 || tried[mutex] {
