@@ -21,7 +21,6 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 		return "", err
 	}
 	defer s.leave()
-	s.shutInbox(true)
 	q := s.queues[name]
 	if q == nil {
 		q = &queue{name: name}

@@ -32,7 +32,7 @@ func (s *spares) give(first *job) {
 	for j := first; j != nil; j = j.next {
 		// Clear the fields that a new job does not overwrite, and the pointers that would
 		// keep memory alive.
-		j.id, j.args, j.kind, j.rest, j.worker, j.end = "", ojs.Args{}, nil, nil, nil, open
+		j.id, j.args, j.kind, j.rest, j.worker = "", ojs.Args{}, nil, nil, nil
 	}
 	if first != nil {
 		s.lists.Put(first)

@@ -669,6 +669,9 @@ var queueCases = []Case{
 			there := c.insert(c.job())
 			_, err := qs.SetQueueState(c.ctx, "q", ojs.QueueDraining)
 			c.noErr("SetQueueState", err)
+			like := []storage.Insert{{Record: c.job(), IDIsNew: true}}
+			_, err = c.S.Insert(c.ctx, c.now, like, nil)
+			c.wantErr("Insert of another job like the one that is there", err, ojs.ErrQueueDraining)
 			refused := func(batch ...storage.Record) {
 				c.tb.Helper()
 				_, err := c.insertBatch(batch...)
