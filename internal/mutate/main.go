@@ -24,10 +24,10 @@
 //  4. Each mutant is judged by a process of its own, which reads the mutant's number from
 //     the environment: by a quick stage, then by the whole suite, and then by the tests
 //     of the target's package, unless the mutant is listed as one that these pass, too.
-//     The first failed test ends the process, and so does a panic in a function that locks a
-//     mutex, which other calls would wait for. A process that takes five times as long as
-//     the run without a mutant has failed. A listed mutant skips the whole suite, which
-//     takes the most time, unless -again is given.
+//     The first failed test ends the process. So does a panic in a function that locks
+//     a mutex, which other calls would wait for. A process that takes five times as long
+//     as the run without a mutant has failed. A listed mutant skips the whole suite,
+//     which takes the most time, unless -again is given.
 //
 // Random operations begin with the same seed in each run. Mutants whose end depends on
 // the schedule of goroutines are listed as "chance" and may survive or not.
