@@ -106,7 +106,7 @@ type Storage interface {
 	// step, against the stored jobs with that fingerprint, and against those before it in
 	// the batch [unique-1, unique-10, unique-11, race-4]. The jobs for which
 	// Unique.Counts holds, by their state and their CreatedAt, are in its way [unique-7,
-	// unique-8, unique-15]. If there are any, the policy's strategy decides:
+	// unique-8, unique-15, unique-17]. If there are any, the policy's strategy decides:
 	//
 	//   - reject: the call fails with an *ojs.DuplicateError that names the newest, by
 	//     CreatedAt and then by insertion, and has its state and the fingerprint

@@ -455,7 +455,7 @@ func (g *group) first(skip *skipped) (best *job, leads bool) {
 			return false
 		}
 		best = earlier(best, b.head())
-		leads = leads || b.at == 0
+		leads = b.at == 0
 		return true
 	})
 	return best, leads

@@ -29,6 +29,13 @@ var _ = register([]fault{
 				p.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}
 			}
 		})},
+	{"replace cancels what its policy does not count", "unique-17",
+		changePolicy(func(p *ojs.UniquePolicy) {
+			if p.Period > 0 && (p.OnConflict == ojs.ConflictReplace ||
+				p.OnConflict == ojs.ConflictReplaceExceptSchedule) {
+				p.Period, p.States = 0, nil
+			}
+		})},
 	{"replace deletes what has ended", "unique-4", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			if p := batch[0:]; len(p) == 1 && p[0].Record.Unique != nil &&

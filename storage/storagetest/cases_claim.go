@@ -208,6 +208,12 @@ var claimCases = []Case{
 		last := c.insert(c.job())
 		c.pass(-90 * time.Second)
 		c.order(storage.Claim{}, got[2], got[1], got[3], last[0])
+		// The one that expires last is skipped first.
+		got = c.insert(c.job(expires(2*time.Minute)), c.job(expires(time.Minute)))
+		c.pass(2 * time.Minute)
+		c.order(storage.Claim{})
+		c.pass(-30 * time.Second)
+		c.order(storage.Claim{}, got[0])
 	}},
 }
 
@@ -370,6 +376,13 @@ var settleCases = []Case{
 			c.failf("claimed %v, not %v", short(ids(recs)), short(got[2:3]))
 		}
 		c.order(storage.Claim{}, got[0], got[1], got[3], got[4], got[5], got[6], got[7])
+		// Beside jobs of another limit and of another queue.
+		got = c.insert(c.job(), c.job(queue("other")), c.job(limited("k")), c.job(limited("j")))
+		touch(0, limited("k"))
+		c.order(storage.Claim{}, got...)
+		got = c.insert(c.job(limited("k")), c.job(queue("other")), c.job(limited("j")), c.job())
+		touch(0, func(r *storage.Record) { r.RateLimit = nil })
+		c.order(storage.Claim{}, got...)
 	}},
 	{"settle-10", "Settle/Deadline", "Storage.Settle", "A job that claims have skipped since its deadline had come is claimed in its place when it is given a later one, or none, and expires at the new one.", needsNothing, func(c *C) {
 		got := c.insert(c.job(expires(time.Minute)), c.job(expires(time.Minute)),

@@ -191,6 +191,16 @@ var insertCases = []Case{
 		_, err = c.S.Insert(c.ctx, c.now,
 			[]storage.Insert{{Record: c.job(), MaxDepth: 3, DropOldest: true}}, nil)
 		c.wantErr("Insert into a queue with nothing to drop", err, ojs.ErrQueueFull)
+
+		// Whatever the limits of the jobs are.
+		want := c.insert(c.job(queue("l"), limited("j")), c.job(queue("l")),
+			c.job(queue("l"), limited("k")), c.job(queue("l"), limited("j")))
+		for _, id := range want {
+			in := storage.Insert{Record: c.job(queue("l"), limited("i")), MaxDepth: 4, DropOldest: true}
+			if dropped := ids(c.insertOne(in).Dropped); !slices.Equal(dropped, []string{id}) {
+				c.failf("dropped %v, not %v", short(dropped), short([]string{id}))
+			}
+		}
 	}},
 	{"insert-9", "Insert/IDIsNew", "Insert.IDIsNew", "A job whose id is fresh is stored like any other: in its order, unique and bounded if it shall be, and its id is in use then.", needsNothing, func(c *C) {
 		fresh := func(recs ...storage.Record) ([]storage.Inserted, error) {

@@ -480,6 +480,10 @@ var unclaimCases = []Case{
 			}
 			waiting = waiting[n:]
 		}
+		c.order(storage.Claim{}, ids(waiting)...)
+		beside := c.insert(c.job(), c.job(queue("other")), c.job(limited("k")))
+		c.unclaim(1, heldOf(c.one()))
+		c.order(storage.Claim{}, beside...)
 		got := c.insert(c.job(queue("full")), c.job(queue("full")))
 		c.unclaim(1, heldOf(c.claimOf(storage.Claim{Queues: []string{"full"}, Max: 1})[0]))
 		out, err := c.S.Insert(c.ctx, c.now,

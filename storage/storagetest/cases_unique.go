@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -130,6 +131,33 @@ var uniqueCases = []Case{
 		}
 		c.same("the job that has ended", c.get(first.ID), was)
 	}},
+	{"unique-17", "Unique/ReplaceOnlyThoseInTheWay", "Storage.Insert", "An equal job that is not in the way, by its state or by its time, is not replaced, be it stored or of the batch.", needsNothing, func(c *C) {
+		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
+		for _, conflict := range []ojs.Conflict{ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
+			old := func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(-2 * time.Hour) }
+			p := ojs.UniquePolicy{OnConflict: conflict, Period: time.Hour,
+				States: []ojs.State{ojs.StateAvailable}}
+			equal := func(f string, change ...func(*storage.Record)) storage.Record {
+				return c.job(append(change, unique(f, none))...)
+			}
+			for _, stored := range []bool{true, false} {
+				f := fmt.Sprint(conflict, stored)
+				recs := []storage.Record{equal(f, pending), equal(f, old), equal(f)}
+				batch := append(slices.Clone(recs), c.job(unique(f, p)))
+				if stored {
+					c.insert(recs...)
+					batch = batch[3:]
+				}
+				out, err := c.insertBatch(batch...)
+				c.noErr("Insert", err)
+				if got := ids(out[len(out)-1].Replaced); !slices.Equal(got, []string{recs[2].ID}) {
+					c.failf("%s replaced %v, not %v", conflict, short(got), short([]string{recs[2].ID}))
+				}
+				c.wantState(recs[0].ID, ojs.StatePending)
+				c.wantState(recs[1].ID, ojs.StateAvailable)
+			}
+		}
+	}},
 	{"unique-5", "Unique/ReplaceExceptSchedule", "OJS unique jobs, section 5.3", "With replace_except_schedule a scheduled equal job takes over the args and meta, and nothing else.", needsNothing, func(c *C) {
 		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplaceExceptSchedule}
 		first := c.job(unique("f", p), scheduled(time.Hour), priority(3))
@@ -156,6 +184,18 @@ var uniqueCases = []Case{
 		c.admit(first)
 		c.admit(c.job(unique("f", p), scheduled(time.Hour)))
 		c.wantState(first.ID, ojs.StateCancelled)
+
+		// A job that the same batch has cancelled is not scheduled either.
+		all := ojs.UniquePolicy{OnConflict: ojs.ConflictReplaceExceptSchedule, States: ojs.AllStates()}
+		c.admit(c.job(unique("g", p)))
+		second := c.job(unique("g", ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}))
+		last := c.job(unique("g", all))
+		out, err := c.insertBatch(second, last)
+		c.noErr("Insert", err)
+		if out[1].Existing != nil || !slices.Equal(ids(out[1].Replaced), []string{second.ID}) {
+			c.failf("Insert returned %+v", out[1])
+		}
+		c.wantState(last.ID, ojs.StateAvailable)
 	}},
 	{"unique-7", "Unique/States", "OJS unique jobs, section 6", "A job is in the way in the states that the new one's policy names, by default those in which it has not ended.", needsNothing, func(c *C) {
 		for _, state := range ojs.AllStates() {
@@ -200,6 +240,23 @@ var uniqueCases = []Case{
 		out := c.insertOne(storage.Insert{Record: c.job(unique("f", ignore))})
 		if out.Existing == nil || out.Existing.ID != same[1] {
 			c.failf("with ignore, the newest is not the one that Insert names")
+		}
+		all := ojs.UniquePolicy{States: ojs.AllStates()}
+		blind := func(f string) func(*storage.Record) {
+			return func(r *storage.Record) { r.Fingerprint = f }
+		}
+		for i, state := range ojs.AllStates() { // of those that have ended, too
+			f := fmt.Sprint("f", i)
+			c.reachUnique(state, f)
+			c.pass(time.Second)
+			for _, change := range []func(*storage.Record){scheduled(time.Hour), pending} {
+				r := c.job(blind(f), change)
+				c.insert(r)
+				c.refuse(c.job(unique(f, all)), r.ID)
+				c.pass(time.Second)
+			}
+			r := c.settled(c.get(c.insert(c.job(blind(f)))[0]), c.to(ojs.StateCancelled))
+			c.refuse(c.job(unique(f, all)), r.ID)
 		}
 	}},
 	{"unique-10", "Unique/WithinABatch", "reading 38", "Equal jobs of one batch are in each other's way.", needsNothing, func(c *C) {

@@ -182,6 +182,9 @@ func (c *C) to(s ojs.State) func(*storage.Record) {
 	return func(r *storage.Record) {
 		r.State = s
 		r.NextRetryAt, r.FinishedAt = time.Time{}, time.Time{}
+		if s != ojs.StateActive {
+			r.LeaseUntil = time.Time{}
+		}
 		switch {
 		case s == ojs.StateRetryable:
 			r.NextRetryAt = c.now.Add(time.Hour)
