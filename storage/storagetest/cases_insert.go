@@ -192,7 +192,7 @@ var insertCases = []Case{
 			[]storage.Insert{{Record: c.job(), MaxDepth: 3, DropOldest: true}}, nil)
 		c.wantErr("Insert into a queue with nothing to drop", err, ojs.ErrQueueFull)
 
-		// Whatever the limits of the jobs are.
+		// The limits of the jobs are no matter.
 		want := c.insert(c.job(queue("l"), limited("j")), c.job(queue("l")),
 			c.job(queue("l"), limited("k")), c.job(queue("l"), limited("j")))
 		for _, id := range want {
