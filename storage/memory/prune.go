@@ -67,11 +67,9 @@ func (s *Storage) hold(j *job, until time.Time) {
 	s.kept.Push(&j.wake, until)
 }
 
-// leaveEnd undoes settleEnd, before the job changes.
+// leaveEnd undoes settleEnd, before a job that has ended changes.
 func (s *Storage) leaveEnd(j *job) {
 	switch j.end {
-	case open:
-		return
 	case held:
 		s.kept.Remove(&j.wake)
 	case ended:

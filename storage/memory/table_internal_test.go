@@ -160,3 +160,12 @@ func TestTableKeepsOrder(t *testing.T) {
 		t.Errorf("%d strays", x.strays)
 	}
 }
+
+func TestTableFindsNoneInAnEmptyPlace(t *testing.T) {
+	for hash := range uint32(3) { // 0 is that of an empty place
+		jobs := newTable(newHashes())
+		if j := jobs.find(hash, "none"); j != nil {
+			t.Errorf("with the hash %d it finds %v", hash, j)
+		}
+	}
+}

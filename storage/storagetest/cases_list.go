@@ -458,6 +458,9 @@ var deleteCases = []Case{
 			if left := c.list(storage.Query{}); !slices.Equal(left, []string{forever.ID}) {
 				c.failf("left %v, not the one that is kept forever", short(left))
 			}
+			least := ended(c.tick(), completed)
+			prune(least.FinishedAt)
+			prune(least.FinishedAt.Add(c.tick()), least)
 		}},
 	{"prune-7", "Prune/Clocks", "Storage.Prune",
 		"Jobs are pruned in the order of FinishedAt, though they ended in another: clocks differ, and go back.", needsNothing, func(c *C) {

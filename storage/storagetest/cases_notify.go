@@ -163,6 +163,9 @@ var notifyCases = []Case{
 			e.past = nil
 			c.deleteCron("e")
 			e.hears("a recurring entry was deleted", crons)
+			e.past = nil
+			c.setCrons(storage.Cron{Name: "e"}, storage.Cron{Name: "other", Version: 7}) // which is refused
+			e.hears("one of two recurring entries was stored", crons)
 			e.stop()
 		}},
 	{"notify-6", "Notify/Changes", "storage.Notifier",
