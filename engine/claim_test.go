@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // durable is a storage whose claims wait for a disk, as far as engines know.
@@ -23,23 +24,6 @@ func (d durable) Capabilities() storage.Capabilities {
 	c.Durable = true
 	return c
 }
-
-// cheap is a storage that counts claims, of those whose claims cost little.
-type cheap struct {
-	*claimCounter
-	storage.SettleClaimer
-	storage.Notifier
-}
-
-func (c cheap) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, ask storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	settled, n, err := c.SettleClaimer.SettleAndClaim(ctx, now, to, dst, ask, into)
-	if n > 0 {
-		c.claims.Add(1)
-	}
-	return settled, n, err
-}
-
-func (c cheap) Bind(any, storage.Storage) storage.Storage { return c }
 
 // An engine claims for every free slot at once, unless a limit asks for a look after each
 // job, or claims cost little.
@@ -59,10 +43,15 @@ func TestClaimsInBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &claimCounter{Storage: memory.New()}
+				var claims atomic.Int64
+				store := hooked(func(c *storagetest.Call) {
+					if c.Do(); c.Method == "Claim" || c.Method == "SettleAndClaim" && c.Out != 0 {
+						claims.Add(1)
+					}
+				})
 				var s storage.Storage = store
 				if c.cheap {
-					s = cheap{store, store.Storage.(storage.SettleClaimer), store.Storage.(storage.Notifier)}
+					s = store.Stepping()
 				}
 				eng, err := engine.New[any](s, append(c.opts, quiet, engine.WithConcurrency(10))...)
 				must(t, err)
@@ -82,8 +71,8 @@ func TestClaimsInBatches(t *testing.T) {
 					<-begun
 					started++
 				}
-				if started != 10 || store.claims.Load() != c.claims {
-					t.Errorf("%d jobs in %d claims, not 10 in %d", started, store.claims.Load(), c.claims)
+				if started != 10 || claims.Load() != c.claims {
+					t.Errorf("%d jobs in %d claims, not 10 in %d", started, claims.Load(), c.claims)
 				}
 				close(release)
 				synctest.Wait()
@@ -125,27 +114,19 @@ func TestBatchesKeepRateLimits(t *testing.T) {
 	}, engine.WithConcurrency(5))
 }
 
-// slow is a durable storage whose Settle waits.
-type slow struct {
-	durable
-	settles chan struct{} // a value lets one go on
-
-	rewrites atomic.Int64 // of what no attempt changes
-}
-
-func (s *slow) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	<-s.settles
-	if !changes[0].AttemptFieldsOnly {
-		s.rewrites.Add(1)
-	}
-	return s.Storage.Settle(ctx, now, changes, dst)
-}
-
 // A slot does not wait for the disk: the next job has it while the outcome is stored. As
 // many outcomes as there are slots may be on their way.
 func TestSlotsDoNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{durable: durable{memory.New()}, settles: make(chan struct{})}
+		settles := make(chan struct{}) // a value lets one go on
+		var rewrites atomic.Int64      // of what no attempt changes
+		store := durable{hooked(func(c *storagetest.Call) {
+			if changes, ok := c.In.([]storage.Change); ok {
+				if <-settles; !changes[0].AttemptFieldsOnly {
+					rewrites.Add(1)
+				}
+			}
+		})}
 		eng, err := engine.New[any](store, quiet, engine.WithConcurrency(2))
 		must(t, err)
 		ran := make(chan struct{}, 100)
@@ -165,15 +146,15 @@ func TestSlotsDoNotWaitForTheDisk(t *testing.T) {
 			t.Errorf("%d of %d slots are busy, %v", stats.Busy, stats.Slots, err)
 		}
 		for stored := 1; stored <= 6; stored++ {
-			store.settles <- struct{}{}
+			settles <- struct{}{}
 			synctest.Wait()
 			if len(ran) > stored+4 {
 				t.Errorf("%d jobs ran, and %d are stored", len(ran), stored)
 			}
 		}
-		close(store.settles)
+		close(settles)
 		must(t, eng.WaitIdle(ctx))
-		if n := store.rewrites.Load(); n > 0 {
+		if n := rewrites.Load(); n > 0 {
 			t.Errorf("%d attempts had their jobs written anew", n)
 		}
 		stats, err := eng.Stats(ctx)

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -11,31 +10,8 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
-
-// cronCounter counts the entries that a storage reads and writes.
-type cronCounter struct {
-	storage.Storage
-	storage.CronStore
-	entries atomic.Int64
-}
-
-func (c *cronCounter) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	c.entries.Add(int64(len(entries)))
-	return c.CronStore.SetCrons(ctx, entries)
-}
-
-func (c *cronCounter) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	list, err := c.CronStore.Crons(ctx, q)
-	c.entries.Add(int64(len(list)))
-	return list, err
-}
-
-func (c *cronCounter) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
-	list, next, err := c.CronStore.DueCrons(ctx, now, after, max)
-	c.entries.Add(int64(len(list)))
-	return list, next, err
-}
 
 func cronEntries(n int) []engine.CronEntry {
 	entries := make([]engine.CronEntry, n)
@@ -48,17 +24,25 @@ func cronEntries(n int) []engine.CronEntry {
 // The cost of a change or a run of one entry does not grow with the number of stored
 // entries.
 func TestCronCostsWhatIsTouched(t *testing.T) {
-	m := memory.New()
-	store := &cronCounter{Storage: m, CronStore: m}
+	var entries atomic.Int64 // that the storage has read and written
+	store := hooked(func(c *storagetest.Call) {
+		c.Do()
+		switch c.Method {
+		case "SetCrons":
+			entries.Add(int64(len(c.In.([]storage.Cron))))
+		case "Crons", "DueCrons":
+			entries.Add(int64(len(c.Out.([]storage.Cron))))
+		}
+	})
 	inBubbleOn(t, store, func(b *rig) {
 		b.handle("x", nothing)
 		b.run()
 		touched := func(what string, most int64, f func()) {
 			t.Helper()
-			store.entries.Store(0)
+			entries.Store(0)
 			f()
 			b.advance(0)
-			if n := store.entries.Load(); n > most {
+			if n := entries.Load(); n > most {
 				t.Errorf("P1.1 %s touches %d entries, more than %d", what, n, most)
 			}
 		}

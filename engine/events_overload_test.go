@@ -5,41 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
-
-// hanging is a storage that stores the outcome of one job and does not return until it
-// may.
-type hanging struct {
-	storage.Storage
-	mu   sync.Mutex // guards the fields below
-	id   string
-	gate chan struct{}
-	with int // other jobs in the call that hangs
-}
-
-func (h *hanging) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	out, err := h.Storage.Settle(ctx, now, changes, dst)
-	h.mu.Lock()
-	id, gate := h.id, h.gate
-	hangs := slices.ContainsFunc(changes, func(c storage.Change) bool { return c.Record.ID == id })
-	if hangs {
-		h.with = len(changes) - 1
-	}
-	h.mu.Unlock()
-	if hangs {
-		<-gate
-	}
-	return out, err
-}
 
 // One call that hangs silences no events of jobs that are not in it. The events of its
 // own jobs come in order when it returns.
@@ -47,7 +21,9 @@ func TestHungCallSilencesNoOtherJob(t *testing.T) {
 	const others = 3000
 	synctest.Test(t, func(t *testing.T) {
 		var seen record
-		s := &hanging{Storage: memory.New(), gate: make(chan struct{})}
+		// The storage stores the outcome of one job and does not return until it may.
+		gate, with := make(chan struct{}), 0 // other jobs in the call that hangs
+		s := &storagetest.Faulty{Storage: memory.New()}
 		eng, err := engine.New[any](s, quiet, engine.WithObserver(&seen), engine.WithConcurrency(4))
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +33,14 @@ func TestHungCallSilencesNoOtherJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.id = hung.ID
+		s.OnCall(func(c *storagetest.Call) {
+			changes, _ := c.In.([]storage.Change)
+			if slices.ContainsFunc(changes, func(ch storage.Change) bool { return ch.Record.ID == hung.ID }) {
+				c.Do()
+				with = len(changes) - 1
+				<-gate
+			}
+		})
 		drafts := make([]ojs.Draft, others)
 		for i := range drafts {
 			drafts[i] = ojs.NewDraft("job", any(nil))
@@ -80,10 +63,10 @@ func TestHungCallSilencesNoOtherJob(t *testing.T) {
 			}
 			return completed, ofHung
 		}
-		if n, _ := count(); n != others-s.with || s.with > 3 {
-			t.Errorf("while a call of %d jobs hangs, %d of %d others are seen to complete", s.with+1, n, others)
+		if n, _ := count(); n != others-with || with > 3 {
+			t.Errorf("while a call of %d jobs hangs, %d of %d others are seen to complete", with+1, n, others)
 		}
-		close(s.gate)
+		close(gate)
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,80 +13,15 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-var errStorage = errors.New("storage down")
-
-// faulty is a storage that fails: before or after it has done its work.
-type faulty struct {
-	storage.Storage
-	mu   sync.Mutex // guards fail
-	fail func(op string) (before, after bool)
-}
-
-func (f *faulty) set(fail func(op string) (before, after bool)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = fail
-}
-
-func (f *faulty) judge(op string) (before, after bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fail == nil {
-		return false, false
-	}
-	return f.fail(op)
-}
-
-func (f *faulty) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	before, after := f.judge("claim")
-	if before {
-		return dst, errStorage
-	}
-	out, err := f.Storage.Claim(ctx, now, c, dst)
-	if after {
-		return dst, errStorage
-	}
-	return out, err
-}
-
-func (f *faulty) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	before, after := f.judge("settle")
-	if before {
-		return dst, errStorage
-	}
-	out, err := f.Storage.Settle(ctx, now, changes, dst)
-	if after {
-		return dst, errStorage
-	}
-	return out, err
-}
-
-func (f *faulty) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
-	if before, after := f.judge("extend"); before || after {
-		return nil, errStorage
-	}
-	return f.Storage.Extend(ctx, now, extensions)
-}
-
-func (f *faulty) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
-	before, after := f.judge("due")
-	if before {
-		return storage.Due{}, errStorage
-	}
-	out, err := f.Storage.Due(ctx, now, max, buf)
-	if after {
-		return storage.Due{}, errStorage
-	}
-	return out, err
-}
-
-// onFaulty runs f in a bubble with a running engine on a faulty storage.
-func onFaulty(t *testing.T, f func(b *rig, s *faulty), opts ...engine.Option) {
+// onFaulty runs f in a bubble with a running engine on a storage that may fail, and that
+// tells of nothing.
+func onFaulty(t *testing.T, f func(b *rig, s *storagetest.Faulty), opts ...engine.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &faulty{Storage: memory.New()}
+		s := &storagetest.Faulty{Storage: bare{memory.New()}}
 		b := &rig{t: t, ctx: context.Background(), store: s, start: time.Now(), ended: make(chan error, 1)}
 		eng, err := engine.New[any](s, append([]engine.Option{quiet}, opts...)...)
 		if err != nil {
@@ -96,32 +30,38 @@ func onFaulty(t *testing.T, f func(b *rig, s *faulty), opts ...engine.Option) {
 		b.Engine = eng
 		b.run()
 		f(b, s)
-		s.set(nil)
+		s.OnCall(nil)
 		b.halt()
 	})
 }
 
-// gated holds back the answer of the claims it is told to.
+// gated is a storage with a hook that holds back the answers of claims.
 type gated struct {
-	storage.Storage
+	*storagetest.Faulty
 	hold chan chan struct{} // the next claim takes a gate, if there is one, and returns when that is closed
 }
 
-func (g *gated) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	out, err := g.Storage.Claim(ctx, now, c, dst)
-	select {
-	case gate := <-g.hold:
-		<-gate
-	default:
-	}
-	return out, err
+func newGated() *gated {
+	g := &gated{hold: make(chan chan struct{}, 1)}
+	g.Faulty = hooked(func(c *storagetest.Call) {
+		if c.Method != "Claim" {
+			return
+		}
+		c.Do()
+		select {
+		case gate := <-g.hold:
+			<-gate
+		default:
+		}
+	})
+	return g
 }
 
 // onGated runs f in a bubble with a running engine on a gated storage.
 func onGated(t *testing.T, f func(b *rig, s *gated)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &gated{Storage: memory.New(), hold: make(chan chan struct{}, 1)}
+		s := newGated()
 		b := &rig{t: t, ctx: context.Background(), store: s, start: time.Now(), ended: make(chan error, 1)}
 		eng, err := engine.New[any](s, quiet, engine.WithConcurrency(2))
 		if err != nil {
@@ -134,36 +74,28 @@ func onGated(t *testing.T, f func(b *rig, s *gated)) {
 	})
 }
 
-// late is a storage whose claims end their caller's context when they have taken a job,
-// and then fail for it.
-type late struct {
-	storage.Storage
-	cancel context.CancelFunc
-}
-
-func (l *late) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	out, err := l.Storage.Claim(ctx, now, c, dst)
-	if l.cancel == nil || len(out) == len(dst) {
-		return out, err
-	}
-	l.cancel()
-	return dst, ctx.Err()
-}
-
 // A job that the storage claimed for a Fetch whose context ended meanwhile has no worker.
 // It is lost when its lease ends.
 func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
-	s := &late{Storage: memory.New()}
+	s := &storagetest.Faulty{Storage: memory.New()}
 	inBubbleOn(t, s, func(b *rig) {
 		b.run()
 		id := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID
 		b.advance(time.Second)
 		ctx, cancel := context.WithCancel(b.ctx)
-		s.cancel = cancel
+		s.OnCall(func(c *storagetest.Call) {
+			if c.Method != "Claim" {
+				return
+			}
+			if c.Do(); len(c.Out.([]storage.Record)) > 0 {
+				cancel()
+				c.Err = c.Context.Err()
+			}
+		})
 		if _, err := b.Worker("w", engine.WorkerConfig{}).Fetch(ctx); !errors.Is(err, context.Canceled) {
 			t.Fatalf("Fetch: %v", err)
 		}
-		s.cancel = nil
+		s.OnCall(nil)
 		b.want(id, ojs.StateActive, 1)
 		b.advance(time.Minute)
 		if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || job.Error.Type != ojs.ErrorTypeLeaseExpired {
@@ -238,44 +170,42 @@ func TestLateClaimLosesNoWakeUp(t *testing.T) {
 	})
 }
 
-func never(string) (bool, bool) { return false, false }
-
-func until(b *rig, d time.Duration, op string) func(string) (bool, bool) {
-	return func(o string) (bool, bool) { return o == op && b.elapsed() < d, false }
-}
+// before reports whether less than d has passed.
+func before(b *rig, d time.Duration) func() bool { return func() bool { return b.elapsed() < d } }
 
 func TestStorageFails(t *testing.T) {
 	ok := func(context.Context, *ojs.Job[any]) error { return nil }
-	for _, op := range []string{"claim", "settle"} {
+	for _, op := range []string{"Claim", "Settle"} {
 		t.Run(op+" recovers with backoff", func(t *testing.T) {
-			onFaulty(t, func(b *rig, s *faulty) {
+			onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 				b.handle("x", ok)
-				s.set(until(b, time.Minute, op))
+				s.OnCall(breaks(op, false, before(b, time.Minute)))
 				ticket := b.enqueue("x")
 				b.advance(2 * time.Minute)
 				job := b.want(ticket.ID, ojs.StateCompleted, 1)
 				if len(b.times()) != 1 {
 					t.Errorf("ran %d times", len(b.times()))
 				}
-				if took := job.FinishedAt.Sub(b.start); op == "claim" && (took < time.Minute || took > 100*time.Second) {
+				took := job.FinishedAt.Sub(b.start)
+				if op == "Claim" && (took < time.Minute || took > 100*time.Second) {
 					t.Errorf("completed after %v", took)
 				}
 			})
 		})
 	}
 	t.Run("due recovers with backoff", func(t *testing.T) {
-		onFaulty(t, func(b *rig, s *faulty) {
+		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", ok)
-			s.set(until(b, time.Minute, "due"))
+			s.OnCall(breaks("Due", false, before(b, time.Minute)))
 			ticket := b.enqueue("x", ojs.WithDelay(10*time.Second))
 			b.advance(2 * time.Minute)
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		})
 	})
 	t.Run("a settle that fails after its work is not done twice", func(t *testing.T) {
-		onFaulty(t, func(b *rig, s *faulty) {
+		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", func(context.Context, *ojs.Job[any]) error { return errBoom })
-			s.set(func(op string) (bool, bool) { return false, op == "settle" && b.elapsed() < time.Second })
+			s.OnCall(breaks("Settle", true, before(b, time.Second)))
 			ticket := b.enqueue("x", ojs.WithMaxAttempts(1))
 			b.advance(time.Minute)
 			job := b.want(ticket.ID, ojs.StateDiscarded, 1)
@@ -285,7 +215,7 @@ func TestStorageFails(t *testing.T) {
 		})
 	})
 	t.Run("a lease that cannot be renewed is lost, and its attempt told", func(t *testing.T) {
-		onFaulty(t, func(b *rig, s *faulty) {
+		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
 				if job.Attempt == 2 {
 					return nil
@@ -296,7 +226,7 @@ func TestStorageFails(t *testing.T) {
 				}
 				return nil // refused
 			})
-			s.set(until(b, time.Hour, "extend"))
+			s.OnCall(breaks("Extend", false, before(b, time.Hour)))
 			ticket := b.enqueue("x", ojs.WithLease(time.Minute), noJitter)
 			b.advance(time.Minute)
 			if job := b.want(ticket.ID, ojs.StateRetryable, 1); job.Error.Type != ojs.ErrorTypeLeaseExpired {
@@ -307,7 +237,7 @@ func TestStorageFails(t *testing.T) {
 		})
 	})
 	t.Run("a job that another took over is lost at the next renewal", func(t *testing.T) {
-		onFaulty(t, func(b *rig, s *faulty) {
+		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 				<-ctx.Done()
 				b.ran()
@@ -331,10 +261,10 @@ func TestStorageFails(t *testing.T) {
 		})
 	})
 	t.Run("an overrun attempt is settled when the storage is back, and others keep their leases", func(t *testing.T) {
-		onFaulty(t, func(b *rig, s *faulty) {
+		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("stuck", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
 			b.handle("long", func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Minute); return nil })
-			s.set(until(b, 5*time.Minute, "settle"))
+			s.OnCall(breaks("Settle", false, before(b, 5*time.Minute)))
 			stuck := b.enqueue("stuck", ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1))
 			long := b.enqueue("long", ojs.WithLease(time.Second))
 			b.advance(4 * time.Minute)
@@ -350,14 +280,14 @@ func TestStorageFails(t *testing.T) {
 		})
 	})
 	t.Run("stop while settling fails gives the job up", func(t *testing.T) {
-		onFaulty(t, func(b *rig, s *faulty) {
+		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", ok)
-			s.set(func(op string) (bool, bool) { return op == "settle", false })
+			s.OnCall(breaks("Settle", false, nil))
 			ticket := b.enqueue("x")
 			b.advance(time.Second)
 			b.halt()
 			b.want(ticket.ID, ojs.StateActive, 1)
-			s.set(never)
+			s.OnCall(nil)
 			b.run()
 			b.advance(time.Hour) // its lease runs out
 			b.want(ticket.ID, ojs.StateCompleted, 2)
@@ -370,7 +300,7 @@ func TestStorageFails(t *testing.T) {
 func TestStorageFailsAtRandom(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	onFaulty(t, func(b *rig, s *faulty) {
+	onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 		rnd, chaos := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
 		running := make(map[string]bool)
 		var mu sync.Mutex
@@ -391,14 +321,21 @@ func TestStorageFailsAtRandom(t *testing.T) {
 			}
 			return nil
 		})
-		s.set(func(string) (bool, bool) {
-			switch chaos.IntN(20) {
-			case 0:
-				return true, false
-			case 1:
-				return false, true
+		s.OnCall(func(c *storagetest.Call) {
+			mu.Lock()
+			mood := 2
+			switch c.Method {
+			case "Claim", "Settle", "Extend", "Due":
+				mood = chaos.IntN(20)
 			}
-			return false, false
+			mu.Unlock()
+			switch mood {
+			case 1:
+				c.Do()
+				fallthrough
+			case 0:
+				c.Err = errStorage
+			}
 		})
 		var tickets []ojs.Ticket
 		for range 300 {
@@ -415,25 +352,4 @@ func TestStorageFailsAtRandom(t *testing.T) {
 			}
 		}
 	})
-}
-
-// counting counts the calls of a storage.
-type counting struct {
-	storage.Storage
-	calls atomic.Int64
-}
-
-func (c *counting) Claim(ctx context.Context, now time.Time, q storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	c.calls.Add(1)
-	return c.Storage.Claim(ctx, now, q, dst)
-}
-
-func (c *counting) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
-	c.calls.Add(1)
-	return c.Storage.Due(ctx, now, max, buf)
-}
-
-func (c *counting) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
-	c.calls.Add(1)
-	return c.Storage.Prune(ctx, p)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,6 +26,8 @@ var (
 	quiet    = engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	noJitter = ojs.WithRetry(ojs.RetryPolicy{Jitter: ojs.JitterOff})
 	errBoom  = errors.New("boom")
+
+	errStorage = errors.New("storage down")
 
 	jobEvents = []ojs.EventType{"job.*", "dead_letter.*"}
 )
@@ -42,6 +45,30 @@ type rig struct {
 	mu   sync.Mutex // guards runs
 	runs []time.Duration
 	stop context.CancelFunc
+}
+
+// bare is a storage without its optional abilities, notices among them.
+type bare struct{ storage.Storage }
+
+// hooked is a memory storage with a hook.
+func hooked(hook func(*storagetest.Call)) *storagetest.Faulty {
+	s := &storagetest.Faulty{Storage: memory.New()}
+	s.OnCall(hook)
+	return s
+}
+
+// breaks is a hook that fails the calls of a method for which when, if any, reports true:
+// before their work, or after it.
+func breaks(method string, after bool, when func() bool) func(*storagetest.Call) {
+	return func(c *storagetest.Call) {
+		if c.Method != method || when != nil && !when() {
+			return
+		}
+		if after {
+			c.Do()
+		}
+		c.Err = errStorage
+	}
 }
 
 // inBubble runs f with an engine that has not been started.
@@ -203,4 +230,4 @@ func (b *lockedBuffer) String() string {
 }
 
 // The storages of tests that stand for a cheap one.
-var _ = []storage.Binder{cheap{}, moody{}, &claimSizes{}, failing{}, lookedAt{}}
+var _ = []storage.Binder{moody{}, &claimSizes{}, failing{}, lookedAt{}}

@@ -10,27 +10,16 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
-
-// inserts counts the calls of Insert.
-type inserts struct {
-	storage.Storage
-	n atomic.Int64
-}
-
-func (s *inserts) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
-	s.n.Add(1)
-	return s.Storage.Insert(ctx, now, batch, dst)
-}
 
 // An end wakes as many callers as can go on: what it costs does not depend on how many
 // wait, and none is forgotten.
 func TestEndWakesOneCaller(t *testing.T) {
 	tries := func(callers int) (perCaller float64) {
 		synctest.Test(t, func(t *testing.T) {
-			s := &inserts{Storage: memory.New()}
+			s := &storagetest.Faulty{Storage: memory.New()}
 			eng, err := engine.New[any](s, quiet, engine.WithConcurrency(1),
 				engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 			if err != nil {
@@ -46,12 +35,12 @@ func TestEndWakesOneCaller(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			before, start := s.n.Load(), time.Now()
+			before, start := s.Calls("Insert"), time.Now()
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- eng.Run(ctx) }()
 			group.Wait()
-			perCaller = float64(s.n.Load()-before) / float64(callers)
+			perCaller = float64(s.Calls("Insert")-before) / float64(callers)
 			if waited := time.Since(start); waited > 0 {
 				t.Errorf("P1.6 with %d callers a wake-up was lost for %v", callers, waited)
 			}
@@ -73,7 +62,7 @@ func TestEndWakesOneCaller(t *testing.T) {
 func TestEndsBehindBlockedCallers(t *testing.T) {
 	tries := func(callers int) (n int64) {
 		synctest.Test(t, func(t *testing.T) {
-			s := &inserts{Storage: memory.New()}
+			s := &storagetest.Faulty{Storage: memory.New()}
 			eng, err := engine.New[any](s, quiet, engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 			if err != nil {
 				t.Fatal(err)
@@ -91,7 +80,7 @@ func TestEndsBehindBlockedCallers(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			before, id := s.n.Load(), first.ID
+			before, id := s.Calls("Insert"), first.ID
 			for range 10 { // no time passes
 				must(t, eng.Cancel(t.Context(), id))
 				synctest.Wait()
@@ -101,7 +90,7 @@ func TestEndsBehindBlockedCallers(t *testing.T) {
 					t.Fatal("P1.6 an end let nobody in")
 				}
 			}
-			n = s.n.Load() - before
+			n = int64(s.Calls("Insert") - before)
 			cancel()
 			group.Wait()
 		})

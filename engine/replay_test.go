@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // dies is a handler whose jobs become dead letters.
@@ -110,12 +109,12 @@ func TestReplayRules(t *testing.T) {
 		}, engine.WithReplayRules(rule("all", engine.Filter{}, time.Minute, 1)))
 	})
 	t.Run("P0.7 many deaths cost one list", func(t *testing.T) {
-		store := &listed{Storage: memory.New()}
+		store := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, store, func(b *rig) {
 			b.handle("x", dies)
 			b.run()
 			b.advance(time.Minute)
-			before := store.lists.Load()
+			before := store.Calls("List")
 			const n = 200
 			var ids []string
 			for range n {
@@ -127,7 +126,7 @@ func TestReplayRules(t *testing.T) {
 					t.Fatalf("%v", job.Meta)
 				}
 			}
-			if lists := store.lists.Load() - before; lists > 4 {
+			if lists := store.Calls("List") - before; lists > 4 {
 				t.Errorf("%d lists for %d deaths", lists, 2*n)
 			}
 		}, engine.WithReplayRules(rule("at-once", engine.Filter{}, 0, 1)))
@@ -148,19 +147,6 @@ func TestReplayRules(t *testing.T) {
 			wantInvalid(t, err, tt.field)
 		}
 	})
-}
-
-// listed is a storage that counts its listings.
-type listed struct {
-	storage.Storage
-	lists atomic.Int32
-}
-
-func (s *listed) Unwrap() storage.Storage { return s.Storage }
-
-func (s *listed) List(ctx context.Context, q storage.Query) (storage.Page, error) {
-	s.lists.Add(1)
-	return s.Storage.List(ctx, q)
 }
 
 func TestFilterArgs(t *testing.T) {

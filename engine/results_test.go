@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // tight is a retention that keeps next to nothing.
@@ -173,7 +174,7 @@ func TestResults(t *testing.T) {
 		}, tight)
 	})
 	t.Run("P1.4 a Wait that is under way gets the outcome, however fast retention is", func(t *testing.T) {
-		inBubbleOn(t, vanishing{memory.New()}, func(b *rig) {
+		inBubbleOn(t, hooked(vanishes), func(b *rig) {
 			start(b)
 			outcomes := make(chan string)
 			for name, ticket := range map[string]ojs.Ticket{
@@ -214,17 +215,14 @@ func TestResults(t *testing.T) {
 	})
 }
 
-// vanishing is a storage whose jobs are gone as soon as they have ended.
-type vanishing struct{ storage.Storage }
-
-func (s vanishing) Unwrap() storage.Storage { return s.Storage }
-
-func (s vanishing) Get(ctx context.Context, id string) (storage.Record, error) {
-	r, err := s.Storage.Get(ctx, id)
-	if err == nil && r.State.Terminal() {
-		return storage.Record{}, ojs.ErrNotFound
+// vanishes is a hook of a storage whose jobs are gone as soon as they have ended.
+func vanishes(c *storagetest.Call) {
+	if c.Method != "Get" {
+		return
 	}
-	return r, err
+	if c.Do(); c.Err == nil && c.Out.(storage.Record).State.Terminal() {
+		c.Err = ojs.ErrNotFound
+	}
 }
 
 func TestMinAge(t *testing.T) {
@@ -272,7 +270,7 @@ func TestMinAge(t *testing.T) {
 		}, retention(0)...)
 	})
 	t.Run("an engine that has nothing else to do prunes them, and then asks nothing more", func(t *testing.T) {
-		counted := &counting{Storage: memory.New()}
+		counted := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, counted, func(b *rig) {
 			b.handle("other", nothing)
 			b.run()
@@ -282,9 +280,9 @@ func TestMinAge(t *testing.T) {
 				t.Errorf("%d are kept after five minutes", n)
 			}
 			b.advance(time.Hour)
-			before := counted.calls.Load()
+			before := counted.Calls("Claim", "Due", "Prune")
 			b.advance(6 * 24 * time.Hour)
-			if n := counted.calls.Load() - before; n != 0 {
+			if n := counted.Calls("Claim", "Due", "Prune") - before; n != 0 {
 				t.Errorf("%d more calls of the storage", n)
 			}
 		}, retention(0)...)

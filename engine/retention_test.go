@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func TestRetentionKeepsUniqueJobs(t *testing.T) {
@@ -164,7 +165,7 @@ func TestRetention(t *testing.T) {
 	})
 	t.Run("an idle engine asks nothing of its storage", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			counted := &counting{Storage: b.store}
+			counted := &storagetest.Faulty{Storage: b.store}
 			eng, err := engine.New[any](counted, quiet, engine.WithRetention(engine.Retention{Completed: time.Hour}))
 			must(t, err)
 			eng.Handle("x", nothing)
@@ -174,9 +175,9 @@ func TestRetention(t *testing.T) {
 			_, err = eng.Enqueue(ctx, "x", nil)
 			must(t, err)
 			b.advance(2 * time.Hour)
-			before := counted.calls.Load()
+			before := counted.Calls("Claim", "Due", "Prune")
 			b.advance(1000 * day)
-			if n := counted.calls.Load() - before; n != 0 {
+			if n := counted.Calls("Claim", "Due", "Prune") - before; n != 0 {
 				t.Errorf("%d calls in 1000 idle days", n)
 			}
 			cancel()

@@ -3,15 +3,14 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // Engines that share a storage hear of what the others do at once, in the present of
@@ -173,7 +172,7 @@ func TestSharedStorage(t *testing.T) {
 	})
 	t.Run("one engine's own calls are no news to it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			store := &claimCounter{Storage: memory.New()}
+			store := &storagetest.Faulty{Storage: memory.New()}
 			eng, err := engine.New[any](store, quiet)
 			must(t, err)
 			eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
@@ -182,11 +181,11 @@ func TestSharedStorage(t *testing.T) {
 			go func() { ended <- eng.Run(ctx) }()
 			synctest.Wait()
 			for range 10 {
-				before := store.claims.Load()
+				before := store.Calls("Claim")
 				_, err := eng.Enqueue(ctx, "x", nil)
 				must(t, err)
 				synctest.Wait()
-				if n := store.claims.Load() - before; n != 1 {
+				if n := store.Calls("Claim") - before; n != 1 {
 					t.Errorf("%d claims for one job", n)
 				}
 			}
@@ -194,17 +193,4 @@ func TestSharedStorage(t *testing.T) {
 			must(t, <-ended)
 		})
 	})
-}
-
-// claimCounter counts claims. The storage that it wraps can still be found.
-type claimCounter struct {
-	storage.Storage
-	claims atomic.Int64
-}
-
-func (s *claimCounter) Unwrap() storage.Storage { return s.Storage }
-
-func (s *claimCounter) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	s.claims.Add(1)
-	return s.Storage.Claim(ctx, now, c, dst)
 }

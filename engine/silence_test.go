@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // failedAs wants a job's first attempt to have failed.
@@ -134,14 +135,14 @@ func TestWorkerDeath(t *testing.T) {
 		})
 	})
 	t.Run("P0.6 a storage that fails meanwhile is asked again", func(t *testing.T) {
-		f := &faulty{Storage: memory.New()}
+		f := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, f, func(b *rig) {
 			b.run()
 			w := b.Worker("w1", engine.WorkerConfig{})
 			id := b.enqueue("x", later).ID
 			fetch(b, w)
 			beat(b, w)
-			f.set(func(op string) (before, after bool) { return op == "settle" && b.elapsed() < 40*time.Second, false })
+			f.OnCall(breaks("Settle", false, before(b, 40*time.Second)))
 			b.advance(time.Minute)
 			failedAs(b, id, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 40*time.Second)
 		})
@@ -320,7 +321,7 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 		})
 	})
 	t.Run("P0.6 a heartbeat that fails forgets none", func(t *testing.T) {
-		f := &faulty{Storage: memory.New()}
+		f := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, f, func(b *rig) {
 			w := b.Worker("w1", engine.WorkerConfig{})
 			b.enqueue("x")
@@ -329,11 +330,11 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 			must(t, err)
 			beat(b, w)
 			must(t, b.Cancel(b.ctx, ds[0].Job.ID))
-			f.set(func(op string) (before, after bool) { return op == "extend", false })
+			f.OnCall(breaks("Extend", false, nil))
 			if got, err := w.Heartbeat(b.ctx); !errors.Is(err, errStorage) || len(got.Lost) != 0 {
 				t.Errorf("%+v, %v", got, err)
 			}
-			f.set(nil)
+			f.OnCall(nil)
 			if got := beat(b, w); len(got.Lost) != 1 || len(got.Held) != 1 {
 				t.Errorf("%+v", got)
 			}

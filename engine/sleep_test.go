@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // The clean stop that Run documents: WaitIdle, then the end of ctx.
@@ -36,11 +37,11 @@ func TestStopAfterWaitIdleLosesNothing(t *testing.T) {
 		})
 	}
 	t.Run("P1.8 a storage that does not answer is not idle", func(t *testing.T) {
-		f := &faulty{Storage: memory.New()}
+		f := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, f, func(b *rig) {
 			b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
 			id := b.enqueue("x").ID
-			f.set(func(op string) (before, after bool) { return op == "claim" && b.elapsed() < time.Minute, false })
+			f.OnCall(breaks("Claim", false, before(b, time.Minute)))
 			b.run()
 			must(t, b.WaitIdle(b.ctx))
 			b.halt()

@@ -3,30 +3,22 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// tardy is a storage whose claims take a while after they have taken their jobs.
-type tardy struct {
-	storage.Storage
-	takes  time.Duration
-	claims atomic.Int64
-}
-
-func (s *tardy) Unwrap() storage.Storage { return s.Storage }
-
-func (s *tardy) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	out, err := s.Storage.Claim(ctx, now, c, dst)
-	s.claims.Add(1)
-	time.Sleep(s.takes)
-	return out, err
+// tardy is a memory storage whose claims take a while after they have taken their jobs.
+func tardy(takes time.Duration) *storagetest.Faulty {
+	return hooked(func(c *storagetest.Call) {
+		if c.Method == "Claim" {
+			c.Do()
+			time.Sleep(takes)
+		}
+	})
 }
 
 // A timeout bounds what a handler does, not how long the storage takes to hand over its
@@ -42,7 +34,7 @@ func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 			"that returns after its limit": {time.Hour, ojs.StateDiscarded},
 		} {
 			t.Run(name, func(t *testing.T) {
-				inBubbleOn(t, &tardy{Storage: memory.New(), takes: 2 * time.Minute}, func(b *rig) {
+				inBubbleOn(t, tardy(2*time.Minute), func(b *rig) {
 					var ended time.Duration
 					b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 						began := time.Now()
@@ -77,7 +69,7 @@ func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 			"that answers after its limit":   {time.Hour, false, ojs.ErrLeaseLost},
 		} {
 			t.Run(name, func(t *testing.T) {
-				inBubbleOn(t, &tardy{Storage: memory.New(), takes: 2 * time.Minute}, func(b *rig) {
+				inBubbleOn(t, tardy(2*time.Minute), func(b *rig) {
 					b.run()
 					b.advance(2 * time.Minute)
 					id := b.enqueue("x", ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1)).ID
@@ -110,7 +102,7 @@ func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 
 // FetchMany claims its jobs together, so that none of them ages while others are claimed.
 func TestFetchManyClaimsAtOnce(t *testing.T) {
-	s := &tardy{Storage: memory.New(), takes: time.Minute}
+	s := tardy(time.Minute)
 	inBubbleOn(t, s, func(b *rig) {
 		for range 20 {
 			b.enqueue("x")
@@ -124,7 +116,7 @@ func TestFetchManyClaimsAtOnce(t *testing.T) {
 				t.Errorf("a delivery is %v old", age)
 			}
 		}
-		if n := s.claims.Load(); n != 1 {
+		if n := s.Calls("Claim"); n != 1 {
 			t.Errorf("%d claims for 15 jobs", n)
 		}
 	})

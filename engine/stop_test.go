@@ -4,53 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
-
-// unanswering is a storage whose calls wait for a gate while there is one.
-type unanswering struct {
-	storage.Storage
-	settle, claim, due, extend atomic.Pointer[chan struct{}]
-}
-
-func (s *unanswering) Unwrap() storage.Storage { return s.Storage }
-
-func (s *unanswering) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	if gate := s.settle.Load(); gate != nil {
-		<-*gate
-	}
-	return s.Storage.Settle(ctx, now, changes, dst)
-}
-
-func (s *unanswering) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	if gate := s.claim.Load(); gate != nil {
-		<-*gate
-	}
-	return s.Storage.Claim(ctx, now, c, dst)
-}
-
-func (s *unanswering) Due(
-	ctx context.Context, now time.Time, max int, buf []storage.Record,
-) (storage.Due, error) {
-	if gate := s.due.Load(); gate != nil {
-		<-*gate
-	}
-	return s.Storage.Due(ctx, now, max, buf)
-}
-
-func (s *unanswering) Extend(ctx context.Context, now time.Time, list []storage.Extension) ([]string, error) {
-	if gate := s.extend.Load(); gate != nil {
-		<-*gate
-	}
-	return s.Storage.Extend(ctx, now, list)
-}
 
 // A stop says what it has left behind: a handler that goes on, or a call of the storage.
 func TestStopSaysWhatGoesOn(t *testing.T) {
@@ -67,12 +28,26 @@ func TestStopSaysWhatGoesOn(t *testing.T) {
 		"P1.8 the storage with a renewal":              {extend: true, handler: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &unanswering{Storage: memory.New()}
+			var mu sync.Mutex // guards gates
+			gates := make(map[string]chan struct{})
+			gated := func(method string, gate chan struct{}) {
+				mu.Lock()
+				defer mu.Unlock()
+				gates[method] = gate
+			}
+			s := hooked(func(c *storagetest.Call) {
+				mu.Lock()
+				gate := gates[c.Method]
+				mu.Unlock()
+				if gate != nil {
+					<-gate
+				}
+			})
 			inBubbleOn(t, s, func(b *rig) {
 				gate := make(chan struct{})
 				b.handle("quick", func(ctx context.Context, _ *ojs.Job[any]) error {
 					if tt.settle {
-						s.settle.Store(&gate)
+						gated("Settle", gate)
 					}
 					if tt.handler {
 						<-gate
@@ -83,16 +58,16 @@ func TestStopSaysWhatGoesOn(t *testing.T) {
 				id := b.enqueue("quick", ojs.WithLease(time.Minute)).ID
 				b.advance(time.Second)
 				if tt.due {
-					s.due.Store(&gate)
+					gated("Due", gate)
 					b.enqueue("quick", ojs.WithDelay(time.Second))
 					b.advance(time.Second)
 				}
 				if tt.extend {
-					s.extend.Store(&gate)
+					gated("Extend", gate)
 					b.advance(time.Minute / 2)
 				}
 				if tt.claim {
-					s.claim.Store(&gate)
+					gated("Claim", gate)
 					b.enqueue("quick")
 					b.advance(time.Second)
 				}

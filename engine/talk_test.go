@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func TestProgress(t *testing.T) {
@@ -213,18 +214,12 @@ func TestCheckpoints(t *testing.T) {
 	})
 	t.Run("P1.3 a storage that fails is an error, and the job goes on", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			f := &faulty{Storage: b.store}
+			f := &storagetest.Faulty{Storage: b.store}
 			eng, err := engine.New[any](f, quiet)
 			must(t, err)
 			eng.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 				failures := 1
-				f.set(func(op string) (before, after bool) {
-					if op != "extend" || failures == 0 {
-						return false, false
-					}
-					failures--
-					return true, false
-				})
+				f.OnCall(breaks("Extend", false, func() bool { failures--; return failures >= 0 }))
 				if err := handler.SaveCheckpoint(ctx, json.RawMessage("1")); err == nil {
 					t.Error("saved by a storage that fails")
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func fetch(b *rig, w *engine.Worker) *engine.Delivery {
@@ -327,18 +328,18 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("an acknowledgement whose answer was lost may be repeated", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			f := &faulty{Storage: b.store}
+			f := &storagetest.Faulty{Storage: b.store}
 			eng, err := engine.New[any](f, quiet)
 			must(t, err)
 			ticket, err := eng.Enqueue(b.ctx, "x", nil)
 			must(t, err)
 			d, err := eng.Worker("w", engine.WorkerConfig{}).Fetch(b.ctx)
 			must(t, err)
-			f.set(func(op string) (before, after bool) { return false, op == "settle" })
+			f.OnCall(breaks("Settle", true, nil))
 			if err := d.Ack(b.ctx, 1); !errors.Is(err, errStorage) {
 				t.Errorf("%v", err)
 			}
-			f.set(nil)
+			f.OnCall(nil)
 			b.advance(time.Second)
 			must(t, d.Ack(b.ctx, 1))
 			b.want(ticket.ID, ojs.StateCompleted, 1)

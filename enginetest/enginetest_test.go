@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,8 +20,8 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -608,20 +607,8 @@ func TestHandlersOfTheEngineInside(t *testing.T) {
 	})
 }
 
-// counting is a storage of one's own.
-type counting struct {
-	storage.Storage
-	inserts atomic.Int32
-}
-
-func (c *counting) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
-	dst []storage.Inserted) ([]storage.Inserted, error) {
-	c.inserts.Add(1)
-	return c.Storage.Insert(ctx, now, batch, dst)
-}
-
 func TestNewOn(t *testing.T) {
-	store := &counting{Storage: memory.New()}
+	store := &storagetest.Faulty{Storage: memory.New()}
 	t.Run("an engine", func(t *testing.T) {
 		eng := enginetest.NewOn[any](t, store)
 		eng.Handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
@@ -638,7 +625,7 @@ func TestNewOn(t *testing.T) {
 		eng.RequireCompleted(ticket.ID)
 	})
 	counts, err := store.Counts(t.Context())
-	if err != nil || len(counts) != 1 || counts[0].State != ojs.StateCompleted || store.inserts.Load() != 1 {
-		t.Errorf("after the test: %v, %v, %d inserts", counts, err, store.inserts.Load())
+	if err != nil || len(counts) != 1 || counts[0].State != ojs.StateCompleted || store.Calls("Insert") != 1 {
+		t.Errorf("after the test: %v, %v, %d inserts", counts, err, store.Calls("Insert"))
 	}
 }
