@@ -228,6 +228,3 @@ func (b *lockedBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.b.String()
 }
-
-// The storages of tests that stand for a cheap one.
-var _ = []storage.Binder{moody{}, &claimSizes{}, failing{}, lookedAt{}}

@@ -9,47 +9,26 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
-
-// moody is a memory storage whose SettleAndClaim and Settle fail now and then, before or
-// after they have done their work.
-type moody struct {
-	*memory.Storage
-	odds int
-}
-
-func (m moody) Bind(any, storage.Storage) storage.Storage { return m }
-
-func (m moody) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	mood := rand.IntN(m.odds)
-	if mood == 0 {
-		return dst, 0, errStorage
-	}
-	out, n, err := m.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
-	if mood == 1 {
-		return dst, 0, errStorage
-	}
-	return out, n, err
-}
-
-func (m moody) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	mood := rand.IntN(10)
-	if mood == 0 {
-		return dst, errStorage
-	}
-	out, err := m.Storage.Settle(ctx, now, changes, dst)
-	if mood == 1 {
-		return dst, errStorage
-	}
-	return out, err
-}
 
 // Every job completes over a storage that fails now and then, and only those run again
 // whose claims were lost.
 func TestPrefetchOnMoodyStorage(t *testing.T) {
-	eng, err := engine.New[int](moody{memory.New(), 400}, quiet, engine.WithConcurrency(4), keepAll)
+	store := hooked(func(c *storagetest.Call) {
+		odds := map[string]int{"SettleAndClaim": 400, "Settle": 10}[c.Method]
+		if odds == 0 {
+			return
+		}
+		switch rand.IntN(odds) {
+		case 1:
+			c.Do()
+			fallthrough
+		case 0:
+			c.Err = errStorage
+		}
+	})
+	eng, err := engine.New[int](store.Stepping(), quiet, engine.WithConcurrency(4), keepAll)
 	must(t, err)
 	var mu sync.Mutex
 	runs := make(map[string]int)

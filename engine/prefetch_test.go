@@ -14,24 +14,16 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// claimSizes is a storage that notes the largest number of jobs that one claim has asked
-// for.
-type claimSizes struct {
-	*memory.Storage
-	most atomic.Int32
-}
-
-func (c *claimSizes) Bind(any, storage.Storage) storage.Storage { return c }
-
-func (c *claimSizes) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, ask storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	if n := int32(len(into)); n > c.most.Load() {
-		c.most.Store(n)
+// mostClaimed is a hook that notes the largest number of jobs that one step asks for.
+func mostClaimed(most *atomic.Int32) func(*storagetest.Call) {
+	return func(c *storagetest.Call) {
+		if step, ok := c.In.(storagetest.Step); ok && int32(step.Claim.Max) > most.Load() {
+			most.Store(int32(step.Claim.Max))
+		}
 	}
-	return c.Storage.SettleAndClaim(ctx, now, to, dst, ask, into)
 }
 
 // lineCount counts the lines that say that a job has started.
@@ -78,7 +70,8 @@ type prefetching struct {
 }
 
 func newPrefetching(t *testing.T, jobs, first int, handle func(*prefetching, context.Context, int) error, opts ...engine.Option) *prefetching {
-	store := &claimSizes{Storage: memory.New()}
+	var most atomic.Int32
+	store := hooked(mostClaimed(&most)).Stepping()
 	eng, err := engine.New[int](store, append([]engine.Option{quiet}, opts...)...)
 	must(t, err)
 	p := &prefetching{
@@ -116,7 +109,7 @@ func newPrefetching(t *testing.T, jobs, first int, handle func(*prefetching, con
 	p.stop = sync.OnceValue(func() error {
 		cancel()
 		err := <-ended
-		if store.most.Load() > 1 {
+		if most.Load() > 1 {
 			prefetched.Add(1)
 		}
 		return err
@@ -319,8 +312,8 @@ func TestPrefetch(t *testing.T) {
 // An engine claims one job at a time where it matters which comes next, or when.
 func TestNoPrefetch(t *testing.T) {
 	run := func(t *testing.T, opts ...engine.Option) int32 {
-		store := &claimSizes{Storage: memory.New()}
-		eng, err := engine.New[int](store, append(opts, quiet)...)
+		var most atomic.Int32
+		eng, err := engine.New[int](hooked(mostClaimed(&most)).Stepping(), append(opts, quiet)...)
 		must(t, err)
 		eng.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
 		for i := range 1000 {
@@ -333,7 +326,7 @@ func TestNoPrefetch(t *testing.T) {
 		must(t, eng.WaitIdle(ctx))
 		stop()
 		must(t, <-ended)
-		return store.most.Load()
+		return most.Load()
 	}
 	t.Run("one worker", func(t *testing.T) {
 		if n := run(t, engine.WithConcurrency(1)); n != 1 {

@@ -10,45 +10,28 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
-
-// failing is a memory storage whose calls fail while it is down.
-type failing struct {
-	*memory.Storage
-	down *atomic.Bool
-}
-
-func (f failing) Bind(any, storage.Storage) storage.Storage { return f }
-
-func (f failing) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	if f.down.Load() {
-		return dst, 0, errStorage
-	}
-	return f.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
-}
-
-func (f failing) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	if f.down.Load() {
-		return dst, errStorage
-	}
-	return f.Storage.Settle(ctx, now, changes, dst)
-}
 
 // A handler that returned an error at once has failed with that error, and not by its
 // timeout, though the storage could not take what was completed before for longer than
 // that.
 func TestOutcomeBehindOthersIsItsOwn(t *testing.T) {
-	s := failing{memory.New(), new(atomic.Bool)}
-	eng, err := engine.New[int](s, quiet, engine.WithConcurrency(2), engine.WithGracePeriod(10*time.Millisecond), keepAll)
+	var down atomic.Bool
+	s := hooked(func(c *storagetest.Call) {
+		if down.Load() && (c.Method == "SettleAndClaim" || c.Method == "Settle") {
+			c.Err = errStorage
+		}
+	})
+	eng, err := engine.New[int](s.Stepping(), quiet, keepAll, engine.WithConcurrency(2),
+		engine.WithGracePeriod(10*time.Millisecond))
 	must(t, err)
 	var once sync.Once
 	eng.Handle("quick", func(_ context.Context, job *ojs.Job[int]) error {
 		if job.Args >= 4000 && job.Args%16 == 7 {
 			once.Do(func() {
-				s.down.Store(true)
-				time.AfterFunc(400*time.Millisecond, func() { s.down.Store(false) })
+				down.Store(true)
+				time.AfterFunc(400*time.Millisecond, func() { down.Store(false) })
 			})
 			return errors.New("at once")
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // atLine calls a function when a line is logged.
@@ -30,37 +31,31 @@ func (a atLine) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// lookedAt is a storage that sends to inVain when a claim has found no job.
-type lookedAt struct {
-	*memory.Storage
-	inVain chan struct{}
-}
-
-func (s lookedAt) Bind(any, storage.Storage) storage.Storage { return s }
-
-func (s lookedAt) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	recs, err := s.Storage.Claim(ctx, now, c, dst)
-	if len(recs) == len(dst) {
-		select {
-		case s.inVain <- struct{}{}:
-		default:
-		}
-	}
-	return recs, err
-}
-
 // A job that another engine enqueues while an engine starts is noticed, also when the
 // storage has been looked at before.
 func TestEnqueuedWhileAnotherStarts(t *testing.T) {
 	store := memory.New()
 	other, err := engine.New[int](store, quiet)
 	must(t, err)
-	looked := lookedAt{store, make(chan struct{}, 1)}
-	eng, err := engine.New[int](looked, engine.WithLogger(slog.New(atLine{line: "engine started", f: func() {
-		<-looked.inVain
+	inVain := make(chan struct{}, 1) // a claim has found no job
+	looked := &storagetest.Faulty{Storage: store}
+	looked.OnCall(func(c *storagetest.Call) {
+		if c.Method != "Claim" {
+			return
+		}
+		if c.Do(); len(c.Out.([]storage.Record)) == 0 {
+			select {
+			case inVain <- struct{}{}:
+			default:
+			}
+		}
+	})
+	log := slog.New(atLine{line: "engine started", f: func() {
+		<-inVain
 		_, err := other.Enqueue(t.Context(), "x", 1)
 		must(t, err)
-	}})))
+	}})
+	eng, err := engine.New[int](looked.Stepping(), engine.WithLogger(log))
 	must(t, err)
 	ran := make(chan struct{})
 	eng.Handle("x", func(context.Context, *ojs.Job[int]) error { close(ran); return nil })
