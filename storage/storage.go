@@ -67,6 +67,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -253,6 +254,7 @@ type Capabilities struct {
 	Unique    Strength      // of the guarantee that equal jobs do not coexist
 	Mechanism string        // of that guarantee, for people: "mutex", "unique index"
 	Precision time.Duration // of stored times; 0: nanoseconds [fields-1]
+	Then      bool          // Change.Then is stored [then-1, then-9]
 }
 
 // Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
@@ -339,6 +341,28 @@ type Change struct {
 	// these, such as Record.Deadline, change with them [due-8]. The job may be in any
 	// state: cancelling one that waits is such a change [fields-1].
 	AttemptFieldsOnly bool
+
+	// Then are new jobs that are stored in the same atomic step, if and only if the
+	// change is applied [then-1, then-2, then-8, then-10]. They are stored as if Insert
+	// followed the change at once: its rules hold for them, and the job that the change
+	// ends has ended [then-3, then-6, then-7]. If that Insert fails, the change is
+	// refused with its error and nothing changes [then-4]. Only a change that ends a job,
+	// with AttemptFieldsOnly, may have a Then: any other fails the call with an error
+	// that is ojs.ErrInvalid, and no change of the call is applied [then-5]. Engines use
+	// it only if Capabilities.Then is set.
+	Then []Insert
+}
+
+// CheckThen refuses changes with a Then that may have none [then-5].
+func CheckThen(changes []Change) error {
+	for i := range changes {
+		c := &changes[i]
+		if len(c.Then) > 0 && !(c.AttemptFieldsOnly && c.Record.State.Terminal()) {
+			return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "then",
+				Reason: fmt.Sprintf("is with a change to %s, and only a change of attempt fields that ends a job may have one", c.Record.State)}
+		}
+	}
+	return nil
 }
 
 // Settled is the result of a Change.
@@ -347,8 +371,11 @@ type Settled struct {
 
 	// Err is nil if the change was applied [settle-1]. ErrFenced: the job has moved on
 	// since [settle-2]. ojs.ErrNotFound: it is gone [settle-4]. An *ojs.TransitionError:
-	// the transition table has no such transition [settle-1].
+	// the transition table has no such transition [settle-1]. Any other error is that of
+	// an Insert of Change.Then [then-4].
 	Err error
+
+	Then []Inserted // the results of Change.Then if the change was applied, else nil [then-1, then-2]
 }
 
 // ErrFenced refuses a change decided on a version of the job that is not the current one.

@@ -63,7 +63,23 @@ type Job struct {
 // [storage.Storage]: *ojs.InvalidError, *ojs.DuplicateError and *ojs.QueueError.
 func Batch(tx Tx, now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
 	b := &inserting{tx: tx, now: now, batch: batch, results: make([]storage.Inserted, len(batch))}
-	for _, step := range []func() error{b.load, b.resolve, b.refuseDraining, b.makeRoom, b.write} {
+	return b.insert(func() error { return nil })
+}
+
+// Then inserts the batch of a storage.Change.Then. First it makes its lookups and checks,
+// as if the stored job were ended, the record that the change is going to store. If the
+// batch is refused, nothing has been written. Then it calls change, which makes the
+// change, and writes the batch.
+func Then(
+	tx Tx, now time.Time, ended *storage.Record, change func() error, batch []storage.Insert,
+) ([]storage.Inserted, error) {
+	b := &inserting{tx: tx, now: now, batch: batch, results: make([]storage.Inserted, len(batch))}
+	b.ended = ended
+	return b.insert(change)
+}
+
+func (b *inserting) insert(change func() error) ([]storage.Inserted, error) {
+	for _, step := range []func() error{b.load, b.resolve, b.refuseDraining, b.makeRoom, change, b.write} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -78,6 +94,7 @@ type inserting struct {
 	now     time.Time
 	batch   []storage.Insert
 	results []storage.Inserted
+	ended   *storage.Record // see Then; nil: the batch follows no change
 
 	first []uint64 // version under which each job of the batch is stored
 	// by fingerprint, in the order of insertion: stored jobs, then jobs of the batch
@@ -100,6 +117,9 @@ func (b *inserting) load() error {
 	if err != nil {
 		return err
 	}
+	if b.ended != nil && stored[b.ended.ID] != "" {
+		stored[b.ended.ID] = b.ended.State
+	}
 	if err := Check(b.batch, stored); err != nil {
 		return err
 	}
@@ -112,6 +132,9 @@ func (b *inserting) load() error {
 	found, err := b.tx.Peers(slices.Compact(prints))
 	slices.SortFunc(found, func(x, y *Job) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, j := range found {
+		if b.ended != nil && j.ID == b.ended.ID {
+			j.Record = b.ended.Copy()
+		}
 		b.peers[j.Fingerprint] = append(b.peers[j.Fingerprint], j)
 	}
 	return err

@@ -63,7 +63,7 @@ func (b *inserting) makeRoom() error {
 }
 
 // depths returns how many stored jobs of each bounded queue have not ended once the
-// replacements of the batch are saved.
+// change before the batch is made and its replacements are saved.
 func (b *inserting) depths() (map[string]int, error) {
 	var bounded []string
 	for i := range b.batch {
@@ -83,6 +83,9 @@ func (b *inserting) depths() (map[string]int, error) {
 				n--
 			}
 		}
+		if b.ended != nil && b.ended.Queue == q {
+			n--
+		}
 		depths[q] = n
 	}
 	return depths, nil
@@ -93,6 +96,9 @@ func (b *inserting) drop(o *overflow) error {
 	changed := make([]string, len(b.changed))
 	for i, j := range b.changed {
 		changed[i] = j.ID
+	}
+	if b.ended != nil {
+		changed = append(changed, b.ended.ID)
 	}
 	oldest, err := b.tx.Oldest(o.queue, b.now, o.excess, changed)
 	if err != nil {

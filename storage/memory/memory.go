@@ -96,7 +96,7 @@ func New() *Storage {
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex"}
+	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true}
 }
 
 // find returns the job with the id, nil if there is none.
@@ -172,7 +172,7 @@ func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []s
 		s.leave()
 		return dst, refused
 	}
-	dst, unused, err := s.insertPrepared(now, batch, first, dst)
+	dst, unused, err := s.insertPrepared(now, batch, first, dst, nil)
 	s.leave()
 	s.spares.give(unused)
 	return dst, err
@@ -195,18 +195,24 @@ func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
 }
 
 // insertPrepared stores the jobs of a batch. It returns a list of those that are not
-// stored.
-func (s *Storage) insertPrepared(now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted) (results []storage.Inserted, unused *job, err error) {
-	if err := s.insertable(batch, jobs); err != nil {
+// stored. If the batch follows a change, it checks the batch as if the change were made,
+// and makes the change before it stores anything.
+func (s *Storage) insertPrepared(
+	now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted, after *lead,
+) (results []storage.Inserted, unused *job, err error) {
+	if err := s.insertable(batch, jobs, after); err != nil {
 		return dst, jobs, err
 	}
-	p, err := s.resolve(batch, now)
+	p, err := s.resolve(batch, now, after)
 	if err != nil {
 		return dst, jobs, err
 	}
 	room, err := s.makeRoom(batch, p, now)
 	if err != nil {
 		return dst, jobs, err
+	}
+	if after != nil {
+		s.applyChange(after.job, after.to, true)
 	}
 	first := len(dst)
 	var stored []*job // only a plan asks for them
@@ -245,7 +251,7 @@ func (s *Storage) enlist(j *job) {
 }
 
 // insertable looks whether the ids of a batch are free.
-func (s *Storage) insertable(batch []storage.Insert, jobs *job) error {
+func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) error {
 	// The ids of an engine come in order, and then none occurs twice.
 	var ids map[string]struct{}
 	for i := 1; i < len(batch); i++ {
@@ -257,7 +263,7 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job) error {
 	for i, j := 0, jobs; j != nil; i, j = i+1, j.next {
 		if !batch[i].IDIsNew {
 			if there := s.jobs.find(j.hash, j.id); there != nil {
-				return &ojs.DuplicateError{ID: j.id, State: there.current()}
+				return &ojs.DuplicateError{ID: j.id, State: after.state(there)}
 			}
 		}
 		if ids != nil {
@@ -406,27 +412,48 @@ func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes [
 		return dst, err
 	}
 	defer s.leave()
+	if err := storage.CheckThen(changes); err != nil {
+		return dst, err
+	}
 	for i := range changes {
 		c := &changes[i]
-		dst = append(dst, s.settleOne(s.hashes.near(c.Record.ID), &c.Record, c.AttemptFieldsOnly))
+		if near := s.hashes.near(c.Record.ID); len(c.Then) > 0 {
+			dst = append(dst, s.settleThen(near, now, c))
+		} else {
+			dst = append(dst, s.settleOne(near, &c.Record, c.AttemptFieldsOnly))
+		}
 	}
 	return dst, nil
 }
 
 // settleOne is Settle of one change, to the job whose id has the near hash.
 func (s *Storage) settleOne(near uint32, to *storage.Record, sameJob bool) storage.Settled {
-	j := s.jobs.find(near, to.ID)
-	if j == nil {
-		return storage.Settled{Err: ojs.ErrNotFound}
+	j, refused := s.settles(near, to)
+	if refused != nil {
+		return *refused
+	}
+	return s.applyChange(j, to, sameJob)
+}
+
+// settles finds the job of a change, or says why the change is refused.
+func (s *Storage) settles(near uint32, to *storage.Record) (j *job, refused *storage.Settled) {
+	if j = s.jobs.find(near, to.ID); j == nil {
+		return nil, &storage.Settled{Err: ojs.ErrNotFound}
 	}
 	from := j.current()
 	switch {
 	case j.version != to.Version:
-		return storage.Settled{Version: j.version, Err: storage.ErrFenced}
+		return nil, &storage.Settled{Version: j.version, Err: storage.ErrFenced}
 	case from == to.State && from.Waiting(), from.CanBecome(to.State):
-	default:
-		return storage.Settled{Version: j.version, Err: &ojs.TransitionError{ID: to.ID, From: from, To: to.State}}
+		return j, nil
 	}
+	bad := &ojs.TransitionError{ID: to.ID, From: from, To: to.State}
+	return nil, &storage.Settled{Version: j.version, Err: bad}
+}
+
+// applyChange makes a change that settles allows.
+func (s *Storage) applyChange(j *job, to *storage.Record, sameJob bool) storage.Settled {
+	from := j.current()
 	if from == ojs.StateAvailable && to.State == from && to.Queue == j.kind.queue && to.Priority == int(j.priority) {
 		s.edit(j, to)
 		return storage.Settled{Version: j.version}
@@ -447,6 +474,38 @@ func (s *Storage) settleOne(near uint32, to *storage.Record, sameJob bool) stora
 		s.forgetIfEmpty(queue)
 	}
 	return storage.Settled{Version: j.version}
+}
+
+// lead is a change that a batch follows: a job and what ends it. A nil one is none.
+type lead struct {
+	job *job
+	to  *storage.Record
+}
+
+// state returns the state of a job after the change.
+func (e *lead) state(j *job) ojs.State {
+	if e != nil && e.job == j {
+		return e.to.State
+	}
+	return j.current()
+}
+
+// settleThen is settleOne of a change with a Then.
+func (s *Storage) settleThen(near uint32, now time.Time, c *storage.Change) storage.Settled {
+	j, refused := s.settles(near, &c.Record)
+	if refused != nil {
+		return *refused
+	}
+	first, err := s.prepareAll(c.Then)
+	if err != nil {
+		return storage.Settled{Version: j.version, Err: err}
+	}
+	results, unused, err := s.insertPrepared(now, c.Then, first, nil, &lead{j, &c.Record})
+	s.spares.give(unused)
+	if err != nil {
+		return storage.Settled{Version: j.version, Err: err}
+	}
+	return storage.Settled{Version: j.version, Then: results}
 }
 
 // edit changes an available job that keeps its place among the others, though maybe not

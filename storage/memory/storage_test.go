@@ -15,7 +15,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func open(testing.TB) storage.Storage { return memory.New() }
 
 func TestStorage(t *testing.T) {
-	cfg := storagetest.Config{Open: open, Queues: true, Crons: true, Notices: true, SettleClaims: true}
+	cfg := storagetest.Config{
+		Open: open, Queues: true, Crons: true, Notices: true, SettleClaims: true, Then: true,
+	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)
 	storagetest.SameBehaviour(t, cfg)

@@ -57,6 +57,7 @@ type plan struct {
 	fates  []fate
 	gone   map[*job]bool    // stored jobs that the batch cancels
 	placed map[string][]int // by fingerprint: the batch's jobs that will be stored
+	after  *lead            // the change that the batch follows
 }
 
 // fate is what happens to one job of a batch.
@@ -75,16 +76,17 @@ type peer struct {
 
 // resolve decides on the conflicts of a batch: of each of its jobs with what is stored
 // and with those before it. It is nil if no job of the batch is unique.
-func (s *Storage) resolve(batch []storage.Insert, now time.Time) (*plan, error) {
+func (s *Storage) resolve(batch []storage.Insert, now time.Time, after *lead) (*plan, error) {
 	conflicts := false
 	for i := range batch {
 		fp := batch[i].Record.Fingerprint
 		conflicts = conflicts || fp != "" && (len(batch) > 1 || s.unique[fp] != nil) // a lone job conflicts only with stored jobs
 	}
-	if !conflicts {
+	if !conflicts && after == nil {
 		return nil, nil
 	}
-	p := &plan{fates: make([]fate, len(batch)), gone: make(map[*job]bool), placed: make(map[string][]int)}
+	p := &plan{fates: make([]fate, len(batch)), gone: make(map[*job]bool), after: after}
+	p.placed = make(map[string][]int)
 	for i := range batch {
 		rec := &batch[i].Record
 		if rec.Fingerprint == "" {
@@ -151,7 +153,7 @@ func (p *plan) look(q peer, batch []storage.Insert) (string, ojs.State) {
 	if p.gone[q.stored] {
 		return q.stored.id, ojs.StateCancelled
 	}
-	return q.stored.id, q.stored.current()
+	return q.stored.id, p.after.state(q.stored)
 }
 
 // newest finds the newest job that is in the way of rec and in a state for which ok
@@ -182,7 +184,7 @@ func (s *Storage) newestStored(p *plan, rec *storage.Record, now time.Time, ok f
 			continue
 		}
 		there.byState[i].search(0, func(j *job) bool {
-			if p.gone[j] {
+			if p.goes(j) {
 				return false
 			}
 			if rec.Unique.Counts(j.current(), j.createdAt(), now) && (best == nil || j.before(best)) {
@@ -197,6 +199,10 @@ func (s *Storage) newestStored(p *plan, rec *storage.Record, now time.Time, ok f
 			best = j
 		}
 	}
+	if e := p.after; e != nil && e.job.fingerprint() == rec.Fingerprint && ok(e.to.State) &&
+		(best == nil || e.job.before(best)) && rec.Unique.Counts(e.to.State, e.job.createdAt(), now) {
+		best = e.job
+	}
 	return best
 }
 
@@ -209,7 +215,7 @@ func (s *Storage) open(p *plan, batch []storage.Insert, rec *storage.Record, now
 				continue
 			}
 			for _, j := range there.byState[i].items {
-				if !p.gone[j] && rec.Unique.Counts(j.current(), j.createdAt(), now) {
+				if !p.goes(j) && rec.Unique.Counts(j.current(), j.createdAt(), now) {
 					all = append(all, peer{stored: j})
 				}
 			}
@@ -246,11 +252,17 @@ func (p *plan) stores(i int) bool { return p == nil || p.fates[i].equal == nil }
 
 func (p *plan) stays(i int) bool { return p == nil || p.fates[i].equal == nil && !p.fates[i].replaced }
 
-func (p *plan) goes(j *job) bool { return p != nil && p.gone[j] }
+// goes reports whether a stored job ends before the jobs of the batch are counted.
+func (p *plan) goes(j *job) bool {
+	return p != nil && (p.gone[j] || p.after != nil && p.after.job == j)
+}
 
-// leaves counts the stored jobs of a queue that the batch cancels.
+// leaves counts the stored jobs of a queue that go.
 func (p *plan) leaves(queue string) (n int) {
 	if p != nil {
+		if p.after != nil && p.after.job.kind.queue == queue {
+			n++
+		}
 		for j := range p.gone {
 			if j.kind.queue == queue {
 				n++

@@ -23,7 +23,13 @@ func (c *settleCall) size() (int, int)      { return len(c.encoded), documentByt
 func (c *settleCall) done() <-chan struct{} { return c.ended }
 
 // Settle implements storage.Storage.
-func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if slices.ContainsFunc(changes, hasThen) {
+		if err := storage.CheckThen(changes); err != nil {
+			return dst, err
+		}
+		return s.settleParts(ctx, now, changes, dst)
+	}
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}

@@ -88,6 +88,7 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		Another:      func(tb testing.TB, s storage.Storage) storage.Storage { return open(tb, names[s]) },
 		JobByJob:     true,
 		SettleClaims: true,
+		Then:         true,
 		Queues:       true,
 		Crons:        true,
 		Notices:      true,

@@ -7,22 +7,38 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
 // Settle implements storage.Storage.
-func (s *Storage) Settle(ctx context.Context, _ time.Time, changes []storage.Change,
+func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change,
 	dst []storage.Settled) ([]storage.Settled, error) {
+	if err := storage.CheckThen(changes); err != nil {
+		return dst, err
+	}
 	encoded := make([]stored, len(changes))
 	for i := range changes {
 		var err error
 		if encoded[i], err = encodeNext(&changes[i].Record); err != nil {
 			return dst, err
 		}
+		if then := changes[i].Then; insert.Check(then, nil) == nil {
+			for k := range then { // or a record that does not encode would be found too late
+				if _, err := encode(&then[k].Record); err != nil {
+					return dst, err
+				}
+			}
+		}
 	}
 	results := make([]storage.Settled, len(changes))
 	err := s.write(ctx, func(t *tx) (err error) {
 		for i := range encoded {
-			if results[i], err = t.settle(&encoded[i], changes[i].AttemptFieldsOnly); err != nil {
+			if c := &changes[i]; len(c.Then) > 0 {
+				results[i], err = t.settleThen(now, &encoded[i], c)
+			} else {
+				results[i], err = t.settle(&encoded[i], c.AttemptFieldsOnly)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -127,19 +143,53 @@ func encodeNext(r *storage.Record) (stored, error) {
 	return encode(&rec)
 }
 
+// settle makes a change of a job.
 func (t *tx) settle(r *stored, sameJob bool) (storage.Settled, error) {
+	h, refused, err := t.settles(r)
+	if err != nil || refused.Err != nil {
+		return refused, err
+	}
+	return storage.Settled{Version: uint64(r.Version)}, t.change(h, r, sameJob)
+}
+
+// settleThen makes a change and stores what follows it, or does neither.
+func (t *tx) settleThen(now time.Time, r *stored, c *storage.Change) (settled storage.Settled, err error) {
+	var h head
+	ended := c.Record
+	ended.Version++
+	err = t.around(func() error {
+		if h, settled, err = t.settles(r); err != nil || settled.Err != nil {
+			return err
+		}
+		change := func() error { return t.change(h, r, true) }
+		settled.Version = uint64(r.Version)
+		settled.Then, err = insert.Then(inserter{t}, now, &ended, change, c.Then)
+		return err
+	})
+	if insert.Refused(err) {
+		return storage.Settled{Version: uint64(h.version), Err: err}, nil
+	}
+	return settled, err
+}
+
+// settles finds the job of a change, or says why the change is refused.
+func (t *tx) settles(r *stored) (h head, refused storage.Settled, err error) {
 	h, ok, err := t.head(r.ID)
 	switch {
 	case err != nil:
-		return storage.Settled{}, err
 	case !ok || rows.State(h.state) == "" || h.version > t.place: // which will be set aside
-		return storage.Settled{Err: ojs.ErrNotFound}, nil
+		refused = storage.Settled{Err: ojs.ErrNotFound}
 	case h.version != r.Version-1:
-		return storage.Settled{Version: uint64(h.version), Err: storage.ErrFenced}, nil
+		refused = storage.Settled{Version: uint64(h.version), Err: storage.ErrFenced}
 	case !rows.Settles(h.state, r.State):
-		refused := &ojs.TransitionError{ID: r.ID, From: rows.State(h.state), To: rows.State(r.State)}
-		return storage.Settled{Version: uint64(h.version), Err: refused}, nil
+		bad := &ojs.TransitionError{ID: r.ID, From: rows.State(h.state), To: rows.State(r.State)}
+		refused = storage.Settled{Version: uint64(h.version), Err: bad}
 	}
+	return h, refused, err
+}
+
+// change makes a change that settles allows.
+func (t *tx) change(h head, r *stored, sameJob bool) error {
 	if h.state == rows.Active && r.State == rows.Cancelled {
 		t.taken(r.ID, h.version, ojs.ErrCancelled)
 	}
@@ -147,13 +197,11 @@ func (t *tx) settle(r *stored, sameJob bool) (storage.Settled, error) {
 	if !(h.state == rows.Available && r.State == h.state && h.queue == r.Queue && h.priority == r.Priority) {
 		r.place = t.nextPlace()
 	}
-	if err := t.save(h.kind, r, !sameJob); err != nil {
-		return storage.Settled{}, err
-	}
-	if h.state == rows.Available && r.State == rows.Active {
+	err := t.save(h.kind, r, !sameJob)
+	if err == nil && h.state == rows.Available && r.State == rows.Active {
 		err = t.exec(setReadyPlace, h.seq, h.place)
 	}
-	return storage.Settled{Version: uint64(r.Version)}, err
+	return err
 }
 
 // Extend implements storage.Storage.

@@ -46,6 +46,7 @@ var config = storagetest.Config{
 	Crons:        true,
 	Notices:      true,
 	SettleClaims: true,
+	Then:         true,
 	Quarantine:   true,
 	// The args are no JSON with a brace before them.
 	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),

@@ -308,6 +308,23 @@ var seams = map[string]func(s *seam){
 			return out
 		}
 	},
+	"Settle changes the job, then stores what follows": func(s *seam) {
+		s.settle = func(now time.Time, changes []storage.Change) (out []storage.Settled) {
+			for _, c := range changes {
+				trial := (&model{ref: s.Reference}).copy().ref
+				result := trial.settleThen(now, &c)
+				if result.Err == nil {
+					s.Reference.settle(&c.Record)
+					if len(c.Then) > 0 {
+						s.open()
+						result.Then, result.Err = s.insertAll(now, c.Then)
+					}
+				}
+				out = append(out, result)
+			}
+			return out
+		}
+	},
 	"Settle changes the state, then the rest": func(s *seam) {
 		s.settle = func(now time.Time, changes []storage.Change) (out []storage.Settled) {
 			for _, c := range changes {
@@ -617,7 +634,7 @@ func seamConfig(fault func(s *seam)) Config {
 			fault(s)
 			return s
 		},
-		Queues: true, Crons: true, SettleClaims: true,
+		Queues: true, Crons: true, SettleClaims: true, Then: true,
 	}
 }
 

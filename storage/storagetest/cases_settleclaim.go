@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -107,8 +108,8 @@ var settleClaimCases = []Case{
 		ask, dst := storage.Claim{Worker: "worker-7"}, make([]storage.Settled, 1)
 		out, n, err := c.settleClaimer().SettleAndClaim(c.ctx, c.now, []*storage.Record{&r}, dst, ask, into)
 		c.noErr("SettleAndClaim", err)
-		if len(out) != 2 || out[0] != (storage.Settled{}) ||
-			out[1] != (storage.Settled{Version: done.Version}) || n != 1 {
+		want := []storage.Settled{{}, {Version: done.Version}}
+		if n != 1 || len(fields.Diff(out, want)) > 0 {
 			c.failf("SettleAndClaim returned %+v and %d jobs", out, n)
 		}
 		c.same("what was settled", c.get(r.ID), done)

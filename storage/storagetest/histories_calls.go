@@ -80,6 +80,7 @@ type answer struct {
 type settled struct {
 	Version uint64
 	Err     string
+	Then    []storage.Inserted
 }
 
 func (a *answer) equal(b *answer) bool {
@@ -104,13 +105,19 @@ func (a *answer) normal(cfg *Config) {
 		return out
 	}
 	a.Records = records(a.Records)
-	for i := range a.Inserted {
-		in := &a.Inserted[i]
-		in.Replaced, in.Dropped = records(in.Replaced), records(in.Dropped)
-		if in.Existing != nil {
-			r := cfg.normal(*in.Existing)
-			in.Existing = &r
+	inserted := func(list []storage.Inserted) {
+		for i := range list {
+			in := &list[i]
+			in.Replaced, in.Dropped = records(in.Replaced), records(in.Dropped)
+			if in.Existing != nil {
+				r := cfg.normal(*in.Existing)
+				in.Existing = &r
+			}
 		}
+	}
+	inserted(a.Inserted)
+	for i := range a.Settled {
+		inserted(a.Settled[i].Then)
 	}
 	for i := range a.Crons {
 		a.Crons[i] = normalCron(a.Crons[i])
@@ -231,33 +238,36 @@ func (c *insertCall) stepUncounted(m *model, got *answer) (seen, want answer) {
 func (c *insertCall) String() string {
 	var parts []string
 	for i := range c.batch {
-		in := &c.batch[i]
-		s := jobName(in.Record.ID)
-		if in.Record.State != ojs.StateAvailable {
-			s += " " + string(in.Record.State)
-		}
-		s += " in " + in.Record.Queue
-		if in.Record.Priority != 0 {
-			s += fmt.Sprintf(", priority %d", in.Record.Priority)
-		}
-		if in.Record.Unique != nil {
-			s += fmt.Sprintf(", unique (%s)", in.Record.Unique.Strategy())
-		}
-		if in.Record.RateLimit != nil {
-			s += ", key " + in.Record.RateLimit.Key
-		}
-		if !in.Record.ExpiresAt.IsZero() {
-			s += ", until " + at(in.Record.ExpiresAt)
-		}
-		if in.MaxDepth > 0 {
-			s += fmt.Sprintf(", depth %d", in.MaxDepth)
-			if in.DropOldest {
-				s += " or drop"
-			}
-		}
-		parts = append(parts, s)
+		parts = append(parts, insertText(&c.batch[i]))
 	}
 	return "Insert " + strings.Join(parts, "; ") + " at " + at(c.now)
+}
+
+func insertText(in *storage.Insert) string {
+	s := jobName(in.Record.ID)
+	if in.Record.State != ojs.StateAvailable {
+		s += " " + string(in.Record.State)
+	}
+	s += " in " + in.Record.Queue
+	if in.Record.Priority != 0 {
+		s += fmt.Sprintf(", priority %d", in.Record.Priority)
+	}
+	if in.Record.Unique != nil {
+		s += fmt.Sprintf(", unique (%s)", in.Record.Unique.Strategy())
+	}
+	if in.Record.RateLimit != nil {
+		s += ", key " + in.Record.RateLimit.Key
+	}
+	if !in.Record.ExpiresAt.IsZero() {
+		s += ", until " + at(in.Record.ExpiresAt)
+	}
+	if in.MaxDepth > 0 {
+		s += fmt.Sprintf(", depth %d", in.MaxDepth)
+		if in.DropOldest {
+			s += " or drop"
+		}
+	}
+	return s
 }
 
 type claimCall struct {
@@ -356,7 +366,7 @@ func (c *settleCall) do(ctx context.Context, h *handle) answer {
 
 func settledOf(list []storage.Settled) (out []settled) {
 	for _, s := range list {
-		out = append(out, settled{s.Version, outcome(s.Err)})
+		out = append(out, settled{s.Version, outcome(s.Err), s.Then})
 	}
 	return out
 }
@@ -366,14 +376,21 @@ func (c *settleCall) step(m *model, got *answer, part int) (seen, want answer) {
 		return *got, want
 	}
 	seen.Settled = got.Settled[part : part+1]
-	want.Settled = settledOf([]storage.Settled{m.ref.settle(&c.changes[part].Record)})
+	change := &c.changes[part]
+	settled := m.ref.settleThen(c.now, change)
+	m.adopt(change.Then, seen.Settled[0].Then, settled.Then)
+	want.Settled = settledOf([]storage.Settled{settled})
 	return seen, want
 }
 
 func (c *settleCall) String() string {
 	var parts []string
 	for i := range c.changes {
-		parts = append(parts, changeText(&c.changes[i].Record))
+		s := changeText(&c.changes[i].Record)
+		for k := range c.changes[i].Then {
+			s += ", then " + insertText(&c.changes[i].Then[k])
+		}
+		parts = append(parts, s)
 	}
 	return "Settle " + strings.Join(parts, "; ") + " at " + at(c.now)
 }

@@ -26,6 +26,7 @@ type theme struct {
 	batches bool // inserts: of up to three jobs
 	one     bool // inserts: into one queue, of jobs that are available and have no priority
 	ends    bool // changes of active jobs end them
+	follows bool // jobs follow the changes that end a job
 }
 
 // drawer draws a call, or nil if there is none to make.
@@ -97,6 +98,11 @@ var themes = []theme{
 		calls:  mix("prune:4 delete:3 settle:3 list:2 counts:2 claim insert"),
 	},
 	{
+		name: "jobs that follow", needs: needsThen, one: true, ends: true, unique: true, follows: true,
+		before: mix("insert:2 claim"),
+		calls:  mix("settle:6 claim:3 insert:2 list:3 counts get"),
+	},
+	{
 		name: "states of queues", needs: needsQueues, one: true,
 		before: mix("insert:2"),
 		calls:  mix("queue:5 claim:5 insert:3 queues:2 settle counts"),
@@ -158,6 +164,13 @@ func (k *known) learn(c *historyCall) {
 				r := op.changes[i].Record
 				r.Version = s.Version
 				k.saw(r)
+				for n, in := range s.Then {
+					if in.Version > 0 {
+						r := op.changes[i].Then[n].Record
+						r.Version = in.Version
+						k.saw(r)
+					}
+				}
 			}
 		}
 	case *stepCall:
@@ -413,7 +426,13 @@ func (d *draw) settle() operation {
 		if !ok {
 			return nil
 		}
-		c.changes = append(c.changes, d.change(r, c.now))
+		ch := d.change(r, c.now)
+		if d.cfg.Then && ch.AttemptFieldsOnly && ch.Record.State.Terminal() && (d.follows || d.in(4)) {
+			for range 1 + d.rnd.IntN(2) {
+				ch.Then = append(ch.Then, storage.Insert{Record: d.record(c.now)})
+			}
+		}
+		c.changes = append(c.changes, ch)
 	}
 	return c
 }

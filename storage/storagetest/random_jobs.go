@@ -32,6 +32,13 @@ func (w *world) insert(t *rapid.T) randomOp {
 	if chance(t, 16) {
 		n = 12
 	}
+	batch := w.batch(t, n, w.deleted())
+	says := func() string { return "insert" + lines(batchTexts(batch)) }
+	return randomOp{"insert", says, func() { w.doInsert(batch) }}
+}
+
+// batch draws jobs to store, now and then under the ids of deleted jobs.
+func (w *world) batch(t *rapid.T, n int, old []string) []storage.Insert {
 	batch := make([]storage.Insert, n)
 	bounds := pick(t, "none", "none", "none", "one", "each")
 	equal := chance(t, 2)
@@ -39,7 +46,6 @@ func (w *world) insert(t *rapid.T) randomOp {
 	for i := range batch {
 		w.ids++
 		id := w.ids
-		old := w.deleted()
 		switch {
 		case chance(t, 16):
 			if r, ok := w.jobIn(t, ojs.AllStates()...); ok && !chance(t, 4) {
@@ -66,25 +72,26 @@ func (w *world) insert(t *rapid.T) randomOp {
 			batch[i].Record.Queue = batch[0].Record.Queue
 		}
 	}
-	return randomOp{"insert", func() string {
-		var list []string
-		for _, in := range batch {
-			s := describe(&in.Record)
-			if in.MaxDepth > 0 {
-				s += fmt.Sprintf(", at most %d in the queue", in.MaxDepth)
-			}
-			say := func(on bool, text string) {
-				if on {
-					s += text
-				}
-			}
-			say(in.DropOldest, ", dropping the oldest")
-			say(in.KeepActive, ", keeping active ones")
-			say(in.IDIsNew, ", a fresh id")
-			list = append(list, s)
+	return batch
+}
+
+func batchTexts(batch []storage.Insert) (list []string) {
+	for _, in := range batch {
+		s := describe(&in.Record)
+		if in.MaxDepth > 0 {
+			s += fmt.Sprintf(", at most %d in the queue", in.MaxDepth)
 		}
-		return "insert" + lines(list)
-	}, func() { w.doInsert(batch) }}
+		say := func(on bool, text string) {
+			if on {
+				s += text
+			}
+		}
+		say(in.DropOldest, ", dropping the oldest")
+		say(in.KeepActive, ", keeping active ones")
+		say(in.IDIsNew, ", a fresh id")
+		list = append(list, s)
+	}
+	return list
 }
 
 func (w *world) doInsert(batch []storage.Insert) {
@@ -95,8 +102,14 @@ func (w *world) doInsert(batch []storage.Insert) {
 	want, wantErr := w.ref.Insert(w.ctx, w.now, batch, nil)
 	got, err := w.s.Insert(w.ctx, w.now, batch, nil)
 	w.same("the error of insert", err, wantErr)
-	w.same("the number of results of insert", len(got), len(want))
 	w.insertOutcome(before, batch, want, wantErr)
+	w.sameInserted(batch, got, want)
+}
+
+// sameInserted compares the results of an insert.
+func (w *world) sameInserted(batch []storage.Insert, got, want []storage.Inserted) {
+	w.rt.Helper()
+	w.same("the number of results of insert", len(got), len(want))
 	for i := range got {
 		id := batch[i].Record.ID
 		if (want[i].Version > 0) != (got[i].Version > 0) {
@@ -249,6 +262,17 @@ type draft struct {
 	got  uint64 // the version in the storage
 }
 
+// edits reports whether the change is of more than attempt fields.
+func (d draft) edits() bool {
+	to := d.to.Record
+	r := d.from
+	r.State, r.Attempt, r.Progress, r.Error, r.Errors = to.State, to.Attempt, to.Progress, to.Error, to.Errors
+	r.Result, r.Checkpoint, r.Worker, r.LeaseUntil = to.Result, to.Checkpoint, to.Worker, to.LeaseUntil
+	r.EnqueuedAt, r.StartedAt, r.NextRetryAt = to.EnqueuedAt, to.StartedAt, to.NextRetryAt
+	r.FinishedAt, r.DeadLetteredAt, r.Version = to.FinishedAt, to.DeadLetteredAt, to.Version
+	return len(fields.Diff(to, r)) > 0
+}
+
 func (d draft) String() string {
 	s := nameOf(d.from.ID)
 	switch {
@@ -266,9 +290,13 @@ func (d draft) String() string {
 	for i, diff := range fields.Diff(to, d.from) {
 		path, _, _ := strings.Cut(diff, ", want ")
 		if i == 12 {
-			return s + ", and more"
+			s += ", and more"
+			break
 		}
 		s += ", " + path
+	}
+	if len(d.to.Then) > 0 {
+		s += "; then" + lines(batchTexts(d.to.Then))
 	}
 	return s
 }
@@ -345,6 +373,15 @@ func draftText(list []draft) string {
 
 func (w *world) settle(t *rapid.T) randomOp {
 	list := w.drafts(t, 1, 5, func() bool { return chance(t, 3) })
+	if w.cfg.Then && chance(t, 3) {
+		for i := range list {
+			c := &list[i].to
+			if (c.AttemptFieldsOnly || !list[i].edits()) && c.Record.State.Terminal() && !chance(t, 4) {
+				c.AttemptFieldsOnly = true
+				c.Then = w.batch(t, 1+dice(t, 3), nil)
+			}
+		}
+	}
 	if gone := w.deleted(); len(gone) > 0 && chance(t, 6) {
 		var r storage.Record
 		r.ID, r.State, r.Queue, r.Type = pick(t, gone...), ojs.StateActive, "a", "x"
@@ -368,8 +405,21 @@ func (w *world) doSettle(list []draft) {
 	w.sameSettled("settle", got, want, ours)
 	for i, c := range ours {
 		w.settleOutcome(settleName(c.AttemptFieldsOnly), before, c, want[i])
-		if want[i].Err == nil {
-			w.as[c.Record.ID] = settleName(c.AttemptFieldsOnly)
+		if want[i].Err != nil {
+			continue
+		}
+		w.as[c.Record.ID] = settleName(c.AttemptFieldsOnly)
+		w.sameInserted(c.Then, got[i].Then, want[i].Then)
+		for _, in := range want[i].Then {
+			for _, r := range in.Replaced {
+				w.as[r.ID] = "insert: replace"
+			}
+			for _, r := range in.Dropped {
+				w.as[r.ID] = "insert: drop"
+			}
+			if in.Updated {
+				w.as[in.Existing.ID] = "insert: take over"
+			}
 		}
 	}
 }

@@ -137,8 +137,9 @@ func (w *world) expect(name string, moves []move, heard []int) {
 		}
 		if m.before.State == ojs.StateActive {
 			held := storage.Held{ID: m.after.ID, Version: m.before.Version + w.ahead[m.after.ID]}
+			replaced := name == "insert" || w.as[m.after.ID] == "insert: replace"
 			switch {
-			case m.after.State == ojs.StateCancelled && name == "insert":
+			case m.after.State == ojs.StateCancelled && replaced:
 				n.Taken = append(n.Taken, storage.Taken{Held: held, Cause: ojs.ErrReplaced})
 			case m.after.State == ojs.StateCancelled:
 				n.Taken = append(n.Taken, storage.Taken{Held: held, Cause: ojs.ErrCancelled})

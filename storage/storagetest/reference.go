@@ -50,7 +50,7 @@ func NewReference() *Reference {
 
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex"}
+	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -104,35 +104,51 @@ func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.I
 		return dst, err
 	}
 	defer s.mu.Unlock()
+	if err := s.insertable(batch); err != nil {
+		return dst, err
+	}
+	var results []storage.Inserted
+	err := s.try(func(trial *Reference) (err error) {
+		results, err = trial.insertAll(now, batch)
+		return err
+	})
+	return append(dst, results...), err
+}
+
+// insertable looks at the states and ids of a batch.
+func (s *Reference) insertable(batch []storage.Insert) error {
 	for i, in := range batch {
 		switch in.Record.State {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
 		default:
-			return dst, &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
+			return &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
 				Reason: fmt.Sprintf("%q is no state to begin in", in.Record.State)}
 		}
 		if j := s.find(in.Record.ID); j != nil {
-			return dst, &ojs.DuplicateError{ID: in.Record.ID, State: j.rec.State}
+			return &ojs.DuplicateError{ID: in.Record.ID, State: j.rec.State}
 		}
 		for _, other := range batch[:i] {
 			if other.Record.ID == in.Record.ID {
-				return dst, &ojs.DuplicateError{ID: in.Record.ID, State: in.Record.State}
+				return &ojs.DuplicateError{ID: in.Record.ID, State: in.Record.State}
 			}
 		}
 	}
-	// The batch is done to a copy, which takes the place of what there was if all of it
-	// goes well.
+	return nil
+}
+
+// try does something to a copy, which takes the place of what there was if all of it goes
+// well.
+func (s *Reference) try(f func(trial *Reference) error) error {
 	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states}
 	for _, j := range s.jobs {
 		c := *j
 		trial.jobs = append(trial.jobs, &c)
 	}
-	results, err := trial.insertAll(now, batch)
-	if err != nil {
-		return dst, err
+	if err := f(trial); err != nil {
+		return err
 	}
 	s.jobs, s.seq = trial.jobs, trial.seq
-	return append(dst, results...), nil
+	return nil
 }
 
 func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
@@ -351,10 +367,34 @@ func (s *Reference) Settle(ctx context.Context, now time.Time, changes []storage
 		return dst, err
 	}
 	defer s.mu.Unlock()
+	if err := storage.CheckThen(changes); err != nil {
+		return dst, err
+	}
 	for i := range changes {
-		dst = append(dst, s.settle(&changes[i].Record))
+		dst = append(dst, s.settleThen(now, &changes[i]))
 	}
 	return dst, nil
+}
+
+// settleThen makes a change and stores what follows it, or does neither.
+func (s *Reference) settleThen(now time.Time, c *storage.Change) (settled storage.Settled) {
+	if len(c.Then) == 0 {
+		return s.settle(&c.Record)
+	}
+	err := s.try(func(trial *Reference) (err error) {
+		if settled = trial.settle(&c.Record); settled.Err != nil {
+			return settled.Err
+		}
+		if err := trial.insertable(c.Then); err != nil {
+			return err
+		}
+		settled.Then, err = trial.insertAll(now, c.Then)
+		return err
+	})
+	if err != nil && settled.Err == nil {
+		return storage.Settled{Version: c.Record.Version, Err: err}
+	}
+	return settled
 }
 
 func (s *Reference) settle(to *storage.Record) storage.Settled {

@@ -108,7 +108,12 @@ func (s *scribbler) Settle(ctx context.Context, now time.Time, changes []storage
 	dst []storage.Settled) ([]storage.Settled, error) {
 	changes, done := given(changes)
 	defer done()
-	return s.Storage.Settle(ctx, now, changes, dst)
+	n := len(dst)
+	dst, err := s.Storage.Settle(ctx, now, changes, dst)
+	for i := range dst[min(n, len(dst)):] {
+		returned(dst[n+i].Then)
+	}
+	return dst, err
 }
 
 func (s *scribbler) Extend(ctx context.Context, now time.Time,

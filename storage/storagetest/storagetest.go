@@ -59,6 +59,9 @@ type Config struct {
 	// A declared ability must be there, and an ability that is there must be declared.
 	Queues, Crons, Notices, SettleClaims bool
 
+	// Then declares that the storage stores Change.Then (Capabilities.Then).
+	Then bool
+
 	// Quarantine declares the optional ability storage.Quarantiner, like those above. It
 	// needs Plant and Mend.
 	Quarantine bool
@@ -103,6 +106,7 @@ const (
 	needsSettleClaims
 	needsQuarantine
 	needsReopen
+	needsThen
 
 	needsNothing need = 0
 )
@@ -110,7 +114,7 @@ const (
 // Cases returns every case.
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
-		settleClaimCases, unclaimCases, leaseCases, dueCases,
+		thenCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
 		listCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
@@ -174,6 +178,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage tells no notices", false
 	case n&needsSettleClaims != 0 && !cfg.SettleClaims:
 		return "the storage does not settle and claim in one step", false
+	case n&needsThen != 0 && !cfg.Then:
+		return "the storage stores no Then", false
 	case n&needsQuarantine != 0 && !cfg.Quarantine:
 		return "the storage sets no records aside", false
 	case n&needsQuarantine != 0 && (cfg.Plant == nil || cfg.Mend == nil):
@@ -213,6 +219,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if _, has := storage.As[storage.Quarantiner](s); has != cfg.Quarantine {
 		t.Errorf("quarantine: claimed %v, implemented %v", cfg.Quarantine, has)
+	}
+	if caps.Then != cfg.Then {
+		t.Errorf("changes with a Then: claimed %v, Capabilities say %v", cfg.Then, caps.Then)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)

@@ -26,7 +26,7 @@ func TestReferenceInOneStep(t *testing.T) {
 		Open: func(testing.TB) storage.Storage {
 			return storagetest.Stepper{Reference: storagetest.NewReference()}
 		},
-		Queues: true, Crons: true, SettleClaims: true,
+		Queues: true, Crons: true, SettleClaims: true, Then: true,
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)

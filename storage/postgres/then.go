@@ -1,0 +1,155 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
+)
+
+// A change with a Then is a transaction of its own. It takes its locks in the order of an
+// insert: first names and equal jobs, and the job of the change last. So it meets inserts
+// of equal jobs without a deadlock.
+
+// hasThen reports whether a change stores jobs.
+func hasThen(c storage.Change) bool { return len(c.Then) > 0 }
+
+// settleParts is Settle of changes of which some have a Then: those that have one, and
+// the changes between them, each in a step of its own.
+func (s *Storage) settleParts(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	for len(changes) > 0 {
+		n := slices.IndexFunc(changes, hasThen)
+		if n < 0 {
+			n = len(changes)
+		}
+		if n > 0 {
+			var err error
+			if dst, err = s.Settle(ctx, now, changes[:n], dst); err != nil {
+				return dst, err
+			}
+			changes = changes[n:]
+			continue
+		}
+		settled, err := s.settleThen(ctx, now, &changes[0])
+		if err != nil {
+			return dst, err
+		}
+		dst, changes = append(dst, settled), changes[1:]
+	}
+	return dst, nil
+}
+
+// errUnsettled undoes the transaction of a change that is refused.
+var errUnsettled = errors.New("ojs: postgres: the change is refused")
+
+// settleThen makes a change and stores what follows it, or does neither.
+func (s *Storage) settleThen(ctx context.Context, now time.Time, c *storage.Change) (settled storage.Settled, err error) {
+	if err := s.enter(ctx); err != nil {
+		return storage.Settled{}, err
+	}
+	defer s.mu.RUnlock()
+	for range retries {
+		if settled, err = s.tryThen(ctx, now, c); err != errUnsettled {
+			return settled, err
+		}
+	}
+	return settled, fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.Record.ID)
+}
+
+// tryThen is settleThen. It returns errUnsettled if another statement that changed the
+// row of the job meanwhile, without raising its version, made it miss the row.
+func (s *Storage) tryThen(ctx context.Context, now time.Time, c *storage.Change) (settled storage.Settled, err error) {
+	ended := c.Record
+	ended.Version++
+	e, err := encode(&ended)
+	if err != nil {
+		return storage.Settled{}, err
+	}
+	sql, args := s.applying(settling{[]written{e}, []int64{int64(rows.From(e.State))}, true})
+	var n storage.Notice
+	follow := func(ctx context.Context, tx transaction) (err error) {
+		change := func() error {
+			var some bool
+			var ord int64
+			err := tx.query(ctx, sql, args, one(&some, &ord))
+			if err == nil && !some {
+				err = errUnsettled
+			}
+			return err
+		}
+		settled = storage.Settled{Version: uint64(e.Version)}
+		settled.Then, err = insert.Then(&inserter{ctx, s, tx, &n}, now, &ended, change, c.Then)
+		if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
+			s.noteEnd(&n, &e)
+			err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+		}
+		return err
+	}
+	store := func(ctx context.Context) error {
+		return s.around(ctx, func() error {
+			n = storage.Notice{}
+			return begun(ctx, s.in(ctx), func(tx transaction) error { return follow(ctx, tx) })
+		})
+	}
+	if txOf(ctx) != nil { // see Insert
+		err = store(ctx)
+	} else {
+		err = again(func() error { return s.within(ctx, store) })
+	}
+	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
+		err = duplicate(err, c.Then)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, errUnsettled), insert.Refused(err):
+		return s.unsettled(ctx, &e, err)
+	default:
+		return storage.Settled{}, wrap(err)
+	}
+	if txOf(ctx) == nil {
+		s.noteEnd(&n, &e)
+		s.tell(ctx, &n)
+	}
+	return settled, nil
+}
+
+// noteEnd notes the end of a job.
+func (s *Storage) noteEnd(n *storage.Notice, e *written) {
+	if e.State == rows.Cancelled {
+		taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
+	}
+	rows.Note(n, &e.Columns)
+}
+
+// unsettled says why a change was refused: for what is stored of its job, or else for
+// what was to follow it.
+func (s *Storage) unsettled(ctx context.Context, e *written, refused error) (storage.Settled, error) {
+	var there bool
+	var id string
+	var version int64
+	var state int16
+	err := s.in(ctx).query(ctx, s.sql.versions, []any{[]string{e.ID}}, one(&there, &id, &version, &state))
+	if err != nil {
+		return storage.Settled{}, wrap(err)
+	}
+	settled := storage.Settled{Version: uint64(version)}
+	switch {
+	case !there || rows.State(int(state)) == "": // which will be set aside
+		settled.Err = ojs.ErrNotFound
+	case version != e.Version-1:
+		settled.Err = storage.ErrFenced
+	case !rows.Settles(int(state), e.State):
+		settled.Err = &ojs.TransitionError{ID: e.ID, From: rows.State(int(state)), To: rows.State(e.State)}
+	case errors.Is(refused, errUnsettled):
+		return settled, errUnsettled
+	default:
+		settled.Err = refused
+	}
+	return settled, nil
+}
