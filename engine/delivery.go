@@ -133,8 +133,11 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	return nil
 }
 
-func (d *Delivery) lost() error {
-	return fmt.Errorf("%w: job %s is not held by worker %s", ojs.ErrLeaseLost, d.rec.ID, d.rec.Worker)
+func (d *Delivery) lost() error { return notHeld(d.rec.ID, d.rec.Worker) }
+
+// notHeld is the error of a call for a job that its worker does not hold.
+func notHeld(id, worker string) error {
+	return fmt.Errorf("%w: job %s is not held by worker %s", ojs.ErrLeaseLost, id, worker)
 }
 
 // Heartbeat renews the lease to the job's full period. If the attempt has exceeded its

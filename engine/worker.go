@@ -238,7 +238,7 @@ func (w *Worker) Delivery(ctx context.Context, token string) (*Delivery, error) 
 	case err != nil:
 		return nil, err
 	case cause != nil:
-		return nil, fmt.Errorf("%w: job %s is not worker %s's", ojs.ErrLeaseLost, held.ID, w.id)
+		return nil, notHeld(held.ID, w.id)
 	}
 	return w.core.delivery(&rec, w), nil
 }

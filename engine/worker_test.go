@@ -216,8 +216,10 @@ func TestWorker(t *testing.T) {
 			must(t, err)
 			must(t, again.Ack(b.ctx, nil))
 			b.want(id, ojs.StateCompleted, 1)
-			if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, d.Token); !errors.Is(err, ojs.ErrLeaseLost) {
-				t.Errorf("after its end: %v", err)
+			_, found := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, d.Token)
+			beaten := again.Heartbeat(b.ctx)
+			if !errors.Is(found, ojs.ErrLeaseLost) || beaten == nil || found.Error() != beaten.Error() {
+				t.Errorf("after its end: %v, and a heartbeat: %v", found, beaten)
 			}
 		})
 	})

@@ -51,24 +51,29 @@ const (
 	resumed           = "(resumed)"
 )
 
+// Lists that the tables below repeat.
+const (
+	settles  = "settle;settle, same job;settle and claim: settle"
+	shows    = "get;list;reopen"
+	terminal = "completed cancelled discarded"
+)
+
 // changing are the operations that change fields, showing those that show them, and
-// outcomes those that have outcomes.
+// outcomes the lists of operations that have outcomes.
 var (
 	changing = []string{
 		"insert", "insert: replace", "insert: take over", "insert: drop", "claim",
 		"settle", "settle, same job", "settle and claim: settle",
 		"settle and claim: claim", "unclaim", "extend", "due: promote", "due: expire", "due: hand over",
 	}
-	showing  = []string{"get", "list", "reopen"}
+	showing  = strings.Split(shows, ";")
 	outcomes = []struct {
-		operation string
-		outcomes  []string
+		operations string
+		outcomes   []string
 	}{
 		{"insert", []string{refusedTaken, refusedDuplicate, ignoredFor}},
 		{"claim", []string{skippedDeadline, skippedKey, skippedTaken, skippedPaused, skippedType}},
-		{"settle", []string{refusedFenced, refusedTransition}},
-		{"settle, same job", []string{refusedFenced, refusedTransition}},
-		{"settle and claim: settle", []string{refusedFenced, refusedTransition}},
+		{settles, []string{refusedFenced, refusedTransition}},
 		{"unclaim", []string{skippedJob}},
 		{"extend", []string{refusedFenced}},
 		{"delete", []string{deletedJob, refusedTransition}},
@@ -95,7 +100,7 @@ var never = []struct{ operations, states, fields, why string }{
 		"LeaseUntil|NextRetryAt|FinishedAt|DeadLetteredAt",
 		"A new job has no time of a later state.",
 	},
-	{"insert: replace", "completed cancelled discarded", "!", "A job that has ended is not replaced."},
+	{"insert: replace", terminal, "!", "A job that has ended is not replaced."},
 	{
 		"insert: replace",
 		"!",
@@ -121,21 +126,21 @@ var never = []struct{ operations, states, fields, why string }{
 		"!State|Attempt|StartedAt|Worker|LeaseUntil|Progress|Version|(*",
 		"Record.Claim changes no other field.",
 	},
-	{"settle;settle, same job;settle and claim: settle", "!", "ID", "The id says which job it is."},
+	{settles, "!", "ID", "The id says which job it is."},
 	{
-		"settle;settle, same job;settle and claim: settle",
+		settles,
 		"completed cancelled",
 		"!" + refusedFenced + "|" + refusedTransition,
 		"No transition leads out of these states.",
 	},
 	{
-		"settle;settle, same job;settle and claim: settle",
+		settles,
 		"!available active",
 		"LeaseUntil",
 		"No transition leads from these states to active or from it.",
 	},
 	{
-		"settle;settle, same job;settle and claim: settle",
+		settles,
 		"!active retryable",
 		"NextRetryAt",
 		"No transition leads from these states to retryable or from it.",
@@ -165,13 +170,13 @@ var never = []struct{ operations, states, fields, why string }{
 	{"due: expire", "!retryable", "NextRetryAt", "Only a retryable job has such a time."},
 	{"due: hand over", "!active", "!", "Only an active job has a lease."},
 	{"due: hand over", "!", "!LeaseUntil|Version", "Record.TakeOver changes no other field."},
-	{"get;list;reopen", "!active", "LeaseUntil", "Only an active job has a lease."},
-	{"get;list;reopen", "!retryable", "NextRetryAt", "Only a retryable job has such a time."},
-	{"get;list;reopen", "!completed cancelled discarded", "FinishedAt", "The job has not ended."},
-	{"get;list;reopen", "!discarded", "DeadLetteredAt", "Only a discarded job is a dead letter."},
-	{"delete", "!completed cancelled discarded", deletedJob, "Delete refuses jobs that have not ended."},
-	{"delete", "completed cancelled discarded", refusedTransition, "Delete takes jobs that have ended."},
-	{"prune", "!completed cancelled discarded", deletedJob, "Prune takes jobs that have ended."},
+	{shows, "!active", "LeaseUntil", "Only an active job has a lease."},
+	{shows, "!retryable", "NextRetryAt", "Only a retryable job has such a time."},
+	{shows, "!" + terminal, "FinishedAt", "The job has not ended."},
+	{shows, "!discarded", "DeadLetteredAt", "Only a discarded job is a dead letter."},
+	{"delete", "!" + terminal, deletedJob, "Delete refuses jobs that have not ended."},
+	{"delete", terminal, refusedTransition, "Delete takes jobs that have ended."},
+	{"prune", "!" + terminal, deletedJob, "Prune takes jobs that have ended."},
 	{"queue", "!available", resumed, "A pause holds back available jobs only."},
 }
 
@@ -227,9 +232,11 @@ func (c *coverage) all() (list []met) {
 		}
 	}
 	for _, o := range outcomes {
-		for _, s := range ojs.AllStates() {
-			for _, what := range o.outcomes {
-				list = append(list, met{o.operation, s, what})
+		for _, op := range strings.Split(o.operations, ";") {
+			for _, s := range ojs.AllStates() {
+				for _, what := range o.outcomes {
+					list = append(list, met{op, s, what})
+				}
 			}
 		}
 	}
