@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,8 +43,9 @@ func taken(n *storage.Notice, id string, version int64, cause error) {
 type outbox struct {
 	signal chan struct{} // something is in; capacity 1
 
-	mu     sync.Mutex // guards the notice
+	mu     sync.Mutex // guards the fields below
 	notice storage.Notice
+	behind bool // jobs are available in places that claims may have passed
 }
 
 const (
@@ -69,12 +71,20 @@ func (o *outbox) add(n *storage.Notice) {
 	}
 }
 
-func (o *outbox) take() storage.Notice {
+// addBehind adds that jobs are available in places that claims may have passed. A notice
+// follows.
+func (o *outbox) addBehind() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.notice
-	o.notice = storage.Notice{}
-	return n
+	o.behind = true
+}
+
+func (o *outbox) take() (n storage.Notice, behind bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n, behind = o.notice, o.behind
+	o.notice, o.behind = storage.Notice{}, false
+	return n, behind
 }
 
 // send passes on what is in the outbox, until ctx ends and nothing is left in there.
@@ -85,12 +95,16 @@ func (s *Storage) send(ctx context.Context) {
 		case <-ctx.Done():
 			ended = true
 		}
-		n := s.out.take()
+		n, behind := s.out.take()
 		if n.Empty() {
 			continue
 		}
+		list := payloads(s.id, &n)
+		if behind { // first of all: claims follow what else is told
+			list = slices.Insert(list, 0, s.id+" b")
+		}
 		err := s.toEnd(ctx, func(ctx context.Context) error {
-			_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), payloads(s.id, &n))
+			_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), list)
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
@@ -105,7 +119,8 @@ func (s *Storage) send(ctx context.Context) {
 
 func (s *Storage) channel() string { return "ojs:" + s.config.schema }
 
-// A payload is who sends it and words: what is available (a), when what is due (d),
+// A payload is who sends it and words: what is available (a), also in places that claims
+// may have passed (b, which is a payload of its own), when what is due (d),
 // recurring jobs (c), that it is a probe of the sender's (p), that records were set aside
 // (q), and of single jobs that they have ended (e) or that a claim has been taken (x
 // cancelled, r replaced, l lost).
@@ -258,7 +273,11 @@ func (s *Storage) hear(ctx context.Context) error {
 		switch {
 		case err == nil && p.hears(got.Payload):
 		case err == nil:
-			if from, n := parse(got.Payload); from != s.id {
+			from, n := parse(got.Payload)
+			if from != s.id && strings.HasSuffix(got.Payload, " b") {
+				s.forget.Store(true)
+			}
+			if from != s.id {
 				s.hub.Tell(ctx, n)
 			}
 		case !timedOut:

@@ -259,6 +259,7 @@ func (s *Storage) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 		return 0, nil
 	}
 	s.forget.Store(true) // lanes are past these places
+	s.out.addBehind()
 	var notice storage.Notice
 	for i := range back.encoded {
 		rows.Note(&notice, &back.encoded[i].Columns)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
 )
 
 // Of claimers that race for jobs that are inserted meanwhile in batches of all sizes,
@@ -105,4 +106,63 @@ func stepRace(t *testing.T, jobs int) {
 		t.Errorf("%d of %d jobs were completed", len(seen), jobs)
 	}
 	checkCounts(t, connect(t), name)
+}
+
+// A claim that has skipped jobs begins behind them. It finds a job before them that
+// another process gives back, without waiting for a poll.
+func TestUnclaimBehindAClaim(t *testing.T) {
+	mine, name := open(t, "", postgres.WithPoll(time.Hour))
+	theirs, _ := open(t, name, postgres.WithPoll(time.Hour))
+	told := make(chan struct{}, 100)
+	defer mine.Notify(nil, func(n storage.Notice) {
+		if n.Available {
+			told <- struct{}{}
+		}
+	})()
+	now := time.Now()
+	var batch []storage.Insert
+	for i := range 4 {
+		var in storage.Insert
+		r := &in.Record
+		r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", i)
+		r.Type, r.Queue, r.State = "x", "q", ojs.StateAvailable
+		r.CreatedAt, r.Lease = now, time.Hour
+		if i > 0 {
+			r.RateLimit = &ojs.RateLimit{Key: "k"}
+		}
+		batch = append(batch, in)
+	}
+	_, err := theirs.Insert(t.Context(), now, batch, nil)
+	must(t, err)
+	first := new(storage.Record)
+	_, n, err := theirs.SettleAndClaim(t.Context(), now, nil, nil, storage.Claim{}, []*storage.Record{first})
+	if err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	skip := storage.Claim{SkipKeys: storage.Keys("k"), Max: 1}
+	for range 3 {
+		if got, err := mine.Claim(t.Context(), now, skip, nil); err != nil || len(got) != 0 {
+			t.Fatal(got, err)
+		}
+	}
+	for len(told) > 0 {
+		<-told
+	}
+	n, err = theirs.Unclaim(t.Context(), now, []storage.Held{{ID: first.ID, Version: first.Version}})
+	if err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	late := time.After(time.Minute)
+	for {
+		select {
+		case <-told:
+		case <-late:
+			t.Fatal("the job that was given back is not found")
+		}
+		got, err := mine.Claim(t.Context(), now, skip, nil)
+		must(t, err)
+		if len(got) == 1 && got[0].ID == first.ID {
+			return
+		}
+	}
 }
