@@ -184,13 +184,10 @@ func (s *Storage) leaves(k *kind) {
 // set makes the job what a record says, of which it keeps nothing. Its places in the
 // indexes are the caller's.
 func (s *Storage) set(j *job, r *storage.Record) {
-	if k := j.kind; k == nil || !k.fits(r) {
-		next := s.kindOf(r)
-		next.jobs++
-		if k != nil {
-			s.leaves(k)
-		}
-		j.kind = next
+	if k := j.kind; !k.fits(r) {
+		j.kind = s.kindOf(r)
+		j.kind.jobs++
+		s.leaves(k)
 	}
 	s.fill(j, r)
 }

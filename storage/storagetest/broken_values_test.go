@@ -109,6 +109,11 @@ var _ = register([]fault{
 			r.Retry.Jitter = ojs.JitterOn
 		}
 	})},
+	{"times are nanoseconds since 1970", "general-8", changeInsert(func(r *storage.Record) {
+		if !r.CreatedAt.IsZero() {
+			r.CreatedAt = time.Unix(0, r.CreatedAt.UnixNano()).UTC()
+		}
+	})},
 	{"the year 2106 is the last", "general-6", changeSettle(func(to *storage.Record, _ storage.Record) {
 		if to.NextRetryAt.Unix() > 1<<32 {
 			to.NextRetryAt = time.Unix(1<<32, 0).UTC()

@@ -536,4 +536,34 @@ var durableCases = []Case{
 		far.Promote(c.now)
 		c.same("a promoted job", c.get(far.ID), far)
 	}},
+	{"general-8", "General/FarTimes", "package storage, Values", "Each time of a job that has nothing else to tell of comes back, however far off it is, and so does its progress.", needsNothing, func(c *C) {
+		for _, year := range []int{1, 1600, 1678, 1969, 2262, 2263, 9999} {
+			at := time.Date(year, 11, 30, 1, 2, 3, 4000, time.UTC)
+			if c.cfg.TimePrecision > 0 {
+				at = at.Truncate(c.cfg.TimePrecision)
+			}
+			created, waits := c.job(), c.job(scheduled(0))
+			created.CreatedAt, waits.ScheduledAt = at, at
+			c.insert(created, waits)
+			for _, r := range []storage.Record{created, waits} {
+				r.Version = c.get(r.ID).Version
+				c.same("a job", c.get(r.ID), r)
+			}
+			r := c.one()
+			for _, change := range []func(*storage.Record){
+				func(r *storage.Record) { c.to(ojs.StateRetryable)(r); r.NextRetryAt, r.StartedAt = at, at },
+				func(r *storage.Record) {
+					c.to(ojs.StateCancelled)(r)
+					r.FinishedAt, r.EnqueuedAt, r.Progress = at, at, 1
+				},
+			} {
+				want := r
+				change(&want)
+				want.Version++
+				r = c.settled(r, change)
+				c.same("a job that has been settled", r, want)
+			}
+			c.settled(c.get(waits.ID), c.to(ojs.StateCancelled))
+		}
+	}},
 }
