@@ -25,9 +25,13 @@ type judge struct {
 	own    bool // tests of the package's insides, not of what it promises
 
 	binary  string
-	limit   time.Duration
+	limit   limit
 	reached map[int]bool // mutants, by number; nil: not known
 }
+
+// limit is how long a judge may take: of the processor, so that a busy machine fails no
+// mutant, and by the clock, for one that waits for ever.
+type limit struct{ processor, clock time.Duration }
 
 // verdict is what the judges say of a mutant.
 type verdict struct {
@@ -78,10 +82,12 @@ func warmUp(ctx context.Context, judges []judge) ([]judge, error) {
 		j := &judges[i]
 		file := fmt.Sprintf("%s.%d.reached", j.binary, i)
 		start := wall.Now()
-		if out, err := j.start(ctx, 10*time.Minute, planted+"=0", planted+"_REACHED="+file); err != nil {
+		j.limit = limit{10 * time.Minute, 10 * time.Minute}
+		out, used, err := j.start(ctx, planted+"=0", planted+"_REACHED="+file)
+		if err != nil {
 			return nil, fmt.Errorf("the judge fails without a mutant: %w\n%s", err, out)
 		}
-		j.limit = 5*wall.Since(start) + 3*time.Second
+		j.limit = limit{10*used + 5*time.Second, 10*wall.Since(start) + 30*time.Second}
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
@@ -98,21 +104,28 @@ func warmUp(ctx context.Context, judges []judge) ([]judge, error) {
 	return judges, nil
 }
 
-// start runs the judge's binary, in its package's directory.
-func (j *judge) start(ctx context.Context, limit time.Duration, env ...string) ([]byte, error) {
-	ctx, cancel := clock.New().WithTimeout(ctx, limit)
+// start runs the judge's binary, in its package's directory. It returns what it printed
+// and how much time of the processor it used.
+func (j *judge) start(ctx context.Context, env ...string) ([]byte, time.Duration, error) {
+	ctx, cancel := clock.New().WithTimeout(ctx, j.limit.clock)
 	defer cancel()
 	// A mutant that allocates without end fails, rather than the machine.
-	args := append([]string{"-c", `ulimit -v 16000000; exec "$0" -test.failfast "$@"`, j.binary}, j.args...)
+	run := fmt.Sprintf(`ulimit -v 16000000; ulimit -t %d; exec "$0" -test.failfast "$@"`,
+		int(j.limit.processor.Seconds()))
+	args := append([]string{"-c", run, j.binary}, j.args...)
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir, cmd.Env = j.pkg, append(os.Environ(), env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	var used time.Duration
+	if s := cmd.ProcessState; s != nil {
+		used = s.UserTime() + s.SystemTime()
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || used >= j.limit.processor {
 		err = errLate
 	}
-	return out.Bytes(), err
+	return out.Bytes(), used, err
 }
 
 var errLate = errors.New("takes too long")
@@ -128,7 +141,7 @@ func verdictOf(ctx context.Context, judges []judge, m *mutant, asked func(*judge
 			continue
 		}
 		m.verdict.reached = m.verdict.reached || !j.own
-		out, err := j.start(ctx, j.limit, fmt.Sprintf("%s=%d", planted, m.id))
+		out, _, err := j.start(ctx, fmt.Sprintf("%s=%d", planted, m.id))
 		if err == nil {
 			continue
 		}

@@ -25,7 +25,7 @@
 //     the environment: by a quick stage, then by the whole suite, and then by the tests
 //     of the target's package, unless the mutant is listed as one that these pass, too.
 //     The first failed test ends the process. So does a panic in a function that locks
-//     a mutex, which other calls would wait for. A process that takes five times as long
+//     a mutex, which other calls would wait for. A process that takes ten times as long
 //     as the run without a mutant has failed. A listed mutant skips the whole suite,
 //     which takes the most time, unless -again is given.
 //
