@@ -20,17 +20,6 @@ type Notifier interface {
 	Notify(self any, f func(Notice)) (stop func())
 }
 
-// Binder is the ability of a Notifier to know its callers without a WithCaller in each
-// call's context. It is optional. The storage itself must have it, not one that it wraps.
-type Binder interface {
-	Notifier
-	// Bind returns asked as caller uses it: its Insert, Claim, Settle, Extend and Due are
-	// caller's calls, in any context [notify-7]. It returns nil unless asked is the
-	// storage itself: a type that embeds the storage has this method too, and its own
-	// calls would be passed by [notify-7].
-	Bind(caller any, asked Storage) Storage
-}
-
 // Notice is what others have done.
 type Notice struct {
 	Everything bool      // look at all there is

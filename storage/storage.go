@@ -221,32 +221,6 @@ type Storage interface {
 	Close() error
 }
 
-// SettleClaimer is the ability to settle attempts and to claim what their worker does
-// next in one step, which costs less than two. It is optional. The storage itself must
-// have it: one that it wraps is not asked. A durable storage makes a step one
-// transaction: after a crash all of it is there or nothing [settleclaim-16, unclaim-7].
-// Engines claim one job in a step, or a few, of a storage that is not durable, and up to
-// some hundreds of one that is.
-type SettleClaimer interface {
-	// SettleAndClaim is Settle of an AttemptFieldsOnly change to every record in to, with
-	// the results appended to dst [settleclaim-1, settleclaim-2, settleclaim-14], and
-	// then, even if these were refused, Claim of at most len(into) jobs, for any c.Max
-	// [settleclaim-3, settleclaim-4, settleclaim-5, settleclaim-7, settleclaim-10,
-	// settleclaim-13]. It writes them where into points and returns how many there are
-	// [settleclaim-7]. It claims no job that has a rate limit or an enqueue TTL, which
-	// undone claims would not give back as they were, and none that Claim would have
-	// taken after one [settleclaim-6, settleclaim-15].
-	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled,
-		c Claim, into []*Record) ([]Settled, int, error)
-
-	// Unclaim undoes claims of jobs whose attempts have not begun (Record.Unclaim): they
-	// are available again in the places that they had [unclaim-1, unclaim-2, unclaim-4].
-	// It skips jobs whose claim is not the one named, and returns how many are available
-	// now [unclaim-3, unclaim-6]. A call that fails has undone nothing, unless the
-	// storage cannot know [settleclaim-9].
-	Unclaim(ctx context.Context, now time.Time, held []Held) (int, error)
-}
-
 // Capabilities is what a storage says of itself.
 type Capabilities struct {
 	Name      string        // "memory", "postgres"
