@@ -368,6 +368,7 @@ func (f *filler) oneField(then func()) {
 		}
 		recs = append(recs, r)
 	}
+	recs = append(recs, f.onlyField()...)
 	f.store(recs...)
 	then()
 	f.look("after Reopen")
@@ -377,6 +378,22 @@ func (f *filler) oneField(then func()) {
 	f.look("after Claim")
 	then()
 	f.look("after Claim, and Reopen")
+}
+
+// onlyField makes jobs each of which has nothing but what jobs must have, and one field.
+func (f *filler) onlyField() (recs []storage.Record) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[storage.Record]()) {
+		if field.Anonymous || !field.IsExported() {
+			continue
+		}
+		r, x := f.job(), random[storage.Record](f, true)
+		v := reflect.ValueOf(&r).Elem().FieldByIndex(field.Index)
+		v.Set(reflect.ValueOf(&x).Elem().FieldByIndex(field.Index))
+		f.fits(&r, r.ID, ojs.StateAvailable)
+		r.Fingerprint = "" // or jobs would be in the way of each other
+		recs = append(recs, r)
+	}
+	return recs
 }
 
 // entries stores recurring jobs, each of which differs from the first in one field, and

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -537,8 +538,14 @@ var durableCases = []Case{
 		c.same("a promoted job", c.get(far.ID), far)
 	}},
 	{"general-8", "General/FarTimes", "package storage, Values", "Each time of a job that has nothing else to tell of comes back, however far off it is, and so does its progress.", needsNothing, func(c *C) {
+		far := []time.Time{
+			time.Unix(math.MaxInt64/int64(time.Second), 900_000_000).UTC(),
+			time.Unix(math.MinInt64/int64(time.Second), 0).UTC(),
+		}
 		for _, year := range []int{1, 1600, 1678, 1969, 2262, 2263, 9999} {
-			at := time.Date(year, 11, 30, 1, 2, 3, 4000, time.UTC)
+			far = append(far, time.Date(year, 11, 30, 1, 2, 3, 4000, time.UTC))
+		}
+		for _, at := range far {
 			if c.cfg.TimePrecision > 0 {
 				at = at.Truncate(c.cfg.TimePrecision)
 			}
