@@ -227,6 +227,12 @@ func (d *draw) first(i int) operation {
 // one in n.
 func (d *draw) in(n int) bool { return d.rnd.IntN(n) == 0 }
 
+// few is one, and in a quarter of the draws two.
+func (d *draw) few() int { return 1 + d.rnd.IntN(4)/3 }
+
+// soon is one to three seconds.
+func (d *draw) soon() time.Duration { return time.Duration(1+d.rnd.IntN(3)) * time.Second }
+
 func (d *draw) now() time.Time {
 	if d.still {
 		return epoch.Add(2 * time.Second)
@@ -262,7 +268,7 @@ var strategies = []ojs.Conflict{
 func (d *draw) record(now time.Time) storage.Record {
 	var r storage.Record
 	r.ID, r.Queue, r.Type, r.State = d.id(), d.queue(), "x", ojs.StateAvailable
-	r.CreatedAt, r.Lease, r.Timeout = now, time.Duration(1+d.rnd.IntN(3))*time.Second, time.Minute
+	r.CreatedAt, r.Lease, r.Timeout = now, d.soon(), time.Minute
 	r.Meta = map[string]any{"n": float64(d.rnd.IntN(100))}
 	if d.in(4) {
 		r.Type = "y"
@@ -271,7 +277,7 @@ func (d *draw) record(now time.Time) storage.Record {
 		r.Priority = d.rnd.IntN(3) - 1
 		switch d.rnd.IntN(6) {
 		case 0, 1:
-			r.State, r.ScheduledAt = ojs.StateScheduled, now.Add(time.Duration(1+d.rnd.IntN(3))*time.Second)
+			r.State, r.ScheduledAt = ojs.StateScheduled, now.Add(d.soon())
 		case 2:
 			r.State = ojs.StatePending
 		}
@@ -283,7 +289,7 @@ func (d *draw) record(now time.Time) storage.Record {
 			r.Retry.OnExhaustion = ojs.ExhaustionDeadLetter
 		}
 		if d.in(6) {
-			r.EnqueueTTL = time.Duration(1+d.rnd.IntN(3)) * time.Second
+			r.EnqueueTTL = d.soon()
 		}
 	}
 	if d.limited && d.in(2) {
@@ -417,7 +423,7 @@ func (d *draw) change(r storage.Record, now time.Time) storage.Change {
 
 func (d *draw) settle() operation {
 	c := &settleCall{now: d.now()}
-	for range 1 + d.rnd.IntN(4)/3 {
+	for range d.few() {
 		states := []ojs.State{ojs.StateActive}
 		if d.in(3) {
 			states = []ojs.State{ojs.StateDiscarded}
@@ -439,7 +445,7 @@ func (d *draw) settle() operation {
 
 func (d *draw) extend() operation {
 	c := &extendCall{now: d.now()}
-	for range 1 + d.rnd.IntN(4)/3 {
+	for range d.few() {
 		r, ok := d.job(ojs.StateActive)
 		if !ok {
 			return nil
@@ -539,7 +545,7 @@ func (d *draw) setCrons() operation {
 	if d.in(2) {
 		slices.Reverse(names)
 	}
-	for _, name := range names[:1+d.rnd.IntN(4)/3] {
+	for _, name := range names[:d.few()] {
 		e := storage.Cron{Name: name, Schedule: "@daily", Type: "x", Runs: d.rnd.IntN(1000)}
 		e.Version = d.stale(d.known.crons[name].Version)
 		if !d.in(4) {
@@ -573,7 +579,7 @@ func (d *draw) step() operation {
 	c := &stepCall{now: d.now(), room: 1 + d.rnd.IntN(2)}
 	c.claim, c.skip = d.ask()
 	c.claim.Max = c.room
-	for range 1 + d.rnd.IntN(4)/3 {
+	for range d.few() {
 		r, ok := d.job(ojs.StateActive)
 		if !ok {
 			return nil
