@@ -142,14 +142,34 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 	}
 }
 
+// fresh reports whether jobs are available and have nothing that few jobs have. Most jobs
+// are fresh.
+func fresh(of []written) bool {
+	for i := range of {
+		c := &of[i]
+		if c.State != rows.Available || c.Version != 0 || c.Attempt != 0 || c.Progress != 0 || c.Worker != "" ||
+			c.Fingerprint != "" || c.RateKey != "" || c.Job != nil || c.Outcome != nil || c.Checkpoint != nil ||
+			c.Wake != rows.None || c.Deadline != rows.None || c.Started != rows.None || c.NextRetry != rows.None ||
+			c.Finished != rows.None || c.Dead != rows.None || c.LeaseUntil != rows.None || c.kept != rows.None {
+			return false
+		}
+	}
+	return true
+}
+
 // insertAll stores jobs, and returns their versions. It reports false, and has stored
 // none, if an id is stored already or a queue draining.
 func (s *Storage) insertAll(encoded []written) (versions []int64, stored bool, err error) {
-	args := arguments(encoded)
+	sql, args := s.sql.insert, []any(nil)
+	if fresh(encoded) {
+		sql, args = s.sql.insertFresh, freshArguments(encoded)
+	} else {
+		args = arguments(encoded)
+	}
 	err = again(func() error {
 		versions = versions[:0]
 		var v int64
-		err := s.query(context.Background(), s.sql.insert, args, each([]any{&v}, func() { versions = append(versions, v) })) // in the time of none of the calls
+		err := s.query(context.Background(), sql, args, each([]any{&v}, func() { versions = append(versions, v) })) // in the time of none of the calls
 		if isCode(err, uniqueViolation) {
 			return nil
 		}

@@ -131,6 +131,19 @@ func arguments(of []written) []any {
 	}
 }
 
+// freshArguments makes one array for each column that fresh jobs have, as insertFresh
+// takes them.
+func freshArguments(of []written) []any {
+	return []any{
+		texts(of, func(c *written) string { return c.ID }), texts(of, func(c *written) string { return c.Queue }),
+		texts(of, func(c *written) string { return c.Type }),
+		column(of, func(c *written) int32 { return int32(c.Priority) }),
+		numbers(of, func(c *written) int64 { return c.Created }),
+		numbers(of, func(c *written) int64 { return c.Enqueued }),
+		numbers(of, func(c *written) int64 { return c.Lease }), documents(of, func(c *written) []byte { return c.Args }),
+	}
+}
+
 // attemptArguments makes one array for each column that attempts change, as settleAttempt
 // takes them.
 func attemptArguments(of []written, froms []int64) []any {
