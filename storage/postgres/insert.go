@@ -147,10 +147,12 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 func fresh(of []written) bool {
 	for i := range of {
 		c := &of[i]
-		if c.State != rows.Available || c.Version != 0 || c.Attempt != 0 || c.Progress != 0 || c.Worker != "" ||
-			c.Fingerprint != "" || c.RateKey != "" || c.Job != nil || c.Outcome != nil || c.Checkpoint != nil ||
-			c.Wake != rows.None || c.Deadline != rows.None || c.Started != rows.None || c.NextRetry != rows.None ||
-			c.Finished != rows.None || c.Dead != rows.None || c.LeaseUntil != rows.None || c.kept != rows.None {
+		if c.State != rows.Available || c.Version != 0 || c.Attempt != 0 || c.Progress != 0 ||
+			c.Worker != "" || c.Fingerprint != "" || c.RateKey != "" ||
+			c.Job != nil || c.Outcome != nil || c.Checkpoint != nil ||
+			c.Wake != rows.None || c.Deadline != rows.None || c.Started != rows.None ||
+			c.NextRetry != rows.None || c.Finished != rows.None || c.Dead != rows.None ||
+			c.LeaseUntil != rows.None || c.kept != rows.None {
 			return false
 		}
 	}
@@ -169,7 +171,8 @@ func (s *Storage) insertAll(encoded []written) (versions []int64, stored bool, e
 	err = again(func() error {
 		versions = versions[:0]
 		var v int64
-		err := s.query(context.Background(), sql, args, each([]any{&v}, func() { versions = append(versions, v) })) // in the time of none of the calls
+		read := each([]any{&v}, func() { versions = append(versions, v) })
+		err := s.query(context.Background(), sql, args, read) // in the time of none of the calls
 		if isCode(err, uniqueViolation) {
 			return nil
 		}

@@ -120,10 +120,10 @@ func readPage(result rowSet, q *storage.Query, limit, most int, more bool, last,
 	sc := newScanner(false)
 	scanned := 0
 	for ; result.Next(); scanned++ {
-		r, err := sc.scan(result)
-		if err != nil {
+		if err := sc.scan(result); err != nil {
 			return page, met, err
 		}
+		r := sc.row
 		rec, err := rows.Decode(&r.Columns)
 		if err != nil {
 			met = append(met, bad{r, err})

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -20,9 +22,9 @@ type scanner struct {
 	state  int16
 	prio   int32
 	att    int64
-	times  [9]*int64
-	fp     *string
-	key    *string
+	times  [9]pgtype.Int8
+	fp     pgtype.Text
+	key    pgtype.Text
 	target []any
 }
 
@@ -40,29 +42,24 @@ func newScanner(withOrd bool) *scanner {
 	return s
 }
 
-func (s *scanner) scan(from rowSet) (stored, error) {
+// scan reads a row, which the next scan overwrites but for its slices.
+func (s *scanner) scan(from rowSet) error {
 	r := &s.row
 	r.Args, r.Job, r.Outcome, r.Checkpoint = nil, nil, nil, nil // not to be written over
 	if err := from.Scan(s.target...); err != nil {
-		return stored{}, err
+		return err
 	}
 	r.State, r.Priority, r.Attempt = int(s.state), int(s.prio), int(s.att)
 	for i, to := range []*int64{
 		&r.Wake, &r.Deadline, &r.Created, &r.Enqueued, &r.Started, &r.NextRetry, &r.Finished, &r.Dead, &r.LeaseUntil,
 	} {
 		*to = rows.None
-		if s.times[i] != nil {
-			*to = *s.times[i]
+		if s.times[i].Valid {
+			*to = s.times[i].Int64
 		}
 	}
-	r.Fingerprint, r.RateKey = "", ""
-	if s.fp != nil {
-		r.Fingerprint = *s.fp
-	}
-	if s.key != nil {
-		r.RateKey = *s.key
-	}
-	return *r, nil
+	r.Fingerprint, r.RateKey = s.fp.String, s.key.String
+	return nil
 }
 
 // collect reads every row of a result.
@@ -70,11 +67,10 @@ func collect(from rowSet, withOrd bool) ([]stored, error) {
 	var list []stored
 	s := newScanner(withOrd)
 	for from.Next() {
-		r, err := s.scan(from)
-		if err != nil {
+		if err := s.scan(from); err != nil {
 			return nil, err
 		}
-		list = append(list, r)
+		list = append(list, s.row)
 	}
 	return list, from.Err()
 }
@@ -135,12 +131,14 @@ func arguments(of []written) []any {
 // takes them.
 func freshArguments(of []written) []any {
 	return []any{
-		texts(of, func(c *written) string { return c.ID }), texts(of, func(c *written) string { return c.Queue }),
+		texts(of, func(c *written) string { return c.ID }),
+		texts(of, func(c *written) string { return c.Queue }),
 		texts(of, func(c *written) string { return c.Type }),
 		column(of, func(c *written) int32 { return int32(c.Priority) }),
 		numbers(of, func(c *written) int64 { return c.Created }),
 		numbers(of, func(c *written) int64 { return c.Enqueued }),
-		numbers(of, func(c *written) int64 { return c.Lease }), documents(of, func(c *written) []byte { return c.Args }),
+		numbers(of, func(c *written) int64 { return c.Lease }),
+		documents(of, func(c *written) []byte { return c.Args }),
 	}
 }
 

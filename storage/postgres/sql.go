@@ -252,11 +252,15 @@ func newStatements(schema string) *statements {
 			RETURNING version`),
 		// The same for fresh jobs, as freshArguments has them.
 		insertFresh: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
-				SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[])
+				SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[],
+					$5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[])
 				WITH ORDINALITY AS u (id, queue, type, priority, created, enqueued, lease, args, ord) ORDER BY u.ord) u)
-			INSERT INTO {schema}.job AS j (seq, place, id, queue, type, state, priority, attempt, version, created, enqueued, lease, progress, worker, args)
-			SELECT place, place, id, queue, type, 3, priority, 0, {first}, nullif(created, {none}), nullif(enqueued, {none}), lease, 0, '', args FROM n
-			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))
+			INSERT INTO {schema}.job AS j (seq, place, id, queue, type, state, priority, attempt, version,
+				created, enqueued, lease, progress, worker, args)
+			SELECT place, place, id, queue, type, 3, priority, 0, {first},
+				nullif(created, {none}), nullif(enqueued, {none}), lease, 0, '', args FROM n
+			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s
+				WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))
 			RETURNING version`),
 		// And a first version for each id.
 		stored: q(`SELECT id, state, 0::bigint FROM {schema}.job WHERE id = ANY ($1::text[])

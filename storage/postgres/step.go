@@ -1,9 +1,9 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,23 +45,19 @@ func (s *Storage) SettleAndClaim(
 		}
 		outcomes.froms[i] = int64(rows.From(outcomes.encoded[i].State))
 	}
-	results, claimed, err := s.step(ctx, now, outcomes, &c, len(into))
+	taken := claims{into: into}
+	results, err := s.step(ctx, now, outcomes, &c, &taken)
 	if err != nil {
 		return dst, 0, wrap(err)
 	}
-	n := s.hand(ctx, claimed, into, 0)
-	// Some may not have decoded: others come in their place.
-	for len(claimed) > 0 && n < len(into) && !whole(claimed, n) {
-		before := n
-		_, claimed, err = s.step(ctx, now, settling{}, &c, len(into)-n)
-		if err != nil {
+	for s.setAsideMet(ctx, &taken) && len(taken.ords) < len(into) { // others come in their place
+		more := claims{into: into[len(taken.ords):]}
+		if _, err := s.step(ctx, now, settling{}, &c, &more); err != nil {
 			break // what was claimed before is
 		}
-		n = s.hand(ctx, claimed, into, n)
-		if whole(claimed, n-before) {
-			break
-		}
+		taken.ords, taken.met = append(taken.ords, more.ords...), more.met
 	}
+	n := len(taken.ords)
 	var notice storage.Notice
 	noteSettled(&notice, outcomes.encoded, results)
 	for _, r := range into[:n] {
@@ -71,56 +67,96 @@ func (s *Storage) SettleAndClaim(
 	return append(dst, results...), n, nil
 }
 
-// whole reports whether each claimed row was handed on.
-func whole(claimed []stored, handed int) bool { return len(claimed) == handed }
-
-// hand decodes claimed jobs into records from into[n] on, and returns the next n.
-func (s *Storage) hand(ctx context.Context, claimed []stored, into []*storage.Record, n int) int {
-	slices.SortFunc(claimed, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
-	for _, rec := range s.decodeClaimed(ctx, claimed, nil) {
-		*into[n] = rec
-		n++
-	}
-	return n
+// setAsideMet moves the rows to the quarantine that a step has claimed and that do not
+// decode. It reports whether there are any.
+func (s *Storage) setAsideMet(ctx context.Context, c *claims) bool {
+	_ = s.setAsideRead(ctx, true, c.met)
+	return len(c.met) > 0
 }
 
-// step stores outcomes and claims up to most jobs.
+// claims are what a step has claimed.
+type claims struct {
+	into    []*storage.Record
+	ords    []int64 // of the records, which are in this order
+	met     []bad
+	refused map[string]found // jobs whose outcomes the step has refused
+}
+
+// read reads the result of the statement that claims.
+func (c *claims) read(result rowSet) error {
+	s := newScanner(true)
+	for result.Next() {
+		if err := s.scan(result); err != nil {
+			return err
+		}
+		if s.row.ord == 0 {
+			if c.refused == nil {
+				c.refused = make(map[string]found)
+			}
+			c.refused[s.row.ID] = found{s.row.Version, s.state}
+			continue
+		}
+		rec, err := rows.Decode(&s.row.Columns)
+		if err != nil {
+			c.met = append(c.met, bad{s.row, err})
+			continue
+		}
+		*c.into[len(c.ords)] = rec
+		c.ords = append(c.ords, s.row.ord)
+	}
+	if !slices.IsSorted(c.ords) {
+		sort.Sort(c)
+	}
+	return result.Err()
+}
+
+// Len, Less and Swap implement sort.Interface.
+func (c *claims) Len() int           { return len(c.ords) }
+func (c *claims) Less(i, j int) bool { return c.ords[i] < c.ords[j] }
+func (c *claims) Swap(i, j int) {
+	c.ords[i], c.ords[j] = c.ords[j], c.ords[i]
+	*c.into[i], *c.into[j] = *c.into[j], *c.into[i]
+}
+
+// step stores outcomes and claims as many jobs as there are records for them.
 func (s *Storage) step(
-	ctx context.Context, now time.Time, o settling, c *storage.Claim, most int,
-) (results []storage.Settled, claimed []stored, err error) {
-	if txOf(ctx) != nil || most == 0 || o.distinct() < len(o.encoded) {
+	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
+) (results []storage.Settled, err error) {
+	into := taken.into
+	if txOf(ctx) != nil || len(into) == 0 || o.distinct() < len(o.encoded) {
 		err = again(func() (err error) {
-			results, claimed, err = s.stepSlowly(ctx, now, o, c, most)
+			*taken = claims{into: into}
+			results, err = s.stepSlowly(ctx, now, o, c, taken)
 			return err
 		})
-		return results, claimed, err
+		return results, err
 	}
 	var applied []bool
-	var refused map[string]found
 	err = again(func() error {
 		return s.within(ctx, func(ctx context.Context) (err error) {
-			applied, refused, claimed, err = s.stepAtOnce(ctx, now, o, c, most)
+			*taken = claims{into: into}
+			applied, err = s.stepAtOnce(ctx, now, o, c, taken)
 			return err
 		})
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	results = make([]storage.Settled, len(o.encoded))
-	err = s.explain(ctx, tuned{s}, o, applied, refused, results, retries)
-	return results, claimed, err
+	err = s.explain(ctx, tuned{s}, o, applied, taken.refused, results, retries)
+	return results, err
 }
 
 // stepAtOnce makes the statements of a step in one round trip. No job is settled twice.
 func (s *Storage) stepAtOnce(
-	ctx context.Context, now time.Time, o settling, c *storage.Claim, most int,
-) (applied []bool, refused map[string]found, claimed []stored, err error) {
+	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
+) (applied []bool, err error) {
 	var b pgx.Batch
 	b.Queue(s.sql.tune)
 	if len(o.encoded) > 0 {
 		b.Queue(s.sql.settleStep, attemptArguments(o.encoded, o.froms)...)
 	}
-	sql, args := s.claimingAhead(now, c, most)
+	sql, args := s.claimingAhead(now, c, len(taken.into))
 	b.Queue(sql, args...)
 	results := s.pool.SendBatch(ctx, &b)
 	defer func() {
@@ -129,7 +165,7 @@ func (s *Storage) stepAtOnce(
 		}
 	}()
 	if _, err := results.Exec(); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	next := func(read func(rowSet) error) error {
 		result, err := results.Query()
@@ -144,45 +180,30 @@ func (s *Storage) stepAtOnce(
 		var ords []int64
 		var ids string
 		if err := next(one(&some, &ords, &ids)); err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 		for _, ord := range ords {
 			applied[ord-1] = false
 		}
 	}
-	err = next(func(result rowSet) (err error) {
-		claimed, err = collect(result, true)
-		return err
-	})
-	claimed = slices.DeleteFunc(claimed, func(r stored) bool {
-		if r.ord > 0 {
-			return false
-		}
-		if refused == nil {
-			refused = make(map[string]found)
-		}
-		refused[r.ID] = found{r.Version, int16(r.State)}
-		return true
-	})
-	return applied, refused, claimed, err
+	return applied, next(taken.read)
 }
 
 // stepSlowly is a step that claims nothing, or settles a job several times, or is part of
 // a caller's transaction. Its next statement is sent when the one before has returned.
 func (s *Storage) stepSlowly(
-	ctx context.Context, now time.Time, o settling, c *storage.Claim, most int,
-) (results []storage.Settled, claimed []stored, err error) {
+	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
+) (results []storage.Settled, err error) {
 	err = s.within(ctx, func(ctx context.Context) error {
 		return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
-			if results, err = s.settleRounds(ctx, tx, o); err != nil || most == 0 {
+			if results, err = s.settleRounds(ctx, tx, o); err != nil || len(taken.into) == 0 {
 				return err
 			}
-			sql, args := s.claimingAhead(now, c, most)
-			claimed, err = selectRows(ctx, tx, true, sql, args...)
-			return err
+			sql, args := s.claimingAhead(now, c, len(taken.into))
+			return tx.query(ctx, sql, args, taken.read)
 		})
 	})
-	return results, claimed, err
+	return results, err
 }
 
 // claimingAhead is the statement that claims up to most jobs, up to the first one whose
