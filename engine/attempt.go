@@ -47,6 +47,7 @@ type life struct {
 	forceAt time.Time // when the job is settled without the handler; zero until the deadline
 	sleep   *sleep    // what the handler waits for
 	result  json.RawMessage
+	then    *followUps
 	traced  context.Context // what tracers made of ctx; nil: there are none
 
 	progress   float64   // as reported

@@ -63,7 +63,11 @@ func (d *Delivery) held() storage.Held { return storage.Held{ID: d.rec.ID, Versi
 
 // Ack completes the job. The result is a value that encodes to JSON; nil is none. If the
 // result does not encode, or is too large, Ack refuses it, and the delivery goes on.
-func (d *Delivery) Ack(ctx context.Context, result any) error {
+//
+// The drafts are jobs that are stored in the same step as the completion, as by
+// handler.Then. If one of them is refused, Ack returns the error, and the delivery goes
+// on.
+func (d *Delivery) Ack(ctx context.Context, result any, then ...ojs.Draft) error {
 	var raw json.RawMessage
 	if result != nil {
 		var err error
@@ -71,7 +75,11 @@ func (d *Delivery) Ack(ctx context.Context, result any) error {
 			return err
 		}
 	}
-	return d.answer(ctx, policy.Outcome{Kind: policy.Returned}, raw)
+	list, err := d.core.followUps(ctx, then)
+	if err != nil {
+		return err
+	}
+	return d.answer(ctx, policy.Outcome{Kind: policy.Returned}, raw, list)
 }
 
 // Fail ends the attempt with an error, which decides on the job as a handler's does: by
@@ -81,22 +89,22 @@ func (d *Delivery) Fail(ctx context.Context, err error) error {
 	if err == nil {
 		err = errors.New("ojs: failed without an error")
 	}
-	return d.answer(ctx, policy.Outcome{Kind: policy.Returned, Err: err}, nil)
+	return d.answer(ctx, policy.Outcome{Kind: policy.Returned, Err: err}, nil, nil)
 }
 
 // Release gives the job back without spending the attempt.
 func (d *Delivery) Release(ctx context.Context) error {
-	return d.answer(ctx, policy.Outcome{Kind: policy.Interrupted}, nil)
+	return d.answer(ctx, policy.Outcome{Kind: policy.Interrupted}, nil, nil)
 }
 
 // answer settles the delivery as the worker says.
-func (d *Delivery) answer(ctx context.Context, o policy.Outcome, result json.RawMessage) error {
+func (d *Delivery) answer(ctx context.Context, o policy.Outcome, result json.RawMessage, then *followUps) error {
 	d.from.touch()
-	return d.end(ctx, o, result)
+	return d.end(ctx, o, result, then)
 }
 
 // end settles the delivery.
-func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMessage) error {
+func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMessage, then *followUps) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.core
@@ -104,6 +112,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	f.rec.Progress, f.rec.Checkpoint = d.progress, d.saved
 	f.traced = c.traced(ctx)
 	c.decide(f, o, d.began, c.now(), result)
+	f.follow(then)
 	again := d.tried != nil && d.tried.rec.State == f.rec.State
 	if again {
 		f = d.tried // as it may be stored
@@ -114,13 +123,18 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 		d.tried = f
 		return err
 	}
+	if f.refusedThen(s.Err) {
+		d.tried = nil
+		c.rejected(s.Err)
+		return c.explained(s.Err, f.then.batch)
+	}
 	c.mu.Lock()
 	c.workerLost(d.held(), nil)
 	c.mu.Unlock()
 	switch {
 	case s.Err == nil:
 	case again && c.storedBefore(ctx, f.rec, s):
-		c.publishEnd(f)
+		c.publishEnd(ctx, f)
 	case errors.Is(s.Err, storage.ErrFenced), errors.Is(s.Err, ojs.ErrNotFound), errors.Is(s.Err, ojs.ErrTransition):
 		return d.lost()
 	default:
@@ -175,7 +189,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	c.beats(d.from.id)
 	now := c.now()
 	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.began, now); o.Kind != policy.Interrupted {
-		if err := d.end(ctx, o, nil); err != nil {
+		if err := d.end(ctx, o, nil, nil); err != nil {
 			return err
 		}
 		return ojs.ErrTimeout

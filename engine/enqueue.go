@@ -245,6 +245,12 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 		c.enqueuedEvents(op, batch, stored, now, c.now().Sub(now))
 		op.End()
 	}
+	c.inserted(batch, stored)
+	return stored, nil
+}
+
+// inserted follows a batch that was stored.
+func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted) {
 	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
 	for i := range batch {
@@ -277,7 +283,6 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	}
 	c.wakeAt(wake)
 	c.available(available)
-	return stored, nil
 }
 
 // replaced tells those who run replaced jobs, before the events of that: see
@@ -300,7 +305,16 @@ func (c *core) beganInsert(batch []storage.Insert) *eventlog.Op {
 		return nil
 	}
 	var few [1]string
-	ids, effect := few[:0], eventlog.None
+	ids, effect := c.insertEffect(batch, few[:0], eventlog.None)
+	if effect == eventlog.None && len(ids) == 0 {
+		return nil
+	}
+	return c.events.Begin(effect, ids...)
+}
+
+// insertEffect adds what inserting a batch does to the ids and the effect of an
+// operation.
+func (c *core) insertEffect(batch []storage.Insert, ids []string, effect eventlog.Effect) ([]string, eventlog.Effect) {
 	for i := range batch {
 		r := &batch[i].Record
 		if c.wanted(r, ojs.EventEnqueued, ojs.EventScheduled) {
@@ -310,10 +324,7 @@ func (c *core) beganInsert(batch []storage.Insert) *eventlog.Op {
 			effect = eventlog.Ends
 		}
 	}
-	if effect == eventlog.None && len(ids) == 0 {
-		return nil
-	}
-	return c.events.Begin(effect, ids...)
+	return ids, effect
 }
 
 // replaces reports whether a unique job may end an equal one.
@@ -350,7 +361,7 @@ func (c *core) enqueuedEvents(op *eventlog.Op, jobs []storage.Insert, stored []s
 			q := &stored[i].Replaced[k]
 			c.transition(op, q, q.Version, eventlog.Starts, now, ojs.Event{Type: ojs.EventCancelled})
 		}
-		if stored[i].Existing != nil {
+		if stored[i].Version == 0 { // there is an equal job
 			continue
 		}
 		events, n := [2]ojs.Event{{Type: ojs.EventEnqueued, Duration: took}, {Type: ojs.EventScheduled}}, 1

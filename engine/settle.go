@@ -58,6 +58,7 @@ type fate struct {
 	took     time.Duration
 	worker   string
 	traced   context.Context // of the attempt, without its end; nil: there is no tracer
+	then     *followUps      // that are stored with it
 }
 
 // newFate makes the fate of a job that is not decided on yet.
@@ -71,12 +72,15 @@ type said struct {
 	progress   float64
 	checkpoint json.RawMessage
 	result     json.RawMessage
+	then       *followUps
 	traced     context.Context
 	returned   bool
 }
 
 // said: core.mu is held.
-func (a *attempt) said() said { return said{a.progress, a.checkpoint, a.result, a.traced, a.returned} }
+func (a *attempt) said() said {
+	return said{a.progress, a.checkpoint, a.result, a.then, a.traced, a.returned}
+}
 
 // decide decides on the job of an attempt. If the handler has returned and no caller has
 // the attempt, its own record takes the decision; otherwise a copy does.
@@ -93,6 +97,7 @@ func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *fa
 		f.traced = context.WithoutCancel(said.traced)
 	}
 	r.c.decide(f, o, a.began(), now, said.result)
+	f.follow(said.then)
 	return f
 }
 
@@ -249,7 +254,7 @@ func (c *core) settleAll(ctx context.Context, list []*fate, s *scratch) ([]stora
 	}
 	s.changes = s.changes[:0]
 	for _, f := range list {
-		s.changes = append(s.changes, storage.Change{Record: *f.rec, AttemptFieldsOnly: true})
+		s.changes = append(s.changes, storage.Change{Record: *f.rec, AttemptFieldsOnly: true, Then: f.then.inserts()})
 	}
 	op := c.beganEnds(list, s)
 	settled, err := c.store.Settle(ctx, c.now(), s.changes, s.settled[:0])
@@ -265,7 +270,14 @@ func (c *core) settleAll(ctx context.Context, list []*fate, s *scratch) ([]stora
 	}
 	s.settled = settled
 	end(settled[0].Err)
+	follows := anyFollowUps(list)
+	if follows {
+		c.followed(ctx, list, settled)
+	}
 	c.publishEnds(op, list, settled)
+	if follows {
+		c.enqueuedThen(list, settled)
+	}
 	return settled, nil
 }
 
@@ -276,16 +288,20 @@ func (c *core) beganEnds(list []*fate, s *scratch) *eventlog.Op {
 		return nil
 	}
 	s.ids = s.ids[:0]
+	effect := eventlog.None
 	for _, f := range list {
+		if f.then != nil {
+			s.ids, effect = c.insertEffect(f.then.batch, s.ids, effect)
+		}
 		if f.decision.State == ojs.StateCompleted && c.wanted(f.rec, ojs.EventCompleted) ||
 			f.decision.State != ojs.StateCompleted && c.wanted(f.rec) {
 			s.ids = append(s.ids, f.rec.ID)
 		}
 	}
-	if len(s.ids) == 0 {
+	if effect == eventlog.None && len(s.ids) == 0 {
 		return nil
 	}
-	return c.events.Begin(eventlog.None, s.ids...)
+	return c.events.Begin(effect, s.ids...)
 }
 
 // publishEnds ends the operation with the transitions of those attempts' ends that were
@@ -299,6 +315,9 @@ func (c *core) publishEnds(op *eventlog.Op, list []*fate, settled []storage.Sett
 		case settled[i].Err != nil:
 		case f.decision.State == ojs.StateCompleted:
 			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, ojs.Event{Type: ojs.EventCompleted, Duration: f.took})
+			if f.then != nil {
+				c.enqueuedEvents(op, f.then.batch, settled[i].Then, f.at, 0)
+			}
 		case f.kind == policy.LeaseExpired:
 			c.transition(op, f.rec, f.rec.Version+1, eventlog.Starts, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
 		default:
@@ -309,9 +328,11 @@ func (c *core) publishEnds(op *eventlog.Op, list []*fate, settled []storage.Sett
 }
 
 // publishEnd publishes an attempt's end that a call had stored which seemed to fail.
-func (c *core) publishEnd(f *fate) {
+func (c *core) publishEnd(ctx context.Context, f *fate) {
 	list := []*fate{f}
-	c.publishEnds(c.beganEnds(list, new(scratch)), list, make([]storage.Settled, 1))
+	if op := c.beganEnds(list, new(scratch)); op != nil {
+		c.publishEnds(op, list, []storage.Settled{{Then: c.lookUpThen(ctx, f.then)}})
+	}
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next

@@ -177,7 +177,7 @@ func (r *run) failClaim(claim claimOf, o policy.Outcome, cause error) error {
 		c.workerLost(claim.held, lost)
 		return nil
 	}
-	switch err := c.delivery(&rec, nil).end(r.base, o, nil); {
+	switch err := c.delivery(&rec, nil).end(r.base, o, nil, nil); {
 	case err == nil, errors.Is(err, ojs.ErrLeaseLost):
 		c.workers.tell(claim.worker, claim.held, cause)
 		return nil

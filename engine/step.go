@@ -204,7 +204,7 @@ func (r *run) step(t *task, s *scratch) task {
 		r.c.mu.Unlock()
 	}
 	more := t.Free > 0 // a claim through the gate is wanted
-	if t.Claim > 0 && r.c.cheap != nil && r.c.gate.plain.Load() && !r.c.tracing() && len(r.c.registry.handled()) > 0 {
+	if t.Claim > 0 && !anyFollowUps(t.Outcomes) && r.c.cheap != nil && r.c.gate.plain.Load() && !r.c.tracing() && len(r.c.registry.handled()) > 0 {
 		more = r.exchange(t, s) && more
 	} else {
 		r.store(t.Outcomes, s)
@@ -226,6 +226,10 @@ func (r *run) store(outcomes []*fate, s *scratch) {
 		if settled, err := r.c.settleAll(r.base, batch, s); err != nil {
 			r.again(batch, err)
 		} else {
+			if anyFollowUps(batch) {
+				settled = slices.Clone(settled) // the scratch may be used for another call
+				batch, settled = r.storeRefused(batch, settled, s)
+			}
 			r.stored(batch, settled)
 		}
 	}
@@ -242,7 +246,8 @@ func (r *run) again(outcomes []*fate, err error) {
 	r.pipe.Failed(len(outcomes))
 	for _, f := range outcomes {
 		go func() {
-			r.stored([]*fate{f}, []storage.Settled{{Err: r.persist(f, err)}})
+			f, err := r.persistThen(f, err)
+			r.stored([]*fate{f}, []storage.Settled{{Err: err}})
 			r.pipe.Recovered()
 			r.left()
 		}()
@@ -468,9 +473,23 @@ func (r *run) persist(f *fate, err error) error {
 			continue
 		}
 		if r.c.storedBefore(r.base, f.rec, s) {
-			r.c.publishEnd(f)
+			r.c.publishEnd(r.base, f)
 			return nil
 		}
 		return s.Err
 	}
+}
+
+// persistThen is persist of an outcome that may have follow-ups. If these are refused, it
+// stores that the attempt has failed. It returns what it has stored.
+func (r *run) persistThen(f *fate, err error) (*fate, error) {
+	if err = r.persist(f, err); !f.refusedThen(err) {
+		return f, err
+	}
+	f = r.failed(f, err)
+	s, err := r.c.settleOnce(r.base, f)
+	if err != nil {
+		return f, r.persist(f, err)
+	}
+	return f, s.Err
 }

@@ -198,7 +198,7 @@ func (w *Worker) giveBackOverdue(ctx context.Context, ds []*Delivery) []*Deliver
 		if !overdue(&d.rec, c.now()) {
 			return false
 		}
-		if err := d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil); err != nil { // which is logged
+		if err := d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil, nil); err != nil { // which is logged
 			c.mu.Lock()
 			c.workerLost(d.held(), nil)
 			c.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 // ctx has the values of the context of one of the jobs. It ends when the contexts of all
 // of them have ended. Sleep, Progress, Heartbeat, SaveCheckpoint and SetResult in ctx are
 // about all jobs. JobContext has the context of one job, for all that is about that job
-// alone.
+// alone, such as Then.
 type BatchFunc[T any] func(ctx context.Context, jobs []*ojs.Job[T]) []error
 
 // The limits of a batch without WithBatch.
@@ -383,6 +383,11 @@ func (a *batchAttempt[T]) Heartbeat() error { return a.each(attempt.Attempt.Hear
 // SaveCheckpoint implements attempt.Attempt.
 func (a *batchAttempt[T]) SaveCheckpoint(v json.RawMessage) error {
 	return a.each(func(a attempt.Attempt) error { return a.SaveCheckpoint(v) })
+}
+
+// Then implements attempt.Attempt.
+func (a *batchAttempt[T]) Then(context.Context, []ojs.Draft) error {
+	return fmt.Errorf("%w: Then for a batch of jobs, which end one by one; use JobContext for one of them", ojs.ErrUnsupported)
 }
 
 func (a *batchAttempt[T]) each(f func(attempt.Attempt) error) error {

@@ -31,6 +31,9 @@ type Attempt interface {
 	Heartbeat() error
 	SaveCheckpoint(json.RawMessage) error
 	Checkpoint() json.RawMessage // nil: none
+	// Then has jobs stored with the completion of the job.
+	Then(ctx context.Context, drafts []ojs.Draft) error
+	Enqueuer() ojs.Enqueuer // the engine
 }
 
 // Parked is a wait. Under a virtual clock its goroutine counts as idle until it ends.
