@@ -87,7 +87,7 @@ func warmUp(ctx context.Context, judges []judge) ([]judge, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the judge fails without a mutant: %w\n%s", err, out)
 		}
-		j.limit = limit{10*used + 5*time.Second, 10*wall.Since(start) + 30*time.Second}
+		j.limit = limit{10*used + 5*time.Second, 10*wall.Since(start) + 2*time.Minute}
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
