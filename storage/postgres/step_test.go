@@ -84,12 +84,7 @@ func stepRace(t *testing.T, jobs int) {
 	for first, size := 0, 1; first < jobs; size = size*3%499 + 1 {
 		var batch []storage.Insert
 		for ; len(batch) < size && first < jobs; first++ {
-			var in storage.Insert
-			r := &in.Record
-			r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", first)
-			r.Type, r.Queue, r.State = "x", "q", ojs.StateAvailable
-			r.CreatedAt, r.Lease = now, time.Hour
-			batch = append(batch, in)
+			batch = append(batch, freshJob(first, now))
 		}
 		_, err := s.Insert(ctx, now, batch, nil)
 		must(t, err)
@@ -122,13 +117,9 @@ func TestUnclaimBehindAClaim(t *testing.T) {
 	now := time.Now()
 	var batch []storage.Insert
 	for i := range 4 {
-		var in storage.Insert
-		r := &in.Record
-		r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", i)
-		r.Type, r.Queue, r.State = "x", "q", ojs.StateAvailable
-		r.CreatedAt, r.Lease = now, time.Hour
+		in := freshJob(i, now)
 		if i > 0 {
-			r.RateLimit = &ojs.RateLimit{Key: "k"}
+			in.Record.RateLimit = &ojs.RateLimit{Key: "k"}
 		}
 		batch = append(batch, in)
 	}
@@ -165,4 +156,83 @@ func TestUnclaimBehindAClaim(t *testing.T) {
 			return
 		}
 	}
+}
+
+// The outcomes and the claims of a step are written by one transaction.
+func TestStepIsOneTransaction(t *testing.T) {
+	s, name := open(t, "")
+	pool := connect(t)
+	now := time.Now()
+	_, err := s.Insert(t.Context(), now, []storage.Insert{freshJob(0, now), freshJob(1, now)}, nil)
+	must(t, err)
+	first, second := new(storage.Record), new(storage.Record)
+	_, n, err := s.SettleAndClaim(t.Context(), now, nil, nil, storage.Claim{}, []*storage.Record{first})
+	if err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	first.State, first.FinishedAt, first.LeaseUntil = ojs.StateCompleted, now, time.Time{}
+	to := []*storage.Record{first}
+	settled, n, err := s.SettleAndClaim(t.Context(), now, to, nil, storage.Claim{}, []*storage.Record{second})
+	if err != nil || n != 1 || settled[0].Err != nil {
+		t.Fatal(settled, n, err)
+	}
+	var writers int
+	must(t, pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+name+".job").Scan(&writers))
+	if writers != 1 {
+		t.Errorf("%d transactions have written the two jobs", writers)
+	}
+}
+
+// With retention, a schema that is vacuumed does not grow with the jobs that have gone
+// through it.
+func TestPlateau(t *testing.T) {
+	s, name := open(t, "")
+	pool := connect(t)
+	now := time.Now()
+	var sizes []int64
+	for round := range 6 {
+		var batch []storage.Insert
+		for i := range 1000 {
+			batch = append(batch, freshJob(round*1000+i, now))
+		}
+		_, err := s.Insert(t.Context(), now, batch, nil)
+		must(t, err)
+		var to []*storage.Record
+		for {
+			into := make([]*storage.Record, 250)
+			for i := range into {
+				into[i] = new(storage.Record)
+			}
+			_, n, err := s.SettleAndClaim(t.Context(), now, to, nil, storage.Claim{}, into)
+			must(t, err)
+			if to = into[:n]; n == 0 {
+				break
+			}
+			for _, r := range to {
+				r.State, r.FinishedAt, r.LeaseUntil = ojs.StateCompleted, now, time.Time{}
+			}
+		}
+		prune(t, s, storage.Prune{Beyond: 100}, 1000-100*max(0, 1-round))
+		_, err = pool.Exec(t.Context(), "VACUUM "+name+".job")
+		must(t, err)
+		_, err = pool.Exec(t.Context(), "VACUUM "+name+".tally")
+		must(t, err)
+		var size int64
+		must(t, pool.QueryRow(t.Context(), `SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
+			JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, name).Scan(&size))
+		sizes = append(sizes, size)
+	}
+	if sizes[5] > sizes[2]*5/4 {
+		t.Errorf("the schema grows: %v bytes", sizes)
+	}
+	t.Log(sizes)
+}
+
+// freshJob is an available job with a number.
+func freshJob(n int, now time.Time) (in storage.Insert) {
+	r := &in.Record
+	r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", n)
+	r.Type, r.Queue, r.State = "x", "q", ojs.StateAvailable
+	r.CreatedAt, r.Lease = now, time.Hour
+	return in
 }
