@@ -70,6 +70,7 @@ func check(t *testing.T, cfg *Config, h *history) {
 	checkOutcomes(t, h, jobs)
 	checkUnique(t, h, jobs)
 	checkBatches(t, jobs)
+	checkFollowed(t, jobs)
 	checkCounts(t, s, jobs)
 }
 
@@ -174,6 +175,31 @@ func checkBatches(t *testing.T, jobs []storage.Record) {
 				t.Errorf("of batch %s of %d jobs %d are stored", batch, n, there[batch])
 			}
 		}
+	}
+}
+
+// checkFollowed: jobs follow each parent that has completed, from its last attempt, and
+// no other parent.
+func checkFollowed(t *testing.T, jobs []storage.Record) {
+	followed := make(map[run]int)
+	for i := range jobs {
+		var args task
+		if err := jobs[i].Args.Decode(&args); err == nil && args.Parent != "" {
+			followed[run{args.Parent, args.Attempt}]++
+		}
+	}
+	for i := range jobs {
+		r := &jobs[i]
+		last := run{r.ID, r.Attempt}
+		if r.Type == parent && r.State == ojs.StateCompleted {
+			if followed[last] != children {
+				t.Errorf("%d jobs follow job %s, which is completed, not %d", followed[last], r.ID, children)
+			}
+			delete(followed, last)
+		}
+	}
+	for r, n := range followed {
+		t.Errorf("%d jobs follow attempt %d of job %s, which did not complete it", n, r.attempt, r.id)
 	}
 }
 

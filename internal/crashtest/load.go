@@ -19,6 +19,10 @@ type task struct {
 	Key   int    `json:"key"`   // what makes unique ones equal
 	Batch string `json:"batch"` // that it was enqueued in; "": by itself
 	Size  int    `json:"size"`  // of the batch
+
+	// Of a job that follows another one: that job, and its attempt.
+	Parent  string `json:"parent,omitempty"`
+	Attempt int    `json:"attempt,omitempty"`
 }
 
 // Types of jobs.
@@ -27,6 +31,10 @@ const (
 	slow  = "slow"  // takes some milliseconds
 	flaky = "flaky" // fails now and then, and is tried again soon
 	once  = "once"  // unique
+
+	// parent is followed by children jobs, with handler.Then, and fails now and then
+	parent   = "parent"
+	children = 3
 )
 
 // maxAttempts is few enough for jobs to run out of them, now and then.
@@ -44,7 +52,7 @@ var errFlaky = errors.New("flaky")
 
 // handle gives the engine handlers for all types.
 func handle(eng *engine.Engine[task], j *journal) {
-	for _, typ := range []string{quick, slow, flaky, once} {
+	for _, typ := range []string{quick, slow, flaky, once, parent} {
 		eng.Handle(typ, func(ctx context.Context, job *ojs.Job[task]) error {
 			j.started(job.ID, job.Attempt)
 			if typ == slow || typ == once {
@@ -52,13 +60,32 @@ func handle(eng *engine.Engine[task], j *journal) {
 					return err
 				}
 			}
-			if typ == flaky && rand.IntN(3) == 0 {
+			if typ == parent {
+				if err := handler.Then(ctx, follow(job)...); err != nil {
+					return err
+				}
+			}
+			if (typ == flaky || typ == parent) && rand.IntN(3) == 0 {
 				return errFlaky
 			}
 			j.succeeded(job.ID, job.Attempt)
 			return nil
 		})
 	}
+}
+
+// follow returns the jobs that follow a parent. An equal job may keep them from being
+// stored, which fails the attempt.
+func follow(job *ojs.Job[task]) []ojs.Draft {
+	args := task{Parent: job.ID, Attempt: job.Attempt, Key: rand.IntN(8)}
+	drafts := make([]ojs.Draft, children)
+	for i := range drafts {
+		drafts[i] = plain(args)
+	}
+	if rand.IntN(8) == 0 {
+		drafts[rand.IntN(children)] = ojs.NewDraft(once, args, unique(ojs.ConflictReject))
+	}
+	return drafts
 }
 
 const (
@@ -120,6 +147,8 @@ func enqueue(ctx context.Context, eng *engine.Engine[task], batch string) ([]ojs
 			drafts[rand.IntN(len(drafts))] = ojs.NewDraft(once, args, unique(ojs.ConflictReject))
 		}
 		return eng.EnqueueMany(ctx, drafts...)
+	case n < 5:
+		return eng.EnqueueMany(ctx, ojs.NewDraft(parent, task{}))
 	}
 	return eng.EnqueueMany(ctx, plain(task{}))
 }
