@@ -23,7 +23,7 @@ import (
 // attempt has spent: it knows when each began and ended, and what it answered.
 func TestRulesUnderRandomPrograms(t *testing.T) {
 	seeds := uint64(60)
-	if testing.Short() || raceEnabled {
+	if !storm() {
 		seeds = 10
 	}
 	for seed := range seeds {

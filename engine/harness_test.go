@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -46,6 +47,9 @@ type rig struct {
 	runs []time.Duration
 	stop context.CancelFunc
 }
+
+// storm reports whether searches, and the tests under load, take their long form.
+func storm() bool { return os.Getenv("OJS_STORM") != "" && !testing.Short() }
 
 // bare is a storage without its optional abilities, notices among them.
 type bare struct{ storage.Storage }

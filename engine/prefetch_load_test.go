@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"strconv"
 	"sync"
@@ -59,7 +58,7 @@ func kindOfWork(n int) string {
 // as they have attempts, and leave nothing behind.
 func TestPrefetchUnderLoad(t *testing.T) {
 	total := 30_000
-	if testing.Short() || raceEnabled && os.Getenv("OJS_STORM") == "" {
+	if !storm() {
 		total = 6000
 	}
 	for _, c := range []struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,7 @@ import (
 func TestUniqueUnderFire(t *testing.T) {
 	const goroutines = 64
 	rounds := 250
-	if testing.Short() || raceEnabled && os.Getenv("OJS_STORM") == "" {
+	if !storm() {
 		rounds = 40
 	}
 	for name, tt := range map[string]struct {

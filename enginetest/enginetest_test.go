@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"reflect"
 	"runtime"
 	"slices"
@@ -113,13 +114,16 @@ func busy(t *testing.T) {
 	t.Cleanup(func() { close(stop); done.Wait() })
 }
 
-// A hundred times, beside as many busy goroutines as there are cores, and with handlers
+// Many times, beside as many busy goroutines as there are cores, and with handlers
 // that take real time: not one deviation.
 func TestExact(t *testing.T) {
 	busy(t)
-	rounds := 100
-	if testing.Short() {
+	rounds := 10
+	switch {
+	case testing.Short():
 		rounds = 5
+	case os.Getenv("OJS_STORM") != "":
+		rounds = 100
 	}
 	take := func(eng *enginetest.Engine[any]) { // real time; in a bubble none passes
 		for end := time.Now().Add(time.Millisecond); time.Now().Before(end) && eng.Elapsed() == 0; {
