@@ -35,6 +35,29 @@ func charge(ctx context.Context, job *ojs.Job[Charge]) error {
 	return gateway.Charge(ctx, job.Args.Card, gateway.IdempotencyKey(job.ID))
 }
 
+type Row struct{ Table string }
+
+var storeRow = ojs.Define[Row]("row.store")
+
+func insertAll(context.Context, []*ojs.Job[Row]) []error { return nil }
+
+type Order struct{ ID string }
+
+var (
+	sendReceipt = ojs.Define[Order]("receipt.send")
+	shipOrder   = ojs.Define[Order]("order.ship")
+)
+
+func book(context.Context, Order) error { return nil }
+
+func order(ctx context.Context, job *ojs.Job[Order]) error {
+	next := []ojs.Draft{sendReceipt.New(job.Args), shipOrder.New(job.Args, ojs.WithDelay(time.Hour))}
+	if err := handler.Then(ctx, next...); err != nil {
+		return err
+	}
+	return book(ctx, job.Args)
+}
+
 func TestGuideRuns(t *testing.T) {
 	ctx := t.Context()
 	eng, err := engine.New[any](memory.New())
@@ -50,6 +73,15 @@ func TestGuideRuns(t *testing.T) {
 	})
 	t.Run("idempotent", func(t *testing.T) {
 		eng.Register(handler.For(ojs.Define[Charge]("payment.charge"), charge))
+	})
+	t.Run("batch", func(t *testing.T) {
+		eng.Register(handler.ForBatch(storeRow, func(ctx context.Context, jobs []*ojs.Job[Row]) []error {
+			return insertAll(ctx, jobs) // nil, or one error for each job
+		}, handler.WithBatch(100, 50*time.Millisecond),
+			handler.BatchBy(func(r Row) string { return r.Table })))
+	})
+	t.Run("follow", func(t *testing.T) {
+		eng.Register(handler.For(ojs.Define[Order]("order.book"), order))
 	})
 	t.Run("retry", func(t *testing.T) {
 		policy := ojs.RetryPolicy{MaxAttempts: 5, MaxInterval: time.Minute}

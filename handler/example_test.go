@@ -47,3 +47,45 @@ func ExampleForBatch() {
 	// discarded
 	// completed
 }
+
+// The receipt is stored when the order completes, and only then.
+func ExampleThen() {
+	ctx := context.Background()
+	eng, err := engine.New[any](memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	receipt := ojs.Define[string]("receipt.send")
+	order := ojs.Define[string]("order.book", ojs.WithMaxAttempts(1))
+	sent := make(chan string, 2)
+	eng.Register(
+		handler.For(order, func(ctx context.Context, job *ojs.Job[string]) error {
+			if err := handler.Then(ctx, receipt.New("receipt of "+job.Args)); err != nil {
+				return err
+			}
+			if job.Args == "order 1" {
+				return errors.New("sold out")
+			}
+			return nil
+		}),
+		handler.For(receipt, func(_ context.Context, job *ojs.Job[string]) error {
+			sent <- job.Args
+			return nil
+		}),
+	)
+	go eng.Run(ctx)
+
+	tickets, err := eng.EnqueueMany(ctx, order.New("order 1"), order.New("order 2"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, ticket := range tickets {
+		job, _ := ticket.Wait(ctx)
+		fmt.Println(job.State)
+	}
+	fmt.Println(<-sent)
+	// Output:
+	// discarded
+	// completed
+	// receipt of order 2
+}
