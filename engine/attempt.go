@@ -229,9 +229,10 @@ func (a *attempt) tick(now time.Time) {
 		a.stuckAt = time.Time{}
 		a.r.keeper.report(a)
 	}
-	if a.started.Load() {
+	switch {
+	case a.started.Load():
 		a.arm()
-	} else {
+	case a.phase != over: // one that has lost its job wants nothing
 		a.r.lookAt(earliest(a.renewAt, now.Add(pipeline.TickTime)))
 	}
 }

@@ -39,7 +39,7 @@ type core struct {
 	worker  string                // this engine in claims, logs and events
 	mocked  bool                  // the clock is virtual
 	durable bool                  // the storage is
-	cheap   storage.SettleClaimer // the storage, if its claims cost little
+	stepper storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
 
 	registry  registry
 	gate      *gate
@@ -72,8 +72,12 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
 	c.durable = s.Capabilities().Durable
 	c.store = c.own(s)
-	if !c.durable {
-		c.cheap, _ = c.store.(storage.SettleClaimer)
+	c.stepper, _ = c.store.(storage.SettleClaimer)
+	if c.prefetch == 0 {
+		c.prefetch = defaultPrefetch
+		if c.durable {
+			c.prefetch = durablePrefetch
+		}
 	}
 	if c.clock == nil {
 		c.clock = c.wall

@@ -9,14 +9,29 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
+// durableSteps is a storage that stores and claims in one step, and is durable as far as
+// engines know.
+type durableSteps struct {
+	durable
+	storage.SettleClaimer
+}
+
+func (s durableSteps) Unwrap() storage.Storage { return s.Storage }
+
 // Every job completes over a storage that fails now and then, and only those run again
-// whose claims were lost.
+// whose claims were lost. No job runs that may have been given back.
 func TestPrefetchOnMoodyStorage(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { prefetchOnMoodyStorage(t, false) })
+	t.Run("durable", func(t *testing.T) { prefetchOnMoodyStorage(t, true) })
+}
+
+func prefetchOnMoodyStorage(t *testing.T, lasts bool) {
 	store := hooked(func(c *storagetest.Call) {
-		odds := map[string]int{"SettleAndClaim": 400, "Settle": 10}[c.Method]
+		odds := map[string]int{"SettleAndClaim": 400, "Settle": 10, "Unclaim": 4}[c.Method]
 		if odds == 0 {
 			return
 		}
@@ -27,8 +42,11 @@ func TestPrefetchOnMoodyStorage(t *testing.T) {
 		case 0:
 			c.Err = errStorage
 		}
-	})
-	eng, err := engine.New[int](store.Stepping(), quiet, engine.WithConcurrency(4), keepAll)
+	}).Stepping()
+	if lasts {
+		store = durableSteps{durable{store}, store.(storage.SettleClaimer)}
+	}
+	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(4), keepAll)
 	must(t, err)
 	var mu sync.Mutex
 	runs := make(map[string]int)
@@ -38,7 +56,7 @@ func TestPrefetchOnMoodyStorage(t *testing.T) {
 		mu.Unlock()
 		return nil
 	})
-	const jobs = 8000
+	const jobs = 2000
 	var drafts []ojs.Draft
 	for i := range jobs {
 		drafts = append(drafts, ojs.NewDraft("quick", i, ojs.WithLease(time.Second), ojs.WithMaxAttempts(20),
@@ -49,6 +67,8 @@ func TestPrefetchOnMoodyStorage(t *testing.T) {
 	stop := started(t, eng)
 	late := time.Now().Add(40 * time.Second)
 	for {
+		must(t, eng.Queues().Pause(t.Context(), ojs.DefaultQueue)) // jobs claimed ahead go back
+		must(t, eng.Queues().Resume(t.Context(), ojs.DefaultQueue))
 		stats, err := eng.Stats(t.Context())
 		must(t, err)
 		if stats.Total[ojs.StateCompleted] == jobs {

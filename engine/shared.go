@@ -22,15 +22,34 @@ func (s ownCalls) Unwrap() storage.Storage { return s.Storage }
 
 // own is the storage whose calls are the engine's own, and so are not told to it.
 func (c *core) own(s storage.Storage) storage.Storage {
-	if p, ok := s.(storage.Binder); ok {
+	p, binds := s.(storage.Binder)
+	if binds {
 		if mine := p.Bind(c, s); mine != nil {
 			return mine
 		}
 	}
-	if _, ok := storage.As[storage.Notifier](s); ok {
-		return ownCalls{s, c}
+	if _, ok := storage.As[storage.Notifier](s); !ok {
+		return s
 	}
-	return s
+	own := ownCalls{s, c}
+	if steps, ok := s.(storage.SettleClaimer); ok && !binds { // or they are those of a storage inside of s
+		return ownSteps{own, steps}
+	}
+	return own
+}
+
+// ownSteps is ownCalls of a storage that stores and claims in one step.
+type ownSteps struct {
+	ownCalls
+	steps storage.SettleClaimer
+}
+
+func (s ownSteps) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	return s.steps.SettleAndClaim(s.mine(ctx), now, to, dst, c, into)
+}
+
+func (s ownSteps) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+	return s.steps.Unclaim(s.mine(ctx), now, held)
 }
 
 func (s ownCalls) mine(ctx context.Context) context.Context {

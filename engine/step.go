@@ -21,7 +21,8 @@ import (
 //
 //  1. Outcomes and a claim are one call of a storage that is a storage.SettleClaimer.
 //     Only such a claim takes jobs ahead, since an undone claim gives back all that it
-//     takes.
+//     takes. If that call fails, it may have done all of its work: each outcome is tried
+//     again by itself, and jobs that it has claimed wait for the end of their leases.
 //  2. Otherwise they are two calls. They are two while limits or weights have a say in
 //     claims, too, and while a tracer follows.
 //  3. The outcomes are published and logged, and waiters are told.
@@ -30,6 +31,7 @@ import (
 
 const (
 	defaultPrefetch = 32
+	durablePrefetch = 100 // a step of a durable storage takes long, and costs little more for many jobs
 	maxPrefetch     = 1000
 )
 
@@ -49,13 +51,15 @@ var birth = clock.New().Now()
 func (r *run) newPipe() *pipe {
 	c := r.c
 	most := c.prefetch
-	if c.cheap == nil || c.concurrency == 1 || most == 1 || c.mocked || c.tracing() || c.clock.Now().Before(birth) {
+	if c.stepper == nil || c.concurrency == 1 || most == 1 || c.mocked || c.tracing() || c.clock.Now().Before(birth) {
 		most = 0
 	}
 	r.tick.Func = func(now time.Time) { r.pipe.Tick(now) }
 	return pipeline.New[*attempt, *fate](pipeline.Config{
-		Slots: c.concurrency,
-		Slow:  c.cheap == nil,
+		Slots:    c.concurrency,
+		Slow:     c.durable || c.stepper == nil,
+		Unclaims: c.stepper != nil,
+		Joint:    c.joint,
 		Ahead: func() int {
 			if !c.gate.plain.Load() {
 				return 0
@@ -67,6 +71,9 @@ func (r *run) newPipe() *pipe {
 		Arm:   func() { r.sched.Set(&r.tick, c.clock.Now().Add(pipeline.TickTime)) },
 	})
 }
+
+// joint reports whether one call stores outcomes and claims.
+func (c *core) joint() bool { return c.stepper != nil && c.gate.plain.Load() && !c.tracing() }
 
 // scratch is memory that a goroutine uses for one step after another.
 type scratch struct {
@@ -139,8 +146,7 @@ func (r *run) work(given *task) {
 			t = r.step(&t, s)
 			s.clear()
 		case pipeline.Unclaim:
-			n, others := r.giveBack(t.Jobs)
-			t = r.pipe.Unclaimed(n, others)
+			t = r.pipe.Unclaimed(r.giveBack(t.Jobs))
 		default:
 			r.left()
 			return
@@ -204,7 +210,7 @@ func (r *run) step(t *task, s *scratch) task {
 		r.c.mu.Unlock()
 	}
 	more := t.Free > 0 // a claim through the gate is wanted
-	if t.Claim > 0 && !anyFollowUps(t.Outcomes) && r.c.cheap != nil && r.c.gate.plain.Load() && !r.c.tracing() && len(r.c.registry.handled()) > 0 {
+	if t.Claim > 0 && !anyFollowUps(t.Outcomes) && r.c.joint() && len(r.c.registry.handled()) > 0 {
 		more = r.exchange(t, s) && more
 	} else {
 		r.store(t.Outcomes, s)
@@ -302,7 +308,7 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	op := c.beganEnds(t.Outcomes, s)
 	now := c.now()
 	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker}
-	settled, n, err := c.cheap.SettleAndClaim(r.base, now, s.to, s.settled[:0], ask, s.into)
+	settled, n, err := c.stepper.SettleAndClaim(r.base, now, s.to, s.settled[:0], ask, s.into)
 	if err != nil {
 		op.End()
 		*s = scratch{} // the storage may still use it
@@ -391,23 +397,26 @@ func (r *run) enter(s *scratch, empty bool) {
 	}
 }
 
-// giveBack undoes the claims of attempts that have not started. It returns how many jobs
-// are available again, and the attempts that it could not give back.
-func (r *run) giveBack(list []*attempt) (n int, others []*attempt) {
+// giveBack undoes the claims of attempts that have not started, and returns how many jobs
+// are available again. It tries until it succeeds or the engine stops: a call that fails
+// may have undone them, and then their handlers must not start.
+func (r *run) giveBack(list []*attempt) int {
 	c := r.c
 	held := make([]storage.Held, len(list))
 	for i, a := range list {
 		held[i] = a.held()
 	}
-	n, err := c.cheap.Unclaim(r.base, c.now(), held)
-	if err != nil {
+	n, err := c.stepper.Unclaim(r.base, c.now(), held)
+	for tries := 1; err != nil && !errors.Is(err, ojs.ErrClosed); tries++ {
 		c.log.Error("giving jobs back failed", "error", err, "jobs", len(list))
+		n = unknown
+		if !r.pause(storageBackoff(tries)) {
+			break
+		}
+		_, err = c.stepper.Unclaim(r.base, c.now(), held)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil && !r.stopping {
-		return 0, list
-	}
 	for _, a := range list {
 		a.phase = over
 		undone := *a.rec
@@ -415,7 +424,7 @@ func (r *run) giveBack(list []*attempt) (n int, others []*attempt) {
 		c.wakeAt(undone.WakeAt()) // a look since its claim has not counted it
 		r.retire(a)
 	}
-	return n, nil
+	return n
 }
 
 // start readies an attempt for its handler. It reports false if its context has ended

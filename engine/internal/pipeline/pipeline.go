@@ -18,10 +18,11 @@
 //  1. No more handlers run than there are slots. An outcome keeps its slot if the storage
 //     has failed to take it, and if more than allowance outcomes are not stored yet.
 //  2. A job in the local queue starts as soon as any slot is free. A job that has waited
-//     for maxWait goes back to the storage. All of them do when Return or Stop is called.
+//     for wait goes back to the storage. All of them do when Return or Stop is called.
 //  3. Jobs start in the order in which they were claimed.
 //  4. An outcome is stored by the next step. If no step is due, a step begins with the
-//     next Tick; without a local queue, a step is due at once.
+//     next Tick, or on a slow storage when no other step is under way after it; without a
+//     local queue, a step is due at once.
 //  5. At most maxSteps steps are under way, so that outcomes gather while a storage is
 //     slow, and one slow step does not hold up the others.
 //  6. At most one goroutine is starting. If it finds work and there is more, it starts
@@ -32,8 +33,9 @@
 // # The size of the local queue
 //
 // The local queue is as long as the number of jobs that have completed in the last few
-// milliseconds. It at most doubles from one claim to the next. So no jobs wait behind
-// handlers that take their time.
+// milliseconds, or in the time that two steps take if that is longer. It at most doubles
+// from one claim to the next. So no jobs wait behind handlers that take their time, and
+// almost none goes back.
 package pipeline
 
 import (
@@ -50,8 +52,10 @@ const (
 	// TickTime is how long after Config.Arm a Tick is due.
 	TickTime = time.Millisecond
 
-	maxWait  = 5 * time.Millisecond // in the local queue
-	window   = 4 * time.Millisecond // of completions that count for the size of the queue
+	maxWait  = 5 * time.Millisecond   // in the local queue
+	slowWait = 100 * time.Millisecond // if giving back takes a call of a slow storage
+	window   = 4 * time.Millisecond   // of completions that count for the size of the queue
+	maxStep  = 250 * time.Millisecond // longer steps count as this long
 	maxSteps = 4
 	maxClaim = 500
 	maxStore = 500
@@ -59,12 +63,14 @@ const (
 
 // Config says what an engine and its storage are like.
 type Config struct {
-	Slots int
-	Slow  bool             // calls of the storage take time, and none stores and claims at once
-	Ahead func() int       // most jobs in the local queue behind the slots; 0: claims are exact
-	Now   func() time.Time // the engine's clock
-	Start func()           // starts a goroutine that calls Enter; the lock is held
-	Arm   func()           // has Tick called in TickTime; the lock is held
+	Slots    int
+	Slow     bool             // calls of the storage take time
+	Unclaims bool             // the storage can give jobs back
+	Joint    func() bool      // one call of the storage stores and claims
+	Ahead    func() int       // most jobs in the local queue behind the slots; 0: claims are exact
+	Now      func() time.Time // the engine's clock
+	Start    func()           // starts a goroutine that calls Enter; the lock is held
+	Arm      func()           // has Tick called in TickTime; the lock is held
 }
 
 // Kind is what a Task asks for.
@@ -88,6 +94,7 @@ type Task[J, O any] struct {
 	Free     int // of Claim: how many jobs can start at once
 
 	news, emptied, returns uint64 // as they were when the step began
+	began                  time.Time
 }
 
 // waiting is a job in the local queue.
@@ -125,7 +132,8 @@ type Pipeline[J, O any] struct {
 	flush   bool // a step is due, however few outcomes there are
 	armed   bool // a Tick is to come
 
-	target       int // size of the local queue
+	target       int           // size of the local queue
+	stepTime     time.Duration // that a step of a slow storage takes, about
 	since        time.Time
 	now, earlier int // completions since then, and in the window before
 }
@@ -192,6 +200,9 @@ func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.steps--
+	if p.Slow {
+		p.stepTime += (min(p.Now().Sub(t.began), maxStep) - p.stepTime) / 4
+	}
 	p.storing -= len(t.Outcomes)
 	clear(t.Outcomes)
 	p.spare = t.Outcomes[:0]
@@ -218,12 +229,10 @@ func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O]
 	return p.next()
 }
 
-// Unclaimed says that n jobs of an Unclaim are available again, and that others are not
-// given back: they wait again.
-func (p *Pipeline[J, O]) Unclaimed(n int, others []J) Task[J, O] {
+// Unclaimed says that n jobs of an Unclaim are available again.
+func (p *Pipeline[J, O]) Unclaimed(n int) Task[J, O] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.push(others)
 	if n > 0 {
 		p.backlog = min(p.backlog+n, Unknown)
 		p.news++
@@ -287,7 +296,7 @@ func (p *Pipeline[J, O]) Tick(now time.Time) {
 	defer p.mu.Unlock()
 	p.armed = false
 	p.flush = len(p.done) > 0
-	for p.waits() > 0 && now.Sub(p.queue[p.head].since) >= maxWait {
+	for p.waits() > 0 && now.Sub(p.queue[p.head].since) >= p.wait() {
 		p.back = append(p.back, p.pop())
 	}
 	p.wake()
@@ -343,7 +352,7 @@ func (p *Pipeline[J, O]) pop() J {
 }
 
 func (p *Pipeline[J, O]) returnAll() {
-	if p.Slow {
+	if !p.Unclaims {
 		return // its jobs can start, since no more were claimed
 	}
 	p.returns++
@@ -397,11 +406,19 @@ func (p *Pipeline[J, O]) stepDue() bool {
 	if p.steps >= maxSteps {
 		return false
 	}
-	if n := len(p.done); n > 0 && (p.flush || p.stopped || n >= max(p.target, 1) || p.exact()) {
+	if n := len(p.done); n > 0 && (p.flushes() || n >= max(p.target, 1) || p.exact()) {
 		return true
+	}
+	if p.Slow && p.claims > 0 { // the queue is being filled, and a call for a few more costs as much
+		return false
 	}
 	claim, _ := p.size()
 	return claim > 0 && p.waits() < max(p.target/4, 1)
+}
+
+// flushes reports whether outcomes are to be stored, however few there are.
+func (p *Pipeline[J, O]) flushes() bool {
+	return len(p.done) > 0 && (p.stopped || p.flush && (!p.Slow || p.steps == 0))
 }
 
 // wantsStep reports whether there is anything for a step to do.
@@ -415,16 +432,16 @@ func (p *Pipeline[J, O]) wantsStep() bool {
 
 // size is how many jobs a claim asks for, and how many of them can start at once.
 func (p *Pipeline[J, O]) size() (claim, free int) {
-	if p.backlog == 0 || p.blocked || p.stopped || p.Slow && p.claims > 0 {
+	if p.backlog == 0 || p.blocked || p.stopped || p.Slow && p.claims > 0 && !p.Joint() {
 		return 0, 0
 	}
 	promised := p.waits() + p.asked
 	free = max(p.slots()-promised, 0)
 	if p.Slow {
 		free = min(free, maxClaim)
-		return free, free
+	} else {
+		free = min(free, 1)
 	}
-	free = min(free, 1)
 	return max(free, min(p.target, p.Ahead(), p.backlog)-promised), free
 }
 
@@ -437,8 +454,11 @@ func (p *Pipeline[J, O]) step(t *Task[J, O]) {
 	} else {
 		t.Outcomes, p.done, p.spare, p.flush = p.done, p.spare, nil, false
 	}
-	if len(t.Outcomes) == 0 || !p.Slow { // a claim does not wait for a slow storage to store
+	if len(t.Outcomes) == 0 || !p.Slow || p.Joint() { // a claim does not wait for a slow storage to store
 		t.Claim, t.Free = p.size()
+	}
+	if p.Slow {
+		t.began = p.Now()
 	}
 	p.steps++
 	p.storing += len(t.Outcomes)
@@ -448,11 +468,23 @@ func (p *Pipeline[J, O]) step(t *Task[J, O]) {
 	}
 }
 
+// window is the time of which completions count for the size of the local queue.
+func (p *Pipeline[J, O]) window() time.Duration { return max(window, 2*p.stepTime) }
+
+// wait is how long a job may wait in the local queue: longer than it takes to complete
+// those before it, unless handlers take more time than they did.
+func (p *Pipeline[J, O]) wait() time.Duration {
+	if p.Slow {
+		return max(slowWait, 4*p.window())
+	}
+	return maxWait
+}
+
 // count counts a completion.
 func (p *Pipeline[J, O]) count(now time.Time) {
-	if d := now.Sub(p.since); d >= window || d < 0 {
+	if d := now.Sub(p.since); d >= p.window() || d < 0 {
 		p.earlier, p.now, p.since = p.now, 0, now
-		if d >= 2*window || d < 0 {
+		if d >= 2*p.window() || d < 0 {
 			p.earlier = 0
 		}
 	}
@@ -467,7 +499,7 @@ func (p *Pipeline[J, O]) grow() {
 		return
 	}
 	recent := p.earlier + p.now
-	if d := p.Now().Sub(p.since); d >= 2*window || d < 0 {
+	if d := p.Now().Sub(p.since); d >= 2*p.window() || d < 0 {
 		recent = 0
 	}
 	p.target = min(ahead, recent, 2*max(p.target, 1))
@@ -485,7 +517,7 @@ func (p *Pipeline[J, O]) wake() {
 	case p.waits() > 0 && p.slots() > 0:
 	case p.steps >= maxSteps:
 		return
-	case len(p.done) > 0 && (p.flush || p.stopped):
+	case p.flushes():
 	case claim > 0 && free > 0 && p.claims == 0:
 	default:
 		return

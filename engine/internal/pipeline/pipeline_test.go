@@ -15,20 +15,24 @@ type rig struct {
 	*pipeline.Pipeline[int, int]
 	now           time.Time
 	ahead         int
+	joint         bool
 	starts, ticks int
 }
 
 type task = pipeline.Task[int, int]
 
 func newRig(t *testing.T, slots, ahead int, slow bool) *rig {
-	r := &rig{T: t, now: time.Unix(1, 0), ahead: ahead}
+	r := &rig{T: t, now: time.Unix(1, 0), ahead: ahead, joint: !slow || ahead > 0}
 	r.Pipeline = pipeline.New[int, int](pipeline.Config{
 		Slots: slots,
 		Slow:  slow,
+		Joint: func() bool { return r.joint },
 		Ahead: func() int { return r.ahead },
 		Now:   func() time.Time { return r.now },
 		Start: func() { r.starts++ },
 		Arm:   func() { r.ticks++ },
+
+		Unclaims: !slow || ahead > 0,
 	})
 	return r
 }
@@ -242,7 +246,7 @@ func TestTick(t *testing.T) {
 	if len(back.Jobs) == 0 || r.ticks != 0 {
 		t.Errorf("%d jobs go back, and %d ticks are wanted", len(back.Jobs), r.ticks)
 	}
-	r.is(r.Unclaimed(len(back.Jobs), nil), pipeline.Leave, 0) // both slots are taken
+	r.is(r.Unclaimed(len(back.Jobs)), pipeline.Leave, 0) // both slots are taken
 }
 
 // Jobs in the local queue go back, and so do those that a claim under way brings.
@@ -266,7 +270,7 @@ func TestReturnAndStop(t *testing.T) {
 			if !slices.Contains(at.Jobs, 5) || !slices.Contains(at.Jobs, 6) {
 				t.Errorf("%v go back", at.Jobs)
 			}
-			if at = r.Unclaimed(2, nil); (at.Kind == pipeline.Leave) != (name == "stop") {
+			if at = r.Unclaimed(2); (at.Kind == pipeline.Leave) != (name == "stop") {
 				t.Errorf("task %d", at.Kind)
 			}
 		})
@@ -329,5 +333,78 @@ func TestFailedOutcomes(t *testing.T) {
 	}
 	if r.Recovered(); !r.Drained() {
 		t.Error("not drained")
+	}
+}
+
+// A slow storage that stores and claims in one call has both in a step, for every slot
+// that is free, and several steps at once.
+func TestSlowJointStorage(t *testing.T) {
+	r := newRig(t, 3, 8, true)
+	r.Available(pipeline.Unknown)
+	a := r.is(r.entered(), pipeline.Step, 3)
+	r.runs(r.Stepped(&a, []int{1, 2, 3}, false), 1)
+	r.runs(r.entered(), 2)
+	r.runs(r.entered(), 3)
+	for i := range 3 {
+		if s := r.is(r.Ended(i, r.now), pipeline.Step, 1); !slices.Equal(s.Outcomes, []int{i}) {
+			t.Errorf("it stores %v", s.Outcomes)
+		}
+	}
+}
+
+// Invariants 2 and 4: jobs wait longer before they go back to a slow storage, and
+// outcomes wait for the step under way.
+func TestSlowJointStorageWaits(t *testing.T) {
+	r := newRig(t, 2, 32, true)
+	at := r.warm(1000)
+	for at.Kind != pipeline.Step || at.Claim == 0 {
+		if at.Kind == pipeline.Step {
+			at = r.Stepped(&at, nil, false)
+		} else {
+			at = r.Ended(0, r.now)
+		}
+	}
+	other := r.Enter() // which the step has started
+	for range 2 {
+		if other.Kind != pipeline.Run {
+			t.Fatalf("task %+v while %+v is under way", other, at)
+		}
+		other = r.Ended(7, r.now)
+		r.Tick(r.now.Add(time.Millisecond))
+	}
+	at = r.Stepped(&at, make([]int, at.Claim), false)
+	if at.Kind != pipeline.Step || !slices.Equal(at.Outcomes, []int{7, 7}) {
+		t.Fatalf("task %d stores %v after the step", at.Kind, at.Outcomes)
+	}
+	if at = r.Stepped(&at, nil, false); at.Kind != pipeline.Run {
+		t.Fatalf("task %d", at.Kind)
+	}
+	r.is(r.Enter(), pipeline.Leave, 0) // both slots are taken
+	r.starts = 0
+	r.Tick(r.now.Add(99 * time.Millisecond))
+	if r.starts != 0 {
+		t.Error("jobs go back after 99 ms")
+	}
+	r.Tick(r.now.Add(100 * time.Millisecond))
+	r.is(r.entered(), pipeline.Unclaim, 0)
+}
+
+// The local queue of a storage whose steps take long grows by what completes meanwhile.
+func TestLongSteps(t *testing.T) {
+	r := newRig(t, 2, 32, true)
+	r.Available(pipeline.Unknown)
+	at, most := r.entered(), 0
+	for steps := 0; steps < 40; {
+		if at.Kind == pipeline.Step {
+			steps++
+			most = max(most, at.Claim)
+			r.now = r.now.Add(50 * time.Millisecond)
+			at = r.Stepped(&at, make([]int, at.Claim), false)
+			continue
+		}
+		at = r.Ended(0, r.now)
+	}
+	if most < 24 {
+		t.Errorf("the largest claim is of %d jobs", most)
 	}
 }
