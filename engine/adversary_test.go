@@ -23,7 +23,7 @@ import (
 // attempt has spent: it knows when each began and ended, and what it answered.
 func TestRulesUnderRandomPrograms(t *testing.T) {
 	seeds := uint64(60)
-	if !storm() {
+	if !storm() || raceEnabled {
 		seeds = 10
 	}
 	for seed := range seeds {
