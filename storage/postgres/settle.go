@@ -24,7 +24,7 @@ func (c *settleCall) done() <-chan struct{} { return c.ended }
 
 // Settle implements storage.Storage.
 func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	if slices.ContainsFunc(changes, hasThen) {
+	if firstThen(changes) < len(changes) {
 		if err := storage.CheckThen(changes); err != nil {
 			return dst, err
 		}

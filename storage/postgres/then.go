@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -17,18 +16,22 @@ import (
 // insert: first names and equal jobs, and the job of the change last. So it meets inserts
 // of equal jobs without a deadlock.
 
-// hasThen reports whether a change stores jobs.
-func hasThen(c storage.Change) bool { return len(c.Then) > 0 }
+// firstThen returns the index of the first change with a Then, or how many changes there
+// are.
+func firstThen(changes []storage.Change) int {
+	for i := range changes {
+		if len(changes[i].Then) > 0 {
+			return i
+		}
+	}
+	return len(changes)
+}
 
 // settleParts is Settle of changes of which some have a Then: those that have one, and
 // the changes between them, each in a step of its own.
 func (s *Storage) settleParts(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
 	for len(changes) > 0 {
-		n := slices.IndexFunc(changes, hasThen)
-		if n < 0 {
-			n = len(changes)
-		}
-		if n > 0 {
+		if n := firstThen(changes); n > 0 {
 			var err error
 			if dst, err = s.Settle(ctx, now, changes[:n], dst); err != nil {
 				return dst, err
