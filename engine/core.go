@@ -71,7 +71,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
 	c.durable = s.Capabilities().Durable
-	c.store = c.own(s)
+	c.store = c.bind(s)
 	c.stepper, _ = c.store.(storage.SettleClaimer)
 	if c.prefetch == 0 {
 		c.prefetch = defaultPrefetch

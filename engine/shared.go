@@ -10,73 +10,73 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// ownCalls tells a storage whose calls it gets, so that an engine does not hear of what
-// it has done itself.
-type ownCalls struct {
+// callerStorage tells a storage whose calls it gets, so that an engine does not hear of
+// what it has done itself.
+type callerStorage struct {
 	storage.Storage
-	self *core
+	caller *core
 }
 
 // Unwrap lets storage.As look through.
-func (s ownCalls) Unwrap() storage.Storage { return s.Storage }
+func (s callerStorage) Unwrap() storage.Storage { return s.Storage }
 
-// own is the storage whose calls are the engine's own, and so are not told to it.
-func (c *core) own(s storage.Storage) storage.Storage {
+// bind returns the storage whose calls are the engine's own, and so are not told to it.
+func (c *core) bind(s storage.Storage) storage.Storage {
 	p, binds := s.(storage.Binder)
 	if binds {
-		if mine := p.Bind(c, s); mine != nil {
-			return mine
+		if bound := p.Bind(c, s); bound != nil {
+			return bound
 		}
 	}
 	if _, ok := storage.As[storage.Notifier](s); !ok {
 		return s
 	}
-	own := ownCalls{s, c}
+	asCaller := callerStorage{s, c}
 	if steps, ok := s.(storage.SettleClaimer); ok && !binds { // or they are those of a storage inside of s
-		return ownSteps{own, steps}
+		return callerSteps{asCaller, steps}
 	}
-	return own
+	return asCaller
 }
 
-// ownSteps is ownCalls of a storage that stores and claims in one step.
-type ownSteps struct {
-	ownCalls
+// callerSteps is callerStorage of a storage that stores and claims in one step.
+type callerSteps struct {
+	callerStorage
 	steps storage.SettleClaimer
 }
 
-func (s ownSteps) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	return s.steps.SettleAndClaim(s.mine(ctx), now, to, dst, c, into)
+func (s callerSteps) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	return s.steps.SettleAndClaim(s.withCaller(ctx), now, to, dst, c, into)
 }
 
-func (s ownSteps) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
-	return s.steps.Unclaim(s.mine(ctx), now, held)
+func (s callerSteps) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+	return s.steps.Unclaim(s.withCaller(ctx), now, held)
 }
 
-func (s ownCalls) mine(ctx context.Context) context.Context {
-	if storage.Caller(ctx) == s.self {
+func (s callerStorage) withCaller(ctx context.Context) context.Context {
+	if storage.Caller(ctx) == s.caller {
 		return ctx
 	}
-	return storage.WithCaller(ctx, s.self)
+	return storage.WithCaller(ctx, s.caller)
 }
 
-func (s ownCalls) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
-	return s.Storage.Insert(s.mine(ctx), now, batch, dst)
+func (s callerStorage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+	return s.Storage.Insert(s.withCaller(ctx), now, batch, dst)
 }
 
-func (s ownCalls) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
-	return s.Storage.Claim(s.mine(ctx), now, c, dst)
+func (s callerStorage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+	return s.Storage.Claim(s.withCaller(ctx), now, c, dst)
 }
 
-func (s ownCalls) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
-	return s.Storage.Settle(s.mine(ctx), now, changes, dst)
+func (s callerStorage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	return s.Storage.Settle(s.withCaller(ctx), now, changes, dst)
 }
 
-func (s ownCalls) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
-	return s.Storage.Extend(s.mine(ctx), now, extensions)
+func (s callerStorage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
+	return s.Storage.Extend(s.withCaller(ctx), now, extensions)
 }
 
-func (s ownCalls) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
-	return s.Storage.Due(s.mine(ctx), now, max, buf)
+func (s callerStorage) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+	return s.Storage.Due(s.withCaller(ctx), now, max, buf)
 }
 
 // listening is an engine's subscription to the notices of its storage. It is open during
