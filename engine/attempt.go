@@ -26,17 +26,17 @@ type attempt struct {
 
 // life is the part of an attempt that the next one in its memory does not take over.
 type life struct {
-	r       *run
-	kind    *jobType
-	ctx     internal.Frame // the handler's
-	context *internal.Context
-	owner   internal.Owner
-	header  *ojs.JobHeader // the handler's copy
-	at      int            // in run.attempts
-	fate    fate           // unless a caller may have the attempt; see decide
-	claimed time.Time      // when it was
-	started atomic.Bool    // its handler may have been called
-	late    atomic.Int64   // how many ns after the claim that was
+	r          *run
+	kind       *jobType
+	ctx        internal.Frame // the handler's
+	context    *internal.Context
+	owner      internal.Owner
+	header     *ojs.JobHeader // the handler's copy
+	at         int            // in run.attempts
+	settlement settlement     // unless a caller may have the attempt; see decide
+	claimed    time.Time      // when it was
+	started    atomic.Bool    // its handler may have been called
+	late       atomic.Int64   // how many ns after the claim that was
 
 	deadline time.Time // of its timeout, or of the job's total timeout, when it was claimed
 
@@ -296,11 +296,11 @@ func (r *run) forget(a *attempt) {
 }
 
 // reusable reports whether another job may have the memory of an attempt that is over and
-// not in r.attempts: not if its handler may have it (the fate is then one of its own),
-// nor if the clock, an operator or a stop dealt with it and may have it on a list. If so
-// it clears the attempt of what would keep its job alive. core.mu is held.
-func (a *attempt) reusable(f *fate) bool {
-	if f != &a.fate || a.cause != nil || a.kept {
+// not in r.attempts: not if its handler may have it (the settlement is then one of its
+// own), nor if the clock, an operator or a stop dealt with it and may have it on a list.
+// If so it clears the attempt of what would keep its job alive. core.mu is held.
+func (a *attempt) reusable(f *settlement) bool {
+	if f != &a.settlement || a.cause != nil || a.kept {
 		return false
 	}
 	a.life = life{}

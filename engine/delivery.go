@@ -38,7 +38,7 @@ type Delivery struct {
 	mu       sync.Mutex // guards the fields below, and is held while the delivery is settled
 	progress float64
 	saved    json.RawMessage
-	tried    *fate // an end that may have been stored
+	tried    *settlement // an end that may have been stored
 }
 
 func (c *core) delivery(rec *storage.Record, from *Worker) *Delivery {
@@ -108,7 +108,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.core
-	f := newFate(&d.rec, d.rec.Worker)
+	f := newSettlement(&d.rec, d.rec.Worker)
 	f.rec.Progress, f.rec.Checkpoint = d.progress, d.saved
 	f.traced = c.traced(ctx)
 	c.decide(f, o, d.began, c.now(), result)

@@ -158,7 +158,7 @@ func (c *core) logExpired(rec *storage.Record) {
 }
 
 // logOutcome writes the line of an attempt whose end has been stored.
-func (c *core) logOutcome(f *fate, worker string) {
+func (c *core) logOutcome(f *settlement, worker string) {
 	rec, d := f.rec, f.decision
 	if d.Asked > 0 {
 		c.logCut(f)
@@ -189,7 +189,7 @@ func (c *core) logOutcome(f *fate, worker string) {
 
 // logCut says, once for each job type, that a retry comes earlier than the handler or the
 // retry hook asked for.
-func (c *core) logCut(f *fate) {
+func (c *core) logCut(f *settlement) {
 	if t, err := c.jobType(f.rec.Type); err == nil && !t.cut.Swap(true) {
 		c.logJob(slog.LevelInfo, "retry delay cut to max_interval; raise it in the retry policy to keep longer delays", "lifecycle", f.rec, "",
 			slog.Float64("asked_seconds", f.decision.Asked.Seconds()), slog.Float64("max_interval_seconds", f.rec.Retry.MaxInterval.Seconds()))

@@ -47,9 +47,9 @@ func (r *run) interrupt(a *attempt) {
 	r.settled(f, err)
 }
 
-// fate is the settlement of an attempt: the job as it is to be stored, and how that came
+// settlement is the end of an attempt: the job as it is to be stored, and how that came
 // about.
-type fate struct {
+type settlement struct {
 	a        *attempt        // nil: none of this engine's
 	rec      *storage.Record // the attempt's own, or a copy; see decide
 	decision policy.Decision
@@ -61,10 +61,10 @@ type fate struct {
 	then     *followUps      // that are stored with it
 }
 
-// newFate makes the fate of a job that is not decided on yet.
-func newFate(rec *storage.Record, worker string) *fate {
+// newSettlement makes the settlement of a job that is not decided on yet.
+func newSettlement(rec *storage.Record, worker string) *settlement {
 	own := *rec
-	return &fate{rec: &own, worker: worker}
+	return &settlement{rec: &own, worker: worker}
 }
 
 // said is what a handler has said of its attempt.
@@ -84,12 +84,12 @@ func (a *attempt) said() said {
 
 // decide decides on the job of an attempt. If the handler has returned and no caller has
 // the attempt, its own record takes the decision; otherwise a copy does.
-func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *fate {
-	f := &a.fate
+func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *settlement {
+	f := &a.settlement
 	if said.returned && a.context.TakeBack() {
 		f.rec, f.worker = a.rec, r.c.worker
 	} else {
-		f = newFate(a.rec, r.c.worker)
+		f = newSettlement(a.rec, r.c.worker)
 	}
 	f.a = a
 	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint
@@ -102,7 +102,7 @@ func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *fa
 }
 
 // decide decides on the job of an attempt that began at a time and has ended now.
-func (c *core) decide(f *fate, o policy.Outcome, began, now time.Time, result json.RawMessage) {
+func (c *core) decide(f *settlement, o policy.Outcome, began, now time.Time, result json.RawMessage) {
 	rec := f.rec
 	o = policy.Timed(&rec.JobInfo, o, began, now)
 	f.kind, f.at, f.took = o.Kind, now, now.Sub(began)
@@ -124,7 +124,7 @@ func (c *core) decide(f *fate, o policy.Outcome, began, now time.Time, result js
 	}
 }
 
-func (c *core) decideFailure(f *fate, o policy.Outcome, now time.Time) {
+func (c *core) decideFailure(f *settlement, o policy.Outcome, now time.Time) {
 	if f.traced != nil {
 		_, end := c.trace(f.traced, OpRetryEvaluate, f.rec)
 		defer end(nil)
@@ -157,13 +157,13 @@ func (r *run) settleOverrun(a *attempt) {
 	r.settled(f, err)
 }
 
-// settleStalled decides and stores the fate of a job whose lease ran out and that was
-// handed to this engine. If it cannot be stored now, the new lease runs out in turn.
+// settleStalled decides and stores the settlement of a job whose lease ran out and that
+// was handed to this engine. If it cannot be stored now, the new lease runs out in turn.
 func (r *run) settleStalled(rec storage.Record) {
 	now := r.c.now()
 	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
 	ctx, end := r.c.trace(r.base, OpVisibility, &rec)
-	f := newFate(&rec, rec.Worker)
+	f := newSettlement(&rec, rec.Worker)
 	f.traced = r.c.traced(ctx)
 	r.c.decide(f, o, rec.StartedAt, now, nil)
 	s, err := r.c.settleOnce(ctx, f)
@@ -183,7 +183,7 @@ func (c *core) traced(ctx context.Context) context.Context {
 }
 
 // tell writes down what has been stored, or why nothing was.
-func (r *run) tell(f *fate, err error) {
+func (r *run) tell(f *settlement, err error) {
 	switch {
 	case err == nil:
 		r.c.logOutcome(f, f.worker)
@@ -207,7 +207,7 @@ func (r *run) noteReturned(id string) {
 }
 
 // settled tells the engine what has been stored, or why nothing was.
-func (r *run) settled(f *fate, err error) {
+func (r *run) settled(f *settlement, err error) {
 	r.tell(f, err)
 	if err == nil {
 		r.c.mu.Lock()
@@ -225,9 +225,9 @@ func (c *core) settled(to *storage.Record) {
 	c.wakeAt(to.WakeAt())
 }
 
-// settleOnce stores one fate.
-func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error) {
-	settled, err := c.settleAll(ctx, []*fate{f}, new(scratch))
+// settleOnce stores one settlement.
+func (c *core) settleOnce(ctx context.Context, f *settlement) (storage.Settled, error) {
+	settled, err := c.settleAll(ctx, []*settlement{f}, new(scratch))
 	if err != nil {
 		return storage.Settled{}, err
 	}
@@ -236,8 +236,8 @@ func (c *core) settleOnce(ctx context.Context, f *fate) (storage.Settled, error)
 
 // settleAll stores fates in one call, and publishes those that were stored. The results
 // are in the scratch, which the storage may keep if it fails. With a tracer it stores one
-// fate only.
-func (c *core) settleAll(ctx context.Context, list []*fate, s *scratch) ([]storage.Settled, error) {
+// settlement only.
+func (c *core) settleAll(ctx context.Context, list []*settlement, s *scratch) ([]storage.Settled, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -283,7 +283,7 @@ func (c *core) settleAll(ctx context.Context, list []*fate, s *scratch) ([]stora
 
 // beganEnds begins the operation of attempts' ends. It returns nil if no listener wants
 // their events.
-func (c *core) beganEnds(list []*fate, s *scratch) *eventlog.Op {
+func (c *core) beganEnds(list []*settlement, s *scratch) *eventlog.Op {
 	if !c.events.Listening() {
 		return nil
 	}
@@ -306,7 +306,7 @@ func (c *core) beganEnds(list []*fate, s *scratch) *eventlog.Op {
 
 // publishEnds ends the operation with the transitions of those attempts' ends that were
 // stored. Their claims have returned, except that of a job whose lease ran out.
-func (c *core) publishEnds(op *eventlog.Op, list []*fate, settled []storage.Settled) {
+func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storage.Settled) {
 	if op == nil {
 		return
 	}
@@ -328,8 +328,8 @@ func (c *core) publishEnds(op *eventlog.Op, list []*fate, settled []storage.Sett
 }
 
 // publishEnd publishes an attempt's end that a call had stored which seemed to fail.
-func (c *core) publishEnd(ctx context.Context, f *fate) {
-	list := []*fate{f}
+func (c *core) publishEnd(ctx context.Context, f *settlement) {
+	list := []*settlement{f}
 	if op := c.beganEnds(list, new(scratch)); op != nil {
 		c.publishEnds(op, list, []storage.Settled{{Then: c.lookUpThen(ctx, f.then)}})
 	}

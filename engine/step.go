@@ -36,8 +36,8 @@ const (
 )
 
 type (
-	pipe = pipeline.Pipeline[*attempt, *fate]
-	task = pipeline.Task[*attempt, *fate]
+	pipe = pipeline.Pipeline[*attempt, *settlement]
+	task = pipeline.Task[*attempt, *settlement]
 )
 
 // birth is when the program began.
@@ -55,7 +55,7 @@ func (r *run) newPipe() *pipe {
 		most = 0
 	}
 	r.tick.Func = func(now time.Time) { r.pipe.Tick(now) }
-	return pipeline.New[*attempt, *fate](pipeline.Config{
+	return pipeline.New[*attempt, *settlement](pipeline.Config{
 		Slots:    c.concurrency,
 		Slow:     c.durable || c.stepper == nil,
 		Unclaims: c.stepper != nil,
@@ -223,7 +223,7 @@ func (r *run) step(t *task, s *scratch) task {
 }
 
 // store stores outcomes.
-func (r *run) store(outcomes []*fate, s *scratch) {
+func (r *run) store(outcomes []*settlement, s *scratch) {
 	n := len(outcomes)
 	if r.c.tracing() { // each call is an operation about one job
 		n = 1
@@ -243,7 +243,7 @@ func (r *run) store(outcomes []*fate, s *scratch) {
 
 // again has outcomes that a call has failed to store stored by goroutines of their own,
 // so that one that the storage can never take holds up no other.
-func (r *run) again(outcomes []*fate, err error) {
+func (r *run) again(outcomes []*settlement, err error) {
 	r.c.mu.Lock()
 	for _, f := range outcomes {
 		f.a.kept = true // the storage may still read the record
@@ -253,7 +253,7 @@ func (r *run) again(outcomes []*fate, err error) {
 	for _, f := range outcomes {
 		go func() {
 			f, err := r.persistThen(f, err)
-			r.stored([]*fate{f}, []storage.Settled{{Err: err}})
+			r.stored([]*settlement{f}, []storage.Settled{{Err: err}})
 			r.pipe.Recovered()
 			r.left()
 		}()
@@ -261,7 +261,7 @@ func (r *run) again(outcomes []*fate, err error) {
 }
 
 // stored follows outcomes that were stored, or refused.
-func (r *run) stored(outcomes []*fate, settled []storage.Settled) {
+func (r *run) stored(outcomes []*settlement, settled []storage.Settled) {
 	c := r.c
 	for i, f := range outcomes {
 		r.tell(f, settled[i].Err)
@@ -472,7 +472,7 @@ func (a *attempt) lost() bool {
 
 // persist stores an outcome that the storage has failed to take with an error, again and
 // again until the engine stops.
-func (r *run) persist(f *fate, err error) error {
+func (r *run) persist(f *settlement, err error) error {
 	for n := 1; ; n++ {
 		if errors.Is(err, ojs.ErrClosed) || !r.pause(storageBackoff(n)) {
 			return err
@@ -491,7 +491,7 @@ func (r *run) persist(f *fate, err error) error {
 
 // persistThen is persist of an outcome that may have follow-ups. If these are refused, it
 // stores that the attempt has failed. It returns what it has stored.
-func (r *run) persistThen(f *fate, err error) (*fate, error) {
+func (r *run) persistThen(f *settlement, err error) (*settlement, error) {
 	if err = r.persist(f, err); !f.refusedThen(err) {
 		return f, err
 	}

@@ -142,8 +142,8 @@ func (l *followUps) enqueueAt(now time.Time) {
 	}
 }
 
-// follow gives a fate its follow-ups, if it completes its job.
-func (f *fate) follow(l *followUps) {
+// follow gives a settlement its follow-ups, if it completes its job.
+func (f *settlement) follow(l *followUps) {
 	if l != nil && f.rec.State == ojs.StateCompleted {
 		l.enqueueAt(f.at)
 		f.then = l
@@ -158,8 +158,8 @@ func (l *followUps) inserts() []storage.Insert {
 	return l.batch
 }
 
-// anyFollowUps reports whether a fate of a list has follow-ups.
-func anyFollowUps(list []*fate) bool {
+// anyFollowUps reports whether a settlement of a list has follow-ups.
+func anyFollowUps(list []*settlement) bool {
 	for _, f := range list {
 		if f.then != nil {
 			return true
@@ -168,8 +168,8 @@ func anyFollowUps(list []*fate) bool {
 	return false
 }
 
-// refusedThen reports whether a fate was refused for its follow-ups.
-func (f *fate) refusedThen(err error) bool {
+// refusedThen reports whether a settlement was refused for its follow-ups.
+func (f *settlement) refusedThen(err error) bool {
 	return f.then != nil && err != nil && !errors.Is(err, storage.ErrFenced) && !errors.Is(err, ojs.ErrNotFound) &&
 		!errors.Is(err, ojs.ErrTransition) && isRefusal(err)
 }
@@ -182,7 +182,7 @@ func isRefusal(err error) bool {
 }
 
 // failed decides on an attempt anew whose follow-ups were refused.
-func (r *run) failed(f *fate, refused error) *fate {
+func (r *run) failed(f *settlement, refused error) *settlement {
 	r.c.rejected(refused)
 	r.c.mu.Lock()
 	said := f.a.said()
@@ -193,10 +193,10 @@ func (r *run) failed(f *fate, refused error) *fate {
 
 // storeRefused stores the outcomes of those of a list whose follow-ups were refused, and
 // returns the others.
-func (r *run) storeRefused(list []*fate, settled []storage.Settled, s *scratch) ([]*fate, []storage.Settled) {
-	var others []*fate
+func (r *run) storeRefused(list []*settlement, settled []storage.Settled, s *scratch) ([]*settlement, []storage.Settled) {
+	var others []*settlement
 	var results []storage.Settled
-	var refused []*fate
+	var refused []*settlement
 	for i, f := range list {
 		if err := settled[i].Err; f.refusedThen(err) {
 			refused = append(refused, r.failed(f, err))
@@ -211,7 +211,7 @@ func (r *run) storeRefused(list []*fate, settled []storage.Settled, s *scratch) 
 }
 
 // followed follows the follow-ups of outcomes that were stored, before their events.
-func (c *core) followed(ctx context.Context, list []*fate, settled []storage.Settled) {
+func (c *core) followed(ctx context.Context, list []*settlement, settled []storage.Settled) {
 	for i, f := range list {
 		if f.then == nil || settled[i].Err != nil {
 			continue
@@ -224,7 +224,7 @@ func (c *core) followed(ctx context.Context, list []*fate, settled []storage.Set
 }
 
 // enqueuedThen follows the follow-ups of outcomes that were stored, after their events.
-func (c *core) enqueuedThen(list []*fate, settled []storage.Settled) {
+func (c *core) enqueuedThen(list []*settlement, settled []storage.Settled) {
 	for i, f := range list {
 		if f.then != nil && settled[i].Err == nil {
 			c.inserted(f.then.batch, settled[i].Then)
