@@ -108,16 +108,20 @@ func (t tx) queuesWithJobs() (names []string) {
 // Settle implements storage.Storage.
 func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change,
 	dst []storage.Settled) ([]storage.Settled, error) {
+	if err := storage.CheckThen(changes); err != nil {
+		return dst, err
+	}
 	settled, err := transact(ctx, s.db.Update, func(t tx) (settled []storage.Settled) {
 		for i := range changes {
-			settled = append(settled, t.settle(&changes[i].Record))
+			settled = append(settled, t.settle(now, &changes[i]))
 		}
 		return settled
 	})
 	return append(dst, settled...), err
 }
 
-func (t tx) settle(to *storage.Record) storage.Settled {
+func (t tx) settle(now time.Time, c *storage.Change) storage.Settled {
+	to := &c.Record
 	j := t.find(to.ID)
 	if j == nil {
 		return storage.Settled{Err: ojs.ErrNotFound}
@@ -127,8 +131,22 @@ func (t tx) settle(to *storage.Record) storage.Settled {
 	}
 	stays := j.State == ojs.StateAvailable && to.State == ojs.StateAvailable
 	keepsPlace := stays && j.Queue == to.Queue && j.Priority == to.Priority
-	t.change(j, !keepsPlace, func(r *storage.Record) { *r = *to; r.Version++ })
-	return storage.Settled{Version: j.Version}
+	change := func() error {
+		t.change(j, !keepsPlace, func(r *storage.Record) { *r = *to; r.Version++ })
+		return nil
+	}
+	if len(c.Then) == 0 {
+		_ = change()
+		return storage.Settled{Version: j.Version}
+	}
+	ended := *to
+	ended.Version++
+	then, err := insert.Then(t, now, &ended, change, c.Then)
+	if insert.Refused(err) { // before anything was written
+		return storage.Settled{Version: j.Version, Err: err}
+	}
+	check(err)
+	return storage.Settled{Version: j.Version, Then: then}
 }
 
 // Extend implements storage.Storage.

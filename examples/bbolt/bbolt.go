@@ -104,7 +104,7 @@ func prepare(btx *bolt.Tx) error {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "bbolt", Durable: true, Unique: storage.Strong,
-		Mechanism: "one write transaction at a time"}
+		Mechanism: "one write transaction at a time", Then: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.

@@ -38,6 +38,7 @@ var config = storagetest.Config{
 		path, _ := paths.Load(s)
 		return open(tb, path.(string))
 	},
+	Then:   true,
 	Queues: step() >= 11,
 	Crons:  step() >= 11,
 }
