@@ -59,7 +59,7 @@ type life struct {
 	stuckAt  time.Time      // when the handler counts as stuck unless it has returned; zero until its context ends
 	replaced bool           // its slot has been
 	returned bool           // the handler has
-	kept     bool           // the keeper has had it, or a storage that has failed
+	kept     bool           // maintenance has had it, or a storage that has failed
 	shown    *ojs.JobHeader // what handler.Job returns; nil until its first call
 }
 
@@ -222,12 +222,12 @@ func (a *attempt) tick(now time.Time) {
 			a.end(ojs.ErrTimeout)
 		case due(a.forceAt):
 			a.phase = settling
-			a.r.keeper.force(a)
+			a.r.maintenance.force(a)
 		}
 	}
 	if due(a.stuckAt) {
 		a.stuckAt = time.Time{}
-		a.r.keeper.report(a)
+		a.r.maintenance.report(a)
 	}
 	switch {
 	case a.started.Load():
@@ -242,7 +242,7 @@ func (a *attempt) renew(now time.Time) {
 	a.renewAt = now.Add(renewalInterval(a.rec.Lease))
 	a.flushAt, a.flushed = time.Time{}, now
 	a.kept = true
-	a.r.keeper.renew(a)
+	a.r.maintenance.renew(a)
 }
 
 // end ends the attempt's context. The first cause holds. core.mu is held.

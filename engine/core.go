@@ -131,7 +131,7 @@ func (c *core) uncertain(err error) {
 	defer c.mu.Unlock()
 	c.available(unknown)
 	if r := c.run; r != nil {
-		r.keeper.wakeAt(c.now().Add(storageBackoff(1)))
+		r.maintenance.wakeAt(c.now().Add(storageBackoff(1)))
 	}
 }
 
@@ -154,9 +154,9 @@ func (c *core) jobEnded(rec *storage.Record) {
 	c.waiters.ended(rec.ID, &rec.JobInfo)
 	c.room.made(rec.Queue)
 	if c.run != nil {
-		c.run.keeper.ended(1)
+		c.run.maintenance.ended(1)
 		if rec.DeadLettered() {
-			c.run.keeper.died(&rec.JobInfo)
+			c.run.maintenance.died(&rec.JobInfo)
 		}
 	}
 }

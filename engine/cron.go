@@ -300,7 +300,7 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []stora
 		}
 		c.core.mu.Lock()
 		if c.core.run != nil {
-			c.core.run.keeper.wantCron()
+			c.core.run.maintenance.wantCron()
 		}
 		c.core.mu.Unlock()
 		wanted = again

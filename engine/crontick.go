@@ -17,7 +17,7 @@ const cronBatch = 256
 
 // tick fires the recurring jobs that are due, and says when the next one is; zero: none
 // is to come.
-func (k *keeper) tick() (next time.Time) {
+func (k *maintenance) tick() (next time.Time) {
 	c := k.r.c
 	store, ok := storage.As[storage.CronStore](c.store)
 	if !ok {
@@ -48,7 +48,7 @@ func (k *keeper) tick() (next time.Time) {
 }
 
 // fireDue fires a recurring job that is due, and says when it wants to be looked at next.
-func (k *keeper) fireDue(store storage.CronStore, e *storage.Cron, now time.Time, told map[string]uint64) time.Time {
+func (k *maintenance) fireDue(store storage.CronStore, e *storage.Cron, now time.Time, told map[string]uint64) time.Time {
 	c := k.r.c
 	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
 	if err != nil {
@@ -71,7 +71,7 @@ func (k *keeper) fireDue(store storage.CronStore, e *storage.Cron, now time.Time
 const unreadableWait = time.Minute
 
 // cannotRead logs why, unless the look before has told.
-func (k *keeper) cannotRead(e *storage.Cron, told map[string]uint64, err error) {
+func (k *maintenance) cannotRead(e *storage.Cron, told map[string]uint64, err error) {
 	if told[e.Name] != e.Version {
 		k.r.c.log.Error("recurring job cannot run", "cron_name", e.Name, "error", err)
 	}
@@ -202,7 +202,7 @@ func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) bool
 	var tickets [1]ojs.Ticket
 	var err error
 	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
-	// which is the keeper's.
+	// which is maintenance's.
 	if stop := foreign.Call(func() {
 		err = c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, e.Args, opts...)}, tickets[:])
 	}); stop != nil {

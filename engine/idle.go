@@ -18,10 +18,10 @@ func (c *core) changed() {
 // is due. Under a clock that moves by itself, a run whose storage fails is not quiet,
 // since jobs may be due. core.mu is held.
 func (r *run) quiet() bool {
-	if !r.c.mocked && (r.failures > 0 || r.keeper.failures > 0) {
+	if !r.c.mocked && (r.failures > 0 || r.maintenance.failures > 0) {
 		return false
 	}
-	return r.pipe.Idle(r.asleep) && !r.keeper.busy()
+	return r.pipe.Idle(r.asleep) && !r.maintenance.busy()
 }
 
 // NextWake returns when an idle engine has something to do next without a call from

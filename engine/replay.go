@@ -13,9 +13,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Replay rules. The keeper lists the dead letters at the start of Run, when one that died
-// here is due, and every five minutes while the engine has rules, for those that died
-// elsewhere. It replays what is due and sleeps until the next.
+// Replay rules. Maintenance lists the dead letters at the start of Run, when one that
+// died here is due, and every five minutes while the engine has rules, for those that
+// died elsewhere. It replays what is due and sleeps until the next.
 //
 //  1. A job is replayed by the first rule that selects it and is enabled, once for each
 //     death.
@@ -118,7 +118,7 @@ const (
 	replayEvery = 5 * time.Minute // at least one list
 )
 
-// replays is the keeper's part in replay rules. core.mu guards it.
+// replays is maintenance's part in replay rules. core.mu guards it.
 type replays struct {
 	timer  scheduler.Timer
 	at     time.Time // when timer fires; zero: not armed
@@ -126,7 +126,7 @@ type replays struct {
 	listed time.Time // the latest one
 }
 
-func (k *keeper) startReplays() {
+func (k *maintenance) startReplays() {
 	k.replays.timer.Func = func(time.Time) {
 		k.r.c.mu.Lock()
 		defer k.r.c.mu.Unlock()
@@ -137,15 +137,15 @@ func (k *keeper) startReplays() {
 
 // core.mu is held in wantReplay, replayBy and died.
 
-func (k *keeper) wantReplay() {
+func (k *maintenance) wantReplay() {
 	if len(k.r.c.replayRules) > 0 {
 		k.replays.wanted = true
 		k.poke()
 	}
 }
 
-// replayBy has the keeper list the dead letters at t, unless it will earlier.
-func (k *keeper) replayBy(t time.Time) {
+// replayBy has maintenance list the dead letters at t, unless it will earlier.
+func (k *maintenance) replayBy(t time.Time) {
 	if soonest := k.replays.listed.Add(replayPause); t.Before(soonest) {
 		t = soonest
 	}
@@ -156,14 +156,14 @@ func (k *keeper) replayBy(t time.Time) {
 }
 
 // died follows the death of a job.
-func (k *keeper) died(job *ojs.JobInfo) {
+func (k *maintenance) died(job *ojs.JobInfo) {
 	if _, due, ok := k.r.c.replayRuleFor(job); ok {
 		k.replayBy(due)
 	}
 }
 
 // replay replays the dead letters that are due, and says when to list them next.
-func (k *keeper) replay() (next time.Time) {
+func (k *maintenance) replay() (next time.Time) {
 	c := k.r.c
 	now := c.now()
 	c.mu.Lock()

@@ -158,7 +158,7 @@ func (r *Retention) prunings() []pruning {
 
 // prune deletes what need not be kept, and says when time will next make it look; zero:
 // only when more has finished.
-func (k *keeper) prune() (next time.Time) {
+func (k *maintenance) prune() (next time.Time) {
 	c := k.r.c
 	ctx, end := c.trace(k.r.base, OpReaper, nil)
 	var failed error
@@ -196,7 +196,7 @@ func (k *keeper) prune() (next time.Time) {
 }
 
 // pruned follows the deletion of jobs.
-func (k *keeper) pruned(p *pruning, ids []string) {
+func (k *maintenance) pruned(p *pruning, ids []string) {
 	if len(ids) == 0 {
 		return
 	}

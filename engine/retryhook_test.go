@@ -170,7 +170,7 @@ func TestRetryHookGoexit(t *testing.T) {
 	}
 }
 
-// An enqueue hook that ends the keeper's goroutine costs the run of the recurring job,
+// An enqueue hook that ends maintenance's goroutine costs the run of the recurring job,
 // and nothing else.
 func TestEnqueueHookGoexit(t *testing.T) {
 	inBubble(t, func(b *rig) {

@@ -56,9 +56,9 @@ type run struct {
 	reopening scheduler.Timer // for when a limit lets jobs in again
 	reopensAt time.Time       // when it fires; zero: not armed
 
-	closing chan struct{} // closed when the grace period is over too
-	over    chan struct{} // closed when the scheduler has stopped
-	keeper  keeper
+	closing     chan struct{} // closed when the grace period is over too
+	over        chan struct{} // closed when the scheduler has stopped
+	maintenance maintenance
 }
 
 func (c *core) runUntil(ctx context.Context) error {
@@ -86,15 +86,15 @@ func (c *core) runUntil(ctx context.Context) error {
 		r.reopensAt = time.Time{}
 		c.available(unknown)
 	}
-	r.keeper.start(r)
+	r.maintenance.start(r)
 	c.run = r
 	c.started = c.now()
 	c.available(unknown)
-	r.keeper.wantDue()
-	r.keeper.wantWorkers()
-	r.keeper.wantPrune()
-	r.keeper.wantReplay()
-	r.keeper.wantCron()
+	r.maintenance.wantDue()
+	r.maintenance.wantWorkers()
+	r.maintenance.wantPrune()
+	r.maintenance.wantReplay()
+	r.maintenance.wantCron()
 	c.mu.Unlock()
 	c.warnUnreached()
 	c.warnQuarantined(r.base)
@@ -102,7 +102,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 
 	<-ctx.Done()
-	err := errors.Join(r.stop(), r.keeper.stop())
+	err := errors.Join(r.stop(), r.maintenance.stop())
 	r.sched.Stop()
 	close(r.over)
 
@@ -235,7 +235,7 @@ func storageBackoff(n int) time.Duration {
 // asks for none. mu is held.
 func (c *core) wakeAt(t time.Time) {
 	if c.run != nil && !t.IsZero() {
-		c.run.keeper.wakeAt(t)
+		c.run.maintenance.wakeAt(t)
 	}
 }
 

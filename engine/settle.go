@@ -133,8 +133,8 @@ func (c *core) decideFailure(f *settlement, o policy.Outcome, now time.Time) {
 }
 
 // settleOverrun settles an attempt whose handler has not returned in the grace period
-// after its timeout. The keeper calls it, and does not wait for a storage that fails: the
-// attempt's timer calls again.
+// after its timeout. Maintenance calls it, and does not wait for a storage that fails:
+// the attempt's timer calls again.
 func (r *run) settleOverrun(a *attempt) {
 	r.c.mu.Lock()
 	said := a.said()

@@ -116,16 +116,16 @@ func (c *core) hear(n storage.Notice) {
 	}
 	c.wakeAt(n.Due)
 	if c.run != nil && n.Everything {
-		c.run.keeper.wantDue()
+		c.run.maintenance.wantDue()
 	}
 	if c.run != nil && (n.Crons || n.Everything) {
-		c.run.keeper.wantCron()
+		c.run.maintenance.wantCron()
 	}
 	for _, t := range n.Taken {
 		c.takenAway(t.Held, t.Cause)
 	}
 	if len(n.Ended) > 0 && c.run != nil {
-		c.run.keeper.ended(len(n.Ended))
+		c.run.maintenance.ended(len(n.Ended))
 	}
 	c.mu.Unlock()
 	for _, id := range n.Ended {

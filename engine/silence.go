@@ -13,9 +13,9 @@ import (
 
 // Timeouts and deaths of workers that fetch jobs.
 //
-// The engine that a worker calls knows what the worker holds (workers). One timer of the
-// keeper stands for the earliest timeout of a held job and the earliest end of a worker's
-// patience. When it fires, the storage is asked before anything is decided:
+// The engine that a worker calls knows what the worker holds (workers). One timer of
+// maintenance stands for the earliest timeout of a held job and the earliest end of a
+// worker's patience. When it fires, the storage is asked before anything is decided:
 //
 //  1. A job that the worker has lost is only forgotten.
 //  2. A lease that was renewed through another engine is a sign of life: LeaseUntil less
@@ -64,10 +64,10 @@ func (c *core) workerLost(held storage.Held, cause error) {
 	c.letIn(held)
 }
 
-// watchWorkers has the keeper look at the workers at t, if it is not zero. mu is held.
+// watchWorkers has maintenance look at the workers at t, if it is not zero. mu is held.
 func (c *core) watchWorkers(t time.Time) {
 	if c.run != nil && !t.IsZero() {
-		c.run.keeper.workersBy(t)
+		c.run.maintenance.workersBy(t)
 	}
 }
 
@@ -105,7 +105,7 @@ func (c *core) heldRecord(ctx context.Context, worker string, held storage.Held)
 }
 
 // lookAtWorkers fails what workers hold beyond its time, and what dead workers hold. It
-// returns when to look again. The keeper calls it.
+// returns when to look again. Maintenance calls it.
 func (r *run) lookAtWorkers() (next time.Time) {
 	now := r.c.now()
 	late, dead, next := r.c.workers.due(now)

@@ -118,8 +118,8 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	switch {
 	case r.failures > 0:
 		is(Degraded, "claims of jobs fail: "+r.failure.Error())
-	case r.keeper.failures > 0:
-		is(Degraded, "checks for due jobs fail: "+r.keeper.failure.Error())
+	case r.maintenance.failures > 0:
+		is(Degraded, "checks for due jobs fail: "+r.maintenance.failure.Error())
 	}
 	if r.stuck > 0 {
 		is(Degraded, "handlers go on although their contexts have ended")

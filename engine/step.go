@@ -363,7 +363,7 @@ func (r *run) claimFailed(err error) {
 	r.failure = err
 	d := storageBackoff(r.failures)
 	r.pipe.Block()
-	r.keeper.wakeAt(r.c.now().Add(d)) // if it has claimed a job all the same, that has a lease to run out
+	r.maintenance.wakeAt(r.c.now().Add(d)) // if it has claimed a job all the same, that has a lease to run out
 	r.sched.At(r.c.clock.Now().Add(d), func(time.Time) {
 		r.c.mu.Lock()
 		defer r.c.mu.Unlock()

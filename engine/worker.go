@@ -174,7 +174,7 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 			rec := &recs[i]
 			c.logStarted(rec, w.id, now)
 			var look time.Time
-			if !overdue(rec, now) { // or the keeper would fail it before it is given back
+			if !overdue(rec, now) { // or maintenance would fail it before it is given back
 				look = c.workers.hold(w.id, rec, now, rec.LeaseUntil)
 			}
 			c.mu.Lock()

@@ -62,7 +62,7 @@ func TestWorker(t *testing.T) {
 				t.Errorf("attempt %d after %v", d.Job.Attempt, b.elapsed())
 			}
 			must(t, d.Release(b.ctx))
-			synctest.Wait() // the job is due at once, and the keeper promotes it
+			synctest.Wait() // the job is due at once, and maintenance promotes it
 			b.want(id, ojs.StateAvailable, 1)
 			must(t, fetch(b, w).Fail(b.ctx, nil))
 			if job := b.want(id, ojs.StateRetryable, 2); job.Error.Message != "ojs: failed without an error" {

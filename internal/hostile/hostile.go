@@ -421,7 +421,7 @@ func (cfg Config) named(t *testing.T) {
 	}
 	r.exec("INSERT INTO {queue_state} (queue, state) VALUES ('default', 'nonsense'), ('odd', '')")
 
-	// Bad entries that are due keep nothing from running, and the keeper sets them aside.
+	// Bad entries that are due keep nothing from running: maintenance sets them aside.
 	stop := r.start(eng)
 	attempts := map[string]int{r.job(ojs.StateAvailable): 1, r.job(ojs.StateScheduled): 1}
 	attempts[r.job(ojs.StateAvailable, func(rec *storage.Record) { rec.Queue = "odd" })] = 1

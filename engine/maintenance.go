@@ -14,10 +14,10 @@ import (
 // dueBatch bounds what one look at the storage's deadlines brings.
 const dueBatch = 256
 
-// keeper does what the clock asks of the storage, on one goroutine of its own, so that a
-// slow storage delays no timer: promotes what has come due, renews leases, settles what
-// its handler has overrun.
-type keeper struct {
+// maintenance does what the clock asks of the storage, on one goroutine of its own, so
+// that a slow storage delays no timer: promotes what has come due, renews leases, settles
+// what its handler has overrun.
+type maintenance struct {
 	r          *run
 	signal     chan struct{}
 	quit, done chan struct{}
@@ -52,7 +52,7 @@ type keeper struct {
 	replays replays
 }
 
-func (k *keeper) start(r *run) {
+func (k *maintenance) start(r *run) {
 	k.r = r
 	k.signal = make(chan struct{}, 1)
 	k.quit, k.done = make(chan struct{}), make(chan struct{})
@@ -83,9 +83,9 @@ func (k *keeper) start(r *run) {
 	go k.loop()
 }
 
-// stop waits until the keeper has ended, or fails with ErrUnanswered if a call of the
-// storage goes on for too long. The keeper then ends with that call.
-func (k *keeper) stop() error {
+// stop waits until maintenance has ended, or fails with ErrUnanswered if a call of the
+// storage goes on for too long. Maintenance then ends with that call.
+func (k *maintenance) stop() error {
 	close(k.quit)
 	if k.r.wait(k.done, lastCall) {
 		return nil
@@ -95,45 +95,45 @@ func (k *keeper) stop() error {
 
 // core.mu is held in all from here to busy but quitting.
 
-func (k *keeper) wantDue() {
+func (k *maintenance) wantDue() {
 	k.due = true
 	k.poke()
 }
 
-func (k *keeper) wantCron() {
+func (k *maintenance) wantCron() {
 	k.cronDue = true
 	k.poke()
 }
 
-func (k *keeper) wantWorkers() {
+func (k *maintenance) wantWorkers() {
 	k.workersDue = true
 	k.poke()
 }
 
-// workersBy has the keeper look at the workers at t, unless it will earlier.
-func (k *keeper) workersBy(t time.Time) {
+// workersBy has maintenance look at the workers at t, unless it will earlier.
+func (k *maintenance) workersBy(t time.Time) {
 	if k.workersAt.IsZero() || t.Before(k.workersAt) {
 		k.workersAt = t
 		k.r.sched.Set(&k.workersTimer, t)
 	}
 }
 
-func (k *keeper) renew(a *attempt) {
+func (k *maintenance) renew(a *attempt) {
 	k.renewals = append(k.renewals, a)
 	k.poke()
 }
 
-func (k *keeper) force(a *attempt) {
+func (k *maintenance) force(a *attempt) {
 	k.overrun = append(k.overrun, a)
 	k.poke()
 }
 
-func (k *keeper) report(a *attempt) {
+func (k *maintenance) report(a *attempt) {
 	k.stuck = append(k.stuck, a)
 	k.poke()
 }
 
-func (k *keeper) wantPrune() {
+func (k *maintenance) wantPrune() {
 	if k.r.c.retention.bounded() {
 		k.pruning = true
 		k.poke()
@@ -142,7 +142,7 @@ func (k *keeper) wantPrune() {
 
 // ended counts jobs that have finished, for which a time or a number will come to prune
 // them.
-func (k *keeper) ended(n int) {
+func (k *maintenance) ended(n int) {
 	first := k.finished == 0
 	k.finished += n
 	if k.finished >= k.r.c.retention.slack() {
@@ -153,15 +153,15 @@ func (k *keeper) ended(n int) {
 	}
 }
 
-// pruneBy has the keeper look at the finished jobs at t, unless it will earlier.
-func (k *keeper) pruneBy(t time.Time) {
+// pruneBy has maintenance look at the finished jobs at t, unless it will earlier.
+func (k *maintenance) pruneBy(t time.Time) {
 	if k.r.c.retention.bounded() && (k.pruneAt.IsZero() || t.Before(k.pruneAt)) {
 		k.pruneAt = t
 		k.r.sched.Set(&k.pruneTimer, t)
 	}
 }
 
-func (k *keeper) quitting() bool {
+func (k *maintenance) quitting() bool {
 	select {
 	case <-k.quit:
 		return true
@@ -170,28 +170,28 @@ func (k *keeper) quitting() bool {
 	}
 }
 
-func (k *keeper) poke() {
+func (k *maintenance) poke() {
 	select {
 	case k.signal <- struct{}{}:
 	default:
 	}
 }
 
-// wakeAt has the keeper look at the deadlines at t, unless it will earlier.
-func (k *keeper) wakeAt(t time.Time) {
+// wakeAt has maintenance look at the deadlines at t, unless it will earlier.
+func (k *maintenance) wakeAt(t time.Time) {
 	if k.at.IsZero() || t.Before(k.at) {
 		k.at = t
 		k.r.sched.Set(&k.timer, t)
 	}
 }
 
-// busy reports whether the keeper has something to do now.
-func (k *keeper) busy() bool {
+// busy reports whether maintenance has something to do now.
+func (k *maintenance) busy() bool {
 	return k.due || k.workersDue || k.cronDue || k.pruning || k.replays.wanted || k.working || len(k.renewals) > 0 ||
 		len(k.overrun) > 0 || len(k.stuck) > 0
 }
 
-func (k *keeper) loop() {
+func (k *maintenance) loop() {
 	defer close(k.done)
 	mu := &k.r.c.mu
 	for {
@@ -262,7 +262,7 @@ func (k *keeper) loop() {
 // extend renews the leases of running attempts. Attempts that have lost their jobs end. A
 // storage that fails is asked again at the next renewal, for which the interval leaves
 // time.
-func (k *keeper) extend(renewals []*attempt) {
+func (k *maintenance) extend(renewals []*attempt) {
 	if len(renewals) == 0 {
 		return
 	}
@@ -308,7 +308,7 @@ func (k *keeper) extend(renewals []*attempt) {
 
 // newest leaves one attempt of each job, the latest. Earlier attempts have lost the job,
 // since this engine has claimed it again. core.mu is held.
-func (k *keeper) newest(renewals []*attempt) []*attempt {
+func (k *maintenance) newest(renewals []*attempt) []*attempt {
 	latest := make(map[string]uint64, len(renewals))
 	for _, a := range renewals {
 		latest[a.rec.ID] = max(latest[a.rec.ID], a.rec.Version)
@@ -323,7 +323,7 @@ func (k *keeper) newest(renewals []*attempt) []*attempt {
 }
 
 // look does what has come due, batch by batch.
-func (k *keeper) look() {
+func (k *maintenance) look() {
 	c := k.r.c
 	used := 0
 	defer func() { clear(k.promoted[:min(used, cap(k.promoted))]) }() // what is in it would stay alive
