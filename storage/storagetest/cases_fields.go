@@ -193,6 +193,9 @@ func (f *filler) change(id string, s ojs.State, same bool) {
 	f.tb.Helper()
 	r, x := fields.Clone(f.want[id]), random[storage.Record](f, false)
 	f.fits(&x, id, s)
+	if same && s == ojs.StateDiscarded && x.DeadLetteredAt.IsZero() {
+		x.DeadLetteredAt = f.now // or no job would have it, now and then
+	}
 	if same {
 		r.State, r.Attempt, r.Progress, r.Error, r.Errors = x.State, x.Attempt, x.Progress, x.Error, x.Errors
 		r.Result, r.Checkpoint, r.Worker = x.Result, x.Checkpoint, x.Worker
@@ -387,9 +390,10 @@ func (f *filler) onlyField() (recs []storage.Record) {
 			continue
 		}
 		r, x := f.job(), random[storage.Record](f, true)
+		id := r.ID
 		v := reflect.ValueOf(&r).Elem().FieldByIndex(field.Index)
 		v.Set(reflect.ValueOf(&x).Elem().FieldByIndex(field.Index))
-		f.fits(&r, r.ID, ojs.StateAvailable)
+		f.fits(&r, id, ojs.StateAvailable)
 		r.Fingerprint = "" // or jobs would be in the way of each other
 		recs = append(recs, r)
 	}
