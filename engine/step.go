@@ -68,7 +68,7 @@ func (r *run) newPipe() *pipe {
 		},
 		Now:   c.now,
 		Start: func() { go r.work(nil) },
-		Arm:   func() { r.sched.Set(&r.tick, c.clock.Now().Add(pipeline.TickTime)) },
+		Arm:   func(d time.Duration) { r.sched.Set(&r.tick, c.clock.Now().Add(d)) },
 	})
 }
 

@@ -49,7 +49,7 @@ const (
 	// Unknown stands for an unknown number of available jobs. Claims go on until one is
 	// empty.
 	Unknown = 1 << 30
-	// TickTime is how long after Config.Arm a Tick is due.
+	// TickTime is how long outcomes wait for a Tick.
 	TickTime = time.Millisecond
 
 	maxWait  = 5 * time.Millisecond   // in the local queue
@@ -64,13 +64,13 @@ const (
 // Config says what an engine and its storage are like.
 type Config struct {
 	Slots    int
-	Slow     bool             // calls of the storage take time
-	Unclaims bool             // the storage can give jobs back
-	Joint    func() bool      // one call of the storage stores and claims
-	Ahead    func() int       // most jobs in the local queue behind the slots; 0: claims are exact
-	Now      func() time.Time // the engine's clock
-	Start    func()           // starts a goroutine that calls Enter; the lock is held
-	Arm      func()           // has Tick called in TickTime; the lock is held
+	Slow     bool                  // calls of the storage take time
+	Unclaims bool                  // the storage can give jobs back
+	Joint    func() bool           // one call of the storage stores and claims
+	Ahead    func() int            // most jobs in the local queue behind the slots; 0: claims are exact
+	Now      func() time.Time      // the engine's clock
+	Start    func()                // starts a goroutine that calls Enter; the lock is held
+	Arm      func(d time.Duration) // has Tick called in d; replaces the call before; the lock is held
 }
 
 // Kind is what a Task asks for.
@@ -131,6 +131,7 @@ type Pipeline[J, O any] struct {
 	stopped bool
 	flush   bool // a step is due, however few outcomes there are
 	armed   bool // a Tick is to come
+	soon    bool // in TickTime, for outcomes
 
 	target       int           // size of the local queue
 	stepTime     time.Duration // that a step of a slow storage takes, about
@@ -527,10 +528,17 @@ func (p *Pipeline[J, O]) wake() {
 	p.Start()
 }
 
-// arm has Tick called if something waits.
+// arm has Tick called if something waits: in TickTime for outcomes, else when the first
+// job is to go back.
 func (p *Pipeline[J, O]) arm() {
-	if !p.armed && p.waits()+len(p.done) > 0 && !p.exact() {
-		p.armed = true
-		p.Arm()
+	soon := len(p.done) > 0
+	if p.waits()+len(p.done) == 0 || p.armed && (p.soon || !soon) || p.exact() {
+		return
 	}
+	p.armed, p.soon = true, soon
+	d := TickTime
+	if !soon {
+		d = max(p.wait()-p.Now().Sub(p.queue[p.head].since), TickTime)
+	}
+	p.Arm(d)
 }

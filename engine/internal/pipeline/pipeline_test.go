@@ -17,6 +17,7 @@ type rig struct {
 	ahead         int
 	joint         bool
 	starts, ticks int
+	in            time.Duration // when the latest tick is wanted
 }
 
 type task = pipeline.Task[int, int]
@@ -30,7 +31,7 @@ func newRig(t *testing.T, slots, ahead int, slow bool) *rig {
 		Ahead: func() int { return r.ahead },
 		Now:   func() time.Time { return r.now },
 		Start: func() { r.starts++ },
-		Arm:   func() { r.ticks++ },
+		Arm:   func(d time.Duration) { r.ticks, r.in = r.ticks+1, d },
 
 		Unclaims: !slow || ahead > 0,
 	})
@@ -370,6 +371,9 @@ func TestSlowJointStorageWaits(t *testing.T) {
 			t.Fatalf("task %+v while %+v is under way", other, at)
 		}
 		other = r.Ended(7, r.now)
+		if r.in != pipeline.TickTime {
+			t.Errorf("a tick for outcomes is wanted in %v", r.in)
+		}
 		r.Tick(r.now.Add(time.Millisecond))
 	}
 	at = r.Stepped(&at, make([]int, at.Claim), false)
@@ -382,8 +386,8 @@ func TestSlowJointStorageWaits(t *testing.T) {
 	r.is(r.Enter(), pipeline.Leave, 0) // both slots are taken
 	r.starts = 0
 	r.Tick(r.now.Add(99 * time.Millisecond))
-	if r.starts != 0 {
-		t.Error("jobs go back after 99 ms")
+	if r.starts != 0 || r.in < 99*time.Millisecond {
+		t.Errorf("%d goroutines come after 99 ms; the next tick is wanted in %v", r.starts, r.in)
 	}
 	r.Tick(r.now.Add(100 * time.Millisecond))
 	r.is(r.entered(), pipeline.Unclaim, 0)
