@@ -310,7 +310,8 @@ func TestBatchAttempts(t *testing.T) {
 		handler.Progress(ctx, 0.5)
 		all := errors.Join(handler.Heartbeat(ctx), handler.SaveCheckpoint(ctx, "c"),
 			handler.SetResult(ctx, "all"))
-		ctx = context.WithValue(ctx, struct{}{}, "derived")
+		type key struct{}
+		ctx = context.WithValue(ctx, key{}, "derived")
 		return []error{all, handler.SetResult(handler.JobContext(ctx, jobs[1]), "one")}
 	}, handler.WithBatch(2, time.Hour))
 	ids := enqueue(t, eng, 1, 2)
