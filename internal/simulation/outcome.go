@@ -96,7 +96,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	switch {
 	case a == nil || a.returned.IsZero(),
 		// the engine may have settled it before it returned
-		byClock && (a.remote || !a.returned.Before(h.now.Add(a.limit+n.cfg.grace))):
+		byClock && (a.remote || !a.returned.Before(h.began().Add(a.limit+n.cfg.grace))):
 		l.unreturned(n, j, h, to, spent, what, stopping, now)
 		return
 	case h.node != n:
@@ -106,8 +106,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		l.broken(19, j, "it completed, and its handler returned %s", a.answer)
 		return
 	}
-	timedOut := errors.Is(a.cause, ojs.ErrTimeout) || now.Sub(h.now) >= to.Timeout ||
-		to.TotalTimeout > 0 && now.Sub(to.CreatedAt) >= to.TotalTimeout
+	surely, timedOut := a.timedOut(to, now)
 	interrupted := errors.Is(a.cause, ojs.ErrShutdown)
 	fails := func(types ...string) {
 		switch {
@@ -145,10 +144,9 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		}
 	case answerSnooze:
 		switch {
-		case timedOut:
-			if !spent {
-				l.broken(19, j, "it exceeded its timeout before it snoozed, and the attempt was given back")
-			}
+		case surely && !spent:
+			l.broken(19, j, "it exceeded its timeout before it snoozed, and the attempt was given back")
+		case spent && timedOut:
 		case spent:
 			l.broken(19, j, "it snoozed, and its attempt is spent")
 		case !l.w.prog.jumps && !interrupted && to.NextRetryAt.Before(a.returned.Add(a.after)):
@@ -185,6 +183,34 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	}
 }
 
+// began is when the time of an attempt begins: that of a handler with its call, that of a
+// remote worker's attempt with its claim at the earliest.
+func (h *hold) began() time.Time {
+	if a := h.run; a != nil && !a.remote && a.began.After(h.now) {
+		return a.began
+	}
+	return h.now
+}
+
+// timedOut reports whether an attempt that has returned has surely reached its timeout or
+// its job's total timeout, and whether it may have. A handler's time is exact. A remote
+// worker's attempt begins between its claim and the return of its fetch. It ends between
+// its answer and the call that stores the answer.
+func (a *attempt) timedOut(to *storage.Record, now time.Time) (surely, maybe bool) {
+	if a.remote {
+		return exceeds(to, a.began, a.returned), exceeds(to, a.hold.began(), now)
+	}
+	exact := errors.Is(a.cause, ojs.ErrTimeout) || exceeds(to, a.hold.began(), a.returned)
+	return exact, exact
+}
+
+// exceeds reports whether an attempt that begins and ends at the given times reaches its
+// timeout or its job's total timeout.
+func exceeds(r *storage.Record, began, ended time.Time) bool {
+	return ended.Sub(began) >= r.Timeout ||
+		r.TotalTimeout > 0 && ended.Sub(r.CreatedAt) >= r.TotalTimeout
+}
+
 // backoff checks how long a failed job waits.
 func (l *ledger) backoff(j *job, a *attempt, to *storage.Record) {
 	p := to.Retry
@@ -214,10 +240,11 @@ func (l *ledger) backoff(j *job, a *attempt, to *storage.Record) {
 func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent bool, what string,
 	stopping bool, now time.Time) {
 	expired := to.State == ojs.StateDiscarded && !j.rec.Deadline().IsZero() && !now.Before(j.rec.Deadline())
-	overran := now.Sub(h.now) >= to.Timeout || to.TotalTimeout > 0 && now.Sub(to.CreatedAt) >= to.TotalTimeout
+	overran := exceeds(to, h.began(), now)
 	remote := h.run != nil && h.run.remote || h.worker != "" && h.node != n
 	switch {
 	case expired, remote && spent && overran, remote && spent && now.Sub(h.now) >= 30*time.Second:
+	case remote && spent && what == ojs.ErrorTypeWorkerDeath && l.w.prog.jumps: // heard after a jump
 	case !spent && stopping:
 	case !spent && h.run == nil && !j.rec.Deadline().IsZero() && !now.Before(j.rec.Deadline()):
 	case spent && overran && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout):

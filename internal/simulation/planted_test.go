@@ -76,6 +76,8 @@ var patches = []patch{
 		"	k.renewals = append(k.renewals, a)\n", ""},
 	{"a timeout does not end the context", "engine/attempt.go",
 		"a.end(ojs.ErrTimeout)", "_ = ojs.ErrTimeout"},
+	{"a timeout begins with the claim", "engine/step.go",
+		"		a.late.Store(int64(late))\n", ""},
 }
 
 // root is the module's directory.

@@ -15,18 +15,26 @@ import (
 
 // play runs the program, and then what is left of it to its end.
 func (w *world) play() {
+	w.stage(func() {
+		for _, o := range w.prog.ops {
+			w.advance(w.start.Add(o.at))
+			if w.failed() {
+				break
+			}
+			w.exec(o)
+		}
+	})
+}
+
+// stage starts the engines of the program and does what acts says. Then it runs what is
+// left to its end.
+func (w *world) stage(acts func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = ctx
 	for _, cfg := range w.prog.nodes {
 		w.newNode(cfg).run()
 	}
-	for _, o := range w.prog.ops {
-		w.advance(w.start.Add(o.at))
-		if w.failed() {
-			break
-		}
-		w.exec(o)
-	}
+	acts()
 	w.advance(w.start.Add(w.prog.horizon))
 	if !w.failed() {
 		w.settleDown()
