@@ -162,6 +162,32 @@ var thenCases = []Case{
 		c.wantState(r.ID, ojs.StateCompleted)
 		c.claim(9)
 
+		// The job that ends is in the way of its equals, as completed and at its age.
+		blind := func(q, fp string) storage.Record {
+			return c.job(queue(q), func(r *storage.Record) { r.Fingerprint = fp })
+		}
+		c.insert(blind("h", "else"), blind("open", "h"))
+		r = c.claimOf(storage.Claim{Queues: []string{"h"}, Max: 1})[0]
+		if out := c.followed(c.completing(r, inserts(c.job(unique("h", counts)))...)); out[0].Version == 0 {
+			c.failf("a job was not stored beside the unequal one that ends: %+v", out[0])
+		}
+		c.insert(blind("i", "i"))
+		r = c.claimOf(storage.Claim{Queues: []string{"i"}, Max: 1})[0]
+		except := ojs.UniquePolicy{OnConflict: ojs.ConflictReplaceExceptSchedule,
+			States: []ojs.State{ojs.StateScheduled, ojs.StateCompleted}}
+		if out := c.followed(c.completing(r, inserts(c.job(unique("i", except)))...)); out[0].Version == 0 {
+			c.failf("a job was not stored, and the one that ends is not scheduled: %+v", out[0])
+		}
+		c.insert(blind("j", "j"))
+		r = c.claimOf(storage.Claim{Queues: []string{"j"}, Max: 1})[0]
+		c.pass(time.Second)
+		newer := c.insert(blind("j", "j"))[0]
+		counts.States = []ojs.State{ojs.StateAvailable, ojs.StateCompleted}
+		out = c.followed(c.completing(r, inserts(c.job(unique("j", counts)))...))
+		if out[0].Existing == nil || out[0].Existing.ID != newer {
+			c.failf("the newest equal job is %v: %+v", short([]string{newer}), out[0])
+		}
+
 		// A bounded queue: the place of the one that ends is free.
 		c.insert(c.job(queue("b")), c.job(queue("b")))
 		r = c.claimOf(storage.Claim{Queues: []string{"b"}, Max: 1})[0]
@@ -190,7 +216,7 @@ var thenCases = []Case{
 		}
 	}},
 	{"then-4", "Then/AllOrNothing", "Change.Then", "If Insert refuses what follows, the change is refused with its error: the job stays as it is, and the other changes of the call are made.", needsThen, func(c *C) {
-		c.insert(c.job(queue("full")), c.job(unique("f", ojs.UniquePolicy{}), queue("equal")))
+		same := c.insert(c.job(queue("full")), c.job(unique("f", ojs.UniquePolicy{}), queue("equal")))[1]
 		there := c.get(c.insert(c.job(queue("there")))[0])
 		c.insert(c.job(), c.job(), c.job())
 		r, before, after := c.one(), c.one(), c.one()
@@ -203,23 +229,24 @@ var thenCases = []Case{
 		used.Version = 0
 		tooMany := func() storage.Insert { return storage.Insert{Record: c.job(queue("full")), MaxDepth: 1} }
 		for what, then := range map[string]struct {
-			list []storage.Insert
-			err  error
+			list  []storage.Insert
+			err   error
+			state ojs.State // of the duplicate
 		}{
-			"a full queue":       {append(inserts(c.job()), tooMany()), ojs.ErrQueueFull},
-			"an id that is used": {inserts(c.job(), used), ojs.ErrDuplicate},
-			"the job's own id":   {inserts(c.job(), own), ojs.ErrDuplicate},
-			"an id twice":        {inserts(twice, twice), ojs.ErrDuplicate},
-			"an equal job":       {inserts(c.job(), equal), ojs.ErrDuplicate},
-			"a state":            {inserts(c.job(), begun), ojs.ErrInvalid},
+			"a full queue":       {append(inserts(c.job()), tooMany()), ojs.ErrQueueFull, ""},
+			"an id that is used": {inserts(c.job(), used), ojs.ErrDuplicate, c.get(there.ID).State},
+			"the job's own id":   {inserts(c.job(), own), ojs.ErrDuplicate, ojs.StateCompleted},
+			"an id twice":        {inserts(twice, twice), ojs.ErrDuplicate, ojs.StateAvailable},
+			"an equal job":       {inserts(c.job(), equal), ojs.ErrDuplicate, c.get(same).State},
+			"a state":            {inserts(c.job(), begun), ojs.ErrInvalid, ""},
 		} {
 			s := c.change(c.completing(r, then.list...))[0]
 			if !errors.Is(s.Err, then.err) {
 				c.failf("%s: %+v, not %v", what, s, then.err)
 			}
 			var dup *ojs.DuplicateError
-			if errors.As(s.Err, &dup) && what == "the job's own id" && dup.State != ojs.StateCompleted {
-				c.failf("%s: the duplicate is %s", what, dup.State)
+			if errors.As(s.Err, &dup) && dup.State != then.state {
+				c.failf("%s: the duplicate is %q, not %q", what, dup.State, then.state)
 			}
 			c.nothingMoved(what, r, s)
 			c.absent(what, then.list[0])
