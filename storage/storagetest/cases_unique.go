@@ -272,13 +272,16 @@ var uniqueCases = []Case{
 		}
 		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
 		a, b = c.job(unique("f", p)), c.job(unique("f", p))
-		out, err := c.insertBatch(a, b)
+		last := c.job(unique("f", p))
+		out, err := c.insertBatch(a, b, last)
 		c.noErr("Insert", err)
-		if len(out[1].Replaced) != 1 || out[1].Replaced[0].ID != a.ID {
-			c.failf("replaced %+v", out)
+		for i, want := range []string{a.ID, b.ID} { // each once
+			if got := ids(out[i+1].Replaced); !slices.Equal(got, []string{want}) {
+				c.failf("job %d of the batch replaced %v, not %v", i+2, short(got), short([]string{want}))
+			}
+			c.wantState(want, ojs.StateCancelled)
 		}
-		c.wantState(a.ID, ojs.StateCancelled)
-		c.wantState(b.ID, ojs.StateAvailable)
+		c.wantState(last.ID, ojs.StateAvailable)
 
 		none := ojs.UniquePolicy{States: []ojs.State{ojs.StateDiscarded}}
 		stored := c.job(unique("g", none))
