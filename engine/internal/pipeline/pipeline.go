@@ -23,8 +23,8 @@
 //  4. An outcome is stored by the next step. If no step is due, a step begins with the
 //     next Tick, or on a slow storage when no other step is under way after it; without a
 //     local queue, a step is due at once.
-//  5. At most maxSteps steps are under way, so that outcomes gather while a storage is
-//     slow, and one slow step does not hold up the others.
+//  5. At most maxSteps steps are under way, and on a slow storage more than one only for
+//     gather outcomes. So outcomes gather, and one slow step does not hold up the others.
 //  6. At most one goroutine is starting. If it finds work and there is more, it starts
 //     the next, so that wake-ups spread as fast as there is work.
 //  7. A goroutine leaves only if there is nothing to do. The lock under which it decides
@@ -57,6 +57,7 @@ const (
 	window   = 4 * time.Millisecond   // of completions that count for the size of the queue
 	maxStep  = 250 * time.Millisecond // longer steps count as this long
 	maxSteps = 4
+	gather   = 32 // outcomes, for one more step of a slow storage
 	maxClaim = 500
 	maxStore = 500
 )
@@ -407,7 +408,7 @@ func (p *Pipeline[J, O]) stepDue() bool {
 	if p.steps >= maxSteps {
 		return false
 	}
-	if n := len(p.done); n > 0 && (p.flushes() || n >= max(p.target, 1) || p.exact()) {
+	if n := len(p.done); n > 0 && (p.flushes() || n >= max(p.target, p.least()) || p.exact()) {
 		return true
 	}
 	if p.Slow && p.claims > 0 { // the queue is being filled, and a call for a few more costs as much
@@ -428,7 +429,16 @@ func (p *Pipeline[J, O]) wantsStep() bool {
 		return false
 	}
 	claim, _ := p.size()
-	return len(p.done) > 0 || claim > 0
+	return len(p.done) >= p.least() || claim > 0 && (p.claims == 0 || !p.Slow)
+}
+
+// least is how many outcomes are worth a step. While a slow storage has one under way,
+// they gather for the next, since a call for a few more costs as much.
+func (p *Pipeline[J, O]) least() int {
+	if p.Slow && p.steps > 0 {
+		return gather
+	}
+	return 1
 }
 
 // size is how many jobs a claim asks for, and how many of them can start at once.

@@ -338,18 +338,28 @@ func TestFailedOutcomes(t *testing.T) {
 }
 
 // A slow storage that stores and claims in one call has both in a step, for every slot
-// that is free, and several steps at once.
+// that is free. Outcomes gather while a step is under way, and many make another one.
 func TestSlowJointStorage(t *testing.T) {
-	r := newRig(t, 3, 8, true)
-	r.Available(pipeline.Unknown)
-	a := r.is(r.entered(), pipeline.Step, 3)
-	r.runs(r.Stepped(&a, []int{1, 2, 3}, false), 1)
-	r.runs(r.entered(), 2)
-	r.runs(r.entered(), 3)
-	for i := range 3 {
-		if s := r.is(r.Ended(i, r.now), pipeline.Step, 1); !slices.Equal(s.Outcomes, []int{i}) {
-			t.Errorf("it stores %v", s.Outcomes)
-		}
+	const slots, gather = 40, 32
+	r := newRig(t, slots, 8, true)
+	r.Available(slots)
+	a := r.is(r.entered(), pipeline.Step, slots)
+	r.runs(r.Stepped(&a, make([]int, slots), false), 0)
+	for range slots - 1 {
+		r.runs(r.entered(), 0)
+	}
+	first := r.is(r.Ended(0, r.now), pipeline.Step, 0)
+	for i := range gather - 1 {
+		r.is(r.Ended(1+i, r.now), pipeline.Leave, 0)
+	}
+	second := r.is(r.Ended(gather, r.now), pipeline.Step, 0)
+	if len(first.Outcomes) != 1 || len(second.Outcomes) != gather {
+		t.Errorf("the steps store %d and %d outcomes", len(first.Outcomes), len(second.Outcomes))
+	}
+	r.is(r.Ended(0, r.now), pipeline.Leave, 0)
+	r.is(r.Stepped(&first, nil, false), pipeline.Leave, 0) // the second one is under way
+	if at := r.Stepped(&second, nil, false); at.Kind != pipeline.Step || len(at.Outcomes) != 1 {
+		t.Errorf("task %d stores %v", at.Kind, at.Outcomes)
 	}
 }
 
