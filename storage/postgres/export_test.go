@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // WithClock sets the clock of this machine.
@@ -62,6 +63,14 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
 }
 
+// ClaimFound claims a job as a claim with keys to skip does that has found it in a queue.
+// It returns how many it claims.
+func (s *Storage) ClaimFound(ctx context.Context, now time.Time, queue string, seq int64) (int, error) {
+	p := &past{s: s, ctx: ctx, c: &storage.Claim{Worker: "w"}, now: rows.Nanos(now), queue: queue}
+	got, err := p.take([]rows.Waiting{{Seq: seq}}, 10)
+	return len(got), err
+}
+
 // Plans returns the plan of each statement that has to stay quick however many jobs are
 // stored, as the storage has it planned.
 func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
@@ -77,7 +86,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"claim":          {s.sql.claim, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},
 		"claim all":      {s.sql.claimAll, []any{now, 10, "w", []string{"x"}, []string{}}},
 		"claim around":   {s.sql.claimAround, []any{now, 10, "w", []string{"x"}, []string{}}},
-		"claim these":    {s.sql.claimThese, []any{now, 10, "w", []string{"x"}, []string{}, []int64{1, 2}, []string{"", "k"}}},
+		"claim these":    {s.sql.claimThese, []any{now, 10, "w", []string{"x"}, []string{}, []int64{1, 2}, []string{"", "k"}, "q"}},
 		"begin past":     {s.sql.beginPast, []any{ids}},
 		"behind":         {s.sql.behindIn, []any{[]int32{1}, []int64{1}, 10, "q"}},
 		"behind in all":  {s.sql.behindAll, []any{[]int32{1}, []int64{1}, 10}},

@@ -139,7 +139,8 @@ func (p *past) take(picked []rows.Waiting, most int) ([]stored, error) {
 	}
 	var got []stored
 	err := again(func() (err error) {
-		got, err = selectRows(p.ctx, tuned{p.s}, true, p.s.sql.claimThese, p.now, most, p.c.Worker, p.types, []string{}, seqs, keys)
+		got, err = selectRows(p.ctx, tuned{p.s}, true, p.s.sql.claimThese, p.now, most, p.c.Worker, p.types,
+			[]string{}, seqs, keys, p.queue)
 		return err
 	})
 	slices.SortFunc(got, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })

@@ -127,11 +127,13 @@ const (
 		ORDER BY c.priority DESC, c.place LIMIT $2 + 500),
 	picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM first JOIN {schema}.job j USING (seq) WHERE {claimable}
+		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED)`
-	// $6 are the jobs, $7 their keys as they were.
+	// $6 are the jobs, $7 their keys as they were, $8 their queue; '': any.
 	pickThese = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM {schema}.job j WHERE j.seq = ANY ($6::bigint[]) AND {claimable}
 		AND coalesce(j.rate_key, '') = ($7::text[])[array_position($6::bigint[], j.seq)]
+		AND ($8::text = '' OR j.queue = $8::text)
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
