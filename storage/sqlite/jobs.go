@@ -96,7 +96,7 @@ func (t *tx) save(before kind, r *stored, all bool) error {
 		return err
 	}
 	if all && before.state == rows.Available && r.State == rows.Available {
-		t.lanes.Forget() // it may have another type, key or deadline in the same place
+		t.comesBehind() // it may have another type, key or deadline in the same place
 	}
 	t.move(before, r.kind())
 	t.note(&r.Columns)

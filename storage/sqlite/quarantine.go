@@ -313,7 +313,7 @@ func (t *tx) releaseJob(e entry) error {
 		return &ojs.DuplicateError{ID: rec.ID, State: rows.State(h.state)}
 	}
 	row.seq, row.place = list[0].seq, list[0].place
-	t.lanes.Forget() // its place may be one that claims have passed
+	t.comesBehind()
 	if err := t.put(&row); err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func (t *tx) unclaim(held storage.Held) (bool, error) {
 		return false, err
 	}
 	r.seq, r.place = row.Seq, place
-	t.lanes.Forget() // the place is not behind all others
+	t.comesBehind() // its place is not behind all others
 	return true, t.save(list[0].kind(), &r, false)
 }
 

@@ -9,8 +9,8 @@ const columns = `seq, place, id, queue, type, state, priority, attempt, version,
 const (
 	dataVersion = `PRAGMA data_version`
 
-	selectCounter = `SELECT seq, place FROM counter`
-	updateCounter = `UPDATE counter SET seq = ?, place = ?`
+	selectCounter = `SELECT seq, place, behind FROM counter`
+	updateCounter = `UPDATE counter SET seq = ?, place = ?, behind = ?`
 
 	upsertTally = `INSERT INTO tally (queue, state, class, n) VALUES (?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET n = n + excluded.n`

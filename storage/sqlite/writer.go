@@ -34,6 +34,7 @@ type writer struct {
 	hub  *notify.Hub
 	// The loop's.
 	lanes  rows.Lanes
+	behind int64 // as the lanes know it; see tx
 	holder *holder
 	others map[int64]string // the holders of other storages, by id; nil: not known
 
@@ -146,6 +147,9 @@ func (w *writer) transact(group *[]*call) {
 	failed := w.begin()
 	if failed == nil {
 		t.broken = t.refresh()
+		if t.behind != w.behind {
+			w.lanes.Forget()
+		}
 		for i := 0; t.broken == nil && i < len(*group); i++ {
 			c := (*group)[i]
 			if c.state.CompareAndSwap(pending, begun) {
@@ -166,6 +170,7 @@ func (w *writer) transact(group *[]*call) {
 			}
 		}
 		if failed = t.end(); failed == nil {
+			w.behind = t.behind
 			w.commits.Add(1)
 		}
 	}
@@ -189,7 +194,8 @@ type tx struct {
 	written bool  // the call under way has begun to write
 
 	seq, place int64 // the latest that were given out
-	given      bool  // any were
+	behind     int64 // how often comesBehind was called, by any process
+	given      bool  // any of these has changed
 	moved      map[kind]int
 	states     map[string]string // of queues; nil: not read yet
 	notice     *storage.Notice   // what the call under way does; nil: no listener
@@ -221,9 +227,17 @@ func (k *kind) class() (class int) {
 func (t *tx) refresh() error {
 	q := t.query(selectCounter)
 	if q.next() {
-		t.seq, t.place = q.int64(), q.int64()
+		t.seq, t.place, t.behind = q.int64(), q.int64(), q.int64()
 	}
 	return q.close()
+}
+
+// comesBehind says that a job becomes available in a place that claims may have passed,
+// or changes there. The claims of every process then look from the beginning again.
+func (t *tx) comesBehind() {
+	t.lanes.Forget()
+	t.behind++
+	t.given = true
 }
 
 // try makes a call. If it fails, nothing of it stays: calls check what may refuse them
@@ -279,7 +293,7 @@ func (t *tx) flush() error {
 		}
 	}
 	if t.given {
-		return t.exec(updateCounter, t.seq, t.place)
+		return t.exec(updateCounter, t.seq, t.place, t.behind)
 	}
 	return nil
 }

@@ -2,3 +2,6 @@
 -- this version.
 ALTER TABLE job ADD COLUMN ready_place INTEGER;
 ALTER TABLE quarantined_job ADD COLUMN ready_place INTEGER;
+
+-- How often a job has become available in a place that claims may have passed, or has changed there.
+ALTER TABLE counter ADD COLUMN behind INTEGER NOT NULL DEFAULT 0;
