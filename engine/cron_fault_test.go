@@ -38,7 +38,7 @@ func TestCronStorageFails(t *testing.T) {
 			c.Do()
 			c.Err = errors.Join(c.Err, errStorage)
 		},
-		"after it, and somebody has changed the entry since": func(b *rig, c *storagetest.Call) {
+		"after it, and the entry has been edited since": func(b *rig, c *storagetest.Call) {
 			c.Do()
 			changed := hourly
 			changed.Description = "new"
@@ -68,7 +68,7 @@ func TestCronStorageFails(t *testing.T) {
 }
 
 func TestCronChangedWhileItsRunIsRefused(t *testing.T) {
-	t.Run("P1.1 a run that is taken back leaves what somebody has changed meanwhile", func(t *testing.T) {
+	t.Run("P1.1 a run that is taken back leaves what an edit has changed meanwhile", func(t *testing.T) {
 		s := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, s, func(b *rig) {
 			b.run()

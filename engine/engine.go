@@ -83,7 +83,7 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 // With a storage that is not durable, unfinished jobs are lost when the program ends. Run
 // logs at WARN how many running jobs a stop has given back to such a storage, and the ids
 // of the first 10. WaitIdle before ending ctx waits for what is due then, but not for
-// jobs that wait for a retry or for their time: wait for the tickets of those that
+// jobs that wait for a retry or for their time: wait for the tickets of the jobs that
 // matter, or use a durable storage.
 //
 // Handler contexts have ctx's values, but do not end with it.

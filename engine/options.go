@@ -106,7 +106,7 @@ func WithConcurrency(n int) Option {
 // its place in the storage, without a spent attempt; with a durable storage after 100 ms,
 // or longer if its calls take longer. So do all of them when a queue is paused or the
 // engine stops. If the process is killed, the jobs in the queue wait for the end of their
-// leases like those that run.
+// leases, as running jobs do.
 //
 // A job of a higher priority that is enqueued later runs after those that are claimed
 // already. With 1 it is next.

@@ -234,7 +234,7 @@ func (c *core) settleOnce(ctx context.Context, f *settlement) (storage.Settled, 
 	return settled[0], nil
 }
 
-// settleAll stores fates in one call, and publishes those that were stored. The results
+// settleAll stores settlements in one call, and publishes those that were stored. The results
 // are in the scratch, which the storage may keep if it fails. With a tracer it stores one
 // settlement only.
 func (c *core) settleAll(ctx context.Context, list []*settlement, s *scratch) ([]storage.Settled, error) {
@@ -270,14 +270,9 @@ func (c *core) settleAll(ctx context.Context, list []*settlement, s *scratch) ([
 	}
 	s.settled = settled
 	end(settled[0].Err)
-	follows := anyFollowUps(list)
-	if follows {
-		c.followed(ctx, list, settled)
-	}
+	c.followed(ctx, list, settled)
 	c.publishEnds(op, list, settled)
-	if follows {
-		c.enqueuedThen(list, settled)
-	}
+	c.enqueuedThen(list, settled)
 	return settled, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
 // The jobs of handler.Then and of Delivery.Ack are stored with the outcome of their
@@ -77,8 +78,8 @@ func (c *core) followUps(ctx context.Context, drafts []ojs.Draft) (*followUps, e
 		return nil, fmt.Errorf("%w: storage %s cannot store jobs with an outcome", ojs.ErrUnsupported, s.Name)
 	}
 	if tx := storage.Tx(ctx); tx != nil {
-		return nil, fmt.Errorf("%w: the context carries a transaction (%T), which does not include the end of the job; use a context without it",
-			ojs.ErrUnsupported, tx)
+		return nil, fmt.Errorf("%w: the context carries a transaction (%T), "+
+			"which does not include the end of the job; use a context without it", ojs.ErrUnsupported, tx)
 	}
 	now := c.now()
 	list := new(followUps)
@@ -102,7 +103,9 @@ func (c *core) followUps(ctx context.Context, drafts []ojs.Draft) (*followUps, e
 	return list, nil
 }
 
-func (c *core) followUp(ctx context.Context, d *ojs.Draft, now time.Time) (in storage.Insert, when drafted, err error) {
+func (c *core) followUp(
+	ctx context.Context, d *ojs.Draft, now time.Time,
+) (in storage.Insert, when drafted, err error) {
 	var own plan
 	if err = c.prepare(ctx, &in, d.Type(), d.Args(), d.Defaults(), d.Options(), now, &own); err != nil {
 		return in, when, err
@@ -170,15 +173,7 @@ func anyFollowUps(list []*settlement) bool {
 
 // refusedThen reports whether a settlement was refused for its follow-ups.
 func (f *settlement) refusedThen(err error) bool {
-	return f.then != nil && err != nil && !errors.Is(err, storage.ErrFenced) && !errors.Is(err, ojs.ErrNotFound) &&
-		!errors.Is(err, ojs.ErrTransition) && isRefusal(err)
-}
-
-// isRefusal reports whether an insert was refused for its jobs.
-func isRefusal(err error) bool {
-	var duplicate *ojs.DuplicateError
-	var queue *ojs.QueueError
-	return errors.As(err, &duplicate) || errors.As(err, &queue) || errors.Is(err, ojs.ErrInvalid)
+	return f.then != nil && insert.Refused(err)
 }
 
 // failed decides on an attempt anew whose follow-ups were refused.
@@ -193,7 +188,9 @@ func (r *run) failed(f *settlement, refused error) *settlement {
 
 // storeRefused stores the outcomes of those of a list whose follow-ups were refused, and
 // returns the others.
-func (r *run) storeRefused(list []*settlement, settled []storage.Settled, s *scratch) ([]*settlement, []storage.Settled) {
+func (r *run) storeRefused(
+	list []*settlement, settled []storage.Settled, s *scratch,
+) ([]*settlement, []storage.Settled) {
 	var others []*settlement
 	var results []storage.Settled
 	var refused []*settlement

@@ -161,6 +161,7 @@ func (g *gatherer[T]) run(ctx context.Context, job *ojs.Job[T]) error {
 	m := &member[T]{ctx: ctx, a: attempt.From(ctx), job: job}
 	b := &batch[T]{members: []*member[T]{m}, over: make(chan struct{})}
 	if m.a == nil { // no engine runs it
+		g.mu.Lock()
 		return g.lead(b, m)
 	}
 	id, slots := m.a.Run()
@@ -233,11 +234,9 @@ func (g *gatherer[T]) leave(b *batch[T], m *member[T]) {
 	}
 }
 
-// lead runs a batch on m's goroutine and wakes the others.
-func (g *gatherer[T]) lead(b *batch[T], m *member[T]) error {
-	if m.a == nil {
-		g.mu.Lock()
-	}
+// lead runs a batch on m's goroutine and wakes the others. It is called with g.mu held
+// and unlocks it.
+func (g *gatherer[T]) lead(b *batch[T], m *member[T]) (err error) {
 	delete(g.open, b.at)
 	b.runs = true
 	jobs := make([]*ojs.Job[T], len(b.members))
@@ -249,18 +248,14 @@ func (g *gatherer[T]) lead(b *batch[T], m *member[T]) error {
 	g.mu.Unlock()
 	defer release()
 
-	errs := []error{errGoexit}
+	errs := slices.Repeat([]error{errGoexit}, len(jobs))
 	defer func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for i, o := range b.members {
-			switch len(errs) {
-			case len(b.members):
-				o.err = errs[i]
-			case 1:
-				o.err = errs[0]
-			}
+			o.err = errs[i]
 		}
+		err = m.err
 		close(b.over)
 		for _, o := range b.members {
 			if o != m && o.parked != nil {
@@ -269,30 +264,28 @@ func (g *gatherer[T]) lead(b *batch[T], m *member[T]) error {
 		}
 	}()
 	errs = g.call(ctx, jobs)
-	switch len(errs) {
-	case 0:
-		return nil
-	case len(jobs):
-		return errs[slices.Index(b.members, m)]
-	}
-	return errs[0]
+	return nil // err is set above
 }
 
 var errGoexit = &ojs.Error{Type: ojs.ErrorTypeGoexit, Message: "ojs: the batch handler called runtime.Goexit"}
 
-// call calls the function. It returns nothing, one error for all jobs, or one for each.
+// call calls the function. It returns one error for each job.
 func (g *gatherer[T]) call(ctx context.Context, jobs []*ojs.Job[T]) (errs []error) {
 	defer func() {
 		if p := recover(); p != nil {
-			errs = []error{NewPanicError(p)}
+			errs = slices.Repeat([]error{NewPanicError(p)}, len(jobs))
 		}
 	}()
 	errs = g.f(ctx, slices.Clone(jobs))
-	if n := len(errs); n != 0 && n != len(jobs) {
-		return []error{fmt.Errorf("ojs: the batch handler for job type %s returned %d errors for %d jobs: "+
-			"want none, or one for each", g.jobType, n, len(jobs))}
+	switch n := len(errs); n {
+	case len(jobs):
+		return slices.Clone(errs)
+	case 0:
+		return make([]error, len(jobs))
+	default:
+		return slices.Repeat([]error{fmt.Errorf("ojs: the batch handler for job type %s returned %d errors for %d jobs: "+
+			"want none, or one for each", g.jobType, n, len(jobs))}, len(jobs))
 	}
-	return errs
 }
 
 type batchKey struct{}

@@ -54,7 +54,7 @@ type Handler struct {
 	frame    func() attempt.Frame
 	run      func(ctx context.Context, header *ojs.JobHeader, args ojs.Args) error
 
-	middleware []Middleware // those that run has around f
+	middleware []Middleware // around f, in run
 }
 
 // frame is an attempt's context and its job.

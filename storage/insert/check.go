@@ -48,8 +48,7 @@ func Check(batch []storage.Insert, stored map[string]ojs.State) error {
 // Refused reports whether an error of Batch or Then is about the batch. Other errors are
 // those of the transaction.
 func Refused(err error) bool {
-	var invalid *ojs.InvalidError
 	var duplicate *ojs.DuplicateError
 	var queue *ojs.QueueError
-	return errors.As(err, &invalid) || errors.As(err, &duplicate) || errors.As(err, &queue)
+	return errors.Is(err, ojs.ErrInvalid) || errors.As(err, &duplicate) || errors.As(err, &queue)
 }

@@ -109,7 +109,7 @@ func (k *claimer) from(queue string) error {
 			aside = aside || !taken
 		}
 		lane.Took(func(seq int64) bool { return gone[seq] })
-		if !aside || k.over { // or others come in the places of those that were set aside
+		if !aside || k.over { // or other jobs come in the places of the undecodable ones
 			return nil
 		}
 	}

@@ -19,10 +19,6 @@ import (
 // others.
 const maxGroup = 512
 
-// forgetEvery is after how many looks at what other processes have written (WithPoll) a
-// claim looks at every available job again.
-const forgetEvery = 100
-
 // writer makes the calls that change something, on one goroutine and one connection.
 // Calls that come while a transaction is being committed share the next one, and its wait
 // for the disk.
@@ -102,7 +98,6 @@ func (w *writer) loop() {
 	look := wall.Ticker(w.poll)
 	defer look.Stop()
 	seen, _ := number(w.conn, dataVersion)
-	others, looks := false, 0
 	group := make([]*call, 0, maxGroup)
 	for {
 		select {
@@ -121,16 +116,10 @@ func (w *writer) loop() {
 			v, err := number(w.conn, dataVersion)
 			changed := err == nil && v != seen
 			if changed {
-				seen, others = v, true
+				seen = v
 			}
 			if buried := w.watchHolders(changed); changed || buried {
 				w.hub.Tell(context.Background(), storage.Notice{Everything: true})
-			}
-			if looks++; looks >= forgetEvery {
-				if others { // which may have given a job another key in its place
-					w.lanes.Forget()
-				}
-				others, looks = false, 0
 			}
 		}
 	}

@@ -199,7 +199,7 @@ var _ = register([]fault{
 			}
 			return b.settleOne(ctx, now, c)
 		})},
-	{"the last of those that change one job wins", "then-8 then-2",
+	{"the last change of one job wins", "then-8 then-2",
 		eachChange(func(b *broken, ctx Context, now Time, c storage.Change) (storage.Settled, error) {
 			s, err := b.settleOne(ctx, now, c)
 			if len(c.Then) > 0 && errors.Is(s.Err, storage.ErrFenced) {

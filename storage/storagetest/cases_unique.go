@@ -245,7 +245,7 @@ var uniqueCases = []Case{
 		blind := func(f string) func(*storage.Record) {
 			return func(r *storage.Record) { r.Fingerprint = f }
 		}
-		for i, state := range ojs.AllStates() { // of those that have ended, too
+		for i, state := range ojs.AllStates() { // of ended jobs, too
 			f := fmt.Sprint("f", i)
 			c.reachUnique(state, f)
 			c.pass(time.Second)
