@@ -14,8 +14,8 @@ import (
 )
 
 // Replay rules. Maintenance lists the dead letters at the start of Run, when a job that
-// died in this engine is due, and, while the engine has rules, every five minutes for jobs
-// that died in another one. It replays what is due and sleeps until the next.
+// died in this engine is due, and, while the engine has rules, every five minutes for
+// jobs that died in another one. It replays what is due and sleeps until the next.
 //
 //  1. A job is replayed by the first rule that selects it and is enabled, once for each
 //     death.

@@ -234,7 +234,7 @@ func (c *core) settleOnce(ctx context.Context, f *settlement) (storage.Settled, 
 	return settled[0], nil
 }
 
-// settleAll stores settlements in one call, and publishes those that were stored. The results
+// settleAll stores settlements in one call, and publishes the stored ones. The results
 // are in the scratch, which the storage may keep if it fails. With a tracer it stores one
 // settlement only.
 func (c *core) settleAll(ctx context.Context, list []*settlement, s *scratch) ([]storage.Settled, error) {

@@ -283,8 +283,9 @@ func (g *gatherer[T]) call(ctx context.Context, jobs []*ojs.Job[T]) (errs []erro
 	case 0:
 		return make([]error, len(jobs))
 	default:
-		return slices.Repeat([]error{fmt.Errorf("ojs: the batch handler for job type %s returned %d errors for %d jobs: "+
-			"want none, or one for each", g.jobType, n, len(jobs))}, len(jobs))
+		err := fmt.Errorf("ojs: the batch handler for job type %s returned %d errors for %d jobs: "+
+			"want none, or one for each", g.jobType, n, len(jobs))
+		return slices.Repeat([]error{err}, len(jobs))
 	}
 }
 
