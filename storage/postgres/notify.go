@@ -153,15 +153,15 @@ func payloads(from string, n *storage.Notice) []string {
 		words = append(words, "e"+id)
 	}
 	var list []string
-	b := from
+	b := []byte(from)
 	for _, w := range words {
 		if len(b)+1+len(w) > maxPayload {
-			list = append(list, b)
-			b = from
+			list = append(list, string(b))
+			b = b[:len(from)]
 		}
-		b += " " + w
+		b = append(append(b, ' '), w...)
 	}
-	return append(list, b)
+	return append(list, string(b))
 }
 
 // parse reads a payload. It skips words that it does not know, because a later version of
@@ -272,14 +272,13 @@ func (s *Storage) hear(ctx context.Context) error {
 		cancel()
 		switch {
 		case err == nil && p.hears(got.Payload):
+		case err == nil && strings.HasPrefix(got.Payload, s.id):
 		case err == nil:
-			from, n := parse(got.Payload)
-			if from != s.id && strings.HasSuffix(got.Payload, " b") {
+			if strings.HasSuffix(got.Payload, " b") {
 				s.forget.Store(true)
 			}
-			if from != s.id {
-				s.hub.Tell(ctx, n)
-			}
+			_, n := parse(got.Payload)
+			s.hub.Tell(ctx, n)
 		case !timedOut:
 			return err
 		case until.Before(p.next): // after a long silence the connection may be dead
