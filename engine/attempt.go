@@ -48,7 +48,10 @@ type life struct {
 	sleep   *sleep    // what the handler waits for
 	result  json.RawMessage
 	then    *followUps
-	traced  context.Context // what tracers made of ctx; nil: there are none
+
+	inTx      bool            // a transaction of the handler's may hold the job's row; see Complete
+	completed *settlement     // that it stores; nil: none
+	traced    context.Context // what tracers made of ctx; nil: there are none
 
 	progress   float64   // as reported
 	stored     float64   // of it, in the storage
@@ -138,15 +141,17 @@ func renewalInterval(lease time.Duration) time.Duration { return lease / 3 }
 // next is when tick has something to do, zero if never.
 func (a *attempt) next() time.Time {
 	var at time.Time
-	if a.phase != over {
-		at = a.renewAt
+	if a.phase == running && a.forceAt.IsZero() {
+		at = a.overdue()
 	}
-	if a.phase == running {
-		if a.forceAt.IsZero() {
-			at = earliest(at, a.overdue())
+	if !a.inTx {
+		if a.phase != over {
+			at = earliest(at, a.renewAt)
 		}
-		at = earliest(at, a.forceAt)
-		at = earliest(at, a.flushAt)
+		if a.phase == running {
+			at = earliest(at, a.forceAt)
+			at = earliest(at, a.flushAt)
+		}
 	}
 	return earliest(at, a.stuckAt)
 }
@@ -212,7 +217,8 @@ func (r *run) punctual() {
 func (a *attempt) tick(now time.Time) {
 	c := a.r.c
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
-	if a.phase != over && (due(a.renewAt) || due(a.flushAt)) { // also while a storage fails to store the outcome
+	// Also while a storage fails to store the outcome.
+	if a.phase != over && !a.inTx && (due(a.renewAt) || due(a.flushAt)) {
 		a.renew(now)
 	}
 	if a.phase == running && a.started.Load() {
@@ -220,7 +226,7 @@ func (a *attempt) tick(now time.Time) {
 		case a.forceAt.IsZero() && due(a.overdue()):
 			a.forceAt = now.Add(c.grace)
 			a.end(ojs.ErrTimeout)
-		case due(a.forceAt):
+		case due(a.forceAt) && !a.inTx:
 			a.phase = settling
 			a.r.maintenance.force(a)
 		}

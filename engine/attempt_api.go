@@ -162,6 +162,10 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 		defer c.mu.Unlock()
 		return a.gone()
 	}
+	if a.inTx {
+		defer c.mu.Unlock()
+		return errCompleting
+	}
 	x := storage.Extension{Held: a.held(), Progress: a.progress, Checkpoint: checkpoint}
 	c.mu.Unlock()
 

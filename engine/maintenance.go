@@ -291,6 +291,9 @@ func (k *maintenance) extend(renewals []*attempt) {
 	}
 	c.mu.Lock()
 	for i, a := range renewals {
+		if a.inTx {
+			continue // it may have been committed meanwhile
+		}
 		if slices.Contains(lost, a.rec.ID) {
 			k.r.lose(a.held(), ojs.ErrLeaseLost)
 		} else if a.stored < held[i].Progress {
@@ -307,7 +310,8 @@ func (k *maintenance) extend(renewals []*attempt) {
 }
 
 // newest leaves one attempt of each job, the latest. Earlier attempts have lost the job,
-// since this engine has claimed it again. core.mu is held.
+// since this engine has claimed it again. Attempts that have completed their job in a
+// transaction are left out. core.mu is held.
 func (k *maintenance) newest(renewals []*attempt) []*attempt {
 	latest := make(map[string]uint64, len(renewals))
 	for _, a := range renewals {
@@ -318,7 +322,7 @@ func (k *maintenance) newest(renewals []*attempt) []*attempt {
 		if older {
 			k.r.lose(a.held(), ojs.ErrLeaseLost)
 		}
-		return older
+		return older || a.inTx
 	})
 }
 

@@ -158,7 +158,7 @@ func (r *run) stop() error {
 		if a.started.Load() {
 			stuck = append(stuck, a.rec.ID)
 		}
-		if a.phase == running {
+		if a.phase == running && !a.inTx {
 			a.phase = settling
 			given = append(given, a)
 		}

@@ -182,6 +182,9 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 	}
 	cause, said := a.cause, a.said()
 	c.mu.Unlock()
+	if mine && a.completed != nil {
+		return r.settleCompleted(a, o, cause, said)
+	}
 	if mine {
 		return r.pipe.Ended(r.decide(a, endedBy(cause, o), said, now), now)
 	}

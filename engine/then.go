@@ -49,6 +49,8 @@ func (a *attempt) Then(ctx context.Context, drafts []ojs.Draft) error {
 	switch {
 	case a.phase != running:
 		return a.gone()
+	case a.inTx:
+		return errCompleting
 	case list == nil:
 	case a.then == nil:
 		a.then = list

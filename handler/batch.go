@@ -384,6 +384,11 @@ func (a *batchAttempt[T]) Then(context.Context, []ojs.Draft) error {
 	return fmt.Errorf("%w: Then for a batch of jobs, which end one by one; use JobContext for one of them", ojs.ErrUnsupported)
 }
 
+// Complete implements attempt.Attempt.
+func (a *batchAttempt[T]) Complete(ctx context.Context) error {
+	return a.each(func(a attempt.Attempt) error { return a.Complete(ctx) })
+}
+
 func (a *batchAttempt[T]) each(f func(attempt.Attempt) error) error {
 	var errs []error
 	for _, m := range a.b.members {

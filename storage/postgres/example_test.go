@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
@@ -56,6 +57,24 @@ func ExampleWithTx() {
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// The payment and the end of its job are one commit: no payment is made twice.
+func ExampleWithTx_complete() {
+	var (
+		ctx  context.Context
+		pool *pgxpool.Pool
+		eng  *engine.Engine[int64]
+	)
+	eng.Handle("pay", func(ctx context.Context, job *ojs.Job[int64]) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "UPDATE bill SET paid = true WHERE id = $1", job.Args); err != nil {
+				return err
+			}
+			return handler.Complete(postgres.WithTx(ctx, tx))
+		})
+	})
+	log.Fatal(eng.Run(ctx))
 }
 
 // A deployment step migrates as the owner of the schema and grants the programs their

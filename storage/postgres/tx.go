@@ -26,11 +26,12 @@ import (
 // enqueued since it began, and the enqueue fails with an *ojs.InvalidError of the field
 // "tx". Like every pgx.Tx it is for one goroutine at a time.
 //
-// A cancel is part of the transaction, too. The events of an enqueue or a cancel are
-// published when the call returns, even if the transaction is rolled back later. Other
-// processes are notified by the commit. The commit also notifies them of records that do
-// not decode and that the enqueue has moved to the quarantine: no log line names these,
-// Quarantine lists them. A cancel or a replacement of a job that this engine runs ends
+// With handler.Complete a handler completes its job in the transaction. A cancel is part
+// of the transaction, too. The events of an enqueue or a cancel are published when the
+// call returns, even if the transaction is rolled back later. Other processes are
+// notified by the commit. The commit also notifies them of records that do not decode and
+// that the enqueue has moved to the quarantine: no log line names these, Quarantine lists
+// them. A cancel or a replacement of a job that this engine runs ends
 // the context of its handler before the commit, even if the transaction is rolled back
 // later.
 //
