@@ -7,6 +7,3 @@ const Bytes = unsafe.Sizeof(Item[int]{}) + unsafe.Sizeof(slot[int]{})
 
 // Cap tells tests how many slots the heap holds on to.
 func (h *Heap[T]) Cap() int { return cap(h.slots) }
-
-// Pushed makes the heap one that so many items have been pushed into.
-func (h *Heap[T]) Pushed(n uint32) { h.turn = n }

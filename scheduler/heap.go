@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -12,7 +10,6 @@ import (
 type Item[T any] struct {
 	Value T
 	index uint32 // in the heap's slots, plus 1; 0: in none
-	turn  uint32 // the push that put it there
 }
 
 // Queued reports whether the item is in a heap.
@@ -25,22 +22,25 @@ func (it *Item[T]) Queued() bool { return it.index != 0 }
 // Times outside the years 1678 to 2262 are clamped to them.
 type Heap[T any] struct {
 	slots []slot[T]
-	turn  uint32 // of the latest push
+	turn  int64 // of the latest push
 }
 
-// slot holds the time beside the item, so that a comparison does not touch the item
-// unless times are equal.
+// slot holds what is compared beside the item, so that no comparison touches the item.
 type slot[T any] struct {
-	due  int64
+	Place
 	item *Item[T]
 }
 
+// Place is where an item is in the order of a heap.
+type Place struct {
+	Due  int64 // in ns since 1970
+	Turn int64 // numbers the pushes
+}
+
+func (p Place) before(q *Place) bool { return p.Due < q.Due || p.Due == q.Due && p.Turn < q.Turn }
+
 // arity 4: half the levels of a binary heap, and the children of a slot lie together.
 const arity = 4
-
-func (s *slot[T]) before(t *slot[T]) bool {
-	return s.due < t.due || s.due == t.due && s.item.turn < t.item.turn
-}
 
 // Len returns the number of items.
 func (h *Heap[T]) Len() int { return len(h.slots) }
@@ -48,12 +48,8 @@ func (h *Heap[T]) Len() int { return len(h.slots) }
 // Push adds an item, or moves it if it is in the heap. In both cases it comes after the
 // items of the same due time.
 func (h *Heap[T]) Push(it *Item[T], due time.Time) {
-	if h.turn == math.MaxUint32 {
-		h.renumber()
-	}
 	h.turn++
-	it.turn = h.turn
-	s := slot[T]{nanos(due), it}
+	s := slot[T]{Place{nanos(due), h.turn}, it}
 	if it.index == 0 {
 		h.slots = append(h.slots, s)
 		h.up(len(h.slots)-1, s)
@@ -69,20 +65,8 @@ func (h *Heap[T]) Move(it *Item[T], due time.Time) {
 		h.Push(it, due)
 		return
 	}
-	h.fix(int(it.index-1), slot[T]{nanos(due), it})
-}
-
-// renumber gives the items small turns in their old order.
-func (h *Heap[T]) renumber() {
-	items := make([]*Item[T], len(h.slots))
-	for i := range h.slots {
-		items[i] = h.slots[i].item
-	}
-	slices.SortFunc(items, func(a, b *Item[T]) int { return cmp.Compare(a.turn, b.turn) })
-	for i, it := range items {
-		it.turn = uint32(i + 1)
-	}
-	h.turn = uint32(len(items))
+	i := int(it.index - 1)
+	h.fix(i, slot[T]{Place{nanos(due), h.slots[i].Turn}, it})
 }
 
 // Remove takes an item out. It reports whether the item was in.
@@ -99,12 +83,12 @@ func (h *Heap[T]) Next() (due time.Time, ok bool) {
 	if len(h.slots) == 0 {
 		return time.Time{}, false
 	}
-	return timeOf(h.slots[0].due), true
+	return timeOf(h.slots[0].Due), true
 }
 
 // PopDue removes the first item if it is due at now.
 func (h *Heap[T]) PopDue(now time.Time) (*Item[T], bool) {
-	if len(h.slots) == 0 || h.slots[0].due > nanos(now) {
+	if len(h.slots) == 0 || h.slots[0].Due > nanos(now) {
 		return nil, false
 	}
 	it := h.slots[0].item
@@ -128,7 +112,7 @@ func (h *Heap[T]) removeAt(i int) {
 
 // fix puts s in the place of slot i.
 func (h *Heap[T]) fix(i int, s slot[T]) {
-	if i > 0 && s.before(&h.slots[(i-1)/arity]) {
+	if i > 0 && s.before(&h.slots[(i-1)/arity].Place) {
 		h.up(i, s)
 	} else {
 		h.down(i, s)
@@ -138,7 +122,7 @@ func (h *Heap[T]) fix(i int, s slot[T]) {
 func (h *Heap[T]) up(i int, s slot[T]) {
 	for i > 0 {
 		parent := (i - 1) / arity
-		if !s.before(&h.slots[parent]) {
+		if !s.before(&h.slots[parent].Place) {
 			break
 		}
 		h.set(i, h.slots[parent])
@@ -155,11 +139,11 @@ func (h *Heap[T]) down(i int, s slot[T]) {
 		}
 		least := first
 		for c := first + 1; c < min(first+arity, len(h.slots)); c++ {
-			if h.slots[c].before(&h.slots[least]) {
+			if h.slots[c].before(&h.slots[least].Place) {
 				least = c
 			}
 		}
-		if !h.slots[least].before(&s) {
+		if !h.slots[least].before(&s.Place) {
 			break
 		}
 		h.set(i, h.slots[least])

@@ -229,6 +229,7 @@ type Capabilities struct {
 	Mechanism string        // of that guarantee, for people: "mutex", "unique index"
 	Precision time.Duration // of stored times; 0: nanoseconds [fields-1]
 	Then      bool          // Change.Then is stored [then-1, then-9]
+	Orders    bool          // List knows every Order, and Page.Prev [list-9, list-15]
 }
 
 // Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
@@ -398,11 +399,19 @@ type Pruned struct {
 }
 
 // Page is a part of a listing. It may have fewer records than the limit, or none, though
-// more follow. A job that is stored throughout a listing and matches throughout is in it
-// exactly once [list-4].
+// more follow. A job that is stored throughout a listing, and matches and keeps its place
+// in the order throughout, is in it exactly once [list-4, list-14].
 type Page struct {
-	Records []Record
-	Next    string // the Cursor of the next page; "": this was the last [list-2]
+	Records []Record // in the order of the query, whichever cursor led here [list-14]
+	Next    string   // the Cursor of the next page; "": this was the last [list-2]
+
+	// Prev is the Cursor of the page before, which ends where this one begins; "": this
+	// was the first, or the storage has no Capabilities.Orders [list-14].
+	Prev string
+
+	// Looked is how many jobs the storage looked at for the page, those that the query
+	// does not select included [list-13].
+	Looked int
 }
 
 // Count is how many jobs of a queue are in a state.

@@ -121,6 +121,9 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 // the place of the last dead letter.
 func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	return transact(ctx, s.db.View, func(t tx) (page storage.Page) {
+		if q.Order != storage.OrderOldest {
+			refuse(fmt.Errorf("%w: storage bbolt lists in the order of insertion only, not %q", ojs.ErrUnsupported, q.Order))
+		}
 		var after int64
 		if q.Cursor != "" {
 			var err error
@@ -142,7 +145,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 				seq = number(value)
 			}
 			j := t.load(seq)
-			if !q.Matches(&j.JobInfo) {
+			page.Looked++
+			if !q.Matches(&j.Record) {
 				continue
 			}
 			if len(page.Records) == q.Limit {

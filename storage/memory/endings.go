@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"sort"
@@ -147,6 +148,53 @@ func (x *endings) first() (e ending, ok bool) {
 	}
 	c := x.chunks[0]
 	return c.entries[c.first], true
+}
+
+// place returns where the first entry is that comes after a time and a turn.
+func (x *endings) place(at instant, turn uint64) (chunk, i int) {
+	after := func(e *ending) bool { return e.at > at || e.at == at && e.job.turn > turn }
+	chunk = sort.Search(len(x.chunks), func(i int) bool { return after(&x.chunks[i].entries[x.chunks[i].used-1]) })
+	if chunk < len(x.chunks) {
+		c := x.chunks[chunk]
+		i = c.first + sort.Search(c.len(), func(i int) bool { return after(&c.entries[c.first+i]) })
+	}
+	return chunk, i
+}
+
+// from lists the entries after a time and a turn.
+func (x *endings) from(at instant, turn uint64) iter.Seq[ending] {
+	return func(yield func(ending) bool) {
+		chunk, i := x.place(at, turn)
+		for ; chunk < len(x.chunks); chunk++ {
+			c := x.chunks[chunk]
+			for i = max(i, c.first); i < c.used; i++ {
+				if !yield(c.entries[i]) {
+					return
+				}
+			}
+			i = 0
+		}
+	}
+}
+
+// until lists the entries up to a time and a turn, the last first.
+func (x *endings) until(at instant, turn uint64) iter.Seq[ending] {
+	return func(yield func(ending) bool) {
+		chunk, i := x.place(at, turn)
+		for {
+			if chunk < len(x.chunks) {
+				for i--; i >= x.chunks[chunk].first; i-- {
+					if !yield(x.chunks[chunk].entries[i]) {
+						return
+					}
+				}
+			}
+			if chunk--; chunk < 0 {
+				return
+			}
+			i = x.chunks[chunk].used
+		}
+	}
 }
 
 func (x *endings) newChunk() *endChunk {

@@ -138,15 +138,32 @@ func (x *index) after(ord uint64) (chunk, at int) {
 	return chunk, sort.Search(c.used, func(i int) bool { return c.entries[i].ord > ord })
 }
 
-// from calls f with the entries whose numbers are greater than ord, in order, until it
-// returns false.
+// from calls f with the entries of jobs whose numbers are greater than ord, in order,
+// until it returns false.
 func (x *index) from(ord uint64, f func(entry) bool) {
 	i, k := x.after(ord)
 	for ; i < len(x.chunks); i, k = i+1, 0 {
 		for _, e := range x.chunks[i].entries[k:x.chunks[i].used] {
-			if !f(e) {
+			if e.job != nil && !f(e) {
 				return
 			}
 		}
+	}
+}
+
+// until calls f with the entries of jobs whose numbers are not greater than ord, the last
+// first, until it returns false.
+func (x *index) until(ord uint64, f func(entry) bool) {
+	i, k := x.after(ord)
+	for {
+		for k--; k >= 0; k-- {
+			if e := x.chunks[i].entries[k]; e.job != nil && !f(e) {
+				return
+			}
+		}
+		if i--; i < 0 {
+			return
+		}
+		k = x.chunks[i].used
 	}
 }

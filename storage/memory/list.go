@@ -3,9 +3,13 @@ package memory
 import (
 	"context"
 	"fmt"
-	"strconv"
+	"iter"
+	"math"
+	"slices"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/cursor"
+	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -18,14 +22,12 @@ const (
 
 // List implements storage.Storage.
 func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
-	var after uint64
-	if q.Cursor != "" {
-		n, err := strconv.ParseUint(q.Cursor, 10, 64)
-		if err != nil {
-			return storage.Page{}, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor",
-				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
-		}
-		after = n
+	w, err := cursor.Begin(q.Cursor)
+	if err != nil {
+		return storage.Page{}, err
+	}
+	if !q.Order.Valid() {
+		return storage.Page{}, fmt.Errorf("%w: memory storage has no order %q", ojs.ErrUnsupported, q.Order)
 	}
 	if err := s.enter(ctx); err != nil {
 		return storage.Page{}, err
@@ -35,25 +37,121 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 	if limit <= 0 || limit > maxPage {
 		limit = maxPage
 	}
-	x := &s.all
+	var page storage.Page
+	for at, j := range s.walk(&q, &w) {
+		if len(page.Records) == limit || page.Looked == maxLook {
+			w.Stop(at)
+			break
+		}
+		page.Looked++
+		w.Pass(at)
+		if !q.MayMatch(j.current(), j.kind.queue, j.kind.jobType) {
+			continue
+		}
+		if r := j.record(); q.Matches(&r) {
+			page.Records = append(page.Records, r)
+		}
+	}
+	if w.From.Back {
+		slices.Reverse(page.Records)
+	}
+	page.Prev, page.Next = w.Ends()
+	return page, nil
+}
+
+// walk goes through the jobs in the order of a query, from where a page begins: at least
+// one more than a page looks at, if there are so many.
+func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+	switch q.Order {
+	case storage.OrderFinished:
+		return s.byEnd(q, w)
+	case storage.OrderDue:
+		return s.byDue(w)
+	case storage.OrderClaim:
+		return s.ready.byClaim(w)
+	}
+	x, newest := &s.all, q.Order == storage.OrderNewest
 	if q.DeadLetters {
 		x = &s.dead
 	}
-	var page storage.Page
-	looked := 0
-	x.from(after, func(e entry) bool {
-		if len(page.Records) == limit || looked == maxLook {
-			page.Next = strconv.FormatUint(after, 10)
-			return false
+	return func(yield func(cursor.Position, *job) bool) {
+		f := func(e entry) bool { return yield(cursor.Position{int64(e.ord)}, e.job) }
+		switch ord := uint64(max(w.From.After[0], 0)); {
+		case w.First && newest:
+			x.until(math.MaxUint64, f)
+		case newest && w.From.Back:
+			x.from(ord-min(ord, 1), f)
+		case newest:
+			x.until(ord-min(ord, 1), f)
+		case w.From.Back:
+			x.until(ord, f)
+		default:
+			x.from(ord, f)
 		}
-		looked++
-		after = e.ord
-		if e.job != nil {
-			if r := e.job.record(); q.Matches(&r.JobInfo) {
-				page.Records = append(page.Records, r)
+	}
+}
+
+// byEnd is walk in the order storage.OrderFinished: the lists of finished jobs as one.
+func (s *Storage) byEnd(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+	lists := []*endings{&s.held}
+	for c := range classes {
+		if (!q.DeadLetters || c == deadLetter) && (len(q.States) == 0 || slices.Contains(q.States, stateOf(c))) {
+			lists = append(lists, &s.ended[c])
+		}
+	}
+	at, turn := instant(w.From.After[0]), uint64(max(w.From.After[1], 1))
+	if w.First {
+		at, turn = math.MaxInt64, math.MaxUint64
+	}
+	return func(yield func(cursor.Position, *job) bool) {
+		type head struct {
+			ending
+			next func() (ending, bool)
+		}
+		var heads []*head
+		for _, x := range lists {
+			jobs := x.until(at, turn-1)
+			if w.From.Back {
+				jobs = x.from(at, turn-1)
+			}
+			next, stop := iter.Pull(jobs)
+			defer stop()
+			if e, ok := next(); ok {
+				heads = append(heads, &head{e, next})
 			}
 		}
-		return true
-	})
-	return page, nil
+		for len(heads) > 0 {
+			i := 0
+			for k := range heads {
+				if heads[k].before(&heads[i].ending) == w.From.Back && k != i {
+					i = k
+				}
+			}
+			h := heads[i]
+			if !yield(cursor.Position{int64(h.at), int64(h.job.turn)}, h.job) {
+				return
+			}
+			var ok bool
+			if h.ending, ok = h.next(); !ok {
+				heads = slices.Delete(heads, i, i+1)
+			}
+		}
+	}
+}
+
+// byDue is walk in the order storage.OrderDue.
+func (s *Storage) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+	return func(yield func(cursor.Position, *job) bool) {
+		at, list := scheduler.Place{Due: w.From.After[0], Turn: w.From.After[1]}, s.due.List
+		if w.First {
+			at.Due = math.MinInt64
+		} else if w.From.Back {
+			list = s.due.ListBack
+		}
+		for _, l := range list(at, maxLook+1) {
+			if !yield(cursor.Position{l.Due, l.Turn}, l.Item.Value) {
+				return
+			}
+		}
+	}
 }

@@ -47,6 +47,7 @@ type Storage struct {
 	all    index                // every job, by insertion
 	ended  [classes]endings     // finished jobs that may be pruned
 	kept   scheduler.Heap[*job] // finished jobs that are not pruned before a time, by storage.Record.KeptUntil
+	held   endings              // those in kept
 	freed  scheduler.Heap[*job] // jobs in ended that were in kept, the latest KeptUntil first
 	dead   index                // dead letters, by when they came there
 	ends   uint64               // jobs that have ended
@@ -96,7 +97,7 @@ func New() *Storage {
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true}
+	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true, Orders: true}
 }
 
 // find returns the job with the id, nil if there is none.

@@ -65,6 +65,7 @@ func (s *Storage) settleEnd(j *job) {
 func (s *Storage) hold(j *job, until time.Time) {
 	j.end = held
 	s.kept.Push(&j.wake, until)
+	s.held.add(j)
 }
 
 // leaveEnd undoes settleEnd, before a job that has ended changes.
@@ -72,6 +73,7 @@ func (s *Storage) leaveEnd(j *job) {
 	switch j.end {
 	case held:
 		s.kept.Remove(&j.wake)
+		s.held.remove(j)
 	case ended:
 		s.ended[j.class].remove(j)
 		s.freed.Remove(&j.wake)
@@ -100,6 +102,7 @@ func (s *Storage) release(now time.Time) {
 			return
 		}
 		j := it.Value
+		s.held.remove(j)
 		j.end = ended
 		s.freed.Push(&j.wake, mirrored(j.keptUntil()))
 		s.ended[j.class].add(j)

@@ -70,6 +70,9 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
 		}
 	}
+	if q.Order != storage.OrderOldest {
+		return page, fmt.Errorf("%w: storage postgres lists in the order of insertion only, not %q", ojs.ErrUnsupported, q.Order)
+	}
 	if err := s.enter(ctx); err != nil {
 		return page, err
 	}
@@ -99,7 +102,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 		queues = sayables(q.Queues)
 	}
 	most := maxScan
-	if len(q.Types) == 0 && len(q.ErrorTypes) == 0 && q.CreatedFrom.IsZero() && q.CreatedBefore.IsZero() && q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
+	if q.Where == nil && len(q.Types) == 0 && len(q.ErrorTypes) == 0 && q.CreatedFrom.IsZero() && q.CreatedBefore.IsZero() && q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
 		most = limit + 1 // the statement knows all that is asked for; one more tells that there is one
 	}
 	var met []bad
@@ -107,6 +110,9 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 		page, met, err = readPage(result, &q, limit, most, seen == maxScan, last, after)
 		return err
 	})
+	if page.Next == "" || page.Next == strconv.FormatInt(last, 10) {
+		page.Looked = int(seen) // the whole window
+	}
 	if err == nil {
 		err = s.setAsideRead(ctx, false, met)
 	}
@@ -123,11 +129,12 @@ func readPage(result rowSet, q *storage.Query, limit, most int, more bool, last,
 		if err := sc.scan(result); err != nil {
 			return page, met, err
 		}
+		page.Looked++
 		r := sc.row
 		rec, err := rows.Decode(&r.Columns)
 		if err != nil {
 			met = append(met, bad{r, err})
-		} else if q.Matches(&rec.JobInfo) {
+		} else if q.Matches(&rec) {
 			if len(page.Records) == limit {
 				page.Next = strconv.FormatInt(after, 10)
 				return page, met, nil

@@ -47,6 +47,7 @@ var config = storagetest.Config{
 	Notices:      true,
 	SettleClaims: true,
 	Then:         true,
+	Orders:       true,
 	Quarantine:   true,
 	// The args are no JSON with a brace before them.
 	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),

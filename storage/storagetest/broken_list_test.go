@@ -65,6 +65,72 @@ var _ = register([]fault{
 			q.Cursor = ""
 		}
 	})},
+	{"newest are the oldest", "list-9 list-14", changeQuery(func(q *storage.Query) {
+		if q.Order == storage.OrderNewest {
+			q.Order = storage.OrderOldest
+		}
+	})},
+	{"finished in the order of their insertion", "list-10", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			if q.Order == storage.OrderFinished {
+				where := q.Where
+				q.Order = storage.OrderNewest
+				q.Where = func(r *storage.Record) bool { return r.State.Terminal() && (where == nil || where(r)) }
+			}
+			return b.Storage.List(ctx, q)
+		}
+	}},
+	{"kept jobs have not finished", "list-10", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			if q.Order == storage.OrderFinished {
+				q.Where = func(r *storage.Record) bool { return r.KeptUntil().IsZero() }
+			}
+			return b.Storage.List(ctx, q)
+		}
+	}},
+	{"due in the order of ScheduledAt", "list-11", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			page, err := b.Storage.List(ctx, q)
+			if q.Order == storage.OrderDue {
+				slices.SortStableFunc(page.Records, func(a, b storage.Record) int { return a.ScheduledAt.Compare(b.ScheduledAt) })
+			}
+			return page, err
+		}
+	}},
+	{"next to be claimed by their insertion", "list-12", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			if q.Order == storage.OrderClaim {
+				q.Order, q.States = storage.OrderOldest, []ojs.State{ojs.StateAvailable}
+			}
+			return b.Storage.List(ctx, q)
+		}
+	}},
+	{"Where not asked", "list-13", changeQuery(func(q *storage.Query) { q.Where = nil })},
+	{"Looked is what was found", "list-13", changePage(func(p *storage.Page) { p.Looked = max(len(p.Records)-1, 0) })},
+	{"no page before", "list-9 list-14", changePage(func(p *storage.Page) { p.Prev = "" })},
+	{"pages back in the order of the walk", "list-9 list-10 list-11 list-12", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			p, err := b.Storage.List(ctx, q)
+			if strings.HasPrefix(q.Cursor, "<") {
+				slices.Reverse(p.Records)
+			}
+			return p, err
+		}
+	}},
+	{"cuts that lose the job at them", "list-14", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			p, err := b.Storage.List(ctx, q)
+			if strings.HasPrefix(q.Cursor, "<") && len(p.Records) > 1 {
+				p.Records = p.Records[:len(p.Records)-1]
+			}
+			return p, err
+		}
+	}},
+	{"unknown orders are the oldest", "list-15", changeQuery(func(q *storage.Query) {
+		if !q.Order.Valid() {
+			q.Order = storage.OrderOldest
+		}
+	})},
 	{"unknown ids counted", "delete-1", func(b *broken) {
 		b.remove = func(b *broken, ctx context.Context, ids []string) (int, error) {
 			n, err := b.Storage.Delete(ctx, ids)

@@ -348,7 +348,7 @@ func registerRandom(of []randomFault) struct{} {
 
 func doctoredConfig(wrong func(d *doctored)) Config {
 	return Config{
-		Queues: true, Crons: true, SettleClaims: true, Then: true,
+		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
 		Open: func(testing.TB) storage.Storage {
 			d := &doctored{
 				Stepper: Stepper{NewReference()},

@@ -83,7 +83,7 @@ var listCases = []Case{
 			} {
 				var want []string
 				for i := range all {
-					if q.Matches(&all[i].JobInfo) {
+					if q.Matches(&all[i]) {
 						want = append(want, all[i].ID)
 					}
 				}

@@ -228,6 +228,8 @@ var begins = map[string]bool{
 // they define a word, tell a reason, name a duty of callers, allow something, or bound a
 // cost.
 var explanations = []string{
+	"A storage may end the listing after its first 10,000 jobs",
+	"It is quick and keeps nothing of the job",
 	"Engines store no Priority outside of -2^31 to 2^31-1",
 	// The meaning of words, and reasons.
 	"Package storage is the contract between an engine and the place where its jobs live",

@@ -48,10 +48,10 @@ func TestFaultyConforms(t *testing.T) {
 			s := &storagetest.Faulty{Storage: memory.New()}
 			s.OnCall(func(c *storagetest.Call) { c.Do() })
 			return s
-		}, Queues: true, Crons: true, Notices: true, Then: true},
+		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true},
 		"stepping": {Open: func(testing.TB) storage.Storage {
 			return (&storagetest.Faulty{Storage: memory.New()}).Stepping()
-		}, Queues: true, Crons: true, Notices: true, Then: true, SettleClaims: true},
+		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true, SettleClaims: true},
 	} {
 		t.Run(name, func(t *testing.T) { storagetest.Conformance(t, cfg) })
 	}

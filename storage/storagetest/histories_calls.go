@@ -536,7 +536,7 @@ func (c *listCall) step(m *model, got *answer, part int) (seen, want answer) {
 	if m.byJob && got.Err == "" {
 		r := got.Records[part]
 		seen.Records = []storage.Record{r}
-		if j := m.ref.find(r.ID); j != nil && c.q.Matches(&j.rec.JobInfo) {
+		if j := m.ref.find(r.ID); j != nil && c.q.Matches(&j.rec) {
 			want.Records = []storage.Record{j.rec.Copy()}
 		}
 		return seen, want

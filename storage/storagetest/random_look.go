@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/cursor"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -27,6 +29,11 @@ func (w *world) compare() {
 	} else {
 		w.listsSame(storage.Query{Limit: 3})
 		w.listsSame(storage.Query{DeadLetters: true, Limit: 2})
+	}
+	if w.cfg.Orders {
+		for _, o := range allOrders[1:] {
+			w.listsSame(storage.Query{Order: o, Limit: 1 + w.ref.seq%5 + len(w.ref.jobs)/8})
+		}
 	}
 	w.doDue(0)
 	w.get("unknown")
@@ -88,7 +95,8 @@ func (w *world) queueStates() {
 // listsSame compares which jobs a listing has.
 func (w *world) listsSame(q storage.Query) {
 	w.rt.Helper()
-	if got, want := ids(w.list(unscribbled(w.s), q)), ids(w.list(w.ref, q)); !slices.Equal(got, want) {
+	got, want := ids(inOrder(q, w.list(unscribbled(w.s), q))), ids(inOrder(q, w.list(w.ref, q)))
+	if !slices.Equal(got, want) {
 		w.failf("list of %s: %s, want %s", queryText(q), listText(got), listText(want))
 	}
 }
@@ -96,26 +104,66 @@ func (w *world) listsSame(q storage.Query) {
 // lists compares a listing.
 func (w *world) lists(q storage.Query) {
 	w.rt.Helper()
-	got, want := w.mine(w.list(w.s, q)...), w.list(w.ref, q)
+	got, want := inOrder(q, w.mine(w.list(w.s, q)...)), inOrder(q, w.list(w.ref, q))
 	w.sameJobs("list of "+queryText(q), got, want)
 	for i := range want {
 		w.cov.shown("list", &want[i])
 	}
 }
 
+// list lists jobs page by page and, if there are cursors of pages before, again from the
+// last page back.
 func (w *world) list(s storage.Storage, q storage.Query) (out []storage.Record) {
+	var last storage.Page
+	var sizes []int // of the pages, summed up
 	for pages := 0; ; pages++ {
 		page, err := s.List(w.ctx, q)
 		w.same("the error of list", err, nil)
-		if len(page.Records) > limitOf(q) || pages > 10_000 {
-			w.failf("list of %s: page %d has %d jobs", queryText(q), pages+1, len(page.Records))
+		if len(page.Records) > limitOf(q) || len(page.Records) > page.Looked || pages > 10_000 {
+			w.failf("list of %s: page %d has %d jobs, %d looked at", queryText(q), pages+1, len(page.Records), page.Looked)
 		}
 		out = append(out, page.Records...)
-		if page.Next == "" {
-			return out
+		sizes = append(sizes, len(out))
+		if last = page; page.Next == "" {
+			break
 		}
 		q.Cursor = page.Next
 	}
+	if !s.Capabilities().Orders {
+		return out
+	}
+	before := sizes[len(sizes)-1] - len(last.Records)
+	for pages := 0; last.Prev != ""; pages++ {
+		q.Cursor = last.Prev
+		page, err := s.List(w.ctx, q)
+		w.same("the error of a list back", err, nil)
+		n := len(page.Records)
+		if n > limitOf(q) || n > before || pages > 10_000 || !slices.Equal(ids(page.Records), ids(out[before-n:before])) {
+			w.failf("list back of %s: before job %d come %s", queryText(q), before, listText(ids(page.Records)))
+		}
+		before -= n
+		last = page
+	}
+	if before > 0 {
+		w.failf("list back of %s: ends before the first %d jobs", queryText(q), before)
+	}
+	return out
+}
+
+var allOrders = []storage.Order{
+	storage.OrderOldest, storage.OrderNewest, storage.OrderFinished, storage.OrderDue, storage.OrderClaim,
+}
+
+// inOrder sorts jobs where their order is not told: those that are due at the same time.
+// A given back job may be anywhere among these.
+func inOrder(q storage.Query, recs []storage.Record) []storage.Record {
+	if q.Order != storage.OrderDue || !slices.IsSortedFunc(recs, func(a, b storage.Record) int { return a.WakeAt().Compare(b.WakeAt()) }) {
+		return recs
+	}
+	slices.SortFunc(recs, func(a, b storage.Record) int {
+		return cmp.Or(a.WakeAt().Compare(b.WakeAt()), cmp.Compare(a.ID, b.ID))
+	})
+	return recs
 }
 
 // limitOf is how many jobs a page may have.
@@ -144,6 +192,12 @@ func (w *world) query(t *rapid.T) storage.Query {
 	if chance(t, 5) {
 		types := []string{ojs.ErrorTypeExpired, "t*", ojs.ErrorTypeDropped, "total*", "*"}
 		q.ErrorTypes = some(t, types, 1, 2)
+	}
+	if w.cfg.Orders && chance(t, 2) {
+		q.Order = pick(t, allOrders...)
+	}
+	if chance(t, 6) {
+		q.Where = func(r *storage.Record) bool { return r.Attempt%2 == 0 }
 	}
 	for _, at := range []*time.Time{&q.CreatedFrom, &q.CreatedBefore, &q.FinishedFrom, &q.FinishedBefore} {
 		if chance(t, 6) {
@@ -181,6 +235,12 @@ func queryText(q storage.Query) string {
 			s += fmt.Sprintf(" %s %s", at.text, clockText(at.time))
 		}
 	}
+	if q.Where != nil {
+		s += " that satisfy Where"
+	}
+	if q.Order != "" {
+		s += ", order " + string(q.Order)
+	}
 	return s + fmt.Sprintf(", %d a page", limitOf(q))
 }
 
@@ -214,18 +274,26 @@ func (w *world) look(t *rapid.T) randomOp {
 // listing is a listing under way while jobs change.
 type listing struct {
 	q    storage.Query
-	stay map[int]bool // jobs that matched throughout, by insertion: were they on a page?
-	last int          // when the latest that was on a page was inserted
+	back bool              // from its end to its begin
+	stay map[int]listedJob // jobs that matched throughout and kept their place, by insertion
+	last *cursor.Position  // of the latest that was on a page
 }
 
-// follow drops jobs from a listing that have ceased to match.
+// listedJob is a job that a listing has to have.
+type listedJob struct {
+	at   cursor.Position
+	seen bool // on a page
+}
+
+// follow drops jobs from a listing that have ceased to match or to be in their place.
 func (l *listing) follow(w *world) {
 	if l == nil {
 		return
 	}
 	match := make(map[int]bool)
 	for _, j := range w.ref.jobs {
-		match[j.inserted] = l.q.Matches(&j.rec.JobInfo)
+		at, ok := j.place(&l.q)
+		match[j.inserted] = ok && at == l.stay[j.inserted].at && l.q.Matches(&j.rec)
 	}
 	for n := range l.stay {
 		if !match[n] {
@@ -243,10 +311,12 @@ func (w *world) page(t *rapid.T) randomOp {
 		if q.Limit == 0 || q.Limit > 3 && !w.many {
 			q.Limit = 1 + dice(t, 3)
 		}
-		l = &listing{q: q}
+		l = &listing{q: q, back: w.cfg.Orders && chance(t, 3)}
 	}
 	return randomOp{"list", func() string {
-		if begins {
+		if begins && l.back {
+			return "begin to list from the end " + queryText(l.q)
+		} else if begins {
 			return "begin to list " + queryText(l.q)
 		}
 		return "the next page"
@@ -258,48 +328,73 @@ func (w *world) page(t *rapid.T) randomOp {
 func (w *world) nextPage(l *listing, begins bool) {
 	w.pages = l
 	if begins {
-		l.stay, l.last = make(map[int]bool), -1
+		l.stay = make(map[int]listedJob)
 		for _, j := range w.ref.jobs {
-			if l.q.Matches(&j.rec.JobInfo) {
-				l.stay[j.inserted] = false
+			if at, ok := j.place(&l.q); ok && l.q.Matches(&j.rec) {
+				l.stay[j.inserted] = listedJob{at: at}
 			}
 		}
 	}
 	page, err := w.s.List(w.ctx, l.q)
+	for begins && l.back && page.Next != "" {
+		l.q.Cursor = page.Next
+		page, err = w.s.List(w.ctx, l.q)
+	}
 	w.same("the error of a page", err, nil)
 	if len(page.Records) > limitOf(l.q) {
 		w.failf("a page of %s has %d jobs", queryText(l.q), len(page.Records))
 	}
-	for _, got := range w.mine(page.Records...) {
+	records := w.mine(page.Records...)
+	if l.back {
+		slices.Reverse(records)
+	}
+	for _, got := range records {
 		j := w.ref.find(got.ID)
-		if j == nil || !l.q.Matches(&j.rec.JobInfo) {
+		if j == nil || !l.q.Matches(&j.rec) {
 			w.failf("%s is on a page of %s", nameOf(got.ID), queryText(l.q))
 		}
 		w.same("on a page: "+nameOf(got.ID), got, j.rec)
 		w.cov.shown("list", &j.rec)
-		place := j.inserted
-		if l.q.DeadLetters {
-			place = j.died
+		at, ok := j.place(&l.q)
+		if !ok {
+			w.failf("%s is on a page of %s", nameOf(got.ID), queryText(l.q))
 		}
-		if place <= l.last {
-			w.failf("%s is on a page after jobs that come after it", nameOf(got.ID))
-		}
-		l.last = place
-		if seen, stays := l.stay[j.inserted]; stays && seen {
+		listed, stays := l.stay[j.inserted]
+		if stays && listed.seen {
 			w.failf("%s is in the listing twice", nameOf(got.ID))
 		} else if stays {
-			l.stay[j.inserted] = true
+			l.stay[j.inserted] = listedJob{at, true}
 		}
+		if l.q.Order == storage.OrderDue {
+			at[1] = 0
+		}
+		if l.last != nil && !l.follows(at) {
+			w.failf("%s is on a page after jobs that come after it", nameOf(got.ID))
+		}
+		l.last = &at
 	}
-	if l.q.Cursor = page.Next; page.Next != "" {
+	l.q.Cursor = page.Next
+	if l.back {
+		l.q.Cursor = page.Prev
+	}
+	if l.q.Cursor != "" {
 		return
 	}
 	w.pages = nil
 	for _, j := range w.ref.jobs {
-		if seen, stays := l.stay[j.inserted]; stays && !seen {
+		if listed, stays := l.stay[j.inserted]; stays && !listed.seen {
 			w.failf("%s has matched %s throughout, and was on no page", nameOf(j.rec.ID), queryText(l.q))
 		}
 	}
+}
+
+// follows reports whether a job at the position may come after the latest.
+func (l *listing) follows(at cursor.Position) bool {
+	order := slices.Compare(at[:], l.last[:])
+	if l.back {
+		order = -order
+	}
+	return order > 0 || order == 0 && l.q.Order == storage.OrderDue
 }
 
 // drain looks at the order in which jobs wait: it claims what can be claimed, lets time

@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/cursor"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -50,7 +50,7 @@ func NewReference() *Reference {
 
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true}
+	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true, Orders: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -533,44 +533,75 @@ func (s *Reference) Get(ctx context.Context, id string) (storage.Record, error) 
 
 // List implements storage.Storage.
 func (s *Reference) List(ctx context.Context, q storage.Query) (storage.Page, error) {
-	after := 0
-	if q.Cursor != "" {
-		n, err := strconv.Atoi(q.Cursor)
-		if err != nil {
-			return storage.Page{}, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor",
-				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
-		}
-		after = n
+	walk, err := cursor.Begin(q.Cursor)
+	if err != nil {
+		return storage.Page{}, err
+	}
+	if !q.Order.Valid() {
+		return storage.Page{}, fmt.Errorf("%w: reference storage has no order %q", ojs.ErrUnsupported, q.Order)
 	}
 	if err := s.enter(ctx); err != nil {
 		return storage.Page{}, err
 	}
 	defer s.mu.Unlock()
-	place := func(j *refJob) int {
-		if q.DeadLetters {
-			return j.died
-		}
-		return j.inserted
+	type listed struct {
+		at  cursor.Position
+		job *refJob
 	}
-	jobs := slices.Clone(s.jobs)
-	slices.SortFunc(jobs, func(a, b *refJob) int { return cmp.Compare(place(a), place(b)) })
+	var jobs []listed
+	from := walk.From.After
+	for _, j := range s.jobs {
+		at, ok := j.place(&q)
+		if ok && (walk.First || walk.From.Back == (slices.Compare(at[:], from[:]) <= 0)) {
+			jobs = append(jobs, listed{at, j})
+		}
+	}
+	slices.SortFunc(jobs, func(a, b listed) int { return slices.Compare(a.at[:], b.at[:]) })
+	if walk.From.Back {
+		slices.Reverse(jobs)
+	}
 	limit := q.Limit
 	if limit <= 0 || limit > 1000 {
 		limit = 1000
 	}
 	var page storage.Page
-	for _, j := range jobs {
-		if place(j) <= after || !q.Matches(&j.rec.JobInfo) {
-			continue
-		}
+	for _, l := range jobs {
 		if len(page.Records) == limit {
-			page.Next = q.Cursor
+			walk.Stop(l.at)
 			break
 		}
-		page.Records = append(page.Records, j.rec.Copy())
-		q.Cursor = strconv.Itoa(place(j))
+		page.Looked++
+		walk.Pass(l.at)
+		if q.Matches(&l.job.rec) {
+			page.Records = append(page.Records, l.job.rec.Copy())
+		}
 	}
+	if walk.From.Back {
+		slices.Reverse(page.Records)
+	}
+	page.Prev, page.Next = walk.Ends()
 	return page, nil
+}
+
+// place returns where the job is in the order of a query, false if it is not in it.
+func (j *refJob) place(q *storage.Query) (at cursor.Position, ok bool) {
+	r := &j.rec
+	switch q.Order {
+	case storage.OrderFinished:
+		return cursor.Position{-r.FinishedAt.UnixNano(), -int64(j.ended)}, r.State.Terminal()
+	case storage.OrderDue:
+		return cursor.Position{r.WakeAt().UnixNano(), int64(j.since)}, !r.WakeAt().IsZero()
+	case storage.OrderClaim:
+		return cursor.Position{-int64(r.Priority), int64(j.entered)}, r.State == ojs.StateAvailable
+	}
+	n := int64(j.inserted)
+	if q.DeadLetters {
+		n = int64(j.died)
+	}
+	if q.Order == storage.OrderNewest {
+		n = -n
+	}
+	return cursor.Position{n}, !q.DeadLetters || r.DeadLettered()
 }
 
 // Counts implements storage.Storage.

@@ -62,6 +62,9 @@ type Config struct {
 	// Then declares that the storage stores Change.Then (Capabilities.Then).
 	Then bool
 
+	// Orders declares that List knows every storage.Order (Capabilities.Orders).
+	Orders bool
+
 	// Quarantine declares the optional ability storage.Quarantiner, like those above. It
 	// needs Plant and Mend.
 	Quarantine bool
@@ -97,7 +100,7 @@ type Case struct {
 }
 
 // need is what a case needs of a storage: a set.
-type need uint8
+type need uint16
 
 const (
 	needsQueues need = 1 << iota
@@ -107,6 +110,7 @@ const (
 	needsQuarantine
 	needsReopen
 	needsThen
+	needsOrders
 
 	needsNothing need = 0
 )
@@ -115,7 +119,7 @@ const (
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
 		thenCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
-		listCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
+		listCases, orderCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
 
@@ -180,6 +184,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage does not settle and claim in one step", false
 	case n&needsThen != 0 && !cfg.Then:
 		return "the storage stores no Then", false
+	case n&needsOrders != 0 && !cfg.Orders:
+		return "the storage lists in the order of insertion only", false
 	case n&needsQuarantine != 0 && !cfg.Quarantine:
 		return "the storage sets no records aside", false
 	case n&needsQuarantine != 0 && (cfg.Plant == nil || cfg.Mend == nil):
@@ -222,6 +228,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if caps.Then != cfg.Then {
 		t.Errorf("changes with a Then: claimed %v, Capabilities say %v", cfg.Then, caps.Then)
+	}
+	if caps.Orders != cfg.Orders {
+		t.Errorf("orders of listings: claimed %v, Capabilities say %v", cfg.Orders, caps.Orders)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)

@@ -1,0 +1,332 @@
+package storagetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// bothWays wants a query to list these jobs, by pages of several sizes, and to list the
+// same from the last page back to the first.
+func (c *C) bothWays(q storage.Query, want []string) {
+	c.tb.Helper()
+	for _, q.Limit = range []int{0, 1, 2, 5} {
+		c.wantList(q, want)
+		var pages [][]string
+		var last storage.Page
+		for q.Cursor = ""; ; q.Cursor = last.Next {
+			var err error
+			last, err = c.S.List(c.ctx, q)
+			c.noErr("List", err)
+			if pages = append(pages, ids(last.Records)); last.Next == "" {
+				break
+			}
+		}
+		var back []string
+		for n := 1; ; n++ {
+			back = slices.Concat(ids(last.Records), back)
+			if last.Prev == "" {
+				break
+			}
+			q.Cursor = last.Prev
+			var err error
+			last, err = c.S.List(c.ctx, q)
+			c.noErr("List back", err)
+			if len(last.Records) > 0 && last.Next == "" {
+				c.failf("a page before another has no Next")
+			}
+			if q.Limit > 0 && len(last.Records) > q.Limit || n > len(pages)+1 {
+				c.failf("page %d from the end has %d jobs, of %d", n, len(last.Records), q.Limit)
+			}
+		}
+		if !slices.Equal(back, want) {
+			c.failf("%+v lists %v from the last page back, not %v", q, short(back), short(want))
+		}
+		q.Cursor = ""
+	}
+}
+
+var orderCases = []Case{
+	{"list-9", "List/Newest", "Query.Order",
+		"The newest order is the reverse of the insertion, of dead letters that of their death.", needsOrders, func(c *C) {
+			var all []string
+			for range 70 {
+				all = append(all, c.insert(c.job())...)
+			}
+			var dead []string
+			for i, id := range slices.Backward(all) {
+				switch r := c.get(id); i % 3 {
+				case 0:
+					c.settled(r, c.dead)
+					dead = append(dead, id)
+				case 1:
+					c.settled(r, c.to(ojs.StateCancelled))
+				}
+			}
+			for i := 5; i < 40; i += 7 { // holes
+				r := c.get(all[i])
+				if !r.State.Terminal() {
+					c.settled(r, c.to(ojs.StateCancelled))
+				}
+				_, err := c.S.Delete(c.ctx, []string{r.ID})
+				c.noErr("Delete", err)
+				dead = slices.DeleteFunc(dead, func(id string) bool { return id == r.ID })
+				all[i] = ""
+			}
+			all = slices.DeleteFunc(all, func(id string) bool { return id == "" })
+			slices.Reverse(all)
+			slices.Reverse(dead)
+			c.bothWays(storage.Query{Order: storage.OrderNewest}, all)
+			c.bothWays(storage.Query{Order: storage.OrderNewest, DeadLetters: true}, dead)
+		}},
+	{"list-10", "List/Finished", "Query.Order",
+		"The finished order has the jobs that have ended, the latest end first, those that are kept included.",
+		needsOrders, func(c *C) {
+			var recs []storage.Record
+			for i := range 24 {
+				r := c.job()
+				switch i % 4 {
+				case 1:
+					r.ResultTTL = time.Hour
+				case 2:
+					r.Unique = &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Duration(i) * time.Minute}
+					r.Fingerprint = r.ID
+				}
+				recs = append(recs, r)
+			}
+			c.insert(recs...)
+			c.insert(c.job(queue("open")))
+			to := []func(*storage.Record){c.to(ojs.StateCompleted), c.to(ojs.StateCancelled), c.to(ojs.StateDiscarded), c.dead}
+			type end struct {
+				id   string
+				kind int
+				at   time.Time
+			}
+			var ends []end
+			for i := range recs {
+				kind := i % 5 % 4
+				at := epoch.Add(time.Duration(i*7%10) * time.Minute) // several at a time, and not in order
+				r := c.claimOf(storage.Claim{Queues: []string{"q"}, Max: 1})[0]
+				c.settled(r, to[kind], func(r *storage.Record) {
+					if r.FinishedAt = at; kind == 3 {
+						r.DeadLetteredAt = at
+					}
+				})
+				ends = append(ends, end{r.ID, kind, at})
+				if i == 12 {
+					_, err := c.S.Prune(c.ctx, storage.Prune{Now: epoch.Add(14 * time.Minute), Max: 1, Before: epoch.Add(-time.Hour)})
+					c.noErr("Prune", err)
+				}
+			}
+			slices.Reverse(ends)
+			slices.SortStableFunc(ends, func(a, b end) int { return b.at.Compare(a.at) })
+			of := func(kinds ...int) (ids []string) {
+				for _, e := range ends {
+					if slices.Contains(kinds, e.kind) {
+						ids = append(ids, e.id)
+					}
+				}
+				return ids
+			}
+			q := storage.Query{Order: storage.OrderFinished}
+			c.bothWays(q, of(0, 1, 2, 3))
+			q.States = []ojs.State{ojs.StateCancelled}
+			c.bothWays(q, of(1))
+			q.States = []ojs.State{ojs.StateDiscarded, ojs.StateCompleted, ojs.StateActive}
+			c.bothWays(q, of(0, 2, 3))
+			q.States, q.DeadLetters = nil, true
+			c.bothWays(q, of(3))
+			_, err := c.S.Prune(c.ctx, storage.Prune{Now: epoch.Add(14 * time.Minute), Max: 5, Before: epoch.Add(time.Hour)})
+			c.noErr("Prune", err)
+			ends = slices.DeleteFunc(ends, func(e end) bool {
+				_, err := c.S.Get(c.ctx, e.id)
+				return err != nil
+			})
+			q.DeadLetters = false
+			c.bothWays(q, of(0, 1, 2, 3))
+		}},
+	{"list-11", "List/Due", "Query.Order",
+		"The due order has the jobs that wait for a time, in the order in which Due brings them.", needsOrders, func(c *C) {
+			var recs []storage.Record
+			for i := range 40 {
+				recs = append(recs, c.job(scheduled(time.Duration(10+i*7%10)*time.Minute)))
+			}
+			recs = append(recs, c.job(scheduled(time.Hour), expires(11*time.Minute)), c.job(pending, expires(13*time.Minute)),
+				c.job(expires(15*time.Minute), queue("late")), c.job(pending), c.job(queue("other")))
+			c.insert(recs...)
+			c.insert(c.job(queue("run")), c.job(queue("fail")))
+			c.claimOf(storage.Claim{Queues: []string{"run"}, Max: 1})
+			c.settled(c.claimOf(storage.Claim{Queues: []string{"fail"}, Max: 1})[0], c.to(ojs.StateRetryable))
+			c.settled(c.get(recs[3].ID), func(r *storage.Record) { r.ScheduledAt = epoch.Add(12 * time.Minute) })
+			got := c.list(storage.Query{Order: storage.OrderDue})
+			c.bothWays(storage.Query{Order: storage.OrderDue}, got)
+			c.bothWays(storage.Query{Order: storage.OrderDue, States: []ojs.State{ojs.StateRetryable}}, got[len(got)-1:])
+			var want []string
+			c.pass(2 * time.Hour)
+			for {
+				d, err := c.S.Due(c.ctx, c.now, 1, nil)
+				c.noErr("Due", err)
+				if all := slices.Concat(d.Promoted, d.Expired, d.Stalled); len(all) > 0 {
+					want = append(want, all[0].ID)
+					continue
+				}
+				break
+			}
+			if !slices.Equal(got, want) {
+				c.failf("listed %v, not %v", short(got), short(want))
+			}
+		}},
+	{"list-12", "List/Claim", "Query.Order",
+		"The claim order has the available jobs, in the order in which claims take them.", needsOrders, func(c *C) {
+			var recs []storage.Record
+			for i := range 40 {
+				r := c.job(queue(fmt.Sprint("q", i%3)), jobType(fmt.Sprint("t", i%2)), priority(i*7%5-2))
+				if i%6 == 0 {
+					limited(fmt.Sprint("key", i%4))(&r)
+				}
+				recs = append(recs, r)
+			}
+			recs = append(recs, c.job(pending), c.job(scheduled(time.Minute)))
+			c.insert(recs...)
+			moved := c.get(recs[0].ID)
+			c.settled(moved, priority(moved.Priority+1))
+			c.reach(ojs.StateActive)
+			got := c.list(storage.Query{Order: storage.OrderClaim})
+			c.bothWays(storage.Query{Order: storage.OrderClaim}, got)
+			var want []string
+			for _, id := range got {
+				if c.get(id).Queue == "q1" {
+					want = append(want, id)
+				}
+			}
+			c.bothWays(storage.Query{Order: storage.OrderClaim, Queues: []string{"q1"}}, want)
+			c.order(storage.Claim{}, got...)
+		}},
+	{"list-13", "List/Where", "Query.Where",
+		"Where is asked of the jobs that the rest of the query selects, and a page says how many jobs it looked at.",
+		needsNothing, func(c *C) {
+			var want, all []string
+			for i := range 30 {
+				r := c.job(queue(fmt.Sprint("q", i%2)), priority(i))
+				c.insert(r)
+				if all = append(all, r.ID); i%2 == 0 && i%3 == 0 {
+					want = append(want, r.ID)
+				}
+			}
+			q := storage.Query{Queues: []string{"q0"}, Where: func(r *storage.Record) bool {
+				if r.Queue != "q0" {
+					c.failf("Where was asked of a job of queue %s", r.Queue)
+				}
+				return r.Priority%3 == 0
+			}}
+			for _, q.Limit = range []int{0, 1, 2, 7} {
+				c.wantList(q, want)
+			}
+			for _, q := range []storage.Query{q, {}, {Limit: 3}, {Queues: []string{"none"}}} {
+				looked := 0
+				for more := true; more; more = q.Cursor != "" {
+					page, err := c.S.List(c.ctx, q)
+					c.noErr("List", err)
+					if page.Looked < len(page.Records) {
+						c.failf("a page has %d jobs and has looked at %d", len(page.Records), page.Looked)
+					}
+					looked += page.Looked
+					q.Cursor = page.Next
+				}
+				if most := len(all); looked > 2*most || looked < len(want) && q.Queues == nil {
+					c.failf("a listing of %d jobs has looked at %d", most, looked)
+				}
+			}
+		}},
+	{"list-14", "List/BackUnderChange", "Page.Prev",
+		"In each order and direction, a job that keeps its place is listed exactly once though others come, go and move.", needsOrders, func(c *C) {
+			for _, o := range allOrders {
+				for _, back := range []bool{false, true} {
+					c.pagesUnderChange(o, back)
+				}
+			}
+		}},
+	{"list-15", "List/UnknownOrder", "Query.Order", "An order that the storage does not know is ErrUnsupported.",
+		needsNothing, func(c *C) {
+			c.insert(c.job())
+			unknown := []storage.Order{"sideways"}
+			if !c.cfg.Orders {
+				unknown = append(unknown, allOrders[1:]...)
+			}
+			for _, o := range unknown {
+				_, err := c.S.List(c.ctx, storage.Query{Order: o})
+				c.wantErr("List", err, ojs.ErrUnsupported)
+			}
+		}},
+}
+
+// pagesUnderChange lists jobs of a queue in an order, forth or back, while it adds, moves
+// and deletes others.
+func (c *C) pagesUnderChange(o storage.Order, back bool) {
+	c.tb.Helper()
+	name := fmt.Sprint("pages-", c.ids)
+	make1 := func(i int) storage.Record {
+		r := c.job(queue(name), priority(i%3))
+		if o == storage.OrderDue {
+			scheduled(time.Duration(1+i%3) * time.Hour)(&r)
+		}
+		c.insert(r)
+		if o == storage.OrderFinished {
+			return c.settled(c.get(r.ID), c.to(ojs.StateCancelled))
+		}
+		return c.get(r.ID)
+	}
+	var stay []string
+	var others []storage.Record
+	for i := range 24 {
+		if r := make1(i); i%2 == 0 {
+			stay = append(stay, r.ID)
+		} else {
+			others = append(others, r)
+		}
+	}
+	q := storage.Query{Order: o, Limit: 3, Queues: []string{name}}
+	page, err := c.S.List(c.ctx, q)
+	for back && err == nil && page.Next != "" {
+		q.Cursor = page.Next
+		page, err = c.S.List(c.ctx, q)
+	}
+	c.noErr("List", err)
+	var got []string
+	for i := 0; ; i++ {
+		got = append(got, ids(page.Records)...)
+		if q.Cursor = page.Next; back {
+			q.Cursor = page.Prev
+		}
+		if q.Cursor == "" {
+			break
+		}
+		if i > 1000 {
+			c.failf("order %q, back %v: the listing does not end", o, back)
+		}
+		if i < len(others) {
+			gone := others[(i*5)%len(others)] // those at the cuts among them
+			if !gone.State.Terminal() {
+				gone = c.settled(gone, c.to(ojs.StateCancelled))
+			}
+			_, err := c.S.Delete(c.ctx, []string{gone.ID})
+			c.noErr("Delete", err)
+			make1(i)
+		}
+		page, err = c.S.List(c.ctx, q)
+		c.noErr("List", err)
+	}
+	for _, id := range stay {
+		if n := count(got, id); n != 1 {
+			c.failf("order %q, back %v: a job that was there throughout is listed %d times", o, back, n)
+		}
+	}
+	for _, id := range got {
+		if n := count(got, id); n != 1 {
+			c.failf("order %q, back %v: a job is listed %d times", o, back, n)
+		}
+	}
+}
