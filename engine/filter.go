@@ -12,6 +12,19 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
+// Order is the order of a listing. A storage may know no order but OrderOldest; the
+// listing then fails with ojs.ErrUnsupported.
+type Order = storage.Order
+
+// The orders of listings. Three of them leave out the jobs that have no place in them.
+const (
+	OrderOldest   = storage.OrderOldest   // as enqueued; dead letters by their death
+	OrderNewest   = storage.OrderNewest   // the reverse
+	OrderFinished = storage.OrderFinished // jobs that have ended, the latest end first
+	OrderDue      = storage.OrderDue      // jobs that wait for a time, and leases, the soonest first
+	OrderClaim    = storage.OrderClaim    // available jobs, the next to be claimed first; 10,000 or more
+)
+
 // Filter selects jobs; a zero field selects all.
 type Filter struct {
 	States       []ojs.State
@@ -27,6 +40,8 @@ type Filter struct {
 
 	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not
 	FinishedFrom, FinishedBefore time.Time // a job that has not ended is in no such range
+
+	Order Order // of a listing
 }
 
 func (f *Filter) query() (storage.Query, error) {
@@ -35,8 +50,11 @@ func (f *Filter) query() (storage.Query, error) {
 			return storage.Query{}, invalid("filter.states", fmt.Sprintf("%q is no state", s))
 		}
 	}
+	if !f.Order.Valid() {
+		return storage.Query{}, invalid("filter.order", fmt.Sprintf("%q is none of newest, finished, due and claim", f.Order))
+	}
 	return storage.Query{
-		DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types, ErrorTypes: f.ErrorTypes,
+		Order: f.Order, DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types, ErrorTypes: f.ErrorTypes,
 		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore,
 		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
 	}, nil

@@ -16,10 +16,10 @@ import (
 // Jobs is what operators do with stored jobs (OJS admin, OJS bulk operations).
 type Jobs struct{ core *core }
 
-// List lists the jobs that f selects, in the order in which they were enqueued; dead
-// letters in that of their death. Jobs come and go meanwhile: one that is stored and
-// selected throughout is listed exactly once. After an error, which ends the listing, the
-// job is nil. It costs a look at every job of the storage, in pages.
+// List lists the jobs that f selects, in its order. Jobs come, go and change meanwhile:
+// one that is stored and selected throughout, and keeps its place in the order, is listed
+// exactly once. After an error, which ends the listing, the job is nil. It costs a look
+// at every job that the order has, in pages.
 func (j *Jobs) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo, error] {
 	return func(yield func(*ojs.JobInfo, error) bool) {
 		for rec, err := range j.core.list(ctx, f) {
@@ -62,14 +62,19 @@ func (c *core) list(ctx context.Context, f Filter) iter.Seq2[*storage.Record, er
 
 // Page is a part of a listing.
 type Page struct {
-	Jobs []*ojs.JobInfo
-	Next string // the cursor of the next page; "": this was the last
+	Jobs   []*ojs.JobInfo
+	Next   string // the cursor of the next page; "": this was the last
+	Prev   string // the cursor of the page before; "": this was the first
+	Looked int    // how many jobs were looked at for the page
 }
 
-// Page returns up to n jobs of a listing, 1 <= n <= 1000, after the page whose Next is
-// the cursor; "" is the beginning. It is List for those who cannot hold an iterator, and
-// as stable. A page may have fewer jobs than n, or none, though more follow. A cursor is
-// good for as long as the storage is, with the filter it came from.
+// Page returns up to n jobs of a listing, 1 <= n <= 1000: the page whose cursor is given,
+// Next or Prev of another one; "" is the first page. It is List for those who cannot hold
+// an iterator, and as stable. A page costs a look at a bounded number of jobs, some
+// thousands. It may have fewer jobs than n, or none, though more follow: Looked says how
+// far it looked, and Next goes on from there. A cursor is good for as long as the storage
+// is, with the filter it came from. A page that Prev leads to may begin a listing with
+// fewer than n jobs. A storage that knows no order but OrderOldest has no Prev.
 func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, error) {
 	if n < 1 || n > 1000 {
 		return Page{}, invalid("limit", fmt.Sprintf("%d is not from 1 to 1000", n))
@@ -83,7 +88,7 @@ func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, 
 	if err != nil {
 		return Page{}, err
 	}
-	out := Page{Next: page.Next, Jobs: make([]*ojs.JobInfo, 0, len(page.Records))}
+	out := Page{Next: page.Next, Prev: page.Prev, Looked: page.Looked, Jobs: make([]*ojs.JobInfo, 0, len(page.Records))}
 	for i := range page.Records {
 		if job := &page.Records[i].JobInfo; f.matchesArgs(job) {
 			out.Jobs = append(out.Jobs, job)

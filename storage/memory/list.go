@@ -18,6 +18,8 @@ const (
 	// A page ends after looking at this many jobs even if it is not full, so that a
 	// listing which matches few of very many does not hold up the others.
 	maxLook = 4096
+	// It is fewer in the order of due times, for which the page searches a heap.
+	maxLookDue = 1024
 )
 
 // List implements storage.Storage.
@@ -37,9 +39,13 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 	if limit <= 0 || limit > maxPage {
 		limit = maxPage
 	}
+	look := maxLook
+	if q.Order == storage.OrderDue {
+		look = maxLookDue
+	}
 	var page storage.Page
 	for at, j := range s.walk(&q, &w) {
-		if len(page.Records) == limit || page.Looked == maxLook {
+		if len(page.Records) == limit || page.Looked == look {
 			w.Stop(at)
 			break
 		}
@@ -148,7 +154,7 @@ func (s *Storage) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 		} else if w.From.Back {
 			list = s.due.ListBack
 		}
-		for _, l := range list(at, maxLook+1) {
+		for _, l := range list(at, maxLookDue+1) {
 			if !yield(cursor.Position{l.Due, l.Turn}, l.Item.Value) {
 				return
 			}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	zombiezen "zombiezen.com/go/sqlite"
+
+	"github.com/ojsengine/ojs/storage"
 )
 
 var ctx = context.Background()
@@ -25,6 +27,10 @@ func (s *Storage) Plans() (map[string]string, error) {
 		"kept":      selectKept, "release": releaseJob, "released": selectReleased, "keep again": keepAgain,
 		"depth": sumDepth, "ready in all": selectReadyAll, "level": levelIn, "level of all": levelAll,
 		"behind": behindIn, "behind in all": behindAll, "first of a key": selectKey,
+		"list back": listJobsBack, "newest": listNewest, "newest back": listNewestBack,
+		"list dead back": listDeadBack, "last dead": listLastDead, "last dead back": listLastDeadBack,
+		"list due": listDue, "list due back": listDueBack, "list ready": listReady, "list ready back": listReadyBack,
+		"finished": finishedStatement(&storage.Query{}, false), "finished back": finishedStatement(&storage.Query{}, true),
 		"due crons": dueCrons, "next cron": nextCron,
 	} {
 		err := s.writer.do(ctx, func(t *tx) error {

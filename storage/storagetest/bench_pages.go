@@ -1,0 +1,100 @@
+package storagetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// BenchmarkPages measures pages of 50 jobs at random places of a listing in each order,
+// forth and back, of a storage with so many jobs: a third each are finished, scheduled
+// and available. Few of them match the queries named "few". It reports the 99th percentile in ms.
+func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stored int) {
+	ctx := context.Background()
+	s := open(b)
+	defer s.Close()
+	var batch []storage.Insert
+	var ended []storage.Record
+	for n := range stored {
+		var r storage.Record
+		r.ID = fmt.Sprintf(idFormat, n)
+		r.Type, r.Queue, r.State = fmt.Sprint("type", n%10), fmt.Sprint("q", n%7), ojs.StateAvailable
+		r.CreatedAt, r.Lease, r.Timeout, r.Priority = epoch, time.Hour, time.Hour, n%3
+		switch n % 3 {
+		case 0:
+			scheduled(time.Duration(n%1000) * time.Second)(&r)
+		case 1:
+			ended = append(ended, r)
+		}
+		if batch = append(batch, storage.Insert{Record: r, IDIsNew: true}); len(batch) < 1000 && n+1 < stored {
+			continue
+		}
+		out, err := s.Insert(ctx, epoch, batch, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		changes := make([]storage.Change, len(ended))
+		for i := range ended {
+			changes[i].Record = ended[i]
+			to := &changes[i].Record
+			to.Version, to.State, to.FinishedAt = out[0].Version, ojs.StateCancelled, epoch.Add(time.Duration(n/5000)*time.Second)
+			if n%9 == 0 {
+				to.State = ojs.StateDiscarded
+			}
+		}
+		settled, err := s.Settle(ctx, epoch, changes, nil)
+		if err != nil || settled[0].Err != nil {
+			b.Fatal(err, settled[0].Err)
+		}
+		batch, ended = batch[:0], ended[:0]
+	}
+	for _, o := range allOrders {
+		q := storage.Query{Order: o}
+		var cursors []string
+		for q.Limit = 1000; ; {
+			page, err := s.List(ctx, q)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				break
+			}
+			cursors = append(cursors, page.Next)
+			if page.Prev != "" {
+				cursors = append(cursors, page.Prev)
+			}
+		}
+		q.Limit = 50
+		few := q
+		few.Types = []string{"none"}
+		for _, of := range []struct {
+			name string
+			q    storage.Query
+		}{{"", q}, {"-few", few}} {
+			name := string(o)
+			if name == "" {
+				name = "oldest"
+			}
+			b.Run(name+of.name, func(b *testing.B) {
+				random := rand.New(rand.NewPCG(1, 1))
+				var took []time.Duration
+				for b.Loop() {
+					of.q.Cursor = cursors[random.IntN(len(cursors))]
+					begin := wall.Now()
+					if _, err := s.List(ctx, of.q); err != nil {
+						b.Fatal(err)
+					}
+					took = append(took, wall.Since(begin))
+				}
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)*99/100])/1e6, "p99-ms")
+			})
+		}
+	}
+}
