@@ -51,10 +51,12 @@ func (f *Filter) query() (storage.Query, error) {
 		}
 	}
 	if !f.Order.Valid() {
-		return storage.Query{}, invalid("filter.order", fmt.Sprintf("%q is none of newest, finished, due and claim", f.Order))
+		return storage.Query{}, invalid("filter.order",
+			fmt.Sprintf("%q is none of newest, finished, due and claim", f.Order))
 	}
 	return storage.Query{
-		Order: f.Order, DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types, ErrorTypes: f.ErrorTypes,
+		Order: f.Order, DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types,
+		ErrorTypes:  f.ErrorTypes,
 		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore,
 		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
 	}, nil

@@ -82,7 +82,8 @@ type replayRule struct {
 func (c *config) replayRuleFor(job *ojs.JobInfo) (rule *replayRule, due time.Time, ok bool) {
 	for i := range c.replayRules {
 		rule := &c.replayRules[i]
-		if !rule.Disabled && rule.query.Matches(&storage.Record{JobInfo: *job}) && rule.Filter.matchesArgs(job) {
+		if !rule.Disabled && rule.query.Matches(&storage.Record{JobInfo: *job}) &&
+			rule.Filter.matchesArgs(job) {
 			return rule, job.DeadLetteredAt.Add(rule.Delay), replayCount(job.Meta) < rule.MaxReplays
 		}
 	}

@@ -90,7 +90,8 @@ func TestHeapModel(t *testing.T) {
 				all := h.List(scheduler.Place{Due: math.MinInt64}, len(list)+1)
 				sorted := slices.Clone(list)
 				slices.SortStableFunc(sorted, func(a, b entry) int { return a.due.Compare(b.due) })
-				if !slices.EqualFunc(all, sorted, func(l scheduler.Listed[int], e entry) bool { return l.Item == e.item }) {
+				if !slices.EqualFunc(all, sorted,
+					func(l scheduler.Listed[int], e entry) bool { return l.Item == e.item }) {
 					t.Fatalf("listed %v, want %v", all, sorted)
 				}
 				if len(all) == 0 {

@@ -122,7 +122,8 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	return transact(ctx, s.db.View, func(t tx) (page storage.Page) {
 		if q.Order != storage.OrderOldest {
-			refuse(fmt.Errorf("%w: storage bbolt lists in the order of insertion only, not %q", ojs.ErrUnsupported, q.Order))
+			refuse(fmt.Errorf("%w: storage bbolt lists in the order of insertion only, not %q",
+				ojs.ErrUnsupported, q.Order))
 		}
 		var after int64
 		if q.Cursor != "" {

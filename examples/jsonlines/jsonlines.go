@@ -164,7 +164,8 @@ func (s *Storage) begin() error {
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "jsonlines", Durable: true, Unique: storage.Strong, Mechanism: "mutex", Orders: true}
+	return storage.Capabilities{Name: "jsonlines", Durable: true, Unique: storage.Strong,
+		Mechanism: "mutex", Orders: true}
 }
 
 // Insert implements storage.Storage.

@@ -153,7 +153,10 @@ func (x *endings) first() (e ending, ok bool) {
 // place returns where the first entry is that comes after a time and a turn.
 func (x *endings) place(at instant, turn uint64) (chunk, i int) {
 	after := func(e *ending) bool { return e.at > at || e.at == at && e.job.turn > turn }
-	chunk = sort.Search(len(x.chunks), func(i int) bool { return after(&x.chunks[i].entries[x.chunks[i].used-1]) })
+	chunk = sort.Search(len(x.chunks), func(i int) bool {
+		c := x.chunks[i]
+		return after(&c.entries[c.used-1])
+	})
 	if chunk < len(x.chunks) {
 		c := x.chunks[chunk]
 		i = c.first + sort.Search(c.len(), func(i int) bool { return after(&c.entries[c.first+i]) })

@@ -101,7 +101,8 @@ func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Positi
 func (s *Storage) byEnd(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	lists := []*endings{&s.held}
 	for c := range classes {
-		if (!q.DeadLetters || c == deadLetter) && (len(q.States) == 0 || slices.Contains(q.States, stateOf(c))) {
+		of := len(q.States) == 0 || slices.Contains(q.States, stateOf(c))
+		if of && (!q.DeadLetters || c == deadLetter) {
 			lists = append(lists, &s.ended[c])
 		}
 	}

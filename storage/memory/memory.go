@@ -97,7 +97,8 @@ func New() *Storage {
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true, Orders: true}
+	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true,
+		Orders: true}
 }
 
 // find returns the job with the id, nil if there is none.

@@ -71,7 +71,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 		}
 	}
 	if q.Order != storage.OrderOldest {
-		return page, fmt.Errorf("%w: storage postgres lists in the order of insertion only, not %q", ojs.ErrUnsupported, q.Order)
+		return page, fmt.Errorf("%w: storage postgres lists in the order of insertion only, not %q",
+			ojs.ErrUnsupported, q.Order)
 	}
 	if err := s.enter(ctx); err != nil {
 		return page, err
@@ -102,7 +103,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 		queues = sayables(q.Queues)
 	}
 	most := maxScan
-	if q.Where == nil && len(q.Types) == 0 && len(q.ErrorTypes) == 0 && q.CreatedFrom.IsZero() && q.CreatedBefore.IsZero() && q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
+	if q.Where == nil && len(q.Types) == 0 && len(q.ErrorTypes) == 0 && q.CreatedFrom.IsZero() &&
+		q.CreatedBefore.IsZero() && q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
 		most = limit + 1 // the statement knows all that is asked for; one more tells that there is one
 	}
 	var met []bad

@@ -29,9 +29,11 @@ func (s *Storage) Plans() (map[string]string, error) {
 		"behind": behindIn, "behind in all": behindAll, "first of a key": selectKey,
 		"list back": listJobsBack, "newest": listNewest, "newest back": listNewestBack,
 		"list dead back": listDeadBack, "last dead": listLastDead, "last dead back": listLastDeadBack,
-		"list due": listDue, "list due back": listDueBack, "list ready": listReady, "list ready back": listReadyBack,
-		"finished": finishedStatement(&storage.Query{}, false), "finished back": finishedStatement(&storage.Query{}, true),
-		"due crons": dueCrons, "next cron": nextCron,
+		"list due": listDue, "list due back": listDueBack, "list ready": listReady,
+		"list ready back": listReadyBack,
+		"finished":        finishedStatement(&storage.Query{}, false),
+		"finished back":   finishedStatement(&storage.Query{}, true),
+		"due crons":       dueCrons, "next cron": nextCron,
 	} {
 		err := s.writer.do(ctx, func(t *tx) error {
 			q := t.query("EXPLAIN QUERY PLAN " + sql)

@@ -142,7 +142,10 @@ func listing(conn *zombiezen.Conn, q *storage.Query, w *cursor.Walk) *statement 
 	if newest && w.First {
 		at[0] = math.MaxInt64
 	}
-	sql := [2][4]string{{listJobs, listJobsBack, listNewest, listNewestBack}, {listDead, listDeadBack, listLastDead, listLastDeadBack}}
+	sql := [2][4]string{
+		{listJobs, listJobsBack, listNewest, listNewestBack},
+		{listDead, listDeadBack, listLastDead, listLastDeadBack},
+	}
 	i, k := 0, 0
 	if q.DeadLetters {
 		i = 1

@@ -93,26 +93,34 @@ const (
 	listNewest     = `SELECT ` + columns + ` FROM job WHERE seq < ? ORDER BY seq DESC LIMIT ?`
 	listNewestBack = `SELECT ` + columns + ` FROM job WHERE seq >= ? ORDER BY seq LIMIT ?`
 
-	listDead         = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place > ? ORDER BY place LIMIT ?`
-	listDeadBack     = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place <= ? ORDER BY place DESC LIMIT ?`
-	listLastDead     = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place < ? ORDER BY place DESC LIMIT ?`
-	listLastDeadBack = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place >= ? ORDER BY place LIMIT ?`
+	listDead = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place > ?
+		ORDER BY place LIMIT ?`
+	listDeadBack = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place <= ?
+		ORDER BY place DESC LIMIT ?`
+	listLastDead = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place < ?
+		ORDER BY place DESC LIMIT ?`
+	listLastDeadBack = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place >= ?
+		ORDER BY place LIMIT ?`
 
-	listDue     = `SELECT ` + columns + ` FROM job WHERE wake IS NOT NULL AND (wake, place) > (?, ?) ORDER BY wake, place LIMIT ?`
+	listDue = `SELECT ` + columns + ` FROM job WHERE wake IS NOT NULL AND (wake, place) > (?, ?)
+		ORDER BY wake, place LIMIT ?`
 	listDueBack = `SELECT ` + columns + ` FROM job WHERE wake IS NOT NULL AND (wake, place) <= (?, ?)
 		ORDER BY wake DESC, place DESC LIMIT ?`
 
 	// The rest of a priority, and all lower or higher ones: two ranges of the index.
-	listReady = `SELECT ` + columns + ` FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority = ?1 AND place > ?2
+	listReady = `SELECT ` + columns + ` FROM job INDEXED BY job_ready_all
+		WHERE state = 3 AND priority = ?1 AND place > ?2
 		UNION ALL SELECT ` + columns + ` FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority < ?1
 		ORDER BY priority DESC, place LIMIT ?3`
-	listReadyBack = `SELECT ` + columns + ` FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority = ?1 AND place <= ?2
+	listReadyBack = `SELECT ` + columns + ` FROM job INDEXED BY job_ready_all
+		WHERE state = 3 AND priority = ?1 AND place <= ?2
 		UNION ALL SELECT ` + columns + ` FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority > ?1
 		ORDER BY priority, place DESC LIMIT ?3`
 
 	// The parts of finishedStatement.
 	keptFinished = `SELECT ` + columns + ` FROM job INDEXED BY job_kept_finished WHERE kept IS NOT NULL`
-	deadFinished = `SELECT ` + columns + ` FROM job INDEXED BY job_dead_prunable WHERE dead IS NOT NULL AND kept IS NULL`
+	deadFinished = `SELECT ` + columns + ` FROM job INDEXED BY job_dead_prunable
+		WHERE dead IS NOT NULL AND kept IS NULL`
 	someFinished = `SELECT ` + columns + ` FROM job INDEXED BY job_ended
 		WHERE state = %d AND state >= 6 AND dead IS NULL AND kept IS NULL`
 

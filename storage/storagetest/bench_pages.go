@@ -14,7 +14,8 @@ import (
 
 // BenchmarkPages measures pages of 50 jobs at random places of a listing in each order,
 // forth and back, of a storage with so many jobs: a third each are finished, scheduled
-// and available. Few of them match the queries named "few". It reports the 99th percentile in ms.
+// and available. The queries named few match none of them. It reports the 99th percentile
+// in ms.
 func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stored int) {
 	ctx := context.Background()
 	s := open(b)
@@ -32,7 +33,8 @@ func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stor
 		case 1:
 			ended = append(ended, r)
 		}
-		if batch = append(batch, storage.Insert{Record: r, IDIsNew: true}); len(batch) < 1000 && n+1 < stored {
+		batch = append(batch, storage.Insert{Record: r, IDIsNew: true})
+		if len(batch) < 1000 && n+1 < stored {
 			continue
 		}
 		out, err := s.Insert(ctx, epoch, batch, nil)
@@ -43,7 +45,8 @@ func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stor
 		for i := range ended {
 			changes[i].Record = ended[i]
 			to := &changes[i].Record
-			to.Version, to.State, to.FinishedAt = out[0].Version, ojs.StateCancelled, epoch.Add(time.Duration(n/5000)*time.Second)
+			to.Version, to.State, to.FinishedAt = out[0].Version, ojs.StateCancelled,
+				epoch.Add(time.Duration(n/5000)*time.Second)
 			if n%9 == 0 {
 				to.State = ojs.StateDiscarded
 			}

@@ -75,7 +75,9 @@ var _ = register([]fault{
 			if q.Order == storage.OrderFinished {
 				where := q.Where
 				q.Order = storage.OrderNewest
-				q.Where = func(r *storage.Record) bool { return r.State.Terminal() && (where == nil || where(r)) }
+				q.Where = func(r *storage.Record) bool {
+					return r.State.Terminal() && (where == nil || where(r))
+				}
 			}
 			return b.Storage.List(ctx, q)
 		}
@@ -92,7 +94,9 @@ var _ = register([]fault{
 		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
 			page, err := b.Storage.List(ctx, q)
 			if q.Order == storage.OrderDue {
-				slices.SortStableFunc(page.Records, func(a, b storage.Record) int { return a.ScheduledAt.Compare(b.ScheduledAt) })
+				slices.SortStableFunc(page.Records, func(a, b storage.Record) int {
+					return a.ScheduledAt.Compare(b.ScheduledAt)
+				})
 			}
 			return page, err
 		}
@@ -106,7 +110,9 @@ var _ = register([]fault{
 		}
 	}},
 	{"Where not asked", "list-13", changeQuery(func(q *storage.Query) { q.Where = nil })},
-	{"Looked is what was found", "list-13", changePage(func(p *storage.Page) { p.Looked = max(len(p.Records)-1, 0) })},
+	{"Looked is less than was found", "list-13", changePage(func(p *storage.Page) {
+		p.Looked = max(len(p.Records)-1, 0)
+	})},
 	{"no page before", "list-9 list-14", changePage(func(p *storage.Page) { p.Prev = "" })},
 	{"pages back in the order of the walk", "list-9 list-10 list-11 list-12", func(b *broken) {
 		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {

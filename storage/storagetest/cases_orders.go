@@ -51,7 +51,8 @@ func (c *C) bothWays(q storage.Query, want []string) {
 
 var orderCases = []Case{
 	{"list-9", "List/Newest", "Query.Order",
-		"The newest order is the reverse of the insertion, of dead letters that of their death.", needsOrders, func(c *C) {
+		"The newest order is the reverse of the insertion, of dead letters that of their death.",
+		needsOrders, func(c *C) {
 			var all []string
 			for range 70 {
 				all = append(all, c.insert(c.job())...)
@@ -83,7 +84,7 @@ var orderCases = []Case{
 			c.bothWays(storage.Query{Order: storage.OrderNewest, DeadLetters: true}, dead)
 		}},
 	{"list-10", "List/Finished", "Query.Order",
-		"The finished order has the jobs that have ended, the latest end first, those that are kept included.",
+		"The finished order has the jobs that have ended, the latest end first, kept ones included.",
 		needsOrders, func(c *C) {
 			var recs []storage.Record
 			for i := range 24 {
@@ -92,14 +93,16 @@ var orderCases = []Case{
 				case 1:
 					r.ResultTTL = time.Hour
 				case 2:
-					r.Unique = &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Duration(i) * time.Minute}
+					r.Unique = &ojs.UniquePolicy{States: ojs.AllStates(),
+						Period: time.Duration(i) * time.Minute}
 					r.Fingerprint = r.ID
 				}
 				recs = append(recs, r)
 			}
 			c.insert(recs...)
 			c.insert(c.job(queue("open")))
-			to := []func(*storage.Record){c.to(ojs.StateCompleted), c.to(ojs.StateCancelled), c.to(ojs.StateDiscarded), c.dead}
+			to := []func(*storage.Record){c.to(ojs.StateCompleted), c.to(ojs.StateCancelled),
+				c.to(ojs.StateDiscarded), c.dead}
 			type end struct {
 				id   string
 				kind int
@@ -117,7 +120,8 @@ var orderCases = []Case{
 				})
 				ends = append(ends, end{r.ID, kind, at})
 				if i == 12 {
-					_, err := c.S.Prune(c.ctx, storage.Prune{Now: epoch.Add(14 * time.Minute), Max: 1, Before: epoch.Add(-time.Hour)})
+					_, err := c.S.Prune(c.ctx, storage.Prune{Now: epoch.Add(14 * time.Minute), Max: 1,
+						Before: epoch.Add(-time.Hour)})
 					c.noErr("Prune", err)
 				}
 			}
@@ -139,7 +143,8 @@ var orderCases = []Case{
 			c.bothWays(q, of(0, 2, 3))
 			q.States, q.DeadLetters = nil, true
 			c.bothWays(q, of(3))
-			_, err := c.S.Prune(c.ctx, storage.Prune{Now: epoch.Add(14 * time.Minute), Max: 5, Before: epoch.Add(time.Hour)})
+			_, err := c.S.Prune(c.ctx, storage.Prune{Now: epoch.Add(14 * time.Minute), Max: 5,
+				Before: epoch.Add(time.Hour)})
 			c.noErr("Prune", err)
 			ends = slices.DeleteFunc(ends, func(e end) bool {
 				_, err := c.S.Get(c.ctx, e.id)
@@ -149,21 +154,26 @@ var orderCases = []Case{
 			c.bothWays(q, of(0, 1, 2, 3))
 		}},
 	{"list-11", "List/Due", "Query.Order",
-		"The due order has the jobs that wait for a time, in the order in which Due brings them.", needsOrders, func(c *C) {
+		"The due order has the jobs that wait for a time, in the order in which Due brings them.",
+		needsOrders, func(c *C) {
 			var recs []storage.Record
 			for i := range 40 {
 				recs = append(recs, c.job(scheduled(time.Duration(10+i*7%10)*time.Minute)))
 			}
-			recs = append(recs, c.job(scheduled(time.Hour), expires(11*time.Minute)), c.job(pending, expires(13*time.Minute)),
+			recs = append(recs, c.job(scheduled(time.Hour), expires(11*time.Minute)),
+				c.job(pending, expires(13*time.Minute)),
 				c.job(expires(15*time.Minute), queue("late")), c.job(pending), c.job(queue("other")))
 			c.insert(recs...)
 			c.insert(c.job(queue("run")), c.job(queue("fail")))
 			c.claimOf(storage.Claim{Queues: []string{"run"}, Max: 1})
 			c.settled(c.claimOf(storage.Claim{Queues: []string{"fail"}, Max: 1})[0], c.to(ojs.StateRetryable))
-			c.settled(c.get(recs[3].ID), func(r *storage.Record) { r.ScheduledAt = epoch.Add(12 * time.Minute) })
+			c.settled(c.get(recs[3].ID), func(r *storage.Record) {
+				r.ScheduledAt = epoch.Add(12 * time.Minute)
+			})
 			got := c.list(storage.Query{Order: storage.OrderDue})
 			c.bothWays(storage.Query{Order: storage.OrderDue}, got)
-			c.bothWays(storage.Query{Order: storage.OrderDue, States: []ojs.State{ojs.StateRetryable}}, got[len(got)-1:])
+			c.bothWays(storage.Query{Order: storage.OrderDue, States: []ojs.State{ojs.StateRetryable}},
+				got[len(got)-1:])
 			var want []string
 			c.pass(2 * time.Hour)
 			for {
@@ -180,7 +190,8 @@ var orderCases = []Case{
 			}
 		}},
 	{"list-12", "List/Claim", "Query.Order",
-		"The claim order has the available jobs, in the order in which claims take them.", needsOrders, func(c *C) {
+		"The claim order has the available jobs, in the order in which claims take them.", needsOrders,
+		func(c *C) {
 			var recs []storage.Record
 			for i := range 40 {
 				r := c.job(queue(fmt.Sprint("q", i%3)), jobType(fmt.Sprint("t", i%2)), priority(i*7%5-2))
@@ -206,7 +217,7 @@ var orderCases = []Case{
 			c.order(storage.Claim{}, got...)
 		}},
 	{"list-13", "List/Where", "Query.Where",
-		"Where is asked of the jobs that the rest of the query selects, and a page says how many jobs it looked at.",
+		"Where selects among what the rest of the query selects, and a page says how far it looked.",
 		needsNothing, func(c *C) {
 			var want, all []string
 			for i := range 30 {
@@ -242,14 +253,16 @@ var orderCases = []Case{
 			}
 		}},
 	{"list-14", "List/BackUnderChange", "Page.Prev",
-		"In each order and direction, a job that keeps its place is listed exactly once though others come, go and move.", needsOrders, func(c *C) {
+		"In each order and direction, a job that keeps its place is listed once though others come and go.",
+		needsOrders, func(c *C) {
 			for _, o := range allOrders {
 				for _, back := range []bool{false, true} {
 					c.pagesUnderChange(o, back)
 				}
 			}
 		}},
-	{"list-15", "List/UnknownOrder", "Query.Order", "An order that the storage does not know is ErrUnsupported.",
+	{"list-15", "List/UnknownOrder", "Query.Order",
+		"An order that the storage does not know is ErrUnsupported.",
 		needsNothing, func(c *C) {
 			c.insert(c.job())
 			unknown := []storage.Order{"sideways"}

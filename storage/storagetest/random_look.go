@@ -120,7 +120,8 @@ func (w *world) list(s storage.Storage, q storage.Query) (out []storage.Record) 
 		page, err := s.List(w.ctx, q)
 		w.same("the error of list", err, nil)
 		if len(page.Records) > limitOf(q) || len(page.Records) > page.Looked || pages > 10_000 {
-			w.failf("list of %s: page %d has %d jobs, %d looked at", queryText(q), pages+1, len(page.Records), page.Looked)
+			w.failf("list of %s: page %d has %d jobs, %d looked at", queryText(q), pages+1,
+				len(page.Records), page.Looked)
 		}
 		out = append(out, page.Records...)
 		sizes = append(sizes, len(out))
@@ -138,8 +139,10 @@ func (w *world) list(s storage.Storage, q storage.Query) (out []storage.Record) 
 		page, err := s.List(w.ctx, q)
 		w.same("the error of a list back", err, nil)
 		n := len(page.Records)
-		if n > limitOf(q) || n > before || pages > 10_000 || !slices.Equal(ids(page.Records), ids(out[before-n:before])) {
-			w.failf("list back of %s: before job %d come %s", queryText(q), before, listText(ids(page.Records)))
+		if n > limitOf(q) || n > before || pages > 10_000 ||
+			!slices.Equal(ids(page.Records), ids(out[before-n:before])) {
+			w.failf("list back of %s: before job %d come %s", queryText(q), before,
+				listText(ids(page.Records)))
 		}
 		before -= n
 		last = page
@@ -157,11 +160,12 @@ var allOrders = []storage.Order{
 // inOrder sorts jobs where their order is not told: those that are due at the same time.
 // A given back job may be anywhere among these.
 func inOrder(q storage.Query, recs []storage.Record) []storage.Record {
-	if q.Order != storage.OrderDue || !slices.IsSortedFunc(recs, func(a, b storage.Record) int { return a.WakeAt().Compare(b.WakeAt()) }) {
+	byTime := func(a, b storage.Record) int { return a.WakeAt().Compare(b.WakeAt()) }
+	if q.Order != storage.OrderDue || !slices.IsSortedFunc(recs, byTime) {
 		return recs
 	}
 	slices.SortFunc(recs, func(a, b storage.Record) int {
-		return cmp.Or(a.WakeAt().Compare(b.WakeAt()), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(byTime(a, b), cmp.Compare(a.ID, b.ID))
 	})
 	return recs
 }

@@ -50,7 +50,8 @@ func NewReference() *Reference {
 
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true, Orders: true}
+	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true,
+		Orders: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -538,7 +539,8 @@ func (s *Reference) List(ctx context.Context, q storage.Query) (storage.Page, er
 		return storage.Page{}, err
 	}
 	if !q.Order.Valid() {
-		return storage.Page{}, fmt.Errorf("%w: reference storage has no order %q", ojs.ErrUnsupported, q.Order)
+		return storage.Page{}, fmt.Errorf("%w: reference storage has no order %q", ojs.ErrUnsupported,
+			q.Order)
 	}
 	if err := s.enter(ctx); err != nil {
 		return storage.Page{}, err

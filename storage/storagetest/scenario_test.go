@@ -87,7 +87,8 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 // shows them.
 func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no abilities": {Then: true, Orders: true, Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
+		"no abilities": {Then: true, Orders: true,
+			Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
 		"no queues": {Crons: true, Then: true, Orders: true, Open: func(testing.TB) storage.Storage {
 			s := NewReference()
 			return struct {
