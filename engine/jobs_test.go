@@ -77,7 +77,31 @@ func TestList(t *testing.T) {
 		if want := []string{sent, bounced, late, open}; !slices.Equal(got, want) {
 			t.Errorf("pages: %v, want %v", got, want)
 		}
-		_, err := b.Jobs().Page(b.ctx, engine.Filter{}, "", 0)
+		ids := func(page engine.Page, err error) (ids []string) {
+			must(t, err)
+			for _, job := range page.Jobs {
+				ids = append(ids, job.ID)
+			}
+			return ids
+		}
+		newest := engine.Filter{Order: engine.OrderNewest}
+		first, err := b.Jobs().Page(b.ctx, newest, "", 3)
+		if got, want := ids(first, err), []string{open, late, bounced}; !slices.Equal(got, want) ||
+			first.Prev != "" {
+			t.Errorf("the newest: %v, want %v", got, want)
+		}
+		second, err := b.Jobs().Page(b.ctx, newest, first.Next, 3)
+		if got := ids(second, err); !slices.Equal(got, []string{sent}) || second.Looked != 1 ||
+			second.Next != "" {
+			t.Errorf("then %v, %+v", got, second)
+		}
+		back, err := b.Jobs().Page(b.ctx, newest, second.Prev, 3)
+		if got, want := ids(back, err), ids(first, nil); !slices.Equal(got, want) || back.Prev != "" {
+			t.Errorf("back to %v, want %v", got, want)
+		}
+		_, err = b.Jobs().Page(b.ctx, engine.Filter{Order: "sideways"}, "", 3)
+		wantInvalid(t, err, "filter.order")
+		_, err = b.Jobs().Page(b.ctx, engine.Filter{}, "", 0)
 		wantInvalid(t, err, "limit")
 		_, err = b.Jobs().Page(b.ctx, engine.Filter{}, "nonsense", 1)
 		wantInvalid(t, err, "cursor")

@@ -47,6 +47,37 @@ func enqueue(ctx context.Context, eng *engine.Engine[any], jobType string, args 
 	return ticket
 }
 
+// Look at the newest jobs first, page by page.
+func ExampleJobs_Page() {
+	ctx, eng := begin()
+	for _, month := range []string{"2026-01", "2026-02", "2026-03"} {
+		enqueue(ctx, eng, "report.build", month)
+	}
+	newest := engine.Filter{Order: engine.OrderNewest}
+	first, err := eng.Jobs().Page(ctx, newest, "", 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := eng.Jobs().Page(ctx, newest, first.Next, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	again, err := eng.Jobs().Page(ctx, newest, second.Prev, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, page := range []engine.Page{first, second, again} {
+		for _, job := range page.Jobs {
+			fmt.Printf("%s.", job.Args.JSON())
+		}
+		fmt.Println()
+	}
+	// Output:
+	// "2026-03"."2026-02".
+	// "2026-01".
+	// "2026-03"."2026-02".
+}
+
 // Look at the jobs of a type that have not run yet.
 func ExampleJobs_List() {
 	ctx, eng := begin()
