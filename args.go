@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/ojsengine/ojs/internal/bridge"
+	internalencoded "github.com/ojsengine/ojs/internal/encoded"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/internal/plain"
@@ -154,12 +155,19 @@ func (a Args) JSON() json.RawMessage {
 	return raw // made just now
 }
 
+// Encoded reports whether the args are encoded by a codec (engine.WithCodec), so that
+// only a program with its keys can read them.
+func (a Args) Encoded() bool {
+	e, ok := a.v.(*encoded)
+	return ok && internalencoded.Args(e.raw)
+}
+
 // String returns the args as JSON.
 func (a Args) String() string { return string(a.json()) }
 
 // Decode decodes the args into v, a non-nil pointer, as json.Unmarshal does. A
 // one-element array, the wire form of a single value, decodes as its element into a v
-// that is not a list; an empty one leaves v as it is.
+// that is not a list; an empty one leaves v as it is. Encoded args are refused.
 func (a Args) Decode(v any) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // an UnmarshalJSON of the caller's
@@ -170,6 +178,9 @@ func (a Args) Decode(v any) (err error) {
 		return nil
 	}
 	raw := a.json()
+	if raw[0] == '[' && internalencoded.Args(raw) {
+		return argsError("are encoded by a codec: decode the job first, by Jobs().Decode of an engine with it")
+	}
 	if raw[0] == '[' && !takesArray(v, raw) {
 		var elems []json.RawMessage
 		if err := json.Unmarshal(raw, &elems); err != nil {

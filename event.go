@@ -3,6 +3,8 @@ package ojs
 import (
 	"encoding/json"
 	"time"
+
+	internalencoded "github.com/ojsengine/ojs/internal/encoded"
 )
 
 // EventType is the type of an event (OJS events).
@@ -156,7 +158,10 @@ func (e Event) Data() map[string]any {
 		d["worker_id"], d["attempt"] = e.WorkerID, j.Attempt
 	case EventCompleted:
 		d["attempt"], d["duration_ms"] = j.Attempt, e.Duration.Milliseconds()
-		if j.Result != nil {
+		switch {
+		case internalencoded.Value(j.Result):
+			d["result"] = internalencoded.Redacted
+		case j.Result != nil:
 			d["result"] = j.Result
 		}
 	case EventFailed, EventTimeout, EventTotalTimeout, EventStalled:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	internalencoded "github.com/ojsengine/ojs/internal/encoded"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
@@ -93,10 +94,14 @@ type JobInfo struct {
 func (j *JobInfo) DeadLettered() bool { return !j.DeadLetteredAt.IsZero() }
 
 // DecodeResult decodes the job's result into v, as json.Unmarshal does. It fails if the
-// job has none.
+// job has none, or one that is still encoded by a codec (engine.WithCodec).
 func (j *JobInfo) DecodeResult(v any) error {
 	if j.Result == nil {
 		return errors.New("ojs: job " + j.ID + " has no result")
+	}
+	if internalencoded.Value(j.Result) {
+		return fmt.Errorf("ojs: result of job %s is encoded by a codec: decode the job first, "+
+			"by Jobs().Decode of an engine with it", j.ID)
 	}
 	if err := json.Unmarshal(j.Result, v); err != nil {
 		return fmt.Errorf("ojs: result of job %s: decoding into %T: %w", j.ID, v, err)

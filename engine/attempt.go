@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
@@ -100,12 +101,16 @@ func (a *attempt) prepare(r *run) {
 	a.renewAt = now.Add(renewalInterval(rec.Lease))
 }
 
-// detached is the header of a job that shares nothing with it.
+// detached is the header of a job for its handler. It shares nothing with the job.
 func detached(rec *storage.Record) ojs.JobHeader {
 	if rec.Meta == nil && rec.Errors == nil {
 		return rec.JobHeader
 	}
-	return rec.Copy().JobHeader
+	h := rec.Copy().JobHeader
+	if h.Meta != nil {
+		h.Meta = codec.PlainMeta(h.Meta)
+	}
+	return h
 }
 
 // begin enters an attempt in r.attempts. core.mu is held.
@@ -351,7 +356,11 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 			o = panicked(handler.NewPanicError(p))
 		}
 	}()
-	err := a.kind.handler.Run(ctx, a.header, a.rec.Args)
+	args, decoded, err := a.plainArgs(ctx)
+	if err != nil {
+		return policy.Outcome{Kind: policy.Returned, Err: err}
+	}
+	err = a.kind.handler.Run(ctx, a.header, args)
 	runtime.KeepAlive(a) // stacks must show it until then: see stackIn
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
@@ -362,6 +371,9 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	for range 100 {
 		switch e := inner.(type) {
 		case *handler.UndecodableError:
+			if e != nil && decoded {
+				return a.unfit()
+			}
 			if e != nil {
 				return policy.Outcome{Kind: policy.Undecodable, Err: e.Err}
 			}

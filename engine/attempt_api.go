@@ -31,10 +31,15 @@ func (a *attempt) Header() *ojs.JobHeader {
 func (a *attempt) Logger() *slog.Logger { return a.r.c.jobLog(&a.rec.JobHeader) }
 
 // SetResult implements internal.Attempt.
-func (a *attempt) SetResult(v json.RawMessage) {
+func (a *attempt) SetResult(v json.RawMessage) error {
+	v, err := a.r.c.encodeValue(a.r.base, "result", v, ojs.MaxResult)
+	if err != nil {
+		return err
+	}
 	a.r.c.mu.Lock()
 	defer a.r.c.mu.Unlock()
 	a.result = v
+	return nil
 }
 
 // Sleep implements internal.Attempt.
@@ -143,13 +148,20 @@ func (a *attempt) Progress(p float64) {
 func (a *attempt) Heartbeat() error { return a.extend(nil, ojs.EventHeartbeat) }
 
 // SaveCheckpoint implements internal.Attempt.
-func (a *attempt) SaveCheckpoint(v json.RawMessage) error { return a.extend(v, ojs.EventCheckpointed) }
+func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
+	v, err := a.r.c.encodeValue(a.r.base, "checkpoint", v, ojs.MaxCheckpoint)
+	if err != nil {
+		return err
+	}
+	return a.extend(v, ojs.EventCheckpointed)
+}
 
 // Checkpoint implements internal.Attempt.
-func (a *attempt) Checkpoint() json.RawMessage {
+func (a *attempt) Checkpoint() (json.RawMessage, error) {
 	a.r.c.mu.Lock()
-	defer a.r.c.mu.Unlock()
-	return a.checkpoint
+	stored := a.checkpoint
+	a.r.c.mu.Unlock()
+	return a.r.c.decodeValue(a.r.base, a.rec, stored)
 }
 
 // extend renews the lease now and stores what the attempt has come to. The handler's

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -337,7 +338,7 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if o.ID != "" {
 		return storage.Cron{}, invalid("id", "each run has one of its own")
 	}
-	args, err := encodeArgs(e.Job.Args(), e.Job.Type(), t)
+	args, err := c.encodeArgs(e.Job.Args(), e.Job.Type(), t)
 	if err != nil {
 		return storage.Cron{}, err
 	}
@@ -350,7 +351,10 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if err := c.prepare(ctx, &probe, made.Type, e.Job.Args(), nil, runOptions(&made, now), now, new(plan)); err != nil && err != ojs.ErrDropped {
 		return storage.Cron{}, err
 	}
-	return made, nil
+	if !given(e.Job.Args()) || !codec.IsEncoded(made.Args, made.Options.Meta) {
+		made.Args, made.Options.Meta, err = c.codec.EncodeArgs(ctx, made.Args, made.Options.Meta)
+	}
+	return made, err
 }
 
 // runOptions are the options of the job of a run, but for its id.

@@ -198,13 +198,14 @@ func (c *core) alive(ctx context.Context, id string) (bool, error) {
 
 // trigger enqueues the job of a run. It reports false if there is no such job now.
 func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) bool {
-	opts := append(runOptions(e, due), ojs.WithID(e.LastJobID))
+	args, plain := c.plainCron(ctx, e)
+	opts := append(runOptions(e, due), ojs.WithID(e.LastJobID), plain)
 	var tickets [1]ojs.Ticket
 	var err error
 	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
 	// which is maintenance's.
 	if stop := foreign.Call(func() {
-		err = c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, e.Args, opts...)}, tickets[:])
+		err = c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, args, opts...)}, tickets[:])
 	}); stop != nil {
 		err = &hookError{stop}
 	}

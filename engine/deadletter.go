@@ -109,7 +109,7 @@ func (d *DeadLetters) DeleteAll(ctx context.Context, f Filter) ([]Result, error)
 }
 
 // override lays options over a stored job.
-func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
+func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, opts []ojs.Option) error {
 	o := ojs.Options{
 		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL,
 		Lease: r.Lease, ResultTTL: r.ResultTTL, Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
@@ -146,7 +146,14 @@ func override(r *storage.Record, now time.Time, opts []ojs.Option) error {
 		return err
 	}
 	if reidentifies(r, o.Queue, meta) {
-		r.Fingerprint, err = policy.Fingerprint(r.Unique, &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: r.Type, Queue: o.Queue, Meta: o.Meta}, Args: r.Args})
+		args := r.Args
+		if r.Unique.Dimensions()&ojs.ByArgs != 0 {
+			if args, err = c.codec.DecodeArgs(ctx, r.Args, r.Meta); err != nil {
+				return err
+			}
+		}
+		header := ojs.JobHeader{Type: r.Type, Queue: o.Queue, Meta: o.Meta}
+		r.Fingerprint, err = policy.Fingerprint(r.Unique, &ojs.JobInfo{JobHeader: header, Args: args})
 		if err != nil {
 			return err
 		}

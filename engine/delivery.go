@@ -23,6 +23,11 @@ import (
 // repeated. An Ack after the timeout completes the job, unless the engine has already
 // failed the attempt for it. Any other answer after the timeout is a failure for
 // exceeding it. The methods are safe for concurrent use. A Delivery encodes to JSON.
+//
+// Job and Checkpoint are as they are stored: encoded, if the engine or the client has a
+// codec, since keys need not be where the engine is. The worker decodes them, or calls
+// Decode. Results, checkpoints and details of errors that it hands in plain are encoded
+// by the engine's codec; those that it has encoded are kept.
 type Delivery struct {
 	Job        *ojs.JobInfo    `json:"job"`
 	Token      string          `json:"token"`                // names the delivery; see Worker.Delivery
@@ -72,6 +77,9 @@ func (d *Delivery) Ack(ctx context.Context, result any, then ...ojs.Draft) error
 	if result != nil {
 		var err error
 		if raw, err = internal.EncodeResult(result); err != nil {
+			return err
+		}
+		if raw, err = d.core.encodeGiven(ctx, "result", raw, ojs.MaxResult); err != nil {
 			return err
 		}
 	}
@@ -178,6 +186,9 @@ func (d *Delivery) Progress(ctx context.Context, fraction float64) error {
 func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
 	raw, err := internal.EncodeCheckpoint(v)
 	if err != nil {
+		return err
+	}
+	if raw, err = d.core.encodeGiven(ctx, "checkpoint", raw, ojs.MaxCheckpoint); err != nil {
 		return err
 	}
 	return d.extend(ctx, raw, ojs.EventCheckpointed)

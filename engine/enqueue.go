@@ -396,7 +396,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 			return err
 		}
 	}
-	encoded, err := encodeArgs(args, jobType, t)
+	encoded, err := c.encodeArgs(args, jobType, t)
 	if err != nil {
 		return err
 	}
@@ -410,7 +410,13 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
 	r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.EnqueueTTL, o.Lease, o.ResultTTL
+	fromElsewhere := given(args)
 	if o.Unique != nil {
+		if fromElsewhere {
+			if err := checkIdentity(o.Unique, r.Args, r.Meta); err != nil {
+				return err
+			}
+		}
 		if err := c.identify(in, o); err != nil {
 			return err
 		}
@@ -445,6 +451,9 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 			return invalid("expires_at", fmt.Sprintf("%s is not after scheduled_at %s",
 				r.ExpiresAt.Format(time.RFC3339Nano), r.ScheduledAt.Format(time.RFC3339Nano)))
 		}
+	}
+	if err := c.encodeJob(ctx, r, fromElsewhere); err != nil {
+		return err
 	}
 	return checkSize(&r.JobInfo)
 }
@@ -499,8 +508,8 @@ func normalMeta(m map[string]any) (map[string]any, error) {
 }
 
 // encodeArgs makes args of what was given, after checking it against the handler's type.
-func encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
-	if err := checkArgs(args); err != nil {
+func (c *core) encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
+	if err := checkArgs(args, c.maxArgs()); err != nil {
 		return ojs.Args{}, err
 	}
 	switch args.(type) {

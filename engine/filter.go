@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -35,7 +36,8 @@ type Filter struct {
 
 	// Args is text that the args' JSON contains, in which nothing is escaped that JSON
 	// does not demand and no space is between tokens: part of a string, such as cust_123,
-	// or a member, such as "amount":9999. "": any args.
+	// or a member, such as "amount":9999. It selects no job whose args are encoded. "":
+	// any args.
 	Args string
 
 	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not
@@ -67,6 +69,9 @@ func (f *Filter) query() (storage.Query, error) {
 func (f *Filter) matchesArgs(job *ojs.JobInfo) bool {
 	if f.Args == "" {
 		return true
+	}
+	if codec.IsEncoded(job.Args, job.Meta) {
+		return false
 	}
 	raw := job.Args.JSON()
 	if bytes.Contains(raw, []byte(f.Args)) {

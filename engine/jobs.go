@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -160,8 +161,10 @@ func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueRe
 // failed, and may have stored it.
 func refused(err error) bool {
 	var hook *hookError
-	return errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrQueueFull) ||
-		errors.Is(err, ojs.ErrQueueDraining) || errors.As(err, &hook)
+	var encoding *codec.Error
+	return errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrDuplicate) ||
+		errors.Is(err, ojs.ErrQueueFull) || errors.Is(err, ojs.ErrQueueDraining) ||
+		errors.As(err, &hook) || errors.As(err, &encoding)
 }
 
 // SetPriority changes the priority of a job that is available or scheduled (OJS core,
@@ -338,7 +341,7 @@ func (c *core) retry(ctx context.Context, id, rule string, ok func(*storage.Reco
 			r.Version-- // Settle raises it
 			return ojs.EventAvailable, nil
 		}
-		if err := override(r, now, opts); err != nil {
+		if err := c.override(ctx, r, now, opts); err != nil {
 			return "", err
 		}
 		event := ojs.EventAvailable

@@ -10,6 +10,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
 )
@@ -41,8 +42,9 @@ type config struct {
 	middleware   []handler.Middleware
 	hooks        []EnqueueHook
 	observers    []Observer
-	tracers      []Tracer    // those of the observers that are
-	ownRetryHook policy.Hook // nil: none
+	tracers      []Tracer     // those of the observers that are
+	ownRetryHook policy.Hook  // nil: none
+	codec        *codec.Chain // nil: none
 }
 
 func newConfig(opts []Option) (config, error) {

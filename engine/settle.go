@@ -111,6 +111,7 @@ func (c *core) decide(f *settlement, o policy.Outcome, began, now time.Time, res
 	} else {
 		c.decideFailure(f, o, now)
 	}
+	c.encodeDetails(&f.decision)
 	f.decision.Apply(&rec.JobInfo, now)
 	rec.LeaseUntil = time.Time{}
 	if rec.State == ojs.StateCompleted {

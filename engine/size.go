@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/internal/plain"
@@ -15,20 +16,29 @@ var insideArgs = bridge.Take[bridge.Args[ojs.Args]]()
 
 // checkArgs refuses args that are sure to make their job too large, before they are
 // encoded. The bound of a plain value costs a fraction of a walk over it.
-func checkArgs(args any) error {
+func checkArgs(args any, most int) error {
 	larger := false
 	switch args := args.(type) {
 	case nil:
 	case ojs.Args:
-		larger = insideArgs.LargerThan(args, ojs.MaxEnvelope)
+		larger = insideArgs.LargerThan(args, most)
 	default:
 		p := plain.Of(reflect.TypeOf(args))
-		larger = (p == nil || p.Bound(args) > ojs.MaxEnvelope) && jsonvalue.LargerThan(args, ojs.MaxEnvelope)
+		larger = (p == nil || p.Bound(args) > most) && jsonvalue.LargerThan(args, most)
 	}
 	if !larger {
 		return nil
 	}
-	return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxEnvelope)}
+	return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope",
+		Reason: fmt.Sprintf("has more than %d bytes of JSON", most)}
+}
+
+// maxArgs is how large args may be before a codec makes them smaller.
+func (c *core) maxArgs() int {
+	if c.codec != nil {
+		return codec.MaxPlaintext
+	}
+	return ojs.MaxEnvelope
 }
 
 // checkSize refuses a job whose meta or envelope is too large. Only one that may be is

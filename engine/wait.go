@@ -130,9 +130,12 @@ func (c *core) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, 
 		stored = true
 		switch {
 		case job.State == ojs.StateCompleted:
-			return job, nil
+			return c.readable(ctx, job), nil
 		case job.State.Terminal():
-			return job, &ojs.EndedError{ID: id, State: job.State, DeadLettered: job.DeadLettered(), Last: job.Error}
+			job = c.readable(ctx, job)
+			return job, &ojs.EndedError{
+				ID: id, State: job.State, DeadLettered: job.DeadLettered(), Last: job.Error,
+			}
 		}
 		select {
 		case <-w.look:

@@ -44,7 +44,9 @@ func (e *Engine[T]) RefuteEnqueued(d ojs.Draft) {
 	}
 }
 
-// AllEnqueued returns every job, the oldest first.
+// AllEnqueued returns every job, the oldest first. Of an engine with a codec
+// (engine.WithCodec) the jobs are decoded, as in every call of this package that returns
+// a job.
 func (e *Engine[T]) AllEnqueued() []*ojs.JobInfo {
 	e.tb.Helper()
 	var all []*ojs.JobInfo
@@ -52,9 +54,17 @@ func (e *Engine[T]) AllEnqueued() []*ojs.JobInfo {
 		if err != nil {
 			e.tb.Fatalf("enginetest: %v", err)
 		}
-		all = append(all, job)
+		all = append(all, e.plain(job))
 	}
 	return all
+}
+
+// plain is a job decoded, or as it is stored if its key is not there.
+func (e *Engine[T]) plain(job *ojs.JobInfo) *ojs.JobInfo {
+	if decoded, err := e.Jobs().Decode(context.Background(), job); err == nil {
+		return decoded
+	}
+	return job
 }
 
 // RequireState wants a job to be in a state, and returns it.
@@ -89,7 +99,7 @@ func (e *Engine[T]) job(id string) *ojs.JobInfo {
 	if err != nil {
 		e.tb.Fatalf("enginetest: %v\n%s", err, there(nil, e.AllEnqueued()))
 	}
-	return job
+	return e.plain(job)
 }
 
 func (e *Engine[T]) find(d ojs.Draft) (found []*ojs.JobInfo, w *want, all []*ojs.JobInfo) {

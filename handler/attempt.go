@@ -46,8 +46,7 @@ func SetResult(ctx context.Context, v any) error {
 	if err != nil {
 		return err
 	}
-	a.SetResult(raw)
-	return nil
+	return a.SetResult(raw)
 }
 
 // Sleep waits for d on the engine's clock. It returns nil after d, and the cause of ctx's
@@ -109,9 +108,9 @@ func LoadCheckpoint(ctx context.Context, v any) (bool, error) {
 	if a == nil {
 		return false, ErrNoAttempt
 	}
-	raw := a.Checkpoint()
-	if raw == nil {
-		return false, nil
+	raw, err := a.Checkpoint()
+	if err != nil || raw == nil {
+		return false, err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return false, fmt.Errorf("ojs: checkpoint: decoding into %T: %w", v, err)

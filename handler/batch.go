@@ -358,10 +358,8 @@ type batchAttempt[T any] struct {
 }
 
 // SetResult implements attempt.Attempt.
-func (a *batchAttempt[T]) SetResult(v json.RawMessage) {
-	for _, m := range a.b.members {
-		m.a.SetResult(v)
-	}
+func (a *batchAttempt[T]) SetResult(v json.RawMessage) error {
+	return a.each(func(a attempt.Attempt) error { return a.SetResult(v) })
 }
 
 // Progress implements attempt.Attempt.

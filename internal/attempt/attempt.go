@@ -17,7 +17,7 @@ import (
 type Attempt interface {
 	Header() *ojs.JobHeader
 	Logger() *slog.Logger
-	SetResult(json.RawMessage)
+	SetResult(json.RawMessage) error
 	// Sleep waits on the engine's clock. It returns ctx's cause if ctx ends first.
 	Sleep(ctx context.Context, d time.Duration) error
 	// Park begins a wait of the handler's goroutine on the engine's clock: for d, for the
@@ -30,7 +30,7 @@ type Attempt interface {
 	Progress(float64)
 	Heartbeat() error
 	SaveCheckpoint(json.RawMessage) error
-	Checkpoint() json.RawMessage // nil: none
+	Checkpoint() (json.RawMessage, error) // nil: none
 	// Then has jobs stored with the completion of the job.
 	Then(ctx context.Context, drafts []ojs.Draft) error
 	// Complete completes the job in the transaction that ctx carries.
