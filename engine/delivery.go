@@ -26,8 +26,8 @@ import (
 //
 // Job and Checkpoint are as they are stored: encoded, if the engine or the client has a
 // codec, since keys need not be where the engine is. The worker decodes them, or calls
-// Decode. Results, checkpoints and details of errors that it hands in plain are encoded
-// by the engine's codec; those that it has encoded are kept.
+// Decode. The engine's codec encodes the plain results, checkpoints and details of errors
+// that the worker hands in. It keeps encoded ones as they are.
 type Delivery struct {
 	Job        *ojs.JobInfo    `json:"job"`
 	Token      string          `json:"token"`                // names the delivery; see Worker.Delivery

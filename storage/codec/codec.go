@@ -8,6 +8,9 @@
 // the bytes of an earlier one. An earlier one refuses the bytes of a later one with
 // ErrNewer. The format is not meant for people or for other programs.
 //
+// It hides nothing: package codec of this module, without storage before it, is the one
+// that encrypts what jobs carry.
+//
 // The functions do not keep their arguments, and their results share no memory with them.
 // They are safe for concurrent use.
 package codec

@@ -1,0 +1,15 @@
+module github.com/ojsengine/ojs/codec/compress
+
+go 1.26.0
+
+replace github.com/ojsengine/ojs => ../..
+
+require (
+	github.com/klauspost/compress v1.18.0
+	github.com/ojsengine/ojs v0.0.0
+)
+
+require (
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/sosodev/duration v1.4.0 // indirect
+)
