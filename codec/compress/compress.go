@@ -26,7 +26,7 @@ func Zstd(opts ...codec.CompressionOption) codec.Codec {
 	if err != nil {
 		panic(err) // no option is given that could be wrong
 	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(codec.MaxPlaintext), zstd.WithDecoderConcurrency(0))
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(codec.MaxPlaintext))
 	if err != nil {
 		panic(err)
 	}

@@ -80,7 +80,8 @@ func TestCodecs(t *testing.T) {
 				for _, meta := range []map[string]any{meta, {
 					"ojs.codec.encodings": []any{name, "aes-256-gcm"}, "ojs.codec.key_id": "k1",
 				}, nil} {
-					if got, err := c.DecodeArgs(ctx, encoded, meta); err != nil || got.String() != args.String() {
+					got, err := c.DecodeArgs(ctx, encoded, meta)
+					if err != nil || got.String() != args.String() {
 						t.Error(err)
 					}
 				}
