@@ -27,7 +27,7 @@ func (a *attempt) Complete(ctx context.Context) error {
 	c := a.r.c
 	if storage.Tx(ctx) == nil {
 		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "tx",
-			Reason: "the context carries no transaction; use a context of the storage's WithTx, such as postgres.WithTx"}
+			Reason: "the context carries no transaction; use one of postgres.WithTx or of Within of storage/sqlite"}
 	}
 	if err := c.checkTx(ctx); err != nil {
 		return err

@@ -39,7 +39,7 @@ import (
 // Outside of an attempt, Complete returns ErrNoAttempt. A context without a transaction
 // is an *ojs.InvalidError of the field "tx". A transaction that the engine's storage
 // cannot join is refused with ojs.ErrUnsupported: only a storage.Transactor can, such as
-// storage/postgres.
+// storage/postgres and, in its Within, storage/sqlite.
 func Complete(ctx context.Context) error {
 	a := attempt.From(ctx)
 	if a == nil {

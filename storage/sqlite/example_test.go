@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 
+	zombiezen "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/sqlite"
@@ -121,4 +124,51 @@ func shell(path, sql string) {
 	if err := sqlite.Exec(path, sql); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// The account and the job that welcomes it are there together, or not at all. The table
+// of accounts is in the file of the jobs.
+func ExampleStorage_Within() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "jobs")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	store, err := sqlite.Open(ctx, filepath.Join(dir, "jobs.db"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	eng, err := engine.New[int64](store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	signUp := func(name string) error {
+		return store.Within(ctx, func(ctx context.Context, conn *zombiezen.Conn) error {
+			values := &sqlitex.ExecOptions{Args: []any{name}}
+			if err := sqlitex.Execute(conn, "INSERT INTO account (name) VALUES (?)", values); err != nil {
+				return err
+			}
+			_, err := eng.Enqueue(ctx, "welcome", conn.LastInsertRowID())
+			return err
+		})
+	}
+	err = store.Within(ctx, func(_ context.Context, conn *zombiezen.Conn) error {
+		return sqlitex.Execute(conn, "CREATE TABLE account (id INTEGER PRIMARY KEY, name TEXT UNIQUE)", nil)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("ann:", signUp("ann"))
+	fmt.Println("ann again is refused:", signUp("ann") != nil)
+	stats, err := eng.Stats(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(stats.Total[ojs.StateAvailable], "job")
+	// Output:
+	// ann: <nil>
+	// ann again is refused: true
+	// 1 job
 }

@@ -52,6 +52,7 @@ var (
 	_ storage.Notifier      = (*Storage)(nil)
 	_ storage.Quarantiner   = (*Storage)(nil)
 	_ storage.SettleClaimer = (*Storage)(nil)
+	_ storage.Transactor    = (*Storage)(nil)
 )
 
 // Errors of Open.
@@ -294,6 +295,9 @@ func (s *Storage) enter(ctx context.Context) error {
 // write makes a call that changes something: f, within a transaction that it may share
 // with others. If f fails, what it did is undone.
 func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
+	if j := s.joins(ctx); j != nil {
+		return j.write(ctx, f)
+	}
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -328,6 +332,9 @@ func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 
 // read makes a call that changes nothing, of one moment.
 func (s *Storage) read(ctx context.Context, f func(*zombiezen.Conn) error) error {
+	if j := s.joins(ctx); j != nil {
+		return j.read(ctx, f)
+	}
 	if err := s.enter(ctx); err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ type writer struct {
 	others map[int64]string // the holders of other storages, by id; nil: not known
 
 	calls chan *call
+	next  *call // the loop's: one that was taken from calls and waits for its own transaction
 	done  chan struct{}
 	err   error // of closing the connection; to be read when done is closed
 
@@ -44,6 +45,7 @@ type writer struct {
 // call is a call that changes something, on its way through the writer.
 type call struct {
 	f     func(*tx) error
+	alone bool         // it shares its transaction with no other call
 	state atomic.Int32 // pending, then begun or given up
 	err   error        // to be read when ended is closed
 	ended chan struct{}
@@ -75,11 +77,9 @@ func (w *writer) close() error {
 // do makes a call and returns when it is committed. A context that ends while the call
 // still waits for its turn ends it.
 func (w *writer) do(ctx context.Context, f func(*tx) error) error {
-	c := &call{f: f, ended: make(chan struct{})}
-	select {
-	case w.calls <- c:
-	case <-ctx.Done():
-		return ctx.Err()
+	c := newCall(f)
+	if err := w.send(ctx, c); err != nil {
+		return err
 	}
 	select {
 	case <-c.ended:
@@ -92,6 +92,18 @@ func (w *writer) do(ctx context.Context, f func(*tx) error) error {
 	return wrap(c.err)
 }
 
+func newCall(f func(*tx) error) *call { return &call{f: f, ended: make(chan struct{})} }
+
+// send hands a call to the loop.
+func (w *writer) send(ctx context.Context, c *call) error {
+	select {
+	case w.calls <- c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (w *writer) loop() {
 	defer close(w.done)
 	defer func() { w.err = errors.Join(w.conn.Close(), w.turn.close(), w.holder.leave()) }()
@@ -99,17 +111,25 @@ func (w *writer) loop() {
 	defer look.Stop()
 	seen, _ := number(w.conn, dataVersion)
 	group := make([]*call, 0, maxGroup)
+	transact := func(c *call) {
+		group = append(group[:0], c)
+		w.transact(&group)
+		for _, c := range group {
+			close(c.ended)
+		}
+	}
 	for {
+		for w.next != nil {
+			c := w.next
+			w.next = nil
+			transact(c)
+		}
 		select {
 		case c, ok := <-w.calls:
 			if !ok {
 				return
 			}
-			group = append(group[:0], c)
-			w.transact(&group)
-			for _, c := range group {
-				close(c.ended)
-			}
+			transact(c)
 		case <-look.C:
 			// The number changes when another connection commits, and no other of this
 			// process writes.
@@ -148,10 +168,13 @@ func (w *writer) transact(group *[]*call) {
 			} else {
 				c.err = context.Canceled // the caller has left
 			}
-			if t.broken == nil && i == len(*group)-1 && len(*group) < maxGroup {
+			if t.broken == nil && i == len(*group)-1 && len(*group) < maxGroup && !c.alone {
 				select {
 				case next, ok := <-w.calls:
-					if ok {
+					switch {
+					case ok && next.alone:
+						w.next = next
+					case ok:
 						*group = append(*group, next)
 					}
 				default:

@@ -1,0 +1,340 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	zombiezen "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/sqlite"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// eachWithin makes each call in a transaction of its own.
+type eachWithin struct{ *sqlite.Storage }
+
+func (s eachWithin) Unwrap() storage.Storage { return s.Storage }
+
+func (s eachWithin) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) (out []storage.Inserted, err error) {
+	out = dst
+	err = s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) (err error) {
+		out, err = s.Storage.Insert(ctx, now, batch, dst)
+		return err
+	})
+	return out, err
+}
+
+func (s eachWithin) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) (out []storage.Settled, err error) {
+	out = dst
+	err = s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) (err error) {
+		out, err = s.Storage.Settle(ctx, now, changes, dst)
+		return err
+	})
+	return out, err
+}
+
+func (s eachWithin) Get(ctx context.Context, id string) (rec storage.Record, err error) {
+	err = s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) (err error) {
+		rec, err = s.Storage.Get(ctx, id)
+		return err
+	})
+	return rec, err
+}
+
+func (s eachWithin) List(ctx context.Context, q storage.Query) (page storage.Page, err error) {
+	err = s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) (err error) {
+		page, err = s.Storage.List(ctx, q)
+		return err
+	})
+	return page, err
+}
+
+// Calls within transactions behave as others do, for all values of all fields.
+func TestWithinBehaves(t *testing.T) {
+	cfg := config
+	cfg.Open = func(tb testing.TB) storage.Storage { return eachWithin{open(tb).(*sqlite.Storage)} }
+	cfg.Reopen, cfg.Another, cfg.Plant, cfg.Mend, cfg.Quarantine = nil, nil, nil, nil, false
+	storagetest.SameBehaviour(t, cfg)
+}
+
+// payments is a table of the program's, in the file of the jobs.
+type payments struct{ *sqlite.Storage }
+
+func paying(t *testing.T) payments {
+	p := payments{fresh(t, sqlite.WithSynchronous(sqlite.Normal))}
+	must(t, p.Within(t.Context(), func(_ context.Context, conn *zombiezen.Conn) error {
+		return sqlitex.Execute(conn, "CREATE TABLE payment (job TEXT)", nil)
+	}))
+	return p
+}
+
+func pay(conn *zombiezen.Conn, job string) error {
+	return sqlitex.Execute(conn, "INSERT INTO payment VALUES (?)", &sqlitex.ExecOptions{Args: []any{job}})
+}
+
+// insertIn stores a job in the transaction of a context.
+func insertIn(ctx context.Context, p payments, rec storage.Record) error {
+	_, err := p.Insert(ctx, time.Now(), []storage.Insert{{Record: rec}}, nil)
+	return err
+}
+
+// of counts the payments of a job.
+func (p payments) of(t *testing.T, job string) (n int) {
+	t.Helper()
+	must(t, p.Within(t.Context(), func(_ context.Context, conn *zombiezen.Conn) (err error) {
+		stmt := conn.Prep("SELECT count(*) FROM payment WHERE job = ?")
+		stmt.BindText(1, job)
+		n, err = sqlitex.ResultInt(stmt)
+		return err
+	}))
+	return n
+}
+
+// never is a function that must not be called.
+func never(t *testing.T) func(context.Context, *zombiezen.Conn) error {
+	return func(context.Context, *zombiezen.Conn) error {
+		t.Error("called")
+		return nil
+	}
+}
+
+func TestWithin(t *testing.T) {
+	errBack := errors.New("back")
+	ends := map[string]struct {
+		end  func() error
+		want error // nil: any
+		kept bool
+	}{
+		"returns": {end: func() error { return nil }, kept: true},
+		"fails":   {end: func() error { return errBack }, want: errBack},
+		"panics":  {end: func() error { panic("boom") }},
+		"exits":   {end: func() error { runtime.Goexit(); return nil }},
+	}
+	for how, e := range ends {
+		t.Run("all or nothing: it "+how, func(t *testing.T) {
+			p := paying(t)
+			eng, err := engine.New[any](p.Storage, engine.WithLogger(discard))
+			must(t, err)
+			var id string
+			var result error
+			var call sync.WaitGroup
+			call.Go(func() {
+				defer func() { _ = recover() }()
+				result = p.Within(t.Context(), func(ctx context.Context, conn *zombiezen.Conn) error {
+					ticket, err := eng.Enqueue(ctx, "x", nil)
+					if err != nil {
+						return err
+					}
+					id = ticket.ID
+					if _, err := eng.Get(ctx, id); err != nil {
+						t.Errorf("within: %v", err)
+					}
+					if _, err := eng.Get(context.Background(), id); !errors.Is(err, ojs.ErrNotFound) {
+						t.Errorf("outside: %v", err)
+					}
+					if err := pay(conn, id); err != nil {
+						return err
+					}
+					return e.end()
+				})
+			})
+			call.Wait()
+			if result != e.want {
+				t.Errorf("%v, want %v", result, e.want)
+			}
+			_, err = eng.Get(t.Context(), id)
+			if there := err == nil; there != e.kept || p.of(t, id) == 1 != e.kept {
+				t.Errorf("job %v, %d payments", err, p.of(t, id))
+			}
+			counts, err := p.Counts(t.Context())
+			must(t, err)
+			if (len(counts) > 0) != e.kept {
+				t.Errorf("counts %v", counts)
+			}
+		})
+	}
+
+	t.Run("a refused enqueue leaves it usable", func(t *testing.T) {
+		p := paying(t)
+		eng, err := engine.New[any](p.Storage, engine.WithLogger(discard))
+		must(t, err)
+		_, err = eng.Enqueue(t.Context(), "x", nil, ojs.WithUnique(ojs.UniquePolicy{}))
+		must(t, err)
+		must(t, p.Within(t.Context(), func(ctx context.Context, conn *zombiezen.Conn) error {
+			_, err := eng.Enqueue(ctx, "x", nil, ojs.WithUnique(ojs.UniquePolicy{}))
+			if !errors.Is(err, ojs.ErrDuplicate) {
+				t.Errorf("%v", err)
+			}
+			return pay(conn, "a")
+		}))
+		if p.of(t, "a") != 1 {
+			t.Error("lost")
+		}
+	})
+	t.Run("a commit wakes the engine", func(t *testing.T) {
+		p := paying(t)
+		eng, err := engine.New[any](p.Storage, engine.WithLogger(discard))
+		must(t, err)
+		eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		runUntilEnd(t, eng)
+		var ticket ojs.Ticket
+		must(t, p.Within(t.Context(), func(ctx context.Context, _ *zombiezen.Conn) (err error) {
+			ticket, err = eng.Enqueue(ctx, "x", nil)
+			return err
+		}))
+		if _, err := ticket.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("misuse is refused", func(t *testing.T) {
+		p := paying(t)
+		other, err := engine.New[any](memory.New(), engine.WithLogger(discard))
+		must(t, err)
+		var after context.Context
+		must(t, p.Within(t.Context(), func(ctx context.Context, _ *zombiezen.Conn) error {
+			after = ctx
+			nested := p.Within(ctx, never(t))
+			if !errors.Is(nested, ojs.ErrUnsupported) {
+				t.Errorf("nested: %v", nested)
+			}
+			if _, err := other.Enqueue(ctx, "x", nil); !errors.Is(err, ojs.ErrUnsupported) {
+				t.Errorf("another storage: %v", err)
+			}
+			return nil
+		}))
+		if _, err := p.Get(after, "x"); err == nil || errors.Is(err, ojs.ErrNotFound) {
+			t.Errorf("after the end: %v", err)
+		}
+		err = p.Within(t.Context(), func(ctx context.Context, conn *zombiezen.Conn) error {
+			return sqlitex.Execute(conn, "COMMIT", nil)
+		})
+		if err == nil {
+			t.Error("a commit of its own is no error")
+		}
+		must(t, insert(p.Storage, record(1))) // the storage still works
+	})
+	t.Run("a context that ends before is obeyed", func(t *testing.T) {
+		p := paying(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		must(t, p.Within(t.Context(), func(context.Context, *zombiezen.Conn) error {
+			cancelled := make(chan error)
+			go func() {
+				cancelled <- p.Within(ctx, never(t))
+			}()
+			cancel()
+			if err := <-cancelled; !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+			return nil
+		}))
+	})
+	t.Run("among calls of others", func(t *testing.T) {
+		p := paying(t)
+		var calls sync.WaitGroup
+		for g := range 8 {
+			calls.Go(func() {
+				for i := range 50 {
+					n := g*1000 + i
+					if g%2 == 0 {
+						must(t, insert(p.Storage, record(n)))
+						continue
+					}
+					err := p.Within(t.Context(), func(ctx context.Context, conn *zombiezen.Conn) error {
+						must(t, insertIn(ctx, p, record(n)))
+						must(t, pay(conn, fmt.Sprint(n)))
+						if i%3 == 0 {
+							return errBack
+						}
+						return nil
+					})
+					if (err != nil) != (i%3 == 0) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		calls.Wait()
+		for n := range 8000 {
+			if g, i := n/1000, n%1000; i < 50 && g%2 == 1 {
+				_, err := p.Get(t.Context(), record(n).ID)
+				if kept := i%3 != 0; (err == nil) != kept || p.of(t, fmt.Sprint(n)) == 1 != kept {
+					t.Errorf("%d: %v", n, err)
+				}
+			}
+		}
+	})
+}
+
+// runUntilEnd runs an engine until the end of the test.
+func runUntilEnd(t *testing.T, eng *engine.Engine[any]) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+}
+
+// The payment of a job and its completion are one commit: attempts fail before it and
+// after it, and no job is paid twice.
+func TestCompleteWithin(t *testing.T) {
+	p := paying(t)
+	eng, err := engine.New[any](p.Storage, engine.WithLogger(discard), engine.WithConcurrency(4))
+	must(t, err)
+	eng.Handle("pay", func(ctx context.Context, job *ojs.Job[any]) error {
+		errBack := errors.New("back")
+		fails := rand.N(4)
+		err := p.Within(ctx, func(ctx context.Context, conn *zombiezen.Conn) error {
+			if err := pay(conn, job.ID); err != nil {
+				return err
+			}
+			if fails == 0 {
+				return errBack
+			}
+			if err := handler.Complete(ctx); err != nil {
+				return err
+			}
+			if fails == 1 {
+				return errBack
+			}
+			return nil
+		})
+		if err == nil && fails == 2 {
+			return errBack // too late
+		}
+		return err
+	})
+	runUntilEnd(t, eng)
+	var tickets []ojs.Ticket
+	for range 100 {
+		ticket, err := eng.Enqueue(t.Context(), "pay", nil, ojs.WithRetry(ojs.RetryPolicy{
+			MaxAttempts: 100, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond}))
+		must(t, err)
+		tickets = append(tickets, ticket)
+	}
+	for _, ticket := range tickets {
+		if _, err := ticket.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := p.of(t, ticket.ID); n != 1 {
+			t.Errorf("%d payments of job %s", n, ticket.ID)
+		}
+	}
+}
