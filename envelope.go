@@ -35,6 +35,7 @@ type envelope struct {
 	Unique      *UniquePolicy   `json:"unique,omitempty"`
 	UniqueKey   string          `json:"idempotency_key,omitempty"`
 	RateLimit   *RateLimit      `json:"rate_limit,omitempty"`
+	Depends     *Dependencies   `json:"dependencies,omitempty"`
 	ScheduledAt wireTime        `json:"scheduled_at,omitzero"`
 	ExpiresAt   wireTime        `json:"expires_at,omitzero"`
 	CreatedAt   wireTime        `json:"created_at,omitzero"`
@@ -60,6 +61,7 @@ func (j JobInfo) MarshalJSON() ([]byte, error) {
 		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), EnqueueTTL: seconds(j.EnqueueTTL),
 		Lease: seconds(j.Lease), ResultTTL: resultTTL(j.ResultTTL), Retry: &j.Retry, RateLimit: j.RateLimit,
 		Unique:      j.Unique,
+		Depends:     j.Dependencies,
 		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt),
 		CreatedAt:  wireTime(j.CreatedAt),
 		EnqueuedAt: wireTime(j.EnqueuedAt), StartedAt: wireTime(j.StartedAt),
@@ -333,6 +335,9 @@ func init() { // a function, since the decoders refer to the table
 				err = fmt.Errorf("%q is no state", clip([]byte(s)))
 			}
 			return err
+		}),
+		"dependencies": system(func(d *decoder, v json.RawMessage) error {
+			return json.Unmarshal(v, &d.job.Dependencies)
 		}),
 		"attempt": system(func(d *decoder, v json.RawMessage) (err error) {
 			if d.job.Attempt, err = decodeInt(v); err == nil && d.job.Attempt < 0 {

@@ -20,6 +20,9 @@ var (
 	ErrQueueFull     = errors.New("ojs: queue full")
 	ErrQueueDraining = errors.New("ojs: queue draining") // the queue accepts no jobs; also *QueueError
 
+	// a job that another is to wait for is not stored; also *DependencyError
+	ErrDependency = errors.New("ojs: unknown dependency")
+
 	// the stored record does not decode; also *QuarantinedError
 	ErrQuarantined = errors.New("ojs: quarantined")
 
@@ -143,6 +146,22 @@ func (e *QueueError) Error() string {
 
 // Unwrap returns ErrQueueFull or ErrQueueDraining.
 func (e *QueueError) Unwrap() error { return e.Err }
+
+// DependencyError refuses a job that is to wait for a job that is not stored: there was
+// none with this id, or it was deleted, or it is a job of the same batch that is not
+// stored because an equal one exists. Nothing was stored. errors.Is(err, ErrDependency)
+// holds for it.
+type DependencyError struct {
+	ID         string // the job that is refused
+	Dependency string // the job that is not stored
+}
+
+func (e *DependencyError) Error() string {
+	return fmt.Sprintf("ojs: unknown dependency: job %s cannot wait for job %q, which is not stored; enqueue that one before it or with it, and keep it with ojs.WithResultTTL", e.ID, e.Dependency)
+}
+
+// Is makes errors.Is(err, ErrDependency) true.
+func (e *DependencyError) Is(target error) bool { return target == ErrDependency }
 
 // QuarantinedError refuses a call on a record in the quarantine of its storage: the
 // record does not decode. errors.Is(err, ErrQuarantined) and errors.Is(err, ErrNotFound)

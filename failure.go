@@ -198,6 +198,7 @@ const (
 	ReasonWorkerDeath    Reason = "WORKER_DEATH"
 	ReasonExpired        Reason = "JOB_EXPIRED"
 	ReasonDropped        Reason = "QUEUE_FULL"
+	ReasonDependency     Reason = "DEPENDENCY_FAILED"
 )
 
 // Error types of failures without a type of the handler's. They match
@@ -215,6 +216,7 @@ const (
 	ErrorTypeEnqueueTTL   = "enqueue_ttl_expired" // the job had not started when its enqueue TTL was over
 	ErrorTypeExpired      = "expired"             // the job was still waiting at its ExpiresAt
 	ErrorTypeDropped      = "queue_overflow"      // the job made room in a full queue
+	ErrorTypeDependency   = "dependency"          // the jobs that the job waited for ended otherwise
 )
 
 // Failure is one failed attempt in a job's error history (OJS retry, section 10.1).

@@ -71,6 +71,8 @@ type JobInfo struct {
 	Lease     time.Duration
 	RateLimit *RateLimit    // nil: none
 	Unique    *UniquePolicy // the policy of its enqueue; nil: none
+	// the jobs that it waits for, or has waited for; nil: it has not waited for any
+	Dependencies *Dependencies
 	// the least time that the job is kept after its end; 0: retention decides. Also
 	// NoResult, KeepForever
 	ResultTTL time.Duration
@@ -130,6 +132,10 @@ func (j *JobInfo) detach() {
 	if j.RateLimit != nil {
 		l := *j.RateLimit
 		j.RateLimit = &l
+	}
+	if j.Dependencies != nil {
+		d := *j.Dependencies
+		j.Dependencies = &d
 	}
 	if j.Error != nil {
 		f := j.Error.clone()

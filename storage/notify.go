@@ -13,10 +13,10 @@ import (
 // notice of Everything follows now and then.
 type Notifier interface {
 	// Notify has f called whenever a call may have left something to do or to know for
-	// self [notify-1, notify-2, notify-5, notify-6, notify-8, settleclaim-11, unclaim-5],
-	// unless the call was made in a context of WithCaller for the same self [notify-3,
-	// settleclaim-12]. f must not call the storage, and must be quick. After stop has
-	// returned, f is not called any more [notify-4].
+	// self [notify-1, notify-2, notify-5, notify-6, notify-8, settleclaim-11, unclaim-5,
+	// depend-13], unless the call was made in a context of WithCaller for the same self
+	// [notify-3, settleclaim-12]. f must not call the storage, and must be quick. After
+	// stop has returned, f is not called any more [notify-4].
 	Notify(self any, f func(Notice)) (stop func())
 }
 

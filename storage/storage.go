@@ -129,10 +129,13 @@ type Storage interface {
 	//
 	// If several things are wrong with a batch, the error is that of the first of these
 	// checks that fails, each made for the whole batch in its order: states and ids,
-	// unique jobs, draining queues, full queues [insert-14].
+	// Insert.DependsOn by itself, unique jobs, draining queues, full queues, jobs that
+	// Insert.DependsOn names and that are not stored [insert-14, depend-4].
 	//
 	// The jobs that the call ends do so in the order in which it returns them, first all
-	// that are replaced and then all that are dropped [prune-4].
+	// that are replaced and then all that are dropped [prune-4]. Last of all they are
+	// counted in that order for the jobs that wait for them, and then the new jobs count,
+	// each in its turn, what has ended before (Insert.DependsOn) [depend-3, depend-5].
 	Insert(ctx context.Context, now time.Time, batch []Insert, dst []Inserted) ([]Inserted, error)
 
 	// Claim takes up to c.Max available jobs and appends them to dst as Record.Claim
@@ -152,15 +155,16 @@ type Storage interface {
 	// has the Version that Change.Record has, and if its state can become Change.Record's
 	// by the transition table or is waiting and stays as it is; the stored record is then
 	// Change.Record with its Version raised by one [settle-1, settle-2]. Otherwise
-	// Settled.Err says why not, and nothing changed [settle-1, settle-2, settle-4].
-	// From then on every call finds the job by its new values: Claim by its queue, type,
+	// Settled.Err says why not, and nothing changed [settle-1, settle-2, settle-4]. From
+	// then on every call finds the job by its new values: Claim by its queue, type,
 	// priority, rate limit and deadline, Due by its times, Insert by its fingerprint and
 	// the time of its creation [settle-6, settle-13, settle-9, settle-10, settle-11,
-	// settle-20]. An available job that stays available keeps its place unless
-	// its queue or priority changes [settle-5, settle-9]. A job that becomes available
-	// comes after those that are [settle-7]. Any other change has the job begin anew to
-	// wait for its time (Due) [due-7]. The call fails as a whole only if the storage
-	// does; it may then have applied some.
+	// settle-20]. An available job that stays available keeps its place unless its queue
+	// or priority changes [settle-5, settle-9]. A job that becomes available comes after
+	// those that are [settle-7]. Any other change has the job begin anew to wait for its
+	// time (Due) [due-7]. A job that was stored with Insert.DependsOn keeps its
+	// Dependencies as the storage has counted them [depend-9]. The call fails as a whole
+	// only if the storage does; it may then have applied some.
 	Settle(ctx context.Context, now time.Time, changes []Change, dst []Settled) ([]Settled, error)
 
 	// Extend renews leases: an active job that has the version named is held until now
@@ -179,7 +183,8 @@ type Storage interface {
 	//
 	//   - scheduled and retryable jobs whose time has come are promoted (Record.Promote)
 	//     and enter their queue in that order [due-1, due-2];
-	//   - waiting jobs whose deadline has come end (Record.Expire) [due-3, due-8];
+	//   - waiting jobs whose deadline has come end (Record.Expire) [due-3, due-8], and
+	//     are counted for the jobs that wait for them (Insert.DependsOn) [depend-5];
 	//   - active jobs whose lease has run out are handed over to this caller alone
 	//     (Record.TakeOver), who decides their fate and settles it [lease-3]. A caller
 	//     that dies before loses the new lease in turn [lease-4].
@@ -230,6 +235,7 @@ type Capabilities struct {
 	Precision time.Duration // of stored times; 0: nanoseconds [fields-1]
 	Then      bool          // Change.Then is stored [then-1, then-9]
 	Orders    bool          // List knows every Order, and Page.Prev [list-9, list-15]
+	DependsOn bool          // Insert.DependsOn is obeyed [depend-1, depend-10, depend-12]
 }
 
 // Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
@@ -257,6 +263,30 @@ type Insert struct {
 	// If it is there all the same, there may be two jobs with it. Everything else is as
 	// without IDIsNew [insert-9].
 	IDIsNew bool
+
+	// DependsOn are the ids of jobs that the job waits for: stored ones, and jobs of the
+	// batch at any place of it [depend-1, depend-3]. The record is pending, and its
+	// Dependencies have the condition; Unfinished and Failed are the storage's to count,
+	// and not looked at [depend-1]. Jobs that have ended are counted at once, in the
+	// order given, until the counts decide [depend-3]. The others are counted in the
+	// atomic step of the call that ends them, each once [depend-5, depend-7, depend-11].
+	// A job whose counts decide moves in that step (Record.Resolve)
+	// [depend-1, depend-2]. If it ends by that, it is counted in turn for the jobs that
+	// wait for it [depend-6]. Jobs that end are counted in the order in which they end,
+	// each for the jobs that wait for it in the order of their insertion [depend-6]. A
+	// count is no transition and leaves the version as it is [depend-9].
+	//
+	// Until then the job is like any other that is pending: it may be changed, cancelled
+	// or activated, and its deadline may come [depend-7, depend-14]. Once it is not
+	// pending, nothing is counted for it [depend-7].
+	//
+	// A job that is neither stored nor stored by the batch fails the call with an
+	// *ojs.DependencyError [depend-4]. A job named twice, jobs of the batch that wait for
+	// each other in a circle, and a record that is not pending or has no Dependencies
+	// fail it with an error that is ojs.ErrInvalid [depend-4]. Without DependsOn a
+	// record's Dependencies are kept as they are given, and the job waits for nothing
+	// [fields-1]. Engines use it only if Capabilities.DependsOn is set.
+	DependsOn []string
 }
 
 // Inserted is the result of an Insert.
@@ -275,6 +305,13 @@ type Inserted struct {
 	// Dropped are the jobs that were dropped for it and for those of its queue before it,
 	// the longest available first, as they are stored now [insert-8, insert-13].
 	Dropped []Record
+
+	// Moved are the jobs that waited for others and have moved in the call, in the order
+	// of their transitions, as each left them [depend-3, depend-5]. New jobs are among
+	// them if what they wait for has ended [depend-3]. The result of the last record has
+	// all that the call has moved, and those of a Change.Then have none [depend-3,
+	// depend-10].
+	Moved []Record
 }
 
 // Claim asks for jobs to run.
@@ -351,17 +388,24 @@ type Settled struct {
 	Err error
 
 	Then []Inserted // the results of Change.Then if the change was applied, else nil [then-1, then-2]
+
+	// Moved are the jobs that waited for others and have moved by the change and its
+	// Then, in the order of their transitions, as each left them [depend-1, depend-6].
+	// They do so after the Then is stored [depend-10].
+	Moved []Record
 }
 
 // ErrFenced refuses a change decided on a version of the job that is not the current one.
 var ErrFenced = errors.New("ojs: fenced: the job has moved on")
 
 // Due is what time has brought about. The records are as they are stored now [due-1,
-// due-3, lease-3].
+// due-3, lease-3]. The records of Moved are as their transitions left them: a job whose
+// deadline had come may be among Expired, too [depend-14].
 type Due struct {
 	Promoted []Record  // available now [due-1]
 	Expired  []Record  // discarded now [due-3]
 	Stalled  []Record  // active, under a version that is the caller's [lease-3]
+	Moved    []Record  // that waited for expired ones, in the order of their transitions [depend-5]
 	Next     time.Time // when Due next has something to do [due-5]
 }
 

@@ -147,6 +147,9 @@ func (f Filler) fill(t *rapid.T, path string, v reflect.Value) {
 		*x = oneOf(t, path, ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace,
 			ojs.ConflictReplaceExceptSchedule)
 		return
+	case *ojs.Condition:
+		*x = oneOf(t, path, ojs.AllSucceeded, ojs.AnyFailed, ojs.AllEnded)
+		return
 	case *ojs.UniqueKeys:
 		*x = ojs.UniqueKeys(rapid.Uint8Range(0, 15).Draw(t, path))
 		return

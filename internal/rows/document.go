@@ -29,6 +29,7 @@ type jobDocument struct {
 	ResultTTL    time.Duration  `json:"result_ttl,omitempty"`
 	RateLimit    *rateLimit     `json:"rate_limit,omitempty"`
 	Unique       *unique        `json:"unique,omitempty"`
+	Dependencies *dependencies  `json:"dependencies,omitempty"`
 }
 
 // The types below have the fields of their namesakes, and nothing of the wire form, which
@@ -59,6 +60,12 @@ type (
 		PeriodMonths int            `json:",omitzero"`
 		States       []ojs.State    `json:",omitzero"`
 		OnConflict   ojs.Conflict   `json:",omitzero"`
+	}
+	dependencies struct {
+		Condition  ojs.Condition `json:",omitzero"`
+		Unfinished int           `json:",omitzero"`
+		Failed     int           `json:",omitzero"`
+		Join       bool          `json:",omitzero"`
 	}
 	failure struct {
 		Attempt   int
@@ -112,7 +119,8 @@ func encodeJob(r *storage.Record) ([]byte, error) {
 	if standard && r.MaxAttempts == standardRetry.MaxAttempts && len(r.Meta) == 0 && r.ScheduledAt.IsZero() &&
 		r.ExpiresAt.IsZero() &&
 		r.Timeout == standardTimeout && r.TotalTimeout == 0 && r.EnqueueTTL == 0 && r.ResultTTL == 0 &&
-		r.RateLimit == nil && r.Unique == nil && len(r.Extra) == 0 && exact(r.CreatedAt) {
+		r.RateLimit == nil && r.Unique == nil && r.Dependencies == nil &&
+		len(r.Extra) == 0 && exact(r.CreatedAt) {
 		return nil, nil
 	}
 	d := jobDocument{Meta: r.Meta, ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt,
@@ -137,6 +145,10 @@ func encodeJob(r *storage.Record) ([]byte, error) {
 	if r.Unique != nil {
 		u := unique(*r.Unique)
 		d.Unique = &u
+	}
+	if r.Dependencies != nil {
+		w := dependencies(*r.Dependencies)
+		d.Dependencies = &w
 	}
 	b, err := json.Marshal(&d)
 	if err != nil || len(r.Extra) == 0 {
@@ -188,6 +200,10 @@ func decodeJob(r *storage.Record, b []byte) error {
 	if d.Unique != nil {
 		u := ojs.UniquePolicy(*d.Unique)
 		r.Unique = &u
+	}
+	if d.Dependencies != nil {
+		w := ojs.Dependencies(*d.Dependencies)
+		r.Dependencies = &w
 	}
 	return nil
 }

@@ -50,5 +50,6 @@ func Check(batch []storage.Insert, stored map[string]ojs.State) error {
 func Refused(err error) bool {
 	var duplicate *ojs.DuplicateError
 	var queue *ojs.QueueError
-	return errors.Is(err, ojs.ErrInvalid) || errors.As(err, &duplicate) || errors.As(err, &queue)
+	return errors.Is(err, ojs.ErrInvalid) || errors.As(err, &duplicate) || errors.As(err, &queue) ||
+		errors.Is(err, ojs.ErrDependency)
 }

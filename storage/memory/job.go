@@ -36,7 +36,7 @@ type job struct {
 	state      uint8                // index of states
 	class      class                // once it has ended
 	end        endState
-	done       bool // its progress is 1, otherwise 0
+	marks      marks
 	attempt    int32
 	priority   int32
 
@@ -47,11 +47,20 @@ type job struct {
 	until instant
 }
 
+// marks are bits of a job.
+type marks uint8
+
+const (
+	done    marks = 1 << iota // its progress is 1, otherwise 0
+	awaited                   // others wait for its end
+)
+
 // rest is what few jobs have.
 type rest struct {
 	fingerprint string
 	peerAt      int             // among its peers
 	whole       *storage.Record // the job, if it has more to remember than its like; else nil
+	counted     bool            // it was stored with DependsOn: only the storage changes its Dependencies
 }
 
 // whole is the job's record if it is kept as one, else nil.
@@ -189,6 +198,11 @@ func (s *Storage) set(j *job, r *storage.Record) {
 		j.kind.jobs++
 		s.leaves(k)
 	}
+	if j.rest != nil && j.rest.counted {
+		kept := *r
+		kept.Dependencies = j.rest.whole.Dependencies
+		r = &kept
+	}
 	s.fill(j, r)
 }
 
@@ -219,7 +233,7 @@ func (s *Storage) fill(j *job, r *storage.Record) {
 // common takes in what of a record attempts do not change. It reports false if that is
 // more than most jobs have.
 func (j *job) common(r *storage.Record) bool {
-	if r.Meta != nil || r.RateLimit != nil || r.Unique != ofMany(r.Unique) || r.Extra != nil || !r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
+	if r.Meta != nil || r.RateLimit != nil || r.Unique != ofMany(r.Unique) || r.Dependencies != nil || r.Extra != nil || !r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
 		return false
 	}
 	var created, scheduled bool
@@ -253,7 +267,11 @@ func (s *Storage) attempted(j *job, r *storage.Record) bool {
 	j.enqueued, enqueued = at(r.EnqueuedAt)
 	j.started, started = at(r.StartedAt)
 	j.until, ends = at(until)
-	j.attempt, j.done = int32(r.Attempt), r.Progress == 1
+	if j.attempt = int32(r.Attempt); r.Progress == 1 {
+		j.marks |= done
+	} else {
+		j.marks &^= done
+	}
 	if r.Worker == "" {
 		j.worker = nil
 	} else if j.worker == nil || *j.worker != r.Worker {
@@ -296,7 +314,8 @@ func (s *Storage) claimed(j *job, now time.Time, worker string, r *storage.Recor
 	}
 	j.state = active
 	j.attempt++
-	j.started, j.until, j.done = start, until, false
+	j.started, j.until = start, until
+	j.marks &^= done
 	if j.worker == nil || *j.worker != worker {
 		j.worker = s.workerName(worker)
 	}
@@ -322,6 +341,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
 	r.RateLimit, r.Unique, r.Fingerprint = nil, cloneUnique(k.unique), j.fingerprint()
+	r.Dependencies = nil
 	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
 	r.LeaseUntil, r.NextRetryAt, r.FinishedAt = time.Time{}, time.Time{}, time.Time{}
@@ -334,7 +354,7 @@ func (j *job) copyTo(r *storage.Record) {
 		r.FinishedAt = j.until.time()
 	}
 	r.Progress, r.Error, r.Result, r.Checkpoint, r.Extra = 0, nil, nil, nil, nil
-	if j.done {
+	if j.marks&done != 0 {
 		r.Progress = 1
 	}
 	r.Version, r.Worker = j.version, ""

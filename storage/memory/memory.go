@@ -57,6 +57,9 @@ type Storage struct {
 	unique map[string]*peers // by fingerprint
 	crons  crons
 
+	edges   map[*job][]edge // see depends.go
+	toCount []*job          // jobs that others wait for and that have ended in the call under way
+
 	self   any            // the caller of the call under way, if heard
 	heard  bool           // a listener has to be told of the call under way
 	notice storage.Notice // for that listener
@@ -98,7 +101,7 @@ func New() *Storage {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true}
+		Orders: true, DependsOn: true}
 }
 
 // find returns the job with the id, nil if there is none.
@@ -213,17 +216,23 @@ func (s *Storage) insertPrepared(
 	if err != nil {
 		return dst, jobs, err
 	}
+	depends := storage.DependsOn(batch)
+	if depends {
+		if err := s.known(batch, p); err != nil {
+			return dst, jobs, err
+		}
+	}
 	if after != nil {
 		s.applyChange(after.job, after.to, true)
 	}
 	first := len(dst)
-	var stored []*job // only a plan asks for them
+	var stored []*job // only a plan and await ask for them
 	for i := range batch {
 		j := jobs
 		jobs, j.next = j.next, nil
 		dst = append(dst, storage.Inserted{})
 		s.carryOut(p, i, batch, stored, now, &dst[first+i])
-		if p != nil {
+		if p != nil || depends {
 			stored = append(stored, nil)
 		}
 		if !p.stores(i) {
@@ -231,16 +240,23 @@ func (s *Storage) insertPrepared(
 			continue
 		}
 		s.adopt(j, &batch[i].Record)
+		if n := len(batch[i].DependsOn); n > 0 {
+			j.rest.counted = true
+			j.rest.whole.Waits(n)
+		}
 		if !batch[i].IDIsNew && s.floor > 0 {
 			j.setVersion(s.floor + 1)
 		}
 		s.enlist(j)
 		dst[first+i].Version = j.version
-		if p != nil {
+		if p != nil || depends {
 			stored[i] = j
 		}
 	}
 	s.drop(room, now, batch, dst[first:])
+	if depends || len(s.toCount) > 0 {
+		dst[len(dst)-1].Moved = s.await(now, batch, stored)
+	}
 	return dst, unused, nil
 }
 
@@ -252,7 +268,8 @@ func (s *Storage) enlist(j *job) {
 	s.place(j)
 }
 
-// insertable looks whether the ids of a batch are free.
+// insertable looks whether the ids of a batch are free, and what its jobs shall wait for
+// possible.
 func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) error {
 	// The ids of an engine come in order, and then none occurs twice.
 	var ids map[string]struct{}
@@ -275,7 +292,7 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) err
 			ids[j.id] = struct{}{}
 		}
 	}
-	return nil
+	return storage.CheckDependsOn(batch)
 }
 
 // claim is Claim for a call that self makes.
@@ -305,10 +322,10 @@ func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, t
 		if !r.State.Terminal() {
 			s.takeIn() // or it would become available before those
 		}
-		settled := s.settleOne(near[i], r, true)
+		settled := s.settleOne(near[i], now, r, true)
 		if settled.Err == ojs.ErrNotFound && s.inbox.some.Load() { // it may be there still
 			s.takeIn()
-			settled = s.settleOne(near[i], r, true)
+			settled = s.settleOne(near[i], now, r, true)
 		}
 		dst = append(dst, settled)
 	}
@@ -422,19 +439,23 @@ func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes [
 		if near := s.hashes.near(c.Record.ID); len(c.Then) > 0 {
 			dst = append(dst, s.settleThen(near, now, c))
 		} else {
-			dst = append(dst, s.settleOne(near, &c.Record, c.AttemptFieldsOnly))
+			dst = append(dst, s.settleOne(near, now, &c.Record, c.AttemptFieldsOnly))
 		}
 	}
 	return dst, nil
 }
 
 // settleOne is Settle of one change, to the job whose id has the near hash.
-func (s *Storage) settleOne(near uint32, to *storage.Record, sameJob bool) storage.Settled {
+func (s *Storage) settleOne(near uint32, now time.Time, to *storage.Record, sameJob bool) storage.Settled {
 	j, refused := s.settles(near, to)
 	if refused != nil {
 		return *refused
 	}
-	return s.applyChange(j, to, sameJob)
+	settled := s.applyChange(j, to, sameJob)
+	if len(s.toCount) > 0 {
+		settled.Moved = s.count(now, nil)
+	}
+	return settled
 }
 
 // settles finds the job of a change, or says why the change is refused.
@@ -507,7 +528,10 @@ func (s *Storage) settleThen(near uint32, now time.Time, c *storage.Change) stor
 	if err != nil {
 		return storage.Settled{Version: j.version, Err: err}
 	}
-	return storage.Settled{Version: j.version, Then: results}
+	last := &results[len(results)-1]
+	settled := storage.Settled{Version: j.version, Then: results, Moved: last.Moved}
+	last.Moved = nil
+	return settled
 }
 
 // edit changes an available job that keeps its place among the others, though maybe not
@@ -590,6 +614,7 @@ func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit in
 		switch {
 		case j.expired(now):
 			d.Expired = s.change(j, d.Expired, func(r *storage.Record) { r.Expire(now) })
+			d.Moved = s.count(now, d.Moved)
 		case j.current() == ojs.StateActive:
 			s.taken(j.id, j.version, ojs.ErrLeaseLost)
 			d.Stalled = s.change(j, d.Stalled, func(r *storage.Record) { r.TakeOver(now) })
@@ -663,6 +688,7 @@ func (s *Storage) delete(j *job) {
 	s.floor = max(s.floor, j.version)
 	s.displace(j)
 	s.all.remove(j.ord)
+	j.ord = 0 // edges that lead to the job are stale, also if its memory is used again
 	s.jobs.remove(j)
 	s.forgetIfEmpty(j.kind.home)
 	s.leaves(j.kind)
@@ -678,6 +704,7 @@ func (s *Storage) Close() error {
 	s.shutInbox(true)
 	s.jobs, s.ready, s.due, s.all, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead
 	s.ended, s.kept, s.freed = fresh.ended, fresh.kept, fresh.freed
+	s.edges, s.toCount = nil, nil
 	s.queues, s.unique, s.crons = fresh.queues, fresh.unique, fresh.crons
 	s.lastKind.Store(nil)
 	return nil

@@ -49,6 +49,9 @@ func (s *Storage) settleEnd(j *job) {
 	if !j.current().Terminal() {
 		return
 	}
+	if j.marks&awaited != 0 {
+		s.toCount = append(s.toCount, j)
+	}
 	s.ends++
 	j.class, j.turn = classOf(j), s.ends
 	if j.class == deadLetter {

@@ -634,7 +634,7 @@ func seamConfig(fault func(s *seam)) Config {
 			fault(s)
 			return s
 		},
-		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
+		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
 	}
 }
 

@@ -264,6 +264,7 @@ func (d *doctored) Due(
 			j.rec.Version++
 		}
 		d.moved(j, false)
+		out.Moved = append(out.Moved, d.countEnds(now)...)
 		d.reindex()
 	}
 }
@@ -348,7 +349,7 @@ func registerRandom(of []randomFault) struct{} {
 
 func doctoredConfig(wrong func(d *doctored)) Config {
 	return Config{
-		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
+		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
 		Open: func(testing.TB) storage.Storage {
 			d := &doctored{
 				Stepper: Stepper{NewReference()},

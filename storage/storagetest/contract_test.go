@@ -264,6 +264,7 @@ var explanations = []string{
 	"No name occurs twice in a call",
 	"Engines set it for storages that are not strong (Capabilities.Unique)",
 	"Engines use it only if Capabilities.Then is set",
+	"Engines use it only if Capabilities.DependsOn is set",
 	"f must not call the storage, and must be quick",
 	"look at all there is",
 	"Only its owner changes a set, and not during a call that it is given to",

@@ -403,6 +403,9 @@ func (w *world) note(name string, before []refJob, heard []int) {
 			was.Progress != r.Progress || string(was.Checkpoint) != string(r.Checkpoint):
 			steps := r.Version - was.Version
 			moves = append(moves, move{was, *r, steps})
+			if j.counted { // by another operation, or by another job of this one
+				was.Dependencies = r.Dependencies
+			}
 			if steps < 2 {
 				w.cov.changed(w.moveName(name, &was, r), &was, r)
 			}

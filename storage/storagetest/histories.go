@@ -267,6 +267,10 @@ func (p *place) empty() error {
 		if _, err := h.s.Settle(ctx, epoch, changes, nil); err != nil {
 			return fmt.Errorf("Settle failed: %w", err)
 		}
+		// Some have moved on, because the jobs that they waited for have ended.
+		if page, err = h.s.List(ctx, storage.Query{States: finished}); err != nil {
+			return fmt.Errorf("List failed: %w", err)
+		}
 		if n, err := h.s.Delete(ctx, ids(page.Records)); err != nil || n == 0 {
 			return fmt.Errorf("Delete of %d jobs that have ended deleted %d: %w", len(page.Records), n, err)
 		}

@@ -65,6 +65,7 @@ type answer struct {
 	Records  []storage.Record // of Due: promoted, then expired, then stalled ones
 	Expired  int              // of Records
 	Stalled  int              // likewise
+	Moved    []storage.Record // by Due
 	Next     time.Time
 	More     bool
 	Inserted []storage.Inserted
@@ -81,6 +82,7 @@ type settled struct {
 	Version uint64
 	Err     string
 	Then    []storage.Inserted
+	Moved   []storage.Record
 }
 
 func (a *answer) equal(b *answer) bool {
@@ -104,11 +106,12 @@ func (a *answer) normal(cfg *Config) {
 		}
 		return out
 	}
-	a.Records = records(a.Records)
+	a.Records, a.Moved = records(a.Records), records(a.Moved)
 	inserted := func(list []storage.Inserted) {
 		for i := range list {
 			in := &list[i]
 			in.Replaced, in.Dropped = records(in.Replaced), records(in.Dropped)
+			in.Moved = records(in.Moved)
 			if in.Existing != nil {
 				r := cfg.normal(*in.Existing)
 				in.Existing = &r
@@ -118,6 +121,7 @@ func (a *answer) normal(cfg *Config) {
 	inserted(a.Inserted)
 	for i := range a.Settled {
 		inserted(a.Settled[i].Then)
+		a.Settled[i].Moved = records(a.Settled[i].Moved)
 	}
 	for i := range a.Crons {
 		a.Crons[i] = normalCron(a.Crons[i])
@@ -151,9 +155,13 @@ func outcome(err error) string {
 	var dup *ojs.DuplicateError
 	var full *ojs.QueueError
 	var bad *ojs.TransitionError
+	var unknown *ojs.DependencyError
 	switch {
 	case err == nil:
 		return ""
+	case errors.As(err, &unknown):
+		return fmt.Sprintf("%s waits for %s, which is not stored",
+			jobName(unknown.ID), jobName(unknown.Dependency))
 	case errors.As(err, &dup):
 		return fmt.Sprintf("duplicate of %s, which is %s", jobName(dup.ID), dup.State)
 	case errors.As(err, &full):
@@ -197,8 +205,16 @@ func (c *insertCall) step(m *model, got *answer, _ int) (answer, answer) {
 		return c.stepUncounted(m, got)
 	}
 	out, err := m.ref.Insert(context.Background(), c.now, c.batch, nil)
-	m.adopt(c.batch, got.Inserted, out)
+	m.adopt(c.batch, got.Inserted, out, movedBy(out))
 	return *got, answer{Inserted: out, Err: outcome(err)}
+}
+
+// movedBy are the jobs that waited for others and that an Insert has moved.
+func movedBy(out []storage.Inserted) []storage.Record {
+	if len(out) == 0 {
+		return nil
+	}
+	return out[len(out)-1].Moved
 }
 
 // bounded reports whether the call counts the jobs of a queue.
@@ -217,7 +233,7 @@ func (c *insertCall) stepUncounted(m *model, got *answer) (seen, want answer) {
 		batch[i].MaxDepth = 0
 	}
 	out, err := m.ref.Insert(context.Background(), c.now, batch, nil)
-	m.adopt(batch, got.Inserted, out)
+	m.adopt(batch, got.Inserted, out, movedBy(out))
 	for i := range min(len(out), len(got.Inserted)) {
 		out[i].Depth = got.Inserted[i].Depth
 		for _, r := range got.Inserted[i].Dropped {
@@ -260,6 +276,10 @@ func insertText(in *storage.Insert) string {
 	}
 	if !in.Record.ExpiresAt.IsZero() {
 		s += ", until " + at(in.Record.ExpiresAt)
+	}
+	if d := in.Record.Dependencies; len(in.DependsOn) > 0 {
+		s += fmt.Sprintf(", waits for %s (%s, join %v)", strings.Join(jobNames(in.DependsOn), ", "),
+			d.Condition, d.Join)
 	}
 	if in.MaxDepth > 0 {
 		s += fmt.Sprintf(", depth %d", in.MaxDepth)
@@ -366,7 +386,7 @@ func (c *settleCall) do(ctx context.Context, h *handle) answer {
 
 func settledOf(list []storage.Settled) (out []settled) {
 	for _, s := range list {
-		out = append(out, settled{s.Version, outcome(s.Err), s.Then})
+		out = append(out, settled{s.Version, outcome(s.Err), s.Then, s.Moved})
 	}
 	return out
 }
@@ -378,7 +398,7 @@ func (c *settleCall) step(m *model, got *answer, part int) (seen, want answer) {
 	seen.Settled = got.Settled[part : part+1]
 	change := &c.changes[part]
 	settled := m.ref.settleThen(c.now, change)
-	m.adopt(change.Then, seen.Settled[0].Then, settled.Then)
+	m.adopt(change.Then, seen.Settled[0].Then, settled.Then, settled.Moved)
 	want.Settled = settledOf([]storage.Settled{settled})
 	return seen, want
 }
@@ -464,6 +484,7 @@ func (c *dueCall) do(ctx context.Context, h *handle) answer {
 
 func dueAnswer(d storage.Due, err error) answer {
 	a := answer{Err: outcome(err), Expired: len(d.Expired), Stalled: len(d.Stalled), Next: d.Next}
+	a.Moved = append(a.Moved, d.Moved...)
 	a.Records = append(append(append(a.Records, d.Promoted...), d.Expired...), d.Stalled...)
 	return a
 }

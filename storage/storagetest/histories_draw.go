@@ -27,6 +27,7 @@ type theme struct {
 	one     bool // inserts: into one queue, of jobs that are available and have no priority
 	ends    bool // changes of active jobs end them
 	follows bool // jobs follow the changes that end a job
+	depends bool // inserts: most jobs wait for others
 }
 
 // drawer draws a call, or nil if there is none to make.
@@ -103,6 +104,11 @@ var themes = []theme{
 		calls:  mix("settle:6 claim:3 insert:2 list:3 counts get"),
 	},
 	{
+		name: "jobs that wait for others", needs: needsDependsOn, batches: true, ends: true, depends: true,
+		before: mix("insert:4 claim:2"),
+		calls:  mix("settle:5 insert:4 claim:3 due:2 list:3 get:3 delete counts"),
+	},
+	{
 		name: "states of queues", needs: needsQueues, one: true,
 		before: mix("insert:2"),
 		calls:  mix("queue:5 claim:5 insert:3 queues:2 settle counts"),
@@ -143,9 +149,19 @@ func (k *known) saw(r storage.Record) {
 func (k *known) learn(c *historyCall) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range c.answer.Records {
+	for _, r := range slices.Concat(c.answer.Records, c.answer.Moved) {
 		k.saw(r)
 	}
+	defer func() {
+		for _, r := range movedBy(c.answer.Inserted) {
+			k.saw(r)
+		}
+		for _, s := range c.answer.Settled {
+			for _, r := range s.Moved {
+				k.saw(r)
+			}
+		}
+	}()
 	for _, e := range c.answer.Crons {
 		k.crons[e.Name] = e
 	}
@@ -318,7 +334,32 @@ func (d *draw) insert() operation {
 		in.KeepActive = d.unique && d.in(5)
 		c.batch = append(c.batch, in)
 	}
+	d.dependsOn(c.batch)
 	return c
+}
+
+// dependsOn has jobs of a batch wait for jobs that are there, and for each other.
+func (d *draw) dependsOn(batch []storage.Insert) {
+	if !d.cfg.DependsOn || d.cfg.JobByJob || !d.depends && !d.in(8) {
+		return
+	}
+	for i := range batch {
+		in := &batch[i]
+		for range d.rnd.IntN(3) {
+			id := batch[d.rnd.IntN(i+1)].Record.ID
+			if r, ok := d.job(ojs.StateActive, ojs.StatePending, ojs.StateAvailable); ok && d.in(2) {
+				id = r.ID
+			}
+			if id != in.Record.ID && !slices.Contains(in.DependsOn, id) {
+				in.DependsOn = append(in.DependsOn, id)
+			}
+		}
+		if len(in.DependsOn) > 0 {
+			conditions := []ojs.Condition{ojs.AllEnded, ojs.AllSucceeded, ojs.AnyFailed}
+			in.Record.State = ojs.StatePending
+			in.Record.Dependencies = &ojs.Dependencies{Condition: conditions[d.rnd.IntN(3)], Join: d.in(4)}
+		}
+	}
 }
 
 // ask draws a claim, and the keys that its SkipKeys shall have when it is made.
@@ -437,6 +478,7 @@ func (d *draw) settle() operation {
 			for range 1 + d.rnd.IntN(2) {
 				ch.Then = append(ch.Then, storage.Insert{Record: d.record(c.now)})
 			}
+			d.dependsOn(ch.Then)
 		}
 		c.changes = append(c.changes, ch)
 	}

@@ -167,6 +167,9 @@ func (m *model) equal(to *model) bool {
 	}
 	for i := range a.jobs {
 		x, y := a.jobs[i], b.jobs[i]
+		if x.counted != y.counted || !slices.Equal(x.waits, y.waits) {
+			return false
+		}
 		if (x.ended == 0) != (y.ended == 0) || (x.died == 0) != (y.died == 0) {
 			return false
 		}
@@ -186,8 +189,8 @@ func (j *refJob) compare(to *refJob) []int {
 }
 
 // adopt gives the jobs that an Insert has stored the versions that the storage has given
-// them, if it may.
-func (m *model) adopt(batch []storage.Insert, got, want []storage.Inserted) {
+// them, if it may. moved are the jobs that waited for others and that it has moved.
+func (m *model) adopt(batch []storage.Insert, got, want []storage.Inserted, moved []storage.Record) {
 	for i := range min(len(got), len(want)) {
 		id := batch[i].Record.ID
 		if want[i].Version == 0 || got[i].Version <= m.last[id] {
@@ -208,6 +211,11 @@ func (m *model) adopt(batch []storage.Insert, got, want []storage.Inserted) {
 			}
 			if r := want[k].Existing; r != nil && r.ID == id {
 				r.Version += ahead
+			}
+		}
+		for n := range moved {
+			if moved[n].ID == id {
+				moved[n].Version += ahead
 			}
 		}
 	}

@@ -467,7 +467,10 @@ func (w *world) normal(v any) any {
 		var full *ojs.QueueError
 		var bad *ojs.TransitionError
 		var aside *ojs.QuarantinedError
+		var unknown *ojs.DependencyError
 		switch {
+		case errors.As(v, &unknown):
+			return *unknown
 		case errors.As(v, &dup):
 			return *dup
 		case errors.As(v, &full):

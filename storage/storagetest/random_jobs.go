@@ -72,7 +72,45 @@ func (w *world) batch(t *rapid.T, n int, old []string) []storage.Insert {
 			batch[i].Record.Queue = batch[0].Record.Queue
 		}
 	}
+	if w.cfg.DependsOn && chance(t, 5) {
+		w.dependsOn(t, batch)
+	}
 	return batch
+}
+
+// dependsOn has some jobs of a batch wait for others: for stored ones, for those of the
+// batch, now and then for one that is not there.
+func (w *world) dependsOn(t *rapid.T, batch []storage.Insert) {
+	for i := range batch {
+		in := &batch[i]
+		if in.DependsOn = nil; chance(t, 3) {
+			continue
+		}
+		for range 1 + dice(t, 3) {
+			id := batch[dice(t, i+1)].Record.ID
+			if chance(t, 12) {
+				id = batch[dice(t, len(batch))].Record.ID
+			}
+			if r, ok := w.jobIn(t, ojs.AllStates()...); ok && (id == in.Record.ID || chance(t, 2)) {
+				id = r.ID
+			} else if chance(t, 24) {
+				id = "unknown"
+			}
+			if id != in.Record.ID && !slices.Contains(in.DependsOn, id) || chance(t, 32) {
+				in.DependsOn = append(in.DependsOn, id)
+			}
+		}
+		if len(in.DependsOn) == 0 {
+			continue
+		}
+		if in.Record.State != ojs.StatePending && !chance(t, 24) {
+			in.Record.State = ojs.StatePending
+		}
+		in.Record.Dependencies = &ojs.Dependencies{
+			Condition: pick(t, ojs.AllEnded, ojs.AllSucceeded, ojs.AnyFailed), Join: chance(t, 3),
+			Unfinished: dice(t, 3), Failed: dice(t, 2),
+		}
+	}
 }
 
 func batchTexts(batch []storage.Insert) (list []string) {
@@ -89,6 +127,10 @@ func batchTexts(batch []storage.Insert) (list []string) {
 		say(in.DropOldest, ", dropping the oldest")
 		say(in.KeepActive, ", keeping active ones")
 		say(in.IDIsNew, ", a fresh id")
+		if d := in.Record.Dependencies; d != nil && len(in.DependsOn) > 0 {
+			s += fmt.Sprintf(", waits for %s (%s)", namesOf(in.DependsOn), d.Condition)
+			say(d.Join, ", a join")
+		}
 		list = append(list, s)
 	}
 	return list
@@ -103,7 +145,17 @@ func (w *world) doInsert(batch []storage.Insert) {
 	got, err := w.s.Insert(w.ctx, w.now, batch, nil)
 	w.same("the error of insert", err, wantErr)
 	w.insertOutcome(before, batch, want, wantErr)
+	for _, in := range want {
+		w.movedBy(in.Moved)
+	}
 	w.sameInserted(batch, got, want)
+}
+
+// movedBy notes that the operation under way has moved jobs that waited for others.
+func (w *world) movedBy(moved []storage.Record) {
+	for _, r := range moved {
+		w.as[r.ID] = "count"
+	}
 }
 
 // sameInserted compares the results of an insert.
@@ -147,6 +199,7 @@ func (w *world) sameInserted(batch []storage.Insert, got, want []storage.Inserte
 		}
 		w.same(what+": updated", g.Updated, e.Updated)
 		w.same(what+": depth", g.Depth, e.Depth)
+		w.sameJobs(what+": moved", w.mine(g.Moved...), e.Moved)
 	}
 }
 
@@ -301,12 +354,17 @@ func (d draft) String() string {
 	return s
 }
 
-// relocate has an available job take a new place if its deadline changes. Storage.Due
-// leaves open where a job that keeps its place comes among the jobs of that time.
+// relocate has an available job take a new place if its deadline changes, or keep its
+// deadline if the change cannot move it. Storage.Due leaves open where a job that keeps
+// its place comes among the jobs of that time.
 func relocate(c *storage.Change, from *storage.Record) {
 	to := &c.Record
 	if from.State == ojs.StateAvailable && to.State == from.State && to.Queue == from.Queue &&
 		to.Priority == from.Priority && !to.WakeAt().Equal(from.WakeAt()) {
+		if c.AttemptFieldsOnly {
+			to.StartedAt = from.StartedAt
+			return
+		}
 		to.Priority ^= 1
 	}
 }
@@ -323,9 +381,7 @@ func (w *world) drafts(t *rapid.T, least, most int, sameJob func() bool) (list [
 			from.Version++
 			same := sameJob()
 			c := w.change(t, from.Copy(), same)
-			if !same {
-				relocate(&c, &from)
-			}
+			relocate(&c, &from)
 			list = append(list, draft{from, c, last.got + 1})
 			continue
 		}
@@ -335,9 +391,7 @@ func (w *world) drafts(t *rapid.T, least, most int, sameJob func() bool) (list [
 		}
 		same := sameJob()
 		c := w.change(t, r.Copy(), same)
-		if !same {
-			relocate(&c, &r)
-		}
+		relocate(&c, &r)
 		v := w.token(t, r)
 		if slices.ContainsFunc(list, func(d draft) bool { return d.from.ID == r.ID }) {
 			continue // it is not as it was drawn
@@ -409,7 +463,9 @@ func (w *world) doSettle(list []draft) {
 			continue
 		}
 		w.as[c.Record.ID] = settleName(c.AttemptFieldsOnly)
+		w.movedBy(want[i].Moved)
 		w.sameInserted(c.Then, got[i].Then, want[i].Then)
+		w.sameJobs("moved by settle of "+nameOf(c.Record.ID), w.mine(got[i].Moved...), want[i].Moved)
 		for _, in := range want[i].Then {
 			for _, r := range in.Replaced {
 				w.as[r.ID] = "insert: replace"
@@ -530,6 +586,9 @@ func (w *world) settleAndClaim(t *rapid.T) randomOp {
 			if want[i].Err == nil {
 				w.as[c.Record.ID] = "settle and claim: settle"
 			}
+			w.movedBy(want[i].Moved)
+			w.sameJobs("moved by settle and claim: settle of "+nameOf(c.Record.ID),
+				w.mine(got[i].Moved...), want[i].Moved)
 		}
 		var recs, wantRecs []storage.Record
 		for i := range min(n, room) {
@@ -695,10 +754,12 @@ func (w *world) due(t *rapid.T) randomOp {
 func (w *world) doDue(n int) storage.Due {
 	want, _ := w.ref.Due(w.ctx, w.now, n, nil)
 	got, err := w.s.Due(w.ctx, w.now, n, make([]storage.Record, 3))
+	w.movedBy(want.Moved)
 	w.same("the error of due", err, nil)
 	w.sameJobs("promoted", w.mine(got.Promoted...), want.Promoted)
 	w.sameJobs("expired", w.mine(got.Expired...), want.Expired)
 	w.sameJobs("stalled", w.mine(got.Stalled...), want.Stalled)
+	w.sameJobs("moved by due", w.mine(got.Moved...), want.Moved)
 	// If max has cut the call short, next is any time not after now.
 	if want.Next.After(w.now) || want.Next.IsZero() || got.Next.IsZero() || got.Next.After(w.now) {
 		w.same("next due", w.cfg.rounded(got.Next), w.cfg.rounded(want.Next))

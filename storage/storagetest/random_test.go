@@ -35,7 +35,8 @@ func TestRandomReachesEverything(t *testing.T) {
 	cfg := Config{
 		Open:   func(testing.TB) storage.Storage { return durable{memory.New()} },
 		Reopen: func(_ testing.TB, s storage.Storage) storage.Storage { return s },
-		Queues: true, Crons: true, Notices: true, SettleClaims: true, Then: true, Orders: true,
+		Queues: true, Crons: true, Notices: true, SettleClaims: true,
+		Then: true, Orders: true, DependsOn: true,
 		coverage: newCoverage(),
 	}
 	Random(t, cfg)

@@ -25,6 +25,8 @@ type Reference struct {
 	states      map[string]ojs.QueueState
 	crons       map[string]storage.Cron
 	cronVersion uint64 // the latest of any entry
+
+	ends []*refJob // that have ended in the call under way, and have yet to be counted for others
 }
 
 // refJob is a job and when, as numbers of events, it came where it is.
@@ -35,6 +37,9 @@ type refJob struct {
 	since    int // where it waits for its time
 	ended    int // 0: not
 	died     int // 0: no dead letter
+
+	counted bool     // it was stored with DependsOn
+	waits   []string // ids of the jobs that it waits for
 }
 
 var (
@@ -51,7 +56,7 @@ func NewReference() *Reference {
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true}
+		Orders: true, DependsOn: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -89,6 +94,7 @@ func (s *Reference) moved(j *refJob, keepsPlace bool) {
 		j.ended = 0
 	case j.ended == 0:
 		j.ended = s.seq
+		s.ends = append(s.ends, j)
 	}
 	switch {
 	case !j.rec.DeadLettered():
@@ -116,7 +122,7 @@ func (s *Reference) Insert(ctx context.Context, now time.Time, batch []storage.I
 	return append(dst, results...), err
 }
 
-// insertable looks at the states and ids of a batch.
+// insertable looks at the states and ids of a batch, and at its DependsOn by itself.
 func (s *Reference) insertable(batch []storage.Insert) error {
 	for i, in := range batch {
 		switch in.Record.State {
@@ -134,7 +140,7 @@ func (s *Reference) insertable(batch []storage.Insert) error {
 			}
 		}
 	}
-	return nil
+	return storage.CheckDependsOn(batch)
 }
 
 // try does something to a copy, which takes the place of what there was if all of it goes
@@ -152,6 +158,58 @@ func (s *Reference) try(f func(trial *Reference) error) error {
 	return nil
 }
 
+// countEnds counts the jobs that have ended in the call under way for those that wait for
+// them, and returns the jobs that this has moved.
+func (s *Reference) countEnds(now time.Time) (moved []storage.Record) {
+	for len(s.ends) > 0 {
+		ended := s.ends[0]
+		s.ends = s.ends[1:]
+		for _, j := range s.jobs {
+			at := slices.Index(j.waits, ended.rec.ID)
+			if at < 0 || j.rec.State != ojs.StatePending {
+				continue
+			}
+			j.waits = slices.Concat(j.waits[:at], j.waits[at+1:])
+			if s.count(now, j, &ended.rec) {
+				moved = append(moved, j.rec.Copy())
+			}
+		}
+	}
+	return moved
+}
+
+// count counts a job that has ended for one that waits, and reports whether that moves.
+func (s *Reference) count(now time.Time, j *refJob, ended *storage.Record) bool {
+	j.rec.Count(ended.State)
+	if !j.rec.Resolve(now, ended.ID, ended.State) {
+		return false
+	}
+	s.moved(j, false)
+	return true
+}
+
+// await has the new jobs of a batch wait for others, after all that the batch has ended.
+func (s *Reference) await(now time.Time, batch []storage.Insert, mine []*refJob) (moved []storage.Record) {
+	moved = s.countEnds(now)
+	for i, in := range batch {
+		j := mine[i]
+		if j == nil || len(in.DependsOn) == 0 || j.rec.State != ojs.StatePending {
+			continue
+		}
+		for _, id := range in.DependsOn {
+			other := s.find(id)
+			if !other.rec.State.Terminal() {
+				j.waits = append(j.waits, id)
+			} else if s.count(now, j, &other.rec) {
+				moved = append(moved, j.rec.Copy())
+				break
+			}
+		}
+		moved = append(moved, s.countEnds(now)...)
+	}
+	return moved
+}
+
 func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
 	results := make([]storage.Inserted, len(batch))
 	mine := make([]*refJob, len(batch))
@@ -167,6 +225,9 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 		}
 		j := &refJob{rec: in.Record.Copy()}
 		j.rec.Version = s.floor + 1
+		if j.counted = len(in.DependsOn) > 0; j.counted {
+			j.rec.Waits(len(in.DependsOn))
+		}
 		s.jobs = append(s.jobs, j)
 		s.moved(j, false)
 		j.inserted = s.seq
@@ -185,6 +246,16 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 		if in.MaxDepth > 0 {
 			results[i].Depth = s.depth(in.Record.Queue)
 		}
+	}
+	for _, in := range batch {
+		for _, id := range in.DependsOn {
+			if s.find(id) == nil {
+				return nil, &ojs.DependencyError{ID: in.Record.ID, Dependency: id}
+			}
+		}
+	}
+	if len(batch) > 0 {
+		results[len(batch)-1].Moved = s.await(now, batch, mine)
 	}
 	return results, nil
 }
@@ -380,7 +451,9 @@ func (s *Reference) Settle(ctx context.Context, now time.Time, changes []storage
 // settleThen makes a change and stores what follows it, or does neither.
 func (s *Reference) settleThen(now time.Time, c *storage.Change) (settled storage.Settled) {
 	if len(c.Then) == 0 {
-		return s.settle(&c.Record)
+		settled = s.settle(&c.Record)
+		settled.Moved = s.countEnds(now)
+		return settled
 	}
 	err := s.try(func(trial *Reference) (err error) {
 		if settled = trial.settle(&c.Record); settled.Err != nil {
@@ -389,7 +462,10 @@ func (s *Reference) settleThen(now time.Time, c *storage.Change) (settled storag
 		if err := trial.insertable(c.Then); err != nil {
 			return err
 		}
-		settled.Then, err = trial.insertAll(now, c.Then)
+		if settled.Then, err = trial.insertAll(now, c.Then); err == nil {
+			last := &settled.Then[len(settled.Then)-1]
+			settled.Moved, last.Moved = last.Moved, nil
+		}
 		return err
 	})
 	if err != nil && settled.Err == nil {
@@ -409,6 +485,9 @@ func (s *Reference) settle(to *storage.Record) storage.Settled {
 	}
 	stays := from.State == to.State
 	j.rec = to.Copy()
+	if j.counted {
+		j.rec.Dependencies = from.Dependencies
+	}
 	j.rec.Version++
 	s.moved(j, stays && from.Queue == to.Queue && from.Priority == to.Priority)
 	return storage.Settled{Version: j.rec.Version}
@@ -424,7 +503,9 @@ func (s *Reference) settleAndClaim(ctx context.Context, now time.Time, to []*sto
 	}
 	defer s.mu.Unlock()
 	for _, r := range to {
-		dst = append(dst, s.settle(r))
+		settled := s.settle(r)
+		settled.Moved = s.countEnds(now)
+		dst = append(dst, settled)
 	}
 	c.Max = len(into)
 	recs := s.claim(now, c, true)
@@ -513,6 +594,7 @@ func (s *Reference) Due(ctx context.Context, now time.Time, limit int,
 			d.Promoted = append(d.Promoted, j.rec.Copy())
 		}
 		s.moved(j, false)
+		d.Moved = append(d.Moved, s.countEnds(now)...)
 	}
 	if j := s.next(); j != nil {
 		d.Next = j.rec.WakeAt()

@@ -87,16 +87,18 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 // shows them.
 func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no abilities": {Then: true, Orders: true,
+		"no abilities": {Then: true, Orders: true, DependsOn: true,
 			Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
-		"no queues": {Crons: true, Then: true, Orders: true, Open: func(testing.TB) storage.Storage {
+		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Open: func(
+			testing.TB) storage.Storage {
 			s := NewReference()
 			return struct {
 				storage.Storage
 				storage.CronStore
 			}{s, s}
 		}},
-		"no recurring jobs": {Queues: true, Then: true, Orders: true, Open: func(testing.TB) storage.Storage {
+		"no recurring jobs": {Queues: true, Then: true, Orders: true, DependsOn: true, Open: func(
+			testing.TB) storage.Storage {
 			s := NewReference()
 			return struct {
 				storage.Storage
@@ -116,7 +118,7 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 func coarseConfig(to time.Duration) Config {
 	return Config{
 		Open:   func(testing.TB) storage.Storage { return coarse{NewReference(), to} },
-		Queues: true, Crons: true, Then: true, Orders: true, TimePrecision: to,
+		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, TimePrecision: to,
 	}
 }
 

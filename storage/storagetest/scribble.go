@@ -112,6 +112,7 @@ func (s *scribbler) Settle(ctx context.Context, now time.Time, changes []storage
 	dst, err := s.Storage.Settle(ctx, now, changes, dst)
 	for i := range dst[min(n, len(dst)):] {
 		returned(dst[n+i].Then)
+		returned(dst[n+i].Moved)
 	}
 	return dst, err
 }
@@ -130,6 +131,7 @@ func (s *scribbler) Due(ctx context.Context, now time.Time, max int,
 	returned(d.Promoted)
 	returned(d.Expired)
 	returned(d.Stalled)
+	returned(d.Moved)
 	return d, err
 }
 
@@ -202,7 +204,11 @@ func (s stepScribbler) SettleAndClaim(ctx context.Context, now time.Time, to []*
 	defer settled()
 	c, claimed := given(c)
 	defer claimed()
+	before := len(dst)
 	dst, n, err := s.SettleClaimer.SettleAndClaim(ctx, now, to, dst, c, into)
+	for i := range dst[min(before, len(dst)):] {
+		returned(dst[before+i].Moved)
+	}
 	for _, r := range into[:max(0, min(n, len(into)))] {
 		c := fields.Clone(*r)
 		fields.Scribble(r)

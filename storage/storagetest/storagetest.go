@@ -59,8 +59,9 @@ type Config struct {
 	// A declared ability must be there, and an ability that is there must be declared.
 	Queues, Crons, Notices, SettleClaims bool
 
-	// Then declares that the storage stores Change.Then (Capabilities.Then).
-	Then bool
+	// Then declares that the storage stores Change.Then (Capabilities.Then), and
+	// DependsOn that it obeys Insert.DependsOn (Capabilities.DependsOn).
+	Then, DependsOn bool
 
 	// Orders declares that List knows every storage.Order (Capabilities.Orders).
 	Orders bool
@@ -111,6 +112,7 @@ const (
 	needsReopen
 	needsThen
 	needsOrders
+	needsDependsOn
 
 	needsNothing need = 0
 )
@@ -118,7 +120,7 @@ const (
 // Cases returns every case.
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
-		thenCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+		thenCases, dependsCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
 		listCases, orderCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
@@ -186,6 +188,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage stores no Then", false
 	case n&needsOrders != 0 && !cfg.Orders:
 		return "the storage lists in the order of insertion only", false
+	case n&needsDependsOn != 0 && !cfg.DependsOn:
+		return "no job of the storage waits for others", false
 	case n&needsQuarantine != 0 && !cfg.Quarantine:
 		return "the storage sets no records aside", false
 	case n&needsQuarantine != 0 && (cfg.Plant == nil || cfg.Mend == nil):
@@ -231,6 +235,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if caps.Orders != cfg.Orders {
 		t.Errorf("orders of listings: claimed %v, Capabilities say %v", cfg.Orders, caps.Orders)
+	}
+	if caps.DependsOn != cfg.DependsOn {
+		t.Errorf("jobs that wait for others: claimed %v, Capabilities say %v", cfg.DependsOn, caps.DependsOn)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)

@@ -1,0 +1,27 @@
+package ojs
+
+// Condition says how the jobs that another job waits for must end, so that it may run.
+type Condition string
+
+// The conditions. A job has failed if it has ended in any state but completed.
+const (
+	// every one completes; the first that fails cancels the waiting job
+	AllSucceeded Condition = "all_succeeded"
+	// all have ended, and at least one has failed; if none has, the waiting job is
+	// cancelled
+	AnyFailed Condition = "any_failed"
+	AllEnded  Condition = "all_ended" // all have ended, in any way
+)
+
+// Valid reports whether c is one of the three conditions.
+func (c Condition) Valid() bool { return c == AllSucceeded || c == AnyFailed || c == AllEnded }
+
+// Dependencies is what a job waits for: other jobs, by number. The job is pending until
+// they have ended as the condition asks. The counts stay as they are once the job has
+// left pending.
+type Dependencies struct {
+	Condition  Condition `json:"condition"`
+	Unfinished int       `json:"unfinished"`     // jobs that have yet to end
+	Failed     int       `json:"failed"`         // jobs that have ended and have not completed
+	Join       bool      `json:"join,omitempty"` // the job does not run: it completes when it could
+}

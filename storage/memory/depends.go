@@ -1,0 +1,126 @@
+package memory
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Jobs that wait for others (storage.Insert.DependsOn).
+//
+// Storage.edges lists, for each job that others wait for, those that do, in the order of
+// their insertion. Such a job has the mark awaited, so that the end of any other job
+// costs nothing. place enters an awaited job that has ended in Storage.toCount. Each call
+// that ends jobs then calls count, which counts them for those that wait.
+//
+// Invariants, between calls:
+//
+//  1. A job has the mark awaited if and only if edges has a list for it.
+//  2. Such a job has not ended, so that it is not deleted. toCount is empty.
+//  3. An edge may lead to a job that does not wait: one that has ended, was activated, or
+//     was deleted. Its ord, 0 from then on until it is stored again, tells a deleted job
+//     from another in the same memory.
+
+// edge leads from a job to one that waits for it.
+type edge struct {
+	job *job
+	ord uint64 // of job in Storage.all
+}
+
+// waits reports whether the job still waits.
+func (e edge) waits() bool { return e.job.ord == e.ord && e.job.current() == ojs.StatePending }
+
+// addEdge has a job wait for another, which has not ended.
+func (s *Storage) addEdge(to, waiting *job) {
+	list := s.edges[to]
+	if len(list) == cap(list) {
+		list = slices.DeleteFunc(list, func(e edge) bool { return !e.waits() })
+	}
+	if s.edges == nil {
+		s.edges = make(map[*job][]edge)
+	}
+	s.edges[to] = append(list, edge{waiting, waiting.ord})
+	to.marks |= awaited
+}
+
+// count counts the jobs that have ended for those that wait for them, and appends the
+// jobs that this moves to dst.
+func (s *Storage) count(now time.Time, dst []storage.Record) []storage.Record {
+	if len(s.toCount) == 0 {
+		return dst
+	}
+	s.takeIn() // what is in the inbox was available before the jobs that become so here
+	for i := 0; i < len(s.toCount); i++ {
+		ended := s.toCount[i]
+		list := s.edges[ended]
+		delete(s.edges, ended)
+		ended.marks &^= awaited
+		for _, e := range list {
+			if e.waits() {
+				dst = s.countFor(e.job, ended, now, dst)
+			}
+		}
+	}
+	clear(s.toCount)
+	s.toCount = s.toCount[:0]
+	return dst
+}
+
+// countFor counts a job that has ended for one that waits.
+func (s *Storage) countFor(j, ended *job, now time.Time, dst []storage.Record) []storage.Record {
+	whole := j.whole()
+	whole.Count(ended.current())
+	if !whole.Decided() {
+		return dst
+	}
+	return s.change(j, dst, func(r *storage.Record) { r.Resolve(now, ended.id, ended.current()) })
+}
+
+// known refuses a batch with a job that is to wait for one that neither is stored nor
+// will be.
+func (s *Storage) known(batch []storage.Insert, p *plan) error {
+	var ids map[string]int // places in the batch
+	for i := range batch {
+		for _, id := range batch[i].DependsOn {
+			if s.find(id) != nil {
+				continue
+			}
+			if ids == nil {
+				ids = make(map[string]int, len(batch))
+				for k := range batch {
+					ids[batch[k].Record.ID] = k
+				}
+			}
+			if k, ok := ids[id]; !ok || !p.stores(k) {
+				return &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id}
+			}
+		}
+	}
+	return nil
+}
+
+// await has the new jobs of a batch wait for others, after all that the batch has ended.
+// stored has the jobs of the batch, nil for those that are not stored. It returns the
+// jobs that have moved.
+func (s *Storage) await(now time.Time, batch []storage.Insert, stored []*job) []storage.Record {
+	moved := s.count(now, nil)
+	for i, j := range stored {
+		if j == nil || len(batch[i].DependsOn) == 0 {
+			continue
+		}
+		for _, id := range batch[i].DependsOn {
+			if j.current() != ojs.StatePending { // it has been replaced, or what has ended decides
+				break
+			}
+			if other := s.find(id); !other.current().Terminal() {
+				s.addEdge(other, j)
+			} else {
+				moved = s.countFor(j, other, now, moved)
+			}
+		}
+		moved = s.count(now, moved)
+	}
+	return moved
+}
