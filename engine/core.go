@@ -156,7 +156,7 @@ func (c *core) jobEnded(rec *storage.Record) {
 	if c.run != nil {
 		c.run.maintenance.ended(1)
 		if rec.DeadLettered() {
-			c.run.maintenance.died(&rec.JobInfo)
+			c.run.maintenance.died(rec)
 		}
 	}
 }

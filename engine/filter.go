@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -26,13 +29,31 @@ const (
 	OrderClaim    = storage.OrderClaim    // available jobs, the next to be claimed first; 10,000 or more
 )
 
-// Filter selects jobs; a zero field selects all.
+// Filter selects jobs; a zero field selects all. ParseFilter makes one from a line, and
+// String makes a line of it.
+//
+// States, queues, types and times of creation and end are the storage's, and an order
+// narrows what it looks at: OrderFinished with States looks at nothing but finished jobs
+// of these states. For everything else each job is looked at. Jobs.Page says how many
+// were (Page.Looked).
 type Filter struct {
 	States       []ojs.State
 	Queues       []string
 	Types        []string // "email.*" selects every type that starts with "email."
 	ErrorTypes   []string // of the job's latest failure; prefixes as in Types
 	DeadLettered bool     // dead letters only
+
+	// IDs selects jobs by their ids; prefixes as in Types. Without prefixes no other job
+	// is looked at, and the listing has the order of IDs and not that of Order.
+	IDs []string
+
+	Error    string   // text in the type or message of the latest failure, in upper or lower case
+	Tags     []string // the job has all of them (ojs.WithTags)
+	Members  []Member // the job's args and meta have all of them
+	Workers  []string // who claimed the job last; prefixes as in Types
+	Crons    []string // the recurring entry that enqueued the job; prefixes as in Types
+	Priority *Range   // nil: any
+	Attempt  *Range   // nil: any; 0 is a job that has not begun
 
 	// Args is text that the args' JSON contains, in which nothing is escaped that JSON
 	// does not demand and no space is between tokens: part of a string, such as cust_123,
@@ -43,13 +64,45 @@ type Filter struct {
 	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not
 	FinishedFrom, FinishedBefore time.Time // a job that has not ended is in no such range
 
+	// When a waiting job is promoted or expires. A job that does not wait is in no such
+	// range.
+	DueFrom, DueBefore time.Time
+
 	Order Order // of a listing
 }
 
+// Range is a range of numbers, both ends included. math.MinInt and math.MaxInt are no
+// ends.
+type Range struct{ Min, Max int }
+
+func (r *Range) has(n int) bool { return r == nil || r.Min <= n && n <= r.Max }
+
+// Member is a value in a job's args or meta.
+type Member struct {
+	// Path is where it is: args or meta, and then names of members and indexes of lists
+	// from 0 on, with dots between them: args.user.id, meta.items.0. A name may have dots
+	// itself.
+	Path string
+
+	// Value is the text of a string, or the JSON of any value: 42 selects the number and
+	// the string.
+	Value string
+}
+
+// memberPrefixes are what paths of members begin with.
+var memberPrefixes = []string{"args.", "meta."}
+
+// query is the filter for a storage.
 func (f *Filter) query() (storage.Query, error) {
 	for _, s := range f.States {
 		if !s.Valid() {
 			return storage.Query{}, invalid("filter.states", fmt.Sprintf("%q is no state", s))
+		}
+	}
+	for _, m := range f.Members {
+		if !slices.ContainsFunc(memberPrefixes, func(p string) bool { return strings.HasPrefix(m.Path, p) }) {
+			return storage.Query{}, invalid("filter.members",
+				fmt.Sprintf("path %q begins with neither args. nor meta.", m.Path))
 		}
 	}
 	if !f.Order.Valid() {
@@ -61,7 +114,132 @@ func (f *Filter) query() (storage.Query, error) {
 		ErrorTypes:  f.ErrorTypes,
 		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore,
 		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
+		Where: f.where(),
 	}, nil
+}
+
+// where is the part of the filter of which storages know nothing; nil: there is none.
+func (f *Filter) where() func(*storage.Record) bool {
+	if len(f.IDs)+len(f.Tags)+len(f.Members)+len(f.Workers)+len(f.Crons) == 0 && f.Error == "" &&
+		f.Args == "" &&
+		f.Priority == nil && f.Attempt == nil && f.DueFrom.IsZero() && f.DueBefore.IsZero() {
+		return nil
+	}
+	text := strings.ToLower(f.Error)
+	return func(r *storage.Record) bool {
+		cron, _ := r.Meta["cron_name"].(string)
+		return matchesAny(f.IDs, r.ID) && matchesAny(f.Workers, r.Worker) && matchesAny(f.Crons, cron) &&
+			f.Priority.has(r.Priority) && f.Attempt.has(r.Attempt) && f.due(r) &&
+			(text == "" || r.Error != nil && (strings.Contains(strings.ToLower(r.Error.Type), text) ||
+				strings.Contains(strings.ToLower(r.Error.Message), text))) &&
+			hasTags(r.Meta["tags"], f.Tags) && f.matchesMembers(&r.JobInfo) && f.matchesArgs(&r.JobInfo)
+	}
+}
+
+// matchesAny reports whether there are no patterns, or one that fits.
+func matchesAny(patterns []string, name string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
+		if prefix, ok := strings.CutSuffix(p, "*"); ok {
+			return strings.HasPrefix(name, prefix)
+		}
+		return p == name
+	})
+}
+
+func (f *Filter) due(r *storage.Record) bool {
+	if f.DueFrom.IsZero() && f.DueBefore.IsZero() {
+		return true
+	}
+	at := r.WakeAt()
+	return r.State.Waiting() && !at.IsZero() && !at.Before(f.DueFrom) &&
+		(f.DueBefore.IsZero() || at.Before(f.DueBefore))
+}
+
+func hasTags(have any, want []string) bool {
+	list, _ := have.([]any)
+	return !slices.ContainsFunc(want, func(tag string) bool { return !slices.Contains(list, any(tag)) })
+}
+
+func (f *Filter) matchesMembers(job *ojs.JobInfo) bool {
+	var args any
+	for _, m := range f.Members {
+		var root any = job.Meta
+		path, ofArgs := strings.CutPrefix(m.Path, memberPrefixes[0])
+		if !ofArgs {
+			path = strings.TrimPrefix(m.Path, memberPrefixes[1])
+		} else if args == nil {
+			raw := job.Args.JSON()
+			if lacks(raw, m.Value) {
+				return false
+			}
+			var err error
+			if args, err = jsonvalue.Decode(raw); err != nil {
+				return false
+			}
+		}
+		if ofArgs {
+			root = args
+		}
+		if !hasMember(root, path, m.Value) {
+			return false
+		}
+	}
+	return true
+}
+
+// lacks reports whether it can be seen without decoding that some JSON does not have a
+// value: a text or an integer stands in JSON as it is, unless it is escaped or has an
+// exponent.
+func lacks(raw []byte, value string) bool {
+	if bytes.Contains(raw, []byte(value)) || bytes.IndexByte(raw, '\\') >= 0 || strings.ContainsAny(value,
+		`{["`) {
+		return false
+	}
+	if _, err := strconv.ParseInt(value, 10, 64); err == nil {
+		for i := 1; i < len(raw); i++ {
+			if (raw[i] == 'e' || raw[i] == 'E') && '0' <= raw[i-1] && raw[i-1] <= '9' {
+				return false
+			}
+		}
+		return true
+	}
+	_, err := strconv.ParseFloat(value, 64)
+	return err != nil
+}
+
+// hasMember reports whether there is the value at a path below v. A dot may be between
+// two names, or in one.
+func hasMember(v any, path, value string) bool {
+	for end := 0; end <= len(path); end++ {
+		if end < len(path) && path[end] != '.' {
+			continue
+		}
+		var below any
+		there := false
+		switch v := v.(type) {
+		case map[string]any:
+			below, there = v[path[:end]]
+		case []any:
+			i, err := strconv.Atoi(path[:end])
+			if there = err == nil && i >= 0 && i < len(v); there {
+				below = v[i]
+			}
+		}
+		if there && (end == len(path) && isValue(below, value) || end < len(path) && hasMember(below,
+			path[end+1:], value)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isValue reports whether v is the text of a string, or a value as its JSON.
+func isValue(v any, text string) bool {
+	if s, ok := v.(string); ok && s == text {
+		return true
+	}
+	want, err := jsonvalue.Decode([]byte(text))
+	return err == nil && reflect.DeepEqual(v, want)
 }
 
 // matchesArgs reports whether the filter selects a job by its args, of which storages

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -43,13 +46,13 @@ func (c *core) list(ctx context.Context, f Filter) iter.Seq2[*storage.Record, er
 			return
 		}
 		for {
-			page, err := c.store.List(ctx, q)
+			page, err := c.page(ctx, &f, q)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
 			for i := range page.Records {
-				if f.matchesArgs(&page.Records[i].JobInfo) && !yield(&page.Records[i], nil) {
+				if !yield(&page.Records[i], nil) {
 					return
 				}
 			}
@@ -85,18 +88,54 @@ func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, 
 		return Page{}, err
 	}
 	q.Cursor, q.Limit = cursor, n
-	page, err := j.core.store.List(ctx, q)
+	page, err := j.core.page(ctx, &f, q)
 	if err != nil {
 		return Page{}, err
 	}
 	out := Page{Next: page.Next, Prev: page.Prev, Looked: page.Looked}
 	out.Jobs = make([]*ojs.JobInfo, 0, len(page.Records))
 	for i := range page.Records {
-		if job := &page.Records[i].JobInfo; f.matchesArgs(job) {
-			out.Jobs = append(out.Jobs, job)
-		}
+		out.Jobs = append(out.Jobs, &page.Records[i].JobInfo)
 	}
 	return out, nil
+}
+
+// page is List of the storage, or a page of the jobs that a filter names by their ids.
+// Its cursors are where it is among these.
+func (c *core) page(ctx context.Context, f *Filter, q storage.Query) (page storage.Page, err error) {
+	if len(f.IDs) == 0 || slices.ContainsFunc(f.IDs,
+		func(id string) bool { return strings.HasSuffix(id, "*") }) {
+		return c.store.List(ctx, q)
+	}
+	at := 0
+	if q.Cursor != "" {
+		if at, err = strconv.Atoi(q.Cursor); err != nil || at < 0 {
+			return page, invalid("cursor", fmt.Sprintf("%q is not of a page of this filter", q.Cursor))
+		}
+	}
+	limit := q.Limit
+	if limit == 0 {
+		limit = 1000
+	}
+	if at > 0 {
+		page.Prev = strconv.Itoa(max(at-limit, 0))
+	}
+	for end := at + limit; at < len(f.IDs) && at < end; at++ {
+		if slices.Contains(f.IDs[:at], f.IDs[at]) {
+			continue
+		}
+		page.Looked++
+		switch rec, err := c.store.Get(ctx, f.IDs[at]); {
+		case err == nil && q.Matches(&rec):
+			page.Records = append(page.Records, rec)
+		case err != nil && !errors.Is(err, ojs.ErrNotFound):
+			return page, err
+		}
+	}
+	if at < len(f.IDs) {
+		page.Next = strconv.Itoa(at)
+	}
+	return page, nil
 }
 
 // Result is the result for one job of an operation on many.

@@ -47,6 +47,58 @@ func enqueue(ctx context.Context, eng *engine.Engine[any], jobType string, args 
 	return ticket
 }
 
+// Find the failures of one kind, first how many there are of each, then the jobs.
+func ExampleParseFilter() {
+	ctx, eng := begin()
+	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
+		if job.Args == "a@example.com" {
+			return ojs.DeadLetter(ojs.Errorf("smtp.refused", "mailbox %v is full", job.Args))
+		}
+		return nil
+	})
+	enqueue(ctx, eng, "email.send", "a@example.com", ojs.WithTags("vip"))
+	enqueue(ctx, eng, "email.send", "b@example.com", ojs.WithTags("vip"))
+	work(ctx, eng)
+
+	f, err := engine.ParseFilter("state:discarded type:email.* error:mailbox tag:vip order:finished",
+		time.Now())
+	if err != nil {
+		log.Fatal(err)
+	}
+	errors, err := eng.Jobs().Facets(ctx, f, engine.FacetError, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(errors.Values, errors.Exact)
+	page, err := eng.Jobs().Page(ctx, f, "", 20)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, job := range page.Jobs {
+		fmt.Println(job.Error.Message)
+	}
+	_, err = engine.ParseFilter("type:a b", time.Now())
+	fmt.Println(err)
+	// Output:
+	// [{smtp.refused 1}] true
+	// mailbox a@example.com is full
+	// ojs: invalid filter, column 8: "b" is no term: write key:value, such as error:b
+}
+
+// Count the jobs that match, and say if there may be more.
+func ExampleJobs_Count() {
+	ctx, eng := begin()
+	for i := range 5 {
+		enqueue(ctx, eng, "report.build", i, ojs.WithPriority(i))
+	}
+	n, err := eng.Jobs().Count(ctx, engine.Filter{Priority: &engine.Range{Min: 3, Max: 9}}, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(n.N, n.Exact, n.Looked)
+	// Output: 2 true 5
+}
+
 // Look at the newest jobs first, page by page.
 func ExampleJobs_Page() {
 	ctx, eng := begin()

@@ -79,12 +79,11 @@ type replayRule struct {
 
 // replayRuleFor returns the rule that decides on a dead letter and when the job is due;
 // false: it stays dead.
-func (c *config) replayRuleFor(job *ojs.JobInfo) (rule *replayRule, due time.Time, ok bool) {
+func (c *config) replayRuleFor(r *storage.Record) (rule *replayRule, due time.Time, ok bool) {
 	for i := range c.replayRules {
 		rule := &c.replayRules[i]
-		if !rule.Disabled && rule.query.Matches(&storage.Record{JobInfo: *job}) &&
-			rule.Filter.matchesArgs(job) {
-			return rule, job.DeadLetteredAt.Add(rule.Delay), replayCount(job.Meta) < rule.MaxReplays
+		if !rule.Disabled && rule.query.Matches(r) {
+			return rule, r.DeadLetteredAt.Add(rule.Delay), replayCount(r.Meta) < rule.MaxReplays
 		}
 	}
 	return nil, time.Time{}, false
@@ -157,7 +156,7 @@ func (k *maintenance) replayBy(t time.Time) {
 }
 
 // died follows the death of a job.
-func (k *maintenance) died(job *ojs.JobInfo) {
+func (k *maintenance) died(job *storage.Record) {
 	if _, due, ok := k.r.c.replayRuleFor(job); ok {
 		k.replayBy(due)
 	}
@@ -177,7 +176,7 @@ func (k *maintenance) replay() (next time.Time) {
 			c.log.Error("listing dead letters to replay failed", "error", err, "retry_in", replayEvery)
 			return next
 		}
-		rule, due, ok := c.replayRuleFor(&rec.JobInfo)
+		rule, due, ok := c.replayRuleFor(rec)
 		if _, again := seen[rec.ID]; again || !ok {
 			continue
 		}

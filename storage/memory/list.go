@@ -18,8 +18,9 @@ const (
 	// A page ends after looking at this many jobs even if it is not full, so that a
 	// listing which matches few of very many does not hold up the others.
 	maxLook = 4096
-	// It is fewer in the order of due times, for which the page searches a heap.
-	maxLookDue = 1024
+	// It is fewer in the order of due times, for which the page searches a heap, and for
+	// a query with a function, which may take longer.
+	maxLookLong = 1024
 )
 
 // List implements storage.Storage.
@@ -40,8 +41,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 		limit = maxPage
 	}
 	look := maxLook
-	if q.Order == storage.OrderDue {
-		look = maxLookDue
+	if q.Order == storage.OrderDue || q.Where != nil {
+		look = maxLookLong
 	}
 	var page storage.Page
 	for at, j := range s.walk(&q, &w) {
@@ -155,7 +156,7 @@ func (s *Storage) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 		} else if w.From.Back {
 			list = s.due.ListBack
 		}
-		for _, l := range list(at, maxLookDue+1) {
+		for _, l := range list(at, maxLookLong+1) {
 			if !yield(cursor.Position{l.Due, l.Turn}, l.Item.Value) {
 				return
 			}

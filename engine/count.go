@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// DefaultLook is how many jobs Jobs.Count and Jobs.Facets look at unless the caller says
+// otherwise.
+const DefaultLook = 2000
+
+// Count is how many jobs a filter selects.
+type Count struct {
+	N      int
+	Exact  bool // false: there may be more than N, since not all jobs were looked at
+	Looked int  // jobs
+}
+
+// Count counts the jobs that f selects, with a look at some thousand jobs beyond the
+// given number at most; 0 is DefaultLook. A filter that names nothing but States and
+// Queues costs no look at any job and is exact.
+func (j *Jobs) Count(ctx context.Context, f Filter, look int) (Count, error) {
+	facets, err := j.Facets(ctx, f, FacetState, look)
+	n := Count{Exact: facets.Exact, Looked: facets.Looked}
+	for _, v := range facets.Values {
+		n.N += v.N
+	}
+	return n, err
+}
+
+// Facet is what jobs are counted by.
+type Facet string
+
+// The facets.
+const (
+	FacetState Facet = "state"
+	FacetQueue Facet = "queue"
+	FacetType  Facet = "type"
+	FacetError Facet = "error" // the type of the latest failure; a job without one is in no value
+)
+
+// FacetValue is how many jobs have a value.
+type FacetValue struct {
+	Value string
+	N     int
+}
+
+// Facets are the values that the jobs of a filter have, the most frequent first, and of
+// the same number in alphabetical order.
+type Facets struct {
+	Values []FacetValue
+	Exact  bool // false: not all jobs were looked at, and each value may have more
+	Looked int  // jobs
+}
+
+// Facets counts the jobs that f selects by one of their properties, with a look at some
+// thousand jobs beyond the given number at most; 0 is DefaultLook. Jobs of States that
+// have ended are looked at from the latest end on, if the storage knows OrderFinished. A
+// filter that names nothing but States and Queues costs no look at any job and is exact
+// by state and by queue.
+func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets, error) {
+	if !slices.Contains([]Facet{FacetState, FacetQueue, FacetType, FacetError}, by) {
+		return Facets{}, invalid("facet", fmt.Sprintf("%q is none of state, queue, type and error", by))
+	}
+	if look < 0 {
+		return Facets{}, invalid("look", fmt.Sprintf("%d is negative", look))
+	}
+	f.narrow(j.core.store.Capabilities())
+	q, err := f.query()
+	if err != nil {
+		return Facets{}, err
+	}
+	out := Facets{Exact: true}
+	n := make(map[string]int)
+	if (by == FacetState || by == FacetQueue) && f.isTallied() {
+		counts, err := j.core.store.Counts(ctx)
+		if err != nil {
+			return Facets{}, err
+		}
+		for _, c := range counts {
+			if value := string(c.State); q.MayMatch(c.State, c.Queue, "") {
+				if by == FacetQueue {
+					value = c.Queue
+				}
+				n[value] += c.N
+			}
+		}
+		out.Values = facetValues(n)
+		return out, nil
+	}
+	if look == 0 {
+		look = DefaultLook
+	}
+	q.Limit = 250 // of whole jobs, which are large
+	for more := true; more; more = q.Cursor != "" {
+		if out.Looked >= look {
+			out.Exact = false
+			break
+		}
+		page, err := j.core.page(ctx, &f, q)
+		if err != nil {
+			return Facets{}, err
+		}
+		for i := range page.Records {
+			if value, ok := by.of(&page.Records[i].JobInfo); ok {
+				n[value]++
+			}
+		}
+		out.Looked += page.Looked
+		q.Cursor = page.Next
+	}
+	out.Values = facetValues(n)
+	return out, nil
+}
+
+func facetValues(n map[string]int) []FacetValue {
+	var values []FacetValue
+	for _, value := range slices.Sorted(maps.Keys(n)) {
+		values = append(values, FacetValue{value, n[value]})
+	}
+	slices.SortStableFunc(values, func(a, b FacetValue) int { return cmp.Compare(b.N, a.N) })
+	return values
+}
+
+// of returns the value that a job has, false if it has none.
+func (by Facet) of(job *ojs.JobInfo) (string, bool) {
+	switch by {
+	case FacetState:
+		return string(job.State), true
+	case FacetQueue:
+		return job.Queue, true
+	case FacetType:
+		return job.Type, true
+	}
+	if job.Error == nil {
+		return "", false
+	}
+	return job.Error.Type, true
+}
+
+// narrow chooses the order that looks at the fewest jobs, for a filter whose listing is
+// counted.
+func (f *Filter) narrow(caps storage.Capabilities) {
+	f.Order = OrderOldest
+	only := func(states ...ojs.State) bool {
+		return len(f.States) > 0 && !slices.ContainsFunc(f.States,
+			func(s ojs.State) bool { return !slices.Contains(states, s) })
+	}
+	switch {
+	case !caps.Orders || f.DeadLettered:
+	case only(ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded):
+		f.Order = OrderFinished
+	case only(ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive):
+		f.Order = OrderDue
+	}
+}
+
+// isTallied reports whether the filter names nothing but states and queues, which
+// storages count.
+func (f *Filter) isTallied() bool {
+	return !f.DeadLettered && len(f.Types)+len(f.ErrorTypes) == 0 && f.where() == nil &&
+		f.CreatedFrom.IsZero() && f.CreatedBefore.IsZero() && f.FinishedFrom.IsZero() &&
+		f.FinishedBefore.IsZero()
+}

@@ -1,0 +1,58 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// BenchmarkLook measures pages, counts and facets on 1,000,000 jobs, of which few match.
+// It reports the 99th percentile in ms.
+func BenchmarkLook(b *testing.B) {
+	eng, err := engine.New[any](memory.New(), quiet)
+	if err != nil {
+		b.Fatal(err)
+	}
+	drafts := make([]ojs.Draft, 1000)
+	for n := range 1000 {
+		for i := range drafts {
+			drafts[i] = ojs.NewDraft(fmt.Sprint("type", i%10), map[string]int{"user": n*1000 + i},
+				ojs.WithQueue(fmt.Sprint("q", i%7)))
+		}
+		if _, err := eng.EnqueueMany(b.Context(), drafts...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, line := range []string{"", "type:none", "args.user:-1", "type:type1 order:newest"} {
+		f, err := engine.ParseFilter(line, time.Time{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for name, look := range map[string]func() error{
+			"page":  func() error { _, err := eng.Jobs().Page(b.Context(), f, "", 50); return err },
+			"count": func() error { _, err := eng.Jobs().Count(b.Context(), f, 0); return err },
+			"facets": func() error {
+				_, err := eng.Jobs().Facets(b.Context(), f, engine.FacetType, 0)
+				return err
+			},
+		} {
+			b.Run(name+" "+line, func(b *testing.B) {
+				var took []time.Duration
+				for b.Loop() {
+					begin := time.Now()
+					if err := look(); err != nil {
+						b.Fatal(err)
+					}
+					took = append(took, time.Since(begin))
+				}
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)*99/100])/1e6, "p99-ms")
+			})
+		}
+	}
+}

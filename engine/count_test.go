@@ -1,0 +1,141 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// Each key of the filter language selects what it says, and counts and facets agree with
+// the listing.
+func TestFilterSelects(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.Handle("mail.send", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.Handle("mail.bounce", func(_ context.Context, job *ojs.Job[any]) error {
+			return ojs.DeadLetter(ojs.Errorf("smtp.refused", "Connection refused by %s", job.Type))
+		})
+		add := func(jobType string, args any, opts ...ojs.Option) string {
+			ticket, err := b.Enqueue(b.ctx, jobType, args, opts...)
+			must(t, err)
+			return ticket.ID
+		}
+		a := add("mail.send", map[string]any{"user": 42, "to": map[string]any{"a.b": []any{"x", true}}},
+			ojs.WithTags("vip", "eu"), ojs.WithQueue("mail"))
+		c := add("mail.bounce", map[string]any{"user": "42"}, ojs.WithTags("vip"), ojs.WithQueue("mail"))
+		b.run()
+		must(t, b.WaitIdle(b.ctx))
+		b.halt()
+		d := add("mail.send", []any{"user", nil}, ojs.WithPriority(7),
+			ojs.WithMeta("tenant", map[string]any{"id": 7}))
+		e := add("mail.late", 1, ojs.WithDelay(time.Hour), ojs.WithPriority(-3),
+			ojs.WithMeta("cron_name", "nightly"))
+		now := time.Now()
+		for line, want := range map[string][]string{
+			"": {a, c, d, e}, "tag:vip": {a, c}, "tag:vip tag:eu": {a}, "tag:none": nil,
+			"args.user:42": {a, c}, "args.user:43": nil, "args.to.a.b.1:true": {a}, "args.to.a.b.0:x": {a},
+			"args.1:null":      {d},
+			"meta.tenant.id:7": {d}, `meta.tenant:{"id":7}`: {d}, "meta.tenant.id:7 args.0:user": {d},
+			"error:REFUSED": {c}, "error:smtp": {c}, "error:other": nil, "errortype:smtp.*": {c},
+			"state:discarded": {c}, "type:mail.s*": {a, d}, "queue:mail": {a, c},
+			"priority:7": {d}, "priority:..-1": {e}, "priority:0..": {a, c, d}, "attempt:1": {a, c},
+			"attempt:0":   {d, e},
+			"cron:night*": {e}, "worker:*": {a, c, d, e}, "worker:none": nil,
+			"id:" + c: {c}, "id:" + e + " id:" + a + " id:none id:" + e: {e, a},
+			"id:" + a[:8] + "*":            {a, c, d, e},
+			"id:" + e + " state:available": nil,
+			"due.since:+30m":               {e}, "due.until:+30m": nil, "due.since:+30m due.until:+2h": {e},
+			"since:1h": {a, c, d, e}, "until:1h": nil, "finished.since:1h": {a, c}, "args:tenant": nil,
+			`args:"\"user\""`: {a, c, d},
+			"order:newest":    {e, d, c, a}, "order:due": {e}, "order:claim": {d},
+			"order:finished tag:vip":         {c, a},
+			"state:cancelled order:finished": nil, "dead:true": {c},
+		} {
+			f, err := engine.ParseFilter(line, now)
+			must(t, err)
+			got := b.listed(f)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %v, want %v", line, got, want)
+			}
+			var paged []string
+			for cursor, more := "", true; more; more = cursor != "" {
+				page, err := b.Jobs().Page(b.ctx, f, cursor, 1)
+				must(t, err)
+				for _, job := range page.Jobs {
+					paged = append(paged, job.ID)
+				}
+				cursor = page.Next
+			}
+			if !slices.Equal(paged, want) {
+				t.Errorf("%s by pages: %v, want %v", line, paged, want)
+			}
+			if f.Order != "" {
+				continue // counts ignore it
+			}
+			n, err := b.Jobs().Count(b.ctx, f, 0)
+			must(t, err)
+			if n.N != len(want) || !n.Exact {
+				t.Errorf("%s: counted %+v, want %d", line, n, len(want))
+			}
+		}
+		for by, want := range map[engine.Facet][]engine.FacetValue{
+			engine.FacetType:  {{"mail.send", 2}, {"mail.bounce", 1}, {"mail.late", 1}},
+			engine.FacetQueue: {{"default", 2}, {"mail", 2}},
+			engine.FacetState: {{"available", 1}, {"completed", 1}, {"discarded", 1}, {"scheduled", 1}},
+			engine.FacetError: {{"smtp.refused", 1}},
+		} {
+			for _, f := range []engine.Filter{{}, {Types: []string{"*"}}} {
+				got, err := b.Jobs().Facets(b.ctx, f, by, 0)
+				must(t, err)
+				if !reflect.DeepEqual(got.Values, want) || !got.Exact {
+					t.Errorf("%s: %+v, want %+v", by, got, want)
+				}
+			}
+		}
+		_, err := b.Jobs().Facets(b.ctx, engine.Filter{}, "age", 0)
+		wantInvalid(t, err, "facet")
+		_, err = b.Jobs().Count(b.ctx, engine.Filter{}, -1)
+		wantInvalid(t, err, "look")
+		_, err = b.Jobs().Count(b.ctx, engine.Filter{Members: []engine.Member{{"x", "y"}}}, 0)
+		wantInvalid(t, err, "filter.members")
+		_, err = b.Jobs().Page(b.ctx, engine.Filter{IDs: []string{a}}, "<1", 1)
+		wantInvalid(t, err, "cursor")
+	})
+}
+
+// A count that may not look at every job is a lower bound, and says so.
+func TestCountIsALowerBound(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		drafts := make([]ojs.Draft, 3000)
+		for i := range drafts {
+			drafts[i] = ojs.NewDraft("x", i, ojs.WithQueue(fmt.Sprint("q", i%2)))
+		}
+		_, err := b.EnqueueMany(b.ctx, drafts...)
+		must(t, err)
+		n, err := b.Jobs().Count(b.ctx, engine.Filter{Types: []string{"x"}}, 1000)
+		must(t, err)
+		if n.N != 1000 || n.Exact || n.Looked != 1000 {
+			t.Errorf("%+v", n)
+		}
+		n, err = b.Jobs().Count(b.ctx, engine.Filter{Types: []string{"x"}}, 3000)
+		must(t, err)
+		if n.N != 3000 || !n.Exact {
+			t.Errorf("%+v", n)
+		}
+		n, err = b.Jobs().Count(b.ctx, engine.Filter{Queues: []string{"q1"}}, 1)
+		must(t, err)
+		if n.N != 1500 || !n.Exact || n.Looked != 0 {
+			t.Errorf("%+v", n)
+		}
+		page, err := b.Jobs().Page(b.ctx, engine.Filter{Types: []string{"none"}}, "", 10)
+		must(t, err)
+		if page.Looked != 3000 || page.Next != "" || len(page.Jobs) != 0 {
+			t.Errorf("%+v", page)
+		}
+	})
+}

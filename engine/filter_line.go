@@ -1,0 +1,358 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ojsengine/ojs"
+)
+
+// A filter line is a list of terms key:value with spaces between them. A key or value
+// with a space or a quote in it is a Go string literal, in double quotes. ParseFilter has
+// the keys. Both directions go through the list filterKeys.
+
+// FilterError refuses a filter line. It is an ojs.ErrInvalid.
+type FilterError struct {
+	Line   string
+	Column int // where in the line, in characters from 1 on
+	Reason string
+}
+
+func (e *FilterError) Error() string {
+	return fmt.Sprintf("ojs: invalid filter, column %d: %s", e.Column, e.Reason)
+}
+
+// Unwrap returns ojs.ErrInvalid.
+func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
+
+// ParseFilter reads a filter from a line such as
+//
+//	state:discarded type:email.* error:smtp tag:vip args.user:42 since:1h
+//
+// The keys are:
+//
+//   - state, queue, type, errortype, id, worker, cron: one of several if the key is
+//     repeated. A value that ends with * selects what begins so, but of states and
+//     queues.
+//   - tag: all of them, if the key is repeated.
+//   - args.PATH and meta.PATH: a member, as Member has it.
+//   - error and args: text in the latest failure, and in the JSON of the args.
+//   - priority and attempt: a number, or a range such as 1..5, 5.. or ..5.
+//   - since and until, finished.since and finished.until, due.since and due.until: times
+//     of creation, end and being due. A time is in RFC 3339, a date, or how long before
+//     now, such as 90s, 1h30m or 7d; +1h is in an hour.
+//   - dead: true, for dead letters only.
+//   - order: newest, finished, due or claim.
+//
+// The empty line selects all. An error is a *FilterError that names the column.
+func ParseFilter(line string, now time.Time) (Filter, error) {
+	var f Filter
+	p := lineParser{line: line}
+	for {
+		p.at += len(p.rest()) - len(strings.TrimLeftFunc(p.rest(), unicode.IsSpace))
+		if p.rest() == "" {
+			return f, nil
+		}
+		begin := p.at
+		name, err := p.token(':')
+		if err != nil {
+			return Filter{}, err
+		}
+		if !strings.HasPrefix(p.rest(), ":") {
+			return Filter{}, p.fail(begin, fmt.Sprintf("%q is no term: write key:value, such as error:%s",
+				name, quoteTerm(name)))
+		}
+		key := keyNamed(name)
+		if key == nil {
+			return Filter{}, p.fail(begin, fmt.Sprintf("%q is no key: use one of %s", name, keyNames()))
+		}
+		p.at++
+		begin = p.at
+		value, err := p.token(0)
+		if err != nil {
+			return Filter{}, err
+		}
+		if err := key.set(&f, name, value, now); err != nil {
+			return Filter{}, p.fail(begin, name+": "+err.Error())
+		}
+	}
+}
+
+type lineParser struct {
+	line string
+	at   int // in bytes
+}
+
+func (p *lineParser) rest() string { return p.line[p.at:] }
+
+func (p *lineParser) fail(at int, reason string) error {
+	return &FilterError{Line: p.line, Column: utf8.RuneCountInString(p.line[:at]) + 1, Reason: reason}
+}
+
+// token reads a string literal, or what comes before a space or the byte end.
+func (p *lineParser) token(end rune) (string, error) {
+	begin := p.at
+	if strings.HasPrefix(p.rest(), `"`) {
+		quoted, err := strconv.QuotedPrefix(p.rest())
+		if err != nil {
+			return "", p.fail(begin, `a quote that does not end: write "..." with \" and \\ inside`)
+		}
+		text, err := strconv.Unquote(quoted)
+		if err != nil {
+			return "", p.fail(begin, "no string literal: "+err.Error())
+		}
+		p.at += len(quoted)
+		if r, _ := utf8.DecodeRuneInString(p.rest()); p.rest() != "" && !unicode.IsSpace(r) && r != end {
+			return "", p.fail(p.at, "a space is missing after the quote")
+		}
+		return text, nil
+	}
+	n := strings.IndexFunc(p.rest(), func(r rune) bool { return unicode.IsSpace(r) || r == end && end != 0 })
+	if n < 0 {
+		n = len(p.rest())
+	}
+	p.at += n
+	return p.line[begin:p.at], nil
+}
+
+// String is the filter as a line, from which ParseFilter makes the same filter, with
+// times in UTC.
+func (f Filter) String() string {
+	var terms []string
+	for i := range filterKeys {
+		k := &filterKeys[i]
+		k.get(&f, func(name, value string) {
+			key := quoteTerm(name)
+			if strings.Contains(name, ":") {
+				key = strconv.Quote(name)
+			}
+			terms = append(terms, key+":"+quoteTerm(value))
+		})
+	}
+	return strings.Join(terms, " ")
+}
+
+// quoteTerm writes a key or a value so that token reads it.
+func quoteTerm(s string) string {
+	odd := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == utf8.RuneError }
+	if s == "" || s[0] == '"' || strings.Contains(s, `"`) || strings.ContainsFunc(s, odd) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// filterKey is a key of filter lines, or a prefix of keys: it ends with a dot.
+type filterKey struct {
+	name string
+	set  func(f *Filter, name, value string, now time.Time) error
+	get  func(f *Filter, term func(name, value string))
+}
+
+func keyNamed(name string) *filterKey {
+	for i := range filterKeys {
+		k := &filterKeys[i]
+		if isPrefix := strings.HasSuffix(k.name, "."); !isPrefix && name == k.name ||
+			isPrefix && len(name) > len(k.name) && strings.HasPrefix(name, k.name) {
+			return k
+		}
+	}
+	return nil
+}
+
+func keyNames() string {
+	var names []string
+	for _, k := range filterKeys {
+		if strings.HasSuffix(k.name, ".") {
+			k.name += "PATH"
+		}
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// filterKeys are in the order in which String writes them. keyNamed takes the first that
+// fits.
+var filterKeys = []filterKey{
+	{"state", func(f *Filter, _, value string, _ time.Time) error {
+		if !ojs.State(value).Valid() {
+			return fmt.Errorf("%q is none of %v", value, ojs.AllStates())
+		}
+		f.States = append(f.States, ojs.State(value))
+		return nil
+	}, func(f *Filter, term func(string, string)) {
+		for _, s := range f.States {
+			term("state", string(s))
+		}
+	}},
+	listKey("queue", func(f *Filter) *[]string { return &f.Queues }),
+	listKey("type", func(f *Filter) *[]string { return &f.Types }),
+	listKey("errortype", func(f *Filter) *[]string { return &f.ErrorTypes }),
+	textKey("error", func(f *Filter) *string { return &f.Error }),
+	listKey("id", func(f *Filter) *[]string { return &f.IDs }),
+	listKey("tag", func(f *Filter) *[]string { return &f.Tags }),
+	memberKey(memberPrefixes[0]), memberKey(memberPrefixes[1]),
+	textKey("args", func(f *Filter) *string { return &f.Args }),
+	rangeKey("priority", func(f *Filter) **Range { return &f.Priority }),
+	rangeKey("attempt", func(f *Filter) **Range { return &f.Attempt }),
+	listKey("worker", func(f *Filter) *[]string { return &f.Workers }),
+	listKey("cron", func(f *Filter) *[]string { return &f.Crons }),
+	timeKey("since", func(f *Filter) *time.Time { return &f.CreatedFrom }),
+	timeKey("until", func(f *Filter) *time.Time { return &f.CreatedBefore }),
+	timeKey("finished.since", func(f *Filter) *time.Time { return &f.FinishedFrom }),
+	timeKey("finished.until", func(f *Filter) *time.Time { return &f.FinishedBefore }),
+	timeKey("due.since", func(f *Filter) *time.Time { return &f.DueFrom }),
+	timeKey("due.until", func(f *Filter) *time.Time { return &f.DueBefore }),
+	{"dead", func(f *Filter, _, value string, _ time.Time) error {
+		if value != "true" {
+			return fmt.Errorf("%q is not true", value)
+		}
+		f.DeadLettered = true
+		return nil
+	}, func(f *Filter, term func(string, string)) {
+		if f.DeadLettered {
+			term("dead", "true")
+		}
+	}},
+	{"order", func(f *Filter, _, value string, _ time.Time) error {
+		if value == "" || !Order(value).Valid() {
+			return fmt.Errorf("%q is none of newest, finished, due and claim", value)
+		}
+		return once(&f.Order, "", Order(value))
+	}, func(f *Filter, term func(string, string)) {
+		if f.Order != OrderOldest {
+			term("order", string(f.Order))
+		}
+	}},
+}
+
+// once sets a field whose key may not be repeated.
+func once[T comparable](field *T, none, value T) error {
+	if *field != none {
+		return fmt.Errorf("is given twice")
+	}
+	*field = value
+	return nil
+}
+
+func listKey(name string, field func(*Filter) *[]string) filterKey {
+	return filterKey{name, func(f *Filter, _, value string, _ time.Time) error {
+		if value == "" {
+			return fmt.Errorf("has no value")
+		}
+		*field(f) = append(*field(f), value)
+		return nil
+	}, func(f *Filter, term func(string, string)) {
+		for _, value := range *field(f) {
+			term(name, value)
+		}
+	}}
+}
+
+func textKey(name string, field func(*Filter) *string) filterKey {
+	return filterKey{name, func(f *Filter, _, value string, _ time.Time) error {
+		if value == "" {
+			return fmt.Errorf("has no value")
+		}
+		return once(field(f), "", value)
+	}, func(f *Filter, term func(string, string)) {
+		if value := *field(f); value != "" {
+			term(name, value)
+		}
+	}}
+}
+
+func memberKey(prefix string) filterKey {
+	return filterKey{prefix, func(f *Filter, name, value string, _ time.Time) error {
+		f.Members = append(f.Members, Member{name, value})
+		return nil
+	}, func(f *Filter, term func(string, string)) {
+		if prefix != memberPrefixes[0] {
+			return // the first writes all of them, in their order
+		}
+		for _, m := range f.Members {
+			term(m.Path, m.Value)
+		}
+	}}
+}
+
+func rangeKey(name string, field func(*Filter) **Range) filterKey {
+	return filterKey{name, func(f *Filter, _, value string, _ time.Time) error {
+		least, most, isRange := strings.Cut(value, "..")
+		if !isRange {
+			most = least
+		}
+		r := Range{math.MinInt, math.MaxInt}
+		var err error
+		if least != "" {
+			r.Min, err = strconv.Atoi(least)
+		}
+		if most != "" && err == nil {
+			r.Max, err = strconv.Atoi(most)
+		}
+		if err != nil || value == "" || value == ".." || r.Min > r.Max {
+			return fmt.Errorf("%q is no number and no range such as 1..5, 5.. or ..5", value)
+		}
+		return once(field(f), nil, &r)
+	}, func(f *Filter, term func(string, string)) {
+		r := *field(f)
+		if r == nil {
+			return
+		}
+		least, most := "", ""
+		if r.Min != math.MinInt {
+			least = strconv.Itoa(r.Min)
+		}
+		if r.Max != math.MaxInt {
+			most = strconv.Itoa(r.Max)
+		}
+		switch {
+		case least == most && least != "":
+			term(name, least)
+		case least != "" || most != "":
+			term(name, least+".."+most)
+		}
+	}}
+}
+
+func timeKey(name string, field func(*Filter) *time.Time) filterKey {
+	return filterKey{name, func(f *Filter, _, value string, now time.Time) error {
+		at, err := parseTime(value, now)
+		if err != nil {
+			return err
+		}
+		return once(field(f), time.Time{}, at)
+	}, func(f *Filter, term func(string, string)) {
+		if at := *field(f); !at.IsZero() {
+			term(name, at.UTC().Format(time.RFC3339Nano))
+		}
+	}}
+}
+
+// parseTime reads a time of a filter line.
+func parseTime(value string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
+		if at, err := time.Parse(layout, value); err == nil && !at.IsZero() {
+			return at.UTC(), nil
+		}
+	}
+	text, future := strings.CutPrefix(value, "+")
+	d, err := time.ParseDuration(text)
+	if days, isDays := strings.CutSuffix(text, "d"); isDays && err != nil {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 16)
+		d = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || d < 0 {
+		return time.Time{}, fmt.Errorf("%q is no time: write 2026-03-01, 2026-03-01T12:00:00Z, 90s, "+
+			"1h30m or 7d, or +1h for an hour from now", value)
+	}
+	if !future {
+		d = -d
+	}
+	return now.Add(d).UTC().Round(0), nil
+}
