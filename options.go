@@ -41,6 +41,10 @@ type Options struct {
 	RateLimit *RateLimit    // nil: none
 	Unique    *UniquePolicy // nil: none
 	Pending   bool          // wait for Jobs.Activate
+	Name      string        // of the draft in its batch, for DependsOn; it is not stored
+	DependsOn []string      // jobs that it waits for: ids, and names of drafts of its batch
+	Condition Condition     // how they must end; "": AllSucceeded
+	Join      bool          // it does not run: it completes when it could
 	// attributes of a parsed draft that this version does not know
 	Extra map[string]json.RawMessage
 
@@ -84,6 +88,7 @@ func DefaultOptions() Options {
 func (o *Options) Clone() Options {
 	c := *o
 	c.Meta, c.Extra = maps.Clone(o.Meta), maps.Clone(o.Extra)
+	c.DependsOn = slices.Clone(o.DependsOn)
 	c.Retry.NonRetryableErrors = slices.Clone(o.Retry.NonRetryableErrors)
 	if o.RateLimit != nil {
 		l := *o.RateLimit
@@ -156,6 +161,13 @@ func (o *Options) Validate() error {
 			fmt.Sprintf("%v is negative; use ojs.KeepForever to keep the job forever", o.ResultTTL))
 	case o.Pending && (o.Delay > 0 || !o.ScheduledAt.IsZero()):
 		return optionError("pending", "a pending job waits for its activation, not for a time")
+	case o.Pending && len(o.DependsOn) > 0:
+		return optionError("pending", "a pending job waits for its activation, not for other jobs")
+	case o.Join && len(o.DependsOn) == 0:
+		return optionError("join", "a join waits for other jobs: name them by ojs.WithDependsOn")
+	case o.Condition != "" && !o.Condition.Valid():
+		return optionError("condition", fmt.Sprintf("%q is not %s, %s or %s", o.Condition,
+			AllSucceeded, AnyFailed, AllEnded))
 	case !validTime(o.ScheduledAt):
 		return optionError("scheduled_at", "is not in the years 1 to 9999")
 	case !validTime(o.ExpiresAt):
@@ -357,6 +369,56 @@ func parseID(id string) (uuid.UUID, bool) {
 
 // WithPending stores the job as pending: it waits until Jobs.Activate is called.
 func WithPending() Option { return func(o *Options) { o.Pending = true } }
+
+// WithName names a draft among those of the same call of EnqueueMany or handler.Then, so
+// that other drafts of the call can wait for its job by WithDependsOn. The name is not
+// stored. Two drafts of a call with the same name, and a name that is a UUID or empty,
+// are refused with an *InvalidError.
+func WithName(name string) Option {
+	return func(o *Options) {
+		if _, id := parseID(name); id || name == "" {
+			o.fail(optionError("name", fmt.Sprintf("%q is empty or a UUID", clip([]byte(name)))))
+			return
+		}
+		o.Name = name
+	}
+}
+
+// WithDependsOn has the job wait for others: for stored jobs, named by their ids, and for
+// jobs of the same call of EnqueueMany or handler.Then, named by WithName or WithID. It
+// is pending until they have ended as WithCondition asks, by default all with success.
+// Then it becomes available, or scheduled if its time is yet to come. If they end
+// otherwise, it is cancelled with a Failure of ErrorTypeDependency, and so are the jobs
+// that wait for it to succeed. All of that is one step of the storage with the end of the
+// last job, so that it happens exactly once, with or without an engine that runs.
+//
+// Several of this option add up. A job that is not stored is refused with a
+// *DependencyError: enqueue it before, and keep it with WithResultTTL. Jobs that wait for
+// each other in a circle are refused with an *InvalidError. If the storage has no such
+// ability, the enqueue fails with ErrUnsupported.
+//
+// The job's deadlines count while it waits. Jobs.Activate makes it available without
+// waiting any longer. A job that has ended and is replayed is not waited for again.
+func WithDependsOn(jobs ...string) Option {
+	return func(o *Options) {
+		for _, job := range jobs {
+			if job == "" {
+				o.fail(optionError("depends_on", "has an empty id or name"))
+				return
+			}
+		}
+		o.DependsOn = append(slices.Clip(o.DependsOn), jobs...)
+	}
+}
+
+// WithCondition says how the jobs of WithDependsOn must end. Without it that is
+// AllSucceeded.
+func WithCondition(c Condition) Option { return func(o *Options) { o.Condition = c } }
+
+// WithJoin makes the job one that waits for others and does not run: it completes as soon
+// as its condition holds, and needs no handler. A thousand jobs that wait for one join of
+// a thousand others need 2,000 dependencies instead of a million.
+func WithJoin() Option { return func(o *Options) { o.Join = true } }
 
 func withExtra(extra map[string]json.RawMessage) Option {
 	return func(o *Options) { o.Extra = maps.Clone(extra) }

@@ -89,7 +89,7 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 			}
 			return nil, err
 		}
-		op := c.began(to, event)
+		op := c.beganChange(to, event)
 		settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
 		if err != nil { // the storage may still read the change, so its memory is not reused
 			op.End()
@@ -111,10 +111,16 @@ func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*stor
 				c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
 				c.mu.Unlock()
 			}
+			if op == nil {
+				op = c.lateOp(settled)
+			}
 			if op != nil {
 				c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
+				c.dependentEvents(op, settled[0].Moved, now)
 				op.End()
 			}
+			c.dependentsSettled(settled)
+			settled[0] = storage.Settled{}
 			return ch, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -53,6 +54,8 @@ type core struct {
 	jitter    uint64  // the seed of delays
 	eventIDs  *random // of its own: who listens does not change what happens
 	source    string  // of the engine's events
+
+	depends atomic.Bool // this engine has seen a job that waits for others
 
 	mu       spin.Mutex // guards everything below, and the fields of run and attempt that say so
 	run      *run       // nil: not running

@@ -123,6 +123,9 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs
 			tickets[i].Dropped = dropped
 		}
 	}
+	if err := c.nameDependencies(s.batch, s.places, drafts); err != nil {
+		return err
+	}
 	return c.insertShelf(ctx, s, tickets, now)
 }
 
@@ -134,6 +137,12 @@ func (c *core) tryEnqueueOne(ctx context.Context, jobType string, args any, defa
 	dropped, err := c.lay(ctx, s, 0, jobType, args, defaults, opts, now)
 	if err != nil {
 		return err
+	}
+	if !dropped && len(s.batch[0].DependsOn) > 0 {
+		drafts := []ojs.Draft{ojs.NewDraft(jobType, nil)} // it can name itself only by its id
+		if err := c.nameDependencies(s.batch, s.places, drafts); err != nil {
+			return err
+		}
 	}
 	tickets := [1]ojs.Ticket{{Dropped: dropped}}
 	err = c.insertShelf(ctx, s, tickets[:], now)
@@ -182,6 +191,7 @@ func (c *core) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, 
 	if len(s.places) > 1 {
 		s.noteReplaced(tickets)
 	}
+	s.noteMoved(tickets)
 	s.putBack()
 	return nil
 }
@@ -204,6 +214,19 @@ func (s *shelf) noteReplaced(tickets []ojs.Ticket) {
 	for _, i := range s.places {
 		if _, ok := replaced[tickets[i].ID]; ok {
 			tickets[i].State = ojs.StateCancelled
+		}
+	}
+}
+
+// noteMoved says in the tickets of jobs whose dependencies had ended what they have
+// become.
+func (s *shelf) noteMoved(tickets []ojs.Ticket) {
+	moved := s.stored[len(s.stored)-1].Moved
+	for k := range moved {
+		for _, i := range s.places {
+			if tickets[i].ID == moved[k].ID {
+				tickets[i].State = moved[k].State
+			}
 		}
 	}
 }
@@ -243,9 +266,11 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	c.replaced(stored)
 	if op != nil {
 		c.enqueuedEvents(op, batch, stored, now, c.now().Sub(now))
+		c.dependentEvents(op, stored[len(stored)-1].Moved, now)
 		op.End()
 	}
 	c.inserted(batch, stored)
+	c.dependentsMoved(stored[len(stored)-1].Moved)
 	return stored, nil
 }
 
@@ -319,6 +344,10 @@ func (c *core) insertEffect(batch []storage.Insert, ids []string, effect eventlo
 		r := &batch[i].Record
 		if c.wanted(r, ojs.EventEnqueued, ojs.EventScheduled) {
 			ids = append(ids, r.ID)
+		}
+		if len(batch[i].DependsOn) > 0 {
+			c.depends.Store(true)
+			effect = eventlog.Ends
 		}
 		if batch[i].DropOldest || r.Unique != nil && replaces(r.Unique.Strategy()) {
 			effect = eventlog.Ends
@@ -441,6 +470,10 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		return invalid("enqueue_ttl", fmt.Sprintf("%v is over before scheduled_at %s", o.EnqueueTTL, r.ScheduledAt.Format(time.RFC3339Nano)))
 	}
 	switch {
+	case len(o.DependsOn) > 0:
+		if err := c.depend(in, o); err != nil {
+			return err
+		}
 	case o.Pending:
 		r.State = ojs.StatePending
 	case !r.ScheduledAt.After(now):

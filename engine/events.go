@@ -73,6 +73,9 @@ func (c *core) transition(op *eventlog.Op, rec *storage.Record, version uint64, 
 	if op == nil {
 		return
 	}
+	if after == eventlog.None && rec.Dependencies != nil {
+		after = eventlog.Ends // the end of another job may have moved it
+	}
 	n := 0
 	for i := range events {
 		ev := &events[i]

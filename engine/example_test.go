@@ -55,3 +55,48 @@ func ExampleEngine_Subscribe() {
 	// job.started
 	// job.completed
 }
+
+// Have jobs wait for others: a report after all imports, an alarm if one of them fails.
+func ExampleEngine_EnqueueMany_dependsOn() {
+	eng, err := engine.New[string](memory.New(), quiet)
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng.Handle("import", func(_ context.Context, job *ojs.Job[string]) error {
+		fmt.Println("import", job.Args)
+		return nil
+	})
+	eng.Handle("report", func(context.Context, *ojs.Job[string]) error {
+		fmt.Println("report")
+		return nil
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	tickets, err := eng.EnqueueMany(ctx,
+		ojs.NewDraft("import", "users.csv", ojs.WithName("users")),
+		ojs.NewDraft("import", "orders.csv", ojs.WithName("orders"), ojs.WithDependsOn("users")),
+		ojs.NewDraft("report", "all", ojs.WithDependsOn("users", "orders")),
+		ojs.NewDraft("alarm", "all", ojs.WithDependsOn("users", "orders"), ojs.WithCondition(ojs.AnyFailed)),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- eng.Run(ctx) }()
+	if _, err := tickets[2].Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	alarm, err := eng.Get(ctx, tickets[3].ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("alarm:", alarm.State)
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// import users.csv
+	// import orders.csv
+	// report
+	// alarm: cancelled
+}

@@ -347,6 +347,7 @@ func (k *maintenance) look() {
 		for i := range d.Expired {
 			c.transition(op, &d.Expired[i], d.Expired[i].Version, eventlog.None, now, expiredEvents(&d.Expired[i])...)
 		}
+		c.dependentEvents(op, d.Moved, now)
 		op.End()
 		c.mu.Lock()
 		if err != nil {
@@ -372,6 +373,7 @@ func (k *maintenance) look() {
 		for i := range d.Expired {
 			c.logExpired(&d.Expired[i])
 		}
+		c.dependentsMoved(d.Moved)
 		for _, rec := range d.Stalled {
 			k.r.settleStalled(rec)
 		}

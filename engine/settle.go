@@ -274,6 +274,7 @@ func (c *core) settleAll(ctx context.Context, list []*settlement, s *scratch) ([
 	c.followed(ctx, list, settled)
 	c.publishEnds(op, list, settled)
 	c.enqueuedThen(list, settled)
+	c.dependentsSettled(settled)
 	return settled, nil
 }
 
@@ -284,7 +285,7 @@ func (c *core) beganEnds(list []*settlement, s *scratch) *eventlog.Op {
 		return nil
 	}
 	s.ids = s.ids[:0]
-	effect := eventlog.None
+	effect := c.endsOthers()
 	for _, f := range list {
 		if f.then != nil {
 			s.ids, effect = c.insertEffect(f.then.batch, s.ids, effect)
@@ -304,7 +305,9 @@ func (c *core) beganEnds(list []*settlement, s *scratch) *eventlog.Op {
 // stored. Their claims have returned, except that of a job whose lease ran out.
 func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storage.Settled) {
 	if op == nil {
-		return
+		if op = c.lateOp(settled); op == nil {
+			return
+		}
 	}
 	for i, f := range list {
 		switch {
@@ -319,6 +322,7 @@ func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storag
 		default:
 			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
 		}
+		c.dependentEvents(op, settled[i].Moved, f.at)
 	}
 	op.End()
 }

@@ -322,6 +322,7 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	}
 	s.settled = settled
 	c.publishEnds(op, t.Outcomes, settled)
+	c.dependentsSettled(settled)
 	for _, a := range s.claimed[n:] {
 		attempts.Put(a)
 	}

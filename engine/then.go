@@ -85,6 +85,7 @@ func (c *core) followUps(ctx context.Context, drafts []ojs.Draft) (*followUps, e
 	}
 	now := c.now()
 	list := new(followUps)
+	var places []int
 	for i := range drafts {
 		in, when, err := c.followUp(ctx, &drafts[i], now)
 		switch {
@@ -95,10 +96,14 @@ func (c *core) followUps(ctx context.Context, drafts []ojs.Draft) (*followUps, e
 			return nil, err
 		default:
 			list.batch, list.when = append(list.batch, in), append(list.when, when)
+			places = append(places, i)
 		}
 	}
 	if len(list.batch) == 0 {
 		return nil, nil
+	}
+	if err := c.nameDependencies(list.batch, places, drafts); err != nil {
+		return nil, err
 	}
 	_, end := c.traceEnqueue(ctx, list.batch)
 	end(nil)

@@ -1,0 +1,159 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Jobs that wait for others (ojs.WithDependsOn):
+//
+//  1. An enqueue gives the storage the ids of the jobs that each job waits for. Names of
+//     drafts become the ids of their jobs.
+//  2. The storage counts each end in its own step, and returns the jobs that this has
+//     moved, with the result of the call that ended the job.
+//  3. That call publishes their events, after those of the job that ended, and wakes
+//     workers and callers that wait.
+//
+// No operation can name the jobs that it will move. Once this engine has seen a job that
+// waits for others, the operations that end jobs have the effect eventlog.Ends, and every
+// event of such a job waits for them.
+
+// depend makes a job one that waits for others.
+func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
+	if s := c.store.Capabilities(); !s.DependsOn {
+		return fmt.Errorf("%w: in storage %s, no job can wait for others", ojs.ErrUnsupported, s.Name)
+	}
+	in.DependsOn = o.DependsOn
+	in.Record.State = ojs.StatePending
+	in.Record.Dependencies = &ojs.Dependencies{Condition: o.Condition, Join: o.Join}
+	if o.Condition == "" {
+		in.Record.Dependencies.Condition = ojs.AllSucceeded
+	}
+	return nil
+}
+
+// nameDependencies replaces the names of drafts in the DependsOn of a batch by the ids of
+// their jobs. places are the places of the batch's jobs among the drafts.
+func (c *core) nameDependencies(batch []storage.Insert, places []int, drafts []ojs.Draft) error {
+	if !storage.DependsOn(batch) {
+		return nil
+	}
+	names := make(map[string]string)
+	for n, i := range places {
+		d := &drafts[i]
+		t, err := c.jobType(d.Type())
+		if err != nil {
+			return err
+		}
+		p, err := c.planFor(t, d.Defaults(), d.Options(), new(plan))
+		if err != nil {
+			return err
+		}
+		switch name := p.options.Name; {
+		case name == "":
+		case names[name] != "":
+			return invalid("name", fmt.Sprintf("two drafts have the name %q", name))
+		default:
+			names[name] = batch[n].Record.ID
+		}
+	}
+	for n := range batch {
+		in := &batch[n]
+		given := in.DependsOn
+		in.DependsOn = make([]string, len(given))
+		for k, job := range given {
+			in.DependsOn[k] = job
+			if id, ok := names[job]; ok {
+				in.DependsOn[k] = id
+			}
+		}
+		if len(given) == 0 {
+			in.DependsOn = nil
+		}
+	}
+	return nil
+}
+
+// endsOthers is the effect of an operation that ends jobs on those that wait for them.
+func (c *core) endsOthers() eventlog.Effect {
+	if c.depends.Load() {
+		return eventlog.Ends
+	}
+	return eventlog.None
+}
+
+// beganChange is began for a change of one job, which may end it.
+func (c *core) beganChange(rec *storage.Record, event ojs.EventType) *eventlog.Op {
+	effect := c.endsOthers()
+	if effect == eventlog.None || !c.events.Listening() {
+		return c.began(rec, event)
+	}
+	return c.events.Begin(effect, rec.ID)
+}
+
+// lateOp begins an operation for the first jobs that other jobs have moved, nil if there
+// are none or no listener.
+func (c *core) lateOp(settled []storage.Settled) *eventlog.Op {
+	for i := range settled {
+		if len(settled[i].Moved) > 0 && c.events.Listening() {
+			return c.events.Begin(eventlog.Ends)
+		}
+	}
+	return nil
+}
+
+// dependentEvents hands in the events of jobs that the ends of others have moved.
+func (c *core) dependentEvents(op *eventlog.Op, moved []storage.Record, now time.Time) {
+	for i := range moved {
+		r := &moved[i]
+		ev := ojs.Event{Type: ojs.EventAvailable}
+		switch r.State {
+		case ojs.StateScheduled:
+			ev.Type = ojs.EventScheduled
+		case ojs.StateCompleted:
+			ev.Type = ojs.EventCompleted
+		case ojs.StateCancelled:
+			ev.Type, ev.Failure = ojs.EventCancelled, r.Error
+		}
+		c.transition(op, r, r.Version, eventlog.Ends, now, ev)
+	}
+}
+
+// dependentsSettled is dependentsMoved for the results of changes.
+func (c *core) dependentsSettled(settled []storage.Settled) {
+	for i := range settled {
+		c.dependentsMoved(settled[i].Moved)
+	}
+}
+
+// dependentsMoved follows jobs that the ends of others have moved.
+func (c *core) dependentsMoved(moved []storage.Record) {
+	if len(moved) == 0 {
+		return
+	}
+	c.depends.Store(true)
+	for i := range moved {
+		if moved[i].State == ojs.StateCancelled {
+			c.logCancelled(&moved[i])
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	available := 0
+	for i := range moved {
+		r := &moved[i]
+		if r.State.Terminal() {
+			c.jobEnded(r)
+			continue
+		}
+		if r.State == ojs.StateAvailable {
+			available++
+		}
+		c.wakeAt(r.WakeAt())
+	}
+	c.available(available)
+}
