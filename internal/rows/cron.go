@@ -39,6 +39,10 @@ type options struct {
 	RateLimit                    *rateLimit      `json:",omitzero"`
 	Unique                       *unique         `json:",omitzero"`
 	Pending                      bool            `json:",omitzero"`
+	Name                         string          `json:",omitzero"`
+	DependsOn                    []string        `json:",omitzero"`
+	Condition                    ojs.Condition   `json:",omitzero"`
+	Join                         bool            `json:",omitzero"`
 	Extra                        map[string]text `json:",omitzero"`
 }
 
@@ -76,6 +80,7 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 			TTL: o.TTL, ExpiresAt: o.ExpiresAt,
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
 			ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
+			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
 		},
 	}
 	if o.RateLimit != nil {
@@ -156,6 +161,7 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 			TTL: o.TTL, ExpiresAt: o.ExpiresAt,
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
 			ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
+			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
 		},
 	}
 	if o.RateLimit != nil {
