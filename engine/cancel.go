@@ -30,6 +30,7 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	}
 	defer done.forget()
 	to := done.to()
+	c.meter.cancelled(to)
 	c.logCancelled(to)
 	c.mu.Lock()
 	defer c.mu.Unlock()

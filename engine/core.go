@@ -51,6 +51,7 @@ type core struct {
 	unserved  sync.Map // queues of which warnUnserved has warned
 	workers   workers
 	events    *eventlog.Log
+	meter     meter
 	jitter    uint64  // the seed of delays
 	eventIDs  *random // of its own: who listens does not change what happens
 	source    string  // of the engine's events

@@ -276,6 +276,7 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 
 // inserted follows a batch that was stored.
 func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted) {
+	c.meter.enqueued(batch, stored)
 	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
 	for i := range batch {

@@ -23,3 +23,6 @@ func NextDeadline[T any](e *Engine[T]) (time.Time, bool) {
 	e.core.run.punctual()
 	return e.core.run.sched.Next()
 }
+
+// Observe counts a duration.
+func Observe(h *Histogram, d time.Duration) { h.observe(d) }

@@ -366,6 +366,7 @@ func (k *maintenance) look() {
 			c.takenAway(storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1}, ojs.ErrLeaseLost)
 		}
 		c.available(len(d.Promoted))
+		c.meter.expired(d.Expired)
 		for i := range d.Expired {
 			c.jobEnded(&d.Expired[i])
 		}

@@ -99,6 +99,23 @@ func ExampleJobs_Count() {
 	// Output: 2 true 5
 }
 
+// See how long jobs of each queue and type wait and run, without a subscription.
+func ExampleEngine_Meter() {
+	ctx, eng := begin()
+	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
+	enqueue(ctx, eng, "email.send", "a@example.com")
+	enqueue(ctx, eng, "email.send", "b@example.com")
+	work(ctx, eng)
+
+	for _, m := range eng.Meter() {
+		fmt.Println(m.Queue, m.Type, m.Enqueued, m.Completed, m.Failed)
+		fmt.Println(m.Wait.Quantile(0.99) < time.Minute, m.Run.Quantile(0.5) < time.Minute)
+	}
+	// Output:
+	// default email.send 2 2 0
+	// true true
+}
+
 // Look at the newest jobs first, page by page.
 func ExampleJobs_Page() {
 	ctx, eng := begin()

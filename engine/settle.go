@@ -301,9 +301,11 @@ func (c *core) beganEnds(list []*settlement, s *scratch) *eventlog.Op {
 	return c.events.Begin(effect, s.ids...)
 }
 
-// publishEnds ends the operation with the transitions of those attempts' ends that were
-// stored. Their claims have returned, except that of a job whose lease ran out.
+// publishEnds counts the attempts' ends that were stored, and ends the operation with
+// their transitions. Their claims have returned, except that of a job whose lease ran
+// out.
 func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storage.Settled) {
+	c.meter.ended(list, settled)
 	if op == nil {
 		if op = c.lateOp(settled); op == nil {
 			return
@@ -330,9 +332,12 @@ func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storag
 // publishEnd publishes an attempt's end that a call had stored which seemed to fail.
 func (c *core) publishEnd(ctx context.Context, f *settlement) {
 	list := []*settlement{f}
-	if op := c.beganEnds(list, new(scratch)); op != nil {
-		c.publishEnds(op, list, []storage.Settled{{Then: c.lookUpThen(ctx, f.then)}})
+	var stored storage.Settled
+	op := c.beganEnds(list, new(scratch))
+	if op != nil {
+		stored.Then = c.lookUpThen(ctx, f.then)
 	}
+	c.publishEnds(op, list, []storage.Settled{stored})
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next
