@@ -93,6 +93,19 @@ func (d Draft) Defaults() []Option { return d.defaults }
 // Options returns the draft's own options, which override the defaults.
 func (d Draft) Options() []Option { return d.opts }
 
+// With returns the draft with more options, which override its own.
+func (d Draft) With(opts ...Option) Draft {
+	d.opts = slices.Concat(d.opts, opts)
+	return d
+}
+
+// Under returns the draft with more options, which its own override. An option that
+// excludes one of the draft's makes the draft invalid.
+func (d Draft) Under(opts ...Option) Draft {
+	d.opts = slices.Concat(opts, d.opts)
+	return d
+}
+
 // Enqueuer accepts drafts of any type, all or nothing. Every engine is an Enqueuer, for
 // any T, and so is a test double. It returns one ticket per draft, in order.
 type Enqueuer interface {

@@ -209,6 +209,15 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	return nil
 }
 
+// Lookup implements internal.Attempt.
+func (a *attempt) Lookup(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	job, err := a.r.c.lookup(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return (&Jobs{a.r.c}).Decode(ctx, job)
+}
+
 // gone says why the attempt has lost its job. core.mu is held.
 func (a *attempt) gone() error {
 	if a.cause != nil {

@@ -33,6 +33,8 @@ type Attempt interface {
 	Checkpoint() (json.RawMessage, error) // nil: none
 	// Then has jobs stored with the completion of the job.
 	Then(ctx context.Context, drafts []ojs.Draft) error
+	// Lookup reads a job of the engine's storage, with its result decoded.
+	Lookup(ctx context.Context, id string) (*ojs.JobInfo, error)
 	// Complete completes the job in the transaction that ctx carries.
 	Complete(ctx context.Context) error
 	Enqueuer() ojs.Enqueuer // the engine

@@ -1,0 +1,330 @@
+package workflow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+)
+
+// drawn is a part with what it means, told without nodes.
+type drawn struct {
+	part Part
+	// run runs the part on a model. started: all that comes before has succeeded.
+	run func(m *model, started bool) (ok bool)
+}
+
+// model knows which steps run, and which must have ended before a step does.
+type model struct {
+	fails map[string]bool // the steps whose handlers fail
+	ran   map[string]bool
+	all   []string // every step, in order
+	after map[string][]string
+}
+
+func (m *model) step(name string, started bool) bool {
+	m.all = append(m.all, name)
+	m.ran[name] = started
+	return started && !m.fails[name]
+}
+
+// gen draws parts with steps named by a counter.
+type gen struct{ n int }
+
+func (g *gen) name() string {
+	g.n++
+	return fmt.Sprint("s", g.n)
+}
+
+func draft() ojs.Draft { return ojs.NewDraft("x", nil) }
+
+func (g *gen) part(t *rapid.T, depth int) drawn {
+	kinds := []string{"step", "chain", "group", "batch", "graph"}
+	if depth == 0 {
+		kinds = kinds[:1]
+	}
+	kind := rapid.SampledFrom(kinds).Draw(t, "kind")
+	if kind == "step" {
+		name := g.name()
+		return drawn{Step(name, draft()), func(m *model, started bool) bool { return m.step(name, started) }}
+	}
+	if kind == "graph" {
+		return g.graph(t)
+	}
+	var parts []Part
+	var runs []func(*model, bool) bool
+	for range rapid.IntRange(1, 3).Draw(t, "parts") {
+		d := g.part(t, depth-1)
+		parts, runs = append(parts, d.part), append(runs, d.run)
+	}
+	together := func(m *model, started bool) bool {
+		ok := started
+		for _, run := range runs {
+			ok = run(m, started) && ok
+		}
+		return ok
+	}
+	switch kind {
+	case "chain":
+		return drawn{Chain(parts...), func(m *model, ok bool) bool {
+			for _, run := range runs {
+				ok = run(m, ok)
+			}
+			return ok
+		}}
+	case "group":
+		return drawn{Group(parts...), together}
+	}
+	used := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 7}).Draw(t, "callbacks")
+	var callbacks []Callback
+	names := make([]string, 3)
+	for i, c := range []Callback{OnComplete(draft()), OnSuccess(draft()), OnFailure(draft())} {
+		if used&(1<<i) != 0 {
+			names[i] = g.name()
+			callbacks = append(callbacks, c.Named(names[i]))
+		}
+	}
+	return drawn{Batch(Group(parts...), callbacks...), func(m *model, started bool) bool {
+		first := len(m.all)
+		good := together(m, started)
+		members := slices.Clone(m.all[first:])
+		call := func(i int, fires bool) (ok bool) {
+			if names[i] == "" {
+				return i != 2 || used&1 != 0 // a failure wants a callback
+			}
+			m.after[names[i]] = members
+			ok = m.step(names[i], started && fires)
+			return ok || !fires
+		}
+		complete, success, failure := call(0, true), call(1, good), call(2, !good)
+		switch {
+		case !started || !complete:
+			return false
+		case good:
+			return success
+		}
+		return failure
+	}}
+}
+
+func (g *gen) graph(t *rapid.T) drawn {
+	n := rapid.IntRange(1, 5).Draw(t, "nodes")
+	nodes := make([]Node, n)
+	for i := range nodes {
+		nodes[i] = Node{Name: g.name(), Job: draft()}
+		for k := range i {
+			if rapid.IntRange(0, 2).Draw(t, "edge") == 0 {
+				nodes[i].After = append(nodes[i].After, nodes[k].Name)
+			}
+		}
+		if len(nodes[i].After) > 0 {
+			whens := []ojs.Condition{"", ojs.AllSucceeded, ojs.AnyFailed, ojs.AllEnded}
+			nodes[i].When = rapid.SampledFrom(whens).Draw(t, "when")
+		}
+	}
+	given := slices.Clone(nodes)
+	rapid.Permutation(given).Draw(t, "order")
+	return drawn{Graph(given...), func(m *model, started bool) bool {
+		good := make(map[string]bool)
+		ok := started
+		for _, n := range nodes {
+			all := true
+			for _, name := range n.After {
+				all = all && good[name]
+			}
+			runs := started
+			switch n.When {
+			case ojs.AllEnded:
+			case ojs.AnyFailed:
+				runs = started && !all
+			default:
+				runs = started && all
+			}
+			if n.When == ojs.AnyFailed || n.When == ojs.AllEnded {
+				m.after[n.Name] = n.After
+			}
+			good[n.Name] = m.step(n.Name, runs)
+			if n.When != ojs.AnyFailed {
+				ok = ok && good[n.Name]
+			}
+		}
+		return ok
+	}}
+}
+
+// play runs nodes as a storage and engines would, in any order. It returns which steps
+// ran, in order, and how every node ended: true for completed.
+func play(t *rapid.T, nodes []node, m *model) (ran []string, good []bool) {
+	ended := make([]bool, len(nodes))
+	good = make([]bool, len(nodes))
+	for left := len(nodes); left > 0; left-- {
+		var moves []int
+		for i := range nodes {
+			if unfinished, failed := counts(&nodes[i], ended, good); !ended[i] &&
+				(unfinished == 0 || nodes[i].when == ojs.AllSucceeded && failed > 0) {
+				moves = append(moves, i)
+			}
+		}
+		if len(moves) == 0 {
+			t.Fatalf("nothing moves, and %d nodes have not ended", left)
+		}
+		i := rapid.SampledFrom(moves).Draw(t, "moves")
+		n := &nodes[i]
+		_, failed := counts(n, ended, good)
+		ended[i] = true
+		switch n.when {
+		case ojs.AllSucceeded:
+			good[i] = failed == 0
+		case ojs.AnyFailed:
+			good[i] = failed > 0
+		case ojs.AllEnded:
+			good[i] = true
+		}
+		if !n.join() && good[i] {
+			for _, before := range m.after[n.name] {
+				k := slices.IndexFunc(nodes, func(o node) bool { return o.name == before })
+				if !ended[k] {
+					t.Fatalf("%s runs before %s has ended", n.name, before)
+				}
+			}
+			ran = append(ran, n.name)
+			good[i] = !m.fails[n.name]
+		}
+	}
+	return ran, good
+}
+
+func counts(n *node, ended, good []bool) (unfinished, failed int) {
+	for _, k := range n.after {
+		switch {
+		case !ended[k]:
+			unfinished++
+		case !good[k]:
+			failed++
+		}
+	}
+	return unfinished, failed
+}
+
+// W030 W031 W032 W034 W035 W062 W063: of any shape, with any steps failing, exactly the
+// steps run that must, in an order that is allowed, and the workflow ends as it must.
+func TestNodesMeanTheShape(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var g gen
+		d := g.part(t, 3)
+		nodes, err := New("", d.part).build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &model{fails: map[string]bool{}, ran: map[string]bool{}, after: map[string][]string{}}
+		for i := range g.n {
+			if rapid.IntRange(0, 3).Draw(t, "fails") == 0 {
+				m.fails[fmt.Sprint("s", i+1)] = true
+			}
+		}
+		want := d.run(m, true)
+		ran, good := play(t, nodes, m)
+		for _, name := range m.all {
+			if slices.Contains(ran, name) != m.ran[name] {
+				t.Errorf("%s: ran %v, want %v", name, !m.ran[name], m.ran[name])
+			}
+		}
+		if len(ran) > len(m.all) || good[len(good)-1] != want {
+			t.Errorf("succeeded %v, want %v", good[len(good)-1], want)
+		}
+	})
+}
+
+// A thousand steps before a thousand others are 2,000 edges.
+func TestEdgesGrowWithTheSteps(t *testing.T) {
+	many := func() Part {
+		parts := make([]Part, 1000)
+		for i := range parts {
+			parts[i] = Step("", draft())
+		}
+		return Group(parts...)
+	}
+	nodes, err := New("", Chain(many(), many(), Batch(many(), OnComplete(draft())))).build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	edges := 0
+	for _, n := range nodes {
+		edges += len(n.after)
+	}
+	if edges > 7_100 {
+		t.Errorf("%d edges", edges)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	deep := Step("x", draft())
+	for range MaxDepth + 1 {
+		deep = Chain(deep)
+	}
+	big := make([]Part, MaxSteps+1)
+	for i := range big {
+		big[i] = Step("", draft())
+	}
+	a := Step("a", draft())
+	when := func(name string, when ojs.Condition, after ...string) Node {
+		return Node{Name: name, Job: draft(), After: after, When: when}
+	}
+	node := func(name string, after ...string) Node { return when(name, "", after...) }
+	for name, c := range map[string]struct {
+		part  Part
+		wants []string
+	}{
+		"W007 nothing":   {nil, []string{"$ is nil"}},
+		"W007 no steps":  {Chain(), []string{"$ is a chain without parts"}},
+		"W007 no jobs":   {Chain(Group()), []string{"$.steps[0] is a group without parts"}},
+		"W007 callbacks": {Batch(a), []string{"$ is a batch without callbacks; use a group"}},
+		"W007 no callback": {Batch(a, Callback{}), []string{
+			"$ has a callback that is none; use OnComplete, OnSuccess or OnFailure"}},
+		"W007 twice": {Batch(a, OnSuccess(draft()), OnSuccess(draft()).Named("b")), []string{
+			"$ has two callbacks on_success"}},
+		"W005 depth": {deep, []string{
+			"$" + strings.Repeat(".steps[0]", MaxDepth+1) + " is nested more than 8 levels deep"}},
+		"W005 steps": {Group(big...), []string{
+			"$.jobs[10000] is one step more than the 10000 that a workflow may have"}},
+		"W061 names": {Group(a, a), []string{
+			`$.jobs[1] has the name "a" of another step; names are unique within a workflow`}},
+		"W061 no name": {Graph(Node{Job: draft()}), []string{"$ has a node without a name, at 0"}},
+		"W061 unknown": {Graph(node("a", "b")), []string{
+			`$.steps[0] waits for "b", which is no node of the graph`}},
+		"W061 itself": {Graph(node("a", "a")), []string{"$.steps[0] waits for itself"}},
+		"W061 repeated": {Graph(node("a"), node("b", "a", "a")), []string{
+			`$.steps[1] names "a" twice`}},
+		"W061 circle": {Graph(node("a", "b"), node("b", "a")), []string{
+			`$.steps[0] "a" waits, directly or through others, for nodes that wait for each other`}},
+		"condition": {Graph(node("a"), when("b", "x", "a")), []string{
+			`$.steps[1] has the condition "x"; use all_succeeded, any_failed or all_ended`}},
+		"condition of none": {Graph(when("b", ojs.AllEnded)), []string{
+			"$.steps[0] has the condition all_ended, and waits for no node"}},
+		"W009 all the faults": {Chain(Group(), Chain()), []string{
+			"$.steps[0] is a group without parts", "$.steps[1] is a chain without parts"}},
+		"W008 job": {Step("a", ojs.NewDraft("No Type", nil)), []string{
+			`$ has no valid job: ojs: invalid type: `}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New("", c.part).build()
+			invalid, ok := err.(*InvalidError)
+			if !ok {
+				t.Fatalf("%v", err)
+			}
+			for i, want := range c.wants {
+				if i >= len(invalid.Faults) || len(invalid.Faults) != len(c.wants) {
+					t.Fatalf("%v, want %s", err, c.wants)
+				}
+				if got := invalid.Faults[i].Path + " " + invalid.Faults[i].Message; got != want &&
+					(name != "W008 job" || got[:len(want)] != want) {
+					t.Errorf("%s\nwant %s", got, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,456 @@
+package workflow_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+// rig is an engine in a bubble of virtual time.
+type rig struct {
+	*engine.Engine[any]
+	t   *testing.T
+	ctx context.Context
+
+	mu  sync.Mutex
+	ran []string // the steps, in the order of their starts
+}
+
+func inBubble(t *testing.T, f func(b *rig), opts ...engine.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		quiet := engine.WithLogger(slog.New(slog.DiscardHandler))
+		eng, err := engine.New[any](memory.New(), append([]engine.Option{quiet}, opts...)...)
+		must(t, err)
+		b := &rig{Engine: eng, t: t, ctx: t.Context()}
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		f(b)
+		go func() { ended <- eng.Run(ctx) }()
+		synctest.Wait()
+		stop()
+		must(t, <-ended)
+	})
+}
+
+// run runs the engine for as long as d.
+func (b *rig) run(d time.Duration) {
+	b.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Run(ctx) }()
+	time.Sleep(d)
+	synctest.Wait()
+	stop()
+	must(b.t, <-ended)
+}
+
+// handle adds a handler that notes its step.
+func (b *rig) handle(jobType string, f func(ctx context.Context, step string) error) {
+	b.Handle(jobType, func(ctx context.Context, job *ojs.Job[any]) error {
+		step, _ := job.Meta[workflow.MetaStep].(string)
+		b.mu.Lock()
+		b.ran = append(b.ran, step)
+		b.mu.Unlock()
+		return f(ctx, step)
+	})
+}
+
+func (b *rig) start(w *workflow.Workflow) string {
+	b.t.Helper()
+	ticket, err := b.Workflows().Start(b.ctx, w)
+	must(b.t, err)
+	return ticket.ID
+}
+
+func (b *rig) status(id string) *workflow.Status {
+	b.t.Helper()
+	s, err := b.Workflows().Get(b.ctx, id)
+	must(b.t, err)
+	return s
+}
+
+// want checks the states of a workflow and of its steps.
+func (b *rig) want(id string, state workflow.State, steps string) *workflow.Status {
+	b.t.Helper()
+	s := b.status(id)
+	var got []string
+	for i := range s.Steps {
+		got = append(got, s.Steps[i].Name+":"+string(s.Steps[i].State()))
+	}
+	if s.State != state || strings.Join(got, " ") != steps {
+		b.t.Errorf("%s, %s\nwant %s, %s", s.State, strings.Join(got, " "), state, steps)
+	}
+	return s
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var errBoom = errors.New("boom")
+
+const anyID = "019b0000-0000-7000-8000-000000000000"
+
+func step(name string, opts ...ojs.Option) workflow.Part {
+	return workflow.Step(name, ojs.NewDraft("x", nil, opts...))
+}
+
+func TestRandomWorkflows(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := workflow.Draw(rt)
+		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(_ context.Context, step string) error {
+				if w.Fails[step] {
+					return ojs.Discard(errBoom)
+				}
+				return nil
+			})
+			id := b.start(w.Workflow)
+			b.run(0)
+			s := b.status(id)
+			want := workflow.StateFailed
+			if w.Good {
+				want = workflow.StateCompleted
+			}
+			if s.State != want || s.FinishedAt.IsZero() {
+				rt.Errorf("%s since %v, want %s", s.State, s.FinishedAt, want)
+			}
+			for name, runs := range w.Runs {
+				state := ojs.StateCancelled
+				switch {
+				case runs && w.Fails[name]:
+					state = ojs.StateDiscarded
+				case runs:
+					state = ojs.StateCompleted
+				}
+				if got := s.Step(name); got.State() != state {
+					rt.Errorf("%s is %s, want %s", name, got.State(), state)
+				}
+				if slices.Contains(b.ran, name) != runs {
+					rt.Errorf("%s ran: %v, want %v", name, !runs, runs)
+				}
+			}
+		}, engine.WithConcurrency(slots))
+	})
+}
+
+func TestRun(t *testing.T) {
+	t.Run("W021 W030 W036 a chain, whose second step fails", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(_ context.Context, step string) error {
+				if step == "b" {
+					return ojs.Discard(errBoom)
+				}
+				return nil
+			})
+			id := b.start(workflow.New("abc", workflow.Chain(step("a"), step("b"), step("c"))))
+			s := b.want(id, workflow.StateRunning, "a:available b:pending c:pending")
+			if s.Name != "abc" || !s.StartedAt.IsZero() {
+				t.Errorf("%+v", s)
+			}
+			b.run(0)
+			s = b.want(id, workflow.StateFailed, "a:completed b:discarded c:cancelled")
+			if s.StartedAt.IsZero() || s.FinishedAt.IsZero() || s.Count(ojs.StateCompleted) != 1 {
+				t.Errorf("%+v", s)
+			}
+		})
+	})
+	t.Run("W023 a step that waits for a retry has not failed", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			fails := true
+			b.handle("x", func(_ context.Context, step string) error {
+				if step == "a" && fails {
+					fails = false
+					return errBoom
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b"))))
+			b.run(time.Minute)
+			b.want(id, workflow.StateCompleted, "a:completed b:completed")
+			if got := strings.Join(b.ran, " "); got != "a a b" {
+				t.Error(got)
+			}
+		})
+	})
+	t.Run("W002 W012 options of the workflow hold under those of its steps", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b", ojs.WithPriority(7))),
+				ojs.WithPriority(3), ojs.WithQueue("q")))
+			s := b.status(id)
+			for step, priority := range map[string]int{"a": 3, "b": 7} {
+				if job := s.Step(step).Job; job.Priority != priority || job.Queue != "q" {
+					t.Errorf("%+v", job)
+				}
+			}
+		})
+	})
+	t.Run("W037 it is pending while its first steps wait for their time", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return nil })
+			id := b.start(workflow.New("", workflow.Chain(step("a", ojs.WithDelay(time.Hour)), step("b"))))
+			b.want(id, workflow.StatePending, "a:scheduled b:pending")
+			b.run(time.Hour)
+			s := b.want(id, workflow.StateCompleted, "a:completed b:completed")
+			if took := s.FinishedAt.Sub(s.CreatedAt); took != time.Hour {
+				t.Errorf("it took %v", took)
+			}
+		})
+	})
+	t.Run("W006 W013 W020 all or nothing", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			id := b.start(workflow.New("", step("a")))
+			_, err := workflow.Start(b.ctx, b, workflow.New("", step("a")), id)
+			if !errors.Is(err, ojs.ErrDuplicate) {
+				t.Errorf("%v", err)
+			}
+			unique := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs})
+			twins := workflow.New("", workflow.Chain(step("a", unique), step("b", unique)))
+			_, err = workflow.Start(b.ctx, b, twins, "")
+			if !errors.Is(err, ojs.ErrDuplicate) {
+				t.Errorf("%v", err)
+			}
+			n := 0
+			for _, err := range b.Workflows().List(b.ctx) {
+				must(t, err)
+				n++
+			}
+			if n != 1 {
+				t.Errorf("%d workflows", n)
+			}
+			_, err = b.Workflows().Get(b.ctx, b.status(id).Steps[0].JobID)
+			if !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("a step is no workflow: %v", err)
+			}
+			_, err = workflow.Start(b.ctx, b, workflow.New("", step("a")), "x")
+			if !errors.Is(err, ojs.ErrInvalid) {
+				t.Errorf("an id that is none: %v", err)
+			}
+		})
+	})
+	t.Run("W024 stored with the end of an attempt", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			drafts, err := workflow.New("", workflow.Chain(step("a"), step("b"))).Drafts(anyID)
+			must(t, err)
+			b.handle("x", func(context.Context, string) error { return nil })
+			b.Handle("first", func(ctx context.Context, _ *ojs.Job[any]) error {
+				return handler.Then(ctx, drafts...)
+			})
+			_, err = b.Enqueue(b.ctx, "first", nil)
+			must(t, err)
+			b.run(0)
+			b.want(anyID, workflow.StateCompleted, "a:completed b:completed")
+		})
+	})
+	t.Run("a storage without the ability refuses it", func(t *testing.T) {
+		eng, err := engine.New[any](noDependencies{memory.New()})
+		must(t, err)
+		_, err = eng.Workflows().Start(t.Context(), workflow.New("", workflow.Chain(step("a"), step("b"))))
+		if !errors.Is(err, ojs.ErrUnsupported) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+type noDependencies struct{ storage.Storage }
+
+func (s noDependencies) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.DependsOn = false
+	return c
+}
+
+func TestResult(t *testing.T) {
+	key, err := codec.NewKey("k", []byte(strings.Repeat("k", 32)))
+	must(t, err)
+	ring, err := codec.NewRing(key)
+	must(t, err)
+	for name, opts := range map[string][]engine.Option{
+		"plain": nil, "encrypted": {engine.WithCodec(codec.AES256GCM(ring))},
+	} {
+		t.Run("W040 W041 W043 results by name, "+name, func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				var sum int
+				b.handle("x", func(ctx context.Context, step string) error {
+					switch step {
+					case "a", "b":
+						return handler.SetResult(ctx, len(step)+int(step[0]-'a')) // 1, 2
+					case "c":
+						return ojs.Discard(errBoom)
+					case "sum":
+						for _, from := range []string{"a", "b"} {
+							n, err := workflow.Result[int](ctx, from)
+							if err != nil {
+								return err
+							}
+							sum += n
+						}
+						var failed *workflow.StepError
+						_, err := workflow.Result[int](ctx, "c")
+						if !errors.As(err, &failed) || failed.Job.Error.Message != "boom" {
+							t.Errorf("of a failed step: %v", err)
+						}
+						_, err = workflow.Result[int](ctx, "late")
+						if !errors.As(err, &failed) || failed.Job.State != ojs.StatePending {
+							t.Errorf("of a later step: %v", err)
+						}
+						_, err = workflow.Result[string](ctx, "a")
+						if err == nil || errors.As(err, &failed) {
+							t.Errorf("of another type: %v", err)
+						}
+						var invalid *ojs.InvalidError
+						_, err = workflow.Result[int](ctx, "d")
+						if !errors.As(err, &invalid) || invalid.Field != "step" {
+							t.Errorf("of no step: %v", err)
+						}
+					}
+					return nil
+				})
+				callback := workflow.OnComplete(ojs.NewDraft("x", nil)).Named("sum")
+				id := b.start(workflow.New("", workflow.Chain(
+					workflow.Batch(workflow.Group(step("a"), step("b"), step("c")), callback), step("late"))))
+				b.run(0)
+				b.want(id, workflow.StateCompleted,
+					"a:completed b:completed c:discarded sum:completed late:completed")
+				if sum != 3 {
+					t.Errorf("sum %d", sum)
+				}
+			}, opts...)
+		})
+	}
+	t.Run("outside of a workflow", func(t *testing.T) {
+		if _, err := workflow.Result[int](t.Context(), "a"); !errors.Is(err, handler.ErrNoAttempt) {
+			t.Errorf("%v", err)
+		}
+		inBubble(t, func(b *rig) {
+			var got error
+			b.handle("x", func(ctx context.Context, _ string) error {
+				_, got = workflow.Result[int](ctx, "a")
+				return nil
+			})
+			_, err := b.Enqueue(b.ctx, "x", nil)
+			must(t, err)
+			b.run(0)
+			var invalid *ojs.InvalidError
+			if !errors.As(got, &invalid) || invalid.Field != "workflow" {
+				t.Errorf("%v", got)
+			}
+		})
+	})
+}
+
+func TestCancel(t *testing.T) {
+	t.Run("W050 W051 running steps may finish, and nothing follows", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			var id string
+			b.handle("x", func(ctx context.Context, step string) error {
+				if step == "b" {
+					must(t, b.Workflows().Cancel(ctx, id))
+				}
+				return nil
+			})
+			id = b.start(workflow.New("", workflow.Batch(
+				workflow.Chain(step("a"),
+					workflow.Group(step("b"), workflow.Chain(step("c"), step("d"))), step("e")),
+				workflow.OnComplete(ojs.NewDraft("x", nil)), workflow.OnFailure(ojs.NewDraft("x", nil)))))
+			b.run(time.Minute)
+			s := b.want(id, workflow.StateCancelled, "a:completed b:completed c:cancelled d:cancelled "+
+				"e:cancelled on_complete:cancelled on_failure:cancelled")
+			if got := strings.Join(b.ran, " "); got != "a b" || s.FinishedAt.IsZero() {
+				t.Errorf("%s, %v", got, s.FinishedAt)
+			}
+			must(t, b.Workflows().Cancel(b.ctx, id)) // again
+			ended, err := b.Workflows().Wait(b.ctx, id)
+			if err != nil || ended.State != workflow.StateCancelled {
+				t.Errorf("%+v, %v", ended, err)
+			}
+		}, engine.WithConcurrency(1))
+	})
+	t.Run("W053 an ended or unknown one", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return nil })
+			id := b.start(workflow.New("", step("a")))
+			b.run(0)
+			if err := b.Workflows().Cancel(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+				t.Errorf("%v", err)
+			}
+			if err := b.Workflows().Cancel(b.ctx, anyID); !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("%v", err)
+			}
+		})
+	})
+}
+
+func TestPicture(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		s := b.status(b.start(workflow.New("", workflow.Chain(
+			step(`a "1"`), workflow.Group(step("b"), step("c")), step("d")))))
+		if got, want := s.Mermaid(), `flowchart TD
+    s0["a #34;1#34;: available"]
+    s1["b: pending"]
+    s2["c: pending"]
+    s3["d: pending"]
+    s0 --> s1
+    s0 --> s2
+    s1 --> s3
+    s2 --> s3
+`; got != want {
+			t.Errorf("%s", got)
+		}
+		if got, want := s.DOT(), `digraph workflow {
+  s0 [label="a \"1\": available", color=black];
+  s1 [label="b: pending", color=gray];
+  s2 [label="c: pending", color=gray];
+  s3 [label="d: pending", color=gray];
+  s0 -> s1;
+  s0 -> s2;
+  s1 -> s3;
+  s2 -> s3;
+}
+`; got != want {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
+// W005: the largest workflow that is allowed.
+func TestLargest(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", func(context.Context, string) error { return nil })
+		var parts []workflow.Part
+		for range workflow.MaxSteps / 10 {
+			var chain []workflow.Part
+			for range 10 {
+				chain = append(chain, step(""))
+			}
+			parts = append(parts, workflow.Chain(chain...))
+		}
+		id := b.start(workflow.New("", workflow.Group(parts...)))
+		b.run(time.Second)
+		s := b.status(id)
+		if n := s.Count(ojs.StateCompleted); s.State != workflow.StateCompleted || n != workflow.MaxSteps {
+			t.Errorf("%s, %d completed", s.State, n)
+		}
+	}, engine.WithRetention(engine.Retention{MinAge: time.Hour}))
+}

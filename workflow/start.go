@@ -1,0 +1,137 @@
+package workflow
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ojsengine/ojs"
+)
+
+// The job types of a workflow beside those of its steps.
+const (
+	Type     = "ojs.workflow"      // of the record
+	JoinType = "ojs.workflow.join" // of the joins
+)
+
+// The meta entries of the jobs of a workflow.
+const (
+	MetaWorkflow = "workflow_id" // the id of the workflow
+	MetaStep     = "step_id"     // the name of the step; joins have none
+)
+
+// DefaultResultTTL is for how long a step's job is kept after its end, unless its draft
+// or an option of New says otherwise.
+const DefaultResultTTL = 24 * time.Hour
+
+// Start starts a workflow under an id, a UUIDv7: it stores all of its jobs in one call,
+// all or none. Steps that wait for none are available when it returns. With an empty id
+// it makes one. The ticket is that of the record: its ID is the workflow's, and its Wait
+// returns when all steps have ended, without an error unless the workflow was cancelled.
+// Workflows.Wait of package engine says how it has ended.
+//
+// A second Start with an id is refused with an *ojs.DuplicateError while jobs of the
+// first are stored. The error of a workflow that is none is an *InvalidError. Otherwise
+// it is that of the enqueue, for the first job that it refuses: for example an
+// *ojs.DuplicateError for a unique step, or ojs.ErrUnsupported for a storage whose jobs
+// cannot wait for others.
+func Start(ctx context.Context, q ojs.Enqueuer, w *Workflow, id string) (ojs.Ticket, error) {
+	if id == "" {
+		u, err := uuid.NewV7()
+		if err != nil {
+			return ojs.Ticket{}, fmt.Errorf("ojs: id of a workflow: %w", err)
+		}
+		id = u.String()
+	}
+	drafts, err := w.Drafts(id)
+	if err != nil {
+		return ojs.Ticket{}, err
+	}
+	tickets, err := q.EnqueueMany(ctx, drafts...)
+	if err != nil {
+		return ojs.Ticket{}, fmt.Errorf("ojs: workflow %s: %w", id, err)
+	}
+	return tickets[len(tickets)-1], nil
+}
+
+// Drafts returns the jobs of the workflow under an id, a UUIDv7, the record last. It is
+// for storing a workflow along with other jobs, or with the end of a job:
+//
+//	err := handler.Then(ctx, drafts...)
+func (w *Workflow) Drafts(id string) ([]ojs.Draft, error) {
+	base, err := uuid.Parse(id)
+	if err != nil || base.Version() != 7 {
+		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "id",
+			Reason: fmt.Sprintf("%.50q is no UUIDv7", id)}
+	}
+	nodes, err := w.build()
+	if err != nil {
+		return nil, err
+	}
+	drafts := make([]ojs.Draft, 0, len(nodes)+1)
+	common := append([]ojs.Option{ojs.WithResultTTL(DefaultResultTTL)}, w.opts...)
+	var all []string
+	for i := range nodes {
+		n := &nodes[i]
+		opts := []ojs.Option{ojs.WithID(jobID(base, i)), ojs.WithMeta(MetaWorkflow, base.String())}
+		if len(n.after) > 0 {
+			ids := make([]string, len(n.after))
+			for k, j := range n.after {
+				ids[k] = jobID(base, j)
+			}
+			opts = append(opts, ojs.WithDependsOn(ids...), ojs.WithCondition(n.when))
+		}
+		if n.join() {
+			drafts = append(drafts, ojs.NewDraft(JoinType, nil, slices.Concat(common, opts)...).With(
+				ojs.WithJoin()))
+		} else {
+			drafts = append(drafts, n.job.Under(common...).With(opts...).With(ojs.WithMeta(MetaStep, n.name)))
+		}
+		if !n.join() || i == len(nodes)-1 {
+			all = append(all, jobID(base, i))
+		}
+	}
+	record := ojs.NewDraft(Type, w.shape(nodes), common...).With(ojs.WithID(base.String()),
+		ojs.WithMeta(MetaWorkflow, base.String()),
+		ojs.WithDependsOn(all...), ojs.WithCondition(ojs.AllEnded), ojs.WithJoin())
+	return append(drafts, record), nil
+}
+
+// jobID is the id of a node's job. It differs from the workflow's in the last 32 bits.
+func jobID(workflow uuid.UUID, i int) string {
+	tail := workflow[12:]
+	binary.BigEndian.PutUint32(tail, binary.BigEndian.Uint32(tail)^uint32(i+1))
+	return workflow.String()
+}
+
+// shape is the args of a record: what the workflow is made of.
+type shape struct {
+	Name  string       `json:"name,omitempty"`
+	Nodes []shapedNode `json:"nodes"` // in the order of their ids; the last is the outcome
+}
+
+type shapedNode struct {
+	Name     string        `json:"n,omitempty"` // of a step; joins have none
+	Type     string        `json:"t,omitempty"` // of a step's job
+	Callback string        `json:"c,omitempty"` // on_complete, on_success or on_failure
+	After    []int         `json:"a,omitempty"`
+	When     ojs.Condition `json:"w,omitempty"` // "": AllSucceeded
+}
+
+func (w *Workflow) shape(nodes []node) shape {
+	s := shape{w.name, make([]shapedNode, len(nodes))}
+	for i, n := range nodes {
+		s.Nodes[i] = shapedNode{Name: n.name, Callback: n.callback, After: n.after}
+		if !n.join() {
+			s.Nodes[i].Type = n.job.Type()
+		}
+		if n.when != ojs.AllSucceeded {
+			s.Nodes[i].When = n.when
+		}
+	}
+	return s
+}

@@ -1,0 +1,193 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ojsengine/ojs"
+)
+
+// State is the state of a workflow.
+type State string
+
+// The states. The last three are final.
+const (
+	StatePending   State = "pending" // no step is available yet: the first ones wait for their times
+	StateRunning   State = "running"
+	StateCompleted State = "completed"
+	StateFailed    State = "failed"
+	StateCancelled State = "cancelled"
+)
+
+// Final reports whether the workflow has ended.
+func (s State) Final() bool {
+	return s == StateCompleted || s == StateFailed || s == StateCancelled
+}
+
+// Status is what a workflow has come to.
+type Status struct {
+	ID    string
+	Name  string
+	State State
+	Steps []StepStatus // in the order of the definition, callbacks after their batch
+
+	CreatedAt  time.Time
+	StartedAt  time.Time // when the first step was claimed; zero: none was
+	FinishedAt time.Time // zero: it has not ended
+}
+
+// StepStatus is what a step has come to.
+type StepStatus struct {
+	Name     string
+	JobID    string
+	Type     string
+	Callback string   // on_complete, on_success or on_failure of a Batch; "": it is none
+	After    []string // the names of the steps that it waits for
+	// Job is the step's job, nil if it has been deleted.
+	Job *ojs.JobInfo
+}
+
+// State is the state of the step's job, "" if that has been deleted. A step that waits
+// for others is pending.
+func (s *StepStatus) State() ojs.State {
+	if s.Job == nil {
+		return ""
+	}
+	return s.Job.State
+}
+
+// Count returns how many steps are in a state. Callbacks count, too.
+func (s *Status) Count(state ojs.State) (n int) {
+	for i := range s.Steps {
+		if s.Steps[i].State() == state {
+			n++
+		}
+	}
+	return n
+}
+
+// Step returns the step of a name, nil if there is none.
+func (s *Status) Step(name string) *StepStatus {
+	for i := range s.Steps {
+		if s.Steps[i].Name == name {
+			return &s.Steps[i]
+		}
+	}
+	return nil
+}
+
+// Lookup reads a job. Its args and result are decoded. ErrNotFound: it is not stored.
+type Lookup func(ctx context.Context, id string) (*ojs.JobInfo, error)
+
+// Read looks up a workflow and all of its steps, one after the other: a step may have
+// ended since an earlier one was read. ErrNotFound: no workflow with the id is stored.
+// Its cost grows with the number of steps. Workflows.Get of package engine calls it.
+func Read(ctx context.Context, lookup Lookup, id string) (*Status, error) {
+	r, err := open(ctx, lookup, id)
+	if err != nil {
+		return nil, err
+	}
+	return r.read(ctx, lookup)
+}
+
+// reading is a workflow as it is read.
+type reading struct {
+	base   uuid.UUID
+	record *ojs.JobInfo
+	shape  shape
+}
+
+// open reads the record of a workflow.
+func open(ctx context.Context, lookup Lookup, id string) (*reading, error) {
+	record, err := lookup(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{record: record}
+	if record.Type != Type {
+		return nil, fmt.Errorf("%w: job %s is of type %s, not a workflow", ojs.ErrNotFound, id, record.Type)
+	}
+	if r.base, err = uuid.Parse(record.ID); err == nil {
+		err = record.Args.Decode(&r.shape)
+	}
+	if err != nil || len(r.shape.Nodes) == 0 {
+		return nil, fmt.Errorf("ojs: the record of workflow %s is damaged: %w", id, err)
+	}
+	return r, nil
+}
+
+// read reads the steps.
+func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
+	s := &Status{ID: r.record.ID, Name: r.shape.Name, CreatedAt: r.record.CreatedAt}
+	waits := true // every first step waits for its time
+	for i, n := range r.shape.Nodes {
+		outcome := i == len(r.shape.Nodes)-1
+		if n.Name == "" && !outcome {
+			continue
+		}
+		job, err := lookup(ctx, jobID(r.base, i))
+		if err != nil && !errors.Is(err, ojs.ErrNotFound) {
+			return nil, err
+		}
+		if outcome {
+			s.State = r.state(job, waits)
+			break
+		}
+		s.Steps = append(s.Steps, StepStatus{Name: n.Name, JobID: jobID(r.base, i), Type: n.Type,
+			Callback: n.Callback, After: r.names(n.After), Job: job})
+		if job == nil {
+			waits = false
+			continue
+		}
+		if len(n.After) == 0 && job.State != ojs.StateScheduled && job.State != ojs.StatePending {
+			waits = false
+		}
+		if !job.StartedAt.IsZero() && (s.StartedAt.IsZero() || job.StartedAt.Before(s.StartedAt)) {
+			s.StartedAt = job.StartedAt
+		}
+	}
+	if s.State.Final() {
+		s.FinishedAt = r.record.FinishedAt
+	}
+	return s, nil
+}
+
+// state is the state of the workflow, given the job of its outcome.
+func (r *reading) state(outcome *ojs.JobInfo, waits bool) State {
+	switch {
+	case r.record.State == ojs.StateCancelled:
+		return StateCancelled
+	case r.record.State == ojs.StateCompleted && outcome != nil && outcome.State == ojs.StateCompleted:
+		return StateCompleted
+	case r.record.State.Terminal():
+		return StateFailed
+	case waits:
+		return StatePending
+	}
+	return StateRunning
+}
+
+// names returns the steps that nodes stand for, directly or through joins.
+func (r *reading) names(nodes []int) (names []string) {
+	seen := make(map[int]bool)
+	var follow func([]int)
+	follow = func(list []int) {
+		for _, i := range list {
+			if seen[i] {
+				continue
+			}
+			seen[i] = true
+			if n := r.shape.Nodes[i]; n.Name != "" {
+				names = append(names, n.Name)
+			} else {
+				follow(n.After)
+			}
+		}
+	}
+	follow(nodes)
+	return names
+}
