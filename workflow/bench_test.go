@@ -26,7 +26,8 @@ func BenchmarkStep(b *testing.B) {
 	brief := ojs.WithResultTTL(time.Millisecond)
 	report := ojs.NewDraft("x", nil)
 	batch := func(n int) *workflow.Workflow {
-		return workflow.New("", workflow.Batch(workflow.Group(steps(n)...), workflow.OnComplete(report)), brief)
+		return workflow.New("", workflow.Batch(workflow.Group(steps(n)...), workflow.OnComplete(report)),
+			brief)
 	}
 	for _, c := range []struct {
 		name string
