@@ -320,3 +320,18 @@ func (o *object) key(name string) []byte {
 }
 
 func (o *object) raw(name string, value json.RawMessage) { o.b = append(o.key(name), value...) }
+
+// EncodeDepends returns Dependencies as a column of their own has them.
+func EncodeDepends(d *ojs.Dependencies) ([]byte, error) { return json.Marshal((*dependencies)(d)) }
+
+func decodeDepends(r *storage.Record, b []byte) error {
+	var d *dependencies
+	if err := json.Unmarshal(b, &d); err != nil {
+		return err
+	}
+	if d == nil {
+		return errors.New("is null")
+	}
+	r.Dependencies = (*ojs.Dependencies)(d)
+	return nil
+}

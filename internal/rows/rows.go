@@ -42,6 +42,10 @@ type Columns struct {
 	Job        []byte // what else no attempt changes; nil: all of it is as it is by default
 	Outcome    []byte // what the attempts have come to; nil: nothing to tell
 	Checkpoint []byte
+
+	// Depends are the Dependencies of a job that was stored with DependsOn, by
+	// EncodeDepends. They replace those of the document. Encode leaves them nil.
+	Depends []byte
 }
 
 // None is the time of a column that has none.
@@ -239,6 +243,11 @@ func Read(c *Columns) (storage.Record, error) {
 	}
 	if err := decodeJob(&r, c.Job); err != nil {
 		return r, fmt.Errorf("job: %w", err)
+	}
+	if c.Depends != nil {
+		if err := decodeDepends(&r, c.Depends); err != nil {
+			return r, fmt.Errorf("depends: %w", err)
+		}
 	}
 	if err := decodeOutcome(&r, c.Outcome); err != nil {
 		return r, fmt.Errorf("outcome: %w", err)

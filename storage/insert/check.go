@@ -9,11 +9,13 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Plain reports whether no job of a batch is unique or goes into a bounded queue. The
+// Plain reports whether no job of a batch is unique, waits for others or goes into a
+// bounded queue. The
 // lookups of such a batch are States and Draining.
 func Plain(batch []storage.Insert) bool {
 	return !slices.ContainsFunc(batch, func(in storage.Insert) bool {
-		return in.MaxDepth > 0 || in.Record.Fingerprint != "" && in.Record.Unique != nil
+		return in.MaxDepth > 0 || len(in.DependsOn) > 0 ||
+			in.Record.Fingerprint != "" && in.Record.Unique != nil
 	})
 }
 
@@ -42,7 +44,7 @@ func Check(batch []storage.Insert, stored map[string]ojs.State) error {
 			ids[r.ID] = struct{}{}
 		}
 	}
-	return nil
+	return storage.CheckDependsOn(batch)
 }
 
 // Refused reports whether an error of Batch or Then is about the batch. Other errors are

@@ -8,6 +8,7 @@ package insert
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -50,6 +51,21 @@ type Tx interface {
 	Save(changed []*Job) error
 }
 
+// Awaiter is a Tx of a storage in which jobs wait for others (storage.Insert.DependsOn).
+type Awaiter interface {
+	Tx
+
+	// Known returns which of the ids are those of stored jobs. It is a lookup, after
+	// those of Tx.
+	Known(ids []string) (map[string]bool, error)
+
+	// Await is called last, for each batch, also for one without DependsOn. It counts the
+	// jobs that the change and the batch have ended, in their order. Then it has each job
+	// with a DependsOn that was added, and is pending still, wait: it makes the edges,
+	// and counts what has ended. It returns the jobs that have moved.
+	Await(now time.Time, batch []storage.Insert, added func(i int) bool) ([]storage.Record, error)
+}
+
 // Job is a stored job.
 type Job struct {
 	storage.Record
@@ -79,7 +95,9 @@ func Then(
 }
 
 func (b *inserting) insert(change func() error) ([]storage.Inserted, error) {
-	for _, step := range []func() error{b.load, b.resolve, b.refuseDraining, b.makeRoom, change, b.write} {
+	for _, step := range []func() error{
+		b.load, b.resolve, b.refuseDraining, b.makeRoom, b.know, change, b.write, b.await,
+	} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -154,6 +172,9 @@ func (b *inserting) resolve() error {
 		}
 		j := &Job{Record: *r}
 		j.Version = b.first[i]
+		if n := len(b.batch[i].DependsOn); n > 0 {
+			j.Waits(n)
+		}
 		b.added[i] = j
 		b.results[i].Version = b.first[i]
 		if r.Fingerprint != "" {
@@ -249,7 +270,7 @@ func (b *inserting) write() error {
 		case j == nil:
 		case j.State.Terminal(): // stored as it came; Save ends it in its turn
 			came := b.batch[i].Record
-			came.Version = b.first[i]
+			came.Version, came.Dependencies = b.first[i], j.Dependencies
 			j.Was = came.Version
 			added = append(added, &came)
 		default:
@@ -263,5 +284,48 @@ func (b *inserting) write() error {
 	if err == nil && len(b.changed) > 0 {
 		err = b.tx.Save(b.changed)
 	}
+	return err
+}
+
+// know refuses a batch with a job that is to wait for one that neither is stored nor will
+// be.
+func (b *inserting) know() error {
+	if !storage.DependsOn(b.batch) {
+		return nil
+	}
+	tx, ok := b.tx.(Awaiter)
+	if !ok {
+		return fmt.Errorf("%w: in this storage, no job can wait for others", ojs.ErrUnsupported)
+	}
+	stored := make(map[string]bool) // jobs of the batch
+	for i := range b.batch {
+		stored[b.batch[i].Record.ID] = b.added[i] != nil
+	}
+	var ids []string
+	for i := range b.batch {
+		ids = append(ids, b.batch[i].DependsOn...)
+	}
+	slices.Sort(ids)
+	known, err := tx.Known(slices.Compact(ids))
+	if err != nil {
+		return err
+	}
+	for i := range b.batch {
+		for _, id := range b.batch[i].DependsOn {
+			if !known[id] && !stored[id] {
+				return &ojs.DependencyError{ID: b.batch[i].Record.ID, Dependency: id}
+			}
+		}
+	}
+	return nil
+}
+
+func (b *inserting) await() error {
+	tx, ok := b.tx.(Awaiter)
+	if !ok || len(b.batch) == 0 {
+		return nil
+	}
+	moved, err := tx.Await(b.now, b.batch, func(i int) bool { return b.added[i] != nil })
+	b.results[len(b.results)-1].Moved = moved
 	return err
 }

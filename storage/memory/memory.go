@@ -208,6 +208,12 @@ func (s *Storage) insertPrepared(
 	if err := s.insertable(batch, jobs, after); err != nil {
 		return dst, jobs, err
 	}
+	depends := storage.DependsOn(batch)
+	if depends {
+		if err := storage.CheckDependsOn(batch); err != nil {
+			return dst, jobs, err
+		}
+	}
 	p, err := s.resolve(batch, now, after)
 	if err != nil {
 		return dst, jobs, err
@@ -216,7 +222,6 @@ func (s *Storage) insertPrepared(
 	if err != nil {
 		return dst, jobs, err
 	}
-	depends := storage.DependsOn(batch)
 	if depends {
 		if err := s.known(batch, p); err != nil {
 			return dst, jobs, err
@@ -268,8 +273,7 @@ func (s *Storage) enlist(j *job) {
 	s.place(j)
 }
 
-// insertable looks whether the ids of a batch are free, and what its jobs shall wait for
-// possible.
+// insertable looks whether the ids of a batch are free.
 func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) error {
 	// The ids of an engine come in order, and then none occurs twice.
 	var ids map[string]struct{}
@@ -292,7 +296,7 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) err
 			ids[j.id] = struct{}{}
 		}
 	}
-	return storage.CheckDependsOn(batch)
+	return nil
 }
 
 // claim is Claim for a call that self makes.

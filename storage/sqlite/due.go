@@ -26,7 +26,8 @@ func (t *tx) due(now time.Time, limit int, buf []storage.Record) (d storage.Due,
 	if err != nil {
 		return d, err
 	}
-	for i := range list {
+	for i := 0; i < len(list); i++ {
+		limit--
 		row, err := t.decode(&list[i])
 		if err != nil {
 			if err := t.setAside(&list[i], err); err != nil {
@@ -55,6 +56,17 @@ func (t *tx) due(now time.Time, limit int, buf []storage.Record) (d storage.Due,
 			}
 		}
 		*into = append(*into, row.Record)
+		if row.State.Terminal() && list[i].awaited {
+			t.toCount = append(t.toCount, dependency{row.Seq, row.ID, row.State})
+			if d.Moved, err = t.countEnds(now, d.Moved); err != nil {
+				return d, err
+			}
+			// That may have changed the rest of the list.
+			if list, err = t.query(selectDue, rows.Nanos(now), limit).all(); err != nil {
+				return d, err
+			}
+			i = -1
+		}
 	}
 	if err := t.setAsideImpossible(); err != nil {
 		return d, err

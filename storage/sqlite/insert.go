@@ -114,6 +114,8 @@ func (t *tx) idTaken(id string) (h head, taken bool, err error) {
 // other call comes between.
 type inserter struct{ t *tx }
 
+var _ insert.Awaiter = inserter{}
+
 func (i inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
 	found := make(map[string]ojs.State)
 	first := make([]uint64, len(ids))
@@ -237,6 +239,7 @@ func (i inserter) Save(changed []*rows.Row) error {
 		if err := i.t.save(h.kind, &s, true); err != nil {
 			return err
 		}
+		i.t.ends(h, s.ID, s.State)
 	}
 	return nil
 }

@@ -125,6 +125,7 @@ type head struct {
 	seq, place int64
 	version    int64
 	priority   int
+	awaited    bool // other jobs may wait for it
 	kind
 }
 
@@ -135,6 +136,7 @@ func (t *tx) head(id string) (h head, ok bool, err error) {
 		h.state, h.version = q.int(), q.int64()
 		h.queue, h.priority = q.text(), q.int()
 		h.dead, h.kept = q.time() != rows.None, q.time() != rows.None
+		h.awaited = q.int() != 0
 	}
 	return h, ok, q.close()
 }

@@ -317,7 +317,7 @@ func (t *tx) releaseJob(e entry) error {
 	if err := t.put(&row); err != nil {
 		return err
 	}
-	if err := t.exec(restoreReadyPlace, row.seq); err != nil {
+	if err := t.exec(restoreRest, row.seq); err != nil {
 		return err
 	}
 	return t.leave(e)

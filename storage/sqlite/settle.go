@@ -36,7 +36,7 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 			if c := &changes[i]; len(c.Then) > 0 {
 				results[i], err = t.settleThen(now, &encoded[i], c)
 			} else {
-				results[i], err = t.settle(&encoded[i], c.AttemptFieldsOnly)
+				results[i], err = t.settle(now, &encoded[i], c.AttemptFieldsOnly)
 			}
 			if err != nil {
 				return err
@@ -65,7 +65,7 @@ func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to []*stora
 	var claimed []storage.Record
 	err := s.write(ctx, func(t *tx) (err error) {
 		for i := range encoded {
-			if results[i], err = t.settle(&encoded[i], true); err != nil {
+			if results[i], err = t.settle(now, &encoded[i], true); err != nil {
 				return err
 			}
 		}
@@ -144,12 +144,16 @@ func encodeNext(r *storage.Record) (stored, error) {
 }
 
 // settle makes a change of a job.
-func (t *tx) settle(r *stored, sameJob bool) (storage.Settled, error) {
+func (t *tx) settle(now time.Time, r *stored, sameJob bool) (settled storage.Settled, err error) {
 	h, refused, err := t.settles(r)
 	if err != nil || refused.Err != nil {
 		return refused, err
 	}
-	return storage.Settled{Version: uint64(r.Version)}, t.change(h, r, sameJob)
+	settled.Version = uint64(r.Version)
+	if err = t.change(h, r, sameJob); err == nil {
+		settled.Moved, err = t.countEnds(now, nil)
+	}
+	return settled, err
 }
 
 // settleThen makes a change and stores what follows it, or does neither.
@@ -164,6 +168,10 @@ func (t *tx) settleThen(now time.Time, r *stored, c *storage.Change) (settled st
 		change := func() error { return t.change(h, r, true) }
 		settled.Version = uint64(r.Version)
 		settled.Then, err = insert.Then(inserter{t}, now, &ended, change, c.Then)
+		if err == nil {
+			last := &settled.Then[len(settled.Then)-1]
+			settled.Moved, last.Moved = last.Moved, nil
+		}
 		return err
 	})
 	if insert.Refused(err) {
@@ -198,6 +206,7 @@ func (t *tx) change(h head, r *stored, sameJob bool) error {
 		r.place = t.nextPlace()
 	}
 	err := t.save(h.kind, r, !sameJob)
+	t.ends(h, r.ID, r.State)
 	if err == nil && h.state == rows.Available && r.State == rows.Active {
 		err = t.exec(setReadyPlace, h.seq, h.place)
 	}

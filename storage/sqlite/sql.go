@@ -2,9 +2,12 @@ package sqlite
 
 // Every statement of the package but those of the schema, in migrations.
 
-const columns = `seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
+// written are the columns that the record of a job gives.
+const written = `seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
 	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint,
 	kept`
+
+const columns = written + `, depends, awaited`
 
 const (
 	dataVersion = `PRAGMA data_version`
@@ -19,9 +22,9 @@ const (
 	sumState    = `SELECT coalesce(sum(n), 0) FROM tally WHERE state = ? AND class = ?`
 	sumDepth    = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state < 6`
 
-	insertJob = `INSERT INTO job (` + columns + `)
+	insertJob = `INSERT INTO job (` + written + `)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
-	updateJob = `UPDATE job SET (` + columns + `)
+	updateJob = `UPDATE job SET (` + written + `)
 		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?), released = NULL WHERE seq = ?1`
 
 	// updateAttempt writes the columns that attempts change.
@@ -29,7 +32,7 @@ const (
 		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, deadline = ?13, progress = ?14, worker = ?15, outcome = ?16,
 		checkpoint = ?17, kept = ?18, released = NULL WHERE seq = ?1`
 
-	selectHead  = `SELECT seq, place, state, version, queue, priority, dead, kept FROM job WHERE id = ?`
+	selectHead  = `SELECT seq, place, state, version, queue, priority, dead, kept, awaited FROM job WHERE id = ?`
 	selectBySeq = `SELECT ` + columns + ` FROM job WHERE seq = ?`
 	selectByID  = `SELECT ` + columns + ` FROM job WHERE id = ?`
 
@@ -77,6 +80,15 @@ const (
 		ORDER BY place`
 
 	deleteJob = `DELETE FROM job WHERE seq = ?`
+
+	insertEdge    = `INSERT INTO edge VALUES (?, ?) ON CONFLICT DO NOTHING`
+	setAwaited    = `UPDATE job SET awaited = 1 WHERE seq = ? AND awaited IS NULL`
+	clearAwaited  = `UPDATE job SET awaited = NULL WHERE seq = ?`
+	setDepends    = `UPDATE job SET depends = ?2 WHERE seq = ?1`
+	deleteEdges   = `DELETE FROM edge WHERE dependency = ?`
+	selectWaiting = `SELECT ` + columns + ` FROM job
+		WHERE seq IN (SELECT waiting FROM edge WHERE dependency = ?) AND state = 1 ORDER BY seq`
+	selectDepends = `SELECT id, state FROM job WHERE id = ?`
 
 	oldestEnded = `SELECT seq, place, finished, id, queue FROM job WHERE state = ?1 AND state >= 6 AND dead IS NULL AND kept IS NULL
 		ORDER BY finished, place LIMIT ?2`
@@ -146,7 +158,9 @@ const (
 
 	quarantineJob = `INSERT INTO quarantined_job (` + columns + `, ready_place) SELECT ` + columns +
 		`, ready_place FROM job WHERE seq = ?`
-	restoreReadyPlace     = `UPDATE job SET ready_place = (SELECT ready_place FROM quarantined_job WHERE seq = ?1) WHERE seq = ?1`
+	// restoreRest restores the columns that the record of a job does not give.
+	restoreRest = `UPDATE job SET (ready_place, depends, awaited)
+		= (SELECT ready_place, depends, awaited FROM quarantined_job WHERE seq = ?1) WHERE seq = ?1`
 	selectQuarantinedJob  = `SELECT ` + columns + ` FROM quarantined_job WHERE seq = ?`
 	deleteQuarantinedJob  = `DELETE FROM quarantined_job WHERE seq = ?`
 	addQuarantined        = `INSERT INTO quarantine (kind, name, reason, seq) VALUES (?, ?, ?, ?) RETURNING n, at`

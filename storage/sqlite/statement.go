@@ -153,6 +153,7 @@ func (s *statement) blob() []byte {
 type stored struct {
 	seq, place int64
 	kept       int64 // until when it is not pruned; rows.None unless it has ended and is kept
+	awaited    bool  // other jobs may wait for it
 	rows.Columns
 }
 
@@ -169,6 +170,7 @@ func (s *statement) row() stored {
 	r.Fingerprint, r.RateKey = s.text(), s.text()
 	r.Args, r.Job, r.Outcome, r.Checkpoint = s.blob(), s.blob(), s.blob(), s.blob()
 	r.kept = s.time()
+	r.Depends, r.awaited = s.blob(), s.int() != 0
 	return r
 }
 

@@ -47,6 +47,7 @@ var config = storagetest.Config{
 	Notices:      true,
 	SettleClaims: true,
 	Then:         true,
+	DependsOn:    true,
 	Orders:       true,
 	Quarantine:   true,
 	// The args are no JSON with a brace before them.

@@ -212,6 +212,8 @@ type tx struct {
 	states     map[string]string // of queues; nil: not read yet
 	notice     *storage.Notice   // what the call under way does; nil: no listener
 
+	toCount []dependency // jobs that others may wait for and that the call under way has ended
+
 	// what the call under way has set aside, which stays even if the call fails
 	quarantined []storage.Quarantined
 }
@@ -256,7 +258,7 @@ func (t *tx) comesBehind() {
 // before they write. A failure after the first write is the database's, and fails the
 // transaction.
 func (t *tx) try(f func(*tx) error) error {
-	t.written, t.notice, t.quarantined = false, nil, nil
+	t.written, t.notice, t.quarantined, t.toCount = false, nil, nil, nil
 	err := protect(t, f)
 	if err != nil && t.written {
 		t.broken = err

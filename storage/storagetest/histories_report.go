@@ -112,21 +112,30 @@ func (e *event) countsJobs() bool {
 func (e *event) tells(states bool) (about []string) {
 	records := func(list []storage.Record) { about = append(about, ids(list)...) }
 	records(e.answer.Records)
+	records(e.answer.Moved)
+	inserts := func(batch []storage.Insert) {
+		for i := range batch {
+			about = append(append(about, batch[i].Record.ID), batch[i].DependsOn...)
+		}
+	}
+	for _, s := range e.answer.Settled {
+		records(s.Moved)
+	}
 	about = append(about, e.answer.IDs...)
 	switch op := e.op.(type) {
 	case *insertCall:
-		for i := range op.batch {
-			about = append(about, op.batch[i].Record.ID)
-		}
+		inserts(op.batch)
 		for _, in := range e.answer.Inserted {
 			records(in.Replaced)
 			records(in.Dropped)
+			records(in.Moved)
 			if in.Existing != nil {
 				about = append(about, in.Existing.ID)
 			}
 		}
 	case *settleCall:
 		about = append(about, op.changes[e.part].Record.ID)
+		inserts(op.changes[e.part].Then)
 	case *stepCall:
 		records(op.to)
 	case *extendCall:
