@@ -169,7 +169,7 @@ func (f *Filter) matchesMembers(job *ojs.JobInfo) bool {
 			path = strings.TrimPrefix(m.Path, memberPrefixes[1])
 		} else if args == nil {
 			raw := job.Args.JSON()
-			if lacks(raw, m.Value) {
+			if codec.IsEncoded(job.Args, job.Meta) || lacks(raw, m.Value) {
 				return false
 			}
 			var err error

@@ -22,6 +22,7 @@ func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stor
 	defer s.Close()
 	var batch []storage.Insert
 	var ended []storage.Record
+	var at []int // of ended, in the batch
 	for n := range stored {
 		var r storage.Record
 		r.ID = fmt.Sprintf(idFormat, n)
@@ -31,7 +32,7 @@ func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stor
 		case 0:
 			scheduled(time.Duration(n%1000) * time.Second)(&r)
 		case 1:
-			ended = append(ended, r)
+			ended, at = append(ended, r), append(at, len(batch))
 		}
 		batch = append(batch, storage.Insert{Record: r, IDIsNew: true})
 		if len(batch) < 1000 && n+1 < stored {
@@ -45,7 +46,7 @@ func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stor
 		for i := range ended {
 			changes[i].Record = ended[i]
 			to := &changes[i].Record
-			to.Version, to.State, to.FinishedAt = out[0].Version, ojs.StateCancelled,
+			to.Version, to.State, to.FinishedAt = out[at[i]].Version, ojs.StateCancelled,
 				epoch.Add(time.Duration(n/5000)*time.Second)
 			if n%9 == 0 {
 				to.State = ojs.StateDiscarded
@@ -55,7 +56,7 @@ func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stor
 		if err != nil || settled[0].Err != nil {
 			b.Fatal(err, settled[0].Err)
 		}
-		batch, ended = batch[:0], ended[:0]
+		batch, ended, at = batch[:0], ended[:0], at[:0]
 	}
 	for _, o := range allOrders {
 		q := storage.Query{Order: o}
