@@ -99,6 +99,28 @@ func ExampleJobs_Count() {
 	// Output: 2 true 5
 }
 
+// Ask why a job does not run.
+func ExampleJobs_Explain() {
+	ctx, eng := begin()
+	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
+	enqueue(ctx, eng, "email.send", "a@example.com")
+	ticket := enqueue(ctx, eng, "email.send", "b@example.com")
+	if err := eng.Queues().Pause(ctx, "default"); err != nil {
+		log.Fatal(err)
+	}
+	why, err := eng.Jobs().Explain(ctx, ticket.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, reason := range why.Reasons {
+		fmt.Println(reason.Code, "-", reason.Text)
+	}
+	// Output:
+	// paused - queue default is paused; Queues.Resume ends that
+	// not_running - this engine does not run, or is stopping
+	// behind - jobs of queue default before it: 1
+}
+
 // See how long jobs of each queue and type wait and run, without a subscription.
 func ExampleEngine_Meter() {
 	ctx, eng := begin()

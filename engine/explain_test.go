@@ -1,0 +1,189 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+)
+
+// explained wants the reasons of a job.
+func (b *rig) explained(id string, want ...engine.ReasonCode) engine.Explanation {
+	b.t.Helper()
+	e, err := b.Jobs().Explain(b.ctx, id)
+	must(b.t, err)
+	var got []engine.ReasonCode
+	for _, r := range e.Reasons {
+		if got = append(got, r.Code); r.Text == "" {
+			b.t.Errorf("%s has no text", r.Code)
+		}
+	}
+	if !slices.Equal(got, want) {
+		b.t.Errorf("%v, want %v", got, want)
+	}
+	return e
+}
+
+func long(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Minute) }
+
+// Every reason holds of a job that does not run, and the job runs once it has gone.
+func TestExplain(t *testing.T) {
+	cases := map[string]func(b *rig){
+		"running, then ended": func(b *rig) {
+			b.run()
+			ticket := b.enqueue("slow")
+			b.advance(time.Millisecond)
+			if e := b.explained(ticket.ID, engine.ReasonRunning); !e.Reasons[0].Until.After(time.Now()) {
+				b.t.Errorf("%+v", e)
+			}
+			b.advance(time.Hour)
+			b.explained(ticket.ID, engine.ReasonEnded)
+		},
+		"no engine runs": func(b *rig) {
+			ticket := b.enqueue("x")
+			b.explained(ticket.ID, engine.ReasonNotRunning)
+			b.run()
+			b.advance(time.Second)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"not due": func(b *rig) {
+			b.run()
+			at := time.Now().Add(time.Minute)
+			ticket := b.enqueue("x", ojs.WithScheduledAt(at))
+			if e := b.explained(ticket.ID, engine.ReasonNotDue); !e.Reasons[0].Until.Equal(at) {
+				b.t.Errorf("%+v", e)
+			}
+			b.advance(time.Minute)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"a retry is not due": func(b *rig) {
+			b.run()
+			ticket := b.enqueue("fails")
+			b.advance(time.Millisecond)
+			e := b.explained(ticket.ID, engine.ReasonNotDue)
+			if job := b.job(ticket.ID); !e.Reasons[0].Until.Equal(job.NextRetryAt) {
+				b.t.Errorf("%+v, the retry is at %v", e, job.NextRetryAt)
+			}
+		},
+		"pending": func(b *rig) {
+			b.run()
+			ticket := b.enqueue("x", ojs.WithPending())
+			b.explained(ticket.ID, engine.ReasonPending)
+			must(b.t, b.Jobs().Activate(b.ctx, ticket.ID))
+			b.advance(time.Second)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"dependencies": func(b *rig) {
+			first := b.enqueue("x", ojs.WithPending())
+			b.run()
+			ticket := b.enqueue("x", ojs.WithDependsOn(first.ID))
+			if e := b.explained(ticket.ID, engine.ReasonDependencies); e.Reasons[0].N != 1 {
+				b.t.Errorf("%+v", e)
+			}
+			must(b.t, b.Jobs().Activate(b.ctx, first.ID))
+			b.advance(time.Second)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"expired": func(b *rig) {
+			ticket := b.enqueue("x", ojs.WithExpiresAt(time.Now().Add(time.Second)))
+			time.Sleep(time.Minute)
+			b.explained(ticket.ID, engine.ReasonExpired)
+		},
+		"paused": func(b *rig) {
+			b.run()
+			must(b.t, b.Queues().Pause(b.ctx, "default"))
+			ticket := b.enqueue("x")
+			b.advance(time.Second)
+			b.explained(ticket.ID, engine.ReasonPaused)
+			must(b.t, b.Queues().Resume(b.ctx, "default"))
+			b.advance(time.Second)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"no handler": func(b *rig) {
+			b.run()
+			ticket := b.enqueue("unknown")
+			b.advance(time.Second)
+			b.explained(ticket.ID, engine.ReasonNoHandler)
+			b.handle("unknown", func(context.Context, *ojs.Job[any]) error { return nil })
+			b.advance(time.Second)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"the limit of a type": func(b *rig) {
+			b.run()
+			b.enqueue("single")
+			ticket := b.enqueue("single")
+			b.advance(time.Millisecond)
+			b.explained(ticket.ID, engine.ReasonLimit)
+			b.advance(time.Hour)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"the limit of a key": func(b *rig) {
+			b.run()
+			key := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}})
+			at := time.Now().Add(time.Minute)
+			b.enqueue("x", key)
+			b.advance(time.Millisecond)
+			ticket := b.enqueue("x", key)
+			b.advance(time.Millisecond)
+			if e := b.explained(ticket.ID, engine.ReasonLimit); !e.Reasons[0].Until.Equal(at) {
+				b.t.Errorf("%+v, want %v", e, at)
+			}
+			b.advance(time.Hour)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"no slot, behind others": func(b *rig) {
+			b.run()
+			b.enqueue("slow")
+			b.enqueue("slow")
+			b.advance(time.Millisecond)
+			b.enqueue("x", ojs.WithPriority(3))
+			b.enqueue("x")
+			b.enqueue("x", ojs.WithPriority(-1))
+			ticket := b.enqueue("x")
+			e := b.explained(ticket.ID, engine.ReasonNoSlot, engine.ReasonBehind)
+			if e.Reasons[1].N != 2 {
+				b.t.Errorf("%+v", e)
+			}
+			b.advance(time.Hour)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
+		"an unknown job": func(b *rig) {
+			if _, err := b.Jobs().Explain(b.ctx, "nobody"); !errors.Is(err, ojs.ErrNotFound) {
+				b.t.Error(err)
+			}
+		},
+	}
+	for name, f := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				b.t = t
+				done := func(context.Context, *ojs.Job[any]) error { return nil }
+				b.handle("x", done)
+				b.handle("slow", long)
+				b.handle("fails", func(context.Context, *ojs.Job[any]) error { return errors.New("no") })
+				b.Handle("single", long, handler.WithConcurrency(1))
+				f(b)
+			}, engine.WithConcurrency(2))
+		})
+	}
+	t.Run("other queues, and the limit of a queue", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", long)
+			b.run()
+			elsewhere := b.enqueue("x", ojs.WithQueue("elsewhere"))
+			b.enqueue("x", ojs.WithQueue("here"))
+			second := b.enqueue("x", ojs.WithQueue("here"))
+			b.advance(time.Millisecond)
+			b.explained(elsewhere.ID, engine.ReasonOtherQueues)
+			b.explained(second.ID, engine.ReasonLimit)
+			b.advance(time.Hour)
+			b.want(second.ID, ojs.StateCompleted, 1)
+			b.want(elsewhere.ID, ojs.StateAvailable, 0)
+		}, engine.WithQueue("here", engine.QueueConfig{Concurrency: 1}))
+	})
+}
