@@ -46,6 +46,8 @@ type Order struct{ ID string }
 var (
 	sendReceipt = ojs.Define[Order]("receipt.send")
 	shipOrder   = ojs.Define[Order]("order.ship")
+	report      = ojs.Define[Order]("order.report")
+	apologize   = ojs.Define[Order]("order.apologize")
 )
 
 func book(context.Context, Order) error { return nil }
@@ -82,6 +84,18 @@ func TestGuideRuns(t *testing.T) {
 	})
 	t.Run("follow", func(t *testing.T) {
 		eng.Register(handler.For(ojs.Define[Order]("order.book"), order))
+	})
+	t.Run("wait", func(t *testing.T) {
+		o := Order{"1"}
+		_, err := eng.EnqueueMany(ctx,
+			sendReceipt.New(o, ojs.WithName("receipt")),
+			shipOrder.New(o, ojs.WithName("ship"), ojs.WithDependsOn("receipt")),
+			report.New(o, ojs.WithDependsOn("receipt", "ship")),
+			apologize.New(o, ojs.WithDependsOn("receipt", "ship"), ojs.WithCondition(ojs.AnyFailed)),
+		)
+		if err != nil {
+			t.Error(err)
+		}
 	})
 	t.Run("retry", func(t *testing.T) {
 		policy := ojs.RetryPolicy{MaxAttempts: 5, MaxInterval: time.Minute}
