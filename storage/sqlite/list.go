@@ -17,7 +17,7 @@ import (
 
 // maxScan bounds the rows that one page looks at, found or not, so that no listing holds
 // a reader for long.
-const maxScan = 4096
+const maxScan = 1024
 
 // Get implements storage.Storage.
 func (s *Storage) Get(ctx context.Context, id string) (rec storage.Record, err error) {
@@ -63,7 +63,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	err = s.read(ctx, func(conn *zombiezen.Conn) error {
 		st := listing(conn, &q, &walk)
 		for st.next() {
-			r := st.row()
+			r := st.head()
 			at := position(&q, &r)
 			if len(page.Records) == limit || page.Looked == maxScan {
 				walk.Stop(at)
@@ -74,6 +74,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 			if state := rows.State(r.State); state != "" && !q.MayMatch(state, r.Queue, r.Type) {
 				continue
 			}
+			r = st.row()
 			rec, err := rows.Decode(&r.Columns)
 			if err != nil {
 				bad = append(bad, r.seq)

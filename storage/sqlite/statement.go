@@ -174,6 +174,21 @@ func (s *statement) row() stored {
 	return r
 }
 
+// head reads of a job what places it in a listing, and the columns that a query looks at
+// first. It leaves the row to be read as a whole.
+func (s *statement) head() stored {
+	var r stored
+	r.seq, r.place = s.int64(), s.int64()
+	s.col = 3
+	r.Queue, r.Type, r.State, r.Priority = s.text(), s.text(), s.int(), s.int()
+	s.col = 9
+	r.Wake = s.time()
+	s.col = 15
+	r.Finished = s.time()
+	s.col = 0
+	return r
+}
+
 // all reads rows until the last.
 func (s *statement) all() ([]stored, error) {
 	var list []stored
