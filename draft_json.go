@@ -58,6 +58,9 @@ func ParseDraft(envelope []byte) (Draft, error) {
 	set("visibility_timeout", WithLease(job.Lease))
 	set("result_ttl", func(o *Options) { o.ResultTTL = job.ResultTTL })
 	set("retry", WithRetry(job.Retry))
+	if job.TypeVersion != "" {
+		opts = append(opts, WithVersion(job.TypeVersion))
+	}
 	if job.Unique != nil {
 		opts = append(opts, WithUnique(*job.Unique))
 	}

@@ -20,6 +20,7 @@ type envelope struct {
 	SpecVersion string          `json:"specversion"`
 	ID          string          `json:"id,omitempty"`
 	Type        string          `json:"type"`
+	Version     wireVersion     `json:"version,omitempty"`
 	Queue       string          `json:"queue"`
 	State       State           `json:"state,omitempty"`
 	Attempt     int             `json:"attempt"`
@@ -56,7 +57,8 @@ type envelope struct {
 // they cannot replace.
 func (j JobInfo) MarshalJSON() ([]byte, error) {
 	e := envelope{
-		SpecVersion: specVersion, ID: j.ID, Type: j.Type, Queue: j.Queue, State: j.State, Attempt: j.Attempt,
+		SpecVersion: specVersion, ID: j.ID, Type: j.Type, Version: wireVersion(j.TypeVersion),
+		Queue: j.Queue, State: j.State, Attempt: j.Attempt,
 		Args: j.Args, Meta: j.Meta, Priority: j.Priority,
 		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), EnqueueTTL: seconds(j.EnqueueTTL),
 		Lease: seconds(j.Lease), ResultTTL: resultTTL(j.ResultTTL), Retry: &j.Retry, RateLimit: j.RateLimit,
@@ -129,6 +131,7 @@ type decoder struct {
 	seen     map[string]string // attribute -> its place
 	finished map[State]time.Time
 
+	noKeys    bool   // the policy has no "keys": the version counts, too
 	uniqueKey string // "idempotency_key", which goes into the policy that may come after it
 }
 
@@ -214,11 +217,23 @@ func (d *decoder) options(v json.RawMessage) error {
 // finish checks the attributes against one another.
 func (d *decoder) finish() error {
 	j := d.job
+	if name, version, suffixed := strings.Cut(j.Type, "@"); suffixed {
+		j.Type = name
+		if j.TypeVersion == "" {
+			if err := ValidateVersion(version); err != nil {
+				return err
+			}
+			j.TypeVersion = version
+		}
+	}
 	if err := ValidateType(j.Type); err != nil {
 		return err
 	}
 	if j.Queue == "" {
 		j.Queue = DefaultQueue
+	}
+	if d.noKeys && j.TypeVersion != "" {
+		j.Unique.Keys |= ByVersion
 	}
 	if d.uniqueKey != "" {
 		if j.Unique == nil {
@@ -290,6 +305,10 @@ func init() { // a function, since the decoders refer to the table
 			d.job.Type, err = decodeName(v)
 			return err
 		}),
+		"version": top(func(d *decoder, v json.RawMessage) (err error) {
+			d.job.TypeVersion, err = decodeVersion(v)
+			return err
+		}),
 		"queue": client(func(d *decoder, v json.RawMessage) (err error) {
 			if d.job.Queue, err = decodeName(v); err != nil {
 				return err
@@ -315,6 +334,8 @@ func init() { // a function, since the decoders refer to the table
 		}),
 		"retry": client(func(d *decoder, v json.RawMessage) error { return d.job.Retry.UnmarshalJSON(v) }),
 		"unique": client(func(d *decoder, v json.RawMessage) error {
+			var given struct{ Keys any }
+			d.noKeys = json.Unmarshal(v, &given) == nil && given.Keys == nil
 			d.job.Unique = new(UniquePolicy)
 			return d.job.Unique.UnmarshalJSON(v)
 		}),

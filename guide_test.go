@@ -24,6 +24,19 @@ var buildReport = ojs.Define[Report]("report.build", ojs.WithTimeout(10*time.Min
 func send(context.Context, *ojs.Job[Email]) error   { return nil }
 func build(context.Context, *ojs.Job[Report]) error { return nil }
 
+type (
+	GreetingV1 struct{ Name string }
+	GreetingV2 struct{ First, Last string }
+)
+
+var (
+	greet1 = ojs.Define[GreetingV1]("greet")
+	greet2 = ojs.Define[GreetingV2]("greet", ojs.WithVersion("2.0"))
+)
+
+func greetOld(context.Context, *ojs.Job[GreetingV1]) error { return nil }
+func greet(context.Context, *ojs.Job[GreetingV2]) error    { return nil }
+
 var gateway paymentGateway
 
 type paymentGateway struct{}
@@ -71,6 +84,14 @@ func TestGuideRuns(t *testing.T) {
 		ticket, err := buildReport.Enqueue(ctx, eng, Report{Month: "2026-03"})
 		if err != nil || ticket.State != ojs.StateAvailable {
 			t.Error(ticket, err)
+		}
+	})
+	t.Run("versions", func(t *testing.T) {
+		eng.Register(
+			handler.For(greet1, greetOld, handler.WithVersions("<2.0")),
+			handler.For(greet2, greet, handler.WithVersions(">=2.0 <3.0")))
+		if _, err := eng.EnqueueMany(ctx, greet1.New(GreetingV1{}), greet2.New(GreetingV2{})); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("idempotent", func(t *testing.T) {

@@ -37,9 +37,10 @@ const (
 // each attempt gets its own.
 type JobHeader struct {
 	ID, Type, Queue string
-	Priority        int // higher first, 0 by default
-	Attempt         int // 0 before the first run, 1 in it
-	MaxAttempts     int // all runs, the first included
+	TypeVersion     string // of the type, such as 2.1 (WithVersion); "": none
+	Priority        int    // higher first, 0 by default
+	Attempt         int    // 0 before the first run, 1 in it
+	MaxAttempts     int    // all runs, the first included
 	// as JSON gives it back: numbers are float64, lists []any. OJS defines tags,
 	// trace_id, tenant_id and others.
 	Meta        map[string]any

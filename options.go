@@ -45,6 +45,8 @@ type Options struct {
 	DependsOn []string      // jobs that it waits for: ids, and names of drafts of its batch
 	Condition Condition     // how they must end; "": AllSucceeded
 	Join      bool          // it does not run: it completes when it could
+	// of the job's type; "": none
+	TypeVersion string
 	// attributes of a parsed draft that this version does not know
 	Extra map[string]json.RawMessage
 
@@ -141,6 +143,11 @@ func (o *Options) Validate() error {
 	}
 	if err := o.Retry.Validate(); err != nil {
 		return err
+	}
+	if o.TypeVersion != "" {
+		if err := ValidateVersion(o.TypeVersion); err != nil {
+			return err
+		}
 	}
 	switch {
 	case o.Priority < math.MinInt32 || o.Priority > math.MaxInt32:

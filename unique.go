@@ -46,6 +46,9 @@ const (
 	ByQueue
 	ByArgs
 	ByMeta
+	// the version of the type (WithVersion): it counts with zero Keys too. A job without
+	// a version has none that could count.
+	ByVersion
 )
 
 // Conflict is what happens to a duplicate.
@@ -130,7 +133,7 @@ func (p *UniquePolicy) PeriodEnd(from time.Time) time.Time {
 func (p *UniquePolicy) Validate() error {
 	dims := p.Dimensions()
 	switch {
-	case p.Keys&^(ByType|ByQueue|ByArgs|ByMeta) != 0:
+	case p.Keys&^(ByType|ByQueue|ByArgs|ByMeta|ByVersion) != 0:
 		return uniqueError("keys", fmt.Sprintf("%#b has an unknown dimension", uint8(p.Keys)))
 	case dims&ByMeta != 0 && len(p.MetaKeys) == 0:
 		return uniqueError("meta_keys", "must name what of the meta counts")

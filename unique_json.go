@@ -9,7 +9,7 @@ import (
 )
 
 // dimensions are the names of the dimensions, in the order of their bits.
-var dimensions = []string{"type", "queue", "args", "meta"}
+var dimensions = []string{"type", "queue", "args", "meta", "version"}
 
 // MarshalJSON encodes the standard's object (OJS unique jobs, section 13), without Key:
 // an envelope carries the key beside the policy.
@@ -89,7 +89,7 @@ var uniqueFields = map[string]func(p *UniquePolicy, v json.RawMessage) error{
 				}
 			}
 			if bit == 0 {
-				return fmt.Errorf("%q is none of type, queue, args, meta", clip([]byte(name)))
+				return fmt.Errorf("%q is none of type, queue, args, meta, version", clip([]byte(name)))
 			}
 			p.Keys |= bit
 		}

@@ -88,7 +88,7 @@ func (a *attempt) prepare(r *run) {
 	now := rec.StartedAt
 	a.r, a.claimed, a.deadline = r, now, timesOut(rec, now)
 	a.checkpoint = rec.Checkpoint
-	a.kind = r.c.registry.lookup(rec.Type)
+	a.kind = r.c.registry.lookup(rec.Type, rec.TypeVersion)
 	a.ctx = a.kind.frame()
 	a.context, a.header = a.ctx.Parts()
 	*a.header = detached(rec)

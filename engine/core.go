@@ -36,11 +36,13 @@ type core struct {
 	config
 	times   times
 	store   storage.Storage
-	rnd     *random               // ids
-	worker  string                // this engine in claims, logs and events
-	mocked  bool                  // the clock is virtual
-	durable bool                  // the storage is
-	stepper storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
+	rnd     *random // ids
+	worker  string  // this engine in claims, logs and events
+	mocked  bool    // the clock is virtual
+	durable bool    // the storage is
+
+	versioned bool                  // the storage tells versions of jobs apart
+	stepper   storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
 
 	registry  registry
 	gate      *gate
@@ -74,7 +76,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, err
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
-	c.durable = s.Capabilities().Durable
+	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
 	c.store = c.bind(s)
 	c.stepper, _ = c.store.(storage.SettleClaimer)
 	if c.prefetch == 0 {
@@ -102,6 +104,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.source = "ojs://" + c.name + "/engine/" + c.worker
 	c.events = eventlog.New(observers, c.log, c.identifyEvent)
 	c.gate = newGate(&c.config)
+	c.gate.limitName = c.registry.limitName
 	if c.maxStuck < 0 {
 		c.maxStuck = c.concurrency
 	}

@@ -338,6 +338,9 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if o.ID != "" {
 		return storage.Cron{}, invalid("id", "each run has one of its own")
 	}
+	if o.TypeVersion != "" || !t.handled {
+		t = c.registry.lookup(e.Job.Type(), o.TypeVersion)
+	}
 	args, err := c.encodeArgs(e.Job.Args(), e.Job.Type(), t)
 	if err != nil {
 		return storage.Cron{}, err

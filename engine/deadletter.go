@@ -111,8 +111,10 @@ func (d *DeadLetters) DeleteAll(ctx context.Context, f Filter) ([]Result, error)
 // override lays options over a stored job.
 func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, opts []ojs.Option) error {
 	o := ojs.Options{
-		Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL,
-		Lease: r.Lease, ResultTTL: r.ResultTTL, Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
+		TypeVersion: r.TypeVersion,
+		Queue:       r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout,
+		EnqueueTTL: r.EnqueueTTL,
+		Lease:      r.Lease, ResultTTL: r.ResultTTL, Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
 	}
 	if r.Timeout == r.TotalTimeout {
 		o.Timeout = max(o.Timeout, ojs.DefaultTimeout) // as a rule it is the default one, cut, which another total timeout cuts anew
@@ -126,6 +128,8 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 		return invalid("id", "cannot be changed")
 	case o.Unique != nil:
 		return invalid("unique", "cannot be changed")
+	case o.TypeVersion != r.TypeVersion:
+		return invalid("version", "cannot be changed")
 	case o.Pending:
 		return invalid("pending", "a dead letter is retried at once")
 	case o.EnqueueTTL != r.EnqueueTTL:
@@ -152,7 +156,7 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 				return err
 			}
 		}
-		header := ojs.JobHeader{Type: r.Type, Queue: o.Queue, Meta: o.Meta}
+		header := ojs.JobHeader{Type: r.Type, TypeVersion: r.TypeVersion, Queue: o.Queue, Meta: o.Meta}
 		r.Fingerprint, err = policy.Fingerprint(r.Unique, &ojs.JobInfo{JobHeader: header, Args: args})
 		if err != nil {
 			return err

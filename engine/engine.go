@@ -31,7 +31,8 @@ func New[T any](s storage.Storage, opts ...Option) (*Engine[T], error) {
 }
 
 // Handle runs jobs of the type with f. It panics if the type's name is invalid or has a
-// handler already, and if f is nil. A handler may be added while the engine runs.
+// handler already (handler.WithVersions allows several), and if f is nil. A handler may
+// be added while the engine runs.
 func (e *Engine[T]) Handle(jobType string, f handler.Func[T], opts ...handler.Option) {
 	e.Register(handler.For(ojs.Define[T](jobType), f, opts...))
 }
@@ -47,9 +48,9 @@ func (e *Engine[T]) Register(handlers ...handler.Handler) {
 // Handlers returns the handlers as they were registered, sorted by job type.
 func (e *Engine[T]) Handlers() []handler.Handler {
 	h := e.core.registry.handlers.Load()
-	list := make([]handler.Handler, len(h.types))
-	for i, name := range h.types {
-		list[i] = h.byType[name].given
+	var list []handler.Handler
+	for _, t := range h.all() {
+		list = append(list, t.given)
 	}
 	return list
 }

@@ -415,6 +415,12 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		return err
 	}
 	o, retry := &p.options, &p.retry
+	if err := c.checkVersion(o.TypeVersion); err != nil {
+		return err
+	}
+	if o.TypeVersion != "" || !t.handled {
+		t = c.registry.lookup(jobType, o.TypeVersion) // whose args may be of another type
+	}
 	id := o.ID
 	if id == "" {
 		id = c.rnd.id(now)
@@ -437,6 +443,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	// A hook has seen the id, and may have passed it on: the id is not new.
 	*in = storage.Insert{IDIsNew: o.ID == "" && c.rand == nil && len(c.hooks) == 0} // and then field by field: a record is large to copy
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority, retry.Runs(), meta
+	r.TypeVersion = o.TypeVersion
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
 	r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.EnqueueTTL, o.Lease, o.ResultTTL
@@ -503,7 +510,8 @@ func (c *core) identify(in *storage.Insert, o *ojs.Options) (err error) {
 	r.Unique = o.Unique
 	job := &r.JobInfo
 	if len(o.Unique.MetaKeys) > 0 { // meta counts as it was given
-		job = &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: r.Type, Queue: r.Queue, Meta: o.Meta}, Args: r.Args}
+		job = &ojs.JobInfo{JobHeader: ojs.JobHeader{
+			Type: r.Type, TypeVersion: r.TypeVersion, Queue: r.Queue, Meta: o.Meta}, Args: r.Args}
 	}
 	r.Fingerprint, err = policy.Fingerprint(o.Unique, job)
 	return err
@@ -519,7 +527,8 @@ func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id, jobType s
 		at = now.Add(o.Delay)
 	}
 	job := &ojs.Job[any]{Args: args, JobHeader: ojs.JobHeader{
-		ID: id, Type: jobType, Queue: o.Queue, Priority: o.Priority, MaxAttempts: runs, Meta: o.Meta,
+		ID: id, Type: jobType, TypeVersion: o.TypeVersion, Queue: o.Queue, Priority: o.Priority,
+		MaxAttempts: runs, Meta: o.Meta,
 		CreatedAt: now, ScheduledAt: at,
 	}}
 	if err := c.runHooks(ctx, job); err != nil {

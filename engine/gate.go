@@ -24,7 +24,7 @@ type gate struct {
 
 	mu     sync.Mutex // guards the fields below
 	queues []*queueGate
-	types  map[string]*limiter // those with a limit
+	types  map[string]*limiter // those with a limit, by their names in claims
 	keys   map[string]*keyGate
 	sweep  int // the number of keys at which to drop idle ones
 
@@ -35,6 +35,8 @@ type gate struct {
 	closed  *storage.KeySet
 	opening scheduler.Heap[string] // closed keys, by when time opens them
 	freed   []string               // keys of which a job has ended
+
+	limitName func(*storage.Record) string // of the handler of a job, in types; set before any claim
 
 	// Limits of queues and types, and weights, are checked after each job, those of keys
 	// not: a claim takes one job per key.
@@ -94,13 +96,17 @@ func newGate(cfg *config) *gate {
 	return g
 }
 
-// limitType bounds how many attempts of a type run at once.
-func (g *gate) limitType(jobType string, n int) {
+// limitType bounds how many attempts of a handler run at once, by the names that claims
+// have for it.
+func (g *gate) limitType(patterns []string, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looksAfterEach = true
 	g.plain.Store(false)
-	g.types[jobType] = &limiter{bounds: ojs.RateLimit{Concurrency: n}}
+	l := &limiter{bounds: ojs.RateLimit{Concurrency: n}}
+	for _, pattern := range patterns {
+		g.types[pattern] = l
+	}
 }
 
 // wanted is what a claimer asks for.
@@ -323,8 +329,10 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 			l.start(now)
 			h.limiters = append(h.limiters, l)
 		}
-		if l := g.types[r.Type]; l != nil && !w.lapses { // the limit of a handler, not of the type
-			count(l)
+		if len(g.types) > 0 && !w.lapses { // the limits of handlers, not of the types
+			if l := g.types[g.limitName(r)]; l != nil {
+				count(l)
+			}
 		}
 		for _, q := range g.queues {
 			if q.name == r.Queue && q.limiter != nil {

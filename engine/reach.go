@@ -20,8 +20,8 @@ func (c *core) warnUnreached() {
 		}
 	}
 	var types, queues []string
-	for _, name := range c.registry.handled() {
-		h := c.registry.lookup(name).handler
+	for _, t := range c.registry.handlers.Load().all() {
+		h, name := t.given, t.given.Type()
 		if n := h.Concurrency(); n > c.concurrency {
 			c.log.Warn("the concurrency of a handler is above the engine's, which holds",
 				"job_type", name, "handler_concurrency", n, "concurrency", c.concurrency)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -11,6 +10,8 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/versions"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // registry holds the handlers of an engine. Each job comes by several times, so a lookup
@@ -23,8 +24,9 @@ type registry struct {
 
 // handlers is the set at one time. It is replaced, never changed.
 type handlers struct {
-	byType map[string]*jobType
-	types  []string // sorted
+	byType map[string][]*jobType // those of a type in the order of their registration
+	types  []string              // sorted
+	claims []string              // as claims name them
 }
 
 // jobType is what an engine knows of a type of jobs.
@@ -35,32 +37,41 @@ type jobType struct {
 	handled bool            // there is a handler
 	plan    atomic.Pointer[plan]
 	cut     atomic.Bool // it has been logged that a retry delay of the type was cut
+
+	takes    versions.Range // the versions that the handler runs
+	patterns []string       // what claims name it by; the first names its limit in the gate
 }
 
 func (c *core) register(added []handler.Handler) error {
 	r := &c.registry
 	r.mu.Lock()
-	all := maps.Clone(r.handlers.Load().byType)
-	if all == nil {
-		all = make(map[string]*jobType)
+	set := &handlers{byType: maps.Clone(r.handlers.Load().byType)}
+	if set.byType == nil {
+		set.byType = make(map[string][]*jobType)
 	}
+	var news []*jobType
 	for _, h := range added {
 		if h.Type() == "" {
 			r.mu.Unlock()
 			return invalid("handler", "is the zero Handler; use handler.For")
 		}
-		if _, twice := all[h.Type()]; twice {
+		t := &jobType{handler: c.wrap(h), frame: insideHandlers.Frames(h), given: h, handled: true}
+		if err := set.add(c, t); err != nil {
 			r.mu.Unlock()
-			return invalid("handler", fmt.Sprintf("job type %s has one already", h.Type()))
+			return err
 		}
-		all[h.Type()] = &jobType{handler: c.wrap(h), frame: insideHandlers.Frames(h), given: h, handled: true}
+		news = append(news, t)
 	}
-	for _, h := range added {
-		if n := h.Concurrency(); n > 0 {
-			c.gate.limitType(h.Type(), n)
+	for _, t := range news {
+		if n := t.given.Concurrency(); n > 0 {
+			c.gate.limitType(t.patterns, n)
 		}
 	}
-	r.handlers.Store(&handlers{byType: all, types: slices.Sorted(maps.Keys(all))})
+	set.types = slices.Sorted(maps.Keys(set.byType))
+	for _, t := range set.all() {
+		set.claims = append(set.claims, t.patterns...)
+	}
+	r.handlers.Store(set)
 	r.mu.Unlock()
 
 	c.mu.Lock()
@@ -80,10 +91,10 @@ func (c *core) wrap(h handler.Handler) handler.Handler {
 	return insideHandlers.Wrap(h, append(slices.Clone(c.middleware), handler.Recover))
 }
 
-// lookup returns what is known of a job type; its handler is the zero one if there is
-// none.
-func (r *registry) lookup(name string) *jobType {
-	if t := r.handlers.Load().byType[name]; t != nil {
+// lookup returns what is known of a version of a job type; its handler is the zero one if
+// there is none.
+func (r *registry) lookup(name, version string) *jobType {
+	if t := r.handlers.Load().find(name, version); t != nil {
 		return t
 	}
 	return &unhandled
@@ -91,15 +102,26 @@ func (r *registry) lookup(name string) *jobType {
 
 var unhandled jobType
 
-// handled returns the types that have a handler.
-func (r *registry) handled() []string { return r.handlers.Load().types }
+// handled returns the types that have a handler, as claims name them.
+func (r *registry) handled() []string { return r.handlers.Load().claims }
+
+// limitName is what the limit of a job's handler goes by in the gate.
+func (r *registry) limitName(rec *storage.Record) string {
+	if t := r.handlers.Load().find(rec.Type, rec.TypeVersion); t != nil && len(t.patterns) > 0 {
+		return t.patterns[0]
+	}
+	return ""
+}
 
 // jobType finds what is known of a type of jobs to enqueue. It refuses a name that no
 // type can have.
 func (c *core) jobType(name string) (*jobType, error) {
 	r := &c.registry
-	if t := r.handlers.Load().byType[name]; t != nil {
-		return t, nil
+	if list := r.handlers.Load().byType[name]; len(list) == 1 {
+		return list[0], nil
+	} else if len(list) > 1 { // the defaults of none of them hold for jobs enqueued by the name
+		t, _ := r.unknown.LoadOrStore(name, new(jobType))
+		return t.(*jobType), nil
 	}
 	if t, ok := r.unknown.Load(name); ok {
 		return t.(*jobType), nil

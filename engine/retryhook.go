@@ -21,10 +21,11 @@ func WithRetryHook(h policy.Hook) Option {
 	}
 }
 
-// retryHook is what has a say in the retries of a job type; nil if nothing has.
-func (c *core) retryHook(jobType string) policy.Hook {
+// retryHook is what has a say in the retries of a job; nil if nothing has.
+func (c *core) retryHook(j *ojs.JobHeader) policy.Hook {
 	var hooks retryHooks
-	for _, hook := range []policy.Hook{c.registry.lookup(jobType).handler.RetryHook(), c.ownRetryHook} {
+	handlers := c.registry.lookup(j.Type, j.TypeVersion).handler.RetryHook()
+	for _, hook := range []policy.Hook{handlers, c.ownRetryHook} {
 		if hook != nil {
 			hooks.hooks = append(hooks.hooks, hook)
 		}

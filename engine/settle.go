@@ -130,7 +130,8 @@ func (c *core) decideFailure(f *settlement, o policy.Outcome, now time.Time) {
 		_, end := c.trace(f.traced, OpRetryEvaluate, f.rec)
 		defer end(nil)
 	}
-	f.decision = policy.Decide(&f.rec.JobInfo, o, now, jitter(c.jitter, f.rec.ID, f.rec.Attempt), c.retryHook(f.rec.Type))
+	drawn := jitter(c.jitter, f.rec.ID, f.rec.Attempt)
+	f.decision = policy.Decide(&f.rec.JobInfo, o, now, drawn, c.retryHook(&f.rec.JobHeader))
 }
 
 // settleOverrun settles an attempt whose handler has not returned in the grace period

@@ -31,7 +31,7 @@ var (
 // WorkerConfig says which jobs a worker takes.
 type WorkerConfig struct {
 	Queues []string // in order of preference; empty: those of the engine, in its order
-	Types  []string // empty: all
+	Types  []string // empty: all; with versions as "email.send@>=2.0 <3.0" (handler.WithVersions)
 
 	// DeadAfter is how long the worker may be silent while it holds jobs, once it has
 	// sent a heartbeat: then it counts as dead and its attempts as failed. 0:
@@ -104,7 +104,11 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 	}
 	c := w.core
 	defer c.listen()()
-	ask := wanted{queues: w.cfg.Queues, types: w.cfg.Types, all: len(w.cfg.Types) == 0, worker: w.id, lapses: true}
+	types, err := c.workerTypes(w.cfg.Types)
+	if err != nil {
+		return nil, err
+	}
+	ask := wanted{queues: w.cfg.Queues, types: types, all: len(w.cfg.Types) == 0, worker: w.id, lapses: true}
 	for {
 		state, changed := w.touch()
 		switch state {

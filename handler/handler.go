@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -48,7 +49,8 @@ type Handler struct {
 	jobType  string
 	defaults []ojs.Option
 	args     reflect.Type
-	atOnce   int // attempts
+	atOnce   int    // attempts
+	versions string // "": all
 	hook     policy.Hook
 	batch    *batching // nil: it runs one job at a time
 	frame    func() attempt.Frame
@@ -86,6 +88,23 @@ func WithConcurrency(n int) Option {
 		panic(fmt.Sprintf("ojs: handler concurrency %d is less than 1", n))
 	}
 	return func(h *Handler) { h.atOnce = n }
+}
+
+// WithVersions sets the versions of the type (ojs.WithVersion) that the handler runs:
+// "*", one version such as "2.0", or bounds such as ">=2.0 <3.0", which a space or a
+// comma joins and which all hold. Versions are compared as numbers: 1.10 comes after 1.9.
+// It panics if the range is none of these.
+//
+// A type may have several handlers whose ranges do not overlap. Their args may be of
+// different types. A job without a version runs with the first that was registered. A job
+// whose version no handler takes waits, for an engine that has one. The default options
+// of a type with several handlers do not hold for jobs enqueued by its name alone. By
+// default a handler runs every version.
+func WithVersions(within string) Option {
+	if _, err := versions.ParseRange(within); err != nil {
+		panic(fmt.Sprintf("ojs: handler versions %q: %v", within, err))
+	}
+	return func(h *Handler) { h.versions = within }
 }
 
 // WithMiddleware puts middlewares around the handler, the first outermost, inside of the
@@ -150,6 +169,9 @@ func (h Handler) Concurrency() int { return h.atOnce }
 
 // RetryHook returns the hook for the type's retries, nil if there is none.
 func (h Handler) RetryHook() policy.Hook { return h.hook }
+
+// Versions returns the range of versions that the handler runs, "" for all.
+func (h Handler) Versions() string { return h.versions }
 
 // Type returns the name of the job type.
 func (h Handler) Type() string { return h.jobType }

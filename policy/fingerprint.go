@@ -15,6 +15,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/versions"
 )
 
 var inside = bridge.Take[bridge.Args[ojs.Args]]()
@@ -83,6 +84,9 @@ func canonical(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, error) {
 		c.text("queue", job.Queue)
 	}
 	c.text("type", job.Type)
+	if v, err := versions.Parse(job.TypeVersion); err == nil && (p.Keys == 0 || dims&ojs.ByVersion != 0) {
+		c.text("version", v.String())
+	}
 	c.token(jsontext.EndObject)
 	if c.err != nil {
 		field := "args"

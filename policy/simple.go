@@ -17,7 +17,8 @@ import (
 // writer owns the text until it writes the next.
 func (w *simpleWriter) simple(p *ojs.UniquePolicy, job *ojs.JobInfo) ([]byte, bool) {
 	dims := p.Dimensions()
-	if dims&ojs.ByMeta != 0 || p.ArgsKeys != nil && dims&ojs.ByArgs == 0 || inside.Lossy(job.Args) {
+	if job.TypeVersion != "" || dims&ojs.ByMeta != 0 ||
+		p.ArgsKeys != nil && dims&ojs.ByArgs == 0 || inside.Lossy(job.Args) {
 		return nil, false
 	}
 	w.in, w.dst, w.hard = nil, append(w.dst[:0], '{'), false

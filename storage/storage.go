@@ -236,6 +236,12 @@ type Capabilities struct {
 	Then      bool          // Change.Then is stored [then-1, then-9]
 	Orders    bool          // List knows every Order, and Page.Prev [list-9, list-15]
 	DependsOn bool          // Insert.DependsOn is obeyed [depend-1, depend-10, depend-12]
+
+	// Versions says that claims tell jobs of a type apart by their TypeVersion, as
+	// Claim.Takes does: a type in Claim.Types takes jobs of any version and of none
+	// [version-1], "type@" jobs without a version [version-1], and "type@>=2.0 <3.0" jobs
+	// whose version is in the range [version-2, version-3].
+	Versions bool
 }
 
 // Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
@@ -317,7 +323,7 @@ type Inserted struct {
 // Claim asks for jobs to run.
 type Claim struct {
 	Queues   []string // in order of preference; empty: all [claim-4, claim-5]
-	Types    []string // empty: all [claim-6]
+	Types    []string // empty: all [claim-6]; see Capabilities.Versions
 	SkipKeys *KeySet  // keys of rate limits that admit nothing now; nil: none [claim-11, claim-14, claim-17]
 	Max      int      // most jobs, over all queues together [claim-7]
 	Worker   string   // who asks; kept in the record [claim-1, claim-15]

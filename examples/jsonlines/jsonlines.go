@@ -165,7 +165,7 @@ func (s *Storage) begin() error {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "jsonlines", Durable: true, Unique: storage.Strong,
-		Mechanism: "mutex", Orders: true}
+		Mechanism: "mutex", Orders: true, Versions: true}
 }
 
 // Insert implements storage.Storage.

@@ -49,7 +49,7 @@ func config(t *testing.T) storagetest.Config {
 			mu.Unlock()
 			return keep(open(tb, path), path)
 		},
-		Orders: true,
+		Orders: true, Versions: true,
 	}
 }
 

@@ -25,6 +25,7 @@ type cronDocument struct {
 
 type options struct {
 	ID                           string          `json:",omitzero"`
+	TypeVersion                  string          `json:",omitzero"`
 	Queue                        string          `json:",omitzero"`
 	Priority                     int             `json:",omitzero"`
 	Delay                        time.Duration   `json:",omitzero"`
@@ -76,7 +77,8 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun,
 		NextRun: c.NextRun.UTC(), Runs: c.Runs, LastJobID: c.LastJobID,
 		Options: options{
-			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
+			ID: o.ID, TypeVersion: o.TypeVersion,
+			Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
 			TTL: o.TTL, ExpiresAt: o.ExpiresAt,
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
 			ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
@@ -157,7 +159,8 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun,
 		Runs: d.Runs, LastJobID: d.LastJobID,
 		Options: ojs.Options{
-			ID: o.ID, Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
+			ID: o.ID, TypeVersion: o.TypeVersion,
+			Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
 			TTL: o.TTL, ExpiresAt: o.ExpiresAt,
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
 			ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,

@@ -17,6 +17,7 @@ import (
 
 // jobDocument is what no attempt changes and no column has.
 type jobDocument struct {
+	TypeVersion  string         `json:"type_version,omitempty"` // which the column of the type has, too
 	Meta         meta           `json:"meta,omitempty"`
 	MaxAttempts  *int           `json:"max_attempts,omitempty"` // nil: those of the policy
 	ScheduledAt  time.Time      `json:"scheduled_at,omitzero"`
@@ -116,14 +117,16 @@ func isStandard(p *ojs.RetryPolicy) bool {
 
 func encodeJob(r *storage.Record) ([]byte, error) {
 	standard := isStandard(&r.Retry)
-	if standard && r.MaxAttempts == standardRetry.MaxAttempts && len(r.Meta) == 0 && r.ScheduledAt.IsZero() &&
+	if standard && r.TypeVersion == "" &&
+		r.MaxAttempts == standardRetry.MaxAttempts && len(r.Meta) == 0 && r.ScheduledAt.IsZero() &&
 		r.ExpiresAt.IsZero() &&
 		r.Timeout == standardTimeout && r.TotalTimeout == 0 && r.EnqueueTTL == 0 && r.ResultTTL == 0 &&
 		r.RateLimit == nil && r.Unique == nil && r.Dependencies == nil &&
 		len(r.Extra) == 0 && exact(r.CreatedAt) {
 		return nil, nil
 	}
-	d := jobDocument{Meta: r.Meta, ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt,
+	d := jobDocument{TypeVersion: r.TypeVersion, Meta: r.Meta,
+		ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt,
 		TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL, ResultTTL: r.ResultTTL}
 	if r.MaxAttempts != r.Retry.Runs() {
 		d.MaxAttempts = &r.MaxAttempts
@@ -174,7 +177,7 @@ func decodeJob(r *storage.Record, b []byte) error {
 			return err
 		}
 	}
-	r.Meta, r.Extra = d.Meta, d.Extra
+	r.TypeVersion, r.Meta, r.Extra = d.TypeVersion, d.Meta, d.Extra
 	r.EnqueueTTL = d.EnqueueTTL
 	r.ScheduledAt, r.ExpiresAt, r.TotalTimeout, r.ResultTTL = d.ScheduledAt, d.ExpiresAt,
 		d.TotalTimeout, d.ResultTTL

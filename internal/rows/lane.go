@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -124,7 +125,22 @@ type Wanted struct {
 }
 
 func (w *Wanted) may(j *Waiting) bool {
-	return len(w.Types) == 0 || slices.Contains(w.Types, j.Type)
+	return Takes(w.Types, j.Type)
+}
+
+// TypeName is the name of a type, of the column of the type.
+func TypeName(column string) string {
+	name, _, _ := strings.Cut(column, "@")
+	return name
+}
+
+// Takes reports whether a claim of some types, or of all if there are none, takes a job
+// by the column of its type.
+func Takes(types []string, column string) bool {
+	name, version, _ := strings.Cut(column, "@")
+	return len(types) == 0 || slices.ContainsFunc(types, func(pattern string) bool {
+		return pattern == name || versions.Takes(pattern, name, version)
+	})
 }
 
 // Pick returns the first jobs that a claim may have, in order, one of each key.

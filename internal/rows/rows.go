@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
 )
@@ -146,7 +147,7 @@ func exact(t time.Time) bool {
 // Encode returns the columns of a record.
 func Encode(r *storage.Record) (Columns, error) {
 	c := Columns{
-		ID: r.ID, Queue: r.Queue, Type: r.Type, Worker: r.Worker,
+		ID: r.ID, Queue: r.Queue, Type: versions.Full(r.Type, r.TypeVersion), Worker: r.Worker,
 		State: Code(r.State), Priority: r.Priority, Attempt: r.Attempt, Version: int64(r.Version),
 		Progress: r.Progress, Lease: int64(r.Lease), Fingerprint: r.Fingerprint,
 		Wake: Nanos(r.WakeAt()), Deadline: Nanos(r.Deadline()), Created: Nanos(r.CreatedAt),
@@ -248,6 +249,9 @@ func Read(c *Columns) (storage.Record, error) {
 		if err := decodeDepends(&r, c.Depends); err != nil {
 			return r, fmt.Errorf("depends: %w", err)
 		}
+	}
+	if r.TypeVersion != "" {
+		r.Type = strings.TrimSuffix(r.Type, "@"+r.TypeVersion)
 	}
 	if err := decodeOutcome(&r, c.Outcome); err != nil {
 		return r, fmt.Errorf("outcome: %w", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -98,7 +99,7 @@ func (i instant) time() time.Time {
 
 // kind is what jobs have in common that were enqueued alike.
 type kind struct {
-	jobType, queue               string
+	jobType, version, queue      string
 	maxAttempts                  int
 	retry                        ojs.RetryPolicy
 	timeout, totalTimeout, lease time.Duration
@@ -112,7 +113,8 @@ type kind struct {
 
 // fits reports whether a job is of the kind.
 func (k *kind) fits(r *storage.Record) bool {
-	return k.jobType == r.Type && k.queue == r.Queue && k.maxAttempts == r.MaxAttempts &&
+	return k.jobType == r.Type && k.version == r.TypeVersion && k.queue == r.Queue &&
+		k.maxAttempts == r.MaxAttempts &&
 		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && k.resultTTL == r.ResultTTL && k.retry.Equal(r.Retry) &&
 		equalUnique(k.unique, ofMany(r.Unique))
 }
@@ -156,9 +158,9 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 		}
 	}
 	k := &kind{
-		jobType: r.Type, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
+		jobType: r.Type, version: r.TypeVersion, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
 		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL, home: q,
-		group: s.ready.join(r.Queue, r.Type),
+		group: s.ready.join(r.Queue, versions.Full(r.Type, r.TypeVersion)),
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))
@@ -332,7 +334,7 @@ func (j *job) copyTo(r *storage.Record) {
 	// Each field once, even those that most jobs do not have: clearing the record first
 	// costs as much again.
 	k := j.kind
-	r.ID, r.Type, r.Queue = j.id, k.jobType, k.queue
+	r.ID, r.Type, r.TypeVersion, r.Queue = j.id, k.jobType, k.version, k.queue
 	r.Priority, r.Attempt, r.MaxAttempts = int(j.priority), int(j.attempt), k.maxAttempts
 	r.Meta, r.Errors = nil, nil
 	r.CreatedAt, r.ScheduledAt = j.created.time(), j.scheduled.time()

@@ -101,7 +101,7 @@ func New() *Storage {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true}
+		Orders: true, DependsOn: true, Versions: true}
 }
 
 // find returns the job with the id, nil if there is none.
@@ -543,7 +543,8 @@ func (s *Storage) settleThen(near uint32, now time.Time, c *storage.Change) stor
 func (s *Storage) edit(j *job, to *storage.Record) {
 	before := j.wakeAt()
 	key, limited := j.rateKey()
-	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType || limited != (to.RateLimit != nil) || limited && key != to.RateLimit.Key
+	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType ||
+		to.TypeVersion != j.kind.version || limited != (to.RateLimit != nil) || limited && key != to.RateLimit.Key
 	s.removePeer(j)
 	if moves {
 		s.ready.remove(j)

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -15,11 +17,13 @@ import (
 // another type. A claim from every queue does not look at each queue. A claim that skips
 // a rate limit key skips its buckets, without a look at its jobs.
 type ready struct {
-	types  map[string]*typeIndex
+	types  map[string]*typeIndex        // the versions of a type apart, by versions.Full
 	queues map[string]map[string]*group // queue, type
 	paused map[string]bool
-	seq    uint64 // of the latest entry
-	n      int    // jobs, without those in passed
+	vary   map[string][]string // the names in types of each type that has versions
+	asked  []string            // memory for asks
+	seq    uint64              // of the latest entry
+	n      int                 // jobs, without those in passed
 
 	shut   closedKeys
 	looked int // keys and buckets that claims have looked at, opened or closed, for tests
@@ -319,6 +323,12 @@ func (r *ready) join(queue, jobType string) *group {
 		if t == nil {
 			t = new(typeIndex)
 			r.types[jobType] = t
+			if name, _, versioned := strings.Cut(jobType, "@"); versioned {
+				if r.vary == nil {
+					r.vary = make(map[string][]string)
+				}
+				r.vary[name] = append(r.vary[name], jobType)
+			}
 		}
 		t.queues++
 	}
@@ -338,6 +348,12 @@ func (r *ready) part(g *group) {
 	t := r.types[g.jobType]
 	if t.queues--; t.queues == 0 {
 		delete(r.types, g.jobType)
+		if name, _, versioned := strings.Cut(g.jobType, "@"); versioned {
+			same := func(other string) bool { return other == g.jobType }
+			if r.vary[name] = slices.DeleteFunc(r.vary[name], same); len(r.vary[name]) == 0 {
+				delete(r.vary, name)
+			}
+		}
 	}
 }
 
@@ -353,6 +369,29 @@ func (r *ready) pause(queue string, paused bool) {
 	}
 }
 
+// asks returns the names in types that a claim of some types takes: the types themselves
+// as long as no type has versions and no claim asks for any. The list is valid until the
+// next call.
+func (r *ready) asks(claimed []string) []string {
+	ranged := func(pattern string) bool { return strings.IndexByte(pattern, '@') >= 0 }
+	if len(r.vary) == 0 && !slices.ContainsFunc(claimed, ranged) {
+		return claimed
+	}
+	r.asked = r.asked[:0]
+	for _, pattern := range claimed {
+		name, _, _ := strings.Cut(pattern, "@")
+		if versions.Takes(pattern, name, "") {
+			r.asked = append(r.asked, name)
+		}
+		for _, full := range r.vary[name] {
+			if versions.Takes(pattern, name, full[len(name)+1:]) {
+				r.asked = append(r.asked, full)
+			}
+		}
+	}
+	return r.asked
+}
+
 // next finds the job to claim among all queues, nil if there is none. It costs one look
 // per type, and one more for each key that this claim has taken a job of.
 func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
@@ -365,7 +404,7 @@ func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
 				best = earlier(best, t.first(skip))
 			}
 		}
-		for _, name := range types {
+		for _, name := range r.asks(types) {
 			if t := r.types[name]; t != nil {
 				best = earlier(best, t.first(skip))
 			}
@@ -393,7 +432,7 @@ func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Tim
 				best = earlier(best, j)
 			}
 		}
-		for _, name := range types {
+		for _, name := range r.asks(types) {
 			if g := in[name]; g != nil {
 				j, _ := g.first(skip)
 				best = earlier(best, j)

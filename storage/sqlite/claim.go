@@ -164,7 +164,7 @@ func (k *claimer) First(keys []string) (found []rows.Waiting, err error) {
 		for q.next() {
 			j := q.waiting()
 			_, paused := slices.BinarySearch(k.paused, j.Queue)
-			if !paused && (len(k.c.Types) == 0 || slices.Contains(k.c.Types, j.Type)) {
+			if !paused && rows.Takes(k.c.Types, j.Type) {
 				found = append(found, j)
 				break
 			}

@@ -71,7 +71,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 			}
 			page.Looked++
 			walk.Pass(at)
-			if state := rows.State(r.State); state != "" && !q.MayMatch(state, r.Queue, r.Type) {
+			name := rows.TypeName(r.Type)
+			if state := rows.State(r.State); state != "" && !q.MayMatch(state, r.Queue, name) {
 				continue
 			}
 			r = st.row()

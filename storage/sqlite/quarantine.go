@@ -25,7 +25,7 @@ const maxAside = 1000
 // setAside moves a job to the quarantine.
 func (t *tx) setAside(r *stored, why error) error {
 	q := storage.Quarantined{Kind: storage.KindJob, Name: r.ID, Reason: rows.Reason(why), Queue: r.Queue,
-		Type: r.Type, State: rows.State(r.State)}
+		Type: rows.TypeName(r.Type), State: rows.State(r.State)}
 	return t.aside(func() error {
 		if err := t.exec(quarantineJob, r.seq); err != nil {
 			return err
@@ -180,7 +180,7 @@ func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (lis
 			list = append(list, storage.Quarantined{
 				Key: strconv.FormatInt(q.int64(), 10), Kind: storage.Kind(q.text()), Name: q.text(),
 				Reason: q.text(), At: time.UnixMilli(q.int64()).UTC(),
-				Queue: q.text(), Type: q.text(), State: rows.State(q.int()),
+				Queue: q.text(), Type: rows.TypeName(q.text()), State: rows.State(q.int()),
 			})
 		}
 		return q.close()

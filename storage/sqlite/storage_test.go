@@ -48,8 +48,8 @@ var config = storagetest.Config{
 	SettleClaims: true,
 	Then:         true,
 	DependsOn:    true,
-	Orders:       true,
-	Quarantine:   true,
+	Orders:       true, Versions: true,
+	Quarantine: true,
 	// The args are no JSON with a brace before them.
 	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),
 	Mend:  change("UPDATE quarantined_job SET args = substr(args, 2) WHERE id = '%s'"),

@@ -234,7 +234,7 @@ func register(of []fault) struct{} {
 func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
 		Queues: true, Crons: true, Notices: true, SettleClaims: true,
-		Then: true, Orders: true, DependsOn: true,
+		Then: true, Orders: true, DependsOn: true, Versions: true,
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
 			fault(b)

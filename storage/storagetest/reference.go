@@ -56,7 +56,7 @@ func NewReference() *Reference {
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true}
+		Orders: true, DependsOn: true, Versions: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -428,7 +428,7 @@ func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, skip *st
 	now time.Time) bool {
 	r := &j.rec
 	return r.State == ojs.StateAvailable && !r.Expired(now) && s.states[r.Queue] != ojs.QueuePaused &&
-		(queue == "" || r.Queue == queue) && (len(c.Types) == 0 || slices.Contains(c.Types, r.Type)) &&
+		(queue == "" || r.Queue == queue) && c.Takes(r.Type, r.TypeVersion) &&
 		(r.RateLimit == nil || !skip.Has(r.RateLimit.Key))
 }
 

@@ -87,24 +87,26 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 // shows them.
 func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no abilities": {Then: true, Orders: true, DependsOn: true,
+		"no abilities": {Then: true, Orders: true, DependsOn: true, Versions: true,
 			Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
-		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Open: func(
-			testing.TB) storage.Storage {
-			s := NewReference()
-			return struct {
-				storage.Storage
-				storage.CronStore
-			}{s, s}
-		}},
-		"no recurring jobs": {Queues: true, Then: true, Orders: true, DependsOn: true, Open: func(
-			testing.TB) storage.Storage {
-			s := NewReference()
-			return struct {
-				storage.Storage
-				storage.QueueStore
-			}{s, s}
-		}},
+		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+			Open: func(
+				testing.TB) storage.Storage {
+				s := NewReference()
+				return struct {
+					storage.Storage
+					storage.CronStore
+				}{s, s}
+			}},
+		"no recurring jobs": {Queues: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+			Open: func(
+				testing.TB) storage.Storage {
+				s := NewReference()
+				return struct {
+					storage.Storage
+					storage.QueueStore
+				}{s, s}
+			}},
 		"microseconds": coarseConfig(time.Microsecond), "milliseconds": coarseConfig(time.Millisecond),
 		"seconds": coarseConfig(time.Second),
 	} {
@@ -118,7 +120,8 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 func coarseConfig(to time.Duration) Config {
 	return Config{
 		Open:   func(testing.TB) storage.Storage { return coarse{NewReference(), to} },
-		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, TimePrecision: to,
+		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+		TimePrecision: to,
 	}
 }
 

@@ -66,6 +66,9 @@ type Config struct {
 	// Orders declares that List knows every storage.Order (Capabilities.Orders).
 	Orders bool
 
+	// Versions declares that claims tell versions apart (Capabilities.Versions).
+	Versions bool
+
 	// Quarantine declares the optional ability storage.Quarantiner, like those above. It
 	// needs Plant and Mend.
 	Quarantine bool
@@ -113,6 +116,7 @@ const (
 	needsThen
 	needsOrders
 	needsDependsOn
+	needsVersions
 
 	needsNothing need = 0
 )
@@ -121,7 +125,8 @@ const (
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
 		thenCases, dependsCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
-		listCases, orderCases, deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
+		listCases, orderCases, versionCases,
+		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
 
@@ -186,6 +191,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage does not settle and claim in one step", false
 	case n&needsThen != 0 && !cfg.Then:
 		return "the storage stores no Then", false
+	case n&needsVersions != 0 && !cfg.Versions:
+		return "the storage does not tell versions apart", false
 	case n&needsOrders != 0 && !cfg.Orders:
 		return "the storage lists in the order of insertion only", false
 	case n&needsDependsOn != 0 && !cfg.DependsOn:
@@ -232,6 +239,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if caps.Then != cfg.Then {
 		t.Errorf("changes with a Then: claimed %v, Capabilities say %v", cfg.Then, caps.Then)
+	}
+	if caps.Versions != cfg.Versions {
+		t.Errorf("versions: claimed %v, Capabilities say %v", cfg.Versions, caps.Versions)
 	}
 	if caps.Orders != cfg.Orders {
 		t.Errorf("orders of listings: claimed %v, Capabilities say %v", cfg.Orders, caps.Orders)
