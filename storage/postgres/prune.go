@@ -23,9 +23,13 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 	var held string
 	var state int16
 	var some bool
-	err = again(func() error { return tuned{s}.query(ctx, s.sql.remove, []any{ids}, one(&some, &n, &held, &state)) })
-	if err != nil {
-		return 0, wrap(err)
+	for moved := int64(1); moved > 0; { // by others while the statement waited for them
+		err = again(func() error {
+			return tuned{s}.query(ctx, s.sql.remove, []any{ids}, one(&some, &n, &held, &state, &moved))
+		})
+		if err != nil {
+			return 0, wrap(err)
+		}
 	}
 	if held != "" {
 		return 0, &ojs.TransitionError{ID: held, From: rows.State(int(state)), To: "deleted"}

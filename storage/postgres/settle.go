@@ -141,6 +141,16 @@ type settling struct {
 	sameJob bool      // each is AttemptFieldsOnly
 }
 
+// ends reports whether each of the changes ends an active job, and is AttemptFieldsOnly.
+func (o *settling) ends() bool {
+	for i := range o.encoded {
+		if o.froms[i] != 1<<rows.Active || !rows.Terminal(o.encoded[i].State) {
+			return false
+		}
+	}
+	return o.sameJob
+}
+
 func (o *settling) part(from, to int) settling {
 	return settling{o.encoded[from:to], o.froms[from:to], o.sameJob}
 }
@@ -250,6 +260,9 @@ func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []b
 // applying is the statement that applies changes, and returns the numbers of those that
 // it has applied, from 1 on.
 func (s *Storage) applying(o settling) (sql string, args []any) {
+	if o.ends() {
+		return s.sql.endAttempt, attemptArguments(o.encoded, o.froms)
+	}
 	if o.sameJob {
 		return s.sql.settleAttempt, attemptArguments(o.encoded, o.froms)
 	}

@@ -16,7 +16,8 @@ type statements struct {
 	beginPast, behindIn, behindAll, firstOfKeys, claimThese              string
 	claim, claimAll, claimAround, somePaused                             string
 	aheadIn, aheadAll, aheadAround, lockedIDs                            string
-	settleAttempt, settleStep, settleAll, versions, extend               string
+	settleAttempt, settleStep, endAttempt, endStep                       string
+	settleAll, versions, extend                                          string
 	due, nextWake                                                        string
 	get, getAll, list, window, listDead, windowDead, counts, compact     string
 	remove, release, prune                                               string
@@ -34,6 +35,27 @@ const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.a
 	j.enqueued, j.started, j.next_retry, j.finished, j.dead, j.lease_until, j.lease, j.progress, j.worker, j.fingerprint, j.rate_key,
 	j.args, j.job, j.outcome, j.checkpoint`
 
+// whole is a job j as it is stored: its row of job, and the row of stage or of one of its
+// partitions.
+const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
+	b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease,
+	coalesce(s.progress, 0) AS progress, coalesce(s.worker, '') AS worker, s.fingerprint, s.rate_key,
+	b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place
+	FROM {schema}.{of} s JOIN {schema}.job b ON b.seq = s.seq) j`
+
+// standing are the columns of stage.
+const standing = `(seq, place, version, attempt, other_place, wake, deadline, enqueued, started, next_retry, finished, dead,
+	lease_until, kept, released, created, progress, priority, state, limited, queue, type, worker, fingerprint, rate_key,
+	outcome, checkpoint)`
+
+// limited says whether a job has a rate limit or an enqueue TTL. It finds such a member in
+// meta and extra, too.
+const limited = `nullif(rate_key IS NOT NULL OR job IS NOT NULL AND (
+	position('"rate_limit":'::bytea IN job) > 0 OR position('"enqueue_ttl":'::bytea IN job) > 0), false)`
+
+// alike is how the tally tells jobs of one queue and state apart.
+const alike = `CASE WHEN kept IS NULL THEN dead IS NOT NULL END`
+
 // given are jobs that come as one array for each column, as arguments makes them. A time
 // that is not set is the least bigint, and a text that is not set the empty one: arrays
 // without NULLs are much cheaper to send.
@@ -50,15 +72,9 @@ const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.
 	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept, ord)
 	ORDER BY u.ord)`
 
-// attempt is what attempts change, from a row c.
-const attempt = `state = c.state, attempt = c.attempt, version = c.version, wake = c.wake, deadline = c.deadline, enqueued = c.enqueued, started = c.started,
-	next_retry = c.next_retry, finished = c.finished, dead = c.dead, lease_until = c.lease_until, progress = c.progress,
-	worker = c.worker, outcome = c.outcome, checkpoint = c.checkpoint, kept = c.kept,
-	released = NULL`
-
 // claimable is what every claim asks of a job j: $1 is the time, $4 the types, $5 the
 // keys to skip.
-const claimable = `j.state = 3 AND (j.wake IS NULL OR j.wake > $1) AND ($4::text[] IS NULL OR j.type = ANY ($4::text[]))
+const claimable = `(j.wake IS NULL OR j.wake > $1) AND ($4::text[] IS NULL OR j.type = ANY ($4::text[]))
 	AND (j.rate_key IS NULL OR j.rate_key <> ALL ($5::text[]))`
 
 // Claims are in the order of picked, in which each job has a mark.
@@ -69,69 +85,75 @@ const (
 		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
 			SELECT seq, mark, rn, row_number() OVER (PARTITION BY mark ORDER BY rn) AS nth FROM
 			(SELECT seq, mark, row_number() OVER () AS rn FROM picked) p ORDER BY rn) p
-			WHERE p.mark IS NULL OR p.nth = 1)
+			WHERE p.mark IS NULL OR p.nth = 1),
 		{take}`
 
 	// marksLast is the mark of a step, which takes the jobs before the first one that has
-	// a rate limit or an enqueue TTL. It finds such a member in meta and extra, too. With
-	// its jobs a step returns, as number 0, those whose outcomes settleStep has refused:
-	// as they are before the claim.
-	marksLast = `(j.rate_key IS NOT NULL OR j.job IS NOT NULL AND (
-		position('"rate_limit":'::bytea IN j.job) > 0
-		OR position('"enqueue_ttl":'::bytea IN j.job) > 0)) AS mark`
+	// a rate limit or an enqueue TTL. With its jobs a step returns, as number 0, those
+	// whose outcomes settleStep has refused: as they are before the claim.
+	marksLast = `coalesce(j.limited, false) AS mark`
 	takeAhead = `,
 		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
 			SELECT seq, bool_or(mark) OVER (ROWS UNBOUNDED PRECEDING) AS last FROM picked) p
 			WHERE NOT p.last),
-		claimed AS ({take})
-		TABLE claimed
+		{take}
 		UNION ALL
-		SELECT 0, {columns} FROM {schema}.job j
+		SELECT 0, {columns} FROM {whole}
 		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])`
 )
 
 // take makes jobs active. $1 is the time, $3 the worker.
-const take = `UPDATE {schema}.job j
-	SET state = 4, place = p.place, attempt = {attempt1}, version = {version1},
-		started = $1, worker = $3, lease_until = {until}, wake = {until}, progress = 0, other_place = j.place
-	FROM numbered p WHERE j.seq = p.seq
-	RETURNING p.place AS ord, {columns}`
+const take = `gone AS MATERIALIZED (DELETE FROM {schema}.ready j USING numbered p WHERE j.seq = p.seq
+		RETURNING p.place AS ord, j.*),
+	taken AS MATERIALIZED (SELECT j.ord, j.seq, j.ord AS place, j.place AS other_place, b.id, j.queue, j.type,
+			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until} AS wake, j.deadline,
+			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until} AS lease_until, b.lease,
+			0::float8 AS progress, $3::text AS worker, j.fingerprint, j.rate_key, b.args, b.job, j.outcome, j.checkpoint,
+			j.kept, j.released, j.limited, j.created AS peer_created
+		FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
+	leased AS (INSERT INTO {schema}.active {standing} SELECT seq, place, version, attempt, other_place, wake, deadline,
+		enqueued, started, next_retry, finished, dead, lease_until, kept, released, peer_created, NULL, priority, state, limited,
+		queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint FROM taken),
+	counted AS (INSERT INTO {schema}.tally SELECT m.queue, d.state, m.dead, d.sign * m.n
+		FROM (SELECT queue, {alike} AS dead, count(*) AS n FROM taken GROUP BY 1, 2) m,
+		(VALUES (3::smallint, -1), (4::smallint, 1)) d (state, sign))
+	SELECT j.ord, {columns} FROM taken j`
 
 // These pick the jobs of a claim. $2 is how many.
 const (
 	// $6 are the queues in their order.
 	pickIn = `WITH picked AS MATERIALIZED (
 		SELECT c.seq, c.mark FROM unnest($6::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
-			SELECT j.seq, {mark} FROM {schema}.job j WHERE j.queue = q.name AND {claimable}
+			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
 		LIMIT $2)`
 	pickAll = `WITH picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM {schema}.job j WHERE {claimable} AND j.attempt >= 0
+		SELECT j.seq, {mark} FROM {schema}.ready j WHERE {claimable} AND j.attempt >= 0
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED)`
 	// pickAround is pickAll without a walk past the backlogs of paused queues: the first
 	// jobs of each other queue, and of these the first. More than are wanted, for others
 	// may be taking them.
 	pickAround = `WITH RECURSIVE q (name) AS (
-		(SELECT queue FROM {schema}.job WHERE state = 3 ORDER BY queue LIMIT 1)
+		(SELECT queue FROM {schema}.ready ORDER BY queue LIMIT 1)
 		UNION ALL
-		SELECT (SELECT j.queue FROM {schema}.job j WHERE j.state = 3 AND j.queue > q.name ORDER BY j.queue LIMIT 1)
+		SELECT (SELECT j.queue FROM {schema}.ready j WHERE j.queue > q.name ORDER BY j.queue LIMIT 1)
 		FROM q WHERE q.name IS NOT NULL),
 	first AS MATERIALIZED (
 		SELECT c.seq, c.priority, c.place FROM q CROSS JOIN LATERAL (
-			SELECT j.seq, j.priority, j.place FROM {schema}.job j WHERE j.queue = q.name AND {claimable}
+			SELECT j.seq, j.priority, j.place FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place LIMIT $2 + 500) c
 		WHERE q.name IS NOT NULL
 		AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
 		ORDER BY c.priority DESC, c.place LIMIT $2 + 500),
 	picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM first JOIN {schema}.job j USING (seq) WHERE {claimable}
+		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED)`
 	// $6 are the jobs, $7 their keys as they were, $8 their queue; '': any.
 	pickThese = `WITH picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM {schema}.job j WHERE j.seq = ANY ($6::bigint[]) AND {claimable}
+		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($6::bigint[]) AND {claimable}
 		AND coalesce(j.rate_key, '') = ($7::text[])[array_position($6::bigint[], j.seq)]
 		AND ($8::text = '' OR j.queue = $8::text)
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
@@ -152,26 +174,45 @@ const settleAttempt = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') 
 		FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
 		$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::float8[], $15::text[], $16::bytea[], $17::bytea[], $18::bigint[])
 		WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, deadline, enqueued, started, next_retry, finished, dead, lease_until,
-		progress, worker, outcome, checkpoint, kept, ord) ORDER BY u.ord) u)
-	UPDATE {schema}.job j SET place = CASE WHEN j.state = 3 AND c.state = 3 THEN j.place
-		WHEN (c.froms >> 14) & 1 = 1 THEN coalesce(j.other_place, c.place) ELSE c.place END,
-		other_place = CASE WHEN (c.froms >> 14) & 1 = 1 THEN c.place
-			WHEN j.state = 3 AND c.state = 3 THEN j.other_place
-			WHEN j.state = 3 AND c.state = 4 THEN j.place END,
-		{attempt}
-	FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1`
+		progress, worker, outcome, checkpoint, kept, ord) ORDER BY u.ord) u),
+	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j USING c JOIN {schema}.job b ON b.id = c.id
+		WHERE j.seq = b.seq AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
+		RETURNING c.*, j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was, j.queue, j.type, j.priority,
+			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead),
+	stored AS (INSERT INTO {schema}.{to} {standing} SELECT seq,
+		CASE WHEN was = 3 AND state = 3 THEN was_place
+			WHEN (froms >> 14) & 1 = 1 THEN coalesce(was_other, place) ELSE place END,
+		version, attempt,
+		CASE WHEN (froms >> 14) & 1 = 1 THEN place WHEN was = 3 AND state = 3 THEN was_other
+			WHEN was = 3 AND state = 4 THEN was_place END,
+		wake, deadline, enqueued, started, next_retry, finished, dead, lease_until, kept, NULL, created, nullif(progress, 0),
+		priority, state, limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint FROM gone)`
+
+// Ends of active jobs, which most outcomes are, name the partitions, and count.
+const endsCounted = `,
+	counted AS (INSERT INTO {schema}.tally SELECT m.queue, m.state, m.dead, m.n FROM (
+		SELECT queue, state, {alike} AS dead, count(*) AS n FROM gone GROUP BY 1, 2, 3
+		UNION ALL
+		SELECT queue, 4, CASE WHEN was_kept IS NULL THEN was_dead IS NOT NULL END, -count(*) FROM gone GROUP BY 1, 2, 3) m)`
+
+// refusedStep is what a step has not applied: the numbers for the caller, the ids for the
+// claim that follows in the transaction.
+const refusedStep = `
+	SELECT r.ords, set_config('ojs.refused', r.ids, true) FROM (
+		SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
+		WHERE c.ord NOT IN (SELECT ord FROM gone)) r`
 
 // behind are the available jobs behind the places passed: level by level, so that no sort
 // is needed.
 const behind = `WITH RECURSIVE level (priority) AS (
-		(SELECT j.priority FROM {schema}.job j WHERE j.state = 3 AND {in} ORDER BY j.priority DESC LIMIT 1)
+		(SELECT j.priority FROM {schema}.ready j WHERE {in} ORDER BY j.priority DESC LIMIT 1)
 		UNION ALL
-		SELECT (SELECT j.priority FROM {schema}.job j WHERE j.state = 3 AND {in} AND j.priority < level.priority
+		SELECT (SELECT j.priority FROM {schema}.ready j WHERE {in} AND j.priority < level.priority
 			ORDER BY j.priority DESC LIMIT 1)
 		FROM level WHERE level.priority IS NOT NULL)
 	SELECT c.* FROM level CROSS JOIN LATERAL (
-		SELECT j.seq, j.priority, j.place, j.queue, j.type, coalesce(j.rate_key, ''), coalesce(j.wake, {none}) FROM {schema}.job j
-		WHERE j.state = 3 AND {in} AND j.priority = level.priority
+		SELECT j.seq, j.priority, j.place, j.queue, j.type, coalesce(j.rate_key, ''), coalesce(j.wake, {none}) FROM {schema}.ready j
+		WHERE {in} AND j.priority = level.priority
 		AND j.place > coalesce((SELECT p.place FROM unnest($1::integer[], $2::bigint[]) p (priority, place) WHERE p.priority = level.priority), {none})
 		ORDER BY j.place LIMIT $3) c
 	WHERE level.priority IS NOT NULL LIMIT $3`
@@ -183,9 +224,9 @@ const (
 	version1 = `j.version + (j.version BETWEEN 1 AND {most})::integer`
 )
 
-// until is when a lease of a job j ends that begins at $1: at the latest at the last time
+// until is when a lease of a job b ends that begins at $1: at the latest at the last time
 // that a column holds.
-const until = `$1::bigint + least(j.lease, 9223372036854775807 - greatest($1::bigint, 0))`
+const until = `$1::bigint + least(b.lease, 9223372036854775807 - greatest($1::bigint, 0))`
 
 // waits is the order among jobs that wait for the same time.
 const waits = `(CASE WHEN state = 3 THEN coalesce(other_place, place) ELSE place END)`
@@ -223,14 +264,18 @@ func inCatalog(sql string) string {
 }
 
 func newStatements(schema string) *statements {
-	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given, "{first}", first, "{attempt}", attempt, "{claimable}", claimable,
-		"{waits}", waits,
-		"{take}", strings.NewReplacer("{until}", until, "{attempt1}", attempt1, "{version1}", version1).Replace(take),
-		"{version1}", version1, "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
+	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given, "{first}", first, "{claimable}", claimable,
+		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
+		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"), "{ended}", strings.ReplaceAll(whole, "{of}", "done"),
+		"{attempt1}", attempt1, "{version1}", version1, "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
 	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
 	q := func(sql string) string { return inCatalog(outer.Replace(inner.Replace(sql))) }
-	exactly := func(pick string) string { return q(strings.ReplaceAll(pick, "{mark}", marksKeys) + takeEach) }
-	ahead := func(pick string) string { return q(strings.ReplaceAll(pick, "{mark}", marksLast) + takeAhead) }
+	exactly := func(pick string) string {
+		return q(strings.ReplaceAll(pick, "{mark}", marksKeys) + strings.ReplaceAll(takeEach, "{take}", take))
+	}
+	ahead := func(pick string) string {
+		return q(strings.ReplaceAll(pick, "{mark}", marksLast) + strings.ReplaceAll(takeAhead, "{take}", take))
+	}
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
@@ -245,39 +290,41 @@ func newStatements(schema string) *statements {
 		beside:   q(`SELECT max(version), coalesce(max(oldest), 0) FROM {schema}.migration`),
 
 		// Nothing is inserted if one of the queues is draining.
-		insert: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u)
-			INSERT INTO {schema}.job AS j (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
-				started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept)
-			SELECT place, place, id, queue, type, state, priority, attempt, CASE version WHEN 0 THEN {first} ELSE version END, wake, deadline, created, enqueued, started, next_retry,
-				finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept FROM n
-			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))
-			RETURNING version`),
+		insert: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u
+				WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
+			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT place, created, lease, id, args, job FROM n)
+			INSERT INTO {schema}.stage {standing}
+			SELECT place, place, CASE version WHEN 0 THEN {first} ELSE version END, attempt, NULL, wake, deadline, enqueued, started,
+				next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint
+			FROM n RETURNING version`),
 		// The same for fresh jobs, as freshArguments has them.
 		insertFresh: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 				SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[],
 					$5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[])
-				WITH ORDINALITY AS u (id, queue, type, priority, created, enqueued, lease, args, ord) ORDER BY u.ord) u)
-			INSERT INTO {schema}.job AS j (seq, place, id, queue, type, state, priority, attempt, version,
-				created, enqueued, lease, progress, worker, args)
-			SELECT place, place, id, queue, type, 3, priority, 0, {first},
-				nullif(created, {none}), nullif(enqueued, {none}), lease, 0, '', args FROM n
-			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s
-				WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))
+				WITH ORDINALITY AS u (id, queue, type, priority, created, enqueued, lease, args, ord) ORDER BY u.ord) u
+				WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s
+					WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
+			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args)
+				SELECT place, nullif(created, {none}), lease, id, args FROM n),
+			counted AS (INSERT INTO {schema}.tally SELECT queue, 3, false, count(*) FROM n GROUP BY queue)
+			INSERT INTO {schema}.ready (seq, place, version, attempt, enqueued, priority, state, queue, type)
+			SELECT place, place, {first}, 0, nullif(enqueued, {none}), priority, 3, queue, type FROM n
 			RETURNING version`),
 		// And a first version for each id.
-		stored: q(`SELECT id, state, 0::bigint FROM {schema}.job WHERE id = ANY ($1::text[])
+		stored: q(`SELECT b.id, s.state, 0::bigint FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])
 			UNION ALL
 			SELECT '', 0::smallint, {first} FROM (SELECT nextval('{schema}.place') AS place FROM generate_series(1, cardinality($1::text[]))) n`),
-		peers: q(`SELECT seq FROM {schema}.job WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
+		peers: q(`SELECT seq FROM {schema}.stage WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
 			UNION ALL
 			SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
-				SELECT seq FROM {schema}.job WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`),
+				SELECT seq FROM {schema}.done WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`),
 		// An array and no join: if another transaction has changed a row meanwhile,
 		// PostgreSQL compares the row again when it is locked. In a join, the changed row
 		// would not find its other half.
-		locked:    q(`SELECT {columns} FROM {schema}.job j WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
-		lockedIDs: q(`SELECT {columns} FROM {schema}.job j WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
-		oldest: q(`SELECT {columns} FROM {schema}.job j
+		locked:    q(`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
+		lockedIDs: q(`SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
+		oldest: q(`SELECT {columns} FROM {whole}
 			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
 			ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED`),
 		draining: q(`SELECT u.queue FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) JOIN {schema}.queue_state s USING (queue)
@@ -293,7 +340,7 @@ func newStatements(schema string) *statements {
 		aheadAround: ahead(pickAround),
 		// The first step of a claim with keys to skip. $1 are its queues.
 		beginPast: q(`SELECT ARRAY(SELECT q.name FROM unnest($1::text[]) WITH ORDINALITY q (name, ord)
-					WHERE EXISTS (SELECT FROM {schema}.job j WHERE j.state = 3 AND j.queue = q.name)
+					WHERE EXISTS (SELECT FROM {schema}.ready j WHERE j.queue = q.name)
 					AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused') ORDER BY q.ord),
 				ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused' ORDER BY queue),
 				pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`),
@@ -303,75 +350,80 @@ func newStatements(schema string) *statements {
 		// $1 are the keys, $2 is the time, $3 the types, $4 the queue, $5 the paused
 		// ones.
 		firstOfKeys: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
-				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}) FROM {schema}.job j
-				WHERE j.state = 3 AND j.rate_key = k AND (j.wake IS NULL OR j.wake > $2) AND ($3::text[] IS NULL OR j.type = ANY ($3::text[]))
+				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}) FROM {schema}.ready j
+				WHERE j.rate_key = k AND (j.wake IS NULL OR j.wake > $2) AND ($3::text[] IS NULL OR j.type = ANY ($3::text[]))
 				AND ($4 = '' OR j.queue = $4) AND j.queue <> ALL ($5::text[])
 				ORDER BY j.priority DESC, j.place LIMIT 1) c`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
-		settleAttempt: q(settleAttempt + `
-			RETURNING c.ord`),
-		// And what it has not applied: the numbers for the caller, the ids for the claim
-		// that follows in the transaction.
-		settleStep: q(strings.Replace(settleAttempt, "UPDATE", ", applied AS (UPDATE", 1) + `
-			RETURNING c.ord)
-			SELECT r.ords, set_config('ojs.refused', r.ids, true) FROM (
-				SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
-				WHERE c.ord NOT IN (SELECT ord FROM applied)) r`),
-		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.*, f.froms FROM {given} u
-				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord)
-			UPDATE {schema}.job j SET
-				place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority THEN j.place ELSE c.place END,
-				other_place = CASE WHEN (c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3
-					AND j.queue = c.queue AND j.priority = c.priority THEN j.other_place
-					WHEN j.state = 3 AND c.state = 4 THEN j.place END,
-				{attempt}, queue = c.queue, type = c.type, priority = c.priority, created = c.created,
-				lease = c.lease, fingerprint = c.fingerprint, rate_key = c.rate_key, args = c.args, job = c.job
-			FROM c WHERE j.id = c.id AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
-			RETURNING c.ord`),
-		versions: q(`SELECT id, version, state FROM {schema}.job WHERE id = ANY ($1::text[])`),
+		settleAttempt: q(strings.NewReplacer("{from}", "stage", "{to}", "stage").Replace(settleAttempt) + `
+			SELECT ord FROM gone`),
+		settleStep: q(strings.NewReplacer("{from}", "stage", "{to}", "stage").Replace(settleAttempt) + refusedStep),
+		endStep:    q(strings.NewReplacer("{from}", "active", "{to}", "done").Replace(settleAttempt) + endsCounted + refusedStep),
+		endAttempt: q(strings.NewReplacer("{from}", "active", "{to}", "done").Replace(settleAttempt) + endsCounted + `
+			SELECT ord FROM gone`),
+		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
+				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
+			gone AS MATERIALIZED (DELETE FROM {schema}.stage j USING c JOIN {schema}.job b ON b.id = c.id
+				WHERE j.seq = b.seq AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
+				RETURNING c.*, j.seq, j.place, j.other_place, j.state AS was,
+					(c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority AS stays),
+			body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
+				FROM gone g WHERE b.seq = g.seq),
+			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, CASE WHEN stays THEN place ELSE new_place END, version, attempt,
+				CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END, wake, deadline, enqueued, started,
+				next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint
+				FROM gone)
+			SELECT ord FROM gone`),
+		versions: q(`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
 		extend: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 				SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[]) WITH ORDINALITY
 				u (id, version, progress, checkpoint, ord) ORDER BY u.ord) u)
-			UPDATE {schema}.job j SET lease_until = {until5}, wake = {until5}, progress = greatest(j.progress, c.progress),
+			UPDATE {schema}.active j SET lease_until = {until5}, wake = {until5}, progress = greatest(j.progress, nullif(c.progress, 0)),
 				checkpoint = coalesce(c.checkpoint, j.checkpoint), place = c.place
-			FROM c WHERE j.id = c.id AND j.version = c.version AND j.state = 4
-			RETURNING j.id`),
+			FROM c JOIN {schema}.job b ON b.id = c.id WHERE j.seq = b.seq AND j.version = c.version
+			RETURNING b.id`),
 
 		// Jobs whose deadline has come are left to the caller, which records why they
 		// ended. Jobs in states that no due time changes are left to it, too.
 		due: q(`WITH due AS MATERIALIZED (
 				SELECT seq, state, wake, {waits} AS place,
-					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.job
+					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.stage
 				WHERE wake <= $1 ORDER BY wake, {waits} LIMIT $2 FOR UPDATE SKIP LOCKED),
 			ordered AS MATERIALIZED (
 				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM due ORDER BY wake, place) d),
-			moved AS (
-				UPDATE {schema}.job j SET place = d.new_place, version = {version1},
-					state = CASE j.state WHEN 4 THEN 4 ELSE 3 END,
-					wake = CASE j.state WHEN 4 THEN {until} ELSE j.deadline END,
-					lease_until = CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END,
-					next_retry = CASE j.state WHEN 4 THEN j.next_retry END,
-					enqueued = CASE j.state WHEN 4 THEN j.enqueued ELSE coalesce(j.enqueued, $1) END
-				FROM ordered d WHERE j.seq = d.seq AND NOT d.expired
-				RETURNING d.new_place AS ord, {columns})
-			SELECT * FROM moved
+			gone AS MATERIALIZED (DELETE FROM {schema}.stage j USING ordered d WHERE j.seq = d.seq AND j.state = d.state AND NOT d.expired
+				RETURNING d.new_place, j.*),
+			moved AS MATERIALIZED (
+				SELECT j.seq, j.new_place AS place, b.id, j.queue, j.type, (CASE j.state WHEN 4 THEN 4 ELSE 3 END)::smallint AS state,
+					j.priority, j.attempt, {version1} AS version, CASE j.state WHEN 4 THEN {until} ELSE j.deadline END AS wake, j.deadline,
+					b.created, CASE j.state WHEN 4 THEN j.enqueued ELSE coalesce(j.enqueued, $1) END AS enqueued, j.started,
+					CASE j.state WHEN 4 THEN j.next_retry END AS next_retry, j.finished, j.dead,
+					CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END AS lease_until, b.lease,
+					coalesce(j.progress, 0) AS progress, coalesce(j.worker, '') AS worker, j.fingerprint, j.rate_key,
+					b.args, b.job, j.outcome, j.checkpoint, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created
+				FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
+			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued,
+				started, next_retry, finished, dead, lease_until, kept, released, peer_created, nullif(progress, 0), priority, state,
+				limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint FROM moved)
+			SELECT j.place AS ord, {columns} FROM moved j
 			UNION ALL
-			SELECT -d.new_place, {columns} FROM ordered d JOIN {schema}.job j USING (seq) WHERE d.expired`),
+			SELECT -d.new_place, {columns} FROM ordered d JOIN {whole} ON j.seq = d.seq WHERE d.expired`),
 		// And whether there are impossible jobs, in the words of their index.
-		nextWake: q(`SELECT (SELECT wake FROM {schema}.job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
-			EXISTS (SELECT FROM {schema}.job WHERE {impossible})`),
+		nextWake: q(`SELECT (SELECT wake FROM {schema}.stage WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
+			EXISTS (SELECT FROM {schema}.stage WHERE {impossible})`),
 
-		get:    q(`SELECT {columns} FROM {schema}.job j WHERE id = $1`),
-		getAll: q(`SELECT {columns} FROM {schema}.job j WHERE id = ANY ($1::text[])`),
+		get:    q(`SELECT {columns} FROM {whole} WHERE id = $1`),
+		getAll: q(`SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[])`),
 		// A page looks at a window of rows, found or not, so that no listing keeps the
 		// database busy for long.
 		window:     q(`SELECT count(*), coalesce(max(seq), 0) FROM (SELECT seq FROM {schema}.job WHERE seq > $1 ORDER BY seq LIMIT $2) w`),
-		windowDead: q(`SELECT count(*), coalesce(max(place), 0) FROM (SELECT place FROM {schema}.job WHERE dead IS NOT NULL AND place > $1 ORDER BY place LIMIT $2) w`),
-		list: q(`SELECT {columns} FROM {schema}.job j WHERE seq > $1 AND seq <= $2
+		windowDead: q(`SELECT count(*), coalesce(max(place), 0) FROM (SELECT place FROM {schema}.done WHERE dead IS NOT NULL AND place > $1 ORDER BY place LIMIT $2) w`),
+		list: q(`SELECT {columns} FROM {whole} WHERE seq > $1 AND seq <= $2
 			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
 			ORDER BY seq LIMIT $5`),
-		listDead: q(`SELECT {columns} FROM {schema}.job j WHERE dead IS NOT NULL AND place > $1 AND place <= $2
+		listDead: q(`SELECT {columns} FROM {ended} WHERE dead IS NOT NULL AND place > $1 AND place <= $2
 			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
 			ORDER BY place LIMIT $5`),
 		counts: q(`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`),
@@ -379,33 +431,42 @@ func newStatements(schema string) *statements {
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
 
-		// The jobs asked for are locked first, so that they stay as the statement finds
-		// them. An array and no join, as above.
-		remove: q(`WITH asked AS MATERIALIZED (SELECT seq, id, state FROM {schema}.job WHERE id = ANY ($1::text[]) AND state BETWEEN 1 AND 8 ORDER BY seq FOR UPDATE),
-			held AS (SELECT id, state FROM asked WHERE state < 6 ORDER BY array_position($1::text[], id) LIMIT 1),
-			gone AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held) RETURNING 1)
-			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0)`),
+		// The jobs asked for are locked, so that they stay as the statement finds them. If
+		// some have changed their state meanwhile, nothing is deleted, and the last number
+		// says how many.
+		remove: q(`WITH there AS MATERIALIZED (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
+				WHERE b.id = ANY ($1::text[]) AND s.state BETWEEN 1 AND 8),
+			asked AS MATERIALIZED (SELECT seq, state FROM {schema}.stage WHERE seq = ANY (ARRAY(SELECT seq FROM there)) ORDER BY seq FOR UPDATE),
+			held AS (SELECT t.id, a.state FROM asked a JOIN there t USING (seq) WHERE a.state < 6 ORDER BY array_position($1::text[], t.id) LIMIT 1),
+			moved AS (SELECT (SELECT count(*) FROM there) - (SELECT count(*) FROM asked) AS n),
+			gone AS (DELETE FROM {schema}.stage WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held)
+				AND (SELECT n FROM moved) = 0 RETURNING seq),
+			bodies AS (DELETE FROM {schema}.job WHERE seq IN (SELECT seq FROM gone))
+			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0), (SELECT n FROM moved)`),
 		// Jobs released by a later clock are kept again, all of them: a prune would
 		// delete the rest too early. Calls that release at the same time skip each
 		// other's jobs.
-		release: q(`WITH again AS (UPDATE {schema}.job SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
-				SELECT seq FROM {schema}.job WHERE released > $1 ORDER BY released, seq FOR UPDATE)))
-			UPDATE {schema}.job SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
-			SELECT seq FROM {schema}.job WHERE state >= 6 AND kept <= $1 ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED))`),
+		release: q(`WITH again AS (UPDATE {schema}.stage SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
+				SELECT seq FROM {schema}.done WHERE released > $1 ORDER BY released, seq FOR UPDATE)))
+			UPDATE {schema}.stage SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
+			SELECT seq FROM {schema}.done WHERE kept <= $1 ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED))`),
 		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many,
 		// $5 how many at most, $6 from when on spared, or the greatest time. A dead
 		// letter that is retried meanwhile has another place, and stays.
 		prune: q(`WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
 			ended AS (
 				SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
-					SELECT seq, place, finished, id FROM {schema}.job
-					WHERE state = s AND state >= 6 AND kept IS NULL AND num_nonnulls(dead) = $2::boolean::integer
+					SELECT seq, place, finished FROM {schema}.done
+					WHERE state = s AND kept IS NULL AND num_nonnulls(dead) = $2::boolean::integer
 					ORDER BY finished NULLS FIRST, place LIMIT $5 + 1) e),
 			first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY finished NULLS FIRST, place) AS nth FROM ended),
 			going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
 				WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND coalesce(finished, {none}) < $6)), $5 + 1)),
-			gone AS (DELETE FROM {schema}.job WHERE (seq, place) IN (SELECT seq, place FROM first, going WHERE nth <= going.n) RETURNING seq)
-			SELECT coalesce((SELECT array_agg(id ORDER BY nth) FROM first WHERE seq IN (SELECT seq FROM gone)), '{}'),
+			gone AS MATERIALIZED (DELETE FROM {schema}.done WHERE (seq, place) IN (SELECT seq, place FROM first, going WHERE nth <= going.n)
+				RETURNING seq, queue, state),
+			counted AS (INSERT INTO {schema}.tally SELECT queue, state, $2, -count(*) FROM gone GROUP BY 1, 2),
+			bodies AS (DELETE FROM {schema}.job WHERE seq IN (SELECT seq FROM gone) RETURNING seq, id)
+			SELECT coalesce((SELECT array_agg(b.id ORDER BY f.nth) FROM first f JOIN bodies b USING (seq)), '{}'),
 				(SELECT n FROM total)::bigint - (SELECT count(*) FROM gone),
 				(SELECT finished FROM first, going WHERE nth = going.n + 1)`),
 
@@ -442,17 +503,24 @@ func newStatements(schema string) *statements {
 		// $1 are the rows as they were read: the seq, $2 the version, $3 the reason. Rows
 		// that another transaction has locked are skipped.
 		setAside: q(`WITH met AS MATERIALIZED (
-				SELECT seq FROM {schema}.job WHERE seq = ANY ($1::bigint[]) AND version = ($2::bigint[])[array_position($1::bigint[], seq)]
+				SELECT seq FROM {schema}.stage WHERE seq = ANY ($1::bigint[]) AND version = ($2::bigint[])[array_position($1::bigint[], seq)]
 				ORDER BY seq FOR UPDATE SKIP LOCKED),
-			gone AS (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
-			kept AS (INSERT INTO {schema}.quarantined_job SELECT * FROM gone RETURNING id, seq)
+			gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
+			bodies AS MATERIALIZED (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
+			kept AS (INSERT INTO {schema}.quarantined_job (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline,
+					created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key,
+					args, job, outcome, checkpoint, kept, released, other_place)
+				SELECT seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
+					b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease, coalesce(s.progress, 0),
+					coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place
+				FROM gone s JOIN bodies b USING (seq) RETURNING id, seq)
 			INSERT INTO {schema}.quarantine (kind, name, seq, reason)
 				SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`),
 		// The places before the claims of older versions are unknown: those go by age.
 		undoClaims: q(`UPDATE {schema}.quarantined_job SET state = 3, place = coalesce(other_place, seq), other_place = NULL, wake = deadline, lease_until = NULL, worker = '',
 				attempt = attempt - (attempt BETWEEN 1 AND {most} + 1)::integer, started = CASE WHEN attempt > 1 THEN started END
 			WHERE seq = ANY ($1::bigint[])`),
-		impossible: q(`SELECT {columns} FROM {schema}.job j WHERE {impossible} LIMIT $1`),
+		impossible: q(`SELECT {columns} FROM {whole} WHERE {impossible} LIMIT $1`),
 		setCronAside: q(`WITH gone AS (DELETE FROM {schema}.cron WHERE name = $1 AND version = $2 RETURNING name, version, entry)
 			INSERT INTO {schema}.quarantine (kind, name, reason, version, body) SELECT 'cron', name, $3, version, entry FROM gone RETURNING n, at`),
 		setQueueAside: q(`WITH gone AS (DELETE FROM {schema}.queue_state WHERE queue = $1 AND state = $2 RETURNING queue, state)
@@ -464,10 +532,15 @@ func newStatements(schema string) *statements {
 		quarantinedID:    q(`SELECT n, reason FROM {schema}.quarantine WHERE name = $1 AND kind = 'job' ORDER BY n DESC LIMIT 1`),
 		quarantineEntry:  q(`SELECT kind, name, coalesce(seq, 0), coalesce(version, 0), body FROM {schema}.quarantine WHERE n = $1 FOR UPDATE`),
 		quarantinedJob:   q(`SELECT {columns} FROM {schema}.quarantined_job j WHERE seq = $1 FOR UPDATE`),
-		stateOf:          q(`SELECT state FROM {schema}.job WHERE id = $1`),
-		releaseJob:       q(`INSERT INTO {schema}.job SELECT * FROM {schema}.quarantined_job WHERE seq = $1`),
-		releaseCron:      q(`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`),
-		releaseQueue:     q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`),
+		stateOf:          q(`SELECT s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = $1`),
+		releaseJob: q(`WITH n AS MATERIALIZED (SELECT * FROM {schema}.quarantined_job WHERE seq = $1),
+			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT seq, created, lease, id, args, job FROM n)
+			INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued, started,
+				next_retry, finished, dead, lease_until, kept, released, CASE WHEN fingerprint IS NOT NULL THEN created END,
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint
+				FROM n`),
+		releaseCron:  q(`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`),
+		releaseQueue: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`),
 		deleteQuarantined: q(`WITH gone AS (DELETE FROM {schema}.quarantine WHERE n = $1 RETURNING seq)
 			DELETE FROM {schema}.quarantined_job WHERE seq IN (SELECT seq FROM gone)`),
 	}

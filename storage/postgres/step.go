@@ -154,7 +154,11 @@ func (s *Storage) stepAtOnce(
 	var b pgx.Batch
 	b.Queue(s.sql.tune)
 	if len(o.encoded) > 0 {
-		b.Queue(s.sql.settleStep, attemptArguments(o.encoded, o.froms)...)
+		sql := s.sql.settleStep
+		if o.ends() {
+			sql = s.sql.endStep
+		}
+		b.Queue(sql, attemptArguments(o.encoded, o.froms)...)
 	}
 	sql, args := s.claimingAhead(now, c, len(taken.into))
 	b.Queue(sql, args...)
