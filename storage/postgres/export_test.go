@@ -92,6 +92,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"behind in all":  {s.sql.behindAll, []any{[]int32{1}, []int64{1}, 10}},
 		"first of keys":  {s.sql.firstOfKeys, []any{ids, now, []string(nil), "", []string{}}},
 		"settle attempt": {s.sql.settleAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
+		"end attempt":    {s.sql.endAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
+		"end step":       {s.sql.endStep, attemptArguments(make([]written, 2), []int64{1, 1})},
 		"settle step":    {s.sql.settleStep, attemptArguments(make([]written, 2), []int64{1, 1})},
 		"ahead":          {s.sql.aheadIn, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},
 		"ahead all":      {s.sql.aheadAll, []any{now, 10, "w", []string{"x"}, []string{}}},

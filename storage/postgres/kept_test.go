@@ -20,10 +20,20 @@ import (
 // that it does not set have the same value in every job.
 func addOld(t *testing.T, pool *pgxpool.Pool, schema string, n int, state int, columns, values string) {
 	t.Helper()
-	_, err := pool.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %[1]s.job
+	var split bool
+	err := pool.QueryRow(t.Context(), "SELECT to_regclass($1) IS NOT NULL", schema+".stage").Scan(&split)
+	must(t, err)
+	script := `INSERT INTO %[1]s.job
 		(seq, place, id, queue, type, state, priority, attempt, version, finished, lease, progress, worker%[4]s)
 		SELECT p, p, 'old' || p, 'q', 'x', %[3]d, 0, 1, 3, p, 1, 0, ''%[5]s
-		FROM (SELECT nextval('%[1]s.place') AS p FROM generate_series(1, %[2]d)) n`, schema, n, state, columns, values))
+		FROM (SELECT nextval('%[1]s.place') AS p FROM generate_series(1, %[2]d)) n`
+	if split {
+		script = `WITH n AS (SELECT nextval('%[1]s.place') AS p FROM generate_series(1, %[2]d)),
+			body AS (INSERT INTO %[1]s.job (seq, id, lease) SELECT p, 'old' || p, 1 FROM n)
+			INSERT INTO %[1]s.stage (seq, place, queue, type, state, priority, attempt, version, finished%[4]s)
+			SELECT p, p, 'q', 'x', %[3]d, 0, 1, 3, p%[5]s FROM n`
+	}
+	_, err = pool.Exec(t.Context(), fmt.Sprintf(script, schema, n, state, columns, values))
 	must(t, err)
 }
 
@@ -40,7 +50,7 @@ func checkCounts(t *testing.T, pool *pgxpool.Pool, schema string) {
 	rows, err := pool.Query(t.Context(), `SELECT row(queue, state, dead, sum(n))::text FROM (
 			SELECT queue, state, dead, n FROM `+schema+`.tally
 			UNION ALL
-			SELECT queue, state, CASE WHEN kept IS NULL THEN dead IS NOT NULL END, -1 FROM `+schema+`.job) c
+			SELECT queue, state, CASE WHEN kept IS NULL THEN dead IS NOT NULL END, -1 FROM `+schema+`.stage) c
 		GROUP BY queue, state, dead HAVING sum(n) <> 0`)
 	must(t, err)
 	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -183,7 +193,7 @@ func TestPruneBesideRetry(t *testing.T) {
 	pruned := make(chan error, 1)
 	must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		var pid int
-		must(t, tx.QueryRow(t.Context(), `WITH retried AS (UPDATE `+name+`.job SET state = 3, dead = NULL, finished = NULL,
+		must(t, tx.QueryRow(t.Context(), `WITH retried AS (UPDATE `+name+`.stage SET state = 3, dead = NULL, finished = NULL,
 				place = nextval('`+name+`.place'), version = version + 1 WHERE seq = 1 RETURNING 1)
 			SELECT pg_backend_pid() FROM retried`).Scan(&pid))
 		go func() {

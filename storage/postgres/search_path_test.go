@@ -87,7 +87,7 @@ func TestHostileSearchPath(t *testing.T) {
 		if shown != "1" {
 			t.Errorf("the view shows %s", shown)
 		}
-		_, err := pool.Exec(context.Background(), "DELETE FROM "+name+".job")
+		_, err := pool.Exec(context.Background(), "DELETE FROM "+name+".stage")
 		must(t, err)
 		checkCounts(t, admin, name)
 	})

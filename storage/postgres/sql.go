@@ -103,8 +103,8 @@ const (
 )
 
 // take makes jobs active. $1 is the time, $3 the worker.
-const take = `gone AS MATERIALIZED (DELETE FROM {schema}.ready j USING numbered p WHERE j.seq = p.seq
-		RETURNING p.place AS ord, j.*),
+const take = `gone AS MATERIALIZED (DELETE FROM {schema}.ready j WHERE j.seq = ANY (ARRAY(SELECT seq FROM numbered))
+		RETURNING (ARRAY(SELECT place FROM numbered))[array_position(ARRAY(SELECT seq FROM numbered), j.seq)] AS ord, j.*),
 	taken AS MATERIALIZED (SELECT j.ord, j.seq, j.ord AS place, j.place AS other_place, b.id, j.queue, j.type,
 			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until} AS wake, j.deadline,
 			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until} AS lease_until, b.lease,
@@ -175,10 +175,12 @@ const settleAttempt = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') 
 		$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::float8[], $15::text[], $16::bytea[], $17::bytea[], $18::bigint[])
 		WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, deadline, enqueued, started, next_retry, finished, dead, lease_until,
 		progress, worker, outcome, checkpoint, kept, ord) ORDER BY u.ord) u),
-	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j USING c JOIN {schema}.job b ON b.id = c.id
-		WHERE j.seq = b.seq AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
-		RETURNING c.*, j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was, j.queue, j.type, j.priority,
-			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead),
+	found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (
+		SELECT j.tableoid AS at, j.ctid AS tid, j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was,
+			j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead
+		FROM {schema}.{from} j WHERE j.seq = (SELECT b.seq FROM {schema}.job b WHERE b.id = c.id)
+		AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1 OFFSET 0) f),
+	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j USING found f WHERE j.ctid = f.tid AND j.tableoid = f.at RETURNING f.*),
 	stored AS (INSERT INTO {schema}.{to} {standing} SELECT seq,
 		CASE WHEN was = 3 AND state = 3 THEN was_place
 			WHEN (froms >> 14) & 1 = 1 THEN coalesce(was_other, place) ELSE place END,
@@ -364,10 +366,12 @@ func newStatements(schema string) *statements {
 			SELECT ord FROM gone`),
 		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
 				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
-			gone AS MATERIALIZED (DELETE FROM {schema}.stage j USING c JOIN {schema}.job b ON b.id = c.id
-				WHERE j.seq = b.seq AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1
-				RETURNING c.*, j.seq, j.place, j.other_place, j.state AS was,
-					(c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority AS stays),
+			found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (
+				SELECT j.tableoid AS at, j.ctid AS tid, j.seq, j.place, j.other_place, j.state AS was,
+					(c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority AS stays
+				FROM {schema}.stage j WHERE j.seq = (SELECT b.seq FROM {schema}.job b WHERE b.id = c.id)
+				AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1 OFFSET 0) f),
+			gone AS MATERIALIZED (DELETE FROM {schema}.stage j USING found f WHERE j.ctid = f.tid AND j.tableoid = f.at RETURNING f.*),
 			body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
 				FROM gone g WHERE b.seq = g.seq),
 			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, CASE WHEN stays THEN place ELSE new_place END, version, attempt,
@@ -379,10 +383,13 @@ func newStatements(schema string) *statements {
 		versions: q(`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
 		extend: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 				SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[]) WITH ORDINALITY
-				u (id, version, progress, checkpoint, ord) ORDER BY u.ord) u)
-			UPDATE {schema}.active j SET lease_until = {until5}, wake = {until5}, progress = greatest(j.progress, nullif(c.progress, 0)),
-				checkpoint = coalesce(c.checkpoint, j.checkpoint), place = c.place
-			FROM c JOIN {schema}.job b ON b.id = c.id WHERE j.seq = b.seq AND j.version = c.version
+				u (id, version, progress, checkpoint, ord) ORDER BY u.ord) u),
+			found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (
+				SELECT j.ctid AS tid, b.lease FROM {schema}.job b, {schema}.active j
+				WHERE b.id = c.id AND j.seq = (SELECT seq FROM {schema}.job WHERE id = c.id) AND j.version = c.version OFFSET 0) f)
+			UPDATE {schema}.active j SET lease_until = {until5}, wake = {until5}, progress = greatest(j.progress, nullif(b.progress, 0)),
+				checkpoint = coalesce(b.checkpoint, j.checkpoint), place = b.place
+			FROM found b WHERE j.ctid = b.tid
 			RETURNING b.id`),
 
 		// Jobs whose deadline has come are left to the caller, which records why they
@@ -391,10 +398,9 @@ func newStatements(schema string) *statements {
 				SELECT seq, state, wake, {waits} AS place,
 					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.stage
 				WHERE wake <= $1 ORDER BY wake, {waits} LIMIT $2 FOR UPDATE SKIP LOCKED),
+			gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM due WHERE NOT expired)) RETURNING j.*),
 			ordered AS MATERIALIZED (
-				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM due ORDER BY wake, place) d),
-			gone AS MATERIALIZED (DELETE FROM {schema}.stage j USING ordered d WHERE j.seq = d.seq AND j.state = d.state AND NOT d.expired
-				RETURNING d.new_place, j.*),
+				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM gone ORDER BY wake, {waits}) d),
 			moved AS MATERIALIZED (
 				SELECT j.seq, j.new_place AS place, b.id, j.queue, j.type, (CASE j.state WHEN 4 THEN 4 ELSE 3 END)::smallint AS state,
 					j.priority, j.attempt, {version1} AS version, CASE j.state WHEN 4 THEN {until} ELSE j.deadline END AS wake, j.deadline,
@@ -403,13 +409,13 @@ func newStatements(schema string) *statements {
 					CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END AS lease_until, b.lease,
 					coalesce(j.progress, 0) AS progress, coalesce(j.worker, '') AS worker, j.fingerprint, j.rate_key,
 					b.args, b.job, j.outcome, j.checkpoint, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created
-				FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
+				FROM ordered j JOIN {schema}.job b ON b.seq = j.seq),
 			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued,
 				started, next_retry, finished, dead, lease_until, kept, released, peer_created, nullif(progress, 0), priority, state,
 				limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint FROM moved)
 			SELECT j.place AS ord, {columns} FROM moved j
 			UNION ALL
-			SELECT -d.new_place, {columns} FROM ordered d JOIN {whole} ON j.seq = d.seq WHERE d.expired`),
+			SELECT -d.ord, {columns} FROM (SELECT row_number() OVER () AS ord, seq FROM due WHERE expired) d JOIN {whole} ON j.seq = d.seq`),
 		// And whether there are impossible jobs, in the words of their index.
 		nextWake: q(`SELECT (SELECT wake FROM {schema}.stage WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
 			EXISTS (SELECT FROM {schema}.stage WHERE {impossible})`),
@@ -441,7 +447,7 @@ func newStatements(schema string) *statements {
 			moved AS (SELECT (SELECT count(*) FROM there) - (SELECT count(*) FROM asked) AS n),
 			gone AS (DELETE FROM {schema}.stage WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held)
 				AND (SELECT n FROM moved) = 0 RETURNING seq),
-			bodies AS (DELETE FROM {schema}.job WHERE seq IN (SELECT seq FROM gone))
+			bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
 			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0), (SELECT n FROM moved)`),
 		// Jobs released by a later clock are kept again, all of them: a prune would
 		// delete the rest too early. Calls that release at the same time skip each
@@ -462,10 +468,10 @@ func newStatements(schema string) *statements {
 			first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY finished NULLS FIRST, place) AS nth FROM ended),
 			going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
 				WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND coalesce(finished, {none}) < $6)), $5 + 1)),
-			gone AS MATERIALIZED (DELETE FROM {schema}.done WHERE (seq, place) IN (SELECT seq, place FROM first, going WHERE nth <= going.n)
+			gone AS MATERIALIZED (DELETE FROM {schema}.done WHERE seq = ANY (ARRAY(SELECT seq FROM first, going WHERE nth <= going.n))
 				RETURNING seq, queue, state),
 			counted AS (INSERT INTO {schema}.tally SELECT queue, state, $2, -count(*) FROM gone GROUP BY 1, 2),
-			bodies AS (DELETE FROM {schema}.job WHERE seq IN (SELECT seq FROM gone) RETURNING seq, id)
+			bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone)) RETURNING seq, id)
 			SELECT coalesce((SELECT array_agg(b.id ORDER BY f.nth) FROM first f JOIN bodies b USING (seq)), '{}'),
 				(SELECT n FROM total)::bigint - (SELECT count(*) FROM gone),
 				(SELECT finished FROM first, going WHERE nth = going.n + 1)`),

@@ -177,7 +177,7 @@ func TestStepIsOneTransaction(t *testing.T) {
 		t.Fatal(settled, n, err)
 	}
 	var writers int
-	must(t, pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+name+".job").Scan(&writers))
+	must(t, pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+name+".stage").Scan(&writers))
 	if writers != 1 {
 		t.Errorf("%d transactions have written the two jobs", writers)
 	}
@@ -213,9 +213,7 @@ func TestPlateau(t *testing.T) {
 			}
 		}
 		prune(t, s, storage.Prune{Beyond: 100}, 1000-100*max(0, 1-round))
-		_, err = pool.Exec(t.Context(), "VACUUM "+name+".job")
-		must(t, err)
-		_, err = pool.Exec(t.Context(), "VACUUM "+name+".tally")
+		_, err = pool.Exec(t.Context(), fmt.Sprintf("VACUUM %[1]s.job, %[1]s.stage, %[1]s.tally", name))
 		must(t, err)
 		var size int64
 		must(t, pool.QueryRow(t.Context(), `SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c

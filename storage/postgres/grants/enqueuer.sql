@@ -1,8 +1,10 @@
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.migration, {schema}.queue_state, {schema}.quarantine TO {role};
 GRANT SELECT, INSERT ON {schema}.tally TO {role};
-GRANT SELECT, INSERT ON {schema}.job TO {role};
+GRANT SELECT, INSERT ON {schema}.job, {schema}.stage, {schema}.ready TO {role};
+GRANT SELECT ON {schema}.done TO {role};
 GRANT USAGE ON SEQUENCE {schema}.place TO {role};
 -- For unique jobs and bounded queues, which lock jobs and end some of them. A role that enqueues neither does without.
-GRANT UPDATE ON {schema}.job TO {role};
+GRANT UPDATE ON {schema}.job, {schema}.stage TO {role};
+GRANT DELETE ON {schema}.stage TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.name_lock TO {role};
