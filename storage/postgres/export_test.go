@@ -93,6 +93,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"first of keys":  {s.sql.firstOfKeys, []any{ids, now, []string(nil), "", []string{}}},
 		"settle attempt": {s.sql.settleAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
 		"end attempt":    {s.sql.endAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
+		"complete":       {s.sql.complete, completionArguments(make([]written, 2))},
+		"complete step":  {s.sql.completeStep, completionArguments(make([]written, 2))},
 		"end step":       {s.sql.endStep, attemptArguments(make([]written, 2), []int64{1, 1})},
 		"settle step":    {s.sql.settleStep, attemptArguments(make([]written, 2), []int64{1, 1})},
 		"ahead":          {s.sql.aheadIn, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},

@@ -470,6 +470,7 @@ func TestPlans(t *testing.T) {
 			"claim these": "ready_pkey", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
 			"behind": "ready_order", "behind in all": "ready_all", "first of keys": "ready_key",
 			"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey", "end step": "job_id active_pkey",
+			"complete": "job_id active_pkey", "complete step": "job_id active_pkey",
 			"settle all": "job_id active_pkey", "extend": "job_id active_pkey",
 			"due": "ready_wake_place_idx active_wake_place_idx", "next": "ready_wake_place_idx active_wake_place_idx",
 			"peers":  "ready_fingerprint_state_created_seq_idx done_fingerprint_state_created_seq_idx",

@@ -142,6 +142,20 @@ func freshArguments(of []written) []any {
 	}
 }
 
+// completionArguments makes one array for each column in which plain completions differ,
+// as completeAll takes them.
+func completionArguments(of []written) []any {
+	return []any{
+		texts(of, func(c *written) string { return c.ID }),
+		numbers(of, func(c *written) int64 { return c.Version }),
+		numbers(of, func(c *written) int64 { return int64(c.Attempt) }),
+		numbers(of, func(c *written) int64 { return c.Enqueued }),
+		numbers(of, func(c *written) int64 { return c.Started }),
+		numbers(of, func(c *written) int64 { return c.Finished }),
+		of[0].Worker,
+	}
+}
+
 // attemptArguments makes one array for each column that attempts change, as settleAttempt
 // takes them.
 func attemptArguments(of []written, froms []int64) []any {

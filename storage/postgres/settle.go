@@ -151,6 +151,24 @@ func (o *settling) ends() bool {
 	return o.sameJob
 }
 
+// completes reports whether each of the changes completes an active job of one worker and
+// has nothing that few completions have.
+func (o *settling) completes() bool {
+	if !o.ends() {
+		return false
+	}
+	for i := range o.encoded {
+		c := &o.encoded[i]
+		if c.State != rows.Completed || c.Worker != o.encoded[0].Worker || c.Progress != 0 ||
+			c.Outcome != nil || c.Checkpoint != nil || c.Wake != rows.None || c.Deadline != rows.None ||
+			c.NextRetry != rows.None || c.Finished == rows.None || c.Dead != rows.None ||
+			c.LeaseUntil != rows.None || c.kept != rows.None {
+			return false
+		}
+	}
+	return true
+}
+
 func (o *settling) part(from, to int) settling {
 	return settling{o.encoded[from:to], o.froms[from:to], o.sameJob}
 }
@@ -260,10 +278,12 @@ func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []b
 // applying is the statement that applies changes, and returns the numbers of those that
 // it has applied, from 1 on.
 func (s *Storage) applying(o settling) (sql string, args []any) {
-	if o.ends() {
+	switch {
+	case o.completes():
+		return s.sql.complete, completionArguments(o.encoded)
+	case o.ends():
 		return s.sql.endAttempt, attemptArguments(o.encoded, o.froms)
-	}
-	if o.sameJob {
+	case o.sameJob:
 		return s.sql.settleAttempt, attemptArguments(o.encoded, o.froms)
 	}
 	return s.sql.settleAll, append(arguments(o.encoded), o.froms)

@@ -17,6 +17,7 @@ type statements struct {
 	claim, claimAll, claimAround, somePaused                             string
 	aheadIn, aheadAll, aheadAround, lockedIDs                            string
 	settleAttempt, settleStep, endAttempt, endStep                       string
+	complete, completeStep                                               string
 	settleAll, versions, extend                                          string
 	due, nextWake                                                        string
 	get, getAll, list, window, listDead, windowDead, counts, compact     string
@@ -189,6 +190,24 @@ const settleAttempt = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') 
 			WHEN was = 3 AND state = 4 THEN was_place END,
 		wake, deadline, enqueued, started, next_retry, finished, dead, lease_until, kept, NULL, created, nullif(progress, 0),
 		priority, state, limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint FROM gone)`
+
+// completeAll applies plain completions, as completionArguments has them. Most outcomes
+// are such.
+const completeAll = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
+		SELECT u.id, u.version, u.attempt, nullif(u.enqueued, {none}) AS enqueued, nullif(u.started, {none}) AS started, u.finished, u.ord
+		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+		WITH ORDINALITY AS u (id, version, attempt, enqueued, started, finished, ord) ORDER BY u.ord) u),
+	found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (
+		SELECT j.ctid AS tid, j.seq, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited,
+			j.kept AS was_kept, j.dead AS was_dead
+		FROM {schema}.active j WHERE j.seq = (SELECT b.seq FROM {schema}.job b WHERE b.id = c.id)
+		AND j.version = c.version - 1 OFFSET 0) f),
+	gone AS MATERIALIZED (DELETE FROM {schema}.active j USING found f WHERE j.ctid = f.tid
+		RETURNING f.*, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead),
+	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created, priority, state, limited,
+			queue, type, worker, fingerprint, rate_key)
+		SELECT seq, place, version, attempt, enqueued, started, finished, created, priority, state, limited,
+			queue, type, nullif($7::text, ''), fingerprint, rate_key FROM gone)`
 
 // Ends of active jobs, which most outcomes are, name the partitions, and count.
 const endsCounted = `,
@@ -364,6 +383,8 @@ func newStatements(schema string) *statements {
 		endStep:    q(strings.NewReplacer("{from}", "active", "{to}", "done").Replace(settleAttempt) + endsCounted + refusedStep),
 		endAttempt: q(strings.NewReplacer("{from}", "active", "{to}", "done").Replace(settleAttempt) + endsCounted + `
 			SELECT ord FROM gone`),
+		complete:     q(completeAll + endsCounted + ` SELECT ord FROM gone`),
+		completeStep: q(completeAll + endsCounted + refusedStep),
 		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
 				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
 			found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (

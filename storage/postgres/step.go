@@ -154,11 +154,14 @@ func (s *Storage) stepAtOnce(
 	var b pgx.Batch
 	b.Queue(s.sql.tune)
 	if len(o.encoded) > 0 {
-		sql := s.sql.settleStep
-		if o.ends() {
-			sql = s.sql.endStep
+		switch {
+		case o.completes():
+			b.Queue(s.sql.completeStep, completionArguments(o.encoded)...)
+		case o.ends():
+			b.Queue(s.sql.endStep, attemptArguments(o.encoded, o.froms)...)
+		default:
+			b.Queue(s.sql.settleStep, attemptArguments(o.encoded, o.froms)...)
 		}
-		b.Queue(sql, attemptArguments(o.encoded, o.froms)...)
 	}
 	sql, args := s.claimingAhead(now, c, len(taken.into))
 	b.Queue(sql, args...)

@@ -27,7 +27,7 @@ CREATE TABLE {schema}.stage (
 	limited     boolean,           -- it has a rate limit or an enqueue TTL; NULL: it has neither
 	queue       text     NOT NULL COLLATE "C",
 	type        text     NOT NULL COLLATE "C",
-	worker      text     COLLATE "C", -- NULL: none
+	worker      text,              -- NULL: none
 	fingerprint text     COLLATE "C",
 	rate_key    text     COLLATE "C",
 	outcome     bytea,
@@ -124,7 +124,7 @@ CREATE VIEW {schema}.jobs AS SELECT
 	to_timestamp(started / 1e9) AS started_at,
 	to_timestamp(finished / 1e9) AS finished_at,
 	to_timestamp(dead / 1e9) AS dead_lettered_at,
-	coalesce(progress, 0) AS progress, coalesce(worker, '') COLLATE "C" AS worker,
+	coalesce(progress, 0) AS progress, coalesce(worker, '') AS worker,
 	{schema}.readable(coalesce(args, 'null')) COLLATE "C" AS args,
 	{schema}.readable(job) COLLATE "C" AS job,
 	{schema}.readable(outcome) COLLATE "C" AS outcome,
