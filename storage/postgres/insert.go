@@ -264,7 +264,8 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 		if err != nil || len(found) == len(seqs) {
 			return found, err
 		}
-		// One has been deleted meanwhile. An older one of its state is the newest now.
+		// One has changed its state meanwhile, or has been deleted. Then an older one of its
+		// state is the newest now.
 	}
 }
 

@@ -340,9 +340,8 @@ func newStatements(schema string) *statements {
 			UNION ALL
 			SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
 				SELECT seq FROM {schema}.done WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`),
-		// An array and no join: if another transaction has changed a row meanwhile,
-		// PostgreSQL compares the row again when it is locked. In a join, the changed row
-		// would not find its other half.
+		// Both rows of a job are locked: what they say then belongs together. A job that
+		// another transaction takes to another partition meanwhile is not among them.
 		locked:    q(`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
 		lockedIDs: q(`SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
 		oldest: q(`SELECT {columns} FROM {whole}
@@ -479,7 +478,7 @@ func newStatements(schema string) *statements {
 			SELECT seq FROM {schema}.done WHERE kept <= $1 ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED))`),
 		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many,
 		// $5 how many at most, $6 from when on spared, or the greatest time. A dead
-		// letter that is retried meanwhile has another place, and stays.
+		// letter that is retried meanwhile has left its partition, and stays.
 		prune: q(`WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
 			ended AS (
 				SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (

@@ -4,23 +4,58 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs/internal/upgradetest"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// Everything that is in a schema of an older version goes on.
+// Everything that is in a schema of an older version goes on, and programs of that version
+// do not.
 func TestUpgrade(t *testing.T) {
 	script, err := os.ReadFile("testdata/version3.sql")
 	must(t, err)
+	for _, by := range []int{3, 11} { // how far in a migration of its own
+		pool := connect(t)
+		name := schema(t, pool)
+		must(t, postgres.MakeVersion(t.Context(), pool, name, 3))
+		_, err = pool.Exec(t.Context(), strings.ReplaceAll(string(script), "{schema}", name))
+		must(t, err)
+		must(t, postgres.MakeVersion(t.Context(), pool, name, by))
+		s, _ := open(t, name)
+		checkCounts(t, pool, name)
+		upgradetest.Check(t, s)
+		checkCounts(t, pool, name)
+		var oldest int
+		must(t, pool.QueryRow(t.Context(), "SELECT max(oldest) FROM "+name+".migration").Scan(&oldest))
+		if oldest != 12 {
+			t.Errorf("programs for version %d may run beside version 12", oldest)
+		}
+	}
+}
+
+// A claim of version 11 that is undone after the migration gives its job back to the place
+// that it had.
+func TestUnclaimAfterUpgrade(t *testing.T) {
 	pool := connect(t)
 	name := schema(t, pool)
-	must(t, postgres.MakeVersion(t.Context(), pool, name, 3))
-	_, err = pool.Exec(t.Context(), strings.ReplaceAll(string(script), "{schema}", name))
+	must(t, postgres.MakeVersion(t.Context(), pool, name, 11))
+	addOld(t, pool, name, 2, 3, ", lease_until", ", NULL")
+	_, err := pool.Exec(t.Context(), "UPDATE "+name+`.job SET state = 4, other_place = place, place = nextval('`+name+`.place'),
+		lease_until = 9000000000000000000, wake = 9000000000000000000, attempt = 2, version = 4, finished = NULL WHERE id = 'old1'`)
+	must(t, err)
+	_, err = pool.Exec(t.Context(), "UPDATE "+name+".job SET finished = NULL")
 	must(t, err)
 	s, _ := open(t, name)
-	checkCounts(t, pool, name)
-	upgradetest.Check(t, s)
+	n, err := s.Unclaim(t.Context(), time.Now(), []storage.Held{{ID: "old1", Version: 4}})
+	if err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	claimed, err := s.Claim(t.Context(), time.Now(), storage.Claim{Max: 1}, nil)
+	if err != nil || len(claimed) != 1 || claimed[0].ID != "old1" {
+		t.Errorf("%v, %v", claimed, err)
+	}
 	checkCounts(t, pool, name)
 }
 
