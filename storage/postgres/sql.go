@@ -288,7 +288,7 @@ func newStatements(schema string) *statements {
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given, "{first}", first, "{claimable}", claimable,
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"), "{ended}", strings.ReplaceAll(whole, "{of}", "done"),
-		"{attempt1}", attempt1, "{version1}", version1, "{until}", until, "{until5}", strings.ReplaceAll(until, "$1", "$5"))
+		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
 	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
 	q := func(sql string) string { return inCatalog(outer.Replace(inner.Replace(sql))) }
 	exactly := func(pick string) string {
@@ -297,6 +297,10 @@ func newStatements(schema string) *statements {
 	ahead := func(pick string) string {
 		return q(strings.ReplaceAll(pick, "{mark}", marksLast) + strings.ReplaceAll(takeAhead, "{take}", take))
 	}
+	at := `array_position(ARRAY(SELECT seq FROM found), j.seq)`
+	lease := `(ARRAY(SELECT lease FROM found))[` + at + `]`
+	extending := strings.NewReplacer("{at}", at, "{progress}", "ARRAY(SELECT progress FROM found)",
+		"{until_of}", strings.NewReplacer("$1", "$5", "b.lease", lease).Replace(until))
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
@@ -401,16 +405,17 @@ func newStatements(schema string) *statements {
 				FROM gone)
 			SELECT ord FROM gone`),
 		versions: q(`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
-		extend: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
+		// Arrays and no join: if another call has extended a lease meanwhile, PostgreSQL
+		// compares the changed row again, which in a join would not find its other half.
+		extend: q(extending.Replace(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 				SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[]) WITH ORDINALITY
 				u (id, version, progress, checkpoint, ord) ORDER BY u.ord) u),
-			found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (
-				SELECT j.ctid AS tid, b.lease FROM {schema}.job b, {schema}.active j
-				WHERE b.id = c.id AND j.seq = (SELECT seq FROM {schema}.job WHERE id = c.id) AND j.version = c.version OFFSET 0) f)
-			UPDATE {schema}.active j SET lease_until = {until5}, wake = {until5}, progress = greatest(j.progress, nullif(b.progress, 0)),
-				checkpoint = coalesce(b.checkpoint, j.checkpoint), place = b.place
-			FROM found b WHERE j.ctid = b.tid
-			RETURNING b.id`),
+			found AS MATERIALIZED (SELECT c.*, b.seq, b.lease FROM c JOIN {schema}.job b ON b.id = c.id)
+			UPDATE {schema}.active j SET lease_until = {until_of}, wake = {until_of},
+				progress = greatest(j.progress, nullif(({progress})[{at}], 0)),
+				checkpoint = coalesce((ARRAY(SELECT checkpoint FROM found))[{at}], j.checkpoint), place = (ARRAY(SELECT place FROM found))[{at}]
+			WHERE j.seq = ANY (ARRAY(SELECT seq FROM found)) AND j.version = (ARRAY(SELECT version FROM found))[{at}]
+			RETURNING (ARRAY(SELECT id FROM found))[{at}]`)),
 
 		// Jobs whose deadline has come are left to the caller, which records why they
 		// ended. Jobs in states that no due time changes are left to it, too.
