@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -317,8 +318,17 @@ func (i *inserter) Add(recs []*storage.Record) error {
 		}
 		rows.Note(i.notice, &encoded[k].Columns)
 	}
-	return i.tx.exec(i.ctx, i.s.sql.insert, arguments(encoded)...)
+	stored, version := 0, int64(0)
+	err := i.tx.query(i.ctx, i.s.sql.insert, arguments(encoded), each([]any{&version}, func() { stored++ }))
+	if err == nil && stored < len(encoded) {
+		err = errDraining
+	}
+	return err
 }
+
+// errDraining undoes an insert into a queue that has begun to drain since the insert
+// looked at its state.
+var errDraining = errors.New("ojs: postgres: a queue of the insert has begun to drain, and is active again each time the insert looks")
 
 func (i *inserter) Save(changed []*rows.Row) error {
 	for _, r := range changed {

@@ -109,11 +109,14 @@ func (u *undecodable) Error() string {
 }
 
 // around makes an insert. If it meets jobs that do not decode, they are set aside, and it
-// is made again.
+// is made again. So it is if a queue begins to drain meanwhile, which it finds out then.
 func (s *Storage) around(ctx context.Context, insert func() error) error {
 	var last int64
 	for tries := 1; ; tries++ {
 		err := insert()
+		if errors.Is(err, errDraining) && tries < asideTries {
+			continue
+		}
 		var met *undecodable
 		if !errors.As(err, &met) {
 			return err

@@ -166,47 +166,39 @@ const (
 // that the job returns to the place before its claim, bit 15 that it keeps its place, and
 // those from 16 on how many more steps than one it takes. A version is that after the
 // change.
-const settleAttempt = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
-		SELECT u.id, u.froms, u.state, u.attempt, u.version, nullif(u.wake, {none}) AS wake, nullif(u.deadline, {none}) AS deadline,
-			nullif(u.enqueued, {none}) AS enqueued,
-			nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
-			nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.progress, u.worker, u.outcome, u.checkpoint,
-			nullif(u.kept, {none}) AS kept, u.ord
-		FROM unnest($1::text[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-		$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::float8[], $15::text[], $16::bytea[], $17::bytea[], $18::bigint[])
-		WITH ORDINALITY AS u (id, froms, state, attempt, version, wake, deadline, enqueued, started, next_retry, finished, dead, lease_until,
-		progress, worker, outcome, checkpoint, kept, ord) ORDER BY u.ord) u),
-	found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (
-		SELECT j.tableoid AS at, j.ctid AS tid, j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was,
-			j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead
-		FROM {schema}.{from} j WHERE j.seq = (SELECT b.seq FROM {schema}.job b WHERE b.id = c.id)
-		AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1 OFFSET 0) f),
-	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j USING found f WHERE j.ctid = f.tid AND j.tableoid = f.at RETURNING f.*),
+const settleAttempt = settled + `
+		AND j.version = ($5::bigint[])[{at}] - 1 - (($2::bigint[])[{at}] >> 16) AND (($2::bigint[])[{at}] >> j.state) & 1 = 1
+		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, ($2::bigint[])[{at}] AS froms, ($3::smallint[])[{at}] AS state,
+			nullif(($12::bigint[])[{at}], {none}) AS dead, nullif(($18::bigint[])[{at}], {none}) AS kept,
+			j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was, j.queue, j.type, j.priority,
+			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead),
 	stored AS (INSERT INTO {schema}.{to} {standing} SELECT seq,
 		CASE WHEN was = 3 AND state = 3 THEN was_place
 			WHEN (froms >> 14) & 1 = 1 THEN coalesce(was_other, place) ELSE place END,
-		version, attempt,
+		($5::bigint[])[ord], ($4::bigint[])[ord],
 		CASE WHEN (froms >> 14) & 1 = 1 THEN place WHEN was = 3 AND state = 3 THEN was_other
 			WHEN was = 3 AND state = 4 THEN was_place END,
-		wake, deadline, enqueued, started, next_retry, finished, dead, lease_until, kept, NULL, created, nullif(progress, 0),
-		priority, state, limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint FROM gone)`
+		nullif(($6::bigint[])[ord], {none}), nullif(($7::bigint[])[ord], {none}), nullif(($8::bigint[])[ord], {none}), nullif(($9::bigint[])[ord], {none}), nullif(($10::bigint[])[ord], {none}),
+		nullif(($11::bigint[])[ord], {none}), dead, nullif(($13::bigint[])[ord], {none}), kept, NULL, created, nullif(($14::float8[])[ord], 0),
+		priority, state, limited, queue, type, nullif(($15::text[])[ord], ''), fingerprint, rate_key, ($16::bytea[])[ord], ($17::bytea[])[ord] FROM gone)`
+
+// settled begins a statement that applies changes, of which $1 are the ids. A job that
+// another transaction has changed meanwhile without raising its version, as Extend does,
+// is compared again, which takes arrays: in a join it would not find its other half.
+const settled = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.id, u.ord,
+		(SELECT b.seq FROM {schema}.job b WHERE b.id = u.id) AS seq
+		FROM (SELECT u.id, u.ord FROM unnest($1::text[]) WITH ORDINALITY AS u (id, ord) ORDER BY u.ord) u),
+	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j WHERE j.seq = ANY (ARRAY(SELECT seq FROM c))`
 
 // completeAll applies plain completions, as completionArguments has them. Most outcomes
 // are such.
-const completeAll = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
-		SELECT u.id, u.version, u.attempt, nullif(u.enqueued, {none}) AS enqueued, nullif(u.started, {none}) AS started, u.finished, u.ord
-		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
-		WITH ORDINALITY AS u (id, version, attempt, enqueued, started, finished, ord) ORDER BY u.ord) u),
-	found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (
-		SELECT j.ctid AS tid, j.seq, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited,
-			j.kept AS was_kept, j.dead AS was_dead
-		FROM {schema}.active j WHERE j.seq = (SELECT b.seq FROM {schema}.job b WHERE b.id = c.id)
-		AND j.version = c.version - 1 OFFSET 0) f),
-	gone AS MATERIALIZED (DELETE FROM {schema}.active j USING found f WHERE j.ctid = f.tid
-		RETURNING f.*, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead),
+const completeAll = settled + `
+		AND j.version = ($2::bigint[])[{at}] - 1
+		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead,
+			j.seq, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead),
 	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created, priority, state, limited,
 			queue, type, worker, fingerprint, rate_key)
-		SELECT seq, place, version, attempt, enqueued, started, finished, created, priority, state, limited,
+		SELECT seq, place, ($2::bigint[])[ord], ($3::bigint[])[ord], nullif(($4::bigint[])[ord], {none}), nullif(($5::bigint[])[ord], {none}), ($6::bigint[])[ord], created, priority, state, limited,
 			queue, type, nullif($7::text, ''), fingerprint, rate_key FROM gone)`
 
 // Ends of active jobs, which most outcomes are, name the partitions, and count.
@@ -215,6 +207,10 @@ const endsCounted = `,
 		SELECT queue, state, {alike} AS dead, count(*) AS n FROM gone GROUP BY 1, 2, 3
 		UNION ALL
 		SELECT queue, 4, CASE WHEN was_kept IS NULL THEN was_dead IS NOT NULL END, -count(*) FROM gone GROUP BY 1, 2, 3) m)`
+
+// applied is which changes were applied.
+const applied = `
+	SELECT ord FROM gone`
 
 // refusedStep is what a step has not applied: the numbers for the caller, the ids for the
 // claim that follows in the transaction.
@@ -298,6 +294,9 @@ func newStatements(schema string) *statements {
 		return q(strings.ReplaceAll(pick, "{mark}", marksLast) + strings.ReplaceAll(takeAhead, "{take}", take))
 	}
 	at := `array_position(ARRAY(SELECT seq FROM found), j.seq)`
+	settling := func(sql, from, to string) string {
+		return q(strings.NewReplacer("{from}", from, "{to}", to, "{at}", strings.ReplaceAll(at, "found", "c")).Replace(sql))
+	}
 	lease := `(ARRAY(SELECT lease FROM found))[` + at + `]`
 	extending := strings.NewReplacer("{at}", at, "{progress}", "ARRAY(SELECT progress FROM found)",
 		"{until_of}", strings.NewReplacer("$1", "$5", "b.lease", lease).Replace(until))
@@ -380,22 +379,22 @@ func newStatements(schema string) *statements {
 				ORDER BY j.priority DESC, j.place LIMIT 1) c`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
-		settleAttempt: q(strings.NewReplacer("{from}", "stage", "{to}", "stage").Replace(settleAttempt) + `
-			SELECT ord FROM gone`),
-		settleStep: q(strings.NewReplacer("{from}", "stage", "{to}", "stage").Replace(settleAttempt) + refusedStep),
-		endStep:    q(strings.NewReplacer("{from}", "active", "{to}", "done").Replace(settleAttempt) + endsCounted + refusedStep),
-		endAttempt: q(strings.NewReplacer("{from}", "active", "{to}", "done").Replace(settleAttempt) + endsCounted + `
-			SELECT ord FROM gone`),
-		complete:     q(completeAll + endsCounted + ` SELECT ord FROM gone`),
-		completeStep: q(completeAll + endsCounted + refusedStep),
-		settleAll: q(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
+		settleAttempt: settling(settleAttempt+applied, "stage", "stage"),
+		settleStep:    settling(settleAttempt+refusedStep, "stage", "stage"),
+		endAttempt:    settling(settleAttempt+endsCounted+applied, "active", "done"),
+		endStep:       settling(settleAttempt+endsCounted+refusedStep, "active", "done"),
+		complete:      settling(completeAll+endsCounted+applied, "active", "done"),
+		completeStep:  settling(completeAll+endsCounted+refusedStep, "active", "done"),
+		settleAll: q(strings.ReplaceAll(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
 				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
-			found AS MATERIALIZED (SELECT c.*, f.* FROM c CROSS JOIN LATERAL (
-				SELECT j.tableoid AS at, j.ctid AS tid, j.seq, j.place, j.other_place, j.state AS was,
-					(c.froms >> 15) & 1 = 1 OR j.state = 3 AND c.state = 3 AND j.queue = c.queue AND j.priority = c.priority AS stays
-				FROM {schema}.stage j WHERE j.seq = (SELECT b.seq FROM {schema}.job b WHERE b.id = c.id)
-				AND j.version = c.version - 1 - (c.froms >> 16) AND (c.froms >> j.state) & 1 = 1 OFFSET 0) f),
-			gone AS MATERIALIZED (DELETE FROM {schema}.stage j USING found f WHERE j.ctid = f.tid AND j.tableoid = f.at RETURNING f.*),
+			found AS MATERIALIZED (SELECT c.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = c.id) AS seq FROM c),
+			taken AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM found))
+				AND j.version = ($7::bigint[])[{at_found}] - 1 - (($27::bigint[])[{at_found}] >> 16)
+				AND (($27::bigint[])[{at_found}] >> j.state) & 1 = 1
+				RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority),
+			gone AS MATERIALIZED (SELECT f.*, t.place, t.other_place, t.was,
+				(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND t.was_queue = f.queue AND t.was_priority = f.priority AS stays
+				FROM found f JOIN taken t ON t.seq = f.seq),
 			body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
 				FROM gone g WHERE b.seq = g.seq),
 			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, CASE WHEN stays THEN place ELSE new_place END, version, attempt,
@@ -403,7 +402,7 @@ func newStatements(schema string) *statements {
 				next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
 				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint
 				FROM gone)
-			SELECT ord FROM gone`),
+			SELECT ord FROM gone`, "{at_found}", at)),
 		versions: q(`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
 		// Arrays and no join: if another call has extended a lease meanwhile, PostgreSQL
 		// compares the changed row again, which in a join would not find its other half.
