@@ -27,7 +27,8 @@ func TestDeleteBesideChange(t *testing.T) {
 				changed.State, changed.FinishedAt, changed.DeadLetteredAt = ojs.StateAvailable, time.Time{}, time.Time{}
 				settle(t, postgres.WithTx(t.Context(), tx), s, changed)
 			} else {
-				_, err = tx.Exec(t.Context(), "UPDATE "+name+".stage SET version = version + 1 WHERE seq = (SELECT seq FROM "+name+".job WHERE id = $1)", two.ID)
+				_, err = tx.Exec(t.Context(), "UPDATE "+name+".stage SET version = version + 1"+
+					" WHERE seq = (SELECT seq FROM "+name+".job WHERE id = $1)", two.ID)
 				must(t, err)
 			}
 			type result struct {

@@ -57,7 +57,8 @@ func hostileConfig(t *testing.T) hostile.Config {
 				tb.Fatal(err)
 			}
 			names[s] = name
-			if _, err := pool.Exec(context.Background(), table.ReplaceAllString(wholeJobs, name+".$1")); err != nil {
+			_, err = pool.Exec(context.Background(), table.ReplaceAllString(wholeJobs, name+".$1"))
+			if err != nil {
 				tb.Fatal(err)
 			}
 			return s

@@ -265,8 +265,8 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 		if err != nil || len(found) == len(seqs) {
 			return found, err
 		}
-		// One has changed its state meanwhile, or has been deleted. Then an older one of its
-		// state is the newest now.
+		// One has changed its state meanwhile, or has been deleted, and then an older one
+		// of its state is the newest now.
 	}
 }
 
@@ -328,7 +328,8 @@ func (i *inserter) Add(recs []*storage.Record) error {
 
 // errDraining undoes an insert into a queue that has begun to drain since the insert
 // looked at its state.
-var errDraining = errors.New("ojs: postgres: a queue of the insert has begun to drain, and is active again each time the insert looks")
+var errDraining = errors.New(
+	"ojs: postgres: a queue of the insert begins to drain each time the insert has found it active: enqueue again")
 
 func (i *inserter) Save(changed []*rows.Row) error {
 	for _, r := range changed {

@@ -49,8 +49,8 @@ const standing = `(seq, place, version, attempt, other_place, wake, deadline, en
 	lease_until, kept, released, created, progress, priority, state, limited, queue, type, worker, fingerprint, rate_key,
 	outcome, checkpoint)`
 
-// limited says whether a job has a rate limit or an enqueue TTL. It finds such a member in
-// meta and extra, too.
+// limited says whether a job has a rate limit or an enqueue TTL. It finds such a member
+// in meta and extra, too.
 const limited = `nullif(rate_key IS NOT NULL OR job IS NOT NULL AND (
 	position('"rate_limit":'::bytea IN job) > 0 OR position('"enqueue_ttl":'::bytea IN job) > 0), false)`
 
@@ -281,7 +281,8 @@ func inCatalog(sql string) string {
 }
 
 func newStatements(schema string) *statements {
-	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given, "{first}", first, "{claimable}", claimable,
+	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
+		"{first}", first, "{claimable}", claimable,
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"), "{ended}", strings.ReplaceAll(whole, "{of}", "done"),
 		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
@@ -295,7 +296,8 @@ func newStatements(schema string) *statements {
 	}
 	at := `array_position(ARRAY(SELECT seq FROM found), j.seq)`
 	settling := func(sql, from, to string) string {
-		return q(strings.NewReplacer("{from}", from, "{to}", to, "{at}", strings.ReplaceAll(at, "found", "c")).Replace(sql))
+		at := strings.ReplaceAll(at, "found", "c")
+		return q(strings.NewReplacer("{from}", from, "{to}", to, "{at}", at).Replace(sql))
 	}
 	lease := `(ARRAY(SELECT lease FROM found))[` + at + `]`
 	extending := strings.NewReplacer("{at}", at, "{progress}", "ARRAY(SELECT progress FROM found)",
@@ -461,9 +463,9 @@ func newStatements(schema string) *statements {
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
 
-		// The jobs asked for are locked, so that they stay as the statement finds them. If
-		// some have changed their state meanwhile, nothing is deleted, and the last number
-		// says how many.
+		// The jobs asked for are locked, so that they stay as the statement finds them.
+		// If some have changed their state meanwhile, nothing is deleted, and the last
+		// number says how many.
 		remove: q(`WITH there AS MATERIALIZED (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
 				WHERE b.id = ANY ($1::text[]) AND s.state BETWEEN 1 AND 8),
 			asked AS MATERIALIZED (SELECT seq, state FROM {schema}.stage WHERE seq = ANY (ARRAY(SELECT seq FROM there)) ORDER BY seq FOR UPDATE),

@@ -36,7 +36,8 @@ func TestUniqueBesideChange(t *testing.T) {
 	for round := range 10 { // the plan changes when the statement has been made some times
 		second := make(chan error, 1)
 		must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), "UPDATE "+name+".stage SET state = 7 - state, version = version + 1 WHERE seq = (SELECT seq FROM "+name+".job WHERE id = $1)", ticket.ID)
+			_, err := tx.Exec(t.Context(), "UPDATE "+name+".stage SET state = 7 - state, version = version + 1"+
+				" WHERE seq = (SELECT seq FROM "+name+".job WHERE id = $1)", ticket.ID)
 			must(t, err)
 			var pid int
 			must(t, tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
@@ -75,7 +76,8 @@ func TestUniqueBesideDelete(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	must(t, err)
 	defer tx.Rollback(context.Background())
-	_, err = tx.Exec(t.Context(), "WITH body AS (DELETE FROM "+name+".job WHERE id = $1 RETURNING seq) DELETE FROM "+name+".stage WHERE seq IN (SELECT seq FROM body)", record(1).ID) // as Delete and Prune do
+	_, err = tx.Exec(t.Context(), "WITH body AS (DELETE FROM "+name+".job WHERE id = $1 RETURNING seq)"+
+		" DELETE FROM "+name+".stage WHERE seq IN (SELECT seq FROM body)", record(1).ID) // as Delete and Prune do
 	must(t, err)
 	third := make(chan error, 1)
 	go func() { third <- insert(t.Context(), s, rec(2, "f")) }()

@@ -11,8 +11,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// Everything that is in a schema of an older version goes on, and programs of that version
-// do not.
+// Everything that is in a schema of an older version goes on, and programs of that
+// version do not.
 func TestUpgrade(t *testing.T) {
 	script, err := os.ReadFile("testdata/version3.sql")
 	must(t, err)
@@ -35,15 +35,16 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A claim of version 11 that is undone after the migration gives its job back to the place
-// that it had.
+// A claim of version 11 that is undone after the migration gives its job back to the
+// place that it had.
 func TestUnclaimAfterUpgrade(t *testing.T) {
 	pool := connect(t)
 	name := schema(t, pool)
 	must(t, postgres.MakeVersion(t.Context(), pool, name, 11))
 	addOld(t, pool, name, 2, 3, ", lease_until", ", NULL")
 	_, err := pool.Exec(t.Context(), "UPDATE "+name+`.job SET state = 4, other_place = place, place = nextval('`+name+`.place'),
-		lease_until = 9000000000000000000, wake = 9000000000000000000, attempt = 2, version = 4, finished = NULL WHERE id = 'old1'`)
+		lease_until = 9000000000000000000, wake = 9000000000000000000, attempt = 2, version = 4
+		WHERE id = 'old1'`)
 	must(t, err)
 	_, err = pool.Exec(t.Context(), "UPDATE "+name+".job SET finished = NULL")
 	must(t, err)
