@@ -143,7 +143,7 @@ func TestQuarantineCountsRowsOnTheirWay(t *testing.T) {
 }
 
 // A migration that gives job or stage a column gives it to quarantined_job too: rows move
-// between them as they are. Those of others follow from other columns.
+// between them as they are. The column limited follows from others.
 func TestQuarantinedJobHasTheColumnsOfJob(t *testing.T) {
 	pool := connect(t)
 	name := schema(t, pool)
