@@ -134,11 +134,18 @@ func (w *world) job(t *rapid.T) (storage.Record, bool) {
 // jobIn draws one of the jobs in a state that is drawn first, so that jobs in rare states
 // come as often as others.
 func (w *world) jobIn(t *rapid.T, states ...ojs.State) (storage.Record, bool) {
+	return w.jobWith(t, func(*storage.Record) bool { return true }, states...)
+}
+
+// jobWith is jobIn among the jobs that fit.
+func (w *world) jobWith(
+	t *rapid.T, fits func(*storage.Record) bool, states ...ojs.State,
+) (storage.Record, bool) {
 	by := make(map[ojs.State][]*refJob)
 	var there []ojs.State
 	for _, s := range states {
 		for _, j := range w.ref.jobs {
-			if j.rec.State == s {
+			if j.rec.State == s && fits(&j.rec) {
 				by[s] = append(by[s], j)
 			}
 		}
@@ -223,11 +230,12 @@ func (w *world) record(t *rapid.T, id string, equal bool) storage.Record {
 	}
 	if r.Fingerprint != "" && !chance(t, 5) {
 		p := w.unique(t)
-		if other, ok := w.jobIn(t, equalStates...); ok && other.Fingerprint != "" &&
-			chance(t, 2) { // it is in the way of this one
+		hasOne := func(r *storage.Record) bool { return r.Fingerprint != "" }
+		if other, ok := w.jobWith(t, hasOne, equalStates...); ok && chance(t, 2) {
+			// It is in the way of this one.
 			r.Fingerprint, p.States, p.Period = other.Fingerprint, []ojs.State{other.State}, 0
 			if chance(t, 3) {
-				p.OnConflict = ""
+				p.OnConflict = pick(t, "", ojs.ConflictIgnore)
 			}
 		}
 		if wild && r.Unique != nil {
@@ -308,6 +316,9 @@ func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Chang
 		}
 		if r.State.Waiting() && chance(t, 3) { // an edit
 			to = r.State
+		}
+		if r.State == ojs.StateRetryable && chance(t, 3) { // jobs in this state are few
+			to = ojs.StateDiscarded
 		}
 		if r.State == ojs.StateActive && chance(t, 2) { // no other way leads to these states
 			to = pick(t, ojs.StateRetryable, ojs.StateRetryable, ojs.StateCompleted)
