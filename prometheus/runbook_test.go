@@ -67,6 +67,12 @@ func lookAside(ctx context.Context, eng *engine.Engine[any]) error {
 	return nil
 }
 
+func meter(eng *engine.Engine[any]) {
+	for _, m := range eng.Meter() {
+		fmt.Println(m.Queue, m.Type, m.Failed, m.Wait.Quantile(0.99), m.Run.Quantile(0.95))
+	}
+}
+
 func pause(ctx context.Context, eng *engine.Engine[any]) error {
 	err := eng.Queues().Pause(ctx, "mail")
 	return err
@@ -149,6 +155,7 @@ func TestRunbook(t *testing.T) {
 	ended := put("default", ojs.RetryPolicy{MaxAttempts: 1})
 	dead := put("default", ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter})
 	eng.Drain()
+	meter(eng.Engine)
 	if err := lookAside(ctx, eng.Engine); err != nil { // memory has none
 		t.Fatal(err)
 	}

@@ -181,7 +181,7 @@ func (w *world) play(t *rapid.T) bool {
 			step(t)
 		}
 	} else {
-		for range 4 {
+		for range 3 {
 			t.Repeat(map[string]func(*rapid.T){"step": step})
 		}
 	}
