@@ -148,6 +148,17 @@ func (b *inserting) load() error {
 	}
 	slices.Sort(prints)
 	found, err := b.tx.Peers(slices.Compact(prints))
+	if err != nil {
+		return err
+	}
+	// Peers may have waited for a call that has stored one of the ids.
+	taken := make(map[string]ojs.State)
+	for _, j := range found {
+		taken[j.ID] = j.State
+	}
+	if err := Check(b.batch, taken); err != nil {
+		return err
+	}
 	slices.SortFunc(found, func(x, y *Job) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, j := range found {
 		if b.ended != nil && j.ID == b.ended.ID {
@@ -155,7 +166,7 @@ func (b *inserting) load() error {
 		}
 		b.peers[j.Fingerprint] = append(b.peers[j.Fingerprint], j)
 	}
-	return err
+	return nil
 }
 
 func (b *inserting) resolve() error {

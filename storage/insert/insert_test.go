@@ -1,6 +1,7 @@
 package insert_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -68,5 +69,21 @@ func TestTwoStepsOfOneJob(t *testing.T) {
 	if !results[0].Updated || results[0].Version != 0 || len(results[1].Replaced) != 1 ||
 		results[1].Version != 12 || tx.added[0].Version != 12 {
 		t.Errorf("%+v", results)
+	}
+}
+
+// A job that another call stores while the lookup of its equals waits for that call has
+// its id taken, and is no job of the batch.
+func TestIDTakenWhileEqualsAreLookedUp(t *testing.T) {
+	var r storage.Record
+	r.ID, r.State, r.Queue, r.Fingerprint = "same", ojs.StateAvailable, "q", "f"
+	r.Unique = &ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}
+	there := r
+	there.State, there.Version = ojs.StateScheduled, 5
+	tx := &table{peers: []*insert.Job{{Record: there, Seq: 1, Was: 5}}}
+	results, err := insert.Batch(tx, time.Now(), []storage.Insert{{Record: r}})
+	var taken *ojs.DuplicateError
+	if !errors.As(err, &taken) || taken.ID != "same" || taken.State != ojs.StateScheduled {
+		t.Errorf("%+v, %v", results, err)
 	}
 }
