@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -55,13 +56,19 @@ func TestAllocationsOfAJob(t *testing.T) {
 				must(t, eng.WaitIdle(ctx))
 			}
 			run() // what the first ones make stays
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			run()
-			runtime.ReadMemStats(&after)
+			// How far ahead the producer gets, and so how many attempts there are at once,
+			// differs from run to run. The least of three is what a job needs.
+			allocs, bytes := math.Inf(1), math.Inf(1)
+			for range 3 {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				run()
+				runtime.ReadMemStats(&after)
+				allocs = min(allocs, float64(after.Mallocs-before.Mallocs)/jobs)
+				bytes = min(bytes, float64(after.TotalAlloc-before.TotalAlloc)/jobs)
+			}
 			stop()
 			must(t, <-ended)
-			allocs, bytes := float64(after.Mallocs-before.Mallocs)/jobs, float64(after.TotalAlloc-before.TotalAlloc)/jobs
 			t.Logf("%.1f allocations and %.0f bytes", allocs, bytes)
 			if allocs > o.allocs || bytes > o.bytes {
 				t.Errorf("a job made %.1f allocations and %.0f bytes", allocs, bytes)
