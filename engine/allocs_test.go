@@ -56,8 +56,8 @@ func TestAllocationsOfAJob(t *testing.T) {
 				must(t, eng.WaitIdle(ctx))
 			}
 			run() // what the first ones make stays
-			// How far ahead the producer gets, and so how many attempts there are at once,
-			// differs from run to run. The least of three is what a job needs.
+			// How far ahead the producer gets, and so how many attempts there are,
+			// differs. The least of three rounds is what a job needs.
 			allocs, bytes := math.Inf(1), math.Inf(1)
 			for range 3 {
 				var before, after runtime.MemStats
