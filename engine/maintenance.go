@@ -129,6 +129,7 @@ func (k *maintenance) force(a *attempt) {
 }
 
 func (k *maintenance) report(a *attempt) {
+	a.kept = true // reportStuck reads its record
 	k.stuck = append(k.stuck, a)
 	k.poke()
 }
@@ -298,7 +299,7 @@ func (k *maintenance) extend(renewals []*attempt) {
 			k.r.lose(a.held(), ojs.ErrLeaseLost)
 		} else if a.stored < held[i].Progress {
 			a.stored = held[i].Progress
-			if op != nil {
+			if op != nil && a.phase == running { // otherwise its record is being decided on
 				rec := *a.rec
 				rec.Progress = a.stored
 				c.transition(op, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})

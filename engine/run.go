@@ -144,7 +144,7 @@ func (r *run) stop() error {
 		a.end(ojs.ErrShutdown)
 	}
 	mu.Unlock()
-	if r.waitDrained(lastCall) {
+	if r.waitDrained(lastCall) || r.unstored() && r.waitDrained(lastStore) {
 		return nil
 	}
 	mu.Lock()
@@ -169,6 +169,17 @@ func (r *run) stop() error {
 		r.interrupt(a)
 	}
 	return unfinished(stuck, unstored, claiming)
+}
+
+// lastStore is how long Run waits for outcomes of handlers that have returned at the end
+// of lastCall. A storage that takes longer has not answered.
+const lastStore = time.Millisecond
+
+// unstored reports whether a handler has returned whose outcome is not stored.
+func (r *run) unstored() bool {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.returned })
 }
 
 // unfinished is the error of a stop that has left something behind, nil if nothing.

@@ -74,19 +74,20 @@ type said struct {
 	result     json.RawMessage
 	then       *followUps
 	traced     context.Context
-	returned   bool
+	alone      bool // the handler has returned, and no other goroutine reads the record
 }
 
 // said: core.mu is held.
 func (a *attempt) said() said {
-	return said{a.progress, a.checkpoint, a.result, a.then, a.traced, a.returned}
+	return said{a.progress, a.checkpoint, a.result, a.then, a.traced, a.returned && !a.kept}
 }
 
-// decide decides on the job of an attempt. If the handler has returned and no caller has
-// the attempt, its own record takes the decision; otherwise a copy does.
+// decide decides on the job of an attempt. If the handler has returned, and neither a
+// caller nor maintenance has the attempt, its own record takes the decision; otherwise a
+// copy does.
 func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *settlement {
 	f := &a.settlement
-	if said.returned && a.context.TakeBack() {
+	if said.alone && a.context.TakeBack() {
 		f.rec, f.worker = a.rec, r.c.worker
 	} else {
 		f = newSettlement(a.rec, r.c.worker)

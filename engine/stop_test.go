@@ -94,3 +94,25 @@ func TestStopSaysWhatGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// A handler that returns at the very moment at which Run gives up has either returned or
+// not. In neither case the storage has failed to answer.
+func TestReturnAtTheEndOfTheLastCall(t *testing.T) {
+	for range 300 {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+				<-ctx.Done() // at the end of the grace period
+				time.Sleep(time.Second)
+				return nil
+			})
+			b.run()
+			b.enqueue("x")
+			b.advance(0)
+			b.stop()
+			b.stop = nil
+			if err := <-b.ended; errors.Is(err, engine.ErrUnanswered) {
+				t.Errorf("%v", err)
+			}
+		}, engine.WithGracePeriod(time.Second))
+	}
+}
