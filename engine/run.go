@@ -144,10 +144,17 @@ func (r *run) stop() error {
 		a.end(ojs.ErrShutdown)
 	}
 	mu.Unlock()
-	if r.waitDrained(lastCall) || r.unstored() && r.waitDrained(lastStore) {
+	if r.waitDrained(lastCall) {
 		return nil
 	}
 	mu.Lock()
+	if slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.returned }) {
+		mu.Unlock()
+		if r.waitDrained(lastStore) {
+			return nil
+		}
+		mu.Lock()
+	}
 	var given []*attempt
 	var stuck, unstored []string
 	for _, a := range r.attempts {
@@ -174,13 +181,6 @@ func (r *run) stop() error {
 // lastStore is how long Run waits for outcomes of handlers that have returned at the end
 // of lastCall. A storage that takes longer has not answered.
 const lastStore = time.Millisecond
-
-// unstored reports whether a handler has returned whose outcome is not stored.
-func (r *run) unstored() bool {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	return slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.returned })
-}
 
 // unfinished is the error of a stop that has left something behind, nil if nothing.
 func unfinished(stuck, unstored []string, claiming bool) error {
