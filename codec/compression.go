@@ -27,7 +27,7 @@ type CompressionOption func(*compression)
 func WithMinSize(n int) CompressionOption { return func(c *compression) { c.least = n } }
 
 // Compression makes a codec of a compressor. It leaves itself out for payloads below the
-// least size, and for those that do not get smaller.
+// least size, and for payloads that do not shrink.
 //
 // The size of an encrypted payload tells how well it was compressed. Do not compress a
 // secret together with text that an attacker chooses and measures.

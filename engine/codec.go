@@ -24,7 +24,7 @@ import (
 //  2. Results and checkpoints are encoded when the handler or the worker hands them in,
 //     and the details of an error when the attempt is decided on.
 //  3. Args are decoded in attempt.call, before the middlewares; checkpoints when the
-//     handler loads them; a whole job for a caller who waits for it or asks for it.
+//     handler loads them; a whole job when a caller waits for it or asks for it.
 //  4. A recurring entry is stored encoded. Its args are decoded for each run, and encoded
 //     anew with the job.
 
@@ -63,7 +63,7 @@ func (j *Jobs) Decode(ctx context.Context, job *ojs.JobInfo) (*ojs.JobInfo, erro
 	return j.core.codec.DecodeJob(ctx, job)
 }
 
-// readable is a job for a caller who waits for it: decoded if that is possible.
+// readable returns a job decoded, for a caller that waits for it, if that is possible.
 func (c *core) readable(ctx context.Context, job *ojs.JobInfo) *ojs.JobInfo {
 	if c.codec != nil {
 		if plain, err := c.codec.DecodeJob(ctx, job); err == nil {

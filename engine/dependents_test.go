@@ -55,7 +55,7 @@ func (s *waitSteps) want(id string, state ojs.State) *ojs.JobInfo { return s.Req
 
 func after(names ...string) ojs.Option { return ojs.WithDependsOn(names...) }
 
-// Jobs of a batch run after those that they name, at exact times.
+// Jobs of a batch run after the jobs that they name, at exact times.
 func TestDependsOnOrder(t *testing.T) {
 	s := newSteps(t)
 	ids := s.enqueue(

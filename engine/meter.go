@@ -144,7 +144,7 @@ func (m *meter) of(queue, jobType string) *JobMeter {
 	return p
 }
 
-// enqueued counts jobs that were stored, and those that ended for them.
+// enqueued counts jobs that were stored, and jobs that ended for them.
 func (m *meter) enqueued(batch []storage.Insert, stored []storage.Inserted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 )
 
 // Zstd compresses by zstd at its default level: smaller than gzip, and several times as
-// fast. Payloads below codec.DefaultMinSize, and those that do not get smaller, stay as
+// fast. Payloads below codec.DefaultMinSize, and payloads that do not shrink, stay as
 // they are. Make one codec for a program: it keeps some memory for each processor.
 func Zstd(opts ...codec.CompressionOption) codec.Codec {
 	enc, err := zstd.NewWriter(nil)
@@ -49,7 +49,7 @@ func (z zstandard) Decompress(data []byte, most int) ([]byte, error) {
 }
 
 // Snappy compresses by the block format of snappy: quicker than Zstd, and larger.
-// Payloads below codec.DefaultMinSize, and those that do not get smaller, stay as they
+// Payloads below codec.DefaultMinSize, and payloads that do not shrink, stay as they
 // are.
 func Snappy(opts ...codec.CompressionOption) codec.Codec {
 	return codec.Compression(EncodingSnappy, snap{}, opts...)
