@@ -52,6 +52,7 @@ type life struct {
 
 	inTx      bool            // a transaction of the handler's may hold the job's row; see Complete
 	completed *settlement     // that it stores; nil: none
+	stores    storage.Settled // the result of that
 	traced    context.Context // what tracers made of ctx; nil: there are none
 
 	progress   float64   // as reported

@@ -42,14 +42,15 @@ func (a *attempt) Complete(ctx context.Context) error {
 	c.mu.Unlock()
 
 	f := a.r.decide(a, policy.Outcome{Kind: policy.Returned}, said, c.now())
+	var stored storage.Settled
 	err := error(ojs.ErrTimeout) // of the job as a whole
 	if f.rec.State == ojs.StateCompleted {
-		err = c.storeIn(ctx, f)
+		stored, err = c.storeIn(ctx, f)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		a.completed = f
+		a.completed, a.stores = f, stored
 		return nil
 	}
 	a.inTx = a.completed != nil // by an earlier call
@@ -64,18 +65,18 @@ func (a *attempt) Complete(ctx context.Context) error {
 }
 
 // storeIn stores a completion in the transaction of a context.
-func (c *core) storeIn(ctx context.Context, f *settlement) error {
+func (c *core) storeIn(ctx context.Context, f *settlement) (stored storage.Settled, err error) {
 	ctx, end := c.trace(ctx, OpAck, f.rec)
 	settled, err := c.store.Settle(ctx, c.now(),
 		[]storage.Change{{Record: *f.rec, AttemptFieldsOnly: true, Then: f.then.inserts()}}, nil)
 	if err == nil {
-		err = settled[0].Err
+		stored, err = settled[0], settled[0].Err
 	}
 	if f.then != nil && insert.Refused(err) {
 		err = fmt.Errorf("ojs: a job of handler.Then was refused: %w", c.explained(err, f.then.batch))
 	}
 	end(err)
-	return err
+	return stored, err
 }
 
 // errCompleting refuses what would have to wait for the transaction, or comes too late.
@@ -104,10 +105,8 @@ func (r *run) settleCompleted(a *attempt, o policy.Outcome, cause error, said sa
 			log := c.jobLog(&a.rec.JobHeader)
 			log.Warn("handler failed after the commit of its completion; the job stays completed", "error", o.Err)
 		}
-		c.publishEnd(r.base, f)
-		if f.then != nil {
-			c.inserted(f.then.batch, c.lookUpThen(r.base, f.then))
-		}
+		list := []*settlement{f}
+		c.announce(r.base, c.beganEnds(list, new(scratch)), list, []storage.Settled{a.stores})
 	default:
 		err = storage.ErrFenced
 	}

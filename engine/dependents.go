@@ -78,7 +78,7 @@ func (c *core) nameDependencies(batch []storage.Insert, places []int, drafts []o
 	return nil
 }
 
-// endsOthers is the effect of an operation that ends jobs on the jobs that wait for these.
+// endsOthers is the effect of an operation that ends jobs on the jobs that wait for them.
 func (c *core) endsOthers() eventlog.Effect {
 	if c.depends.Load() {
 		return eventlog.Ends

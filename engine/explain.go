@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -131,8 +132,9 @@ func (e *Explanation) byEngine(c *core, rec *storage.Record, now time.Time) {
 	if !runs {
 		e.add(ReasonNotRunning, "this engine does not run, or is stopping")
 	}
-	if !slices.Contains(c.registry.handled(), rec.Type) {
-		e.add(ReasonNoHandler, "type %s has no handler in this engine", rec.Type)
+	if c.registry.handlers.Load().find(rec.Type, rec.TypeVersion) == nil {
+		e.add(ReasonNoHandler, "type %s has no handler in this engine",
+			versions.Full(rec.Type, rec.TypeVersion))
 	}
 	if len(c.queues) > 0 && !slices.Contains(c.queues, rec.Queue) {
 		e.add(ReasonOtherQueues, "this engine takes jobs of the queues %v only", c.queues)
@@ -161,7 +163,7 @@ func (g *gate) explain(e *Explanation, rec *storage.Record, now time.Time) {
 			check(q.limiter, "queue "+rec.Queue)
 		}
 	}
-	check(g.types[rec.Type], "type "+rec.Type)
+	check(g.types[g.limitName(rec)], "type "+rec.Type)
 	if rec.RateLimit != nil {
 		if k := g.keys[rec.RateLimit.Key]; k != nil {
 			check(&k.limiter, "key "+rec.RateLimit.Key)

@@ -51,6 +51,20 @@ func TestExplain(t *testing.T) {
 			b.advance(time.Second)
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		},
+		"V007 the version of its type": func(b *rig) {
+			b.Register(handler.For(ojs.Define[any]("v"), long,
+				handler.WithVersions(">=2.0 <3.0"), handler.WithConcurrency(1)))
+			b.run()
+			old := b.enqueue("v", ojs.WithVersion("1.0"))
+			b.explained(old.ID, engine.ReasonNoHandler)
+			b.enqueue("v", ojs.WithVersion("2.1"))
+			b.advance(0)
+			second := b.enqueue("v", ojs.WithVersion("2.2"))
+			b.explained(second.ID, engine.ReasonLimit, engine.ReasonBehind)
+			b.advance(time.Hour)
+			b.want(second.ID, ojs.StateCompleted, 1)
+			b.want(old.ID, ojs.StateAvailable, 0)
+		},
 		"not due": func(b *rig) {
 			b.run()
 			at := time.Now().Add(time.Minute)

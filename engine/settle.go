@@ -273,11 +273,19 @@ func (c *core) settleAll(ctx context.Context, list []*settlement, s *scratch) ([
 	}
 	s.settled = settled
 	end(settled[0].Err)
+	c.announce(ctx, op, list, settled)
+	return settled, nil
+}
+
+// announce publishes settlements that were stored, and follows the jobs that were stored
+// or moved with them.
+func (c *core) announce(
+	ctx context.Context, op *eventlog.Op, list []*settlement, settled []storage.Settled,
+) {
 	c.followed(ctx, list, settled)
 	c.publishEnds(op, list, settled)
 	c.enqueuedThen(list, settled)
 	c.dependentsSettled(settled)
-	return settled, nil
 }
 
 // beganEnds begins the operation of attempts' ends. It returns nil if no listener wants

@@ -338,3 +338,32 @@ func TestCompleteWithin(t *testing.T) {
 		}
 	}
 }
+
+// W024: jobs that wait for one that is completed in a transaction move with it, and
+// their events follow its own.
+func TestCompleteWithinMovesDependents(t *testing.T) {
+	p := paying(t)
+	eng, err := engine.New[any](p.Storage, engine.WithLogger(discard))
+	must(t, err)
+	eng.Handle("pay", func(ctx context.Context, _ *ojs.Job[any]) error {
+		return p.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) error {
+			return handler.Complete(ctx)
+		})
+	})
+	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventAvailable, ojs.EventCompleted}})
+	defer sub.Close()
+	tickets, err := eng.EnqueueMany(t.Context(),
+		ojs.NewDraft("pay", nil, ojs.WithName("pay")),
+		ojs.NewDraft("other", nil, ojs.WithDependsOn("pay")),
+		ojs.NewDraft("join", nil, ojs.WithDependsOn("pay"), ojs.WithJoin()))
+	must(t, err)
+	runUntilEnd(t, eng)
+	if _, err := tickets[2].Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for i, want := range []ojs.EventType{ojs.EventCompleted, ojs.EventAvailable, ojs.EventCompleted} {
+		if ev := <-sub.C(); ev.Type != want || ev.Subject != tickets[i].ID {
+			t.Errorf("event %d: %s of %s, want %s of %s", i, ev.Type, ev.Subject, want, tickets[i].ID)
+		}
+	}
+}
