@@ -35,6 +35,7 @@ const (
 	EventCheckpointed EventType = "job.checkpointed" // its handler saved a checkpoint
 	EventHeartbeat    EventType = "job.heartbeat"    // its handler or worker renewed its lease
 	EventPriority     EventType = "priority.changed" // its priority was changed while it waited
+	EventEdited       EventType = "job.edited"       // its args, meta or queue were changed while it waited
 )
 
 // The events of dead letters.

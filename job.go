@@ -33,6 +33,9 @@ const (
 	MetaReplayRule     = "ojs.replay_rule"      // the rule of the last replay; absent if that was a call
 )
 
+// MetaCopyOf is the meta entry of a copy: the id of the job that it was made like.
+const MetaCopyOf = "ojs.copy_of"
+
 // JobHeader is the part of a job that handlers, middlewares and hooks need. It is small:
 // each attempt gets its own.
 type JobHeader struct {

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"iter"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -73,20 +71,9 @@ func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) 
 // Jobs.CancelAll.
 func (d *DeadLetters) RetryAll(ctx context.Context, f Filter, every time.Duration, opts ...ojs.Option) ([]Result, error) {
 	f.DeadLettered = true
-	first := true
-	return d.core.each(ctx, f, []ojs.State{ojs.StateDiscarded}, func(rec *storage.Record) error {
-		if every > 0 && !first {
-			t := d.core.clock.Timer(every)
-			defer t.Stop()
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		first = false
-		return d.Retry(ctx, rec.ID, opts...)
-	})
+	retry := one("retry", []ojs.State{ojs.StateDiscarded}, nil,
+		func(ctx context.Context, _ *Jobs, id string) error { return d.Retry(ctx, id, opts...) })
+	return (&Jobs{d.core}).all(ctx, Bulk{Do: retry, On: f, Every: max(every, 0)})
 }
 
 // Delete deletes a dead letter. A job that is none gives an *ojs.TransitionError, an
@@ -149,18 +136,8 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 	if err != nil {
 		return err
 	}
-	if reidentifies(r, o.Queue, meta) {
-		args := r.Args
-		if r.Unique.Dimensions()&ojs.ByArgs != 0 {
-			if args, err = c.codec.DecodeArgs(ctx, r.Args, r.Meta); err != nil {
-				return err
-			}
-		}
-		header := ojs.JobHeader{Type: r.Type, TypeVersion: r.TypeVersion, Queue: o.Queue, Meta: o.Meta}
-		r.Fingerprint, err = policy.Fingerprint(r.Unique, &ojs.JobInfo{JobHeader: header, Args: args})
-		if err != nil {
-			return err
-		}
+	if err := c.reidentify(ctx, r, identity{o.Queue, o.Meta, meta, r.Args, false}); err != nil {
+		return err
 	}
 	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease, o.ResultTTL
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
@@ -181,16 +158,4 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 		r.TotalTimeout = 0
 	}
 	return checkSize(&r.JobInfo)
-}
-
-// reidentifies reports whether a unique job has another fingerprint in the queue and with
-// the meta. The one it has is kept otherwise: it was made of meta as given, of which a
-// large number is stored with fewer digits.
-func reidentifies(r *storage.Record, queue string, meta map[string]any) bool {
-	if r.Unique == nil || r.Fingerprint == "" {
-		return false
-	}
-	dims := r.Unique.Dimensions()
-	return dims&ojs.ByQueue != 0 && queue != r.Queue ||
-		dims&ojs.ByMeta != 0 && slices.ContainsFunc(r.Unique.MetaKeys, func(key string) bool { return !reflect.DeepEqual(meta[key], r.Meta[key]) })
 }

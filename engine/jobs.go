@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -103,8 +102,7 @@ func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, 
 // page is List of the storage, or a page of the jobs that a filter names by their ids.
 // Its cursors are where it is among these.
 func (c *core) page(ctx context.Context, f *Filter, q storage.Query) (page storage.Page, err error) {
-	if len(f.IDs) == 0 || slices.ContainsFunc(f.IDs,
-		func(id string) bool { return strings.HasSuffix(id, "*") }) {
+	if !f.byID() {
 		return c.store.List(ctx, q)
 	}
 	at := 0
@@ -210,9 +208,7 @@ func refused(err error) bool {
 // section 5.2). An available one goes behind those of the same priority. A job in another
 // state gives an *ojs.TransitionError.
 func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
-	o := ojs.DefaultOptions()
-	o.Priority = priority
-	if err := o.Validate(); err != nil {
+	if err := checkPriority(priority); err != nil {
 		return err
 	}
 	done, err := j.core.change(ctx, id, false, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
@@ -229,18 +225,19 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	return err
 }
 
+func checkPriority(priority int) error {
+	o := ojs.DefaultOptions()
+	o.Priority = priority
+	return o.Validate()
+}
+
 // Reschedule gives a waiting job another time: for its start if it is scheduled or
 // available, for its next attempt if retryable. A time that has come makes a scheduled
 // job available. Pending jobs wait for Activate; they and jobs that run or have ended
 // give an *ojs.TransitionError. A time at which the job would have expired is refused.
 func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
-	o := ojs.DefaultOptions()
-	o.ScheduledAt = at
-	if err := o.Validate(); err != nil {
+	if err := checkSchedule(at); err != nil {
 		return err
-	}
-	if at.IsZero() {
-		return invalid("scheduled_at", "is not set")
 	}
 	at = normalTime(at)
 	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
@@ -270,6 +267,15 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 	})
 	j.core.moved(done)
 	return err
+}
+
+func checkSchedule(at time.Time) error {
+	o := ojs.DefaultOptions()
+	o.ScheduledAt = at
+	if at.IsZero() {
+		return invalid("scheduled_at", "is not set")
+	}
+	return o.Validate()
 }
 
 // Activate makes a pending job available (ojs.WithPending). A job in another state gives
@@ -315,56 +321,19 @@ func (j *Jobs) Delete(ctx context.Context, id string) error {
 // among which may be active. It returns a result for each job that it found. If there is
 // an error, it stopped there.
 func (j *Jobs) CancelAll(ctx context.Context, f Filter) ([]Result, error) {
-	waiting := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}
-	states := waiting
-	if len(f.States) > 0 {
-		states = append(states, ojs.StateActive)
-	}
-	return j.core.each(ctx, f, states, func(rec *storage.Record) error { return j.core.cancel(ctx, rec.ID) })
+	return j.all(ctx, Bulk{Do: CancelJobs(), On: f})
 }
 
 // RetryAll retries the jobs that f selects: discarded ones, unless it names states, among
 // which may be retryable. Options are as for Retry, results as for CancelAll.
 func (j *Jobs) RetryAll(ctx context.Context, f Filter, opts ...ojs.Option) ([]Result, error) {
-	states := []ojs.State{ojs.StateDiscarded}
-	if len(f.States) > 0 {
-		states = append(states, ojs.StateRetryable)
-	}
-	return j.core.each(ctx, f, states, func(rec *storage.Record) error { return j.Retry(ctx, rec.ID, opts...) })
+	return j.all(ctx, Bulk{Do: RetryJobs(opts...), On: f})
 }
 
 // DeleteAll deletes the jobs that f selects, which must have ended: completed, cancelled
 // or discarded, dead letters included. Results are as for CancelAll.
 func (j *Jobs) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
-	return j.core.each(ctx, f, []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded},
-		func(rec *storage.Record) error { return j.core.delete(ctx, rec) })
-}
-
-// each does something, once, to every job that f selects in the states given. A job that
-// is gone or has moved on in between is a result like any other; an error of the storage
-// or of ctx ends the operation.
-func (c *core) each(ctx context.Context, f Filter, states []ojs.State, do func(*storage.Record) error) ([]Result, error) {
-	f, err := f.only(states...)
-	if err != nil {
-		return nil, err
-	}
-	var results []Result
-	done := make(map[string]struct{}) // a dead letter that was retried and has died again is listed again
-	for rec, err := range c.list(ctx, f) {
-		if err != nil {
-			return results, err
-		}
-		if _, again := done[rec.ID]; again {
-			continue
-		}
-		done[rec.ID] = struct{}{}
-		err = do(rec)
-		if err != nil && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrInvalid) {
-			return append(results, Result{rec.ID, err}), err
-		}
-		results = append(results, Result{rec.ID, err})
-	}
-	return results, nil
+	return j.all(ctx, Bulk{Do: DeleteJobs(), On: f})
 }
 
 // retry makes a job available again, if ok says it may be, for the replay rule of a name

@@ -565,3 +565,71 @@ func ExampleCron_Sync() {
 	// Output:
 	// [reports.weekly] <nil>
 }
+
+// Cancel what a customer has queued: look first, then do it, a hundred at most, with a
+// pause between two.
+func ExampleJobs_Apply() {
+	ctx, eng := begin()
+	for i := range 3 {
+		enqueue(ctx, eng, "report.build", i, ojs.WithMeta("tenant", "acme"))
+	}
+	enqueue(ctx, eng, "report.build", 3, ojs.WithMeta("tenant", "other"))
+	op := engine.Bulk{
+		Do:    engine.CancelJobs(),
+		On:    engine.Filter{Members: []engine.Member{{Path: "meta.tenant", Value: "acme"}}},
+		Limit: 100, Every: time.Millisecond,
+	}
+	first, err := eng.Jobs().Preview(ctx, op, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(op.Do, first.N, "jobs, the first with args", first.Sample[0].Args)
+
+	for p, err := range eng.Jobs().Apply(ctx, op) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("done", p.Done, "refused", p.Refused) // break stops it
+	}
+	// Output:
+	// cancel 3 jobs, the first with args 0
+	// done 1 refused 0
+	// done 2 refused 0
+	// done 3 refused 0
+}
+
+// Mend the args of a job that waits.
+func ExampleJobs_Edit() {
+	ctx, eng := begin()
+	ticket := enqueue(ctx, eng, "email.send", "a@exmaple.com", ojs.WithDelay(time.Hour))
+	err := eng.Jobs().Edit(ctx, ticket.ID, engine.Edit{
+		Args: "a@example.com", Meta: map[string]any{"ticket": "OPS-7"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	job, err := eng.Get(ctx, ticket.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(job.Args, job.Meta)
+	// Output: "a@example.com" map[ticket:OPS-7]
+}
+
+// Run again, with other args, a job that has completed.
+func ExampleJobs_Copy() {
+	ctx, eng := begin()
+	eng.Handle("report.build", func(_ context.Context, job *ojs.Job[any]) error {
+		fmt.Println("built", job.Args)
+		return nil
+	})
+	ticket := enqueue(ctx, eng, "report.build", "2026-01")
+	work(ctx, eng)
+	if _, err := eng.Jobs().Copy(ctx, ticket.ID, "2026-02"); err != nil {
+		log.Fatal(err)
+	}
+	work(ctx, eng)
+	// Output:
+	// built 2026-01
+	// built 2026-02
+}

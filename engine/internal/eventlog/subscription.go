@@ -35,6 +35,7 @@ var aboutJobs = []ojs.EventType{
 	ojs.EventCompleted, ojs.EventFailed, ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled,
 	ojs.EventExpired, ojs.EventTTLExpired, ojs.EventTimeout, ojs.EventTotalTimeout, ojs.EventStalled,
 	ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat, ojs.EventPriority,
+	ojs.EventEdited,
 	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed,
 	ojs.EventDeadLetterDeleted, ojs.EventDropped,
 }

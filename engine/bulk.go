@@ -1,0 +1,356 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Action is what Jobs.Apply does to each job: what the method of Jobs does that has its
+// name. An operation is refused as a whole if its options make no sense.
+type Action struct {
+	name   string
+	states []ojs.State // the jobs that it is for, unless a filter names states
+	also   []ojs.State // the states that a filter may name beyond these
+	do     func(context.Context, *Jobs, *storage.Record) (copied string, err error)
+	check  func() error
+}
+
+// String names the action: retry, cancel, delete, activate, prioritize, reschedule, move
+// or copy.
+func (a Action) String() string { return a.name }
+
+var (
+	waitingStates = []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}
+	endedStates   = []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}
+)
+
+// one makes an Action of what is done by a job's id.
+func one(name string, states, also []ojs.State, do func(context.Context, *Jobs, string) error) Action {
+	return Action{name: name, states: states, also: also,
+		do: func(ctx context.Context, j *Jobs, rec *storage.Record) (string, error) {
+			return "", do(ctx, j, rec.ID)
+		}}
+}
+
+// RetryJobs retries discarded jobs, and retryable ones if the filter names that state
+// (Jobs.Retry).
+func RetryJobs(opts ...ojs.Option) Action {
+	return one("retry", []ojs.State{ojs.StateDiscarded}, []ojs.State{ojs.StateRetryable},
+		func(ctx context.Context, j *Jobs, id string) error { return j.Retry(ctx, id, opts...) })
+}
+
+// CancelJobs cancels jobs that wait, and active ones if the filter names that state
+// (Engine.Cancel).
+func CancelJobs() Action {
+	return one("cancel", waitingStates, []ojs.State{ojs.StateActive},
+		func(ctx context.Context, j *Jobs, id string) error { return j.core.cancel(ctx, id) })
+}
+
+// DeleteJobs deletes jobs that have ended (Jobs.Delete).
+func DeleteJobs() Action {
+	return Action{name: "delete", states: endedStates,
+		do: func(ctx context.Context, j *Jobs, rec *storage.Record) (string, error) {
+			return "", j.core.delete(ctx, rec)
+		}}
+}
+
+// ActivateJobs makes pending jobs available (Jobs.Activate).
+func ActivateJobs() Action {
+	return one("activate", []ojs.State{ojs.StatePending}, nil,
+		func(ctx context.Context, j *Jobs, id string) error { return j.Activate(ctx, id) })
+}
+
+// PrioritizeJobs changes the priority of available and scheduled jobs (Jobs.SetPriority).
+func PrioritizeJobs(priority int) Action {
+	a := one("prioritize", []ojs.State{ojs.StateAvailable, ojs.StateScheduled}, nil,
+		func(ctx context.Context, j *Jobs, id string) error { return j.SetPriority(ctx, id, priority) })
+	a.check = func() error { return checkPriority(priority) }
+	return a
+}
+
+// RescheduleJobs gives scheduled, available and retryable jobs another time
+// (Jobs.Reschedule).
+func RescheduleJobs(at time.Time) Action {
+	a := one("reschedule", []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StateRetryable}, nil,
+		func(ctx context.Context, j *Jobs, id string) error { return j.Reschedule(ctx, id, at) })
+	a.check = func() error { return checkSchedule(at) }
+	return a
+}
+
+// MoveJobs moves jobs that wait to another queue (Jobs.Move).
+func MoveJobs(queue string) Action {
+	a := one("move", waitingStates, nil,
+		func(ctx context.Context, j *Jobs, id string) error { return j.Move(ctx, id, queue) })
+	a.check = func() error { return ojs.ValidateQueue(queue) }
+	return a
+}
+
+// CopyJobs runs jobs again that have ended, each as a new job (Jobs.Copy).
+func CopyJobs(opts ...ojs.Option) Action {
+	return Action{name: "copy", states: endedStates,
+		do: func(ctx context.Context, j *Jobs, rec *storage.Record) (string, error) {
+			ticket, err := j.Copy(ctx, rec.ID, nil, opts...)
+			return ticket.ID, err
+		}}
+}
+
+// Bulk is an operation on many jobs.
+type Bulk struct {
+	Do Action
+
+	// On selects the jobs. Without States these are those that the action is for. A
+	// filter that names another state is refused. IDs without prefixes and States select
+	// jobs in any state, so that each id has a result: an *ojs.TransitionError or
+	// ojs.ErrNotFound if it is not done.
+	On Filter
+
+	Limit int           // how many jobs to do it to; 0: all
+	Every time.Duration // the pause between two of them, so that they do not all run at once; 0: none
+}
+
+// Progress is how far an operation on many has come.
+type Progress struct {
+	Result              // of the latest job; ID "": none since the Progress before
+	Copy   string       // the id of the job's copy, of CopyJobs
+	Job    *ojs.JobInfo // as it was found; nil if it was not
+
+	Done    int // jobs, the latest included
+	Refused int // jobs that it was not done to
+	Looked  int // jobs that were looked at to find these
+}
+
+func (b *Bulk) validate() error {
+	switch {
+	case b.Do.do == nil:
+		return invalid("bulk.do", "is not set: give one of the actions, such as RetryJobs()")
+	case b.Limit < 0:
+		return invalid("bulk.limit", "is negative")
+	case b.Every < 0:
+		return invalid("bulk.every", "is negative")
+	}
+	if b.Do.check != nil {
+		return b.Do.check()
+	}
+	return nil
+}
+
+// filter is the filter with the states that the action is for. It reports whether the
+// operation goes by ids instead, of jobs in any state.
+func (b *Bulk) filter() (f Filter, byID bool, err error) {
+	f = b.On
+	if len(f.States) == 0 {
+		f.States = b.Do.states
+		return f, b.On.byID(), nil
+	}
+	f, err = f.only(slices.Concat(b.Do.states, b.Do.also)...)
+	return f, false, err
+}
+
+// byID reports whether the filter names every job by its id.
+func (f *Filter) byID() bool {
+	prefix := func(id string) bool { return strings.HasSuffix(id, "*") }
+	return len(f.IDs) > 0 && !slices.ContainsFunc(f.IDs, prefix)
+}
+
+// Preview is what an operation on many would do.
+type Preview struct {
+	Count                 // the jobs that it would be done to, without Bulk.Limit
+	Sample []*ojs.JobInfo // the first of them
+}
+
+// Preview counts the jobs that an operation on many would be done to, as Count does, and
+// returns up to n of them, 0 <= n <= 1000. It changes nothing.
+func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
+	if n < 0 || n > 1000 {
+		return Preview{}, invalid("sample", "is not from 0 to 1000 jobs")
+	}
+	if err := b.validate(); err != nil {
+		return Preview{}, err
+	}
+	f, _, err := b.filter()
+	if err != nil {
+		return Preview{}, err
+	}
+	var p Preview
+	if p.Count, err = j.Count(ctx, f, 0); err != nil {
+		return Preview{}, err
+	}
+	cursor := ""
+	for looked := 0; n > len(p.Sample) && looked < DefaultLook; {
+		page, err := j.Page(ctx, f, cursor, n-len(p.Sample))
+		if err != nil {
+			return Preview{}, err
+		}
+		p.Sample = append(p.Sample, page.Jobs...)
+		looked += page.Looked
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	return p, nil
+}
+
+// Apply does something, once, to every job that an operation on many selects, in the
+// order of its filter. It yields a Progress after each job, and after each page of a
+// listing that brought none; breaking off the loop stops the operation. A job that is
+// gone or has moved on in between is refused, and its Progress says why. An error of the
+// storage or of ctx is the last thing that it yields. It undoes nothing.
+func (j *Jobs) Apply(ctx context.Context, b Bulk) iter.Seq2[Progress, error] {
+	return func(yield func(Progress, error) bool) {
+		if err := b.validate(); err != nil {
+			yield(Progress{}, err)
+			return
+		}
+		f, byID, err := b.filter()
+		if err == nil && byID {
+			f.States = nil
+		}
+		var q storage.Query
+		if err == nil {
+			q, err = f.query()
+		}
+		if err != nil {
+			yield(Progress{}, err)
+			return
+		}
+		op := bulk{Bulk: b, j: j, yield: yield, seen: make(map[string]struct{})}
+		if byID {
+			op.overIDs(ctx, &q)
+		} else {
+			op.overPages(ctx, &f, q)
+		}
+	}
+}
+
+// bulk is an operation on many that is under way.
+type bulk struct {
+	Bulk
+	j     *Jobs
+	yield func(Progress, error) bool
+	at    Progress
+	seen  map[string]struct{} // a dead letter that was retried and has died again is listed again
+}
+
+func (op *bulk) overIDs(ctx context.Context, q *storage.Query) {
+	for _, id := range op.On.IDs {
+		if _, again := op.seen[id]; again {
+			continue
+		}
+		rec, err := op.j.core.store.Get(ctx, id)
+		op.at.Looked++
+		switch {
+		case err == nil && q.Matches(&rec):
+			if !op.do(ctx, &rec) {
+				return
+			}
+		case err != nil:
+			op.seen[id] = struct{}{}
+			if !op.report(id, nil, "", op.j.core.missing(id, err)) {
+				return
+			}
+		}
+	}
+}
+
+func (op *bulk) overPages(ctx context.Context, f *Filter, q storage.Query) {
+	for {
+		page, err := op.j.core.page(ctx, f, q)
+		if err != nil {
+			op.yield(op.at, err)
+			return
+		}
+		op.at.Looked += page.Looked
+		before := op.at.Done + op.at.Refused
+		for i := range page.Records {
+			if _, again := op.seen[page.Records[i].ID]; !again && !op.do(ctx, &page.Records[i]) {
+				return
+			}
+		}
+		if page.Next == "" {
+			return
+		}
+		if op.at.Done+op.at.Refused == before {
+			op.at.Result, op.at.Job, op.at.Copy = Result{}, nil, ""
+			if !op.yield(op.at, nil) {
+				return
+			}
+		}
+		q.Cursor = page.Next
+	}
+}
+
+// do acts on one job. It reports whether the operation goes on.
+func (op *bulk) do(ctx context.Context, rec *storage.Record) bool {
+	op.seen[rec.ID] = struct{}{}
+	if op.Every > 0 && op.at.Done > 0 {
+		if err := op.j.core.rest(ctx, op.Every); err != nil {
+			op.yield(op.at, err)
+			return false
+		}
+	}
+	copied, err := op.Do.do(ctx, op.j, rec)
+	if copied != "" {
+		op.seen[copied] = struct{}{}
+	}
+	return op.report(rec.ID, &rec.JobInfo, copied, err)
+}
+
+// report yields the result for one job. It reports whether the operation goes on.
+func (op *bulk) report(id string, job *ojs.JobInfo, copied string, err error) bool {
+	op.at.Result, op.at.Job, op.at.Copy = Result{ID: id, Err: err}, job, copied
+	switch {
+	case err == nil:
+		op.at.Done++
+	case !aboutJob(err):
+		op.yield(op.at, err)
+		return false
+	default:
+		op.at.Refused++
+	}
+	return op.yield(op.at, nil) && (op.Limit == 0 || op.at.Done < op.Limit)
+}
+
+// aboutJob reports whether an error is about one job, so that an operation on many goes
+// on with the next.
+func aboutJob(err error) bool {
+	return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) ||
+		errors.Is(err, ojs.ErrTransition) || errors.Is(err, ojs.ErrInvalid) ||
+		errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrQueueFull) ||
+		errors.Is(err, ojs.ErrQueueDraining)
+}
+
+// rest waits for d on the engine's clock, or until ctx ends.
+func (c *core) rest(ctx context.Context, d time.Duration) error {
+	t := c.clock.Timer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// all applies an operation to all that it selects and is for, and returns the results.
+func (j *Jobs) all(ctx context.Context, b Bulk) ([]Result, error) {
+	if len(b.On.States) == 0 {
+		b.On.States = b.Do.states
+	}
+	var results []Result
+	for p, err := range j.Apply(ctx, b) {
+		if p.ID != "" && (err == nil || p.Err != nil) {
+			results = append(results, p.Result)
+		}
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}

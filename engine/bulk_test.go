@@ -1,0 +1,256 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// applied returns the last progress of an operation and the ids that it was done to.
+func (b *rig) applied(op engine.Bulk) (last engine.Progress, done []string) {
+	b.t.Helper()
+	for p, err := range b.Jobs().Apply(b.ctx, op) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if last = p; p.Err == nil {
+			done = append(done, p.ID)
+		}
+	}
+	return last, done
+}
+
+func (b *rig) state(id string) ojs.State {
+	b.t.Helper()
+	job, err := b.Get(b.ctx, id)
+	must(b.t, err)
+	return job.State
+}
+
+func TestApply(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		var pending, open []string
+		for range 3 {
+			pending = append(pending, b.enqueue("a", ojs.WithPending()).ID)
+			open = append(open, b.enqueue("a").ID)
+		}
+		p, done := b.applied(engine.Bulk{Do: engine.ActivateJobs(), Limit: 2})
+		if p.Done != 2 || !slices.Equal(done, pending[:2]) {
+			t.Errorf("activated %v: %+v", done, p)
+		}
+		ids := engine.Filter{IDs: []string{open[0], pending[2], "none", open[0]}}
+		p, done = b.applied(engine.Bulk{Do: engine.PrioritizeJobs(7), On: ids})
+		if p.Done != 1 || p.Refused != 2 || p.Looked != 3 || !slices.Equal(done, open[:1]) {
+			t.Errorf("prioritized %v: %+v", done, p)
+		}
+		p, _ = b.applied(engine.Bulk{Do: engine.MoveJobs("other"), On: engine.Filter{Types: []string{"a"}}})
+		if p.Done != 6 {
+			t.Errorf("moved: %+v", p)
+		}
+		if job, err := b.Get(b.ctx, open[1]); err != nil || job.Queue != "other" {
+			t.Errorf("moved: %v %v", job, err)
+		}
+		at := b.start.Add(time.Hour)
+		p, _ = b.applied(engine.Bulk{Do: engine.RescheduleJobs(at), On: engine.Filter{IDs: open}})
+		if p.Done != 3 || b.state(open[0]) != ojs.StateScheduled {
+			t.Errorf("rescheduled: %+v", p)
+		}
+		began := time.Now()
+		p, _ = b.applied(engine.Bulk{Do: engine.CancelJobs(), Every: time.Minute})
+		if p.Done != 6 || time.Since(began) != 5*time.Minute {
+			t.Errorf("cancelled: %+v after %v", p, time.Since(began))
+		}
+		var copies []string
+		for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CopyJobs(ojs.WithPriority(3))}) {
+			must(t, err)
+			copies = append(copies, p.Copy)
+			must(t, b.Cancel(b.ctx, p.Copy)) // so that the listing comes to it
+		}
+		if len(copies) != 6 {
+			t.Errorf("%d copies", len(copies))
+		}
+		n := 0
+		for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs()}) {
+			must(t, err)
+			if n++; p.Done != n || p.Job == nil {
+				t.Errorf("deleted: %+v", p)
+			}
+			if n == 4 {
+				break
+			}
+		}
+		if left := b.listed(engine.Filter{}); len(left) != 8 {
+			t.Errorf("%d are left", len(left))
+		}
+	})
+}
+
+// A job that dies again while the operation goes on is retried once.
+func TestApplyOnce(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("a", func(context.Context, *ojs.Job[any]) error { return ojs.Permanent(errBoom) })
+		b.run()
+		for range 3 {
+			b.enqueue("a")
+		}
+		b.advance(0)
+		op := engine.Bulk{Do: engine.RetryJobs(), On: engine.Filter{Order: engine.OrderFinished}}
+		for p, err := range b.Jobs().Apply(b.ctx, op) {
+			must(t, err)
+			b.advance(0)
+			if p.Done > 3 {
+				t.Fatalf("%+v", p)
+			}
+		}
+	})
+}
+
+func TestApplyRefuses(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.enqueue("a")
+		unknown := engine.Filter{IDs: []string{"x"}, States: []ojs.State{"x"}}
+		for name, op := range map[string]engine.Bulk{
+			"no action": {},
+			"priority":  {Do: engine.PrioritizeJobs(1 << 40)},
+			"time":      {Do: engine.RescheduleJobs(time.Time{})},
+			"queue":     {Do: engine.MoveJobs("No Queue")},
+			"limit":     {Do: engine.CancelJobs(), Limit: -1},
+			"every":     {Do: engine.CancelJobs(), Every: -1},
+			"state":     {Do: engine.DeleteJobs(), On: engine.Filter{States: []ojs.State{ojs.StateActive}}},
+			"no state":  {Do: engine.DeleteJobs(), On: unknown},
+		} {
+			if _, err := b.Jobs().Preview(b.ctx, op, 1); !errors.Is(err, ojs.ErrInvalid) {
+				t.Errorf("%s: preview: %v", name, err)
+			}
+			n := 0
+			for _, err := range b.Jobs().Apply(b.ctx, op) {
+				if n++; !errors.Is(err, ojs.ErrInvalid) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if n != 1 {
+				t.Errorf("%s: %d results", name, n)
+			}
+		}
+		ended, end := context.WithCancel(b.ctx)
+		end()
+		for _, err := range b.Jobs().Apply(ended, engine.Bulk{Do: engine.CancelJobs()}) {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("ended: %v", err)
+			}
+		}
+	})
+}
+
+func TestPreview(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		for range 3 {
+			b.enqueue("a", ojs.WithTags("vip"))
+			b.enqueue("b", ojs.WithPending())
+		}
+		op := engine.Bulk{Do: engine.PrioritizeJobs(1), On: engine.Filter{Tags: []string{"vip"}}}
+		p, err := b.Jobs().Preview(b.ctx, op, 2)
+		must(t, err)
+		if p.N != 3 || !p.Exact || len(p.Sample) != 2 || p.Sample[0].Type != "a" {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+func TestEdit(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventEdited}})
+		defer sub.Close()
+		unique := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByArgs})
+		b.enqueue("a", unique, ojs.WithDelay(time.Hour))
+		id := b.listed(engine.Filter{})[0]
+		must(t, b.Jobs().Edit(b.ctx, id, engine.Edit{
+			Args: json.RawMessage(`{"to":"b"}`), Meta: map[string]any{"tenant": "acme", "n": 1},
+		}))
+		must(t, b.Jobs().Edit(b.ctx, id, engine.Edit{Meta: map[string]any{"n": nil}}))
+		job, err := b.Get(b.ctx, id)
+		must(t, err)
+		if job.Args.String() != `{"to":"b"}` || len(job.Meta) != 1 || job.Meta["tenant"] != "acme" {
+			t.Errorf("edited: %s %v", job.Args, job.Meta)
+		}
+		if ev := <-sub.C(); ev.Subject != id || ev.Job.Meta["tenant"] != "acme" {
+			t.Errorf("event %+v", ev)
+		}
+		// It is unique by its new args.
+		_, err = b.Enqueue(b.ctx, "a", json.RawMessage(`{"to":"b"}`), unique)
+		if !errors.Is(err, ojs.ErrDuplicate) {
+			t.Errorf("equal to the edited one: %v", err)
+		}
+		err = b.Jobs().Edit(b.ctx, id, engine.Edit{Meta: map[string]any{codec.MetaKeyID: "k"}})
+		if !errors.Is(err, ojs.ErrInvalid) {
+			t.Errorf("meta of a codec: %v", err)
+		}
+		must(t, b.Cancel(b.ctx, id))
+		if err := b.Jobs().Edit(b.ctx, id, engine.Edit{Args: 1}); !errors.Is(err, ojs.ErrTransition) {
+			t.Errorf("edit of a cancelled job: %v", err)
+		}
+		if err := b.Jobs().Move(b.ctx, id, "other"); !errors.Is(err, ojs.ErrTransition) {
+			t.Errorf("move of a cancelled job: %v", err)
+		}
+		if err := b.Jobs().Edit(b.ctx, "none", engine.Edit{}); !errors.Is(err, ojs.ErrNotFound) {
+			t.Errorf("edit of no job: %v", err)
+		}
+	})
+}
+
+func TestEditEncoded(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		var got []any
+		b.handle("a", func(_ context.Context, job *ojs.Job[any]) error {
+			got = append(got, job.Args)
+			return nil
+		})
+		ticket, err := b.Enqueue(b.ctx, "a", strings.Repeat("first ", 4000), ojs.WithDelay(time.Hour))
+		must(t, err)
+		again := strings.Repeat("again ", 4000)
+		must(t, b.Jobs().Edit(b.ctx, ticket.ID, engine.Edit{Meta: map[string]any{"a": "b"}}))
+		must(t, b.Jobs().Edit(b.ctx, ticket.ID, engine.Edit{Args: again}))
+		if job, _ := b.Get(b.ctx, ticket.ID); !codec.IsEncoded(job.Args, job.Meta) || job.Meta["a"] != "b" {
+			t.Errorf("edited: %v", job)
+		}
+		b.run()
+		b.advance(time.Hour)
+		copied, err := b.Jobs().Copy(b.ctx, ticket.ID, nil)
+		must(t, err)
+		b.advance(0)
+		if job, _ := b.Get(b.ctx, copied.ID); job.Meta[ojs.MetaCopyOf] != ticket.ID || job.Meta["a"] != "b" {
+			t.Errorf("copy: %v", job.Meta)
+		}
+		if _, err := b.Jobs().Copy(b.ctx, ticket.ID, "short", ojs.WithQueue("q")); err != nil {
+			t.Error(err)
+		}
+		b.advance(0)
+		if want := []any{again, again, "short"}; !slices.Equal(got, want) {
+			t.Errorf("ran with %v", got)
+		}
+	}, engine.WithCodec(codec.Gzip()))
+}
+
+func TestMoveAndDrain(t *testing.T) {
+	inBubbleOn(t, memory.New(), func(b *rig) {
+		id := b.enqueue("a").ID
+		must(t, b.Queues().Drain(b.ctx, "closing"))
+		if err := b.Jobs().Move(b.ctx, id, "closing"); !errors.Is(err, ojs.ErrQueueDraining) {
+			t.Errorf("to a draining queue: %v", err)
+		}
+		must(t, b.Queues().Drain(b.ctx, "default"))
+		must(t, b.Jobs().Move(b.ctx, id, "other")) // out of it
+		if job, _ := b.Get(b.ctx, id); job.Queue != "other" || job.State != ojs.StateAvailable {
+			t.Errorf("%+v", job)
+		}
+	})
+}
