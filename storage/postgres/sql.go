@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/ojsengine/ojs/internal/rows"
 )
@@ -275,10 +276,19 @@ var (
 // search_path puts others in their place. PostgreSQL itself does so for an unnest of
 // several arrays, and for coalesce and what else its grammar knows.
 func inCatalog(sql string) string {
-	sql = functions.ReplaceAllString(sql, "pg_catalog.$1(")
-	sql = unnestOne.ReplaceAllString(sql, "pg_catalog.unnest($1)")
-	return types.ReplaceAllString(sql, "::pg_catalog.$1")
+	if known, ok := catalogued.Load(sql); ok {
+		return known.(string)
+	}
+	named := functions.ReplaceAllString(sql, "pg_catalog.$1(")
+	named = unnestOne.ReplaceAllString(named, "pg_catalog.unnest($1)")
+	named = types.ReplaceAllString(named, "::pg_catalog.$1")
+	catalogued.Store(sql, named)
+	return named
 }
+
+// catalogued holds what inCatalog made of each statement of newStatements, the name of
+// the schema still to be put in.
+var catalogued sync.Map
 
 func newStatements(schema string) *statements {
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
@@ -286,8 +296,9 @@ func newStatements(schema string) *statements {
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"), "{ended}", strings.ReplaceAll(whole, "{of}", "done"),
 		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
-	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{schema}", quoted(schema), "{name}", schema, "{columns}", columns, "{none}", "-9223372036854775808")
-	q := func(sql string) string { return inCatalog(outer.Replace(inner.Replace(sql))) }
+	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}", "-9223372036854775808")
+	ours := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema)
+	q := func(sql string) string { return ours.Replace(inCatalog(outer.Replace(inner.Replace(sql)))) }
 	exactly := func(pick string) string {
 		return q(strings.ReplaceAll(pick, "{mark}", marksKeys) + strings.ReplaceAll(takeEach, "{take}", take))
 	}
