@@ -54,6 +54,7 @@ func openForCrash(ctx context.Context, at string) (storage.Storage, func(), erro
 
 // Processes that share a server are killed at any moment.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	pool := connect(t)
 	crashtest.Run(t, crashtest.Config{Open: openForCrash, At: schema(t, pool) + " " + server, Workers: 4, Producers: 2})
 }
@@ -72,6 +73,7 @@ func privateServer(t *testing.T) *pgtest.Server {
 
 // A server that crashes, and one that is shut down, costs time and nothing else.
 func TestServerRestarts(t *testing.T) {
+	t.Parallel()
 	s := privateServer(t)
 	at := "ojs " + s.DSN()
 	crashtest.Run(t, crashtest.Config{Open: openForCrash, At: at, Workers: 2, Producers: 2, Disturb: func(ctx context.Context) {
@@ -90,6 +92,7 @@ func TestServerRestarts(t *testing.T) {
 // A network that drops connections leaves the results of calls unknown. That costs time
 // and nothing else.
 func TestBadNetwork(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {
 		t.Skip("the server may want more than a proxy knows")
 	}
@@ -108,6 +111,7 @@ func TestBadNetwork(t *testing.T) {
 
 // A network that swallows everything, again and again, costs time and nothing else.
 func TestSwallowingNetwork(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {
 		t.Skip("the server may want more than a proxy knows")
 	}
