@@ -102,8 +102,8 @@ type Event struct {
 	Held     int       // worker.heartbeat: jobs that the worker holds
 	State    string    // worker.heartbeat: the state to go to: running, quiet or terminate
 	// worker.stopped: shutdown, signal or error. cron.skipped: overlap_skip, dst_skip,
-	// dst_repeat, duplicate, dropped or enqueue_failed. discarded: a policy.Why, expired
-	// or dropped.
+	// dst_repeat, duplicate, dropped, enqueue_failed or missed; that one stands for all
+	// runs that were missed from Due on. discarded: a policy.Why, expired or dropped.
 	Reason string
 	// the number of events that this subscriber missed just before this one; not part of
 	// the envelope

@@ -27,8 +27,7 @@ import (
 // When clocks go forward, runs at the times they skip do not happen. When they go back, a
 // time that comes twice fires the first time only, so that an entry of every 15 minutes
 // pauses for 75. A log line and ojs.EventCronSkipped tell of each such run; "@every 15m"
-// and the time zone UTC have none. Of all runs missed while no engine ran, one is made up
-// for.
+// and the time zone UTC have none.
 type Cron struct{ core *core }
 
 // Cron gives access to the recurring jobs.
@@ -63,6 +62,21 @@ type CronEntry struct {
 	Overlap Overlap // "": OverlapSkip
 	Paused  bool
 
+	Missed      Missed // "": MissedOnce
+	MissedLimit int    // the most runs that MissedAll makes up for, up to 100; 0: 100
+
+	// RunOnStart adds a run when the entry is new, and one each time that the Run of an
+	// engine on the storage begins. Engines that begin within a minute make one such run.
+	RunOnStart bool
+
+	// Template has each {run} in the strings of the args stand for the time for which the
+	// run is due, in TimeZone. {run:2006-01-02} has a layout of package time instead of
+	// RFC 3339, {run-1d} and {run+36h} another time: a whole number of days (d), by the
+	// calendar of the zone, or a Go duration. Args with anything else after "{run" are
+	// refused. An EnqueueHook that reads cron_name and cron_triggered_at in the meta can
+	// set args by any other rule.
+	Template bool
+
 	// Set by the engine. A run without a job of its own, since it was skipped, counts in
 	// none.
 	CreatedAt time.Time
@@ -81,12 +95,34 @@ const (
 	OverlapAllow          Overlap = "allow"           // they run side by side
 	OverlapCancelPrevious Overlap = "cancel_previous" // the job before is cancelled
 
-	// OverlapEnqueue has the job wait for the one before; more than two waiting log a
-	// warning. It is a rate limit of one at once, under the key of the job's own
-	// ojs.RateLimit if it has one, and an engine counts what it starts itself: of several
+	// OverlapEnqueue has the job wait until those of the last 10 runs have ended, in any
+	// engine; more than two waiting log a warning. The job depends on them
+	// (ojs.WithDependsOn), so that it is pending meanwhile.
+	//
+	// If the storage knows no dependencies, or the job is pending or has dependencies of
+	// its own, there is a rate limit of one at once instead, under the key of the job's
+	// own ojs.RateLimit if it has one. An engine counts what it starts itself: of several
 	// engines on one storage, each may run one.
 	OverlapEnqueue Overlap = "enqueue"
 )
+
+// Missed is what happens to runs that came due while no engine ran.
+type Missed string
+
+// The ways to treat missed runs.
+const (
+	// MissedOnce makes one run, for the first time that was missed.
+	MissedOnce Missed = "once"
+
+	// MissedSkip makes none. A run is missed when it is a minute late.
+	MissedSkip Missed = "skip"
+
+	// MissedAll makes a run for each time that was missed, the first one first, but only
+	// for the last MissedLimit times. It needs OverlapAllow or OverlapEnqueue.
+	MissedAll Missed = "all"
+)
+
+const maxMissedLimit = 100
 
 const maxCronName = 255
 
@@ -95,6 +131,11 @@ const maxCronName = 255
 // never comes is refused, and so are two entries of one name. The error for a bad entry
 // is an *ojs.InvalidError with the field, such as "schedule" or "time_zone".
 func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
+	return c.set(ctx, entries, false)
+}
+
+// set is Set. With keepPause, an entry that is paused stays so.
+func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) error {
 	store, err := c.store()
 	if err != nil {
 		return err
@@ -114,8 +155,12 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 		err := c.edit(ctx, store, made, func(old, n *storage.Cron) ([]cronspec.Missed, error) {
 			to := *n
 			to.Version, to.LastRun, to.Runs, to.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
+			to.History = old.History
+			to.Paused = to.Paused || keepPause && old.Paused
 			if to.CreatedAt = old.CreatedAt; old.Version == 0 {
-				to.CreatedAt = c.core.now()
+				if to.CreatedAt = c.core.now(); to.RunOnStart && !to.Paused {
+					to.NextRun = to.CreatedAt
+				}
 			}
 			var anchor time.Time
 			if to.Schedule == old.Schedule && to.TimeZone == old.TimeZone {
@@ -136,16 +181,21 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 // its recurring jobs in its code calls it at its start, so that an entry which has left
 // the code leaves the storage. Programs that share a storage each use a prefix of their
 // own, such as "billing."; "" is every entry. An entry whose name does not begin with the
-// prefix is refused, and nothing is changed.
+// prefix is refused, and nothing is changed. A call that fails otherwise may have changed
+// some of the entries.
+//
+// An entry that an operator has paused stays paused, even if the list says otherwise. It
+// runs again after Resume.
 func (c *Cron) Sync(ctx context.Context, prefix string, entries ...CronEntry) (removed []string, err error) {
 	keep := make(map[string]struct{}, len(entries))
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, prefix) {
-			return nil, invalid("name", fmt.Sprintf("%q does not begin with the prefix %q of the call", clipName(e.Name), clipName(prefix)))
+			return nil, invalid("name", fmt.Sprintf("%q does not begin with the prefix %q of the call",
+				clipName(e.Name), clipName(prefix)))
 		}
 		keep[e.Name] = struct{}{}
 	}
-	if err := c.Set(ctx, entries...); err != nil {
+	if err := c.set(ctx, entries, true); err != nil {
 		return nil, err
 	}
 	all, err := c.List(ctx)
@@ -211,35 +261,23 @@ func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
 		return nil, err
 	}
 	var list []CronEntry
-	for q := (storage.CronQuery{}); ; {
-		page, err := store.Crons(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			list = append(list, cronEntry(&page[i]))
-		}
-		if len(page) < q.Most() {
-			return list, nil
-		}
-		q.After = page[len(page)-1].Name
+	err = eachCron(ctx, store, func(e *storage.Cron) error {
+		list = append(list, cronEntry(e))
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return list, nil
 }
 
 // Get returns an entry. An unknown name gives ojs.ErrNotFound.
 func (c *Cron) Get(ctx context.Context, name string) (CronEntry, error) {
-	store, err := c.store()
+	_, e, err := c.stored(ctx, name)
 	if err != nil {
 		return CronEntry{}, err
 	}
-	found, err := store.Crons(ctx, storage.CronQuery{Names: []string{name}})
-	switch {
-	case err != nil:
-		return CronEntry{}, err
-	case len(found) == 0:
-		return CronEntry{}, unknownCron(name)
-	}
-	return cronEntry(&found[0]), nil
+	return cronEntry(&e), nil
 }
 
 func unknownCron(name string) error {
@@ -248,8 +286,9 @@ func unknownCron(name string) error {
 
 func cronEntry(s *storage.Cron) CronEntry {
 	return CronEntry{
-		Name: s.Name, Description: s.Description, Schedule: s.Schedule, TimeZone: s.TimeZone, Job: cronDraft(s),
-		Overlap: Overlap(s.Overlap), Paused: s.Paused,
+		Name: s.Name, Description: s.Description, Schedule: s.Schedule, TimeZone: s.TimeZone,
+		Job: cronDraft(s), Overlap: Overlap(s.Overlap), Paused: s.Paused,
+		Missed: Missed(s.Missed), MissedLimit: s.MissedLimit, RunOnStart: s.RunOnStart, Template: s.Template,
 		CreatedAt: s.CreatedAt, LastRun: s.LastRun, NextRun: s.NextRun, Runs: s.Runs, LastJobID: s.LastJobID,
 	}
 }
@@ -323,6 +362,19 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	default:
 		return storage.Cron{}, invalid("overlap", fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
 	}
+	if e.Missed == "" {
+		e.Missed = MissedOnce
+	}
+	switch serial := e.Overlap == OverlapAllow || e.Overlap == OverlapEnqueue; {
+	case e.Missed != MissedOnce && e.Missed != MissedSkip && e.Missed != MissedAll:
+		return storage.Cron{}, invalid("missed", fmt.Sprintf("%q is none of once, skip, all", e.Missed))
+	case e.Missed == MissedAll && !serial:
+		return storage.Cron{}, invalid("missed",
+			fmt.Sprintf("all goes with the overlap allow or enqueue, not with %s", e.Overlap))
+	case e.MissedLimit < 0 || e.MissedLimit > maxMissedLimit:
+		return storage.Cron{}, invalid("missed_limit",
+			fmt.Sprintf("%d is not from 1 to %d, or 0 for %[2]d", e.MissedLimit, maxMissedLimit))
+	}
 	if _, _, err := firstRun(e.Schedule, e.TimeZone, c.now(), time.Time{}); err != nil {
 		return storage.Cron{}, err
 	}
@@ -345,13 +397,21 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if err != nil {
 		return storage.Cron{}, err
 	}
+	if e.Template && !codec.IsEncoded(args, o.Meta) {
+		if _, err := cronspec.Fill([]byte(args.String()), c.now(), e.TimeZone); err != nil {
+			return storage.Cron{}, err
+		}
+	}
 	made := storage.Cron{
-		Name: e.Name, Description: e.Description, Schedule: e.Schedule, TimeZone: e.TimeZone, Overlap: string(e.Overlap), Paused: e.Paused,
+		Name: e.Name, Description: e.Description, Schedule: e.Schedule, TimeZone: e.TimeZone,
+		Overlap: string(e.Overlap), Paused: e.Paused,
+		Missed: string(e.Missed), MissedLimit: e.MissedLimit, RunOnStart: e.RunOnStart, Template: e.Template,
 		Type: e.Job.Type(), Args: args, Options: o,
 	}
 	var probe storage.Insert
 	now := c.now()
-	if err := c.prepare(ctx, &probe, made.Type, e.Job.Args(), nil, runOptions(&made, now), now, new(plan)); err != nil && err != ojs.ErrDropped {
+	err = c.prepare(ctx, &probe, made.Type, e.Job.Args(), nil, c.runOptions(&made, now), now, new(plan))
+	if err != nil && err != ojs.ErrDropped {
 		return storage.Cron{}, err
 	}
 	if !given(e.Job.Args()) || !codec.IsEncoded(made.Args, made.Options.Meta) {
@@ -360,11 +420,18 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	return made, err
 }
 
-// runOptions are the options of the job of a run, but for its id.
-func runOptions(e *storage.Cron, due time.Time) []ojs.Option {
+// chains reports whether the job of a run waits for those of earlier runs as a job with
+// dependencies does.
+func (c *core) chains(e *storage.Cron) bool {
+	return Overlap(e.Overlap) == OverlapEnqueue && c.store.Capabilities().DependsOn &&
+		!e.Options.Pending && len(e.Options.DependsOn) == 0
+}
+
+// runOptions are the options of the job of a run, but for its id and what it waits for.
+func (c *core) runOptions(e *storage.Cron, due time.Time) []ojs.Option {
 	opts := append(slices.Clone(cronDraft(e).Options()),
 		ojs.WithMeta("cron_name", e.Name), ojs.WithMeta("cron_triggered_at", due.Format(time.RFC3339Nano)))
-	if Overlap(e.Overlap) == OverlapEnqueue {
+	if Overlap(e.Overlap) == OverlapEnqueue && !c.chains(e) {
 		opts = append(opts, func(o *ojs.Options) {
 			if o.RateLimit == nil {
 				o.RateLimit = &ojs.RateLimit{Key: ojs.RateLimitKey("cron", e.Name)}

@@ -183,8 +183,8 @@ func TestCron(t *testing.T) {
 			})
 		}
 	})
-	t.Run("P1.1 jobs that wait for each other share a good rate limit, however long the name", func(t *testing.T) {
-		inBubble(t, func(b *rig) {
+	t.Run("P1.1 without dependencies, jobs that wait for each other share a good rate limit, however long the name", func(t *testing.T) {
+		inBubbleOn(t, independent{newMemory(t)}, func(b *rig) {
 			b.run()
 			keys := make(map[string]string)
 			for _, name := range []string{strings.Repeat("n", 250), strings.Repeat("n", 251), strings.Repeat("n", 255), strings.Repeat("n", 254) + "m"} {
@@ -519,6 +519,17 @@ func TestCron(t *testing.T) {
 	})
 }
 
+// independent is a storage in which no job can wait for others.
+type independent struct{ storage.Storage }
+
+func (s independent) Unwrap() storage.Storage { return s.Storage }
+
+func (s independent) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.DependsOn = false
+	return c
+}
+
 func TestCronSync(t *testing.T) {
 	entry := func(name string) engine.CronEntry {
 		return engine.CronEntry{Name: name, Schedule: "@every 1h", Job: ojs.NewDraft("x", nil)}
@@ -558,6 +569,11 @@ func TestCronSync(t *testing.T) {
 		}
 		if got := names(); got != "billing billing.kept billing.new other.daily" {
 			t.Errorf("P1.1 a refused call has left %s", got)
+		}
+		must(t, b.Cron().Pause(b.ctx, "billing.kept"))
+		sync("billing.", "", entry("billing.new"), entry("billing.kept"))
+		if e := b.entry("billing.kept"); !e.Paused || !e.NextRun.IsZero() {
+			t.Errorf("P1.1 a sync has ended a pause: %+v", e)
 		}
 		sync("", "billing billing.kept billing.new other.daily")
 	})

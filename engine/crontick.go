@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -24,6 +25,11 @@ func (k *maintenance) tick() (next time.Time) {
 		return time.Time{}
 	}
 	now := c.now()
+	if !k.cronsStarted {
+		if k.cronsStarted = k.startCrons(store); !k.cronsStarted {
+			next = now.Add(storageBackoff(1))
+		}
+	}
 	told := k.unreadable
 	k.unreadable = nil
 	var after *storage.Cron
@@ -84,57 +90,59 @@ func (k *maintenance) cannotRead(e *storage.Cron, told map[string]uint64, err er
 // fire makes the job of an entry that is due, or skips the run, and moves the entry on.
 // If another engine has done so, it does nothing; the entry is then looked at again.
 func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cron, s cronspec.Schedule, now time.Time) error {
-	due := e.NextRun
-	next, missed := s.Next(now, due)
-	skipped := ""
-	if Overlap(e.Overlap) == OverlapSkip {
-		if alive, err := c.alive(ctx, e.LastJobID); err != nil {
-			return err
-		} else if alive {
-			skipped = "overlap_skip"
-		}
-	}
-	to := e.Copy()
-	to.NextRun = next
-	if skipped == "" {
-		to.LastRun, to.LastJobID = due, c.rnd.id(now)
-		to.Runs++
-	}
-	// The entry moves on first: the engine that moves it makes the job.
+	first, due, next, missed := dueRun(e, s, now)
 	var err error
-	if to.Version, err = setCron(ctx, store, &to); err != nil {
-		if errors.Is(err, storage.ErrFenced) {
-			e.NextRun = now.Add(time.Millisecond)
-			return nil
+	if due.IsZero() {
+		to := e.Copy()
+		to.NextRun = next
+		remember(&to, storage.CronRun{Due: first, Outcome: missedRun})
+		if to.Version, err = setCron(ctx, store, &to); err == nil {
+			*e = to
 		}
-		if skipped != "" || !cronStored(ctx, store, &to) {
-			return err
-		}
+	} else {
+		_, err = c.runCron(ctx, store, e, next, storage.CronRun{Due: due})
 	}
-	was := *e
-	*e = to
+	var skipped *skippedRun
+	switch {
+	case errors.Is(err, storage.ErrFenced):
+		e.NextRun = now.Add(time.Millisecond)
+		return nil
+	case err != nil && !errors.As(err, &skipped):
+		return err
+	}
 	if next.IsZero() {
 		c.log.Warn("recurring job ends, since its schedule never comes again", "cron_name", e.Name, "schedule", e.Schedule)
 	}
 	c.cronMissed(e, missed)
-	if skipped != "" {
-		c.cronSkipped(e, due, skipped)
-		return nil
+	if !due.Equal(first) {
+		c.cronSkipped(e, first, missedRun)
 	}
-	switch Overlap(e.Overlap) {
-	case OverlapCancelPrevious:
-		if was.LastJobID != "" {
-			if err := c.cancel(ctx, was.LastJobID); err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) {
-				c.log.Error("previous run not cancelled", "cron_name", e.Name, "error", err)
-			}
+	switch {
+	case due.IsZero():
+	case skipped == nil:
+		c.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: e.Name, Due: due})
+	default:
+		if skipped.reason == "enqueue_failed" || skipped.reason == "duplicate" {
+			c.log.Error("job of a recurring entry not enqueued", "cron_name", e.Name, "error", skipped.error)
 		}
-	case OverlapEnqueue:
-		c.warnOfBacklog(ctx, e)
-	}
-	if !c.trigger(ctx, e, due) {
-		c.takeBack(ctx, store, e, &was)
+		c.cronSkipped(e, due, skipped.reason)
 	}
 	return nil
+}
+
+// missedRun is the reason of a run that is skipped since no engine made it in time.
+const missedRun = "missed"
+
+// cancelPrevious cancels the job of the last run of an entry.
+func (c *core) cancelPrevious(ctx context.Context, e *storage.Cron) {
+	if e.LastJobID == "" {
+		return
+	}
+	err := c.cancel(ctx, e.LastJobID)
+	gone := errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned)
+	if err != nil && !gone && !errors.Is(err, ojs.ErrTransition) {
+		c.log.Error("previous run not cancelled", "cron_name", e.Name, "error", err)
+	}
 }
 
 // cronStored reports whether an entry that could not be stored stands at its run all the
@@ -165,10 +173,15 @@ func setCron(ctx context.Context, store storage.CronStore, e *storage.Cron) (uin
 
 // takeBack has an entry name the run before, since there is no job of the last one: an
 // overlap is to mind the job that there is.
-func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *storage.Cron) {
+func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *storage.Cron, reason string) {
 	for {
-		to := *e
+		to := e.Copy()
 		to.LastRun, to.LastJobID, to.Runs = was.LastRun, was.LastJobID, was.Runs
+		for i := range to.History {
+			if r := &to.History[i]; r.JobID == e.LastJobID {
+				r.JobID, r.Outcome = "", reason
+			}
+		}
 		var err error
 		if to.Version, err = setCron(ctx, store, &to); err == nil {
 			*e = to
@@ -184,60 +197,75 @@ func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *st
 	}
 }
 
-// alive reports whether a job has not ended.
-func (c *core) alive(ctx context.Context, id string) (bool, error) {
-	if id == "" {
-		return false, nil
+// enqueueRun enqueues the job of the last run of an entry. open are the jobs of earlier
+// runs that have not ended. Any error means that there is no such job now.
+func (c *core) enqueueRun(ctx context.Context, e *storage.Cron, due time.Time, open []storage.Record) (
+	ojs.Ticket, error) {
+	args, plain, err := c.plainCron(ctx, e, due)
+	if err != nil {
+		return ojs.Ticket{}, err
 	}
-	rec, err := c.store.Get(ctx, id)
-	if errors.Is(err, ojs.ErrNotFound) {
-		return false, nil
+	opts := append(c.runOptions(e, due), ojs.WithID(e.LastJobID), plain)
+	var waits []string
+	if c.chains(e) {
+		for i := range open {
+			waits = append(waits, open[i].ID)
+		}
 	}
-	return err == nil && !rec.State.Terminal(), err
+	for {
+		ticket, err := c.enqueueCron(ctx, e.Type, args, append(slices.Clone(opts), after(waits)))
+		var gone *ojs.DependencyError
+		if !errors.As(err, &gone) || !slices.Contains(waits, gone.Dependency) {
+			return ticket, err
+		}
+		// It has ended and was pruned.
+		waits = slices.DeleteFunc(waits, func(id string) bool { return id == gone.Dependency })
+	}
 }
 
-// trigger enqueues the job of a run. It reports false if there is no such job now.
-func (c *core) trigger(ctx context.Context, e *storage.Cron, due time.Time) bool {
-	args, plain := c.plainCron(ctx, e)
-	opts := append(runOptions(e, due), ojs.WithID(e.LastJobID), plain)
+// after has a job wait until others have ended.
+func after(ids []string) ojs.Option {
+	return func(o *ojs.Options) {
+		if len(ids) > 0 {
+			o.DependsOn, o.Condition = ids, ojs.AllEnded
+		}
+	}
+}
+
+func (c *core) enqueueCron(ctx context.Context, jobType string, args ojs.Args, opts []ojs.Option) (
+	ojs.Ticket, error) {
 	var tickets [1]ojs.Ticket
 	var err error
 	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
-	// which is maintenance's.
+	// which may be maintenance's.
 	if stop := foreign.Call(func() {
-		err = c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(e.Type, args, opts...)}, tickets[:])
+		err = c.tryEnqueue(ctx, []ojs.Draft{ojs.NewDraft(jobType, args, opts...)}, tickets[:])
 	}); stop != nil {
 		err = &hookError{stop}
 	}
 	switch {
 	case err != nil:
-		c.log.Error("job of a recurring entry not enqueued", "cron_name", e.Name, "error", err)
-		reason := "enqueue_failed"
-		if errors.Is(err, ojs.ErrDuplicate) {
-			reason = "duplicate"
-		}
-		c.cronSkipped(e, due, reason)
-		return !refused(err) // a storage that fails may have stored it
+		return ojs.Ticket{}, err
 	case tickets[0].Dropped:
-		c.cronSkipped(e, due, "dropped")
-		return false
+		return ojs.Ticket{}, ojs.ErrDropped
 	case tickets[0].Deduplicated:
-		c.cronSkipped(e, due, "duplicate")
-		return false
+		return ojs.Ticket{}, &ojs.DuplicateError{ID: tickets[0].ID, State: tickets[0].State}
 	}
-	c.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: e.Name, Due: due})
-	return true
+	return tickets[0], nil
 }
 
 // cronMissed tells of runs that are missed because the clock of the zone is changed.
 func (c *core) cronMissed(e *storage.Cron, missed []cronspec.Missed) {
 	for _, m := range missed {
-		reason := "dst_skip"
-		if m.Repeated {
-			reason = "dst_repeat"
-		}
-		c.cronSkipped(e, m.At, reason)
+		c.cronSkipped(e, m.At, missedReason(m))
 	}
+}
+
+func missedReason(m cronspec.Missed) string {
+	if m.Repeated {
+		return "dst_repeat"
+	}
+	return "dst_skip"
 }
 
 func (c *core) cronSkipped(e *storage.Cron, due time.Time, reason string) {
@@ -251,7 +279,8 @@ const maxBacklog = 2
 
 func (c *core) warnOfBacklog(ctx context.Context, e *storage.Cron) {
 	page, err := c.store.List(ctx, storage.Query{
-		Types: []string{e.Type}, Queues: []string{e.Options.Queue}, States: []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StateRetryable},
+		Types: []string{e.Type}, Queues: []string{e.Options.Queue},
+		States: []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StateRetryable, ojs.StatePending},
 	})
 	if err != nil {
 		return // the enqueue will have the same trouble, and tell

@@ -200,6 +200,7 @@ func refused(err error) bool {
 	var hook *hookError
 	var encoding *codec.Error
 	return errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrDuplicate) ||
+		errors.Is(err, ojs.ErrDropped) || errors.Is(err, ojs.ErrDependency) || errors.Is(err, ojs.ErrUnsupported) ||
 		errors.Is(err, ojs.ErrQueueFull) || errors.Is(err, ojs.ErrQueueDraining) ||
 		errors.As(err, &hook) || errors.As(err, &encoding)
 }

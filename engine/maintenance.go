@@ -22,9 +22,10 @@ type maintenance struct {
 	signal     chan struct{}
 	quit, done chan struct{}
 
-	warnedYoung bool              // of jobs that are pruned by number too soon
-	promoted    []storage.Record  // memory for the next look at the deadlines
-	unreadable  map[string]uint64 // recurring jobs that cannot run, and the versions of which the log has told
+	warnedYoung  bool              // of jobs that are pruned by number too soon
+	promoted     []storage.Record  // memory for the next look at the deadlines
+	cronsStarted bool              // the recurring jobs that run on start are due
+	unreadable   map[string]uint64 // recurring jobs that cannot run, and the versions of which the log has told
 
 	// Guarded by core.mu.
 	timer    scheduler.Timer

@@ -10,7 +10,7 @@ var (
 	reasons = set(exhaustedReason, string(policy.RuleCode), string(policy.RuleMarker),
 		string(policy.RuleArgs), string(policy.RuleNonRetryable),
 		string(policy.RuleHook), string(policy.RuleTotalTimeout), "expired", "dropped")
-	skips = set("overlap_skip", "dst_skip", "dst_repeat", "duplicate", "dropped", "enqueue_failed")
+	skips = set("overlap_skip", "dst_skip", "dst_repeat", "duplicate", "dropped", "enqueue_failed", "missed")
 )
 
 func set(names ...string) map[string]struct{} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -56,6 +57,12 @@ type Cron struct {
 	Overlap     string
 	Paused      bool
 
+	// The four are what engine.CronEntry says [fields-5].
+	Missed      string
+	MissedLimit int
+	RunOnStart  bool
+	Template    bool
+
 	Type    string // of the jobs, their args and their options
 	Args    ojs.Args
 	Options ojs.Options
@@ -65,8 +72,17 @@ type Cron struct {
 	NextRun   time.Time // zero: none is to come [cron-5]
 	Runs      int
 	LastJobID string
+	History   []CronRun // the last runs, the oldest first [fields-5]
 
 	Version uint64
+}
+
+// CronRun is one run of a recurring job, or a run that was skipped.
+type CronRun struct {
+	Due     time.Time
+	JobID   string // "": no job was made [fields-5]
+	Manual  bool   // an operator called for the run [fields-5]
+	Outcome string // the job's end, or why there is no job; "": not known yet [fields-5]
 }
 
 // Copy returns an entry that shares nothing with c.
@@ -74,6 +90,7 @@ func (c *Cron) Copy() Cron {
 	d := *c
 	d.Options = c.Options.Clone()
 	d.Options.Meta = jsonvalue.Clone(c.Options.Meta)
+	d.History = slices.Clone(c.History)
 	for k, v := range d.Options.Extra {
 		d.Options.Extra[k] = bytes.Clone(v)
 	}

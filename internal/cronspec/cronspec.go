@@ -108,6 +108,9 @@ func next(expr string, wall time.Time) (t time.Time, err error) {
 // Every returns the interval of an @every expression, 0 for any other.
 func (s Schedule) Every() time.Duration { return s.every }
 
+// In returns a time as the clock of the schedule's zone shows it.
+func (s Schedule) In(t time.Time) time.Time { return t.In(s.zone) }
+
 // Missed is a time of a schedule at which nothing runs, because the clock of the zone is
 // changed.
 type Missed struct {

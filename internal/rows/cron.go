@@ -21,6 +21,16 @@ type cronDocument struct {
 	CreatedAt, LastRun, NextRun                    time.Time `json:",omitzero"`
 	Runs                                           int       `json:",omitzero"`
 	LastJobID                                      string    `json:",omitzero"`
+	Missed                                         string    `json:",omitzero"`
+	MissedLimit                                    int       `json:",omitzero"`
+	RunOnStart, Template                           bool      `json:",omitzero"`
+	History                                        []cronRun `json:",omitzero"`
+}
+
+type cronRun struct {
+	Due            time.Time `json:",omitzero"`
+	JobID, Outcome string    `json:",omitzero"`
+	Manual         bool      `json:",omitzero"`
 }
 
 type options struct {
@@ -76,6 +86,7 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 		Overlap: c.Overlap, Paused: c.Paused,
 		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun,
 		NextRun: c.NextRun.UTC(), Runs: c.Runs, LastJobID: c.LastJobID,
+		Missed: c.Missed, MissedLimit: c.MissedLimit, RunOnStart: c.RunOnStart, Template: c.Template,
 		Options: options{
 			ID: o.ID, TypeVersion: o.TypeVersion,
 			Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
@@ -84,6 +95,12 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 			ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
 			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
 		},
+	}
+	if c.History != nil {
+		d.History = make([]cronRun, len(c.History))
+		for i, r := range c.History {
+			d.History[i] = cronRun{Due: r.Due, JobID: r.JobID, Outcome: r.Outcome, Manual: r.Manual}
+		}
 	}
 	if o.RateLimit != nil {
 		l := rateLimit(*o.RateLimit)
@@ -158,6 +175,7 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 		Overlap: d.Overlap, Paused: d.Paused,
 		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun,
 		Runs: d.Runs, LastJobID: d.LastJobID,
+		Missed: d.Missed, MissedLimit: d.MissedLimit, RunOnStart: d.RunOnStart, Template: d.Template,
 		Options: ojs.Options{
 			ID: o.ID, TypeVersion: o.TypeVersion,
 			Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
@@ -166,6 +184,12 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 			ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
 			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
 		},
+	}
+	if d.History != nil {
+		c.History = make([]storage.CronRun, len(d.History))
+		for i, r := range d.History {
+			c.History[i] = storage.CronRun{Due: r.Due, JobID: r.JobID, Outcome: r.Outcome, Manual: r.Manual}
+		}
 	}
 	if o.RateLimit != nil {
 		l := ojs.RateLimit(*o.RateLimit)

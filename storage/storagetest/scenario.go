@@ -276,10 +276,40 @@ func (g *stage) acts() {
 		g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "hourly", Schedule: "0 * * * *",
 			Job: ojs.NewDraft("ok", "recurring")}))
 		g.advance(5 * time.Hour)
+		if g.cfg.DependsOn {
+			g.byHand()
+		}
 		g.check(g.Cron().Remove(g.ctx, "hourly"))
 	}
 	g.advance(24 * time.Hour)
 	g.look()
+}
+
+// byHand triggers runs of a recurring job whose jobs wait for one another.
+func (g *stage) byHand() {
+	g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "serial", Schedule: "0 3 * * *",
+		Overlap: engine.OverlapEnqueue, Template: true, Job: ojs.NewDraft("elsewhere", "{run-1d}")}))
+	for range 3 {
+		run, err := g.Cron().Trigger(g.ctx, "serial")
+		g.check(err)
+		g.log("triggered %s, %s", g.name(run.ID), run.State)
+	}
+	g.advance(time.Minute)
+	runs, err := g.Cron().Runs(g.ctx, "serial")
+	g.check(err)
+	g.check(g.Cancel(g.ctx, runs[2].JobID)) // the first, for which the others wait
+	runs, err = g.Cron().Runs(g.ctx, "serial")
+	g.check(err)
+	for _, run := range runs {
+		g.log("run of %s is %s", g.name(run.JobID), run.State)
+	}
+	for _, run := range runs[:2] {
+		g.check(g.Cancel(g.ctx, run.JobID))
+	}
+	next, err := g.Cron().Next(g.ctx, "serial", 2)
+	g.check(err)
+	g.log("next at %s and %s", g.since(next[0].At), g.since(next[1].At))
+	g.check(g.Cron().Remove(g.ctx, "serial"))
 }
 
 // look adds what listings and counts show.

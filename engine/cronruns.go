@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// CronRun is a run of a recurring job, or one that was skipped.
+type CronRun struct {
+	Due     time.Time // when it was due; of a run by Trigger, when that was called
+	Manual  bool      // Trigger made it
+	JobID   string    // of its job; "": it was skipped
+	Skipped string    // the reason, as ojs.EventCronSkipped has it; "": it has a job
+
+	// State is the state of the job now, or the one in which it ended. It is "" for a
+	// job that was deleted before the next run looked at it.
+	State ojs.State
+}
+
+// maxHistory is how many runs an entry remembers.
+const maxHistory = 10
+
+// deletedRun is the outcome of a run whose job has been deleted.
+const deletedRun = "deleted"
+
+// Runs returns the last 10 runs of an entry and how they ended, the latest first. It
+// reads the job of each run that has not ended when the next run was made. An unknown
+// name gives ojs.ErrNotFound.
+func (c *Cron) Runs(ctx context.Context, name string) ([]CronRun, error) {
+	_, e, err := c.stored(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := c.core.lookAtRuns(ctx, &e)
+	if err != nil {
+		return nil, err
+	}
+	runs := make([]CronRun, 0, len(e.History))
+	for _, r := range slices.Backward(e.History) {
+		run := CronRun{Due: r.Due, Manual: r.Manual, JobID: r.JobID}
+		at := slices.IndexFunc(jobs, func(j storage.Record) bool { return j.ID == r.JobID })
+		switch {
+		case r.JobID == "":
+			run.Skipped = r.Outcome
+		case at >= 0:
+			run.State = jobs[at].State
+		case r.Outcome != deletedRun:
+			run.State = ojs.State(r.Outcome)
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// CronTime is a time of a schedule.
+type CronTime struct {
+	At time.Time // in the time zone of the entry
+
+	// Skipped says why nothing runs at the time: "dst_skip", if the clock of the zone is
+	// put forward and leaves the time out; or "dst_repeat", if the clock is put back and
+	// shows the time again. "": a run takes place. The At of a time that is left out is
+	// that of the clock before the change: 2:30, which is left out, is then 3:30.
+	Skipped string
+}
+
+// Next returns the next n runs of an entry, 1 to 1000, and among them the times at which
+// nothing runs because the clock of the time zone is changed. An entry that is paused,
+// or whose schedule never comes again, has none. An unknown name gives ojs.ErrNotFound.
+func (c *Cron) Next(ctx context.Context, name string, n int) ([]CronTime, error) {
+	const most = 1000
+	if n < 1 || n > most {
+		return nil, invalid("n", "is not from 1 to 1000")
+	}
+	_, e, err := c.stored(ctx, name)
+	if err != nil || e.NextRun.IsZero() {
+		return nil, err
+	}
+	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+	if err != nil {
+		return nil, err
+	}
+	var times []CronTime
+	add := func(at time.Time, missed []cronspec.Missed) {
+		for _, m := range missed {
+			times = append(times, CronTime{At: s.In(m.At), Skipped: missedReason(m)})
+		}
+		times = append(times, CronTime{At: s.In(at)})
+	}
+	at, now := e.NextRun, c.core.now()
+	var missed []cronspec.Missed
+	if first, before := s.Next(now, began(&e)); first.Equal(at) {
+		missed = before
+	}
+	for range n {
+		if at.IsZero() {
+			break
+		}
+		add(at, missed)
+		at, missed = s.Next(at, at)
+	}
+	return times, nil
+}
+
+// Trigger makes a run now, besides those of the schedule, of an entry that may be paused.
+// The entry's Overlap holds: with OverlapSkip, a previous run whose job has not ended
+// gives an *ojs.DuplicateError with that job. Other errors are those of Enqueue. The
+// entry then names the run before. An unknown name gives ojs.ErrNotFound.
+func (c *Cron) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
+	for {
+		store, e, err := c.stored(ctx, name)
+		if err != nil {
+			return ojs.Ticket{}, err
+		}
+		now := c.core.now()
+		ticket, err := c.core.runCron(ctx, store, &e, e.NextRun, storage.CronRun{Due: now, Manual: true})
+		var skipped *skippedRun
+		switch {
+		case err == nil:
+			c.core.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: name, Due: now})
+			return ticket, nil
+		case errors.As(err, &skipped):
+			return ojs.Ticket{}, skipped.error
+		case !errors.Is(err, storage.ErrFenced):
+			return ojs.Ticket{}, err
+		}
+	}
+}
+
+// stored returns an entry as it is stored.
+func (c *Cron) stored(ctx context.Context, name string) (storage.CronStore, storage.Cron, error) {
+	store, err := c.store()
+	if err != nil {
+		return nil, storage.Cron{}, err
+	}
+	found, err := store.Crons(ctx, storage.CronQuery{Names: []string{name}})
+	switch {
+	case err != nil:
+		return nil, storage.Cron{}, err
+	case len(found) == 0:
+		return nil, storage.Cron{}, unknownCron(name)
+	}
+	return store, found[0], nil
+}
+
+// runCron moves an entry on to its next run, and makes the job of a run. e becomes the
+// stored entry. The error is storage.ErrFenced if e is not of the stored version, a
+// *skippedRun if there is no job, or the storage's.
+func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.Cron, next time.Time,
+	run storage.CronRun) (ojs.Ticket, error) {
+	to := e.Copy()
+	to.NextRun = next
+	open, err := c.lookAtRuns(ctx, &to)
+	if err != nil {
+		return ojs.Ticket{}, err
+	}
+	var skipped error
+	previous := slices.IndexFunc(open, func(j storage.Record) bool { return j.ID == e.LastJobID })
+	if previous >= 0 && Overlap(e.Overlap) == OverlapSkip {
+		dup := &ojs.DuplicateError{ID: e.LastJobID, State: open[previous].State}
+		skipped = &skippedRun{"overlap_skip", dup}
+		if run.Manual {
+			return ojs.Ticket{}, skipped
+		}
+		run.Outcome = "overlap_skip"
+	} else {
+		run.JobID = c.rnd.id(c.now())
+		to.LastRun, to.LastJobID = run.Due, run.JobID
+		to.Runs++
+	}
+	remember(&to, run)
+	// The entry moves on first: the engine that moves it makes the job.
+	if to.Version, err = setCron(ctx, store, &to); err != nil {
+		if errors.Is(err, storage.ErrFenced) || skipped != nil || !cronStored(ctx, store, &to) {
+			return ojs.Ticket{}, err
+		}
+	}
+	was := *e
+	*e = to
+	if skipped != nil {
+		return ojs.Ticket{}, skipped
+	}
+	switch Overlap(e.Overlap) {
+	case OverlapCancelPrevious:
+		c.cancelPrevious(ctx, &was)
+	case OverlapEnqueue:
+		c.warnOfBacklog(ctx, e)
+	}
+	ticket, err := c.enqueueRun(ctx, e, run.Due, open)
+	if err == nil {
+		return ticket, nil
+	}
+	skipped = &skippedRun{skipReason(err), err}
+	if refused(err) { // otherwise the storage may have stored the job
+		c.takeBack(ctx, store, e, &was, skipReason(err))
+	}
+	return ojs.Ticket{}, skipped
+}
+
+// skippedRun is the error of a run that has no job.
+type skippedRun struct {
+	reason string // as ojs.EventCronSkipped has it
+	error
+}
+
+func (s *skippedRun) Unwrap() error { return s.error }
+
+func skipReason(err error) string {
+	switch {
+	case errors.Is(err, ojs.ErrDuplicate):
+		return "duplicate"
+	case errors.Is(err, ojs.ErrDropped):
+		return "dropped"
+	}
+	return "enqueue_failed"
+}
+
+// remember adds a run to the history of an entry.
+func remember(e *storage.Cron, run storage.CronRun) {
+	e.History = append(e.History, run)
+	e.History = e.History[max(0, len(e.History)-maxHistory):]
+}
+
+// lookAtRuns notes in the history of an entry how the jobs of its runs have ended, and
+// returns those that have not.
+func (c *core) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.Record, err error) {
+	if len(e.History) == 0 && e.LastJobID != "" { // an entry of an earlier version
+		remember(e, storage.CronRun{Due: e.LastRun, JobID: e.LastJobID})
+	}
+	for i := range e.History {
+		r := &e.History[i]
+		if r.JobID == "" || r.Outcome != "" {
+			continue
+		}
+		rec, err := c.store.Get(ctx, r.JobID)
+		switch {
+		case errors.Is(err, ojs.ErrNotFound):
+			r.Outcome = deletedRun
+		case err != nil:
+			return nil, err
+		case rec.State.Terminal():
+			r.Outcome = string(rec.State)
+		default:
+			open = append(open, rec)
+		}
+	}
+	return open, nil
+}
+
+// startCrons makes the entries due that are to run when an engine starts. It reports
+// false if the storage failed.
+func (k *maintenance) startCrons(store storage.CronStore) bool {
+	c := k.r.c
+	now := c.now()
+	wanted := func(e *storage.Cron) bool {
+		comes := e.NextRun.After(now) || Missed(e.Missed) == MissedSkip && now.Sub(e.NextRun) >= lateRun
+		return e.RunOnStart && !e.NextRun.IsZero() && comes && now.Sub(e.LastRun) >= startApart
+	}
+	err := eachCron(k.r.base, store, func(e *storage.Cron) error {
+		if !wanted(e) {
+			return nil
+		}
+		cron := Cron{c}
+		start := func(e, _ *storage.Cron) ([]cronspec.Missed, error) {
+			if !wanted(e) {
+				return nil, errUnchanged
+			}
+			e.NextRun = now
+			return nil, nil
+		}
+		err := cron.edit(k.r.base, store, []storage.Cron{{Name: e.Name}}, start)
+		if errors.Is(err, errUnchanged) { // another engine has started too
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		c.log.Error("looking for recurring jobs that run on start failed", "error", err)
+	}
+	return err == nil
+}
+
+// startApart is how far apart engines start that each make a run of CronEntry.RunOnStart.
+const startApart = time.Minute
+
+// eachCron calls f with each entry of a storage, in the order of their names.
+func eachCron(ctx context.Context, store storage.CronStore, f func(*storage.Cron) error) error {
+	for q := (storage.CronQuery{}); ; {
+		page, err := store.Crons(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if err := f(&page[i]); err != nil {
+				return err
+			}
+		}
+		if len(page) < q.Most() {
+			return nil
+		}
+		q.After = page[len(page)-1].Name
+	}
+}
