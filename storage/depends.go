@@ -78,10 +78,10 @@ func CheckDependsOn(batch []Insert) error {
 	return nil
 }
 
-// DependsOn reports whether a job of the batch is to wait for others.
+// DependsOn reports whether a job of the batch is to wait for others, or others for it.
 func DependsOn(batch []Insert) bool {
 	for i := range batch {
-		if len(batch[i].DependsOn) > 0 {
+		if len(batch[i].DependsOn) > 0 || len(batch[i].AwaitedBy) > 0 {
 			return true
 		}
 	}

@@ -293,6 +293,15 @@ type Insert struct {
 	// record's Dependencies are kept as they are given, and the job waits for nothing
 	// [fields-1]. Engines use it only if Capabilities.DependsOn is set.
 	DependsOn []string
+
+	// AwaitedBy are the ids of stored jobs that wait for others, by DependsOn: each waits
+	// for this job, too, as if its own DependsOn had ended with it [group-6]. That is
+	// before the call counts any end [group-6]. A job among them that is not pending is
+	// skipped [group-6]. If none is when the call begins, it fails with an
+	// *ojs.DependencyError that names the first, after the checks of DependsOn [group-7].
+	// A job that is not stored, since an equal one is, is awaited by none. Callers see to
+	// it that no circle arises. Engines use it only for a GroupStore.
+	AwaitedBy []string
 }
 
 // Inserted is the result of an Insert.

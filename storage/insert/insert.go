@@ -59,11 +59,21 @@ type Awaiter interface {
 	// those of Tx.
 	Known(ids []string) (map[string]bool, error)
 
-	// Await is called last, for each batch, also for one without DependsOn. It counts the
-	// jobs that the change and the batch have ended, in their order. Then it has each job
+	// Await is called last, for each batch, also for one without DependsOn. First it has
+	// jobs wait for those of the batch (storage.Insert.AwaitedBy). It counts the jobs
+	// that the change and the batch have ended, in their order. Then it has each job
 	// with a DependsOn that was added, and is pending still, wait: it makes the edges,
 	// and counts what has ended. It returns the jobs that have moved.
 	Await(now time.Time, batch []storage.Insert, added func(i int) bool) ([]storage.Record, error)
+}
+
+// Grouper is an Awaiter of a storage.GroupStore.
+type Grouper interface {
+	Awaiter
+
+	// Waiting returns which of the ids are those of stored jobs that are pending and wait
+	// for others. It is a lookup, after Known.
+	Waiting(ids []string) (map[string]bool, error)
 }
 
 // Job is a stored job.
@@ -326,6 +336,34 @@ func (b *inserting) know() error {
 			if !known[id] && !stored[id] {
 				return &ojs.DependencyError{ID: b.batch[i].Record.ID, Dependency: id}
 			}
+		}
+	}
+	return b.awaited()
+}
+
+// awaited refuses a batch with a job whose AwaitedBy names no job that waits.
+func (b *inserting) awaited() error {
+	if !storage.Awaited(b.batch) {
+		return nil
+	}
+	tx, ok := b.tx.(Grouper)
+	if !ok {
+		return fmt.Errorf("%w: in this storage, no stored job can wait for a new one", ojs.ErrUnsupported)
+	}
+	for i := range b.batch {
+		ids := b.batch[i].AwaitedBy
+		if len(ids) == 0 || b.added[i] == nil {
+			continue
+		}
+		waiting, err := tx.Waiting(ids)
+		if err != nil {
+			return err
+		}
+		if b.ended != nil {
+			delete(waiting, b.ended.ID)
+		}
+		if !slices.ContainsFunc(ids, func(id string) bool { return waiting[id] }) {
+			return &ojs.DependencyError{ID: b.batch[i].Record.ID, Dependency: ids[0]}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -10,10 +11,10 @@ import (
 
 // Jobs that wait for others (storage.Insert.DependsOn).
 //
-// Storage.edges lists, for each job that others wait for, those that do, in the order of
-// their insertion. Such a job has the mark awaited, so that the end of any other job
-// costs nothing. place enters an awaited job that has ended in Storage.toCount. Each call
-// that ends jobs then calls count, which counts them for those that wait.
+// Storage.edges lists, for each job that others wait for, those that do. Such a job has
+// the mark awaited, so that the end of any other job costs nothing. place enters an
+// awaited job that has ended in Storage.toCount. Each call that ends jobs then calls
+// count, which counts them for those that wait.
 //
 // Invariants, between calls:
 //
@@ -21,16 +22,22 @@ import (
 //  2. Such a job has not ended, so that it is not deleted. toCount is empty.
 //  3. An edge may lead to a job that does not wait: one that has ended, was activated, or
 //     was deleted. Its ord, 0 from then on until it is stored again, tells a deleted job
-//     from another in the same memory.
+//     from another in the same memory. An edge from before a job was revived is stale.
 
 // edge leads from a job to one that waits for it.
 type edge struct {
-	job *job
-	ord uint64 // of job in Storage.all
+	job     *job
+	ord     uint64 // of job in Storage.all
+	revived uint32 // rest.revived of job
 }
 
 // waits reports whether the job still waits.
-func (e edge) waits() bool { return e.job.ord == e.ord && e.job.current() == ojs.StatePending }
+func (e edge) waits() bool {
+	return e.job.ord == e.ord && e.job.current() == ojs.StatePending && e.job.rest != nil &&
+		e.job.rest.revived == e.revived
+}
+
+func byInsertion(a, b edge) int { return cmp.Compare(a.ord, b.ord) }
 
 // addEdge has a job wait for another, which has not ended.
 func (s *Storage) addEdge(to, waiting *job) {
@@ -41,7 +48,7 @@ func (s *Storage) addEdge(to, waiting *job) {
 	if s.edges == nil {
 		s.edges = make(map[*job][]edge)
 	}
-	s.edges[to] = append(list, edge{waiting, waiting.ord})
+	s.edges[to] = append(list, edge{waiting, waiting.ord, waiting.rest.revived})
 	to.marks |= awaited
 }
 
@@ -57,6 +64,9 @@ func (s *Storage) count(now time.Time, dst []storage.Record) []storage.Record {
 		list := s.edges[ended]
 		delete(s.edges, ended)
 		ended.marks &^= awaited
+		if !slices.IsSortedFunc(list, byInsertion) { // jobs were revived, or wait for more
+			slices.SortFunc(list, byInsertion)
+		}
 		for _, e := range list {
 			if e.waits() {
 				dst = s.countFor(e.job, ended, now, dst)
@@ -80,7 +90,7 @@ func (s *Storage) countFor(j, ended *job, now time.Time, dst []storage.Record) [
 
 // known refuses a batch with a job that is to wait for one that neither is stored nor
 // will be.
-func (s *Storage) known(batch []storage.Insert, p *plan) error {
+func (s *Storage) known(batch []storage.Insert, p *plan, after *lead) error {
 	var ids map[string]int // places in the batch
 	for i := range batch {
 		for _, id := range batch[i].DependsOn {
@@ -98,6 +108,23 @@ func (s *Storage) known(batch []storage.Insert, p *plan) error {
 			}
 		}
 	}
+	for i := range batch {
+		ids := batch[i].AwaitedBy
+		if len(ids) > 0 && p.stores(i) && !slices.ContainsFunc(ids, func(id string) bool {
+			j := s.waiting(id)
+			return j != nil && !after.state(j).Terminal()
+		}) {
+			return &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: ids[0]}
+		}
+	}
+	return nil
+}
+
+// waiting returns the job with an id if it waits for others, else nil.
+func (s *Storage) waiting(id string) *job {
+	if j := s.find(id); j != nil && j.current() == ojs.StatePending && j.rest != nil && j.rest.counted {
+		return j
+	}
 	return nil
 }
 
@@ -105,22 +132,52 @@ func (s *Storage) known(batch []storage.Insert, p *plan) error {
 // stored has the jobs of the batch, nil for those that are not stored. It returns the
 // jobs that have moved.
 func (s *Storage) await(now time.Time, batch []storage.Insert, stored []*job) []storage.Record {
-	moved := s.count(now, nil)
+	var moved []storage.Record
+	for i, j := range stored {
+		if j != nil {
+			moved = s.awaitNew(now, j, batch[i].AwaitedBy, moved)
+		}
+	}
+	moved = s.count(now, moved)
 	for i, j := range stored {
 		if j == nil || len(batch[i].DependsOn) == 0 {
 			continue
 		}
-		for _, id := range batch[i].DependsOn {
-			if j.current() != ojs.StatePending { // it has been replaced, or what has ended decides
-				break
-			}
-			if other := s.find(id); !other.current().Terminal() {
-				s.addEdge(other, j)
-			} else {
-				moved = s.countFor(j, other, now, moved)
-			}
-		}
-		moved = s.count(now, moved)
+		moved = s.awaitOthers(now, j, batch[i].DependsOn, moved)
 	}
 	return moved
+}
+
+// awaitNew has stored jobs wait for a new one.
+func (s *Storage) awaitNew(now time.Time, j *job, ids []string, moved []storage.Record) []storage.Record {
+	for _, id := range ids {
+		w := s.waiting(id)
+		if w == nil {
+			continue
+		}
+		w.whole().WaitsMore()
+		if !j.current().Terminal() {
+			s.addEdge(j, w)
+		} else { // it has been replaced in this call
+			moved = s.countFor(w, j, now, moved)
+		}
+	}
+	return moved
+}
+
+// awaitOthers has a job wait for others.
+func (s *Storage) awaitOthers(
+	now time.Time, j *job, ids []string, moved []storage.Record,
+) []storage.Record {
+	for _, id := range ids {
+		if j.current() != ojs.StatePending { // it has been replaced, or what has ended decides
+			break
+		}
+		if other := s.find(id); !other.current().Terminal() {
+			s.addEdge(other, j)
+		} else {
+			moved = s.countFor(j, other, now, moved)
+		}
+	}
+	return s.count(now, moved)
 }

@@ -62,6 +62,7 @@ type rest struct {
 	peerAt      int             // among its peers
 	whole       *storage.Record // the job, if it has more to remember than its like; else nil
 	counted     bool            // it was stored with DependsOn: only the storage changes its Dependencies
+	revived     uint32          // how often: edges from before are stale
 }
 
 // whole is the job's record if it is kept as one, else nil.

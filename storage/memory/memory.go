@@ -223,7 +223,7 @@ func (s *Storage) insertPrepared(
 		return dst, jobs, err
 	}
 	if depends {
-		if err := s.known(batch, p); err != nil {
+		if err := s.known(batch, p, after); err != nil {
 			return dst, jobs, err
 		}
 	}

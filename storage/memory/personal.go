@@ -51,6 +51,20 @@ func (p *personal) Extend(ctx context.Context, now time.Time, extensions []stora
 	return p.extend(ctx, p.self, now, extensions)
 }
 
+// CancelAll implements storage.GroupStore.
+func (p *personal) CancelAll(
+	ctx context.Context, now time.Time, ids []string,
+) (cancelled, moved []storage.Record, err error) {
+	return p.cancelAll(ctx, p.self, now, ids)
+}
+
+// Revive implements storage.GroupStore.
+func (p *personal) Revive(
+	ctx context.Context, now time.Time, batch []storage.Insert,
+) ([]storage.Record, error) {
+	return p.revive(ctx, p.self, now, batch)
+}
+
 // Due implements storage.Storage.
 func (p *personal) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
 	return p.comeDue(ctx, p.self, now, limit, buf)
@@ -97,4 +111,18 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 // Due implements storage.Storage.
 func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
 	return s.comeDue(ctx, s.caller(ctx), now, limit, buf)
+}
+
+// CancelAll implements storage.GroupStore.
+func (s *Storage) CancelAll(
+	ctx context.Context, now time.Time, ids []string,
+) (cancelled, moved []storage.Record, err error) {
+	return s.cancelAll(ctx, s.caller(ctx), now, ids)
+}
+
+// Revive implements storage.GroupStore.
+func (s *Storage) Revive(
+	ctx context.Context, now time.Time, batch []storage.Insert,
+) ([]storage.Record, error) {
+	return s.revive(ctx, s.caller(ctx), now, batch)
 }

@@ -108,7 +108,16 @@ func (i inserter) Await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
 ) ([]storage.Record, error) {
 	t := i.t
-	moved, err := t.countEnds(now, nil)
+	var moved []storage.Record
+	var err error
+	for k := range batch {
+		if len(batch[k].AwaitedBy) > 0 && added(k) {
+			if moved, err = t.awaitNew(now, &batch[k], moved); err != nil {
+				return nil, err
+			}
+		}
+	}
+	moved, err = t.countEnds(now, moved)
 	if err != nil {
 		return nil, err
 	}

@@ -86,6 +86,8 @@ const (
 	clearAwaited  = `UPDATE job SET awaited = NULL WHERE seq = ?`
 	setDepends    = `UPDATE job SET depends = ?2 WHERE seq = ?1`
 	deleteEdges   = `DELETE FROM edge WHERE dependency = ?`
+	forgetEdges   = `DELETE FROM edge WHERE waiting IN (SELECT value FROM json_each(?))`
+	selectCounted = `SELECT 1 FROM job WHERE id = ? AND state = 1 AND depends IS NOT NULL`
 	selectWaiting = `SELECT ` + columns + ` FROM job
 		WHERE seq IN (SELECT waiting FROM edge WHERE dependency = ?) AND state = 1 ORDER BY seq`
 	selectDepends = `SELECT id, state FROM job WHERE id = ?`

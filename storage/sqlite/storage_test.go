@@ -47,8 +47,8 @@ var config = storagetest.Config{
 	Notices:      true,
 	SettleClaims: true,
 	Then:         true,
-	DependsOn:    true,
-	Orders:       true, Versions: true,
+	DependsOn:    true, Groups: true,
+	Orders: true, Versions: true,
 	Quarantine: true,
 	// The args are no JSON with a brace before them.
 	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),

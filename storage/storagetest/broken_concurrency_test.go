@@ -635,6 +635,7 @@ func seamConfig(fault func(s *seam)) Config {
 			return s
 		},
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
+		Groups:   true,
 		Versions: true,
 	}
 }

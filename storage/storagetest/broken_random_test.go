@@ -350,6 +350,7 @@ func registerRandom(of []randomFault) struct{} {
 func doctoredConfig(wrong func(d *doctored)) Config {
 	return Config{
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
+		Groups:   true,
 		Versions: true,
 		Open: func(testing.TB) storage.Storage {
 			d := &doctored{

@@ -51,11 +51,13 @@ type broken struct {
 	crons   func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error)
 	runs    func(b *broken, ctx Context, now Time, after *storage.Cron,
 		max int) ([]storage.Cron, Time, error)
-	notify func(b *broken, self any, f func(storage.Notice)) func()
-	close  func(b *broken) error
-	caps   func(b *broken, c *storage.Capabilities)
-	own    func(b *broken, self any, asked storage.Storage) storage.Storage
-	reopen func(b *broken) storage.Storage // for a durable one, which it is in these tests
+	cancelAll func(b *broken, ctx Context, now Time, ids []string) (cancelled, moved records, err error)
+	revive    func(b *broken, ctx Context, now Time, batch inserts) (records, error)
+	notify    func(b *broken, self any, f func(storage.Notice)) func()
+	close     func(b *broken) error
+	caps      func(b *broken, c *storage.Capabilities)
+	own       func(b *broken, self any, asked storage.Storage) storage.Storage
+	reopen    func(b *broken) storage.Storage // for a durable one, which it is in these tests
 
 	kept map[string]storage.Record // for faults that remember
 }
@@ -164,6 +166,18 @@ func (b *broken) DueCrons(ctx context.Context, now time.Time, after *storage.Cro
 	}
 	return b.Storage.DueCrons(ctx, now, after, max)
 }
+func (b *broken) CancelAll(ctx Context, now Time, ids []string) (cancelled, moved records, err error) {
+	if b.cancelAll != nil {
+		return b.cancelAll(b, ctx, now, ids)
+	}
+	return b.Storage.CancelAll(ctx, now, ids)
+}
+func (b *broken) Revive(ctx Context, now Time, batch inserts) (records, error) {
+	if b.revive != nil {
+		return b.revive(b, ctx, now, batch)
+	}
+	return b.Storage.Revive(ctx, now, batch)
+}
 func (b *broken) Notify(self any, f func(storage.Notice)) func() {
 	if b.notify != nil {
 		return b.notify(b, self, f)
@@ -234,7 +248,7 @@ func register(of []fault) struct{} {
 func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
 		Queues: true, Crons: true, Notices: true, SettleClaims: true,
-		Then: true, Orders: true, DependsOn: true, Versions: true,
+		Then: true, Orders: true, DependsOn: true, Groups: true, Versions: true,
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
 			fault(b)

@@ -47,6 +47,13 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		calls["Crons"] = func() error { _, err := cs.Crons(ctx, storage.CronQuery{}); return err }
 		calls["DueCrons"] = func() error { _, _, err := cs.DueCrons(ctx, epoch, nil, 1); return err }
 	}
+	if g, ok := groupStore(c.S); ok {
+		calls["CancelAll"] = func() error { _, _, err := g.CancelAll(ctx, c.now, []string{r.ID}); return err }
+		calls["Revive"] = func() error {
+			_, err := g.Revive(ctx, c.now, []storage.Insert{{Record: r}})
+			return err
+		}
+	}
 	if q, ok := storage.As[storage.Quarantiner](c.S); ok {
 		calls["Quarantined"] = func() error { _, err := q.Quarantined(ctx, "", 1); return err }
 		calls["CountQuarantined"] = func() error { _, err := q.CountQuarantined(ctx); return err }

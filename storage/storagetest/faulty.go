@@ -28,9 +28,9 @@ var ErrFault = errors.New("storagetest: injected fault")
 //	})
 //
 // storage.As finds the optional abilities of the storage inside. The calls of CronStore,
-// QueueStore and Quarantiner pass the hook, too. The abilities that a storage itself must
-// have, SettleClaimer and Binder, are hidden, so that an engine calls Settle and Claim.
-// Stepping shows them.
+// QueueStore, GroupStore and Quarantiner pass the hook, too. The abilities that a storage
+// itself must have, SettleClaimer and Binder, are hidden, so that an engine calls Settle
+// and Claim. Stepping shows them.
 //
 // A Faulty must not be copied. Its methods may be called by many goroutines at once.
 type Faulty struct {
@@ -49,7 +49,8 @@ type Call struct {
 	// Claim a storage.Claim, Settle a []storage.Change, Extend a []storage.Extension, Due
 	// and CountQuarantined nil, Get and DeleteCron a string, List a storage.Query, Delete
 	// a []string, Prune a storage.Prune, SetCrons a []storage.Cron, Crons a
-	// storage.CronQuery, SettleAndClaim a Step, Unclaim a []storage.Held. The other
+	// storage.CronQuery, SettleAndClaim a Step, Unclaim a []storage.Held, CancelAll a
+	// []string, Revive a []storage.Insert. The other
 	// methods have the name or key that they are called with.
 	In any
 	// Out is the result once Do has been called: what the storage has added to it, if it
@@ -113,6 +114,9 @@ func (f *Faulty) Unwrap() storage.Storage {
 	}
 	if inner, ok := storage.As[storage.QueueStore](s); ok {
 		s = &faultyQueues{s, inner, f}
+	}
+	if inner, ok := storage.As[storage.GroupStore](s); ok {
+		s = &faultyGroups{s, inner, f}
 	}
 	if inner, ok := storage.As[storage.Quarantiner](s); ok {
 		s = &faultyQuarantine{s, inner, f}
@@ -375,6 +379,37 @@ func (s *faultyQueues) SetQueueState(ctx context.Context, queue string,
 func (s *faultyQueues) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	return call(s.f, ctx, "QueueStates", nil, nil, same(func() (map[string]ojs.QueueState, error) {
 		return s.inner.QueueStates(ctx)
+	}))
+}
+
+// faultyGroups has the groups of a storage under the hook of a Faulty.
+type faultyGroups struct {
+	storage.Storage
+	inner storage.GroupStore
+	f     *Faulty
+}
+
+// Unwrap returns the storage inside.
+func (s *faultyGroups) Unwrap() storage.Storage { return s.Storage }
+
+// CancelAll implements storage.GroupStore.
+func (s *faultyGroups) CancelAll(ctx context.Context, now time.Time, ids []string) (
+	cancelled, moved []storage.Record, err error) {
+	_, err = call(s.f, ctx, "CancelAll", ids, nil, same(func() ([]storage.Record, error) {
+		cancelled, moved, err = s.inner.CancelAll(ctx, now, ids)
+		return cancelled, err
+	}))
+	if err != nil {
+		return nil, nil, err
+	}
+	return cancelled, moved, nil
+}
+
+// Revive implements storage.GroupStore.
+func (s *faultyGroups) Revive(ctx context.Context, now time.Time, batch []storage.Insert) (
+	[]storage.Record, error) {
+	return call(s.f, ctx, "Revive", batch, nil, same(func() ([]storage.Record, error) {
+		return s.inner.Revive(ctx, now, batch)
 	}))
 }
 

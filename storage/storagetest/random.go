@@ -30,9 +30,9 @@ import (
 //
 // Versions differ between storages. The world translates them (version, token).
 //
-// The operations are in random_jobs.go, random_look.go, random_crons.go and
-// random_quarantine.go, their parts in random_draw.go, the notices that listeners have to
-// hear in random_notices.go, and the count of occurrences in coverage.go.
+// The operations are in random_jobs.go, random_groups.go, random_look.go, random_crons.go
+// and random_quarantine.go, their parts in random_draw.go, the notices that listeners
+// have to hear in random_notices.go, and the count of occurrences in coverage.go.
 
 // Names of environment variables for Random.
 const (
@@ -287,9 +287,9 @@ func (w *world) weighted() []func(*rapid.T) randomOp {
 		return list
 	}
 	add(1, w.nothing)
-	add(16, w.insert)
+	add(17, w.insert)
 	add(10, w.claim)
-	add(22, w.settle)
+	add(23, w.settle)
 	add(6, w.extend)
 	add(10, w.due)
 	add(6, w.remove)
@@ -306,6 +306,10 @@ func (w *world) weighted() []func(*rapid.T) randomOp {
 	if w.cfg.SettleClaims {
 		add(8, w.settleAndClaim)
 		add(5, w.unclaim)
+	}
+	if w.cfg.Groups {
+		add(1, w.cancelAll)
+		add(2, w.revive)
 	}
 	if w.reopens {
 		add(6, w.reopen)

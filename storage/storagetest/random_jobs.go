@@ -75,6 +75,9 @@ func (w *world) batch(t *rapid.T, n int, old []string) []storage.Insert {
 	if w.cfg.DependsOn && chance(t, 5) {
 		w.dependsOn(t, batch)
 	}
+	if w.cfg.Groups && chance(t, 12) {
+		w.awaitedBy(t, batch)
+	}
 	return batch
 }
 
@@ -131,6 +134,7 @@ func batchTexts(batch []storage.Insert) (list []string) {
 			s += fmt.Sprintf(", waits for %s (%s)", namesOf(in.DependsOn), d.Condition)
 			say(d.Join, ", a join")
 		}
+		s += awaitedText(&in)
 		list = append(list, s)
 	}
 	return list

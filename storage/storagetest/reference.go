@@ -46,6 +46,7 @@ var (
 	_ storage.Storage    = (*Reference)(nil)
 	_ storage.QueueStore = (*Reference)(nil)
 	_ storage.CronStore  = (*Reference)(nil)
+	_ storage.GroupStore = (*Reference)(nil)
 )
 
 // NewReference makes an empty storage.
@@ -190,7 +191,39 @@ func (s *Reference) count(now time.Time, j *refJob, ended *storage.Record) bool 
 
 // await has the new jobs of a batch wait for others, after all that the batch has ended.
 func (s *Reference) await(now time.Time, batch []storage.Insert, mine []*refJob) (moved []storage.Record) {
-	moved = s.countEnds(now)
+	for i, in := range batch {
+		if mine[i] == nil {
+			continue
+		}
+		for _, id := range in.AwaitedBy {
+			w := s.waiting(id)
+			if w == nil {
+				continue
+			}
+			w.rec.WaitsMore()
+			if !mine[i].rec.State.Terminal() {
+				w.waits = append(slices.Clone(w.waits), in.Record.ID)
+			} else if s.count(now, w, &mine[i].rec) {
+				moved = append(moved, w.rec.Copy())
+			}
+		}
+	}
+	moved = append(moved, s.countEnds(now)...)
+	return append(moved, s.awaitOthers(now, batch, mine)...)
+}
+
+// waiting returns the job with an id if it waits for others, else nil.
+func (s *Reference) waiting(id string) *refJob {
+	if j := s.find(id); j != nil && j.counted && j.rec.State == ojs.StatePending {
+		return j
+	}
+	return nil
+}
+
+// awaitOthers has the jobs of a batch wait for others.
+func (s *Reference) awaitOthers(
+	now time.Time, batch []storage.Insert, mine []*refJob,
+) (moved []storage.Record) {
 	for i, in := range batch {
 		j := mine[i]
 		if j == nil || len(in.DependsOn) == 0 || j.rec.State != ojs.StatePending {
@@ -211,6 +244,11 @@ func (s *Reference) await(now time.Time, batch []storage.Insert, mine []*refJob)
 }
 
 func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
+	awaited := make([]bool, len(batch))
+	for i, in := range batch {
+		awaited[i] = len(in.AwaitedBy) == 0 || slices.ContainsFunc(in.AwaitedBy,
+			func(id string) bool { return s.waiting(id) != nil })
+	}
 	results := make([]storage.Inserted, len(batch))
 	mine := make([]*refJob, len(batch))
 	for i, in := range batch {
@@ -254,10 +292,82 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 			}
 		}
 	}
+	for i, in := range batch {
+		if !awaited[i] && mine[i] != nil {
+			return nil, &ojs.DependencyError{ID: in.Record.ID, Dependency: in.AwaitedBy[0]}
+		}
+	}
 	if len(batch) > 0 {
 		results[len(batch)-1].Moved = s.await(now, batch, mine)
 	}
 	return results, nil
+}
+
+// CancelAll implements storage.GroupStore.
+func (s *Reference) CancelAll(ctx context.Context, now time.Time, ids []string) (
+	cancelled, moved []storage.Record, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer s.mu.Unlock()
+	for i, id := range ids {
+		j := s.find(id)
+		switch {
+		case i == 0 && j == nil:
+			return nil, nil, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+		case i == 0 && !j.rec.State.Waiting():
+			return nil, nil, &ojs.TransitionError{ID: id, From: j.rec.State, To: ojs.StateCancelled}
+		case j != nil && j.rec.State.Waiting():
+			j.rec.Cancel(now)
+			s.moved(j, false)
+			cancelled = append(cancelled, j.rec.Copy())
+		}
+	}
+	return cancelled, s.countEnds(now), nil
+}
+
+// Revive implements storage.GroupStore.
+func (s *Reference) Revive(ctx context.Context, now time.Time, batch []storage.Insert) (
+	moved []storage.Record, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	if err := storage.CheckRevive(batch); err != nil {
+		return nil, err
+	}
+	jobs := make([]*refJob, len(batch))
+	for i, in := range batch {
+		if jobs[i] = s.find(in.Record.ID); jobs[i] == nil {
+			return nil, fmt.Errorf("%w: job %q", ojs.ErrNotFound, in.Record.ID)
+		}
+		if err := jobs[i].rec.CanRevive(&in.Record); err != nil {
+			return nil, err
+		}
+	}
+	for _, in := range batch {
+		for _, id := range in.DependsOn {
+			if s.find(id) == nil {
+				return nil, &ojs.DependencyError{ID: in.Record.ID, Dependency: id}
+			}
+		}
+	}
+	for i, in := range batch {
+		j := jobs[i]
+		had := j.rec.Dependencies
+		j.rec = in.Record.Copy()
+		j.rec.Version++
+		j.waits = nil
+		switch {
+		case len(in.DependsOn) > 0:
+			j.counted = true
+			j.rec.Waits(len(in.DependsOn))
+		case j.counted:
+			j.rec.Dependencies = had
+		}
+		s.moved(j, false)
+	}
+	return s.awaitOthers(now, batch, jobs), nil
 }
 
 // unique resolves the conflict of a record with what is there. It reports whether the

@@ -88,8 +88,10 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no abilities": {Then: true, Orders: true, DependsOn: true, Versions: true,
-			Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
+			Groups: true,
+			Open:   func(testing.TB) storage.Storage { return plain{NewReference()} }},
 		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+			Groups: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
@@ -99,6 +101,7 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 				}{s, s}
 			}},
 		"no recurring jobs": {Queues: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+			Groups: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
@@ -121,6 +124,7 @@ func coarseConfig(to time.Duration) Config {
 	return Config{
 		Open:   func(testing.TB) storage.Storage { return coarse{NewReference(), to} },
 		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+		Groups:        true,
 		TimePrecision: to,
 	}
 }

@@ -29,8 +29,8 @@ func unscribbled(s storage.Storage) storage.Storage {
 	return s
 }
 
-// queueStore, cronStore, notifier and settleClaimer find the abilities of a storage. All
-// but the notifier scribble if s does.
+// queueStore, cronStore, groupStore, notifier and settleClaimer find the abilities of a
+// storage. All but the notifier scribble if s does.
 
 func queueStore(s storage.Storage) (storage.QueueStore, bool) {
 	qs, ok := storage.As[storage.QueueStore](unscribbled(s))
@@ -46,6 +46,14 @@ func cronStore(s storage.Storage) (storage.CronStore, bool) {
 		return cronScribbler{cs}, true
 	}
 	return cs, ok
+}
+
+func groupStore(s storage.Storage) (storage.GroupStore, bool) {
+	gs, ok := storage.As[storage.GroupStore](unscribbled(s))
+	if _, scribbles := s.(*scribbler); ok && scribbles {
+		return groupScribbler{gs}, true
+	}
+	return gs, ok
 }
 
 func notifier(s storage.Storage) (storage.Notifier, bool) {
@@ -194,6 +202,27 @@ func (s cronScribbler) DueCrons(ctx context.Context, now time.Time, after *stora
 	defer done()
 	due, next, err := s.CronStore.DueCrons(ctx, now, after, max)
 	return only(due), next, err
+}
+
+type groupScribbler struct{ storage.GroupStore }
+
+func (s groupScribbler) CancelAll(ctx context.Context, now time.Time, ids []string) (
+	cancelled, moved []storage.Record, err error) {
+	ids, done := given(ids)
+	defer done()
+	cancelled, moved, err = s.GroupStore.CancelAll(ctx, now, ids)
+	returned(cancelled)
+	returned(moved)
+	return cancelled, moved, err
+}
+
+func (s groupScribbler) Revive(ctx context.Context, now time.Time, batch []storage.Insert) (
+	[]storage.Record, error) {
+	batch, done := given(batch)
+	defer done()
+	moved, err := s.GroupStore.Revive(ctx, now, batch)
+	returned(moved)
+	return moved, err
 }
 
 type stepScribbler struct{ storage.SettleClaimer }

@@ -63,6 +63,10 @@ type Config struct {
 	// DependsOn that it obeys Insert.DependsOn (Capabilities.DependsOn).
 	Then, DependsOn bool
 
+	// Groups declares the optional ability storage.GroupStore, like those above, and that
+	// the storage obeys Insert.AwaitedBy. It needs DependsOn.
+	Groups bool
+
 	// Orders declares that List knows every storage.Order (Capabilities.Orders).
 	Orders bool
 
@@ -117,6 +121,7 @@ const (
 	needsOrders
 	needsDependsOn
 	needsVersions
+	needsGroups
 
 	needsNothing need = 0
 )
@@ -124,7 +129,7 @@ const (
 // Cases returns every case.
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
-		thenCases, dependsCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+		thenCases, dependsCases, groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
 		listCases, orderCases, versionCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
@@ -197,6 +202,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage lists in the order of insertion only", false
 	case n&needsDependsOn != 0 && !cfg.DependsOn:
 		return "no job of the storage waits for others", false
+	case n&needsGroups != 0 && !cfg.Groups:
+		return "the storage changes no groups of jobs in one step", false
 	case n&needsQuarantine != 0 && !cfg.Quarantine:
 		return "the storage sets no records aside", false
 	case n&needsQuarantine != 0 && (cfg.Plant == nil || cfg.Mend == nil):
@@ -236,6 +243,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if _, has := storage.As[storage.Quarantiner](s); has != cfg.Quarantine {
 		t.Errorf("quarantine: claimed %v, implemented %v", cfg.Quarantine, has)
+	}
+	if _, has := storage.As[storage.GroupStore](s); has != cfg.Groups {
+		t.Errorf("changes of groups: claimed %v, implemented %v", cfg.Groups, has)
 	}
 	if caps.Then != cfg.Then {
 		t.Errorf("changes with a Then: claimed %v, Capabilities say %v", cfg.Then, caps.Then)

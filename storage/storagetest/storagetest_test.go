@@ -15,6 +15,7 @@ func TestReference(t *testing.T) {
 	cfg := storagetest.Config{
 		Open:   func(testing.TB) storage.Storage { return storagetest.NewReference() },
 		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+		Groups: true,
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)
@@ -27,6 +28,7 @@ func TestReferenceInOneStep(t *testing.T) {
 			return storagetest.Stepper{Reference: storagetest.NewReference()}
 		},
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
+		Groups:   true,
 		Versions: true,
 	}
 	storagetest.Run(t, cfg)

@@ -1,0 +1,102 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var (
+	_ storage.GroupStore = (*Storage)(nil)
+	_ storage.GroupStore = (*personal)(nil)
+)
+
+// cancelAll is CancelAll for a call that self makes.
+func (s *Storage) cancelAll(
+	ctx context.Context, self any, now time.Time, ids []string,
+) (cancelled, moved []storage.Record, err error) {
+	if err := s.enterAs(ctx, self); err != nil {
+		return nil, nil, err
+	}
+	defer s.leave()
+	for i, id := range ids {
+		j := s.find(id)
+		switch {
+		case i == 0 && j == nil:
+			return nil, nil, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+		case i == 0 && !j.current().Waiting():
+			return nil, nil, &ojs.TransitionError{ID: id, From: j.current(), To: ojs.StateCancelled}
+		case j != nil && j.current().Waiting():
+			cancelled = s.change(j, cancelled, func(r *storage.Record) { r.Cancel(now) })
+		}
+	}
+	return cancelled, s.count(now, nil), nil
+}
+
+// revive is Revive for a call that self makes.
+func (s *Storage) revive(
+	ctx context.Context, self any, now time.Time, batch []storage.Insert,
+) ([]storage.Record, error) {
+	if err := s.enterAs(ctx, self); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if err := storage.CheckRevive(batch); err != nil {
+		return nil, err
+	}
+	jobs := make([]*job, len(batch))
+	for i := range batch {
+		j := s.find(batch[i].Record.ID)
+		if j == nil {
+			return nil, fmt.Errorf("%w: job %q", ojs.ErrNotFound, batch[i].Record.ID)
+		}
+		was := j.record()
+		if err := was.CanRevive(&batch[i].Record); err != nil {
+			return nil, err
+		}
+		jobs[i] = j
+	}
+	for i := range batch {
+		for _, id := range batch[i].DependsOn {
+			if s.find(id) == nil {
+				return nil, &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id}
+			}
+		}
+	}
+	for i, j := range jobs {
+		s.applyRevival(j, &batch[i])
+	}
+	var moved []storage.Record
+	for i, j := range jobs {
+		moved = s.awaitOthers(now, j, batch[i].DependsOn, moved)
+	}
+	return moved, nil
+}
+
+// applyRevival makes a job that has ended what a batch says, before it waits for others.
+func (s *Storage) applyRevival(j *job, in *storage.Insert) {
+	s.displace(j)
+	queue := j.kind.home
+	to := in.Record
+	if n := len(in.DependsOn); n > 0 {
+		to.Waits(n)
+		if j.rest != nil {
+			j.rest.counted = false
+		}
+	}
+	s.set(j, &to)
+	j.setVersion(to.Version + 1)
+	if len(in.DependsOn) > 0 {
+		j.rest.counted = true
+	}
+	if j.rest != nil {
+		j.rest.revived++
+	}
+	s.place(j)
+	if queue != j.kind.home {
+		s.forgetIfEmpty(queue)
+	}
+}

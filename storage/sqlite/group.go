@@ -1,0 +1,232 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var _ storage.GroupStore = (*Storage)(nil)
+
+// CancelAll implements storage.GroupStore.
+func (s *Storage) CancelAll(
+	ctx context.Context, now time.Time, ids []string,
+) (cancelled, moved []storage.Record, err error) {
+	err = s.write(ctx, func(t *tx) (err error) {
+		cancelled, moved = nil, nil
+		for i, id := range ids {
+			r, err := t.cancel(now, id, i == 0)
+			if err != nil {
+				return err
+			}
+			if r != nil {
+				cancelled = append(cancelled, *r)
+			}
+		}
+		moved, err = t.countEnds(now, nil)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return cancelled, moved, nil
+}
+
+// cancel cancels a job that waits, and returns it. It returns nil for another job, unless
+// it must cancel.
+func (t *tx) cancel(now time.Time, id string, must bool) (*storage.Record, error) {
+	list, err := t.query(selectByID, id).all()
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		if must {
+			return nil, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+		}
+		return nil, nil
+	}
+	was := &list[0]
+	row, err := t.decode(was)
+	if err != nil {
+		if err := t.setAside(was, err); err != nil || !must {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+	}
+	if !row.State.Waiting() {
+		if must {
+			return nil, &ojs.TransitionError{ID: id, From: row.State, To: ojs.StateCancelled}
+		}
+		return nil, nil
+	}
+	row.Cancel(now)
+	if err := t.saveAttempt(was.kind(), row); err != nil {
+		return nil, err
+	}
+	if was.awaited {
+		t.toCount = append(t.toCount, dependency{row.Seq, row.ID, row.State})
+	}
+	return &row.Record, nil
+}
+
+// Revive implements storage.GroupStore.
+func (s *Storage) Revive(
+	ctx context.Context, now time.Time, batch []storage.Insert,
+) (moved []storage.Record, err error) {
+	if err := storage.CheckRevive(batch); err != nil {
+		return nil, err
+	}
+	encoded := make([]stored, len(batch))
+	for i := range batch {
+		if encoded[i], err = encodeNext(&batch[i].Record); err != nil {
+			return nil, err
+		}
+	}
+	err = s.write(ctx, func(t *tx) (err error) {
+		moved, err = t.revive(now, batch, encoded)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return moved, nil
+}
+
+func (t *tx) revive(
+	now time.Time, batch []storage.Insert, encoded []stored,
+) (moved []storage.Record, err error) {
+	heads, err := t.revivable(batch)
+	if err != nil {
+		return nil, err
+	}
+	seqs := make([]int64, len(heads))
+	for i := range heads {
+		r := &encoded[i]
+		r.seq, r.place = heads[i].seq, t.nextPlace()
+		if err := t.save(heads[i].kind, r, true); err != nil {
+			return nil, err
+		}
+		seqs[i] = r.seq
+		if len(batch[i].DependsOn) > 0 { // or what it waited for before would be counted on
+			row := rows.Row{Record: batch[i].Record, Seq: r.seq}
+			if err := t.setDepends(&row); err != nil {
+				return nil, err
+			}
+		}
+	}
+	list, err := json.Marshal(seqs)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.exec(forgetEdges, string(list)); err != nil {
+		return nil, err
+	}
+	for i := range batch {
+		if len(batch[i].DependsOn) == 0 {
+			continue
+		}
+		if moved, err = t.await(now, &batch[i], moved); err == nil {
+			moved, err = t.countEnds(now, moved)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return moved, nil
+}
+
+// revivable looks for the jobs of a batch and for those that they wait for.
+func (t *tx) revivable(batch []storage.Insert) ([]head, error) {
+	heads := make([]head, len(batch))
+	for i := range batch {
+		r := &batch[i].Record
+		h, there, err := t.head(r.ID)
+		if err != nil {
+			return nil, err
+		}
+		state := rows.State(h.state)
+		if !there || state == "" {
+			return nil, fmt.Errorf("%w: job %q", ojs.ErrNotFound, r.ID)
+		}
+		was := storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: r.ID}, State: state},
+			Version: uint64(h.version)}
+		if err := was.CanRevive(r); err != nil {
+			return nil, err
+		}
+		heads[i] = h
+	}
+	for i := range batch {
+		for _, id := range batch[i].DependsOn {
+			if _, there, err := t.head(id); err != nil {
+				return nil, err
+			} else if !there {
+				return nil, &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id}
+			}
+		}
+	}
+	return heads, nil
+}
+
+// Waiting implements insert.Grouper.
+func (i inserter) Waiting(ids []string) (map[string]bool, error) {
+	waiting := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		q := i.t.query(selectCounted, id)
+		waiting[id] = q.next()
+		if err := q.close(); err != nil {
+			return nil, err
+		}
+	}
+	return waiting, nil
+}
+
+// awaitNew has stored jobs wait for a job that has just been stored.
+func (t *tx) awaitNew(now time.Time, in *storage.Insert, moved []storage.Record) ([]storage.Record, error) {
+	h, _, err := t.head(in.Record.ID)
+	if err != nil {
+		return moved, err
+	}
+	for _, id := range in.AwaitedBy {
+		list, err := t.query(selectByID, id).all()
+		if err != nil {
+			return moved, err
+		}
+		if len(list) == 0 || rows.State(list[0].State) != ojs.StatePending {
+			continue
+		}
+		row, err := t.decode(&list[0])
+		if err != nil {
+			if err := t.setAside(&list[0], err); err != nil {
+				return moved, err
+			}
+			continue
+		}
+		if list[0].Depends == nil {
+			continue
+		}
+		row.WaitsMore()
+		if state := rows.State(h.state); state.Terminal() { // it has been replaced in this call
+			row.Count(state)
+			ended := dependency{h.seq, in.Record.ID, state}
+			if moved, err = t.resolve(now, &list[0], row, ended, moved); err != nil {
+				return moved, err
+			}
+			continue
+		}
+		if err := t.setDepends(row); err != nil {
+			return moved, err
+		}
+		if err := t.exec(insertEdge, h.seq, row.Seq); err != nil {
+			return moved, err
+		}
+		if err := t.exec(setAwaited, h.seq); err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}

@@ -1,0 +1,293 @@
+package storagetest
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// groups is the storage.GroupStore of the case.
+func (c *C) groups() storage.GroupStore {
+	c.tb.Helper()
+	g, ok := groupStore(c.S)
+	if !ok {
+		c.failf("the storage is no GroupStore")
+	}
+	return g
+}
+
+// revive revives jobs and returns those that have moved.
+func (c *C) revive(batch ...storage.Insert) []storage.Record {
+	c.tb.Helper()
+	moved, err := c.groups().Revive(c.ctx, c.now, batch)
+	c.noErr("Revive", err)
+	return moved
+}
+
+// again is a job that has ended, as it begins anew.
+func again(r storage.Record, s ojs.State, on ...string) storage.Insert {
+	r.State, r.Attempt, r.Progress, r.Error = s, 0, 0, nil
+	r.FinishedAt, r.DeadLetteredAt, r.Result = time.Time{}, time.Time{}, nil
+	if len(on) > 0 {
+		r.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded, Unfinished: 7}
+	}
+	return storage.Insert{Record: r, DependsOn: on}
+}
+
+var groupCases = []Case{
+	{"group-1", "Group/Cancel", "GroupStore.CancelAll",
+		"Jobs that wait are cancelled in one step, in order, and then counted; others stay.",
+		needsGroups, func(c *C) {
+			active, done := c.active(), c.reach(ojs.StateCompleted)
+			first := c.wait(ojs.AllSucceeded, []string{active.ID})
+			second := c.wait(ojs.AnyFailed, []string{first})
+			outside := c.wait(ojs.AnyFailed, []string{first, second})
+			ready := c.insert(c.job(), c.job(scheduled(time.Hour)))
+			list := slices.Concat([]string{first}, ready, []string{active.ID, done.ID, second, "unknown"})
+			before := make(map[string]storage.Record)
+			for _, id := range slices.Concat(ready, []string{first, second}) {
+				before[id] = c.get(id)
+			}
+			cancelled, moved, err := c.groups().CancelAll(c.ctx, c.now, list)
+			c.noErr("CancelAll", err)
+			want := slices.Concat([]string{first}, ready, []string{second})
+			if got := ids(cancelled); !slices.Equal(got, want) {
+				c.failf("cancelled %v, not %v", short(got), short(want))
+			}
+			for _, r := range cancelled {
+				was := before[r.ID]
+				was.Cancel(c.now)
+				c.same("a cancelled job", r, was)
+				c.same("a cancelled job, as it is stored", c.get(r.ID), was)
+			}
+			c.wantMoved("CancelAll", moved, is(outside, isAvailable))
+			c.same("an active job", c.get(active.ID), active)
+			c.same("a completed job", c.get(done.ID), done)
+			c.order(storage.Claim{}, outside)
+			c.wantMoved("the end of a job that nothing waits for", c.ends(active, isCompleted).Moved)
+		}},
+	{"group-2", "Group/CancelRefused", "GroupStore.CancelAll",
+		"If the first job does not wait, nothing is cancelled, and of it and its end one wins.",
+		needsGroups, func(c *C) {
+			active := c.active()
+			other := c.insert(c.job())[0]
+			was := c.get(other)
+			for _, first := range []storage.Record{active, c.reach(isCompleted), c.reach(isCancelled)} {
+				_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{first.ID, other})
+				var bad *ojs.TransitionError
+				if !errors.As(err, &bad) || bad.ID != first.ID || bad.From != first.State {
+					c.failf("CancelAll of a job that is %s: %v", first.State, err)
+				}
+			}
+			_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{"unknown", other})
+			c.wantErr("CancelAll of an unknown job", err, ojs.ErrNotFound)
+			c.same("the second job", c.get(other), was)
+			for range rounds {
+				last := c.active()
+				record := c.wait(ojs.AllEnded, []string{last.ID}, join)
+				other := c.wait(ojs.AllSucceeded, []string{last.ID})
+				var won atomic.Int32
+				race(2, func(i int) {
+					if i == 1 {
+						r := last
+						c.to(isCompleted)(&r)
+						changes := []storage.Change{{Record: r, AttemptFieldsOnly: true}}
+						_, _ = c.S.Settle(c.ctx, c.now, changes, nil)
+						return
+					}
+					_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{record, other})
+					if err == nil {
+						won.Add(1)
+					}
+				})
+				want, wantRecord := isAvailable, isCompleted
+				if won.Load() > 0 {
+					want, wantRecord = isCancelled, isCancelled
+				}
+				c.wantState(record, wantRecord)
+				c.wantState(other, want)
+			}
+		}},
+	{"group-3", "Group/Revive", "GroupStore.Revive",
+		"A job that has ended begins anew as the batch has it, in its place, under the next version.",
+		needsGroups, func(c *C) {
+			a, b, d := c.reach(ojs.StateDiscarded), c.reach(isCancelled), c.reach(ojs.StateCompleted)
+			open := c.active()
+			order := c.list(storage.Query{})
+			c.pass(time.Second)
+			in := []storage.Insert{again(b, ojs.StateAvailable), again(a, ojs.StateAvailable),
+				again(d, ojs.StatePending, open.ID)}
+			in[0].Record.Queue, in[1].Record.Queue = "q2", "q2"
+			if moved := c.revive(in...); len(moved) > 0 {
+				c.failf("Revive has moved %v", short(ids(moved)))
+			}
+			for i := range in {
+				want := in[i].Record
+				want.Version++
+				if i == 2 {
+					want.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded, Unfinished: 1}
+				}
+				c.same("the job that was revived", c.get(want.ID), want)
+			}
+			if got := c.list(storage.Query{}); !slices.Equal(got, order) {
+				c.failf("jobs are listed as %v, not %v", short(got), short(order))
+			}
+			c.order(storage.Claim{Queues: []string{"q2"}}, b.ID, a.ID)
+			c.wantMoved("the end", c.ends(open, isCompleted).Moved, is(d.ID, isAvailable))
+			later := again(c.reach(ojs.StateDiscarded), ojs.StateScheduled)
+			later.Record.ScheduledAt = c.now.Add(time.Minute)
+			c.revive(later)
+			c.pass(time.Minute)
+			if got := ids(c.due().Promoted); !slices.Contains(got, later.Record.ID) {
+				c.failf("due are %v", short(got))
+			}
+		}},
+	{"group-4", "Group/ReviveRefused", "GroupStore.Revive",
+		"If one job of a batch cannot be revived, none is.",
+		needsGroups, func(c *C) {
+			good := c.reach(ojs.StateDiscarded)
+			waits := c.get(c.insert(c.job(pending))[0])
+			done := func() storage.Record { return c.reach(isCancelled) }
+			for name, x := range map[string]struct {
+				in   storage.Insert
+				want error
+			}{
+				"an unknown job": {storage.Insert{Record: c.job()}, ojs.ErrNotFound},
+				"another version": {func() storage.Insert {
+					in := again(c.reach(ojs.StateDiscarded), ojs.StateAvailable)
+					in.Record.Version--
+					return in
+				}(), storage.ErrFenced},
+				"a job that waits":  {again(waits, isAvailable), ojs.ErrTransition},
+				"an active job":     {again(c.active(), ojs.StateAvailable), ojs.ErrTransition},
+				"a state to end in": {again(done(), ojs.StateCompleted), ojs.ErrInvalid},
+				"an unknown parent": {again(done(), ojs.StatePending, "unknown"), ojs.ErrDependency},
+				"a parent, twice":   {again(done(), ojs.StatePending, good.ID, good.ID), ojs.ErrInvalid},
+				"not to be pending": {again(done(), ojs.StateAvailable, good.ID), ojs.ErrInvalid},
+			} {
+				batch := []storage.Insert{again(good, isAvailable), x.in}
+				_, err := c.groups().Revive(c.ctx, c.now, batch)
+				if !errors.Is(err, x.want) {
+					c.failf("Revive of %s: %v, not an error that is %v", name, err, x.want)
+				}
+				c.same("the other job", c.get(good.ID), good)
+			}
+		}},
+	{"group-5", "Group/ReviveWaits", "GroupStore.Revive",
+		"A job that was revived waits for jobs as a new one does, and for nothing from before.",
+		needsGroups, func(c *C) {
+			open, failed := c.active(), c.active()
+			a := c.wait(ojs.AllSucceeded, []string{open.ID, failed.ID})
+			b := c.wait(ojs.AllSucceeded, []string{a})
+			d := c.wait(ojs.AllEnded, []string{b}, join)
+			c.wantMoved("a failure", c.ends(failed, ojs.StateDiscarded).Moved,
+				is(a, isCancelled), is(b, isCancelled), is(d, isCompleted))
+			completed := c.reach(ojs.StateCompleted)
+			joined := again(c.get(d), ojs.StatePending, b)
+			joined.Record.Dependencies = &ojs.Dependencies{Condition: ojs.AllEnded, Join: true}
+			moved := c.revive(again(c.get(b), ojs.StatePending, a, completed.ID), joined,
+				again(c.get(a), ojs.StatePending, failed.ID),
+				again(c.get(failed.ID), ojs.StateAvailable))
+			if len(moved) > 0 {
+				c.failf("Revive has moved %v", short(ids(moved)))
+			}
+			c.waits(a, 1, 0)
+			c.waits(b, 1, 0)
+			c.wantMoved("the end of what it waited for before", c.ends(open, ojs.StateDiscarded).Moved)
+			c.waits(a, 1, 0)
+			r := c.one()
+			c.wantMoved("the end", c.ends(r, isCompleted).Moved, is(a, isAvailable))
+			c.wantMoved("the next", c.ends(c.one(), isCompleted).Moved, is(b, isAvailable))
+			c.wantMoved("the last", c.ends(c.one(), isCompleted).Moved, is(d, isCompleted))
+
+			e := c.settledTo(c.active(), isCancelled)
+			c.wantMoved("Revive of a job whose parents have ended",
+				c.revive(again(e, ojs.StatePending, completed.ID)), is(e.ID, isAvailable))
+			c.revive(again(c.settledTo(c.one(), isCancelled), ojs.StatePending)) // waits for nothing
+			c.waits(e.ID, 0, 0)
+		}},
+	{"group-6", "Group/AwaitedBy", "Insert.AwaitedBy",
+		"A stored job that waits waits for a new one, too, before any end is counted.",
+		needsGroups, func(c *C) {
+			a := c.active()
+			next := c.wait(ojs.AllSucceeded, []string{a.ID})
+			record := c.wait(ojs.AllEnded, []string{a.ID, next}, join)
+			done := c.reach(ojs.StateCompleted)
+			version := c.get(next).Version
+			fresh := storage.Insert{Record: c.job(), AwaitedBy: []string{next, done.ID, record}}
+			c.insertOne(fresh)
+			c.waits(next, 2, 0)
+			c.waits(record, 3, 0)
+			if v := c.get(next).Version; v != version {
+				c.failf("the version of a job that waits for one more is %d, not %d", v, version)
+			}
+			c.wantMoved("the first end", c.ends(a, isCompleted).Moved)
+			r := c.one()
+			if r.ID != fresh.Record.ID {
+				c.failf("claimed %v", short([]string{r.ID}))
+			}
+			if c.cfg.Then { // what follows its end is awaited before the end is counted
+				after := storage.Insert{Record: c.job(), AwaitedBy: []string{next, record}}
+				to := r
+				c.to(isCompleted)(&to)
+				out := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
+					Then: []storage.Insert{after}})[0]
+				c.noErr("Settle", out.Err)
+				c.wantMoved("an end that another job follows", out.Moved)
+				c.waits(next, 1, 0)
+				r = c.one()
+			}
+			c.wantMoved("the last end", c.ends(r, isCompleted).Moved, is(next, isAvailable))
+			c.wantMoved("the end of the job that waited", c.ends(c.one(), isCompleted).Moved,
+				is(record, isCompleted))
+
+			b := c.active()
+			last := c.wait(ojs.AllSucceeded, []string{b.ID})
+			waits := c.waiting(ojs.AllSucceeded, []string{done.ID, b.ID})
+			waits.AwaitedBy = []string{last}
+			c.insertOne(waits)
+			c.waits(last, 2, 0)
+			c.wantMoved("a failure", c.ends(b, ojs.StateDiscarded).Moved,
+				is(last, isCancelled), is(waits.Record.ID, isCancelled))
+		}},
+	{"group-7", "Group/AwaitedByNone", "Insert.AwaitedBy",
+		"A new job whose AwaitedBy names no job that waits is refused.",
+		needsGroups, func(c *C) {
+			a := c.active()
+			waits := c.wait(ojs.AllSucceeded, []string{a.ID})
+			plain := c.insert(c.job(pending))[0]
+			c.cancelled(waits)
+			for _, list := range [][]string{{waits}, {"unknown", waits}, {plain}, {a.ID}} {
+				in := storage.Insert{Record: c.job(), AwaitedBy: list}
+				_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job()}, in}, nil)
+				var unknown *ojs.DependencyError
+				if !errors.As(err, &unknown) || unknown.ID != in.Record.ID || unknown.Dependency != list[0] {
+					c.failf("Insert: %v", err)
+				}
+				if got := c.list(storage.Query{States: []ojs.State{ojs.StateAvailable}}); len(got) > 0 {
+					c.failf("stored: %v", short(got))
+				}
+			}
+			if c.cfg.Then {
+				to := a
+				c.to(isCompleted)(&to)
+				out := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
+					Then: []storage.Insert{{Record: c.job(), AwaitedBy: []string{waits}}}})[0]
+				c.wantErr("Settle", out.Err, ojs.ErrDependency)
+				c.same("the job", c.get(a.ID), a)
+			}
+		}},
+}
+
+// cancelled cancels a job that waits.
+func (c *C) cancelled(id string) {
+	c.tb.Helper()
+	r := c.get(id)
+	c.to(isCancelled)(&r)
+	out := c.change(storage.Change{Record: r, AttemptFieldsOnly: true})[0]
+	c.noErr("Settle", out.Err)
+}
