@@ -1,0 +1,57 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+)
+
+// Authorizer says whether a request may do an action: nil permits it. The text of an
+// error is shown on the page that refuses. It is asked before a button is shown and again
+// when the action is done, and may be called concurrently.
+type Authorizer func(r *http.Request, a Action) error
+
+// Verb is what an action does.
+type Verb string
+
+// The verbs. Read is asked for every page.
+const (
+	Read   Verb = "read"
+	Retry  Verb = "retry"  // a job or jobs
+	Cancel Verb = "cancel" // a job or jobs
+	Delete Verb = "delete" // a job or jobs
+	Run    Verb = "run"    // make pending or waiting jobs available at once
+	Copy   Verb = "copy"   // enqueue a copy of a job
+	Pause  Verb = "pause"  // a queue or a recurring entry
+	Resume Verb = "resume" // a queue or a recurring entry
+	Drain  Verb = "drain"  // a queue
+	Remove Verb = "remove" // a recurring entry
+	Quiet  Verb = "quiet"  // a worker
+)
+
+// Action is what a request wants to do.
+type Action struct {
+	Do Verb
+	On string // job, jobs, queue, cron, workflow or worker; "" with Read
+	// Name is the id of the job, or the name of the queue, entry or worker; "" for many
+	// jobs and with Read.
+	Name  string
+	Queue string // of the job; "" if it is about no job or several
+	Type  string // of the job; "" if it is about no job or several
+}
+
+// AllowAll is the Authorizer that permits every action to every request. Use it where a
+// middleware has already decided.
+func AllowAll(*http.Request, Action) error { return nil }
+
+var errReadOnly = errors.New("this dashboard only reads: give dashboard.New an authorizer (WithAuthorizer)")
+
+// may returns nil if the request may do the action.
+func (h *Handler) may(r *http.Request, a Action) error {
+	if h.conf.authorize == nil {
+		if a.Do == Read {
+			return nil
+		}
+		return errReadOnly
+	}
+	return h.conf.authorize(r, a)
+}

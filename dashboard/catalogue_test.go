@@ -1,0 +1,82 @@
+package dashboard
+
+import (
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ojsengine/ojs"
+)
+
+var (
+	templateText = regexp.MustCompile(`(?:\$?\.|\$)T "((?:[^"\\]|\\.)*)"`)
+	goText       = regexp.MustCompile(`(?:\bT\(|Title:\s*|Text:\s*)("(?:[^"\\]|\\.)*")`)
+	verb         = regexp.MustCompile(`%[a-z]`)
+)
+
+// Every text of a page is in every language, and takes the same values there.
+func TestCatalogueIsWhole(t *testing.T) {
+	texts := make(map[string]string) // where each is used
+	err := fs.WalkDir(templateFiles, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := templateFiles.ReadFile(path)
+		for _, m := range templateText.FindAllStringSubmatch(string(b), -1) {
+			texts[m[1]] = path
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		b, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range goText.FindAllStringSubmatch(string(b), -1) {
+			text, err := strconv.Unquote(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[text] = f.Name()
+		}
+	}
+	for _, e := range navigation {
+		texts[e.Name] = "navigation"
+	}
+	for _, text := range dones {
+		texts[text] = "dones"
+	}
+	for _, text := range orderNames {
+		texts[text] = "orderNames"
+	}
+	for _, s := range ojs.AllStates() {
+		texts[string(s)] = "states"
+	}
+	for text, where := range texts {
+		translated, ok := catalogue["de"][text]
+		if !ok {
+			t.Errorf("%s: %q has no German", where, text)
+		}
+		a, b := verb.FindAllString(text, -1), verb.FindAllString(translated, -1)
+		if ok && !slices.Equal(a, b) {
+			t.Errorf("%q takes %v and in German %v", text, a, b)
+		}
+	}
+	if len(texts) < 80 {
+		t.Errorf("found %d texts only", len(texts))
+	}
+}

@@ -1,0 +1,80 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+)
+
+// Engine is what the pages need of an engine. Every *engine.Engine[T] has it.
+type Engine interface {
+	String() string
+	Manifest() engine.Manifest
+	Health(ctx context.Context) engine.Health
+	Stats(ctx context.Context) (engine.Stats, error)
+	Meter() []engine.JobMeter
+	Running() []engine.Running
+	Handlers() []handler.Handler
+	Get(ctx context.Context, id string) (*ojs.JobInfo, error)
+	Cancel(ctx context.Context, id string) error
+	Jobs() *engine.Jobs
+	DeadLetters() *engine.DeadLetters
+	Queues() *engine.Queues
+	Cron() *engine.Cron
+	Workers() *engine.Workers
+	Workflows() *engine.Workflows
+	Quarantine() *engine.Quarantine
+}
+
+// Handler serves the pages of one engine. It is safe for concurrent use.
+type Handler struct {
+	eng  Engine
+	conf config
+	mux  *http.ServeMux
+	serv http.Handler // mux behind the checks of every request
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	busy sync.WaitGroup // goroutines that Close waits for
+}
+
+// New makes a handler for an engine. It starts no goroutine, and the engine stays the
+// caller's to run. Options that make no sense are refused with an *ojs.InvalidError.
+func New(eng Engine, opts ...Option) (*Handler, error) {
+	conf := defaults()
+	for _, opt := range opts {
+		if err := opt(&conf); err != nil {
+			return nil, err
+		}
+	}
+	h := &Handler{eng: eng, conf: conf}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	h.mux = h.routes()
+	h.serv = h.guard(h.mux)
+	return h, nil
+}
+
+// Close ends what the handler does beside requests, and waits for that. Requests that
+// come later are answered with 503. Close does not touch the engine. It returns nil, and
+// may be called more than once.
+func (h *Handler) Close() error {
+	h.stop()
+	h.busy.Wait()
+	return nil
+}
+
+// ServeHTTP answers a request for a page.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.ctx.Err() != nil {
+		http.Error(w, "the dashboard is closed", http.StatusServiceUnavailable)
+		return
+	}
+	r, ok := mounted(w, r)
+	if ok {
+		h.serv.ServeHTTP(w, r)
+	}
+}

@@ -1,0 +1,552 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// quiet keeps the log lines of provoked failures out of the output of tests.
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// site is an engine with its pages, under a virtual clock.
+type site struct {
+	t     testing.TB
+	clock *clock.Mock
+	eng   *engine.Engine[any]
+	pages *Handler
+}
+
+func newSite(t testing.TB, opts ...Option) *site {
+	t.Helper()
+	cl := clock.NewMock()
+	cl.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	eng, err := engine.New[any](memory.New(), engine.WithClock(cl), engine.WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := New(eng, append([]Option{WithClock(cl), WithLogger(quiet)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pages.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &site{t, cl, eng, pages}
+}
+
+func (s *site) enqueue(jobType string, args any, opts ...ojs.Option) string {
+	s.t.Helper()
+	ticket, err := s.eng.Enqueue(context.Background(), jobType, args, opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return ticket.ID
+}
+
+// run has the engine run until it is idle.
+func (s *site) run() {
+	s.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.eng.Run(ctx) }()
+	if err := s.eng.WaitIdle(context.Background()); err != nil {
+		s.t.Error(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		s.t.Error(err)
+	}
+}
+
+func (s *site) get(path string) *httptest.ResponseRecorder { return s.do("GET", path, "") }
+
+func (s *site) do(method, path, form string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(form))
+	if form != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.pages.ServeHTTP(w, r)
+	return w
+}
+
+// ok gets a page that must be there.
+func (s *site) ok(path string) string {
+	s.t.Helper()
+	w := s.get(path)
+	if w.Code != http.StatusOK {
+		s.t.Fatalf("GET %s: %d\n%s", path, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// hostile are texts that a page must show and not obey.
+var hostile = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`,
+	`javascript:alert(1)`, `</pre></textarea><svg/onload=alert(1)>`, `{{.Root}}`,
+	"\u2028\u202e\x00`${alert(1)}",
+}
+
+// full is a site with jobs in every state, whose fields are hostile where they can be.
+func full(t testing.TB, opts ...Option) (s *site, ids map[string]string) {
+	s = newSite(t, opts...)
+	evil := strings.Join(hostile, " ")
+	s.eng.Handle("fails.once", func(context.Context, *ojs.Job[any]) error {
+		return &ojs.Error{Type: "evil.error", Message: evil, Details: map[string]any{evil: evil}}
+	})
+	s.eng.Handle("fails.dead", func(context.Context, *ojs.Job[any]) error {
+		return ojs.DeadLetter(errors.New(evil))
+	})
+	s.eng.Handle("panics", func(context.Context, *ojs.Job[any]) error { panic(evil) })
+	s.eng.Handle("works", func(context.Context, *ojs.Job[any]) error { return nil })
+	args := map[string]any{"evil": hostile, evil: 1}
+	with := []ojs.Option{ojs.WithMeta("evil", evil), ojs.WithTags(evil)}
+	ids = map[string]string{
+		"retryable": s.enqueue("fails.once", args, append(with, ojs.WithQueue("mail"))...),
+		"dead":      s.enqueue("fails.dead", args, with...),
+		"discarded": s.enqueue("panics", args, append(with, ojs.WithMaxAttempts(1))...),
+		"completed": s.enqueue("works", args, with...),
+		"scheduled": s.enqueue("works", args, append(with, ojs.WithDelay(time.Hour))...),
+		"pending":   s.enqueue("works", args, append(with, ojs.WithPending())...),
+		"available": s.enqueue("no.handler", args, append(with, ojs.WithQueue("paused"))...),
+	}
+	if err := s.eng.Queues().Pause(context.Background(), "paused"); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	return s, ids
+}
+
+// addresses are those of every page.
+func addresses(ids map[string]string) []string {
+	out := []string{"/", "/jobs/", "/jobs/?q=state:discarded", "/jobs/?by=error", "/jobs/?q=%3Cscript%3E",
+		"/queues/", "/queues/mail/", "/queues/paused/", "/display/", "/display/?bad=1"}
+	for _, id := range ids {
+		out = append(out, "/jobs/"+id+"/")
+	}
+	return out
+}
+
+// badTag is a tag that no template has, once its quoted values are left out.
+var (
+	badTag  = regexp.MustCompile(`(?i)<script[^>]*>[^<]|<img|<svg/|<[a-z][^>]*\s(?:on[a-z]+|style)\s*=`)
+	quoted  = regexp.MustCompile(`"[^"]*"`)
+	absLink = regexp.MustCompile(`(?i)(?:href|src|action|formaction)="(?:/|[a-z]+:)`)
+)
+
+func TestPagesEscape(t *testing.T) {
+	s, ids := full(t, WithTitle(hostile[0]), WithEnvironment("<b>x</b>"))
+	for _, path := range addresses(ids) {
+		body := s.ok(path)
+		for _, bad := range append(hostile[:5:5], "<b>x</b>", "ZgotmplZ") {
+			if strings.Contains(body, bad) && bad != hostile[3] {
+				t.Errorf("%s has %q", path, bad)
+			}
+		}
+		if m := badTag.FindString(quoted.ReplaceAllString(body, `""`)); m != "" {
+			t.Errorf("%s has the tag %q", path, m)
+		}
+		if m := absLink.FindString(body); m != "" {
+			t.Errorf("%s has the link %q", path, m)
+		}
+		if !strings.HasSuffix(strings.TrimSpace(body), "</html>") {
+			t.Errorf("%s ends early", path)
+		}
+	}
+}
+
+func TestEveryAnswerHasTheHeaders(t *testing.T) {
+	s, ids := full(t)
+	for _, path := range append(addresses(ids), "/nope/", "/jobs/x/", "/assets/"+assetVersion+"/style.css") {
+		head := s.get(path).Header()
+		for name, want := range map[string]string{"Content-Security-Policy": contentPolicy,
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"} {
+			if head.Get(name) != want {
+				t.Errorf("%s: %s is %q", path, name, head.Get(name))
+			}
+		}
+	}
+	if strings.Contains(contentPolicy, "unsafe") || strings.Contains(contentPolicy, "http") {
+		t.Errorf("the policy is lax: %s", contentPolicy)
+	}
+}
+
+func TestStatusOfAddresses(t *testing.T) {
+	s, ids := full(t)
+	for _, tc := range []struct {
+		method, path string
+		status       int
+		location     string
+	}{
+		{"GET", "/", 200, ""},
+		{"HEAD", "/jobs/", 200, ""},
+		{"GET", "/jobs", 303, "./jobs/"},
+		{"GET", "/jobs?q=state:active", 303, "./jobs/?q=state:active"},
+		{"GET", "/queues/mail", 303, "./mail/"},
+		{"GET", "/nope/", 404, ""},
+		{"GET", "/jobs/00000000-0000-7000-8000-000000000000/", 404, ""},
+		{"GET", "/jobs/" + ids["dead"] + "/raw/?part=args", 200, ""},
+		{"GET", "/jobs/" + ids["dead"] + "/raw/?part=nope", 404, ""},
+		{"GET", "/jobs/" + ids["dead"] + "/raw/", 200, ""},
+		{"GET", "/queues/none/", 404, ""},
+		{"GET", "/jobs/?at=nonsense", 303, "./?q="},
+		{"GET", "//jobs/", 404, ""},
+		{"GET", "/jobs/../queues/", 404, ""},
+		{"GET", "/assets/" + assetVersion + "/style.css", 200, ""},
+		{"GET", "/assets/" + assetVersion + "/nope.css", 404, ""},
+		{"GET", "/assets/000000000000/style.css", 404, ""},
+		{"DELETE", "/", 405, ""},
+		{"POST", "/jobs/" + ids["dead"] + "/", 403, ""},
+		{"GET", "/?set=display&zone=Europe%2FBerlin&lang=de&theme=dark", 303, "./display/"},
+		{"GET", "/?set=display&zone=Nowhere", 303, "./display/?bad=1"},
+	} {
+		w := s.do(tc.method, tc.path, "")
+		if w.Code != tc.status || w.Header().Get("Location") != tc.location {
+			t.Errorf("%s %s: %d to %q, want %d to %q", tc.method, tc.path, w.Code, w.Header().Get("Location"),
+				tc.status, tc.location)
+		}
+	}
+}
+
+// The pages work wherever they are mounted. Each case follows the links of the overview,
+// and the links of the pages that they lead to.
+func TestMounts(t *testing.T) {
+	s, _ := full(t)
+	for name, mount := range map[string]struct {
+		handler http.Handler
+		at      string
+	}{
+		"root":          {s.pages, "/"},
+		"strip prefix":  {http.StripPrefix("/admin/jobs", s.pages), "/admin/jobs/"},
+		"mux":           {mux("/ops/", s.pages), "/ops/"},
+		"mux and strip": {mux("/jobs/", http.StripPrefix("/jobs", s.pages)), "/jobs/"},
+		"mux at jobs":   {mux("/jobs/", s.pages), "/jobs/"},
+		"two mux strips": {
+			mux("/a/", http.StripPrefix("/a", mux("/b/", http.StripPrefix("/b", s.pages)))), "/a/b/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(mount.handler)
+			defer server.Close()
+			crawl(t, server.URL+mount.at)
+		})
+	}
+	t.Run("proxy takes the prefix away", func(t *testing.T) {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			path, ok := strings.CutPrefix(r.URL.Path, "/public/x")
+			if !ok {
+				t.Errorf("%s has left the prefix", r.URL.Path)
+				return
+			}
+			inner := httptest.NewRequest(r.Method, path+queryOf(r), nil)
+			s.pages.ServeHTTP(w, inner)
+		}))
+		defer server.Close()
+		crawl(t, server.URL+"/public/x/")
+	})
+}
+
+func mux(pattern string, h http.Handler) http.Handler {
+	m := http.NewServeMux()
+	m.Handle(pattern, h)
+	return m
+}
+
+var link = regexp.MustCompile(`(?:href|action)="([^"]*)"`)
+
+// crawl follows links from a page on, each address once, two clicks far.
+func crawl(t *testing.T, start string) {
+	t.Helper()
+	seen := map[string]bool{start: true}
+	level := []string{start}
+	for range 3 {
+		var next []string
+		for _, at := range level {
+			resp, err := http.Get(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || resp.Body.Close() != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != http.StatusOK || !strings.HasPrefix(at, start) {
+				t.Errorf("%s: %s", at, resp.Status)
+			}
+			if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+				continue
+			}
+			for _, m := range link.FindAllStringSubmatch(string(body), -1) {
+				to, err := resp.Request.URL.Parse(strings.ReplaceAll(m[1], "&amp;", "&"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				to.Fragment = ""
+				if address := to.String(); !seen[address] && len(seen) < 120 {
+					seen[address] = true
+					next = append(next, address)
+				}
+			}
+		}
+		level = next
+	}
+	if len(seen) < 20 {
+		t.Errorf("found %d pages only", len(seen))
+	}
+}
+
+func TestReadOnlyHasNoPostForm(t *testing.T) {
+	s, ids := full(t)
+	for _, path := range addresses(ids) {
+		if body := s.ok(path); strings.Contains(body, `method="post"`) {
+			t.Errorf("%s has a form that posts", path)
+		}
+	}
+}
+
+func TestForgedPostIsRefused(t *testing.T) {
+	s, ids := full(t, WithAuthorizer(AllowAll))
+	path := "/jobs/" + ids["dead"] + "/"
+	w := s.do("POST", path, "do=delete", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+	if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "WithTrustedOrigins") {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	s.ok(path)
+}
+
+func TestAuthorizerDecidesOnReading(t *testing.T) {
+	s := newSite(t, WithAuthorizer(func(r *http.Request, a Action) error {
+		if a.Do == Read && r.Header.Get("User") == "" {
+			return errors.New("log in first")
+		}
+		return nil
+	}))
+	if w := s.get("/"); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "log in first") {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	if w := s.do("GET", "/", "", "User", "ada"); w.Code != http.StatusOK {
+		t.Errorf("%d", w.Code)
+	}
+}
+
+func TestRedaction(t *testing.T) {
+	hide := func(_ *ojs.JobInfo, part Part, in []byte) []byte {
+		switch part {
+		case PartMeta, PartDetails:
+			return []byte(`{"hidden": true}`)
+		case PartMessage:
+			return []byte("not JSON")
+		}
+		return []byte(`"hidden"`)
+	}
+	s, ids := full(t, WithRedact(hide))
+	for _, id := range ids {
+		at := "/jobs/" + id + "/"
+		for _, path := range []string{at, at + "raw/", at + "raw/?part=args", "/jobs/", "/"} {
+			if body := s.ok(path); strings.Contains(body, "alert") {
+				t.Errorf("%s shows a secret:\n%s", path, body)
+			}
+		}
+	}
+}
+
+func TestJobPage(t *testing.T) {
+	s, ids := full(t)
+	for name, want := range map[string][]string{
+		"retryable": {"retryable", "Why it does not run", "attempt 2 due", "Attempts that may follow"},
+		"dead":      {"discarded", "dead letter", "Failed attempts", "attempt 1 failed"},
+		"discarded": {"Stack", "panic"},
+		"available": {"is paused", "no handler"},
+		"pending":   {"Why it does not run"},
+		"scheduled": {"in 1h"},
+		"completed": {"completed"},
+	} {
+		body := s.ok("/jobs/" + ids[name] + "/")
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s job: no %q", name, text)
+			}
+		}
+	}
+}
+
+// Numbers are shown as they are stored, and a large payload is cut on the server.
+func TestPayloads(t *testing.T) {
+	s := newSite(t)
+	exact := s.enqueue("a", json.RawMessage(`{"n":12345678901234567890.10}`))
+	if body := s.ok("/jobs/" + exact + "/"); !strings.Contains(body, "12345678901234567890.10") {
+		t.Error("the number is not exact")
+	}
+	large := s.enqueue("a", map[string]any{"text": strings.Repeat("ä", 400_000)})
+	body := s.ok("/jobs/" + large + "/")
+	if len(body) > 64<<10 || !strings.Contains(body, "the page shows the beginning") {
+		t.Errorf("a page of %d bytes", len(body))
+	}
+	if n := s.get("/jobs/" + large + "/raw/?part=args").Body.Len(); n < 800_000 {
+		t.Errorf("a download of %d bytes", n)
+	}
+	if n := len(s.ok("/jobs/")); n > 32<<10 {
+		t.Errorf("a list of %d bytes", n)
+	}
+}
+
+func TestCutAt(t *testing.T) {
+	for _, tc := range []struct {
+		in   string
+		n    int
+		want string
+	}{{"abc", 5, "abc"}, {"abc", 2, "ab"}, {"aä", 2, "a"}, {"ää", 3, "ä"}, {"", 0, ""}, {"\x80\x80", 1, ""}} {
+		if got := string(cutAt([]byte(tc.in), tc.n)); got != tc.want {
+			t.Errorf("cutAt(%q, %d) is %q, want %q", tc.in, tc.n, got, tc.want)
+		}
+	}
+}
+
+// The list pages forth and back over all jobs, each once.
+func TestJobsPages(t *testing.T) {
+	s := newSite(t)
+	const n = 2*pageSize + 7
+	for i := range n {
+		s.enqueue("t", i)
+	}
+	forth := walk(s, "next")
+	if len(forth) != n {
+		t.Errorf("%d jobs forth, want %d", len(forth), n)
+	}
+}
+
+var row = regexp.MustCompile(`href="\.\./jobs/([0-9a-f-]{36})/"`)
+
+func walk(s *site, rel string) map[string]bool {
+	seen := make(map[string]bool)
+	next := regexp.MustCompile(`rel="` + rel + `" href="\./([^"]*)"`)
+	for path := "/jobs/"; ; {
+		body := s.ok(path)
+		for _, m := range row.FindAllStringSubmatch(body, -1) {
+			if seen[m[1]] {
+				s.t.Errorf("job %s comes twice", m[1])
+			}
+			seen[m[1]] = true
+		}
+		m := next.FindStringSubmatch(body)
+		if m == nil {
+			if !strings.Contains(body, `rel="prev"`) {
+				s.t.Error("the last page has no way back")
+			}
+			return seen
+		}
+		path = "/jobs/" + strings.ReplaceAll(m[1], "&amp;", "&")
+	}
+}
+
+func TestFilterLineErrorsAreShown(t *testing.T) {
+	s := newSite(t)
+	body := s.ok("/jobs/?q=nokey:1")
+	if !strings.Contains(body, "is no key") || !strings.Contains(body, `value="nokey:1"`) {
+		t.Error(body)
+	}
+}
+
+func TestDisplay(t *testing.T) {
+	s, _ := full(t)
+	with := func(header, value string) string {
+		return s.do("GET", "/jobs/", "", header, value).Body.String()
+	}
+	body := with("Cookie", "ojs_theme=dark; ojs_lang=de; ojs_zone=Asia/Tokyo")
+	for _, want := range []string{`lang="de"`, `data-theme="dark"`, "Warteschlange", "JST"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if body := with("Accept-Language", "fr;q=1, de-AT;q=0.8"); !strings.Contains(body, `lang="de"`) {
+		t.Error("Accept-Language is not heard")
+	}
+	body = with("Cookie", "ojs_theme=x; ojs_lang=../; ojs_zone=/etc/passwd")
+	if !strings.Contains(body, `lang="en">`) {
+		t.Error("bad cookies are not left out")
+	}
+}
+
+func TestShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "0s", 999: "999ns", 1500: "1.5µs",
+		123 * time.Millisecond: "123ms", 9500 * time.Millisecond: "9.5s", 59 * time.Second: "59s",
+		61 * time.Second: "1m 1s", 2 * time.Hour: "2h",
+		25 * time.Hour: "1d 1h", -time.Second: "-1s"} {
+		if got := short(d); got != want {
+			t.Errorf("short(%d) is %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	eng, err := engine.New[any](memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, opt := range []Option{WithTitle(""), WithTitle(strings.Repeat("x", 61)),
+		WithEnvironment(strings.Repeat("x", 31)),
+		WithAuthorizer(nil), WithActor(nil), WithRedact(nil), WithClock(nil), WithLogger(nil),
+		WithTrustedOrigins("example.com"), WithTrustedOrigins("https://example.com/path")} {
+		if _, err := New(eng, opt); !errors.Is(err, ojs.ErrInvalid) {
+			t.Errorf("option %d: %v", i, err)
+		}
+	}
+}
+
+func TestClosed(t *testing.T) {
+	s := newSite(t)
+	if err := s.pages.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := s.get("/"); w.Code != http.StatusServiceUnavailable {
+		t.Error(w.Code)
+	}
+}
+
+// The time of a page does not grow with the jobs:
+//
+//	go test -run '^$' -bench Pages .
+func BenchmarkPages(b *testing.B) {
+	for _, n := range []int{1_000, 1_000_000} {
+		s := newSite(b)
+		drafts := make([]ojs.Draft, 0, 1000)
+		for i := range n {
+			queue := ojs.WithQueue([]string{"a", "b", "c"}[i%3])
+			drafts = append(drafts, ojs.NewDraft("email.send", map[string]any{"n": i}, queue))
+			if len(drafts) == cap(drafts) {
+				if _, err := s.eng.EnqueueMany(context.Background(), drafts...); err != nil {
+					b.Fatal(err)
+				}
+				drafts = drafts[:0]
+			}
+		}
+		for _, path := range []string{"/", "/jobs/", "/jobs/?q=state:available+args.n:7", "/jobs/?by=type",
+			"/queues/", "/queues/a/"} {
+			b.Run(fmt.Sprintf("%d%s", n, path), func(b *testing.B) {
+				for b.Loop() {
+					s.ok(path)
+				}
+			})
+		}
+	}
+}

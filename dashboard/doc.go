@@ -1,0 +1,37 @@
+// Package dashboard is a web page of an engine's jobs: an http.Handler over any
+// engine.Engine[T].
+//
+//	pages, err := dashboard.New(eng)
+//	if err != nil {
+//		return err
+//	}
+//	defer pages.Close()
+//	mux.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", pages))
+//
+// The pages use relative links only, so they work under any path and behind any proxy
+// without a setting. They make no request to another origin, need no JavaScript, and keep
+// to a strict Content-Security-Policy.
+//
+// # Access
+//
+// The package knows no users. Mount the handler behind the middleware that protects the
+// rest of the program's administration. Without WithAuthorizer the pages only read: they
+// have no button, and a POST is refused. An authorizer is asked for each action of each
+// request, and a page has the buttons for which the authorizer returns nil:
+//
+//	pages, err := dashboard.New(eng, dashboard.WithAuthorizer(
+//		func(r *http.Request, a dashboard.Action) error {
+//			if a.Do == dashboard.Read || roleOf(r) == "operator" {
+//				return nil
+//			}
+//			return errors.New("operators only")
+//		}))
+//
+// AllowAll is the authorizer that permits everything. WithRedact hides args, metadata,
+// results, and details and messages of errors.
+//
+// # Cost
+//
+// A page looks at some thousand jobs at most, however many the storage has, and says how
+// many it looked at. A count that is not exact has a plus sign.
+package dashboard

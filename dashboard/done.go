@@ -1,0 +1,15 @@
+package dashboard
+
+// dones are what a page says after the action that led to it. An address can name no
+// other text.
+var dones = map[string]string{
+	string(Retry):  "The job is available again.",
+	string(Cancel): "The job is cancelled.",
+	string(Run):    "The job is available.",
+	string(Copy):   "This is the copy.",
+	string(Pause):  "Paused.",
+	string(Resume): "Resumed.",
+	string(Drain):  "The queue drains: it refuses new jobs.",
+}
+
+func done(verb string) string { return dones[verb] }

@@ -1,0 +1,18 @@
+module github.com/ojsengine/ojs/dashboard
+
+go 1.26.0
+
+replace github.com/ojsengine/ojs => ..
+
+require (
+	github.com/benbjohnson/clock v1.3.5
+	github.com/ojsengine/ojs v0.0.0
+)
+
+require (
+	github.com/adhocore/gronx v1.20.4 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/sosodev/duration v1.4.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+)

@@ -1,0 +1,182 @@
+package dashboard
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+const pageSize = 50
+
+// tab is a state with the number of jobs that the filter has in it.
+type tab struct {
+	State ojs.State // "": all states
+	Count engine.Count
+	Line  string // the filter line of the tab
+	On    bool
+}
+
+// sortLink is an order that a listing may have.
+type sortLink struct {
+	Name string
+	Line string
+	On   bool
+}
+
+type jobsData struct {
+	Line  string // as it was typed
+	Error string // why the line is refused; "": it is not
+	Tabs  []tab
+	Sorts []sortLink
+
+	Jobs       []*ojs.JobInfo
+	Next, Prev string
+	Looked     int
+	Plain      bool // the storage knows no order but the oldest first
+
+	By     engine.Facet // the break-down that is shown; "": none
+	Facets engine.Facets
+	All    engine.Count // of the filter
+}
+
+// Terms are the keys that the filter line takes, as a help below it.
+func (jobsData) Terms() []string {
+	return []string{"state:discarded", "queue:mail", "type:email.*", "error:timeout", "errortype:smtp.*",
+		"args.user.id:42", "meta.tenant:acme", "tag:vip", "worker:*", "attempt:3..", "priority:10..",
+		"since:1h", "finished.since:1h", "due.until:+1h", "dead:true", "order:newest"}
+}
+
+// Facet names the breakdowns.
+func (jobsData) Bys() []engine.Facet {
+	return []engine.Facet{engine.FacetType, engine.FacetQueue, engine.FacetError}
+}
+
+// jobs lists the jobs that the filter line selects.
+func (h *Handler) jobs(p *page) error {
+	line := strings.TrimSpace(p.r.FormValue("q"))
+	data := &jobsData{Line: line}
+	f, err := engine.ParseFilter(line, p.Now)
+	if err != nil {
+		data.Error = strings.TrimPrefix(err.Error(), "ojs: ")
+		return p.show("jobs", p.T("Jobs"), data)
+	}
+	if err := h.tabs(p, f, data); err != nil {
+		return err
+	}
+	asked := f.Order
+	if f.Order == engine.OrderOldest {
+		f.Order = natural(f)
+	}
+	list, err := h.eng.Jobs().Page(p.r.Context(), f, p.r.FormValue("at"), pageSize)
+	if errors.Is(err, ojs.ErrUnsupported) && asked == engine.OrderOldest {
+		f.Order = engine.OrderOldest
+		data.Plain = true
+		list, err = h.eng.Jobs().Page(p.r.Context(), f, p.r.FormValue("at"), pageSize)
+	}
+	if errors.Is(err, ojs.ErrInvalid) { // a cursor of another filter
+		return p.moved("./?q=" + escape(line))
+	}
+	if err != nil {
+		return err
+	}
+	data.Jobs, data.Next, data.Prev, data.Looked = h.shownAll(list.Jobs), list.Next, list.Prev, list.Looked
+	if !data.Plain {
+		data.Sorts = sorts(f)
+	}
+	if by := engine.Facet(p.r.FormValue("by")); slices.Contains(data.Bys(), by) {
+		data.By = by
+		if data.Facets, err = h.eng.Jobs().Facets(p.r.Context(), f, by, 0); err != nil {
+			return err
+		}
+		if len(data.Facets.Values) > 20 {
+			data.Facets.Values = data.Facets.Values[:20]
+		}
+	}
+	return p.show("jobs", p.T("Jobs"), data)
+}
+
+// natural is the order in which a person wants to see the jobs of a filter that names
+// none: the latest ends, the next that are due, or else the newest.
+func natural(f engine.Filter) engine.Order {
+	all := func(in ...ojs.State) bool {
+		for _, s := range f.States {
+			if !slices.Contains(in, s) {
+				return false
+			}
+		}
+		return len(f.States) > 0
+	}
+	switch {
+	case all(ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded):
+		return engine.OrderFinished
+	case f.DeadLettered:
+		return engine.OrderOldest
+	case all(ojs.StateScheduled, ojs.StateRetryable):
+		return engine.OrderDue
+	case all(ojs.StateAvailable):
+		return engine.OrderClaim
+	}
+	return engine.OrderNewest
+}
+
+var orderNames = map[engine.Order]string{
+	engine.OrderNewest: "newest first", engine.OrderFinished: "latest end first",
+	engine.OrderDue: "soonest due first", engine.OrderClaim: "next to run first",
+}
+
+// sorts are the orders that have a place for the jobs of the filter.
+func sorts(f engine.Filter) []sortLink {
+	if f.DeadLettered || len(f.IDs) > 0 {
+		return nil
+	}
+	orders := []engine.Order{engine.OrderNewest}
+	if n := natural(f); n != engine.OrderNewest {
+		orders = append(orders, n)
+	}
+	var out []sortLink
+	for _, o := range orders {
+		g := f
+		g.Order = o
+		out = append(out, sortLink{orderNames[o], g.String(), f.Order == o})
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	return out
+}
+
+// tabs counts the jobs of the filter by state. If the filter names nothing but queues and
+// states, the numbers are those of the queues, and exact.
+func (h *Handler) tabs(p *page, f engine.Filter, data *jobsData) error {
+	all := f
+	all.States, all.Order = nil, engine.OrderOldest
+	facets, err := h.eng.Jobs().Facets(p.r.Context(), all, engine.FacetState, 0)
+	if err != nil {
+		return err
+	}
+	count := make(map[ojs.State]int)
+	total := 0
+	for _, v := range facets.Values {
+		count[ojs.State(v.Value)] = v.N
+		total += v.N
+	}
+	data.All = engine.Count{N: total, Exact: facets.Exact, Looked: facets.Looked}
+	data.Tabs = []tab{{Count: data.All, Line: all.String(), On: len(f.States) == 0}}
+	for _, s := range ojs.AllStates() {
+		g := all
+		g.States = []ojs.State{s}
+		data.Tabs = append(data.Tabs, tab{s, engine.Count{N: count[s], Exact: facets.Exact}, g.String(),
+			len(f.States) == 1 && f.States[0] == s})
+	}
+	return nil
+}
+
+// Narrow is the filter line with a value of the break-down.
+func (d *jobsData) Narrow(value string) string {
+	key := map[engine.Facet]string{engine.FacetType: "type", engine.FacetQueue: "queue",
+		engine.FacetError: "errortype"}[d.By]
+	return strings.TrimSpace(d.Line + " " + term(key, value))
+}

@@ -1,0 +1,146 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+type overviewData struct {
+	Health  engine.Health
+	Stats   engine.Stats
+	Paused  []engine.QueueStats // not active
+	Next    *ojs.JobInfo        // the available job that is claimed next; nil: none
+	GaveUp  engine.Count        // in the last hour
+	Dead    engine.Count
+	Failed  []*ojs.JobInfo // the latest that were discarded
+	Retries []*ojs.JobInfo // the next that are due
+	Types   []typeRow
+	Queues  []queueRow // the deepest
+}
+
+// typeRow is what this process has counted of a type.
+type typeRow struct {
+	engine.JobMeter
+	Handled bool // this engine has a handler
+}
+
+// FailShare is the share of the attempts that failed.
+func (t typeRow) FailShare() float64 {
+	if t.Completed+t.Failed == 0 {
+		return 0
+	}
+	return float64(t.Failed) / float64(t.Completed+t.Failed)
+}
+
+// overview is the first page: what runs, what waits, what fails.
+func (h *Handler) overview(p *page) error {
+	if p.r.FormValue("set") == "display" {
+		return p.setDisplay()
+	}
+	ctx := p.r.Context()
+	stats, err := h.eng.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	data := &overviewData{Health: h.eng.Health(ctx), Stats: stats}
+	for _, q := range stats.Queues {
+		if q.State != ojs.QueueActive {
+			data.Paused = append(data.Paused, q)
+		}
+		data.Queues = append(data.Queues, queueRow{QueueStats: q})
+	}
+	slices.SortStableFunc(data.Queues, func(a, b queueRow) int { return cmp.Compare(b.Depth(), a.Depth()) })
+	if len(data.Queues) > 8 {
+		data.Queues = data.Queues[:8]
+	}
+	first := func(f engine.Filter, n int) ([]*ojs.JobInfo, error) {
+		list, err := h.eng.Jobs().Page(ctx, f, "", n)
+		return h.shownAll(list.Jobs), optional(err)
+	}
+	next, err := first(engine.Filter{States: []ojs.State{ojs.StateAvailable}, Order: engine.OrderClaim}, 1)
+	if err != nil {
+		return err
+	}
+	if len(next) > 0 {
+		data.Next = next[0]
+	}
+	discarded := engine.Filter{States: []ojs.State{ojs.StateDiscarded}, Order: engine.OrderFinished}
+	if data.Failed, err = first(discarded, 8); err != nil {
+		return err
+	}
+	retryable := engine.Filter{States: []ojs.State{ojs.StateRetryable}, Order: engine.OrderDue}
+	if data.Retries, err = first(retryable, 8); err != nil {
+		return err
+	}
+	discarded.FinishedFrom = p.Now.Add(-time.Hour)
+	if data.GaveUp, err = h.eng.Jobs().Count(ctx, discarded, 0); err != nil {
+		return err
+	}
+	if data.Dead, err = h.deadCount(ctx); err != nil {
+		return err
+	}
+	data.Types = h.types(p)
+	slices.SortStableFunc(data.Types, func(a, b typeRow) int {
+		return cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed)
+	})
+	if len(data.Types) > 8 {
+		data.Types = data.Types[:8]
+	}
+	return p.show("overview", p.T("Overview"), data)
+}
+
+// optional is nil for an order that the storage does not know: the page goes without it.
+func optional(err error) error {
+	if unsupported(err) {
+		return nil
+	}
+	return err
+}
+
+func (h *Handler) deadCount(ctx context.Context) (engine.Count, error) {
+	return h.eng.Jobs().Count(ctx, engine.Filter{DeadLettered: true}, 0)
+}
+
+// types sums what this process has counted by type, in alphabetical order.
+func (h *Handler) types(p *page) []typeRow {
+	rows := make(map[string]*typeRow)
+	for _, hd := range h.eng.Handlers() {
+		rows[hd.Type()] = &typeRow{JobMeter: engine.JobMeter{Type: hd.Type()}, Handled: true}
+	}
+	for _, m := range h.eng.Meter() {
+		row := rows[m.Type]
+		if row == nil {
+			row = &typeRow{JobMeter: engine.JobMeter{Type: m.Type}}
+			rows[m.Type] = row
+		}
+		row.Add(&m)
+	}
+	out := make([]typeRow, 0, len(rows))
+	for _, row := range rows {
+		out = append(out, *row)
+	}
+	slices.SortFunc(out, func(a, b typeRow) int { return cmp.Compare(a.Type, b.Type) })
+	return out
+}
+
+// Problems are what an operator should look at, in words.
+func (d *overviewData) Problems() []string { return d.Health.Problems }
+
+// Waited is since when the job waits that is claimed next.
+func (d *overviewData) Waited() time.Time {
+	if d.Next == nil {
+		return time.Time{}
+	}
+	if d.Next.EnqueuedAt.IsZero() {
+		return d.Next.CreatedAt
+	}
+	return d.Next.EnqueuedAt
+}
+
+// Total is how many jobs are in a state.
+func (d *overviewData) Total(s string) int { return d.Stats.Total[ojs.State(s)] }

@@ -1,0 +1,105 @@
+package dashboard
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+func unsupported(err error) bool { return errors.Is(err, ojs.ErrUnsupported) }
+
+type queuesData struct {
+	Queues []queueRow
+	Max    int // the deepest
+}
+
+type queueRow struct {
+	engine.QueueStats
+	Next *ojs.JobInfo // nil: no job is available
+}
+
+// Count is how many jobs of the queue are in a state.
+func (q queueRow) Count(s string) int { return q.Counts[ojs.State(s)] }
+
+// queues lists the queues, with how long the next job of each has waited.
+func (h *Handler) queues(p *page) error {
+	list, err := h.eng.Queues().List(p.r.Context())
+	if err != nil {
+		return err
+	}
+	data := &queuesData{}
+	for i, q := range list {
+		row := queueRow{QueueStats: q}
+		if i < pageSize && q.Counts[ojs.StateAvailable] > 0 { // each look is a call of the storage
+			if row.Next, err = h.next(p, q.Name); err != nil {
+				return err
+			}
+		}
+		data.Queues = append(data.Queues, row)
+		data.Max = max(data.Max, q.Depth())
+	}
+	return p.show("queues", p.T("Queues"), data)
+}
+
+// next is the job of a queue that is claimed next; nil if there is none, or if the
+// storage does not know the order.
+func (h *Handler) next(p *page, queue string) (*ojs.JobInfo, error) {
+	list, err := h.eng.Jobs().Page(p.r.Context(), engine.Filter{Queues: []string{queue},
+		States: []ojs.State{ojs.StateAvailable}, Order: engine.OrderClaim}, "", 1)
+	if err != nil || len(list.Jobs) == 0 {
+		return nil, optional(err)
+	}
+	return h.shown(list.Jobs[0]), nil
+}
+
+type queueData struct {
+	queueRow
+	States []stateCount
+	Types  engine.Facets // of the jobs that have not ended
+	Meter  []engine.JobMeter
+	Done   string
+}
+
+type stateCount struct {
+	State ojs.State
+	N     int
+	Line  string
+}
+
+// queue shows one queue.
+func (h *Handler) queue(p *page) error {
+	name := p.r.PathValue("name")
+	list, err := h.eng.Queues().List(p.r.Context())
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(list, func(q engine.QueueStats) bool { return q.Name == name })
+	if at < 0 {
+		return ojs.ErrNotFound
+	}
+	data := &queueData{queueRow: queueRow{QueueStats: list[at]}, Done: done(p.r.FormValue("did"))}
+	if data.Next, err = h.next(p, name); err != nil {
+		return err
+	}
+	for _, s := range ojs.AllStates() {
+		f := engine.Filter{Queues: []string{name}, States: []ojs.State{s}}
+		data.States = append(data.States, stateCount{s, list[at].Counts[s], f.String()})
+	}
+	waiting := engine.Filter{Queues: []string{name}, States: []ojs.State{ojs.StateScheduled,
+		ojs.StateAvailable, ojs.StatePending, ojs.StateActive, ojs.StateRetryable}}
+	if data.Types, err = h.eng.Jobs().Facets(p.r.Context(), waiting, engine.FacetType, 0); err != nil {
+		return err
+	}
+	for _, m := range h.eng.Meter() {
+		if m.Queue == name {
+			data.Meter = append(data.Meter, m)
+		}
+	}
+	slices.SortStableFunc(data.Meter, func(a, b engine.JobMeter) int {
+		return cmp.Compare(b.Completed, a.Completed)
+	})
+	return p.show("queue", name, data)
+}

@@ -1,0 +1,81 @@
+package dashboard
+
+import (
+	"encoding/json"
+
+	"github.com/ojsengine/ojs"
+)
+
+// Part is a part of a job that may hold secrets.
+type Part string
+
+// The parts of a job, each as JSON.
+const (
+	PartArgs    Part = "args"
+	PartMeta    Part = "meta" // an object
+	PartResult  Part = "result"
+	PartDetails Part = "details" // of an error, an object
+	PartMessage Part = "message" // of an error, a string
+)
+
+// Redactor returns what a page shows of a part of a job: the JSON that it was given, or
+// other JSON, such as "\"hidden\"". It must not change json. A part for which it returns
+// what is not JSON is hidden. Meta and details must stay objects.
+type Redactor func(job *ojs.JobInfo, part Part, json []byte) []byte
+
+// shown returns the job as pages may show it. Every job that a page has goes through it.
+func (h *Handler) shown(job *ojs.JobInfo) *ojs.JobInfo {
+	if h.conf.redact == nil || job == nil {
+		return job
+	}
+	out := job.Clone()
+	hide := func(part Part, in []byte) []byte {
+		if b := h.conf.redact(job, part, in); json.Valid(b) {
+			return b
+		}
+		return []byte(`"hidden"`)
+	}
+	if args, err := ojs.NewArgs(json.RawMessage(hide(PartArgs, job.Args.JSON()))); err == nil {
+		out.Args = args
+	} else {
+		out.Args = ojs.Args{}
+	}
+	object := func(part Part, in map[string]any) map[string]any {
+		if len(in) == 0 {
+			return nil
+		}
+		b, err := json.Marshal(in)
+		var m map[string]any
+		if err != nil || json.Unmarshal(hide(part, b), &m) != nil {
+			return nil
+		}
+		return m
+	}
+	out.Meta = object(PartMeta, job.Meta)
+	if len(job.Result) > 0 {
+		out.Result = hide(PartResult, job.Result)
+	}
+	out.Extra = nil // attributes that this version does not know
+	failure := func(f *ojs.Failure) {
+		f.Details = object(PartDetails, f.Details)
+		b, err := json.Marshal(f.Message)
+		if err != nil || json.Unmarshal(hide(PartMessage, b), &f.Message) != nil {
+			f.Message = ""
+		}
+	}
+	for i := range out.Errors {
+		failure(&out.Errors[i])
+	}
+	if out.Error != nil {
+		failure(out.Error)
+	}
+	return out
+}
+
+func (h *Handler) shownAll(jobs []*ojs.JobInfo) []*ojs.JobInfo {
+	out := make([]*ojs.JobInfo, len(jobs))
+	for i, job := range jobs {
+		out[i] = h.shown(job)
+	}
+	return out
+}

@@ -1,0 +1,164 @@
+package dashboard
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// templates has one set for each page: the layout, the parts that pages share, and the
+// page's own file, which defines "main".
+var templates = parseTemplates()
+
+func parseTemplates() map[string]*template.Template {
+	shared := template.Must(template.ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	sets := make(map[string]*template.Template)
+	files, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range files {
+		name := strings.TrimSuffix(f.Name(), ".html")
+		if name == "layout" || name == "parts" {
+			continue
+		}
+		set := template.Must(shared.Clone())
+		sets[name] = template.Must(set.ParseFS(templateFiles, path.Join("templates", f.Name())))
+	}
+	return sets
+}
+
+// page is an answer while it is made, and the root of its template.
+type page struct {
+	h        *Handler
+	w        http.ResponseWriter
+	r        *http.Request
+	answered bool // the page function has written the answer itself
+
+	display
+	Now   time.Time
+	Root  string // the relative link to the overview, with its last slash
+	Here  string // the path of the entry of the navigation that the page belongs to
+	File  string // the template
+	Title string
+	Data  any
+
+	Refresh int // seconds until the page loads itself again; 0: never
+}
+
+func (h *Handler) newPage(w http.ResponseWriter, r *http.Request) *page {
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if first != "" {
+		first += "/"
+	}
+	return &page{h: h, w: w, r: r, display: displayOf(r), Now: h.conf.clock.Now(), Root: depth(r.URL.Path),
+		Here: first}
+}
+
+// show names the page's template, title and data.
+func (p *page) show(file, title string, data any) error {
+	p.File, p.Title, p.Data = file, title, data
+	return nil
+}
+
+// moved answers with a redirect.
+func (p *page) moved(to string) error {
+	p.answered = true
+	redirect(p.w, to)
+	return nil
+}
+
+// write renders a page before it sends the first byte, so that a failure is a whole page.
+func (h *Handler) write(p *page, status int) {
+	var b bytes.Buffer
+	if err := templates[p.File].ExecuteTemplate(&b, "layout", p); err != nil {
+		h.conf.log.Error("ojs: dashboard: template failed", "page", p.File, "error", err)
+		http.Error(p.w, "the page failed; the log has the error", http.StatusInternalServerError)
+		return
+	}
+	p.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	p.w.WriteHeader(status)
+	_, _ = p.w.Write(b.Bytes()) // a client that has left misses it
+}
+
+// problem is a page that says what went wrong.
+type problem struct {
+	Status       int
+	Title, Text  string
+	Origin, Host string // of a form that came from another origin
+}
+
+func (h *Handler) problem(w http.ResponseWriter, r *http.Request, pr problem) {
+	p := h.newPage(w, r)
+	_ = p.show("problem", p.T(pr.Title), pr)
+	h.write(p, pr.Status)
+}
+
+// With returns the page with other data, for a template inside a template.
+func (p *page) With(data any) *page {
+	q := *p
+	q.Data = data
+	return &q
+}
+
+// Site is the title of all pages, Environment the badge beside it.
+func (p *page) Site() string        { return p.h.conf.title }
+func (p *page) Environment() string { return p.h.conf.environment }
+func (p *page) ReadOnly() bool      { return p.h.conf.authorize == nil }
+
+// Nav has the entries of the navigation.
+func (p *page) Nav() []entry { return navigation }
+
+// Style and Script are the addresses of the assets.
+func (p *page) Asset(name string) string { return p.Root + "assets/" + assetVersion + "/" + name }
+
+// Seg is a name as a segment of an address.
+func (p *page) Seg(name string) string { return url.PathEscape(name) }
+
+// JobLink is the address of a job.
+func (p *page) JobLink(id string) string { return p.Root + "jobs/" + url.PathEscape(id) + "/" }
+
+// QueueLink is the address of a queue.
+func (p *page) QueueLink(name string) string { return p.Root + "queues/" + url.PathEscape(name) + "/" }
+
+// List is the address of the jobs that a filter line selects.
+func (p *page) List(line string) string { return p.Root + "jobs/?q=" + url.QueryEscape(line) }
+
+// ListBy is the address of the jobs of a queue, type or error type.
+func (p *page) ListBy(key, value string) string { return p.List(term(key, value)) }
+
+// term is a term of a filter line with any value.
+func term(key, value string) string {
+	var f engine.Filter
+	switch key {
+	case "queue":
+		f.Queues = []string{value}
+	case "type":
+		f.Types = []string{value}
+	case "errortype":
+		f.ErrorTypes = []string{value}
+	case "state":
+		f.States = []ojs.State{ojs.State(value)}
+	case "worker":
+		f.Workers = []string{value}
+	case "cron":
+		f.Crons = []string{value}
+	}
+	return f.String()
+}
+
+// May reports whether to show the button of an action.
+func (p *page) May(do Verb, on, name, queue, jobType string) bool {
+	return p.h.may(p.r, Action{Do: do, On: on, Name: name, Queue: queue, Type: jobType}) == nil
+}

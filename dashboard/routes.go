@@ -1,0 +1,69 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/ojsengine/ojs"
+)
+
+// entry is a page of the navigation.
+type entry struct{ Path, Name string }
+
+var navigation = []entry{
+	{"", "Overview"},
+	{"jobs/", "Jobs"},
+	{"queues/", "Queues"},
+	{"display/", "Display"},
+}
+
+func (h *Handler) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	get := func(pattern string, f func(*page) error) { mux.Handle("GET "+pattern, h.serve(f)) }
+	get("/{$}", h.overview)
+	get("/jobs/{$}", h.jobs)
+	get("/jobs/{id}/{$}", h.job)
+	get("/jobs/{id}/raw/{$}", h.raw)
+	get("/queues/{$}", h.queues)
+	get("/queues/{name}/{$}", h.queue)
+	get("/display/{$}", h.display)
+	mux.Handle("GET /assets/{version}/{name}", http.HandlerFunc(asset))
+	mux.Handle("/", h.serve(func(p *page) error {
+		if p.r.Method == http.MethodPost && h.conf.authorize == nil {
+			return denied{errReadOnly}
+		}
+		return ojs.ErrNotFound
+	}))
+	return mux
+}
+
+// denied is the error of an action without permission.
+type denied struct{ error }
+
+// serve answers with what a page function has made of its page.
+func (h *Handler) serve(f func(*page) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := h.newPage(w, r)
+		err := f(p)
+		var no denied
+		switch {
+		case err == nil:
+			if !p.answered {
+				h.write(p, http.StatusOK)
+			}
+		case errors.As(err, &no):
+			h.refuse(w, r, no.error)
+		case errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrPruned):
+			h.problem(w, r, problem{Status: http.StatusNotFound, Title: "There is no such page",
+				Text: "What the address names does not exist, or has been deleted."})
+		case errors.Is(err, ojs.ErrUnsupported):
+			h.problem(w, r, problem{Status: http.StatusNotImplemented,
+				Title: "The storage has not this ability", Text: err.Error()})
+		case r.Context().Err() != nil: // the client has left
+		default:
+			h.conf.log.Error("ojs: dashboard: page failed", "path", r.URL.Path, "error", err)
+			h.problem(w, r, problem{Status: http.StatusInternalServerError, Title: "The page failed",
+				Text: err.Error()})
+		}
+	})
+}

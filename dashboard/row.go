@@ -1,0 +1,60 @@
+package dashboard
+
+import (
+	"html/template"
+	"net/url"
+	"time"
+
+	"github.com/ojsengine/ojs"
+)
+
+func escape(s string) string { return url.QueryEscape(s) }
+
+// When is the time of a job that matters in its state, with a word for it.
+func (p *page) When(job *ojs.JobInfo) template.HTML {
+	switch {
+	case job.State == ojs.StateScheduled:
+		return p.Ago(job.ScheduledAt)
+	case job.State == ojs.StateRetryable:
+		return p.Ago(job.NextRetryAt)
+	case job.State == ojs.StateActive:
+		return p.Ago(job.StartedAt)
+	case job.State.Terminal():
+		return p.Ago(job.FinishedAt)
+	case job.State == ojs.StateAvailable && !job.EnqueuedAt.IsZero():
+		return p.Ago(job.EnqueuedAt)
+	}
+	return p.Ago(job.CreatedAt)
+}
+
+// Took is how long the latest attempt took, or has taken so far; "" if there was none.
+func (p *page) Took(job *ojs.JobInfo) string {
+	switch {
+	case job.StartedAt.IsZero():
+		return ""
+	case job.State == ojs.StateActive:
+		return short(p.Now.Sub(job.StartedAt))
+	case job.State == ojs.StateCompleted:
+		return short(job.FinishedAt.Sub(job.StartedAt))
+	case job.Error != nil && !job.Error.At.Before(job.StartedAt):
+		return short(job.Error.At.Sub(job.StartedAt))
+	}
+	return ""
+}
+
+// Snippet is the beginning of a job's args.
+func (p *page) Snippet(job *ojs.JobInfo) string { return snippet(job.Args.JSON()) }
+
+// Short is the end of an id, which differs from job to job where the beginning is a time.
+func (p *page) Short(id string) string {
+	if len(id) > 12 {
+		return "…" + id[len(id)-8:]
+	}
+	return id
+}
+
+// Percent is a share of 0 to 1 in percent.
+func (p *page) Percent(f float64) int { return int(f*100 + 0.5) }
+
+// Set reports whether a time is set.
+func (p *page) Set(t time.Time) bool { return !t.IsZero() }
