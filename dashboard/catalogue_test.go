@@ -60,6 +60,9 @@ func TestCatalogueIsWhole(t *testing.T) {
 	for _, text := range dones {
 		texts[text] = "dones"
 	}
+	for _, text := range verbNames {
+		texts[text] = "verbNames"
+	}
 	for _, text := range orderNames {
 		texts[text] = "orderNames"
 	}

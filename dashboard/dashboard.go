@@ -37,6 +37,8 @@ type Handler struct {
 	mux  *http.ServeMux
 	serv http.Handler // mux behind the checks of every request
 
+	runs runs
+
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
 	busy sync.WaitGroup // goroutines that Close waits for

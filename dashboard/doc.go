@@ -30,6 +30,11 @@
 // AllowAll is the authorizer that permits everything. WithRedact hides args, metadata,
 // results, and details and messages of errors.
 //
+// Each action is a line of the log, with the person that WithActor names. An operation on
+// many jobs shows first how many and which it would change. It then runs beside requests,
+// one operation at a time, with a page that shows how far it is and can stop it. Close
+// stops it too.
+//
 // # Cost
 //
 // A page looks at some thousand jobs at most, however many the storage has, and says how

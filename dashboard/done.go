@@ -3,6 +3,7 @@ package dashboard
 // dones are what a page says after the action that led to it. An address can name no
 // other text.
 var dones = map[string]string{
+	string(Delete): "The job is deleted.",
 	string(Retry):  "The job is available again.",
 	string(Cancel): "The job is cancelled.",
 	string(Run):    "The job is available.",

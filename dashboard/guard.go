@@ -38,6 +38,7 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 			h.refuse(w, r, err)
 			return
 		}
+		limitForm(w, r)
 		checked.ServeHTTP(w, r)
 	})
 }

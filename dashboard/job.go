@@ -24,6 +24,7 @@ type jobData struct {
 	Result   payload
 	Encoded  bool // args are encoded by a codec
 	Stack    string
+	Actions  []Verb
 }
 
 // moment is something that happened to a job, or will.
@@ -58,6 +59,11 @@ func (h *Handler) job(p *page) error {
 	job = data.Job
 	data.Attempts = slices.Clone(job.Errors)
 	slices.Reverse(data.Attempts)
+	for _, do := range jobActions(job) {
+		if p.May(do, "job", id, job.Queue, job.Type) {
+			data.Actions = append(data.Actions, do)
+		}
+	}
 	data.Moments, data.Later = moments(job), futures(job, p.Now)
 	data.Args = indented(PartArgs, job.Args.JSON())
 	if len(job.Meta) > 0 {

@@ -40,6 +40,7 @@ type jobsData struct {
 	By     engine.Facet // the break-down that is shown; "": none
 	Facets engine.Facets
 	All    engine.Count // of the filter
+	Done   string
 }
 
 // Terms are the keys that the filter line takes, as a help below it.
@@ -57,7 +58,7 @@ func (jobsData) Bys() []engine.Facet {
 // jobs lists the jobs that the filter line selects.
 func (h *Handler) jobs(p *page) error {
 	line := strings.TrimSpace(p.r.FormValue("q"))
-	data := &jobsData{Line: line}
+	data := &jobsData{Line: line, Done: done(p.r.FormValue("did"))}
 	f, err := engine.ParseFilter(line, p.Now)
 	if err != nil {
 		data.Error = strings.TrimPrefix(err.Error(), "ojs: ")

@@ -61,6 +61,8 @@ type queueData struct {
 	Types  engine.Facets // of the jobs that have not ended
 	Meter  []engine.JobMeter
 	Done   string
+
+	Actions []Verb
 }
 
 type stateCount struct {
@@ -81,6 +83,11 @@ func (h *Handler) queue(p *page) error {
 		return ojs.ErrNotFound
 	}
 	data := &queueData{queueRow: queueRow{QueueStats: list[at]}, Done: done(p.r.FormValue("did"))}
+	for _, do := range queueActions(list[at].State) {
+		if p.May(do, "queue", name, name, "") {
+			data.Actions = append(data.Actions, do)
+		}
+	}
 	if data.Next, err = h.next(p, name); err != nil {
 		return err
 	}
@@ -102,4 +109,11 @@ func (h *Handler) queue(p *page) error {
 		return cmp.Compare(b.Completed, a.Completed)
 	})
 	return p.show("queue", name, data)
+}
+
+func queueActions(s ojs.QueueState) []Verb {
+	if s == ojs.QueueActive {
+		return []Verb{Pause, Drain}
+	}
+	return []Verb{Resume}
 }

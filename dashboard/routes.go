@@ -27,13 +27,15 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/queues/{$}", h.queues)
 	get("/queues/{name}/{$}", h.queue)
 	get("/display/{$}", h.display)
+	get("/act/{$}", h.preview)
+	get("/runs/{id}/{$}", h.runPage)
+	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }
+	post("/jobs/{id}/{$}", h.actOnJob)
+	post("/queues/{name}/{$}", h.actOnQueue)
+	post("/act/{$}", h.start)
+	post("/runs/{id}/{$}", h.stopRun)
 	mux.Handle("GET /assets/{version}/{name}", http.HandlerFunc(asset))
-	mux.Handle("/", h.serve(func(p *page) error {
-		if p.r.Method == http.MethodPost && h.conf.authorize == nil {
-			return denied{errReadOnly}
-		}
-		return ojs.ErrNotFound
-	}))
+	mux.Handle("/", h.serve(func(*page) error { return ojs.ErrNotFound }))
 	return mux
 }
 
@@ -46,6 +48,7 @@ func (h *Handler) serve(f func(*page) error) http.Handler {
 		p := h.newPage(w, r)
 		err := f(p)
 		var no denied
+		var not refused
 		switch {
 		case err == nil:
 			if !p.answered {
@@ -53,6 +56,9 @@ func (h *Handler) serve(f func(*page) error) http.Handler {
 			}
 		case errors.As(err, &no):
 			h.refuse(w, r, no.error)
+		case errors.As(err, &not):
+			h.problem(w, r, problem{Status: http.StatusConflict, Title: "That was not done",
+				Text: not.Error()})
 		case errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrPruned):
 			h.problem(w, r, problem{Status: http.StatusNotFound, Title: "There is no such page",
 				Text: "What the address names does not exist, or has been deleted."})

@@ -1,0 +1,170 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// maxForm is how large the body of a post may be, in bytes.
+const maxForm = 1 << 20
+
+// allowed checks the permission for an action and logs it. It is called right before the
+// action is done.
+func (h *Handler) allowed(p *page, a Action, more ...any) error {
+	if err := h.may(p.r, a); err != nil {
+		return denied{err}
+	}
+	args := append([]any{"do", a.Do, "on", a.On, "name", a.Name, "actor", h.conf.actor(p.r)}, more...)
+	h.conf.log.InfoContext(p.r.Context(), "ojs: dashboard: action", args...)
+	return nil
+}
+
+// refused is an action that the engine has refused: not a failure of the page.
+type refused struct{ error }
+
+// refusal marks the errors that tell an operator what was wrong with an action.
+func refusal(err error) error {
+	var state *ojs.TransitionError
+	var queue *ojs.QueueError
+	var double *ojs.DuplicateError
+	if errors.Is(err, ojs.ErrInvalid) || errors.As(err, &state) || errors.As(err, &queue) ||
+		errors.As(err, &double) {
+		return refused{err}
+	}
+	return err
+}
+
+// jobActions are the actions that a job in a state takes.
+func jobActions(job *ojs.JobInfo) []Verb {
+	switch job.State {
+	case ojs.StateDiscarded:
+		return []Verb{Retry, Copy, Delete}
+	case ojs.StateCompleted, ojs.StateCancelled:
+		return []Verb{Copy, Delete}
+	case ojs.StateRetryable:
+		return []Verb{Retry, Cancel}
+	case ojs.StateScheduled:
+		return []Verb{Run, Cancel}
+	case ojs.StatePending:
+		if job.Dependencies == nil { // nothing but its jobs ends the wait of one that depends
+			return []Verb{Run, Cancel}
+		}
+	}
+	return []Verb{Cancel}
+}
+
+// actOnJob does what a form of a job's page asks for.
+func (h *Handler) actOnJob(p *page) error {
+	ctx, id, do := p.r.Context(), p.r.PathValue("id"), Verb(p.r.PostFormValue("do"))
+	job, err := h.eng.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains([]Verb{Retry, Cancel, Delete, Run, Copy}, do) {
+		return ojs.ErrNotFound
+	}
+	action := Action{Do: do, On: "job", Name: id, Queue: job.Queue, Type: job.Type}
+	if err := h.allowed(p, action); err != nil {
+		return err
+	}
+	to := "./"
+	switch do {
+	case Retry:
+		err = h.eng.Jobs().Retry(ctx, id)
+	case Cancel:
+		err = h.eng.Cancel(ctx, id)
+	case Delete:
+		if err = h.eng.Jobs().Delete(ctx, id); err == nil {
+			return p.moved("../?did=delete")
+		}
+	case Run:
+		if job.State == ojs.StatePending {
+			err = h.eng.Jobs().Activate(ctx, id)
+		} else {
+			err = h.eng.Jobs().Reschedule(ctx, id, p.Now)
+		}
+	case Copy:
+		var ticket ojs.Ticket
+		if ticket, err = h.eng.Jobs().Copy(ctx, id, nil); err == nil {
+			to = "../" + ticket.ID + "/"
+		}
+	}
+	if err != nil {
+		return refusal(err)
+	}
+	return p.moved(to + "?did=" + string(do))
+}
+
+// actOnQueue does what a form of a queue's page asks for.
+func (h *Handler) actOnQueue(p *page) error {
+	name, do := p.r.PathValue("name"), Verb(p.r.PostFormValue("do"))
+	steps := map[Verb]func(context.Context, string) error{
+		Pause: h.eng.Queues().Pause, Resume: h.eng.Queues().Resume, Drain: h.eng.Queues().Drain}
+	step, ok := steps[do]
+	if !ok {
+		return ojs.ErrNotFound
+	}
+	if err := h.allowed(p, Action{Do: do, On: "queue", Name: name, Queue: name}); err != nil {
+		return err
+	}
+	if err := step(p.r.Context(), name); err != nil {
+		return refusal(err)
+	}
+	return p.moved("./?did=" + string(do))
+}
+
+// bulkOf is the operation on many that a request asks for: on the jobs of its ids, or on
+// all of its filter.
+func (h *Handler) bulkOf(p *page) (engine.Bulk, Action, error) {
+	do, action := Verb(p.r.FormValue("do")), Action{On: "jobs"}
+	var f engine.Filter
+	if all := Verb(p.r.FormValue("all")); all != "" {
+		var err error
+		if f, err = engine.ParseFilter(p.r.FormValue("q"), p.Now); err != nil {
+			return engine.Bulk{}, action, refused{err}
+		}
+		f.Order, do = engine.OrderOldest, all
+	} else {
+		f.IDs = p.r.Form["id"]
+		if len(f.IDs) == 0 || len(f.IDs) > 1000 || slices.ContainsFunc(f.IDs, isPrefix) {
+			return engine.Bulk{}, action, refused{fmt.Errorf("no job is selected: %w", ojs.ErrInvalid)}
+		}
+	}
+	action.Do = do
+	if len(f.Queues) == 1 {
+		action.Queue = f.Queues[0]
+	}
+	if len(f.Types) == 1 && !isPrefix(f.Types[0]) {
+		action.Type = f.Types[0]
+	}
+	bulk := engine.Bulk{On: f}
+	switch do {
+	case Retry:
+		bulk.Do = engine.RetryJobs()
+	case Cancel:
+		bulk.Do = engine.CancelJobs()
+	case Delete:
+		bulk.Do = engine.DeleteJobs()
+	default:
+		return bulk, action, ojs.ErrNotFound
+	}
+	return bulk, action, nil
+}
+
+func isPrefix(s string) bool { return s == "" || s[len(s)-1] == '*' }
+
+// BulkVerbs are the operations on many that the request may do.
+func (p *page) BulkVerbs() []Verb {
+	var out []Verb
+	for _, do := range []Verb{Retry, Cancel, Delete} {
+		if p.May(do, "jobs", "", "", "") {
+			out = append(out, do)
+		}
+	}
+	return out
+}

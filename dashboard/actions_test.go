@@ -1,0 +1,210 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/ojsengine/ojs"
+)
+
+func (s *site) state(id string) ojs.State {
+	s.t.Helper()
+	job, err := s.eng.Get(context.Background(), id)
+	if errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+		return "gone"
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return job.State
+}
+
+func TestActionsOnAJob(t *testing.T) {
+	for _, tc := range []struct {
+		job, do string
+		status  int
+		after   ojs.State
+	}{
+		{"discarded", "retry", 303, ojs.StateAvailable},
+		{"dead", "retry", 303, ojs.StateAvailable},
+		{"retryable", "retry", 303, ojs.StateAvailable},
+		{"completed", "retry", 409, ojs.StateCompleted},
+		{"available", "cancel", 303, ojs.StateCancelled},
+		{"completed", "cancel", 409, ojs.StateCompleted},
+		{"completed", "delete", 303, "gone"},
+		{"available", "delete", 409, ojs.StateAvailable},
+		{"pending", "run", 303, ojs.StateAvailable},
+		{"scheduled", "run", 303, ojs.StateAvailable},
+		{"completed", "run", 409, ojs.StateCompleted},
+		{"completed", "copy", 303, ojs.StateCompleted},
+		{"completed", "nonsense", 404, ojs.StateCompleted},
+	} {
+		t.Run(tc.job+" "+tc.do, func(t *testing.T) {
+			s, ids := full(t, WithAuthorizer(AllowAll))
+			w := s.do("POST", "/jobs/"+ids[tc.job]+"/", "do="+tc.do)
+			after := s.state(ids[tc.job])
+			if w.Code != tc.status || after != tc.after {
+				t.Errorf("%d, then %s; want %d and %s\n%s", w.Code, after, tc.status, tc.after, w.Body)
+			}
+		})
+	}
+}
+
+// Every button of a job's page does what it says: none is there that the engine refuses.
+func TestButtonsWork(t *testing.T) {
+	_, ids := full(t)
+	for name := range ids {
+		for _, do := range []string{"retry", "cancel", "delete", "run", "copy"} {
+			s, ids := full(t, WithAuthorizer(AllowAll))
+			at := "/jobs/" + ids[name] + "/"
+			if !strings.Contains(s.ok(at), `name="do" value="`+do+`"`) {
+				continue
+			}
+			if w := s.do("POST", at, "do="+do); w.Code != http.StatusSeeOther {
+				t.Errorf("%s of a %s job: %d\n%s", do, name, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+func TestAuthorizerDecidesOnActions(t *testing.T) {
+	var log bytes.Buffer
+	s, ids := full(t, WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+		WithActor(func(r *http.Request) string { return r.Header.Get("User") }),
+		WithAuthorizer(func(_ *http.Request, a Action) error {
+			if a.Do == Read || a.Do == Retry && a.Queue == "mail" {
+				return nil
+			}
+			return errors.New("not your queue")
+		}))
+	for _, tc := range []struct {
+		job, do string
+		status  int
+	}{{"retryable", "retry", 303}, {"dead", "retry", 403}, {"available", "cancel", 403}} {
+		at := "/jobs/" + ids[tc.job] + "/"
+		if has := strings.Contains(s.ok(at), `value="`+tc.do+`"`); has != (tc.status == 303) {
+			t.Errorf("%s: the button to %s is there: %v", tc.job, tc.do, has)
+		}
+		if w := s.do("POST", at, "do="+tc.do, "User", "ada"); w.Code != tc.status {
+			t.Errorf("%s %s: %d, want %d", tc.do, tc.job, w.Code, tc.status)
+		}
+	}
+	if w := s.do("POST", "/act/", "all=retry&q=", "User", "ada"); w.Code != http.StatusForbidden {
+		t.Errorf("all: %d", w.Code)
+	}
+	if w := s.do("POST", "/act/", "all=retry&q=queue:mail", "User", "ada"); w.Code != http.StatusSeeOther {
+		t.Errorf("all of the queue: %d", w.Code)
+	}
+	if !strings.Contains(log.String(), "do=retry on=job name="+ids["retryable"]+" actor=ada") {
+		t.Errorf("the log has no line:\n%s", &log)
+	}
+}
+
+func TestActionsOnAQueue(t *testing.T) {
+	s, _ := full(t, WithAuthorizer(AllowAll))
+	for _, tc := range []struct{ do, shows string }{
+		{"drain", "draining"}, {"resume", `value="pause"`}, {"pause", "paused"}} {
+		if w := s.do("POST", "/queues/mail/", "do="+tc.do); w.Header().Get("Location") != "./?did="+tc.do {
+			t.Errorf("%s: %d\n%s", tc.do, w.Code, w.Body)
+		}
+		if body := s.ok("/queues/mail/"); !strings.Contains(body, tc.shows) {
+			t.Errorf("after %s the page has no %s", tc.do, tc.shows)
+		}
+	}
+	if w := s.do("POST", "/queues/mail/", "do=retry"); w.Code != http.StatusNotFound {
+		t.Error(w.Code)
+	}
+}
+
+func TestActionsOnMany(t *testing.T) {
+	s, ids := full(t, WithAuthorizer(AllowAll))
+	selected := url.Values{"do": {"retry"}, "id": {ids["dead"], ids["completed"]}}
+	if body := s.ok("/act/?" + selected.Encode()); !strings.Contains(body, `method="post"`) {
+		t.Error("the preview has no form")
+	}
+	w := s.do("POST", "/act/", selected.Encode())
+	if w.Code != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", w.Code, w.Body)
+	}
+	body := s.ok("/" + strings.TrimPrefix(w.Header().Get("Location"), "../"))
+	if s.state(ids["dead"]) != ojs.StateAvailable || !strings.Contains(body, "is completed") {
+		t.Errorf("%s\n%s", s.state(ids["dead"]), body)
+	}
+	all := url.Values{"all": {"cancel"}, "q": {"queue:paused"}}
+	if body := s.ok("/act/?" + all.Encode()); !strings.Contains(body, "Cancel: 1 jobs") {
+		t.Error(body)
+	}
+	if s.state(ids["available"]) != ojs.StateAvailable {
+		t.Error("the preview has done it")
+	}
+	if w := s.do("POST", "/act/", all.Encode()); w.Code != http.StatusSeeOther {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	if s.state(ids["available"]) != ojs.StateCancelled || s.state(ids["scheduled"]) != ojs.StateScheduled {
+		t.Error("not exactly the jobs of the filter were cancelled")
+	}
+	for form, status := range map[string]int{"do=retry": 409, "all=retry&q=nokey:1": 409, "all=nonsense": 404,
+		"do=retry&id=*": 409, "do=retry&id=" + strings.Repeat("x", maxForm): 409} {
+		if w := s.do("POST", "/act/", form); w.Code != status {
+			t.Errorf("%.40s: %d, want %d", form, w.Code, status)
+		}
+	}
+}
+
+// A run that takes its time can be stopped, keeps others from starting, and ends with
+// Close.
+func TestRunStops(t *testing.T) {
+	for _, end := range []string{"stop", "close"} {
+		t.Run(end, func(t *testing.T) {
+			s := newSite(t, WithAuthorizer(AllowAll))
+			for range 20 {
+				s.enqueue("t", 1)
+			}
+			// The pause is of the engine's clock, which stands still.
+			answered := make(chan string)
+			go func() {
+				answered <- s.do("POST", "/act/", "all=cancel&q=&every=1000").Header().Get("Location")
+			}()
+			for s.pages.runs.get(1) == nil || s.pages.runs.get(1).state().Done == 0 {
+				runtime.Gosched()
+			}
+			for done := false; !done; {
+				select {
+				case to := <-answered:
+					done = to == "../runs/1/"
+				default:
+					s.clock.Add(300_000_000)
+				}
+			}
+			if end == "close" {
+				if err := s.pages.Close(); err != nil {
+					t.Error(err)
+				}
+				if got := s.pages.runs.get(1).state(); got.Ended.IsZero() {
+					t.Errorf("%+v", got)
+				}
+				return
+			}
+			body := s.ok("/runs/1/")
+			if strings.Contains(body, "under way") {
+				to := s.do("POST", "/act/", "all=cancel&q=").Header().Get("Location")
+				if to != "../runs/1/?busy=1" {
+					t.Errorf("another run leads to %s", to)
+				}
+			}
+			if w := s.do("POST", "/runs/1/", "do=stop"); w.Code != http.StatusSeeOther {
+				t.Errorf("%d\n%s", w.Code, w.Body)
+			}
+			if got := s.pages.runs.get(1).state(); got.Ended.IsZero() || !got.Stopped || got.Done == 20 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
