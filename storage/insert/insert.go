@@ -166,8 +166,13 @@ func (b *inserting) load() error {
 	for _, j := range found {
 		taken[j.ID] = j.State
 	}
-	if err := Check(b.batch, taken); err != nil {
-		return err
+	if Check(b.batch, taken) != nil { // and others that are not equal
+		if stored, _, err = b.tx.States(ids); err != nil {
+			return err
+		}
+		if err := Check(b.batch, stored); err != nil {
+			return err
+		}
 	}
 	slices.SortFunc(found, func(x, y *Job) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, j := range found {

@@ -17,13 +17,19 @@ type table struct {
 	peers []*insert.Job
 	saved []insert.Job
 	added []storage.Record
+
+	meanwhile map[string]ojs.State // what another call stores while Peers waits for it
+	stored    map[string]ojs.State
 }
 
 func (t *table) States([]string) (map[string]ojs.State, []uint64, error) {
-	return nil, []uint64{11, 12}, nil
+	return t.stored, []uint64{11, 12}, nil
 }
-func (t *table) Peers([]string) ([]*insert.Job, error) { return t.peers, nil }
-func (t *table) Draining([]string) (string, error)     { return "", nil }
+func (t *table) Peers([]string) ([]*insert.Job, error) {
+	t.stored = t.meanwhile
+	return t.peers, nil
+}
+func (t *table) Draining([]string) (string, error) { return "", nil }
 func (t *table) Save(changed []*insert.Job) error {
 	for _, r := range changed {
 		t.saved = append(t.saved, *r)
@@ -73,17 +79,26 @@ func TestTwoStepsOfOneJob(t *testing.T) {
 }
 
 // A job that another call stores while the lookup of its equals waits for that call has
-// its id taken, and is no job of the batch.
+// its id taken, and is no job of the batch. The error is about the first such job.
 func TestIDTakenWhileEqualsAreLookedUp(t *testing.T) {
 	var r storage.Record
 	r.ID, r.State, r.Queue, r.Fingerprint = "same", ojs.StateAvailable, "q", "f"
 	r.Unique = &ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}
 	there := r
 	there.State, there.Version = ojs.StateScheduled, 5
-	tx := &table{peers: []*insert.Job{{Record: there, Seq: 1, Was: 5}}}
-	results, err := insert.Batch(tx, time.Now(), []storage.Insert{{Record: r}})
-	var taken *ojs.DuplicateError
-	if !errors.As(err, &taken) || taken.ID != "same" || taken.State != ojs.StateScheduled {
-		t.Errorf("%+v, %v", results, err)
+	first := r
+	first.ID, first.Fingerprint, first.Unique = "first", "", nil
+	for want, batch := range map[string][]storage.Insert{
+		"same": {{Record: r}}, "first": {{Record: first}, {Record: r}},
+	} {
+		tx := &table{
+			peers:     []*insert.Job{{Record: there, Seq: 1, Was: 5}},
+			meanwhile: map[string]ojs.State{"same": ojs.StateScheduled, "first": ojs.StateScheduled},
+		}
+		results, err := insert.Batch(tx, time.Now(), batch)
+		var taken *ojs.DuplicateError
+		if !errors.As(err, &taken) || taken.ID != want || taken.State != ojs.StateScheduled {
+			t.Errorf("%s: %+v, %v", want, results, err)
+		}
 	}
 }

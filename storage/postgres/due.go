@@ -20,7 +20,7 @@ func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []stora
 	defer s.mu.RUnlock()
 	err = again(func() error {
 		d = storage.Due{Promoted: buf[:0]}
-		return s.due(ctx, now, limit, &d)
+		return s.dueAll(ctx, now, min(limit, maxRows), &d)
 	})
 	if err != nil {
 		return storage.Due{}, wrap(err)
@@ -34,14 +34,29 @@ func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []stora
 			n.Add(list[i].ID, list[i].State, list[i].WakeAt())
 		}
 	}
+	noteMoved(&n, d.Moved)
 	s.tell(ctx, &n)
 	return d, nil
 }
 
-func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) error {
-	list, err := selectRows(ctx, tuned{s}, true, s.sql.due, rows.Nanos(now), min(limit, maxRows))
+// dueAll does what is due in as many rounds as it takes. As a rule that is one.
+func (s *Storage) dueAll(ctx context.Context, now time.Time, limit int, d *storage.Due) error {
+	for {
+		n, err := s.due(ctx, now, limit, d)
+		if err != nil {
+			return halfway(d, now, err)
+		}
+		if limit -= n; n == 0 || limit <= 0 || d.Next.IsZero() || d.Next.After(now) {
+			return nil
+		}
+	}
+}
+
+// due is a round of dueAll. It returns how many jobs it has found due.
+func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) (n int, err error) {
+	list, err := selectRows(ctx, tuned{s}, true, s.sql.due, rows.Nanos(now), limit)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	abs := func(n int64) int64 { return max(n, -n) }
 	slices.SortFunc(list, func(a, b stored) int { return cmp.Compare(abs(a.ord), abs(b.ord)) })
@@ -67,18 +82,23 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	if len(expired) > 0 {
 		// The first statement has released its locks. If a job has changed since, that
 		// change wins.
-		saved, err := s.save(ctx, tuned{s}, expired)
+		o, err := saving(now, expired)
 		if err != nil {
-			return halfway(d, now, err)
+			return 0, err
+		}
+		results := make([]storage.Settled, len(expired))
+		if err := s.settleDistinct(ctx, tuned{s}, o, results, retries); err != nil {
+			return 0, err
 		}
 		for i, row := range expired {
-			if saved[i] {
+			if results[i].Err == nil {
 				d.Expired = append(d.Expired, row.Record)
+				d.Moved = append(d.Moved, results[i].Moved...)
 			}
 		}
 	}
 	if err := s.setAsideRead(ctx, false, met); err != nil {
-		return halfway(d, now, err)
+		return 0, err
 	}
 	var next *int64
 	var some, impossible bool
@@ -86,13 +106,11 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	if err == nil && impossible {
 		err = s.sweep(ctx)
 	}
-	if err != nil {
-		return halfway(d, now, err)
-	}
+	d.Next = time.Time{}
 	if next != nil {
 		d.Next = rows.Time(*next)
 	}
-	return nil
+	return len(list), err
 }
 
 // halfway handles a failure after the first statement. If that has returned jobs, halfway

@@ -58,7 +58,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		return s.around(ctx, func() error {
 			n = storage.Notice{}
 			return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
-				results, err = insert.Batch(&inserter{ctx, s, tx, &n}, now, batch)
+				results, err = insert.Batch(&inserter{ctx: ctx, s: s, tx: tx, notice: &n}, now, batch)
 				if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
 					err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
 				}
@@ -191,7 +191,10 @@ type inserter struct {
 	tx  transaction
 
 	notice *storage.Notice // what it does
+	ended  []ended         // jobs that it has ended and that others may wait for
 }
+
+var _ insert.Awaiter = (*inserter)(nil)
 
 // lock locks names until the transaction ends; other transactions that want them wait. A
 // transaction that has waited has to see what the others have committed. The names are
@@ -338,7 +341,12 @@ func (i *inserter) Save(changed []*rows.Row) error {
 		}
 		i.notice.Add(r.ID, r.State, r.WakeAt())
 	}
-	_, err := i.s.save(i.ctx, i.tx, changed)
+	o, err := saving(time.Time{}, changed)
+	if err != nil {
+		return err
+	}
+	_, list, err := i.s.applyCounting(i.ctx, i.tx, o)
+	i.ended = append(i.ended, list...)
 	return err
 }
 
@@ -349,18 +357,19 @@ const (
 	keepsPlace = 1 << 15
 )
 
-// save writes rows that were read and then changed, if the stored rows are as they were
-// read. It returns which rows it wrote.
-func (s *Storage) save(ctx context.Context, q querier, changed []*rows.Row) (saved []bool, err error) {
+// saving are the changes that write rows that were read and then changed, if the stored
+// rows are as they were read.
+func saving(now time.Time, changed []*rows.Row) (settling, error) {
 	encoded, froms := make([]written, len(changed)), make([]int64, len(changed))
 	for i, r := range changed {
+		var err error
 		if encoded[i], err = encode(&r.Record); err != nil {
-			return nil, err
+			return settling{}, err
 		}
 		froms[i] = anyState | int64(r.Version-r.Was-1)<<16
 		if r.State == ojs.StateScheduled { // it was given other args and meta, and nothing else
 			froms[i] |= keepsPlace
 		}
 	}
-	return s.apply(ctx, q, settling{encoded, froms, false})
+	return settling{encoded, froms, slices.Repeat([]time.Time{now}, len(changed)), false}, nil
 }

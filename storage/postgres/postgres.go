@@ -53,6 +53,8 @@ type Storage struct {
 	refusal atomic.Pointer[error] // why calls are refused, as of the last poll
 	paused  atomic.Bool           // some queue is, as of the last look: how to claim quickly, not what
 
+	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
+
 	turn   chan struct{} // holds a token while a claim with keys to skip is under way, which has the lanes
 	lanes  rows.Lanes
 	forget atomic.Bool // forget the lanes before the next such claim
@@ -188,7 +190,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "row locks", Then: true}
+	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "row locks",
+		Then: true, DependsOn: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves

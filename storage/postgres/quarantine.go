@@ -358,6 +358,6 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 		return err
 	}
 	// As it is now and in its place, with the columns that follow from others.
-	_, err = tx.Exec(ctx, s.sql.settleAll, append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
+	_, err = tx.Exec(ctx, s.sql.settleAllCounting, append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
 	return err
 }

@@ -101,6 +101,16 @@ func TestEnqueuerRole(t *testing.T) {
 			}
 		}
 	}
+	replaces := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, OnConflict: ojs.ConflictReplace})
+	replaced, err := eng.Enqueue(t.Context(), "x", 4, replaces)
+	must(t, err)
+	waits, err := eng.Enqueue(t.Context(), "x", 5, ojs.WithDependsOn(replaced.ID), ojs.WithCondition(ojs.AnyFailed))
+	must(t, err)
+	_, err = eng.Enqueue(t.Context(), "x", 4, replaces)
+	must(t, err)
+	if info, err := eng.Get(t.Context(), waits.ID); err != nil || info.State != ojs.StateAvailable {
+		t.Errorf("a job that waited for a replaced one: %v, %v", info, err)
+	}
 	must(t, pgx.BeginFunc(t.Context(), admin, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), "SET LOCAL ROLE "+name+"_enqueuer")
 		must(t, err)
@@ -124,8 +134,8 @@ func TestEnqueuerRole(t *testing.T) {
 	}
 	counts, err := owner.Counts(t.Context())
 	must(t, err)
-	if n := total(counts); n != 5 { // one has replaced another
-		t.Errorf("%d jobs, not 5: %v", n, counts)
+	if n := total(counts); n != 8 { // one has replaced another, twice
+		t.Errorf("%d jobs, not 8: %v", n, counts)
 	}
 }
 

@@ -38,14 +38,14 @@ func newScanner(withOrd bool) *scanner {
 	for i := range s.times {
 		s.target = append(s.target, &s.times[i])
 	}
-	s.target = append(s.target, &r.Lease, &r.Progress, &r.Worker, &s.fp, &s.key, &r.Args, &r.Job, &r.Outcome, &r.Checkpoint)
+	s.target = append(s.target, &r.Lease, &r.Progress, &r.Worker, &s.fp, &s.key, &r.Args, &r.Job, &r.Outcome, &r.Checkpoint, &r.Depends)
 	return s
 }
 
 // scan reads a row, which the next scan overwrites but for its slices.
 func (s *scanner) scan(from rowSet) error {
 	r := &s.row
-	r.Args, r.Job, r.Outcome, r.Checkpoint = nil, nil, nil, nil // not to be written over
+	r.Args, r.Job, r.Outcome, r.Checkpoint, r.Depends = nil, nil, nil, nil, nil // not to be written over
 	if err := from.Scan(s.target...); err != nil {
 		return err
 	}

@@ -38,8 +38,11 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 		return dst, nil
 	}
 	c := &settleCall{
-		settling: settling{make([]written, len(changes)), make([]int64, len(changes)), true},
-		ended:    make(chan struct{}),
+		settling: settling{
+			make([]written, len(changes)), make([]int64, len(changes)),
+			slices.Repeat([]time.Time{now}, len(changes)), true,
+		},
+		ended: make(chan struct{}),
 	}
 	for i := range changes {
 		rec := changes[i].Record
@@ -82,7 +85,15 @@ func noteSettled(n *storage.Notice, encoded []written, results []storage.Settled
 				taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
 			}
 			rows.Note(n, &encoded[i].Columns)
+			noteMoved(n, results[i].Moved)
 		}
+	}
+}
+
+// noteMoved adds to a notice what jobs that have moved tell.
+func noteMoved(n *storage.Notice, moved []storage.Record) {
+	for i := range moved {
+		n.Add(moved[i].ID, moved[i].State, moved[i].WakeAt())
 	}
 }
 
@@ -116,6 +127,7 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 	all := settling{sameJob: calls[0].sameJob}
 	for _, c := range calls {
 		all.encoded, all.froms = append(all.encoded, c.encoded...), append(all.froms, c.froms...)
+		all.nows = append(all.nows, c.nows...)
 	}
 	results, err := s.settleRounds(ctx, q, all)
 	if refused(err) && len(calls) > 1 && all.distinct() == len(all.encoded) {
@@ -138,7 +150,8 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 type settling struct {
 	encoded []written // with the versions after the change
 	froms   []int64   // the states in which a change may find its job, and the bits below
-	sameJob bool      // each is AttemptFieldsOnly
+	nows    []time.Time
+	sameJob bool // each is AttemptFieldsOnly
 }
 
 // ends reports whether each of the changes ends an active job, and is AttemptFieldsOnly.
@@ -170,7 +183,7 @@ func (o *settling) completes() bool {
 }
 
 func (o *settling) part(from, to int) settling {
-	return settling{o.encoded[from:to], o.froms[from:to], o.sameJob}
+	return settling{o.encoded[from:to], o.froms[from:to], o.nows[from:to], o.sameJob}
 }
 
 // distinct returns how many of the changes, from the first on, are of different jobs.
@@ -201,10 +214,23 @@ const retries = 10
 func (s *Storage) settleDistinct(
 	ctx context.Context, q querier, o settling, results []storage.Settled, tries int,
 ) error {
-	applied, err := s.apply(ctx, q, o)
+	if s.counting.Load() {
+		return s.settleCounting(ctx, q, o, results)
+	}
+	applied, held, err := s.apply(ctx, q, o)
+	if held {
+		return s.settleCounting(ctx, q, o, results)
+	}
 	if err != nil {
 		return err
 	}
+	return s.explainAll(ctx, q, o, applied, results, tries)
+}
+
+// explainAll makes the results of changes of different jobs, of which some were applied.
+func (s *Storage) explainAll(
+	ctx context.Context, q querier, o settling, applied []bool, results []storage.Settled, tries int,
+) error {
 	var refused []string
 	for i := range o.encoded {
 		if !applied[i] {
@@ -230,7 +256,7 @@ type found struct {
 	state   int16
 }
 
-// explain makes the results of changes of different jobs, of which some were applied.
+// explain is explainAll, given what is stored of the other jobs.
 func (s *Storage) explain(
 	ctx context.Context, q querier, o settling, applied []bool, there map[string]found,
 	results []storage.Settled, tries int,
@@ -264,15 +290,20 @@ func (s *Storage) explain(
 }
 
 // apply changes the jobs that have the version before and a state of froms. It reports
-// which those are.
-func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []bool, err error) {
+// which those are. If other jobs may wait for one of the jobs, it changes nothing and
+// reports held.
+func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []bool, held bool, err error) {
 	sql, args := s.applying(o)
 	err = again(func() error {
-		applied = make([]bool, len(o.encoded))
+		applied, held = make([]bool, len(o.encoded)), false
 		var ord int64
-		return q.query(ctx, sql, args, each([]any{&ord}, func() { applied[ord-1] = true }))
+		return q.query(ctx, sql, args, each([]any{&ord}, func() {
+			if held = ord == 0; !held {
+				applied[ord-1] = true
+			}
+		}))
 	})
-	return applied, err
+	return applied, held, err
 }
 
 // applying is the statement that applies changes, and returns the numbers of those that

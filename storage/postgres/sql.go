@@ -19,6 +19,9 @@ type statements struct {
 	aheadIn, aheadAll, aheadAround, lockedIDs                            string
 	settleAttempt, settleStep, endAttempt, endStep                       string
 	complete, completeStep                                               string
+	settleCounting, endCounting, completeCounting, settleAllCounting     string
+	takeEdges, waitingJobs, waitingIDs, setDepends, addEdges, setAwaited string
+	lockKnown, heads                                                     string
 	settleAll, versions, extend                                          string
 	due, nextWake                                                        string
 	get, getAll, list, window, listDead, windowDead, counts, compact     string
@@ -35,20 +38,20 @@ type statements struct {
 // columns are those of a job, in the order in which scan reads them.
 const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.attempt, j.version, j.wake, j.deadline, j.created,
 	j.enqueued, j.started, j.next_retry, j.finished, j.dead, j.lease_until, j.lease, j.progress, j.worker, j.fingerprint, j.rate_key,
-	j.args, j.job, j.outcome, j.checkpoint`
+	j.args, j.job, j.outcome, j.checkpoint, j.depends`
 
 // whole is a job j as it is stored: its row of job, and the row of stage or of one of its
 // partitions.
 const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
 	b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease,
 	coalesce(s.progress, 0) AS progress, coalesce(s.worker, '') AS worker, s.fingerprint, s.rate_key,
-	b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place
+	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited
 	FROM {schema}.{of} s JOIN {schema}.job b ON b.seq = s.seq) j`
 
 // standing are the columns of stage.
 const standing = `(seq, place, version, attempt, other_place, wake, deadline, enqueued, started, next_retry, finished, dead,
 	lease_until, kept, released, created, progress, priority, state, limited, queue, type, worker, fingerprint, rate_key,
-	outcome, checkpoint)`
+	outcome, checkpoint, awaited)`
 
 // limited says whether a job has a rate limit or an enqueue TTL. It finds such a member
 // in meta and extra, too.
@@ -111,29 +114,33 @@ const take = `gone AS MATERIALIZED (DELETE FROM {schema}.ready j WHERE j.seq = A
 			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until} AS wake, j.deadline,
 			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until} AS lease_until, b.lease,
 			0::float8 AS progress, $3::text AS worker, j.fingerprint, j.rate_key, b.args, b.job, j.outcome, j.checkpoint,
-			j.kept, j.released, j.limited, j.created AS peer_created
+			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited
 		FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
 	leased AS (INSERT INTO {schema}.active {standing} SELECT seq, place, version, attempt, other_place, wake, deadline,
 		enqueued, started, next_retry, finished, dead, lease_until, kept, released, peer_created, NULL, priority, state, limited,
-		queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint FROM taken),
+		queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited FROM taken),
 	counted AS (INSERT INTO {schema}.tally SELECT m.queue, d.state, m.dead, d.sign * m.n
 		FROM (SELECT queue, {alike} AS dead, count(*) AS n FROM taken GROUP BY 1, 2) m,
 		(VALUES (3::smallint, -1), (4::smallint, 1)) d (state, sign))
 	SELECT j.ord, {columns} FROM taken j`
 
-// These pick the jobs of a claim. $2 is how many.
+// These pick the jobs of a claim. $2 is how many. A step that has settled nothing
+// (refusedStep) picks none.
 const (
+	limitEach  = `$2`
+	limitAhead = `CASE WHEN current_setting('ojs.held', true) = 'yes' THEN 0 ELSE $2 END`
+
 	// $6 are the queues in their order.
 	pickIn = `WITH picked AS MATERIALIZED (
 		SELECT c.seq, c.mark FROM unnest($6::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
 			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
-		LIMIT $2)`
+		LIMIT {limit})`
 	pickAll = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM {schema}.ready j WHERE {claimable} AND j.attempt >= 0
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED)`
+		ORDER BY j.priority DESC, j.place LIMIT {limit} FOR UPDATE SKIP LOCKED)`
 	// pickAround is pickAll without a walk past the backlogs of paused queues: the first
 	// jobs of each other queue, and of these the first. More than are wanted, for others
 	// may be taking them.
@@ -152,7 +159,7 @@ const (
 	picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY first.priority DESC, first.place LIMIT $2 FOR UPDATE OF j SKIP LOCKED)`
+		ORDER BY first.priority DESC, first.place LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
 	// $6 are the jobs, $7 their keys as they were, $8 their queue; '': any.
 	pickThese = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($6::bigint[]) AND {claimable}
@@ -172,7 +179,7 @@ const settleAttempt = settled + `
 		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, ($2::bigint[])[{at}] AS froms, ($3::smallint[])[{at}] AS state,
 			nullif(($12::bigint[])[{at}], {none}) AS dead, nullif(($18::bigint[])[{at}], {none}) AS kept,
 			j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was, j.queue, j.type, j.priority,
-			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead),
+			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited),
 	stored AS (INSERT INTO {schema}.{to} {standing} SELECT seq,
 		CASE WHEN was = 3 AND state = 3 THEN was_place
 			WHEN (froms >> 14) & 1 = 1 THEN coalesce(was_other, place) ELSE place END,
@@ -181,22 +188,52 @@ const settleAttempt = settled + `
 			WHEN was = 3 AND state = 4 THEN was_place END,
 		nullif(($6::bigint[])[ord], {none}), nullif(($7::bigint[])[ord], {none}), nullif(($8::bigint[])[ord], {none}), nullif(($9::bigint[])[ord], {none}), nullif(($10::bigint[])[ord], {none}),
 		nullif(($11::bigint[])[ord], {none}), dead, nullif(($13::bigint[])[ord], {none}), kept, NULL, created, nullif(($14::float8[])[ord], 0),
-		priority, state, limited, queue, type, nullif(($15::text[])[ord], ''), fingerprint, rate_key, ($16::bytea[])[ord], ($17::bytea[])[ord] FROM gone)`
+		priority, state, limited, queue, type, nullif(($15::text[])[ord], ''), fingerprint, rate_key, ($16::bytea[])[ord], ($17::bytea[])[ord],
+		CASE WHEN state < 6 THEN awaited END FROM gone)`
 
 // settled begins a statement that applies changes, of which $1 are the ids. A job that
 // another transaction has changed meanwhile without raising its version, as Extend does,
 // is compared again, which takes arrays: in a join it would not find its other half.
 const settled = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.id, u.ord,
 		(SELECT b.seq FROM {schema}.job b WHERE b.id = u.id) AS seq
-		FROM (SELECT u.id, u.ord FROM unnest($1::text[]) WITH ORDINALITY AS u (id, ord) ORDER BY u.ord) u),
-	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j WHERE j.seq = ANY (ARRAY(SELECT seq FROM c))`
+		FROM (SELECT u.id, u.ord FROM unnest($1::text[]) WITH ORDINALITY AS u (id, ord) ORDER BY u.ord) u){held},
+	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j WHERE j.seq = ANY (ARRAY(SELECT seq FROM c)){guard}`
+
+// settleAll applies changes of everything, as arguments has them, with the froms of
+// settleAttempt.
+const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
+		JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
+	c AS MATERIALIZED (SELECT n.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = n.id) AS seq FROM n){held},
+	taken AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM c)){guard}
+		AND j.version = ($7::bigint[])[{at_found}] - 1 - (($27::bigint[])[{at_found}] >> 16)
+		AND (($27::bigint[])[{at_found}] >> j.state) & 1 = 1
+		RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority, j.awaited),
+	gone AS MATERIALIZED (SELECT f.*, t.place, t.other_place, t.was, t.awaited,
+		(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND t.was_queue = f.queue AND t.was_priority = f.priority AS stays
+		FROM c f JOIN taken t ON t.seq = f.seq),
+	body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
+		FROM gone g WHERE b.seq = g.seq),
+	stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, CASE WHEN stays THEN place ELSE new_place END, version, attempt,
+		CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END, wake, deadline, enqueued, started,
+		next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
+		nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint,
+		CASE WHEN state < 6 THEN awaited END
+		FROM gone)`
+
+// held and guard make a statement that applies changes change nothing if other jobs may
+// wait for one of its jobs. See depends.go.
+const (
+	held = `,
+	held AS MATERIALIZED (SELECT EXISTS (SELECT FROM {schema}.{from} a WHERE a.awaited AND a.seq = ANY (ARRAY(SELECT seq FROM c))) AS yes)`
+	guard = ` AND j.awaited IS NULL AND NOT (SELECT yes FROM held)`
+)
 
 // completeAll applies plain completions, as completionArguments has them. Most outcomes
 // are such.
 const completeAll = settled + `
 		AND j.version = ($2::bigint[])[{at}] - 1
 		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead,
-			j.seq, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead),
+			j.seq, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited),
 	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created, priority, state, limited,
 			queue, type, worker, fingerprint, rate_key)
 		SELECT seq, place, ($2::bigint[])[ord], ($3::bigint[])[ord], nullif(($4::bigint[])[ord], {none}), nullif(($5::bigint[])[ord], {none}), ($6::bigint[])[ord], created, priority, state, limited,
@@ -209,16 +246,23 @@ const endsCounted = `,
 		UNION ALL
 		SELECT queue, 4, CASE WHEN was_kept IS NULL THEN was_dead IS NOT NULL END, -count(*) FROM gone GROUP BY 1, 2, 3) m)`
 
-// applied is which changes were applied.
+// applied is which changes were applied. Number 0 says that none was, since other jobs
+// may wait for one of the jobs.
 const applied = `
-	SELECT ord FROM gone`
+	SELECT ord FROM gone UNION ALL SELECT 0 FROM held WHERE yes`
+
+// counting is which changes were applied, and to which jobs, and whether other jobs may
+// wait for these.
+const counting = `
+	SELECT ord, seq, coalesce(awaited, false) FROM gone`
 
 // refusedStep is what a step has not applied: the numbers for the caller, the ids for the
-// claim that follows in the transaction.
+// claim that follows in the transaction. If other jobs may wait for one of its jobs, the
+// step has applied nothing, and the claim takes nothing.
 const refusedStep = `
-	SELECT r.ords, set_config('ojs.refused', r.ids, true) FROM (
+	SELECT r.ords, CASE WHEN yes THEN set_config('ojs.held', 'yes', true) ELSE set_config('ojs.refused', r.ids, true) END, yes FROM (
 		SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
-		WHERE c.ord NOT IN (SELECT ord FROM gone)) r`
+		WHERE c.ord NOT IN (SELECT ord FROM gone)) r, held`
 
 // behind are the available jobs behind the places passed: level by level, so that no sort
 // is needed.
@@ -300,16 +344,21 @@ func newStatements(schema string) *statements {
 	ours := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema)
 	q := func(sql string) string { return ours.Replace(inCatalog(outer.Replace(inner.Replace(sql)))) }
 	exactly := func(pick string) string {
-		return q(strings.ReplaceAll(pick, "{mark}", marksKeys) + strings.ReplaceAll(takeEach, "{take}", take))
+		pick = strings.NewReplacer("{mark}", marksKeys, "{limit}", limitEach).Replace(pick)
+		return q(pick + strings.ReplaceAll(takeEach, "{take}", take))
 	}
 	ahead := func(pick string) string {
-		return q(strings.ReplaceAll(pick, "{mark}", marksLast) + strings.ReplaceAll(takeAhead, "{take}", take))
+		pick = strings.NewReplacer("{mark}", marksLast, "{limit}", limitAhead).Replace(pick)
+		return q(pick + strings.ReplaceAll(takeAhead, "{take}", take))
 	}
 	at := `array_position(ARRAY(SELECT seq FROM found), j.seq)`
-	settling := func(sql, from, to string) string {
+	ending := func(sql, from, to, held, guard string) string {
 		at := strings.ReplaceAll(at, "found", "c")
+		sql = strings.NewReplacer("{held}", held, "{guard}", guard, "{at_found}", at).Replace(sql)
 		return q(strings.NewReplacer("{from}", from, "{to}", to, "{at}", at).Replace(sql))
 	}
+	settling := func(sql, from, to string) string { return ending(sql, from, to, held, guard) }
+	countingAll := func(sql, from, to string) string { return ending(sql+counting, from, to, "", "") }
 	lease := `(ARRAY(SELECT lease FROM found))[` + at + `]`
 	extending := strings.NewReplacer("{at}", at, "{progress}", "ARRAY(SELECT progress FROM found)",
 		"{until_of}", strings.NewReplacer("$1", "$5", "b.lease", lease).Replace(until))
@@ -333,7 +382,7 @@ func newStatements(schema string) *statements {
 			INSERT INTO {schema}.stage {standing}
 			SELECT place, place, CASE version WHEN 0 THEN {first} ELSE version END, attempt, NULL, wake, deadline, enqueued, started,
 				next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
-				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, NULL
 			FROM n RETURNING version`),
 		// The same for fresh jobs, as freshArguments has them.
 		insertFresh: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
@@ -398,24 +447,27 @@ func newStatements(schema string) *statements {
 		endStep:       settling(settleAttempt+endsCounted+refusedStep, "active", "done"),
 		complete:      settling(completeAll+endsCounted+applied, "active", "done"),
 		completeStep:  settling(completeAll+endsCounted+refusedStep, "active", "done"),
-		settleAll: q(strings.ReplaceAll(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
-				JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
-			found AS MATERIALIZED (SELECT c.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = c.id) AS seq FROM c),
-			taken AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM found))
-				AND j.version = ($7::bigint[])[{at_found}] - 1 - (($27::bigint[])[{at_found}] >> 16)
-				AND (($27::bigint[])[{at_found}] >> j.state) & 1 = 1
-				RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority),
-			gone AS MATERIALIZED (SELECT f.*, t.place, t.other_place, t.was,
-				(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND t.was_queue = f.queue AND t.was_priority = f.priority AS stays
-				FROM found f JOIN taken t ON t.seq = f.seq),
-			body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
-				FROM gone g WHERE b.seq = g.seq),
-			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, CASE WHEN stays THEN place ELSE new_place END, version, attempt,
-				CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END, wake, deadline, enqueued, started,
-				next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
-				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint
-				FROM gone)
-			SELECT ord FROM gone`, "{at_found}", at)),
+		settleAll:     settling(settleAll+applied, "stage", "stage"),
+
+		settleCounting:    countingAll(settleAttempt, "stage", "stage"),
+		endCounting:       countingAll(settleAttempt+endsCounted, "active", "done"),
+		completeCounting:  countingAll(completeAll+endsCounted, "active", "done"),
+		settleAllCounting: countingAll(settleAll, "stage", "stage"),
+
+		// The jobs of an edge are locked by who ends the first of them. $1 are those.
+		takeEdges: q(`DELETE FROM {schema}.edge WHERE dependency = ANY ($1::bigint[]) RETURNING dependency, waiting`),
+		// With 1 if other jobs may wait for the job.
+		waitingJobs: q(`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
+			WHERE seq = ANY ($1::bigint[]) AND state = 1 ORDER BY seq FOR UPDATE`),
+		waitingIDs: q(`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
+			WHERE id = ANY ($1::text[]) AND state = 1 ORDER BY seq FOR UPDATE`),
+		setDepends: q(`UPDATE {schema}.job SET depends = ($2::bytea[])[array_position($1::bigint[], seq)] WHERE seq = ANY ($1::bigint[])`),
+		addEdges:   q(`INSERT INTO {schema}.edge SELECT * FROM unnest($1::bigint[], $2::bigint[]) ON CONFLICT DO NOTHING`),
+		setAwaited: q(`UPDATE {schema}.stage SET awaited = true WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`),
+		lockKnown: q(`SELECT id FROM (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq) j
+			WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
+		heads: q(`SELECT b.id, b.seq, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
+
 		versions: q(`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
 		// Arrays and no join: if another call has extended a lease meanwhile, PostgreSQL
 		// compares the changed row again, which in a join would not find its other half.
@@ -430,11 +482,15 @@ func newStatements(schema string) *statements {
 			RETURNING (ARRAY(SELECT id FROM found))[{at}]`)),
 
 		// Jobs whose deadline has come are left to the caller, which records why they
-		// ended. Jobs in states that no due time changes are left to it, too.
-		due: q(`WITH due AS MATERIALIZED (
-				SELECT seq, state, wake, {waits} AS place,
+		// ended. Jobs in states that no due time changes are left to it, too. A job that
+		// ends and that others may wait for comes alone: it may change those behind it.
+		due: q(`WITH found AS MATERIALIZED (
+				SELECT seq, state, wake, {waits} AS place, awaited,
 					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.stage
 				WHERE wake <= $1 ORDER BY wake, {waits} LIMIT $2 FOR UPDATE SKIP LOCKED),
+			due AS MATERIALIZED (SELECT * FROM (SELECT *, row_number() OVER () = 1 AS first,
+					bool_or(awaited AND expired) OVER (ROWS UNBOUNDED PRECEDING) AS behind FROM found) f
+				WHERE first OR behind IS NOT TRUE),
 			gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM due WHERE NOT expired)) RETURNING j.*),
 			ordered AS MATERIALIZED (
 				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM gone ORDER BY wake, {waits}) d),
@@ -445,11 +501,11 @@ func newStatements(schema string) *statements {
 					CASE j.state WHEN 4 THEN j.next_retry END AS next_retry, j.finished, j.dead,
 					CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END AS lease_until, b.lease,
 					coalesce(j.progress, 0) AS progress, coalesce(j.worker, '') AS worker, j.fingerprint, j.rate_key,
-					b.args, b.job, j.outcome, j.checkpoint, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created
+					b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited
 				FROM ordered j JOIN {schema}.job b ON b.seq = j.seq),
 			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued,
 				started, next_retry, finished, dead, lease_until, kept, released, peer_created, nullif(progress, 0), priority, state,
-				limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint FROM moved)
+				limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited FROM moved)
 			SELECT j.place AS ord, {columns} FROM moved j
 			UNION ALL
 			SELECT -d.ord, {columns} FROM (SELECT row_number() OVER () AS ord, seq FROM due WHERE expired) d JOIN {whole} ON j.seq = d.seq`),
@@ -552,10 +608,10 @@ func newStatements(schema string) *statements {
 			bodies AS MATERIALIZED (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
 			kept AS (INSERT INTO {schema}.quarantined_job (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline,
 					created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key,
-					args, job, outcome, checkpoint, kept, released, other_place)
+					args, job, outcome, checkpoint, kept, released, other_place, depends, awaited)
 				SELECT seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
 					b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease, coalesce(s.progress, 0),
-					coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place
+					coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited
 				FROM gone s JOIN bodies b USING (seq) RETURNING id, seq)
 			INSERT INTO {schema}.quarantine (kind, name, seq, reason)
 				SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`),
@@ -577,10 +633,10 @@ func newStatements(schema string) *statements {
 		quarantinedJob:   q(`SELECT {columns} FROM {schema}.quarantined_job j WHERE seq = $1 FOR UPDATE`),
 		stateOf:          q(`SELECT s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = $1`),
 		releaseJob: q(`WITH n AS MATERIALIZED (SELECT * FROM {schema}.quarantined_job WHERE seq = $1),
-			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT seq, created, lease, id, args, job FROM n)
+			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job, depends) SELECT seq, created, lease, id, args, job, depends FROM n)
 			INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued, started,
 				next_retry, finished, dead, lease_until, kept, released, CASE WHEN fingerprint IS NOT NULL THEN created END,
-				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited
 				FROM n`),
 		releaseCron:  q(`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`),
 		releaseQueue: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`),

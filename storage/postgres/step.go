@@ -17,8 +17,9 @@ import (
 //
 // Invariants:
 //
-//  1. A step waits for locks in its settle statement only. The claim after it skips
-//     locked rows. So a step deadlocks with nothing that a Settle does not deadlock with.
+//  1. A step waits for locks in its settle statement and as it counts ends (depends.go).
+//     The claim after it skips locked rows. So a step deadlocks only with what a Settle
+//     deadlocks with.
 //  2. The claim sees what the step has settled.
 //  3. A claimed row keeps the place that it had in its queue (other_place), and Unclaim
 //     returns the job there.
@@ -35,7 +36,9 @@ func (s *Storage) SettleAndClaim(
 		return dst, 0, err
 	}
 	defer s.mu.RUnlock()
-	outcomes := settling{sameJob: true, encoded: make([]written, len(to)), froms: make([]int64, len(to))}
+	outcomes := settling{
+		make([]written, len(to)), make([]int64, len(to)), slices.Repeat([]time.Time{now}, len(to)), true,
+	}
 	for i, r := range to {
 		rec := *r
 		rec.Version++
@@ -123,7 +126,19 @@ func (s *Storage) step(
 	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
 ) (results []storage.Settled, err error) {
 	into := taken.into
-	if txOf(ctx) != nil || len(into) == 0 || o.distinct() < len(o.encoded) {
+	slowly := txOf(ctx) != nil || len(into) == 0 || o.distinct() < len(o.encoded) ||
+		s.counting.Load() && len(o.encoded) > 0
+	var applied []bool
+	if !slowly {
+		err = again(func() error {
+			return s.within(ctx, func(ctx context.Context) (err error) {
+				*taken = claims{into: into}
+				applied, slowly, err = s.stepAtOnce(ctx, now, o, c, taken)
+				return err
+			})
+		})
+	}
+	if slowly && err == nil {
 		err = again(func() (err error) {
 			*taken = claims{into: into}
 			results, err = s.stepSlowly(ctx, now, o, c, taken)
@@ -131,14 +146,6 @@ func (s *Storage) step(
 		})
 		return results, err
 	}
-	var applied []bool
-	err = again(func() error {
-		return s.within(ctx, func(ctx context.Context) (err error) {
-			*taken = claims{into: into}
-			applied, err = s.stepAtOnce(ctx, now, o, c, taken)
-			return err
-		})
-	})
 	if err != nil {
 		return nil, err
 	}
@@ -148,9 +155,10 @@ func (s *Storage) step(
 }
 
 // stepAtOnce makes the statements of a step in one round trip. No job is settled twice.
+// If other jobs may wait for one of the jobs, it does nothing and reports held.
 func (s *Storage) stepAtOnce(
 	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
-) (applied []bool, err error) {
+) (applied []bool, held bool, err error) {
 	var b pgx.Batch
 	b.Queue(s.sql.tune)
 	if len(o.encoded) > 0 {
@@ -172,7 +180,7 @@ func (s *Storage) stepAtOnce(
 		}
 	}()
 	if _, err := results.Exec(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	next := func(read func(rowSet) error) error {
 		result, err := results.Query()
@@ -186,18 +194,19 @@ func (s *Storage) stepAtOnce(
 		var some bool
 		var ords []int64
 		var ids string
-		if err := next(one(&some, &ords, &ids)); err != nil {
-			return nil, err
+		if err := next(one(&some, &ords, &ids, &held)); err != nil {
+			return nil, false, err
 		}
 		for _, ord := range ords {
 			applied[ord-1] = false
 		}
 	}
-	return applied, next(taken.read)
+	return applied, held, next(taken.read)
 }
 
-// stepSlowly is a step that claims nothing, or settles a job several times, or is part of
-// a caller's transaction. Its next statement is sent when the one before has returned.
+// stepSlowly is a step that claims nothing, or settles a job several times, or one that
+// other jobs may wait for, or is part of a caller's transaction. Its next statement is
+// sent when the one before has returned.
 func (s *Storage) stepSlowly(
 	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
 ) (results []storage.Settled, err error) {
@@ -275,8 +284,7 @@ func (s *Storage) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 				if len(back.encoded) == 0 {
 					return nil
 				}
-				sql, args := s.applying(back)
-				return tx.exec(ctx, sql, args...)
+				return tx.exec(ctx, s.sql.settleCounting, attemptArguments(back.encoded, back.froms)...)
 			})
 		})
 	})

@@ -89,6 +89,7 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		JobByJob:     true,
 		SettleClaims: true,
 		Then:         true,
+		DependsOn:    true,
 		Queues:       true,
 		Crons:        true,
 		Notices:      true,

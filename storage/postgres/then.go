@@ -74,20 +74,24 @@ func (s *Storage) tryThen(ctx context.Context, now time.Time, c *storage.Change)
 	if err != nil {
 		return storage.Settled{}, err
 	}
-	sql, args := s.applying(settling{[]written{e}, []int64{int64(rows.From(e.State))}, true})
+	o := settling{[]written{e}, []int64{int64(rows.From(e.State))}, []time.Time{now}, true}
 	var n storage.Notice
 	follow := func(ctx context.Context, tx transaction) (err error) {
+		i := &inserter{ctx: ctx, s: s, tx: tx, notice: &n}
 		change := func() error {
-			var some bool
-			var ord int64
-			err := tx.query(ctx, sql, args, one(&some, &ord))
-			if err == nil && !some {
+			applied, list, err := s.applyCounting(ctx, tx, o)
+			if err == nil && applied[0] == 0 {
 				err = errUnsettled
 			}
+			i.ended = append(i.ended, list...)
 			return err
 		}
 		settled = storage.Settled{Version: uint64(e.Version)}
-		settled.Then, err = insert.Then(&inserter{ctx, s, tx, &n}, now, &ended, change, c.Then)
+		settled.Then, err = insert.Then(i, now, &ended, change, c.Then)
+		if err == nil {
+			last := &settled.Then[len(settled.Then)-1]
+			settled.Moved, last.Moved = last.Moved, nil
+		}
 		if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
 			s.noteEnd(&n, &e)
 			err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))

@@ -29,8 +29,8 @@ func TestUpgrade(t *testing.T) {
 		checkCounts(t, pool, name)
 		var oldest int
 		must(t, pool.QueryRow(t.Context(), "SELECT max(oldest) FROM "+name+".migration").Scan(&oldest))
-		if oldest != 12 {
-			t.Errorf("programs for version %d may run beside version 12", oldest)
+		if oldest != 13 {
+			t.Errorf("programs for version %d may run beside version 13", oldest)
 		}
 	}
 }

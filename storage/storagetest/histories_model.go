@@ -167,7 +167,7 @@ func (m *model) equal(to *model) bool {
 	}
 	for i := range a.jobs {
 		x, y := a.jobs[i], b.jobs[i]
-		if x.counted != y.counted || !slices.Equal(x.waits, y.waits) {
+		if x.counted != y.counted || !slices.EqualFunc(x.waits, y.waits, sameID) {
 			return false
 		}
 		if (x.ended == 0) != (y.ended == 0) || (x.died == 0) != (y.died == 0) {
@@ -179,6 +179,8 @@ func (m *model) equal(to *model) bool {
 	}
 	return reflect.DeepEqual(a.crons, b.crons)
 }
+
+func sameID(a, b awaitedJob) bool { return a.id == b.id }
 
 // compare compares the places of two jobs.
 func (j *refJob) compare(to *refJob) []int {

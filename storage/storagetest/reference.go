@@ -38,8 +38,15 @@ type refJob struct {
 	ended    int // 0: not
 	died     int // 0: no dead letter
 
-	counted bool     // it was stored with DependsOn
-	waits   []string // ids of the jobs that it waits for
+	counted bool         // it was stored with DependsOn
+	waits   []awaitedJob // the jobs that it waits for
+}
+
+// awaitedJob names a job that another waits for. Another job may be stored under its id
+// while it is in the quarantine.
+type awaitedJob struct {
+	id       string
+	inserted int
 }
 
 var (
@@ -166,7 +173,7 @@ func (s *Reference) countEnds(now time.Time) (moved []storage.Record) {
 		ended := s.ends[0]
 		s.ends = s.ends[1:]
 		for _, j := range s.jobs {
-			at := slices.Index(j.waits, ended.rec.ID)
+			at := slices.Index(j.waits, awaitedJob{ended.rec.ID, ended.inserted})
 			if at < 0 || j.rec.State != ojs.StatePending {
 				continue
 			}
@@ -202,7 +209,7 @@ func (s *Reference) await(now time.Time, batch []storage.Insert, mine []*refJob)
 			}
 			w.rec.WaitsMore()
 			if !mine[i].rec.State.Terminal() {
-				w.waits = append(slices.Clone(w.waits), in.Record.ID)
+				w.waits = append(slices.Clone(w.waits), awaitedJob{in.Record.ID, mine[i].inserted})
 			} else if s.count(now, w, &mine[i].rec) {
 				moved = append(moved, w.rec.Copy())
 			}
@@ -232,7 +239,7 @@ func (s *Reference) awaitOthers(
 		for _, id := range in.DependsOn {
 			other := s.find(id)
 			if !other.rec.State.Terminal() {
-				j.waits = append(j.waits, id)
+				j.waits = append(j.waits, awaitedJob{id, other.inserted})
 			} else if s.count(now, j, &other.rec) {
 				moved = append(moved, j.rec.Copy())
 				break

@@ -8,3 +8,5 @@ GRANT USAGE ON SEQUENCE {schema}.place TO {role};
 GRANT UPDATE ON {schema}.job, {schema}.stage TO {role};
 GRANT DELETE ON {schema}.stage TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.name_lock TO {role};
+-- For jobs that wait for others, which need the same, and for jobs that end while others wait for them.
+GRANT SELECT, INSERT, DELETE ON {schema}.edge TO {role};

@@ -1,0 +1,495 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Jobs that wait for others (storage.Insert.DependsOn).
+//
+// The table edge has a row for each job that another waits for and that has not ended.
+// That job has awaited set in its row of stage. The column job.depends of a waiting job
+// has its counts; no change of the job writes it. Numbers of jobs (seq) are given once,
+// so that an edge to a deleted job leads nowhere.
+//
+// Most jobs are awaited by none. The statements that apply changes (sql.go) find that
+// out, and then change nothing if one of their jobs is awaited. The call begins anew:
+//
+//	begin
+//	apply the changes                     -- the same statement, without the guard
+//	delete the edges of the jobs that have ended
+//	lock the jobs that wait for them, in the order of their numbers
+//	count; store the counts; move jobs whose counts decide; the same for those that end
+//	commit
+//
+// Invariants:
+//
+//  1. An insert locks a dependency before it reads its state, and sets awaited before it
+//     commits. A change of the dependency then waits for the insert, and reads awaited in
+//     the row as it is then.
+//  2. Only the transaction that ends a job deletes the edges from it. It holds the job's
+//     row then. So each end is counted once.
+//  3. Counts are read and written by the transaction that holds the rows of the waiting
+//     job. Of two jobs that end at the same time, the second one's transaction waits for
+//     the first one's and reads what that has counted.
+//  4. Jobs of one level are locked in one order. Levels may come in any order, so that
+//     transactions may wait for each other in rare graphs. PostgreSQL then undoes one of
+//     them, and the call repeats it (again).
+
+// ended is a job that a transaction has ended and that others may wait for.
+type ended struct {
+	ord   int // of its change, from 0 on
+	seq   int64
+	id    string
+	state ojs.State
+}
+
+// applyCounting is apply for jobs that others may wait for. It returns the number of the
+// job of each change that was applied, or 0, and the jobs that it has ended and that
+// others may wait for, in the order of the changes.
+func (s *Storage) applyCounting(
+	ctx context.Context, tx transaction, o settling,
+) (applied []int64, list []ended, err error) {
+	var sql string
+	var args []any
+	switch {
+	case o.completes():
+		sql, args = s.sql.completeCounting, completionArguments(o.encoded)
+	case o.ends():
+		sql, args = s.sql.endCounting, attemptArguments(o.encoded, o.froms)
+	case o.sameJob:
+		sql, args = s.sql.settleCounting, attemptArguments(o.encoded, o.froms)
+	default:
+		sql, args = s.sql.settleAllCounting, append(arguments(o.encoded), o.froms)
+	}
+	applied = make([]int64, len(o.encoded))
+	var ord, seq int64
+	var awaited bool
+	err = tx.query(ctx, sql, args, each([]any{&ord, &seq, &awaited}, func() {
+		applied[ord-1] = seq
+		if c := &o.encoded[ord-1]; awaited && rows.Terminal(c.State) {
+			list = append(list, ended{int(ord) - 1, seq, c.ID, rows.State(c.State)})
+		}
+	}))
+	slices.SortFunc(list, func(a, b ended) int { return a.ord - b.ord })
+	return applied, list, err
+}
+
+// errInTurn undoes changes of which one moves the job of another: they have to be made
+// one after the other.
+var errInTurn = errors.New("ojs: postgres: changes of jobs that wait for each other")
+
+// settleCounting is settleDistinct for jobs that others may wait for.
+func (s *Storage) settleCounting(
+	ctx context.Context, q querier, o settling, results []storage.Settled,
+) error {
+	var met []bad
+	var some bool
+	err := again(func() error {
+		return s.within(ctx, func(ctx context.Context) error {
+			return begun(ctx, q, func(tx transaction) (err error) {
+				met, some, err = s.settleCountingIn(ctx, tx, o, results)
+				return err
+			})
+		})
+	})
+	if err == errInTurn {
+		for i := range o.encoded {
+			if err := s.settleCounting(ctx, q, o.part(i, i+1), results[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	s.counting.Store(some)
+	if err == nil {
+		_ = s.setAsideRead(ctx, false, met)
+	}
+	return err
+}
+
+func (s *Storage) settleCountingIn(
+	ctx context.Context, tx transaction, o settling, results []storage.Settled,
+) (met []bad, ends bool, err error) {
+	if txOf(ctx) == nil {
+		if err := tx.exec(ctx, s.sql.tune); err != nil {
+			return nil, false, err
+		}
+	}
+	applied, list, err := s.applyCounting(ctx, tx, o)
+	if err != nil {
+		return nil, false, err
+	}
+	c := s.counter(ctx, tx)
+	if err := c.load(list); err != nil {
+		return nil, false, err
+	}
+	moved := make([][]storage.Record, len(o.encoded))
+	for _, e := range list {
+		if moved[e.ord], err = c.count(o.nows[e.ord], e); err != nil {
+			return nil, false, err
+		}
+	}
+	if len(o.encoded) > 1 && c.meets(o.encoded, applied) {
+		return nil, false, errInTurn
+	}
+	if err := c.store(); err != nil {
+		return nil, false, err
+	}
+	some := make([]bool, len(applied))
+	for i := range applied {
+		some[i] = applied[i] > 0
+	}
+	if err := s.explainAll(ctx, tx, o, some, results, retries); err != nil {
+		return nil, false, err
+	}
+	for _, e := range list {
+		results[e.ord].Moved = moved[e.ord]
+	}
+	return c.met, len(list) > 0, nil
+}
+
+// counter counts jobs that a transaction has ended, for the jobs that wait for them.
+type counter struct {
+	ctx context.Context
+	s   *Storage
+	tx  transaction
+
+	edges map[int64][]int64 // by the job that has ended: those that wait for it, until they are counted
+	jobs  map[int64]*waiter // that wait, or have waited until now
+	moved []*waiter         // in the order of their transitions
+	met   []bad             // waiting jobs that do not decode
+}
+
+// waiter is a job that waits for others.
+type waiter struct {
+	*rows.Row
+	awaited bool // by others in turn
+	counted bool // since it was read
+}
+
+func (s *Storage) counter(ctx context.Context, tx transaction) *counter {
+	return &counter{ctx: ctx, s: s, tx: tx, edges: make(map[int64][]int64), jobs: make(map[int64]*waiter)}
+}
+
+// load takes the edges from jobs that have ended, and locks and reads what waits for
+// them.
+func (c *counter) load(list []ended) error {
+	var from []int64
+	for _, e := range list {
+		if _, ok := c.edges[e.seq]; !ok {
+			from = append(from, e.seq)
+			c.edges[e.seq] = nil
+		}
+	}
+	if len(from) == 0 {
+		return nil
+	}
+	var dependency, waiting int64
+	var unread []int64
+	err := c.tx.query(c.ctx, c.s.sql.takeEdges, []any{from}, each([]any{&dependency, &waiting}, func() {
+		c.edges[dependency] = append(c.edges[dependency], waiting)
+		if _, ok := c.jobs[waiting]; !ok {
+			c.jobs[waiting] = nil
+			unread = append(unread, waiting)
+		}
+	}))
+	for _, seq := range from {
+		slices.Sort(c.edges[seq])
+	}
+	if err != nil || len(unread) == 0 {
+		return err
+	}
+	return c.read(c.s.sql.waitingJobs, unread)
+}
+
+// read locks and reads waiting jobs.
+func (c *counter) read(sql string, args ...any) error {
+	list, err := selectRows(c.ctx, c.tx, true, sql, args...)
+	for i := range list {
+		row, err := list[i].decode()
+		if err != nil {
+			c.met = append(c.met, bad{list[i], err})
+			continue
+		}
+		c.jobs[row.Seq] = &waiter{Row: row, awaited: list[i].ord != 0}
+	}
+	return err
+}
+
+// count counts ends in their order, and those that follow from them. It returns the jobs
+// that this moves.
+func (c *counter) count(now time.Time, list ...ended) (moved []storage.Record, err error) {
+	for len(list) > 0 {
+		if err := c.load(list); err != nil {
+			return nil, err
+		}
+		e := list[0]
+		list = list[1:]
+		waiting := c.edges[e.seq]
+		c.edges[e.seq] = nil
+		for _, seq := range waiting {
+			w := c.jobs[seq]
+			if w == nil || w.State != ojs.StatePending {
+				continue
+			}
+			if c.resolve(now, w, e) {
+				moved = append(moved, w.Record)
+				if w.State.Terminal() && w.awaited {
+					list = append(list, ended{seq: seq, id: w.ID, state: w.State})
+				}
+			}
+		}
+	}
+	return moved, nil
+}
+
+// resolve counts an end for a job, and reports whether this moves it.
+func (c *counter) resolve(now time.Time, w *waiter, e ended) bool {
+	w.Count(e.state)
+	w.counted = true
+	if !w.Resolve(now, e.id, e.state) {
+		return false
+	}
+	c.moved = append(c.moved, w)
+	return true
+}
+
+// meets reports whether a job of changes waits for one that has ended, or did before the
+// changes.
+func (c *counter) meets(changes []written, applied []int64) bool {
+	ids := make(map[string]bool, len(changes))
+	for i := range changes {
+		ids[changes[i].ID] = true
+		if _, ok := c.jobs[applied[i]]; ok {
+			return true
+		}
+	}
+	for _, w := range c.jobs {
+		if w != nil && ids[w.ID] {
+			return true
+		}
+	}
+	return false
+}
+
+// store stores the counts of jobs, and those that have moved.
+func (c *counter) store() error {
+	var seqs []int64
+	var depends [][]byte
+	for seq, w := range c.jobs {
+		if w == nil || !w.counted {
+			continue
+		}
+		b, err := rows.EncodeDepends(w.Dependencies)
+		if err != nil {
+			return err
+		}
+		seqs, depends, w.counted = append(seqs, seq), append(depends, b), false
+	}
+	if len(seqs) > 0 {
+		if err := c.tx.exec(c.ctx, c.s.sql.setDepends, seqs, depends); err != nil {
+			return err
+		}
+	}
+	if len(c.moved) == 0 {
+		return nil
+	}
+	encoded, froms := make([]written, len(c.moved)), make([]int64, len(c.moved))
+	for i, w := range c.moved {
+		var err error
+		if encoded[i], err = encode(&w.Record); err != nil {
+			return err
+		}
+		froms[i] = 1 << rows.Pending
+	}
+	c.moved = nil
+	stored, ord, seq, awaited := 0, int64(0), int64(0), false
+	err := c.tx.query(c.ctx, c.s.sql.settleCounting, attemptArguments(encoded, froms),
+		each([]any{&ord, &seq, &awaited}, func() { stored++ }))
+	if err == nil && stored < len(encoded) {
+		err = fmt.Errorf("ojs: postgres: %d of %d jobs do not move though they are locked",
+			len(encoded)-stored, len(encoded))
+	}
+	return err
+}
+
+// Known implements insert.Awaiter. It locks the jobs, so that none ends before the insert
+// has.
+func (i *inserter) Known(ids []string) (map[string]bool, error) {
+	known := make(map[string]bool, len(ids))
+	ids = sayables(ids)
+	for {
+		var id string
+		read := each([]any{&id}, func() { known[id] = true })
+		if err := i.tx.query(i.ctx, i.s.sql.lockKnown, []any{ids}, read); err != nil {
+			return nil, err
+		}
+		// A job that another transaction has taken to another partition meanwhile is not
+		// among them.
+		missed := false
+		var seq int64
+		var state int16
+		err := i.tx.query(i.ctx, i.s.sql.heads, []any{ids}, each([]any{&id, &seq, &state}, func() {
+			missed = missed || !known[id]
+		}))
+		if err != nil || !missed {
+			return known, err
+		}
+	}
+}
+
+// Await implements insert.Awaiter.
+func (i *inserter) Await(
+	now time.Time, batch []storage.Insert, added func(int) bool,
+) ([]storage.Record, error) {
+	c := i.s.counter(i.ctx, i.tx)
+	moved, err := c.count(now, i.ended...)
+	if err == nil {
+		err = c.store()
+	}
+	if err == nil && storage.DependsOn(batch) {
+		var more []storage.Record
+		more, err = c.await(now, batch, added)
+		moved = append(moved, more...)
+	}
+	if err == nil && len(c.met) > 0 {
+		err = &undecodable{c.met}
+	}
+	if err != nil {
+		return nil, err
+	}
+	noteMoved(i.notice, moved)
+	return moved, nil
+}
+
+// head is what a new job that waits has to know of another.
+type head struct {
+	seq   int64
+	state ojs.State
+}
+
+// await has jobs that have just been stored wait for others.
+func (c *counter) await(
+	now time.Time, batch []storage.Insert, added func(int) bool,
+) (moved []storage.Record, err error) {
+	var ids, waiting []string
+	for k := range batch {
+		if len(batch[k].DependsOn) > 0 && added(k) {
+			waiting = append(waiting, batch[k].Record.ID)
+			ids = append(ids, batch[k].DependsOn...)
+		}
+	}
+	ids = append(ids, waiting...)
+	slices.Sort(ids)
+	heads := make(map[string]head)
+	var id string
+	var seq int64
+	var state int16
+	err = c.tx.query(c.ctx, c.s.sql.heads, []any{slices.Compact(ids)}, each([]any{&id, &seq, &state}, func() {
+		heads[id] = head{seq, rows.State(int(state))}
+	}))
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range heads {
+		if h.state.Terminal() {
+			if err := c.read(c.s.sql.waitingIDs, waiting); err != nil {
+				return nil, err
+			}
+			break
+		}
+	}
+	for _, id := range waiting {
+		c.edges[heads[id].seq] = nil // those of a new job are not stored yet
+	}
+	var seqs []int64
+	var depends [][]byte
+	for k := range batch {
+		in := &batch[k]
+		if len(in.DependsOn) == 0 || !added(k) {
+			continue
+		}
+		r := storage.Record{JobInfo: ojs.JobInfo{Dependencies: in.Record.Dependencies}}
+		r.Waits(len(in.DependsOn))
+		b, err := rows.EncodeDepends(r.Dependencies)
+		if err != nil {
+			return nil, err
+		}
+		h := heads[in.Record.ID]
+		seqs, depends = append(seqs, h.seq), append(depends, b)
+		if h.state != ojs.StatePending { // it has been replaced
+			continue
+		}
+		w := c.jobs[h.seq]
+		if w != nil {
+			w.Dependencies = r.Dependencies
+		}
+		for _, id := range in.DependsOn {
+			if w != nil && w.State != ojs.StatePending { // what has ended decides
+				break
+			}
+			d, ok := heads[id]
+			if !ok {
+				return nil, &ojs.DependencyError{ID: in.Record.ID, Dependency: id}
+			}
+			if other := c.jobs[d.seq]; other != nil {
+				d.state = other.State
+			}
+			if !d.state.Terminal() {
+				c.edges[d.seq] = append(c.edges[d.seq], h.seq)
+				if other := c.jobs[d.seq]; other != nil {
+					other.awaited = true
+				}
+				continue
+			}
+			e := ended{seq: d.seq, id: id, state: d.state}
+			if c.resolve(now, w, e) {
+				moved = append(moved, w.Record)
+				if w.State.Terminal() && w.awaited {
+					more, err := c.count(now, ended{seq: h.seq, id: w.ID, state: w.State})
+					if err != nil {
+						return nil, err
+					}
+					moved = append(moved, more...)
+				}
+			}
+		}
+	}
+	if len(seqs) > 0 {
+		if err := c.tx.exec(c.ctx, c.s.sql.setDepends, seqs, depends); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.addEdges(); err != nil {
+		return nil, err
+	}
+	return moved, c.store()
+}
+
+// addEdges stores the edges that are not counted.
+func (c *counter) addEdges() error {
+	var from, to, awaited []int64
+	for dependency, waiting := range c.edges {
+		for _, seq := range waiting {
+			from, to = append(from, dependency), append(to, seq)
+		}
+		if len(waiting) > 0 {
+			awaited = append(awaited, dependency)
+		}
+	}
+	if len(from) == 0 {
+		return nil
+	}
+	if err := c.tx.exec(c.ctx, c.s.sql.setAwaited, awaited); err != nil {
+		return err
+	}
+	return c.tx.exec(c.ctx, c.s.sql.addEdges, from, to)
+}
