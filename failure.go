@@ -229,4 +229,9 @@ type Failure struct {
 	Reason    Reason
 	Details   map[string]any
 	Backtrace []string // of a panic, innermost first, at most 50 frames
+
+	// When the attempt began and the worker that made it; not part of the wire form. Zero
+	// if no attempt failed: the job expired, for example.
+	StartedAt time.Time
+	Worker    string
 }

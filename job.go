@@ -94,6 +94,10 @@ type JobInfo struct {
 	Result   json.RawMessage // of a completed job whose handler set one
 
 	Extra map[string]json.RawMessage // attributes this version does not know, kept as they are
+
+	// attempts that did not count and changes by calls, oldest first, the last 20; not
+	// part of the wire form
+	History []Note
 }
 
 // DeadLettered reports whether the job is a dead letter.
@@ -128,6 +132,7 @@ func (j *JobInfo) Clone() *JobInfo {
 func (j *JobInfo) detach() {
 	j.Meta = jsonvalue.Clone(j.Meta)
 	j.Errors = cloneFailures(j.Errors)
+	j.History = slices.Clone(j.History)
 	j.Retry.NonRetryableErrors = slices.Clone(j.Retry.NonRetryableErrors)
 	j.Result = bytes.Clone(j.Result)
 	if j.Unique != nil {

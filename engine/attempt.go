@@ -317,7 +317,8 @@ func (a *attempt) reusable(f *settlement) bool {
 	}
 	a.life = life{}
 	r := a.rec
-	if r.Meta != nil || r.Errors != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil || r.Extra != nil {
+	if r.Meta != nil || r.Errors != nil || r.History != nil || r.Error != nil || r.Result != nil ||
+		r.Checkpoint != nil || r.Extra != nil {
 		*r = storage.Record{}
 	}
 	r.Args = ojs.Args{}

@@ -291,8 +291,7 @@ func (op *bulk) do(ctx context.Context, rec *storage.Record) bool {
 	op.seen[rec.ID] = struct{}{}
 	if op.Every > 0 && op.at.Done > 0 {
 		if err := op.j.core.rest(ctx, op.Every); err != nil {
-			op.yield(op.at, err)
-			return false
+			return op.report(rec.ID, &rec.JobInfo, "", err)
 		}
 	}
 	copied, err := op.Do.do(ctx, op.j, rec)

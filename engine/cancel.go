@@ -21,6 +21,9 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 		if r.State.Terminal() {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled, Allowed: "only a job that has not ended can be cancelled"}
 		}
+		if ojs.Actor(ctx) != "" {
+			note(ctx, r, now, ojs.NoteCancelled, "")
+		}
 		r.Cancel(now)
 		r.Version-- // Settle raises it
 		return ojs.EventCancelled, nil
@@ -31,7 +34,7 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	defer done.forget()
 	to := done.to()
 	c.meter.cancelled(to)
-	c.logCancelled(to)
+	c.logByHand(ctx, "job cancelled", to)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jobEnded(to)

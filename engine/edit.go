@@ -3,14 +3,15 @@ package engine
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -41,7 +42,7 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 				fmt.Sprintf("%q says how the args are encoded, and changes with them alone", key))
 		}
 	}
-	done, err := c.change(ctx, id, false, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
+	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if !r.State.Waiting() {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: "edited",
 				Allowed: "only a waiting job can be edited; Jobs.Copy runs one again with other args"}
@@ -76,10 +77,23 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 				return "", err
 			}
 		}
+		note(ctx, r, now, ojs.NoteEdited, e.text())
 		return ojs.EventEdited, checkSize(&r.JobInfo)
 	})
-	c.byHand(done, "job edited by hand")
+	c.byHand(ctx, done, "job edited by hand")
 	return err
+}
+
+// text says which parts of a job an edit changes.
+func (e *Edit) text() string {
+	var parts []string
+	if e.Args != nil {
+		parts = append(parts, "args")
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.Meta)) {
+		parts = append(parts, "meta."+key)
+	}
+	return foreign.Clip(strings.Join(parts, ", "), 200)
 }
 
 // Move moves a job that waits to another queue. An available job goes behind those of its
@@ -102,7 +116,7 @@ func (j *Jobs) Move(ctx context.Context, id, queue string) error {
 		}
 	}
 	from := ""
-	done, err := c.change(ctx, id, false, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
+	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		switch {
 		case !r.State.Waiting():
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: "moved",
@@ -113,20 +127,21 @@ func (j *Jobs) Move(ctx context.Context, id, queue string) error {
 		if err := c.reidentify(ctx, r, identity{queue, r.Meta, r.Meta, r.Args, false}); err != nil {
 			return "", err
 		}
+		note(ctx, r, now, ojs.NoteMoved, "from "+r.Queue+" to "+queue)
 		from, r.Queue = r.Queue, queue
 		return ojs.EventEdited, nil
 	})
 	if done != nil {
 		c.room.made(from)
 	}
-	c.byHand(done, "job moved by hand")
+	c.byHand(ctx, done, "job moved by hand")
 	return err
 }
 
 // byHand logs a change that a person has made, if there is one, and follows it.
-func (c *core) byHand(done *changed, msg string) {
+func (c *core) byHand(ctx context.Context, done *changed, msg string) {
 	if done != nil {
-		c.logJob(slog.LevelInfo, msg, "lifecycle", done.to(), "")
+		c.logByHand(ctx, msg, done.to())
 	}
 	c.moved(done)
 }

@@ -212,13 +212,14 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	if err := checkPriority(priority); err != nil {
 		return err
 	}
-	done, err := j.core.change(ctx, id, false, func(r *storage.Record, _ time.Time) (ojs.EventType, error) {
+	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		switch {
 		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: "reprioritized", Allowed: "only an available or scheduled job can change its priority"}
 		case r.Priority == priority:
 			return "", errUnchanged
 		}
+		note(ctx, r, now, ojs.NotePriority, fmt.Sprintf("from %d to %d", r.Priority, priority))
 		r.Priority = priority
 		return ojs.EventPriority, nil
 	})
@@ -245,17 +246,20 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 		if end := r.Deadline(); !end.IsZero() && !at.Before(end) {
 			return "", invalid("scheduled_at", fmt.Sprintf("%s is not before the job's end at %s", at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano)))
 		}
+		moved := func() { note(ctx, r, now, ojs.NoteRescheduled, ""); r.History[len(r.History)-1].Until = at }
 		switch r.State {
 		case ojs.StateRetryable:
+			moved()
 			r.NextRetryAt = at
 		case ojs.StateScheduled, ojs.StateAvailable:
-			r.ScheduledAt = at
-			switch {
+			switch r.ScheduledAt = at; {
 			case at.After(now):
+				moved()
 				r.State = ojs.StateScheduled
 			case r.State == ojs.StateAvailable:
 				return "", errUnchanged
 			default:
+				moved()
 				r.Promote(now)
 				r.Version-- // Settle raises it
 				return ojs.EventAvailable, nil
@@ -285,6 +289,9 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 	done, err := j.core.change(ctx, id, true, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State != ojs.StatePending {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: "only a pending job can be activated"}
+		}
+		if ojs.Actor(ctx) != "" {
+			note(ctx, r, now, ojs.NoteActivated, "")
 		}
 		r.State = ojs.StateAvailable
 		r.EnqueuedAt = now
@@ -344,6 +351,11 @@ func (c *core) retry(ctx context.Context, id, rule string, ok func(*storage.Reco
 		if !ok(r) {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: allowed}
 		}
+		text := ""
+		if rule != "" {
+			text = "replay rule " + rule
+		}
+		note(ctx, r, now, ojs.NoteRetried, text)
 		if r.State == ojs.StateRetryable {
 			r.NextRetryAt = now
 			r.Promote(now)
@@ -371,7 +383,7 @@ func (c *core) retry(ctx context.Context, id, rule string, ok func(*storage.Reco
 	})
 	if done != nil {
 		if rule == "" {
-			c.logJob(slog.LevelInfo, "job retried by hand", "lifecycle", done.to(), "")
+			c.logByHand(ctx, "job retried by hand", done.to())
 		} else {
 			c.logJob(slog.LevelInfo, "dead letter replayed", "lifecycle", done.to(), "", slog.String("rule", rule))
 		}
@@ -398,4 +410,18 @@ func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 		c.gone.add(rec.ID)
 	}
 	return err
+}
+
+// note adds an entry to the history of a job, in the name of the caller.
+func note(ctx context.Context, r *storage.Record, now time.Time, what ojs.NoteKind, text string) {
+	r.Note(ojs.Note{At: now, What: what, By: ojs.Actor(ctx), Text: text})
+}
+
+// logByHand writes the line of a change that a person has made.
+func (c *core) logByHand(ctx context.Context, msg string, rec *storage.Record) {
+	var attrs []any
+	if by := ojs.Actor(ctx); by != "" {
+		attrs = append(attrs, slog.String("actor", by))
+	}
+	c.logJob(slog.LevelInfo, msg, "lifecycle", rec, "", attrs...)
 }

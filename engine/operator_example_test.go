@@ -633,3 +633,38 @@ func ExampleJobs_Copy() {
 	// built 2026-01
 	// built 2026-02
 }
+
+// See the life of a job: what failed, who retried it, and what is to come.
+func ExampleJobs_Timeline() {
+	ctx, eng := begin()
+	runs := 0
+	eng.Handle("report.build", func(context.Context, *ojs.Job[any]) error {
+		if runs++; runs == 1 {
+			return ojs.Permanent(errors.New("no disk"))
+		}
+		return nil
+	})
+	ticket := enqueue(ctx, eng, "report.build", "2026-01")
+	work(ctx, eng)
+	if err := eng.Jobs().Retry(ojs.WithActor(ctx, "ann"), ticket.ID); err != nil {
+		log.Fatal(err)
+	}
+	work(ctx, eng)
+
+	life, err := eng.Jobs().Timeline(ctx, ticket.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, a := range life.Attempts {
+		fmt.Println("attempt", a.N, a.Outcome, a.Duration(time.Now()) < time.Minute)
+	}
+	for _, n := range life.Notes {
+		fmt.Println(n.What, "by", n.By)
+	}
+	fmt.Println("to come:", len(life.Next))
+	// Output:
+	// attempt 1 failed true
+	// attempt 1 completed true
+	// retried by ann
+	// to come: 0
+}

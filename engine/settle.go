@@ -113,6 +113,16 @@ func (c *core) decide(f *settlement, o policy.Outcome, began, now time.Time, res
 		c.decideFailure(f, o, now)
 	}
 	c.encodeDetails(&f.decision)
+	if d := &f.decision; d.Failure != nil {
+		d.Failure.StartedAt, d.Failure.Worker = began, rec.Worker
+	} else if d.Refunded {
+		what := ojs.NoteSnoozed
+		if d.Rule == policy.RuleInterrupted {
+			what = ojs.NoteReturned
+		}
+		rec.Note(ojs.Note{At: now, What: what, Attempt: rec.Attempt, StartedAt: began, Worker: rec.Worker,
+			Until: d.RunAt})
+	}
 	f.decision.Apply(&rec.JobInfo, now)
 	rec.LeaseUntil = time.Time{}
 	if rec.State == ojs.StateCompleted {

@@ -362,11 +362,11 @@ type Change struct {
 	Record Record
 
 	// AttemptFieldsOnly says that nothing of the record differs from what is stored but
-	// what attempts change: State, Attempt, Progress, Error, Errors, Result, Checkpoint,
-	// Worker, LeaseUntil, and the times but CreatedAt, ScheduledAt and ExpiresAt
-	// [settle-8]. A storage may leave everything else unwritten. Values that follow from
-	// these, such as Record.Deadline, change with them [due-8]. The job may be in any
-	// state: cancelling one that waits is such a change [fields-1].
+	// what attempts change: State, Attempt, Progress, Error, Errors, History, Result,
+	// Checkpoint, Worker, LeaseUntil, and the times but CreatedAt, ScheduledAt and
+	// ExpiresAt [settle-8]. A storage may leave everything else unwritten. Values that
+	// follow from these, such as Record.Deadline, change with them [due-8]. The job may
+	// be in any state: cancelling one that waits is such a change [fields-1].
 	AttemptFieldsOnly bool
 
 	// Then are new jobs that are stored in the same atomic step, if and only if the

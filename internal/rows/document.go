@@ -77,6 +77,18 @@ type (
 		Reason    ojs.Reason `json:",omitzero"`
 		Details   meta       `json:",omitzero"`
 		Backtrace []string   `json:",omitzero"`
+		StartedAt time.Time  `json:",omitzero"`
+		Worker    string     `json:",omitzero"`
+	}
+	note struct {
+		At        time.Time    `json:",omitzero"`
+		What      ojs.NoteKind `json:",omitzero"`
+		By        string       `json:",omitzero"`
+		Text      string       `json:",omitzero"`
+		Attempt   int          `json:",omitzero"`
+		StartedAt time.Time    `json:",omitzero"`
+		Worker    string       `json:",omitzero"`
+		Until     time.Time    `json:",omitzero"`
 	}
 )
 
@@ -213,9 +225,10 @@ func decodeJob(r *storage.Record, b []byte) error {
 
 // outcomeDocument is what attempts have come to and no column has.
 type outcomeDocument struct {
-	Error  *failure  `json:"error,omitempty"`
-	Errors []failure `json:"errors,omitempty"`
-	Far    *farTimes `json:"far,omitempty"`
+	Error   *failure  `json:"error,omitempty"`
+	Errors  []failure `json:"errors,omitempty"`
+	History []note    `json:"history,omitempty"`
+	Far     *farTimes `json:"far,omitempty"`
 }
 
 // farTimes are times that their columns do not hold.
@@ -229,13 +242,14 @@ type farTimes struct {
 }
 
 func encodeFailure(f *ojs.Failure) failure {
-	return failure{f.Attempt, f.At, f.Type, f.Message, f.Code, f.Reason, f.Details, f.Backtrace}
+	return failure{f.Attempt, f.At, f.Type, f.Message, f.Code, f.Reason, f.Details, f.Backtrace,
+		f.StartedAt, f.Worker}
 }
 
 func (f *failure) decode() ojs.Failure {
 	return ojs.Failure{
 		Attempt: f.Attempt, At: f.At, Type: f.Type, Message: f.Message, Code: f.Code, Reason: f.Reason,
-		Details: f.Details, Backtrace: f.Backtrace,
+		Details: f.Details, Backtrace: f.Backtrace, StartedAt: f.StartedAt, Worker: f.Worker,
 	}
 }
 
@@ -256,7 +270,7 @@ func encodeOutcome(r *storage.Record) ([]byte, error) {
 			d.Far = &far
 		}
 	}
-	if r.Error == nil && len(r.Errors) == 0 && r.Result == nil && d.Far == nil {
+	if r.Error == nil && len(r.Errors) == 0 && len(r.History) == 0 && r.Result == nil && d.Far == nil {
 		return nil, nil
 	}
 	if r.Error != nil {
@@ -265,6 +279,9 @@ func encodeOutcome(r *storage.Record) ([]byte, error) {
 	}
 	for i := range r.Errors {
 		d.Errors = append(d.Errors, encodeFailure(&r.Errors[i]))
+	}
+	for _, n := range r.History {
+		d.History = append(d.History, note(n))
 	}
 	b, err := json.Marshal(&d)
 	if err != nil {
@@ -294,6 +311,9 @@ func decodeOutcome(r *storage.Record, b []byte) error {
 	}
 	for i := range d.Errors {
 		r.Errors = append(r.Errors, d.Errors[i].decode())
+	}
+	for _, n := range d.History {
+		r.History = append(r.History, ojs.Note(n))
 	}
 	r.Result = d.Result
 	if d.Far != nil {

@@ -248,8 +248,9 @@ func (j *job) common(r *storage.Record) bool {
 // attempted takes in what attempts change of a job. It reports false if that is more than
 // most jobs have.
 func (s *Storage) attempted(j *job, r *storage.Record) bool {
-	if r.Errors != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil || !r.DeadLetteredAt.IsZero() ||
-		r.Progress != 0 && r.Progress != 1 || int(int32(r.Attempt)) != r.Attempt {
+	if r.Errors != nil || r.History != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil ||
+		!r.DeadLetteredAt.IsZero() || r.Progress != 0 && r.Progress != 1 ||
+		int(int32(r.Attempt)) != r.Attempt {
 		return false
 	}
 	var until time.Time
@@ -337,7 +338,7 @@ func (j *job) copyTo(r *storage.Record) {
 	k := j.kind
 	r.ID, r.Type, r.TypeVersion, r.Queue = j.id, k.jobType, k.version, k.queue
 	r.Priority, r.Attempt, r.MaxAttempts = int(j.priority), int(j.attempt), k.maxAttempts
-	r.Meta, r.Errors = nil, nil
+	r.Meta, r.Errors, r.History = nil, nil, nil
 	r.CreatedAt, r.ScheduledAt = j.created.time(), j.scheduled.time()
 	r.Args, r.State = j.args, states[j.state]
 	r.Retry = k.retry

@@ -341,6 +341,7 @@ var settleCases = []Case{
 		r.Errors = []ojs.Failure{{Attempt: 1, At: c.now, Type: "first", Code: ojs.CodeRetry},
 			{Attempt: 7, At: c.now, Type: "last", Code: ojs.CodeRetry}}
 		r.Error = &r.Errors[1]
+		r.History = []ojs.Note{{At: c.now, What: ojs.NoteSnoozed, Attempt: 8, Until: c.now.Add(time.Minute)}}
 		again := func(r *storage.Record) {
 			out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: *r, AttemptFieldsOnly: true}}, nil)
 			c.noErr("Settle", err)

@@ -198,7 +198,7 @@ func (f *filler) change(id string, s ojs.State, same bool) {
 	}
 	if same {
 		r.State, r.Attempt, r.Progress, r.Error, r.Errors = x.State, x.Attempt, x.Progress, x.Error, x.Errors
-		r.Result, r.Checkpoint, r.Worker = x.Result, x.Checkpoint, x.Worker
+		r.Result, r.Checkpoint, r.Worker, r.History = x.Result, x.Checkpoint, x.Worker, x.History
 		r.EnqueuedAt, r.StartedAt, r.NextRetryAt = x.EnqueuedAt, x.StartedAt, x.NextRetryAt
 		r.FinishedAt, r.DeadLetteredAt = x.FinishedAt, x.DeadLetteredAt
 		if r.LeaseUntil = x.LeaseUntil; s == ojs.StateActive {

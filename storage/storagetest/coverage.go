@@ -146,7 +146,7 @@ var never = []struct{ operations, states, fields, why string }{
 		"No transition leads from these states to retryable or from it.",
 	},
 	{"settle, same job;settle and claim: settle", "!",
-		"!State|Attempt|Progress|Error|Error.*|Errors|Result|Checkpoint|Worker|LeaseUntil|EnqueuedAt|StartedAt|NextRetryAt|FinishedAt|DeadLetteredAt|Version|(*",
+		"!State|Attempt|Progress|Error|Error.*|Errors|History|Result|Checkpoint|Worker|LeaseUntil|EnqueuedAt|StartedAt|NextRetryAt|FinishedAt|DeadLetteredAt|Version|(*",
 		"A change of the same job changes nothing else."},
 	{"unclaim", "!active", "!" + skippedJob, "Only an active job has a claim."},
 	{

@@ -349,7 +349,7 @@ func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Chang
 	r.Progress = pick(t, 0, 0.5, 1)
 	if wild {
 		r.Attempt, r.Error, r.Errors = x.Attempt, x.Error, x.Errors
-		r.Result, r.Checkpoint = x.Result, x.Checkpoint
+		r.Result, r.Checkpoint, r.History = x.Result, x.Checkpoint, x.History
 		r.Worker, r.EnqueuedAt, r.StartedAt = x.Worker, x.EnqueuedAt, x.StartedAt
 	}
 	w.fitState(t, &r)

@@ -325,6 +325,7 @@ func (d draft) edits() bool {
 	r := d.from
 	r.State, r.Attempt, r.Progress, r.Error, r.Errors = to.State, to.Attempt, to.Progress, to.Error, to.Errors
 	r.Result, r.Checkpoint, r.Worker, r.LeaseUntil = to.Result, to.Checkpoint, to.Worker, to.LeaseUntil
+	r.History = to.History
 	r.EnqueuedAt, r.StartedAt, r.NextRetryAt = to.EnqueuedAt, to.StartedAt, to.NextRetryAt
 	r.FinishedAt, r.DeadLetteredAt, r.Version = to.FinishedAt, to.DeadLetteredAt, to.Version
 	return len(fields.Diff(to, r)) > 0

@@ -297,9 +297,19 @@ func (cfg *Config) normal(r storage.Record) storage.Record {
 	}
 	if r.Error != nil {
 		round(&r.Error.At)
+		round(&r.Error.StartedAt)
 	}
 	for i := range r.Errors {
 		round(&r.Errors[i].At)
+		round(&r.Errors[i].StartedAt)
+	}
+	for i := range r.History {
+		for _, t := range []*time.Time{&r.History[i].At, &r.History[i].StartedAt, &r.History[i].Until} {
+			round(t)
+		}
+	}
+	if len(r.History) == 0 {
+		r.History = nil
 	}
 	if len(r.Meta) == 0 {
 		r.Meta = nil
