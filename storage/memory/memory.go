@@ -56,6 +56,7 @@ type Storage struct {
 	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
 	crons  crons
+	values values
 
 	edges   map[*job][]edge // see depends.go
 	toCount []*job          // jobs that others wait for and that have ended in the call under way

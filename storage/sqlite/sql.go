@@ -142,6 +142,13 @@ const (
 	upsertQueueState  = `INSERT INTO queue_state VALUES (?, ?) ON CONFLICT DO UPDATE SET state = excluded.state`
 	deleteQueueState  = `DELETE FROM queue_state WHERE queue = ?`
 
+	selectValues = `SELECT key, data, expires FROM value
+		WHERE key >= ?1 AND key > ?2 AND key < ?3 AND expires > ?4 ORDER BY key LIMIT ?5`
+	upsertValue = `INSERT INTO value VALUES (?, ?, ?)
+		ON CONFLICT DO UPDATE SET data = excluded.data, expires = excluded.expires`
+	deleteValue   = `DELETE FROM value WHERE key = ?`
+	expiredValues = `SELECT key FROM value WHERE expires <= ? ORDER BY expires LIMIT ?`
+
 	listCrons        = `SELECT name, version, entry FROM cron WHERE name > ? ORDER BY name LIMIT ?`
 	selectCron       = `SELECT name, version, entry FROM cron WHERE name = ?`
 	dueCrons         = `SELECT name, version, entry FROM cron WHERE (next_run, name) > (?1, ?2) AND next_run <= ?3 ORDER BY next_run, name LIMIT ?4`

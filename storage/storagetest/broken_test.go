@@ -53,6 +53,8 @@ type broken struct {
 		max int) ([]storage.Cron, Time, error)
 	cancelAll func(b *broken, ctx Context, now Time, ids []string) (cancelled, moved records, err error)
 	revive    func(b *broken, ctx Context, now Time, batch inserts) (records, error)
+	put       func(b *broken, ctx Context, now Time, values []storage.Value) error
+	values    func(b *broken, ctx Context, now Time, of keys) ([]storage.Value, error)
 	notify    func(b *broken, self any, f func(storage.Notice)) func()
 	close     func(b *broken) error
 	caps      func(b *broken, c *storage.Capabilities)
@@ -178,6 +180,19 @@ func (b *broken) Revive(ctx Context, now Time, batch inserts) (records, error) {
 	}
 	return b.Storage.Revive(ctx, now, batch)
 }
+func (b *broken) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
+	if b.put != nil {
+		return b.put(b, ctx, now, values)
+	}
+	return b.Storage.PutValues(ctx, now, values)
+}
+func (b *broken) Values(ctx context.Context, now time.Time, prefix, after string,
+	limit int) ([]storage.Value, error) {
+	if b.values != nil {
+		return b.values(b, ctx, now, keys{prefix, after, limit})
+	}
+	return b.Storage.Values(ctx, now, prefix, after, limit)
+}
 func (b *broken) Notify(self any, f func(storage.Notice)) func() {
 	if b.notify != nil {
 		return b.notify(b, self, f)
@@ -209,6 +224,12 @@ func (b *broken) Bind(caller any, asked storage.Storage) storage.Storage {
 		return nil
 	}
 	return &owned{b, caller}
+}
+
+// keys says which values are asked for.
+type keys struct {
+	prefix, after string
+	limit         int
 }
 
 // owned is a broken storage as its user has it.
@@ -247,7 +268,7 @@ func register(of []fault) struct{} {
 // brokenConfig is that of a storage with a fault.
 func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
-		Queues: true, Crons: true, Notices: true, SettleClaims: true,
+		Queues: true, Crons: true, Values: true, Notices: true, SettleClaims: true,
 		Then: true, Orders: true, DependsOn: true, Groups: true, Versions: true,
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}

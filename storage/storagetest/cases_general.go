@@ -54,6 +54,11 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 			return err
 		}
 	}
+	if vs, ok := valueStore(c.S); ok {
+		values := []storage.Value{{Key: "k", Data: []byte("x")}}
+		calls["PutValues"] = func() error { return vs.PutValues(ctx, c.now, values) }
+		calls["Values"] = func() error { _, err := vs.Values(ctx, c.now, "", "", 1); return err }
+	}
 	if q, ok := storage.As[storage.Quarantiner](c.S); ok {
 		calls["Quarantined"] = func() error { _, err := q.Quarantined(ctx, "", 1); return err }
 		calls["CountQuarantined"] = func() error { _, err := q.CountQuarantined(ctx); return err }

@@ -28,9 +28,9 @@ var ErrFault = errors.New("storagetest: injected fault")
 //	})
 //
 // storage.As finds the optional abilities of the storage inside. The calls of CronStore,
-// QueueStore, GroupStore and Quarantiner pass the hook, too. The abilities that a storage
-// itself must have, SettleClaimer and Binder, are hidden, so that an engine calls Settle
-// and Claim. Stepping shows them.
+// QueueStore, GroupStore, Quarantiner and ValueStore pass the hook, too. The abilities
+// that a storage itself must have, SettleClaimer and Binder, are hidden, so that an
+// engine calls Settle and Claim. Stepping shows them.
 //
 // A Faulty must not be copied. Its methods may be called by many goroutines at once.
 type Faulty struct {
@@ -50,8 +50,8 @@ type Call struct {
 	// and CountQuarantined nil, Get and DeleteCron a string, List a storage.Query, Delete
 	// a []string, Prune a storage.Prune, SetCrons a []storage.Cron, Crons a
 	// storage.CronQuery, SettleAndClaim a Step, Unclaim a []storage.Held, CancelAll a
-	// []string, Revive a []storage.Insert. The other
-	// methods have the name or key that they are called with.
+	// []string, Revive a []storage.Insert, PutValues a []storage.Value. Values has the
+	// prefix. The other methods have the name or key that they are called with.
 	In any
 	// Out is the result once Do has been called: what the storage has added to it, if it
 	// is appended. SettleAndClaim has the number of jobs that were claimed.
@@ -120,6 +120,9 @@ func (f *Faulty) Unwrap() storage.Storage {
 	}
 	if inner, ok := storage.As[storage.Quarantiner](s); ok {
 		s = &faultyQuarantine{s, inner, f}
+	}
+	if inner, ok := storage.As[storage.ValueStore](s); ok {
+		s = &faultyValues{s, inner, f}
 	}
 	return s
 }
@@ -452,4 +455,30 @@ func (s *faultyQuarantine) DeleteQuarantined(ctx context.Context, key string) er
 		return s.inner.DeleteQuarantined(ctx, key)
 	}))
 	return err
+}
+
+// faultyValues has the values of a storage under the hook of a Faulty.
+type faultyValues struct {
+	storage.Storage
+	inner storage.ValueStore
+	f     *Faulty
+}
+
+// Unwrap lets storage.As look through.
+func (s *faultyValues) Unwrap() storage.Storage { return s.Storage }
+
+// PutValues implements storage.ValueStore.
+func (s *faultyValues) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
+	_, err := call(s.f, ctx, "PutValues", values, struct{}{}, none(func() error {
+		return s.inner.PutValues(ctx, now, values)
+	}))
+	return err
+}
+
+// Values implements storage.ValueStore.
+func (s *faultyValues) Values(ctx context.Context, now time.Time, prefix, after string,
+	limit int) ([]storage.Value, error) {
+	return call(s.f, ctx, "Values", prefix, nil, same(func() ([]storage.Value, error) {
+		return s.inner.Values(ctx, now, prefix, after, limit)
+	}))
 }

@@ -29,8 +29,8 @@ func unscribbled(s storage.Storage) storage.Storage {
 	return s
 }
 
-// queueStore, cronStore, groupStore, notifier and settleClaimer find the abilities of a
-// storage. All but the notifier scribble if s does.
+// queueStore, cronStore, groupStore, valueStore, notifier and settleClaimer find the
+// abilities of a storage. All but the notifier scribble if s does.
 
 func queueStore(s storage.Storage) (storage.QueueStore, bool) {
 	qs, ok := storage.As[storage.QueueStore](unscribbled(s))
@@ -54,6 +54,14 @@ func groupStore(s storage.Storage) (storage.GroupStore, bool) {
 		return groupScribbler{gs}, true
 	}
 	return gs, ok
+}
+
+func valueStore(s storage.Storage) (storage.ValueStore, bool) {
+	vs, ok := storage.As[storage.ValueStore](unscribbled(s))
+	if _, scribbles := s.(*scribbler); ok && scribbles {
+		return valueScribbler{vs}, true
+	}
+	return vs, ok
 }
 
 func notifier(s storage.Storage) (storage.Notifier, bool) {
@@ -223,6 +231,20 @@ func (s groupScribbler) Revive(ctx context.Context, now time.Time, batch []stora
 	moved, err := s.GroupStore.Revive(ctx, now, batch)
 	returned(moved)
 	return moved, err
+}
+
+type valueScribbler struct{ storage.ValueStore }
+
+func (s valueScribbler) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
+	values, done := given(values)
+	defer done()
+	return s.ValueStore.PutValues(ctx, now, values)
+}
+
+func (s valueScribbler) Values(ctx context.Context, now time.Time, prefix, after string,
+	limit int) ([]storage.Value, error) {
+	list, err := s.ValueStore.Values(ctx, now, prefix, after, limit)
+	return only(list), err
 }
 
 type stepScribbler struct{ storage.SettleClaimer }

@@ -70,6 +70,9 @@ type Config struct {
 	// Orders declares that List knows every storage.Order (Capabilities.Orders).
 	Orders bool
 
+	// Values declares the optional ability storage.ValueStore, like those above.
+	Values bool
+
 	// Versions declares that claims tell versions apart (Capabilities.Versions).
 	Versions bool
 
@@ -122,6 +125,7 @@ const (
 	needsDependsOn
 	needsVersions
 	needsGroups
+	needsValues
 
 	needsNothing need = 0
 )
@@ -130,7 +134,7 @@ const (
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
 		thenCases, dependsCases, groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
-		listCases, orderCases, versionCases,
+		listCases, orderCases, versionCases, valueCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
@@ -198,6 +202,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage stores no Then", false
 	case n&needsVersions != 0 && !cfg.Versions:
 		return "the storage does not tell versions apart", false
+	case n&needsValues != 0 && !cfg.Values:
+		return "the storage keeps no values", false
 	case n&needsOrders != 0 && !cfg.Orders:
 		return "the storage lists in the order of insertion only", false
 	case n&needsDependsOn != 0 && !cfg.DependsOn:
@@ -246,6 +252,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if _, has := storage.As[storage.GroupStore](s); has != cfg.Groups {
 		t.Errorf("changes of groups: claimed %v, implemented %v", cfg.Groups, has)
+	}
+	if _, has := storage.As[storage.ValueStore](s); has != cfg.Values {
+		t.Errorf("values: claimed %v, implemented %v", cfg.Values, has)
 	}
 	if caps.Then != cfg.Then {
 		t.Errorf("changes with a Then: claimed %v, Capabilities say %v", cfg.Then, caps.Then)

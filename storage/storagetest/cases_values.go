@@ -1,0 +1,152 @@
+package storagetest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+func (c *C) values() storage.ValueStore {
+	c.tb.Helper()
+	vs, ok := valueStore(c.S)
+	if !ok {
+		c.failf("the storage keeps no values")
+	}
+	return vs
+}
+
+// put stores values at the time of the case: keys, and data unless it is empty.
+func (c *C) put(pairs ...string) {
+	c.tb.Helper()
+	var list []storage.Value
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, storage.Value{Key: pairs[i], Data: []byte(pairs[i+1])})
+	}
+	c.noErr("PutValues", c.values().PutValues(c.ctx, c.now, list))
+}
+
+// holds wants the values of a prefix, after a key, to be these: "key=data".
+func (c *C) holds(prefix, after string, limit int, want ...string) {
+	c.tb.Helper()
+	list, err := c.values().Values(c.ctx, c.now, prefix, after, limit)
+	c.noErr("Values", err)
+	var got []string
+	for _, v := range list {
+		got = append(got, v.Key+"="+string(v.Data))
+	}
+	if !slices.Equal(got, want) {
+		c.failf("Values(%q, %q, %d) returned %q, not %q", prefix, after, limit, got, want)
+	}
+}
+
+var valueCases = []Case{
+	{"values-1", "Values/Put", "storage.ValueStore",
+		"A value replaces the one of its key, and one without data deletes it.", needsValues, func(c *C) {
+			c.put()
+			c.put("a", "1", "b", "2", "c", "3")
+			c.put("b", "20", "c", "")
+			c.holds("", "", 0, "a=1", "b=20")
+			c.put("none", "", "a", "9", "a", "10")
+			c.holds("", "", 0, "a=10", "b=20")
+			large := string(bytes.Repeat([]byte{0, 255, '\n', 'x'}, 1<<16))
+			c.put("large", large)
+			c.holds("l", "", 0, "large="+large)
+		}},
+	{"values-2", "Values/Order", "storage.ValueStore",
+		"Values come in the order of the bytes of their keys, those of a prefix, after a key.", needsValues, func(c *C) {
+			for _, key := range []string{"a/2", "a/10", "B", "a", "a/1", "b", "a~", "a_b", "a%b"} {
+				c.put(key, "x")
+			}
+			c.holds("", "", 0, "B=x", "a=x", "a%b=x", "a/1=x", "a/10=x", "a/2=x", "a_b=x", "a~=x", "b=x")
+			c.holds("a/", "", 0, "a/1=x", "a/10=x", "a/2=x")
+			c.holds("a/", "a/1", 0, "a/10=x", "a/2=x")
+			c.holds("a/", "a/11", 0, "a/2=x")
+			c.holds("a/", "B", 2, "a/1=x", "a/10=x")
+			c.holds("a/", "a/2", 0)
+			c.holds("a_", "", 0, "a_b=x")
+			c.holds("a%", "", 0, "a%b=x")
+			c.holds("a", "", 1, "a=x")
+			c.holds("c", "", 0)
+		}},
+	{"values-3", "Values/Expiry", "storage.ValueStore",
+		"A value that has expired is not there, and does not stay for ever.", needsValues, func(c *C) {
+			expiring := func(key string, in time.Duration) storage.Value {
+				return storage.Value{Key: key, Data: []byte("x"), Expires: c.now.Add(in)}
+			}
+			vs := c.values()
+			c.noErr("PutValues", vs.PutValues(c.ctx, c.now, []storage.Value{
+				expiring("hour", time.Hour), expiring("minute", time.Minute), expiring("past", -time.Second),
+				{Key: "never", Data: []byte("x")},
+			}))
+			c.holds("", "", 0, "hour=x", "minute=x", "never=x")
+			list, err := vs.Values(c.ctx, c.now, "hour", "", 0)
+			c.noErr("Values", err)
+			if len(list) != 1 || !list[0].Expires.Equal(c.now.Add(time.Hour)) {
+				c.failf("Values returned %+v", list)
+			}
+			c.pass(time.Minute - time.Millisecond)
+			c.holds("m", "", 0, "minute=x")
+			c.pass(time.Millisecond)
+			c.holds("", "", 0, "hour=x", "never=x")
+			c.put("hour", "y") // which expires no more
+			c.pass(2 * time.Hour)
+			c.put("other", "x")
+			c.holds("", "", 0, "hour=y", "never=x", "other=x")
+			before := c.now.Add(-48 * time.Hour)
+			if list, err = vs.Values(c.ctx, before, "", "", 0); err != nil || len(list) != 3 {
+				c.failf("values that have expired are stored still: %+v, %v", list, err)
+			}
+		}},
+	{"values-4", "Values/Limit", "ValueStore.Values",
+		"A page has 1000 values at most.", needsValues, func(c *C) {
+			var pairs []string
+			for i := range 1001 {
+				pairs = append(pairs, fmt.Sprintf("k%04d", i), "x")
+			}
+			c.put(pairs...)
+			for _, limit := range []int{0, 1000, 1001} {
+				list, err := c.values().Values(c.ctx, c.now, "k", "", limit)
+				c.noErr("Values", err)
+				if len(list) != 1000 || list[999].Key != "k0999" {
+					c.failf("a page with the limit %d has %d values", limit, len(list))
+				}
+			}
+			c.holds("k", "k0999", 0, "k1000=x")
+		}},
+	{"values-5", "Values/Keys", "ValueStore.PutValues",
+		"A key is 1 to 255 bytes of printable ASCII, or nothing is stored.", needsValues, func(c *C) {
+			c.put("kept", "x")
+			for _, key := range []string{"", "é", "a\nb", "a\x00", "\x7f", strings.Repeat("x", 256)} {
+				err := c.values().PutValues(c.ctx, c.now, []storage.Value{
+					{Key: "good", Data: []byte("x")}, {Key: "kept"}, {Key: key, Data: []byte("x")},
+				})
+				c.wantErr(fmt.Sprintf("PutValues of %q", key), err, ojs.ErrInvalid)
+			}
+			c.holds("", "", 0, "kept=x")
+			long := strings.Repeat("~", 255)
+			c.put(long, "x", " ", "x")
+			c.holds("", "", 0, " =x", "kept=x", long+"=x")
+		}},
+	{"values-6", "Values/Reopened", "storage.ValueStore",
+		"Values outlive a durable storage.", needsValues | needsReopen, func(c *C) {
+			c.put("a", "1", "b", "2", "b", "")
+			c.noErr("PutValues", c.values().PutValues(c.ctx, c.now,
+				[]storage.Value{{Key: "c", Data: []byte("3"), Expires: c.now.Add(time.Hour)}}))
+			c.S = scribble(c.cfg.Reopen(c.tb, unscribbled(c.S)))
+			c.holds("", "", 0, "a=1", "c=3")
+			c.pass(time.Hour)
+			c.holds("", "", 0, "a=1")
+		}},
+	{"values-7", "Values/Notices", "Notice.Values",
+		"Values that are put are a notice to others.", needsValues | needsNotices, func(c *C) {
+			e := c.listen("other")
+			c.put("a", "1")
+			e.hears("values were put", func(n storage.Notice) bool { return n.Values })
+			e.stop()
+		}},
+}
