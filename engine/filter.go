@@ -48,6 +48,7 @@ type Filter struct {
 	IDs []string
 
 	Error    string   // text in the type or message of the latest failure, in upper or lower case
+	Failure  string   // the group of the latest failure (FailureGroup.Key)
 	Tags     []string // the job has all of them (ojs.WithTags)
 	Members  []Member // the job's args and meta have all of them
 	Workers  []string // who claimed the job last; prefixes as in Types
@@ -121,7 +122,7 @@ func (f *Filter) query() (storage.Query, error) {
 // where is the part of the filter of which storages know nothing; nil: there is none.
 func (f *Filter) where() func(*storage.Record) bool {
 	if len(f.IDs)+len(f.Tags)+len(f.Members)+len(f.Workers)+len(f.Crons) == 0 && f.Error == "" &&
-		f.Args == "" &&
+		f.Args == "" && f.Failure == "" &&
 		f.Priority == nil && f.Attempt == nil && f.DueFrom.IsZero() && f.DueBefore.IsZero() {
 		return nil
 	}
@@ -132,6 +133,7 @@ func (f *Filter) where() func(*storage.Record) bool {
 			f.Priority.has(r.Priority) && f.Attempt.has(r.Attempt) && f.due(r) &&
 			(text == "" || r.Error != nil && (strings.Contains(strings.ToLower(r.Error.Type), text) ||
 				strings.Contains(strings.ToLower(r.Error.Message), text))) &&
+			(f.Failure == "" || r.Error != nil && groupOf(&r.JobInfo).Key == f.Failure) &&
 			hasTags(r.Meta["tags"], f.Tags) && f.matchesMembers(&r.JobInfo) && f.matchesArgs(&r.JobInfo)
 	}
 }

@@ -42,6 +42,7 @@ func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
 //   - tag: all of them, if the key is repeated.
 //   - args.PATH and meta.PATH: a member, as Member has it.
 //   - error and args: text in the latest failure, and in the JSON of the args.
+//   - failure: the key of a group of failures (FailureGroup.Key).
 //   - priority and attempt: a number, or a range such as 1..5, 5.. or ..5.
 //   - since and until, finished.since and finished.until, due.since and due.until: times
 //     of creation, end and being due. A time is in RFC 3339, a date, or how long before
@@ -193,6 +194,7 @@ var filterKeys = []filterKey{
 	listKey("type", func(f *Filter) *[]string { return &f.Types }),
 	listKey("errortype", func(f *Filter) *[]string { return &f.ErrorTypes }),
 	textKey("error", func(f *Filter) *string { return &f.Error }),
+	textKey("failure", func(f *Filter) *string { return &f.Failure }),
 	listKey("id", func(f *Filter) *[]string { return &f.IDs }),
 	listKey("tag", func(f *Filter) *[]string { return &f.Tags }),
 	memberKey(memberPrefixes[0]), memberKey(memberPrefixes[1]),

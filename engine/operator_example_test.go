@@ -668,3 +668,41 @@ func ExampleJobs_Timeline() {
 	// retried by ann
 	// to come: 0
 }
+
+// Group failures by what they have in common, and retry a group with a pause between two
+// jobs.
+func ExampleJobs_Failures() {
+	ctx, eng := begin()
+	down := true
+	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
+		if down {
+			return ojs.DeadLetter(ojs.Errorf("smtp.refused", "mailbox %q: code %d", job.Args, 550))
+		}
+		return nil
+	})
+	enqueue(ctx, eng, "email.send", "a@example.com")
+	enqueue(ctx, eng, "email.send", "b@example.com")
+	work(ctx, eng)
+
+	failures, err := eng.Jobs().Failures(ctx, engine.Filter{}, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, g := range failures.Groups {
+		fmt.Println(g.N, g.Type, g.ErrorType, g.Message)
+		down = false
+		again := engine.Bulk{
+			Do: engine.RetryJobs(), On: engine.Filter{Failure: g.Key}, Every: time.Millisecond,
+		}
+		for p, err := range eng.Jobs().Apply(ctx, again) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println("retried", p.Done)
+		}
+	}
+	// Output:
+	// 2 email.send smtp.refused mailbox #: code #
+	// retried 1
+	// retried 2
+}

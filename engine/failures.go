@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"hash/fnv"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
+)
+
+// FailureGroup is jobs whose latest failures are alike: of the same job type, the same
+// error type, the same message without ids and numbers, and, after a panic, the same
+// first frame that is not of the standard library.
+type FailureGroup struct {
+	Key       string // selects the jobs of the group: Filter.Failure
+	Type      string // of the jobs
+	ErrorType string
+	Message   string // with # for each number and id; at most 200 bytes
+	Frame     string // "": no panic
+
+	N           int // jobs
+	First, Last time.Time
+	Sample      *ojs.JobInfo // the job with the latest failure
+}
+
+// FailureGroups are failures by what they have in common, the most frequent first.
+type FailureGroups struct {
+	Groups []FailureGroup
+	Exact  bool // false: not all jobs were looked at, and a group may have more
+	Looked int  // jobs
+}
+
+// maxGroups bounds how many groups are told apart.
+const maxGroups = 1000
+
+// Failures groups the jobs that f selects by their latest failures, with a look at some
+// thousand jobs beyond the given number at most; 0 is DefaultLook. Without States these
+// are discarded and retryable jobs. Beyond 1000 groups, failures of new groups are left
+// out, and Exact is false.
+//
+// To retry a group with a pause between two jobs, Apply RetryJobs to a filter with its
+// Key.
+func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups, error) {
+	if look < 0 {
+		return FailureGroups{}, invalid("look", "is negative")
+	}
+	if look == 0 {
+		look = DefaultLook
+	}
+	if len(f.States) == 0 {
+		f.States = []ojs.State{ojs.StateDiscarded, ojs.StateRetryable}
+	}
+	f.narrow(j.core.store.Capabilities())
+	q, err := f.query()
+	if err != nil {
+		return FailureGroups{}, err
+	}
+	out := FailureGroups{Exact: true}
+	groups := make(map[string]*FailureGroup)
+	q.Limit = 250 // of whole jobs, which are large
+	for more := true; more; more = q.Cursor != "" {
+		if out.Looked >= look {
+			out.Exact = false
+			break
+		}
+		page, err := j.core.page(ctx, &f, q)
+		if err != nil {
+			return FailureGroups{}, err
+		}
+		for i := range page.Records {
+			if !addFailure(groups, &page.Records[i].JobInfo) {
+				out.Exact = false
+			}
+		}
+		out.Looked += page.Looked
+		q.Cursor = page.Next
+	}
+	for _, g := range groups {
+		out.Groups = append(out.Groups, *g)
+	}
+	slices.SortFunc(out.Groups, func(a, b FailureGroup) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), strings.Compare(a.Type, b.Type), strings.Compare(a.Key, b.Key))
+	})
+	return out, nil
+}
+
+// addFailure counts a job in its group. It reports false if there is no room for another
+// group.
+func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo) bool {
+	if job.Error == nil {
+		return true
+	}
+	is := groupOf(job)
+	g := groups[is.Key]
+	if g == nil {
+		if len(groups) == maxGroups {
+			return false
+		}
+		g = &is
+		groups[is.Key] = g
+	}
+	g.N++
+	at := job.Error.At
+	if g.First.IsZero() || at.Before(g.First) {
+		g.First = at
+	}
+	if g.Sample == nil || at.After(g.Last) {
+		g.Last, g.Sample = at, job
+	}
+	return true
+}
+
+// groupOf is the group of a job that has failed, without its jobs.
+func groupOf(job *ojs.JobInfo) FailureGroup {
+	f := job.Error
+	g := FailureGroup{Type: job.Type, ErrorType: f.Type,
+		Message: plainMessage(f.Message), Frame: ownFrame(f.Backtrace)}
+	h := fnv.New64a()
+	for _, part := range []string{g.Type, g.ErrorType, g.Message, g.Frame} {
+		_, _ = h.Write([]byte(part)) // which never fails
+		_, _ = h.Write([]byte{0})
+	}
+	g.Key = hex.EncodeToString(h.Sum(nil))
+	return g
+}
+
+// varying is what differs between messages of the same failure: quoted text, ids and
+// numbers, alone or in words with digits.
+var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`" +
+	`|\S+@\S+|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|0x[0-9a-fA-F]+|\b\w*[0-9](?:[\w.:-]*\w)?`)
+
+// plainMessage is a message without what varies in it.
+func plainMessage(message string) string {
+	return foreign.Clip(varying.ReplaceAllString(foreign.Clip(message, 1000), "#"), 200)
+}
+
+// ownFrame is the function of the first frame of a backtrace that is not the standard
+// library's, "" if there is none. A frame is a function, a file and a line.
+func ownFrame(frames []string) string {
+	for _, frame := range frames {
+		name, _, _ := strings.Cut(frame, " ")
+		host, _, _ := strings.Cut(name, "/")
+		if strings.HasPrefix(name, "main.") || strings.Contains(name, "/") && strings.Contains(host, ".") {
+			return foreign.Clip(name, 200)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,63 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+func TestFailures(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		n := 0
+		b.handle("mail.send", func(_ context.Context, job *ojs.Job[any]) error {
+			n++
+			switch {
+			case n <= 3:
+				return ojs.DeadLetter(ojs.Errorf("smtp.refused",
+					"mailbox %q of user %d: 550-5.%d from 10.0.0.%d:25", job.ID, n, n, n))
+			case n <= 5:
+				panic(fmt.Sprint("no such id ", job.ID))
+			}
+			return ojs.Permanent(ojs.Errorf("smtp.refused", "greylisted"))
+		})
+		b.run()
+		for range 6 {
+			b.enqueue("mail.send", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1}))
+			b.advance(time.Minute)
+		}
+		all, err := b.Jobs().Failures(b.ctx, engine.Filter{}, 0)
+		must(t, err)
+		if len(all.Groups) != 3 || !all.Exact || all.Looked != 6 {
+			t.Fatalf("%+v", all)
+		}
+		g := all.Groups[0]
+		if g.N != 3 || g.Message != "mailbox # of user #: # from #" || !g.First.Equal(b.start) ||
+			g.Last.Sub(g.First) != 2*time.Minute || !g.Sample.Error.At.Equal(g.Last) || g.Frame != "" {
+			t.Errorf("%+v", g)
+		}
+		if p := all.Groups[1]; p.N != 2 || p.ErrorType != ojs.ErrorTypePanic ||
+			!strings.Contains(p.Frame, "engine_test.TestFailures") {
+			t.Errorf("%+v", p)
+		}
+		f, err := engine.ParseFilter("failure:"+g.Key, time.Now())
+		must(t, err)
+		if f.String() != "failure:"+g.Key || len(b.listed(f)) != 3 {
+			t.Errorf("%s selects %v", f, b.listed(f))
+		}
+		// The group is retried with a pause, and what succeeds is in no group.
+		if p, _ := b.applied(engine.Bulk{Do: engine.RetryJobs(), On: f, Every: time.Second}); p.Done != 3 {
+			t.Errorf("retried: %+v", p)
+		}
+		b.advance(time.Minute)
+		all, err = b.Jobs().Failures(b.ctx, engine.Filter{}, 3)
+		must(t, err)
+		if len(all.Groups) != 2 || all.Groups[0].N != 4 || all.Groups[0].Message != "greylisted" {
+			t.Errorf("%+v", all)
+		}
+	})
+}
