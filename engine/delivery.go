@@ -141,6 +141,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	c.mu.Unlock()
 	switch {
 	case s.Err == nil:
+		c.cancelRetry(ctx, f)
 	case again && c.storedBefore(ctx, f.rec, s):
 		c.publishEnd(ctx, f)
 	case errors.Is(s.Err, storage.ErrFenced), errors.Is(s.Err, ojs.ErrNotFound), errors.Is(s.Err, ojs.ErrTransition):

@@ -223,6 +223,7 @@ func (r *run) noteReturned(id string) {
 func (r *run) settled(f *settlement, err error) {
 	r.tell(f, err)
 	if err == nil {
+		r.c.cancelRetry(r.base, f)
 		r.c.mu.Lock()
 		defer r.c.mu.Unlock()
 		r.c.settled(f.rec)

@@ -268,6 +268,9 @@ func (r *run) stored(outcomes []*settlement, settled []storage.Settled) {
 	c := r.c
 	for i, f := range outcomes {
 		r.tell(f, settled[i].Err)
+		if settled[i].Err == nil {
+			c.cancelRetry(r.base, f)
+		}
 	}
 	c.mu.Lock()
 	for i, f := range outcomes {

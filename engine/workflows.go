@@ -3,9 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"log/slog"
+	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -66,17 +71,27 @@ func (w *Workflows) List(ctx context.Context, states ...ojs.State) iter.Seq2[*wo
 	}
 }
 
-// Cancel ends a workflow: its steps that have not started are cancelled. Running steps
-// may finish, and nothing follows them. A workflow that has ended is refused with an
-// *ojs.TransitionError.
+// Cancel ends a workflow: its steps that have not started are cancelled, in one atomic
+// step of the storage. Running steps may finish, and nothing follows them: one that fails
+// is not retried, but cancelled. A second Cancel does nothing. A workflow that has ended,
+// and one that undoes its steps (workflow.Saga), is refused with an *ojs.TransitionError.
 //
-// The record is cancelled first, and then the steps, the last first, so that no step
-// follows another meanwhile. Each is a call of the storage. If Cancel fails halfway, a
-// second call goes on.
+// A storage without storage.GroupStore cancels the record first, and then the steps, the
+// last first, in a call each. If Cancel fails halfway, a second call goes on.
 func (w *Workflows) Cancel(ctx context.Context, id string) error {
 	s, err := w.Get(ctx, id)
 	if err != nil {
 		return err
+	}
+	if s.State == workflow.StateCompensating {
+		return &ojs.TransitionError{ID: id, From: ojs.StatePending, To: ojs.StateCancelled,
+			Allowed: "a saga that undoes its steps cannot be cancelled"}
+	}
+	if groups, ok := storage.As[storage.GroupStore](w.core.store); ok {
+		if s.State == workflow.StateCancelled {
+			return nil
+		}
+		return w.cancelAll(ctx, groups, id)
 	}
 	if err := w.core.cancel(ctx, id); err != nil { // a second cancel is no error
 		return err
@@ -91,4 +106,177 @@ func (w *Workflows) Cancel(ctx context.Context, id string) error {
 		}
 	}
 	return nil
+}
+
+// cancelAll cancels the jobs of a workflow in one step.
+func (w *Workflows) cancelAll(ctx context.Context, groups storage.GroupStore, id string) error {
+	c := w.core
+	if err := c.checkTx(ctx); err != nil {
+		return err
+	}
+	ids, err := workflow.JobIDs(ctx, w.lookup, id)
+	if err != nil {
+		return err
+	}
+	now := c.now()
+	op := c.beganGroup(ids)
+	cancelled, moved, err := groups.CancelAll(ctx, now, ids)
+	if err != nil {
+		op.End()
+		c.uncertain(err)
+		return err
+	}
+	if op != nil {
+		for i := range cancelled {
+			r := &cancelled[i]
+			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventCancelled})
+		}
+		c.dependentEvents(op, moved, now)
+		op.End()
+	}
+	for i := range cancelled {
+		c.meter.cancelled(&cancelled[i])
+	}
+	c.logJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
+		slog.Int("jobs", len(cancelled)))
+	c.mu.Lock()
+	for i := range cancelled {
+		c.jobEnded(&cancelled[i])
+	}
+	c.mu.Unlock()
+	c.dependentsMoved(moved)
+	return nil
+}
+
+// beganGroup begins an operation that ends or revives jobs. It returns nil if no listener
+// wants their events.
+func (c *core) beganGroup(ids []string) *eventlog.Op {
+	if !c.events.Listening() {
+		return nil
+	}
+	return c.events.Begin(eventlog.Ends, ids...)
+}
+
+// Retry runs the failed steps of a failed workflow again, in one atomic step of the
+// storage: each step begins at attempt 0 with its error history kept, and what was
+// cancelled because of it waits again. Completed steps, callbacks among them, do not run
+// again, and steps whose failure a callback has dealt with do not either. A saga that has
+// begun to undo its steps goes on with that.
+//
+// A workflow that has not failed, that was cancelled or that has undone its steps, is
+// refused with an *ojs.TransitionError. If a job of the workflow has been deleted, the
+// error is ojs.ErrNotFound, or ojs.ErrPruned. A storage without storage.GroupStore gives
+// ojs.ErrUnsupported. The cost grows with the number of steps.
+func (w *Workflows) Retry(ctx context.Context, id string) error {
+	c := w.core
+	groups, ok := storage.As[storage.GroupStore](c.store)
+	if !ok {
+		return fmt.Errorf("%w: storage %s cannot revive jobs", ojs.ErrUnsupported, c.store.Capabilities().Name)
+	}
+	if err := c.checkTx(ctx); err != nil {
+		return err
+	}
+	for {
+		err := w.retry(ctx, groups, id)
+		if !errors.Is(err, storage.ErrFenced) { // another call has changed one of the jobs
+			return err
+		}
+	}
+}
+
+func (w *Workflows) retry(ctx context.Context, groups storage.GroupStore, id string) error {
+	c := w.core
+	recs := make(map[string]*storage.Record) // each as it was when the plan was made
+	plan, err := workflow.Revivals(ctx, func(ctx context.Context, id string) (*ojs.JobInfo, error) {
+		rec, err := c.store.Get(ctx, id)
+		if err != nil {
+			return nil, c.missing(id, err)
+		}
+		recs[id] = &rec
+		return c.readable(ctx, &rec.JobInfo), nil
+	}, id)
+	if err != nil {
+		return err
+	}
+	now := c.now()
+	batch := make([]storage.Insert, len(plan))
+	ids := make([]string, len(plan))
+	for i, p := range plan {
+		r := recs[p.JobID]
+		if err := c.revived(ctx, r, now, p.DependsOn); err != nil {
+			return err
+		}
+		batch[i] = storage.Insert{Record: *r, DependsOn: p.DependsOn}
+		ids[i] = p.JobID
+	}
+	c.depends.Store(true)
+	op := c.beganGroup(ids)
+	moved, err := groups.Revive(ctx, now, batch)
+	if err != nil {
+		op.End()
+		c.uncertain(err)
+		return err
+	}
+	available := 0
+	for i := range batch {
+		r := &batch[i].Record
+		r.Version++
+		var events []ojs.Event
+		if r.State == ojs.StateAvailable {
+			available++
+			events = append(events, ojs.Event{Type: ojs.EventAvailable})
+		}
+		c.transition(op, r, r.Version, eventlog.Ends, now, events...)
+	}
+	if op != nil {
+		c.dependentEvents(op, moved, now)
+		op.End()
+	}
+	c.logJob(slog.LevelInfo, "workflow retried by hand", "lifecycle", recs[id], "", slog.Int("steps", available))
+	c.mu.Lock()
+	for i := range batch {
+		c.wakeAt(batch[i].Record.WakeAt())
+	}
+	c.available(available)
+	c.mu.Unlock()
+	c.dependentsMoved(moved)
+	return nil
+}
+
+// revived makes the record of a job that has ended one that begins anew, at once or
+// after others.
+func (c *core) revived(ctx context.Context, r *storage.Record, now time.Time, dependsOn []string) error {
+	if d := r.Dependencies; d == nil || !d.Join {
+		if err := c.override(ctx, r, now, nil); err != nil {
+			return err
+		}
+	}
+	r.State, r.EnqueuedAt = ojs.StateAvailable, now
+	if len(dependsOn) > 0 {
+		r.State, r.EnqueuedAt = ojs.StatePending, time.Time{}
+	}
+	r.Attempt, r.Progress, r.Error = 0, 0, nil
+	r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
+	return nil
+}
+
+// cancelRetry cancels a job whose attempt has ended and that is to run again, if it is a
+// step of a cancelled workflow. A workflow that is cancelled after the end was stored
+// cancels the job itself.
+func (c *core) cancelRetry(ctx context.Context, f *settlement) {
+	if f.rec.State.Terminal() || f.rec.Meta == nil {
+		return
+	}
+	id, ok := f.rec.Meta[workflow.MetaWorkflow].(string)
+	if !ok {
+		return
+	}
+	record, err := c.store.Get(ctx, id)
+	if err == nil && record.Type == workflow.Type && record.State == ojs.StateCancelled {
+		err = c.cancel(ctx, f.rec.ID)
+	}
+	if err != nil && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrTransition) {
+		c.jobLog(&f.rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",
+			"error", err)
+	}
 }

@@ -25,6 +25,7 @@ import (
 type node struct {
 	name     string // of a step; "" for a join
 	callback string // of a batch: on_complete, on_success, on_failure
+	undoes   int    // of a compensation: the step that it undoes, counted from 1
 	job      ojs.Draft
 	after    []int
 	when     ojs.Condition
@@ -36,6 +37,8 @@ func (n *node) join() bool { return n.name == "" }
 type builder struct {
 	nodes  []node
 	names  map[string]bool
+	sagas  []sagaNodes // in the order of their begins
+	saga   *saga       // the innermost that compensates; nil: none
 	steps  int
 	depth  int
 	at     string
@@ -44,6 +47,14 @@ type builder struct {
 
 // build returns the nodes of a workflow but for the record.
 func (w *Workflow) build() ([]node, error) {
+	b, err := w.builder()
+	if err != nil {
+		return nil, err
+	}
+	return b.nodes, nil
+}
+
+func (w *Workflow) builder() (*builder, error) {
 	b := &builder{names: make(map[string]bool), at: "$"}
 	last := b.part(w.root, "", nil)
 	if len(b.faults) == 0 && b.steps == 0 {
@@ -53,7 +64,7 @@ func (w *Workflow) build() ([]node, error) {
 		return nil, &InvalidError{b.faults}
 	}
 	b.join(ojs.AllSucceeded, last...)
-	return b.nodes, nil
+	return b, nil
 }
 
 func (b *builder) fault(format string, args ...any) {
@@ -88,6 +99,9 @@ func (b *builder) step(n node) int {
 	}
 	if n.name == "" {
 		n.name = fmt.Sprintf("step-%d", b.steps-1)
+		if n.undoes > 0 {
+			n.name = "undo-" + b.nodes[n.undoes-1].name
+		}
 	}
 	switch {
 	case len(n.name) > maxName:
@@ -124,7 +138,7 @@ func (b *builder) one(nodes []int) []int {
 func (b *builder) not(i int) int { return b.join(ojs.AnyFailed, i) }
 
 func (s step) add(b *builder, before []int) []int {
-	return []int{b.step(node{name: s.name, job: s.job, after: before, when: ojs.AllSucceeded})}
+	return []int{b.step(node{name: s.name, job: b.saga.once(s.job), after: before, when: ojs.AllSucceeded})}
 }
 
 func (c chain) add(b *builder, before []int) []int {
@@ -252,7 +266,7 @@ func (g graph) add(b *builder, before []int) (last []int) {
 		case when != ojs.AllSucceeded && len(before) > 0: // a graph that does not begin runs nothing
 			after, when = append(slices.Clone(before), b.join(when, after...)), ojs.AllSucceeded
 		}
-		nodes[i] = b.step(node{name: n.Name, job: n.Job, after: after, when: when})
+		nodes[i] = b.step(node{name: n.Name, job: b.saga.once(n.Job), after: after, when: when})
 		// A node for AnyFailed runs only if another has failed, which decides already.
 		if n.When != ojs.AnyFailed {
 			last = append(last, nodes[i])

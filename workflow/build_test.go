@@ -18,12 +18,21 @@ type drawn struct {
 	run func(m *model, started bool) (ok bool)
 }
 
+// undo is a step of a saga that may have to be undone.
+type undo struct {
+	step string
+	ok   bool
+}
+
 // model knows which steps run, and which must have ended before a step does.
 type model struct {
 	fails map[string]bool // the steps whose handlers fail
 	ran   map[string]bool
 	all   []string // every step, in order
 	after map[string][]string
+
+	undo   []undo // of the saga that runs
+	undone bool   // of the saga that has ended last: all that had to be undone is
 }
 
 func (m *model) step(name string, started bool) bool {
@@ -33,7 +42,12 @@ func (m *model) step(name string, started bool) bool {
 }
 
 // gen draws parts with steps named by a counter.
-type gen struct{ n int }
+type gen struct {
+	n    int
+	saga SagaPolicy // of the innermost saga; "": none
+
+	sagas, anyFailed bool // drawn
+}
 
 func (g *gen) name() string {
 	g.n++
@@ -43,11 +57,25 @@ func (g *gen) name() string {
 func draft() ojs.Draft { return ojs.NewDraft("x", nil) }
 
 func (g *gen) part(t *rapid.T, depth int) drawn {
-	kinds := []string{"step", "chain", "group", "batch", "graph"}
+	kinds := []string{"step", "chain", "group", "batch", "graph", "saga"}
+	if g.saga != "" {
+		kinds = append([]string{"undoable"}, kinds...)
+	}
 	if depth == 0 {
-		kinds = kinds[:1]
+		kinds = kinds[:len(kinds)-5]
 	}
 	kind := rapid.SampledFrom(kinds).Draw(t, "kind")
+	if kind == "undoable" {
+		name := g.name()
+		return drawn{Undoable(name, draft(), draft()), func(m *model, started bool) bool {
+			ok := m.step(name, started)
+			m.undo = append(m.undo, undo{name, ok})
+			return ok
+		}}
+	}
+	if kind == "saga" {
+		return g.drawSaga(t, depth)
+	}
 	if kind == "step" {
 		name := g.name()
 		return drawn{Step(name, draft()), func(m *model, started bool) bool { return m.step(name, started) }}
@@ -111,6 +139,58 @@ func (g *gen) part(t *rapid.T, depth int) drawn {
 	}}
 }
 
+func (g *gen) drawSaga(t *rapid.T, depth int) drawn {
+	outer := g.saga
+	g.saga = rapid.SampledFrom([]SagaPolicy{Compensate, RetryFirst, Skip}).Draw(t, "policy")
+	policy := g.saga
+	g.sagas = true
+	var parts []Part
+	var runs []func(*model, bool) bool
+	for range rapid.IntRange(1, 3).Draw(t, "steps") {
+		d := g.part(t, depth-1)
+		parts, runs = append(parts, d.part), append(runs, d.run)
+	}
+	g.saga = outer
+	return drawn{Saga(policy, parts...), func(m *model, started bool) bool {
+		before := m.undo
+		defer func() { m.undo = before }()
+		m.undo = nil
+		first, ok := len(m.all), started
+		for _, run := range runs {
+			ok = run(m, ok) || policy == Skip && started
+		}
+		if policy == Skip {
+			return ok
+		}
+		ended := slices.Clone(m.all[first:])
+		m.undone = started && !ok
+		for _, u := range slices.Backward(m.undo) {
+			name := "undo-" + u.step
+			m.after[name] = slices.Clone(ended)
+			if runs := m.undone && u.ok; !m.step(name, runs) && runs {
+				m.undone = false
+			} else if runs {
+				ended = append(ended, name)
+			}
+		}
+		return ok
+	}}
+}
+
+// draw draws a part and which steps of it fail, and runs it on a model.
+func (g *gen) draw(t *rapid.T) (d drawn, m *model, ok bool) {
+	d = g.part(t, 3)
+	m = &model{fails: map[string]bool{}, ran: map[string]bool{}, after: map[string][]string{}}
+	for i := range g.n {
+		for _, name := range []string{fmt.Sprint("s", i+1), fmt.Sprint("undo-s", i+1)} {
+			if rapid.IntRange(0, 3).Draw(t, "fails") == 0 {
+				m.fails[name] = true
+			}
+		}
+	}
+	return d, m, d.run(m, true)
+}
+
 func (g *gen) graph(t *rapid.T) drawn {
 	n := rapid.IntRange(1, 5).Draw(t, "nodes")
 	nodes := make([]Node, n)
@@ -124,6 +204,7 @@ func (g *gen) graph(t *rapid.T) drawn {
 		if len(nodes[i].After) > 0 {
 			whens := []ojs.Condition{"", ojs.AllSucceeded, ojs.AnyFailed, ojs.AllEnded}
 			nodes[i].When = rapid.SampledFrom(whens).Draw(t, "when")
+			g.anyFailed = g.anyFailed || nodes[i].When == ojs.AnyFailed
 		}
 	}
 	given := slices.Clone(nodes)
@@ -215,18 +296,11 @@ func counts(n *node, ended, good []bool) (unfinished, failed int) {
 func TestNodesMeanTheShape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var g gen
-		d := g.part(t, 3)
+		d, m, want := g.draw(t)
 		nodes, err := New("", d.part).build()
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &model{fails: map[string]bool{}, ran: map[string]bool{}, after: map[string][]string{}}
-		for i := range g.n {
-			if rapid.IntRange(0, 3).Draw(t, "fails") == 0 {
-				m.fails[fmt.Sprint("s", i+1)] = true
-			}
-		}
-		want := d.run(m, true)
 		ran, good := play(t, nodes, m)
 		for _, name := range m.all {
 			if slices.Contains(ran, name) != m.ran[name] {
@@ -287,6 +361,14 @@ func TestInvalid(t *testing.T) {
 			"$ has a callback that is none; use OnComplete, OnSuccess or OnFailure"}},
 		"W007 twice": {Batch(a, OnSuccess(draft()), OnSuccess(draft()).Named("b")), []string{
 			"$ has two callbacks on_success"}},
+		"W080 no saga": {Undoable("a", draft(), draft()), []string{
+			"$ has a compensation, and is in no saga; use Step, or put it into a Saga"}},
+		"W080 policy": {Saga("x", a), []string{
+			`$ has the policy "x"; use Compensate, RetryFirst or Skip`}},
+		"W080 no parts": {Saga(Skip), []string{"$ is a saga without parts"}},
+		"W080 names": {Saga(Compensate, Undoable("a", draft(), draft()), Step("undo-a", draft())), []string{
+			`$.steps[0].compensation has the name "undo-a" of another step; ` +
+				`names are unique within a workflow`}},
 		"W005 depth": {deep, []string{
 			"$" + strings.Repeat(".steps[0]", MaxDepth+1) + " is nested more than 8 levels deep"}},
 		"W005 steps": {Group(big...), []string{

@@ -30,6 +30,25 @@ func Result[T any](ctx context.Context, step string) (T, error) {
 	return v, err
 }
 
+// UndoneResult decodes the result of the step whose compensation runs in ctx (Undoable).
+// Its errors are those of Result. In a step that is no compensation it is an
+// *ojs.InvalidError.
+func UndoneResult[T any](ctx context.Context) (T, error) {
+	var v T
+	r, _, err := current(ctx)
+	if err != nil {
+		return v, err
+	}
+	name, _ := attempt.From(ctx).Header().Meta[MetaStep].(string)
+	for _, n := range r.shape.Nodes {
+		if n.Name == name && n.Undoes > 0 {
+			return Result[T](ctx, r.shape.Nodes[n.Undoes-1].Name)
+		}
+	}
+	return v, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "step",
+		Reason: fmt.Sprintf("%.50q is no compensation", name)}
+}
+
 // StepError says that a step has no result.
 type StepError struct {
 	Step string

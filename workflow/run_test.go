@@ -120,8 +120,9 @@ func TestRandomWorkflows(t *testing.T) {
 		w := workflow.Draw(rt)
 		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
 		inBubble(t, func(b *rig) {
+			fails := w.Fails
 			b.handle("x", func(_ context.Context, step string) error {
-				if w.Fails[step] {
+				if fails[step] {
 					return ojs.Discard(errBoom)
 				}
 				return nil
@@ -129,12 +130,8 @@ func TestRandomWorkflows(t *testing.T) {
 			id := b.start(w.Workflow)
 			b.run(0)
 			s := b.status(id)
-			want := workflow.StateFailed
-			if w.Good {
-				want = workflow.StateCompleted
-			}
-			if s.State != want || s.FinishedAt.IsZero() {
-				rt.Errorf("%s since %v, want %s", s.State, s.FinishedAt, want)
+			if s.State != w.State || s.FinishedAt.IsZero() {
+				rt.Errorf("%s since %v, want %s", s.State, s.FinishedAt, w.State)
 			}
 			for name, runs := range w.Runs {
 				state := ojs.StateCancelled
@@ -149,6 +146,26 @@ func TestRandomWorkflows(t *testing.T) {
 				}
 				if slices.Contains(b.ran, name) != runs {
 					rt.Errorf("%s ran: %v, want %v", name, !runs, runs)
+				}
+			}
+			before := b.ran
+			b.ran, fails = nil, nil
+			err := b.Workflows().Retry(b.ctx, id)
+			if w.State != workflow.StateFailed || w.Retried == "" && errors.Is(err, ojs.ErrTransition) {
+				if !errors.Is(err, ojs.ErrTransition) {
+					rt.Errorf("a retry of a workflow that is %s: %v", w.State, err)
+				}
+				return
+			}
+			must(t, err)
+			b.run(0)
+			after := b.status(id)
+			if !after.State.Final() || w.Retried != "" && after.State != w.Retried {
+				rt.Errorf("%s after a retry, want %s", after.State, w.Retried)
+			}
+			for _, step := range b.ran {
+				if slices.Contains(before, step) && !w.Fails[step] {
+					rt.Errorf("%s has completed, and runs again", step)
 				}
 			}
 		}, engine.WithConcurrency(slots))

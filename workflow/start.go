@@ -68,10 +68,11 @@ func (w *Workflow) Drafts(id string) ([]ojs.Draft, error) {
 		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "id",
 			Reason: fmt.Sprintf("%.50q is no UUIDv7", id)}
 	}
-	nodes, err := w.build()
+	b, err := w.builder()
 	if err != nil {
 		return nil, err
 	}
+	nodes := b.nodes
 	drafts := make([]ojs.Draft, 0, len(nodes)+1)
 	common := append([]ojs.Option{ojs.WithResultTTL(DefaultResultTTL)}, w.opts...)
 	var all []string
@@ -95,7 +96,7 @@ func (w *Workflow) Drafts(id string) ([]ojs.Draft, error) {
 			all = append(all, jobID(base, i))
 		}
 	}
-	record := ojs.NewDraft(Type, w.shape(nodes), common...).With(ojs.WithID(base.String()),
+	record := ojs.NewDraft(Type, w.shape(b), common...).With(ojs.WithID(base.String()),
 		ojs.WithMeta(MetaWorkflow, base.String()),
 		ojs.WithDependsOn(all...), ojs.WithCondition(ojs.AllEnded), ojs.WithJoin())
 	return append(drafts, record), nil
@@ -112,20 +113,26 @@ func jobID(workflow uuid.UUID, i int) string {
 type shape struct {
 	Name  string       `json:"name,omitempty"`
 	Nodes []shapedNode `json:"nodes"` // in the order of their ids; the last is the outcome
+	Sagas []sagaNodes  `json:"sagas,omitempty"`
+	Root  bool         `json:"saga,omitempty"` // the first of Sagas is the root
 }
 
 type shapedNode struct {
 	Name     string        `json:"n,omitempty"` // of a step; joins have none
 	Type     string        `json:"t,omitempty"` // of a step's job
 	Callback string        `json:"c,omitempty"` // on_complete, on_success or on_failure
+	Undoes   int           `json:"u,omitempty"` // of a compensation: the step that it undoes, from 1
 	After    []int         `json:"a,omitempty"`
 	When     ojs.Condition `json:"w,omitempty"` // "": AllSucceeded
 }
 
-func (w *Workflow) shape(nodes []node) shape {
-	s := shape{w.name, make([]shapedNode, len(nodes))}
-	for i, n := range nodes {
-		s.Nodes[i] = shapedNode{Name: n.name, Callback: n.callback, After: n.after}
+func (w *Workflow) shape(b *builder) shape {
+	s := shape{Name: w.name, Nodes: make([]shapedNode, len(b.nodes)), Sagas: b.sagas}
+	if root, ok := w.root.(*saga); ok {
+		s.Root = root.policy != Skip
+	}
+	for i, n := range b.nodes {
+		s.Nodes[i] = shapedNode{Name: n.name, Callback: n.callback, Undoes: n.undoes, After: n.after}
 		if !n.join() {
 			s.Nodes[i].Type = n.job.Type()
 		}

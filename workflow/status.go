@@ -14,18 +14,23 @@ import (
 // State is the state of a workflow.
 type State string
 
-// The states. The last three are final.
+// The states. Completed, failed and cancelled are final.
 const (
 	StatePending   State = "pending" // no step is available yet: the first ones wait for their times
 	StateRunning   State = "running"
 	StateCompleted State = "completed"
 	StateFailed    State = "failed"
 	StateCancelled State = "cancelled"
+
+	// Of a workflow whose root is a Saga: a step has failed, and compensations run, or
+	// have run.
+	StateCompensating State = "compensating"
+	StateCompensated  State = "compensated" // final
 )
 
 // Final reports whether the workflow has ended.
 func (s State) Final() bool {
-	return s == StateCompleted || s == StateFailed || s == StateCancelled
+	return s == StateCompleted || s == StateFailed || s == StateCancelled || s == StateCompensated
 }
 
 // Status is what a workflow has come to.
@@ -46,6 +51,7 @@ type StepStatus struct {
 	JobID    string
 	Type     string
 	Callback string   // on_complete, on_success or on_failure of a Batch; "": it is none
+	Undoes   string   // of a compensation of a Saga: the step that it undoes; "": it is none
 	After    []string // the names of the steps that it waits for
 	// Job is the step's job, nil if it has been deleted.
 	Job *ojs.JobInfo
@@ -134,11 +140,18 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 			return nil, err
 		}
 		if outcome {
-			s.State = r.state(job, waits)
+			s.State, err = r.state(ctx, lookup, job, waits)
+			if err != nil {
+				return nil, err
+			}
 			break
 		}
-		s.Steps = append(s.Steps, StepStatus{Name: n.Name, JobID: jobID(r.base, i), Type: n.Type,
-			Callback: n.Callback, After: r.names(n.After), Job: job})
+		step := StepStatus{Name: n.Name, JobID: jobID(r.base, i), Type: n.Type,
+			Callback: n.Callback, After: r.names(n.After), Job: job}
+		if n.Undoes > 0 {
+			step.Undoes = r.shape.Nodes[n.Undoes-1].Name
+		}
+		s.Steps = append(s.Steps, step)
 		if job == nil {
 			waits = false
 			continue
@@ -157,18 +170,39 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 }
 
 // state is the state of the workflow, given the job of its outcome.
-func (r *reading) state(outcome *ojs.JobInfo, waits bool) State {
+func (r *reading) state(
+	ctx context.Context, lookup Lookup, outcome *ojs.JobInfo, waits bool,
+) (State, error) {
+	completed := func(node int) (bool, error) {
+		job, err := lookup(ctx, jobID(r.base, node))
+		if errors.Is(err, ojs.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && job.State == ojs.StateCompleted, err
+	}
 	switch {
 	case r.record.State == ojs.StateCancelled:
-		return StateCancelled
+		return StateCancelled, nil
 	case r.record.State == ojs.StateCompleted && outcome != nil && outcome.State == ojs.StateCompleted:
-		return StateCompleted
+		return StateCompleted, nil
+	case r.shape.Root && r.record.State.Terminal():
+		undone, err := completed(r.shape.Sagas[0].Undone)
+		if err == nil && undone {
+			return StateCompensated, nil
+		}
+		return StateFailed, err
 	case r.record.State.Terminal():
-		return StateFailed
+		return StateFailed, nil
 	case waits:
-		return StatePending
+		return StatePending, nil
+	case r.shape.Root:
+		undoing, err := completed(r.shape.Sagas[0].Failed)
+		if err == nil && undoing {
+			return StateCompensating, nil
+		}
+		return StateRunning, err
 	}
-	return StateRunning
+	return StateRunning, nil
 }
 
 // names returns the steps that nodes stand for, directly or through joins.

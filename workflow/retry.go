@@ -1,0 +1,177 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ojsengine/ojs"
+)
+
+// A retry of a workflow runs the steps again whose failures have made it fail, as if they
+// had not run yet:
+//
+//  1. want goes from the outcome back to the steps that would have had to complete. A
+//     failure that a callback has dealt with is not among them. In a saga that has begun
+//     to compensate they are compensations.
+//  2. A step that follows such a step, and has not completed, waits again, and so does
+//     every join that follows. Steps that have completed stay as they are.
+//  3. The record waits again for all.
+
+// JobIDs returns the ids of all jobs of a workflow, that of the record first.
+func JobIDs(ctx context.Context, lookup Lookup, id string) ([]string, error) {
+	r, err := open(ctx, lookup, id)
+	if err != nil {
+		return nil, err
+	}
+	ids := []string{r.record.ID}
+	for i := range r.shape.Nodes {
+		ids = append(ids, jobID(r.base, i))
+	}
+	return ids, nil
+}
+
+// Revival is a job of a workflow that begins anew.
+type Revival struct {
+	JobID     string
+	DependsOn []string // nil: it begins at once
+}
+
+// Revivals returns the jobs that begin anew if the failed steps of a workflow are
+// retried. It looks up every job of the workflow. A workflow that has not failed, or in
+// which no step can be retried, is refused with an *ojs.TransitionError.
+// Workflows.Retry of package engine calls it.
+func Revivals(ctx context.Context, lookup Lookup, id string) ([]Revival, error) {
+	r, err := open(ctx, lookup, id)
+	if err != nil {
+		return nil, err
+	}
+	p := &retrying{r: r, jobs: make([]*ojs.JobInfo, len(r.shape.Nodes)),
+		again: make([]bool, len(r.shape.Nodes)),
+		seen:  make(map[int]bool), sagas: make(map[int]sagaNodes)}
+	for _, s := range r.shape.Sagas {
+		p.sagas[s.Good] = s
+	}
+	refused := &ojs.TransitionError{ID: id, From: r.record.State, To: ojs.StatePending,
+		Allowed: "only a workflow that has failed, and has not undone its steps, can be retried"}
+	if r.record.State != ojs.StateCompleted {
+		return nil, refused
+	}
+	for i := range p.jobs {
+		p.jobs[i], err = lookup(ctx, jobID(r.base, i))
+		if errors.Is(err, ojs.ErrNotFound) {
+			return nil, fmt.Errorf("ojs: workflow %s cannot be retried: its job %s has been deleted: %w", id,
+				jobID(r.base, i), err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	outcome := len(p.jobs) - 1
+	if !p.completed(outcome) {
+		p.want(outcome)
+	}
+	if len(p.roots) == 0 {
+		return nil, refused
+	}
+	return p.revivals(), nil
+}
+
+// retrying is a workflow of which steps are retried.
+type retrying struct {
+	r     *reading
+	jobs  []*ojs.JobInfo
+	sagas map[int]sagaNodes // by their Good
+	seen  map[int]bool      // nodes that want or unwant was called for
+	roots []int             // steps that are retried
+	again []bool            // nodes that begin anew
+}
+
+func (p *retrying) completed(i int) bool { return p.jobs[i].State == ojs.StateCompleted }
+
+// waited reports whether a node ended because of those that it waited for, and did not
+// run.
+func (p *retrying) waited(i int) bool {
+	f := p.jobs[i].Error
+	return f != nil && f.Type == ojs.ErrorTypeDependency
+}
+
+// want looks for the steps because of which a node has not completed.
+func (p *retrying) want(i int) {
+	if p.seen[i] || p.completed(i) {
+		return
+	}
+	p.seen[i] = true
+	if s, ok := p.sagas[i]; ok && p.completed(s.Failed) {
+		p.want(s.Undone)
+		return
+	}
+	n := &p.r.shape.Nodes[i]
+	switch {
+	case n.Name != "" && !p.waited(i):
+		p.roots = append(p.roots, i)
+	case n.When == ojs.AnyFailed:
+		for _, k := range n.After {
+			p.unwant(k)
+		}
+	default:
+		for _, k := range n.After {
+			p.want(k)
+		}
+	}
+}
+
+// unwant looks for the steps because of which a join has completed.
+func (p *retrying) unwant(i int) {
+	n := &p.r.shape.Nodes[i]
+	if p.seen[i] || !p.completed(i) || n.Name != "" {
+		return
+	}
+	p.seen[i] = true
+	switch n.When {
+	case ojs.AnyFailed:
+		for _, k := range n.After {
+			p.want(k)
+		}
+	case ojs.AllEnded:
+	default:
+		for _, k := range n.After {
+			p.unwant(k)
+		}
+	}
+}
+
+// revivals returns the roots and all that follows them. A node comes after those that it
+// waits for.
+func (p *retrying) revivals() []Revival {
+	for _, i := range p.roots {
+		p.again[i] = true
+	}
+	var list []Revival
+	var all []string
+	for i := range p.r.shape.Nodes {
+		n := &p.r.shape.Nodes[i]
+		root := p.again[i]
+		follows := false
+		for _, k := range n.After {
+			follows = follows || p.again[k]
+		}
+		if n.Name == "" || !p.completed(i) {
+			p.again[i] = root || follows
+		}
+		if n.Name != "" || i == len(p.jobs)-1 {
+			all = append(all, jobID(p.r.base, i))
+		}
+		if !p.again[i] {
+			continue
+		}
+		v := Revival{JobID: jobID(p.r.base, i)}
+		if follows {
+			for _, k := range n.After {
+				v.DependsOn = append(v.DependsOn, jobID(p.r.base, k))
+			}
+		}
+		list = append(list, v)
+	}
+	return append(list, Revival{JobID: p.r.record.ID, DependsOn: all})
+}

@@ -1,0 +1,227 @@
+package workflow_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+func undoable(name string) workflow.Part {
+	return workflow.Undoable(name, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil))
+}
+
+func TestSaga(t *testing.T) {
+	trip := func(policy workflow.SagaPolicy) *workflow.Workflow {
+		return workflow.New("trip", workflow.Saga(policy,
+			undoable("flight"), step("check"), undoable("hotel"), undoable("car")))
+	}
+	t.Run("W081 W082 W083 completed steps are undone, the last first", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			var id, undone string
+			b.handle("x", func(ctx context.Context, step string) error {
+				switch {
+				case step == "car":
+					return errBoom // the only attempt
+				case strings.HasPrefix(step, "undo-"):
+					if s := b.status(id); s.State != workflow.StateCompensating {
+						t.Errorf("%s while %s runs", s.State, step)
+					}
+					if err := b.Workflows().Cancel(ctx, id); !errors.Is(err, ojs.ErrTransition) {
+						t.Errorf("W084: a cancel: %v", err)
+					}
+					name, err := workflow.UndoneResult[string](ctx)
+					undone += name + " "
+					return err
+				}
+				if _, err := workflow.UndoneResult[string](ctx); !errors.Is(err, ojs.ErrInvalid) {
+					t.Errorf("%v", err)
+				}
+				return handler.SetResult(ctx, "the "+step)
+			})
+			id = b.start(trip(workflow.Compensate))
+			b.run(time.Hour)
+			s := b.want(id, workflow.StateCompensated,
+				"flight:completed check:completed "+
+					"hotel:completed car:discarded "+
+					"undo-car:cancelled undo-hotel:completed undo-flight:completed")
+			if undone != "the hotel the flight " || s.Step("undo-hotel").Undoes != "hotel" {
+				t.Errorf("undone: %s", undone)
+			}
+			if err := b.Workflows().Retry(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+				t.Errorf("a retry of what was undone: %v", err)
+			}
+		})
+	})
+	t.Run("W081 the policies", func(t *testing.T) {
+		for policy, want := range map[workflow.SagaPolicy]string{
+			workflow.RetryFirst: "flight:completed check:completed hotel:completed car:completed undo-car:cancelled " +
+				"undo-hotel:cancelled undo-flight:cancelled",
+			workflow.Skip: "flight:completed check:completed hotel:discarded car:completed",
+		} {
+			inBubble(t, func(b *rig) {
+				b.handle("x", func(_ context.Context, step string) error {
+					times := strings.Count(strings.Join(b.ran, " "), "hotel")
+					if step == "hotel" && (policy == workflow.Skip || times == 1) {
+						return errBoom
+					}
+					return nil
+				})
+				id := b.start(trip(policy))
+				b.run(24 * time.Hour)
+				b.want(id, workflow.StateCompleted, want)
+			})
+		}
+	})
+	t.Run("W083 a failed compensation is the last, until it is retried", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			fails := true
+			b.handle("x", func(_ context.Context, step string) error {
+				if step == "car" || step == "undo-hotel" && fails {
+					return ojs.Discard(errBoom)
+				}
+				return nil
+			})
+			id := b.start(trip(workflow.Compensate))
+			b.run(0)
+			b.want(id, workflow.StateFailed,
+				"flight:completed check:completed "+
+					"hotel:completed car:discarded "+
+					"undo-car:cancelled undo-hotel:discarded undo-flight:cancelled")
+			fails = false
+			must(t, b.Workflows().Retry(b.ctx, id))
+			b.want(id, workflow.StateCompensating,
+				"flight:completed check:completed "+
+					"hotel:completed car:discarded "+
+					"undo-car:cancelled undo-hotel:available undo-flight:pending")
+			b.run(0)
+			b.want(id, workflow.StateCompensated,
+				"flight:completed check:completed "+
+					"hotel:completed car:discarded "+
+					"undo-car:cancelled undo-hotel:completed undo-flight:completed")
+		})
+	})
+	t.Run("W084 a cancel undoes nothing", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			var id string
+			b.handle("x", func(ctx context.Context, step string) error {
+				if step == "check" {
+					must(t, b.Workflows().Cancel(ctx, id))
+				}
+				return nil
+			})
+			id = b.start(trip(workflow.Compensate))
+			b.run(0)
+			b.want(id, workflow.StateCancelled,
+				"flight:completed check:completed "+
+					"hotel:cancelled car:cancelled "+
+					"undo-car:cancelled undo-hotel:cancelled undo-flight:cancelled")
+		})
+	})
+}
+
+func TestRetry(t *testing.T) {
+	t.Run("failed steps, and what was cancelled because of them, run again", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			fails := true
+			b.handle("x", func(ctx context.Context, step string) error {
+				if step == "b" && fails {
+					return ojs.Discard(errBoom)
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Chain(workflow.Group(step("a"), step("b")), step("c"))))
+			b.run(0)
+			b.want(id, workflow.StateFailed, "a:completed b:discarded c:cancelled")
+			fails = false
+			before := b.status(id)
+			must(t, b.Workflows().Retry(b.ctx, id))
+			if err := b.Workflows().Retry(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+				t.Errorf("a second retry: %v", err)
+			}
+			s := b.want(id, workflow.StateRunning, "a:completed b:available c:pending")
+			if !s.FinishedAt.IsZero() || len(s.Step("b").Job.Errors) != len(before.Step("b").Job.Errors) {
+				t.Errorf("%+v", s)
+			}
+			b.run(0)
+			b.want(id, workflow.StateCompleted, "a:completed b:completed c:completed")
+			if got := strings.Join(b.ran, " "); got != "a b b c" {
+				t.Error(got)
+			}
+		}, engine.WithConcurrency(1))
+	})
+	t.Run("a failure that a callback has dealt with is not retried", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(ctx context.Context, step string) error {
+				if step == "a" || step == "b" {
+					return ojs.Discard(errBoom)
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Chain(
+				workflow.Batch(step("a"), workflow.OnFailure(ojs.NewDraft("x", nil))), step("b"), step("c"))))
+			b.run(0)
+			must(t, b.Workflows().Retry(b.ctx, id))
+			b.want(id, workflow.StateRunning, "a:discarded on_failure:completed b:available c:pending")
+		})
+	})
+	t.Run("W027 a cancelled, completed or unknown workflow is refused", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return nil })
+			cancelled, completed := b.start(workflow.New("", step("a"))), b.start(workflow.New("", step("a")))
+			must(t, b.Workflows().Cancel(b.ctx, cancelled))
+			b.run(0)
+			for _, id := range []string{cancelled, completed} {
+				if err := b.Workflows().Retry(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+					t.Errorf("%v", err)
+				}
+			}
+			if err := b.Workflows().Retry(b.ctx, anyID); !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("%v", err)
+			}
+		})
+	})
+	t.Run("W051 a running step of a cancelled workflow is not retried", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			var id string
+			b.handle("x", func(ctx context.Context, step string) error {
+				if step == "a" {
+					must(t, b.Workflows().Cancel(ctx, id))
+				}
+				return errBoom
+			})
+			id = b.start(workflow.New("", workflow.Chain(step("a"), step("b"))))
+			b.run(time.Hour)
+			s := b.want(id, workflow.StateCancelled, "a:cancelled b:cancelled")
+			if got := strings.Join(b.ran, " "); got != "a" || len(s.Step("a").Job.Errors) != 1 {
+				t.Errorf("ran %s, %+v", got, s.Step("a").Job)
+			}
+		})
+	})
+	t.Run("W050 W052 a cancel is one call of the storage, and its events come in order", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCancelled}})
+			defer sub.Close()
+			b.handle("x", func(context.Context, string) error { return nil })
+			id := b.start(workflow.New("", workflow.Chain(step("a"), workflow.Group(step("b"), step("c")))))
+			must(t, b.Workflows().Cancel(b.ctx, id))
+			must(t, b.Workflows().Cancel(b.ctx, id))
+			b.run(0)
+			b.want(id, workflow.StateCancelled, "a:cancelled b:cancelled c:cancelled")
+			sub.Close()
+			n := 0
+			for range sub.C() {
+				n++
+			}
+			if n != 5 { // with the joins and the record
+				t.Errorf("%d events", n)
+			}
+		})
+	})
+}
