@@ -35,8 +35,8 @@ type Action struct {
 	// Name is the id of the job, or the name of the queue, entry or worker; "" for many
 	// jobs and with Read.
 	Name  string
-	Queue string // of the job; "" if it is about no job or several
-	Type  string // of the job; "" if it is about no job or several
+	Queue string // of the job or jobs; "" if they may be in several
+	Type  string // of the job or jobs; "" if they may be of several
 }
 
 // AllowAll is the Authorizer that permits every action to every request. Use it where a

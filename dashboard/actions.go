@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // maxForm is how large the body of a post may be, in bytes.
@@ -41,6 +42,12 @@ func refusal(err error) error {
 
 // jobActions are the actions that a job in a state takes.
 func jobActions(job *ojs.JobInfo) []Verb {
+	if job.Type == workflow.Type { // the page of the workflow has what can be done to it
+		if job.State.Terminal() {
+			return []Verb{Delete}
+		}
+		return nil
+	}
 	switch job.State {
 	case ojs.StateDiscarded:
 		return []Verb{Retry, Copy, Delete}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 func (s *site) state(id string) ojs.State {
@@ -206,5 +208,79 @@ func TestRunStops(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+func TestActionsOnAnEntry(t *testing.T) {
+	s, _ := full(t, WithAuthorizer(AllowAll))
+	for _, tc := range []struct {
+		do       string
+		location string
+		shows    string
+	}{
+		{"pause", "./?did=pause", `value="resume"`},
+		{"resume", "./?did=resume", `value="pause"`},
+		{"remove", "../?did=remove", ""},
+	} {
+		w := s.do("POST", "/cron/nightly/", "do="+tc.do)
+		if w.Header().Get("Location") != tc.location {
+			t.Errorf("%s: %d to %q\n%s", tc.do, w.Code, w.Header().Get("Location"), w.Body)
+		}
+		if tc.shows != "" && !strings.Contains(s.ok("/cron/nightly/"), tc.shows) {
+			t.Errorf("after %s the page has no %s", tc.do, tc.shows)
+		}
+		if tc.do == "resume" {
+			to := s.do("POST", "/cron/nightly/", "do=run").Header().Get("Location")
+			s.ok(strings.TrimPrefix(to, "../.."))
+		}
+	}
+	if w := s.get("/cron/nightly/"); w.Code != http.StatusNotFound {
+		t.Errorf("the entry is there: %d", w.Code)
+	}
+}
+
+func TestActionsOnAWorkflow(t *testing.T) {
+	s, ids := full(t, WithAuthorizer(AllowAll))
+	at := "/workflows/" + ids["workflow"] + "/"
+	if body := s.ok(at); strings.Contains(body, `value="cancel"`) {
+		t.Error("a workflow that has ended can be cancelled")
+	}
+	if w := s.do("POST", at, "do=cancel"); w.Code != http.StatusConflict {
+		t.Error(w.Code)
+	}
+	job := ojs.NewDraft("no.handler", nil)
+	record, err := s.eng.Workflows().Start(context.Background(), workflow.New("", workflow.Step("a", job)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at = "/workflows/" + record.ID + "/"
+	if body := s.ok(at); !strings.Contains(body, `value="cancel"`) {
+		t.Error("there is no button")
+	}
+	if w := s.do("POST", at, "do=cancel"); w.Code != http.StatusSeeOther {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	if body := s.ok(at); !strings.Contains(body, "state cancelled") {
+		t.Error("it is not cancelled")
+	}
+}
+
+func TestActionsOnAWorker(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	id := `evil "><script>`
+	worker := s.eng.Worker(id, engine.WorkerConfig{})
+	s.enqueue("t", 1)
+	if _, err := worker.Fetch(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if body := s.ok("/workers/"); strings.Contains(body, id) || !strings.Contains(body, `value="quiet"`) {
+		t.Error(body)
+	}
+	form := url.Values{"id": {id}, "do": {"quiet"}}.Encode()
+	if w := s.do("POST", "/workers/", form); w.Code != http.StatusSeeOther {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	if _, err := worker.Fetch(context.Background()); !errors.Is(err, engine.ErrWorkerQuiet) {
+		t.Error(err)
 	}
 }

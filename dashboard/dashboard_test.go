@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // quiet keeps the log lines of provoked failures out of the output of tests.
@@ -134,6 +135,21 @@ func full(t testing.TB, opts ...Option) (s *site, ids map[string]string) {
 	if err := s.eng.Queues().Pause(context.Background(), "paused"); err != nil {
 		t.Fatal(err)
 	}
+	entry := engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
+		Description: evil, Job: ojs.NewDraft("works", args, with...)}
+	if err := s.eng.Cron().Set(context.Background(), entry); err != nil {
+		t.Fatal(err)
+	}
+	step := func(name, jobType string) workflow.Part {
+		return workflow.Step(name, ojs.NewDraft(jobType, args, with...))
+	}
+	chain := workflow.Chain(step("first", "works"), workflow.Group(step("left", "fails.dead"),
+		step("right", "works")), step("last", "works"))
+	record, err := s.eng.Workflows().Start(context.Background(), workflow.New(evil, chain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids["workflow"] = record.ID
 	s.run()
 	return s, ids
 }
@@ -141,7 +157,9 @@ func full(t testing.TB, opts ...Option) (s *site, ids map[string]string) {
 // addresses are those of every page.
 func addresses(ids map[string]string) []string {
 	out := []string{"/", "/jobs/", "/jobs/?q=state:discarded", "/jobs/?by=error", "/jobs/?q=%3Cscript%3E",
-		"/queues/", "/queues/mail/", "/queues/paused/", "/display/", "/display/?bad=1"}
+		"/queues/", "/queues/mail/", "/queues/paused/", "/types/", "/types/works/", "/failures/", "/dead/",
+		"/due/", "/cron/", "/cron/nightly/", "/workers/?stacks=1", "/workflows/",
+		"/workflows/" + ids["workflow"] + "/", "/system/", "/display/", "/display/?bad=1"}
 	for _, id := range ids {
 		out = append(out, "/jobs/"+id+"/")
 	}
@@ -301,7 +319,7 @@ func crawl(t *testing.T, start string) {
 					t.Fatal(err)
 				}
 				to.Fragment = ""
-				if address := to.String(); !seen[address] && len(seen) < 120 {
+				if address := to.String(); !seen[address] && len(seen) < 150 {
 					seen[address] = true
 					next = append(next, address)
 				}

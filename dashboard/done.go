@@ -10,6 +10,8 @@ var dones = map[string]string{
 	string(Copy):   "This is the copy.",
 	string(Pause):  "Paused.",
 	string(Resume): "Resumed.",
+	string(Remove): "The entry is removed.",
+	string(Quiet):  "The worker takes no more jobs.",
 	string(Drain):  "The queue drains: it refuses new jobs.",
 }
 

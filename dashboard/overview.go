@@ -84,7 +84,7 @@ func (h *Handler) overview(p *page) error {
 	if data.Dead, err = h.deadCount(ctx); err != nil {
 		return err
 	}
-	data.Types = h.types(p)
+	data.Types = h.types()
 	slices.SortStableFunc(data.Types, func(a, b typeRow) int {
 		return cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed)
 	})
@@ -107,7 +107,7 @@ func (h *Handler) deadCount(ctx context.Context) (engine.Count, error) {
 }
 
 // types sums what this process has counted by type, in alphabetical order.
-func (h *Handler) types(p *page) []typeRow {
+func (h *Handler) types() []typeRow {
 	rows := make(map[string]*typeRow)
 	for _, hd := range h.eng.Handlers() {
 		rows[hd.Type()] = &typeRow{JobMeter: engine.JobMeter{Type: hd.Type()}, Handled: true}

@@ -14,6 +14,14 @@ var navigation = []entry{
 	{"", "Overview"},
 	{"jobs/", "Jobs"},
 	{"queues/", "Queues"},
+	{"types/", "Types"},
+	{"failures/", "Failures"},
+	{"dead/", "Dead letters"},
+	{"due/", "Scheduled"},
+	{"cron/", "Recurring"},
+	{"workers/", "Workers"},
+	{"workflows/", "Workflows"},
+	{"system/", "System"},
 	{"display/", "Display"},
 }
 
@@ -26,12 +34,26 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/jobs/{id}/raw/{$}", h.raw)
 	get("/queues/{$}", h.queues)
 	get("/queues/{name}/{$}", h.queue)
+	get("/types/{$}", h.typesPage)
+	get("/types/{name}/{$}", h.typePage)
+	get("/failures/{$}", h.failures)
+	get("/dead/{$}", h.dead)
+	get("/due/{$}", h.due)
+	get("/cron/{$}", h.crons)
+	get("/cron/{name}/{$}", h.cron)
+	get("/workers/{$}", h.workers)
+	get("/workflows/{$}", h.workflows)
+	get("/workflows/{id}/{$}", h.workflow)
+	get("/system/{$}", h.system)
 	get("/display/{$}", h.display)
 	get("/act/{$}", h.preview)
 	get("/runs/{id}/{$}", h.runPage)
 	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }
 	post("/jobs/{id}/{$}", h.actOnJob)
 	post("/queues/{name}/{$}", h.actOnQueue)
+	post("/cron/{name}/{$}", h.actOnCron)
+	post("/workers/{$}", h.actOnWorker)
+	post("/workflows/{id}/{$}", h.actOnWorkflow)
 	post("/act/{$}", h.start)
 	post("/runs/{id}/{$}", h.stopRun)
 	mux.Handle("GET /assets/{version}/{name}", http.HandlerFunc(asset))

@@ -58,3 +58,12 @@ func (p *page) Percent(f float64) int { return int(f*100 + 0.5) }
 
 // Set reports whether a time is set.
 func (p *page) Set(t time.Time) bool { return !t.IsZero() }
+
+// Shown is a job as pages may show it.
+func (p *page) Shown(job *ojs.JobInfo) *ojs.JobInfo { return p.h.shown(job) }
+
+// Plus is a sum, for places in pictures.
+func (p *page) Plus(a, b int) int { return a + b }
+
+// TypeLine is the filter line of a type.
+func (p *page) TypeLine(name string) string { return term("type", name) }

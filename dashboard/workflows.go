@@ -1,0 +1,93 @@
+package dashboard
+
+import (
+	"errors"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+// workflowPage is how many workflows a page lists. Each costs a read of its steps.
+const workflowPage = 20
+
+type workflowsData struct {
+	List       []*workflow.Status
+	Next, Prev string
+}
+
+// workflows lists the workflows, the newest first.
+func (h *Handler) workflows(p *page) error {
+	ctx := p.r.Context()
+	f := engine.Filter{Types: []string{workflow.Type}, Order: engine.OrderNewest}
+	list, err := h.eng.Jobs().Page(ctx, f, p.r.FormValue("at"), workflowPage)
+	if unsupported(err) {
+		f.Order = engine.OrderOldest
+		list, err = h.eng.Jobs().Page(ctx, f, p.r.FormValue("at"), workflowPage)
+	}
+	if err != nil {
+		return refusal(err)
+	}
+	data := &workflowsData{Next: list.Next, Prev: list.Prev}
+	for _, record := range list.Jobs {
+		status, err := h.eng.Workflows().Get(ctx, record.ID)
+		if errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		data.List = append(data.List, status)
+	}
+	return p.show("workflows", p.T("Workflows"), data)
+}
+
+type workflowData struct {
+	*workflow.Status
+	Graph   graph
+	Actions []Verb
+	Done    string
+}
+
+// workflow shows one workflow as a graph and as a table.
+func (h *Handler) workflow(p *page) error {
+	status, err := h.eng.Workflows().Get(p.r.Context(), p.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	data := &workflowData{Status: status, Graph: layout(p, status), Done: done(p.r.FormValue("did"))}
+	if !status.State.Final() && p.May(Cancel, "workflow", status.ID, "", "") {
+		data.Actions = []Verb{Cancel}
+	}
+	title := status.Name
+	if title == "" {
+		title = p.T("Workflow")
+	}
+	return p.show("workflow", title, data)
+}
+
+// actOnWorkflow cancels a workflow.
+func (h *Handler) actOnWorkflow(p *page) error {
+	id := p.r.PathValue("id")
+	if Verb(p.r.PostFormValue("do")) != Cancel {
+		return ojs.ErrNotFound
+	}
+	if err := h.allowed(p, Action{Do: Cancel, On: "workflow", Name: id}); err != nil {
+		return err
+	}
+	if err := h.eng.Workflows().Cancel(p.r.Context(), id); err != nil {
+		return refusal(err)
+	}
+	return p.moved("./")
+}
+
+// Finished is how many steps have ended, of how many.
+func (p *page) Finished(s *workflow.Status) string {
+	n := 0
+	for i := range s.Steps {
+		if s.Steps[i].State().Terminal() {
+			n++
+		}
+	}
+	return p.T("%d of %d", n, len(s.Steps))
+}
