@@ -3,10 +3,13 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -28,12 +31,9 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 		return append(dst, claimed...), nil
 	}
 	skip := []string{} // keys of which this claim has a job
-	var types []string // nil: all
-	if len(c.Types) > 0 {
-		types = c.Types
-	}
+	types := typesOf(c.Types)
 	for left := most; left > 0; {
-		args := []any{rows.Nanos(now), left, c.Worker, types, skip}
+		args := types.arguments([]any{rows.Nanos(now), left, c.Worker, types.names, skip})
 		sql := s.sql.claimAll
 		if s.paused.Load() {
 			sql = s.sql.claimAround
@@ -85,3 +85,46 @@ func (s *Storage) decodeClaimed(ctx context.Context, claimed []stored, dst []sto
 	_ = s.setAsideRead(ctx, true, met)
 	return dst
 }
+
+// claimTypes are the types of a claim as statements take them: see ofTypes in sql.go.
+type claimTypes struct {
+	names               []string // nil: all
+	ranged, from, until []string
+}
+
+// arguments appends what comes behind the keys to skip.
+func (t *claimTypes) arguments(args []any) []any { return append(args, t.ranged, t.from, t.until) }
+
+// typesOf reads the Types of a claim (storage.Claim.Takes).
+func typesOf(patterns []string) (t claimTypes) {
+	t.ranged, t.from, t.until = []string{}, []string{}, []string{}
+	add := func(name, from, until string) {
+		t.ranged, t.from, t.until = append(t.ranged, name), append(t.from, from), append(t.until, until)
+	}
+	for _, pattern := range patterns {
+		name, wanted, ranged := strings.Cut(pattern, "@")
+		if !ranged || wanted == "" {
+			t.names = append(t.names, name)
+		}
+		if !ranged {
+			add(name, "-1", "Infinity")
+			continue
+		}
+		r, err := versions.ParseRange(wanted)
+		if err != nil { // it has no version
+			continue
+		}
+		until := "Infinity"
+		if !r.Open {
+			until = numeric(r.Until)
+		}
+		add(name, numeric(r.From), until)
+	}
+	if len(patterns) > 0 && t.names == nil {
+		t.names = []string{}
+	}
+	return t
+}
+
+// numeric is a version as the constant version in sql.go has it.
+func numeric(v versions.Version) string { return fmt.Sprintf("%d%019d", v.Major, v.Minor) }

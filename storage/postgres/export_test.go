@@ -66,7 +66,8 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 // ClaimFound claims a job as a claim with keys to skip does that has found it in a queue.
 // It returns how many it claims.
 func (s *Storage) ClaimFound(ctx context.Context, now time.Time, queue string, seq int64) (int, error) {
-	p := &past{s: s, ctx: ctx, c: &storage.Claim{Worker: "w"}, now: rows.Nanos(now), queue: queue}
+	c := &storage.Claim{Worker: "w"}
+	p := &past{s: s, ctx: ctx, c: c, now: rows.Nanos(now), types: typesOf(nil), queue: queue}
 	got, err := p.take([]rows.Waiting{{Seq: seq}}, 10)
 	return len(got), err
 }
@@ -77,29 +78,32 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	now := rows.Nanos(time.Now())
 	ids := []string{"a", "b"}
 	given := arguments(make([]written, 2))
+	none := []string{}
+	claim := []any{now, 10, "w", []string{"x"}, none, none, none, none}
+	claim = claim[:len(claim):len(claim)]
 	plans := make(map[string]string)
 	for name, st := range map[string]struct {
 		sql  string
 		args []any
 	}{
 		"get":            {s.sql.get, []any{"a"}},
-		"claim":          {s.sql.claim, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},
-		"claim all":      {s.sql.claimAll, []any{now, 10, "w", []string{"x"}, []string{}}},
-		"claim around":   {s.sql.claimAround, []any{now, 10, "w", []string{"x"}, []string{}}},
-		"claim these":    {s.sql.claimThese, []any{now, 10, "w", []string{"x"}, []string{}, []int64{1, 2}, []string{"", "k"}, "q"}},
+		"claim":          {s.sql.claim, append(claim, []string{"q", "r"})},
+		"claim all":      {s.sql.claimAll, claim},
+		"claim around":   {s.sql.claimAround, claim},
+		"claim these":    {s.sql.claimThese, append(claim, []int64{1, 2}, []string{"", "k"}, "q")},
 		"begin past":     {s.sql.beginPast, []any{ids}},
 		"behind":         {s.sql.behindIn, []any{[]int32{1}, []int64{1}, 10, "q"}},
 		"behind in all":  {s.sql.behindAll, []any{[]int32{1}, []int64{1}, 10}},
-		"first of keys":  {s.sql.firstOfKeys, []any{ids, now, []string(nil), "", []string{}}},
+		"first of keys":  {s.sql.firstOfKeys, []any{ids, now, none, none, none, none, "", none}},
 		"settle attempt": {s.sql.settleAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
 		"end attempt":    {s.sql.endAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
 		"complete":       {s.sql.complete, completionArguments(make([]written, 2))},
 		"complete step":  {s.sql.completeStep, completionArguments(make([]written, 2))},
 		"end step":       {s.sql.endStep, attemptArguments(make([]written, 2), []int64{1, 1})},
 		"settle step":    {s.sql.settleStep, attemptArguments(make([]written, 2), []int64{1, 1})},
-		"ahead":          {s.sql.aheadIn, []any{now, 10, "w", []string{"x"}, []string{}, []string{"q", "r"}}},
-		"ahead all":      {s.sql.aheadAll, []any{now, 10, "w", []string{"x"}, []string{}}},
-		"ahead around":   {s.sql.aheadAround, []any{now, 10, "w", []string{"x"}, []string{}}},
+		"ahead":          {s.sql.aheadIn, append(claim, []string{"q", "r"})},
+		"ahead all":      {s.sql.aheadAll, claim},
+		"ahead around":   {s.sql.aheadAround, claim},
 		"locked ids":     {s.sql.lockedIDs, []any{ids}},
 		"settle all":     {s.sql.settleAll, append(given[:len(given):len(given)], []int64{1, 1})},
 		"take edges":     {s.sql.takeEdges, []any{[]int64{1, 2}}},

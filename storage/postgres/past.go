@@ -30,7 +30,7 @@ type past struct {
 	ctx    context.Context
 	c      *storage.Claim
 	now    int64
-	types  []string // nil: all
+	types  claimTypes
 	queue  string   // ""; all but
 	paused []string // these
 }
@@ -50,10 +50,7 @@ func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, mo
 	if s.forget.Swap(false) {
 		s.lanes.Forget()
 	}
-	p := &past{s: s, ctx: ctx, c: c, now: now}
-	if len(c.Types) > 0 {
-		p.types = c.Types
-	}
+	p := &past{s: s, ctx: ctx, c: c, now: now, types: typesOf(c.Types)}
 	taken := make(map[string]bool)
 	const tries = 5
 	for try := 0; try < tries; try++ {
@@ -138,9 +135,10 @@ func (p *past) take(picked []rows.Waiting, most int) ([]stored, error) {
 		seqs[i], keys[i] = picked[i].Seq, picked[i].Key
 	}
 	var got []stored
+	args := p.types.arguments([]any{p.now, most, p.c.Worker, p.types.names, []string{}})
+	args = append(args, seqs, keys, p.queue)
 	err := again(func() (err error) {
-		got, err = selectRows(p.ctx, tuned{p.s}, true, p.s.sql.claimThese, p.now, most, p.c.Worker, p.types,
-			[]string{}, seqs, keys, p.queue)
+		got, err = selectRows(p.ctx, tuned{p.s}, true, p.s.sql.claimThese, args...)
 		return err
 	})
 	slices.SortFunc(got, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
@@ -165,7 +163,8 @@ func (p *past) First(keys []string) ([]rows.Waiting, error) {
 	if paused == nil {
 		paused = []string{}
 	}
-	return p.look(p.s.sql.firstOfKeys, keys, p.now, p.types, p.queue, paused)
+	args := p.types.arguments([]any{keys, p.now, p.types.names})
+	return p.look(p.s.sql.firstOfKeys, append(args, p.queue, paused)...)
 }
 
 func (p *past) look(sql string, args ...any) (found []rows.Waiting, err error) {

@@ -54,7 +54,7 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 			}
 			n.Quarantined = append(n.Quarantined, storage.Quarantined{
 				Key: strconv.FormatInt(key, 10), Kind: storage.KindJob, Name: b.ID, Reason: rows.Reason(b.why), At: at.UTC(),
-				Queue: b.Queue, Type: b.Type, State: rows.State(b.State),
+				Queue: b.Queue, Type: rows.TypeName(b.Type), State: rows.State(b.State),
 			})
 		}))
 		if err == nil && claimed {
@@ -221,6 +221,7 @@ func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (lis
 	var state int16
 	err = tuned{s}.query(ctx, s.sql.quarantined, []any{from, limit}, each([]any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}, func() {
 		q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(), rows.State(int(state))
+		q.Type = rows.TypeName(q.Type)
 		list = append(list, q)
 	}))
 	return list, wrap(err)

@@ -96,7 +96,6 @@ type written struct {
 
 func encode(r *storage.Record) (w written, err error) {
 	w.Columns, err = rows.Encode(r)
-	w.Type = r.Type // the version is in the document: claims do not tell versions apart
 	w.kept = rows.Nanos(r.KeptUntil())
 	return w, err
 }

@@ -77,9 +77,24 @@ const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.
 	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept, ord)
 	ORDER BY u.ord)`
 
+// version is the version of a job j, of its type: as one number, in which those of OJS
+// (internal/versions) have their order. -1: no such version.
+const version = `(CASE WHEN {of} ~ '^(0|[1-9][0-9]{0,18})([.](0|[1-9][0-9]{0,18}))?$'
+	THEN split_part({of}, '.', 1)::numeric * 10000000000000000000
+		+ coalesce(nullif(split_part({of}, '.', 2), ''), '0')::numeric ELSE -1 END)`
+
+// ofTypes asks whether a job j is of the types of a claim. {types} are those of jobs
+// without a version, NULL for all jobs; {names} those of jobs with one, which is at least
+// {from} and below {until}.
+const ofTypes = `({types}::text[] IS NULL OR j.type = ANY ({types}::text[])
+	OR strpos(j.type, '@') > 0 AND EXISTS (
+		SELECT FROM unnest({names}::text[], {from}::text[], {until}::text[]) r (name, low, high)
+		WHERE r.name = substr(j.type, 1, strpos(j.type, '@') - 1)
+		AND {version} >= r.low::numeric AND {version} < r.high::numeric))`
+
 // claimable is what every claim asks of a job j: $1 is the time, $4 the types, $5 the
 // keys to skip.
-const claimable = `(j.wake IS NULL OR j.wake > $1) AND ($4::text[] IS NULL OR j.type = ANY ($4::text[]))
+const claimable = `(j.wake IS NULL OR j.wake > $1) AND {of_types}
 	AND (j.rate_key IS NULL OR j.rate_key <> ALL ($5::text[]))`
 
 // Claims are in the order of picked, in which each job has a mark.
@@ -130,9 +145,9 @@ const (
 	limitEach  = `$2`
 	limitAhead = `CASE WHEN current_setting('ojs.held', true) = 'yes' THEN 0 ELSE $2 END`
 
-	// $6 are the queues in their order.
+	// $9 are the queues in their order.
 	pickIn = `WITH picked AS MATERIALIZED (
-		SELECT c.seq, c.mark FROM unnest($6::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
+		SELECT c.seq, c.mark FROM unnest($9::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
 			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
@@ -160,11 +175,11 @@ const (
 		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY first.priority DESC, first.place LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
-	// $6 are the jobs, $7 their keys as they were, $8 their queue; '': any.
+	// $9 are the jobs, $10 their keys as they were, $11 their queue; '': any.
 	pickThese = `WITH picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($6::bigint[]) AND {claimable}
-		AND coalesce(j.rate_key, '') = ($7::text[])[array_position($6::bigint[], j.seq)]
-		AND ($8::text = '' OR j.queue = $8::text)
+		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($9::bigint[]) AND {claimable}
+		AND coalesce(j.rate_key, '') = ($10::text[])[array_position($9::bigint[], j.seq)]
+		AND ($11::text = '' OR j.queue = $11::text)
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
@@ -311,9 +326,9 @@ func quoted(schema string) string { return `"` + schema + `"` }
 var (
 	functions = regexp.MustCompile(`\b(array_agg|array_position|bool_or|cardinality|clock_timestamp|convert_to|count|` +
 		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|` +
-		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|sum)\(`)
+		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|split_part|strpos|substr|sum)\(`)
 	unnestOne = regexp.MustCompile(`\bunnest\((\$\d+::[a-z]+\[\]|ARRAY\[[^\]]*\])\)`)
-	types     = regexp.MustCompile(`::(text|bytea|float8)\b`)
+	types     = regexp.MustCompile(`::(text|bytea|float8|numeric)\b`)
 )
 
 // inCatalog names the schema of the functions and types of a statement, so that no
@@ -335,8 +350,15 @@ func inCatalog(sql string) string {
 var catalogued sync.Map
 
 func newStatements(schema string) *statements {
+	types := func(types, names, from, until string) string {
+		version := strings.ReplaceAll(version, "{of}", "substr(j.type, strpos(j.type, '@') + 1)")
+		return strings.NewReplacer("{types}", types, "{names}", names, "{from}", from, "{until}", until,
+			"{version}", version).Replace(ofTypes)
+	}
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
-		"{first}", first, "{claimable}", claimable,
+		"{first}", first,
+		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$6", "$7", "$8")),
+		"{of_types_of_keys}", types("$3", "$4", "$5", "$6"),
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"), "{ended}", strings.ReplaceAll(whole, "{of}", "done"),
 		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
@@ -432,12 +454,12 @@ func newStatements(schema string) *statements {
 		// $1 and $2 are the places passed, by priority, $3 is how many, $4 the queue.
 		behindIn:  q(strings.ReplaceAll(behind, "{in}", "j.queue = $4")),
 		behindAll: q(strings.ReplaceAll(behind, "{in}", "j.attempt >= 0")),
-		// $1 are the keys, $2 is the time, $3 the types, $4 the queue, $5 the paused
-		// ones.
+		// $1 are the keys, $2 is the time, $3 to $6 are the types, $7 is the queue, $8
+		// are the paused ones.
 		firstOfKeys: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
 				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}) FROM {schema}.ready j
-				WHERE j.rate_key = k AND (j.wake IS NULL OR j.wake > $2) AND ($3::text[] IS NULL OR j.type = ANY ($3::text[]))
-				AND ($4 = '' OR j.queue = $4) AND j.queue <> ALL ($5::text[])
+				WHERE j.rate_key = k AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
+				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
 				ORDER BY j.priority DESC, j.place LIMIT 1) c`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 

@@ -229,11 +229,8 @@ func (s *Storage) claimingAhead(now time.Time, c *storage.Claim, most int) (sql 
 	if c.SkipKeys.Len() > 0 {
 		skip = slices.Collect(c.SkipKeys.All())
 	}
-	var types []string // nil: all
-	if len(c.Types) > 0 {
-		types = c.Types
-	}
-	args = []any{rows.Nanos(now), most, c.Worker, types, skip}
+	types := typesOf(c.Types)
+	args = types.arguments([]any{rows.Nanos(now), most, c.Worker, types.names, skip})
 	switch {
 	case len(c.Queues) > 0:
 		return s.sql.aheadIn, append(args, c.Queues)

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -29,8 +30,35 @@ func TestUpgrade(t *testing.T) {
 		checkCounts(t, pool, name)
 		var oldest int
 		must(t, pool.QueryRow(t.Context(), "SELECT max(oldest) FROM "+name+".migration").Scan(&oldest))
-		if oldest != 13 {
-			t.Errorf("programs for version %d may run beside version 13", oldest)
+		if oldest != 14 {
+			t.Errorf("programs for version %d may run beside version 14", oldest)
+		}
+	}
+}
+
+// Claims tell the versions apart of jobs that version 13 has stored.
+func TestVersionsAfterUpgrade(t *testing.T) {
+	pool := connect(t)
+	name := schema(t, pool)
+	must(t, postgres.MakeVersion(t.Context(), pool, name, 13))
+	for i, document := range []string{`NULL`, `'{"type_version":"2.0"}'`, `'{"type_version":'`} {
+		_, err := pool.Exec(t.Context(), fmt.Sprintf(`WITH j AS (
+				INSERT INTO %s.job (seq, created, lease, id, job) VALUES (%d, 1, 1, 'old%d', %s))
+			INSERT INTO %s.stage (seq, place, version, attempt, priority, state, queue, type)
+				VALUES (%d, 1, 1, 0, 0, 3, 'q', 'x')`, name, i, i, document, name, i))
+		must(t, err)
+	}
+	s, _ := open(t, name)
+	for _, want := range []struct{ pattern, id string }{{"x@<2.0", ""}, {"x@2.0", "old1"}, {"x@", "old0"}} {
+		c := storage.Claim{Types: []string{want.pattern}, Max: 9}
+		claimed, err := s.Claim(t.Context(), time.Now(), c, nil)
+		must(t, err)
+		var id string
+		for _, r := range claimed {
+			id += r.ID
+		}
+		if id != want.id {
+			t.Errorf("%s takes %q, not %q", want.pattern, id, want.id)
 		}
 	}
 }
