@@ -38,6 +38,7 @@ type Handler struct {
 	serv http.Handler // mux behind the checks of every request
 
 	runs runs
+	live live
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc

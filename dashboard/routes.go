@@ -46,6 +46,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/workflows/{id}/{$}", h.workflow)
 	get("/system/{$}", h.system)
 	get("/display/{$}", h.display)
+	get("/live/{$}", h.stream)
 	get("/act/{$}", h.preview)
 	get("/runs/{id}/{$}", h.runPage)
 	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }

@@ -1,0 +1,123 @@
+// Everything works without this file. With it, open pages keep up to date and have keys.
+const root = new URL(document.body.dataset.root, location.href)
+const store = { get(k) { try { return localStorage.getItem(k) } catch { return null } }, set(k, v) { try { localStorage.setItem(k, v) } catch { } } }
+
+// A tick loads the page again and replaces the parts that have changed.
+const was = new WeakMap()
+let on = store.get('ojs_live') !== 'off', source, busy = false, again = false, latest = 0
+const parts = doc => new Map([...doc.querySelectorAll('[data-live]')].map(e => [e.dataset.live, e]))
+
+async function refresh() {
+  if (busy) { again = true; return }
+  busy = true
+  try {
+    const answer = await fetch(location.href, { headers: { 'X-Live': '1' } })
+    if (!answer.ok) return
+    const next = parts(new DOMParser().parseFromString(await answer.text(), 'text/html'))
+    for (const [name, old] of parts(document)) {
+      const now = next.get(name)
+      if (now && !held(old) && now.innerHTML !== was.get(old)) replace(old, now)
+    }
+  } catch { /* the server is away; the next tick tries again */ } finally {
+    busy = false
+    if (again) { again = false; setTimeout(refresh, 1000) }
+  }
+}
+
+// held: replacing the part would disturb what the reader does in it.
+function held(part) {
+  const s = getSelection()
+  if (s && !s.isCollapsed && part.contains(s.anchorNode)) return true
+  const a = document.activeElement
+  return part.contains(a) && a.matches('input:not([type=checkbox]),select,textarea')
+}
+
+function key(e) {
+  if (!e || e === document.body) return null
+  if (e.id) return '#' + CSS.escape(e.id)
+  for (const a of ['href', 'value', 'action']) if (e.hasAttribute(a)) return `${e.localName}[${a}="${CSS.escape(e.getAttribute(a))}"]`
+  const d = e.closest('details[data-keep]')
+  return d && e.localName === 'summary' ? `details[data-keep="${CSS.escape(d.dataset.keep)}"]>summary` : null
+}
+
+function replace(old, now) {
+  const focus = old.contains(document.activeElement) ? key(document.activeElement) : null
+  const picked = new Set([...old.querySelectorAll('input[type=checkbox]:checked')].map(e => e.value))
+  const open = new Set([...old.querySelectorAll('details[open]')].map(e => e.dataset.keep))
+  const places = [...old.querySelectorAll('.scroll,pre')].map(e => [e.scrollLeft, e.scrollTop])
+  was.set(old, now.innerHTML)
+  old.replaceChildren(...document.importNode(now, true).childNodes)
+  for (const e of old.querySelectorAll('input[type=checkbox]')) e.checked = picked.has(e.value)
+  for (const e of old.querySelectorAll('details[data-keep]')) e.open = open.has(e.dataset.keep)
+  old.querySelectorAll('.scroll,pre').forEach((e, i) => { if (places[i]) [e.scrollLeft, e.scrollTop] = places[i] })
+  pickAll(old)
+  if (focus) old.querySelector(focus)?.focus({ preventScroll: true })
+}
+
+// The stream is closed while the page is hidden: HTTP/1.1 has six connections for a host.
+function listen() {
+  const want = on && !document.hidden && document.querySelector('[data-live]')
+  if (!want) { source?.close(); source = null; return }
+  if (source) return
+  let failed = 0
+  source = new EventSource(new URL('live/', root))
+  source.addEventListener('tick', () => {
+    failed = 0
+    if (Date.now() - latest < 900) return
+    latest = Date.now()
+    refresh()
+  })
+  source.onerror = () => { if (++failed > 2) { source?.close(); source = null; setTimeout(() => { refresh(); listen() }, 5000) } }
+}
+document.addEventListener('visibilitychange', () => { if (!document.hidden && on) refresh(); listen() })
+
+const button = document.createElement('button')
+button.type = 'button'
+button.className = 'live'
+function show() { button.setAttribute('aria-pressed', on); button.textContent = document.body.dataset.name }
+function toggle() { on = !on; store.set('ojs_live', on ? 'on' : 'off'); show(); listen(); if (on) refresh() }
+button.onclick = toggle
+show()
+document.querySelector('.find').before(button)
+listen()
+
+// A box in the head of the table selects all of its rows.
+function pickAll(within) {
+  const head = within.querySelector('th.pick')
+  if (!head) return
+  const box = document.createElement('input')
+  box.type = 'checkbox'
+  box.setAttribute('aria-label', head.textContent)
+  box.onchange = () => { for (const e of within.querySelectorAll('td.pick input')) e.checked = box.checked }
+  head.replaceChildren(box)
+}
+pickAll(document)
+
+// Keys. None of them acts on a job: they lead to forms.
+let g = 0
+const pages = { o: '', j: 'jobs/', q: 'queues/', t: 'types/', f: 'failures/', d: 'dead/', s: 'due/', c: 'cron/', w: 'workers/' }
+function step(by) {
+  const links = [...document.querySelectorAll('main tbody tr td a')].filter((a, i, all) => all.findIndex(b => b.closest('tr') === a.closest('tr')) === i)
+  const at = links.findIndex(a => a.closest('tr').contains(document.activeElement))
+  links[Math.min(links.length - 1, Math.max(0, at + by))]?.focus()
+}
+document.addEventListener('keydown', e => {
+  if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches('input:not([type=checkbox]),select,textarea')) return
+  if (g && Date.now() - g < 1500 && e.key in pages) { location.href = new URL(pages[e.key], root); return }
+  g = e.key === 'g' ? Date.now() : 0
+  if (e.key === '/') { e.preventDefault(); (document.getElementById('q') ?? document.querySelector('.find input')).focus() }
+  else if (e.key === 'j') step(1)
+  else if (e.key === 'k') step(-1)
+  else if (e.key === 'l') toggle()
+  else if (e.key === 'x') {
+    const box = document.activeElement?.closest('tr')?.querySelector('td.pick input')
+    if (box) box.checked = !box.checked
+  }
+})
+
+// The display page offers the zone of the browser.
+const zones = document.getElementById('zones')
+if (zones) {
+  const zone = new Option(Intl.DateTimeFormat().resolvedOptions().timeZone)
+  zones.prepend(zone)
+}

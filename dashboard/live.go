@@ -1,0 +1,140 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// An open page listens to a stream of ticks, and loads itself again at each. One poller
+// serves all streams, however many are open:
+//
+//  1. The first stream starts the poller, and the last one that closes stops it.
+//  2. The poller asks for the engine's stats each second. If they have changed, or after
+//     ten seconds, each stream gets a tick.
+//  3. A stream holds one tick at most, so that a slow reader costs nothing.
+//
+// The poller asks for stats, and does not subscribe, because a subscription would cost
+// the engine a snapshot of each job.
+
+const (
+	pollEvery = time.Second
+	tickAfter = 10 * time.Second // ages on the page change even if the stats do not
+	pingAfter = 15 * time.Second // proxies close a stream that is silent
+)
+
+// live has the open streams.
+type live struct {
+	mu      sync.Mutex // guards all
+	streams map[chan struct{}]bool
+	stop    context.CancelFunc // of the poller; nil: no stream is open
+}
+
+// join adds a stream, and begins to poll for the first one. The function takes the stream
+// out again.
+func (h *Handler) join() (ticks <-chan struct{}, leave func()) {
+	l := &h.live
+	stream := make(chan struct{}, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.streams == nil {
+		l.streams = make(map[chan struct{}]bool)
+	}
+	l.streams[stream] = true
+	if l.stop == nil {
+		var ctx context.Context
+		ctx, l.stop = context.WithCancel(h.ctx)
+		h.busy.Add(1)
+		go func() {
+			defer h.busy.Done()
+			h.poll(ctx)
+		}()
+	}
+	return stream, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.streams, stream)
+		if len(l.streams) == 0 && l.stop != nil {
+			l.stop()
+			l.stop = nil
+		}
+	}
+}
+
+// poll sends ticks until ctx ends.
+func (h *Handler) poll(ctx context.Context) {
+	ticker := h.conf.clock.Ticker(pollEvery)
+	defer ticker.Stop()
+	seed := maphash.MakeSeed()
+	var last uint64
+	var sent time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		stats, err := h.eng.Stats(ctx)
+		if err != nil {
+			continue // the page that a tick loads would fail too; the next look may not
+		}
+		b, err := json.Marshal(stats)
+		if err != nil {
+			continue
+		}
+		now := h.conf.clock.Now()
+		if sum := maphash.Bytes(seed, b); sum != last || now.Sub(sent) >= tickAfter {
+			last, sent = sum, now
+			h.tick()
+		}
+	}
+}
+
+func (h *Handler) tick() {
+	h.live.mu.Lock()
+	defer h.live.mu.Unlock()
+	for stream := range h.live.streams {
+		select {
+		case stream <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// stream answers with ticks as server-sent events, until the client or the handler
+// closes.
+func (h *Handler) stream(p *page) error {
+	p.answered = true
+	head := p.w.Header()
+	head.Set("Content-Type", "text/event-stream")
+	head.Set("X-Accel-Buffering", "no") // nginx passes each event on
+	out := http.NewResponseController(p.w)
+	_ = out.SetWriteDeadline(time.Time{}) // a server's WriteTimeout is for pages
+	ticks, leave := h.join()
+	defer leave()
+	if _, err := io.WriteString(p.w, "retry: 3000\n\n"); err != nil || out.Flush() != nil {
+		return nil // the client has left, or nothing can be streamed through this server
+	}
+	ping := h.conf.clock.Ticker(pingAfter)
+	defer ping.Stop()
+	for {
+		message := ": ping\n\n"
+		select {
+		case <-p.r.Context().Done():
+			return nil
+		case <-h.ctx.Done():
+			return nil
+		case <-ticks:
+			message = "event: tick\ndata:\n\n"
+		case <-ping.C:
+		}
+		if _, err := fmt.Fprint(p.w, message); err != nil || out.Flush() != nil {
+			return nil
+		}
+	}
+}
