@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -74,6 +76,23 @@ func (c *core) nameDependencies(batch []storage.Insert, places []int, drafts []o
 		if len(given) == 0 {
 			in.DependsOn = nil
 		}
+	}
+	return nil
+}
+
+// nameAwaited has stored jobs wait for those of a batch, as the context says
+// (workflow.Add).
+func (c *core) nameAwaited(ctx context.Context, batch []storage.Insert) error {
+	awaited := internal.AwaitedOf(ctx)
+	if awaited == nil {
+		return nil
+	}
+	if _, ok := storage.As[storage.GroupStore](c.store); !ok {
+		return fmt.Errorf("%w: in storage %s, no stored job can wait for a new one", ojs.ErrUnsupported,
+			c.store.Capabilities().Name)
+	}
+	for i := range batch {
+		batch[i].AwaitedBy = awaited[batch[i].Record.ID]
 	}
 	return nil
 }

@@ -126,6 +126,11 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs
 	if err := c.nameDependencies(s.batch, s.places, drafts); err != nil {
 		return err
 	}
+	if len(drafts) > 1 {
+		if err := c.nameAwaited(ctx, s.batch); err != nil {
+			return err
+		}
+	}
 	return c.insertShelf(ctx, s, tickets, now)
 }
 
@@ -406,6 +411,7 @@ func (c *core) enqueuedEvents(op *eventlog.Op, jobs []storage.Insert, stored []s
 // draft's plan.
 func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, args any, defaults, opts []ojs.Option, now time.Time, own *plan) error {
 	r := &in.Record
+	in.AwaitedBy = nil
 	t, err := c.jobType(jobType)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -91,7 +92,7 @@ func (w *Workflows) Cancel(ctx context.Context, id string) error {
 		if s.State == workflow.StateCancelled {
 			return nil
 		}
-		return w.cancelAll(ctx, groups, id)
+		return w.cancelGroup(ctx, groups, id)
 	}
 	if err := w.core.cancel(ctx, id); err != nil { // a second cancel is no error
 		return err
@@ -108,16 +109,38 @@ func (w *Workflows) Cancel(ctx context.Context, id string) error {
 	return nil
 }
 
-// cancelAll cancels the jobs of a workflow in one step.
-func (w *Workflows) cancelAll(ctx context.Context, groups storage.GroupStore, id string) error {
+// cancelGroup cancels the jobs of a workflow in one step, and then, in another, those
+// that a step has added between the look for them and that step.
+func (w *Workflows) cancelGroup(ctx context.Context, groups storage.GroupStore, id string) error {
+	if err := w.core.checkTx(ctx); err != nil {
+		return err
+	}
+	seen := make(map[string]bool)
+	for {
+		ids, err := workflow.JobIDs(ctx, w.lookup, id)
+		if err != nil {
+			return err
+		}
+		late := len(seen) > 0
+		ids = slices.DeleteFunc(ids, func(id string) bool { return seen[id] })
+		if len(ids) == 0 {
+			return nil
+		}
+		for _, id := range ids {
+			seen[id] = true
+		}
+		if late {
+			slices.Reverse(ids) // a record waits
+		}
+		err = w.cancelAll(ctx, groups, ids)
+		if err != nil && !(late && errors.Is(err, ojs.ErrTransition)) {
+			return err
+		}
+	}
+}
+
+func (w *Workflows) cancelAll(ctx context.Context, groups storage.GroupStore, ids []string) error {
 	c := w.core
-	if err := c.checkTx(ctx); err != nil {
-		return err
-	}
-	ids, err := workflow.JobIDs(ctx, w.lookup, id)
-	if err != nil {
-		return err
-	}
 	now := c.now()
 	op := c.beganGroup(ids)
 	cancelled, moved, err := groups.CancelAll(ctx, now, ids)

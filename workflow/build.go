@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ojsengine/ojs"
 )
@@ -26,6 +27,7 @@ type node struct {
 	name     string // of a step; "" for a join
 	callback string // of a batch: on_complete, on_success, on_failure
 	undoes   int    // of a compensation: the step that it undoes, counted from 1
+	adds     bool   // an Adder
 	job      ojs.Draft
 	after    []int
 	when     ojs.Condition
@@ -37,6 +39,7 @@ func (n *node) join() bool { return n.name == "" }
 type builder struct {
 	nodes  []node
 	names  map[string]bool
+	prefix string      // of the names of steps
 	sagas  []sagaNodes // in the order of their begins
 	saga   *saga       // the innermost that compensates; nil: none
 	steps  int
@@ -55,7 +58,7 @@ func (w *Workflow) build() ([]node, error) {
 }
 
 func (w *Workflow) builder() (*builder, error) {
-	b := &builder{names: make(map[string]bool), at: "$"}
+	b := &builder{prefix: w.prefix, names: make(map[string]bool), at: "$"}
 	last := b.part(w.root, "", nil)
 	if len(b.faults) == 0 && b.steps == 0 {
 		b.fault("has no steps")
@@ -100,9 +103,10 @@ func (b *builder) step(n node) int {
 	if n.name == "" {
 		n.name = fmt.Sprintf("step-%d", b.steps-1)
 		if n.undoes > 0 {
-			n.name = "undo-" + b.nodes[n.undoes-1].name
+			n.name = "undo-" + strings.TrimPrefix(b.nodes[n.undoes-1].name, b.prefix)
 		}
 	}
+	n.name = b.prefix + n.name
 	switch {
 	case len(n.name) > maxName:
 		b.fault("has a name of %d bytes; at most %d are allowed", len(n.name), maxName)
@@ -138,7 +142,8 @@ func (b *builder) one(nodes []int) []int {
 func (b *builder) not(i int) int { return b.join(ojs.AnyFailed, i) }
 
 func (s step) add(b *builder, before []int) []int {
-	return []int{b.step(node{name: s.name, job: b.saga.once(s.job), after: before, when: ojs.AllSucceeded})}
+	return []int{b.step(node{name: s.name, job: b.saga.once(s.job), adds: s.adds, after: before,
+		when: ojs.AllSucceeded})}
 }
 
 func (c chain) add(b *builder, before []int) []int {

@@ -31,13 +31,14 @@ type model struct {
 	all   []string // every step, in order
 	after map[string][]string
 
+	prefix string // of the names of steps
 	undo   []undo // of the saga that runs
 	undone bool   // of the saga that has ended last: all that had to be undone is
 }
 
 func (m *model) step(name string, started bool) bool {
-	m.all = append(m.all, name)
-	m.ran[name] = started
+	m.all = append(m.all, m.prefix+name)
+	m.ran[m.prefix+name] = started
 	return started && !m.fails[name]
 }
 
@@ -47,6 +48,8 @@ type gen struct {
 	saga SagaPolicy // of the innermost saga; "": none
 
 	sagas, anyFailed bool // drawn
+
+	adds map[string]Part // what steps add; nil: none does
 }
 
 func (g *gen) name() string {
@@ -63,6 +66,8 @@ func (g *gen) part(t *rapid.T, depth int) drawn {
 	}
 	if depth == 0 {
 		kinds = kinds[:len(kinds)-5]
+	} else if g.adds != nil {
+		kinds = append(kinds, "adder")
 	}
 	kind := rapid.SampledFrom(kinds).Draw(t, "kind")
 	if kind == "undoable" {
@@ -75,6 +80,23 @@ func (g *gen) part(t *rapid.T, depth int) drawn {
 	}
 	if kind == "saga" {
 		return g.drawSaga(t, depth)
+	}
+	if kind == "adder" {
+		name, outer := g.name(), g.saga
+		g.saga = ""
+		d := g.part(t, depth-1)
+		g.adds[name], g.saga = d.part, outer
+		return drawn{Adder(name, draft()), func(m *model, started bool) bool {
+			ok := m.step(name, started)
+			if !started { // it adds nothing
+				return false
+			}
+			prefix := m.prefix
+			m.prefix += name + "/"
+			ok = d.run(m, true) && ok
+			m.prefix = prefix
+			return ok
+		}}
 	}
 	if kind == "step" {
 		name := g.name()

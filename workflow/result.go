@@ -90,7 +90,7 @@ func current(ctx context.Context) (*reading, Lookup, error) {
 		return nil, nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "workflow",
 			Reason: fmt.Sprintf("job %s is no step of a workflow", header.ID)}
 	}
-	r, err := open(ctx, a.Lookup, id)
+	r, err := openAll(ctx, a.Lookup, id)
 	return r, a.Lookup, err
 }
 
@@ -104,7 +104,7 @@ func stepJob(ctx context.Context, name string) (*ojs.JobInfo, error) {
 		if n.Name != name || name == "" {
 			continue
 		}
-		job, err := lookup(ctx, jobID(r.base, i))
+		job, err := lookup(ctx, r.ids[i])
 		if errors.Is(err, ojs.ErrNotFound) {
 			return nil, &StepError{name, nil}
 		}

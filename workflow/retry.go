@@ -20,15 +20,11 @@ import (
 
 // JobIDs returns the ids of all jobs of a workflow, that of the record first.
 func JobIDs(ctx context.Context, lookup Lookup, id string) ([]string, error) {
-	r, err := open(ctx, lookup, id)
+	r, err := openAll(ctx, lookup, id)
 	if err != nil {
 		return nil, err
 	}
-	ids := []string{r.record.ID}
-	for i := range r.shape.Nodes {
-		ids = append(ids, jobID(r.base, i))
-	}
-	return ids, nil
+	return append([]string{r.record.ID}, r.ids...), nil
 }
 
 // Revival is a job of a workflow that begins anew.
@@ -42,7 +38,7 @@ type Revival struct {
 // which no step can be retried, is refused with an *ojs.TransitionError.
 // Workflows.Retry of package engine calls it.
 func Revivals(ctx context.Context, lookup Lookup, id string) ([]Revival, error) {
-	r, err := open(ctx, lookup, id)
+	r, err := openAll(ctx, lookup, id)
 	if err != nil {
 		return nil, err
 	}
@@ -58,18 +54,17 @@ func Revivals(ctx context.Context, lookup Lookup, id string) ([]Revival, error) 
 		return nil, refused
 	}
 	for i := range p.jobs {
-		p.jobs[i], err = lookup(ctx, jobID(r.base, i))
+		p.jobs[i], err = lookup(ctx, r.ids[i])
 		if errors.Is(err, ojs.ErrNotFound) {
 			return nil, fmt.Errorf("ojs: workflow %s cannot be retried: its job %s has been deleted: %w", id,
-				jobID(r.base, i), err)
+				r.ids[i], err)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	outcome := len(p.jobs) - 1
-	if !p.completed(outcome) {
-		p.want(outcome)
+	if !p.completed(r.outcome) {
+		p.want(r.outcome)
 	}
 	if len(p.roots) == 0 {
 		return nil, refused
@@ -141,34 +136,42 @@ func (p *retrying) unwant(i int) {
 	}
 }
 
-// revivals returns the roots and all that follows them. A node comes after those that it
-// waits for.
+// revivals returns the roots and all that follows them.
 func (p *retrying) revivals() []Revival {
-	for _, i := range p.roots {
+	nodes := p.r.shape.Nodes
+	next := make([][]int, len(nodes))
+	for i := range nodes {
+		for _, k := range nodes[i].After {
+			next[k] = append(next[k], i)
+		}
+	}
+	queue := p.roots
+	for _, i := range queue {
 		p.again[i] = true
+	}
+	follows := make([]bool, len(nodes))
+	for ; len(queue) > 0; queue = queue[1:] {
+		for _, i := range next[queue[0]] {
+			follows[i] = true
+			if !p.again[i] && (nodes[i].Name == "" || !p.completed(i)) {
+				p.again[i] = true
+				queue = append(queue, i)
+			}
+		}
 	}
 	var list []Revival
 	var all []string
-	for i := range p.r.shape.Nodes {
-		n := &p.r.shape.Nodes[i]
-		root := p.again[i]
-		follows := false
-		for _, k := range n.After {
-			follows = follows || p.again[k]
-		}
-		if n.Name == "" || !p.completed(i) {
-			p.again[i] = root || follows
-		}
-		if n.Name != "" || i == len(p.jobs)-1 {
-			all = append(all, jobID(p.r.base, i))
+	for i := range nodes {
+		if nodes[i].Name != "" || i == p.r.outcome || nodes[i].Type == AddType {
+			all = append(all, p.r.ids[i])
 		}
 		if !p.again[i] {
 			continue
 		}
-		v := Revival{JobID: jobID(p.r.base, i)}
-		if follows {
-			for _, k := range n.After {
-				v.DependsOn = append(v.DependsOn, jobID(p.r.base, k))
+		v := Revival{JobID: p.r.ids[i]}
+		if follows[i] {
+			for _, k := range nodes[i].After {
+				v.DependsOn = append(v.DependsOn, p.r.ids[k])
 			}
 		}
 		list = append(list, v)

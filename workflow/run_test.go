@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -115,14 +116,23 @@ func step(name string, opts ...ojs.Option) workflow.Part {
 	return workflow.Step(name, ojs.NewDraft("x", nil, opts...))
 }
 
+// W001 W030 W031 W032 W033 W034 W035 W063 W081 W083: workflows of any shape, with any
+// steps failing and steps that add parts, run as a model says. A retry after that runs
+// what has failed, and nothing that has completed.
 func TestRandomWorkflows(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := workflow.Draw(rt)
 		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
 		inBubble(t, func(b *rig) {
 			fails := w.Fails
-			b.handle("x", func(_ context.Context, step string) error {
-				if fails[step] {
+			b.handle("x", func(ctx context.Context, step string) error {
+				name := path.Base(step)
+				if part, ok := w.Adds[name]; ok {
+					if _, err := workflow.Add(ctx, part); err != nil {
+						rt.Errorf("%s adds: %v", step, err)
+					}
+				}
+				if fails[name] {
 					return ojs.Discard(errBoom)
 				}
 				return nil
@@ -136,7 +146,7 @@ func TestRandomWorkflows(t *testing.T) {
 			for name, runs := range w.Runs {
 				state := ojs.StateCancelled
 				switch {
-				case runs && w.Fails[name]:
+				case runs && w.Fails[path.Base(name)]:
 					state = ojs.StateDiscarded
 				case runs:
 					state = ojs.StateCompleted
@@ -164,7 +174,7 @@ func TestRandomWorkflows(t *testing.T) {
 				rt.Errorf("%s after a retry, want %s", after.State, w.Retried)
 			}
 			for _, step := range b.ran {
-				if slices.Contains(before, step) && !w.Fails[step] {
+				if slices.Contains(before, step) && !w.Fails[path.Base(step)] {
 					rt.Errorf("%s has completed, and runs again", step)
 				}
 			}
@@ -222,6 +232,23 @@ func TestRun(t *testing.T) {
 				}
 			}
 		})
+	})
+	t.Run("W022 W026 W038 steps of a group begin in order, carry its id, and start it", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			id := ""
+			b.handle("x", func(ctx context.Context, step string) error {
+				s := b.status(id)
+				if s.StartedAt.IsZero() || s.Step(step).Job.Meta[workflow.MetaWorkflow] != id {
+					t.Errorf("%+v", s)
+				}
+				return nil
+			})
+			id = b.start(workflow.New("", workflow.Group(step("a"), step("b"), step("c"))))
+			b.run(0)
+			if got := strings.Join(b.ran, " "); got != "a b c" {
+				t.Errorf("ran %s", got)
+			}
+		}, engine.WithConcurrency(1))
 	})
 	t.Run("W037 it is pending while its first steps wait for their time", func(t *testing.T) {
 		inBubble(t, func(b *rig) {

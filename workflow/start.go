@@ -16,12 +16,14 @@ import (
 const (
 	Type     = "ojs.workflow"      // of the record
 	JoinType = "ojs.workflow.join" // of the joins
+	AddType  = "ojs.workflow.add"  // of the records of what Add has added
 )
 
 // The meta entries of the jobs of a workflow.
 const (
-	MetaWorkflow = "workflow_id" // the id of the workflow
-	MetaStep     = "step_id"     // the name of the step; joins have none
+	MetaWorkflow = "workflow_id"   // the id of the workflow
+	MetaStep     = "step_id"       // the name of the step; joins have none
+	metaAddition = "workflow_part" // the id of the record of Add, of jobs that Add has added
 )
 
 // DefaultResultTTL is for how long a step's job is kept after its end, unless its draft
@@ -72,13 +74,19 @@ func (w *Workflow) Drafts(id string) ([]ojs.Draft, error) {
 	if err != nil {
 		return nil, err
 	}
+	return w.drafts(b, base, Type, ojs.WithMeta(MetaWorkflow, base.String())), nil
+}
+
+// drafts returns the jobs of a workflow, or of a part that is added to one, under an id.
+// meta is what all of them have in common.
+func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ...ojs.Option) []ojs.Draft {
 	nodes := b.nodes
 	drafts := make([]ojs.Draft, 0, len(nodes)+1)
 	common := append([]ojs.Option{ojs.WithResultTTL(DefaultResultTTL)}, w.opts...)
 	var all []string
 	for i := range nodes {
 		n := &nodes[i]
-		opts := []ojs.Option{ojs.WithID(jobID(base, i)), ojs.WithMeta(MetaWorkflow, base.String())}
+		opts := append([]ojs.Option{ojs.WithID(jobID(base, i))}, meta...)
 		if len(n.after) > 0 {
 			ids := make([]string, len(n.after))
 			for k, j := range n.after {
@@ -96,10 +104,9 @@ func (w *Workflow) Drafts(id string) ([]ojs.Draft, error) {
 			all = append(all, jobID(base, i))
 		}
 	}
-	record := ojs.NewDraft(Type, w.shape(b), common...).With(ojs.WithID(base.String()),
-		ojs.WithMeta(MetaWorkflow, base.String()),
+	record := ojs.NewDraft(recordType, w.shape(b), common...).With(meta...).With(ojs.WithID(base.String()),
 		ojs.WithDependsOn(all...), ojs.WithCondition(ojs.AllEnded), ojs.WithJoin())
-	return append(drafts, record), nil
+	return append(drafts, record)
 }
 
 // jobID is the id of a node's job. It differs from the workflow's in the last 32 bits.
@@ -122,6 +129,7 @@ type shapedNode struct {
 	Type     string        `json:"t,omitempty"` // of a step's job
 	Callback string        `json:"c,omitempty"` // on_complete, on_success or on_failure
 	Undoes   int           `json:"u,omitempty"` // of a compensation: the step that it undoes, from 1
+	Adds     bool          `json:"x,omitempty"` // an Adder
 	After    []int         `json:"a,omitempty"`
 	When     ojs.Condition `json:"w,omitempty"` // "": AllSucceeded
 }
@@ -132,7 +140,8 @@ func (w *Workflow) shape(b *builder) shape {
 		s.Root = root.policy != Skip
 	}
 	for i, n := range b.nodes {
-		s.Nodes[i] = shapedNode{Name: n.name, Callback: n.callback, Undoes: n.undoes, After: n.after}
+		s.Nodes[i] = shapedNode{Name: n.name, Callback: n.callback, Undoes: n.undoes, Adds: n.adds,
+			After: n.after}
 		if !n.join() {
 			s.Nodes[i].Type = n.job.Type()
 		}

@@ -93,7 +93,7 @@ type Lookup func(ctx context.Context, id string) (*ojs.JobInfo, error)
 // ended since an earlier one was read. ErrNotFound: no workflow with the id is stored.
 // Its cost grows with the number of steps. Workflows.Get of package engine calls it.
 func Read(ctx context.Context, lookup Lookup, id string) (*Status, error) {
-	r, err := open(ctx, lookup, id)
+	r, err := openAll(ctx, lookup, id)
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +102,11 @@ func Read(ctx context.Context, lookup Lookup, id string) (*Status, error) {
 
 // reading is a workflow as it is read.
 type reading struct {
-	base   uuid.UUID
-	record *ojs.JobInfo
-	shape  shape
+	base    uuid.UUID
+	record  *ojs.JobInfo
+	shape   shape    // with the nodes of what Add has added, after those of the workflow
+	ids     []string // of the jobs of the nodes
+	outcome int      // node
 }
 
 // open reads the record of a workflow.
@@ -114,7 +116,7 @@ func open(ctx context.Context, lookup Lookup, id string) (*reading, error) {
 		return nil, err
 	}
 	r := &reading{record: record}
-	if record.Type != Type {
+	if record.Type != Type && record.Type != AddType {
 		return nil, fmt.Errorf("%w: job %s is of type %s, not a workflow", ojs.ErrNotFound, id, record.Type)
 	}
 	if r.base, err = uuid.Parse(record.ID); err == nil {
@@ -122,6 +124,10 @@ func open(ctx context.Context, lookup Lookup, id string) (*reading, error) {
 	}
 	if err != nil || len(r.shape.Nodes) == 0 {
 		return nil, fmt.Errorf("ojs: the record of workflow %s is damaged: %w", id, err)
+	}
+	r.outcome = len(r.shape.Nodes) - 1
+	for i := range r.shape.Nodes {
+		r.ids = append(r.ids, jobID(r.base, i))
 	}
 	return r, nil
 }
@@ -131,22 +137,14 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 	s := &Status{ID: r.record.ID, Name: r.shape.Name, CreatedAt: r.record.CreatedAt}
 	waits := true // every first step waits for its time
 	for i, n := range r.shape.Nodes {
-		outcome := i == len(r.shape.Nodes)-1
-		if n.Name == "" && !outcome {
+		if n.Name == "" {
 			continue
 		}
-		job, err := lookup(ctx, jobID(r.base, i))
+		job, err := lookup(ctx, r.ids[i])
 		if err != nil && !errors.Is(err, ojs.ErrNotFound) {
 			return nil, err
 		}
-		if outcome {
-			s.State, err = r.state(ctx, lookup, job, waits)
-			if err != nil {
-				return nil, err
-			}
-			break
-		}
-		step := StepStatus{Name: n.Name, JobID: jobID(r.base, i), Type: n.Type,
+		step := StepStatus{Name: n.Name, JobID: r.ids[i], Type: n.Type,
 			Callback: n.Callback, After: r.names(n.After), Job: job}
 		if n.Undoes > 0 {
 			step.Undoes = r.shape.Nodes[n.Undoes-1].Name
@@ -163,6 +161,13 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 			s.StartedAt = job.StartedAt
 		}
 	}
+	outcome, err := lookup(ctx, r.ids[r.outcome])
+	if err != nil && !errors.Is(err, ojs.ErrNotFound) {
+		return nil, err
+	}
+	if s.State, err = r.state(ctx, lookup, outcome, waits); err != nil {
+		return nil, err
+	}
 	if s.State.Final() {
 		s.FinishedAt = r.record.FinishedAt
 	}
@@ -174,7 +179,7 @@ func (r *reading) state(
 	ctx context.Context, lookup Lookup, outcome *ojs.JobInfo, waits bool,
 ) (State, error) {
 	completed := func(node int) (bool, error) {
-		job, err := lookup(ctx, jobID(r.base, node))
+		job, err := lookup(ctx, r.ids[node])
 		if errors.Is(err, ojs.ErrNotFound) {
 			return false, nil
 		}

@@ -15,16 +15,17 @@ const (
 // Workflow is a workflow that has not been started. It is immutable, and may be started
 // any number of times.
 type Workflow struct {
-	name string
-	root Part
-	opts []ojs.Option
+	name   string
+	root   Part
+	opts   []ojs.Option
+	prefix string // of the names of steps
 }
 
 // New makes a workflow. Its name is for people, and may be empty. The options hold for
 // each step that does not set them itself: they override the defaults of job types, and
 // the options of a draft override them.
 func New(name string, root Part, opts ...ojs.Option) *Workflow {
-	return &Workflow{name, root, opts}
+	return &Workflow{name: name, root: root, opts: opts}
 }
 
 // Part is a part of a workflow: a step, or parts in a shape.
@@ -37,11 +38,12 @@ type Part interface {
 // Step is one job. The name is what Result and Status call it: at most 128 characters,
 // unique within the workflow. An unnamed step is called "step-N" by its place among all
 // steps, from 0.
-func Step(name string, job ojs.Draft) Part { return step{name, job} }
+func Step(name string, job ojs.Draft) Part { return step{name, job, false} }
 
 type step struct {
 	name string
 	job  ojs.Draft
+	adds bool
 }
 
 // Chain runs parts one after the other. A part that fails ends the chain: the parts after
