@@ -199,6 +199,7 @@ const (
 	ReasonExpired        Reason = "JOB_EXPIRED"
 	ReasonDropped        Reason = "QUEUE_FULL"
 	ReasonDependency     Reason = "DEPENDENCY_FAILED"
+	ReasonRateLimited    Reason = "RATE_LIMITED"
 )
 
 // Error types of failures without a type of the handler's. They match
@@ -216,6 +217,7 @@ const (
 	ErrorTypeEnqueueTTL   = "enqueue_ttl_expired" // the job had not started when its enqueue TTL was over
 	ErrorTypeExpired      = "expired"             // the job was still waiting at its ExpiresAt
 	ErrorTypeDropped      = "queue_overflow"      // the job made room in a full queue
+	ErrorTypeRateLimited  = "rate_limited"        // a limit kept the job from starting, and its OnLimit is drop
 	ErrorTypeDependency   = "dependency"          // the jobs that the job waited for ended otherwise
 )
 

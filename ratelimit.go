@@ -12,19 +12,38 @@ import (
 // limiting). A job held back by a limit is skipped; the jobs behind it run. Every bound
 // that is set must hold. Each attempt counts, retries included.
 //
-// A key has the bounds of the job that last started with it. An engine counts its own
-// attempts and the deliveries to its workers. Several engines on one storage count
-// separately.
+// The storage counts, in the step in which it hands a job out: a bound of 5 is 5 over all
+// engines and processes on the storage. Jobs that name the same key with different bounds
+// share the counts, and each is held to its own. If the storage cannot count
+// (storage.Capabilities.Limits), and with Local, each engine counts its own attempts and
+// the deliveries to its workers, and a key has the bounds of the job that last started.
 type RateLimit struct {
 	// Key names the jobs that share the limit: letters, digits and ".", "_", ":", "-",
 	// the first a letter or digit, at most 255 (OJS rate limiting). RateLimitKey makes a
 	// key of any text, such as an e-mail address.
 	Key string
 
-	Concurrency int  // attempts at once; 0: any number
+	Concurrency int  // attempts at once; 0: any number; NoneAtOnce: none
 	Rate        Rate // at most Rate.Limit starts in any period of Rate.Per
 	Throttle    Rate // starts at least Throttle.Per / Throttle.Limit apart
+
+	OnLimit OnLimit // what happens to a job that is next and may not start; "": OnLimitWait
+	Local   bool    // each engine counts for itself; such jobs always wait
 }
+
+// NoneAtOnce is a Concurrency that lets no job start. In JSON it is a concurrency of 0.
+const NoneAtOnce = -1
+
+// OnLimit is what happens to a job that would be handed out and may not start because of
+// its limit.
+type OnLimit string
+
+// The ways to treat such a job.
+const (
+	OnLimitWait       OnLimit = "wait"       // it stays available, and the jobs behind it run
+	OnLimitReschedule OnLimit = "reschedule" // it is scheduled for when the limit should let it start
+	OnLimitDrop       OnLimit = "drop"       // it is discarded with ErrorTypeRateLimited
+)
 
 // Rate is a number of starts in a period. The zero Rate bounds nothing. A rate costs 8
 // bytes for each start that it remembers, at most Limit. A throttle remembers one start.
@@ -46,8 +65,14 @@ func (l *RateLimit) Validate() error {
 
 // ValidateBounds is Validate for the limit of a queue, which needs no key.
 func (l *RateLimit) ValidateBounds() error {
-	if l.Concurrency < 0 {
+	if l.Concurrency < NoneAtOnce {
 		return optionError("rate_limit.concurrency", fmt.Sprintf("%d is negative", l.Concurrency))
+	}
+	switch l.OnLimit {
+	case "", OnLimitWait, OnLimitReschedule, OnLimitDrop:
+	default:
+		return optionError("rate_limit.on_limit",
+			fmt.Sprintf("%q is none of wait, reschedule and drop", clip([]byte(l.OnLimit))))
 	}
 	if err := l.Rate.validate("rate_limit.rate"); err != nil {
 		return err
@@ -69,7 +94,7 @@ func (r Rate) validate(field string) error {
 
 // Bounds reports whether l bounds anything.
 func (l *RateLimit) Bounds() bool {
-	return l != nil && (l.Concurrency > 0 || l.Rate.Limit > 0 || l.Throttle.Limit > 0)
+	return l != nil && (l.Concurrency != 0 || l.Rate.Limit > 0 || l.Throttle.Limit > 0)
 }
 
 func validRateLimitKey(key string) bool {

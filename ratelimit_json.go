@@ -17,17 +17,22 @@ func (r Rate) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON encodes the standard's object.
 func (l RateLimit) MarshalJSON() ([]byte, error) {
+	var concurrency *int
+	if n := max(l.Concurrency, 0); l.Concurrency != 0 {
+		concurrency = &n
+	}
 	return json.Marshal(struct {
-		Key         string `json:"key"`
-		Concurrency int    `json:"concurrency,omitempty"`
-		Rate        Rate   `json:"rate,omitzero"`
-		Throttle    Rate   `json:"throttle,omitzero"`
-	}{l.Key, l.Concurrency, l.Rate, l.Throttle})
+		Key         string  `json:"key"`
+		Concurrency *int    `json:"concurrency,omitempty"`
+		Rate        Rate    `json:"rate,omitzero"`
+		Throttle    Rate    `json:"throttle,omitzero"`
+		OnLimit     OnLimit `json:"on_limit,omitempty"`
+		Local       bool    `json:"local,omitempty"`
+	}{l.Key, concurrency, l.Rate, l.Throttle, l.OnLimit, l.Local})
 }
 
-// UnmarshalJSON decodes the standard's object. It refuses with an *InvalidError an
-// on_limit other than "wait", a concurrency of 0, which would pause the key, and unknown
-// members.
+// UnmarshalJSON decodes the standard's object, and "local". A concurrency of 0 is
+// NoneAtOnce. It refuses unknown members with an *InvalidError.
 func (l *RateLimit) UnmarshalJSON(b []byte) error {
 	members, err := decodeObject(b)
 	if err != nil {
@@ -43,8 +48,12 @@ func (l *RateLimit) UnmarshalJSON(b []byte) error {
 		case "key":
 			d.Key, err = decodeName(m.value)
 		case "concurrency":
-			if d.Concurrency, err = decodeInt(m.value); err == nil && d.Concurrency < 1 {
-				err = fmt.Errorf("%d is less than 1", d.Concurrency)
+			switch d.Concurrency, err = decodeInt(m.value); {
+			case err != nil:
+			case d.Concurrency < 0:
+				err = fmt.Errorf("%d is negative", d.Concurrency)
+			case d.Concurrency == 0:
+				d.Concurrency = NoneAtOnce
 			}
 		case "rate":
 			err = d.Rate.UnmarshalJSON(m.value)
@@ -52,9 +61,10 @@ func (l *RateLimit) UnmarshalJSON(b []byte) error {
 			err = d.Throttle.UnmarshalJSON(m.value)
 		case "on_limit":
 			var what string
-			if what, err = decodeName(m.value); err == nil && what != "wait" {
-				err = fmt.Errorf("%q is not supported, only \"wait\"", clip([]byte(what)))
-			}
+			what, err = decodeName(m.value)
+			d.OnLimit = OnLimit(what)
+		case "local":
+			err = json.Unmarshal(m.value, &d.Local)
 		default:
 			err = fmt.Errorf("unknown member")
 		}

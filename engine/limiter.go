@@ -27,7 +27,7 @@ func (l *limiter) rebound(to ojs.RateLimit) {
 // open reports whether another one may start now. If not, at is when one may as far as
 // time alone decides; zero if a running one has to end first.
 func (l *limiter) open(now time.Time) (at time.Time, open bool) {
-	if l.bounds.Concurrency > 0 && l.running >= l.bounds.Concurrency {
+	if most := l.bounds.Concurrency; most != 0 && l.running >= max(most, 0) {
 		return time.Time{}, false
 	}
 	ns := now.UnixNano()

@@ -25,6 +25,7 @@ type Notice struct {
 	Everything bool      // look at all there is
 	Available  bool      // jobs have become available [notify-1, notify-6]
 	Due        time.Time // jobs come due, or lose their lease, then at the earliest; zero: none [notify-1]
+	Opens      time.Time // a limit that holds jobs back opens then at the earliest; zero: none [limit-15]
 	Crons      bool      // recurring jobs have changed [notify-5]
 	Values     bool      // values have been put (ValueStore) [values-7]
 	Taken      []Taken   // claims that were taken from their holders [notify-2]
@@ -58,7 +59,8 @@ func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 // Empty reports whether there is nothing to tell.
 func (n *Notice) Empty() bool {
 	jobs := len(n.Taken) + len(n.Ended) + len(n.Quarantined)
-	return !n.Everything && !n.Available && n.Due.IsZero() && !n.Crons && !n.Values && jobs == 0
+	times := n.Due.IsZero() && n.Opens.IsZero()
+	return !n.Everything && !n.Available && times && !n.Crons && !n.Values && jobs == 0
 }
 
 // Clocked is the ability to tell how far the clock that all users of the storage share is

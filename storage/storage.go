@@ -146,8 +146,9 @@ type Storage interface {
 	// [claim-2, claim-3, claim-4, claim-5]. It takes only the given types, if any are
 	// given [claim-6]. It skips jobs whose deadline (Record.Deadline) has come [claim-9],
 	// jobs whose rate limit has one of the keys in c.SkipKeys [claim-11, claim-16] or the
-	// key of a job that this call has taken before [claim-12], and jobs of paused queues
-	// (QueueStore) [queue-1].
+	// key of a job that this call has taken before [claim-12], jobs that limits hold back
+	// if c.Limits is set (Limited) [limit-1], and jobs of paused queues (QueueStore)
+	// [queue-1].
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
 	// Settle applies each change by itself, atomically, in order, and appends one result
@@ -242,6 +243,9 @@ type Capabilities struct {
 	// [version-1], "type@" jobs without a version [version-1], and "type@>=2.0 <3.0" jobs
 	// whose version is in the range [version-2, version-3].
 	Versions bool
+
+	// Limits says that the storage is a LimitStore and obeys Claim.Limits [limit-1].
+	Limits bool
 }
 
 // Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
@@ -336,6 +340,13 @@ type Claim struct {
 	SkipKeys *KeySet  // keys of rate limits that admit nothing now; nil: none [claim-11, claim-14, claim-17]
 	Max      int      // most jobs, over all queues together [claim-7]
 	Worker   string   // who asks; kept in the record [claim-1, claim-15]
+
+	// Limits has the claim obey limits; nil: it obeys none [limit-1]. Their effects
+	// replace the contents of Limits [limit-11]. Then Claim takes several jobs of a
+	// key, as its limit allows, and SettleAndClaim takes jobs with a rate limit, too,
+	// unless that is Local [limit-1, limit-14]. Engines set it if, and only if,
+	// Capabilities.Limits is set.
+	Limits *Limited
 
 	// Remote says that the attempts may outlive this process: a worker elsewhere makes
 	// them. Other attempts end with this process, and a storage that can prove that it

@@ -48,9 +48,11 @@ type (
 	}
 	rateLimit struct {
 		Key         string
-		Concurrency int      `json:",omitzero"`
-		Rate        ojs.Rate `json:",omitzero"`
-		Throttle    ojs.Rate `json:",omitzero"`
+		Concurrency int         `json:",omitzero"`
+		Rate        ojs.Rate    `json:",omitzero"`
+		Throttle    ojs.Rate    `json:",omitzero"`
+		OnLimit     ojs.OnLimit `json:",omitzero"`
+		Local       bool        `json:",omitzero"`
 	}
 	unique struct {
 		Keys         ojs.UniqueKeys `json:",omitzero"`

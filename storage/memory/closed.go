@@ -6,8 +6,8 @@ import "github.com/ojsengine/ojs/storage"
 // buckets of these keys are not in the heaps of their groups, so that a claim costs the
 // same however many keys are closed and however many jobs wait for them:
 //
-//   - A bucket is in its group's heap if and only if it is not closed, and it is closed
-//     if and only if its key is in keys.
+//   - A bucket is in its group's heap if and only if it is not closed. It is closed if
+//     and only if its key is in keys, or its lane is closed and claims obey limits.
 //   - A claim with the same set as the one before costs the changes of the set since
 //     then.
 //   - A claim with another set, as that of a second engine, costs the keys of both.
@@ -78,12 +78,22 @@ func (r *ready) turn(key string, closed bool) {
 	}
 	for _, b := range c.buckets[key] {
 		r.looked++
-		g := b.group
-		if b.closed = closed; closed {
-			g.buckets.remove(b.at)
-		} else {
-			g.buckets.push(b)
-		}
-		r.reindex(g)
+		r.refresh(b)
 	}
+}
+
+// refresh closes or opens a bucket, if it is not so.
+func (r *ready) refresh(b *bucket) {
+	_, closed := r.shut.keys[b.key]
+	closed = closed || r.obey && b.lane != nil && b.lane.closed
+	if closed == b.closed {
+		return
+	}
+	g := b.group
+	if b.closed = closed; closed {
+		g.buckets.remove(b.at)
+	} else {
+		g.buckets.push(b)
+	}
+	r.reindex(g)
 }

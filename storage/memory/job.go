@@ -448,13 +448,12 @@ func (j *job) hasEnqueueTTL() bool {
 	return whole != nil && whole.EnqueueTTL > 0
 }
 
-// rateKey is the key of the job's rate limit, if it has one.
-func (j *job) rateKey() (key string, limited bool) {
-	whole := j.whole()
-	if whole == nil || whole.RateLimit == nil {
-		return "", false
+// rateLimit is the job's rate limit, nil if it has none.
+func (j *job) rateLimit() *ojs.RateLimit {
+	if whole := j.whole(); whole != nil {
+		return whole.RateLimit
 	}
-	return whole.RateLimit.Key, true
+	return nil
 }
 
 // fingerprint is storage.Record.Fingerprint.

@@ -70,6 +70,7 @@ var (
 	_ storage.Storage    = (*Storage)(nil)
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
+	_ storage.LimitStore = (*Storage)(nil)
 	_ storage.Binder     = (*Storage)(nil)
 
 	_ storage.SettleClaimer = (*Storage)(nil)
@@ -102,7 +103,7 @@ func New() *Storage {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Versions: true}
+		Orders: true, DependsOn: true, Versions: true, Limits: true}
 }
 
 // find returns the job with the id, nil if there is none.
@@ -352,6 +353,9 @@ func (s *Storage) unclaim(ctx context.Context, self any, held []storage.Held) (n
 		}
 		turn := j.turn // that it had, since active jobs have none
 		r := j.record()
+		if j.counts() {
+			s.ready.limits.takeBack(j, r.StartedAt)
+		}
 		s.displace(j)
 		r.Unclaim()
 		s.set(j, &r)
@@ -368,7 +372,7 @@ type taker struct {
 	into      []*storage.Record // if it is not nil, these become the jobs instead
 	n         int               // of into, are jobs by now
 	left      int               // how many more jobs there may be
-	unlimited bool              // the first job that has a rate limit or an enqueue TTL ends the claim
+	unlimited bool              // the first job that has an uncounted rate limit or an enqueue TTL ends the claim
 }
 
 // room is for one more job, and holds garbage.
@@ -386,25 +390,37 @@ func (t *taker) room() (r *storage.Record) {
 func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	skip := skipped{set: c.SkipKeys}
 	defer func() { s.ready.looked += skip.looked }()
+	s.ready.obeys(c.Limits != nil)
+	if c.Limits != nil {
+		*c.Limits = storage.Limited{}
+		defer s.limited(now, c.Limits, t)
+	}
 	take := func(j *job) bool {
 		if t.unlimited && j.hasEnqueueTTL() {
 			return false
 		}
-		if key, limited := j.rateKey(); limited {
+		if l := j.rateLimit(); l != nil && (c.Limits == nil || l.Local) {
 			if t.unlimited {
 				return false
 			}
 			if t.left > 1 {
-				skip.taken = append(skip.taken, key)
+				skip.taken = append(skip.taken, l.Key)
 			}
+		}
+		if c.Limits != nil && j.counts() && s.holdsBack(j, now, c.Limits) {
+			return true
 		}
 		s.displace(j)
 		s.claimed(j, now, c.Worker, t.room())
 		s.place(j)
+		if j.counts() {
+			s.ready.limits.started(j, now)
+		}
 		return true
 	}
 	if len(c.Queues) == 0 {
 		for t.left > 0 {
+			s.ready.settleLimits(now)
 			j := s.ready.next(c.Types, &skip, now)
 			if j == nil || j.priority < 0 { // what is in the inbox comes before it
 				s.takeIn()
@@ -419,6 +435,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	s.takeIn()
 	for _, q := range c.Queues {
 		for t.left > 0 {
+			s.ready.settleLimits(now)
 			j := s.ready.nextIn(q, c.Types, &skip, now)
 			if j == nil {
 				break
@@ -543,9 +560,9 @@ func (s *Storage) settleThen(near uint32, now time.Time, c *storage.Change) stor
 // where that is looked for.
 func (s *Storage) edit(j *job, to *storage.Record) {
 	before := j.wakeAt()
-	key, limited := j.rateKey()
-	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType ||
-		to.TypeVersion != j.kind.version || limited != (to.RateLimit != nil) || limited && key != to.RateLimit.Key
+	limit := j.rateLimit()
+	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType || to.TypeVersion != j.kind.version ||
+		(limit != nil) != (to.RateLimit != nil) || limit != nil && *limit != *to.RateLimit
 	s.removePeer(j)
 	if moves {
 		s.ready.remove(j)

@@ -23,6 +23,9 @@ func (s *Storage) place(j *job) {
 	if j.current() == ojs.StateAvailable {
 		s.ready.add(j)
 	}
+	if j.state == active && j.counts() {
+		s.ready.limits.active(j, 1)
+	}
 	s.addPeer(j)
 	if s.heard {
 		s.notice.Add(j.id, j.current(), wakeAt)
@@ -36,6 +39,11 @@ func (s *Storage) displace(j *job) {
 		s.leaveEnd(j)
 	}
 	s.ready.remove(j)
+	if j.state == active && j.counts() {
+		if awaited := s.ready.limits.active(j, -1); awaited && s.heard {
+			s.notice.Available = true
+		}
+	}
 	s.removePeer(j)
 	q := j.kind.home
 	q.counts[j.state]--

@@ -26,6 +26,8 @@ type ready struct {
 	n      int                 // jobs, without those in passed
 
 	shut   closedKeys
+	obey   bool // limits hold jobs back: the latest claim had storage.Claim.Limits
+	limits limits
 	looked int // keys and buckets that claims have looked at, opened or closed, for tests
 
 	// passed lists jobs that a claim has found expired, in no order, so that claims do
@@ -42,18 +44,27 @@ type typeIndex struct {
 
 type group struct {
 	queue, jobType string
-	plain          *bucket            // of the jobs without a rate limit
-	keyed          map[string]*bucket // not empty ones
-	buckets        heap[*bucket]      // not empty ones whose keys are open
-	kinds          int                // of its jobs, those that are not available too
-	indexed        bool               // in its typeIndex
+	plain          *bucket              // of the jobs without a rate limit
+	keyed          map[bucketID]*bucket // not empty ones
+	lanes          []*lane              // of the limits of its queue and type; nil: none
+	buckets        heap[*bucket]        // not empty ones whose keys are open
+	kinds          int                  // of its jobs, those that are not available too
+	indexed        bool                 // in its typeIndex
 	at             int
+}
+
+// bucketID tells the buckets of a group apart.
+type bucketID struct {
+	key  string
+	lane *lane
 }
 
 // bucket has a list of jobs for each priority, first in first out.
 type bucket struct {
 	group  *group
 	key    string
+	lane   *lane // of its jobs, which have the same bounds; nil: no limit of a key
+	laneAt int   // in lane.buckets
 	levels map[int32]*level
 	top    heap[*level]
 	spare  *level // an empty one: a lone job that comes and goes allocates nothing
@@ -93,6 +104,7 @@ func newReady() ready {
 		types:  make(map[string]*typeIndex),
 		queues: make(map[string]map[string]*group),
 		paused: make(map[string]bool),
+		limits: limits{byName: make(map[storage.LimitName]*counter), sweep: firstSweep},
 		shut:   closedKeys{keys: make(map[string]struct{}), buckets: make(map[string][]*bucket)},
 	}
 }
@@ -262,8 +274,11 @@ func (r *ready) remove(j *job) {
 			g.buckets.remove(b.at)
 		}
 		if b != g.plain {
-			delete(g.keyed, b.key)
+			delete(g.keyed, bucketID{b.key, b.lane})
 			r.shut.forget(b)
+			if b.lane != nil {
+				r.limits.leave(b)
+			}
 		}
 	case b.closed:
 	case wasHead:
@@ -277,7 +292,7 @@ func (r *ready) remove(j *job) {
 // reindex puts a group whose head has changed into its place among those of its type.
 func (r *ready) reindex(g *group) {
 	groups := &r.types[g.jobType].groups
-	wanted := g.buckets.len() > 0 && !r.paused[g.queue]
+	wanted := g.buckets.len() > 0 && !r.paused[g.queue] && !(r.obey && g.held())
 	switch {
 	case wanted && g.indexed:
 		groups.fix(g.at)
@@ -291,18 +306,26 @@ func (r *ready) reindex(g *group) {
 
 func (r *ready) bucket(j *job) *bucket {
 	g := j.kind.group
-	key, limited := j.rateKey()
-	if !limited {
+	l := j.rateLimit()
+	if l == nil {
 		return g.plain
 	}
-	b := g.keyed[key]
+	id := bucketID{key: l.Key}
+	if !l.Local {
+		id.lane = r.limits.lane(l)
+	}
+	b := g.keyed[id]
 	if b == nil {
-		b = &bucket{group: g, key: key, levels: make(map[int32]*level)}
+		b = &bucket{group: g, key: l.Key, lane: id.lane, levels: make(map[int32]*level)}
 		if g.keyed == nil {
-			g.keyed = make(map[string]*bucket)
+			g.keyed = make(map[bucketID]*bucket)
 		}
-		g.keyed[key] = b
+		g.keyed[id] = b
 		r.shut.know(b)
+		if b.lane != nil {
+			r.limits.join(b)
+			b.closed = b.closed || r.obey && b.lane.closed
+		}
 	}
 	return b
 }
@@ -331,6 +354,7 @@ func (r *ready) join(queue, jobType string) *group {
 			}
 		}
 		t.queues++
+		r.limits.bind(g)
 	}
 	g.kinds++
 	return g
@@ -341,6 +365,7 @@ func (r *ready) part(g *group) {
 	if g.kinds--; g.kinds > 0 {
 		return
 	}
+	r.limits.unbind(g)
 	types := r.queues[g.queue]
 	if delete(types, g.jobType); len(types) == 0 {
 		delete(r.queues, g.queue)
@@ -428,12 +453,15 @@ func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Tim
 		var best *job
 		if len(types) == 0 {
 			for _, g := range in {
+				if r.obey && g.held() {
+					continue
+				}
 				j, _ := g.first(skip)
 				best = earlier(best, j)
 			}
 		}
 		for _, name := range r.asks(types) {
-			if g := in[name]; g != nil {
+			if g := in[name]; g != nil && !(r.obey && g.held()) {
 				j, _ := g.first(skip)
 				best = earlier(best, j)
 			}

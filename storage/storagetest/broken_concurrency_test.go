@@ -636,7 +636,7 @@ func seamConfig(fault func(s *seam)) Config {
 		},
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
 		Groups:   true,
-		Versions: true,
+		Versions: true, Limits: true,
 	}
 }
 

@@ -351,7 +351,7 @@ func doctoredConfig(wrong func(d *doctored)) Config {
 	return Config{
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
 		Groups:   true,
-		Versions: true,
+		Versions: true, Limits: true,
 		Open: func(testing.TB) storage.Storage {
 			d := &doctored{
 				Stepper: Stepper{NewReference()},

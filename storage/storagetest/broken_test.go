@@ -26,6 +26,8 @@ type (
 	outcomes = []storage.Settled
 	records  = []storage.Record
 	slots    = []*storage.Record
+
+	limitName = storage.LimitName
 )
 
 // broken is a memory storage with a fault: a nil function is the storage's own.
@@ -51,6 +53,8 @@ type broken struct {
 	crons   func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error)
 	runs    func(b *broken, ctx Context, now Time, after *storage.Cron,
 		max int) ([]storage.Cron, Time, error)
+	limit     func(b *broken, ctx Context, now Time, name limitName, bounds ojs.RateLimit, until Time) error
+	block     func(b *broken, ctx Context, now Time, name storage.LimitName, until Time) error
 	cancelAll func(b *broken, ctx Context, now Time, ids []string) (cancelled, moved records, err error)
 	revive    func(b *broken, ctx Context, now Time, batch inserts) (records, error)
 	put       func(b *broken, ctx Context, now Time, values []storage.Value) error
@@ -193,6 +197,18 @@ func (b *broken) Values(ctx context.Context, now time.Time, prefix, after string
 	}
 	return b.Storage.Values(ctx, now, prefix, after, limit)
 }
+func (b *broken) SetLimit(ctx Context, now Time, name limitName, bounds ojs.RateLimit, until Time) error {
+	if b.limit != nil {
+		return b.limit(b, ctx, now, name, bounds, until)
+	}
+	return b.Storage.SetLimit(ctx, now, name, bounds, until)
+}
+func (b *broken) BlockLimit(ctx Context, now Time, name storage.LimitName, until Time) error {
+	if b.block != nil {
+		return b.block(b, ctx, now, name, until)
+	}
+	return b.Storage.BlockLimit(ctx, now, name, until)
+}
 func (b *broken) Notify(self any, f func(storage.Notice)) func() {
 	if b.notify != nil {
 		return b.notify(b, self, f)
@@ -269,7 +285,7 @@ func register(of []fault) struct{} {
 func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
 		Queues: true, Crons: true, Values: true, Notices: true, SettleClaims: true,
-		Then: true, Orders: true, DependsOn: true, Groups: true, Versions: true,
+		Then: true, Orders: true, DependsOn: true, Groups: true, Versions: true, Limits: true,
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
 			fault(b)

@@ -258,7 +258,16 @@ var explanations = []string{
 	"IDIsNew says that the id was drawn for this job and no other caller has seen it: a storage need " +
 		"not look for it, nor for the versions that a deleted job with it had",
 
+	"A storage forgets starts that count for no bound, and may not know the starts from before a key, " +
+		"queue or type had its first rate or throttle",
+	"A key has those of its job that started last, or of one that waits, with the bounds that the setting names",
+	"A queue or type has those of its setting",
+	"A storage with Capabilities.Limits has it",
+	"of the key, queue or type",
+
 	// Duties of callers.
+	"Engines set it if, and only if, Capabilities.Limits is set",
+	"Only Concurrency, Rate and Throttle of the bounds count",
 	"Engines do not close it: the program that opened it does",
 	"An id is in a call once",
 	"No name occurs twice in a call",

@@ -34,7 +34,8 @@ func (m *model) copy() *model {
 // copy returns a reference in the same state. The records of both share what no
 // transition changes in place.
 func (s *Reference) copy() *Reference {
-	c := &Reference{seq: s.seq, floor: s.floor, cronVersion: s.cronVersion}
+	c := &Reference{seq: s.seq, floor: s.floor, cronVersion: s.cronVersion,
+		limits: make(map[storage.LimitName]*refLimit)} // no history has claims that obey limits
 	c.states, c.crons = maps.Clone(s.states), maps.Clone(s.crons)
 	jobs := make([]refJob, len(s.jobs))
 	c.jobs = make([]*refJob, len(s.jobs))

@@ -30,9 +30,10 @@ import (
 //
 // Versions differ between storages. The world translates them (version, token).
 //
-// The operations are in random_jobs.go, random_groups.go, random_look.go, random_crons.go
-// and random_quarantine.go, their parts in random_draw.go, the notices that listeners
-// have to hear in random_notices.go, and the count of occurrences in coverage.go.
+// The operations are in random_jobs.go, random_groups.go, random_look.go,
+// random_crons.go, random_limits.go and random_quarantine.go, their parts in
+// random_draw.go, the notices that listeners have to hear in random_notices.go, and the
+// count of occurrences in coverage.go.
 
 // Names of environment variables for Random.
 const (
@@ -310,6 +311,10 @@ func (w *world) weighted() []func(*rapid.T) randomOp {
 	if w.cfg.Groups {
 		add(1, w.cancelAll)
 		add(2, w.revive)
+	}
+	if w.cfg.Limits {
+		add(3, w.setLimit)
+		add(2, w.lookLimits)
 	}
 	if w.reopens {
 		add(6, w.reopen)

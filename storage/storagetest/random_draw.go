@@ -188,7 +188,26 @@ func (w *world) rateLimit(t *rapid.T) *ojs.RateLimit {
 	if chance(t, 2) {
 		return nil
 	}
-	return &ojs.RateLimit{Key: pick(t, limitKeys...)}
+	l := &ojs.RateLimit{Key: pick(t, limitKeys...)}
+	if chance(t, 2) {
+		w.bounds(t, l)
+		l.OnLimit = pick(t, "", ojs.OnLimitWait, ojs.OnLimitReschedule, ojs.OnLimitDrop)
+		l.Local = chance(t, 6)
+	}
+	return l
+}
+
+// bounds draws the bounds of a limit.
+func (w *world) bounds(t *rapid.T, l *ojs.RateLimit) {
+	if chance(t, 2) {
+		l.Concurrency = pick(t, 1, 2, 3, ojs.NoneAtOnce)
+	}
+	if chance(t, 3) {
+		l.Rate = ojs.Rate{Limit: 1 + dice(t, 3), Per: seconds(t, 1, 5)}
+	}
+	if chance(t, 3) {
+		l.Throttle = ojs.Rate{Limit: 1 + dice(t, 3), Per: seconds(t, 1, 3)}
+	}
 }
 
 func (w *world) unique(t *rapid.T) *ojs.UniquePolicy {

@@ -281,6 +281,9 @@ func (w *world) ask(t *rapid.T) storage.Claim {
 	if chance(t, 2) {
 		c.Types = some(t, append(w.types(), "none"), 1, 3)
 	}
+	if w.cfg.Limits && !w.many && chance(t, 2) {
+		c.Limits = new(storage.Limited)
+	}
 	return c
 }
 
@@ -295,6 +298,9 @@ func askText(c storage.Claim) string {
 	if c.SkipKeys != nil {
 		s += fmt.Sprintf(" without keys %v", slices.Sorted(c.SkipKeys.All()))
 	}
+	if c.Limits != nil {
+		s += " within limits"
+	}
 	return s
 }
 
@@ -305,9 +311,11 @@ func (w *world) claim(t *rapid.T) randomOp {
 
 func (w *world) doClaim(c storage.Claim) (n int) {
 	w.claimOutcome("claim", c)
-	want, _ := w.ref.Claim(w.ctx, w.now, c, nil)
-	got, err := w.s.Claim(w.ctx, w.now, c, nil)
+	ours, theirs := limits(c)
+	want, _ := w.ref.Claim(w.ctx, w.now, ours, nil)
+	got, err := w.s.Claim(w.ctx, w.now, theirs, nil)
 	w.same("the error of claim", err, nil)
+	w.sameLimited("claim", theirs.Limits, ours.Limits)
 	w.sameJobs("claimed", w.mine(got...), want)
 	return len(want)
 }
@@ -582,9 +590,11 @@ func (w *world) settleAndClaim(t *rapid.T) randomOp {
 		}
 		into, wanted := used(room), used(room)
 		before := w.states()
-		want, most, _ := w.ref.settleAndClaim(w.ctx, w.now, to, nil, c, wanted)
-		got, n, err := w.stepper().SettleAndClaim(w.ctx, w.now, their, nil, c, into)
+		refAsk, ask := limits(c)
+		want, most, _ := w.ref.settleAndClaim(w.ctx, w.now, to, nil, refAsk, wanted)
+		got, n, err := w.stepper().SettleAndClaim(w.ctx, w.now, their, nil, ask, into)
 		w.same("the error of settle and claim", err, nil)
+		w.sameLimited("settle and claim: claim", ask.Limits, refAsk.Limits)
 		w.sameSettled("settle and claim", got, want, ours)
 		for i, c := range ours {
 			w.settleOutcome("settle and claim: settle", before, c, want[i])

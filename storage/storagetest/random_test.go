@@ -36,7 +36,7 @@ func TestRandomReachesEverything(t *testing.T) {
 		Open:   func(testing.TB) storage.Storage { return durable{memory.New()} },
 		Reopen: func(_ testing.TB, s storage.Storage) storage.Storage { return s },
 		Queues: true, Crons: true, Notices: true, SettleClaims: true,
-		Then: true, Orders: true, DependsOn: true, Groups: true, Versions: true,
+		Then: true, Orders: true, DependsOn: true, Groups: true, Versions: true, Limits: true,
 		coverage: newCoverage(),
 	}
 	Random(t, cfg)

@@ -25,6 +25,7 @@ type Reference struct {
 	states      map[string]ojs.QueueState
 	crons       map[string]storage.Cron
 	cronVersion uint64 // the latest of any entry
+	limits      map[storage.LimitName]*refLimit
 
 	ends []*refJob // that have ended in the call under way, and have yet to be counted for others
 }
@@ -54,17 +55,19 @@ var (
 	_ storage.QueueStore = (*Reference)(nil)
 	_ storage.CronStore  = (*Reference)(nil)
 	_ storage.GroupStore = (*Reference)(nil)
+	_ storage.LimitStore = (*Reference)(nil)
 )
 
 // NewReference makes an empty storage.
 func NewReference() *Reference {
-	return &Reference{states: make(map[string]ojs.QueueState), crons: make(map[string]storage.Cron)}
+	return &Reference{states: make(map[string]ojs.QueueState), crons: make(map[string]storage.Cron),
+		limits: make(map[storage.LimitName]*refLimit)}
 }
 
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Versions: true}
+		Orders: true, DependsOn: true, Versions: true, Limits: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -154,7 +157,7 @@ func (s *Reference) insertable(batch []storage.Insert) error {
 // try does something to a copy, which takes the place of what there was if all of it goes
 // well.
 func (s *Reference) try(f func(trial *Reference) error) error {
-	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states}
+	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states, limits: s.limits}
 	for _, j := range s.jobs {
 		c := *j
 		trial.jobs = append(trial.jobs, &c)
@@ -512,8 +515,11 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 	}
 	left := c.Max
 	skip := storage.Keys(slices.Collect(c.SkipKeys.All())...)
+	if c.Limits != nil {
+		*c.Limits = storage.Limited{}
+	}
 	for _, q := range queues {
-		for ; left > 0; left-- {
+		for left > 0 {
 			var best *refJob
 			for _, j := range s.jobs {
 				if s.claimable(j, q, c, skip, now) && (best == nil || j.rec.Priority > best.rec.Priority ||
@@ -527,16 +533,24 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 			if unlimited && best.rec.EnqueueTTL > 0 {
 				return recs
 			}
-			if l := best.rec.RateLimit; l != nil {
+			if l := best.rec.RateLimit; l != nil && (c.Limits == nil || l.Local) {
 				if unlimited {
 					return recs
 				}
 				skip.Add(l.Key)
 			}
+			if c.Limits != nil && s.heldBack(best, now, c.Limits) {
+				continue
+			}
 			best.rec.Claim(now, c.Worker)
 			s.moved(best, false)
+			s.started(&best.rec, now)
 			recs = append(recs, best.rec.Copy())
+			left--
 		}
+	}
+	if c.Limits != nil && left > 0 {
+		c.Limits.Opens = s.opens(now)
 	}
 	return recs
 }
@@ -546,7 +560,7 @@ func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, skip *st
 	r := &j.rec
 	return r.State == ojs.StateAvailable && !r.Expired(now) && s.states[r.Queue] != ojs.QueuePaused &&
 		(queue == "" || r.Queue == queue) && c.Takes(r.Type, r.TypeVersion) &&
-		(r.RateLimit == nil || !skip.Has(r.RateLimit.Key))
+		(r.RateLimit == nil || !skip.Has(r.RateLimit.Key)) && (c.Limits == nil || !s.waits(r, now))
 }
 
 // Settle implements storage.Storage.
@@ -643,6 +657,7 @@ func (s *Reference) unclaim(ctx context.Context, held []storage.Held) (n int, er
 		if j == nil || j.rec.State != ojs.StateActive || j.rec.Version != h.Version {
 			continue
 		}
+		s.takeBack(&j.rec)
 		j.rec.Unclaim()
 		s.moved(j, true)
 		j.since = s.seq // it has to wait for its deadline again

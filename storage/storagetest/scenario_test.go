@@ -90,7 +90,7 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 		"no abilities": {Then: true, Orders: true, DependsOn: true, Versions: true,
 			Groups: true,
 			Open:   func(testing.TB) storage.Storage { return plain{NewReference()} }},
-		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true, Limits: true,
 			Groups: true,
 			Open: func(
 				testing.TB) storage.Storage {
@@ -102,6 +102,7 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 			}},
 		"no recurring jobs": {Queues: true, Then: true, Orders: true, DependsOn: true, Versions: true,
 			Groups: true,
+			Limits: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
@@ -125,6 +126,7 @@ func coarseConfig(to time.Duration) Config {
 		Open:   func(testing.TB) storage.Storage { return coarse{NewReference(), to} },
 		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
 		Groups:        true,
+		Limits:        true,
 		TimePrecision: to,
 	}
 }

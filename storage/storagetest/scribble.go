@@ -83,6 +83,18 @@ func given[T any](v T) (T, func()) {
 	return c, func() { fields.Scribble(&c) }
 }
 
+// givenClaim is given of a claim, whose Limits receive a copy of what they have done.
+func givenClaim(c storage.Claim) (storage.Claim, func()) {
+	to := c.Limits
+	c, done := given(c)
+	return c, func() {
+		if to != nil {
+			*to = fields.Clone(*c.Limits)
+		}
+		done()
+	}
+}
+
 // returned replaces the elements of a result by copies of them, and scribbles over what
 // they were.
 func returned[E any](list []E) {
@@ -112,7 +124,7 @@ func (s *scribbler) Insert(ctx context.Context, now time.Time, batch []storage.I
 
 func (s *scribbler) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
-	c, done := given(c)
+	c, done := givenClaim(c)
 	defer done()
 	n := len(dst)
 	dst, err := s.Storage.Claim(ctx, now, c, dst)
@@ -253,7 +265,7 @@ func (s stepScribbler) SettleAndClaim(ctx context.Context, now time.Time, to []*
 	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	to, settled := given(to)
 	defer settled()
-	c, claimed := given(c)
+	c, claimed := givenClaim(c)
 	defer claimed()
 	before := len(dst)
 	dst, n, err := s.SettleClaimer.SettleAndClaim(ctx, now, to, dst, c, into)

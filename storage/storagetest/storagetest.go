@@ -76,6 +76,9 @@ type Config struct {
 	// Versions declares that claims tell versions apart (Capabilities.Versions).
 	Versions bool
 
+	// Limits declares that claims obey limits (Capabilities.Limits).
+	Limits bool
+
 	// Quarantine declares the optional ability storage.Quarantiner, like those above. It
 	// needs Plant and Mend.
 	Quarantine bool
@@ -126,6 +129,7 @@ const (
 	needsVersions
 	needsGroups
 	needsValues
+	needsLimits
 
 	needsNothing need = 0
 )
@@ -134,7 +138,7 @@ const (
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
 		thenCases, dependsCases, groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
-		listCases, orderCases, versionCases, valueCases,
+		listCases, orderCases, versionCases, limitCases, valueCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
@@ -204,6 +208,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage does not tell versions apart", false
 	case n&needsValues != 0 && !cfg.Values:
 		return "the storage keeps no values", false
+	case n&needsLimits != 0 && !cfg.Limits:
+		return "the storage counts no limits", false
 	case n&needsOrders != 0 && !cfg.Orders:
 		return "the storage lists in the order of insertion only", false
 	case n&needsDependsOn != 0 && !cfg.DependsOn:
@@ -261,6 +267,12 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if caps.Versions != cfg.Versions {
 		t.Errorf("versions: claimed %v, Capabilities say %v", cfg.Versions, caps.Versions)
+	}
+	if caps.Limits != cfg.Limits {
+		t.Errorf("limits: claimed %v, Capabilities say %v", cfg.Limits, caps.Limits)
+	}
+	if _, has := storage.As[storage.LimitStore](s); has != cfg.Limits {
+		t.Errorf("settings of limits: claimed %v, implemented %v", cfg.Limits, has)
 	}
 	if caps.Orders != cfg.Orders {
 		t.Errorf("orders of listings: claimed %v, Capabilities say %v", cfg.Orders, caps.Orders)

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestReference(t *testing.T) {
 	cfg := storagetest.Config{
 		Open:   func(testing.TB) storage.Storage { return storagetest.NewReference() },
-		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true, Limits: true,
 		Groups: true,
 	}
 	storagetest.Run(t, cfg)
@@ -29,7 +29,7 @@ func TestReferenceInOneStep(t *testing.T) {
 		},
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
 		Groups:   true,
-		Versions: true,
+		Versions: true, Limits: true,
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)

@@ -1,0 +1,619 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// limits counts the active jobs and the starts of keys, queues and types
+// (storage.Limited).
+//
+//   - A counter exists for each key of a stored job that is available, active or has
+//     started not long ago, and for each limit with a setting or a block.
+//   - A lane is a counter with bounds. A key has one for each RateLimit of its available
+//     jobs; a queue or type has one. A bucket has jobs of one lane, and a group knows the
+//     lanes of its queue and type.
+//   - counter.active is the number of active jobs: place adds a job and displace takes it
+//     away.
+//   - A closed lane keeps its buckets, or its groups, out of the order of claims. A lane
+//     that holds back may be open still: claims look at the lanes of each job that they
+//     take. A lane that is closed holds back, unless its counter is in dirty, or the lane
+//     is in opening and its time has come. settleLimits looks at these before each job.
+//   - So a claim costs the same however many lanes are closed.
+//
+// Jobs without a limit meet none of this but two comparisons (job.counts).
+type limits struct {
+	byName  map[storage.LimitName]*counter
+	opening scheduler.Heap[*lane] // closed lanes that open with time and have jobs
+	dirty   []*counter            // whose lanes may be other than they were
+	told    time.Time             // the latest storage.Notice.Opens
+	sweep   int                   // the number of counters at which to drop idle ones
+}
+
+const firstSweep = 64
+
+// counter counts what has started of a limit.
+type counter struct {
+	storage.LimitName
+	active  int
+	starts  []int64        // in order
+	window  int64          // how long a start counts at most
+	most    int            // starts that count at most
+	setting *ojs.RateLimit // nil: none
+	until   instant        // of the setting; never: it does not end
+	blocked instant        // never: it is not
+	last    ojs.RateLimit  // of a key: the bounds of the job that started last
+	lanes   []*lane
+	dirty   bool
+}
+
+// lane is a limit with the bounds of some jobs.
+type lane struct {
+	of      *counter
+	own     ojs.RateLimit // the limit of its jobs; that of a queue or type: none
+	buckets []*bucket     // of a key
+	groups  []*group      // of a queue or type
+	closed  bool
+	opens   scheduler.Item[*lane]
+}
+
+// counts reports whether some limit counts the job.
+func (j *job) counts() bool {
+	if j.kind.group.lanes != nil {
+		return true
+	}
+	l := j.rateLimit()
+	return l != nil && !l.Local
+}
+
+// held reports whether the limit of its queue or type holds the group back.
+func (g *group) held() bool {
+	for _, l := range g.lanes {
+		if l.closed {
+			return true
+		}
+	}
+	return false
+}
+
+// counter finds the counter of a limit, or makes it.
+func (x *limits) counter(name storage.LimitName) *counter {
+	c := x.byName[name]
+	if c == nil {
+		c = &counter{LimitName: name, until: never, blocked: never}
+		x.byName[name] = c
+	}
+	return c
+}
+
+// lane finds the lane of a job's limit, or makes it.
+func (x *limits) lane(own *ojs.RateLimit) *lane {
+	c := x.counter(storage.LimitName{Kind: storage.LimitKey, Name: own.Key})
+	for _, l := range c.lanes {
+		if l.own == *own {
+			return l
+		}
+	}
+	l := &lane{of: c, own: *own}
+	l.opens.Value = l
+	c.lanes = append(c.lanes, l)
+	c.remembers(own)
+	return l
+}
+
+// remembers has the counter keep the starts that bounds count.
+func (c *counter) remembers(b *ojs.RateLimit) {
+	if b.Rate.Limit > 0 {
+		c.window, c.most = max(c.window, int64(b.Rate.Per)), max(c.most, b.Rate.Limit)
+	}
+	if b.Throttle.Limit > 0 {
+		c.window = max(c.window, storage.Gap(b.Throttle))
+	}
+}
+
+// join enters a new bucket.
+func (x *limits) join(b *bucket) {
+	l := b.lane
+	b.laneAt = len(l.buckets)
+	if l.buckets = append(l.buckets, b); len(l.buckets) == 1 {
+		x.touch(l.of) // nothing has kept the lane up to date
+	}
+}
+
+// leave takes out a bucket that has become empty.
+func (x *limits) leave(b *bucket) {
+	l := b.lane
+	last := len(l.buckets) - 1
+	l.buckets[b.laneAt] = l.buckets[last]
+	l.buckets[b.laneAt].laneAt = b.laneAt
+	l.buckets[last] = nil
+	if l.buckets = l.buckets[:last]; last > 0 {
+		return
+	}
+	x.opening.Remove(&l.opens)
+	c := l.of
+	if len(c.lanes) > 1 {
+		c.lanes = slices.DeleteFunc(c.lanes, func(other *lane) bool { return other == l })
+	}
+}
+
+// bind gives a group the lanes of its queue and type.
+func (x *limits) bind(g *group) {
+	name, _, _ := strings.Cut(g.jobType, "@")
+	for _, id := range [...]storage.LimitName{{Kind: storage.LimitQueue, Name: g.queue}, {Kind: storage.LimitType, Name: name}} {
+		if c := x.byName[id]; c != nil {
+			g.lanes = append(g.lanes, c.lanes[0])
+			c.lanes[0].groups = append(c.lanes[0].groups, g)
+		}
+	}
+}
+
+// unbind takes out a group that is forgotten.
+func (x *limits) unbind(g *group) {
+	for _, l := range g.lanes {
+		l.groups = slices.DeleteFunc(l.groups, func(other *group) bool { return other == g })
+	}
+}
+
+// touch has the lanes of a counter looked at before the next job is claimed.
+func (x *limits) touch(c *counter) {
+	if !c.dirty {
+		c.dirty = true
+		x.dirty = append(x.dirty, c)
+	}
+}
+
+// each calls f with the counters of a job.
+func (x *limits) each(j *job, f func(*counter)) {
+	for _, l := range j.kind.group.lanes {
+		f(l.of)
+	}
+	if l := j.rateLimit(); l != nil && !l.Local {
+		f(x.counter(storage.LimitName{Kind: storage.LimitKey, Name: l.Key}))
+	}
+}
+
+// active counts a job that has become active, or is so no more. It reports whether other
+// jobs may wait for that.
+func (x *limits) active(j *job, by int) (awaited bool) {
+	x.each(j, func(c *counter) {
+		c.active += by
+		x.touch(c)
+		for _, l := range c.lanes {
+			awaited = awaited || l.closed && len(l.buckets)+len(l.groups) > 0
+		}
+	})
+	return awaited
+}
+
+// started counts the start of a job.
+func (x *limits) started(j *job, now time.Time) {
+	at := now.UnixNano()
+	x.each(j, func(c *counter) {
+		if c.Kind == storage.LimitKey {
+			c.last = *j.rateLimit()
+		}
+		i := len(c.starts)
+		for i > 0 && c.starts[i-1] > at {
+			i--
+		}
+		c.starts = slices.Insert(c.starts, i, at)
+		if keep := min(c.most, math.MaxInt32) + spareStarts; len(c.starts) > 2*keep {
+			c.starts = append(c.starts[:0], c.starts[len(c.starts)-keep:]...)
+		}
+	})
+}
+
+// spareStarts is how many starts a counter keeps besides those that count: undone claims
+// take later ones back.
+const spareStarts = 64
+
+// takeBack forgets the start of a job whose claim is undone.
+func (x *limits) takeBack(j *job, started time.Time) {
+	at := started.UnixNano()
+	x.each(j, func(c *counter) {
+		if i, found := slices.BinarySearch(c.starts, at); found {
+			c.starts = slices.Delete(c.starts, i, i+1)
+		}
+	})
+}
+
+// settingAt is the setting of the counter that has an effect.
+func (c *counter) settingAt(now int64) *ojs.RateLimit {
+	if c.until != never && now >= int64(c.until) {
+		return nil
+	}
+	return c.setting
+}
+
+// bounds are those of a lane that are in force.
+func (l *lane) bounds(now int64) ojs.RateLimit { return storage.Override(l.own, l.of.settingAt(now)) }
+
+// open reports whether the lane lets a job start. If not, at is when time alone does; 0:
+// never.
+func (l *lane) open(now int64) (at int64, open bool) {
+	c, b := l.of, l.bounds(now)
+	at, waits := storage.Opens(&b, c.active, c.starts, now)
+	if c.blocked != never {
+		at = max(at, int64(c.blocked))
+	}
+	switch {
+	case !waits && at <= now:
+		return at, true
+	case waits:
+		at = 0
+	}
+	if c.setting != nil && c.until != never && int64(c.until) > now && (at == 0 || int64(c.until) < at) {
+		at = int64(c.until) // the lane has other bounds then
+	}
+	return at, false
+}
+
+// obeys has claims obey limits or not.
+func (r *ready) obeys(obey bool) {
+	if r.obey == obey {
+		return
+	}
+	r.obey = obey
+	for _, c := range r.limits.byName {
+		for _, l := range c.lanes {
+			if l.closed {
+				r.refreshLane(l)
+			}
+		}
+	}
+}
+
+func (r *ready) refreshLane(l *lane) {
+	for _, b := range l.buckets {
+		r.refresh(b)
+	}
+	for _, g := range l.groups {
+		r.reindex(g)
+	}
+}
+
+// settleLimits looks at the lanes that may be other than they were.
+func (r *ready) settleLimits(now time.Time) {
+	x := &r.limits
+	for it, due := x.opening.PopDue(now); due; it, due = x.opening.PopDue(now) {
+		r.look(it.Value, now)
+	}
+	if len(x.dirty) == 0 {
+		return
+	}
+	for _, c := range x.dirty {
+		c.dirty = false
+		for _, l := range c.lanes {
+			r.look(l, now)
+		}
+	}
+	clear(x.dirty)
+	x.dirty = x.dirty[:0]
+	if len(x.byName) >= x.sweep {
+		for name, c := range x.byName {
+			if c.idle(now.UnixNano()) {
+				delete(x.byName, name)
+			}
+		}
+		x.sweep = max(firstSweep, 2*len(x.byName))
+	}
+}
+
+// look closes or opens a lane.
+func (r *ready) look(l *lane, now time.Time) {
+	x := &r.limits
+	x.opening.Remove(&l.opens)
+	if len(l.buckets) == 0 && len(l.groups) == 0 {
+		return
+	}
+	at, open := l.open(now.UnixNano())
+	waits := l.own.OnLimit != ojs.OnLimitDrop && l.own.OnLimit != ojs.OnLimitReschedule
+	if closed := !open && waits; closed != l.closed {
+		l.closed = closed
+		r.refreshLane(l)
+	}
+	if !open && waits && at != 0 {
+		x.opening.Push(&l.opens, time.Unix(0, at))
+	}
+}
+
+// idle reports whether the counter has nothing that a new one would not have.
+func (c *counter) idle(now int64) bool {
+	if c.active > 0 || c.settingAt(now) != nil || c.blocked != never && int64(c.blocked) > now {
+		return false
+	}
+	for _, l := range c.lanes {
+		if len(l.buckets) > 0 || len(l.groups) > 0 {
+			return false
+		}
+	}
+	return len(c.starts) == 0 || c.starts[len(c.starts)-1] <= now-c.window
+}
+
+// holdsBack reports whether limits keep the job, which is next, from starting. It does
+// what the job's OnLimit says.
+func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited) bool {
+	ns := now.UnixNano()
+	for _, l := range j.kind.group.lanes {
+		if _, open := l.open(ns); !open {
+			s.ready.look(l, now)
+			return true
+		}
+	}
+	l := j.level.bucket.lane
+	if l == nil {
+		return false
+	}
+	at, open := l.open(ns)
+	if open {
+		return false
+	}
+	switch l.own.OnLimit {
+	case ojs.OnLimitDrop:
+		to.Dropped = s.change(j, to.Dropped, func(r *storage.Record) { r.Limit(now) })
+		to.Moved = s.count(now, to.Moved)
+	case ojs.OnLimitReschedule:
+		var opens time.Time
+		if at != 0 {
+			opens = instant(at).time()
+		}
+		to.Postponed = s.change(j, to.Postponed, func(r *storage.Record) { r.Postpone(now, opens) })
+	default:
+		s.ready.look(l, now)
+	}
+	return true
+}
+
+// limited completes what a claim says of limits.
+func (s *Storage) limited(now time.Time, to *storage.Limited, t *taker) {
+	x := &s.ready.limits
+	if len(x.dirty) == 0 && x.opening.Len() == 0 {
+		return
+	}
+	s.ready.settleLimits(now)
+	opens, some := x.opening.Next()
+	if !some {
+		return
+	}
+	if t.left > 0 {
+		to.Opens = opens
+	}
+	if s.heard && !opens.Equal(x.told) {
+		s.notice.Opens, x.told = opens, opens
+	}
+}
+
+// SetLimit implements storage.LimitStore.
+func (s *Storage) SetLimit(
+	ctx context.Context,
+	now time.Time,
+	limit storage.LimitName,
+	bounds ojs.RateLimit,
+	until time.Time,
+) error {
+	if err := storage.CheckLimit(limit, bounds); err != nil {
+		return err
+	}
+	end, ok := at(until)
+	if !ok {
+		end = math.MaxInt64
+	}
+	return s.setLimit(ctx, limit, func(c *counter) {
+		c.setting, c.until = nil, never
+		if bounds.Bounds() {
+			c.setting = &ojs.RateLimit{
+				Concurrency: bounds.Concurrency,
+				Rate:        bounds.Rate,
+				Throttle:    bounds.Throttle,
+			}
+			c.until = end
+			c.remembers(c.setting)
+		}
+	})
+}
+
+// BlockLimit implements storage.LimitStore.
+func (s *Storage) BlockLimit(
+	ctx context.Context,
+	now time.Time,
+	limit storage.LimitName,
+	until time.Time,
+) error {
+	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
+		return err
+	}
+	end, ok := at(until)
+	if !ok {
+		end = math.MaxInt64
+	}
+	return s.setLimit(ctx, limit, func(c *counter) {
+		if end == never || c.blocked == never || end > c.blocked {
+			c.blocked = end
+		}
+	})
+}
+
+func (s *Storage) setLimit(ctx context.Context, limit storage.LimitName, set func(*counter)) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	x := &s.ready.limits
+	c := x.counter(limit)
+	set(c)
+	if limit.Kind != storage.LimitKey && len(c.lanes) == 0 {
+		s.bindAll(c)
+	}
+	x.touch(c)
+	if s.heard {
+		s.notice.Available = true
+	}
+	return nil
+}
+
+// bindAll gives the counter of a queue or type its lane, its groups and its active jobs.
+func (s *Storage) bindAll(c *counter) {
+	l := &lane{of: c}
+	l.opens.Value = l
+	c.lanes = []*lane{l}
+	for _, types := range s.ready.queues {
+		for _, g := range types {
+			if c.has(g) {
+				g.lanes = append(g.lanes, l)
+				l.groups = append(l.groups, g)
+			}
+		}
+	}
+	s.all.from(0, func(e entry) bool {
+		if e.job.state == active && c.has(e.job.kind.group) {
+			c.active++
+		}
+		return true
+	})
+}
+
+// has reports whether the limit of a queue or type is that of a group.
+func (c *counter) has(g *group) bool {
+	if c.Kind == storage.LimitQueue {
+		return g.queue == c.Name
+	}
+	name, _, _ := strings.Cut(g.jobType, "@")
+	return name == c.Name
+}
+
+// GetLimit implements storage.LimitStore.
+func (s *Storage) GetLimit(
+	ctx context.Context,
+	now time.Time,
+	limit storage.LimitName,
+) (storage.Limit, error) {
+	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
+		return storage.Limit{}, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return storage.Limit{}, err
+	}
+	defer s.leave()
+	c := s.ready.limits.byName[limit]
+	if c == nil && limit.Kind != storage.LimitKey { // it has no bounds, and may have jobs
+		c = &counter{LimitName: limit, until: never, blocked: never}
+		s.all.from(0, func(e entry) bool {
+			if e.job.state == active && c.has(e.job.kind.group) {
+				c.active++
+			}
+			return true
+		})
+	}
+	if c != nil {
+		if state, there := s.limitOf(c, now); there {
+			return state, nil
+		}
+	}
+	return storage.Limit{}, fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
+}
+
+// ListLimits implements storage.LimitStore.
+func (s *Storage) ListLimits(
+	ctx context.Context,
+	now time.Time,
+	kind storage.LimitKind,
+	after string,
+	most int,
+) ([]storage.Limit, error) {
+	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {
+		return nil, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	var found []*counter
+	for name, c := range s.ready.limits.byName {
+		if name.Kind == kind && name.Name > after {
+			found = append(found, c)
+		}
+	}
+	slices.SortFunc(found, func(a, b *counter) int { return cmp.Compare(a.Name, b.Name) })
+	var list []storage.Limit
+	for _, c := range found {
+		if len(list) >= most {
+			break
+		}
+		state, there := s.limitOf(c, now)
+		if there && (kind == storage.LimitKey || state.Setting != nil || !state.BlockedUntil.IsZero()) {
+			list = append(list, state)
+		}
+	}
+	return list, nil
+}
+
+// limitOf is the state of a limit. It reports false if there is nothing to tell.
+func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
+	ns := now.UnixNano()
+	state := storage.Limit{LimitName: c.LimitName, Active: c.active}
+	if set := c.settingAt(ns); set != nil {
+		kept := *set
+		state.Setting, state.Until = &kept, c.until.time()
+	}
+	if c.blocked != never && int64(c.blocked) > ns {
+		state.BlockedUntil = c.blocked.time()
+	}
+	own := c.last
+	for _, l := range c.lanes {
+		for _, b := range l.buckets {
+			state.Waiting += b.count()
+			if own.Key == "" {
+				own = l.own
+			}
+		}
+	}
+	if c.Kind != storage.LimitKey {
+		for _, types := range s.ready.queues {
+			for _, g := range types {
+				if !c.has(g) {
+					continue
+				}
+				state.Waiting += g.plain.count()
+				for _, b := range g.keyed {
+					state.Waiting += b.count()
+				}
+			}
+		}
+	}
+	own.Key, own.OnLimit, own.Local = "", "", false
+	state.Bounds = storage.Override(own, state.Setting)
+	for _, at := range c.starts {
+		if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 && at > ns-per {
+			state.Starts++
+		}
+	}
+	at, waits := storage.Opens(&state.Bounds, c.active, c.starts, ns)
+	if !state.BlockedUntil.IsZero() {
+		at = max(at, int64(c.blocked))
+	}
+	if !waits && at > ns {
+		state.Opens = instant(at).time()
+	}
+	return state, state.Active > 0 || state.Waiting > 0 || state.Setting != nil ||
+		!state.BlockedUntil.IsZero()
+}
+
+// count returns how many jobs the bucket has.
+func (b *bucket) count() (n int) {
+	for _, l := range b.top.items {
+		for j := l.first; j != nil; j = j.next {
+			n++
+		}
+	}
+	return n
+}

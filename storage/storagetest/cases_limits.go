@@ -1,0 +1,745 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fields"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// limit gives a job a rate limit.
+func limit(l ojs.RateLimit) func(*storage.Record) {
+	return func(r *storage.Record) { r.RateLimit = &l }
+}
+
+// atOnce limits the concurrency of a key.
+func atOnce(key string, n int) func(*storage.Record) {
+	return limit(ojs.RateLimit{Key: key, Concurrency: n})
+}
+
+func ofKey(name string) storage.LimitName {
+	return storage.LimitName{Kind: storage.LimitKey, Name: name}
+}
+
+func (c *C) limits() storage.LimitStore {
+	c.tb.Helper()
+	s, ok := storage.As[storage.LimitStore](c.S)
+	if !ok {
+		c.failf("the storage is no LimitStore")
+	}
+	return s
+}
+
+// obeying claims up to n jobs within limits, wants these, and returns what limits did.
+func (c *C) obeying(n int, want ...string) *storage.Limited {
+	c.tb.Helper()
+	// The claim replaces the result of another.
+	done := &storage.Limited{Dropped: make([]storage.Record, 1), Opens: c.now}
+	c.claims(storage.Claim{Limits: done, Max: n}, want...)
+	return done
+}
+
+// claims makes one claim, and wants these jobs.
+func (c *C) claims(q storage.Claim, want ...string) {
+	c.tb.Helper()
+	if got := ids(c.claimOf(q)); !slices.Equal(got, want) {
+		c.failf("claimed %v, not %v", short(got), short(want))
+	}
+}
+
+// wantOpens wants no job, and limits that open at a time.
+func (c *C) wantOpens(want time.Time) {
+	c.tb.Helper()
+	if done := c.obeying(1); !done.Opens.Equal(want) {
+		c.failf("limits open at %v, not %v", done.Opens, want)
+	}
+}
+
+// setLimit sets the bounds of a limit, for ever.
+func (c *C) setLimit(name storage.LimitName, bounds ojs.RateLimit) {
+	c.tb.Helper()
+	c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name, bounds, time.Time{}))
+}
+
+// endsNow completes a job.
+func (c *C) endsNow(id string) {
+	c.tb.Helper()
+	c.settleAll([]storage.Record{c.get(id)}, func(_ int, r *storage.Record) {
+		r.State, r.FinishedAt, r.LeaseUntil = ojs.StateCompleted, c.now, time.Time{}
+	})
+}
+
+func (c *C) wantLimit(name storage.LimitName, want storage.Limit) {
+	c.tb.Helper()
+	got, err := c.limits().GetLimit(c.ctx, c.now, name)
+	c.noErr("GetLimit", err)
+	want.LimitName = name
+	if diff := fields.Diff(got, want); len(diff) > 0 {
+		c.failf("the limit is not as it should be: %s", strings.Join(diff, "; "))
+	}
+}
+
+var limitCases = []Case{
+	{
+		"limit-1",
+		"Limits/Concurrency",
+		"Limited",
+		"A claim that obeys limits takes as many jobs of a key as may be active, counts each, and takes the jobs behind those that wait.",
+		needsLimits,
+		func(c *C) {
+			got := c.insert(
+				c.job(atOnce("k", 2)),
+				c.job(atOnce("k", 2)),
+				c.job(atOnce("k", 2)),
+				c.job(atOnce("other", 1)),
+				c.job(),
+			)
+			c.obeying(9, got[0], got[1], got[3], got[4])
+			c.wantState(got[2], ojs.StateAvailable)
+			c.obeying(9)
+			c.claims(storage.Claim{Max: 9}, got[2]) // without limits
+			more := c.insert(c.job(atOnce("k", 3)), c.job(atOnce("k", 4)))
+			c.obeying(9, more[1])
+		},
+	},
+	{
+		"limit-2",
+		"Limits/Freed",
+		"Limited",
+		"A slot is free from the call on that ends the activity of a job, whichever it is, and a job counts while it is active, however it became so.",
+		needsLimits,
+		func(c *C) {
+			ways := map[string]func(r storage.Record){
+				"complete": func(r storage.Record) { c.endsNow(r.ID) },
+				"cancel": func(r storage.Record) {
+					c.settleAll(
+						[]storage.Record{r},
+						func(_ int, r *storage.Record) { r.Cancel(c.now); r.Version-- },
+					)
+				},
+				"retry": func(r storage.Record) {
+					c.settleAll([]storage.Record{r}, func(_ int, r *storage.Record) {
+						r.State, r.NextRetryAt, r.LeaseUntil = ojs.StateRetryable, c.now.Add(
+							time.Hour,
+						), time.Time{}
+					})
+				},
+				"reaped": func(r storage.Record) {
+					c.now = c.now.Add(2 * time.Minute)
+					d, err := c.S.Due(c.ctx, c.now, 9, nil)
+					c.noErr("Due", err)
+					if len(d.Stalled) != 1 {
+						c.failf("%d jobs stalled, not 1", len(d.Stalled))
+					}
+					c.obeying(9) // it is active still
+					c.settleAll(d.Stalled, func(_ int, r *storage.Record) {
+						r.State, r.FinishedAt, r.LeaseUntil = ojs.StateDiscarded, c.now, time.Time{}
+					})
+				},
+			}
+			for _, way := range []string{"complete", "cancel", "retry", "reaped"} {
+				key := atOnce("k-"+way, 1)
+				got := c.insert(c.job(key), c.job(key))
+				c.obeying(9, got[0])
+				c.obeying(9)
+				ways[way](c.get(got[0]))
+				c.obeying(9, got[1])
+				c.endsNow(got[1])
+			}
+			none := c.insert(c.job(atOnce("none", ojs.NoneAtOnce)))
+			c.wantOpens(time.Time{})
+			c.wantState(none[0], ojs.StateAvailable)
+		},
+	},
+	{
+		"limit-3",
+		"Limits/Rate",
+		"Limited",
+		"No stretch of a rate's period has more starts than its limit, whichever claim makes them, and the claim says when the next may be.",
+		needsLimits,
+		func(c *C) {
+			rate := limit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 2, Per: 10 * time.Second}})
+			got := c.insert(c.job(rate), c.job(rate), c.job(rate), c.job(rate), c.job(rate))
+			begin := c.now
+			c.claims(storage.Claim{Max: 1}, got[0]) // without limits
+			c.endsNow(got[0])
+			c.now = begin.Add(4 * time.Second)
+			c.obeying(9, got[1])
+			c.wantOpens(begin.Add(10 * time.Second))
+			c.now = begin.Add(10*time.Second - max(c.cfg.TimePrecision, 1))
+			c.wantOpens(begin.Add(10 * time.Second))
+			c.now = begin.Add(10 * time.Second)
+			c.obeying(9, got[2])
+			c.wantOpens(begin.Add(14 * time.Second))
+			c.now = begin.Add(2 * time.Second) // another clock
+			c.wantOpens(begin.Add(14 * time.Second))
+			c.now = begin.Add(time.Hour)
+			c.obeying(9, got[3], got[4])
+			if done := c.obeying(9); !done.Opens.IsZero() {
+				c.failf("nothing waits, and limits open at %v", done.Opens)
+			}
+		},
+	},
+	{
+		"limit-4",
+		"Limits/Throttle",
+		"Limited",
+		"Starts of a throttle are evenly apart, and unused ones are not saved up.",
+		needsLimits,
+		func(c *C) {
+			throttle := limit(ojs.RateLimit{Key: "k", Throttle: ojs.Rate{Limit: 4, Per: 10 * time.Second}})
+			got := c.insert(c.job(throttle), c.job(throttle), c.job(throttle), c.job(throttle))
+			begin := c.now
+			c.obeying(9, got[0])
+			c.wantOpens(begin.Add(2500 * time.Millisecond))
+			c.now = begin.Add(2500 * time.Millisecond)
+			c.obeying(9, got[1])
+			c.now = begin.Add(time.Hour)
+			c.obeying(9, got[2])
+			c.wantOpens(begin.Add(time.Hour + 2500*time.Millisecond))
+		},
+	},
+	{
+		"limit-5",
+		"Limits/OtherBounds",
+		"Limited",
+		"Jobs of a key share its counts, and each is held to bounds of its own, whichever came first.",
+		needsLimits,
+		func(c *C) {
+			loose := limit(
+				ojs.RateLimit{Key: "k", Concurrency: 3, Rate: ojs.Rate{Limit: 9, Per: time.Minute}},
+			)
+			got := c.insert(
+				c.job(atOnce("k", 1)),
+				c.job(loose),
+				c.job(atOnce("k", 1)),
+				c.job(loose),
+				c.job(loose),
+			)
+			c.obeying(9, got[0], got[1], got[3])
+			c.endsNow(got[0])
+			c.obeying(9, got[4])
+			c.endsNow(got[1])
+			c.endsNow(got[3])
+			c.obeying(9)
+			c.endsNow(got[4])
+			c.obeying(9, got[2])
+		},
+	},
+	{
+		"limit-6",
+		"Limits/QueuesAndTypes",
+		"LimitStore.SetLimit",
+		"A queue and a type have the bounds that are set, apart from keys of their names, for jobs of every version, with effect at once and for jobs that are active.",
+		needsLimits,
+		func(c *C) {
+			got := c.insert(
+				c.job(jobType("t"), queue("a")),
+				c.job(jobType("t"), version("2.0"), queue("b")),
+				c.job(
+					jobType("u"),
+					queue("a"),
+					atOnce("a", 1),
+				),
+				c.job(jobType("u"), queue("a")),
+				c.job(jobType("u"), queue("b")),
+			)
+			c.claims(storage.Claim{Max: 1}, got[0])
+			c.setLimit(storage.LimitName{Kind: storage.LimitType, Name: "t"}, ojs.RateLimit{Concurrency: 1})
+			c.setLimit(
+				storage.LimitName{Kind: storage.LimitQueue, Name: "a"},
+				ojs.RateLimit{Concurrency: 2},
+			)
+			c.obeying(9, got[2], got[4])
+			c.claims(storage.Claim{Limits: new(storage.Limited), Queues: []string{"a", "b"}, Max: 9})
+			c.setLimit(
+				storage.LimitName{Kind: storage.LimitQueue, Name: "a"},
+				ojs.RateLimit{Concurrency: 1},
+			)
+			c.endsNow(got[0])
+			c.obeying(9, got[1])
+			c.endsNow(got[2])
+			c.obeying(9, got[3])
+			more := c.insert(c.job(jobType("u"), queue("a")))
+			c.obeying(9)
+			c.setLimit(storage.LimitName{Kind: storage.LimitQueue, Name: "a"}, ojs.RateLimit{})
+			c.obeying(9, more[0])
+		},
+	},
+	{
+		"limit-7",
+		"Limits/Local",
+		"Limited",
+		"A local limit is not counted: a claim takes one job of its key, and those whose key is not to be skipped.",
+		needsLimits,
+		func(c *C) {
+			local := limit(ojs.RateLimit{Key: "k", Concurrency: 1, Local: true})
+			got := c.insert(c.job(local), c.job(local), c.job(atOnce("other", 1)), c.job(local))
+			c.obeying(9, got[0], got[2])
+			c.claims(storage.Claim{Limits: new(storage.Limited), SkipKeys: storage.Keys("k"), Max: 9})
+			c.obeying(9, got[1])
+			c.obeying(9, got[3])
+		},
+	},
+	{
+		"limit-8",
+		"Limits/Override",
+		"LimitStore.SetLimit",
+		"What a setting of a key names replaces the bounds of its jobs, up or down, until it ends or is removed.",
+		needsLimits,
+		func(c *C) {
+			key := limit(
+				ojs.RateLimit{Key: "k", Concurrency: 1, Throttle: ojs.Rate{Limit: 1, Per: time.Second}},
+			)
+			c.setLimit(ofKey("k"), ojs.RateLimit{Concurrency: 2}) // before there is a job
+			got := c.insert(c.job(key), c.job(key), c.job(key), c.job(key), c.job(key))
+			c.obeying(9, got[0])
+			begin := c.now
+			c.now = begin.Add(time.Second)
+			c.obeying(9, got[1])
+			c.now = begin.Add(2 * time.Second)
+			c.wantOpens(time.Time{})
+			until := begin.Add(5 * time.Second)
+			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("k"),
+				ojs.RateLimit{Concurrency: 4, Throttle: ojs.Rate{Limit: 1, Per: time.Millisecond}}, until))
+			c.obeying(1, got[2])
+			c.wantLimit(
+				ofKey("k"),
+				storage.Limit{Active: 3, Waiting: 2, Until: until, Opens: c.now.Add(time.Millisecond),
+					Setting: &ojs.RateLimit{
+						Concurrency: 4,
+						Throttle:    ojs.Rate{Limit: 1, Per: time.Millisecond},
+					},
+					Bounds: ojs.RateLimit{
+						Concurrency: 4,
+						Throttle:    ojs.Rate{Limit: 1, Per: time.Millisecond},
+					}},
+			)
+			c.now = until
+			c.wantOpens(time.Time{}) // three are active
+			c.endsNow(got[0])
+			c.endsNow(got[1])
+			c.obeying(1)
+			c.noErr(
+				"SetLimit",
+				c.limits().SetLimit(
+					c.ctx,
+					c.now,
+					ofKey("k"),
+					ojs.RateLimit{Concurrency: ojs.NoneAtOnce},
+					until.Add(time.Hour),
+				),
+			)
+			c.endsNow(got[2])
+			c.wantOpens(until.Add(time.Hour))
+			c.setLimit(ofKey("k"), ojs.RateLimit{})
+			c.obeying(9, got[3])
+		},
+	},
+	{
+		"limit-9",
+		"Limits/Block",
+		"LimitStore.BlockLimit",
+		"No job of a blocked limit starts before the latest of the times given, unless the block is ended.",
+		needsLimits,
+		func(c *C) {
+			got := c.insert(c.job(atOnce("k", 5)), c.job(atOnce("k", 5)), c.job(atOnce("k", 5)))
+			until := c.now.Add(time.Minute)
+			block := func(name storage.LimitName, t time.Time) {
+				c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, t))
+			}
+			block(ofKey("k"), until)
+			block(ofKey("k"), until.Add(-time.Second))
+			c.wantOpens(until)
+			c.wantLimit(ofKey("k"), storage.Limit{Waiting: 3, BlockedUntil: until, Opens: until,
+				Bounds: ojs.RateLimit{Concurrency: 5}})
+			c.now = until
+			c.obeying(1, got[0])
+			block(ofKey("k"), until.Add(time.Hour))
+			c.wantOpens(until.Add(time.Hour))
+			block(ofKey("k"), time.Time{})
+			c.obeying(1, got[1])
+			block(storage.LimitName{Kind: storage.LimitQueue, Name: "q"}, until.Add(time.Hour))
+			c.wantOpens(until.Add(time.Hour))
+			c.now = until.Add(time.Hour)
+			c.obeying(1, got[2])
+		},
+	},
+	{
+		"limit-10",
+		"Limits/Unclaim",
+		"SettleClaimer.Unclaim",
+		"Undoing a claim takes its start back.",
+		needsLimits | needsSettleClaims,
+		func(c *C) {
+			rate := limit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Hour}})
+			got := c.insert(c.job(rate), c.job(rate))
+			c.obeying(9, got[0])
+			c.wantOpens(c.now.Add(time.Hour))
+			undone := heldOf(c.get(got[0]))
+			c.now = c.now.Add(time.Second)
+			s, _ := settleClaimer(c.S)
+			n, err := s.Unclaim(c.ctx, c.now, []storage.Held{undone})
+			c.noErr("Unclaim", err)
+			if n != 1 {
+				c.failf("Unclaim returned %d, not 1", n)
+			}
+			c.obeying(9, got[0])
+			c.wantOpens(c.now.Add(time.Hour))
+		},
+	},
+	{
+		"limit-11",
+		"Limits/OnLimit",
+		"Limited",
+		"A job that would be claimed and may not start is dropped or rescheduled if it says so, and the claim goes on behind it, as far as it wants jobs.",
+		needsLimits,
+		func(c *C) {
+			key := func(on ojs.OnLimit) func(*storage.Record) {
+				return limit(
+					ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}, OnLimit: on},
+				)
+			}
+			conc := limit(ojs.RateLimit{Key: "c", Concurrency: 1, OnLimit: ojs.OnLimitReschedule})
+			got := c.insert(
+				c.job(key("")),
+				c.job(key(ojs.OnLimitDrop), priority(-1)),
+				c.job(key(ojs.OnLimitReschedule), priority(-1)),
+				c.job(key(ojs.OnLimitWait), priority(-1)),
+				c.job(conc, priority(-1)),
+				c.job(conc, priority(-1)),
+				c.job(priority(-1)),
+				c.job(key(ojs.OnLimitDrop), priority(-2)),
+			)
+			if done := c.obeying(1, got[0]); len(done.Dropped)+len(done.Postponed) > 0 {
+				c.failf("a claim that has its job meets %v", done)
+			}
+			done := c.obeying(2, got[4], got[6])
+			if ids := ids(done.Dropped); !slices.Equal(ids, got[1:2]) {
+				c.failf("dropped %v, not %v", ids, got[1:2])
+			}
+			if ids := ids(done.Postponed); !slices.Equal(ids, []string{got[2], got[5]}) {
+				c.failf("rescheduled %v, not %v", ids, []string{got[2], got[5]})
+			}
+			r := c.wantState(got[1], ojs.StateDiscarded)
+			if r.Error == nil || r.Error.Type != ojs.ErrorTypeRateLimited || r.DeadLettered() ||
+				!r.FinishedAt.Equal(c.now) ||
+				r.Version != done.Dropped[0].Version {
+				c.failf("the dropped job is %v", r)
+			}
+			for i, at := range map[int]time.Time{2: c.now.Add(time.Minute), 5: c.now.Add(storage.LimitDelay)} {
+				if r := c.wantState(got[i], ojs.StateScheduled); !r.ScheduledAt.Equal(at) ||
+					r.Attempt != 0 {
+					c.failf("the job is rescheduled to %v, not %v: %v", r.ScheduledAt, at, r)
+				}
+			}
+			c.wantState(got[7], ojs.StateAvailable)
+			c.wantState(got[3], ojs.StateAvailable)
+			c.now = c.now.Add(storage.LimitDelay)
+			d, err := c.S.Due(c.ctx, c.now, 9, nil)
+			c.noErr("Due", err)
+			if !slices.Equal(ids(d.Promoted), []string{got[5]}) {
+				c.failf("promoted %v", ids(d.Promoted))
+			}
+		},
+	},
+	{
+		"limit-12",
+		"Limits/DroppedIsCounted",
+		"Limited",
+		"A dropped job is counted for those that wait for it.",
+		needsLimits | needsDependsOn,
+		func(c *C) {
+			drop := limit(ojs.RateLimit{Key: "k", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})
+			got := c.insert(c.job(drop))
+			after := c.job(pending)
+			after.Dependencies = &ojs.Dependencies{Condition: ojs.AllEnded}
+			c.insertOne(storage.Insert{Record: after, DependsOn: got})
+			done := new(storage.Limited)
+			recs, err := c.S.Claim(c.ctx, c.now, storage.Claim{Max: 9, Limits: done}, nil)
+			c.noErr("Claim", err)
+			if len(recs) > 1 || !slices.Equal(ids(done.Moved), []string{after.ID}) {
+				c.failf("claimed %v, moved %v", ids(recs), ids(done.Moved))
+			}
+			if len(recs) == 0 {
+				c.obeying(9, after.ID)
+			}
+		},
+	},
+	{
+		"limit-13",
+		"Limits/Look",
+		"LimitStore",
+		"Limits are looked up and listed as they are, and invalid ones refused.",
+		needsLimits,
+		func(c *C) {
+			s := c.limits()
+			rate := ojs.RateLimit{Key: "b", Concurrency: 4, Rate: ojs.Rate{Limit: 2, Per: time.Minute}}
+			got := c.insert(
+				c.job(limit(rate)),
+				c.job(limit(rate)),
+				c.job(limit(rate)),
+				c.job(atOnce("a", 1)),
+			)
+			begin := c.now
+			c.obeying(2, got[0], got[1])
+			rate.Key = ""
+			c.wantLimit(
+				ofKey("b"),
+				storage.Limit{
+					Active:  2,
+					Waiting: 1,
+					Bounds:  rate,
+					Starts:  2,
+					Opens:   begin.Add(time.Minute),
+				},
+			)
+			c.wantLimit(ofKey("a"), storage.Limit{Waiting: 1, Bounds: ojs.RateLimit{Concurrency: 1}})
+			c.setLimit(ofKey("c"), ojs.RateLimit{Concurrency: 1})
+			c.setLimit(
+				storage.LimitName{Kind: storage.LimitQueue, Name: "q"},
+				ojs.RateLimit{Concurrency: 7},
+			)
+			c.wantLimit(
+				storage.LimitName{Kind: storage.LimitQueue, Name: "q"},
+				storage.Limit{Active: 2, Waiting: 2,
+					Setting: &ojs.RateLimit{Concurrency: 7}, Bounds: ojs.RateLimit{Concurrency: 7}},
+			)
+			c.wantLimit(
+				storage.LimitName{Kind: storage.LimitType, Name: "x"},
+				storage.Limit{Active: 2, Waiting: 2},
+			)
+			for _, want := range []struct {
+				kind  storage.LimitKind
+				after string
+				max   int
+				names []string
+			}{
+				{storage.LimitKey, "", 9, []string{"a", "b", "c"}},
+				{storage.LimitKey, "", 2, []string{"a", "b"}},
+				{storage.LimitKey, "a", 1, []string{"b"}}, {storage.LimitKey, "c", 9, nil},
+				{storage.LimitKey, "", 0, nil},
+				{storage.LimitQueue, "", 9, []string{"q"}}, {storage.LimitType, "", 9, nil},
+			} {
+				list, err := s.ListLimits(c.ctx, c.now, want.kind, want.after, want.max)
+				c.noErr("ListLimits", err)
+				var names []string
+				for _, l := range list {
+					names = append(names, l.Name)
+				}
+				if !slices.Equal(names, want.names) {
+					c.failf(
+						"%d limits of kind %s after %q are %q, not %q",
+						want.max,
+						want.kind,
+						want.after,
+						names,
+						want.names,
+					)
+				}
+			}
+			for _, name := range []storage.LimitName{ofKey("unknown"), {Kind: storage.LimitQueue, Name: "b"}} {
+				_, err := s.GetLimit(c.ctx, c.now, name)
+				c.wantErr("GetLimit", err, ojs.ErrNotFound)
+			}
+			for _, name := range []storage.LimitName{{Kind: "other", Name: "a"}, ofKey("")} {
+				_, err := s.GetLimit(c.ctx, c.now, name)
+				c.wantErr("GetLimit", err, ojs.ErrInvalid)
+				c.wantErr(
+					"SetLimit",
+					s.SetLimit(c.ctx, c.now, name, ojs.RateLimit{}, time.Time{}),
+					ojs.ErrInvalid,
+				)
+				c.wantErr("BlockLimit", s.BlockLimit(c.ctx, c.now, name, c.now), ojs.ErrInvalid)
+			}
+			c.wantErr(
+				"SetLimit",
+				s.SetLimit(c.ctx, c.now, ofKey("a"), ojs.RateLimit{Concurrency: -2}, time.Time{}),
+				ojs.ErrInvalid,
+			)
+			_, err := s.ListLimits(c.ctx, c.now, "other", "", 9)
+			c.wantErr("ListLimits", err, ojs.ErrInvalid)
+			ended, cancel := context.WithCancel(c.ctx)
+			cancel()
+			c.wantErr(
+				"SetLimit",
+				s.SetLimit(ended, c.now, ofKey("a"), ojs.RateLimit{}, time.Time{}),
+				context.Canceled,
+			)
+			for _, id := range got[:2] {
+				c.endsNow(id)
+			}
+			c.wantLimit(
+				ofKey("b"),
+				storage.Limit{Waiting: 1, Bounds: rate, Starts: 2, Opens: begin.Add(time.Minute)},
+			)
+			c.claims(storage.Claim{Max: 9}, got[2], got[3])
+			c.endsNow(got[2])
+			c.endsNow(got[3])
+			for _, name := range []string{"a", "b"} {
+				_, err := s.GetLimit(c.ctx, c.now, ofKey(name))
+				c.wantErr("GetLimit", err, ojs.ErrNotFound)
+			}
+		},
+	},
+	{
+		"limit-14",
+		"Limits/SettleAndClaim",
+		"SettleClaimer.SettleAndClaim",
+		"Settling and claiming in one step frees the slots of what ends, takes jobs as limits allow, and ends at a local limit.",
+		needsLimits | needsSettleClaims,
+		func(c *C) {
+			local := limit(ojs.RateLimit{Key: "l", Concurrency: 1, Local: true})
+			got := c.insert(
+				c.job(atOnce("k", 1)),
+				c.job(atOnce("k", 1)),
+				c.job(atOnce("k", 1)),
+				c.job(),
+				c.job(local, priority(-1)),
+				c.job(priority(-2)),
+			)
+			c.obeying(1, got[0])
+			r := c.get(got[0])
+			r.State, r.FinishedAt, r.LeaseUntil = ojs.StateCompleted, c.now, time.Time{}
+			s, _ := settleClaimer(c.S)
+			into := make([]*storage.Record, 9)
+			for i := range into {
+				into[i] = new(storage.Record)
+			}
+			_, n, err := s.SettleAndClaim(
+				c.ctx,
+				c.now,
+				[]*storage.Record{&r},
+				nil,
+				storage.Claim{Limits: new(storage.Limited)},
+				into,
+			)
+			c.noErr("SettleAndClaim", err)
+			var claimed []string
+			for _, r := range into[:n] {
+				claimed = append(claimed, r.ID)
+			}
+			if want := []string{got[1], got[3]}; !slices.Equal(claimed, want) {
+				c.failf("claimed %v, not %v", claimed, want)
+			}
+		},
+	},
+	{
+		"limit-15",
+		"Limits/Notices",
+		"Notice",
+		"Others are told when a slot is freed for a job that waits, of a setting that changes, and when a limit opens.",
+		needsLimits | needsNotices,
+		func(c *C) {
+			heard := make(chan storage.Notice, 100)
+			n, _ := notifier(c.S)
+			defer n.Notify("listener", func(n storage.Notice) { heard <- n })()
+			wants := func(what string, is func(storage.Notice) bool) {
+				c.tb.Helper()
+				for {
+					select {
+					case n := <-heard:
+						if is(n) || n.Everything {
+							return
+						}
+					case <-wall.After(10 * time.Second):
+						c.failf("no notice of %s", what)
+					}
+				}
+			}
+			available := func(n storage.Notice) bool { return n.Available }
+			drain := func() {
+				for len(heard) > 0 {
+					<-heard
+				}
+			}
+			got := c.insert(c.job(atOnce("k", 1)), c.job(atOnce("k", 1)))
+			c.obeying(9, got[0])
+			drain()
+			c.endsNow(got[0])
+			wants("a free slot", available)
+			c.claims(storage.Claim{Max: 1}, got[1])
+			rate := limit(ojs.RateLimit{Key: "r", Rate: ojs.Rate{Limit: 1, Per: time.Minute}})
+			c.insert(c.job(rate), c.job(rate))
+			drain()
+			c.claimOf(storage.Claim{Limits: new(storage.Limited), Max: 9})
+			wants(
+				"the time of a limit",
+				func(n storage.Notice) bool { return n.Opens.Equal(c.now.Add(time.Minute)) },
+			)
+			drain()
+			c.setLimit(ofKey("r"), ojs.RateLimit{Rate: ojs.Rate{Limit: 2, Per: time.Minute}})
+			wants("a setting", available)
+		},
+	},
+	{
+		"race-7",
+		"Race/Limits",
+		"Limited",
+		"Of claims at the same time, and ends between them, never more are active than a limit allows, and never fewer while jobs wait.",
+		needsLimits,
+		func(c *C) {
+			const most, jobs, claimers = 3, 120, 8
+			for i := range jobs {
+				c.insert(c.job(atOnce("k", most), priority(i%3)))
+			}
+			var active, ended atomic.Int32
+			var wg sync.WaitGroup
+			failure := make(chan string, claimers)
+			for range claimers {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for ended.Load() < jobs && len(failure) == 0 {
+						recs, err := c.S.Claim(
+							c.ctx,
+							c.now,
+							storage.Claim{Max: 2, Worker: "w", Limits: new(storage.Limited)},
+							nil,
+						)
+						if err != nil {
+							failure <- fmt.Sprint("Claim failed: ", err)
+							return
+						}
+						if n := active.Add(int32(len(recs))); n > most {
+							failure <- fmt.Sprintf("%d jobs are active at once", n)
+							return
+						}
+						for range 10 { // others claim while these are active
+							runtime.Gosched()
+						}
+						for _, r := range recs {
+							active.Add(-1)
+							r.State, r.FinishedAt, r.LeaseUntil = ojs.StateCompleted, c.now, time.Time{}
+							out, err := c.S.Settle(
+								c.ctx,
+								c.now,
+								[]storage.Change{{Record: r, AttemptFieldsOnly: true}},
+								nil,
+							)
+							if err = errors.Join(err, out[0].Err); err != nil {
+								failure <- fmt.Sprint("Settle failed: ", err)
+								return
+							}
+							ended.Add(1)
+						}
+					}
+				}()
+			}
+			wg.Wait()
+			if len(failure) > 0 {
+				c.failf("%s", <-failure)
+			}
+			c.obeying(9)
+		},
+	},
+}
