@@ -217,7 +217,7 @@ const (
 	ErrorTypeEnqueueTTL   = "enqueue_ttl_expired" // the job had not started when its enqueue TTL was over
 	ErrorTypeExpired      = "expired"             // the job was still waiting at its ExpiresAt
 	ErrorTypeDropped      = "queue_overflow"      // the job made room in a full queue
-	ErrorTypeRateLimited  = "rate_limited"        // a limit kept the job from starting, and its OnLimit is drop
+	ErrorTypeRateLimited  = "rate_limited"        // a limit with OnLimitDrop kept the job from starting
 	ErrorTypeDependency   = "dependency"          // the jobs that the job waited for ended otherwise
 )
 

@@ -149,7 +149,10 @@ func (x *limits) leave(b *bucket) {
 // bind gives a group the lanes of its queue and type.
 func (x *limits) bind(g *group) {
 	name, _, _ := strings.Cut(g.jobType, "@")
-	for _, id := range [...]storage.LimitName{{Kind: storage.LimitQueue, Name: g.queue}, {Kind: storage.LimitType, Name: name}} {
+	ids := [...]storage.LimitName{
+		{Kind: storage.LimitQueue, Name: g.queue}, {Kind: storage.LimitType, Name: name},
+	}
+	for _, id := range ids {
 		if c := x.byName[id]; c != nil {
 			g.lanes = append(g.lanes, c.lanes[0])
 			c.lanes[0].groups = append(c.lanes[0].groups, g)

@@ -436,7 +436,9 @@ var limitCases = []Case{
 				r.Version != done.Dropped[0].Version {
 				c.failf("the dropped job is %v", r)
 			}
-			for i, at := range map[int]time.Time{2: c.now.Add(time.Minute), 5: c.now.Add(storage.LimitDelay)} {
+			for i, at := range map[int]time.Time{
+				2: c.now.Add(time.Minute), 5: c.now.Add(storage.LimitDelay),
+			} {
 				if r := c.wantState(got[i], ojs.StateScheduled); !r.ScheduledAt.Equal(at) ||
 					r.Attempt != 0 {
 					c.failf("the job is rescheduled to %v, not %v: %v", r.ScheduledAt, at, r)
@@ -547,7 +549,9 @@ var limitCases = []Case{
 					)
 				}
 			}
-			for _, name := range []storage.LimitName{ofKey("unknown"), {Kind: storage.LimitQueue, Name: "b"}} {
+			for _, name := range []storage.LimitName{
+				ofKey("unknown"), {Kind: storage.LimitQueue, Name: "b"},
+			} {
 				_, err := s.GetLimit(c.ctx, c.now, name)
 				c.wantErr("GetLimit", err, ojs.ErrNotFound)
 			}
