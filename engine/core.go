@@ -42,6 +42,9 @@ type core struct {
 	durable bool    // the storage is
 
 	versioned bool                  // the storage tells versions of jobs apart
+	counted   bool                  // the storage counts limits
+	uncounted atomic.Bool           // the engine has warned that the storage does not count
+	heldBack  atomic.Bool           // the latest claim has found jobs that limits hold back
 	stepper   storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
 
 	registry  registry
@@ -77,6 +80,10 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
 	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
+	c.counted = s.Capabilities().Limits
+	if err := c.checkLimits(); err != nil {
+		return nil, err
+	}
 	c.store = c.bind(s)
 	c.stepper, _ = c.store.(storage.SettleClaimer)
 	if c.prefetch == 0 {
@@ -104,7 +111,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.source = "ojs://" + c.name + "/engine/" + c.worker
 	c.events = eventlog.New(observers, c.log, c.identifyEvent)
 	c.gate = newGate(&c.config)
-	c.gate.limitName = c.registry.limitName
+	c.gate.limitName, c.gate.counted = c.registry.limitName, c.counted
 	if c.maxStuck < 0 {
 		c.maxStuck = c.concurrency
 	}
@@ -150,6 +157,11 @@ func (c *core) available(n int) {
 	if c.run != nil {
 		c.run.pipe.Available(n)
 	}
+	c.wakeFetchers()
+}
+
+// wakeFetchers has remote workers that wait look for a job. mu is held.
+func (c *core) wakeFetchers() {
 	for _, ch := range c.fetchers {
 		close(ch)
 	}

@@ -76,6 +76,7 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 		}
 	}
 	e.byEngine(c, &rec, now)
+	c.explainLimits(ctx, &e, &rec, now)
 	if rec.State == ojs.StateAvailable && c.store.Capabilities().Orders {
 		n, found, err := c.before(ctx, &rec)
 		if err != nil {

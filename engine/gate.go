@@ -20,7 +20,9 @@ import (
 // see storage.SettleClaimer.
 type gate struct {
 	turn  chan struct{} // holds a token while a claim is under way
-	plain atomic.Bool   // no queue or type has a limit or a weight
+	plain atomic.Bool   // no queue or type has a limit of this engine or a weight
+
+	counted bool // the storage counts the limits of keys that are not local; set before any claim
 
 	mu     sync.Mutex // guards the fields below
 	queues []*queueGate
@@ -140,6 +142,9 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	if w.lapses && c.events.Wants(ojs.EventStarted, "", "") {
 		op = c.events.Begin(eventlog.Starts)
 	}
+	if c.counted {
+		ask.Limits = new(storage.Limited)
+	}
 	recs, err = c.store.Claim(ctx, now, ask, dst)
 	end(recs, err)
 	if op != nil {
@@ -153,6 +158,11 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 		return nil, time.Time{}, err
 	}
 	g.started(w, order, recs, now)
+	if c.counted {
+		if at := c.limited(ask.Limits, now); !at.IsZero() && (reopens.IsZero() || at.Before(reopens)) {
+			reopens = at
+		}
+	}
 	return recs, reopens, nil
 }
 
@@ -339,7 +349,7 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 				count(q.limiter)
 			}
 		}
-		if r.RateLimit != nil {
+		if l := r.RateLimit; l != nil && (l.Local || !g.counted) {
 			h.key = r.RateLimit.Key
 			k := g.keys[h.key]
 			if k == nil {

@@ -129,6 +129,14 @@ type QueueConfig struct {
 	// also bounded by WithConcurrency: Run warns if that is less.
 	Concurrency int
 
+	// GlobalConcurrency is how many attempts of this queue run at once over all engines
+	// on the storage; 0: this engine sets no such limit. GlobalRateLimit bounds the queue
+	// in the same way; its Key must be empty. Run stores both, in the place of bounds
+	// that an earlier Run or Limits.Set has stored. They need a storage that counts
+	// limits (storage.Capabilities.Limits).
+	GlobalConcurrency int
+	GlobalRateLimit   ojs.RateLimit
+
 	// Weight is the queue's share of the starts while several queues have jobs: with
 	// weights 3 and 1, three of four. It is 0 for every queue, which are then served in
 	// the order in which they were given, or positive for every queue.
@@ -165,6 +173,10 @@ func (qc *QueueConfig) validate() error {
 	switch {
 	case qc.Concurrency < 0:
 		return invalid("concurrency", fmt.Sprintf("%d is negative", qc.Concurrency))
+	case qc.GlobalConcurrency < 0:
+		return invalid("global_concurrency", fmt.Sprintf("%d is negative", qc.GlobalConcurrency))
+	case qc.GlobalRateLimit.Key != "":
+		return invalid("rate_limit.key", "the limit of a queue has none")
 	case qc.Weight < 0:
 		return invalid("weight", fmt.Sprintf("%d is negative", qc.Weight))
 	case qc.MaxDepth < 0:
@@ -177,7 +189,19 @@ func (qc *QueueConfig) validate() error {
 	default:
 		return invalid("overflow", fmt.Sprintf("%q is none of reject, block and drop_oldest", qc.Overflow))
 	}
+	if err := qc.GlobalRateLimit.ValidateBounds(); err != nil {
+		return err
+	}
 	return qc.RateLimit.ValidateBounds()
+}
+
+// global is the limit of the queue over all engines.
+func (qc *QueueConfig) global() ojs.RateLimit {
+	l := qc.GlobalRateLimit
+	if qc.GlobalConcurrency > 0 {
+		l.Concurrency = qc.GlobalConcurrency
+	}
+	return l
 }
 
 // WithQueue makes the engine work a queue. Queues are served in the order in which they

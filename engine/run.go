@@ -96,6 +96,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.maintenance.wantReplay()
 	r.maintenance.wantCron()
 	c.mu.Unlock()
+	c.setLimits(r.base)
 	c.warnUnreached()
 	c.warnQuarantined(r.base)
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
@@ -253,7 +254,15 @@ func (c *core) wakeAt(t time.Time) {
 // letIn records that a claimed job has stopped running. If a limit kept other jobs out,
 // it wakes a claim. mu is held.
 func (c *core) letIn(held storage.Held) {
-	if c.gate.ended(held) {
+	if c.gate.ended(held) || c.heldBack.Load() {
 		c.available(unknown)
+	}
+}
+
+// opensAt has the run claim again when a limit opens. mu is held.
+func (r *run) opensAt(at time.Time) {
+	if !at.IsZero() && (r.reopensAt.IsZero() || at.Before(r.reopensAt)) {
+		r.reopensAt = at
+		r.sched.Set(&r.reopening, at)
 	}
 }

@@ -115,6 +115,12 @@ func (c *core) hear(n storage.Notice) {
 		c.available(unknown)
 	}
 	c.wakeAt(n.Due)
+	if !n.Opens.IsZero() {
+		if c.run != nil {
+			c.run.opensAt(n.Opens)
+		}
+		c.wakeFetchers() // they ask when it opens
+	}
 	if c.run != nil && n.Everything {
 		c.run.maintenance.wantDue()
 	}

@@ -85,6 +85,7 @@ type scratch struct {
 	claimed []*attempt
 	spare   []*attempt // for the next jobs
 	ids     []string
+	limited storage.Limited
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -106,7 +107,8 @@ func (s *scratch) clear() {
 	clear(s.claimed)
 	clear(s.spare)
 	clear(s.ids)
-	*s = scratch{s.changes[:0], s.settled[:0], s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0], s.spare[:0], s.ids[:0]}
+	s.limited = storage.Limited{}
+	*s = scratch{s.changes[:0], s.settled[:0], s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0], s.spare[:0], s.ids[:0], s.limited}
 }
 
 // work is a goroutine of the pipeline. It does the task that it is given, or asks for
@@ -181,6 +183,9 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 		r.retire(a)
 	}
 	cause, said := a.cause, a.said()
+	if c.heldBack.Load() { // the step that stores the outcome claims, too
+		c.available(unknown)
+	}
 	c.mu.Unlock()
 	if mine && a.completed != nil {
 		return r.settleCompleted(a, o, cause, said)
@@ -314,6 +319,10 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	op := c.beganEnds(t.Outcomes, s)
 	now := c.now()
 	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker}
+	if c.counted {
+		s.limited = storage.Limited{Now: max(t.Free, 1)}
+		ask.Limits = &s.limited
+	}
 	settled, n, err := c.stepper.SettleAndClaim(r.base, now, s.to, s.settled[:0], ask, s.into)
 	if err != nil {
 		op.End()
@@ -326,6 +335,13 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	s.settled = settled
 	c.publishEnds(op, t.Outcomes, settled)
 	c.dependentsSettled(settled)
+	if c.counted {
+		if at := c.limited(&s.limited, now); !at.IsZero() {
+			c.mu.Lock()
+			r.opensAt(at)
+			c.mu.Unlock()
+		}
+	}
 	for _, a := range s.claimed[n:] {
 		attempts.Put(a)
 	}
@@ -349,9 +365,8 @@ func (r *run) claim(n int, s *scratch) (empty bool) {
 	}
 	s.recs = recs
 	c.mu.Lock()
-	if len(recs) == 0 && !reopens.IsZero() && (r.reopensAt.IsZero() || reopens.Before(r.reopensAt)) {
-		r.reopensAt = reopens
-		r.sched.Set(&r.reopening, reopens)
+	if c.counted || len(recs) == 0 {
+		r.opensAt(reopens)
 	}
 	c.mu.Unlock()
 	for i := range recs {

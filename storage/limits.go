@@ -56,14 +56,23 @@ type LimitName struct {
 // taken it, and then the job is dropped (Record.Limit) or rescheduled (Record.Postpone)
 // [limit-11]. A claim that has all that it wants meets no more jobs [limit-11].
 type Limited struct {
+	// Now is how many of the claim's jobs start at once; 0: all of them [limit-14]. The
+	// rest waits in the caller, and should not count meanwhile: behind that many jobs,
+	// the claim ends at the first that a limit counts [limit-14].
+	Now int
+
 	Dropped   []Record // as they are stored now, in the order of the claim [limit-11]
 	Postponed []Record // those that are scheduled again [limit-11]
 	Moved     []Record // that waited for dropped ones, in the order of their transitions [limit-12]
 
-	// Opens is when time alone next lets an available job start that a limit holds back,
-	// or earlier [limit-3, limit-4]. It is zero if no limit opens with time or the claim
-	// took all that it wanted [limit-3, limit-4].
+	// Opens is when time alone next lets a job start that the claim asks for and a limit
+	// holds back, or earlier [limit-3, limit-4]. It is zero if no limit opens with time
+	// or the claim took all that it wanted [limit-3, limit-4].
 	Opens time.Time
+
+	// Held says that limits hold back jobs that the claim asks for [limit-1]. It may be
+	// set without such a job.
+	Held bool
 }
 
 // LimitStore is the ability to keep settings of limits and to look at them, for every
@@ -96,7 +105,7 @@ type LimitStore interface {
 type Limit struct {
 	LimitName
 	Active  int // jobs that are active [limit-13]
-	Waiting int // jobs that are available [limit-13]
+	Waiting int // jobs that are available and whose deadline has not come [limit-13]
 
 	// Setting are the bounds that SetLimit has given, without a Key; nil: none [limit-8,
 	// limit-13].

@@ -342,8 +342,8 @@ type Claim struct {
 	Worker   string   // who asks; kept in the record [claim-1, claim-15]
 
 	// Limits has the claim obey limits; nil: it obeys none [limit-1]. Their effects
-	// replace the contents of Limits [limit-11]. Then Claim takes several jobs of a
-	// key, as its limit allows, and SettleAndClaim takes jobs with a rate limit, too,
+	// replace the contents of Limits but Now [limit-11]. Then Claim takes several jobs of
+	// a key, as its limit allows, and SettleAndClaim takes jobs with a rate limit, too,
 	// unless that is Local [limit-1, limit-14]. Engines set it if, and only if,
 	// Capabilities.Limits is set.
 	Limits *Limited

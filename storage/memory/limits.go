@@ -35,6 +35,7 @@ type limits struct {
 	byName  map[storage.LimitName]*counter
 	opening scheduler.Heap[*lane] // closed lanes that open with time and have jobs
 	dirty   []*counter            // whose lanes may be other than they were
+	holding int                   // lanes that are closed and have jobs
 	told    time.Time             // the latest storage.Notice.Opens
 	sweep   int                   // the number of counters at which to drop idle ones
 }
@@ -63,6 +64,7 @@ type lane struct {
 	buckets []*bucket     // of a key
 	groups  []*group      // of a queue or type
 	closed  bool
+	holds   bool // it is closed and has jobs
 	opens   scheduler.Item[*lane]
 }
 
@@ -126,6 +128,7 @@ func (x *limits) join(b *bucket) {
 	b.laneAt = len(l.buckets)
 	if l.buckets = append(l.buckets, b); len(l.buckets) == 1 {
 		x.touch(l.of) // nothing has kept the lane up to date
+		x.tally(l)
 	}
 }
 
@@ -140,9 +143,22 @@ func (x *limits) leave(b *bucket) {
 		return
 	}
 	x.opening.Remove(&l.opens)
+	x.tally(l)
 	c := l.of
 	if len(c.lanes) > 1 {
 		c.lanes = slices.DeleteFunc(c.lanes, func(other *lane) bool { return other == l })
+	}
+}
+
+// tally counts the closed lanes with jobs.
+func (x *limits) tally(l *lane) {
+	holds := l.closed && len(l.buckets)+len(l.groups) > 0
+	if holds != l.holds {
+		if l.holds = holds; holds {
+			x.holding++
+		} else {
+			x.holding--
+		}
 	}
 }
 
@@ -323,6 +339,7 @@ func (r *ready) look(l *lane, now time.Time) {
 	waits := l.own.OnLimit != ojs.OnLimitDrop && l.own.OnLimit != ojs.OnLimitReschedule
 	if closed := !open && waits; closed != l.closed {
 		l.closed = closed
+		x.tally(l)
 		r.refreshLane(l)
 	}
 	if !open && waits && at != 0 {
@@ -380,10 +397,11 @@ func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited) bool {
 // limited completes what a claim says of limits.
 func (s *Storage) limited(now time.Time, to *storage.Limited, t *taker) {
 	x := &s.ready.limits
-	if len(x.dirty) == 0 && x.opening.Len() == 0 {
+	if len(x.dirty) == 0 && x.holding == 0 {
 		return
 	}
 	s.ready.settleLimits(now)
+	to.Held = x.holding > 0
 	opens, some := x.opening.Next()
 	if !some {
 		return
@@ -562,6 +580,7 @@ func (s *Storage) ListLimits(
 
 // limitOf is the state of a limit. It reports false if there is nothing to tell.
 func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
+	s.ready.bringBack(now)
 	ns := now.UnixNano()
 	state := storage.Limit{LimitName: c.LimitName, Active: c.active}
 	if set := c.settingAt(ns); set != nil {
@@ -574,8 +593,9 @@ func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
 	own := c.last
 	for _, l := range c.lanes {
 		for _, b := range l.buckets {
-			state.Waiting += b.count()
-			if own.Key == "" {
+			n := b.count(now)
+			state.Waiting += n
+			if own.Key == "" && n > 0 {
 				own = l.own
 			}
 		}
@@ -586,9 +606,9 @@ func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
 				if !c.has(g) {
 					continue
 				}
-				state.Waiting += g.plain.count()
+				state.Waiting += g.plain.count(now)
 				for _, b := range g.keyed {
-					state.Waiting += b.count()
+					state.Waiting += b.count(now)
 				}
 			}
 		}
@@ -611,11 +631,13 @@ func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
 		!state.BlockedUntil.IsZero()
 }
 
-// count returns how many jobs the bucket has.
-func (b *bucket) count() (n int) {
+// count returns how many jobs the bucket has that are not expired.
+func (b *bucket) count(now time.Time) (n int) {
 	for _, l := range b.top.items {
 		for j := l.first; j != nil; j = j.next {
-			n++
+			if !j.expired(now) {
+				n++
+			}
 		}
 	}
 	return n

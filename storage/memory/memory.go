@@ -307,7 +307,7 @@ func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.
 		return dst, err
 	}
 	defer s.leave()
-	t := taker{list: dst, left: c.Max}
+	t := taker{list: dst, before: len(dst), left: c.Max}
 	s.claimJobs(now, c, &t)
 	return t.list, nil
 }
@@ -369,11 +369,15 @@ func (s *Storage) unclaim(ctx context.Context, self any, held []storage.Held) (n
 // taker is where a claim's jobs go.
 type taker struct {
 	list      []storage.Record  // they are appended to it
+	before    int               // those that were in it
 	into      []*storage.Record // if it is not nil, these become the jobs instead
 	n         int               // of into, are jobs by now
 	left      int               // how many more jobs there may be
 	unlimited bool              // the first job that has an uncounted rate limit or an enqueue TTL ends the claim
 }
+
+// taken is how many jobs there are.
+func (t *taker) taken() int { return t.n + len(t.list) - t.before }
 
 // room is for one more job, and holds garbage.
 func (t *taker) room() (r *storage.Record) {
@@ -392,7 +396,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	defer func() { s.ready.looked += skip.looked }()
 	s.ready.obeys(c.Limits != nil)
 	if c.Limits != nil {
-		*c.Limits = storage.Limited{}
+		*c.Limits = storage.Limited{Now: c.Limits.Now}
 		defer s.limited(now, c.Limits, t)
 	}
 	take := func(j *job) bool {
@@ -407,8 +411,14 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 				skip.taken = append(skip.taken, l.Key)
 			}
 		}
-		if c.Limits != nil && j.counts() && s.holdsBack(j, now, c.Limits) {
-			return true
+		if c.Limits != nil && j.counts() {
+			switch {
+			case s.holdsBack(j, now, c.Limits):
+				return true
+			case c.Limits.Now > 0 && t.taken() >= c.Limits.Now:
+				t.left = 0
+				return false
+			}
 		}
 		s.displace(j)
 		s.claimed(j, now, c.Worker, t.room())

@@ -105,7 +105,9 @@ var limitCases = []Case{
 			)
 			c.obeying(9, got[0], got[1], got[3], got[4])
 			c.wantState(got[2], ojs.StateAvailable)
-			c.obeying(9)
+			if done := c.obeying(9); !done.Held {
+				c.failf("no limit holds a job back, and one does")
+			}
 			c.claims(storage.Claim{Max: 9}, got[2]) // without limits
 			more := c.insert(c.job(atOnce("k", 3)), c.job(atOnce("k", 4)))
 			c.obeying(9, more[1])
@@ -635,6 +637,14 @@ var limitCases = []Case{
 			if want := []string{got[1], got[3]}; !slices.Equal(claimed, want) {
 				c.failf("claimed %v, not %v", claimed, want)
 			}
+			now := c.insert(
+				c.job(priority(5)),
+				c.job(atOnce("n", 3), priority(5)),
+				c.job(atOnce("n", 3), priority(5)),
+				c.job(priority(5)),
+			)
+			c.claims(storage.Claim{Limits: &storage.Limited{Now: 2}, Max: 9}, now[0], now[1])
+			c.claims(storage.Claim{Limits: &storage.Limited{Now: 1}, Max: 9}, now[2], now[3], got[4], got[5])
 		},
 	},
 	{

@@ -263,6 +263,7 @@ var explanations = []string{
 	"A key has those of its job that started last, or of one that waits, with the bounds that the setting names",
 	"A queue or type has those of its setting",
 	"A storage with Capabilities.Limits has it",
+	"It may be set without such a job",
 	"of the key, queue or type",
 
 	// Duties of callers.

@@ -282,7 +282,7 @@ func (w *world) ask(t *rapid.T) storage.Claim {
 		c.Types = some(t, append(w.types(), "none"), 1, 3)
 	}
 	if w.cfg.Limits && !w.many && chance(t, 2) {
-		c.Limits = new(storage.Limited)
+		c.Limits = &storage.Limited{Now: dice(t, 4)}
 	}
 	return c
 }

@@ -15,7 +15,7 @@ import (
 func limits(c storage.Claim) (ours, theirs storage.Claim) {
 	ours, theirs = c, c
 	if c.Limits != nil {
-		ours.Limits, theirs.Limits = new(storage.Limited), new(storage.Limited)
+		ours.Limits, theirs.Limits = &storage.Limited{Now: c.Limits.Now}, &storage.Limited{Now: c.Limits.Now}
 	}
 	return ours, theirs
 }
@@ -36,6 +36,9 @@ func (w *world) sameLimited(call string, got, want *storage.Limited) {
 	w.sameJobs("dropped by "+call, w.mine(got.Dropped...), want.Dropped)
 	w.sameJobs("rescheduled by "+call, w.mine(got.Postponed...), want.Postponed)
 	w.sameJobs("moved by jobs dropped by "+call, w.mine(got.Moved...), want.Moved)
+	if want.Held && !got.Held {
+		w.failf("%s: no limit holds a job back, and one does", call)
+	}
 	late := got.Opens.IsZero() || got.Opens.After(want.Opens)
 	if !want.Opens.IsZero() && late || !got.Opens.IsZero() && !got.Opens.After(w.now) {
 		w.failf("%s: limits open at %v, not at %v", call, got.Opens, want.Opens)

@@ -516,7 +516,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 	left := c.Max
 	skip := storage.Keys(slices.Collect(c.SkipKeys.All())...)
 	if c.Limits != nil {
-		*c.Limits = storage.Limited{}
+		*c.Limits = storage.Limited{Now: c.Limits.Now}
 	}
 	for _, q := range queues {
 		for left > 0 {
@@ -542,6 +542,10 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 			if c.Limits != nil && s.heldBack(best, now, c.Limits) {
 				continue
 			}
+			if c.Limits != nil && c.Limits.Now > 0 && len(recs) >= c.Limits.Now && s.counts(&best.rec) {
+				s.told(c, now, 0)
+				return recs
+			}
 			best.rec.Claim(now, c.Worker)
 			s.moved(best, false)
 			s.started(&best.rec, now)
@@ -549,8 +553,8 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 			left--
 		}
 	}
-	if c.Limits != nil && left > 0 {
-		c.Limits.Opens = s.opens(now)
+	if c.Limits != nil {
+		s.told(c, now, left)
 	}
 	return recs
 }

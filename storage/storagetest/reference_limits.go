@@ -19,6 +19,7 @@ type refLimit struct {
 	setting *ojs.RateLimit
 	until   time.Time
 	blocked time.Time
+	set     bool          // a setting or a block was made
 	last    ojs.RateLimit // of the job of the key that started last
 }
 
@@ -42,10 +43,10 @@ func limitsOf(r *storage.Record) []storage.LimitName {
 	return list
 }
 
-// inLimit returns how many jobs of a limit are in a state.
-func (s *Reference) inLimit(name storage.LimitName, in ojs.State) (n int) {
+// inLimit returns how many jobs of a limit are in a state, without expired ones.
+func (s *Reference) inLimit(name storage.LimitName, in ojs.State, now time.Time) (n int) {
 	for _, j := range s.jobs {
-		if j.rec.State == in && slices.Contains(limitsOf(&j.rec), name) {
+		if j.rec.State == in && !j.rec.Expired(now) && slices.Contains(limitsOf(&j.rec), name) {
 			n++
 		}
 	}
@@ -61,7 +62,7 @@ func (s *Reference) limitOpens(name storage.LimitName, r *storage.Record, now ti
 		own = *r.RateLimit
 	}
 	b := storage.Override(own, l.inForce(now))
-	at, never := storage.Opens(&b, s.inLimit(name, ojs.StateActive), l.starts, now.UnixNano())
+	at, never := storage.Opens(&b, s.inLimit(name, ojs.StateActive, now), l.starts, now.UnixNano())
 	if never {
 		at = math.MaxInt64
 	}
@@ -126,6 +127,40 @@ func (s *Reference) heldBack(j *refJob, now time.Time, to *storage.Limited) bool
 	return true
 }
 
+// counts reports whether a limit with bounds of its own counts the job.
+func (s *Reference) counts(r *storage.Record) bool {
+	if r.RateLimit != nil && !r.RateLimit.Local {
+		return true
+	}
+	for _, name := range limitsOf(r) {
+		if l := s.limits[name]; l != nil && l.set {
+			return true
+		}
+	}
+	return false
+}
+
+// told completes what a claim says of limits, which has wanted so many jobs more.
+func (s *Reference) told(c storage.Claim, now time.Time, left int) {
+	to := c.Limits
+	if left == 0 {
+		return
+	}
+	c.Limits = nil
+	for _, j := range s.jobs {
+		last := s.waitsUntil(&j.rec, now)
+		asked := len(c.Queues) == 0 || slices.Contains(c.Queues, j.rec.Queue)
+		if !asked || !s.claimable(j, "", c, c.SkipKeys, now) || last <= now.UnixNano() {
+			continue
+		}
+		to.Held = true
+		at := time.Unix(0, last).UTC()
+		if last < math.MaxInt64 && (to.Opens.IsZero() || at.Before(to.Opens)) {
+			to.Opens = at
+		}
+	}
+}
+
 // started counts a start.
 func (s *Reference) started(r *storage.Record, now time.Time) {
 	for _, name := range limitsOf(r) {
@@ -148,23 +183,6 @@ func (s *Reference) takeBack(r *storage.Record) {
 	}
 }
 
-// opens is when time next lets some job start that waits for a limit.
-func (s *Reference) opens(now time.Time) (opens time.Time) {
-	for _, j := range s.jobs {
-		if j.rec.State != ojs.StateAvailable || j.rec.Expired(now) {
-			continue
-		}
-		last := s.waitsUntil(&j.rec, now)
-		if last <= now.UnixNano() || last == math.MaxInt64 {
-			continue
-		}
-		if at := time.Unix(0, last).UTC(); opens.IsZero() || at.Before(opens) {
-			opens = at
-		}
-	}
-	return opens
-}
-
 // SetLimit implements storage.LimitStore.
 func (s *Reference) SetLimit(ctx context.Context, now time.Time, limit storage.LimitName,
 	bounds ojs.RateLimit, until time.Time) error {
@@ -176,6 +194,7 @@ func (s *Reference) SetLimit(ctx context.Context, now time.Time, limit storage.L
 	}
 	defer s.mu.Unlock()
 	l := s.limit(limit)
+	l.set = true
 	l.setting, l.until = nil, time.Time{}
 	if bounds.Bounds() {
 		l.setting = &ojs.RateLimit{
@@ -198,6 +217,7 @@ func (s *Reference) BlockLimit(ctx context.Context, now time.Time, limit storage
 		return err
 	}
 	defer s.mu.Unlock()
+	s.limit(limit).set = true
 	if l := s.limit(limit); until.IsZero() || until.After(l.blocked) {
 		l.blocked = until
 	}
@@ -249,8 +269,8 @@ func (s *Reference) ListLimits(ctx context.Context, now time.Time, kind storage.
 // limitState is the state of a limit. It reports false if there is nothing to tell.
 func (s *Reference) limitState(name storage.LimitName, now time.Time) (storage.Limit, bool) {
 	l := s.limit(name)
-	state := storage.Limit{LimitName: name, Active: s.inLimit(name, ojs.StateActive),
-		Waiting: s.inLimit(name, ojs.StateAvailable)}
+	state := storage.Limit{LimitName: name, Active: s.inLimit(name, ojs.StateActive, now),
+		Waiting: s.inLimit(name, ojs.StateAvailable, now)}
 	if set := l.inForce(now); set != nil {
 		kept := *set
 		state.Setting, state.Until = &kept, l.until
@@ -261,7 +281,7 @@ func (s *Reference) limitState(name storage.LimitName, now time.Time) (storage.L
 	own := l.last
 	for _, j := range s.jobs {
 		if own.Key == "" && name.Kind == storage.LimitKey && j.rec.State == ojs.StateAvailable &&
-			slices.Contains(limitsOf(&j.rec), name) {
+			!j.rec.Expired(now) && slices.Contains(limitsOf(&j.rec), name) {
 			own = *j.rec.RateLimit
 		}
 	}

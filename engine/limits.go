@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Limits that hold over all engines. A storage that counts (storage.Capabilities.Limits)
+// counts keys, queues and types in the step of the claim:
+//
+//  1. Each claim asks the storage to obey limits, and returns what they did: jobs that
+//     were dropped or rescheduled, when time next opens one, whether they hold jobs back.
+//  2. The run claims again at that time (run.reopening).
+//  3. While limits hold jobs back, each end of an attempt is followed by a claim, in the
+//     same step if the storage has one.
+//  4. Other engines hear of freed slots and of opening times by storage.Notice.
+//
+// The gate counts what is left to the engine: limits that are Local, those of
+// QueueConfig.Concurrency and handler.WithConcurrency, and every limit if the storage
+// does not count.
+
+// LimitName names a limit: that of a key, a queue or a type.
+type LimitName = storage.LimitName
+
+// Limit is the state of a limit.
+type Limit = storage.Limit
+
+// LimitOfKey names the limit of a RateLimit.Key.
+func LimitOfKey(key string) LimitName { return LimitName{Kind: storage.LimitKey, Name: key} }
+
+// LimitOfQueue names the limit of a queue over all engines.
+func LimitOfQueue(name string) LimitName { return LimitName{Kind: storage.LimitQueue, Name: name} }
+
+// LimitOfType names the limit of a job type over all engines.
+func LimitOfType(name string) LimitName { return LimitName{Kind: storage.LimitType, Name: name} }
+
+// Limits are the limits that the storage counts, for all engines on it. Every call
+// returns ojs.ErrUnsupported if the storage does not count. Methods are safe for
+// concurrent use.
+type Limits struct{ core *core }
+
+// Limits returns the limits of the engine's storage.
+func (e *Engine[T]) Limits() Limits { return Limits{e.core} }
+
+// LimitQuery selects limits.
+type LimitQuery struct {
+	Kind  storage.LimitKind // the zero Kind: storage.LimitKey
+	After string            // limits whose names come after this one
+	Limit int               // most limits to return; 0: 100
+}
+
+const defaultLimitPage = 100
+
+func (l Limits) store() (storage.LimitStore, error) {
+	if s, ok := storage.As[storage.LimitStore](l.core.store); ok && l.core.counted {
+		return s, nil
+	}
+	return nil, fmt.Errorf(
+		"%w: storage %s counts no limits",
+		ojs.ErrUnsupported,
+		l.core.store.Capabilities().Name,
+	)
+}
+
+// List returns limits by name: the keys with jobs that are active or available, with a
+// setting or with a block, or the queues or types with a setting or a block.
+func (l Limits) List(ctx context.Context, q LimitQuery) ([]Limit, error) {
+	s, err := l.store()
+	if err != nil {
+		return nil, err
+	}
+	if q.Kind == "" {
+		q.Kind = storage.LimitKey
+	}
+	if q.Limit == 0 {
+		q.Limit = defaultLimitPage
+	}
+	return s.ListLimits(ctx, l.core.now(), q.Kind, q.After, q.Limit)
+}
+
+// Get returns the state of a limit, or ojs.ErrNotFound if it has neither jobs that are
+// active or available nor a setting nor a block.
+func (l Limits) Get(ctx context.Context, name LimitName) (Limit, error) {
+	s, err := l.store()
+	if err != nil {
+		return Limit{}, err
+	}
+	return s.GetLimit(ctx, l.core.now(), name)
+}
+
+// Set gives a limit bounds, with effect at once on every engine. Running jobs go on. The
+// bounds of a key replace those of its jobs, up or down: each that is set, of
+// Concurrency, Rate and Throttle. They end at until; the zero time is never. The key,
+// queue or type need not have any jobs yet.
+func (l Limits) Set(ctx context.Context, name LimitName, bounds ojs.RateLimit, until time.Time) error {
+	s, err := l.store()
+	if err != nil {
+		return err
+	}
+	return l.changed(s.SetLimit(ctx, l.core.now(), name, bounds, until))
+}
+
+// Clear removes the bounds that Set has given.
+func (l Limits) Clear(ctx context.Context, name LimitName) error {
+	return l.Set(ctx, name, ojs.RateLimit{}, time.Time{})
+}
+
+// Block lets no job of a limit start before a time. A block that lasts longer stays. The
+// zero time ends a block.
+func (l Limits) Block(ctx context.Context, name LimitName, until time.Time) error {
+	s, err := l.store()
+	if err != nil {
+		return err
+	}
+	return l.changed(s.BlockLimit(ctx, l.core.now(), name, until))
+}
+
+// changed has this engine look again after a change of a limit.
+func (l Limits) changed(err error) error {
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	l.core.available(unknown)
+	return err
+}
+
+// checkLimits refuses what only a storage that counts can do.
+func (c *core) checkLimits() error {
+	for _, name := range c.queues {
+		qc := c.queueConfig[name]
+		if l := qc.global(); l.Bounds() && !c.counted {
+			return fmt.Errorf("%w: queue %s has a limit over all engines, and the storage counts none",
+				ojs.ErrUnsupported, name)
+		}
+	}
+	return nil
+}
+
+// setLimits stores the limits over all engines that this engine configures.
+func (c *core) setLimits(ctx context.Context) {
+	limits := Limits{c}
+	set := func(name LimitName, bounds ojs.RateLimit) {
+		if !bounds.Bounds() {
+			return
+		}
+		if err := limits.Set(ctx, name, bounds, time.Time{}); err != nil {
+			c.log.Error("setting a limit failed", "kind", name.Kind, "name", name.Name, "error", err)
+		}
+	}
+	for _, name := range c.queues {
+		qc := c.queueConfig[name]
+		set(LimitOfQueue(name), qc.global())
+	}
+}
+
+// checkRateLimit refuses the limit of a job that the storage cannot obey, and warns once
+// if the engine counts in its place.
+func (c *core) checkRateLimit(l *ojs.RateLimit) error {
+	if l == nil || c.counted || l.Local {
+		return nil
+	}
+	if l.OnLimit != "" && l.OnLimit != ojs.OnLimitWait {
+		return fmt.Errorf("%w: storage %s counts no limits, so that jobs can only wait for them, not %s",
+			ojs.ErrUnsupported, c.store.Capabilities().Name, l.OnLimit)
+	}
+	if c.uncounted.CompareAndSwap(false, true) {
+		c.log.Warn("the storage counts no limits: each engine counts its own attempts",
+			"storage", c.store.Capabilities().Name, "key", l.Key)
+	}
+	return nil
+}
+
+// limited follows what limits have done in a claim. It returns when time next opens one.
+func (c *core) limited(l *storage.Limited, now time.Time) (opens time.Time) {
+	if l.Held != c.heldBack.Load() {
+		c.heldBack.Store(l.Held)
+	}
+	if len(l.Dropped)+len(l.Postponed) == 0 {
+		return l.Opens
+	}
+	if c.events.Listening() {
+		op := c.events.Begin(eventlog.Ends)
+		for i := range l.Dropped {
+			r := &l.Dropped[i]
+			c.transition(op, r, r.Version, eventlog.None, now,
+				ojs.Event{Type: ojs.EventDropped, Failure: r.Error},
+				ojs.Event{Type: ojs.EventDiscarded, Failure: r.Error, Reason: "rate_limited"})
+		}
+		for i := range l.Postponed {
+			r := &l.Postponed[i]
+			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventScheduled})
+		}
+		c.dependentEvents(op, l.Moved, now)
+		op.End()
+	}
+	for i := range l.Dropped {
+		c.logExpired(&l.Dropped[i])
+	}
+	c.meter.expired(l.Dropped)
+	c.mu.Lock()
+	for i := range l.Dropped {
+		c.jobEnded(&l.Dropped[i])
+	}
+	for i := range l.Postponed {
+		c.wakeAt(l.Postponed[i].WakeAt())
+	}
+	c.mu.Unlock()
+	c.dependentsMoved(l.Moved)
+	return l.Opens
+}
+
+// explainLimits adds the limits over all engines that keep a job from being claimed now.
+func (c *core) explainLimits(ctx context.Context, e *Explanation, rec *storage.Record, now time.Time) {
+	names := []LimitName{LimitOfQueue(rec.Queue), LimitOfType(rec.Type)}
+	if l := rec.RateLimit; l != nil && !l.Local {
+		names = append(names, LimitOfKey(l.Key))
+	}
+	limits := Limits{c}
+	for _, name := range names {
+		l, err := limits.Get(ctx, name)
+		if err != nil {
+			continue // there is no such limit, or the storage does not count
+		}
+		full := l.Bounds.Concurrency != 0 && l.Active >= max(l.Bounds.Concurrency, 0)
+		if full || l.Opens.After(now) {
+			e.add(ReasonLimit, "the limit of %s %s is reached", name.Kind, name.Name).Until = l.Opens
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// uncounted is a memory storage that counts no limits.
+type uncounted struct{ storage.Storage }
+
+func (s uncounted) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.Limits = false
+	return c
+}
+
+// Engines on one storage share a limit: never more attempts at once over all of them, and
+// a freed slot is used at once, by whichever engine.
+func TestLimitsOverEngines(t *testing.T) {
+	for name, limit := range map[string]func() ([]engine.Option, []ojs.Option){
+		"L001 a key": func() ([]engine.Option, []ojs.Option) {
+			return nil, []ojs.Option{ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 5})}
+		},
+		"L035 a queue": func() ([]engine.Option, []ojs.Option) {
+			return []engine.Option{engine.WithQueue("default", engine.QueueConfig{GlobalConcurrency: 5})}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, job := limit()
+			const engines, jobs = 4, 300
+			s := memory.New()
+			var running, most, done atomic.Int32
+			all := make(chan struct{})
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer stop()
+			var first *engine.Engine[any]
+			for range engines {
+				eng, err := engine.New[any](s, append(config, engine.WithConcurrency(16))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				eng.Handle("x", func(context.Context, *ojs.Job[any]) error {
+					n := running.Add(1)
+					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+					}
+					time.Sleep(100 * time.Microsecond)
+					running.Add(-1)
+					if done.Add(1) == jobs {
+						close(all)
+					}
+					return nil
+				})
+				first = eng
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					if err := eng.Run(ctx); err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			if len(config) > 0 { // the engines have set it
+				for {
+					if _, err := first.Limits().Get(ctx, engine.LimitOfQueue("default")); err == nil {
+						break
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}
+			for range jobs {
+				if _, err := first.Enqueue(ctx, "x", nil, job...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			select {
+			case <-all:
+			case <-time.After(30 * time.Second):
+				t.Fatalf("%d of %d jobs have run", done.Load(), jobs)
+			}
+			if most.Load() != 5 {
+				t.Errorf("%d attempts at once, want 5", most.Load())
+			}
+		})
+	}
+}
+
+// TestLimitRules covers the rules of limits, under virtual time.
+func TestLimitRules(t *testing.T) {
+	start := func(b *rig) time.Time { return time.Now() }
+	ran := func(b *rig) (times *[]time.Duration) {
+		begin := start(b)
+		times = new([]time.Duration)
+		b.handle("x", func(context.Context, *ojs.Job[any]) error {
+			*times = append(*times, time.Since(begin))
+			return nil
+		})
+		return times
+	}
+	want := func(b *rig, got []time.Duration, want ...time.Duration) {
+		b.t.Helper()
+		if !slices.Equal(got, want) {
+			b.t.Errorf("started at %v, want %v", got, want)
+		}
+	}
+	const s = time.Second
+	for name, f := range map[string]func(b *rig){
+		"L021 rate": func(b *rig) {
+			times := ran(b)
+			b.run()
+			for range 5 {
+				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 2, Per: 10 * s}}))
+			}
+			b.advance(time.Minute)
+			want(b, *times, 0, 0, 10*s, 10*s, 20*s)
+		},
+		"L022 throttle": func(b *rig) {
+			times := ran(b)
+			b.run()
+			for range 3 {
+				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Throttle: ojs.Rate{Limit: 2, Per: 10 * s}}))
+			}
+			b.advance(time.Minute)
+			want(b, *times, 0, 5*s, 10*s)
+		},
+		"L020 none at once, L043 override": func(b *rig) {
+			times := ran(b)
+			b.run()
+			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: ojs.NoneAtOnce}))
+			b.advance(10 * s)
+			if err := b.Limits().Set(b.ctx, engine.LimitOfKey("k"), ojs.RateLimit{Concurrency: 1}, time.Time{}); err != nil {
+				b.t.Fatal(err)
+			}
+			b.advance(s)
+			want(b, *times, 10*s)
+			if err := b.Limits().Clear(b.ctx, engine.LimitOfKey("k")); err != nil {
+				b.t.Fatal(err)
+			}
+			if _, err := b.Limits().Get(b.ctx, engine.LimitOfKey("k")); !errors.Is(err, ojs.ErrNotFound) {
+				b.t.Errorf("L042: %v, want not found", err)
+			}
+		},
+		"L027 reschedule": func(b *rig) {
+			times := ran(b)
+			b.run()
+			l := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * s}, OnLimit: ojs.OnLimitReschedule}
+			b.enqueue("x", ojs.WithRateLimit(l))
+			second := b.enqueue("x", ojs.WithRateLimit(l))
+			b.advance(s)
+			b.want(second.ID, ojs.StateScheduled, 0)
+			b.advance(time.Minute)
+			b.want(second.ID, ojs.StateCompleted, 1)
+			want(b, *times, 0, 10*s)
+		},
+		"L028 drop": func(b *rig) {
+			times := ran(b)
+			b.run()
+			l := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * s}, OnLimit: ojs.OnLimitDrop}
+			b.enqueue("x", ojs.WithRateLimit(l))
+			second := b.enqueue("x", ojs.WithRateLimit(l))
+			b.advance(s)
+			job := b.want(second.ID, ojs.StateDiscarded, 0)
+			if job.Error == nil || job.Error.Type != ojs.ErrorTypeRateLimited || job.DeadLettered() {
+				b.t.Errorf("dropped as %+v", job)
+			}
+			want(b, *times, 0)
+		},
+		"L040 block": func(b *rig) {
+			times := ran(b)
+			b.run()
+			b.enqueue("other")
+			if err := b.Limits().Block(b.ctx, engine.LimitOfKey("k"), time.Now().Add(30*s)); err != nil {
+				b.t.Fatal(err)
+			}
+			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 5}))
+			b.advance(time.Minute)
+			want(b, *times, 30*s)
+		},
+		"L044 list": func(b *rig) {
+			for i := range 3 {
+				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: fmt.Sprint("k", i), Concurrency: 5}))
+			}
+			list, err := b.Limits().List(b.ctx, engine.LimitQuery{After: "k0", Limit: 1})
+			if err != nil || len(list) != 1 || list[0].Name != "k1" || list[0].Waiting != 1 || list[0].Bounds.Concurrency != 5 {
+				b.t.Errorf("listed %+v, %v", list, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				b.t = t
+				f(b)
+			}, engine.WithConcurrency(3))
+		})
+	}
+}
+
+// A storage that counts nothing leaves it to the engine, which says so.
+func TestLimitsOfAnEngine(t *testing.T) {
+	s := uncounted{memory.New()}
+	eng, err := engine.New[any](s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scope := eng.Manifest().Capabilities.Limits.Scope; scope != engine.LimitsOfEngine {
+		t.Errorf("the manifest says %q", scope)
+	}
+	unsupported := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, ojs.ErrUnsupported) {
+			t.Errorf("L007 %s: %v, want unsupported", what, err)
+		}
+	}
+	_, err = eng.Limits().Get(t.Context(), engine.LimitOfKey("k"))
+	unsupported("get", err)
+	unsupported(
+		"set",
+		eng.Limits().Set(t.Context(), engine.LimitOfKey("k"), ojs.RateLimit{Concurrency: 1}, time.Time{}),
+	)
+	drop := ojs.RateLimit{Key: "k", Concurrency: 1, OnLimit: ojs.OnLimitDrop}
+	_, err = eng.Enqueue(t.Context(), "x", nil, ojs.WithRateLimit(drop))
+	unsupported("on_limit", err)
+	_, err = engine.New[any](s, engine.WithQueue("q", engine.QueueConfig{GlobalConcurrency: 1}))
+	unsupported("a queue", err)
+	counts, err := engine.New[any](storagetest.NewReference())
+	if err != nil || counts.Manifest().Capabilities.Limits.Scope != engine.LimitsOfStorage {
+		t.Errorf("%v", err)
+	}
+}
