@@ -25,6 +25,9 @@ type refLimit struct {
 
 // limit returns what there is of a limit.
 func (s *Reference) limit(name storage.LimitName) *refLimit {
+	if s.limits == nil {
+		s.limits = make(map[storage.LimitName]*refLimit)
+	}
 	if s.limits[name] == nil {
 		s.limits[name] = new(refLimit)
 	}
