@@ -32,7 +32,11 @@ func BenchmarkLimits(b *testing.B) {
 				}
 			}
 			for i := range kind.closed {
-				add(fmt.Sprint("closed ", i), fmt.Sprint("key", i), ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
+				add(
+					fmt.Sprint("closed ", i),
+					fmt.Sprint("key", i),
+					ojs.RateLimit{Concurrency: ojs.NoneAtOnce},
+				)
 			}
 			var done storage.Limited
 			ask := storage.Claim{Max: 1, Worker: "w", Limits: &done}
@@ -55,7 +59,8 @@ func BenchmarkLimits(b *testing.B) {
 				changes[0] = storage.Change{Record: recs[0], AttemptFieldsOnly: true}
 				r := &changes[0].Record
 				r.State, r.FinishedAt, r.LeaseUntil = ojs.StateCompleted, now, time.Time{}
-				if settled, err = s.Settle(b.Context(), now, changes, settled[:0]); err != nil || settled[0].Err != nil {
+				if settled, err = s.Settle(b.Context(), now, changes, settled[:0]); err != nil ||
+					settled[0].Err != nil {
 					b.Fatal(settled, err)
 				}
 			}
