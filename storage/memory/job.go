@@ -308,9 +308,15 @@ func (s *Storage) advance(j *job, r *storage.Record) {
 // claimed makes an available job active, as storage.Record.Claim does, and r a copy of
 // it.
 func (s *Storage) claimed(j *job, now time.Time, worker string, r *storage.Record) {
+	if whole := j.whole(); whole != nil {
+		whole.Claim(now, worker)
+		j.follow(whole)
+		*r = whole.Copy()
+		return
+	}
 	start, ok := at(now)
 	until := start + instant(j.kind.lease)
-	if j.whole() != nil || !ok || start == never || until < start || j.attempt == math.MaxInt32 || worker == "" {
+	if !ok || start == never || until < start || j.attempt == math.MaxInt32 || worker == "" {
 		j.copyTo(r)
 		r.Claim(now, worker)
 		s.set(j, r)
@@ -325,6 +331,12 @@ func (s *Storage) claimed(j *job, now time.Time, worker string, r *storage.Recor
 	}
 	j.version++
 	j.copyTo(r)
+}
+
+// follow notes the state and the version of a job whose record has made a transition in
+// place.
+func (j *job) follow(whole *storage.Record) {
+	j.state, j.version = uint8(stateIndex(whole.State)), whole.Version
 }
 
 // copyTo makes r a copy of the job.

@@ -596,6 +596,14 @@ func (s *Storage) edit(j *job, to *storage.Record) {
 // change makes a transition of a job, and appends the job as it is then to dst.
 func (s *Storage) change(j *job, dst []storage.Record, f func(*storage.Record)) []storage.Record {
 	dst, r := another(dst)
+	if whole := j.whole(); whole != nil { // one copy, since such a record is large
+		s.displace(j)
+		f(whole)
+		j.follow(whole)
+		s.place(j)
+		*r = whole.Copy()
+		return dst
+	}
 	j.copyTo(r)
 	s.displace(j)
 	f(r)
