@@ -140,3 +140,54 @@ func ExampleGraph() {
 	//     s2 --> s3
 	//     s1 --> s3
 }
+
+// The steps that have completed are undone when a later one fails.
+func ExampleSaga() {
+	eng := newEngine()
+	eng.Handle("book", func(ctx context.Context, job *ojs.Job[string]) error {
+		if job.Args == "car" {
+			return fmt.Errorf("no %s is left", job.Args)
+		}
+		return handler.SetResult(ctx, "booking of a "+job.Args)
+	})
+	eng.Handle("cancel", func(ctx context.Context, _ *ojs.Job[string]) error {
+		booking, err := workflow.UndoneResult[string](ctx)
+		fmt.Println("cancel the", booking)
+		return err
+	})
+	book := func(what string) workflow.Part {
+		return workflow.Undoable(what, ojs.NewDraft("book", what), ojs.NewDraft("cancel", what))
+	}
+	w := workflow.New("trip", workflow.Saga(workflow.Compensate, book("flight"), book("hotel"), book("car")))
+	fmt.Println(finish(eng, w).State)
+	// Output:
+	// cancel the booking of a hotel
+	// cancel the booking of a flight
+	// compensated
+}
+
+// A step adds a step for each line that it finds. The step after it waits for all.
+func ExampleAdd() {
+	eng := newEngine()
+	eng.Handle("split", func(ctx context.Context, job *ojs.Job[string]) error {
+		var parts []workflow.Part
+		for i, line := range strings.Split(job.Args, "\n") {
+			parts = append(parts, workflow.Step(fmt.Sprint(i+1), ojs.NewDraft("count", line)))
+		}
+		_, err := workflow.Add(ctx, workflow.Group(parts...))
+		return err
+	})
+	eng.Handle("count", func(ctx context.Context, job *ojs.Job[string]) error {
+		return handler.SetResult(ctx, len(strings.Fields(job.Args)))
+	})
+	eng.Handle("print", func(ctx context.Context, _ *ojs.Job[string]) error {
+		n, err := workflow.Result[int](ctx, "lines/2")
+		fmt.Println("line 2 has", n, "words")
+		return err
+	})
+	finish(eng, workflow.New("words", workflow.Chain(
+		workflow.Adder("lines", ojs.NewDraft("split", "one\ntwo words\n")),
+		workflow.Step("print", ojs.NewDraft("print", "")),
+	)))
+	// Output: line 2 has 2 words
+}
