@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -23,10 +22,12 @@ import (
 // out, and then change nothing if one of their jobs is awaited. The call begins anew:
 //
 //	begin
-//	apply the changes                     -- the same statement, without the guard
-//	delete the edges of the jobs that have ended
+//	lock the jobs, and find out which changes apply
+//	delete the edges of the jobs that end
 //	lock the jobs that wait for them, in the order of their numbers
-//	count; store the counts; move jobs whose counts decide; the same for those that end
+//	count; the same for jobs that end by that
+//	apply the changes, and behind each the moves that follow from it
+//	store the counts
 //	commit
 //
 // Invariants:
@@ -123,7 +124,7 @@ func (s *Storage) settleCountingIn(
 			return nil, false, err
 		}
 	}
-	applied, list, err := s.applyCounting(ctx, tx, o)
+	applies, list, err := s.lockChanged(ctx, tx, o)
 	if err != nil {
 		return nil, false, err
 	}
@@ -137,15 +138,36 @@ func (s *Storage) settleCountingIn(
 			return nil, false, err
 		}
 	}
-	if len(o.encoded) > 1 && c.meets(o.encoded, applied) {
+	if len(o.encoded) > 1 && c.meets(o.encoded, applies) {
 		return nil, false, errInTurn
 	}
+	// Each change, and behind it the jobs that it moves, so that all have their order.
+	all := settling{sameJob: o.sameJob}
+	for i := range o.encoded {
+		if applies[i] == 0 {
+			continue
+		}
+		all.encoded, all.froms = append(all.encoded, o.encoded[i]), append(all.froms, o.froms[i])
+		if err := all.move(moved[i]); err != nil {
+			return nil, false, err
+		}
+	}
+	if len(all.encoded) > 0 {
+		stored, _, err := s.applyCounting(ctx, tx, all)
+		if err != nil {
+			return nil, false, err
+		}
+		if slices.Contains(stored, 0) {
+			return nil, false, errNotLocked
+		}
+	}
+	c.moved = nil
 	if err := c.store(); err != nil {
 		return nil, false, err
 	}
-	some := make([]bool, len(applied))
-	for i := range applied {
-		some[i] = applied[i] > 0
+	some := make([]bool, len(applies))
+	for i := range applies {
+		some[i] = applies[i] > 0
 	}
 	if err := s.explainAll(ctx, tx, o, some, results, retries); err != nil {
 		return nil, false, err
@@ -154,6 +176,52 @@ func (s *Storage) settleCountingIn(
 		results[e.ord].Moved = moved[e.ord]
 	}
 	return c.met, len(list) > 0, nil
+}
+
+var errNotLocked = errors.New("ojs: postgres: a job does not change though it is locked")
+
+// move appends the changes that move waiting jobs.
+func (o *settling) move(moved []storage.Record) error {
+	for i := range moved {
+		w, err := encode(&moved[i])
+		if err != nil {
+			return err
+		}
+		o.encoded, o.froms = append(o.encoded, w), append(o.froms, 1<<rows.Pending)
+	}
+	return nil
+}
+
+// lockChanged locks the jobs of changes. It returns the number of the job of each change
+// that applies, or 0, and the jobs that the changes end and that others may wait for.
+func (s *Storage) lockChanged(
+	ctx context.Context, tx transaction, o settling,
+) (applies []int64, list []ended, err error) {
+	at := make(map[string]int, len(o.encoded))
+	ids := make([]string, len(o.encoded))
+	for i := range o.encoded {
+		ids[i] = o.encoded[i].ID
+		at[ids[i]] = i
+	}
+	applies = make([]int64, len(o.encoded))
+	var id string
+	var seq, version int64
+	var state int16
+	var awaited bool
+	read := each([]any{&id, &seq, &version, &state, &awaited}, func() {
+		i := at[id]
+		c := &o.encoded[i]
+		if version != c.Version-1-o.froms[i]>>16 || state < 1 || o.froms[i]>>state&1 == 0 {
+			return
+		}
+		applies[i] = seq
+		if awaited && rows.Terminal(c.State) {
+			list = append(list, ended{i, seq, c.ID, rows.State(c.State)})
+		}
+	})
+	err = tx.query(ctx, s.sql.lockChanged, []any{ids}, read)
+	slices.SortFunc(list, func(a, b ended) int { return a.ord - b.ord })
+	return applies, list, err
 }
 
 // counter counts jobs that a transaction has ended, for the jobs that wait for them.
@@ -302,21 +370,16 @@ func (c *counter) store() error {
 	if len(c.moved) == 0 {
 		return nil
 	}
-	encoded, froms := make([]written, len(c.moved)), make([]int64, len(c.moved))
-	for i, w := range c.moved {
-		var err error
-		if encoded[i], err = encode(&w.Record); err != nil {
+	moves := settling{sameJob: true}
+	for _, w := range c.moved {
+		if err := moves.move([]storage.Record{w.Record}); err != nil {
 			return err
 		}
-		froms[i] = 1 << rows.Pending
 	}
 	c.moved = nil
-	stored, ord, seq, awaited := 0, int64(0), int64(0), false
-	err := c.tx.query(c.ctx, c.s.sql.settleCounting, attemptArguments(encoded, froms),
-		each([]any{&ord, &seq, &awaited}, func() { stored++ }))
-	if err == nil && stored < len(encoded) {
-		err = fmt.Errorf("ojs: postgres: %d of %d jobs do not move though they are locked",
-			len(encoded)-stored, len(encoded))
+	stored, _, err := c.s.applyCounting(c.ctx, c.tx, moves)
+	if err == nil && slices.Contains(stored, 0) {
+		err = errNotLocked
 	}
 	return err
 }

@@ -79,6 +79,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	ids := []string{"a", "b"}
 	given := arguments(make([]written, 2))
 	none := []string{}
+	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10}
 	claim := []any{now, 10, "w", []string{"x"}, none, none, none, none}
 	claim = claim[:len(claim):len(claim)]
 	plans := make(map[string]string)
@@ -110,6 +111,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"waiting jobs":   {s.sql.waitingJobs, []any{[]int64{1, 2}}},
 		"set depends":    {s.sql.setDepends, []any{[]int64{1, 2}, [][]byte{nil, nil}}},
 		"set awaited":    {s.sql.setAwaited, []any{[]int64{1, 2}}},
+		"lock changed":   {s.sql.lockChanged, []any{ids}},
 		"lock known":     {s.sql.lockKnown, []any{ids}},
 		"heads":          {s.sql.heads, []any{ids}},
 		"versions":       {s.sql.versions, []any{ids}},
@@ -121,9 +123,14 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"release":        {s.sql.release, []any{now, 10}},
 		"prune":          {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10, now}},
 		"remove":         {s.sql.remove, []any{ids}},
-		"window":         {s.sql.window, []any{0, 10}},
-		"list":           {s.sql.list, []any{0, 10, []int16(nil), []string(nil), 10}},
-		"list dead":      {s.sql.listDead, []any{0, 10, []int16(nil), []string(nil), 10}},
+		"by seq":         {s.sql.bySeq, []any{[]int64{1, 2}}},
+		"oldest":         {s.sql.walkOldest[0], walk}, "oldest back": {s.sql.walkOldest[1], walk},
+		"newest": {s.sql.walkNewest[0], walk}, "newest back": {s.sql.walkNewest[1], walk},
+		"dead": {s.sql.walkDead[0], walk}, "dead back": {s.sql.walkDead[1], walk},
+		"last dead": {s.sql.walkLastDead[0], walk}, "last dead back": {s.sql.walkLastDead[1], walk},
+		"wait": {s.sql.walkDue[0], walk}, "wait back": {s.sql.walkDue[1], walk},
+		"ready": {s.sql.walkReady[0], walk}, "ready back": {s.sql.walkReady[1], walk},
+		"finished": {s.sql.walkFinished[0], walk}, "finished back": {s.sql.walkFinished[1], walk},
 	} {
 		var line string
 		var b strings.Builder

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/cursor"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -26,8 +27,13 @@ func sayables(texts []string) []string {
 // maxRows is more rows than any storage has, and a number that every statement takes.
 const maxRows = 1 << 30
 
-// maxScan bounds the rows that one page looks at, found or not.
-const maxScan = 20_000
+// A page looks at no more than maxScan jobs, found or not, so that no listing keeps the
+// database busy for long. It reads no more than maxRead of them whole to find out whether
+// the query selects them.
+const (
+	maxScan = 5000
+	maxRead = 1000
+)
 
 // Get implements storage.Storage.
 func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
@@ -60,19 +66,15 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 	return storage.Record{}, wrap(err)
 }
 
-// List implements storage.Storage.
+// List implements storage.Storage. One statement walks along the index of the order and
+// finds the jobs that the query may select; another reads them.
 func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page, err error) {
-	var after int64
-	if q.Cursor != "" {
-		after, err = strconv.ParseInt(q.Cursor, 10, 64)
-		if err != nil {
-			return page, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "cursor",
-				Reason: fmt.Sprintf("%q is not the Next of a page of this storage", q.Cursor)}
-		}
+	walk, err := cursor.Begin(q.Cursor)
+	if err != nil {
+		return page, err
 	}
-	if q.Order != storage.OrderOldest {
-		return page, fmt.Errorf("%w: storage postgres lists in the order of insertion only, not %q",
-			ojs.ErrUnsupported, q.Order)
+	if !q.Order.Valid() {
+		return page, fmt.Errorf("%w: storage postgres has no order %q", ojs.ErrUnsupported, q.Order)
 	}
 	if err := s.enter(ctx); err != nil {
 		return page, err
@@ -82,77 +84,161 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if limit <= 0 || limit > 1000 {
 		limit = 1000
 	}
-	window, list := s.sql.window, s.sql.list
-	if q.DeadLetters {
-		window, list = s.sql.windowDead, s.sql.listDead
-	}
-	var seen, last int64
-	var some bool
-	if err := s.in(ctx).query(ctx, window, []any{after, maxScan}, one(&some, &seen, &last)); err != nil {
+	scan, read := reach(&q, limit)
+	hits, scanned, end, err := s.walk(ctx, &q, &walk, scan, read)
+	if err != nil || scanned == 0 {
+		page.Prev, page.Next = walk.Ends()
 		return page, wrap(err)
 	}
-	if seen == 0 {
-		return page, nil
+	seqs := make([]int64, min(len(hits), read))
+	for i := range seqs {
+		seqs[i] = hits[i].seq
 	}
-	var states []int16 // nil: all
+	list, err := selectRows(ctx, s.in(ctx), false, s.sql.bySeq, seqs)
+	if err != nil {
+		return page, wrap(err)
+	}
+	bySeq := make(map[int64]*stored, len(list))
+	for i := range list {
+		bySeq[list[i].seq] = &list[i]
+	}
+	var met []bad
+	stopped := false
+	for i := range hits {
+		h := &hits[i]
+		if stopped = len(page.Records) == limit || i == len(seqs); stopped {
+			walk.Stop(h.at)
+			break
+		}
+		page.Looked = h.ord
+		walk.Pass(h.at)
+		r := bySeq[h.seq]
+		if r == nil { // deleted meanwhile
+			continue
+		}
+		rec, err := rows.Decode(&r.Columns)
+		if err != nil {
+			met = append(met, bad{*r, err})
+		} else if q.Matches(&rec) {
+			page.Records = append(page.Records, rec)
+		}
+	}
+	if !stopped {
+		page.Looked = min(scanned, scan)
+		if scanned > scan {
+			if !walk.From.Back {
+				walk.Pass(end[0])
+			}
+			walk.Stop(end[1])
+		}
+	}
+	if walk.From.Back {
+		slices.Reverse(page.Records)
+	}
+	page.Prev, page.Next = walk.Ends()
+	return page, wrap(s.setAsideRead(ctx, false, met))
+}
+
+// hit is a job that a page may have.
+type hit struct {
+	seq int64
+	ord int // among those that the page looks at
+	at  cursor.Position
+}
+
+// walk looks at so many jobs behind a cursor, and one more. It returns those that the
+// query may select, as many as are read and one more, how many it has looked at, and the
+// positions of the last one that the page may pass and of the one behind that.
+func (s *Storage) walk(
+	ctx context.Context, q *storage.Query, w *cursor.Walk, scan, read int,
+) (hits []hit, scanned int, end [2]cursor.Position, err error) {
+	sql, from := s.walking(q, w)
+	states := []int16{} // those of finished jobs, for the order that has only these
+	var asked []int16   // nil: all
 	for _, code := range rows.Codes(q.States) {
-		states = append(states, int16(code))
+		asked = append(asked, int16(code))
 	}
-	var queues []string // nil: all
+	for _, state := range []int16{rows.Completed, rows.Cancelled, rows.Discarded} {
+		if asked == nil || slices.Contains(asked, state) {
+			states = append(states, state)
+		}
+	}
+	var queues, types []string // nil: all
+	prefixes := []string{}
 	if len(q.Queues) > 0 {
 		queues = sayables(q.Queues)
 	}
-	most := maxScan
-	if q.Where == nil && len(q.Types) == 0 && len(q.ErrorTypes) == 0 && q.CreatedFrom.IsZero() &&
-		q.CreatedBefore.IsZero() && q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
-		most = limit + 1 // the statement knows all that is asked for; one more tells that there is one
+	if len(q.Types) > 0 {
+		types = []string{}
 	}
-	var met []bad
-	err = s.in(ctx).query(ctx, list, []any{after, last, states, queues, most}, func(result rowSet) (err error) {
-		page, met, err = readPage(result, &q, limit, most, seen == maxScan, last, after)
-		return err
-	})
-	if page.Next == "" || page.Next == strconv.FormatInt(last, 10) {
-		page.Looked = int(seen) // the whole window
+	for _, pattern := range sayables(q.Types) {
+		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+			prefixes = append(prefixes, prefix)
+		} else {
+			types = append(types, pattern)
+		}
 	}
-	if err == nil {
-		err = s.setAsideRead(ctx, false, met)
+	args := []any{
+		from[0], from[1], scan + 1, states, q.DeadLetters, asked, queues, types, prefixes, scan, read + 1,
 	}
-	return page, wrap(err)
+	var h hit
+	var ord int64
+	err = s.in(ctx).query(ctx, sql, args, each([]any{&h.seq, &ord, &h.at[0], &h.at[1]}, func() {
+		switch h.ord = int(ord); {
+		case h.seq > 0:
+			hits = append(hits, h)
+		case h.ord <= scan:
+			scanned, end[0] = max(scanned, h.ord), h.at
+		default:
+			scanned, end[1] = h.ord, h.at
+		}
+	}))
+	return hits, scanned, end, err
 }
 
-// readPage takes the jobs of a window that the query selects, up to the limit, of at most
-// so many. More says that there may be others behind the window. Met are jobs that do not
-// decode.
-func readPage(result rowSet, q *storage.Query, limit, most int, more bool, last, after int64) (page storage.Page, met []bad, err error) {
-	sc := newScanner(false)
-	scanned := 0
-	for ; result.Next(); scanned++ {
-		if err := sc.scan(result); err != nil {
-			return page, met, err
-		}
-		page.Looked++
-		r := sc.row
-		rec, err := rows.Decode(&r.Columns)
-		if err != nil {
-			met = append(met, bad{r, err})
-		} else if q.Matches(&rec) {
-			if len(page.Records) == limit {
-				page.Next = strconv.FormatInt(after, 10)
-				return page, met, nil
-			}
-			page.Records = append(page.Records, rec)
-		}
-		if after = r.seq; q.DeadLetters {
-			after = r.place
-		}
+// reach is at how many jobs a page looks at most, and how many it reads whole.
+func reach(q *storage.Query, limit int) (scan, read int) {
+	scan, read = maxScan, limit
+	if q.Where != nil || len(q.ErrorTypes) > 0 || !q.CreatedFrom.IsZero() || !q.CreatedBefore.IsZero() ||
+		!q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero() {
+		read = maxRead // the statement does not know these
 	}
-	if scanned == most { // some of which do not decode
-		page.Next = strconv.FormatInt(after, 10)
-	} else if more {
-		page.Next = strconv.FormatInt(last, 10)
+	if len(q.States)+len(q.Queues)+len(q.Types) == 0 {
+		scan = read
 	}
-	return page, met, result.Err()
+	return scan, read
+}
+
+// walking returns the statement that walks along an order, and where it begins.
+func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (sql string, from cursor.Position) {
+	from = w.From.After
+	least := cursor.Position{math.MinInt64, math.MinInt64}
+	greatest := cursor.Position{math.MaxInt64, math.MaxInt64}
+	begin := least
+	var way [2]string // forward, back
+	switch {
+	case q.Order == storage.OrderFinished:
+		way, begin = s.sql.walkFinished, greatest
+	case q.Order == storage.OrderDue:
+		way = s.sql.walkDue
+	case q.Order == storage.OrderClaim:
+		way, begin = s.sql.walkReady, cursor.Position{math.MaxInt64, math.MinInt64}
+	case q.Order == storage.OrderNewest && q.DeadLetters:
+		way, begin = s.sql.walkLastDead, greatest
+	case q.Order == storage.OrderNewest:
+		way, begin = s.sql.walkNewest, greatest
+	case q.DeadLetters:
+		way = s.sql.walkDead
+	default:
+		way = s.sql.walkOldest
+	}
+	if w.From.Back {
+		return way[1], from
+	}
+	if w.First {
+		from = begin
+	}
+	return way[0], from
 }
 
 // Counts implements storage.Storage.

@@ -475,7 +475,14 @@ func TestPlans(t *testing.T) {
 			"due": "ready_wake_place_idx active_wake_place_idx", "next": "ready_wake_place_idx active_wake_place_idx",
 			"peers":  "ready_fingerprint_state_created_seq_idx done_fingerprint_state_created_seq_idx",
 			"locked": "job_pkey active_pkey", "release": "done_kept done_released", "prune": "done_ended done_pkey job_pkey",
-			"list": "job_pkey", "list dead": "done_dead", "remove": "job_id done_pkey",
+			"oldest": "ready_pkey done_pkey", "oldest back": "ready_pkey done_pkey",
+			"newest": "ready_pkey done_pkey", "newest back": "ready_pkey done_pkey", "dead": "done_dead", "dead back": "done_dead",
+			"last dead": "done_dead", "last dead back": "done_dead",
+			"wait":      "ready_wake_place_idx active_wake_place_idx",
+			"wait back": "ready_wake_place_idx active_wake_place_idx",
+			"ready":     "ready_all", "ready back": "ready_all", "finished": "done_ended done_kept_finished",
+			"finished back": "done_ended done_kept_finished", "by seq": "job_pkey",
+			"remove": "job_id done_pkey",
 		} {
 			for _, index := range strings.Fields(indexes) {
 				if !strings.Contains(plans[statement], "using "+index+" ") {

@@ -21,10 +21,12 @@ type statements struct {
 	complete, completeStep                                               string
 	settleCounting, endCounting, completeCounting, settleAllCounting     string
 	takeEdges, waitingJobs, waitingIDs, setDepends, addEdges, setAwaited string
-	lockKnown, heads                                                     string
+	lockChanged, lockKnown, heads                                        string
 	settleAll, versions, extend                                          string
 	due, nextWake                                                        string
-	get, getAll, list, window, listDead, windowDead, counts, compact     string
+	get, getAll, bySeq, counts, compact                                  string
+	walkOldest, walkNewest, walkDead, walkLastDead                       [2]string // forward, back
+	walkFinished, walkDue, walkReady                                     [2]string
 	remove, release, prune                                               string
 	queueStates, queueState, setQueueState, activateQueue                string
 	listen, notify, clock, isolation                                     string
@@ -279,6 +281,91 @@ const refusedStep = `
 		SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
 		WHERE c.ord NOT IN (SELECT ord FROM gone)) r, held`
 
+// walking looks at jobs behind the position $1, $2 of an order, up to $3 of them, and
+// returns those of the states $6, the queues $7, and the types $8 or types that begin as
+// $9, at most $11 among the first $10. With number 0 it returns those two between which
+// the page ends at the latest. $4 and $5 are about finished jobs only: their states, and
+// whether they are dead letters.
+const walking = `WITH way AS MATERIALIZED (SELECT row_number() OVER () AS ord, w.* FROM ({way}) w),
+	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean)
+	SELECT 0::bigint, ord, a, b FROM way WHERE ord IN ((SELECT least(count(*), $10) FROM way), $10 + 1)
+	UNION ALL
+	SELECT * FROM (SELECT w.seq, w.ord, w.a, w.b FROM way w WHERE w.ord <= $10
+		AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[]))
+		AND ($7::text[] IS NULL OR w.queue = ANY ($7::text[]))
+		AND ($8::text[] IS NULL OR split_part(w.type, '@', 1) = ANY ($8::text[]) OR EXISTS (
+			SELECT FROM unnest($9::text[]) prefix WHERE starts_with(split_part(w.type, '@', 1), prefix)))
+		ORDER BY w.ord LIMIT $11) hits`
+
+// These are the ways along the indexes. A column that has no place in an order is 0.
+const (
+	walkStage = `SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
+		WHERE {behind} LIMIT $3`
+	walkDead = `SELECT seq, place AS a, 0::bigint AS b, state, queue, type FROM {schema}.done
+		WHERE dead IS NOT NULL AND {behind} LIMIT $3`
+	walkDue = `SELECT seq, wake AS a, {waits} AS b, state, queue, type FROM {schema}.stage
+		WHERE wake IS NOT NULL AND {behind} LIMIT $3`
+
+	// The rest of a priority, and all lower or higher ones.
+	walkReady = `SELECT * FROM (
+		(SELECT seq, priority::bigint AS a, place AS b, state, queue, type FROM {schema}.ready
+			WHERE attempt >= 0 AND priority = $1::bigint AND place > $2
+			ORDER BY priority DESC, place LIMIT $3)
+		UNION ALL
+		(SELECT seq, priority, place, state, queue, type FROM {schema}.ready
+			WHERE attempt >= 0 AND priority < $1::bigint ORDER BY priority DESC, place LIMIT $3)) r LIMIT $3`
+	walkReadyBack = `SELECT * FROM (
+		(SELECT seq, priority::bigint AS a, place AS b, state, queue, type FROM {schema}.ready
+			WHERE attempt >= 0 AND priority = $1::bigint AND place <= $2
+			ORDER BY priority, place DESC LIMIT $3)
+		UNION ALL
+		(SELECT seq, priority, place, state, queue, type FROM {schema}.ready
+			WHERE attempt >= 0 AND priority > $1::bigint ORDER BY priority, place DESC LIMIT $3)) r LIMIT $3`
+
+	// Jobs that are kept and that are not have an index each, and the latter a part of it
+	// for each state and for dead letters. Jobs without a time of their end come last.
+	walkFinished = `SELECT * FROM (
+		SELECT c.* FROM unnest($4::smallint[]) s CROSS JOIN unnest(ARRAY[0, 1]) d CROSS JOIN LATERAL (
+			(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
+				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND (finished, place) < ($1, $2)
+				ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
+			UNION ALL
+			(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
+				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND finished IS NULL
+				AND ($1 > {none} OR place < $2)
+				ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)) c WHERE d = 1 OR NOT $5
+		UNION ALL
+		(SELECT seq, finished, place, state, queue, type FROM {schema}.done
+			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND (finished, place) < ($1, $2)
+			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
+		UNION ALL
+		(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
+			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND finished IS NULL
+				AND ($1 > {none} OR place < $2)
+			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
+		) f ORDER BY a DESC, b DESC LIMIT $3`
+	walkFinishedBack = `SELECT * FROM (
+		SELECT c.* FROM unnest($4::smallint[]) s CROSS JOIN unnest(ARRAY[0, 1]) d CROSS JOIN LATERAL (
+			(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
+				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND (finished, place) >= ($1, $2)
+				ORDER BY finished NULLS FIRST, place LIMIT $3)
+			UNION ALL
+			(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
+				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND finished IS NULL
+				AND $1 = {none} AND place >= $2
+				ORDER BY finished NULLS FIRST, place LIMIT $3)) c WHERE d = 1 OR NOT $5
+		UNION ALL
+		(SELECT seq, finished, place, state, queue, type FROM {schema}.done
+			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND (finished, place) >= ($1, $2)
+			ORDER BY finished NULLS FIRST, place LIMIT $3)
+		UNION ALL
+		(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
+			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND finished IS NULL
+				AND $1 = {none} AND place >= $2
+			ORDER BY finished NULLS FIRST, place LIMIT $3)
+		) f ORDER BY a, b LIMIT $3`
+)
+
 // behind are the available jobs behind the places passed: level by level, so that no sort
 // is needed.
 const behind = `WITH RECURSIVE level (priority) AS (
@@ -326,7 +413,7 @@ func quoted(schema string) string { return `"` + schema + `"` }
 var (
 	functions = regexp.MustCompile(`\b(array_agg|array_position|bool_or|cardinality|clock_timestamp|convert_to|count|` +
 		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|` +
-		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|split_part|strpos|substr|sum)\(`)
+		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|split_part|starts_with|strpos|substr|sum)\(`)
 	unnestOne = regexp.MustCompile(`\bunnest\((\$\d+::[a-z]+\[\]|ARRAY\[[^\]]*\])\)`)
 	types     = regexp.MustCompile(`::(text|bytea|float8|numeric)\b`)
 )
@@ -355,16 +442,24 @@ func newStatements(schema string) *statements {
 		return strings.NewReplacer("{types}", types, "{names}", names, "{from}", from, "{until}", until,
 			"{version}", version).Replace(ofTypes)
 	}
+	var q func(sql string) string
+	walked := func(way string) string { return q(strings.ReplaceAll(walking, "{way}", way)) }
+	walk := func(way, forward, back string) [2]string {
+		return [2]string{
+			walked(strings.ReplaceAll(way, "{behind}", forward)),
+			walked(strings.ReplaceAll(way, "{behind}", back)),
+		}
+	}
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
 		"{first}", first,
 		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$6", "$7", "$8")),
 		"{of_types_of_keys}", types("$3", "$4", "$5", "$6"),
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
-		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"), "{ended}", strings.ReplaceAll(whole, "{of}", "done"),
+		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"),
 		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
 	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}", "-9223372036854775808")
 	ours := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema)
-	q := func(sql string) string { return ours.Replace(inCatalog(outer.Replace(inner.Replace(sql)))) }
+	q = func(sql string) string { return ours.Replace(inCatalog(outer.Replace(inner.Replace(sql)))) }
 	exactly := func(pick string) string {
 		pick = strings.NewReplacer("{mark}", marksKeys, "{limit}", limitEach).Replace(pick)
 		return q(pick + strings.ReplaceAll(takeEach, "{take}", take))
@@ -483,9 +578,14 @@ func newStatements(schema string) *statements {
 			WHERE seq = ANY ($1::bigint[]) AND state = 1 ORDER BY seq FOR UPDATE`),
 		waitingIDs: q(`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 			WHERE id = ANY ($1::text[]) AND state = 1 ORDER BY seq FOR UPDATE`),
-		setDepends: q(`UPDATE {schema}.job SET depends = ($2::bytea[])[array_position($1::bigint[], seq)] WHERE seq = ANY ($1::bigint[])`),
-		addEdges:   q(`INSERT INTO {schema}.edge SELECT * FROM unnest($1::bigint[], $2::bigint[]) ON CONFLICT DO NOTHING`),
-		setAwaited: q(`UPDATE {schema}.stage SET awaited = true WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`),
+		setDepends: q(`UPDATE {schema}.job SET depends = ($2::bytea[])[array_position($1::bigint[], seq)]
+			WHERE seq = ANY ($1::bigint[])`),
+		addEdges: q(`INSERT INTO {schema}.edge SELECT * FROM unnest($1::bigint[], $2::bigint[])
+			ON CONFLICT DO NOTHING`),
+		setAwaited: q(`UPDATE {schema}.stage SET awaited = true
+			WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`),
+		lockChanged: q(`SELECT id, seq, version, state, coalesce(awaited, false) FROM {whole}
+			WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
 		lockKnown: q(`SELECT id FROM (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq) j
 			WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
 		heads: q(`SELECT b.id, b.seq, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
@@ -537,16 +637,17 @@ func newStatements(schema string) *statements {
 
 		get:    q(`SELECT {columns} FROM {whole} WHERE id = $1`),
 		getAll: q(`SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[])`),
-		// A page looks at a window of rows, found or not, so that no listing keeps the
-		// database busy for long.
-		window:     q(`SELECT count(*), coalesce(max(seq), 0) FROM (SELECT seq FROM {schema}.job WHERE seq > $1 ORDER BY seq LIMIT $2) w`),
-		windowDead: q(`SELECT count(*), coalesce(max(place), 0) FROM (SELECT place FROM {schema}.done WHERE dead IS NOT NULL AND place > $1 ORDER BY place LIMIT $2) w`),
-		list: q(`SELECT {columns} FROM {whole} WHERE seq > $1 AND seq <= $2
-			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
-			ORDER BY seq LIMIT $5`),
-		listDead: q(`SELECT {columns} FROM {ended} WHERE dead IS NOT NULL AND place > $1 AND place <= $2
-			AND ($3::smallint[] IS NULL OR state = ANY ($3)) AND ($4::text[] IS NULL OR queue = ANY ($4))
-			ORDER BY place LIMIT $5`),
+		bySeq:  q(`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[])`),
+
+		walkOldest:   walk(walkStage, "seq > $1 ORDER BY seq", "seq <= $1 ORDER BY seq DESC"),
+		walkNewest:   walk(walkStage, "seq < $1 ORDER BY seq DESC", "seq >= $1 ORDER BY seq"),
+		walkDead:     walk(walkDead, "place > $1 ORDER BY place", "place <= $1 ORDER BY place DESC"),
+		walkLastDead: walk(walkDead, "place < $1 ORDER BY place DESC", "place >= $1 ORDER BY place"),
+		walkDue: walk(walkDue, "(wake, {waits}) > ($1, $2) ORDER BY wake, {waits}",
+			"(wake, {waits}) <= ($1, $2) ORDER BY wake DESC, {waits} DESC"),
+		walkReady:    [2]string{walked(walkReady), walked(walkReadyBack)},
+		walkFinished: [2]string{walked(walkFinished), walked(walkFinishedBack)},
+
 		counts: q(`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`),
 		// One at a time: who comes second would find rows gone that it has waited for.
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
