@@ -136,6 +136,8 @@ func TestGuideRuns(t *testing.T) {
 			eng.Enqueue(ctx, "user.sync", args, ojs.WithThrottle(time.Hour, "user_id"))
 			// only the last one of a burst
 			eng.Enqueue(ctx, "index", args, ojs.WithDebounce(2*time.Second, "doc"))
+			// the same, but at most a minute after the first one
+			eng.Enqueue(ctx, "search", args, ojs.WithDebounceMax(2*time.Second, time.Minute, "doc"))
 			// one waits; any number may run
 			eng.Enqueue(ctx, "user.sync", args, ojs.WithOneWaiting("user_id"))
 			// safe to repeat
@@ -143,7 +145,7 @@ func TestGuideRuns(t *testing.T) {
 		}
 		stats, err := eng.Stats(ctx)
 		waiting := stats.Total[ojs.StateAvailable] + stats.Total[ojs.StateScheduled]
-		if waiting != 3 || err != nil { // the second of user.sync is a duplicate of the first
+		if waiting != 4 || err != nil { // the second of user.sync is a duplicate of the first
 			t.Errorf("%d jobs wait: %v", waiting, err)
 		}
 	})

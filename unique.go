@@ -35,6 +35,10 @@ type UniquePolicy struct {
 
 	States     []State // in which an equal job counts; nil: all but the terminal ones
 	OnConflict Conflict
+
+	// MaxWait is the longest time from the creation of a job for which ConflictDebounce
+	// puts it off; 0: any.
+	MaxWait time.Duration
 }
 
 // UniqueKeys is a set of the dimensions of uniqueness. The type is in every set.
@@ -72,6 +76,13 @@ const (
 	// meta, and keeps its id and its time. The ticket is Deduplicated. If no equal job is
 	// scheduled, it is ConflictReplace.
 	ConflictReplaceExceptSchedule Conflict = "replace_except_schedule"
+
+	// ConflictDebounce gives an equal job that is scheduled the args and meta of the new
+	// one, and its ScheduledAt and ExpiresAt, but no ScheduledAt later than MaxWait after
+	// the equal job was created. The ticket is that of the equal job, and Deduplicated.
+	// If no equal job is scheduled, or the new one is not, it is ConflictReplace. It is
+	// an addition to the standard.
+	ConflictDebounce Conflict = "ojs:debounce"
 )
 
 // maxUniqueKey is the longest Key.
@@ -147,6 +158,10 @@ func (p *UniquePolicy) Validate() error {
 		return uniqueError("period", fmt.Sprintf("%d months are negative", p.PeriodMonths))
 	case p.PeriodMonths > 12*9999:
 		return uniqueError("period", fmt.Sprintf("%d months are more than 9999 years", p.PeriodMonths))
+	case p.MaxWait < 0:
+		return uniqueError("max_wait", fmt.Sprintf("%v is negative", p.MaxWait))
+	case p.MaxWait > 0 && p.OnConflict != ConflictDebounce:
+		return uniqueError("max_wait", "goes with on_conflict "+string(ConflictDebounce)+" only")
 	case p.States != nil && len(p.States) == 0:
 		return uniqueError("states", "is empty: no job would ever count")
 	}
@@ -166,11 +181,11 @@ func (p *UniquePolicy) Validate() error {
 		}
 	}
 	switch p.OnConflict {
-	case "", ConflictReject, ConflictIgnore, ConflictReplace, ConflictReplaceExceptSchedule:
+	case "", ConflictReject, ConflictIgnore, ConflictReplace, ConflictReplaceExceptSchedule, ConflictDebounce:
 		return nil
 	}
 	return uniqueError("on_conflict",
-		fmt.Sprintf("%q is none of reject, ignore, replace, replace_except_schedule",
+		fmt.Sprintf("%q is none of reject, ignore, replace, replace_except_schedule, ojs:debounce",
 			clip([]byte(p.OnConflict))))
 }
 
@@ -243,6 +258,25 @@ func WithDebounce(quiet time.Duration, argsKeys ...string) Option {
 		return func(o *Options) { o.fail(optionError("delay", fmt.Sprintf("%v is not positive", quiet))) }
 	}
 	unique, delay := uniqueBy(argsKeys, []State{StateScheduled}, 0, ConflictReplace), WithDelay(quiet)
+	return func(o *Options) { unique(o); delay(o) }
+}
+
+// WithDebounceMax is WithDebounce with a bound: however many jobs follow, the last one is
+// due at most maxWait after the first, which is at least the quiet time. The jobs that
+// follow change the first one (ConflictDebounce), so that their tickets are its own.
+func WithDebounceMax(quiet, maxWait time.Duration, argsKeys ...string) Option {
+	if quiet <= 0 {
+		return func(o *Options) { o.fail(optionError("delay", fmt.Sprintf("%v is not positive", quiet))) }
+	}
+	if maxWait < quiet {
+		return func(o *Options) {
+			o.fail(uniqueError("max_wait", fmt.Sprintf("%v is less than the quiet time %v", maxWait, quiet)))
+		}
+	}
+	unique, delay := WithUnique(UniquePolicy{
+		Keys: ByType | ByArgs, ArgsKeys: argsKeys, States: []State{StateScheduled},
+		OnConflict: ConflictDebounce, MaxWait: maxWait,
+	}), WithDelay(quiet)
 	return func(o *Options) { unique(o); delay(o) }
 }
 

@@ -24,6 +24,7 @@ func (p UniquePolicy) MarshalJSON() ([]byte, error) {
 		Period     string    `json:"period,omitempty"`
 		States     []State   `json:"states,omitempty"`
 		OnConflict Conflict  `json:"on_conflict,omitempty"`
+		MaxWait    string    `json:"max_wait,omitempty"` // with ConflictDebounce
 	}{States: p.States, OnConflict: p.OnConflict}
 	for dims := p.Dimensions(); dims != 0; dims &= dims - 1 {
 		w.Keys = append(w.Keys, dimensions[bits.TrailingZeros8(uint8(dims))])
@@ -36,6 +37,9 @@ func (p UniquePolicy) MarshalJSON() ([]byte, error) {
 	}
 	if p.hasPeriod() {
 		w.Period = iso8601.FormatCalendar(p.PeriodMonths, p.Period)
+	}
+	if p.MaxWait > 0 {
+		w.MaxWait = iso8601.Format(p.MaxWait)
 	}
 	return json.Marshal(w)
 }
@@ -109,6 +113,16 @@ var uniqueFields = map[string]func(p *UniquePolicy, v json.RawMessage) error{
 			return err
 		}
 		if p.PeriodMonths, p.Period, err = iso8601.ParseCalendar(s); err == nil && !p.hasPeriod() {
+			err = fmt.Errorf("%q is no time at all", s)
+		}
+		return err
+	},
+	"max_wait": func(p *UniquePolicy, v json.RawMessage) error {
+		s, err := decodeName(v)
+		if err != nil {
+			return err
+		}
+		if p.MaxWait, err = iso8601.Parse(s); err == nil && p.MaxWait == 0 {
 			err = fmt.Errorf("%q is no time at all", s)
 		}
 		return err

@@ -44,6 +44,10 @@ func TestUniquePolicyJSON(t *testing.T) {
 			ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictReplace}},
 		"C010 C083 C107 replace_except_schedule": {`{"on_conflict":"replace_except_schedule"}`,
 			ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictReplaceExceptSchedule}},
+		"debounce": {`{"on_conflict":"ojs:debounce","max_wait":"PT1M"}`,
+			ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictDebounce, MaxWait: time.Minute}},
+		"debounce without a bound": {`{"on_conflict":"ojs:debounce"}`,
+			ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictDebounce}},
 		"C070 PT5M":  {`{"period":"PT5M"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 5 * time.Minute}},
 		"C070 P1D":   {`{"period":"P1D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: day}},
 		"C070 P7D":   {`{"period":"P7D"}`, ojs.UniquePolicy{Keys: ojs.ByType, Period: 7 * day}},
@@ -91,8 +95,13 @@ func TestUniquePolicyJSON(t *testing.T) {
 		"C134 an integer period":           {`{"period":3600}`, "unique.period"},
 		"C116 a longer period":             {`{"period":"P9999Y1M"}`, "unique.period"},
 		"a zero period":                    {`{"period":"PT0S"}`, "unique.period"},
-		"a member that occurs twice":       {`{"keys":["type"],"keys":["args"]}`, "unique"},
-		"no object":                        {`["type"]`, "unique"},
+		"a bound of nothing": {`{"on_conflict":"ojs:debounce","max_wait":"PT0S"}`,
+			"unique.max_wait"},
+		"a bound of no debounce": {`{"max_wait":"PT1M"}`, "unique.max_wait"},
+		"a bound that is no duration": {`{"on_conflict":"ojs:debounce","max_wait":60}`,
+			"unique.max_wait"},
+		"a member that occurs twice": {`{"keys":["type"],"keys":["args"]}`, "unique"},
+		"no object":                  {`["type"]`, "unique"},
 	} {
 		p := ojs.UniquePolicy{Key: "before"}
 		err := json.Unmarshal([]byte(tt.in), &p)

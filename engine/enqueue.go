@@ -294,6 +294,9 @@ func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted) {
 		}
 		if s.Existing != nil {
 			c.logDuplicate(r, s.Existing)
+			if s.Updated {
+				wake = earliest(wake, s.Existing.WakeAt())
+			}
 			continue
 		}
 		c.logEnqueued(r)
@@ -364,7 +367,7 @@ func (c *core) insertEffect(batch []storage.Insert, ids []string, effect eventlo
 
 // replaces reports whether a unique job may end an equal one.
 func replaces(c ojs.Conflict) bool {
-	return c == ojs.ConflictReplace || c == ojs.ConflictReplaceExceptSchedule
+	return c == ojs.ConflictReplace || c == ojs.ConflictReplaceExceptSchedule || c == ojs.ConflictDebounce
 }
 
 // explained says why an active job was not replaced, if that is what an insert failed

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
@@ -497,6 +499,26 @@ func ExampleEngine_Enqueue_debounce() {
 		fmt.Println(job.Args)
 	}
 	// Output: {"doc":"readme","text":"abc"}
+}
+
+// Index a document that changes all the time once a minute at least.
+func ExampleEngine_Enqueue_debounceMax() {
+	type Change struct {
+		Doc  string `json:"doc"`
+		Text string `json:"text"`
+	}
+	clk := clock.NewMock()
+	ctx, eng := begin(engine.WithClock(clk))
+	debounce := ojs.WithDebounceMax(10*time.Second, time.Minute, "doc")
+	first := enqueue(ctx, eng, "index", Change{"readme", "0"}, debounce)
+	for i := range 11 {
+		clk.Add(5 * time.Second)
+		enqueue(ctx, eng, "index", Change{"readme", fmt.Sprint(i + 1)}, debounce)
+	}
+	job, err := eng.Get(ctx, first.ID)
+	check(err)
+	fmt.Println(job.Args, "runs", job.ScheduledAt.Sub(job.CreatedAt), "after the first change")
+	// Output: {"doc":"readme","text":"11"} runs 1m0s after the first change
 }
 
 // One running and one waiting: a sync that waits will see what has changed since the

@@ -703,6 +703,39 @@ func TestUniqueHelpers(t *testing.T) {
 			t.Errorf("ran %v, want %v", ran, want)
 		}
 	})
+	story("debounce with a maximum wait: the last one runs at most that long after the first", func(b uniqueRig) {
+		var ran []string
+		b.Handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+			ran = append(ran, fmt.Sprint(job.Args.(map[string]any)["locale"], " ", b.elapsed()))
+			return nil
+		})
+		b.run()
+		opt := ojs.WithDebounceMax(2*time.Second, 5*time.Second, "user_id")
+		first := b.expect("", "new", "", "x", user{1, "a"}, opt)
+		for _, l := range []string{"b", "c", "d", "e"} { // at 1 s to 4 s
+			b.advance(time.Second)
+			b.expect("", "ignored", first, "x", user{1, l}, opt)
+		}
+		b.advance(1500 * time.Millisecond) // it has run at 5 s
+		b.expect("", "new", "", "x", user{1, "f"}, opt)
+		b.expect("", "new", "", "x", user{2, "g"}, opt)
+		b.advance(time.Minute)
+		if want := []string{"e 5s", "f 7.5s", "g 7.5s"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+	story("debounce: an explicit time may come nearer, and wakes the engine", func(b uniqueRig) {
+		b.Handle("x", nothing)
+		b.run()
+		p := with(ojs.UniquePolicy{}, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictDebounce })
+		first := b.expect("", "new", "", "x", 1, p, ojs.WithDelay(time.Hour))
+		b.expect("", "ignored", first, "x", 2, p, ojs.WithDelay(time.Minute), ojs.WithTTL(2*time.Minute))
+		b.advance(time.Minute)
+		b.want(first, ojs.StateCompleted, 1)
+		waits := b.expect("", "new", "", "x", 1, p, ojs.WithDelay(time.Hour))
+		b.expect("a job that is due now replaces", "new", "", "x", 2, p)
+		b.want(waits, ojs.StateCancelled, 0)
+	})
 	story("one running and one waiting", func(b uniqueRig) {
 		release := make(chan struct{})
 		b.Handle("x", func(context.Context, *ojs.Job[any]) error { <-release; return nil })
@@ -738,13 +771,19 @@ func TestUniqueHelpers(t *testing.T) {
 		b.expect("", "new", "", "x", 1, ojs.WithIdempotencyKey("req-1"))
 	})
 	story("bad settings are refused", func(b uniqueRig) {
+		for _, max := range []time.Duration{-1, 0, time.Second - 1} {
+			_, err := b.Enqueue(b.ctx, "x", 1, ojs.WithDebounceMax(time.Second, max))
+			wantInvalid(t, err, "unique.max_wait")
+		}
+		_, err := b.Enqueue(b.ctx, "x", 1, ojs.WithDebounceMax(0, time.Second))
+		wantInvalid(t, err, "delay")
 		for field, opt := range map[string]ojs.Option{
 			"unique.period": ojs.WithThrottle(0), "delay": ojs.WithDebounce(-1), "unique.key": ojs.WithIdempotencyKey(""),
 		} {
 			_, err := b.Enqueue(b.ctx, "x", 1, opt)
 			wantInvalid(t, err, field)
 		}
-		_, err := b.Enqueue(b.ctx, "x", 1, ojs.WithIdempotencyKey(strings.Repeat("k", 257)))
+		_, err = b.Enqueue(b.ctx, "x", 1, ojs.WithIdempotencyKey(strings.Repeat("k", 257)))
 		wantInvalid(t, err, "unique.key")
 	})
 }

@@ -230,11 +230,31 @@ func (r *Record) Cancel(now time.Time) {
 	r.Version++
 }
 
+// TakenOver reports whether a scheduled job that is equal takes r over by Update, by the
+// strategy of r's policy [unique-5, unique-18, unique-19].
+func (r *Record) TakenOver() bool {
+	switch r.Unique.Strategy() {
+	case ojs.ConflictReplaceExceptSchedule:
+		return true
+	case ojs.ConflictDebounce:
+		return r.State == ojs.StateScheduled
+	}
+	return false
+}
+
 // Update gives a scheduled job the args and meta of an equal one, which it takes over
-// [unique-5].
+// [unique-5]. With ojs:debounce it also gets its ScheduledAt and ExpiresAt, but no
+// ScheduledAt later than the policy's MaxWait after its own CreatedAt [unique-18].
 func (r *Record) Update(from *Record) {
 	r.Args, r.Meta = from.Args, from.Meta
 	r.Version++
+	if from.Unique == nil || from.Unique.Strategy() != ojs.ConflictDebounce {
+		return
+	}
+	r.ScheduledAt, r.ExpiresAt = from.ScheduledAt, from.ExpiresAt
+	if most := from.Unique.MaxWait; most > 0 && r.ScheduledAt.Sub(r.CreatedAt) > most {
+		r.ScheduledAt = r.CreatedAt.Add(most)
+	}
 }
 
 // Drop ends an available job to make room in its queue [insert-8].

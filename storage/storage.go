@@ -124,6 +124,9 @@ type Storage interface {
 	//     [unique-5, unique-13, unique-14]. Otherwise it is replace [unique-6]. The job
 	//     that takes over keeps its place among those that wait for the same time
 	//     [due-7].
+	//   - ojs:debounce: as replace_except_schedule if the record is scheduled too, and
+	//     Record.Update gives the job that takes over also another time to wait for
+	//     [unique-18]. Otherwise it is replace [unique-19].
 	//
 	// No other call checks uniqueness [unique-12].
 	//
@@ -313,7 +316,7 @@ type Inserted struct {
 	Version uint64 // of the stored record; 0 if it was not [insert-1, unique-2]
 
 	Existing *Record // the equal job because of which the record was not stored [unique-2, unique-5]
-	Updated  bool    // it has taken over the record's args and meta [unique-5]
+	Updated  bool    // it has taken over from the record [unique-5, unique-18]
 
 	// Replaced are the equal jobs that were cancelled for it, the oldest by CreatedAt
 	// first, as they are stored now [unique-3, unique-10].

@@ -145,7 +145,7 @@ func (f Filler) fill(t *rapid.T, path string, v reflect.Value) {
 		return
 	case *ojs.Conflict:
 		*x = oneOf(t, path, ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace,
-			ojs.ConflictReplaceExceptSchedule)
+			ojs.ConflictReplaceExceptSchedule, ojs.ConflictDebounce)
 		return
 	case *ojs.Condition:
 		*x = oneOf(t, path, ojs.AllSucceeded, ojs.AnyFailed, ojs.AllEnded)

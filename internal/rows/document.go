@@ -63,6 +63,7 @@ type (
 		PeriodMonths int            `json:",omitzero"`
 		States       []ojs.State    `json:",omitzero"`
 		OnConflict   ojs.Conflict   `json:",omitzero"`
+		MaxWait      time.Duration  `json:",omitzero"`
 	}
 	dependencies struct {
 		Condition  ojs.Condition `json:",omitzero"`

@@ -267,8 +267,8 @@ func (l *ledger) unique(r *storage.Record, now time.Time) {
 		if j.gone || j.rec.Unique == nil || j.rec.Type != r.Type || j.rec.Unique.Key != r.Unique.Key {
 			continue
 		}
-		replaces := r.Unique.OnConflict == ojs.ConflictReplace ||
-			r.Unique.OnConflict == ojs.ConflictReplaceExceptSchedule
+		how := r.Unique.Strategy()
+		replaces := how != ojs.ConflictReject && how != ojs.ConflictIgnore
 		if r.Unique.Counts(j.rec.State, j.rec.CreatedAt, now) && !(replaces && j.rec.State.Terminal()) {
 			l.w.broken(8, r.ID, "it was stored although the equal job %s is %s and counts",
 				j.rec.ID, j.rec.State)

@@ -271,7 +271,10 @@ func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 		u := ojs.UniquePolicy{
 			Key: fmt.Sprint("u", r.IntN(4)),
 			OnConflict: []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace,
-				ojs.ConflictReplaceExceptSchedule}[r.IntN(4)],
+				ojs.ConflictReplaceExceptSchedule, ojs.ConflictDebounce}[r.IntN(5)],
+		}
+		if u.OnConflict == ojs.ConflictDebounce && one(2) {
+			u.MaxWait = between(r, time.Second, time.Minute)
 		}
 		if one(2) {
 			u.Period = between(r, time.Second, 2*time.Minute)

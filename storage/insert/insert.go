@@ -232,9 +232,9 @@ func (b *inserting) unique(in *storage.Insert, result *storage.Inserted) error {
 		c := newest.Copy()
 		result.Existing = &c
 		return nil
-	case ojs.ConflictReplaceExceptSchedule:
+	case ojs.ConflictReplaceExceptSchedule, ojs.ConflictDebounce:
 		for _, j := range equal {
-			if j.State == ojs.StateScheduled {
+			if j.State == ojs.StateScheduled && r.TakenOver() {
 				updated = j
 			}
 		}

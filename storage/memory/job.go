@@ -133,6 +133,7 @@ func equalUnique(a, b *ojs.UniquePolicy) bool {
 		return a == b
 	}
 	return a.Keys == b.Keys && a.Key == b.Key && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths && a.OnConflict == b.OnConflict &&
+		a.MaxWait == b.MaxWait &&
 		equalLists(a.ArgsKeys, b.ArgsKeys) && equalLists(a.MetaKeys, b.MetaKeys) && equalLists(a.States, b.States)
 }
 

@@ -113,8 +113,8 @@ func (s *Storage) resolveOne(p *plan, batch []storage.Insert, i int, now time.Ti
 	switch rec.Unique.Strategy() {
 	case ojs.ConflictIgnore:
 		f.equal = &newest
-	case ojs.ConflictReplaceExceptSchedule:
-		if scheduled, ok := s.newest(p, batch, rec, now, func(s ojs.State) bool { return s == ojs.StateScheduled }); ok {
+	case ojs.ConflictReplaceExceptSchedule, ojs.ConflictDebounce:
+		if scheduled, ok := s.newest(p, batch, rec, now, func(s ojs.State) bool { return s == ojs.StateScheduled }); ok && rec.TakenOver() {
 			f.equal, f.update = &scheduled, true
 		}
 		fallthrough
@@ -301,6 +301,15 @@ func (s *Storage) carryOut(p *plan, i int, batch []storage.Insert, stored []*job
 		from := batch[i].Record.Copy()
 		r.Update(&from)
 		s.set(j, &r)
+		wakeAt := r.WakeAt()
+		if wakeAt.IsZero() {
+			s.due.Remove(&j.wake)
+		} else {
+			s.due.Move(&j.wake, wakeAt)
+		}
+		if s.heard {
+			s.notice.Add(j.id, r.State, wakeAt)
+		}
 	}
 	result.Existing, result.Updated = &r, f.update
 }

@@ -72,6 +72,26 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
+	{"ojs:debounce leaves the time", "unique-18", changePolicy(func(p *ojs.UniquePolicy) {
+		if p.OnConflict == ojs.ConflictDebounce {
+			p.OnConflict = ojs.ConflictReplaceExceptSchedule
+		}
+	})},
+	{"ojs:debounce without a bound", "unique-18", changePolicy(func(p *ojs.UniquePolicy) { p.MaxWait = 0 })},
+	{"ojs:debounce puts off what is to run now", "unique-19", func(b *broken) {
+		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				r := &batch[i].Record
+				if r.Unique != nil && r.Unique.OnConflict == ojs.ConflictDebounce &&
+					r.State == ojs.StateAvailable {
+					*r = r.Copy()
+					r.Unique.OnConflict = ojs.ConflictReplaceExceptSchedule
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
 	{"fingerprint dropped when a job ends", "unique-7",
 		changeSettle(func(to *storage.Record, _ storage.Record) {
 			if to.State.Terminal() {

@@ -322,9 +322,9 @@ func (f *filler) replaced() {
 		return out[0]
 	}
 	for _, c := range []ojs.Conflict{ojs.ConflictIgnore, ojs.ConflictReplace,
-		ojs.ConflictReplaceExceptSchedule} {
+		ojs.ConflictReplaceExceptSchedule, ojs.ConflictDebounce} {
 		s := ojs.StateAvailable
-		if c == ojs.ConflictReplaceExceptSchedule {
+		if c == ojs.ConflictReplaceExceptSchedule || c == ojs.ConflictDebounce {
 			s = ojs.StateScheduled
 		}
 		insert(equal(s, c), 0)

@@ -197,6 +197,22 @@ var uniqueCases = []Case{
 		}
 		c.wantState(last.ID, ojs.StateAvailable)
 	}},
+	{"unique-18", "Unique/Debounce", "Storage.Insert",
+		"With ojs:debounce a scheduled equal job takes over args, meta and time, at most MaxWait after its creation.",
+		needsNothing, caseDebounce},
+	{"unique-19", "Unique/DebounceOtherwise", "Storage.Insert",
+		"If the record or the equal job is not scheduled, ojs:debounce is replace.",
+		needsNothing, func(c *C) {
+			p := ojs.UniquePolicy{OnConflict: ojs.ConflictDebounce}
+			first, third := c.job(unique("f", p)), c.job(unique("f", p))
+			second := c.job(unique("f", p), scheduled(time.Hour))
+			for _, r := range []storage.Record{first, second, third} {
+				c.admit(r)
+			}
+			c.wantState(first.ID, ojs.StateCancelled)
+			c.wantState(second.ID, ojs.StateCancelled)
+			c.wantState(third.ID, ojs.StateAvailable)
+		}},
 	{"unique-7", "Unique/States", "OJS unique jobs, section 6", "A job is in the way in the states that the new one's policy names, by default those in which it has not ended.", needsNothing, func(c *C) {
 		for _, state := range ojs.AllStates() {
 			f := "not-in-" + string(state)
@@ -347,4 +363,54 @@ func (c *C) reachUnique(s ojs.State, fingerprint string) storage.Record {
 		return claimed[0]
 	}
 	return c.settled(claimed[0], c.to(s))
+}
+
+func caseDebounce(c *C) {
+	for _, most := range []time.Duration{0, 90 * time.Second} {
+		f := fmt.Sprint("debounced ", most)
+		p := ojs.UniquePolicy{OnConflict: ojs.ConflictDebounce, MaxWait: most}
+		first := c.job(unique(f, p), scheduled(time.Minute), priority(3))
+		c.admit(first)
+		want := c.get(first.ID)
+		for _, step := range []time.Duration{20 * time.Second, 30 * time.Second, 35 * time.Second} {
+			c.pass(step)
+			next := c.job(unique(f, p), scheduled(time.Minute), func(r *storage.Record) {
+				r.Meta = map[string]any{"step": step.String()}
+				r.ExpiresAt = c.now.Add(time.Hour)
+			})
+			next.Args, _ = ojs.NewArgs(step.String())
+			out, err := c.insertBatch(next)
+			c.noErr("Insert", err)
+			if o := out[0]; o.Existing == nil || !o.Updated || o.Version != 0 || len(o.Replaced) != 0 {
+				c.failf("Insert returned %+v", out[0])
+			}
+			want.Args, want.Meta, want.Version = next.Args, next.Meta, want.Version+1
+			want.ScheduledAt, want.ExpiresAt = next.ScheduledAt, next.ExpiresAt
+			if last := want.CreatedAt.Add(most); most > 0 && last.Before(want.ScheduledAt) {
+				want.ScheduledAt = last
+			}
+			got := c.get(first.ID)
+			c.same("the scheduled job", got, want)
+			c.same("Existing", *out[0].Existing, got)
+			if d := c.due(); len(d.Promoted) > 0 || !d.Next.Equal(want.ScheduledAt) {
+				c.failf("%v are due, the next at %v, not %v", short(ids(d.Promoted)), d.Next,
+					want.ScheduledAt)
+			}
+		}
+		c.pass(want.ScheduledAt.Sub(c.now))
+		if d := c.due(); !slices.Equal(ids(d.Promoted), []string{first.ID}) {
+			c.failf("promoted %v", short(ids(d.Promoted)))
+		}
+	}
+
+	// A time may come nearer too, and jobs of a batch are treated alike.
+	p := ojs.UniquePolicy{OnConflict: ojs.ConflictDebounce}
+	first := c.job(unique("g", p), scheduled(time.Hour))
+	_, err := c.insertBatch(first, c.job(unique("g", p), scheduled(2*time.Minute)))
+	c.noErr("Insert", err)
+	_, err = c.insertBatch(c.job(unique("g", p), scheduled(time.Minute)))
+	c.noErr("Insert", err)
+	if d := c.due(); !d.Next.Equal(c.now.Add(time.Minute)) {
+		c.failf("the next is due at %v, not in a minute", d.Next)
+	}
 }

@@ -110,7 +110,12 @@ var never = []struct{ operations, states, fields, why string }{
 	{"insert: replace", "!active", "LeaseUntil", "Only an active job has a lease."},
 	{"insert: replace", "!retryable", "NextRetryAt", "Only a retryable job has such a time."},
 	{"insert: take over", "!scheduled", "!", "Only a scheduled job takes over."},
-	{"insert: take over", "!", "!Args|Meta|Version", "Record.Update changes no other field."},
+	{
+		"insert: take over",
+		"!",
+		"!Args|Meta|ScheduledAt|ExpiresAt|Version",
+		"Record.Update changes no other field.",
+	},
 	{"insert: drop", "!available", "!", "Only available jobs are dropped."},
 	{
 		"insert: drop",

@@ -279,6 +279,7 @@ func (d *draw) queue() string {
 
 var strategies = []ojs.Conflict{
 	ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule,
+	ojs.ConflictDebounce,
 }
 
 func (d *draw) record(now time.Time) storage.Record {

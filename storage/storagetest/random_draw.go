@@ -212,7 +212,11 @@ func (w *world) bounds(t *rapid.T, l *ojs.RateLimit) {
 
 func (w *world) unique(t *rapid.T) *ojs.UniquePolicy {
 	p := &ojs.UniquePolicy{
-		OnConflict: pick(t, "", ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule),
+		OnConflict: pick(t, "", ojs.ConflictIgnore, ojs.ConflictReplace,
+			ojs.ConflictReplaceExceptSchedule, ojs.ConflictDebounce),
+	}
+	if p.OnConflict == ojs.ConflictDebounce && chance(t, 2) {
+		p.MaxWait = seconds(t, 1, 6)
 	}
 	if chance(t, 2) {
 		p.Period = seconds(t, 1, 6)

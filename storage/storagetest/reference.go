@@ -404,9 +404,10 @@ func (s *Reference) unique(now time.Time, r storage.Record, keepActive bool,
 		c := newest.rec.Copy()
 		result.Existing = &c
 		return true, nil
-	case ojs.ConflictReplaceExceptSchedule:
+	case ojs.ConflictReplaceExceptSchedule, ojs.ConflictDebounce:
 		for _, j := range inWay {
-			if j.rec.State == ojs.StateScheduled {
+			if j.rec.State == ojs.StateScheduled &&
+				(r.Unique.OnConflict != ojs.ConflictDebounce || r.State == ojs.StateScheduled) {
 				takes = j
 			}
 		}
