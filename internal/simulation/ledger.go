@@ -184,6 +184,9 @@ func (l *ledger) insert(ctx context.Context, n *node, told bool, now time.Time, 
 			}
 		}
 	}
+	for i := range out {
+		l.moved(n, told, out[i].Moved)
+	}
 	for i := range batch {
 		if in := &batch[i]; in.MaxDepth > 0 && out[i].Existing == nil {
 			if depth := l.depth(in.Record.Queue); depth > in.MaxDepth {
@@ -465,6 +468,7 @@ func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time,
 			l.broken(21, j, "it was settled as %s, attempt %d, %d failures, and is %s, attempt %d, %d failures, version %d", to.State, to.Attempt,
 				len(to.Errors), got.State, got.Attempt, len(got.Errors), got.Version)
 		}
+		l.moved(n, told, s.Moved)
 		attempt := ""
 		if held != nil {
 			attempt = fmt.Sprintf(" of attempt %d by %s", held.attempt, held.node.name)
@@ -524,6 +528,25 @@ func (l *ledger) extend(ctx context.Context, n *node, now time.Time,
 	return lost, nil
 }
 
+// moved follows jobs that waited for others, which have ended.
+func (l *ledger) moved(n *node, told bool, moved []storage.Record) {
+	for i := range moved {
+		j := l.alive(moved[i].ID)
+		if j == nil {
+			continue
+		}
+		if j.rec.State != ojs.StatePending {
+			l.broken(3, j, "it was %s and waited for nothing, but was moved to %s",
+				j.rec.State, moved[i].State)
+		}
+		l.refresh(j)
+		l.note(n, j, told, "waits for no other job")
+		if j.rec.State == ojs.StateAvailable {
+			n.expect(j.rec.ID, !told, ojs.EventAvailable)
+		}
+	}
+}
+
 func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, most int,
 	buf []storage.Record) (storage.Due, error) {
 	l.mu.Lock()
@@ -569,6 +592,7 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 			n.expect(j.rec.ID, !told, ojs.EventDeadLetterAdded)
 		}
 	}
+	l.moved(n, told, d.Moved)
 	for i := range d.Stalled {
 		j := l.alive(d.Stalled[i].ID)
 		if j == nil {
