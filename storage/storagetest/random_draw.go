@@ -251,6 +251,7 @@ func (w *world) record(t *rapid.T, id string, equal bool) storage.Record {
 	if r.Fingerprint = ""; equal {
 		r.Fingerprint = pick(t, append([]string{""}, prints...)...)
 	}
+	debounced := false
 	if r.Fingerprint != "" && !chance(t, 5) {
 		p := w.unique(t)
 		hasOne := func(r *storage.Record) bool { return r.Fingerprint != "" }
@@ -259,6 +260,9 @@ func (w *world) record(t *rapid.T, id string, equal bool) storage.Record {
 			r.Fingerprint, p.States, p.Period = other.Fingerprint, []ojs.State{other.State}, 0
 			if chance(t, 3) {
 				p.OnConflict = pick(t, "", ojs.ConflictIgnore)
+			}
+			if debounced = other.State == ojs.StateScheduled && chance(t, 3); debounced {
+				p.OnConflict = ojs.ConflictDebounce
 			}
 		}
 		if wild && r.Unique != nil {
@@ -271,6 +275,9 @@ func (w *world) record(t *rapid.T, id string, equal bool) storage.Record {
 		r.Unique = p
 	}
 	r.State = pick(t, ojs.StateAvailable, ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending)
+	if debounced {
+		r.State = ojs.StateScheduled
+	}
 	if r.State == ojs.StateScheduled {
 		r.ScheduledAt = w.in(t, -1)
 	}

@@ -88,10 +88,8 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no abilities": {Then: true, Orders: true, DependsOn: true, Versions: true,
-			Groups: true,
-			Open:   func(testing.TB) storage.Storage { return plain{NewReference()} }},
+			Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
 		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true, Limits: true,
-			Groups: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
@@ -101,7 +99,6 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 				}{s, s}
 			}},
 		"no recurring jobs": {Queues: true, Then: true, Orders: true, DependsOn: true, Versions: true,
-			Groups: true,
 			Limits: true,
 			Open: func(
 				testing.TB) storage.Storage {
