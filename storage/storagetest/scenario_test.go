@@ -35,6 +35,12 @@ func (s patient) Insert(ctx context.Context, now time.Time, batch []storage.Inse
 // plain has no optional ability.
 type plain struct{ storage.Storage }
 
+func (s plain) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.Limits = false // it is no storage.LimitStore
+	return c
+}
+
 // coarse rounds times off.
 type coarse struct {
 	*Reference
@@ -89,24 +95,23 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no abilities": {Then: true, Orders: true, DependsOn: true, Versions: true,
 			Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
-		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true, Limits: true,
+		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
 				return struct {
-					storage.Storage
+					plain
 					storage.CronStore
-				}{s, s}
+				}{plain{s}, s}
 			}},
 		"no recurring jobs": {Queues: true, Then: true, Orders: true, DependsOn: true, Versions: true,
-			Limits: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
 				return struct {
-					storage.Storage
+					plain
 					storage.QueueStore
-				}{s, s}
+				}{plain{s}, s}
 			}},
 		"microseconds": coarseConfig(time.Microsecond), "milliseconds": coarseConfig(time.Millisecond),
 		"seconds": coarseConfig(time.Second),
