@@ -1,0 +1,158 @@
+package browsertest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/dashboard"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+// site is an engine that works, with its pages under a path.
+type site struct {
+	t   *testing.T
+	eng *engine.Engine[any]
+	url string // of the overview
+
+	failed, active, workflow string // ids
+}
+
+type mail struct {
+	To      string `json:"to"`
+	Subject string `json:"subject"`
+}
+
+func newSite(t *testing.T, opts ...dashboard.Option) *site {
+	t.Helper()
+	eng, err := engine.New[any](memory.New(), engine.WithName("shop"),
+		engine.WithGracePeriod(0), engine.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := dashboard.New(eng, append([]dashboard.Option{dashboard.WithEnvironment("staging"),
+		dashboard.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", pages))
+	server := httptest.NewServer(mux)
+	s := &site{t: t, eng: eng, url: server.URL + "/admin/jobs/"}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	t.Cleanup(func() {
+		if err := pages.Close(); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	s.fill(ctx)
+	go func() { ended <- eng.Run(ctx) }()
+	for {
+		job, err := eng.Get(ctx, s.failed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := eng.Get(ctx, s.active)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if job.State == ojs.StateDiscarded && other.State == ojs.StateActive {
+			return s
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (s *site) enqueue(jobType string, args any, opts ...ojs.Option) string {
+	s.t.Helper()
+	ticket, err := s.eng.Enqueue(context.Background(), jobType, args, opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return ticket.ID
+}
+
+// fill makes jobs in every state, an entry and a workflow.
+func (s *site) fill(ctx context.Context) {
+	s.eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
+		if job.Meta["bad"] != nil {
+			return ojs.Errorf("smtp.timeout", "dial tcp 10.0.0.7:25: i/o timeout")
+		}
+		return nil
+	})
+	s.eng.Handle("card.charge", func(context.Context, *ojs.Job[any]) error {
+		panic("assignment to entry in nil map")
+	})
+	s.eng.Handle("report.build", func(ctx context.Context, _ *ojs.Job[any]) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	hello := mail{"ada@example.com", "Your order has shipped and will arrive on Friday before noon"}
+	billing := []ojs.Option{ojs.WithQueue("billing"), ojs.WithMaxAttempts(1)}
+	dies := append(billing, ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
+	for i := range 60 {
+		s.enqueue("email.send", hello, ojs.WithQueue("mail"), ojs.WithTags("shop"), ojs.WithPriority(i%3))
+	}
+	for range 4 {
+		s.enqueue("email.send", hello, ojs.WithQueue("mail"), ojs.WithMeta("bad", true))
+		s.enqueue("card.charge", map[string]any{"order": 4711}, dies...)
+	}
+	s.failed = s.enqueue("card.charge", map[string]any{"order": 4712}, billing...)
+	s.active = s.enqueue("report.build", map[string]any{"month": "2026-02"}, ojs.WithQueue("reports"))
+	for i := range 12 {
+		later := ojs.WithDelay(time.Duration(4*i+1) * time.Minute)
+		s.enqueue("email.digest", map[string]any{"n": i}, ojs.WithQueue("mail"), later)
+		s.enqueue("search.index", map[string]any{"page": i}, ojs.WithQueue("search"))
+	}
+	s.must(s.eng.Queues().Pause(ctx, "search"))
+	s.must(s.eng.Cron().Set(ctx,
+		engine.CronEntry{Name: "nightly-report", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
+			Description: "The report of the day before", Job: ojs.NewDraft("report.build", map[string]any{})},
+		engine.CronEntry{Name: "digest", Schedule: "*/15 * * * *", Paused: true,
+			Job: ojs.NewDraft("email.digest", nil)}))
+	step := func(name, jobType string) workflow.Part {
+		return workflow.Step(name, ojs.NewDraft(jobType, nil))
+	}
+	order := workflow.Chain(
+		step("confirm", "email.send"),
+		workflow.Group(step("invoice", "email.send"), step("charge", "card.charge"),
+			step("pack", "no.handler")),
+		step("ship", "email.send"))
+	record, err := s.eng.Workflows().Start(ctx, workflow.New("order", order))
+	s.must(err)
+	s.workflow = record.ID
+}
+
+func (s *site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// pages are the paths of all pages below the overview, by a name for pictures.
+func (s *site) pages() map[string]string {
+	return map[string]string{
+		"overview": "", "jobs": "jobs/", "jobs-discarded": "jobs/?q=state:discarded&by=error",
+		"jobs-none": "jobs/?q=type:nothing", "jobs-bad": "jobs/?q=nokey:1",
+		"job-failed": "jobs/" + s.failed + "/", "job-active": "jobs/" + s.active + "/?stack=1",
+		"queues": "queues/", "queue": "queues/search/", "types": "types/", "type": "types/email.send/",
+		"failures": "failures/", "dead": "dead/", "due": "due/",
+		"crons": "cron/", "cron": "cron/nightly-report/",
+		"workers": "workers/", "workflows": "workflows/", "workflow": "workflows/" + s.workflow + "/",
+		"system": "system/", "display": "display/", "missing": "nope/",
+		"preview": "act/?all=retry&q=state:discarded",
+	}
+}
