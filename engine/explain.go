@@ -40,7 +40,7 @@ const (
 	ReasonDependencies ReasonCode = "dependencies" // it waits for other jobs
 	ReasonPending      ReasonCode = "pending"      // it waits for Jobs.Activate
 	ReasonNotDue       ReasonCode = "not_due"      // it is scheduled, or waits for a retry
-	ReasonPaused       ReasonCode = "paused"       // its queue is paused
+	ReasonPaused       ReasonCode = "paused"       // its queue, its type or everything is paused
 	ReasonLimit        ReasonCode = "limit"        // this engine: a limit of queue, type or key is reached
 	ReasonNotRunning   ReasonCode = "not_running"  // this engine does not run, or is stopping
 	ReasonNoHandler    ReasonCode = "no_handler"   // this engine: its type has no handler
@@ -151,6 +151,14 @@ func (g *gate) explain(e *Explanation, rec *storage.Record, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lapse(now)
+	switch h := &g.holds; {
+	case h.all:
+		e.add(ReasonPaused, "everything is paused; Queues.ResumeAll ends that")
+	case h.types[rec.Type]:
+		e.add(ReasonPaused, "type %s is paused; Queues.ResumeType ends that", rec.Type)
+	case h.quiet:
+		e.add(ReasonNotRunning, "this engine takes no more jobs, since it was told to (Nodes.Quiet)")
+	}
 	check := func(l *limiter, what string) {
 		if l == nil {
 			return

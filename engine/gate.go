@@ -43,6 +43,7 @@ type gate struct {
 	// Limits of queues and types, and weights, are checked after each job, those of keys
 	// not: a claim takes one job per key.
 	looksAfterEach bool
+	holds          holds
 	held           map[storage.Held]hold
 	lapses         time.Time // the earliest hold.until; zero: none
 }
@@ -195,9 +196,13 @@ func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGa
 	if len(ask.Types) == 0 && !w.all {
 		return ask, nil, reopens, false // to a storage, no types are all types
 	}
+	if g.holds.any() && !g.holds.open(&w, &ask) {
+		return ask, nil, reopens, false
+	}
 	if len(g.types) > 0 && !w.all && !w.lapses { // the limits of handlers, not of the types
-		ask.Types = make([]string, 0, len(w.types))
-		for _, t := range w.types {
+		types := ask.Types
+		ask.Types = make([]string, 0, len(types))
+		for _, t := range types {
 			if l := g.types[t]; l != nil {
 				if _, open := l.open(now); !open {
 					continue

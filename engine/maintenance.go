@@ -42,6 +42,9 @@ type maintenance struct {
 	workersAt    time.Time // when it fires; zero: not armed
 	workersDue   bool      // a look at the workers that fetch jobs is wanted
 
+	holdsDue    bool // a look at the pauses is wanted
+	holdsFailed int  // such looks, in a row; only maintenance has it
+
 	cronTimer scheduler.Timer
 	cronDue   bool // a look at the recurring jobs is wanted
 
@@ -103,6 +106,11 @@ func (k *maintenance) wantDue() {
 
 func (k *maintenance) wantCron() {
 	k.cronDue = true
+	k.poke()
+}
+
+func (k *maintenance) wantHolds() {
+	k.holdsDue = true
 	k.poke()
 }
 
@@ -189,7 +197,7 @@ func (k *maintenance) wakeAt(t time.Time) {
 
 // busy reports whether maintenance has something to do now.
 func (k *maintenance) busy() bool {
-	return k.due || k.workersDue || k.cronDue || k.pruning || k.replays.wanted || k.working || len(k.renewals) > 0 ||
+	return k.due || k.holdsDue || k.workersDue || k.cronDue || k.pruning || k.replays.wanted || k.working || len(k.renewals) > 0 ||
 		len(k.overrun) > 0 || len(k.stuck) > 0
 }
 
@@ -207,8 +215,8 @@ func (k *maintenance) loop() {
 		mu.Lock()
 		due, cron, pruning, renewals, overrun, stuck := k.due, k.cronDue, k.pruning, k.renewals, k.overrun, k.stuck
 		k.due, k.cronDue, k.pruning, k.renewals, k.overrun, k.stuck = false, false, false, nil, nil, nil
-		workers := k.workersDue
-		k.workersDue = false
+		workers, holds := k.workersDue, k.holdsDue
+		k.workersDue, k.holdsDue = false, false
 		if pruning {
 			k.finished = 0
 		}
@@ -218,6 +226,9 @@ func (k *maintenance) loop() {
 		mu.Unlock()
 
 		k.extend(renewals) // before due, which takes away what is not renewed
+		if holds {
+			k.loadHolds()
+		}
 		for _, a := range overrun {
 			k.r.settleOverrun(a)
 		}
@@ -259,6 +270,24 @@ func (k *maintenance) loop() {
 		k.r.c.changed()
 		mu.Unlock()
 	}
+}
+
+// loadHolds reads the pauses. If that fails, maintenance tries again.
+func (k *maintenance) loadHolds() {
+	c := k.r.c
+	err := c.loadHolds(k.r.base)
+	if err == nil {
+		k.holdsFailed = 0
+		return
+	}
+	if k.holdsFailed++; k.holdsFailed == 1 {
+		c.log.Warn("pauses not read", "error", err)
+	}
+	k.r.sched.At(c.clock.Now().Add(storageBackoff(k.holdsFailed)), func(time.Time) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		k.wantHolds()
+	})
 }
 
 // extend renews the leases of running attempts. Attempts that have lost their jobs end. A

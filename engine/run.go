@@ -71,6 +71,7 @@ func (c *core) runUntil(ctx context.Context) error {
 		over:      make(chan struct{}),
 	}
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
+	holds := c.loadHolds(ctx)
 	c.mu.Lock()
 	if c.run != nil {
 		c.mu.Unlock()
@@ -95,6 +96,9 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.maintenance.wantPrune()
 	r.maintenance.wantReplay()
 	r.maintenance.wantCron()
+	if holds != nil {
+		r.maintenance.wantHolds()
+	}
 	c.mu.Unlock()
 	c.setLimits(r.base)
 	c.warnUnreached()

@@ -124,6 +124,9 @@ func (c *core) hear(n storage.Notice) {
 	if c.run != nil && n.Everything {
 		c.run.maintenance.wantDue()
 	}
+	if c.run != nil && (n.Values || n.Everything) {
+		c.run.maintenance.wantHolds()
+	}
 	if c.run != nil && (n.Crons || n.Everything) {
 		c.run.maintenance.wantCron()
 	}

@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Pauses of job types, and of everything, are values of the storage. An engine reads them
+// when Run begins and when the storage tells that values have changed, and its gate then
+// leaves out what is paused:
+//
+//   - pause/all: no engine on the storage claims jobs;
+//   - pause/type/TYPE: no handler of the type gets jobs.
+
+const (
+	pausePrefix = "pause/"
+	pauseAll    = pausePrefix + "all"
+	pauseType   = pausePrefix + "type/"
+)
+
+// Pause is a pause of a job type or of everything.
+type Pause struct {
+	Type   string // "": every type, of every queue
+	By     string // the name of who did it (ojs.WithActor)
+	Reason string
+	At     time.Time
+}
+
+// values returns the storage as one that keeps values.
+func (c *core) values() (storage.ValueStore, error) {
+	if vs, ok := storage.As[storage.ValueStore](c.store); ok {
+		return vs, nil
+	}
+	return nil, fmt.Errorf("%w: storage %s keeps no values", ojs.ErrUnsupported, c.store.Capabilities().Name)
+}
+
+// PauseType stops deliveries of jobs of a type, in all queues and for every engine on the
+// storage: its handlers get none until ResumeType. Running jobs go on, and jobs of the
+// type may be enqueued. An engine in another process obeys as soon as its storage tells
+// it: at once in memory and PostgreSQL, after the storage's poll with SQLite. Workers
+// that fetch jobs of any type are not bound by it. A storage that keeps no values
+// (storage.ValueStore) gives ojs.ErrUnsupported.
+func (q *Queues) PauseType(ctx context.Context, jobType, reason string) error {
+	if err := ojs.ValidateType(jobType); err != nil {
+		return err
+	}
+	return q.core.setPause(ctx, pauseType+jobType, &Pause{Type: jobType, Reason: reason})
+}
+
+// ResumeType ends a pause of a type. A type that is not paused is no error.
+func (q *Queues) ResumeType(ctx context.Context, jobType string) error {
+	if err := ojs.ValidateType(jobType); err != nil {
+		return err
+	}
+	return q.core.setPause(ctx, pauseType+jobType, nil)
+}
+
+// PauseAll stops all deliveries of a storage, for maintenance: no engine and no worker
+// gets jobs until ResumeAll. Running jobs go on, and jobs may be enqueued. The states of
+// queues stay as they are, so that queues that are paused now still are after ResumeAll.
+// For the rest it is as PauseType.
+func (q *Queues) PauseAll(ctx context.Context, reason string) error {
+	return q.core.setPause(ctx, pauseAll, &Pause{Reason: reason})
+}
+
+// ResumeAll ends PauseAll.
+func (q *Queues) ResumeAll(ctx context.Context) error { return q.core.setPause(ctx, pauseAll, nil) }
+
+// Pauses returns the pauses of everything and of types, that of everything first. Pauses
+// of queues are in List.
+func (q *Queues) Pauses(ctx context.Context) ([]Pause, error) {
+	list, err := q.core.pauses(ctx)
+	slices.SortFunc(list, func(a, b Pause) int { return cmp.Compare(a.Type, b.Type) })
+	return list, err
+}
+
+func (c *core) pauses(ctx context.Context) (list []Pause, err error) {
+	err = c.eachValue(ctx, pausePrefix, func(v storage.Value) {
+		var p Pause
+		_ = json.Unmarshal(v.Data, &p) // what does not decode is a pause of which no more is known
+		p.Type, _ = strings.CutPrefix(v.Key, pauseType)
+		if v.Key == pauseAll {
+			p.Type = ""
+		}
+		list = append(list, p)
+	})
+	return list, err
+}
+
+// eachValue calls f for each value whose key has the prefix, in their order.
+func (c *core) eachValue(ctx context.Context, prefix string, f func(storage.Value)) error {
+	vs, err := c.values()
+	if err != nil {
+		return err
+	}
+	for after := ""; ; {
+		page, err := vs.Values(ctx, c.now(), prefix, after, 0)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, v := range page {
+			f(v)
+		}
+		after = page[len(page)-1].Key
+	}
+}
+
+// setPause stores a pause, or deletes it, and has this engine obey at once.
+func (c *core) setPause(ctx context.Context, key string, p *Pause) error {
+	vs, err := c.values()
+	if err != nil {
+		return err
+	}
+	v := storage.Value{Key: key}
+	if p != nil {
+		p.By, p.At = ojs.Actor(ctx), c.now()
+		if v.Data, err = json.Marshal(p); err != nil {
+			return err
+		}
+	}
+	if err := vs.PutValues(ctx, c.now(), []storage.Value{v}); err != nil {
+		return err
+	}
+	did, what := "resumed", "all jobs"
+	if p != nil {
+		did = "paused"
+	}
+	if jobType, ok := strings.CutPrefix(key, pauseType); ok {
+		what = "jobs of type " + jobType
+	}
+	c.log.Info(what+" are "+did, "component", "worker", "category", "lifecycle", "actor", ojs.Actor(ctx))
+	return c.loadHolds(ctx)
+}
+
+// loadHolds reads the pauses, and has the gate obey.
+func (c *core) loadHolds(ctx context.Context) error {
+	if _, err := c.values(); err != nil {
+		return nil
+	}
+	list, err := c.pauses(ctx)
+	if err != nil {
+		return err
+	}
+	c.hold(func(h *holds) {
+		h.all, h.types = false, nil
+		for _, p := range list {
+			if p.Type == "" {
+				h.all = true
+				continue
+			}
+			if h.types == nil {
+				h.types = make(map[string]bool)
+			}
+			h.types[p.Type] = true
+		}
+	})
+	return nil
+}
+
+// holds is what operators keep from being claimed.
+type holds struct {
+	all   bool            // everything
+	quiet bool            // all that this engine would run
+	types map[string]bool // jobs of types
+}
+
+func (h *holds) any() bool { return h.all || h.quiet || len(h.types) > 0 }
+
+// open reports whether a claimer may claim at all, and takes the types that are held out
+// of its list. A claimer of all types names none.
+func (h *holds) open(w *wanted, ask *storage.Claim) bool {
+	if h.all || h.quiet && !w.lapses {
+		return false
+	}
+	if len(h.types) == 0 || w.all {
+		return true
+	}
+	ask.Types = slices.DeleteFunc(slices.Clone(ask.Types), func(name string) bool {
+		name, _, _ = strings.Cut(name, "@") // the rest is a range of versions
+		return h.types[name]
+	})
+	return len(ask.Types) > 0
+}
+
+// hold changes what is held. Jobs that were claimed ahead go back, and claims look again.
+func (c *core) hold(change func(*holds)) {
+	g := c.gate
+	g.mu.Lock()
+	before := g.holds.any()
+	change(&g.holds)
+	after := g.holds.any()
+	g.plain.Store(!g.looksAfterEach && !after)
+	g.mu.Unlock()
+	if !before && !after {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if after && c.run != nil {
+		c.run.pipe.Return()
+	}
+	c.available(unknown)
+}

@@ -1,0 +1,110 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+func TestPauseType(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("a", nothing)
+		b.handle("b", nothing)
+		b.run()
+		by := ojs.WithActor(b.ctx, "ann")
+		must(t, b.Queues().PauseType(by, "a", "bad release"))
+		a, other := b.enqueue("a").ID, b.enqueue("b").ID
+		b.advance(time.Hour)
+		b.want(a, ojs.StateAvailable, 0)
+		b.want(other, ojs.StateCompleted, 1)
+		b.explained(a, engine.ReasonPaused)
+		list, err := b.Queues().Pauses(b.ctx)
+		must(t, err)
+		if len(list) != 1 || list[0].Type != "a" || list[0].By != "ann" || list[0].Reason != "bad release" ||
+			!list[0].At.Equal(b.start) {
+			t.Errorf("%+v", list)
+		}
+		must(t, b.Queues().ResumeType(b.ctx, "a"))
+		must(t, b.Queues().ResumeType(b.ctx, "a"))
+		b.advance(0)
+		b.want(a, ojs.StateCompleted, 1)
+		if err := b.Queues().PauseType(b.ctx, "No Type", ""); !errors.Is(err, ojs.ErrInvalid) {
+			t.Errorf("no type: %v", err)
+		}
+	})
+}
+
+// Another engine on the storage obeys, one that begins later too, and a queue that was
+// paused before still is afterwards.
+func TestPauseAll(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("a", nothing)
+		b.run()
+		other, err := engine.New[any](b.store, quiet)
+		must(t, err)
+		must(t, b.Queues().Pause(b.ctx, "q"))
+		must(t, other.Queues().PauseAll(b.ctx, "upgrade"))
+		synctest.Wait()
+		held, queued := b.enqueue("a").ID, b.enqueue("a", ojs.WithQueue("q")).ID
+		b.advance(time.Hour)
+		b.want(held, ojs.StateAvailable, 0)
+		b.explained(held, engine.ReasonPaused)
+		b.halt()
+		b.run()
+		b.advance(time.Hour)
+		b.want(held, ojs.StateAvailable, 0)
+		must(t, other.Queues().ResumeAll(b.ctx))
+		b.advance(0)
+		b.want(held, ojs.StateCompleted, 1)
+		b.want(queued, ojs.StateAvailable, 0)
+	})
+}
+
+// A type with versions and a limit is held as a whole, and other types are not.
+func TestPauseTypeWithLimits(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.Register(handler.For(ojs.Define[any]("a"), func(context.Context, *ojs.Job[any]) error { return nil },
+			handler.WithConcurrency(1), handler.WithVersions(">=1.0")))
+		b.handle("b", nothing)
+		must(t, b.Queues().PauseType(b.ctx, "a", ""))
+		b.run()
+		a, other := b.enqueue("a", ojs.WithVersion("1.2")).ID, b.enqueue("b").ID
+		b.advance(0)
+		b.want(a, ojs.StateAvailable, 0)
+		b.want(other, ojs.StateCompleted, 1)
+		must(t, b.Queues().ResumeType(b.ctx, "a"))
+		b.advance(0)
+		b.want(a, ojs.StateCompleted, 1)
+	})
+}
+
+// Pauses that cannot be read when Run begins are read as soon as the storage answers.
+func TestPausesReadLater(t *testing.T) {
+	down := true
+	store := hooked(breaks("Values", false, func() bool { return down }))
+	inBubbleOn(t, store, func(b *rig) {
+		b.handle("a", nothing)
+		b.run()
+		b.advance(time.Second)
+		if err := b.Queues().PauseType(b.ctx, "a", ""); !errors.Is(err, errStorage) {
+			t.Errorf("stored, and not read: %v", err)
+		}
+		down = false
+		b.advance(time.Minute)
+		id := b.enqueue("a").ID
+		b.advance(0)
+		b.want(id, ojs.StateAvailable, 0)
+	})
+	inBubbleOn(t, bare{memory.New()}, func(b *rig) {
+		if err := b.Queues().PauseAll(b.ctx, ""); !errors.Is(err, ojs.ErrUnsupported) {
+			t.Errorf("without values: %v", err)
+		}
+	})
+}
