@@ -57,6 +57,7 @@ type core struct {
 	workers   workers
 	events    *eventlog.Log
 	meter     meter
+	history   history // the reporter's
 	jitter    uint64  // the seed of delays
 	eventIDs  *random // of its own: who listens does not change what happens
 	source    string  // of the engine's events
@@ -79,6 +80,9 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, err
 	}
 	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
+	if _, err := c.values(); cfg.reports != nil && err != nil {
+		return nil, fmt.Errorf("%w, for reports", err)
+	}
 	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
 	c.counted = s.Capabilities().Limits
 	if err := c.checkLimits(); err != nil {

@@ -70,7 +70,8 @@ func TestPauseAll(t *testing.T) {
 // A type with versions and a limit is held as a whole, and other types are not.
 func TestPauseTypeWithLimits(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		b.Register(handler.For(ojs.Define[any]("a"), func(context.Context, *ojs.Job[any]) error { return nil },
+		done := func(context.Context, *ojs.Job[any]) error { return nil }
+		b.Register(handler.For(ojs.Define[any]("a"), done,
 			handler.WithConcurrency(1), handler.WithVersions(">=1.0")))
 		b.handle("b", nothing)
 		must(t, b.Queues().PauseType(b.ctx, "a", ""))

@@ -197,8 +197,8 @@ func (k *maintenance) wakeAt(t time.Time) {
 
 // busy reports whether maintenance has something to do now.
 func (k *maintenance) busy() bool {
-	return k.due || k.holdsDue || k.workersDue || k.cronDue || k.pruning || k.replays.wanted || k.working || len(k.renewals) > 0 ||
-		len(k.overrun) > 0 || len(k.stuck) > 0
+	return k.due || k.holdsDue || k.workersDue || k.cronDue || k.pruning || k.replays.wanted || k.working ||
+		len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
 }
 
 func (k *maintenance) loop() {

@@ -728,3 +728,73 @@ func ExampleJobs_Failures() {
 	// retried 1
 	// retried 2
 }
+
+// Pause a type whose handler is broken, in all processes.
+func ExampleQueues_PauseType() {
+	ctx, eng := begin()
+	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
+	if err := eng.Queues().PauseType(ojs.WithActor(ctx, "ann"), "email.send", "bad release"); err != nil {
+		log.Fatal(err)
+	}
+	ticket := enqueue(ctx, eng, "email.send", "a@example.com")
+	work(ctx, eng)
+	pauses, err := eng.Queues().Pauses(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range pauses {
+		job, err := eng.Get(ctx, ticket.ID)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(p.Type, "is paused by", p.By, "-", p.Reason, "- the job is", job.State)
+	}
+	// Output: email.send is paused by ann - bad release - the job is available
+}
+
+// See which processes work on the storage, and tell one to take no more jobs.
+func ExampleNodes() {
+	ctx, eng := begin(engine.WithReports(engine.Reports{Version: "v1.4.0"}))
+	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- eng.Run(run) }()
+
+	var nodes []engine.Node
+	for len(nodes) == 0 { // until it has reported
+		var err error
+		if nodes, err = eng.Nodes().List(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, n := range nodes {
+		fmt.Println(n.Version, n.Types, n.Busy, "of", n.Slots)
+		if err := eng.Nodes().Quiet(ctx, n.ID); err != nil { // it obeys with its next report
+			log.Fatal(err)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+	// Output: v1.4.0 [email.send] 0 of 10
+}
+
+// See what all processes have done in the last hours, without a metrics server.
+func ExampleEngine_History() {
+	ctx, eng := begin(engine.WithReports(engine.Reports{}))
+	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
+	enqueue(ctx, eng, "email.send", "a@example.com")
+	work(ctx, eng)
+
+	day, err := eng.History(ctx, time.Now().Add(-24*time.Hour), time.Now(), 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, bucket := range day {
+		for _, m := range bucket.Meters {
+			fmt.Println(bucket.Width, m.Queue, m.Type, m.Completed)
+		}
+	}
+	// Output: 1m0s default email.send 1
+}

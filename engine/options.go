@@ -45,6 +45,7 @@ type config struct {
 	tracers      []Tracer     // those of the observers that are
 	ownRetryHook policy.Hook  // nil: none
 	codec        *codec.Chain // nil: none
+	reports      *Reports     // nil: none
 }
 
 func newConfig(opts []Option) (config, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -59,6 +60,9 @@ type run struct {
 	closing     chan struct{} // closed when the grace period is over too
 	over        chan struct{} // closed when the scheduler has stopped
 	maintenance maintenance
+
+	terminated    chan struct{} // closed when another process has ended the run
+	terminateOnce sync.Once
 }
 
 func (c *core) runUntil(ctx context.Context) error {
@@ -69,9 +73,12 @@ func (c *core) runUntil(ctx context.Context) error {
 		drained:   make(chan struct{}),
 		closing:   make(chan struct{}),
 		over:      make(chan struct{}),
+
+		terminated: make(chan struct{}),
 	}
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
-	holds := c.loadHolds(ctx)
+	c.hold(func(h *holds) { h.quiet = false })
+	unread := c.loadHolds(ctx)
 	c.mu.Lock()
 	if c.run != nil {
 		c.mu.Unlock()
@@ -96,7 +103,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.maintenance.wantPrune()
 	r.maintenance.wantReplay()
 	r.maintenance.wantCron()
-	if holds != nil {
+	if unread != nil {
 		r.maintenance.wantHolds()
 	}
 	c.mu.Unlock()
@@ -106,8 +113,13 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 
-	<-ctx.Done()
+	reports := r.report()
+	select {
+	case <-ctx.Done():
+	case <-r.terminated:
+	}
 	err := errors.Join(r.stop(), r.maintenance.stop())
+	reports.stop()
 	r.sched.Stop()
 	close(r.over)
 
