@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,8 +89,9 @@ func TestPauseTypeWithLimits(t *testing.T) {
 
 // Pauses that cannot be read when Run begins are read as soon as the storage answers.
 func TestPausesReadLater(t *testing.T) {
-	down := true
-	store := hooked(breaks("Values", false, func() bool { return down }))
+	var down atomic.Bool
+	down.Store(true)
+	store := hooked(breaks("Values", false, down.Load))
 	inBubbleOn(t, store, func(b *rig) {
 		b.handle("a", nothing)
 		b.run()
@@ -97,7 +99,7 @@ func TestPausesReadLater(t *testing.T) {
 		if err := b.Queues().PauseType(b.ctx, "a", ""); !errors.Is(err, errStorage) {
 			t.Errorf("stored, and not read: %v", err)
 		}
-		down = false
+		down.Store(false)
 		b.advance(time.Minute)
 		id := b.enqueue("a").ID
 		b.advance(0)
