@@ -49,11 +49,11 @@ func TestFaultyConforms(t *testing.T) {
 			s.OnCall(func(c *storagetest.Call) { c.Do() })
 			return s
 		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true, DependsOn: true, Groups: true,
-			Versions: true, Limits: true},
+			Versions: true, Limits: true, Values: true},
 		"stepping": {Open: func(testing.TB) storage.Storage {
 			return (&storagetest.Faulty{Storage: memory.New()}).Stepping()
 		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true, DependsOn: true, Groups: true,
-			Versions: true, Limits: true,
+			Versions: true, Limits: true, Values: true,
 			SettleClaims: true},
 	} {
 		t.Run(name, func(t *testing.T) { storagetest.Conformance(t, cfg) })
