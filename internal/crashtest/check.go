@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -71,6 +72,7 @@ func check(t *testing.T, cfg *Config, h *history) {
 	checkUnique(t, h, jobs)
 	checkBatches(t, jobs)
 	checkFollowed(t, jobs)
+	checkWaited(t, h, jobs)
 	checkCounts(t, s, jobs)
 }
 
@@ -113,7 +115,8 @@ func checkOutcomes(t *testing.T, h *history, jobs []storage.Record) {
 		last := run{r.ID, r.Attempt}
 		switch r.State {
 		case ojs.StateCompleted:
-			if len(h.succeeded[last]) != 1 {
+			join := r.Dependencies != nil && r.Dependencies.Join
+			if !join && len(h.succeeded[last]) != 1 {
 				t.Errorf("job %s is completed, but its attempt %d did not succeed", r.ID, r.Attempt)
 			}
 		case ojs.StateDiscarded:
@@ -200,6 +203,38 @@ func checkFollowed(t *testing.T, jobs []storage.Record) {
 	}
 	for r, n := range followed {
 		t.Errorf("%d jobs follow attempt %d of job %s, which did not complete it", n, r.attempt, r.id)
+	}
+}
+
+// checkWaited: jobs that waited for others began when these had ended, and waited for no
+// more. There is a proof only if the storage knows such jobs.
+func checkWaited(t *testing.T, h *history, jobs []storage.Record) {
+	ended := make(map[string]time.Time) // by batch, of the jobs that wait for none
+	for i := range jobs {
+		r := &jobs[i]
+		var args task
+		if err := r.Args.Decode(&args); err == nil && args.Batch != "" && r.Dependencies == nil &&
+			r.FinishedAt.After(ended[args.Batch]) {
+			ended[args.Batch] = r.FinishedAt
+		}
+	}
+	for i := range jobs {
+		r := &jobs[i]
+		var args task
+		if d := r.Dependencies; d == nil {
+			continue
+		} else if d.Unfinished != 0 {
+			t.Errorf("job %s is %s, and waits for %d jobs", r.ID, r.State, d.Unfinished)
+		}
+		if err := r.Args.Decode(&args); err != nil {
+			t.Errorf("job %s: %v", r.ID, err)
+		}
+		for _, a := range h.started[run{r.ID, 1}] {
+			if a.at.Before(ended[args.Batch]) {
+				t.Errorf("job %s ran at %v, and jobs that it waited for ended until %v", r.ID, a.at,
+					ended[args.Batch])
+			}
+		}
 	}
 }
 

@@ -71,7 +71,7 @@ func child(role string, open Open) error {
 	}
 	handle(eng, j)
 	if role == producer {
-		return produce(ctx, eng, j, disturbed)
+		return produce(ctx, eng, j, disturbed, s.Capabilities().DependsOn)
 	}
 	return eng.Run(ctx)
 }

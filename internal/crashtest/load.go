@@ -23,6 +23,8 @@ type task struct {
 	// Of a job that follows another one: that job, and its attempt.
 	Parent  string `json:"parent,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
+
+	Waits bool `json:"waits,omitempty"` // for the other jobs of its batch
 }
 
 // Types of jobs.
@@ -95,7 +97,9 @@ const (
 
 // produce enqueues as fast as the workers can follow. It ends with an error if an enqueue
 // fails, unless that may be.
-func produce(ctx context.Context, eng *engine.Engine[task], j *journal, mayFail bool) error {
+func produce(
+	ctx context.Context, eng *engine.Engine[task], j *journal, mayFail, depends bool,
+) error {
 	failed := make(chan error, enqueuers)
 	var all sync.WaitGroup
 	for n := range enqueuers {
@@ -110,7 +114,7 @@ func produce(ctx context.Context, eng *engine.Engine[task], j *journal, mayFail 
 						return
 					}
 				}
-				tickets, err := enqueue(ctx, eng, fmt.Sprintf("%s.%d", name, n))
+				tickets, err := enqueue(ctx, eng, fmt.Sprintf("%s.%d", name, n), depends)
 				switch {
 				case errors.Is(err, ojs.ErrDuplicate):
 				case err != nil && mayFail:
@@ -129,8 +133,13 @@ func produce(ctx context.Context, eng *engine.Engine[task], j *journal, mayFail 
 	return <-failed
 }
 
-// enqueue enqueues one job or a batch.
-func enqueue(ctx context.Context, eng *engine.Engine[task], batch string) ([]ojs.Ticket, error) {
+// enqueue enqueues one job or a batch. depends says that jobs can wait for others.
+func enqueue(
+	ctx context.Context, eng *engine.Engine[task], batch string, depends bool,
+) ([]ojs.Ticket, error) {
+	if depends && rand.IntN(6) == 0 {
+		return eng.EnqueueMany(ctx, waiting(batch)...)
+	}
 	switch n := rand.IntN(8); {
 	case n < 2:
 		ticket, err := eng.Enqueue(ctx, once, task{Key: rand.IntN(8)},
@@ -151,6 +160,23 @@ func enqueue(ctx context.Context, eng *engine.Engine[task], batch string) ([]ojs
 		return eng.EnqueueMany(ctx, ojs.NewDraft(parent, task{}))
 	}
 	return eng.EnqueueMany(ctx, plain(task{}))
+}
+
+// waiting returns a batch of which the last jobs wait for all others, some by a join.
+func waiting(batch string) []ojs.Draft {
+	args := task{Batch: batch, Size: 4 + rand.IntN(8)}
+	var names []string
+	var drafts []ojs.Draft
+	for i := range args.Size - 3 {
+		names = append(names, fmt.Sprint(i))
+		drafts = append(drafts, plain(args).With(ojs.WithName(names[i])))
+	}
+	all := ojs.WithDependsOn(names...)
+	ended := ojs.WithCondition(ojs.AllEnded)
+	drafts = append(drafts, ojs.NewDraft(quick, args, ojs.WithName("join"), all, ended, ojs.WithJoin()))
+	args.Waits = true
+	return append(drafts, ojs.NewDraft(quick, args, all, ended),
+		ojs.NewDraft(flaky, args, ojs.WithDependsOn("join")))
 }
 
 func plain(args task) ojs.Draft {
