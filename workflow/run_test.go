@@ -196,6 +196,17 @@ func TestRun(t *testing.T) {
 			if s.Name != "abc" || !s.StartedAt.IsZero() {
 				t.Errorf("%+v", s)
 			}
+			b.start(workflow.New("", step("other")))
+			f, err := engine.ParseFilter("workflow:"+id+" type:x", time.Now())
+			must(t, err)
+			var steps []string
+			for job, err := range b.Jobs().List(b.ctx, f) {
+				must(t, err)
+				steps = append(steps, job.Meta[workflow.MetaStep].(string))
+			}
+			if got := strings.Join(steps, " "); got != "a b c" {
+				t.Errorf("the filter selects %s", got)
+			}
 			b.run(0)
 			s = b.want(id, workflow.StateFailed, "a:completed b:discarded c:cancelled")
 			if s.StartedAt.IsZero() || s.FinishedAt.IsZero() || s.Count(ojs.StateCompleted) != 1 {
