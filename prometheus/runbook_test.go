@@ -73,6 +73,19 @@ func meter(eng *engine.Engine[any]) {
 	}
 }
 
+func historyOfDay(ctx context.Context, eng *engine.Engine[any]) error {
+	day, err := eng.History(ctx, time.Now().Add(-24*time.Hour), time.Now(), 0)
+	if err != nil {
+		return err
+	}
+	for _, b := range day {
+		for _, m := range b.Meters {
+			fmt.Println(b.Start, b.Width, m.Queue, m.Type, m.Completed, m.Failed, m.Run.Quantile(0.99))
+		}
+	}
+	return nil
+}
+
 func pause(ctx context.Context, eng *engine.Engine[any]) error {
 	err := eng.Queues().Pause(ctx, "mail")
 	return err
