@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -282,5 +284,28 @@ func TestActionsOnAWorker(t *testing.T) {
 	}
 	if _, err := worker.Fetch(context.Background()); !errors.Is(err, engine.ErrWorkerQuiet) {
 		t.Error(err)
+	}
+}
+
+// The links of a group of failures preview the jobs of the group and no others.
+func TestFailureGroups(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	s.eng.Handle("t", func(_ context.Context, job *ojs.Job[any]) error {
+		return fmt.Errorf("%v: order %v is lost", job.Queue, job.Args)
+	})
+	for i := range 3 {
+		s.enqueue("t", 100+i, ojs.WithQueue("a"), ojs.WithMaxAttempts(1))
+	}
+	s.enqueue("t", 7, ojs.WithQueue("b"), ojs.WithMaxAttempts(1))
+	s.run()
+	body := s.ok("/failures/")
+	links := regexp.MustCompile(`href="\.\./(act/\?all=retry[^"]*)"`).FindAllStringSubmatch(body, -1)
+	if len(links) != 2 || !strings.Contains(body, "order # is lost") {
+		t.Fatalf("%d groups:\n%s", len(links), body)
+	}
+	for i, want := range []string{"Retry: 3 jobs", "Retry: 1 jobs"} {
+		if page := s.ok("/" + strings.ReplaceAll(links[i][1], "&amp;", "&")); !strings.Contains(page, want) {
+			t.Errorf("group %d: no %q", i, want)
+		}
 	}
 }

@@ -386,7 +386,7 @@ func TestRedaction(t *testing.T) {
 	s, ids := full(t, WithRedact(hide))
 	for _, id := range ids {
 		at := "/jobs/" + id + "/"
-		for _, path := range []string{at, at + "raw/", at + "raw/?part=args", "/jobs/", "/"} {
+		for _, path := range []string{at, at + "raw/", at + "raw/?part=args", "/jobs/", "/failures/", "/"} {
 			if body := s.ok(path); strings.Contains(body, "alert") {
 				t.Errorf("%s shows a secret:\n%s", path, body)
 			}

@@ -1,28 +1,26 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 )
 
-// failureRow is the type of an error with the jobs whose latest failure has it.
+// failureRow is failures that are alike.
 type failureRow struct {
-	Type               string
-	Retryable, GivenUp int
+	engine.FailureGroup
+	Retryable, GivenUp bool // whether it may have such jobs
 }
 
-// For reports whether the row has jobs that an action is for.
+// For reports whether the group may have jobs that an action is for.
 func (r failureRow) For(do Verb) bool {
-	return do == Retry || do == Cancel && r.Retryable > 0 || do == Delete && r.GivenUp > 0
+	return do == Retry || do == Cancel && r.Retryable || do == Delete && r.GivenUp
 }
 
 // Line is the filter line of the jobs that an action is for; "" is no action.
 func (r failureRow) Line(do Verb) string {
-	f := engine.Filter{ErrorTypes: []string{r.Type}}
+	f := engine.Filter{Failure: r.Key}
 	switch do {
 	case Cancel:
 		f.States = []ojs.State{ojs.StateRetryable}
@@ -44,41 +42,30 @@ type failuresData struct {
 	Latest  []*ojs.JobInfo
 }
 
-// failures groups the jobs that wait for a retry and the jobs that were given up, by the
-// types of their errors.
+// failures groups the jobs that wait for a retry and the jobs that were given up by what
+// their latest failures have in common.
 func (h *Handler) failures(p *page) error {
 	ctx := p.r.Context()
-	retryable := engine.Filter{States: []ojs.State{ojs.StateRetryable}}
 	discarded := engine.Filter{States: []ojs.State{ojs.StateDiscarded}}
-	data := &failuresData{Exact: true, Verbs: p.BulkVerbs()}
-	rows := make(map[string]*failureRow)
-	for _, f := range []engine.Filter{retryable, discarded} {
-		facets, err := h.breakdown(ctx, f, engine.FacetError)
-		if err != nil {
-			return err
-		}
-		data.Exact = data.Exact && facets.Exact
-		data.Looked += facets.Looked
-		for _, v := range facets.Values {
-			row := rows[v.Value]
-			if row == nil {
-				row = &failureRow{Type: v.Value}
-				rows[v.Value] = row
-			}
-			if f.States[0] == ojs.StateRetryable {
-				row.Retryable = v.N
-			} else {
-				row.GivenUp = v.N
+	failed := engine.Filter{States: []ojs.State{ojs.StateRetryable, ojs.StateDiscarded}}
+	groups, err := h.eng.Jobs().Failures(ctx, failed, 0)
+	if err != nil {
+		return err
+	}
+	data := &failuresData{Exact: groups.Exact, Looked: groups.Looked, Verbs: p.BulkVerbs()}
+	for _, g := range groups.Groups[:min(len(groups.Groups), pageSize)] {
+		one := g.N == 1 && g.Sample != nil // then the state is that of the sample
+		row := failureRow{g, !one || g.Sample.State == ojs.StateRetryable,
+			!one || g.Sample.State == ojs.StateDiscarded}
+		row.Sample = h.shown(g.Sample)
+		if h.conf.redact != nil { // the message of the group is not redacted
+			row.Message = ""
+			if row.Sample != nil && row.Sample.Error != nil {
+				row.Message = row.Sample.Error.Message
 			}
 		}
+		data.Rows = append(data.Rows, row)
 	}
-	for _, row := range rows {
-		data.Rows = append(data.Rows, *row)
-	}
-	slices.SortFunc(data.Rows, func(a, b failureRow) int {
-		return cmp.Or(cmp.Compare(b.Retryable+b.GivenUp, a.Retryable+a.GivenUp), cmp.Compare(a.Type, b.Type))
-	})
-	var err error
 	if data.ByType, err = h.breakdown(ctx, discarded, engine.FacetType); err != nil {
 		return err
 	}
