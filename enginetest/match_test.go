@@ -196,7 +196,7 @@ func TestFailureSaysAllDifferences(t *testing.T) {
 		`type x, args {"to":"b"}, id ` + id +
 			`, queue high, priority 1, meta {"tenant":"t2"}, delay 1h0m0s, TTL 2h0m0s`,
 		"TTL 2h0m0s, rate limit {Key:k Concurrency:1 ",
-		", unique {Keys:0 ArgsKeys:[] MetaKeys:[] Key:i Period:24h0m0s ", " OnConflict:ignore}\n",
+		", unique {Keys:0 ArgsKeys:[] MetaKeys:[] Key:i Period:24h0m0s ", " OnConflict:ignore MaxWait:0s}\n",
 		`<- args {"n":1,"to":"a"}, id `, `, queue low, priority 0, meta {"tenant":"t1"}, delay 1ns, TTL none`,
 		"TTL none, rate limit {Key:slow Concurrency:3 ", ", unique none\n",
 		"scheduled 2000-01-01 00:00:00.000000001",
