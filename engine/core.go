@@ -44,7 +44,7 @@ type core struct {
 	versioned bool                  // the storage tells versions of jobs apart
 	counted   bool                  // the storage counts limits
 	uncounted atomic.Bool           // the engine has warned that the storage does not count
-	heldBack  atomic.Bool           // the latest claim has found jobs that limits hold back
+	held      heldBack              // whether limits hold jobs back
 	stepper   storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
 
 	registry  registry
@@ -176,6 +176,9 @@ func (c *core) wakeFetchers() {
 func (c *core) jobEnded(rec *storage.Record) {
 	c.waiters.ended(rec.ID, &rec.JobInfo)
 	c.room.made(rec.Queue)
+	if c.held.now() { // it may have been active elsewhere
+		c.available(unknown)
+	}
 	if c.run != nil {
 		c.run.maintenance.ended(1)
 		if rec.DeadLettered() {

@@ -143,6 +143,7 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	if w.lapses && c.events.Wants(ojs.EventStarted, "", "") {
 		op = c.events.Begin(eventlog.Starts)
 	}
+	held := c.held.load()
 	if c.counted {
 		ask.Limits = new(storage.Limited)
 	}
@@ -160,7 +161,7 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	}
 	g.started(w, order, recs, now)
 	if c.counted {
-		if at := c.limited(ask.Limits, now); !at.IsZero() && (reopens.IsZero() || at.Before(reopens)) {
+		if at := c.limited(ask.Limits, held, now); !at.IsZero() && (reopens.IsZero() || at.Before(reopens)) {
 			reopens = at
 		}
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -174,10 +175,39 @@ func (c *core) checkRateLimit(l *ojs.RateLimit) error {
 	return nil
 }
 
-// limited follows what limits have done in a claim. It returns when time next opens one.
-func (c *core) limited(l *storage.Limited, now time.Time) (opens time.Time) {
-	if l.Held != c.heldBack.Load() {
-		c.heldBack.Store(l.Held)
+// heldBack is whether claims have found jobs that limits hold back. Its lowest bit is
+// set if they have; the others count the claims that did. Claims overlap: one that has
+// found no such job counts only if none has found any since it began.
+type heldBack struct{ state atomic.Uint64 }
+
+func (h *heldBack) load() uint64 { return h.state.Load() }
+func (h *heldBack) now() bool    { return h.state.Load()&1 == 1 }
+
+// claimed takes in what a claim has found that began at a state. It reports whether jobs
+// are held back that were not before: an attempt may have ended since that has woken no
+// claim.
+func (h *heldBack) claimed(began uint64, held bool) (news bool) {
+	if !held {
+		if began&1 == 1 {
+			h.state.CompareAndSwap(began, began&^1)
+		}
+		return false
+	}
+	for {
+		was := h.state.Load()
+		if h.state.CompareAndSwap(was, (was|1)+2) {
+			return was&1 == 0
+		}
+	}
+}
+
+// limited follows what limits have done in a claim, which began at a state of core.held.
+// It returns when time next opens a limit.
+func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens time.Time) {
+	if c.held.claimed(held, l.Held) {
+		c.mu.Lock()
+		c.available(unknown)
+		c.mu.Unlock()
 	}
 	if len(l.Dropped)+len(l.Postponed) == 0 {
 		return l.Opens

@@ -99,6 +99,44 @@ func TestLimitsOverEngines(t *testing.T) {
 	}
 }
 
+// Handlers that return at once end while claims are under way that find no slot free. No
+// end goes unnoticed by all claims.
+func TestLimitsLoseNoWakeUp(t *testing.T) {
+	for range 5 {
+		eng, err := engine.New[any](memory.New(), engine.WithConcurrency(16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const jobs = 4000
+		var done atomic.Int32
+		all := make(chan struct{})
+		eng.Handle("x", func(context.Context, *ojs.Job[any]) error {
+			if done.Add(1) == jobs {
+				close(all)
+			}
+			return nil
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		for range jobs {
+			limit := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 5})
+			if _, err := eng.Enqueue(ctx, "x", nil, limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ended := make(chan error)
+		go func() { ended <- eng.Run(ctx) }()
+		select {
+		case <-all:
+		case <-time.After(20 * time.Second):
+			t.Errorf("%d of %d jobs have run", done.Load(), jobs)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestLimitRules covers the rules of limits, under virtual time.
 func TestLimitRules(t *testing.T) {
 	start := func(b *rig) time.Time { return time.Now() }

@@ -270,7 +270,7 @@ func (c *core) wakeAt(t time.Time) {
 // letIn records that a claimed job has stopped running. If a limit kept other jobs out,
 // it wakes a claim. mu is held.
 func (c *core) letIn(held storage.Held) {
-	if c.gate.ended(held) || c.heldBack.Load() {
+	if c.gate.ended(held) || c.held.now() {
 		c.available(unknown)
 	}
 }

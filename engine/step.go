@@ -183,7 +183,7 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 		r.retire(a)
 	}
 	cause, said := a.cause, a.said()
-	if c.heldBack.Load() { // the step that stores the outcome claims, too
+	if c.held.now() { // the step that stores the outcome claims, too
 		c.available(unknown)
 	}
 	c.mu.Unlock()
@@ -319,6 +319,7 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	op := c.beganEnds(t.Outcomes, s)
 	now := c.now()
 	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker}
+	held := c.held.load()
 	if c.counted {
 		s.limited = storage.Limited{Now: max(t.Free, 1)}
 		ask.Limits = &s.limited
@@ -336,7 +337,7 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	c.publishEnds(op, t.Outcomes, settled)
 	c.dependentsSettled(settled)
 	if c.counted {
-		if at := c.limited(&s.limited, now); !at.IsZero() {
+		if at := c.limited(&s.limited, held, now); !at.IsZero() {
 			c.mu.Lock()
 			r.opensAt(at)
 			c.mu.Unlock()
