@@ -175,6 +175,9 @@ func TestRunbook(t *testing.T) {
 	if err := look(ctx, eng.Engine); err != nil {
 		t.Error(err)
 	}
+	if err := historyOfDay(ctx, eng.Engine); err != nil { // without WithReports there is none
+		t.Error(err)
+	}
 
 	broken = false
 	for _, tt := range []struct {
