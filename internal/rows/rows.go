@@ -206,7 +206,8 @@ func Decode(c *Columns) (storage.Record, error) {
 func Restore(c *Columns) (storage.Record, error) {
 	r, err := decode(c)
 	if r.State == ojs.StateActive && r.LeaseUntil.IsZero() { // it would never end
-		r.LeaseUntil = r.StartedAt.Add(r.Lease)
+		// As a column has it: without a start it is longer ago than columns and notices say.
+		r.LeaseUntil = Time(Nanos(r.StartedAt.Add(r.Lease)))
 	}
 	return r, err
 }

@@ -288,3 +288,25 @@ func TestCronBytes(t *testing.T) {
 		}
 	}
 }
+
+// A record that comes back from the quarantine is told of when it comes due, also an
+// active one that has neither a lease nor a start.
+func TestRestoredLease(t *testing.T) {
+	for name, start := range map[string]time.Time{"no start": {}, "a start": time.Unix(9, 0).UTC()} {
+		t.Run(name, func(t *testing.T) {
+			rec := storage.Record{JobInfo: ojs.JobInfo{State: ojs.StateActive, StartedAt: start}, Version: 1}
+			rec.ID, rec.Type, rec.Lease = "a", "b", time.Minute
+			c, err := rows.Encode(&rec)
+			must(t, err)
+			back, err := rows.Restore(&c)
+			must(t, err)
+			c, err = rows.Encode(&back)
+			must(t, err)
+			var n storage.Notice
+			rows.Note(&n, &c)
+			if back.LeaseUntil.IsZero() || !n.Due.Equal(back.LeaseUntil) {
+				t.Errorf("lease until %v, told of %v", back.LeaseUntil, n.Due)
+			}
+		})
+	}
+}
