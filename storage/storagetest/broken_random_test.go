@@ -125,7 +125,7 @@ func (d *doctored) Claim(
 	defer d.reindex()
 	now = d.at(now)
 	defer clear(d.fresh)
-	if d.claim == nil {
+	if d.claim == nil || c.Limits != nil { // faults are shown without limits
 		return d.Reference.Claim(ctx, now, c, dst)
 	}
 	queues := c.Queues
@@ -147,6 +147,7 @@ func (d *doctored) Claim(
 			}
 			best.rec.Claim(now, c.Worker)
 			d.moved(best, false)
+			d.started(&best.rec, now)
 			dst = append(dst, best.rec.Copy())
 		}
 	}
