@@ -70,8 +70,8 @@ func TestWords(t *testing.T) {
 // comment lines, long code lines. A number may only fall. The other places have none.
 var notYet = map[string]words.Counts{
 	"bench/sql":           {0, 0, 21},
-	"engine":              {0, 0, 781},
-	"storage/memory":      {0, 0, 120},
-	"storage/postgres":    {0, 0, 165},
+	"engine":              {0, 0, 777},
+	"storage/memory":      {0, 0, 119},
+	"storage/postgres":    {0, 0, 162},
 	"storage/storagetest": {0, 0, 60},
 }

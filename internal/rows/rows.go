@@ -206,7 +206,7 @@ func Decode(c *Columns) (storage.Record, error) {
 func Restore(c *Columns) (storage.Record, error) {
 	r, err := decode(c)
 	if r.State == ojs.StateActive && r.LeaseUntil.IsZero() { // it would never end
-		// As a column has it: without a start it is longer ago than columns and notices say.
+		// As a column has it: without a start it is longer ago than columns can say.
 		r.LeaseUntil = Time(Nanos(r.StartedAt.Add(r.Lease)))
 	}
 	return r, err
