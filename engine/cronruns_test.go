@@ -244,7 +244,7 @@ func TestCronMissed(t *testing.T) {
 				if got := strings.Join(due, " "); got != tt.due || !slices.Equal(ran, tt.ran) {
 					t.Errorf("runs for %s at %v\nwant     %s at %v", got, ran, tt.due, tt.ran)
 				}
-			})
+			}, engine.WithConcurrency(1)) // so that runs that are due together start in order
 		})
 	}
 	t.Run("an interval, over very many runs", func(t *testing.T) {

@@ -183,15 +183,13 @@ type heldBack struct{ state atomic.Uint64 }
 func (h *heldBack) load() uint64 { return h.state.Load() }
 func (h *heldBack) now() bool    { return h.state.Load()&1 == 1 }
 
-// claimed takes in what a claim has found that began at a state. It reports whether jobs
-// are held back that were not before: an attempt may have ended since that has woken no
-// claim.
+// claimed takes in what a claim has found that began at a state. It reports whether the
+// run has to claim again. If jobs are held back that were not before, an attempt may have
+// ended since that has woken no claim. If none is held back now, a claim that was empty
+// before may still say that nothing is available.
 func (h *heldBack) claimed(began uint64, held bool) (news bool) {
 	if !held {
-		if began&1 == 1 {
-			h.state.CompareAndSwap(began, began&^1)
-		}
-		return false
+		return began&1 == 1 && h.state.CompareAndSwap(began, began&^1)
 	}
 	for {
 		was := h.state.Load()

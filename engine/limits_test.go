@@ -42,7 +42,8 @@ func TestLimitsOverEngines(t *testing.T) {
 			const engines, jobs = 4, 300
 			s := memory.New()
 			var running, most, done atomic.Int32
-			all := make(chan struct{})
+			all, five := make(chan struct{}), make(chan struct{})
+			full := sync.OnceFunc(func() { close(five) })
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			var wg sync.WaitGroup
@@ -58,6 +59,10 @@ func TestLimitsOverEngines(t *testing.T) {
 					n := running.Add(1)
 					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 					}
+					if n == 5 {
+						full()
+					}
+					<-five // the first ones run until all that may are there
 					time.Sleep(100 * time.Microsecond)
 					running.Add(-1)
 					if done.Add(1) == jobs {
@@ -143,7 +148,10 @@ func TestLimitRules(t *testing.T) {
 	ran := func(b *rig) (times *[]time.Duration) {
 		begin := start(b)
 		times = new([]time.Duration)
+		var mu sync.Mutex
 		b.handle("x", func(context.Context, *ojs.Job[any]) error {
+			mu.Lock()
+			defer mu.Unlock()
 			*times = append(*times, time.Since(begin))
 			return nil
 		})
