@@ -77,6 +77,18 @@ func TestSample(t *testing.T) {
 	t.Log(tally)
 }
 
+// The code of each target can be read.
+func TestTargets(t *testing.T) {
+	for _, target := range targets {
+		file := "internal/mutate/" + target.name + ".survivors"
+		var out bytes.Buffer
+		r := run{target: target, match: regexp.MustCompile(""), list: true, out: &out}
+		if _, err := r.run(t.Context(), file); err != nil || out.Len() == 0 {
+			t.Errorf("%s: %d bytes of mutants, %v", target.name, out.Len(), err)
+		}
+	}
+}
+
 // By default a run judges the complete files, of which a sample is the same each time.
 func TestChosen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sample.survivors")

@@ -450,9 +450,13 @@ func (p *planter) fields(n *ast.CompositeLit) {
 	if !ok {
 		return
 	}
+	name := types.TypeString(p.info.TypeOf(n), types.RelativeTo(p.pkg))
+	if n.Type != nil { // nil: that of the elements around it
+		name = p.of(n.Type)
+	}
 	for i, e := range n.Elts {
 		if kv, ok := e.(*ast.KeyValueExpr); ok {
-			p.zero(kv.Value, p.info.TypeOf(kv.Value), p.of(kv)+" in "+p.of(n.Type))
+			p.zero(kv.Value, p.info.TypeOf(kv.Value), p.of(kv)+" in "+name)
 		} else {
 			p.zero(e, s.Field(i).Type(), s.Field(i).Name()+" in "+p.of(n))
 		}
