@@ -9,9 +9,10 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -166,50 +167,48 @@ func TestActionsOnMany(t *testing.T) {
 // Close.
 func TestRunStops(t *testing.T) {
 	for _, end := range []string{"stop", "close"} {
-		t.Run(end, func(t *testing.T) {
-			s := newSite(t, WithAuthorizer(AllowAll))
-			for range 20 {
-				s.enqueue("t", 1)
-			}
-			// The pause is of the engine's clock, which stands still.
-			answered := make(chan string)
-			go func() {
-				answered <- s.do("POST", "/act/", "all=cancel&q=&every=1000").Header().Get("Location")
-			}()
-			for s.pages.runs.get(1) == nil || s.pages.runs.get(1).state().Done == 0 {
-				runtime.Gosched()
-			}
-			for done := false; !done; {
-				select {
-				case to := <-answered:
-					done = to == "../runs/1/"
-				default:
-					s.clock.Add(300_000_000)
-				}
-			}
-			if end == "close" {
-				if err := s.pages.Close(); err != nil {
-					t.Error(err)
-				}
-				if got := s.pages.runs.get(1).state(); got.Ended.IsZero() {
-					t.Errorf("%+v", got)
-				}
-				return
-			}
-			body := s.ok("/runs/1/")
-			if strings.Contains(body, "under way") {
-				to := s.do("POST", "/act/", "all=cancel&q=").Header().Get("Location")
-				if to != "../runs/1/?busy=1" {
-					t.Errorf("another run leads to %s", to)
-				}
-			}
-			if w := s.do("POST", "/runs/1/", "do=stop"); w.Code != http.StatusSeeOther {
-				t.Errorf("%d\n%s", w.Code, w.Body)
-			}
-			if got := s.pages.runs.get(1).state(); got.Ended.IsZero() || !got.Stopped || got.Done == 20 {
-				t.Errorf("%+v", got)
-			}
-		})
+		t.Run(end, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testRunStops(t, end) }) })
+	}
+}
+
+func testRunStops(t *testing.T, end string) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	for range 20 {
+		s.enqueue("t", 1)
+	}
+	answered := make(chan string, 1)
+	go func() {
+		answered <- s.do("POST", "/act/", "all=cancel&q=&every=1000").Header().Get("Location")
+	}()
+	synctest.Wait() // the pause is of the engine's clock, which stands still
+	s.clock.Add(300 * time.Millisecond)
+	if to := <-answered; to != "../runs/1/" {
+		t.Errorf("the run leads to %s", to)
+	}
+	run := s.pages.runs.get(1)
+	if got := run.state(); got.Done != 1 || !got.Ended.IsZero() {
+		t.Errorf("under way: %+v", got)
+	}
+	if end == "close" {
+		if err := s.pages.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := run.state(); got.Ended.IsZero() {
+			t.Errorf("closed: %+v", got)
+		}
+		return
+	}
+	if body := s.ok("/runs/1/"); !strings.Contains(body, "under way") {
+		t.Errorf("the page of the run:\n%s", body)
+	}
+	if to := s.do("POST", "/act/", "all=cancel&q=").Header().Get("Location"); to != "../runs/1/?busy=1" {
+		t.Errorf("another run leads to %s", to)
+	}
+	if w := s.do("POST", "/runs/1/", "do=stop"); w.Code != http.StatusSeeOther {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	if got := run.state(); got.Ended.IsZero() || !got.Stopped || got.Done != 1 {
+		t.Errorf("stopped: %+v", got)
 	}
 }
 
