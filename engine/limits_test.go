@@ -94,7 +94,7 @@ func TestLimitsOverEngines(t *testing.T) {
 			}
 			select {
 			case <-all:
-			case <-time.After(30 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatalf("%d of %d jobs have run", done.Load(), jobs)
 			}
 			if most.Load() != 5 {
@@ -132,7 +132,7 @@ func TestLimitsLoseNoWakeUp(t *testing.T) {
 		go func() { ended <- eng.Run(ctx) }()
 		select {
 		case <-all:
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Errorf("%d of %d jobs have run", done.Load(), jobs)
 		}
 		stop()

@@ -791,10 +791,12 @@ func ExampleEngine_History() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	completed := make(map[string]uint64) // of all minutes
 	for _, bucket := range day {
 		for _, m := range bucket.Meters {
-			fmt.Println(bucket.Width, m.Queue, m.Type, m.Completed)
+			completed[m.Queue+" "+m.Type] += m.Completed
 		}
 	}
-	// Output: 1m0s default email.send 1
+	fmt.Println(day[0].Width, completed)
+	// Output: 1m0s map[default email.send:1]
 }

@@ -65,7 +65,7 @@ func prefetchOnMoodyStorage(t *testing.T, lasts bool) {
 	_, err = eng.EnqueueMany(t.Context(), drafts...)
 	must(t, err)
 	stop := started(t, eng)
-	late := time.Now().Add(40 * time.Second)
+	late := time.Now().Add(2 * time.Minute)
 	for {
 		must(t, eng.Queues().Pause(t.Context(), ojs.DefaultQueue)) // jobs claimed ahead go back
 		must(t, eng.Queues().Resume(t.Context(), ojs.DefaultQueue))

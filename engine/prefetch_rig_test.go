@@ -30,7 +30,7 @@ func started[T any](t *testing.T, eng *engine.Engine[T]) (stop func()) {
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(40 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Error("Run does not return")
 		}
 	}

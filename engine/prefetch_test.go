@@ -121,7 +121,7 @@ func newPrefetching(t *testing.T, jobs, first int, handle func(*prefetching, con
 // until waits until the states of the jobs are what is wanted.
 func (p *prefetching) until(want map[ojs.State]int) {
 	p.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		stats, err := p.Stats(p.Context())
 		must(p.T, err)
@@ -144,7 +144,7 @@ func (p *prefetching) until(want map[ojs.State]int) {
 // slot.
 func (p *prefetching) settles(workers int) {
 	p.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		stats, err := p.Stats(p.Context())
 		must(p.T, err)
 		done := stats.Total[ojs.StateCompleted]

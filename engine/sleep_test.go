@@ -123,7 +123,7 @@ func TestSleepBeyondTheContext(t *testing.T) {
 			_, err = eng.Enqueue(ctx, "x", nil, ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1))
 			must(t, err)
 			for mock.Now().Before(start.Add(2 * time.Hour)) {
-				patience, cancel := context.WithTimeout(ctx, 5*time.Second)
+				patience, cancel := context.WithTimeout(ctx, time.Minute)
 				if err := eng.WaitIdle(patience); err != nil {
 					t.Fatalf("at %v: %v\n%s", mock.Now().Sub(start), err, fmt.Sprint(eng.Running()))
 				}

@@ -99,7 +99,7 @@ func TestAlwaysSkipped(t *testing.T) {
 		}
 		began := time.Now()
 		next, _ := s.Next(at(t, "2026-01-01"), time.Time{})
-		if took := time.Since(began); !next.IsZero() || took > 5*time.Second {
+		if took := time.Since(began); !next.IsZero() || took > time.Minute {
 			t.Errorf("P1.1 %s in %s is %v, found in %v", spec, zone, next, took)
 		}
 	}

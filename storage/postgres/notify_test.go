@@ -152,7 +152,7 @@ func TestToldBeforeClose(t *testing.T) {
 		rec.State, rec.FinishedAt = ojs.StateCancelled, time.Now()
 		settle(t, t.Context(), short, rec)
 		must(t, short.Close())
-		late := time.After(10 * time.Second)
+		late := time.After(time.Minute)
 		for ended := false; !ended; {
 			select {
 			case notice := <-heard:
