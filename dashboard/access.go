@@ -22,18 +22,24 @@ const (
 	Run    Verb = "run"    // make pending or waiting jobs available at once
 	Copy   Verb = "copy"   // enqueue a copy of a job
 	Pause  Verb = "pause"  // a queue or a recurring entry
-	Resume Verb = "resume" // a queue or a recurring entry
+	Resume Verb = "resume" // a queue, a recurring entry or a node
 	Drain  Verb = "drain"  // a queue
 	Remove Verb = "remove" // a recurring entry
-	Quiet  Verb = "quiet"  // a worker
+	Quiet  Verb = "quiet"  // a worker or a node
+
+	Terminate Verb = "terminate" // a node
+
+	Set   Verb = "set"   // the bounds of a limit
+	Clear Verb = "clear" // the bounds of a limit
+	Block Verb = "block" // a limit, or end its block
 )
 
 // Action is what a request wants to do.
 type Action struct {
 	Do Verb
-	On string // job, jobs, queue, cron, workflow or worker; "" with Read
-	// Name is the id of the job, or the name of the queue, entry or worker; "" for many
-	// jobs and with Read.
+	On string // job, jobs, queue, cron, workflow, worker, node or limit; "" with Read
+	// Name is the id of the job or node, the name of the queue, entry or worker, or kind
+	// and name of the limit, such as "key/mail:acme"; "" for many jobs and with Read.
 	Name  string
 	Queue string // of the job or jobs; "" if they may be in several
 	Type  string // of the job or jobs; "" if they may be of several

@@ -20,7 +20,7 @@ func (h *Handler) allowed(p *page, a Action, more ...any) error {
 	if err := h.may(p.r, a); err != nil {
 		return denied{err}
 	}
-	args := append([]any{"do", a.Do, "on", a.On, "name", a.Name, "actor", h.conf.actor(p.r)}, more...)
+	args := append([]any{"do", a.Do, "on", a.On, "name", a.Name, "actor", ojs.Actor(p.r.Context())}, more...)
 	h.conf.log.InfoContext(p.r.Context(), "ojs: dashboard: action", args...)
 	return nil
 }

@@ -133,7 +133,11 @@ func (h *Handler) start(p *page) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(h.ctx)
-	r := &run{Do: action.Do, Line: bulk.On.String(), Actor: h.conf.actor(p.r), Begun: p.Now, stop: stop,
+	actor := ojs.Actor(p.r.Context())
+	if actor != "" {
+		ctx = ojs.WithActor(ctx, actor)
+	}
+	r := &run{Do: action.Do, Line: bulk.On.String(), Actor: actor, Begun: p.Now, stop: stop,
 		ended: make(chan struct{})}
 	if other := h.runs.add(r); other != nil {
 		stop()
@@ -229,7 +233,8 @@ func (h *Handler) stopRun(p *page) error {
 
 // verbNames are the names of buttons and of the pages that they lead to.
 var verbNames = map[Verb]string{Retry: "Retry", Cancel: "Cancel", Delete: "Delete", Run: "Run now",
-	Copy: "Copy", Pause: "Pause", Resume: "Resume", Drain: "Drain", Remove: "Remove", Quiet: "Quiet"}
+	Copy: "Copy", Pause: "Pause", Resume: "Resume", Drain: "Drain", Remove: "Remove", Quiet: "Quiet",
+	Terminate: "Terminate", Set: "Set bounds", Clear: "Clear the bounds", Block: "Block"}
 
 // VerbName is the name of a button.
 func (p *page) VerbName(do Verb) string { return p.T(verbNames[do]) }

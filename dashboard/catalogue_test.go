@@ -63,6 +63,9 @@ func TestCatalogueIsWhole(t *testing.T) {
 	for _, text := range verbNames {
 		texts[text] = "verbNames"
 	}
+	for _, text := range kindNames {
+		texts[text] = "kindNames"
+	}
 	for _, text := range orderNames {
 		texts[text] = "orderNames"
 	}

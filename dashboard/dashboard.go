@@ -26,6 +26,8 @@ type Engine interface {
 	Queues() *engine.Queues
 	Cron() *engine.Cron
 	Workers() *engine.Workers
+	Nodes() *engine.Nodes
+	Limits() engine.Limits
 	Workflows() *engine.Workflows
 	Quarantine() *engine.Quarantine
 }

@@ -127,6 +127,8 @@ func full(t testing.TB, opts ...Option) (s *site, ids map[string]string) {
 		"retryable": s.enqueue("fails.once", args, append(with, ojs.WithQueue("mail"))...),
 		"dead":      s.enqueue("fails.dead", args, with...),
 		"discarded": s.enqueue("panics", args, append(with, ojs.WithMaxAttempts(1))...),
+		"limited": s.enqueue("works", args, append(with, ojs.WithRateLimit(ojs.RateLimit{Key: "mail:acme",
+			Concurrency: ojs.NoneAtOnce}))...),
 		"completed": s.enqueue("works", args, with...),
 		"scheduled": s.enqueue("works", args, append(with, ojs.WithDelay(time.Hour))...),
 		"pending":   s.enqueue("works", args, append(with, ojs.WithPending())...),
@@ -158,7 +160,8 @@ func full(t testing.TB, opts ...Option) (s *site, ids map[string]string) {
 func addresses(ids map[string]string) []string {
 	out := []string{"/", "/jobs/", "/jobs/?q=state:discarded", "/jobs/?by=error", "/jobs/?q=%3Cscript%3E",
 		"/queues/", "/queues/mail/", "/queues/paused/", "/types/", "/types/works/", "/failures/", "/dead/",
-		"/due/", "/cron/", "/cron/nightly/", "/workers/?stacks=1", "/workflows/",
+		"/due/", "/limits/", "/limits/?kind=type", "/limits/key/mail:acme/",
+		"/cron/", "/cron/nightly/", "/workers/?stacks=1", "/workflows/",
 		"/workflows/" + ids["workflow"] + "/", "/system/", "/display/", "/display/?bad=1"}
 	for _, id := range ids {
 		out = append(out, "/jobs/"+id+"/")

@@ -72,8 +72,9 @@ func WithAuthorizer(a Authorizer) Option {
 	}
 }
 
-// WithActor sets the function that names the person behind a request, for the log line
-// of each action. It may be called concurrently. The default names none.
+// WithActor sets the function that names the person behind a request, for the history of
+// the jobs that an action changes (ojs.WithActor) and for the log line of each action. It
+// may be called concurrently. The default names none.
 func WithActor(name func(r *http.Request) string) Option {
 	return func(c *config) error {
 		if name == nil {

@@ -19,6 +19,7 @@ var navigation = []entry{
 	{"dead/", "Dead letters"},
 	{"due/", "Scheduled"},
 	{"cron/", "Recurring"},
+	{"limits/", "Limits"},
 	{"workers/", "Workers"},
 	{"workflows/", "Workflows"},
 	{"system/", "System"},
@@ -42,6 +43,9 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/cron/{$}", h.crons)
 	get("/cron/{name}/{$}", h.cron)
 	get("/workers/{$}", h.workers)
+	get("/workers/{id}/{$}", h.node)
+	get("/limits/{$}", h.limits)
+	get("/limits/{kind}/{name}/{$}", h.limit)
 	get("/workflows/{$}", h.workflows)
 	get("/workflows/{id}/{$}", h.workflow)
 	get("/system/{$}", h.system)
@@ -54,6 +58,8 @@ func (h *Handler) routes() *http.ServeMux {
 	post("/queues/{name}/{$}", h.actOnQueue)
 	post("/cron/{name}/{$}", h.actOnCron)
 	post("/workers/{$}", h.actOnWorker)
+	post("/workers/{id}/{$}", h.actOnNode)
+	post("/limits/{kind}/{name}/{$}", h.actOnLimit)
 	post("/workflows/{id}/{$}", h.actOnWorkflow)
 	post("/act/{$}", h.start)
 	post("/runs/{id}/{$}", h.stopRun)
@@ -68,6 +74,11 @@ type denied struct{ error }
 // serve answers with what a page function has made of its page.
 func (h *Handler) serve(f func(*page) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			if actor := h.conf.actor(r); actor != "" { // in the history of the jobs
+				r = r.WithContext(ojs.WithActor(r.Context(), actor))
+			}
+		}
 		p := h.newPage(w, r)
 		err := f(p)
 		var no denied

@@ -9,6 +9,7 @@ type workersData struct {
 	Stats   engine.Stats
 	Holders []engine.Holder
 	Workers []engine.WorkerStats
+	Nodes   []engine.Node    // engines that report on themselves
 	Running []engine.Running // with stacks; nil: they were not asked for
 	Stacks  bool
 	Active  []*ojs.JobInfo
@@ -29,6 +30,9 @@ func (h *Handler) workers(p *page) error {
 		if data.Holders, err = h.eng.Jobs().Holders(ctx); err != nil {
 			return err
 		}
+	}
+	if data.Nodes, err = h.eng.Nodes().List(ctx); optional(err) != nil {
+		return err
 	}
 	list, err := h.eng.Jobs().Page(ctx, engine.Filter{States: []ojs.State{ojs.StateActive}}, "", pageSize)
 	if err != nil {

@@ -63,7 +63,9 @@ func newBrowser(t *testing.T, s *site) *browser {
 		case *runtime.EventExceptionThrown:
 			report("exception: " + ev.ExceptionDetails.Error())
 		case *network.EventRequestWillBeSent:
-			if at := ev.Request.URL; !strings.HasPrefix(at, origin) && at != "about:blank" {
+			at := ev.Request.URL
+			own := at == "about:blank" || strings.HasPrefix(at, "data:") // the browser's own icons of fields
+			if !own && !strings.HasPrefix(at, origin) {
 				report("request to " + at)
 			}
 		}

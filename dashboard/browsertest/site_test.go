@@ -116,6 +116,10 @@ func (s *site) fill(ctx context.Context) {
 		s.enqueue("email.digest", map[string]any{"n": i}, ojs.WithQueue("mail"), later)
 		s.enqueue("search.index", map[string]any{"page": i}, ojs.WithQueue("search"))
 	}
+	for range 3 {
+		bound := ojs.RateLimit{Key: "bank", Concurrency: 2, Rate: ojs.Rate{Limit: 100, Per: time.Minute}}
+		s.enqueue("bank.export", nil, ojs.WithQueue("search"), ojs.WithRateLimit(bound))
+	}
 	s.must(s.eng.Queues().Pause(ctx, "search"))
 	s.must(s.eng.Cron().Set(ctx,
 		engine.CronEntry{Name: "nightly-report", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
@@ -151,7 +155,8 @@ func (s *site) pages() map[string]string {
 		"queues": "queues/", "queue": "queues/search/", "types": "types/", "type": "types/email.send/",
 		"failures": "failures/", "dead": "dead/", "due": "due/",
 		"crons": "cron/", "cron": "cron/nightly-report/",
-		"workers": "workers/", "workflows": "workflows/", "workflow": "workflows/" + s.workflow + "/",
+		"workers": "workers/", "limits": "limits/", "limit": "limits/key/bank/",
+		"workflows": "workflows/", "workflow": "workflows/" + s.workflow + "/",
 		"system": "system/", "display": "display/", "missing": "nope/",
 		"preview": "act/?all=retry&q=state:discarded",
 	}

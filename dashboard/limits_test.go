@@ -1,0 +1,104 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// Limits are set, cleared and blocked from their pages: after a post that only shows what
+// would change.
+func TestActionsOnALimit(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	name := engine.LimitOfKey("mail:acme")
+	s.enqueue("t", 1, ojs.WithRateLimit(ojs.RateLimit{Key: name.Name, Concurrency: 2}))
+	at := "/limits/key/mail:acme/"
+	get := func() engine.Limit {
+		t.Helper()
+		l, err := s.eng.Limits().Get(context.Background(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	body := s.ok("/limits/")
+	if !strings.Contains(body, "mail:acme") || !strings.Contains(body, "2 at once") {
+		t.Error(body)
+	}
+	for _, tc := range []struct {
+		form string
+		as   func(engine.Limit) bool
+	}{
+		{"do=set&concurrency=5&rate=100&rate_per=1m&until=2026-03-01T13:00", func(l engine.Limit) bool {
+			return l.Setting != nil && l.Setting.Concurrency == 5 &&
+				l.Setting.Rate == ojs.Rate{Limit: 100, Per: time.Minute} &&
+				l.Until.Equal(s.clock.Now().Add(time.Hour))
+		}},
+		{"do=set&concurrency=0", func(l engine.Limit) bool {
+			return l.Setting.Concurrency == ojs.NoneAtOnce
+		}},
+		{"do=clear", func(l engine.Limit) bool { return l.Setting == nil }},
+		{"do=block&until=2026-03-01T14:00:30", func(l engine.Limit) bool {
+			return l.BlockedUntil.Equal(s.clock.Now().Add(2*time.Hour + 30*time.Second))
+		}},
+		{"do=block&until=", func(l engine.Limit) bool { return l.BlockedUntil.IsZero() }},
+	} {
+		before := get()
+		w := s.do("POST", at, tc.form)
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `name="sure"`) {
+			t.Fatalf("%s: %d\n%s", tc.form, w.Code, w.Body)
+		}
+		now := get()
+		if now.BlockedUntil != before.BlockedUntil || (now.Setting == nil) != (before.Setting == nil) {
+			t.Errorf("%s: the preview has done it", tc.form)
+		}
+		if w := s.do("POST", at, tc.form+"&sure=1"); w.Code != http.StatusSeeOther {
+			t.Errorf("%s: %d\n%s", tc.form, w.Code, w.Body)
+		}
+		if !tc.as(get()) {
+			t.Errorf("after %s: %+v", tc.form, get())
+		}
+		s.ok(at)
+	}
+	for form, status := range map[string]int{"do=set": 409, "do=set&concurrency=x": 409, "do=set&rate=1": 409,
+		"do=set&concurrency=-1": 409, "do=block&until=tomorrow": 409, "do=nonsense": 404} {
+		if w := s.do("POST", at, form+"&sure=1"); w.Code != status {
+			t.Errorf("%s: %d, want %d\n%s", form, w.Code, status, w.Body)
+		}
+	}
+	if w := s.get("/limits/nonsense/x/"); w.Code != http.StatusNotFound {
+		t.Error(w.Code)
+	}
+	if w := s.get("/limits/?kind=queue&name=mail"); w.Header().Get("Location") != "./queue/mail/" {
+		t.Error(w.Header())
+	}
+	if body := s.ok("/limits/queue/none/"); !strings.Contains(body, `value="set"`) {
+		t.Error("a queue without a limit has no form to set one")
+	}
+}
+
+// A request that may not set limits gets neither the form nor its preview.
+func TestAuthorizerDecidesOnLimits(t *testing.T) {
+	s := newSite(t, WithAuthorizer(func(_ *http.Request, a Action) error {
+		if a.Do == Read || a.Do == Block && a.Queue == "mail" && a.Name == "queue/mail" {
+			return nil
+		}
+		return errors.New("not yours")
+	}))
+	body := s.ok("/limits/queue/mail/")
+	if strings.Contains(body, `value="set"`) || !strings.Contains(body, `value="block"`) {
+		t.Error(body)
+	}
+	for form, status := range map[string]int{"do=set&concurrency=1": 403, "do=set&concurrency=1&sure=1": 403,
+		"do=clear&sure=1": 403, "do=block&sure=1": 303} {
+		if w := s.do("POST", "/limits/queue/mail/", form); w.Code != status {
+			t.Errorf("%s: %d, want %d", form, w.Code, status)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// The page of an engine that serves no pages itself shows what it runs, with the stacks
+// of its handlers, and gives it orders.
+func TestNodes(t *testing.T) {
+	st, cl := memory.New(), clock.NewMock()
+	reports := engine.WithReports(engine.Reports{Version: "v1.2.3"})
+	other, err := engine.New[any](st, engine.WithName("other"), reports, engine.WithLogger(quiet),
+		engine.WithClock(cl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, end := make(chan struct{}), make(chan struct{})
+	other.Handle("slow", func(context.Context, *ojs.Job[any]) error {
+		close(started)
+		<-end
+		return nil
+	})
+	eng, err := engine.New[any](st, engine.WithLogger(quiet), engine.WithClock(cl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := New(eng, WithLogger(quiet), WithAuthorizer(AllowAll))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := pages.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := &site{t: t, eng: eng, pages: pages}
+	id := s.enqueue("slow", nil)
+	ended := make(chan error, 1)
+	go func() { ended <- other.Run(context.Background()) }()
+	<-started
+	nodes := func() []engine.Node {
+		list, err := eng.Nodes().List(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	for len(nodes()) == 0 {
+		cl.Add(time.Second)
+	}
+	// asked moves the clock on until a page has answered.
+	asked := func(path string) (body string) {
+		answer := make(chan string)
+		go func() { answer <- s.get(path).Body.String() }()
+		for {
+			select {
+			case body := <-answer:
+				return body
+			default:
+				cl.Add(time.Second)
+			}
+		}
+	}
+	at := "/workers/" + nodes()[0].ID + "/"
+	if body := s.ok("/workers/"); !strings.Contains(body, `href="./`+nodes()[0].ID+`/"`) {
+		t.Error("no link to the node")
+	}
+	if body := s.ok(at); !strings.Contains(body, "v1.2.3") {
+		t.Error(body)
+	}
+	if body := asked(at + "?stacks=1"); !strings.Contains(body, "TestNodes") || !strings.Contains(body, id) {
+		t.Errorf("no stack:\n%s", body)
+	}
+	for do, want := range map[string]int{"quiet": 303, "nonsense": 404} {
+		if w := s.do("POST", at, "do="+do); w.Code != want {
+			t.Errorf("%s: %d\n%s", do, w.Code, w.Body)
+		}
+	}
+	if w := s.get("/workers/none/"); w.Code != http.StatusNotFound {
+		t.Error(w.Code)
+	}
+	close(end)
+	if w := s.do("POST", at, "do=terminate"); w.Code != http.StatusSeeOther {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	for {
+		select {
+		case err := <-ended: // the order has ended Run
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+			cl.Add(time.Second)
+		}
+	}
+}
+
+// An action is in the history of the job with the name of the person.
+func TestActorIsInTheHistory(t *testing.T) {
+	user := WithActor(func(r *http.Request) string { return r.Header.Get("User") })
+	s, ids := full(t, WithAuthorizer(AllowAll), user)
+	w := s.do("POST", "/jobs/"+ids["retryable"]+"/", "do=retry", "User", "ada")
+	if w.Code != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", w.Code, w.Body)
+	}
+	if w := s.do("POST", "/act/", "do=retry&id="+ids["dead"], "User", "bob"); w.Code != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", w.Code, w.Body)
+	}
+	for name, want := range map[string]string{"retryable": "ada", "dead": "bob"} {
+		job, err := s.eng.Get(context.Background(), ids[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(job.History); n == 0 || job.History[n-1].By != want {
+			t.Errorf("%s: %+v", name, job.History)
+		}
+	}
+}
