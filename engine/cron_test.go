@@ -575,6 +575,9 @@ func TestCronSync(t *testing.T) {
 		if e := b.entry("billing.kept"); !e.Paused || !e.NextRun.IsZero() {
 			t.Errorf("P1.1 a sync has ended a pause: %+v", e)
 		}
+		if e := b.entry("billing.new"); e.Paused {
+			t.Errorf("P1.1 a sync has paused %+v", e)
+		}
 		sync("", "billing billing.kept billing.new other.daily")
 	})
 }

@@ -313,6 +313,23 @@ func TestCronRunOnStart(t *testing.T) {
 			t.Errorf("ran at %v", got)
 		}
 	})
+	t.Run("a run that is due since less than a minute is the start's", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			e := engine.CronEntry{Name: "e", Schedule: "@hourly", RunOnStart: true, Missed: engine.MissedSkip}
+			e.Job = ojs.NewDraft("x", nil)
+			b.cron(e)
+			b.run()
+			b.halt()
+			b.advance(time.Hour + 30*time.Second)
+			b.run()
+			b.advance(time.Second)
+			runs := must1(b.Cron().Runs(b.ctx, "e"))
+			if len(runs) != 2 || !runs[0].Due.Equal(b.start.Add(time.Hour)) {
+				t.Errorf("%+v", runs)
+			}
+		})
+	})
 	t.Run("engines that start together make one run", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
@@ -434,6 +451,78 @@ func TestCronOverlapEnqueueAcrossEngines(t *testing.T) {
 		}
 		cancel()
 		must(t, <-done)
+	})
+}
+
+// The job that a run would wait for is deleted when the run's job is stored.
+func TestCronOverlapEnqueueLosesPrevious(t *testing.T) {
+	s := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, s, func(b *rig) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return errors.New("no") })
+		e := engine.CronEntry{Name: "e", Schedule: "@every 1m", Overlap: engine.OverlapEnqueue}
+		retry := ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: 5 * time.Minute}
+		e.Job = ojs.NewDraft("x", nil, ojs.WithRetry(retry))
+		b.cron(e)
+		b.run()
+		b.advance(90 * time.Second)
+		first := b.entry("e").LastJobID
+		var once sync.Once
+		s.OnCall(func(c *storagetest.Call) {
+			if c.Method == "Insert" {
+				once.Do(func() {
+					must(t, b.Cancel(b.ctx, first))
+					must(t, b.Jobs().Delete(b.ctx, first))
+				})
+			}
+		})
+		b.advance(time.Minute)
+		runs := must1(b.Cron().Runs(b.ctx, "e"))
+		if len(runs) != 2 || runs[0].State != ojs.StateRetryable || runs[1].State != "" {
+			t.Errorf("%+v", runs)
+		}
+	})
+}
+
+// An engine that another one was ahead of goes on with the next run.
+func TestCronOfAnotherEngineGoesOn(t *testing.T) {
+	s := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, s, func(b *rig) {
+		b.handle("x", nothing)
+		e := engine.CronEntry{Name: "e", Schedule: "@every 1m", Overlap: engine.OverlapAllow}
+		e.Job = ojs.NewDraft("x", nil)
+		b.cron(e)
+		other := must1(engine.New[any](s.Storage, quiet))
+		b.run()
+		var once sync.Once
+		s.OnCall(func(c *storagetest.Call) {
+			if c.Method == "SetCrons" {
+				once.Do(func() { must1(other.Cron().Trigger(b.ctx, "e")) })
+			}
+		})
+		b.advance(2*time.Minute + time.Second)
+		b.wantHistory("e", "2m0s completed, 1m0s completed, 1m0s completed by hand")
+	})
+}
+
+func TestCronSetKeepsNextRun(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		e := engine.CronEntry{Name: "e", Schedule: "0 12 * * *", TimeZone: "UTC", Job: ojs.NewDraft("x", nil)}
+		for _, tt := range []struct {
+			schedule, zone string
+			want           time.Duration
+		}{
+			{"@every 1h", "UTC", time.Hour},
+			{"@every 1h", "UTC", time.Hour},
+			{"0 12 * * *", "UTC", 12 * time.Hour},
+			{"0 12 * * *", "Europe/Berlin", 11 * time.Hour},
+		} {
+			e.Schedule, e.TimeZone = tt.schedule, tt.zone
+			b.cron(e)
+			if got := b.entry("e").NextRun.Sub(b.start); got != tt.want {
+				t.Errorf("%s %s: next run after %v, want %v", tt.schedule, tt.zone, got, tt.want)
+			}
+			b.advance(time.Minute)
+		}
 	})
 }
 
