@@ -55,11 +55,9 @@ func (a *attempt) Complete(ctx context.Context) error {
 	}
 	a.inTx = a.completed != nil // by an earlier call
 	a.arm()
-	for _, lost := range []error{storage.ErrFenced, ojs.ErrNotFound, ojs.ErrTransition} {
-		if errors.Is(err, lost) {
-			a.r.lose(a.held(), ojs.ErrLeaseLost)
-			return a.gone()
-		}
+	if lostClaim(err) {
+		a.r.lose(a.held(), ojs.ErrLeaseLost)
+		return a.gone()
 	}
 	return err
 }
@@ -67,8 +65,7 @@ func (a *attempt) Complete(ctx context.Context) error {
 // storeIn stores a completion in the transaction of a context.
 func (c *core) storeIn(ctx context.Context, f *settlement) (stored storage.Settled, err error) {
 	ctx, end := c.trace(ctx, OpAck, f.rec)
-	settled, err := c.store.Settle(ctx, c.now(),
-		[]storage.Change{{Record: *f.rec, AttemptFieldsOnly: true, Then: f.then.inserts()}}, nil)
+	settled, err := c.store.Settle(ctx, c.now(), []storage.Change{f.change()}, nil)
 	if err == nil {
 		stored, err = settled[0], settled[0].Err
 	}
@@ -94,6 +91,7 @@ func (r *run) settleCompleted(a *attempt, o policy.Outcome, cause error, said sa
 	there, err := r.lookUp(a.rec.ID)
 	switch {
 	case err != nil && !errors.Is(err, ojs.ErrNotFound): // the engine stops
+		r.dropped(f, err)
 	case err == nil && there.Version == a.rec.Version:
 		if o.Kind == policy.Returned && o.Err == nil {
 			o.Err = errUncommitted
@@ -106,18 +104,10 @@ func (r *run) settleCompleted(a *attempt, o policy.Outcome, cause error, said sa
 			log.Warn("handler failed after the commit of its completion; the job stays completed", "error", o.Err)
 		}
 		list := []*settlement{f}
-		c.announce(r.base, c.beganEnds(list, new(scratch)), list, []storage.Settled{a.stores})
+		c.stored(r.base, c.beganEnds(list, new(scratch)), list, []storage.Settled{a.stores})
 	default:
-		err = storage.ErrFenced
+		r.dropped(f, storage.ErrFenced)
 	}
-	if errors.Is(err, ojs.ErrNotFound) {
-		err = nil
-	}
-	r.settled(f, err)
-	c.mu.Lock()
-	a.phase = over
-	r.retire(a)
-	c.mu.Unlock()
 	return r.pipe.Dropped()
 }
 

@@ -43,7 +43,7 @@ type Delivery struct {
 	mu       sync.Mutex // guards the fields below, and is held while the delivery is settled
 	progress float64
 	saved    json.RawMessage
-	tried    *settlement // an end that may have been stored
+	tried    *settlement // an outcome that may have been stored
 }
 
 func (c *core) delivery(rec *storage.Record, from *Worker) *Delivery {
@@ -121,39 +121,29 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 	f.traced = c.traced(ctx)
 	c.decide(f, o, d.began, c.now(), result)
 	f.follow(then)
-	again := d.tried != nil && d.tried.rec.State == f.rec.State
-	if again {
+	if d.tried != nil && d.tried.rec.State == f.rec.State {
 		f = d.tried // as it may be stored
 		f.traced = c.traced(ctx)
 	}
-	s, err := c.settleOnce(ctx, f)
-	if err != nil {
+	refused, err := c.settleOne(ctx, f)
+	switch {
+	case err != nil:
 		d.tried = f
 		return err
-	}
-	if f.refusedThen(s.Err) {
+	case refused == nil:
+		return nil
+	case f.refusedThen(refused):
 		d.tried = nil
-		c.rejected(s.Err)
-		return c.explained(s.Err, f.then.batch)
+		c.rejected(refused)
+		return c.explained(refused, f.then.batch)
 	}
 	c.mu.Lock()
 	c.workerLost(d.held(), nil)
 	c.mu.Unlock()
-	switch {
-	case s.Err == nil:
-		c.cancelRetry(ctx, f)
-	case again && c.storedBefore(ctx, f.rec, s):
-		c.publishEnd(ctx, f)
-	case errors.Is(s.Err, storage.ErrFenced), errors.Is(s.Err, ojs.ErrNotFound), errors.Is(s.Err, ojs.ErrTransition):
+	if lostClaim(refused) {
 		return d.lost()
-	default:
-		return s.Err
 	}
-	c.logOutcome(f, f.worker)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.settled(f.rec)
-	return nil
+	return refused
 }
 
 func (d *Delivery) lost() error { return notHeld(d.rec.ID, d.rec.Worker) }

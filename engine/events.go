@@ -101,6 +101,57 @@ func (c *core) emit(ev ojs.Event) {
 	c.events.Emit(ev)
 }
 
+// beganEnds begins the operation of attempts' ends. It returns nil if no listener wants
+// their events.
+func (c *core) beganEnds(list []*settlement, s *scratch) *eventlog.Op {
+	if !c.events.Listening() {
+		return nil
+	}
+	s.ids = s.ids[:0]
+	effect := c.endsOthers()
+	for _, f := range list {
+		if f.then != nil {
+			s.ids, effect = c.insertEffect(f.then.batch, s.ids, effect)
+		}
+		if f.decision.State == ojs.StateCompleted && c.wanted(f.rec, ojs.EventCompleted) ||
+			f.decision.State != ojs.StateCompleted && c.wanted(f.rec) {
+			s.ids = append(s.ids, f.rec.ID)
+		}
+	}
+	if effect == eventlog.None && len(s.ids) == 0 {
+		return nil
+	}
+	return c.events.Begin(effect, s.ids...)
+}
+
+// publishEnds counts the attempts' ends that were stored, and ends the operation with
+// their transitions. Their claims have returned, except that of a job whose lease ran
+// out.
+func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storage.Settled) {
+	c.meter.ended(list, settled)
+	if op == nil {
+		if op = c.lateOp(settled); op == nil {
+			return
+		}
+	}
+	for i, f := range list {
+		switch {
+		case settled[i].Err != nil:
+		case f.decision.State == ojs.StateCompleted:
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, ojs.Event{Type: ojs.EventCompleted, Duration: f.took})
+			if f.then != nil {
+				c.enqueuedEvents(op, f.then.batch, settled[i].Then, f.at, 0)
+			}
+		case f.kind == policy.LeaseExpired:
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.Starts, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+		default:
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+		}
+		c.dependentEvents(op, settled[i].Moved, f.at)
+	}
+	op.End()
+}
+
 // endedEvents are the events of an attempt that has ended with a decision.
 func endedEvents(
 	rec *storage.Record, kind policy.OutcomeKind, d policy.Decision, took time.Duration,

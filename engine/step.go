@@ -199,13 +199,6 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 	return r.pipe.Dropped()
 }
 
-// retire removes an attempt from r.attempts, once its handler has returned and its
-// outcome is stored or its job is lost. core.mu is held.
-func (r *run) retire(a *attempt) {
-	r.forget(a)
-	r.c.letIn(a.held())
-}
-
 // step stores outcomes and claims jobs. It returns what the goroutine does next.
 func (r *run) step(t *task, s *scratch) task {
 	if t.Claim > 0 {
@@ -228,74 +221,6 @@ func (r *run) step(t *task, s *scratch) task {
 		r.enter(s, empty)
 	}
 	return r.pipe.Stepped(t, s.claimed, empty)
-}
-
-// store stores outcomes.
-func (r *run) store(outcomes []*settlement, s *scratch) {
-	n := len(outcomes)
-	if r.c.tracing() { // each call is an operation about one job
-		n = 1
-	}
-	for batch := range slices.Chunk(outcomes, max(n, 1)) {
-		if settled, err := r.c.settleAll(r.base, batch, s); err != nil {
-			r.again(batch, err)
-		} else {
-			if anyFollowUps(batch) {
-				settled = slices.Clone(settled) // the scratch may be used for another call
-				batch, settled = r.storeRefused(batch, settled, s)
-			}
-			r.stored(batch, settled)
-		}
-	}
-}
-
-// again has outcomes that a call has failed to store stored by goroutines of their own,
-// so that one that the storage can never take holds up no other.
-func (r *run) again(outcomes []*settlement, err error) {
-	r.c.mu.Lock()
-	for _, f := range outcomes {
-		f.a.kept = true // the storage may still read the record
-	}
-	r.c.mu.Unlock()
-	r.pipe.Failed(len(outcomes))
-	for _, f := range outcomes {
-		go func() {
-			f, err := r.persistThen(f, err)
-			r.stored([]*settlement{f}, []storage.Settled{{Err: err}})
-			r.pipe.Recovered()
-			r.left()
-		}()
-	}
-}
-
-// stored follows outcomes that were stored, or refused.
-func (r *run) stored(outcomes []*settlement, settled []storage.Settled) {
-	c := r.c
-	for i, f := range outcomes {
-		r.tell(f, settled[i].Err)
-		if settled[i].Err == nil {
-			c.cancelRetry(r.base, f)
-		}
-	}
-	c.mu.Lock()
-	for i, f := range outcomes {
-		f.a.phase = over
-		if settled[i].Err == nil {
-			c.settled(f.rec)
-		}
-		r.retire(f.a)
-	}
-	for _, f := range outcomes {
-		a := f.a // which reusable clears
-		switch {
-		case !a.reusable(f):
-		case len(r.spare) < maxScratch:
-			r.spare = append(r.spare, a)
-		default:
-			attempts.Put(a)
-		}
-	}
-	c.mu.Unlock()
 }
 
 // exchange stores outcomes and claims jobs in one call. It reports whether a claim
@@ -334,8 +259,8 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 		return false
 	}
 	s.settled = settled
-	c.publishEnds(op, t.Outcomes, settled)
-	c.dependentsSettled(settled)
+	c.stored(r.base, op, t.Outcomes, settled)
+	r.refused(t.Outcomes, settled)
 	if c.counted {
 		if at := c.limited(&s.limited, held, now); !at.IsZero() {
 			c.mu.Lock()
@@ -350,7 +275,6 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	for _, a := range s.claimed {
 		a.prepare(r)
 	}
-	r.stored(t.Outcomes, settled)
 	return n == 0
 }
 
@@ -491,37 +415,4 @@ func (a *attempt) lost() bool {
 	a.r.c.mu.Lock()
 	defer a.r.c.mu.Unlock()
 	return a.phase == over
-}
-
-// persist stores an outcome that the storage has failed to take with an error, again and
-// again until the engine stops.
-func (r *run) persist(f *settlement, err error) error {
-	for n := 1; ; n++ {
-		if errors.Is(err, ojs.ErrClosed) || !r.pause(storageBackoff(n)) {
-			return err
-		}
-		var s storage.Settled
-		if s, err = r.c.settleOnce(r.base, f); err != nil {
-			continue
-		}
-		if r.c.storedBefore(r.base, f.rec, s) {
-			r.c.publishEnd(r.base, f)
-			return nil
-		}
-		return s.Err
-	}
-}
-
-// persistThen is persist of an outcome that may have follow-ups. If these are refused, it
-// stores that the attempt has failed. It returns what it has stored.
-func (r *run) persistThen(f *settlement, err error) (*settlement, error) {
-	if err = r.persist(f, err); !f.refusedThen(err) {
-		return f, err
-	}
-	f = r.failed(f, err)
-	s, err := r.c.settleOnce(r.base, f)
-	if err != nil {
-		return f, r.persist(f, err)
-	}
-	return f, s.Err
 }

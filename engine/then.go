@@ -193,27 +193,6 @@ func (r *run) failed(f *settlement, refused error) *settlement {
 	return r.decide(f.a, policy.Outcome{Kind: policy.Returned, Err: err}, said, r.c.now())
 }
 
-// storeRefused stores the outcomes of those of a list whose follow-ups were refused, and
-// returns the others.
-func (r *run) storeRefused(
-	list []*settlement, settled []storage.Settled, s *scratch,
-) ([]*settlement, []storage.Settled) {
-	var others []*settlement
-	var results []storage.Settled
-	var refused []*settlement
-	for i, f := range list {
-		if err := settled[i].Err; f.refusedThen(err) {
-			refused = append(refused, r.failed(f, err))
-		} else {
-			others, results = append(others, f), append(results, settled[i])
-		}
-	}
-	if len(refused) > 0 {
-		r.store(refused, s)
-	}
-	return others, results
-}
-
 // followed follows the follow-ups of outcomes that were stored, before their events.
 func (c *core) followed(ctx context.Context, list []*settlement, settled []storage.Settled) {
 	for i, f := range list {

@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// The completer stores the outcomes of attempts. Every outcome takes the same steps,
+// whether a handler, a stop, a timeout, an ended lease or a remote worker brings it:
+//
+//  1. settle stores a list of outcomes in one call. A step of the pipeline that claims,
+//     too, calls exchange instead (step.go).
+//  2. stored follows the outcomes that the storage has taken: events first, then logs,
+//     waiters, and the attempts.
+//  3. If the storage has refused an outcome, dropped gives it up. Follow-ups that were
+//     refused make it a failure of the attempt instead, which is stored in its place.
+//
+// If the call itself fails, it may have stored everything. The outcomes are marked as
+// tried, and the next settle of such an outcome recognises what is there. The callers
+// differ in who calls next: a goroutine of its own for an outcome of a handler that has
+// returned, the attempt's timer after a timeout, the worker for its delivery. After an
+// ended lease and at the end of a stop there is no next call: the lease runs out.
+
+// settle stores outcomes in one call, and follows those that were stored. The results are
+// in the scratch, which the storage may keep if it fails. With a tracer it stores one
+// outcome only.
+func (c *core) settle(ctx context.Context, list []*settlement, s *scratch) ([]storage.Settled, error) {
+	end := nothing
+	if f := list[0]; c.tracing() {
+		if f.traced != nil {
+			ctx = f.traced
+		}
+		kind := OpNack
+		if f.rec.State == ojs.StateCompleted {
+			kind = OpAck
+		}
+		ctx, end = c.trace(ctx, kind, f.rec)
+	}
+	s.changes = s.changes[:0]
+	for _, f := range list {
+		s.changes = append(s.changes, f.change())
+	}
+	op := c.beganEnds(list, s)
+	settled, err := c.store.Settle(ctx, c.now(), s.changes, s.settled[:0])
+	if err != nil {
+		end(err)
+		op.End()
+		*s = scratch{recs: s.recs, claimed: s.claimed}
+		for _, f := range list {
+			f.tried = true
+			c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
+		}
+		c.uncertain(err)
+		return nil, err
+	}
+	s.settled = settled
+	end(settled[0].Err)
+	for i, f := range list {
+		if f.tried && c.storedBefore(ctx, f.rec, settled[i]) {
+			settled[i].Err = nil
+		}
+	}
+	c.stored(ctx, op, list, settled)
+	return settled, nil
+}
+
+// settleOne is settle of one outcome. refused is why the storage has not taken it.
+func (c *core) settleOne(ctx context.Context, f *settlement) (refused, err error) {
+	settled, err := c.settle(ctx, []*settlement{f}, new(scratch))
+	if err != nil {
+		return nil, err
+	}
+	return settled[0].Err, nil
+}
+
+// storedBefore reports whether a Settle that failed had stored rec all the same: the next
+// try then finds the job one version on, and as rec would have it.
+func (c *core) storedBefore(ctx context.Context, rec *storage.Record, s storage.Settled) bool {
+	if !errors.Is(s.Err, storage.ErrFenced) || s.Version != rec.Version+1 {
+		return false
+	}
+	there, err := c.store.Get(ctx, rec.ID)
+	return err == nil && there.Version == s.Version && there.State == rec.State &&
+		there.FinishedAt.Equal(rec.FinishedAt) && there.NextRetryAt.Equal(rec.NextRetryAt)
+}
+
+// stored follows the outcomes of a list that were stored. The others stay as they are.
+func (c *core) stored(ctx context.Context, op *eventlog.Op, list []*settlement, settled []storage.Settled) {
+	c.followed(ctx, list, settled)
+	c.publishEnds(op, list, settled)
+	c.enqueuedThen(list, settled)
+	c.dependentsSettled(settled)
+	for i, f := range list {
+		if settled[i].Err == nil {
+			c.logOutcome(f, f.worker)
+			c.cancelRetry(ctx, f)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, f := range list {
+		if settled[i].Err != nil {
+			continue
+		}
+		if f.rec.State.Terminal() {
+			c.jobEnded(f.rec)
+		} else {
+			c.wakeAt(f.rec.WakeAt())
+		}
+		if f.a == nil {
+			c.workerLost(storage.Held{ID: f.rec.ID, Version: f.rec.Version}, nil)
+			continue
+		}
+		r := f.a.r
+		if r.stopping && f.decision.Rule == policy.RuleInterrupted {
+			r.returned = append(r.returned, f.rec.ID)
+		}
+		if r.conclude(f.a) {
+			r.reuse(f.a, f)
+		}
+	}
+}
+
+// conclude ends an attempt whose outcome is stored or given up. It reports whether the
+// handler has returned, and the attempt has left r.attempts. core.mu is held.
+func (r *run) conclude(a *attempt) bool {
+	a.phase = over
+	if !a.returned || !r.knows(a) { // the handler goes on, or has left already
+		return false
+	}
+	r.retire(a)
+	return true
+}
+
+// retire removes an attempt from r.attempts, once its handler has returned and its
+// outcome is stored or its job is lost. core.mu is held.
+func (r *run) retire(a *attempt) {
+	r.forget(a)
+	r.c.letIn(a.held())
+}
+
+// reuse keeps the memory of an attempt for the next one, if that may have it. core.mu is
+// held.
+func (r *run) reuse(a *attempt, f *settlement) {
+	switch {
+	case !a.reusable(f):
+	case len(r.spare) < maxScratch:
+		r.spare = append(r.spare, a)
+	default:
+		attempts.Put(a)
+	}
+}
+
+// store stores the outcomes of attempts whose handlers have returned.
+func (r *run) store(outcomes []*settlement, s *scratch) {
+	n := len(outcomes)
+	if r.c.tracing() { // each call is an operation about one job
+		n = 1
+	}
+	for batch := range slices.Chunk(outcomes, max(n, 1)) {
+		if settled, err := r.c.settle(r.base, batch, s); err != nil {
+			r.again(batch, err)
+		} else {
+			r.refused(batch, settled)
+		}
+	}
+}
+
+// refused gives up the outcomes of a list that the storage has refused, or stores
+// failures in their place.
+func (r *run) refused(list []*settlement, settled []storage.Settled) {
+	var failed []*settlement
+	for i := range settled { // what was stored may have been reused
+		switch err := settled[i].Err; {
+		case err == nil:
+		case list[i].refusedThen(err):
+			failed = append(failed, r.failed(list[i], err))
+		default:
+			r.dropped(list[i], err)
+		}
+	}
+	if len(failed) > 0 {
+		r.store(failed, new(scratch))
+	}
+}
+
+// dropped gives up an outcome that was not stored.
+func (r *run) dropped(f *settlement, err error) {
+	c := r.c
+	switch {
+	case !errors.Is(err, storage.ErrFenced):
+		c.jobLog(&f.rec.JobHeader).Error("outcome not stored; the job runs again when its lease has run out", "error", err)
+	case c.logs(slog.LevelDebug):
+		c.jobLog(&f.rec.JobHeader).Debug("late result refused")
+	}
+	if f.a != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		r.conclude(f.a)
+	}
+}
+
+// again has outcomes that a call has failed to store stored by goroutines of their own,
+// so that one that the storage can never take holds up no other.
+func (r *run) again(outcomes []*settlement, err error) {
+	r.c.mu.Lock()
+	for _, f := range outcomes {
+		f.tried, f.a.kept = true, true // the storage may still read the record
+	}
+	r.c.mu.Unlock()
+	r.pipe.Failed(len(outcomes))
+	for _, f := range outcomes {
+		go func() {
+			r.persist(f, err)
+			r.pipe.Recovered()
+			r.left()
+		}()
+	}
+}
+
+// persist stores an outcome that the storage has failed to take with an error, again and
+// again until the engine stops.
+func (r *run) persist(f *settlement, err error) {
+	list := []*settlement{f}
+	for n := 1; !errors.Is(err, ojs.ErrClosed) && r.pause(storageBackoff(n)); n++ {
+		var settled []storage.Settled
+		if settled, err = r.c.settle(r.base, list, new(scratch)); err == nil {
+			r.refused(list, settled)
+			return
+		}
+	}
+	r.dropped(f, err)
+}
+
+// settleRunning settles an attempt that the caller has taken from running, while its
+// handler goes on. It returns the error of a storage that has failed.
+func (r *run) settleRunning(a *attempt, kind policy.OutcomeKind) (f *settlement, err error) {
+	r.c.mu.Lock()
+	cause, said := a.cause, a.said()
+	r.c.mu.Unlock()
+	f = r.decide(a, endedBy(cause, policy.Outcome{Kind: kind}), said, r.c.now())
+	refused, err := r.c.settleOne(r.base, f)
+	if refused != nil {
+		r.dropped(f, refused)
+	}
+	return f, err
+}
+
+// interrupt gives back the job of an attempt whose handler goes on after a stop.
+func (r *run) interrupt(a *attempt) {
+	if f, err := r.settleRunning(a, policy.Interrupted); err != nil {
+		r.dropped(f, err)
+	}
+}
+
+// settleOverrun settles an attempt whose handler has not returned in the grace period
+// after its timeout. Maintenance calls it, and does not wait for a storage that fails:
+// the attempt's timer calls again.
+func (r *run) settleOverrun(a *attempt) {
+	if f, err := r.settleRunning(a, policy.TimedOut); err != nil && !r.resume(a) {
+		r.dropped(f, err)
+	}
+}
+
+// resume gives an attempt that was not settled back to its handler and its timer. It
+// reports false if the handler has returned or the attempt has lost its job.
+func (r *run) resume(a *attempt) bool {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	if !r.knows(a) || a.phase != settling {
+		return false
+	}
+	a.phase = running
+	a.forceAt = r.c.now().Add(storageBackoff(1))
+	a.arm()
+	return true
+}
+
+// settleStalled decides and stores the outcome of a job whose lease ran out and that was
+// handed to this engine. If it cannot be stored now, the new lease runs out in turn.
+func (r *run) settleStalled(rec storage.Record) {
+	now := r.c.now()
+	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
+	ctx, end := r.c.trace(r.base, OpVisibility, &rec)
+	f := newSettlement(&rec, rec.Worker)
+	f.traced = r.c.traced(ctx)
+	r.c.decide(f, o, rec.StartedAt, now, nil)
+	refused, err := r.c.settleOne(ctx, f)
+	if err == nil {
+		err = refused
+	}
+	end(err)
+	if err != nil {
+		r.dropped(f, err)
+	}
+}
+
+// lostClaim reports whether a change was refused since its claim is not the job's latest.
+func lostClaim(err error) bool {
+	return errors.Is(err, storage.ErrFenced) || errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrTransition)
+}
