@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -17,6 +18,7 @@ type Engine interface {
 	Health(ctx context.Context) engine.Health
 	Stats(ctx context.Context) (engine.Stats, error)
 	Meter() []engine.JobMeter
+	History(ctx context.Context, from, to time.Time, width time.Duration) ([]engine.HistoryBucket, error)
 	Running() []engine.Running
 	Handlers() []handler.Handler
 	Get(ctx context.Context, id string) (*ojs.JobInfo, error)
@@ -40,6 +42,7 @@ type Handler struct {
 	serv http.Handler // mux behind the checks of every request
 
 	runs runs
+	past histories
 	live live
 
 	ctx  context.Context // ends with Close

@@ -21,6 +21,7 @@ type overviewData struct {
 	Retries []*ojs.JobInfo // the next that are due
 	Types   []typeRow
 	Queues  []queueRow // the deepest
+	Lately  *timeChart // nil: no engine reports
 }
 
 // typeRow is what this process has counted of a type.
@@ -82,6 +83,9 @@ func (h *Handler) overview(p *page) error {
 		return err
 	}
 	if data.Dead, err = h.deadCount(ctx); err != nil {
+		return err
+	}
+	if data.Lately, err = h.lately(p, "", ""); err != nil {
 		return err
 	}
 	data.Types = h.types()

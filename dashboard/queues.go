@@ -60,6 +60,7 @@ type queueData struct {
 	States []stateCount
 	Types  engine.Facets // of the jobs that have not ended
 	Meter  []engine.JobMeter
+	Lately *timeChart // nil: no engine reports
 	Done   string
 
 	Actions []Verb
@@ -98,6 +99,9 @@ func (h *Handler) queue(p *page) error {
 	waiting := engine.Filter{Queues: []string{name}, States: []ojs.State{ojs.StateScheduled,
 		ojs.StateAvailable, ojs.StatePending, ojs.StateActive, ojs.StateRetryable}}
 	if data.Types, err = h.eng.Jobs().Facets(p.r.Context(), waiting, engine.FacetType, 0); err != nil {
+		return err
+	}
+	if data.Lately, err = h.lately(p, name, ""); err != nil {
 		return err
 	}
 	for _, m := range h.eng.Meter() {

@@ -12,6 +12,7 @@ type entry struct{ Path, Name string }
 
 var navigation = []entry{
 	{"", "Overview"},
+	{"history/", "History"},
 	{"jobs/", "Jobs"},
 	{"queues/", "Queues"},
 	{"types/", "Types"},
@@ -30,6 +31,7 @@ func (h *Handler) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	get := func(pattern string, f func(*page) error) { mux.Handle("GET "+pattern, h.serve(f)) }
 	get("/{$}", h.overview)
+	get("/history/{$}", h.historyPage)
 	get("/jobs/{$}", h.jobs)
 	get("/jobs/{id}/{$}", h.job)
 	get("/jobs/{id}/raw/{$}", h.raw)

@@ -17,6 +17,7 @@ type typeData struct {
 	Wait, Run chart
 	Versions  []string // of the handlers
 	States    engine.Facets
+	Lately    *timeChart // nil: no engine reports
 }
 
 // typePage shows what this process has counted of a type.
@@ -40,6 +41,9 @@ func (h *Handler) typePage(p *page) error {
 	var err error
 	data.States, err = h.breakdown(p.r.Context(), engine.Filter{Types: []string{name}}, engine.FacetState)
 	if err != nil {
+		return err
+	}
+	if data.Lately, err = h.lately(p, "", name); err != nil {
 		return err
 	}
 	return p.show("type", name, data)

@@ -32,7 +32,8 @@ type mail struct {
 func newSite(t *testing.T, opts ...dashboard.Option) *site {
 	t.Helper()
 	eng, err := engine.New[any](memory.New(), engine.WithName("shop"),
-		engine.WithGracePeriod(0), engine.WithLogger(slog.New(slog.DiscardHandler)))
+		engine.WithGracePeriod(0), engine.WithReports(engine.Reports{Every: time.Second}),
+		engine.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,6 +153,7 @@ func (s *site) pages() map[string]string {
 		"overview": "", "jobs": "jobs/", "jobs-discarded": "jobs/?q=state:discarded&by=error",
 		"jobs-none": "jobs/?q=type:nothing", "jobs-bad": "jobs/?q=nokey:1",
 		"job-failed": "jobs/" + s.failed + "/", "job-active": "jobs/" + s.active + "/?stack=1",
+		"history": "history/?span=15m", "history-none": "history/?queue=none",
 		"queues": "queues/", "queue": "queues/search/", "types": "types/", "type": "types/email.send/",
 		"failures": "failures/", "dead": "dead/", "due": "due/",
 		"crons": "cron/", "cron": "cron/nightly-report/",

@@ -1,0 +1,243 @@
+package dashboard
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs/engine"
+)
+
+// The charts over time come from the history that engines keep in their storage
+// (engine.WithReports), so they have the jobs of all processes and survive restarts.
+
+// span is a period that charts show: columns, each of one or several buckets of a tier of
+// the history.
+type span struct {
+	Name         string
+	Columns      int
+	Column, Tier time.Duration
+}
+
+var spans = []span{
+	{"15m", 90, 10 * time.Second, 10 * time.Second},
+	{"1h", 60, time.Minute, time.Minute},
+	{"6h", 180, 2 * time.Minute, time.Minute},
+	{"24h", 144, 10 * time.Minute, time.Minute},
+	{"7d", 168, time.Hour, time.Hour},
+	{"30d", 180, 4 * time.Hour, time.Hour},
+}
+
+// spanNamed is the span of a name, or that of an hour.
+func spanNamed(name string) span {
+	if i := slices.IndexFunc(spans, func(s span) bool { return s.Name == name }); i >= 0 {
+		return spans[i]
+	}
+	return spans[1]
+}
+
+// historyAge is how old the history of a page may be. Engines report as often.
+const historyAge = 5 * time.Second
+
+// histories has the latest reads of the history, so that many open pages cost one read.
+type histories struct {
+	mu    sync.Mutex // held during a read, so that pages wait for it and do not read too
+	spans map[string]readHistory
+}
+
+type readHistory struct {
+	at      time.Time
+	buckets []engine.HistoryBucket
+}
+
+// history returns the buckets of a span until now; none if the storage keeps no history.
+func (h *Handler) history(ctx context.Context, s span, now time.Time) ([]engine.HistoryBucket, error) {
+	c := &h.past
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r, ok := c.spans[s.Name]; ok && !now.Before(r.at) && now.Sub(r.at) < historyAge {
+		return r.buckets, nil
+	}
+	buckets, err := h.eng.History(ctx, s.start(now), now.Add(s.Column), s.Tier)
+	if err = optional(err); err != nil {
+		return nil, err
+	}
+	if c.spans == nil {
+		c.spans = make(map[string]readHistory)
+	}
+	c.spans[s.Name] = readHistory{now, buckets}
+	return buckets, nil
+}
+
+// start is the beginning of the first column.
+func (s span) start(now time.Time) time.Time {
+	return now.UTC().Truncate(s.Column).Add(-time.Duration(s.Columns-1) * s.Column)
+}
+
+// past is what was counted in each column of a span.
+type past struct {
+	span
+	Times   []time.Time
+	Columns []engine.JobMeter
+	Any     bool // something was counted
+}
+
+// columns adds up the history of a span, of a queue and type if they are named.
+func (h *Handler) columns(p *page, s span, queue, jobType string) (*past, error) {
+	buckets, err := h.history(p.r.Context(), s, p.Now)
+	if err != nil {
+		return nil, err
+	}
+	start := s.start(p.Now)
+	out := &past{span: s, Columns: make([]engine.JobMeter, s.Columns)}
+	for i := range s.Columns {
+		out.Times = append(out.Times, start.Add(time.Duration(i)*s.Column))
+	}
+	for _, b := range buckets {
+		i := int(b.Start.Sub(start) / s.Column)
+		if b.Start.Before(start) || i >= s.Columns {
+			continue
+		}
+		for j := range b.Meters {
+			m := &b.Meters[j]
+			if (queue == "" || m.Queue == queue) && (jobType == "" || m.Type == jobType) {
+				out.Columns[i].Add(m)
+				out.Any = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// values are a value of each column.
+func (of *past) values(f func(m *engine.JobMeter) float64) []float64 {
+	out := make([]float64, len(of.Columns))
+	for i := range of.Columns {
+		out[i] = f(&of.Columns[i])
+	}
+	return out
+}
+
+// throughput is what was done in each column.
+func (p *page) throughput(of *past) *timeChart {
+	completed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Completed) })
+	failed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Failed) })
+	enqueued := of.values(func(m *engine.JobMeter) float64 { return float64(m.Enqueued) })
+	return &timeChart{Title: p.T("Throughput"), Times: of.Times, Text: p.count, Series: []series{
+		{p.T("Completed"), "s-ok", false, completed},
+		{p.T("Failed"), "s-bad", false, failed},
+		{p.T("Enqueued"), "s-line", true, enqueued},
+	}, Note: p.T("In each %s. Failed are attempts, the others jobs.", short(of.Column))}
+}
+
+func (p *page) count(v float64) string { return p.Num(strconv.FormatFloat(v, 'f', 0, 64)) }
+
+// quantiles are percentiles of durations in each column.
+func (p *page) quantiles(of *past, title string, which func(*engine.JobMeter) *engine.Histogram) *timeChart {
+	c := &timeChart{Title: title, Times: of.Times, Log: true, Text: func(v float64) string {
+		return short(time.Duration(v * float64(time.Second)))
+	}}
+	add := func(name, class string, value func(h *engine.Histogram) time.Duration) {
+		c.Series = append(c.Series, series{name, class, true, of.values(func(m *engine.JobMeter) float64 {
+			h := which(m)
+			if h.Count == 0 {
+				return math.NaN()
+			}
+			return value(h).Seconds()
+		})})
+	}
+	add("p50", "s-line", func(h *engine.Histogram) time.Duration { return h.Quantile(0.5) })
+	add("p95", "s-dash", func(h *engine.Histogram) time.Duration { return h.Quantile(0.95) })
+	add("p99", "s-dots", func(h *engine.Histogram) time.Duration { return h.Quantile(0.99) })
+	add(p.T("longest"), "s-top", longest)
+	return c
+}
+
+// longest is the bound of the last bucket that has a duration.
+func longest(h *engine.Histogram) time.Duration {
+	for i := len(h.Buckets) - 1; i >= 0; i-- {
+		if h.Buckets[i] > 0 {
+			return h.Bound(i)
+		}
+	}
+	return 0
+}
+
+// depth is how many jobs had not ended at the end of each column, reckoned back from how
+// many there are now.
+func (p *page) depth(of *past, now int) *timeChart {
+	values := make([]float64, len(of.Columns))
+	first := slices.IndexFunc(of.Columns, func(m engine.JobMeter) bool { return m != engine.JobMeter{} })
+	depth := float64(now)
+	for i := len(values) - 1; i >= 0; i-- {
+		m := &of.Columns[i]
+		if values[i] = max(0, depth); i < first || first < 0 {
+			values[i] = math.NaN() // nothing is known of that time
+		}
+		depth -= float64(m.Enqueued) - float64(m.Completed+m.Discarded+m.Cancelled+m.Expired)
+	}
+	return &timeChart{Title: p.T("Unfinished jobs"), Times: of.Times, Text: p.count,
+		Series: []series{{p.T("Unfinished"), "s-line", true, values}},
+		Note:   p.T("Reckoned back from now by what was enqueued and what has ended.")}
+}
+
+type historyData struct {
+	Spans       []span
+	Span        string
+	Queue, Type string
+	Charts      []*timeChart
+	Absent      bool // nothing was reported
+}
+
+// historyPage shows charts over time, of everything, or of a queue or type.
+func (h *Handler) historyPage(p *page) error {
+	s := spanNamed(p.r.FormValue("span"))
+	data := &historyData{Spans: spans, Span: s.Name, Queue: p.r.FormValue("queue"),
+		Type: p.r.FormValue("type")}
+	of, err := h.columns(p, s, data.Queue, data.Type)
+	if err != nil {
+		return err
+	}
+	if data.Absent = !of.Any; data.Absent {
+		return p.show("history", p.T("History"), data)
+	}
+	data.Charts = append(data.Charts, p.throughput(of))
+	wait := p.quantiles(of, p.T("Time from being available to the first attempt"),
+		func(m *engine.JobMeter) *engine.Histogram { return &m.Wait })
+	wait.Note = p.T("The longest is how old the oldest job was that started then.")
+	data.Charts = append(data.Charts, wait, p.quantiles(of, p.T("Time of an attempt"),
+		func(m *engine.JobMeter) *engine.Histogram { return &m.Run }))
+	if data.Type == "" {
+		stats, err := h.eng.Stats(p.r.Context())
+		if err != nil {
+			return err
+		}
+		now := 0
+		for _, q := range stats.Queues {
+			if data.Queue == "" || q.Name == data.Queue {
+				now += q.Depth()
+			}
+		}
+		data.Charts = append(data.Charts, p.depth(of, now))
+	}
+	return p.show("history", p.T("History"), data)
+}
+
+// lately is the throughput of the last hour; nil if nothing was reported.
+func (h *Handler) lately(p *page, queue, jobType string) (*timeChart, error) {
+	of, err := h.columns(p, spanNamed("1h"), queue, jobType)
+	if err != nil || !of.Any {
+		return nil, err
+	}
+	c := p.throughput(of)
+	c.Title = p.T("The last hour")
+	return c, nil
+}
+
+// HistoryLink is the address of the charts of a queue or type.
+func (p *page) HistoryLink(key, name string) string {
+	return p.Root + "history/?" + key + "=" + escape(name)
+}
