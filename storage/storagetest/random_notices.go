@@ -194,7 +194,9 @@ func (w *world) hear() {
 			select {
 			case <-l.more:
 			case <-late:
-				w.failf("listener %s was not told of %s", l.name, missing)
+				if missing = l.missing(); missing != "" { // a busy machine may be later than the notice
+					w.failf("listener %s was not told of %s", l.name, missing)
+				}
 			}
 		}
 		if wrong := l.wrong(); wrong != "" {
