@@ -428,13 +428,14 @@ var dependsCases = []Case{
 			}
 			cancelled := c.wait(ojs.AllEnded, waits)
 			c.settled(c.get(cancelled), c.to(isCancelled))
+			another := c.active()
 			gone := c.wait(ojs.AllEnded, waits)
 			c.settled(c.get(gone), c.to(isCancelled))
 			_, err := c.S.Delete(c.ctx, []string{gone})
 			c.noErr("Delete", err)
-			anew := c.job(pending)
-			anew.ID = gone
-			c.insert(anew)
+			anew := c.waiting(ojs.AllEnded, []string{another.ID})
+			anew.Record.ID = gone
+			c.insertOne(anew)
 			expired := c.wait(ojs.AllEnded, waits, expires(time.Second))
 			c.pass(time.Second)
 			c.due()
