@@ -230,7 +230,8 @@ type counter struct {
 	s   *Storage
 	tx  transaction
 
-	edges map[int64][]int64 // by the job that has ended: those that wait for it, until they are counted
+	edges map[int64][]int64 // by the job waited for: those that wait for it, until they are counted
+	taken map[int64]bool    // jobs whose stored edges are in edges
 	jobs  map[int64]*waiter // that wait, or have waited until now
 	moved []*waiter         // in the order of their transitions
 	met   []bad             // waiting jobs that do not decode
@@ -244,7 +245,8 @@ type waiter struct {
 }
 
 func (s *Storage) counter(ctx context.Context, tx transaction) *counter {
-	return &counter{ctx: ctx, s: s, tx: tx, edges: make(map[int64][]int64), jobs: make(map[int64]*waiter)}
+	return &counter{ctx: ctx, s: s, tx: tx, edges: make(map[int64][]int64),
+		taken: make(map[int64]bool), jobs: make(map[int64]*waiter)}
 }
 
 // load takes the edges from jobs that have ended, and locks and reads what waits for
@@ -252,9 +254,9 @@ func (s *Storage) counter(ctx context.Context, tx transaction) *counter {
 func (c *counter) load(list []ended) error {
 	var from []int64
 	for _, e := range list {
-		if _, ok := c.edges[e.seq]; !ok {
+		if !c.taken[e.seq] {
 			from = append(from, e.seq)
-			c.edges[e.seq] = nil
+			c.taken[e.seq] = true
 		}
 	}
 	if len(from) == 0 {
@@ -269,9 +271,6 @@ func (c *counter) load(list []ended) error {
 			unread = append(unread, waiting)
 		}
 	}))
-	for _, seq := range from {
-		slices.Sort(c.edges[seq])
-	}
 	if err != nil || len(unread) == 0 {
 		return err
 	}
@@ -302,7 +301,8 @@ func (c *counter) count(now time.Time, list ...ended) (moved []storage.Record, e
 		e := list[0]
 		list = list[1:]
 		waiting := c.edges[e.seq]
-		c.edges[e.seq] = nil
+		delete(c.edges, e.seq)
+		slices.Sort(waiting)
 		for _, seq := range waiting {
 			w := c.jobs[seq]
 			if w == nil || w.State != ojs.StatePending {
@@ -414,7 +414,12 @@ func (i *inserter) Await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
 ) ([]storage.Record, error) {
 	c := i.s.counter(i.ctx, i.tx)
-	moved, err := c.count(now, i.ended...)
+	moved, more, err := c.awaitNew(now, batch, added)
+	if err != nil {
+		return nil, err
+	}
+	counted, err := c.count(now, append(i.ended, more...)...)
+	moved = append(moved, counted...)
 	if err == nil {
 		err = c.store()
 	}
@@ -439,6 +444,17 @@ type head struct {
 	state ojs.State
 }
 
+func (c *counter) heads(ids []string) (map[string]head, error) {
+	heads := make(map[string]head, len(ids))
+	var id string
+	var seq int64
+	var state int16
+	err := c.tx.query(c.ctx, c.s.sql.heads, []any{ids}, each([]any{&id, &seq, &state}, func() {
+		heads[id] = head{seq, rows.State(int(state))}
+	}))
+	return heads, err
+}
+
 // await has jobs that have just been stored wait for others.
 func (c *counter) await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
@@ -452,13 +468,7 @@ func (c *counter) await(
 	}
 	ids = append(ids, waiting...)
 	slices.Sort(ids)
-	heads := make(map[string]head)
-	var id string
-	var seq int64
-	var state int16
-	err = c.tx.query(c.ctx, c.s.sql.heads, []any{slices.Compact(ids)}, each([]any{&id, &seq, &state}, func() {
-		heads[id] = head{seq, rows.State(int(state))}
-	}))
+	heads, err := c.heads(slices.Compact(ids))
 	if err != nil {
 		return nil, err
 	}
@@ -470,8 +480,10 @@ func (c *counter) await(
 			break
 		}
 	}
-	for _, id := range waiting {
-		c.edges[heads[id].seq] = nil // those of a new job are not stored yet
+	for k := range batch {
+		if len(batch[k].DependsOn) > 0 && len(batch[k].AwaitedBy) == 0 && added(k) {
+			c.taken[heads[batch[k].Record.ID].seq] = true // those of a new job are not stored yet
+		}
 	}
 	var seqs []int64
 	var depends [][]byte

@@ -21,7 +21,7 @@ type statements struct {
 	complete, completeStep                                               string
 	settleCounting, endCounting, completeCounting, settleAllCounting     string
 	takeEdges, waitingJobs, waitingIDs, setDepends, addEdges, setAwaited string
-	lockChanged, lockKnown, heads                                        string
+	lockChanged, lockKnown, heads, forgetEdges                           string
 	settleAll, versions, extend                                          string
 	due, nextWake                                                        string
 	get, getAll, bySeq, counts, compact                                  string
@@ -582,6 +582,8 @@ func newStatements(schema string) *statements {
 			WHERE seq = ANY ($1::bigint[])`),
 		addEdges: q(`INSERT INTO {schema}.edge SELECT * FROM unnest($1::bigint[], $2::bigint[])
 			ON CONFLICT DO NOTHING`),
+		// It walks along the edges: few calls revive jobs.
+		forgetEdges: q(`DELETE FROM {schema}.edge WHERE waiting = ANY ($1::bigint[])`),
 		setAwaited: q(`UPDATE {schema}.stage SET awaited = true
 			WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`),
 		lockChanged: q(`SELECT id, seq, version, state, coalesce(awaited, false) FROM {whole}

@@ -90,6 +90,7 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		SettleClaims: true,
 		Then:         true,
 		DependsOn:    true,
+		Groups:       true,
 		Orders:       true,
 		Versions:     true,
 		Queues:       true,

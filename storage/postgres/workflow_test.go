@@ -1,101 +1,31 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/workflowtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
-	"github.com/ojsengine/ojs/workflow"
 )
 
-// W020 W024: workflows that one engine has begun are finished by two others over
-// storages of their own, in which the last members of a batch end at the same time. Every
-// step runs, and every callback is enqueued once.
 func TestWorkflowsOutliveTheirEngine(t *testing.T) {
 	first, name := open(t, "")
-	newEngine := func(s *postgres.Storage) *engine.Engine[any] {
-		quiet := engine.WithLogger(slog.New(slog.DiscardHandler))
-		eng, err := engine.New[any](s, quiet, engine.WithConcurrency(4))
-		must(t, err)
-		return eng
-	}
-	const workflows, members = 10, 20
-
-	eng := newEngine(first)
-	ctx, stop := context.WithCancel(t.Context())
-	began := make(chan struct{}, workflows*members)
-	eng.Handle("count", func(ctx context.Context, _ *ojs.Job[any]) error {
-		began <- struct{}{}
-		return handler.SetResult(ctx, 1)
+	workflowtest.OutliveTheirEngine(t, first, func() []storage.Storage {
+		second, _ := open(t, name)
+		third, _ := open(t, name)
+		return []storage.Storage{second, third}
 	})
-	var ids []string
-	for i := range workflows {
-		var parts []workflow.Part
-		for k := range members {
-			parts = append(parts, workflow.Step(fmt.Sprint(k), ojs.NewDraft("count", nil)))
-		}
-		ticket, err := eng.Workflows().Start(ctx, workflow.New(fmt.Sprint(i), workflow.Chain(
-			workflow.Batch(workflow.Group(parts...), workflow.OnComplete(ojs.NewDraft("sum", nil))),
-			workflow.Step("last", ojs.NewDraft("count", nil)))))
-		must(t, err)
-		ids = append(ids, ticket.ID)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- eng.Run(ctx) }()
-	for range 10 {
-		<-began
-	}
-	stop()
-	must(t, <-ended)
+}
 
-	second, _ := open(t, name)
-	third, _ := open(t, name)
-	sums := make(chan int, workflows*2)
-	ctx, stop = context.WithCancel(t.Context())
-	for _, s := range []*postgres.Storage{second, third} {
-		eng = newEngine(s)
-		eng.Handle("count", func(ctx context.Context, _ *ojs.Job[any]) error {
-			return handler.SetResult(ctx, 1)
-		})
-		eng.Handle("sum", func(ctx context.Context, _ *ojs.Job[any]) error {
-			sum := 0
-			for k := range members {
-				n, err := workflow.Result[int](ctx, fmt.Sprint(k))
-				if err != nil {
-					return err
-				}
-				sum += n
-			}
-			sums <- sum
-			return nil
-		})
-		running := eng
-		go func() { ended <- running.Run(ctx) }()
-	}
-	for _, id := range ids {
-		s, err := eng.Workflows().Wait(t.Context(), id)
-		must(t, err)
-		if n := s.Count(ojs.StateCompleted); s.State != workflow.StateCompleted || n != members+2 {
-			t.Errorf("workflow %s is %s, %d steps completed", s.Name, s.State, n)
-		}
-		if sum := <-sums; sum != members {
-			t.Errorf("a callback has seen %d results", sum)
-		}
-	}
-	stop()
-	must(t, <-ended)
-	must(t, <-ended)
-	if len(sums) > 0 {
-		t.Errorf("%d callbacks too many", len(sums))
-	}
+func TestWorkflowsInOneStep(t *testing.T) {
+	workflowtest.Groups(t, func(t *testing.T) storage.Storage {
+		s, _ := open(t, "")
+		return s
+	})
 }
 
 // Jobs that wait for each other's jobs in opposite orders end in concurrent transactions:

@@ -1,0 +1,346 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
+)
+
+var (
+	_ storage.GroupStore = (*Storage)(nil)
+	_ insert.Grouper     = (*inserter)(nil)
+)
+
+// grouped makes a step of many jobs: f, in one transaction, and the notice that f fills.
+func (s *Storage) grouped(ctx context.Context, f func(context.Context, transaction, *storage.Notice) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.RUnlock()
+	var n storage.Notice
+	store := func(ctx context.Context) error {
+		return begun(ctx, s.in(ctx), func(tx transaction) error {
+			n = storage.Notice{}
+			if txOf(ctx) == nil {
+				if err := tx.exec(ctx, s.sql.tune); err != nil {
+					return err
+				}
+			}
+			err := f(ctx, tx, &n)
+			if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
+				err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+			}
+			return err
+		})
+	}
+	if txOf(ctx) != nil { // see Insert
+		return wrap(store(ctx))
+	}
+	err := again(func() error { return s.within(ctx, store) })
+	if err == nil {
+		s.tell(ctx, &n)
+	}
+	return wrap(err)
+}
+
+// CancelAll implements storage.GroupStore.
+func (s *Storage) CancelAll(
+	ctx context.Context, now time.Time, ids []string,
+) (cancelled, moved []storage.Record, err error) {
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
+	var met []bad
+	err = s.grouped(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
+		var o settling
+		var err error
+		cancelled, o, met, err = s.cancels(ctx, tx, now, ids)
+		if err != nil || len(cancelled) == 0 {
+			return err
+		}
+		applied, list, err := s.applyCounting(ctx, tx, o)
+		if err == nil && slices.Contains(applied, 0) {
+			err = errNotLocked
+		}
+		if err != nil {
+			return err
+		}
+		c := s.counter(ctx, tx)
+		if moved, err = c.count(now, list...); err == nil {
+			err = c.store()
+		}
+		for i := range o.encoded {
+			rows.Note(n, &o.encoded[i].Columns)
+		}
+		noteMoved(n, moved)
+		met = append(met, c.met...)
+		return err
+	})
+	_ = s.setAsideRead(ctx, false, met)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cancelled, moved, nil
+}
+
+// cancels locks jobs, and returns those that wait, cancelled, with the changes that
+// cancel them, and those that do not decode. It is an error if the first does not wait.
+func (s *Storage) cancels(
+	ctx context.Context, tx transaction, now time.Time, ids []string,
+) (cancelled []storage.Record, o settling, met []bad, err error) {
+	list, err := s.lockRows(ctx, tx, ids)
+	if err != nil {
+		return nil, o, nil, err
+	}
+	jobs := make(map[string]*rows.Row, len(list))
+	for i := range list {
+		row, err := list[i].decode()
+		if err != nil {
+			met = append(met, bad{list[i], err})
+			continue
+		}
+		jobs[row.ID] = row
+	}
+	o.sameJob = true
+	for i, id := range ids {
+		row := jobs[id]
+		if row == nil || !row.State.Waiting() {
+			switch {
+			case i > 0:
+				continue
+			case row == nil:
+				return nil, o, met, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+			}
+			return nil, o, met, &ojs.TransitionError{ID: id, From: row.State, To: ojs.StateCancelled}
+		}
+		row.Cancel(now)
+		w, err := encode(&row.Record)
+		if err != nil {
+			return nil, o, met, err
+		}
+		o.encoded = append(o.encoded, w)
+		o.froms = append(o.froms, int64(rows.From(rows.Cancelled)))
+		cancelled = append(cancelled, row.Record)
+	}
+	return cancelled, o, met, nil
+}
+
+// lockRows locks and reads jobs. None of them is missed because another transaction takes
+// it to another state meanwhile.
+func (s *Storage) lockRows(ctx context.Context, tx transaction, ids []string) ([]stored, error) {
+	ids = sayables(ids)
+	for {
+		list, err := selectRows(ctx, tx, false, s.sql.lockedIDs, ids)
+		if err != nil {
+			return nil, err
+		}
+		locked := make(map[string]bool, len(list))
+		for i := range list {
+			locked[list[i].ID] = true
+		}
+		missed := false
+		var h head
+		var id string
+		var state int16
+		err = tx.query(ctx, s.sql.heads, []any{ids}, each([]any{&id, &h.seq, &state}, func() {
+			missed = missed || !locked[id]
+		}))
+		if err != nil || !missed {
+			return list, err
+		}
+	}
+}
+
+// Revive implements storage.GroupStore.
+func (s *Storage) Revive(
+	ctx context.Context, now time.Time, batch []storage.Insert,
+) (moved []storage.Record, err error) {
+	if err := storage.CheckRevive(batch); err != nil || len(batch) == 0 {
+		return nil, err
+	}
+	o := settling{encoded: make([]written, len(batch)), froms: make([]int64, len(batch))}
+	for i := range batch {
+		r := batch[i].Record
+		r.Version++
+		if o.encoded[i], err = encode(&r); err != nil {
+			return nil, err
+		}
+		o.froms[i] = 1<<rows.Completed | 1<<rows.Cancelled | 1<<rows.Discarded
+	}
+	var met []bad
+	err = s.grouped(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
+		if err := s.lockRevived(ctx, tx, n, batch); err != nil {
+			return err
+		}
+		seqs, _, err := s.applyCounting(ctx, tx, o)
+		if err == nil && slices.Contains(seqs, 0) {
+			err = errNotLocked
+		}
+		if err == nil {
+			err = s.forgetDependencies(ctx, tx, batch, seqs)
+		}
+		if err != nil {
+			return err
+		}
+		c := s.counter(ctx, tx)
+		moved, err = c.await(now, batch, func(int) bool { return true })
+		for i := range o.encoded {
+			rows.Note(n, &o.encoded[i].Columns)
+		}
+		noteMoved(n, moved)
+		met = c.met
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	_ = s.setAsideRead(ctx, false, met)
+	return moved, nil
+}
+
+// lockRevived locks the jobs of a batch for Revive and those that they are to wait for,
+// and checks them.
+func (s *Storage) lockRevived(
+	ctx context.Context, tx transaction, n *storage.Notice, batch []storage.Insert,
+) error {
+	var ids, all []string
+	for i := range batch {
+		ids = append(ids, batch[i].Record.ID)
+		all = append(all, batch[i].DependsOn...)
+	}
+	all = append(all, ids...)
+	slices.Sort(all)
+	known, err := (&inserter{ctx: ctx, s: s, tx: tx, notice: n}).Known(slices.Compact(all))
+	if err != nil {
+		return err
+	}
+	there := make(map[string]found)
+	var id string
+	var f found
+	err = tx.query(ctx, s.sql.versions, []any{sayables(ids)}, each([]any{&id, &f.version, &f.state}, func() {
+		there[id] = f
+	}))
+	if err != nil {
+		return err
+	}
+	for i := range batch {
+		r := &batch[i].Record
+		f := there[r.ID]
+		state := rows.State(int(f.state))
+		if state == "" {
+			return fmt.Errorf("%w: job %q", ojs.ErrNotFound, r.ID)
+		}
+		was := storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: r.ID}, State: state},
+			Version: uint64(f.version)}
+		if err := was.CanRevive(r); err != nil {
+			return err
+		}
+	}
+	for i := range batch {
+		for _, id := range batch[i].DependsOn {
+			if !known[id] {
+				return &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id}
+			}
+		}
+	}
+	return nil
+}
+
+// forgetDependencies deletes the edges to revived jobs, and the counts of those that are
+// to wait for others.
+func (s *Storage) forgetDependencies(
+	ctx context.Context, tx transaction, batch []storage.Insert, seqs []int64,
+) error {
+	if err := tx.exec(ctx, s.sql.forgetEdges, seqs); err != nil {
+		return err
+	}
+	var waiting []int64
+	for i := range batch {
+		if len(batch[i].DependsOn) > 0 {
+			waiting = append(waiting, seqs[i])
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	return tx.exec(ctx, s.sql.setDepends, waiting, make([][]byte, len(waiting)))
+}
+
+// Waiting implements insert.Grouper. It locks the jobs, so that none ends before the
+// insert has.
+func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
+	list, err := i.s.lockRows(i.ctx, i.tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	if met := undecoded(list); len(met) > 0 {
+		return nil, &undecodable{met}
+	}
+	waiting := make(map[string]bool, len(ids))
+	for k := range list {
+		waiting[list[k].ID] = list[k].State == rows.Pending && list[k].Depends != nil
+	}
+	return waiting, nil
+}
+
+// awaitNew has stored jobs wait for jobs that have just been stored. It returns the jobs
+// that move by it, since a new job has been replaced in this call, and those that end.
+func (c *counter) awaitNew(
+	now time.Time, batch []storage.Insert, added func(int) bool,
+) (moved []storage.Record, list []ended, err error) {
+	var ids, waiting []string
+	for k := range batch {
+		if len(batch[k].AwaitedBy) > 0 && added(k) {
+			ids = append(ids, batch[k].Record.ID)
+			waiting = append(waiting, batch[k].AwaitedBy...)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
+	heads, err := c.heads(ids)
+	if err == nil {
+		err = c.read(c.s.sql.waitingIDs, sayables(waiting))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	byID := make(map[string]*waiter, len(c.jobs))
+	for _, w := range c.jobs {
+		byID[w.ID] = w
+	}
+	for k := range batch {
+		in := &batch[k]
+		if !added(k) {
+			continue
+		}
+		for _, id := range in.AwaitedBy {
+			w := byID[id]
+			if w == nil || w.State != ojs.StatePending || w.Dependencies == nil {
+				continue
+			}
+			h := heads[in.Record.ID]
+			w.WaitsMore()
+			w.counted = true
+			if !h.state.Terminal() {
+				c.edges[h.seq] = append(c.edges[h.seq], w.Seq)
+				continue
+			}
+			if c.resolve(now, w, ended{seq: h.seq, id: in.Record.ID, state: h.state}) {
+				moved = append(moved, w.Record)
+				if w.State.Terminal() && w.awaited {
+					list = append(list, ended{seq: w.Seq, id: w.ID, state: w.State})
+				}
+			}
+		}
+	}
+	err = c.addEdges()
+	clear(c.edges) // they are stored, and read when one of the new jobs ends
+	return moved, list, err
+}
