@@ -145,7 +145,8 @@ func (r *rig) ends(id string, state workflow.State, want string) {
 		got = append(got, s.Steps[i].Name+":"+string(s.Steps[i].State()))
 	}
 	if s.State != state || strings.Join(got, " ") != want {
-		r.t.Errorf("the workflow is %s: %s; it should be %s: %s", s.State, strings.Join(got, " "), state, want)
+		r.t.Errorf("the workflow is %s: %s; it should be %s: %s",
+			s.State, strings.Join(got, " "), state, want)
 	}
 }
 
@@ -212,7 +213,8 @@ func Groups(t *testing.T, open func(t *testing.T) storage.Storage) {
 			undoable := func(name string) workflow.Part {
 				return workflow.Undoable(name, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil))
 			}
-			id := r.start(workflow.Saga(workflow.Compensate, undoable("flight"), undoable("hotel"), undoable("car")))
+			id := r.start(workflow.Saga(workflow.Compensate,
+				undoable("flight"), undoable("hotel"), undoable("car")))
 			r.ends(id, workflow.StateCompensated, "flight:completed hotel:completed car:discarded "+
 				"undo-car:cancelled undo-hotel:completed undo-flight:completed")
 		},

@@ -17,38 +17,6 @@ var (
 	_ insert.Grouper     = (*inserter)(nil)
 )
 
-// grouped makes a step of many jobs: f, in one transaction, and the notice that f fills.
-func (s *Storage) grouped(ctx context.Context, f func(context.Context, transaction, *storage.Notice) error) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.RUnlock()
-	var n storage.Notice
-	store := func(ctx context.Context) error {
-		return begun(ctx, s.in(ctx), func(tx transaction) error {
-			n = storage.Notice{}
-			if txOf(ctx) == nil {
-				if err := tx.exec(ctx, s.sql.tune); err != nil {
-					return err
-				}
-			}
-			err := f(ctx, tx, &n)
-			if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
-				err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
-			}
-			return err
-		})
-	}
-	if txOf(ctx) != nil { // see Insert
-		return wrap(store(ctx))
-	}
-	err := again(func() error { return s.within(ctx, store) })
-	if err == nil {
-		s.tell(ctx, &n)
-	}
-	return wrap(err)
-}
-
 // CancelAll implements storage.GroupStore.
 func (s *Storage) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
@@ -57,7 +25,7 @@ func (s *Storage) CancelAll(
 		return nil, nil, nil
 	}
 	var met []bad
-	err = s.grouped(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
+	err = s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
 		var o settling
 		var err error
 		cancelled, o, met, err = s.cancels(ctx, tx, now, ids)
@@ -131,8 +99,8 @@ func (s *Storage) cancels(
 	return cancelled, o, met, nil
 }
 
-// lockRows locks and reads jobs. None of them is missed because another transaction takes
-// it to another state meanwhile.
+// lockRows locks and reads jobs, also those that another transaction takes to another
+// state meanwhile.
 func (s *Storage) lockRows(ctx context.Context, tx transaction, ids []string) ([]stored, error) {
 	ids = sayables(ids)
 	for {
@@ -174,7 +142,7 @@ func (s *Storage) Revive(
 		o.froms[i] = 1<<rows.Completed | 1<<rows.Cancelled | 1<<rows.Discarded
 	}
 	var met []bad
-	err = s.grouped(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
+	err = s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
 		if err := s.lockRevived(ctx, tx, n, batch); err != nil {
 			return err
 		}

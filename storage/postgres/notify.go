@@ -60,6 +60,7 @@ func (o *outbox) add(n *storage.Notice) {
 	defer o.mu.Unlock()
 	t := &o.notice
 	t.Everything, t.Available, t.Crons = t.Everything || n.Everything, t.Available || n.Available, t.Crons || n.Crons
+	t.Values = t.Values || n.Values
 	if !n.Due.IsZero() && (t.Due.IsZero() || n.Due.Before(t.Due)) {
 		t.Due = n.Due
 	}
@@ -121,9 +122,9 @@ func (s *Storage) channel() string { return "ojs:" + s.config.schema }
 
 // A payload is who sends it and words: what is available (a), also in places that claims
 // may have passed (b, which is a payload of its own), when what is due (d),
-// recurring jobs (c), that it is a probe of the sender's (p), that records were set aside
-// (q), and of single jobs that they have ended (e) or that a claim has been taken (x
-// cancelled, r replaced, l lost).
+// recurring jobs (c), that values have been put (v), that it is a probe of the sender's
+// (p), that records were set aside (q), and of single jobs that they have ended (e) or
+// that a claim has been taken (x cancelled, r replaced, l lost).
 const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
 
 var causes = map[byte]error{'x': ojs.ErrCancelled, 'r': ojs.ErrReplaced, 'l': ojs.ErrLeaseLost}
@@ -138,6 +139,9 @@ func payloads(from string, n *storage.Notice) []string {
 	}
 	if n.Crons {
 		words = append(words, "c")
+	}
+	if n.Values {
+		words = append(words, "v")
 	}
 	if len(n.Quarantined) > 0 {
 		words = append(words, "q")
@@ -174,6 +178,8 @@ func parse(payload string) (from string, n storage.Notice) {
 			n.Available = true
 		case 'c':
 			n.Crons = true
+		case 'v':
+			n.Values = true
 		case 'q':
 			n.Everything = true
 		case 'd':

@@ -35,6 +35,7 @@ type statements struct {
 	quarantined, countQuarantined, quarantinedID, quarantineEntry        string
 	quarantinedJob, stateOf, releaseJob, releaseCron, releaseQueue       string
 	deleteQuarantined                                                    string
+	values, putValues, deleteValues, dropValues                          string
 }
 
 // columns are those of a job, in the order in which scan reads them.
@@ -698,6 +699,15 @@ func newStatements(schema string) *statements {
 		queueState:    q(`SELECT state FROM {schema}.queue_state WHERE queue = $1`),
 		setQueueState: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`),
 		activateQueue: q(`DELETE FROM {schema}.queue_state WHERE queue = $1`),
+
+		values: q(`SELECT key, data, expires FROM {schema}.value
+			WHERE key >= $1 AND key > $2 AND key < $3 AND expires > $4 ORDER BY key LIMIT $5`),
+		putValues: q(`INSERT INTO {schema}.value
+			SELECT u.* FROM unnest($1::text[], $2::bytea[], $3::bigint[]) u (key, data, expires) ORDER BY u.key
+			ON CONFLICT (key) DO UPDATE SET data = excluded.data, expires = excluded.expires`),
+		deleteValues: q(`DELETE FROM {schema}.value WHERE key = ANY ($1::text[])`),
+		dropValues: q(`DELETE FROM {schema}.value WHERE key = ANY (ARRAY(
+			SELECT key FROM {schema}.value WHERE expires <= $1 ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED))`),
 
 		listen:    q(`LISTEN "ojs:{name}"`),
 		notify:    q(`SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`),

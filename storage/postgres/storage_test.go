@@ -91,6 +91,7 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		Then:         true,
 		DependsOn:    true,
 		Groups:       true,
+		Values:       true,
 		Orders:       true,
 		Versions:     true,
 		Queues:       true,

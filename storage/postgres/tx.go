@@ -73,3 +73,37 @@ func (s *Storage) in(ctx context.Context) querier {
 	}
 	return tuned{s}
 }
+
+// atomically makes a call: f, in one transaction, and the notice that f fills.
+func (s *Storage) atomically(
+	ctx context.Context, f func(context.Context, transaction, *storage.Notice) error,
+) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.RUnlock()
+	var n storage.Notice
+	store := func(ctx context.Context) error {
+		return begun(ctx, s.in(ctx), func(tx transaction) error {
+			n = storage.Notice{}
+			if txOf(ctx) == nil {
+				if err := tx.exec(ctx, s.sql.tune); err != nil {
+					return err
+				}
+			}
+			err := f(ctx, tx, &n)
+			if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
+				err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+			}
+			return err
+		})
+	}
+	if txOf(ctx) != nil { // whose time is its owner's: see Insert
+		return wrap(store(ctx))
+	}
+	err := again(func() error { return s.within(ctx, store) })
+	if err == nil {
+		s.tell(ctx, &n)
+	}
+	return wrap(err)
+}

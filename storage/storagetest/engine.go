@@ -20,7 +20,7 @@ import (
 // suite than Run, and takes a few seconds.
 func RunEngine(t *testing.T, cfg Config) {
 	t.Helper()
-	for name, f := range map[string]func(t *testing.T, e *engineRig){
+	cases := map[string]func(t *testing.T, e *engineRig){
 		"Completes": func(t *testing.T, e *engineRig) {
 			e.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
 				return handler.SetResult(ctx, job.Args)
@@ -134,7 +134,32 @@ func RunEngine(t *testing.T, cfg Config) {
 				t.Errorf("%+v, %+v", first, second)
 			}
 		},
-	} {
+	}
+	if cfg.Values {
+		cases["PausesAType"] = func(t *testing.T, e *engineRig) {
+			run := func(context.Context, *ojs.Job[any]) error { return nil }
+			e.handle("x", run)
+			e.handle("y", run)
+			e.run()
+			if err := e.Queues().PauseType(e.ctx, "x", ""); err != nil {
+				t.Fatal(err)
+			}
+			paused := e.enqueue("x", nil)
+			if _, err := e.enqueue("y", nil).Wait(e.ctx); err != nil { // enqueued last, and it runs
+				t.Error(err)
+			}
+			if info, err := e.Get(e.ctx, paused.ID); err != nil || info.State != ojs.StateAvailable {
+				t.Errorf("a job of a paused type: %v, %v", info, err)
+			}
+			if err := e.Queues().ResumeType(e.ctx, "x"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := paused.Wait(e.ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for name, f := range cases {
 		t.Run("Engine/"+name, func(t *testing.T) {
 			s := cfg.Open(t)
 			defer s.Close()
