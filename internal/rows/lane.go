@@ -43,7 +43,16 @@ type Waiting struct {
 	Seq int64
 	Position
 	Queue, Type, Key string
-	Wake             int64 // when it expires, or None
+	Limit            string // its bounds, if the claim obeys limits and they count the job
+	Wake             int64  // when it expires, or None
+}
+
+// name is what the job is skipped by: its bounds, or else its key.
+func (w *Waiting) name() string {
+	if w.Limit != "" {
+		return w.Limit
+	}
+	return w.Key
 }
 
 // Looker looks at the available jobs of a lane.
@@ -53,21 +62,26 @@ type Looker interface {
 	// be kept.
 	Behind(passed map[int]int64, n int) ([]Waiting, error)
 	// First returns the first of each key that has any of the types, has not expired and
-	// is in no paused queue, in no order.
+	// is in no paused queue. Of bounds, which it may be given as well, it may return
+	// several, in order.
 	First(keys []string) ([]Waiting, error)
 }
 
 // Lane is for the claims of one set of keys, from one queue or from all, of the same
-// types.
+// types. If they obey limits, it has a second set: the bounds whose jobs may not start. A
+// key means the bounds of a job that limits count, below.
 type Lane struct {
-	set     *storage.KeySet
-	at      uint64 // a moment of the set
-	behind  map[int]int64
-	keys    map[string]*passedKey
-	open    openKeys
-	expired int64  // the latest time of a claim that has skipped expired jobs
-	around  string // the paused queues
-	visited []visit
+	set      *storage.KeySet
+	at       uint64              // a moment of the set
+	closed   *storage.KeySet     // nil: claims obey no limits
+	closedAt uint64              // a moment of closed
+	bounds   map[string][]string // the bounds in keys, by the key of their jobs
+	behind   map[int]int64
+	keys     map[string]*passedKey
+	open     openKeys
+	expired  int64  // the latest time of a claim that has skipped expired jobs
+	around   string // the paused queues
+	visited  []visit
 
 	// For Begin and End.
 	safe map[int]int64 // what behind may begin with
@@ -80,7 +94,8 @@ type Lane struct {
 
 type passedKey struct {
 	bound  Position
-	queued bool // in open under its bound
+	key    string // of its jobs
+	queued bool   // in open under its bound
 }
 
 // visit is a job that a claim has looked at after the first that it may have.
@@ -111,9 +126,13 @@ func (h *openKeys) Pop() any {
 
 func (l *Lane) forget() {
 	_, now, _ := l.set.Changes(0)
-	*l = Lane{set: l.set, at: now, behind: make(map[int]int64), keys: make(map[string]*passedKey),
-		expired: None, around: l.around}
+	_, closedAt, _ := l.closed.Changes(0)
+	*l = Lane{set: l.set, at: now, closed: l.closed, closedAt: closedAt, behind: make(map[int]int64),
+		keys: make(map[string]*passedKey), expired: None, around: l.around}
 }
+
+// shut reports whether jobs are skipped that have a name and a key.
+func (l *Lane) shut(name, key string) bool { return l.set.Has(key) || l.closed.Has(name) }
 
 // Wanted is what a claim wants of a lane.
 type Wanted struct {
@@ -122,10 +141,14 @@ type Wanted struct {
 	Paused []string        // queues, sorted, if the lane is for all
 	Taken  map[string]bool // keys of which the claim has a job
 	Max    int
+
+	// Leave reports that a limit of its queue or type keeps the job. The lane is for
+	// claims that leave the same queues and types. nil: none.
+	Leave func(j *Waiting) bool
 }
 
 func (w *Wanted) may(j *Waiting) bool {
-	return Takes(w.Types, j.Type)
+	return Takes(w.Types, j.Type) && (w.Leave == nil || !w.Leave(j))
 }
 
 // TypeName is the name of a type, of the column of the type.
@@ -143,7 +166,8 @@ func Takes(types []string, column string) bool {
 	})
 }
 
-// Pick returns the first jobs that a claim may have, in order, one of each key.
+// Pick returns the first jobs that a claim may have, in order: one of each key, and of
+// bounds as many as there are.
 func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 	if around := strings.Join(w.Paused, "\n"); around != l.around || w.Now < l.expired {
 		l.around = around
@@ -171,11 +195,11 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 			case !w.may(j) || paused:
 			case j.Wake != None && j.Wake <= w.Now:
 				l.expired = max(l.expired, w.Now)
-			case j.Key != "" && (l.set.Has(j.Key) || w.Taken[j.Key] || seen[j.Key]):
+			case j.Key != "" && (l.shut(j.name(), j.Key) || w.Taken[j.Key] || seen[j.Key]):
 				l.pass(j)
 			default:
 				v.seq = j.Seq
-				if j.Key != "" {
+				if j.Key != "" && j.Limit == "" {
 					seen[j.Key] = true
 				}
 				if n == 0 {
@@ -199,9 +223,11 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 	}
 	slices.SortFunc(found, func(a, b Waiting) int { return a.compare(b.Position) })
 	clear(seen)
+	last := Waiting{Seq: None}
 	found = slices.DeleteFunc(found, func(j Waiting) bool {
-		twice := j.Key != "" && seen[j.Key]
-		seen[j.Key] = true
+		twice := j.Key != "" && seen[j.Key] || j.Limit != "" && j.Seq == last.Seq
+		last = j
+		seen[j.Key] = seen[j.Key] || j.Limit == ""
 		return twice
 	})
 	return found[:min(w.Max, len(found))], nil
@@ -262,9 +288,28 @@ func (l *Lane) follow() {
 	}
 	l.at = now
 	for _, key := range changed {
-		if k := l.keys[key]; k != nil && !k.queued && !l.set.Has(key) {
-			l.enter(key, k)
+		l.reenter(key)
+		for _, name := range l.bounds[key] {
+			l.reenter(name)
 		}
+	}
+	if l.closed == nil {
+		return
+	}
+	if changed, now, ok = l.closed.Changes(l.closedAt); !ok {
+		l.forget()
+		return
+	}
+	l.closedAt = now
+	for _, name := range changed {
+		l.reenter(name)
+	}
+}
+
+// reenter enters a skipped key that may be open.
+func (l *Lane) reenter(name string) {
+	if k := l.keys[name]; k != nil && !k.queued && !l.shut(name, k.key) {
+		l.enter(name, k)
 	}
 }
 
@@ -275,16 +320,36 @@ func (l *Lane) enter(key string, k *passedKey) {
 
 // pass notes a job that is skipped because of its key.
 func (l *Lane) pass(j *Waiting) {
-	k := l.keys[j.Key]
+	name := j.name()
+	k := l.keys[name]
 	switch {
 	case k == nil:
-		k = &passedKey{bound: j.Position}
-		l.keys[j.Key] = k
+		k = &passedKey{bound: j.Position, key: j.Key}
+		l.keys[name] = k
+		if j.Limit != "" {
+			if l.bounds == nil {
+				l.bounds = make(map[string][]string)
+			}
+			l.bounds[j.Key] = append(l.bounds[j.Key], name)
+		}
 	case j.compare(k.bound) < 0:
 		k.bound, k.queued = j.Position, false
 	}
-	if !k.queued && !l.set.Has(j.Key) {
-		l.enter(j.Key, k)
+	if !k.queued && !l.shut(name, j.Key) {
+		l.enter(name, k)
+	}
+}
+
+// leave forgets a key that has no skipped jobs any more.
+func (l *Lane) leave(name string) {
+	key := l.keys[name].key
+	delete(l.keys, name)
+	if key == name {
+		return
+	}
+	l.bounds[key] = slices.DeleteFunc(l.bounds[key], func(other string) bool { return other == name })
+	if len(l.bounds[key]) == 0 {
+		delete(l.bounds, key)
 	}
 }
 
@@ -307,8 +372,8 @@ func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 			}
 			k.queued = false
 			switch {
-			case l.set.Has(o.key):
-			case w.Taken[o.key]:
+			case l.shut(o.key, k.key):
+			case w.Taken[k.key]:
 				again = append(again, o.key)
 			default:
 				keys = append(keys, o.key)
@@ -324,8 +389,12 @@ func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 		}
 		there := make(map[string]bool, len(some))
 		for i := range some {
-			there[some[i].Key] = true
-			if k := l.keys[some[i].Key]; k.bound != some[i].Position {
+			name := some[i].name()
+			if there[name] {
+				continue
+			}
+			there[name] = true
+			if k := l.keys[name]; k.bound != some[i].Position {
 				k.bound = some[i].Position
 				l.expired = max(l.expired, w.Now) // or those before it have
 			}
@@ -334,7 +403,7 @@ func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 		again = slices.DeleteFunc(again, func(key string) bool {
 			gone := !there[key] && slices.Contains(keys, key)
 			if gone {
-				delete(l.keys, key)
+				l.leave(key)
 				l.expired = max(l.expired, w.Now) // or its jobs have
 			}
 			return gone
@@ -346,8 +415,11 @@ func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 
 // Lanes are the lanes of a storage.
 type Lanes struct {
-	sets map[*storage.KeySet]map[string]*Lane
+	sets map[setPair]map[string]*Lane
 }
+
+// setPair are the two sets of a lane.
+type setPair struct{ keys, closed *storage.KeySet }
 
 // Most lanes and sets that are kept: those of engines that are gone are forgotten with
 // the others.
@@ -358,21 +430,36 @@ const (
 
 // Of returns the lane of a set, a queue ("": all) and some types.
 func (ls *Lanes) Of(set *storage.KeySet, queue string, types []string) *Lane {
-	lanes := ls.sets[set]
+	return ls.of(setPair{keys: set}, queue, types, nil)
+}
+
+// Limited is Of for claims that obey limits: those of the closed lanes, and of queues and
+// types that the claim leaves, which names tell.
+func (ls *Lanes) Limited(
+	set *storage.KeySet, closed *ClosedLanes, queue string, types, left []string,
+) *Lane {
+	return ls.of(setPair{set, closed.set}, queue, types, left)
+}
+
+func (ls *Lanes) of(sets setPair, queue string, types, left []string) *Lane {
+	lanes := ls.sets[sets]
 	if lanes == nil || len(lanes) >= mostLanes {
 		if ls.sets == nil || len(ls.sets) >= mostSets {
-			ls.sets = make(map[*storage.KeySet]map[string]*Lane)
+			ls.sets = make(map[setPair]map[string]*Lane)
 		}
 		lanes = make(map[string]*Lane)
-		ls.sets[set] = lanes
+		ls.sets[sets] = lanes
 	}
 	name := queue
 	if len(types) > 0 {
 		name += "\n" + strings.Join(types, "\n")
 	}
+	if len(left) > 0 {
+		name += "\n\n" + strings.Join(left, "\n")
+	}
 	l := lanes[name]
 	if l == nil {
-		l = &Lane{set: set}
+		l = &Lane{set: sets.keys, closed: sets.closed}
 		l.forget()
 		lanes[name] = l
 	}

@@ -35,6 +35,7 @@ type Columns struct {
 	Lease                   int64 // nanoseconds
 	Fingerprint             string
 	RateKey                 string
+	Bounds                  string // see Bounds; for storages that count limits
 
 	// Nanoseconds since 1970, or None.
 	Wake, Deadline, Created, Enqueued, Started, NextRetry, Finished, Dead, LeaseUntil int64
@@ -170,6 +171,9 @@ func Encode(r *storage.Record) (Columns, error) {
 	var err error
 	if c.Job, err = encodeJob(r); err == nil {
 		c.Outcome, err = encodeOutcome(r)
+	}
+	if err == nil && r.RateLimit != nil {
+		c.Bounds, err = Bounds(r.RateLimit)
 	}
 	if err != nil {
 		return c, fmt.Errorf("ojs: job %s does not encode: %w", r.ID, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -25,14 +26,24 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	return append(dst, claimed...), nil
 }
 
-// claim claims jobs. If plain is set, the first job that has a rate limit or an enqueue
-// TTL ends the claim.
+// claim claims jobs. If plain is set, the first job that has an enqueue TTL, or a rate
+// limit that this claim does not count, ends the claim.
 func (t *tx) claim(now int64, c *storage.Claim, plain bool) ([]storage.Record, error) {
 	states, err := t.queueStates()
 	if err != nil {
 		return nil, err
 	}
-	k := claimer{t: t, c: c, now: now, plain: plain}
+	if err := t.widely(); err != nil {
+		return nil, err
+	}
+	k := claimer{t: t, c: c, now: now, plain: plain, limited: limited{opens: rows.None}}
+	if c.Limits != nil {
+		*c.Limits = storage.Limited{Now: c.Limits.Now}
+		if err := t.follow(now); err != nil {
+			return nil, err
+		}
+		defer k.tell()
+	}
 	if len(c.Queues) == 0 {
 		for q, state := range states {
 			if state == string(ojs.QueuePaused) {
@@ -68,7 +79,8 @@ type claimer struct {
 	keys    map[string]bool // of rate limits that this claim has taken a job of
 	claimed []storage.Record
 	plain   bool // see claim
-	over    bool // by a job that a plain claim does not take
+	over    bool // by a job that the claim does not take
+	limited
 }
 
 // from claims jobs of a queue, or of all as if they were one.
@@ -76,40 +88,55 @@ func (k *claimer) from(queue string) error {
 	k.queue = queue
 	for {
 		left := k.c.Max - len(k.claimed)
-		if left <= 0 {
+		if left <= 0 || k.leaves(&rows.Waiting{Queue: queue}) {
 			return nil
 		}
-		lane := k.t.lanes.Of(k.c.SkipKeys, queue, k.c.Types)
-		picked, err := lane.Pick(k, rows.Wanted{Now: k.now, Types: k.c.Types, Paused: k.paused,
-			Taken: k.keys, Max: left})
+		wanted := rows.Wanted{Now: k.now, Types: k.c.Types, Paused: k.paused, Taken: k.keys, Max: left}
+		var lane *rows.Lane
+		if k.c.Limits == nil {
+			lane = k.t.lanes.Of(k.c.SkipKeys, queue, k.c.Types)
+		} else {
+			lane = k.t.lanes.Limited(k.c.SkipKeys, k.t.limits.closed, queue, k.c.Types, k.leftNames())
+			wanted.Leave = k.leaves
+		}
+		picked, err := lane.Pick(k, wanted)
 		if err != nil {
 			return err
 		}
 		gone := make(map[int64]bool, len(picked))
-		aside := false
+		more := false // other jobs come in the places of those that were not taken
 		for i := range picked {
-			k.over = k.plain && picked[i].Key != ""
-			if k.over {
+			j := &picked[i]
+			local := j.Key != "" && j.Limit == ""
+			if k.over = k.plain && local; k.over {
 				break
 			}
-			taken, err := k.take(picked[i].Seq)
+			if k.keys[j.Key] {
+				more = true
+				break
+			}
+			verdict, taken, err := k.take(j.Seq)
 			if err != nil {
 				return err
 			}
 			if k.over {
 				break
 			}
-			gone[picked[i].Seq] = true
-			if key := picked[i].Key; taken && key != "" {
+			if verdict == isHeld {
+				more = true
+				break
+			}
+			gone[j.Seq] = true
+			if taken && local {
 				if k.keys == nil {
 					k.keys = make(map[string]bool)
 				}
-				k.keys[key] = true
+				k.keys[j.Key] = true
 			}
-			aside = aside || !taken
+			more = more || !taken
 		}
 		lane.Took(func(seq int64) bool { return gone[seq] })
-		if !aside || k.over { // or other jobs come in the places of the undecodable ones
+		if !more || k.over {
 			return nil
 		}
 	}
@@ -152,7 +179,7 @@ func (k *claimer) query(all, in string, args ...any) *statement {
 // look reads jobs until there are n.
 func (k *claimer) look(found []rows.Waiting, n int, q *statement) ([]rows.Waiting, error) {
 	for len(found) < n && q.next() {
-		found = append(found, q.waiting())
+		found = append(found, k.waiting(q))
 	}
 	return found, q.close()
 }
@@ -160,13 +187,20 @@ func (k *claimer) look(found []rows.Waiting, n int, q *statement) ([]rows.Waitin
 // First implements rows.Looker.
 func (k *claimer) First(keys []string) (found []rows.Waiting, err error) {
 	for _, key := range keys {
-		q := k.t.query(selectKey, key, k.now, k.queue)
-		for q.next() {
-			j := q.waiting()
+		sql, most := selectKey, 1
+		if strings.HasPrefix(key, `{"Key":`) { // bounds, of which it takes several
+			sql, most = selectBounds, k.c.Max-len(k.claimed)
+		}
+		q := k.t.query(sql, key, k.now, k.queue)
+		for most > 0 && q.next() {
+			j := k.waiting(q)
+			if j.Key == key && j.Limit != "" {
+				continue // it is among those of its bounds
+			}
 			_, paused := slices.BinarySearch(k.paused, j.Queue)
-			if !paused && rows.Takes(k.c.Types, j.Type) {
+			if !paused && rows.Takes(k.c.Types, j.Type) && !k.leaves(&j) {
 				found = append(found, j)
-				break
+				most--
 			}
 		}
 		if err := q.close(); err != nil {
@@ -176,25 +210,35 @@ func (k *claimer) First(keys []string) (found []rows.Waiting, err error) {
 	return found, nil
 }
 
-func (s *statement) waiting() (j rows.Waiting) {
+func (k *claimer) waiting(s *statement) (j rows.Waiting) {
 	j.Seq, j.Priority, j.Place = s.int64(), s.int(), s.int64()
 	j.Queue, j.Type, j.Key, j.Wake = s.text(), s.text(), s.text(), s.time()
+	if k.c.Limits != nil && j.Key != "" {
+		j.Limit = s.text()
+	}
 	return j
 }
 
-// take claims a job. It reports false if it has set it aside instead.
-func (k *claimer) take(seq int64) (taken bool, err error) {
+// take claims a job, unless limits keep it. It reports false if the job is not available
+// any more and not claimed.
+func (k *claimer) take(seq int64) (v verdict, taken bool, err error) {
 	list, err := k.t.query(selectBySeq, seq).all() // RETURNING would make a table of its own for it
 	if err != nil || len(list) == 0 {
-		return true, err
+		return mayStart, true, err
 	}
 	r := &list[0]
 	row, err := k.t.decode(r)
 	if err != nil {
-		return false, k.t.setAside(r, err)
+		return mayStart, false, k.t.setAside(r, err)
 	}
 	if k.over = k.plain && row.EnqueueTTL > 0; k.over {
-		return false, nil
+		return mayStart, false, nil
+	}
+	if k.c.Limits != nil {
+		v, err = k.judge(r, row)
+		if k.over = v == endsIt; err != nil || v != mayStart {
+			return v, false, err
+		}
 	}
 	before := r.kind()
 	r.place = k.t.nextPlace()
@@ -212,8 +256,12 @@ func (k *claimer) take(seq int64) (taken bool, err error) {
 	if k.c.Remote {
 		holder = 0
 	}
+	// Before the job is active, since its counters may be read for the first time.
+	if err := k.starts(r, row); err != nil {
+		return mayStart, true, err
+	}
 	err = k.t.exec(claimJob, r.seq, r.place, k.now, rec.Worker, r.LeaseUntil, holder)
 	k.t.move(before, r.kind())
 	k.t.note(&r.Columns)
-	return true, err
+	return mayStart, true, err
 }

@@ -35,6 +35,7 @@ func (s *statement) bindRow(r *stored) {
 	s.bytes(26, r.Outcome)
 	s.bytes(27, r.Checkpoint)
 	s.nanos(28, r.kept)
+	s.optional(29, r.Bounds)
 }
 
 // encode returns the row of a record, but for its seq and its place.
@@ -100,6 +101,9 @@ func (t *tx) save(before kind, r *stored, all bool) error {
 	}
 	t.move(before, r.kind())
 	t.note(&r.Columns)
+	if before.state == rows.Active && r.State != rows.Active {
+		return t.freed(&r.Columns)
+	}
 	return nil
 }
 

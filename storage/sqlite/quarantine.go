@@ -36,6 +36,11 @@ func (t *tx) setAside(r *stored, why error) error {
 		if _, err := t.enter(&q, addQuarantined, string(q.Kind), q.Name, q.Reason, r.seq); err != nil {
 			return err
 		}
+		if r.State == rows.Active {
+			if err := t.freed(&r.Columns); err != nil {
+				return err
+			}
+		}
 		if q.State != "" {
 			t.count(r.kind(), -1)
 			return nil

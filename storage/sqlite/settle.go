@@ -126,6 +126,9 @@ func (t *tx) unclaim(held storage.Held) (bool, error) {
 	if place == rows.None {
 		place = t.nextPlace()
 	}
+	if err := t.takeBack(&list[0]); err != nil {
+		return false, err
+	}
 	row.Unclaim()
 	r, err := encode(&row.Record)
 	if err != nil {

@@ -5,15 +5,15 @@ package sqlite
 // written are the columns that the record of a job gives.
 const written = `seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
 	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint,
-	kept`
+	kept, bounds`
 
 const columns = written + `, depends, awaited`
 
 const (
 	dataVersion = `PRAGMA data_version`
 
-	selectCounter = `SELECT seq, place, behind FROM counter`
-	updateCounter = `UPDATE counter SET seq = ?, place = ?, behind = ?`
+	selectCounter = `SELECT seq, place, passed, changed, settings, forgotten FROM counter`
+	updateCounter = `UPDATE counter SET seq = ?, place = ?, passed = ?, changed = ?, settings = ?, forgotten = ?`
 
 	upsertTally = `INSERT INTO tally (queue, state, class, n) VALUES (?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET n = n + excluded.n`
@@ -23,9 +23,9 @@ const (
 	sumDepth    = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state < 6`
 
 	insertJob = `INSERT INTO job (` + written + `)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	updateJob = `UPDATE job SET (` + written + `)
-		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?), released = NULL WHERE seq = ?1`
+		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?), released = NULL WHERE seq = ?1`
 
 	// updateAttempt writes the columns that attempts change.
 	updateAttempt = `UPDATE job SET place = ?2, state = ?3, attempt = ?4, version = ?5, wake = ?6, enqueued = ?7, started = ?8,
@@ -36,19 +36,21 @@ const (
 	selectBySeq = `SELECT ` + columns + ` FROM job WHERE seq = ?`
 	selectByID  = `SELECT ` + columns + ` FROM job WHERE id = ?`
 
-	selectReady = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job
+	selectReady = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job
 		WHERE state = 3 AND queue = ? ORDER BY priority DESC, place`
-	selectReadyAll = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job INDEXED BY job_ready_all
+	selectReadyAll = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_ready_all
 		WHERE state = 3 ORDER BY priority DESC, place`
 	// The next lower priority, and its jobs from a place on.
 	levelIn  = `SELECT priority FROM job WHERE state = 3 AND queue = ?2 AND priority < ?1 ORDER BY priority DESC LIMIT 1`
 	levelAll = `SELECT priority FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority < ?1 ORDER BY priority DESC LIMIT 1`
-	behindIn = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job
+	behindIn = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job
 		WHERE state = 3 AND queue = ?3 AND priority = ?1 AND place > ?2 ORDER BY place`
-	behindAll = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job INDEXED BY job_ready_all
+	behindAll = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_ready_all
 		WHERE state = 3 AND priority = ?1 AND place > ?2 ORDER BY place`
-	selectKey = `SELECT seq, priority, place, queue, type, rate_key, wake FROM job INDEXED BY job_key
+	selectKey = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_key
 		WHERE state = 3 AND rate_key = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place`
+	selectBounds = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_bounds
+		WHERE state = 3 AND bounds = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place`
 	selectHolders = `SELECT id, name FROM holder`
 	insertHolder  = `INSERT INTO holder (name) VALUES (?)`
 	deleteHolder  = `DELETE FROM holder WHERE id = ?`
@@ -188,4 +190,50 @@ const (
 		SELECT 'queue', queue, ?3, state FROM queue_state WHERE queue = ?1 AND state = ?2 RETURNING n, at`
 	removeQueueState  = `DELETE FROM queue_state WHERE queue = ? AND state = ?`
 	releaseQueueState = `INSERT INTO queue_state VALUES (?, ?) ON CONFLICT DO NOTHING`
+
+	selectLimit = `SELECT setting, until, blocked, last, period, most, closed FROM limits WHERE kind = ? AND name = ?`
+	selectWide  = `SELECT kind, name FROM limits WHERE kind IN ('queue', 'type')`
+	upsertLimit = `INSERT INTO limits (kind, name, last, period, most, look) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET last = excluded.last, period = excluded.period, most = excluded.most`
+	setClosed = `INSERT INTO limits (kind, name, closed, look) VALUES ('key', ?1, 1, ?2) ON CONFLICT DO UPDATE SET closed = 1`
+	setFreed  = `UPDATE limits SET closed = 0, changed = ?2 WHERE kind = 'key' AND name = ?1 AND closed = 1`
+	setLimit  = `INSERT INTO limits (kind, name, setting, until, blocked, period, most, changed, look) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET setting = excluded.setting, until = excluded.until, blocked = excluded.blocked,
+		period = excluded.period, most = excluded.most, changed = excluded.changed, closed = 0`
+	changedKeys = `SELECT name FROM limits WHERE changed > ?1 AND changed > 0 AND kind = 'key'`
+
+	selectLastStart = `SELECT n, at FROM start WHERE kind = ? AND name = ? ORDER BY n DESC LIMIT 1`
+	selectStart     = `SELECT at FROM start WHERE kind = ? AND name = ? AND n = ?`
+	selectStarts    = `SELECT n, at FROM start WHERE kind = ? AND name = ? ORDER BY n DESC`
+	countStarts     = `SELECT count(*) FROM start WHERE kind = ? AND name = ? AND at > ?`
+	insertStart     = `INSERT INTO start VALUES (?, ?, ?, ?)`
+	moveStart       = `UPDATE start SET at = ?4 WHERE kind = ?1 AND name = ?2 AND n = ?3`
+	deleteStart     = `DELETE FROM start WHERE kind = ? AND name = ? AND n = ?`
+	trimStarts      = `DELETE FROM start WHERE kind = ? AND name = ? AND n <= ?`
+
+	activeOfKey   = `SELECT count(*) FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL AND rate_key = ?`
+	activeOfQueue = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state = 4`
+	// A version follows the name of a type and an @.
+	activeOfType = `SELECT (SELECT count(*) FROM job INDEXED BY job_active_type WHERE state = 4 AND type = ?1)
+		+ (SELECT count(*) FROM job INDEXED BY job_active_type WHERE state = 4 AND type > ?1 || '@' AND type < ?1 || 'A')`
+
+	waitingOfKey = `SELECT count(*), (SELECT bounds FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1 AND bounds IS NOT NULL
+		AND (wake IS NULL OR wake > ?2) LIMIT 1)
+		FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1 AND bounds IS NOT NULL AND (wake IS NULL OR wake > ?2)`
+	waitingOfQueue = `SELECT count(*) FROM job INDEXED BY job_ready WHERE state = 3 AND queue = ?1 AND (wake IS NULL OR wake > ?2)`
+	waitingOfType  = `SELECT count(*) FROM job INDEXED BY job_ready_all
+		WHERE state = 3 AND (type = ?1 OR (type > ?1 || '@' AND type < ?1 || 'A')) AND (wake IS NULL OR wake > ?2)`
+
+	anyOfKey = `SELECT 1 FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL AND rate_key = ?1
+		UNION ALL SELECT 1 FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1 AND rate_key IS NOT NULL LIMIT 1`
+	anyOfBounds = `SELECT 1 FROM job INDEXED BY job_bounds WHERE state = 3 AND bounds = ? LIMIT 1`
+
+	nextActiveKey = `SELECT min(rate_key) FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL AND rate_key > ?`
+	nextReadyKey  = `SELECT rate_key FROM job INDEXED BY job_key WHERE state = 3 AND rate_key > ? AND bounds IS NOT NULL ORDER BY rate_key LIMIT 1`
+	nextLimit     = `SELECT name FROM limits WHERE kind = ? AND name > ? AND (setting IS NOT NULL OR blocked IS NOT NULL) ORDER BY name LIMIT 1`
+
+	idleLimits   = `SELECT name, changed, idle FROM limits WHERE look <= ? AND kind = 'key' ORDER BY look LIMIT 4`
+	lookLater    = `UPDATE limits SET look = ?2, idle = ?3 WHERE kind = 'key' AND name = ?1`
+	deleteLimit  = `DELETE FROM limits WHERE kind = 'key' AND name = ?`
+	deleteStarts = `DELETE FROM start WHERE kind = 'key' AND name = ?`
 )

@@ -53,6 +53,7 @@ var (
 	_ storage.Quarantiner   = (*Storage)(nil)
 	_ storage.SettleClaimer = (*Storage)(nil)
 	_ storage.Transactor    = (*Storage)(nil)
+	_ storage.LimitStore    = (*Storage)(nil)
 )
 
 // Errors of Open.
@@ -265,7 +266,7 @@ func (s *Storage) closeReaders() (err error) {
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong,
 		Mechanism: "one writer", Then: true, DependsOn: true, Orders: true,
-		Versions: true}
+		Versions: true, Limits: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.

@@ -169,7 +169,7 @@ func (s *statement) row() stored {
 	r.Lease, r.Progress, r.Worker = s.int64(), s.float(), s.text()
 	r.Fingerprint, r.RateKey = s.text(), s.text()
 	r.Args, r.Job, r.Outcome, r.Checkpoint = s.blob(), s.blob(), s.blob(), s.blob()
-	r.kept = s.time()
+	r.kept, r.Bounds = s.time(), s.text()
 	r.Depends, r.awaited = s.blob(), s.int() != 0
 	return r
 }
@@ -205,6 +205,9 @@ func (t *tx) decode(r *stored) (*rows.Row, error) {
 	rec, err := rows.Decode(&r.Columns)
 	if err == nil && r.Version > t.place { // it would raise all others with it (coversVersion)
 		err = fmt.Errorf("version: %d is above every one that was given, %d", r.Version, t.place)
+	}
+	if err == nil && r.Bounds != "" && (rec.RateLimit == nil || rec.RateLimit.Local) {
+		err = errors.New("bounds: is set, though the job has no rate limit that is counted")
 	}
 	return &rows.Row{Record: rec, Seq: r.seq, Was: rec.Version, Place: r.place}, err
 }

@@ -31,6 +31,7 @@ type writer struct {
 	// The loop's.
 	lanes  rows.Lanes
 	behind int64 // as the lanes know it; see tx
+	limits limits
 	holder *holder
 	others map[int64]string // the holders of other storages, by id; nil: not known
 
@@ -151,7 +152,7 @@ var wall = clock.New()
 // transact runs a transaction for the call in group and for those that have come
 // meanwhile, which it adds.
 func (w *writer) transact(group *[]*call) {
-	t := &tx{conn: w.conn, lanes: &w.lanes, holder: w.holder.id}
+	t := &tx{conn: w.conn, lanes: &w.lanes, limits: &w.limits, holder: w.holder.id}
 	ran := 0 // calls whose effects the commit is about
 	failed := w.begin()
 	if failed == nil {
@@ -190,6 +191,7 @@ func (w *writer) transact(group *[]*call) {
 		return
 	}
 	w.lanes.Forget() // what has been taken is there again
+	w.limits = limits{}
 	for _, c := range *group {
 		if c.state.CompareAndSwap(pending, begun) || c.err == nil {
 			c.err = failed
@@ -201,12 +203,16 @@ func (w *writer) transact(group *[]*call) {
 type tx struct {
 	conn    *zombiezen.Conn
 	lanes   *rows.Lanes
+	limits  *limits
 	holder  int64 // 0: none
 	broken  error // the transaction is of no more use
 	written bool  // the call under way has begun to write
 
 	seq, place int64 // the latest that were given out
 	behind     int64 // how often comesBehind was called, by any process
+	changed    int64 // the latest number of a change of a limit
+	settings   int64 // how often a limit of a queue or type was set
+	forgotten  int64 // the highest change of a limit that was forgotten
 	given      bool  // any of these has changed
 	moved      map[kind]int
 	states     map[string]string // of queues; nil: not read yet
@@ -242,6 +248,7 @@ func (t *tx) refresh() error {
 	q := t.query(selectCounter)
 	if q.next() {
 		t.seq, t.place, t.behind = q.int64(), q.int64(), q.int64()
+		t.changed, t.settings, t.forgotten = q.int64(), q.int64(), q.int64()
 	}
 	return q.close()
 }
@@ -307,7 +314,7 @@ func (t *tx) flush() error {
 		}
 	}
 	if t.given {
-		return t.exec(updateCounter, t.seq, t.place, t.behind)
+		return t.exec(updateCounter, t.seq, t.place, t.behind, t.changed, t.settings, t.forgotten)
 	}
 	return nil
 }

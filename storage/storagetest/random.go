@@ -170,6 +170,7 @@ func (w *world) play(t *rapid.T) bool {
 	defer func() { _ = w.s.Close() }()
 	w.many = dice(t, 12) == 11
 	w.reopens = w.cfg.Reopen != nil && w.s.Capabilities().Durable && dice(t, 2) == 1
+	w.knowStarts()
 	w.listen()
 	defer w.deafen()
 	operations := rapid.Custom(w.draw)

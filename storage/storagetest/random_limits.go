@@ -55,6 +55,20 @@ func (w *world) limitName(t *rapid.T) storage.LimitName {
 	return storage.LimitName{Kind: storage.LimitKey, Name: pick(t, limitKeys...)}
 }
 
+// knowStarts gives each key a rate that has ended, so that the storage knows every start
+// from then on, as the reference does.
+func (w *world) knowStarts() {
+	s, ok := storage.As[storage.LimitStore](w.s)
+	if !ok {
+		return
+	}
+	rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 1000, Per: 24 * time.Hour}}
+	for _, key := range limitKeys {
+		w.same("the error of set limit", s.SetLimit(w.ctx, w.now, ofKey(key), rate, w.now), nil)
+		_ = w.ref.SetLimit(w.ctx, w.now, ofKey(key), rate, w.now)
+	}
+}
+
 // setLimit draws a setting or a block.
 func (w *world) setLimit(t *rapid.T) randomOp {
 	name := w.limitName(t)

@@ -1,0 +1,231 @@
+package rows
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Limits that a storage counts (storage.Limited), as far as databases have them in
+// common.
+//
+//   - The bounds of a job are its RateLimit as text. The text names the lane of the jobs
+//     with that key and those bounds.
+//   - A handle of the database has the lanes that it has found closed in a ClosedLanes.
+//     Claims skip their jobs (Lane). A lane that may have opened is looked at again:
+//     because of the time, or because the database says that its key has changed.
+
+// Bounds returns the text of a limit that the storage counts, "" if it does not.
+func Bounds(l *ojs.RateLimit) (string, error) {
+	if l == nil || l.Local {
+		return "", nil
+	}
+	b, err := json.Marshal((*rateLimit)(l))
+	return string(b), err
+}
+
+// ReadBounds returns the limit of a text.
+func ReadBounds(text string) (ojs.RateLimit, error) {
+	var l rateLimit
+	if err := json.Unmarshal([]byte(text), &l); err != nil {
+		return ojs.RateLimit{}, fmt.Errorf("bounds: %w", err)
+	}
+	return ojs.RateLimit(l), nil
+}
+
+// ClosedLanes are the lanes that a handle of a database knows to be closed.
+type ClosedLanes struct {
+	set     *storage.KeySet // their names
+	byName  map[string]*ClosedLane
+	byKey   map[string][]*ClosedLane
+	opening scheduler.Heap[*ClosedLane]
+}
+
+// ClosedLane is a lane that lets no job start.
+type ClosedLane struct {
+	Name  string        // its bounds, as text
+	Own   ojs.RateLimit // its bounds
+	opens scheduler.Item[*ClosedLane]
+}
+
+// NewClosedLanes returns an empty set of lanes.
+func NewClosedLanes() *ClosedLanes {
+	return &ClosedLanes{
+		set: storage.Keys(), byName: make(map[string]*ClosedLane), byKey: make(map[string][]*ClosedLane),
+	}
+}
+
+// Len returns the number of closed lanes.
+func (c *ClosedLanes) Len() int { return len(c.byName) }
+
+// Close closes a lane. at is when time alone opens it; None: never.
+func (c *ClosedLanes) Close(name string, own *ojs.RateLimit, at int64) {
+	l := c.byName[name]
+	if l == nil {
+		l = &ClosedLane{Name: name, Own: *own}
+		l.opens.Value = l
+		c.byName[name] = l
+		c.byKey[own.Key] = append(c.byKey[own.Key], l)
+		c.set.Add(name)
+	}
+	c.opening.Remove(&l.opens)
+	if at != None {
+		c.opening.Push(&l.opens, Time(at))
+	}
+}
+
+// Open opens a closed lane.
+func (c *ClosedLanes) Open(l *ClosedLane) {
+	c.opening.Remove(&l.opens)
+	c.set.Remove(l.Name)
+	delete(c.byName, l.Name)
+	others := c.byKey[l.Own.Key]
+	for i := range others {
+		if others[i] == l {
+			others[i] = others[len(others)-1]
+			others = others[:len(others)-1]
+			break
+		}
+	}
+	if c.byKey[l.Own.Key] = others; len(others) == 0 {
+		delete(c.byKey, l.Own.Key)
+	}
+}
+
+// OfKey returns the closed lanes of a key.
+func (c *ClosedLanes) OfKey(key string) []*ClosedLane {
+	return append([]*ClosedLane(nil), c.byKey[key]...)
+}
+
+// Due returns a lane that time may have opened, and no more unless it is closed again.
+func (c *ClosedLanes) Due(now time.Time) (l *ClosedLane, some bool) {
+	it, some := c.opening.PopDue(now)
+	if !some {
+		return nil, false
+	}
+	return it.Value, true
+}
+
+// Opens returns when time opens the next lane, the zero time if none.
+func (c *ClosedLanes) Opens() time.Time {
+	at, _ := c.opening.Next()
+	return at
+}
+
+// Counter is what a database has of a limit: who is active, what has started, and what
+// has been set.
+type Counter struct {
+	storage.LimitName
+	Stored  bool // it has a row
+	Active  int
+	Setting *ojs.RateLimit
+	Until   int64  // when the setting ends; None: never
+	Blocked int64  // None: it is not
+	Last    string // the bounds of the job of the key that started last
+	Window  int64  // how long a start counts at most; 0: starts are not kept
+	Most    int64  // starts that count at most
+	Closed  bool   // a handle has found it closed
+
+	// Starts are numbered in the order of their times, the latest is Started. 0: none.
+	Started, LastStart int64
+}
+
+// InForce returns the setting that has an effect.
+func (c *Counter) InForce(now int64) *ojs.RateLimit {
+	if c.Until != None && now >= c.Until {
+		return nil
+	}
+	return c.Setting
+}
+
+// Remember has the counter keep the starts that bounds count. It reports whether it kept
+// fewer.
+func (c *Counter) Remember(b *ojs.RateLimit) (more bool) {
+	window, most := c.Window, c.Most
+	if b.Rate.Limit > 0 {
+		window, most = max(window, int64(b.Rate.Per)), max(most, int64(b.Rate.Limit))
+	}
+	if b.Throttle.Limit > 0 {
+		window, most = max(window, storage.Gap(b.Throttle)), max(most, 1)
+	}
+	more = window != c.Window || most != c.Most
+	c.Window, c.Most = window, most
+	return more
+}
+
+// Open reports whether a job with bounds may start. If not, at is when time alone lets
+// it; None: never. start returns the time of a start by its number, and reports false if
+// that is forgotten.
+func (c *Counter) Open(own *ojs.RateLimit, now int64,
+	start func(n int64) (int64, bool, error)) (at int64, open bool, err error) {
+	b := storage.Override(*own, c.InForce(now))
+	at, waits, err := c.opens(b, now, start)
+	if err != nil {
+		return None, false, err
+	}
+	if c.Blocked != None {
+		at = max(at, c.Blocked)
+	}
+	switch {
+	case !waits && at <= now:
+		return at, true, nil
+	case waits:
+		at = None
+	}
+	if c.Setting != nil && c.Until != None && c.Until > now && (at == None || c.Until < at) {
+		at = c.Until // other bounds hold then
+	}
+	return at, false, nil
+}
+
+// opens is storage.Opens with the two starts that decide.
+func (c *Counter) opens(b ojs.RateLimit, now int64,
+	start func(n int64) (int64, bool, error)) (at int64, waits bool, err error) {
+	starts := make([]int64, 0, 2)
+	if n := int64(b.Rate.Limit); n > 0 {
+		first, there := int64(0), false
+		if c.Started >= n {
+			if first, there, err = start(c.Started - n + 1); err != nil {
+				return None, false, err
+			}
+		}
+		if b.Rate.Limit = 0; there {
+			b.Rate.Limit = 2
+			starts = append(starts, first)
+		}
+	}
+	if c.Started > 0 {
+		starts = append(starts, c.LastStart)
+	}
+	at, waits = storage.Opens(&b, c.Active, starts, now)
+	return at, waits, nil
+}
+
+// State is what GetLimit tells of the counter, but for the jobs that wait. own are the
+// bounds of the job of the key that started last, or of one that waits.
+func (c *Counter) State(own ojs.RateLimit, waiting int, now int64,
+	start func(n int64) (int64, bool, error)) (state storage.Limit, there bool, err error) {
+	state = storage.Limit{LimitName: c.LimitName, Active: c.Active, Waiting: waiting}
+	if set := c.InForce(now); set != nil {
+		kept := *set
+		state.Setting, state.Until = &kept, Time(c.Until)
+	}
+	if c.Blocked != None && c.Blocked > now {
+		state.BlockedUntil = Time(c.Blocked)
+	}
+	own.Key, own.OnLimit, own.Local = "", "", false
+	state.Bounds = storage.Override(own, state.Setting)
+	at, waits, err := c.opens(state.Bounds, now, start)
+	if !state.BlockedUntil.IsZero() {
+		at = max(at, c.Blocked)
+	}
+	if !waits && at > now {
+		state.Opens = Time(at)
+	}
+	set := state.Setting != nil || !state.BlockedUntil.IsZero()
+	return state, state.Active > 0 || state.Waiting > 0 || set, err
+}
