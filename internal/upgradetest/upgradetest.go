@@ -105,6 +105,14 @@ func Check(t *testing.T, s storage.Storage) {
 		t.Errorf("kept: %+v", kept)
 	}
 
+	if l, ok := storage.As[storage.LimitStore](s); ok {
+		key, err := l.GetLimit(ctx, Begin, storage.LimitName{Kind: storage.LimitKey, Name: "k"})
+		must(err)
+		if key.Waiting != 1 || key.Bounds != (ojs.RateLimit{Concurrency: 1}) {
+			t.Errorf("the limit of job 12: %+v", key)
+		}
+	}
+
 	// The claim of before holds.
 	now := Begin.Add(30 * time.Second)
 	lost, err := s.Extend(ctx, now,

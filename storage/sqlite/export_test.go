@@ -147,3 +147,12 @@ func (s *Storage) Columns(table string) (names []string, err error) {
 	})
 	return names, err
 }
+
+// Rows returns how many rows a table has.
+func (s *Storage) Rows(table string) (n int, err error) {
+	err = s.read(ctx, func(conn *zombiezen.Conn) error {
+		n, err = number(conn, "SELECT count(*) FROM "+table)
+		return err
+	})
+	return n, err
+}

@@ -14,9 +14,9 @@ import (
 //
 //   - The active jobs of a key and of a type are counted in an index, those of a queue in
 //     the tally. So nothing can drift.
-//   - The table start has the starts of limits with a rate or throttle.
+//   - The table job_start has the starts of limits with a rate or throttle.
 //   - Each process remembers the bounds of keys that it has found closed, and its claims
-//     skip the jobs that have them (rows.Lane). Of such keys the table limits says
+//     skip the jobs that have them (rows.Lane). Of such keys the table job_limit says
 //     closed.
 //   - The end of a job of a closed key, and a change of a setting, give the key the next
 //     number of changes. Before a claim, each process looks again at its closed bounds of

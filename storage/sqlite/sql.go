@@ -191,25 +191,25 @@ const (
 	removeQueueState  = `DELETE FROM queue_state WHERE queue = ? AND state = ?`
 	releaseQueueState = `INSERT INTO queue_state VALUES (?, ?) ON CONFLICT DO NOTHING`
 
-	selectLimit = `SELECT setting, until, blocked, last, period, most, closed FROM limits WHERE kind = ? AND name = ?`
-	selectWide  = `SELECT kind, name FROM limits WHERE kind IN ('queue', 'type')`
-	upsertLimit = `INSERT INTO limits (kind, name, last, period, most, look) VALUES (?, ?, ?, ?, ?, ?)
+	selectLimit = `SELECT setting, until, blocked, last, period, most, closed FROM job_limit WHERE kind = ? AND name = ?`
+	selectWide  = `SELECT kind, name FROM job_limit WHERE kind IN ('queue', 'type')`
+	upsertLimit = `INSERT INTO job_limit (kind, name, last, period, most, look) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET last = excluded.last, period = excluded.period, most = excluded.most`
-	setClosed = `INSERT INTO limits (kind, name, closed, look) VALUES ('key', ?1, 1, ?2) ON CONFLICT DO UPDATE SET closed = 1`
-	setFreed  = `UPDATE limits SET closed = 0, changed = ?2 WHERE kind = 'key' AND name = ?1 AND closed = 1`
-	setLimit  = `INSERT INTO limits (kind, name, setting, until, blocked, period, most, changed, look) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+	setClosed = `INSERT INTO job_limit (kind, name, closed, look) VALUES ('key', ?1, 1, ?2) ON CONFLICT DO UPDATE SET closed = 1`
+	setFreed  = `UPDATE job_limit SET closed = 0, changed = ?2 WHERE kind = 'key' AND name = ?1 AND closed = 1`
+	setLimit  = `INSERT INTO job_limit (kind, name, setting, until, blocked, period, most, changed, look) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET setting = excluded.setting, until = excluded.until, blocked = excluded.blocked,
 		period = excluded.period, most = excluded.most, changed = excluded.changed, closed = 0`
-	changedKeys = `SELECT name FROM limits WHERE changed > ?1 AND changed > 0 AND kind = 'key'`
+	changedKeys = `SELECT name FROM job_limit WHERE changed > ?1 AND changed > 0 AND kind = 'key'`
 
-	selectLastStart = `SELECT n, at FROM start WHERE kind = ? AND name = ? ORDER BY n DESC LIMIT 1`
-	selectStart     = `SELECT at FROM start WHERE kind = ? AND name = ? AND n = ?`
-	selectStarts    = `SELECT n, at FROM start WHERE kind = ? AND name = ? ORDER BY n DESC`
-	countStarts     = `SELECT count(*) FROM start WHERE kind = ? AND name = ? AND at > ?`
-	insertStart     = `INSERT INTO start VALUES (?, ?, ?, ?)`
-	moveStart       = `UPDATE start SET at = ?4 WHERE kind = ?1 AND name = ?2 AND n = ?3`
-	deleteStart     = `DELETE FROM start WHERE kind = ? AND name = ? AND n = ?`
-	trimStarts      = `DELETE FROM start WHERE kind = ? AND name = ? AND n <= ?`
+	selectLastStart = `SELECT n, at FROM job_start WHERE kind = ? AND name = ? ORDER BY n DESC LIMIT 1`
+	selectStart     = `SELECT at FROM job_start WHERE kind = ? AND name = ? AND n = ?`
+	selectStarts    = `SELECT n, at FROM job_start WHERE kind = ? AND name = ? ORDER BY n DESC`
+	countStarts     = `SELECT count(*) FROM job_start WHERE kind = ? AND name = ? AND at > ?`
+	insertStart     = `INSERT INTO job_start VALUES (?, ?, ?, ?)`
+	moveStart       = `UPDATE job_start SET at = ?4 WHERE kind = ?1 AND name = ?2 AND n = ?3`
+	deleteStart     = `DELETE FROM job_start WHERE kind = ? AND name = ? AND n = ?`
+	trimStarts      = `DELETE FROM job_start WHERE kind = ? AND name = ? AND n <= ?`
 
 	activeOfKey   = `SELECT count(*) FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL AND rate_key = ?`
 	activeOfQueue = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state = 4`
@@ -230,10 +230,10 @@ const (
 
 	nextActiveKey = `SELECT min(rate_key) FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL AND rate_key > ?`
 	nextReadyKey  = `SELECT rate_key FROM job INDEXED BY job_key WHERE state = 3 AND rate_key > ? AND bounds IS NOT NULL ORDER BY rate_key LIMIT 1`
-	nextLimit     = `SELECT name FROM limits WHERE kind = ? AND name > ? AND (setting IS NOT NULL OR blocked IS NOT NULL) ORDER BY name LIMIT 1`
+	nextLimit     = `SELECT name FROM job_limit WHERE kind = ? AND name > ? AND (setting IS NOT NULL OR blocked IS NOT NULL) ORDER BY name LIMIT 1`
 
-	idleLimits   = `SELECT name, changed, idle FROM limits WHERE look <= ? AND kind = 'key' ORDER BY look LIMIT 4`
-	lookLater    = `UPDATE limits SET look = ?2, idle = ?3 WHERE kind = 'key' AND name = ?1`
-	deleteLimit  = `DELETE FROM limits WHERE kind = 'key' AND name = ?`
-	deleteStarts = `DELETE FROM start WHERE kind = 'key' AND name = ?`
+	idleLimits   = `SELECT name, changed, idle FROM job_limit WHERE look <= ? AND kind = 'key' ORDER BY look LIMIT 4`
+	lookLater    = `UPDATE job_limit SET look = ?2, idle = ?3 WHERE kind = 'key' AND name = ?1`
+	deleteLimit  = `DELETE FROM job_limit WHERE kind = 'key' AND name = ?`
+	deleteStarts = `DELETE FROM job_start WHERE kind = 'key' AND name = ?`
 )

@@ -23,7 +23,7 @@ CREATE INDEX job_active_type ON job (type) WHERE state = 4;
 
 -- Limits: keys of which a job has started, or that have been set, blocked or found closed; queues and types that have been set or
 -- blocked. Times are nanoseconds since 1970.
-CREATE TABLE limits (
+CREATE TABLE job_limit (
 	kind    TEXT NOT NULL,              -- key, queue or type
 	name    TEXT NOT NULL,
 	setting TEXT,                       -- the bounds that were set, as JSON; NULL: none
@@ -38,11 +38,11 @@ CREATE TABLE limits (
 	idle    INTEGER NOT NULL DEFAULT -1, -- changed as it was when the key was last found to be idle; -1: it was not
 	PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX limits_changed ON limits (changed) WHERE changed > 0;
-CREATE INDEX limits_look ON limits (look) WHERE look IS NOT NULL;
+CREATE INDEX job_limit_changed ON job_limit (changed) WHERE changed > 0;
+CREATE INDEX job_limit_look ON job_limit (look) WHERE look IS NOT NULL;
 
 -- When jobs have started. The numbers of a limit rise by one, and so do the times.
-CREATE TABLE start (
+CREATE TABLE job_start (
 	kind TEXT NOT NULL,
 	name TEXT NOT NULL,
 	n    INTEGER NOT NULL,
@@ -50,7 +50,7 @@ CREATE TABLE start (
 	PRIMARY KEY (kind, name, n)
 ) STRICT, WITHOUT ROWID;
 
--- The latest number of limits.changed, how often a queue or type was set or blocked, and the highest number of a key that was
+-- The latest number of job_limit.changed, how often a queue or type was set or blocked, and the highest number of a key that was
 -- forgotten. A program that does not know of limits and has the file open cannot write any more: it would count none.
 ALTER TABLE counter RENAME COLUMN behind TO passed;
 ALTER TABLE counter ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
