@@ -340,7 +340,7 @@ func (l *Lane) pass(j *Waiting) {
 	}
 }
 
-// leave forgets a key that has no skipped jobs any more.
+// leave forgets a key whose last skipped job is gone.
 func (l *Lane) leave(name string) {
 	key := l.keys[name].key
 	delete(l.keys, name)

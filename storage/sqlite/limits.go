@@ -31,7 +31,7 @@ type limits struct {
 	changed  int64                      // the number of changes that closed has followed
 	wide     map[storage.LimitName]bool // queues and types that have been set or blocked
 	settings int64                      // the number of settings that wide has followed
-	held     bool                       // the latest claim that wanted more jobs has met a closed queue or type
+	met      bool                       // the latest claim that wanted more met a closed queue or type
 	told     time.Time                  // the latest storage.Notice.Opens
 }
 
@@ -237,7 +237,7 @@ func (t *tx) takeBack(r *stored) error {
 	return nil
 }
 
-// freed notes that a job is not active any more, so that others may start.
+// freed notes that a job has ceased to be active, so that others may start.
 func (t *tx) freed(r *rows.Columns) error {
 	if r.Bounds != "" {
 		if err := t.exec(setFreed, r.RateKey, t.changed+1); err != nil {
@@ -303,7 +303,7 @@ func (t *tx) follow(now int64) error {
 	return nil
 }
 
-// lookAgain opens closed bounds if a job may start, or if none has them any more.
+// lookAgain opens closed bounds if a job may start, or if no job that waits has them.
 func (t *tx) lookAgain(l *rows.ClosedLane, now int64) error {
 	c, err := t.counter(storage.LimitName{Kind: storage.LimitKey, Name: l.Own.Key})
 	if err != nil {
@@ -544,9 +544,9 @@ func (k *claimer) tell() {
 	x, to := k.t.limits, k.c.Limits
 	left := len(k.claimed) < k.c.Max && !k.over
 	if left {
-		x.held = k.met
+		x.met = k.met
 	}
-	to.Held = x.closed.Len() > 0 || x.held || k.met
+	to.Held = x.closed.Len() > 0 || x.met || k.met
 	opens := x.closed.Opens()
 	if at := rows.Time(k.opens); !at.IsZero() && (opens.IsZero() || at.Before(opens)) {
 		opens = at

@@ -100,7 +100,7 @@ func TestLimitsOverProcesses(t *testing.T) {
 	}
 }
 
-// What one process does to a limit, the next claim of another follows.
+// A claim follows the changes that another process has made to a limit.
 func TestLimitsFollowOtherProcesses(t *testing.T) {
 	a, b := both(t)
 	ctx, now := t.Context(), limitsBegin
@@ -188,7 +188,8 @@ func TestLimitsAreForgotten(t *testing.T) {
 	ctx, now := t.Context(), limitsBegin
 	const keys = 60
 	for n := range keys {
-		l := ojs.RateLimit{Key: fmt.Sprint("k", n), Concurrency: 1, Rate: ojs.Rate{Limit: 5, Per: time.Minute}}
+		rate := ojs.Rate{Limit: 5, Per: time.Minute}
+		l := ojs.RateLimit{Key: fmt.Sprint("k", n), Concurrency: 1, Rate: rate}
 		must(t, insert(a, limited(2*n, l), limited(2*n+1, l)))
 		for range 2 {
 			recs := obey(t, ctx, a, now, 9)
