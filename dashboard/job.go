@@ -55,6 +55,9 @@ func (h *Handler) job(p *page) error {
 		if data.Why, err = h.eng.Jobs().Explain(p.r.Context(), id); err != nil {
 			return err
 		}
+		if h.conf.visitor {
+			data.Why.Reasons = slices.DeleteFunc(data.Why.Reasons, ofEngine)
+		}
 	}
 	job = data.Job
 	data.Attempts = slices.Clone(job.Errors)
@@ -84,6 +87,15 @@ func (h *Handler) job(p *page) error {
 		}
 	}
 	return p.show("job", job.Type, data)
+}
+
+// ofEngine reports whether a reason holds for the engine of this process alone.
+func ofEngine(r engine.Reason) bool {
+	switch r.Code {
+	case engine.ReasonNotRunning, engine.ReasonNoHandler, engine.ReasonOtherQueues, engine.ReasonNoSlot:
+		return true
+	}
+	return false
 }
 
 // moments are the times of a job in their order.

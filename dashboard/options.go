@@ -20,6 +20,7 @@ type config struct {
 	actor       func(*http.Request) string
 	redact      Redactor
 	origins     []string
+	visitor     bool // the engine never runs
 	clock       clock.Clock
 	log         *slog.Logger
 }
@@ -109,6 +110,15 @@ func WithTrustedOrigins(origins ...string) Option {
 			}
 		}
 		c.origins = append(c.origins, origins...)
+		return nil
+	}
+}
+
+// WithoutRunning says that the engine serves the pages only, and never runs: the pages
+// leave out what holds for it alone, such as that it has no handler for a type.
+func WithoutRunning() Option {
+	return func(c *config) error {
+		c.visitor = true
 		return nil
 	}
 }

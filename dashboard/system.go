@@ -15,7 +15,7 @@ type systemData struct {
 // system shows what the engine says of itself, and the records that do not decode.
 func (h *Handler) system(p *page) error {
 	ctx := p.r.Context()
-	data := &systemData{Name: h.eng.String(), Manifest: h.eng.Manifest(), Health: h.eng.Health(ctx)}
+	data := &systemData{Name: h.eng.String(), Manifest: h.eng.Manifest(), Health: h.health(ctx)}
 	for record, err := range h.eng.Quarantine().List(ctx) {
 		if unsupported(err) {
 			break
