@@ -24,4 +24,9 @@ type Dependencies struct {
 	Unfinished int       `json:"unfinished"`     // jobs that have yet to end
 	Failed     int       `json:"failed"`         // jobs that have ended and have not completed
 	Join       bool      `json:"join,omitempty"` // the job does not run: it completes when it could
+
+	// OrderingKey is that of WithOrderingKey. InLine says that it is not the job's turn:
+	// until then Unfinished counts one more.
+	OrderingKey string `json:"ordering_key,omitempty"`
+	InLine      bool   `json:"in_line,omitempty"`
 }

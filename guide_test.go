@@ -118,6 +118,12 @@ func TestGuideRuns(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("ordering key", func(t *testing.T) {
+		_, err := buildReport.Enqueue(ctx, eng, Report{}, ojs.WithOrderingKey("account-7"))
+		if err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("retry", func(t *testing.T) {
 		policy := ojs.RetryPolicy{MaxAttempts: 5, MaxInterval: time.Minute}
 		job := buildReport.New(Report{}, ojs.WithRetry(policy))

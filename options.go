@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
@@ -45,6 +46,8 @@ type Options struct {
 	DependsOn []string      // jobs that it waits for: ids, and names of drafts of its batch
 	Condition Condition     // how they must end; "": AllSucceeded
 	Join      bool          // it does not run: it completes when it could
+	// jobs of one key run one at a time in the order of enqueue; "": none
+	OrderingKey string
 	// of the job's type; "": none
 	TypeVersion string
 	// attributes of a parsed draft that this version does not know
@@ -79,6 +82,8 @@ const (
 	minLease    = 100 * time.Millisecond // shorter leases would expire in a busy process
 	maxTypeLen  = 255
 	maxQueueLen = 128
+
+	maxOrderingKey = 255 // bytes
 )
 
 // DefaultOptions returns the options of a job without options.
@@ -170,6 +175,14 @@ func (o *Options) Validate() error {
 		return optionError("pending", "a pending job waits for its activation, not for a time")
 	case o.Pending && len(o.DependsOn) > 0:
 		return optionError("pending", "a pending job waits for its activation, not for other jobs")
+	case o.Pending && o.OrderingKey != "":
+		return optionError("pending", "a pending job waits for its activation, not for its turn")
+	case len(o.OrderingKey) > maxOrderingKey:
+		return optionError("ordering_key", fmt.Sprintf("has %d bytes; allowed are up to %d",
+			len(o.OrderingKey), maxOrderingKey))
+	case !utf8.ValidString(o.OrderingKey) || strings.ContainsRune(o.OrderingKey, 0):
+		return optionError("ordering_key", fmt.Sprintf("%q is no UTF-8 text without zero bytes",
+			clip([]byte(o.OrderingKey))))
 	case o.Join && len(o.DependsOn) == 0:
 		return optionError("join", "a join waits for other jobs: name them by ojs.WithDependsOn")
 	case o.Condition != "" && !o.Condition.Valid():
@@ -426,6 +439,27 @@ func WithCondition(c Condition) Option { return func(o *Options) { o.Condition =
 // as its condition holds, and needs no handler. A thousand jobs that wait for one join of
 // a thousand others need 2,000 dependencies instead of a million.
 func WithJoin() Option { return func(o *Options) { o.Join = true } }
+
+// WithOrderingKey has jobs of one key run one at a time in the order of enqueue, over all
+// queues, types and engines of a storage:
+//
+//	orders.New(Change{Order: 7, To: "paid"}, ojs.WithOrderingKey("order-7"))
+//
+// A job has its turn when every job of the key that was enqueued before it has ended, in
+// any way: it has completed, was cancelled or discarded, or has expired. Until then it is
+// pending, and its deadlines count. The storage gives the turn in the step of that end,
+// once, with or without an engine that runs. A job that waits for its retry, its
+// scheduled time or other jobs (WithDependsOn) keeps its turn, and holds up those behind
+// it, of any priority. Jobs of one EnqueueMany take their turns in the order of the call.
+//
+// For jobs that let others pass while they wait for a retry, use a rate limit with a
+// concurrency of 1 and no ordering key (WithRateLimit).
+//
+// Jobs.Activate runs a job before its turn. A job that is replayed after its end runs at
+// once, beside the others of its key; only Workflows.Retry has it wait for its turn. A
+// key has at most 255 bytes; jobs with an empty one have no order. If the storage has no
+// such ability, the enqueue fails with ErrUnsupported.
+func WithOrderingKey(key string) Option { return func(o *Options) { o.OrderingKey = key } }
 
 func withExtra(extra map[string]json.RawMessage) Option {
 	return func(o *Options) { o.Extra = maps.Clone(extra) }

@@ -24,12 +24,15 @@ import (
 // waits for others, the operations that end jobs have the effect eventlog.Ends, and every
 // event of such a job waits for them.
 
-// depend makes a job one that waits for others.
+// depend makes a job one that waits for others or for its turn (ojs.WithOrderingKey).
 func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
 	if s := c.store.Capabilities(); !s.DependsOn {
 		return fmt.Errorf("%w: in storage %s, no job can wait for others", ojs.ErrUnsupported, s.Name)
 	}
-	in.DependsOn = o.DependsOn
+	if s := c.store.Capabilities(); o.OrderingKey != "" && !s.Ordering {
+		return fmt.Errorf("%w: storage %s keeps no order by keys", ojs.ErrUnsupported, s.Name)
+	}
+	in.DependsOn, in.OrderingKey = o.DependsOn, o.OrderingKey
 	in.Record.State = ojs.StatePending
 	in.Record.Dependencies = &ojs.Dependencies{Condition: o.Condition, Join: o.Join}
 	if o.Condition == "" {

@@ -354,7 +354,7 @@ func (c *core) insertEffect(batch []storage.Insert, ids []string, effect eventlo
 		if c.wanted(r, ojs.EventEnqueued, ojs.EventScheduled) {
 			ids = append(ids, r.ID)
 		}
-		if len(batch[i].DependsOn) > 0 {
+		if batch[i].Waits() {
 			c.depends.Store(true)
 			effect = eventlog.Ends
 		}
@@ -490,7 +490,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		return invalid("enqueue_ttl", fmt.Sprintf("%v is over before scheduled_at %s", o.EnqueueTTL, r.ScheduledAt.Format(time.RFC3339Nano)))
 	}
 	switch {
-	case len(o.DependsOn) > 0:
+	case len(o.DependsOn) > 0 || o.OrderingKey != "":
 		if err := c.depend(in, o); err != nil {
 			return err
 		}

@@ -57,6 +57,39 @@ func ExampleEngine_Subscribe() {
 }
 
 // Have jobs wait for others: a report after all imports, an alarm if one of them fails.
+func ExampleEngine_EnqueueMany_orderingKey() {
+	eng, err := engine.New[string](memory.New(), quiet, engine.WithConcurrency(8))
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng.Handle("order.change", func(_ context.Context, job *ojs.Job[string]) error {
+		fmt.Println(job.Args)
+		return nil
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	tickets, err := eng.EnqueueMany(ctx,
+		ojs.NewDraft("order.change", "placed", ojs.WithOrderingKey("order-7")),
+		ojs.NewDraft("order.change", "paid", ojs.WithOrderingKey("order-7")),
+		ojs.NewDraft("order.change", "sent", ojs.WithOrderingKey("order-7"), ojs.WithPriority(10)),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- eng.Run(ctx) }()
+	if _, err := tickets[2].Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// placed
+	// paid
+	// sent
+}
+
 func ExampleEngine_EnqueueMany_dependsOn() {
 	eng, err := engine.New[string](memory.New(), quiet)
 	if err != nil {

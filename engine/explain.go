@@ -38,6 +38,7 @@ const (
 	ReasonEnded        ReasonCode = "ended"        // it has ended
 	ReasonExpired      ReasonCode = "expired"      // its deadline has come, and it ends in a moment
 	ReasonDependencies ReasonCode = "dependencies" // it waits for other jobs
+	ReasonOrdering     ReasonCode = "ordering"     // other jobs of its ordering key come before it
 	ReasonPending      ReasonCode = "pending"      // it waits for Jobs.Activate
 	ReasonNotDue       ReasonCode = "not_due"      // it is scheduled, or waits for a retry
 	ReasonPaused       ReasonCode = "paused"       // its queue, its type or everything is paused
@@ -109,9 +110,19 @@ func (e *Explanation) byState(rec *storage.Record, now time.Time) (waits bool) {
 		e.add(ReasonExpired, "the job's deadline has come")
 		return false
 	}
-	switch d := rec.Dependencies; {
-	case d != nil && d.Unfinished > 0:
-		e.add(ReasonDependencies, "jobs that it waits for: %d", d.Unfinished).N = d.Unfinished
+	others := 0
+	if d := rec.Dependencies; d != nil {
+		others = d.Unfinished
+	}
+	if rec.InLine() {
+		e.add(ReasonOrdering, "jobs of ordering key %q come before it", rec.Dependencies.OrderingKey)
+		if others--; others == 0 {
+			return true
+		}
+	}
+	switch {
+	case others > 0:
+		e.add(ReasonDependencies, "jobs that it waits for: %d", others).N = others
 	case rec.State == ojs.StatePending:
 		e.add(ReasonPending, "the job waits for Jobs.Activate")
 	case rec.State == ojs.StateScheduled:

@@ -226,10 +226,15 @@ func (w *Workflows) retry(ctx context.Context, groups storage.GroupStore, id str
 	ids := make([]string, len(plan))
 	for i, p := range plan {
 		r := recs[p.JobID]
-		if err := c.revived(ctx, r, now, p.DependsOn); err != nil {
+		in := storage.Insert{DependsOn: p.DependsOn}
+		if r.Dependencies != nil {
+			in.OrderingKey = r.Dependencies.OrderingKey
+		}
+		if err := c.revived(ctx, r, now, in.Waits()); err != nil {
 			return err
 		}
-		batch[i] = storage.Insert{Record: *r, DependsOn: p.DependsOn}
+		in.Record = *r
+		batch[i] = in
 		ids[i] = p.JobID
 	}
 	c.depends.Store(true)
@@ -268,14 +273,14 @@ func (w *Workflows) retry(ctx context.Context, groups storage.GroupStore, id str
 
 // revived makes the record of a job that has ended one that begins anew, at once or
 // after others.
-func (c *core) revived(ctx context.Context, r *storage.Record, now time.Time, dependsOn []string) error {
+func (c *core) revived(ctx context.Context, r *storage.Record, now time.Time, waits bool) error {
 	if d := r.Dependencies; d == nil || !d.Join {
 		if err := c.override(ctx, r, now, nil); err != nil {
 			return err
 		}
 	}
 	r.State, r.EnqueuedAt = ojs.StateAvailable, now
-	if len(dependsOn) > 0 {
+	if waits {
 		r.State, r.EnqueuedAt = ojs.StatePending, time.Time{}
 	}
 	r.Attempt, r.Progress, r.Error = 0, 0, nil

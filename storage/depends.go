@@ -17,12 +17,26 @@ import (
 //     atomic step, for each job that waits for it. An edge is counted once and is gone.
 //  3. A job whose counts decide (Record.Resolve) moves in that step. If it ends by that,
 //     it is counted in turn, and so on down.
+//
+// A job with an ordering key (Insert.OrderingKey) waits for its turn, too:
+//
+//  4. It has the turn of its key if it is stored, has not ended and is not in line
+//     (Record.InLine).
+//  5. An Insert of a job with a key, and the end of one, give the turn to the first in
+//     line, by insertion, unless a job of the key has it. They do so in the same atomic
+//     step. A job that leaves the line before its turn changes nothing for the others.
 
 // CheckDependsOn refuses a batch with a job whose dependencies are not as Insert wants
 // them: its state or its record does not fit, one is named twice, or jobs of the batch
 // wait for each other in a circle [depend-4]. It does not look for jobs that are not in
 // the batch.
 func CheckDependsOn(batch []Insert) error {
+	return checkDependsOn(batch, true)
+}
+
+// checkDependsOn is CheckDependsOn. inOrder says that jobs of one key wait for each other
+// in the order of the batch.
+func checkDependsOn(batch []Insert, inOrder bool) error {
 	if !DependsOn(batch) {
 		return nil
 	}
@@ -32,13 +46,24 @@ func CheckDependsOn(batch []Insert) error {
 	}
 	waits := make([]int, len(batch)) // for how many jobs of the batch
 	next := make([][]int, len(batch))
+	last := make(map[string]int) // by ordering key: place in the batch
 	for i := range batch {
 		in := &batch[i]
 		refuse := func(reason string) error {
 			return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "depends_on",
 				Reason: fmt.Sprintf("of job %s %s", in.Record.ID, reason)}
 		}
-		if len(in.DependsOn) == 0 {
+		if key := in.OrderingKey; key != "" {
+			if Awaited(batch) {
+				return refuse("is with an ordering key, and in a batch that others are to wait for")
+			}
+			if k, ok := last[key]; ok && inOrder {
+				waits[i]++
+				next[k] = append(next[k], i)
+			}
+			last[key] = i
+		}
+		if !in.Waits() {
 			continue
 		}
 		if in.Record.State != ojs.StatePending || in.Record.Dependencies == nil {
@@ -81,19 +106,47 @@ func CheckDependsOn(batch []Insert) error {
 // DependsOn reports whether a job of the batch is to wait for others, or others for it.
 func DependsOn(batch []Insert) bool {
 	for i := range batch {
-		if len(batch[i].DependsOn) > 0 || len(batch[i].AwaitedBy) > 0 {
+		if batch[i].Waits() || len(batch[i].AwaitedBy) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// Waits makes the record of a new job wait for n jobs, of which none is counted yet
-// [depend-1].
-func (r *Record) Waits(n int) {
-	r.Dependencies = &ojs.Dependencies{
-		Condition: r.Dependencies.Condition, Join: r.Dependencies.Join, Unfinished: n,
+// Waits reports whether the job waits for others or for its turn [depend-1, order-1].
+func (in *Insert) Waits() bool { return len(in.DependsOn) > 0 || in.OrderingKey != "" }
+
+// Wait makes the record of a new job wait as in says [depend-1, order-1]. Nothing is
+// counted yet [depend-1].
+// A job with an ordering key is in line [order-1].
+func (r *Record) Wait(in *Insert) {
+	d := &ojs.Dependencies{
+		Condition: r.Dependencies.Condition, Join: r.Dependencies.Join, Unfinished: len(in.DependsOn),
+		OrderingKey: in.OrderingKey, InLine: in.OrderingKey != "",
 	}
+	if d.InLine {
+		d.Unfinished++
+	}
+	if len(in.DependsOn) == 0 {
+		d.Condition = ojs.AllSucceeded
+	}
+	r.Dependencies = d
+}
+
+// InLine reports whether the job is pending and waits for its turn [order-1].
+func (r *Record) InLine() bool {
+	return r.State == ojs.StatePending && r.Dependencies != nil && r.Dependencies.InLine
+}
+
+// Turn gives a job that is in line its turn [order-1]. It makes the transition that
+// follows, as Resolve does, and reports false if the job goes on waiting for others
+// [order-3].
+func (r *Record) Turn(now time.Time) bool {
+	d := *r.Dependencies
+	d.InLine = false
+	d.Unfinished--
+	r.Dependencies = &d
+	return r.Resolve(now, "", "")
 }
 
 // Count counts a job that has ended, in the state given, for a job that waits for it
@@ -112,7 +165,16 @@ func (r *Record) Count(ended ojs.State) {
 // [depend-2].
 func (r *Record) Decided() bool {
 	d := r.Dependencies
-	return d.Unfinished == 0 || d.Failed > 0 && d.Condition != ojs.AllEnded && d.Condition != ojs.AnyFailed
+	if d.Unfinished == 0 {
+		return true
+	}
+	switch d.Condition {
+	case ojs.AllEnded:
+		return false
+	case ojs.AnyFailed: // no turn makes up for it
+		return d.InLine && d.Unfinished == 1 && d.Failed == 0
+	}
+	return d.Failed > 0
 }
 
 // Resolve makes the transition that the counts of a waiting job ask for, and reports

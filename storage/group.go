@@ -28,7 +28,9 @@ type GroupStore interface {
 	// come as for Insert, but with the Version of the stored job [group-3, group-4]. A
 	// job with DependsOn waits for jobs as a new one does, also for others of the batch
 	// [group-3, group-5]. Jobs that it waited for before its end are not counted
-	// [group-5]. A job without DependsOn keeps its Dependencies as Settle does [group-3].
+	// [group-5]. A job with an OrderingKey waits for its turn as a new one does, at the
+	// place of its insertion [order-8]. A job with neither keeps its Dependencies as
+	// Settle does [group-3].
 	// The call returns the jobs that move by it, as Inserted.Moved [group-5]. Jobs become
 	// available in the order of the batch [group-3]. Neither uniqueness nor queues are
 	// asked [group-3].
@@ -51,7 +53,7 @@ func CheckRevive(batch []Insert) error {
 				Reason: fmt.Sprintf("%q is no state to begin in", state)}
 		}
 	}
-	return CheckDependsOn(batch)
+	return checkDependsOn(batch, false) // each has the place in line of its insertion
 }
 
 // CanRevive checks a job of Revive: r is the stored record, and to the one that it is to

@@ -240,6 +240,7 @@ type Capabilities struct {
 	Then      bool          // Change.Then is stored [then-1, then-9]
 	Orders    bool          // List knows every Order, and Page.Prev [list-9, list-15]
 	DependsOn bool          // Insert.DependsOn is obeyed [depend-1, depend-10, depend-12]
+	Ordering  bool          // Insert.OrderingKey is obeyed [order-1, order-10, order-11]; needs DependsOn
 
 	// Versions says that claims tell jobs of a type apart by their TypeVersion, as
 	// Claim.Takes does: a type in Claim.Types takes jobs of any version and of none
@@ -300,6 +301,27 @@ type Insert struct {
 	// record's Dependencies are kept as they are given, and the job waits for nothing
 	// [fields-1]. Engines use it only if Capabilities.DependsOn is set.
 	DependsOn []string
+
+	// OrderingKey has the job wait for its turn: jobs of one key, of any queue and type,
+	// leave pending one after the other, in the order of their insertion [order-1,
+	// order-2]. A job of the key has the turn if it has not ended and does not wait for
+	// it: it is in another state than pending, or is pending since it waits for others by
+	// DependsOn [order-3]. When a job of the key is stored, and when one ends, in any
+	// way, the first that waits gets the turn in the same atomic step, unless another job
+	// has it [order-1, order-4, order-9]. The end of a job that waits for its turn gives
+	// the turn to none behind it [order-2]. The record is as with DependsOn; OrderingKey
+	// and InLine of its Dependencies are the storage's to set, and Unfinished counts one
+	// more until the job has its turn [order-1]. A job whose turn has come moves if its
+	// DependsOn does not hold it (Record.Turn) [order-1, order-3]. A job that ends is
+	// counted for jobs with DependsOn first [order-5]. New jobs enter their lines before
+	// the call counts any end, and get their turns after that, each after its DependsOn
+	// is counted [order-6]. A job that is not stored, since an equal one is, is in no
+	// line [order-4]. Jobs that wait for each other in a circle, also by the order of the
+	// batch, fail the call with an error that is ojs.ErrInvalid, and so does a key in a
+	// batch with AwaitedBy [order-7]. A job that Settle brings back after its end is in
+	// no line and has no turn [order-8]. Engines use it only if Capabilities.Ordering is
+	// set.
+	OrderingKey string
 
 	// AwaitedBy are the ids of stored jobs that wait for others, by DependsOn: each waits
 	// for this job, too, as if its own DependsOn had ended with it [group-6]. That is

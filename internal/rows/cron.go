@@ -54,6 +54,7 @@ type options struct {
 	DependsOn                    []string        `json:",omitzero"`
 	Condition                    ojs.Condition   `json:",omitzero"`
 	Join                         bool            `json:",omitzero"`
+	OrderingKey                  string          `json:",omitzero"`
 	Extra                        map[string]text `json:",omitzero"`
 }
 
@@ -94,6 +95,7 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
 			ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
 			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
+			OrderingKey: o.OrderingKey,
 		},
 	}
 	if c.History != nil {
@@ -183,6 +185,7 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
 			ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
 			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
+			OrderingKey: o.OrderingKey,
 		},
 	}
 	if d.History != nil {

@@ -66,10 +66,12 @@ type (
 		MaxWait      time.Duration  `json:",omitzero"`
 	}
 	dependencies struct {
-		Condition  ojs.Condition `json:",omitzero"`
-		Unfinished int           `json:",omitzero"`
-		Failed     int           `json:",omitzero"`
-		Join       bool          `json:",omitzero"`
+		Condition   ojs.Condition `json:",omitzero"`
+		Unfinished  int           `json:",omitzero"`
+		Failed      int           `json:",omitzero"`
+		Join        bool          `json:",omitzero"`
+		OrderingKey string        `json:",omitzero"`
+		InLine      bool          `json:",omitzero"`
 	}
 	failure struct {
 		Attempt   int

@@ -14,7 +14,7 @@ import (
 // lookups of such a batch are States and Draining.
 func Plain(batch []storage.Insert) bool {
 	return !slices.ContainsFunc(batch, func(in storage.Insert) bool {
-		return in.MaxDepth > 0 || len(in.DependsOn) > 0 || len(in.AwaitedBy) > 0 ||
+		return in.MaxDepth > 0 || in.Waits() || len(in.AwaitedBy) > 0 ||
 			in.Record.Fingerprint != "" && in.Record.Unique != nil
 	})
 }

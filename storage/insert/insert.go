@@ -60,10 +60,11 @@ type Awaiter interface {
 	Known(ids []string) (map[string]bool, error)
 
 	// Await is called last, for each batch, also for one without DependsOn. First it has
-	// jobs wait for those of the batch (storage.Insert.AwaitedBy). It counts the jobs
-	// that the change and the batch have ended, in their order. Then it has each job
-	// with a DependsOn that was added, and is pending still, wait: it makes the edges,
-	// and counts what has ended. It returns the jobs that have moved.
+	// jobs wait for those of the batch (storage.Insert.AwaitedBy), and new jobs with an
+	// OrderingKey enter their lines. It counts the jobs that the change and the batch
+	// have ended, in their order. Then it has each job with a DependsOn that was added,
+	// and is pending still, wait: it makes the edges, and counts what has ended. After
+	// that the line of the job gives its turn. It returns the jobs that have moved.
 	Await(now time.Time, batch []storage.Insert, added func(i int) bool) ([]storage.Record, error)
 }
 
@@ -198,8 +199,8 @@ func (b *inserting) resolve() error {
 		}
 		j := &Job{Record: *r}
 		j.Version = b.first[i]
-		if n := len(b.batch[i].DependsOn); n > 0 {
-			j.Waits(n)
+		if b.batch[i].Waits() {
+			j.Wait(&b.batch[i])
 		}
 		b.added[i] = j
 		b.results[i].Version = b.first[i]

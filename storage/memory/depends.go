@@ -72,6 +72,9 @@ func (s *Storage) count(now time.Time, dst []storage.Record) []storage.Record {
 				dst = s.countFor(e.job, ended, now, dst)
 			}
 		}
+		if key := s.endInLine(ended); key != "" {
+			dst = s.nextTurn(now, key, dst)
+		}
 	}
 	clear(s.toCount)
 	s.toCount = s.toCount[:0]
@@ -138,12 +141,18 @@ func (s *Storage) await(now time.Time, batch []storage.Insert, stored []*job) []
 			moved = s.awaitNew(now, j, batch[i].AwaitedBy, moved)
 		}
 	}
+	for i, j := range stored {
+		if j != nil {
+			s.enterLine(j, &batch[i])
+		}
+	}
 	moved = s.count(now, moved)
 	for i, j := range stored {
-		if j == nil || len(batch[i].DependsOn) == 0 {
+		if j == nil || !batch[i].Waits() {
 			continue
 		}
 		moved = s.awaitOthers(now, j, batch[i].DependsOn, moved)
+		moved = s.count(now, s.nextTurn(now, batch[i].OrderingKey, moved))
 	}
 	return moved
 }

@@ -71,7 +71,11 @@ func (s *Storage) revive(
 	}
 	var moved []storage.Record
 	for i, j := range jobs {
+		s.enterLine(j, &batch[i])
+	}
+	for i, j := range jobs {
 		moved = s.awaitOthers(now, j, batch[i].DependsOn, moved)
+		moved = s.count(now, s.nextTurn(now, batch[i].OrderingKey, moved))
 	}
 	return moved, nil
 }
@@ -81,15 +85,15 @@ func (s *Storage) applyRevival(j *job, in *storage.Insert) {
 	s.displace(j)
 	queue := j.kind.home
 	to := in.Record
-	if n := len(in.DependsOn); n > 0 {
-		to.Waits(n)
+	if in.Waits() {
+		to.Wait(in)
 		if j.rest != nil {
 			j.rest.counted = false
 		}
 	}
 	s.set(j, &to)
 	j.setVersion(to.Version + 1)
-	if len(in.DependsOn) > 0 {
+	if in.Waits() {
 		j.rest.counted = true
 	}
 	if j.rest != nil {

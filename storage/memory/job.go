@@ -61,8 +61,10 @@ type rest struct {
 	fingerprint string
 	peerAt      int             // among its peers
 	whole       *storage.Record // the job, if it has more to remember than its like; else nil
-	counted     bool            // it was stored with DependsOn: only the storage changes its Dependencies
+	counted     bool            // it waited for jobs or its turn: only the storage changes its Dependencies
 	revived     uint32          // how often: edges from before are stale
+	line        *keyLine        // of its ordering key, until its end is counted
+	turn        bool            // it has the turn of its line
 }
 
 // whole is the job's record if it is kept as one, else nil.

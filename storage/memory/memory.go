@@ -59,7 +59,8 @@ type Storage struct {
 	values values
 
 	edges   map[*job][]edge // see depends.go
-	toCount []*job          // jobs that others wait for and that have ended in the call under way
+	lines   map[string]*keyLine
+	toCount []*job // jobs that others wait for and that have ended in the call under way
 
 	self   any            // the caller of the call under way, if heard
 	heard  bool           // a listener has to be told of the call under way
@@ -103,7 +104,7 @@ func New() *Storage {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Versions: true, Limits: true}
+		Orders: true, DependsOn: true, Ordering: true, Versions: true, Limits: true}
 }
 
 // find returns the job with the id, nil if there is none.
@@ -247,9 +248,9 @@ func (s *Storage) insertPrepared(
 			continue
 		}
 		s.adopt(j, &batch[i].Record)
-		if n := len(batch[i].DependsOn); n > 0 {
+		if batch[i].Waits() {
 			j.rest.counted = true
-			j.rest.whole.Waits(n)
+			j.rest.whole.Wait(&batch[i])
 		}
 		if !batch[i].IDIsNew && s.floor > 0 {
 			j.setVersion(s.floor + 1)
@@ -513,6 +514,9 @@ func (s *Storage) applyChange(j *job, to *storage.Record, sameJob bool) storage.
 		s.edit(j, to)
 		return storage.Settled{Version: j.version}
 	}
+	if from == ojs.StatePending && to.State != from && j.marks&awaited != 0 {
+		s.takeTurn(j)
+	}
 	s.displace(j)
 	if from == ojs.StateActive && to.State == ojs.StateCancelled {
 		s.taken(to.ID, j.version, ojs.ErrCancelled)
@@ -745,7 +749,7 @@ func (s *Storage) Close() error {
 	s.shutInbox(true)
 	s.jobs, s.ready, s.due, s.all, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead
 	s.ended, s.kept, s.freed = fresh.ended, fresh.kept, fresh.freed
-	s.edges, s.toCount = nil, nil
+	s.edges, s.toCount, s.lines = nil, nil, nil
 	s.queues, s.unique, s.crons = fresh.queues, fresh.unique, fresh.crons
 	s.lastKind.Store(nil)
 	return nil

@@ -51,6 +51,7 @@ func (s *Storage) settleEnd(j *job) {
 	}
 	if j.marks&awaited != 0 {
 		s.toCount = append(s.toCount, j)
+		s.leaveTurn(j)
 	}
 	s.ends++
 	j.class, j.turn = classOf(j), s.ends

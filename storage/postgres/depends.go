@@ -493,7 +493,7 @@ func (c *counter) await(
 			continue
 		}
 		r := storage.Record{JobInfo: ojs.JobInfo{Dependencies: in.Record.Dependencies}}
-		r.Waits(len(in.DependsOn))
+		r.Wait(in)
 		b, err := rows.EncodeDepends(r.Dependencies)
 		if err != nil {
 			return nil, err

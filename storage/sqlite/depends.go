@@ -59,6 +59,9 @@ func (t *tx) countEnds(now time.Time, dst []storage.Record) ([]storage.Record, e
 				return dst, err
 			}
 		}
+		if dst, err = t.endInLine(now, e.seq, dst); err != nil {
+			return dst, err
+		}
 	}
 	return dst, nil
 }
@@ -68,7 +71,13 @@ func (t *tx) countEnds(now time.Time, dst []storage.Record) ([]storage.Record, e
 func (t *tx) resolve(
 	now time.Time, was *stored, row *rows.Row, e dependency, dst []storage.Record,
 ) ([]storage.Record, error) {
-	moved := row.Resolve(now, e.id, e.state)
+	return t.moveWaiting(was, row, row.Resolve(now, e.id, e.state), dst)
+}
+
+// moveWaiting stores the counts of a job that waits, and the job if they have moved it.
+func (t *tx) moveWaiting(
+	was *stored, row *rows.Row, moved bool, dst []storage.Record,
+) ([]storage.Record, error) {
 	if err := t.setDepends(row); err != nil || !moved {
 		return dst, err
 	}
@@ -117,22 +126,43 @@ func (i inserter) Await(
 			}
 		}
 	}
+	for k := range batch {
+		if added(k) {
+			if err := t.enterLine(&batch[k]); err != nil {
+				return nil, err
+			}
+		}
+	}
 	moved, err = t.countEnds(now, moved)
 	if err != nil {
 		return nil, err
 	}
 	for k := range batch {
-		if len(batch[k].DependsOn) == 0 || !added(k) {
+		if !added(k) {
 			continue
 		}
-		if moved, err = t.await(now, &batch[k], moved); err == nil {
-			moved, err = t.countEnds(now, moved)
-		}
-		if err != nil {
+		if moved, err = t.awaitAll(now, &batch[k], moved); err != nil {
 			return nil, err
 		}
 	}
 	return moved, nil
+}
+
+// awaitAll has a job that has just been stored wait for others and for its turn.
+func (t *tx) awaitAll(now time.Time, in *storage.Insert, moved []storage.Record) ([]storage.Record, error) {
+	if !in.Waits() {
+		return moved, nil
+	}
+	moved, err := t.await(now, in, moved)
+	if err == nil {
+		moved, err = t.countEnds(now, moved)
+	}
+	if err == nil && in.OrderingKey != "" {
+		if moved, err = t.nextTurn(now, in.OrderingKey, moved); err == nil {
+			moved, err = t.countEnds(now, moved)
+		}
+	}
+	return moved, err
 }
 
 // await has a job that has just been stored wait for others.
@@ -145,9 +175,11 @@ func (t *tx) await(now time.Time, in *storage.Insert, moved []storage.Record) ([
 	if err != nil {
 		return moved, err
 	}
-	row.Waits(len(in.DependsOn))
-	if err := t.setDepends(row); err != nil {
-		return moved, err
+	if in.OrderingKey == "" { // or enterLine has done so, and its turn may have come
+		row.Wait(in)
+		if err := t.setDepends(row); err != nil {
+			return moved, err
+		}
 	}
 	for _, id := range in.DependsOn {
 		if row.State != ojs.StatePending { // it has been replaced, or what has ended decides

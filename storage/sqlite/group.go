@@ -112,7 +112,7 @@ func (t *tx) revive(
 			return nil, err
 		}
 		seqs[i] = r.seq
-		if len(batch[i].DependsOn) > 0 { // or what it waited for before would be counted on
+		if batch[i].Waits() { // or what it waited for before would be counted on
 			row := rows.Row{Record: batch[i].Record, Seq: r.seq}
 			if err := t.setDepends(&row); err != nil {
 				return nil, err
@@ -127,13 +127,12 @@ func (t *tx) revive(
 		return nil, err
 	}
 	for i := range batch {
-		if len(batch[i].DependsOn) == 0 {
-			continue
+		if err := t.enterLine(&batch[i]); err != nil {
+			return nil, err
 		}
-		if moved, err = t.await(now, &batch[i], moved); err == nil {
-			moved, err = t.countEnds(now, moved)
-		}
-		if err != nil {
+	}
+	for i := range batch {
+		if moved, err = t.awaitAll(now, &batch[i], moved); err != nil {
 			return nil, err
 		}
 	}

@@ -246,6 +246,11 @@ func (s *Storage) DeleteQuarantined(ctx context.Context, key string) error {
 		if err != nil {
 			return err
 		}
+		if e.kind == storage.KindJob {
+			if _, err := t.takeLine(e.seq); err != nil {
+				return err
+			}
+		}
 		return t.leave(e)
 	})
 }

@@ -210,6 +210,9 @@ func (t *tx) change(h head, r *stored, sameJob bool) error {
 	}
 	err := t.save(h.kind, r, !sameJob)
 	t.ends(h, r.ID, r.State)
+	if err == nil && h.awaited && h.state == rows.Pending && r.State != h.state {
+		err = t.exec(takeTurn, h.seq)
+	}
 	if err == nil && h.state == rows.Available && r.State == rows.Active {
 		err = t.exec(setReadyPlace, h.seq, h.place)
 	}

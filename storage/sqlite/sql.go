@@ -92,6 +92,12 @@ const (
 	selectCounted = `SELECT 1 FROM job WHERE id = ? AND state = 1 AND depends IS NOT NULL`
 	selectWaiting = `SELECT ` + columns + ` FROM job
 		WHERE seq IN (SELECT waiting FROM edge WHERE dependency = ?) AND state = 1 ORDER BY seq`
+	insertLine  = `INSERT INTO line VALUES (?, ?, 0)`
+	takeTurn    = `UPDATE line SET turn = 1 WHERE seq = ?`
+	deleteLine  = `DELETE FROM line WHERE seq = ? RETURNING key`
+	selectTurn  = `SELECT 1 FROM line JOIN job USING (seq) WHERE key = ? AND turn = 1 AND state < 6 LIMIT 1`
+	selectFirst = `SELECT ` + columns + ` FROM job
+		WHERE seq = (SELECT seq FROM line JOIN job USING (seq) WHERE key = ? AND turn = 0 AND state = 1 ORDER BY seq LIMIT 1)`
 	selectDepends = `SELECT id, state FROM job WHERE id = ?`
 
 	oldestEnded = `SELECT seq, place, finished, id, queue FROM job WHERE state = ?1 AND state >= 6 AND dead IS NULL AND kept IS NULL

@@ -265,7 +265,7 @@ func (s *Storage) closeReaders() (err error) {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong,
-		Mechanism: "one writer", Then: true, DependsOn: true, Orders: true,
+		Mechanism: "one writer", Then: true, DependsOn: true, Ordering: true, Orders: true,
 		Versions: true, Limits: true}
 }
 

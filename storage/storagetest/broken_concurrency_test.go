@@ -634,7 +634,8 @@ func seamConfig(fault func(s *seam)) Config {
 			fault(s)
 			return s
 		},
-		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
+		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
+		DependsOn: true, Ordering: true,
 		Groups:   true,
 		Versions: true, Limits: true,
 	}

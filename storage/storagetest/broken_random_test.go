@@ -350,7 +350,8 @@ func registerRandom(of []randomFault) struct{} {
 
 func doctoredConfig(wrong func(d *doctored)) Config {
 	return Config{
-		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
+		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
+		DependsOn: true, Ordering: true,
 		Groups:   true,
 		Versions: true, Limits: true,
 		Open: func(testing.TB) storage.Storage {

@@ -285,7 +285,7 @@ func register(of []fault) struct{} {
 func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
 		Queues: true, Crons: true, Values: true, Notices: true, SettleClaims: true,
-		Then: true, Orders: true, DependsOn: true, Groups: true, Versions: true, Limits: true,
+		Then: true, Orders: true, DependsOn: true, Ordering: true, Groups: true, Versions: true, Limits: true,
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
 			fault(b)

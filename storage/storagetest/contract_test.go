@@ -275,6 +275,7 @@ var explanations = []string{
 	"Engines set it for storages that are not strong (Capabilities.Unique)",
 	"Engines use it only if Capabilities.Then is set",
 	"Engines use it only if Capabilities.DependsOn is set",
+	"Engines use it only if Capabilities.Ordering is set",
 	"Engines use it only for a GroupStore",
 	"Callers see to it that no circle arises",
 	"CanRevive checks a job of Revive: r is the stored record, and to the one that it is to become",

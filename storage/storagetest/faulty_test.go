@@ -48,11 +48,13 @@ func TestFaultyConforms(t *testing.T) {
 			s := &storagetest.Faulty{Storage: memory.New()}
 			s.OnCall(func(c *storagetest.Call) { c.Do() })
 			return s
-		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true, DependsOn: true, Groups: true,
+		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true,
+			DependsOn: true, Ordering: true, Groups: true,
 			Versions: true, Limits: true, Values: true},
 		"stepping": {Open: func(testing.TB) storage.Storage {
 			return (&storagetest.Faulty{Storage: memory.New()}).Stepping()
-		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true, DependsOn: true, Groups: true,
+		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true,
+			DependsOn: true, Ordering: true, Groups: true,
 			Versions: true, Limits: true, Values: true,
 			SettleClaims: true},
 	} {

@@ -86,10 +86,15 @@ func (w *world) batch(t *rapid.T, n int, old []string) []storage.Insert {
 func (w *world) dependsOn(t *rapid.T, batch []storage.Insert) {
 	for i := range batch {
 		in := &batch[i]
-		if in.DependsOn = nil; chance(t, 3) {
-			continue
+		in.DependsOn, in.OrderingKey = nil, ""
+		if w.cfg.Ordering && chance(t, 2) {
+			in.OrderingKey = pick(t, "k", "l")
 		}
-		for range 1 + dice(t, 3) {
+		n := 1 + dice(t, 3)
+		if chance(t, 3) {
+			n = 0
+		}
+		for range n {
 			id := batch[dice(t, i+1)].Record.ID
 			if chance(t, 12) {
 				id = batch[dice(t, len(batch))].Record.ID
@@ -103,7 +108,7 @@ func (w *world) dependsOn(t *rapid.T, batch []storage.Insert) {
 				in.DependsOn = append(in.DependsOn, id)
 			}
 		}
-		if len(in.DependsOn) == 0 {
+		if !in.Waits() {
 			continue
 		}
 		if in.Record.State != ojs.StatePending && !chance(t, 24) {
@@ -130,8 +135,9 @@ func batchTexts(batch []storage.Insert) (list []string) {
 		say(in.DropOldest, ", dropping the oldest")
 		say(in.KeepActive, ", keeping active ones")
 		say(in.IDIsNew, ", a fresh id")
-		if d := in.Record.Dependencies; d != nil && len(in.DependsOn) > 0 {
+		if d := in.Record.Dependencies; d != nil && in.Waits() {
 			s += fmt.Sprintf(", waits for %s (%s)", namesOf(in.DependsOn), d.Condition)
+			say(in.OrderingKey != "", ", key "+in.OrderingKey)
 			say(d.Join, ", a join")
 		}
 		s += awaitedText(&in)

@@ -39,7 +39,8 @@ type refJob struct {
 	ended    int // 0: not
 	died     int // 0: no dead letter
 
-	counted bool         // it was stored with DependsOn
+	counted bool         // it was stored with DependsOn or an OrderingKey
+	key     string       // the OrderingKey until the job's end is counted
 	waits   []awaitedJob // the jobs that it waits for
 }
 
@@ -67,7 +68,7 @@ func NewReference() *Reference {
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Versions: true, Limits: true}
+		Orders: true, DependsOn: true, Ordering: true, Versions: true, Limits: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -185,6 +186,28 @@ func (s *Reference) countEnds(now time.Time) (moved []storage.Record) {
 				moved = append(moved, j.rec.Copy())
 			}
 		}
+		key := ended.key
+		ended.key = ""
+		moved = s.nextTurn(now, key, moved)
+	}
+	return moved
+}
+
+// nextTurn gives the turn of an ordering key to the first in line, unless a job has it.
+func (s *Reference) nextTurn(now time.Time, key string, moved []storage.Record) []storage.Record {
+	var first *refJob
+	for _, j := range s.jobs {
+		switch {
+		case key == "" || j.key != key || j.rec.State.Terminal():
+		case !j.rec.InLine():
+			return moved
+		case first == nil:
+			first = j
+		}
+	}
+	if first != nil && first.rec.Turn(now) {
+		s.moved(first, false)
+		moved = append(moved, first.rec.Copy())
 	}
 	return moved
 }
@@ -218,8 +241,18 @@ func (s *Reference) await(now time.Time, batch []storage.Insert, mine []*refJob)
 			}
 		}
 	}
+	s.enterLines(batch, mine)
 	moved = append(moved, s.countEnds(now)...)
 	return append(moved, s.awaitOthers(now, batch, mine)...)
+}
+
+// enterLines has the jobs of a batch wait for their turns.
+func (s *Reference) enterLines(batch []storage.Insert, mine []*refJob) {
+	for i, j := range mine {
+		if j != nil && !j.rec.State.Terminal() {
+			j.key = batch[i].OrderingKey
+		}
+	}
 }
 
 // waiting returns the job with an id if it waits for others, else nil.
@@ -236,18 +269,22 @@ func (s *Reference) awaitOthers(
 ) (moved []storage.Record) {
 	for i, in := range batch {
 		j := mine[i]
-		if j == nil || len(in.DependsOn) == 0 || j.rec.State != ojs.StatePending {
+		if j == nil {
 			continue
 		}
 		for _, id := range in.DependsOn {
+			if j.rec.State != ojs.StatePending {
+				break
+			}
 			other := s.find(id)
 			if !other.rec.State.Terminal() {
 				j.waits = append(j.waits, awaitedJob{id, other.inserted})
 			} else if s.count(now, j, &other.rec) {
 				moved = append(moved, j.rec.Copy())
-				break
 			}
 		}
+		moved = append(moved, s.countEnds(now)...)
+		moved = s.nextTurn(now, in.OrderingKey, moved)
 		moved = append(moved, s.countEnds(now)...)
 	}
 	return moved
@@ -273,8 +310,8 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 		}
 		j := &refJob{rec: in.Record.Copy()}
 		j.rec.Version = s.floor + 1
-		if j.counted = len(in.DependsOn) > 0; j.counted {
-			j.rec.Waits(len(in.DependsOn))
+		if j.counted = in.Waits(); j.counted {
+			j.rec.Wait(&in)
 		}
 		s.jobs = append(s.jobs, j)
 		s.moved(j, false)
@@ -369,14 +406,15 @@ func (s *Reference) Revive(ctx context.Context, now time.Time, batch []storage.I
 		j.rec.Version++
 		j.waits = nil
 		switch {
-		case len(in.DependsOn) > 0:
+		case in.Waits():
 			j.counted = true
-			j.rec.Waits(len(in.DependsOn))
+			j.rec.Wait(&in)
 		case j.counted:
 			j.rec.Dependencies = had
 		}
 		s.moved(j, false)
 	}
+	s.enterLines(batch, jobs)
 	return s.awaitOthers(now, batch, jobs), nil
 }
 

@@ -93,9 +93,9 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 // shows them.
 func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no abilities": {Then: true, Orders: true, DependsOn: true, Versions: true,
+		"no abilities": {Then: true, Orders: true, DependsOn: true, Ordering: true, Versions: true,
 			Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
-		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true, Versions: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
@@ -104,7 +104,8 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 					storage.CronStore
 				}{plain{s}, s}
 			}},
-		"no recurring jobs": {Queues: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+		"no recurring jobs": {Queues: true, Then: true, Orders: true,
+			DependsOn: true, Ordering: true, Versions: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
@@ -126,7 +127,7 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 func coarseConfig(to time.Duration) Config {
 	return Config{
 		Open:   func(testing.TB) storage.Storage { return coarse{NewReference(), to} },
-		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true,
+		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true, Versions: true,
 		Groups:        true,
 		Limits:        true,
 		TimePrecision: to,

@@ -63,6 +63,10 @@ type Config struct {
 	// DependsOn that it obeys Insert.DependsOn (Capabilities.DependsOn).
 	Then, DependsOn bool
 
+	// Ordering declares that the storage obeys Insert.OrderingKey
+	// (Capabilities.Ordering). It needs DependsOn.
+	Ordering bool
+
 	// Groups declares the optional ability storage.GroupStore, like those above, and that
 	// the storage obeys Insert.AwaitedBy. It needs DependsOn.
 	Groups bool
@@ -130,6 +134,7 @@ const (
 	needsGroups
 	needsValues
 	needsLimits
+	needsOrdering
 
 	needsNothing need = 0
 )
@@ -137,7 +142,7 @@ const (
 // Cases returns every case.
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
-		thenCases, dependsCases, groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+		thenCases, dependsCases, lineCases, groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
 		listCases, orderCases, versionCases, limitCases, valueCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
@@ -214,6 +219,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage lists in the order of insertion only", false
 	case n&needsDependsOn != 0 && !cfg.DependsOn:
 		return "no job of the storage waits for others", false
+	case n&needsOrdering != 0 && !cfg.Ordering:
+		return "the storage keeps no order by keys", false
 	case n&needsGroups != 0 && !cfg.Groups:
 		return "the storage changes no groups of jobs in one step", false
 	case n&needsQuarantine != 0 && !cfg.Quarantine:
@@ -279,6 +286,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if caps.DependsOn != cfg.DependsOn {
 		t.Errorf("jobs that wait for others: claimed %v, Capabilities say %v", cfg.DependsOn, caps.DependsOn)
+	}
+	if caps.Ordering != cfg.Ordering {
+		t.Errorf("order by keys: claimed %v, Capabilities say %v", cfg.Ordering, caps.Ordering)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)

@@ -14,7 +14,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestReference(t *testing.T) {
 	cfg := storagetest.Config{
 		Open:   func(testing.TB) storage.Storage { return storagetest.NewReference() },
-		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Versions: true, Limits: true,
+		Queues: true, Crons: true, Then: true, Orders: true,
+		DependsOn: true, Ordering: true, Versions: true, Limits: true,
 		Groups: true,
 	}
 	storagetest.Run(t, cfg)
@@ -27,7 +28,8 @@ func TestReferenceInOneStep(t *testing.T) {
 		Open: func(testing.TB) storage.Storage {
 			return storagetest.Stepper{Reference: storagetest.NewReference()}
 		},
-		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true, DependsOn: true,
+		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
+		DependsOn: true, Ordering: true,
 		Groups:   true,
 		Versions: true, Limits: true,
 	}
