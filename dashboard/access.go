@@ -21,6 +21,12 @@ const (
 	Delete Verb = "delete" // a job or jobs
 	Run    Verb = "run"    // make pending or waiting jobs available at once
 	Copy   Verb = "copy"   // enqueue a copy of a job
+
+	Edit       Verb = "edit"       // the args and metadata of a job
+	Move       Verb = "move"       // a job, to another queue: asked for both queues
+	Reschedule Verb = "reschedule" // a job
+	Prioritize Verb = "prioritize" // a job
+
 	Pause  Verb = "pause"  // a queue or a recurring entry
 	Resume Verb = "resume" // a queue, a recurring entry or a node
 	Drain  Verb = "drain"  // a queue

@@ -234,6 +234,7 @@ func (h *Handler) stopRun(p *page) error {
 // verbNames are the names of buttons and of the pages that they lead to.
 var verbNames = map[Verb]string{Retry: "Retry", Cancel: "Cancel", Delete: "Delete", Run: "Run now",
 	Copy: "Copy", Pause: "Pause", Resume: "Resume", Drain: "Drain", Remove: "Remove", Quiet: "Quiet",
+	Edit: "Edit", Move: "Move", Reschedule: "Reschedule", Prioritize: "Set the priority",
 	Terminate: "Terminate", Set: "Set bounds", Clear: "Clear the bounds", Block: "Block"}
 
 // VerbName is the name of a button.

@@ -170,6 +170,16 @@ func addresses(ids map[string]string) []string {
 	return out
 }
 
+// formsOf are the addresses of pages that only a site with an authorizer has.
+func formsOf(ids map[string]string) (out []string) {
+	for name, id := range ids {
+		if name != "workflow" {
+			out = append(out, "/jobs/"+id+"/edit/")
+		}
+	}
+	return out
+}
+
 // badTag is a tag that no template has, once its quoted values are left out.
 var (
 	badTag  = regexp.MustCompile(`(?i)<script[^>]*>[^<]|<img|<svg/|<[a-z][^>]*\s(?:on[a-z]+|style)\s*=`)
@@ -178,8 +188,8 @@ var (
 )
 
 func TestPagesEscape(t *testing.T) {
-	s, ids := full(t, WithTitle(hostile[0]), WithEnvironment("<b>x</b>"))
-	for _, path := range addresses(ids) {
+	s, ids := full(t, WithTitle(hostile[0]), WithEnvironment("<b>x</b>"), WithAuthorizer(AllowAll))
+	for _, path := range append(addresses(ids), formsOf(ids)...) {
 		body := s.ok(path)
 		for _, bad := range append(hostile[:5:5], "<b>x</b>", "ZgotmplZ") {
 			if strings.Contains(body, bad) && bad != hostile[3] {

@@ -13,11 +13,17 @@ var dones = map[string]string{
 	string(Remove): "The entry is removed.",
 	string(Quiet):  "The worker takes no more jobs.",
 	string(Drain):  "The queue drains: it refuses new jobs.",
-	string(Set):    "The bounds are set.",
-	string(Clear):  "The bounds are cleared.",
-	string(Block):  "Blocked.",
-	"unblock":      "The block has ended.",
-	"ordered":      "The engine is told, and obeys with its next report.",
+	string(Edit):   "The job is changed.",
+	string(Move):   "The job is in this queue.",
+
+	string(Reschedule): "The job has another time.",
+	string(Prioritize): "The job has another priority.",
+
+	string(Set):   "The bounds are set.",
+	string(Clear): "The bounds are cleared.",
+	string(Block): "Blocked.",
+	"unblock":     "The block has ended.",
+	"ordered":     "The engine is told, and obeys with its next report.",
 }
 
 func done(verb string) string { return dones[verb] }

@@ -25,6 +25,7 @@ type jobData struct {
 	Encoded  bool // args are encoded by a codec
 	Stack    string
 	Actions  []Verb
+	Change   bool // the request may change it on the page of changes
 }
 
 // moment is something that happened to a job, or will.
@@ -67,6 +68,7 @@ func (h *Handler) job(p *page) error {
 			data.Actions = append(data.Actions, do)
 		}
 	}
+	data.Change = len(p.mayChange(job)) > 0
 	data.Moments, data.Later = moments(job), futures(job, p.Now)
 	data.Args = indented(PartArgs, job.Args.JSON())
 	if len(job.Meta) > 0 {

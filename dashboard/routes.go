@@ -35,6 +35,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/jobs/{$}", h.jobs)
 	get("/jobs/{id}/{$}", h.job)
 	get("/jobs/{id}/raw/{$}", h.raw)
+	get("/jobs/{id}/edit/{$}", h.edit)
 	get("/queues/{$}", h.queues)
 	get("/queues/{name}/{$}", h.queue)
 	get("/types/{$}", h.typesPage)
@@ -57,6 +58,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/runs/{id}/{$}", h.runPage)
 	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }
 	post("/jobs/{id}/{$}", h.actOnJob)
+	post("/jobs/{id}/edit/{$}", h.actOnEdit)
 	post("/queues/{name}/{$}", h.actOnQueue)
 	post("/cron/{name}/{$}", h.actOnCron)
 	post("/workers/{$}", h.actOnWorker)

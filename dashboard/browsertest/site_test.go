@@ -21,7 +21,7 @@ type site struct {
 	eng *engine.Engine[any]
 	url string // of the overview
 
-	failed, active, workflow string // ids
+	failed, active, digest, workflow string // ids
 }
 
 type mail struct {
@@ -114,7 +114,7 @@ func (s *site) fill(ctx context.Context) {
 	s.active = s.enqueue("report.build", map[string]any{"month": "2026-02"}, ojs.WithQueue("reports"))
 	for i := range 12 {
 		later := ojs.WithDelay(time.Duration(4*i+1) * time.Minute)
-		s.enqueue("email.digest", map[string]any{"n": i}, ojs.WithQueue("mail"), later)
+		s.digest = s.enqueue("email.digest", map[string]any{"n": i}, ojs.WithQueue("mail"), later)
 		s.enqueue("search.index", map[string]any{"page": i}, ojs.WithQueue("search"))
 	}
 	for range 3 {
@@ -154,6 +154,7 @@ func (s *site) pages() map[string]string {
 		"jobs-none": "jobs/?q=type:nothing", "jobs-bad": "jobs/?q=nokey:1",
 		"job-failed": "jobs/" + s.failed + "/", "job-active": "jobs/" + s.active + "/?stack=1",
 		"history": "history/?span=15m", "history-none": "history/?queue=none",
+		"edit":   "jobs/" + s.digest + "/edit/",
 		"queues": "queues/", "queue": "queues/search/", "types": "types/", "type": "types/email.send/",
 		"failures": "failures/", "dead": "dead/", "due": "due/",
 		"crons": "cron/", "cron": "cron/nightly-report/",
