@@ -5,9 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -16,21 +15,21 @@ import (
 
 // The page of an engine that serves no pages itself shows what it runs, with the stacks
 // of its handlers, and gives it orders.
-func TestNodes(t *testing.T) {
-	st, cl := memory.New(), clock.NewMock()
+func TestNodes(t *testing.T) { synctest.Test(t, testNodes) }
+
+func testNodes(t *testing.T) {
+	st := memory.New()
 	reports := engine.WithReports(engine.Reports{Version: "v1.2.3"})
-	other, err := engine.New[any](st, engine.WithName("other"), reports, engine.WithLogger(quiet),
-		engine.WithClock(cl))
+	other, err := engine.New[any](st, engine.WithName("other"), reports, engine.WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)
 	}
-	started, end := make(chan struct{}), make(chan struct{})
+	end := make(chan struct{})
 	other.Handle("slow", func(context.Context, *ojs.Job[any]) error {
-		close(started)
 		<-end
 		return nil
 	})
-	eng, err := engine.New[any](st, engine.WithLogger(quiet), engine.WithClock(cl))
+	eng, err := engine.New[any](st, engine.WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,38 +46,19 @@ func TestNodes(t *testing.T) {
 	id := s.enqueue("slow", nil)
 	ended := make(chan error, 1)
 	go func() { ended <- other.Run(context.Background()) }()
-	<-started
-	nodes := func() []engine.Node {
-		list, err := eng.Nodes().List(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return list
+	time.Sleep(time.Minute)
+	nodes, err := eng.Nodes().List(t.Context())
+	if err != nil || len(nodes) != 1 {
+		t.Fatalf("%+v, %v", nodes, err)
 	}
-	for len(nodes()) == 0 {
-		cl.Add(time.Second)
-	}
-	// asked moves the clock on until a page has answered.
-	asked := func(path string) (body string) {
-		answer := make(chan string)
-		go func() { answer <- s.get(path).Body.String() }()
-		for {
-			select {
-			case body := <-answer:
-				return body
-			default:
-				cl.Add(time.Second)
-			}
-		}
-	}
-	at := "/workers/" + nodes()[0].ID + "/"
-	if body := s.ok("/workers/"); !strings.Contains(body, `href="./`+nodes()[0].ID+`/"`) {
+	at := "/workers/" + nodes[0].ID + "/"
+	if body := s.ok("/workers/"); !strings.Contains(body, `href="./`+nodes[0].ID+`/"`) {
 		t.Error("no link to the node")
 	}
 	if body := s.ok(at); !strings.Contains(body, "v1.2.3") {
 		t.Error(body)
 	}
-	if body := asked(at + "?stacks=1"); !strings.Contains(body, "TestNodes") || !strings.Contains(body, id) {
+	if body := s.ok(at + "?stacks=1"); !strings.Contains(body, "testNodes") || !strings.Contains(body, id) {
 		t.Errorf("no stack:\n%s", body)
 	}
 	for do, want := range map[string]int{"quiet": 303, "nonsense": 404} {
@@ -93,16 +73,8 @@ func TestNodes(t *testing.T) {
 	if w := s.do("POST", at, "do=terminate"); w.Code != http.StatusSeeOther {
 		t.Errorf("%d\n%s", w.Code, w.Body)
 	}
-	for {
-		select {
-		case err := <-ended: // the order has ended Run
-			if err != nil {
-				t.Error(err)
-			}
-			return
-		default:
-			cl.Add(time.Second)
-		}
+	if err := <-ended; err != nil { // the order has ended Run
+		t.Error(err)
 	}
 }
 
