@@ -31,7 +31,7 @@ func TestPrefetchOnMoodyStorage(t *testing.T) {
 
 func prefetchOnMoodyStorage(t *testing.T, lasts bool) {
 	store := hooked(func(c *storagetest.Call) {
-		odds := map[string]int{"SettleAndClaim": 400, "Settle": 10, "Unclaim": 4}[c.Method]
+		odds := map[string]int{"SettleAndClaim": 400, "Settle": 10, "Unclaim": 16}[c.Method]
 		if odds == 0 {
 			return
 		}
