@@ -53,6 +53,8 @@ type Filter struct {
 	Members  []Member // the job's args and meta have all of them
 	Workers  []string // who claimed the job last; prefixes as in Types
 	Crons    []string // the recurring entry that enqueued the job; prefixes as in Types
+	Versions []string // of the job's type (ojs.WithVersion); prefixes as in Types
+	Keys     []string // the job's ordering key (ojs.WithOrderingKey); prefixes as in Types
 	Priority *Range   // nil: any
 	Attempt  *Range   // nil: any; 0 is a job that has not begun
 
@@ -121,7 +123,8 @@ func (f *Filter) query() (storage.Query, error) {
 
 // where is the part of the filter of which storages know nothing; nil: there is none.
 func (f *Filter) where() func(*storage.Record) bool {
-	if len(f.IDs)+len(f.Tags)+len(f.Members)+len(f.Workers)+len(f.Crons) == 0 && f.Error == "" &&
+	if len(f.IDs)+len(f.Tags)+len(f.Members)+len(f.Workers)+len(f.Crons)+len(f.Versions)+len(f.Keys) == 0 &&
+		f.Error == "" &&
 		f.Args == "" && f.Failure == "" &&
 		f.Priority == nil && f.Attempt == nil && f.DueFrom.IsZero() && f.DueBefore.IsZero() {
 		return nil
@@ -129,13 +132,21 @@ func (f *Filter) where() func(*storage.Record) bool {
 	text := strings.ToLower(f.Error)
 	return func(r *storage.Record) bool {
 		cron, _ := r.Meta["cron_name"].(string)
-		return matchesAny(f.IDs, r.ID) && matchesAny(f.Workers, r.Worker) && matchesAny(f.Crons, cron) &&
+		return matchesAny(f.Versions, r.TypeVersion) && matchesAny(f.Keys, orderingKey(r)) &&
+			matchesAny(f.IDs, r.ID) && matchesAny(f.Workers, r.Worker) && matchesAny(f.Crons, cron) &&
 			f.Priority.has(r.Priority) && f.Attempt.has(r.Attempt) && f.due(r) &&
 			(text == "" || r.Error != nil && (strings.Contains(strings.ToLower(r.Error.Type), text) ||
 				strings.Contains(strings.ToLower(r.Error.Message), text))) &&
 			(f.Failure == "" || r.Error != nil && groupOf(&r.JobInfo).Key == f.Failure) &&
 			hasTags(r.Meta["tags"], f.Tags) && f.matchesMembers(&r.JobInfo) && f.matchesArgs(&r.JobInfo)
 	}
+}
+
+func orderingKey(r *storage.Record) string {
+	if r.Dependencies == nil {
+		return ""
+	}
+	return r.Dependencies.OrderingKey
 }
 
 // matchesAny reports whether there are no patterns, or one that fits.

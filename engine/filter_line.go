@@ -37,9 +37,10 @@ func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
 //
 // The keys are:
 //
-//   - state, queue, type, errortype, id, worker, cron: one of several if the key is
-//     repeated. A value that ends with * selects what begins so, but of states and
-//     queues.
+//   - state, queue, type, version, errortype, id, worker, cron: one of several if the
+//     key is repeated. A value that ends with * selects what begins so, but of states
+//     and queues.
+//   - key: the ordering key, like those.
 //   - tag: all of them, if the key is repeated.
 //   - args.PATH and meta.PATH: a member, as Member has it.
 //   - workflow: the id of a workflow, for its jobs. It is the member
@@ -209,6 +210,8 @@ var filterKeys = []filterKey{
 	rangeKey("priority", func(f *Filter) **Range { return &f.Priority }),
 	rangeKey("attempt", func(f *Filter) **Range { return &f.Attempt }),
 	listKey("worker", func(f *Filter) *[]string { return &f.Workers }),
+	listKey("version", func(f *Filter) *[]string { return &f.Versions }),
+	listKey("key", func(f *Filter) *[]string { return &f.Keys }),
 	listKey("cron", func(f *Filter) *[]string { return &f.Crons }),
 	timeKey("since", func(f *Filter) *time.Time { return &f.CreatedFrom }),
 	timeKey("until", func(f *Filter) *time.Time { return &f.CreatedBefore }),

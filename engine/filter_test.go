@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -30,6 +31,9 @@ func TestParseFilter(t *testing.T) {
 			Queues: []string{"a", "b"}, IDs: []string{"0196*"}, Workers: []string{"w-1"},
 			Crons:        []string{"nightly"},
 			DeadLettered: true, Order: engine.OrderFinished,
+		},
+		"version:2.0 version:3.* key:order-7": {
+			Versions: []string{"2.0", "3.*"}, Keys: []string{"order-7"},
 		},
 		"priority:5 attempt:2..": {Priority: &engine.Range{5, 5}, Attempt: &engine.Range{2, math.MaxInt}},
 		"priority:..-1":          {Priority: &engine.Range{math.MinInt, -1}},
@@ -129,6 +133,7 @@ func drawFilter(t *rapid.T) (f engine.Filter) {
 	}
 	f.Queues, f.Types, f.ErrorTypes, f.IDs = list("queues"), list("types"), list("error types"), list("ids")
 	f.Tags, f.Workers, f.Crons = list("tags"), list("workers"), list("crons")
+	f.Versions, f.Keys = list("versions"), list("keys")
 	f.DeadLettered = rapid.Bool().Draw(t, "dead")
 	if rapid.Bool().Draw(t, "texts") {
 		f.Error, f.Args = text.Draw(t, "error"), text.Draw(t, "args")
@@ -200,4 +205,32 @@ func TestMembersAreFoundHoweverTheyAreWritten(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Jobs are found by the version of their type and by their ordering key.
+func TestFilterByVersionAndKey(t *testing.T) {
+	eng, err := engine.New[any](memory.New(), quiet)
+	must(t, err)
+	old := ojs.Define[int]("a")
+	tickets, err := eng.EnqueueMany(t.Context(),
+		old.New(1), old.New(2, ojs.WithOrderingKey("order-7")),
+		old.New(3, ojs.WithVersion("2.1"), ojs.WithOrderingKey("order-8")),
+	)
+	must(t, err)
+	for line, want := range map[string][]int{
+		"version:2.1": {2}, "version:2.*": {2}, "version:3.*": nil,
+		"key:order-7": {1}, "key:order-*": {1, 2}, "key:order-7 version:2.1": nil,
+	} {
+		f, err := engine.ParseFilter(line, noon)
+		must(t, err)
+		var got []int
+		for job, err := range eng.Jobs().List(t.Context(), f) {
+			must(t, err)
+			is := func(ticket ojs.Ticket) bool { return ticket.ID == job.ID }
+			got = append(got, slices.IndexFunc(tickets, is))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s selects %v, not %v", line, got, want)
+		}
+	}
 }
