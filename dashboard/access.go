@@ -35,7 +35,7 @@ const (
 
 	Terminate Verb = "terminate" // a node
 
-	Set   Verb = "set"   // the bounds of a limit
+	Set   Verb = "set"   // the bounds of a limit, or a recurring entry: make or change it
 	Clear Verb = "clear" // the bounds of a limit
 	Block Verb = "block" // a limit, or end its block
 )

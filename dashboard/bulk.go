@@ -235,7 +235,7 @@ func (h *Handler) stopRun(p *page) error {
 var verbNames = map[Verb]string{Retry: "Retry", Cancel: "Cancel", Delete: "Delete", Run: "Run now",
 	Copy: "Copy", Pause: "Pause", Resume: "Resume", Drain: "Drain", Remove: "Remove", Quiet: "Quiet",
 	Edit: "Edit", Move: "Move", Reschedule: "Reschedule", Prioritize: "Set the priority",
-	Terminate: "Terminate", Set: "Set bounds", Clear: "Clear the bounds", Block: "Block"}
+	Terminate: "Terminate", Set: "Save", Clear: "Clear the bounds", Block: "Block"}
 
 // VerbName is the name of a button.
 func (p *page) VerbName(do Verb) string { return p.T(verbNames[do]) }

@@ -8,15 +8,20 @@ import (
 type cronsData struct {
 	Entries []engine.CronEntry
 	Done    string
+	Set     bool // the request may make entries
 }
 
 // crons lists the recurring entries.
 func (h *Handler) crons(p *page) error {
+	if name := p.r.FormValue("new"); name != "" {
+		return p.moved("./" + p.Seg(name) + "/edit/")
+	}
 	entries, err := h.eng.Cron().List(p.r.Context())
 	if err != nil {
 		return err
 	}
-	return p.show("crons", p.T("Recurring"), &cronsData{entries, done(p.r.FormValue("did"))})
+	return p.show("crons", p.T("Recurring"), &cronsData{entries, done(p.r.FormValue("did")),
+		p.May(Set, "cron", "", "", "")})
 }
 
 type cronData struct {
@@ -24,6 +29,7 @@ type cronData struct {
 	Next    []engine.CronTime
 	Latest  []engine.CronRun
 	Actions []Verb
+	Change  bool // the request may change it
 	Done    string
 }
 
@@ -49,6 +55,7 @@ func (h *Handler) cron(p *page) error {
 			data.Actions = append(data.Actions, do)
 		}
 	}
+	data.Change = p.May(Set, "cron", name, "", entry.Job.Type())
 	return p.show("cron", name, data)
 }
 

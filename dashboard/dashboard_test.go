@@ -172,6 +172,7 @@ func addresses(ids map[string]string) []string {
 
 // formsOf are the addresses of pages that only a site with an authorizer has.
 func formsOf(ids map[string]string) (out []string) {
+	out = append(out, "/cron/nightly/edit/", "/cron/new/edit/")
 	for name, id := range ids {
 		if name != "workflow" {
 			out = append(out, "/jobs/"+id+"/edit/")

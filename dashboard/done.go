@@ -22,6 +22,7 @@ var dones = map[string]string{
 	string(Set):   "The bounds are set.",
 	string(Clear): "The bounds are cleared.",
 	string(Block): "Blocked.",
+	"entry":       "The entry is saved.",
 	"unblock":     "The block has ended.",
 	"ordered":     "The engine is told, and obeys with its next report.",
 }

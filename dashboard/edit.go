@@ -98,17 +98,17 @@ func changes(job *ojs.JobInfo) []Verb {
 	if job.Type == workflow.Type {
 		return nil
 	}
-	out := []Verb{Copy}
-	if job.State.Waiting() {
-		out = append(out, Edit, Move)
-		if job.State != ojs.StatePending {
-			out = append(out, Reschedule)
-		}
-	}
+	var out []Verb
 	if job.State == ojs.StateAvailable || job.State == ojs.StateScheduled {
 		out = append(out, Prioritize)
 	}
-	return out
+	if job.State.Waiting() {
+		if out = append(out, Move); job.State != ojs.StatePending {
+			out = append(out, Reschedule)
+		}
+		out = append(out, Edit)
+	}
+	return append(out, Copy)
 }
 
 // mayChange are the verbs of the page that the request may do.

@@ -157,7 +157,7 @@ func (s *site) pages() map[string]string {
 		"edit":   "jobs/" + s.digest + "/edit/",
 		"queues": "queues/", "queue": "queues/search/", "types": "types/", "type": "types/email.send/",
 		"failures": "failures/", "dead": "dead/", "due": "due/",
-		"crons": "cron/", "cron": "cron/nightly-report/",
+		"cron-edit": "cron/nightly-report/edit/", "crons": "cron/", "cron": "cron/nightly-report/",
 		"workers": "workers/", "limits": "limits/", "limit": "limits/key/bank/",
 		"workflows": "workflows/", "workflow": "workflows/" + s.workflow + "/",
 		"system": "system/", "display": "display/", "missing": "nope/",
