@@ -414,6 +414,11 @@ type Change struct {
 	// that is ojs.ErrInvalid, and no change of the call is applied [then-5]. Engines use
 	// it only if Capabilities.Then is set.
 	Then []Insert
+
+	// Log is kept for the job in the same atomic step, if and only if the change is
+	// applied [logs-1, logs-2]. Nil: nothing is [logs-1]. The last MaxLogs of a job are
+	// kept [logs-3]. It is at most some hundred KiB. Engines use it only for a LogStore.
+	Log []byte
 }
 
 // CheckThen refuses changes with a Then that may have none [then-5].

@@ -62,6 +62,8 @@ type Storage struct {
 	lines   map[string]*keyLine
 	toCount []*job // jobs that others wait for and that have ended in the call under way
 
+	logs map[string][]storage.Log // by the ids of their jobs
+
 	self   any            // the caller of the call under way, if heard
 	heard  bool           // a listener has to be told of the call under way
 	notice storage.Notice // for that listener
@@ -72,6 +74,7 @@ var (
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
 	_ storage.LimitStore = (*Storage)(nil)
+	_ storage.LogStore   = (*Storage)(nil)
 	_ storage.Binder     = (*Storage)(nil)
 
 	_ storage.SettleClaimer = (*Storage)(nil)
@@ -469,10 +472,14 @@ func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes [
 	}
 	for i := range changes {
 		c := &changes[i]
-		if near := s.hashes.near(c.Record.ID); len(c.Then) > 0 {
+		near := s.hashes.near(c.Record.ID)
+		if len(c.Then) > 0 {
 			dst = append(dst, s.settleThen(near, now, c))
 		} else {
 			dst = append(dst, s.settleOne(near, now, &c.Record, c.AttemptFieldsOnly))
+		}
+		if last := &dst[len(dst)-1]; c.Log != nil && last.Err == nil {
+			s.addLog(s.jobs.find(near, c.Record.ID), last.Version, c.Log)
 		}
 	}
 	return dst, nil
@@ -737,6 +744,9 @@ func (s *Storage) delete(j *job) {
 	s.jobs.remove(j)
 	s.forgetIfEmpty(j.kind.home)
 	s.leaves(j.kind)
+	if len(s.logs) > 0 {
+		delete(s.logs, j.id)
+	}
 }
 
 // Close implements storage.Storage. It forgets every job.
@@ -749,7 +759,7 @@ func (s *Storage) Close() error {
 	s.shutInbox(true)
 	s.jobs, s.ready, s.due, s.all, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead
 	s.ended, s.kept, s.freed = fresh.ended, fresh.kept, fresh.freed
-	s.edges, s.toCount, s.lines = nil, nil, nil
+	s.edges, s.toCount, s.lines, s.logs = nil, nil, nil, nil
 	s.queues, s.unique, s.crons = fresh.queues, fresh.unique, fresh.crons
 	s.lastKind.Store(nil)
 	return nil

@@ -17,7 +17,7 @@ func open(testing.TB) storage.Storage { return memory.New() }
 func TestStorage(t *testing.T) {
 	cfg := storagetest.Config{
 		Open: open, Queues: true, Crons: true, Notices: true, SettleClaims: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true, Groups: true, Versions: true, Limits: true, Values: true,
+		DependsOn: true, Ordering: true, Groups: true, Versions: true, Limits: true, Values: true, Logs: true,
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)

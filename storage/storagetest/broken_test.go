@@ -59,6 +59,7 @@ type broken struct {
 	revive    func(b *broken, ctx Context, now Time, batch inserts) (records, error)
 	put       func(b *broken, ctx Context, now Time, values []storage.Value) error
 	values    func(b *broken, ctx Context, now Time, of keys) ([]storage.Value, error)
+	logs      func(b *broken, ctx Context, id string) ([]storage.Log, error)
 	notify    func(b *broken, self any, f func(storage.Notice)) func()
 	close     func(b *broken) error
 	caps      func(b *broken, c *storage.Capabilities)
@@ -197,6 +198,12 @@ func (b *broken) Values(ctx context.Context, now time.Time, prefix, after string
 	}
 	return b.Storage.Values(ctx, now, prefix, after, limit)
 }
+func (b *broken) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+	if b.logs != nil {
+		return b.logs(b, ctx, id)
+	}
+	return b.Storage.Logs(ctx, id)
+}
 func (b *broken) SetLimit(ctx Context, now Time, name limitName, bounds ojs.RateLimit, until Time) error {
 	if b.limit != nil {
 		return b.limit(b, ctx, now, name, bounds, until)
@@ -286,6 +293,7 @@ func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
 		Queues: true, Crons: true, Values: true, Notices: true, SettleClaims: true,
 		Then: true, Orders: true, DependsOn: true, Ordering: true, Groups: true, Versions: true, Limits: true,
+		Logs: true,
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
 			fault(b)

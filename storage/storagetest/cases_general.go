@@ -59,6 +59,9 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		calls["PutValues"] = func() error { return vs.PutValues(ctx, c.now, values) }
 		calls["Values"] = func() error { _, err := vs.Values(ctx, c.now, "", "", 1); return err }
 	}
+	if ls, ok := logStore(c.S); ok {
+		calls["Logs"] = func() error { _, err := ls.Logs(ctx, r.ID); return err }
+	}
 	if q, ok := storage.As[storage.Quarantiner](c.S); ok {
 		calls["Quarantined"] = func() error { _, err := q.Quarantined(ctx, "", 1); return err }
 		calls["CountQuarantined"] = func() error { _, err := q.CountQuarantined(ctx); return err }

@@ -28,9 +28,9 @@ var ErrFault = errors.New("storagetest: injected fault")
 //	})
 //
 // storage.As finds the optional abilities of the storage inside. The calls of CronStore,
-// QueueStore, GroupStore, Quarantiner and ValueStore pass the hook, too. The abilities
-// that a storage itself must have, SettleClaimer and Binder, are hidden, so that an
-// engine calls Settle and Claim. Stepping shows them.
+// QueueStore, GroupStore, Quarantiner, ValueStore and LogStore pass the hook, too. The
+// abilities that a storage itself must have, SettleClaimer and Binder, are hidden, so
+// that an engine calls Settle and Claim. Stepping shows them.
 //
 // A Faulty must not be copied. Its methods may be called by many goroutines at once.
 type Faulty struct {
@@ -123,6 +123,9 @@ func (f *Faulty) Unwrap() storage.Storage {
 	}
 	if inner, ok := storage.As[storage.ValueStore](s); ok {
 		s = &faultyValues{s, inner, f}
+	}
+	if inner, ok := storage.As[storage.LogStore](s); ok {
+		s = &faultyLogs{s, inner, f}
 	}
 	return s
 }
@@ -480,5 +483,22 @@ func (s *faultyValues) Values(ctx context.Context, now time.Time, prefix, after 
 	limit int) ([]storage.Value, error) {
 	return call(s.f, ctx, "Values", prefix, nil, same(func() ([]storage.Value, error) {
 		return s.inner.Values(ctx, now, prefix, after, limit)
+	}))
+}
+
+// faultyLogs has the logs of a storage under the hook of a Faulty.
+type faultyLogs struct {
+	storage.Storage
+	inner storage.LogStore
+	f     *Faulty
+}
+
+// Unwrap lets storage.As look through.
+func (s *faultyLogs) Unwrap() storage.Storage { return s.Storage }
+
+// Logs implements storage.LogStore.
+func (s *faultyLogs) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+	return call(s.f, ctx, "Logs", id, nil, same(func() ([]storage.Log, error) {
+		return s.inner.Logs(ctx, id)
 	}))
 }

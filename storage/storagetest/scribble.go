@@ -29,8 +29,8 @@ func unscribbled(s storage.Storage) storage.Storage {
 	return s
 }
 
-// queueStore, cronStore, groupStore, valueStore, notifier and settleClaimer find the
-// abilities of a storage. All but the notifier scribble if s does.
+// queueStore, cronStore, groupStore, valueStore, logStore, notifier and settleClaimer
+// find the abilities of a storage. All but the notifier scribble if s does.
 
 func queueStore(s storage.Storage) (storage.QueueStore, bool) {
 	qs, ok := storage.As[storage.QueueStore](unscribbled(s))
@@ -62,6 +62,14 @@ func valueStore(s storage.Storage) (storage.ValueStore, bool) {
 		return valueScribbler{vs}, true
 	}
 	return vs, ok
+}
+
+func logStore(s storage.Storage) (storage.LogStore, bool) {
+	ls, ok := storage.As[storage.LogStore](unscribbled(s))
+	if _, scribbles := s.(*scribbler); ok && scribbles {
+		return logScribbler{ls}, true
+	}
+	return ls, ok
 }
 
 func notifier(s storage.Storage) (storage.Notifier, bool) {
@@ -256,6 +264,13 @@ func (s valueScribbler) PutValues(ctx context.Context, now time.Time, values []s
 func (s valueScribbler) Values(ctx context.Context, now time.Time, prefix, after string,
 	limit int) ([]storage.Value, error) {
 	list, err := s.ValueStore.Values(ctx, now, prefix, after, limit)
+	return only(list), err
+}
+
+type logScribbler struct{ storage.LogStore }
+
+func (s logScribbler) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+	list, err := s.LogStore.Logs(ctx, id)
 	return only(list), err
 }
 

@@ -77,6 +77,9 @@ type Config struct {
 	// Values declares the optional ability storage.ValueStore, like those above.
 	Values bool
 
+	// Logs declares the optional ability storage.LogStore, like those above.
+	Logs bool
+
 	// Versions declares that claims tell versions apart (Capabilities.Versions).
 	Versions bool
 
@@ -135,6 +138,7 @@ const (
 	needsValues
 	needsLimits
 	needsOrdering
+	needsLogs
 
 	needsNothing need = 0
 )
@@ -143,7 +147,7 @@ const (
 func Cases() []Case {
 	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
 		thenCases, dependsCases, lineCases, groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
-		listCases, orderCases, versionCases, limitCases, valueCases,
+		listCases, orderCases, versionCases, limitCases, valueCases, logCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
 }
@@ -213,6 +217,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage does not tell versions apart", false
 	case n&needsValues != 0 && !cfg.Values:
 		return "the storage keeps no values", false
+	case n&needsLogs != 0 && !cfg.Logs:
+		return "the storage keeps no logs", false
 	case n&needsLimits != 0 && !cfg.Limits:
 		return "the storage counts no limits", false
 	case n&needsOrders != 0 && !cfg.Orders:
@@ -268,6 +274,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if _, has := storage.As[storage.ValueStore](s); has != cfg.Values {
 		t.Errorf("values: claimed %v, implemented %v", cfg.Values, has)
+	}
+	if _, has := storage.As[storage.LogStore](s); has != cfg.Logs {
+		t.Errorf("logs: claimed %v, implemented %v", cfg.Logs, has)
 	}
 	if caps.Then != cfg.Then {
 		t.Errorf("changes with a Then: claimed %v, Capabilities say %v", cfg.Then, caps.Then)
