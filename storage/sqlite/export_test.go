@@ -33,7 +33,8 @@ func (s *Storage) Plans() (map[string]string, error) {
 		"list ready back": listReadyBack,
 		"finished":        finishedStatement(&storage.Query{}, false),
 		"finished back":   finishedStatement(&storage.Query{}, true),
-		"due crons":       dueCrons, "next cron": nextCron,
+		"logs":            selectLogs, "trim logs": trimLogs, "delete logs": deleteLogs,
+		"due crons": dueCrons, "next cron": nextCron,
 	} {
 		err := s.writer.do(ctx, func(t *tx) error {
 			q := t.query("EXPLAIN QUERY PLAN " + sql)

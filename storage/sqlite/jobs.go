@@ -149,6 +149,9 @@ func (t *tx) head(id string) (h head, ok bool, err error) {
 func (t *tx) remove(seq int64, k kind) error {
 	t.written = true
 	t.count(k, -1)
+	if err := t.exec(deleteLogs, seq); err != nil {
+		return err
+	}
 	return t.exec(deleteJob, seq)
 }
 

@@ -250,6 +250,9 @@ func (s *Storage) DeleteQuarantined(ctx context.Context, key string) error {
 			if _, err := t.takeLine(e.seq); err != nil {
 				return err
 			}
+			if err := t.exec(deleteLogs, e.seq); err != nil {
+				return err
+			}
 		}
 		return t.leave(e)
 	})

@@ -33,10 +33,14 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 	results := make([]storage.Settled, len(changes))
 	err := s.write(ctx, func(t *tx) (err error) {
 		for i := range encoded {
-			if c := &changes[i]; len(c.Then) > 0 {
+			c := &changes[i]
+			if len(c.Then) > 0 {
 				results[i], err = t.settleThen(now, &encoded[i], c)
 			} else {
 				results[i], err = t.settle(now, &encoded[i], c.AttemptFieldsOnly)
+			}
+			if err == nil && c.Log != nil && results[i].Err == nil {
+				err = t.addLog(encoded[i].seq, results[i].Version, c.Log)
 			}
 			if err != nil {
 				return err

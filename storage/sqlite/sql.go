@@ -157,6 +157,11 @@ const (
 	deleteValue   = `DELETE FROM value WHERE key = ?`
 	expiredValues = `SELECT key FROM value WHERE expires <= ? ORDER BY expires LIMIT ?`
 
+	insertLog  = `INSERT INTO log VALUES (?, ?, ?)`
+	trimLogs   = `DELETE FROM log WHERE seq = ?1 AND version <= (SELECT version FROM log WHERE seq = ?1 ORDER BY version DESC LIMIT 1 OFFSET ?2)`
+	selectLogs = `SELECT log.version, data FROM job JOIN log USING (seq) WHERE id = ? ORDER BY log.version`
+	deleteLogs = `DELETE FROM log WHERE seq = ?`
+
 	listCrons        = `SELECT name, version, entry FROM cron WHERE name > ? ORDER BY name LIMIT ?`
 	selectCron       = `SELECT name, version, entry FROM cron WHERE name = ?`
 	dueCrons         = `SELECT name, version, entry FROM cron WHERE (next_run, name) > (?1, ?2) AND next_run <= ?3 ORDER BY next_run, name LIMIT ?4`

@@ -51,6 +51,7 @@ var (
 	_ storage.CronStore     = (*Storage)(nil)
 	_ storage.Notifier      = (*Storage)(nil)
 	_ storage.Quarantiner   = (*Storage)(nil)
+	_ storage.LogStore      = (*Storage)(nil)
 	_ storage.SettleClaimer = (*Storage)(nil)
 	_ storage.Transactor    = (*Storage)(nil)
 	_ storage.LimitStore    = (*Storage)(nil)
