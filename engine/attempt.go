@@ -49,6 +49,7 @@ type life struct {
 	sleep   *sleep    // what the handler waits for
 	result  json.RawMessage
 	then    *followUps
+	lines   *lines // that it has logged; nil: none are kept
 
 	inTx      bool            // a transaction of the handler's may hold the job's row; see Complete
 	completed *settlement     // that it stores; nil: none

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"math"
 	"time"
 
@@ -26,9 +25,6 @@ func (a *attempt) Header() *ojs.JobHeader {
 	}
 	return a.shown
 }
-
-// Logger implements internal.Attempt.
-func (a *attempt) Logger() *slog.Logger { return a.r.c.jobLog(&a.rec.JobHeader) }
 
 // SetResult implements internal.Attempt.
 func (a *attempt) SetResult(v json.RawMessage) error {

@@ -83,6 +83,9 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	if _, err := c.values(); cfg.reports != nil && err != nil {
 		return nil, fmt.Errorf("%w, for reports", err)
 	}
+	if _, err := c.logStore(); cfg.jobLogs != nil && err != nil {
+		return nil, fmt.Errorf("%w: leave out WithJobLogs, or use memory or SQLite", err)
+	}
 	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
 	c.counted = s.Capabilities().Limits
 	if err := c.checkLimits(); err != nil {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -689,6 +690,32 @@ func ExampleJobs_Timeline() {
 	// attempt 1 completed true
 	// retried by ann
 	// to come: 0
+}
+
+// Keep what handlers log with the job, and read it after an attempt has failed.
+func ExampleJobs_Logs() {
+	ctx, eng := begin(engine.WithJobLogs(slog.LevelInfo))
+	eng.Handle("report.build", func(ctx context.Context, job *ojs.Job[any]) error {
+		handler.Logger(ctx).Info("reading", "month", job.Args)
+		return ojs.Permanent(errors.New("no disk"))
+	})
+	ticket := enqueue(ctx, eng, "report.build", "2026-01")
+	work(ctx, eng)
+
+	logs, err := eng.Jobs().Logs(ctx, ticket.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, l := range logs {
+		for _, raw := range l.Lines {
+			var line struct{ Level, Msg, Month string }
+			if err := json.Unmarshal(raw, &line); err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println("attempt", l.Attempt, line.Level, line.Msg, line.Month)
+		}
+	}
+	// Output: attempt 1 INFO reading 2026-01
 }
 
 // Group failures by what they have in common, and retry a group with a pause between two

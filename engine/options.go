@@ -46,6 +46,7 @@ type config struct {
 	ownRetryHook policy.Hook  // nil: none
 	codec        *codec.Chain // nil: none
 	reports      *Reports     // nil: none
+	jobLogs      *slog.Level  // from which on lines of handlers are kept; nil: none are
 }
 
 func newConfig(opts []Option) (config, error) {

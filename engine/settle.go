@@ -37,12 +37,13 @@ type settlement struct {
 	worker   string
 	traced   context.Context // of the attempt, without its end; nil: there is no tracer
 	then     *followUps      // that are stored with it
+	log      []byte          // that is stored with it; nil: none
 	tried    bool            // a call that has failed may have stored it
 }
 
 // change is the settlement as the storage takes it.
 func (f *settlement) change() storage.Change {
-	return storage.Change{Record: *f.rec, AttemptFieldsOnly: true, Then: f.then.inserts()}
+	return storage.Change{Record: *f.rec, AttemptFieldsOnly: true, Then: f.then.inserts(), Log: f.log}
 }
 
 // newSettlement makes the settlement of a job that is not decided on yet.
@@ -57,13 +58,14 @@ type said struct {
 	checkpoint json.RawMessage
 	result     json.RawMessage
 	then       *followUps
+	lines      *lines
 	traced     context.Context
 	alone      bool // the handler has returned, and no other goroutine reads the record
 }
 
 // said: core.mu is held.
 func (a *attempt) said() said {
-	return said{a.progress, a.checkpoint, a.result, a.then, a.traced, a.returned && !a.kept}
+	return said{a.progress, a.checkpoint, a.result, a.then, a.lines, a.traced, a.returned && !a.kept}
 }
 
 // decide decides on the job of an attempt. If the handler has returned, and neither a
@@ -81,8 +83,10 @@ func (r *run) decide(a *attempt, o policy.Outcome, said said, now time.Time) *se
 	if said.traced != nil {
 		f.traced = context.WithoutCancel(said.traced)
 	}
-	r.c.decide(f, o, a.began(), now, said.result)
+	n, began := f.rec.Attempt, a.began()
+	r.c.decide(f, o, began, now, said.result)
 	f.follow(said.then)
+	f.log = r.c.encodeLog(f, n, began, said.lines)
 	return f
 }
 

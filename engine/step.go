@@ -211,7 +211,7 @@ func (r *run) step(t *task, s *scratch) task {
 		r.c.mu.Unlock()
 	}
 	more := t.Free > 0 // a claim through the gate is wanted
-	if t.Claim > 0 && !anyFollowUps(t.Outcomes) && r.c.joint() && len(r.c.registry.handled()) > 0 {
+	if t.Claim > 0 && !anyExtras(t.Outcomes) && r.c.joint() && len(r.c.registry.handled()) > 0 {
 		more = r.exchange(t, s) && more
 	} else {
 		r.store(t.Outcomes, s)

@@ -168,10 +168,11 @@ func (l *followUps) inserts() []storage.Insert {
 	return l.batch
 }
 
-// anyFollowUps reports whether a settlement of a list has follow-ups.
-func anyFollowUps(list []*settlement) bool {
+// anyExtras reports whether a settlement of a list is more than a record, so that
+// SettleAndClaim cannot store it.
+func anyExtras(list []*settlement) bool {
 	for _, f := range list {
-		if f.then != nil {
+		if f.then != nil || f.log != nil {
 			return true
 		}
 	}

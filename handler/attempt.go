@@ -25,8 +25,9 @@ func Job(ctx context.Context) *ojs.JobHeader {
 	return nil
 }
 
-// Logger returns the engine's logger with the job's id, type, queue and attempt. Outside
-// of an attempt it is slog.Default.
+// Logger returns the engine's logger with the job's id, type, queue and attempt. An
+// engine with engine.WithJobLogs keeps the lines with the job, too. Outside of an attempt
+// it is slog.Default.
 func Logger(ctx context.Context) *slog.Logger {
 	if a := attempt.From(ctx); a != nil {
 		return a.Logger()

@@ -64,9 +64,10 @@ var logCases = []Case{
 			r = c.one()
 			c.insert(c.job())
 			other := c.one()
+			r, other = with(r, c.to(ojs.StateCompleted)), with(other, c.to(ojs.StateCompleted))
 			outs := c.change(
-				storage.Change{Record: with(other, c.to(ojs.StateCompleted)), Log: []byte("other")},
-				storage.Change{Record: with(r, c.to(ojs.StateCompleted)), AttemptFieldsOnly: true, Log: []byte("last")})
+				storage.Change{Record: other, Log: []byte("other")},
+				storage.Change{Record: r, AttemptFieldsOnly: true, Log: []byte("last")})
 			c.logged("two of three attempts have logged", r.ID,
 				fmt.Sprintf("%d=%s", first, large), fmt.Sprintf("%d=last", outs[1].Version))
 			c.logged("one attempt has logged", other.ID, fmt.Sprintf("%d=other", outs[0].Version))
@@ -81,8 +82,10 @@ var logCases = []Case{
 			stale.Version--
 			bad := with(other, c.to(ojs.StatePending))
 			gone := with(c.job(), c.to(ojs.StateCompleted))
-			for i, out := range c.change(storage.Change{Record: stale, Log: []byte("stale")},
-				storage.Change{Record: bad, Log: []byte("bad")}, storage.Change{Record: gone, Log: []byte("gone")}) {
+			for i, out := range c.change(
+				storage.Change{Record: stale, Log: []byte("stale")},
+				storage.Change{Record: bad, Log: []byte("bad")},
+				storage.Change{Record: gone, Log: []byte("gone")}) {
 				if out.Err == nil {
 					c.failf("change %d was not refused", i)
 				}
