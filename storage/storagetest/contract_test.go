@@ -277,6 +277,8 @@ var explanations = []string{
 	"Engines use it only if Capabilities.DependsOn is set",
 	"Engines use it only if Capabilities.Ordering is set",
 	"Engines use it only for a GroupStore",
+	"Engines use it only for a LogStore",
+	"It is at most some hundred KiB",
 	"Callers see to it that no circle arises",
 	"CanRevive checks a job of Revive: r is the stored record, and to the one that it is to become",
 	"The error is that of Revive",
