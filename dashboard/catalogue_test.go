@@ -63,6 +63,9 @@ func TestCatalogueIsWhole(t *testing.T) {
 	for _, text := range verbNames {
 		texts[text] = "verbNames"
 	}
+	for _, text := range reasons {
+		texts[text] = "reasons"
+	}
 	for _, text := range kindNames {
 		texts[text] = "kindNames"
 	}
@@ -84,5 +87,59 @@ func TestCatalogueIsWhole(t *testing.T) {
 	}
 	if len(texts) < 80 {
 		t.Errorf("found %d texts only", len(texts))
+	}
+}
+
+// No text of the catalogue and no class of the style sheet is left that nothing uses.
+func TestNothingIsUnused(t *testing.T) {
+	var sources strings.Builder
+	files, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), ".go") && !strings.HasSuffix(f.Name(), "_test.go") {
+			b, err := os.ReadFile(f.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(b)
+		}
+	}
+	for _, dir := range []fs.FS{templateFiles, assetFiles} {
+		err := fs.WalkDir(dir, ".", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, ".css") {
+				return err
+			}
+			b, err := fs.ReadFile(dir, path)
+			sources.Write(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := sources.String()
+	for _, s := range ojs.AllStates() {
+		all += ` "` + string(s) + `" `
+	}
+	all += ` "paused" "draining" "key" "queue" "type" "error" "running" "quiet" "terminate" `
+	for text := range catalogue["de"] {
+		if !strings.Contains(all, strconv.Quote(text)) && !strings.Contains(all, `"`+text+`"`) {
+			t.Errorf("nothing says %q", text)
+		}
+	}
+	style, err := assetFiles.ReadFile("assets/style.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := make(map[string]bool)
+	for _, word := range regexp.MustCompile(`[a-z][a-z-]*`).FindAllString(all, -1) {
+		words[word] = true
+	}
+	for _, m := range regexp.MustCompile(`\.([a-z][a-z-]*)`).FindAllStringSubmatch(string(style), -1) {
+		if !words[m[1]] {
+			t.Errorf("nothing has the class %s", m[1])
+		}
 	}
 }

@@ -7,6 +7,7 @@ replace github.com/ojsengine/ojs => ..
 require (
 	github.com/benbjohnson/clock v1.3.5
 	github.com/ojsengine/ojs v0.0.0
+	go.uber.org/goleak v1.3.0
 )
 
 require (

@@ -91,6 +91,32 @@ func (h *Handler) job(p *page) error {
 	return p.show("job", job.Type, data)
 }
 
+// reasons are the reasons for readers of other languages. English readers get the
+// engine's own text, which the others see beside it.
+var reasons = map[engine.ReasonCode]string{
+	engine.ReasonRunning:      "It runs.",
+	engine.ReasonEnded:        "It has ended.",
+	engine.ReasonExpired:      "Its deadline has come.",
+	engine.ReasonDependencies: "It waits for other jobs.",
+	engine.ReasonPending:      "It waits to be made available.",
+	engine.ReasonNotDue:       "Its time has not come.",
+	engine.ReasonPaused:       "Its queue, its type or everything is paused.",
+	engine.ReasonLimit:        "A limit is reached.",
+	engine.ReasonNotRunning:   "The engine here does not run.",
+	engine.ReasonNoHandler:    "The engine here has no handler for its type.",
+	engine.ReasonOtherQueues:  "The engine here takes jobs of other queues only.",
+	engine.ReasonNoSlot:       "Every slot of the engine here is busy.",
+	engine.ReasonBehind:       "Other jobs of its queue come before it.",
+}
+
+// Reason is a reason in the reader's language; "" if the engine's own text is.
+func (p *page) Reason(r engine.Reason) string {
+	if text, ok := reasons[r.Code]; ok && p.Lang != languages[0] {
+		return p.T(text)
+	}
+	return ""
+}
+
 // ofEngine reports whether a reason holds for the engine of this process alone.
 func ofEngine(r engine.Reason) bool {
 	switch r.Code {

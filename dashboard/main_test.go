@@ -1,0 +1,25 @@
+package dashboard
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Close leaves nothing behind: no poller, no stream, no operation on many.
+func TestCloseLeavesNothing(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s := newSite(t, WithAuthorizer(AllowAll))
+	_, leave := s.pages.join()
+	defer leave()
+	s.enqueue("t", 1)
+	if w := s.do("POST", "/act/", "all=cancel&q="); w.Code != 303 {
+		t.Fatal(w.Code)
+	}
+	if err := s.pages.Close(); err != nil {
+		t.Fatal(err)
+	}
+	goleak.VerifyNone(t, before)
+}
