@@ -450,47 +450,51 @@ func TestClockOffset(t *testing.T) {
 
 var seqScan = regexp.MustCompile(`Seq Scan on (job|ready|active|waiting|done)\b`)
 
+// checkPlans wants each statement planned along its indexes.
+func checkPlans(t *testing.T, s *postgres.Storage, when string) {
+	t.Helper()
+	plans, err := s.Plans(t.Context())
+	must(t, err)
+	for statement, plan := range plans {
+		for line := range strings.Lines(plan) {
+			if seqScan.MatchString(line) || strings.Contains(line, "Bitmap") {
+				t.Errorf("%s, %s:\n%s", when, statement, plan)
+				break
+			}
+		}
+	}
+	for statement, indexes := range map[string]string{
+		"get": "job_id", "claim": "ready_order", "claim all": "ready_all", "claim around": "ready_order",
+		"claim these": "ready_pkey", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
+		"behind": "ready_order", "behind in all": "ready_all", "first of keys": "ready_key",
+		"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey", "end step": "job_id active_pkey",
+		"complete": "job_id active_pkey", "complete step": "job_id active_pkey",
+		"settle all": "job_id active_pkey", "extend": "job_id active_pkey",
+		"due": "ready_wake_place_idx active_wake_place_idx", "next": "ready_wake_place_idx active_wake_place_idx",
+		"peers":  "ready_fingerprint_state_created_seq_idx done_fingerprint_state_created_seq_idx",
+		"locked": "job_pkey active_pkey", "release": "done_kept done_released", "prune": "done_ended done_pkey job_pkey",
+		"oldest": "ready_pkey done_pkey", "oldest back": "ready_pkey done_pkey",
+		"newest": "ready_pkey done_pkey", "newest back": "ready_pkey done_pkey", "dead": "done_dead", "dead back": "done_dead",
+		"last dead": "done_dead", "last dead back": "done_dead",
+		"wait":      "ready_wake_place_idx active_wake_place_idx",
+		"wait back": "ready_wake_place_idx active_wake_place_idx",
+		"ready":     "ready_all", "ready back": "ready_all", "finished": "done_ended done_kept_finished",
+		"finished back": "done_ended done_kept_finished", "by seq": "job_pkey",
+		"remove": "job_id done_pkey",
+	} {
+		for _, index := range strings.Fields(indexes) {
+			if !strings.Contains(plans[statement], "using "+index+" ") {
+				t.Errorf("%s, %s does not use %s:\n%s", when, statement, index, plans[statement])
+			}
+		}
+	}
+}
+
 // The planner takes the indexes, with statistics of another time, or none at all, and
 // with a backlog.
 func TestPlans(t *testing.T) {
 	s, name := open(t, "")
-	check := func(when string) {
-		plans, err := s.Plans(t.Context())
-		must(t, err)
-		for statement, plan := range plans {
-			for line := range strings.Lines(plan) {
-				if seqScan.MatchString(line) || strings.Contains(line, "Bitmap") {
-					t.Errorf("%s, %s:\n%s", when, statement, plan)
-					break
-				}
-			}
-		}
-		for statement, indexes := range map[string]string{
-			"get": "job_id", "claim": "ready_order", "claim all": "ready_all", "claim around": "ready_order",
-			"claim these": "ready_pkey", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
-			"behind": "ready_order", "behind in all": "ready_all", "first of keys": "ready_key",
-			"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey", "end step": "job_id active_pkey",
-			"complete": "job_id active_pkey", "complete step": "job_id active_pkey",
-			"settle all": "job_id active_pkey", "extend": "job_id active_pkey",
-			"due": "ready_wake_place_idx active_wake_place_idx", "next": "ready_wake_place_idx active_wake_place_idx",
-			"peers":  "ready_fingerprint_state_created_seq_idx done_fingerprint_state_created_seq_idx",
-			"locked": "job_pkey active_pkey", "release": "done_kept done_released", "prune": "done_ended done_pkey job_pkey",
-			"oldest": "ready_pkey done_pkey", "oldest back": "ready_pkey done_pkey",
-			"newest": "ready_pkey done_pkey", "newest back": "ready_pkey done_pkey", "dead": "done_dead", "dead back": "done_dead",
-			"last dead": "done_dead", "last dead back": "done_dead",
-			"wait":      "ready_wake_place_idx active_wake_place_idx",
-			"wait back": "ready_wake_place_idx active_wake_place_idx",
-			"ready":     "ready_all", "ready back": "ready_all", "finished": "done_ended done_kept_finished",
-			"finished back": "done_ended done_kept_finished", "by seq": "job_pkey",
-			"remove": "job_id done_pkey",
-		} {
-			for _, index := range strings.Fields(indexes) {
-				if !strings.Contains(plans[statement], "using "+index+" ") {
-					t.Errorf("%s, %s does not use %s:\n%s", when, statement, index, plans[statement])
-				}
-			}
-		}
-	}
+	check := func(when string) { checkPlans(t, s, when) }
 	check("empty")
 	pool := connect(t)
 	_, err := pool.Exec(t.Context(), "ANALYZE "+name+".job, "+name+".stage")
@@ -514,6 +518,33 @@ func TestPlans(t *testing.T) {
 	_, err = pool.Exec(t.Context(), "ANALYZE "+name+".job, "+name+".stage")
 	must(t, err)
 	check("with kept jobs")
+}
+
+// The planner takes the indexes among jobs of all states, and of many queues, types and
+// keys, with statistics and without. With OJS_STORM there are 1,000,000 jobs.
+func TestPlansOfManyJobs(t *testing.T) {
+	jobs := 10_000
+	if os.Getenv("OJS_STORM") != "" {
+		jobs = 1_000_000
+	}
+	s, name := open(t, "")
+	pool := connect(t)
+	_, err := pool.Exec(t.Context(), "INSERT INTO "+name+`.job (seq, created, lease, id)
+		SELECT n, n, 1000000000, 'job ' || n FROM generate_series(1, $1::bigint) n`, jobs)
+	must(t, err)
+	_, err = pool.Exec(t.Context(), "INSERT INTO "+name+`.stage (seq, place, version, attempt, wake, lease_until, finished, dead,
+			kept, created, priority, state, queue, type, fingerprint, rate_key)
+		SELECT n, n, 65536, 1, CASE WHEN state IN (2, 4, 5) THEN n END, CASE WHEN state = 4 THEN n END,
+			CASE WHEN state > 5 THEN n END, CASE WHEN state = 8 THEN n END, CASE WHEN n % 7 = 0 AND state > 5 THEN n END,
+			CASE WHEN n % 3 = 0 THEN n END, n % 5, state, 'queue ' || n % 50, 'type ' || n % 20,
+			CASE WHEN n % 3 = 0 THEN 'f' || n END, CASE WHEN n % 11 = 0 THEN 'k' || n % 1000 END
+		FROM (SELECT n, (ARRAY[1, 2, 3, 3, 3, 4, 5, 6, 7, 8])[1 + n % 10]::smallint AS state
+			FROM generate_series(1, $1::bigint) n) n`, jobs)
+	must(t, err)
+	checkPlans(t, s, "without statistics")
+	_, err = pool.Exec(t.Context(), "ANALYZE "+name+".job, "+name+".stage")
+	must(t, err)
+	checkPlans(t, s, "with statistics")
 }
 
 // unseen waits until no transaction sees rows any more that are dead by now. VACUUM
