@@ -40,6 +40,17 @@ func database(ctx context.Context, dsn string, conns int) (_ *pgxpool.Pool, remo
 	}, nil
 }
 
+// keepOld opens a transaction that began before every job and sees none of them, so that
+// the server removes no dead row. The removal of the database ends it.
+func keepOld(ctx context.Context, pool *pgxpool.Pool) error {
+	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class LIMIT 1")
+	return err
+}
+
 // execute runs a statement on a connection of its own.
 func execute(ctx context.Context, dsn, statement string) error {
 	conn, err := pgx.Connect(ctx, dsn)

@@ -27,6 +27,7 @@ type config struct {
 	dir                      string
 	only                     *regexp.Regexp
 	timeout                  time.Duration // of one contender in one round
+	old                      bool          // a transaction is open throughout each round on PostgreSQL
 	processes                []int         // that share a backlog; none: one process that is fed meanwhile
 }
 
@@ -61,6 +62,7 @@ func mainErr() error {
 		}
 		return nil
 	})
+	flag.BoolVar(&c.old, "old-transaction", false, "keep a transaction open in each round on PostgreSQL, so that no dead row is removed")
 	flag.Func("only", "regular expression of the contenders to measure", func(s string) (err error) {
 		c.only, err = regexp.Compile(s)
 		return err

@@ -48,6 +48,11 @@ func postgresSections(ctx context.Context, cfg config, r *report.Report, on *ser
 			if err != nil {
 				return nil, nil, err
 			}
+			if cfg.old {
+				if err := keepOld(ctx, pool); err != nil {
+					return nil, nil, errors.Join(err, remove())
+				}
+			}
 			return newContender(pool, cfg.workers), remove, nil
 		})
 	}
