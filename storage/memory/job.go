@@ -317,23 +317,9 @@ func (s *Storage) claimed(j *job, now time.Time, worker string, r *storage.Recor
 		*r = whole.Copy()
 		return
 	}
-	start, ok := at(now)
-	until := start + instant(j.kind.lease)
-	if !ok || start == never || until < start || j.attempt == math.MaxInt32 || worker == "" {
-		j.copyTo(r)
-		r.Claim(now, worker)
-		s.set(j, r)
-		return
-	}
-	j.state = active
-	j.attempt++
-	j.started, j.until = start, until
-	j.marks &^= done
-	if j.worker == nil || *j.worker != worker {
-		j.worker = s.workerName(worker)
-	}
-	j.version++
 	j.copyTo(r)
+	r.Claim(now.Round(0).UTC(), worker) // the time as every later copy has it
+	s.advance(j, r)
 }
 
 // follow notes the state and the version of a job whose record has made a transition in
