@@ -94,29 +94,41 @@ func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets
 		out.Values = facetValues(n)
 		return out, nil
 	}
-	if look == 0 {
-		look = DefaultLook
-	}
-	q.Limit = 250 // of whole jobs, which are large
-	for more := true; more; more = q.Cursor != "" {
-		if out.Looked >= look {
-			out.Exact = false
-			break
+	out.Looked, out.Exact, err = j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
+		if value, ok := by.of(job); ok {
+			n[value]++
 		}
-		page, err := j.core.page(ctx, &f, q)
-		if err != nil {
-			return Facets{}, err
-		}
-		for i := range page.Records {
-			if value, ok := by.of(&page.Records[i].JobInfo); ok {
-				n[value]++
-			}
-		}
-		out.Looked += page.Looked
-		q.Cursor = page.Next
+	})
+	if err != nil {
+		return Facets{}, err
 	}
 	out.Values = facetValues(n)
 	return out, nil
+}
+
+// look calls each with the jobs of a listing, page by page, until it has looked at
+// enough of them; 0 is DefaultLook. all reports whether it has looked at all of them.
+func (j *Jobs) look(
+	ctx context.Context, f *Filter, q storage.Query, enough int, each func(*ojs.JobInfo),
+) (looked int, all bool, err error) {
+	if enough == 0 {
+		enough = DefaultLook
+	}
+	q.Limit = 250 // of whole jobs, which are large
+	for looked < enough {
+		page, err := j.core.page(ctx, f, q)
+		if err != nil {
+			return looked, false, err
+		}
+		for i := range page.Records {
+			each(&page.Records[i].JobInfo)
+		}
+		looked += page.Looked
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return looked, true, nil
+		}
+	}
+	return looked, false, nil
 }
 
 func facetValues(n map[string]int) []FacetValue {

@@ -50,9 +50,6 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	if look < 0 {
 		return FailureGroups{}, invalid("look", "is negative")
 	}
-	if look == 0 {
-		look = DefaultLook
-	}
 	if len(f.States) == 0 {
 		f.States = []ojs.State{ojs.StateDiscarded, ojs.StateRetryable}
 	}
@@ -61,26 +58,16 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	if err != nil {
 		return FailureGroups{}, err
 	}
-	out := FailureGroups{Exact: true}
+	var out FailureGroups
 	groups := make(map[string]*FailureGroup)
-	q.Limit = 250 // of whole jobs, which are large
-	for more := true; more; more = q.Cursor != "" {
-		if out.Looked >= look {
-			out.Exact = false
-			break
-		}
-		page, err := j.core.page(ctx, &f, q)
-		if err != nil {
-			return FailureGroups{}, err
-		}
-		for i := range page.Records {
-			if !addFailure(groups, &page.Records[i].JobInfo) {
-				out.Exact = false
-			}
-		}
-		out.Looked += page.Looked
-		q.Cursor = page.Next
+	room := true
+	out.Looked, out.Exact, err = j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
+		room = addFailure(groups, job) && room
+	})
+	if err != nil {
+		return FailureGroups{}, err
 	}
+	out.Exact = out.Exact && room
 	for _, g := range groups {
 		out.Groups = append(out.Groups, *g)
 	}
