@@ -19,8 +19,9 @@ import (
 // weight, a step may claim past the gate. Such a claim takes no job with a rate limit:
 // see storage.SettleClaimer.
 type gate struct {
-	turn  chan struct{} // holds a token while a claim is under way
-	plain atomic.Bool   // no queue or type has a limit of this engine or a weight
+	turn    chan struct{} // holds a token while a claim is under way
+	holding chan struct{} // holds a token while pauses are read and obeyed
+	plain   atomic.Bool   // no queue or type has a limit of this engine or a weight
 
 	counted bool // the storage counts the limits of keys that are not local; set before any claim
 
@@ -73,12 +74,13 @@ const firstSweep = 64
 
 func newGate(cfg *config) *gate {
 	g := &gate{
-		turn:   make(chan struct{}, 1),
-		types:  make(map[string]*limiter),
-		keys:   make(map[string]*keyGate),
-		closed: storage.Keys(),
-		held:   make(map[storage.Held]hold),
-		sweep:  firstSweep,
+		turn:    make(chan struct{}, 1),
+		holding: make(chan struct{}, 1),
+		types:   make(map[string]*limiter),
+		keys:    make(map[string]*keyGate),
+		closed:  storage.Keys(),
+		held:    make(map[storage.Held]hold),
+		sweep:   firstSweep,
 	}
 	for _, name := range cfg.queues {
 		qc := cfg.queueConfig[name]

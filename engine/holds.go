@@ -140,10 +140,17 @@ func (c *core) setPause(ctx context.Context, key string, p *Pause) error {
 	return c.loadHolds(ctx)
 }
 
-// loadHolds reads the pauses, and has the gate obey.
+// loadHolds reads the pauses, and has the gate obey. Calls take turns, so that none puts
+// what it has read before a change in the place of what another has read after it.
 func (c *core) loadHolds(ctx context.Context) error {
 	if _, err := c.values(); err != nil {
 		return nil
+	}
+	select {
+	case c.gate.holding <- struct{}{}:
+		defer func() { <-c.gate.holding }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	list, err := c.pauses(ctx)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func TestPauseType(t *testing.T) {
@@ -109,5 +110,37 @@ func TestPausesReadLater(t *testing.T) {
 		if err := b.Queues().PauseAll(b.ctx, ""); !errors.Is(err, ojs.ErrUnsupported) {
 			t.Errorf("without values: %v", err)
 		}
+	})
+}
+
+// A look at the pauses that began before a type was paused, and ends after it, leaves the
+// pause in force.
+func TestPauseDuringALook(t *testing.T) {
+	var armed atomic.Bool
+	var read, release chan struct{}
+	store := hooked(func(c *storagetest.Call) {
+		if c.Method == "Values" && armed.CompareAndSwap(true, false) {
+			c.Do()
+			close(read)
+			<-release
+		}
+	})
+	inBubbleOn(t, store, func(b *rig) {
+		read, release = make(chan struct{}), make(chan struct{})
+		b.handle("a", nothing)
+		b.run()
+		b.advance(0)
+		armed.Store(true)
+		ends := make(chan error, 2)
+		go func() { ends <- b.Queues().ResumeType(b.ctx, "b") }()
+		<-read
+		go func() { ends <- b.Queues().PauseType(b.ctx, "a", "") }()
+		synctest.Wait()
+		close(release)
+		must(t, <-ends)
+		must(t, <-ends)
+		id := b.enqueue("a").ID
+		b.advance(0)
+		b.want(id, ojs.StateAvailable, 0)
 	})
 }

@@ -140,10 +140,10 @@ func RunEngine(t *testing.T, cfg Config) {
 			run := func(context.Context, *ojs.Job[any]) error { return nil }
 			e.handle("x", run)
 			e.handle("y", run)
-			e.run()
 			if err := e.Queues().PauseType(e.ctx, "x", ""); err != nil {
 				t.Fatal(err)
 			}
+			e.run() // after the pause, since a claim under way would not obey it
 			paused := e.enqueue("x", nil)
 			if _, err := e.enqueue("y", nil).Wait(e.ctx); err != nil { // enqueued last, and it runs
 				t.Error(err)
