@@ -2,6 +2,7 @@ package ojs
 
 import (
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -165,6 +166,27 @@ func RetryAfter(d time.Duration, err error) error {
 }
 
 func (e *RetryAfterError) Error() string { return message(e) }
+
+// DetailRateLimitUntil is the member of an error's Details that blocks the RateLimit.Key
+// of the job until a time, in the form of RFC 3339 (RateLimitedUntil).
+const DetailRateLimitUntil = "rate_limit_until"
+
+// RateLimitedUntil fails the attempt with err and blocks the RateLimit.Key of its job: no
+// job of the key starts before until, on any engine. A block that lasts longer stays. The
+// failure follows the retry policy of its job. It blocks nothing if until is not in the
+// future, if the job has no such key, if the limit is Local, or if the storage counts no
+// limits. A nil err stays nil.
+func RateLimitedUntil(until time.Time, err error) error {
+	if err == nil {
+		return nil
+	}
+	details := make(map[string]any)
+	if e, ok := err.(*Error); ok && e != nil {
+		maps.Copy(details, e.Details)
+	}
+	details[DetailRateLimitUntil] = until.UTC().Format(time.RFC3339Nano)
+	return &Error{Details: details, Err: err}
+}
 
 // Unwrap returns the wrapped error.
 func (e *RetryAfterError) Unwrap() error {

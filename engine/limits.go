@@ -121,6 +121,24 @@ func (l Limits) Block(ctx context.Context, name LimitName, until time.Time) erro
 	return l.changed(s.BlockLimit(ctx, l.core.now(), name, until))
 }
 
+// blockKey blocks the key of a job whose attempt has failed, if the details of the error
+// ask for it (ojs.RateLimitedUntil). The outcome is stored after that, so that no other
+// job of the key starts in between.
+func (c *core) blockKey(rec *storage.Record, details map[string]any, now time.Time) {
+	text, _ := details[ojs.DetailRateLimitUntil].(string)
+	if text == "" || rec.RateLimit == nil || rec.RateLimit.Local || !c.counted {
+		return
+	}
+	until, err := time.Parse(time.RFC3339, text)
+	if err != nil || !until.After(now) {
+		return
+	}
+	if err := (Limits{c}).Block(context.Background(), LimitOfKey(rec.RateLimit.Key), until); err != nil {
+		c.log.Warn("blocking the key of a rate limit failed",
+			"key", rec.RateLimit.Key, "until", until, "job_id", rec.ID, "error", err)
+	}
+}
+
 // changed has this engine look again after a change of a limit.
 func (l Limits) changed(err error) error {
 	l.core.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,7 +50,7 @@ func TestLimitsOverEngines(t *testing.T) {
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			defer stop()
-			var first *engine.Engine[any]
+			var list []*engine.Engine[any]
 			for range engines {
 				eng, err := engine.New[any](s, append(config, engine.WithConcurrency(16))...)
 				if err != nil {
@@ -62,35 +63,32 @@ func TestLimitsOverEngines(t *testing.T) {
 					if n == 5 {
 						full()
 					}
-					<-five // the first ones run until all that may are there
-					time.Sleep(100 * time.Microsecond)
+					select { // the first ones run until all that may are there
+					case <-five:
+					case <-ctx.Done():
+					}
+					for range 10 {
+						runtime.Gosched() // others start meanwhile, if they may
+					}
 					running.Add(-1)
 					if done.Add(1) == jobs {
 						close(all)
 					}
 					return nil
 				})
-				first = eng
-				wg.Add(1)
-				go func() {
-					defer wg.Done()
+				list = append(list, eng)
+			}
+			for range jobs {
+				if _, err := list[0].Enqueue(ctx, "x", nil, job...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, eng := range list { // Run sets the limit of the queue before it claims
+				wg.Go(func() {
 					if err := eng.Run(ctx); err != nil {
 						t.Error(err)
 					}
-				}()
-			}
-			if len(config) > 0 { // the engines have set it
-				for {
-					if _, err := first.Limits().Get(ctx, engine.LimitOfQueue("default")); err == nil {
-						break
-					}
-					time.Sleep(time.Millisecond)
-				}
-			}
-			for range jobs {
-				if _, err := first.Enqueue(ctx, "x", nil, job...); err != nil {
-					t.Fatal(err)
-				}
+				})
 			}
 			select {
 			case <-all:
@@ -235,6 +233,55 @@ func TestLimitRules(t *testing.T) {
 			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 5}))
 			b.advance(time.Minute)
 			want(b, *times, 30*s)
+		},
+		"L040 an error blocks its key, L041 the attempt is spent": func(b *rig) {
+			times := new([]time.Duration)
+			begin := time.Now()
+			var mu sync.Mutex
+			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				mu.Lock()
+				defer mu.Unlock()
+				*times = append(*times, time.Since(begin))
+				if len(*times) > 1 {
+					return nil
+				}
+				return ojs.RateLimitedUntil(begin.Add(30*s), ojs.Errorf("api.busy", "try later"))
+			})
+			key := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1})
+			first := b.enqueue("x", key, ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1}))
+			b.enqueue("x", key)
+			b.run()
+			b.advance(10 * s)
+			job := b.want(first.ID, ojs.StateDiscarded, 1)
+			if job.Error == nil || job.Error.Type != "api.busy" {
+				b.t.Errorf("failed as %+v", job.Error)
+			}
+			b.advance(time.Minute)
+			want(b, *times, 0, 30*s)
+		},
+		"L040 a time in the past, one that is none, a job without a key": func(b *rig) {
+			var times []time.Duration
+			begin := time.Now()
+			var mu sync.Mutex
+			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				mu.Lock()
+				defer mu.Unlock()
+				times = append(times, time.Since(begin))
+				untils := map[int]any{
+					3: begin.Add(-s).Format(time.RFC3339), 2: "soon", 1: begin.Add(time.Hour).Format(time.RFC3339),
+				}
+				details := map[string]any{ojs.DetailRateLimitUntil: untils[job.Priority]}
+				return &ojs.Error{Message: "no", Details: details}
+			})
+			once := ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1})
+			key := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1})
+			b.enqueue("x", key, once, ojs.WithPriority(3))
+			b.enqueue("x", key, once, ojs.WithPriority(2))
+			b.enqueue("x", once, ojs.WithPriority(1))
+			b.enqueue("x", key, once, ojs.WithDelay(s))
+			b.run()
+			b.advance(10 * s)
+			want(b, times, 0, 0, 0, s)
 		},
 		"L044 list": func(b *rig) {
 			for i := range 3 {

@@ -100,6 +100,9 @@ func (c *core) decide(f *settlement, o policy.Outcome, began, now time.Time, res
 	} else {
 		c.decideFailure(f, o, now)
 	}
+	if f.decision.Failure != nil {
+		c.blockKey(rec, f.decision.Failure.Details, now)
+	}
 	c.encodeDetails(&f.decision)
 	if d := &f.decision; d.Failure != nil {
 		d.Failure.StartedAt, d.Failure.Worker = began, rec.Worker
