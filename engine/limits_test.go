@@ -268,7 +268,8 @@ func TestLimitRules(t *testing.T) {
 				defer mu.Unlock()
 				times = append(times, time.Since(begin))
 				untils := map[int]any{
-					3: begin.Add(-s).Format(time.RFC3339), 2: "soon", 1: begin.Add(time.Hour).Format(time.RFC3339),
+					3: begin.Add(-s).Format(time.RFC3339), 2: "soon",
+					1: begin.Add(time.Hour).Format(time.RFC3339),
 				}
 				details := map[string]any{ojs.DetailRateLimitUntil: untils[job.Priority]}
 				return &ojs.Error{Message: "no", Details: details}
