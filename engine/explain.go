@@ -51,10 +51,10 @@ const (
 )
 
 // explainLook bounds the jobs that Explain looks at to count those before a job.
-const explainLook = 10_000
+const explainLook = 1000
 
 // Explain says why a job does not run now: what its state, its queue and this engine have
-// against it, and how many jobs of its queue come before it. Of these it counts 10,000 at
+// against it, and how many jobs of its queue come before it. Of these it counts 1,000 at
 // most, if the storage knows OrderClaim. An unknown id gives ojs.ErrNotFound.
 func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 	c := j.core
