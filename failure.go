@@ -167,6 +167,14 @@ func RetryAfter(d time.Duration, err error) error {
 
 func (e *RetryAfterError) Error() string { return message(e) }
 
+// Unwrap returns the wrapped error.
+func (e *RetryAfterError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
 // DetailRateLimitUntil is the member of an error's Details that blocks the RateLimit.Key
 // of the job until a time, in the form of RFC 3339 (RateLimitedUntil).
 const DetailRateLimitUntil = "rate_limit_until"
@@ -186,14 +194,6 @@ func RateLimitedUntil(until time.Time, err error) error {
 	}
 	details[DetailRateLimitUntil] = until.UTC().Format(time.RFC3339Nano)
 	return &Error{Details: details, Err: err}
-}
-
-// Unwrap returns the wrapped error.
-func (e *RetryAfterError) Unwrap() error {
-	if e == nil {
-		return nil
-	}
-	return e.Err
 }
 
 // SnoozeError is the error of Snooze.
