@@ -18,6 +18,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -35,9 +36,16 @@ type site struct {
 
 func newSite(t testing.TB, opts ...Option) *site {
 	t.Helper()
+	return newSiteOn(t, nil, opts...)
+}
+
+// newSiteOn is newSite of an engine with options of its own.
+func newSiteOn(t testing.TB, own []engine.Option, opts ...Option) *site {
+	t.Helper()
 	cl := clock.NewMock()
 	cl.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	eng, err := engine.New[any](memory.New(), engine.WithClock(cl), engine.WithLogger(quiet))
+	own = append([]engine.Option{engine.WithClock(cl), engine.WithLogger(quiet)}, own...)
+	eng, err := engine.New[any](memory.New(), own...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,6 +434,44 @@ func TestJobPage(t *testing.T) {
 				t.Errorf("%s job: no %q", name, text)
 			}
 		}
+	}
+}
+
+// A job's page has what its attempts have logged, the latest first.
+func TestJobPageHasLogs(t *testing.T) {
+	secret := func(_ *ojs.JobInfo, part Part, in []byte) []byte {
+		if part == PartLog && strings.Contains(string(in), "secret") {
+			return []byte(`{"msg": "kept"}`)
+		}
+		return in
+	}
+	s := newSiteOn(t, []engine.Option{engine.WithJobLogs(slog.LevelInfo)}, WithRedact(secret))
+	s.eng.Handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+		log := handler.Logger(ctx)
+		log.Debug("too fine")
+		log.Info("<b>begun</b>", "order", 7, "a", "<i>")
+		log.Warn("the secret word")
+		return nil
+	})
+	id := s.enqueue("x", nil)
+	silent := s.enqueue("y", nil)
+	s.eng.Handle("y", func(context.Context, *ojs.Job[any]) error { return nil })
+	s.run()
+	body := s.ok("/jobs/" + id + "/")
+	for _, want := range []string{
+		"<h2>Logs</h2>", "12:00:00.000 INFO &lt;b&gt;begun&lt;/b&gt; a=", "order=7\n", " kept\n",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in\n%s", want, body)
+		}
+	}
+	for _, not := range []string{"too fine", "secret", "<b>begun", "<i>", "cannot be read"} {
+		if strings.Contains(body, not) {
+			t.Errorf("%q in\n%s", not, body)
+		}
+	}
+	if body := s.ok("/jobs/" + silent + "/"); strings.Contains(body, "<h2>Logs</h2>") {
+		t.Errorf("a job without logs shows some:\n%s", body)
 	}
 }
 

@@ -24,6 +24,8 @@ type jobData struct {
 	Result   payload
 	Encoded  bool // args are encoded by a codec
 	Stack    string
+	Logs     []attemptLog // the latest first
+	Unread   bool         // some logs cannot be read
 	Actions  []Verb
 	Change   bool // the request may change it on the page of changes
 }
@@ -60,6 +62,7 @@ func (h *Handler) job(p *page) error {
 			data.Why.Reasons = slices.DeleteFunc(data.Why.Reasons, ofEngine)
 		}
 	}
+	data.Logs, data.Unread = h.logs(p, job)
 	job = data.Job
 	data.Attempts = slices.Clone(job.Errors)
 	slices.Reverse(data.Attempts)

@@ -16,6 +16,7 @@ const (
 	PartResult  Part = "result"
 	PartDetails Part = "details" // of an error, an object
 	PartMessage Part = "message" // of an error, a string
+	PartLog     Part = "log"     // a line that a handler has logged, an object
 )
 
 // Redactor returns what a page shows of a part of a job: the JSON that it was given, or
@@ -29,12 +30,7 @@ func (h *Handler) shown(job *ojs.JobInfo) *ojs.JobInfo {
 		return job
 	}
 	out := job.Clone()
-	hide := func(part Part, in []byte) []byte {
-		if b := h.conf.redact(job, part, in); json.Valid(b) {
-			return b
-		}
-		return []byte(`"hidden"`)
-	}
+	hide := func(part Part, in []byte) []byte { return h.hide(job, part, in) }
 	if args, err := ojs.NewArgs(json.RawMessage(hide(PartArgs, job.Args.JSON()))); err == nil {
 		out.Args = args
 	} else {
@@ -70,6 +66,22 @@ func (h *Handler) shown(job *ojs.JobInfo) *ojs.JobInfo {
 		failure(out.Error)
 	}
 	return out
+}
+
+// shownLine returns a line of a job's log as pages may show it.
+func (h *Handler) shownLine(job *ojs.JobInfo, line json.RawMessage) json.RawMessage {
+	if h.conf.redact == nil {
+		return line
+	}
+	return h.hide(job, PartLog, line)
+}
+
+// hide asks the redactor, which there is, for a part of a job.
+func (h *Handler) hide(job *ojs.JobInfo, part Part, in []byte) []byte {
+	if b := h.conf.redact(job, part, in); json.Valid(b) {
+		return b
+	}
+	return []byte(`"hidden"`)
 }
 
 func (h *Handler) shownAll(jobs []*ojs.JobInfo) []*ojs.JobInfo {

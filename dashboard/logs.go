@@ -1,0 +1,56 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// attemptLog is what an attempt has logged, with its lines as text.
+type attemptLog struct {
+	engine.AttemptLog
+	Text string
+}
+
+// logs are the logs of a job, the latest attempt first. unread reports whether some
+// cannot be read. A storage that keeps no logs has none.
+func (h *Handler) logs(p *page, job *ojs.JobInfo) (logs []attemptLog, unread bool) {
+	stored, err := h.eng.Jobs().Logs(p.r.Context(), job.ID)
+	for _, log := range slices.Backward(stored) {
+		var text strings.Builder
+		for _, line := range log.Lines {
+			text.WriteString(logLine(h.shownLine(job, line), p.Zone))
+			text.WriteByte('\n')
+		}
+		logs = append(logs, attemptLog{log, text.String()})
+	}
+	return logs, err != nil && !errors.Is(err, ojs.ErrUnsupported)
+}
+
+// logLine is a line of a log as text: time, level, message, and the attributes in the
+// order of their names. A line that is not an object stays as it is.
+func logLine(line json.RawMessage, zone *time.Location) string {
+	var fields map[string]json.RawMessage
+	var head struct {
+		Time       time.Time
+		Level, Msg string
+	}
+	if json.Unmarshal(line, &fields) != nil || json.Unmarshal(line, &head) != nil || fields == nil {
+		return string(line)
+	}
+	for _, name := range []string{"time", "level", "msg"} {
+		delete(fields, name)
+	}
+	text := fmt.Sprint(head.Time.In(zone).Format("15:04:05.000"), " ", head.Level, " ", head.Msg)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		text += fmt.Sprintf(" %s=%s", name, fields[name])
+	}
+	return text
+}
