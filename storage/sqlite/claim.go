@@ -108,14 +108,11 @@ func (k *claimer) from(queue string) error {
 		for i := range picked {
 			j := &picked[i]
 			local := j.Key != "" && j.Limit == ""
-			if k.over = k.plain && local; k.over {
-				break
-			}
 			if k.keys[j.Key] {
 				more = true
 				break
 			}
-			verdict, taken, err := k.take(j.Seq)
+			verdict, taken, err := k.take(j.Seq, local)
 			if err != nil {
 				return err
 			}
@@ -219,9 +216,9 @@ func (k *claimer) waiting(s *statement) (j rows.Waiting) {
 	return j
 }
 
-// take claims a job, unless limits keep it. It reports false if the job is not available
-// any more and not claimed.
-func (k *claimer) take(seq int64) (v verdict, taken bool, err error) {
+// take claims a job, unless limits keep it. local: it has a rate limit that this claim
+// does not count. It reports false if the job is not available any more and not claimed.
+func (k *claimer) take(seq int64, local bool) (v verdict, taken bool, err error) {
 	list, err := k.t.query(selectBySeq, seq).all() // RETURNING would make a table of its own for it
 	if err != nil || len(list) == 0 {
 		return mayStart, true, err
@@ -231,14 +228,15 @@ func (k *claimer) take(seq int64) (v verdict, taken bool, err error) {
 	if err != nil {
 		return mayStart, false, k.t.setAside(r, err)
 	}
-	if k.over = k.plain && row.EnqueueTTL > 0; k.over {
-		return mayStart, false, nil
+	ends := k.plain && (local || row.EnqueueTTL > 0)
+	switch {
+	case k.c.Limits != nil:
+		v, err = k.judge(r, row, ends)
+	case ends:
+		v = endsIt
 	}
-	if k.c.Limits != nil {
-		v, err = k.judge(r, row)
-		if k.over = v == endsIt; err != nil || v != mayStart {
-			return v, false, err
-		}
+	if k.over = v == endsIt; err != nil || v != mayStart {
+		return v, false, err
 	}
 	before := r.kind()
 	r.place = k.t.nextPlace()

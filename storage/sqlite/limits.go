@@ -452,12 +452,10 @@ const (
 	endsIt           // the claim ends before it
 )
 
-// judge asks the limits of a job that is next, and does what its OnLimit says.
-func (k *claimer) judge(r *stored, row *rows.Row) (verdict, error) {
+// judge asks the limits of a job that is next, and does what its OnLimit says. With ends,
+// the claim ends before the job, unless it has to wait.
+func (k *claimer) judge(r *stored, row *rows.Row, ends bool) (verdict, error) {
 	names := k.t.limitsOf(r.Queue, r.Type, r.Bounds, r.RateKey)
-	if len(names) == 0 {
-		return mayStart, nil
-	}
 	for _, name := range names {
 		c, err := k.counter(name)
 		if err != nil {
@@ -478,6 +476,8 @@ func (k *claimer) judge(r *stored, row *rows.Row) (verdict, error) {
 				k.opens = at
 			}
 			return isHeld, nil
+		case ends && own.OnLimit != "" && own.OnLimit != ojs.OnLimitWait:
+			return endsIt, nil
 		case own.OnLimit == ojs.OnLimitDrop:
 			return isGone, k.drop(r, row)
 		case own.OnLimit == ojs.OnLimitReschedule:
@@ -486,7 +486,8 @@ func (k *claimer) judge(r *stored, row *rows.Row) (verdict, error) {
 			return isHeld, k.t.close(c, r.Bounds, own, at, k.now)
 		}
 	}
-	if n := k.c.Limits.Now; n > 0 && len(k.claimed) >= n {
+	n := k.c.Limits.Now
+	if ends || len(names) > 0 && n > 0 && len(k.claimed) >= n {
 		return endsIt, nil
 	}
 	return mayStart, nil

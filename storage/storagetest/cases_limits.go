@@ -601,7 +601,8 @@ var limitCases = []Case{
 		"limit-14",
 		"Limits/SettleAndClaim",
 		"SettleClaimer.SettleAndClaim",
-		"Settling and claiming in one step frees the slots of what ends, takes jobs as limits allow, and ends at a local limit.",
+		"Settling and claiming in one step frees the slots of what ends, takes jobs as limits allow, and ends at a local limit " +
+			"or an enqueue TTL, unless the job has to wait.",
 		needsLimits | needsSettleClaims,
 		func(c *C) {
 			local := limit(ojs.RateLimit{Key: "l", Concurrency: 1, Local: true})
@@ -645,6 +646,12 @@ var limitCases = []Case{
 			)
 			c.claims(storage.Claim{Limits: &storage.Limited{Now: 2}, Max: 9}, now[0], now[1])
 			c.claims(storage.Claim{Limits: &storage.Limited{Now: 1}, Max: 9}, now[2], now[3], got[4], got[5])
+
+			closed := jobType("closed")
+			c.setLimit(storage.LimitName{Kind: storage.LimitType, Name: "closed"}, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
+			ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
+			next := c.insert(c.job(ttl, closed, priority(3)), c.job(local, closed, priority(2)), c.job(priority(1)))
+			c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2, next[2])
 		},
 	},
 	{
