@@ -328,6 +328,11 @@ func (r *ready) settleLimits(now time.Time) {
 	}
 }
 
+// waits reports whether the lane's jobs wait when they may not start.
+func (l *lane) waits() bool {
+	return l.own.OnLimit != ojs.OnLimitDrop && l.own.OnLimit != ojs.OnLimitReschedule
+}
+
 // look closes or opens a lane.
 func (r *ready) look(l *lane, now time.Time) {
 	x := &r.limits
@@ -336,7 +341,7 @@ func (r *ready) look(l *lane, now time.Time) {
 		return
 	}
 	at, open := l.open(now.UnixNano())
-	waits := l.own.OnLimit != ojs.OnLimitDrop && l.own.OnLimit != ojs.OnLimitReschedule
+	waits := l.waits()
 	if closed := !open && waits; closed != l.closed {
 		l.closed = closed
 		x.tally(l)
@@ -361,8 +366,8 @@ func (c *counter) idle(now int64) bool {
 }
 
 // holdsBack reports whether limits keep the job, which is next, from starting. It does
-// what the job's OnLimit says.
-func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited) bool {
+// what the job's OnLimit says, unless the claim ends before a job that need not wait.
+func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited, ends bool) bool {
 	ns := now.UnixNano()
 	for _, l := range j.kind.group.lanes {
 		if _, open := l.open(ns); !open {
@@ -376,6 +381,9 @@ func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited) bool {
 	}
 	at, open := l.open(ns)
 	if open {
+		return false
+	}
+	if ends && !l.waits() {
 		return false
 	}
 	switch l.own.OnLimit {

@@ -404,25 +404,23 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		defer s.limited(now, c.Limits, t)
 	}
 	take := func(j *job) bool {
-		if t.unlimited && j.hasEnqueueTTL() {
-			return false
-		}
-		if l := j.rateLimit(); l != nil && (c.Limits == nil || l.Local) {
-			if t.unlimited {
-				return false
-			}
-			if t.left > 1 {
-				skip.taken = append(skip.taken, l.Key)
-			}
-		}
+		l := j.rateLimit()
+		local := l != nil && (c.Limits == nil || l.Local)
+		ends := t.unlimited && (local || j.hasEnqueueTTL())
 		if c.Limits != nil && j.counts() {
 			switch {
-			case s.holdsBack(j, now, c.Limits):
+			case s.holdsBack(j, now, c.Limits, ends):
 				return true
 			case c.Limits.Now > 0 && t.taken() >= c.Limits.Now:
 				t.left = 0
 				return false
 			}
+		}
+		if ends {
+			return false
+		}
+		if local && t.left > 1 {
+			skip.taken = append(skip.taken, l.Key)
 		}
 		s.displace(j)
 		s.claimed(j, now, c.Worker, t.room())

@@ -606,6 +606,19 @@ var limitCases = []Case{
 		needsLimits | needsSettleClaims,
 		func(c *C) {
 			local := limit(ojs.RateLimit{Key: "l", Concurrency: 1, Local: true})
+			ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
+			name := storage.LimitName{Kind: storage.LimitType, Name: "blocked"}
+			c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, c.now.Add(time.Hour)))
+			c.obeying(1) // no job is there yet
+			for _, change := range []func(*storage.Record){ttl, local} {
+				blocked := c.insert(c.job(change, jobType("blocked"), priority(-100)))
+				held := new(storage.Limited)
+				c.stepped(storage.Claim{Types: []string{"blocked"}, Limits: held}, 2)
+				if !held.Held {
+					c.failf("no limit holds a job back, and one does")
+				}
+				c.settled(c.get(blocked[0]), c.to(ojs.StateCancelled))
+			}
 			got := c.insert(
 				c.job(atOnce("k", 1)),
 				c.job(atOnce("k", 1)),
@@ -647,10 +660,13 @@ var limitCases = []Case{
 			c.claims(storage.Claim{Limits: &storage.Limited{Now: 2}, Max: 9}, now[0], now[1])
 			c.claims(storage.Claim{Limits: &storage.Limited{Now: 1}, Max: 9}, now[2], now[3], got[4], got[5])
 
-			closed := jobType("closed")
-			c.setLimit(storage.LimitName{Kind: storage.LimitType, Name: "closed"}, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
-			ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
-			next := c.insert(c.job(ttl, closed, priority(3)), c.job(local, closed, priority(2)), c.job(priority(1)))
+			name.Name = "closed"
+			c.setLimit(name, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
+			next := c.insert(
+				c.job(ttl, jobType("closed"), priority(3)),
+				c.job(local, jobType("closed"), priority(2)),
+				c.job(priority(1)),
+			)
 			c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2, next[2])
 		},
 	},
