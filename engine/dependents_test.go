@@ -207,15 +207,6 @@ func TestDependsOnThen(t *testing.T) {
 	}
 }
 
-// dependless is a storage in which no job waits for others.
-type dependless struct{ storage.Storage }
-
-func (s dependless) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.DependsOn = false
-	return c
-}
-
 func TestDependsOnRefused(t *testing.T) {
 	s := newSteps(t)
 	ctx := t.Context()
@@ -245,7 +236,8 @@ func TestDependsOnRefused(t *testing.T) {
 	refused("an empty id", ojs.ErrInvalid, waitStep("a", after("")))
 	refused("a name that is an id", ojs.ErrInvalid, waitStep("a", ojs.WithName(unknown)))
 
-	eng, err := engine.New[string](dependless{memory.New()})
+	independent := declaring{memory.New(), func(c *storage.Capabilities) { c.DependsOn = false }}
+	eng, err := engine.New[string](independent)
 	must(t, err)
 	if _, err := eng.Enqueue(ctx, "step", "a", after(unknown)); !errors.Is(err, ojs.ErrUnsupported) {
 		t.Errorf("without the ability: %v", err)

@@ -18,15 +18,6 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// uncounted is a memory storage that counts no limits.
-type uncounted struct{ storage.Storage }
-
-func (s uncounted) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.Limits = false
-	return c
-}
-
 // Engines on one storage share a limit: never more attempts at once over all of them, and
 // a freed slot is used at once, by whichever engine.
 func TestLimitsOverEngines(t *testing.T) {
@@ -305,7 +296,7 @@ func TestLimitRules(t *testing.T) {
 
 // A storage that counts nothing leaves it to the engine, which says so.
 func TestLimitsOfAnEngine(t *testing.T) {
-	s := uncounted{memory.New()}
+	s := declaring{memory.New(), func(c *storage.Capabilities) { c.Limits = false }}
 	eng, err := engine.New[any](s)
 	if err != nil {
 		t.Fatal(err)

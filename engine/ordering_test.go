@@ -99,16 +99,9 @@ func TestOrderingKeyInWorkflow(t *testing.T) {
 	}
 }
 
-type unordered struct{ storage.Storage }
-
-func (s unordered) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.Ordering = false
-	return c
-}
-
 func TestOrderingKeyIsRefused(t *testing.T) {
-	eng, err := engine.New[any](unordered{memory.New()}, quiet)
+	unordered := declaring{memory.New(), func(c *storage.Capabilities) { c.Ordering = false }}
+	eng, err := engine.New[any](unordered, quiet)
 	must(t, err)
 	if _, err := eng.Enqueue(t.Context(), "a", 1, key("k")); !errors.Is(err, ojs.ErrUnsupported) {
 		t.Errorf("a storage without the ability: %v", err)

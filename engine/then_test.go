@@ -42,15 +42,6 @@ func (b *rig) wantOf(jobType string, n int, state ojs.State) []*ojs.JobInfo {
 // plainMemory is a memory storage without optional abilities.
 type plainMemory struct{ storage.Storage }
 
-// thenless is a storage that stores no jobs with an outcome.
-type thenless struct{ storage.Storage }
-
-func (s thenless) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.Then = false
-	return c
-}
-
 func TestThen(t *testing.T) {
 	outcomes := map[string]struct {
 		end    func(ctx context.Context) error
@@ -201,7 +192,8 @@ func TestThenRefused(t *testing.T) {
 		}
 	})
 	t.Run("a storage that cannot", func(t *testing.T) {
-		inBubbleOn(t, thenless{memory.New()}, func(b *rig) {
+		thenless := declaring{memory.New(), func(c *storage.Capabilities) { c.Then = false }}
+		inBubbleOn(t, thenless, func(b *rig) {
 			b.handle("parent", func(ctx context.Context, _ *ojs.Job[any]) error {
 				if err := handler.Then(ctx, ojs.NewDraft("child", 1)); !errors.Is(err, ojs.ErrUnsupported) {
 					t.Errorf("%v", err)

@@ -12,10 +12,15 @@ import (
 
 // changeWaiting changes new jobs that wait for others.
 func changeWaiting(f func(in *storage.Insert)) func(*broken) {
+	return changeNew(func(in *storage.Insert) bool { return len(in.DependsOn) > 0 }, f)
+}
+
+// changeNew changes the new jobs for which when holds.
+func changeNew(when func(in *storage.Insert) bool, f func(in *storage.Insert)) func(*broken) {
 	all := func(batch inserts) inserts {
 		batch = slices.Clone(batch)
 		for i := range batch {
-			if len(batch[i].DependsOn) > 0 {
+			if when(&batch[i]) {
 				f(&batch[i])
 			}
 		}

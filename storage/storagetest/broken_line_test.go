@@ -11,24 +11,7 @@ import (
 
 // changeOrdered changes new jobs with an ordering key.
 func changeOrdered(f func(in *storage.Insert)) func(*broken) {
-	all := func(batch inserts) inserts {
-		batch = slices.Clone(batch)
-		for i := range batch {
-			if batch[i].OrderingKey != "" {
-				f(&batch[i])
-			}
-		}
-		return batch
-	}
-	return func(b *broken) {
-		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
-			return b.Storage.Insert(ctx, now, all(batch), dst)
-		}
-		eachChange(func(b *broken, ctx Context, now Time, c storage.Change) (storage.Settled, error) {
-			c.Then = all(c.Then)
-			return b.settleOne(ctx, now, c)
-		})(b)
-	}
+	return changeNew(func(in *storage.Insert) bool { return in.OrderingKey != "" }, f)
 }
 
 // lets runs the job behind another in its line, after a change for which when holds.
