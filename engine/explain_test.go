@@ -166,6 +166,16 @@ func TestExplain(t *testing.T) {
 			b.advance(time.Hour)
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		},
+		"behind more than are counted": func(b *rig) {
+			for range 1010 {
+				b.enqueue("x")
+			}
+			ticket := b.enqueue("x")
+			e := b.explained(ticket.ID, engine.ReasonNotRunning, engine.ReasonBehind)
+			if e.Reasons[1].N != 1000 {
+				b.t.Errorf("%+v", e)
+			}
+		},
 		"an unknown job": func(b *rig) {
 			if _, err := b.Jobs().Explain(b.ctx, "nobody"); !errors.Is(err, ojs.ErrNotFound) {
 				b.t.Error(err)
