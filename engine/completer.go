@@ -28,8 +28,8 @@ import (
 // returned, the attempt's timer after a timeout, the worker for its delivery. After an
 // ended lease and at the end of a stop there is no next call: the lease runs out.
 
-// settle stores outcomes in one call, and follows those that were stored. The results are
-// in the scratch, which the storage may keep if it fails. With a tracer it stores one
+// settle stores outcomes in one call, and follows each that is stored. The results are in
+// the scratch, which the storage may keep if it fails. With a tracer it stores one
 // outcome only.
 func (c *core) settle(ctx context.Context, list []*settlement, s *scratch) ([]storage.Settled, error) {
 	end := nothing

@@ -144,6 +144,7 @@ func (p *prefetching) until(want map[ojs.State]int) {
 // slot.
 func (p *prefetching) settles(workers int) {
 	p.Helper()
+	// The storage sends no notice of its counts: they are asked for again.
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		stats, err := p.Stats(p.Context())
 		must(p.T, err)

@@ -62,7 +62,8 @@ func mainErr() error {
 		}
 		return nil
 	})
-	flag.BoolVar(&c.old, "old-transaction", false, "keep a transaction open in each round on PostgreSQL, so that no dead row is removed")
+	flag.BoolVar(&c.old, "old-transaction", false,
+		"keep a transaction open in each round on PostgreSQL, so that no dead row is removed")
 	flag.Func("only", "regular expression of the contenders to measure", func(s string) (err error) {
 		c.only, err = regexp.Compile(s)
 		return err

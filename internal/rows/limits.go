@@ -3,6 +3,7 @@ package rows
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -83,14 +84,7 @@ func (c *ClosedLanes) Open(l *ClosedLane) {
 	c.opening.Remove(&l.opens)
 	c.set.Remove(l.Name)
 	delete(c.byName, l.Name)
-	others := c.byKey[l.Own.Key]
-	for i := range others {
-		if others[i] == l {
-			others[i] = others[len(others)-1]
-			others = others[:len(others)-1]
-			break
-		}
-	}
+	others := slices.DeleteFunc(c.byKey[l.Own.Key], func(other *ClosedLane) bool { return other == l })
 	if c.byKey[l.Own.Key] = others; len(others) == 0 {
 		delete(c.byKey, l.Own.Key)
 	}
@@ -98,7 +92,7 @@ func (c *ClosedLanes) Open(l *ClosedLane) {
 
 // OfKey returns the closed lanes of a key.
 func (c *ClosedLanes) OfKey(key string) []*ClosedLane {
-	return append([]*ClosedLane(nil), c.byKey[key]...)
+	return slices.Clone(c.byKey[key])
 }
 
 // Due returns a lane that time may have opened, and no more unless it is closed again.

@@ -230,7 +230,7 @@ type counter struct {
 	s   *Storage
 	tx  transaction
 
-	edges map[int64][]int64 // by the job waited for: those that wait for it, until they are counted
+	edges map[int64][]int64 // by an awaited job: the jobs that wait for it, until its end is counted
 	taken map[int64]bool    // jobs whose stored edges are in edges
 	jobs  map[int64]*waiter // that wait, or have waited until now
 	moved []*waiter         // in the order of their transitions

@@ -57,8 +57,9 @@ func (s *Storage) CancelAll(
 	return cancelled, moved, nil
 }
 
-// cancels locks jobs, and returns those that wait, cancelled, with the changes that
-// cancel them, and those that do not decode. It is an error if the first does not wait.
+// cancels locks jobs. It returns the waiting ones as they are when cancelled, the changes
+// that cancel them, and the jobs that do not decode. If the first job does not wait, it
+// fails.
 func (s *Storage) cancels(
 	ctx context.Context, tx transaction, now time.Time, ids []string,
 ) (cancelled []storage.Record, o settling, met []bad, err error) {
@@ -99,8 +100,8 @@ func (s *Storage) cancels(
 	return cancelled, o, met, nil
 }
 
-// lockRows locks and reads jobs, also those that another transaction takes to another
-// state meanwhile.
+// lockRows locks and reads jobs. A job that another transaction takes to another state
+// meanwhile is among them.
 func (s *Storage) lockRows(ctx context.Context, tx transaction, ids []string) ([]stored, error) {
 	ids = sayables(ids)
 	for {
@@ -172,8 +173,8 @@ func (s *Storage) Revive(
 	return moved, nil
 }
 
-// lockRevived locks the jobs of a batch for Revive and those that they are to wait for,
-// and checks them.
+// lockRevived locks and checks the jobs of a batch for Revive, and the jobs that they are
+// to wait for.
 func (s *Storage) lockRevived(
 	ctx context.Context, tx transaction, n *storage.Notice, batch []storage.Insert,
 ) error {
@@ -220,8 +221,8 @@ func (s *Storage) lockRevived(
 	return nil
 }
 
-// forgetDependencies deletes the edges to revived jobs, and the counts of those that are
-// to wait for others.
+// forgetDependencies deletes the edges to revived jobs, and the counts of revived jobs
+// that are to wait for others.
 func (s *Storage) forgetDependencies(
 	ctx context.Context, tx transaction, batch []storage.Insert, seqs []int64,
 ) error {
@@ -257,8 +258,8 @@ func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
 	return waiting, nil
 }
 
-// awaitNew has stored jobs wait for jobs that have just been stored. It returns the jobs
-// that move by it, since a new job has been replaced in this call, and those that end.
+// awaitNew has stored jobs wait for jobs that have just been stored. A new job that this
+// call has replaced counts at once, so awaitNew returns the jobs that it moves and ends.
 func (c *counter) awaitNew(
 	now time.Time, batch []storage.Insert, added func(int) bool,
 ) (moved []storage.Record, list []ended, err error) {

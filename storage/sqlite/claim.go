@@ -104,7 +104,7 @@ func (k *claimer) from(queue string) error {
 			return err
 		}
 		gone := make(map[int64]bool, len(picked))
-		more := false // other jobs come in the places of those that were not taken
+		more := false // another look finds jobs in the places of jobs that were not taken
 		for i := range picked {
 			j := &picked[i]
 			local := j.Key != "" && j.Limit == ""

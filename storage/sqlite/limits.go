@@ -19,8 +19,8 @@ import (
 //     skip the jobs that have them (rows.Lane). Of such keys the table job_limit says
 //     closed.
 //   - The end of a job of a closed key, and a change of a setting, give the key the next
-//     number of changes. Before a claim, each process looks again at its closed bounds of
-//     the keys that have changed since it looked, and at those that open with time.
+//     number of changes. Before a claim, each process looks again at closed bounds whose
+//     key has changed since its last look, and at bounds that time has opened.
 //   - The limits of queues and types are looked at when a claim meets a job of them.
 //
 // A job without a limit meets comparisons only, and no statement.
@@ -135,8 +135,8 @@ func startOf(ask asker, c *rows.Counter) func(n int64) (int64, bool, error) {
 	}
 }
 
-// spareStarts is how many starts are kept besides those that count: undone claims take
-// later ones back.
+// spareStarts is how many starts are kept besides the ones that count. An undone claim
+// takes its start back, and an older start may then count again.
 const spareStarts = 64
 
 // started counts the start of a job.

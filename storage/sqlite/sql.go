@@ -38,19 +38,23 @@ const (
 
 	selectReady = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job
 		WHERE state = 3 AND queue = ? ORDER BY priority DESC, place`
-	selectReadyAll = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_ready_all
+	selectReadyAll = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds
+		FROM job INDEXED BY job_ready_all
 		WHERE state = 3 ORDER BY priority DESC, place`
 	// The next lower priority, and its jobs from a place on.
 	levelIn  = `SELECT priority FROM job WHERE state = 3 AND queue = ?2 AND priority < ?1 ORDER BY priority DESC LIMIT 1`
 	levelAll = `SELECT priority FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority < ?1 ORDER BY priority DESC LIMIT 1`
 	behindIn = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job
 		WHERE state = 3 AND queue = ?3 AND priority = ?1 AND place > ?2 ORDER BY place`
-	behindAll = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_ready_all
+	behindAll = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds
+		FROM job INDEXED BY job_ready_all
 		WHERE state = 3 AND priority = ?1 AND place > ?2 ORDER BY place`
 	selectKey = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_key
 		WHERE state = 3 AND rate_key = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place`
-	selectBounds = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_bounds
-		WHERE state = 3 AND bounds = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place`
+	selectBounds = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds
+		FROM job INDEXED BY job_bounds
+		WHERE state = 3 AND bounds = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3)
+		ORDER BY priority DESC, place`
 	selectHolders = `SELECT id, name FROM holder`
 	insertHolder  = `INSERT INTO holder (name) VALUES (?)`
 	deleteHolder  = `DELETE FROM holder WHERE id = ?`
@@ -97,7 +101,8 @@ const (
 	deleteLine  = `DELETE FROM line WHERE seq = ? RETURNING key`
 	selectTurn  = `SELECT 1 FROM line JOIN job USING (seq) WHERE key = ? AND turn = 1 AND state < 6 LIMIT 1`
 	selectFirst = `SELECT ` + columns + ` FROM job
-		WHERE seq = (SELECT seq FROM line JOIN job USING (seq) WHERE key = ? AND turn = 0 AND state = 1 ORDER BY seq LIMIT 1)`
+		WHERE seq = (SELECT seq FROM line JOIN job USING (seq) WHERE key = ? AND turn = 0 AND state = 1
+		ORDER BY seq LIMIT 1)`
 	selectDepends = `SELECT id, state FROM job WHERE id = ?`
 
 	oldestEnded = `SELECT seq, place, finished, id, queue FROM job WHERE state = ?1 AND state >= 6 AND dead IS NULL AND kept IS NULL
@@ -157,8 +162,9 @@ const (
 	deleteValue   = `DELETE FROM value WHERE key = ?`
 	expiredValues = `SELECT key FROM value WHERE expires <= ? ORDER BY expires LIMIT ?`
 
-	insertLog  = `INSERT INTO log VALUES (?, ?, ?)`
-	trimLogs   = `DELETE FROM log WHERE seq = ?1 AND version <= (SELECT version FROM log WHERE seq = ?1 ORDER BY version DESC LIMIT 1 OFFSET ?2)`
+	insertLog = `INSERT INTO log VALUES (?, ?, ?)`
+	trimLogs  = `DELETE FROM log WHERE seq = ?1 AND version <= (SELECT version FROM log
+		WHERE seq = ?1 ORDER BY version DESC LIMIT 1 OFFSET ?2)`
 	selectLogs = `SELECT log.version, data FROM job JOIN log USING (seq) WHERE id = ? ORDER BY log.version`
 	deleteLogs = `DELETE FROM log WHERE seq = ?`
 
@@ -202,13 +208,16 @@ const (
 	removeQueueState  = `DELETE FROM queue_state WHERE queue = ? AND state = ?`
 	releaseQueueState = `INSERT INTO queue_state VALUES (?, ?) ON CONFLICT DO NOTHING`
 
-	selectLimit = `SELECT setting, until, blocked, last, period, most, closed FROM job_limit WHERE kind = ? AND name = ?`
+	selectLimit = `SELECT setting, until, blocked, last, period, most, closed FROM job_limit
+		WHERE kind = ? AND name = ?`
 	selectWide  = `SELECT kind, name FROM job_limit WHERE kind IN ('queue', 'type')`
 	upsertLimit = `INSERT INTO job_limit (kind, name, last, period, most, look) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET last = excluded.last, period = excluded.period, most = excluded.most`
-	setClosed = `INSERT INTO job_limit (kind, name, closed, look) VALUES ('key', ?1, 1, ?2) ON CONFLICT DO UPDATE SET closed = 1`
-	setFreed  = `UPDATE job_limit SET closed = 0, changed = ?2 WHERE kind = 'key' AND name = ?1 AND closed = 1`
-	setLimit  = `INSERT INTO job_limit (kind, name, setting, until, blocked, period, most, changed, look) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+	setClosed = `INSERT INTO job_limit (kind, name, closed, look) VALUES ('key', ?1, 1, ?2)
+		ON CONFLICT DO UPDATE SET closed = 1`
+	setFreed = `UPDATE job_limit SET closed = 0, changed = ?2 WHERE kind = 'key' AND name = ?1
+		AND closed = 1`
+	setLimit = `INSERT INTO job_limit (kind, name, setting, until, blocked, period, most, changed, look) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET setting = excluded.setting, until = excluded.until, blocked = excluded.blocked,
 		period = excluded.period, most = excluded.most, changed = excluded.changed, closed = 0`
 	changedKeys = `SELECT name FROM job_limit WHERE changed > ?1 AND changed > 0 AND kind = 'key'`
@@ -222,28 +231,40 @@ const (
 	deleteStart     = `DELETE FROM job_start WHERE kind = ? AND name = ? AND n = ?`
 	trimStarts      = `DELETE FROM job_start WHERE kind = ? AND name = ? AND n <= ?`
 
-	activeOfKey   = `SELECT count(*) FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL AND rate_key = ?`
+	activeOfKey = `SELECT count(*) FROM job INDEXED BY job_active_key WHERE state = 4
+		AND bounds IS NOT NULL AND rate_key = ?`
 	activeOfQueue = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state = 4`
 	// A version follows the name of a type and an @.
 	activeOfType = `SELECT (SELECT count(*) FROM job INDEXED BY job_active_type WHERE state = 4 AND type = ?1)
-		+ (SELECT count(*) FROM job INDEXED BY job_active_type WHERE state = 4 AND type > ?1 || '@' AND type < ?1 || 'A')`
+		+ (SELECT count(*) FROM job INDEXED BY job_active_type WHERE state = 4 AND type > ?1 || '@'
+		AND type < ?1 || 'A')`
 
-	waitingOfKey = `SELECT count(*), (SELECT bounds FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1 AND bounds IS NOT NULL
+	waitingOfKey = `SELECT count(*), (SELECT bounds FROM job INDEXED BY job_key WHERE state = 3
+		AND rate_key = ?1 AND bounds IS NOT NULL
 		AND (wake IS NULL OR wake > ?2) LIMIT 1)
-		FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1 AND bounds IS NOT NULL AND (wake IS NULL OR wake > ?2)`
-	waitingOfQueue = `SELECT count(*) FROM job INDEXED BY job_ready WHERE state = 3 AND queue = ?1 AND (wake IS NULL OR wake > ?2)`
-	waitingOfType  = `SELECT count(*) FROM job INDEXED BY job_ready_all
-		WHERE state = 3 AND (type = ?1 OR (type > ?1 || '@' AND type < ?1 || 'A')) AND (wake IS NULL OR wake > ?2)`
+		FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1 AND bounds IS NOT NULL
+		AND (wake IS NULL OR wake > ?2)`
+	waitingOfQueue = `SELECT count(*) FROM job INDEXED BY job_ready WHERE state = 3 AND queue = ?1
+		AND (wake IS NULL OR wake > ?2)`
+	waitingOfType = `SELECT count(*) FROM job INDEXED BY job_ready_all
+		WHERE state = 3 AND (type = ?1 OR (type > ?1 || '@' AND type < ?1 || 'A'))
+		AND (wake IS NULL OR wake > ?2)`
 
-	anyOfKey = `SELECT 1 FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL AND rate_key = ?1
-		UNION ALL SELECT 1 FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1 AND rate_key IS NOT NULL LIMIT 1`
+	anyOfKey = `SELECT 1 FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL
+		AND rate_key = ?1
+		UNION ALL SELECT 1 FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1
+		AND rate_key IS NOT NULL LIMIT 1`
 	anyOfBounds = `SELECT 1 FROM job INDEXED BY job_bounds WHERE state = 3 AND bounds = ? LIMIT 1`
 
-	nextActiveKey = `SELECT min(rate_key) FROM job INDEXED BY job_active_key WHERE state = 4 AND bounds IS NOT NULL AND rate_key > ?`
-	nextReadyKey  = `SELECT rate_key FROM job INDEXED BY job_key WHERE state = 3 AND rate_key > ? AND bounds IS NOT NULL ORDER BY rate_key LIMIT 1`
-	nextLimit     = `SELECT name FROM job_limit WHERE kind = ? AND name > ? AND (setting IS NOT NULL OR blocked IS NOT NULL) ORDER BY name LIMIT 1`
+	nextActiveKey = `SELECT min(rate_key) FROM job INDEXED BY job_active_key WHERE state = 4
+		AND bounds IS NOT NULL AND rate_key > ?`
+	nextReadyKey = `SELECT rate_key FROM job INDEXED BY job_key WHERE state = 3 AND rate_key > ?
+		AND bounds IS NOT NULL ORDER BY rate_key LIMIT 1`
+	nextLimit = `SELECT name FROM job_limit WHERE kind = ? AND name > ?
+		AND (setting IS NOT NULL OR blocked IS NOT NULL) ORDER BY name LIMIT 1`
 
-	idleLimits   = `SELECT name, changed, idle FROM job_limit WHERE look <= ? AND kind = 'key' ORDER BY look LIMIT 4`
+	idleLimits = `SELECT name, changed, idle FROM job_limit WHERE look <= ? AND kind = 'key'
+		ORDER BY look LIMIT 4`
 	lookLater    = `UPDATE job_limit SET look = ?2, idle = ?3 WHERE kind = 'key' AND name = ?1`
 	deleteLimit  = `DELETE FROM job_limit WHERE kind = 'key' AND name = ?`
 	deleteStarts = `DELETE FROM job_start WHERE kind = 'key' AND name = ?`

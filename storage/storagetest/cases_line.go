@@ -207,7 +207,7 @@ var lineCases = []Case{
 			c.hasTurn(l[1], l[3])
 		}},
 	{"order-5", "Ordering/Dependents", "Insert.OrderingKey",
-		"A job that ends is counted for those that depend on it, and then gives its turn.",
+		"A job that ends is counted for its dependents, and then gives its turn.",
 		needsOrdering, func(c *C) {
 			l := c.line("k", 2, join)
 			if got := c.wantState(l[1], isCompleted); got.Attempt != 0 {
