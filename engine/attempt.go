@@ -123,7 +123,7 @@ func (r *run) begin(a *attempt) {
 		a.end(ojs.ErrShutdown)
 	}
 	r.c.wakeAt(a.rec.WakeAt())
-	r.lookAt(earliest(a.renewAt, a.deadline))
+	r.looking.by(earliest(a.renewAt, a.deadline))
 }
 
 // knows reports whether an attempt is in r.attempts. core.mu is held.
@@ -178,24 +178,11 @@ func earliest(a, b time.Time) time.Time {
 // for. Almost all attempts end before their times come, and the timer stays as it is
 // then: it fires for nothing now and then, which costs less than setting it for each.
 func (a *attempt) arm() {
-	if at := a.next(); !at.IsZero() {
-		a.r.lookAt(at)
-	}
+	a.r.looking.by(a.next())
 }
 
-// lookAt has the attempts looked at by at. core.mu is held.
-func (r *run) lookAt(at time.Time) {
-	if r.lookingAt.IsZero() || at.Before(r.lookingAt) {
-		r.lookingAt = at
-		r.sched.Set(&r.looking, at)
-	}
-}
-
-// look does what the clock asks of the attempts.
+// look does what the clock asks of the attempts. core.mu is held.
 func (r *run) look(now time.Time) {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	r.lookingAt = time.Time{}
 	for _, a := range r.attempts {
 		a.tick(now)
 	}
@@ -208,14 +195,7 @@ func (r *run) punctual() {
 	for _, a := range r.attempts {
 		next = earliest(next, a.next())
 	}
-	if next.Equal(r.lookingAt) {
-		return
-	}
-	if r.lookingAt = next; next.IsZero() {
-		r.sched.Cancel(&r.looking)
-		return
-	}
-	r.sched.Set(&r.looking, next)
+	r.looking.exactly(next)
 }
 
 // tick does what the clock asks of an attempt: renew its lease, end its context at the
@@ -246,7 +226,7 @@ func (a *attempt) tick(now time.Time) {
 	case a.started.Load():
 		a.arm()
 	case a.phase != over: // one that has lost its job wants nothing
-		a.r.lookAt(earliest(a.renewAt, now.Add(pipeline.TickTime)))
+		a.r.looking.by(earliest(a.renewAt, now.Add(pipeline.TickTime)))
 	}
 }
 

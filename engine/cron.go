@@ -340,7 +340,7 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []stora
 		}
 		c.core.mu.Lock()
 		if c.core.run != nil {
-			c.core.run.maintenance.wantCron()
+			c.core.run.maintenance.want(looks{cron: true})
 		}
 		c.core.mu.Unlock()
 		wanted = again

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -26,64 +25,41 @@ type maintenance struct {
 	promoted     []storage.Record  // memory for the next look at the deadlines
 	cronsStarted bool              // the recurring jobs that run on start are due
 	unreadable   map[string]uint64 // recurring jobs that cannot run, and the versions of which the log has told
+	holdsFailed  int               // looks at the pauses, in a row
 
 	// Guarded by core.mu.
-	timer    scheduler.Timer
-	at       time.Time // when timer fires; zero: not armed
-	due      bool      // a look at the deadlines is wanted
+	wanted   looks
 	renewals []*attempt
 	overrun  []*attempt
 	stuck    []*attempt // to be reported
 	working  bool
-	failures int   // looks that failed in a row
-	failure  error // of the last of them
+	failures int       // looks at the deadlines that failed in a row
+	failure  error     // of the last of them
+	finished int       // jobs since the last look at the finished ones
+	listed   time.Time // when the dead letters were, for replay rules
 
-	workersTimer scheduler.Timer
-	workersAt    time.Time // when it fires; zero: not armed
-	workersDue   bool      // a look at the workers that fetch jobs is wanted
+	dueAlarm, workersAlarm, cronAlarm, pruneAlarm, replayAlarm alarm
+}
 
-	holdsDue    bool // a look at the pauses is wanted
-	holdsFailed int  // such looks, in a row; only maintenance has it
-
-	cronTimer scheduler.Timer
-	cronDue   bool // a look at the recurring jobs is wanted
-
-	pruneTimer scheduler.Timer
-	pruneAt    time.Time // when it fires; zero: not armed
-	pruning    bool      // a look at the finished jobs is wanted
-	finished   int       // jobs since the last one
-
-	replays replays
+// looks are what maintenance looks at.
+type looks struct {
+	due     bool // the deadlines
+	workers bool // that fetch jobs
+	holds   bool // the pauses
+	cron    bool // the recurring jobs
+	prune   bool // the finished jobs
+	replay  bool // the dead letters
 }
 
 func (k *maintenance) start(r *run) {
 	k.r = r
 	k.signal = make(chan struct{}, 1)
 	k.quit, k.done = make(chan struct{}), make(chan struct{})
-	k.timer.Func = func(time.Time) {
-		k.r.c.mu.Lock()
-		defer k.r.c.mu.Unlock()
-		k.at = time.Time{}
-		k.wantDue()
-	}
-	k.workersTimer.Func = func(time.Time) {
-		k.r.c.mu.Lock()
-		defer k.r.c.mu.Unlock()
-		k.workersAt = time.Time{}
-		k.wantWorkers()
-	}
-	k.cronTimer.Func = func(time.Time) {
-		k.r.c.mu.Lock()
-		defer k.r.c.mu.Unlock()
-		k.wantCron()
-	}
-	k.pruneTimer.Func = func(time.Time) {
-		k.r.c.mu.Lock()
-		defer k.r.c.mu.Unlock()
-		k.pruneAt = time.Time{}
-		k.wantPrune()
-	}
-	k.startReplays()
+	k.dueAlarm.start(r, func(time.Time) { k.want(looks{due: true}) })
+	k.workersAlarm.start(r, func(time.Time) { k.want(looks{workers: true}) })
+	k.cronAlarm.start(r, func(time.Time) { k.want(looks{cron: true}) })
+	k.pruneAlarm.start(r, func(time.Time) { k.want(looks{prune: true}) })
+	k.replayAlarm.start(r, func(time.Time) { k.want(looks{replay: true}) })
 	go k.loop()
 }
 
@@ -99,31 +75,17 @@ func (k *maintenance) stop() error {
 
 // core.mu is held in all from here to busy but quitting.
 
-func (k *maintenance) wantDue() {
-	k.due = true
-	k.poke()
-}
-
-func (k *maintenance) wantCron() {
-	k.cronDue = true
-	k.poke()
-}
-
-func (k *maintenance) wantHolds() {
-	k.holdsDue = true
-	k.poke()
-}
-
-func (k *maintenance) wantWorkers() {
-	k.workersDue = true
-	k.poke()
-}
-
-// workersBy has maintenance look at the workers at t, unless it will earlier.
-func (k *maintenance) workersBy(t time.Time) {
-	if k.workersAt.IsZero() || t.Before(k.workersAt) {
-		k.workersAt = t
-		k.r.sched.Set(&k.workersTimer, t)
+// want asks for looks, as far as the engine's options give them something to do.
+func (k *maintenance) want(l looks) {
+	w, before := &k.wanted, k.wanted
+	w.due = w.due || l.due
+	w.workers = w.workers || l.workers
+	w.holds = w.holds || l.holds
+	w.cron = w.cron || l.cron
+	w.prune = w.prune || l.prune && k.r.c.retention.bounded()
+	w.replay = w.replay || l.replay && len(k.r.c.replayRules) > 0
+	if *w != before {
+		k.poke()
 	}
 }
 
@@ -143,13 +105,6 @@ func (k *maintenance) report(a *attempt) {
 	k.poke()
 }
 
-func (k *maintenance) wantPrune() {
-	if k.r.c.retention.bounded() {
-		k.pruning = true
-		k.poke()
-	}
-}
-
 // ended counts jobs that have finished, for which a time or a number will come to prune
 // them.
 func (k *maintenance) ended(n int) {
@@ -157,7 +112,7 @@ func (k *maintenance) ended(n int) {
 	k.finished += n
 	if k.finished >= k.r.c.retention.slack() {
 		k.finished = 0
-		k.wantPrune()
+		k.want(looks{prune: true})
 	} else if first {
 		k.pruneBy(k.r.c.now().Add(pruneEvery))
 	}
@@ -165,9 +120,8 @@ func (k *maintenance) ended(n int) {
 
 // pruneBy has maintenance look at the finished jobs at t, unless it will earlier.
 func (k *maintenance) pruneBy(t time.Time) {
-	if k.r.c.retention.bounded() && (k.pruneAt.IsZero() || t.Before(k.pruneAt)) {
-		k.pruneAt = t
-		k.r.sched.Set(&k.pruneTimer, t)
+	if k.r.c.retention.bounded() {
+		k.pruneAlarm.by(t)
 	}
 }
 
@@ -188,16 +142,11 @@ func (k *maintenance) poke() {
 }
 
 // wakeAt has maintenance look at the deadlines at t, unless it will earlier.
-func (k *maintenance) wakeAt(t time.Time) {
-	if k.at.IsZero() || t.Before(k.at) {
-		k.at = t
-		k.r.sched.Set(&k.timer, t)
-	}
-}
+func (k *maintenance) wakeAt(t time.Time) { k.dueAlarm.by(t) }
 
 // busy reports whether maintenance has something to do now.
 func (k *maintenance) busy() bool {
-	return k.due || k.holdsDue || k.workersDue || k.cronDue || k.pruning || k.replays.wanted || k.working ||
+	return k.wanted != looks{} || k.working ||
 		len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
 }
 
@@ -213,51 +162,45 @@ func (k *maintenance) loop() {
 			return
 		}
 		mu.Lock()
-		due, cron, pruning, renewals, overrun, stuck := k.due, k.cronDue, k.pruning, k.renewals, k.overrun, k.stuck
-		k.due, k.cronDue, k.pruning, k.renewals, k.overrun, k.stuck = false, false, false, nil, nil, nil
-		workers, holds := k.workersDue, k.holdsDue
-		k.workersDue, k.holdsDue = false, false
-		if pruning {
+		wanted, renewals, overrun, stuck := k.wanted, k.renewals, k.overrun, k.stuck
+		k.wanted, k.renewals, k.overrun, k.stuck = looks{}, nil, nil, nil
+		if wanted.prune {
 			k.finished = 0
 		}
-		replaying := k.replays.wanted
-		k.replays.wanted = false
 		k.working = true
 		mu.Unlock()
 
 		k.extend(renewals) // before due, which takes away what is not renewed
-		if holds {
+		if wanted.holds {
 			k.loadHolds()
 		}
 		for _, a := range overrun {
 			k.r.settleOverrun(a)
 		}
 		var watch time.Time
-		if workers {
+		if wanted.workers {
 			watch = k.r.lookAtWorkers()
 		}
-		if due {
+		if wanted.due {
 			k.look()
 		}
 		for _, a := range stuck {
 			k.r.reportStuck(a)
 		}
 		var fires, prunes, replays time.Time
-		if cron {
+		if wanted.cron {
 			fires = k.tick()
 		}
-		if pruning {
+		if wanted.prune {
 			prunes = k.prune()
 		}
-		if replaying {
+		if wanted.replay {
 			replays = k.replay()
 		}
 
 		mu.Lock()
-		if cron && !fires.IsZero() {
-			k.r.sched.Set(&k.cronTimer, fires)
-		} else if cron {
-			k.r.sched.Cancel(&k.cronTimer)
+		if wanted.cron {
+			k.cronAlarm.exactly(fires)
 		}
 		if !prunes.IsZero() {
 			k.pruneBy(prunes)
@@ -265,7 +208,7 @@ func (k *maintenance) loop() {
 		if !replays.IsZero() {
 			k.replayBy(replays)
 		}
-		k.r.c.watchWorkers(watch)
+		k.workersAlarm.by(watch)
 		k.working = false
 		k.r.c.changed()
 		mu.Unlock()
@@ -286,7 +229,7 @@ func (k *maintenance) loadHolds() {
 	k.r.sched.At(c.clock.Now().Add(storageBackoff(k.holdsFailed)), func(time.Time) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		k.wantHolds()
+		k.want(looks{holds: true})
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -118,44 +117,16 @@ const (
 	replayEvery = 5 * time.Minute // at least one list
 )
 
-// replays is maintenance's part in replay rules. core.mu guards it.
-type replays struct {
-	timer  scheduler.Timer
-	at     time.Time // when timer fires; zero: not armed
-	wanted bool      // a list of the dead letters is wanted
-	listed time.Time // the latest one
-}
-
-func (k *maintenance) startReplays() {
-	k.replays.timer.Func = func(time.Time) {
-		k.r.c.mu.Lock()
-		defer k.r.c.mu.Unlock()
-		k.replays.at = time.Time{}
-		k.wantReplay()
-	}
-}
-
-// core.mu is held in wantReplay, replayBy and died.
-
-func (k *maintenance) wantReplay() {
-	if len(k.r.c.replayRules) > 0 {
-		k.replays.wanted = true
-		k.poke()
-	}
-}
-
-// replayBy has maintenance list the dead letters at t, unless it will earlier.
+// replayBy has maintenance list the dead letters at t, unless it will earlier. core.mu is
+// held.
 func (k *maintenance) replayBy(t time.Time) {
-	if soonest := k.replays.listed.Add(replayPause); t.Before(soonest) {
+	if soonest := k.listed.Add(replayPause); t.Before(soonest) {
 		t = soonest
 	}
-	if k.replays.at.IsZero() || t.Before(k.replays.at) {
-		k.replays.at = t
-		k.r.sched.Set(&k.replays.timer, t)
-	}
+	k.replayAlarm.by(t)
 }
 
-// died follows the death of a job.
+// died follows the death of a job. core.mu is held.
 func (k *maintenance) died(job *storage.Record) {
 	if _, due, ok := k.r.c.replayRuleFor(job); ok {
 		k.replayBy(due)
@@ -167,7 +138,7 @@ func (k *maintenance) replay() (next time.Time) {
 	c := k.r.c
 	now := c.now()
 	c.mu.Lock()
-	k.replays.listed = now
+	k.listed = now
 	c.mu.Unlock()
 	next = now.Add(replayEvery)
 	seen := make(map[string]struct{}) // a job that dies again meanwhile is listed again

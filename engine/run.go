@@ -51,11 +51,8 @@ type run struct {
 
 	contexts *internal.Run // what those of the attempts share
 
-	looking   scheduler.Timer // for the attempts
-	lookingAt time.Time       // when it fires; zero: not armed
-
-	reopening scheduler.Timer // for when a limit lets jobs in again
-	reopensAt time.Time       // when it fires; zero: not armed
+	looking   alarm // for the attempts
+	reopening alarm // for when a limit lets jobs in again
 
 	closing     chan struct{} // closed when the grace period is over too
 	over        chan struct{} // closed when the scheduler has stopped
@@ -87,25 +84,15 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.sched = scheduler.New(c.clock)
 	r.pipe = r.newPipe()
 	r.contexts = internal.NewRun(r.base)
-	r.looking.Func = r.look
-	r.reopening.Func = func(time.Time) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		r.reopensAt = time.Time{}
-		c.available(unknown)
-	}
+	r.looking.start(r, r.look)
+	r.reopening.start(r, func(time.Time) { c.available(unknown) })
 	r.maintenance.start(r)
 	c.run = r
 	c.started = c.now()
 	c.available(unknown)
-	r.maintenance.wantDue()
-	r.maintenance.wantWorkers()
-	r.maintenance.wantPrune()
-	r.maintenance.wantReplay()
-	r.maintenance.wantCron()
-	if unread != nil {
-		r.maintenance.wantHolds()
-	}
+	r.maintenance.want(looks{
+		due: true, workers: true, holds: unread != nil, cron: true, prune: true, replay: true,
+	})
 	c.mu.Unlock()
 	c.setLimits(r.base)
 	c.warnUnreached()
@@ -262,7 +249,7 @@ func storageBackoff(n int) time.Duration {
 // wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero
 // asks for none. mu is held.
 func (c *core) wakeAt(t time.Time) {
-	if c.run != nil && !t.IsZero() {
+	if c.run != nil {
 		c.run.maintenance.wakeAt(t)
 	}
 }
@@ -272,13 +259,5 @@ func (c *core) wakeAt(t time.Time) {
 func (c *core) letIn(held storage.Held) {
 	if c.gate.ended(held) || c.held.now() {
 		c.available(unknown)
-	}
-}
-
-// opensAt has the run claim again when a limit opens. mu is held.
-func (r *run) opensAt(at time.Time) {
-	if !at.IsZero() && (r.reopensAt.IsZero() || at.Before(r.reopensAt)) {
-		r.reopensAt = at
-		r.sched.Set(&r.reopening, at)
 	}
 }

@@ -116,19 +116,13 @@ func (c *core) hear(n storage.Notice) {
 	}
 	c.wakeAt(n.Due)
 	if !n.Opens.IsZero() {
-		if c.run != nil {
-			c.run.opensAt(n.Opens)
-		}
 		c.wakeFetchers() // they ask when it opens
 	}
-	if c.run != nil && n.Everything {
-		c.run.maintenance.wantDue()
-	}
-	if c.run != nil && (n.Values || n.Everything) {
-		c.run.maintenance.wantHolds()
-	}
-	if c.run != nil && (n.Crons || n.Everything) {
-		c.run.maintenance.wantCron()
+	if c.run != nil {
+		c.run.reopening.by(n.Opens)
+		c.run.maintenance.want(looks{
+			due: n.Everything, holds: n.Values || n.Everything, cron: n.Crons || n.Everything,
+		})
 	}
 	for _, t := range n.Taken {
 		c.takenAway(t.Held, t.Cause)

@@ -66,8 +66,8 @@ func (c *core) workerLost(held storage.Held, cause error) {
 
 // watchWorkers has maintenance look at the workers at t, if it is not zero. mu is held.
 func (c *core) watchWorkers(t time.Time) {
-	if c.run != nil && !t.IsZero() {
-		c.run.maintenance.workersBy(t)
+	if c.run != nil {
+		c.run.maintenance.workersAlarm.by(t)
 	}
 }
 

@@ -264,7 +264,7 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	if c.counted {
 		if at := c.limited(&s.limited, held, now); !at.IsZero() {
 			c.mu.Lock()
-			r.opensAt(at)
+			r.reopening.by(at)
 			c.mu.Unlock()
 		}
 	}
@@ -291,7 +291,7 @@ func (r *run) claim(n int, s *scratch) (empty bool) {
 	s.recs = recs
 	c.mu.Lock()
 	if c.counted || len(recs) == 0 {
-		r.opensAt(reopens)
+		r.reopening.by(reopens)
 	}
 	c.mu.Unlock()
 	for i := range recs {
