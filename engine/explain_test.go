@@ -150,6 +150,28 @@ func TestExplain(t *testing.T) {
 			b.advance(time.Hour)
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		},
+		"the settings of a queue and of a type, not those of names beside them": func(b *rig) {
+			b.run()
+			none := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
+			set := func(name engine.LimitName) {
+				b.t.Helper()
+				if err := b.Limits().Set(b.ctx, name, none, time.Time{}); err != nil {
+					b.t.Fatal(err)
+				}
+			}
+			for _, name := range []string{"l", "mai", "mail-1", "mail.a", "maim"} {
+				set(engine.LimitOfQueue(name))
+			}
+			if err := b.Queues().Pause(b.ctx, "mail"); err != nil {
+				b.t.Fatal(err)
+			}
+			ticket := b.enqueue("x", ojs.WithQueue("mail"))
+			b.explained(ticket.ID, engine.ReasonPaused)
+			set(engine.LimitOfQueue("mail"))
+			b.explained(ticket.ID, engine.ReasonPaused, engine.ReasonLimit)
+			set(engine.LimitOfType("x"))
+			b.explained(ticket.ID, engine.ReasonPaused, engine.ReasonLimit, engine.ReasonLimit)
+		},
 		"no slot, behind others": func(b *rig) {
 			b.run()
 			b.enqueue("slow")

@@ -261,19 +261,34 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 
 // explainLimits adds the limits over all engines that keep a job from being claimed now.
 func (c *core) explainLimits(ctx context.Context, e *Explanation, rec *storage.Record, now time.Time) {
-	names := []LimitName{LimitOfQueue(rec.Queue), LimitOfType(rec.Type)}
-	if l := rec.RateLimit; l != nil && !l.Local {
-		names = append(names, LimitOfKey(l.Key))
-	}
 	limits := Limits{c}
-	for _, name := range names {
-		l, err := limits.Get(ctx, name)
-		if err != nil {
-			continue // there is no such limit, or the storage does not count
+	for _, name := range []LimitName{LimitOfQueue(rec.Queue), LimitOfType(rec.Type)} {
+		if l, ok := limits.bounded(ctx, name); ok {
+			e.byLimit(&l, now)
 		}
-		full := l.Bounds.Concurrency != 0 && l.Active >= max(l.Bounds.Concurrency, 0)
-		if full || l.Opens.After(now) {
-			e.add(ReasonLimit, "the limit of %s %s is reached", name.Kind, name.Name).Until = l.Opens
+	}
+	if bound := rec.RateLimit; bound != nil && !bound.Local {
+		if l, err := limits.Get(ctx, LimitOfKey(bound.Key)); err == nil { // or the storage does not count
+			e.byLimit(&l, now)
 		}
+	}
+}
+
+// bounded returns the limit of a queue or type if it has a setting or a block. Get would
+// count the jobs of one that has neither.
+func (l Limits) bounded(ctx context.Context, name LimitName) (Limit, bool) {
+	end := len(name.Name) - 1
+	before := name.Name[:end] + string(name.Name[end]-1) + "~" // no name is between the two
+	list, err := l.List(ctx, LimitQuery{Kind: name.Kind, After: before, Limit: 1})
+	if err != nil || len(list) == 0 || list[0].Name != name.Name {
+		return Limit{}, false
+	}
+	return list[0], true
+}
+
+func (e *Explanation) byLimit(l *Limit, now time.Time) {
+	full := l.Bounds.Concurrency != 0 && l.Active >= max(l.Bounds.Concurrency, 0)
+	if full || l.Opens.After(now) {
+		e.add(ReasonLimit, "the limit of %s %s is reached", l.Kind, l.Name).Until = l.Opens
 	}
 }
