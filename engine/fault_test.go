@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,18 +203,6 @@ func TestStorageFails(t *testing.T) {
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		})
 	})
-	t.Run("a settle that fails after its work is not done twice", func(t *testing.T) {
-		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
-			b.handle("x", func(context.Context, *ojs.Job[any]) error { return errBoom })
-			s.OnCall(breaks("Settle", true, before(b, time.Second)))
-			ticket := b.enqueue("x", ojs.WithMaxAttempts(1))
-			b.advance(time.Minute)
-			job := b.want(ticket.ID, ojs.StateDiscarded, 1)
-			if len(job.Errors) != 1 {
-				t.Errorf("errors %+v", job.Errors)
-			}
-		})
-	})
 	t.Run("a lease that cannot be renewed is lost, and its attempt told", func(t *testing.T) {
 		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
@@ -293,6 +282,46 @@ func TestStorageFails(t *testing.T) {
 			b.want(ticket.ID, ojs.StateCompleted, 2)
 		})
 	})
+}
+
+// A call that has stored outcomes and whose answer was lost is recognised at the next
+// try: each job ends once, and everybody is told of it.
+func TestAnswerOfASettleIsLost(t *testing.T) {
+	for _, method := range []string{"Settle", "SettleAndClaim"} {
+		t.Run(method, func(t *testing.T) {
+			var lost atomic.Bool // the answer of the first call
+			s := hooked(func(c *storagetest.Call) {
+				if in, step := c.In.(storagetest.Step); c.Method == method && !(step && len(in.To) == 0) && !lost.Swap(true) {
+					c.Do()
+					c.Err = errStorage
+				}
+			})
+			store := storage.Storage(s)
+			if method == "SettleAndClaim" {
+				store = s.Stepping()
+			}
+			inBubbleOn(t, store, func(b *rig) {
+				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventDiscarded}})
+				defer sub.Close()
+				b.handle("x", func(context.Context, *ojs.Job[any]) error { return errBoom })
+				ticket, next := b.enqueue("x", ojs.WithMaxAttempts(1)), b.enqueue("x", ojs.WithMaxAttempts(1))
+				b.run()
+				b.advance(2 * time.Hour) // the lease of the job that the lost answer told of ends
+				told := map[string]int{}
+				for len(sub.C()) > 0 {
+					told[(<-sub.C()).Subject]++
+				}
+				for _, id := range []string{ticket.ID, next.ID} {
+					if job := b.want(id, ojs.StateDiscarded, 1); len(job.Errors) != 1 || told[id] != 1 {
+						t.Errorf("told %d times of the errors %+v", told[id], job.Errors)
+					}
+				}
+				if !lost.Load() {
+					t.Error("no answer was lost")
+				}
+			}, engine.WithConcurrency(1))
+		})
+	}
 }
 
 // With every call failing one time in ten, before or after its effect, every job ends,
