@@ -47,6 +47,7 @@ func (c *core) settle(ctx context.Context, list []*settlement, s *scratch) ([]st
 	for _, f := range list {
 		s.changes = append(s.changes, f.change())
 	}
+	c.blockKeys(ctx, list)
 	op := c.beganEnds(list, s)
 	settled, err := c.store.Settle(ctx, c.now(), s.changes, s.settled[:0])
 	if err != nil {

@@ -121,21 +121,32 @@ func (l Limits) Block(ctx context.Context, name LimitName, until time.Time) erro
 	return l.changed(s.BlockLimit(ctx, l.core.now(), name, until))
 }
 
-// blockKey blocks the key of a job whose attempt has failed, if the details of the error
-// ask for it (ojs.RateLimitedUntil). The outcome is stored after that, so that no other
-// job of the key starts in between.
-func (c *core) blockKey(rec *storage.Record, details map[string]any, now time.Time) {
-	text, _ := details[ojs.DetailRateLimitUntil].(string)
-	if text == "" || rec.RateLimit == nil || rec.RateLimit.Local || !c.counted {
-		return
+// blocksUntil returns until when the error of a failed attempt blocks the key of its job
+// (ojs.RateLimitedUntil): zero if it does not.
+func (c *core) blocksUntil(rec *storage.Record, failure *ojs.Failure, now time.Time) time.Time {
+	if failure == nil || rec.RateLimit == nil || rec.RateLimit.Local || !c.counted {
+		return time.Time{}
 	}
+	text, _ := failure.Details[ojs.DetailRateLimitUntil].(string)
 	until, err := time.Parse(time.RFC3339, text)
 	if err != nil || !until.After(now) {
-		return
+		return time.Time{}
 	}
-	if err := (Limits{c}).Block(context.Background(), LimitOfKey(rec.RateLimit.Key), until); err != nil {
-		c.log.Warn("blocking the key of a rate limit failed",
-			"key", rec.RateLimit.Key, "until", until, "job_id", rec.ID, "error", err)
+	return until
+}
+
+// blockKeys blocks the keys that outcomes ask to block. The outcomes are stored after
+// that, so that no other job of a key starts in between.
+func (c *core) blockKeys(ctx context.Context, list []*settlement) {
+	for _, f := range list {
+		if f.blocks.IsZero() {
+			continue
+		}
+		key := f.rec.RateLimit.Key
+		if err := (Limits{c}).Block(ctx, LimitOfKey(key), f.blocks); err != nil {
+			c.log.Warn("blocking the key of a rate limit failed",
+				"key", key, "until", f.blocks, "job_id", f.rec.ID, "error", err)
+		}
 	}
 }
 

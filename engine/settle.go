@@ -38,6 +38,7 @@ type settlement struct {
 	traced   context.Context // of the attempt, without its end; nil: there is no tracer
 	then     *followUps      // that are stored with it
 	log      []byte          // that is stored with it; nil: none
+	blocks   time.Time       // until when the job's key is blocked; zero: it is not
 	tried    bool            // a call that has failed may have stored it
 }
 
@@ -100,9 +101,7 @@ func (c *core) decide(f *settlement, o policy.Outcome, began, now time.Time, res
 	} else {
 		c.decideFailure(f, o, now)
 	}
-	if f.decision.Failure != nil {
-		c.blockKey(rec, f.decision.Failure.Details, now)
-	}
+	f.blocks = c.blocksUntil(rec, f.decision.Failure, now) // before details are encoded
 	c.encodeDetails(&f.decision)
 	if d := &f.decision; d.Failure != nil {
 		d.Failure.StartedAt, d.Failure.Worker = began, rec.Worker

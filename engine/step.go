@@ -241,6 +241,7 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 		s.claimed = append(s.claimed, a)
 		s.into = append(s.into, a.rec)
 	}
+	c.blockKeys(r.base, t.Outcomes)
 	op := c.beganEnds(t.Outcomes, s)
 	now := c.now()
 	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker}
