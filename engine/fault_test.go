@@ -285,7 +285,7 @@ func TestStorageFails(t *testing.T) {
 }
 
 // A call that has stored outcomes and whose answer was lost is recognised at the next
-// try: each job ends once, and everybody is told of it.
+// try: each job ends once, and each subscriber is told of it.
 func TestAnswerOfASettleIsLost(t *testing.T) {
 	for _, method := range []string{"Settle", "SettleAndClaim"} {
 		t.Run(method, func(t *testing.T) {
