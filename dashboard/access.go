@@ -20,16 +20,17 @@ const (
 	Cancel Verb = "cancel" // a job or jobs
 	Delete Verb = "delete" // a job or jobs
 	Run    Verb = "run"    // make pending or waiting jobs available at once
-	Copy   Verb = "copy"   // enqueue a copy of a job
+	Copy   Verb = "copy"   // enqueue copies of a job or jobs
 
 	Edit       Verb = "edit"       // the args and metadata of a job
-	Move       Verb = "move"       // a job, to another queue: asked for both queues
-	Reschedule Verb = "reschedule" // a job
-	Prioritize Verb = "prioritize" // a job
+	Move       Verb = "move"       // a job or jobs, to another queue: asked for both queues
+	Reschedule Verb = "reschedule" // a job or jobs
+	Prioritize Verb = "prioritize" // a job or jobs
 
-	Pause  Verb = "pause"  // a queue or a recurring entry
-	Resume Verb = "resume" // a queue, a recurring entry or a node
+	Pause  Verb = "pause"  // a queue, a type, everything or a recurring entry
+	Resume Verb = "resume" // a queue, a type, everything, a recurring entry or a node
 	Drain  Verb = "drain"  // a queue
+	Purge  Verb = "purge"  // a queue: cancel its jobs that wait and delete those that have ended
 	Remove Verb = "remove" // a recurring entry
 	Quiet  Verb = "quiet"  // a worker or a node
 
@@ -43,9 +44,10 @@ const (
 // Action is what a request wants to do.
 type Action struct {
 	Do Verb
-	On string // job, jobs, queue, cron, workflow, worker, node or limit; "" with Read
-	// Name is the id of the job or node, the name of the queue, entry or worker, or kind
-	// and name of the limit, such as "key/mail:acme"; "" for many jobs and with Read.
+	On string // job, jobs, queue, type, everything, cron, workflow, worker, node, limit; "" with Read
+	// Name is the id of the job or node, the name of the queue, type, entry or worker, or
+	// kind and name of the limit, such as "key/mail:acme"; "" for many jobs, for
+	// everything and with Read.
 	Name  string
 	Queue string // of the job or jobs; "" if they may be in several
 	Type  string // of the job or jobs; "" if they may be of several

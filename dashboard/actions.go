@@ -3,11 +3,9 @@ package dashboard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -123,55 +121,4 @@ func (h *Handler) actOnQueue(p *page) error {
 		return refusal(err)
 	}
 	return p.moved("./?did=" + string(do))
-}
-
-// bulkOf is the operation on many that a request asks for: on the jobs of its ids, or on
-// all of its filter.
-func (h *Handler) bulkOf(p *page) (engine.Bulk, Action, error) {
-	do, action := Verb(p.r.FormValue("do")), Action{On: "jobs"}
-	var f engine.Filter
-	if all := Verb(p.r.FormValue("all")); all != "" {
-		var err error
-		if f, err = engine.ParseFilter(p.r.FormValue("q"), p.Now); err != nil {
-			return engine.Bulk{}, action, refused{err}
-		}
-		f.Order, do = engine.OrderOldest, all
-	} else {
-		f.IDs = p.r.Form["id"]
-		if len(f.IDs) == 0 || len(f.IDs) > 1000 || slices.ContainsFunc(f.IDs, isPrefix) {
-			return engine.Bulk{}, action, refused{fmt.Errorf("no job is selected: %w", ojs.ErrInvalid)}
-		}
-	}
-	action.Do = do
-	if len(f.Queues) == 1 {
-		action.Queue = f.Queues[0]
-	}
-	if len(f.Types) == 1 && !isPrefix(f.Types[0]) {
-		action.Type = f.Types[0]
-	}
-	bulk := engine.Bulk{On: f}
-	switch do {
-	case Retry:
-		bulk.Do = engine.RetryJobs()
-	case Cancel:
-		bulk.Do = engine.CancelJobs()
-	case Delete:
-		bulk.Do = engine.DeleteJobs()
-	default:
-		return bulk, action, ojs.ErrNotFound
-	}
-	return bulk, action, nil
-}
-
-func isPrefix(s string) bool { return s == "" || s[len(s)-1] == '*' }
-
-// BulkVerbs are the operations on many that the request may do.
-func (p *page) BulkVerbs() []Verb {
-	var out []Verb
-	for _, do := range []Verb{Retry, Cancel, Delete} {
-		if p.May(do, "jobs", "", "", "") {
-			out = append(out, do)
-		}
-	}
-	return out
 }

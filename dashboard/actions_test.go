@@ -101,10 +101,11 @@ func TestAuthorizerDecidesOnActions(t *testing.T) {
 			t.Errorf("%s %s: %d, want %d", tc.do, tc.job, w.Code, tc.status)
 		}
 	}
-	if w := s.do("POST", "/act/", "all=retry&q=", "User", "ada"); w.Code != http.StatusForbidden {
+	if w := s.do("POST", "/act/", "do=retry&all=1&q=", "User", "ada"); w.Code != http.StatusForbidden {
 		t.Errorf("all: %d", w.Code)
 	}
-	if w := s.do("POST", "/act/", "all=retry&q=queue:mail", "User", "ada"); w.Code != http.StatusSeeOther {
+	w := s.do("POST", "/act/", "do=retry&all=1&q=queue:mail", "User", "ada")
+	if w.Code != http.StatusSeeOther {
 		t.Errorf("all of the queue: %d", w.Code)
 	}
 	if !strings.Contains(log.String(), "do=retry on=job name="+ids["retryable"]+" actor=ada") {
@@ -142,7 +143,7 @@ func TestActionsOnMany(t *testing.T) {
 	if s.state(ids["dead"]) != ojs.StateAvailable || !strings.Contains(body, "is completed") {
 		t.Errorf("%s\n%s", s.state(ids["dead"]), body)
 	}
-	all := url.Values{"all": {"cancel"}, "q": {"queue:paused"}}
+	all := url.Values{"do": {"cancel"}, "all": {"1"}, "q": {"queue:paused"}}
 	if body := s.ok("/act/?" + all.Encode()); !strings.Contains(body, "Cancel: 1 jobs") {
 		t.Error(body)
 	}
@@ -155,8 +156,8 @@ func TestActionsOnMany(t *testing.T) {
 	if s.state(ids["available"]) != ojs.StateCancelled || s.state(ids["scheduled"]) != ojs.StateScheduled {
 		t.Error("not exactly the jobs of the filter were cancelled")
 	}
-	for form, status := range map[string]int{"do=retry": 409, "all=retry&q=nokey:1": 409, "all=nonsense": 404,
-		"do=retry&id=*": 409, "do=retry&id=" + strings.Repeat("x", maxForm): 409} {
+	for form, status := range map[string]int{"do=retry": 409, "do=retry&all=1&q=nokey:1": 409,
+		"all=1&do=nonsense": 404, "do=retry&id=*": 409, "do=retry&id=" + strings.Repeat("x", maxForm): 409} {
 		if w := s.do("POST", "/act/", form); w.Code != status {
 			t.Errorf("%.40s: %d, want %d", form, w.Code, status)
 		}
@@ -178,7 +179,7 @@ func testRunStops(t *testing.T, end string) {
 	}
 	answered := make(chan string, 1)
 	go func() {
-		answered <- s.do("POST", "/act/", "all=cancel&q=&every=1000").Header().Get("Location")
+		answered <- s.do("POST", "/act/", "do=cancel&all=1&q=&every=1000").Header().Get("Location")
 	}()
 	synctest.Wait() // the pause is of the engine's clock, which stands still
 	s.clock.Add(300 * time.Millisecond)
@@ -201,7 +202,7 @@ func testRunStops(t *testing.T, end string) {
 	if body := s.ok("/runs/1/"); !strings.Contains(body, "under way") {
 		t.Errorf("the page of the run:\n%s", body)
 	}
-	if to := s.do("POST", "/act/", "all=cancel&q=").Header().Get("Location"); to != "../runs/1/?busy=1" {
+	if to := s.do("POST", "/act/", "do=cancel&all=1&q=").Header().Get("Location"); to != "../runs/1/?busy=1" {
 		t.Errorf("another run leads to %s", to)
 	}
 	if w := s.do("POST", "/runs/1/", "do=stop"); w.Code != http.StatusSeeOther {
@@ -298,7 +299,7 @@ func TestFailureGroups(t *testing.T) {
 	s.enqueue("t", 7, ojs.WithQueue("b"), ojs.WithMaxAttempts(1))
 	s.run()
 	body := s.ok("/failures/")
-	links := regexp.MustCompile(`href="\.\./(act/\?all=retry[^"]*)"`).FindAllStringSubmatch(body, -1)
+	links := regexp.MustCompile(`href="\.\./(act/\?do=retry[^"]*)"`).FindAllStringSubmatch(body, -1)
 	if len(links) != 2 || !strings.Contains(body, "order # is lost") {
 		t.Fatalf("%d groups:\n%s", len(links), body)
 	}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -19,47 +20,54 @@ import (
 const (
 	keptRuns     = 20 // runs whose pages are kept
 	keptRefusals = 20 // refused jobs that the page of a run lists
+	keptLatest   = 50 // jobs of which the page of a run says how they ended
 )
 
 // pauses are the pauses between two jobs that the form of a preview offers.
 var pauses = []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second}
 
 type previewData struct {
-	Do      Verb
-	Line    string   // the filter; "": ids
-	IDs     []string // the jobs that were selected
+	*many
 	Preview engine.Preview
 	Pauses  []time.Duration
 }
 
 // preview shows what an operation on many would do.
 func (h *Handler) preview(p *page) error {
-	bulk, action, err := h.bulkOf(p)
+	m, err := h.manyOf(p)
 	if err != nil {
 		return err
 	}
-	if err := h.may(p.r, action); err != nil {
-		return denied{err}
+	data := &previewData{many: &m, Pauses: pauses}
+	if data.Preview, err = h.sample(p, &m, 10); err != nil {
+		return err
 	}
-	data := &previewData{Do: action.Do, IDs: bulk.On.IDs}
-	if p.r.FormValue("all") != "" {
-		data.IDs, data.Line = nil, bulk.On.String() // with times that do not move
+	return p.show("preview", p.T(verbNames[m.Do]), data)
+}
+
+// sample counts the jobs that an operation would be done to, and has the first n of them.
+func (h *Handler) sample(p *page, m *many, n int) (out engine.Preview, err error) {
+	out.Exact = true
+	for _, bulk := range m.Bulks {
+		some, err := h.eng.Jobs().Preview(p.r.Context(), bulk, n-len(out.Sample))
+		if err != nil {
+			return out, refusal(err)
+		}
+		out.N += some.N
+		out.Looked += some.Looked
+		out.Exact = out.Exact && some.Exact
+		out.Sample = append(out.Sample, h.shownAll(some.Sample)...)
 	}
-	if action.Do == Retry {
-		data.Pauses = pauses
-	}
-	if data.Preview, err = h.eng.Jobs().Preview(p.r.Context(), bulk, 10); err != nil {
-		return refusal(err)
-	}
-	data.Preview.Sample = h.shownAll(data.Preview.Sample)
-	return p.show("preview", p.T(verbNames[action.Do]), data)
+	return out, nil
 }
 
 // run is an operation on many.
 type run struct {
-	ID    int
-	Do    Verb
+	ID int
+	Action
 	Line  string
+	Link  string // where the jobs are listed, below the overview
+	Of    engine.Count
 	Actor string
 	Begun time.Time
 	stop  context.CancelFunc
@@ -72,6 +80,7 @@ type run struct {
 type runState struct {
 	Done, Refused, Looked int
 	Refusals              []engine.Result // the first of them
+	Latest                []string        // the jobs that it has made run, the latest of them
 	Ended                 time.Time       // zero: it goes on
 	Err                   error
 	Stopped               bool
@@ -116,20 +125,26 @@ func (r *run) state() runState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.runState
-	s.Refusals = slices.Clone(s.Refusals)
+	s.Refusals, s.Latest = slices.Clone(s.Refusals), slices.Clone(s.Latest)
 	return s
 }
 
 // start begins the run that a preview's form asks for.
 func (h *Handler) start(p *page) error {
-	bulk, action, err := h.bulkOf(p)
+	m, err := h.manyOf(p)
 	if err != nil {
 		return err
 	}
-	if ms, err := strconv.Atoi(p.r.PostFormValue("every")); err == nil && ms >= 0 && ms <= 60_000 {
-		bulk.Every = time.Duration(ms) * time.Millisecond
+	return h.begin(p, &m)
+}
+
+// begin begins a run, and leads to its page.
+func (h *Handler) begin(p *page, m *many) error {
+	of, err := h.sample(p, m, 0) // an operation that makes no sense is refused here
+	if err != nil {
+		return err
 	}
-	if err := h.allowed(p, action, "filter", bulk.On.String()); err != nil {
+	if err := h.allowed(p, m.Action, "filter", m.Line); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(h.ctx)
@@ -137,18 +152,21 @@ func (h *Handler) start(p *page) error {
 	if actor != "" {
 		ctx = ojs.WithActor(ctx, actor)
 	}
-	r := &run{Do: action.Do, Line: bulk.On.String(), Actor: actor, Begun: p.Now, stop: stop,
-		ended: make(chan struct{})}
+	r := &run{Action: m.Action, Line: m.Line, Link: m.Link, Of: of.Count, Actor: actor, Begun: p.Now,
+		stop: stop, ended: make(chan struct{})}
+	if limit := m.Bulks[0].Limit; limit > 0 && limit <= r.Of.N {
+		r.Of = engine.Count{N: limit, Exact: true}
+	}
 	if other := h.runs.add(r); other != nil {
 		stop()
-		return p.moved("../runs/" + strconv.Itoa(other.ID) + "/?busy=1")
+		return p.moved(p.Root + "runs/" + strconv.Itoa(other.ID) + "/?busy=1")
 	}
 	h.busy.Add(1)
 	go func() {
 		defer h.busy.Done()
 		defer close(r.ended)
 		defer stop()
-		h.apply(ctx, r, bulk)
+		h.apply(ctx, r, m)
 	}()
 	timer := h.conf.clock.Timer(300 * time.Millisecond) // most runs end at once
 	defer timer.Stop()
@@ -157,23 +175,29 @@ func (h *Handler) start(p *page) error {
 	case <-timer.C:
 	case <-p.r.Context().Done():
 	}
-	return p.moved("../runs/" + strconv.Itoa(r.ID) + "/")
+	return p.moved(p.Root + "runs/" + strconv.Itoa(r.ID) + "/")
 }
 
 // apply works through the jobs of a run.
-func (h *Handler) apply(ctx context.Context, r *run, bulk engine.Bulk) {
+func (h *Handler) apply(ctx context.Context, r *run, m *many) {
 	var failed error
-	for progress, err := range h.eng.Jobs().Apply(ctx, bulk) {
-		if err != nil {
-			failed = err
+	for i, bulk := range m.Bulks {
+		before := r.state()
+		if bulk.Limit > 0 {
+			if bulk.Limit -= before.Done; bulk.Limit <= 0 {
+				break
+			}
+		}
+		for progress, err := range h.eng.Jobs().Apply(ctx, bulk) {
+			if err != nil {
+				failed = err
+				break
+			}
+			r.add(&before, &progress, m.Starts(), i == len(m.Bulks)-1 || m.Do != Purge)
+		}
+		if failed != nil {
 			break
 		}
-		r.mu.Lock()
-		r.Done, r.Refused, r.Looked = progress.Done, progress.Refused, progress.Looked
-		if progress.Err != nil && len(r.Refusals) < keptRefusals {
-			r.Refusals = append(r.Refusals, progress.Result)
-		}
-		r.mu.Unlock()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,10 +211,41 @@ func (h *Handler) apply(ctx context.Context, r *run, bulk engine.Bulk) {
 		"done", r.Done, "refused", r.Refused, "stopped", r.Stopped, "error", r.Err)
 }
 
+// add adds the progress of a step that began with a state. A step that does not count
+// prepares jobs for the next one.
+func (r *run) add(before *runState, progress *engine.Progress, starts, counts bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if counts {
+		r.Done = before.Done + progress.Done
+	}
+	r.Refused = before.Refused + progress.Refused
+	r.Looked = before.Looked + progress.Looked
+	switch {
+	case progress.Err != nil && len(r.Refusals) < keptRefusals:
+		r.Refusals = append(r.Refusals, progress.Result)
+	case progress.Err == nil && progress.ID != "" && starts:
+		if len(r.Latest) == keptLatest {
+			r.Latest = slices.Delete(r.Latest, 0, 1)
+		}
+		r.Latest = append(r.Latest, cmp.Or(progress.Copy, progress.ID))
+	}
+}
+
 type runData struct {
 	*run
 	runState
-	Busy bool // it kept another run from starting
+	Busy   bool // it kept another run from starting
+	Failed int  // of Latest: have failed again
+	Well   int  // of Latest: have completed
+}
+
+// Part is how much of the run is done, of 1; 0 if that is not known.
+func (d *runData) Part() float64 {
+	if d.Of.N == 0 || !d.Of.Exact {
+		return 0
+	}
+	return min(1, float64(d.Done+d.Refused)/float64(d.Of.N))
 }
 
 // runPage shows how far a run is. Until it has ended the page loads itself again.
@@ -207,6 +262,20 @@ func (h *Handler) runPage(p *page) error {
 	if data.runState.Ended.IsZero() {
 		p.Refresh = 1
 	}
+	if len(data.Latest) > 0 {
+		list, err := h.eng.Jobs().Page(p.r.Context(), engine.Filter{IDs: data.Latest}, "", keptLatest)
+		if err != nil {
+			return err
+		}
+		for _, job := range list.Jobs {
+			switch {
+			case job.State == ojs.StateCompleted:
+				data.Well++
+			case job.Error != nil && job.Error.At.After(r.Begun):
+				data.Failed++
+			}
+		}
+	}
 	return p.show("run", p.T(verbNames[r.Do]), data)
 }
 
@@ -220,7 +289,7 @@ func (h *Handler) stopRun(p *page) error {
 	if r == nil {
 		return ojs.ErrNotFound
 	}
-	if err := h.allowed(p, Action{Do: r.Do, On: "jobs"}, "stop", r.Line); err != nil {
+	if err := h.allowed(p, r.Action, "stop", r.Line); err != nil {
 		return err
 	}
 	r.stop()
@@ -235,7 +304,7 @@ func (h *Handler) stopRun(p *page) error {
 var verbNames = map[Verb]string{Retry: "Retry", Cancel: "Cancel", Delete: "Delete", Run: "Run now",
 	Copy: "Copy", Pause: "Pause", Resume: "Resume", Drain: "Drain", Remove: "Remove", Quiet: "Quiet",
 	Edit: "Edit", Move: "Move", Reschedule: "Reschedule", Prioritize: "Set the priority",
-	Terminate: "Terminate", Set: "Save", Clear: "Clear the bounds", Block: "Block"}
+	Terminate: "Terminate", Set: "Save", Clear: "Clear the bounds", Block: "Block", Purge: "Purge"}
 
 // VerbName is the name of a button.
 func (p *page) VerbName(do Verb) string { return p.T(verbNames[do]) }

@@ -180,7 +180,8 @@ func addresses(ids map[string]string) []string {
 
 // formsOf are the addresses of pages that only a site with an authorizer has.
 func formsOf(ids map[string]string) (out []string) {
-	out = append(out, "/cron/nightly/edit/", "/cron/new/edit/")
+	out = append(out, "/cron/nightly/edit/", "/cron/new/edit/", "/queues/mail/purge/",
+		"/act/?do=move&all=1&q=", "/act/?do=reschedule&all=1&q=", "/act/?do=prioritize&id="+ids["available"])
 	for name, id := range ids {
 		if name != "workflow" {
 			out = append(out, "/jobs/"+id+"/edit/")
@@ -363,7 +364,7 @@ func TestReadOnlyHasNoPostForm(t *testing.T) {
 		}
 	}
 	for path, form := range map[string]string{"/jobs/" + ids["dead"] + "/": "do=delete",
-		"/queues/mail/": "do=pause", "/act/": "all=delete&q="} {
+		"/queues/mail/": "do=pause", "/act/": "do=delete&all=1&q="} {
 		if w := s.do("POST", path, form); w.Code != http.StatusForbidden ||
 			!strings.Contains(w.Body.String(), "WithAuthorizer") {
 			t.Errorf("POST %s: %d\n%s", path, w.Code, w.Body)

@@ -41,6 +41,7 @@ type jobsData struct {
 	Facets engine.Facets
 	All    engine.Count // of the filter
 	Done   string
+	Verbs  []Verb // operations on many
 }
 
 // Terms are the keys that the filter line takes, as a help below it.
@@ -64,6 +65,7 @@ func (h *Handler) jobs(p *page) error {
 		data.Error = strings.TrimPrefix(err.Error(), "ojs: ")
 		return p.show("jobs", p.T("Jobs"), data)
 	}
+	data.Verbs = p.ManyVerbs(f.States...)
 	if err := h.tabs(p, f, data); err != nil {
 		return err
 	}

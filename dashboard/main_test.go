@@ -15,7 +15,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	_, leave := s.pages.join()
 	defer leave()
 	s.enqueue("t", 1)
-	if w := s.do("POST", "/act/", "all=cancel&q="); w.Code != 303 {
+	if w := s.do("POST", "/act/", "do=cancel&all=1&q="); w.Code != 303 {
 		t.Fatal(w.Code)
 	}
 	if err := s.pages.Close(); err != nil {

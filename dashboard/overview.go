@@ -14,28 +14,17 @@ type overviewData struct {
 	Health  engine.Health
 	Stats   engine.Stats
 	Paused  []engine.QueueStats // not active
+	Pauses  []engine.Pause      // of everything and of types
 	Next    *ojs.JobInfo        // the available job that is claimed next; nil: none
 	GaveUp  engine.Count        // in the last hour
 	Dead    engine.Count
 	Failed  []*ojs.JobInfo // the latest that were discarded
 	Retries []*ojs.JobInfo // the next that are due
 	Types   []typeRow
-	Queues  []queueRow // the deepest
-	Lately  *timeChart // nil: no engine reports
-}
-
-// typeRow is what this process has counted of a type.
-type typeRow struct {
-	engine.JobMeter
-	Handled bool // this engine has a handler
-}
-
-// FailShare is the share of the attempts that failed.
-func (t typeRow) FailShare() float64 {
-	if t.Completed+t.Failed == 0 {
-		return 0
-	}
-	return float64(t.Failed) / float64(t.Completed+t.Failed)
+	// Reported says that Types are of all engines that report, in the last hour.
+	Reported bool
+	Queues   []queueRow // the deepest
+	Lately   *timeChart // nil: no engine reports
 }
 
 // overview is the first page: what runs, what waits, what fails.
@@ -49,6 +38,9 @@ func (h *Handler) overview(p *page) error {
 		return err
 	}
 	data := &overviewData{Health: h.health(ctx), Stats: stats}
+	if data.Pauses, _, err = h.pausesNow(ctx); err != nil {
+		return err
+	}
 	for _, q := range stats.Queues {
 		if q.State != ojs.QueueActive {
 			data.Paused = append(data.Paused, q)
@@ -88,7 +80,9 @@ func (h *Handler) overview(p *page) error {
 	if data.Lately, err = h.lately(p, "", ""); err != nil {
 		return err
 	}
-	data.Types = h.types()
+	if data.Types, data.Reported, err = h.types(p, data.Pauses); err != nil {
+		return err
+	}
 	slices.SortStableFunc(data.Types, func(a, b typeRow) int {
 		return cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed)
 	})
@@ -122,28 +116,6 @@ func optional(err error) error {
 
 func (h *Handler) deadCount(ctx context.Context) (engine.Count, error) {
 	return h.eng.Jobs().Count(ctx, engine.Filter{DeadLettered: true}, 0)
-}
-
-// types sums what this process has counted by type, in alphabetical order.
-func (h *Handler) types() []typeRow {
-	rows := make(map[string]*typeRow)
-	for _, hd := range h.eng.Handlers() {
-		rows[hd.Type()] = &typeRow{JobMeter: engine.JobMeter{Type: hd.Type()}, Handled: true}
-	}
-	for _, m := range h.eng.Meter() {
-		row := rows[m.Type]
-		if row == nil {
-			row = &typeRow{JobMeter: engine.JobMeter{Type: m.Type}}
-			rows[m.Type] = row
-		}
-		row.Add(&m)
-	}
-	out := make([]typeRow, 0, len(rows))
-	for _, row := range rows {
-		out = append(out, *row)
-	}
-	slices.SortFunc(out, func(a, b typeRow) int { return cmp.Compare(a.Type, b.Type) })
-	return out
 }
 
 // Problems are what an operator should look at, in words.

@@ -13,7 +13,10 @@ func unsupported(err error) bool { return errors.Is(err, ojs.ErrUnsupported) }
 
 type queuesData struct {
 	Queues []queueRow
-	Max    int // the deepest
+	Max    int            // the deepest
+	All    hold           // the pause of everything
+	Types  []engine.Pause // of types
+	Done   string
 }
 
 type queueRow struct {
@@ -30,7 +33,13 @@ func (h *Handler) queues(p *page) error {
 	if err != nil {
 		return err
 	}
-	data := &queuesData{}
+	data := &queuesData{Done: done(p.r.FormValue("did"))}
+	pauses, able, err := h.pausesNow(p.r.Context())
+	if err != nil {
+		return err
+	}
+	data.All = h.holdOf(p, pauses, able, "")
+	data.Types = slices.DeleteFunc(pauses, func(of engine.Pause) bool { return of.Type == "" })
 	for i, q := range list {
 		row := queueRow{QueueStats: q}
 		if i < pageSize && q.Counts[ojs.StateAvailable] > 0 { // each look is a call of the storage
@@ -61,9 +70,11 @@ type queueData struct {
 	Types  engine.Facets // of the jobs that have not ended
 	Meter  []engine.JobMeter
 	Lately *timeChart // nil: no engine reports
+	All    hold       // the pause of everything
 	Done   string
 
 	Actions []Verb
+	Purge   bool // the request may purge it
 }
 
 type stateCount struct {
@@ -89,6 +100,12 @@ func (h *Handler) queue(p *page) error {
 			data.Actions = append(data.Actions, do)
 		}
 	}
+	data.Purge = p.May(Purge, "queue", name, name, "")
+	pauses, _, err := h.pausesNow(p.r.Context())
+	if err != nil {
+		return err
+	}
+	data.All.Pause = pauseOf(pauses, "")
 	if data.Next, err = h.next(p, name); err != nil {
 		return err
 	}

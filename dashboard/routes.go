@@ -38,6 +38,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/jobs/{id}/edit/{$}", h.edit)
 	get("/queues/{$}", h.queues)
 	get("/queues/{name}/{$}", h.queue)
+	get("/queues/{name}/purge/{$}", h.purge)
 	get("/types/{$}", h.typesPage)
 	get("/types/{name}/{$}", h.typePage)
 	get("/failures/{$}", h.failures)
@@ -60,7 +61,10 @@ func (h *Handler) routes() *http.ServeMux {
 	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }
 	post("/jobs/{id}/{$}", h.actOnJob)
 	post("/jobs/{id}/edit/{$}", h.actOnEdit)
+	post("/queues/{$}", h.actOnEverything)
 	post("/queues/{name}/{$}", h.actOnQueue)
+	post("/queues/{name}/purge/{$}", h.startPurge)
+	post("/types/{name}/{$}", h.actOnType)
 	post("/cron/{name}/{$}", h.actOnCron)
 	post("/cron/{name}/edit/{$}", h.actOnCronEdit)
 	post("/workers/{$}", h.actOnWorker)

@@ -1,48 +1,139 @@
 package dashboard
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 )
 
-type typesData struct{ Types []typeRow }
+// typeRow is what was counted of a type.
+type typeRow struct {
+	engine.JobMeter
+	Handled   bool          // this engine has a handler
+	Elsewhere bool          // an engine that reports has one
+	Pause     *engine.Pause // nil: it is not paused
+}
 
-// typesPage lists the types that this process has a handler for or has counted.
+// FailShare is the share of the attempts that failed.
+func (t typeRow) FailShare() float64 {
+	if t.Completed+t.Failed == 0 {
+		return 0
+	}
+	return float64(t.Failed) / float64(t.Completed+t.Failed)
+}
+
+// types sums by type, in alphabetical order, what the engines that report have counted in
+// the last hour. If none reports, reported is false, and the sums are of this process.
+func (h *Handler) types(p *page, pauses []engine.Pause) (out []typeRow, reported bool, err error) {
+	ctx := p.r.Context()
+	rows := make(map[string]*typeRow)
+	row := func(name string) *typeRow {
+		if rows[name] == nil {
+			rows[name] = &typeRow{JobMeter: engine.JobMeter{Type: name}}
+		}
+		return rows[name]
+	}
+	for _, hd := range h.eng.Handlers() {
+		row(hd.Type()).Handled = true
+	}
+	nodes, err := h.eng.Nodes().List(ctx)
+	if err = optional(err); err != nil {
+		return nil, false, err
+	}
+	for _, n := range nodes {
+		for _, name := range n.Types {
+			row(name).Elsewhere = true
+		}
+	}
+	for i := range pauses {
+		if pauses[i].Type != "" {
+			row(pauses[i].Type).Pause = &pauses[i]
+		}
+	}
+	buckets, err := h.history(ctx, spanNamed("1h"), p.Now)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, b := range buckets {
+		for i := range b.Meters {
+			reported = true
+			row(b.Meters[i].Type).Add(&b.Meters[i])
+		}
+	}
+	if !reported {
+		for _, m := range h.eng.Meter() {
+			row(m.Type).Add(&m)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		out = append(out, *rows[name])
+	}
+	return out, reported, nil
+}
+
+type typesData struct {
+	Types    []typeRow
+	Reported bool
+}
+
+// typesPage lists the types that an engine has a handler for or has counted.
 func (h *Handler) typesPage(p *page) error {
-	return p.show("types", p.T("Types"), &typesData{h.types()})
+	pauses, _, err := h.pausesNow(p.r.Context())
+	if err != nil {
+		return err
+	}
+	data := &typesData{}
+	if data.Types, data.Reported, err = h.types(p, pauses); err != nil {
+		return err
+	}
+	return p.show("types", p.T("Types"), data)
 }
 
 type typeData struct {
 	typeRow
+	Reported  bool
 	Wait, Run chart
 	Versions  []string // of the handlers
 	States    engine.Facets
 	Lately    *timeChart // nil: no engine reports
+	Hold      hold
+	Done      string
 }
 
-// typePage shows what this process has counted of a type.
+// typePage shows what was counted of a type.
 func (h *Handler) typePage(p *page) error {
-	name := p.r.PathValue("name")
-	data := &typeData{}
-	for _, row := range h.types() {
+	ctx, name := p.r.Context(), p.r.PathValue("name")
+	pauses, able, err := h.pausesNow(ctx)
+	if err != nil {
+		return err
+	}
+	rows, reported, err := h.types(p, pauses)
+	if err != nil {
+		return err
+	}
+	data := &typeData{Reported: reported, Done: done(p.r.FormValue("did"))}
+	for _, row := range rows {
 		if row.Type == name {
 			data.typeRow = row
 		}
 	}
-	if data.Type == "" {
+	data.States, err = h.breakdown(ctx, engine.Filter{Types: []string{name}}, engine.FacetState)
+	if err != nil {
+		return err
+	}
+	if data.Type == "" && len(data.States.Values) == 0 {
 		return ojs.ErrNotFound
 	}
+	data.Type = name
+	data.Hold = h.holdOf(p, pauses, able, name)
 	for _, hd := range h.eng.Handlers() {
 		if hd.Type() == name && hd.Versions() != "" {
 			data.Versions = append(data.Versions, hd.Versions())
 		}
 	}
 	data.Wait, data.Run = p.histogram(&data.JobMeter.Wait), p.histogram(&data.JobMeter.Run)
-	var err error
-	data.States, err = h.breakdown(p.r.Context(), engine.Filter{Types: []string{name}}, engine.FacetState)
-	if err != nil {
-		return err
-	}
 	if data.Lately, err = h.lately(p, "", name); err != nil {
 		return err
 	}

@@ -161,6 +161,6 @@ func (s *site) pages() map[string]string {
 		"workers": "workers/", "limits": "limits/", "limit": "limits/key/bank/",
 		"workflows": "workflows/", "workflow": "workflows/" + s.workflow + "/",
 		"system": "system/", "display": "display/", "missing": "nope/",
-		"preview": "act/?all=retry&q=state:discarded",
+		"preview": "act/?do=retry&all=1&q=state:discarded",
 	}
 }

@@ -1,0 +1,85 @@
+package dashboard
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// maxReason is how long the reason of a pause may be, in bytes.
+const maxReason = 300
+
+// pausesNow are the pauses of everything and of types. able reports whether the storage
+// keeps pauses.
+func (h *Handler) pausesNow(ctx context.Context) (list []engine.Pause, able bool, err error) {
+	list, err = h.eng.Queues().Pauses(ctx)
+	return list, !unsupported(err), optional(err)
+}
+
+// pauseOf is the pause of a type, or that of everything for "".
+func pauseOf(list []engine.Pause, jobType string) *engine.Pause {
+	if i := slices.IndexFunc(list, func(p engine.Pause) bool { return p.Type == jobType }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
+
+// hold is a pause with the forms that begin and end it.
+type hold struct {
+	*engine.Pause        // nil: it is not paused
+	Of            string // a type; "": everything
+	May           bool   // the request may begin or end it
+}
+
+func (h *Handler) holdOf(p *page, list []engine.Pause, able bool, jobType string) hold {
+	pause := pauseOf(list, jobType)
+	do := Pause
+	if pause != nil {
+		do = Resume
+	}
+	return hold{pause, jobType, able && h.may(p.r, pauseAction(do, jobType)) == nil}
+}
+
+func pauseAction(do Verb, jobType string) Action {
+	if jobType == "" {
+		return Action{Do: do, On: "everything"}
+	}
+	return Action{Do: do, On: "type", Name: jobType, Type: jobType}
+}
+
+// actOnEverything pauses and resumes everything.
+func (h *Handler) actOnEverything(p *page) error { return h.actOnHold(p, "") }
+
+// actOnType pauses and resumes a type.
+func (h *Handler) actOnType(p *page) error { return h.actOnHold(p, p.r.PathValue("name")) }
+
+func (h *Handler) actOnHold(p *page, jobType string) error {
+	ctx, queues, do := p.r.Context(), h.eng.Queues(), Verb(p.r.PostFormValue("do"))
+	reason := strings.TrimSpace(p.r.PostFormValue("reason"))
+	if len(reason) > maxReason {
+		return badField("reason", "use at most 300 bytes")
+	}
+	var step func() error
+	switch {
+	case do == Pause && jobType == "":
+		step = func() error { return queues.PauseAll(ctx, reason) }
+	case do == Pause:
+		step = func() error { return queues.PauseType(ctx, jobType, reason) }
+	case do == Resume && jobType == "":
+		step = func() error { return queues.ResumeAll(ctx) }
+	case do == Resume:
+		step = func() error { return queues.ResumeType(ctx, jobType) }
+	default:
+		return ojs.ErrNotFound
+	}
+	if err := h.allowed(p, pauseAction(do, jobType), "reason", reason); err != nil {
+		return err
+	}
+	if err := step(); err != nil {
+		return refusal(err)
+	}
+	return p.moved("./?did=" + string(do))
+}
