@@ -47,6 +47,31 @@ const (
 	EventDeadLetterPruned   EventType = "dead_letter.pruned" // retention deleted some; Job is nil
 )
 
+// The events of workflows (package workflow). Their Subject is the workflow's id, and
+// their Workflow is set. Job is the step's job in the events of a step, and the record of
+// the workflow in the others.
+//
+// Each is published by the engine that makes the transition: the engine that enqueues a
+// workflow publishes its creation, and the one that stores the end of its last step
+// publishes its end. EventWorkflowStarted is published when an engine starts one of the
+// first steps, and is the first one of the workflow that this engine starts: engines that
+// share the first steps of a workflow publish it each.
+const (
+	EventWorkflowCreated       EventType = "workflow.created"
+	EventWorkflowStarted       EventType = "workflow.started"
+	EventWorkflowStepCompleted EventType = "workflow.step_completed"
+	EventWorkflowStepFailed    EventType = "workflow.step_failed"    // and is not retried
+	EventWorkflowCallbackFired EventType = "workflow.callback_fired" // a callback may run
+	EventWorkflowCompensating  EventType = "workflow.compensating"   // a saga begins to undo its steps
+	EventWorkflowRetried       EventType = "workflow.retried"        // by a call: failed steps run again
+
+	// The end, when all steps have ended. Steps of a cancelled workflow may still run.
+	EventWorkflowCompleted   EventType = "workflow.completed"
+	EventWorkflowFailed      EventType = "workflow.failed"
+	EventWorkflowCompensated EventType = "workflow.compensated"
+	EventWorkflowCancelled   EventType = "workflow.cancelled"
+)
+
 // The events of queues. Their Job is nil.
 const (
 	EventQueuePaused   EventType = "queue.paused"
@@ -76,34 +101,42 @@ const (
 	EventWorkerHeartbeat EventType = "worker.heartbeat"
 )
 
-// Event is a transition or another fact about a job, a queue, a worker or a recurring
-// entry. Job is a snapshot of the job right after it, nil for an event about no job.
-// Subscribers share Job and must not change it. An Event encodes to the standard's event
-// envelope.
+// Event is a transition or another fact about a job, a workflow, a queue, a worker or a
+// recurring entry. Job is a snapshot of the job right after it, nil for an event about no
+// job. Subscribers share Job and must not change it. An Event encodes to the standard's
+// event envelope.
 type Event struct {
-	ID       string // "evt_" and a UUIDv7
-	Type     EventType
-	Source   string // "ojs://service/component/instance"
-	Time     time.Time
-	Job      *JobInfo
-	Subject  string        // the job's id, the queue's name, the worker's id or the recurring entry's name
-	WorkerID string        // started, progress, checkpointed, heartbeat, worker
-	Queue    string        // the job's, or the one the event is about
-	Duration time.Duration // of the attempt that ended; enqueued: of the call
+	ID     string // "evt_" and a UUIDv7
+	Type   EventType
+	Source string // "ojs://service/component/instance"
+	Time   time.Time
+	Job    *JobInfo
+	// the id of the job, the workflow or the worker, or the name of the queue or the
+	// recurring entry
+	Subject  string
+	WorkerID string // started, progress, checkpointed, heartbeat, worker
+	Queue    string // the job's, or the one the event is about
+	// of the attempt that ended; enqueued: of the call; the end of a workflow: since its
+	// creation
+	Duration time.Duration
 	// started, the first attempt: since the job became available; retrying: until the
 	// next attempt
-	Wait     time.Duration
-	Failure  *Failure  // failed, retrying, timeouts, stalled, expired, discarded, dead_letter.added
-	Depth    int       // backpressure: unfinished jobs of the queue
-	MaxDepth int       // backpressure: the maximum of Depth
-	Pruned   int       // dead_letter.pruned
-	Due      time.Time // cron: when the run was due
-	Until    time.Time // heartbeat, checkpointed: the end of the lease
-	Held     int       // worker.heartbeat: jobs that the worker holds
-	State    string    // worker.heartbeat: the state to go to: running, quiet or terminate
+	Wait time.Duration
+	// failed, retrying, timeouts, stalled, expired, discarded, dead_letter.added,
+	// workflow.failed, workflow.step_failed
+	Failure  *Failure
+	Depth    int            // backpressure: unfinished jobs of the queue
+	MaxDepth int            // backpressure: the maximum of Depth
+	Pruned   int            // dead_letter.pruned
+	Due      time.Time      // cron: when the run was due
+	Until    time.Time      // heartbeat, checkpointed: the end of the lease
+	Held     int            // worker.heartbeat: jobs that the worker holds
+	Workflow *WorkflowEvent // of the events of workflows; shared as Job is
+	State    string         // worker.heartbeat: the state to go to: running, quiet or terminate
 	// worker.stopped: shutdown, signal or error. cron.skipped: overlap_skip, dst_skip,
 	// dst_repeat, duplicate, dropped, enqueue_failed or missed; that one stands for all
 	// runs that were missed from Due on. discarded: a policy.Why, expired or dropped.
+	// cancelled: workflow, if it was cancelled along with its workflow.
 	Reason string
 	// the number of events that this subscriber missed just before this one; not part of
 	// the envelope
@@ -131,6 +164,10 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // type. Durations are in milliseconds, times RFC 3339.
 func (e Event) Data() map[string]any {
 	d := make(map[string]any)
+	if e.Workflow != nil {
+		e.aboutWorkflow(d)
+		return d
+	}
 	if e.Job == nil {
 		e.aboutNoJob(d)
 		return d

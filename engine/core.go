@@ -51,6 +51,7 @@ type core struct {
 	gate      *gate
 	waiters   waiters
 	gone      gone
+	workflows begun // to publish their starts once
 	room      room
 	listening listening
 	unserved  sync.Map // queues of which warnUnserved has warned

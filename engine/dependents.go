@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // Jobs that wait for others (ojs.WithDependsOn):
@@ -141,7 +142,12 @@ func (c *core) dependentEvents(op *eventlog.Op, moved []storage.Record, now time
 		case ojs.StateCancelled:
 			ev.Type, ev.Failure = ojs.EventCancelled, r.Error
 		}
-		c.transition(op, r, r.Version, eventlog.Ends, now, ev)
+		events := [2]ojs.Event{ev, {Type: ojs.EventWorkflowCallbackFired}}
+		n := 1
+		if !r.State.Terminal() && workflow.IsCallback(&r.JobInfo) {
+			n = 2
+		}
+		c.transition(op, r, r.Version, eventlog.Ends, now, events[:n]...)
 	}
 }
 

@@ -53,8 +53,12 @@ func (c *core) began(rec *storage.Record, types ...ojs.EventType) *eventlog.Op {
 }
 
 // wanted reports whether a listener wants an event of the job of one of the types, or of
-// any type if none is given.
+// any type if none is given. For a job of a workflow it reports whether a listener may
+// want any event of the job or the workflow.
 func (c *core) wanted(rec *storage.Record, types ...ojs.EventType) bool {
+	if id := workflowOf(rec); id != "" {
+		return c.events.Wants("", rec.ID, rec.Queue) || c.events.Wants("", id, rec.Queue)
+	}
 	if len(types) == 0 {
 		return c.events.Wants("", rec.ID, rec.Queue)
 	}
@@ -76,13 +80,21 @@ func (c *core) transition(op *eventlog.Op, rec *storage.Record, version uint64, 
 	if after == eventlog.None && rec.Dependencies != nil {
 		after = eventlog.Ends // the end of another job may have moved it
 	}
+	if workflowOf(rec) != "" {
+		events = c.workflowEvents(rec, now, events)
+	}
 	n := 0
 	for i := range events {
 		ev := &events[i]
-		if !c.events.Wants(ev.Type, rec.ID, rec.Queue) {
+		subject := rec.ID
+		if ev.Workflow != nil {
+			subject = ev.Workflow.ID
+		}
+		if !c.events.Wants(ev.Type, rec.ID, rec.Queue) &&
+			(ev.Workflow == nil || !c.events.Wants(ev.Type, subject, rec.Queue)) {
 			continue
 		}
-		ev.Subject, ev.Queue, ev.Source, ev.Time, ev.Job = rec.ID, rec.Queue, c.source, now, &rec.JobInfo
+		ev.Subject, ev.Queue, ev.Source, ev.Time, ev.Job = subject, rec.Queue, c.source, now, &rec.JobInfo
 		events[n] = *ev
 		n++
 	}

@@ -142,7 +142,8 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	}
 	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
 	var op *eventlog.Op // the attempts of this engine publish their start when their handlers start
-	if w.lapses && c.events.Wants(ojs.EventStarted, "", "") {
+	if w.lapses && (c.events.Wants(ojs.EventStarted, "", "") ||
+		c.events.Wants(ojs.EventWorkflowStarted, "", "")) {
 		op = c.events.Begin(eventlog.Starts)
 	}
 	held := c.held.load()

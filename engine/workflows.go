@@ -152,7 +152,8 @@ func (w *Workflows) cancelAll(ctx context.Context, groups storage.GroupStore, id
 	if op != nil {
 		for i := range cancelled {
 			r := &cancelled[i]
-			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventCancelled})
+			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventCancelled,
+				Reason: byWorkflow})
 		}
 		c.dependentEvents(op, moved, now)
 		op.End()
@@ -253,6 +254,9 @@ func (w *Workflows) retry(ctx context.Context, groups storage.GroupStore, id str
 		if r.State == ojs.StateAvailable {
 			available++
 			events = append(events, ojs.Event{Type: ojs.EventAvailable})
+		}
+		if r.Type == workflow.Type {
+			events = append(events, ojs.Event{Type: ojs.EventWorkflowRetried})
 		}
 		c.transition(op, r, r.Version, eventlog.Ends, now, events...)
 	}

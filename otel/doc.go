@@ -28,7 +28,9 @@
 // count by queue and type. An attempt whose handler answered DISCARD counts as discarded
 // and not as failed; every other failure, FAIL included, counts as failed, once for each
 // attempt. Histograms in seconds are ojs.job.duration of attempts by queue, type and
-// state after it, ojs.job.queue_time of first attempts and ojs.job.enqueue_duration. With
+// state after it, ojs.job.queue_time of first attempts and ojs.job.enqueue_duration.
+// Workflows count by name and state in ojs.workflow.created, ended, step.ended and
+// duration. With
 // Watch there are the gauges ojs.queue.depth by queue and state, ojs.workers.active,
 // ojs.workers.busy and ojs.storage.quarantined. No metric has an id, args or a message as
 // an attribute.

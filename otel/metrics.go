@@ -14,13 +14,16 @@ import (
 var (
 	durationBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 	waitBuckets     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600}
+	workflowBuckets = []float64{.1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600, 21600, 86400, 604800}
 )
 
 // instruments are the metrics of OJS observability, and one of the quarantine.
 type instruments struct {
 	enqueued, completed, failed, discarded, retried, cancelled, expired metric.Int64Counter
 
-	duration, queueTime, enqueueDuration metric.Float64Histogram
+	workflowsCreated, workflowsEnded, workflowSteps metric.Int64Counter
+
+	duration, queueTime, enqueueDuration, workflowDuration metric.Float64Histogram
 
 	depth, active, busy, quarantined metric.Int64ObservableGauge
 }
@@ -56,6 +59,13 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		"How long jobs waited from being available to the start of their first attempt.", waitBuckets)
 	histogram(&in.enqueueDuration, "ojs.job.enqueue_duration", "How long calls that enqueued took.",
 		durationBuckets)
+	counter(&in.workflowsCreated, "ojs.workflow.created", "{workflow}", "Workflows stored.")
+	counter(&in.workflowsEnded, "ojs.workflow.ended", "{workflow}",
+		"Workflows that ended, by the state they ended in.")
+	counter(&in.workflowSteps, "ojs.workflow.step.ended", "{step}",
+		"Steps of workflows that completed or failed, callbacks and compensations included.")
+	histogram(&in.workflowDuration, "ojs.workflow.duration",
+		"How long workflows took from their creation to their end.", workflowBuckets)
 	gauge(&in.depth, "ojs.queue.depth", "{job}", "Jobs in the storage.")
 	gauge(&in.quarantined, "ojs.storage.quarantined", "{record}",
 		"Records of the storage that do not decode and are in the quarantine.")
@@ -66,7 +76,11 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 
 // Observe counts an event.
 func (t *Telemetry) Observe(ev *ojs.Event) {
-	if ev.Job == nil {
+	switch {
+	case ev.Workflow != nil:
+		t.observeWorkflow(ev)
+		return
+	case ev.Job == nil:
 		return
 	}
 	queue, jobType := attribute.String("queue", ev.Job.Queue), attribute.String("type", ev.Job.Type)
@@ -100,6 +114,35 @@ func (t *Telemetry) Observe(ev *ojs.Event) {
 		t.cancelled.Add(ctx, 1, labels)
 	case ojs.EventExpired, ojs.EventTTLExpired:
 		t.expired.Add(ctx, 1, labels)
+	}
+}
+
+// observeWorkflow counts an event of a workflow.
+func (t *Telemetry) observeWorkflow(ev *ojs.Event) {
+	name := attribute.String("workflow", ev.Workflow.Name)
+	ctx := context.Background()
+	in := func(state string) metric.MeasurementOption {
+		return metric.WithAttributeSet(attribute.NewSet(name, attribute.String("state", state)))
+	}
+	ended := func(state string) {
+		t.workflowsEnded.Add(ctx, 1, in(state))
+		t.workflowDuration.Record(ctx, ev.Duration.Seconds(), in(state))
+	}
+	switch ev.Type {
+	case ojs.EventWorkflowCreated:
+		t.workflowsCreated.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(name)))
+	case ojs.EventWorkflowStepCompleted:
+		t.workflowSteps.Add(ctx, 1, in("completed"))
+	case ojs.EventWorkflowStepFailed:
+		t.workflowSteps.Add(ctx, 1, in("failed"))
+	case ojs.EventWorkflowCompleted:
+		ended("completed")
+	case ojs.EventWorkflowFailed:
+		ended("failed")
+	case ojs.EventWorkflowCompensated:
+		ended("compensated")
+	case ojs.EventWorkflowCancelled:
+		ended("cancelled")
 	}
 }
 

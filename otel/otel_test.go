@@ -29,6 +29,7 @@ import (
 	ojsotel "github.com/ojsengine/ojs/otel"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -280,6 +281,37 @@ func TestMetrics(t *testing.T) {
 		for _, secret := range []string{"no such account", "ouch", "args", "0199", "019a"} {
 			if strings.Contains(got, secret) {
 				t.Errorf("P1.10 the metrics say %q", secret)
+			}
+		}
+	})
+}
+
+func TestWorkflowMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memory.New())
+		r.Handle("step", func(_ context.Context, job *ojs.Job[any]) error {
+			if job.Args == "fails" {
+				return ojs.Discard(errors.New("ouch"))
+			}
+			return nil
+		})
+		for _, second := range []string{"", "fails"} {
+			w := workflow.New("report", workflow.Chain(workflow.Step("a", ojs.NewDraft("step", "")),
+				workflow.Step("b", ojs.NewDraft("step", second))))
+			if _, err := r.Workflows().Start(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.during(func(context.Context) { time.Sleep(time.Second) })
+		got := r.figures()
+		for _, want := range []string{"ojs.workflow.created{workflow=report} 2 {workflow}",
+			"ojs.workflow.ended{state=completed,workflow=report} 1 {workflow}",
+			"ojs.workflow.ended{state=failed,workflow=report} 1 {workflow}",
+			"ojs.workflow.step.ended{state=completed,workflow=report} 3 {step}",
+			"ojs.workflow.step.ended{state=failed,workflow=report} 1 {step}",
+			"ojs.workflow.duration{state=failed,workflow=report}"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %s in\n%s", want, got)
 			}
 		}
 	})

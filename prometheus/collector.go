@@ -20,6 +20,7 @@ type Collector struct {
 	brief
 	pairs      *pairs
 	queues     *queues
+	workflows  *workflows
 	givenUp    *prometheus.CounterVec
 	pruned     prometheus.Counter
 	triggered  prometheus.Counter
@@ -46,7 +47,8 @@ func New(opts ...Option) *Collector {
 	for _, o := range opts {
 		o(&cfg)
 	}
-	c := &Collector{pairs: newPairs(&cfg), queues: newQueues(&cfg), gauges: newGauges(&cfg)}
+	c := &Collector{pairs: newPairs(&cfg), queues: newQueues(&cfg), workflows: newWorkflows(&cfg),
+		gauges: newGauges(&cfg)}
 	c.givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace,
 		Name: "job_given_up_total",
 		Help: "Jobs that ended without success and were not cancelled, by reason."},
@@ -65,6 +67,7 @@ func New(opts ...Option) *Collector {
 	}
 	c.collectors = append(c.collectors, c.givenUp, c.pruned, c.triggered, c.skipped)
 	c.collectors = append(append(c.collectors, c.pairs.vectors()...), c.queues.vectors()...)
+	c.collectors = append(c.collectors, c.workflows.vectors()...)
 	return c
 }
 
@@ -100,6 +103,10 @@ func (c *Collector) Declare(queue string, types ...string) {
 // Observe counts an event. It is engine.Observer's. It costs a fraction of a microsecond
 // and allocates nothing, but for the first event of a queue and type.
 func (c *Collector) Observe(ev *ojs.Event) {
+	if ev.Workflow != nil {
+		c.workflows.observe(ev)
+		return
+	}
 	if ev.Job != nil {
 		c.aboutJob(ev)
 	}

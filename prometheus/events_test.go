@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 func TestLostLeases(t *testing.T) {
@@ -82,6 +83,37 @@ func TestCron(t *testing.T) {
 	if got := value(families, "ojs_cron_skipped_total", "reason", "enqueue_failed"); got != 0 {
 		t.Errorf("a reason that has not come is %v, want 0", got)
 	}
+}
+
+func TestWorkflows(t *testing.T) {
+	eng, _, reg := begin(t)
+	eng.Handle("step", func(_ context.Context, job *ojs.Job[any]) error {
+		if job.Args == "fails" {
+			return ojs.Discard(errors.New("out of paper"))
+		}
+		return nil
+	})
+	chain := func(second string) *workflow.Workflow {
+		return workflow.New("report", workflow.Chain(workflow.Step("", ojs.NewDraft("step", any(""))),
+			workflow.Step("", ojs.NewDraft("step", any(second), ojs.WithDelay(time.Minute)))))
+	}
+	eng.MustStart(chain(""))
+	eng.MustStart(chain("fails"))
+	cancelled := eng.MustStart(workflow.New("", workflow.Step("", ojs.NewDraft("nobody", any("")))))
+	if err := eng.Workflows().Cancel(context.Background(), cancelled); err != nil {
+		t.Fatal(err)
+	}
+	eng.Advance(time.Hour)
+	same(t, only(samples(scrape(t, reg)), "ojs_workflow"),
+		"ojs_workflow_created_total{workflow=report} 2", "ojs_workflow_created_total{workflow=} 1",
+		"ojs_workflow_duration_seconds{state=cancelled,workflow=} 1 in 0s",
+		"ojs_workflow_duration_seconds{state=completed,workflow=report} 1 in 60s",
+		"ojs_workflow_duration_seconds{state=failed,workflow=report} 1 in 60s",
+		"ojs_workflow_ended_total{state=cancelled,workflow=} 1",
+		"ojs_workflow_ended_total{state=completed,workflow=report} 1",
+		"ojs_workflow_ended_total{state=failed,workflow=report} 1",
+		"ojs_workflow_step_ended_total{state=completed,workflow=report} 3",
+		"ojs_workflow_step_ended_total{state=failed,workflow=report} 1")
 }
 
 func TestQueueStates(t *testing.T) {

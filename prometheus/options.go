@@ -27,9 +27,10 @@ type config struct {
 // refused when the collector is registered.
 func WithRetryPrefix(prefix string) Option { return func(c *config) { c.retryPrefix = prefix } }
 
-// WithMaxPairs bounds how many pairs of queue and type have series of their own, and how
-// many queues have gauges. Later pairs count together as queue and type "other". The
-// default, also for n < 1, is 1,000. A pair has up to 130 samples and takes up to 20 kB.
+// WithMaxPairs bounds how many pairs of queue and type have series of their own, how many
+// queues have gauges, and how many names of workflows have series. Later ones count
+// together as "other". The default, also for n < 1, is 1,000. A pair has up to 130
+// samples and takes up to 20 kB.
 func WithMaxPairs(n int) Option {
 	return func(c *config) {
 		if c.maxPairs = n; n < 1 {

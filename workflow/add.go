@@ -75,8 +75,9 @@ func Add(ctx context.Context, part Part, opts ...ojs.Option) (added bool, err er
 	if err != nil {
 		return false, err
 	}
-	drafts := w.drafts(b, base, AddType, ojs.WithMeta(MetaWorkflow, root),
-		ojs.WithMeta(metaAddition, base.String()))
+	of := Describe(&ojs.JobInfo{JobHeader: *header})
+	drafts := w.drafts(b, base, AddType, append(common(root, of.Name, of.Shape),
+		ojs.WithMeta(metaAddition, base.String()))...)
 	outcome := []string{r.record.ID}
 	record := []string{r.record.ID}
 	for i, n := range r.shape.Nodes {

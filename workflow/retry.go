@@ -84,13 +84,6 @@ type retrying struct {
 
 func (p *retrying) completed(i int) bool { return p.jobs[i].State == ojs.StateCompleted }
 
-// waited reports whether a node ended because of those that it waited for, and did not
-// run.
-func (p *retrying) waited(i int) bool {
-	f := p.jobs[i].Error
-	return f != nil && f.Type == ojs.ErrorTypeDependency
-}
-
 // want looks for the steps because of which a node has not completed.
 func (p *retrying) want(i int) {
 	if p.seen[i] || p.completed(i) {
@@ -103,7 +96,7 @@ func (p *retrying) want(i int) {
 	}
 	n := &p.r.shape.Nodes[i]
 	switch {
-	case n.Name != "" && !p.waited(i):
+	case n.Name != "" && !waited(p.jobs[i]):
 		p.roots = append(p.roots, i)
 	case n.When == ojs.AnyFailed:
 		for _, k := range n.After {

@@ -21,9 +21,13 @@ const (
 
 // The meta entries of the jobs of a workflow.
 const (
-	MetaWorkflow = "workflow_id"   // the id of the workflow
-	MetaStep     = "step_id"       // the name of the step; joins have none
-	metaAddition = "workflow_part" // the id of the record of Add, of jobs that Add has added
+	MetaWorkflow = "workflow_id"       // the id of the workflow
+	MetaStep     = "step_id"           // the name of the step; joins have none
+	metaName     = "workflow_name"     // its name, if it has one
+	metaShape    = "workflow_type"     // the shape of its outermost part
+	metaAddition = "workflow_part"     // the id of the record of Add, of jobs that Add has added
+	metaCallback = "workflow_callback" // of a callback: which one it is
+	metaSaga     = "workflow_saga"     // of the join before the compensations of an outermost Saga
 )
 
 // DefaultResultTTL is for how long a step's job is kept after its end, unless its draft
@@ -74,7 +78,7 @@ func (w *Workflow) Drafts(id string) ([]ojs.Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.drafts(b, base, Type, ojs.WithMeta(MetaWorkflow, base.String())), nil
+	return w.drafts(b, base, Type, common(base.String(), w.name, kind(w.root))...), nil
 }
 
 // drafts returns the jobs of a workflow, or of a part that is added to one, under an id.
@@ -83,6 +87,7 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 	nodes := b.nodes
 	drafts := make([]ojs.Draft, 0, len(nodes)+1)
 	common := append([]ojs.Option{ojs.WithResultTTL(DefaultResultTTL)}, w.opts...)
+	shape := w.shape(b)
 	var all []string
 	for i := range nodes {
 		n := &nodes[i]
@@ -94,17 +99,25 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 			}
 			opts = append(opts, ojs.WithDependsOn(ids...), ojs.WithCondition(n.when))
 		}
-		if n.join() {
+		switch {
+		case !n.join():
+			opts = append(opts, ojs.WithMeta(MetaStep, n.name))
+			if n.callback != "" {
+				opts = append(opts, ojs.WithMeta(metaCallback, n.callback))
+			}
+			drafts = append(drafts, n.job.Under(common...).With(opts...))
+		default:
+			if shape.Root && recordType == Type && i == shape.Sagas[0].Failed {
+				opts = append(opts, ojs.WithMeta(metaSaga, string(StateCompensating)))
+			}
 			drafts = append(drafts, ojs.NewDraft(JoinType, nil, slices.Concat(common, opts)...).With(
 				ojs.WithJoin()))
-		} else {
-			drafts = append(drafts, n.job.Under(common...).With(opts...).With(ojs.WithMeta(MetaStep, n.name)))
 		}
 		if !n.join() || i == len(nodes)-1 {
 			all = append(all, jobID(base, i))
 		}
 	}
-	record := ojs.NewDraft(recordType, w.shape(b), common...).With(meta...).With(ojs.WithID(base.String()),
+	record := ojs.NewDraft(recordType, shape, common...).With(meta...).With(ojs.WithID(base.String()),
 		ojs.WithDependsOn(all...), ojs.WithCondition(ojs.AllEnded), ojs.WithJoin())
 	return append(drafts, record)
 }

@@ -38,6 +38,11 @@ var aboutJobs = []ojs.EventType{
 	ojs.EventEdited,
 	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed,
 	ojs.EventDeadLetterDeleted, ojs.EventDropped,
+	// jobs of workflows
+	ojs.EventWorkflowCreated, ojs.EventWorkflowStarted, ojs.EventWorkflowStepCompleted,
+	ojs.EventWorkflowStepFailed, ojs.EventWorkflowCallbackFired, ojs.EventWorkflowCompensating,
+	ojs.EventWorkflowRetried, ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed,
+	ojs.EventWorkflowCompensated, ojs.EventWorkflowCancelled,
 }
 
 // wants reports whether the subscription may want an event about a job, by its type, or
@@ -51,7 +56,8 @@ func (s *Subscription) wants(t ojs.EventType, job, queue string) bool {
 
 func (f *Filter) matches(ev *ojs.Event) bool {
 	return f.selects(ev.Type) &&
-		(len(f.JobIDs) == 0 || ev.Job != nil && slices.Contains(f.JobIDs, ev.Job.ID)) &&
+		(len(f.JobIDs) == 0 || ev.Job != nil && slices.Contains(f.JobIDs, ev.Job.ID) ||
+			ev.Workflow != nil && slices.Contains(f.JobIDs, ev.Workflow.ID)) &&
 		(len(f.Queues) == 0 || slices.Contains(f.Queues, ev.Queue))
 }
 

@@ -1,0 +1,166 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+// Events of workflows follow from the transitions of their jobs, and are published with
+// the job's own events, in the same entry of the event log:
+//
+//	record    enqueued: created; cancelled: cancelled; completed: the end
+//	step      started, if it is the first: started; completed: step_completed
+//	          discarded, cancelled by itself: step_failed
+//	callback  moved by the ends of others: callback_fired
+//	join      before the compensations of a saga, completed: compensating
+//
+// The record waits for all steps. So the event of the end waits for the operations that
+// ended steps (eventlog.Ends), and comes last. How a workflow has ended is looked up,
+// once for each workflow. Names are metadata of each job, and not looked up.
+
+// workflowOf returns the workflow that a job is of, "" if it is of none.
+func workflowOf(rec *storage.Record) string {
+	if rec.Meta == nil {
+		return ""
+	}
+	id, _ := rec.Meta[workflow.MetaWorkflow].(string)
+	return id
+}
+
+// byWorkflow is the Reason of the cancellation of a step along with its workflow.
+const byWorkflow = "workflow"
+
+// workflowEvents returns the events of a transition with those of the job's workflow that
+// follow from it.
+func (c *core) workflowEvents(rec *storage.Record, now time.Time, events []ojs.Event) []ojs.Event {
+	of := workflow.Describe(&rec.JobInfo)
+	all := make([]ojs.Event, 0, len(events)+1)
+	add := func(ev ojs.Event) {
+		if ev.Workflow == nil {
+			ev.Workflow = of
+		}
+		all = append(all, ev)
+	}
+	for i := range events {
+		ev := &events[i]
+		if strings.HasPrefix(string(ev.Type), "workflow.") {
+			add(*ev)
+			continue
+		}
+		all = append(all, *ev)
+		switch {
+		case rec.Type == workflow.Type:
+			if derived, ok := c.recordEvent(rec, of, ev.Type, now); ok {
+				add(derived)
+			}
+		case rec.Type == workflow.JoinType:
+			if ev.Type == ojs.EventCompleted && workflow.Compensates(&rec.JobInfo) {
+				add(ojs.Event{Type: ojs.EventWorkflowCompensating})
+			}
+		case of.Step == "":
+		case ev.Type == ojs.EventStarted:
+			if workflow.Begins(&rec.JobInfo) && c.workflows.first(of.ID) {
+				add(ojs.Event{Type: ojs.EventWorkflowStarted})
+			}
+		case ev.Type == ojs.EventCompleted:
+			add(ojs.Event{Type: ojs.EventWorkflowStepCompleted, Duration: ev.Duration})
+		case ev.Type == ojs.EventDiscarded,
+			ev.Type == ojs.EventCancelled && ev.Reason != byWorkflow &&
+				(rec.Error == nil || rec.Error.Type != ojs.ErrorTypeDependency):
+			add(ojs.Event{Type: ojs.EventWorkflowStepFailed, Failure: ev.Failure})
+		}
+	}
+	return all
+}
+
+// recordEvent returns the event of a workflow that follows from one of its record.
+func (c *core) recordEvent(
+	rec *storage.Record, of *ojs.WorkflowEvent, event ojs.EventType, now time.Time,
+) (ev ojs.Event, ok bool) {
+	ctx := context.Background()
+	switch event {
+	case ojs.EventEnqueued:
+		if !c.wantsWorkflow(rec, ojs.EventWorkflowCreated) {
+			return ev, false
+		}
+		of.Steps, _ = workflow.Steps(c.readable(ctx, &rec.JobInfo))
+		return ojs.Event{Type: ojs.EventWorkflowCreated, Workflow: of}, true
+	case ojs.EventCancelled:
+		return ojs.Event{Type: ojs.EventWorkflowCancelled, Duration: now.Sub(rec.CreatedAt)}, true
+	case ojs.EventCompleted:
+	default:
+		return ev, false
+	}
+	if !c.wantsWorkflow(rec, ojs.EventWorkflowCompleted) && !c.wantsWorkflow(rec, ojs.EventWorkflowFailed) &&
+		!c.wantsWorkflow(rec, ojs.EventWorkflowCompensated) {
+		return ev, false
+	}
+	end, err := workflow.Ended(ctx, func(ctx context.Context, id string) (*ojs.JobInfo, error) {
+		job, err := c.store.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return c.readable(ctx, &job.JobInfo), nil
+	}, of.ID)
+	if err != nil {
+		c.logJob(slog.LevelWarn, "workflow has ended, but how cannot be read: its last event is missing",
+			"lifecycle", rec, "", slog.Any("error", err))
+		return ev, false
+	}
+	of.Steps = end.Steps
+	ev = ojs.Event{Type: ojs.EventWorkflowFailed, Workflow: of, Duration: now.Sub(rec.CreatedAt)}
+	switch end.State {
+	case workflow.StateCompleted:
+		ev.Type = ojs.EventWorkflowCompleted
+	case workflow.StateCompensated:
+		ev.Type = ojs.EventWorkflowCompensated
+	}
+	if s := end.Step; s != nil {
+		of.Step, of.StepType, ev.Failure = s.Name, s.Type, s.Job.Error
+	}
+	return ev, true
+}
+
+// wantsWorkflow reports whether a listener wants an event of the workflow of a job.
+func (c *core) wantsWorkflow(rec *storage.Record, t ojs.EventType) bool {
+	return c.events.Wants(t, rec.ID, rec.Queue) || c.events.Wants(t, workflowOf(rec), rec.Queue)
+}
+
+// maxBegun bounds the workflows that are known to have begun.
+const maxBegun = 1 << 12
+
+// begun are the workflows of which this engine has started a first step.
+type begun struct {
+	mu   sync.Mutex // guards the fields below
+	ids  map[string]struct{}
+	ring []string // ids, in the order of their begin from next on
+	next int
+}
+
+// first reports whether it has not been called with the id before.
+func (b *begun) first(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.ids[id]; ok {
+		return false
+	}
+	if b.ids == nil {
+		b.ids = make(map[string]struct{})
+	}
+	if len(b.ring) < maxBegun {
+		b.ring = append(b.ring, id)
+	} else {
+		delete(b.ids, b.ring[b.next])
+		b.ring[b.next] = id
+		b.next = (b.next + 1) % maxBegun
+	}
+	b.ids[id] = struct{}{}
+	return true
+}

@@ -1,0 +1,224 @@
+package workflow_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+// heard are the events that a subscription has received.
+func heard(sub *engine.Subscription) (events []ojs.Event) {
+	for {
+		select {
+		case ev := <-sub.C():
+			events = append(events, ev)
+		default:
+			return events
+		}
+	}
+}
+
+// told is what events say: their types without "workflow.", and their steps.
+func told(events []ojs.Event) string {
+	var list []string
+	for _, ev := range events {
+		text := strings.TrimPrefix(string(ev.Type), "workflow.")
+		if ev.Workflow.Step != "" {
+			text += " " + ev.Workflow.Step
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
+}
+
+// W090 W091 W092 W093 W094: a workflow's events, in order and each once, with and without
+// a listener to the events of jobs.
+func TestEvents(t *testing.T) {
+	tests := []struct {
+		name  string
+		part  workflow.Part
+		fails string // a step
+		want  string
+	}{
+		{"chain", workflow.Chain(step("a"), step("b")), "",
+			"created, started a, step_completed a, step_completed b, completed"},
+		{"chain that fails", workflow.Chain(step("a"), step("b"), step("c")), "b",
+			"created, started a, step_completed a, step_failed b, failed b"},
+		{"group", workflow.Group(step("a"), step("b"), step("c")), "b",
+			"created, started a, step_completed a, step_failed b, step_completed c, failed b"},
+		{"batch", workflow.Batch(workflow.Group(step("a"), step("b")),
+			workflow.OnComplete(ojs.NewDraft("x", nil)), workflow.OnSuccess(ojs.NewDraft("x", nil)),
+			workflow.OnFailure(ojs.NewDraft("x", nil))), "b",
+			"created, started a, step_completed a, step_failed b, callback_fired on_complete, " +
+				"callback_fired on_failure, step_completed on_complete, step_completed on_failure, completed"},
+		{"batch whose callback fails", workflow.Batch(step("a"),
+			workflow.OnSuccess(ojs.NewDraft("x", nil))), "on_success",
+			"created, started a, step_completed a, callback_fired on_success, step_failed on_success, " +
+				"failed on_success"},
+		{"batch whose failure callback fails", workflow.Batch(workflow.Group(step("a"), step("b")),
+			workflow.OnComplete(ojs.NewDraft("x", nil))), "on_complete",
+			"created, started a, step_completed a, step_completed b, callback_fired on_complete, " +
+				"step_failed on_complete, failed on_complete"},
+		{"graph", workflow.Graph(
+			workflow.Node{Name: "a", Job: ojs.NewDraft("x", nil)},
+			workflow.Node{Name: "b", Job: ojs.NewDraft("x", nil), After: []string{"a"}},
+			workflow.Node{Name: "c", Job: ojs.NewDraft("x", nil), After: []string{"b"}, When: ojs.AnyFailed}),
+			"b", "created, started a, step_completed a, step_failed b, step_completed c, failed b"},
+		{"saga", workflow.Saga(workflow.Compensate, undoable("a"), step("b")), "b",
+			"created, started a, step_completed a, step_failed b, compensating, step_completed undo-a, " +
+				"compensated b"},
+		{"saga whose compensation fails", workflow.Saga(workflow.Compensate, undoable("a"), step("b")),
+			"b undo-a", "created, started a, step_completed a, step_failed b, compensating, " +
+				"step_failed undo-a, failed b"},
+		{"step", step("a"), "", "created, started a, step_completed a, completed"},
+	}
+	one := engine.WithConcurrency(1)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				b.handle("x", func(_ context.Context, step string) error {
+					if slices.Contains(strings.Fields(tt.fails), step) {
+						return ojs.Discard(errBoom)
+					}
+					return nil
+				})
+				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}})
+				defer sub.Close()
+				all := b.Subscribe(engine.EventFilter{Buffer: 1000})
+				defer all.Close()
+				id := b.start(workflow.New("w", tt.part))
+				own := b.Subscribe(engine.EventFilter{JobIDs: []string{id},
+					Types: []ojs.EventType{"workflow.*"}})
+				defer own.Close()
+				other := b.Subscribe(engine.EventFilter{JobIDs: []string{anyID}})
+				defer other.Close()
+				b.run(time.Minute)
+				events := heard(sub)
+				if got := told(events); got != tt.want {
+					t.Errorf("published %s\nwant      %s", got, tt.want)
+				}
+				for _, ev := range events {
+					if w := ev.Workflow; ev.Subject != id || w.ID != id || w.Name != "w" || ev.Job == nil {
+						t.Errorf("%s is of %s, %q", ev.Type, ev.Subject, w.Name)
+					}
+				}
+				if got := told(heard(own)); "created, "+got != tt.want {
+					t.Errorf("a subscription of the id has %s", got)
+				}
+				if got := heard(other); got != nil {
+					t.Errorf("a subscription of another id has %v", got)
+				}
+				var among []ojs.Event
+				for _, ev := range heard(all) {
+					if ev.Workflow != nil {
+						among = append(among, ev)
+					}
+				}
+				if got := told(among); got != tt.want {
+					t.Errorf("among all events are %s\nwant %s", got, tt.want)
+				}
+			}, one)
+		})
+	}
+}
+
+// W091 W094: the events of workflows that are cancelled or retried, and those of a step
+// that was added.
+func TestEventsOfCalls(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		fails := true
+		b.handle("x", func(ctx context.Context, step string) error {
+			if step == "add" {
+				_, err := workflow.Add(ctx, workflow.Step("more", ojs.NewDraft("x", nil)))
+				return err
+			}
+			if step == "add/more" && fails {
+				return ojs.Discard(errBoom)
+			}
+			return nil
+		})
+		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}})
+		defer sub.Close()
+		id := b.start(workflow.New("w", workflow.Chain(adder("add"), step("b"))))
+		b.run(time.Minute)
+		events := heard(sub)
+		const first = "created, started add, step_completed add, step_failed add/more, failed add/more"
+		if got := told(events); got != first {
+			t.Errorf("published %s", got)
+		}
+		for _, ev := range events {
+			if w := ev.Workflow; w.Name != "w" || w.Shape != "chain" {
+				t.Errorf("%s is of %q, a %s", ev.Type, w.Name, w.Shape)
+			}
+		}
+		fails = false
+		must(t, b.Workflows().Retry(b.ctx, id))
+		b.run(time.Minute)
+		const again = "retried, step_completed add/more, step_completed b, completed"
+		if got := told(heard(sub)); got != again {
+			t.Errorf("published after the retry %s", got)
+		}
+
+		id = b.start(workflow.New("", workflow.Chain(step("a"), step("b"))))
+		must(t, b.Workflows().Cancel(b.ctx, id))
+		b.run(time.Minute)
+		if got := told(heard(sub)); got != "created, cancelled" {
+			t.Errorf("published of a cancelled one %s", got)
+		}
+		// A step that is cancelled by itself has failed.
+		id = b.start(workflow.New("", workflow.Group(step("a"), step("b"))))
+		must(t, b.Cancel(b.ctx, b.status(id).Step("a").JobID))
+		b.run(time.Minute)
+		if got := told(heard(sub)); got != "created, step_failed a, started b, step_completed b, failed a" {
+			t.Errorf("published of one with a cancelled step %s", got)
+		}
+	}, engine.WithConcurrency(1))
+}
+
+// W090 W091 W092: the envelopes.
+func TestEventData(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", func(_ context.Context, step string) error {
+			time.Sleep(time.Second)
+			if step == "b" {
+				return ojs.Discard(errBoom)
+			}
+			return nil
+		})
+		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}})
+		defer sub.Close()
+		id := b.start(workflow.New("w", workflow.Chain(step("a"), step("b"), step("c"))))
+		b.run(time.Minute)
+		s := b.status(id)
+		const of = `"workflow_id":%q,"workflow_name":"w","workflow_type":"chain"`
+		const failure = `"error":{"code":"HANDLER_ERROR","message":"boom","type":"error"}`
+		a, c := s.Step("a").JobID, s.Step("b").JobID
+		want := []string{
+			fmt.Sprintf(`{"total_steps":3,`+of+`}`, id),
+			fmt.Sprintf(`{`+of+`}`, id),
+			fmt.Sprintf(`{"duration_ms":1000,"job_id":%q,"step_id":"a","step_type":"x",`+of+`}`, a, id),
+			fmt.Sprintf(`{`+failure+`,"job_id":%q,"step_id":"b","step_type":"x",`+of+`}`, c, id),
+			fmt.Sprintf(`{"duration_ms":2000,`+failure+`,"failed_step_id":"b","failed_step_type":"x",`+
+				`"total_steps":3,`+of+`}`, id),
+		}
+		events := heard(sub)
+		for i, ev := range events {
+			data, err := json.Marshal(ev.Data())
+			must(t, err)
+			if i >= len(want) || string(data) != want[i] {
+				t.Errorf("%s has %s", ev.Type, data)
+			}
+		}
+		if len(events) != len(want) {
+			t.Errorf("%d events, not %d", len(events), len(want))
+		}
+	}, engine.WithConcurrency(1))
+}
