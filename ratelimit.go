@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // RateLimit bounds how often jobs of a key start, and how many run at once (OJS rate
@@ -132,6 +134,49 @@ func WithRateLimit(l RateLimit) Option {
 			return
 		}
 		c := l
-		o.RateLimit = &c
+		o.RateLimit, o.RateLimitBy = &c, ""
 	}
+}
+
+// WithRateLimitBy bounds the jobs that have the same value of a member of their args or
+// meta, each value by itself. The member is "args." or "meta." and its name, and names of
+// nested members follow after dots: "args.customer_id", "meta.tenant.id". Write it once,
+// as an option of the job type:
+//
+//	var SendMail = ojs.Define[Mail]("mail.send",
+//		ojs.WithRateLimitBy("args.customer_id", ojs.RateLimit{Key: "mail", Concurrency: 2}))
+//
+// The key of a job is made when the job is enqueued, after the enqueue hooks and before a
+// codec encodes the args: RateLimitKey(l.Key, value), "mail:7" for the customer 7. It
+// stays when meta or args change later. Types that name the same l.Key and value share
+// the limit. A string counts as its text and any other value as its JSON, so that 7 and
+// "7" are the same. Args that are a list of one object count as that object. Jobs without
+// the member, or with null in it, share l.Key itself.
+//
+// l.Key must be a valid scope of RateLimitKey. Args that come encoded are refused at the
+// enqueue if the member is one of args. A dead letter that is retried keeps its key;
+// WithRateLimit gives it another.
+func WithRateLimitBy(member string, l RateLimit) Option {
+	return func(o *Options) {
+		switch {
+		case !validMember(member):
+			o.fail(optionError("rate_limit_by", fmt.Sprintf(
+				"%q is no member: use \"args.\" or \"meta.\" and its name, such as args.customer_id", member)))
+		case len(l.Key) > maxRateLimitScope || strings.Contains(l.Key, ":"):
+			o.fail(optionError("rate_limit.key", fmt.Sprintf(
+				"%q is no scope: use at most %d characters without \":\"", l.Key, maxRateLimitScope)))
+		default:
+			WithRateLimit(l)(o)
+			o.RateLimitBy = member
+		}
+	}
+}
+
+// maxRateLimitScope leaves room for "::" and a SHA-256 in hexadecimal.
+const maxRateLimitScope = maxRateLimitKeyLen - len("::") - 2*sha256.Size
+
+func validMember(path string) bool {
+	in, names, _ := strings.Cut(path, ".")
+	return (in == "args" || in == "meta") && utf8.ValidString(names) && !strings.ContainsRune(names, 0) &&
+		!slices.Contains(strings.Split(names, "."), "")
 }

@@ -126,3 +126,35 @@ func TestRateLimitKey(t *testing.T) {
 		})
 	}
 }
+
+func TestWithRateLimitBy(t *testing.T) {
+	limit := func(key string) ojs.RateLimit { return ojs.RateLimit{Key: key, Concurrency: 1} }
+	for _, tt := range []struct {
+		member string
+		l      ojs.RateLimit
+		field  string // that is refused; "": none
+	}{
+		{"args.id", limit("mail"), ""},
+		{"meta.tenant.größe", limit(strings.Repeat("k", 189)), ""},
+		{"args.id", limit(strings.Repeat("k", 190)), "rate_limit.key"},
+		{"args.id", limit("a:b"), "rate_limit.key"},
+		{"args.id", limit(""), "rate_limit.key"},
+		{"args.id", ojs.RateLimit{Key: "k"}, "rate_limit"},
+		{"args", limit("k"), "rate_limit_by"},
+		{"args.", limit("k"), "rate_limit_by"},
+		{"args..id", limit("k"), "rate_limit_by"},
+		{"id", limit("k"), "rate_limit_by"},
+		{"result.id", limit("k"), "rate_limit_by"},
+		{"args.\xff", limit("k"), "rate_limit_by"},
+		{"", limit("k"), "rate_limit_by"},
+	} {
+		o := ojs.DefaultOptions()
+		o.Apply(ojs.WithRateLimitBy(tt.member, tt.l))
+		err := o.Validate()
+		var inv *ojs.InvalidError
+		if tt.field == "" && (err != nil || o.RateLimitBy != tt.member) ||
+			tt.field != "" && (!errors.As(err, &inv) || inv.Field != tt.field) {
+			t.Errorf("%q of %+v: %v, want %q refused", tt.member, tt.l, err, tt.field)
+		}
+	}
+}

@@ -117,6 +117,8 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 		return invalid("unique", "cannot be changed")
 	case o.TypeVersion != r.TypeVersion:
 		return invalid("version", "cannot be changed")
+	case o.RateLimitBy != "":
+		return invalid("rate_limit_by", "makes a key at the enqueue only; give the key by ojs.WithRateLimit")
 	case o.Pending:
 		return invalid("pending", "a dead letter is retried at once")
 	case o.EnqueueTTL != r.EnqueueTTL:

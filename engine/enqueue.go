@@ -460,6 +460,11 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		return err
 	}
 	fromElsewhere := given(args)
+	if o.RateLimitBy != "" {
+		if err := c.limitBy(r, o, fromElsewhere); err != nil {
+			return err
+		}
+	}
 	if o.Unique != nil {
 		if fromElsewhere {
 			if err := checkIdentity(o.Unique, r.Args, r.Meta); err != nil {

@@ -3,11 +3,14 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -170,20 +173,32 @@ func (c *core) checkLimits() error {
 	return nil
 }
 
-// setLimits stores the limits over all engines that this engine configures.
-func (c *core) setLimits(ctx context.Context) {
-	limits := Limits{c}
-	set := func(name LimitName, bounds ojs.RateLimit) {
-		if !bounds.Bounds() {
-			return
-		}
-		if err := limits.Set(ctx, name, bounds, time.Time{}); err != nil {
-			c.log.Error("setting a limit failed", "kind", name.Kind, "name", name.Name, "error", err)
-		}
-	}
+// setLimits stores the limits over all engines that this engine configures. It returns
+// the handlers whose limits it has stored.
+func (c *core) setLimits(ctx context.Context) *handlers {
 	for _, name := range c.queues {
 		qc := c.queueConfig[name]
-		set(LimitOfQueue(name), qc.global())
+		c.setLimit(ctx, LimitOfQueue(name), qc.global())
+	}
+	set := c.registry.handlers.Load()
+	c.setTypeLimits(ctx, set.all())
+	return set
+}
+
+// setTypeLimits stores the limits over all engines that handlers set.
+func (c *core) setTypeLimits(ctx context.Context, types []*jobType) {
+	for _, t := range types {
+		c.setLimit(ctx, LimitOfType(t.given.Type()), t.given.GlobalRateLimit())
+	}
+}
+
+// setLimit stores a limit if it has bounds.
+func (c *core) setLimit(ctx context.Context, name LimitName, bounds ojs.RateLimit) {
+	if !bounds.Bounds() {
+		return
+	}
+	if err := (Limits{c}).Set(ctx, name, bounds, time.Time{}); err != nil {
+		c.log.Error("setting a limit failed", "kind", name.Kind, "name", name.Name, "error", err)
 	}
 }
 
@@ -201,6 +216,22 @@ func (c *core) checkRateLimit(l *ojs.RateLimit) error {
 		c.log.Warn("the storage counts no limits: each engine counts its own attempts",
 			"storage", c.store.Capabilities().Name, "key", l.Key)
 	}
+	return nil
+}
+
+// limitBy gives a job the limit of its value of a member (ojs.WithRateLimitBy).
+func (c *core) limitBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) error {
+	if fromElsewhere && strings.HasPrefix(o.RateLimitBy, "args.") && codec.IsEncoded(r.Args, r.Meta) {
+		return invalid("rate_limit_by",
+			"names a member of args, which come encoded; give the key of the plain args by ojs.WithRateLimit")
+	}
+	key, err := policy.RateLimitKey(o.RateLimit.Key, o.RateLimitBy, &r.JobInfo)
+	if err != nil {
+		return err
+	}
+	l := *o.RateLimit // jobs share that of their type
+	l.Key = key
+	r.RateLimit = &l
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -60,6 +62,11 @@ func (c *core) register(added []handler.Handler) error {
 			r.mu.Unlock()
 			return err
 		}
+		if l := h.GlobalRateLimit(); l.Bounds() && !c.counted {
+			r.mu.Unlock()
+			return fmt.Errorf("%w: handler of %s has a limit over all engines, and storage %s counts none",
+				ojs.ErrUnsupported, h.Type(), c.store.Capabilities().Name)
+		}
 		news = append(news, t)
 	}
 	for _, t := range news {
@@ -74,6 +81,12 @@ func (c *core) register(added []handler.Handler) error {
 	r.handlers.Store(set)
 	r.mu.Unlock()
 
+	c.mu.Lock()
+	running := c.run != nil
+	c.mu.Unlock()
+	if running {
+		c.setTypeLimits(context.Background(), news)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.available(unknown)

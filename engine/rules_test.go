@@ -15,7 +15,7 @@ import (
 var rules = map[string]string{
 	"L001": "", "L002": "case limit-2", "L003": "case limit-2", "L004": "case limit-1",
 	"L005": "case limit-10", "L006": "case limit-3", "L007": "",
-	"L010": "test TestRateLimitJSON", "L011": "test TestRateLimitJSON",
+	"L010": "test TestRateLimitJSON", "L011": "",
 	"L012": "only the standard object is read", "L013": "",
 	"L020": "", "L021": "", "L022": "", "L023": "case limit-6", "L024": "case limit-1",
 	"L025": "case limit-11", "L026": "case limit-15", "L027": "", "L028": "", "L029": "case limit-11",

@@ -76,6 +76,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
 	c.hold(func(h *holds) { h.quiet = false })
 	unread := c.loadHolds(ctx)
+	limited := c.setLimits(r.base) // before the first claim
 	c.mu.Lock()
 	if c.run != nil {
 		c.mu.Unlock()
@@ -94,7 +95,9 @@ func (c *core) runUntil(ctx context.Context) error {
 		due: true, workers: true, holds: unread != nil, cron: true, prune: true, replay: true,
 	})
 	c.mu.Unlock()
-	c.setLimits(r.base)
+	if set := c.registry.handlers.Load(); set != limited { // registered since
+		c.setTypeLimits(r.base, set.all())
+	}
 	c.warnUnreached()
 	c.warnQuarantined(r.base)
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)

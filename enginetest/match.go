@@ -7,6 +7,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // want is what a draft says that a job shall be like: its type, the members of its args,
@@ -70,7 +71,7 @@ func wanted(d ojs.Draft) (*want, error) {
 	}
 	if l := a.RateLimit; reflect.DeepEqual(l, b.RateLimit) {
 		w.add("rate limit", l, func(j *ojs.JobInfo) (any, bool) {
-			return j.RateLimit, reflect.DeepEqual(j.RateLimit, l)
+			return j.RateLimit, reflect.DeepEqual(j.RateLimit, limitedBy(l, a.RateLimitBy, j))
 		})
 	}
 	if u := a.Unique; reflect.DeepEqual(u, b.Unique) {
@@ -81,6 +82,20 @@ func wanted(d ojs.Draft) (*want, error) {
 	addEqual(w, "pending", a.Pending, b.Pending,
 		func(j *ojs.JobInfo) bool { return j.State == ojs.StatePending })
 	return w, nil
+}
+
+// limitedBy is a limit with the key that a job has by a member of its args or meta.
+func limitedBy(l *ojs.RateLimit, member string, j *ojs.JobInfo) *ojs.RateLimit {
+	if l == nil || member == "" {
+		return l
+	}
+	key, err := policy.RateLimitKey(l.Key, member, j)
+	if err != nil {
+		return nil
+	}
+	by := *l
+	by.Key = key
+	return &by
 }
 
 func (w *want) addArgs(v any) error {

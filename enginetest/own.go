@@ -21,6 +21,7 @@ func distinct(name string, n int, yes bool) ojs.Options {
 		ID: name, Queue: name, Priority: n, Delay: d, ScheduledAt: Start.Add(d), TTL: d,
 		ExpiresAt: Start.Add(d),
 		Timeout:   d, TotalTimeout: d, EnqueueTTL: d, Lease: d, ResultTTL: d,
-		RateLimit: &ojs.RateLimit{Key: name}, Unique: &ojs.UniquePolicy{Key: name}, Pending: yes,
+		RateLimit: &ojs.RateLimit{Key: name}, RateLimitBy: name,
+		Unique: &ojs.UniquePolicy{Key: name}, Pending: yes,
 	}
 }

@@ -49,7 +49,8 @@ type Handler struct {
 	jobType  string
 	defaults []ojs.Option
 	args     reflect.Type
-	atOnce   int    // attempts
+	atOnce   int // attempts
+	global   ojs.RateLimit
 	versions string // "": all
 	hook     policy.Hook
 	batch    *batching // nil: it runs one job at a time
@@ -88,6 +89,39 @@ func WithConcurrency(n int) Option {
 		panic(fmt.Sprintf("ojs: handler concurrency %d is less than 1", n))
 	}
 	return func(h *Handler) { h.atOnce = n }
+}
+
+// WithGlobalConcurrency sets how many attempts of the type run at once over all engines
+// on the storage, of every version. It panics if n is less than 1. Run stores the number,
+// as it does the limit of WithGlobalRateLimit. By default there is no limit.
+func WithGlobalConcurrency(n int) Option {
+	if n < 1 {
+		panic(fmt.Sprintf("ojs: handler global concurrency %d is less than 1", n))
+	}
+	return func(h *Handler) { h.global.Concurrency = n }
+}
+
+// WithGlobalRateLimit bounds the type over all engines on the storage, every version of
+// it. Only Concurrency, Rate and Throttle of l count. It panics if l is invalid, bounds
+// nothing or has a Key: ojs.WithRateLimit and ojs.WithRateLimitBy, as options of the job
+// type, bound parts of the type or several types together.
+//
+// Run stores the limit, in the place of one that an earlier Run or Limits.Set has stored.
+// So does the registration of a handler while the engine runs. Another program that runs
+// the type obeys the limit too. A later Run without the option leaves it: Limits.Clear
+// removes it. The storage must count limits (storage.Capabilities.Limits), otherwise
+// engine.Register panics with ojs.ErrUnsupported.
+func WithGlobalRateLimit(l ojs.RateLimit) Option {
+	err := l.ValidateBounds()
+	switch {
+	case err != nil:
+		panic(fmt.Errorf("ojs: handler global rate limit: %w", err))
+	case l.Key != "":
+		panic(fmt.Sprintf("ojs: handler global rate limit has key %q; the limit of a type has none", l.Key))
+	case !l.Bounds():
+		panic("ojs: handler global rate limit bounds nothing: set Concurrency, Rate or Throttle")
+	}
+	return func(h *Handler) { h.global = l }
 }
 
 // WithVersions sets the versions of the type (ojs.WithVersion) that the handler runs:
@@ -166,6 +200,10 @@ func (h Handler) with(opts []Option) Handler {
 // Concurrency returns how many attempts may run at once in one engine, 0 for the engine's
 // concurrency.
 func (h Handler) Concurrency() int { return h.atOnce }
+
+// GlobalRateLimit returns the limit of the type over all engines, without bounds if the
+// handler sets none.
+func (h Handler) GlobalRateLimit() ojs.RateLimit { return h.global }
 
 // RetryHook returns the hook for the type's retries, nil if there is none.
 func (h Handler) RetryHook() policy.Hook { return h.hook }

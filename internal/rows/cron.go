@@ -48,6 +48,7 @@ type options struct {
 	Retry                        retry           `json:",omitzero"`
 	Meta                         meta            `json:",omitzero"`
 	RateLimit                    *rateLimit      `json:",omitzero"`
+	RateLimitBy                  string          `json:",omitzero"`
 	Unique                       *unique         `json:",omitzero"`
 	Pending                      bool            `json:",omitzero"`
 	Name                         string          `json:",omitzero"`
@@ -95,7 +96,7 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
 			ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
 			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
-			OrderingKey: o.OrderingKey,
+			OrderingKey: o.OrderingKey, RateLimitBy: o.RateLimitBy,
 		},
 	}
 	if c.History != nil {
@@ -185,7 +186,7 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
 			ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
 			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
-			OrderingKey: o.OrderingKey,
+			OrderingKey: o.OrderingKey, RateLimitBy: o.RateLimitBy,
 		},
 	}
 	if d.History != nil {
