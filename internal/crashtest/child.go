@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // The orders of a child, in its environment.
@@ -28,20 +29,25 @@ const (
 // unexpected begins what a child reports that must not happen, disturbed or not.
 const unexpected = "unexpected: "
 
+// InTx calls f with a context that carries a transaction, and commits it if f returns
+// nil.
+type InTx func(ctx context.Context, f func(ctx context.Context) error) error
+
 // Child is for TestMain to call first. In a process that Run has started it is the
-// process, and does not return.
-func Child(open Open) {
+// process, and does not return. The
+// function begin returns how a storage begins transactions.
+func Child(open Open, begin func(s storage.Storage) InTx) {
 	role := os.Getenv(envRole)
 	if role == "" {
 		return
 	}
-	if err := child(role, open); err != nil {
+	if err := child(role, open, begin); err != nil {
 		fmt.Fprintf(os.Stderr, "%s%s: %v\n", unexpected, role, err)
 	}
 	os.Exit(1) // it should have been killed
 }
 
-func child(role string, open Open) error {
+func child(role string, open Open, begin func(s storage.Storage) InTx) error {
 	go func() { // an orphan ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
@@ -69,7 +75,7 @@ func child(role string, open Open) error {
 	if err != nil {
 		return err
 	}
-	handle(eng, j)
+	handle(eng, j, begin(s))
 	if role == producer {
 		return produce(ctx, eng, j, disturbed, s.Capabilities().DependsOn)
 	}

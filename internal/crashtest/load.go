@@ -33,6 +33,7 @@ const (
 	slow  = "slow"  // takes some milliseconds
 	flaky = "flaky" // fails now and then, and is tried again soon
 	once  = "once"  // unique
+	exact = "exact" // completes itself in a transaction, if the storage has those
 
 	// parent is followed by children jobs, with handler.Then, and fails now and then
 	parent   = "parent"
@@ -53,8 +54,8 @@ var defaults = []ojs.Option{
 var errFlaky = errors.New("flaky")
 
 // handle gives the engine handlers for all types.
-func handle(eng *engine.Engine[task], j *journal) {
-	for _, typ := range []string{quick, slow, flaky, once, parent} {
+func handle(eng *engine.Engine[task], j *journal, inTx InTx) {
+	for _, typ := range []string{quick, slow, flaky, once, parent, exact} {
 		eng.Handle(typ, func(ctx context.Context, job *ojs.Job[task]) error {
 			j.started(job.ID, job.Attempt)
 			if typ == slow || typ == once {
@@ -69,6 +70,15 @@ func handle(eng *engine.Engine[task], j *journal) {
 			}
 			if (typ == flaky || typ == parent) && rand.IntN(3) == 0 {
 				return errFlaky
+			}
+			if typ == exact && inTx != nil {
+				return inTx(ctx, func(ctx context.Context) error {
+					if err := handler.Complete(ctx); err != nil {
+						return err
+					}
+					j.succeeded(job.ID, job.Attempt) // if it commits
+					return nil
+				})
 			}
 			j.succeeded(job.ID, job.Attempt)
 			return nil
@@ -137,8 +147,11 @@ func produce(
 func enqueue(
 	ctx context.Context, eng *engine.Engine[task], batch string, depends bool,
 ) ([]ojs.Ticket, error) {
-	if depends && rand.IntN(6) == 0 {
+	switch {
+	case depends && rand.IntN(6) == 0:
 		return eng.EnqueueMany(ctx, waiting(batch)...)
+	case depends && rand.IntN(6) == 0:
+		return startWorkflow(ctx, eng)
 	}
 	switch n := rand.IntN(8); {
 	case n < 2:
@@ -184,7 +197,7 @@ func plain(args task) ojs.Draft {
 	if rand.IntN(8) == 0 {
 		opts = append(opts, ojs.WithDelay(time.Duration(rand.IntN(50))*time.Millisecond))
 	}
-	return ojs.NewDraft([]string{quick, slow, flaky}[rand.IntN(3)], args, opts...)
+	return ojs.NewDraft([]string{quick, slow, flaky, exact}[rand.IntN(4)], args, opts...)
 }
 
 func unique(c ojs.Conflict) ojs.Option {

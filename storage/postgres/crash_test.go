@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs/internal/crashtest"
@@ -49,7 +50,22 @@ func openForCrash(ctx context.Context, at string) (storage.Storage, func(), erro
 		pool.Close()
 		return nil, nil, err
 	}
-	return s, pool.Close, nil
+	return &crashing{s, pool}, pool.Close, nil
+}
+
+// crashing is a storage with its pool.
+type crashing struct {
+	*postgres.Storage
+	pool *pgxpool.Pool
+}
+
+func (c *crashing) Unwrap() storage.Storage { return c.Storage }
+
+func beginForCrash(s storage.Storage) crashtest.InTx {
+	pool := s.(*crashing).pool
+	return func(ctx context.Context, f func(context.Context) error) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return f(postgres.WithTx(ctx, tx)) })
+	}
 }
 
 // Processes that share a server are killed at any moment.

@@ -21,7 +21,7 @@ import (
 var server string
 
 func TestMain(m *testing.M) {
-	crashtest.Child(openForCrash)
+	crashtest.Child(openForCrash, beginForCrash)
 	code := pgtest.Main(m, &server)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	zombiezen "zombiezen.com/go/sqlite"
+
 	"github.com/ojsengine/ojs/internal/crashtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
@@ -14,6 +16,14 @@ import (
 func openForCrash(ctx context.Context, path string) (storage.Storage, func(), error) {
 	s, err := sqlite.Open(ctx, path)
 	return s, func() {}, err
+}
+
+func withinForCrash(s storage.Storage) crashtest.InTx {
+	return func(ctx context.Context, f func(context.Context) error) error {
+		return s.(*sqlite.Storage).Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) error {
+			return f(ctx)
+		})
+	}
 }
 
 // Processes that share a file are killed at any moment. With one worker there are

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	crashtest.Child(openForCrash)
+	crashtest.Child(openForCrash, withinForCrash)
 	lookAsChild()
 	holdAsChild()
 	goleak.VerifyTestMain(m)
