@@ -49,6 +49,7 @@ type core struct {
 
 	registry  registry
 	gate      *gate
+	queues    atomic.Pointer[queueSet] // changed while gate.turn is held
 	waiters   waiters
 	gone      gone
 	workflows begun // to publish their starts once
@@ -89,6 +90,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
 	c.counted = s.Capabilities().Limits
+	c.queues.Store(&cfg.queues)
 	if err := c.checkLimits(); err != nil {
 		return nil, err
 	}

@@ -475,8 +475,8 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 			return err
 		}
 	}
-	if len(c.queueConfig) > 0 {
-		qc, served := c.queueConfig[o.Queue]
+	if queues := c.queues.Load(); len(queues.names) > 0 {
+		qc, served := queues.config[o.Queue]
 		if !served {
 			c.warnUnserved(o.Queue)
 		}

@@ -148,8 +148,8 @@ func (e *Explanation) byEngine(c *core, rec *storage.Record, now time.Time) {
 		e.add(ReasonNoHandler, "type %s has no handler in this engine",
 			versions.Full(rec.Type, rec.TypeVersion))
 	}
-	if len(c.queues) > 0 && !slices.Contains(c.queues, rec.Queue) {
-		e.add(ReasonOtherQueues, "this engine takes jobs of the queues %v only", c.queues)
+	if queues := c.queues.Load(); !queues.serves(rec.Queue) {
+		e.add(ReasonOtherQueues, "this engine takes jobs of the queues %v only", queues.names)
 	}
 	c.gate.explain(e, rec, now)
 	if full {
@@ -180,7 +180,7 @@ func (g *gate) explain(e *Explanation, rec *storage.Record, now time.Time) {
 	}
 	for _, q := range g.queues {
 		if q.name == rec.Queue {
-			check(q.limiter, "queue "+rec.Queue)
+			check(&q.limiter, "queue "+rec.Queue)
 		}
 	}
 	check(g.types[g.limitName(rec)], "type "+rec.Type)

@@ -27,7 +27,8 @@ type gate struct {
 
 	mu     sync.Mutex // guards the fields below
 	queues []*queueGate
-	types  map[string]*limiter // those with a limit, by their names in claims
+	past   map[string]*queueGate // that the engine serves no more: what runs of them still counts
+	types  map[string]*limiter   // those with a limit, by their names in claims
 	keys   map[string]*keyGate
 	sweep  int // the number of keys at which to drop idle ones
 
@@ -54,7 +55,7 @@ type queueGate struct {
 	name   string
 	weight int
 	credit int // of a weighted queue: how much it is owed
-	*limiter
+	limiter
 }
 
 // keyGate counts what has started of a rate limit key.
@@ -82,22 +83,7 @@ func newGate(cfg *config) *gate {
 		held:    make(map[storage.Held]hold),
 		sweep:   firstSweep,
 	}
-	for _, name := range cfg.queues {
-		qc := cfg.queueConfig[name]
-		q := &queueGate{name: name, weight: qc.Weight}
-		bounds := qc.RateLimit
-		if qc.Concurrency > 0 {
-			bounds.Concurrency = qc.Concurrency
-		}
-		if bounds.Bounds() || qc.Weight > 0 {
-			g.looksAfterEach = true
-		}
-		if bounds.Bounds() {
-			q.limiter = &limiter{bounds: bounds}
-		}
-		g.queues = append(g.queues, q)
-	}
-	g.plain.Store(!g.looksAfterEach)
+	g.serve(&cfg.queues)
 	return g
 }
 
@@ -275,7 +261,7 @@ func (g *gate) shut(key string, now time.Time) {
 }
 
 func (q *queueGate) admits(now time.Time, opensAt func(time.Time)) bool {
-	if q.limiter == nil {
+	if !q.bounds.Bounds() {
 		return true
 	}
 	at, open := q.open(now)
@@ -354,8 +340,8 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 			}
 		}
 		for _, q := range g.queues {
-			if q.name == r.Queue && q.limiter != nil {
-				count(q.limiter)
+			if q.name == r.Queue && (!w.lapses || q.bounds.Bounds()) {
+				count(&q.limiter)
 			}
 		}
 		if l := r.RateLimit; l != nil && (l.Local || !g.counted) {

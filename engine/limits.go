@@ -163,12 +163,19 @@ func (l Limits) changed(err error) error {
 
 // checkLimits refuses what only a storage that counts can do.
 func (c *core) checkLimits() error {
-	for _, name := range c.queues {
-		qc := c.queueConfig[name]
-		if l := qc.global(); l.Bounds() && !c.counted {
-			return fmt.Errorf("%w: queue %s has a limit over all engines, and the storage counts none",
-				ojs.ErrUnsupported, name)
+	queues := c.queues.Load()
+	for _, name := range queues.names {
+		if err := c.checkGlobal(name, queues.config[name]); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (c *core) checkGlobal(queue string, qc QueueConfig) error {
+	if l := qc.global(); l.Bounds() && !c.counted {
+		return fmt.Errorf("%w: queue %s has a limit over all engines, and the storage counts none",
+			ojs.ErrUnsupported, queue)
 	}
 	return nil
 }
@@ -176,8 +183,9 @@ func (c *core) checkLimits() error {
 // setLimits stores the limits over all engines that this engine configures. It returns
 // the handlers whose limits it has stored.
 func (c *core) setLimits(ctx context.Context) *handlers {
-	for _, name := range c.queues {
-		qc := c.queueConfig[name]
+	queues := c.queues.Load()
+	for _, name := range queues.names {
+		qc := queues.config[name]
 		c.setLimit(ctx, LimitOfQueue(name), qc.global())
 	}
 	set := c.registry.handlers.Load()

@@ -167,7 +167,7 @@ func (c *core) nodeValue(gone bool) storage.Value {
 	now := c.now()
 	node := Node{
 		ID: c.worker, PID: os.Getpid(), Version: c.reports.Version, Go: runtime.Version(), Seen: now,
-		Queues: c.queues, Slots: c.concurrency,
+		Queues: c.queues.Load().names, Slots: c.concurrency,
 	}
 	node.Host, _ = os.Hostname()
 	for _, t := range c.registry.handlers.Load().all() {

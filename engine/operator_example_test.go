@@ -756,6 +756,30 @@ func ExampleJobs_Failures() {
 	// retried 2
 }
 
+// Give a queue less of a running engine.
+func ExampleQueues_Configure() {
+	ctx, eng := begin(
+		engine.WithQueue("mail", engine.QueueConfig{}),
+		engine.WithQueue("reports", engine.QueueConfig{Concurrency: 5, MaxDepth: 1000}),
+	)
+	queues, err := eng.Queues().List(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, q := range queues {
+		if q.Name != "reports" || q.Config == nil {
+			continue
+		}
+		to := *q.Config
+		to.Concurrency = 1
+		if err := eng.Queues().Configure(ctx, q.Name, to); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(q.Name, "had", q.Config.Concurrency, "and has", to.Concurrency)
+	}
+	// Output: reports had 5 and has 1
+}
+
 // Pause a type whose handler is broken, in all processes.
 func ExampleQueues_PauseType() {
 	ctx, eng := begin()

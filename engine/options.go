@@ -30,8 +30,7 @@ type config struct {
 	prefetch     int
 	grace        time.Duration
 	defaults     []ojs.Option
-	queues       []string // in the order given
-	queueConfig  map[string]QueueConfig
+	queues       queueSet
 	clock        clock.Clock // nil: the wall clock, as the storage has it
 	wall         clock.Clock
 	log          *slog.Logger
@@ -55,7 +54,6 @@ func newConfig(opts []Option) (config, error) {
 		name:        "ojs",
 		concurrency: DefaultConcurrency,
 		grace:       DefaultGracePeriod,
-		queueConfig: make(map[string]QueueConfig),
 		log:         slog.New(atLeast{slog.LevelWarn, guard(slog.Default().Handler())}),
 		retention:   defaultRetention,
 		maxStuck:    -1,
@@ -68,17 +66,7 @@ func newConfig(opts []Option) (config, error) {
 			return c, err
 		}
 	}
-	return c, c.checkWeights()
-}
-
-// checkWeights wants a weight for each queue or for none.
-func (c *config) checkWeights() error {
-	for _, name := range c.queues {
-		if (c.queueConfig[name].Weight > 0) != (c.queueConfig[c.queues[0]].Weight > 0) {
-			return invalid("weight", fmt.Sprintf("of queues %q and %q only one has a weight", c.queues[0], name))
-		}
-	}
-	return nil
+	return c, c.queues.checkWeights()
 }
 
 func invalid(field, reason string) error {
@@ -171,7 +159,27 @@ const (
 	OverflowDropOldest Overflow = "drop_oldest" // the job that has been available longest is discarded for it
 )
 
-func (qc *QueueConfig) validate() error {
+// validate checks the configuration of a queue of this name.
+func (qc *QueueConfig) validate(name string) error {
+	if err := ojs.ValidateQueue(name); err != nil {
+		return err
+	}
+	if err := qc.validateBounds(); err != nil {
+		return fmt.Errorf("ojs: queue %s: %w", name, err)
+	}
+	o := ojs.DefaultOptions()
+	o.Queue = name
+	o.Apply(qc.Defaults...)
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("ojs: defaults of queue %s: %w", name, err)
+	}
+	if o.Queue != name {
+		return invalid("queue", fmt.Sprintf("defaults of queue %q name queue %q", name, o.Queue))
+	}
+	return nil
+}
+
+func (qc *QueueConfig) validateBounds() error {
 	switch {
 	case qc.Concurrency < 0:
 		return invalid("concurrency", fmt.Sprintf("%d is negative", qc.Concurrency))
@@ -214,27 +222,13 @@ func (qc *QueueConfig) global() ojs.RateLimit {
 // Run of handlers whose jobs go to such queues.
 func WithQueue(name string, qc QueueConfig) Option {
 	return func(c *config) error {
-		if err := ojs.ValidateQueue(name); err != nil {
-			return err
-		}
-		if slices.Contains(c.queues, name) {
+		if c.queues.has(name) {
 			return invalid("queue", fmt.Sprintf("%q is given twice", name))
 		}
-		if err := qc.validate(); err != nil {
-			return fmt.Errorf("ojs: queue %s: %w", name, err)
+		if err := qc.validate(name); err != nil {
+			return err
 		}
-		o := ojs.DefaultOptions()
-		o.Queue = name
-		o.Apply(qc.Defaults...)
-		if err := o.Validate(); err != nil {
-			return fmt.Errorf("ojs: defaults of queue %s: %w", name, err)
-		}
-		if o.Queue != name {
-			return invalid("queue", fmt.Sprintf("defaults of queue %q name queue %q", name, o.Queue))
-		}
-		c.queues = append(c.queues, name)
-		qc.Defaults = slices.Clone(qc.Defaults)
-		c.queueConfig[name] = qc
+		c.queues = c.queues.with(name, qc)
 		return nil
 	}
 }

@@ -10,11 +10,13 @@ import (
 type plan struct {
 	options  ojs.Options
 	retry    ojs.RetryPolicy
+	queues   *queueSet   // whose defaults are in it
 	defaults *ojs.Option // the first of the job type's that are in it, nil if it has none: names the list, which does not change
 }
 
 // planFor resolves the options of a draft. Without options of the draft's own, the plan
-// is resolved once for the job type, since defaults do not change once they are given.
+// is resolved once for the job type and the engine's queues, since the defaults of these
+// do not change.
 // Where possible, the draft's own options are applied on top of that plan, in own, which
 // only this enqueue uses.
 func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*plan, error) {
@@ -26,9 +28,10 @@ func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*pla
 		first = &defaults[0]
 	}
 	base := t.plan.Load()
-	if base == nil || base.defaults != first {
-		o, err := c.resolve(defaults, nil)
-		base = new(plan)
+	queues := c.queues.Load()
+	if base == nil || base.defaults != first || base.queues != queues {
+		o, err := c.resolve(queues, defaults, nil)
+		base = &plan{queues: queues}
 		if err = base.finish(o, err); err == nil {
 			base.defaults = first
 			t.plan.Store(base)
@@ -44,7 +47,7 @@ func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*pla
 		*o = base.options.Clone()
 		o.Apply(opts...)
 		// Another queue may have other defaults, which come in before the type's.
-		if o.Queue == base.options.Queue || len(c.queueConfig[o.Queue].Defaults) == 0 && len(c.queueConfig[base.options.Queue].Defaults) == 0 {
+		if o.Queue == base.options.Queue || queues.hasNoDefaults(o.Queue, base.options.Queue) {
 			err := o.Validate()
 			if err != nil {
 				return nil, err
@@ -57,7 +60,7 @@ func (c *core) planFor(t *jobType, defaults, opts []ojs.Option, own *plan) (*pla
 			return own, err
 		}
 	}
-	return own, own.finish(c.resolve(defaults, opts))
+	return own, own.finish(c.resolve(queues, defaults, opts))
 }
 
 // finish completes the plan of resolved options.
@@ -75,13 +78,13 @@ func (p *plan) finish(o ojs.Options, err error) error {
 
 // resolve adds up the options of a draft: standard, engine, queue, job type, call; the
 // later overrides the earlier.
-func (c *core) resolve(defaults, own []ojs.Option) (ojs.Options, error) {
+func (c *core) resolve(queues *queueSet, defaults, own []ojs.Option) (ojs.Options, error) {
 	o := ojs.DefaultOptions()
 	o.Apply(c.defaults...)
 	o.Apply(defaults...)
 	o.Apply(own...)
 	// Only now is the queue known, whose defaults come in before the type's.
-	if qc := c.queueConfig[o.Queue]; len(qc.Defaults) > 0 {
+	if qc := queues.config[o.Queue]; len(qc.Defaults) > 0 {
 		queue := o.Queue
 		o = ojs.DefaultOptions()
 		o.Apply(c.defaults...)

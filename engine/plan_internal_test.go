@@ -71,7 +71,7 @@ func TestPlans(t *testing.T) {
 			d := ojs.NewDraft("t", nil, someOptions(t, "call's", true)...)
 			got, gotErr := c.planFor(jt, d.Defaults(), d.Options(), new(plan))
 			var want plan
-			wantErr := want.finish(c.resolve(ofType, d.Options()))
+			wantErr := want.finish(c.resolve(c.queues.Load(), ofType, d.Options()))
 			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 				t.Fatalf("error %v, want %v", gotErr, wantErr)
 			}

@@ -156,7 +156,7 @@ func (c *core) blocks(err error) (queue string, blocks bool) {
 	if !errors.As(err, &full) || full.Err != ojs.ErrQueueFull {
 		return "", false
 	}
-	return full.Queue, c.queueConfig[full.Queue].Overflow == OverflowBlock
+	return full.Queue, c.queues.Load().config[full.Queue].Overflow == OverflowBlock
 }
 
 // waitForRoom waits until a look at the queue may find room; p waited before the look

@@ -73,6 +73,9 @@ type QueueStats struct {
 	Name   string
 	State  ojs.QueueState
 	Counts map[ojs.State]int // without zeros
+
+	// Config is how this engine serves the queue; nil: it was given no such queue.
+	Config *QueueConfig
 }
 
 // Depth is how many of its jobs have not ended.
@@ -111,8 +114,11 @@ func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
 	for _, n := range counts {
 		row(n.Queue).Counts[n.State] = n.N
 	}
-	for _, name := range c.queues {
-		row(name)
+	queues := c.queues.Load()
+	for _, name := range queues.names {
+		qc := queues.config[name]
+		qc.Defaults = slices.Clone(qc.Defaults)
+		row(name).Config = &qc
 	}
 	for name, state := range states {
 		row(name).State = state

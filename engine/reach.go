@@ -13,34 +13,34 @@ import (
 // reach: limits above its own concurrency, and handlers of types whose jobs go to queues
 // that it does not serve.
 func (c *core) warnUnreached() {
-	for _, name := range c.queues {
-		if n := c.queueConfig[name].Concurrency; n > c.concurrency {
-			c.log.Warn("the concurrency of a queue is above the engine's, which holds for its attempts",
-				"queue", name, "queue_concurrency", n, "concurrency", c.concurrency)
-		}
+	queues := c.queues.Load()
+	for _, name := range queues.names {
+		c.warnConcurrency(name, queues.config[name].Concurrency)
 	}
-	var types, queues []string
+	var types, others []string
 	for _, t := range c.registry.handlers.Load().all() {
 		h, name := t.given, t.given.Type()
 		if n := h.Concurrency(); n > c.concurrency {
 			c.log.Warn("the concurrency of a handler is above the engine's, which holds",
 				"job_type", name, "handler_concurrency", n, "concurrency", c.concurrency)
 		}
-		if o, err := c.resolve(h.Defaults(), nil); err == nil && !c.serves(o.Queue) {
+		if o, err := c.resolve(queues, h.Defaults(), nil); err == nil && !queues.serves(o.Queue) {
 			types = append(types, name)
-			queues = append(queues, o.Queue)
+			others = append(others, o.Queue)
 		}
 	}
 	if len(types) > 0 {
-		slices.Sort(queues)
+		slices.Sort(others)
 		c.log.Warn("jobs of handled types go to queues that this engine does not serve, unless they are enqueued to another",
-			"job_types", types, "queues", slices.Compact(queues))
+			"job_types", types, "queues", slices.Compact(others))
 	}
 }
 
-// serves reports whether the engine takes jobs from a queue.
-func (c *core) serves(queue string) bool {
-	return len(c.queues) == 0 || slices.Contains(c.queues, queue)
+func (c *core) warnConcurrency(queue string, n int) {
+	if n > c.concurrency {
+		c.log.Warn("the concurrency of a queue is above the engine's, which holds for its attempts",
+			"queue", queue, "queue_concurrency", n, "concurrency", c.concurrency)
+	}
 }
 
 // warnUnserved logs, once for each queue, that jobs are enqueued to a queue that this

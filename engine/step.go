@@ -244,7 +244,9 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	c.blockKeys(r.base, t.Outcomes)
 	op := c.beganEnds(t.Outcomes, s)
 	now := c.now()
-	ask := storage.Claim{Queues: c.queues, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker}
+	ask := storage.Claim{
+		Queues: c.queues.Load().names, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker,
+	}
 	held := c.held.load()
 	if c.counted {
 		s.limited = storage.Limited{Now: max(t.Free, 1)}

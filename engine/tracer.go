@@ -121,7 +121,7 @@ func (c *core) traceFetch(ctx context.Context, queues []string, worker string) (
 	}
 	op := &Operation{Kind: OpFetch, Worker: worker}
 	if queues == nil {
-		queues = c.queues
+		queues = c.queues.Load().names
 	}
 	if len(queues) == 1 {
 		op.Queue = queues[0]

@@ -1,0 +1,291 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+func TestServeQueues(t *testing.T) {
+	given := func(name string) engine.Option { return engine.WithQueue(name, engine.QueueConfig{}) }
+	nap := func(b *rig) {
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			return handler.Sleep(ctx, time.Second)
+		})
+	}
+	t.Run("an added queue is served at once, a removed one no more", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			nap(b)
+			b.run()
+			first := b.enqueue("x", ojs.WithQueue("b"))
+			b.advance(time.Minute)
+			b.want(first.ID, ojs.StateAvailable, 0)
+			must(t, b.Queues().Add(b.ctx, "b", engine.QueueConfig{Concurrency: 1}))
+			second := b.enqueue("x", ojs.WithQueue("b"))
+			b.advance(0)
+			b.want(first.ID, ojs.StateActive, 1)
+			b.want(second.ID, ojs.StateAvailable, 0)
+			must(t, b.Queues().Remove(b.ctx, "b"))
+			b.advance(time.Minute)
+			b.want(first.ID, ojs.StateCompleted, 1)
+			b.want(second.ID, ojs.StateAvailable, 0)
+			e, err := b.Jobs().Explain(b.ctx, second.ID)
+			if err != nil || len(e.Reasons) != 1 || e.Reasons[0].Code != engine.ReasonOtherQueues {
+				t.Errorf("%+v, %v", e, err)
+			}
+			must(t, b.Queues().Add(b.ctx, "b", engine.QueueConfig{}))
+			b.advance(time.Second)
+			b.want(second.ID, ojs.StateCompleted, 1)
+		}, given("a"))
+	})
+	t.Run("what runs counts in a new concurrency, and in a queue that is added anew", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			nap(b)
+			b.run()
+			for range 6 {
+				b.enqueue("x", ojs.WithQueue("a"))
+			}
+			b.advance(0)
+			if n := len(b.times()); n != 4 {
+				t.Fatalf("%d run", n)
+			}
+			must(t, b.Queues().Configure(b.ctx, "a", engine.QueueConfig{Concurrency: 1}))
+			b.advance(time.Second)
+			b.advance(time.Second)
+			must(t, b.Queues().Configure(b.ctx, "a", engine.QueueConfig{Concurrency: 3}))
+			for range 6 {
+				b.enqueue("x", ojs.WithQueue("a"))
+			}
+			b.advance(0)
+			must(t, b.Queues().Remove(b.ctx, "a"))
+			b.advance(500 * time.Millisecond)
+			must(t, b.Queues().Add(b.ctx, "a", engine.QueueConfig{Concurrency: 4}))
+			b.advance(0)
+			b.advance(500 * time.Millisecond)
+			if got, want := fmt.Sprint(b.times()), "[0s 0s 0s 0s 1s 2s 2s 2s 2.5s 3s 3s 3s]"; got != want {
+				t.Errorf("runs at %s, want %s", got, want)
+			}
+			b.advance(time.Minute)
+		}, given("a"), given("b"), engine.WithConcurrency(4))
+	})
+	t.Run("rate, weight, depth and defaults", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			var mu sync.Mutex
+			var order []string
+			b.Handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, job.Queue)
+				return nil
+			})
+			ran := func() []string {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Clone(order)
+			}
+			q := b.Queues()
+			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{
+				MaxDepth: 1, Overflow: engine.OverflowBlock, Defaults: []ojs.Option{ojs.WithPriority(7)},
+			}))
+			ticket := b.enqueue("x", ojs.WithQueue("a"))
+			if p := b.job(ticket.ID).Priority; p != 7 {
+				t.Errorf("priority %d", p)
+			}
+			blocked := make(chan error)
+			go func() {
+				_, err := b.Enqueue(b.ctx, "x", nil, ojs.WithQueue("a"))
+				blocked <- err
+			}()
+			synctest.Wait()
+			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{}))
+			must(t, <-blocked)
+			if b.elapsed() != 0 {
+				t.Errorf("the blocked enqueue went on after %v", b.elapsed())
+			}
+			if p := b.job(b.enqueue("x", ojs.WithQueue("a")).ID).Priority; p != 0 {
+				t.Errorf("priority %d", p)
+			}
+			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{Weight: 2}))
+			wantInvalid(t, q.Add(b.ctx, "b", engine.QueueConfig{}), "weight")
+			must(t, q.Add(b.ctx, "b", engine.QueueConfig{Weight: 1}))
+			for range 3 {
+				b.enqueue("x", ojs.WithQueue("b"))
+			}
+			b.run()
+			if got, want := fmt.Sprint(ran()), "[a b a a b b]"; got != want {
+				t.Errorf("order %s, want %s", got, want)
+			}
+			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{
+				Weight: 2, RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: time.Second}},
+			}))
+			for range 3 {
+				b.enqueue("x", ojs.WithQueue("a"))
+			}
+			b.advance(0)
+			if n := len(ran()); n != 7 {
+				t.Errorf("%d runs at once at a rate of 1", n-6)
+			}
+			b.advance(time.Second)
+			if n := len(ran()); n != 8 {
+				t.Errorf("%d runs after a second at a rate of 1", n-6)
+			}
+			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{Weight: 2}))
+			b.advance(0)
+			if n := len(ran()); n != 9 {
+				t.Errorf("%d runs of 3 without a rate", n-6)
+			}
+		}, given("a"), engine.WithConcurrency(1))
+	})
+	t.Run("limits over all engines are stored and cleared", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			q, name := b.Queues(), engine.LimitOfQueue("a")
+			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{GlobalConcurrency: 2}))
+			l, err := b.Limits().Get(b.ctx, name)
+			if err != nil || l.Bounds.Concurrency != 2 {
+				t.Errorf("%+v, %v", l, err)
+			}
+			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{}))
+			if l, err := b.Limits().Get(b.ctx, name); !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("%+v, %v", l, err)
+			}
+		}, given("a"))
+		uncounted := declaring{newMemory(t), func(c *storage.Capabilities) { c.Limits = false }}
+		eng, err := engine.New[any](uncounted, quiet, given("a"))
+		must(t, err)
+		err = eng.Queues().Configure(t.Context(), "a", engine.QueueConfig{GlobalConcurrency: 2})
+		if !errors.Is(err, ojs.ErrUnsupported) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("List shows the configuration, and what is refused changes nothing", func(t *testing.T) {
+		three := engine.WithQueue("a", engine.QueueConfig{Concurrency: 3})
+		eng, err := engine.New[any](newMemory(t), quiet, three)
+		must(t, err)
+		q, ctx := eng.Queues(), t.Context()
+		wantInvalid(t, q.Add(ctx, "a", engine.QueueConfig{}), "queue")
+		wantInvalid(t, q.Add(ctx, "BAD", engine.QueueConfig{}), "queue")
+		wantInvalid(t, q.Configure(ctx, "a", engine.QueueConfig{Concurrency: -1}), "concurrency")
+		wantInvalid(t, q.Remove(ctx, "a"), "queue")
+		for _, err := range []error{q.Remove(ctx, "b"), q.Configure(ctx, "b", engine.QueueConfig{})} {
+			if !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("%v", err)
+			}
+		}
+		_, err = eng.Enqueue(ctx, "x", nil, ojs.WithQueue("b"))
+		must(t, err)
+		list, err := q.List(ctx)
+		if err != nil || len(list) != 2 || list[0].Config == nil || list[1].Config != nil ||
+			list[0].Config.Concurrency != 3 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		all, err := engine.New[any](newMemory(t), quiet)
+		must(t, err)
+		wantInvalid(t, all.Queues().Add(ctx, "a", engine.QueueConfig{}), "queue")
+	})
+}
+
+// Jobs that were claimed ahead of a queue go back when it is removed, and their attempts
+// are not spent.
+func TestRemoveQueueReturnsJobs(t *testing.T) {
+	const jobs = 400
+	eng, err := engine.New[int](memory.New(), quiet, keepAll, engine.WithConcurrency(2),
+		engine.WithQueue("a", engine.QueueConfig{}), engine.WithQueue("b", engine.QueueConfig{}))
+	must(t, err)
+	var ran sync.Map
+	half, release := make(chan struct{}), make(chan struct{})
+	var n atomic.Int32
+	eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error {
+		if _, again := ran.LoadOrStore(job.Args, true); again {
+			t.Errorf("job %d runs twice", job.Args)
+		}
+		if n.Add(1) == jobs/2 { // here the engine claims ahead
+			close(half)
+			<-release
+		}
+		return nil
+	})
+	var tickets []ojs.Ticket
+	for i := range jobs {
+		ticket, err := eng.Enqueue(t.Context(), "x", i, ojs.WithQueue("a"))
+		must(t, err)
+		tickets = append(tickets, ticket)
+	}
+	started(t, eng)
+	<-half
+	must(t, eng.Queues().Remove(t.Context(), "a"))
+	close(release)
+	done, err := eng.Enqueue(t.Context(), "x", jobs, ojs.WithQueue("b"))
+	must(t, err)
+	_, err = done.Wait(t.Context())
+	must(t, err)
+	must(t, eng.Queues().Add(t.Context(), "a", engine.QueueConfig{}))
+	for _, ticket := range tickets {
+		_, err := ticket.Wait(t.Context())
+		must(t, err)
+		if job, err := eng.Get(t.Context(), ticket.ID); err != nil || job.Attempt != 1 {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+}
+
+// Queues change while jobs run. Every job runs, and then a concurrency holds that was
+// configured before its jobs were enqueued.
+func TestServeQueuesUnderLoad(t *testing.T) {
+	const jobs, rounds, last = 3000, 30, 300
+	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(8),
+		engine.WithQueue("a", engine.QueueConfig{}), engine.WithQueue("b", engine.QueueConfig{}))
+	must(t, err)
+	var running, ran atomic.Int32
+	all, end := make(chan struct{}), make(chan struct{})
+	eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error {
+		if n := running.Add(1); job.Args >= jobs && n > 1 {
+			t.Errorf("%d run at once", n)
+		}
+		running.Add(-1)
+		switch ran.Add(1) {
+		case jobs:
+			close(all)
+		case jobs + last:
+			close(end)
+		}
+		return nil
+	})
+	started(t, eng)
+	q, ctx := eng.Queues(), t.Context()
+	var enqueues sync.WaitGroup
+	enqueues.Go(func() {
+		for i := range jobs {
+			if _, err := eng.Enqueue(ctx, "x", i, ojs.WithQueue([]string{"a", "b"}[i%2])); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := range rounds {
+		must(t, q.Configure(ctx, "b", engine.QueueConfig{Concurrency: 1}))
+		must(t, q.Remove(ctx, "b"))
+		must(t, q.Configure(ctx, "a", engine.QueueConfig{Concurrency: 1 + i%4}))
+		must(t, q.Add(ctx, "b", engine.QueueConfig{Concurrency: 1 + i%2}))
+		must(t, q.Configure(ctx, "b", engine.QueueConfig{}))
+		must(t, q.Configure(ctx, "a", engine.QueueConfig{}))
+	}
+	enqueues.Wait()
+	<-all
+	must(t, q.Configure(ctx, "b", engine.QueueConfig{Concurrency: 1}))
+	for i := range last {
+		_, err := eng.Enqueue(ctx, "x", jobs+i, ojs.WithQueue("b"))
+		must(t, err)
+	}
+	<-end
+}
