@@ -264,19 +264,16 @@ func (a *attempt) returns() {
 }
 
 // lose ends an attempt that has lost its job: what its handler returns is dropped. It
-// reports whether run.attempts has one. Otherwise a step may be claiming the job right
-// now, and enter then drops the attempt. core.mu is held.
+// reports whether run.attempts has one. core.mu is held.
 func (r *run) lose(held storage.Held, cause error) bool {
-	if a := r.find(held); a != nil {
-		a.phase = over
-		a.end(cause)
-		a.arm()
-		return true
+	a := r.find(held)
+	if a == nil {
+		return false
 	}
-	if r.claiming > 0 {
-		r.lostEarly[held] = true
-	}
-	return false
+	a.phase = over
+	a.end(cause)
+	a.arm()
+	return true
 }
 
 // forget takes an attempt whose handler has returned out of r.attempts. core.mu is held.

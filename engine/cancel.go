@@ -42,11 +42,17 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 }
 
 // takenAway follows a transition that has ended a claim. It ends the attempt of this
-// engine, if there is one, or drops the claim of a remote worker. mu is held.
+// engine, if there is one, or drops the claim of a remote worker. A step may be claiming
+// the job right now, of a run that has ended too: enter then drops the attempt. mu is
+// held.
 func (c *core) takenAway(held storage.Held, cause error) {
-	if c.run == nil || !c.run.lose(held, cause) {
-		c.workerLost(held, cause)
+	if c.run != nil && c.run.lose(held, cause) {
+		return
 	}
+	if c.claiming > 0 {
+		c.lostEarly[held] = true
+	}
+	c.workerLost(held, cause)
 }
 
 // errUnchanged is what a change returns if the job is as wanted already.

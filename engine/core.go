@@ -71,6 +71,9 @@ type core struct {
 	idlers   []chan struct{}
 	fetchers []chan struct{} // of remote workers that wait for a job
 	started  time.Time       // of the latest run
+
+	claiming  int                   // claims under way, of this run and of those before
+	lostEarly map[storage.Held]bool // claims that were lost while others were under way
 }
 
 func newCore(s storage.Storage, opts []Option) (*core, error) {
@@ -81,7 +84,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand)}
+	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand), lostEarly: make(map[storage.Held]bool)}
 	if _, err := c.values(); cfg.reports != nil && err != nil {
 		return nil, fmt.Errorf("%w, for reports", err)
 	}

@@ -153,6 +153,73 @@ func TestClaimAfterGracePeriod(t *testing.T) {
 	})
 }
 
+// A job that was cancelled before the answer of its claim came does not start, also if the
+// Run that has claimed it has ended.
+func TestCancelOfAClaimOverAStop(t *testing.T) {
+	for name, again := range map[string]bool{"between runs": false, "in the next run": true} {
+		t.Run(name, func(t *testing.T) {
+			onGated(t, func(b *rig, s *gated) {
+				b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventStarted, ojs.EventCancelled}})
+				defer sub.Close()
+				synctest.Wait() // the new handler has made the engine look
+				gate := make(chan struct{})
+				s.hold <- gate
+				ticket := b.enqueue("x")
+				synctest.Wait()
+				b.stop()
+				if err := <-b.ended; !errors.Is(err, engine.ErrUnanswered) {
+					t.Errorf("Run: %v", err)
+				}
+				if again {
+					b.run()
+				}
+				must(t, b.Cancel(b.ctx, ticket.ID))
+				close(gate)
+				synctest.Wait()
+				if !again {
+					b.run()
+				}
+				b.advance(time.Second)
+				b.want(ticket.ID, ojs.StateCancelled, 1)
+				if ev := <-sub.C(); ev.Type != ojs.EventCancelled || len(sub.C()) > 0 {
+					t.Errorf("%s, and %d events after it", ev.Type, len(sub.C()))
+				}
+			})
+		})
+	}
+}
+
+// A claim that waits for another one while Run ends is not made any more.
+func TestClaimThatWaitsOverAStop(t *testing.T) {
+	onGated(t, func(b *rig, s *gated) {
+		gate := make(chan struct{})
+		s.hold <- gate
+		ctx, leave := context.WithCancel(b.ctx)
+		fetched := make(chan error, 1)
+		w := b.Worker("w", engine.WorkerConfig{Types: []string{"other"}})
+		go func() { _, err := w.Fetch(ctx); fetched <- err }()
+		synctest.Wait()
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		ticket := b.enqueue("x")
+		synctest.Wait() // the engine's claim waits for that of Fetch
+		b.stop()
+		if err := <-b.ended; !errors.Is(err, engine.ErrUnanswered) {
+			t.Errorf("Run: %v", err)
+		}
+		close(gate)
+		synctest.Wait()
+		if rec, err := s.Get(b.ctx, ticket.ID); err != nil || rec.State != ojs.StateAvailable || rec.Version != 1 {
+			t.Errorf("%s, version %d, %v; want available, version 1", rec.State, rec.Version, err)
+		}
+		leave()
+		<-fetched
+		b.run()
+		b.advance(time.Second)
+		b.want(ticket.ID, ojs.StateCompleted, 1)
+	})
+}
+
 // A claim whose answer comes late must not take the place of a job that came meanwhile.
 func TestLateClaimLosesNoWakeUp(t *testing.T) {
 	onGated(t, func(b *rig, s *gated) {

@@ -108,6 +108,7 @@ type wanted struct {
 	max    int  // how many jobs at most; 0: one
 	worker string
 	lapses bool // the claimer may vanish: what it holds counts until its lease is over
+	run    *run // that claims; nil: a worker
 }
 
 // claim claims up to w.max jobs, one if limits ask for a look after each, and appends
@@ -120,6 +121,9 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 		defer func() { <-g.turn }()
 	case <-ctx.Done():
 		return nil, time.Time{}, ctx.Err()
+	}
+	if w.run != nil && w.run.stops() { // while it waited for its turn
+		return nil, time.Time{}, nil
 	}
 	now := c.now()
 	ask, order, reopens, ok := g.ask(w, now)

@@ -37,17 +37,16 @@ type run struct {
 	tick  scheduler.Timer // of the pipeline
 
 	// Guarded by core.mu.
-	stopping  bool                  // no more claims
-	asleep    int                   // goroutines of the pipeline that wait on the clock
-	claiming  int                   // claims under way
-	failures  int                   // claims that failed in a row
-	failure   error                 // of the last of them
-	stuck     int                   // slots that have been replaced
-	spare     []*attempt            // memory for the next ones
-	attempts  []*attempt            // claimed and not stored yet, or running, in no order; of one job several, if a lost one goes on
-	lostEarly map[storage.Held]bool // claims that were lost while others were under way
-	drained   chan struct{}         // closed when stopping and the pipeline is empty
-	returned  []string              // the jobs whose attempts the stop has interrupted
+	stopping bool          // no more claims
+	asleep   int           // goroutines of the pipeline that wait on the clock
+	claiming int           // claims under way
+	failures int           // claims that failed in a row
+	failure  error         // of the last of them
+	stuck    int           // slots that have been replaced
+	spare    []*attempt    // memory for the next ones
+	attempts []*attempt    // claimed and not stored yet, or running, in no order; of one job several, if a lost one goes on
+	drained  chan struct{} // closed when stopping and the pipeline is empty
+	returned []string      // the jobs whose attempts the stop has interrupted
 
 	contexts *internal.Run // what those of the attempts share
 
@@ -64,12 +63,11 @@ type run struct {
 
 func (c *core) runUntil(ctx context.Context) error {
 	r := &run{
-		c:         c,
-		base:      storage.WithCaller(context.WithoutCancel(ctx), c),
-		lostEarly: make(map[storage.Held]bool),
-		drained:   make(chan struct{}),
-		closing:   make(chan struct{}),
-		over:      make(chan struct{}),
+		c:       c,
+		base:    storage.WithCaller(context.WithoutCancel(ctx), c),
+		drained: make(chan struct{}),
+		closing: make(chan struct{}),
+		over:    make(chan struct{}),
 
 		terminated: make(chan struct{}),
 	}
@@ -204,6 +202,13 @@ func unfinished(stuck, unstored []string, claiming bool) error {
 		errs = append(errs, fmt.Errorf("%w: a claim", ErrUnanswered))
 	}
 	return errors.Join(errs...)
+}
+
+// stops reports whether the run has been told to stop: it claims nothing more.
+func (r *run) stops() bool {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return r.stopping
 }
 
 // closed reports whether the grace period of a stop is over.

@@ -204,6 +204,7 @@ func (r *run) step(t *task, s *scratch) task {
 	if t.Claim > 0 {
 		r.c.mu.Lock()
 		r.claiming++
+		r.c.claiming++
 		n := max(len(r.spare)-t.Claim, 0)
 		s.spare = append(s.spare, r.spare[n:]...)
 		clear(r.spare[n:])
@@ -285,7 +286,9 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 // claim.
 func (r *run) claim(n int, s *scratch) (empty bool) {
 	c := r.c
-	recs, reopens, err := c.claim(r.base, wanted{types: c.registry.handled(), worker: c.worker, max: n}, s.recs[:0])
+	recs, reopens, err := c.claim(r.base, wanted{
+		types: c.registry.handled(), worker: c.worker, max: n, run: r,
+	}, s.recs[:0])
 	if err != nil {
 		s.recs = nil // a storage that has given up may still write to it
 		r.claimFailed(err)
@@ -332,7 +335,7 @@ func (r *run) enter(s *scratch, empty bool) {
 	defer c.mu.Unlock()
 	s.claimed = slices.DeleteFunc(s.claimed, func(a *attempt) bool {
 		held := a.held()
-		if len(r.lostEarly) > 0 && r.lostEarly[held] {
+		if c.lostEarly[held] {
 			c.letIn(held)
 			return true
 		}
@@ -342,8 +345,9 @@ func (r *run) enter(s *scratch, empty bool) {
 	if empty || len(s.claimed) > 0 {
 		r.failures = 0
 	}
-	if r.claiming--; r.claiming == 0 {
-		clear(r.lostEarly)
+	r.claiming--
+	if c.claiming--; c.claiming == 0 {
+		clear(c.lostEarly)
 	}
 }
 

@@ -53,6 +53,7 @@ type hold struct {
 	worker  string
 	now     time.Time // of the call
 	told    bool      // the caller has got the answer
+	ordinal int       // of the Run that has called
 	run     *attempt  // nil: its handler has not begun
 	lost    time.Time // when it was taken from its holder; zero: it was not
 	cause   error     // of the loss
@@ -302,7 +303,7 @@ func (l *ledger) recurring(j *job) {
 	l.runs[run] = j.rec.ID
 }
 
-func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c storage.Claim,
+func (l *ledger) claim(ctx context.Context, n *node, run int, told bool, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -332,7 +333,7 @@ func (l *ledger) claim(ctx context.Context, n *node, told bool, now time.Time, c
 		j.reaper = nil
 		j.hold = &hold{
 			job: j, node: n, version: j.rec.Version + 1, attempt: j.rec.Attempt + 1, worker: c.Worker,
-			now: now, told: told,
+			now: now, told: told, ordinal: run,
 		}
 		n.claimed(j.hold)
 		l.refresh(j)

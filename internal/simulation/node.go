@@ -32,6 +32,7 @@ type node struct {
 	ended    chan struct{}      // closed when Run has returned
 	stopping bool               // Run has been told to stop, and has not returned
 	started  time.Time          // when Run was called
+	runs     int                // how often it was
 	claims   map[string][]*hold // by job
 	expected map[string][]*expectation
 	observed map[string][]ojs.EventType
@@ -99,6 +100,7 @@ func (n *node) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	n.stop, n.ended, n.stopping, n.started = cancel, ended, false, n.w.now()
+	n.runs++
 	n.w.note(n.name, "", "Run is called")
 	n.w.busy.Go(func() {
 		defer close(ended)
@@ -191,6 +193,13 @@ func (n *node) stopped() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.crashed || n.stopping || n.stop == nil
+}
+
+// ordinal is how often Run has been called.
+func (n *node) ordinal() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.runs
 }
 
 func (n *node) claimed(h *hold) {
@@ -353,8 +362,10 @@ func (k *link) Insert(ctx context.Context, now time.Time, batch []storage.Insert
 
 func (k *link) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
-	return do(k.n, ctx, "Claim", dst,
-		func(told bool) ([]storage.Record, error) { return k.n.w.ledger.claim(ctx, k.n, told, now, c, dst) })
+	run := k.n.ordinal() // which may have ended when the call does its work
+	return do(k.n, ctx, "Claim", dst, func(told bool) ([]storage.Record, error) {
+		return k.n.w.ledger.claim(ctx, k.n, run, told, now, c, dst)
+	})
 }
 
 func (k *link) Settle(ctx context.Context, now time.Time, changes []storage.Change,

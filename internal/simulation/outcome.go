@@ -91,7 +91,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		return
 	}
 	a := h.run
-	stopping := h.node.stopped()
+	stopping := h.node.stopped() || h.ordinal != h.node.ordinal()
 	byClock := spent && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout)
 	switch {
 	case a == nil || a.returned.IsZero(),
