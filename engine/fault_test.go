@@ -153,14 +153,16 @@ func TestClaimAfterGracePeriod(t *testing.T) {
 	})
 }
 
-// A job that was cancelled before the answer of its claim came does not start, also if the
-// Run that has claimed it has ended.
+// A job that was cancelled before the answer of its claim came does not start. So it is
+// if the Run that has claimed it has ended.
 func TestCancelOfAClaimOverAStop(t *testing.T) {
 	for name, again := range map[string]bool{"between runs": false, "in the next run": true} {
 		t.Run(name, func(t *testing.T) {
 			onGated(t, func(b *rig, s *gated) {
 				b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventStarted, ojs.EventCancelled}})
+				sub := b.Subscribe(engine.EventFilter{
+					Types: []ojs.EventType{ojs.EventStarted, ojs.EventCancelled},
+				})
 				defer sub.Close()
 				synctest.Wait() // the new handler has made the engine look
 				gate := make(chan struct{})
@@ -190,7 +192,7 @@ func TestCancelOfAClaimOverAStop(t *testing.T) {
 	}
 }
 
-// A claim that waits for another one while Run ends is not made any more.
+// A claim that waits for another one while Run ends takes nothing.
 func TestClaimThatWaitsOverAStop(t *testing.T) {
 	onGated(t, func(b *rig, s *gated) {
 		gate := make(chan struct{})
@@ -209,7 +211,8 @@ func TestClaimThatWaitsOverAStop(t *testing.T) {
 		}
 		close(gate)
 		synctest.Wait()
-		if rec, err := s.Get(b.ctx, ticket.ID); err != nil || rec.State != ojs.StateAvailable || rec.Version != 1 {
+		rec, err := s.Get(b.ctx, ticket.ID)
+		if err != nil || rec.State != ojs.StateAvailable || rec.Version != 1 {
 			t.Errorf("%s, version %d, %v; want available, version 1", rec.State, rec.Version, err)
 		}
 		leave()
