@@ -257,8 +257,12 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 	}
 	ctx, end := c.traceEnqueue(ctx, batch)
 	op := c.beganInsert(batch)
+	slots := c.reserve(ctx, batch)
 	stored, err := c.store.Insert(ctx, now, batch, dst)
 	end(err)
+	if slots != nil {
+		defer func() { slots.start(batch, stored, now) }() // after the events
+	}
 	if err != nil {
 		err = c.explained(err, batch)
 		op.End()
@@ -300,7 +304,7 @@ func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted) {
 			continue
 		}
 		c.logEnqueued(r)
-		if r.State == ojs.StateAvailable {
+		if r.State == ojs.StateAvailable && !s.Claimed {
 			available++
 		}
 		wake = earliest(wake, r.WakeAt())

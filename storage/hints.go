@@ -4,6 +4,7 @@ package storage
 // none of it is complete, and passes every case. Each hint saves time only.
 //
 //   - Insert.IDIsNew: the id need not be looked for.
+//   - Insert.Claim: new jobs and their claim are one call.
 //   - Change.AttemptFieldsOnly: args, meta and options need not be written again.
 //   - KeySet.Changes: closed keys need not be read again with each claim.
 //   - SettleClaimer: an outcome and the next claim are one call.

@@ -278,6 +278,12 @@ type Insert struct {
 	// without IDIsNew [insert-9].
 	IDIsNew bool
 
+	// Claim, if not nil, asks the storage to claim the jobs of the batch in the same
+	// atomic step; its Max and SkipKeys do not count [insertclaim-1]. A storage does so
+	// if such a Claim would take all of them directly after the call, or never: see
+	// Inserted.Claimed [insertclaim-2, insertclaim-3, insertclaim-4].
+	Claim *Claim
+
 	// DependsOn are the ids of jobs that the job waits for: stored ones, and jobs of the
 	// batch at any place of it [depend-1, depend-3]. The record is pending, and its
 	// Dependencies have the condition; Unfinished and Failed are the storage's to count,
@@ -336,6 +342,11 @@ type Insert struct {
 // Inserted is the result of an Insert.
 type Inserted struct {
 	Version uint64 // of the stored record; 0 if it was not [insert-1, unique-2]
+
+	// Claimed says that the record was stored under Version and then claimed, by
+	// Record.Claim for the worker of Insert.Claim [insertclaim-1]. It is so for all
+	// records of a batch or for none, and only if each had that Claim [insertclaim-3].
+	Claimed bool
 
 	Existing *Record // the equal job because of which the record was not stored [unique-2, unique-5]
 	Updated  bool    // it has taken over from the record [unique-5, unique-18]

@@ -82,16 +82,22 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10}
 	claim := []any{now, 10, "w", []string{"x"}, none, none, none, none}
 	claim = claim[:len(claim):len(claim)]
+	claimNew := freshArguments(make([]written, 2))
+	claimNew = append(claimNew, []int64{now, now}, "w")
+	claimNew = claimNew[:len(claimNew):len(claimNew)]
 	plans := make(map[string]string)
 	for name, st := range map[string]struct {
 		sql  string
 		args []any
 	}{
-		"get":            {s.sql.get, []any{"a"}},
-		"claim":          {s.sql.claim, append(claim, []string{"q", "r"})},
-		"claim all":      {s.sql.claimAll, claim},
-		"claim around":   {s.sql.claimAround, claim},
-		"claim these":    {s.sql.claimThese, append(claim, []int64{1, 2}, []string{"", "k"}, "q")},
+		"get":              {s.sql.get, []any{"a"}},
+		"claim":            {s.sql.claim, append(claim, []string{"q", "r"})},
+		"claim all":        {s.sql.claimAll, claim},
+		"claim around":     {s.sql.claimAround, claim},
+		"claim these":      {s.sql.claimThese, append(claim, []int64{1, 2}, []string{"", "k"}, "q")},
+		"insert claim":     {s.sql.insertClaimIn, append(claimNew, ids, [][]byte{nil, nil})},
+		"insert claim all": {s.sql.insertClaimAll, append(claimNew, none, [][]byte{nil, nil})},
+
 		"begin past":     {s.sql.beginPast, []any{ids}},
 		"behind":         {s.sql.behindIn, []any{[]int32{1}, []int64{1}, 10, "q"}},
 		"behind in all":  {s.sql.behindAll, []any{[]int32{1}, []int64{1}, 10}},

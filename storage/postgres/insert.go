@@ -32,8 +32,12 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 		if err != nil {
 			return dst, err
 		}
-		c := &insertCall{encoded: encoded, ended: make(chan struct{})}
+		c := &insertCall{encoded: encoded, claim: claimOf(batch), now: rows.Nanos(now)}
+		c.ended = make(chan struct{})
 		if err := s.inserts.do(ctx, c); err != nil {
+			if c.claim != nil {
+				s.ends.Go(func() { s.giveBack(c) })
+			}
 			return dst, err
 		}
 		switch {
@@ -41,13 +45,15 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 			return dst, wrap(c.err)
 		case c.stored:
 			var n storage.Notice
-			for i := range encoded {
-				rows.Note(&n, &encoded[i].Columns)
+			for i, v := range c.versions {
+				dst = append(dst, storage.Inserted{Version: uint64(v), Claimed: c.claimed})
+				r := batch[i].Record
+				if c.claimed {
+					r.Claim(now, c.claim.Worker)
+				}
+				n.Add(r.ID, r.State, r.WakeAt())
 			}
 			s.tell(ctx, &n)
-			for _, v := range c.versions {
-				dst = append(dst, storage.Inserted{Version: uint64(v)})
-			}
 			return dst, nil
 		}
 		// Something is in its way, which the other path finds out.
@@ -111,7 +117,10 @@ func encodeNew(batch []storage.Insert) ([]written, error) {
 // insertCall is an insert that asks for no lookups but of ids and draining queues.
 type insertCall struct {
 	encoded  []written
+	claim    *storage.Claim // which may follow in the same statement; nil: none
+	now      int64
 	stored   bool
+	claimed  bool
 	versions []int64
 	err      error // of the database
 	ended    chan struct{}
@@ -123,21 +132,30 @@ func (c *insertCall) done() <-chan struct{} { return c.ended }
 // flushInserts makes calls with one statement. If one of them cannot be made, none is,
 // and each is tried by itself.
 func (s *Storage) flushInserts(calls []*insertCall) {
-	all := calls[0].encoded
+	all := *calls[0]
 	for _, c := range calls[1:] {
-		all = append(all[:len(all):len(all)], c.encoded...)
+		all.encoded = append(all.encoded[:len(all.encoded):len(all.encoded)], c.encoded...)
+		if !sameClaim(all.claim, c.claim) {
+			all.claim = nil
+		}
 	}
-	versions, stored, err := s.insertAll(all)
-	if (err == nil && !stored || refused(err)) && len(calls) > 1 {
+	starts := make([]int64, 0, len(all.encoded))
+	for _, c := range calls {
+		starts = append(starts, slices.Repeat([]int64{c.now}, len(c.encoded))...)
+	}
+	s.insertAll(&all, starts)
+	if (all.err == nil && !all.stored || refused(all.err)) && len(calls) > 1 {
 		for _, c := range calls {
-			c.versions, c.stored, c.err = s.insertAll(c.encoded)
+			s.insertAll(c, starts[:len(c.encoded)])
+			starts = starts[len(c.encoded):]
 			close(c.ended)
 		}
 		return
 	}
 	for _, c := range calls {
-		if c.stored, c.err = stored, err; stored {
-			c.versions, versions = versions[:len(c.encoded):len(c.encoded)], versions[len(c.encoded):]
+		if c.stored, c.claimed, c.err = all.stored, all.claimed, all.err; all.stored {
+			n := len(c.encoded)
+			c.versions, all.versions = all.versions[:n:n], all.versions[n:]
 		}
 		close(c.ended)
 	}
@@ -146,11 +164,16 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 // fresh reports whether jobs are available and have nothing that few jobs have. Most jobs
 // are fresh.
 func fresh(of []written) bool {
+	return unbegun(of) && !slices.ContainsFunc(of, func(w written) bool { return w.Job != nil })
+}
+
+// unbegun is fresh of jobs that may have documents.
+func unbegun(of []written) bool {
 	for i := range of {
 		c := &of[i]
 		if c.State != rows.Available || c.Version != 0 || c.Attempt != 0 || c.Progress != 0 ||
 			c.Worker != "" || c.Fingerprint != "" || c.RateKey != "" ||
-			c.Job != nil || c.Outcome != nil || c.Checkpoint != nil ||
+			c.Outcome != nil || c.Checkpoint != nil ||
 			c.Wake != rows.None || c.Deadline != rows.None || c.Started != rows.None ||
 			c.NextRetry != rows.None || c.Finished != rows.None || c.Dead != rows.None ||
 			c.LeaseUntil != rows.None || c.kept != rows.None {
@@ -160,28 +183,38 @@ func fresh(of []written) bool {
 	return true
 }
 
-// insertAll stores jobs, and returns their versions. It reports false, and has stored
-// none, if an id is stored already or a queue draining.
-func (s *Storage) insertAll(encoded []written) (versions []int64, stored bool, err error) {
-	sql, args := s.sql.insert, []any(nil)
-	if fresh(encoded) {
-		sql, args = s.sql.insertFresh, freshArguments(encoded)
-	} else {
-		args = arguments(encoded)
+// insertAll stores the jobs of a call, and their versions in it. It stores none, and no
+// error, if an id is stored already or a queue draining. starts is when each job would be
+// claimed.
+func (s *Storage) insertAll(c *insertCall, starts []int64) {
+	var v int64
+	into := []any{&v}
+	sql, args, query := s.sql.insert, []any(nil), s.query
+	switch {
+	case c.claim != nil && unbegun(c.encoded):
+		sql, query, into = s.sql.insertClaimAll, tuned{s}.query, append(into, &c.claimed)
+		if len(c.claim.Queues) > 0 {
+			sql = s.sql.insertClaimIn
+		}
+		queues := append([]string{}, c.claim.Queues...)
+		args = append(freshArguments(c.encoded), starts, c.claim.Worker, queues,
+			documents(c.encoded, func(w *written) []byte { return w.Job }))
+	case fresh(c.encoded):
+		sql, args = s.sql.insertFresh, freshArguments(c.encoded)
+	default:
+		args = arguments(c.encoded)
 	}
-	err = again(func() error {
-		versions = versions[:0]
-		var v int64
-		read := each([]any{&v}, func() { versions = append(versions, v) })
-		err := s.query(context.Background(), sql, args, read) // in the time of none of the calls
+	c.err = again(func() error {
+		c.versions, c.claimed = c.versions[:0], false
+		read := each(into, func() { c.versions = append(c.versions, v) })
+		err := query(context.Background(), sql, args, read) // in the time of none of the calls
 		if isCode(err, uniqueViolation) {
 			return nil
 		}
-		stored = err == nil && len(versions) == len(encoded)
+		c.stored = err == nil && len(c.versions) == len(c.encoded)
 		return err
 	})
-	slices.Sort(versions) // drawn in the order of the jobs
-	return versions, stored, err
+	slices.Sort(c.versions) // drawn in the order of the jobs
 }
 
 // inserter is a transaction as insert.Batch wants it.

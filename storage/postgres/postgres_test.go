@@ -465,6 +465,7 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 	}
 	for statement, indexes := range map[string]string{
 		"get": "job_id", "claim": "ready_order", "claim all": "ready_all", "claim around": "ready_order",
+		"insert claim": "ready_order", "insert claim all": "ready_all",
 		"claim these": "ready_pkey", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
 		"behind": "ready_order", "behind in all": "ready_all", "first of keys": "ready_key",
 		"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey", "end step": "job_id active_pkey",

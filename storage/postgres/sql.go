@@ -13,7 +13,8 @@ import (
 // migrations.
 type statements struct {
 	tune, lockName, takeNames, leaveNames, schemaThere, migrated, beside string
-	insert, insertFresh, stored, peers, locked, oldest, draining, depth  string
+	insert, insertFresh, insertClaimIn, insertClaimAll                   string
+	stored, peers, locked, oldest, draining, depth                       string
 	beginPast, behindIn, behindAll, firstOfKeys, claimThese              string
 	claim, claimAll, claimAround, somePaused                             string
 	aheadIn, aheadAll, aheadAround, lockedIDs                            string
@@ -367,6 +368,35 @@ const (
 		) f ORDER BY a, b LIMIT $3`
 )
 
+// insertClaim is insertFresh of jobs, with the documents $12, whose worker $10 claims
+// them at the times $9, if it would take them: no queue of theirs is paused, and no other
+// job is available in the queues $11 of the claim. A job that another transaction has
+// stored and not committed yet comes later. It returns whether it has claimed them.
+const insertClaim = `WITH free AS MATERIALIZED (SELECT
+		NOT EXISTS (SELECT FROM {schema}.queue_state s
+			WHERE s.state = 'paused' AND s.queue = ANY ($2::text[]))
+		AND (SELECT j.seq FROM {schema}.ready j WHERE {in} LIMIT 1) IS NULL AS yes),
+	n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, NULL::text AS rate_key, u.* FROM (
+		SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[],
+			$6::bigint[], $7::bigint[], $8::bytea[], $9::bigint[], $12::bytea[]) WITH ORDINALITY
+		AS u (id, queue, type, priority, created, enqueued, lease, args, started, job, ord) ORDER BY u.ord) u
+		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s
+			WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
+	body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job)
+		SELECT place, nullif(created, {none}), lease, id, args, job FROM n),
+	counted AS (INSERT INTO {schema}.tally
+		SELECT queue, CASE WHEN yes THEN 4 ELSE 3 END, false, count(*) FROM n, free GROUP BY queue, yes),
+	queued AS (INSERT INTO {schema}.ready
+			(seq, place, version, attempt, enqueued, priority, state, limited, queue, type)
+		SELECT place, place, {first}, 0, nullif(enqueued, {none}), priority, 3, {limited}, queue, type
+		FROM n, free WHERE NOT yes),
+	leased AS (INSERT INTO {schema}.active (seq, place, version, attempt, other_place, wake, enqueued,
+			started, lease_until, priority, state, limited, queue, type, worker)
+		SELECT place, place, {first} + 1, 1, place, {until_started}, nullif(enqueued, {none}),
+			started, {until_started}, priority, 4, {limited}, queue, type, nullif($10::text, '')
+		FROM n, free WHERE yes)
+	SELECT {first}, yes FROM n, free`
+
 // behind are the available jobs behind the places passed: level by level, so that no sort
 // is needed.
 const behind = `WITH RECURSIVE level (priority) AS (
@@ -451,12 +481,14 @@ func newStatements(schema string) *statements {
 			walked(strings.ReplaceAll(way, "{behind}", back)),
 		}
 	}
+	untilStarted := strings.NewReplacer("$1::bigint", "n.started", "b.lease", "n.lease").Replace(until)
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
 		"{first}", first,
 		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$6", "$7", "$8")),
 		"{of_types_of_keys}", types("$3", "$4", "$5", "$6"),
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"),
+		"{until_started}", untilStarted,
 		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
 	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}", "-9223372036854775808")
 	ours := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema)
@@ -515,6 +547,9 @@ func newStatements(schema string) *statements {
 			INSERT INTO {schema}.ready (seq, place, version, attempt, enqueued, priority, state, queue, type)
 			SELECT place, place, {first}, 0, nullif(enqueued, {none}), priority, 3, queue, type FROM n
 			RETURNING version`),
+		insertClaimIn: q(strings.ReplaceAll(insertClaim, "{in}", "j.queue = ANY ($11::text[])")),
+		insertClaimAll: q(strings.ReplaceAll(insertClaim, "{in}",
+			"j.attempt >= 0 AND cardinality($11::text[]) = 0")),
 		// And a first version for each id.
 		stored: q(`SELECT b.id, s.state, 0::bigint FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])
 			UNION ALL

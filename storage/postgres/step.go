@@ -246,6 +246,10 @@ func (s *Storage) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 		return 0, err
 	}
 	defer s.mu.RUnlock()
+	return s.unclaim(ctx, held)
+}
+
+func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err error) {
 	named := make(map[storage.Held]bool, len(held))
 	ids := make([]string, 0, len(held))
 	for _, h := range held {

@@ -145,7 +145,7 @@ const (
 
 // Cases returns every case.
 func Cases() []Case {
-	return slices.Concat(insertCases, uniqueCases, batchCases, claimCases, settleCases,
+	return slices.Concat(insertCases, insertClaimCases, uniqueCases, batchCases, claimCases, settleCases,
 		thenCases, dependsCases, lineCases, groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
 		listCases, orderCases, versionCases, limitCases, valueCases, logCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,

@@ -122,6 +122,7 @@ type Pipeline[J, O any] struct {
 	steps      int // under way
 	claims     int // of them: those that claim
 	asked      int // jobs that these ask for
+	reserved   int // slots for the jobs of other calls
 	back       []J // jobs to be given back
 
 	backlog int    // available jobs that no claim has looked for, as far as known; at times too many
@@ -227,6 +228,35 @@ func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O]
 		p.emptied++
 	case t.Claim > 0 && t.Free == 0:
 		p.target = 0 // the next job is one that no claim ahead gets
+	}
+	return p.next()
+}
+
+// Reserve keeps slots for n jobs that a call other than a step is to claim: it is a task
+// that Reserved ends. It reports false if the slots for them are not free, or if no jobs
+// may be claimed ahead. Slots for which a step claims count as free: the jobs of either
+// may have to wait in the local queue.
+func (p *Pipeline[J, O]) Reserve(n int) (t Task[J, O], ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.blocked || p.stopped || !p.Slow || p.exact() || !p.Joint() || p.slots()-p.waits()-p.reserved < n {
+		return t, false
+	}
+	t.Claim, t.returns = n, p.returns
+	p.goroutines++
+	p.reserved += n
+	return t, true
+}
+
+// Reserved hands in the jobs that were claimed for a Reserve.
+func (p *Pipeline[J, O]) Reserved(t *Task[J, O], jobs []J) Task[J, O] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reserved -= t.Claim
+	if p.returns != t.returns {
+		p.back = append(p.back, jobs...)
+	} else {
+		p.push(jobs)
 	}
 	return p.next()
 }
@@ -446,7 +476,7 @@ func (p *Pipeline[J, O]) size() (claim, free int) {
 	if p.backlog == 0 || p.blocked || p.stopped || p.Slow && p.claims > 0 && !p.Joint() {
 		return 0, 0
 	}
-	promised := p.waits() + p.asked
+	promised := p.waits() + p.asked + p.reserved
 	free = max(p.slots()-promised, 0)
 	if p.Slow {
 		free = min(free, maxClaim)

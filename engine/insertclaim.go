@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/pipeline"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// An engine that enqueues jobs which it could start at once asks its storage to claim
+// them in the call that stores them (storage.Insert.Claim):
+//
+//  1. The pipeline reserves a free slot for each job of the batch.
+//  2. The storage claims all jobs of the batch, or none if other jobs are ahead of them.
+//  3. After the events of the enqueue are published, the claimed jobs enter the local
+//     queue.
+//
+// A slot is reserved only if a step could claim jobs ahead, and of a durable storage
+// only: one call more costs little in memory.
+
+// reserved are slots that are kept for the jobs of an enqueue.
+type reserved struct {
+	r *run
+	t task
+}
+
+// reserve keeps slots for the jobs of a batch, and has the storage asked to claim them.
+// It returns nil if the jobs cannot start at once. Otherwise start ends it.
+func (c *core) reserve(ctx context.Context, batch []storage.Insert) *reserved {
+	if !c.durable || !c.joint() || storage.Tx(ctx) != nil {
+		return nil
+	}
+	claim := &storage.Claim{Queues: c.queues, Types: c.registry.handled(), Worker: c.worker}
+	if c.counted {
+		claim.Limits = new(storage.Limited)
+	}
+	for i := range batch {
+		r := &batch[i].Record
+		if len(claim.Types) == 0 || r.State != ojs.StateAvailable || !claim.Takes(r.Type, r.TypeVersion) {
+			return nil
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.run == nil {
+		return nil
+	}
+	t, ok := c.run.pipe.Reserve(len(batch))
+	if !ok {
+		return nil
+	}
+	c.run.claiming++
+	for i := range batch {
+		batch[i].Claim = claim
+	}
+	return &reserved{c.run, t}
+}
+
+// start has the jobs started that the storage has claimed. stored is nil if the call has
+// failed.
+func (v *reserved) start(batch []storage.Insert, stored []storage.Inserted, now time.Time) {
+	s := scratches.Get().(*scratch)
+	defer func() {
+		s.clear()
+		scratches.Put(s)
+	}()
+	for i := range stored {
+		if !stored[i].Claimed {
+			break
+		}
+		a := attempts.Get().(*attempt)
+		*a.rec = batch[i].Record.Copy()
+		a.rec.Version = stored[i].Version
+		a.rec.Claim(now, v.r.c.worker)
+		a.prepare(v.r)
+		s.claimed = append(s.claimed, a)
+	}
+	v.r.enter(s, false)
+	if next := v.r.pipe.Reserved(&v.t, s.claimed); next.Kind != pipeline.Leave {
+		go v.r.work(&next)
+		return
+	}
+	v.r.left()
+}

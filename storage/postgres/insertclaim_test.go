@@ -1,0 +1,65 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
+)
+
+// claiming inserts a job that the caller would claim next, and returns the result.
+func claiming(t *testing.T, s storage.Storage, r storage.Record, c storage.Claim) storage.Inserted {
+	t.Helper()
+	out, err := s.Insert(t.Context(), time.Now(), []storage.Insert{{Record: r, Claim: &c}}, nil)
+	must(t, err)
+	return out[0]
+}
+
+// An insert claims its jobs if nothing is ahead of them, and never within a transaction
+// of its caller.
+func TestInsertClaims(t *testing.T) {
+	s, _ := open(t, "")
+	queues := storage.Claim{Queues: []string{"q", "other"}, Worker: "w"}
+	if !claiming(t, s, record(1), queues).Claimed || !claiming(t, s, record(2), storage.Claim{}).Claimed {
+		t.Error("an insert into an empty queue claims nothing")
+	}
+	tx, err := connect(t).Begin(t.Context())
+	must(t, err)
+	batch := []storage.Insert{{Record: record(3), Claim: &queues}}
+	out, err := s.Insert(postgres.WithTx(t.Context(), tx), time.Now(), batch, nil)
+	must(t, err)
+	must(t, tx.Commit(t.Context()))
+	if out[0].Claimed {
+		t.Error("an insert in a transaction claims")
+	}
+	if claiming(t, s, record(4), queues).Claimed {
+		t.Error("an insert claims a job that others are ahead of")
+	}
+}
+
+// The claims of an insert whose caller has left are undone.
+func TestInsertClaimsForNobody(t *testing.T) {
+	s, name := open(t, "")
+	pool := connect(t)
+	tx := lockJobs(t, pool, name)
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		batch := []storage.Insert{{Record: record(1), Claim: &storage.Claim{Worker: "w"}}}
+		_, err := s.Insert(ctx, time.Now(), batch, nil)
+		ended <- err
+	}()
+	awaitBlocked(t, pool, int(tx.Conn().PgConn().PID()))
+	leave()
+	if err := <-ended; err == nil {
+		t.Fatal("the insert has ended without an error")
+	}
+	must(t, tx.Commit(t.Context()))
+	await(t, "the claim to be undone", func() bool {
+		r, err := s.Get(t.Context(), record(1).ID)
+		return err == nil && r.State == ojs.StateAvailable && r.Version&0xffff == 2 && r.Attempt == 0
+	})
+}
