@@ -41,11 +41,12 @@ type core struct {
 	mocked  bool    // the clock is virtual
 	durable bool    // the storage is
 
-	versioned bool                  // the storage tells versions of jobs apart
-	counted   bool                  // the storage counts limits
-	uncounted atomic.Bool           // the engine has warned that the storage does not count
-	held      heldBack              // whether limits hold jobs back
-	stepper   storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
+	versioned    bool                  // the storage tells versions of jobs apart
+	counted      bool                  // the storage counts limits
+	insertClaims bool                  // the storage claims new jobs if asked to
+	uncounted    atomic.Bool           // the engine has warned that the storage does not count
+	held         heldBack              // whether limits hold jobs back
+	stepper      storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
 
 	registry  registry
 	gate      *gate
@@ -92,7 +93,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, fmt.Errorf("%w: leave out WithJobLogs, or use memory or SQLite", err)
 	}
 	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
-	c.counted = s.Capabilities().Limits
+	c.counted, c.insertClaims = s.Capabilities().Limits, s.Capabilities().InsertClaims
 	c.queues.Store(&cfg.queues)
 	if err := c.checkLimits(); err != nil {
 		return nil, err

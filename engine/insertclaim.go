@@ -17,8 +17,8 @@ import (
 //  3. After the events of the enqueue are published, the claimed jobs enter the local
 //     queue.
 //
-// A slot is reserved only if a step could claim jobs ahead, and of a durable storage
-// only: one call more costs little in memory.
+// A slot is reserved only if a step could claim jobs ahead, and if no job is ahead of new
+// ones as far as the pipeline knows.
 
 // reserved are slots that are kept for the jobs of an enqueue.
 type reserved struct {
@@ -29,10 +29,14 @@ type reserved struct {
 // reserve keeps slots for the jobs of a batch, and has the storage asked to claim them.
 // It returns nil if the jobs cannot start at once. Otherwise start ends it.
 func (c *core) reserve(ctx context.Context, batch []storage.Insert) *reserved {
-	if !c.durable || !c.joint() || storage.Tx(ctx) != nil {
+	if !c.insertClaims {
 		return nil
 	}
-	claim := &storage.Claim{Queues: c.queues, Types: c.registry.handled(), Worker: c.worker}
+	batch[0].Claim = nil // that of an earlier try
+	if !c.joint() || storage.Tx(ctx) != nil {
+		return nil
+	}
+	claim := &storage.Claim{Types: c.registry.handled(), Worker: c.worker}
 	if c.counted {
 		claim.Limits = new(storage.Limited)
 	}
@@ -52,9 +56,8 @@ func (c *core) reserve(ctx context.Context, batch []storage.Insert) *reserved {
 		return nil
 	}
 	c.run.claiming++
-	for i := range batch {
-		batch[i].Claim = claim
-	}
+	claim.Queues = c.queues.Load().names // of now: a change has reserved jobs given back
+	batch[0].Claim = claim
 	return &reserved{c.run, t}
 }
 

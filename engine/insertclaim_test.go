@@ -26,6 +26,12 @@ func newClaimsNew() *claimsNew {
 	return &claimsNew{durableSteps: durableSteps{durable{m}, m}}
 }
 
+func (s *claimsNew) Capabilities() storage.Capabilities {
+	c := s.durableSteps.Capabilities()
+	c.InsertClaims = true
+	return c
+}
+
 func (s *claimsNew) Insert(
 	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
 ) ([]storage.Inserted, error) {

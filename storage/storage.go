@@ -250,6 +250,9 @@ type Capabilities struct {
 
 	// Limits says that the storage is a LimitStore and obeys Claim.Limits [limit-1].
 	Limits bool
+
+	// InsertClaims says that the storage obeys Insert.Claim [insertclaim-1].
+	InsertClaims bool
 }
 
 // Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
@@ -278,10 +281,11 @@ type Insert struct {
 	// without IDIsNew [insert-9].
 	IDIsNew bool
 
-	// Claim, if not nil, asks the storage to claim the jobs of the batch in the same
-	// atomic step; its Max and SkipKeys do not count [insertclaim-1]. A storage does so
-	// if such a Claim would take all of them directly after the call, or never: see
-	// Inserted.Claimed [insertclaim-2, insertclaim-3, insertclaim-4].
+	// Claim of the first job asks the storage to claim the jobs of the batch in the same
+	// atomic step; its Max and SkipKeys do not count [insertclaim-1]. A storage may do so
+	// if such a Claim would take all of them directly after the call: see
+	// Inserted.Claimed [insertclaim-2, insertclaim-3, insertclaim-4]. Engines use it only
+	// if Capabilities.InsertClaims is set.
 	Claim *Claim
 
 	// DependsOn are the ids of jobs that the job waits for: stored ones, and jobs of the
@@ -345,7 +349,7 @@ type Inserted struct {
 
 	// Claimed says that the record was stored under Version and then claimed, by
 	// Record.Claim for the worker of Insert.Claim [insertclaim-1]. It is so for all
-	// records of a batch or for none, and only if each had that Claim [insertclaim-3].
+	// records of a batch or for none [insertclaim-3].
 	Claimed bool
 
 	Existing *Record // the equal job because of which the record was not stored [unique-2, unique-5]

@@ -241,6 +241,7 @@ type counter struct {
 type waiter struct {
 	*rows.Row
 	awaited bool // by others in turn
+	depends bool // it was stored with DependsOn
 	counted bool // since it was read
 }
 
@@ -286,7 +287,7 @@ func (c *counter) read(sql string, args ...any) error {
 			c.met = append(c.met, bad{list[i], err})
 			continue
 		}
-		c.jobs[row.Seq] = &waiter{Row: row, awaited: list[i].ord != 0}
+		c.jobs[row.Seq] = &waiter{Row: row, awaited: list[i].ord != 0, depends: list[i].Depends != nil}
 	}
 	return err
 }

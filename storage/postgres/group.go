@@ -291,7 +291,7 @@ func (c *counter) awaitNew(
 		}
 		for _, id := range in.AwaitedBy {
 			w := byID[id]
-			if w == nil || w.State != ojs.StatePending || w.Dependencies == nil {
+			if w == nil || w.State != ojs.StatePending || !w.depends {
 				continue
 			}
 			h := heads[in.Record.ID]

@@ -191,7 +191,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "row locks",
-		Then: true, DependsOn: true, Orders: true, Versions: true}
+		Then: true, DependsOn: true, Orders: true, Versions: true, InsertClaims: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves

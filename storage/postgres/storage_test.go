@@ -94,6 +94,7 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		Values:       true,
 		Orders:       true,
 		Versions:     true,
+		InsertClaims: true,
 		Queues:       true,
 		Crons:        true,
 		Notices:      true,

@@ -13,7 +13,7 @@ var _ = register([]fault{
 	{"new jobs said to be claimed", "insertclaim-1 insertclaim-2 insertclaim-3 insertclaim-4",
 		afterInsert(func(b *broken, ctx Context, now Time, batch inserts, out results) {
 			for i := range out {
-				out[i].Claimed = batch[i].Claim != nil
+				out[i].Claimed = batch[0].Claim != nil
 			}
 		})},
 	{"new jobs claimed for nobody", "insertclaim-1",

@@ -217,9 +217,13 @@ var groupCases = []Case{
 			next := c.wait(ojs.AllSucceeded, []string{a.ID})
 			record := c.wait(ojs.AllEnded, []string{a.ID, next}, join)
 			done := c.reach(ojs.StateCompleted)
+			given := c.job(pending) // with Dependencies, and without DependsOn
+			given.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded, Unfinished: 2}
+			c.insert(given)
 			version := c.get(next).Version
-			fresh := storage.Insert{Record: c.job(), AwaitedBy: []string{next, done.ID, record}}
+			fresh := storage.Insert{Record: c.job(), AwaitedBy: []string{next, done.ID, given.ID, record}}
 			c.insertOne(fresh)
+			c.waits(given.ID, 2, 0)
 			c.waits(next, 2, 0)
 			c.waits(record, 3, 0)
 			if v := c.get(next).Version; v != version {

@@ -276,6 +276,7 @@ var explanations = []string{
 	"Engines use it only if Capabilities.Then is set",
 	"Engines use it only if Capabilities.DependsOn is set",
 	"Engines use it only if Capabilities.Ordering is set",
+	"Engines use it only if Capabilities.InsertClaims is set",
 	"Engines use it only for a GroupStore",
 	"Engines use it only for a LogStore",
 	"It is at most some hundred KiB",

@@ -86,6 +86,9 @@ type Config struct {
 	// Limits declares that claims obey limits (Capabilities.Limits).
 	Limits bool
 
+	// InsertClaims declares that inserts claim new jobs (Capabilities.InsertClaims).
+	InsertClaims bool
+
 	// Quarantine declares the optional ability storage.Quarantiner, like those above. It
 	// needs Plant and Mend.
 	Quarantine bool
@@ -286,6 +289,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if caps.Limits != cfg.Limits {
 		t.Errorf("limits: claimed %v, Capabilities say %v", cfg.Limits, caps.Limits)
+	}
+	if caps.InsertClaims != cfg.InsertClaims {
+		t.Errorf("claims of new jobs: claimed %v, Capabilities say %v", cfg.InsertClaims, caps.InsertClaims)
 	}
 	if _, has := storage.As[storage.LimitStore](s); has != cfg.Limits {
 		t.Errorf("settings of limits: claimed %v, implemented %v", cfg.Limits, has)

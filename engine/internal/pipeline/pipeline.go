@@ -122,13 +122,14 @@ type Pipeline[J, O any] struct {
 	steps      int // under way
 	claims     int // of them: those that claim
 	asked      int // jobs that these ask for
-	reserved   int // slots for the jobs of other calls
+	reserved   int // slots for the jobs of inserts
 	back       []J // jobs to be given back
 
 	backlog int    // available jobs that no claim has looked for, as far as known; at times too many
 	news    uint64 // raised whenever backlog is
 	emptied uint64 // raised whenever a claim was empty and backlog became 0
 	returns uint64 // raised by Return and Stop
+	behind  bool   // the latest claim has found as many jobs as it wanted, or a new job others before it
 	blocked bool   // no claims for now
 	stopped bool
 	flush   bool // a step is due, however few outcomes there are
@@ -212,6 +213,7 @@ func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O]
 	if t.Claim > 0 {
 		p.claims--
 		p.asked -= t.Claim
+		p.behind = len(jobs) == t.Claim
 	}
 	switch {
 	case len(jobs) > 0:
@@ -232,14 +234,15 @@ func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O]
 	return p.next()
 }
 
-// Reserve keeps slots for n jobs that a call other than a step is to claim: it is a task
-// that Reserved ends. It reports false if the slots for them are not free, or if no jobs
-// may be claimed ahead. Slots for which a step claims count as free: the jobs of either
-// may have to wait in the local queue.
+// Reserve keeps slots for n new jobs, which the insert that stores them is to claim: it
+// is a task that Reserved ends. It reports false if the slots for them are not free, if
+// other jobs are likely to be ahead of them, or if no jobs may be claimed ahead. Slots
+// for which a step claims count as free: the jobs of either may have to wait in the local
+// queue.
 func (p *Pipeline[J, O]) Reserve(n int) (t Task[J, O], ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.blocked || p.stopped || !p.Slow || p.exact() || !p.Joint() || p.slots()-p.waits()-p.reserved < n {
+	if p.behind || p.blocked || p.stopped || p.exact() || !p.Joint() || p.slots()-p.waits()-p.reserved < n {
 		return t, false
 	}
 	t.Claim, t.returns = n, p.returns
@@ -248,11 +251,12 @@ func (p *Pipeline[J, O]) Reserve(n int) (t Task[J, O], ok bool) {
 	return t, true
 }
 
-// Reserved hands in the jobs that were claimed for a Reserve.
+// Reserved hands in the jobs that were claimed for a Reserve, which are all or none.
 func (p *Pipeline[J, O]) Reserved(t *Task[J, O], jobs []J) Task[J, O] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reserved -= t.Claim
+	p.behind = len(jobs) == 0
 	if p.returns != t.returns {
 		p.back = append(p.back, jobs...)
 	} else {

@@ -40,11 +40,36 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// Without a local queue no slot is reserved, nor of a storage in memory.
+// Without a local queue no slot is reserved.
 func TestReserveNothing(t *testing.T) {
-	for _, r := range []*rig{newRig(t, 3, 0, true), newRig(t, 3, 10, false)} {
-		if _, ok := r.Reserve(1); ok {
-			t.Errorf("a slot is reserved with %d jobs ahead, slow: %t", r.ahead, r.Slow)
-		}
+	if _, ok := newRig(t, 3, 0, true).Reserve(1); ok {
+		t.Error("a slot is reserved though no job may be claimed ahead")
+	}
+}
+
+// After an insert that has found other jobs ahead, slots are reserved again once a claim
+// has found fewer jobs than it wanted.
+func TestReserveBehind(t *testing.T) {
+	r := newRig(t, 3, 10, true)
+	one, ok := r.Reserve(1)
+	if !ok {
+		t.Fatal("no slot is reserved")
+	}
+	r.is(r.Reserved(&one, nil), pipeline.Leave, 0)
+	if _, ok := r.Reserve(1); ok {
+		t.Error("a slot is reserved though other jobs are ahead")
+	}
+	r.Available(10)
+	a := r.is(r.entered(), pipeline.Step, 3)
+	r.runs(r.Stepped(&a, []int{1, 2, 3}, false), 1)
+	r.runs(r.entered(), 2)
+	r.runs(r.entered(), 3)
+	if _, ok := r.Reserve(1); ok {
+		t.Error("a slot is reserved that is not free")
+	}
+	b := r.is(r.Dropped(), pipeline.Step, 1)
+	r.is(r.Stepped(&b, nil, true), pipeline.Leave, 0)
+	if _, ok := r.Reserve(1); !ok {
+		t.Error("no slot is reserved though a claim was empty")
 	}
 }
