@@ -66,6 +66,15 @@ func TestCatalogueIsWhole(t *testing.T) {
 	for _, text := range reasons {
 		texts[text] = "reasons"
 	}
+	for _, text := range attemptEnds {
+		texts[text] = "attemptEnds"
+	}
+	for _, text := range noteNames {
+		texts[text] = "noteNames"
+	}
+	for _, text := range outcomeNames {
+		texts[text] = "outcomeNames"
+	}
 	for _, text := range kindNames {
 		texts[text] = "kindNames"
 	}

@@ -422,7 +422,7 @@ func TestJobPage(t *testing.T) {
 	s, ids := full(t)
 	for name, want := range map[string][]string{
 		"retryable": {"retryable", "Why it does not run", "attempt 2 due", "Attempts that may follow"},
-		"dead":      {"discarded", "dead letter", "Failed attempts", "attempt 1 failed"},
+		"dead":      {"discarded", "dead letter", "<h2>Attempts</h2>", "attempt 1 failed"},
 		"discarded": {"Stack", "panic"},
 		"available": {"is paused", "no handler"},
 		"pending":   {"Why it does not run"},

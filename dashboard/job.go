@@ -9,16 +9,18 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/policy"
 )
 
 type jobData struct {
 	Job      *ojs.JobInfo
 	Done     string // what the action has done that led here
 	Why      engine.Explanation
-	Attempts []ojs.Failure // the latest first
+	Attempts []engine.Attempt // the latest first
+	Worker   string           // that holds it, or held it last; "": none is known
+	Lease    time.Time        // until when it is held; zero: it is not active
 	Moments  []moment
-	Later    []later // attempts that may follow
+	Later    []moment // attempts that may follow the next one
+	Strip    strip
 	Args     payload
 	Meta     payload
 	Result   payload
@@ -30,30 +32,16 @@ type jobData struct {
 	Change   bool // the request may change it on the page of changes
 }
 
-// moment is something that happened to a job, or will.
-type moment struct {
-	Name   string // a text of the catalogue, which takes N if that is not 0
-	N      int
-	At     time.Time
-	Future bool
-	After  time.Duration // since the moment before; 0: the first
-}
-
-// later is an attempt that the policy would make.
-type later struct {
-	Attempt int
-	At      time.Time
-	Delay   time.Duration
-}
-
 // job shows one job.
 func (h *Handler) job(p *page) error {
 	id := p.r.PathValue("id")
-	job, err := h.eng.Get(p.r.Context(), id)
+	life, err := h.eng.Jobs().Timeline(p.r.Context(), id)
 	if err != nil {
 		return err
 	}
-	data := &jobData{Job: h.shown(job), Encoded: job.Args.Encoded(), Done: done(p.r.FormValue("did"))}
+	job := life.Job
+	data := &jobData{Job: h.shown(job), Encoded: job.Args.Encoded(), Done: done(p.r.FormValue("did")),
+		Worker: life.Worker, Lease: life.LeaseUntil}
 	if !job.State.Terminal() {
 		if data.Why, err = h.eng.Jobs().Explain(p.r.Context(), id); err != nil {
 			return err
@@ -63,16 +51,14 @@ func (h *Handler) job(p *page) error {
 		}
 	}
 	data.Logs, data.Unread = h.logs(p, job)
+	data.tell(life, p.Now)
 	job = data.Job
-	data.Attempts = slices.Clone(job.Errors)
-	slices.Reverse(data.Attempts)
 	for _, do := range jobActions(job) {
 		if p.May(do, "job", id, job.Queue, job.Type) {
 			data.Actions = append(data.Actions, do)
 		}
 	}
 	data.Change = len(p.mayChange(job)) > 0
-	data.Moments, data.Later = moments(job), futures(job, p.Now)
 	data.Args = indented(PartArgs, job.Args.JSON())
 	if len(job.Meta) > 0 {
 		meta, err := json.Marshal(job.Meta)
@@ -127,67 +113,6 @@ func ofEngine(r engine.Reason) bool {
 		return true
 	}
 	return false
-}
-
-// moments are the times of a job in their order.
-func moments(job *ojs.JobInfo) []moment {
-	var out []moment
-	add := func(name string, n int, at time.Time) {
-		if !at.IsZero() {
-			out = append(out, moment{Name: name, N: n, At: at})
-		}
-	}
-	add("created", 0, job.CreatedAt)
-	if job.State == ojs.StateScheduled {
-		out = append(out, moment{Name: "scheduled", At: job.ScheduledAt, Future: true})
-	} else {
-		add("scheduled", 0, job.ScheduledAt)
-	}
-	add("available", 0, job.EnqueuedAt)
-	for _, f := range job.Errors {
-		add("attempt %d failed", f.Attempt, f.At)
-	}
-	add("attempt %d started", job.Attempt, job.StartedAt)
-	if job.State.Terminal() {
-		add(string(job.State), 0, job.FinishedAt)
-	}
-	if !job.NextRetryAt.IsZero() {
-		due := moment{Name: "attempt %d due", N: job.Attempt + 1, At: job.NextRetryAt, Future: true}
-		out = append(out, due)
-	}
-	slices.SortStableFunc(out, func(a, b moment) int { return a.At.Compare(b.At) })
-	for i := 1; i < len(out); i++ {
-		out[i].After = out[i].At.Sub(out[i-1].At)
-	}
-	return out
-}
-
-// futures are the attempts that follow if each one fails at once, without jitter: ten at
-// most.
-func futures(job *ojs.JobInfo, now time.Time) []later {
-	if job.State.Terminal() || job.State == ojs.StatePending {
-		return nil
-	}
-	at := now
-	n := job.Attempt // attempts that have begun
-	switch job.State {
-	case ojs.StateScheduled:
-		at = job.ScheduledAt
-	case ojs.StateRetryable:
-		at = job.NextRetryAt
-	}
-	if job.State != ojs.StateActive { // one is to come without a delay of the policy
-		n++
-	}
-	retry := job.Retry
-	retry.Jitter = ojs.JitterOff
-	var out []later
-	for ; n < job.MaxAttempts && len(out) < 10; n++ {
-		d := policy.Delay(retry, n, 0)
-		at = at.Add(d)
-		out = append(out, later{Attempt: n + 1, At: at, Delay: d})
-	}
-	return out
 }
 
 // raw answers with a part of a job, or with its whole envelope, as a file.
