@@ -75,6 +75,9 @@ func TestCatalogueIsWhole(t *testing.T) {
 	for _, text := range outcomeNames {
 		texts[text] = "outcomeNames"
 	}
+	for _, text := range problemTexts {
+		texts[text] = "problemTexts"
+	}
 	for _, text := range kindNames {
 		texts[text] = "kindNames"
 	}
@@ -133,6 +136,7 @@ func TestNothingIsUnused(t *testing.T) {
 		all += ` "` + string(s) + `" `
 	}
 	all += ` "paused" "draining" "key" "queue" "type" "error" "running" "quiet" "terminate" `
+	all += ` "healthy" "degraded" "unhealthy" `
 	for text := range catalogue["de"] {
 		if !strings.Contains(all, strconv.Quote(text)) && !strings.Contains(all, `"`+text+`"`) {
 			t.Errorf("nothing says %q", text)

@@ -22,3 +22,17 @@ func TestWithoutRunning(t *testing.T) {
 		}
 	}
 }
+
+// Problems of the engine are in the reader's language.
+func TestProblemsAreTranslated(t *testing.T) {
+	s := newSite(t)
+	for lang, want := range map[string]string{"en": "the engine does not run",
+		"de": "Die Engine dieses Prozesses läuft nicht."} {
+		for _, path := range []string{"/", "/system/"} {
+			w := s.do("GET", path, "", "Accept-Language", lang)
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s: no %q in\n%s", path, want, w.Body)
+			}
+		}
+	}
+}

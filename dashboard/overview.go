@@ -98,7 +98,7 @@ func (h *Handler) health(ctx context.Context) engine.Health {
 	health := h.eng.Health(ctx)
 	if h.conf.visitor {
 		health.Problems = slices.DeleteFunc(health.Problems,
-			func(text string) bool { return text == "the engine does not run" })
+			func(p engine.Problem) bool { return p.Code == engine.ProblemNotRunning })
 		if len(health.Problems) == 0 {
 			health.Status = engine.Healthy
 		}
@@ -119,7 +119,7 @@ func (h *Handler) deadCount(ctx context.Context) (engine.Count, error) {
 }
 
 // Problems are what an operator should look at, in words.
-func (d *overviewData) Problems() []string { return d.Health.Problems }
+func (d *overviewData) Problems() []engine.Problem { return d.Health.Problems }
 
 // Waited is since when the job waits that is claimed next.
 func (d *overviewData) Waited() time.Time {
@@ -134,3 +134,30 @@ func (d *overviewData) Waited() time.Time {
 
 // Total is how many jobs are in a state.
 func (d *overviewData) Total(s string) int { return d.Stats.Total[ojs.State(s)] }
+
+// problemTexts are the problems for readers of other languages. English readers get the
+// engine's own texts.
+var problemTexts = map[engine.ProblemCode]string{
+	engine.ProblemStorage:    "The storage does not answer.",
+	engine.ProblemQuarantine: "Stored records that do not decode are in quarantine.",
+	engine.ProblemNotRunning: "The engine of this process does not run.",
+	engine.ProblemClaims:     "Claims of jobs fail.",
+	engine.ProblemChecks:     "Checks for due jobs fail.",
+	engine.ProblemStuck:      "Handlers go on although their contexts have ended.",
+	engine.ProblemStopping:   "The engine is stopping.",
+}
+
+// Problem is a problem in the reader's language, with what the engine adds: how many, or
+// an error.
+func (p *page) Problem(of engine.Problem) string {
+	text, ok := problemTexts[of.Code]
+	switch {
+	case !ok || p.Lang == languages[0]:
+		return of.Text
+	case of.Err != nil:
+		return p.T(text) + " (" + of.Err.Error() + ")"
+	case of.N > 0:
+		return p.T(text) + " (" + p.Num(of.N) + ")"
+	}
+	return p.T(text)
+}

@@ -127,8 +127,9 @@ func TestHealthOfAStorageThatFails(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- eng.Run(ctx) }()
 		synctest.Wait()
-		for op, says := range map[string]string{
-			"Claim": "claims of jobs fail: ", "Due": "checks for due jobs fail: ",
+		for op, says := range map[string]engine.Problem{
+			"Claim": {Code: engine.ProblemClaims, Text: "claims of jobs fail: "},
+			"Due":   {Code: engine.ProblemChecks, Text: "checks for due jobs fail: "},
 		} {
 			failing.Store(op)
 			_, err := eng.Enqueue(t.Context(), "x", nil, ojs.WithDelay(time.Second))
@@ -139,8 +140,10 @@ func TestHealthOfAStorageThatFails(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			h, want := eng.Health(t.Context()), says+storagetest.ErrFault.Error()
-			if h.Status != engine.Degraded || !slices.Contains(h.Problems, want) {
+			h, want := eng.Health(t.Context()), says.Text+storagetest.ErrFault.Error()
+			if h.Status != engine.Degraded || !slices.ContainsFunc(h.Problems, func(p engine.Problem) bool {
+				return p.Code == says.Code && p.Text == want && errors.Is(p.Err, storagetest.ErrFault)
+			}) {
 				t.Errorf("%s: %+v, want %q", op, h, want)
 			}
 			failing.Store("")

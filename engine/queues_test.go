@@ -2,10 +2,12 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -274,8 +276,16 @@ func TestBoundedQueues(t *testing.T) {
 
 func TestStatsAndHealth(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		if h := b.Health(b.ctx); h.Status != engine.Unhealthy || len(h.Problems) != 1 || h.Backend != "memory" {
+		if h := b.Health(b.ctx); h.Status != engine.Unhealthy || len(h.Problems) != 1 ||
+			h.Problems[0].Code != engine.ProblemNotRunning || h.Backend != "memory" {
 			t.Errorf("before Run: %+v", h)
+		} else {
+			var again engine.Health
+			out, err := json.Marshal(h)
+			if err != nil || !strings.Contains(string(out), `"problems":["the engine does not run"]`) ||
+				json.Unmarshal(out, &again) != nil || again.Problems[0].Text != h.Problems[0].Text {
+				t.Errorf("%s: %+v, %v", out, again, err)
+			}
 		}
 		release := make(chan struct{})
 		b.Handle("x", func(context.Context, *ojs.Job[any]) error { <-release; return nil })

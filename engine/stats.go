@@ -62,10 +62,10 @@ const (
 // would show it.
 type Health struct {
 	Status   Status        `json:"status"`
-	Problems []string      `json:"problems,omitempty"`
-	Backend  string        `json:"backend"`        // the storage's name
-	Uptime   time.Duration `json:"-"`              // since Run was called
-	Seconds  float64       `json:"uptime_seconds"` // the same
+	Problems []Problem     `json:"problems,omitempty"` // each as its Text
+	Backend  string        `json:"backend"`            // the storage's name
+	Uptime   time.Duration `json:"-"`                  // since Run was called
+	Seconds  float64       `json:"uptime_seconds"`     // the same
 	Queues   int           `json:"queues"`
 	Busy     int           `json:"busy"`    // attempts that run here, as Stats.Busy
 	Workers  int           `json:"workers"` // how many Stats.Workers has
@@ -78,11 +78,46 @@ type Health struct {
 	Quarantined int `json:"quarantined,omitempty"` // records of the storage that do not decode (Engine.Quarantine)
 }
 
+// Problem is one thing that keeps an engine from being healthy. It encodes to JSON as its
+// Text.
+type Problem struct {
+	Code ProblemCode
+	Text string // for a person
+	N    int    // of ProblemQuarantine, records; of ProblemStuck, handlers
+	Err  error  // of ProblemStorage, ProblemClaims and ProblemChecks
+}
+
+// String returns the text.
+func (p Problem) String() string { return p.Text }
+
+// MarshalText returns the text.
+func (p Problem) MarshalText() ([]byte, error) { return []byte(p.Text), nil }
+
+// UnmarshalText reads a text, which tells no code.
+func (p *Problem) UnmarshalText(text []byte) error {
+	*p = Problem{Text: string(text)}
+	return nil
+}
+
+// ProblemCode names a problem.
+type ProblemCode string
+
+// The problems.
+const (
+	ProblemStorage    ProblemCode = "storage"     // the storage does not answer
+	ProblemQuarantine ProblemCode = "quarantine"  // stored records do not decode (Engine.Quarantine)
+	ProblemNotRunning ProblemCode = "not_running" // Run has not been called, or has returned
+	ProblemClaims     ProblemCode = "claims"      // claims of jobs fail
+	ProblemChecks     ProblemCode = "checks"      // checks for due jobs fail
+	ProblemStuck      ProblemCode = "stuck"       // handlers go on although their contexts have ended
+	ProblemStopping   ProblemCode = "stopping"    // Run is about to return
+)
+
 // Health asks the storage and looks at the engine. Its cost is that of Stats.
 func (e *Engine[T]) Health(ctx context.Context) Health {
 	c := e.core
 	h := Health{Status: Healthy, Backend: c.store.Capabilities().Name}
-	is := func(s Status, problem string) {
+	is := func(s Status, problem Problem) {
 		if h.Problems = append(h.Problems, problem); h.Status != Unhealthy {
 			h.Status = s
 		}
@@ -92,7 +127,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		h.Quarantined, err = c.quarantined(ctx)
 	}
 	if err != nil {
-		is(Unhealthy, "the storage does not answer: "+err.Error())
+		is(Unhealthy, Problem{Code: ProblemStorage, Text: "the storage does not answer: " + err.Error(), Err: err})
 	}
 	queues := make(map[string]struct{})
 	for _, n := range counts {
@@ -103,13 +138,14 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	}
 	h.Queues, h.Workers = len(queues), len(c.workers.list(c.now()))
 	if h.Quarantined > 0 {
-		is(Degraded, fmt.Sprintf("stored records that do not decode are in quarantine: %d", h.Quarantined))
+		text := fmt.Sprintf("stored records that do not decode are in quarantine: %d", h.Quarantined)
+		is(Degraded, Problem{Code: ProblemQuarantine, Text: text, N: h.Quarantined})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.run
 	if r == nil {
-		is(Unhealthy, "the engine does not run")
+		is(Unhealthy, Problem{Code: ProblemNotRunning, Text: "the engine does not run"})
 		return h
 	}
 	h.Busy = r.pipe.Busy()
@@ -117,15 +153,18 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	h.Seconds = h.Uptime.Seconds()
 	switch {
 	case r.failures > 0:
-		is(Degraded, "claims of jobs fail: "+r.failure.Error())
+		is(Degraded, Problem{Code: ProblemClaims, Text: "claims of jobs fail: " + r.failure.Error(),
+			Err: r.failure})
 	case r.maintenance.failures > 0:
-		is(Degraded, "checks for due jobs fail: "+r.maintenance.failure.Error())
+		err := r.maintenance.failure
+		is(Degraded, Problem{Code: ProblemChecks, Text: "checks for due jobs fail: " + err.Error(), Err: err})
 	}
 	if r.stuck > 0 {
-		is(Degraded, "handlers go on although their contexts have ended")
+		is(Degraded, Problem{Code: ProblemStuck, Text: "handlers go on although their contexts have ended",
+			N: r.stuck})
 	}
 	if r.stopping {
-		is(Degraded, "the engine is stopping")
+		is(Degraded, Problem{Code: ProblemStopping, Text: "the engine is stopping"})
 	}
 	return h
 }

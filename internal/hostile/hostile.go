@@ -322,7 +322,7 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 	}
 	health := eng.Health(r.ctx)
 	if health.Status != engine.Degraded || health.Quarantined != len(bad) || len(health.Problems) != 1 ||
-		!strings.Contains(health.Problems[0], "quarantine") {
+		health.Problems[0].Code != engine.ProblemQuarantine {
 		t.Errorf("Health: %+v", health)
 	}
 	for id, k := range bad {

@@ -98,7 +98,7 @@ func (e *shop) sick(problem string) {
 	e.t.Helper()
 	await(e.t, "Health names "+problem, func() bool {
 		h := e.Health(e.t.Context())
-		return h.Status != engine.Healthy && strings.Contains(strings.Join(h.Problems, "; "), problem)
+		return h.Status != engine.Healthy && strings.Contains(fmt.Sprint(h.Problems), problem)
 	})
 }
 
