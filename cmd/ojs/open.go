@@ -36,7 +36,7 @@ func open(ctx context.Context, address, schema string) (storage.Storage, func() 
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, fmt.Errorf("storage: %w; the program that runs the jobs makes the file", err)
 	}
-	s, err := sqlite.Open(ctx, path)
+	s, err := sqlite.Open(ctx, path, sqlite.WithoutMigration())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -69,8 +69,8 @@ func foreign(err error) error {
 // migrate brings the schema up to date, in one transaction, which one process at a time
 // has. The file says which migrations it has seen. It is marked as ours in the same
 // transaction, before the journal is a write-ahead log: the first page of a file that has
-// tables always says so.
-func migrate(conn *zombiezen.Conn) (err error) {
+// tables always says so. With asIs an older file is refused.
+func migrate(conn *zombiezen.Conn, asIs bool) (err error) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return err
@@ -89,6 +89,10 @@ func migrate(conn *zombiezen.Conn) (err error) {
 	}
 	if version == len(files) {
 		return nil
+	}
+	if asIs {
+		return fmt.Errorf("%w: its schema is %d, and this program needs %d: open it with a program of this "+
+			"version that migrates it, after older programs have ended", ErrOlder, version, len(files))
 	}
 	for _, name := range files[version:] {
 		script, err := migrations.ReadFile(name)

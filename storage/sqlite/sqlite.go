@@ -66,6 +66,9 @@ var (
 	ErrCorrupt = errors.New("ojs: sqlite: the file is damaged")
 	// ErrNewer refuses a file that a later version of this package has migrated.
 	ErrNewer = errors.New("ojs: sqlite: the file is of a newer version; update this program")
+	// ErrOlder refuses a file that an earlier version has made, or one that is new, if
+	// Open does not migrate it: see WithoutMigration.
+	ErrOlder = errors.New("ojs: sqlite: the file is of an older version")
 )
 
 // Synchronous is what a commit waits for: SQLite's setting "synchronous".
@@ -91,6 +94,7 @@ type config struct {
 	poll        time.Duration
 	mode        os.FileMode // of a new file
 	modeGiven   bool        // otherwise the umask decides
+	asIs        bool        // the schema is not migrated
 }
 
 // WithSynchronous sets what a commit waits for.
@@ -118,6 +122,11 @@ func WithFileMode(mode os.FileMode) Option {
 	return func(c *config) { c.mode, c.modeGiven = mode, true }
 }
 
+// WithoutMigration has Open refuse a file whose schema is not up to date, with ErrOlder,
+// where otherwise it brings it up to date, and make no file. Programs that look at the
+// file of another program need it.
+func WithoutMigration() Option { return func(c *config) { c.asIs = true } }
+
 func (c *config) validate() error {
 	bad := func(field, reason string) error {
 		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: reason}
@@ -140,8 +149,8 @@ func (c *config) validate() error {
 }
 
 // Open opens the storage in a file, which it makes if there is none, and brings its
-// schema up to date. Its errors are ErrForeign, ErrCorrupt, ErrNewer, those of options,
-// and those of SQLite.
+// schema up to date, unless WithoutMigration is given. Its errors are ErrForeign,
+// ErrCorrupt, ErrNewer, ErrOlder, those of options, and those of SQLite.
 func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {
@@ -175,7 +184,7 @@ func (s *Storage) open(ctx context.Context) (err error) {
 	// locked, where waiting would not help.
 	p := patience{wall.Now(), s.config.busy}
 	err = p.untilFree(func() error {
-		if err := migrate(conn); err != nil {
+		if err := migrate(conn, s.config.asIs); err != nil {
 			return err
 		}
 		return configure(conn, s.config)
@@ -248,7 +257,11 @@ func (s *Storage) connect(ctx context.Context) (*zombiezen.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	conn, err := zombiezen.OpenConn(s.path, zombiezen.OpenReadWrite, zombiezen.OpenCreate)
+	flags := []zombiezen.OpenFlags{zombiezen.OpenReadWrite}
+	if !s.config.asIs {
+		flags = append(flags, zombiezen.OpenCreate)
+	}
+	conn, err := zombiezen.OpenConn(s.path, flags...)
 	if err != nil {
 		return nil, err
 	}
