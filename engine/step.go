@@ -399,6 +399,9 @@ func (a *attempt) start() bool {
 		a.rec.StartedAt = a.began()
 		a.context.PutOff(a.overdue().Sub(a.deadline))
 	}
+	if a.rec.Attempt > 1 && workflowOf(a.rec) != "" {
+		c.cancelWithWorkflow(a.ctx, a.rec)
+	}
 	a.started.Store(true) // before the look at the context: see end
 	op := c.began(a.rec, ojs.EventStarted)
 	ended := a.context.Err() != nil

@@ -296,19 +296,24 @@ func (c *core) revived(ctx context.Context, r *storage.Record, now time.Time, wa
 // step of a cancelled workflow. A workflow that is cancelled after the end was stored
 // cancels the job itself.
 func (c *core) cancelRetry(ctx context.Context, f *settlement) {
-	if f.rec.State.Terminal() || f.rec.Meta == nil {
-		return
+	if !f.rec.State.Terminal() {
+		c.cancelWithWorkflow(ctx, f.rec)
 	}
-	id, ok := f.rec.Meta[workflow.MetaWorkflow].(string)
-	if !ok {
+}
+
+// cancelWithWorkflow cancels a job if it is a step of a cancelled workflow. A later
+// attempt calls it before its handler, too: a crash may have kept cancelRetry from it.
+func (c *core) cancelWithWorkflow(ctx context.Context, rec *storage.Record) {
+	id := workflowOf(rec)
+	if id == "" {
 		return
 	}
 	record, err := c.store.Get(ctx, id)
 	if err == nil && record.Type == workflow.Type && record.State == ojs.StateCancelled {
-		err = c.cancel(ctx, f.rec.ID)
+		err = c.cancel(ctx, rec.ID)
 	}
 	if err != nil && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrTransition) {
-		c.jobLog(&f.rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",
+		c.jobLog(&rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",
 			"error", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -415,6 +416,23 @@ func TestResult(t *testing.T) {
 	})
 }
 
+// failingLookups is a storage whose lookups fail for a while.
+type failingLookups struct {
+	storage.Storage
+	fails  atomic.Bool
+	failed atomic.Int32
+}
+
+func (s *failingLookups) Unwrap() storage.Storage { return s.Storage }
+
+func (s *failingLookups) Get(ctx context.Context, id string) (storage.Record, error) {
+	if s.fails.Load() {
+		s.failed.Add(1)
+		return storage.Record{}, errBoom
+	}
+	return s.Storage.Get(ctx, id)
+}
+
 func TestCancel(t *testing.T) {
 	t.Run("W050 W051 running steps may finish, and nothing follows", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -441,6 +459,32 @@ func TestCancel(t *testing.T) {
 				t.Errorf("%+v, %v", ended, err)
 			}
 		}, engine.WithConcurrency(1))
+	})
+	t.Run("W051 the process ends between a step's failure and its cancellation", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &failingLookups{Storage: memory.New()}
+			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)),
+				engine.WithConcurrency(1))
+			must(t, err)
+			b := &rig{Engine: eng, t: t, ctx: t.Context()}
+			var id string
+			b.handle("x", func(ctx context.Context, step string) error {
+				must(t, b.Workflows().Cancel(ctx, id))
+				store.fails.Store(true)
+				return errBoom
+			})
+			id = b.start(workflow.New("", step("a")))
+			b.run(0)
+			if store.fails.Swap(false); store.failed.Load() == 0 {
+				t.Error("no lookup has failed")
+			}
+			b.want(id, workflow.StateCancelled, "a:retryable")
+			b.run(time.Hour)
+			b.want(id, workflow.StateCancelled, "a:cancelled")
+			if got := strings.Join(b.ran, " "); got != "a" {
+				t.Errorf("%s", got)
+			}
+		})
 	})
 	t.Run("W053 an ended or unknown one", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
