@@ -129,26 +129,40 @@ func (c *core) lateOp(settled []storage.Settled) *eventlog.Op {
 	return nil
 }
 
-// dependentEvents hands in the events of jobs that the ends of others have moved.
+// dependentEvents hands in the events of jobs that the ends of others have moved, those
+// of the records of workflows last: the storage may have moved them before others.
 func (c *core) dependentEvents(op *eventlog.Op, moved []storage.Record, now time.Time) {
+	records := false
 	for i := range moved {
-		r := &moved[i]
-		ev := ojs.Event{Type: ojs.EventAvailable}
-		switch r.State {
-		case ojs.StateScheduled:
-			ev.Type = ojs.EventScheduled
-		case ojs.StateCompleted:
-			ev.Type = ojs.EventCompleted
-		case ojs.StateCancelled:
-			ev.Type, ev.Failure = ojs.EventCancelled, r.Error
+		if moved[i].Type == workflow.Type {
+			records = true
+			continue
 		}
-		events := [2]ojs.Event{ev, {Type: ojs.EventWorkflowCallbackFired}}
-		n := 1
-		if !r.State.Terminal() && workflow.IsCallback(&r.JobInfo) {
-			n = 2
-		}
-		c.transition(op, r, r.Version, eventlog.Ends, now, events[:n]...)
+		c.dependentEvent(op, &moved[i], now)
 	}
+	for i := range moved {
+		if records && moved[i].Type == workflow.Type {
+			c.dependentEvent(op, &moved[i], now)
+		}
+	}
+}
+
+func (c *core) dependentEvent(op *eventlog.Op, r *storage.Record, now time.Time) {
+	ev := ojs.Event{Type: ojs.EventAvailable}
+	switch r.State {
+	case ojs.StateScheduled:
+		ev.Type = ojs.EventScheduled
+	case ojs.StateCompleted:
+		ev.Type = ojs.EventCompleted
+	case ojs.StateCancelled:
+		ev.Type, ev.Failure = ojs.EventCancelled, r.Error
+	}
+	events := [2]ojs.Event{ev, {Type: ojs.EventWorkflowCallbackFired}}
+	n := 1
+	if !r.State.Terminal() && workflow.IsCallback(&r.JobInfo) {
+		n = 2
+	}
+	c.transition(op, r, r.Version, eventlog.Ends, now, events[:n]...)
 }
 
 // dependentsSettled is dependentsMoved for the results of changes.

@@ -222,3 +222,49 @@ func TestEventData(t *testing.T) {
 		}
 	}, engine.WithConcurrency(1))
 }
+
+// checkEvents returns what is wrong with the events of a workflow from a first one to its
+// end. before is what it was before that, nil if it is new.
+func checkEvents(events []ojs.Event, first ojs.EventType, s, before *workflow.Status) string {
+	const prefix = "workflow."
+	if len(events) < 2 || events[0].Type != first ||
+		events[len(events)-1].Type != ojs.EventType(prefix+string(s.State)) {
+		return fmt.Sprintf("a workflow that is %s has the events %s", s.State, told(events))
+	}
+	seen := make(map[string]ojs.EventType) // of steps
+	count := make(map[ojs.EventType]int)
+	for _, ev := range events {
+		count[ev.Type]++
+		switch ev.Type {
+		case ojs.EventWorkflowStepCompleted, ojs.EventWorkflowStepFailed:
+			if seen[ev.Workflow.Step] != "" {
+				return fmt.Sprintf("step %s ends twice in %s", ev.Workflow.Step, told(events))
+			}
+			seen[ev.Workflow.Step] = ev.Type
+		case ojs.EventWorkflowCallbackFired:
+			if seen[ev.Workflow.Step] != "" {
+				return fmt.Sprintf("callback %s ends before it fires in %s", ev.Workflow.Step, told(events))
+			}
+		}
+	}
+	for i := range s.Steps {
+		p := &s.Steps[i]
+		want := map[ojs.State]ojs.EventType{ojs.StateCompleted: ojs.EventWorkflowStepCompleted,
+			ojs.StateDiscarded: ojs.EventWorkflowStepFailed}[p.State()]
+		if before != nil {
+			if was := before.Step(p.Name); was != nil && was.State() == p.State() && seen[p.Name] == "" {
+				want = "" // it has not run again
+			}
+		}
+		if seen[p.Name] != want {
+			return fmt.Sprintf("step %s, which is %s, has the event %q", p.Name, p.State(), seen[p.Name])
+		}
+	}
+	for _, once := range []ojs.EventType{first, ojs.EventWorkflowStarted, ojs.EventWorkflowCompensating,
+		events[len(events)-1].Type} {
+		if count[once] > 1 {
+			return fmt.Sprintf("%s comes %d times in %s", once, count[once], told(events))
+		}
+	}
+	return ""
+}

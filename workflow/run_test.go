@@ -117,9 +117,9 @@ func step(name string, opts ...ojs.Option) workflow.Part {
 	return workflow.Step(name, ojs.NewDraft("x", nil, opts...))
 }
 
-// W001 W030 W031 W032 W033 W034 W035 W063 W081 W083: workflows of any shape, with any
-// steps failing and steps that add parts, run as a model says. A retry after that runs
-// what has failed, and nothing that has completed.
+// W001 W030 W031 W032 W033 W034 W035 W063 W081 W083 W094: workflows of any shape, with
+// any steps failing and steps that add parts, run as a model says. A retry after that
+// runs what has failed, and nothing that has completed.
 func TestRandomWorkflows(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := workflow.Draw(rt)
@@ -138,9 +138,14 @@ func TestRandomWorkflows(t *testing.T) {
 				}
 				return nil
 			})
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}, Buffer: 10_000})
+			defer sub.Close()
 			id := b.start(w.Workflow)
 			b.run(0)
 			s := b.status(id)
+			if fault := checkEvents(heard(sub), ojs.EventWorkflowCreated, s, nil); fault != "" {
+				rt.Error(fault)
+			}
 			if s.State != w.State || s.FinishedAt.IsZero() {
 				rt.Errorf("%s since %v, want %s", s.State, s.FinishedAt, w.State)
 			}
@@ -171,6 +176,9 @@ func TestRandomWorkflows(t *testing.T) {
 			must(t, err)
 			b.run(0)
 			after := b.status(id)
+			if fault := checkEvents(heard(sub), ojs.EventWorkflowRetried, after, s); fault != "" {
+				rt.Error(fault)
+			}
 			if !after.State.Final() || w.Retried != "" && after.State != w.Retried {
 				rt.Errorf("%s after a retry, want %s", after.State, w.Retried)
 			}
