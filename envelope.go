@@ -232,6 +232,9 @@ func (d *decoder) finish() error {
 	if j.Queue == "" {
 		j.Queue = DefaultQueue
 	}
+	if j.RateLimit != nil && j.RateLimit.Key == "" { // max_per_second without a key
+		j.RateLimit.Key = "queue:" + j.Queue
+	}
 	if d.noKeys && j.TypeVersion != "" {
 		j.Unique.Keys |= ByVersion
 	}

@@ -62,6 +62,55 @@ func TestRateLimitJSON(t *testing.T) {
 	}
 }
 
+// L012: other forms of a rate.
+func TestRateLimitForms(t *testing.T) {
+	rate := func(key string, n int, per time.Duration) ojs.RateLimit {
+		return ojs.RateLimit{Key: key, Rate: ojs.Rate{Limit: n, Per: per}}
+	}
+	for in, want := range map[string]ojs.RateLimit{
+		`{"key":"k","max_per_second":5}`:          rate("k", 5, time.Second),
+		`{"key":"k","rate":5,"period":"minute"}`:  rate("k", 5, time.Minute),
+		`{"period":"hour","rate":5,"key":"k"}`:    rate("k", 5, time.Hour),
+		`{"key":"k","rate":1,"period":"day"}`:     rate("k", 1, 24*time.Hour),
+		`{"key":"k","limit":7,"period":"PT10S"}`:  rate("k", 7, 10*time.Second),
+		`{"key":"k","limit":7,"period":"second"}`: rate("k", 7, time.Second),
+		`{"max_per_second":5}`:                    rate("queue:mail", 5, time.Second),
+		`{"max_per_second":5,"concurrency":2,"key":"k"}`: {
+			Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 5, Per: time.Second},
+		},
+	} {
+		d, err := ojs.ParseDraft([]byte(`{"type":"x","rate_limit":` + in + `,"queue":"mail"}`))
+		if err != nil {
+			t.Errorf("%s: %v", in, err)
+			continue
+		}
+		o := ojs.DefaultOptions()
+		if o.Apply(d.Options()...); o.Validate() != nil || *o.RateLimit != want {
+			t.Errorf("%s: %+v, %v", in, o.RateLimit, o.Validate())
+		}
+	}
+	for in, field := range map[string]string{
+		`{"key":"k","rate":5}`:                                              "rate_limit.rate",
+		`{"key":"k","rate":0,"period":"minute"}`:                            "rate_limit.rate",
+		`{"key":"k","rate":1.5,"period":"minute"}`:                          "rate_limit.rate",
+		`{"key":"k","rate":5,"period":"week"}`:                              "rate_limit.period",
+		`{"key":"k","rate":5,"period":"PT0S"}`:                              "rate_limit.period",
+		`{"key":"k","period":"minute"}`:                                     "rate_limit.period",
+		`{"key":"k","limit":5}`:                                             "rate_limit.limit",
+		`{"key":"k","max_per_second":5,"period":"minute"}`:                  "rate_limit.period",
+		`{"key":"k","max_per_second":5,"limit":5}`:                          "rate_limit.limit",
+		`{"key":"k","max_per_second":-1}`:                                   "rate_limit.max_per_second",
+		`{"key":"k","max_per_second":5,"rate":{"limit":1,"period":"PT1S"}}`: "rate_limit.rate",
+		`{"rate":5,"period":"minute"}`:                                      "rate_limit.key",
+	} {
+		_, err := ojs.ParseDraft([]byte(`{"type":"x","rate_limit":` + in + `}`))
+		var inv *ojs.InvalidError
+		if !errors.As(err, &inv) || inv.Field != field {
+			t.Errorf("%s: %v, want %s refused", in, err, field)
+		}
+	}
+}
+
 func TestRateLimitTravels(t *testing.T) {
 	d, err := ojs.ParseDraft([]byte(`{"type":"x","rate_limit":{"key":"k","concurrency":2}}`))
 	if err != nil {

@@ -275,6 +275,53 @@ func TestLimitRules(t *testing.T) {
 			b.advance(10 * s)
 			want(b, times, 0, 0, 0, s)
 		},
+		"L030 waiting counts toward the job's own ends": func(b *rig) {
+			times := ran(b)
+			b.run()
+			l := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Hour}})
+			b.enqueue("x", l)
+			ids := make(map[string]string)
+			for what, end := range map[string]ojs.Option{
+				"timeout": ojs.WithTimeout(s), "lease": ojs.WithLease(s), "TTL": ojs.WithTTL(10 * s),
+				"enqueue TTL": ojs.WithEnqueueTTL(10 * s), "total": ojs.WithTotalTimeout(10 * s),
+			} {
+				ids[what] = b.enqueue("x", l, end).ID
+			}
+			b.advance(9 * s)
+			for _, id := range ids {
+				b.want(id, ojs.StateAvailable, 0)
+			}
+			b.advance(2 * s)
+			for what, id := range ids {
+				state := ojs.StateDiscarded
+				if what == "timeout" || what == "lease" {
+					state = ojs.StateAvailable
+				}
+				b.want(id, state, 0)
+			}
+			want(b, *times, 0)
+		},
+		"L037 a paused queue comes before limits": func(b *rig) {
+			times := ran(b)
+			b.run()
+			drop := ojs.RateLimit{
+				Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}, OnLimit: ojs.OnLimitDrop,
+			}
+			b.enqueue("x", ojs.WithRateLimit(drop))
+			b.advance(s)
+			if err := b.Queues().Pause(b.ctx, "q"); err != nil {
+				b.t.Fatal(err)
+			}
+			held := b.enqueue("x", ojs.WithRateLimit(drop), ojs.WithQueue("q"))
+			b.advance(s)
+			b.want(held.ID, ojs.StateAvailable, 0)
+			if err := b.Queues().Resume(b.ctx, "q"); err != nil {
+				b.t.Fatal(err)
+			}
+			b.advance(s)
+			b.want(held.ID, ojs.StateDiscarded, 0)
+			want(b, *times, 0)
+		},
 		"L044 list": func(b *rig) {
 			for i := range 3 {
 				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: fmt.Sprint("k", i), Concurrency: 5}))
