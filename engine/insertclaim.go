@@ -55,7 +55,7 @@ func (c *core) reserve(ctx context.Context, batch []storage.Insert) *reserved {
 	if !ok {
 		return nil
 	}
-	c.run.claiming++
+	c.run.beginClaim()
 	claim.Queues = c.queues.Load().names // of now: a change has reserved jobs given back
 	batch[0].Claim = claim
 	return &reserved{c.run, t}

@@ -203,8 +203,7 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 func (r *run) step(t *task, s *scratch) task {
 	if t.Claim > 0 {
 		r.c.mu.Lock()
-		r.claiming++
-		r.c.claiming++
+		r.beginClaim()
 		n := max(len(r.spare)-t.Claim, 0)
 		s.spare = append(s.spare, r.spare[n:]...)
 		clear(r.spare[n:])
@@ -325,6 +324,12 @@ func (r *run) claimFailed(err error) {
 	})
 	r.c.mu.Unlock()
 	r.c.log.Error("claim failed", "error", err, "retry_in", d)
+}
+
+// beginClaim says that a claim is under way, which enter ends. core.mu is held.
+func (r *run) beginClaim() {
+	r.claiming++
+	r.c.claiming++
 }
 
 // enter enters the attempts of a claim in r.attempts, and drops those lost meanwhile.
