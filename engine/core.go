@@ -90,7 +90,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, fmt.Errorf("%w, for reports", err)
 	}
 	if _, err := c.logStore(); cfg.jobLogs != nil && err != nil {
-		return nil, fmt.Errorf("%w: leave out WithJobLogs, or use memory or SQLite", err)
+		return nil, fmt.Errorf("%w: leave out WithJobLogs, or use memory, SQLite or PostgreSQL", err)
 	}
 	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
 	c.counted, c.insertClaims = s.Capabilities().Limits, s.Capabilities().InsertClaims

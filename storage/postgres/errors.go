@@ -101,13 +101,15 @@ func kindOf(err error) error {
 
 // again makes a call, up to five times, while the database undoes it because of a
 // deadlock, a serialization failure, or an id that another transaction has stored since
-// the call looked.
+// the call looked. A deadlock of an earlier statement counts, too.
 func again(f func() error) error {
 	const tries = 5
 	var err error
 	for range tries {
 		err = f()
-		if c := code(err); c != deadlockDetected && c != serializationFailure && c != uniqueViolation {
+		switch code(err) {
+		case deadlockDetected, serializationFailure, uniqueViolation, failedTransaction:
+		default:
 			return err
 		}
 	}
@@ -119,6 +121,7 @@ const (
 	uniqueViolation          = "23505"
 	serializationFailure     = "40001"
 	deadlockDetected         = "40P01"
+	failedTransaction        = "25P02"
 	insufficientPrivilege    = "42501"
 	readOnlyTransaction      = "25006"
 	lockNotAvailable         = "55P03"

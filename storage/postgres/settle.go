@@ -24,6 +24,9 @@ func (c *settleCall) done() <-chan struct{} { return c.ended }
 
 // Settle implements storage.Storage.
 func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+	if slices.ContainsFunc(changes, logged) {
+		return s.settleLogged(ctx, now, changes, dst)
+	}
 	if firstThen(changes) < len(changes) {
 		if err := storage.CheckThen(changes); err != nil {
 			return dst, err

@@ -37,6 +37,7 @@ type statements struct {
 	quarantinedJob, stateOf, releaseJob, releaseCron, releaseQueue       string
 	deleteQuarantined                                                    string
 	values, putValues, deleteValues, dropValues                          string
+	logs, addLogs, trimLogs                                              string
 }
 
 // columns are those of a job, in the order in which scan reads them.
@@ -701,7 +702,8 @@ func newStatements(schema string) *statements {
 			moved AS (SELECT (SELECT count(*) FROM there) - (SELECT count(*) FROM asked) AS n),
 			gone AS (DELETE FROM {schema}.stage WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held)
 				AND (SELECT n FROM moved) = 0 RETURNING seq),
-			bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
+			bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone))),
+			logs AS (DELETE FROM {schema}.log WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
 			SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0), (SELECT n FROM moved)`),
 		// Jobs released by a later clock are kept again, all of them: a prune would
 		// delete the rest too early. Calls that release at the same time skip each
@@ -725,7 +727,8 @@ func newStatements(schema string) *statements {
 			gone AS MATERIALIZED (DELETE FROM {schema}.done WHERE seq = ANY (ARRAY(SELECT seq FROM first, going WHERE nth <= going.n))
 				RETURNING seq, queue, state),
 			counted AS (INSERT INTO {schema}.tally SELECT queue, state, $2, -count(*) FROM gone GROUP BY 1, 2),
-			bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone)) RETURNING seq, id)
+			bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone)) RETURNING seq, id),
+			logs AS (DELETE FROM {schema}.log WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
 			SELECT coalesce((SELECT array_agg(b.id ORDER BY f.nth) FROM first f JOIN bodies b USING (seq)), '{}'),
 				(SELECT n FROM total)::bigint - (SELECT count(*) FROM gone),
 				(SELECT finished FROM first, going WHERE nth = going.n + 1)`),
@@ -743,6 +746,16 @@ func newStatements(schema string) *statements {
 		deleteValues: q(`DELETE FROM {schema}.value WHERE key = ANY ($1::text[])`),
 		dropValues: q(`DELETE FROM {schema}.value WHERE key = ANY (ARRAY(
 			SELECT key FROM {schema}.value WHERE expires <= $1 ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED))`),
+
+		logs: q(`SELECT l.version, l.data FROM {schema}.job b JOIN {schema}.log l ON l.seq = b.seq
+			WHERE b.id = $1 ORDER BY l.version`),
+		addLogs: q(`INSERT INTO {schema}.log SELECT b.seq, u.version, u.data
+			FROM unnest($1::text[], $2::bigint[], $3::bytea[]) u (id, version, data) JOIN {schema}.job b ON b.id = u.id`),
+		// $2 is how many logs of a job are kept.
+		trimLogs: q(`DELETE FROM {schema}.log WHERE (seq, version) IN (
+			SELECT seq, version FROM (SELECT l.seq, l.version, row_number() OVER (PARTITION BY l.seq ORDER BY l.version DESC) AS nth
+				FROM {schema}.job b JOIN {schema}.log l ON l.seq = b.seq WHERE b.id = ANY ($1::text[])) l
+			WHERE nth > $2)`),
 
 		listen:    q(`LISTEN "ojs:{name}"`),
 		notify:    q(`SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`),
@@ -810,7 +823,10 @@ func newStatements(schema string) *statements {
 				FROM n`),
 		releaseCron:  q(`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`),
 		releaseQueue: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`),
-		deleteQuarantined: q(`WITH gone AS (DELETE FROM {schema}.quarantine WHERE n = $1 RETURNING seq)
+		// The logs of a job that was released stay.
+		deleteQuarantined: q(`WITH gone AS (DELETE FROM {schema}.quarantine WHERE n = $1 RETURNING seq),
+			logs AS (DELETE FROM {schema}.log l WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
+				AND NOT EXISTS (SELECT FROM {schema}.job b WHERE b.seq = l.seq))
 			DELETE FROM {schema}.quarantined_job WHERE seq IN (SELECT seq FROM gone)`),
 	}
 }

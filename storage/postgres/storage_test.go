@@ -92,6 +92,7 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		DependsOn:    true,
 		Groups:       true,
 		Values:       true,
+		Logs:         true,
 		Orders:       true,
 		Versions:     true,
 		InsertClaims: true,

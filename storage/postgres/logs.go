@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+var _ storage.LogStore = (*Storage)(nil)
+
+// Changes with logs are a transaction of their own: the changes as in a transaction of a
+// caller, and then the logs of those that were applied. Nothing else reads or writes
+// logs, so that changes without them cost what they cost without this file.
+
+// logged reports whether a change has a log.
+func logged(c storage.Change) bool { return c.Log != nil }
+
+// settleLogged is Settle of changes of which some have logs.
+func (s *Storage) settleLogged(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
+	bare := slices.Clone(changes)
+	for i := range bare {
+		bare[i].Log = nil
+	}
+	var results []storage.Settled
+	settle := func(ctx context.Context, tx transaction) (err error) {
+		if results, err = s.Settle(ctx, now, bare, nil); err != nil {
+			return err
+		}
+		return s.addLogs(ctx, tx, changes, results)
+	}
+	if tx := txOf(ctx); tx != nil {
+		if err := settle(ctx, tx); err != nil {
+			return dst, wrap(err)
+		}
+		return append(dst, results...), nil
+	}
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	s.mu.RUnlock() // which each of the calls below takes by itself
+	err := again(func() error {
+		return s.within(ctx, func(ctx context.Context) error {
+			return begun(ctx, tuned{s}, func(tx transaction) error {
+				if err := tx.exec(ctx, s.sql.tune); err != nil {
+					return err
+				}
+				return settle(WithTx(ctx, tx.(inTx).Tx), tx)
+			})
+		})
+	})
+	if err != nil {
+		return dst, wrap(err)
+	}
+	return append(dst, results...), nil
+}
+
+// addLogs keeps the logs of changes that were applied, and deletes the logs that are too
+// old.
+func (s *Storage) addLogs(
+	ctx context.Context, tx transaction, changes []storage.Change, results []storage.Settled,
+) error {
+	var ids []string
+	var versions []int64
+	var data [][]byte
+	for i := range changes {
+		if c := &changes[i]; c.Log != nil && results[i].Err == nil {
+			ids, data = append(ids, c.Record.ID), append(data, c.Log)
+			versions = append(versions, int64(results[i].Version))
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := tx.exec(ctx, s.sql.addLogs, ids, versions, data); err != nil {
+		return err
+	}
+	return tx.exec(ctx, s.sql.trimLogs, ids, storage.MaxLogs)
+}
+
+// Logs implements storage.LogStore.
+func (s *Storage) Logs(ctx context.Context, id string) (list []storage.Log, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.RUnlock()
+	if !sayable(id) {
+		return nil, nil
+	}
+	var l storage.Log
+	var version int64
+	err = s.in(ctx).query(ctx, s.sql.logs, []any{id}, each([]any{&version, &l.Data}, func() {
+		l.Version = uint64(version)
+		list = append(list, l)
+		l.Data = nil // not to be written over
+	}))
+	return list, wrap(err)
+}
