@@ -1,0 +1,243 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// SetLimit implements storage.LimitStore.
+func (s *Storage) SetLimit(
+	ctx context.Context,
+	now time.Time,
+	limit storage.LimitName,
+	bounds ojs.RateLimit,
+	until time.Time,
+) error {
+	if err := storage.CheckLimit(limit, bounds); err != nil {
+		return err
+	}
+	end, ok := at(until)
+	if !ok {
+		end = math.MaxInt64
+	}
+	return s.setLimit(ctx, limit, func(c *counter) {
+		c.setting, c.until = nil, never
+		if bounds.Bounds() {
+			c.setting = &ojs.RateLimit{
+				Concurrency: bounds.Concurrency,
+				Rate:        bounds.Rate,
+				Throttle:    bounds.Throttle,
+			}
+			c.until = end
+			c.remembers(c.setting)
+		}
+	})
+}
+
+// BlockLimit implements storage.LimitStore.
+func (s *Storage) BlockLimit(
+	ctx context.Context,
+	now time.Time,
+	limit storage.LimitName,
+	until time.Time,
+) error {
+	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
+		return err
+	}
+	end, ok := at(until)
+	if !ok {
+		end = math.MaxInt64
+	}
+	return s.setLimit(ctx, limit, func(c *counter) {
+		if end == never || c.blocked == never || end > c.blocked {
+			c.blocked = end
+		}
+	})
+}
+
+func (s *Storage) setLimit(ctx context.Context, limit storage.LimitName, set func(*counter)) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	x := &s.ready.limits
+	c := x.counter(limit)
+	set(c)
+	if limit.Kind != storage.LimitKey && len(c.lanes) == 0 {
+		s.bindAll(c)
+	}
+	x.touch(c)
+	if s.heard {
+		s.notice.Available = true
+	}
+	return nil
+}
+
+// bindAll gives the counter of a queue or type its lane, its groups and its active jobs.
+func (s *Storage) bindAll(c *counter) {
+	l := &lane{of: c}
+	l.opens.Value = l
+	c.lanes = []*lane{l}
+	for _, types := range s.ready.queues {
+		for _, g := range types {
+			if c.has(g) {
+				g.lanes = append(g.lanes, l)
+				l.groups = append(l.groups, g)
+			}
+		}
+	}
+	s.all.from(0, func(e entry) bool {
+		if e.job.state == active && c.has(e.job.kind.group) {
+			c.active++
+		}
+		return true
+	})
+}
+
+// has reports whether the limit of a queue or type is that of a group.
+func (c *counter) has(g *group) bool {
+	if c.Kind == storage.LimitQueue {
+		return g.queue == c.Name
+	}
+	name, _, _ := strings.Cut(g.jobType, "@")
+	return name == c.Name
+}
+
+// GetLimit implements storage.LimitStore.
+func (s *Storage) GetLimit(
+	ctx context.Context,
+	now time.Time,
+	limit storage.LimitName,
+) (storage.Limit, error) {
+	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
+		return storage.Limit{}, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return storage.Limit{}, err
+	}
+	defer s.leave()
+	c := s.ready.limits.byName[limit]
+	if c == nil && limit.Kind != storage.LimitKey { // it has no bounds, and may have jobs
+		c = &counter{LimitName: limit, until: never, blocked: never}
+		s.all.from(0, func(e entry) bool {
+			if e.job.state == active && c.has(e.job.kind.group) {
+				c.active++
+			}
+			return true
+		})
+	}
+	if c != nil {
+		if state, there := s.limitOf(c, now); there {
+			return state, nil
+		}
+	}
+	return storage.Limit{}, fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
+}
+
+// ListLimits implements storage.LimitStore.
+func (s *Storage) ListLimits(
+	ctx context.Context,
+	now time.Time,
+	kind storage.LimitKind,
+	after string,
+	most int,
+) ([]storage.Limit, error) {
+	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {
+		return nil, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	var found []*counter
+	for name, c := range s.ready.limits.byName {
+		if name.Kind == kind && name.Name > after {
+			found = append(found, c)
+		}
+	}
+	slices.SortFunc(found, func(a, b *counter) int { return cmp.Compare(a.Name, b.Name) })
+	var list []storage.Limit
+	for _, c := range found {
+		if len(list) >= most {
+			break
+		}
+		state, there := s.limitOf(c, now)
+		if there && (kind == storage.LimitKey || state.Setting != nil || !state.BlockedUntil.IsZero()) {
+			list = append(list, state)
+		}
+	}
+	return list, nil
+}
+
+// limitOf is the state of a limit. It reports false if there is nothing to tell.
+func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
+	s.ready.bringBack(now)
+	ns := now.UnixNano()
+	state := storage.Limit{LimitName: c.LimitName, Active: c.active}
+	if set := c.settingAt(ns); set != nil {
+		kept := *set
+		state.Setting, state.Until = &kept, c.until.time()
+	}
+	if c.blocked != never && int64(c.blocked) > ns {
+		state.BlockedUntil = c.blocked.time()
+	}
+	own := c.last
+	for _, l := range c.lanes {
+		for _, b := range l.buckets {
+			n := b.count(now)
+			state.Waiting += n
+			if own.Key == "" && n > 0 {
+				own = l.own
+			}
+		}
+	}
+	if c.Kind != storage.LimitKey {
+		for _, types := range s.ready.queues {
+			for _, g := range types {
+				if !c.has(g) {
+					continue
+				}
+				state.Waiting += g.plain.count(now)
+				for _, b := range g.keyed {
+					state.Waiting += b.count(now)
+				}
+			}
+		}
+	}
+	own.Key, own.OnLimit, own.Local = "", "", false
+	state.Bounds = storage.Override(own, state.Setting)
+	for _, at := range c.starts {
+		if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 && at > ns-per {
+			state.Starts++
+		}
+	}
+	at, waits := storage.Opens(&state.Bounds, c.active, c.starts, ns)
+	if !state.BlockedUntil.IsZero() {
+		at = max(at, int64(c.blocked))
+	}
+	if !waits && at > ns {
+		state.Opens = instant(at).time()
+	}
+	return state, state.Active > 0 || state.Waiting > 0 || state.Setting != nil ||
+		!state.BlockedUntil.IsZero()
+}
+
+// count returns how many jobs the bucket has that are not expired.
+func (b *bucket) count(now time.Time) (n int) {
+	for _, l := range b.top.items {
+		for j := l.first; j != nil; j = j.next {
+			if !j.expired(now) {
+				n++
+			}
+		}
+	}
+	return n
+}
