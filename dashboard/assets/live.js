@@ -109,6 +109,8 @@ document.addEventListener('keydown', e => {
   else if (e.key === 'j') step(1)
   else if (e.key === 'k') step(-1)
   else if (e.key === 'l') toggle()
+  else if (e.key === 'a') { e.preventDefault(); document.getElementById('do')?.focus() }
+  else if (e.key === '?') location.href = new URL('display/', root)
   else if (e.key === 'x') {
     const box = document.activeElement?.closest('tr')?.querySelector('td.pick input')
     if (box) box.checked = !box.checked

@@ -5,21 +5,24 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
 
 // site is an engine that works, with its pages under a path.
 type site struct {
-	t   *testing.T
-	eng *engine.Engine[any]
-	url string // of the overview
+	t    *testing.T
+	eng  *engine.Engine[any]
+	root http.Handler
+	url  string // of the overview
 
 	failed, active, digest, workflow string // ids
 }
@@ -32,7 +35,8 @@ type mail struct {
 func newSite(t *testing.T, opts ...dashboard.Option) *site {
 	t.Helper()
 	eng, err := engine.New[any](memory.New(), engine.WithName("shop"),
-		engine.WithGracePeriod(0), engine.WithReports(engine.Reports{Every: time.Second}),
+		engine.WithGracePeriod(0), engine.WithJobLogs(slog.LevelInfo),
+		engine.WithReports(engine.Reports{Every: time.Second}),
 		engine.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +49,7 @@ func newSite(t *testing.T, opts ...dashboard.Option) *site {
 	mux := http.NewServeMux()
 	mux.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", pages))
 	server := httptest.NewServer(mux)
-	s := &site{t: t, eng: eng, url: server.URL + "/admin/jobs/"}
+	s := &site{t: t, eng: eng, root: pages, url: server.URL + "/admin/jobs/"}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	t.Cleanup(func() {
@@ -87,7 +91,8 @@ func (s *site) enqueue(jobType string, args any, opts ...ojs.Option) string {
 
 // fill makes jobs in every state, an entry and a workflow.
 func (s *site) fill(ctx context.Context) {
-	s.eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
+	s.eng.Handle("email.send", func(ctx context.Context, job *ojs.Job[any]) error {
+		handler.Logger(ctx).Info("connecting", "host", "smtp.example.com")
 		if job.Meta["bad"] != nil {
 			return ojs.Errorf("smtp.timeout", "dial tcp 10.0.0.7:25: i/o timeout")
 		}
@@ -149,7 +154,20 @@ func (s *site) must(err error) {
 
 // pages are the paths of all pages below the overview, by a name for pictures.
 func (s *site) pages() map[string]string {
+	var nodes []engine.Node
+	for len(nodes) == 0 { // the engine reports within a second
+		var err error
+		nodes, err = s.eng.Nodes().List(context.Background())
+		s.must(err)
+		time.Sleep(time.Millisecond)
+	}
+	done, err := http.PostForm(s.url+"act/", url.Values{"do": {"prioritize"}, "all": {"1"},
+		"q": {"queue:search"}, "priority": {"1"}})
+	s.must(err)
+	s.must(done.Body.Close())
 	return map[string]string{
+		"node": "workers/" + nodes[0].ID + "/", "run": "runs/1/", "purge": "queues/search/purge/",
+		"preview-move": "act/?do=move&all=1&q=queue:search", "job-waits": "jobs/" + s.digest + "/",
 		"overview": "", "jobs": "jobs/", "jobs-discarded": "jobs/?q=state:discarded&by=error",
 		"jobs-none": "jobs/?q=type:nothing", "jobs-bad": "jobs/?q=nokey:1",
 		"job-failed": "jobs/" + s.failed + "/", "job-active": "jobs/" + s.active + "/?stack=1",

@@ -2,8 +2,13 @@ package browsertest
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
@@ -12,6 +17,8 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/dashboard"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
 )
 
 func (s *site) state(id string) ojs.State {
@@ -87,6 +94,142 @@ func TestKeyboard(t *testing.T) {
 	b.clean("keyboard")
 }
 
+// Jobs are selected, moved and paused by the keyboard alone.
+func TestKeyboardOnMany(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
+	b := newBrowser(t, s)
+	id := s.enqueue("search.index", nil, ojs.WithQueue("search"), ojs.WithTags("needle"))
+	b.run(chromedp.Navigate(s.url), chromedp.WaitVisible(`button.live`),
+		input.DispatchKeyEvent(input.KeyDown).WithKey("/"),
+		chromedp.KeyEvent("tag:needle"), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`table.jobs`))
+	b.until(`!!document.querySelector('button.live') && document.querySelectorAll('table.jobs tbody tr').length === 1`)
+	b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
+		input.DispatchKeyEvent(input.KeyDown).WithKey("a"), chromedp.KeyEvent("M"),
+		chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter),
+		chromedp.WaitVisible(`input[name=queue]`))
+	b.until(`document.activeElement.name === 'queue'`)
+	b.run(chromedp.KeyEvent("other"), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`[data-live=run]`))
+	b.until(`location.pathname.endsWith('/runs/1/')`)
+	if job, err := s.eng.Get(context.Background(), id); err != nil || job.Queue != "other" {
+		t.Errorf("the job is in %v, %v", job, err)
+	}
+	b.clean("keyboard on many")
+}
+
+// Every form that changes jobs, queues and pauses works without JavaScript.
+func TestFormsWithoutScript(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll),
+		dashboard.WithActor(func(*http.Request) string { return "ada" }))
+	b := newBrowser(t, s)
+	ctx := context.Background()
+	b.run(emulation.SetScriptExecutionDisabled(true), chromedp.Navigate(s.url+"jobs/?q=queue:search"),
+		chromedp.WaitVisible(`td.pick input`),
+		chromedp.SetValue(`#do`, "prioritize"), chromedp.Click(`td.pick input`),
+		chromedp.Click(`#many button:not([name])`), chromedp.WaitVisible(`input[name=priority]`),
+		chromedp.SendKeys(`input[name=priority]`, "9"), chromedp.Click(`button.main`),
+		chromedp.WaitVisible(`[data-live=run]`))
+	nine, err := s.eng.Jobs().Count(ctx, engine.Filter{Priority: &engine.Range{Min: 9, Max: 9}}, 0)
+	if s.must(err); nine.N != 1 {
+		t.Errorf("%d jobs have the priority", nine.N)
+	}
+	b.run(chromedp.Navigate(s.url+"jobs/"+s.digest+"/edit/"), chromedp.WaitVisible(`input[name=queue]`),
+		chromedp.SetValue(`input[name=queue]`, "other"), chromedp.Click(`button[value=move]`),
+		chromedp.WaitVisible(`table.changes`), chromedp.Click(`button.main`),
+		chromedp.WaitVisible(`.note.ok`))
+	job, err := s.eng.Get(ctx, s.digest)
+	if s.must(err); job.Queue != "other" || job.History[0].By != "ada" {
+		t.Errorf("the job is %+v, %v", job, err)
+	}
+	b.run(chromedp.Navigate(s.url+"queues/"), chromedp.Click(`.ask summary`, chromedp.NodeVisible),
+		chromedp.SendKeys(`input[name=reason]`, "maintenance", chromedp.NodeVisible),
+		chromedp.Click(`button[value=pause]`), chromedp.WaitVisible(`button[value=resume]`))
+	if list, err := s.eng.Queues().Pauses(ctx); err != nil || len(list) != 1 || list[0].By != "ada" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	b.run(chromedp.Navigate(s.url+"queues/search/purge/"), chromedp.WaitVisible(`input[name=name]`),
+		chromedp.SendKeys(`input[name=name]`, "search"), chromedp.Click(`button.danger`),
+		chromedp.WaitVisible(`[data-live=run]`))
+	left, err := s.eng.Jobs().Count(ctx, engine.Filter{Queues: []string{"search"}}, 0)
+	if s.must(err); left.N != 0 {
+		t.Errorf("%d jobs are left", left.N)
+	}
+	b.clean("forms without script")
+}
+
+// The pages work under any path, behind proxies that take a part of it away, forms
+// included.
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
+	inner := httptest.NewServer(s.root)
+	t.Cleanup(inner.Close) // after the browser has left
+	to, err := url.Parse(inner.URL)
+	s.must(err)
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(to)
+		r.Out.Host = r.In.Host
+	}}
+	mux := http.NewServeMux()
+	mux.Handle("/", s.root)
+	mux.Handle("/strip/", http.StripPrefix("/strip", s.root))
+	mux.Handle("/mux/", s.root)
+	mux.Handle("/jobs-of/shop/", http.StripPrefix("/jobs-of/shop", s.root))
+	mux.Handle("/proxy/", http.StripPrefix("/proxy", proxy))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s.url = server.URL + "/admin"
+	b := newBrowser(t, s)
+	for _, prefix := range []string{"/", "/strip/", "/mux/", "/jobs-of/shop/", "/proxy/"} {
+		b.run(chromedp.Navigate(server.URL+prefix),
+			chromedp.Click(`.nav a[href$="queues/"]`, chromedp.NodeVisible),
+			chromedp.Click(`td a[href$="queues/mail/"]`, chromedp.NodeVisible),
+			chromedp.Click(`button[value=pause]`, chromedp.NodeVisible),
+			chromedp.Click(`button[value=resume]`, chromedp.NodeVisible),
+			chromedp.WaitVisible(`button[value=pause]`))
+		want := prefix + "queues/mail/ grid"
+		if got := b.text(`location.pathname + ' ' + getComputedStyle(document.body).display`); got != want {
+			t.Errorf("%s leads to %s, want %s", prefix, got, want)
+		}
+	}
+	b.clean("mounts")
+}
+
+// One failure among a million jobs is on the first screen, and large args do not weigh
+// the page of their job down.
+func TestMillionJobs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ctx := context.Background()
+	drafts := make([]ojs.Draft, 1000)
+	for i := range drafts {
+		drafts[i] = ojs.NewDraft("no.handler", nil, ojs.WithQueue("deep"))
+	}
+	for range 1000 {
+		_, err := s.eng.EnqueueMany(ctx, drafts...)
+		s.must(err)
+	}
+	once := ojs.WithMaxAttempts(1)
+	needle := s.enqueue("card.charge", map[string]any{"order": 1}, ojs.WithQueue("needle"), once)
+	for s.state(needle) != ojs.StateDiscarded {
+		time.Sleep(time.Millisecond)
+	}
+	large := s.enqueue("no.handler", map[string]any{"text": strings.Repeat("x", 900_000)})
+	b := newBrowser(t, s)
+	b.run(chromedp.Navigate(s.url), chromedp.Click(`a[href$="`+needle+`/"]`, chromedp.NodeVisible),
+		chromedp.WaitVisible(`.errbox`))
+	found := "jobs/?q=queue:needle+state:discarded"
+	for _, path := range []string{found, "queues/deep/", "jobs/" + large + "/"} {
+		b.run(chromedp.Navigate(s.url+path), chromedp.WaitVisible("main h1"))
+		var size int
+		if b.run(chromedp.Evaluate(`document.documentElement.outerHTML.length`, &size)); size > 100_000 {
+			t.Errorf("%s has %d characters", path, size)
+		}
+	}
+	b.clean("a million")
+}
+
 // A page that only reads offers no form that posts, and scripts in it do not run.
 func TestHostileText(t *testing.T) {
 	t.Parallel()
@@ -96,7 +239,27 @@ func TestHostileText(t *testing.T) {
 	args := map[string]any{"evil": evil}
 	id := s.enqueue("no.handler", args, ojs.WithMeta("evil", evil), ojs.WithTags(evil))
 	filtered := "jobs/?q=" + strings.ReplaceAll(evil, `"`, "%22")
-	for _, path := range []string{"", "jobs/", "jobs/" + id + "/", filtered} {
+	ctx := ojs.WithActor(context.Background(), evil)
+	s.eng.Handle("logs.evil", func(ctx context.Context, _ *ojs.Job[any]) error {
+		handler.Logger(ctx).Info(evil, evil, evil)
+		return &ojs.Error{Type: "evil", Message: evil, Details: map[string]any{evil: evil}}
+	})
+	failed := s.enqueue("logs.evil", args, ojs.WithMaxAttempts(1),
+		ojs.WithRateLimit(ojs.RateLimit{Key: "evil", Concurrency: 5}))
+	for s.state(failed) != ojs.StateDiscarded {
+		time.Sleep(time.Millisecond)
+	}
+	s.enqueue("no.handler", args, ojs.WithRateLimit(ojs.RateLimit{Key: "evil", Concurrency: 5}))
+	s.must(s.eng.Jobs().SetPriority(ctx, id, 3))
+	s.must(s.eng.Queues().PauseType(ctx, "no.handler", evil))
+	s.must(s.eng.Cron().Set(ctx, engine.CronEntry{Name: "evil", Schedule: "@daily", Description: evil,
+		Job: ojs.NewDraft("no.handler", args)}))
+	_, err := s.eng.Worker(evil, engine.WorkerConfig{}).Fetch(ctx)
+	s.must(err)
+	for _, path := range []string{"", "jobs/", "jobs/" + id + "/", "jobs/" + failed + "/", filtered,
+		"failures/",
+		"queues/", "types/no.handler/", "cron/", "cron/evil/", "workers/", "limits/",
+		"limits/key/" + url.PathEscape(strings.ReplaceAll(evil, "/", "")) + "/"} {
 		b.run(chromedp.Navigate(s.url+path), chromedp.WaitVisible("main"))
 		if title := b.text(`document.title`); title == "owned" {
 			t.Errorf("%s runs a script of a job", path)
