@@ -22,8 +22,9 @@ import (
 //	join      before the compensations of a saga, completed: compensating
 //
 // The record waits for all steps. So the event of the end waits for the operations that
-// ended steps (eventlog.Ends), and comes last. How a workflow has ended is looked up,
-// once for each workflow. Names are metadata of each job, and not looked up.
+// ended steps (eventlog.Ends). The event of such a step may wait for later operations,
+// and then comes after the end. How a workflow has ended is looked up, once for each
+// workflow. Names are metadata of each job, and not looked up.
 
 // workflowOf returns the workflow that a job is of, "" if it is of none.
 func workflowOf(rec *storage.Record) string {
