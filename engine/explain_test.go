@@ -3,7 +3,14 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +19,9 @@ import (
 	"github.com/ojsengine/ojs/handler"
 )
 
+// reasonsShown has the reasons that a test has wanted and got.
+var reasonsShown sync.Map
+
 // explained wants the reasons of a job.
 func (b *rig) explained(id string, want ...engine.ReasonCode) engine.Explanation {
 	b.t.Helper()
@@ -19,6 +29,7 @@ func (b *rig) explained(id string, want ...engine.ReasonCode) engine.Explanation
 	must(b.t, err)
 	var got []engine.ReasonCode
 	for _, r := range e.Reasons {
+		reasonsShown.Store(string(r.Code), true)
 		if got = append(got, r.Code); r.Text == "" {
 			b.t.Errorf("%s has no text", r.Code)
 		}
@@ -31,7 +42,8 @@ func (b *rig) explained(id string, want ...engine.ReasonCode) engine.Explanation
 
 func long(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Minute) }
 
-// Every reason holds of a job that does not run, and the job runs once it has gone.
+// Every reason holds of a job that does not run, and the job runs once it has gone. Each
+// constant of type ReasonCode has a case.
 func TestExplain(t *testing.T) {
 	cases := map[string]func(b *rig){
 		"running, then ended": func(b *rig) {
@@ -198,6 +210,16 @@ func TestExplain(t *testing.T) {
 				b.t.Errorf("%+v", e)
 			}
 		},
+		"its ordering key": func(b *rig) {
+			b.run()
+			first := b.enqueue("slow", ojs.WithOrderingKey("k"))
+			ticket := b.enqueue("x", ojs.WithOrderingKey("k"))
+			b.advance(time.Millisecond)
+			b.explained(first.ID, engine.ReasonRunning)
+			b.explained(ticket.ID, engine.ReasonOrdering)
+			b.advance(time.Hour)
+			b.want(ticket.ID, ojs.StateCompleted, 1)
+		},
 		"an unknown job": func(b *rig) {
 			if _, err := b.Jobs().Explain(b.ctx, "nobody"); !errors.Is(err, ojs.ErrNotFound) {
 				b.t.Error(err)
@@ -232,4 +254,37 @@ func TestExplain(t *testing.T) {
 			b.want(elsewhere.ID, ojs.StateAvailable, 0)
 		}, engine.WithQueue("here", engine.QueueConfig{Concurrency: 1}))
 	})
+	if f := flag.Lookup("test.run"); strings.Contains(f.Value.String(), "/") {
+		return // not all cases have run
+	}
+	for _, code := range reasonCodes(t) {
+		if _, shown := reasonsShown.Load(code); !shown {
+			t.Errorf("no case explains a job with the reason %s", code)
+		}
+	}
+}
+
+// reasonCodes returns the values of the constants of type ReasonCode.
+func reasonCodes(t *testing.T) (codes []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "explain.go", nil, 0)
+	must(t, err)
+	ast.Inspect(file, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if is, ok := v.Type.(*ast.Ident); ok && is.Name == "ReasonCode" {
+			for _, value := range v.Values {
+				code, err := strconv.Unquote(value.(*ast.BasicLit).Value)
+				must(t, err)
+				codes = append(codes, code)
+			}
+		}
+		return true
+	})
+	if len(codes) == 0 {
+		t.Fatal("explain.go has no constants of type ReasonCode")
+	}
+	return codes
 }
