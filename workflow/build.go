@@ -117,7 +117,7 @@ func (b *builder) step(n node) int {
 	if err := ojs.ValidateType(n.job.Type()); err != nil {
 		b.fault("has no valid job: %v", err)
 	}
-	n.at = b.at
+	n.at, n.after = b.at, distinct(n.after)
 	b.nodes = append(b.nodes, n)
 	return len(b.nodes) - 1
 }
@@ -126,8 +126,22 @@ const maxName = 128
 
 // join adds a join.
 func (b *builder) join(when ojs.Condition, after ...int) int {
-	b.nodes = append(b.nodes, node{after: after, when: when})
+	b.nodes = append(b.nodes, node{after: distinct(after), when: when})
 	return len(b.nodes) - 1
+}
+
+// distinct returns nodes without repetitions: parts side by side may end with the same
+// node, that before sagas which skip.
+func distinct(nodes []int) []int {
+	seen := make(map[int]bool, len(nodes))
+	var list []int
+	for _, i := range nodes {
+		if !seen[i] {
+			seen[i] = true
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // one returns nodes as one at most: a join for their success stands for several.

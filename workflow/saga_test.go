@@ -17,6 +17,17 @@ func undoable(name string) workflow.Part {
 	return workflow.Undoable(name, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil))
 }
 
+// Sagas that skip, side by side, end with the step before them.
+func TestSagasSideBySide(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", func(context.Context, string) error { return nil })
+		id := b.start(workflow.New("", workflow.Chain(step("a"), workflow.Group(
+			workflow.Saga(workflow.Skip, step("b")), workflow.Saga(workflow.Skip, step("c"))), step("d"))))
+		b.run(time.Minute)
+		b.want(id, workflow.StateCompleted, "a:completed b:completed c:completed d:completed")
+	})
+}
+
 func TestSaga(t *testing.T) {
 	trip := func(policy workflow.SagaPolicy) *workflow.Workflow {
 		return workflow.New("trip", workflow.Saga(policy,
