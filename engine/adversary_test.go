@@ -168,6 +168,21 @@ func (a *adversary) interrupted(id string, b *bout, cause error) {
 	}
 }
 
+// released notes that a worker gives a job back before its timeout, or that it could not.
+func (a *adversary) released(id string, b *bout, done bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.jobs[id]
+	switch {
+	case done && time.Now().Before(b.began.Add(p.timeout)):
+		p.spent--
+		b.noted = true
+	case !done && b.noted:
+		p.spent++
+		b.noted = false
+	}
+}
+
 // end notes the end of an attempt: it was not spent if it snoozed, or a stop interrupted
 // it, before its timeout. It has been judged without its answer at a time, unless it was
 // before that.
@@ -279,7 +294,10 @@ func (a *adversary) fetch(ctx context.Context, id string) {
 		if cause == nil {
 			switch {
 			case release:
-				cause = d.Release(context.Background())
+				a.released(d.Job.ID, b, true) // before another worker can have it
+				if cause = d.Release(context.Background()); cause != nil {
+					a.released(d.Job.ID, b, false)
+				}
 			case b.answer == nil:
 				cause = d.Ack(context.Background(), nil)
 			default:
