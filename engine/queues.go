@@ -74,8 +74,9 @@ type QueueStats struct {
 	State  ojs.QueueState
 	Counts map[ojs.State]int // without zeros
 
-	// Config is how this engine serves the queue; nil: it was given no such queue.
-	Config *QueueConfig
+	// Config is how this engine serves the queue; nil: it was given no such queue. It is
+	// not in the JSON form.
+	Config *QueueConfig `json:"-"`
 }
 
 // Depth is how many of its jobs have not ended.

@@ -2,9 +2,11 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -288,4 +290,15 @@ func TestServeQueuesUnderLoad(t *testing.T) {
 		must(t, err)
 	}
 	<-end
+}
+
+// Stats of an engine whose queues have defaults encode as JSON.
+func TestStatsOfConfiguredQueuesEncode(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		stats, err := b.Stats(b.ctx)
+		must(t, err)
+		if text, err := json.Marshal(stats); err != nil || !strings.Contains(string(text), `"slow"`) {
+			t.Errorf("%s, %v", text, err)
+		}
+	}, engine.WithQueue("slow", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(1)}}))
 }
