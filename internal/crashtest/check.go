@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -263,7 +264,8 @@ func checkCounts(t *testing.T, s storage.Storage, jobs []storage.Record) {
 	}
 }
 
-// watch looks now and then, until ctx ends, that no two equal jobs are open at once.
+// watch looks now and then, until ctx ends, that no two equal jobs are open at once, and
+// that no more jobs of a key are active than its limit allows.
 func watch(ctx context.Context, t *testing.T, cfg *Config) {
 	look := wall.Ticker(10 * lookEvery)
 	defer look.Stop()
@@ -286,6 +288,9 @@ func watchOnce(ctx context.Context, t *testing.T, cfg *Config) error {
 	}
 	defer release()
 	defer s.Close()
+	if err := watchLimit(ctx, t, s); err != nil {
+		return err
+	}
 	open, err := list(ctx, s, storage.Query{States: openStates})
 	if err != nil {
 		return err
@@ -307,6 +312,25 @@ func watchOnce(ctx context.Context, t *testing.T, cfg *Config) error {
 		}
 		if len(ids) > 1 && ctx.Err() == nil {
 			t.Errorf("equal jobs are open at once: %v", ids)
+		}
+	}
+	return nil
+}
+
+// watchLimit looks several times, since each look is quick.
+func watchLimit(ctx context.Context, t *testing.T, s storage.Storage) error {
+	store, ok := storage.As[storage.LimitStore](s)
+	if !ok || !s.Capabilities().Limits {
+		return nil
+	}
+	for range 10 {
+		l, err := store.GetLimit(ctx, wall.Now(), storage.LimitName{Kind: storage.LimitKey, Name: limited})
+		switch {
+		case errors.Is(err, ojs.ErrNotFound):
+		case err != nil:
+			return err
+		case l.Active > mostLimited:
+			t.Errorf("%d jobs of a key are active at once, and its limit is %d", l.Active, mostLimited)
 		}
 	}
 	return nil

@@ -40,6 +40,12 @@ const (
 	children = 3
 )
 
+// Some jobs have a rate limit, with this key, that lets so many be active at once.
+const (
+	limited     = "limited"
+	mostLimited = 4
+)
+
 // maxAttempts is few enough for jobs to run out of them, now and then.
 const maxAttempts = 5
 
@@ -196,6 +202,9 @@ func plain(args task) ojs.Draft {
 	opts := []ojs.Option{ojs.WithPriority(rand.IntN(3))}
 	if rand.IntN(8) == 0 {
 		opts = append(opts, ojs.WithDelay(time.Duration(rand.IntN(50))*time.Millisecond))
+	}
+	if rand.IntN(8) == 0 {
+		opts = append(opts, ojs.WithRateLimit(ojs.RateLimit{Key: limited, Concurrency: mostLimited}))
 	}
 	return ojs.NewDraft([]string{quick, slow, flaky, exact}[rand.IntN(4)], args, opts...)
 }

@@ -95,6 +95,17 @@ func (c *ClosedLanes) OfKey(key string) []*ClosedLane {
 	return slices.Clone(c.byKey[key])
 }
 
+// Some returns up to n closed lanes, others each time.
+func (c *ClosedLanes) Some(n int) (list []*ClosedLane) {
+	for _, l := range c.byName {
+		if len(list) == n {
+			break
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
 // Due returns a lane that time may have opened, and no more unless it is closed again.
 func (c *ClosedLanes) Due(now time.Time) (l *ClosedLane, some bool) {
 	it, some := c.opening.PopDue(now)

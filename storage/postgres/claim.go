@@ -22,14 +22,18 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 	if c.Max <= 0 {
 		return dst, nil
 	}
+	if c.Limits != nil {
+		*c.Limits = storage.Limited{Now: c.Limits.Now, Held: s.held.Load()}
+	}
 	most := min(c.Max, maxRows)
 	if c.SkipKeys.Len() > 0 {
-		claimed, err := s.claimPast(ctx, rows.Nanos(now), &c, most)
+		claimed, err := s.claimPast(ctx, rows.Nanos(now), &c, most, 0, false, make(map[string]bool))
 		if err != nil && len(claimed) == 0 {
 			return dst, wrap(err)
 		}
 		return append(dst, claimed...), nil
 	}
+	had := len(dst)
 	skip := []string{} // keys of which this claim has a job
 	types := typesOf(c.Types)
 	for left := most; left > 0; {
@@ -50,6 +54,10 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 			return dst, wrap(err)
 		}
 		slices.SortFunc(claimed, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
+		counted := len(claimed) > 0 && claimed[0].ord < 0
+		if counted {
+			claimed = claimed[1:]
+		}
 		first := len(dst)
 		dst = s.decodeClaimed(ctx, claimed, dst)
 		got := len(dst) - first
@@ -62,9 +70,24 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 				skip = append(skip[:len(skip):len(skip)], limit.Key)
 			}
 		}
+		if counted && left > 0 { // the rest has to look at limits
+			taken := make(map[string]bool, len(skip))
+			for _, key := range skip {
+				taken[key] = true
+			}
+			more, err := s.claimPast(ctx, rows.Nanos(now), &c, left, most-left, false, taken)
+			if err != nil && left == most && len(more) == 0 {
+				return dst, wrap(err)
+			}
+			return append(dst, more...), nil
+		}
 		if len(skip) == before && got == len(claimed) {
 			break
 		}
+	}
+	if c.Limits != nil && len(dst)-had < most { // it has met no job that a limit counts
+		c.Limits.Held = false
+		s.held.Store(false)
 	}
 	return dst, nil
 }

@@ -368,15 +368,15 @@ var errDraining = errors.New(
 	"ojs: postgres: a queue of the insert begins to drain each time the insert has found it active: enqueue again")
 
 func (i *inserter) Save(changed []*rows.Row) error {
-	for _, r := range changed {
-		if r.State == ojs.StateCancelled {
-			taken(i.notice, r.ID, int64(r.Was), ojs.ErrReplaced)
-		}
-		i.notice.Add(r.ID, r.State, r.WakeAt())
-	}
 	o, err := saving(time.Time{}, changed)
 	if err != nil {
 		return err
+	}
+	for k, r := range changed {
+		if r.State == ojs.StateCancelled {
+			taken(i.notice, r.ID, int64(r.Was), ojs.ErrReplaced)
+		}
+		i.s.note(i.notice, &o.encoded[k])
 	}
 	_, list, err := i.s.applyCounting(i.ctx, i.tx, o)
 	i.ended = append(i.ended, list...)

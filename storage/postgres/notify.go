@@ -64,6 +64,9 @@ func (o *outbox) add(n *storage.Notice) {
 	if !n.Due.IsZero() && (t.Due.IsZero() || n.Due.Before(t.Due)) {
 		t.Due = n.Due
 	}
+	if !n.Opens.IsZero() && (t.Opens.IsZero() || n.Opens.Before(t.Opens)) {
+		t.Opens = n.Opens
+	}
 	t.Taken = append(t.Taken, n.Taken[:min(len(n.Taken), max(maxTold-len(t.Taken), 0))]...)
 	t.Ended = append(t.Ended, n.Ended[:min(len(n.Ended), max(maxTold-len(t.Ended), 0))]...)
 	select {
@@ -121,7 +124,8 @@ func (s *Storage) send(ctx context.Context) {
 func (s *Storage) channel() string { return "ojs:" + s.config.schema }
 
 // A payload is who sends it and words: what is available (a), also in places that claims
-// may have passed (b, which is a payload of its own), when what is due (d),
+// may have passed (b, which is a payload of its own), that the limit of a queue or type
+// has been set (w, likewise), when what is due (d), when a limit opens (o),
 // recurring jobs (c), that values have been put (v), that it is a probe of the sender's
 // (p), that records were set aside (q), and of single jobs that they have ended (e) or
 // that a claim has been taken (x cancelled, r replaced, l lost).
@@ -136,6 +140,9 @@ func payloads(from string, n *storage.Notice) []string {
 	}
 	if !n.Due.IsZero() {
 		words = append(words, "d"+strconv.FormatInt(rows.Nanos(n.Due), 10))
+	}
+	if !n.Opens.IsZero() {
+		words = append(words, "o"+strconv.FormatInt(rows.Nanos(n.Opens), 10))
 	}
 	if n.Crons {
 		words = append(words, "c")
@@ -185,6 +192,10 @@ func parse(payload string) (from string, n storage.Notice) {
 		case 'd':
 			if ns, err := strconv.ParseInt(arg, 10, 64); err == nil {
 				n.Due = rows.Time(ns)
+			}
+		case 'o':
+			if ns, err := strconv.ParseInt(arg, 10, 64); err == nil {
+				n.Opens = rows.Time(ns)
 			}
 		case 'e':
 			n.Ended = append(n.Ended, arg)
@@ -285,6 +296,11 @@ func (s *Storage) hear(ctx context.Context) error {
 			}
 			_, n := parse(got.Payload)
 			s.hub.Tell(ctx, n)
+			if strings.HasSuffix(got.Payload, " w") {
+				if err := s.heardWide(ctx, conn); err != nil {
+					return err
+				}
+			}
 		case !timedOut:
 			return err
 		case until.Before(p.next): // after a long silence the connection may be dead
@@ -336,6 +352,12 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err := s.lookForPaused(ctx, conn); err != nil {
 		return err
 	}
+	if err := s.lookForWide(ctx, conn); err != nil {
+		return err
+	}
+	if err := s.dropFreed(ctx, conn); err != nil {
+		return err
+	}
 	_, err := conn.Exec(ctx, s.sql.compact)
 	if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) && !mayNot(err) {
 		return err
@@ -344,6 +366,37 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
 	_, err = s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{probe})
 	return err
+}
+
+// heardWide follows a change of the limit of a queue or type. The end of a job may have
+// been told to none since.
+func (s *Storage) heardWide(ctx context.Context, conn *pgx.Conn) error {
+	err := s.toEnd(ctx, func(ctx context.Context) error { return s.lookForWide(ctx, conn) })
+	if err == nil {
+		s.tell(ctx, &storage.Notice{Available: true})
+	}
+	return err
+}
+
+// dropFreed drops the entries of job_freed that all handles have followed. It needs two
+// looks, a while apart. Only the goroutine that listens calls it.
+func (s *Storage) dropFreed(ctx context.Context, conn *pgx.Conn) error {
+	f := &s.freed
+	if !f.at.IsZero() && wall.Since(f.at) < remembered {
+		return nil
+	}
+	var oldest int64
+	now := wall.Now()
+	if err := conn.QueryRow(ctx, s.sql.oldestRunning).Scan(&oldest); err != nil {
+		return err
+	}
+	if !f.at.IsZero() {
+		if _, err := conn.Exec(ctx, s.sql.dropFreed, f.oldest); err != nil && !mayNot(err) {
+			return err
+		}
+	}
+	f.at, f.oldest = now, oldest
+	return nil
 }
 
 // asker is a connection or a pool.

@@ -9,8 +9,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// A claim with keys to skip takes three steps, so that it does not walk past the jobs
-// that earlier claims have skipped:
+// A claim with keys to skip, and one that meets a job that limits count (limits.go),
+// takes three steps, so that it does not walk past the jobs that earlier claims have
+// skipped:
 //
 //  1. Read which queues have jobs and are not paused, and which transactions are under
 //     way.
@@ -24,79 +25,185 @@ import (
 // by hand or by an edit of another process. A claim finds that job after the next poll,
 // which has the lanes forgotten.
 
-// past is a claim with keys to skip.
+// past is a claim that looks behind jobs.
 type past struct {
-	s      *Storage
-	ctx    context.Context
-	c      *storage.Claim
-	now    int64
-	types  claimTypes
-	queue  string   // ""; all but
-	paused []string // these
+	s       *Storage
+	ctx     context.Context
+	c       *storage.Claim
+	now     int64
+	types   claimTypes
+	most    int
+	had     int
+	queue   string   // ""; all but
+	paused  []string // these
+	plain   bool     // the first job ends it that has an enqueue TTL, or a rate limit that it does not count
+	over    bool     // by such a job
+	taken   map[string]bool
+	claimed []storage.Record
+	obedience
 }
 
 // spare is how many jobs more than are wanted to try to take: others may be taking the
 // first ones.
 const spare = 16
 
-// claimPast claims up to most jobs. Jobs that it returns with an error are claimed, too.
-func (s *Storage) claimPast(ctx context.Context, now int64, c *storage.Claim, most int) (claimed []storage.Record, err error) {
+// claimPast claims up to most jobs. If plain is set, the first job ends it that has an
+// enqueue TTL, or a rate limit that it does not count. The claim has had jobs already,
+// and taken are their keys that no limit counts. Jobs that it returns with an error are
+// claimed, too.
+func (s *Storage) claimPast(
+	ctx context.Context, now int64, c *storage.Claim, most, had int, plain bool, taken map[string]bool,
+) (claimed []storage.Record, err error) {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if s.forget.Swap(false) {
+	forget := s.forget.Swap(false)
+	if forget {
 		s.lanes.Forget()
 	}
-	p := &past{s: s, ctx: ctx, c: c, now: now, types: typesOf(c.Types)}
-	taken := make(map[string]bool)
-	const tries = 5
+	p := &past{
+		s: s, ctx: ctx, c: c, now: now, types: typesOf(c.Types),
+		most: most, had: had, plain: plain, taken: taken,
+		obedience: obedience{obeys: c.Limits != nil, bounds: make(map[int64]string), opens: rows.None},
+	}
+	if err := p.follow(forget); err != nil {
+		return nil, err
+	}
+	const tries = 20
 	for try := 0; try < tries; try++ {
 		queues, oldest, next, err := p.begin()
 		if err != nil {
-			return claimed, err
+			return p.claimed, err
 		}
 		missed := false
 		for _, p.queue = range queues {
-			if len(claimed) >= most {
+			if len(p.claimed) >= most || p.over {
 				break
 			}
-			lane := s.lanes.Of(c.SkipKeys, p.queue, c.Types)
-			lane.Begin(oldest, next)
-			picked, err := lane.Pick(p, rows.Wanted{Now: now, Types: c.Types, Paused: p.paused, Taken: taken, Max: most - len(claimed) + spare})
+			missing, progress, err := p.from(oldest, next, most)
 			if err != nil {
 				s.lanes.Forget()
-				return claimed, err
+				return p.claimed, err
 			}
-			got, err := p.take(picked, most-len(claimed))
-			if err != nil {
-				s.lanes.Forget()
-				return claimed, err
-			}
-			seqs := make(map[int64]bool, len(got))
-			for i := range got {
-				seqs[got[i].seq] = true
-			}
-			lane.Took(func(seq int64) bool { return seqs[seq] })
-			lane.End()
-			before := len(claimed)
-			if claimed = s.decodeClaimed(ctx, got, claimed); len(claimed)-before < len(got) {
+			missed = missed || missing
+			if progress {
 				try = -1 // as often again, since it goes on with fewer
 			}
-			for i := range claimed[before:] {
-				if limit := claimed[before+i].RateLimit; limit != nil && limit.Key != "" {
-					taken[limit.Key] = true
-				}
-			}
-			missed = missed || len(claimed) < most && len(claimed)-before < len(picked)
 		}
-		if !missed { // or others had what was picked, and have left something behind it
-			break
+		if !missed || p.over || len(p.claimed) >= most {
+			break // or others had what was picked, and have left something behind it
 		}
 	}
-	return claimed, nil
+	p.tell(len(p.claimed) < most)
+	return p.claimed, nil
+}
+
+// mostPicked is how many jobs a claim looks at together when it meets jobs that wait.
+const mostPicked = 1000
+
+// from claims jobs of a queue, or of all as if they were one. It reports whether others
+// had some of the jobs that it picked, and whether it has met jobs that do not decode.
+func (p *past) from(oldest, next uint64, most int) (missed, progress bool, err error) {
+	var last *rows.Lane
+	defer func() {
+		if last != nil && err == nil {
+			last.End()
+		}
+	}()
+	for wait := 0; len(p.claimed) < most && !p.over; {
+		if p.leaves(&rows.Waiting{Queue: p.queue}) {
+			return missed, progress, nil
+		}
+		left := most - len(p.claimed)
+		wanted := rows.Wanted{
+			Now: p.now, Types: p.c.Types, Paused: p.paused, Taken: p.taken, Max: left + spare + wait,
+		}
+		lane := p.s.lanes.Of(p.c.SkipKeys, p.queue, p.c.Types)
+		if p.obeys {
+			lane = p.s.lanes.Limited(p.c.SkipKeys, p.s.limits.closed, p.queue, p.c.Types, p.leftLane())
+			wanted.Leave = p.leaves
+		}
+		if lane != last {
+			if last != nil {
+				last.End()
+			}
+			last = lane
+			lane.Begin(oldest, next)
+		}
+		picked, err := lane.Pick(p, wanted)
+		if err != nil {
+			return missed, progress, err
+		}
+		names := p.namesOf(picked)
+		if len(names) == 0 && !p.plain {
+			got, err := p.take(picked, left)
+			if err != nil {
+				return missed, progress, err
+			}
+			lane.Took(func(seq int64) bool {
+				return slices.ContainsFunc(got, func(r stored) bool { return r.seq == seq })
+			})
+			n := p.add(got)
+			missed = missed || len(p.claimed) < most && n < len(picked)
+			return missed, progress || n < len(got), nil
+		}
+		r, err := p.takeWithin(picked, left, names)
+		if err != nil {
+			return missed, progress, err
+		}
+		lane.Took(func(seq int64) bool { return r.done[seq] })
+		n := p.add(r.got)
+		progress = progress || n < len(r.got)
+		missed = missed || r.missed || n < len(r.got)
+		all := !r.more && len(p.claimed) < most && len(picked) < wanted.Max
+		if r.missed || all {
+			return missed, progress, nil
+		}
+		if len(r.done) == 0 { // many wait, perhaps
+			wait = min(2*wait+left+spare, mostPicked)
+		}
+		p.forgetRead()
+	}
+	return missed, progress, nil
+}
+
+// namesOf returns the limits that count some of the jobs.
+func (p *past) namesOf(picked []rows.Waiting) (names []storage.LimitName) {
+	seen := make(map[storage.LimitName]bool)
+	for i := range picked {
+		j := &picked[i]
+		for _, name := range limitsOf(p.s.limits.wide, j.Queue, j.Type, p.bounds[j.Seq], j.Key) {
+			if !seen[name] {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// add adds claimed jobs. It returns how many, which is less than there are if some do not
+// decode.
+func (p *past) add(got []stored) int {
+	before := len(p.claimed)
+	p.claimed = p.s.decodeClaimed(p.ctx, got, p.claimed)
+	for i := range p.claimed[before:] {
+		r := &p.claimed[before+i]
+		if l := r.RateLimit; l != nil && l.Key != "" && (l.Local || !p.obeys) {
+			p.taken[l.Key] = true
+		}
+	}
+	return len(p.claimed) - before
+}
+
+// forgetRead forgets the bounds of jobs that were read.
+func (p *past) forgetRead() {
+	if len(p.bounds) > mostPicked {
+		clear(p.bounds)
+	}
 }
 
 // begin returns the queues to look into, "" for all but the paused ones, and what
@@ -158,24 +265,54 @@ func (p *past) Behind(passed map[int]int64, n int) ([]rows.Waiting, error) {
 }
 
 // First implements rows.Looker.
-func (p *past) First(keys []string) ([]rows.Waiting, error) {
-	paused := p.paused
-	if paused == nil {
-		paused = []string{}
+func (p *past) First(keys []string) (found []rows.Waiting, err error) {
+	var plain, bounds []string
+	for _, key := range keys {
+		if isBounds(key) {
+			bounds = append(bounds, key)
+		} else {
+			plain = append(plain, key)
+		}
 	}
-	args := p.types.arguments([]any{keys, p.now, p.types.names})
-	return p.look(p.s.sql.firstOfKeys, append(args, p.queue, paused)...)
+	leave := append(p.leftNames(storage.LimitQueue), p.paused...)
+	ask := func(sql string, of []string, how any) error {
+		args := p.types.arguments([]any{of, p.now, p.types.names})
+		some, err := p.look(sql, append(args, p.queue, leave, how, p.leftNames(storage.LimitType))...)
+		found = append(found, some...)
+		return err
+	}
+	if len(plain) > 0 {
+		err = ask(p.s.sql.firstOfKeys, plain, p.obeys)
+	}
+	if len(bounds) > 0 && err == nil {
+		err = ask(p.s.sql.firstOfBounds, bounds, p.most-len(p.claimed))
+	}
+	sortWaiting(found)
+	return found, err
 }
 
 func (p *past) look(sql string, args ...any) (found []rows.Waiting, err error) {
 	var j rows.Waiting
 	var priority int32
-	err = tuned{p.s}.query(p.ctx, sql, args, each([]any{&j.Seq, &priority, &j.Place, &j.Queue, &j.Type, &j.Key, &j.Wake}, func() {
-		j.Priority = int(priority)
+	var bounds string
+	err = tuned{p.s}.query(p.ctx, sql, args, each([]any{
+		&j.Seq, &priority, &j.Place, &j.Queue, &j.Type, &j.Key, &j.Wake, &bounds,
+	}, func() {
+		j.Priority, j.Limit = int(priority), ""
+		if bounds != "" {
+			p.bounds[j.Seq] = bounds
+			if p.obeys {
+				j.Limit = bounds
+			}
+		}
 		found = append(found, j)
 	}))
-	slices.SortFunc(found, func(a, b rows.Waiting) int {
+	sortWaiting(found)
+	return found, err
+}
+
+func sortWaiting(list []rows.Waiting) {
+	slices.SortFunc(list, func(a, b rows.Waiting) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Place, b.Place))
 	})
-	return found, err
 }

@@ -57,9 +57,20 @@ type Storage struct {
 
 	turn   chan struct{} // holds a token while a claim with keys to skip is under way, which has the lanes
 	lanes  rows.Lanes
+	limits limits
 	forget atomic.Bool // forget the lanes before the next such claim
 
+	held atomic.Bool             // as of the last claim that has looked: limits hold jobs back
+	wide atomic.Pointer[wideSet] // as of the last look: whose ends to tell
+
 	aside chan struct{} // holds a token while a call moves rows to the quarantine
+
+	// freed is when entries of job_freed were last dropped. The entries of transactions
+	// before oldest may go some time after it.
+	freed struct {
+		at     time.Time
+		oldest int64
+	}
 
 	inserts batcher[*insertCall]
 	settles batcher[*settleCall]
@@ -80,6 +91,7 @@ var (
 	_ storage.Notifier      = (*Storage)(nil)
 	_ storage.Clocked       = (*Storage)(nil)
 	_ storage.Quarantiner   = (*Storage)(nil)
+	_ storage.LimitStore    = (*Storage)(nil)
 )
 
 // Option configures Open.
@@ -172,7 +184,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 		if err := s.measureClock(ctx, pool); err != nil {
 			return err
 		}
-		return s.lookForPaused(ctx, pool)
+		if err := s.lookForPaused(ctx, pool); err != nil {
+			return err
+		}
+		return s.lookForWide(ctx, pool)
 	})
 	if err != nil {
 		return nil, wrap(err)
@@ -191,7 +206,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "row locks",
-		Then: true, DependsOn: true, Orders: true, Versions: true, InsertClaims: true}
+		Then: true, DependsOn: true, Orders: true, Versions: true, InsertClaims: true, Limits: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves

@@ -124,6 +124,7 @@ func arguments(of []written) []any {
 		texts(of, func(c *written) string { return c.RateKey }), documents(of, func(c *written) []byte { return c.Args }),
 		documents(of, func(c *written) []byte { return c.Job }), documents(of, func(c *written) []byte { return c.Outcome }),
 		documents(of, func(c *written) []byte { return c.Checkpoint }), numbers(of, func(c *written) int64 { return c.kept }),
+		texts(of, func(c *written) string { return c.Bounds }),
 	}
 }
 

@@ -69,7 +69,7 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 		s.forget.Store(true) // it may have another type, key or deadline in the same place
 	}
 	var n storage.Notice
-	noteSettled(&n, c.encoded, c.results)
+	s.noteSettled(&n, c.encoded, c.results)
 	if tx := txOf(ctx); tx == nil {
 		s.tell(ctx, &n)
 	} else if !n.Empty() { // the commit notifies every process, this one too
@@ -81,13 +81,14 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 }
 
 // noteSettled adds to a notice what changes tell that were applied.
-func noteSettled(n *storage.Notice, encoded []written, results []storage.Settled) {
+func (s *Storage) noteSettled(n *storage.Notice, encoded []written, results []storage.Settled) {
 	for i := range encoded {
 		if results[i].Err == nil {
-			if e := &encoded[i]; e.State == rows.Cancelled {
+			e := &encoded[i]
+			if e.State == rows.Cancelled {
 				taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
 			}
-			rows.Note(n, &encoded[i].Columns)
+			s.note(n, e)
 			noteMoved(n, results[i].Moved)
 		}
 	}
@@ -183,6 +184,16 @@ func (o *settling) completes() bool {
 		}
 	}
 	return true
+}
+
+// of is the statement for the changes: whether there are jobs with bounds among them.
+func (o *settling) of(sql frees) string {
+	for i := range o.encoded {
+		if o.encoded[i].Bounds != "" {
+			return sql[1]
+		}
+	}
+	return sql[0]
 }
 
 func (o *settling) part(from, to int) settling {
@@ -314,11 +325,11 @@ func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []b
 func (s *Storage) applying(o settling) (sql string, args []any) {
 	switch {
 	case o.completes():
-		return s.sql.complete, completionArguments(o.encoded)
+		return o.of(s.sql.complete), completionArguments(o.encoded)
 	case o.ends():
-		return s.sql.endAttempt, attemptArguments(o.encoded, o.froms)
+		return o.of(s.sql.endAttempt), attemptArguments(o.encoded, o.froms)
 	case o.sameJob:
-		return s.sql.settleAttempt, attemptArguments(o.encoded, o.froms)
+		return o.of(s.sql.settleAttempt), attemptArguments(o.encoded, o.froms)
 	}
 	return s.sql.settleAll, append(arguments(o.encoded), o.froms)
 }

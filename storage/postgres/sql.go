@@ -18,12 +18,13 @@ type statements struct {
 	beginPast, behindIn, behindAll, firstOfKeys, claimThese              string
 	claim, claimAll, claimAround, somePaused                             string
 	aheadIn, aheadAll, aheadAround, lockedIDs                            string
-	settleAttempt, settleStep, endAttempt, endStep                       string
-	complete, completeStep                                               string
-	settleCounting, endCounting, completeCounting, settleAllCounting     string
+	settleAttempt, settleStep, endAttempt, endStep                       frees
+	complete, completeStep                                               frees
+	settleCounting, endCounting, completeCounting                        frees
+	settleAll, settleAllCounting                                         string
 	takeEdges, waitingJobs, waitingIDs, setDepends, addEdges, setAwaited string
 	lockChanged, lockKnown, heads, forgetEdges                           string
-	settleAll, versions, extend                                          string
+	versions, extend                                                     string
 	due, nextWake                                                        string
 	get, getAll, bySeq, counts, compact                                  string
 	walkOldest, walkNewest, walkDead, walkLastDead                       [2]string // forward, back
@@ -38,7 +39,16 @@ type statements struct {
 	deleteQuarantined                                                    string
 	values, putValues, deleteValues, dropValues                          string
 	logs, addLogs, trimLogs                                              string
+	beginLimits, firstOfBounds, counters, start, withTTL, lockReady      string
+	setStarted, addStarts, sortStarts, trimStarts, takeStart, keepStarts string
+	wide, setLimit, noteFreed, dropFreed, oldestRunning, boundsWaiting   string
+	idleLimits, forgetLimits, lookLater, countStarts, nextLimit          string
+	activeOf, waitingOfKey, waitingOfQueue, waitingOfType                string
 }
+
+// frees are a statement for changes of jobs without bounds, and one that notes the keys
+// whose jobs cease to be active (job_freed).
+type frees [2]string
 
 // columns are those of a job, in the order in which scan reads them.
 const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.attempt, j.version, j.wake, j.deadline, j.created,
@@ -53,10 +63,14 @@ const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priorit
 	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited
 	FROM {schema}.{of} s JOIN {schema}.job b ON b.seq = s.seq) j`
 
+// counted says whether a limit counts a job j.
+const counted = `(j.bounds IS NOT NULL OR j.queue = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'queue'))
+	OR split_part(j.type, '@', 1) = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'type')))`
+
 // standing are the columns of stage.
 const standing = `(seq, place, version, attempt, other_place, wake, deadline, enqueued, started, next_retry, finished, dead,
 	lease_until, kept, released, created, progress, priority, state, limited, queue, type, worker, fingerprint, rate_key,
-	outcome, checkpoint, awaited)`
+	outcome, checkpoint, awaited, bounds)`
 
 // limited says whether a job has a rate limit or an enqueue TTL. It finds such a member
 // in meta and extra, too.
@@ -74,12 +88,12 @@ const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.
 	nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
 	nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.lease, u.progress, u.worker,
 	nullif(u.fingerprint, '') AS fingerprint, nullif(u.rate_key, '') AS rate_key, u.args, u.job, u.outcome, u.checkpoint,
-	nullif(u.kept, {none}) AS kept, u.ord
+	nullif(u.kept, {none}) AS kept, nullif(u.bounds, '') AS bounds, u.ord
 	FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
 	$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
-	$18::float8[], $19::text[], $20::text[], $21::text[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bigint[])
+	$18::float8[], $19::text[], $20::text[], $21::text[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bigint[], $27::text[])
 	WITH ORDINALITY AS u (id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued, started, next_retry,
-	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept, ord)
+	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept, bounds, ord)
 	ORDER BY u.ord)`
 
 // version is the version of a job j, of its type: as one number, in which those of OJS
@@ -102,29 +116,39 @@ const ofTypes = `({types}::text[] IS NULL OR j.type = ANY ({types}::text[])
 const claimable = `(j.wake IS NULL OR j.wake > $1) AND {of_types}
 	AND (j.rate_key IS NULL OR j.rate_key <> ALL ($5::text[]))`
 
-// Claims are in the order of picked, in which each job has a mark.
+// Claims are in the order of picked, in which each job has a mark. They end at the first
+// job that a limit counts, and return it with number -1: see limits.go.
 const (
-	// marksKeys is the mark of a Claim: of the jobs with the same key it takes the first.
-	marksKeys = `j.rate_key AS mark`
-	takeEach  = `,
+	// marksKeys is the mark of a Claim: of the jobs with the same key, which no limit
+	// counts, it takes the first.
+	marksKeys = `CASE WHEN j.bounds IS NULL THEN j.rate_key END AS mark, {counted} AS counted`
+	// marksGiven is marksKeys for jobs of which the limits are known to allow each.
+	marksGiven = `CASE WHEN j.bounds IS NULL THEN j.rate_key END AS mark, false AS counted`
+	takeEach   = `,
 		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
-			SELECT seq, mark, rn, row_number() OVER (PARTITION BY mark ORDER BY rn) AS nth FROM
-			(SELECT seq, mark, row_number() OVER () AS rn FROM picked) p ORDER BY rn) p
-			WHERE p.mark IS NULL OR p.nth = 1),
-		{take}`
+			SELECT seq, mark, rn, over, row_number() OVER (PARTITION BY mark ORDER BY rn) AS nth FROM
+			(SELECT seq, mark, row_number() OVER () AS rn, bool_or(counted) OVER (ROWS UNBOUNDED PRECEDING) AS over
+				FROM picked) p ORDER BY rn) p
+			WHERE (p.mark IS NULL OR p.nth = 1) AND NOT p.over),
+		{take}
+		UNION ALL
+		SELECT -1, {columns} FROM {whole_ready} WHERE seq = (SELECT seq FROM picked WHERE counted LIMIT 1)`
 
 	// marksLast is the mark of a step, which takes the jobs before the first one that has
 	// a rate limit or an enqueue TTL. With its jobs a step returns, as number 0, those
 	// whose outcomes settleStep has refused: as they are before the claim.
-	marksLast = `coalesce(j.limited, false) AS mark`
+	marksLast = `coalesce(j.limited, false) AS mark, {counted} AS counted`
 	takeAhead = `,
 		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
-			SELECT seq, bool_or(mark) OVER (ROWS UNBOUNDED PRECEDING) AS last FROM picked) p
+			SELECT seq, bool_or(mark OR counted) OVER (ROWS UNBOUNDED PRECEDING) AS last FROM picked) p
 			WHERE NOT p.last),
 		{take}
 		UNION ALL
 		SELECT 0, {columns} FROM {whole}
-		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])`
+		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])
+		UNION ALL
+		SELECT -1, {columns} FROM {whole_ready}
+		WHERE seq = (SELECT CASE WHEN counted THEN seq END FROM picked WHERE mark OR counted LIMIT 1)`
 )
 
 // take makes jobs active. $1 is the time, $3 the worker.
@@ -134,11 +158,11 @@ const take = `gone AS MATERIALIZED (DELETE FROM {schema}.ready j WHERE j.seq = A
 			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until} AS wake, j.deadline,
 			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until} AS lease_until, b.lease,
 			0::float8 AS progress, $3::text AS worker, j.fingerprint, j.rate_key, b.args, b.job, j.outcome, j.checkpoint,
-			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited
+			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited, j.bounds
 		FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
 	leased AS (INSERT INTO {schema}.active {standing} SELECT seq, place, version, attempt, other_place, wake, deadline,
 		enqueued, started, next_retry, finished, dead, lease_until, kept, released, peer_created, NULL, priority, state, limited,
-		queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited FROM taken),
+		queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds FROM taken),
 	counted AS (INSERT INTO {schema}.tally SELECT m.queue, d.state, m.dead, d.sign * m.n
 		FROM (SELECT queue, {alike} AS dead, count(*) AS n FROM taken GROUP BY 1, 2) m,
 		(VALUES (3::smallint, -1), (4::smallint, 1)) d (state, sign))
@@ -152,7 +176,7 @@ const (
 
 	// $9 are the queues in their order.
 	pickIn = `WITH picked AS MATERIALIZED (
-		SELECT c.seq, c.mark FROM unnest($9::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
+		SELECT c.seq, c.mark, c.counted FROM unnest($9::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
 			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
@@ -199,7 +223,7 @@ const settleAttempt = settled + `
 		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, ($2::bigint[])[{at}] AS froms, ($3::smallint[])[{at}] AS state,
 			nullif(($12::bigint[])[{at}], {none}) AS dead, nullif(($18::bigint[])[{at}], {none}) AS kept,
 			j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was, j.queue, j.type, j.priority,
-			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited),
+			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited, j.bounds),
 	stored AS (INSERT INTO {schema}.{to} {standing} SELECT seq,
 		CASE WHEN was = 3 AND state = 3 THEN was_place
 			WHEN (froms >> 14) & 1 = 1 THEN coalesce(was_other, place) ELSE place END,
@@ -209,7 +233,7 @@ const settleAttempt = settled + `
 		nullif(($6::bigint[])[ord], {none}), nullif(($7::bigint[])[ord], {none}), nullif(($8::bigint[])[ord], {none}), nullif(($9::bigint[])[ord], {none}), nullif(($10::bigint[])[ord], {none}),
 		nullif(($11::bigint[])[ord], {none}), dead, nullif(($13::bigint[])[ord], {none}), kept, NULL, created, nullif(($14::float8[])[ord], 0),
 		priority, state, limited, queue, type, nullif(($15::text[])[ord], ''), fingerprint, rate_key, ($16::bytea[])[ord], ($17::bytea[])[ord],
-		CASE WHEN state < 6 THEN awaited END FROM gone)`
+		CASE WHEN state < 6 THEN awaited END, bounds FROM gone)`
 
 // settled begins a statement that applies changes, of which $1 are the ids. A job that
 // another transaction has changed meanwhile without raising its version, as Extend does,
@@ -222,13 +246,14 @@ const settled = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS pla
 // settleAll applies changes of everything, as arguments has them, with the froms of
 // settleAttempt.
 const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
-		JOIN unnest($27::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
+		JOIN unnest($28::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
 	c AS MATERIALIZED (SELECT n.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = n.id) AS seq FROM n){held},
 	taken AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM c)){guard}
-		AND j.version = ($7::bigint[])[{at_found}] - 1 - (($27::bigint[])[{at_found}] >> 16)
-		AND (($27::bigint[])[{at_found}] >> j.state) & 1 = 1
-		RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority, j.awaited),
-	gone AS MATERIALIZED (SELECT f.*, t.place, t.other_place, t.was, t.awaited,
+		AND j.version = ($7::bigint[])[{at_found}] - 1 - (($28::bigint[])[{at_found}] >> 16)
+		AND (($28::bigint[])[{at_found}] >> j.state) & 1 = 1
+		RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority, j.awaited,
+			j.rate_key AS was_key, j.bounds AS was_bounds),
+	gone AS MATERIALIZED (SELECT f.*, t.place, t.other_place, t.was, t.awaited, t.was_key, t.was_bounds,
 		(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND t.was_queue = f.queue AND t.was_priority = f.priority AS stays
 		FROM c f JOIN taken t ON t.seq = f.seq),
 	body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
@@ -237,8 +262,9 @@ const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS n
 		CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END, wake, deadline, enqueued, started,
 		next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
 		nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint,
-		CASE WHEN state < 6 THEN awaited END
-		FROM gone)`
+		CASE WHEN state < 6 THEN awaited END, bounds
+		FROM gone),
+	freed AS (INSERT INTO {schema}.job_freed (name) SELECT DISTINCT was_key FROM gone WHERE was = 4 AND was_bounds IS NOT NULL)`
 
 // held and guard make a statement that applies changes change nothing if other jobs may
 // wait for one of its jobs. See depends.go.
@@ -253,11 +279,12 @@ const (
 const completeAll = settled + `
 		AND j.version = ($2::bigint[])[{at}] - 1
 		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead,
-			j.seq, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited),
+			j.seq, j.state AS was, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead,
+			j.awaited, j.bounds),
 	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created, priority, state, limited,
-			queue, type, worker, fingerprint, rate_key)
+			queue, type, worker, fingerprint, rate_key, bounds)
 		SELECT seq, place, ($2::bigint[])[ord], ($3::bigint[])[ord], nullif(($4::bigint[])[ord], {none}), nullif(($5::bigint[])[ord], {none}), ($6::bigint[])[ord], created, priority, state, limited,
-			queue, type, nullif($7::text, ''), fingerprint, rate_key FROM gone)`
+			queue, type, nullif($7::text, ''), fingerprint, rate_key, bounds FROM gone)`
 
 // Ends of active jobs, which most outcomes are, name the partitions, and count.
 const endsCounted = `,
@@ -265,6 +292,10 @@ const endsCounted = `,
 		SELECT queue, state, {alike} AS dead, count(*) AS n FROM gone GROUP BY 1, 2, 3
 		UNION ALL
 		SELECT queue, 4, CASE WHEN was_kept IS NULL THEN was_dead IS NOT NULL END, -count(*) FROM gone GROUP BY 1, 2, 3) m)`
+
+// freed notes the keys whose jobs cease to be active.
+const freed = `,
+	freed AS (INSERT INTO {schema}.job_freed (name) SELECT DISTINCT rate_key FROM gone WHERE was = 4 AND bounds IS NOT NULL)`
 
 // applied is which changes were applied. Number 0 says that none was, since other jobs
 // may wait for one of the jobs.
@@ -370,12 +401,14 @@ const (
 )
 
 // insertClaim is insertFresh of jobs, with the documents $12, whose worker $10 claims
-// them at the times $9, if it would take them: no queue of theirs is paused, and no other
-// job is available in the queues $11 of the claim. A job that another transaction has
-// stored and not committed yet comes later. It returns whether it has claimed them.
+// them at the times $9, if it would take them: no queue of theirs is paused, no queue or
+// type has a limit, and no other job is available in the queues $11 of the claim. A job
+// that another transaction has stored and not committed yet comes later. It returns
+// whether it has claimed them.
 const insertClaim = `WITH free AS MATERIALIZED (SELECT
 		NOT EXISTS (SELECT FROM {schema}.queue_state s
 			WHERE s.state = 'paused' AND s.queue = ANY ($2::text[]))
+		AND NOT EXISTS (SELECT FROM {schema}.job_limit WHERE kind IN ('queue', 'type'))
 		AND (SELECT j.seq FROM {schema}.ready j WHERE {in} LIMIT 1) IS NULL AS yes),
 	n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, NULL::text AS rate_key, u.* FROM (
 		SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[],
@@ -407,7 +440,8 @@ const behind = `WITH RECURSIVE level (priority) AS (
 			ORDER BY j.priority DESC LIMIT 1)
 		FROM level WHERE level.priority IS NOT NULL)
 	SELECT c.* FROM level CROSS JOIN LATERAL (
-		SELECT j.seq, j.priority, j.place, j.queue, j.type, coalesce(j.rate_key, ''), coalesce(j.wake, {none}) FROM {schema}.ready j
+		SELECT j.seq, j.priority, j.place, j.queue, j.type, coalesce(j.rate_key, ''), coalesce(j.wake, {none}),
+			coalesce(j.bounds, '') FROM {schema}.ready j
 		WHERE {in} AND j.priority = level.priority
 		AND j.place > coalesce((SELECT p.place FROM unnest($1::integer[], $2::bigint[]) p (priority, place) WHERE p.priority = level.priority), {none})
 		ORDER BY j.place LIMIT $3) c
@@ -487,6 +521,7 @@ func newStatements(schema string) *statements {
 		"{first}", first,
 		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$6", "$7", "$8")),
 		"{of_types_of_keys}", types("$3", "$4", "$5", "$6"),
+		"{counted}", counted, "{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"),
 		"{until_started}", untilStarted,
@@ -494,8 +529,8 @@ func newStatements(schema string) *statements {
 	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}", "-9223372036854775808")
 	ours := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema)
 	q = func(sql string) string { return ours.Replace(inCatalog(outer.Replace(inner.Replace(sql)))) }
-	exactly := func(pick string) string {
-		pick = strings.NewReplacer("{mark}", marksKeys, "{limit}", limitEach).Replace(pick)
+	exactly := func(pick, marks string) string {
+		pick = strings.NewReplacer("{mark}", marks, "{limit}", limitEach).Replace(pick)
 		return q(pick + strings.ReplaceAll(takeEach, "{take}", take))
 	}
 	ahead := func(pick string) string {
@@ -508,8 +543,13 @@ func newStatements(schema string) *statements {
 		sql = strings.NewReplacer("{held}", held, "{guard}", guard, "{at_found}", at).Replace(sql)
 		return q(strings.NewReplacer("{from}", from, "{to}", to, "{at}", at).Replace(sql))
 	}
-	settling := func(sql, from, to string) string { return ending(sql, from, to, held, guard) }
-	countingAll := func(sql, from, to string) string { return ending(sql+counting, from, to, "", "") }
+	// Each with its end, for jobs without bounds and for others.
+	settling := func(sql, end, from, to string) frees {
+		return frees{ending(sql+end, from, to, held, guard), ending(sql+freed+end, from, to, held, guard)}
+	}
+	countingAll := func(sql, from, to string) frees {
+		return frees{ending(sql+counting, from, to, "", ""), ending(sql+freed+counting, from, to, "", "")}
+	}
 	lease := `(ARRAY(SELECT lease FROM found))[` + at + `]`
 	extending := strings.NewReplacer("{at}", at, "{progress}", "ARRAY(SELECT progress FROM found)",
 		"{until_of}", strings.NewReplacer("$1", "$5", "b.lease", lease).Replace(until))
@@ -533,7 +573,7 @@ func newStatements(schema string) *statements {
 			INSERT INTO {schema}.stage {standing}
 			SELECT place, place, CASE version WHEN 0 THEN {first} ELSE version END, attempt, NULL, wake, deadline, enqueued, started,
 				next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
-				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, NULL
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, NULL, bounds
 			FROM n RETURNING version`),
 		// The same for fresh jobs, as freshArguments has them.
 		insertFresh: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
@@ -570,14 +610,14 @@ func newStatements(schema string) *statements {
 			WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`),
 		depth: q(`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`),
 
-		claim:       exactly(pickIn),
-		claimAll:    exactly(pickAll),
-		claimAround: exactly(pickAround),
-		claimThese:  exactly(pickThese),
+		claim:       exactly(pickIn, marksKeys),
+		claimAll:    exactly(pickAll, marksKeys),
+		claimAround: exactly(pickAround, marksKeys),
+		claimThese:  exactly(pickThese, marksGiven),
 		aheadIn:     ahead(pickIn),
 		aheadAll:    ahead(pickAll),
 		aheadAround: ahead(pickAround),
-		// The first step of a claim with keys to skip. $1 are its queues.
+		// The first step of a claim that looks behind jobs. $1 are its queues.
 		beginPast: q(`SELECT ARRAY(SELECT q.name FROM unnest($1::text[]) WITH ORDINALITY q (name, ord)
 					WHERE EXISTS (SELECT FROM {schema}.ready j WHERE j.queue = q.name)
 					AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused') ORDER BY q.ord),
@@ -587,26 +627,37 @@ func newStatements(schema string) *statements {
 		behindIn:  q(strings.ReplaceAll(behind, "{in}", "j.queue = $4")),
 		behindAll: q(strings.ReplaceAll(behind, "{in}", "j.attempt >= 0")),
 		// $1 are the keys, $2 is the time, $3 to $6 are the types, $7 is the queue, $8
-		// are the paused ones.
+		// are the queues to leave, $9 says to leave jobs with bounds, $10 are the types
+		// to leave.
 		firstOfKeys: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
-				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}) FROM {schema}.ready j
-				WHERE j.rate_key = k AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
+				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), coalesce(j.bounds, '')
+				FROM {schema}.ready j
+				WHERE j.rate_key = k AND (j.bounds IS NULL OR NOT $9) AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
 				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
+				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
 				ORDER BY j.priority DESC, j.place LIMIT 1) c`),
+		// The same for bounds, up to $9 of each.
+		firstOfBounds: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
+				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), j.bounds
+				FROM {schema}.ready j
+				WHERE j.bounds = k AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
+				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
+				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
+				ORDER BY j.priority DESC, j.place LIMIT $9) c`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
-		settleAttempt: settling(settleAttempt+applied, "stage", "stage"),
-		settleStep:    settling(settleAttempt+refusedStep, "stage", "stage"),
-		endAttempt:    settling(settleAttempt+endsCounted+applied, "active", "done"),
-		endStep:       settling(settleAttempt+endsCounted+refusedStep, "active", "done"),
-		complete:      settling(completeAll+endsCounted+applied, "active", "done"),
-		completeStep:  settling(completeAll+endsCounted+refusedStep, "active", "done"),
-		settleAll:     settling(settleAll+applied, "stage", "stage"),
+		settleAttempt: settling(settleAttempt, applied, "stage", "stage"),
+		settleStep:    settling(settleAttempt, refusedStep, "stage", "stage"),
+		endAttempt:    settling(settleAttempt+endsCounted, applied, "active", "done"),
+		endStep:       settling(settleAttempt+endsCounted, refusedStep, "active", "done"),
+		complete:      settling(completeAll+endsCounted, applied, "active", "done"),
+		completeStep:  settling(completeAll+endsCounted, refusedStep, "active", "done"),
+		settleAll:     ending(settleAll+applied, "stage", "stage", held, guard),
 
 		settleCounting:    countingAll(settleAttempt, "stage", "stage"),
 		endCounting:       countingAll(settleAttempt+endsCounted, "active", "done"),
 		completeCounting:  countingAll(completeAll+endsCounted, "active", "done"),
-		settleAllCounting: countingAll(settleAll, "stage", "stage"),
+		settleAllCounting: ending(settleAll+counting, "stage", "stage", "", ""),
 
 		// The jobs of an edge are locked by who ends the first of them. $1 are those.
 		takeEdges: q(`DELETE FROM {schema}.edge WHERE dependency = ANY ($1::bigint[]) RETURNING dependency, waiting`),
@@ -662,11 +713,11 @@ func newStatements(schema string) *statements {
 					CASE j.state WHEN 4 THEN j.next_retry END AS next_retry, j.finished, j.dead,
 					CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END AS lease_until, b.lease,
 					coalesce(j.progress, 0) AS progress, coalesce(j.worker, '') AS worker, j.fingerprint, j.rate_key,
-					b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited
+					b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited, j.bounds
 				FROM ordered j JOIN {schema}.job b ON b.seq = j.seq),
 			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued,
 				started, next_retry, finished, dead, lease_until, kept, released, peer_created, nullif(progress, 0), priority, state,
-				limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited FROM moved)
+				limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds FROM moved)
 			SELECT j.place AS ord, {columns} FROM moved j
 			UNION ALL
 			SELECT -d.ord, {columns} FROM (SELECT row_number() OVER () AS ord, seq FROM due WHERE expired) d JOIN {whole} ON j.seq = d.seq`),
@@ -756,6 +807,82 @@ func newStatements(schema string) *statements {
 			SELECT seq, version FROM (SELECT l.seq, l.version, row_number() OVER (PARTITION BY l.seq ORDER BY l.version DESC) AS nth
 				FROM {schema}.job b JOIN {schema}.log l ON l.seq = b.seq WHERE b.id = ANY ($1::text[])) l
 			WHERE nth > $2)`),
+		// $1 and $2 are the kinds and names of limits.
+		counters: q(`SELECT u.ord, l.kind IS NOT NULL, coalesce(l.setting, ''), coalesce(l.until, {none}), coalesce(l.blocked, {none}),
+				coalesce(l.last, ''), coalesce(l.period, 0), coalesce(l.most, 0),
+				CASE u.kind WHEN 'key' THEN (SELECT count(*) FROM {schema}.active j WHERE j.rate_key = u.name AND j.bounds IS NOT NULL) ELSE 0 END,
+				coalesce(s.n, 0), coalesce(s.at, 0)
+			FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (kind, name, ord)
+			LEFT JOIN {schema}.job_limit l ON l.kind = u.kind AND l.name = u.name
+			LEFT JOIN LATERAL (SELECT n, at FROM {schema}.job_start j WHERE j.kind = u.kind AND j.name = u.name
+				ORDER BY n DESC LIMIT 1) s ON true`),
+		// It looks at all active jobs, which are as many as run: an index would cost each
+		// claim and each end.
+		activeOf: q(`SELECT u.ord, count(*) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (kind, name, ord)
+			JOIN {schema}.active j ON CASE u.kind WHEN 'queue' THEN j.queue = u.name
+				WHEN 'type' THEN split_part(j.type, '@', 1) = u.name ELSE false END GROUP BY 1`),
+		start:     q(`SELECT at FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n = $3`),
+		withTTL:   q(`SELECT seq FROM {schema}.job WHERE seq = ANY ($1::bigint[]) AND position('"enqueue_ttl":'::bytea IN job) > 0`),
+		lockReady: q(`SELECT {columns} FROM {whole_ready} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED`),
+		setStarted: q(`INSERT INTO {schema}.job_limit (kind, name, last, period, most, look) VALUES ($1, $2, nullif($3, ''), $4, $5, $6)
+			ON CONFLICT (kind, name) DO UPDATE SET last = excluded.last, period = excluded.period, most = excluded.most`),
+		// $3 is the number before the first of them, $4 how many, $5 when.
+		addStarts: q(`INSERT INTO {schema}.job_start SELECT $1, $2, $3::bigint + i, $5 FROM generate_series(1, $4::bigint) i`),
+		sortStarts: q(`UPDATE {schema}.job_start s SET at = o.at FROM (
+				SELECT n.n, a.at FROM
+					(SELECT n, row_number() OVER (ORDER BY n) AS i FROM {schema}.job_start WHERE kind = $1 AND name = $2) n JOIN
+					(SELECT at, row_number() OVER (ORDER BY at) AS i FROM {schema}.job_start WHERE kind = $1 AND name = $2) a USING (i)) o
+			WHERE s.kind = $1 AND s.name = $2 AND s.n = o.n AND s.at <> o.at`),
+		trimStarts: q(`DELETE FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n <= $3`),
+		// The starts behind one at $3 move up by one, and the last goes.
+		takeStart: q(`WITH f AS MATERIALIZED (SELECT n FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at = $3 ORDER BY n DESC LIMIT 1),
+			l AS MATERIALIZED (SELECT n FROM {schema}.job_start WHERE kind = $1 AND name = $2 ORDER BY n DESC LIMIT 1),
+			moved AS (UPDATE {schema}.job_start s SET at = b.at FROM {schema}.job_start b
+				WHERE s.kind = $1 AND s.name = $2 AND s.n >= (SELECT n FROM f) AND b.kind = $1 AND b.name = $2 AND b.n = s.n + 1)
+			DELETE FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n = (SELECT l.n FROM l, f)`),
+		// Which of some limits keep starts.
+		keepStarts: q(`SELECT l.kind, l.name FROM unnest($1::text[], $2::text[]) u (kind, name)
+			JOIN {schema}.job_limit l ON l.kind = u.kind AND l.name = u.name WHERE l.period > 0`),
+		wide: q(`SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type')`),
+		setLimit: q(`INSERT INTO {schema}.job_limit (kind, name, setting, until, blocked, period, most, look)
+			VALUES ($1, $2, nullif($3, ''), nullif($4::bigint, {none}), nullif($5::bigint, {none}), $6, $7, $8)
+			ON CONFLICT (kind, name) DO UPDATE SET setting = excluded.setting, until = excluded.until,
+				blocked = excluded.blocked, period = excluded.period, most = excluded.most`),
+		noteFreed:     q(`INSERT INTO {schema}.job_freed (name) VALUES ($1)`),
+		dropFreed:     q(`DELETE FROM {schema}.job_freed WHERE xact < $1`),
+		oldestRunning: q(`SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`),
+		// The limits as a claim that looks behind jobs has to know them. $1 is the first
+		// transaction that it may not have seen.
+		beginLimits: q(`SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+			ARRAY(SELECT DISTINCT name FROM {schema}.job_freed WHERE xact >= $1),
+			ARRAY(SELECT kind FROM {schema}.job_limit WHERE kind IN ('queue', 'type') ORDER BY kind, name),
+			ARRAY(SELECT name FROM {schema}.job_limit WHERE kind IN ('queue', 'type') ORDER BY kind, name)`),
+		boundsWaiting: q(`SELECT u.name FROM unnest($1::text[]) u (name)
+			WHERE EXISTS (SELECT FROM {schema}.ready j WHERE j.bounds = u.name)`),
+		idleLimits: q(`SELECT name FROM {schema}.job_limit WHERE look <= $1 ORDER BY look LIMIT 8`),
+		forgetLimits: q(`WITH gone AS (DELETE FROM {schema}.job_limit l WHERE l.kind = 'key' AND l.name = ANY ($1::text[])
+				AND (l.setting IS NULL OR l.until <= $2) AND (l.blocked IS NULL OR l.blocked <= $2)
+				AND NOT EXISTS (SELECT FROM {schema}.ready j WHERE j.rate_key = l.name)
+				AND NOT EXISTS (SELECT FROM {schema}.active j WHERE j.rate_key = l.name AND j.bounds IS NOT NULL)
+				AND NOT EXISTS (SELECT FROM {schema}.job_start s WHERE s.kind = l.kind AND s.name = l.name AND s.at > $2 - l.period)
+				RETURNING l.name)
+			DELETE FROM {schema}.job_start WHERE kind = 'key' AND name = ANY (ARRAY(SELECT name FROM gone))`),
+		lookLater: q(`UPDATE {schema}.job_limit SET look = $2 WHERE kind = 'key' AND name = ANY ($1::text[])`),
+		// How many jobs of a limit wait at $2, and the bounds of one of a key.
+		waitingOfKey: q(`SELECT count(*), coalesce(min(j.bounds), '') FROM {schema}.ready j
+			WHERE j.rate_key = $1 AND j.bounds IS NOT NULL AND (j.wake IS NULL OR j.wake > $2)`),
+		waitingOfQueue: q(`SELECT count(*), '' FROM {schema}.ready j
+			WHERE j.queue = $1 AND (j.wake IS NULL OR j.wake > $2)`),
+		waitingOfType: q(`SELECT count(*), '' FROM {schema}.ready j
+			WHERE split_part(j.type, '@', 1) = $1 AND (j.wake IS NULL OR j.wake > $2) AND j.attempt >= 0`),
+		countStarts: q(`SELECT count(*) FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at > $3`),
+		// The first limits after a name of which there may be something to tell.
+		nextLimit: q(`SELECT name FROM (
+			(SELECT name FROM {schema}.job_limit WHERE kind = $1 AND name > $2 AND (setting IS NOT NULL OR blocked IS NOT NULL)
+				ORDER BY name LIMIT 1)
+			UNION ALL (SELECT rate_key FROM {schema}.active WHERE $1 = 'key' AND bounds IS NOT NULL AND rate_key > $2 ORDER BY rate_key LIMIT 1)
+			UNION ALL (SELECT rate_key FROM {schema}.ready WHERE $1 = 'key' AND bounds IS NOT NULL AND rate_key > $2 ORDER BY rate_key LIMIT 1)) n
+			ORDER BY name LIMIT 1`),
 
 		listen:    q(`LISTEN "ojs:{name}"`),
 		notify:    q(`SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`),
@@ -791,11 +918,12 @@ func newStatements(schema string) *statements {
 			bodies AS MATERIALIZED (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
 			kept AS (INSERT INTO {schema}.quarantined_job (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline,
 					created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key,
-					args, job, outcome, checkpoint, kept, released, other_place, depends, awaited)
+					args, job, outcome, checkpoint, kept, released, other_place, depends, awaited, bounds)
 				SELECT seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
 					b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease, coalesce(s.progress, 0),
-					coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited
-				FROM gone s JOIN bodies b USING (seq) RETURNING id, seq)
+					coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited, s.bounds
+				FROM gone s JOIN bodies b USING (seq) RETURNING id, seq),
+			freed AS (INSERT INTO {schema}.job_freed (name) SELECT DISTINCT rate_key FROM gone WHERE state = 4 AND bounds IS NOT NULL)
 			INSERT INTO {schema}.quarantine (kind, name, seq, reason)
 				SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`),
 		// The places before the claims of older versions are unknown: those go by age.
@@ -819,7 +947,7 @@ func newStatements(schema string) *statements {
 			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job, depends) SELECT seq, created, lease, id, args, job, depends FROM n)
 			INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued, started,
 				next_retry, finished, dead, lease_until, kept, released, CASE WHEN fingerprint IS NOT NULL THEN created END,
-				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds
 				FROM n`),
 		releaseCron:  q(`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`),
 		releaseQueue: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`),

@@ -48,6 +48,9 @@ func (s *Storage) SettleAndClaim(
 		}
 		outcomes.froms[i] = int64(rows.From(outcomes.encoded[i].State))
 	}
+	if c.Limits != nil {
+		*c.Limits = storage.Limited{Now: c.Limits.Now, Held: s.held.Load()}
+	}
 	taken := claims{into: into}
 	results, err := s.step(ctx, now, outcomes, &c, &taken)
 	if err != nil {
@@ -58,16 +61,38 @@ func (s *Storage) SettleAndClaim(
 		if _, err := s.step(ctx, now, settling{}, &c, &more); err != nil {
 			break // what was claimed before is
 		}
-		taken.ords, taken.met = append(taken.ords, more.ords...), more.met
+		taken.ords, taken.met, taken.counted = append(taken.ords, more.ords...), more.met, more.counted
 	}
 	n := len(taken.ords)
+	if taken.counted && n < len(into) && txOf(ctx) == nil {
+		n += s.claimCounted(ctx, now, &c, into, n)
+	} else if c.Limits != nil && n < len(into) {
+		c.Limits.Held = false
+	}
 	var notice storage.Notice
-	noteSettled(&notice, outcomes.encoded, results)
+	s.noteSettled(&notice, outcomes.encoded, results)
 	for _, r := range into[:n] {
 		notice.Add(r.ID, r.State, r.WakeAt())
 	}
 	s.tell(ctx, &notice)
 	return append(dst, results...), n, nil
+}
+
+// claimCounted claims jobs behind the first had of a step, which has ended at a job that
+// a limit counts. It returns how many it has written into records behind those. The
+// outcomes of the step are stored already: if this fails, the step has claimed fewer.
+func (s *Storage) claimCounted(
+	ctx context.Context, now time.Time, c *storage.Claim, into []*storage.Record, had int,
+) int {
+	more, err := s.claimPast(ctx, rows.Nanos(now), c, len(into)-had, had, true, make(map[string]bool))
+	if err != nil {
+		s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
+			"error", err)
+	}
+	for i := range more {
+		*into[had+i] = more[i]
+	}
+	return len(more)
 }
 
 // setAsideMet moves the rows to the quarantine that a step has claimed and that do not
@@ -82,6 +107,7 @@ type claims struct {
 	into    []*storage.Record
 	ords    []int64 // of the records, which are in this order
 	met     []bad
+	counted bool             // the step has ended at a job that a limit counts
 	refused map[string]found // jobs whose outcomes the step has refused
 }
 
@@ -91,6 +117,10 @@ func (c *claims) read(result rowSet) error {
 	for result.Next() {
 		if err := s.scan(result); err != nil {
 			return err
+		}
+		if s.row.ord < 0 {
+			c.counted = true
+			continue
 		}
 		if s.row.ord == 0 {
 			if c.refused == nil {
@@ -164,11 +194,11 @@ func (s *Storage) stepAtOnce(
 	if len(o.encoded) > 0 {
 		switch {
 		case o.completes():
-			b.Queue(s.sql.completeStep, completionArguments(o.encoded)...)
+			b.Queue(o.of(s.sql.completeStep), completionArguments(o.encoded)...)
 		case o.ends():
-			b.Queue(s.sql.endStep, attemptArguments(o.encoded, o.froms)...)
+			b.Queue(o.of(s.sql.endStep), attemptArguments(o.encoded, o.froms)...)
 		default:
-			b.Queue(s.sql.settleStep, attemptArguments(o.encoded, o.froms)...)
+			b.Queue(o.of(s.sql.settleStep), attemptArguments(o.encoded, o.froms)...)
 		}
 	}
 	sql, args := s.claimingAhead(now, c, len(taken.into))
@@ -270,11 +300,13 @@ func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err 
 					return err
 				}
 				back = settling{sameJob: true}
+				var undone []storage.Record
 				for i := range list {
 					r, err := list[i].decode()
 					if err != nil || list[i].State != rows.Active || !named[storage.Held{ID: r.ID, Version: r.Version}] {
 						continue
 					}
+					undone = append(undone, r.Record)
 					r.Unclaim()
 					w, err := encode(&r.Record)
 					if err != nil {
@@ -285,7 +317,11 @@ func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err 
 				if len(back.encoded) == 0 {
 					return nil
 				}
-				return tx.exec(ctx, s.sql.settleCounting, attemptArguments(back.encoded, back.froms)...)
+				if err := s.takeBack(ctx, tx, undone); err != nil {
+					return err
+				}
+				sql, args := back.of(s.sql.settleCounting), attemptArguments(back.encoded, back.froms)
+				return tx.exec(ctx, sql, args...)
 			})
 		})
 	})

@@ -96,6 +96,7 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		Orders:       true,
 		Versions:     true,
 		InsertClaims: true,
+		Limits:       true,
 		Queues:       true,
 		Crons:        true,
 		Notices:      true,

@@ -131,7 +131,7 @@ func (s *Storage) noteEnd(n *storage.Notice, e *written) {
 	if e.State == rows.Cancelled {
 		taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
 	}
-	rows.Note(n, &e.Columns)
+	s.note(n, e)
 }
 
 // unsettled says why a change was refused: for what is stored of its job, or else for

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/limittest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
@@ -58,83 +56,24 @@ func ends(ctx context.Context, s storage.Storage, now time.Time, r storage.Recor
 	return out[0].Err
 }
 
-// Claims of two processes never have more jobs of a key than its limit, and take all.
 func TestLimitsOverProcesses(t *testing.T) {
-	const most, jobs = 5, 60
 	a, b := both(t)
-	for n := range jobs {
-		must(t, insert(a, limited(n, ojs.RateLimit{Key: "k", Concurrency: most})))
-	}
-	var active, ended atomic.Int32
-	var wg sync.WaitGroup
-	failure := make(chan error, 6)
-	for i := range cap(failure) {
-		s := a
-		if i%2 == 1 {
-			s = b
-		}
-		wg.Go(func() {
-			for ended.Load() < jobs && len(failure) == 0 {
-				recs, err := s.Claim(t.Context(), limitsBegin,
-					storage.Claim{Max: 2, Worker: "w", Limits: new(storage.Limited)}, nil)
-				if n := active.Add(int32(len(recs))); err == nil && n > most {
-					err = fmt.Errorf("%d jobs are active at once", n)
-				}
-				for range 10 { // others claim while these are active
-					runtime.Gosched()
-				}
-				for i := range recs {
-					active.Add(-1)
-					err = errors.Join(err, ends(t.Context(), s, limitsBegin, recs[i]))
-					ended.Add(1)
-				}
-				if err != nil {
-					failure <- err
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if len(failure) > 0 {
-		t.Fatal(<-failure)
-	}
+	limittest.Claims(t, a, b)
 }
 
-// A claim follows the changes that another process has made to a limit.
+func TestStartsOverProcesses(t *testing.T) {
+	a, b := both(t)
+	limittest.Starts(t, a, b)
+}
+
 func TestLimitsFollowOtherProcesses(t *testing.T) {
 	a, b := both(t)
-	ctx, now := t.Context(), limitsBegin
-	for n := range 8 {
-		must(t, insert(a, limited(n, ojs.RateLimit{Key: "k", Concurrency: 1})))
-	}
-	holds := func(what string, n int) (recs []storage.Record) {
-		t.Helper()
-		if recs = obey(t, ctx, b, now, 9); len(recs) != n {
-			t.Fatalf("%s: %d jobs, not %d", what, len(recs), n)
-		}
-		return recs
-	}
-	first := obey(t, ctx, a, now, 9)
-	holds("one is active", 0)
-	must(t, ends(ctx, a, now, first[0]))
-	second := holds("it has ended", 1)
-	if recs := obey(t, ctx, a, now, 9); len(recs) != 0 {
-		t.Fatalf("%d jobs of the other process", len(recs))
-	}
-	key := storage.LimitName{Kind: storage.LimitKey, Name: "k"}
-	must(t, a.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: 3}, time.Time{}))
-	holds("the key has a setting", 2)
-	must(t, a.BlockLimit(ctx, now, key, now.Add(time.Minute)))
-	must(t, ends(ctx, a, now, second[0]))
-	holds("the key is blocked", 0)
-	must(t, a.BlockLimit(ctx, now, key, time.Time{}))
-	third := holds("the block is ended", 1)
-	queue := storage.LimitName{Kind: storage.LimitQueue, Name: "q"}
-	must(t, a.SetLimit(ctx, now, queue, ojs.RateLimit{Concurrency: 3}, time.Time{}))
-	must(t, a.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: 9}, time.Time{}))
-	holds("the queue has a limit", 0)
-	must(t, ends(ctx, a, now, third[0]))
-	holds("a job of the queue has ended", 1)
+	limittest.Follows(t, a, b)
+}
+
+func TestLimitsOverEngines(t *testing.T) {
+	a, b := both(t)
+	limittest.Engines(t, a, b)
 }
 
 // A transaction that is undone leaves the limits as they were.
@@ -182,31 +121,16 @@ func TestLimitsOfUndoneTransactions(t *testing.T) {
 	}
 }
 
-// Keys that come and go leave no rows behind, or few.
 func TestLimitsAreForgotten(t *testing.T) {
 	a, _ := both(t)
-	ctx, now := t.Context(), limitsBegin
-	const keys = 60
-	for n := range keys {
-		rate := ojs.Rate{Limit: 5, Per: time.Minute}
-		l := ojs.RateLimit{Key: fmt.Sprint("k", n), Concurrency: 1, Rate: rate}
-		must(t, insert(a, limited(2*n, l), limited(2*n+1, l)))
-		for range 2 {
-			recs := obey(t, ctx, a, now, 9)
-			if len(recs) != 1 {
-				t.Fatalf("%d jobs of %s", len(recs), l.Key)
-			}
-			must(t, ends(ctx, a, now, recs[0]))
+	limittest.Forgotten(t, a, func() (sum int) {
+		for _, table := range []string{"job_limit", "job_start"} {
+			n, err := a.Rows(table)
+			must(t, err)
+			sum += n
 		}
-		now = now.Add(time.Hour)
-	}
-	for _, table := range []string{"job_limit", "job_start"} {
-		n, err := a.Rows(table)
-		must(t, err)
-		if n > 12 {
-			t.Errorf("%s has %d rows after %d keys, one in an hour", table, n, keys)
-		}
-	}
+		return sum
+	})
 }
 
 // A claim costs no statement for a job without a limit, and no more with many closed

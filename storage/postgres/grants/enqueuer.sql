@@ -1,5 +1,5 @@
 GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON {schema}.migration, {schema}.queue_state, {schema}.quarantine, {schema}.value TO {role};
+GRANT SELECT ON {schema}.migration, {schema}.queue_state, {schema}.quarantine, {schema}.value, {schema}.job_limit TO {role};
 GRANT SELECT, INSERT ON {schema}.tally TO {role};
 GRANT SELECT, INSERT ON {schema}.job, {schema}.stage, {schema}.ready TO {role};
 GRANT SELECT ON {schema}.done TO {role};
@@ -10,3 +10,5 @@ GRANT DELETE ON {schema}.stage TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.name_lock TO {role};
 -- For jobs that wait for others, which need the same, and for jobs that end while others wait for them.
 GRANT SELECT, INSERT, DELETE ON {schema}.edge TO {role};
+-- For jobs with a rate limit that end.
+GRANT INSERT ON {schema}.job_freed TO {role};

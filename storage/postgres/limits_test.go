@@ -1,0 +1,49 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/ojsengine/ojs/internal/limittest"
+	"github.com/ojsengine/ojs/storage/postgres"
+)
+
+// both opens a schema twice, as two processes do.
+func both(t *testing.T) (a, b *postgres.Storage, name string) {
+	t.Helper()
+	a, name = open(t, "")
+	b, _ = open(t, name)
+	return a, b, name
+}
+
+func TestLimitsOverProcesses(t *testing.T) {
+	a, b, _ := both(t)
+	limittest.Claims(t, a, b)
+}
+
+func TestStartsOverProcesses(t *testing.T) {
+	a, b, _ := both(t)
+	limittest.Starts(t, a, b)
+}
+
+func TestLimitsFollowOtherProcesses(t *testing.T) {
+	a, b, _ := both(t)
+	limittest.Follows(t, a, b)
+}
+
+func TestLimitsOverEngines(t *testing.T) {
+	a, b, _ := both(t)
+	limittest.Engines(t, a, b)
+}
+
+func TestLimitsAreForgotten(t *testing.T) {
+	s, name := open(t, "")
+	pool := connect(t)
+	limittest.Forgotten(t, s, func() (n int) {
+		for _, table := range []string{"job_limit", "job_start"} {
+			var some int
+			must(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+name+"."+table).Scan(&some))
+			n += some
+		}
+		return n
+	})
+}

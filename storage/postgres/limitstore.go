@@ -1,0 +1,185 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// SetLimit implements storage.LimitStore. In a context of WithTx it is part of that
+// transaction.
+func (s *Storage) SetLimit(
+	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
+) error {
+	if err := storage.CheckLimit(limit, bounds); err != nil {
+		return err
+	}
+	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) {
+		c.Setting, c.Until = nil, rows.None
+		if bounds.Bounds() {
+			c.Setting = &ojs.RateLimit{
+				Concurrency: bounds.Concurrency, Rate: bounds.Rate, Throttle: bounds.Throttle,
+			}
+			c.Until = rows.Nanos(until)
+			c.Remember(c.Setting)
+		}
+	})
+}
+
+// BlockLimit implements storage.LimitStore. In a context of WithTx it is part of that
+// transaction.
+func (s *Storage) BlockLimit(
+	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
+) error {
+	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
+		return err
+	}
+	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) {
+		if end := rows.Nanos(until); end == rows.None || end > c.Blocked {
+			c.Blocked = end
+		}
+	})
+}
+
+// changeLimit changes what has been set of a limit.
+func (s *Storage) changeLimit(
+	ctx context.Context, now time.Time, limit storage.LimitName, change func(*rows.Counter),
+) error {
+	if !sayable(limit.Name) {
+		return &ojs.InvalidError{
+			Code: ojs.InvalidCodeOption, Field: "limit.name", Reason: "holds a zero byte or is no UTF-8",
+		}
+	}
+	return s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
+		of := []storage.LimitName{limit}
+		if err := s.lockLimits(ctx, tx, of); err != nil {
+			return err
+		}
+		counters, err := s.counters(ctx, tx, of)
+		if err != nil {
+			return err
+		}
+		c := &counters[limit].Counter
+		change(c)
+		setting := ""
+		if c.Setting != nil {
+			if setting, err = rows.Bounds(c.Setting); err != nil {
+				return err
+			}
+		}
+		n.Available = true
+		var look any // queues and types are few, and stay
+		if limit.Kind == storage.LimitKey {
+			look = later(rows.Nanos(now), idlePeriod)
+		}
+		err = tx.exec(ctx, s.sql.setLimit, string(limit.Kind), limit.Name, setting, c.Until, c.Blocked,
+			c.Window, c.Most, look)
+		switch {
+		case err != nil:
+			return err
+		case limit.Kind == storage.LimitKey:
+			return tx.exec(ctx, s.sql.noteFreed, limit.Name)
+		}
+		// The commit has every process, this one too, tell of the ends of jobs that the
+		// limit counts.
+		return tx.exec(ctx, s.sql.notify, s.channel(), []string{"tx w"})
+	})
+}
+
+// GetLimit implements storage.LimitStore.
+func (s *Storage) GetLimit(
+	ctx context.Context, now time.Time, limit storage.LimitName,
+) (storage.Limit, error) {
+	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
+		return storage.Limit{}, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return storage.Limit{}, err
+	}
+	defer s.mu.RUnlock()
+	there := false
+	var state storage.Limit
+	var err error
+	if sayable(limit.Name) {
+		state, there, err = s.limitState(ctx, rows.Nanos(now), limit)
+	}
+	if err == nil && !there {
+		err = fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
+	}
+	if err != nil {
+		return storage.Limit{}, wrap(err)
+	}
+	return state, nil
+}
+
+// ListLimits implements storage.LimitStore.
+func (s *Storage) ListLimits(
+	ctx context.Context, now time.Time, kind storage.LimitKind, after string, most int,
+) (list []storage.Limit, err error) {
+	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {
+		return nil, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.RUnlock()
+	for len(list) < most {
+		some := false
+		err := s.in(ctx).query(ctx, s.sql.nextLimit, []any{string(kind), after}, one(&some, &after))
+		if err != nil || !some {
+			return list, wrap(err)
+		}
+		state, there, err := s.limitState(ctx, rows.Nanos(now), storage.LimitName{Kind: kind, Name: after})
+		if err != nil {
+			return nil, wrap(err)
+		}
+		set := state.Setting != nil || !state.BlockedUntil.IsZero()
+		if there && (set || kind == storage.LimitKey) {
+			list = append(list, state)
+		}
+	}
+	return list, nil
+}
+
+// limitState is the state of a limit. It reports false if there is nothing to tell.
+func (s *Storage) limitState(
+	ctx context.Context, now int64, limit storage.LimitName,
+) (state storage.Limit, there bool, err error) {
+	q := s.in(ctx)
+	counters, err := s.counters(ctx, q, []storage.LimitName{limit})
+	if err != nil {
+		return state, false, err
+	}
+	t := counters[limit]
+	sql := s.sql.waitingOfKey
+	switch limit.Kind {
+	case storage.LimitQueue:
+		sql = s.sql.waitingOfQueue
+	case storage.LimitType:
+		sql = s.sql.waitingOfType
+	}
+	waiting, some := 0, false
+	var bounds string
+	if err := q.query(ctx, sql, []any{limit.Name, now}, one(&some, &waiting, &bounds)); err != nil {
+		return state, false, err
+	}
+	if t.Last != "" {
+		bounds = t.Last
+	}
+	var own ojs.RateLimit
+	if bounds != "" {
+		if own, err = rows.ReadBounds(bounds); err != nil {
+			return state, false, err
+		}
+	}
+	state, there, err = t.State(own, waiting, now, s.startOf(ctx, q, t, now))
+	if rate := state.Bounds.Rate; err == nil && rate.Limit > 0 {
+		args := []any{string(limit.Kind), limit.Name, now - int64(rate.Per)}
+		err = q.query(ctx, s.sql.countStarts, args, one(&some, &state.Starts))
+	}
+	return state, there, err
+}
