@@ -39,7 +39,7 @@ func told(events []ojs.Event) string {
 	return strings.Join(list, ", ")
 }
 
-// W090 W091 W092 W093 W094: a workflow's events, in order and each once, with and without
+// W090 W093 W094: a workflow's events, in order and each once, with and without
 // a listener to the events of jobs.
 func TestEvents(t *testing.T) {
 	tests := []struct {
@@ -129,8 +129,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// W091 W094: the events of workflows that are cancelled or retried, and those of a step
-// that was added.
+// W094: the events of workflows that are cancelled or retried, and those of a step that
+// was added.
 func TestEventsOfCalls(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		fails := true
@@ -182,7 +182,7 @@ func TestEventsOfCalls(t *testing.T) {
 	}, engine.WithConcurrency(1))
 }
 
-// W090 W091 W092: the envelopes.
+// W090: the envelopes.
 func TestEventData(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("x", func(_ context.Context, step string) error {
