@@ -3,7 +3,9 @@ package dashboard_test
 import (
 	"errors"
 	"net/http"
+	"strings"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -29,4 +31,29 @@ func Example() {
 	defer func() { _ = pages.Close() }()
 	mux := http.NewServeMux()
 	mux.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", pages))
+}
+
+// Package otel keeps the context of an enqueue in the job's metadata as traceparent,
+// 00-TRACE-SPAN-FLAGS. The page of the job links to that trace, to whose span the traces
+// of its attempts are linked, and to a log search.
+func ExampleWithLinks() {
+	eng, err := engine.New[any](memory.New())
+	if err != nil {
+		panic(err)
+	}
+	pages, err := dashboard.New(eng, dashboard.WithLinks(func(job *ojs.JobInfo) []dashboard.Link {
+		logs := "https://logs.example.com/search?q=" + job.ID
+		links := []dashboard.Link{{Name: "Log lines", URL: logs}}
+		parent, _ := job.Meta["traceparent"].(string)
+		if parts := strings.Split(parent, "-"); len(parts) == 4 {
+			trace := "https://jaeger.example.com/trace/" + parts[1]
+			links = append(links, dashboard.Link{Name: "Trace", URL: trace})
+		}
+		return links
+	}))
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = pages.Close() }()
+	http.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", pages))
 }

@@ -28,6 +28,7 @@ type jobData struct {
 	Stack    string
 	Logs     []attemptLog // the latest first
 	Unread   bool         // some logs cannot be read
+	Links    []Link
 	Actions  []Verb
 	Change   bool // the request may change it on the page of changes
 }
@@ -53,6 +54,7 @@ func (h *Handler) job(p *page) error {
 	data.Logs, data.Unread = h.logs(p, job)
 	data.tell(life, p.Now)
 	job = data.Job
+	data.Links = h.linksOf(job)
 	for _, do := range jobActions(job) {
 		if p.May(do, "job", id, job.Queue, job.Type) {
 			data.Actions = append(data.Actions, do)

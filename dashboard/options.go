@@ -19,6 +19,7 @@ type config struct {
 	authorize   Authorizer // nil: reads only
 	actor       func(*http.Request) string
 	redact      Redactor
+	links       func(*ojs.JobInfo) []Link
 	origins     []string
 	visitor     bool // the engine never runs
 	clock       clock.Clock
