@@ -34,8 +34,8 @@ const unexpected = "unexpected: "
 type InTx func(ctx context.Context, f func(ctx context.Context) error) error
 
 // Child is for TestMain to call first. In a process that Run has started it is the
-// process, and does not return. The
-// function begin returns how a storage begins transactions.
+// process, and does not return. The function begin returns how a storage begins
+// transactions.
 func Child(open Open, begin func(s storage.Storage) InTx) {
 	role := os.Getenv(envRole)
 	if role == "" {

@@ -40,6 +40,43 @@ func TestInsertClaims(t *testing.T) {
 	}
 }
 
+// An insert leaves the claim to others while a queue or type has a limit, and not when
+// the limit is gone.
+func TestInsertClaimsWithoutLimits(t *testing.T) {
+	s, _ := open(t, "")
+	ctx, now := t.Context(), time.Now()
+	n := 0
+	claims := func(what string, want bool) {
+		t.Helper()
+		n++
+		if got := claiming(t, s, record(n), storage.Claim{Worker: "w"}).Claimed; got != want {
+			t.Errorf("%s: an insert claims: %v", what, got)
+		}
+		if _, err := s.Claim(ctx, now, storage.Claim{Max: 9, Worker: "w"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := ojs.RateLimit{Concurrency: 1}
+	for _, name := range []storage.LimitName{
+		{Kind: storage.LimitQueue, Name: record(1).Queue}, {Kind: storage.LimitType, Name: record(1).Type},
+	} {
+		claims("before", true)
+		must(t, s.SetLimit(ctx, now, name, one, time.Time{}))
+		claims("limited", false)
+		must(t, s.SetLimit(ctx, now, name, ojs.RateLimit{}, time.Time{}))
+		claims("not limited any more", true)
+		must(t, s.SetLimit(ctx, now, name, one, now.Add(-time.Second)))
+		claims("limited until before", true)
+		must(t, s.SetLimit(ctx, now, name, one, now.Add(time.Hour)))
+		claims("limited until later", false)
+		must(t, s.SetLimit(ctx, now, name, ojs.RateLimit{}, time.Time{}))
+		must(t, s.BlockLimit(ctx, now, name, now.Add(time.Hour)))
+		claims("blocked", false)
+		must(t, s.BlockLimit(ctx, now, name, time.Time{}))
+		claims("not blocked any more", true)
+	}
+}
+
 // The claims of an insert whose caller has left are undone.
 func TestInsertClaimsForNobody(t *testing.T) {
 	s, name := open(t, "")

@@ -63,9 +63,16 @@ const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priorit
 	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited
 	FROM {schema}.{of} s JOIN {schema}.job b ON b.seq = s.seq) j`
 
-// counted says whether a limit counts a job j.
-const counted = `(j.bounds IS NOT NULL OR j.queue = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'queue'))
-	OR split_part(j.type, '@', 1) = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'type')))`
+// counted says whether a limit counts a job j at $1.
+const (
+	counted = `(j.bounds IS NOT NULL
+	OR j.queue = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'queue' AND ` + counts + `))
+	OR split_part(j.type, '@', 1) = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'type' AND ` + counts + `)))`
+	// counts says whether the limit of a queue or type holds jobs back or keeps starts.
+	// A limit that is not set any more does neither, and would cost each claim a
+	// transaction.
+	counts = `(setting IS NOT NULL AND (until > $1) IS NOT FALSE OR blocked > $1 OR period > 0)`
+)
 
 // standing are the columns of stage.
 const standing = `(seq, place, version, attempt, other_place, wake, deadline, enqueued, started, next_retry, finished, dead,
@@ -408,7 +415,9 @@ const (
 const insertClaim = `WITH free AS MATERIALIZED (SELECT
 		NOT EXISTS (SELECT FROM {schema}.queue_state s
 			WHERE s.state = 'paused' AND s.queue = ANY ($2::text[]))
-		AND NOT EXISTS (SELECT FROM {schema}.job_limit WHERE kind IN ('queue', 'type'))
+		AND NOT EXISTS (SELECT FROM {schema}.job_limit WHERE kind IN ('queue', 'type')
+			AND (setting IS NOT NULL AND (until > ANY ($9::bigint[])) IS NOT FALSE
+				OR blocked > ANY ($9::bigint[]) OR period > 0))
 		AND (SELECT j.seq FROM {schema}.ready j WHERE {in} LIMIT 1) IS NULL AS yes),
 	n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, NULL::text AS rate_key, u.* FROM (
 		SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[],
