@@ -102,3 +102,28 @@ func TestAuthorizerDecidesOnLimits(t *testing.T) {
 		}
 	}
 }
+
+// The page of a queue says what bounds it in this engine, and leads to its limit over all.
+func TestLimitsOfAQueue(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		conf engine.QueueConfig
+		want string
+	}{
+		{"concurrency", engine.QueueConfig{Concurrency: 3}, "3 at once in this engine, "},
+		{"the lower concurrency", engine.QueueConfig{Concurrency: 3,
+			RateLimit: ojs.RateLimit{Concurrency: 2}}, "2 at once in this engine, "},
+		{"rate", engine.QueueConfig{RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 5, Per: time.Minute}}},
+			"5 starts in 1m in this engine, "},
+		{"none", engine.QueueConfig{}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSiteOn(t, []engine.Option{engine.WithQueue("mail", tc.conf)})
+			body := s.ok("/queues/mail/")
+			want := "Limits: " + tc.want + `<a href="../../limits/queue/mail/">over all engines</a>`
+			if !strings.Contains(body, want) {
+				t.Errorf("the page has no %q:\n%s", want, body)
+			}
+		})
+	}
+}

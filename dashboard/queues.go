@@ -75,6 +75,24 @@ type queueData struct {
 
 	Actions []Verb
 	Purge   bool // the request may purge it
+
+	Here  *ojs.RateLimit    // bounds it in this engine alone; nil: nothing does
+	Limit *engine.LimitName // over all engines; nil: the storage counts no limits
+}
+
+// boundsHere are the bounds of a queue in this engine alone; nil: there are none.
+func boundsHere(c *engine.QueueConfig) *ojs.RateLimit {
+	if c == nil {
+		return nil
+	}
+	l := c.RateLimit
+	if n := c.Concurrency; n > 0 && (l.Concurrency == 0 || n < l.Concurrency) {
+		l.Concurrency = n
+	}
+	if !l.Bounds() {
+		return nil
+	}
+	return &l
 }
 
 type stateCount struct {
@@ -101,6 +119,10 @@ func (h *Handler) queue(p *page) error {
 		}
 	}
 	data.Purge = p.May(Purge, "queue", name, name, "")
+	data.Here = boundsHere(list[at].Config)
+	if h.eng.Manifest().Capabilities.Limits.Scope == engine.LimitsOfStorage {
+		data.Limit = new(engine.LimitOfQueue(name))
+	}
 	pauses, _, err := h.pausesNow(p.r.Context())
 	if err != nil {
 		return err
