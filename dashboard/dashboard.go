@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -44,6 +45,7 @@ type Handler struct {
 	runs runs
 	past histories
 	live live
+	seen atomic.Pointer[seenHealth] // by the latest page that has looked
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc

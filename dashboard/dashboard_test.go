@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -634,5 +635,41 @@ func BenchmarkPages(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// The head of a page has the health of a second ago at most, and none for a request that
+// may not read.
+func TestHealthInTheHead(t *testing.T) {
+	s := newSite(t, WithAuthorizer(func(r *http.Request, a Action) error {
+		if r.Header.Get("User") == "stranger" {
+			return errors.New("log in first")
+		}
+		return nil
+	}))
+	has := func(health string) {
+		t.Helper()
+		want := `href="../system/" title="Health: ` + health + `"`
+		if body := s.ok("/queues/"); !strings.Contains(body, want) {
+			t.Errorf("the page has no %s:\n%s", want, body)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ran := make(chan error, 1)
+	go func() { ran <- s.eng.Run(ctx) }()
+	for s.eng.Health(ctx).Status != engine.Healthy {
+		runtime.Gosched()
+	}
+	has("healthy")
+	stop()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	has("healthy") // as seen before
+	s.clock.Add(time.Second)
+	has("unhealthy")
+	if body := s.do("GET", "/queues/", "", "User", "stranger").Body.String(); strings.Contains(body, "Health") {
+		t.Error("a request that may not read sees the health")
 	}
 }

@@ -103,7 +103,25 @@ func (h *Handler) health(ctx context.Context) engine.Health {
 			health.Status = engine.Healthy
 		}
 	}
+	if ctx.Err() == nil { // else the problem may be that the client has left
+		h.seen.Store(&seenHealth{health.Status, h.conf.clock.Now()})
+	}
 	return health
+}
+
+// seenHealth is the health at a moment.
+type seenHealth struct {
+	status engine.Status
+	at     time.Time
+}
+
+// Health is the state that the head of every page shows. It is up to a second old: more
+// pages in a second do not ask the storage for it again.
+func (p *page) Health() engine.Status {
+	if seen := p.h.seen.Load(); seen != nil && p.Now.Sub(seen.at) < time.Second {
+		return seen.status
+	}
+	return p.h.health(p.r.Context()).Status
 }
 
 // optional is nil for an order that the storage does not know: the page goes without it.

@@ -56,7 +56,7 @@ function replace(old, now) {
 
 // The stream is closed while the page is hidden: HTTP/1.1 has six connections for a host.
 function listen() {
-  const want = on && !document.hidden && document.querySelector('[data-live]')
+  const want = on && !document.hidden && document.querySelector('main [data-live]')
   if (!want) { source?.close(); source = null; return }
   if (source) return
   let failed = 0
