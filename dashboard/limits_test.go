@@ -103,7 +103,8 @@ func TestAuthorizerDecidesOnLimits(t *testing.T) {
 	}
 }
 
-// The page of a queue says what bounds it in this engine, and leads to its limit over all.
+// The page of a queue says what bounds it in this engine, and leads to its limit over all
+// engines.
 func TestLimitsOfAQueue(t *testing.T) {
 	for _, tc := range []struct {
 		name string
