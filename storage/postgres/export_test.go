@@ -176,3 +176,9 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 
 // Wrap is what each call does to its error.
 func Wrap(err error) error { return wrap(err) }
+
+// DropFreed drops the entries of job_freed of transactions before oldest.
+func (s *Storage) DropFreed(ctx context.Context, oldest int64) error {
+	_, err := s.pool.Exec(ctx, s.sql.dropFreed, oldest)
+	return err
+}

@@ -857,8 +857,10 @@ func newStatements(schema string) *statements {
 			VALUES ($1, $2, nullif($3, ''), nullif($4::bigint, {none}), nullif($5::bigint, {none}), $6, $7, $8)
 			ON CONFLICT (kind, name) DO UPDATE SET setting = excluded.setting, until = excluded.until,
 				blocked = excluded.blocked, period = excluded.period, most = excluded.most`),
-		noteFreed:     q(`INSERT INTO {schema}.job_freed (name) VALUES ($1)`),
-		dropFreed:     q(`DELETE FROM {schema}.job_freed WHERE xact < $1`),
+		noteFreed: q(`INSERT INTO {schema}.job_freed (name) VALUES ($1)`),
+		// Transactions to come are those of another server, whose dump was restored.
+		dropFreed: q(`DELETE FROM {schema}.job_freed
+			WHERE xact < $1 OR xact >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint`),
 		oldestRunning: q(`SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`),
 		// The limits as a claim that looks behind jobs has to know them. $1 is the first
 		// transaction that it may not have seen.
