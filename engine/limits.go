@@ -180,9 +180,11 @@ func (c *core) checkGlobal(queue string, qc QueueConfig) error {
 	return nil
 }
 
-// setLimits stores the limits over all engines that this engine configures. It returns
-// the handlers whose limits it has stored.
+// setLimits stores the limits over all engines that this engine configures, while its
+// queues do not change. It returns the handlers whose limits it has stored.
 func (c *core) setLimits(ctx context.Context) *handlers {
+	c.gate.turn <- struct{}{}
+	defer func() { <-c.gate.turn }()
 	queues := c.queues.Load()
 	for _, name := range queues.names {
 		qc := queues.config[name]

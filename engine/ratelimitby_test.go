@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,6 +189,48 @@ func TestLimitsOfHandlers(t *testing.T) {
 			t.Errorf("%s was accepted", name)
 		}
 	}
+}
+
+// setsSlowly is a storage that takes a second to set the first limit.
+type setsSlowly struct {
+	*memory.Storage
+	set atomic.Bool
+}
+
+func (s *setsSlowly) SetLimit(
+	ctx context.Context, now time.Time, name storage.LimitName, bounds ojs.RateLimit, until time.Time,
+) error {
+	if !s.set.Swap(true) {
+		time.Sleep(time.Second)
+	}
+	return s.Storage.SetLimit(ctx, now, name, bounds, until)
+}
+
+// L035: no job of a type starts before the limit of a handler that is registered during
+// Run is stored.
+func TestLimitsOfLateHandlers(t *testing.T) {
+	inBubbleOn(t, &setsSlowly{Storage: memory.New()}, func(b *rig) {
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return nil })
+		b.run()
+		for range 3 {
+			b.enqueue("y")
+		}
+		registered := make(chan struct{})
+		go func() {
+			defer close(registered)
+			b.Handle("y", func(ctx context.Context, _ *ojs.Job[any]) error {
+				b.ran()
+				return handler.Sleep(ctx, time.Minute)
+			}, handler.WithGlobalConcurrency(1))
+		}()
+		b.advance(time.Second / 2)
+		b.enqueue("x") // its claim finds what it may
+		b.advance(time.Hour)
+		<-registered
+		if got, want := b.times(), seconds(0.5, 1, 61, 121); !slices.Equal(got, want) {
+			t.Errorf("started at %v, want %v", got, want)
+		}
+	})
 }
 
 // L007: an engine refuses a handler's limit that its storage cannot count.

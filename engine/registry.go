@@ -19,7 +19,7 @@ import (
 // registry holds the handlers of an engine. Each job comes by several times, so a lookup
 // takes no lock.
 type registry struct {
-	mu       sync.Mutex // held while handlers are added
+	mu       sync.Mutex // held while handlers are added and their limits stored
 	handlers atomic.Pointer[handlers]
 	unknown  sync.Map // of job types that were enqueued without a handler to their *jobType
 }
@@ -47,6 +47,7 @@ type jobType struct {
 func (c *core) register(added []handler.Handler) error {
 	r := &c.registry
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	set := &handlers{byType: maps.Clone(r.handlers.Load().byType)}
 	if set.byType == nil {
 		set.byType = make(map[string][]*jobType)
@@ -54,16 +55,13 @@ func (c *core) register(added []handler.Handler) error {
 	var news []*jobType
 	for _, h := range added {
 		if h.Type() == "" {
-			r.mu.Unlock()
 			return invalid("handler", "is the zero Handler; use handler.For")
 		}
 		t := &jobType{handler: c.wrap(h), frame: insideHandlers.Frames(h), given: h, handled: true}
 		if err := set.add(c, t); err != nil {
-			r.mu.Unlock()
 			return err
 		}
 		if l := h.GlobalRateLimit(); l.Bounds() && !c.counted {
-			r.mu.Unlock()
 			return fmt.Errorf("%w: handler of %s has a limit over all engines, and storage %s counts none",
 				ojs.ErrUnsupported, h.Type(), c.store.Capabilities().Name)
 		}
@@ -78,19 +76,25 @@ func (c *core) register(added []handler.Handler) error {
 	for _, t := range set.all() {
 		set.claims = append(set.claims, t.patterns...)
 	}
+	limited := c.runs()
+	if limited { // before a claim names the types
+		c.setTypeLimits(context.Background(), news)
+	}
 	r.handlers.Store(set)
-	r.mu.Unlock()
-
-	c.mu.Lock()
-	running := c.run != nil
-	c.mu.Unlock()
-	if running {
+	if !limited && c.runs() { // Run has begun in between
 		c.setTypeLimits(context.Background(), news)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.available(unknown)
 	return nil
+}
+
+// runs reports whether the engine runs.
+func (c *core) runs() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.run != nil
 }
 
 var insideHandlers = bridge.Take[bridge.Handlers[handler.Handler, handler.Middleware, internal.Frame]]()

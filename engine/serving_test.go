@@ -163,6 +163,16 @@ func TestServeQueues(t *testing.T) {
 				t.Errorf("%+v, %v", l, err)
 			}
 		}, given("a"))
+		// A change while Run begins is the last word.
+		inBubbleOn(t, &setsSlowly{Storage: memory.New()}, func(b *rig) {
+			b.run()
+			must(t, b.Queues().Configure(b.ctx, "a", engine.QueueConfig{GlobalConcurrency: 2}))
+			b.advance(time.Minute)
+			l, err := b.Limits().Get(b.ctx, engine.LimitOfQueue("a"))
+			if err != nil || l.Bounds.Concurrency != 2 {
+				t.Errorf("%+v, %v", l, err)
+			}
+		}, engine.WithQueue("a", engine.QueueConfig{GlobalConcurrency: 1}))
 		uncounted := declaring{newMemory(t), func(c *storage.Capabilities) { c.Limits = false }}
 		eng, err := engine.New[any](uncounted, quiet, given("a"))
 		must(t, err)
