@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -12,8 +13,8 @@ type Reports struct {
 	// times as long is taken for gone.
 	Every time.Duration
 
-	// Version is that of the program, for Node.Version; "": that of its main module, or
-	// of its version control, as the Go toolchain has stored it.
+	// Version is that of the program, for Node.Version and Nodes.Deploys; "": that of
+	// its main module, or of its version control, as the Go toolchain has stored it.
 	Version string
 }
 
@@ -59,7 +60,8 @@ func builtVersion() string {
 type reporter struct {
 	r          *run
 	quit, done chan struct{}
-	failed     bool // the last report was not stored
+	failed     bool      // the last report was not stored
+	deploy     time.Time // when the version was stored last
 }
 
 // report starts the reports of a run; nil: there are none.
@@ -106,10 +108,16 @@ func (p *reporter) tick(last bool) {
 		return
 	}
 	ctx := p.r.base
+	deployed, err := p.deployed(ctx, vs)
 	values := append(c.history.collect(c, c.now()), c.nodeValue(last))
-	if err = vs.PutValues(ctx, c.now(), values); err == nil && !last {
-		err = p.obey(ctx, vs)
+	stored := vs.PutValues(ctx, c.now(), append(values, deployed...))
+	if stored == nil && len(deployed) > 0 {
+		p.deploy = c.now()
 	}
+	if stored == nil && !last {
+		stored = p.obey(ctx, vs)
+	}
+	err = cmp.Or(stored, err)
 	if err != nil && !p.failed {
 		c.log.Warn("report not stored", "error", err)
 	}
