@@ -51,25 +51,33 @@ type histories struct {
 type readHistory struct {
 	at      time.Time
 	buckets []engine.HistoryBucket
+	deploys []engine.Deploy
 }
 
-// history returns the buckets of a span until now; none if the storage keeps no history.
-func (h *Handler) history(ctx context.Context, s span, now time.Time) ([]engine.HistoryBucket, error) {
+// history returns the buckets and the new versions of a span until now; none if the
+// storage keeps no history.
+func (h *Handler) history(ctx context.Context, s span, now time.Time) (readHistory, error) {
 	c := &h.past
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r, ok := c.spans[s.Name]; ok && !now.Before(r.at) && now.Sub(r.at) < historyAge {
-		return r.buckets, nil
+		return r, nil
 	}
-	buckets, err := h.eng.History(ctx, s.start(now), now.Add(s.Column), s.Tier)
+	start, end := s.start(now), now.Add(s.Column)
+	buckets, err := h.eng.History(ctx, start, end, s.Tier)
 	if err = optional(err); err != nil {
-		return nil, err
+		return readHistory{}, err
+	}
+	deploys, err := h.eng.Nodes().Deploys(ctx, start, end)
+	if err = optional(err); err != nil {
+		return readHistory{}, err
 	}
 	if c.spans == nil {
 		c.spans = make(map[string]readHistory)
 	}
-	c.spans[s.Name] = readHistory{now, buckets}
-	return buckets, nil
+	r := readHistory{now, buckets, deploys}
+	c.spans[s.Name] = r
+	return r, nil
 }
 
 // start is the beginning of the first column.
@@ -82,21 +90,22 @@ type past struct {
 	span
 	Times   []time.Time
 	Columns []engine.JobMeter
+	Deploys []engine.Deploy
 	Any     bool // something was counted
 }
 
 // columns adds up the history of a span, of a queue and type if they are named.
 func (h *Handler) columns(p *page, s span, queue, jobType string) (*past, error) {
-	buckets, err := h.history(p.r.Context(), s, p.Now)
+	read, err := h.history(p.r.Context(), s, p.Now)
 	if err != nil {
 		return nil, err
 	}
 	start := s.start(p.Now)
-	out := &past{span: s, Columns: make([]engine.JobMeter, s.Columns)}
+	out := &past{span: s, Columns: make([]engine.JobMeter, s.Columns), Deploys: read.deploys}
 	for i := range s.Columns {
 		out.Times = append(out.Times, start.Add(time.Duration(i)*s.Column))
 	}
-	for _, b := range buckets {
+	for _, b := range read.buckets {
 		i := int(b.Start.Sub(start) / s.Column)
 		if b.Start.Before(start) || i >= s.Columns {
 			continue
@@ -126,20 +135,36 @@ func (p *page) throughput(of *past) *timeChart {
 	completed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Completed) })
 	failed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Failed) })
 	enqueued := of.values(func(m *engine.JobMeter) float64 { return float64(m.Enqueued) })
-	return &timeChart{Title: p.T("Throughput"), Times: of.Times, Text: p.count, Series: []series{
+	return &timeChart{Title: p.T("Throughput"), Times: of.Times, Deploys: p.deploys(of), Series: []series{
 		{p.T("Completed"), "s-ok", false, completed},
 		{p.T("Failed"), "s-bad", false, failed},
 		{p.T("Enqueued"), "s-line", true, enqueued},
-	}, Note: p.T("In each %s. Failed are attempts, the others jobs.", short(of.Column))}
+	}, Text: p.count, Note: p.T("In each %s. Failed are attempts, the others jobs.", short(of.Column))}
+}
+
+// deploys are the marks of the new versions, those of a column as one.
+func (p *page) deploys(of *past) (marks []deployMark) {
+	for _, d := range of.Deploys {
+		i := int(d.At.Sub(of.Times[0]) / of.Column)
+		if i < 0 || i >= len(of.Times) {
+			continue
+		}
+		if n := len(marks); n > 0 && marks[n-1].Column == i {
+			marks[n-1].Text += ", " + d.Version
+			continue
+		}
+		x := float64(d.At.Sub(of.Times[0])) / float64(of.Column) / float64(len(of.Times))
+		marks = append(marks, deployMark{i, d.At, x, p.T("New version") + ": " + d.Version})
+	}
+	return marks
 }
 
 func (p *page) count(v float64) string { return p.Num(strconv.FormatFloat(v, 'f', 0, 64)) }
 
 // quantiles are percentiles of durations in each column.
 func (p *page) quantiles(of *past, title string, which func(*engine.JobMeter) *engine.Histogram) *timeChart {
-	c := &timeChart{Title: title, Times: of.Times, Log: true, Text: func(v float64) string {
-		return short(time.Duration(v * float64(time.Second)))
-	}}
+	c := &timeChart{Title: title, Times: of.Times, Deploys: p.deploys(of), Log: true,
+		Text: func(v float64) string { return short(time.Duration(v * float64(time.Second))) }}
 	add := func(name, class string, value func(h *engine.Histogram) time.Duration) {
 		c.Series = append(c.Series, series{name, class, true, of.values(func(m *engine.JobMeter) float64 {
 			h := which(m)
@@ -179,7 +204,7 @@ func (p *page) depth(of *past, now int) *timeChart {
 		}
 		depth -= float64(m.Enqueued) - float64(m.Completed+m.Discarded+m.Cancelled+m.Expired)
 	}
-	return &timeChart{Title: p.T("Unfinished jobs"), Times: of.Times, Text: p.count,
+	return &timeChart{Title: p.T("Unfinished jobs"), Times: of.Times, Deploys: p.deploys(of), Text: p.count,
 		Series: []series{{p.T("Unfinished"), "s-line", true, values}},
 		Note:   p.T("Reckoned back from now by what was enqueued and what has ended.")}
 }

@@ -100,7 +100,8 @@ func wellFormed(t *testing.T, path, body string) {
 				t.Fatalf("%s: %v in <svg%s", path, err, picture)
 			}
 		}
-		if strings.Contains(picture, "NaN") || strings.Contains(picture, "Inf") {
+		if strings.Contains(picture, "NaN") || strings.Contains(picture, "Inf") ||
+			strings.Contains(picture, "%!") {
 			t.Errorf("%s: a place that is no number: %s", path, picture)
 		}
 		rest = end
@@ -116,5 +117,49 @@ func TestDepthIsReckonedBack(t *testing.T) {
 	got := p.depth(of, 6).Series[0].Values
 	if want := []float64{10, 5, 6}; !math.IsNaN(got[0]) || !slices.Equal(got[1:], want) {
 		t.Errorf("%v, want none and %v", got, want)
+	}
+}
+
+// The charts and their tables name new versions where they first reported.
+func TestDeploysAreMarked(t *testing.T) {
+	st, cl := memory.New(), clock.NewMock()
+	cl.Set(time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC))
+	var s *site
+	for _, version := range []string{"v1", hostile[0], "v3"} {
+		eng, err := engine.New[any](st, engine.WithReports(engine.Reports{Version: version}),
+			engine.WithClock(cl), engine.WithLogger(quiet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eng.Handle("works", func(context.Context, *ojs.Job[any]) error { return nil })
+		pages, err := New(eng, WithClock(cl), WithLogger(quiet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = &site{t: t, eng: eng, pages: pages, clock: cl}
+		s.enqueue("works", nil, ojs.WithQueue("a"))
+		s.run()
+		if version != "v1" { // the other two are in the same column
+			cl.Add(time.Second)
+		} else {
+			cl.Add(5 * time.Minute)
+		}
+	}
+	both := "New version: &lt;script&gt;alert(1)&lt;/script&gt;, v3"
+	for path, charts := range map[string]int{"/history/": 4, "/history/?span=15m&queue=a": 4, "/": 1} {
+		body := s.ok(path)
+		wellFormed(t, path, body)
+		for text, want := range map[string]int{"<title>New version: v1</title>": charts,
+			"<title>" + both + "</title>": charts, `">New version: v1</td>`: charts,
+			`">` + both + "</td>":  charts,
+			`<path class="deploy"`: 3 * charts, "<script>alert": 0} {
+			if n := strings.Count(body, text); n != want {
+				t.Errorf("%s has %q %d times, want %d", path, text, n, want)
+			}
+		}
+	}
+	w := s.do("GET", "/history/", "", "Accept-Language", "de")
+	if !strings.Contains(w.Body.String(), "<title>Neue Version: v1</title>") {
+		t.Errorf("no mark in German:\n%s", w.Body)
 	}
 }

@@ -52,11 +52,11 @@ func (h *Handler) types(p *page, pauses []engine.Pause) (out []typeRow, reported
 			row(pauses[i].Type).Pause = &pauses[i]
 		}
 	}
-	buckets, err := h.history(ctx, spanNamed("1h"), p.Now)
+	read, err := h.history(ctx, spanNamed("1h"), p.Now)
 	if err != nil {
 		return nil, false, err
 	}
-	for _, b := range buckets {
+	for _, b := range read.buckets {
 		for i := range b.Meters {
 			reported = true
 			row(b.Meters[i].Type).Add(&b.Meters[i])

@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -34,15 +36,27 @@ type mail struct {
 
 func newSite(t *testing.T, opts ...dashboard.Option) *site {
 	t.Helper()
-	eng, err := engine.New[any](memory.New(), engine.WithName("shop"),
+	store, now := memory.New(), time.Now()
+	old, err := json.Marshal(engine.Deploy{Version: "v1.4.9", At: now.Add(-10 * time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := []storage.Value{{Key: "deploy/old", Data: old}}
+	if err := store.PutValues(context.Background(), now, values); err != nil {
+		t.Fatal(err)
+	}
+	eng, err := engine.New[any](store, engine.WithName("shop"),
 		engine.WithGracePeriod(0), engine.WithJobLogs(slog.LevelInfo),
-		engine.WithReports(engine.Reports{Every: time.Second}),
+		engine.WithReports(engine.Reports{Every: time.Second, Version: "v1.5.0"}),
 		engine.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	pages, err := dashboard.New(eng, append([]dashboard.Option{dashboard.WithEnvironment("staging"),
-		dashboard.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+		dashboard.WithLinks(func(job *ojs.JobInfo) []dashboard.Link {
+			return []dashboard.Link{{Name: "Trace", URL: "https://traces.example.com/trace/" + job.ID},
+				{Name: "Log lines", URL: "https://logs.example.com/?q=" + job.ID}}
+		}), dashboard.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
