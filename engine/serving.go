@@ -84,7 +84,9 @@ func (q *Queues) Add(ctx context.Context, name string, qc QueueConfig) error {
 // The configuration takes the place of the one before, which List shows:
 //
 //   - Running attempts go on and count: with a concurrency below their number, none
-//     starts until enough have ended. A new rate counts starts from now on.
+//     starts until enough have ended. Jobs that workers fetched while the queue had no
+//     limit do not count. A new rate counts the starts that the old rate has counted,
+//     and all from now on.
 //   - Jobs that are waiting already keep the Defaults that they were enqueued with.
 //   - Limits over all engines are stored. If the configuration has none and the one
 //     before had, the stored one is cleared.
