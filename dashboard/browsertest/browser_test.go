@@ -78,7 +78,7 @@ func newBrowser(t *testing.T, s *site) *browser {
 func (b *browser) run(actions ...chromedp.Action) {
 	b.t.Helper()
 	ended := make(chan error, 1)
-	ctx, stop := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, stop := context.WithTimeout(b.ctx, time.Minute)
 	defer stop()
 	if b.bare() { // the first call starts the browser, which lives as long as its context
 		ctx = b.ctx
