@@ -312,7 +312,10 @@ func (c *core) cancelWithWorkflow(ctx context.Context, rec *storage.Record) {
 	if err == nil && record.Type == workflow.Type && record.State == ojs.StateCancelled {
 		err = c.cancel(ctx, rec.ID)
 	}
-	if err != nil && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrTransition) {
+	switch {
+	case err == nil, errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrTransition):
+	case ctx.Err() != nil: // the attempt was taken away: the next one cancels the job
+	default:
 		c.jobLog(&rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",
 			"error", err)
 	}

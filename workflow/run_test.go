@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -427,6 +428,7 @@ func TestResult(t *testing.T) {
 // failingLookups is a storage whose lookups fail for a while.
 type failingLookups struct {
 	storage.Storage
+	waits  bool // for the end of their contexts, if those can end
 	fails  atomic.Bool
 	failed atomic.Int32
 }
@@ -435,6 +437,14 @@ func (s *failingLookups) Unwrap() storage.Storage { return s.Storage }
 
 func (s *failingLookups) Get(ctx context.Context, id string) (storage.Record, error) {
 	if s.fails.Load() {
+		if s.waits {
+			if ctx.Done() == nil {
+				return s.Storage.Get(ctx, id)
+			}
+			s.failed.Add(1)
+			<-ctx.Done()
+			return storage.Record{}, ctx.Err()
+		}
 		s.failed.Add(1)
 		return storage.Record{}, errBoom
 	}
@@ -491,6 +501,28 @@ func TestCancel(t *testing.T) {
 			b.want(id, workflow.StateCancelled, "a:cancelled")
 			if got := strings.Join(b.ran, " "); got != "a" {
 				t.Errorf("%s", got)
+			}
+		})
+	})
+	t.Run("W051 an attempt that loses its job while it looks says nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &failingLookups{Storage: memory.New(), waits: true}
+			var log bytes.Buffer
+			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+				engine.WithConcurrency(1))
+			must(t, err)
+			b := &rig{Engine: eng, t: t, ctx: t.Context()}
+			b.handle("x", func(context.Context, string) error {
+				store.fails.Store(true)
+				return errBoom
+			})
+			b.start(workflow.New("", step("a")))
+			b.run(time.Hour)
+			if store.failed.Load() == 0 {
+				t.Error("no lookup has failed")
+			}
+			if strings.Contains(log.String(), "not cancelled") {
+				t.Errorf("the log: %s", log.String())
 			}
 		})
 	})
