@@ -74,7 +74,7 @@ func newBrowser(t *testing.T, s *site) *browser {
 	return b
 }
 
-// run does actions, within half a minute.
+// run does actions, within a minute.
 func (b *browser) run(actions ...chromedp.Action) {
 	b.t.Helper()
 	ended := make(chan error, 1)
