@@ -36,6 +36,10 @@ const (
 
 	Terminate Verb = "terminate" // a node
 
+	// Configure is how this engine serves a queue. If the queue has bounds over all
+	// engines, Set is asked for its limit too.
+	Configure Verb = "configure"
+
 	Set   Verb = "set"   // the bounds of a limit, or a recurring entry: make or change it
 	Clear Verb = "clear" // the bounds of a limit
 	Block Verb = "block" // a limit, or end its block

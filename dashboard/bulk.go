@@ -304,7 +304,8 @@ func (h *Handler) stopRun(p *page) error {
 var verbNames = map[Verb]string{Retry: "Retry", Cancel: "Cancel", Delete: "Delete", Run: "Run now",
 	Copy: "Copy", Pause: "Pause", Resume: "Resume", Drain: "Drain", Remove: "Remove", Quiet: "Quiet",
 	Edit: "Edit", Move: "Move", Reschedule: "Reschedule", Prioritize: "Set the priority",
-	Terminate: "Terminate", Set: "Save", Clear: "Clear the bounds", Block: "Block", Purge: "Purge"}
+	Terminate: "Terminate", Set: "Save", Clear: "Clear the bounds", Block: "Block", Purge: "Purge",
+	Configure: "Configure"}
 
 // VerbName is the name of a button.
 func (p *page) VerbName(do Verb) string { return p.T(verbNames[do]) }

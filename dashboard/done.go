@@ -19,6 +19,8 @@ var dones = map[string]string{
 	string(Reschedule): "The job has another time.",
 	string(Prioritize): "The job has another priority.",
 
+	string(Configure): "The queue is configured in this engine.",
+
 	string(Set):   "The bounds are set.",
 	string(Clear): "The bounds are cleared.",
 	string(Block): "Blocked.",

@@ -16,7 +16,7 @@ import (
 )
 
 // field is the value of a field of a page.
-func field(t *testing.T, body, pattern string) string {
+func field(t testing.TB, body, pattern string) string {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(body)
 	if m == nil {

@@ -98,7 +98,7 @@ func (h *Handler) limit(p *page) error {
 	if err != nil {
 		return err
 	}
-	data := &limitData{Limit: l, Form: fieldsOf(l.Setting), Done: done(p.r.FormValue("did"))}
+	data := &limitData{Limit: l, Form: fieldsOf("", l.Setting), Done: done(p.r.FormValue("did"))}
 	switch l.Kind {
 	case storage.LimitQueue:
 		data.Jobs = term("queue", l.Name)
@@ -132,7 +132,11 @@ func (h *Handler) actOnLimit(p *page) error {
 	switch do {
 	case Set:
 		var bounds ojs.RateLimit
-		if bounds, err = boundsOf(p); err == nil {
+		if bounds, err = boundsOf(p, ""); err == nil && !bounds.Bounds() {
+			const text = "the form bounds nothing: fill in a number at once, a rate or a throttle: %w"
+			err = refused{fmt.Errorf(text, ojs.ErrInvalid)}
+		}
+		if err == nil {
 			until, err = p.moment("until")
 		}
 		if err != nil {
@@ -168,58 +172,60 @@ func (h *Handler) actOnLimit(p *page) error {
 	return p.moved("./?did=" + did)
 }
 
-// boundsOf are the bounds of a form. An empty field bounds nothing, and 0 at once is
-// none at once.
-func boundsOf(p *page) (l ojs.RateLimit, err error) {
-	number := func(name string) (n int, given bool) {
-		text := strings.TrimSpace(p.r.PostFormValue(name))
-		if text == "" || err != nil {
-			return 0, false
-		}
-		if n, err = strconv.Atoi(text); err != nil || n < 0 {
-			err = refused{fmt.Errorf("%s: %q is no whole number from 0 on: %w", name, text, ojs.ErrInvalid)}
-		}
-		return n, true
+// number is a whole number from 0 on of a form, 0 for an empty field.
+func (p *page) number(field string) (n int, given bool, err error) {
+	text := strings.TrimSpace(p.r.PostFormValue(field))
+	if text == "" {
+		return 0, false, nil
 	}
-	rate := func(name string) (r ojs.Rate) {
-		n, given := number(name)
+	if n, err = strconv.Atoi(text); err != nil || n < 0 {
+		err = refused{fmt.Errorf("%s: %q is no whole number from 0 on: %w", field, text, ojs.ErrInvalid)}
+	}
+	return n, true, err
+}
+
+// boundsOf are the bounds of a form whose fields have names with a prefix. An empty field
+// bounds nothing, and 0 at once is none at once.
+func boundsOf(p *page, prefix string) (l ojs.RateLimit, err error) {
+	rate := func(name string) (r ojs.Rate, err error) {
+		n, given, err := p.number(prefix + name)
 		if !given || err != nil {
-			return r
+			return r, err
 		}
-		text := strings.TrimSpace(p.r.PostFormValue(name + "_per"))
+		text := strings.TrimSpace(p.r.PostFormValue(prefix + name + "_per"))
 		if r.Per, err = time.ParseDuration(text); err != nil {
-			err = refused{fmt.Errorf("%s_per: %q is no duration such as 90s or 1h30m: %w", name, text,
-				ojs.ErrInvalid)}
+			err = refused{fmt.Errorf("%s%s_per: %q is no duration such as 90s or 1h30m: %w", prefix, name,
+				text, ojs.ErrInvalid)}
 		}
 		r.Limit = n
-		return r
+		return r, err
 	}
-	if n, given := number("concurrency"); given {
-		if l.Concurrency = n; n == 0 {
-			l.Concurrency = ojs.NoneAtOnce
-		}
+	n, given, err := p.number(prefix + "concurrency")
+	if err != nil {
+		return l, err
 	}
-	l.Rate, l.Throttle = rate("rate"), rate("throttle")
-	if err == nil && !l.Bounds() {
-		const text = "the form bounds nothing: fill in a number at once, a rate or a throttle: %w"
-		err = refused{fmt.Errorf(text, ojs.ErrInvalid)}
+	if l.Concurrency = n; given && n == 0 {
+		l.Concurrency = ojs.NoneAtOnce
 	}
-	if err == nil {
-		err = refusal(l.ValidateBounds())
+	if l.Rate, err = rate("rate"); err != nil {
+		return l, err
 	}
-	return l, err
+	if l.Throttle, err = rate("throttle"); err != nil {
+		return l, err
+	}
+	return l, refusal(l.ValidateBounds())
 }
 
 // fieldsOf are the fields of the form for bounds: what boundsOf reads.
-func fieldsOf(l *ojs.RateLimit) map[string]string {
+func fieldsOf(prefix string, l *ojs.RateLimit) map[string]string {
 	fields := make(map[string]string)
 	if l == nil {
 		return fields
 	}
 	if l.Concurrency != 0 {
-		fields["concurrency"] = strconv.Itoa(max(l.Concurrency, 0)) // below 0: none at once
+		fields[prefix+"concurrency"] = strconv.Itoa(max(l.Concurrency, 0)) // below 0: none at once
 	}
-	for name, r := range map[string]ojs.Rate{"rate": l.Rate, "throttle": l.Throttle} {
+	for name, r := range map[string]ojs.Rate{prefix + "rate": l.Rate, prefix + "throttle": l.Throttle} {
 		if r.Limit > 0 {
 			fields[name], fields[name+"_per"] = strconv.Itoa(r.Limit), r.Per.String()
 		}

@@ -73,8 +73,9 @@ type queueData struct {
 	All    hold       // the pause of everything
 	Done   string
 
-	Actions []Verb
-	Purge   bool // the request may purge it
+	Actions   []Verb
+	Purge     bool // the request may purge it
+	Configure bool // this engine serves it, and the request may change how
 
 	Here  *ojs.RateLimit    // bounds it in this engine alone; nil: nothing does
 	Limit *engine.LimitName // over all engines; nil: the storage counts no limits
@@ -119,7 +120,9 @@ func (h *Handler) queue(p *page) error {
 		}
 	}
 	data.Purge = p.May(Purge, "queue", name, name, "")
-	data.Here = boundsHere(list[at].Config)
+	if c := list[at].Config; c != nil {
+		data.Here, data.Configure = boundsHere(c), h.mayConfigure(p, name, c) == nil
+	}
 	if h.eng.Manifest().Capabilities.Limits.Scope == engine.LimitsOfStorage {
 		data.Limit = new(engine.LimitOfQueue(name))
 	}

@@ -37,7 +37,7 @@ func TestPages(t *testing.T) {
 	for _, theme := range []string{"light", "dark"} {
 		t.Run(theme, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
+			s := newSiteOn(t, served(), dashboard.WithAuthorizer(dashboard.AllowAll))
 			b := newBrowser(t, s)
 			b.run(network.SetCookie("ojs_theme", theme).WithURL(s.url))
 			pages := s.pages()

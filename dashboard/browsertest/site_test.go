@@ -36,6 +36,20 @@ type mail struct {
 
 func newSite(t *testing.T, opts ...dashboard.Option) *site {
 	t.Helper()
+	return newSiteOn(t, nil, opts...)
+}
+
+// served are the queues of an engine that serves no others.
+func served() (own []engine.Option) {
+	for _, name := range []string{"default", "mail", "billing", "reports", "search"} {
+		own = append(own, engine.WithQueue(name, engine.QueueConfig{}))
+	}
+	return own
+}
+
+// newSiteOn is newSite of an engine with options of its own.
+func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *site {
+	t.Helper()
 	store, now := memory.New(), time.Now()
 	old, err := json.Marshal(engine.Deploy{Version: "v1.4.9", At: now.Add(-10 * time.Minute)})
 	if err != nil {
@@ -45,10 +59,10 @@ func newSite(t *testing.T, opts ...dashboard.Option) *site {
 	if err := store.PutValues(context.Background(), now, values); err != nil {
 		t.Fatal(err)
 	}
-	eng, err := engine.New[any](store, engine.WithName("shop"),
+	eng, err := engine.New[any](store, append([]engine.Option{engine.WithName("shop"),
 		engine.WithGracePeriod(0), engine.WithJobLogs(slog.LevelInfo),
 		engine.WithReports(engine.Reports{Every: time.Second, Version: "v1.5.0"}),
-		engine.WithLogger(slog.New(slog.DiscardHandler)))
+		engine.WithLogger(slog.New(slog.DiscardHandler))}, own...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +195,7 @@ func (s *site) pages() map[string]string {
 	s.must(done.Body.Close())
 	return map[string]string{
 		"node": "workers/" + nodes[0].ID + "/", "run": "runs/1/", "purge": "queues/search/purge/",
+		"configure":    "queues/mail/configure/",
 		"preview-move": "act/?do=move&all=1&q=queue:search", "job-waits": "jobs/" + s.digest + "/",
 		"overview": "", "jobs": "jobs/", "jobs-discarded": "jobs/?q=state:discarded&by=error",
 		"jobs-none": "jobs/?q=type:nothing", "jobs-bad": "jobs/?q=nokey:1",

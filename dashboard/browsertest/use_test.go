@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,7 +142,7 @@ func TestKeyboardOnMany(t *testing.T) {
 // Every form that changes jobs, queues and pauses works without JavaScript.
 func TestFormsWithoutScript(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll),
+	s := newSiteOn(t, served(), dashboard.WithAuthorizer(dashboard.AllowAll),
 		dashboard.WithActor(func(*http.Request) string { return "ada" }))
 	b := newBrowser(t, s)
 	ctx := context.Background()
@@ -165,6 +166,16 @@ func TestFormsWithoutScript(t *testing.T) {
 		chromedp.Click(`button[value=pause]`), chromedp.WaitVisible(`button[value=resume]`))
 	if list, err := s.eng.Queues().Pauses(ctx); err != nil || len(list) != 1 || list[0].By != "ada" {
 		t.Errorf("%+v, %v", list, err)
+	}
+	b.run(chromedp.Navigate(s.url+"queues/mail/configure/"), chromedp.WaitVisible(`input[name=depth]`),
+		chromedp.SendKeys(`input[name=depth]`, "500"), chromedp.Click(`button[value=configure]`),
+		chromedp.WaitVisible(`table.changes`), chromedp.Click(`button.main`),
+		chromedp.WaitVisible(`.note.ok`))
+	list, err := s.eng.Queues().List(ctx)
+	s.must(err)
+	at := slices.IndexFunc(list, func(q engine.QueueStats) bool { return q.Name == "mail" })
+	if c := list[at].Config; c == nil || c.MaxDepth != 500 {
+		t.Errorf("the queue is served with %+v", c)
 	}
 	b.run(chromedp.Navigate(s.url+"queues/search/purge/"), chromedp.WaitVisible(`input[name=name]`),
 		chromedp.SendKeys(`input[name=name]`, "search"), chromedp.Click(`button.danger`),
