@@ -101,6 +101,19 @@ function step(by) {
   const at = links.findIndex(a => a.closest('tr').contains(document.activeElement))
   links[Math.min(links.length - 1, Math.max(0, at + by))]?.focus()
 }
+// act leads to the page that asks before an action on the selected rows, or else on the
+// row with the focus. The page has only actions that its reader may do to its jobs.
+const acts = { r: 'retry', c: 'cancel', e: 'delete' }
+function act(what) {
+  const form = document.getElementById('many'), choice = document.getElementById('do')
+  if (![...choice?.options ?? []].some(o => o.value === what)) return
+  const picked = () => document.querySelector('td.pick input:checked')
+  const box = document.activeElement?.closest('tr')?.querySelector('td.pick input')
+  if (box && !picked()) box.checked = true
+  if (!picked()) return
+  choice.value = what
+  form.requestSubmit()
+}
 document.addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches('input:not([type=checkbox]),select,textarea')) return
   if (g && Date.now() - g < 1500 && e.key in pages) { location.href = new URL(pages[e.key], root); return }
@@ -110,6 +123,7 @@ document.addEventListener('keydown', e => {
   else if (e.key === 'k') step(-1)
   else if (e.key === 'l') toggle()
   else if (e.key === 'a') { e.preventDefault(); document.getElementById('do')?.focus() }
+  else if (e.key in acts) act(acts[e.key])
   else if (e.key === '?') location.href = new URL('display/', root)
   else if (e.key === 'x') {
     const box = document.activeElement?.closest('tr')?.querySelector('td.pick input')

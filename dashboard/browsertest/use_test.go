@@ -139,6 +139,48 @@ func TestKeyboardOnMany(t *testing.T) {
 	b.clean("keyboard on many")
 }
 
+// The keys r, c and e lead to the page that asks before the action, for the row with the
+// focus or for those that are selected, and change nothing themselves.
+func TestKeysOfActions(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
+	b := newBrowser(t, s)
+	list := func(line, rows string) {
+		t.Helper()
+		b.run(chromedp.Navigate(s.url+"jobs/?q="+line), chromedp.WaitVisible(`table.jobs`))
+		b.until(`!!document.querySelector('button.live') && document.querySelectorAll('table.jobs tbody tr').length === ` + rows)
+	}
+	asks := func(want string) {
+		t.Helper()
+		b.until(`location.pathname.endsWith('/act/') && !!document.querySelector('form.bound button')`)
+		const asked = `(p => p.get('do') + ' ' + p.getAll('id'))(new URLSearchParams(location.search))`
+		if got := b.text(asked); got != want {
+			t.Errorf("the page asks for %s, want %s", got, want)
+		}
+	}
+	one := "id:" + s.failed
+	for key, do := range map[string]string{"r": "retry", "e": "delete"} {
+		list(one, "1")
+		b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent(key))
+		asks(do + " " + s.failed)
+	}
+	if got := s.state(s.failed); got != ojs.StateDiscarded {
+		t.Errorf("a key has made the job %s", got)
+	}
+	s.enqueue("search.index", nil, ojs.WithQueue("search"), ojs.WithTags("pair"))
+	s.enqueue("search.index", nil, ojs.WithQueue("search"), ojs.WithTags("pair"))
+	list("tag:pair", "2")
+	b.run(chromedp.KeyEvent("c")) // no row has the focus, and none is selected
+	b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"), chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
+		chromedp.KeyEvent("c"))
+	b.until(`document.querySelectorAll('input[type=hidden][name=id]').length === 2`)
+	b.run(chromedp.Click(`button.danger`), chromedp.WaitVisible(`[data-live=run]`))
+	s.wait(func() bool {
+		return s.count(engine.Filter{Tags: []string{"pair"}, States: []ojs.State{ojs.StateCancelled}}) == 2
+	})
+	b.clean("keys of actions")
+}
+
 // Every form that changes jobs, queues and pauses works without JavaScript.
 func TestFormsWithoutScript(t *testing.T) {
 	t.Parallel()
