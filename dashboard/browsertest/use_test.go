@@ -139,6 +139,15 @@ func TestKeyboardOnMany(t *testing.T) {
 	b.clean("keyboard on many")
 }
 
+// leads presses a key that leads to another page. This page may be gone before it
+// answers, and the next one shows that the key was heard.
+func leads(key string) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		_ = input.DispatchKeyEvent(input.KeyDown).WithKey(key).Do(ctx)
+		return nil
+	})
+}
+
 // The keys r, c and e lead to the page that asks before the action, for the row with the
 // focus or for those that are selected, and change nothing themselves.
 func TestKeysOfActions(t *testing.T) {
@@ -150,18 +159,19 @@ func TestKeysOfActions(t *testing.T) {
 		b.run(chromedp.Navigate(s.url+"jobs/?q="+line), chromedp.WaitVisible(`table.jobs`))
 		b.until(`!!document.querySelector('button.live') && document.querySelectorAll('table.jobs tbody tr').length === ` + rows)
 	}
+	asked := chromedp.WaitReady(`input[type=hidden][name=id]`, chromedp.ByQuery)
 	asks := func(want string) {
 		t.Helper()
 		b.until(`location.pathname.endsWith('/act/') && !!document.querySelector('form.bound button')`)
-		const asked = `(p => p.get('do') + ' ' + p.getAll('id'))(new URLSearchParams(location.search))`
-		if got := b.text(asked); got != want {
+		const query = `(p => p.get('do') + ' ' + p.getAll('id'))(new URLSearchParams(location.search))`
+		if got := b.text(query); got != want {
 			t.Errorf("the page asks for %s, want %s", got, want)
 		}
 	}
 	one := "id:" + s.failed
 	for key, do := range map[string]string{"r": "retry", "e": "delete"} {
 		list(one, "1")
-		b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent(key))
+		b.run(chromedp.KeyEvent("j"), leads(key), asked)
 		asks(do + " " + s.failed)
 	}
 	if got := s.state(s.failed); got != ojs.StateDiscarded {
@@ -172,7 +182,7 @@ func TestKeysOfActions(t *testing.T) {
 	list("tag:pair", "2")
 	b.run(chromedp.KeyEvent("c")) // no row has the focus, and none is selected
 	b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"), chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
-		chromedp.KeyEvent("c"))
+		leads("c"), asked)
 	b.until(`document.querySelectorAll('input[type=hidden][name=id]').length === 2`)
 	b.run(chromedp.Click(`button.danger`), chromedp.WaitVisible(`[data-live=run]`))
 	s.wait(func() bool {
