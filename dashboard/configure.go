@@ -44,21 +44,13 @@ func (f *configureForm) Part(prefix string) boundFields { return boundFields{f.F
 func (b boundFields) Name(field string) string  { return b.prefix + field }
 func (b boundFields) Value(field string) string { return b.fields[b.prefix+field] }
 
-// bounds are those of a queue, of its number at once and its limit.
-func bounds(atOnce int, l ojs.RateLimit) ojs.RateLimit {
-	if atOnce > 0 {
-		l.Concurrency = atOnce
-	}
-	return l
-}
-
 // mayConfigure returns nil if the request may give a queue this configuration. The engine
 // stores bounds over all engines anew, so that they need the permission to set a limit.
 func (h *Handler) mayConfigure(p *page, name string, conf *engine.QueueConfig) error {
 	if err := h.may(p.r, Action{Do: Configure, On: "queue", Name: name, Queue: name}); err != nil {
 		return err
 	}
-	if l := bounds(conf.GlobalConcurrency, conf.GlobalRateLimit); !l.Bounds() {
+	if l := conf.GlobalBounds(); !l.Bounds() {
 		return nil
 	}
 	return h.maySetLimit(p, name)
@@ -85,9 +77,9 @@ func (h *Handler) configureForm(p *page) (*configureForm, error) {
 	}
 	f.Global = h.eng.Manifest().Capabilities.Limits.Scope == engine.LimitsOfStorage &&
 		h.maySetLimit(p, name) == nil
-	here := bounds(f.conf.Concurrency, f.conf.RateLimit)
+	here := f.conf.Bounds()
 	f.Fields = fieldsOf("", &here)
-	global := bounds(f.conf.GlobalConcurrency, f.conf.GlobalRateLimit)
+	global := f.conf.GlobalBounds()
 	for field, value := range fieldsOf("all_", &global) {
 		f.Fields[field] = value
 	}
@@ -193,12 +185,11 @@ func (f *configureForm) changed(p *page, c *confirmation) (engine.QueueConfig, e
 			c.Changes = append(c.Changes, change{name, before, after})
 		}
 	}
-	rebound := func(name, prefix string, atOnce *int, l *ojs.RateLimit) error {
+	rebound := func(name, prefix string, was ojs.RateLimit, atOnce *int, l *ojs.RateLimit) error {
 		asked, err := boundsOf(p, prefix)
 		if err != nil {
 			return err
 		}
-		was := bounds(*atOnce, *l)
 		if asked.Concurrency == was.Concurrency && asked.Rate == was.Rate && asked.Throttle == was.Throttle {
 			return nil
 		}
@@ -207,7 +198,8 @@ func (f *configureForm) changed(p *page, c *confirmation) (engine.QueueConfig, e
 		l.Rate, l.Throttle = asked.Rate, asked.Throttle
 		return nil
 	}
-	if err := rebound(p.T("Bounds in this engine"), "", &to.Concurrency, &to.RateLimit); err != nil {
+	err := rebound(p.T("Bounds in this engine"), "", to.Bounds(), &to.Concurrency, &to.RateLimit)
+	if err != nil {
 		return to, err
 	}
 	for _, n := range []struct {
@@ -230,10 +222,9 @@ func (f *configureForm) changed(p *page, c *confirmation) (engine.QueueConfig, e
 	if !f.Global {
 		return to, nil
 	}
-	err := rebound(p.T("Bounds over all engines"), "all_", &to.GlobalConcurrency, &to.GlobalRateLimit)
-	was, is := bounds(f.conf.GlobalConcurrency, f.conf.GlobalRateLimit),
-		bounds(to.GlobalConcurrency, to.GlobalRateLimit)
-	if is.Bounds() || was.Bounds() {
+	was := to.GlobalBounds()
+	err = rebound(p.T("Bounds over all engines"), "all_", was, &to.GlobalConcurrency, &to.GlobalRateLimit)
+	if is := to.GlobalBounds(); is.Bounds() || was.Bounds() {
 		c.Notes = append(c.Notes,
 			p.T("Bounds over all engines are stored again, in the place of those set by hand."))
 	}

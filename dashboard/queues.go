@@ -86,10 +86,7 @@ func boundsHere(c *engine.QueueConfig) *ojs.RateLimit {
 	if c == nil {
 		return nil
 	}
-	l := c.RateLimit
-	if n := c.Concurrency; n > 0 && (l.Concurrency == 0 || n < l.Concurrency) {
-		l.Concurrency = n
-	}
+	l := c.Bounds()
 	if !l.Bounds() {
 		return nil
 	}

@@ -173,7 +173,7 @@ func (c *core) checkLimits() error {
 }
 
 func (c *core) checkGlobal(queue string, qc QueueConfig) error {
-	if l := qc.global(); l.Bounds() && !c.counted {
+	if l := qc.GlobalBounds(); l.Bounds() && !c.counted {
 		return fmt.Errorf("%w: queue %s has a limit over all engines, and the storage counts none",
 			ojs.ErrUnsupported, queue)
 	}
@@ -188,7 +188,7 @@ func (c *core) setLimits(ctx context.Context) *handlers {
 	queues := c.queues.Load()
 	for _, name := range queues.names {
 		qc := queues.config[name]
-		c.setLimit(ctx, LimitOfQueue(name), qc.global())
+		c.setLimit(ctx, LimitOfQueue(name), qc.GlobalBounds())
 	}
 	set := c.registry.handlers.Load()
 	c.setTypeLimits(ctx, set.all())

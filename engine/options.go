@@ -205,11 +205,19 @@ func (qc *QueueConfig) validateBounds() error {
 	return qc.RateLimit.ValidateBounds()
 }
 
-// global is the limit of the queue over all engines.
-func (qc *QueueConfig) global() ojs.RateLimit {
-	l := qc.GlobalRateLimit
-	if qc.GlobalConcurrency > 0 {
-		l.Concurrency = qc.GlobalConcurrency
+// GlobalBounds returns the bounds of the queue over all engines: GlobalRateLimit, with
+// GlobalConcurrency if that is lower than its own.
+func (qc *QueueConfig) GlobalBounds() ojs.RateLimit {
+	return bounds(qc.GlobalConcurrency, qc.GlobalRateLimit)
+}
+
+// Bounds returns the bounds of the queue in this engine: RateLimit, with Concurrency if
+// that is lower than its own.
+func (qc *QueueConfig) Bounds() ojs.RateLimit { return bounds(qc.Concurrency, qc.RateLimit) }
+
+func bounds(atOnce int, l ojs.RateLimit) ojs.RateLimit {
+	if atOnce > 0 && (l.Concurrency == 0 || atOnce < l.Concurrency) {
+		l.Concurrency = atOnce
 	}
 	return l
 }

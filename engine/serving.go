@@ -62,8 +62,8 @@ func (s *queueSet) checkWeights() error {
 	return nil
 }
 
-// Add has this engine serve one more queue, after those that it serves. The engine must
-// have been given queues (WithQueue): without any it serves every queue already. Other
+// Add has this engine serve one more queue, after its other queues. The engine must have
+// been given queues (WithQueue): without any it serves every queue already. Other
 // engines and later runs of the program do not know of it. Like Configure and Remove, it
 // may be called before Run and during it.
 func (q *Queues) Add(ctx context.Context, name string, qc QueueConfig) error {
@@ -149,7 +149,7 @@ func (c *core) serve(ctx context.Context, name, did string, change func(*queueSe
 		return err
 	}
 	before := was.config[name]
-	bounds, bounded := qc.global(), before.global()
+	bounds, bounded := qc.GlobalBounds(), before.GlobalBounds()
 	if to.has(name) && (bounds.Bounds() || bounded.Bounds()) {
 		if err := (Limits{c}).Set(ctx, LimitOfQueue(name), bounds, time.Time{}); err != nil {
 			return err
@@ -190,10 +190,7 @@ func (g *gate) serve(to *queueSet) {
 		if delete(known, name); q == nil {
 			q = &queueGate{name: name}
 		}
-		bounds := qc.RateLimit
-		if qc.Concurrency > 0 {
-			bounds.Concurrency = qc.Concurrency
-		}
+		bounds := qc.Bounds()
 		q.weight, q.credit = qc.Weight, 0
 		q.rebound(bounds)
 		if bounds.Bounds() || qc.Weight > 0 {

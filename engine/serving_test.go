@@ -312,3 +312,37 @@ func TestStatsOfConfiguredQueuesEncode(t *testing.T) {
 		}
 	}, engine.WithQueue("slow", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(1)}}))
 }
+
+// Of two numbers at once of a queue the lower one holds.
+func TestQueueConfigBounds(t *testing.T) {
+	for name, tc := range map[string]struct{ atOnce, limit, want int }{
+		"neither":     {0, 0, 0},
+		"concurrency": {3, 0, 3},
+		"limit":       {0, 2, 2},
+		"limit lower": {3, 2, 2},
+		"both, lower": {1, 2, 1},
+		"none":        {3, ojs.NoneAtOnce, ojs.NoneAtOnce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ojs.RateLimit{Concurrency: tc.limit}
+			qc := engine.QueueConfig{
+				Concurrency: tc.atOnce, RateLimit: l, GlobalConcurrency: tc.atOnce, GlobalRateLimit: l,
+			}
+			here, all := qc.Bounds(), qc.GlobalBounds()
+			if here.Concurrency != tc.want || all.Concurrency != tc.want {
+				t.Errorf("%d here and %d over all engines, want %d", here.Concurrency, all.Concurrency, tc.want)
+			}
+		})
+	}
+	inBubble(t, func(b *rig) {
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
+		for range 4 {
+			b.enqueue("x")
+		}
+		b.run()
+		if n := b.Running(); len(n) != 2 {
+			t.Errorf("%d jobs run at once, want 2", len(n))
+		}
+		b.advance(time.Minute)
+	}, engine.WithQueue("default", engine.QueueConfig{Concurrency: 3, RateLimit: ojs.RateLimit{Concurrency: 2}}))
+}
