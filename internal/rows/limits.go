@@ -147,6 +147,26 @@ func (c *Counter) InForce(now int64) *ojs.RateLimit {
 	return c.Setting
 }
 
+// Set gives a limit bounds until a time, or takes them away if they bound nothing.
+func (c *Counter) Set(bounds ojs.RateLimit, until time.Time) {
+	c.Setting, c.Until = nil, None
+	if bounds.Bounds() {
+		c.Setting = &ojs.RateLimit{
+			Concurrency: bounds.Concurrency, Rate: bounds.Rate, Throttle: bounds.Throttle,
+		}
+		c.Until = Nanos(until)
+		c.Remember(c.Setting)
+	}
+}
+
+// Block lets no job of a limit start before a time. A block that lasts longer stays, and
+// the zero time ends a block.
+func (c *Counter) Block(until time.Time) {
+	if end := Nanos(until); end == None || end > c.Blocked {
+		c.Blocked = end
+	}
+}
+
 // Remember has the counter keep the starts that bounds count. It reports whether it kept
 // fewer.
 func (c *Counter) Remember(b *ojs.RateLimit) (more bool) {

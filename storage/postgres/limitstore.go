@@ -18,16 +18,7 @@ func (s *Storage) SetLimit(
 	if err := storage.CheckLimit(limit, bounds); err != nil {
 		return err
 	}
-	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) {
-		c.Setting, c.Until = nil, rows.None
-		if bounds.Bounds() {
-			c.Setting = &ojs.RateLimit{
-				Concurrency: bounds.Concurrency, Rate: bounds.Rate, Throttle: bounds.Throttle,
-			}
-			c.Until = rows.Nanos(until)
-			c.Remember(c.Setting)
-		}
-	})
+	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Set(bounds, until) })
 }
 
 // BlockLimit implements storage.LimitStore. In a context of WithTx it is part of that
@@ -38,11 +29,7 @@ func (s *Storage) BlockLimit(
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
 		return err
 	}
-	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) {
-		if end := rows.Nanos(until); end == rows.None || end > c.Blocked {
-			c.Blocked = end
-		}
-	})
+	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Block(until) })
 }
 
 // changeLimit changes what has been set of a limit.
