@@ -33,7 +33,7 @@ func (c *core) reserve(ctx context.Context, batch []storage.Insert) *reserved {
 		return nil
 	}
 	batch[0].Claim = nil // that of an earlier try
-	if !c.joint() || storage.Tx(ctx) != nil {
+	if len(batch) > c.concurrency || !c.joint() || storage.Tx(ctx) != nil {
 		return nil
 	}
 	claim := &storage.Claim{Types: c.registry.handled(), Worker: c.worker}
