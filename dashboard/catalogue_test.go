@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"io/fs"
+	"iter"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -57,33 +59,20 @@ func TestCatalogueIsWhole(t *testing.T) {
 	for _, e := range navigation {
 		texts[e.Name] = "navigation"
 	}
-	for _, text := range dones {
-		texts[text] = "dones"
+	add := func(where string, list iter.Seq[string]) {
+		for text := range list {
+			texts[text] = where
+		}
 	}
-	for _, text := range verbNames {
-		texts[text] = "verbNames"
-	}
-	for _, text := range reasons {
-		texts[text] = "reasons"
-	}
-	for _, text := range attemptEnds {
-		texts[text] = "attemptEnds"
-	}
-	for _, text := range noteNames {
-		texts[text] = "noteNames"
-	}
-	for _, text := range outcomeNames {
-		texts[text] = "outcomeNames"
-	}
-	for _, text := range problemTexts {
-		texts[text] = "problemTexts"
-	}
-	for _, text := range kindNames {
-		texts[text] = "kindNames"
-	}
-	for _, text := range orderNames {
-		texts[text] = "orderNames"
-	}
+	add("dones", maps.Values(dones))
+	add("verbNames", maps.Values(verbNames))
+	add("reasons", maps.Values(reasons))
+	add("attemptEnds", maps.Values(attemptEnds))
+	add("noteNames", maps.Values(noteNames))
+	add("outcomeNames", maps.Values(outcomeNames))
+	add("problemTexts", maps.Values(problemTexts))
+	add("kindNames", maps.Values(kindNames))
+	add("orderNames", maps.Values(orderNames))
 	for _, s := range ojs.AllStates() {
 		texts[string(s)] = "states"
 	}
