@@ -30,7 +30,7 @@ const (
 	Pause  Verb = "pause"  // a queue, a type, everything or a recurring entry
 	Resume Verb = "resume" // a queue, a type, everything, a recurring entry or a node
 	Drain  Verb = "drain"  // a queue
-	Purge  Verb = "purge"  // a queue: cancel its jobs that wait and delete those that have ended
+	Purge  Verb = "purge"  // a queue: cancel its waiting jobs, and delete its ended ones
 	Remove Verb = "remove" // a recurring entry
 	Quiet  Verb = "quiet"  // a worker or a node
 

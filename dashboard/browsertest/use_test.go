@@ -148,8 +148,8 @@ func leads(key string) chromedp.Action {
 	})
 }
 
-// The keys r, c and e lead to the page that asks before the action, for the row with the
-// focus or for those that are selected, and change nothing themselves.
+// The keys r, c and e lead to the page that asks before the action. The action is for the
+// selected rows, or else for the row with the focus. A key by itself changes nothing.
 func TestKeysOfActions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
@@ -157,7 +157,8 @@ func TestKeysOfActions(t *testing.T) {
 	list := func(line, rows string) {
 		t.Helper()
 		b.run(chromedp.Navigate(s.url+"jobs/?q="+line), chromedp.WaitVisible(`table.jobs`))
-		b.until(`!!document.querySelector('button.live') && document.querySelectorAll('table.jobs tbody tr').length === ` + rows)
+		b.until(`!!document.querySelector('button.live') && ` +
+			`document.querySelectorAll('table.jobs tbody tr').length === ` + rows)
 	}
 	asked := chromedp.WaitReady(`input[type=hidden][name=id]`, chromedp.ByQuery)
 	asks := func(want string) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The pictures of the documents are those that the engine makes.
+// The pictures of docs/limits.md show what the engine does.
 func TestPictures(t *testing.T) {
 	dir := filepath.Join("..", "..", directory)
 	page, err := os.ReadFile(dir + ".md")

@@ -315,7 +315,8 @@ func (r *round) count(j *rows.Waiting) {
 	}
 }
 
-// claim makes the jobs active that may start, but for those that others have.
+// claim makes the jobs of start active. Jobs that another transaction has locked are
+// missed.
 func (r *round) claim() error {
 	if len(r.start) == 0 {
 		return nil
@@ -338,7 +339,7 @@ func (r *round) claim() error {
 	if r.missed = len(got) < len(r.start); !r.missed {
 		return nil
 	}
-	for _, t := range r.counters { // count those that have started, and no others
+	for _, t := range r.counters { // count the jobs that have started
 		t.Counter, t.starts = t.was, 0
 	}
 	for _, j := range r.start {

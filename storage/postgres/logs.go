@@ -10,9 +10,9 @@ import (
 
 var _ storage.LogStore = (*Storage)(nil)
 
-// Changes with logs are a transaction of their own: the changes as in a transaction of a
-// caller, and then the logs of those that were applied. Nothing else reads or writes
-// logs, so that changes without them cost what they cost without this file.
+// Changes with logs are a transaction of their own. It makes the changes as in a
+// transaction of a caller, and then stores the logs of the applied ones. Nothing else
+// reads or writes logs, so changes without logs cost nothing more.
 
 // logged reports whether a change has a log.
 func logged(c storage.Change) bool { return c.Log != nil }
