@@ -330,12 +330,15 @@ func TestQueueConfigBounds(t *testing.T) {
 			}
 			here, all := qc.Bounds(), qc.GlobalBounds()
 			if here.Concurrency != tc.want || all.Concurrency != tc.want {
-				t.Errorf("%d here and %d over all engines, want %d", here.Concurrency, all.Concurrency, tc.want)
+				t.Errorf("%d here and %d over all engines, want %d",
+					here.Concurrency, all.Concurrency, tc.want)
 			}
 		})
 	}
 	inBubble(t, func(b *rig) {
-		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			return handler.Sleep(ctx, time.Second)
+		})
 		for range 4 {
 			b.enqueue("x")
 		}
@@ -344,5 +347,7 @@ func TestQueueConfigBounds(t *testing.T) {
 			t.Errorf("%d jobs run at once, want 2", len(n))
 		}
 		b.advance(time.Minute)
-	}, engine.WithQueue("default", engine.QueueConfig{Concurrency: 3, RateLimit: ojs.RateLimit{Concurrency: 2}}))
+	}, engine.WithQueue("default", engine.QueueConfig{
+		Concurrency: 3, RateLimit: ojs.RateLimit{Concurrency: 2},
+	}))
 }
