@@ -55,6 +55,8 @@ type Action struct {
 	Name  string
 	Queue string // of the job or jobs; "" if they may be in several
 	Type  string // of the job or jobs; "" if they may be of several
+
+	Engine string // the name that NewMany was given; "" with New
 }
 
 // AllowAll is the Authorizer that permits every action to every request. Use it where a
@@ -65,6 +67,7 @@ var errReadOnly = errors.New("this dashboard only reads: give dashboard.New an a
 
 // may returns nil if the request may do the action.
 func (h *Handler) may(r *http.Request, a Action) error {
+	a.Engine = h.name
 	if h.conf.authorize == nil {
 		if a.Do == Read {
 			return nil

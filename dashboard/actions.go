@@ -19,6 +19,9 @@ func (h *Handler) allowed(p *page, a Action, more ...any) error {
 		return denied{err}
 	}
 	args := append([]any{"do", a.Do, "on", a.On, "name", a.Name, "actor", ojs.Actor(p.r.Context())}, more...)
+	if h.name != "" {
+		args = append(args, "engine", h.name)
+	}
 	h.conf.log.InfoContext(p.r.Context(), "ojs: dashboard: action", args...)
 	return nil
 }

@@ -35,9 +35,14 @@ type Engine interface {
 	Quarantine() *engine.Quarantine
 }
 
-// Handler serves the pages of one engine. It is safe for concurrent use.
+// Handler serves the pages of an engine, or of several. It is safe for concurrent use.
 type Handler struct {
 	eng  Engine
+	name string // of several engines; "": there is one
+
+	first   *Handler   // of the first engine: itself, if there is one
+	engines []*Handler // in first: all, itself included; none, if there is one
+
 	conf config
 	mux  *http.ServeMux
 	serv http.Handler // mux behind the checks of every request
@@ -62,6 +67,7 @@ func New(eng Engine, opts ...Option) (*Handler, error) {
 		}
 	}
 	h := &Handler{eng: eng, conf: conf}
+	h.first = h
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.mux = h.routes()
 	h.serv = h.guard(h.mux)
@@ -72,6 +78,12 @@ func New(eng Engine, opts ...Option) (*Handler, error) {
 // come later are answered with 503. Close does not touch the engine. It returns nil, and
 // may be called more than once.
 func (h *Handler) Close() error {
+	for _, other := range h.engines {
+		other.stop()
+	}
+	for _, other := range h.engines {
+		other.busy.Wait()
+	}
 	h.stop()
 	h.busy.Wait()
 	return nil
@@ -85,6 +97,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r, ok := mounted(w, r)
 	if ok {
+		h, r := h.serving(r)
 		h.serv.ServeHTTP(w, r)
 	}
 }

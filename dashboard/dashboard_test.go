@@ -316,9 +316,11 @@ func mux(pattern string, h http.Handler) http.Handler {
 
 var link = regexp.MustCompile(`(?:href|action)="([^"]*)"`)
 
-// crawl follows links from a page on, each address once, two clicks far.
-func crawl(t *testing.T, start string) {
+// crawl follows links from a page on, each address once, two clicks far. The links stay
+// below root. The first page is root, or a path below it.
+func crawl(t *testing.T, root string, below ...string) {
 	t.Helper()
+	start := root + strings.Join(below, "")
 	seen := map[string]bool{start: true}
 	level := []string{start}
 	for range 3 {
@@ -332,7 +334,7 @@ func crawl(t *testing.T, start string) {
 			if err != nil || resp.Body.Close() != nil {
 				t.Fatal(err)
 			}
-			if resp.StatusCode != http.StatusOK || !strings.HasPrefix(at, start) {
+			if resp.StatusCode != http.StatusOK || !strings.HasPrefix(at, root) {
 				t.Errorf("%s: %s", at, resp.Status)
 			}
 			if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// display is how a person wants the pages. It is kept in cookies, which the overview
-// sets, since a cookie without a path holds for the directory of the page that sets it.
+// display is how a person wants the pages. It is kept in cookies. The overview of the
+// first engine sets them, since a cookie without a path holds for the directory of the
+// page that sets it.
 type display struct {
 	Lang  string // of the catalogue
 	Theme string // light, dark, or "" as the system has it
@@ -79,14 +80,19 @@ func (h *Handler) display(p *page) error {
 
 // setDisplay is the overview's answer to the form of the page.
 func (p *page) setDisplay() error {
-	zone := p.r.FormValue("zone")
+	zone, to := p.r.FormValue("zone"), "./display/"
+	for _, e := range p.h.engines {
+		if e.name == p.r.FormValue("engine") {
+			to = "./" + e.below() + "display/"
+		}
+	}
 	if _, err := zoneNamed(zone); err != nil || len(zone) > 60 {
-		return p.moved("./display/?bad=1")
+		return p.moved(to + "?bad=1")
 	}
 	for name, value := range map[string]string{cookieLang: p.r.FormValue("lang"),
 		cookieTheme: p.r.FormValue("theme"), cookieZone: zone} {
 		http.SetCookie(p.w, &http.Cookie{Name: name, Value: value, MaxAge: 400 * 24 * 3600, HttpOnly: true,
 			SameSite: http.SameSiteLaxMode})
 	}
-	return p.moved("./display/")
+	return p.moved(to)
 }

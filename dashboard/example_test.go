@@ -33,6 +33,32 @@ func Example() {
 	mux.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", pages))
 }
 
+// One dashboard for the engines of two storages. Only the owners of a storage change its
+// jobs.
+func ExampleNewMany() {
+	shop, err := engine.New[any](memory.New())
+	if err != nil {
+		panic(err)
+	}
+	mail, err := engine.New[any](memory.New())
+	if err != nil {
+		panic(err)
+	}
+	engines := []dashboard.Named{{Name: "shop", Engine: shop}, {Name: "mail", Engine: mail}}
+	pages, err := dashboard.NewMany(engines,
+		dashboard.WithAuthorizer(func(r *http.Request, a dashboard.Action) error {
+			if team, _, ok := r.BasicAuth(); a.Do == dashboard.Read || ok && team == a.Engine {
+				return nil
+			}
+			return errors.New("only the team of an engine changes its jobs")
+		}))
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = pages.Close() }()
+	http.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", pages))
+}
+
 // Package otel keeps the context of an enqueue in the job's metadata as traceparent,
 // 00-TRACE-SPAN-FLAGS. The page of the job links to that trace, to whose span the traces
 // of its attempts are linked, and to a log search.

@@ -12,6 +12,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestCloseLeavesNothing(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	s := newSite(t, WithAuthorizer(AllowAll))
+	pages, err := NewMany([]Named{{"a", s.eng}, {"b", s.eng}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, leaveOther := pages.engines[1].join()
+	defer leaveOther()
 	_, leave := s.pages.join()
 	defer leave()
 	s.enqueue("t", 1)
@@ -19,6 +25,9 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Fatal(w.Code)
 	}
 	if err := s.pages.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pages.Close(); err != nil {
 		t.Fatal(err)
 	}
 	goleak.VerifyNone(t, before)

@@ -41,11 +41,15 @@ func mounted(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
 	if at == r.URL.Path {
 		return r, true
 	}
+	return withPath(r, at), true
+}
+
+func withPath(r *http.Request, to string) *http.Request {
 	r2 := *r
 	u := *r.URL
-	u.Path, u.RawPath = at, ""
+	u.Path, u.RawPath = to, ""
 	r2.URL = &u
-	return &r2, true
+	return &r2
 }
 
 // patternPath is the path below which a ServeMux has mounted the handler, without its

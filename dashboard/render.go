@@ -121,7 +121,7 @@ func (p *page) ReadOnly() bool      { return p.h.conf.authorize == nil }
 func (p *page) Nav() []entry { return navigation }
 
 // Style and Script are the addresses of the assets.
-func (p *page) Asset(name string) string { return p.Root + "assets/" + assetVersion + "/" + name }
+func (p *page) Asset(name string) string { return p.Top() + "assets/" + assetVersion + "/" + name }
 
 // Seg is a name as a segment of an address.
 func (p *page) Seg(name string) string { return url.PathEscape(name) }
