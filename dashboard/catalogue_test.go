@@ -73,6 +73,8 @@ func TestCatalogueIsWhole(t *testing.T) {
 	add("problemTexts", maps.Values(problemTexts))
 	add("kindNames", maps.Values(kindNames))
 	add("orderNames", maps.Values(orderNames))
+	add("weekdayNames", slices.Values(weekdayNames))
+	add("monthNames", slices.Values(monthNames))
 	for _, s := range ojs.AllStates() {
 		texts[string(s)] = "states"
 	}

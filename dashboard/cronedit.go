@@ -127,6 +127,9 @@ func (h *Handler) actOnCronEdit(p *page) error {
 	if err != nil {
 		return refusal(err)
 	}
+	if words := p.Schedule(entry.Schedule); words != "" {
+		c.Notes = append(c.Notes, p.T("Schedule")+": "+words)
+	}
 	at := p.Now
 	for range 3 {
 		if at, _ = schedule.Next(at, p.Now); at.IsZero() {
