@@ -157,7 +157,8 @@ func TestWorkerDeath(t *testing.T) {
 			beat(b, b.Worker("w1", engine.WorkerConfig{}))
 			for range 10 {
 				b.advance(20 * time.Second)
-				if got, err := other.Worker("w1", engine.WorkerConfig{}).Heartbeat(b.ctx); err != nil || !slices.Equal(got.Held, []string{id}) || len(got.Lost) > 0 {
+				got, err := other.Worker("w1", engine.WorkerConfig{}).Heartbeat(b.ctx, d.Token)
+				if err != nil || !slices.Equal(got.Held, []string{id}) || len(got.Lost) > 0 {
 					t.Fatalf("%+v, %v", got, err)
 				}
 			}
@@ -172,6 +173,14 @@ func TestWorkerDeath(t *testing.T) {
 	})
 }
 
+// renewed checks how many leases a heartbeat of w1 renews.
+func renewed(t *testing.T, b *rig, eng *engine.Engine[any], cfg engine.WorkerConfig, want int, tokens ...string) {
+	t.Helper()
+	if got, err := eng.Worker("w1", cfg).Heartbeat(b.ctx, tokens...); err != nil || len(got.Held) != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // An engine that has been started anew knows nothing of a worker until that calls.
 func TestWorkersAfterARestart(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -180,10 +189,11 @@ func TestWorkersAfterARestart(t *testing.T) {
 		fails time.Duration
 	}{
 		"the lease is the bound": {func(*testing.T, *rig, *engine.Engine[any], string) {}, ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
-		"a heartbeat of the worker finds what it holds": {func(t *testing.T, b *rig, eng *engine.Engine[any], _ string) {
-			if got, err := eng.Worker("w1", engine.WorkerConfig{}).Heartbeat(b.ctx); err != nil || len(got.Held) != 1 {
-				t.Errorf("%+v, %v", got, err)
-			}
+		"so it is after a heartbeat of the worker": {func(t *testing.T, b *rig, eng *engine.Engine[any], _ string) {
+			renewed(t, b, eng, engine.WorkerConfig{}, 0)
+		}, ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
+		"a heartbeat with the token is heard": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
+			renewed(t, b, eng, engine.WorkerConfig{}, 1, token, token)
 		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
 		"a heartbeat of the delivery does": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
 			d, err := eng.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, token)
@@ -191,9 +201,7 @@ func TestWorkersAfterARestart(t *testing.T) {
 			must(t, d.Heartbeat(b.ctx))
 		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
 		"and its timeout holds": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
-			if _, err := eng.Worker("w1", engine.WorkerConfig{DeadAfter: -1}).Heartbeat(b.ctx); err != nil {
-				t.Error(err)
-			}
+			renewed(t, b, eng, engine.WorkerConfig{DeadAfter: -1}, 1, token)
 		}, ojs.ErrorTypeTimeout, time.Minute},
 	} {
 		t.Run("P0.6 "+name, func(t *testing.T) {
@@ -221,6 +229,64 @@ func TestWorkersAfterARestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lost lease is handed to an engine, which then dies, or has not got the answer.
+func TestHeartbeatAfterALostLease(t *testing.T) {
+	for name, tokens := range map[string]func(d *engine.Delivery) []string{
+		"without a token":        func(*engine.Delivery) []string { return nil },
+		"with that of the claim": func(d *engine.Delivery) []string { return []string{d.Token} },
+	} {
+		t.Run("P0.6 "+name, func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				id := b.enqueue("x", ojs.WithLease(time.Minute)).ID
+				d := fetch(b, b.Worker("w1", engine.WorkerConfig{}))
+				b.advance(time.Minute)
+				due, err := b.store.Due(b.ctx, time.Now(), 1, nil)
+				if must(t, err); len(due.Stalled) != 1 {
+					t.Fatalf("%+v", due)
+				}
+				b.advance(30 * time.Second)
+				other, err := engine.New[any](b.store, quiet)
+				must(t, err)
+				w := other.Worker("w1", engine.WorkerConfig{})
+				got, err := w.Heartbeat(b.ctx, tokens(d)...)
+				if err != nil || len(got.Held) != 0 || len(got.Lost) != len(tokens(d)) {
+					t.Fatalf("%+v, %v", got, err)
+				}
+				for _, lost := range got.Lost {
+					if lost != (engine.LostJob{ID: id, Token: d.Token, Cause: ojs.ErrLeaseLost}) {
+						t.Errorf("%+v", lost)
+					}
+				}
+				want := due.Stalled[0].LeaseUntil
+				if rec, err := b.store.Get(b.ctx, id); err != nil || !rec.LeaseUntil.Equal(want) {
+					t.Errorf("the lease of the heir ends at %s, not %s, %v", rec.LeaseUntil, want, err)
+				}
+				if got := beat(b, w); len(got.Lost) != 0 {
+					t.Errorf("lost %+v again", got.Lost)
+				}
+			})
+		})
+	}
+}
+
+func TestHeartbeatWithForeignTokens(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.enqueue("x")
+		d := fetch(b, b.Worker("w1", engine.WorkerConfig{}))
+		got, err := b.Worker("w2", engine.WorkerConfig{}).Heartbeat(b.ctx, d.Token)
+		if err != nil || len(got.Held) != 0 || len(got.Lost) != 1 {
+			t.Errorf("w2: %+v, %v", got, err)
+		}
+		if got := beat(b, b.Worker("w1", engine.WorkerConfig{})); len(got.Held) != 1 || len(got.Lost) != 0 {
+			t.Errorf("w1 holds it: %+v", got)
+		}
+		_, err = b.Worker("w1", engine.WorkerConfig{}).Heartbeat(b.ctx, "none")
+		if !errors.Is(err, ojs.ErrInvalid) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestTimeoutOfASilentWorker(t *testing.T) {

@@ -59,10 +59,10 @@ const DefaultDeadAfter = 30 * time.Second
 // Jobs become available to workers as to the engine. But only a Run, of any engine on the
 // storage, promotes scheduled jobs and notices lost leases, and only a Run of the engine
 // that the worker calls notices timeouts and silence: an engine without handlers can run
-// for that. An engine that has been started anew knows the worker again from the worker's
-// next call on a delivery, or its next Heartbeat; until then the lease is the bound. A
-// worker may call several engines on one storage: a lease that another engine has renewed
-// is a sign of life.
+// for that. An engine that has been started anew knows a delivery again from the worker's
+// next call on it, or the next Heartbeat with its token; until then the lease is the
+// bound. A worker may call several engines on one storage: a lease that another engine
+// has renewed is a sign of life.
 type Worker struct {
 	core *core
 	id   string
@@ -266,72 +266,62 @@ type LostJob struct {
 // cancelled or replaced, their leases ended, or their timeouts passed. The error is the
 // storage's, and the call may then be repeated: nothing that is lost goes unnamed.
 //
-// The first Heartbeat of a worker lists the active jobs of the storage, to find those
-// that it has fetched from another engine.
-func (w *Worker) Heartbeat(ctx context.Context) (Beat, error) {
+// The engine knows the deliveries that it has made itself. The tokens (Delivery.Token)
+// name deliveries of another engine, or from before this engine was started anew. Tokens
+// of other deliveries change nothing, so that a worker may hand in those of all its jobs.
+// A job that the worker has lost is named again for each Heartbeat with its token. A
+// string that is no token is an *ojs.InvalidError.
+func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) {
 	c := w.core
 	if !w.valid() {
 		return Beat{}, errWorkerID
 	}
+	named := make([]storage.Held, len(tokens))
+	for i, token := range tokens {
+		var err error
+		if named[i], err = parseToken(token); err != nil {
+			return Beat{}, err
+		}
+	}
 	state, _ := w.touch()
 	c.beats(w.id)
 	b := Beat{State: state}
-	if err := w.adopt(ctx); err != nil {
-		return b, err
+	all := c.workers.heldBy(w.id)
+	known := len(all)
+	for _, held := range named {
+		if !slices.Contains(all, held) {
+			all = append(all, held)
+		}
 	}
-	for _, held := range c.workers.heldBy(w.id) {
+	for i, held := range all {
 		rec, cause, err := c.heldRecord(ctx, w.id, held)
 		if err == nil && cause == nil {
 			err = c.delivery(&rec, w).Heartbeat(ctx)
 		}
 		switch {
 		case errors.Is(err, ojs.ErrTimeout):
-			c.workers.tell(w.id, held, ojs.ErrTimeout)
+			cause = ojs.ErrTimeout
 		case errors.Is(err, ojs.ErrLeaseLost):
-			c.workers.tell(w.id, held, ojs.ErrLeaseLost)
+			cause = ojs.ErrLeaseLost
 		case err != nil:
 			return b, err
-		case cause != nil:
-			c.mu.Lock()
-			c.workerLost(held, cause)
-			c.mu.Unlock()
-		default:
-			b.Held = append(b.Held, held.ID)
 		}
+		if cause == nil {
+			b.Held = append(b.Held, held.ID)
+			continue
+		}
+		if i < known { // another worker may hold what a token names
+			c.mu.Lock()
+			c.workerLost(held, nil)
+			c.mu.Unlock()
+		}
+		c.workers.tell(w.id, held, cause)
 	}
 	b.Lost = c.workers.takeLost(w.id)
 	c.emit(ojs.Event{
 		Type: ojs.EventWorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state), Held: len(b.Held),
 	})
 	return b, nil
-}
-
-// adopt takes note of the jobs that the worker holds in the storage, the first time that
-// it is called for this worker.
-func (w *Worker) adopt(ctx context.Context) error {
-	c := w.core
-	if c.workers.adopted(w.id, false) {
-		return nil
-	}
-	q := storage.Query{States: []ojs.State{ojs.StateActive}}
-	for {
-		page, err := c.store.List(ctx, q)
-		if err != nil {
-			return err
-		}
-		for i := range page.Records {
-			if rec := &page.Records[i]; rec.Worker == w.id {
-				look := c.workers.hold(w.id, rec, rec.StartedAt, rec.LeaseUntil)
-				c.mu.Lock()
-				c.watchWorkers(look)
-				c.mu.Unlock()
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			c.workers.adopted(w.id, true)
-			return nil
-		}
-	}
 }
 
 // Quiet makes the worker get no more jobs. A Fetch that waits returns ErrWorkerQuiet.

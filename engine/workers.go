@@ -30,7 +30,6 @@ type worker struct {
 	deadAfter time.Duration // of silence; 0: never
 	beats     bool          // it has renewed a lease: from then on its silence counts
 	dead      bool
-	adopted   bool // held has what the storage knew of at its first heartbeat
 }
 
 // holding is until when a worker may work on a job.
@@ -52,12 +51,17 @@ func (w *worker) silence() time.Time {
 // maxLost bounds how many jobs one heartbeat names; the latest count.
 const maxLost = 1000
 
-// tell has the next heartbeat of the worker name a job that it has lost. mu is held.
+// tell has the next heartbeat of the worker name a job that it has lost, once. mu is
+// held.
 func (w *worker) tell(held storage.Held, cause error) {
+	lost := LostJob{ID: held.ID, Token: token(held), Cause: cause}
+	if slices.ContainsFunc(w.lost, func(l LostJob) bool { return l.Token == lost.Token }) {
+		return
+	}
 	if len(w.lost) == maxLost {
 		w.lost = slices.Delete(w.lost, 0, 1)
 	}
-	w.lost = append(w.lost, LostJob{ID: held.ID, Token: token(held), Cause: cause})
+	w.lost = append(w.lost, lost)
 }
 
 // forgetAfter is how long a worker that holds nothing is remembered.
@@ -128,19 +132,6 @@ func (ws *workers) beat(id string) time.Time {
 	}
 	w.beats = true
 	return w.silence()
-}
-
-// adopted reports whether the worker's held jobs were looked for in the storage, and
-// notes it if so.
-func (ws *workers) adopted(id string, now bool) bool {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		return true
-	}
-	w.adopted = w.adopted || now
-	return w.adopted
 }
 
 // forget: mu is held.

@@ -267,7 +267,7 @@ func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *a
 			if kind == 8 {
 				err = d.Heartbeat(w.ctx)
 			} else {
-				_, err = worker.Heartbeat(w.ctx)
+				_, err = worker.Heartbeat(w.ctx, d.Token)
 			}
 			w.checkError(n, a.id, "a worker's heartbeat", err, ojs.ErrLeaseLost, ojs.ErrTimeout)
 			if err != nil {
