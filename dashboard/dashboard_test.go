@@ -651,7 +651,7 @@ func TestHealthInTheHead(t *testing.T) {
 	}))
 	has := func(health string) {
 		t.Helper()
-		want := `href="../system/" title="Health: ` + health + `"`
+		want := `href="../system/" title="Health: ` + health + `">`
 		if body := s.ok("/queues/"); !strings.Contains(body, want) {
 			t.Errorf("the page has no %s:\n%s", want, body)
 		}
@@ -670,7 +670,7 @@ func TestHealthInTheHead(t *testing.T) {
 	}
 	has("healthy") // as seen before
 	s.clock.Add(time.Second)
-	has("unhealthy")
+	has("unhealthy; the engine does not run")
 	w := s.do("GET", "/queues/", "", "User", "stranger")
 	if strings.Contains(w.Body.String(), "Health") {
 		t.Error("a request that may not read sees the health")

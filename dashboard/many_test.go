@@ -140,14 +140,15 @@ func TestOperationsOnManyAreRefused(t *testing.T) {
 	}
 }
 
-// A list offers the operations that are for its jobs.
+// A list offers the operations that are for its jobs, and none if it is empty.
 func TestListOffersWhatItsJobsTake(t *testing.T) {
 	s, _ := full(t, WithAuthorizer(AllowAll))
 	for q, want := range map[string]string{
 		"state:discarded": "retry delete copy", "state:available": "cancel move reschedule prioritize",
-		"state:pending": "run cancel move", "state:active": "cancel",
-		"state:active+state:completed": "",
-		"":                             "retry run cancel delete copy move reschedule prioritize",
+		"state:available+state:pending": "cancel move",
+		"state:pending":                 "run cancel move", "state:active": "", // there is none
+		"state:active+state:completed": "", "type:nothing": "",
+		"": "retry run cancel delete copy move reschedule prioritize",
 	} {
 		var got []string
 		for _, part := range strings.Split(s.ok("/jobs/?q="+q), `<option value="`)[1:] {

@@ -15,8 +15,9 @@ type overviewData struct {
 	Stats   engine.Stats
 	Paused  []engine.QueueStats // not active
 	Pauses  []engine.Pause      // of everything and of types
-	Next    *ojs.JobInfo        // the available job that is claimed next; nil: none
-	GaveUp  engine.Count        // in the last hour
+	Notices []notice
+	Next    *ojs.JobInfo // the available job that is claimed next; nil: none
+	GaveUp  engine.Count // in the last hour
 	Dead    engine.Count
 	Failed  []*ojs.JobInfo // the latest that were discarded
 	Retries []*ojs.JobInfo // the next that are due
@@ -83,6 +84,9 @@ func (h *Handler) overview(p *page) error {
 	if data.Types, data.Reported, err = h.types(p, data.Pauses); err != nil {
 		return err
 	}
+	if data.Notices, err = h.notices(p, &stats, data.Types); err != nil {
+		return err
+	}
 	slices.SortStableFunc(data.Types, func(a, b typeRow) int {
 		return cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed)
 	})
@@ -104,24 +108,24 @@ func (h *Handler) health(ctx context.Context) engine.Health {
 		}
 	}
 	if ctx.Err() == nil { // else the problem may be that the client has left
-		h.seen.Store(&seenHealth{health.Status, h.conf.clock.Now()})
+		h.seen.Store(&seenHealth{health, h.conf.clock.Now()})
 	}
 	return health
 }
 
 // seenHealth is the health at a moment.
 type seenHealth struct {
-	status engine.Status
+	health engine.Health
 	at     time.Time
 }
 
-// Health is the state that the head of every page shows. It is up to a second old: more
-// pages in a second do not ask the storage for it again.
-func (p *page) Health() engine.Status {
+// Health is what the head of every page shows. It is up to a second old: more pages in a
+// second do not ask the storage for it again.
+func (p *page) Health() engine.Health {
 	if seen := p.h.seen.Load(); seen != nil && p.Now.Sub(seen.at) < time.Second {
-		return seen.status
+		return seen.health
 	}
-	return p.h.health(p.r.Context()).Status
+	return p.h.health(p.r.Context())
 }
 
 // optional is nil for an order that the storage does not know: the page goes without it.

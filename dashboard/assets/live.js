@@ -6,6 +6,8 @@ const store = { get(k) { try { return localStorage.getItem(k) } catch { return n
 const was = new WeakMap()
 let on = store.get('ojs_live') !== 'off', source, busy = false, again = false, latest = 0
 const parts = doc => new Map([...doc.querySelectorAll('[data-live]')].map(e => [e.dataset.live, e]))
+const note = within => { for (const e of parts(within).values()) was.set(e, e.innerHTML) }
+note(document)
 
 async function refresh() {
   if (busy) { again = true; return }
@@ -13,7 +15,10 @@ async function refresh() {
   try {
     const answer = await fetch(location.href, { headers: { 'X-Live': '1' } })
     if (!answer.ok) return
-    const next = parts(new DOMParser().parseFromString(await answer.text(), 'text/html'))
+    const doc = new DOMParser().parseFromString(await answer.text(), 'text/html')
+    const next = parts(doc), main = document.querySelector('main')
+    const other = [...next.keys()].join() !== [...parts(document).keys()].join() // a part has come or gone
+    if (other && !held(main)) replace(main, doc.querySelector('main'))
     for (const [name, old] of parts(document)) {
       const now = next.get(name)
       if (now && !held(old) && now.innerHTML !== was.get(old)) replace(old, now)
@@ -29,7 +34,8 @@ function held(part) {
   const s = getSelection()
   if (s && !s.isCollapsed && part.contains(s.anchorNode)) return true
   const a = document.activeElement
-  return part.contains(a) && a.matches('input:not([type=checkbox]),select,textarea')
+  if (part.contains(a) && a.matches('input:not([type=checkbox]),select,textarea')) return true
+  return [...part.querySelectorAll('input:not([type=checkbox]),textarea')].some(e => e.value !== e.defaultValue)
 }
 
 function key(e) {
@@ -50,6 +56,7 @@ function replace(old, now) {
   for (const e of old.querySelectorAll('input[type=checkbox]')) e.checked = picked.has(e.value)
   for (const e of old.querySelectorAll('details[data-keep]')) e.open = open.has(e.dataset.keep)
   old.querySelectorAll('.scroll,pre').forEach((e, i) => { if (places[i]) [e.scrollLeft, e.scrollTop] = places[i] })
+  note(old)
   pickAll(old)
   if (focus) old.querySelector(focus)?.focus({ preventScroll: true })
 }
