@@ -2,6 +2,8 @@ package browsertest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -20,6 +22,7 @@ import (
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 func (s *site) state(id string) ojs.State {
@@ -64,6 +67,73 @@ func TestLive(t *testing.T) {
 		t.Errorf("the focus is on %q, want %s", got, picked)
 	}
 	b.clean("live")
+}
+
+// A page gets the parts that a change of its job brings, and loses those that it takes.
+func TestLiveParts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
+	id := s.enqueue("late.type", nil)
+	b := newBrowser(t, s)
+	b.run(chromedp.Navigate(s.url+"jobs/"+id+"/"), chromedp.WaitVisible(`[data-live=why]`))
+	s.eng.Handle("late.type", func(context.Context, *ojs.Job[any]) error { return ojs.Permanent(errLate) })
+	b.until(`!!document.querySelector('[data-live=error] .errbox') && !document.querySelector('[data-live=why]')`)
+	if got := b.text(`document.querySelector('h1 .state').textContent`); got != "discarded" {
+		t.Errorf("the job is %s", got)
+	}
+	b.run(chromedp.Navigate(s.url+"jobs/?q=type:new.type"), chromedp.WaitVisible(`.empty`))
+	if b.text(`document.querySelector('#many') ? 'a bar' : ''`) != "" {
+		t.Error("an empty list has a bar of actions")
+	}
+	s.enqueue("new.type", nil)
+	b.run(chromedp.WaitVisible(`#many`), chromedp.WaitVisible(`td.pick`))
+	b.clean("live parts")
+}
+
+var errLate = errors.New("too late")
+
+// A menu in the head leads from one engine to the next, and to the same page of it.
+func TestEngines(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	mail, err := engine.New[any](memory.New())
+	s.must(err)
+	_, err = mail.Enqueue(context.Background(), "mail.only", nil, ojs.WithQueue("outbox"))
+	s.must(err)
+	pages, err := dashboard.NewMany([]dashboard.Named{{Name: "shop", Engine: s.eng},
+		{Name: "mail", Engine: mail}, {Name: strings.Repeat("long-name-", 6), Engine: mail}},
+		dashboard.WithEnvironment("staging"))
+	s.must(err)
+	server := httptest.NewServer(http.StripPrefix("/admin/jobs", pages))
+	t.Cleanup(func() { // after the browser has left
+		s.must(pages.Close())
+		server.Close()
+	})
+	s.url = server.URL + "/admin/jobs/"
+	b := newBrowser(t, s)
+	b.run(chromedp.Navigate(s.url+"queues/"), chromedp.Focus(`.engines summary`),
+		chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`.engines a`), chromedp.Evaluate(axe+";0", nil))
+	for _, theme := range []string{"light", "dark"} {
+		b.run(chromedp.Evaluate(`document.documentElement.dataset.theme = "`+theme+`"`, nil))
+		for _, width := range []int64{1280, 320} {
+			where := fmt.Sprintf("engines-%s-%d", theme, width)
+			b.run(chromedp.EmulateViewport(width, 800))
+			b.picture(where)
+			b.check(where)
+		}
+	}
+	b.run(chromedp.Click(`.engines a[href$="engines/mail/queues/"]`),
+		chromedp.WaitVisible(`a[href$="outbox/"]`),
+		chromedp.Click(`.nav a[href$="display/"]`), chromedp.SetValue(`select[name=lang]`, "de"),
+		chromedp.Click(`main form button`), chromedp.WaitVisible(`html[lang=de]`),
+		chromedp.Click(`.nav a[href$="jobs/"]`), chromedp.WaitVisible(`a[title]`))
+	want := "/admin/jobs/engines/mail/jobs/ Jobs · mail · Jobs"
+	if got := b.text(`location.pathname + ' ' + document.title`); got != want {
+		t.Errorf("the page is %s, want %s", got, want)
+	}
+	b.run(chromedp.Click(`.engines summary`), chromedp.Click(`.engines a:not([href*="engines/"])`),
+		chromedp.WaitVisible(`html[lang=de] td a[href$="`+s.failed+`/"]`))
+	b.clean("engines")
 }
 
 // Reading and acting need no JavaScript.
