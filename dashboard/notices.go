@@ -8,15 +8,22 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // notice is something that an operator should look at and that no engine reports of
 // itself.
 type notice struct {
-	Link string // below the overview
-	Name string
+	Of   []noticeLink
 	Text string
 }
+
+type noticeLink struct {
+	Path string // below the overview
+	Name string
+}
+
+func noticeOf(path, name, text string) notice { return notice{[]noticeLink{{path, name}}, text} }
 
 const (
 	// A queue grows if in each third of growPeriod more jobs came than ended, growJobs
@@ -44,30 +51,36 @@ func (h *Handler) notices(p *page, stats *engine.Stats, types []typeRow) ([]noti
 		return nil, err
 	}
 	for _, e := range late[:min(len(late), maxNotices)] {
-		out = append(out, notice{"cron/" + p.Seg(e.Name) + "/", e.Name,
-			p.T("the run of %s ago has not been made", short(p.Now.Sub(e.NextRun)))})
+		out = append(out, noticeOf("cron/"+p.Seg(e.Name)+"/", e.Name,
+			p.T("the run of %s ago has not been made", short(p.Now.Sub(e.NextRun)))))
 	}
 	if more := len(late) - maxNotices; more > 0 {
-		out = append(out, notice{"cron/", p.T("Recurring"), p.T("%s more entries are overdue", p.Num(more))})
+		out = append(out, noticeOf("cron/", p.T("Recurring"),
+			p.T("%s more entries are overdue", p.Num(more))))
 	}
-	return append(out, h.unhandled(p, stats, types)...), nil
+	if of := h.unhandled(p, stats, types); len(of) > 0 {
+		out = append(out, notice{of, p.T("no engine here or that reports has a handler")})
+	}
+	return out, nil
 }
 
-// unhandled are the types whose jobs nothing seems to run.
-func (h *Handler) unhandled(p *page, stats *engine.Stats, types []typeRow) (out []notice) {
+// unhandled are types that were enqueued in the last hour and that nothing seems to run.
+func (h *Handler) unhandled(p *page, stats *engine.Stats, types []typeRow) (out []noticeLink) {
 	reports := slices.ContainsFunc(types, func(t typeRow) bool { return t.Elsewhere })
 	if len(stats.Workers) > 0 || h.conf.visitor && !reports { // workers may run any type
 		return nil
 	}
 	for _, t := range types {
-		handled := t.Handled || t.Elsewhere || t.Completed+t.Failed > 0 || t.Type == engine.MeterOther
+		handled := t.Handled || t.Elsewhere || t.Completed+t.Failed > 0 || slices.Contains(noHandlers, t.Type)
 		if t.Enqueued > 0 && !handled && t.Pause == nil && len(out) < maxNotices {
-			out = append(out, notice{"types/" + p.Seg(t.Type) + "/", t.Type,
-				p.T("jobs were enqueued in the last hour, and no engine here or that reports has a handler")})
+			out = append(out, noticeLink{"types/" + p.Seg(t.Type) + "/", t.Type})
 		}
 	}
 	return out
 }
+
+// noHandlers are types of rows that need no handler.
+var noHandlers = []string{engine.MeterOther, workflow.Type, workflow.JoinType, workflow.AddType}
 
 // growing are the queues that grow, by what was reported of each minute before this one.
 func (p *page) growing(buckets []engine.HistoryBucket, queues []engine.QueueStats) (out []notice) {
@@ -103,7 +116,7 @@ func (p *page) growing(buckets []engine.HistoryBucket, queues []engine.QueueStat
 	for _, q := range grows[:min(len(grows), maxNotices)] {
 		text := p.T("the queue grows: in %s, %s more jobs came than ended", short(growPeriod),
 			p.Num(of[q.Name].sum))
-		out = append(out, notice{"queues/" + p.Seg(q.Name) + "/", q.Name, text})
+		out = append(out, noticeOf("queues/"+p.Seg(q.Name)+"/", q.Name, text))
 	}
 	return out
 }

@@ -3,13 +3,14 @@ package dashboard
 import (
 	"context"
 	"net/http/httptest"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // A queue grows if more jobs came than ended in each third of a quarter of an hour, and
@@ -41,9 +42,10 @@ func TestGrowingQueues(t *testing.T) {
 	}
 	p := s.pages.newPage(nil, httptest.NewRequest("GET", "/", nil))
 	p.Now = now
-	want := []notice{{"queues/web/", "web", "the queue grows: in 15m, 1,001 more jobs came than ended"},
-		{"queues/mail/", "mail", "the queue grows: in 15m, 120 more jobs came than ended"}}
-	if got := p.growing(buckets, queues); !slices.Equal(got, want) {
+	want := []notice{
+		noticeOf("queues/web/", "web", "the queue grows: in 15m, 1,001 more jobs came than ended"),
+		noticeOf("queues/mail/", "mail", "the queue grows: in 15m, 120 more jobs came than ended")}
+	if got := p.growing(buckets, queues); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
 }
@@ -99,11 +101,18 @@ func TestTypesWithoutAHandlerAreNamed(t *testing.T) {
 	s.eng.Handle("handled", func(context.Context, *ojs.Job[any]) error { return nil })
 	s.enqueue("handled", nil)
 	s.enqueue("nobody", nil)
+	step := func(name string) workflow.Part { return workflow.Step(name, ojs.NewDraft("handled", nil)) }
+	flow := workflow.New("order", workflow.Chain(workflow.Group(step("a"), step("b")),
+		workflow.Group(step("c"), step("d"))))
+	if _, err := s.eng.Workflows().Start(context.Background(), flow); err != nil {
+		t.Fatal(err)
+	}
 	has := func(want bool) {
 		t.Helper()
+		text := "no engine here or that reports has a handler"
 		body := s.ok("/")
-		if strings.Contains(body, `href="./types/nobody/">nobody</a>: jobs were enqueued`) != want ||
-			strings.Contains(body, "handled</a>: jobs were enqueued") {
+		if strings.Contains(body, `<a href="./types/nobody/">nobody</a>: `+text) != want ||
+			strings.Contains(body, text) != want || strings.Contains(body, `</a>, <a href="./types/`) {
 			t.Errorf("want %v in\n%s", want, body)
 		}
 	}

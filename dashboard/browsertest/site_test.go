@@ -133,6 +133,9 @@ func (s *site) fill(ctx context.Context) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
+	for _, name := range []string{"email.digest", "bank.export"} {
+		s.eng.Handle(name, func(context.Context, *ojs.Job[any]) error { return nil })
+	}
 	hello := mail{"ada@example.com", "Your order has shipped and will arrive on Friday before noon"}
 	billing := []ojs.Option{ojs.WithQueue("billing"), ojs.WithMaxAttempts(1)}
 	dies := append(billing, ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
