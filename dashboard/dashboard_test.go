@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -573,6 +574,17 @@ func TestDisplay(t *testing.T) {
 	body = with("Cookie", "ojs_theme=x; ojs_lang=../; ojs_zone=/etc/passwd")
 	if !strings.Contains(body, `lang="en">`) {
 		t.Error("bad cookies are not left out")
+	}
+	for query, want := range map[string][]string{"theme=dark": {"ojs_theme=dark"},
+		"theme=&lang=de&zone=UTC": {"ojs_lang=de", "ojs_theme=", "ojs_zone=UTC"}} {
+		var set []string
+		for _, line := range s.get("/?set=display&" + query).Header()["Set-Cookie"] {
+			cookie, _, _ := strings.Cut(line, ";")
+			set = append(set, cookie)
+		}
+		if slices.Sort(set); !slices.Equal(set, want) {
+			t.Errorf("%s sets %v, want %v", query, set, want)
+		}
 	}
 }
 

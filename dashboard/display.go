@@ -89,10 +89,11 @@ func (p *page) setDisplay() error {
 	if _, err := zoneNamed(zone); err != nil || len(zone) > 60 {
 		return p.moved(to + "?bad=1")
 	}
-	for name, value := range map[string]string{cookieLang: p.r.FormValue("lang"),
-		cookieTheme: p.r.FormValue("theme"), cookieZone: zone} {
-		http.SetCookie(p.w, &http.Cookie{Name: name, Value: value, MaxAge: 400 * 24 * 3600, HttpOnly: true,
-			SameSite: http.SameSiteLaxMode})
+	for field, name := range map[string]string{"lang": cookieLang, "theme": cookieTheme, "zone": cookieZone} {
+		if p.r.Form.Has(field) { // the key for the theme leaves the others as they are
+			http.SetCookie(p.w, &http.Cookie{Name: name, Value: p.r.FormValue(field), MaxAge: 400 * 24 * 3600,
+				HttpOnly: true, SameSite: http.SameSiteLaxMode})
+		}
 	}
 	return p.moved(to)
 }

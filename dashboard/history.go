@@ -230,11 +230,9 @@ func (h *Handler) historyPage(p *page) error {
 		return p.show("history", p.T("History"), data)
 	}
 	data.Charts = append(data.Charts, p.throughput(of))
-	wait := p.quantiles(of, p.T("Time from being available to the first attempt"),
-		func(m *engine.JobMeter) *engine.Histogram { return &m.Wait })
-	wait.Note = p.T("The longest is how old the oldest job was that started then.")
-	data.Charts = append(data.Charts, wait, p.quantiles(of, p.T("Time of an attempt"),
-		func(m *engine.JobMeter) *engine.Histogram { return &m.Run }))
+	times := p.times(of)
+	times[0].Note = p.T("The longest is how old the oldest job was that started then.")
+	data.Charts = append(data.Charts, times...)
 	if data.Type == "" {
 		stats, err := h.eng.Stats(p.r.Context())
 		if err != nil {
@@ -251,15 +249,29 @@ func (h *Handler) historyPage(p *page) error {
 	return p.show("history", p.T("History"), data)
 }
 
+// times are how long jobs waited, and how long attempts took.
+func (p *page) times(of *past) []*timeChart {
+	return []*timeChart{
+		p.quantiles(of, p.T("Time from being available to the first attempt"),
+			func(m *engine.JobMeter) *engine.Histogram { return &m.Wait }),
+		p.quantiles(of, p.T("Time of an attempt"),
+			func(m *engine.JobMeter) *engine.Histogram { return &m.Run }),
+	}
+}
+
 // lately is the throughput of the last hour; nil if nothing was reported.
 func (h *Handler) lately(p *page, queue, jobType string) (*timeChart, error) {
 	of, err := h.columns(p, spanNamed("1h"), queue, jobType)
 	if err != nil || !of.Any {
 		return nil, err
 	}
+	return p.lately(of), nil
+}
+
+func (p *page) lately(of *past) *timeChart {
 	c := p.throughput(of)
 	c.Title = p.T("The last hour")
-	return c, nil
+	return c
 }
 
 // HistoryLink is the address of the charts of a queue or type.

@@ -76,8 +76,8 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s has %v, want %v", path, got, want)
 		}
 	}
-	for _, path := range []string{"/", "/queues/a/"} {
-		if n := strings.Count(s.ok(path), `class="over-time"`); n != 1 {
+	for path, want := range map[string]int{"/": 3, "/queues/a/": 1} {
+		if n := strings.Count(s.ok(path), `class="over-time"`); n != want {
 			t.Errorf("%s has %d charts", path, n)
 		}
 	}
@@ -146,7 +146,7 @@ func TestDeploysAreMarked(t *testing.T) {
 		}
 	}
 	both := "New version: &lt;script&gt;alert(1)&lt;/script&gt;, v3"
-	for path, charts := range map[string]int{"/history/": 4, "/history/?span=15m&queue=a": 4, "/": 1} {
+	for path, charts := range map[string]int{"/history/": 4, "/history/?span=15m&queue=a": 4, "/": 3} {
 		body := s.ok(path)
 		wellFormed(t, path, body)
 		for text, want := range map[string]int{"<title>New version: v1</title>": charts,

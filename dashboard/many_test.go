@@ -232,6 +232,14 @@ func TestPausesOfTypesAndOfEverything(t *testing.T) {
 	post("/queues/", "do=resume")
 	has("/", false, "Everything is paused", "the type is paused")
 	has("/queues/", true, "Pause everything")
+	if w := s.do("POST", "/", "do=pause&reason=storm"); w.Header().Get("Location") != "./?did=pause" {
+		t.Errorf("pause on the overview: %d to %q", w.Code, w.Header().Get("Location"))
+	}
+	has("/", true, "Everything is paused", "storm", "Resume everything")
+	if w := s.do("POST", "/", "do=resume"); w.Code != http.StatusSeeOther {
+		t.Errorf("resume on the overview: %d", w.Code)
+	}
+	has("/", true, "Pause everything")
 	has("/types/no.handler/", true, "Pause the type")
 	long := "do=pause&reason=" + strings.Repeat("x", 301)
 	for form, status := range map[string]int{"do=drain": 404, long: 409} {

@@ -26,6 +26,9 @@ type overviewData struct {
 	Reported bool
 	Queues   []queueRow // the deepest
 	Lately   *timeChart // nil: no engine reports
+	Times    []*timeChart
+	All      hold // the pause of everything
+	Done     string
 }
 
 // overview is the first page: what runs, what waits, what fails.
@@ -38,10 +41,12 @@ func (h *Handler) overview(p *page) error {
 	if err != nil {
 		return err
 	}
-	data := &overviewData{Health: h.health(ctx), Stats: stats}
-	if data.Pauses, _, err = h.pausesNow(ctx); err != nil {
+	data := &overviewData{Health: h.health(ctx), Stats: stats, Done: done(p.r.FormValue("did"))}
+	var able bool
+	if data.Pauses, able, err = h.pausesNow(ctx); err != nil {
 		return err
 	}
+	data.All = h.holdOf(p, data.Pauses, able, "")
 	for _, q := range stats.Queues {
 		if q.State != ojs.QueueActive {
 			data.Paused = append(data.Paused, q)
@@ -78,8 +83,12 @@ func (h *Handler) overview(p *page) error {
 	if data.Dead, err = h.deadCount(ctx); err != nil {
 		return err
 	}
-	if data.Lately, err = h.lately(p, "", ""); err != nil {
+	of, err := h.columns(p, spanNamed("1h"), "", "")
+	if err != nil {
 		return err
+	}
+	if of.Any {
+		data.Lately, data.Times = p.lately(of), p.times(of)
 	}
 	if data.Types, data.Reported, err = h.types(p, data.Pauses); err != nil {
 		return err
@@ -95,6 +104,9 @@ func (h *Handler) overview(p *page) error {
 	}
 	return p.show("overview", p.T("Overview"), data)
 }
+
+// Spans are the periods of the charts over time.
+func (overviewData) Spans() []span { return spans }
 
 // health is what the engine says of itself, without that it does not run if it never
 // shall.

@@ -60,6 +60,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/act/{$}", h.preview)
 	get("/runs/{id}/{$}", h.runPage)
 	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }
+	post("/{$}", h.actOnEverything)
 	post("/jobs/{id}/{$}", h.actOnJob)
 	post("/jobs/{id}/edit/{$}", h.actOnEdit)
 	post("/queues/{$}", h.actOnEverything)

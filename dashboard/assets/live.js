@@ -121,6 +121,12 @@ function act(what) {
   choice.value = what
   form.requestSubmit()
 }
+// theme goes from light to dark and back. A cookie of the first overview keeps it.
+function theme() {
+  const page = document.documentElement.dataset
+  page.theme = (page.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark' ? 'light' : 'dark'
+  fetch(new URL(`${document.body.dataset.top}?set=display&theme=${page.theme}`, location.href), { redirect: 'manual' })
+}
 document.addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches('input:not([type=checkbox]),select,textarea')) return
   if (g && Date.now() - g < 1500 && e.key in pages) { location.href = new URL(pages[e.key], root); return }
@@ -129,6 +135,7 @@ document.addEventListener('keydown', e => {
   else if (e.key === 'j') step(1)
   else if (e.key === 'k') step(-1)
   else if (e.key === 'l') toggle()
+  else if (e.key === 't') theme()
   else if (e.key === 'a') { e.preventDefault(); document.getElementById('do')?.focus() }
   else if (e.key in acts) act(acts[e.key])
   else if (e.key === '?') location.href = new URL('display/', root)

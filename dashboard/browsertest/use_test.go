@@ -181,6 +181,12 @@ func TestKeyboard(t *testing.T) {
 	if got := s.state(s.failed); got != ojs.StateAvailable {
 		t.Errorf("the job is %s", got)
 	}
+	b.run(chromedp.KeyEvent("t"))
+	b.until(`document.documentElement.dataset.theme === 'dark'`)
+	for dark := false; !dark; { // until the server has the cookie
+		b.run(chromedp.Reload(), chromedp.WaitVisible(`button.live`))
+		dark = b.text(`document.documentElement.dataset.theme ?? ''`) == "dark"
+	}
 	b.clean("keyboard")
 }
 
