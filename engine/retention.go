@@ -15,8 +15,9 @@ import (
 // A job with ojs.WithResultTTL is kept at least for that time after its end, even if its
 // age or number exceeds the limits below. A job whose unique policy counts it after its
 // end (ojs.WithThrottle, ojs.WithIdempotencyKey) is kept at least until the policy's
-// period is over. Such jobs do not count for the maxima until then, and go with the first
-// pruning after that.
+// period is over. A step of a workflow is kept at least as long as the workflow, which is
+// kept for its ojs.WithResultTTL after its end. Such jobs do not count for the maxima
+// until then, and go with the first pruning after that, steps within another hour.
 //
 // A job that finished less than MinAge ago is not deleted by number, so that a program
 // which enqueues first and waits for its tickets afterwards finds them. That holds for

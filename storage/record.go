@@ -76,16 +76,39 @@ func (r *Record) Expired(now time.Time) bool {
 // KeptUntil is until when the job, once it has ended, is not pruned [prune-5, prune-6].
 // It is the later of the end of its ResultTTL and the end of its unique policy's period,
 // if that counts ended jobs: without the job, an equal one would be let in [prune-5,
-// prune-6]. Zero: it may be pruned at once. Before the job's end only the policy counts.
+// prune-6]. Zero: it may be pruned at once. It is not zero for an ended job with a Keeper
+// [prune-10]. Before the job's end only the policy counts.
 func (r *Record) KeptUntil() time.Time {
 	until := r.countedUntil()
 	if r.State.Terminal() {
 		if kept := r.ResultKeptUntil(); kept.After(until) {
-			return kept
+			until = kept
+		}
+		if r.Keeper() != "" && until.IsZero() {
+			until = r.FinishedAt
 		}
 	}
 	return until
 }
+
+// Keeper is the id of the workflow that keeps the job [prune-10]: its meta value
+// workflow_id. "" if it belongs to none.
+func (r *Record) Keeper() string {
+	id, _ := r.Meta[metaWorkflow].(string)
+	return id
+}
+
+// Keeps reports whether the job keeps those that have it for their Keeper: until it has
+// ended and its own KeptUntil is over [prune-10].
+func (r *Record) Keeps(now time.Time) bool {
+	return !r.State.Terminal() || r.KeptUntil().After(now)
+}
+
+const metaWorkflow = "workflow_id"
+
+// KeepLonger is for how long Prune keeps a job on, each time that KeptUntil is over and
+// the Keeper keeps the job [prune-10].
+const KeepLonger = time.Hour
 
 // ResultKeptUntil is when the ResultTTL of a job that has ended is over [prune-6]. Zero:
 // it has none.

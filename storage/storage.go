@@ -483,6 +483,11 @@ type Due struct {
 // Prune selects finished jobs to delete, by age and by number. Jobs that are kept for
 // longer than Now (Record.KeptUntil) are neither selected nor counted [prune-5, prune-6].
 // Now may be before that of the call before: clocks differ, and go back [prune-9].
+//
+// The jobs of a workflow are kept as long as the workflow [prune-10]. If KeptUntil of a
+// job is over, and its Keeper is stored and keeps it (Record.Keeps), Prune keeps the job
+// for KeepLonger from Now on [prune-10]. Storages without Capabilities.DependsOn have no
+// workflows and need not do this [prune-10].
 type Prune struct {
 	Now         time.Time
 	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none [prune-3]

@@ -271,6 +271,52 @@ func TestRun(t *testing.T) {
 			}
 		}, engine.WithConcurrency(1))
 	})
+	t.Run("W026 results are kept until the workflow has ended, and a day longer", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(ctx context.Context, step string) error {
+				if step == "last" {
+					for _, name := range []string{"a", "brief", "none"} {
+						n, err := workflow.Result[int](ctx, name)
+						if name != "none" && (err != nil || n != 7) {
+							t.Errorf("the result of %s: %d, %v", name, n, err)
+						}
+					}
+					if s, err := workflow.Current(ctx); err != nil || s.Count(ojs.StateCompleted) != 3 {
+						t.Errorf("%+v, %v", s, err)
+					}
+				}
+				return handler.SetResult(ctx, 7)
+			})
+			id := b.start(workflow.New("", workflow.Chain(
+				workflow.Group(step("a"), step("brief", ojs.WithResultTTL(time.Minute)),
+					step("none", ojs.WithResultTTL(ojs.NoResult))),
+				step("last", ojs.WithDelay(72*time.Hour)))))
+			prune := func(hours time.Duration) { // an end, and time, make it look
+				_, err := b.Enqueue(b.ctx, "x", nil)
+				must(t, err)
+				b.run(hours * time.Hour)
+				b.run(0)
+			}
+			prune(71)
+			prune(2)
+			prune(22)
+			if s := b.status(id); s.State != workflow.StateCompleted || s.Count(ojs.StateCompleted) != 4 {
+				t.Errorf("%+v", s)
+			}
+			prune(3)
+			prune(0)
+			if _, err := b.Workflows().Get(b.ctx, id); !errors.Is(err, ojs.ErrPruned) {
+				t.Errorf("after its time: %v", err)
+			}
+			left := 0
+			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+				must(t, err)
+				if left++; left > 1 {
+					t.Errorf("job %s of step %v is left", job.ID, job.Meta[workflow.MetaStep])
+				}
+			}
+		}, engine.WithRetention(engine.Retention{Completed: time.Minute, MaxFinished: 1, MinAge: -1}))
+	})
 	t.Run("W037 it is pending while its first steps wait for their time", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(context.Context, string) error { return nil })

@@ -30,8 +30,10 @@ const (
 	metaSaga     = "workflow_saga"     // of the join before the compensations of an outermost Saga
 )
 
-// DefaultResultTTL is for how long a step's job is kept after its end, unless its draft
-// or an option of New says otherwise.
+// DefaultResultTTL is for how long a workflow is kept after its end, with all of its
+// steps, unless an option of New says otherwise. A draft with a longer ojs.WithResultTTL
+// is kept for that time after its own end. Pruning may come an hour later
+// (storage.KeepLonger).
 const DefaultResultTTL = 24 * time.Hour
 
 // Start starts a workflow under an id, a UUIDv7: it stores all of its jobs in one call,

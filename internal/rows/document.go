@@ -132,6 +132,16 @@ func isStandard(p *ojs.RetryPolicy) bool {
 		p.NonRetryableErrors != nil && len(p.NonRetryableErrors) == 0
 }
 
+// Keeper is storage.Record.Keeper of a job with a document, "" for one that is damaged.
+func Keeper(job []byte) string {
+	var d struct{ Meta meta }
+	if job == nil || json.Unmarshal(job, &d) != nil {
+		return ""
+	}
+	r := storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{Meta: d.Meta}}}
+	return r.Keeper()
+}
+
 func encodeJob(r *storage.Record) ([]byte, error) {
 	standard := isStandard(&r.Retry)
 	if standard && r.TypeVersion == "" &&

@@ -106,11 +106,33 @@ func (s *Storage) release(now time.Time) {
 			return
 		}
 		j := it.Value
+		if s.keptBy(j, now) {
+			s.kept.Push(&j.wake, now.Add(storage.KeepLonger))
+			continue
+		}
 		s.held.remove(j)
 		j.end = ended
 		s.freed.Push(&j.wake, mirrored(j.keptUntil()))
 		s.ended[j.class].add(j)
 	}
+}
+
+// keptBy reports whether the workflow of a job that has ended keeps it.
+func (s *Storage) keptBy(j *job, now time.Time) bool {
+	whole := j.whole()
+	if whole == nil {
+		return false // it has no meta
+	}
+	id := whole.Keeper()
+	if id == "" {
+		return false
+	}
+	keeper := s.find(id)
+	if keeper == nil {
+		return false
+	}
+	r := keeper.record()
+	return r.Keeps(now)
 }
 
 // mirrored is as far from 1970 on the other side: the later a time, the earlier.

@@ -473,7 +473,7 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 		"settle all": "job_id active_pkey", "extend": "job_id active_pkey",
 		"due": "ready_wake_place_idx active_wake_place_idx", "next": "ready_wake_place_idx active_wake_place_idx",
 		"peers":  "ready_fingerprint_state_created_seq_idx done_fingerprint_state_created_seq_idx",
-		"locked": "job_pkey active_pkey", "release": "done_kept done_released", "prune": "done_ended done_pkey job_pkey",
+		"locked": "job_pkey active_pkey", "kept": "done_kept done_released", "keep on": "job_id", "release": "done_pkey", "prune": "done_ended done_pkey job_pkey",
 		"oldest": "ready_pkey done_pkey", "oldest back": "ready_pkey done_pkey",
 		"newest": "ready_pkey done_pkey", "newest back": "ready_pkey done_pkey",
 		"dead": "done_dead", "dead back": "done_dead",

@@ -82,11 +82,38 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	return out, nil
 }
 
-// release makes jobs that are kept until now at the latest like those that are not kept.
-// If the clock has gone back, it keeps jobs again that a later time has released. It is a
-// transaction of its own, so that the statement that prunes sees its effect.
+// release makes jobs that are kept until now at the latest like those that are not kept,
+// and keeps those on that their workflow keeps. If the clock has gone back, it keeps jobs
+// again that a later time has released. Its statements are transactions of their own, so
+// that the statement that prunes sees their effect. A job that it has not looked at is
+// not released: a call that meets a lock of another leaves the job to that.
 func (s *Storage) release(ctx context.Context, now time.Time) error {
+	ns := rows.Nanos(now)
+	var over, members []int64
+	var keepers []string
+	var seq int64
+	var job []byte
+	err := again(func() error {
+		over, members, keepers = nil, nil, nil
+		return tuned{s}.query(ctx, s.sql.keptUntil, []any{ns, releases}, each([]any{&seq, &job}, func() {
+			over = append(over, seq)
+			if keeper := rows.Keeper(job); keeper != "" && sayable(keeper) {
+				members, keepers = append(members, seq), append(keepers, keeper)
+			}
+		}))
+	})
+	if err != nil || len(over) == 0 {
+		return err
+	}
+	if len(members) > 0 {
+		args := []any{ns, members, keepers, rows.Nanos(now.Add(storage.KeepLonger))}
+		if err := again(func() error {
+			return tuned{s}.query(ctx, s.sql.keepOn, args, each([]any{&seq}, func() {}))
+		}); err != nil {
+			return err
+		}
+	}
 	return again(func() error {
-		return tuned{s}.query(ctx, s.sql.release, []any{rows.Nanos(now), releases}, each(nil, func() {}))
+		return tuned{s}.query(ctx, s.sql.release, []any{ns, over}, each(nil, func() {}))
 	})
 }

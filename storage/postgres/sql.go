@@ -29,7 +29,7 @@ type statements struct {
 	get, getAll, bySeq, counts, compact                                  string
 	walkOldest, walkNewest, walkDead, walkLastDead                       [2]string // forward, back
 	walkFinished, walkDue, walkReady                                     [2]string
-	remove, release, prune                                               string
+	remove, keptUntil, keepOn, release, prune                            string
 	queueStates, queueState, setQueueState, activateQueue                string
 	listen, notify, clock, isolation                                     string
 	crons, dueCrons, setCrons, deleteCron                                string
@@ -768,10 +768,19 @@ func newStatements(schema string) *statements {
 		// Jobs released by a later clock are kept again, all of them: a prune would
 		// delete the rest too early. Calls that release at the same time skip each
 		// other's jobs.
-		release: q(`WITH again AS (UPDATE {schema}.stage SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
+		keptUntil: q(`WITH again AS (UPDATE {schema}.stage SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
 				SELECT seq FROM {schema}.done WHERE released > $1 ORDER BY released, seq FOR UPDATE)))
-			UPDATE {schema}.stage SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
-			SELECT seq FROM {schema}.done WHERE kept <= $1 ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED))`),
+			SELECT d.seq, (SELECT CASE WHEN position('"workflow_id"'::bytea IN job) > 0 THEN job END FROM {schema}.job WHERE seq = d.seq)
+			FROM {schema}.done d WHERE d.kept <= $1 ORDER BY d.kept LIMIT $2`),
+		// $1 is the time, $2 are jobs, $3 their workflows, $4 is until when.
+		keepOn: q(`UPDATE {schema}.done SET kept = $4 WHERE kept <= $1 AND seq = ANY (ARRAY(
+				SELECT d.seq FROM unnest($2::bigint[], $3::text[]) u (seq, keeper) JOIN {schema}.done d ON d.seq = u.seq
+				WHERE EXISTS (SELECT FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
+					WHERE b.id = u.keeper AND (s.state < 6 OR s.kept > $1))
+				ORDER BY d.seq FOR UPDATE OF d SKIP LOCKED)) RETURNING seq`),
+		// $2 are jobs.
+		release: q(`UPDATE {schema}.stage SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
+			SELECT seq FROM {schema}.done WHERE seq = ANY ($2::bigint[]) AND kept <= $1 ORDER BY seq FOR UPDATE SKIP LOCKED))`),
 		// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many,
 		// $5 how many at most, $6 from when on spared, or the greatest time. A dead
 		// letter that is retried meanwhile has left its partition, and stays.

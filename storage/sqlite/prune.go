@@ -103,32 +103,56 @@ func (t *tx) prune(p *storage.Prune) (out storage.Pruned, err error) {
 const maxReleased = 1000
 
 // release releases jobs that are kept until now at the latest, so that they may be
-// selected. If the clock has gone back, it keeps jobs again that a later time has
-// released: all of them, since Prune would delete the rest too early.
+// selected. It keeps on the jobs that their workflow keeps. If the clock has gone back,
+// it keeps jobs again that a later time has released: all of them, since Prune would
+// delete the rest too early.
 func (t *tx) release(now time.Time) error {
 	ns := rows.Nanos(now)
-	if err := t.setKept(true, keepAgain, selectReleased, ns); err != nil {
+	if err := t.setKept(true, keepAgain, nil, selectReleased, ns); err != nil {
 		return err
 	}
-	return t.setKept(false, releaseJob, selectKept, ns, maxReleased)
+	longer := rows.Nanos(now.Add(storage.KeepLonger))
+	return t.setKept(false, releaseJob, func(seq int64, keeper string) (bool, error) {
+		q := t.query(selectKeeps, keeper, ns)
+		keeps := q.next()
+		if err := q.close(); err != nil || !keeps {
+			return false, err
+		}
+		return true, t.exec(keepOn, longer, seq)
+	}, selectKept, ns, maxReleased)
 }
 
-// setKept makes the jobs that a query selects kept, or not kept, by an update of each.
-func (t *tx) setKept(kept bool, update, query string, args ...any) error {
+// setKept makes the jobs that a query selects kept, or not kept, by an update of each. It
+// leaves those out whose Keeper is set and for which keepOn reports true.
+func (t *tx) setKept(
+	kept bool, update string, keepOn func(seq int64, keeper string) (bool, error), query string, args ...any,
+) error {
 	type job struct {
 		seq int64
 		kind
+		keeper string
 	}
 	var jobs []job
 	q := t.query(query, args...)
 	for q.next() {
-		jobs = append(jobs, job{q.int64(), kind{q.text(), q.int(), q.time() != rows.None, !kept}})
+		j := job{seq: q.int64(), kind: kind{q.text(), q.int(), q.time() != rows.None, !kept}}
+		if keepOn != nil {
+			j.keeper = rows.Keeper(q.blob())
+		}
+		jobs = append(jobs, j)
 	}
 	if err := q.close(); err != nil {
 		return err
 	}
 	for _, j := range jobs {
 		t.written = true
+		if j.keeper != "" {
+			if done, err := keepOn(j.seq, j.keeper); err != nil {
+				return err
+			} else if done {
+				continue
+			}
+		}
 		if err := t.exec(update, j.seq); err != nil {
 			return err
 		}

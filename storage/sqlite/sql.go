@@ -109,8 +109,11 @@ const (
 		ORDER BY finished, place LIMIT ?2`
 	oldestDead = `SELECT seq, place, finished, id, queue FROM job WHERE dead IS NOT NULL AND kept IS NULL ORDER BY finished, place LIMIT ?`
 
-	selectKept = `SELECT seq, queue, state, dead FROM job WHERE kept <= ? ORDER BY kept LIMIT ?`
-	releaseJob = `UPDATE job SET released = kept, kept = NULL WHERE seq = ?`
+	selectKept = `SELECT seq, queue, state, dead, CASE WHEN instr(job, CAST('"workflow_id"' AS BLOB)) > 0 THEN job END
+		FROM job WHERE kept <= ? ORDER BY kept LIMIT ?`
+	selectKeeps = `SELECT 1 FROM job WHERE id = ? AND (state < 6 OR kept > ?)`
+	keepOn      = `UPDATE job SET kept = ? WHERE seq = ?`
+	releaseJob  = `UPDATE job SET released = kept, kept = NULL WHERE seq = ?`
 
 	selectReleased = `SELECT seq, queue, state, dead FROM job WHERE released > ?`
 	keepAgain      = `UPDATE job SET kept = released, released = NULL WHERE seq = ?`

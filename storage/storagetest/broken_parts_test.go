@@ -296,6 +296,27 @@ func pruneBy(seen func(*storage.Record), order func(a, b storage.Record) int) fu
 	}
 }
 
+// keptByWorkflows prunes by records, and keeps those whose Keeper is stored and keeps
+// them.
+func keptByWorkflows(keeps func(keeper *storage.Record) bool) func(*broken) {
+	return func(b *broken) {
+		b.prune = func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+			all := make(map[string]storage.Record)
+			page, _ := b.Storage.List(ctx, storage.Query{})
+			for _, r := range page.Records {
+				all[r.ID] = r
+			}
+			var by broken
+			pruneBy(func(r *storage.Record) {
+				if keeper, ok := all[r.Keeper()]; ok && keeps(&keeper) {
+					r.ResultTTL = ojs.KeepForever
+				}
+			}, byFinish)(&by)
+			return by.prune(b, ctx, p)
+		}
+	}
+}
+
 // keptAgain makes a Prune whose Now goes back more often than some times release what the
 // one before has released.
 func keptAgain(times int) func(*broken) {

@@ -71,5 +71,10 @@ var _ = register([]fault{
 			return out, err
 		}
 	}},
+	{"workflows keep nothing", "prune-10", pruneBy(asIs, byFinish)},
+	{"workflows keep until their end", "prune-10",
+		keptByWorkflows(func(keeper *storage.Record) bool { return !keeper.State.Terminal() })},
+	{"workflows keep while they are stored", "prune-10",
+		keptByWorkflows(func(*storage.Record) bool { return true })},
 	{"of one moment the first inserted pruned", "prune-4", pruneBy(asIs, byFinish)},
 })

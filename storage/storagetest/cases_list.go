@@ -576,6 +576,50 @@ var deleteCases = []Case{
 				prune(60, storage.Prune{}, 0, i+1)
 			}
 		}},
+	{"prune-10", "Prune/Workflow", "Storage.Prune",
+		"A job is not pruned, nor counted, while its workflow is stored and has not ended, or is kept itself.",
+		needsDependsOn, func(c *C) {
+			record := c.job()
+			record.Priority, record.ResultTTL = -1, 3*time.Hour // it is claimed last
+			record.Meta = map[string]any{"workflow_id": record.ID}
+			c.insert(record)
+			ended := func(workflow any, ttl time.Duration) storage.Record {
+				c.tb.Helper()
+				r := c.job()
+				r.ResultTTL = ttl
+				r.Meta = map[string]any{"a": "b", "workflow_id": workflow}
+				c.insert(r)
+				return c.settled(c.one(), c.to(ojs.StateCompleted))
+			}
+			step := ended(record.ID, time.Minute)
+			short1 := ended(record.ID, 0)
+			none := ended(record.ID, ojs.NoResult)
+			another := ended(step.ID, time.Minute) // which has ended, and keeps it as long as itself
+			gone := ended("01890a5d-ac96-774b-bcce-b302099a8057", time.Minute)
+			odd := ended(7.0, 0)
+			prune := func(after time.Duration, left int, want ...storage.Record) {
+				c.tb.Helper()
+				now := c.now.Add(after)
+				p, err := c.S.Prune(c.ctx, storage.Prune{Now: now, Before: now.Add(time.Second), Max: 100})
+				c.noErr("Prune", err)
+				var ids []string
+				for _, r := range want {
+					ids = append(ids, r.ID)
+				}
+				if !slices.Equal(p.IDs, ids) || p.Left != left {
+					c.failf("%v after the ends pruned %v and left %d, not %v and %d", after, short(p.IDs),
+						p.Left, short(ids), left)
+				}
+			}
+			prune(0, 0, odd)
+			prune(time.Minute, 0, another, gone)
+			prune(100*time.Hour, 0) // the workflow has not ended
+			c.pass(100 * time.Hour)
+			c.settled(c.one(), c.to(ojs.StateCompleted))
+			prune(2*time.Hour, 0) // it is kept
+			p := 4 * time.Hour    // the hour from the prune before is over, too
+			prune(p, 0, step, short1, none, record)
+		}},
 	{"prune-4", "Prune/OneMoment", "Storage.Prune",
 		"Of jobs that finished at the same moment, those are pruned first that ended first.", needsNothing,
 		func(c *C) {

@@ -39,6 +39,8 @@ type refJob struct {
 	ended    int // 0: not
 	died     int // 0: no dead letter
 
+	keptOn time.Time // until when Prune has kept it for its Keeper
+
 	counted bool         // it was stored with DependsOn or an OrderingKey
 	key     string       // the OrderingKey until the job's end is counted
 	waits   []awaitedJob // the jobs that it waits for
@@ -103,7 +105,7 @@ func (s *Reference) moved(j *refJob, keepsPlace bool) {
 	}
 	switch {
 	case !j.rec.State.Terminal():
-		j.ended = 0
+		j.ended, j.keptOn = 0, time.Time{}
 	case j.ended == 0:
 		j.ended = s.seq
 		s.ends = append(s.ends, j)
@@ -916,6 +918,12 @@ func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 		return out, err
 	}
 	defer s.mu.Unlock()
+	for _, j := range s.jobs {
+		if keeper := s.find(j.rec.Keeper()); keeper != nil && j.rec.State.Terminal() &&
+			!j.rec.KeptUntil().After(p.Now) && keeper.rec.Keeps(p.Now) && !j.keptOn.After(p.Now) {
+			j.keptOn = p.Now.Add(storage.KeepLonger)
+		}
+	}
 	for {
 		var first *refJob
 		n := 0
@@ -944,7 +952,8 @@ func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 // prunable reports whether a job is one of those that p counts.
 func (s *Reference) prunable(j *refJob, p *storage.Prune) bool {
 	r := &j.rec
-	return r.State.Terminal() && !r.KeptUntil().After(p.Now) && r.DeadLettered() == p.DeadLetters &&
+	return r.State.Terminal() && !r.KeptUntil().After(p.Now) && !j.keptOn.After(p.Now) &&
+		r.DeadLettered() == p.DeadLetters &&
 		(len(p.States) == 0 || slices.Contains(p.States, r.State))
 }
 
