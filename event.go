@@ -84,6 +84,23 @@ const (
 	EventRoom    EventType = "backpressure.cleared" // an enqueue found the queue below 0.8 again
 )
 
+// The events of limits of keys that the storage counts (RateLimit). Their Limit is set.
+// The engine publishes what its own claims meet: engines that share a storage publish it
+// each.
+const (
+	// EventLimitExceeded says that a limit holds back the next job of a key. It is
+	// published when a claim finds the key closed: once for all jobs that wait, and again
+	// after the key has let a job start. Subject is the key, Job is nil.
+	EventLimitExceeded EventType = "rate_limit.exceeded"
+	// EventLimitReleased says that a job of such a key may start. Subject is the key, Job
+	// is nil.
+	EventLimitReleased EventType = "rate_limit.released"
+	EventLimitDropped  EventType = "rate_limit.dropped" // a job ended by OnLimitDrop
+	// EventLimitAdjusted says that RateLimitedUntil or a call has given a key other
+	// bounds or has blocked it. Subject is the key, Job is nil.
+	EventLimitAdjusted EventType = "rate_limit.dynamic_adjusted"
+)
+
 // The events of recurring jobs. Their Job is nil; the job of a run has events of its own.
 const (
 	EventCronTriggered EventType = "cron.triggered"
@@ -120,16 +137,20 @@ type Event struct {
 	// creation
 	Duration time.Duration
 	// started, the first attempt: since the job became available; retrying: until the
-	// next attempt
+	// next attempt; rate_limit.released, the first attempt: how long the limit has held
+	// the job back, as far as this engine knows
 	Wait time.Duration
 	// failed, retrying, timeouts, stalled, expired, discarded, dead_letter.added,
 	// workflow.failed, workflow.step_failed
 	Failure  *Failure
-	Depth    int            // backpressure: unfinished jobs of the queue
-	MaxDepth int            // backpressure: the maximum of Depth
-	Pruned   int            // dead_letter.pruned
-	Due      time.Time      // cron: when the run was due
-	Until    time.Time      // heartbeat, checkpointed: the end of the lease
+	Depth    int       // backpressure: unfinished jobs of the queue
+	MaxDepth int       // backpressure: the maximum of Depth
+	Pruned   int       // dead_letter.pruned
+	Due      time.Time // cron: when the run was due
+	// heartbeat, checkpointed: the end of the lease. rate_limit.dynamic_adjusted: the end
+	// of the block or of the bounds; zero: none
+	Until    time.Time
+	Limit    *LimitEvent    // of the events of limits; shared as Job is
 	Held     int            // worker.heartbeat: jobs that the worker holds
 	Workflow *WorkflowEvent // of the events of workflows; shared as Job is
 	State    string         // worker.heartbeat: the state to go to: running, quiet or terminate
@@ -137,6 +158,7 @@ type Event struct {
 	// dst_repeat, duplicate, dropped, enqueue_failed or missed; that one stands for all
 	// runs that were missed from Due on. discarded: a policy.Why, expired or dropped.
 	// cancelled: workflow, if it was cancelled along with its workflow.
+	// rate_limit.dynamic_adjusted: handler, set, cleared, blocked or unblocked.
 	Reason string
 	// the number of events that this subscriber missed just before this one; not part of
 	// the envelope
@@ -166,6 +188,10 @@ func (e Event) Data() map[string]any {
 	d := make(map[string]any)
 	if e.Workflow != nil {
 		e.aboutWorkflow(d)
+		return d
+	}
+	if e.Limit != nil {
+		e.aboutLimit(d)
 		return d
 	}
 	if e.Job == nil {

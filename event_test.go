@@ -111,6 +111,31 @@ func TestEventJSON(t *testing.T) {
 			}
 		}
 	})
+	t.Run("L050 limits", func(t *testing.T) {
+		key := &ojs.LimitEvent{Key: "k", Strategy: ojs.LimitedByRate, Bound: 5, Current: 7, JobID: jobID,
+			JobType: "email.send"}
+		for typ, want := range map[string]map[string]any{
+			"rate_limit.exceeded": {"key": "k", "strategy": "rate", "limit": 5, "current": 7},
+			"rate_limit.released": {"key": "k", "strategy": "rate", "job_id": jobID, "queue": "mail"},
+			"rate_limit.dropped":  {"key": "k", "job_id": jobID, "job_type": "email.send", "queue": "mail"},
+			"rate_limit.dynamic_adjusted": {"key": "k", "reason": "handler",
+				"until": "2026-02-12T10:31:05.123456789Z"},
+		} {
+			ev := ojs.Event{Type: ojs.EventType(typ), Limit: key}
+			switch ev.Type {
+			case ojs.EventLimitReleased, ojs.EventLimitDropped:
+				ev.Queue = "mail"
+			case ojs.EventLimitAdjusted:
+				ev.Until, ev.Reason = at, "handler"
+			}
+			if got := ev.Data(); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %v, want %v", typ, got, want)
+			}
+		}
+		if got := (ojs.Event{Type: ojs.EventLimitAdjusted, Limit: key}).Data()["until"]; got != nil {
+			t.Errorf("bounds without end end at %v", got)
+		}
+	})
 	t.Run("P0.8 an event of no job", func(t *testing.T) {
 		b, err := json.Marshal(ojs.Event{ID: "evt_1", Type: "queue.paused", Source: "ojs://a/b/c", Time: at})
 		want := `{"specversion":"1.0","id":"evt_1","type":"queue.paused","source":"ojs://a/b/c","time":"2026-02-12T10:31:05.123456789Z","data":{}}`

@@ -46,6 +46,7 @@ type core struct {
 	insertClaims bool                  // the storage claims new jobs if asked to
 	uncounted    atomic.Bool           // the engine has warned that the storage does not count
 	held         heldBack              // whether limits hold jobs back
+	exceeded     exceeded              // the keys whose limits are exceeded
 	stepper      storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
 
 	registry  registry

@@ -154,6 +154,7 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	}
 	g.started(w, order, recs, now)
 	if c.counted {
+		c.limitEvents(ask.Limits.Closed, len(recs), func(i int) *storage.Record { return &recs[i] }, now)
 		if at := c.limited(ask.Limits, held, now); !at.IsZero() && (reopens.IsZero() || at.Before(reopens)) {
 			reopens = at
 		}

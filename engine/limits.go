@@ -106,7 +106,15 @@ func (l Limits) Set(ctx context.Context, name LimitName, bounds ojs.RateLimit, u
 	if err != nil {
 		return err
 	}
-	return l.changed(s.SetLimit(ctx, l.core.now(), name, bounds, until))
+	if err := l.changed(s.SetLimit(ctx, l.core.now(), name, bounds, until)); err != nil {
+		return err
+	}
+	reason := "set"
+	if !bounds.Bounds() {
+		reason = "cleared"
+	}
+	l.core.adjusted(name, until, reason)
+	return nil
 }
 
 // Clear removes the bounds that Set has given.
@@ -117,11 +125,22 @@ func (l Limits) Clear(ctx context.Context, name LimitName) error {
 // Block lets no job of a limit start before a time. A block that lasts longer stays. The
 // zero time ends a block.
 func (l Limits) Block(ctx context.Context, name LimitName, until time.Time) error {
+	if until.IsZero() {
+		return l.block(ctx, name, until, "unblocked")
+	}
+	return l.block(ctx, name, until, "blocked")
+}
+
+func (l Limits) block(ctx context.Context, name LimitName, until time.Time, reason string) error {
 	s, err := l.store()
 	if err != nil {
 		return err
 	}
-	return l.changed(s.BlockLimit(ctx, l.core.now(), name, until))
+	if err := l.changed(s.BlockLimit(ctx, l.core.now(), name, until)); err != nil {
+		return err
+	}
+	l.core.adjusted(name, until, reason)
+	return nil
 }
 
 // blocksUntil returns until when the error of a failed attempt blocks the key of its job
@@ -146,7 +165,7 @@ func (c *core) blockKeys(ctx context.Context, list []*settlement) {
 			continue
 		}
 		key := f.rec.RateLimit.Key
-		if err := (Limits{c}).Block(ctx, LimitOfKey(key), f.blocks); err != nil {
+		if err := (Limits{c}).block(ctx, LimitOfKey(key), f.blocks, "handler"); err != nil {
 			c.log.Warn("blocking the key of a rate limit failed",
 				"key", key, "until", f.blocks, "job_id", f.rec.ID, "error", err)
 		}
@@ -285,7 +304,9 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 		for i := range l.Dropped {
 			r := &l.Dropped[i]
 			c.transition(op, r, r.Version, eventlog.None, now,
-				ojs.Event{Type: ojs.EventDropped, Failure: r.Error},
+				ojs.Event{Type: ojs.EventLimitDropped, Failure: r.Error, Limit: &ojs.LimitEvent{
+					Key: r.RateLimit.Key, JobID: r.ID, JobType: r.Type,
+				}},
 				ojs.Event{Type: ojs.EventDiscarded, Failure: r.Error, Reason: "rate_limited"})
 		}
 		for i := range l.Postponed {

@@ -265,6 +265,7 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	c.stored(r.base, op, t.Outcomes, settled)
 	r.refused(t.Outcomes, settled)
 	if c.counted {
+		c.limitEvents(s.limited.Closed, n, func(i int) *storage.Record { return s.into[i] }, now)
 		if at := c.limited(&s.limited, held, now); !at.IsZero() {
 			c.mu.Lock()
 			r.reopening.by(at)

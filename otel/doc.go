@@ -34,4 +34,9 @@
 // Watch there are the gauges ojs.queue.depth by queue and state, ojs.workers.active,
 // ojs.workers.busy and ojs.storage.quarantined. No metric has an id, args or a message as
 // an attribute.
+//
+// Rate limits count by key in ojs.rate_limit.exceeded_total, which has the strategy too,
+// and ojs.rate_limit.wait_duration. With WatchLimits there are the gauges
+// ojs.rate_limit.active and ojs.rate_limit.waiting. The first 100 keys have an attribute
+// of their own, later ones are "other".
 package ojsotel

@@ -26,6 +26,10 @@ type instruments struct {
 	duration, queueTime, enqueueDuration, workflowDuration metric.Float64Histogram
 
 	depth, active, busy, quarantined metric.Int64ObservableGauge
+
+	limitExceeded             metric.Int64Counter
+	limitWait                 metric.Float64Histogram
+	limitActive, limitWaiting metric.Int64ObservableGauge
 }
 
 func newInstruments(m metric.Meter) (in instruments, err error) {
@@ -71,6 +75,13 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		"Records of the storage that do not decode and are in the quarantine.")
 	gauge(&in.active, "ojs.workers.active", "{worker}", "How many attempts may run at once.")
 	gauge(&in.busy, "ojs.workers.busy", "{worker}", "Attempts that run.")
+	counter(&in.limitExceeded, "ojs.rate_limit.exceeded_total", "{time}",
+		"How often the rate limit of a key began to hold jobs back, by the bound that did.")
+	histogram(&in.limitWait, "ojs.rate_limit.wait_duration",
+		"How long rate limits held back jobs before their first attempt.", waitBuckets)
+	gauge(&in.limitActive, "ojs.rate_limit.active", "{job}", "Active jobs of the key of a rate limit.")
+	gauge(&in.limitWaiting, "ojs.rate_limit.waiting", "{job}",
+		"Available jobs of the key of a rate limit, whether the limit holds them back or not.")
 	return in, err
 }
 
@@ -79,6 +90,9 @@ func (t *Telemetry) Observe(ev *ojs.Event) {
 	switch {
 	case ev.Workflow != nil:
 		t.observeWorkflow(ev)
+		return
+	case ev.Limit != nil:
+		t.observeLimit(ev)
 		return
 	case ev.Job == nil:
 		return

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/labels"
 )
 
 const scope = "github.com/ojsengine/ojs/otel"
@@ -23,6 +24,7 @@ type Telemetry struct {
 	propagator propagation.TextMapPropagator
 	meter      metric.Meter
 	clock      clock.Clock
+	keys       *labels.Names // of rate limits
 	instruments
 }
 
@@ -68,7 +70,7 @@ func New(opts ...Option) (*Telemetry, error) {
 		return nil, errors.New("ojs: otel: an option is nil")
 	}
 	t := &Telemetry{tracer: c.tracers.Tracer(scope), propagator: c.propagator, meter: c.meters.Meter(scope),
-		clock: c.clock}
+		clock: c.clock, keys: labels.New(mostKeys)}
 	var err error
 	if t.instruments, err = newInstruments(t.meter); err != nil {
 		return nil, fmt.Errorf("ojs: otel: %w", err)

@@ -21,6 +21,7 @@ type Collector struct {
 	pairs      *pairs
 	queues     *queues
 	workflows  *workflows
+	limits     *limits
 	givenUp    *prometheus.CounterVec
 	pruned     prometheus.Counter
 	triggered  prometheus.Counter
@@ -28,8 +29,9 @@ type Collector struct {
 	gauges     gauges
 	collectors []prometheus.Collector // all of the above that collect for themselves
 
-	mu      sync.Mutex // guards watched
-	watched []stats
+	mu        sync.Mutex // guards watched and limitList
+	watched   []stats
+	limitList limitList // nil: none
 }
 
 // brief says that Observe keeps nothing of an event.
@@ -43,12 +45,14 @@ var (
 
 // New makes a Collector.
 func New(opts ...Option) *Collector {
-	cfg := config{maxPairs: defaultMaxPairs, timeout: defaultTimeout, clock: clock.New()}
+	cfg := config{
+		maxPairs: defaultMaxPairs, maxKeys: defaultMaxKeys, timeout: defaultTimeout, clock: clock.New(),
+	}
 	for _, o := range opts {
 		o(&cfg)
 	}
 	c := &Collector{pairs: newPairs(&cfg), queues: newQueues(&cfg), workflows: newWorkflows(&cfg),
-		gauges: newGauges(&cfg)}
+		limits: newLimits(&cfg), gauges: newGauges(&cfg)}
 	c.givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace,
 		Name: "job_given_up_total",
 		Help: "Jobs that ended without success and were not cancelled, by reason."},
@@ -68,6 +72,7 @@ func New(opts ...Option) *Collector {
 	c.collectors = append(c.collectors, c.givenUp, c.pruned, c.triggered, c.skipped)
 	c.collectors = append(append(c.collectors, c.pairs.vectors()...), c.queues.vectors()...)
 	c.collectors = append(c.collectors, c.workflows.vectors()...)
+	c.collectors = append(c.collectors, c.limits.vectors()...)
 	return c
 }
 
@@ -79,15 +84,18 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	c.gauges.describe(ch)
 }
 
-// Collect is prometheus.Collector's. It asks what Watch was given.
+// Collect is prometheus.Collector's. It asks what Watch and WatchLimits were given.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, v := range c.collectors {
 		v.Collect(ch)
 	}
 	c.mu.Lock()
-	watched := c.watched
+	watched, limits := c.watched, c.limitList
 	c.mu.Unlock()
 	c.gauges.collect(ch, watched)
+	if limits != nil {
+		c.gauges.limits(ch, limits, c.limits)
+	}
 }
 
 // Declare makes the series of a queue and of types in it, at zero, before their first
@@ -105,6 +113,10 @@ func (c *Collector) Declare(queue string, types ...string) {
 func (c *Collector) Observe(ev *ojs.Event) {
 	if ev.Workflow != nil {
 		c.workflows.observe(ev)
+		return
+	}
+	if ev.Limit != nil {
+		c.limits.observe(ev)
 		return
 	}
 	if ev.Job != nil {

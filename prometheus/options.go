@@ -8,6 +8,7 @@ import (
 
 const (
 	defaultMaxPairs = 1000
+	defaultMaxKeys  = 100
 	defaultTimeout  = 5 * time.Second
 )
 
@@ -17,6 +18,7 @@ type Option func(*config)
 type config struct {
 	retryPrefix string
 	maxPairs    int
+	maxKeys     int
 	timeout     time.Duration
 	clock       clock.Clock
 }
@@ -39,9 +41,20 @@ func WithMaxPairs(n int) Option {
 	}
 }
 
-// WithTimeout bounds how long a scrape waits for the engine's Stats. The default, also
-// for d <= 0, is 5 s; it should be less than the scrape_timeout of the server, which is
-// 10 s by default.
+// WithMaxKeys bounds how many keys of rate limits have series of their own. Keys come
+// from clients: the first ones that the collector meets have series, and later ones count
+// together as "other". The default, also for n < 1, is 100.
+func WithMaxKeys(n int) Option {
+	return func(c *config) {
+		if c.maxKeys = n; n < 1 {
+			c.maxKeys = defaultMaxKeys
+		}
+	}
+}
+
+// WithTimeout bounds how long a scrape waits for the engine's Stats, and for its limits.
+// The default, also for d <= 0, is 5 s; it should be less than the scrape_timeout of the
+// server, which is 10 s by default.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) {
 		if c.timeout = d; d <= 0 {

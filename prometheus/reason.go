@@ -9,7 +9,7 @@ const exhaustedReason = string(policy.RuleExhausted)
 var (
 	reasons = set(exhaustedReason, string(policy.RuleCode), string(policy.RuleMarker),
 		string(policy.RuleArgs), string(policy.RuleNonRetryable),
-		string(policy.RuleHook), string(policy.RuleTotalTimeout), "expired", "dropped")
+		string(policy.RuleHook), string(policy.RuleTotalTimeout), "expired", "dropped", "rate_limited")
 	skips = set("overlap_skip", "dst_skip", "dst_repeat", "duplicate", "dropped", "enqueue_failed", "missed")
 )
 

@@ -33,6 +33,7 @@ func (c *Collector) Watch(stats func(context.Context) (engine.Stats, error)) {
 // gauges are what is asked at each scrape.
 type gauges struct {
 	depth, state, active, busy, stuck, fetching, quarantined, up *prometheus.Desc
+	limitActive, limitWaiting                                    *prometheus.Desc
 
 	most    int
 	timeout time.Duration
@@ -55,14 +56,17 @@ func newGauges(cfg *config) gauges {
 		fetching: gauge("workers_fetching", "Workers that fetch jobs for themselves and may get more."),
 		quarantined: gauge("storage_quarantined",
 			"Records of the storage that do not decode and are in the quarantine."),
-		up:   gauge("storage_up", "1 if the storage answered this scrape."),
+		up:          gauge("storage_up", "1 if the storage answered this scrape."),
+		limitActive: gauge("rate_limit_active", "Active jobs of the key of a rate limit.", "key"),
+		limitWaiting: gauge("rate_limit_waiting",
+			"Available jobs of the key of a rate limit, whether the limit holds them back or not.", "key"),
 		most: cfg.maxPairs, timeout: cfg.timeout, clock: cfg.clock,
 	}
 }
 
 func (g *gauges) describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{g.depth, g.state, g.active, g.busy, g.stuck, g.fetching,
-		g.quarantined, g.up} {
+		g.quarantined, g.up, g.limitActive, g.limitWaiting} {
 		ch <- d
 	}
 }

@@ -73,6 +73,40 @@ type Limited struct {
 	// Held says that limits hold back jobs that the claim asks for [limit-1]. It may be
 	// set without such a job.
 	Held bool
+
+	// Closed are the keys whose jobs wait and whose limits the claim has found closed
+	// [limit-16]. A key that an earlier claim of this handle has told is told again after
+	// a job of it has started, and not before unless the handle forgot [limit-16]. A
+	// claim that has all that it wants may leave them to the next one [limit-16]. The
+	// order is open, and a key may have several entries [limit-16].
+	Closed []ClosedKey
+}
+
+// ClosedKey is a key that lets no job start, and the bound that decides.
+type ClosedKey struct {
+	Key      string
+	Strategy ojs.LimitStrategy // [limit-16]
+	Bound    int               // its number; of a block 0 [limit-16]
+
+	// Current is how many jobs are active, or how many have started in the period of a
+	// rate, which is Bound at the least [limit-16]. It is 0 of a throttle and a block
+	// [limit-16].
+	Current int
+}
+
+// Closes tells which bound closes a key, given its bounds in force, how many jobs are
+// active, when the latest has started and until when it is blocked, in nanoseconds since
+// 1970. The rate decides if nothing else does.
+func Closes(key string, b *ojs.RateLimit, active int, last, blocked, now int64) ClosedKey {
+	switch n := max(b.Concurrency, 0); {
+	case b.Concurrency != 0 && active >= n:
+		return ClosedKey{key, ojs.LimitedByConcurrency, n, active}
+	case blocked > now:
+		return ClosedKey{Key: key, Strategy: ojs.LimitedByBlock}
+	case b.Throttle.Limit > 0 && later(last, Gap(b.Throttle)) > now:
+		return ClosedKey{Key: key, Strategy: ojs.LimitedByThrottle, Bound: b.Throttle.Limit}
+	}
+	return ClosedKey{key, ojs.LimitedByRate, b.Rate.Limit, b.Rate.Limit}
 }
 
 // LimitStore is the ability to keep settings of limits and to look at them, for every

@@ -63,10 +63,11 @@ func NewClosedLanes() *ClosedLanes {
 // Len returns the number of closed lanes.
 func (c *ClosedLanes) Len() int { return len(c.byName) }
 
-// Close closes a lane. at is when time alone opens it; None: never.
-func (c *ClosedLanes) Close(name string, own *ojs.RateLimit, at int64) {
+// Close closes a lane. at is when time alone opens it; None: never. It reports whether
+// the lane was open.
+func (c *ClosedLanes) Close(name string, own *ojs.RateLimit, at int64) (news bool) {
 	l := c.byName[name]
-	if l == nil {
+	if news = l == nil; news {
 		l = &ClosedLane{Name: name, Own: *own}
 		l.opens.Value = l
 		c.byName[name] = l
@@ -77,6 +78,7 @@ func (c *ClosedLanes) Close(name string, own *ojs.RateLimit, at int64) {
 	if at != None {
 		c.opening.Push(&l.opens, Time(at))
 	}
+	return news
 }
 
 // Open opens a closed lane.
@@ -205,6 +207,16 @@ func (c *Counter) Open(own *ojs.RateLimit, now int64,
 		at = c.Until // other bounds hold then
 	}
 	return at, false, nil
+}
+
+// Closes tells which bound keeps a job with bounds from starting.
+func (c *Counter) Closes(own *ojs.RateLimit, now int64) storage.ClosedKey {
+	b := storage.Override(*own, c.InForce(now))
+	last := int64(None)
+	if c.Started > 0 {
+		last = c.LastStart
+	}
+	return storage.Closes(c.Name, &b, c.Active, last, c.Blocked, now)
 }
 
 // opens is storage.Opens with the two starts that decide.

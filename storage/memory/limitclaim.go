@@ -48,9 +48,11 @@ func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited, ends boo
 func (s *Storage) limited(now time.Time, to *storage.Limited, t *taker) {
 	x := &s.ready.limits
 	if len(x.dirty) == 0 && x.holding == 0 {
+		x.claim = nil
 		return
 	}
 	s.ready.settleLimits(now)
+	x.claim = nil
 	to.Held = x.holding > 0
 	opens, some := x.opening.Next()
 	if !some {

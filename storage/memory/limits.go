@@ -35,6 +35,7 @@ type limits struct {
 	holding int                   // lanes that are closed and have jobs
 	told    time.Time             // the latest storage.Notice.Opens
 	sweep   int                   // the number of counters at which to drop idle ones
+	claim   *storage.Limited      // of the claim that is under way; nil: none obeys limits
 }
 
 const firstSweep = 64
@@ -62,6 +63,7 @@ type lane struct {
 	groups  []*group      // of a queue or type
 	closed  bool
 	holds   bool // it is closed and has jobs
+	said    bool // a claim has said so (storage.Limited.Closed); no more once it opens or has no jobs
 	opens   scheduler.Item[*lane]
 }
 
@@ -141,6 +143,7 @@ func (x *limits) leave(b *bucket) {
 	}
 	x.opening.Remove(&l.opens)
 	x.tally(l)
+	l.said = false
 	c := l.of
 	if len(c.lanes) > 1 {
 		c.lanes = slices.DeleteFunc(c.lanes, func(other *lane) bool { return other == l })
@@ -254,6 +257,16 @@ func (c *counter) settingAt(now int64) *ojs.RateLimit {
 // bounds are those of a lane that are in force.
 func (l *lane) bounds(now int64) ojs.RateLimit { return storage.Override(l.own, l.of.settingAt(now)) }
 
+// closes tells which bound closes a lane.
+func (l *lane) closes(now int64) storage.ClosedKey {
+	c, b := l.of, l.bounds(now)
+	last := int64(never)
+	if n := len(c.starts); n > 0 {
+		last = c.starts[n-1]
+	}
+	return storage.Closes(c.Name, &b, c.active, last, int64(c.blocked), now)
+}
+
 // open reports whether the lane lets a job start. If not, at is when time alone does; 0:
 // never.
 func (l *lane) open(now int64) (at int64, open bool) {
@@ -343,6 +356,12 @@ func (r *ready) look(l *lane, now time.Time) {
 		l.closed = closed
 		x.tally(l)
 		r.refreshLane(l)
+	}
+	if !l.closed {
+		l.said = false
+	} else if !l.said && x.claim != nil && l.of.Kind == storage.LimitKey {
+		l.said = true
+		x.claim.Closed = append(x.claim.Closed, l.closes(now.UnixNano()))
 	}
 	if !open && waits && at != 0 {
 		x.opening.Push(&l.opens, time.Unix(0, at))

@@ -401,6 +401,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	s.ready.obeys(c.Limits != nil)
 	if c.Limits != nil {
 		*c.Limits = storage.Limited{Now: c.Limits.Now}
+		s.ready.limits.claim = c.Limits
 		defer s.limited(now, c.Limits, t)
 	}
 	take := func(j *job) bool {

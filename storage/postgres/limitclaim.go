@@ -122,6 +122,7 @@ type closing struct {
 	name string
 	own  *ojs.RateLimit
 	at   int64
+	key  storage.ClosedKey
 }
 
 // takeWithin claims jobs, up to so many, as far as limits allow.
@@ -139,7 +140,9 @@ func (p *past) takeWithin(picked []rows.Waiting, most int, names []storage.Limit
 		return nil, err
 	}
 	for _, l := range r.closed {
-		p.s.limits.closed.Close(l.name, l.own, l.at)
+		if p.s.limits.closed.Close(l.name, l.own, l.at) && p.c.Limits != nil {
+			p.c.Limits.Closed = append(p.c.Limits.Closed, l.key)
+		}
 	}
 	if len(r.left) > len(p.left) {
 		p.left, p.met, p.opens = r.left, true, r.opens
@@ -279,7 +282,7 @@ func (r *round) judge(j *rows.Waiting) (verdict, error) {
 			r.gone = append(r.gone, gone{j, own.OnLimit, at})
 			return isGone, nil
 		default:
-			r.closed = append(r.closed, closing{bounds, own, at})
+			r.closed = append(r.closed, closing{bounds, own, at, t.Closes(own, r.now)})
 			return isHeld, nil
 		}
 	}

@@ -324,12 +324,12 @@ func (t *tx) lookAgain(l *rows.ClosedLane, now int64) error {
 		t.limits.closed.Open(l)
 		return nil
 	}
-	return t.close(c, l.Name, &l.Own, at, now)
+	t.limits.closed.Close(l.Name, &l.Own, at)
+	return t.closed(c, now)
 }
 
-// close remembers that bounds let no job start.
-func (t *tx) close(c *rows.Counter, name string, own *ojs.RateLimit, at, now int64) error {
-	t.limits.closed.Close(name, own, at)
+// closed remembers that bounds of a key let no job start.
+func (t *tx) closed(c *rows.Counter, now int64) error {
 	if c.Closed {
 		return nil
 	}
@@ -483,7 +483,10 @@ func (k *claimer) judge(r *stored, row *rows.Row, ends bool) (verdict, error) {
 		case own.OnLimit == ojs.OnLimitReschedule:
 			return isGone, k.postpone(r, row, at)
 		default:
-			return isHeld, k.t.close(c, r.Bounds, own, at, k.now)
+			if k.t.limits.closed.Close(r.Bounds, own, at) {
+				k.c.Limits.Closed = append(k.c.Limits.Closed, c.Closes(own, k.now))
+			}
+			return isHeld, k.t.closed(c, k.now)
 		}
 	}
 	n := k.c.Limits.Now

@@ -80,6 +80,19 @@ var _ = register([]fault{
 		"limit-3 limit-4 limit-9",
 		changeLimited(func(l *storage.Limited) { l.Opens = Time{} }),
 	},
+	{"closed keys not told", "limit-16", changeLimited(func(l *storage.Limited) { l.Closed = nil })},
+	{"closed keys told at each claim", "limit-16", func(b *broken) {
+		var closed []storage.ClosedKey
+		changeLimited(func(l *storage.Limited) {
+			l.Closed = append(l.Closed, closed...)
+			closed = l.Closed
+		})(b)
+	}},
+	{"one bound told for another", "limit-16", changeLimited(func(l *storage.Limited) {
+		for i := range l.Closed {
+			l.Closed[i].Strategy = ojs.LimitedByConcurrency
+		}
+	})},
 	{"settings that never end", "limit-8", func(b *broken) {
 		b.limit = func(b *broken, ctx Context, now Time, name limitName, bounds ojs.RateLimit, _ Time) error {
 			return b.Storage.SetLimit(ctx, now, name, bounds, Time{})

@@ -719,6 +719,55 @@ var limitCases = []Case{
 		},
 	},
 	{
+		"limit-16",
+		"Limits/Closed",
+		"Limited",
+		"A claim that wants more tells which keys hold jobs back, and by which bound: once, and again after a job of the key has started.",
+		needsLimits,
+		func(c *C) {
+			tells := func(want ...storage.ClosedKey) {
+				c.tb.Helper()
+				got := c.obeying(9).Closed
+				slices.SortFunc(got, func(a, b storage.ClosedKey) int {
+					return strings.Compare(a.Key, b.Key)
+				})
+				if got = slices.Compact(got); !slices.Equal(got, want) {
+					c.failf("the claim tells of %v, not of %v", got, want)
+				}
+			}
+			rate := limit(ojs.RateLimit{Key: "r", Rate: ojs.Rate{Limit: 2, Per: time.Hour}})
+			throttle := limit(ojs.RateLimit{Key: "t", Throttle: ojs.Rate{Limit: 3, Per: time.Hour}})
+			dropped := limit(ojs.RateLimit{Key: "d", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})
+			got := c.insert(
+				c.job(atOnce("k", 1)), c.job(atOnce("alone", 1)), c.job(rate), c.job(rate), c.job(throttle),
+				c.job(dropped),
+			)
+			if done := c.obeying(5, got[:5]...); len(done.Closed) > 0 {
+				c.failf("the claim tells of %v, and no job waits", done.Closed)
+			}
+			tells()
+			c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, ofKey("b"), c.now.Add(time.Hour)))
+			next := c.insert(
+				c.job(atOnce("k", 1)), c.job(atOnce("k", 1)), c.job(rate), c.job(throttle),
+				c.job(atOnce("b", 9)),
+			)
+			k := storage.ClosedKey{Key: "k", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 1}
+			tells(
+				storage.ClosedKey{Key: "b", Strategy: ojs.LimitedByBlock},
+				k,
+				storage.ClosedKey{Key: "r", Strategy: ojs.LimitedByRate, Bound: 2, Current: 2},
+				storage.ClosedKey{Key: "t", Strategy: ojs.LimitedByThrottle, Bound: 3},
+			)
+			tells()
+			c.endsNow(got[0])
+			done := c.obeying(9, next[0])
+			if !slices.Equal(slices.Compact(done.Closed), []storage.ClosedKey{k}) {
+				c.failf("the claim that starts a job tells of %v, not of %v", done.Closed, k)
+			}
+			tells()
+		},
+	},
+	{
 		"race-7",
 		"Race/Limits",
 		"Limited",

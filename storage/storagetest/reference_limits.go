@@ -20,6 +20,7 @@ type refLimit struct {
 	until   time.Time
 	blocked time.Time
 	set     bool          // a setting or a block was made
+	closed  bool          // a claim has said so since a job of it started
 	last    ojs.RateLimit // of the job of the key that started last
 }
 
@@ -157,11 +158,36 @@ func (s *Reference) told(c storage.Claim, now time.Time, left int) {
 			continue
 		}
 		to.Held = true
+		s.closes(&j.rec, now, to)
 		at := time.Unix(0, last).UTC()
 		if last < math.MaxInt64 && (to.Opens.IsZero() || at.Before(to.Opens)) {
 			to.Opens = at
 		}
 	}
+}
+
+// closes tells of the key of a job that waits, if its limit is closed and no claim has
+// told.
+func (s *Reference) closes(r *storage.Record, now time.Time, to *storage.Limited) {
+	if r.RateLimit == nil || r.RateLimit.Local {
+		return
+	}
+	name := storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key}
+	l := s.limit(name)
+	if l.closed || s.limitOpens(name, r, now) <= now.UnixNano() {
+		return
+	}
+	l.closed = true
+	b := storage.Override(*r.RateLimit, l.inForce(now))
+	last, blocked := int64(math.MinInt64), int64(math.MinInt64)
+	if n := len(l.starts); n > 0 {
+		last = l.starts[n-1]
+	}
+	if !l.blocked.IsZero() {
+		blocked = l.blocked.UnixNano()
+	}
+	active := s.inLimit(name, ojs.StateActive, now)
+	to.Closed = append(to.Closed, storage.Closes(name.Name, &b, active, last, blocked, now.UnixNano()))
 }
 
 // started counts a start.
@@ -170,6 +196,7 @@ func (s *Reference) started(r *storage.Record, now time.Time) {
 		l := s.limit(name)
 		l.starts = append(l.starts, now.UnixNano())
 		slices.Sort(l.starts)
+		l.closed = false
 		if name.Kind == storage.LimitKey {
 			l.last = *r.RateLimit
 		}

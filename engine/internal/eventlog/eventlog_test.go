@@ -459,6 +459,7 @@ func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
 		ojs.EventDeadLetterPruned,
 		ojs.EventQueuePaused, ojs.EventQueueResumed, ojs.EventQueueDraining,
 		ojs.EventNearlyFull, ojs.EventRejected, ojs.EventRoom,
+		ojs.EventLimitExceeded, ojs.EventLimitReleased, ojs.EventLimitAdjusted,
 		ojs.EventCronTriggered, ojs.EventCronSkipped,
 		ojs.EventWorkerStarted, ojs.EventWorkerQuiet, ojs.EventWorkerStopped, ojs.EventWorkerHeartbeat,
 	}

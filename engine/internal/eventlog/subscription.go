@@ -37,7 +37,7 @@ var aboutJobs = []ojs.EventType{
 	ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat, ojs.EventPriority,
 	ojs.EventEdited,
 	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed,
-	ojs.EventDeadLetterDeleted, ojs.EventDropped,
+	ojs.EventDeadLetterDeleted, ojs.EventDropped, ojs.EventLimitDropped,
 	// jobs of workflows
 	ojs.EventWorkflowCreated, ojs.EventWorkflowStarted, ojs.EventWorkflowStepCompleted,
 	ojs.EventWorkflowStepFailed, ojs.EventWorkflowCallbackFired, ojs.EventWorkflowCompensating,

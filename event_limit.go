@@ -1,0 +1,45 @@
+package ojs
+
+// LimitEvent is what an event of a limit is about.
+type LimitEvent struct {
+	Key      string        // RateLimit.Key
+	Strategy LimitStrategy // exceeded, released: the bound that holds, or held, jobs back
+	Bound    int           // exceeded: the number of that bound; of a block 0
+	// exceeded: what counts towards Bound. Of a rate it is at least that, of a throttle
+	// and a block 0.
+	Current        int
+	JobID, JobType string // released, dropped
+}
+
+// LimitStrategy is a bound of a key that holds jobs back.
+type LimitStrategy string
+
+// The bounds of a key.
+const (
+	LimitedByConcurrency LimitStrategy = "concurrency" // RateLimit.Concurrency
+	LimitedByRate        LimitStrategy = "rate"        // RateLimit.Rate
+	LimitedByThrottle    LimitStrategy = "throttle"    // RateLimit.Throttle
+	LimitedByBlock       LimitStrategy = "block"       // RateLimitedUntil, or a call that blocks the key
+)
+
+// aboutLimit adds the members of an event of a limit.
+func (e *Event) aboutLimit(d map[string]any) {
+	l := e.Limit
+	d["key"] = l.Key
+	switch e.Type {
+	case EventLimitExceeded:
+		d["strategy"], d["limit"], d["current"] = string(l.Strategy), l.Bound, l.Current
+	case EventLimitReleased:
+		d["strategy"], d["job_id"] = string(l.Strategy), l.JobID
+	case EventLimitDropped:
+		d["job_id"], d["job_type"] = l.JobID, l.JobType
+	case EventLimitAdjusted:
+		d["until"], d["reason"] = nil, e.Reason
+		if !e.Until.IsZero() {
+			d["until"] = formatTime(e.Until)
+		}
+	}
+	if e.Queue != "" {
+		d["queue"] = e.Queue
+	}
+}

@@ -1,0 +1,62 @@
+package ojsotel_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// Rule L051.
+func TestLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memory.New(), engine.WithConcurrency(2))
+		if _, err := r.WatchLimits(nil); err == nil {
+			t.Error("no list is watched")
+		}
+		stop, err := r.WatchLimits(r.Limits().List)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Handle("call", func(context.Context, *ojs.Job[any]) error {
+			time.Sleep(10 * time.Second)
+			return nil
+		})
+		figures := func() (lines []string) {
+			for line := range strings.Lines(r.figures()) {
+				if strings.HasPrefix(line, "ojs.rate_limit.") {
+					lines = append(lines, strings.TrimSpace(line))
+				}
+			}
+			return lines
+		}
+		want := func(lines ...string) {
+			t.Helper()
+			if got := strings.Join(figures(), "\n"); got != strings.Join(lines, "\n") {
+				t.Errorf("got\n%s", got)
+			}
+		}
+		r.during(func(ctx context.Context) {
+			for range 3 {
+				r.enqueue(ctx, "call", ojs.WithRateLimit(ojs.RateLimit{Key: "api", Concurrency: 1}))
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			want("ojs.rate_limit.active{key=api} 1 {job}",
+				"ojs.rate_limit.exceeded_total{key=api,strategy=concurrency} 1 {time}",
+				"ojs.rate_limit.waiting{key=api} 2 {job}")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		})
+		want("ojs.rate_limit.exceeded_total{key=api,strategy=concurrency} 2 {time}",
+			"ojs.rate_limit.wait_duration{key=api} 2 times, 30 in all, 13 buckets to 3600 s")
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
