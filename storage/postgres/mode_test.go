@@ -19,8 +19,8 @@ func TestQueryExecModes(t *testing.T) {
 			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			must(t, err)
 			t.Cleanup(pool.Close)
-			storagetest.SameBehaviour(t, configOn(pool))
-			storagetest.RunEngine(t, configOn(pool))
+			storagetest.SameBehaviour(t, configOn(t, pool))
+			storagetest.RunEngine(t, configOn(t, pool))
 		})
 	}
 }

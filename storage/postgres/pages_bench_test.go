@@ -6,4 +6,6 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-func BenchmarkPages(b *testing.B) { storagetest.BenchmarkPages(b, configOn(connect(b)).Open, 300_000) }
+func BenchmarkPages(b *testing.B) {
+	storagetest.BenchmarkPages(b, configOn(b, connect(b)).Open, 300_000)
+}

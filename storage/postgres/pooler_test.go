@@ -43,7 +43,7 @@ func TestPooler(t *testing.T) {
 	connectTo := pooled(t, 20)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe} {
 		t.Run(mode.String(), func(t *testing.T) {
-			c := configOn(connectTo(mode))
+			c := configOn(t, connectTo(mode))
 			if mode == pgx.QueryExecModeExec { // which docs/storages.md recommends
 				storagetest.Conformance(t, c)
 				t.Run("Histories", func(t *testing.T) { storagetest.Histories(t, c) })

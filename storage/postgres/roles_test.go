@@ -63,7 +63,7 @@ func openAs(t *testing.T, pool *pgxpool.Pool, name string, opts ...postgres.Opti
 // A worker runs the engine's suite. It does not own the schema, and cannot migrate it.
 func TestWorkerRole(t *testing.T) {
 	admin := connect(t)
-	cfg := configOn(admin)
+	cfg := configOn(t, admin)
 	cfg.Open = func(tb testing.TB) storage.Storage {
 		name := schema(tb, admin)
 		must(tb, postgres.Migrate(context.Background(), admin, postgres.WithSchema(name)))

@@ -71,7 +71,7 @@ func TestHostileSearchPath(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM job").Scan(&n); err == nil {
 		t.Fatal("the path is not hostile")
 	}
-	on := configOn(pool)
+	on := configOn(t, pool)
 	storagetest.SameBehaviour(t, on)
 	storagetest.RunEngine(t, on)
 	t.Run("WithTx", func(t *testing.T) {

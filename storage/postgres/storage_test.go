@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
@@ -57,9 +59,60 @@ func schema(tb testing.TB, pool *pgxpool.Pool) string {
 	return name
 }
 
-func config(t *testing.T) storagetest.Config { return configOn(connect(t)) }
+// spares are schemas that a storage has used, emptied for the next one. To make a schema
+// and to drop it takes the server longer than most cases take.
+type spares struct {
+	pool  *pgxpool.Pool
+	mu    sync.Mutex // guards names
+	names []string
+}
 
-func configOn(pool *pgxpool.Pool) storagetest.Config {
+// take returns an empty schema, or the name of one that Open makes. The test gives it
+// back when it ends.
+func (s *spares) take(config, tb testing.TB) (name string) {
+	s.mu.Lock()
+	if last := len(s.names) - 1; last >= 0 {
+		name, s.names = s.names[last], s.names[:last]
+	}
+	s.mu.Unlock()
+	if name == "" {
+		name = schema(config, s.pool)
+	}
+	tb.Cleanup(func() {
+		if err := s.empty(name); err != nil {
+			tb.Error(err)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.names = append(s.names, name)
+	})
+	return name
+}
+
+// empty makes the tables of a schema as they were when it was made, statistics included.
+func (s *spares) empty(name string) error {
+	ctx := context.Background()
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
+			return err
+		}
+		var used *string
+		err := tx.QueryRow(ctx, `SELECT string_agg(format('%I.%I', schemaname, tablename), ', ')
+			FROM pg_tables WHERE schemaname = $1 AND tablename <> 'migration'
+			AND pg_relation_size(format('%I.%I', schemaname, tablename)) > 0`, name).Scan(&used)
+		if err == nil && used != nil {
+			_, err = tx.Exec(ctx, "TRUNCATE "+*used)
+		}
+		return err
+	})
+}
+
+func config(t *testing.T) storagetest.Config { return configOn(t, connect(t)) }
+
+// configOn makes the storages of a test in a database.
+func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
+	unused := &spares{pool: pool}
 	names := make(map[storage.Storage]string)
 	open := func(tb testing.TB, name string) storage.Storage {
 		s, err := postgres.Open(context.Background(), pool, postgres.WithSchema(name))
@@ -78,7 +131,7 @@ func configOn(pool *pgxpool.Pool) storagetest.Config {
 		}
 	}
 	return storagetest.Config{
-		Open: func(tb testing.TB) storage.Storage { return open(tb, schema(tb, pool)) },
+		Open: func(tb testing.TB) storage.Storage { return open(tb, unused.take(config, tb)) },
 		Reopen: func(tb testing.TB, s storage.Storage) storage.Storage {
 			if err := s.Close(); err != nil {
 				tb.Fatal(err)
@@ -113,4 +166,4 @@ func TestEngine(t *testing.T) { storagetest.RunEngine(t, config(t)) }
 
 func TestSameBehaviour(t *testing.T) { storagetest.SameBehaviour(t, config(t)) }
 
-func BenchmarkStorage(b *testing.B) { storagetest.Benchmark(b, configOn(connect(b)).Open) }
+func BenchmarkStorage(b *testing.B) { storagetest.Benchmark(b, configOn(b, connect(b)).Open) }
