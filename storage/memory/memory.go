@@ -579,7 +579,6 @@ func (s *Storage) settleThen(near uint32, now time.Time, c *storage.Change) stor
 // edit changes an available job that keeps its place among the others, though maybe not
 // where that is looked for.
 func (s *Storage) edit(j *job, to *storage.Record) {
-	before := j.wakeAt()
 	limit := j.rateLimit()
 	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType || to.TypeVersion != j.kind.version ||
 		(limit != nil) != (to.RateLimit != nil) || limit != nil && *limit != *to.RateLimit
@@ -593,13 +592,19 @@ func (s *Storage) edit(j *job, to *storage.Record) {
 		s.ready.replace(j)
 	}
 	s.addPeer(j)
-	if at := j.wakeAt(); at.IsZero() {
+	s.wakeAnew(j)
+}
+
+// wakeAnew notes when to look next at an open job whose state stays.
+func (s *Storage) wakeAnew(j *job) {
+	at := j.wakeAt()
+	if at.IsZero() {
 		s.due.Remove(&j.wake)
-	} else if !at.Equal(before) {
+	} else {
 		s.due.Move(&j.wake, at)
 	}
 	if s.heard {
-		s.notice.Add(j.id, j.current(), j.wakeAt())
+		s.notice.Add(j.id, j.current(), at)
 	}
 }
 

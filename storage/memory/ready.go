@@ -83,6 +83,32 @@ type level struct {
 func (l *level) before(m *level) bool { return l.priority > m.priority }
 func (l *level) moved(to int)         { l.at = to }
 
+// append enters a job at the end of the list.
+func (l *level) append(j *job) {
+	j.level, j.prev = l, l.last
+	if l.last != nil {
+		l.last.next = j
+	} else {
+		l.first = j
+	}
+	l.last = j
+}
+
+// unlink takes a job out of the list.
+func (l *level) unlink(j *job) {
+	if j.prev != nil {
+		j.prev.next = j.next
+	} else {
+		l.first = j.next
+	}
+	if j.next != nil {
+		j.next.prev = j.prev
+	} else {
+		l.last = j.prev
+	}
+	j.level, j.prev, j.next = nil, nil, nil
+}
+
 func (b *bucket) head() *job            { return b.top.items[0].first }
 func (b *bucket) before(c *bucket) bool { return comesBefore(b.head(), c.head()) }
 func (b *bucket) moved(to int)          { b.at = to }
@@ -115,14 +141,11 @@ func (r *ready) add(j *job) {
 	l := b.level(j.priority)
 	r.n++
 	r.seq++
-	j.level, j.prev, j.turn = l, l.last, r.seq
-	if l.last != nil {
-		l.last.next = j
-		l.last = j
+	j.turn = r.seq
+	if l.append(j); j.prev != nil {
 		return // the bucket still has the same head
 	}
 	wasEmpty := b.top.len() == 0
-	l.first, l.last = j, j
 	b.top.push(l)
 	if b.closed {
 		return
@@ -143,13 +166,7 @@ func (r *ready) add(j *job) {
 // passOver takes an expired job out of the order of claims. Its turn stays.
 func (r *ready) passOver(j *job) {
 	r.remove(j)
-	l := &r.passed
-	if j.prev = l.last; j.prev != nil {
-		j.prev.next = j
-	} else {
-		l.first = j
-	}
-	j.level, l.last = l, j
+	r.passed.append(j)
 	if d := j.deadline(); d.After(r.passedUntil) {
 		r.passedUntil = d
 	}
@@ -229,41 +246,18 @@ func (r *ready) remove(j *job) {
 		return
 	}
 	if l == &r.passed {
-		if j.prev != nil {
-			j.prev.next = j.next
-		} else {
-			l.first = j.next
-		}
-		if j.next != nil {
-			j.next.prev = j.prev
-		} else {
-			l.last = j.prev
-		}
-		j.level, j.prev, j.next = nil, nil, nil
+		l.unlink(j)
 		return
 	}
 	r.n--
 	b := l.bucket
 	g := b.group
 	if j.prev != nil { // no head of anything
-		j.prev.next = j.next
-		if j.next != nil {
-			j.next.prev = j.prev
-		} else {
-			l.last = j.prev
-		}
-		j.level, j.prev, j.next = nil, nil, nil
+		l.unlink(j)
 		return
 	}
 	leads, wasHead := !b.closed && g.head() == j, b.head() == j
-	l.first = j.next
-	if j.next != nil {
-		j.next.prev = nil
-	} else {
-		l.last = nil
-	}
-	j.level, j.next = nil, nil
-	if l.first == nil {
+	if l.unlink(j); l.first == nil {
 		b.top.remove(l.at)
 		delete(b.levels, l.priority)
 		b.spare = l

@@ -301,15 +301,7 @@ func (s *Storage) carryOut(p *plan, i int, batch []storage.Insert, stored []*job
 		from := batch[i].Record.Copy()
 		r.Update(&from)
 		s.set(j, &r)
-		wakeAt := r.WakeAt()
-		if wakeAt.IsZero() {
-			s.due.Remove(&j.wake)
-		} else {
-			s.due.Move(&j.wake, wakeAt)
-		}
-		if s.heard {
-			s.notice.Add(j.id, r.State, wakeAt)
-		}
+		s.wakeAnew(j)
 	}
 	result.Existing, result.Updated = &r, f.update
 }
