@@ -60,7 +60,10 @@ const (
 	EventWorkflowCreated       EventType = "workflow.created"
 	EventWorkflowStarted       EventType = "workflow.started"
 	EventWorkflowStepCompleted EventType = "workflow.step_completed"
-	EventWorkflowStepFailed    EventType = "workflow.step_failed"    // and is not retried
+	EventWorkflowStepFailed    EventType = "workflow.step_failed" // and is not retried
+	// The end of a member of a group or batch, after the event of the step.
+	EventWorkflowJobCompleted  EventType = "workflow.job_completed"
+	EventWorkflowJobFailed     EventType = "workflow.job_failed"
 	EventWorkflowCallbackFired EventType = "workflow.callback_fired" // a callback may run
 	EventWorkflowCompensating  EventType = "workflow.compensating"   // a saga begins to undo its steps
 	EventWorkflowRetried       EventType = "workflow.retried"        // by a call: failed steps run again

@@ -12,7 +12,16 @@ type WorkflowEvent struct {
 	StepType string // of its job
 	Callback string // callback_fired: on_complete, on_success or on_failure
 
-	Steps int // created, and the ends but cancelled: all steps, callbacks and compensations
+	// Place is the step's place among the steps, from 1. Steps that workflow.Add has
+	// added have their places among those. 0: it is not known.
+	Place int
+	// Remaining is how many steps follow, in a workflow that is one line of steps; -1: it
+	// is none.
+	Remaining int
+
+	// Steps is how many steps there are, with callbacks and compensations: in created,
+	// started, and the ends but cancelled.
+	Steps int
 }
 
 // aboutWorkflow adds the members of a workflow's event to its data.
@@ -38,15 +47,24 @@ func (e *Event) aboutWorkflow(d map[string]any) {
 			d["failed_step_id"], d["failed_step_type"] = w.Step, w.StepType
 		}
 		failure()
-	case EventWorkflowStepCompleted, EventWorkflowStepFailed, EventWorkflowCallbackFired:
+	case EventWorkflowStepCompleted, EventWorkflowStepFailed, EventWorkflowCallbackFired,
+		EventWorkflowJobCompleted, EventWorkflowJobFailed:
 		d["step_id"], d["step_type"] = w.Step, w.StepType
+		if w.Place > 0 {
+			d["step_index"] = w.Place - 1
+		}
 		if e.Job != nil {
 			d["job_id"] = e.Job.ID
 		}
 		failure()
 	}
 	switch e.Type {
-	case EventWorkflowCompleted, EventWorkflowFailed, EventWorkflowCompensated, EventWorkflowStepCompleted:
+	case EventWorkflowStepCompleted:
+		d["duration_ms"] = e.Duration.Milliseconds()
+		if w.Remaining >= 0 {
+			d["steps_remaining"], d["remaining_steps"] = w.Remaining, w.Remaining
+		}
+	case EventWorkflowCompleted, EventWorkflowFailed, EventWorkflowCompensated, EventWorkflowJobCompleted:
 		d["duration_ms"] = e.Duration.Milliseconds()
 	case EventWorkflowCallbackFired:
 		d["callback"] = w.Callback

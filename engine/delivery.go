@@ -38,7 +38,8 @@ type Delivery struct {
 	from *Worker // nil: the engine ends it by itself
 	rec  storage.Record
 
-	began time.Time // when the worker could begin; see holding
+	began     time.Time // when the worker could begin; see holding
+	cancelled bool      // along with its workflow, before it was delivered
 
 	mu       sync.Mutex // guards the fields below, and is held while the delivery is settled
 	progress float64

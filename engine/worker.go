@@ -119,7 +119,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		}
 		news := c.fetcher() // before the look, or what comes in between would go unnoticed
 		claimed, reopens, err := w.claim(ctx, ask, n)
-		ds := w.giveBackOverdue(ctx, claimed)
+		ds := w.deliverable(ctx, claimed)
 		if len(ds) > 0 || err != nil {
 			c.noFetcher(news)
 			return ds, err
@@ -176,9 +176,12 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 		now := c.now()
 		for i := range recs {
 			rec := &recs[i]
-			c.logStarted(rec, w.id, now)
+			cancelled := rec.Attempt > 1 && c.cancelWithWorkflow(ctx, rec)
+			if !cancelled {
+				c.logStarted(rec, w.id, now)
+			}
 			var look time.Time
-			if !overdue(rec, now) { // or maintenance would fail it before it is given back
+			if !cancelled && !overdue(rec, now) { // or maintenance would fail it before it is given back
 				look = c.workers.hold(w.id, rec, now, rec.LeaseUntil)
 			}
 			c.mu.Lock()
@@ -186,19 +189,22 @@ func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, 
 			c.watchWorkers(look)
 			c.mu.Unlock()
 			d := c.delivery(rec, w)
-			d.began = now
+			d.began, d.cancelled = now, cancelled
 			ds = append(ds, d)
 		}
 	}
 	return ds, reopens, nil
 }
 
-// giveBackOverdue gives back the deliveries of overdue jobs, and returns the others. If
-// the storage does not take a job back, the worker loses it all the same: heartbeats do
-// not renew its lease.
-func (w *Worker) giveBackOverdue(ctx context.Context, ds []*Delivery) []*Delivery {
+// deliverable gives back the deliveries of overdue jobs, and returns the others but for
+// those of cancelled jobs. If the storage does not take a job back, the worker loses it
+// all the same: heartbeats do not renew its lease.
+func (w *Worker) deliverable(ctx context.Context, ds []*Delivery) []*Delivery {
 	c := w.core
 	return slices.DeleteFunc(ds, func(d *Delivery) bool {
+		if d.cancelled {
+			return true
+		}
 		if !overdue(&d.rec, c.now()) {
 			return false
 		}

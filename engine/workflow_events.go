@@ -18,6 +18,7 @@ import (
 //	record    enqueued: created; cancelled: cancelled; completed: the end
 //	step      started, if it is the first: started; completed: step_completed
 //	          discarded, cancelled by itself: step_failed
+//	          of a group or batch also: job_completed, job_failed
 //	callback  moved by the ends of others: callback_fired
 //	join      before the compensations of a saga, completed: compensating
 //
@@ -68,17 +69,31 @@ func (c *core) workflowEvents(rec *storage.Record, now time.Time, events []ojs.E
 		case of.Step == "":
 		case ev.Type == ojs.EventStarted:
 			if workflow.Begins(&rec.JobInfo) && c.workflows.first(of.ID) {
-				add(ojs.Event{Type: ojs.EventWorkflowStarted})
+				started := *of
+				started.Steps = workflow.StepsOf(&rec.JobInfo)
+				add(ojs.Event{Type: ojs.EventWorkflowStarted, Workflow: &started})
 			}
 		case ev.Type == ojs.EventCompleted:
 			add(ojs.Event{Type: ojs.EventWorkflowStepCompleted, Duration: ev.Duration})
+			if sideBySide(of) {
+				add(ojs.Event{Type: ojs.EventWorkflowJobCompleted, Duration: ev.Duration})
+			}
 		case ev.Type == ojs.EventDiscarded,
 			ev.Type == ojs.EventCancelled && ev.Reason != byWorkflow &&
 				(rec.Error == nil || rec.Error.Type != ojs.ErrorTypeDependency):
 			add(ojs.Event{Type: ojs.EventWorkflowStepFailed, Failure: ev.Failure})
+			if sideBySide(of) {
+				add(ojs.Event{Type: ojs.EventWorkflowJobFailed, Failure: ev.Failure})
+			}
 		}
 	}
 	return all
+}
+
+// sideBySide reports whether the outermost part of a workflow is a group or a batch, of
+// which the step is no callback.
+func sideBySide(of *ojs.WorkflowEvent) bool {
+	return (of.Shape == "group" || of.Shape == "batch") && of.Callback == ""
 }
 
 // recordEvent returns the event of a workflow that follows from one of its record.

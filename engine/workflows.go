@@ -301,16 +301,18 @@ func (c *core) cancelRetry(ctx context.Context, f *settlement) {
 	}
 }
 
-// cancelWithWorkflow cancels a job if it is a step of a cancelled workflow. A later
-// attempt calls it before its handler, too: a crash may have kept cancelRetry from it.
-func (c *core) cancelWithWorkflow(ctx context.Context, rec *storage.Record) {
+// cancelWithWorkflow cancels a job if it is a step of a cancelled workflow, and reports
+// whether it has. A later attempt calls it before it begins, too: a crash may have kept
+// cancelRetry from it.
+func (c *core) cancelWithWorkflow(ctx context.Context, rec *storage.Record) (cancelled bool) {
 	id := workflowOf(rec)
 	if id == "" {
-		return
+		return false
 	}
 	record, err := c.store.Get(ctx, id)
 	if err == nil && record.Type == workflow.Type && record.State == ojs.StateCancelled {
 		err = c.cancel(ctx, rec.ID)
+		cancelled = err == nil
 	}
 	switch {
 	case err == nil, errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrTransition):
@@ -319,4 +321,5 @@ func (c *core) cancelWithWorkflow(ctx context.Context, rec *storage.Record) {
 		c.jobLog(&rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",
 			"error", err)
 	}
+	return cancelled
 }

@@ -10,7 +10,7 @@ import (
 // Describe returns what the metadata of a job say of its workflow, nil if it is of none.
 // Package engine makes events of it.
 func Describe(job *ojs.JobInfo) *ojs.WorkflowEvent {
-	w := &ojs.WorkflowEvent{}
+	w := &ojs.WorkflowEvent{Remaining: -1}
 	entry := func(to *string, key string) { *to, _ = job.Meta[key].(string) }
 	if entry(&w.ID, MetaWorkflow); w.ID == "" {
 		return nil
@@ -20,8 +20,42 @@ func Describe(job *ojs.JobInfo) *ojs.WorkflowEvent {
 	entry(&w.Callback, metaCallback)
 	if entry(&w.Step, MetaStep); w.Step != "" {
 		w.StepType = job.Type
+		if i, ok := number(job, metaIndex); ok {
+			w.Place = i + 1
+		}
+		if left, ok := number(job, metaAfter); ok {
+			w.Remaining = left
+		}
 	}
 	return w
+}
+
+// number returns a meta value that is a whole number.
+func number(job *ojs.JobInfo, key string) (int, bool) {
+	n, ok := job.Meta[key].(float64)
+	return int(n), ok
+}
+
+// StepsOf returns how many steps a workflow has, given the job of a step for which Begins
+// holds: without those that Add has added. 0: it is not known.
+func StepsOf(job *ojs.JobInfo) int {
+	n, _ := number(job, metaSteps)
+	return n
+}
+
+// line reports whether each step but the first waits for the one before, and nothing
+// else.
+func (s *shape) line() bool {
+	for i, n := range s.Nodes {
+		outcome := i == len(s.Nodes)-1
+		switch {
+		case n.Name == "" && !outcome, n.When != "":
+			return false
+		case i > 0 && (len(n.After) != 1 || n.After[0] != i-1):
+			return false
+		}
+	}
+	return true
 }
 
 // Begins reports whether the attempt that a job is in, or was in last, is the first one

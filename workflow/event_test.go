@@ -39,7 +39,7 @@ func told(events []ojs.Event) string {
 	return strings.Join(list, ", ")
 }
 
-// W090 W093 W094: a workflow's events, in order and each once, with and without
+// W090 W092 W093 W094: a workflow's events, in order and each once, with and without
 // a listener to the events of jobs.
 func TestEvents(t *testing.T) {
 	tests := []struct {
@@ -53,19 +53,20 @@ func TestEvents(t *testing.T) {
 		{"chain that fails", workflow.Chain(step("a"), step("b"), step("c")), "b",
 			"created, started a, step_completed a, step_failed b, failed b"},
 		{"group", workflow.Group(step("a"), step("b"), step("c")), "b",
-			"created, started a, step_completed a, step_failed b, step_completed c, failed b"},
+			"created, started a, step_completed a, job_completed a, step_failed b, job_failed b, " +
+				"step_completed c, job_completed c, failed b"},
 		{"batch", workflow.Batch(workflow.Group(step("a"), step("b")),
 			workflow.OnSuccess(ojs.NewDraft("x", nil)), workflow.OnFailure(ojs.NewDraft("x", nil))), "b",
-			"created, started a, step_completed a, step_failed b, callback_fired on_failure, " +
-				"step_completed on_failure, completed"},
+			"created, started a, step_completed a, job_completed a, step_failed b, job_failed b, " +
+				"callback_fired on_failure, step_completed on_failure, completed"},
 		{"batch whose callback fails", workflow.Batch(step("a"),
 			workflow.OnSuccess(ojs.NewDraft("x", nil))), "on_success",
-			"created, started a, step_completed a, callback_fired on_success, step_failed on_success, " +
-				"failed on_success"},
+			"created, started a, step_completed a, job_completed a, callback_fired on_success, " +
+				"step_failed on_success, failed on_success"},
 		{"batch whose failure callback fails", workflow.Batch(workflow.Group(step("a"), step("b")),
 			workflow.OnComplete(ojs.NewDraft("x", nil))), "on_complete",
-			"created, started a, step_completed a, step_completed b, callback_fired on_complete, " +
-				"step_failed on_complete, failed on_complete"},
+			"created, started a, step_completed a, job_completed a, step_completed b, job_completed b, " +
+				"callback_fired on_complete, step_failed on_complete, failed on_complete"},
 		{"graph", workflow.Graph(
 			workflow.Node{Name: "a", Job: ojs.NewDraft("x", nil)},
 			workflow.Node{Name: "b", Job: ojs.NewDraft("x", nil), After: []string{"a"}},
@@ -176,13 +177,15 @@ func TestEventsOfCalls(t *testing.T) {
 		id = b.start(workflow.New("", workflow.Group(step("a"), step("b"))))
 		must(t, b.Cancel(b.ctx, b.status(id).Step("a").JobID))
 		b.run(time.Minute)
-		if got := told(heard(sub)); got != "created, step_failed a, started b, step_completed b, failed a" {
+		const cancelled = "created, step_failed a, job_failed a, started b, step_completed b, " +
+			"job_completed b, failed a"
+		if got := told(heard(sub)); got != cancelled {
 			t.Errorf("published of one with a cancelled step %s", got)
 		}
 	}, engine.WithConcurrency(1))
 }
 
-// W090: the envelopes.
+// W090 W091 W092: the envelopes.
 func TestEventData(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("x", func(_ context.Context, step string) error {
@@ -202,9 +205,11 @@ func TestEventData(t *testing.T) {
 		a, c := s.Step("a").JobID, s.Step("b").JobID
 		want := []string{
 			fmt.Sprintf(`{"total_steps":3,`+of+`}`, id),
-			fmt.Sprintf(`{`+of+`}`, id),
-			fmt.Sprintf(`{"duration_ms":1000,"job_id":%q,"step_id":"a","step_type":"x",`+of+`}`, a, id),
-			fmt.Sprintf(`{`+failure+`,"job_id":%q,"step_id":"b","step_type":"x",`+of+`}`, c, id),
+			fmt.Sprintf(`{"total_steps":3,`+of+`}`, id),
+			fmt.Sprintf(`{"duration_ms":1000,"job_id":%q,"remaining_steps":2,"step_id":"a","step_index":0,`+
+				`"step_type":"x","steps_remaining":2,`+of+`}`, a, id),
+			fmt.Sprintf(`{`+failure+`,"job_id":%q,"step_id":"b","step_index":1,"step_type":"x",`+of+`}`,
+				c, id),
 			fmt.Sprintf(`{"duration_ms":2000,`+failure+`,"failed_step_id":"b","failed_step_type":"x",`+
 				`"total_steps":3,`+of+`}`, id),
 		}
@@ -218,6 +223,38 @@ func TestEventData(t *testing.T) {
 		}
 		if len(events) != len(want) {
 			t.Errorf("%d events, not %d", len(events), len(want))
+		}
+	}, engine.WithConcurrency(1))
+}
+
+// W092: the members of steps that run side by side, and of those that Add has added, have
+// their places, and nothing says how many are left.
+func TestEventPlaces(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", func(ctx context.Context, step string) error {
+			if step != "add" {
+				return nil
+			}
+			_, err := workflow.Add(ctx, workflow.Chain(workflow.Step("a", ojs.NewDraft("x", nil)),
+				workflow.Step("b", ojs.NewDraft("x", nil))))
+			return err
+		})
+		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventWorkflowJobCompleted}})
+		defer sub.Close()
+		b.start(workflow.New("", workflow.Group(step("one"), step("two"), adder("add"))))
+		b.run(time.Minute)
+		want := []string{"one 0", "two 1", "add 2", "add/a 0", "add/b 1"}
+		var got []string
+		for _, ev := range heard(sub) {
+			data := ev.Data()
+			got = append(got, fmt.Sprint(data["step_id"], " ", data["step_index"]))
+			_, left := data["steps_remaining"]
+			if _, ms := data["duration_ms"]; left || !ms || data["job_id"] == nil {
+				t.Errorf("%v", data)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, not %v", got, want)
 		}
 	}, engine.WithConcurrency(1))
 }

@@ -27,9 +27,7 @@ var rules = map[string]string{
 	"W075": form, "W076": form, "W077": form,
 	"W080": "", "W081": "", "W082": "", "W083": "", "W084": "",
 	"W090": "",
-	"W091": "workflow.started tells no total_steps, which only the record has",
-	"W092": "the events of steps tell neither step_index nor steps_remaining, and groups and batches have no others",
-	"W093": "", "W094": "",
+	"W091": "", "W092": "", "W093": "", "W094": "",
 }
 
 const (

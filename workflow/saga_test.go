@@ -3,13 +3,16 @@ package workflow_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -212,6 +215,69 @@ func TestRetry(t *testing.T) {
 			s := b.want(id, workflow.StateCancelled, "a:cancelled b:cancelled")
 			if got := strings.Join(b.ran, " "); got != "a" || len(s.Step("a").Job.Errors) != 1 {
 				t.Errorf("ran %s, %+v", got, s.Step("a").Job)
+			}
+		})
+	})
+	t.Run("W051 a worker may finish a step of a cancelled workflow", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			id := b.start(workflow.New("", workflow.Chain(
+				workflow.Group(step("a"), step("b")), step("c"))))
+			ds, err := w.FetchMany(b.ctx, 2)
+			must(t, err)
+			must(t, b.Workflows().Cancel(b.ctx, id))
+			beat, err := w.Heartbeat(b.ctx)
+			if err != nil || len(beat.Held) != 2 || len(beat.Lost) != 0 {
+				t.Errorf("%+v, %v", beat, err)
+			}
+			must(t, ds[0].Ack(b.ctx, 7))
+			must(t, ds[1].Fail(b.ctx, errBoom))
+			b.run(time.Hour)
+			s := b.want(id, workflow.StateCancelled, "a:completed b:cancelled c:cancelled")
+			done, failed := s.Step("a").Job, s.Step("b").Job
+			if string(done.Result) != "7" || len(failed.Errors) != 1 {
+				t.Errorf("%+v, %+v", done, failed)
+			}
+		})
+	})
+	t.Run("W051 no worker gets a step of a cancelled workflow again", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &failingLookups{Storage: memory.New()}
+			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
+			must(t, err)
+			b := &rig{Engine: eng, t: t, ctx: t.Context()}
+			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			id := b.start(workflow.New("", step("a")))
+			d, err := w.Fetch(b.ctx)
+			must(t, err)
+			must(t, b.Workflows().Cancel(b.ctx, id))
+			store.fails.Store(true) // as if the process ended here
+			must(t, d.Fail(b.ctx, errBoom))
+			store.fails.Store(false)
+			b.want(id, workflow.StateCancelled, "a:retryable")
+			b.Handle("other", func(context.Context, *ojs.Job[any]) error { return nil })
+			ticket, err := b.Enqueue(b.ctx, "x", nil, ojs.WithDelay(time.Hour))
+			must(t, err)
+			fetched := make(chan string, 1)
+			go func() {
+				next, err := w.Fetch(b.ctx)
+				if err == nil {
+					err = next.Ack(b.ctx, nil)
+				}
+				if err != nil {
+					fetched <- err.Error()
+					return
+				}
+				fetched <- next.Job.ID
+			}()
+			b.run(2 * time.Hour)
+			b.want(id, workflow.StateCancelled, "a:cancelled")
+			if got := <-fetched; got != ticket.ID {
+				t.Errorf("the worker got %s", got)
+			}
+			beat, err := w.Heartbeat(b.ctx)
+			if err != nil || len(beat.Held) != 0 || len(beat.Lost) != 0 {
+				t.Errorf("%+v, %v", beat, err)
 			}
 		})
 	})

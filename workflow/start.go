@@ -27,6 +27,9 @@ const (
 	metaShape    = "workflow_type"     // the shape of its outermost part
 	metaAddition = "workflow_part"     // the id of the record of Add, of jobs that Add has added
 	metaCallback = "workflow_callback" // of a callback: which one it is
+	metaIndex    = "step_index"        // of a step: its place among all, from 0
+	metaSteps    = "workflow_steps"    // of a step that waits for none: how many steps there are
+	metaAfter    = "steps_remaining"   // of a step of a line: how many follow
 	metaSaga     = "workflow_saga"     // of the join before the compensations of an outermost Saga
 )
 
@@ -90,6 +93,8 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 	drafts := make([]ojs.Draft, 0, len(nodes)+1)
 	common := append([]ojs.Option{ojs.WithResultTTL(DefaultResultTTL)}, w.opts...)
 	shape := w.shape(b)
+	line := shape.line()
+	index := 0 // of the next step
 	var all []string
 	for i := range nodes {
 		n := &nodes[i]
@@ -103,7 +108,14 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 		}
 		switch {
 		case !n.join():
-			opts = append(opts, ojs.WithMeta(MetaStep, n.name))
+			opts = append(opts, ojs.WithMeta(MetaStep, n.name), ojs.WithMeta(metaIndex, index))
+			index++
+			if line {
+				opts = append(opts, ojs.WithMeta(metaAfter, b.steps-index))
+			}
+			if len(n.after) == 0 && recordType == Type {
+				opts = append(opts, ojs.WithMeta(metaSteps, b.steps))
+			}
 			if n.callback != "" {
 				opts = append(opts, ojs.WithMeta(metaCallback, n.callback))
 			}

@@ -40,9 +40,10 @@ var aboutJobs = []ojs.EventType{
 	ojs.EventDeadLetterDeleted, ojs.EventDropped, ojs.EventLimitDropped,
 	// jobs of workflows
 	ojs.EventWorkflowCreated, ojs.EventWorkflowStarted, ojs.EventWorkflowStepCompleted,
-	ojs.EventWorkflowStepFailed, ojs.EventWorkflowCallbackFired, ojs.EventWorkflowCompensating,
-	ojs.EventWorkflowRetried, ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed,
-	ojs.EventWorkflowCompensated, ojs.EventWorkflowCancelled,
+	ojs.EventWorkflowStepFailed, ojs.EventWorkflowJobCompleted, ojs.EventWorkflowJobFailed,
+	ojs.EventWorkflowCallbackFired, ojs.EventWorkflowCompensating, ojs.EventWorkflowRetried,
+	ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed, ojs.EventWorkflowCompensated,
+	ojs.EventWorkflowCancelled,
 }
 
 // wants reports whether the subscription may want an event about a job, by its type, or
