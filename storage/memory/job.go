@@ -25,9 +25,10 @@ type job struct {
 	id     string
 	args   ojs.Args
 	kind   *kind
-	rest   *rest   // nil: there is none
-	worker *string // who claimed it last
-	level  *level  // among the available jobs: those of its queue, type, key and priority; nil: it is not there
+	rest   *rest          // nil: there is none
+	limit  *ojs.RateLimit // nil: none; jobs share it, and nothing changes it
+	worker *string        // who claimed it last
+	level  *level         // among the available jobs: those of its queue, type, key and priority; nil: it is not there
 
 	prev, next *job                 // in level
 	wake       scheduler.Item[*job] // in due, or in kept or freed once the job has ended
@@ -217,6 +218,7 @@ func (s *Storage) set(j *job, r *storage.Record) {
 func (s *Storage) fill(j *job, r *storage.Record) {
 	j.id, j.args, j.version = r.ID, r.Args, r.Version
 	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
+	j.limit = s.sharedLimit(r.RateLimit)
 	compact := j.common(r) && s.attempted(j, r)
 	if compact && r.Fingerprint == "" {
 		j.rest = nil
@@ -239,7 +241,7 @@ func (s *Storage) fill(j *job, r *storage.Record) {
 // common takes in what of a record attempts do not change. It reports false if that is
 // more than most jobs have.
 func (j *job) common(r *storage.Record) bool {
-	if r.Meta != nil || r.RateLimit != nil || r.Unique != ofMany(r.Unique) || r.Dependencies != nil || r.Extra != nil || !r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
+	if r.Meta != nil || r.Unique != ofMany(r.Unique) || r.Dependencies != nil || r.Extra != nil || !r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
 		return false
 	}
 	var created, scheduled bool
@@ -298,6 +300,19 @@ func (s *Storage) workerName(name string) *string {
 	return last
 }
 
+// sharedLimit returns a rate limit that jobs may share.
+func (s *Storage) sharedLimit(l *ojs.RateLimit) *ojs.RateLimit {
+	if l == nil {
+		return nil
+	}
+	if last := s.lastLimit.Load(); last != nil && *last == *l {
+		return last
+	}
+	last := cloneLimit(l)
+	s.lastLimit.Store(last)
+	return last
+}
+
 // advance is set for a record that differs from the job in nothing but what attempts
 // change.
 func (s *Storage) advance(j *job, r *storage.Record) {
@@ -345,7 +360,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry = k.retry
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
-	r.RateLimit, r.Unique, r.Fingerprint = nil, cloneUnique(k.unique), j.fingerprint()
+	r.RateLimit, r.Unique, r.Fingerprint = cloneLimit(j.limit), cloneUnique(k.unique), j.fingerprint()
 	r.Dependencies = nil
 	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
@@ -449,20 +464,20 @@ func (j *job) hasEnqueueTTL() bool {
 	return whole != nil && whole.EnqueueTTL > 0
 }
 
-// rateLimit is the job's rate limit, nil if it has none.
-func (j *job) rateLimit() *ojs.RateLimit {
-	if whole := j.whole(); whole != nil {
-		return whole.RateLimit
-	}
-	return nil
-}
-
 // fingerprint is storage.Record.Fingerprint.
 func (j *job) fingerprint() string {
 	if j.rest == nil {
 		return ""
 	}
 	return j.rest.fingerprint
+}
+
+func cloneLimit(l *ojs.RateLimit) *ojs.RateLimit {
+	if l == nil {
+		return nil
+	}
+	c := *l
+	return &c
 }
 
 func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {

@@ -21,7 +21,7 @@ func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited, ends boo
 	if l == nil {
 		return false
 	}
-	at, open := l.open(ns)
+	opensAt, open := l.open(ns)
 	if open {
 		return false
 	}
@@ -34,10 +34,13 @@ func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited, ends boo
 		to.Moved = s.count(now, to.Moved)
 	case ojs.OnLimitReschedule:
 		var opens time.Time
-		if at != 0 {
-			opens = instant(at).time()
+		if opensAt != 0 {
+			opens = instant(opensAt).time()
 		}
-		to.Postponed = s.change(j, to.Postponed, func(r *storage.Record) { r.Postpone(now, opens) })
+		to.Postponed = s.change(j, to.Postponed, func(r *storage.Record) {
+			r.Postpone(now, opens)
+			j.scheduled, _ = at(r.ScheduledAt) // which no attempt changes
+		})
 	default:
 		s.ready.look(l, now)
 	}

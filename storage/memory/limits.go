@@ -72,7 +72,7 @@ func (j *job) counts() bool {
 	if j.kind.group.lanes != nil {
 		return true
 	}
-	l := j.rateLimit()
+	l := j.limit
 	return l != nil && !l.Local
 }
 
@@ -196,7 +196,7 @@ func (x *limits) each(j *job, f func(*counter)) {
 	for _, l := range j.kind.group.lanes {
 		f(l.of)
 	}
-	if l := j.rateLimit(); l != nil && !l.Local {
+	if l := j.limit; l != nil && !l.Local {
 		f(x.counter(storage.LimitName{Kind: storage.LimitKey, Name: l.Key}))
 	}
 }
@@ -219,7 +219,7 @@ func (x *limits) started(j *job, now time.Time) {
 	at := now.UnixNano()
 	x.each(j, func(c *counter) {
 		if c.Kind == storage.LimitKey {
-			c.last = *j.rateLimit()
+			c.last = *j.limit
 		}
 		i := len(c.starts)
 		for i > 0 && c.starts[i-1] > at {

@@ -36,8 +36,9 @@ type Storage struct {
 	hashes hashes
 	spares spares
 
-	lastKind   atomic.Pointer[kind]   // that a job was enqueued of; changed under mu
-	lastWorker atomic.Pointer[string] // who claimed
+	lastKind   atomic.Pointer[kind]          // that a job was enqueued of; changed under mu
+	lastLimit  atomic.Pointer[ojs.RateLimit] // of a job
+	lastWorker atomic.Pointer[string]        // who claimed
 
 	mu     spin.Mutex // guards everything below
 	closed bool
@@ -405,7 +406,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		defer s.limited(now, c.Limits, t)
 	}
 	take := func(j *job) bool {
-		l := j.rateLimit()
+		l := j.limit
 		local := l != nil && (c.Limits == nil || l.Local)
 		ends := t.unlimited && (local || j.hasEnqueueTTL())
 		if c.Limits != nil && j.counts() {
@@ -579,7 +580,7 @@ func (s *Storage) settleThen(near uint32, now time.Time, c *storage.Change) stor
 // edit changes an available job that keeps its place among the others, though maybe not
 // where that is looked for.
 func (s *Storage) edit(j *job, to *storage.Record) {
-	limit := j.rateLimit()
+	limit := j.limit
 	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType || to.TypeVersion != j.kind.version ||
 		(limit != nil) != (to.RateLimit != nil) || limit != nil && *limit != *to.RateLimit
 	s.removePeer(j)

@@ -300,7 +300,7 @@ func (r *ready) reindex(g *group) {
 
 func (r *ready) bucket(j *job) *bucket {
 	g := j.kind.group
-	l := j.rateLimit()
+	l := j.limit
 	if l == nil {
 		return g.plain
 	}
