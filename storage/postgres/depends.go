@@ -19,13 +19,15 @@ import (
 // so that an edge to a deleted job leads nowhere.
 //
 // Most jobs are awaited by none. The statements that apply changes (sql.go) find that
-// out, and then change nothing if one of their jobs is awaited. The call begins anew:
+// out, and then change nothing if one of their jobs is awaited, as jobs with an ordering
+// key are, too. The call begins anew:
 //
 //	begin
 //	lock the jobs, and find out which changes apply
-//	delete the edges of the jobs that end
+//	delete the edges of the jobs that end, and take these out of their lines (line.go)
 //	lock the jobs that wait for them, in the order of their numbers
-//	count; the same for jobs that end by that
+//	lock the keys of the lines, and the jobs that are first there
+//	count, and give turns; the same for jobs that end by that
 //	apply the changes, and behind each the moves that follow from it
 //	store the counts
 //	commit
@@ -124,13 +126,24 @@ func (s *Storage) settleCountingIn(
 			return nil, false, err
 		}
 	}
-	applies, list, err := s.lockChanged(ctx, tx, o)
+	applies, list, left, err := s.lockChanged(ctx, tx, o)
 	if err != nil {
 		return nil, false, err
 	}
 	c := s.counter(ctx, tx)
+	if len(left) > 0 {
+		if len(o.encoded) > 1 {
+			return nil, false, errInTurn
+		}
+		if err := tx.exec(ctx, s.sql.leaveLine, left); err != nil {
+			return nil, false, err
+		}
+	}
 	if err := c.load(list); err != nil {
 		return nil, false, err
+	}
+	if len(o.encoded) > 1 && c.lines.shared {
+		return nil, false, errInTurn
 	}
 	moved := make([][]storage.Record, len(o.encoded))
 	for _, e := range list {
@@ -193,10 +206,11 @@ func (o *settling) move(moved []storage.Record) error {
 }
 
 // lockChanged locks the jobs of changes. It returns the number of the job of each change
-// that applies, or 0, and the jobs that the changes end and that others may wait for.
+// that applies, or 0, the jobs that the changes end and that others may wait for, and
+// those that leave pending before their turn.
 func (s *Storage) lockChanged(
 	ctx context.Context, tx transaction, o settling,
-) (applies []int64, list []ended, err error) {
+) (applies []int64, list []ended, left []int64, err error) {
 	at := make(map[string]int, len(o.encoded))
 	ids := make([]string, len(o.encoded))
 	for i := range o.encoded {
@@ -215,13 +229,16 @@ func (s *Storage) lockChanged(
 			return
 		}
 		applies[i] = seq
-		if awaited && rows.Terminal(c.State) {
+		switch {
+		case awaited && rows.Terminal(c.State):
 			list = append(list, ended{i, seq, c.ID, rows.State(c.State)})
+		case awaited && state == rows.Pending && c.State != rows.Pending:
+			left = append(left, seq)
 		}
 	})
 	err = tx.query(ctx, s.sql.lockChanged, []any{ids}, read)
 	slices.SortFunc(list, func(a, b ended) int { return a.ord - b.ord })
-	return applies, list, err
+	return applies, list, left, err
 }
 
 // counter counts jobs that a transaction has ended, for the jobs that wait for them.
@@ -233,8 +250,9 @@ type counter struct {
 	edges map[int64][]int64 // by an awaited job: the jobs that wait for it, until its end is counted
 	taken map[int64]bool    // jobs whose stored edges are in edges
 	jobs  map[int64]*waiter // that wait, or have waited until now
-	moved []*waiter         // in the order of their transitions
-	met   []bad             // waiting jobs that do not decode
+	lines lines
+	moved []*waiter // in the order of their transitions
+	met   []bad     // waiting jobs that do not decode
 }
 
 // waiter is a job that waits for others.
@@ -247,7 +265,7 @@ type waiter struct {
 
 func (s *Storage) counter(ctx context.Context, tx transaction) *counter {
 	return &counter{ctx: ctx, s: s, tx: tx, edges: make(map[int64][]int64),
-		taken: make(map[int64]bool), jobs: make(map[int64]*waiter)}
+		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), lines: newLines()}
 }
 
 // load takes the edges from jobs that have ended, and locks and reads what waits for
@@ -264,18 +282,31 @@ func (c *counter) load(list []ended) error {
 		return nil
 	}
 	var dependency, waiting int64
+	var key string
+	var waits bool
 	var unread []int64
-	err := c.tx.query(c.ctx, c.s.sql.takeEdges, []any{from}, each([]any{&dependency, &waiting}, func() {
+	var turns []string
+	read := each([]any{&dependency, &waiting, &key, &waits}, func() {
+		if key != "" {
+			if c.leave(dependency, key, waits) {
+				turns = append(turns, key)
+			}
+			return
+		}
 		c.edges[dependency] = append(c.edges[dependency], waiting)
 		if _, ok := c.jobs[waiting]; !ok {
 			c.jobs[waiting] = nil
 			unread = append(unread, waiting)
 		}
-	}))
-	if err != nil || len(unread) == 0 {
-		return err
+	})
+	err := c.tx.query(c.ctx, c.s.sql.takeEdges, []any{from}, read)
+	if err == nil && len(unread) > 0 {
+		err = c.read(c.s.sql.waitingJobs, unread)
 	}
-	return c.read(c.s.sql.waitingJobs, unread)
+	if err == nil {
+		err = c.lockLines(turns)
+	}
+	return err
 }
 
 // read locks and reads waiting jobs.
@@ -314,6 +345,21 @@ func (c *counter) count(now time.Time, list ...ended) (moved []storage.Record, e
 				if w.State.Terminal() && w.awaited {
 					list = append(list, ended{seq: seq, id: w.ID, state: w.State})
 				}
+			}
+		}
+		key := c.lines.left[e.seq]
+		if key == "" {
+			continue
+		}
+		delete(c.lines.left, e.seq)
+		w, err := c.nextTurn(now, key)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			moved = append(moved, w.Record)
+			if w.State.Terminal() {
+				list = append(list, ended{seq: w.Seq, id: w.ID, state: w.State})
 			}
 		}
 	}
@@ -363,10 +409,8 @@ func (c *counter) store() error {
 		}
 		seqs, depends, w.counted = append(seqs, seq), append(depends, b), false
 	}
-	if len(seqs) > 0 {
-		if err := c.tx.exec(c.ctx, c.s.sql.setDepends, seqs, depends); err != nil {
-			return err
-		}
+	if err := c.storeCounts(seqs, depends); err != nil {
+		return err
 	}
 	if len(c.moved) == 0 {
 		return nil
@@ -383,6 +427,18 @@ func (c *counter) store() error {
 		err = errNotLocked
 	}
 	return err
+}
+
+// storeCounts stores the counts of jobs, and the turns given.
+func (c *counter) storeCounts(seqs []int64, depends [][]byte) error {
+	switch turns := c.lines.given; {
+	case len(turns) > 0: // these jobs are among the others
+		c.lines.given = nil
+		return c.tx.exec(c.ctx, c.s.sql.giveTurns, seqs, depends, turns)
+	case len(seqs) > 0:
+		return c.tx.exec(c.ctx, c.s.sql.setDepends, seqs, depends)
+	}
+	return nil
 }
 
 // Known implements insert.Awaiter. It locks the jobs, so that none ends before the insert
@@ -416,6 +472,9 @@ func (i *inserter) Await(
 ) ([]storage.Record, error) {
 	c := i.s.counter(i.ctx, i.tx)
 	moved, more, err := c.awaitNew(now, batch, added)
+	if err == nil {
+		err = c.enterLines(batch, added)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -456,17 +515,20 @@ func (c *counter) heads(ids []string) (map[string]head, error) {
 	return heads, err
 }
 
-// await has jobs that have just been stored wait for others.
+// await has jobs that have just been stored wait for others, and their lines give turns.
 func (c *counter) await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
 ) (moved []storage.Record, err error) {
 	var ids, waiting []string
+	var ordered bool
 	for k := range batch {
-		if len(batch[k].DependsOn) > 0 && added(k) {
+		if batch[k].Waits() && added(k) {
 			waiting = append(waiting, batch[k].Record.ID)
 			ids = append(ids, batch[k].DependsOn...)
+			ordered = ordered || batch[k].OrderingKey != ""
 		}
 	}
+	read := ordered && len(ids) > 0 // turns may end jobs that others of the batch wait for
 	ids = append(ids, waiting...)
 	slices.Sort(ids)
 	heads, err := c.heads(slices.Compact(ids))
@@ -474,70 +536,44 @@ func (c *counter) await(
 		return nil, err
 	}
 	for _, h := range heads {
-		if h.state.Terminal() {
-			if err := c.read(c.s.sql.waitingIDs, waiting); err != nil {
-				return nil, err
-			}
-			break
+		read = read || h.state.Terminal()
+	}
+	if read {
+		if err := c.read(c.s.sql.waitingIDs, waiting); err != nil {
+			return nil, err
 		}
 	}
 	for k := range batch {
-		if len(batch[k].DependsOn) > 0 && len(batch[k].AwaitedBy) == 0 && added(k) {
-			c.taken[heads[batch[k].Record.ID].seq] = true // those of a new job are not stored yet
+		in := &batch[k]
+		if len(in.DependsOn) > 0 && len(in.AwaitedBy) == 0 && in.OrderingKey == "" && added(k) {
+			c.taken[heads[in.Record.ID].seq] = true // those of a new job are not stored yet
 		}
 	}
 	var seqs []int64
 	var depends [][]byte
 	for k := range batch {
 		in := &batch[k]
-		if len(in.DependsOn) == 0 || !added(k) {
+		if !in.Waits() || !added(k) {
 			continue
 		}
-		r := storage.Record{JobInfo: ojs.JobInfo{Dependencies: in.Record.Dependencies}}
-		r.Wait(in)
-		b, err := rows.EncodeDepends(r.Dependencies)
+		h := heads[in.Record.ID]
+		if in.OrderingKey == "" { // or enterLines has done so, and its turn may have come
+			r := storage.Record{JobInfo: ojs.JobInfo{Dependencies: in.Record.Dependencies}}
+			r.Wait(in)
+			b, err := rows.EncodeDepends(r.Dependencies)
+			if err != nil {
+				return nil, err
+			}
+			seqs, depends = append(seqs, h.seq), append(depends, b)
+			if w := c.jobs[h.seq]; w != nil {
+				w.Dependencies = r.Dependencies
+			}
+		}
+		more, err := c.awaitOne(now, in, heads)
 		if err != nil {
 			return nil, err
 		}
-		h := heads[in.Record.ID]
-		seqs, depends = append(seqs, h.seq), append(depends, b)
-		if h.state != ojs.StatePending { // it has been replaced
-			continue
-		}
-		w := c.jobs[h.seq]
-		if w != nil {
-			w.Dependencies = r.Dependencies
-		}
-		for _, id := range in.DependsOn {
-			if w != nil && w.State != ojs.StatePending { // what has ended decides
-				break
-			}
-			d, ok := heads[id]
-			if !ok {
-				return nil, &ojs.DependencyError{ID: in.Record.ID, Dependency: id}
-			}
-			if other := c.jobs[d.seq]; other != nil {
-				d.state = other.State
-			}
-			if !d.state.Terminal() {
-				c.edges[d.seq] = append(c.edges[d.seq], h.seq)
-				if other := c.jobs[d.seq]; other != nil {
-					other.awaited = true
-				}
-				continue
-			}
-			e := ended{seq: d.seq, id: id, state: d.state}
-			if c.resolve(now, w, e) {
-				moved = append(moved, w.Record)
-				if w.State.Terminal() && w.awaited {
-					more, err := c.count(now, ended{seq: h.seq, id: w.ID, state: w.State})
-					if err != nil {
-						return nil, err
-					}
-					moved = append(moved, more...)
-				}
-			}
-		}
+		moved = append(moved, more...)
 	}
 	if len(seqs) > 0 {
 		if err := c.tx.exec(c.ctx, c.s.sql.setDepends, seqs, depends); err != nil {
@@ -548,6 +584,59 @@ func (c *counter) await(
 		return nil, err
 	}
 	return moved, c.store()
+}
+
+// awaitOne has a job that has just been stored wait for others, and its line give the
+// turn. heads are those of these jobs.
+func (c *counter) awaitOne(
+	now time.Time, in *storage.Insert, heads map[string]head,
+) (moved []storage.Record, err error) {
+	h := heads[in.Record.ID]
+	if h.state != ojs.StatePending { // it has been replaced
+		return nil, nil
+	}
+	// moves adds a job that has moved, and those that move by its end.
+	moves := func(w *waiter) error {
+		moved = append(moved, w.Record)
+		if !w.State.Terminal() || !w.awaited {
+			return nil
+		}
+		more, err := c.count(now, ended{seq: w.Seq, id: w.ID, state: w.State})
+		moved = append(moved, more...)
+		return err
+	}
+	w := c.jobs[h.seq]
+	for _, id := range in.DependsOn {
+		if w != nil && w.State != ojs.StatePending { // what has ended decides
+			break
+		}
+		d, ok := heads[id]
+		if !ok {
+			return nil, &ojs.DependencyError{ID: in.Record.ID, Dependency: id}
+		}
+		if other := c.jobs[d.seq]; other != nil {
+			d.state = other.State
+		}
+		if !d.state.Terminal() {
+			c.edges[d.seq] = append(c.edges[d.seq], h.seq)
+			if other := c.jobs[d.seq]; other != nil {
+				other.awaited = true
+			}
+			continue
+		}
+		if c.resolve(now, w, ended{seq: d.seq, id: id, state: d.state}) {
+			if err := moves(w); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if in.OrderingKey == "" {
+		return moved, nil
+	}
+	if w, err = c.nextTurn(now, in.OrderingKey); err == nil && w != nil {
+		err = moves(w)
+	}
+	return moved, err
 }
 
 // addEdges stores the edges that are not counted.

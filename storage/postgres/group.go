@@ -134,7 +134,9 @@ func (s *Storage) Revive(
 		return nil, err
 	}
 	o := settling{encoded: make([]written, len(batch)), froms: make([]int64, len(batch))}
+	recs := make([]*storage.Record, len(batch))
 	for i := range batch {
+		recs[i] = &batch[i].Record
 		r := batch[i].Record
 		r.Version++
 		if o.encoded[i], err = encode(&r); err != nil {
@@ -154,11 +156,18 @@ func (s *Storage) Revive(
 		if err == nil {
 			err = s.forgetDependencies(ctx, tx, batch, seqs)
 		}
+		if err == nil {
+			err = s.lockKeys(ctx, tx, recs)
+		}
 		if err != nil {
 			return err
 		}
 		c := s.counter(ctx, tx)
-		moved, err = c.await(now, batch, func(int) bool { return true })
+		all := func(int) bool { return true }
+		if err := c.enterLines(batch, all); err != nil {
+			return err
+		}
+		moved, err = c.await(now, batch, all)
 		for i := range o.encoded {
 			rows.Note(n, &o.encoded[i].Columns)
 		}
@@ -222,7 +231,7 @@ func (s *Storage) lockRevived(
 }
 
 // forgetDependencies deletes the edges to revived jobs, and the counts of revived jobs
-// that are to wait for others.
+// that are to wait.
 func (s *Storage) forgetDependencies(
 	ctx context.Context, tx transaction, batch []storage.Insert, seqs []int64,
 ) error {
@@ -231,7 +240,7 @@ func (s *Storage) forgetDependencies(
 	}
 	var waiting []int64
 	for i := range batch {
-		if len(batch[i].DependsOn) > 0 {
+		if batch[i].Waits() {
 			waiting = append(waiting, seqs[i])
 		}
 	}

@@ -233,17 +233,18 @@ var _ insert.Awaiter = (*inserter)(nil)
 // transaction that has waited has to see what the others have committed. The names are
 // rows that exist for this transaction only (migration 4), because the server has room
 // for some thousand advisory locks in all.
-func (i *inserter) lock(kind string, names []string) error {
-	if txOf(i.ctx) != nil {
+func (s *Storage) lock(ctx context.Context, tx transaction, kind string, names []string) error {
+	if txOf(ctx) != nil {
 		var some bool
 		var level string
-		if err := i.tx.query(i.ctx, i.s.sql.isolation, nil, one(&some, &level)); err != nil {
+		if err := tx.query(ctx, s.sql.isolation, nil, one(&some, &level)); err != nil {
 			return err
 		}
 		if level != "read committed" && level != "read uncommitted" { // which is the same
 			return &ojs.InvalidError{
 				Code: ojs.InvalidCodeOption, Field: "tx",
-				Reason: "is " + level + " and does not see what others have enqueued since it began, as a unique job or a bounded queue needs: make it read committed",
+				Reason: "is " + level + " and does not see what others have enqueued since it began, " +
+					"as a unique job, a bounded queue or an ordering key needs: make it read committed",
 			}
 		}
 	}
@@ -254,16 +255,16 @@ func (i *inserter) lock(kind string, names []string) error {
 	}
 	slices.Sort(hashes) // all in the same order
 	hashes = slices.Compact(hashes)
-	if tx, ok := i.tx.(inTx); ok {
+	if tx, ok := tx.(inTx); ok {
 		var b pgx.Batch // one round trip
-		b.Queue(i.s.sql.takeNames, hashes)
-		b.Queue(i.s.sql.leaveNames, hashes)
-		return tx.SendBatch(i.ctx, &b).Close()
+		b.Queue(s.sql.takeNames, hashes)
+		b.Queue(s.sql.leaveNames, hashes)
+		return tx.SendBatch(ctx, &b).Close()
 	}
-	if err := i.tx.exec(i.ctx, i.s.sql.takeNames, hashes); err != nil {
+	if err := tx.exec(ctx, s.sql.takeNames, hashes); err != nil {
 		return err
 	}
-	return i.tx.exec(i.ctx, i.s.sql.leaveNames, hashes)
+	return tx.exec(ctx, s.sql.leaveNames, hashes)
 }
 
 func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
@@ -287,7 +288,7 @@ func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) 
 }
 
 func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
-	if err := i.lock("unique ", fingerprints); err != nil {
+	if err := i.s.lock(i.ctx, i.tx, "unique ", fingerprints); err != nil {
 		return nil, err
 	}
 	for {
@@ -330,7 +331,7 @@ func (i *inserter) Draining(queues []string) (queue string, err error) {
 }
 
 func (i *inserter) Depth(queue string) (n int, err error) {
-	if err := i.lock("depth ", []string{queue}); err != nil {
+	if err := i.s.lock(i.ctx, i.tx, "depth ", []string{queue}); err != nil {
 		return 0, err
 	}
 	var some bool
@@ -346,6 +347,10 @@ func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) 
 }
 
 func (i *inserter) Add(recs []*storage.Record) error {
+	// Now, so that the order of insertion of one key is the order of its inserts.
+	if err := i.s.lockKeys(i.ctx, i.tx, recs); err != nil {
+		return err
+	}
 	encoded := make([]written, len(recs))
 	for k, r := range recs {
 		var err error

@@ -103,8 +103,8 @@ func TestSerializable(t *testing.T) {
 	}
 }
 
-// A transaction that cannot see equal jobs of others is refused for unique jobs and
-// bounded queues, and for nothing else.
+// A transaction that cannot see the jobs of others is refused for unique jobs, bounded
+// queues and ordering keys, and for nothing else.
 func TestWithTxIsolation(t *testing.T) {
 	s, _ := open(t, "")
 	pool := connect(t)
@@ -124,6 +124,10 @@ func TestWithTxIsolation(t *testing.T) {
 			var invalid *ojs.InvalidError
 			if refused := errors.As(err, &invalid) && invalid.Field == "tx"; refused == able || able && err != nil {
 				t.Errorf("a unique job: %v", err)
+			}
+			_, err = eng.Enqueue(ctx, "x", 1, ojs.WithOrderingKey("k"))
+			if errors.As(err, &invalid) == able || able && err != nil || !able && invalid.Field != "tx" {
+				t.Errorf("a job with an ordering key: %v", err)
 			}
 			_, err = eng.Enqueue(ctx, "x", 1)
 			must(t, err)

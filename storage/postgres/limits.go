@@ -135,7 +135,7 @@ func (s *Storage) lockLimits(ctx context.Context, tx transaction, of []storage.L
 	for i, name := range of {
 		names[i] = string(name.Kind) + " " + name.Name
 	}
-	return (&inserter{ctx: ctx, s: s, tx: tx}).lock("limit ", names)
+	return s.lock(ctx, tx, "limit ", names)
 }
 
 // mostAgain is how many closed bounds are looked at again though nothing is known to have

@@ -206,7 +206,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "row locks",
-		Then: true, DependsOn: true, Orders: true, Versions: true, InsertClaims: true, Limits: true}
+		Then: true, DependsOn: true, Ordering: true, Orders: true, Versions: true, InsertClaims: true,
+		Limits: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves

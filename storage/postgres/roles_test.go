@@ -111,6 +111,16 @@ func TestEnqueuerRole(t *testing.T) {
 	if info, err := eng.Get(t.Context(), waits.ID); err != nil || info.State != ojs.StateAvailable {
 		t.Errorf("a job that waited for a replaced one: %v, %v", info, err)
 	}
+	key := ojs.WithOrderingKey("k")
+	_, err = eng.Enqueue(t.Context(), "x", 6, replaces, key)
+	must(t, err)
+	next, err := eng.Enqueue(t.Context(), "x", 7, key)
+	must(t, err)
+	_, err = eng.Enqueue(t.Context(), "x", 6, replaces, key)
+	must(t, err)
+	if info, err := eng.Get(t.Context(), next.ID); err != nil || info.State != ojs.StateAvailable {
+		t.Errorf("a job behind a replaced one: %v, %v", info, err)
+	}
 	must(t, pgx.BeginFunc(t.Context(), admin, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), "SET LOCAL ROLE "+name+"_enqueuer")
 		must(t, err)
@@ -134,8 +144,8 @@ func TestEnqueuerRole(t *testing.T) {
 	}
 	counts, err := owner.Counts(t.Context())
 	must(t, err)
-	if n := total(counts); n != 8 { // one has replaced another, twice
-		t.Errorf("%d jobs, not 8: %v", n, counts)
+	if n := total(counts); n != 11 { // one has replaced another, three times
+		t.Errorf("%d jobs, not 11: %v", n, counts)
 	}
 }
 

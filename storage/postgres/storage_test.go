@@ -143,6 +143,7 @@ func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
 		SettleClaims: true,
 		Then:         true,
 		DependsOn:    true,
+		Ordering:     true,
 		Groups:       true,
 		Values:       true,
 		Logs:         true,

@@ -22,24 +22,25 @@ import (
 //	})
 //
 // The transaction has to be one of the storage's database, and read committed for a
-// unique job or a bounded queue: otherwise it does not see equal jobs that others have
-// enqueued since it began, and the enqueue fails with an *ojs.InvalidError of the field
-// "tx". Like every pgx.Tx it is for one goroutine at a time.
+// unique job, a bounded queue or an ordering key: otherwise it does not see jobs that
+// others have enqueued since it began, and the enqueue fails with an *ojs.InvalidError of
+// the field "tx". So does handler.Complete of a job with an ordering key. Like every
+// pgx.Tx it is for one goroutine at a time.
 //
 // With handler.Complete a handler completes its job in the transaction. A cancel is part
 // of the transaction, too. The events of an enqueue or a cancel are published when the
 // call returns, even if the transaction is rolled back later. Other processes are
 // notified by the commit. The commit also notifies them of records that do not decode and
 // that the enqueue has moved to the quarantine: no log line names these, Quarantine lists
-// them. A cancel or a replacement of a job that this engine runs ends
-// the context of its handler before the commit, even if the transaction is rolled back
-// later.
+// them. A cancel or a replacement of a job that this engine runs ends the context of its
+// handler before the commit, even if the transaction is rolled back later.
 //
 // A unique job keeps others with its fingerprint waiting until the transaction ends, as a
-// bounded queue keeps other bounded enqueues. One EnqueueMany locks in an order that all
-// have; two transactions that enqueue several times, in different orders, may wait for
-// each other, and one of them fails with ErrDeadlock then. No number of jobs fills the
-// server's lock table.
+// bounded queue keeps other bounded enqueues, and a job with an ordering key the other
+// enqueues of its key and the end of the job that has the turn. One EnqueueMany locks in
+// an order that all have; two transactions that enqueue several times, in different
+// orders, may wait for each other, and one of them fails with ErrDeadlock then. No number
+// of jobs fills the server's lock table.
 //
 // WithSQLTx is the same for transactions of database/sql.
 //

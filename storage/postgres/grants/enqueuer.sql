@@ -10,5 +10,7 @@ GRANT DELETE ON {schema}.stage TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.name_lock TO {role};
 -- For jobs that wait for others, which need the same, and for jobs that end while others wait for them.
 GRANT SELECT, INSERT, DELETE ON {schema}.edge TO {role};
+-- For jobs with an ordering key, which need the same, and for such jobs that end.
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.line TO {role};
 -- For jobs with a rate limit that end.
 GRANT INSERT ON {schema}.job_freed TO {role};

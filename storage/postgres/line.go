@@ -1,0 +1,186 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Jobs with an ordering key (storage.Insert.OrderingKey).
+//
+// The table line has a row for each that has not ended, which says whether the job waits
+// for its turn. Such a job has awaited set, so that the end of it is counted
+// (depends.go). A job in the quarantine keeps its row and is in no line meanwhile.
+//
+// Invariants:
+//
+//  1. The row of a job in line is changed by the transaction that has locked or stored
+//     the job. So a transaction that ends a job reads for certain whether it has the
+//     turn.
+//  2. A transaction that has a job enter a line, or gives a turn, has locked the name of
+//     the key before it looks at the line, and until its end. So of two ends, or of an
+//     end and an insert, the second one sees what the first has done.
+//  3. Locks are taken in this order: jobs that change, keys in the order of their
+//     hashes, the first jobs in line. Transactions that change several jobs of several
+//     keys may still wait for each other. PostgreSQL then undoes one of them, and the
+//     call repeats it (again).
+//  4. The end of a job that waits for its turn locks no key, unless none has the turn.
+
+// lockKeys locks the ordering keys of new jobs.
+func (s *Storage) lockKeys(ctx context.Context, tx transaction, recs []*storage.Record) error {
+	var keys []string
+	for _, r := range recs {
+		if r.Dependencies != nil && r.Dependencies.OrderingKey != "" {
+			keys = append(keys, r.Dependencies.OrderingKey)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return s.lock(ctx, tx, "line ", keys)
+}
+
+// enterLines has jobs that have just been stored wait for their turns. Their keys are
+// locked.
+func (c *counter) enterLines(batch []storage.Insert, added func(int) bool) error {
+	var ids, keys []string
+	var depends [][]byte
+	for k := range batch {
+		in := &batch[k]
+		if in.OrderingKey == "" || !added(k) {
+			continue
+		}
+		r := storage.Record{JobInfo: ojs.JobInfo{Dependencies: in.Record.Dependencies}}
+		r.Wait(in)
+		b, err := rows.EncodeDepends(r.Dependencies)
+		if err != nil {
+			return err
+		}
+		ids, keys, depends = append(ids, in.Record.ID), append(keys, in.OrderingKey), append(depends, b)
+		c.lines.locked[in.OrderingKey] = true
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return c.tx.exec(c.ctx, c.s.sql.enterLines, ids, keys, depends)
+}
+
+// lines are the lines of the jobs that a transaction has ended or stored.
+type lines struct {
+	left   map[int64]string // keys of jobs that have ended, until their ends are counted
+	shared bool             // several jobs of a key have ended
+	locked map[string]bool  // keys
+	first  map[string]int64 // by key, as look has found it; 0: none waits, or one has the turn
+	turns  map[string]int64 // by key: the job that the transaction has given the turn
+	given  []int64          // jobs whose turns are not stored yet
+	aside  []int64          // jobs in line that do not decode
+}
+
+func newLines() lines {
+	return lines{left: make(map[int64]string), locked: make(map[string]bool),
+		first: make(map[string]int64), turns: make(map[string]int64)}
+}
+
+// leave notes that a job that has ended has left its line. It reports whether the job had
+// the turn.
+func (c *counter) leave(seq int64, key string, waits bool) (turn bool) {
+	for _, k := range c.lines.left {
+		c.lines.shared = c.lines.shared || k == key
+	}
+	c.lines.left[seq] = key
+	w := c.jobs[seq]
+	return !waits || w != nil && !w.Dependencies.InLine
+}
+
+// lockLines locks keys, and looks who is first in their lines.
+func (c *counter) lockLines(keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if err := c.s.lock(c.ctx, c.tx, "line ", keys); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		c.lines.locked[k] = true
+	}
+	return c.look(keys)
+}
+
+// look finds, locks and reads the first in line of each of the keys of which no job has
+// the turn.
+func (c *counter) look(keys []string) error {
+	without := append([]int64{}, c.lines.aside...)
+	for seq, w := range c.jobs {
+		if w != nil && w.State.Terminal() {
+			without = append(without, seq)
+		}
+	}
+	for _, k := range keys {
+		c.lines.first[k] = 0
+	}
+	var key string
+	var seq int64
+	var unread []int64
+	err := c.tx.query(c.ctx, c.s.sql.firstInLine, []any{keys, without}, each([]any{&key, &seq}, func() {
+		c.lines.first[key] = seq
+		if c.jobs[seq] == nil {
+			unread = append(unread, seq)
+		}
+	}))
+	if err != nil || len(unread) == 0 {
+		return err
+	}
+	return c.read(c.s.sql.waitingJobs, unread)
+}
+
+// nextTurn gives the turn of a key to the first in line, unless a job has it. It returns
+// that job if this moves it, or nil.
+func (c *counter) nextTurn(now time.Time, key string) (*waiter, error) {
+	if w := c.jobs[c.lines.turns[key]]; w != nil && !w.State.Terminal() {
+		return nil, nil
+	}
+	var missed int64
+	for {
+		seq, looked := c.lines.first[key]
+		switch {
+		case !looked:
+			if err := c.look([]string{key}); err != nil {
+				return nil, err
+			}
+			continue
+		case seq == 0:
+			delete(c.lines.first, key)
+			return nil, nil
+		case !c.lines.locked[key]: // there may be others by now
+			if err := c.lockLines([]string{key}); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		delete(c.lines.first, key)
+		w := c.jobs[seq]
+		switch {
+		case w == nil: // it has left the line since; or, if it is still there, does not decode
+			if seq == missed {
+				c.lines.aside = append(c.lines.aside, seq)
+			}
+			missed = seq
+			continue
+		case w.State.Terminal():
+			continue
+		case !w.InLine():
+			return nil, nil
+		}
+		w.counted = true
+		c.lines.turns[key] = seq
+		c.lines.given = append(c.lines.given, seq)
+		if !w.Turn(now) {
+			return nil, nil
+		}
+		c.moved = append(c.moved, w)
+		return w, nil
+	}
+}
