@@ -62,9 +62,8 @@ type Looker interface {
 	// be kept.
 	Behind(passed map[int]int64, n int) ([]Waiting, error)
 	// First returns the first of each key that has any of the types, has not expired and
-	// is in no paused queue. Of bounds, which it may be given as well, it may return
-	// several, in order.
-	First(keys []string) ([]Waiting, error)
+	// is in no paused queue. Of each of the bounds it may return several, in order.
+	First(keys, bounds []string) ([]Waiting, error)
 }
 
 // Lane is for the claims of one set of keys, from one queue or from all, of the same
@@ -363,8 +362,8 @@ func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 		}
 	}()
 	for len(l.open) > 0 && (len(found) < w.Max || l.open[0].compare(found[w.Max-1].Position) < 0) {
-		var keys []string
-		for len(l.open) > 0 && len(keys) < w.Max {
+		var keys, bounds []string
+		for len(l.open) > 0 && len(keys)+len(bounds) < w.Max {
 			o := heap.Pop(&l.open).(openKey)
 			k := l.keys[o.key]
 			if k == nil || !k.queued || k.bound != o.Position {
@@ -375,15 +374,18 @@ func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 			case l.shut(o.key, k.key):
 			case w.Taken[k.key]:
 				again = append(again, o.key)
+			case k.key != o.key: // bounds have the key in their text
+				bounds = append(bounds, o.key)
 			default:
 				keys = append(keys, o.key)
 			}
 		}
-		if len(keys) == 0 {
+		if len(keys)+len(bounds) == 0 {
 			continue
 		}
-		again = append(again, keys...)
-		some, err := look.First(keys)
+		asked := slices.Concat(keys, bounds)
+		again = append(again, asked...)
+		some, err := look.First(keys, bounds)
 		if err != nil {
 			return nil, err
 		}
@@ -401,7 +403,7 @@ func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 		}
 		found = append(found, some...)
 		again = slices.DeleteFunc(again, func(key string) bool {
-			gone := !there[key] && slices.Contains(keys, key)
+			gone := !there[key] && slices.Contains(asked, key)
 			if gone {
 				l.leave(key)
 				l.expired = max(l.expired, w.Now) // or its jobs have

@@ -41,7 +41,7 @@ func (s *shelf) Behind(passed map[int]int64, n int) (found []rows.Waiting, err e
 	return found, nil
 }
 
-func (s *shelf) First(keys []string) (found []rows.Waiting, err error) {
+func (s *shelf) First(keys, _ []string) (found []rows.Waiting, err error) {
 	for _, key := range keys {
 		s.looks++
 		if i := slices.IndexFunc(s.jobs, func(j rows.Waiting) bool {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -447,6 +446,3 @@ func (p *past) tell(left bool) {
 		p.s.tell(p.ctx, &storage.Notice{Opens: opens})
 	}
 }
-
-// isBounds tells the names of lanes apart: they are keys, or bounds as text.
-func isBounds(name string) bool { return strings.HasPrefix(name, `{"Key":`) }

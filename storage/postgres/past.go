@@ -265,15 +265,7 @@ func (p *past) Behind(passed map[int]int64, n int) ([]rows.Waiting, error) {
 }
 
 // First implements rows.Looker.
-func (p *past) First(keys []string) (found []rows.Waiting, err error) {
-	var plain, bounds []string
-	for _, key := range keys {
-		if isBounds(key) {
-			bounds = append(bounds, key)
-		} else {
-			plain = append(plain, key)
-		}
-	}
+func (p *past) First(keys, bounds []string) (found []rows.Waiting, err error) {
 	leave := append(p.leftNames(storage.LimitQueue), p.paused...)
 	ask := func(sql string, of []string, how any) error {
 		args := p.types.arguments([]any{of, p.now, p.types.names})
@@ -281,8 +273,8 @@ func (p *past) First(keys []string) (found []rows.Waiting, err error) {
 		found = append(found, some...)
 		return err
 	}
-	if len(plain) > 0 {
-		err = ask(p.s.sql.firstOfKeys, plain, p.obeys)
+	if len(keys) > 0 {
+		err = ask(p.s.sql.firstOfKeys, keys, p.obeys)
 	}
 	if len(bounds) > 0 && err == nil {
 		err = ask(p.s.sql.firstOfBounds, bounds, p.most-len(p.claimed))

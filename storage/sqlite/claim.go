@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -182,10 +181,10 @@ func (k *claimer) look(found []rows.Waiting, n int, q *statement) ([]rows.Waitin
 }
 
 // First implements rows.Looker.
-func (k *claimer) First(keys []string) (found []rows.Waiting, err error) {
-	for _, key := range keys {
+func (k *claimer) First(keys, bounds []string) (found []rows.Waiting, err error) {
+	for i, key := range slices.Concat(keys, bounds) {
 		sql, most := selectKey, 1
-		if strings.HasPrefix(key, `{"Key":`) { // bounds, of which it takes several
+		if i >= len(keys) { // of bounds it takes several
 			sql, most = selectBounds, k.c.Max-len(k.claimed)
 		}
 		q := k.t.query(sql, key, k.now, k.queue)
