@@ -63,12 +63,15 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
 }
 
-// ClaimFound claims a job as a claim with keys to skip does that has found it in a queue.
-// It returns how many it claims.
-func (s *Storage) ClaimFound(ctx context.Context, now time.Time, queue string, seq int64) (int, error) {
+// ClaimFound claims a job as a claim with keys to skip does that has found it like j,
+// with bounds. It returns how many it claims.
+func (s *Storage) ClaimFound(
+	ctx context.Context, now time.Time, j rows.Waiting, bounds string,
+) (int, error) {
 	c := &storage.Claim{Worker: "w"}
-	p := &past{s: s, ctx: ctx, c: c, now: rows.Nanos(now), types: typesOf(nil), queue: queue}
-	got, err := p.take([]rows.Waiting{{Seq: seq}}, 10)
+	p := &past{s: s, ctx: ctx, c: c, now: rows.Nanos(now), types: typesOf(nil)}
+	p.bounds = map[int64]string{j.Seq: bounds}
+	got, err := p.take([]rows.Waiting{j}, 10)
 	return len(got), err
 }
 
@@ -96,7 +99,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"claim":            {s.sql.claim, append(claim, []string{"q", "r"})},
 		"claim all":        {s.sql.claimAll, claim},
 		"claim around":     {s.sql.claimAround, claim},
-		"claim these":      {s.sql.claimThese, append(claim, []int64{1, 2}, []string{"", "k"}, "q")},
+		"claim these":      {s.sql.claimThese, append(claim, []int64{1, 2}, []string{"", "k"}, none, ids, ids)},
 		"insert claim":     {s.sql.insertClaimIn, append(claimNew, ids, [][]byte{nil, nil})},
 		"insert claim all": {s.sql.insertClaimAll, append(claimNew, none, [][]byte{nil, nil})},
 		"logs":             {s.sql.logs, []any{"a"}},

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -323,17 +322,10 @@ func (r *round) claim() error {
 	if len(r.start) == 0 {
 		return nil
 	}
-	seqs, keys := make([]int64, len(r.start)), make([]string, len(r.start))
-	for i, j := range r.start {
-		seqs[i], keys[i] = j.Seq, j.Key
-	}
-	args := r.types.arguments([]any{r.now, len(r.start), r.c.Worker, r.types.names, []string{}})
-	args = append(args, seqs, keys, r.queue)
-	got, err := selectRows(r.ctx, r.tx, true, r.s.sql.claimThese, args...)
+	got, err := r.takeThese(r.ctx, r.tx, r.start, len(r.start))
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(got, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
 	r.got = got
 	for i := range got {
 		r.done[got[i].seq] = true

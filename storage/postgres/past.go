@@ -237,17 +237,32 @@ func (p *past) take(picked []rows.Waiting, most int) ([]stored, error) {
 	if len(picked) == 0 {
 		return nil, nil
 	}
-	seqs, keys := make([]int64, len(picked)), make([]string, len(picked))
+	these := make([]*rows.Waiting, len(picked))
 	for i := range picked {
-		seqs[i], keys[i] = picked[i].Seq, picked[i].Key
+		these[i] = &picked[i]
 	}
 	var got []stored
-	args := p.types.arguments([]any{p.now, most, p.c.Worker, p.types.names, []string{}})
-	args = append(args, seqs, keys, p.queue)
 	err := again(func() (err error) {
-		got, err = selectRows(p.ctx, tuned{p.s}, true, p.s.sql.claimThese, args...)
+		got, err = p.takeThese(p.ctx, tuned{p.s}, these, most)
 		return err
 	})
+	return got, err
+}
+
+// takeThese claims jobs, up to so many. It leaves jobs that have been changed since they
+// were looked at, and those that other transactions have locked.
+func (p *past) takeThese(
+	ctx context.Context, q querier, these []*rows.Waiting, most int,
+) ([]stored, error) {
+	n := len(these)
+	seqs, keys, bounds := make([]int64, n), make([]string, n), make([]string, n)
+	queues, types := make([]string, n), make([]string, n)
+	for i, j := range these {
+		seqs[i], keys[i], bounds[i], queues[i], types[i] = j.Seq, j.Key, p.bounds[j.Seq], j.Queue, j.Type
+	}
+	args := p.types.arguments([]any{p.now, most, p.c.Worker, p.types.names, []string{}})
+	args = append(args, seqs, keys, bounds, queues, types)
+	got, err := selectRows(ctx, q, true, p.s.sql.claimThese, args...)
 	slices.SortFunc(got, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
 	return got, err
 }

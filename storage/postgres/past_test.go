@@ -3,24 +3,39 @@ package postgres_test
 import (
 	"testing"
 	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
 )
 
-// A claim with keys to skip finds jobs before it locks them. A job that another process
-// moves to another queue in between is left.
-func TestClaimOfAJobThatHasMoved(t *testing.T) {
+// A claim with keys to skip, or with limits, finds jobs before it locks them. A job is
+// left that another process changes in between, since another limit may count it then.
+func TestClaimOfAJobThatHasChanged(t *testing.T) {
 	s, name := open(t, "")
-	must(t, insert(t.Context(), s, record(1), record(2)))
-	var seq int64
-	must(t, connect(t).QueryRow(t.Context(), `SELECT min(seq) FROM "`+name+`".job`).Scan(&seq))
-	for _, c := range []struct {
-		queue string
-		seq   int64
-		want  int
-	}{{"p", seq, 0}, {"q", seq, 1}, {"", seq + 1, 1}} {
-		n, err := s.ClaimFound(t.Context(), time.Now(), c.queue, c.seq)
+	rec := record(1)
+	rec.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 1}
+	must(t, insert(t.Context(), s, rec))
+	found := rows.Waiting{Queue: "q", Type: "x", Key: "k"}
+	must(t, connect(t).QueryRow(t.Context(), `SELECT seq FROM "`+name+`".job`).Scan(&found.Seq))
+	bounds, err := rows.Bounds(rec.RateLimit)
+	must(t, err)
+	wants := func(what string, want int, j rows.Waiting, bounds string) {
+		t.Helper()
+		n, err := s.ClaimFound(t.Context(), time.Now(), j, bounds)
 		must(t, err)
-		if n != c.want {
-			t.Errorf("a claim of queue %q takes %d jobs of queue q, want %d", c.queue, n, c.want)
+		if n != want {
+			t.Errorf("a claim takes %d jobs with another %s, not %d", n, what, want)
 		}
 	}
+	was := found
+	was.Queue = "p"
+	wants("queue", 0, was, bounds)
+	was = found
+	was.Type = "y"
+	wants("type", 0, was, bounds)
+	was = found
+	was.Key = "l"
+	wants("key", 0, was, bounds)
+	wants("limit", 0, found, `{"Key":"k","Concurrency":9}`)
+	wants("nothing", 1, found, bounds)
 }

@@ -212,11 +212,13 @@ const (
 		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY first.priority DESC, first.place LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
-	// $9 are the jobs, $10 their keys as they were, $11 their queue; '': any.
+	// $9 are the jobs, and $10 to $13 their keys, bounds, queues and types as they were.
 	pickThese = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($9::bigint[]) AND {claimable}
 		AND coalesce(j.rate_key, '') = ($10::text[])[array_position($9::bigint[], j.seq)]
-		AND ($11::text = '' OR j.queue = $11::text)
+		AND coalesce(j.bounds, '') = ($11::text[])[array_position($9::bigint[], j.seq)]
+		AND j.queue = ($12::text[])[array_position($9::bigint[], j.seq)]
+		AND j.type = ($13::text[])[array_position($9::bigint[], j.seq)]
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
