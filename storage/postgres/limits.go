@@ -78,9 +78,20 @@ func (s *Storage) lookForWide(ctx context.Context, q rowAsker) error {
 		return nil
 	})
 	if err == nil {
-		s.wide.Store(&set)
+		s.keepWide(set)
 	}
 	return err
+}
+
+// keepWide keeps what a look has found, unless another has found more meanwhile: limits of
+// queues and types stay.
+func (s *Storage) keepWide(set wideSet) {
+	for {
+		known := s.wide.Load()
+		if known != nil && len(*known) > len(set) || s.wide.CompareAndSwap(known, &set) {
+			return
+		}
+	}
 }
 
 // rowAsker is a connection or a pool.
@@ -166,7 +177,7 @@ func (p *past) follow(forget bool) error {
 		wide[storage.LimitName{Kind: storage.LimitKind(kinds[i]), Name: names[i]}] = true
 	}
 	x.wide = wide
-	p.s.wide.Store(&wide)
+	p.s.keepWide(wide)
 	var again []*rows.ClosedLane
 	for l, due := x.closed.Due(rows.Time(p.now)); due; l, due = x.closed.Due(rows.Time(p.now)) {
 		again = append(again, l)

@@ -355,6 +355,14 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 		return err
 	}
 	n.Add(rec.ID, rec.State, rec.WakeAt())
+	if rec.State == ojs.StateActive { // claims that limits count have counted without it
+		names := limitsOf(*s.wide.Load(), w.Queue, w.Type, w.Bounds, w.RateKey)
+		if len(names) > 0 {
+			if err := s.lockLimits(ctx, inTx{tx}, names); err != nil {
+				return err
+			}
+		}
+	}
 	if _, err := tx.Exec(ctx, s.sql.releaseJob, e.seq); err != nil {
 		return err
 	}
