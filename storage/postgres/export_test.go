@@ -99,7 +99,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"claim":            {s.sql.claim, append(claim, []string{"q", "r"})},
 		"claim all":        {s.sql.claimAll, claim},
 		"claim around":     {s.sql.claimAround, claim},
-		"claim these":      {s.sql.claimThese, append(claim, []int64{1, 2}, []string{"", "k"}, none, ids, ids)},
+		"claim these":      {s.sql.claimThese, append(claim, []int64{1, 2}, ids, none, ids, ids)},
 		"insert claim":     {s.sql.insertClaimIn, append(claimNew, ids, [][]byte{nil, nil})},
 		"insert claim all": {s.sql.insertClaimAll, append(claimNew, none, [][]byte{nil, nil})},
 		"logs":             {s.sql.logs, []any{"a"}},

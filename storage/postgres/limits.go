@@ -83,8 +83,8 @@ func (s *Storage) lookForWide(ctx context.Context, q rowAsker) error {
 	return err
 }
 
-// keepWide keeps what a look has found, unless another has found more meanwhile: limits of
-// queues and types stay.
+// keepWide keeps what a look has found, unless another has found more meanwhile: the
+// limits of queues and types stay.
 func (s *Storage) keepWide(set wideSet) {
 	for {
 		known := s.wide.Load()

@@ -673,7 +673,8 @@ func newStatements(schema string) *statements {
 
 		// The jobs $1 have ended. It returns those that wait for them, and the lines that
 		// they leave, with the key.
-		takeEdges: q(`WITH edges AS (DELETE FROM {schema}.edge WHERE dependency = ANY ($1::bigint[]) RETURNING dependency, waiting),
+		takeEdges: q(`WITH edges AS (DELETE FROM {schema}.edge WHERE dependency = ANY ($1::bigint[])
+				RETURNING dependency, waiting),
 			lines AS (DELETE FROM {schema}.line WHERE seq = ANY ($1::bigint[]) RETURNING seq, key, waits)
 			SELECT dependency, waiting, '', false FROM edges UNION ALL SELECT seq, 0, key, waits FROM lines`),
 		// With 1 if other jobs may wait for the job.
@@ -689,22 +690,27 @@ func newStatements(schema string) *statements {
 		forgetEdges: q(`DELETE FROM {schema}.edge WHERE waiting = ANY ($1::bigint[])`),
 		// $1 are new jobs, $2 their ordering keys, $3 their dependencies.
 		enterLines: q(`WITH n AS MATERIALIZED (SELECT b.seq, u.key, u.depends
-				FROM unnest($1::text[], $2::text[], $3::bytea[]) u (id, key, depends) JOIN {schema}.job b ON b.id = u.id),
+				FROM unnest($1::text[], $2::text[], $3::bytea[]) u (id, key, depends)
+				JOIN {schema}.job b ON b.id = u.id),
 			body AS (UPDATE {schema}.job b SET depends = n.depends FROM n WHERE b.seq = n.seq),
-			awaited AS (UPDATE {schema}.stage SET awaited = true WHERE seq = ANY (ARRAY(SELECT seq FROM n)) AND state = 1)
-			INSERT INTO {schema}.line SELECT seq, key, true FROM n WHERE (SELECT s.state FROM {schema}.stage s WHERE s.seq = n.seq) = 1
+			awaited AS (UPDATE {schema}.stage SET awaited = true
+				WHERE seq = ANY (ARRAY(SELECT seq FROM n)) AND state = 1)
+			INSERT INTO {schema}.line SELECT seq, key, true FROM n
+			WHERE (SELECT s.state FROM {schema}.stage s WHERE s.seq = n.seq) = 1
 			ON CONFLICT (seq) DO UPDATE SET key = excluded.key, waits = true`),
 		// The first in line of each of the keys $1 of which no job has the turn. $2 are
 		// jobs to leave out. A job that has left the state pending has the turn.
 		firstInLine: q(`SELECT u.key, l.seq FROM unnest($1::text[]) u (key) CROSS JOIN LATERAL (
-				SELECT l.seq, l.waits AND (SELECT s.state FROM {schema}.stage s WHERE s.seq = l.seq) = 1 AS waits FROM {schema}.line l
-				WHERE l.key = u.key AND l.seq <> ALL ($2::bigint[])
-				AND (SELECT s.state FROM {schema}.stage s WHERE s.seq = l.seq) < 6 ORDER BY l.waits, l.seq LIMIT 1) l
+				SELECT l.seq, l.waits AND (SELECT s.state FROM {schema}.stage s WHERE s.seq = l.seq) = 1 AS waits
+				FROM {schema}.line l WHERE l.key = u.key AND l.seq <> ALL ($2::bigint[])
+				AND (SELECT s.state FROM {schema}.stage s WHERE s.seq = l.seq) < 6
+				ORDER BY l.waits, l.seq LIMIT 1) l
 			WHERE l.waits`),
 		leaveLine: q(`UPDATE {schema}.line SET waits = false WHERE seq = ANY ($1::bigint[])`),
 		// setDepends of the jobs $1, of which $3 have the turn.
 		giveTurns: q(`WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
-			UPDATE {schema}.job SET depends = ($2::bytea[])[array_position($1::bigint[], seq)] WHERE seq = ANY ($1::bigint[])`),
+			UPDATE {schema}.job SET depends = ($2::bytea[])[array_position($1::bigint[], seq)]
+			WHERE seq = ANY ($1::bigint[])`),
 		setAwaited: q(`UPDATE {schema}.stage SET awaited = true
 			WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`),
 		lockChanged: q(`SELECT id, seq, version, state, coalesce(awaited, false) FROM {whole}
