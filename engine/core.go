@@ -57,6 +57,7 @@ type core struct {
 	workflows begun // to publish their starts once
 	room      room
 	listening listening
+	feeds     changeFeeds
 	unserved  sync.Map // queues of which warnUnserved has warned
 	workers   workers
 	events    *eventlog.Log
