@@ -111,3 +111,7 @@ func TestReleaseOfACountedJob(t *testing.T) {
 		t.Errorf("the job is %s, %v", r.State, err)
 	}
 }
+
+func TestLimitsAreExact(t *testing.T) {
+	limittest.Exact(t, openForCrash, schema(t, connect(t))+" "+server)
+}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ojsengine/ojs/internal/crashtest"
+	"github.com/ojsengine/ojs/internal/limittest"
 	"github.com/ojsengine/ojs/internal/pgtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -24,6 +25,7 @@ var server string
 
 func TestMain(m *testing.M) {
 	crashtest.Child(openForCrash, beginForCrash)
+	limittest.Child(openForCrash)
 	code := pgtest.Main(m, &server)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

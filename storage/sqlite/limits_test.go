@@ -138,6 +138,10 @@ func TestLimitsAreForgotten(t *testing.T) {
 	})
 }
 
+func TestLimitsAreExact(t *testing.T) {
+	limittest.Exact(t, openForCrash, filepath.Join(t.TempDir(), "jobs.db"))
+}
+
 // A claim costs no statement for a job without a limit, and no more with many closed
 // keys than with none.
 func BenchmarkLimits(b *testing.B) {

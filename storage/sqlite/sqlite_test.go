@@ -19,12 +19,14 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/crashtest"
+	"github.com/ojsengine/ojs/internal/limittest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
 func TestMain(m *testing.M) {
 	crashtest.Child(openForCrash, withinForCrash)
+	limittest.Child(openForCrash)
 	lookAsChild()
 	holdAsChild()
 	goleak.VerifyTestMain(m)
