@@ -35,15 +35,21 @@ func BenchmarkPages(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	onStorages(b, func(b *testing.B, st storage.Storage, server int) { benchPages(b, st, n, server) })
+}
+
+// onStorages runs a benchmark on each storage. server is the process of its server; 0:
+// it has none.
+func onStorages(b *testing.B, bench func(b *testing.B, st storage.Storage, server int)) {
 	ctx := context.Background()
-	b.Run("memory", func(b *testing.B) { benchPages(b, memory.New(), n, 0) })
+	b.Run("memory", func(b *testing.B) { bench(b, memory.New(), 0) })
 	b.Run("sqlite", func(b *testing.B) {
 		st, err := sqlite.Open(ctx, filepath.Join(b.TempDir(), "jobs.db"))
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer func() { _ = st.Close() }()
-		benchPages(b, st, n, 0)
+		bench(b, st, 0)
 	})
 	b.Run("postgres", func(b *testing.B) {
 		db, err := pgtest.Start()
@@ -61,7 +67,7 @@ func BenchmarkPages(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer func() { _ = st.Close() }()
-		benchPages(b, st, n, db.PID())
+		bench(b, st, db.PID())
 	})
 }
 
