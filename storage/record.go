@@ -106,9 +106,12 @@ func (r *Record) Keeps(now time.Time) bool {
 
 const metaWorkflow = "workflow_id"
 
-// KeepLonger is for how long Prune keeps a job on, each time that KeptUntil is over and
-// the Keeper keeps the job [prune-10].
-const KeepLonger = time.Hour
+// KeptOn is until when Prune keeps a job on that has ended, each time that KeptUntil is
+// over and the Keeper keeps the job: for as long again as since its end, but for a second
+// at least and an hour at most [prune-10].
+func KeptOn(now, finished time.Time) time.Time {
+	return now.Add(min(max(now.Sub(finished), time.Second), time.Hour))
+}
 
 // ResultKeptUntil is when the ResultTTL of a job that has ended is over [prune-6]. Zero:
 // it has none.

@@ -486,7 +486,7 @@ type Due struct {
 //
 // The jobs of a workflow are kept as long as the workflow [prune-10]. If KeptUntil of a
 // job is over, and its Keeper is stored and keeps it (Record.Keeps), Prune keeps the job
-// for KeepLonger from Now on [prune-10]. Storages without Capabilities.DependsOn have no
+// until KeptOn [prune-10]. Storages without Capabilities.DependsOn have no
 // workflows and need not do this [prune-10].
 type Prune struct {
 	Now         time.Time

@@ -35,8 +35,7 @@ const (
 
 // DefaultResultTTL is for how long a workflow is kept after its end, with all of its
 // steps, unless an option of New says otherwise. A draft with a longer ojs.WithResultTTL
-// is kept for that time after its own end. Pruning may come an hour later
-// (storage.KeepLonger).
+// is kept for that time after its own end. Pruning may come an hour later.
 const DefaultResultTTL = 24 * time.Hour
 
 // Start starts a workflow under an id, a UUIDv7: it stores all of its jobs in one call,

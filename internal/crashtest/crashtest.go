@@ -8,7 +8,7 @@ package crashtest
 
 import (
 	"context"
-	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -43,7 +43,7 @@ type Config struct {
 const (
 	defaultTime = 5 * time.Second
 	killEvery   = 200 * time.Millisecond
-	drainTime   = 3 * time.Minute // more than any backoff, on a busy machine
+	drainTime   = 3 * time.Minute // without an end; more than any backoff, on a busy machine
 	lookEvery   = 50 * time.Millisecond
 	calmTime    = time.Second // for a database to finish the calls of a killed process
 )
@@ -147,7 +147,9 @@ func (g *group) awaitEnqueue() {
 	}
 }
 
-// drain waits until every job has ended and no other comes.
+// drain waits until every job has ended and no other comes. It gives up when the number
+// of open jobs has not fallen below its least for drainTime: how long all of them take
+// depends on how long the producers ran.
 func drain(t *testing.T, cfg *Config) bool {
 	s, release, err := cfg.Open(t.Context(), cfg.Direct)
 	if err != nil {
@@ -155,17 +157,19 @@ func drain(t *testing.T, cfg *Config) bool {
 		return false
 	}
 	defer closeStorage(t, s, release)
-	ctx, cancel := wall.WithTimeout(t.Context(), drainTime)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	stuck := wall.AfterFunc(drainTime, func() { cancel(context.DeadlineExceeded) })
+	defer stuck.Stop()
 	began := wall.Now()
-	calm := 0
+	calm, least := 0, math.MaxInt
 	look := wall.Ticker(lookEvery)
 	defer look.Stop()
 	for {
 		counts, err := s.Counts(ctx)
 		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			t.Errorf("jobs are left after %v: %v", drainTime, describeOpen(t, s))
+		case context.Cause(ctx) == context.DeadlineExceeded:
+			t.Errorf("jobs are left, and no fewer than %v ago: %v", drainTime, describeOpen(t, s))
 			return false
 		case err != nil:
 			t.Error(err)
@@ -176,6 +180,10 @@ func drain(t *testing.T, cfg *Config) bool {
 			if !c.State.Terminal() {
 				open += c.N
 			}
+		}
+		if open < least {
+			least = open
+			stuck.Reset(drainTime)
 		}
 		if calm++; open > 0 {
 			calm = 0

@@ -107,7 +107,7 @@ func (s *Storage) release(now time.Time) {
 		}
 		j := it.Value
 		if s.keptBy(j, now) {
-			s.kept.Push(&j.wake, now.Add(storage.KeepLonger))
+			s.kept.Push(&j.wake, storage.KeptOn(now, j.finishedAt()))
 			continue
 		}
 		s.held.remove(j)

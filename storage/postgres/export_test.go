@@ -157,7 +157,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"peers":   {s.sql.peers, []any{ids}},
 		"locked":  {s.sql.locked, []any{[]int64{1, 2}}},
 		"kept":    {s.sql.keptUntil, []any{now, 10}},
-		"keep on": {s.sql.keepOn, []any{now, []int64{1, 2}, ids, now}},
+		"keep on": {s.sql.keepOn, []any{now, []int64{1, 2}, ids, []int64{1, 2}}},
 		"release": {s.sql.release, []any{now, []int64{1, 2}}},
 		"prune":   {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10, now}},
 		"remove":  {s.sql.remove, []any{ids}},

@@ -89,16 +89,18 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 // not released: a call that meets a lock of another leaves the job to that.
 func (s *Storage) release(ctx context.Context, now time.Time) error {
 	ns := rows.Nanos(now)
-	var over, members []int64
+	var over, members, until []int64
 	var keepers []string
-	var seq int64
+	var seq, finished int64
 	var job []byte
 	err := again(func() error {
-		over, members, keepers = nil, nil, nil
-		return tuned{s}.query(ctx, s.sql.keptUntil, []any{ns, releases}, each([]any{&seq, &job}, func() {
+		over, members, keepers, until = nil, nil, nil, nil
+		into := []any{&seq, &finished, &job}
+		return tuned{s}.query(ctx, s.sql.keptUntil, []any{ns, releases}, each(into, func() {
 			over = append(over, seq)
 			if keeper := rows.Keeper(job); keeper != "" && sayable(keeper) {
 				members, keepers = append(members, seq), append(keepers, keeper)
+				until = append(until, rows.Nanos(storage.KeptOn(now, rows.Time(finished))))
 			}
 		}))
 	})
@@ -106,7 +108,7 @@ func (s *Storage) release(ctx context.Context, now time.Time) error {
 		return err
 	}
 	if len(members) > 0 {
-		args := []any{ns, members, keepers, rows.Nanos(now.Add(storage.KeepLonger))}
+		args := []any{ns, members, keepers, until}
 		if err := again(func() error {
 			return tuned{s}.query(ctx, s.sql.keepOn, args, each([]any{&seq}, func() {}))
 		}); err != nil {

@@ -800,14 +800,15 @@ func newStatements(schema string) *statements {
 		// other's jobs.
 		keptUntil: q(`WITH again AS (UPDATE {schema}.stage SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
 				SELECT seq FROM {schema}.done WHERE released > $1 ORDER BY released, seq FOR UPDATE)))
-			SELECT d.seq, (SELECT CASE WHEN position('"workflow_id"'::bytea IN job) > 0 THEN job END FROM {schema}.job WHERE seq = d.seq)
+			SELECT d.seq, coalesce(d.finished, {none}), (SELECT CASE WHEN position('"workflow_id"'::bytea IN job) > 0 THEN job END FROM {schema}.job WHERE seq = d.seq)
 			FROM {schema}.done d WHERE d.kept <= $1 ORDER BY d.kept LIMIT $2`),
-		// $1 is the time, $2 are jobs, $3 their workflows, $4 is until when.
-		keepOn: q(`UPDATE {schema}.done SET kept = $4 WHERE kept <= $1 AND seq = ANY (ARRAY(
+		// $1 is the time, $2 are jobs, $3 their workflows, $4 until when.
+		keepOn: q(`UPDATE {schema}.done d SET kept = u.until FROM unnest($2::bigint[], $4::bigint[]) u (seq, until)
+			WHERE d.seq = u.seq AND d.kept <= $1 AND d.seq = ANY (ARRAY(
 				SELECT d.seq FROM unnest($2::bigint[], $3::text[]) u (seq, keeper) JOIN {schema}.done d ON d.seq = u.seq
 				WHERE EXISTS (SELECT FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
 					WHERE b.id = u.keeper AND (s.state < 6 OR s.kept > $1))
-				ORDER BY d.seq FOR UPDATE OF d SKIP LOCKED)) RETURNING seq`),
+				ORDER BY d.seq FOR UPDATE OF d SKIP LOCKED)) RETURNING d.seq`),
 		// $2 are jobs.
 		release: q(`UPDATE {schema}.stage SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
 			SELECT seq FROM {schema}.done WHERE seq = ANY ($2::bigint[]) AND kept <= $1 ORDER BY seq FOR UPDATE SKIP LOCKED))`),

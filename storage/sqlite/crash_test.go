@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	zombiezen "zombiezen.com/go/sqlite"
 
@@ -14,7 +15,8 @@ import (
 )
 
 func openForCrash(ctx context.Context, path string) (storage.Storage, func(), error) {
-	s, err := sqlite.Open(ctx, path)
+	// A process that is killed and started on a busy machine gets few turns.
+	s, err := sqlite.Open(ctx, path, sqlite.WithBusyTimeout(time.Minute))
 	return s, func() {}, err
 }
 

@@ -111,33 +111,34 @@ func (t *tx) release(now time.Time) error {
 	if err := t.setKept(true, keepAgain, nil, selectReleased, ns); err != nil {
 		return err
 	}
-	longer := rows.Nanos(now.Add(storage.KeepLonger))
-	return t.setKept(false, releaseJob, func(seq int64, keeper string) (bool, error) {
+	return t.setKept(false, releaseJob, func(seq, finished int64, keeper string) (bool, error) {
 		q := t.query(selectKeeps, keeper, ns)
 		keeps := q.next()
 		if err := q.close(); err != nil || !keeps {
 			return false, err
 		}
-		return true, t.exec(keepOn, longer, seq)
+		return true, t.exec(keepOn, rows.Nanos(storage.KeptOn(now, rows.Time(finished))), seq)
 	}, selectKept, ns, maxReleased)
 }
 
 // setKept makes the jobs that a query selects kept, or not kept, by an update of each. It
 // leaves those out whose Keeper is set and for which keepOn reports true.
 func (t *tx) setKept(
-	kept bool, update string, keepOn func(seq int64, keeper string) (bool, error), query string, args ...any,
+	kept bool, update string, keepOn func(seq, finished int64, keeper string) (bool, error),
+	query string, args ...any,
 ) error {
 	type job struct {
 		seq int64
 		kind
-		keeper string
+		finished int64
+		keeper   string
 	}
 	var jobs []job
 	q := t.query(query, args...)
 	for q.next() {
 		j := job{seq: q.int64(), kind: kind{q.text(), q.int(), q.time() != rows.None, !kept}}
 		if keepOn != nil {
-			j.keeper = rows.Keeper(q.blob())
+			j.finished, j.keeper = q.time(), rows.Keeper(q.blob())
 		}
 		jobs = append(jobs, j)
 	}
@@ -147,7 +148,7 @@ func (t *tx) setKept(
 	for _, j := range jobs {
 		t.written = true
 		if j.keeper != "" {
-			if done, err := keepOn(j.seq, j.keeper); err != nil {
+			if done, err := keepOn(j.seq, j.finished, j.keeper); err != nil {
 				return err
 			} else if done {
 				continue

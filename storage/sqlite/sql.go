@@ -109,7 +109,7 @@ const (
 		ORDER BY finished, place LIMIT ?2`
 	oldestDead = `SELECT seq, place, finished, id, queue FROM job WHERE dead IS NOT NULL AND kept IS NULL ORDER BY finished, place LIMIT ?`
 
-	selectKept = `SELECT seq, queue, state, dead, CASE WHEN instr(job, CAST('"workflow_id"' AS BLOB)) > 0 THEN job END
+	selectKept = `SELECT seq, queue, state, dead, finished, CASE WHEN instr(job, CAST('"workflow_id"' AS BLOB)) > 0 THEN job END
 		FROM job WHERE kept <= ? ORDER BY kept LIMIT ?`
 	selectKeeps = `SELECT 1 FROM job WHERE id = ? AND (state < 6 OR kept > ?)`
 	keepOn      = `UPDATE job SET kept = ? WHERE seq = ?`

@@ -921,7 +921,7 @@ func (s *Reference) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 	for _, j := range s.jobs {
 		if keeper := s.find(j.rec.Keeper()); keeper != nil && j.rec.State.Terminal() &&
 			!j.rec.KeptUntil().After(p.Now) && keeper.rec.Keeps(p.Now) && !j.keptOn.After(p.Now) {
-			j.keptOn = p.Now.Add(storage.KeepLonger)
+			j.keptOn = storage.KeptOn(p.Now, j.rec.FinishedAt)
 		}
 	}
 	for {
