@@ -32,8 +32,9 @@ DO $do$ DECLARE f record; t pg_catalog.text; BEGIN
 		FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
 		WHERE n.nspname = 'pg_catalog' AND p.proname IN ('nextval', 'set_config', 'current_setting', 'pg_notify',
 			'hashtextextended', 'clock_timestamp', 'cardinality', 'generate_series', 'pg_advisory_xact_lock',
-			'pg_current_snapshot', 'pg_snapshot_xmin', 'pg_snapshot_xmax', 'convert_to', 'convert_from', 'encode', 'now', 'min', 'max', 'sum')
-			AND p.prokind IN ('f', 'a')
+			'pg_current_snapshot', 'pg_snapshot_xmin', 'pg_snapshot_xmax', 'convert_to', 'convert_from', 'encode', 'now', 'min', 'max', 'sum',
+			'bool_or', 'row_number', 'split_part', 'starts_with', 'strpos', 'substr')
+			AND p.prokind IN ('f', 'a', 'w')
 	LOOP
 		FOREACH t IN ARRAY ARRAY[f.args, pg_catalog.replace(f.args, 'regclass', 'pg_catalog.text')] LOOP
 			BEGIN
@@ -51,6 +52,7 @@ DO $do$ DECLARE f record; t pg_catalog.text; BEGIN
 	END LOOP;
 	FOREACH t IN ARRAY ARRAY['pg_catalog.text', 'bigint', 'integer'] LOOP
 		EXECUTE pg_catalog.format('CREATE FUNCTION {schema}.num_nonnulls(%s) RETURNS pg_catalog.point LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION ''hostile''; END $f$', t);
+		EXECUTE pg_catalog.format('CREATE FUNCTION {schema}.array_agg(%s) RETURNS pg_catalog.point LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION ''hostile''; END $f$', t);
 		EXECUTE pg_catalog.format('CREATE FUNCTION {schema}.count(%s) RETURNS pg_catalog.point LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION ''hostile''; END $f$', t);
 	END LOOP;
 END $do$`
