@@ -133,3 +133,42 @@ func ExampleEngine_EnqueueMany_dependsOn() {
 	// report
 	// alarm: cancelled
 }
+
+// A web server sees the end of a job that a worker process on the same storage runs.
+func ExampleEngine_SubscribeShared() {
+	store := memory.New() // or a database that both processes open
+	web, err := engine.New[string](store, quiet)
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker, err := engine.New[string](store, quiet)
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker.Handle("import", func(context.Context, *ojs.Job[string]) error { return nil })
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- worker.Run(ctx) }()
+
+	ticket, err := web.Enqueue(ctx, "import", "users.csv", ojs.WithPending())
+	if err != nil {
+		log.Fatal(err)
+	}
+	sub, err := web.SubscribeShared(engine.EventFilter{
+		Types: []ojs.EventType{ojs.EventChanged}, JobIDs: []string{ticket.ID}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sub.Close()
+	if err := web.Jobs().Activate(ctx, ticket.ID); err != nil {
+		log.Fatal(err)
+	}
+	if ev := <-sub.C(); ev.Job != nil {
+		fmt.Println(ev.Job.Type, ev.Job.State)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+	// Output: import completed
+}

@@ -102,6 +102,28 @@ func ExampleJobs_Count() {
 	// Output: 2 true 5
 }
 
+// Break the waiting jobs of a queue down by type.
+func ExampleJobs_Facets() {
+	ctx, eng := begin()
+	for _, jobType := range []string{"email.send", "report.build", "email.send"} {
+		enqueue(ctx, eng, jobType, nil, ojs.WithQueue("mail"))
+	}
+	enqueue(ctx, eng, "email.send", nil)
+	f := engine.Filter{Queues: []string{"mail"}, States: []ojs.State{ojs.StateAvailable}}
+	types, err := eng.Jobs().Facets(ctx, f, engine.FacetType, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, v := range types.Values {
+		fmt.Println(v.Value, v.N)
+	}
+	fmt.Println("exact:", types.Exact)
+	// Output:
+	// email.send 2
+	// report.build 1
+	// exact: true
+}
+
 // Ask why a job does not run.
 func ExampleJobs_Explain() {
 	ctx, eng := begin()
