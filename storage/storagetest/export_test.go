@@ -15,11 +15,15 @@ import (
 )
 
 // Prove runs one case and returns its failures.
-func Prove(cfg Config, c Case) []string {
+func Prove(cfg Config, c Case) []string { return ProveUntil(cfg, c, func() {}) }
+
+// ProveUntil is Prove with the failures that come until wait returns, after the test.
+func ProveUntil(cfg Config, c Case, wait func()) []string {
 	tb := &quiet{}
 	done := make(chan struct{})
 	go func() { defer close(done); prove(tb, cfg, c) }()
 	<-done
+	wait()
 	tb.end()
 	tb.mu.Lock()
 	defer tb.mu.Unlock()

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ojsengine/ojs/storage"
 )
@@ -86,5 +87,25 @@ func TestWaivedCaseDoesNotRun(t *testing.T) {
 	c := Case{ID: "x-1", Path: "X/Y", Rule: "Rule.", run: func(*C) { t.Error("it ran") }}
 	if got := runCase(t, cfg, c); got != "WAIVED: it is a toy" {
 		t.Error(got)
+	}
+}
+
+// A case that goes on after the test has failed for it says nothing more: the test may
+// have ended.
+func TestSlowCaseFailsOnce(t *testing.T) {
+	for name, end := range map[string]func(c *C){
+		"fails":  func(c *C) { c.failf("late") },
+		"panics": func(*C) { panic("late") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := Config{Open: func(testing.TB) storage.Storage { return NewReference() }}
+				slow := Case{Rule: "A rule.", run: func(c *C) { <-c.ctx.Done(); end(c) }}
+				got := ProveUntil(cfg, slow, synctest.Wait)
+				if len(got) != 1 || got[0] != "A rule.\nthe storage hangs" {
+					t.Errorf("%q", got)
+				}
+			})
+		})
 	}
 }

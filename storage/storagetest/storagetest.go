@@ -336,6 +336,9 @@ type C struct {
 	ctx  context.Context
 	now  time.Time
 	ids  int
+
+	mu   sync.Mutex // guards over
+	over bool       // the test has ended, though the case goes on
 }
 
 // epoch is when cases begin.
@@ -355,7 +358,7 @@ func prove(tb testing.TB, cfg Config, c Case) {
 		defer close(done)
 		defer func() {
 			if p := recover(); p != nil {
-				w.tb.Errorf("%s\n%s\npanic: %v", c.Rule, c.Source, p)
+				w.report("%s\n%s\npanic: %v", c.Rule, c.Source, p)
 			}
 		}()
 		c.run(w)
@@ -363,7 +366,20 @@ func prove(tb testing.TB, cfg Config, c Case) {
 	select {
 	case <-done:
 	case <-wall.After(watchdog):
-		tb.Errorf("%s\nthe storage hangs", c.Rule)
+		w.report("%s\nthe storage hangs", c.Rule)
+		w.mu.Lock()
+		w.over = true
+		w.mu.Unlock()
+	}
+}
+
+// report fails the test, unless it has ended.
+func (c *C) report(format string, args ...any) {
+	c.tb.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.tb.Errorf(format, args...)
 	}
 }
 
@@ -381,7 +397,7 @@ func (c *C) errorf(format string, args ...any) {
 			args[i] = fields.Text(a)
 		}
 	}
-	c.tb.Errorf("%s\n%s", c.rule, fmt.Sprintf(format, args...))
+	c.report("%s\n%s", c.rule, fmt.Sprintf(format, args...))
 }
 
 // hasFields reports whether a failure shows the fields of a value.
