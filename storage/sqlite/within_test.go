@@ -2,8 +2,10 @@ package sqlite_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -365,5 +367,48 @@ func TestCompleteWithinMovesDependents(t *testing.T) {
 		if ev := <-sub.C(); ev.Type != want || ev.Subject != tickets[i].ID {
 			t.Errorf("event %d: %s of %s, want %s of %s", i, ev.Type, ev.Subject, want, tickets[i].ID)
 		}
+	}
+}
+
+// The log of an attempt is stored in the transaction that completes its job: it is there
+// if that commits, and not if it is undone.
+func TestLogsOfCompleteWithin(t *testing.T) {
+	p := paying(t)
+	eng, err := engine.New[any](p.Storage, engine.WithLogger(discard), engine.WithJobLogs(0))
+	must(t, err)
+	eng.Handle("pay", func(ctx context.Context, job *ojs.Job[any]) error {
+		handler.Logger(ctx).Info("paying")
+		err := p.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) error {
+			if err := handler.Complete(ctx); err != nil || job.Attempt > 1 {
+				return err
+			}
+			return errors.New("the account is locked")
+		})
+		if err != nil {
+			handler.Logger(ctx).Info("undone")
+		}
+		return err
+	})
+	ticket, err := eng.Enqueue(t.Context(), "pay", nil,
+		ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond}))
+	must(t, err)
+	runUntilEnd(t, eng)
+	job, err := ticket.Wait(t.Context())
+	must(t, err)
+	if job.State != ojs.StateCompleted || job.Attempt != 2 {
+		t.Errorf("the job is %s after attempt %d", job.State, job.Attempt)
+	}
+	logs, err := eng.Jobs().Logs(t.Context(), ticket.ID)
+	must(t, err)
+	got := make(map[int]string)
+	for _, l := range logs {
+		for _, line := range l.Lines {
+			var told struct{ Msg string }
+			must(t, json.Unmarshal(line, &told))
+			got[l.Attempt] += told.Msg + " "
+		}
+	}
+	if want := map[int]string{1: "paying undone ", 2: "paying "}; !maps.Equal(got, want) {
+		t.Errorf("the logs are %v, want %v", got, want)
 	}
 }
