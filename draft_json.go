@@ -67,6 +67,9 @@ func ParseDraft(envelope []byte) (Draft, error) {
 	if job.RateLimit != nil {
 		set("rate_limit", WithRateLimit(*job.RateLimit))
 	}
+	if job.Fairness.Key != "" {
+		set("fairness", WithFairnessKey(job.Fairness.Key, job.Fairness.Weight))
+	}
 	set("scheduled_at", WithScheduledAt(job.ScheduledAt))
 	set("expires_at", WithExpiresAt(job.ExpiresAt))
 	for name, value := range job.Meta {

@@ -36,6 +36,7 @@ type envelope struct {
 	Unique      *UniquePolicy   `json:"unique,omitempty"`
 	UniqueKey   string          `json:"idempotency_key,omitempty"`
 	RateLimit   *RateLimit      `json:"rate_limit,omitempty"`
+	Fairness    Fairness        `json:"fairness,omitzero"`
 	Depends     *Dependencies   `json:"dependencies,omitempty"`
 	ScheduledAt wireTime        `json:"scheduled_at,omitzero"`
 	ExpiresAt   wireTime        `json:"expires_at,omitzero"`
@@ -62,6 +63,7 @@ func (j JobInfo) MarshalJSON() ([]byte, error) {
 		Args: j.Args, Meta: j.Meta, Priority: j.Priority,
 		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), EnqueueTTL: seconds(j.EnqueueTTL),
 		Lease: seconds(j.Lease), ResultTTL: resultTTL(j.ResultTTL), Retry: &j.Retry, RateLimit: j.RateLimit,
+		Fairness:    j.Fairness,
 		Unique:      j.Unique,
 		Depends:     j.Dependencies,
 		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt),
@@ -349,6 +351,9 @@ func init() { // a function, since the decoders refer to the table
 		"rate_limit": client(func(d *decoder, v json.RawMessage) error {
 			d.job.RateLimit = new(RateLimit)
 			return d.job.RateLimit.UnmarshalJSON(v)
+		}),
+		"fairness": client(func(d *decoder, v json.RawMessage) error {
+			return d.job.Fairness.UnmarshalJSON(v)
 		}),
 		"scheduled_at": client(at(func(j *JobInfo) *time.Time { return &j.ScheduledAt })),
 		"expires_at":   client(at(func(j *JobInfo) *time.Time { return &j.ExpiresAt })),

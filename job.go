@@ -74,6 +74,7 @@ type JobInfo struct {
 	// timeout
 	Lease     time.Duration
 	RateLimit *RateLimit    // nil: none
+	Fairness  Fairness      // the zero value: none
 	Unique    *UniquePolicy // the policy of its enqueue; nil: none
 	// the jobs that it waits for, or has waited for; nil: it has not waited for any
 	Dependencies *Dependencies

@@ -42,12 +42,15 @@ type Options struct {
 	RateLimit *RateLimit // nil: none
 	// the member of args or meta whose value the key of RateLimit gets; "": none
 	RateLimitBy string
-	Unique      *UniquePolicy // nil: none
-	Pending     bool          // wait for Jobs.Activate
-	Name        string        // of the draft in its batch, for DependsOn; it is not stored
-	DependsOn   []string      // jobs that it waits for: ids, and names of drafts of its batch
-	Condition   Condition     // how they must end; "": AllSucceeded
-	Join        bool          // it does not run: it completes when it could
+	Fairness    Fairness // the zero value: none
+	// the member of args or meta whose value is the key of Fairness; "": none
+	FairnessBy string
+	Unique     *UniquePolicy // nil: none
+	Pending    bool          // wait for Jobs.Activate
+	Name       string        // of the draft in its batch, for DependsOn; it is not stored
+	DependsOn  []string      // jobs that it waits for: ids, and names of drafts of its batch
+	Condition  Condition     // how they must end; "": AllSucceeded
+	Join       bool          // it does not run: it completes when it could
 	// jobs of one key run one at a time in the order of enqueue; "": none
 	OrderingKey string
 	// of the job's type; "": none

@@ -102,6 +102,7 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 		Queue:       r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout,
 		EnqueueTTL: r.EnqueueTTL,
 		Lease:      r.Lease, ResultTTL: r.ResultTTL, Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
+		Fairness: r.Fairness,
 	}
 	if r.Timeout == r.TotalTimeout {
 		o.Timeout = max(o.Timeout, ojs.DefaultTimeout) // as a rule it is the default one, cut, which another total timeout cuts anew
@@ -119,6 +120,8 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 		return invalid("version", "cannot be changed")
 	case o.RateLimitBy != "":
 		return invalid("rate_limit_by", "makes a key at the enqueue only; give the key by ojs.WithRateLimit")
+	case o.FairnessBy != "":
+		return invalid("fairness_by", "makes a key at the enqueue only; give the key by ojs.WithFairnessKey")
 	case o.Pending:
 		return invalid("pending", "a dead letter is retried at once")
 	case o.EnqueueTTL != r.EnqueueTTL:
@@ -142,6 +145,10 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 		return err
 	}
 	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease, o.ResultTTL
+	if err := c.checkFairness(o.Fairness); err != nil {
+		return err
+	}
+	r.Fairness = o.Fairness
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
 	if o.TotalTimeout > 0 {
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // as in prepare

@@ -245,7 +245,7 @@ func (j *Jobs) Copy(ctx context.Context, id string, args any, opts ...ojs.Option
 			TypeVersion: rec.TypeVersion, Queue: rec.Queue, Priority: rec.Priority,
 			Timeout: rec.Timeout, TotalTimeout: rec.TotalTimeout, EnqueueTTL: rec.EnqueueTTL,
 			Lease: rec.Lease, ResultTTL: rec.ResultTTL, Retry: rec.Retry, Meta: meta,
-			RateLimit: rec.RateLimit, Unique: rec.Unique, Extra: rec.Extra,
+			RateLimit: rec.RateLimit, Fairness: rec.Fairness, Unique: rec.Unique, Extra: rec.Extra,
 		}
 		if rec.ExpiresAt.After(now) {
 			o.ExpiresAt = rec.ExpiresAt

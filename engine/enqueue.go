@@ -469,6 +469,14 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 			return err
 		}
 	}
+	if r.Fairness = o.Fairness; o.FairnessBy != "" {
+		if err := c.shareBy(r, o, fromElsewhere); err != nil {
+			return err
+		}
+	}
+	if err := c.checkFairness(r.Fairness); err != nil {
+		return err
+	}
 	if o.Unique != nil {
 		if fromElsewhere {
 			if err := checkIdentity(o.Unique, r.Args, r.Meta); err != nil {

@@ -56,7 +56,7 @@ func ExampleEngine_Subscribe() {
 	// job.completed
 }
 
-// Have jobs wait for others: a report after all imports, an alarm if one of them fails.
+// Have jobs of one key run one at a time, in the order of enqueue.
 func ExampleEngine_EnqueueMany_orderingKey() {
 	eng, err := engine.New[string](memory.New(), quiet, engine.WithConcurrency(8))
 	if err != nil {
@@ -90,6 +90,43 @@ func ExampleEngine_EnqueueMany_orderingKey() {
 	// sent
 }
 
+// Have tenants take turns: a single job of one does not wait for all jobs of another.
+func ExampleEngine_EnqueueMany_fairness() {
+	eng, err := engine.New[string](memory.New(), quiet, engine.WithConcurrency(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng.Handle("report", func(_ context.Context, job *ojs.Job[string]) error {
+		fmt.Println(job.Args)
+		return nil
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	tickets, err := eng.EnqueueMany(ctx,
+		ojs.NewDraft("report", "large 1", ojs.WithFairnessKey("large", 1)),
+		ojs.NewDraft("report", "large 2", ojs.WithFairnessKey("large", 1)),
+		ojs.NewDraft("report", "large 3", ojs.WithFairnessKey("large", 1)),
+		ojs.NewDraft("report", "small", ojs.WithFairnessKey("small", 1)),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- eng.Run(ctx) }()
+	if _, err := tickets[2].Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// large 1
+	// small
+	// large 2
+	// large 3
+}
+
+// Have jobs wait for others: a report after all imports, an alarm if one of them fails.
 func ExampleEngine_EnqueueMany_dependsOn() {
 	eng, err := engine.New[string](memory.New(), quiet)
 	if err != nil {

@@ -74,6 +74,11 @@ func wanted(d ojs.Draft) (*want, error) {
 			return j.RateLimit, reflect.DeepEqual(j.RateLimit, limitedBy(l, a.RateLimitBy, j))
 		})
 	}
+	if f := a.Fairness; f == b.Fairness {
+		w.add("fairness", f, func(j *ojs.JobInfo) (any, bool) {
+			return j.Fairness, j.Fairness == sharedBy(f, a.FairnessBy, j)
+		})
+	}
 	if u := a.Unique; reflect.DeepEqual(u, b.Unique) {
 		w.add("unique", u, func(j *ojs.JobInfo) (any, bool) {
 			return j.Unique, reflect.DeepEqual(j.Unique, u)
@@ -96,6 +101,19 @@ func limitedBy(l *ojs.RateLimit, member string, j *ojs.JobInfo) *ojs.RateLimit {
 	by := *l
 	by.Key = key
 	return &by
+}
+
+// sharedBy is a share with the key that a job has by a member of its args or meta.
+func sharedBy(f ojs.Fairness, member string, j *ojs.JobInfo) ojs.Fairness {
+	if member == "" {
+		return f
+	}
+	key, err := policy.FairnessKey(member, j)
+	if err != nil || key == "" {
+		return ojs.Fairness{}
+	}
+	f.Key = key
+	return f
 }
 
 func (w *want) addArgs(v any) error {

@@ -22,6 +22,7 @@ func distinct(name string, n int, yes bool) ojs.Options {
 		ExpiresAt: Start.Add(d),
 		Timeout:   d, TotalTimeout: d, EnqueueTTL: d, Lease: d, ResultTTL: d,
 		RateLimit: &ojs.RateLimit{Key: name}, RateLimitBy: name,
+		Fairness: ojs.Fairness{Key: name, Weight: n}, FairnessBy: name,
 		Unique: &ojs.UniquePolicy{Key: name}, Pending: yes,
 	}
 }

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,31 +15,56 @@ import (
 // ojs.WithRateLimitBy has the rule. Its error is an *ojs.InvalidError: args or meta that
 // are not JSON.
 func RateLimitKey(scope, member string, job *ojs.JobInfo) (string, error) {
+	text, ok, err := memberText(member, job)
+	if err != nil {
+		return "", memberError("rate_limit_by", member, err)
+	}
+	if !ok {
+		return scope, nil
+	}
+	return ojs.RateLimitKey(scope, text), nil
+}
+
+// FairnessKey returns the fairness key of a job that is shared by a member of its args or
+// meta, "" if it has none: ojs.WithFairnessBy has the rule. Its error is an
+// *ojs.InvalidError: args or meta that are not JSON.
+func FairnessKey(member string, job *ojs.JobInfo) (string, error) {
+	text, _, err := memberText(member, job)
+	if err != nil {
+		return "", memberError("fairness_by", member, err)
+	}
+	if text != "" && (ojs.Fairness{Key: text}).Validate() != nil {
+		sum := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(sum[:]), nil
+	}
+	return text, nil
+}
+
+// memberText returns the value of a member of a job's args or meta: a string as its text,
+// any other value as its JSON. It reports false if there is none, or null.
+func memberText(member string, job *ojs.JobInfo) (text string, ok bool, err error) {
 	in, path, _ := strings.Cut(member, ".")
 	var of jsontext.Value
 	if in == "meta" {
 		name, rest, _ := strings.Cut(path, ".")
 		v, ok := job.Meta[name]
 		if !ok {
-			return scope, nil
+			return "", false, nil
 		}
 		if text, ok := v.(string); ok && rest == "" {
-			return ojs.RateLimitKey(scope, text), nil
+			return text, true, nil
 		}
 		a, err := ojs.NewArgs(v)
 		if err != nil {
-			return "", limitedByError(member, err)
+			return "", false, err
 		}
 		of, path = jsontext.Value(a.JSON()), rest
 	} else {
 		of = jsontext.Value(job.Args.JSON())
 		if of.Kind() == '[' {
 			elems, err := elements(of)
-			if err != nil {
-				return "", limitedByError(member, err)
-			}
-			if len(elems) != 1 {
-				return scope, nil
+			if err != nil || len(elems) != 1 {
+				return "", false, err
 			}
 			of = elems[0]
 		}
@@ -45,27 +72,19 @@ func RateLimitKey(scope, member string, job *ojs.JobInfo) (string, error) {
 	for path != "" {
 		var name string
 		name, path, _ = strings.Cut(path, ".")
-		v, err := memberOf(of, name)
-		if err != nil {
-			return "", limitedByError(member, err)
+		if of, err = memberOf(of, name); err != nil {
+			return "", false, err
 		}
-		of = v
 	}
 	switch of.Kind() {
 	case '"':
-		text, err := jsontext.AppendUnquote(nil, of)
-		if err != nil {
-			return "", limitedByError(member, err)
-		}
-		return ojs.RateLimitKey(scope, string(text)), nil
+		b, err := jsontext.AppendUnquote(nil, of)
+		return string(b), err == nil, err
 	case '{', '[', '0', 't', 'f':
 		err := of.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
-		if err != nil {
-			return "", limitedByError(member, err)
-		}
-		return ojs.RateLimitKey(scope, string(of)), nil
+		return string(of), err == nil, err
 	}
-	return scope, nil
+	return "", false, nil
 }
 
 // memberOf returns the last member of an object with a name, as decoding into a struct
@@ -99,7 +118,7 @@ func memberOf(of jsontext.Value, name string) (found jsontext.Value, err error) 
 	return found, nil
 }
 
-func limitedByError(member string, err error) error {
-	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "rate_limit_by",
+func memberError(field, member string, err error) error {
+	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field,
 		Reason: member + " cannot be read: " + strings.TrimPrefix(err.Error(), "jsontext: ")}
 }

@@ -41,6 +41,29 @@
 // moment of their call. SettleAndClaim is then a Settle that is followed by a Claim.
 // Config.JobByJob of package storagetest declares such a storage.
 //
+// # Fairness
+//
+// With Capabilities.Fairness, jobs with a Fairness.Key take turns in rounds [fair-1]. A
+// level is the available jobs of one queue and priority. A round is some jobs of a level
+// that have keys. It stands where the first of these stood when it became available, and
+// stays there. Among jobs of equal priority, Claim and OrderClaim have the jobs of a
+// round before those of later rounds, and each job without a key alone in its place
+// [fair-1, fair-2]. Jobs of one round come in the order in which they became available
+// [fair-1].
+//
+// A job with a key that becomes available joins the first round of its level that has
+// fewer than Share jobs of the key, and that comes before no round with a job of the key
+// [fair-1, fair-3]. It joins none that does not come after each round of which Claim has
+// taken a job since there last was no job with a key in the level [fair-4]. If there is
+// no such round, it begins one, last of all [fair-1]. It does so in whichever way it
+// becomes available [fair-5].
+//
+// A job keeps its round for as long as it keeps its place: with Unclaim [fair-6], and
+// with a Settle that leaves it available with the same queue, priority and key [fair-5].
+// A Settle that changes the key of an available job has it become available anew
+// [fair-5]. Insert.DropOldest goes by the order in which jobs became available, and not
+// by their rounds [fair-7].
+//
 // # Copies
 //
 // The results of a call share no memory with the stored records, nor these with the
@@ -145,13 +168,13 @@ type Storage interface {
 	// leaves them [claim-1, claim-7, claim-8, claim-10, scale-3]. Each goes to exactly
 	// one caller [race-1]. It takes from the queues in the order given, each until
 	// nothing is left in it; within a queue, or among all of them if none is given, the
-	// highest priority first, and at equal priority the one that became available first
-	// [claim-2, claim-3, claim-4, claim-5]. It takes only the given types, if any are
-	// given [claim-6]. It skips jobs whose deadline (Record.Deadline) has come [claim-9],
-	// jobs whose rate limit has one of the keys in c.SkipKeys [claim-11, claim-16] or the
-	// key of a job that this call has taken before [claim-12], jobs that limits hold back
-	// if c.Limits is set (Limited) [limit-1], and jobs of paused queues (QueueStore)
-	// [queue-1].
+	// highest priority first, and at equal priority the one that became available first,
+	// or whose turn it is (Fairness) [claim-2, claim-3, claim-4, claim-5, fair-1]. It
+	// takes only the given types, if any are given [claim-6]. It skips jobs whose
+	// deadline (Record.Deadline) has come [claim-9], jobs whose rate limit has one of the
+	// keys in c.SkipKeys [claim-11, claim-16] or the key of a job that this call has
+	// taken before [claim-12], jobs that limits hold back if c.Limits is set (Limited)
+	// [limit-1], and jobs of paused queues (QueueStore) [queue-1].
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
 	// Settle applies each change by itself, atomically, in order, and appends one result
@@ -241,6 +264,10 @@ type Capabilities struct {
 	Orders    bool          // List knows every Order, and Page.Prev [list-9, list-15]
 	DependsOn bool          // Insert.DependsOn is obeyed [depend-1, depend-10, depend-12]
 	Ordering  bool          // Insert.OrderingKey is obeyed [order-1, order-10, order-11]; needs DependsOn
+
+	// Fairness says that jobs with a Fairness.Key take turns [fair-1]. Without it
+	// a record's Fairness is kept as it is given and has no effect [fields-1].
+	Fairness bool
 
 	// Versions says that claims tell jobs of a type apart by their TypeVersion, as
 	// Claim.Takes does: a type in Claim.Types takes jobs of any version and of none

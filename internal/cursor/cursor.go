@@ -11,8 +11,8 @@ import (
 )
 
 // Position is a place in an order, such as a time and a number among the jobs of that
-// time. An order that needs one number has it in the first.
-type Position [2]int64
+// time. An order that needs fewer numbers has them first.
+type Position [3]int64
 
 // Cursor is a cut in an order, right after a position. No job has to be there.
 type Cursor struct {
@@ -35,9 +35,13 @@ func Parse(text string) (c Cursor, err error) {
 
 // String is what Parse reads.
 func (c Cursor) String() string {
+	n := len(c.After)
+	for n > 1 && c.After[n-1] == 0 {
+		n--
+	}
 	s := strconv.FormatInt(c.After[0], 10)
-	if c.After[1] != 0 {
-		s += "." + strconv.FormatInt(c.After[1], 10)
+	for _, number := range c.After[1:n] {
+		s += "." + strconv.FormatInt(number, 10)
 	}
 	if c.Back {
 		s = "<" + s

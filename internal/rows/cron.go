@@ -49,6 +49,8 @@ type options struct {
 	Meta                         meta            `json:",omitzero"`
 	RateLimit                    *rateLimit      `json:",omitzero"`
 	RateLimitBy                  string          `json:",omitzero"`
+	Fairness                     fairness        `json:",omitzero"`
+	FairnessBy                   string          `json:",omitzero"`
 	Unique                       *unique         `json:",omitzero"`
 	Pending                      bool            `json:",omitzero"`
 	Name                         string          `json:",omitzero"`
@@ -97,6 +99,7 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 			ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
 			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
 			OrderingKey: o.OrderingKey, RateLimitBy: o.RateLimitBy,
+			Fairness: fairness(o.Fairness), FairnessBy: o.FairnessBy,
 		},
 	}
 	if c.History != nil {
@@ -187,6 +190,7 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 			ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
 			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
 			OrderingKey: o.OrderingKey, RateLimitBy: o.RateLimitBy,
+			Fairness: ojs.Fairness(o.Fairness), FairnessBy: o.FairnessBy,
 		},
 	}
 	if d.History != nil {

@@ -29,6 +29,7 @@ type jobDocument struct {
 	EnqueueTTL   time.Duration  `json:"enqueue_ttl,omitempty"`
 	ResultTTL    time.Duration  `json:"result_ttl,omitempty"`
 	RateLimit    *rateLimit     `json:"rate_limit,omitempty"`
+	Fairness     fairness       `json:"fairness,omitzero"`
 	Unique       *unique        `json:"unique,omitempty"`
 	Dependencies *dependencies  `json:"dependencies,omitempty"`
 }
@@ -53,6 +54,10 @@ type (
 		Throttle    ojs.Rate    `json:",omitzero"`
 		OnLimit     ojs.OnLimit `json:",omitzero"`
 		Local       bool        `json:",omitzero"`
+	}
+	fairness struct {
+		Key    string
+		Weight int `json:",omitzero"`
 	}
 	unique struct {
 		Keys         ojs.UniqueKeys `json:",omitzero"`
@@ -148,13 +153,14 @@ func encodeJob(r *storage.Record) ([]byte, error) {
 		r.MaxAttempts == standardRetry.MaxAttempts && len(r.Meta) == 0 && r.ScheduledAt.IsZero() &&
 		r.ExpiresAt.IsZero() &&
 		r.Timeout == standardTimeout && r.TotalTimeout == 0 && r.EnqueueTTL == 0 && r.ResultTTL == 0 &&
-		r.RateLimit == nil && r.Unique == nil && r.Dependencies == nil &&
+		r.RateLimit == nil && r.Fairness == (ojs.Fairness{}) && r.Unique == nil && r.Dependencies == nil &&
 		len(r.Extra) == 0 && exact(r.CreatedAt) {
 		return nil, nil
 	}
 	d := jobDocument{TypeVersion: r.TypeVersion, Meta: r.Meta,
 		ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt,
-		TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL, ResultTTL: r.ResultTTL}
+		TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL, ResultTTL: r.ResultTTL,
+		Fairness: fairness(r.Fairness)}
 	if r.MaxAttempts != r.Retry.Runs() {
 		d.MaxAttempts = &r.MaxAttempts
 	}
@@ -205,7 +211,7 @@ func decodeJob(r *storage.Record, b []byte) error {
 		}
 	}
 	r.TypeVersion, r.Meta, r.Extra = d.TypeVersion, d.Meta, d.Extra
-	r.EnqueueTTL = d.EnqueueTTL
+	r.EnqueueTTL, r.Fairness = d.EnqueueTTL, ojs.Fairness(d.Fairness)
 	r.ScheduledAt, r.ExpiresAt, r.TotalTimeout, r.ResultTTL = d.ScheduledAt, d.ExpiresAt,
 		d.TotalTimeout, d.ResultTTL
 	if !exact(r.CreatedAt) {

@@ -60,12 +60,14 @@ const (
 // rest is what few jobs have.
 type rest struct {
 	fingerprint string
+	fairness    ojs.Fairness
 	peerAt      int             // among its peers
 	whole       *storage.Record // the job, if it has more to remember than its like; else nil
 	counted     bool            // it waited for jobs or its turn: only the storage changes its Dependencies
 	revived     uint32          // how often: edges from before are stale
 	line        *keyLine        // of its ordering key, until its end is counted
 	turn        bool            // it has the turn of its line
+	round       uint64          // see fair.go; 0: it has no fairness key
 }
 
 // whole is the job's record if it is kept as one, else nil.
@@ -220,14 +222,14 @@ func (s *Storage) fill(j *job, r *storage.Record) {
 	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
 	j.limit = s.sharedLimit(r.RateLimit)
 	compact := j.common(r) && s.attempted(j, r)
-	if compact && r.Fingerprint == "" {
+	if compact && r.Fingerprint == "" && r.Fairness == (ojs.Fairness{}) {
 		j.rest = nil
 		return
 	}
 	if j.rest == nil {
 		j.rest = new(rest)
 	}
-	j.rest.fingerprint = r.Fingerprint
+	j.rest.fingerprint, j.rest.fairness = r.Fingerprint, r.Fairness
 	if compact {
 		j.rest.whole = nil
 		return
@@ -361,7 +363,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
 	r.RateLimit, r.Unique, r.Fingerprint = cloneLimit(j.limit), cloneUnique(k.unique), j.fingerprint()
-	r.Dependencies = nil
+	r.Dependencies, r.Fairness = nil, j.fairness()
 	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
 	r.LeaseUntil, r.NextRetryAt, r.FinishedAt = time.Time{}, time.Time{}, time.Time{}

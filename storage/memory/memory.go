@@ -108,7 +108,7 @@ func New() *Storage {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Ordering: true, Versions: true, Limits: true}
+		Orders: true, DependsOn: true, Ordering: true, Fairness: true, Versions: true, Limits: true}
 }
 
 // find returns the job with the id, nil if there is none.
@@ -356,7 +356,10 @@ func (s *Storage) unclaim(ctx context.Context, self any, held []storage.Held) (n
 		if j == nil || j.current() != ojs.StateActive || j.version != h.Version {
 			continue
 		}
-		turn := j.turn // that it had, since active jobs have none
+		turn, round := j.turn, uint64(0) // that it had, since active jobs have none
+		if j.rest != nil {
+			round = j.rest.round
+		}
 		r := j.record()
 		if j.counts() {
 			s.ready.limits.takeBack(j, r.StartedAt)
@@ -365,6 +368,10 @@ func (s *Storage) unclaim(ctx context.Context, self any, held []storage.Held) (n
 		r.Unclaim()
 		s.set(j, &r)
 		s.place(j)
+		if round != 0 {
+			s.ready.leaveRound(j)
+			s.ready.enterRound(j, round)
+		}
 		s.ready.moveUp(j, turn)
 		n++
 	}
@@ -424,6 +431,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		if local && t.left > 1 {
 			skip.taken = append(skip.taken, l.Key)
 		}
+		s.ready.serve(j)
 		s.displace(j)
 		s.claimed(j, now, c.Worker, t.room())
 		s.place(j)
@@ -517,7 +525,8 @@ func (s *Storage) settles(near uint32, to *storage.Record) (j *job, refused *sto
 // applyChange makes a change that settles allows.
 func (s *Storage) applyChange(j *job, to *storage.Record, sameJob bool) storage.Settled {
 	from := j.current()
-	if from == ojs.StateAvailable && to.State == from && to.Queue == j.kind.queue && to.Priority == int(j.priority) {
+	if from == ojs.StateAvailable && to.State == from && to.Queue == j.kind.queue && to.Priority == int(j.priority) &&
+		to.Fairness.Key == j.fairness().Key {
 		s.edit(j, to)
 		return storage.Settled{Version: j.version}
 	}
@@ -528,11 +537,14 @@ func (s *Storage) applyChange(j *job, to *storage.Record, sameJob bool) storage.
 	if from == ojs.StateActive && to.State == ojs.StateCancelled {
 		s.taken(to.ID, j.version, ojs.ErrCancelled)
 	}
-	queue := j.kind.home
+	queue, key := j.kind.home, j.fairness().Key
 	if sameJob {
 		s.advance(j, to)
 	} else {
 		s.set(j, to)
+	}
+	if to.Fairness.Key != key {
+		j.moveRound()
 	}
 	j.setVersion(to.Version + 1)
 	s.place(j)

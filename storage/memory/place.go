@@ -21,6 +21,7 @@ func (s *Storage) place(j *job) {
 	}
 	s.settleEnd(j)
 	if j.current() == ojs.StateAvailable {
+		s.ready.takeRound(j)
 		s.ready.add(j)
 	}
 	if j.state == active && j.counts() {
@@ -37,6 +38,9 @@ func (s *Storage) displace(j *job) {
 		s.due.Remove(&j.wake)
 	} else {
 		s.leaveEnd(j)
+	}
+	if j.current() == ojs.StateAvailable {
+		s.ready.leaveRound(j)
 	}
 	s.ready.remove(j)
 	if j.state == active && j.counts() {

@@ -24,6 +24,7 @@ type ready struct {
 	asked  []string            // memory for asks
 	seq    uint64              // of the latest entry
 	n      int                 // jobs, without those in passed
+	fair   map[levelID]*fairLevel
 
 	shut   closedKeys
 	obey   bool // limits hold jobs back: the latest claim had storage.Claim.Limits
@@ -59,13 +60,15 @@ type bucketID struct {
 	lane *lane
 }
 
-// bucket has a list of jobs for each priority, first in first out.
+// bucket has a list of jobs for each priority, first in first out, and one for each
+// priority and fairness key.
 type bucket struct {
 	group  *group
 	key    string
-	lane   *lane // of its jobs, which have the same bounds; nil: no limit of a key
-	laneAt int   // in lane.buckets
-	levels map[int32]*level
+	lane   *lane             // of its jobs, which have the same bounds; nil: no limit of a key
+	laneAt int               // in lane.buckets
+	levels map[int32]*level  // of the jobs without a fairness key
+	fair   map[fairID]*level // of those with one
 	top    heap[*level]
 	spare  *level // an empty one: a lone job that comes and goes allocates nothing
 	at     int    // in group.buckets
@@ -73,15 +76,27 @@ type bucket struct {
 	keyAt  int    // in closedKeys.buckets[key]
 }
 
+// fairID tells the lists of a bucket with fairness keys apart.
+type fairID struct {
+	priority int32
+	key      string
+}
+
 type level struct {
 	bucket      *bucket
 	priority    int32
+	key         string // the fairness key of its jobs
 	first, last *job
 	at          int
 }
 
-func (l *level) before(m *level) bool { return l.priority > m.priority }
-func (l *level) moved(to int)         { l.at = to }
+func (l *level) before(m *level) bool {
+	if l.priority != m.priority {
+		return l.priority > m.priority
+	}
+	return comesBefore(l.first, m.first)
+}
+func (l *level) moved(to int) { l.at = to }
 
 // append enters a job at the end of the list.
 func (l *level) append(j *job) {
@@ -117,10 +132,14 @@ func (g *group) head() *job           { return g.buckets.items[0].head() }
 func (g *group) before(h *group) bool { return comesBefore(g.head(), h.head()) }
 func (g *group) moved(to int)         { g.at = to }
 
-// comesBefore is the order of claims: higher priority first, then first in first out.
+// comesBefore is the order of claims: higher priority first, then by rounds, where a job
+// without a fairness key is alone in one, then first in first out.
 func comesBefore(j, k *job) bool {
 	if j.priority != k.priority {
 		return j.priority > k.priority
+	}
+	if a, b := j.stands(), k.stands(); a != b {
+		return a < b
 	}
 	return j.turn < k.turn
 }
@@ -135,10 +154,10 @@ func newReady() ready {
 	}
 }
 
-// add enters a job at the end of its priority.
+// add enters a job at the end of its priority, or of the jobs of its fairness key there.
 func (r *ready) add(j *job) {
 	b := r.bucket(j)
-	l := b.level(j.priority)
+	l := b.level(j)
 	r.n++
 	r.seq++
 	j.turn = r.seq
@@ -184,7 +203,9 @@ func (r *ready) bringBack(now time.Time) {
 	}
 	// The last one first: it comes before all that have come back, so that none of these
 	// is walked past.
-	slices.SortFunc(jobs, func(j, k *job) int { return cmp.Compare(k.turn, j.turn) })
+	slices.SortFunc(jobs, func(j, k *job) int {
+		return cmp.Or(cmp.Compare(k.stands(), j.stands()), cmp.Compare(k.turn, j.turn))
+	})
 	for _, j := range jobs {
 		r.replace(j)
 	}
@@ -199,14 +220,14 @@ func (r *ready) replace(j *job) {
 	r.moveUp(j, turn)
 }
 
-// moveUp gives the last job of its priority the turn that it had before. It costs a look
-// at each job in front of it.
+// moveUp gives the last job of its level the turn that it had before. It costs a look at
+// each job in front of it.
 func (r *ready) moveUp(j *job, turn uint64) {
 	l, before := j.level, (*job)(nil)
-	for k := l.first; k != j && k.turn < turn; k = k.next {
+	j.turn = turn
+	for k := l.first; k != j && comesBefore(k, j); k = k.next {
 		before = k
 	}
-	j.turn = turn
 	if j.prev != before {
 		j.prev.next, l.last = nil, j.prev
 		if j.prev = before; before != nil {
@@ -216,26 +237,41 @@ func (r *ready) moveUp(j *job, turn uint64) {
 		}
 		j.next.prev = j
 	}
-	if b := l.bucket; before == nil && !b.closed {
-		b.group.buckets.fix(b.at)
-		r.reindex(b.group)
+	if b := l.bucket; before == nil {
+		b.top.fix(l.at)
+		if !b.closed {
+			b.group.buckets.fix(b.at)
+			r.reindex(b.group)
+		}
 	}
 }
 
-// level finds the jobs of a priority, or a place for them.
-func (b *bucket) level(priority int32) *level {
-	if b.top.len() > 0 && b.top.items[0].priority == priority {
+// level finds the list for a job, or makes it.
+func (b *bucket) level(j *job) *level {
+	priority, key := j.priority, j.fairness().Key
+	if b.top.len() > 0 && b.top.items[0].priority == priority && b.top.items[0].key == key {
 		return b.top.items[0]
 	}
 	l := b.levels[priority]
-	if l == nil {
-		if l = b.spare; l == nil {
-			l = &level{bucket: b}
-		}
-		b.spare = nil
-		l.priority = priority
-		b.levels[priority] = l
+	if key != "" {
+		l = b.fair[fairID{priority, key}]
 	}
+	if l != nil {
+		return l
+	}
+	if l = b.spare; l == nil {
+		l = &level{bucket: b}
+	}
+	b.spare = nil
+	l.priority, l.key = priority, key
+	if key == "" {
+		b.levels[priority] = l
+		return l
+	}
+	if b.fair == nil {
+		b.fair = make(map[fairID]*level)
+	}
+	b.fair[fairID{priority, key}] = l
 	return l
 }
 
@@ -257,9 +293,19 @@ func (r *ready) remove(j *job) {
 		return
 	}
 	leads, wasHead := !b.closed && g.head() == j, b.head() == j
-	if l.unlink(j); l.first == nil {
+	l.unlink(j)
+	switch {
+	case l.first != nil:
+		if len(b.fair) > 0 {
+			b.top.fix(l.at)
+		}
+	case l.key == "":
 		b.top.remove(l.at)
 		delete(b.levels, l.priority)
+		b.spare = l
+	default:
+		b.top.remove(l.at)
+		delete(b.fair, fairID{l.priority, l.key})
 		b.spare = l
 	}
 	switch {
@@ -531,8 +577,10 @@ func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
 		for _, b := range append(slices.Collect(maps.Values(g.keyed)), g.plain) {
 			for _, l := range b.top.items {
 				for i, j := 0, l.first; i < n && j != nil; j = j.next {
-					if !j.expired(now) && !p.goes(j) {
-						all = append(all, j)
+					if j.expired(now) || p.goes(j) {
+						continue
+					}
+					if all = append(all, j); l.key == "" { // those of a key are in the order of rounds
 						i++
 					}
 				}

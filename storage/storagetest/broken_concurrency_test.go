@@ -635,7 +635,7 @@ func seamConfig(fault func(s *seam)) Config {
 			return s
 		},
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true,
+		DependsOn: true, Ordering: true, Fairness: true,
 		Groups:   true,
 		Versions: true, Limits: true,
 	}

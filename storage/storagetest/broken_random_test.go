@@ -145,6 +145,7 @@ func (d *doctored) Claim(
 			if l := best.rec.RateLimit; l != nil {
 				taken.Add(l.Key)
 			}
+			d.serve(best)
 			best.rec.Claim(now, c.Worker)
 			d.moved(best, false)
 			d.started(&best.rec, now)
@@ -175,7 +176,7 @@ func (d *doctored) best(q string, c storage.Claim, taken *storage.KeySet, now ti
 		order := -1
 		if best != nil {
 			if order = cmp.Compare(bestSeen.Priority, seen.Priority); order == 0 {
-				order = cmp.Compare(j.entered, best.entered)
+				order = cmp.Or(cmp.Compare(j.stands(), best.stands()), cmp.Compare(j.entered, best.entered))
 			}
 		}
 		if order < 0 {
@@ -351,7 +352,7 @@ func registerRandom(of []randomFault) struct{} {
 func doctoredConfig(wrong func(d *doctored)) Config {
 	return Config{
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true,
+		DependsOn: true, Ordering: true, Fairness: true,
 		Groups:   true,
 		Versions: true, Limits: true,
 		Open: func(testing.TB) storage.Storage {

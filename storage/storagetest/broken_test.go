@@ -292,7 +292,8 @@ func register(of []fault) struct{} {
 func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
 		Queues: true, Crons: true, Values: true, Notices: true, SettleClaims: true,
-		Then: true, Orders: true, DependsOn: true, Ordering: true, Groups: true, Versions: true, Limits: true,
+		Then: true, Orders: true, DependsOn: true, Ordering: true, Fairness: true,
+		Groups: true, Versions: true, Limits: true,
 		Logs: true,
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}

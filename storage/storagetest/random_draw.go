@@ -174,7 +174,16 @@ func (w *world) wild(t *rapid.T) storage.Record {
 	if r.RateLimit != nil {
 		r.RateLimit.Concurrency = max(r.RateLimit.Concurrency, 0)
 	}
+	r.Fairness = w.fairness(t)
 	return r
+}
+
+// fairness draws a key that some jobs share, or none.
+func (w *world) fairness(t *rapid.T) ojs.Fairness {
+	if !w.cfg.Fairness || chance(t, 2) {
+		return ojs.Fairness{}
+	}
+	return ojs.Fairness{Key: pick(t, "f", "g", "h"), Weight: pick(t, 0, 1, 1, 2, 3)}
 }
 
 func (w *world) priority(t *rapid.T) int {
@@ -292,6 +301,9 @@ func (w *world) record(t *rapid.T, id string, equal bool) storage.Record {
 			r.RateLimit = limit
 		}
 	}
+	if r.Fairness = (ojs.Fairness{}); !usual {
+		r.Fairness = w.fairness(t)
+	}
 	if !wild && !usual {
 		r.Meta = map[string]any{"list": []any{1.0}}
 	}
@@ -397,6 +409,9 @@ func (w *world) edit(t *rapid.T, r *storage.Record, to ojs.State) {
 	}
 	if chance(t, 6) {
 		r.Queue = pick(t, w.queues()...)
+	}
+	if chance(t, 6) {
+		r.Fairness = w.fairness(t)
 	}
 	if chance(t, 6) {
 		r.Type = pick(t, w.types()...)

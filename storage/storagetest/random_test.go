@@ -37,7 +37,8 @@ func TestRandomReachesEverything(t *testing.T) {
 		Open:   func(testing.TB) storage.Storage { return durable{memory.New()} },
 		Reopen: func(_ testing.TB, s storage.Storage) storage.Storage { return s },
 		Queues: true, Crons: true, Notices: true, SettleClaims: true,
-		Then: true, Orders: true, DependsOn: true, Ordering: true, Groups: true, Versions: true, Limits: true,
+		Then: true, Orders: true, DependsOn: true, Ordering: true, Fairness: true,
+		Groups: true, Versions: true, Limits: true,
 		coverage: newCoverage(),
 	}
 	missing, wrong := cfg.coverage.missing(cfg)

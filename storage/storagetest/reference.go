@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ type Reference struct {
 	crons       map[string]storage.Cron
 	cronVersion uint64 // the latest of any entry
 	limits      map[storage.LimitName]*refLimit
+	served      map[refLevel]int // the latest round of which a job was claimed
 
 	ends []*refJob // that have ended in the call under way, and have yet to be counted for others
 }
@@ -35,6 +37,7 @@ type refJob struct {
 	rec      storage.Record
 	inserted int
 	entered  int // among the available ones, or moved there, the last time
+	round    int // that it has joined, or began: the place of the round; 0: it has no fairness key
 	since    int // where it waits for its time
 	ended    int // 0: not
 	died     int // 0: no dead letter
@@ -64,13 +67,13 @@ var (
 // NewReference makes an empty storage.
 func NewReference() *Reference {
 	return &Reference{states: make(map[string]ojs.QueueState), crons: make(map[string]storage.Cron),
-		limits: make(map[storage.LimitName]*refLimit)}
+		limits: make(map[storage.LimitName]*refLimit), served: make(map[refLevel]int)}
 }
 
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Ordering: true, Versions: true, Limits: true}
+		Orders: true, DependsOn: true, Ordering: true, Fairness: true, Versions: true, Limits: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -102,6 +105,7 @@ func (s *Reference) moved(j *refJob, keepsPlace bool) {
 	}
 	if !keepsPlace && j.rec.State == ojs.StateAvailable {
 		j.entered = s.seq
+		s.takeRound(j)
 	}
 	switch {
 	case !j.rec.State.Terminal():
@@ -160,7 +164,8 @@ func (s *Reference) insertable(batch []storage.Insert) error {
 // try does something to a copy, which takes the place of what there was if all of it goes
 // well.
 func (s *Reference) try(f func(trial *Reference) error) error {
-	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states, limits: s.limits}
+	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states, limits: s.limits,
+		served: maps.Clone(s.served)}
 	for _, j := range s.jobs {
 		c := *j
 		trial.jobs = append(trial.jobs, &c)
@@ -168,7 +173,7 @@ func (s *Reference) try(f func(trial *Reference) error) error {
 	if err := f(trial); err != nil {
 		return err
 	}
-	s.jobs, s.seq = trial.jobs, trial.seq
+	s.jobs, s.seq, s.served = trial.jobs, trial.seq, trial.served
 	return nil
 }
 
@@ -564,7 +569,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 			var best *refJob
 			for _, j := range s.jobs {
 				if s.claimable(j, q, c, skip, now) && (best == nil || j.rec.Priority > best.rec.Priority ||
-					j.rec.Priority == best.rec.Priority && j.entered < best.entered) {
+					j.rec.Priority == best.rec.Priority && j.comesBefore(best)) {
 					best = j
 				}
 			}
@@ -587,6 +592,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 				s.told(c, now, 0)
 				return recs
 			}
+			s.serve(best)
 			best.rec.Claim(now, c.Worker)
 			s.moved(best, false)
 			s.started(&best.rec, now)
@@ -665,7 +671,13 @@ func (s *Reference) settle(to *storage.Record) storage.Settled {
 		j.rec.Dependencies = from.Dependencies
 	}
 	j.rec.Version++
-	s.moved(j, stays && from.Queue == to.Queue && from.Priority == to.Priority)
+	if from.Fairness.Key != to.Fairness.Key {
+		if j.round = 0; to.Fairness.Key != "" { // for Unclaim
+			j.round = j.entered
+		}
+	}
+	s.moved(j, stays && from.Queue == to.Queue && from.Priority == to.Priority &&
+		from.Fairness.Key == to.Fairness.Key)
 	return storage.Settled{Version: j.rec.Version}
 }
 
@@ -703,6 +715,7 @@ func (s *Reference) unclaim(ctx context.Context, held []storage.Held) (n int, er
 			continue
 		}
 		s.takeBack(&j.rec)
+		s.rest(j)
 		j.rec.Unclaim()
 		s.moved(j, true)
 		j.since = s.seq // it has to wait for its deadline again
@@ -853,7 +866,8 @@ func (j *refJob) place(q *storage.Query) (at cursor.Position, ok bool) {
 	case storage.OrderDue:
 		return cursor.Position{r.WakeAt().UnixNano(), int64(j.since)}, !r.WakeAt().IsZero()
 	case storage.OrderClaim:
-		return cursor.Position{-int64(r.Priority), int64(j.entered)}, r.State == ojs.StateAvailable
+		at = cursor.Position{-int64(r.Priority), int64(j.stands()), int64(j.entered)}
+		return at, r.State == ojs.StateAvailable
 	}
 	n := int64(j.inserted)
 	if q.DeadLetters {

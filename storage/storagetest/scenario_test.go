@@ -93,9 +93,11 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 // shows them.
 func TestSameBehaviourOfTheLessAble(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no abilities": {Then: true, Orders: true, DependsOn: true, Ordering: true, Versions: true,
-			Open: func(testing.TB) storage.Storage { return plain{NewReference()} }},
-		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true, Versions: true,
+		"no abilities": {Then: true, Orders: true, DependsOn: true, Ordering: true, Fairness: true,
+			Versions: true,
+			Open:     func(testing.TB) storage.Storage { return plain{NewReference()} }},
+		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true,
+			Fairness: true, Versions: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
@@ -105,7 +107,7 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 				}{plain{s}, s}
 			}},
 		"no recurring jobs": {Queues: true, Then: true, Orders: true,
-			DependsOn: true, Ordering: true, Versions: true,
+			DependsOn: true, Ordering: true, Fairness: true, Versions: true,
 			Open: func(
 				testing.TB) storage.Storage {
 				s := NewReference()
@@ -127,7 +129,8 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 func coarseConfig(to time.Duration) Config {
 	return Config{
 		Open:   func(testing.TB) storage.Storage { return coarse{NewReference(), to} },
-		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true, Versions: true,
+		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true,
+		Fairness: true, Versions: true,
 		Groups:        true,
 		Limits:        true,
 		TimePrecision: to,

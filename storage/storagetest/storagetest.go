@@ -67,6 +67,9 @@ type Config struct {
 	// (Capabilities.Ordering). It needs DependsOn.
 	Ordering bool
 
+	// Fairness declares that jobs with a fairness key take turns (Capabilities.Fairness).
+	Fairness bool
+
 	// Groups declares the optional ability storage.GroupStore, like those above, and that
 	// the storage obeys Insert.AwaitedBy. It needs DependsOn.
 	Groups bool
@@ -141,6 +144,7 @@ const (
 	needsValues
 	needsLimits
 	needsOrdering
+	needsFairness
 	needsLogs
 
 	needsNothing need = 0
@@ -149,7 +153,8 @@ const (
 // Cases returns every case.
 func Cases() []Case {
 	return slices.Concat(insertCases, insertClaimCases, uniqueCases, batchCases, claimCases, settleCases,
-		thenCases, dependsCases, lineCases, groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+		thenCases, dependsCases, lineCases, fairCases,
+		groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
 		listCases, orderCases, versionCases, limitCases, valueCases, logCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
@@ -230,6 +235,8 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "no job of the storage waits for others", false
 	case n&needsOrdering != 0 && !cfg.Ordering:
 		return "the storage keeps no order by keys", false
+	case n&needsFairness != 0 && !cfg.Fairness:
+		return "jobs of the storage take no turns by keys", false
 	case n&needsGroups != 0 && !cfg.Groups:
 		return "the storage changes no groups of jobs in one step", false
 	case n&needsQuarantine != 0 && !cfg.Quarantine:
@@ -304,6 +311,9 @@ func checkClaims(t *testing.T, cfg Config) {
 	}
 	if caps.Ordering != cfg.Ordering {
 		t.Errorf("order by keys: claimed %v, Capabilities say %v", cfg.Ordering, caps.Ordering)
+	}
+	if caps.Fairness != cfg.Fairness {
+		t.Errorf("turns by fairness keys: claimed %v, Capabilities say %v", cfg.Fairness, caps.Fairness)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)

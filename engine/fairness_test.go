@@ -1,0 +1,76 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+type tenantArgs struct {
+	Tenant any    `json:"tenant"`
+	Name   string `json:"name"`
+}
+
+// A tenant's single job starts after one job of the tenant that has many.
+func TestFairness(t *testing.T) {
+	var mu sync.Mutex
+	var ran []string
+	eng := enginetest.New[tenantArgs](t, engine.WithConcurrency(1))
+	eng.Handle("fair.step", func(_ context.Context, job *ojs.Job[tenantArgs]) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if ran = append(ran, job.Args.Name); job.Args.Name == "large1" && job.Attempt == 1 {
+			return errors.New("again")
+		}
+		return nil
+	})
+	by := ojs.WithFairnessBy("args.tenant", 1)
+	step := func(tenant any, name string, opts ...ojs.Option) ojs.Draft {
+		return ojs.NewDraft("fair.step", tenantArgs{tenant, name}, append([]ojs.Option{by}, opts...)...)
+	}
+	twice := ojs.WithFairnessKey("7", 2)
+	tickets, err := eng.EnqueueMany(t.Context(),
+		step("large", "large1"), step("large", "large2"), step("large", "large3"), step("large", "large4"),
+		step("small", "small"),
+		step("7", "paid1", twice), step("7", "paid2", twice), step("7", "paid3", twice), step(7, "number"),
+	)
+	must(t, err)
+	eng.Advance(time.Hour)
+	job, err := eng.Get(t.Context(), tickets[5].ID)
+	must(t, err)
+	if want := (ojs.Fairness{Key: "7", Weight: 2}); job.Fairness != want {
+		t.Errorf("the job has %+v, not %+v", job.Fairness, want)
+	}
+	want := []string{"large1", "small", "paid1", "paid2", "large2", "paid3", "large3", "number",
+		"large4", "large1"}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(ran, want) {
+		t.Errorf("ran %v, not %v", ran, want)
+	}
+}
+
+func TestFairnessIsRefused(t *testing.T) {
+	unfair := declaring{memory.New(), func(c *storage.Capabilities) { c.Fairness = false }}
+	eng, err := engine.New[any](unfair, quiet)
+	must(t, err)
+	args := map[string]any{"tenant": "t", "none": nil, "empty": ""}
+	for _, opt := range []ojs.Option{ojs.WithFairnessKey("t", 1), ojs.WithFairnessBy("args.tenant", 1)} {
+		if _, err := eng.Enqueue(t.Context(), "a", args, opt); !errors.Is(err, ojs.ErrUnsupported) {
+			t.Errorf("a storage without the ability: %v", err)
+		}
+	}
+	for _, member := range []string{"args.none", "args.empty", "args.absent", "meta.tenant"} {
+		_, err := eng.Enqueue(t.Context(), "a", args, ojs.WithFairnessBy(member, 2))
+		must(t, err)
+	}
+}

@@ -1,0 +1,83 @@
+package storagetest_test
+
+import (
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// changeKeyed changes new jobs with a fairness key.
+func changeKeyed(f func(in *storage.Insert)) func(*broken) {
+	return changeNew(func(in *storage.Insert) bool { return in.Record.Fairness.Key != "" }, f)
+}
+
+// enterAnew has an available job become available again, after the others.
+func (b *broken) enterAnew(ctx Context, now Time, r storage.Record) {
+	for _, d := range []int{1, -1} {
+		r.Priority += d
+		_, _ = b.Storage.Settle(ctx, now, settles{{Record: r}}, nil)
+		r.Version++
+	}
+}
+
+// Storages that break the rules of Fairness.
+var _ = register([]fault{
+	{"fairness keys are lost", "fair-1 *",
+		changeKeyed(func(in *storage.Insert) { in.Record.Fairness = ojs.Fairness{} })},
+	{"each type has turns of its own", "fair-1 *",
+		changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Key += in.Record.Type })},
+	{"each job has a key of its own", "fair-1 *",
+		changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Key += in.Record.ID })},
+	{"jobs without a key share one", "fair-2 *",
+		changeNew(func(in *storage.Insert) bool { return in.Record.Fairness.Key == "" },
+			func(in *storage.Insert) { in.Record.Fairness.Key = "none" })},
+	{"weights are lost", "fair-3 *",
+		changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Weight = 0 })},
+	{"all weigh two", "fair-3 *", changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Weight = 2 })},
+	{"the round under way takes all", "fair-4 *", func(b *broken) {
+		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+			if len(batch) > 0 && batch[0].Record.Fairness.Key != "" {
+				claimed, _ := b.Storage.Claim(ctx, now, storage.Claim{Max: 1000}, nil)
+				for _, r := range claimed { // in the end no job with a key is available
+					_, _ = b.Storage.Unclaim(ctx, now, []storage.Held{{ID: r.ID, Version: r.Version}})
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"an edit leaves the key as it was", "fair-5 *",
+		eachChange(func(b *broken, ctx Context, now Time, c storage.Change) (storage.Settled, error) {
+			if was, err := b.Storage.Get(ctx, c.Record.ID); err == nil {
+				c.Record.Fairness.Key = was.Fairness.Key
+			}
+			return b.settleOne(ctx, now, c)
+		})},
+	{"a job that is given back takes a new turn", "fair-6 *", func(b *broken) {
+		b.unclaim = func(b *broken, ctx Context, now Time, held []storage.Held) (int, error) {
+			n, err := b.Storage.Unclaim(ctx, now, held)
+			for _, h := range held {
+				if r, err := b.Storage.Get(ctx, h.ID); err == nil && r.Fairness.Key != "" {
+					b.enterAnew(ctx, now, r)
+				}
+			}
+			return n, err
+		}
+	}},
+	{"a full queue drops none whose turn it is", "fair-7 *", func(b *broken) {
+		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				in := &batch[i]
+				if in.Record.Fairness.Key == "" || !in.DropOldest {
+					continue
+				}
+				page, _ := b.Storage.List(ctx, storage.Query{Order: storage.OrderClaim, Limit: 1})
+				for _, r := range page.Records {
+					b.enterAnew(ctx, now, r)
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+})

@@ -1,0 +1,151 @@
+package storagetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+func fair(key string) func(*storage.Record) { return share(key, 1) }
+
+func share(key string, weight int) func(*storage.Record) {
+	return func(r *storage.Record) { r.Fairness = ojs.Fairness{Key: key, Weight: weight} }
+}
+
+// tenant stores jobs of a key, each in a call of its own, and returns their ids.
+func (c *C) tenant(n int, change ...func(*storage.Record)) (list []string) {
+	c.tb.Helper()
+	for range n {
+		list = append(list, c.insert(c.job(change...))...)
+	}
+	return list
+}
+
+// nextInTurn wants a claim of that many jobs to return these.
+func (c *C) nextInTurn(want ...string) {
+	c.tb.Helper()
+	if got := ids(c.claim(len(want))); !slices.Equal(got, want) {
+		c.failf("claimed %v, not %v", short(got), short(want))
+	}
+}
+
+// inTurn wants the order of claims to be this, and a listing to have it if the storage
+// has such listings. It claims the jobs.
+func (c *C) inTurn(q storage.Claim, want ...string) {
+	c.tb.Helper()
+	if c.cfg.Orders && len(q.Queues) == 0 {
+		c.wantList(storage.Query{Order: storage.OrderClaim}, want)
+	}
+	c.order(q, want...)
+}
+
+var fairCases = []Case{
+	{"fair-1", "Fairness/Rounds", "Capabilities.Fairness",
+		"Jobs of different keys take turns, of each key those first that became available first.",
+		needsFairness, func(c *C) {
+			a := c.tenant(4, fair("a"))
+			b := c.tenant(2, fair("b"))
+			d := c.tenant(1, fair("d"))
+			other := c.insert(c.job(fair("e"), queue("other")))[0]
+			first := c.insert(c.job(fair("a"), priority(1)))[0]
+			c.order(storage.Claim{Queues: []string{"other"}}, other)
+			c.inTurn(storage.Claim{}, first, a[0], b[0], d[0], a[1], b[1], a[2], a[3])
+			two := c.insert(c.job(fair("a")), c.job(fair("a")), c.job(fair("b")))
+			late := c.insert(c.job(fair("b"), func(r *storage.Record) { r.Type = "another" }))[0]
+			c.inTurn(storage.Claim{}, two[0], two[2], two[1], late)
+		}},
+	{"fair-2", "Fairness/WithoutKeys", "Capabilities.Fairness",
+		"A job without a key stands where it became available, between the rounds.",
+		needsFairness, func(c *C) {
+			plain := c.tenant(1)[0]
+			a := c.tenant(2, fair("a"))
+			between := c.tenant(1)[0]
+			a = append(a, c.tenant(1, fair("a"))...)
+			b := c.tenant(4, fair("b"))
+			last := c.tenant(1)[0]
+			c.inTurn(storage.Claim{}, plain, a[0], b[0], a[1], b[1], between, a[2], b[2], b[3], last)
+		}},
+	{"fair-3", "Fairness/Weights", "Capabilities.Fairness",
+		"A key has as many jobs in a round as its weight says, and one if that is less than one.",
+		needsFairness, func(c *C) {
+			a := c.tenant(3, share("a", -1))
+			b := c.tenant(5, share("b", 2))
+			d := c.tenant(1, share("d", 0))
+			c.inTurn(storage.Claim{}, a[0], b[0], b[1], d[0], a[1], b[2], b[3], a[2], b[4])
+			a = c.tenant(3, share("a", 3))
+			b = append(c.tenant(2, share("b", 1)), c.tenant(2, share("b", 3))...)
+			c.inTurn(storage.Claim{}, a[0], a[1], a[2], b[0], b[1], b[2], b[3])
+		}},
+	{"fair-4", "Fairness/Served", "Capabilities.Fairness",
+		"A key that is out of jobs has had its turn in the round that was claimed of last.",
+		needsFairness, func(c *C) {
+			a := c.tenant(3, fair("a"))
+			b := c.tenant(1, fair("b"))
+			d := c.tenant(1, fair("d"))
+			c.nextInTurn(a[0], b[0])
+			again := c.tenant(1, fair("b"))
+			other := c.tenant(1, fair("e"))
+			c.nextInTurn(d[0], a[1], again[0])
+			again = c.tenant(1, fair("d"))
+			c.inTurn(storage.Claim{}, other[0], a[2], again[0])
+		}},
+	{"fair-5", "Fairness/EveryWay", "Capabilities.Fairness",
+		"In whichever way a job becomes available, it takes a turn, and an edit that leaves it " +
+			"with its key keeps it.", needsFairness, func(c *C) {
+			a, b := c.tenant(3, fair("a")), c.tenant(1, fair("b"))[0]
+			later := c.insert(c.job(fair("b"), func(r *storage.Record) {
+				r.State, r.ScheduledAt = ojs.StateScheduled, c.now.Add(time.Minute)
+			}))[0]
+			activated := c.insert(c.job(fair("d"), pending))[0]
+			c.pass(time.Hour)
+			c.due()
+			c.settled(c.get(activated), c.to(isAvailable))
+			c.settled(c.get(a[1]), fair("d"))
+			c.settled(c.get(a[2]), priority(5))
+			c.settled(c.get(b), share("b", 7), func(r *storage.Record) { r.Type = "another" })
+			c.nextInTurn(a[2], a[0])
+			c.settled(c.get(a[0]), c.to(ojs.StateRetryable),
+				func(r *storage.Record) { r.NextRetryAt = c.now })
+			c.due()
+			c.inTurn(storage.Claim{}, b, activated, later, a[1], a[0])
+		}},
+	{"fair-6", "Fairness/GivenBack", "SettleClaimer.Unclaim",
+		"A job that is given back has the round that it had.", needsFairness | needsSettleClaims, func(c *C) {
+			back := func(r storage.Record) {
+				c.tb.Helper()
+				c.unclaim(1, heldOf(r))
+			}
+			a := c.tenant(2, fair("a"))
+			b := c.tenant(2, fair("b"))
+			first, second := c.one(), c.one()
+			back(second)
+			back(first)
+			d := c.tenant(1, fair("d"))[0] // the first round has been claimed of
+			c.inTurn(storage.Claim{}, a[0], b[0], a[1], b[1], d)
+
+			// Once no job with a key was available, no round has been claimed of.
+			e := c.tenant(1, fair("e"))[0]
+			r := c.one()
+			plain := c.tenant(1)[0]
+			back(r)
+			f := c.tenant(1, fair("f"))[0]
+			c.inTurn(storage.Claim{}, e, f, plain)
+		}},
+	{"fair-7", "Fairness/Dropped", "Insert.DropOldest",
+		"A full queue drops what has been available longest, of any round.", needsFairness, func(c *C) {
+			a := c.tenant(3, fair("a"))
+			b := c.tenant(1, fair("b"))[0]
+			var more []string
+			for i, key := range []string{"d", "e"} {
+				r := c.job(fair(key))
+				out := c.insertOne(storage.Insert{Record: r, MaxDepth: 4, DropOldest: true})
+				if len(out.Dropped) != 1 || out.Dropped[0].ID != a[i] {
+					c.failf("dropped %v, not %v", short(ids(out.Dropped)), short(a[i:i+1]))
+				}
+				more = append(more, r.ID)
+			}
+			c.inTurn(storage.Claim{}, b, more[0], more[1], a[2])
+		}},
+}
