@@ -194,17 +194,13 @@ func (c *Counter) Open(own *ojs.RateLimit, now int64,
 	if err != nil {
 		return None, false, err
 	}
-	if c.Blocked != None {
-		at = max(at, c.Blocked)
-	}
-	switch {
-	case !waits && at <= now:
-		return at, true, nil
-	case waits:
+	if waits {
 		at = None
+	} else if at = max(at, c.Blocked); at <= now {
+		return at, true, nil
 	}
 	if c.Setting != nil && c.Until != None && c.Until > now && (at == None || c.Until < at) {
-		at = c.Until // other bounds hold then
+		at = max(c.Until, c.Blocked) // other bounds hold then
 	}
 	return at, false, nil
 }

@@ -272,17 +272,13 @@ func (l *lane) closes(now int64) storage.ClosedKey {
 func (l *lane) open(now int64) (at int64, open bool) {
 	c, b := l.of, l.bounds(now)
 	at, waits := storage.Opens(&b, c.active, c.starts, now)
-	if c.blocked != never {
-		at = max(at, int64(c.blocked))
-	}
-	switch {
-	case !waits && at <= now:
-		return at, true
-	case waits:
+	if waits {
 		at = 0
+	} else if at = max(at, int64(c.blocked)); at <= now {
+		return at, true
 	}
 	if c.setting != nil && c.until != never && int64(c.until) > now && (at == 0 || int64(c.until) < at) {
-		at = int64(c.until) // the lane has other bounds then
+		at = int64(max(c.until, c.blocked)) // the lane has other bounds then
 	}
 	return at, false
 }

@@ -70,11 +70,11 @@ func (s *Reference) limitOpens(name storage.LimitName, r *storage.Record, now ti
 	if never {
 		at = math.MaxInt64
 	}
-	if !l.blocked.IsZero() {
-		at = max(at, l.blocked.UnixNano())
-	}
 	if at > now.UnixNano() && l.inForce(now) != nil && !l.until.IsZero() {
 		at = min(at, l.until.UnixNano()) // it has other bounds then
+	}
+	if !l.blocked.IsZero() {
+		at = max(at, l.blocked.UnixNano())
 	}
 	return at
 }
