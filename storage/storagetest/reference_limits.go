@@ -144,6 +144,18 @@ func (s *Reference) counts(r *storage.Record) bool {
 	return false
 }
 
+// limitsEnded reports whether the limit of a queue or type was set or blocked and is not
+// any more.
+func (s *Reference) limitsEnded(now time.Time) bool {
+	for name, l := range s.limits {
+		inForce := l.setting != nil && (l.until.IsZero() || l.until.After(now)) || l.blocked.After(now)
+		if l.set && !inForce && name.Kind != storage.LimitKey {
+			return true
+		}
+	}
+	return false
+}
+
 // told completes what a claim says of limits, which has wanted so many jobs more.
 func (s *Reference) told(c storage.Claim, now time.Time, left int) {
 	to := c.Limits
