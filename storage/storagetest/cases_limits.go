@@ -825,7 +825,14 @@ var limitCases = []Case{
 			if len(failure) > 0 {
 				c.failf("%s", <-failure)
 			}
-			c.obeying(9)
+			for range most + 1 {
+				c.insert(c.job(atOnce("k", most)))
+			}
+			recs, err := c.S.Claim(c.ctx, c.now,
+				storage.Claim{Max: most + 1, Worker: "w", Limits: new(storage.Limited)}, nil)
+			if err != nil || len(recs) != most {
+				c.failf("a claim after the others takes %d jobs (error %v), not %d", len(recs), err, most)
+			}
 		},
 	},
 }
