@@ -274,9 +274,10 @@ func (r *round) judge(j *rows.Waiting) (verdict, error) {
 				r.opens = at
 			}
 			return isHeld, nil
-		case ends && own.OnLimit != "" && own.OnLimit != ojs.OnLimitWait:
-			return endsIt, nil
 		case own.OnLimit == ojs.OnLimitDrop || own.OnLimit == ojs.OnLimitReschedule:
+			if ends {
+				return endsIt, nil
+			}
 			r.gone = append(r.gone, gone{j, own.OnLimit, at})
 			return isGone, nil
 		default:

@@ -476,7 +476,7 @@ func (k *claimer) judge(r *stored, row *rows.Row, ends bool) (verdict, error) {
 				k.opens = at
 			}
 			return isHeld, nil
-		case ends && own.OnLimit != "" && own.OnLimit != ojs.OnLimitWait:
+		case ends && (own.OnLimit == ojs.OnLimitDrop || own.OnLimit == ojs.OnLimitReschedule):
 			return endsIt, nil
 		case own.OnLimit == ojs.OnLimitDrop:
 			return isGone, k.drop(r, row)
