@@ -70,7 +70,7 @@ func TestWords(t *testing.T) {
 // comment lines, long code lines. A number may only fall. The other places have none.
 var notYet = map[string]words.Counts{
 	"bench/sql":           {0, 0, 21},
-	"engine":              {0, 0, 777},
+	"engine":              {0, 0, 776},
 	"storage/memory":      {0, 0, 119},
 	"storage/postgres":    {0, 0, 160},
 	"storage/storagetest": {0, 0, 60},

@@ -144,8 +144,7 @@ func (s *Reference) counts(r *storage.Record) bool {
 	return false
 }
 
-// limitsEnded reports whether the limit of a queue or type was set or blocked and is not
-// any more.
+// limitsEnded reports whether the setting or the block of some queue or type has ended.
 func (s *Reference) limitsEnded(now time.Time) bool {
 	for name, l := range s.limits {
 		inForce := l.setting != nil && (l.until.IsZero() || l.until.After(now)) || l.blocked.After(now)
