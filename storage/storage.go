@@ -352,12 +352,13 @@ type Insert struct {
 	// DependsOn does not hold it (Record.Turn) [order-1, order-3]. A job that ends is
 	// counted for jobs with DependsOn first [order-5]. New jobs enter their lines before
 	// the call counts any end, and get their turns after that, each after its DependsOn
-	// is counted [order-6]. A job that is not stored, since an equal one is, is in no
-	// line [order-4]. Jobs that wait for each other in a circle, also by the order of the
-	// batch, fail the call with an error that is ojs.ErrInvalid, and so does a key in a
-	// batch with AwaitedBy [order-7]. A job that Settle brings back after its end is in
-	// no line and has no turn [order-8]. Engines use it only if Capabilities.Ordering is
-	// set.
+	// is counted [order-6]. A new job that another one of its batch replaces gives the
+	// turn of its key at its own place in the batch [order-4]. A job that is not stored,
+	// since an equal one is, is in no line [order-4]. Jobs that wait for each other in a
+	// circle, also by the order of the batch, fail the call with an error that is
+	// ojs.ErrInvalid, and so does a key in a batch with AwaitedBy [order-7]. A job that
+	// Settle brings back after its end is in no line and has no turn [order-8]. Engines
+	// use it only if Capabilities.Ordering is set.
 	OrderingKey string
 
 	// AwaitedBy are the ids of stored jobs that wait for others, by DependsOn: each waits

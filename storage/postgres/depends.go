@@ -587,14 +587,12 @@ func (c *counter) await(
 }
 
 // awaitOne has a job that has just been stored wait for others, and its line give the
-// turn. heads are those of these jobs.
+// turn. The line of a job that the batch has replaced gives its turn, too. heads are those
+// of these jobs.
 func (c *counter) awaitOne(
 	now time.Time, in *storage.Insert, heads map[string]head,
 ) (moved []storage.Record, err error) {
 	h := heads[in.Record.ID]
-	if h.state != ojs.StatePending { // it has been replaced
-		return nil, nil
-	}
 	// moves adds a job that has moved, and those that move by its end.
 	moves := func(w *waiter) error {
 		moved = append(moved, w.Record)
@@ -607,7 +605,8 @@ func (c *counter) awaitOne(
 	}
 	w := c.jobs[h.seq]
 	for _, id := range in.DependsOn {
-		if w != nil && w.State != ojs.StatePending { // what has ended decides
+		// If the batch has replaced the job, or what has ended decides, it awaits no more.
+		if h.state != ojs.StatePending || w != nil && w.State != ojs.StatePending {
 			break
 		}
 		d, ok := heads[id]

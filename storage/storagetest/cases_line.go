@@ -181,6 +181,19 @@ var lineCases = []Case{
 			}
 			c.wantMoved("the end", c.ends(c.get(l[1]), isCompleted).Moved, is(in.Record.ID, isAvailable))
 			c.wantMoved("the end", c.endsBy(in.Record.ID, isCompleted))
+
+			// A job that another one of its batch replaces gives the turn at its place.
+			p.OnConflict = ojs.ConflictReplace
+			batch := []storage.Insert{
+				c.ordered("batch", nil, unique("g", p)), c.ordered("between", nil), c.ordered("batch", nil),
+				c.ordered("last", nil, unique("g", p)),
+			}
+			results, err := c.S.Insert(c.ctx, c.now, batch, nil)
+			c.noErr("Insert", err)
+			c.wantMoved("a batch", results[3].Moved, is(batch[2].Record.ID, isAvailable),
+				is(batch[1].Record.ID, isAvailable), is(batch[3].Record.ID, isAvailable))
+			c.claim(1000)
+
 			l = c.line("drop", 2, queue("drop"))
 			next := c.job(queue("drop"))
 			out = c.insertOne(storage.Insert{Record: next, MaxDepth: 2, DropOldest: true})
