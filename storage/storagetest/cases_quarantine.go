@@ -150,6 +150,11 @@ var quarantineCases = []Case{
 			}
 			c.settled(c.get(closed[0]), c.to(ojs.StateCancelled))
 		}
+		if c.cfg.Limits { // and no start of a rate
+			once := limit(ojs.RateLimit{Key: "once", Rate: ojs.Rate{Limit: 1, Per: time.Hour}})
+			c.plant(once)
+			c.obeying(2, c.insert(c.job(once))...)
+		}
 	}},
 	{"quarantine-2", "Quarantine/Due", "storage.Quarantiner", "Due does to each job what it would do without the records that do not decode.", needsQuarantine, func(c *C) {
 		for _, s := range []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive,
