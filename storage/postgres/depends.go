@@ -587,8 +587,8 @@ func (c *counter) await(
 }
 
 // awaitOne has a job that has just been stored wait for others, and its line give the
-// turn. The line of a job that the batch has replaced gives its turn, too. heads are those
-// of these jobs.
+// turn. The line of a job that the batch has replaced gives its turn, too. heads are
+// those of these jobs.
 func (c *counter) awaitOne(
 	now time.Time, in *storage.Insert, heads map[string]head,
 ) (moved []storage.Record, err error) {
@@ -605,7 +605,7 @@ func (c *counter) awaitOne(
 	}
 	w := c.jobs[h.seq]
 	for _, id := range in.DependsOn {
-		// If the batch has replaced the job, or what has ended decides, it awaits no more.
+		// If the batch has replaced it, or what has ended decides, it waits for none.
 		if h.state != ojs.StatePending || w != nil && w.State != ojs.StatePending {
 			break
 		}
