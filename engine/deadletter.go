@@ -141,15 +141,15 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 	if err != nil {
 		return err
 	}
+	if err := c.checkFairness(o.Fairness); err != nil {
+		return err
+	}
 	if err := c.reidentify(ctx, r, identity{o.Queue, o.Meta, meta, r.Args, false}); err != nil {
 		return err
 	}
 	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease, o.ResultTTL
-	if err := c.checkFairness(o.Fairness); err != nil {
-		return err
-	}
-	r.Fairness = o.Fairness
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
+	r.Fairness = o.Fairness
 	if o.TotalTimeout > 0 {
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // as in prepare
 	}
