@@ -108,23 +108,20 @@ const maxReleased = 1000
 // delete the rest too early.
 func (t *tx) release(now time.Time) error {
 	ns := rows.Nanos(now)
-	if err := t.setKept(true, keepAgain, nil, selectReleased, ns); err != nil {
+	if err := t.setKept(now, true, keepAgain, nil, selectReleased, ns); err != nil {
 		return err
 	}
-	return t.setKept(false, releaseJob, func(seq, finished int64, keeper string) (bool, error) {
+	return t.setKept(now, false, releaseJob, func(keeper string) (keeps bool, err error) {
 		q := t.query(selectKeeps, keeper, ns)
-		keeps := q.next()
-		if err := q.close(); err != nil || !keeps {
-			return false, err
-		}
-		return true, t.exec(keepOn, rows.Nanos(storage.KeptOn(now, rows.Time(finished))), seq)
+		keeps = q.next()
+		return keeps, q.close()
 	}, selectKept, ns, maxReleased)
 }
 
 // setKept makes the jobs that a query selects kept, or not kept, by an update of each. It
-// leaves those out whose Keeper is set and for which keepOn reports true.
+// keeps those on whose Keeper keeps them.
 func (t *tx) setKept(
-	kept bool, update string, keepOn func(seq, finished int64, keeper string) (bool, error),
+	now time.Time, kept bool, update string, keeps func(keeper string) (bool, error),
 	query string, args ...any,
 ) error {
 	type job struct {
@@ -132,12 +129,13 @@ func (t *tx) setKept(
 		kind
 		finished int64
 		keeper   string
+		on       bool
 	}
 	var jobs []job
 	q := t.query(query, args...)
 	for q.next() {
 		j := job{seq: q.int64(), kind: kind{q.text(), q.int(), q.time() != rows.None, !kept}}
-		if keepOn != nil {
+		if keeps != nil {
 			j.finished, j.keeper = q.time(), rows.Keeper(q.blob())
 		}
 		jobs = append(jobs, j)
@@ -145,14 +143,22 @@ func (t *tx) setKept(
 	if err := q.close(); err != nil {
 		return err
 	}
+	for i := range jobs { // before any of them is kept on, since one may keep another
+		if j := &jobs[i]; j.keeper != "" {
+			var err error
+			if j.on, err = keeps(j.keeper); err != nil {
+				return err
+			}
+		}
+	}
 	for _, j := range jobs {
 		t.written = true
-		if j.keeper != "" {
-			if done, err := keepOn(j.seq, j.finished, j.keeper); err != nil {
+		if j.on {
+			until := rows.Nanos(storage.KeptOn(now, rows.Time(j.finished)))
+			if err := t.exec(keepOn, until, j.seq); err != nil {
 				return err
-			} else if done {
-				continue
 			}
+			continue
 		}
 		if err := t.exec(update, j.seq); err != nil {
 			return err
