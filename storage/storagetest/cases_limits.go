@@ -368,6 +368,9 @@ var limitCases = []Case{
 			c.obeying(1, got[0])
 			block(ofKey("k"), until.Add(time.Hour))
 			c.wantOpens(until.Add(time.Hour))
+			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("k"),
+				ojs.RateLimit{Concurrency: 4}, until.Add(time.Minute))) // ends before the block
+			c.wantOpens(until.Add(time.Hour))
 			block(ofKey("k"), time.Time{})
 			c.obeying(1, got[1])
 			block(storage.LimitName{Kind: storage.LimitQueue, Name: "q"}, until.Add(time.Hour))
@@ -619,6 +622,11 @@ var limitCases = []Case{
 				}
 				c.settled(c.get(blocked[0]), c.to(ojs.StateCancelled))
 			}
+			unknown := limit(ojs.RateLimit{Key: "u", Concurrency: ojs.NoneAtOnce, OnLimit: "of tomorrow"})
+			odd := c.insert(c.job(unknown, ttl), c.job())
+			c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2, odd[1])
+			c.settled(c.get(odd[0]), c.to(ojs.StateCancelled))
+			c.endsNow(odd[1])
 			got := c.insert(
 				c.job(atOnce("k", 1)),
 				c.job(atOnce("k", 1)),
