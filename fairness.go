@@ -2,8 +2,6 @@ package ojs
 
 import (
 	"fmt"
-	"strings"
-	"unicode/utf8"
 )
 
 // Fairness is the share of a job's key, such as that of a tenant, in its queue. The zero
@@ -14,22 +12,15 @@ type Fairness struct {
 	Weight int    `json:"weight,omitempty"` // jobs in a round, from 1 to 1000; 0: 1
 }
 
-const (
-	maxFairnessKey    = 255 // bytes
-	maxFairnessWeight = 1000
-)
+const maxFairnessWeight = 1000
 
 // Validate checks the key and the weight. Its error is an *InvalidError.
 func (f Fairness) Validate() error {
-	switch {
-	case f.Key == "":
+	if f.Key == "" {
 		return optionError("fairness.key", "is empty: give the name of a tenant, or leave the option out")
-	case len(f.Key) > maxFairnessKey:
-		return optionError("fairness.key", fmt.Sprintf("has %d bytes; allowed are up to %d",
-			len(f.Key), maxFairnessKey))
-	case !utf8.ValidString(f.Key) || strings.ContainsRune(f.Key, 0):
-		return optionError("fairness.key", fmt.Sprintf("%q is no UTF-8 text without zero bytes",
-			clip([]byte(f.Key))))
+	}
+	if err := validateKey("fairness.key", f.Key); err != nil {
+		return err
 	}
 	return f.validateWeight()
 }

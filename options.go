@@ -87,8 +87,6 @@ const (
 	minLease    = 100 * time.Millisecond // shorter leases would expire in a busy process
 	maxTypeLen  = 255
 	maxQueueLen = 128
-
-	maxOrderingKey = 255 // bytes
 )
 
 // DefaultOptions returns the options of a job without options.
@@ -182,12 +180,6 @@ func (o *Options) Validate() error {
 		return optionError("pending", "a pending job waits for its activation, not for other jobs")
 	case o.Pending && o.OrderingKey != "":
 		return optionError("pending", "a pending job waits for its activation, not for its turn")
-	case len(o.OrderingKey) > maxOrderingKey:
-		return optionError("ordering_key", fmt.Sprintf("has %d bytes; allowed are up to %d",
-			len(o.OrderingKey), maxOrderingKey))
-	case !utf8.ValidString(o.OrderingKey) || strings.ContainsRune(o.OrderingKey, 0):
-		return optionError("ordering_key", fmt.Sprintf("%q is no UTF-8 text without zero bytes",
-			clip([]byte(o.OrderingKey))))
 	case o.Join && len(o.DependsOn) == 0:
 		return optionError("join", "a join waits for other jobs: name them by ojs.WithDependsOn")
 	case o.Condition != "" && !o.Condition.Valid():
@@ -197,6 +189,18 @@ func (o *Options) Validate() error {
 		return optionError("scheduled_at", "is not in the years 1 to 9999")
 	case !validTime(o.ExpiresAt):
 		return optionError("expires_at", "is not in the years 1 to 9999")
+	}
+	return validateKey("ordering_key", o.OrderingKey)
+}
+
+const maxKey = 255 // bytes, of an ordering key and of a fairness key
+
+func validateKey(field, key string) error {
+	switch {
+	case len(key) > maxKey:
+		return optionError(field, fmt.Sprintf("has %d bytes; allowed are up to %d", len(key), maxKey))
+	case !utf8.ValidString(key) || strings.ContainsRune(key, 0):
+		return optionError(field, fmt.Sprintf("%q is no UTF-8 text without zero bytes", clip([]byte(key))))
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type exceeded struct {
 
 type exceededKey struct {
 	by    ojs.LimitStrategy
-	since time.Time // from then on the key has held jobs back, but for those that started
+	since time.Time // since then the key has held back each job that has not started
 }
 
 const mostExceeded = 10_000

@@ -98,8 +98,8 @@ func (r *Record) Keeper() string {
 	return id
 }
 
-// Keeps reports whether the job keeps those that have it for their Keeper: until it has
-// ended and its own KeptUntil is over [prune-10].
+// Keeps reports whether the job still keeps the jobs of which it is the Keeper: until it
+// has ended and its own KeptUntil is over [prune-10].
 func (r *Record) Keeps(now time.Time) bool {
 	return !r.State.Terminal() || r.KeptUntil().After(now)
 }

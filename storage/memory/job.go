@@ -243,7 +243,8 @@ func (s *Storage) fill(j *job, r *storage.Record) {
 // common takes in what of a record attempts do not change. It reports false if that is
 // more than most jobs have.
 func (j *job) common(r *storage.Record) bool {
-	if r.Meta != nil || r.Unique != ofMany(r.Unique) || r.Dependencies != nil || r.Extra != nil || !r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
+	if r.Meta != nil || r.Unique != ofMany(r.Unique) || r.Dependencies != nil || r.Extra != nil ||
+		!r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
 		return false
 	}
 	var created, scheduled bool

@@ -207,7 +207,7 @@ func (o *settling) move(moved []storage.Record) error {
 
 // lockChanged locks the jobs of changes. It returns the number of the job of each change
 // that applies, or 0, the jobs that the changes end and that others may wait for, and
-// those that leave pending before their turn.
+// the jobs that leave pending before their turn.
 func (s *Storage) lockChanged(
 	ctx context.Context, tx transaction, o settling,
 ) (applies []int64, list []ended, left []int64, err error) {
@@ -593,7 +593,7 @@ func (c *counter) awaitOne(
 	now time.Time, in *storage.Insert, heads map[string]head,
 ) (moved []storage.Record, err error) {
 	h := heads[in.Record.ID]
-	// moves adds a job that has moved, and those that move by its end.
+	// moves adds a job that has moved, and each job that its end moves.
 	moves := func(w *waiter) error {
 		moved = append(moved, w.Record)
 		if !w.State.Terminal() || !w.awaited {

@@ -249,8 +249,8 @@ func (p *past) take(picked []rows.Waiting, most int) ([]stored, error) {
 	return got, err
 }
 
-// takeThese claims jobs, up to so many. It leaves jobs that have been changed since they
-// were looked at, and those that other transactions have locked.
+// takeThese claims jobs, up to so many. It leaves a job that has been changed since it
+// was looked at, or that another transaction has locked.
 func (p *past) takeThese(
 	ctx context.Context, q querier, these []*rows.Waiting, most int,
 ) ([]stored, error) {

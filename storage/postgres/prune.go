@@ -82,9 +82,9 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	return out, nil
 }
 
-// release makes jobs that are kept until now at the latest like those that are not kept,
-// and keeps those on that their workflow keeps. If the clock has gone back, it keeps jobs
-// again that a later time has released. Its statements are transactions of their own, so
+// release ends the keeping of each job that is kept until now at the latest, but keeps
+// the job on if its workflow keeps it. If the clock has gone back, it keeps jobs again
+// that a later time has released. Its statements are transactions of their own, so
 // that the statement that prunes sees their effect. A job that it has not looked at is
 // not released: a call that meets a lock of another leaves the job to that.
 func (s *Storage) release(ctx context.Context, now time.Time) error {
