@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 )
 
@@ -65,3 +66,20 @@ func (c chart) SVG() template.HTML {
 // First and Last are the ends of the axis.
 func (c chart) First() string { return c.Bars[0].Label }
 func (c chart) Last() string  { return c.Bars[len(c.Bars)-1].Label }
+
+// spark is numbers as bars in the height of a line of text, without an axis.
+func spark(values []int) template.HTML {
+	const width, height = 4, 16 // of a bar, with the gap after it
+	highest := max(1, slices.Max(values))
+	var s strings.Builder
+	fmt.Fprintf(&s, `<svg class="spark" viewBox="0 0 %d %d" aria-hidden="true">`, width*len(values), height)
+	for i, n := range values {
+		class, high := ` class="none"`, 1
+		if n > 0 {
+			class, high = "", 3+n*(height-3)/highest
+		}
+		fmt.Fprintf(&s, `<rect%s x="%d" y="%d" width="3" height="%d"/>`, class, i*width, height-high, high)
+	}
+	s.WriteString("</svg>")
+	return template.HTML(s.String())
+}

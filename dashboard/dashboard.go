@@ -20,6 +20,9 @@ type Engine interface {
 	Stats(ctx context.Context) (engine.Stats, error)
 	Meter() []engine.JobMeter
 	History(ctx context.Context, from, to time.Time, width time.Duration) ([]engine.HistoryBucket, error)
+	HistorySizes(ctx context.Context) ([]engine.HistorySize, error)
+	Retention() engine.Retention
+	ClockOffset() (ahead time.Duration, known bool)
 	Running() []engine.Running
 	Handlers() []handler.Handler
 	Get(ctx context.Context, id string) (*ojs.JobInfo, error)

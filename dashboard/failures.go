@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"html/template"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -17,6 +18,21 @@ type failureRow struct {
 func (r failureRow) For(do Verb) bool {
 	return do == Retry || do == Cancel && r.Retryable || do == Delete && r.GivenUp
 }
+
+// Hour and Before are how many jobs of the group have failed in the last hour, and in the
+// hour before.
+func (r failureRow) Hour() int   { return sum(r.Trend[len(r.Trend)/2:]) }
+func (r failureRow) Before() int { return sum(r.Trend[:len(r.Trend)/2]) }
+
+func sum(list []int) (n int) {
+	for _, i := range list {
+		n += i
+	}
+	return n
+}
+
+// Spark is the trend as a picture.
+func (r failureRow) Spark() template.HTML { return spark(r.Trend[:]) }
 
 // Line is the filter line of the jobs that an action is for; "" is no action.
 func (r failureRow) Line(do Verb) string {

@@ -46,6 +46,8 @@ const historyAge = 5 * time.Second
 type histories struct {
 	mu    sync.Mutex // held during a read, so that pages wait for it and do not read too
 	spans map[string]readHistory
+	sizes []engine.HistorySize
+	sized time.Time // sizes were read
 }
 
 type readHistory struct {

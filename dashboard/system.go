@@ -1,6 +1,10 @@
 package dashboard
 
 import (
+	"context"
+	"slices"
+	"time"
+
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -9,13 +13,46 @@ type systemData struct {
 	Name       string
 	Manifest   engine.Manifest
 	Health     engine.Health
+	Ahead      time.Duration // of the storage's clock
+	Clocked    bool          // the storage has one
+	Kept       []kept
+	Sizes      []engine.HistorySize  // none: the storage keeps no values
+	Reported   bool                  // some engine has written a history
 	Quarantine []storage.Quarantined // the first of them
 }
 
-// system shows what the engine says of itself, and the records that do not decode.
+// kept is how long and how many finished jobs of a kind are kept. 0 is no limit.
+type kept struct {
+	Name string
+	Age  time.Duration
+	Most int
+}
+
+// keptBy are the rules of a retention.
+func (p *page) keptBy(r engine.Retention) []kept {
+	return []kept{
+		{p.T("completed"), r.Completed, r.MaxFinished},
+		{p.T("cancelled"), r.Cancelled, r.MaxFinished},
+		{p.T("discarded"), r.Discarded, r.MaxFinished},
+		{p.T("Dead letters"), r.DeadLetters, r.MaxDeadLetters},
+	}
+}
+
+// Behind is how far the storage's clock is behind that of this process.
+func (d *systemData) Behind() time.Duration { return -d.Ahead }
+
+// system shows what the engine says of itself and of its storage, and the records that do
+// not decode.
 func (h *Handler) system(p *page) error {
 	ctx := p.r.Context()
-	data := &systemData{Name: h.eng.String(), Manifest: h.eng.Manifest(), Health: h.health(ctx)}
+	data := &systemData{Name: h.eng.String(), Manifest: h.eng.Manifest(), Health: h.health(ctx),
+		Kept: p.keptBy(h.eng.Retention())}
+	data.Ahead, data.Clocked = h.eng.ClockOffset()
+	var err error
+	if data.Sizes, err = h.sizes(ctx, p.Now); err != nil {
+		return err
+	}
+	data.Reported = slices.ContainsFunc(data.Sizes, func(s engine.HistorySize) bool { return s.Values > 0 })
 	for record, err := range h.eng.Quarantine().List(ctx) {
 		if unsupported(err) {
 			break
@@ -29,4 +66,22 @@ func (h *Handler) system(p *page) error {
 		}
 	}
 	return p.show("system", p.T("System"), data)
+}
+
+// sizesAge is how old the sizes of a page may be. A read costs some hundred values.
+const sizesAge = time.Minute
+
+// sizes are the sizes of the history; none if the storage keeps none.
+func (h *Handler) sizes(ctx context.Context, now time.Time) ([]engine.HistorySize, error) {
+	c := &h.past
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sizes != nil && !now.Before(c.sized) && now.Sub(c.sized) < sizesAge {
+		return c.sizes, nil
+	}
+	sizes, err := h.eng.HistorySizes(ctx)
+	if err == nil {
+		c.sizes, c.sized = sizes, now
+	}
+	return sizes, optional(err)
 }

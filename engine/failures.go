@@ -26,8 +26,16 @@ type FailureGroup struct {
 
 	N           int // jobs
 	First, Last time.Time
-	Sample      *ojs.JobInfo // the job with the latest failure
+
+	// Trend counts the jobs whose latest failure was in the last two hours, by periods of
+	// FailurePeriod, the period until now last.
+	Trend [24]int
+
+	Sample *ojs.JobInfo // the job with the latest failure
 }
+
+// FailurePeriod is a period of FailureGroup.Trend.
+const FailurePeriod = 5 * time.Minute
 
 // FailureGroups are failures by what they have in common, the most frequent first.
 type FailureGroups struct {
@@ -60,9 +68,9 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	}
 	var out FailureGroups
 	groups := make(map[string]*FailureGroup)
-	room := true
+	room, now := true, j.core.now()
 	out.Looked, out.Exact, err = j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
-		room = addFailure(groups, job) && room
+		room = addFailure(groups, job, now) && room
 	})
 	if err != nil {
 		return FailureGroups{}, err
@@ -79,7 +87,7 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 
 // addFailure counts a job in its group. It reports false if there is no room for another
 // group.
-func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo) bool {
+func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo, now time.Time) bool {
 	if job.Error == nil {
 		return true
 	}
@@ -96,6 +104,9 @@ func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo) bool {
 	at := job.Error.At
 	if g.First.IsZero() || at.Before(g.First) {
 		g.First = at
+	}
+	if periods := int(max(0, now.Sub(at)) / FailurePeriod); periods < len(g.Trend) {
+		g.Trend[len(g.Trend)-1-periods]++
 	}
 	if g.Sample == nil || at.After(g.Last) {
 		g.Last, g.Sample = at, job

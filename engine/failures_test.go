@@ -40,6 +40,9 @@ func TestFailures(t *testing.T) {
 			g.Last.Sub(g.First) != 2*time.Minute || !g.Sample.Error.At.Equal(g.Last) || g.Frame != "" {
 			t.Errorf("%+v", g)
 		}
+		if want := [24]int{22: 2, 23: 1}; g.Trend != want { // 6, 5 and 4 minutes ago
+			t.Errorf("trend %v, want %v", g.Trend, want)
+		}
 		if p := all.Groups[1]; p.N != 2 || p.ErrorType != ojs.ErrorTypePanic ||
 			!strings.Contains(p.Frame, "engine_test.TestFailures") {
 			t.Errorf("%+v", p)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -79,13 +78,10 @@ func (e *Engine[T]) History(
 			return buckets, err
 		}
 		for _, v := range page {
-			rest := strings.TrimPrefix(v.Key, prefix)
-			seconds, _, _ := strings.Cut(rest, "/")
-			unix, err := strconv.ParseInt(seconds, 10, 64)
-			if err != nil {
+			start := bucketStart(v.Key, prefix)
+			if start.IsZero() {
 				continue
 			}
-			start := time.Unix(unix, 0).UTC()
 			if !start.Before(to) {
 				return buckets, nil
 			}

@@ -1,0 +1,68 @@
+package dashboard
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// clocked is a storage with a clock of its own.
+type clocked struct {
+	storage.Storage
+	ahead time.Duration
+}
+
+func (c clocked) ClockOffset() time.Duration { return c.ahead }
+
+// valueless hides the optional abilities of a storage.
+type valueless struct{ storage.Storage }
+
+// onto serves an engine on a storage.
+func onto(t *testing.T, st storage.Storage, opts ...engine.Option) *site {
+	t.Helper()
+	eng, err := engine.New[any](st, append(opts, engine.WithLogger(quiet))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := New(eng, WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pages.Close() })
+	return &site{t: t, eng: eng, pages: pages}
+}
+
+func (s *site) has(path string, texts ...string) {
+	s.t.Helper()
+	body := s.ok(path)
+	for _, text := range texts {
+		if !strings.Contains(body, text) {
+			s.t.Errorf("%s lacks %q:\n%s", path, text, body)
+		}
+	}
+}
+
+// The page System tells the clock of the storage, the retention, and how large the
+// history is.
+func TestSystem(t *testing.T) {
+	onto(t, valueless{memory.New()}).has("/system/", "each process goes by its own clock",
+		"This storage keeps no history.")
+	onto(t, clocked{memory.New(), 0}).has("/system/", "as far as can be measured")
+	onto(t, clocked{memory.New(), 2 * time.Second}).has("/system/", "2s ahead of the clock")
+	onto(t, clocked{memory.New(), -time.Second}).has("/system/", "1s behind the clock")
+
+	none := engine.WithRetention(engine.Retention{MaxFinished: -1, Completed: 90 * time.Minute})
+	s := newSiteOn(t, []engine.Option{engine.WithReports(engine.Reports{}), none})
+	s.has("/system/", "1h 30m", "no limit", "180d", "10,000", "No engine on this storage has reported yet")
+	s.eng.Handle("mail.send", func(context.Context, *ojs.Job[any]) error { return nil })
+	s.enqueue("mail.send", nil)
+	s.run()
+	s.clock.Add(2 * sizesAge)
+	s.has("/system/", "<td>10s</td>", "<td>1m</td>", "<td>1h</td>", `<td class="num">90d</td>`)
+}
