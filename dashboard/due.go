@@ -11,7 +11,7 @@ import (
 const maxDue = 1000
 
 type dueData struct {
-	Jobs  []*ojs.JobInfo // the soonest
+	manyBar
 	Chart chart
 	More  bool // the hour has more jobs than the chart counts
 	Late  int  // jobs whose time has come
@@ -26,6 +26,7 @@ func (h *Handler) due(p *page) error {
 		return err
 	}
 	data := &dueData{}
+	data.Line, data.From, data.Verbs = f.String(), "due/", p.ManyVerbs(f.States...)
 	var bars [60]int
 	for _, job := range list.Jobs {
 		at := job.ScheduledAt

@@ -26,22 +26,29 @@ type sortLink struct {
 	On   bool
 }
 
+// manyBar is a list of jobs with the operations on many of them.
+type manyBar struct {
+	Line  string // the filter line, as it was typed
+	From  string // the page of the list, below the overview; "": that of the line
+	Verbs []Verb
+	Jobs  []*ojs.JobInfo
+	Next  string // the cursor of the next page; "": there is none
+}
+
 type jobsData struct {
-	Line  string // as it was typed
+	manyBar
 	Error string // why the line is refused; "": it is not
 	Tabs  []tab
 	Sorts []sortLink
 
-	Jobs       []*ojs.JobInfo
-	Next, Prev string
-	Looked     int
-	Plain      bool // the storage knows no order but the oldest first
+	Prev   string
+	Looked int
+	Plain  bool // the storage knows no order but the oldest first
 
 	By     engine.Facet // the break-down that is shown; "": none
 	Facets engine.Facets
 	All    engine.Count // of the filter
 	Done   string
-	Verbs  []Verb // operations on many
 }
 
 // Terms are the keys that the filter line takes, as a help below it.
@@ -59,7 +66,7 @@ func (jobsData) Bys() []engine.Facet {
 // jobs lists the jobs that the filter line selects.
 func (h *Handler) jobs(p *page) error {
 	line := strings.TrimSpace(p.r.FormValue("q"))
-	data := &jobsData{Line: line, Done: done(p.r.FormValue("did"))}
+	data := &jobsData{manyBar: manyBar{Line: line}, Done: done(p.r.FormValue("did"))}
 	f, err := engine.ParseFilter(line, p.Now)
 	if err != nil {
 		data.Error = strings.TrimPrefix(err.Error(), "ojs: ")

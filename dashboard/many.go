@@ -93,6 +93,10 @@ func (h *Handler) manyOf(p *page) (many, error) {
 	if m.Link = "jobs/"; m.All {
 		m.Link += "?q=" + escape(m.Line)
 	}
+	if p.r.FormValue("from") == "due/" {
+		m.Link = "due/"
+		m.Fields = append(m.Fields, hiddenField{"from", m.Link})
+	}
 	m.Action = Action{Do: m.Do, On: "jobs"}
 	if len(f.Queues) == 1 {
 		m.Action.Queue = f.Queues[0]

@@ -117,6 +117,9 @@ func TestTypesWithoutAHandlerAreNamed(t *testing.T) {
 		}
 	}
 	has(true)
+	if n := strings.Count(s.ok("/types/"), "not here"); n != 1 { // the jobs of the workflow itself need none
+		t.Errorf("%d types have no handler, want 1", n)
+	}
 	s.pages.conf.visitor = true // and no engine reports: nothing is known
 	has(false)
 	s.pages.conf.visitor = false

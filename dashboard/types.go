@@ -140,6 +140,12 @@ func (h *Handler) typePage(p *page) error {
 	return p.show("type", name, data)
 }
 
+// Unhandled reports whether the type needs a handler and no engine that is known has one.
+// The jobs that workflows make for themselves need none.
+func (t typeRow) Unhandled() bool {
+	return !t.Handled && !t.Elsewhere && !slices.Contains(noHandlers, t.Type)
+}
+
 // histogram is a chart of durations, from the first bucket with one to the last.
 func (p *page) histogram(of *engine.Histogram) (c chart) {
 	first, last := -1, -1

@@ -69,7 +69,7 @@ func TestLive(t *testing.T) {
 	b.clean("live")
 }
 
-// A page gets the parts that a change of its job brings, and loses those that it takes.
+// If a change of the job adds a part to its page or removes one, the open page follows.
 func TestLiveParts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
@@ -282,6 +282,15 @@ func TestFormsWithoutScript(t *testing.T) {
 		chromedp.SendKeys(`input[name=priority]`, "9"), chromedp.Click(`button.main`),
 		chromedp.WaitVisible(`[data-live=run]`))
 	s.wait(func() bool { return s.count(engine.Filter{Priority: &engine.Range{Min: 9, Max: 9}}) == 1 })
+	soonest, err := s.eng.Jobs().Page(ctx, engine.Filter{States: []ojs.State{ojs.StateScheduled},
+		Order: engine.OrderDue}, "", 1)
+	s.must(err)
+	row := `td.pick input[value="` + soonest.Jobs[0].ID + `"]`
+	b.run(chromedp.Navigate(s.url+"due/"), chromedp.WaitVisible(row),
+		chromedp.SetValue(`#do`, "cancel"), chromedp.Click(row),
+		chromedp.Click(`#many button:not([name])`), chromedp.WaitVisible(`button.danger`),
+		chromedp.Click(`button.danger`), chromedp.WaitVisible(`[data-live=run]`))
+	s.wait(func() bool { return s.state(soonest.Jobs[0].ID) == ojs.StateCancelled })
 	b.run(chromedp.Navigate(s.url+"jobs/"+s.digest+"/edit/"), chromedp.WaitVisible(`input[name=queue]`),
 		chromedp.SetValue(`input[name=queue]`, "other"), chromedp.Click(`button[value=move]`),
 		chromedp.WaitVisible(`table.changes`), chromedp.Click(`button.main`),
