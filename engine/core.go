@@ -61,7 +61,7 @@ type core struct {
 	unserved  sync.Map // queues of which warnUnserved has warned
 	workers   workers
 	events    *eventlog.Log
-	meter     meter
+	meter     *meter
 	history   history // the reporter's
 	jitter    uint64  // the seed of delays
 	eventIDs  *random // of its own: who listens does not change what happens
@@ -87,7 +87,8 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand), lostEarly: make(map[storage.Held]bool)}
+	c := &core{config: cfg, store: s, meter: new(meter), rnd: newRandom(cfg.rand),
+		lostEarly: make(map[storage.Held]bool)}
 	if _, err := c.values(); cfg.reports != nil && err != nil {
 		return nil, fmt.Errorf("%w, for reports", err)
 	}
@@ -132,6 +133,11 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		c.maxStuck = c.concurrency
 	}
 	c.registry.handlers.Store(new(handlers))
+	for _, o := range c.observers {
+		if r, ok := o.(MeterReader); ok {
+			r.ReadMeter(c.meter.snapshot)
+		}
+	}
 	return c, nil
 }
 

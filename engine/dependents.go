@@ -178,6 +178,7 @@ func (c *core) dependentsMoved(moved []storage.Record) {
 		return
 	}
 	c.depends.Store(true)
+	c.meter.moved(moved)
 	for i := range moved {
 		if moved[i].State == ojs.StateCancelled {
 			c.logCancelled(&moved[i])

@@ -273,19 +273,20 @@ func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert
 		return nil, err
 	}
 	c.replaced(stored)
+	took := c.now().Sub(now)
 	if op != nil {
-		c.enqueuedEvents(op, batch, stored, now, c.now().Sub(now))
+		c.enqueuedEvents(op, batch, stored, now, took)
 		c.dependentEvents(op, stored[len(stored)-1].Moved, now)
 		op.End()
 	}
-	c.inserted(batch, stored)
+	c.inserted(batch, stored, took)
 	c.dependentsMoved(stored[len(stored)-1].Moved)
 	return stored, nil
 }
 
-// inserted follows a batch that was stored.
-func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted) {
-	c.meter.enqueued(batch, stored)
+// inserted follows a batch that was stored by a call that took so long.
+func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted, took time.Duration) {
+	c.meter.enqueued(batch, stored, took)
 	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
 	for i := range batch {

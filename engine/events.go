@@ -218,10 +218,18 @@ func endedEvents(
 // startedEvent is the event of a claim.
 func startedEvent(rec *storage.Record) ojs.Event {
 	ev := ojs.Event{Type: ojs.EventStarted, WorkerID: rec.Worker}
-	if rec.Attempt == 1 && !rec.EnqueuedAt.IsZero() {
-		ev.Wait = max(rec.StartedAt.Sub(rec.EnqueuedAt), 0)
+	if rec.Attempt == 1 {
+		ev.Wait = queued(rec)
 	}
 	return ev
+}
+
+// queued is how long a job was available before its attempt began.
+func queued(rec *storage.Record) time.Duration {
+	if rec.EnqueuedAt.IsZero() {
+		return 0
+	}
+	return max(rec.StartedAt.Sub(rec.EnqueuedAt), 0)
 }
 
 // expiredEvents are the events of a job that has ended at its deadline while it waited.

@@ -142,8 +142,9 @@ func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs 
 	}
 	recs, err = c.store.Claim(ctx, now, ask, dst)
 	end(recs, err)
-	if op != nil {
+	if w.lapses {
 		for i := range recs {
+			c.meter.started(&recs[i])
 			c.transition(op, &recs[i], recs[i].Version, eventlog.None, now, startedEvent(&recs[i]))
 		}
 		op.End()

@@ -172,10 +172,10 @@ func busiest(list []JobMeter) []JobMeter {
 }
 
 // counters are the numbers of a meter in the order in which they are stored.
-func (m *JobMeter) counters() [9]*uint64 {
-	return [9]*uint64{
+func (m *JobMeter) counters() [10]*uint64 {
+	return [10]*uint64{
 		&m.Enqueued, &m.Completed, &m.Failed, &m.Retried, &m.Discarded, &m.DeadLettered, &m.Returned,
-		&m.Cancelled, &m.Expired,
+		&m.Cancelled, &m.Expired, &m.Started,
 	}
 }
 
@@ -188,6 +188,7 @@ func (m *JobMeter) since(before *JobMeter) JobMeter {
 	}
 	d.Wait.subtract(&before.Wait)
 	d.Run.subtract(&before.Run)
+	d.EnqueueTime, d.QueueTime, d.CompletedTime = MetricHistogram{}, MetricHistogram{}, MetricHistogram{}
 	return d
 }
 
@@ -204,7 +205,7 @@ func (h *Histogram) subtract(other *Histogram) {
 type storedMeter struct {
 	Queue string          `json:"q"`
 	Type  string          `json:"t"`
-	N     [9]uint64       `json:"n"`
+	N     [10]uint64      `json:"n"`
 	Wait  storedHistogram `json:"w"`
 	Run   storedHistogram `json:"r"`
 }

@@ -19,6 +19,7 @@ type JobMeter struct {
 	Queue, Type string // both MeterOther for the pairs beyond the first MeterPairs
 
 	Enqueued  uint64 // jobs that were stored
+	Started   uint64 // attempts
 	Completed uint64 // jobs
 
 	Failed       uint64 // attempts
@@ -33,11 +34,24 @@ type JobMeter struct {
 	// Wait is how long jobs were available before their first attempt began, and Run how
 	// long attempts took. Both are counted when the attempt ends.
 	Wait, Run Histogram
+
+	// EnqueueTime is how long calls that enqueued took, for each of their jobs, by
+	// DurationBounds. It is for systems of metrics, as are the two below: the history
+	// does not keep them.
+	EnqueueTime MetricHistogram
+	// QueueTime is how long jobs were available before an attempt 1 began, by WaitBounds.
+	// It is counted at the start. An attempt that is given back does not count as one, so
+	// its job has another attempt 1.
+	QueueTime MetricHistogram
+	// CompletedTime is how long the attempts took that completed their jobs, by
+	// DurationBounds.
+	CompletedTime MetricHistogram
 }
 
 // Add adds what other has counted. It keeps the queue and type.
 func (m *JobMeter) Add(other *JobMeter) {
 	m.Enqueued += other.Enqueued
+	m.Started += other.Started
 	m.Completed += other.Completed
 	m.Failed += other.Failed
 	m.Retried += other.Retried
@@ -48,6 +62,9 @@ func (m *JobMeter) Add(other *JobMeter) {
 	m.Expired += other.Expired
 	m.Wait.Add(&other.Wait)
 	m.Run.Add(&other.Run)
+	m.EnqueueTime.Add(&other.EnqueueTime)
+	m.QueueTime.Add(&other.QueueTime)
+	m.CompletedTime.Add(&other.CompletedTime)
 }
 
 const (
@@ -112,6 +129,14 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 // is safe for concurrent use.
 func (e *Engine[T]) Meter() []JobMeter { return e.core.meter.snapshot() }
 
+// MeterReader is an Observer that reads what engines count. WithObserver gives it the
+// Meter of each engine that it observes. The function stays valid when the engine has
+// stopped, and is safe for concurrent use.
+type MeterReader interface {
+	Observer
+	ReadMeter(meter func() []JobMeter)
+}
+
 // meter counts. Its lock is held for no call of another package.
 type meter struct {
 	mu    spin.Mutex
@@ -144,13 +169,16 @@ func (m *meter) of(queue, jobType string) *JobMeter {
 	return p
 }
 
-// enqueued counts jobs that were stored, and jobs that ended for them.
-func (m *meter) enqueued(batch []storage.Insert, stored []storage.Inserted) {
+// enqueued counts jobs that were stored by a call that took so long, and jobs that ended
+// for them.
+func (m *meter) enqueued(batch []storage.Insert, stored []storage.Inserted, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range stored {
 		if r := &batch[i].Record; stored[i].Existing == nil {
-			m.of(r.Queue, r.Type).Enqueued++
+			p := m.of(r.Queue, r.Type)
+			p.Enqueued++
+			p.EnqueueTime.observe(took, durationBounds)
 		}
 		for k := range stored[i].Replaced {
 			r := &stored[i].Replaced[k]
@@ -159,6 +187,32 @@ func (m *meter) enqueued(batch []storage.Insert, stored []storage.Inserted) {
 		for k := range stored[i].Dropped {
 			r := &stored[i].Dropped[k]
 			m.of(r.Queue, r.Type).Expired++
+		}
+	}
+}
+
+// started counts an attempt that has begun.
+func (m *meter) started(r *storage.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.of(r.Queue, r.Type)
+	p.Started++
+	if r.Attempt == 1 {
+		p.QueueTime.observe(queued(r), waitBounds)
+	}
+}
+
+// moved counts jobs that completed or were cancelled because other jobs ended.
+func (m *meter) moved(recs []storage.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range recs {
+		r := &recs[i]
+		switch r.State {
+		case ojs.StateCompleted:
+			m.of(r.Queue, r.Type).Completed++
+		case ojs.StateCancelled:
+			m.of(r.Queue, r.Type).Cancelled++
 		}
 	}
 }
@@ -196,6 +250,7 @@ func (m *meter) ended(list []*settlement, settled []storage.Settled) {
 		switch {
 		case f.decision.State == ojs.StateCompleted:
 			p.Completed++
+			p.CompletedTime.observe(f.took, durationBounds)
 			continue
 		case f.decision.Refunded:
 			p.Returned++

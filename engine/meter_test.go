@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // The meter counts each kind of end once, and how long jobs waited and ran.
@@ -51,15 +52,32 @@ func TestMeter(t *testing.T) {
 		got := m[0]
 		wait, run := got.Wait, got.Run
 		got.Wait, got.Run = engine.Histogram{}, engine.Histogram{}
+		var none engine.MetricHistogram
+		enqueues, queued, completed := got.EnqueueTime, got.QueueTime, got.CompletedTime
+		got.EnqueueTime, got.QueueTime, got.CompletedTime = none, none, none
 		want := engine.JobMeter{
-			Queue: "default", Type: "x", Enqueued: 6, Completed: 3, Failed: 2, Retried: 1, Discarded: 1,
-			DeadLettered: 1, Returned: 1, Cancelled: 1, Expired: 1,
+			Queue: "default", Type: "x", Enqueued: 6, Started: 6, Completed: 3, Failed: 2, Retried: 1,
+			Discarded: 1, DeadLettered: 1, Returned: 1, Cancelled: 1, Expired: 1,
 		}
 		if got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		if run.Count != 6 || run.Sum != 600*time.Millisecond {
 			t.Errorf("run %+v", run)
+		}
+		// 100 ms is in the bucket that ends at 100 ms, 5 s in the one that ends there.
+		none.Buckets[0] = 6
+		if enqueues != none {
+			t.Errorf("enqueues %+v", enqueues)
+		}
+		none.Buckets[0], none.Buckets[4], none.Sum = 0, 3, 300*time.Millisecond
+		if completed != none {
+			t.Errorf("completed %+v", completed)
+		}
+		// The snoozed attempt was the first, and so is the one after it.
+		if b := queued.Buckets; b[5] != 4 || b[len(engine.WaitBounds())] != 1 ||
+			queued.Sum.Round(time.Second) != 2*time.Hour+25*time.Second {
+			t.Errorf("queue times %+v", queued)
 		}
 		if p := run.Quantile(0.5); p < 50*time.Millisecond || p > 200*time.Millisecond {
 			t.Errorf("median of runs: %v", p)
@@ -69,8 +87,42 @@ func TestMeter(t *testing.T) {
 		}
 		sum := m[0]
 		sum.Add(&m[1])
-		if sum.Enqueued != 7 || sum.Completed != 4 || sum.Run.Count != 7 || sum.Queue != "default" {
+		if sum.Enqueued != 7 || sum.Completed != 4 || sum.Run.Count != 7 || sum.Queue != "default" ||
+			sum.Started != 7 || sum.EnqueueTime.Buckets[0] != 7 || sum.CompletedTime.Buckets[4] != 4 {
 			t.Errorf("%+v", sum)
+		}
+	})
+}
+
+// A job without a handler that completes because others have ended counts as well, and so
+// does one that such an end cancels.
+func TestMeterOfDependentJobs(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.Handle("x", func(ctx context.Context, job *ojs.Job[any]) error { return nil })
+		step := workflow.Step("", ojs.NewDraft("x", any(nil)))
+		w, err := b.Workflows().Start(b.ctx, workflow.New("w", step))
+		must(t, err)
+		cancelled, err := b.Enqueue(b.ctx, "later", nil, ojs.WithDelay(time.Hour))
+		must(t, err)
+		_, err = b.Enqueue(b.ctx, "after", nil, ojs.WithDependsOn(cancelled.ID))
+		must(t, err)
+		must(t, b.Cancel(b.ctx, cancelled.ID))
+		b.run()
+		b.advance(time.Minute)
+		if _, err := b.Workflows().Get(b.ctx, w.ID); err != nil {
+			t.Error(err)
+		}
+		for _, m := range b.Meter() {
+			want := engine.JobMeter{Enqueued: 1, Completed: 1}
+			if m.Type == "later" || m.Type == "after" {
+				want = engine.JobMeter{Enqueued: 1, Cancelled: 1}
+			}
+			if m.Enqueued != want.Enqueued || m.Completed != want.Completed || m.Cancelled != want.Cancelled {
+				t.Errorf("%s: %+v, want %+v", m.Type, m, want)
+			}
+		}
+		if n := len(b.Meter()); n != 5 { // with the record and the join of the workflow
+			t.Errorf("%d types", n)
 		}
 	})
 }

@@ -13,8 +13,9 @@ import "github.com/ojsengine/ojs"
 // that and goes on with the next event.
 //
 // An engine without observers and subscribers makes no events at all. With an observer, a
-// transition costs a snapshot of its job and a goroutine for the call. The collector of
-// ojs/prometheus costs neither.
+// transition costs a snapshot of its job and a goroutine for the call. The observers of
+// ojs/prometheus and ojs/otel cost neither. An observer that is an EventSelector costs
+// nothing for the events that it does not select.
 //
 // The modules github.com/ojsengine/ojs/otel and github.com/ojsengine/ojs/prometheus have
 // observers for those systems.
@@ -22,8 +23,17 @@ type Observer interface {
 	Observe(ev *ojs.Event)
 }
 
+// EventSelector is an Observer that sees only events of some types. The engine asks it
+// once, in New. The engine makes no event that no observer and no subscription selects.
+type EventSelector interface {
+	Observer
+	EventTypes() []ojs.EventType // exact ones: "job.*" is not a pattern here
+}
+
 // WithObserver adds observers after earlier ones. An observer that is also a Tracer
-// follows the engine's operations too.
+// follows the engine's operations too. An EventSelector sees what it selects, and a
+// MeterReader gets the engine's Meter. A program that wraps such an observer embeds it,
+// so that the engine finds these methods.
 func WithObserver(os ...Observer) Option {
 	return func(c *config) error {
 		for _, o := range os {

@@ -64,6 +64,50 @@ func TestObserverSeesDurations(t *testing.T) {
 	}
 }
 
+// selective is an observer of some events that reads the meter.
+type selective struct {
+	record
+	types []ojs.EventType
+	meter func() []engine.JobMeter
+}
+
+func (s *selective) EventTypes() []ojs.EventType              { return s.types }
+func (s *selective) ReadMeter(meter func() []engine.JobMeter) { s.meter = meter }
+
+// An observer sees the events that it selects, and has the meter from the start. Another
+// one sees what it selects itself.
+func TestSelectiveObservers(t *testing.T) {
+	failures := &selective{types: []ojs.EventType{ojs.EventFailed, ojs.EventDiscarded}}
+	enqueues := &selective{types: []ojs.EventType{ojs.EventEnqueued}}
+	inBubble(t, func(b *rig) {
+		if failures.meter == nil || len(failures.meter()) != 0 {
+			t.Fatal("the observer has no empty meter")
+		}
+		b.handle("fails", func(context.Context, *ojs.Job[any]) error { return ojs.Permanent(errBoom) })
+		b.handle("job", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.enqueue("fails")
+		b.enqueue("job")
+		b.run()
+		b.advance(time.Minute)
+	}, engine.WithObserver(failures, enqueues))
+	types := func(s *selective) (list []ojs.EventType) {
+		for _, ev := range s.seen() {
+			list = append(list, ev.Type)
+		}
+		return list
+	}
+	if got := types(failures); !slices.Equal(got, failures.types) {
+		t.Errorf("saw %v", got)
+	}
+	if got := types(enqueues); !slices.Equal(got, []ojs.EventType{ojs.EventEnqueued, ojs.EventEnqueued}) {
+		t.Errorf("saw %v", got)
+	}
+	m := failures.meter()
+	if len(m) != 2 || m[0].Type != "fails" || m[0].Discarded != 1 || m[1].Completed != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
 func TestObserverSeesTheWait(t *testing.T) {
 	var seen record
 	inBubble(t, func(b *rig) {

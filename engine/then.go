@@ -211,7 +211,7 @@ func (c *core) followed(ctx context.Context, list []*settlement, settled []stora
 func (c *core) enqueuedThen(list []*settlement, settled []storage.Settled) {
 	for i, f := range list {
 		if f.then != nil && settled[i].Err == nil {
-			c.inserted(f.then.batch, settled[i].Then)
+			c.inserted(f.then.batch, settled[i].Then, 0)
 		}
 	}
 }

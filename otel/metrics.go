@@ -2,6 +2,7 @@ package ojsotel
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -10,12 +11,17 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// Bucket boundaries in seconds (OJS observability, section 8).
-var (
-	durationBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
-	waitBuckets     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600}
-	workflowBuckets = []float64{.1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600, 21600, 86400, 604800}
-)
+// workflowBuckets bound how long workflows take, in seconds.
+var workflowBuckets = []float64{.1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600, 21600, 86400, 604800}
+
+// seconds are boundaries as OpenTelemetry has them.
+func seconds(bounds []time.Duration) []float64 {
+	list := make([]float64, len(bounds))
+	for i, d := range bounds {
+		list[i] = d.Seconds()
+	}
+	return list
+}
 
 // instruments are the metrics of OJS observability, and one of the quarantine.
 type instruments struct {
@@ -33,6 +39,7 @@ type instruments struct {
 }
 
 func newInstruments(m metric.Meter) (in instruments, err error) {
+	durationBuckets, waitBuckets := seconds(engine.DurationBounds()), seconds(engine.WaitBounds())
 	counter := func(to *metric.Int64Counter, name, unit, what string) {
 		if err == nil {
 			*to, err = m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
@@ -83,6 +90,19 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 	gauge(&in.limitWaiting, "ojs.rate_limit.waiting", "{job}",
 		"Available jobs of the key of a rate limit, whether the limit holds them back or not.")
 	return in, err
+}
+
+// EventTypes are the types of the events that Observe counts. An instrument for durations
+// takes them one by one, so the jobs that succeed need their events, too.
+func (t *Telemetry) EventTypes() []ojs.EventType {
+	return []ojs.EventType{
+		ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted, ojs.EventFailed, ojs.EventRetrying,
+		ojs.EventCancelled, ojs.EventExpired, ojs.EventTTLExpired,
+		ojs.EventLimitExceeded, ojs.EventLimitReleased,
+		ojs.EventWorkflowCreated, ojs.EventWorkflowStepCompleted, ojs.EventWorkflowStepFailed,
+		ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed, ojs.EventWorkflowCompensated,
+		ojs.EventWorkflowCancelled,
+	}
 }
 
 // Observe counts an event.

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/labels"
 )
 
@@ -20,6 +21,7 @@ const scope = "github.com/ojsengine/ojs/otel"
 // Telemetry is an engine.Observer and engine.Tracer that makes spans and metrics. It may
 // serve several engines.
 type Telemetry struct {
+	brief
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
 	meter      metric.Meter
@@ -28,7 +30,14 @@ type Telemetry struct {
 	instruments
 }
 
-var _ engine.Tracer = (*Telemetry)(nil)
+// brief says that Observe keeps nothing of an event.
+type brief = foreign.BriefObserver
+
+var (
+	_ engine.Tracer        = (*Telemetry)(nil)
+	_ engine.EventSelector = (*Telemetry)(nil)
+	_ brief                = Telemetry{}.brief // engines look for it
+)
 
 // Option configures a Telemetry.
 type Option func(*config)

@@ -8,18 +8,15 @@ import (
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
 
-// life is what happens to a job that is retried once.
+// life is what the collector sees of a job that fails twice.
 func life() []ojs.Event {
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "mail.send", Queue: "mail", Attempt: 1},
-		State: ojs.StateCompleted}
+		State: ojs.StateRetryable}
 	failure := &ojs.Failure{Code: ojs.CodeRetry}
 	return []ojs.Event{
-		{Type: ojs.EventEnqueued, Job: job, Duration: time.Millisecond},
-		{Type: ojs.EventStarted, Job: job, Wait: time.Millisecond},
 		{Type: ojs.EventFailed, Job: job, Duration: time.Second, Failure: failure},
 		{Type: ojs.EventRetrying, Job: job, Duration: time.Second, Wait: time.Second, Failure: failure},
-		{Type: ojs.EventStarted, Job: job},
-		{Type: ojs.EventCompleted, Job: job, Duration: time.Second},
+		{Type: ojs.EventFailed, Job: job, Duration: time.Second, Failure: failure},
 		{Type: ojs.EventDiscarded, Job: job, Reason: "exhausted"},
 	}
 }

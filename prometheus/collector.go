@@ -13,9 +13,9 @@ import (
 
 const namespace = "ojs"
 
-// Collector is an engine.Observer that counts, and a prometheus.Collector of what it has
-// counted. It may observe several engines that share a storage. Its methods may be called
-// concurrently.
+// Collector is an engine.Observer that counts, and a prometheus.Collector of what it and
+// the Meter of the engine have counted. It may observe several engines that share a
+// storage. Its methods may be called concurrently.
 type Collector struct {
 	brief
 	pairs      *pairs
@@ -26,10 +26,12 @@ type Collector struct {
 	pruned     prometheus.Counter
 	triggered  prometheus.Counter
 	skipped    *prometheus.CounterVec
+	metered    metered
 	gauges     gauges
 	collectors []prometheus.Collector // all of the above that collect for themselves
 
-	mu        sync.Mutex // guards watched and limitList
+	mu        sync.Mutex // guards meters, watched and limitList
+	meters    []func() []engine.JobMeter
 	watched   []stats
 	limitList limitList // nil: none
 }
@@ -38,7 +40,8 @@ type Collector struct {
 type brief = foreign.BriefObserver
 
 var (
-	_ engine.Observer      = (*Collector)(nil)
+	_ engine.EventSelector = (*Collector)(nil)
+	_ engine.MeterReader   = (*Collector)(nil)
 	_ prometheus.Collector = (*Collector)(nil)
 	_ brief                = Collector{}.brief // engines look for it
 )
@@ -52,7 +55,7 @@ func New(opts ...Option) *Collector {
 		o(&cfg)
 	}
 	c := &Collector{pairs: newPairs(&cfg), queues: newQueues(&cfg), workflows: newWorkflows(&cfg),
-		limits: newLimits(&cfg), gauges: newGauges(&cfg)}
+		limits: newLimits(&cfg), metered: newMetered(), gauges: newGauges(&cfg)}
 	c.givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace,
 		Name: "job_given_up_total",
 		Help: "Jobs that ended without success and were not cancelled, by reason."},
@@ -81,17 +84,20 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, v := range c.collectors {
 		v.Describe(ch)
 	}
+	c.metered.describe(ch)
 	c.gauges.describe(ch)
 }
 
-// Collect is prometheus.Collector's. It asks what Watch and WatchLimits were given.
+// Collect is prometheus.Collector's. It reads the Meter of the engines, and asks what
+// Watch and WatchLimits were given.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	meters, watched, limits := c.meters, c.watched, c.limitList
+	c.mu.Unlock()
+	c.metered.collect(ch, meters, c.pairs) // makes series
 	for _, v := range c.collectors {
 		v.Collect(ch)
 	}
-	c.mu.Lock()
-	watched, limits := c.watched, c.limitList
-	c.mu.Unlock()
 	c.gauges.collect(ch, watched)
 	if limits != nil {
 		c.gauges.limits(ch, limits, c.limits)
@@ -105,6 +111,24 @@ func (c *Collector) Declare(queue string, types ...string) {
 	c.queues.of(queue)
 	for _, t := range types {
 		c.pairs.of(queue, t)
+	}
+}
+
+// EventTypes are the types of the events that Observe counts. It is
+// engine.EventSelector's. A job that is stored, starts and completes makes no event for
+// them.
+func (c *Collector) EventTypes() []ojs.EventType {
+	return []ojs.EventType{
+		ojs.EventFailed, ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled, ojs.EventExpired,
+		ojs.EventTTLExpired, ojs.EventTimeout, ojs.EventStalled,
+		ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed,
+		ojs.EventDeadLetterDeleted, ojs.EventDeadLetterPruned,
+		ojs.EventNearlyFull, ojs.EventRejected, ojs.EventDropped,
+		ojs.EventCronTriggered, ojs.EventCronSkipped,
+		ojs.EventLimitExceeded, ojs.EventLimitReleased,
+		ojs.EventWorkflowCreated, ojs.EventWorkflowStepCompleted, ojs.EventWorkflowStepFailed,
+		ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed, ojs.EventWorkflowCompensated,
+		ojs.EventWorkflowCancelled,
 	}
 }
 
@@ -141,17 +165,6 @@ func (c *Collector) Observe(ev *ojs.Event) {
 func (c *Collector) aboutJob(ev *ojs.Event) {
 	p := c.pairs.of(ev.Job.Queue, ev.Job.Type)
 	switch ev.Type {
-	case ojs.EventEnqueued:
-		p.counters[enqueued].Inc()
-		p.enqueueDuration.observe(ev.Duration)
-	case ojs.EventStarted:
-		p.counters[started].Inc()
-		if ev.Job.Attempt == 1 {
-			p.queueTime.observe(ev.Wait)
-		}
-	case ojs.EventCompleted:
-		p.counters[completed].Inc()
-		p.ended(ev)
 	case ojs.EventFailed:
 		if ev.Failure != nil && ev.Failure.Code == ojs.CodeDiscard {
 			p.counters[discarded].Inc()

@@ -28,6 +28,11 @@
 // decided. It does not include the wait for a free worker, nor a retry that an operator
 // makes earlier.
 //
+// Jobs that are stored, start and complete make no event: each scrape reads them from the
+// engine's Meter, which engine.WithObserver hands to the collector. An observer of your
+// own that passes events on to a Collector embeds it, so that the engine finds its
+// methods.
+//
 // An engine counts what it does itself. Where several share a storage, the sum over all
 // of them is the truth, except for ojs_queue_depth, ojs_queue_state and ojs_storage_up,
 // which each of them reads from the storage: take their maximum.
@@ -40,7 +45,9 @@
 // Labels are queues, job types, states and reasons: never ids, args, results or texts of
 // errors. States and reasons are few. Queues and types are as many as the program has,
 // and a program that takes them from outside could be made to have very many: a collector
-// counts what comes beyond WithMaxPairs as of queue and type "other".
+// counts what comes beyond WithMaxPairs as of queue and type "other". An engine's Meter
+// has 1,000 pairs (engine.MeterPairs), so a higher WithMaxPairs is for the failures
+// alone, or for several engines.
 //
 // Prometheus sees that a counter has grown only if it has seen it before. The counters of
 // a queue and type are there, at zero, from the first event of one of its jobs; Declare

@@ -197,7 +197,7 @@ func TestMadeUpNamesTakeNoMemory(t *testing.T) {
 	for n := range 100_000 {
 		name := fmt.Sprint("made.up", n)
 		c.Observe(&ojs.Event{Type: ojs.EventRejected, Queue: name})
-		c.Observe(&ojs.Event{Type: ojs.EventEnqueued, Queue: name,
+		c.Observe(&ojs.Event{Type: ojs.EventStalled, Queue: name,
 			Job: &ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: name, Type: name}}})
 	}
 	if grown := heap() - before; grown > 2<<20 {
@@ -265,14 +265,14 @@ func TestConcurrently(t *testing.T) {
 	c, reg := ojsprometheus.New(ojsprometheus.WithMaxPairs(5)), prometheus.NewRegistry()
 	reg.MustRegister(c)
 	c.Watch(func(context.Context) (engine.Stats, error) { return engine.Stats{}, nil })
+	c.ReadMeter(func() []engine.JobMeter { return []engine.JobMeter{{Queue: "q", Type: "t1", Completed: 1}} })
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
 			for n := range 1000 {
 				job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: fmt.Sprint("t", n%10), Queue: "q"},
-					State: ojs.StateCompleted}
-				for _, what := range []ojs.EventType{ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted,
-					ojs.EventRejected} {
+					State: ojs.StateRetryable}
+				for _, what := range []ojs.EventType{ojs.EventFailed, ojs.EventStalled, ojs.EventRejected} {
 					c.Observe(&ojs.Event{Type: what, Job: job, Queue: "q"})
 				}
 			}
@@ -286,14 +286,14 @@ func TestConcurrently(t *testing.T) {
 	group.Wait()
 	total, durations := 0.0, uint64(0)
 	families := scrape(t, reg)
-	for _, m := range families["ojs_job_enqueued_total"].GetMetric() {
+	for _, m := range families["ojs_job_failed_total"].GetMetric() {
 		total += m.GetCounter().GetValue()
 	}
 	for _, m := range families["ojs_job_duration_seconds"].GetMetric() {
 		durations += m.GetHistogram().GetSampleCount()
 	}
-	if pairs := len(families["ojs_job_enqueued_total"].GetMetric()); total != 4000 || durations != 4000 ||
+	if pairs := len(families["ojs_job_completed_total"].GetMetric()); total != 4000 || durations != 4000 ||
 		pairs != 6 {
-		t.Errorf("counted %v enqueues and %v attempts in %d pairs", total, durations, pairs)
+		t.Errorf("counted %v failures and %v attempts in %d pairs", total, durations, pairs)
 	}
 }

@@ -28,7 +28,7 @@ func newLimits(cfg *config) *limits {
 		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace,
 			Subsystem: "rate_limit", Name: "wait_duration_seconds",
 			Help:    "How long rate limits held back jobs before their first attempt.",
-			Buckets: waitBuckets}, []string{"key"}),
+			Buckets: seconds(engine.WaitBounds())}, []string{"key"}),
 	}
 }
 

@@ -1,6 +1,8 @@
 package ojsprometheus
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -9,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
 )
 
 // other is the queue, type or reason of what has no label of its own.
@@ -16,10 +19,7 @@ const other = "other"
 
 // The counters of a queue and type.
 const (
-	enqueued = iota
-	started
-	completed
-	failed
+	failed = iota
 	discarded
 	retried
 	cancelled
@@ -36,9 +36,6 @@ const (
 
 // counterNames are their names behind "ojs_", but for those of the Go queue document.
 var counterNames = [nCounters]struct{ name, help string }{
-	enqueued:    {"job_enqueued_total", "Jobs stored."},
-	started:     {"job_started_total", "Attempts that began."},
-	completed:   {"job_completed_total", "Jobs completed."},
 	failed:      {"job_failed_total", "Attempts that failed, except those that answered DISCARD."},
 	discarded:   {"job_discarded_total", "Jobs whose handlers answered DISCARD."},
 	retried:     {"job_retried_total", "Failed attempts after which the job waits for another."},
@@ -53,18 +50,19 @@ var counterNames = [nCounters]struct{ name, help string }{
 	exhausted:   {"retry_exhausted_total", "Jobs that failed with no attempt left."},
 }
 
-// Bucket boundaries in seconds. The boundaries of attempts, enqueues and waits are from
-// OJS observability, section 8.
-var (
-	durationBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
-	waitBuckets     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600}
-	backoffBuckets  = []float64{.1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 21600, 86400}
+const (
+	durationName = "ojs_job_duration_seconds"
+	durationHelp = "How long attempts took, by the state of the job after them."
 )
+
+// backoffBuckets bound the times between attempts, in seconds.
+var backoffBuckets = []float64{.1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 21600, 86400}
 
 // pairs are the series by queue and type.
 type pairs struct {
-	counters                                           [nCounters]*prometheus.CounterVec
-	duration, queueTime, enqueueDuration, retryLatency *prometheus.HistogramVec
+	counters     [nCounters]*prometheus.CounterVec
+	duration     *prometheus.HistogramVec // of attempts that failed; metered has the others
+	retryLatency *prometheus.HistogramVec
 
 	most int
 
@@ -78,10 +76,10 @@ type key struct{ queue, jobType string }
 // pair is the series of a queue and type. Its counters are there from the start, its
 // histograms from their first value.
 type pair struct {
-	queue, jobType                           string // as labels
-	counters                                 [nCounters]prometheus.Counter
-	completed, retryable, discarded          histogram // durations of attempts by the state after them
-	queueTime, enqueueDuration, retryLatency histogram
+	queue, jobType       string // as labels
+	counters             [nCounters]prometheus.Counter
+	retryable, discarded series // durations of attempts by the state after them
+	retryLatency         series
 }
 
 func newPairs(cfg *config) *pairs {
@@ -98,15 +96,8 @@ func newPairs(cfg *config) *pairs {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help,
 			Buckets: buckets}, labels)
 	}
-	ps.duration = histogram("ojs_job_duration_seconds",
-		"How long attempts took, by the state of the job after them.",
-		durationBuckets, []string{"queue", "type", "state"})
-	ps.queueTime = histogram("ojs_job_queue_time_seconds",
-		"How long jobs waited from being available to the start of their first attempt.",
-		waitBuckets, labels)
-	ps.enqueueDuration = histogram("ojs_job_enqueue_duration_seconds",
-		"How long calls that enqueued took, for each of their jobs.",
-		durationBuckets, labels)
+	ps.duration = histogram(durationName, durationHelp, seconds(engine.DurationBounds()),
+		[]string{"queue", "type", "state"})
 	ps.retryLatency = histogram(cfg.retryPrefix+"retry_latency_seconds",
 		"Time between a failed attempt and the next, as decided.",
 		backoffBuckets, labels)
@@ -114,7 +105,7 @@ func newPairs(cfg *config) *pairs {
 }
 
 func (ps *pairs) vectors() []prometheus.Collector {
-	all := []prometheus.Collector{ps.duration, ps.queueTime, ps.enqueueDuration, ps.retryLatency}
+	all := []prometheus.Collector{ps.duration, ps.retryLatency}
 	for _, c := range ps.counters {
 		all = append(all, c)
 	}
@@ -154,26 +145,33 @@ func (ps *pairs) make(queue, jobType string) *pair {
 	for i, c := range ps.counters {
 		p.counters[i] = c.WithLabelValues(queue, jobType)
 	}
-	for state, h := range map[ojs.State]*histogram{
-		ojs.StateCompleted: &p.completed, ojs.StateRetryable: &p.retryable, ojs.StateDiscarded: &p.discarded,
+	for state, h := range map[ojs.State]*series{
+		ojs.StateRetryable: &p.retryable, ojs.StateDiscarded: &p.discarded,
 	} {
 		h.make = func() prometheus.Observer {
 			return ps.duration.WithLabelValues(queue, jobType, string(state))
 		}
 	}
-	for h, vec := range map[*histogram]*prometheus.HistogramVec{
-		&p.queueTime: ps.queueTime, &p.enqueueDuration: ps.enqueueDuration, &p.retryLatency: ps.retryLatency,
-	} {
-		h.make = func() prometheus.Observer { return vec.WithLabelValues(queue, jobType) }
+	p.retryLatency.make = func() prometheus.Observer {
+		return ps.retryLatency.WithLabelValues(queue, jobType)
 	}
 	return p
 }
 
-// ended counts how long an attempt took.
+// all returns the series of all pairs.
+func (ps *pairs) all() []*pair {
+	ps.mu.RLock()
+	defer ps.mu.RUnlock()
+	list := slices.Collect(maps.Values(ps.byKey))
+	if ps.rest != nil {
+		list = append(list, ps.rest)
+	}
+	return list
+}
+
+// ended counts how long an attempt took that failed.
 func (p *pair) ended(ev *ojs.Event) {
 	switch ev.Job.State {
-	case ojs.StateCompleted:
-		p.completed.observe(ev.Duration)
 	case ojs.StateRetryable:
 		p.retryable.observe(ev.Duration)
 	case ojs.StateDiscarded:
@@ -181,14 +179,14 @@ func (p *pair) ended(ev *ojs.Event) {
 	}
 }
 
-// histogram makes its series when it has something to count. That a race makes it twice
-// does no harm: it is the same one.
-type histogram struct {
+// series is a histogram that is made when it has something to count. That a race makes it
+// twice does no harm: it is the same one.
+type series struct {
 	made atomic.Pointer[prometheus.Observer]
 	make func() prometheus.Observer
 }
 
-func (h *histogram) observe(d time.Duration) {
+func (h *series) observe(d time.Duration) {
 	o := h.made.Load()
 	if o == nil {
 		first := h.make()

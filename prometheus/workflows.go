@@ -23,7 +23,7 @@ type workflows struct {
 type workflowSeries struct {
 	created, stepsCompleted, stepsFailed prometheus.Counter
 	ended                                map[ojs.EventType]prometheus.Counter
-	duration                             map[ojs.EventType]*histogram
+	duration                             map[ojs.EventType]*series
 }
 
 // workflowEnds are the states that the events of ends stand for.
@@ -80,11 +80,11 @@ func (ws *workflows) of(name string) *workflowSeries {
 		stepsCompleted: ws.steps.WithLabelValues(l, "completed"),
 		stepsFailed:    ws.steps.WithLabelValues(l, "failed"),
 		ended:          make(map[ojs.EventType]prometheus.Counter),
-		duration:       make(map[ojs.EventType]*histogram),
+		duration:       make(map[ojs.EventType]*series),
 	}
 	for event, state := range workflowEnds {
 		s.ended[event] = ws.ended.WithLabelValues(l, state)
-		s.duration[event] = &histogram{make: func() prometheus.Observer {
+		s.duration[event] = &series{make: func() prometheus.Observer {
 			return ws.duration.WithLabelValues(l, state)
 		}}
 	}

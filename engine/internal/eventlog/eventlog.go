@@ -84,16 +84,26 @@ type Entry struct {
 	kept    bool // the events are the log's own, and complete
 }
 
-// Observer sees every event.
+// Observer sees every event, or those of its EventTypes if it has that method.
 type Observer interface{ Observe(ev *ojs.Event) }
+
+// observer is an Observer and what it sees.
+type observer struct {
+	Observer
+	types map[ojs.EventType]bool // nil: all
+}
 
 // Log publishes events to observers and subscriptions. It is safe for concurrent use.
 type Log struct {
-	observers []Observer
-	allBrief  bool // all observers are foreign.Brief: events need no copy for them, and no goroutine
-	logger    *slog.Logger
-	stamp     func(*ojs.Event)
-	most      int // entries that may wait
+	observers []observer
+	observed  map[ojs.EventType]bool // by any observer; nil: all, if there are observers
+	// All observers are foreign.Brief: events need no copy for them, and no goroutine.
+	allBrief bool
+
+	ofJobs bool // an observer may see events about jobs
+	logger *slog.Logger
+	stamp  func(*ojs.Event)
+	most   int // entries that may wait
 
 	subs atomic.Pointer[[]*Subscription] // replaced under mu
 
@@ -154,12 +164,35 @@ type entry struct {
 // The function stamp completes an event that a listener may keep; nil: nothing is
 // missing.
 func New(observers []Observer, logger *slog.Logger, stamp func(*ojs.Event)) *Log {
-	l := &Log{observers: observers, allBrief: true, logger: logger, stamp: stamp, most: maxWaiting,
-		chains: make(map[string]*chain)}
+	l := &Log{observed: make(map[ojs.EventType]bool), allBrief: true, logger: logger, stamp: stamp,
+		most: maxWaiting, chains: make(map[string]*chain)}
 	for _, o := range observers {
 		l.allBrief = l.allBrief && foreign.IsBrief(o)
+		selects, ok := o.(interface{ EventTypes() []ojs.EventType })
+		if !ok {
+			l.observers, l.observed, l.ofJobs = append(l.observers, observer{Observer: o}), nil, true
+			continue
+		}
+		types := make(map[ojs.EventType]bool)
+		for _, t := range selects.EventTypes() {
+			types[t] = true
+			l.ofJobs = l.ofJobs || slices.Contains(aboutJobs, t)
+			if l.observed != nil {
+				l.observed[t] = true
+			}
+		}
+		l.observers = append(l.observers, observer{o, types})
 	}
 	return l
+}
+
+// observes reports whether an observer sees events of the type; an empty one stands for
+// all that are about a job.
+func (l *Log) observes(t ojs.EventType) bool {
+	if t == "" {
+		return l.ofJobs
+	}
+	return len(l.observers) > 0 && (l.observed == nil || l.observed[t])
 }
 
 // Listening reports whether there is an observer or a subscription.
@@ -169,7 +202,7 @@ func (l *Log) Listening() bool { return len(l.observers) > 0 || len(l.subscripti
 // about the job of the queue. An empty job or queue stands for all of them, and an empty
 // type for all that are about a job.
 func (l *Log) Wants(t ojs.EventType, job, queue string) bool {
-	if len(l.observers) > 0 {
+	if l.observes(t) {
 		return true
 	}
 	for _, s := range l.subscriptions() {
@@ -531,7 +564,9 @@ func (p *position) show() {
 			for p.observer < len(p.log.observers) {
 				o := p.log.observers[p.observer]
 				p.observer++ // before the call, which may not return
-				o.Observe(ev)
+				if o.types == nil || o.types[ev.Type] {
+					o.Observe(ev)
+				}
 			}
 		}
 	}

@@ -534,6 +534,48 @@ func TestNothingIsCopiedForNobody(t *testing.T) {
 	}
 }
 
+// selector is an observer of failures.
+type selector struct{ counter }
+
+func (*selector) EventTypes() []ojs.EventType {
+	return []ojs.EventType{ojs.EventFailed, ojs.EventRejected}
+}
+
+// No event is wanted that no observer selects, and an observer sees none that only
+// another listener does.
+func TestObserversSelect(t *testing.T) {
+	s := new(selector)
+	l := New([]Observer{s}, slog.New(slog.DiscardHandler), nil)
+	for what, want := range map[ojs.EventType]bool{
+		"": true, ojs.EventFailed: true, ojs.EventRejected: true, ojs.EventCompleted: false, "job.*": false,
+	} {
+		if l.Wants(what, "", "") != want {
+			t.Errorf("wants %q: %v", what, !want)
+		}
+	}
+	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "a"}}
+	publish1(l, job, ojs.EventCompleted)
+	publish1(l, job, ojs.EventFailed)
+	if s.n != 1 {
+		t.Errorf("saw %d events", s.n)
+	}
+	if all := New([]Observer{s, new(counter)}, nil, nil); !all.Wants(ojs.EventCompleted, "", "") {
+		t.Error("an observer of all events does not get one")
+	}
+	queues := New([]Observer{aboutQueues{}}, nil, nil)
+	if queues.Wants("", "", "") || !queues.Wants(ojs.EventRejected, "", "q") {
+		t.Error("an observer of queues is asked about jobs")
+	}
+	if none := New(nil, nil, nil); none.Wants("", "", "") || none.Wants(ojs.EventFailed, "", "") {
+		t.Error("nobody wants an event")
+	}
+}
+
+type aboutQueues struct{}
+
+func (aboutQueues) Observe(*ojs.Event)          {}
+func (aboutQueues) EventTypes() []ojs.EventType { return []ojs.EventType{ojs.EventRejected} }
+
 // An event that may be kept is a copy, complete, and the same for all listeners: an event
 // that is selected, and one that waits.
 func TestWhatIsKeptIsACopy(t *testing.T) {

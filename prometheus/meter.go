@@ -1,0 +1,107 @@
+package ojsprometheus
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+// Jobs that were stored, that start and that complete make no event for the collector.
+// Each scrape reads them from the Meter of the engines.
+
+// metered are the metrics that the Meter counts.
+type metered struct {
+	enqueued, started, completed         *prometheus.Desc
+	enqueueDuration, queueTime, duration *prometheus.Desc
+	durationBounds, waitBounds           []float64
+}
+
+func newMetered() metered {
+	desc := func(name, help string, more ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append([]string{"queue", "type"}, more...), nil)
+	}
+	return metered{
+		enqueued:  desc("ojs_job_enqueued_total", "Jobs stored."),
+		started:   desc("ojs_job_started_total", "Attempts that began."),
+		completed: desc("ojs_job_completed_total", "Jobs completed."),
+		enqueueDuration: desc("ojs_job_enqueue_duration_seconds",
+			"How long calls that enqueued took, for each of their jobs."),
+		queueTime: desc("ojs_job_queue_time_seconds",
+			"How long jobs waited from being available to the start of their first attempt."),
+		duration:       desc(durationName, durationHelp, "state"), // of completed jobs: see pairs.duration
+		durationBounds: seconds(engine.DurationBounds()),
+		waitBounds:     seconds(engine.WaitBounds()),
+	}
+}
+
+// seconds are boundaries as Prometheus has them.
+func seconds(bounds []time.Duration) []float64 {
+	list := make([]float64, len(bounds))
+	for i, d := range bounds {
+		list[i] = d.Seconds()
+	}
+	return list
+}
+
+// ReadMeter is engine.MeterReader's: engine.WithObserver calls it.
+func (c *Collector) ReadMeter(meter func() []engine.JobMeter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.meters = append(c.meters[:len(c.meters):len(c.meters)], meter)
+}
+
+func (m *metered) describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.enqueued, m.started, m.completed, m.enqueueDuration, m.queueTime,
+		m.duration} {
+		ch <- d
+	}
+}
+
+// collect makes the metrics of the pairs that the engines have counted, and makes the
+// pairs that are new.
+func (m *metered) collect(ch chan<- prometheus.Metric, meters []func() []engine.JobMeter, ps *pairs) {
+	sums := make(map[*pair]*engine.JobMeter)
+	for _, meter := range meters {
+		counted := meter()
+		for i := range counted {
+			p := ps.of(counted[i].Queue, counted[i].Type)
+			if sums[p] == nil {
+				sums[p] = new(engine.JobMeter)
+			}
+			sums[p].Add(&counted[i])
+		}
+	}
+	for _, p := range ps.all() {
+		sum := sums[p]
+		if sum == nil {
+			sum = new(engine.JobMeter)
+		}
+		for d, n := range map[*prometheus.Desc]uint64{
+			m.enqueued: sum.Enqueued, m.started: sum.Started, m.completed: sum.Completed,
+		} {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), p.queue, p.jobType)
+		}
+		histogram(ch, m.enqueueDuration, &sum.EnqueueTime, m.durationBounds, p.queue, p.jobType)
+		histogram(ch, m.queueTime, &sum.QueueTime, m.waitBounds, p.queue, p.jobType)
+		histogram(ch, m.duration, &sum.CompletedTime, m.durationBounds, p.queue, p.jobType,
+			string(ojs.StateCompleted))
+	}
+}
+
+// histogram makes a histogram, if it has counted something.
+func histogram(ch chan<- prometheus.Metric, desc *prometheus.Desc, h *engine.MetricHistogram,
+	bounds []float64, labels ...string) {
+	buckets, count := make(map[float64]uint64, len(bounds)), uint64(0)
+	for i, n := range h.Buckets {
+		count += n
+		if i < len(bounds) {
+			buckets[bounds[i]] = count
+		}
+	}
+	if count > 0 {
+		ch <- prometheus.MustNewConstHistogram(desc, count, h.Sum.Seconds(), buckets, labels...)
+	}
+}
