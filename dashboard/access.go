@@ -22,6 +22,8 @@ const (
 	Run    Verb = "run"    // make pending or waiting jobs available at once
 	Copy   Verb = "copy"   // enqueue copies of a job or jobs
 
+	Enqueue Verb = "enqueue" // a new job
+
 	Edit       Verb = "edit"       // the args and metadata of a job
 	Move       Verb = "move"       // a job or jobs, to another queue: asked for both queues
 	Reschedule Verb = "reschedule" // a job or jobs
@@ -50,8 +52,8 @@ type Action struct {
 	Do Verb
 	On string // job, jobs, queue, type, everything, cron, workflow, worker, node, limit; "" with Read
 	// Name is the id of the job or node, the name of the queue, type, entry or worker, or
-	// kind and name of the limit, such as "key/mail:acme"; "" for many jobs, for
-	// everything and with Read.
+	// kind and name of the limit, such as "key/mail:acme"; "" for a new job, for many
+	// jobs, for everything and with Read.
 	Name  string
 	Queue string // of the job or jobs; "" if they may be in several
 	Type  string // of the job or jobs; "" if they may be of several

@@ -305,7 +305,7 @@ var verbNames = map[Verb]string{Retry: "Retry", Cancel: "Cancel", Delete: "Delet
 	Copy: "Copy", Pause: "Pause", Resume: "Resume", Drain: "Drain", Remove: "Remove", Quiet: "Quiet",
 	Edit: "Edit", Move: "Move", Reschedule: "Reschedule", Prioritize: "Set the priority",
 	Terminate: "Terminate", Set: "Save", Clear: "Clear the bounds", Block: "Block", Purge: "Purge",
-	Configure: "Configure"}
+	Configure: "Configure", Enqueue: "Enqueue"}
 
 // VerbName is the name of a button.
 func (p *page) VerbName(do Verb) string { return p.T(verbNames[do]) }

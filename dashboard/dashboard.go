@@ -27,6 +27,7 @@ type Engine interface {
 	Handlers() []handler.Handler
 	Get(ctx context.Context, id string) (*ojs.JobInfo, error)
 	Cancel(ctx context.Context, id string) error
+	EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error)
 	Jobs() *engine.Jobs
 	DeadLetters() *engine.DeadLetters
 	Queues() *engine.Queues

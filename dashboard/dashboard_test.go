@@ -182,7 +182,7 @@ func addresses(ids map[string]string) []string {
 
 // formsOf are the addresses of pages that only a site with an authorizer has.
 func formsOf(ids map[string]string) (out []string) {
-	out = append(out, "/cron/nightly/edit/", "/cron/new/edit/", "/queues/mail/purge/",
+	out = append(out, "/cron/nightly/edit/", "/cron/new/edit/", "/queues/mail/purge/", "/enqueue/",
 		"/act/?do=move&all=1&q=", "/act/?do=reschedule&all=1&q=", "/act/?do=prioritize&id="+ids["available"])
 	for name, id := range ids {
 		if name != "workflow" {

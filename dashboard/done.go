@@ -19,6 +19,8 @@ var dones = map[string]string{
 	string(Reschedule): "The job has another time.",
 	string(Prioritize): "The job has another priority.",
 
+	string(Enqueue): "The job is enqueued.",
+
 	string(Configure): "The queue is configured in this engine.",
 
 	string(Set):   "The bounds are set.",

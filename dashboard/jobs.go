@@ -49,6 +49,7 @@ type jobsData struct {
 	Facets engine.Facets
 	All    engine.Count // of the filter
 	Done   string
+	New    bool // the request may enqueue a job
 }
 
 // Terms are the keys that the filter line takes, as a help below it.
@@ -66,7 +67,8 @@ func (jobsData) Bys() []engine.Facet {
 // jobs lists the jobs that the filter line selects.
 func (h *Handler) jobs(p *page) error {
 	line := strings.TrimSpace(p.r.FormValue("q"))
-	data := &jobsData{manyBar: manyBar{Line: line}, Done: done(p.r.FormValue("did"))}
+	data := &jobsData{manyBar: manyBar{Line: line}, Done: done(p.r.FormValue("did")),
+		New: p.May(Enqueue, "job", "", "", "")}
 	f, err := engine.ParseFilter(line, p.Now)
 	if err != nil {
 		data.Error = strings.TrimPrefix(err.Error(), "ojs: ")

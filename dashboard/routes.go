@@ -57,6 +57,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/system/{$}", h.system)
 	get("/display/{$}", h.display)
 	get("/live/{$}", h.stream)
+	get("/enqueue/{$}", h.enqueueForm)
 	get("/act/{$}", h.preview)
 	get("/runs/{id}/{$}", h.runPage)
 	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }
@@ -74,6 +75,7 @@ func (h *Handler) routes() *http.ServeMux {
 	post("/workers/{id}/{$}", h.actOnNode)
 	post("/limits/{kind}/{name}/{$}", h.actOnLimit)
 	post("/workflows/{id}/{$}", h.actOnWorkflow)
+	post("/enqueue/{$}", h.actOnEnqueue)
 	post("/act/{$}", h.start)
 	post("/runs/{id}/{$}", h.stopRun)
 	mux.Handle("GET /assets/{version}/{name}", http.HandlerFunc(asset))

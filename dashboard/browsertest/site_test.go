@@ -204,7 +204,7 @@ func (s *site) pages() map[string]string {
 		"jobs-none": "jobs/?q=type:nothing", "jobs-bad": "jobs/?q=nokey:1",
 		"job-failed": "jobs/" + s.failed + "/", "job-active": "jobs/" + s.active + "/?stack=1",
 		"history": "history/?span=15m", "history-none": "history/?queue=none",
-		"edit":   "jobs/" + s.digest + "/edit/",
+		"edit": "jobs/" + s.digest + "/edit/", "enqueue": "enqueue/",
 		"queues": "queues/", "queue": "queues/search/", "types": "types/", "type": "types/email.send/",
 		"failures": "failures/", "dead": "dead/", "due": "due/",
 		"cron-edit": "cron/nightly-report/edit/", "crons": "cron/", "cron": "cron/nightly-report/",

@@ -322,6 +322,107 @@ func TestFormsWithoutScript(t *testing.T) {
 	b.clean("forms without script")
 }
 
+// reach moves the focus with the key Tab until it is on what the selector names.
+func (b *browser) reach(selector string) {
+	b.t.Helper()
+	for range 150 {
+		var there bool
+		b.run(chromedp.Evaluate("document.activeElement.matches(`"+selector+"`)", &there))
+		if there {
+			return
+		}
+		b.run(chromedp.KeyEvent(kb.Tab))
+	}
+	b.t.Fatalf("the key Tab does not lead to %s", selector)
+}
+
+// Every form is filled in and sent by the keyboard alone.
+func TestFormsByKeyboard(t *testing.T) {
+	t.Parallel()
+	s := newSiteOn(t, served(), dashboard.WithAuthorizer(dashboard.AllowAll))
+	b := newBrowser(t, s)
+	ctx := context.Background()
+	enter, sure := chromedp.KeyEvent(kb.Enter), `form button.main`
+	for _, form := range []struct {
+		page   string
+		fields []string // a selector, and what is typed there
+		button string
+		then   string // a button of the page that asks once more; "": none does
+		shown  string // on the last page
+	}{
+		{"enqueue/", []string{`[name=type]`, "late.type", `[name=args]`, `{"n":1}`},
+			`button[value=enqueue]`, sure, `.note.ok`},
+		{"jobs/" + s.digest + "/edit/", []string{`[name=priority]`, "5"}, `button[value=prioritize]`, sure,
+			`.note.ok`},
+		{"cron/weekly/edit/", []string{`[name=schedule]`, "0 5 * * 1", `[name=type]`, "report.build"},
+			`button[value=set]`, sure, `.note.ok`},
+		{"limits/key/bank/", []string{`[name=concurrency]`, "7"}, `button[value=set]`, sure, `.note.ok`},
+		{"queues/mail/configure/", []string{`[name=depth]`, "300"},
+			`button[value=configure]`, sure, `.note.ok`},
+		{"types/report.build/", []string{`summary.danger`, kb.Enter, `[name=reason]`, "broken"},
+			`button[value=pause]`, "", `button[value=resume]`},
+		{"act/?do=reschedule&all=1&q=queue:mail+state:scheduled", []string{`[name=limit]`, "2"}, sure, "",
+			`[data-live=run]`},
+		{"queues/search/purge/", []string{`[name=name]`, "search"},
+			`form button.danger`, "", `[data-live=run]`},
+		{"display/", nil, `main form button`, "", `main form`},
+	} {
+		b.run(chromedp.Navigate(s.url+form.page), chromedp.WaitVisible(`main h1`))
+		for i := 0; i < len(form.fields); i += 2 {
+			b.reach(form.fields[i])
+			b.run(chromedp.KeyEvent(form.fields[i+1]))
+		}
+		b.reach(form.button)
+		if b.run(enter); form.then != "" {
+			b.run(chromedp.WaitVisible(form.then))
+			b.reach(form.then)
+			b.run(enter)
+		}
+		b.run(chromedp.WaitVisible(form.shown))
+	}
+	job, err := s.eng.Get(ctx, s.digest)
+	if s.must(err); job.Priority != 5 {
+		t.Errorf("the job is %+v", job)
+	}
+	s.wait(func() bool { return s.count(engine.Filter{Queues: []string{"search"}}) == 0 })
+	if n := s.count(engine.Filter{Types: []string{"late.type"}}); n != 1 {
+		t.Errorf("%d jobs were enqueued", n)
+	}
+	pauses, err := s.eng.Queues().Pauses(ctx)
+	if s.must(err); len(pauses) != 1 || pauses[0].Reason != "broken" {
+		t.Errorf("%+v", pauses)
+	}
+	if entry, err := s.eng.Cron().Get(ctx, "weekly"); err != nil || entry.Schedule != "0 5 * * 1" {
+		t.Errorf("%+v, %v", entry, err)
+	}
+	b.clean("forms by keyboard")
+}
+
+// A form that a page of another origin sends changes nothing, and the answer says why.
+func TestForgedForm(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<form method="post" action="%squeues/mail/"><button name="do" value="pause">Win</button></form>`,
+			s.url)
+	}))
+	t.Cleanup(other.Close) // after the browser has left
+	b := newBrowser(t, s)
+	b.run(chromedp.Navigate(other.URL), chromedp.Click(`button`), chromedp.WaitVisible(`main h1`))
+	got, want := b.text(`document.querySelector('h1').textContent`), "This form came from another origin"
+	if got != want {
+		t.Errorf("the answer is %q, want %q", got, want)
+	}
+	list, err := s.eng.Queues().List(context.Background())
+	s.must(err)
+	for _, q := range list {
+		if q.Name == "mail" && q.State != "active" {
+			t.Errorf("the queue is %s", q.State)
+		}
+	}
+}
+
 // The pages work under any path, behind proxies that take a part of it away, forms
 // included.
 func TestMounts(t *testing.T) {
