@@ -7,18 +7,23 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// maxDue is how many jobs the chart of the next hour counts.
+// maxDue is how many jobs the charts count.
 const maxDue = 1000
 
 type dueData struct {
 	manyBar
-	Chart chart
-	More  bool // the hour has more jobs than the chart counts
-	Late  int  // jobs whose time has come
-	N     int  // jobs of the chart
+	Chart chart // of the next hour
+	Day   chart // of the next 24 hours; without bars: no job is due after the first hour
+	Late  int   // jobs whose time has come
+	N     int   // jobs of the hour; maxDue: or more
+	NDay  int   // jobs of the day; maxDue: or more
 }
 
-// due shows what waits for a time: the next hour as a chart, and the next jobs.
+// Least is a number of the charts, with a plus sign if there may be more.
+func (d *dueData) Least(p *page, n int) string { return p.Least(engine.Count{N: n, Exact: n < maxDue}) }
+
+// due shows what waits for a time: the next hour and the next day as charts, and the next
+// jobs.
 func (h *Handler) due(p *page) error {
 	f := engine.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateRetryable}, Order: engine.OrderDue}
 	list, err := h.eng.Jobs().Page(p.r.Context(), f, "", maxDue)
@@ -27,26 +32,35 @@ func (h *Handler) due(p *page) error {
 	}
 	data := &dueData{}
 	data.Line, data.From, data.Verbs = f.String(), "due/", p.ManyVerbs(f.States...)
-	var bars [60]int
+	var minutes [60]int
+	var hours [24]int
 	for _, job := range list.Jobs {
 		at := job.ScheduledAt
 		if job.State == ojs.StateRetryable {
 			at = job.NextRetryAt
 		}
-		minute := int(at.Sub(p.Now) / time.Minute)
 		if at.Before(p.Now) {
 			data.Late++
-			minute = 0
+			at = p.Now
 		}
-		if minute >= len(bars) {
+		in := at.Sub(p.Now)
+		if in >= 24*time.Hour {
 			break
 		}
-		bars[minute]++
-		data.N++
+		hours[in/time.Hour]++
+		data.NDay++
+		if in < time.Hour {
+			minutes[in/time.Minute]++
+			data.N++
+		}
 	}
-	data.More = data.N == maxDue
-	for i, n := range bars {
+	for i, n := range minutes {
 		data.Chart.add(p.T("in %s", short(time.Duration(i)*time.Minute)), float64(n), p.Num(n))
+	}
+	if data.NDay > data.N {
+		for i, n := range hours {
+			data.Day.add(p.T("in %s", short(time.Duration(i)*time.Hour)), float64(n), p.Num(n))
+		}
 	}
 	if len(list.Jobs) > pageSize {
 		list.Jobs = list.Jobs[:pageSize]

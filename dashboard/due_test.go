@@ -62,6 +62,20 @@ func TestDueActions(t *testing.T) {
 	}
 }
 
+// The page Scheduled has the next hour by minute. If a job is due later than that, it has
+// the next day by hour.
+func TestDueCharts(t *testing.T) {
+	s := newSite(t)
+	s.enqueue("later", nil, ojs.WithDelay(90*time.Second))
+	if body := s.ok("/due/"); !strings.Contains(body, "in 1m: 1") || strings.Contains(body, "by hour") {
+		t.Error(body)
+	}
+	s.enqueue("later", nil, ojs.WithDelay(5*time.Hour))
+	s.enqueue("later", nil, ojs.WithDelay(5*time.Hour+time.Minute))
+	s.enqueue("later", nil, ojs.WithDelay(24*time.Hour))
+	s.has("/due/", "in 1m: 1", "in 0s: 1", "in 5h: 2", "by hour", "1 jobs</p>", "3 jobs</p>")
+}
+
 // Without an authorizer the page Scheduled has no actions.
 func TestDueReadOnly(t *testing.T) {
 	s := newSite(t)

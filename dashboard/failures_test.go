@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"context"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,9 +17,10 @@ func TestFailuresTrend(t *testing.T) {
 	s.eng.Handle("mail.send", func(context.Context, *ojs.Job[any]) error {
 		return ojs.Permanent(ojs.Errorf("smtp.refused", "greylisted"))
 	})
+	id := ""
 	fail := func(n int) {
 		for range n {
-			s.enqueue("mail.send", nil)
+			id = s.enqueue("mail.send", nil)
 		}
 		s.run()
 	}
@@ -27,4 +30,12 @@ func TestFailuresTrend(t *testing.T) {
 	s.has("/failures/", "2 in the last hour, 3 in the hour before", `<svg class="spark"`)
 	s.clock.Add(90 * time.Minute)
 	s.has("/failures/", "0 in the last hour, 2 in the hour before")
+	alike := regexp.MustCompile(`href="../../(jobs/\?q=failure[^"]*)"`)
+	link := alike.FindStringSubmatch(s.ok("/jobs/" + id + "/"))
+	if len(link) == 0 {
+		t.Fatal("the page of a job has no link to the jobs that failed alike")
+	}
+	if n := strings.Count(s.ok("/"+link[1]), `<td class="one">`); n != 5 {
+		t.Errorf("%s lists %d jobs, want 5", link[1], n)
+	}
 }

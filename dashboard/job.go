@@ -24,7 +24,8 @@ type jobData struct {
 	Args     payload
 	Meta     payload
 	Result   payload
-	Encoded  bool // args are encoded by a codec
+	Encoded  bool   // args are encoded by a codec
+	Alike    string // the filter line of jobs whose latest failures are alike; "": it has none
 	Stack    string
 	Logs     []attemptLog // the latest first
 	Unread   bool         // some logs cannot be read
@@ -50,6 +51,9 @@ func (h *Handler) job(p *page) error {
 		if h.conf.visitor {
 			data.Why.Reasons = slices.DeleteFunc(data.Why.Reasons, ofEngine)
 		}
+	}
+	if key := engine.FailureKey(job); key != "" {
+		data.Alike = engine.Filter{Failure: key}.String()
 	}
 	data.Logs, data.Unread = h.logs(p, job)
 	data.tell(life, p.Now)

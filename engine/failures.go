@@ -114,6 +114,15 @@ func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo, now time.Time
 	return true
 }
 
+// FailureKey is the key of the group of failures that a job's latest failure belongs to,
+// "" if the job has none.
+func FailureKey(job *ojs.JobInfo) string {
+	if job.Error == nil {
+		return ""
+	}
+	return groupOf(job).Key
+}
+
 // groupOf is the group of a job that has failed, without its jobs.
 func groupOf(job *ojs.JobInfo) FailureGroup {
 	f := job.Error

@@ -43,6 +43,9 @@ func TestFailures(t *testing.T) {
 		if want := [24]int{22: 2, 23: 1}; g.Trend != want { // 6, 5 and 4 minutes ago
 			t.Errorf("trend %v, want %v", g.Trend, want)
 		}
+		if key := engine.FailureKey(g.Sample); key != g.Key || engine.FailureKey(&ojs.JobInfo{}) != "" {
+			t.Errorf("the sample has the key %q, its group %q", key, g.Key)
+		}
 		if p := all.Groups[1]; p.N != 2 || p.ErrorType != ojs.ErrorTypePanic ||
 			!strings.Contains(p.Frame, "engine_test.TestFailures") {
 			t.Errorf("%+v", p)
