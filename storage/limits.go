@@ -55,6 +55,9 @@ type LimitName struct {
 // another OnLimit [limit-1, limit-11]. The claim meets such a job where it would have
 // taken it, and then the job is dropped (Record.Limit) or rescheduled (Record.Postpone)
 // [limit-11]. A claim that has all that it wants meets no more jobs [limit-11].
+//
+// A Local job that the claim takes keeps it from the other jobs of its key [limit-7].
+// Held, Opens and Closed may then count such jobs or not.
 type Limited struct {
 	// Now is how many of the claim's jobs start at once; 0: all of them [limit-14]. The
 	// rest waits in the caller, and should not count meanwhile: behind that many jobs,

@@ -20,10 +20,11 @@ import (
 //
 // A record in the quarantine takes part in nothing [quarantine-3]. A job there is in no
 // List, Counts, depth of a queue, and no Prune; it is equal to no other job, so that an
-// equal one, or one with its id, may be enqueued [quarantine-3, quarantine-7]. Get of its
-// id, unless another job has that now, gives an *ojs.QuarantinedError, and a Settle of it
-// ojs.ErrNotFound [quarantine-3, quarantine-7]. A recurring entry there does not exist
-// for CronStore, a state of a queue not for QueueStore.
+// equal one, or one with its id, may be enqueued [quarantine-3, quarantine-7]. The end of
+// a job that it waits for is not counted for it, then or later [quarantine-10]. Get of
+// its id, unless another job has that now, gives an *ojs.QuarantinedError, and a Settle
+// of it ojs.ErrNotFound [quarantine-3, quarantine-7]. A recurring entry there does not
+// exist for CronStore, a state of a queue not for QueueStore.
 type Quarantiner interface {
 	// Quarantined returns up to limit of the records in the quarantine, in the order in
 	// which they were set aside, after the one with the key; "": from the first on

@@ -232,6 +232,19 @@ var quarantineFaults = []struct {
 	{"forgotten when it is opened again", "quarantine-9", func(s *tampered) {
 		s.reopen = func() storage.Storage { return &tampered{Shelf: storagetest.NewShelf()} }
 	}},
+	{"a released job waits for nothing", "quarantine-10", func(s *tampered) {
+		s.release = func(ctx context.Context, key string) error {
+			list, _ := s.Shelf.Quarantined(ctx, "", 0)
+			err := s.Shelf.ReleaseQuarantined(ctx, key)
+			for _, q := range list {
+				if r, _ := s.Get(ctx, q.Name); q.Key == key && r.Dependencies != nil {
+					r.State = ojs.StateAvailable
+					_, _ = s.Settle(ctx, time.Time{}, []storage.Change{{Record: r}}, nil)
+				}
+			}
+			return err
+		}
+	}},
 }
 
 // Every fault of a quarantine is noticed by the case whose rule it breaks, and every case
@@ -241,7 +254,7 @@ func TestQuarantineFaultsAreCaught(t *testing.T) {
 	config := func(fault func(*tampered)) storagetest.Config {
 		of := func(s storage.Storage) *tampered { return s.(*tampered) }
 		return storagetest.Config{
-			Queues: true, Crons: true, Notices: true, Quarantine: true,
+			Queues: true, Crons: true, Notices: true, Quarantine: true, DependsOn: true,
 			Open: func(testing.TB) storage.Storage {
 				s := &tampered{Shelf: storagetest.NewShelf()}
 				fault(s)

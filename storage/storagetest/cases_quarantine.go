@@ -418,4 +418,18 @@ var quarantineCases = []Case{
 			c.failf("claimed %v", short([]string{got.ID}))
 		}
 	}},
+	{"quarantine-10", "Quarantine/EndsMeanwhile", "storage.Quarantiner", "The end of a job is not counted for a job in the quarantine, nor once that is released.", needsQuarantine | needsDependsOn, func(c *C) {
+		first, second := c.active(), c.active()
+		id := c.wait(ojs.AllEnded, []string{first.ID, second.ID})
+		c.cfg.Plant(c.tb, unscribbled(c.S), id)
+		key := c.aside(id)
+		c.wantMoved("an end while the other is in the quarantine", c.ends(first, ojs.StateDiscarded).Moved)
+		c.cfg.Mend(c.tb, unscribbled(c.S), id)
+		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+		c.waits(id, 2, 0)
+		again := c.settled(c.get(first.ID), c.to(ojs.StateAvailable)) // and it ends once more
+		c.wantMoved("its second end", c.ends(again, ojs.StateCancelled).Moved)
+		c.wantMoved("the end of the other", c.ends(second, ojs.StateCompleted).Moved)
+		c.waits(id, 1, 0)
+	}},
 }

@@ -260,6 +260,7 @@ var explanations = []string{
 
 	"A storage forgets starts that count for no bound, and may not know the starts from before a key, " +
 		"queue or type had its first rate or throttle",
+	"Held, Opens and Closed may then count such jobs or not",
 	"A key has those of its job that started last, or of one that waits, with the bounds that the setting names",
 	"A queue or type has those of its setting",
 	"A storage with Capabilities.Limits has it",

@@ -40,6 +40,7 @@ type refJob struct {
 	round    int // that it has joined, or began: the place of the round; 0: it has no fairness key
 	since    int // where it waits for its time
 	ended    int // 0: not
+	lives    int // how often it has been brought back after its end
 	died     int // 0: no dead letter
 
 	keptOn time.Time // until when Prune has kept it for its Keeper
@@ -49,12 +50,15 @@ type refJob struct {
 	waits   []awaitedJob // the jobs that it waits for
 }
 
-// awaitedJob names a job that another waits for. Another job may be stored under its id
-// while it is in the quarantine.
+// awaitedJob names the end of a job that another waits for. While the other is in the
+// quarantine, the job may end and be brought back, or another be stored under its id.
 type awaitedJob struct {
 	id       string
 	inserted int
+	lives    int
 }
+
+func awaits(j *refJob) awaitedJob { return awaitedJob{j.rec.ID, j.inserted, j.lives} }
 
 var (
 	_ storage.Storage    = (*Reference)(nil)
@@ -109,6 +113,9 @@ func (s *Reference) moved(j *refJob, keepsPlace bool) {
 	}
 	switch {
 	case !j.rec.State.Terminal():
+		if j.ended > 0 {
+			j.lives++
+		}
 		j.ended, j.keptOn = 0, time.Time{}
 	case j.ended == 0:
 		j.ended = s.seq
@@ -184,7 +191,7 @@ func (s *Reference) countEnds(now time.Time) (moved []storage.Record) {
 		ended := s.ends[0]
 		s.ends = s.ends[1:]
 		for _, j := range s.jobs {
-			at := slices.Index(j.waits, awaitedJob{ended.rec.ID, ended.inserted})
+			at := slices.Index(j.waits, awaits(ended))
 			if at < 0 || j.rec.State != ojs.StatePending {
 				continue
 			}
@@ -242,7 +249,7 @@ func (s *Reference) await(now time.Time, batch []storage.Insert, mine []*refJob)
 			}
 			w.rec.WaitsMore()
 			if !mine[i].rec.State.Terminal() {
-				w.waits = append(slices.Clone(w.waits), awaitedJob{in.Record.ID, mine[i].inserted})
+				w.waits = append(slices.Clone(w.waits), awaits(mine[i]))
 			} else if s.count(now, w, &mine[i].rec) {
 				moved = append(moved, w.rec.Copy())
 			}
@@ -285,7 +292,7 @@ func (s *Reference) awaitOthers(
 			}
 			other := s.find(id)
 			if !other.rec.State.Terminal() {
-				j.waits = append(j.waits, awaitedJob{id, other.inserted})
+				j.waits = append(j.waits, awaits(other))
 			} else if s.count(now, j, &other.rec) {
 				moved = append(moved, j.rec.Copy())
 			}
@@ -589,7 +596,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 				continue
 			}
 			if c.Limits != nil && c.Limits.Now > 0 && len(recs) >= c.Limits.Now && s.counts(&best.rec) {
-				s.told(c, now, 0)
+				s.told(c, skip, now, 0)
 				return recs
 			}
 			s.serve(best)
@@ -601,7 +608,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 		}
 	}
 	if c.Limits != nil {
-		s.told(c, now, left)
+		s.told(c, skip, now, left)
 	}
 	return recs
 }

@@ -155,8 +155,9 @@ func (s *Reference) limitsEnded(now time.Time) bool {
 	return false
 }
 
-// told completes what a claim says of limits, which has wanted so many jobs more.
-func (s *Reference) told(c storage.Claim, now time.Time, left int) {
+// told completes what a claim says of limits, which has wanted so many jobs more. Jobs
+// with keys to skip do not count, those of Local jobs that it has taken among them.
+func (s *Reference) told(c storage.Claim, skip *storage.KeySet, now time.Time, left int) {
 	to := c.Limits
 	if left == 0 {
 		return
@@ -165,7 +166,7 @@ func (s *Reference) told(c storage.Claim, now time.Time, left int) {
 	for _, j := range s.jobs {
 		last := s.waitsUntil(&j.rec, now)
 		asked := len(c.Queues) == 0 || slices.Contains(c.Queues, j.rec.Queue)
-		if !asked || !s.claimable(j, "", c, c.SkipKeys, now) || last <= now.UnixNano() {
+		if !asked || !s.claimable(j, "", c, skip, now) || last <= now.UnixNano() {
 			continue
 		}
 		to.Held = true
