@@ -62,7 +62,8 @@
 // with a Settle that leaves it available with the same queue, priority and key [fair-5].
 // A Settle that changes the key of an available job has it become available anew
 // [fair-5]. Insert.DropOldest goes by the order in which jobs became available, and not
-// by their rounds [fair-7].
+// by their rounds [fair-7]. A round counts even if claims have skipped it [fair-8]. The
+// rounds of a durable storage outlive it [fair-9].
 //
 // # Copies
 //

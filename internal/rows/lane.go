@@ -18,7 +18,7 @@ import (
 //
 // Invariants, for the jobs of the lane's queue and types that are available:
 //
-//  1. A job whose place is at most behind[its priority] has been skipped: it has expired
+//  1. A job whose spot is at most behind[its priority] has been skipped: it has expired
 //     by the time expired, or another lane is for it, or its key is in keys.
 //  2. keys[key].bound is not after the first passed job of the key.
 //  3. A key that is in keys and not in the set, as of the moment at, is in the heap open
@@ -26,16 +26,25 @@ import (
 //
 // They hold as long as jobs become available in places behind all others, and keep their
 // types, keys and deadlines while they are available. Where something else happens, the
-// lane is to be forgotten (Lanes.Forget).
+// lane is to be forgotten (Lanes.Forget, Lanes.Enter).
 
 // Position is where an available job stands.
 type Position struct {
 	Priority int
-	Place    int64
+	Spot
 }
 
 func (p Position) compare(q Position) int {
-	return cmp.Or(cmp.Compare(q.Priority, p.Priority), cmp.Compare(p.Place, q.Place))
+	return cmp.Or(cmp.Compare(q.Priority, p.Priority), p.Spot.Compare(q.Spot))
+}
+
+// Spot is where a job stands among those of its priority. Jobs with a fairness key have
+// the Place of their round, and are in the order of Own there.
+type Spot struct{ Place, Own int64 }
+
+// Compare is the order of claims.
+func (s Spot) Compare(t Spot) int {
+	return cmp.Or(cmp.Compare(s.Place, t.Place), cmp.Compare(s.Own, t.Own))
 }
 
 // Waiting is an available job, as a claim looks at it.
@@ -57,10 +66,10 @@ func (w *Waiting) name() string {
 
 // Looker looks at the available jobs of a lane.
 type Looker interface {
-	// Behind returns the first n whose places are behind those given, by priority, in
+	// Behind returns the first n whose spots are behind those given, by priority, in
 	// order. A priority that is not given has all of its jobs behind. The map is not to
 	// be kept.
-	Behind(passed map[int]int64, n int) ([]Waiting, error)
+	Behind(passed map[int]Spot, n int) ([]Waiting, error)
 	// First returns the first of each key that has any of the types, has not expired and
 	// is in no paused queue. Of each of the bounds it may return several, in order.
 	First(keys, bounds []string) ([]Waiting, error)
@@ -75,7 +84,7 @@ type Lane struct {
 	closed   *storage.KeySet     // nil: claims obey no limits
 	closedAt uint64              // a moment of closed
 	bounds   map[string][]string // the bounds in keys, by the key of their jobs
-	behind   map[int]int64
+	behind   map[int]Spot
 	keys     map[string]*passedKey
 	open     openKeys
 	expired  int64  // the latest time of a claim that has skipped expired jobs
@@ -83,10 +92,10 @@ type Lane struct {
 	visited  []visit
 
 	// For Begin and End.
-	safe map[int]int64 // what behind may begin with
+	safe map[int]Spot // what behind may begin with
 	// what safe becomes when the transactions before the number until have ended; nil:
 	// nothing
-	pending map[int]int64
+	pending map[int]Spot
 	until   uint64 // 0: not known yet
 	oldest  uint64
 }
@@ -126,7 +135,7 @@ func (h *openKeys) Pop() any {
 func (l *Lane) forget() {
 	_, now, _ := l.set.Changes(0)
 	_, closedAt, _ := l.closed.Changes(0)
-	*l = Lane{set: l.set, at: now, closed: l.closed, closedAt: closedAt, behind: make(map[int]int64),
+	*l = Lane{set: l.set, at: now, closed: l.closed, closedAt: closedAt, behind: make(map[int]Spot),
 		keys: make(map[string]*passedKey), expired: None, around: l.around}
 }
 
@@ -207,7 +216,7 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 				found = append(found, *j)
 				n++
 			}
-			passed[j.Priority] = j.Place
+			passed[j.Priority] = j.Spot
 			if n > 0 {
 				l.visited = append(l.visited, v)
 			}
@@ -241,7 +250,7 @@ func (l *Lane) Took(taken func(seq int64) bool) {
 		if v.seq != 0 && !taken(v.seq) {
 			break
 		}
-		l.behind[v.Priority] = v.Place
+		l.behind[v.Priority] = v.Spot
 	}
 }
 
@@ -256,7 +265,7 @@ func (l *Lane) Begin(oldest, next uint64) {
 	if l.until == 0 {
 		l.until = next
 	}
-	l.behind = make(map[int]int64, len(l.safe))
+	l.behind = make(map[int]Spot, len(l.safe))
 	maps.Copy(l.behind, l.safe)
 }
 
@@ -264,11 +273,14 @@ func (l *Lane) Begin(oldest, next uint64) {
 func (l *Lane) End() {
 	if l.pending != nil && l.oldest >= l.until {
 		if l.safe == nil {
-			l.safe = make(map[int]int64)
+			l.safe = make(map[int]Spot)
 		}
-		for p, place := range l.pending {
+		for p, spot := range l.pending {
 			if b, ok := l.behind[p]; ok {
-				l.safe[p] = min(place, b)
+				if b.Compare(spot) < 0 {
+					spot = b
+				}
+				l.safe[p] = spot
 			}
 		}
 		l.pending = nil
@@ -466,6 +478,17 @@ func (ls *Lanes) of(sets setPair, queue string, types, left []string) *Lane {
 		lanes[name] = l
 	}
 	return l
+}
+
+// Enter says that a job has become available in a position that lanes may be behind.
+func (ls *Lanes) Enter(p Position) {
+	for _, lanes := range ls.sets {
+		for _, l := range lanes {
+			if b, ok := l.behind[p.Priority]; ok && p.Spot.Compare(b) <= 0 {
+				l.forget()
+			}
+		}
+	}
 }
 
 // Forget forgets the skipped jobs.

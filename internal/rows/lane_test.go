@@ -21,7 +21,7 @@ type shelf struct {
 }
 
 func order(a, b rows.Waiting) int {
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Place, b.Place))
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Spot.Compare(b.Spot))
 }
 
 func (s *shelf) add(j rows.Waiting) {
@@ -29,10 +29,10 @@ func (s *shelf) add(j rows.Waiting) {
 	s.jobs = slices.Insert(s.jobs, at, j)
 }
 
-func (s *shelf) Behind(passed map[int]int64, n int) (found []rows.Waiting, err error) {
+func (s *shelf) Behind(passed map[int]rows.Spot, n int) (found []rows.Waiting, err error) {
 	for i := 0; i < len(s.jobs) && len(found) < n; i++ {
 		j := &s.jobs[i]
-		if place, ok := passed[j.Priority]; ok && j.Place <= place {
+		if spot, ok := passed[j.Priority]; ok && j.Spot.Compare(spot) <= 0 {
 			continue // as an index would
 		}
 		s.looks++
@@ -95,6 +95,10 @@ func TestLane(t *testing.T) {
 				}
 				if rng.IntN(5) == 0 {
 					j.Wake = s.now + int64(rng.IntN(20))
+				}
+				if rng.IntN(8) == 0 { // it joins a round
+					j.Place, j.Own = 1+rng.Int64N(place), place
+					lanes.Enter(j.Position)
 				}
 				s.add(j)
 			case 3:

@@ -36,6 +36,8 @@ type Columns struct {
 	Fingerprint             string
 	RateKey                 string
 	Bounds                  string // see Bounds; for storages that count limits
+	FairKey                 string // of ojs.Fairness
+	Share                   int    // storage.Share of a row that was encoded; no column
 
 	// Nanoseconds since 1970, or None.
 	Wake, Deadline, Created, Enqueued, Started, NextRetry, Finished, Dead, LeaseUntil int64
@@ -156,6 +158,7 @@ func Encode(r *storage.Record) (Columns, error) {
 		Started:  Nanos(r.StartedAt), NextRetry: Nanos(r.NextRetryAt), Finished: Nanos(r.FinishedAt),
 		Dead:       Nanos(r.DeadLetteredAt),
 		LeaseUntil: Nanos(r.LeaseUntil),
+		FairKey:    r.Fairness.Key, Share: storage.Share(r.Fairness),
 		Checkpoint: bytes.Clone(r.Checkpoint), // which may be on its way still when a call has been given up
 	}
 	if c.State == 0 {

@@ -268,10 +268,10 @@ func (p *past) takeThese(
 }
 
 // Behind implements rows.Looker.
-func (p *past) Behind(passed map[int]int64, n int) ([]rows.Waiting, error) {
+func (p *past) Behind(passed map[int]rows.Spot, n int) ([]rows.Waiting, error) {
 	levels, places := make([]int32, 0, len(passed)), make([]int64, 0, len(passed))
-	for level, place := range passed {
-		levels, places = append(levels, int32(level)), append(places, place)
+	for level, spot := range passed {
+		levels, places = append(levels, int32(level)), append(places, spot.Place)
 	}
 	if p.queue == "" {
 		return p.look(p.s.sql.behindAll, levels, places, n)

@@ -139,7 +139,7 @@ func (k *claimer) from(queue string) error {
 }
 
 // Behind implements rows.Looker.
-func (k *claimer) Behind(passed map[int]int64, n int) (found []rows.Waiting, err error) {
+func (k *claimer) Behind(passed map[int]rows.Spot, n int) (found []rows.Waiting, err error) {
 	if len(passed) == 0 {
 		return k.look(nil, n, k.query(selectReadyAll, selectReady))
 	}
@@ -154,9 +154,10 @@ func (k *claimer) Behind(passed map[int]int64, n int) (found []rows.Waiting, err
 		}
 		after, ok := passed[int(below)]
 		if !ok {
-			after = math.MinInt64
+			after.Place = math.MinInt64
 		}
-		if found, err = k.look(found, n, k.query(behindAll, behindIn, below, after)); err != nil {
+		q = k.query(behindAll, behindIn, below, after.Place, after.Own)
+		if found, err = k.look(found, n, q); err != nil {
 			return nil, err
 		}
 	}
@@ -207,7 +208,7 @@ func (k *claimer) First(keys, bounds []string) (found []rows.Waiting, err error)
 }
 
 func (k *claimer) waiting(s *statement) (j rows.Waiting) {
-	j.Seq, j.Priority, j.Place = s.int64(), s.int(), s.int64()
+	j.Seq, j.Priority, j.Place, j.Own = s.int64(), s.int(), s.int64(), s.int64()
 	j.Queue, j.Type, j.Key, j.Wake = s.text(), s.text(), s.text(), s.time()
 	if k.c.Limits != nil && j.Key != "" {
 		j.Limit = s.text()
@@ -236,6 +237,9 @@ func (k *claimer) take(seq int64, local bool) (v verdict, taken bool, err error)
 	}
 	if k.over = v == endsIt; err != nil || v != mayStart {
 		return v, false, err
+	}
+	if err := k.t.serve(r); err != nil {
+		return mayStart, true, err
 	}
 	before := r.kind()
 	r.place = k.t.nextPlace()

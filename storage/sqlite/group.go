@@ -107,7 +107,10 @@ func (t *tx) revive(
 	seqs := make([]int64, len(heads))
 	for i := range heads {
 		r := &encoded[i]
-		r.seq, r.place = heads[i].seq, t.nextPlace()
+		r.seq = heads[i].seq
+		if err := t.enterPlace(r); err != nil {
+			return nil, err
+		}
 		if err := t.save(heads[i].kind, r, true); err != nil {
 			return nil, err
 		}

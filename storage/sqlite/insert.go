@@ -232,9 +232,11 @@ func (i inserter) Save(changed []*rows.Row) error {
 		if err != nil {
 			return err
 		}
-		s.seq, s.place = h.seq, h.place
+		s.seq, s.place, s.own = h.seq, h.place, h.own
 		if h.state != s.State { // or it was given other args and meta, and keeps its place
-			s.place = i.t.nextPlace()
+			if err := i.t.enterPlace(&s); err != nil {
+				return err
+			}
 		}
 		if err := i.t.save(h.kind, &s, true); err != nil {
 			return err

@@ -36,9 +36,11 @@ func (s *statement) bindRow(r *stored) {
 	s.bytes(27, r.Checkpoint)
 	s.nanos(28, r.kept)
 	s.optional(29, r.Bounds)
+	s.optional(30, r.FairKey)
+	s.bind(31, r.own)
 }
 
-// encode returns the row of a record, but for its seq and its place.
+// encode returns the row of a record, but for its seq and its places.
 func encode(rec *storage.Record) (stored, error) {
 	c, err := rows.Encode(rec)
 	r := stored{kept: rows.None, Columns: c}
@@ -50,11 +52,14 @@ func encode(rec *storage.Record) (stored, error) {
 
 // add stores a new job.
 func (t *tx) add(r *stored) error {
-	r.seq, r.place = t.nextSeq(), t.nextPlace()
+	r.seq = t.nextSeq()
+	if err := t.enterPlace(r); err != nil {
+		return err
+	}
 	return t.put(r)
 }
 
-// put stores a job that is not stored, with its seq and place.
+// put stores a job that is not stored, with its seq and places.
 func (t *tx) put(r *stored) error {
 	t.written = true
 	q := t.query(insertJob)
@@ -96,6 +101,11 @@ func (t *tx) save(before kind, r *stored, all bool) error {
 	if err := q.close(); err != nil {
 		return err
 	}
+	if !all && r.own != 0 && r.State == rows.Available {
+		if err := t.exec(setOwnPlace, r.seq, r.own); err != nil {
+			return err
+		}
+	}
 	if all && before.state == rows.Available && r.State == rows.Available {
 		t.comesBehind() // it may have another type, key or deadline in the same place
 	}
@@ -120,7 +130,10 @@ func (t *tx) saveAttempt(before kind, row *rows.Row) error {
 	if err != nil {
 		return err
 	}
-	r.seq, r.place = row.Seq, t.nextPlace()
+	r.seq = row.Seq
+	if err := t.enterPlace(&r); err != nil {
+		return err
+	}
 	return t.save(before, &r, false)
 }
 
@@ -130,6 +143,8 @@ type head struct {
 	version    int64
 	priority   int
 	awaited    bool // other jobs may wait for it
+	fairKey    string
+	own        int64 // own_place
 	kind
 }
 
@@ -141,6 +156,7 @@ func (t *tx) head(id string) (h head, ok bool, err error) {
 		h.queue, h.priority = q.text(), q.int()
 		h.dead, h.kept = q.time() != rows.None, q.time() != rows.None
 		h.awaited = q.int() != 0
+		h.fairKey, h.own = q.text(), q.int64()
 	}
 	return h, ok, q.close()
 }

@@ -103,9 +103,9 @@ func position(q *storage.Query, r *stored) cursor.Position {
 	case q.Order == storage.OrderFinished:
 		return cursor.Position{r.Finished, r.place}
 	case q.Order == storage.OrderDue:
-		return cursor.Position{r.Wake, r.place}
+		return cursor.Position{r.Wake, max(r.place, r.own)}
 	case q.Order == storage.OrderClaim:
-		return cursor.Position{int64(r.Priority), r.place}
+		return cursor.Position{int64(r.Priority), r.place, r.own}
 	case q.DeadLetters:
 		return cursor.Position{r.place}
 	}
@@ -134,11 +134,11 @@ func listing(conn *zombiezen.Conn, q *storage.Query, w *cursor.Walk) *statement 
 	case storage.OrderClaim:
 		switch {
 		case back:
-			return query(conn, listReadyBack, at[0], at[1], most)
+			return query(conn, listReadyBack, at[0], at[1], at[2], most)
 		case w.First:
 			at[0] = math.MaxInt64
 		}
-		return query(conn, listReady, at[0], at[1], most)
+		return query(conn, listReady, at[0], at[1], at[2], most)
 	}
 	newest := q.Order == storage.OrderNewest
 	if newest && w.First {

@@ -325,7 +325,10 @@ func (t *tx) releaseJob(e entry) error {
 	} else if taken {
 		return &ojs.DuplicateError{ID: rec.ID, State: rows.State(h.state)}
 	}
-	row.seq, row.place = list[0].seq, list[0].place
+	row.seq, row.place, row.own = list[0].seq, list[0].place, list[0].own
+	if err := t.rest(row.level(), row.seq); err != nil {
+		return err
+	}
 	t.comesBehind()
 	if err := t.put(&row); err != nil {
 		return err

@@ -133,6 +133,9 @@ func (t *tx) unclaim(held storage.Held) (bool, error) {
 	if err := t.takeBack(&list[0]); err != nil {
 		return false, err
 	}
+	if err := t.rest(list[0].level(), row.Seq); err != nil {
+		return false, err
+	}
 	row.Unclaim()
 	r, err := encode(&row.Record)
 	if err != nil {
@@ -208,16 +211,28 @@ func (t *tx) change(h head, r *stored, sameJob bool) error {
 	if h.state == rows.Active && r.State == rows.Cancelled {
 		t.taken(r.ID, h.version, ojs.ErrCancelled)
 	}
-	r.seq, r.place = h.seq, h.place
-	if !(h.state == rows.Available && r.State == h.state && h.queue == r.Queue && h.priority == r.Priority) {
-		r.place = t.nextPlace()
+	r.seq, r.place, r.own = h.seq, h.place, h.own
+	sameKey := h.fairKey == r.FairKey
+	if !(h.state == rows.Available && r.State == h.state && h.queue == r.Queue &&
+		h.priority == r.Priority && sameKey) {
+		if err := t.enterPlace(r); err != nil {
+			return err
+		}
+	}
+	claims := h.state == rows.Available && r.State == rows.Active
+	if claims {
+		r.own = h.own
+		if !sameKey { // Unclaim gives it a round of its own
+			h.place = max(h.place, h.own)
+			r.own = h.place
+		}
 	}
 	err := t.save(h.kind, r, !sameJob)
 	t.ends(h, r.ID, r.State)
 	if err == nil && h.awaited && h.state == rows.Pending && r.State != h.state {
 		err = t.exec(takeTurn, h.seq)
 	}
-	if err == nil && h.state == rows.Available && r.State == rows.Active {
+	if err == nil && claims {
 		err = t.exec(setReadyPlace, h.seq, h.place)
 	}
 	return err

@@ -5,7 +5,7 @@ package sqlite
 // written are the columns that the record of a job gives.
 const written = `seq, place, id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued,
 	started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint,
-	kept, bounds`
+	kept, bounds, fair_key, own_place`
 
 const columns = written + `, depends, awaited`
 
@@ -23,38 +23,38 @@ const (
 	sumDepth    = `SELECT coalesce(sum(n), 0) FROM tally WHERE queue = ? AND state < 6`
 
 	insertJob = `INSERT INTO job (` + written + `)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	updateJob = `UPDATE job SET (` + written + `)
-		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?), released = NULL WHERE seq = ?1`
+		= (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?), released = NULL WHERE seq = ?1`
 
 	// updateAttempt writes the columns that attempts change.
 	updateAttempt = `UPDATE job SET place = ?2, state = ?3, attempt = ?4, version = ?5, wake = ?6, enqueued = ?7, started = ?8,
 		next_retry = ?9, finished = ?10, dead = ?11, lease_until = ?12, deadline = ?13, progress = ?14, worker = ?15, outcome = ?16,
 		checkpoint = ?17, kept = ?18, released = NULL WHERE seq = ?1`
 
-	selectHead  = `SELECT seq, place, state, version, queue, priority, dead, kept, awaited FROM job WHERE id = ?`
+	selectHead  = `SELECT seq, place, state, version, queue, priority, dead, kept, awaited, fair_key, own_place FROM job WHERE id = ?`
 	selectBySeq = `SELECT ` + columns + ` FROM job WHERE seq = ?`
 	selectByID  = `SELECT ` + columns + ` FROM job WHERE id = ?`
 
-	selectReady = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job
-		WHERE state = 3 AND queue = ? ORDER BY priority DESC, place`
-	selectReadyAll = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds
+	selectReady = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds FROM job
+		WHERE state = 3 AND queue = ? ORDER BY priority DESC, place, own_place`
+	selectReadyAll = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds
 		FROM job INDEXED BY job_ready_all
-		WHERE state = 3 ORDER BY priority DESC, place`
+		WHERE state = 3 ORDER BY priority DESC, place, own_place`
 	// The next lower priority, and its jobs from a place on.
 	levelIn  = `SELECT priority FROM job WHERE state = 3 AND queue = ?2 AND priority < ?1 ORDER BY priority DESC LIMIT 1`
 	levelAll = `SELECT priority FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority < ?1 ORDER BY priority DESC LIMIT 1`
-	behindIn = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job
-		WHERE state = 3 AND queue = ?3 AND priority = ?1 AND place > ?2 ORDER BY place`
-	behindAll = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds
+	behindIn = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds FROM job
+		WHERE state = 3 AND queue = ?4 AND priority = ?1 AND (place, own_place) > (?2, ?3) ORDER BY place, own_place`
+	behindAll = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds
 		FROM job INDEXED BY job_ready_all
-		WHERE state = 3 AND priority = ?1 AND place > ?2 ORDER BY place`
-	selectKey = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_key
-		WHERE state = 3 AND rate_key = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place`
-	selectBounds = `SELECT seq, priority, place, queue, type, rate_key, wake, bounds
+		WHERE state = 3 AND priority = ?1 AND (place, own_place) > (?2, ?3) ORDER BY place, own_place`
+	selectKey = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_key
+		WHERE state = 3 AND rate_key = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place, own_place`
+	selectBounds = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds
 		FROM job INDEXED BY job_bounds
 		WHERE state = 3 AND bounds = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3)
-		ORDER BY priority DESC, place`
+		ORDER BY priority DESC, place, own_place`
 	selectHolders = `SELECT id, name FROM holder`
 	insertHolder  = `INSERT INTO holder (name) VALUES (?)`
 	deleteHolder  = `DELETE FROM holder WHERE id = ?`
@@ -66,6 +66,7 @@ const (
 		lease_until = ?5, wake = ?5, progress = 0 WHERE seq = ?1`
 
 	setReadyPlace    = `UPDATE job SET ready_place = ?2 WHERE seq = ?1`
+	setOwnPlace      = `UPDATE job SET own_place = ?2 WHERE seq = ?1`
 	selectReadyPlace = `SELECT ready_place FROM job WHERE seq = ?`
 
 	// A lease ends at the latest at the last time that a column holds.
@@ -73,7 +74,7 @@ const (
 		wake = ?3 + min(lease, 9223372036854775807 - max(?3, 0)), progress = max(progress, ?4),
 		checkpoint = coalesce(?5, checkpoint), place = ?6 WHERE id = ?1 AND version = ?2 AND state = 4`
 
-	selectDue = `SELECT ` + columns + ` FROM job WHERE wake <= ? ORDER BY wake, place LIMIT ?`
+	selectDue = `SELECT ` + columns + ` FROM job WHERE wake <= ? ORDER BY wake, max(place, own_place) LIMIT ?`
 	nextWake  = `SELECT wake FROM job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`
 
 	selectOpenPeers   = `SELECT ` + columns + ` FROM job WHERE fingerprint = ? AND state < 6`
@@ -83,7 +84,7 @@ const (
 	// The longest available of each priority come first in the index: those of all
 	// priorities are few, or this sorts them.
 	selectOldest = `SELECT ` + columns + ` FROM job WHERE state = 3 AND queue = ? AND (deadline IS NULL OR deadline > ?)
-		ORDER BY place`
+		ORDER BY max(place, own_place)`
 
 	deleteJob = `DELETE FROM job WHERE seq = ?`
 
@@ -132,20 +133,20 @@ const (
 	listLastDeadBack = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place >= ?
 		ORDER BY place LIMIT ?`
 
-	listDue = `SELECT ` + columns + ` FROM job WHERE wake IS NOT NULL AND (wake, place) > (?, ?)
-		ORDER BY wake, place LIMIT ?`
-	listDueBack = `SELECT ` + columns + ` FROM job WHERE wake IS NOT NULL AND (wake, place) <= (?, ?)
-		ORDER BY wake DESC, place DESC LIMIT ?`
+	listDue = `SELECT ` + columns + ` FROM job WHERE wake IS NOT NULL AND (wake, max(place, own_place)) > (?, ?)
+		ORDER BY wake, max(place, own_place) LIMIT ?`
+	listDueBack = `SELECT ` + columns + ` FROM job WHERE wake IS NOT NULL AND (wake, max(place, own_place)) <= (?, ?)
+		ORDER BY wake DESC, max(place, own_place) DESC LIMIT ?`
 
 	// The rest of a priority, and all lower or higher ones: two ranges of the index.
 	listReady = `SELECT ` + columns + ` FROM job INDEXED BY job_ready_all
-		WHERE state = 3 AND priority = ?1 AND place > ?2
+		WHERE state = 3 AND priority = ?1 AND (place, own_place) > (?2, ?3)
 		UNION ALL SELECT ` + columns + ` FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority < ?1
-		ORDER BY priority DESC, place LIMIT ?3`
+		ORDER BY priority DESC, place, own_place LIMIT ?4`
 	listReadyBack = `SELECT ` + columns + ` FROM job INDEXED BY job_ready_all
-		WHERE state = 3 AND priority = ?1 AND place <= ?2
+		WHERE state = 3 AND priority = ?1 AND (place, own_place) <= (?2, ?3)
 		UNION ALL SELECT ` + columns + ` FROM job INDEXED BY job_ready_all WHERE state = 3 AND priority > ?1
-		ORDER BY priority, place DESC LIMIT ?3`
+		ORDER BY priority, place DESC, own_place DESC LIMIT ?4`
 
 	// The parts of finishedStatement.
 	keptFinished = `SELECT ` + columns + ` FROM job INDEXED BY job_kept_finished WHERE kept IS NOT NULL`
@@ -265,6 +266,15 @@ const (
 		AND bounds IS NOT NULL ORDER BY rate_key LIMIT 1`
 	nextLimit = `SELECT name FROM job_limit WHERE kind = ? AND name > ?
 		AND (setting IS NOT NULL OR blocked IS NOT NULL) ORDER BY name LIMIT 1`
+
+	// The latest round of a key, once for each of its jobs there, and the next of any.
+	lastRound = `SELECT place FROM job INDEXED BY job_fair_key WHERE state = 3 AND queue = ?1 AND priority = ?2
+		AND fair_key = ?3 AND seq <> ?4 ORDER BY place DESC LIMIT ?5`
+	nextRound = `SELECT place FROM job INDEXED BY job_round WHERE state = 3 AND fair_key IS NOT NULL
+		AND queue = ?1 AND priority = ?2 AND place > ?3 AND seq <> ?4 ORDER BY place LIMIT 1`
+	selectServed = `SELECT place FROM served WHERE queue = ? AND priority = ?`
+	upsertServed = `INSERT INTO served VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET place = excluded.place`
+	deleteServed = `DELETE FROM served WHERE queue = ? AND priority = ?`
 
 	idleLimits = `SELECT name, changed, idle FROM job_limit WHERE look <= ? AND kind = 'key'
 		ORDER BY look LIMIT 4`

@@ -154,6 +154,7 @@ type stored struct {
 	seq, place int64
 	kept       int64 // until when it is not pruned; rows.None unless it has ended and is kept
 	awaited    bool  // other jobs may wait for it
+	own        int64 // own_place
 	rows.Columns
 }
 
@@ -170,6 +171,7 @@ func (s *statement) row() stored {
 	r.Fingerprint, r.RateKey = s.text(), s.text()
 	r.Args, r.Job, r.Outcome, r.Checkpoint = s.blob(), s.blob(), s.blob(), s.blob()
 	r.kept, r.Bounds = s.time(), s.text()
+	r.FairKey, r.own = s.text(), s.int64()
 	r.Depends, r.awaited = s.blob(), s.int() != 0
 	return r
 }
@@ -185,6 +187,8 @@ func (s *statement) head() stored {
 	r.Wake = s.time()
 	s.col = 15
 	r.Finished = s.time()
+	s.col = 30
+	r.own = s.int64()
 	s.col = 0
 	return r
 }

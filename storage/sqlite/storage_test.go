@@ -47,7 +47,7 @@ var config = storagetest.Config{
 	Notices:      true,
 	SettleClaims: true,
 	Then:         true,
-	DependsOn:    true, Ordering: true, Groups: true,
+	DependsOn:    true, Ordering: true, Fairness: true, Groups: true,
 	Orders: true, Versions: true, Values: true, Limits: true, Logs: true,
 	Quarantine: true,
 	// The args are no JSON with a brace before them.

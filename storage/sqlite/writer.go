@@ -215,8 +215,9 @@ type tx struct {
 	forgotten  int64 // the highest change of a limit that was forgotten
 	given      bool  // any of these has changed
 	moved      map[kind]int
-	states     map[string]string // of queues; nil: not read yet
-	notice     *storage.Notice   // what the call under way does; nil: no listener
+	levels     map[level]*servedRound // that the transaction has looked at
+	states     map[string]string      // of queues; nil: not read yet
+	notice     *storage.Notice        // what the call under way does; nil: no listener
 
 	toCount []dependency // jobs that others may wait for and that the call under way has ended
 
@@ -312,6 +313,9 @@ func (t *tx) flush() error {
 				return err
 			}
 		}
+	}
+	if err := t.flushServed(); err != nil {
+		return err
 	}
 	if t.given {
 		return t.exec(updateCounter, t.seq, t.place, t.behind, t.changed, t.settings, t.forgotten)

@@ -1,7 +1,9 @@
 package storagetest_test
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -18,6 +20,14 @@ func (b *broken) enterAnew(ctx Context, now Time, r storage.Record) {
 		r.Priority += d
 		_, _ = b.Storage.Settle(ctx, now, settles{{Record: r}}, nil)
 		r.Version++
+	}
+}
+
+// forgetServed has the storage forget which rounds were claimed of.
+func (b *broken) forgetServed(ctx Context, now Time) {
+	claimed, _ := b.Storage.Claim(ctx, now, storage.Claim{Max: 1000}, nil)
+	for _, r := range claimed { // in the end no job with a key is available
+		_, _ = b.Storage.Unclaim(ctx, now, []storage.Held{{ID: r.ID, Version: r.Version}})
 	}
 }
 
@@ -38,10 +48,7 @@ var _ = register([]fault{
 	{"the round under way takes all", "fair-4 *", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			if len(batch) > 0 && batch[0].Record.Fairness.Key != "" {
-				claimed, _ := b.Storage.Claim(ctx, now, storage.Claim{Max: 1000}, nil)
-				for _, r := range claimed { // in the end no job with a key is available
-					_, _ = b.Storage.Unclaim(ctx, now, []storage.Held{{ID: r.ID, Version: r.Version}})
-				}
+				b.forgetServed(ctx, now)
 			}
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
@@ -78,6 +85,30 @@ var _ = register([]fault{
 				}
 			}
 			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"no job joins a round that a claim has skipped", "fair-8 *", func(b *broken) {
+		skipped := false
+		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
+			had := len(dst)
+			dst, err := b.Storage.Claim(ctx, now, c, dst)
+			skipped = c.SkipKeys.Len() > 0 && len(dst) == had
+			return dst, err
+		}
+		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+			batch = slices.Clone(batch)
+			for i := range batch {
+				if skipped {
+					batch[i].Record.Fairness = ojs.Fairness{}
+				}
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
+	}},
+	{"which round was claimed of is forgotten at Reopen", "fair-9 *", func(b *broken) {
+		b.reopen = func(b *broken) storage.Storage {
+			b.forgetServed(context.Background(), time.Time{})
+			return b
 		}
 	}},
 })

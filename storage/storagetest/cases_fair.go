@@ -148,4 +148,37 @@ var fairCases = []Case{
 			}
 			c.inTurn(storage.Claim{}, b, more[0], more[1], a[2])
 		}},
+	{"fair-8", "Fairness/Skipped", "Storage.Claim",
+		"A job that joins a round is claimed before those of later rounds, though claims have " +
+			"skipped the round.", needsFairness, func(c *C) {
+			skip := storage.Claim{Max: 1, SkipKeys: storage.Keys("closed")}
+			skips := func() {
+				c.tb.Helper()
+				if got := c.claimOf(skip); len(got) > 0 {
+					c.failf("claimed %v, whose rate limit has a key to skip", short(ids(got)))
+				}
+			}
+			a := c.tenant(3, fair("a"), limited("closed"))
+			skips()
+			plain := c.tenant(1)[0]
+			b := c.tenant(2, fair("b"))
+			c.order(skip, b[0], b[1], plain)
+			d := c.tenant(2, fair("d")) // the second round has been claimed of
+			c.order(skip, d...)
+			skips()
+			e := c.tenant(1, fair("e"))[0]
+			c.inTurn(storage.Claim{}, a[0], a[1], a[2], e)
+		}},
+	{"fair-9", "Fairness/Reopened", "Capabilities.Durable",
+		"Turns outlive the storage, and so does which round was claimed of last.",
+		needsFairness | needsReopen, func(c *C) {
+			a := c.tenant(3, fair("a"))
+			b := c.tenant(1, fair("b"))
+			d := c.tenant(1, fair("d"))
+			c.nextInTurn(a[0], b[0])
+			c.reopen()
+			again := c.tenant(1, fair("b"))
+			e := c.tenant(1, fair("e"))
+			c.inTurn(storage.Claim{}, d[0], a[1], again[0], e[0], a[2])
+		}},
 }
