@@ -87,18 +87,18 @@ func WithConcurrency(n int) Option {
 }
 
 // WithPrefetch sets how many jobs the engine may claim before a slot is free for them: 1
-// to 1,000; 1 claims none ahead. The default is 32, and 100 with a durable storage. The
+// to 1,000; 1 claims none ahead. The default is 32, and 500 with a durable storage. The
 // engine claims none ahead with one slot, under virtual time, if a queue or type has a
 // limit or a weight, or if the storage cannot undo claims (storage.SettleClaimer).
 //
 // Jobs claimed ahead wait in a queue of the engine, from which any free slot takes the
-// next. There are as many as have completed in the last few milliseconds, so that none
-// waits behind handlers that take their time. They are active in the storage, and their
-// handlers' timeouts begin when they start. A job that has waited for 5 ms goes back to
-// its place in the storage, without a spent attempt; with a durable storage after 100 ms,
-// or longer if its calls take longer. So do all of them when a queue is paused or the
-// engine stops. If the process is killed, the jobs in the queue wait for the end of their
-// leases, as running jobs do.
+// next. There are as many as have completed in the last 4 to 8 milliseconds, or 20 to 40
+// with a durable storage, so that none waits behind handlers that take their time. They
+// are active in the storage, and their handlers' timeouts begin when they start. A job
+// that has waited for 5 ms goes back to its place in the storage, without a spent
+// attempt; with a durable storage after 100 ms, or longer if its calls take longer. So do
+// all of them when a queue is paused or the engine stops. If the process is killed, the
+// jobs in the queue wait for the end of their leases, as running jobs do.
 //
 // A job of a higher priority that is enqueued later runs after those that are claimed
 // already. With 1 it is next.

@@ -31,7 +31,7 @@ import (
 
 const (
 	defaultPrefetch = 32
-	durablePrefetch = 100 // a step of a durable storage takes long, and costs little more for many jobs
+	durablePrefetch = 500 // a step of a durable storage takes long, and costs little more for many jobs
 	maxPrefetch     = 1000
 )
 

@@ -33,7 +33,8 @@
 // # The size of the local queue
 //
 // The local queue is as long as the number of jobs that have completed in the last few
-// milliseconds, or in the time that two steps take if that is longer. It at most doubles
+// milliseconds. On a slow storage, whose steps cost little more for many jobs, these are
+// some tens, or the time that two steps take if that is longer. The queue at most doubles
 // from one claim to the next. So no jobs wait behind handlers that take their time, and
 // almost none goes back.
 package pipeline
@@ -52,14 +53,15 @@ const (
 	// TickTime is how long outcomes wait for a Tick.
 	TickTime = time.Millisecond
 
-	maxWait  = 5 * time.Millisecond   // in the local queue
-	slowWait = 100 * time.Millisecond // if giving back takes a call of a slow storage
-	window   = 4 * time.Millisecond   // of completions that count for the size of the queue
-	maxStep  = 250 * time.Millisecond // longer steps count as this long
-	maxSteps = 4
-	gather   = 32 // outcomes, for one more step of a slow storage
-	maxClaim = 500
-	maxStore = 500
+	maxWait    = 5 * time.Millisecond   // in the local queue
+	slowWait   = 100 * time.Millisecond // if giving back takes a call of a slow storage
+	window     = 4 * time.Millisecond   // of completions that count for the size of the queue
+	slowWindow = 20 * time.Millisecond  // if a call takes time
+	maxStep    = 250 * time.Millisecond // longer steps count as this long
+	maxSteps   = 4
+	gather     = 32 // outcomes, for one more step of a slow storage
+	maxClaim   = 500
+	maxStore   = 500
 )
 
 // Config says what an engine and its storage are like.
@@ -514,7 +516,12 @@ func (p *Pipeline[J, O]) step(t *Task[J, O]) {
 }
 
 // window is the time of which completions count for the size of the local queue.
-func (p *Pipeline[J, O]) window() time.Duration { return max(window, 2*p.stepTime) }
+func (p *Pipeline[J, O]) window() time.Duration {
+	if p.Slow {
+		return max(slowWindow, 2*p.stepTime)
+	}
+	return window
+}
 
 // wait is how long a job may wait in the local queue: longer than it takes to complete
 // those before it, unless handlers take more time than they did.

@@ -70,8 +70,16 @@ func (r *rig) runs(t task, job int) {
 // each of which is claimed when it is wanted. The last one has returned.
 func (r *rig) warm(n int) task {
 	r.Helper()
+	at, _ := r.complete(n, time.Microsecond)
+	return at
+}
+
+// complete is warm with handlers that take some time. It returns the most jobs that one
+// claim has asked for, too.
+func (r *rig) complete(n int, each time.Duration) (at task, most int) {
+	r.Helper()
 	r.Available(pipeline.Unknown)
-	at := r.entered()
+	at = r.entered()
 	next := 0
 	for done := 0; done < n; {
 		switch at.Kind {
@@ -80,16 +88,29 @@ func (r *rig) warm(n int) task {
 			for i := range jobs {
 				jobs[i], next = next, next+1
 			}
+			most = max(most, at.Claim)
 			at = r.Stepped(&at, jobs, false)
 		case pipeline.Run:
 			done++
-			r.now = r.now.Add(time.Microsecond)
+			r.now = r.now.Add(each)
 			at = r.Ended(at.Job, r.now)
 		default:
 			r.Fatalf("task %d", at.Kind)
 		}
 	}
-	return at
+	return at, most
+}
+
+// The local queue holds the completions of a longer time if a call of the storage takes
+// time.
+func TestSizeOfTheLocalQueue(t *testing.T) {
+	_, most := newRig(t, 1, 500, false).complete(200, time.Millisecond)
+	if most < 2 || most > 8 {
+		t.Errorf("a claim asks for %d jobs at most, want 2 to 8", most)
+	}
+	if _, most = newRig(t, 1, 500, true).complete(200, time.Millisecond); most < 16 || most > 40 {
+		t.Errorf("a claim of a slow storage asks for %d jobs at most, want 16 to 40", most)
+	}
 }
 
 // Invariant 1, and 6: a step claims one job, and each goroutine that has found one
