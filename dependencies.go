@@ -1,5 +1,10 @@
 package ojs
 
+import (
+	"encoding/json"
+	"time"
+)
+
 // Condition says how the jobs that another job waits for must end, so that it may run.
 type Condition string
 
@@ -29,4 +34,38 @@ type Dependencies struct {
 	// until then Unfinished counts one more.
 	OrderingKey string `json:"ordering_key,omitempty"`
 	InLine      bool   `json:"in_line,omitempty"`
+
+	// Delay and TTL are those of WithDelay and WithTTL of a job that waits for others.
+	// They count from when it may run, and set its ScheduledAt and ExpiresAt then. On the
+	// wire they are seconds.
+	Delay time.Duration `json:"-"`
+	TTL   time.Duration `json:"-"`
+}
+
+// plainDependencies are those without the times.
+type plainDependencies Dependencies
+
+// MarshalJSON encodes the wire form.
+func (d Dependencies) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		*plainDependencies
+		Delay seconds `json:"delay,omitzero"`
+		TTL   seconds `json:"ttl,omitzero"`
+	}{(*plainDependencies)(&d), seconds(d.Delay), seconds(d.TTL)})
+}
+
+// UnmarshalJSON decodes the wire form.
+func (d *Dependencies) UnmarshalJSON(b []byte) error {
+	times := struct{ Delay, TTL json.RawMessage }{}
+	err := json.Unmarshal(b, (*plainDependencies)(d))
+	if err == nil {
+		err = json.Unmarshal(b, &times)
+	}
+	if err == nil && times.Delay != nil {
+		err = (*seconds)(&d.Delay).decode(times.Delay)
+	}
+	if err == nil && times.TTL != nil {
+		err = (*seconds)(&d.TTL).decode(times.TTL)
+	}
+	return err
 }

@@ -39,6 +39,8 @@ func full(state ojs.State) ojs.JobInfo {
 		Error: &ojs.Failure{Attempt: 1, At: at, Type: "a.b", Message: "m"},
 		Extra: map[string]json.RawMessage{"x_new": json.RawMessage(`{"deep":[1,2.50]}`),
 			"schema": json.RawMessage(`"urn:x"`)},
+		Dependencies: &ojs.Dependencies{Condition: ojs.AllEnded, Unfinished: 2, Failed: 1,
+			Delay: 1500 * time.Millisecond, TTL: time.Hour},
 	}
 	j.Retry.NonRetryableErrors = []string{"auth.*"}
 	switch state {
@@ -71,7 +73,9 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 				"specversion": `"1.0"`, "id": `"` + jobID + `"`, "state": `"` + string(state) + `"`,
 				"attempt": "2", "priority": "-3",
 				"timeout": "90", "total_timeout": "3600", "visibility_timeout": "1.5", "result_ttl": "129600",
-				"x_new":      `{"deep":[1,2.50]}`,
+				"x_new": `{"deep":[1,2.50]}`,
+				"dependencies": `{"condition":"all_ended","unfinished":2,"failed":1,` +
+					`"delay":1.5,"ttl":3600}`,
 				"created_at": `"2026-02-12T10:31:05.123456789Z"`,
 				"args":       `[{"id":9007199254740993,"to":"a@b.c"}]`,
 			} {

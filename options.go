@@ -224,7 +224,8 @@ func WithQueue(name string) Option { return func(o *Options) { o.Queue = name } 
 func WithPriority(p int) Option { return func(o *Options) { o.Priority = p } }
 
 // WithDelay runs the job no earlier than d after the enqueue; at once if d is not
-// positive.
+// positive. With WithDependsOn, and so for a step of a workflow, d counts from when the
+// jobs that it waits for have ended.
 func WithDelay(d time.Duration) Option {
 	return func(o *Options) {
 		o.give(givenDelay, givenScheduledAt, "scheduled_at",
@@ -252,7 +253,9 @@ func WithExpiresAt(t time.Time) Option {
 	}
 }
 
-// WithTTL is WithExpiresAt for d after the enqueue; d must be positive.
+// WithTTL is WithExpiresAt for d after the enqueue; d must be positive. With
+// WithDependsOn, and so for a step of a workflow, d counts from when the jobs that it
+// waits for have ended.
 func WithTTL(d time.Duration) Option {
 	return func(o *Options) {
 		if d <= 0 {
@@ -416,18 +419,20 @@ func WithName(name string) Option {
 // WithDependsOn has the job wait for others: for stored jobs, named by their ids, and for
 // jobs of the same call of EnqueueMany or handler.Then, named by WithName or WithID. It
 // is pending until they have ended as WithCondition asks, by default all with success.
-// Then it becomes available, or scheduled if its time is yet to come. If they end
-// otherwise, it is cancelled with a Failure of ErrorTypeDependency, and so are the jobs
-// that wait for it to succeed. All of that is one step of the storage with the end of the
-// last job, so that it happens exactly once, with or without an engine that runs.
+// Then it becomes available, or scheduled if its time is yet to come: WithDelay and
+// WithTTL count from then. If they end otherwise, it is cancelled with a Failure of
+// ErrorTypeDependency, and so are the jobs that wait for it to succeed. All of that is
+// one step of the storage with the end of the last job, so that it happens exactly once,
+// with or without an engine that runs.
 //
 // Several of this option add up. A job that is not stored is refused with a
 // *DependencyError: enqueue it before, and keep it with WithResultTTL. Jobs that wait for
 // each other in a circle are refused with an *InvalidError. If the storage has no such
 // ability, the enqueue fails with ErrUnsupported.
 //
-// The job's deadlines count while it waits. Jobs.Activate makes it available without
-// waiting any longer. A job that has ended and is replayed is not waited for again.
+// WithEnqueueTTL, WithTotalTimeout and the time of WithExpiresAt go on while the job
+// waits. Jobs.Activate makes it available without waiting any longer. A job that has
+// ended and is replayed is not waited for again.
 func WithDependsOn(jobs ...string) Option {
 	return func(o *Options) {
 		for _, job := range jobs {

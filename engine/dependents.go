@@ -39,6 +39,12 @@ func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
 	if o.Condition == "" {
 		in.Record.Dependencies.Condition = ojs.AllSucceeded
 	}
+	if len(o.DependsOn) > 0 { // until then ScheduledAt is the earliest that it can come to
+		in.Record.Dependencies.Delay, in.Record.Dependencies.TTL = o.Delay, o.TTL
+		if o.TTL > 0 {
+			in.Record.ExpiresAt = time.Time{}
+		}
+	}
 	return nil
 }
 

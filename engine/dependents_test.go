@@ -79,7 +79,7 @@ func TestDependsOnOrder(t *testing.T) {
 		t.Errorf("the join ended at %v after %d attempts", all.FinishedAt, all.Attempt)
 	}
 	s.want(ids[0], ojs.StateScheduled)
-	s.Advance(58 * time.Second)
+	s.Advance(time.Minute)
 	s.want(ids[0], ojs.StateActive)
 	s.Advance(time.Second)
 	s.want(ids[0], ojs.StateCompleted)
@@ -191,6 +191,43 @@ func TestDependsOnEveryEnd(t *testing.T) {
 	must(t, err)
 	if tickets[0].State != ojs.StateAvailable || tickets[1].State != ojs.StateCancelled {
 		t.Errorf("the tickets are %+v", tickets)
+	}
+}
+
+// A delay and a time to live count from when the job need not wait any longer: by the end
+// of others, also of a job that it follows, or by hand (W011).
+func TestDependsOnDelay(t *testing.T) {
+	s := newSteps(t)
+	ctx := t.Context()
+	s.Handle("parent", func(ctx context.Context, job *ojs.Job[string]) error {
+		second := waitStep("second", after("first", job.ID), ojs.WithDelay(time.Hour),
+			ojs.WithTTL(2*time.Hour))
+		if err := handler.Then(ctx, waitStep("first", ojs.WithName("first")), second); err != nil {
+			return err
+		}
+		return handler.Sleep(ctx, time.Minute)
+	})
+	s.enqueue(ojs.NewDraft("parent", ""))
+	s.Advance(time.Minute + time.Second)
+	for job, err := range s.Jobs().List(ctx, engine.Filter{States: []ojs.State{ojs.StateScheduled}}) {
+		must(t, err)
+		free := enginetest.Start.Add(time.Minute + time.Second)
+		if !job.ScheduledAt.Equal(free.Add(time.Hour)) || !job.ExpiresAt.Equal(free.Add(2*time.Hour)) {
+			t.Errorf("free at %v, the follow-up has the times %v, %v", free, job.ScheduledAt, job.ExpiresAt)
+		}
+	}
+	s.Advance(time.Hour + time.Second)
+	if len(s.ran) != 2 {
+		t.Errorf("ran %v", s.ran)
+	}
+
+	waits := s.enqueue(ojs.NewDraft("nobody", nil, ojs.WithPending()))
+	ids := s.enqueue(waitStep("by hand", after(waits...), ojs.WithDelay(time.Minute), ojs.WithTTL(time.Hour)))
+	s.Advance(2 * time.Hour)
+	s.want(ids[0], ojs.StatePending)
+	must(t, s.Jobs().Activate(ctx, ids[0]))
+	if job := s.want(ids[0], ojs.StateAvailable); !job.ExpiresAt.Equal(s.Now().Add(time.Hour)) {
+		t.Errorf("activated at %v, the job expires at %v", s.Now(), job.ExpiresAt)
 	}
 }
 

@@ -286,7 +286,7 @@ func checkSchedule(at time.Time) error {
 // Activate makes a pending job available (ojs.WithPending). A job in another state gives
 // an *ojs.TransitionError.
 func (j *Jobs) Activate(ctx context.Context, id string) error {
-	done, err := j.core.change(ctx, id, true, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State != ojs.StatePending {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: "only a pending job can be activated"}
 		}
@@ -295,6 +295,7 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 		}
 		r.State = ojs.StateAvailable
 		r.EnqueuedAt = now
+		expireAnew(r, now)
 		return ojs.EventAvailable, nil
 	})
 	j.core.moved(done)

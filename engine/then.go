@@ -126,7 +126,7 @@ func (c *core) followUp(
 	if err != nil {
 		return in, when, err
 	}
-	return in, drafted{now, p.options.Delay > 0, p.options.TTL > 0}, nil
+	return in, drafted{now, p.options.Delay > 0, !in.Record.ExpiresAt.IsZero() && p.options.TTL > 0}, nil
 }
 
 // enqueueAt sets the times of follow-ups that are stored with the end of an attempt.

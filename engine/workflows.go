@@ -287,9 +287,22 @@ func (c *core) revived(ctx context.Context, r *storage.Record, now time.Time, wa
 	if waits {
 		r.State, r.EnqueuedAt = ojs.StatePending, time.Time{}
 	}
+	expireAnew(r, now)
 	r.Attempt, r.Progress, r.Error = 0, 0, nil
 	r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
 	return nil
+}
+
+// expireAnew has the WithTTL of a job that depends on others count from now on, or from
+// when it need not wait any longer.
+func expireAnew(r *storage.Record, now time.Time) {
+	switch d := r.Dependencies; {
+	case d == nil || d.TTL == 0:
+	case r.State == ojs.StatePending:
+		r.ExpiresAt = time.Time{}
+	default:
+		r.ExpiresAt = now.Add(d.TTL)
+	}
 }
 
 // cancelRetry cancels a job whose attempt has ended and that is to run again, if it is a

@@ -123,6 +123,7 @@ func (r *Record) Wait(in *Insert) {
 	d := &ojs.Dependencies{
 		Condition: r.Dependencies.Condition, Join: r.Dependencies.Join, Unfinished: len(in.DependsOn),
 		OrderingKey: in.OrderingKey, InLine: in.OrderingKey != "",
+		Delay: r.Dependencies.Delay, TTL: r.Dependencies.TTL,
 	}
 	if d.InLine {
 		d.Unfinished++
@@ -180,9 +181,10 @@ func (r *Record) Decided() bool {
 // Resolve makes the transition that the counts of a waiting job ask for, and reports
 // false if it goes on waiting [depend-1, depend-2]. dependency, which was counted last,
 // has ended in the state given. A job that may run becomes scheduled if its ScheduledAt
-// is later than now, else available [depend-1]. A join completes instead [depend-8]. A
-// job whose condition cannot hold is cancelled with a failure that names the dependency
-// [depend-2, depend-6].
+// is later than now, else available [depend-1]. Before that, the Delay and the TTL of its
+// Dependencies set its ScheduledAt and ExpiresAt, from now on [depend-15]. A join
+// completes instead [depend-8]. A job whose condition cannot hold is cancelled with a
+// failure that names the dependency [depend-2, depend-6].
 func (r *Record) Resolve(now time.Time, dependency string, ended ojs.State) bool {
 	if !r.Decided() {
 		return false
@@ -211,14 +213,32 @@ func (r *Record) Resolve(now time.Time, dependency string, ended ojs.State) bool
 	case d.Join:
 		r.State, r.FinishedAt, r.Progress = ojs.StateCompleted, now, 1
 		r.Checkpoint = nil
-	case r.ScheduledAt.After(now):
-		r.State = ojs.StateScheduled
 	default:
-		r.State = ojs.StateAvailable
-		if r.EnqueuedAt.IsZero() {
-			r.EnqueuedAt = now
-		}
+		r.begin(now)
 	}
 	r.Version++
 	return true
 }
+
+// begin makes a job that waits no more scheduled or available.
+func (r *Record) begin(now time.Time) {
+	d := r.Dependencies
+	if d.Delay > 0 {
+		r.ScheduledAt = now.Add(d.Delay)
+	}
+	if d.TTL > 0 {
+		r.ExpiresAt = now.Add(d.TTL)
+	}
+	if r.ScheduledAt.After(now) {
+		r.State = ojs.StateScheduled
+		return
+	}
+	r.State = ojs.StateAvailable
+	if r.EnqueuedAt.IsZero() {
+		r.EnqueuedAt = now
+	}
+}
+
+// Retimed reports whether Resolve and Turn set the ScheduledAt or the ExpiresAt of the
+// job, which no change with AttemptFieldsOnly writes [depend-15].
+func (r *Record) Retimed() bool { return r.Dependencies.Delay > 0 || r.Dependencies.TTL > 0 }

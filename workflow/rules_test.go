@@ -13,7 +13,7 @@ import (
 var rules = map[string]string{
 	"W001": "", "W002": "", "W003": form, "W004": form, "W005": "",
 	"W006": "", "W007": "", "W008": "", "W009": "",
-	"W010": form, "W011": "a step's delay counts from the start of the workflow", "W012": "", "W013": "",
+	"W010": form, "W011": "", "W012": "", "W013": "",
 	"W020": "", "W021": "", "W022": "", "W023": "", "W024": "",
 	"W025": "storages have the transactions of W024",
 	"W026": "", "W027": "",

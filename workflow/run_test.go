@@ -329,6 +329,57 @@ func TestRun(t *testing.T) {
 			}
 		})
 	})
+	t.Run("W011 a delay and a time to live count from when a step may start", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return nil })
+			must(t, b.Queues().Pause(b.ctx, "paused"))
+			id := b.start(workflow.New("", workflow.Chain(
+				step("a", ojs.WithDelay(2*time.Hour)),
+				step("b", ojs.WithDelay(time.Hour), ojs.WithTTL(2*time.Hour)),
+				step("c", ojs.WithTTL(time.Hour)),
+				step("d", ojs.WithTTL(time.Hour), ojs.WithQueue("paused")))))
+			b.run(2 * time.Hour)
+			b.want(id, workflow.StateRunning, "a:completed b:scheduled c:pending d:pending")
+			b.run(time.Hour)
+			s := b.want(id, workflow.StateRunning, "a:completed b:completed c:completed d:available")
+			if at := s.Step("b").Job.StartedAt.Sub(s.CreatedAt); at != 3*time.Hour {
+				t.Errorf("b began after %v, not 3h", at)
+			}
+			b.run(time.Hour)
+			b.want(id, workflow.StateFailed, "a:completed b:completed c:completed d:discarded")
+
+			b.run(time.Hour)
+			must(t, b.Workflows().Retry(b.ctx, id)) // it may start at once
+			d := b.status(id).Step("d").Job
+			if end := d.ExpiresAt.Sub(s.CreatedAt); end != 6*time.Hour {
+				t.Errorf("after a retry d expires after %v, not 6h", end)
+			}
+			must(t, b.Queues().Resume(b.ctx, "paused"))
+			b.run(0)
+			b.want(id, workflow.StateCompleted, "a:completed b:completed c:completed d:completed")
+		})
+	})
+	t.Run("W011 they count anew after a retry", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			fail := true
+			b.handle("x", func(_ context.Context, step string) error {
+				if step == "a" && fail {
+					return ojs.Permanent(errors.New("it fails"))
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Chain(step("a"),
+				step("b", ojs.WithDelay(time.Hour), ojs.WithTTL(2*time.Hour)))))
+			b.run(3 * time.Hour)
+			fail = false
+			must(t, b.Workflows().Retry(b.ctx, id))
+			b.run(time.Hour)
+			s := b.want(id, workflow.StateCompleted, "a:completed b:completed")
+			if at := s.Step("b").Job.StartedAt.Sub(s.CreatedAt); at != 4*time.Hour {
+				t.Errorf("b began after %v, not 4h", at)
+			}
+		}, engine.WithConcurrency(1))
+	})
 	t.Run("W006 W013 W020 all or nothing", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			id := b.start(workflow.New("", step("a")))

@@ -77,6 +77,8 @@ type (
 		Join        bool          `json:",omitzero"`
 		OrderingKey string        `json:",omitzero"`
 		InLine      bool          `json:",omitzero"`
+		Delay       time.Duration `json:",omitzero"`
+		TTL         time.Duration `json:",omitzero"`
 	}
 	failure struct {
 		Attempt   int

@@ -397,11 +397,18 @@ func (c *counter) meets(changes []written, applied []int64) bool {
 
 // store stores the counts of jobs, and those that have moved.
 func (c *counter) store() error {
-	var seqs []int64
-	var depends [][]byte
+	var seqs, retimed []int64
+	var depends, documents [][]byte
 	for seq, w := range c.jobs {
 		if w == nil || !w.counted {
 			continue
+		}
+		if w.State != ojs.StatePending && w.Retimed() {
+			columns, err := rows.Encode(&w.Record)
+			if err != nil {
+				return err
+			}
+			retimed, documents = append(retimed, seq), append(documents, columns.Job)
 		}
 		b, err := rows.EncodeDepends(w.Dependencies)
 		if err != nil {
@@ -411,6 +418,11 @@ func (c *counter) store() error {
 	}
 	if err := c.storeCounts(seqs, depends); err != nil {
 		return err
+	}
+	if len(retimed) > 0 {
+		if err := c.tx.exec(c.ctx, c.s.sql.setDocuments, retimed, documents); err != nil {
+			return err
+		}
 	}
 	if len(c.moved) == 0 {
 		return nil

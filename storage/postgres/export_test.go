@@ -139,6 +139,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"settle all":       {s.sql.settleAll, append(given[:len(given):len(given)], []int64{1, 1})},
 		"take edges":       {s.sql.takeEdges, []any{[]int64{1, 2}}},
 		"waiting jobs":     {s.sql.waitingJobs, []any{[]int64{1, 2}}},
+		"set documents":    {s.sql.setDocuments, []any{[]int64{1, 2}, [][]byte{nil, nil}}},
 		"set depends":      {s.sql.setDepends, []any{[]int64{1, 2}, [][]byte{nil, nil}}},
 		"enter lines":      {s.sql.enterLines, []any{ids, ids, [][]byte{nil, nil}}},
 		"first in line":    {s.sql.firstInLine, []any{ids, []int64{1, 2}}},

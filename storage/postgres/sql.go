@@ -23,6 +23,7 @@ type statements struct {
 	settleCounting, endCounting, completeCounting                        frees
 	settleAll, settleAllCounting                                         string
 	takeEdges, waitingJobs, waitingIDs, setDepends, addEdges, setAwaited string
+	setDocuments                                                         string
 	lockChanged, lockKnown, heads, forgetEdges                           string
 	enterLines, firstInLine, leaveLine, giveTurns                        string
 	versions, extend                                                     string
@@ -683,6 +684,8 @@ func newStatements(schema string) *statements {
 		waitingIDs: q(`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 			WHERE id = ANY ($1::text[]) AND state = 1 ORDER BY seq FOR UPDATE`),
 		setDepends: q(`UPDATE {schema}.job SET depends = ($2::bytea[])[array_position($1::bigint[], seq)]
+			WHERE seq = ANY ($1::bigint[])`),
+		setDocuments: q(`UPDATE {schema}.job SET job = ($2::bytea[])[array_position($1::bigint[], seq)]
 			WHERE seq = ANY ($1::bigint[])`),
 		addEdges: q(`INSERT INTO {schema}.edge SELECT * FROM unnest($1::bigint[], $2::bigint[])
 			ON CONFLICT DO NOTHING`),

@@ -81,7 +81,7 @@ func (t *tx) moveWaiting(
 	if err := t.setDepends(row); err != nil || !moved {
 		return dst, err
 	}
-	if err := t.saveAttempt(was.kind(), row); err != nil {
+	if err := t.saveMoved(was.kind(), row); err != nil {
 		return dst, err
 	}
 	if row.State.Terminal() && was.awaited {

@@ -125,7 +125,15 @@ func (t *tx) move(from, to kind) {
 }
 
 // saveAttempt replaces a stored job by what time has made of it, in a new place.
-func (t *tx) saveAttempt(before kind, row *rows.Row) error {
+func (t *tx) saveAttempt(before kind, row *rows.Row) error { return t.saveRow(before, row, false) }
+
+// saveMoved is saveAttempt for a job that waited for others, whose move may give it other
+// times.
+func (t *tx) saveMoved(before kind, row *rows.Row) error {
+	return t.saveRow(before, row, row.Retimed())
+}
+
+func (t *tx) saveRow(before kind, row *rows.Row, all bool) error {
 	r, err := encode(&row.Record)
 	if err != nil {
 		return err
@@ -134,7 +142,7 @@ func (t *tx) saveAttempt(before kind, row *rows.Row) error {
 	if err := t.enterPlace(&r); err != nil {
 		return err
 	}
-	return t.save(before, &r, false)
+	return t.save(before, &r, all)
 }
 
 // head is what a change has to know of a stored job.

@@ -259,4 +259,19 @@ var _ = register([]fault{
 	}},
 	{"a job that waits has no deadline", "depend-14 *",
 		changeWaiting(func(in *storage.Insert) { in.Record.ExpiresAt = time.Time{} })},
+	{"a delay of a job that waits is lost", "depend-15 *", changeWaiting(func(in *storage.Insert) {
+		d := *in.Record.Dependencies
+		d.Delay = 0
+		in.Record.Dependencies = &d
+	})},
+	{"a time to live of a job that waits is lost", "depend-15 *", changeWaiting(func(in *storage.Insert) {
+		d := *in.Record.Dependencies
+		d.TTL = 0
+		in.Record.Dependencies = &d
+	})},
+	{"the times of a job that has moved are not stored", "depend-15 *", changeGet(func(r *storage.Record) {
+		if r.Dependencies != nil && r.State.Terminal() && r.Retimed() {
+			r.ScheduledAt, r.ExpiresAt = time.Time{}, time.Time{}
+		}
+	})},
 })

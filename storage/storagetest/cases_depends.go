@@ -16,7 +16,7 @@ func (c *C) waiting(cond ojs.Condition, on []string, change ...func(*storage.Rec
 	r := c.job(append([]func(*storage.Record){pending}, change...)...)
 	d := ojs.Dependencies{Condition: cond, Unfinished: 7, Failed: 3} // not looked at
 	if r.Dependencies != nil {
-		d.Join = r.Dependencies.Join
+		d.Join, d.Delay, d.TTL = r.Dependencies.Join, r.Dependencies.Delay, r.Dependencies.TTL
 	}
 	r.Dependencies = &d
 	return storage.Insert{Record: r, DependsOn: on}
@@ -670,6 +670,53 @@ var dependsCases = []Case{
 				!slices.Equal(ids(d.Expired), []string{first.ID, second}) ||
 				d.Expired[1].Version != d.Moved[0].Version+1 {
 				c.failf("moved %v, expired %v", short(ids(d.Moved)), short(ids(d.Expired)))
+			}
+		}},
+	{"depend-15", "Depend/Delay", "Record.Resolve",
+		"A delay and a time to live of a job that waits count from when it may run (W011).",
+		needsDependsOn, func(c *C) {
+			timed := func(delay, ttl time.Duration) func(*storage.Record) {
+				return func(r *storage.Record) {
+					r.Dependencies = &ojs.Dependencies{Delay: delay, TTL: ttl}
+				}
+			}
+			open, other := c.active(), c.active()
+			both := c.wait(ojs.AllSucceeded, []string{open.ID, other.ID},
+				timed(3*time.Second, 20*time.Second))
+			lives := c.wait(ojs.AllEnded, []string{open.ID}, timed(0, time.Second))
+			c.pass(5 * time.Second)
+			c.wantMoved("the first", c.ends(open, isCompleted).Moved, is(lives, isAvailable))
+			c.waits(both, 1, 0)
+			before := c.now
+			c.pass(5 * time.Second)
+			if d := c.due(); !slices.Equal(ids(d.Expired), []string{lives}) {
+				c.failf("expired are %v", short(ids(d.Expired)))
+			}
+			if r := c.get(lives); !r.ExpiresAt.Equal(before.Add(time.Second)) || !r.ScheduledAt.IsZero() {
+				c.failf("a job without a delay has the times %v, %v", r.ScheduledAt, r.ExpiresAt)
+			}
+			scheduled := func(id string) {
+				c.tb.Helper()
+				r := c.wantState(id, ojs.StateScheduled)
+				at, end := c.now.Add(3*time.Second), c.now.Add(20*time.Second)
+				if !r.ScheduledAt.Equal(at) || !r.ExpiresAt.Equal(end) {
+					c.failf("at %v a job has the times %v, %v", c.now, r.ScheduledAt, r.ExpiresAt)
+				}
+			}
+			c.wantMoved("the last", c.ends(other, isCompleted).Moved, is(both, ojs.StateScheduled))
+			scheduled(both)
+			late := c.waiting(ojs.AllEnded, []string{open.ID}, timed(3*time.Second, 20*time.Second))
+			c.wantMoved("an insert", c.insertOne(late).Moved, is(late.Record.ID, ojs.StateScheduled))
+			scheduled(late.Record.ID)
+			c.pass(3 * time.Second)
+			want := []string{both, late.Record.ID}
+			if d := c.due(); !slices.Equal(ids(d.Promoted), want) {
+				c.failf("promoted are %v, not %v", short(ids(d.Promoted)), short(want))
+			}
+			r := c.one()
+			c.ends(r, isCompleted)
+			if at := c.get(r.ID).ScheduledAt; !at.Equal(c.now) {
+				c.failf("after the end the job has the time %v, not %v", at, c.now)
 			}
 		}},
 }

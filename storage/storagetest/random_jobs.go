@@ -118,6 +118,12 @@ func (w *world) dependsOn(t *rapid.T, batch []storage.Insert) {
 			Condition: pick(t, ojs.AllEnded, ojs.AllSucceeded, ojs.AnyFailed), Join: chance(t, 3),
 			Unfinished: dice(t, 3), Failed: dice(t, 2),
 		}
+		if chance(t, 6) {
+			in.Record.Dependencies.Delay = time.Duration(dice(t, 3)) * time.Second
+		}
+		if chance(t, 12) {
+			in.Record.Dependencies.TTL = time.Duration(dice(t, 60)) * time.Second
+		}
 	}
 }
 
@@ -139,6 +145,8 @@ func batchTexts(batch []storage.Insert) (list []string) {
 			s += fmt.Sprintf(", waits for %s (%s)", namesOf(in.DependsOn), d.Condition)
 			say(in.OrderingKey != "", ", key "+in.OrderingKey)
 			say(d.Join, ", a join")
+			say(d.Delay > 0, ", delayed by "+d.Delay.String())
+			say(d.TTL > 0, ", for "+d.TTL.String())
 		}
 		s += awaitedText(&in)
 		list = append(list, s)
