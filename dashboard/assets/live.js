@@ -146,7 +146,7 @@ document.addEventListener('keydown', e => {
 })
 
 // In a narrow window the navigation is a row, whose entry of this page may be out of sight.
-document.querySelector('.nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' })
+document.querySelector('.nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
 
 // The display page offers the zone of the browser.
 const zones = document.getElementById('zones')

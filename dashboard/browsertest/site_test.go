@@ -3,6 +3,7 @@ package browsertest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -55,7 +56,7 @@ func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *sit
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := []storage.Value{{Key: "deploy/old", Data: old}}
+	values := append(past(now), storage.Value{Key: "deploy/old", Data: old})
 	if err := store.PutValues(context.Background(), now, values); err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +107,25 @@ func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *sit
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// past is an hour of history, as another engine would have stored it.
+func past(now time.Time) (values []storage.Value) {
+	add := func(tier string, width time.Duration, n int) {
+		for i := range n {
+			start := now.Truncate(width).Add(-time.Duration(n-i) * width).Unix()
+			load := int(width/time.Second) * (10 + 3*(i%7) + i*(n-i)/n) / 30
+			bad := load * (i % 5) / 40
+			data := fmt.Sprintf(`[{"q":"mail","t":"email.send","n":[%d,%d,%d,%d,0,0,0,0,0],`+
+				`"w":[%d,12,%d,15,%d],"r":[%d,16,%d,18,%d]}]`, load+i%3, load, bad, bad,
+				load*9e6, load, 1+bad, load*8e7, load, 1+load/20)
+			key := fmt.Sprintf("history/%s/%010d/web-1", tier, start)
+			values = append(values, storage.Value{Key: key, Data: []byte(data)})
+		}
+	}
+	add("10s", 10*time.Second, 90)
+	add("1m", time.Minute, 60)
+	return values
 }
 
 func (s *site) enqueue(jobType string, args any, opts ...ojs.Option) string {
