@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"runtime"
 	"sync"
 )
 
@@ -67,5 +68,6 @@ func (b *batcher[C]) fly() {
 		b.pending = b.pending[n:]
 		b.mu.Unlock()
 		b.flush(calls)
+		runtime.Gosched() // callers that had waited and ask again at once share the next statement
 	}
 }

@@ -49,6 +49,8 @@ DO $do$ DECLARE f record; t pg_catalog.text; BEGIN
 		EXECUTE pg_catalog.format('CREATE FUNCTION {schema}.unnest(%s) RETURNS pg_catalog.point LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION ''hostile''; END $f$', t);
 		EXECUTE pg_catalog.format('CREATE FUNCTION {schema}.array_position(%s, %s) RETURNS pg_catalog.point LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION ''hostile''; END $f$',
 			t, pg_catalog.replace(t, '[]', ''));
+		EXECUTE pg_catalog.format('CREATE FUNCTION {schema}.width_bucket(%s, %s) RETURNS pg_catalog.point LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION ''hostile''; END $f$',
+			pg_catalog.replace(t, '[]', ''), t);
 	END LOOP;
 	FOREACH t IN ARRAY ARRAY['pg_catalog.text', 'bigint', 'integer'] LOOP
 		EXECUTE pg_catalog.format('CREATE FUNCTION {schema}.num_nonnulls(%s) RETURNS pg_catalog.point LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION ''hostile''; END $f$', t);

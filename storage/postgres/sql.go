@@ -161,8 +161,10 @@ const (
 )
 
 // take makes jobs active. $1 is the time, $3 the worker.
-const take = `gone AS MATERIALIZED (DELETE FROM {schema}.ready j WHERE j.seq = ANY (ARRAY(SELECT seq FROM numbered))
-		RETURNING (ARRAY(SELECT place FROM numbered))[array_position(ARRAY(SELECT seq FROM numbered), j.seq)] AS ord, j.*),
+const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, array_agg(place ORDER BY seq) AS ords
+		FROM numbered),
+	gone AS MATERIALIZED (DELETE FROM {schema}.ready j WHERE j.seq = ANY ((SELECT seqs FROM by_seq)::bigint[])
+		RETURNING ` + ordOf + ` AS ord, j.*),
 	taken AS MATERIALIZED (SELECT j.ord, j.seq, j.ord AS place, j.place AS other_place, b.id, j.queue, j.type,
 			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until} AS wake, j.deadline,
 			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until} AS lease_until, b.lease,
@@ -251,17 +253,27 @@ const settleAttempt = settled + `
 // is compared again, which takes arrays: in a join it would not find its other half.
 const settled = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.id, u.ord,
 		(SELECT b.seq FROM {schema}.job b WHERE b.id = u.id) AS seq
-		FROM (SELECT u.id, u.ord FROM unnest($1::text[]) WITH ORDINALITY AS u (id, ord) ORDER BY u.ord) u){held},
-	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j WHERE j.seq = ANY (ARRAY(SELECT seq FROM c)){guard}`
+		FROM (SELECT u.id, u.ord FROM unnest($1::text[]) WITH ORDINALITY AS u (id, ord) ORDER BY u.ord) u),
+	{by_seq}{held},
+	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j WHERE j.seq = ANY ((SELECT seqs FROM by_seq)::bigint[]){guard}`
+
+// bySeq has the numbers of the jobs of c in the order of seq, and ordOf finds that of a
+// job j among them: a binary search, where array_position would read half of the array.
+const (
+	bySeq = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, array_agg(ord ORDER BY seq) AS ords
+		FROM c WHERE seq IS NOT NULL)`
+	ordOf = `((SELECT ords FROM by_seq))[width_bucket(j.seq, (SELECT seqs FROM by_seq))]`
+)
 
 // settleAll applies changes of everything, as arguments has them, with the froms of
 // settleAttempt.
 const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
 		JOIN unnest($28::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
-	c AS MATERIALIZED (SELECT n.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = n.id) AS seq FROM n){held},
-	taken AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM c)){guard}
-		AND j.version = ($7::bigint[])[{at_found}] - 1 - (($28::bigint[])[{at_found}] >> 16)
-		AND (($28::bigint[])[{at_found}] >> j.state) & 1 = 1
+	c AS MATERIALIZED (SELECT n.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = n.id) AS seq FROM n),
+	{by_seq}{held},
+	taken AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY ((SELECT seqs FROM by_seq)::bigint[]){guard}
+		AND j.version = ($7::bigint[])[{at}] - 1 - (($28::bigint[])[{at}] >> 16)
+		AND (($28::bigint[])[{at}] >> j.state) & 1 = 1
 		RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority, j.awaited,
 			j.rate_key AS was_key, j.bounds AS was_bounds),
 	gone AS MATERIALIZED (SELECT f.*, t.place, t.other_place, t.was, t.awaited, t.was_key, t.was_bounds,
@@ -281,7 +293,8 @@ const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS n
 // wait for one of its jobs. See depends.go.
 const (
 	held = `,
-	held AS MATERIALIZED (SELECT EXISTS (SELECT FROM {schema}.{from} a WHERE a.awaited AND a.seq = ANY (ARRAY(SELECT seq FROM c))) AS yes)`
+	held AS MATERIALIZED (SELECT EXISTS (SELECT FROM {schema}.{from} a
+		WHERE a.awaited AND a.seq = ANY ((SELECT seqs FROM by_seq)::bigint[])) AS yes)`
 	guard = ` AND j.awaited IS NULL AND NOT (SELECT yes FROM held)`
 )
 
@@ -289,12 +302,13 @@ const (
 // are such.
 const completeAll = settled + `
 		AND j.version = ($2::bigint[])[{at}] - 1
-		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead,
+		RETURNING {at} AS ord, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead,
 			j.seq, j.state AS was, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead,
 			j.awaited, j.bounds),
 	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created, priority, state, limited,
 			queue, type, worker, fingerprint, rate_key, bounds)
-		SELECT seq, place, ($2::bigint[])[ord], ($3::bigint[])[ord], nullif(($4::bigint[])[ord], {none}), nullif(($5::bigint[])[ord], {none}), ($6::bigint[])[ord], created, priority, state, limited,
+		SELECT seq, (ARRAY(SELECT place FROM c))[ord], ($2::bigint[])[ord], ($3::bigint[])[ord], nullif(($4::bigint[])[ord], {none}),
+			nullif(($5::bigint[])[ord], {none}), ($6::bigint[])[ord], created, priority, state, limited,
 			queue, type, nullif($7::text, ''), fingerprint, rate_key, bounds FROM gone)`
 
 // Ends of active jobs, which most outcomes are, name the partitions, and count.
@@ -492,7 +506,7 @@ func quoted(schema string) string { return `"` + schema + `"` }
 var (
 	functions = regexp.MustCompile(`\b(array_agg|array_position|bool_or|cardinality|clock_timestamp|convert_to|count|` +
 		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|` +
-		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|split_part|starts_with|strpos|substr|sum)\(`)
+		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|split_part|starts_with|strpos|substr|sum|width_bucket)\(`)
 	unnestOne = regexp.MustCompile(`\bunnest\((\$\d+::[a-z]+\[\]|ARRAY\[[^\]]*\])\)`)
 	types     = regexp.MustCompile(`::(text|bytea|float8|numeric)\b`)
 )
@@ -552,9 +566,8 @@ func newStatements(schema string) *statements {
 	}
 	at := `array_position(ARRAY(SELECT seq FROM found), j.seq)`
 	ending := func(sql, from, to, held, guard string) string {
-		at := strings.ReplaceAll(at, "found", "c")
-		sql = strings.NewReplacer("{held}", held, "{guard}", guard, "{at_found}", at).Replace(sql)
-		return q(strings.NewReplacer("{from}", from, "{to}", to, "{at}", at).Replace(sql))
+		sql = strings.NewReplacer("{held}", held, "{guard}", guard, "{by_seq}", bySeq).Replace(sql)
+		return q(strings.NewReplacer("{from}", from, "{to}", to, "{at}", ordOf).Replace(sql))
 	}
 	// Each with its end, for jobs without bounds and for others.
 	settling := func(sql, end, from, to string) frees {
