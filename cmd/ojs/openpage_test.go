@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/pgtest"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -64,7 +65,7 @@ func benchOpenPage(b *testing.B, st storage.Storage, n, server int) {
 		drafts[i] = ojs.NewDraft("email.send", map[string]any{"n": i}, queue)
 	}
 	round := func() float64 {
-		before := processorTime(os.Getpid()) + processorTime(server)
+		before := pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(server)
 		for range n / len(drafts) {
 			if _, err := eng.EnqueueMany(ctx, drafts...); err != nil {
 				b.Fatal(err)
@@ -73,7 +74,7 @@ func benchOpenPage(b *testing.B, st storage.Storage, n, server int) {
 		if err := eng.WaitIdle(ctx); err != nil {
 			b.Fatal(err)
 		}
-		return processorTime(os.Getpid()) + processorTime(server) - before
+		return pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(server) - before
 	}
 	round()
 	var without, added, each []float64

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -102,7 +101,7 @@ func benchPages(b *testing.B, st storage.Storage, n, server int) {
 			name = "/jobs/ID/"
 		}
 		b.Run(fmt.Sprintf("%d%s", n, name), func(b *testing.B) {
-			before := processorTime(os.Getpid()) + processorTime(server)
+			before := pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(server)
 			for b.Loop() {
 				w := httptest.NewRecorder()
 				pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -110,29 +109,8 @@ func benchPages(b *testing.B, st storage.Storage, n, server int) {
 					b.Fatalf("%d\n%s", w.Code, w.Body)
 				}
 			}
-			used := processorTime(os.Getpid()) + processorTime(server) - before
+			used := pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(server) - before
 			b.ReportMetric(used*1000/float64(b.N), "cpu-ms/op")
 		})
 	}
-}
-
-// processorTime is the processor time of a process and of its children, in seconds. It
-// is 0 for process 0 and on systems without /proc.
-func processorTime(pid int) (seconds float64) {
-	processes, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range processes {
-		stat, _ := os.ReadFile(path)
-		_, rest, _ := strings.Cut(string(stat), ") ") // behind the name, which may hold spaces
-		fields := strings.Fields(rest)
-		self := path == fmt.Sprintf("/proc/%d/stat", pid)
-		if pid == 0 || len(fields) < 15 || !self && fields[1] != strconv.Itoa(pid) {
-			continue
-		}
-		for i, field := range fields[11:15] { // user, system, and the same of children that ended
-			if ticks, _ := strconv.ParseFloat(field, 64); self || i < 2 {
-				seconds += ticks / 100 // Linux has 100 ticks a second wherever Go runs
-			}
-		}
-	}
-	return seconds
 }
