@@ -95,7 +95,7 @@ func benchPages(b *testing.B, st storage.Storage, n, server int) {
 	defer func() { _ = pages.Close() }()
 	for _, path := range []string{"/", "/jobs/", "/jobs/?q=state:available+args.n:7", "/jobs/?by=type",
 		"/jobs/" + last + "/", "/queues/", "/queues/a/", "/failures/", "/dead/", "/due/", "/history/",
-		"/limits/"} {
+		"/limits/", "/types/", "/system/"} {
 		name := path
 		if path == "/jobs/"+last+"/" {
 			name = "/jobs/ID/"
