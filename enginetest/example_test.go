@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 type Email struct {
@@ -137,6 +138,34 @@ func ExampleEngine_FailNext() {
 	// Output:
 	// connection refused
 	// 2
+}
+
+// A whole workflow at exact times: the delay of a step counts from when it may start.
+func ExampleEngine_RequireWorkflow() {
+	t := newT()
+	defer t.end()
+	eng := enginetest.New[Email](t)
+	eng.Handle("email.send", func(ctx context.Context, job *ojs.Job[Email]) error {
+		fmt.Println(eng.Elapsed(), job.Args.Subject)
+		return handler.Sleep(ctx, time.Minute)
+	})
+	mail := func(step, subject string, opts ...ojs.Option) workflow.Part {
+		return workflow.Step(step, SendEmail.New(Email{To: "a@b.c", Subject: subject}, opts...))
+	}
+	id := eng.MustStart(workflow.New("sign-up", workflow.Chain(
+		mail("welcome", "Welcome"),
+		mail("remind", "How is it going?", ojs.WithDelay(time.Hour)))))
+
+	eng.Advance(time.Minute)
+	eng.RequireStep(id, "welcome", ojs.StateCompleted)
+	eng.RequireStep(id, "remind", ojs.StateScheduled)
+	eng.Advance(time.Hour + time.Minute)
+	s := eng.RequireWorkflow(id, workflow.StateCompleted)
+	fmt.Println("took", s.FinishedAt.Sub(s.CreatedAt))
+	// Output:
+	// 0s Welcome
+	// 1h1m0s How is it going?
+	// took 1h2m0s
 }
 
 // A recurring job over three days, one of which has 23 hours.
