@@ -42,7 +42,10 @@ func (s *Storage) settleLogged(
 		return dst, err
 	}
 	s.mu.RUnlock() // which each of the calls below takes by itself
+	var notices []storage.Notice
+	ctx = context.WithValue(ctx, toTell{}, &notices)
 	err := again(func() error {
+		notices = nil
 		return s.within(ctx, func(ctx context.Context) error {
 			return begun(ctx, tuned{s}, func(tx transaction) error {
 				if err := tx.exec(ctx, s.sql.tune); err != nil {
@@ -54,6 +57,9 @@ func (s *Storage) settleLogged(
 	})
 	if err != nil {
 		return dst, wrap(err)
+	}
+	for i := range notices {
+		s.tell(ctx, &notices[i])
 	}
 	return append(dst, results...), nil
 }

@@ -34,6 +34,19 @@ func (s *Storage) tell(ctx context.Context, n *storage.Notice) {
 	s.out.add(n)
 }
 
+// toTell is the key of a list of notices in a context. Calls in a transaction of the
+// storage's own add to the list what the storage tells after the commit.
+type toTell struct{}
+
+// tellAtCommit says what a call has done in the transaction of its context.
+func (s *Storage) tellAtCommit(ctx context.Context, tx transaction, n *storage.Notice) error {
+	if list, ok := ctx.Value(toTell{}).(*[]storage.Notice); ok {
+		*list = append(*list, *n)
+		return nil
+	}
+	return tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", n))
+}
+
 func taken(n *storage.Notice, id string, version int64, cause error) {
 	n.Taken = append(n.Taken, storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)}, Cause: cause})
 }

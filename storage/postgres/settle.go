@@ -73,7 +73,7 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 	if tx := txOf(ctx); tx == nil {
 		s.tell(ctx, &n)
 	} else if !n.Empty() { // the commit notifies every process, this one too
-		if err := tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n)); err != nil {
+		if err := s.tellAtCommit(ctx, tx, &n); err != nil {
 			return dst, wrap(err)
 		}
 	}

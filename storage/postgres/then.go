@@ -94,7 +94,7 @@ func (s *Storage) tryThen(ctx context.Context, now time.Time, c *storage.Change)
 		}
 		if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
 			s.noteEnd(&n, &e)
-			err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+			err = s.tellAtCommit(ctx, tx, &n)
 		}
 		return err
 	}
