@@ -105,6 +105,7 @@ type world struct {
 	ahead map[string]uint64        // by id: versions in the storage less those in the reference
 	ever  map[string]uint64        // by id: the latest version in the storage that a deleted job had
 	gone  map[string][]tokenOfBoth // of deleted jobs
+	logAt map[refLog]uint64        // versions of logs in the storage
 
 	crons map[string][]tokenOfBoth // versions of recurring entries, by name, the earliest first
 	pages *listing                 // a listing under way; nil: none
@@ -118,6 +119,13 @@ type world struct {
 	self      string            // who makes the calls of the operation under way; "": no listener
 	before    []refJob          // the latest snapshot
 	wants     storage.Notice    // what others have to hear of it, besides what it does to jobs
+}
+
+// refLog is the log of a change, by the version after it in the reference. The version in
+// the storage stays as it was when the job comes back from the quarantine as a later one.
+type refLog struct {
+	id      string
+	version uint64
 }
 
 // tokenOfBoth is a version of a job, in the reference and in the storage.
@@ -158,7 +166,8 @@ func newWorld(rt *rapid.T, cfg Config) *world {
 			storage.Keys(),
 			storage.Keys(),
 		}, ahead: make(map[string]uint64), ever: make(map[string]uint64),
-		gone: make(map[string][]tokenOfBoth), crons: make(map[string][]tokenOfBoth), cov: cfg.coverage,
+		gone: make(map[string][]tokenOfBoth), logAt: make(map[refLog]uint64),
+		crons: make(map[string][]tokenOfBoth), cov: cfg.coverage,
 		ended: make(map[string]bool), taken: make(map[storage.Taken]bool),
 	}
 }

@@ -368,6 +368,9 @@ func (d draft) String() string {
 		s += " (the same job)"
 	}
 	s += fmt.Sprintf(" from %s", d.from.State)
+	if d.to.Log != nil {
+		s += fmt.Sprintf(" with the log %.40q", d.to.Log)
+	}
 	to := d.to.Record
 	to.Version = d.from.Version
 	for i, diff := range fields.Diff(to, d.from) {
@@ -466,6 +469,13 @@ func (w *world) settle(t *rapid.T) randomOp {
 			}
 		}
 	}
+	if w.cfg.Logs && chance(t, 2) {
+		for i := range list {
+			if !chance(t, 4) {
+				list[i].to.Log = w.log(t)
+			}
+		}
+	}
 	if gone := w.deleted(); len(gone) > 0 && chance(t, 6) {
 		var r storage.Record
 		r.ID, r.State, r.Queue, r.Type = pick(t, gone...), ojs.StateActive, "a", "x"
@@ -478,6 +488,12 @@ func (w *world) settle(t *rapid.T) randomOp {
 		func() string { return "settle" + draftText(list) },
 		func() { w.doSettle(list) },
 	}
+}
+
+// log draws what an attempt has logged, of any bytes.
+func (w *world) log(t *rapid.T) []byte {
+	text := fmt.Sprintf("%s %d", clockText(w.now), dice(t, 1<<10))
+	return []byte(text + pick(t, "", "\n", "\x00\xff", strings.Repeat("x", 1<<10)))
 }
 
 func (w *world) doSettle(list []draft) {
@@ -493,6 +509,7 @@ func (w *world) doSettle(list []draft) {
 			continue
 		}
 		w.as[c.Record.ID] = settleName(c.AttemptFieldsOnly)
+		w.logAt[refLog{c.Record.ID, want[i].Version}] = want[i].Version + w.ahead[c.Record.ID]
 		w.movedBy(want[i].Moved)
 		w.sameInserted(c.Then, got[i].Then, want[i].Then)
 		w.sameJobs("moved by settle of "+nameOf(c.Record.ID), w.mine(got[i].Moved...), want[i].Moved)

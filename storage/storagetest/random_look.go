@@ -1,10 +1,12 @@
 package storagetest
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -57,9 +59,38 @@ func (w *world) get(id string) {
 	if wantErr == nil {
 		w.same("get of "+nameOf(id), w.mine(got)[0], want)
 		w.cov.shown("get", &want)
+		w.logs(id)
 	} else if !errors.Is(err, ojs.ErrNotFound) {
 		w.failf("get of %s: %v is not ojs.ErrNotFound", nameOf(id), err)
 	}
+}
+
+// logs looks at what the attempts of a job have logged.
+func (w *world) logs(id string) {
+	if !w.cfg.Logs {
+		return
+	}
+	ls, _ := logStore(w.s)
+	got, err := ls.Logs(w.ctx, id)
+	w.same("the error of the logs of "+nameOf(id), err, nil)
+	var want []storage.Log
+	if j := w.ref.find(id); j != nil {
+		want = j.logs
+	}
+	same := func(a, b storage.Log) bool {
+		return a.Version == w.logAt[refLog{id, b.Version}] && bytes.Equal(a.Data, b.Data)
+	}
+	if !slices.EqualFunc(got, want, same) {
+		w.failf("the logs of %s: %s, want %s", nameOf(id), logsText(got), logsText(want))
+	}
+}
+
+func logsText(list []storage.Log) string {
+	texts := make([]string, len(list))
+	for i, l := range list {
+		texts[i] = fmt.Sprintf("%d: %.40q", l.Version, l.Data)
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
 }
 
 func (w *world) counts() {

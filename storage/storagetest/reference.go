@@ -45,6 +45,8 @@ type refJob struct {
 
 	keptOn time.Time // until when Prune has kept it for its Keeper
 
+	logs []storage.Log // the newest storage.MaxLogs, the oldest first
+
 	counted bool         // it was stored with DependsOn or an OrderingKey
 	key     string       // the OrderingKey until the job's end is counted
 	waits   []awaitedJob // the jobs that it waits for
@@ -641,6 +643,7 @@ func (s *Reference) Settle(ctx context.Context, now time.Time, changes []storage
 func (s *Reference) settleThen(now time.Time, c *storage.Change) (settled storage.Settled) {
 	if len(c.Then) == 0 {
 		settled = s.settle(&c.Record)
+		s.keepLog(c, &settled)
 		settled.Moved = s.countEnds(now)
 		return settled
 	}
@@ -648,6 +651,7 @@ func (s *Reference) settleThen(now time.Time, c *storage.Change) (settled storag
 		if settled = trial.settle(&c.Record); settled.Err != nil {
 			return settled.Err
 		}
+		trial.keepLog(c, &settled)
 		if err := trial.insertable(c.Then); err != nil {
 			return err
 		}
@@ -661,6 +665,17 @@ func (s *Reference) settleThen(now time.Time, c *storage.Change) (settled storag
 		return storage.Settled{Version: c.Record.Version, Err: err}
 	}
 	return settled
+}
+
+// keepLog keeps the log of a change that was applied.
+func (s *Reference) keepLog(c *storage.Change, settled *storage.Settled) {
+	if c.Log == nil || settled.Err != nil {
+		return
+	}
+	j := s.find(c.Record.ID)
+	l := storage.Log{Version: settled.Version, Data: slices.Clone(c.Log)}
+	all := slices.Concat(j.logs, []storage.Log{l}) // a trial shares the list
+	j.logs = all[max(0, len(all)-storage.MaxLogs):]
 }
 
 func (s *Reference) settle(to *storage.Record) storage.Settled {
