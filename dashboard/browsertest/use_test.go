@@ -282,15 +282,13 @@ func TestFormsWithoutScript(t *testing.T) {
 		chromedp.SendKeys(`input[name=priority]`, "9"), chromedp.Click(`button.main`),
 		chromedp.WaitVisible(`[data-live=run]`))
 	s.wait(func() bool { return s.count(engine.Filter{Priority: &engine.Range{Min: 9, Max: 9}}) == 1 })
-	soonest, err := s.eng.Jobs().Page(ctx, engine.Filter{States: []ojs.State{ojs.StateScheduled},
-		Order: engine.OrderDue}, "", 1)
-	s.must(err)
-	row := `td.pick input[value="` + soonest.Jobs[0].ID + `"]`
+	row := `td.pick input[value="` + s.digest + `"]` // which is due in 45 minutes
 	b.run(chromedp.Navigate(s.url+"due/"), chromedp.WaitVisible(row),
 		chromedp.SetValue(`#do`, "cancel"), chromedp.Click(row),
 		chromedp.Click(`#many button:not([name])`), chromedp.WaitVisible(`button.danger`),
 		chromedp.Click(`button.danger`), chromedp.WaitVisible(`[data-live=run]`))
-	s.wait(func() bool { return s.state(soonest.Jobs[0].ID) == ojs.StateCancelled })
+	s.wait(func() bool { return s.state(s.digest) == ojs.StateCancelled })
+	s.digest = s.enqueue("email.digest", nil, ojs.WithQueue("mail"), ojs.WithDelay(time.Hour))
 	b.run(chromedp.Navigate(s.url+"jobs/"+s.digest+"/edit/"), chromedp.WaitVisible(`input[name=queue]`),
 		chromedp.SetValue(`input[name=queue]`, "other"), chromedp.Click(`button[value=move]`),
 		chromedp.WaitVisible(`table.changes`), chromedp.Click(`button.main`),
