@@ -139,6 +139,9 @@ func (s *Storage) settleCountingIn(
 			return nil, false, err
 		}
 	}
+	if len(o.encoded) == 1 && len(list) > 0 {
+		c.jobs[list[0].seq] = nil // it waits no more, though its row says so until it is stored
+	}
 	if err := c.load(list); err != nil {
 		return nil, false, err
 	}
