@@ -66,7 +66,8 @@ type holder struct {
 func newAdversary(t *testing.T, seed uint64) *adversary {
 	a := &adversary{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), jobs: make(map[string]*played)}
 	grace := []time.Duration{0, time.Second, 5 * time.Second}[a.rnd.IntN(3)]
-	eng, err := engine.New[any](memory.New(), quiet, engine.WithConcurrency(1+a.rnd.IntN(4)), engine.WithGracePeriod(grace), engine.WithMaxStuck(a.rnd.IntN(3)))
+	eng, err := engine.New[any](memory.New(), quiet, engine.WithConcurrency(1+a.rnd.IntN(4)),
+		engine.WithGracePeriod(grace), engine.WithMaxStuck(a.rnd.IntN(3)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,9 +236,11 @@ func (a *adversary) enqueue() string {
 	p := &played{timeout: time.Duration(1+r.IntN(12)) * time.Second, runs: 1 + r.IntN(4)}
 	delay := time.Duration(r.IntN(3)*r.IntN(4000)) * time.Millisecond
 	p.due = time.Now().Add(delay)
-	ticket, err := a.eng.Enqueue(context.Background(), typ, nil, ojs.WithTimeout(p.timeout), ojs.WithDelay(delay),
+	ticket, err := a.eng.Enqueue(context.Background(), typ, nil, ojs.WithTimeout(p.timeout),
+		ojs.WithDelay(delay),
 		ojs.WithLease(time.Duration(2+r.IntN(20))*time.Second), ojs.WithRetry(ojs.RetryPolicy{
-			MaxAttempts: p.runs, InitialInterval: adversaryInterval, BackoffCoefficient: 1, Jitter: ojs.JitterOff, MaxInterval: time.Minute,
+			MaxAttempts: p.runs, InitialInterval: adversaryInterval, BackoffCoefficient: 1,
+			Jitter: ojs.JitterOff, MaxInterval: time.Minute,
 		}))
 	if err != nil {
 		a.t.Error(err)
@@ -321,7 +324,8 @@ func (a *adversary) play() {
 	group.Go(func() { // Run after Run
 		for ctx.Err() == nil {
 			a.mu.Lock()
-			works, rests := time.Duration(a.rnd.IntN(20_000))*time.Millisecond, time.Duration(a.rnd.IntN(3000))*time.Millisecond
+			works, rests := time.Duration(a.rnd.IntN(20_000))*time.Millisecond,
+				time.Duration(a.rnd.IntN(3000))*time.Millisecond
 			a.mu.Unlock()
 			run, stop := context.WithTimeout(ctx, works)
 			if err := a.eng.Run(run); err != nil && !errors.Is(err, engine.ErrStuck) {
@@ -358,7 +362,8 @@ func (a *adversary) play() {
 			a.t.Errorf("job %+v after 6 h: %v", job, err)
 			continue
 		}
-		if i := slices.IndexFunc(job.Errors, func(f ojs.Failure) bool { return f.Attempt > job.MaxAttempts }); i >= 0 || job.Attempt > job.MaxAttempts {
+		if i := slices.IndexFunc(job.Errors,
+			func(f ojs.Failure) bool { return f.Attempt > job.MaxAttempts }); i >= 0 || job.Attempt > job.MaxAttempts {
 			a.t.Errorf("job %s: attempt %d of %d: %+v", id, job.Attempt, job.MaxAttempts, job.Errors)
 		}
 	}

@@ -33,13 +33,17 @@ func TestAllocationsOfAJob(t *testing.T) {
 		listens       bool
 		allocs, bytes float64
 	}{
-		"nobody":           {allocs: 4, bytes: 500},
-		"a brief observer": {opts: []engine.Option{engine.WithObserver(&eventCount{})}, allocs: 8, bytes: 650},
-		"a subscription that selects none of its events": {allocs: 4, bytes: 500, listens: true, filter: engine.EventFilter{Types: []ojs.EventType{ojs.EventDiscarded}}},
+		"nobody": {allocs: 4, bytes: 500},
+		"a brief observer": {opts: []engine.Option{engine.WithObserver(&eventCount{})},
+			allocs: 8, bytes: 650},
+		"a subscription that selects none of its events": {allocs: 4, bytes: 500, listens: true,
+			filter: engine.EventFilter{Types: []ojs.EventType{ojs.EventDiscarded}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// quiet writes lines, to nowhere
-			eng, err := engine.New[args](memory.New(), append(o.opts, engine.WithConcurrency(8), engine.WithRetention(engine.Retention{MinAge: -1}))...)
+			eng, err := engine.New[args](memory.New(),
+				append(o.opts, engine.WithConcurrency(8),
+					engine.WithRetention(engine.Retention{MinAge: -1}))...)
 			must(t, err)
 			if o.listens {
 				defer eng.Subscribe(o.filter).Close()
@@ -133,10 +137,13 @@ func TestMemoryOfWaitingJobs(t *testing.T) {
 	eng, err := engine.New[args](memory.New())
 	must(t, err)
 	delayed := testing.AllocsPerRun(2000, func() {
-		_, err := eng.Enqueue(t.Context(), "noop", args{1, "x"}, ojs.WithDelay(time.Hour), ojs.WithPriority(1))
+		_, err := eng.Enqueue(t.Context(), "noop", args{1, "x"}, ojs.WithDelay(time.Hour),
+			ojs.WithPriority(1))
 		must(t, err)
 	})
 	if delayed > plain {
-		t.Errorf("an enqueue with options makes %.1f allocations, a plain one %.1f: the options are allocated", delayed, plain)
+		t.Errorf(
+			"an enqueue with options makes %.1f allocations, a plain one %.1f: the options are allocated",
+			delayed, plain)
 	}
 }

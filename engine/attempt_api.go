@@ -185,7 +185,8 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	} else {
 		rec := *a.rec
 		rec.Progress = x.Progress
-		c.transition(op, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: event, WorkerID: c.worker, Until: now.Add(rec.Lease)})
+		c.transition(op, &rec, rec.Version, eventlog.None, now,
+			ojs.Event{Type: event, WorkerID: c.worker, Until: now.Add(rec.Lease)})
 		op.End()
 	}
 	if err != nil {

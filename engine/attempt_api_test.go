@@ -157,7 +157,8 @@ func TestCheckpoints(t *testing.T) {
 				must(t, handler.SaveCheckpoint(ctx, place{at.Row + 1}))
 				must(t, handler.SaveCheckpoint(ctx, place{at.Row + 10}))
 				before := at.Row
-				if found, err := handler.LoadCheckpoint(ctx, &at); !found || err != nil || at.Row != before+10 {
+				if found, err := handler.LoadCheckpoint(ctx, &at); !found || err != nil ||
+					at.Row != before+10 {
 					t.Errorf("an attempt reads its own: %v %v %v", found, at, err)
 				}
 				switch len(rows) {

@@ -19,7 +19,8 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 			return "", errUnchanged
 		}
 		if r.State.Terminal() {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled, Allowed: "only a job that has not ended can be cancelled"}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled,
+				Allowed: "only a job that has not ended can be cancelled"}
 		}
 		if ojs.Actor(ctx) != "" {
 			note(ctx, r, now, ojs.NoteCancelled, "")
@@ -77,7 +78,9 @@ func (ch *changed) forget() { changes.Put(ch) }
 // change makes the change of a job that f decides on, with the event that f names;
 // sameJob is storage.Change.AttemptFieldsOnly. It returns nil if f found nothing to
 // change. If the job moves on in between, f decides again.
-func (c *core) change(ctx context.Context, id string, sameJob bool, f func(*storage.Record, time.Time) (ojs.EventType, error)) (*changed, error) {
+func (c *core) change(
+	ctx context.Context, id string, sameJob bool, f func(*storage.Record, time.Time) (ojs.EventType, error),
+) (*changed, error) {
 	if err := c.checkTx(ctx); err != nil {
 		return nil, err
 	}

@@ -84,7 +84,8 @@ func TestCancel(t *testing.T) {
 			}
 			for _, ticket := range []ojs.Ticket{ok, bad} {
 				var refused *ojs.TransitionError
-				if err := b.Cancel(b.ctx, ticket.ID); !errors.As(err, &refused) || !errors.Is(err, ojs.ErrTransition) {
+				if err := b.Cancel(b.ctx, ticket.ID); !errors.As(err, &refused) ||
+					!errors.Is(err, ojs.ErrTransition) {
 					t.Errorf("error %v", err)
 				}
 			}

@@ -36,7 +36,8 @@ type entry struct {
 func (l *ledger) act() {
 	ctx := l.Context()
 	if len(l.jobs) == 0 || rapid.IntRange(0, 2).Draw(l.T, "enqueue") == 0 {
-		e := &entry{queue: rapid.SampledFrom([]string{"a", "b"}).Draw(l.T, "queue"), typ: rapid.SampledFrom([]string{"m.x", "m.y", "n"}).Draw(l.T, "type")}
+		e := &entry{queue: rapid.SampledFrom([]string{"a", "b"}).Draw(l.T, "queue"),
+			typ: rapid.SampledFrom([]string{"m.x", "m.y", "n"}).Draw(l.T, "type")}
 		var opts []ojs.Option
 		switch e.state = rapid.SampledFrom([]ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}).Draw(l.T, "state"); e.state {
 		case ojs.StateScheduled:
@@ -108,12 +109,14 @@ func (l *ledger) act() {
 
 func (l *ledger) filter() (engine.Filter, func(*entry) bool) {
 	f := engine.Filter{
-		States: rapid.SliceOfNDistinct(rapid.SampledFrom(ojs.AllStates()), 0, 4, rapid.ID[ojs.State]).Draw(l.T, "states"),
+		States: rapid.SliceOfNDistinct(rapid.SampledFrom(ojs.AllStates()), 0, 4,
+			rapid.ID[ojs.State]).Draw(l.T, "states"),
 		Queues: rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b"}}).Draw(l.T, "queues"),
 		Types:  rapid.SampledFrom([][]string{nil, {"m.*"}, {"n"}, {"m.x", "n*"}}).Draw(l.T, "types"),
 	}
 	return f, func(e *entry) bool {
-		return !e.deleted && (len(f.States) == 0 || slices.Contains(f.States, e.state)) && (f.Queues == nil || slices.Contains(f.Queues, e.queue)) &&
+		return !e.deleted && (len(f.States) == 0 || slices.Contains(f.States, e.state)) && (f.Queues == nil ||
+			slices.Contains(f.Queues, e.queue)) &&
 			(f.Types == nil || slices.ContainsFunc(f.Types, func(p string) bool {
 				prefix, cut := strings.CutSuffix(p, "*")
 				return cut && strings.HasPrefix(e.typ, prefix) || p == e.typ
@@ -193,7 +196,8 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 		for range rapid.IntRange(1, 5).Draw(t, "rounds") {
 			l.act()
 			f, selected := l.filter()
-			states, to := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}, ojs.StateCancelled
+			states, to := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending,
+				ojs.StateRetryable}, ojs.StateCancelled
 			do := l.eng.Jobs().CancelAll
 			switch rapid.IntRange(0, 2).Draw(t, "operation") {
 			case 0:
@@ -206,13 +210,15 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 				}
 			}
 			named := len(f.States) > 0
-			f.States = slices.DeleteFunc(slices.Clone(f.States), func(s ojs.State) bool { return !slices.Contains(states, s) })
+			f.States = slices.DeleteFunc(slices.Clone(f.States),
+				func(s ojs.State) bool { return !slices.Contains(states, s) })
 			if named && len(f.States) == 0 {
 				continue
 			}
 			var want []engine.Result
 			for _, e := range l.jobs {
-				if !selected(e) || !slices.Contains(states, e.state) || len(f.States) > 0 && !slices.Contains(f.States, e.state) {
+				if !selected(e) || !slices.Contains(states, e.state) ||
+					len(f.States) > 0 && !slices.Contains(f.States, e.state) {
 					continue
 				}
 				want = append(want, engine.Result{ID: e.id})
@@ -277,7 +283,8 @@ func TestBulkBesideOthers(t *testing.T) {
 				if err == nil {
 					err = eng.Jobs().Delete(ctx, ticket.ID)
 				}
-				if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) {
+				if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) &&
+					!errors.Is(err, ojs.ErrPruned) {
 					t.Error(err)
 				}
 			}
@@ -294,7 +301,8 @@ func TestBulkBesideOthers(t *testing.T) {
 			if done[r.ID]++; done[r.ID] > 1 {
 				t.Errorf("job %s twice", r.ID)
 			}
-			if r.Err != nil && !errors.Is(r.Err, ojs.ErrTransition) && !errors.Is(r.Err, ojs.ErrNotFound) && !errors.Is(r.Err, ojs.ErrPruned) {
+			if r.Err != nil && !errors.Is(r.Err, ojs.ErrTransition) && !errors.Is(r.Err, ojs.ErrNotFound) &&
+				!errors.Is(r.Err, ojs.ErrPruned) {
 				t.Error(r.Err)
 			}
 		}

@@ -34,12 +34,15 @@ func TestClaimsInBatches(t *testing.T) {
 		handle []handler.Option
 		claims int64
 	}{
-		"for every slot":        {false, nil, nil, 1},
-		"weights":               {false, []engine.Option{engine.WithQueue("default", engine.QueueConfig{Weight: 1})}, nil, 10},
-		"limit of a queue":      {false, []engine.Option{engine.WithQueue("default", engine.QueueConfig{Concurrency: 100})}, nil, 10},
-		"limit of a type":       {false, nil, []handler.Option{handler.WithConcurrency(100)}, 10},
-		"a queue without limit": {false, []engine.Option{engine.WithQueue("default", engine.QueueConfig{})}, nil, 1},
-		"cheap claims":          {true, nil, nil, 10},
+		"for every slot": {false, nil, nil, 1},
+		"weights": {false,
+			[]engine.Option{engine.WithQueue("default", engine.QueueConfig{Weight: 1})}, nil, 10},
+		"limit of a queue": {false,
+			[]engine.Option{engine.WithQueue("default", engine.QueueConfig{Concurrency: 100})}, nil, 10},
+		"limit of a type": {false, nil, []handler.Option{handler.WithConcurrency(100)}, 10},
+		"a queue without limit": {false,
+			[]engine.Option{engine.WithQueue("default", engine.QueueConfig{})}, nil, 1},
+		"cheap claims": {true, nil, nil, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,7 +61,9 @@ func TestClaimsInBatches(t *testing.T) {
 				started := 0
 				release := make(chan struct{})
 				begun := make(chan struct{}, 100)
-				eng.Handle("x", func(context.Context, *ojs.Job[any]) error { begun <- struct{}{}; <-release; return nil }, c.handle...)
+				eng.Handle("x",
+					func(context.Context, *ojs.Job[any]) error { begun <- struct{}{}; <-release; return nil },
+					c.handle...)
 				for range 25 {
 					_, err := eng.Enqueue(t.Context(), "x", nil)
 					must(t, err)

@@ -34,8 +34,10 @@ func TestStorageClock(t *testing.T) {
 		after := time.Now().Add(by)
 		job, err := eng.Get(t.Context(), ticket.ID)
 		must(t, err)
-		if job.CreatedAt.Before(before) || job.CreatedAt.After(after) || job.ScheduledAt.Sub(job.CreatedAt) != time.Hour {
-			t.Errorf("%v off: created at %v, not between %v and %v, for %v", by, job.CreatedAt, before, after, job.ScheduledAt)
+		if job.CreatedAt.Before(before) || job.CreatedAt.After(after) ||
+			job.ScheduledAt.Sub(job.CreatedAt) != time.Hour {
+			t.Errorf("%v off: created at %v, not between %v and %v, for %v", by, job.CreatedAt, before, after,
+				job.ScheduledAt)
 		}
 	}
 	mock := clock.NewMock()
@@ -65,7 +67,8 @@ func TestMachinesWhoseClocksDiffer(t *testing.T) {
 	must(t, err)
 	early, err := slow.Enqueue(t.Context(), "x", nil, ojs.WithDelay(30*time.Second))
 	must(t, err)
-	fast.Handle("x", func(context.Context, *ojs.Job[any]) error { t.Error("the fast machine ran a job"); return nil })
+	fast.Handle("x",
+		func(context.Context, *ojs.Job[any]) error { t.Error("the fast machine ran a job"); return nil })
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- fast.Run(ctx) }()

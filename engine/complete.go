@@ -82,7 +82,8 @@ var errCompleting = fmt.Errorf("%w: the attempt has called handler.Complete, aft
 
 // errUncommitted is the failure of an attempt whose handler has returned without an error
 // and without the commit of its completion.
-var errUncommitted = errors.New("ojs: the transaction of handler.Complete was not committed when the handler returned")
+var errUncommitted = errors.New(
+	"ojs: the transaction of handler.Complete was not committed when the handler returned")
 
 // settleCompleted finds out whether the transaction in which an attempt has completed its
 // job was committed. It returns what the attempt's goroutine does next.
@@ -101,7 +102,8 @@ func (r *run) settleCompleted(a *attempt, o policy.Outcome, cause error, said sa
 		there.Version == a.rec.Version+1 && there.State == ojs.StateCompleted:
 		if o.Kind != policy.Returned || o.Err != nil {
 			log := c.jobLog(&a.rec.JobHeader)
-			log.Warn("handler failed after the commit of its completion; the job stays completed", "error", o.Err)
+			log.Warn("handler failed after the commit of its completion; the job stays completed",
+				"error", o.Err)
 		}
 		list := []*settlement{f}
 		c.stored(r.base, c.beganEnds(list, new(scratch)), list, []storage.Settled{a.stores})

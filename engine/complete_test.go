@@ -148,7 +148,8 @@ func TestComplete(t *testing.T) {
 				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCompleted}})
 				defer sub.Close()
 				b.run()
-				late := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour, Jitter: ojs.JitterOff}
+				late := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour,
+					Jitter: ojs.JitterOff}
 				ticket := b.enqueue("pay", ojs.WithTimeout(minute), ojs.WithRetry(late))
 				b.advance(20 * minute)
 				job := b.want(ticket.ID, o.state, 1)

@@ -197,7 +197,8 @@ func (r *run) dropped(f *settlement, err error) {
 	c := r.c
 	switch {
 	case !errors.Is(err, storage.ErrFenced):
-		c.jobLog(&f.rec.JobHeader).Error("outcome not stored; the job runs again when its lease has run out", "error", err)
+		c.jobLog(&f.rec.JobHeader).Error("outcome not stored; the job runs again when its lease has run out",
+			"error", err)
 	case c.logs(slog.LevelDebug):
 		c.jobLog(&f.rec.JobHeader).Debug("late result refused")
 	}
@@ -305,5 +306,6 @@ func (r *run) settleStalled(rec storage.Record) {
 
 // lostClaim reports whether a change was refused since its claim is not the job's latest.
 func lostClaim(err error) bool {
-	return errors.Is(err, storage.ErrFenced) || errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrTransition)
+	return errors.Is(err, storage.ErrFenced) || errors.Is(err, ojs.ErrNotFound) ||
+		errors.Is(err, ojs.ErrTransition)
 }

@@ -296,7 +296,8 @@ func cronEntry(s *storage.Cron) CronEntry {
 func (c *Cron) store() (storage.CronStore, error) {
 	s, ok := storage.As[storage.CronStore](c.core.store)
 	if !ok {
-		return nil, fmt.Errorf("%w: storage %s keeps no recurring jobs", ojs.ErrUnsupported, c.core.store.Capabilities().Name)
+		return nil, fmt.Errorf("%w: storage %s keeps no recurring jobs", ojs.ErrUnsupported,
+			c.core.store.Capabilities().Name)
 	}
 	return s, nil
 }
@@ -360,7 +361,8 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	switch e.Overlap {
 	case OverlapSkip, OverlapAllow, OverlapCancelPrevious, OverlapEnqueue:
 	default:
-		return storage.Cron{}, invalid("overlap", fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
+		return storage.Cron{}, invalid("overlap",
+			fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
 	}
 	if e.Missed == "" {
 		e.Missed = MissedOnce
@@ -485,14 +487,17 @@ func began(e *storage.Cron) time.Time {
 // firstRun is the first time of a schedule after now, and the times before it that are
 // missed because of the zone's clock. An @every schedule counts from anchor; zero: from
 // now.
-func firstRun(schedule, zone string, now, anchor time.Time) (next time.Time, missed []cronspec.Missed, err error) {
+func firstRun(
+	schedule, zone string, now, anchor time.Time,
+) (next time.Time, missed []cronspec.Missed, err error) {
 	s, err := cronspec.Parse(schedule, zone)
 	if err != nil {
 		return time.Time{}, nil, err
 	}
 	next, missed = s.Next(now, anchor)
 	if next.IsZero() {
-		return next, nil, invalid("schedule", fmt.Sprintf("%q never comes in %s", schedule, cmp.Or(zone, "UTC")))
+		return next, nil, invalid("schedule",
+			fmt.Sprintf("%q never comes in %s", schedule, cmp.Or(zone, "UTC")))
 	}
 	return next, missed, nil
 }

@@ -16,7 +16,8 @@ import (
 func cronEntries(n int) []engine.CronEntry {
 	entries := make([]engine.CronEntry, n)
 	for i := range entries {
-		entries[i] = engine.CronEntry{Name: fmt.Sprint("e", i), Schedule: "0 3 * * *", Job: ojs.NewDraft("x", i)}
+		entries[i] = engine.CronEntry{Name: fmt.Sprint("e", i), Schedule: "0 3 * * *",
+			Job: ojs.NewDraft("x", i)}
 	}
 	return entries
 }

@@ -56,10 +56,12 @@ func TestCronStorageFails(t *testing.T) {
 				once(s, func(c *storagetest.Call) { fault(b, c) })
 				b.advance(150 * time.Minute)
 				told := cronEvents(sub)
-				if want := []string{"cron.triggered  01:00:00", "cron.triggered  02:00:00"}; !slices.Equal(told, want) || len(b.times()) != 2 {
+				if want := []string{"cron.triggered  01:00:00", "cron.triggered  02:00:00"}; !slices.Equal(
+					told, want) || len(b.times()) != 2 {
 					t.Errorf("told %q, ran at %v", told, b.times())
 				}
-				if e := b.entry("e"); e.Runs != 2 || !e.NextRun.Equal(b.start.Add(3*time.Hour)) || b.job(e.LastJobID).State != ojs.StateCompleted {
+				if e := b.entry("e"); e.Runs != 2 || !e.NextRun.Equal(b.start.Add(3*time.Hour)) ||
+					b.job(e.LastJobID).State != ojs.StateCompleted {
 					t.Errorf("%+v", e)
 				}
 			})
@@ -86,7 +88,8 @@ func TestCronChangedWhileItsRunIsRefused(t *testing.T) {
 				})
 			})
 			b.advance(time.Hour)
-			if e := b.entry("e"); e.Description != "new" || e.Runs != 1 || e.LastJobID != first || !e.NextRun.Equal(b.start.Add(3*time.Hour)) {
+			if e := b.entry("e"); e.Description != "new" || e.Runs != 1 || e.LastJobID != first ||
+				!e.NextRun.Equal(b.start.Add(3*time.Hour)) {
 				t.Errorf("%+v, want run %s", e, first)
 			}
 		})

@@ -36,26 +36,31 @@ func TestCron(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			var meta []string
 			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
-				meta = append(meta, fmt.Sprint(job.Meta["cron_name"], " ", job.Meta["cron_triggered_at"], " ", job.Queue, " ", job.MaxAttempts))
+				meta = append(meta, fmt.Sprint(job.Meta["cron_name"], " ", job.Meta["cron_triggered_at"], " ",
+					job.Queue, " ", job.MaxAttempts))
 				return nil
 			})
 			b.run()
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
 			defer sub.Close()
-			b.cron(engine.CronEntry{Name: "hourly", Schedule: "0 * * * *", Job: ojs.NewDraft("x", nil, ojs.WithQueue("q"), ojs.WithMaxAttempts(5))})
+			b.cron(engine.CronEntry{Name: "hourly", Schedule: "0 * * * *",
+				Job: ojs.NewDraft("x", nil, ojs.WithQueue("q"), ojs.WithMaxAttempts(5))})
 			b.advance(150 * time.Minute)
-			if got, want := b.times(), []time.Duration{time.Hour, 2 * time.Hour}; !reflect.DeepEqual(got, want) {
+			if got, want := b.times(), []time.Duration{time.Hour, 2 * time.Hour}; !reflect.DeepEqual(got,
+				want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 			if want := []string{"hourly 2000-01-01T01:00:00Z q 5", "hourly 2000-01-01T02:00:00Z q 5"}; !slices.Equal(meta, want) {
 				t.Errorf("E018: %q", meta)
 			}
 			events := received(sub)
-			if names(events) != "cron.triggered cron.triggered" || events[0].Subject != "hourly" || events[0].Data()["scheduled_at"] != "2000-01-01T01:00:00Z" {
+			if names(events) != "cron.triggered cron.triggered" || events[0].Subject != "hourly" ||
+				events[0].Data()["scheduled_at"] != "2000-01-01T01:00:00Z" {
 				t.Errorf("%+v", events)
 			}
 			e := b.entry("hourly")
-			if e.Runs != 2 || !e.LastRun.Equal(b.start.Add(2*time.Hour)) || !e.NextRun.Equal(b.start.Add(3*time.Hour)) || b.job(e.LastJobID).State != ojs.StateCompleted || e.Job.Type() != "x" {
+			if e.Runs != 2 || !e.LastRun.Equal(b.start.Add(2*time.Hour)) ||
+				!e.NextRun.Equal(b.start.Add(3*time.Hour)) || b.job(e.LastJobID).State != ojs.StateCompleted || e.Job.Type() != "x" {
 				t.Errorf("%+v", e)
 			}
 		})
@@ -67,12 +72,15 @@ func TestCron(t *testing.T) {
 			b.run()
 			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: job})
 			b.advance(15 * time.Minute)
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: ojs.NewDraft("y", nil), Description: "new"})
+			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: ojs.NewDraft("y", nil),
+				Description: "new"})
 			b.advance(5 * time.Minute)
-			if got, want := b.times(), []time.Duration{10 * time.Minute, 20 * time.Minute}; !reflect.DeepEqual(got, want) {
+			if got, want := b.times(),
+				[]time.Duration{10 * time.Minute, 20 * time.Minute}; !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
-			if e := b.entry("e"); e.Runs != 2 || e.Description != "new" || !e.CreatedAt.Equal(b.start) || b.job(e.LastJobID).Type != "y" {
+			if e := b.entry("e"); e.Runs != 2 || e.Description != "new" || !e.CreatedAt.Equal(b.start) ||
+				b.job(e.LastJobID).Type != "y" {
 				t.Errorf("%+v", e)
 			}
 			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job})
@@ -86,7 +94,8 @@ func TestCron(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job}, engine.CronEntry{Name: "off", Schedule: "@every 1m", Job: job, Paused: true})
+			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job},
+				engine.CronEntry{Name: "off", Schedule: "@every 1m", Job: job, Paused: true})
 			b.advance(time.Minute)
 			must(t, b.Cron().Pause(b.ctx, "e"))
 			if e := b.entry("e"); !e.Paused || !e.NextRun.IsZero() {
@@ -97,7 +106,8 @@ func TestCron(t *testing.T) {
 			b.advance(time.Minute)
 			must(t, b.Cron().Remove(b.ctx, "e"))
 			b.advance(time.Hour)
-			if got, want := b.times(), []time.Duration{time.Minute, 62 * time.Minute}; !reflect.DeepEqual(got, want) {
+			if got, want := b.times(), []time.Duration{time.Minute, 62 * time.Minute}; !reflect.DeepEqual(got,
+				want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 			_, get := b.Cron().Get(b.ctx, "e")
@@ -124,14 +134,16 @@ func TestCron(t *testing.T) {
 			pause(func() { must(t, b.Cron().Resume(b.ctx, "e")) }) // before the first run, at 5m
 			pause(func() { must(t, b.Cron().Resume(b.ctx, "e")) }) // at 16m
 			pause(func() { b.cron(e) })                            // at 27m
-			if got, want := b.times(), []time.Duration{10 * time.Minute, 20 * time.Minute, 30 * time.Minute}; !reflect.DeepEqual(got, want) {
+			if got, want := b.times(),
+				[]time.Duration{10 * time.Minute, 20 * time.Minute, 30 * time.Minute}; !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 			pause(func() { // at 38m; another interval begins anew
 				e.Schedule = "@every 3m"
 				b.cron(e)
 			})
-			if got, want := b.times()[3:], []time.Duration{41 * time.Minute, 44 * time.Minute}; !reflect.DeepEqual(got, want) {
+			if got, want := b.times()[3:],
+				[]time.Duration{41 * time.Minute, 44 * time.Minute}; !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 		})
@@ -173,7 +185,8 @@ func TestCron(t *testing.T) {
 							skipped++
 						}
 					}
-					if isSkip := overlap == "" || overlap == engine.OverlapSkip; isSkip != (skipped == 2) || !isSkip && skipped > 0 {
+					if isSkip := overlap == "" || overlap == engine.OverlapSkip; isSkip != (skipped == 2) ||
+						!isSkip && skipped > 0 {
 						t.Errorf("%d skipped", skipped)
 					}
 					if (overlap == engine.OverlapCancelPrevious) != (cancelled == 4) {
@@ -188,7 +201,8 @@ func TestCron(t *testing.T) {
 			b.run()
 			keys := make(map[string]string)
 			for _, name := range []string{strings.Repeat("n", 250), strings.Repeat("n", 251), strings.Repeat("n", 255), strings.Repeat("n", 254) + "m"} {
-				b.cron(engine.CronEntry{Name: name, Schedule: "@every 1m", Job: job, Overlap: engine.OverlapEnqueue})
+				b.cron(engine.CronEntry{Name: name, Schedule: "@every 1m", Job: job,
+					Overlap: engine.OverlapEnqueue})
 				for range 2 {
 					b.advance(time.Minute)
 					wire, err := json.Marshal(b.job(b.entry(name).LastJobID))
@@ -211,9 +225,11 @@ func TestCron(t *testing.T) {
 	t.Run("P1.1 more than two waiting are warned of", func(t *testing.T) {
 		var logged lockedBuffer
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
+			b.handle("x",
+				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
 			b.run()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job, Overlap: engine.OverlapEnqueue})
+			b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job,
+				Overlap: engine.OverlapEnqueue})
 			b.advance(3 * time.Minute)
 			if logged.String() != "" {
 				t.Error(logged.String())
@@ -224,7 +240,9 @@ func TestCron(t *testing.T) {
 			}
 			must(t, b.Cron().Remove(b.ctx, "e"))
 			b.advance(5 * time.Hour)
-		}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+		},
+			engine.WithLogger(
+				slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	})
 	t.Run("P1.1 one catch-up after missed runs, and the schedule goes on", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -233,7 +251,8 @@ func TestCron(t *testing.T) {
 			b.advance(5*time.Hour + 30*time.Minute)
 			b.run()
 			b.advance(time.Hour)
-			if got, want := b.times(), []time.Duration{5*time.Hour + 30*time.Minute, 6 * time.Hour}; !reflect.DeepEqual(got, want) {
+			if got, want := b.times(),
+				[]time.Duration{5*time.Hour + 30*time.Minute, 6 * time.Hour}; !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 		})
@@ -245,7 +264,8 @@ func TestCron(t *testing.T) {
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
 			defer sub.Close()
 			b.advance(time.Date(2000, 3, 24, 12, 0, 0, 0, time.UTC).Sub(b.start)) // forward on the 26th
-			b.cron(engine.CronEntry{Name: "night", Schedule: "30 2 * * *", TimeZone: "Europe/Berlin", Job: job})
+			b.cron(engine.CronEntry{Name: "night", Schedule: "30 2 * * *",
+				TimeZone: "Europe/Berlin", Job: job})
 			b.advance(4 * 24 * time.Hour)
 			b.advance(time.Until(time.Date(2000, 10, 27, 12, 0, 0, 0, time.UTC)))
 			before := len(b.times())
@@ -297,7 +317,8 @@ func TestCron(t *testing.T) {
 					b.advance(3 * 24 * time.Hour)
 					var skipped []string
 					for _, ev := range received(sub) {
-						skipped = append(skipped, ev.Subject+" "+ev.Reason+" "+ev.Due.UTC().Format(time.DateTime))
+						skipped = append(skipped, ev.Subject+" "+ev.Reason+" "+
+							ev.Due.UTC().Format(time.DateTime))
 					}
 					if want := []string{"night dst_skip 2000-03-26 01:30:00"}; !slices.Equal(skipped, want) {
 						t.Errorf("skipped %v, want %v", skipped, want)
@@ -312,8 +333,10 @@ func TestCron(t *testing.T) {
 			defer sub.Close()
 			b.run()
 			b.cron(
-				engine.CronEntry{Name: "a", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{}))},
-				engine.CronEntry{Name: "b", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: ojs.NewDraft("y", nil, ojs.WithQueue("small"))},
+				engine.CronEntry{Name: "a", Schedule: "@every 1m", Overlap: engine.OverlapAllow,
+					Job: ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{}))},
+				engine.CronEntry{Name: "b", Schedule: "@every 1m", Overlap: engine.OverlapAllow,
+					Job: ojs.NewDraft("y", nil, ojs.WithQueue("small"))},
 			)
 			b.advance(2 * time.Minute)
 			var got []string
@@ -333,36 +356,46 @@ func TestCron(t *testing.T) {
 		}{
 			"queue full": {ojs.WithQueue("small"), nil, "enqueue_failed"},
 			"duplicate":  {ojs.WithUnique(ojs.UniquePolicy{}), nil, "duplicate"},
-			"ignored":    {ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}), nil, "duplicate"},
-			"refused":    {ojs.WithPriority(1), errBoom, "enqueue_failed"},
-			"dropped":    {ojs.WithPriority(1), ojs.ErrDropped, "dropped"},
+			"ignored": {ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}), nil,
+				"duplicate"},
+			"refused": {ojs.WithPriority(1), errBoom, "enqueue_failed"},
+			"dropped": {ojs.WithPriority(1), ojs.ErrDropped, "dropped"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				inBubble(t, func(b *rig) {
-					b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, 5*time.Hour) })
+					b.handle("x",
+						func(ctx context.Context,
+							_ *ojs.Job[any]) error {
+							return handler.Sleep(ctx, 5*time.Hour)
+						})
 					b.run()
 					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCronSkipped}})
 					defer sub.Close()
 					long := ojs.WithTimeout(24 * time.Hour)
-					b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapAllow, Job: ojs.NewDraft("x", nil, long, tt.option)})
+					b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapAllow,
+						Job: ojs.NewDraft("x", nil, long, tt.option)})
 					b.advance(90 * time.Minute)
 					first := b.entry("e").LastJobID
 					b.advance(time.Hour)
-					if e := b.entry("e"); e.Runs != 1 || !e.LastRun.Equal(b.start.Add(time.Hour)) || e.LastJobID != first || !e.NextRun.Equal(b.start.Add(3*time.Hour)) {
+					if e := b.entry("e"); e.Runs != 1 || !e.LastRun.Equal(b.start.Add(time.Hour)) ||
+						e.LastJobID != first || !e.NextRun.Equal(b.start.Add(3*time.Hour)) {
 						t.Errorf("%+v, want run %s", e, first)
 					}
-					b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapSkip, Job: ojs.NewDraft("x", nil, long)})
+					b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapSkip,
+						Job: ojs.NewDraft("x", nil, long)})
 					b.advance(time.Hour)
 					var skipped []string
 					for _, ev := range received(sub) {
 						skipped = append(skipped, ev.Reason)
 					}
-					if want := []string{tt.reason, "overlap_skip"}; !slices.Equal(skipped, want) || len(b.times()) != 1 {
+					if want := []string{tt.reason, "overlap_skip"}; !slices.Equal(skipped, want) ||
+						len(b.times()) != 1 {
 						t.Errorf("skipped %v, want %v; ran at %v", skipped, want, b.times())
 					}
 					must(t, b.Cron().Remove(b.ctx, "e"))
 					b.advance(10 * time.Hour)
-				}, engine.WithQueue("default", engine.QueueConfig{}), engine.WithQueue("small", engine.QueueConfig{MaxDepth: 1}),
+				}, engine.WithQueue("default", engine.QueueConfig{}), engine.WithQueue("small",
+					engine.QueueConfig{MaxDepth: 1}),
 					engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
 						if job.Meta["cron_triggered_at"] == "2000-01-01T02:00:00Z" {
 							return tt.deny
@@ -375,7 +408,8 @@ func TestCron(t *testing.T) {
 	t.Run("P1.1 a job may be unique by the meta that its entry adds", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			unique := ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{MetaKeys: []string{"cron_name"}}))
+			unique := ojs.NewDraft("x", nil,
+				ojs.WithUnique(ojs.UniquePolicy{MetaKeys: []string{"cron_name"}}))
 			b.cron(
 				engine.CronEntry{Name: "a", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: unique},
 				engine.CronEntry{Name: "b", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: unique},
@@ -430,10 +464,14 @@ func TestCron(t *testing.T) {
 				wantInvalid(t, b.Cron().Set(b.ctx, good, bad), field)
 			}
 			for _, zone := range []string{"+02:00", "EST", "Japan", "Etc/GMT+5", "Mars/Olympus"} {
-				wantInvalid(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "z", Schedule: "@daily", TimeZone: zone, Job: job}), "time_zone")
+				wantInvalid(t,
+					b.Cron().Set(b.ctx, engine.CronEntry{Name: "z", Schedule: "@daily", TimeZone: zone,
+						Job: job}), "time_zone")
 			}
 			for _, schedule := range []string{"0,foo 3 * * *", "0 0 1 1 * 2020", "0 3 31 2 *"} {
-				wantInvalid(t, b.Cron().Set(b.ctx, good, engine.CronEntry{Name: "s", Schedule: schedule, Job: job}), "schedule")
+				wantInvalid(t,
+					b.Cron().Set(b.ctx, good,
+						engine.CronEntry{Name: "s", Schedule: schedule, Job: job}), "schedule")
 			}
 			if list, err := b.Cron().List(b.ctx); err != nil || len(list) != 0 {
 				t.Errorf("%+v, %v", list, err)
@@ -463,13 +501,15 @@ func TestCron(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			crons, _ := storage.As[storage.CronStore](b.store)
-			stored := storage.Cron{Name: "bad", Schedule: "x 3 * * *", Type: "x", Options: ojs.DefaultOptions(), NextRun: b.start}
+			stored := storage.Cron{Name: "bad", Schedule: "x 3 * * *", Type: "x",
+				Options: ojs.DefaultOptions(), NextRun: b.start}
 			_, err := crons.SetCrons(b.ctx, []storage.Cron{stored})
 			must(t, err)
 			b.cron(engine.CronEntry{Name: "good", Schedule: "@every 1s", Job: job})
 			b.run()
 			b.advance(3 * time.Minute)
-			if n := strings.Count(logged.String(), "cannot run"); n != 1 || !strings.Contains(logged.String(), `minute \"x\" is not`) {
+			if n := strings.Count(logged.String(), "cannot run"); n != 1 ||
+				!strings.Contains(logged.String(), `minute \"x\" is not`) {
 				t.Errorf("told %d times: %s", n, logged.String())
 			}
 			if bad, good := b.entry("bad"), b.entry("good"); bad.Runs != 0 || good.Runs != 180 {
@@ -492,7 +532,9 @@ func TestCron(t *testing.T) {
 			_, err = crons.SetCrons(b.ctx, []storage.Cron{stored})
 			must(t, err)
 			wantInvalid(t, b.Cron().Resume(b.ctx, "bad"), "schedule")
-		}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+		},
+			engine.WithLogger(
+				slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	})
 	t.Run("P1.1 a stored entry that never comes again runs when it is due, and ends", func(t *testing.T) {
 		var logged lockedBuffer
@@ -500,15 +542,19 @@ func TestCron(t *testing.T) {
 			b.handle("x", nothing)
 			b.advance(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(b.start))
 			crons, _ := storage.As[storage.CronStore](b.store)
-			_, err := crons.SetCrons(b.ctx, []storage.Cron{{Name: "e", Schedule: "30 2 * 3 0#2", TimeZone: "America/New_York", Type: "x",
+			_, err := crons.SetCrons(b.ctx, []storage.Cron{{Name: "e", Schedule: "30 2 * 3 0#2",
+				TimeZone: "America/New_York", Type: "x",
 				Options: ojs.DefaultOptions(), NextRun: time.Now().Add(time.Minute)}})
 			must(t, err)
 			b.run()
 			b.advance(time.Hour)
-			if e := b.entry("e"); e.Runs != 1 || !e.NextRun.IsZero() || !strings.Contains(logged.String(), "never comes again") {
+			if e := b.entry("e"); e.Runs != 1 || !e.NextRun.IsZero() ||
+				!strings.Contains(logged.String(), "never comes again") {
 				t.Errorf("%+v: %s", e, logged.String())
 			}
-		}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+		},
+			engine.WithLogger(
+				slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	})
 	t.Run("a storage without recurring jobs says so", func(t *testing.T) {
 		eng, err := engine.New[any](struct{ storage.Storage }{newMemory(t)}, quiet)
@@ -560,8 +606,9 @@ func TestCronSync(t *testing.T) {
 		}
 		for what, entries := range map[string][]engine.CronEntry{
 			"another prefix": {entry("billing.kept"), entry("other.daily")},
-			"a bad schedule": {entry("billing.kept"), {Name: "billing.bad", Schedule: "* *", Job: ojs.NewDraft("x", nil)}},
-			"a name twice":   {entry("billing.a"), entry("billing.a")},
+			"a bad schedule": {entry("billing.kept"),
+				{Name: "billing.bad", Schedule: "* *", Job: ojs.NewDraft("x", nil)}},
+			"a name twice": {entry("billing.a"), entry("billing.a")},
 		} {
 			if _, err := b.Cron().Sync(b.ctx, "billing.", entries...); !errors.Is(err, ojs.ErrInvalid) {
 				t.Errorf("P1.1 %s: %v", what, err)

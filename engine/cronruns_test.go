@@ -70,7 +70,8 @@ func TestCronTrigger(t *testing.T) {
 			if m["cron_name"] != "e" || m["cron_triggered_at"] != "2000-01-01T00:20:00Z" {
 				t.Errorf("%v", m)
 			}
-			if told := strings.Join(cronEvents(sub), ", "); told != "cron.triggered  00:20:00, cron.triggered  01:00:00" {
+			if told := strings.Join(cronEvents(sub),
+				", "); told != "cron.triggered  00:20:00, cron.triggered  01:00:00" {
 				t.Error(told)
 			}
 			b.wantHistory("e", "1h0m0s completed, 20m0s completed by hand")
@@ -185,7 +186,8 @@ func TestCronHistory(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			job := must1(b.Enqueue(b.ctx, "x", nil))
 			crons, _ := storage.As[storage.CronStore](b.store)
-			old := storage.Cron{Name: "e", Schedule: "@hourly", Type: "x", LastRun: b.start, LastJobID: job.ID}
+			old := storage.Cron{Name: "e", Schedule: "@hourly", Type: "x", LastRun: b.start,
+				LastJobID: job.ID}
 			must1(crons.SetCrons(b.ctx, []storage.Cron{old}))
 			b.wantHistory("e", "0s available")
 		})
@@ -257,7 +259,8 @@ func TestCronMissed(t *testing.T) {
 			b.advance(365*24*time.Hour + time.Second/2)
 			b.run()
 			b.advance(time.Second)
-			b.wantHistory("e", "8760h0m1s completed, 8760h0m0s completed, 8759h59m59s completed, 8759h59m58s completed")
+			b.wantHistory("e",
+				"8760h0m1s completed, 8760h0m0s completed, 8759h59m59s completed, 8759h59m58s completed")
 		})
 	})
 	t.Run("refused", func(t *testing.T) {

@@ -54,7 +54,9 @@ func (k *maintenance) tick() (next time.Time) {
 }
 
 // fireDue fires a recurring job that is due, and says when it wants to be looked at next.
-func (k *maintenance) fireDue(store storage.CronStore, e *storage.Cron, now time.Time, told map[string]uint64) time.Time {
+func (k *maintenance) fireDue(
+	store storage.CronStore, e *storage.Cron, now time.Time, told map[string]uint64,
+) time.Time {
 	c := k.r.c
 	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
 	if err != nil {
@@ -89,7 +91,9 @@ func (k *maintenance) cannotRead(e *storage.Cron, told map[string]uint64, err er
 
 // fire makes the job of an entry that is due, or skips the run, and moves the entry on.
 // If another engine has done so, it does nothing; the entry is then looked at again.
-func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cron, s cronspec.Schedule, now time.Time) error {
+func (c *core) fire(
+	ctx context.Context, store storage.CronStore, e *storage.Cron, s cronspec.Schedule, now time.Time,
+) error {
 	first, due, next, missed := dueRun(e, s, now)
 	var err error
 	if due.IsZero() {
@@ -111,7 +115,8 @@ func (c *core) fire(ctx context.Context, store storage.CronStore, e *storage.Cro
 		return err
 	}
 	if next.IsZero() {
-		c.log.Warn("recurring job ends, since its schedule never comes again", "cron_name", e.Name, "schedule", e.Schedule)
+		c.log.Warn("recurring job ends, since its schedule never comes again", "cron_name", e.Name,
+			"schedule", e.Schedule)
 	}
 	c.cronMissed(e, missed)
 	if !due.Equal(first) {

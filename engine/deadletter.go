@@ -33,7 +33,8 @@ type DeadLetterStats struct {
 
 // Stats counts the dead letters. It looks at each of them.
 func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
-	s := DeadLetterStats{ByQueue: make(map[string]int), ByType: make(map[string]int), ByErrorType: make(map[string]int)}
+	s := DeadLetterStats{ByQueue: make(map[string]int), ByType: make(map[string]int),
+		ByErrorType: make(map[string]int)}
 	for job, err := range d.List(ctx, Filter{}) {
 		if err != nil {
 			return DeadLetterStats{}, err
@@ -69,7 +70,9 @@ func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) 
 // of every between two of them; 0 is no pause. It returns when all are done, each once:
 // one that dies again meanwhile stays dead. Options are as for Retry, results as for
 // Jobs.CancelAll.
-func (d *DeadLetters) RetryAll(ctx context.Context, f Filter, every time.Duration, opts ...ojs.Option) ([]Result, error) {
+func (d *DeadLetters) RetryAll(
+	ctx context.Context, f Filter, every time.Duration, opts ...ojs.Option,
+) ([]Result, error) {
 	f.DeadLettered = true
 	retry := one("retry", []ojs.State{ojs.StateDiscarded}, nil,
 		func(ctx context.Context, _ *Jobs, id string) error { return d.Retry(ctx, id, opts...) })
@@ -84,7 +87,8 @@ func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 		return d.core.missing(id, err)
 	}
 	if !rec.DeadLettered() {
-		return &ojs.TransitionError{ID: id, From: rec.State, To: "deleted", Allowed: "only a dead letter can be deleted here"}
+		return &ojs.TransitionError{ID: id, From: rec.State, To: "deleted",
+			Allowed: "only a dead letter can be deleted here"}
 	}
 	return d.core.delete(ctx, &rec)
 }
@@ -101,11 +105,13 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 		TypeVersion: r.TypeVersion,
 		Queue:       r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout,
 		EnqueueTTL: r.EnqueueTTL,
-		Lease:      r.Lease, ResultTTL: r.ResultTTL, Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta), RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
+		Lease:      r.Lease, ResultTTL: r.ResultTTL, Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta),
+		RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
 		Fairness: r.Fairness,
 	}
 	if r.Timeout == r.TotalTimeout {
-		o.Timeout = max(o.Timeout, ojs.DefaultTimeout) // as a rule it is the default one, cut, which another total timeout cuts anew
+		// as a rule this is the default, and the total timeout cuts it anew
+		o.Timeout = max(o.Timeout, ojs.DefaultTimeout)
 	}
 	o.Apply(opts...)
 	if err := o.Validate(); err != nil {
@@ -125,13 +131,15 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 	case o.Pending:
 		return invalid("pending", "a dead letter is retried at once")
 	case o.EnqueueTTL != r.EnqueueTTL:
-		return invalid("enqueue_ttl", "counts from the enqueue and cannot be changed: use WithTTL, which counts from now")
+		return invalid("enqueue_ttl",
+			"counts from the enqueue and cannot be changed: use WithTTL, which counts from now")
 	case o.Delay > 0 || o.ScheduledAt.After(now):
 		return invalid("scheduled_at", "a dead letter is retried at once")
 	}
 	retry := o.Retry.Inherit(policy.Default())
 	err := retry.Validate()
-	if retry.BackoffStrategy != r.Retry.BackoffStrategy { // one that is stored need not be known to this program
+	// this program need not know a strategy that is stored
+	if retry.BackoffStrategy != r.Retry.BackoffStrategy {
 		_, err = policy.Resolve(retry)
 	}
 	if err != nil {
@@ -147,7 +155,8 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 	if err := c.reidentify(ctx, r, identity{o.Queue, o.Meta, meta, r.Args, false}); err != nil {
 		return err
 	}
-	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Queue, o.Priority, o.Timeout, o.TotalTimeout, o.Lease, o.ResultTTL
+	r.Queue, r.Priority, r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = o.Queue, o.Priority, o.Timeout,
+		o.TotalTimeout, o.Lease, o.ResultTTL
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, o.RateLimit, o.Extra
 	r.Fairness = o.Fairness
 	if o.TotalTimeout > 0 {

@@ -49,8 +49,10 @@ type Delivery struct {
 
 func (c *core) delivery(rec *storage.Record, from *Worker) *Delivery {
 	return &Delivery{
-		Job: rec.JobInfo.Clone(), Token: token(storage.Held{ID: rec.ID, Version: rec.Version}), LeaseUntil: rec.LeaseUntil,
-		Checkpoint: rec.Checkpoint, core: c, from: from, rec: *rec, began: c.workers.began(rec), progress: rec.Progress, saved: rec.Checkpoint,
+		Job: rec.JobInfo.Clone(), Token: token(storage.Held{ID: rec.ID, Version: rec.Version}),
+		LeaseUntil: rec.LeaseUntil,
+		Checkpoint: rec.Checkpoint, core: c, from: from, rec: *rec, began: c.workers.began(rec),
+		progress: rec.Progress, saved: rec.Checkpoint,
 	}
 }
 
@@ -107,7 +109,9 @@ func (d *Delivery) Release(ctx context.Context) error {
 }
 
 // answer settles the delivery as the worker says.
-func (d *Delivery) answer(ctx context.Context, o policy.Outcome, result json.RawMessage, then *followUps) error {
+func (d *Delivery) answer(
+	ctx context.Context, o policy.Outcome, result json.RawMessage, then *followUps,
+) error {
 	d.from.touch()
 	return d.end(ctx, o, result, then)
 }
@@ -191,7 +195,8 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	d.from.touch()
 	c.beats(d.from.id)
 	now := c.now()
-	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.began, now); o.Kind != policy.Interrupted {
+	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.began,
+		now); o.Kind != policy.Interrupted {
 		if err := d.end(ctx, o, nil, nil); err != nil {
 			return err
 		}
@@ -207,7 +212,8 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	} else {
 		rec := d.rec
 		rec.Progress = x.Progress
-		c.transition(op, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)})
+		c.transition(op, &rec, rec.Version, eventlog.None, now,
+			ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)})
 		op.End()
 	}
 	switch {

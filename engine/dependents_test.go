@@ -74,7 +74,8 @@ func TestDependsOnOrder(t *testing.T) {
 	s.want(ids[3], ojs.StateActive)
 	s.Advance(time.Second)
 	s.want(ids[1], ojs.StateActive)
-	if all := s.want(ids[4], ojs.StateCompleted); !all.FinishedAt.Equal(enginetest.Start.Add(2*time.Second)) ||
+	if all := s.want(ids[4], ojs.StateCompleted); !all.FinishedAt.Equal(
+		enginetest.Start.Add(2*time.Second)) ||
 		all.Attempt != 0 {
 		t.Errorf("the join ended at %v after %d attempts", all.FinishedAt, all.Attempt)
 	}
@@ -237,7 +238,8 @@ func TestDependsOnDelay(t *testing.T) {
 func TestDependsOnThen(t *testing.T) {
 	s := newSteps(t)
 	s.Handle("parent", func(ctx context.Context, job *ojs.Job[string]) error {
-		return handler.Then(ctx, waitStep("second", after("first", job.ID)), waitStep("first", ojs.WithName("first")))
+		return handler.Then(ctx, waitStep("second", after("first", job.ID)),
+			waitStep("first", ojs.WithName("first")))
 	})
 	s.enqueue(ojs.NewDraft("parent", ""))
 	s.Advance(2 * time.Second)
@@ -259,7 +261,8 @@ func TestDependsOnRefused(t *testing.T) {
 	}
 	const unknown = "01890a5d-ac96-774b-bcce-000000000001"
 	var missing *ojs.DependencyError
-	if err := refused("an unknown job", ojs.ErrDependency, waitStep("a", after(unknown))); !errors.As(err, &missing) ||
+	if err := refused("an unknown job", ojs.ErrDependency, waitStep("a", after(unknown))); !errors.As(
+		err, &missing) ||
 		missing.Dependency != unknown {
 		t.Errorf("an unknown job: %v", err)
 	}

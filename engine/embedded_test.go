@@ -18,17 +18,23 @@ type embedding struct {
 	inserts, claims, settles atomic.Int64
 }
 
-func (s *embedding) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *embedding) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	s.inserts.Add(1)
 	return s.Storage.Insert(ctx, now, batch, dst)
 }
 
-func (s *embedding) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *embedding) Claim(
+	ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record,
+) ([]storage.Record, error) {
 	s.claims.Add(1)
 	return s.Storage.Claim(ctx, now, c, dst)
 }
 
-func (s *embedding) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *embedding) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
 	s.settles.Add(1)
 	return s.Storage.Settle(ctx, now, changes, dst)
 }

@@ -60,7 +60,9 @@ func (e *Engine[T]) Handlers() []handler.Handler {
 // nothing is stored, unless the storage could not tell.
 //
 // If the type has a handler in this engine, args must be of the handler's type.
-func (e *Engine[T]) Enqueue(ctx context.Context, jobType string, args T, opts ...ojs.Option) (ojs.Ticket, error) {
+func (e *Engine[T]) Enqueue(
+	ctx context.Context, jobType string, args T, opts ...ojs.Option,
+) (ojs.Ticket, error) {
 	return e.core.enqueue(ctx, jobType, args, nil, opts)
 }
 

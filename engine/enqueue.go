@@ -20,9 +20,12 @@ import (
 
 // enqueue enqueues one draft, which comes in parts: its args are kept and its options are
 // not, so that a caller's list of these needs no memory from the heap.
-func (c *core) enqueue(ctx context.Context, jobType string, args any, defaults, opts []ojs.Option) (ojs.Ticket, error) {
+func (c *core) enqueue(
+	ctx context.Context, jobType string, args any, defaults, opts []ojs.Option,
+) (ojs.Ticket, error) {
 	var ticket ojs.Ticket
-	err := c.withRoom(ctx, 1, func() error { return c.tryEnqueueOne(ctx, jobType, args, defaults, opts, &ticket) })
+	err := c.withRoom(ctx, 1,
+		func() error { return c.tryEnqueueOne(ctx, jobType, args, defaults, opts, &ticket) })
 	switch {
 	case err != nil:
 		return ojs.Ticket{}, err
@@ -37,7 +40,8 @@ func (c *core) enqueueMany(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticke
 		return nil, ctx.Err()
 	}
 	tickets := make([]ojs.Ticket, len(drafts))
-	if err := c.withRoom(ctx, len(drafts), func() error { return c.tryEnqueue(ctx, drafts, tickets) }); err != nil {
+	if err := c.withRoom(ctx, len(drafts),
+		func() error { return c.tryEnqueue(ctx, drafts, tickets) }); err != nil {
 		return nil, err
 	}
 	return tickets, nil
@@ -135,7 +139,9 @@ func (c *core) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs
 }
 
 // tryEnqueueOne is tryEnqueue of one draft in parts.
-func (c *core) tryEnqueueOne(ctx context.Context, jobType string, args any, defaults, opts []ojs.Option, ticket *ojs.Ticket) error {
+func (c *core) tryEnqueueOne(
+	ctx context.Context, jobType string, args any, defaults, opts []ojs.Option, ticket *ojs.Ticket,
+) error {
 	now := c.now()
 	s := shelves.Get().(*shelf)
 	s.batch = slices.Grow(s.batch, 1)
@@ -157,7 +163,10 @@ func (c *core) tryEnqueueOne(ctx context.Context, jobType string, args any, defa
 
 // lay makes the i-th draft a job of the shelf's batch, which has room for it, unless a
 // hook drops it.
-func (c *core) lay(ctx context.Context, s *shelf, i int, jobType string, args any, defaults, opts []ojs.Option, now time.Time) (dropped bool, err error) {
+func (c *core) lay(
+	ctx context.Context, s *shelf, i int, jobType string, args any, defaults, opts []ojs.Option,
+	now time.Time,
+) (dropped bool, err error) {
 	n := len(s.batch)
 	s.batch = s.batch[:n+1]
 	if err := c.prepare(ctx, &s.batch[n], jobType, args, defaults, opts, now, &s.own); err != nil {
@@ -251,7 +260,9 @@ func (s *shelf) named(err error) error {
 }
 
 // insert stores a batch and tells whom it concerns.
-func (c *core) insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (c *core) insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	if err := c.checkTx(ctx); err != nil {
 		return nil, err
 	}
@@ -353,7 +364,9 @@ func (c *core) beganInsert(batch []storage.Insert) *eventlog.Op {
 
 // insertEffect adds what inserting a batch does to the ids and the effect of an
 // operation.
-func (c *core) insertEffect(batch []storage.Insert, ids []string, effect eventlog.Effect) ([]string, eventlog.Effect) {
+func (c *core) insertEffect(
+	batch []storage.Insert, ids []string, effect eventlog.Effect,
+) ([]string, eventlog.Effect) {
 	for i := range batch {
 		r := &batch[i].Record
 		if c.wanted(r, ojs.EventEnqueued, ojs.EventScheduled) {
@@ -383,7 +396,8 @@ func (c *core) explained(err error, batch []storage.Insert) error {
 		return err
 	}
 	for i := range batch {
-		if in := &batch[i]; in.KeepActive && in.Record.Fingerprint == dup.Fingerprint && replaces(in.Record.Unique.Strategy()) {
+		if in := &batch[i]; in.KeepActive && in.Record.Fingerprint == dup.Fingerprint &&
+			replaces(in.Record.Unique.Strategy()) {
 			return fmt.Errorf("%w: an active job cannot be replaced over storage %s, whose unique jobs are %s",
 				err, c.store.Capabilities().Name, storage.BestEffort)
 		}
@@ -391,7 +405,9 @@ func (c *core) explained(err error, batch []storage.Insert) error {
 	return err
 }
 
-func (c *core) enqueuedEvents(op *eventlog.Op, jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration) {
+func (c *core) enqueuedEvents(
+	op *eventlog.Op, jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration,
+) {
 	for i := range jobs {
 		r := &jobs[i].Record
 		for k := range stored[i].Dropped {
@@ -455,12 +471,15 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		return err
 	}
 	// A hook has seen the id, and may have passed it on: the id is not new.
-	*in = storage.Insert{IDIsNew: o.ID == "" && c.rand == nil && len(c.hooks) == 0} // and then field by field: a record is large to copy
-	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority, retry.Runs(), meta
+	// the fields are set one by one: a record is large to copy
+	*in = storage.Insert{IDIsNew: o.ID == "" && c.rand == nil && len(c.hooks) == 0}
+	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority,
+		retry.Runs(), meta
 	r.TypeVersion = o.TypeVersion
 	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
-	r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.EnqueueTTL, o.Lease, o.ResultTTL
+	r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.EnqueueTTL,
+		o.Lease, o.ResultTTL
 	if err := c.checkRateLimit(o.RateLimit); err != nil {
 		return err
 	}
@@ -505,7 +524,8 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // the default one; Validate refuses another
 	}
 	if o.EnqueueTTL > 0 && !r.ScheduledAt.Before(now.Add(o.EnqueueTTL)) {
-		return invalid("enqueue_ttl", fmt.Sprintf("%v is over before scheduled_at %s", o.EnqueueTTL, r.ScheduledAt.Format(time.RFC3339Nano)))
+		return invalid("enqueue_ttl", fmt.Sprintf("%v is over before scheduled_at %s", o.EnqueueTTL,
+			r.ScheduledAt.Format(time.RFC3339Nano)))
 	}
 	switch {
 	case len(o.DependsOn) > 0 || o.OrderingKey != "":
@@ -548,7 +568,9 @@ func (c *core) identify(in *storage.Insert, o *ojs.Options) (err error) {
 }
 
 // hook lets the enqueue hooks have their say. It returns the args to store.
-func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id, jobType string, args any, now time.Time) (any, error) {
+func (c *core) hook(
+	ctx context.Context, o *ojs.Options, runs int, id, jobType string, args any, now time.Time,
+) (any, error) {
 	if o.Meta == nil {
 		o.Meta = make(map[string]any)
 	}
@@ -571,7 +593,8 @@ func (c *core) hook(ctx context.Context, o *ojs.Options, runs int, id, jobType s
 // normalMeta returns what a job stores of its options' meta.
 func normalMeta(m map[string]any) (map[string]any, error) {
 	if jsonvalue.LargerThan(m, ojs.MaxMeta) {
-		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeMetaTooLarge, Field: "meta", Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxMeta)}
+		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeMetaTooLarge, Field: "meta",
+			Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxMeta)}
 	}
 	meta, err := jsonvalue.Normalize(m)
 	if err != nil {
@@ -597,7 +620,8 @@ func (c *core) encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 	}
 	if t.handled {
 		have, want := reflect.TypeOf(args), t.handler.ArgsType()
-		if have != want && !have.AssignableTo(want) && !(have.Kind() == reflect.Pointer && have.Elem() == want) {
+		if have != want && !have.AssignableTo(want) &&
+			!(have.Kind() == reflect.Pointer && have.Elem() == want) {
 			return ojs.Args{}, &ojs.InvalidError{Code: ojs.InvalidCodeArgs, Field: "args",
 				Reason: fmt.Sprintf("are a %v, but the handler of %s takes a %v", have, name, want)}
 		}

@@ -48,12 +48,14 @@ func TestTypes(t *testing.T) {
 			})),
 		)
 		mail, month := email{"a@b.c", "hi"}, report{"2026-03"}
-		tickets, err := b.EnqueueMany(b.ctx, sendEmail.New(mail), buildReport.New(month), ojs.NewDraft("email.send", &mail))
+		tickets, err := b.EnqueueMany(b.ctx, sendEmail.New(mail), buildReport.New(month),
+			ojs.NewDraft("email.send", &mail))
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.run()
-		if want := []any{month, mail, mail}; !reflect.DeepEqual(got, want) && !reflect.DeepEqual(got, []any{mail, month, mail}) {
+		if want := []any{month, mail, mail}; !reflect.DeepEqual(got, want) &&
+			!reflect.DeepEqual(got, []any{mail, month, mail}) {
 			t.Errorf("got %+v", got)
 		}
 		var url string
@@ -84,14 +86,18 @@ func TestEnqueueRefuses(t *testing.T) {
 		{"P0.1 type name", ojs.NewDraft("Email Send", nil), ojs.InvalidCodeType},
 		{"P0.1 queue name", ojs.NewDraft("x", nil, ojs.WithQueue("Main")), ojs.InvalidCodeQueue},
 		{"nil args for a handler that takes a struct", ojs.NewDraft("email.send", nil), ojs.InvalidCodeArgs},
-		{"a delay and a time", ojs.NewDraft("x", nil, ojs.WithDelay(1), ojs.WithScheduledAt(time.Now())), ojs.InvalidCodeOption},
-		{"args of another type than the handler's", ojs.NewDraft("email.send", report{}), ojs.InvalidCodeArgs},
+		{"a delay and a time", ojs.NewDraft("x", nil, ojs.WithDelay(1), ojs.WithScheduledAt(time.Now())),
+			ojs.InvalidCodeOption},
+		{"args of another type than the handler's", ojs.NewDraft("email.send", report{}),
+			ojs.InvalidCodeArgs},
 		{"args that do not encode", ojs.NewDraft("x", math.NaN()), ojs.InvalidCodeArgs},
 		{"args whose encoding panics", ojs.NewDraft("x", panicky{}), ojs.InvalidCodeArgs},
 		{"raw args that are no JSON", ojs.NewDraft("x", json.RawMessage("{")), ojs.InvalidCodeArgs},
-		{"meta that does not encode", ojs.NewDraft("x", nil, ojs.WithMeta("k", func() {})), ojs.InvalidCodeMeta},
+		{"meta that does not encode", ojs.NewDraft("x", nil, ojs.WithMeta("k", func() {})),
+			ojs.InvalidCodeMeta},
 		{"P0.5 timeout 0", ojs.NewDraft("x", nil, ojs.WithTimeout(0)), ojs.InvalidCodeOption},
-		{"P0.5 total timeout below timeout", ojs.NewDraft("x", nil, ojs.WithTimeout(2*time.Minute), ojs.WithTotalTimeout(time.Minute)), ojs.InvalidCodeOption},
+		{"P0.5 total timeout below timeout", ojs.NewDraft("x", nil, ojs.WithTimeout(2*time.Minute),
+			ojs.WithTotalTimeout(time.Minute)), ojs.InvalidCodeOption},
 		{"lease 0", ojs.NewDraft("x", nil, ojs.WithLease(0)), ojs.InvalidCodeOption},
 		{"ttl 0", ojs.NewDraft("x", nil, ojs.WithTTL(0)), ojs.InvalidCodeOption},
 		{"id", ojs.NewDraft("x", nil, ojs.WithID("1")), ojs.InvalidCodeOption},
@@ -101,11 +107,13 @@ func TestEnqueueRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
-				b.Register(handler.For(sendEmail, func(context.Context, *ojs.Job[email]) error { return nil }))
+				b.Register(handler.For(sendEmail,
+					func(context.Context, *ojs.Job[email]) error { return nil }))
 				b.run()
 				_, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil), tt.draft)
 				var invalid *ojs.InvalidError
-				if !errors.As(err, &invalid) || !errors.Is(err, ojs.ErrInvalid) || invalid.Code != tt.code || invalid.Field == "" {
+				if !errors.As(err, &invalid) || !errors.Is(err, ojs.ErrInvalid) || invalid.Code != tt.code ||
+					invalid.Field == "" {
 					t.Fatalf("error %v, want an InvalidError with %s", err, tt.code)
 				}
 				if !strings.HasPrefix(err.Error(), "ojs: ") {
@@ -153,26 +161,31 @@ func TestIDs(t *testing.T) {
 			b.want(id, ojs.StateAvailable, 0)
 			_, err := b.EnqueueMany(b.ctx, ojs.NewDraft("y", nil), ojs.NewDraft("x", nil, ojs.WithID(id)))
 			var dup *ojs.DuplicateError
-			if !errors.As(err, &dup) || dup.ID != id || dup.State != ojs.StateAvailable || !errors.Is(err, ojs.ErrDuplicate) {
+			if !errors.As(err, &dup) || dup.ID != id || dup.State != ojs.StateAvailable ||
+				!errors.Is(err, ojs.ErrDuplicate) {
 				t.Errorf("error %v", err)
 			}
 			other := uuid.Must(uuid.NewV7()).String()
-			if _, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil, ojs.WithID(other)), ojs.NewDraft("x", nil, ojs.WithID(other))); !errors.Is(err, ojs.ErrDuplicate) {
+			if _, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil, ojs.WithID(other)),
+				ojs.NewDraft("x", nil, ojs.WithID(other))); !errors.Is(err, ojs.ErrDuplicate) {
 				t.Errorf("twice in one batch: %v", err)
 			}
 			if counts, _ := b.store.Counts(b.ctx); len(counts) != 1 || counts[0].N != 1 {
 				t.Errorf("stored %v", counts)
 			}
 			unique := ojs.WithUnique(ojs.UniquePolicy{})
-			_, err = b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil), ojs.NewDraft("z", nil, unique), ojs.NewDraft("y", nil), ojs.NewDraft("z", nil, unique))
-			if !errors.Is(err, ojs.ErrDuplicate) || !strings.HasPrefix(err.Error(), "ojs: two drafts are equal, draft 2 is one: ojs: duplicate: ") {
+			_, err = b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil), ojs.NewDraft("z", nil, unique),
+				ojs.NewDraft("y", nil), ojs.NewDraft("z", nil, unique))
+			if !errors.Is(err, ojs.ErrDuplicate) ||
+				!strings.HasPrefix(err.Error(), "ojs: two drafts are equal, draft 2 is one: ojs: duplicate: ") {
 				t.Errorf("equal jobs in one batch: %v", err)
 			}
 		})
 	})
 	t.Run("the same seed gives the same ids and jitter", func(t *testing.T) {
 		ids := func(seed uint64) (got []string) {
-			eng, err := engine.New[any](memory.New(), engine.WithClock(clock.NewMock()), engine.WithRand(rand.New(rand.NewPCG(seed, 0))), quiet)
+			eng, err := engine.New[any](memory.New(), engine.WithClock(clock.NewMock()),
+				engine.WithRand(rand.New(rand.NewPCG(seed, 0))), quiet)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,10 +219,13 @@ func TestOptionLayers(t *testing.T) {
 		if !reflect.DeepEqual(job.Retry, want) {
 			t.Errorf("A001 A102 A172 B001 retry %+v, want %+v", job.Retry, want)
 		}
-		if job.Priority != 4 || job.Timeout != 3*time.Second || job.Lease != 2*time.Minute || job.TotalTimeout != time.Hour {
-			t.Errorf("priority %d, timeout %v, lease %v, total %v", job.Priority, job.Timeout, job.Lease, job.TotalTimeout)
+		if job.Priority != 4 || job.Timeout != 3*time.Second || job.Lease != 2*time.Minute ||
+			job.TotalTimeout != time.Hour {
+			t.Errorf("priority %d, timeout %v, lease %v, total %v", job.Priority, job.Timeout, job.Lease,
+				job.TotalTimeout)
 		}
-		if want := map[string]any{"call": true, "engine": 1.0, "tags": []any{"a", "b"}}; !reflect.DeepEqual(job.Meta, want) {
+		if want := map[string]any{"call": true, "engine": 1.0, "tags": []any{"a", "b"}}; !reflect.DeepEqual(
+			job.Meta, want) {
 			t.Errorf("meta %v, want %v", job.Meta, want)
 		}
 		other := b.job(b.enqueue("plain").ID) // on no queue with defaults
@@ -217,9 +233,12 @@ func TestOptionLayers(t *testing.T) {
 			t.Errorf("lease %v, retry %+v", other.Lease, other.Retry)
 		}
 	},
-		engine.WithDefaults(ojs.WithPriority(1), ojs.WithTimeout(time.Second), ojs.WithLease(time.Minute), ojs.WithMeta("engine", 1),
-			ojs.WithTags("a"), ojs.WithTotalTimeout(time.Hour), ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, MaxInterval: 10 * time.Second})),
-		engine.WithQueue("mail", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(2), ojs.WithTimeout(2 * time.Second),
+		engine.WithDefaults(ojs.WithPriority(1), ojs.WithTimeout(time.Second), ojs.WithLease(time.Minute),
+			ojs.WithMeta("engine", 1),
+			ojs.WithTags("a"), ojs.WithTotalTimeout(time.Hour),
+			ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, MaxInterval: 10 * time.Second})),
+		engine.WithQueue("mail", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(2),
+			ojs.WithTimeout(2 * time.Second),
 			ojs.WithLease(2 * time.Minute), ojs.WithTags("a", "b"),
 			ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: 2 * time.Second})}}),
 	)
@@ -249,7 +268,8 @@ func TestJobIsACopy(t *testing.T) {
 		b.advance(time.Minute)
 		for range 2 {
 			job := b.want(ticket.ID, ojs.StateCompleted, 2)
-			if job.Meta["list"].([]any)[0] != "kept" || job.Args.String() != `{"a":"kept"}` || job.Errors[0].Message != "boom" {
+			if job.Meta["list"].([]any)[0] != "kept" || job.Args.String() != `{"a":"kept"}` ||
+				job.Errors[0].Message != "boom" {
 				t.Errorf("meta %v, args %v, errors %v", job.Meta, job.Args, job.Errors)
 			}
 			job.Meta["list"].([]any)[0] = "changed"
@@ -266,7 +286,8 @@ func TestNoHandlerWarnsOnce(t *testing.T) {
 			b.enqueue("known")
 			b.enqueue("unknown")
 		}
-		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "job_type=unknown") {
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 ||
+			!strings.Contains(log.String(), "job_type=unknown") {
 			t.Errorf("log: %s", log.String())
 		}
 	}, engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -302,7 +323,8 @@ func TestEndedContext(t *testing.T) {
 		ticket := b.enqueue("x")
 		ctx, cancel = context.WithTimeout(b.ctx, time.Minute)
 		defer cancel()
-		if _, err := ticket.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || b.elapsed() != time.Minute {
+		if _, err := ticket.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+			b.elapsed() != time.Minute {
 			t.Errorf("Wait: %v at %v", err, b.elapsed())
 		}
 		if tickets, err := b.EnqueueMany(b.ctx); err != nil || len(tickets) != 0 {
@@ -313,19 +335,21 @@ func TestEndedContext(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for name, opt := range map[string]engine.Option{
-		"nil option":          nil,
-		"concurrency":         engine.WithConcurrency(0),
-		"prefetch":            engine.WithPrefetch(0),
-		"a large prefetch":    engine.WithPrefetch(1001),
-		"grace":               engine.WithGracePeriod(-1),
-		"clock":               engine.WithClock(nil),
-		"logger":              engine.WithLogger(nil),
-		"rand":                engine.WithRand(nil),
-		"name":                engine.WithName(""),
-		"queue name":          engine.WithQueue("", engine.QueueConfig{}),
-		"queue defaults":      engine.WithQueue("a", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithTimeout(-1)}}),
-		"queue default queue": engine.WithQueue("a", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithQueue("b")}}),
-		"defaults":            engine.WithDefaults(ojs.WithLease(0)),
+		"nil option":       nil,
+		"concurrency":      engine.WithConcurrency(0),
+		"prefetch":         engine.WithPrefetch(0),
+		"a large prefetch": engine.WithPrefetch(1001),
+		"grace":            engine.WithGracePeriod(-1),
+		"clock":            engine.WithClock(nil),
+		"logger":           engine.WithLogger(nil),
+		"rand":             engine.WithRand(nil),
+		"name":             engine.WithName(""),
+		"queue name":       engine.WithQueue("", engine.QueueConfig{}),
+		"queue defaults": engine.WithQueue("a",
+			engine.QueueConfig{Defaults: []ojs.Option{ojs.WithTimeout(-1)}}),
+		"queue default queue": engine.WithQueue("a",
+			engine.QueueConfig{Defaults: []ojs.Option{ojs.WithQueue("b")}}),
+		"defaults": engine.WithDefaults(ojs.WithLease(0)),
 	} {
 		if _, err := engine.New[any](memory.New(), opt); !errors.Is(err, ojs.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -349,7 +373,8 @@ func TestRegisterPanics(t *testing.T) {
 		"zero":   func(e *engine.Engine[any]) { e.Register(handler.Handler{}) },
 		"a pair": func(e *engine.Engine[any]) { h := handler.For(ojs.Define[any]("x"), f); e.Register(h, h) },
 	} {
-		eng, err := engine.New[any](memory.New(), engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+		eng, err := engine.New[any](memory.New(),
+			engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +410,8 @@ func TestParsedDraft(t *testing.T) {
 		b.run()
 		b.advance(time.Hour)
 		job := b.want(tickets[0].ID, ojs.StateDiscarded, 1)
-		if got.To != "a@b.c" || job.Queue != "mail" || job.Retry.MaxAttempts != ojs.NoRetry || !job.CreatedAt.Equal(b.start) ||
+		if got.To != "a@b.c" || job.Queue != "mail" || job.Retry.MaxAttempts != ojs.NoRetry ||
+			!job.CreatedAt.Equal(b.start) ||
 			job.Result != nil || string(job.Extra["x_custom"]) != "[1]" {
 			t.Errorf("args %+v, job %+v", got, job)
 		}

@@ -163,14 +163,17 @@ func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storag
 		switch {
 		case settled[i].Err != nil:
 		case f.decision.State == ojs.StateCompleted:
-			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, ojs.Event{Type: ojs.EventCompleted, Duration: f.took})
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at,
+				ojs.Event{Type: ojs.EventCompleted, Duration: f.took})
 			if f.then != nil {
 				c.enqueuedEvents(op, f.then.batch, settled[i].Then, f.at, 0)
 			}
 		case f.kind == policy.LeaseExpired:
-			c.transition(op, f.rec, f.rec.Version+1, eventlog.Starts, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.Starts, f.at,
+				endedEvents(f.rec, f.kind, f.decision, f.took)...)
 		default:
-			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at, endedEvents(f.rec, f.kind, f.decision, f.took)...)
+			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at,
+				endedEvents(f.rec, f.kind, f.decision, f.took)...)
 		}
 		c.dependentEvents(op, settled[i].Moved, f.at)
 	}
@@ -241,7 +244,8 @@ func expiredEvents(rec *storage.Record) []ojs.Event {
 	case ojs.ErrorTypeEnqueueTTL:
 		what = ojs.EventTTLExpired
 	}
-	events := []ojs.Event{{Type: what, Failure: rec.Error}, {Type: ojs.EventDiscarded, Failure: rec.Error, Reason: reason}}
+	events := []ojs.Event{{Type: what, Failure: rec.Error},
+		{Type: ojs.EventDiscarded, Failure: rec.Error, Reason: reason}}
 	if rec.DeadLettered() {
 		events = append(events, ojs.Event{Type: ojs.EventDeadLetterAdded, Failure: rec.Error})
 	}

@@ -42,8 +42,10 @@ func TestEvents(t *testing.T) {
 		then func(b *rig, id string)
 		want string
 	}{
-		{"completed", func(*rig, context.Context, *ojs.Job[any]) error { return nil }, nil, nil, "enqueued started completed"},
-		{"delayed", func(*rig, context.Context, *ojs.Job[any]) error { return nil }, []ojs.Option{ojs.WithDelay(time.Second)}, nil,
+		{"completed", func(*rig, context.Context, *ojs.Job[any]) error { return nil }, nil, nil,
+			"enqueued started completed"},
+		{"delayed", func(*rig, context.Context, *ojs.Job[any]) error { return nil },
+			[]ojs.Option{ojs.WithDelay(time.Second)}, nil,
 			"enqueued scheduled started completed"},
 		{"E042 retried", func(_ *rig, _ context.Context, job *ojs.Job[any]) error {
 			if job.Attempt == 1 {
@@ -51,8 +53,10 @@ func TestEvents(t *testing.T) {
 			}
 			return nil
 		}, nil, nil, "enqueued started failed retrying started completed"},
-		{"discarded", func(*rig, context.Context, *ojs.Job[any]) error { return ojs.Discard(errBoom) }, nil, nil, "enqueued started failed discarded"},
-		{"dead letter", func(*rig, context.Context, *ojs.Job[any]) error { return errBoom }, []ojs.Option{deadLetter}, nil,
+		{"discarded", func(*rig, context.Context, *ojs.Job[any]) error { return ojs.Discard(errBoom) }, nil,
+			nil, "enqueued started failed discarded"},
+		{"dead letter", func(*rig, context.Context, *ojs.Job[any]) error { return errBoom },
+			[]ojs.Option{deadLetter}, nil,
 			"enqueued started failed discarded dead_letter.added"},
 		{"dead letter retried and deleted", func(*rig, context.Context, *ojs.Job[any]) error { return errBoom }, []ojs.Option{deadLetter}, func(b *rig, id string) {
 			if err := b.DeadLetters().Retry(b.ctx, id); err != nil {
@@ -62,7 +66,8 @@ func TestEvents(t *testing.T) {
 			if err := b.DeadLetters().Delete(b.ctx, id); err != nil {
 				b.t.Error(err)
 			}
-		}, "enqueued started failed discarded dead_letter.added dead_letter.retried started failed discarded dead_letter.added dead_letter.deleted"},
+		},
+			"enqueued started failed discarded dead_letter.added dead_letter.retried started failed discarded dead_letter.added dead_letter.deleted"},
 		{"cancelled while it waits", nil, []ojs.Option{ojs.WithDelay(time.Hour)}, func(b *rig, id string) {
 			for range 2 {
 				if err := b.Cancel(b.ctx, id); err != nil {
@@ -70,7 +75,11 @@ func TestEvents(t *testing.T) {
 				}
 			}
 		}, "enqueued scheduled cancelled"},
-		{"cancelled while it runs", func(b *rig, ctx context.Context, job *ojs.Job[any]) error { return b.Cancel(ctx, job.ID) }, nil, nil,
+		{"cancelled while it runs",
+			func(b *rig, ctx context.Context,
+				job *ojs.Job[any]) error {
+				return b.Cancel(ctx, job.ID)
+			}, nil, nil,
 			"enqueued started cancelled"},
 		{"snoozed", func(b *rig, _ context.Context, _ *ojs.Job[any]) error {
 			if len(b.times()) == 1 {
@@ -78,14 +87,21 @@ func TestEvents(t *testing.T) {
 			}
 			return nil
 		}, nil, nil, "enqueued started scheduled started completed"},
-		{"expired", func(b *rig, _ context.Context, _ *ojs.Job[any]) error { return errBoom }, []ojs.Option{ojs.WithTTL(500 * time.Millisecond), noJitter}, nil,
+		{"expired", func(b *rig, _ context.Context, _ *ojs.Job[any]) error { return errBoom },
+			[]ojs.Option{ojs.WithTTL(500 * time.Millisecond), noJitter}, nil,
 			"enqueued started failed retrying expired discarded"},
-		{"enqueue TTL", nil, []ojs.Option{ojs.WithEnqueueTTL(500 * time.Millisecond)}, nil, "enqueued ttl_expired discarded"},
-		{"timeout", func(b *rig, ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() },
-			[]ojs.Option{ojs.WithTimeout(time.Second), ojs.WithMaxAttempts(1)}, nil, "enqueued started timeout failed discarded"},
-		{"total timeout", func(b *rig, ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() },
-			[]ojs.Option{ojs.WithTotalTimeout(time.Second)}, nil, "enqueued started total_timeout failed discarded"},
-		{"panic", func(*rig, context.Context, *ojs.Job[any]) error { panic("boom") }, []ojs.Option{ojs.WithMaxAttempts(1)}, nil, "enqueued started failed discarded"},
+		{"enqueue TTL", nil, []ojs.Option{ojs.WithEnqueueTTL(500 * time.Millisecond)}, nil,
+			"enqueued ttl_expired discarded"},
+		{"timeout",
+			func(b *rig, ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() },
+			[]ojs.Option{ojs.WithTimeout(time.Second), ojs.WithMaxAttempts(1)}, nil,
+			"enqueued started timeout failed discarded"},
+		{"total timeout",
+			func(b *rig, ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() },
+			[]ojs.Option{ojs.WithTotalTimeout(time.Second)}, nil,
+			"enqueued started total_timeout failed discarded"},
+		{"panic", func(*rig, context.Context, *ojs.Job[any]) error { panic("boom") },
+			[]ojs.Option{ojs.WithMaxAttempts(1)}, nil, "enqueued started failed discarded"},
 	}
 	for _, tt := range tests {
 		t.Run("P0.8 "+tt.name, func(t *testing.T) {
@@ -93,7 +109,8 @@ func TestEvents(t *testing.T) {
 				sub := b.Subscribe(engine.EventFilter{Types: jobEvents})
 				defer sub.Close()
 				if tt.f != nil {
-					b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error { return tt.f(b, ctx, job) })
+					b.handle("x",
+						func(ctx context.Context, job *ojs.Job[any]) error { return tt.f(b, ctx, job) })
 				}
 				b.run()
 				ticket := b.enqueue("x", tt.opts...)
@@ -106,7 +123,8 @@ func TestEvents(t *testing.T) {
 					t.Errorf("got  %s\nwant %s", got, tt.want)
 				}
 				for _, ev := range events {
-					if raw, err := json.Marshal(ev); err != nil || ev.Job.ID != ticket.ID || !strings.HasPrefix(ev.ID, "evt_") ||
+					if raw, err := json.Marshal(ev); err != nil || ev.Job.ID != ticket.ID ||
+						!strings.HasPrefix(ev.ID, "evt_") ||
 						!strings.HasPrefix(ev.Source, "ojs://ojs/engine/") || ev.Time.Before(b.start) || ev.Missed != 0 {
 						t.Errorf("%s, %v", raw, err)
 					}
@@ -129,14 +147,21 @@ func TestEvents(t *testing.T) {
 	})
 	t.Run("P0.8 data", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCompleted, ojs.EventStarted}})
-			b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(1500 * time.Millisecond); return nil })
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCompleted,
+				ojs.EventStarted}})
+			b.handle("x",
+				func(context.Context,
+					*ojs.Job[any]) error {
+					time.Sleep(1500 * time.Millisecond)
+					return nil
+				})
 			b.run()
 			b.enqueue("x", ojs.WithMeta("trace_id", "t"))
 			b.advance(time.Minute)
 			events := received(sub)
 			started, completed := events[0].Data(), events[1].Data()
-			if started["worker_id"] == "" || started["attempt"] != 1 || completed["duration_ms"] != int64(1500) || completed["trace_id"] != "t" {
+			if started["worker_id"] == "" || started["attempt"] != 1 ||
+				completed["duration_ms"] != int64(1500) || completed["trace_id"] != "t" {
 				t.Errorf("%v, %v", started, completed)
 			}
 			sub.Close()
@@ -152,15 +177,18 @@ func TestSubscriptions(t *testing.T) {
 			subs := map[string]*engine.Subscription{}
 			first := b.enqueue("x", ojs.WithDelay(time.Second), ojs.WithQueue("q"))
 			for name, f := range map[string]engine.EventFilter{
-				"all": {}, "types": {Types: []ojs.EventType{"job.st*", "job.enqueued"}}, "jobs": {JobIDs: []string{first.ID}},
-				"queue": {Queues: []string{"q"}}, "none": {Types: []ojs.EventType{"dead_letter.*"}}, "both": {Types: []ojs.EventType{"*"}, Queues: []string{"default"}},
+				"all": {}, "types": {Types: []ojs.EventType{"job.st*", "job.enqueued"}},
+				"jobs":  {JobIDs: []string{first.ID}},
+				"queue": {Queues: []string{"q"}}, "none": {Types: []ojs.EventType{"dead_letter.*"}},
+				"both": {Types: []ojs.EventType{"*"}, Queues: []string{"default"}},
 			} {
 				subs[name] = b.Subscribe(f)
 			}
 			b.enqueue("x")
 			b.advance(time.Minute)
 			for name, want := range map[string]string{
-				"all": "enqueued started completed started completed", "types": "enqueued started started", "jobs": "started completed",
+				"all": "enqueued started completed started completed", "types": "enqueued started started",
+				"jobs":  "started completed",
 				"queue": "started completed", "none": "", "both": "enqueued started completed",
 			} {
 				if got := names(received(subs[name])); got != want {
@@ -266,7 +294,8 @@ func TestWalkFindsFaults(t *testing.T) {
 	}
 	for _, bad := range [][]ojs.Event{
 		life("available", "completed"), life("available", "active", "active"), life("scheduled", "completed"),
-		life("available", "active", "completed", "active"), slices.Concat(life("available", "active")[1:], life("available")),
+		life("available", "active", "completed", "active"), slices.Concat(life("available", "active")[1:],
+			life("available")),
 	} {
 		if walk(bad) == nil {
 			t.Errorf("%s is taken for a life", names(bad))

@@ -30,7 +30,8 @@ func ExampleEngine_Subscribe() {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- eng.Run(ctx) }()
-	if _, err := eng.Enqueue(ctx, "import", "users.csv", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond})); err != nil {
+	if _, err := eng.Enqueue(ctx, "import", "users.csv",
+		ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond})); err != nil {
 		log.Fatal(err)
 	}
 	for ev := range sub.C() {

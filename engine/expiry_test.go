@@ -43,7 +43,12 @@ func TestDeadlineDuringTheClaim(t *testing.T) {
 		t.Run(name+", a handler", func(t *testing.T) {
 			onGated(t, func(b *rig, s *gated) {
 				var began []string
-				b.handle("job", func(_ context.Context, job *ojs.Job[any]) error { began = append(began, job.ID); return nil })
+				b.handle("job",
+					func(_ context.Context,
+						job *ojs.Job[any]) error {
+						began = append(began, job.ID)
+						return nil
+					})
 				check(b, s, func() []string { return began })
 			})
 		})
@@ -61,7 +66,8 @@ func TestDeadlineDuringTheClaim(t *testing.T) {
 					began = append(began, d.Job.ID)
 				})
 				check(b, s, func() []string { fetch.Wait(); return began })
-				if beat, err := w.Heartbeat(b.ctx); err != nil || !slices.Equal(beat.Held, began) || len(beat.Lost) > 0 {
+				if beat, err := w.Heartbeat(b.ctx); err != nil || !slices.Equal(beat.Held, began) ||
+					len(beat.Lost) > 0 {
 					t.Errorf("P0.6 the worker's heartbeat: %+v, %v", beat, err)
 				}
 			})

@@ -13,7 +13,8 @@ import (
 // checkFairness refuses the fairness key of a job that the storage would not obey.
 func (c *core) checkFairness(f ojs.Fairness) error {
 	if s := c.store.Capabilities(); f.Key != "" && !s.Fairness {
-		return fmt.Errorf("%w: in storage %s, jobs take no turns by fairness keys", ojs.ErrUnsupported, s.Name)
+		return fmt.Errorf("%w: in storage %s, jobs take no turns by fairness keys",
+			ojs.ErrUnsupported, s.Name)
 	}
 	return nil
 }

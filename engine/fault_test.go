@@ -99,7 +99,8 @@ func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
 		s.OnCall(nil)
 		b.want(id, ojs.StateActive, 1)
 		b.advance(time.Minute)
-		if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || job.Error.Type != ojs.ErrorTypeLeaseExpired {
+		if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil ||
+			job.Error.Type != ojs.ErrorTypeLeaseExpired {
 			t.Errorf("A107: error %+v", job.Error)
 		}
 	})
@@ -309,7 +310,8 @@ func TestStorageFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			rec.State, rec.FinishedAt = ojs.StateCancelled, time.Now() // from another process
-			if out, err := s.Settle(b.ctx, time.Now(), []storage.Change{{Record: rec}}, nil); err != nil || out[0].Err != nil {
+			if out, err := s.Settle(b.ctx, time.Now(), []storage.Change{{Record: rec}}, nil); err != nil ||
+				out[0].Err != nil {
 				t.Fatal(out, err)
 			}
 			b.advance(20 * time.Second)
@@ -321,8 +323,10 @@ func TestStorageFails(t *testing.T) {
 	})
 	t.Run("an overrun attempt is settled when the storage is back, and others keep their leases", func(t *testing.T) {
 		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
-			b.handle("stuck", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
-			b.handle("long", func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Minute); return nil })
+			b.handle("stuck",
+				func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
+			b.handle("long",
+				func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Minute); return nil })
 			s.OnCall(breaks("Settle", false, before(b, 5*time.Minute)))
 			stuck := b.enqueue("stuck", ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1))
 			long := b.enqueue("long", ojs.WithLease(time.Second))
@@ -361,7 +365,8 @@ func TestAnswerOfASettleIsLost(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			var lost atomic.Bool // the answer of the first call
 			s := hooked(func(c *storagetest.Call) {
-				if in, step := c.In.(storagetest.Step); c.Method == method && !(step && len(in.To) == 0) && !lost.Swap(true) {
+				if in, step := c.In.(storagetest.Step); c.Method == method && !(step && len(in.To) == 0) &&
+					!lost.Swap(true) {
 					c.Do()
 					c.Err = errStorage
 				}

@@ -40,7 +40,8 @@ func TestStorageThatFails(t *testing.T) {
 			}
 			c.Err = storagetest.ErrFault
 		})
-		eng, err := engine.New[any](store, quiet, engine.WithConcurrency(8), engine.WithRetention(engine.Retention{MaxFinished: -1, MaxDeadLetters: -1}))
+		eng, err := engine.New[any](store, quiet, engine.WithConcurrency(8),
+			engine.WithRetention(engine.Retention{MaxFinished: -1, MaxDeadLetters: -1}))
 		must(t, err)
 		var running sync.Map
 		var ran atomic.Int64
@@ -64,7 +65,8 @@ func TestStorageThatFails(t *testing.T) {
 		for i := range jobs {
 			id := fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", i)
 			for { // an enqueue that names its job may be repeated
-				_, err := eng.Enqueue(ctx, "x", i, ojs.WithID(id), ojs.WithLease(time.Minute), ojs.WithMaxAttempts(10))
+				_, err := eng.Enqueue(ctx, "x", i, ojs.WithID(id), ojs.WithLease(time.Minute),
+					ojs.WithMaxAttempts(10))
 				if err == nil || errors.Is(err, ojs.ErrDuplicate) {
 					break
 				}
@@ -103,7 +105,8 @@ func TestStorageThatFails(t *testing.T) {
 		if !slices.Equal(got, ids) || faults.Load() < jobs/10 {
 			t.Errorf("%d jobs, %d faults", len(got), faults.Load())
 		}
-		t.Logf("%d faults, %d attempts, %v", faults.Load(), ran.Load(), time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
+		t.Logf("%d faults, %d attempts, %v", faults.Load(), ran.Load(),
+			time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
 		must(t, sound.Close())
 	})
 }

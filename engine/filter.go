@@ -268,7 +268,8 @@ func (f *Filter) matchesArgs(job *ojs.JobInfo) bool {
 	if bytes.Contains(raw, []byte(f.Args)) {
 		return true
 	}
-	if !bytes.Contains(raw, []byte(`\u`)) { // which encoding/json writes for < > &, and others for any character
+	// encoding/json writes it for < > &, other encoders for any character
+	if !bytes.Contains(raw, []byte(`\u`)) {
 		return false
 	}
 	v, err := jsonvalue.Decode(raw)

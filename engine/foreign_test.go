@@ -115,7 +115,8 @@ func TestForeignCode(t *testing.T) {
 	retries := func(err error) setup { return setup{handler: failsWith(err), want: ojs.StateDiscarded} }
 	kinds := map[string]func(stop func()) setup{
 		"handler": func(stop func()) setup {
-			return setup{handler: func(context.Context, *ojs.Job[any]) error { stop(); return nil }, want: ojs.StateDiscarded}
+			return setup{handler: func(context.Context, *ojs.Job[any]) error { stop(); return nil },
+				want: ojs.StateDiscarded}
 		},
 		"middleware": func(stop func()) setup {
 			return setup{want: ojs.StateDiscarded, opts: []engine.Option{engine.WithMiddleware(
@@ -131,17 +132,21 @@ func TestForeignCode(t *testing.T) {
 		"DoNotRetry": func(stop func()) setup { return retries(badMarker{stop}) },
 		"Unwrap":     func(stop func()) setup { return retries(badChain{stop}) },
 		"MarshalJSON of an error's detail": func(stop func()) setup {
-			return retries(&ojs.Error{Type: "bad", Message: "bad", Details: map[string]any{"k": marshals{stop}}})
+			return retries(&ojs.Error{Type: "bad", Message: "bad",
+				Details: map[string]any{"k": marshals{stop}}})
 		},
 		"ShouldRetry": func(stop func()) setup {
-			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded, opts: []engine.Option{engine.WithRetryHook(badHook{stop, returns})}}
+			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded,
+				opts: []engine.Option{engine.WithRetryHook(badHook{stop, returns})}}
 		},
 		"Delay": func(stop func()) setup {
-			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded, opts: []engine.Option{engine.WithRetryHook(badHook{returns, stop})}}
+			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded,
+				opts: []engine.Option{engine.WithRetryHook(badHook{returns, stop})}}
 		},
 		"backoff": func(stop func()) setup {
 			backoffStop = stop
-			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded, job: []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{BackoffStrategy: "test:stops"})}}
+			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded,
+				job: []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{BackoffStrategy: "test:stops"})}}
 		},
 		"enqueue hook": func(stop func()) setup {
 			return setup{refused: true, opts: []engine.Option{engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
@@ -160,22 +165,28 @@ func TestForeignCode(t *testing.T) {
 			})}}
 		},
 		"observer": func(stop func()) setup {
-			return setup{want: ojs.StateCompleted, opts: []engine.Option{engine.WithObserver(badObserver{stop})}}
+			return setup{want: ojs.StateCompleted,
+				opts: []engine.Option{engine.WithObserver(badObserver{stop})}}
 		},
 		"tracer's Begin": func(stop func()) setup {
-			return setup{want: ojs.StateCompleted, opts: []engine.Option{engine.WithObserver(badTracer{stop, returns})}}
+			return setup{want: ojs.StateCompleted,
+				opts: []engine.Option{engine.WithObserver(badTracer{stop, returns})}}
 		},
 		"tracer's end": func(stop func()) setup {
-			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded, opts: []engine.Option{engine.WithObserver(badTracer{returns, stop})}}
+			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded,
+				opts: []engine.Option{engine.WithObserver(badTracer{returns, stop})}}
 		},
 		"log's Enabled": func(stop func()) setup {
-			return setup{want: ojs.StateCompleted, opts: []engine.Option{engine.WithLogger(slog.New(badLog{stop, returns, returns, returns}))}}
+			return setup{want: ojs.StateCompleted,
+				opts: []engine.Option{engine.WithLogger(slog.New(badLog{stop, returns, returns, returns}))}}
 		},
 		"log's Handle": func(stop func()) setup {
-			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded, opts: []engine.Option{engine.WithLogger(slog.New(badLog{returns, stop, returns, returns}))}}
+			return setup{handler: failsWith(errBoom), want: ojs.StateDiscarded,
+				opts: []engine.Option{engine.WithLogger(slog.New(badLog{returns, stop, returns, returns}))}}
 		},
 		"log's WithAttrs": func(stop func()) setup {
-			return setup{want: ojs.StateCompleted, opts: []engine.Option{engine.WithLogger(slog.New(badLog{returns, returns, stop, stop}))},
+			return setup{want: ojs.StateCompleted,
+				opts: []engine.Option{engine.WithLogger(slog.New(badLog{returns, returns, stop, stop}))},
 				handler: func(ctx context.Context, _ *ojs.Job[any]) error {
 					handler.Logger(ctx).WithGroup("g").Info("x")
 					return nil
@@ -201,7 +212,8 @@ func TestForeignCode(t *testing.T) {
 			t.Run(kind+"/"+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := with(stop)
-					eng, err := engine.New[any](memory.New(), append([]engine.Option{quiet, engine.WithConcurrency(1)}, s.opts...)...)
+					eng, err := engine.New[any](memory.New(),
+						append([]engine.Option{quiet, engine.WithConcurrency(1)}, s.opts...)...)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -215,7 +227,8 @@ func TestForeignCode(t *testing.T) {
 					var ticket ojs.Ticket
 					enqueued := errors.New("the caller's goroutine ended")
 					apart(func(context.Context) error {
-						ticket, enqueued = eng.Enqueue(t.Context(), "bad", s.args, append(s.job, ojs.WithMaxAttempts(2))...)
+						ticket, enqueued = eng.Enqueue(t.Context(), "bad", s.args,
+							append(s.job, ojs.WithMaxAttempts(2))...)
 						return nil
 					}, ctx)
 					synctest.Wait()
@@ -233,7 +246,8 @@ func TestForeignCode(t *testing.T) {
 							attempts = 1
 						}
 						if job.State != s.want || job.Attempt != attempts {
-							t.Errorf("the job is %s at attempt %d, not %s at %d", job.State, job.Attempt, s.want, attempts)
+							t.Errorf("the job is %s at attempt %d, not %s at %d", job.State, job.Attempt,
+								s.want, attempts)
 						}
 						if job.Error != nil && len(job.Error.Message) > 20_000 {
 							t.Errorf("the message has %d bytes", len(job.Error.Message))
@@ -244,7 +258,8 @@ func TestForeignCode(t *testing.T) {
 						t.Fatal(err)
 					}
 					synctest.Wait()
-					if job, err := eng.Get(t.Context(), good.ID); err != nil || job.State != ojs.StateCompleted {
+					if job, err := eng.Get(t.Context(), good.ID); err != nil ||
+						job.State != ojs.StateCompleted {
 						t.Errorf("the next job is %+v, %v", job, err)
 					}
 					cancel()

@@ -114,7 +114,9 @@ type wanted struct {
 // claim claims up to w.max jobs, one if limits ask for a look after each, and appends
 // them to dst. If there is none, reopens is when a limit that held some back will let
 // them in, zero if no limit opens with time.
-func (c *core) claim(ctx context.Context, w wanted, dst []storage.Record) (recs []storage.Record, reopens time.Time, err error) {
+func (c *core) claim(
+	ctx context.Context, w wanted, dst []storage.Record,
+) (recs []storage.Record, reopens time.Time, err error) {
 	g := c.gate
 	select {
 	case g.turn <- struct{}{}:
@@ -175,7 +177,9 @@ func overdue(rec *storage.Record, now time.Time) bool {
 
 // ask makes the claim for what w may have now. It reports false if that is nothing at
 // all. order is that of the engine's queues if they are asked for.
-func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGate, reopens time.Time, ok bool) {
+func (g *gate) ask(
+	w wanted, now time.Time,
+) (ask storage.Claim, order []*queueGate, reopens time.Time, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lapse(now)
@@ -185,7 +189,8 @@ func (g *gate) ask(w wanted, now time.Time) (ask storage.Claim, order []*queueGa
 			reopens = at
 		}
 	}
-	ask = storage.Claim{Queues: w.queues, Types: w.types, Max: max(w.max, 1), Worker: w.worker, Remote: w.lapses}
+	ask = storage.Claim{Queues: w.queues, Types: w.types, Max: max(w.max, 1), Worker: w.worker,
+		Remote: w.lapses}
 	if g.looksAfterEach {
 		ask.Max = 1
 	}

@@ -66,10 +66,12 @@ func TestGoQueueRetry(t *testing.T) {
 			ticket := b.enqueue("fail", ojs.WithRetry(policy.FullJitter()))
 			b.advance(24 * time.Hour)
 			job := b.want(ticket.ID, ojs.StateDiscarded, 4)
-			if len(b.times()) != 4 || job.Error == nil || job.Error.Message != "boom" || len(job.Errors) != 4 || job.FinishedAt.IsZero() {
+			if len(b.times()) != 4 || job.Error == nil || job.Error.Message != "boom" ||
+				len(job.Errors) != 4 || job.FinishedAt.IsZero() {
 				t.Errorf("D006 D007 %d runs, %+v", len(b.times()), job)
 			}
-			if claimed, err := b.Worker("other", engine.WorkerConfig{}).FetchMany(canceled(b.ctx), 1); len(claimed) != 0 {
+			if claimed, err := b.Worker("other", engine.WorkerConfig{}).FetchMany(canceled(b.ctx), 1); len(
+				claimed) != 0 {
 				t.Errorf("D006 claimed %v, %v", claimed, err)
 			}
 			heal = true
@@ -131,7 +133,8 @@ func TestGoQueueRetry(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			costly, cheap := policy.FullJitter(), policy.FullJitter()
 			costly.MaxAttempts, cheap.MaxAttempts = 6, ojs.NoRetry
-			charge, view := ojs.Define[int]("charge", ojs.WithRetry(costly)), ojs.Define[int]("view", ojs.WithRetry(cheap))
+			charge, view := ojs.Define[int]("charge", ojs.WithRetry(costly)), ojs.Define[int]("view",
+				ojs.WithRetry(cheap))
 			for _, name := range []string{"charge", "view"} {
 				b.handle(name, func(context.Context, *ojs.Job[any]) error { return errBoom })
 			}
@@ -145,9 +148,11 @@ func TestGoQueueRetry(t *testing.T) {
 	})
 	t.Run("D044 the timeout of an attempt and the backoff are two things", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() })
+			b.handle("slow",
+				func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() })
 			b.run()
-			ticket := b.enqueue("slow", ojs.WithTimeout(7*time.Second), ojs.WithRetry(policy.RatchetFixed(2, 3*time.Second)))
+			ticket := b.enqueue("slow", ojs.WithTimeout(7*time.Second),
+				ojs.WithRetry(policy.RatchetFixed(2, 3*time.Second)))
 			b.advance(time.Minute)
 			if want := seconds(0, 10, 20); !slices.Equal(b.times(), want) {
 				t.Errorf("ran at %v, want %v", b.times(), want)

@@ -85,7 +85,8 @@ func inBubble(t *testing.T, f func(b *rig), opts ...engine.Option) {
 func inBubbleOn(t *testing.T, store storage.Storage, f func(b *rig), opts ...engine.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &rig{t: t, ctx: context.Background(), store: store, start: time.Now(), ended: make(chan error, 1)}
+		b := &rig{t: t, ctx: context.Background(), store: store, start: time.Now(),
+			ended: make(chan error, 1)}
 		eng, err := engine.New[any](store, append([]engine.Option{quiet}, opts...)...)
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +173,8 @@ func (b *rig) want(id string, state ojs.State, attempt int) *ojs.JobInfo {
 	b.t.Helper()
 	job := b.job(id)
 	if job.State != state || job.Attempt != attempt {
-		b.t.Errorf("at %v job is %s at attempt %d, want %s at %d", b.elapsed(), job.State, job.Attempt, state, attempt)
+		b.t.Errorf("at %v job is %s at attempt %d, want %s at %d", b.elapsed(), job.State, job.Attempt,
+			state, attempt)
 	}
 	return job
 }

@@ -25,7 +25,8 @@ func TestIdleWithEverySlotAsleep(t *testing.T) {
 	eng, err := engine.New[any](store, quiet, engine.WithClock(mock), engine.WithConcurrency(2))
 	must(t, err)
 	var ran atomic.Int32
-	eng.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { ran.Add(1); return handler.Sleep(ctx, time.Hour) })
+	eng.Handle("x",
+		func(ctx context.Context, _ *ojs.Job[any]) error { ran.Add(1); return handler.Sleep(ctx, time.Hour) })
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(ctx) }()

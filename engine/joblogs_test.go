@@ -97,7 +97,8 @@ func TestJobLogs(t *testing.T) {
 			OJS   any
 		}
 		must(t, json.Unmarshal(logs[1].Lines[1], &line))
-		if !line.Time.Equal(logs[1].End) || line.Level != "ERROR" || line.Run != 2 || line.G["why"] != "boom" ||
+		if !line.Time.Equal(logs[1].End) || line.Level != "ERROR" || line.Run != 2 ||
+			line.G["why"] != "boom" ||
 			line.OJS != nil {
 			t.Errorf("the line %s is %+v", logs[1].Lines[1], line)
 		}

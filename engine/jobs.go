@@ -200,7 +200,8 @@ func refused(err error) bool {
 	var hook *hookError
 	var encoding *codec.Error
 	return errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrDuplicate) ||
-		errors.Is(err, ojs.ErrDropped) || errors.Is(err, ojs.ErrDependency) || errors.Is(err, ojs.ErrUnsupported) ||
+		errors.Is(err, ojs.ErrDropped) || errors.Is(err, ojs.ErrDependency) ||
+		errors.Is(err, ojs.ErrUnsupported) ||
 		errors.Is(err, ojs.ErrQueueFull) || errors.Is(err, ojs.ErrQueueDraining) ||
 		errors.As(err, &hook) || errors.As(err, &encoding)
 }
@@ -215,7 +216,8 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		switch {
 		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: "reprioritized", Allowed: "only an available or scheduled job can change its priority"}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: "reprioritized",
+				Allowed: "only an available or scheduled job can change its priority"}
 		case r.Priority == priority:
 			return "", errUnchanged
 		}
@@ -244,7 +246,8 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 	at = normalTime(at)
 	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if end := r.Deadline(); !end.IsZero() && !at.Before(end) {
-			return "", invalid("scheduled_at", fmt.Sprintf("%s is not before the job's end at %s", at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano)))
+			return "", invalid("scheduled_at", fmt.Sprintf("%s is not before the job's end at %s",
+				at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano)))
 		}
 		moved := func() { note(ctx, r, now, ojs.NoteRescheduled, ""); r.History[len(r.History)-1].Until = at }
 		switch r.State {
@@ -288,7 +291,8 @@ func checkSchedule(at time.Time) error {
 func (j *Jobs) Activate(ctx context.Context, id string) error {
 	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State != ojs.StatePending {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: "only a pending job can be activated"}
+			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable,
+				Allowed: "only a pending job can be activated"}
 		}
 		if ojs.Actor(ctx) != "" {
 			note(ctx, r, now, ojs.NoteActivated, "")
@@ -347,7 +351,9 @@ func (j *Jobs) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
 
 // retry makes a job available again, if ok says it may be, for the replay rule of a name
 // or "", a person.
-func (c *core) retry(ctx context.Context, id, rule string, ok func(*storage.Record) bool, allowed string, opts []ojs.Option) error {
+func (c *core) retry(
+	ctx context.Context, id, rule string, ok func(*storage.Record) bool, allowed string, opts []ojs.Option,
+) error {
 	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if !ok(r) {
 			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: allowed}
@@ -386,7 +392,8 @@ func (c *core) retry(ctx context.Context, id, rule string, ok func(*storage.Reco
 		if rule == "" {
 			c.logByHand(ctx, "job retried by hand", done.to())
 		} else {
-			c.logJob(slog.LevelInfo, "dead letter replayed", "lifecycle", done.to(), "", slog.String("rule", rule))
+			c.logJob(slog.LevelInfo, "dead letter replayed", "lifecycle", done.to(), "",
+				slog.String("rule", rule))
 		}
 	}
 	c.moved(done)
@@ -396,12 +403,14 @@ func (c *core) retry(ctx context.Context, id, rule string, ok func(*storage.Reco
 // delete deletes a job that has ended.
 func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 	if !rec.State.Terminal() {
-		return &ojs.TransitionError{ID: rec.ID, From: rec.State, To: "deleted", Allowed: "only a job that has ended can be deleted"}
+		return &ojs.TransitionError{ID: rec.ID, From: rec.State, To: "deleted",
+			Allowed: "only a job that has ended can be deleted"}
 	}
 	op := c.began(rec, ojs.EventDeadLetterDeleted)
 	n, err := c.store.Delete(ctx, []string{rec.ID})
 	if n > 0 && rec.DeadLettered() {
-		c.transition(op, rec, rec.Version+1, eventlog.Ends, c.now(), ojs.Event{Type: ojs.EventDeadLetterDeleted})
+		c.transition(op, rec, rec.Version+1, eventlog.Ends, c.now(),
+			ojs.Event{Type: ojs.EventDeadLetterDeleted})
 	}
 	op.End()
 	switch {

@@ -44,19 +44,23 @@ func TestList(t *testing.T) {
 			f    engine.Filter
 			want []string
 		}{
-			"all":           {engine.Filter{}, []string{sent, bounced, late, open}},
-			"state":         {engine.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateCompleted}}, []string{sent, late}},
+			"all": {engine.Filter{}, []string{sent, bounced, late, open}},
+			"state": {engine.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateCompleted}},
+				[]string{sent, late}},
 			"queue":         {engine.Filter{Queues: []string{"a"}}, []string{sent}},
 			"type":          {engine.Filter{Types: []string{"mail.send"}}, []string{sent}},
 			"type prefix":   {engine.Filter{Types: []string{"mail.*"}}, []string{sent, bounced}},
 			"error type":    {engine.Filter{ErrorTypes: []string{"smtp.*"}}, []string{bounced}},
 			"dead-lettered": {engine.Filter{DeadLettered: true}, []string{bounced}},
-			"created":       {engine.Filter{CreatedFrom: at(time.Second), CreatedBefore: at(time.Hour)}, []string{late, open}},
+			"created": {engine.Filter{CreatedFrom: at(time.Second), CreatedBefore: at(time.Hour)},
+				[]string{late, open}},
 			"created since": {engine.Filter{CreatedFrom: at(time.Minute)}, []string{late, open}},
 			"created until": {engine.Filter{CreatedBefore: at(time.Minute)}, []string{sent, bounced}},
-			"finished":      {engine.Filter{FinishedFrom: at(0), FinishedBefore: at(1)}, []string{sent, bounced}},
+			"finished": {engine.Filter{FinishedFrom: at(0), FinishedBefore: at(1)},
+				[]string{sent, bounced}},
 			"finished late": {engine.Filter{FinishedFrom: at(1)}, nil},
-			"both":          {engine.Filter{Types: []string{"mail.*"}, States: []ojs.State{ojs.StateDiscarded}}, []string{bounced}},
+			"both": {engine.Filter{Types: []string{"mail.*"},
+				States: []ojs.State{ojs.StateDiscarded}}, []string{bounced}},
 		} {
 			if got := b.listed(tt.f); !slices.Equal(got, tt.want) {
 				t.Errorf("%s: %v, want %v", name, got, tt.want)
@@ -117,7 +121,12 @@ func TestList(t *testing.T) {
 func TestSetPriority(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		var order []any
-		b.Handle("x", func(_ context.Context, job *ojs.Job[any]) error { order = append(order, job.Meta["n"]); return nil })
+		b.Handle("x",
+			func(_ context.Context,
+				job *ojs.Job[any]) error {
+				order = append(order, job.Meta["n"])
+				return nil
+			})
 		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventPriority}})
 		defer sub.Close()
 		var ids []string
@@ -139,7 +148,8 @@ func TestSetPriority(t *testing.T) {
 		if events := received(sub); len(events) != 2 || events[0].Data()["priority"] != 5 {
 			t.Errorf("events %v", events)
 		}
-		if err := b.Jobs().SetPriority(b.ctx, ids[0], 1); !errors.Is(err, ojs.ErrTransition) || !strings.HasSuffix(err.Error(), "is completed; only an available or scheduled job can change its priority") {
+		if err := b.Jobs().SetPriority(b.ctx, ids[0], 1); !errors.Is(err, ojs.ErrTransition) ||
+			!strings.HasSuffix(err.Error(), "is completed; only an available or scheduled job can change its priority") {
 			t.Errorf("P0.4: a completed job: %v", err)
 		}
 		wantInvalid(t, b.Jobs().SetPriority(b.ctx, scheduled.ID, 1<<40), "priority")
@@ -234,7 +244,8 @@ func TestBulk(t *testing.T) {
 			done := b.enqueue("done").ID
 			busy := b.enqueue("busy").ID
 			b.advance(0)
-			a, p, s := b.enqueue("x").ID, b.enqueue("x", ojs.WithPending()).ID, b.enqueue("x", ojs.WithDelay(time.Hour)).ID
+			a, p, s := b.enqueue("x").ID, b.enqueue("x", ojs.WithPending()).ID,
+				b.enqueue("x", ojs.WithDelay(time.Hour)).ID
 			rs, err := b.Jobs().CancelAll(b.ctx, engine.Filter{})
 			if want := []string{a, p, s}; err != nil || !slices.Equal(ids(rs), want) {
 				t.Errorf("%v, %v, want %v", rs, err, want)
@@ -265,7 +276,8 @@ func TestBulk(t *testing.T) {
 			for range 3 {
 				all = append(all, b.enqueue("x", fails).ID)
 			}
-			waits := b.enqueue("x", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Minute, Jitter: ojs.JitterOff})).ID
+			waits := b.enqueue("x",
+				ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Minute, Jitter: ojs.JitterOff})).ID
 			b.advance(0)
 			b.want(all[0], ojs.StateDiscarded, 1)
 			b.want(waits, ojs.StateRetryable, 1)
@@ -294,7 +306,8 @@ func TestBulk(t *testing.T) {
 			waits := b.enqueue("y").ID
 			b.advance(time.Second)
 			rs, err := b.Jobs().DeleteAll(b.ctx, engine.Filter{})
-			if err != nil || !slices.Equal(ids(rs), []string{done}) || !slices.Equal(b.listed(engine.Filter{}), []string{waits}) {
+			if err != nil || !slices.Equal(ids(rs), []string{done}) ||
+				!slices.Equal(b.listed(engine.Filter{}), []string{waits}) {
 				t.Errorf("%v, %v", rs, err)
 			}
 			if err := b.Jobs().Delete(b.ctx, waits); !errors.Is(err, ojs.ErrTransition) {
@@ -307,7 +320,8 @@ func TestBulk(t *testing.T) {
 	})
 	t.Run("P1.7 enqueue each by itself", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft("BAD", 2), ojs.NewDraft("x", func() {}),
+			rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft("BAD", 2),
+				ojs.NewDraft("x", func() {}),
 				ojs.NewDraft("x", 4, ojs.WithQueue("q")), ojs.NewDraft("x", 5, ojs.WithQueue("q")))
 			if len(rs) != 5 || rs[0].Err != nil || rs[3].Err != nil {
 				t.Fatalf("%+v", rs)
@@ -317,10 +331,12 @@ func TestBulk(t *testing.T) {
 			if !errors.Is(rs[4].Err, ojs.ErrQueueFull) {
 				t.Errorf("%v", rs[4].Err)
 			}
-			if got, want := b.listed(engine.Filter{}), []string{rs[0].Ticket.ID, rs[3].Ticket.ID}; !slices.Equal(got, want) {
+			if got, want := b.listed(engine.Filter{}),
+				[]string{rs[0].Ticket.ID, rs[3].Ticket.ID}; !slices.Equal(got, want) {
 				t.Errorf("stored %v, want %v", got, want)
 			}
-			if rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft("x", 2)); rs[0].Err != nil || rs[1].Ticket.ID == "" {
+			if rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1),
+				ojs.NewDraft("x", 2)); rs[0].Err != nil || rs[1].Ticket.ID == "" {
 				t.Errorf("%+v", rs)
 			}
 			if rs := b.Jobs().EnqueueEach(b.ctx); len(rs) != 0 {
@@ -348,15 +364,18 @@ func TestBulk(t *testing.T) {
 			b.advance(0)
 			s, err := b.DeadLetters().Stats(b.ctx)
 			want := engine.DeadLetterStats{
-				Total: 4, ByQueue: map[string]int{"default": 3, "q": 1}, ByType: map[string]int{"x": 3, "y": 1},
-				ByErrorType: map[string]int{"smtp.down": 3, "error": 1}, Oldest: b.start.UTC(), Newest: b.start.Add(3 * time.Second).UTC(),
+				Total: 4, ByQueue: map[string]int{"default": 3, "q": 1},
+				ByType:      map[string]int{"x": 3, "y": 1},
+				ByErrorType: map[string]int{"smtp.down": 3, "error": 1}, Oldest: b.start.UTC(),
+				Newest: b.start.Add(3 * time.Second).UTC(),
 			}
 			if err != nil || !reflect.DeepEqual(s, want) {
 				t.Errorf("%+v, %v", s, err)
 			}
 			good = true
 			before := len(b.times())
-			rs, err := b.DeadLetters().RetryAll(b.ctx, engine.Filter{ErrorTypes: []string{"smtp.*"}}, 10*time.Second, ojs.WithQueue("again"))
+			rs, err := b.DeadLetters().RetryAll(b.ctx, engine.Filter{ErrorTypes: []string{"smtp.*"}},
+				10*time.Second, ojs.WithQueue("again"))
 			if err != nil || !slices.Equal(ids(rs), xs) {
 				t.Errorf("%v, %v", rs, err)
 			}
@@ -404,7 +423,8 @@ func TestBulk(t *testing.T) {
 			ctx, cancel := context.WithTimeout(b.ctx, time.Second)
 			defer cancel()
 			rs, err := b.DeadLetters().RetryAll(ctx, engine.Filter{}, time.Minute)
-			if !errors.Is(err, context.DeadlineExceeded) || len(rs) != 2 || rs[0].Err != nil || rs[1].Err == nil {
+			if !errors.Is(err, context.DeadlineExceeded) || len(rs) != 2 || rs[0].Err != nil ||
+				rs[1].Err == nil {
 				t.Errorf("%v, %v", rs, err)
 			}
 			b.advance(time.Second)

@@ -29,7 +29,8 @@ func TestWorkersKeepNoEndedJobs(t *testing.T) {
 				eng, err := engine.New[[]string](open(), quiet, engine.WithConcurrency(workers))
 				must(t, err)
 				together, release := make(chan struct{}), make(chan struct{})
-				eng.Handle("large", func(context.Context, *ojs.Job[[]string]) error { <-together; return nil })
+				eng.Handle("large",
+					func(context.Context, *ojs.Job[[]string]) error { <-together; return nil })
 				eng.Handle("long", func(context.Context, *ojs.Job[[]string]) error { <-release; return nil })
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
@@ -50,7 +51,8 @@ func TestWorkersKeepNoEndedJobs(t *testing.T) {
 				synctest.Wait() // each worker has another one
 				_, err = eng.Jobs().DeleteAll(ctx, engine.Filter{})
 				must(t, err)
-				if stats, err := eng.Stats(ctx); err != nil || stats.Busy != workers || stats.Total[ojs.StateCompleted] != 0 {
+				if stats, err := eng.Stats(ctx); err != nil || stats.Busy != workers ||
+					stats.Total[ojs.StateCompleted] != 0 {
 					t.Errorf("%+v, %v", stats, err)
 				}
 				if kept := int(heapInUse()) - int(before); kept > workers*size/4 {

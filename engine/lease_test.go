@@ -47,7 +47,8 @@ func TestRenewalOfALostClaimSparesTheNextOne(t *testing.T) {
 		}
 		rec := due.Stalled[0]
 		rec.State, rec.NextRetryAt, rec.LeaseUntil = ojs.StateRetryable, time.Now(), time.Time{}
-		if s, err := store.Settle(b.ctx, time.Now(), []storage.Change{{Record: rec}}, nil); err != nil || s[0].Err != nil {
+		if s, err := store.Settle(b.ctx, time.Now(), []storage.Change{{Record: rec}}, nil); err != nil ||
+			s[0].Err != nil {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		if _, err := store.Due(b.ctx, time.Now(), 10, nil); err != nil {

@@ -52,7 +52,12 @@ func TestConcurrencyBound(t *testing.T) {
 func TestGracefulStop(t *testing.T) {
 	t.Run("P1.8 running handlers finish, waiting jobs stay", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { time.Sleep(20 * time.Second); return ctx.Err() })
+			b.handle("x",
+				func(ctx context.Context,
+					_ *ojs.Job[any]) error {
+					time.Sleep(20 * time.Second)
+					return ctx.Err()
+				})
 			b.run()
 			first, second := b.enqueue("x"), b.enqueue("x")
 			b.advance(time.Second)
@@ -100,7 +105,12 @@ func TestGracefulStop(t *testing.T) {
 	t.Run("P1.8 a handler that ends the job after the grace period is heard", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("done", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
-			b.handle("discard", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ojs.Discard(errBoom) })
+			b.handle("discard",
+				func(ctx context.Context,
+					_ *ojs.Job[any]) error {
+					<-ctx.Done()
+					return ojs.Discard(errBoom)
+				})
 			b.run()
 			done, discard := b.enqueue("done"), b.enqueue("discard")
 			b.advance(time.Second)
@@ -300,7 +310,8 @@ func TestSleep(t *testing.T) {
 func TestWaitIdle(t *testing.T) {
 	t.Run("waits for what is due, not for what is not", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(3 * time.Second); return nil })
+			b.handle("x",
+				func(context.Context, *ojs.Job[any]) error { time.Sleep(3 * time.Second); return nil })
 			idle := make(chan time.Duration, 1)
 			go func() { // before Run
 				if err := b.WaitIdle(b.ctx); err != nil {
@@ -324,7 +335,8 @@ func TestWaitIdle(t *testing.T) {
 	})
 	t.Run("a handler that runs is not idle", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(3 * time.Second); return nil })
+			b.handle("x",
+				func(context.Context, *ojs.Job[any]) error { time.Sleep(3 * time.Second); return nil })
 			b.run()
 			b.enqueue("x")
 			b.advance(time.Second)
@@ -335,7 +347,8 @@ func TestWaitIdle(t *testing.T) {
 	})
 	t.Run("P1.8 a sleeping handler is not idle on a clock that moves by itself", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Minute) })
+			b.handle("x",
+				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Minute) })
 			b.run()
 			b.enqueue("x")
 			if err := b.WaitIdle(b.ctx); err != nil || b.elapsed() != time.Minute {
@@ -364,7 +377,8 @@ func TestWaitIdle(t *testing.T) {
 						}
 						return nil
 					})
-					b.Handle("y", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
+					b.Handle("y",
+						func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
 					b.run()
 					b.enqueue("x")
 					b.advance(2 * time.Second)
@@ -372,7 +386,8 @@ func TestWaitIdle(t *testing.T) {
 						t.Errorf("%v at %v, want 2s", err, b.elapsed())
 					}
 					b.enqueue("y")
-					if err := b.WaitIdle(b.ctx); err != nil || b.elapsed() < 3*time.Second || b.elapsed() > time.Minute {
+					if err := b.WaitIdle(b.ctx); err != nil || b.elapsed() < 3*time.Second ||
+						b.elapsed() > time.Minute {
 						t.Errorf("%v at %v, want 3s", err, b.elapsed())
 					}
 					b.advance(2 * time.Hour)

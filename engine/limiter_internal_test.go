@@ -16,11 +16,13 @@ func TestLimiterNeverExceeds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := func(name string) (r ojs.Rate) {
 			if rapid.Bool().Draw(t, name) {
-				r = ojs.Rate{Limit: rapid.IntRange(1, 5).Draw(t, name+" limit"), Per: time.Duration(rapid.IntRange(1, 1000).Draw(t, name+" per"))}
+				r = ojs.Rate{Limit: rapid.IntRange(1, 5).Draw(t, name+" limit"),
+					Per: time.Duration(rapid.IntRange(1, 1000).Draw(t, name+" per"))}
 			}
 			return r
 		}
-		l := limiter{bounds: ojs.RateLimit{Concurrency: rapid.IntRange(0, 3).Draw(t, "concurrency"), Rate: rate("rate"), Throttle: rate("throttle")}}
+		l := limiter{bounds: ojs.RateLimit{Concurrency: rapid.IntRange(0, 3).Draw(t, "concurrency"),
+			Rate: rate("rate"), Throttle: rate("throttle")}}
 		now := time.Unix(1_000_000, 0)
 		var starts []time.Time
 		running := 0
@@ -73,7 +75,8 @@ func TestLimiterNeverExceeds(t *testing.T) {
 			if l.bounds.Rate.Limit > 0 && in > l.bounds.Rate.Limit {
 				t.Fatalf("%d starts from %v on in a period of %+v", in, first, l.bounds.Rate)
 			}
-			if th := l.bounds.Throttle; th.Limit > 0 && i > 0 && int64(first.Sub(starts[i-1]))*int64(th.Limit) < int64(th.Per) {
+			if th := l.bounds.Throttle; th.Limit > 0 && i > 0 &&
+				int64(first.Sub(starts[i-1]))*int64(th.Limit) < int64(th.Per) {
 				t.Fatalf("starts %v apart, throttle %+v", first.Sub(starts[i-1]), th)
 			}
 		}

@@ -158,7 +158,8 @@ func TestLimitRules(t *testing.T) {
 			times := ran(b)
 			b.run()
 			for range 5 {
-				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 2, Per: 10 * s}}))
+				b.enqueue("x",
+					ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 2, Per: 10 * s}}))
 			}
 			b.advance(time.Minute)
 			want(b, *times, 0, 0, 10*s, 10*s, 20*s)
@@ -167,7 +168,8 @@ func TestLimitRules(t *testing.T) {
 			times := ran(b)
 			b.run()
 			for range 3 {
-				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Throttle: ojs.Rate{Limit: 2, Per: 10 * s}}))
+				b.enqueue("x",
+					ojs.WithRateLimit(ojs.RateLimit{Key: "k", Throttle: ojs.Rate{Limit: 2, Per: 10 * s}}))
 			}
 			b.advance(time.Minute)
 			want(b, *times, 0, 5*s, 10*s)
@@ -177,7 +179,8 @@ func TestLimitRules(t *testing.T) {
 			b.run()
 			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: ojs.NoneAtOnce}))
 			b.advance(10 * s)
-			if err := b.Limits().Set(b.ctx, engine.LimitOfKey("k"), ojs.RateLimit{Concurrency: 1}, time.Time{}); err != nil {
+			if err := b.Limits().Set(b.ctx, engine.LimitOfKey("k"), ojs.RateLimit{Concurrency: 1},
+				time.Time{}); err != nil {
 				b.t.Fatal(err)
 			}
 			b.advance(s)
@@ -192,7 +195,8 @@ func TestLimitRules(t *testing.T) {
 		"L027 reschedule": func(b *rig) {
 			times := ran(b)
 			b.run()
-			l := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * s}, OnLimit: ojs.OnLimitReschedule}
+			l := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * s},
+				OnLimit: ojs.OnLimitReschedule}
 			b.enqueue("x", ojs.WithRateLimit(l))
 			second := b.enqueue("x", ojs.WithRateLimit(l))
 			b.advance(s)
@@ -327,7 +331,8 @@ func TestLimitRules(t *testing.T) {
 				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: fmt.Sprint("k", i), Concurrency: 5}))
 			}
 			list, err := b.Limits().List(b.ctx, engine.LimitQuery{After: "k0", Limit: 1})
-			if err != nil || len(list) != 1 || list[0].Name != "k1" || list[0].Waiting != 1 || list[0].Bounds.Concurrency != 5 {
+			if err != nil || len(list) != 1 || list[0].Name != "k1" || list[0].Waiting != 1 ||
+				list[0].Bounds.Concurrency != 5 {
 				b.t.Errorf("listed %+v, %v", list, err)
 			}
 		},

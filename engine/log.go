@@ -87,7 +87,8 @@ func (g guarded) with(f func() slog.Handler) slog.Handler {
 // jobAttrs names a job.
 func (c *core) jobAttrs(j *ojs.JobHeader, state ojs.State, worker string) []slog.Attr {
 	fields := []any{
-		slog.String("job_id", j.ID), slog.String("job_type", j.Type), slog.String("queue", j.Queue), slog.Int("attempt", j.Attempt),
+		slog.String("job_id", j.ID), slog.String("job_type", j.Type), slog.String("queue", j.Queue),
+		slog.Int("attempt", j.Attempt),
 	}
 	if state != "" {
 		fields = append(fields, slog.String("state", string(state)))
@@ -115,7 +116,9 @@ func (c *core) jobLog(j *ojs.JobHeader) *slog.Logger {
 }
 
 // logJob writes the line of an event of a job.
-func (c *core) logJob(level slog.Level, msg, category string, rec *storage.Record, worker string, attributes ...any) {
+func (c *core) logJob(
+	level slog.Level, msg, category string, rec *storage.Record, worker string, attributes ...any,
+) {
 	ctx := context.Background()
 	if !c.log.Enabled(ctx, level) {
 		return
@@ -144,7 +147,8 @@ func (c *core) logCancelled(rec *storage.Record) {
 // section 12).
 func (c *core) logDuplicate(rec, equal *storage.Record) {
 	if c.logs(slog.LevelDebug) {
-		c.logJob(slog.LevelDebug, "job is a duplicate", "lifecycle", equal, "", slog.String("fingerprint", rec.Fingerprint))
+		c.logJob(slog.LevelDebug, "job is a duplicate", "lifecycle", equal, "",
+			slog.String("fingerprint", rec.Fingerprint))
 	}
 }
 
@@ -179,7 +183,8 @@ func (c *core) logOutcome(f *settlement, worker string) {
 	}
 	attrs := []any{slog.Int64("duration_ms", f.took.Milliseconds())}
 	if d.State == ojs.StateRetryable {
-		attrs = append(attrs, slog.Float64("retry_delay_seconds", d.RunAt.Sub(f.at).Seconds()), slog.Time("next_retry_at", d.RunAt))
+		attrs = append(attrs, slog.Float64("retry_delay_seconds", d.RunAt.Sub(f.at).Seconds()),
+			slog.Time("next_retry_at", d.RunAt))
 	}
 	if d.Failure != nil {
 		attrs = append(append(attrs, slog.String("why", string(d.Rule))), failureAttrs(d.Failure)...)
@@ -191,8 +196,11 @@ func (c *core) logOutcome(f *settlement, worker string) {
 // retry hook asked for.
 func (c *core) logCut(f *settlement) {
 	if t, err := c.jobType(f.rec.Type); err == nil && !t.cut.Swap(true) {
-		c.logJob(slog.LevelInfo, "retry delay cut to max_interval; raise it in the retry policy to keep longer delays", "lifecycle", f.rec, "",
-			slog.Float64("asked_seconds", f.decision.Asked.Seconds()), slog.Float64("max_interval_seconds", f.rec.Retry.MaxInterval.Seconds()))
+		c.logJob(slog.LevelInfo,
+			"retry delay cut to max_interval; raise it in the retry policy to keep longer delays",
+			"lifecycle", f.rec, "",
+			slog.Float64("asked_seconds", f.decision.Asked.Seconds()), slog.Float64("max_interval_seconds",
+				f.rec.Retry.MaxInterval.Seconds()))
 	}
 }
 

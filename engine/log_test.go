@@ -49,7 +49,8 @@ func TestLog(t *testing.T) {
 			b.run()
 			cuts := func() (types []string) {
 				for _, l := range lines(t, &logged) {
-					if a, _ := l["attributes"].(map[string]any); a["asked_seconds"] == 3600.0 && a["max_interval_seconds"] == 300.0 && l["level"] == "INFO" {
+					if a, _ := l["attributes"].(map[string]any); a["asked_seconds"] == 3600.0 &&
+						a["max_interval_seconds"] == 300.0 && l["level"] == "INFO" {
 						types = append(types, l["ojs"].(map[string]any)["job_type"].(string))
 					}
 				}
@@ -85,7 +86,8 @@ func TestLog(t *testing.T) {
 			b.handle("late", func(context.Context, *ojs.Job[any]) error { return nil })
 			b.run()
 			logged.Reset()
-			id := b.enqueue("x", noJitter, ojs.WithMeta("trace_id", "t1"), ojs.WithMeta("password", "secret")).ID
+			id := b.enqueue("x", noJitter, ojs.WithMeta("trace_id", "t1"),
+				ojs.WithMeta("password", "secret")).ID
 			b.advance(time.Minute)
 			b.enqueue("bad")
 			b.advance(0)
@@ -99,7 +101,8 @@ func TestLog(t *testing.T) {
 			}
 			want := []string{
 				"WARN job type enqueued without a handler in this engine",
-				"INFO job enqueued", "DEBUG job started", "WARN attempt failed", "DEBUG job started", "INFO job completed",
+				"INFO job enqueued", "DEBUG job started", "WARN attempt failed", "DEBUG job started",
+				"INFO job completed",
 				"INFO job enqueued", "DEBUG job started", "ERROR job dead-lettered",
 				"INFO job enqueued", "INFO job cancelled",
 				"INFO job enqueued", "ERROR job discarded",
@@ -110,12 +113,15 @@ func TestLog(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(what, "\n"), strings.Join(want, "\n"))
 			}
 			begun, failed, completed := got[1], got[2], got[4]
-			if begun["ojs"].(map[string]any)["worker_id"] == nil || begun["attributes"].(map[string]any)["queue_wait_ms"] != 0.0 {
+			if begun["ojs"].(map[string]any)["worker_id"] == nil ||
+				begun["attributes"].(map[string]any)["queue_wait_ms"] != 0.0 {
 				t.Errorf("%v", begun)
 			}
 			job := failed["ojs"].(map[string]any)
-			if failed["component"] != "worker" || failed["category"] != "error" || job["job_id"] != id || job["job_type"] != "x" ||
-				job["queue"] != "default" || job["attempt"] != 1.0 || job["state"] != "retryable" || job["worker_id"] == "" ||
+			if failed["component"] != "worker" || failed["category"] != "error" || job["job_id"] != id ||
+				job["job_type"] != "x" ||
+				job["queue"] != "default" || job["attempt"] != 1.0 || job["state"] != "retryable" ||
+				job["worker_id"] == "" ||
 				failed["trace"].(map[string]any)["trace_id"] != "t1" {
 				t.Errorf("%v", failed)
 			}
@@ -124,7 +130,8 @@ func TestLog(t *testing.T) {
 				attrs["duration_ms"] != 250.0 || attrs["retry_delay_seconds"] != 1.0 || attrs["error_type"] != "smtp.down" {
 				t.Errorf("%v", attrs)
 			}
-			if a := completed["attributes"].(map[string]any); a["duration_ms"] != 250.0 || completed["category"] != "lifecycle" {
+			if a := completed["attributes"].(map[string]any); a["duration_ms"] != 250.0 ||
+				completed["category"] != "lifecycle" {
 				t.Errorf("%v", completed)
 			}
 		}, logger(slog.LevelDebug))
@@ -142,7 +149,8 @@ func TestLog(t *testing.T) {
 				t.Fatal(logged.String())
 			}
 			job, attrs := got[0]["ojs"].(map[string]any), got[0]["attributes"].(map[string]any)
-			if job["job_id"] != id || job["worker_id"] != "w" || job["attempt"] != 1.0 || attrs["queue_wait_ms"] != 1000.0 {
+			if job["job_id"] != id || job["worker_id"] != "w" || job["attempt"] != 1.0 ||
+				attrs["queue_wait_ms"] != 1000.0 {
 				t.Error(logged.String())
 			}
 		}, logger(slog.LevelDebug))
@@ -151,7 +159,8 @@ func TestLog(t *testing.T) {
 		var level slog.LevelVar
 		level.Set(slog.LevelError)
 		starts := &lineCount{level: &level}
-		eng, err := engine.New[int](memory.New(), engine.WithConcurrency(1), engine.WithLogger(slog.New(starts)))
+		eng, err := engine.New[int](memory.New(), engine.WithConcurrency(1),
+			engine.WithLogger(slog.New(starts)))
 		must(t, err)
 		const jobs = 20
 		done := make(chan struct{})

@@ -21,11 +21,12 @@ type maintenance struct {
 	signal     chan struct{}
 	quit, done chan struct{}
 
-	warnedYoung  bool              // of jobs that are pruned by number too soon
-	promoted     []storage.Record  // memory for the next look at the deadlines
-	cronsStarted bool              // the recurring jobs that run on start are due
-	unreadable   map[string]uint64 // recurring jobs that cannot run, and the versions of which the log has told
-	holdsFailed  int               // looks at the pauses, in a row
+	warnedYoung  bool             // of jobs that are pruned by number too soon
+	promoted     []storage.Record // memory for the next look at the deadlines
+	cronsStarted bool             // the recurring jobs that run on start are due
+	// recurring jobs that cannot run, and the versions of which the log has told
+	unreadable  map[string]uint64
+	holdsFailed int // looks at the pauses, in a row
 
 	// Guarded by core.mu.
 	wanted   looks
@@ -275,7 +276,8 @@ func (k *maintenance) extend(renewals []*attempt) {
 			if op != nil && a.phase == running { // otherwise its record is being decided on
 				rec := *a.rec
 				rec.Progress = a.stored
-				c.transition(op, &rec, rec.Version, eventlog.None, now, ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})
+				c.transition(op, &rec, rec.Version, eventlog.None, now,
+					ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})
 			}
 		}
 	}
@@ -319,7 +321,8 @@ func (k *maintenance) look() {
 		used = max(used, len(k.promoted))
 		end(err)
 		for i := range d.Expired {
-			c.transition(op, &d.Expired[i], d.Expired[i].Version, eventlog.None, now, expiredEvents(&d.Expired[i])...)
+			c.transition(op, &d.Expired[i], d.Expired[i].Version, eventlog.None, now,
+				expiredEvents(&d.Expired[i])...)
 		}
 		c.dependentEvents(op, d.Moved, now)
 		op.End()
@@ -337,7 +340,8 @@ func (k *maintenance) look() {
 		}
 		k.failures = 0
 		for i := range d.Stalled { // ours, if the renewals failed for too long, or a worker's
-			c.takenAway(storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1}, ojs.ErrLeaseLost)
+			c.takenAway(storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1},
+				ojs.ErrLeaseLost)
 		}
 		c.available(len(d.Promoted))
 		c.meter.expired(d.Expired)

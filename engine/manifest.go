@@ -67,9 +67,10 @@ func (e *Engine[T]) Manifest() Manifest {
 		ConformanceLevel: level,
 		Backend:          s.Name,
 		Capabilities: Capabilities{
-			UniqueJobs: UniqueCapability{Strength: s.Unique, Mechanism: s.Mechanism, Unicode: policy.UnicodeVersion},
-			Durable:    s.Durable,
-			Limits:     LimitCapability{Scope: limitScope(s)},
+			UniqueJobs: UniqueCapability{Strength: s.Unique, Mechanism: s.Mechanism,
+				Unicode: policy.UnicodeVersion},
+			Durable: s.Durable,
+			Limits:  LimitCapability{Scope: limitScope(s)},
 		},
 		EventDelivery: "best-effort",
 	}

@@ -28,12 +28,14 @@ func TestMiddleware(t *testing.T) {
 	t.Run("P0.9 engine-wide outside of the handler's, panics are errors to both", func(t *testing.T) {
 		log = nil
 		inBubble(t, func(b *rig) {
-			b.Handle("x", func(context.Context, *ojs.Job[any]) error { panic("no") }, handler.WithMiddleware(mark("own")))
+			b.Handle("x", func(context.Context, *ojs.Job[any]) error { panic("no") },
+				handler.WithMiddleware(mark("own")))
 			b.run()
 			id := b.enqueue("x", ojs.WithMaxAttempts(1)).ID
 			b.advance(time.Second)
 			job := b.want(id, ojs.StateDiscarded, 1)
-			if job.Error.Type != ojs.ErrorTypePanic || job.Error.Message != "panic: no" || !strings.Contains(job.Error.Backtrace[0], "TestMiddleware") {
+			if job.Error.Type != ojs.ErrorTypePanic || job.Error.Message != "panic: no" ||
+				!strings.Contains(job.Error.Backtrace[0], "TestMiddleware") {
 				t.Errorf("%+v", job.Error)
 			}
 			if got := strings.Join(log, " "); got != "inner:panic: no outer:panic: no" {
@@ -61,7 +63,8 @@ func TestMiddleware(t *testing.T) {
 			b.run()
 			id := b.enqueue("x").ID
 			b.advance(time.Second)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Code != ojs.CodeFail || job.Error.Message != "wrapped: boom" {
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Code != ojs.CodeFail ||
+				job.Error.Message != "wrapped: boom" {
 				t.Errorf("%+v", job.Error)
 			}
 		}, engine.WithMiddleware(func(ctx context.Context, _ *ojs.JobHeader, next handler.Next) error {
@@ -73,12 +76,14 @@ func TestMiddleware(t *testing.T) {
 	})
 	t.Run("args that do not decode stay a dead letter under middlewares", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.Register(handler.For(ojs.Define[int]("text"), func(context.Context, *ojs.Job[int]) error { return nil }))
+			b.Register(handler.For(ojs.Define[int]("text"),
+				func(context.Context, *ojs.Job[int]) error { return nil }))
 			bad, err := b.EnqueueMany(b.ctx, ojs.NewDraft("text", json.RawMessage(`"no number"`)))
 			must(t, err)
 			b.run()
 			b.advance(time.Second)
-			if job := b.want(bad[0].ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeArgs || !job.DeadLettered() {
+			if job := b.want(bad[0].ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeArgs ||
+				!job.DeadLettered() {
 				t.Errorf("%+v", job.Error)
 			}
 		}, engine.WithMiddleware(mark("m")))
@@ -92,7 +97,8 @@ func TestMiddleware(t *testing.T) {
 				}
 				return ctx.Err()
 			})
-			b.handle("sleep", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
+			b.handle("sleep",
+				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
 			b.handle("done", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
 			b.handle("quick", func(ctx context.Context, _ *ojs.Job[any]) error { return errBoom })
 			b.run()
@@ -107,7 +113,8 @@ func TestMiddleware(t *testing.T) {
 				if job.Error == nil || job.Error.Type != want {
 					t.Errorf("%s: %s, %+v", typ, job.State, job.Error)
 				}
-				if want == ojs.ErrorTypeTimeout && (job.FinishedAt.Sub(b.start)-at != time.Second || job.Error.Details["limit_seconds"] != 1.0) {
+				if want == ojs.ErrorTypeTimeout && (job.FinishedAt.Sub(b.start)-at != time.Second ||
+					job.Error.Details["limit_seconds"] != 1.0) {
 					t.Errorf("%s: at %v, %+v", typ, job.FinishedAt.Sub(b.start)-at, job.Error)
 				}
 			}
@@ -142,11 +149,14 @@ func TestEnqueueHooks(t *testing.T) {
 	type key struct{}
 	t.Run("P0.9 change a job, in order, each of a batch", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			tickets, err := b.EnqueueMany(context.WithValue(b.ctx, key{}, "t1"), ojs.NewDraft("x", 1, ojs.WithDelay(time.Minute)), ojs.NewDraft("x", 2, ojs.WithMeta("own", true)))
+			tickets, err := b.EnqueueMany(context.WithValue(b.ctx, key{}, "t1"),
+				ojs.NewDraft("x", 1, ojs.WithDelay(time.Minute)), ojs.NewDraft("x", 2,
+					ojs.WithMeta("own", true)))
 			must(t, err)
 			for i, ticket := range tickets {
 				job := b.job(ticket.ID)
-				if job.Queue != "chosen" || job.Priority != 7 || job.Meta["tenant_id"] != "t1" || job.Args.String() != fmt.Sprint((i+1)*10) || job.ID != ticket.ID {
+				if job.Queue != "chosen" || job.Priority != 7 || job.Meta["tenant_id"] != "t1" ||
+					job.Args.String() != fmt.Sprint((i+1)*10) || job.ID != ticket.ID {
 					t.Errorf("%+v", job)
 				}
 			}
@@ -156,7 +166,8 @@ func TestEnqueueHooks(t *testing.T) {
 		}, engine.WithEnqueueHook(func(ctx context.Context, job *ojs.Job[any]) error {
 			job.Meta["tenant_id"] = ctx.Value(key{})
 			job.Queue, job.ID = "first", "other"
-			if n := job.Args.(int); job.ScheduledAt.IsZero() == (n == 1) || job.MaxAttempts != 3 || job.Type != "x" {
+			if n := job.Args.(int); job.ScheduledAt.IsZero() == (n == 1) || job.MaxAttempts != 3 ||
+				job.Type != "x" {
 				t.Errorf("saw %+v", job)
 			}
 			return nil
@@ -170,8 +181,10 @@ func TestEnqueueHooks(t *testing.T) {
 	})
 	t.Run("P0.9 drop", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			tickets, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft("drop", 2), ojs.NewDraft("x", 3))
-			if err != nil || len(tickets) != 3 || !tickets[1].Dropped || tickets[0].Dropped || b.job(tickets[2].ID).Args.String() != "3" {
+			tickets, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft("drop", 2),
+				ojs.NewDraft("x", 3))
+			if err != nil || len(tickets) != 3 || !tickets[1].Dropped || tickets[0].Dropped ||
+				b.job(tickets[2].ID).Args.String() != "3" {
 				t.Errorf("%+v, %v", tickets, err)
 			}
 			if _, err := tickets[1].Wait(b.ctx); !errors.Is(err, ojs.ErrDropped) {
@@ -200,7 +213,8 @@ func TestEnqueueHooks(t *testing.T) {
 	t.Run("P0.9 refuse, with the whole batch; a panic refuses too", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			for _, typ := range []string{"refuse", "panic", "circle"} {
-				if _, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft(typ, 2)); err == nil || !strings.HasPrefix(err.Error(), "ojs: ") {
+				if _, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft(typ, 2)); err == nil ||
+					!strings.HasPrefix(err.Error(), "ojs: ") {
 					t.Errorf("%v", err)
 				}
 				rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft(typ, 2))
@@ -238,7 +252,8 @@ func TestEnqueueHooks(t *testing.T) {
 			for range 2 {
 				tickets, err := b.EnqueueMany(b.ctx, d)
 				must(t, err)
-				if meta := b.job(tickets[0].ID).Meta; !reflect.DeepEqual(meta, map[string]any{"k": "v", "n": 1.0}) {
+				if meta := b.job(tickets[0].ID).Meta; !reflect.DeepEqual(meta,
+					map[string]any{"k": "v", "n": 1.0}) {
 					t.Errorf("meta %v", meta)
 				}
 			}

@@ -45,7 +45,8 @@ func TestMockClock(t *testing.T) {
 		mu.Unlock()
 		return errBoom
 	})
-	eng.Handle("nap", func(ctx context.Context, _ *ojs.Job[int]) error { return handler.Sleep(ctx, time.Hour) })
+	eng.Handle("nap",
+		func(ctx context.Context, _ *ojs.Job[int]) error { return handler.Sleep(ctx, time.Hour) })
 
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -96,12 +97,14 @@ func TestMockClock(t *testing.T) {
 	// A handler asleep is idle, and its timeout is exact. It is not idle once it begins
 	// to wake up.
 	for range 50 {
-		ticket, err = eng.Enqueue(ctx, "nap", 0, ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1), ojs.WithLease(10*time.Second))
+		ticket, err = eng.Enqueue(ctx, "nap", 0, ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1),
+			ojs.WithLease(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		advance(time.Minute)
-		if job, err := eng.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateDiscarded || job.Error.Type != ojs.ErrorTypeTimeout ||
+		if job, err := eng.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateDiscarded ||
+			job.Error.Type != ojs.ErrorTypeTimeout ||
 			job.FinishedAt.Sub(job.StartedAt) != time.Minute {
 			t.Fatalf("job %+v, %v", job, err)
 		}

@@ -37,7 +37,8 @@ func TestTimes(t *testing.T) {
 		before := time.Now().Round(0)
 		at := eng.now()
 		after := time.Now().Round(0)
-		if at.Before(before.Add(-time.Millisecond)) || at.After(after.Add(time.Millisecond)) || at.Location() != time.UTC || at != at.Round(0) {
+		if at.Before(before.Add(-time.Millisecond)) || at.After(after.Add(time.Millisecond)) ||
+			at.Location() != time.UTC || at != at.Round(0) {
 			return fmt.Errorf("%v is not from %v to %v", at, before, after)
 		}
 		return nil
@@ -70,7 +71,8 @@ func TestTimes(t *testing.T) {
 		outside()
 		synctest.Test(t, func(t *testing.T) {
 			inside := read(clock.New())
-			for _, d := range []time.Duration{0, time.Nanosecond, time.Microsecond, time.Millisecond - 1, time.Millisecond, time.Hour, 0} {
+			for _, d := range []time.Duration{0, time.Nanosecond, time.Microsecond, time.Millisecond - 1,
+				time.Millisecond, time.Hour, 0} {
 				time.Sleep(d)
 				for range 2 {
 					if at := inside(); !at.Equal(time.Now()) {

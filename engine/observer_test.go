@@ -45,7 +45,8 @@ func TestObserverSeesDurations(t *testing.T) {
 			}
 			return nil
 		})
-		b.enqueue("slow", ojs.WithDelay(time.Second), ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 5 * time.Second, Jitter: ojs.JitterOff}))
+		b.enqueue("slow", ojs.WithDelay(time.Second),
+			ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 5 * time.Second, Jitter: ojs.JitterOff}))
 		time.Sleep(2 * time.Second)
 		b.run()
 		b.advance(time.Minute)
@@ -57,7 +58,8 @@ func TestObserverSeesDurations(t *testing.T) {
 		}
 	}
 	want := []string{
-		"job.enqueued 0s 0s", "job.scheduled 0s 0s", "job.started 0s 0s", "job.failed 3s 0s", "job.retrying 3s 5s", "job.started 0s 0s", "job.completed 3s 0s",
+		"job.enqueued 0s 0s", "job.scheduled 0s 0s", "job.started 0s 0s", "job.failed 3s 0s",
+		"job.retrying 3s 5s", "job.started 0s 0s", "job.completed 3s 0s",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("saw\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -138,7 +140,8 @@ func TestDiscardedSaysWhy(t *testing.T) {
 		{"code", ojs.Discard(errBoom), nil},
 		{"code", ojs.Permanent(errBoom), nil},
 		{"marker", permanent{errBoom}, nil},
-		{"non_retryable", ojs.Errorf("auth.denied", "no"), ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}})},
+		{"non_retryable", ojs.Errorf("auth.denied", "no"),
+			ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}})},
 		{"total_timeout", ojs.RetryAfter(time.Minute, errBoom), ojs.WithTotalTimeout(30 * time.Second)},
 		{"expired", nil, ojs.WithTTL(time.Second)},
 		{"expired", nil, ojs.WithEnqueueTTL(time.Second)},

@@ -42,7 +42,9 @@ func work(ctx context.Context, eng *engine.Engine[any]) {
 	}
 }
 
-func enqueue(ctx context.Context, eng *engine.Engine[any], jobType string, args any, opts ...ojs.Option) ojs.Ticket {
+func enqueue(
+	ctx context.Context, eng *engine.Engine[any], jobType string, args any, opts ...ojs.Option,
+) ojs.Ticket {
 	ticket, err := eng.Enqueue(ctx, jobType, args, opts...)
 	if err != nil {
 		log.Fatal(err)
@@ -270,7 +272,9 @@ func ExampleQueues_Pause() {
 func ExampleWithQueue() {
 	ctx, eng := begin(
 		engine.WithQueue("web", engine.QueueConfig{Weight: 6}),
-		engine.WithQueue("mail", engine.QueueConfig{Weight: 3, RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}}),
+		engine.WithQueue("mail",
+			engine.QueueConfig{Weight: 3,
+				RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}}),
 		engine.WithQueue("reports", engine.QueueConfig{Weight: 1, Concurrency: 2, MaxDepth: 1}),
 	)
 	enqueue(ctx, eng, "report.build", "2026-03", ojs.WithQueue("reports"))
@@ -309,7 +313,8 @@ func ExampleDeadLetters_RetryAll() {
 	ticket := enqueue(ctx, eng, "email.send", "a@example.com")
 	work(ctx, eng)
 
-	_, err := eng.DeadLetters().RetryAll(ctx, engine.Filter{ErrorTypes: []string{"smtp.*"}}, time.Second/10, ojs.WithQueue("replay"))
+	_, err := eng.DeadLetters().RetryAll(ctx, engine.Filter{ErrorTypes: []string{"smtp.*"}}, time.Second/10,
+		ojs.WithQueue("replay"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -323,7 +328,8 @@ func ExampleDeadLetters_RetryAll() {
 // a job.
 func ExampleWithReplayRules() {
 	eng, err := engine.New[string](memory.New(), engine.WithReplayRules(engine.ReplayRule{
-		Name: "smtp-outage", Filter: engine.Filter{ErrorTypes: []string{"smtp.*"}}, Delay: time.Hour, MaxReplays: 3,
+		Name: "smtp-outage", Filter: engine.Filter{ErrorTypes: []string{"smtp.*"}}, Delay: time.Hour,
+		MaxReplays: 3,
 	}))
 	if err != nil {
 		log.Fatal(err)
@@ -353,7 +359,8 @@ func ExampleEngine_checkpoint() {
 		}
 		return nil
 	})
-	ticket := enqueue(ctx, eng, "import", "users.csv", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond}))
+	ticket := enqueue(ctx, eng, "import", "users.csv",
+		ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond}))
 	run, stop := context.WithCancel(ctx)
 	ended := make(chan error)
 	go func() { ended <- eng.Run(run) }()
@@ -456,12 +463,14 @@ func ExampleWithMiddleware() {
 // Lines as JSON, from the enqueue on.
 func ExampleWithLogger() {
 	names := func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) == 0 && a.Key == slog.MessageKey || len(groups) == 1 && (a.Key == "job_type" || a.Key == "state") {
+		if len(groups) == 0 && a.Key == slog.MessageKey ||
+			len(groups) == 1 && (a.Key == "job_type" || a.Key == "state") {
 			return a
 		}
 		return slog.Attr{} // times and ids, which differ each time
 	}
-	ctx, eng := begin(engine.WithLogger(slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: names}))))
+	ctx, eng := begin(
+		engine.WithLogger(slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: names}))))
 	eng.Handle("greet", func(context.Context, *ojs.Job[any]) error { return nil })
 	enqueue(ctx, eng, "greet", "world")
 	work(ctx, eng)
@@ -496,7 +505,8 @@ func ExampleEngine_Enqueue_throttle() {
 	}
 	ctx, eng := begin()
 	for items := range 3 {
-		ticket := enqueue(ctx, eng, "digest.send", Digest{42, items}, ojs.WithThrottle(24*time.Hour, "user_id"))
+		ticket := enqueue(ctx, eng, "digest.send", Digest{42, items},
+			ojs.WithThrottle(24*time.Hour, "user_id"))
 		fmt.Println(ticket.Deduplicated)
 	}
 	// Output:
@@ -599,8 +609,10 @@ func ExampleCron_Sync() {
 		panic(err)
 	}
 	report := ojs.Define[string]("report.build")
-	nightly := engine.CronEntry{Name: "reports.nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Job: report.New("day")}
-	weekly := engine.CronEntry{Name: "reports.weekly", Schedule: "0 4 * * MON", TimeZone: "Europe/Berlin", Job: report.New("week")}
+	nightly := engine.CronEntry{Name: "reports.nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
+		Job: report.New("day")}
+	weekly := engine.CronEntry{Name: "reports.weekly", Schedule: "0 4 * * MON", TimeZone: "Europe/Berlin",
+		Job: report.New("week")}
 
 	if _, err := eng.Cron().Sync(ctx, "reports.", nightly, weekly); err != nil {
 		panic(err)

@@ -25,13 +25,22 @@ func TestOutcomes(t *testing.T) {
 		typ    string
 		says   string
 	}{
-		{"D002 panic", func(context.Context, *ojs.Job[any]) error { explode(); return nil }, ojs.ReasonHandlerPanic, ojs.ErrorTypePanic, "boom 7"},
-		{"Goexit", func(context.Context, *ojs.Job[any]) error { runtime.Goexit(); return nil }, ojs.ReasonHandlerPanic, ojs.ErrorTypeGoexit, "Goexit"},
-		{"typed nil", func(context.Context, *ojs.Job[any]) error { var e *ojs.Error; return e }, ojs.ReasonHandlerError, ojs.ErrorTypeError, "nil *ojs.Error"},
-		{"Error method panics", func(context.Context, *ojs.Job[any]) error { return panickyError{} }, ojs.ReasonHandlerError, ojs.ErrorTypeError, "panicked"},
-		{"result does not encode", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.SetResult(ctx, math.Inf(1)) }, ojs.ReasonHandlerError, ojs.ErrorTypeError, "result"},
-		{"D001 plain error", func(context.Context, *ojs.Job[any]) error { return errBoom }, ojs.ReasonHandlerError, ojs.ErrorTypeError, "boom"},
-		{"A071 typed error", func(context.Context, *ojs.Job[any]) error { return ojs.Errorf("a.b", "it %s", "broke") }, ojs.ReasonHandlerError, "a.b", "it broke"},
+		{"D002 panic", func(context.Context, *ojs.Job[any]) error { explode(); return nil },
+			ojs.ReasonHandlerPanic, ojs.ErrorTypePanic, "boom 7"},
+		{"Goexit", func(context.Context, *ojs.Job[any]) error { runtime.Goexit(); return nil },
+			ojs.ReasonHandlerPanic, ojs.ErrorTypeGoexit, "Goexit"},
+		{"typed nil", func(context.Context, *ojs.Job[any]) error { var e *ojs.Error; return e },
+			ojs.ReasonHandlerError, ojs.ErrorTypeError, "nil *ojs.Error"},
+		{"Error method panics", func(context.Context, *ojs.Job[any]) error { return panickyError{} },
+			ojs.ReasonHandlerError, ojs.ErrorTypeError, "panicked"},
+		{"result does not encode",
+			func(ctx context.Context, _ *ojs.Job[any]) error { return handler.SetResult(ctx, math.Inf(1)) },
+			ojs.ReasonHandlerError, ojs.ErrorTypeError, "result"},
+		{"D001 plain error", func(context.Context, *ojs.Job[any]) error { return errBoom },
+			ojs.ReasonHandlerError, ojs.ErrorTypeError, "boom"},
+		{"A071 typed error",
+			func(context.Context, *ojs.Job[any]) error { return ojs.Errorf("a.b", "it %s", "broke") },
+			ojs.ReasonHandlerError, "a.b", "it broke"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,7 +54,8 @@ func TestOutcomes(t *testing.T) {
 				if f.Reason != tt.reason || f.Type != tt.typ || !strings.Contains(f.Message, tt.says) {
 					t.Errorf("failure %+v", f)
 				}
-				if tt.typ == ojs.ErrorTypePanic && (len(f.Backtrace) == 0 || len(f.Backtrace) > 50 || !strings.Contains(f.Backtrace[0], "explode")) {
+				if tt.typ == ojs.ErrorTypePanic && (len(f.Backtrace) == 0 || len(f.Backtrace) > 50 ||
+					!strings.Contains(f.Backtrace[0], "explode")) {
 					t.Errorf("backtrace %q", f.Backtrace)
 				}
 				again := b.enqueue("x") // the slot has survived
@@ -56,7 +66,8 @@ func TestOutcomes(t *testing.T) {
 	}
 	t.Run("reading 58 args that do not decode become a dead letter at once", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.Register(handler.For(sendEmail, func(context.Context, *ojs.Job[email]) error { t.Error("called"); return nil }))
+			b.Register(handler.For(sendEmail,
+				func(context.Context, *ojs.Job[email]) error { t.Error("called"); return nil }))
 			b.run()
 			tickets, err := b.EnqueueMany(b.ctx, ojs.NewDraft("email.send", json.RawMessage(`{"To":17}`)))
 			if err != nil {
@@ -144,7 +155,8 @@ func TestDeadLetters(t *testing.T) {
 				t.Errorf("errors %+v, dead-lettered %v", job.Errors, job.DeadLettered())
 			}
 			healed = true
-			err := b.DeadLetters().Retry(b.ctx, ticket.ID, ojs.WithQueue("slow"), ojs.WithMaxAttempts(5), ojs.WithMeta("more", true))
+			err := b.DeadLetters().Retry(b.ctx, ticket.ID, ojs.WithQueue("slow"), ojs.WithMaxAttempts(5),
+				ojs.WithMeta("more", true))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +164,8 @@ func TestDeadLetters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if job.Queue != "slow" || job.MaxAttempts != 5 || job.Meta["kept"] != 1.0 || job.Meta["more"] != true || job.Attempt != 1 ||
+			if job.Queue != "slow" || job.MaxAttempts != 5 || job.Meta["kept"] != 1.0 ||
+				job.Meta["more"] != true || job.Attempt != 1 ||
 				job.DeadLettered() || job.Error != nil || !job.CreatedAt.Equal(b.start) || !job.EnqueuedAt.Equal(b.start.Add(2*time.Minute)) {
 				t.Errorf("job %+v", job)
 			}
@@ -186,13 +199,17 @@ func TestDeadLetters(t *testing.T) {
 				first, again   []ojs.Option
 				total, timeout time.Duration // 0: refused
 			}{
-				{[]ojs.Option{total(10 * time.Minute)}, []ojs.Option{total(5 * time.Minute)}, 5 * time.Minute, 5 * time.Minute},
-				{[]ojs.Option{total(10 * time.Minute)}, []ojs.Option{total(time.Hour)}, time.Hour, ojs.DefaultTimeout},
-				{[]ojs.Option{total(10 * time.Minute)}, []ojs.Option{total(time.Hour), timeout(10 * time.Minute)}, time.Hour, 10 * time.Minute},
+				{[]ojs.Option{total(10 * time.Minute)}, []ojs.Option{total(5 * time.Minute)}, 5 * time.Minute,
+					5 * time.Minute},
+				{[]ojs.Option{total(10 * time.Minute)}, []ojs.Option{total(time.Hour)}, time.Hour,
+					ojs.DefaultTimeout},
+				{[]ojs.Option{total(10 * time.Minute)},
+					[]ojs.Option{total(time.Hour), timeout(10 * time.Minute)}, time.Hour, 10 * time.Minute},
 				{[]ojs.Option{total(10 * time.Minute)}, nil, 10 * time.Minute, 10 * time.Minute},
 				{[]ojs.Option{total(time.Hour), timeout(time.Hour)}, nil, time.Hour, time.Hour},
 				{nil, []ojs.Option{total(5 * time.Minute)}, 5 * time.Minute, 5 * time.Minute},
-				{[]ojs.Option{total(10 * time.Minute), timeout(6 * time.Minute)}, []ojs.Option{total(5 * time.Minute)}, 0, 0},
+				{[]ojs.Option{total(10 * time.Minute), timeout(6 * time.Minute)},
+					[]ojs.Option{total(5 * time.Minute)}, 0, 0},
 			} {
 				id := b.enqueue("x", append(tt.first, deadLetter)...).ID
 				w := b.Worker("w", engine.WorkerConfig{})
@@ -204,7 +221,8 @@ func TestDeadLetters(t *testing.T) {
 				}
 				must(t, err)
 				if job := b.job(id); job.TotalTimeout != tt.total || job.Timeout != tt.timeout {
-					t.Errorf("total timeout %v, timeout %v, want %v, %v", job.TotalTimeout, job.Timeout, tt.total, tt.timeout)
+					t.Errorf("total timeout %v, timeout %v, want %v, %v", job.TotalTimeout, job.Timeout,
+						tt.total, tt.timeout)
 				}
 				must(t, fetch(b, w).Ack(b.ctx, nil))
 			}
@@ -223,10 +241,14 @@ func TestDeadLetters(t *testing.T) {
 				"delete of a discarded job": {d.Delete(b.ctx, discarded.ID), ojs.ErrTransition},
 				"retry of nothing":          {d.Retry(b.ctx, "nope"), ojs.ErrNotFound},
 				"delete of nothing":         {d.Delete(b.ctx, "nope"), ojs.ErrNotFound},
-				"retry later":               {d.Retry(b.ctx, dead.ID, ojs.WithDelay(time.Hour)), ojs.ErrInvalid},
-				"retry under another id":    {d.Retry(b.ctx, dead.ID, ojs.WithID("01890a5d-ac96-774b-bcce-b302099a8057")), ojs.ErrInvalid},
-				"retry with a bad policy":   {d.Retry(b.ctx, dead.ID, ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Hour})), ojs.ErrInvalid},
-				"retry with a bad meta":     {d.Retry(b.ctx, dead.ID, ojs.WithMeta("f", func() {})), ojs.ErrInvalid},
+				"retry later": {d.Retry(b.ctx, dead.ID, ojs.WithDelay(time.Hour)),
+					ojs.ErrInvalid},
+				"retry under another id": {d.Retry(b.ctx, dead.ID,
+					ojs.WithID("01890a5d-ac96-774b-bcce-b302099a8057")), ojs.ErrInvalid},
+				"retry with a bad policy": {d.Retry(b.ctx, dead.ID,
+					ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Hour})), ojs.ErrInvalid},
+				"retry with a bad meta": {d.Retry(b.ctx, dead.ID, ojs.WithMeta("f", func() {})),
+					ojs.ErrInvalid},
 			} {
 				if !strings.HasPrefix(fmt.Sprint(tt.err), "ojs: ") || !isErr(tt.err, tt.want) {
 					t.Errorf("%s: %v, want %v", what, tt.err, tt.want)

@@ -21,7 +21,9 @@ func someOptions(t *rapid.T, name string, queues bool) (opts []ojs.Option) {
 		func() ojs.Option { return ojs.WithPriority(rapid.IntRange(-2, 2).Draw(t, "priority")) },
 		func() ojs.Option { return ojs.WithMaxAttempts(rapid.IntRange(1, 5).Draw(t, "attempts")) },
 		func() ojs.Option {
-			return ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Duration(rapid.IntRange(1, 400).Draw(t, "interval")) * time.Second})
+			return ojs.WithRetry(
+				ojs.RetryPolicy{InitialInterval: time.Duration(rapid.IntRange(1, 400).Draw(t,
+					"interval")) * time.Second})
 		},
 		func() ojs.Option { return ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"a"}}) },
 		func() ojs.Option { return ojs.WithMeta(rapid.SampledFrom([]string{"k", "l"}).Draw(t, "key"), name) },
@@ -66,7 +68,8 @@ func TestPlans(t *testing.T) {
 		if o.Apply(ofType...); o.Validate() != nil {
 			return // Define panics
 		}
-		jt := &jobType{handler: handler.For(ojs.Define[any]("t", ofType...), func(context.Context, *ojs.Job[any]) error { return nil }), handled: true}
+		jt := &jobType{handler: handler.For(ojs.Define[any]("t", ofType...),
+			func(context.Context, *ojs.Job[any]) error { return nil }), handled: true}
 		for range 3 {
 			d := ojs.NewDraft("t", nil, someOptions(t, "call's", true)...)
 			got, gotErr := c.planFor(jt, d.Defaults(), d.Options(), new(plan))
@@ -75,7 +78,8 @@ func TestPlans(t *testing.T) {
 			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 				t.Fatalf("error %v, want %v", gotErr, wantErr)
 			}
-			if gotErr == nil && (!reflect.DeepEqual(got.options, want.options) || !reflect.DeepEqual(got.retry, want.retry)) {
+			if gotErr == nil && (!reflect.DeepEqual(got.options, want.options) ||
+				!reflect.DeepEqual(got.retry, want.retry)) {
 				t.Fatalf("\n got %+v\nwant %+v", got.options, want.options)
 			}
 		}

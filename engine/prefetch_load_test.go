@@ -142,7 +142,8 @@ func TestPrefetchUnderLoad(t *testing.T) {
 			for p := range c.producers {
 				producers.Go(func() {
 					for n := p; n < total; n += c.producers {
-						opts := []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond})}
+						opts := []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 3,
+							InitialInterval: time.Millisecond, MaxInterval: time.Millisecond})}
 						kind := kindOfWork(n)
 						switch kind {
 						case "panics", "exits":
@@ -175,7 +176,8 @@ func TestPrefetchUnderLoad(t *testing.T) {
 			go func() { producers.Wait(); cancels.Wait(); close(produced) }()
 			if c.restarts {
 				for going := true; going; {
-					ctx, halt := context.WithTimeout(context.Background(), time.Duration(rand.IntN(20))*time.Millisecond)
+					ctx, halt := context.WithTimeout(context.Background(),
+						time.Duration(rand.IntN(20))*time.Millisecond)
 					if err := eng.Run(ctx); err != nil {
 						t.Error("Run:", err)
 					}
@@ -213,7 +215,8 @@ func TestPrefetchUnderLoad(t *testing.T) {
 				must(t, err)
 				// Handlers asleep count as idle, and what has just been interrupted comes
 				// due.
-				if stats.Total[ojs.StateRetryable]+stats.Total[ojs.StateAvailable]+stats.Total[ojs.StateActive] == 0 {
+				if stats.Total[ojs.StateRetryable]+stats.Total[ojs.StateAvailable]+
+					stats.Total[ojs.StateActive] == 0 {
 					if stats.Busy != 0 || stats.Stuck != 0 {
 						t.Errorf("idle with %+v", stats)
 					}
@@ -240,13 +243,15 @@ func TestPrefetchUnderLoad(t *testing.T) {
 				case "cancelled":
 					if _, ok := cancelled.Load(n); ok {
 						if job.State != ojs.StateCancelled || ran > 1 || job.Attempt < ran {
-							t.Errorf("cancelled job %d is %s after %d attempts and %d runs", n, job.State, job.Attempt, ran)
+							t.Errorf("cancelled job %d is %s after %d attempts and %d runs", n, job.State,
+								job.Attempt, ran)
 						}
 						return
 					}
 				}
 				if job.State != state || job.Attempt != attempts || ran != attempts {
-					t.Errorf("job %d, which %s, is %s after %d attempts and %d runs", n, kind, job.State, job.Attempt, ran)
+					t.Errorf("job %d, which %s, is %s after %d attempts and %d runs", n, kind, job.State,
+						job.Attempt, ran)
 				}
 				if kind == "result" && string(job.Result) != strconv.Itoa(n) {
 					t.Errorf("job %d has result %s", n, job.Result)

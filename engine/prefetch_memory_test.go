@@ -28,7 +28,8 @@ func TestAllocationsOfAJobAmongOthers(t *testing.T) {
 	}
 	const jobs = 20_000
 	for _, types := range []int{1, 2, 3, 8} {
-		eng, err := engine.New[numbered](memory.New(), engine.WithConcurrency(8), engine.WithRetention(engine.Retention{MinAge: -1}))
+		eng, err := engine.New[numbered](memory.New(), engine.WithConcurrency(8),
+			engine.WithRetention(engine.Retention{MinAge: -1}))
 		must(t, err)
 		names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}[:types]
 		for _, name := range names {
@@ -48,7 +49,8 @@ func TestAllocationsOfAJobAmongOthers(t *testing.T) {
 		run()
 		runtime.ReadMemStats(&after)
 		stop()
-		allocs, bytes := float64(after.Mallocs-before.Mallocs)/jobs, float64(after.TotalAlloc-before.TotalAlloc)/jobs
+		allocs, bytes := float64(after.Mallocs-before.Mallocs)/jobs,
+			float64(after.TotalAlloc-before.TotalAlloc)/jobs
 		if allocs > 4 || bytes > 550 {
 			t.Errorf("%d types in turns: a job made %.1f allocations and %.0f bytes", types, allocs, bytes)
 		}

@@ -75,12 +75,14 @@ func newPrefetching(t *testing.T, jobs, first int, handle func(*prefetching, con
 	eng, err := engine.New[int](store, append([]engine.Option{quiet}, opts...)...)
 	must(t, err)
 	p := &prefetching{
-		T: t, Engine: eng, first: first, handle: handle, begun: make(chan int, jobs), release: make(chan struct{}), ran: make(map[int]int), cancelled: make(map[int]bool),
+		T: t, Engine: eng, first: first, handle: handle, begun: make(chan int, jobs),
+		release: make(chan struct{}), ran: make(map[int]int), cancelled: make(map[int]bool),
 	}
 	eng.Handle("x", func(ctx context.Context, job *ojs.Job[int]) error {
 		p.mu.Lock()
 		p.ran[job.Args]++
-		if p.cancelled[job.Args] && ctx.Err() == nil { // one whose start was under way finds its context ended
+		// one whose start was under way finds its context ended
+		if p.cancelled[job.Args] && ctx.Err() == nil {
 			t.Errorf("job %d runs although it was cancelled before", job.Args)
 		}
 		p.mu.Unlock()
@@ -149,7 +151,8 @@ func (p *prefetching) settles(workers int) {
 		stats, err := p.Stats(p.Context())
 		must(p.T, err)
 		done := stats.Total[ojs.StateCompleted]
-		if active := stats.Total[ojs.StateActive]; active == workers && done+active+stats.Total[ojs.StateAvailable] == len(p.tickets) && done <= p.first && done > p.first-workers*32 {
+		if active := stats.Total[ojs.StateActive]; active == workers &&
+			done+active+stats.Total[ojs.StateAvailable] == len(p.tickets) && done <= p.first && done > p.first-workers*32 {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -193,7 +196,8 @@ func TestPrefetch(t *testing.T) {
 			<-p.begun
 		}
 		p.settles(workers)
-		if stats, err := p.Stats(t.Context()); err != nil || stats.Busy != workers || len(p.Running()) != workers {
+		if stats, err := p.Stats(t.Context()); err != nil || stats.Busy != workers ||
+			len(p.Running()) != workers {
 			t.Errorf("%d slots are busy, %d handlers run, %v", stats.Busy, len(p.Running()), err)
 		}
 		close(p.release)
@@ -203,7 +207,8 @@ func TestPrefetch(t *testing.T) {
 	t.Run("logged", func(t *testing.T) {
 		const workers = 3
 		starts := new(lineCount)
-		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithLogger(slog.New(starts)))
+		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers),
+			engine.WithLogger(slog.New(starts)))
 		for range workers {
 			<-p.begun
 		}
@@ -226,7 +231,8 @@ func TestPrefetch(t *testing.T) {
 		stats, err := p.Stats(t.Context())
 		must(t, err)
 		if stats.Total[ojs.StateActive] != stats.Busy {
-			t.Errorf("idle, with %d handlers, and %d jobs are active", stats.Busy, stats.Total[ojs.StateActive])
+			t.Errorf("idle, with %d handlers, and %d jobs are active", stats.Busy,
+				stats.Total[ojs.StateActive])
 		}
 		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
 		p.once()
@@ -234,7 +240,8 @@ func TestPrefetch(t *testing.T) {
 	t.Run("cancelled", func(t *testing.T) {
 		const workers = 2
 		starts := new(lineCount)
-		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithLogger(slog.New(starts)))
+		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers),
+			engine.WithLogger(slog.New(starts)))
 		for range workers {
 			<-p.begun
 		}
@@ -247,7 +254,8 @@ func TestPrefetch(t *testing.T) {
 			}
 		}
 		close(p.release)
-		p.until(map[ojs.State]int{ojs.StateCompleted: jobs - (jobs-first)/2, ojs.StateCancelled: (jobs - first) / 2})
+		p.until(map[ojs.State]int{ojs.StateCompleted: jobs - (jobs-first)/2,
+			ojs.StateCancelled: (jobs - first) / 2})
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if n := int(starts.n.Load()); n != len(p.ran) {
@@ -256,7 +264,8 @@ func TestPrefetch(t *testing.T) {
 	})
 	t.Run("stopped", func(t *testing.T) {
 		const workers = 2
-		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers), engine.WithGracePeriod(time.Millisecond))
+		p := newPrefetching(t, jobs, first, nil, engine.WithConcurrency(workers),
+			engine.WithGracePeriod(time.Millisecond))
 		for range workers {
 			<-p.begun
 		}
@@ -265,7 +274,8 @@ func TestPrefetch(t *testing.T) {
 			job, err := p.Get(t.Context(), ticket.ID)
 			must(t, err)
 			// Some that do not block may have been behind one that does.
-			if done := i < first && p.ran[i] > 0; done != (job.State == ojs.StateCompleted) || job.State == ojs.StateActive || job.Attempt != map[bool]int{true: 1}[done] {
+			if done := i < first && p.ran[i] > 0; done != (job.State == ojs.StateCompleted) ||
+				job.State == ojs.StateActive || job.Attempt != map[bool]int{true: 1}[done] {
 				t.Errorf("job %d is %s at attempt %d", i, job.State, job.Attempt)
 			}
 		}
@@ -354,7 +364,8 @@ func TestNoPrefetch(t *testing.T) {
 		}
 	})
 	t.Run("limits", func(t *testing.T) {
-		if n := run(t, engine.WithConcurrency(4), engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})); n != 0 {
+		if n := run(t, engine.WithConcurrency(4),
+			engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})); n != 0 {
 			t.Errorf("claimed %d at once", n)
 		}
 	})

@@ -39,7 +39,8 @@ func TestOutcomeBehindOthersIsItsOwn(t *testing.T) {
 	})
 	var drafts []ojs.Draft
 	for i := range 5000 {
-		drafts = append(drafts, ojs.NewDraft("quick", i, ojs.WithTimeout(200*time.Millisecond), ojs.WithMaxAttempts(1)))
+		drafts = append(drafts, ojs.NewDraft("quick", i, ojs.WithTimeout(200*time.Millisecond),
+			ojs.WithMaxAttempts(1)))
 	}
 	_, err = eng.EnqueueMany(t.Context(), drafts...)
 	must(t, err)

@@ -49,7 +49,8 @@ func TestMockClockShortSleeps(t *testing.T) {
 		enough()
 		if err != nil {
 			stats, _ := eng.Stats(ctx)
-			t.Fatalf("after %v of the clock's, with jobs %v: never idle: %v", mock.Since(start), stats.Total, err)
+			t.Fatalf("after %v of the clock's, with jobs %v: never idle: %v", mock.Since(start),
+				stats.Total, err)
 		}
 		stats, err := eng.Stats(ctx)
 		must(t, err)

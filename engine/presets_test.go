@@ -34,8 +34,10 @@ func TestPresetsEndToEnd(t *testing.T) {
 			d := (15 + 1<<n) * second
 			return d, d + d/10
 		}, 20, false},
-		{"A152 Celery", policy.CeleryBackoff(), func(n int) (time.Duration, time.Duration) { return 0, 1 << (n - 1) * second }, 4, false},
-		{"A154 BullMQ at once", policy.BullMQ(3), func(int) (time.Duration, time.Duration) { return 0, 0 }, 3, true},
+		{"A152 Celery", policy.CeleryBackoff(),
+			func(n int) (time.Duration, time.Duration) { return 0, 1 << (n - 1) * second }, 4, false},
+		{"A154 BullMQ at once", policy.BullMQ(3),
+			func(int) (time.Duration, time.Duration) { return 0, 0 }, 3, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -48,7 +50,8 @@ func TestPresetsEndToEnd(t *testing.T) {
 					t.Fatalf("%d runs, want %d", len(times), tt.runs)
 				}
 				for i := range len(times) - 1 {
-					if low, high := tt.bounds(i + 1); times[i+1]-times[i] < low || times[i+1]-times[i] > high {
+					if low, high := tt.bounds(i + 1); times[i+1]-times[i] < low ||
+						times[i+1]-times[i] > high {
 						t.Errorf("retry %d after %v, want from %v to %v", i+1, times[i+1]-times[i], low, high)
 					}
 				}
@@ -87,12 +90,14 @@ func TestPresetsEndToEnd(t *testing.T) {
 
 // A strategy that this program does not know.
 func TestForeignStrategy(t *testing.T) {
-	foreign := ojs.RetryPolicy{MaxAttempts: 4, InitialInterval: 3 * time.Second, Jitter: ojs.JitterOff, BackoffStrategy: "acme:unknown", OnExhaustion: ojs.ExhaustionDeadLetter}
+	foreign := ojs.RetryPolicy{MaxAttempts: 4, InitialInterval: 3 * time.Second, Jitter: ojs.JitterOff,
+		BackoffStrategy: "acme:unknown", OnExhaustion: ojs.ExhaustionDeadLetter}
 	t.Run("A043 reading 46 is refused at enqueue, and nothing is stored", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			_, err := b.Enqueue(b.ctx, "x", nil, ojs.WithRetry(foreign))
 			var invalid *ojs.InvalidError
-			if !errors.As(err, &invalid) || invalid.Code != ojs.InvalidCodeRetry || invalid.Field != "retry.backoff_strategy" {
+			if !errors.As(err, &invalid) || invalid.Code != ojs.InvalidCodeRetry ||
+				invalid.Field != "retry.backoff_strategy" {
 				t.Errorf("%v", err)
 			}
 			page, err := b.store.List(b.ctx, storage.Query{})
@@ -128,7 +133,8 @@ func TestForeignStrategy(t *testing.T) {
 			}
 			other := foreign
 			other.BackoffStrategy = "acme:other"
-			if err := b.DeadLetters().Retry(b.ctx, ticket.ID, ojs.WithRetry(other)); !errors.Is(err, ojs.ErrInvalid) {
+			if err := b.DeadLetters().Retry(b.ctx, ticket.ID, ojs.WithRetry(other)); !errors.Is(err,
+				ojs.ErrInvalid) {
 				t.Errorf("another unknown one: %v", err)
 			}
 		})

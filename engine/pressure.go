@@ -177,7 +177,8 @@ func (c *core) waitForRoom(ctx context.Context, p *place) error {
 func (c *core) rejected(err error) {
 	var full *ojs.QueueError
 	if errors.As(err, &full) && full.Err == ojs.ErrQueueFull {
-		c.emit(ojs.Event{Type: ojs.EventRejected, Subject: full.Queue, Queue: full.Queue, Depth: full.MaxDepth, MaxDepth: full.MaxDepth})
+		c.emit(ojs.Event{Type: ojs.EventRejected, Subject: full.Queue, Queue: full.Queue,
+			Depth: full.MaxDepth, MaxDepth: full.MaxDepth})
 	}
 }
 

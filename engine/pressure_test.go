@@ -63,7 +63,8 @@ func TestEndsBehindBlockedCallers(t *testing.T) {
 	tries := func(callers int) (n int64) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &storagetest.Faulty{Storage: memory.New()}
-			eng, err := engine.New[any](s, quiet, engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+			eng, err := engine.New[any](s, quiet,
+				engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -87,7 +87,8 @@ func (q *Quarantine) Delete(ctx context.Context, key string) error {
 func (q *Quarantine) store(key string) (storage.Quarantiner, error) {
 	store, ok := storage.As[storage.Quarantiner](q.core.store)
 	if !ok {
-		return nil, fmt.Errorf("%w: %q in the quarantine: storage %s has none", ojs.ErrNotFound, key, q.core.store.Capabilities().Name)
+		return nil, fmt.Errorf("%w: %q in the quarantine: storage %s has none", ojs.ErrNotFound, key,
+			q.core.store.Capabilities().Name)
 	}
 	return store, nil
 }
@@ -112,17 +113,21 @@ func (c *core) warnQuarantined(ctx context.Context) {
 func (c *core) setAside(list []storage.Quarantined) {
 	for _, q := range list {
 		attrs := []any{
-			slog.String("kind", string(q.Kind)), slog.String("name", q.Name), slog.String("key", q.Key), slog.String("reason", q.Reason),
+			slog.String("kind", string(q.Kind)), slog.String("name", q.Name), slog.String("key", q.Key),
+			slog.String("reason", q.Reason),
 		}
 		if q.Kind == storage.KindJob {
-			attrs = append(attrs, slog.String("job_type", q.Type), slog.String("queue", q.Queue), slog.String("state", string(q.State)))
+			attrs = append(attrs, slog.String("job_type", q.Type), slog.String("queue", q.Queue),
+				slog.String("state", string(q.State)))
 			c.waiters.ended(q.Name, nil) // and their calls fail
 			c.room.made(q.Queue)
 		}
-		c.logQuarantine(context.Background(), slog.LevelWarn, "record does not decode and is in quarantine", attrs...)
+		c.logQuarantine(context.Background(), slog.LevelWarn,
+			"record does not decode and is in quarantine", attrs...)
 	}
 }
 
 func (c *core) logQuarantine(ctx context.Context, level slog.Level, msg string, attrs ...any) {
-	c.log.LogAttrs(ctx, level, msg, slog.String("component", "worker"), slog.String("category", "lifecycle"), slog.Group("attributes", attrs...))
+	c.log.LogAttrs(ctx, level, msg, slog.String("component", "worker"), slog.String("category", "lifecycle"),
+		slog.Group("attributes", attrs...))
 }

@@ -39,7 +39,8 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event 
 	c := q.core
 	s, ok := storage.As[storage.QueueStore](c.store)
 	if !ok {
-		return fmt.Errorf("%w: storage %s keeps no states of queues", ojs.ErrUnsupported, c.store.Capabilities().Name)
+		return fmt.Errorf("%w: storage %s keeps no states of queues", ojs.ErrUnsupported,
+			c.store.Capabilities().Name)
 	}
 	was, err := s.SetQueueState(ctx, name, to)
 	if err != nil {
@@ -55,7 +56,8 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event 
 	if was == to {
 		return nil
 	}
-	c.log.Info("queue is "+string(to), "component", "worker", "category", "lifecycle", slog.Group("ojs", "queue", name))
+	c.log.Info("queue is "+string(to), "component", "worker", "category", "lifecycle",
+		slog.Group("ojs", "queue", name))
 	c.emit(ojs.Event{Type: event, Subject: name, Queue: name})
 	c.mu.Lock()
 	if was == ojs.QueuePaused {

@@ -89,7 +89,8 @@ func TestQueueStates(t *testing.T) {
 			b.advance(time.Minute)
 			b.want(ticket.ID, ojs.StateAvailable, 0)
 			list, err := b.Queues().List(b.ctx)
-			want := []engine.QueueStats{{Name: "q", State: ojs.QueuePaused, Counts: map[ojs.State]int{ojs.StateAvailable: 1}}}
+			want := []engine.QueueStats{{Name: "q", State: ojs.QueuePaused,
+				Counts: map[ojs.State]int{ojs.StateAvailable: 1}}}
 			if err != nil || !reflect.DeepEqual(list, want) || list[0].Depth() != 1 {
 				t.Errorf("%+v, %v", list, err)
 			}
@@ -118,7 +119,8 @@ func TestBoundedQueues(t *testing.T) {
 	}
 	t.Run("P1.6 reject is the default, of the whole batch; jobs that have not ended count", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
+			b.handle("x",
+				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
 			b.run()
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"backpressure.*"}})
 			defer sub.Close()
@@ -126,9 +128,11 @@ func TestBoundedQueues(t *testing.T) {
 			b.advance(0)
 			b.enqueue("x", ojs.WithDelay(time.Hour))
 			b.enqueue("x", ojs.WithPending())
-			_, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil), ojs.NewDraft("x", nil))
+			_, err := b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil),
+				ojs.NewDraft("x", nil))
 			var full *ojs.QueueError
-			if !errors.Is(err, ojs.ErrQueueFull) || !errors.As(err, &full) || full.Queue != "default" || full.MaxDepth != 5 {
+			if !errors.Is(err, ojs.ErrQueueFull) || !errors.As(err, &full) || full.Queue != "default" ||
+				full.MaxDepth != 5 {
 				t.Fatalf("%v", err)
 			}
 			b.enqueue("x")
@@ -144,17 +148,20 @@ func TestBoundedQueues(t *testing.T) {
 			b.advance(time.Minute)
 			b.enqueue("x")
 			events := received(sub)
-			if got, want := names(events), "backpressure.rejected backpressure.warning backpressure.rejected backpressure.cleared"; got != want {
+			if got, want := names(events),
+				"backpressure.rejected backpressure.warning backpressure.rejected backpressure.cleared"; got != want {
 				t.Errorf("events %s, want %s", got, want)
 			}
-			if ev := events[1]; ev.Depth != 4 || ev.MaxDepth != 5 || ev.Queue != "default" || ev.Subject != "default" || ev.Data()["depth"] != 4 {
+			if ev := events[1]; ev.Depth != 4 || ev.MaxDepth != 5 || ev.Queue != "default" ||
+				ev.Subject != "default" || ev.Data()["depth"] != 4 {
 				t.Errorf("%+v", ev)
 			}
 		}, bounded(""))
 	})
 	t.Run("P1.6 block waits for room", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
+			b.handle("x",
+				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
 			b.run()
 			for range 5 {
 				b.enqueue("x")
@@ -173,9 +180,11 @@ func TestBoundedQueues(t *testing.T) {
 			for range 5 {
 				b.enqueue("x")
 			}
-			b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
+			b.Handle("x",
+				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
 			b.run()
-			rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", nil, ojs.WithQueue("free")), ojs.NewDraft("x", nil), ojs.NewDraft("x", nil), ojs.NewDraft("BAD", nil),
+			rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", nil, ojs.WithQueue("free")),
+				ojs.NewDraft("x", nil), ojs.NewDraft("x", nil), ojs.NewDraft("BAD", nil),
 				ojs.NewDraft("x", nil, ojs.WithQueue("free")))
 			wantInvalid(t, rs[3].Err, "type")
 			for i, at := range map[int]time.Duration{0: 0, 1: time.Second, 2: 2 * time.Second, 4: 0} {
@@ -187,11 +196,13 @@ func TestBoundedQueues(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(b.ctx, time.Millisecond)
 			defer cancel()
-			rs = b.Jobs().EnqueueEach(ctx, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil, ojs.WithQueue("free")))
+			rs = b.Jobs().EnqueueEach(ctx, ojs.NewDraft("x", nil),
+				ojs.NewDraft("x", nil, ojs.WithQueue("free")))
 			if !errors.Is(rs[0].Err, context.DeadlineExceeded) || rs[0].Ticket.ID != "" || rs[1].Err != nil {
 				t.Errorf("%+v", rs)
 			}
-		}, bounded(engine.OverflowBlock), engine.WithConcurrency(1), engine.WithQueue("free", engine.QueueConfig{}))
+		}, bounded(engine.OverflowBlock), engine.WithConcurrency(1), engine.WithQueue("free",
+			engine.QueueConfig{}))
 	})
 	t.Run("P1.6 block ends with its context", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -200,7 +211,8 @@ func TestBoundedQueues(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(b.ctx, 1500*time.Millisecond)
 			defer cancel()
-			if _, err := b.Enqueue(ctx, "x", nil); !errors.Is(err, context.DeadlineExceeded) || b.elapsed() != 1500*time.Millisecond {
+			if _, err := b.Enqueue(ctx, "x", nil); !errors.Is(err, context.DeadlineExceeded) ||
+				b.elapsed() != 1500*time.Millisecond {
 				t.Errorf("%v after %v", err, b.elapsed())
 			}
 			list, err := b.Queues().List(b.ctx)
@@ -226,9 +238,11 @@ func TestBoundedQueues(t *testing.T) {
 	})
 	t.Run("P1.6 drop_oldest discards the job that has been available longest", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"backpressure.dropped", "job.discarded"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"backpressure.dropped",
+				"job.discarded"}})
 			defer sub.Close()
-			oldest := b.enqueue("x", ojs.WithPriority(9), ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
+			oldest := b.enqueue("x", ojs.WithPriority(9),
+				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
 			waiting := b.enqueue("x", ojs.WithPending())
 			for range 3 {
 				b.enqueue("x")
@@ -238,7 +252,8 @@ func TestBoundedQueues(t *testing.T) {
 			synctest.Wait()
 			b.enqueue("x")
 			job := b.want(oldest.ID, ojs.StateDiscarded, 0)
-			if job.Error.Type != ojs.ErrorTypeDropped || job.Error.Reason != ojs.ReasonDropped || job.DeadLettered() || job.FinishedAt.IsZero() {
+			if job.Error.Type != ojs.ErrorTypeDropped || job.Error.Reason != ojs.ReasonDropped ||
+				job.DeadLettered() || job.FinishedAt.IsZero() {
 				t.Errorf("%+v", job.Error)
 			}
 			b.want(waiting.ID, ojs.StatePending, 0)
@@ -246,7 +261,8 @@ func TestBoundedQueues(t *testing.T) {
 			if err := <-done; !errors.As(err, &ended) {
 				t.Errorf("a waiter got %v", err)
 			}
-			if events := received(sub); names(events) != "backpressure.dropped discarded" || events[0].Job.ID != oldest.ID || events[0].Depth != 5 {
+			if events := received(sub); names(events) != "backpressure.dropped discarded" ||
+				events[0].Job.ID != oldest.ID || events[0].Depth != 5 {
 				t.Errorf("%+v", events)
 			}
 			// More than can be dropped.
@@ -265,8 +281,10 @@ func TestBoundedQueues(t *testing.T) {
 	})
 	t.Run("bad settings are refused", func(t *testing.T) {
 		for field, qc := range map[string]engine.QueueConfig{
-			"concurrency": {Concurrency: -1}, "weight": {Weight: -1}, "max_depth": {MaxDepth: -1}, "overflow": {Overflow: "explode"},
-			"rate_limit.key": {RateLimit: ojs.RateLimit{Key: "x"}}, "rate_limit.rate.limit": {RateLimit: ojs.RateLimit{Rate: ojs.Rate{Per: 1}}},
+			"concurrency": {Concurrency: -1}, "weight": {Weight: -1}, "max_depth": {MaxDepth: -1},
+			"overflow":              {Overflow: "explode"},
+			"rate_limit.key":        {RateLimit: ojs.RateLimit{Key: "x"}},
+			"rate_limit.rate.limit": {RateLimit: ojs.RateLimit{Rate: ojs.Rate{Per: 1}}},
 		} {
 			_, err := engine.New[any](newMemory(t), engine.WithQueue("q", qc))
 			wantInvalid(t, err, field)
@@ -296,7 +314,8 @@ func TestStatsAndHealth(t *testing.T) {
 		b.enqueue("x", ojs.WithDelay(time.Hour))
 		b.advance(time.Minute)
 		s, err := b.Stats(b.ctx)
-		if err != nil || !s.Running || s.Slots != 2 || s.Busy != 2 || s.Total[ojs.StateActive] != 2 || s.Total[ojs.StateAvailable] != 1 ||
+		if err != nil || !s.Running || s.Slots != 2 || s.Busy != 2 || s.Total[ojs.StateActive] != 2 ||
+			s.Total[ojs.StateAvailable] != 1 ||
 			s.Total[ojs.StateScheduled] != 1 || len(s.Queues) != 4 {
 			t.Errorf("%+v, %v", s, err)
 		}

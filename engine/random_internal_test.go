@@ -12,7 +12,10 @@ import (
 // Jitter is uniform over jobs and over attempts, and repeatable.
 func TestJitter(t *testing.T) {
 	for name, id := range map[string]func(i int) (string, int){
-		"jobs":     func(i int) (string, int) { return fmt.Sprintf("01890a5d-ac96-774b-bcce-b302099a%04x", i), 1 },
+		"jobs": func(i int) (string,
+			int) {
+			return fmt.Sprintf("01890a5d-ac96-774b-bcce-b302099a%04x", i), 1
+		},
 		"attempts": func(i int) (string, int) { return "01890a5d-ac96-774b-bcce-b302099a8057", i },
 	} {
 		const n, buckets = 100_000, 20
@@ -31,7 +34,8 @@ func TestJitter(t *testing.T) {
 			}
 		}
 	}
-	if jitter(7, "a", 1) == jitter(8, "a", 1) || jitter(7, "a", 1) == jitter(7, "a", 2) || jitter(7, "a", 1) == jitter(7, "b", 1) {
+	if jitter(7, "a", 1) == jitter(8, "a", 1) || jitter(7, "a", 1) == jitter(7, "a", 2) ||
+		jitter(7, "a", 1) == jitter(7, "b", 1) {
 		t.Error("seed, job and attempt do not all count")
 	}
 }

@@ -20,7 +20,8 @@ import (
 func TestRandomLives(t *testing.T) {
 	for range 60 {
 		seed := rand.Uint64()
-		inBubble(t, func(b *rig) { randomLives(b, seed) }, engine.WithConcurrency(1+int(seed%4)), engine.WithGracePeriod(5*time.Second))
+		inBubble(t, func(b *rig) { randomLives(b, seed) }, engine.WithConcurrency(1+int(seed%4)),
+			engine.WithGracePeriod(5*time.Second))
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
@@ -51,9 +52,11 @@ func randomLives(b *rig, seed uint64) {
 	}
 	options := func() []ojs.Option {
 		return []ojs.Option{
-			ojs.WithPriority(n(3)), ojs.WithDelay(time.Duration(n(4)) * time.Second), ojs.WithTimeout(time.Duration(1+n(20)) * time.Second),
+			ojs.WithPriority(n(3)), ojs.WithDelay(time.Duration(n(4)) * time.Second),
+			ojs.WithTimeout(time.Duration(1+n(20)) * time.Second),
 			ojs.WithLease(time.Duration(1+n(5)) * time.Second), ojs.WithTags("a"),
-			ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1 + n(4), OnExhaustion: []ojs.Exhaustion{ojs.ExhaustionDiscard, ojs.ExhaustionDeadLetter}[n(2)]}),
+			ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1 + n(4),
+				OnExhaustion: []ojs.Exhaustion{ojs.ExhaustionDiscard, ojs.ExhaustionDeadLetter}[n(2)]}),
 			func(o *ojs.Options) {
 				if n(4) == 0 {
 					ojs.WithTTL(time.Duration(5+n(20)) * time.Second)(o)
@@ -103,7 +106,8 @@ func randomLives(b *rig, seed uint64) {
 		case 10:
 			time.Sleep(time.Duration(n(5)) * time.Second) // less than the grace period
 		case 11:
-			if err := b.Cancel(ctx, job.ID); err != nil && !errors.Is(err, context.Canceled) && context.Cause(ctx) == nil {
+			if err := b.Cancel(ctx, job.ID); err != nil && !errors.Is(err, context.Canceled) &&
+				context.Cause(ctx) == nil {
 				b.t.Errorf("cancel of a running job: %v", err)
 			}
 		}

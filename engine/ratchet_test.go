@@ -23,8 +23,10 @@ func TestRatchet(t *testing.T) {
 		want []float64
 	}{
 		{"E001 E002 E003 E004 E036 none: at once", policy.RatchetNone(3), []float64{0, 0, 0, 0}},
-		{"E001 E005 E006 E007 E036 fixed", policy.RatchetFixed(5, 10*time.Second), []float64{0, 10, 20, 30, 40, 50}},
-		{"E001 E008 E009 E010 E049 reading 43 exponential", policy.RatchetExponential(5, time.Second), []float64{0, 1, 3, 7, 15, 31}},
+		{"E001 E005 E006 E007 E036 fixed", policy.RatchetFixed(5, 10*time.Second),
+			[]float64{0, 10, 20, 30, 40, 50}},
+		{"E001 E008 E009 E010 E049 reading 43 exponential", policy.RatchetExponential(5, time.Second),
+			[]float64{0, 1, 3, 7, 15, 31}},
 		{"E012 E038 at the cap", policy.RatchetExponential(2, 48*time.Hour), []float64{0, 86400, 172800}},
 		{"E021 E022 the default", policy.RatchetNone(0), []float64{0}},
 		{"E022 whatever the backoff", policy.RatchetExponential(0, time.Second), []float64{0}},
@@ -54,7 +56,8 @@ func TestRatchet(t *testing.T) {
 				return nil
 			})
 			b.run()
-			enough, short := b.enqueue("fail", ojs.WithRetry(policy.RatchetNone(3))), b.enqueue("fail", ojs.WithRetry(policy.RatchetNone(2)))
+			enough, short := b.enqueue("fail", ojs.WithRetry(policy.RatchetNone(3))), b.enqueue("fail",
+				ojs.WithRetry(policy.RatchetNone(2)))
 			b.advance(0)
 			b.want(enough.ID, ojs.StateCompleted, 4)
 			b.want(short.ID, ojs.StateDiscarded, 3)
@@ -65,8 +68,10 @@ func TestRatchet(t *testing.T) {
 			b.Handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
 			tickets := map[string]time.Duration{
-				b.enqueue("fail", ojs.WithRetry(policy.RatchetFixed(3, 10*time.Second))).ID:      20 * time.Second,
-				b.enqueue("fail", ojs.WithRetry(policy.RatchetExponential(3, 5*time.Second))).ID: 15 * time.Second,
+				b.enqueue("fail",
+					ojs.WithRetry(policy.RatchetFixed(3, 10*time.Second))).ID: 20 * time.Second,
+				b.enqueue("fail",
+					ojs.WithRetry(policy.RatchetExponential(3, 5*time.Second))).ID: 15 * time.Second,
 			}
 			b.advance(10 * time.Second) // the second failure of each
 			for id, want := range tickets {
@@ -86,14 +91,16 @@ func TestRatchet(t *testing.T) {
 			ticket := b.enqueue("fail", ojs.WithRetry(policy.RatchetExponential(3, 5*time.Second)))
 			b.advance(2 * time.Second)
 			job := b.want(ticket.ID, ojs.StateRetryable, 1)
-			if !job.NextRetryAt.Equal(b.start.Add(7*time.Second)) || job.Error == nil || job.Error.Message != "failure 1" {
+			if !job.NextRetryAt.Equal(b.start.Add(7*time.Second)) || job.Error == nil ||
+				job.Error.Message != "failure 1" {
 				t.Errorf("retry at %v, %+v", job.NextRetryAt, job.Error)
 			}
 			if at, ok := b.NextWake(); !ok || !at.Equal(job.NextRetryAt) {
 				t.Errorf("the engine wakes at %v", at)
 			}
 			b.advance(7 * time.Second)
-			if job = b.want(ticket.ID, ojs.StateRetryable, 2); job.Error.Message != "failure 2" || !job.NextRetryAt.Equal(b.start.Add(19*time.Second)) {
+			if job = b.want(ticket.ID, ojs.StateRetryable, 2); job.Error.Message != "failure 2" ||
+				!job.NextRetryAt.Equal(b.start.Add(19*time.Second)) {
 				t.Errorf("retry at %v, %+v", job.NextRetryAt, job.Error)
 			}
 		})
@@ -102,7 +109,8 @@ func TestRatchet(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("sync", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
-			b.cron(engine.CronEntry{Name: "hourly", Schedule: "0 0 * * * ?", Job: ojs.NewDraft("sync", nil, ojs.WithRetry(policy.RatchetExponential(5, 2*time.Second)))})
+			b.cron(engine.CronEntry{Name: "hourly", Schedule: "0 0 * * * ?",
+				Job: ojs.NewDraft("sync", nil, ojs.WithRetry(policy.RatchetExponential(5, 2*time.Second)))})
 			first := b.entry("hourly").NextRun.Sub(b.start)
 			b.advance(first + 30*time.Minute)
 			want := seconds(0, 2, 6, 14, 30, 62)
@@ -151,7 +159,8 @@ func TestRatchetHook(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
-				b.handle("fail", func(context.Context, *ojs.Job[any]) error { return fmt.Errorf("fetch: %w", tt.err) })
+				b.handle("fail",
+					func(context.Context, *ojs.Job[any]) error { return fmt.Errorf("fetch: %w", tt.err) })
 				b.run()
 				ticket := b.enqueue("fail", ojs.WithRetry(policy.RatchetFixed(tt.retries, time.Second)))
 				b.advance(time.Hour)

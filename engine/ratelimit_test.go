@@ -42,14 +42,17 @@ func TestRateLimits(t *testing.T) {
 			if last := got[14]; last != 4*time.Second {
 				t.Errorf("the last started at %v, later than it might have", last)
 			}
-		}, engine.WithQueue("q", engine.QueueConfig{RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 3, Per: time.Second}}}))
+		}, engine.WithQueue("q",
+			engine.QueueConfig{RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 3, Per: time.Second}}}))
 	})
 	t.Run("P1.5 a throttle spaces starts", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
 			for range 4 {
-				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "api", Throttle: ojs.Rate{Limit: 2, Per: time.Second}}))
+				b.enqueue("x",
+					ojs.WithRateLimit(ojs.RateLimit{Key: "api",
+						Throttle: ojs.Rate{Limit: 2, Per: time.Second}}))
 			}
 			b.advance(time.Minute)
 			if got, want := b.times(), seconds(0, 0.5, 1, 1.5); !reflect.DeepEqual(got, want) {
@@ -66,7 +69,8 @@ func TestRateLimits(t *testing.T) {
 			})
 			slow := ojs.WithRateLimit(ojs.RateLimit{Key: "slow", Rate: ojs.Rate{Limit: 1, Per: time.Minute}})
 			for _, d := range []ojs.Draft{
-				ojs.NewDraft("x", "a", slow, ojs.WithPriority(9)), ojs.NewDraft("x", "b", slow, ojs.WithPriority(9)),
+				ojs.NewDraft("x", "a", slow, ojs.WithPriority(9)), ojs.NewDraft("x", "b", slow,
+					ojs.WithPriority(9)),
 				ojs.NewDraft("x", "c", ojs.WithPriority(1)), ojs.NewDraft("x", "d"),
 				ojs.NewDraft("x", "e", ojs.WithRateLimit(ojs.RateLimit{Key: "other", Concurrency: 1})),
 			} {
@@ -87,8 +91,10 @@ func TestRateLimits(t *testing.T) {
 			engine  []engine.Option
 			handler []handler.Option
 		}{
-			"key":     {job: []ojs.Option{ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 2})}},
-			"queue":   {job: []ojs.Option{ojs.WithQueue("q")}, engine: []engine.Option{engine.WithQueue("q", engine.QueueConfig{Concurrency: 2}), engine.WithQueue("default", engine.QueueConfig{})}},
+			"key": {job: []ojs.Option{ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 2})}},
+			"queue": {job: []ojs.Option{ojs.WithQueue("q")},
+				engine: []engine.Option{engine.WithQueue("q", engine.QueueConfig{Concurrency: 2}),
+					engine.WithQueue("default", engine.QueueConfig{})}},
 			"handler": {handler: []handler.Option{handler.WithConcurrency(2)}},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -129,22 +135,31 @@ func TestRateLimits(t *testing.T) {
 				return nil
 			})
 			b.run()
-			b.enqueue("x", noJitter, ojs.WithQueue("q"), ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}}))
-			b.enqueue("x", noJitter, ojs.WithQueue("q"), ojs.WithRateLimit(ojs.RateLimit{Key: "l", Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
+			b.enqueue("x", noJitter, ojs.WithQueue("q"),
+				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}}))
+			b.enqueue("x", noJitter, ojs.WithQueue("q"),
+				ojs.WithRateLimit(ojs.RateLimit{Key: "l", Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
 			b.advance(time.Minute)
 			if got, want := b.times(), seconds(0, 3, 6, 10); !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
-		}, engine.WithQueue("q", engine.QueueConfig{RateLimit: ojs.RateLimit{Throttle: ojs.Rate{Limit: 1, Per: 3 * time.Second}}}))
+		}, engine.WithQueue("q",
+			engine.QueueConfig{RateLimit: ojs.RateLimit{Throttle: ojs.Rate{Limit: 1, Per: 3 * time.Second}}}))
 	})
 	t.Run("the local limits of a key are those of the job that started last", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
-			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true, Rate: ojs.Rate{Limit: 1, Per: time.Minute}}))
+			b.enqueue("x",
+				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true,
+					Rate: ojs.Rate{Limit: 1, Per: time.Minute}}))
 			b.advance(0)
-			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true, Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
-			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true, Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
+			b.enqueue("x",
+				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true,
+					Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
+			b.enqueue("x",
+				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true,
+					Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
 			b.advance(time.Hour)
 			if got, want := b.times(), seconds(0, 60, 61); !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
@@ -155,10 +170,13 @@ func TestRateLimits(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
-			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}}))
+			b.enqueue("x",
+				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}}))
 			b.advance(0)
-			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
-			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
+			b.enqueue("x",
+				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
+			b.enqueue("x",
+				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
 			b.advance(time.Hour)
 			if got, want := b.times(), seconds(0, 1, 2); !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
@@ -170,11 +188,13 @@ func TestRateLimits(t *testing.T) {
 			limit ojs.RateLimit
 			runs  int
 		}{
-			"a rate":                 {ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: math.MaxInt64}}, 1},
-			"a throttle":             {ojs.RateLimit{Throttle: ojs.Rate{Limit: 1, Per: math.MaxInt64}}, 1},
-			"a throttle of several":  {ojs.RateLimit{Throttle: ojs.Rate{Limit: 2, Per: math.MaxInt64}}, 1},
-			"a throttle of as many":  {ojs.RateLimit{Throttle: ojs.Rate{Limit: math.MaxInt, Per: math.MaxInt64}}, 3},
-			"a rate that lets go on": {ojs.RateLimit{Rate: ojs.Rate{Limit: math.MaxInt, Per: math.MaxInt64}}, 3},
+			"a rate":                {ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: math.MaxInt64}}, 1},
+			"a throttle":            {ojs.RateLimit{Throttle: ojs.Rate{Limit: 1, Per: math.MaxInt64}}, 1},
+			"a throttle of several": {ojs.RateLimit{Throttle: ojs.Rate{Limit: 2, Per: math.MaxInt64}}, 1},
+			"a throttle of as many": {ojs.RateLimit{Throttle: ojs.Rate{Limit: math.MaxInt,
+				Per: math.MaxInt64}}, 3},
+			"a rate that lets go on": {ojs.RateLimit{Rate: ojs.Rate{Limit: math.MaxInt, Per: math.MaxInt64}},
+				3},
 		} {
 			t.Run(name, func(t *testing.T) {
 				inBubble(t, func(b *rig) {
@@ -197,7 +217,8 @@ func TestRateLimits(t *testing.T) {
 			b.handle("x", nothing)
 			b.run()
 			for range 2 {
-				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}}))
+				b.enqueue("x",
+					ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}}))
 			}
 			if err := b.WaitIdle(b.ctx); err != nil || len(b.times()) != 1 || b.elapsed() != 0 {
 				t.Errorf("%v after %v with %v", err, b.elapsed(), b.times())
@@ -293,13 +314,15 @@ func TestWeights(t *testing.T) {
 			}
 			b.advance(time.Second)
 			// a alone, then b and c three to one
-			if len(order) != 36 || string(order[:18]) != "aaaaaaaaaaaaaaaaaa" || slices.Index(order[18:], 'c') > 3 {
+			if len(order) != 36 || string(order[:18]) != "aaaaaaaaaaaaaaaaaa" ||
+				slices.Index(order[18:], 'c') > 3 {
 				t.Errorf("order %s", order)
 			}
 		}, opts...)
 	})
 	t.Run("some weights are refused", func(t *testing.T) {
-		_, err := engine.New[any](newMemory(t), engine.WithQueue("a", engine.QueueConfig{Weight: 1}), engine.WithQueue("b", engine.QueueConfig{}))
+		_, err := engine.New[any](newMemory(t), engine.WithQueue("a", engine.QueueConfig{Weight: 1}),
+			engine.WithQueue("b", engine.QueueConfig{}))
 		wantInvalid(t, err, "weight")
 	})
 }

@@ -54,7 +54,9 @@ func (c *core) warnUnserved(queue string) {
 		return
 	}
 	if _, again := c.unserved.LoadOrStore(queue, true); !again {
-		c.log.Warn("jobs are enqueued to a queue that this engine does not serve; they wait for one that does", "queue", queue)
+		c.log.Warn(
+			"jobs are enqueued to a queue that this engine does not serve; they wait for one that does",
+			"queue", queue)
 	}
 }
 

@@ -29,17 +29,22 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 			b.run()
 			b.enqueue("x")
 		}, nil},
-		{"a queue's concurrency above the engine's", []engine.Option{engine.WithConcurrency(2), engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})},
-			func(b *rig) { b.run() }, []string{`concurrency of a queue is above the engine's, which holds for its attempts" queue=default queue_concurrency=3 concurrency=2`}},
+		{"a queue's concurrency above the engine's",
+			[]engine.Option{engine.WithConcurrency(2),
+				engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})},
+			func(b *rig) { b.run() },
+			[]string{`concurrency of a queue is above the engine's, which holds for its attempts" queue=default queue_concurrency=3 concurrency=2`}},
 		{"a handler's concurrency above the engine's", []engine.Option{engine.WithConcurrency(2)}, func(b *rig) {
 			b.Handle("x", do, handler.WithConcurrency(3))
 			b.run()
-		}, []string{`concurrency of a handler is above the engine's, which holds" job_type=x handler_concurrency=3 concurrency=2`}},
+		},
+			[]string{`concurrency of a handler is above the engine's, which holds" job_type=x handler_concurrency=3 concurrency=2`}},
 		{"types of queues that are not served", []engine.Option{engine.WithQueue("mail", engine.QueueConfig{})}, func(b *rig) {
 			b.Handle("x", do)
 			b.Register(handler.For(inQueue, do))
 			b.run()
-		}, []string{`go to queues that this engine does not serve, unless they are enqueued to another" job_types="[in.queue x]" queues="[default elsewhere]"`}},
+		},
+			[]string{`go to queues that this engine does not serve, unless they are enqueued to another" job_types="[in.queue x]" queues="[default elsewhere]"`}},
 		{"every queue is served", nil, func(b *rig) {
 			b.Register(handler.For(inQueue, do))
 			b.run()
@@ -53,12 +58,14 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 				b.enqueue("x", ojs.WithQueue("b"))
 			}
 		}, []string{"does not serve; they wait for one that does\" queue=a", "queue=b"}},
-		{"an engine that only enqueues", []engine.Option{engine.WithQueue("default", engine.QueueConfig{MaxDepth: 5})},
+		{"an engine that only enqueues",
+			[]engine.Option{engine.WithQueue("default", engine.QueueConfig{MaxDepth: 5})},
 			func(b *rig) { b.enqueue("x", ojs.WithQueue("a")) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var logged bytes.Buffer
-			log := engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn})))
+			log := engine.WithLogger(
+				slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn})))
 			inBubble(t, tt.f, append(tt.opts, log)...)
 			lines := strings.Split(strings.TrimSuffix(logged.String(), "\n"), "\n")
 			if logged.Len() == 0 {
@@ -106,7 +113,8 @@ func TestRefusesTransactionsThatItCannotJoin(t *testing.T) {
 				}
 				counts, err := b.store.Counts(b.ctx)
 				must(t, err)
-				if !tt.ok && (len(counts) != 1 || counts[0] != storage.Count{Queue: "default", State: ojs.StateAvailable, N: 1}) {
+				if !tt.ok && (len(counts) != 1 ||
+					counts[0] != storage.Count{Queue: "default", State: ojs.StateAvailable, N: 1}) {
 					t.Errorf("counts %v after refused calls", counts)
 				}
 			})

@@ -50,7 +50,8 @@ func WithReplayRules(rules ...ReplayRule) Option {
 func (c *config) addReplayRule(rule ReplayRule) error {
 	switch {
 	case !validCronName(rule.Name):
-		return invalid("name", fmt.Sprintf("%q: use lower-case letters, digits, - and ., at most %d", clipName(rule.Name), maxCronName))
+		return invalid("name", fmt.Sprintf("%q: use lower-case letters, digits, - and ., at most %d",
+			clipName(rule.Name), maxCronName))
 	case slices.ContainsFunc(c.replayRules, func(r replayRule) bool { return r.Name == rule.Name }):
 		return invalid("name", "is given twice")
 	case len(rule.Filter.States) > 0:
@@ -62,7 +63,8 @@ func (c *config) addReplayRule(rule ReplayRule) error {
 	}
 	f := &rule.Filter
 	f.DeadLettered = true
-	f.Queues, f.Types, f.ErrorTypes = slices.Clone(f.Queues), slices.Clone(f.Types), slices.Clone(f.ErrorTypes)
+	f.Queues, f.Types, f.ErrorTypes = slices.Clone(f.Queues), slices.Clone(f.Types),
+		slices.Clone(f.ErrorTypes)
 	q, err := f.query()
 	if err != nil {
 		return err
@@ -157,9 +159,11 @@ func (k *maintenance) replay() (next time.Time) {
 		}
 		seen[rec.ID] = struct{}{}
 		died := rec.DeadLetteredAt
-		err := c.retry(k.r.base, rec.ID, rule.Name, func(r *storage.Record) bool { return r.DeadLettered() && r.DeadLetteredAt.Equal(died) }, "", nil)
+		err := c.retry(k.r.base, rec.ID, rule.Name,
+			func(r *storage.Record) bool { return r.DeadLettered() && r.DeadLetteredAt.Equal(died) }, "", nil)
 		if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
-			c.jobLog(&rec.JobHeader).Error("dead letter not replayed", "rule", rule.Name, "error", err, "retry_in", replayEvery)
+			c.jobLog(&rec.JobHeader).Error("dead letter not replayed", "rule", rule.Name, "error", err,
+				"retry_in", replayEvery)
 		}
 		if k.quitting() {
 			return next

@@ -33,7 +33,8 @@ func TestReplayCount(t *testing.T) {
 			b.advance(0)
 			want := map[string]any{
 				"kept": "k", ojs.MetaReplayCount: float64(n),
-				ojs.MetaLastReplayedAt: b.start.Add(time.Duration(n) * time.Hour).UTC().Format(time.RFC3339Nano),
+				ojs.MetaLastReplayedAt: b.start.Add(time.Duration(n) * time.Hour).UTC().Format(
+					time.RFC3339Nano),
 			}
 			if meta := b.job(id).Meta; !reflect.DeepEqual(meta, want) {
 				t.Errorf("P0.7 replayed %d times: %v, want %v", n, meta, want)
@@ -50,7 +51,11 @@ func TestReplayRules(t *testing.T) {
 		off := rule("off", engine.Filter{}, 0, 100)
 		off.Disabled = true
 		inBubble(t, func(b *rig) {
-			b.handle("smtp", func(context.Context, *ojs.Job[any]) error { return ojs.DeadLetter(ojs.Errorf("smtp.down", "no")) })
+			b.handle("smtp",
+				func(context.Context,
+					*ojs.Job[any]) error {
+					return ojs.DeadLetter(ojs.Errorf("smtp.down", "no"))
+				})
 			b.handle("other", dies)
 			b.run()
 			events := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"dead_letter.replayed"}})
@@ -61,7 +66,8 @@ func TestReplayRules(t *testing.T) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 			job := b.want(id, ojs.StateDiscarded, 1)
-			if job.Meta[ojs.MetaReplayCount] != 2.0 || job.Meta[ojs.MetaReplayRule] != "retry-smtp" || len(job.Errors) != 3 {
+			if job.Meta[ojs.MetaReplayCount] != 2.0 || job.Meta[ojs.MetaReplayRule] != "retry-smtp" ||
+				len(job.Errors) != 3 {
 				t.Errorf("meta %v, %d errors", job.Meta, len(job.Errors))
 			}
 			for range 2 {
@@ -71,7 +77,8 @@ func TestReplayRules(t *testing.T) {
 			}
 			must(t, b.DeadLetters().Retry(b.ctx, id))
 			b.advance(10 * time.Hour)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Meta[ojs.MetaReplayCount] != 3.0 || job.Meta[ojs.MetaReplayRule] != nil {
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Meta[ojs.MetaReplayCount] != 3.0 ||
+				job.Meta[ojs.MetaReplayRule] != nil {
 				t.Errorf("after a replay by hand: %v", job.Meta)
 			}
 			other := b.enqueue("other").ID
@@ -79,7 +86,8 @@ func TestReplayRules(t *testing.T) {
 			if job := b.want(other, ojs.StateDiscarded, 1); job.Meta != nil {
 				t.Errorf("a job that no rule selects: %v", job.Meta)
 			}
-		}, engine.WithReplayRules(off, rule("retry-smtp", engine.Filter{ErrorTypes: []string{"smtp.*"}}, time.Hour, 2)))
+		}, engine.WithReplayRules(off, rule("retry-smtp", engine.Filter{ErrorTypes: []string{"smtp.*"}},
+			time.Hour, 2)))
 	})
 	t.Run("P0.7 a rule finds what died before Run, and in another engine", func(t *testing.T) {
 		store := memory.New()
@@ -141,7 +149,8 @@ func TestReplayRules(t *testing.T) {
 			{"name", []engine.ReplayRule{good, good}},
 			{"delay", []engine.ReplayRule{rule("a", engine.Filter{}, -1, 1)}},
 			{"max_replays", []engine.ReplayRule{rule("a", engine.Filter{}, 0, 0)}},
-			{"filter.states", []engine.ReplayRule{rule("a", engine.Filter{States: []ojs.State{ojs.StateDiscarded}}, 0, 1)}},
+			{"filter.states",
+				[]engine.ReplayRule{rule("a", engine.Filter{States: []ojs.State{ojs.StateDiscarded}}, 0, 1)}},
 		} {
 			_, err := engine.New[any](memory.New(), engine.WithReplayRules(tt.rules...))
 			wantInvalid(t, err, tt.field)
@@ -161,7 +170,8 @@ func TestFilterArgs(t *testing.T) {
 		}
 		b.advance(0)
 		for text, want := range map[string][]int{
-			"cust_123": {0}, "cust_": {0, 1}, `"n":9999`: {0}, "a<b": {2}, "été": {3}, `\u003c`: {2}, "nobody": nil, "": {0, 1, 2, 3, 4},
+			"cust_123": {0}, "cust_": {0, 1}, `"n":9999`: {0}, "a<b": {2}, "été": {3}, `\u003c`: {2},
+			"nobody": nil, "": {0, 1, 2, 3, 4},
 		} {
 			t.Run(fmt.Sprintf("P0.7 search by args %q", text), func(t *testing.T) {
 				var got []int

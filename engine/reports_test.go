@@ -38,7 +38,8 @@ func TestNodes(t *testing.T) {
 		}
 		n := list[0]
 		if n.PID != os.Getpid() || n.Version != "v1.2.3" || n.Busy != 1 ||
-			n.Slots != engine.DefaultConcurrency || len(n.Types) != 1 || n.Types[0] != "a" || n.Quiet || !n.Started.Equal(b.start) ||
+			n.Slots != engine.DefaultConcurrency || len(n.Types) != 1 || n.Types[0] != "a" || n.Quiet ||
+			!n.Started.Equal(b.start) ||
 			!n.Seen.Equal(b.start.Add(10*time.Second)) {
 			t.Errorf("%+v", n)
 		}

@@ -108,7 +108,11 @@ func TestResults(t *testing.T) {
 	t.Run("P1.4 result_ttl is a default of a type", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			kept := ojs.Define[float64]("kept", ojs.WithResultTTL(time.Hour))
-			b.Register(handler.For(kept, handler.Returning(func(_ context.Context, job *ojs.Job[float64]) (float64, error) { return 2 * job.Args, nil })))
+			b.Register(handler.For(kept,
+				handler.Returning(func(_ context.Context, job *ojs.Job[float64]) (float64,
+					error) {
+					return 2 * job.Args, nil
+				})))
 			start(b)
 			ticket := must1(kept.Enqueue(b.ctx, b, 21))
 			drown(b)
@@ -122,7 +126,8 @@ func TestResults(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			start(b)
 			ticket := must1(b.Enqueue(b.ctx, "double", 21, ojs.WithResultTTL(0)))
-			if job, err := ticket.Wait(b.ctx); err != nil || job.State != ojs.StateCompleted || job.Result != nil {
+			if job, err := ticket.Wait(b.ctx); err != nil || job.State != ojs.StateCompleted ||
+				job.Result != nil {
 				t.Errorf("%+v, %v", job, err)
 			}
 		})
@@ -178,11 +183,15 @@ func TestResults(t *testing.T) {
 			start(b)
 			outcomes := make(chan string)
 			for name, ticket := range map[string]ojs.Ticket{
-				"double": must1(b.Enqueue(b.ctx, "double", 21, ojs.WithDelay(time.Second))), "dead": b.enqueue("dead", ojs.WithDelay(time.Second)),
+				"double":  must1(b.Enqueue(b.ctx, "double", 21, ojs.WithDelay(time.Second))),
+				"dead":    b.enqueue("dead", ojs.WithDelay(time.Second)),
 				"expired": b.enqueue("none", ojs.WithTTL(time.Second)),
 			} {
 				for _, wait := range []func() (*ojs.JobInfo, error){
-					func() (*ojs.JobInfo, error) { return ticket.Wait(b.ctx) }, func() (*ojs.JobInfo, error) { return b.Wait(b.ctx, ticket.ID) },
+					func() (*ojs.JobInfo, error) { return ticket.Wait(b.ctx) }, func() (*ojs.JobInfo,
+						error) {
+						return b.Wait(b.ctx, ticket.ID)
+					},
 				} {
 					go func() {
 						job, err := wait()
@@ -235,9 +244,11 @@ func TestMinAge(t *testing.T) {
 		}
 		return n
 	}
-	logger := engine.WithLogger(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	logger := engine.WithLogger(
+		slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	retention := func(minAge time.Duration) []engine.Option {
-		return []engine.Option{logger, engine.WithRetention(engine.Retention{MaxFinished: 100, MinAge: minAge})}
+		return []engine.Option{logger,
+			engine.WithRetention(engine.Retention{MaxFinished: 100, MinAge: minAge})}
 	}
 	completed := func(b *rig) int {
 		stats, err := b.Stats(b.ctx)

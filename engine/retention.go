@@ -127,7 +127,8 @@ func (p *pruning) at(now time.Time) storage.Prune {
 // next is when there will be more to delete, zero if only more jobs bring that.
 func (p *pruning) next(done *storage.Pruned) time.Time {
 	age := p.age
-	if tooMany := p.Beyond > 0 && done.Left > p.Beyond; tooMany && p.minAge > 0 && (age == 0 || p.minAge < age) {
+	if tooMany := p.Beyond > 0 && done.Left > p.Beyond; tooMany && p.minAge > 0 && (age == 0 ||
+		p.minAge < age) {
 		age = p.minAge
 	}
 	if age == 0 || done.Oldest.IsZero() {
@@ -214,6 +215,7 @@ func (k *maintenance) pruned(p *pruning, ids []string) {
 		k.warnedYoung = true
 		c.log.Warn("finished jobs are deleted by number before they are old enough, and waiting for one is ojs.ErrPruned",
 			"min_age", c.retention.MinAge, "dead_letters", p.DeadLetters, "kept", p.Beyond,
-			"advice", "ojs.WithResultTTL keeps the jobs whose outcome is asked for, engine.Retention's maxima keep more of all")
+			"advice",
+			"ojs.WithResultTTL keeps the jobs whose outcome is asked for, engine.Retention's maxima keep more of all")
 	}
 }

@@ -30,7 +30,8 @@ func TestRetentionKeepsUniqueJobs(t *testing.T) {
 					b.enqueue("other")
 				}
 				b.advance(0)
-				if counts, err := b.store.Counts(b.ctx); err != nil || len(counts) != 1 || counts[0].N >= 200 {
+				if counts, err := b.store.Counts(b.ctx); err != nil || len(counts) != 1 ||
+					counts[0].N >= 200 {
 					t.Fatalf("nothing was pruned: %v, %v", counts, err)
 				}
 				b.advance(21 * time.Hour)
@@ -101,7 +102,8 @@ func TestRetention(t *testing.T) {
 			if !gone(b, dead) {
 				t.Error("after 180 days")
 			}
-			if events := received(sub); len(events) != 1 || events[0].Pruned != 1 || events[0].Data()["count"] != 1 {
+			if events := received(sub); len(events) != 1 || events[0].Pruned != 1 ||
+				events[0].Data()["count"] != 1 {
 				t.Errorf("events %v", events)
 			}
 		})
@@ -149,7 +151,8 @@ func TestRetention(t *testing.T) {
 				t.Errorf("%d dead letters are left for good", n)
 			}
 			b.want(waits, ojs.StateAvailable, 0)
-		}, engine.WithConcurrency(1), engine.WithRetention(engine.Retention{MaxFinished: 100, MaxDeadLetters: 10, MinAge: -1}))
+		}, engine.WithConcurrency(1),
+			engine.WithRetention(engine.Retention{MaxFinished: 100, MaxDeadLetters: 10, MinAge: -1}))
 	})
 	t.Run("what finished before Run is pruned when it begins", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -166,7 +169,8 @@ func TestRetention(t *testing.T) {
 	t.Run("an idle engine asks nothing of its storage", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			counted := &storagetest.Faulty{Storage: b.store}
-			eng, err := engine.New[any](counted, quiet, engine.WithRetention(engine.Retention{Completed: time.Hour}))
+			eng, err := engine.New[any](counted, quiet,
+				engine.WithRetention(engine.Retention{Completed: time.Hour}))
 			must(t, err)
 			eng.Handle("x", nothing)
 			ctx, cancel := context.WithCancel(b.ctx)
@@ -225,7 +229,8 @@ func TestMemoryStaysFlat(t *testing.T) {
 	}
 	early := heapAfter(100_000)
 	late := heapAfter(1_000_000)
-	t.Logf("heap after 100,000 jobs %.1f MiB, after 1,000,000 %.1f MiB", float64(early)/(1<<20), float64(late)/(1<<20))
+	t.Logf("heap after 100,000 jobs %.1f MiB, after 1,000,000 %.1f MiB", float64(early)/(1<<20),
+		float64(late)/(1<<20))
 	if late > early+early/10+1<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", early, late)
 	}

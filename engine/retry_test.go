@@ -19,11 +19,16 @@ func TestRetryTimes(t *testing.T) {
 		policy ojs.RetryPolicy
 		want   []float64
 	}{
-		{"A007 A028 A045 none", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffNone}, []float64{0, 5, 10, 15, 20}},
-		{"A046 linear", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second, BackoffStrategy: ojs.BackoffLinear}, []float64{0, 5, 15, 30, 50}},
-		{"A047 A048 exponential", ojs.RetryPolicy{MaxAttempts: 11}, []float64{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811}},
-		{"A049 A050 polynomial", ojs.RetryPolicy{MaxAttempts: 6, BackoffCoefficient: 4, BackoffStrategy: ojs.BackoffPolynomial}, []float64{0, 1, 17, 98, 354, 654}},
-		{"A143 polling", ojs.RetryPolicy{MaxAttempts: 4, InitialInterval: 10 * time.Second, BackoffCoefficient: 1, MaxInterval: 10 * time.Second}, []float64{0, 10, 20, 30}},
+		{"A007 A028 A045 none", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second,
+			BackoffStrategy: ojs.BackoffNone}, []float64{0, 5, 10, 15, 20}},
+		{"A046 linear", ojs.RetryPolicy{MaxAttempts: 5, InitialInterval: 5 * time.Second,
+			BackoffStrategy: ojs.BackoffLinear}, []float64{0, 5, 15, 30, 50}},
+		{"A047 A048 exponential", ojs.RetryPolicy{MaxAttempts: 11},
+			[]float64{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811}},
+		{"A049 A050 polynomial", ojs.RetryPolicy{MaxAttempts: 6, BackoffCoefficient: 4,
+			BackoffStrategy: ojs.BackoffPolynomial}, []float64{0, 1, 17, 98, 354, 654}},
+		{"A143 polling", ojs.RetryPolicy{MaxAttempts: 4, InitialInterval: 10 * time.Second,
+			BackoffCoefficient: 1, MaxInterval: 10 * time.Second}, []float64{0, 10, 20, 30}},
 		{"A023 A132 B022 one attempt", ojs.RetryPolicy{MaxAttempts: 1}, []float64{0}},
 		{"A024 max_attempts 0", ojs.RetryPolicy{MaxAttempts: ojs.NoRetry}, []float64{0}},
 		{"A004 A009 A025 A099 A100 A133 A171 default", ojs.RetryPolicy{}, []float64{0, 1, 3}},
@@ -47,7 +52,8 @@ func TestRetryTimes(t *testing.T) {
 func TestBackoffCountsFromTheFailure(t *testing.T) {
 	t.Run("A008 not from the start of the attempt that failed", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("fail", func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Second); return errBoom })
+			b.handle("fail",
+				func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Second); return errBoom })
 			b.run()
 			b.enqueue("fail", noJitter)
 			b.advance(time.Hour)
@@ -100,19 +106,25 @@ func TestJitter(t *testing.T) {
 // its policy allows.
 func TestUpperBound(t *testing.T) {
 	ways := map[string]func(ctx context.Context, b *rig) error{
-		"error":         func(context.Context, *rig) error { return errBoom },
-		"RETRY code":    func(context.Context, *rig) error { return &ojs.Error{Code: ojs.CodeRetry, Type: "x.y"} },
-		"retry after":   func(context.Context, *rig) error { return ojs.RetryAfter(time.Second, errBoom) },
-		"panic":         func(context.Context, *rig) error { panic("boom") },
-		"nil panic":     func(context.Context, *rig) error { panic(nil) },
-		"Goexit":        func(context.Context, *rig) error { runtime.Goexit(); return nil },
-		"timeout":       func(ctx context.Context, _ *rig) error { <-ctx.Done(); return context.Cause(ctx) },
-		"nil pointer":   func(context.Context, *rig) error { var e *ojs.Error; return e },
-		"other nil":     func(context.Context, *rig) error { var e *customError; return e },
-		"Error panics":  func(context.Context, *rig) error { return panickyError{} },
-		"ignores ctx":   func(_ context.Context, b *rig) error { time.Sleep(time.Hour); return nil },
-		"bad result":    func(ctx context.Context, _ *rig) error { return errors.Join(errBoom, nil) },
-		"wrapped panic": func(context.Context, *rig) error { panic(fmt.Errorf("wrapped: %w", ojs.Discard(errBoom))) },
+		"error": func(context.Context, *rig) error { return errBoom },
+		"RETRY code": func(context.Context,
+			*rig) error {
+			return &ojs.Error{Code: ojs.CodeRetry, Type: "x.y"}
+		},
+		"retry after":  func(context.Context, *rig) error { return ojs.RetryAfter(time.Second, errBoom) },
+		"panic":        func(context.Context, *rig) error { panic("boom") },
+		"nil panic":    func(context.Context, *rig) error { panic(nil) },
+		"Goexit":       func(context.Context, *rig) error { runtime.Goexit(); return nil },
+		"timeout":      func(ctx context.Context, _ *rig) error { <-ctx.Done(); return context.Cause(ctx) },
+		"nil pointer":  func(context.Context, *rig) error { var e *ojs.Error; return e },
+		"other nil":    func(context.Context, *rig) error { var e *customError; return e },
+		"Error panics": func(context.Context, *rig) error { return panickyError{} },
+		"ignores ctx":  func(_ context.Context, b *rig) error { time.Sleep(time.Hour); return nil },
+		"bad result":   func(ctx context.Context, _ *rig) error { return errors.Join(errBoom, nil) },
+		"wrapped panic": func(context.Context,
+			*rig) error {
+			panic(fmt.Errorf("wrapped: %w", ojs.Discard(errBoom)))
+		},
 	}
 	for name, fail := range ways {
 		for _, n := range []int{1, 2, 4} {
@@ -120,7 +132,8 @@ func TestUpperBound(t *testing.T) {
 				inBubble(t, func(b *rig) {
 					b.handle("fail", func(ctx context.Context, _ *ojs.Job[any]) error { return fail(ctx, b) })
 					b.run()
-					ticket := b.enqueue("fail", noJitter, ojs.WithMaxAttempts(n), ojs.WithTimeout(time.Minute))
+					ticket := b.enqueue("fail", noJitter, ojs.WithMaxAttempts(n),
+						ojs.WithTimeout(time.Minute))
 					b.advance(24 * time.Hour)
 					job := b.want(ticket.ID, ojs.StateDiscarded, n)
 					if got := len(b.times()); got != n {
@@ -152,15 +165,25 @@ func TestResponseCodes(t *testing.T) {
 		dead  bool
 		code  ojs.Code
 	}{
-		{"A005 A086 A089 A146 A170 B017 B018 DISCARD wins over dead_letter", ojs.Discard(errBoom), ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}, 1, false, ojs.CodeDiscard},
-		{"A087 A090 A147 B018 B019 DEAD_LETTER wins over discard", ojs.DeadLetter(errBoom), ojs.RetryPolicy{}, 1, true, ojs.CodeDeadLetter},
-		{"A088 A091 B018 FAIL wins over dead_letter", ojs.Permanent(errBoom), ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}, 1, false, ojs.CodeFail},
-		{"A085 A148 RETRY is the policy's", &ojs.Error{Code: ojs.CodeRetry, Err: errBoom}, ojs.RetryPolicy{}, 3, false, ojs.CodeRetry},
+		{"A005 A086 A089 A146 A170 B017 B018 DISCARD wins over dead_letter", ojs.Discard(errBoom),
+			ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}, 1, false, ojs.CodeDiscard},
+		{"A087 A090 A147 B018 B019 DEAD_LETTER wins over discard", ojs.DeadLetter(errBoom), ojs.RetryPolicy{},
+			1, true, ojs.CodeDeadLetter},
+		{"A088 A091 B018 FAIL wins over dead_letter", ojs.Permanent(errBoom),
+			ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}, 1, false, ojs.CodeFail},
+		{"A085 A148 RETRY is the policy's", &ojs.Error{Code: ojs.CodeRetry, Err: errBoom}, ojs.RetryPolicy{},
+			3, false, ojs.CodeRetry},
 		{"A039 A042 A149 A179 no code, discard", errBoom, ojs.RetryPolicy{}, 3, false, ojs.CodeRetry},
-		{"A040 A042 A145 A179 no code, dead_letter", errBoom, ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter}, 1, true, ojs.CodeRetry},
-		{"A011 A038 A041 A082 A083 A084 A169 B016 non-retryable, discard", ojs.Errorf("auth.expired", "no"), ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}}, 1, false, ojs.CodeRetry},
-		{"A140 A141 non-retryable, dead_letter", ojs.Errorf("auth.expired", "no"), ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}, 1, true, ojs.CodeRetry},
-		{"A142 another type is retried", ojs.Errorf("crm.down", "no"), ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}, OnExhaustion: ojs.ExhaustionDeadLetter}, 3, true, ojs.CodeRetry},
+		{"A040 A042 A145 A179 no code, dead_letter", errBoom,
+			ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter}, 1, true, ojs.CodeRetry},
+		{"A011 A038 A041 A082 A083 A084 A169 B016 non-retryable, discard", ojs.Errorf("auth.expired", "no"),
+			ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}}, 1, false, ojs.CodeRetry},
+		{"A140 A141 non-retryable, dead_letter", ojs.Errorf("auth.expired", "no"),
+			ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}, OnExhaustion: ojs.ExhaustionDeadLetter},
+			1, true, ojs.CodeRetry},
+		{"A142 another type is retried", ojs.Errorf("crm.down", "no"),
+			ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}, OnExhaustion: ojs.ExhaustionDeadLetter},
+			3, true, ojs.CodeRetry},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,11 +193,13 @@ func TestResponseCodes(t *testing.T) {
 				ticket := b.enqueue("fail", ojs.WithRetry(tt.retry))
 				job, err := ticket.Wait(b.ctx)
 				var ended *ojs.EndedError
-				if !errors.As(err, &ended) || ended.DeadLettered != tt.dead || ended.State != ojs.StateDiscarded {
+				if !errors.As(err, &ended) || ended.DeadLettered != tt.dead ||
+					ended.State != ojs.StateDiscarded {
 					t.Fatalf("Wait: %v, want an EndedError, dead-lettered %v", err, tt.dead)
 				}
 				if len(b.times()) != tt.runs || job.DeadLettered() != tt.dead {
-					t.Errorf("ran %d times, dead-lettered %v; want %d, %v", len(b.times()), job.DeadLettered(), tt.runs, tt.dead)
+					t.Errorf("ran %d times, dead-lettered %v; want %d, %v", len(b.times()),
+						job.DeadLettered(), tt.runs, tt.dead)
 				}
 				if got := slices.Contains(b.deadLetters(), ticket.ID); got != tt.dead {
 					t.Errorf("among the dead letters: %v, want %v", got, tt.dead)
@@ -199,16 +224,20 @@ func TestExhaustion(t *testing.T) {
 				return errBoom
 			})
 			b.run()
-			id := b.enqueue("compliance.generate_report", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter})).ID
+			id := b.enqueue("compliance.generate_report",
+				ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter})).ID
 			b.advance(24 * time.Hour)
 			job := b.want(id, ojs.StateDiscarded, 1)
-			if !slices.Equal(b.times(), seconds(0)) || !job.DeadLetteredAt.Equal(b.start) || !slices.Equal(b.deadLetters(), []string{id}) {
-				t.Errorf("ran at %v, dead at %v, dead letters %v", b.times(), job.DeadLetteredAt, b.deadLetters())
+			if !slices.Equal(b.times(), seconds(0)) || !job.DeadLetteredAt.Equal(b.start) ||
+				!slices.Equal(b.deadLetters(), []string{id}) {
+				t.Errorf("ran at %v, dead at %v, dead letters %v", b.times(), job.DeadLetteredAt,
+					b.deadLetters())
 			}
 			healed = true
 			must(t, b.DeadLetters().Retry(b.ctx, id))
 			b.advance(0)
-			if job := b.want(id, ojs.StateCompleted, 1); job.DeadLettered() || len(b.deadLetters()) != 0 || len(b.times()) != 2 {
+			if job := b.want(id, ojs.StateCompleted, 1); job.DeadLettered() || len(b.deadLetters()) != 0 ||
+				len(b.times()) != 2 {
 				t.Errorf("ran at %v, %+v", b.times(), job)
 			}
 		})
@@ -253,7 +282,10 @@ func TestExhaustion(t *testing.T) {
 			b.run()
 			var ids []string
 			for range 100 {
-				ids = append(ids, b.enqueue("fail", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, OnExhaustion: ojs.ExhaustionDeadLetter})).ID)
+				ids = append(ids,
+					b.enqueue("fail",
+						ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1,
+							OnExhaustion: ojs.ExhaustionDeadLetter})).ID)
 				b.advance(time.Second)
 			}
 			b.advance(10 * time.Minute)
@@ -269,10 +301,13 @@ func TestRetryTracking(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("flaky", func(_ context.Context, job *ojs.Job[any]) error {
 				if job.Attempt != len(job.Errors)+1 || job.MaxAttempts != 12 && job.Attempt <= 10 {
-					t.Errorf("handler sees attempt %d of %d after %d errors", job.Attempt, job.MaxAttempts, len(job.Errors))
+					t.Errorf("handler sees attempt %d of %d after %d errors", job.Attempt, job.MaxAttempts,
+						len(job.Errors))
 				}
-				if now := b.job(job.ID); !now.NextRetryAt.IsZero() || now.Attempt != job.Attempt || now.State != ojs.StateActive {
-					t.Errorf("A118 during attempt %d the job is %s at %d, with next_retry_at %v", job.Attempt, now.State, now.Attempt, now.NextRetryAt)
+				if now := b.job(job.ID); !now.NextRetryAt.IsZero() || now.Attempt != job.Attempt ||
+					now.State != ojs.StateActive {
+					t.Errorf("A118 during attempt %d the job is %s at %d, with next_retry_at %v", job.Attempt,
+						now.State, now.Attempt, now.NextRetryAt)
 				}
 				if job.Attempt < 3 {
 					return ojs.Errorf("api.down", "attempt %d", job.Attempt)
@@ -291,7 +326,8 @@ func TestRetryTracking(t *testing.T) {
 			if !job.NextRetryAt.IsZero() || job.Error != nil {
 				t.Errorf("completed with next_retry_at %v and error %v", job.NextRetryAt, job.Error)
 			}
-			if len(job.Errors) != 2 || job.Errors[1].Message != "attempt 2" || job.Errors[1].Type != "api.down" ||
+			if len(job.Errors) != 2 || job.Errors[1].Message != "attempt 2" ||
+				job.Errors[1].Type != "api.down" ||
 				job.Errors[1].Attempt != 2 || !job.Errors[1].At.Equal(b.start.Add(time.Second)) {
 				t.Errorf("errors %+v", job.Errors)
 			}
@@ -299,16 +335,22 @@ func TestRetryTracking(t *testing.T) {
 	})
 	t.Run("A118 A176 next_retry_at goes with the state retryable", func(t *testing.T) {
 		for state, leave := range map[ojs.State]func(b *rig, id string){
-			ojs.StateAvailable: func(b *rig, _ string) { must(t, b.Queues().Pause(b.ctx, "default")); b.advance(time.Minute) },
+			ojs.StateAvailable: func(b *rig,
+				_ string) {
+				must(t, b.Queues().Pause(b.ctx, "default"))
+				b.advance(time.Minute)
+			},
 			ojs.StateCancelled: func(b *rig, id string) { must(t, b.Cancel(b.ctx, id)) },
-			ojs.StateDiscarded: func(b *rig, _ string) { b.advance(time.Minute) }, // the second attempt was the last
+			// the second attempt was the last
+			ojs.StateDiscarded: func(b *rig, _ string) { b.advance(time.Minute) },
 		} {
 			inBubble(t, func(b *rig) {
 				b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 				b.run()
 				id := b.enqueue("fail", noJitter, ojs.WithMaxAttempts(2)).ID
 				b.advance(0)
-				if job := b.want(id, ojs.StateRetryable, 1); !job.NextRetryAt.Equal(b.start.Add(time.Second)) {
+				if job := b.want(id, ojs.StateRetryable, 1); !job.NextRetryAt.Equal(
+					b.start.Add(time.Second)) {
 					t.Errorf("retryable with next_retry_at %v", job.NextRetryAt)
 				}
 				leave(b, id)
@@ -331,7 +373,11 @@ func TestRetryTracking(t *testing.T) {
 	})
 	t.Run("A121 A177 the last ten errors", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("fail", func(_ context.Context, job *ojs.Job[any]) error { return fmt.Errorf("attempt %d", job.Attempt) })
+			b.handle("fail",
+				func(_ context.Context,
+					job *ojs.Job[any]) error {
+					return fmt.Errorf("attempt %d", job.Attempt)
+				})
 			b.run()
 			ticket := b.enqueue("fail", noJitter, ojs.WithMaxAttempts(13))
 			b.advance(time.Hour)

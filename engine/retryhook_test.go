@@ -52,14 +52,19 @@ func TestRetryHook(t *testing.T) {
 		want           []float64
 		engineAsk, ask []string
 	}{
-		{"E029 a hook without opinions", &say{}, nil, []float64{0, 1, 3}, []string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"}, nil},
+		{"E029 a hook without opinions", &say{}, nil, []float64{0, 1, 3},
+			[]string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"}, nil},
 		{"E023 E028 E033 the engine's veto", &say{retry: no}, nil, []float64{0}, []string{"retry 1"}, nil},
 		{"E023 the handler's veto", &say{}, &say{retry: no}, []float64{0}, nil, []string{"retry 1"}},
-		{"E027 the engine's delay", &say{delay: after(10 * time.Second)}, nil, []float64{0, 10, 20}, []string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"}, nil},
-		{"E027 the handler's delay goes before the engine's", &say{delay: after(10 * time.Second)}, &say{delay: after(20 * time.Second)},
-			[]float64{0, 20, 40}, []string{"retry 1", "retry 2", "retry 3"}, []string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"}},
+		{"E027 the engine's delay", &say{delay: after(10 * time.Second)}, nil, []float64{0, 10, 20},
+			[]string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"}, nil},
+		{"E027 the handler's delay goes before the engine's", &say{delay: after(10 * time.Second)},
+			&say{delay: after(20 * time.Second)},
+			[]float64{0, 20, 40}, []string{"retry 1", "retry 2", "retry 3"}, []string{"retry 1", "delay 1",
+				"retry 2", "delay 2", "retry 3"}},
 		{"E026 the handler's zero leaves it to the engine's", &say{delay: after(10 * time.Second)}, &say{},
-			[]float64{0, 10, 20}, []string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"}, []string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"}},
+			[]float64{0, 10, 20}, []string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"},
+			[]string{"retry 1", "delay 1", "retry 2", "delay 2", "retry 3"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var opts []engine.Option
@@ -71,7 +76,8 @@ func TestRetryHook(t *testing.T) {
 				if tt.own != nil {
 					own = append(own, handler.WithRetryHook(tt.own))
 				}
-				b.Register(handler.For(ojs.Define[any]("fail"), func(context.Context, *ojs.Job[any]) error { b.ran(); return errBoom }, own...))
+				b.Register(handler.For(ojs.Define[any]("fail"),
+					func(context.Context, *ojs.Job[any]) error { b.ran(); return errBoom }, own...))
 				b.run()
 				ticket := b.enqueue("fail", noJitter)
 				b.advance(time.Hour)
@@ -142,7 +148,8 @@ func TestRetryHookGoexit(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("fail", fails)
 		b.Handle("exit", func(context.Context, *ojs.Job[any]) error { runtime.Goexit(); return nil })
-		b.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error { time.Sleep(5 * time.Minute); return nil })
+		b.Handle("slow",
+			func(ctx context.Context, _ *ojs.Job[any]) error { time.Sleep(5 * time.Minute); return nil })
 		b.handle("later", nothing)
 		b.run()
 		b.enqueue("exit", ojs.WithMaxAttempts(2))
@@ -162,9 +169,11 @@ func TestRetryHookGoexit(t *testing.T) {
 		later := b.enqueue("later", ojs.WithDelay(time.Hour))
 		b.advance(time.Hour)
 		b.want(later.ID, ojs.StateCompleted, 1)
-	}, engine.WithRetryHook(goexits{}), engine.WithConcurrency(1), engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	}, engine.WithRetryHook(goexits{}), engine.WithConcurrency(1),
+		engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	for _, method := range []string{"ShouldRetry", "Delay"} {
-		if want := `msg="retry hook called runtime.Goexit"`; !strings.Contains(log.String(), want) || !strings.Contains(log.String(), "method="+method) {
+		if want := `msg="retry hook called runtime.Goexit"`; !strings.Contains(log.String(), want) ||
+			!strings.Contains(log.String(), "method="+method) {
 			t.Errorf("log lacks %s of %s:\n%s", want, method, log.String())
 		}
 	}
@@ -178,7 +187,9 @@ func TestEnqueueHookGoexit(t *testing.T) {
 		b.handle("cron", nothing)
 		b.run()
 		id := b.enqueue("x", ojs.WithDelay(time.Hour)).ID
-		must(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "e", Schedule: "*/30 * * * *", Job: ojs.NewDraft("cron", nil)}))
+		must(t,
+			b.Cron().Set(b.ctx, engine.CronEntry{Name: "e", Schedule: "*/30 * * * *",
+				Job: ojs.NewDraft("cron", nil)}))
 		b.advance(2*time.Hour - time.Second)
 		b.want(id, ojs.StateCompleted, 1)
 		if want := seconds(3600, 3600, 5400); !slices.Equal(b.times(), want) {
@@ -245,7 +256,8 @@ func TestDoNotRetry(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.handle("fail", func(context.Context, *ojs.Job[any]) error { return tt.err })
 				b.run()
-				ticket := b.enqueue("fail", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 10, OnExhaustion: ojs.ExhaustionDiscard}))
+				ticket := b.enqueue("fail",
+					ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 10, OnExhaustion: ojs.ExhaustionDiscard}))
 				b.advance(time.Hour)
 				if got := b.want(ticket.ID, ojs.StateDiscarded, 1); !got.DeadLettered() {
 					t.Error("it is no dead letter")

@@ -98,7 +98,8 @@ func (c *core) runUntil(ctx context.Context) error {
 	}
 	c.warnUnreached()
 	c.warnQuarantined(r.base)
-	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker, "concurrency", c.concurrency)
+	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker,
+		"concurrency", c.concurrency)
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 
 	reports := r.report()
@@ -124,7 +125,8 @@ func (c *core) runUntil(ctx context.Context) error {
 	}
 	c.log.Debug("engine stopped", "component", "worker", "category", "lifecycle", "worker_id", c.worker)
 	c.emit(ojs.Event{
-		Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker, Reason: stopReason(ctx, err != nil),
+		Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker,
+		Reason: stopReason(ctx, err != nil),
 	})
 	return err
 }

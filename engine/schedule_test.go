@@ -32,7 +32,8 @@ func TestSchedule(t *testing.T) {
 	})
 	t.Run("P0.5 scheduled_at in the past is available", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			if ticket := b.enqueue("x", ojs.WithScheduledAt(b.start.Add(-time.Hour))); ticket.State != ojs.StateAvailable {
+			if ticket := b.enqueue("x",
+				ojs.WithScheduledAt(b.start.Add(-time.Hour))); ticket.State != ojs.StateAvailable {
 				t.Errorf("ticket says %s", ticket.State)
 			}
 		})
@@ -78,7 +79,8 @@ func TestExpiry(t *testing.T) {
 	expired := func(t *testing.T, b *rig, id string, after time.Duration) {
 		t.Helper()
 		job := b.job(id)
-		if job.State != ojs.StateDiscarded || job.Error == nil || job.Error.Type != ojs.ErrorTypeExpired || job.DeadLettered() {
+		if job.State != ojs.StateDiscarded || job.Error == nil || job.Error.Type != ojs.ErrorTypeExpired ||
+			job.DeadLettered() {
 			t.Errorf("job is %s with %+v, dead-lettered %v", job.State, job.Error, job.DeadLettered())
 		}
 		if got := job.FinishedAt.Sub(b.start); got != after {
@@ -87,10 +89,12 @@ func TestExpiry(t *testing.T) {
 	}
 	t.Run("P0.5 nobody is free before expires_at", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("slow", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return nil })
+			b.handle("slow",
+				func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return nil })
 			b.run()
 			b.enqueue("slow")
-			ticket := b.enqueue("slow", ojs.WithTTL(10*time.Second), ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
+			ticket := b.enqueue("slow", ojs.WithTTL(10*time.Second),
+				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
 			other := b.enqueue("slow", ojs.WithExpiresAt(b.start.Add(time.Minute+1)))
 			b.advance(time.Hour)
 			expired(t, b, ticket.ID, 10*time.Second)
@@ -114,7 +118,8 @@ func TestExpiry(t *testing.T) {
 	})
 	t.Run("P0.5 P0.8 enqueue_ttl ends the wait for the first attempt", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("slow", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return nil })
+			b.handle("slow",
+				func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return nil })
 			b.run()
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.ttl_expired"}})
 			defer sub.Close()
@@ -126,7 +131,9 @@ func TestExpiry(t *testing.T) {
 			later := b.enqueue("slow", ojs.WithEnqueueTTL(time.Minute+1))
 			b.advance(time.Hour)
 			job := b.want(tickets[0].ID, ojs.StateDiscarded, 0)
-			if job.Error.Type != "enqueue_ttl_expired" || job.Error.Details["timeout_kind"] != "enqueue_ttl" || job.Error.Details["limit_seconds"] != 10.0 ||
+			if job.Error.Type != "enqueue_ttl_expired" ||
+				job.Error.Details["timeout_kind"] != "enqueue_ttl" ||
+				job.Error.Details["limit_seconds"] != 10.0 ||
 				job.DeadLettered() || job.FinishedAt.Sub(b.start) != 10*time.Second {
 				t.Errorf("%+v at %v", job.Error, job.FinishedAt)
 			}
@@ -179,7 +186,8 @@ func TestExpiry(t *testing.T) {
 	})
 	t.Run("P0.5 enqueue_ttl must be after scheduled_at, and positive", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			for _, opts := range [][]ojs.Option{{ojs.WithDelay(time.Minute), ojs.WithEnqueueTTL(time.Minute)}, {ojs.WithEnqueueTTL(0)}, {ojs.WithEnqueueTTL(-1)}} {
+			for _, opts := range [][]ojs.Option{{ojs.WithDelay(time.Minute), ojs.WithEnqueueTTL(time.Minute)},
+				{ojs.WithEnqueueTTL(0)}, {ojs.WithEnqueueTTL(-1)}} {
 				_, err := b.Enqueue(b.ctx, "x", nil, opts...)
 				wantInvalid(t, err, "enqueue_ttl")
 			}
@@ -228,7 +236,8 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("ran at %v", b.times())
 			}
 			f := job.Errors[0]
-			if f.Type != ojs.ErrorTypeTimeout || f.Reason != ojs.ReasonHandlerTimeout || f.Details["timeout_kind"] != "execution" ||
+			if f.Type != ojs.ErrorTypeTimeout || f.Reason != ojs.ReasonHandlerTimeout ||
+				f.Details["timeout_kind"] != "execution" ||
 				f.Details["limit_seconds"] != 60.0 || f.Details["elapsed_seconds"] != 60.0 {
 				t.Errorf("failure %+v", f)
 			}
@@ -236,16 +245,19 @@ func TestTimeout(t *testing.T) {
 	})
 	t.Run("P0.5 a timeout is retryable unless listed", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() })
+			b.handle("slow",
+				func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() })
 			b.run()
-			ticket := b.enqueue("slow", ojs.WithTimeout(time.Minute), ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"timeout"}}))
+			ticket := b.enqueue("slow", ojs.WithTimeout(time.Minute),
+				ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"timeout"}}))
 			b.advance(time.Hour)
 			b.want(ticket.ID, ojs.StateDiscarded, 1)
 		})
 	})
 	t.Run("P0.5 work completed in the grace period counts", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("slow", func(context.Context, *ojs.Job[any]) error { time.Sleep(70 * time.Second); return nil })
+			b.handle("slow",
+				func(context.Context, *ojs.Job[any]) error { time.Sleep(70 * time.Second); return nil })
 			b.run()
 			ticket := b.enqueue("slow", ojs.WithTimeout(time.Minute))
 			b.advance(time.Hour)
@@ -277,9 +289,11 @@ func TestTimeout(t *testing.T) {
 	})
 	t.Run("P0.5 total timeout ends a running attempt and the job", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() })
+			b.handle("slow",
+				func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() })
 			b.run()
-			ticket := b.enqueue("slow", noJitter, ojs.WithTimeout(time.Minute), ojs.WithTotalTimeout(90*time.Second), ojs.WithMaxAttempts(10))
+			ticket := b.enqueue("slow", noJitter, ojs.WithTimeout(time.Minute),
+				ojs.WithTotalTimeout(90*time.Second), ojs.WithMaxAttempts(10))
 			b.advance(time.Hour)
 			job := b.want(ticket.ID, ojs.StateDiscarded, 2)
 			if job.Error.Type != ojs.ErrorTypeTotalTimeout || job.FinishedAt.Sub(b.start) != 90*time.Second {
@@ -291,7 +305,8 @@ func TestTimeout(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
-			ticket := b.enqueue("fail", noJitter, ojs.WithTotalTimeout(5*time.Second), ojs.WithMaxAttempts(10))
+			ticket := b.enqueue("fail", noJitter, ojs.WithTotalTimeout(5*time.Second),
+				ojs.WithMaxAttempts(10))
 			b.advance(4 * time.Second) // attempts at 0, 1, 3; the next would be at 7
 			job := b.want(ticket.ID, ojs.StateDiscarded, 3)
 			if job.FinishedAt.Sub(b.start) != 3*time.Second {
@@ -304,7 +319,8 @@ func TestTimeout(t *testing.T) {
 			b.handle("slow", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
 			b.run()
 			b.enqueue("slow", ojs.WithTimeout(2*time.Hour))
-			ticket := b.enqueue("slow", ojs.WithTotalTimeout(time.Minute), ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
+			ticket := b.enqueue("slow", ojs.WithTotalTimeout(time.Minute),
+				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
 			b.advance(2 * time.Minute)
 			job := b.want(ticket.ID, ojs.StateDiscarded, 0)
 			if job.Error.Type != ojs.ErrorTypeTotalTimeout || !job.DeadLettered() {
@@ -340,7 +356,8 @@ func TestLease(t *testing.T) {
 			b.want(ticket.ID, ojs.StateActive, 1)
 			b.advance(1)
 			job := b.want(ticket.ID, ojs.StateRetryable, 1)
-			if job.Error.Type != ojs.ErrorTypeLeaseExpired || job.Error.Reason != ojs.ReasonLeaseExpired || len(job.Errors) != 1 {
+			if job.Error.Type != ojs.ErrorTypeLeaseExpired || job.Error.Reason != ojs.ReasonLeaseExpired ||
+				len(job.Errors) != 1 {
 				t.Errorf("failure %+v", job.Error)
 			}
 			b.advance(time.Second)
@@ -349,7 +366,8 @@ func TestLease(t *testing.T) {
 	})
 	t.Run("A109 non_retryable_errors is not consulted", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			ticket := b.enqueue("x", ojs.WithLease(time.Minute), ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{ojs.ErrorTypeLeaseExpired}}))
+			ticket := b.enqueue("x", ojs.WithLease(time.Minute),
+				ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{ojs.ErrorTypeLeaseExpired}}))
 			crash(b, 1)
 			b.run()
 			b.advance(time.Minute)
@@ -358,7 +376,8 @@ func TestLease(t *testing.T) {
 	})
 	t.Run("A110 A112 A113 exhausted by crashes", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			ticket := b.enqueue("x", noJitter, ojs.WithLease(time.Minute), ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
+			ticket := b.enqueue("x", noJitter, ojs.WithLease(time.Minute),
+				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
 			for range 3 {
 				crash(b, 1)
 				b.run() // it has no handler for the job, but sees to its lease
@@ -385,7 +404,8 @@ func TestLease(t *testing.T) {
 		inBubble(t, func(b *rig) { // nor does a lease that is shorter than the delay end the wait
 			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
-			id := b.enqueue("fail", noJitter, ojs.WithLease(time.Second), ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Minute, MaxInterval: time.Hour})).ID
+			id := b.enqueue("fail", noJitter, ojs.WithLease(time.Second),
+				ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Minute, MaxInterval: time.Hour})).ID
 			b.advance(59 * time.Second)
 			if job := b.want(id, ojs.StateRetryable, 1); len(job.Errors) != 1 {
 				t.Errorf("errors %+v", job.Errors)
@@ -461,6 +481,7 @@ func TestPriority(t *testing.T) {
 			if want := []string{"critical", "critical", "bulk", "bulk"}; !slices.Equal(order, want) {
 				t.Errorf("ran %v, want %v: queue other is not this engine's", order, want)
 			}
-		}, engine.WithConcurrency(1), engine.WithQueue("critical", engine.QueueConfig{}), engine.WithQueue("bulk", engine.QueueConfig{}))
+		}, engine.WithConcurrency(1), engine.WithQueue("critical", engine.QueueConfig{}),
+			engine.WithQueue("bulk", engine.QueueConfig{}))
 	})
 }

@@ -13,7 +13,8 @@ import (
 // endedBy is the outcome of an attempt whose context ended with a cause before the
 // handler returned.
 func endedBy(cause error, o policy.Outcome) policy.Outcome {
-	if o.Kind == policy.Returned && o.Err == nil || o.Kind != policy.Returned && o.Kind != policy.Interrupted {
+	if o.Kind == policy.Returned && o.Err == nil ||
+		o.Kind != policy.Returned && o.Kind != policy.Interrupted {
 		return o
 	}
 	switch cause {

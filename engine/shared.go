@@ -59,23 +59,33 @@ func (s callerStorage) withCaller(ctx context.Context) context.Context {
 	return storage.WithCaller(ctx, s.caller)
 }
 
-func (s callerStorage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s callerStorage) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	return s.Storage.Insert(s.withCaller(ctx), now, batch, dst)
 }
 
-func (s callerStorage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s callerStorage) Claim(
+	ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record,
+) ([]storage.Record, error) {
 	return s.Storage.Claim(s.withCaller(ctx), now, c, dst)
 }
 
-func (s callerStorage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s callerStorage) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
 	return s.Storage.Settle(s.withCaller(ctx), now, changes, dst)
 }
 
-func (s callerStorage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) ([]string, error) {
+func (s callerStorage) Extend(
+	ctx context.Context, now time.Time, extensions []storage.Extension,
+) ([]string, error) {
 	return s.Storage.Extend(s.withCaller(ctx), now, extensions)
 }
 
-func (s callerStorage) Due(ctx context.Context, now time.Time, max int, buf []storage.Record) (storage.Due, error) {
+func (s callerStorage) Due(
+	ctx context.Context, now time.Time, max int, buf []storage.Record,
+) (storage.Due, error) {
 	return s.Storage.Due(s.withCaller(ctx), now, max, buf)
 }
 

@@ -92,7 +92,8 @@ func TestSharedStorage(t *testing.T) {
 		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
 			got := make(chan string)
 			go func() {
-				d, err := other.Worker("w", engine.WorkerConfig{Types: []string{"elsewhere"}}).Fetch(t.Context())
+				d, err := other.Worker("w",
+					engine.WorkerConfig{Types: []string{"elsewhere"}}).Fetch(t.Context())
 				if err != nil {
 					t.Error(err)
 				}
@@ -130,7 +131,9 @@ func TestSharedStorage(t *testing.T) {
 	})
 	t.Run("recurring jobs that another sets", func(t *testing.T) {
 		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
-			must(t, other.Cron().Set(t.Context(), engine.CronEntry{Name: "c", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)}))
+			must(t,
+				other.Cron().Set(t.Context(),
+					engine.CronEntry{Name: "c", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)}))
 			start := time.Now()
 			<-ran
 			if d := time.Since(start); d != time.Minute {
@@ -144,9 +147,15 @@ func TestSharedStorage(t *testing.T) {
 			take func(t *testing.T, other *engine.Engine[any], id string)
 			want error
 		}{
-			{"by cancelling", func(t *testing.T, other *engine.Engine[any], id string) { must(t, other.Cancel(t.Context(), id)) }, ojs.ErrCancelled},
+			{"by cancelling",
+				func(t *testing.T, other *engine.Engine[any],
+					id string) {
+					must(t, other.Cancel(t.Context(), id))
+				}, ojs.ErrCancelled},
 			{"by replacing", func(t *testing.T, other *engine.Engine[any], _ string) {
-				_, err := other.Enqueue(t.Context(), "blocks", nil, ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}), ojs.WithDelay(time.Hour))
+				_, err := other.Enqueue(t.Context(), "blocks", nil,
+					ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}),
+					ojs.WithDelay(time.Hour))
 				must(t, err)
 			}, ojs.ErrReplaced},
 		} {
@@ -158,7 +167,8 @@ func TestSharedStorage(t *testing.T) {
 						cause <- context.Cause(ctx)
 						return nil
 					})
-					ticket, err := works.Enqueue(t.Context(), "blocks", nil, ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}))
+					ticket, err := works.Enqueue(t.Context(), "blocks", nil,
+						ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}))
 					must(t, err)
 					synctest.Wait()
 					start := time.Now()

@@ -89,7 +89,9 @@ func (c *core) workerWaited(w *worker) {
 
 // heldRecord looks up a job that a worker holds. If the worker has lost the job, cause
 // says why.
-func (c *core) heldRecord(ctx context.Context, worker string, held storage.Held) (rec storage.Record, cause, err error) {
+func (c *core) heldRecord(
+	ctx context.Context, worker string, held storage.Held,
+) (rec storage.Record, cause, err error) {
 	rec, err = c.store.Get(ctx, held.ID)
 	switch {
 	case errors.Is(err, ojs.ErrNotFound):
@@ -155,10 +157,12 @@ func (r *run) mourn(s silent, now time.Time) (next time.Time, err error) {
 		c.workers.exhume(s)
 		return time.Time{}, err
 	}
-	c.log.Warn("worker is silent: its attempts have failed", "component", "worker", "category", "error", "worker_id", s.worker,
+	c.log.Warn("worker is silent: its attempts have failed", "component", "worker", "category", "error",
+		"worker_id", s.worker,
 		"silent_seconds", now.Sub(last).Seconds(), "jobs", len(claims))
 	if running {
-		c.emit(ojs.Event{Type: ojs.EventWorkerStopped, Subject: s.worker, WorkerID: s.worker, Reason: stoppedError})
+		c.emit(ojs.Event{Type: ojs.EventWorkerStopped, Subject: s.worker, WorkerID: s.worker,
+			Reason: stoppedError})
 	}
 	return time.Time{}, nil
 }

@@ -22,12 +22,14 @@ import (
 func failedAs(b *rig, id string, errorType string, reason ojs.Reason, after time.Duration) {
 	b.t.Helper()
 	job := b.want(id, ojs.StateRetryable, 1)
-	if job.Error == nil || job.Error.Type != errorType || job.Error.Reason != reason || job.Error.At.Sub(b.start) != after {
+	if job.Error == nil || job.Error.Type != errorType || job.Error.Reason != reason ||
+		job.Error.At.Sub(b.start) != after {
 		b.t.Errorf("failure %+v, want %s after %v", job.Error, errorType, after)
 	}
 }
 
-var later = ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour, Jitter: ojs.JitterOff,
+var later = ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour,
+	Jitter:             ojs.JitterOff,
 	NonRetryableErrors: []string{ojs.ErrorTypeWorkerDeath}})
 
 func TestWorkerDeath(t *testing.T) {
@@ -67,9 +69,16 @@ func TestWorkerDeath(t *testing.T) {
 		"after its own time": {engine.WorkerConfig{DeadAfter: time.Second}, func(b *rig, w *engine.Worker, d *engine.Delivery) {
 			beat(b, w)
 		}, time.Second},
-		"never, if it says so":            {engine.WorkerConfig{DeadAfter: -1}, func(b *rig, w *engine.Worker, d *engine.Delivery) { beat(b, w) }, none},
-		"never, if it has never beaten":   {engine.WorkerConfig{}, func(*rig, *engine.Worker, *engine.Delivery) {}, none},
-		"never, if it holds nothing more": {engine.WorkerConfig{}, func(b *rig, w *engine.Worker, d *engine.Delivery) { beat(b, w); must(b.t, d.Ack(b.ctx, nil)) }, none},
+		"never, if it says so": {engine.WorkerConfig{DeadAfter: -1},
+			func(b *rig, w *engine.Worker, d *engine.Delivery) { beat(b, w) }, none},
+		"never, if it has never beaten": {engine.WorkerConfig{},
+			func(*rig, *engine.Worker, *engine.Delivery) {}, none},
+		"never, if it holds nothing more": {engine.WorkerConfig{},
+			func(b *rig, w *engine.Worker,
+				d *engine.Delivery) {
+				beat(b, w)
+				must(b.t, d.Ack(b.ctx, nil))
+			}, none},
 		"it may have quit before": {engine.WorkerConfig{}, func(b *rig, w *engine.Worker, d *engine.Delivery) {
 			beat(b, w)
 			w.Close()
@@ -78,7 +87,8 @@ func TestWorkerDeath(t *testing.T) {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.run()
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.stalled", "worker.stopped"}})
+				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.stalled",
+					"worker.stopped"}})
 				defer sub.Close()
 				w := b.Worker("w1", tt.cfg)
 				id := b.enqueue("x", later, ojs.WithLease(time.Hour), ojs.WithTimeout(2*time.Hour)).ID
@@ -93,13 +103,15 @@ func TestWorkerDeath(t *testing.T) {
 				}
 				failedAs(b, id, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, tt.dies)
 				events := received(sub)
-				if got := names(events); !strings.Contains(got, "worker.stopped") || !strings.Contains(got, "stalled") {
+				if got := names(events); !strings.Contains(got, "worker.stopped") ||
+					!strings.Contains(got, "stalled") {
 					t.Errorf("events %s", got)
 				}
 				if err := d.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
 					t.Errorf("Ack after its death: %v", err)
 				}
-				if got := beat(b, w).Lost; len(got) != 1 || got[0].ID != id || got[0].Token != d.Token || got[0].Cause != ojs.ErrLeaseLost {
+				if got := beat(b, w).Lost; len(got) != 1 || got[0].ID != id || got[0].Token != d.Token ||
+					got[0].Cause != ojs.ErrLeaseLost {
 					t.Errorf("lost %+v", got)
 				}
 				if got := beat(b, w).Lost; len(got) != 0 {
@@ -126,10 +138,12 @@ func TestWorkerDeath(t *testing.T) {
 			if got := names(events); got != "worker.heartbeat worker.stopped worker.started worker.heartbeat" {
 				t.Fatalf("%s", got)
 			}
-			if d := events[0].Data(); d["worker_id"] != "w1" || d["state"] != "running" || d["active_jobs"] != 1 {
+			if d := events[0].Data(); d["worker_id"] != "w1" || d["state"] != "running" ||
+				d["active_jobs"] != 1 {
 				t.Errorf("%v", d)
 			}
-			if d := events[1].Data(); d["reason"] != "error" || events[1].Time.Sub(b.start) != 30*time.Second {
+			if d := events[1].Data(); d["reason"] != "error" ||
+				events[1].Time.Sub(b.start) != 30*time.Second {
 				t.Errorf("%v", d)
 			}
 		})
@@ -174,7 +188,9 @@ func TestWorkerDeath(t *testing.T) {
 }
 
 // renewed checks how many leases a heartbeat of w1 renews.
-func renewed(t *testing.T, b *rig, eng *engine.Engine[any], cfg engine.WorkerConfig, want int, tokens ...string) {
+func renewed(
+	t *testing.T, b *rig, eng *engine.Engine[any], cfg engine.WorkerConfig, want int, tokens ...string,
+) {
 	t.Helper()
 	if got, err := eng.Worker("w1", cfg).Heartbeat(b.ctx, tokens...); err != nil || len(got.Held) != want {
 		t.Errorf("%+v, %v", got, err)
@@ -188,7 +204,8 @@ func TestWorkersAfterARestart(t *testing.T) {
 		typ   string
 		fails time.Duration
 	}{
-		"the lease is the bound": {func(*testing.T, *rig, *engine.Engine[any], string) {}, ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
+		"the lease is the bound": {func(*testing.T, *rig, *engine.Engine[any], string) {},
+			ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
 		"so it is after a heartbeat of the worker": {func(t *testing.T, b *rig, eng *engine.Engine[any], _ string) {
 			renewed(t, b, eng, engine.WorkerConfig{}, 0)
 		}, ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
@@ -296,11 +313,16 @@ func TestTimeoutOfASilentWorker(t *testing.T) {
 		typ   string
 		at    time.Duration
 	}{
-		"its timeout":                      {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 0, ojs.ErrorTypeTimeout, time.Minute},
-		"its timeout, whatever heartbeats": {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 7 * time.Second, ojs.ErrorTypeTimeout, time.Minute},
-		"its total timeout":                {[]ojs.Option{ojs.WithTotalTimeout(90 * time.Second)}, 0, ojs.ErrorTypeTotalTimeout, 90 * time.Second},
-		"its lease ends first":             {[]ojs.Option{ojs.WithTimeout(time.Hour), ojs.WithLease(time.Minute)}, 0, ojs.ErrorTypeLeaseExpired, time.Minute},
-		"its lease ends at the same time":  {[]ojs.Option{ojs.WithTimeout(time.Minute), ojs.WithLease(time.Minute)}, 0, ojs.ErrorTypeLeaseExpired, time.Minute},
+		"its timeout": {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 0,
+			ojs.ErrorTypeTimeout, time.Minute},
+		"its timeout, whatever heartbeats": {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 7 * time.Second,
+			ojs.ErrorTypeTimeout, time.Minute},
+		"its total timeout": {[]ojs.Option{ojs.WithTotalTimeout(90 * time.Second)}, 0,
+			ojs.ErrorTypeTotalTimeout, 90 * time.Second},
+		"its lease ends first": {[]ojs.Option{ojs.WithTimeout(time.Hour),
+			ojs.WithLease(time.Minute)}, 0, ojs.ErrorTypeLeaseExpired, time.Minute},
+		"its lease ends at the same time": {[]ojs.Option{ojs.WithTimeout(time.Minute),
+			ojs.WithLease(time.Minute)}, 0, ojs.ErrorTypeLeaseExpired, time.Minute},
 	} {
 		t.Run("P0.5 P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -347,14 +369,17 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 		cause error
 	}{
 		"cancelled": {nil, func(b *rig, id string) { must(b.t, b.Cancel(b.ctx, id)) }, ojs.ErrCancelled},
-		"replaced":  {[]ojs.Option{unique}, func(b *rig, _ string) { b.enqueue("x", unique) }, ojs.ErrReplaced},
-		"its lease": {[]ojs.Option{ojs.WithLease(time.Second)}, func(b *rig, _ string) { b.run(); b.advance(time.Second) }, ojs.ErrLeaseLost},
+		"replaced": {[]ojs.Option{unique}, func(b *rig, _ string) { b.enqueue("x", unique) },
+			ojs.ErrReplaced},
+		"its lease": {[]ojs.Option{ojs.WithLease(time.Second)},
+			func(b *rig, _ string) { b.run(); b.advance(time.Second) }, ojs.ErrLeaseLost},
 		"cancelled through another engine": {nil, func(b *rig, id string) {
 			other, err := engine.New[any](b.store, quiet)
 			must(b.t, err)
 			must(b.t, other.Cancel(b.ctx, id))
 		}, ojs.ErrCancelled},
-		"timed out, and nobody has noticed": {[]ojs.Option{ojs.WithTimeout(time.Second)}, func(b *rig, _ string) { b.advance(time.Second) }, ojs.ErrTimeout},
+		"timed out, and nobody has noticed": {[]ojs.Option{ojs.WithTimeout(time.Second)},
+			func(b *rig, _ string) { b.advance(time.Second) }, ojs.ErrTimeout},
 	} {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -365,7 +390,8 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 				d := fetch(b, w)
 				tt.lose(b, id)
 				got := beat(b, w)
-				if !slices.Equal(got.Held, []string{kept}) || len(got.Lost) != 1 || got.Lost[0] != (engine.LostJob{ID: id, Token: d.Token, Cause: tt.cause}) {
+				if !slices.Equal(got.Held, []string{kept}) || len(got.Lost) != 1 ||
+					got.Lost[0] != (engine.LostJob{ID: id, Token: d.Token, Cause: tt.cause}) {
 					t.Errorf("%+v", got)
 				}
 				if got := beat(b, w); len(got.Lost) != 0 || len(got.Held) != 1 {
@@ -478,7 +504,8 @@ func TestHeartbeatEventSaysUntilWhen(t *testing.T) {
 		b.advance(5 * time.Second)
 		must(t, d.Heartbeat(b.ctx))
 		events := received(sub)
-		if got := events[0].Data()["visible_until"]; got != b.start.Add(65*time.Second).UTC().Format(time.RFC3339Nano) {
+		if got := events[0].Data()["visible_until"]; got != b.start.Add(65*time.Second).UTC().Format(
+			time.RFC3339Nano) {
 			t.Errorf("P0.8 %v", got)
 		}
 	})

@@ -51,7 +51,8 @@ func checkSize(j *ojs.JobInfo) error {
 			return &ojs.InvalidError{Code: ojs.InvalidCodeMeta, Field: "meta", Reason: err.Error()}
 		}
 		if len(raw) > ojs.MaxMeta {
-			return &ojs.InvalidError{Code: ojs.InvalidCodeMetaTooLarge, Field: "meta", Reason: tooLarge(len(raw), ojs.MaxMeta)}
+			return &ojs.InvalidError{Code: ojs.InvalidCodeMetaTooLarge, Field: "meta",
+				Reason: tooLarge(len(raw), ojs.MaxMeta)}
 		}
 	}
 	const rest = 4096 // more than the names, times and numbers of an envelope
@@ -70,7 +71,8 @@ func checkSize(j *ojs.JobInfo) error {
 		return &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "envelope", Reason: err.Error()}
 	}
 	if len(raw) > ojs.MaxEnvelope {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope", Reason: tooLarge(len(raw), ojs.MaxEnvelope)}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope",
+			Reason: tooLarge(len(raw), ojs.MaxEnvelope)}
 	}
 	return nil
 }

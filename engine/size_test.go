@@ -45,19 +45,25 @@ func TestLimits(t *testing.T) {
 			field string // "": accepted
 			code  ojs.InvalidCode
 		}{
-			"envelope at the limit":   {args: str(ojs.MaxEnvelope - rest)},
-			"envelope over the limit": {args: str(ojs.MaxEnvelope - rest + 1), field: "envelope", code: ojs.InvalidCodeTooLarge},
+			"envelope at the limit": {args: str(ojs.MaxEnvelope - rest)},
+			"envelope over the limit": {args: str(ojs.MaxEnvelope - rest + 1), field: "envelope",
+				code: ojs.InvalidCodeTooLarge},
 			"args far over it": {
 				args: str(10 << 20), field: "envelope", code: ojs.InvalidCodeTooLarge,
 			},
-			"meta at the limit":           {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-6))}},
-			"meta over the limit":         {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-5))}, field: "meta", code: ojs.InvalidCodeMetaTooLarge},
-			"args at the depth":           {args: deep(ojs.MaxDepth)},
-			"args too deep":               {args: deep(ojs.MaxDepth + 1), field: "args", code: ojs.InvalidCodeArgs},
-			"args a million deep":         {args: deep(1_000_000), field: "args", code: ojs.InvalidCodeArgs},
-			"raw args too deep":           {args: json.RawMessage(strings.Repeat("[", 33) + strings.Repeat("]", 33)), field: "args", code: ojs.InvalidCodeArgs},
-			"meta too deep":               {opts: []ojs.Option{ojs.WithMeta("k", deep(ojs.MaxDepth))}, field: "meta", code: ojs.InvalidCodeMeta},
-			"queue":                       {opts: []ojs.Option{ojs.WithQueue(strings.Repeat("q", 129))}, field: "queue", code: ojs.InvalidCodeQueue},
+			"meta at the limit": {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-6))}},
+			"meta over the limit": {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-5))},
+				field: "meta", code: ojs.InvalidCodeMetaTooLarge},
+			"args at the depth": {args: deep(ojs.MaxDepth)},
+			"args too deep": {args: deep(ojs.MaxDepth + 1), field: "args",
+				code: ojs.InvalidCodeArgs},
+			"args a million deep": {args: deep(1_000_000), field: "args", code: ojs.InvalidCodeArgs},
+			"raw args too deep": {args: json.RawMessage(strings.Repeat("[", 33) +
+				strings.Repeat("]", 33)), field: "args", code: ojs.InvalidCodeArgs},
+			"meta too deep": {opts: []ojs.Option{ojs.WithMeta("k", deep(ojs.MaxDepth))},
+				field: "meta", code: ojs.InvalidCodeMeta},
+			"queue": {opts: []ojs.Option{ojs.WithQueue(strings.Repeat("q", 129))},
+				field: "queue", code: ojs.InvalidCodeQueue},
 			"many non-retryable patterns": {opts: []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: patterns(60_000)})}, field: "envelope", code: ojs.InvalidCodeTooLarge},
 		} {
 			before := len(b.listed(engine.Filter{}))
@@ -70,7 +76,8 @@ func TestLimits(t *testing.T) {
 				continue
 			}
 			var inv *ojs.InvalidError
-			if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != tt.code || inv.Reason == "" || stored != 0 {
+			if !errors.As(err, &inv) || inv.Field != tt.field || inv.Code != tt.code || inv.Reason == "" ||
+				stored != 0 {
 				t.Errorf("%s: %v, %d stored", name, err, stored)
 			}
 		}
@@ -88,7 +95,11 @@ func TestLimits(t *testing.T) {
 				}
 				return nil
 			})
-			b.handle("fits", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.SetResult(ctx, str(ojs.MaxResult)) })
+			b.handle("fits",
+				func(ctx context.Context,
+					_ *ojs.Job[any]) error {
+					return handler.SetResult(ctx, str(ojs.MaxResult))
+				})
 			b.run()
 			small, large := b.enqueue("x"), b.enqueue("fits")
 			b.advance(time.Second)

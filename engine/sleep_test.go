@@ -55,8 +55,15 @@ func TestStopTellsWhatItGivesBack(t *testing.T) {
 	log := engine.WithLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	t.Run("P1.8 on a storage that is not durable", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return context.Cause(ctx) })
-			b.handle("y", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); time.Sleep(time.Hour); return nil })
+			b.handle("x",
+				func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return context.Cause(ctx) })
+			b.handle("y",
+				func(ctx context.Context,
+					_ *ojs.Job[any]) error {
+					<-ctx.Done()
+					time.Sleep(time.Hour)
+					return nil
+				})
 			b.handle("z", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
 			b.run()
 			first := b.enqueue("x").ID
@@ -70,7 +77,8 @@ func TestStopTellsWhatItGivesBack(t *testing.T) {
 			b.stop = nil
 			<-b.ended
 			got := out.String()
-			if strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "jobs=32") || !strings.Contains(got, first) {
+			if strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "jobs=32") ||
+				!strings.Contains(got, first) {
 				t.Errorf("logged: %s", got)
 			}
 			if n := strings.Count(got, first[:8]); n > 20 {
@@ -108,7 +116,8 @@ func TestSleepBeyondTheContext(t *testing.T) {
 			mock := clock.NewMock()
 			store := memory.New()
 			defer store.Close()
-			eng, err := engine.New[any](store, quiet, engine.WithClock(mock), engine.WithGracePeriod(time.Second))
+			eng, err := engine.New[any](store, quiet, engine.WithClock(mock),
+				engine.WithGracePeriod(time.Second))
 			must(t, err)
 			woke := make(chan time.Time, 1)
 			eng.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {

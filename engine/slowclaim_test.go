@@ -50,7 +50,8 @@ func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 					id := b.enqueue("x", ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1)).ID
 					b.advance(time.Hour)
 					job := b.want(id, tt.ends, 1)
-					if tt.ends == ojs.StateDiscarded && (ended != time.Minute || job.Error.Type != ojs.ErrorTypeTimeout || job.Error.Details["elapsed_seconds"] != 60.0) {
+					if tt.ends == ojs.StateDiscarded && (ended != time.Minute ||
+						job.Error.Type != ojs.ErrorTypeTimeout || job.Error.Details["elapsed_seconds"] != 60.0) {
 						t.Errorf("its context ended after %v: %+v", ended, job.Error)
 					}
 				})
@@ -91,7 +92,8 @@ func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 						return
 					}
 					job := b.want(id, ojs.StateDiscarded, 1)
-					if job.Error.Type != ojs.ErrorTypeTimeout || job.FinishedAt.Sub(b.start) != 5*time.Minute || job.Error.Details["elapsed_seconds"] != 60.0 {
+					if job.Error.Type != ojs.ErrorTypeTimeout ||
+						job.FinishedAt.Sub(b.start) != 5*time.Minute || job.Error.Details["elapsed_seconds"] != 60.0 {
 						t.Errorf("failed at %v: %+v", job.FinishedAt.Sub(b.start), job.Error)
 					}
 				})

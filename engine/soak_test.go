@@ -112,8 +112,11 @@ func (s *soak) produce(ctx context.Context, seed uint64) {
 		var drafts []ojs.Draft
 		for range 1 + r.IntN(8) {
 			opts := []ojs.Option{
-				ojs.WithQueue([]string{"a", "b", "c"}[r.IntN(3)]), ojs.WithPriority(r.IntN(3)), ojs.WithTimeout(30 * time.Millisecond),
-				ojs.WithLease(200 * time.Millisecond), ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: time.Millisecond, OnExhaustion: ojs.ExhaustionDeadLetter}),
+				ojs.WithQueue([]string{"a", "b", "c"}[r.IntN(3)]), ojs.WithPriority(r.IntN(3)),
+				ojs.WithTimeout(30 * time.Millisecond),
+				ojs.WithLease(200 * time.Millisecond),
+				ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: time.Millisecond,
+					OnExhaustion: ojs.ExhaustionDeadLetter}),
 			}
 			switch r.IntN(8) {
 			case 0:
@@ -121,7 +124,9 @@ func (s *soak) produce(ctx context.Context, seed uint64) {
 			case 1:
 				opts = append(opts, ojs.WithTTL(time.Duration(1+r.IntN(100))*time.Millisecond))
 			case 2:
-				opts = append(opts, ojs.WithRateLimit(ojs.RateLimit{Key: fmt.Sprint("key", r.IntN(50)), Concurrency: 1, Rate: ojs.Rate{Limit: 20, Per: 100 * time.Millisecond}}))
+				opts = append(opts,
+					ojs.WithRateLimit(ojs.RateLimit{Key: fmt.Sprint("key", r.IntN(50)), Concurrency: 1,
+						Rate: ojs.Rate{Limit: 20, Per: 100 * time.Millisecond}}))
 			case 3:
 				opts = append(opts, ojs.WithTotalTimeout(time.Duration(50+r.IntN(100))*time.Millisecond))
 			case 4:
@@ -136,7 +141,8 @@ func (s *soak) produce(ctx context.Context, seed uint64) {
 			drafts = append(drafts, ojs.NewDraft(typ, r.IntN(1000), opts...))
 		}
 		_, err := s.eng.EnqueueMany(ctx, drafts...)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, ojs.ErrQueueFull) && !errors.Is(err, ojs.ErrQueueDraining) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ojs.ErrQueueFull) &&
+			!errors.Is(err, ojs.ErrQueueDraining) {
 			s.Error(err)
 		}
 		wait(ctx, time.Millisecond)
@@ -176,7 +182,8 @@ func (s *soak) work(ctx context.Context, id string) {
 		default:
 			err = d.Ack(ctx, nil)
 		}
-		if err != nil && ctx.Err() == nil && !errors.Is(err, ojs.ErrLeaseLost) && !errors.Is(err, ojs.ErrTimeout) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ojs.ErrLeaseLost) &&
+			!errors.Is(err, ojs.ErrTimeout) {
 			s.Error(err)
 		}
 	}
@@ -211,14 +218,16 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 			}
 		case 5:
 			for _, id := range pick(ojs.StateAvailable, ojs.StateScheduled) {
-				errs = append(errs, jobs.SetPriority(ctx, id, r.IntN(5)), jobs.Reschedule(ctx, id, time.Now().Add(time.Duration(r.IntN(20))*time.Millisecond)))
+				errs = append(errs, jobs.SetPriority(ctx, id, r.IntN(5)),
+					jobs.Reschedule(ctx, id, time.Now().Add(time.Duration(r.IntN(20))*time.Millisecond)))
 			}
 		case 6:
 			for _, id := range pick(ojs.StatePending) {
 				errs = append(errs, jobs.Activate(ctx, id))
 			}
 		case 7:
-			_, err := s.eng.DeadLetters().RetryAll(ctx, engine.Filter{Queues: []string{queue}, Types: []string{"foreign"}}, 0, ojs.WithMaxAttempts(1),
+			_, err := s.eng.DeadLetters().RetryAll(ctx,
+				engine.Filter{Queues: []string{queue}, Types: []string{"foreign"}}, 0, ojs.WithMaxAttempts(1),
 				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDiscard}))
 			_, err2 := jobs.DeleteAll(ctx, engine.Filter{Queues: []string{queue}})
 			errs = append(errs, err, err2)
@@ -230,7 +239,8 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 			errs = append(errs, err)
 		}
 		for _, err := range errs {
-			if err != nil && ctx.Err() == nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) && !errors.Is(err, ojs.ErrInvalid) {
+			if err != nil && ctx.Err() == nil && !errors.Is(err, ojs.ErrTransition) &&
+				!errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) && !errors.Is(err, ojs.ErrInvalid) {
 				s.Error(err)
 			}
 		}
@@ -245,10 +255,13 @@ func TestSoak(t *testing.T) {
 		t.Skip("takes ten seconds, a minute with OJS_STORM")
 	}
 	store := memory.New()
-	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(8), engine.WithGracePeriod(5*time.Second),
-		engine.WithQueue("a", engine.QueueConfig{Weight: 3, MaxDepth: 500, Overflow: engine.OverflowDropOldest}),
+	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(8),
+		engine.WithGracePeriod(5*time.Second),
+		engine.WithQueue("a",
+			engine.QueueConfig{Weight: 3, MaxDepth: 500, Overflow: engine.OverflowDropOldest}),
 		engine.WithQueue("b", engine.QueueConfig{Weight: 2, Concurrency: 4, MaxDepth: 500}),
-		engine.WithQueue("c", engine.QueueConfig{Weight: 1, MaxDepth: 500, Overflow: engine.OverflowBlock, RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 500, Per: 100 * time.Millisecond}}}),
+		engine.WithQueue("c", engine.QueueConfig{Weight: 1, MaxDepth: 500, Overflow: engine.OverflowBlock,
+			RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 500, Per: 100 * time.Millisecond}}}),
 		engine.WithQueue("default", engine.QueueConfig{Weight: 1}))
 	must(t, err)
 	s := &soak{T: t, eng: eng, lives: make(map[string]ojs.State), events: make(map[ojs.EventType]int)}
@@ -285,7 +298,8 @@ func TestSoak(t *testing.T) {
 	}
 	for job, err := range eng.Jobs().List(t.Context(), engine.Filter{States: []ojs.State{ojs.StatePending}}) {
 		must(t, err)
-		if err := eng.Jobs().Activate(t.Context(), job.ID); err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) {
+		if err := eng.Jobs().Activate(t.Context(), job.ID); err != nil &&
+			!errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) {
 			t.Error(err)
 		}
 	}

@@ -34,7 +34,8 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	s := Stats{Queues: queues, Quarantined: quarantined, Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.list(c.now())}
+	s := Stats{Queues: queues, Quarantined: quarantined, Total: make(map[ojs.State]int), Slots: c.concurrency,
+		Workers: c.workers.list(c.now())}
 	for _, q := range queues {
 		for state, n := range q.Counts {
 			s.Total[state] += n
@@ -75,7 +76,8 @@ type Health struct {
 	// leases end. Jobs.Holders shows until when.
 	Active int `json:"active"`
 
-	Quarantined int `json:"quarantined,omitempty"` // records of the storage that do not decode (Engine.Quarantine)
+	// records of the storage that do not decode (Engine.Quarantine)
+	Quarantined int `json:"quarantined,omitempty"`
 }
 
 // Problem is one thing that keeps an engine from being healthy. It encodes to JSON as its
@@ -127,7 +129,8 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		h.Quarantined, err = c.quarantined(ctx)
 	}
 	if err != nil {
-		is(Unhealthy, Problem{Code: ProblemStorage, Text: "the storage does not answer: " + err.Error(), Err: err})
+		is(Unhealthy,
+			Problem{Code: ProblemStorage, Text: "the storage does not answer: " + err.Error(), Err: err})
 	}
 	queues := make(map[string]struct{})
 	for _, n := range counts {

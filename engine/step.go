@@ -51,7 +51,8 @@ var birth = clock.New().Now()
 func (r *run) newPipe() *pipe {
 	c := r.c
 	most := c.prefetch
-	if c.stepper == nil || c.concurrency == 1 || most == 1 || c.mocked || c.tracing() || c.clock.Now().Before(birth) {
+	if c.stepper == nil || c.concurrency == 1 || most == 1 || c.mocked || c.tracing() ||
+		c.clock.Now().Before(birth) {
 		most = 0
 	}
 	r.tick.Func = func(now time.Time) { r.pipe.Tick(now) }
@@ -108,7 +109,8 @@ func (s *scratch) clear() {
 	clear(s.spare)
 	clear(s.ids)
 	s.limited = storage.Limited{}
-	*s = scratch{s.changes[:0], s.settled[:0], s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0], s.spare[:0], s.ids[:0], s.limited}
+	*s = scratch{s.changes[:0], s.settled[:0], s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0], s.spare[:0],
+		s.ids[:0], s.limited}
 }
 
 // work is a goroutine of the pipeline. It does the task that it is given, or asks for
@@ -316,7 +318,8 @@ func (r *run) claimFailed(err error) {
 	r.failure = err
 	d := storageBackoff(r.failures)
 	r.pipe.Block()
-	r.maintenance.wakeAt(r.c.now().Add(d)) // if it has claimed a job all the same, that has a lease to run out
+	// if it has claimed a job all the same, that has a lease to run out
+	r.maintenance.wakeAt(r.c.now().Add(d))
 	r.sched.At(r.c.clock.Now().Add(d), func(time.Time) {
 		r.c.mu.Lock()
 		defer r.c.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 // stopped and started, in real time: every job ends, and none runs twice at once.
 func TestRestartsUnderLoad(t *testing.T) {
 	store := memory.New()
-	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(4), engine.WithGracePeriod(10*time.Second))
+	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(4),
+		engine.WithGracePeriod(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,16 +65,19 @@ func TestRestartsUnderLoad(t *testing.T) {
 		producers.Go(func() {
 			for i := range 150 {
 				n := g*150 + i
-				ticket, err := eng.Enqueue(ctx, "work", n, ojs.WithPriority(n%3), ojs.WithDelay(time.Duration(n%5)*time.Millisecond),
+				ticket, err := eng.Enqueue(ctx, "work", n, ojs.WithPriority(n%3),
+					ojs.WithDelay(time.Duration(n%5)*time.Millisecond),
 					ojs.WithTimeout(5*time.Millisecond), ojs.WithRetry(ojs.RetryPolicy{
-						MaxAttempts: 2, InitialInterval: time.Millisecond, MaxInterval: 3 * time.Millisecond}))
+						MaxAttempts: 2, InitialInterval: time.Millisecond,
+						MaxInterval: 3 * time.Millisecond}))
 				if err != nil {
 					t.Error(err)
 				}
 				tickets.Store(ticket.ID, ticket)
 				if n%12 == 2 { // what snoozes for ever ends by hand
 					time.AfterFunc(20*time.Millisecond, func() {
-						if err := eng.Cancel(context.Background(), ticket.ID); err != nil && !errors.Is(err, ojs.ErrTransition) {
+						if err := eng.Cancel(context.Background(), ticket.ID); err != nil &&
+							!errors.Is(err, ojs.ErrTransition) {
 							t.Error(err)
 						}
 					})

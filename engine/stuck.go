@@ -46,7 +46,8 @@ type Running struct {
 // takes to write down the stacks of all goroutines.
 func (e *Engine[T]) Running() []Running {
 	c := e.core
-	before := make(map[*attempt]storage.Held) // one that is another job's after the stacks were written is not in them
+	// one that is another job's after the stacks were written is not in them
+	before := make(map[*attempt]storage.Held)
 	c.mu.Lock()
 	if c.run != nil {
 		for _, a := range c.run.attempts {

@@ -56,7 +56,8 @@ func TestStuckHandlers(t *testing.T) {
 						SlotReplaced bool `json:"slot_replaced"`
 					}
 				}
-				if err := json.Unmarshal([]byte(line), &l); err != nil || l.Level != "ERROR" || !strings.Contains(l.Attributes.Stack, ".ignores.") ||
+				if err := json.Unmarshal([]byte(line), &l); err != nil || l.Level != "ERROR" ||
+					!strings.Contains(l.Attributes.Stack, ".ignores.") ||
 					strings.Contains(l.Attributes.Stack, "\n\n") {
 					t.Errorf("line %s, %v", line, err)
 				}
@@ -80,7 +81,8 @@ func TestStuckHandlers(t *testing.T) {
 				t.Errorf("%d ran", n)
 			}
 		}, engine.WithConcurrency(2), engine.WithMaxStuck(1), engine.WithGracePeriod(10*time.Second),
-			engine.WithLogger(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))))
+			engine.WithLogger(
+				slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))))
 	})
 	t.Run("one that returns in the grace period is not stuck", func(t *testing.T) {
 		var logged bytes.Buffer
@@ -99,6 +101,7 @@ func TestStuckHandlers(t *testing.T) {
 				t.Error(logged.String())
 			}
 		}, engine.WithGracePeriod(10*time.Second),
-			engine.WithLogger(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))))
+			engine.WithLogger(
+				slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))))
 	})
 }

@@ -53,8 +53,10 @@ func TestThen(t *testing.T) {
 		"discards":  {func(context.Context) error { return ojs.Discard(errBoom) }, 0, ojs.StateDiscarded},
 		"snoozes":   {func(context.Context) error { return ojs.Snooze(time.Hour) }, 0, ojs.StateRetryable},
 		"panics":    {func(context.Context) error { panic("boom") }, 0, ojs.StateRetryable},
-		"times out": {func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, 0, ojs.StateRetryable},
-		"overruns":  {func(context.Context) error { time.Sleep(4 * time.Second); return nil }, 0, ojs.StateRetryable},
+		"times out": {func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, 0,
+			ojs.StateRetryable},
+		"overruns": {func(context.Context) error { time.Sleep(4 * time.Second); return nil }, 0,
+			ojs.StateRetryable},
 	}
 	stores := map[string]func() storage.Storage{
 		"memory": func() storage.Storage { return memory.New() },
@@ -75,7 +77,8 @@ func TestThen(t *testing.T) {
 					b.handle("child", nothing)
 					b.run()
 					id := b.enqueue("parent", noJitter, ojs.WithTimeout(time.Second),
-						ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Minute, Jitter: ojs.JitterOff})).ID
+						ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Minute,
+							Jitter: ojs.JitterOff})).ID
 					b.advance(5 * time.Second)
 					if got := b.job(id).State; got != o.state {
 						t.Errorf("the parent is %s, want %s", got, o.state)
@@ -135,13 +138,16 @@ func TestThen(t *testing.T) {
 			b.enqueue("parent")
 			b.advance(10 * time.Second)
 			end := b.start.Add(10 * time.Second)
-			if job := b.wantOf("delayed", 1, ojs.StateScheduled)[0]; !job.ScheduledAt.Equal(end.Add(time.Minute)) || !job.CreatedAt.Equal(end) {
+			if job := b.wantOf("delayed", 1, ojs.StateScheduled)[0]; !job.ScheduledAt.Equal(
+				end.Add(time.Minute)) || !job.CreatedAt.Equal(end) {
 				t.Errorf("delayed: %v, created %v", job.ScheduledAt, job.CreatedAt)
 			}
-			if job := b.wantOf("brief", 1, ojs.StateAvailable)[0]; !job.ExpiresAt.Equal(end.Add(time.Minute)) || !job.EnqueuedAt.Equal(end) {
+			if job := b.wantOf("brief", 1, ojs.StateAvailable)[0]; !job.ExpiresAt.Equal(
+				end.Add(time.Minute)) || !job.EnqueuedAt.Equal(end) {
 				t.Errorf("brief: %v, enqueued %v", job.ExpiresAt, job.EnqueuedAt)
 			}
-			if job := b.wantOf("at", 1, ojs.StateAvailable)[0]; !job.ScheduledAt.Equal(at) || !job.EnqueuedAt.Equal(end) {
+			if job := b.wantOf("at", 1, ojs.StateAvailable)[0]; !job.ScheduledAt.Equal(at) ||
+				!job.EnqueuedAt.Equal(end) {
 				t.Errorf("at: %v, enqueued %v", job.ScheduledAt, job.EnqueuedAt)
 			}
 			b.wantOf("waits", 1, ojs.StatePending)
@@ -150,7 +156,9 @@ func TestThen(t *testing.T) {
 	t.Run("W024 the enqueue is told after the completion", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("parent", func(ctx context.Context, _ *ojs.Job[any]) error {
-				return handler.Then(ctx, ojs.NewDraft("child", nil, ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})))
+				return handler.Then(ctx,
+					ojs.NewDraft("child", nil,
+						ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})))
 			})
 			b.enqueue("child", ojs.WithUnique(ojs.UniquePolicy{}))
 			sub := b.Subscribe(engine.EventFilter{Types: jobEvents})
@@ -168,7 +176,8 @@ func TestThen(t *testing.T) {
 func TestThenRefused(t *testing.T) {
 	t.Run("what can be known is refused at the call", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.Register(handler.For(ojs.Define[int]("typed"), func(context.Context, *ojs.Job[int]) error { return nil }))
+			b.Register(handler.For(ojs.Define[int]("typed"),
+				func(context.Context, *ojs.Job[int]) error { return nil }))
 			b.handle("parent", func(ctx context.Context, _ *ojs.Job[any]) error {
 				wantInvalid(t, handler.Then(ctx, ojs.NewDraft("typed", "text")), "args")
 				err := handler.Then(ctx, ojs.NewDraft("child", 1), ojs.NewDraft("Not A Type", 2))
@@ -176,7 +185,8 @@ func TestThenRefused(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "draft 2 of 2") {
 					t.Errorf("%v", err)
 				}
-				if err := handler.Then(storage.WithTx(ctx, "a transaction"), ojs.NewDraft("child", 1)); !errors.Is(err, ojs.ErrUnsupported) {
+				if err := handler.Then(storage.WithTx(ctx, "a transaction"),
+					ojs.NewDraft("child", 1)); !errors.Is(err, ojs.ErrUnsupported) {
 					t.Errorf("in a transaction: %v", err)
 				}
 				return handler.Then(ctx)
@@ -210,13 +220,15 @@ func TestThenRefused(t *testing.T) {
 		for _, overflow := range []engine.Overflow{engine.OverflowReject, engine.OverflowBlock} {
 			inBubble(t, func(b *rig) {
 				b.handle("parent", func(ctx context.Context, _ *ojs.Job[any]) error {
-					return handler.Then(ctx, ojs.NewDraft("free", nil), ojs.NewDraft("child", nil, ojs.WithQueue("small")))
+					return handler.Then(ctx, ojs.NewDraft("free", nil),
+						ojs.NewDraft("child", nil, ojs.WithQueue("small")))
 				})
 				other := b.enqueue("other", ojs.WithQueue("small")).ID
 				b.run()
 				id := b.enqueue("parent", noJitter).ID
 				b.advance(0)
-				if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || !strings.Contains(job.Error.Message, "small") {
+				if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil ||
+					!strings.Contains(job.Error.Message, "small") {
 					t.Errorf("%v", job.Error)
 				}
 				b.wantOf("child", 0, "")
@@ -236,7 +248,9 @@ func TestThenRefused(t *testing.T) {
 				return handler.Then(ctx, ojs.NewDraft("child", nil, once))
 			})
 			b.handle("ignores", func(ctx context.Context, _ *ojs.Job[any]) error {
-				return handler.Then(ctx, ojs.NewDraft("child", nil, ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore})))
+				return handler.Then(ctx,
+					ojs.NewDraft("child", nil,
+						ojs.WithUnique(ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore})))
 			})
 			b.handle("again", func(ctx context.Context, job *ojs.Job[any]) error {
 				if b.ran() > 8 {

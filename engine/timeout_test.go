@@ -22,11 +22,14 @@ func TestAnswersAfterATimeout(t *testing.T) {
 		deadLetter bool
 		retryIn    time.Duration
 	}{
-		"nil completes the job":  {nil, ojs.StateCompleted, "", false, 0},
-		"an error":               {boom, ojs.StateRetryable, ojs.CodeRetry, false, time.Second},
-		"Snooze":                 {ojs.Snooze(time.Hour), ojs.StateRetryable, ojs.CodeRetry, false, time.Second},
-		"Snooze, wrapped":        {errors.Join(boom, ojs.Snooze(0)), ojs.StateRetryable, ojs.CodeRetry, false, time.Second},
-		"RetryAfter":             {ojs.RetryAfter(3*time.Second, boom), ojs.StateRetryable, ojs.CodeRetry, false, 3 * time.Second},
+		"nil completes the job": {nil, ojs.StateCompleted, "", false, 0},
+		"an error":              {boom, ojs.StateRetryable, ojs.CodeRetry, false, time.Second},
+		"Snooze": {ojs.Snooze(time.Hour), ojs.StateRetryable, ojs.CodeRetry, false,
+			time.Second},
+		"Snooze, wrapped": {errors.Join(boom, ojs.Snooze(0)), ojs.StateRetryable, ojs.CodeRetry, false,
+			time.Second},
+		"RetryAfter": {ojs.RetryAfter(3*time.Second, boom), ojs.StateRetryable, ojs.CodeRetry,
+			false, 3 * time.Second},
 		"Discard":                {ojs.Discard(boom), ojs.StateDiscarded, ojs.CodeDiscard, false, 0},
 		"Permanent":              {ojs.Permanent(boom), ojs.StateDiscarded, ojs.CodeFail, false, 0},
 		"DeadLetter":             {ojs.DeadLetter(boom), ojs.StateDiscarded, ojs.CodeDeadLetter, true, 0},
@@ -38,7 +41,8 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			if tt.state == ojs.StateCompleted {
 				return
 			}
-			if len(job.Errors) != 1 || job.Error == nil || job.Error.Type != errorType || job.Error.Code != tt.code || job.DeadLettered() != tt.deadLetter {
+			if len(job.Errors) != 1 || job.Error == nil || job.Error.Type != errorType ||
+				job.Error.Code != tt.code || job.DeadLettered() != tt.deadLetter {
 				t.Errorf("dead letter %t, errors %+v", job.DeadLettered(), job.Errors)
 				return
 			}
@@ -73,7 +77,8 @@ func TestAnswersAfterATimeout(t *testing.T) {
 		}
 		t.Run("P0.5 "+name+" at the very time of the timeout", func(t *testing.T) {
 			inBubble(t, func(b *rig) {
-				b.Handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return tt.answer })
+				b.Handle("x",
+					func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return tt.answer })
 				b.run()
 				id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute)).ID
 				b.advance(time.Minute)
@@ -100,25 +105,29 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			d := fetch(b, b.Worker("w", engine.WorkerConfig{}))
 			b.advance(time.Minute)
 			must(t, d.Release(b.ctx))
-			if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil || job.Error.Type != ojs.ErrorTypeTimeout {
+			if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil ||
+				job.Error.Type != ojs.ErrorTypeTimeout {
 				t.Errorf("%+v", job.Error)
 			}
 		})
 	})
 	t.Run("P0.5 no snooze gets beyond the total timeout", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ojs.Snooze(0) })
+			b.handle("x",
+				func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ojs.Snooze(0) })
 			b.run()
 			id := b.enqueue("x", ojs.WithTotalTimeout(time.Minute)).ID
 			b.advance(time.Hour)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeTotalTimeout || len(b.times()) != 1 {
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeTotalTimeout ||
+				len(b.times()) != 1 {
 				t.Errorf("ran at %v: %+v", b.times(), job.Error)
 			}
 		})
 	})
 	t.Run("A006 P0.5 no more attempts than the policy allows", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ojs.Snooze(0) })
+			b.handle("x",
+				func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ojs.Snooze(0) })
 			b.run()
 			id := b.enqueue("x", noJitter, ojs.WithMaxAttempts(2), ojs.WithTimeout(time.Second)).ID
 			b.advance(10 * time.Minute)
@@ -138,13 +147,20 @@ func TestTimeoutDuringAStop(t *testing.T) {
 		stuck  bool          // Run says so
 		failed bool
 	}{
-		"it hangs, and its timeout passes in the grace period": {stopAt: 50 * time.Second, grace: 20 * time.Second, hangs: time.Hour, stuck: true, failed: true},
-		"it ends after the timeout in the grace period":        {stopAt: 50 * time.Second, grace: 20 * time.Second, hangs: time.Second, failed: true},
-		"it ends after the stop's last word":                   {stopAt: 50 * time.Second, grace: 20 * time.Second, hangs: 10500 * time.Millisecond, failed: true},
-		"its timeout passes after its context has ended":       {stopAt: 59500 * time.Millisecond, grace: 0, hangs: 700 * time.Millisecond, failed: true},
-		"it hangs, and so it does":                             {stopAt: 59500 * time.Millisecond, grace: 0, hangs: time.Hour, stuck: true, failed: true},
-		"it ends before its timeout":                           {stopAt: 30 * time.Second, grace: 0, hangs: 500 * time.Millisecond},
-		"it hangs, and its timeout is still to come":           {stopAt: 30 * time.Second, grace: 0, hangs: time.Hour, stuck: true},
+		"it hangs, and its timeout passes in the grace period": {stopAt: 50 * time.Second,
+			grace: 20 * time.Second, hangs: time.Hour, stuck: true, failed: true},
+		"it ends after the timeout in the grace period": {stopAt: 50 * time.Second,
+			grace: 20 * time.Second, hangs: time.Second, failed: true},
+		"it ends after the stop's last word": {stopAt: 50 * time.Second,
+			grace: 20 * time.Second, hangs: 10500 * time.Millisecond, failed: true},
+		"its timeout passes after its context has ended": {stopAt: 59500 * time.Millisecond, grace: 0,
+			hangs: 700 * time.Millisecond, failed: true},
+		"it hangs, and so it does": {stopAt: 59500 * time.Millisecond, grace: 0,
+			hangs: time.Hour, stuck: true, failed: true},
+		"it ends before its timeout": {stopAt: 30 * time.Second, grace: 0,
+			hangs: 500 * time.Millisecond},
+		"it hangs, and its timeout is still to come": {stopAt: 30 * time.Second, grace: 0,
+			hangs: time.Hour, stuck: true},
 	} {
 		t.Run("P0.5 P1.8 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -162,7 +178,8 @@ func TestTimeoutDuringAStop(t *testing.T) {
 					t.Errorf("Run: %v", err)
 				}
 				if tt.failed {
-					if job := b.want(id, ojs.StateDiscarded, 1); job.Error == nil || job.Error.Type != ojs.ErrorTypeTimeout {
+					if job := b.want(id, ojs.StateDiscarded, 1); job.Error == nil ||
+						job.Error.Type != ojs.ErrorTypeTimeout {
 						t.Errorf("%+v", job.Error)
 					}
 				} else if job := b.job(id); !job.State.Waiting() || job.Attempt != 0 || job.Error != nil {

@@ -62,7 +62,8 @@ const (
 
 // The operations that an engine does by itself.
 const (
-	OpPoll          OperationKind = "scheduler.poll"   // make jobs available that are due, end those that waited too long
+	// make jobs available that are due, end those that waited too long
+	OpPoll          OperationKind = "scheduler.poll"
 	OpCron          OperationKind = "cron.trigger"     // run an entry that is due, its enqueue included
 	OpReaper        OperationKind = "reaper.check"     // prune finished jobs
 	OpVisibility    OperationKind = "visibility.check" // settle a job whose lease has run out
@@ -76,7 +77,9 @@ func nothing(error) {}
 func (c *core) tracing() bool { return len(c.tracers) > 0 }
 
 // trace begins an operation about a job, or about none.
-func (c *core) trace(ctx context.Context, kind OperationKind, rec *storage.Record) (context.Context, func(error)) {
+func (c *core) trace(
+	ctx context.Context, kind OperationKind, rec *storage.Record,
+) (context.Context, func(error)) {
 	if !c.tracing() {
 		return ctx, nothing
 	}
@@ -115,7 +118,9 @@ func (c *core) traceEnqueue(ctx context.Context, batch []storage.Insert) (contex
 }
 
 // traceFetch begins a fetch, which ends with what it has found.
-func (c *core) traceFetch(ctx context.Context, queues []string, worker string) (context.Context, func([]storage.Record, error)) {
+func (c *core) traceFetch(
+	ctx context.Context, queues []string, worker string,
+) (context.Context, func([]storage.Record, error)) {
 	if !c.tracing() {
 		return ctx, func([]storage.Record, error) {}
 	}

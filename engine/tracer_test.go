@@ -58,7 +58,8 @@ func (s *spans) Begin(ctx context.Context, op *engine.Operation) (context.Contex
 func (s *spans) took() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lines := slices.DeleteFunc(s.lines, func(l string) bool { return slices.Contains([]string{"fetch", "scheduler.poll", "reaper.check"}, l) })
+	lines := slices.DeleteFunc(s.lines,
+		func(l string) bool { return slices.Contains([]string{"fetch", "scheduler.poll", "reaper.check"}, l) })
 	s.lines = nil
 	return lines
 }
@@ -87,19 +88,27 @@ func TestTracer(t *testing.T) {
 			_, err := b.Enqueue(ctx, "good", nil)
 			return err
 		})
-		b.handle("block", func(ctx context.Context, job *ojs.Job[any]) error { <-ctx.Done(); return context.Cause(ctx) })
+		b.handle("block",
+			func(ctx context.Context, job *ojs.Job[any]) error { <-ctx.Done(); return context.Cause(ctx) })
 		b.run()
 		for _, step := range []step{
 			{"a job that completes", func(b *rig) { ticket(b, "good") },
-				[]string{"enqueue default/good/0", "fetch default/good/1", "process default/good/1", "process > ack default/good/1"}},
+				[]string{"enqueue default/good/0", "fetch default/good/1", "process default/good/1",
+					"process > ack default/good/1"}},
 			{"a job that fails once", func(b *rig) { ticket(b, "bad", ojs.WithMaxAttempts(1)) },
-				[]string{"enqueue default/bad/0", "fetch default/bad/1", "process default/bad/1: boom", "process > retry.evaluate default/bad/1", "process > nack default/bad/1"}},
+				[]string{"enqueue default/bad/0", "fetch default/bad/1", "process default/bad/1: boom",
+					"process > retry.evaluate default/bad/1", "process > nack default/bad/1"}},
 			{"a job that panics", func(b *rig) { ticket(b, "panic", ojs.WithMaxAttempts(1)) },
-				[]string{"enqueue default/panic/0", "fetch default/panic/1", "process default/panic/1: panic: ouch", "process > retry.evaluate default/panic/1", "process > nack default/panic/1"}},
+				[]string{"enqueue default/panic/0", "fetch default/panic/1",
+					"process default/panic/1: panic: ouch", "process > retry.evaluate default/panic/1",
+					"process > nack default/panic/1"}},
 			{"a job that ends its goroutine", func(b *rig) { ticket(b, "exit", ojs.WithMaxAttempts(1)) },
-				[]string{"enqueue default/exit/0", "fetch default/exit/1", "process default/exit/1: ojs: the handler called runtime.Goexit", "process > retry.evaluate default/exit/1", "process > nack default/exit/1"}},
+				[]string{"enqueue default/exit/0", "fetch default/exit/1",
+					"process default/exit/1: ojs: the handler called runtime.Goexit",
+					"process > retry.evaluate default/exit/1", "process > nack default/exit/1"}},
 			{"a job that enqueues another", func(b *rig) { ticket(b, "parent", ojs.WithQueue("q")) },
-				[]string{"enqueue q/parent/0", "fetch q/parent/1", "process > enqueue default/good/0", "process q/parent/1", "process > ack q/parent/1",
+				[]string{"enqueue q/parent/0", "fetch q/parent/1", "process > enqueue default/good/0",
+					"process q/parent/1", "process > ack q/parent/1",
 					"fetch default/good/1", "process default/good/1", "process > ack default/good/1"}},
 			{"a batch", func(b *rig) {
 				late := ojs.NewDraft("good", nil, ojs.WithDelay(time.Hour))
@@ -109,9 +118,11 @@ func TestTracer(t *testing.T) {
 			}, []string{"enqueue_batch default/good/0 default/good/0"}},
 			{"a refused job", func(b *rig) {
 				for range 2 {
-					_, _ = b.Enqueue(b.ctx, "waits", nil, ojs.WithID("0199f1f0-0000-7000-8000-000000000001"), ojs.WithDelay(24*time.Hour))
+					_, _ = b.Enqueue(b.ctx, "waits", nil, ojs.WithID("0199f1f0-0000-7000-8000-000000000001"),
+						ojs.WithDelay(24*time.Hour))
 				}
-			}, []string{"enqueue default/waits/0", "enqueue default/waits/0: ojs: duplicate: job 0199f1f0-0000-7000-8000-000000000001 is scheduled"}},
+			}, []string{"enqueue default/waits/0",
+				"enqueue default/waits/0: ojs: duplicate: job 0199f1f0-0000-7000-8000-000000000001 is scheduled"}},
 			{"a cancelled job", func(b *rig) {
 				id := ticket(b, "block").ID
 				b.advance(0)
@@ -121,7 +132,8 @@ func TestTracer(t *testing.T) {
 				if _, err := b.Get(b.ctx, id); err != nil {
 					t.Error(err)
 				}
-			}, []string{"enqueue default/block/0", "fetch default/block/1", "cancel //0", "get_job //0", "process default/block/1: ojs: cancelled"}},
+			}, []string{"enqueue default/block/0", "fetch default/block/1", "cancel //0", "get_job //0",
+				"process default/block/1: ojs: cancelled"}},
 		} {
 			t.Run(step.name, func(t *testing.T) {
 				s.took()
@@ -131,7 +143,8 @@ func TestTracer(t *testing.T) {
 				slices.Sort(got)
 				slices.Sort(step.want)
 				if !slices.Equal(got, step.want) {
-					t.Errorf("P1.10 traced\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(step.want, "\n\t"))
+					t.Errorf("P1.10 traced\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"),
+						strings.Join(step.want, "\n\t"))
 				}
 			})
 		}
@@ -147,7 +160,8 @@ func TestTracerOfTheEngineItself(t *testing.T) {
 		if _, err := lost.Fetch(b.ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Cron().Set(b.ctx, engine.CronEntry{Name: "every", Schedule: "@hourly", Job: ojs.NewDraft("tick", nil)}); err != nil {
+		if err := b.Cron().Set(b.ctx,
+			engine.CronEntry{Name: "every", Schedule: "@hourly", Job: ojs.NewDraft("tick", nil)}); err != nil {
 			t.Fatal(err)
 		}
 		s.took()
@@ -157,7 +171,8 @@ func TestTracerOfTheEngineItself(t *testing.T) {
 	got := s.lines
 	for _, want := range []string{
 		"scheduler.poll", "reaper.check",
-		"visibility.check default/elsewhere/1", "visibility.check > retry.evaluate default/elsewhere/1", "visibility.check > nack default/elsewhere/1",
+		"visibility.check default/elsewhere/1", "visibility.check > retry.evaluate default/elsewhere/1",
+		"visibility.check > nack default/elsewhere/1",
 		"cron.trigger", "cron.trigger > enqueue default/tick/0",
 	} {
 		if !slices.Contains(got, want) {
@@ -194,7 +209,8 @@ func TestTracerPanics(t *testing.T) {
 			b.advance(time.Second)
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		}, engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), engine.WithObserver(tracer, &s))
-		if logged := strings.Contains(log.String(), "tracer panicked\" operation=enqueue"); logged != (tracer.begins || tracer.err != nil) {
+		if logged := strings.Contains(log.String(),
+			"tracer panicked\" operation=enqueue"); logged != (tracer.begins || tracer.err != nil) {
 			t.Errorf("%+v: log:\n%s", tracer, &log)
 		}
 		if !slices.Contains(s.lines, "process default/job/1") {

@@ -38,7 +38,8 @@ func TestUniqueUnderFire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := memory.New()
 			defer store.Close()
-			eng, err := engine.New[int](store, quiet, engine.WithConcurrency(4), engine.WithRetention(engine.Retention{MaxFinished: 1000}))
+			eng, err := engine.New[int](store, quiet, engine.WithConcurrency(4),
+				engine.WithRetention(engine.Retention{MaxFinished: 1000}))
 			must(t, err)
 			eng.Handle("x", func(context.Context, *ojs.Job[int]) error {
 				switch rand.IntN(4) {
@@ -85,8 +86,11 @@ func TestUniqueUnderFire(t *testing.T) {
 					done.Go(func() {
 						c := tt.conflicts[rand.IntN(len(tt.conflicts))]
 						barrier.Wait()
-						ticket, err := eng.Enqueue(ctx, "x", round, ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, States: tt.states, OnConflict: c}),
-							ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: 1, MaxInterval: 1}))
+						ticket, err := eng.Enqueue(ctx, "x", round,
+							ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, States: tt.states,
+								OnConflict: c}),
+							ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: 1,
+								MaxInterval: 1}))
 						switch {
 						case errors.Is(err, ojs.ErrDuplicate) || err == nil && ticket.Deduplicated:
 							losers.Add(1)
@@ -97,7 +101,8 @@ func TestUniqueUnderFire(t *testing.T) {
 							ids <- ticket.ID
 						}
 						if err == nil && rand.IntN(16) == 0 {
-							if err := eng.Cancel(ctx, ticket.ID); err != nil && !errors.Is(err, ojs.ErrTransition) {
+							if err := eng.Cancel(ctx, ticket.ID); err != nil &&
+								!errors.Is(err, ojs.ErrTransition) {
 								t.Error(err)
 							}
 						}
@@ -106,7 +111,8 @@ func TestUniqueUnderFire(t *testing.T) {
 				barrier.Done()
 				done.Wait()
 				close(ids)
-				if n := int(winners.Load()); n+int(losers.Load()) != goroutines || n < 1 || tt.winners > 0 && n != tt.winners {
+				if n := int(winners.Load()); n+int(losers.Load()) != goroutines || n < 1 ||
+					tt.winners > 0 && n != tt.winners {
 					t.Fatalf("round %d: %d winners, %d losers", round, n, losers.Load())
 				}
 				for id := range ids {
@@ -161,9 +167,12 @@ func BenchmarkEnqueue(b *testing.B) {
 	fresh := func(i int) args { return args{i, "x"} }
 	same := func(int) args { return args{7, "x"} }
 	for _, stored := range []int{1000, 1_000_000} {
-		b.Run(fmt.Sprintf("plain/stored=%d", stored), func(b *testing.B) { enqueue(b, stored, plain, plain, fresh) })
-		b.Run(fmt.Sprintf("unique/stored=%d", stored), func(b *testing.B) { enqueue(b, stored, whole, whole, fresh) })
-		b.Run(fmt.Sprintf("duplicate/stored=%d", stored), func(b *testing.B) { enqueue(b, stored, whole, whole, same) })
+		b.Run(fmt.Sprintf("plain/stored=%d", stored),
+			func(b *testing.B) { enqueue(b, stored, plain, plain, fresh) })
+		b.Run(fmt.Sprintf("unique/stored=%d", stored),
+			func(b *testing.B) { enqueue(b, stored, whole, whole, fresh) })
+		b.Run(fmt.Sprintf("duplicate/stored=%d", stored),
+			func(b *testing.B) { enqueue(b, stored, whole, whole, same) })
 	}
 	// 100,000 terminal jobs of one fingerprint.
 	b.Run("duplicate/terminal=100000", func(b *testing.B) {
@@ -182,10 +191,12 @@ func BenchmarkEnqueue(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		also := []ojs.Option{ojs.WithUnique(ojs.UniquePolicy{States: ojs.AllStates(), OnConflict: ojs.ConflictIgnore})}
+		also := []ojs.Option{ojs.WithUnique(ojs.UniquePolicy{States: ojs.AllStates(),
+			OnConflict: ojs.ConflictIgnore})}
 		b.ReportAllocs()
 		for b.Loop() {
-			if ticket, err := eng.Enqueue(b.Context(), "x", args{7, "x"}, also...); err != nil || !ticket.Deduplicated {
+			if ticket, err := eng.Enqueue(b.Context(), "x", args{7, "x"}, also...); err != nil ||
+				!ticket.Deduplicated {
 				b.Fatal(ticket, err)
 			}
 		}

@@ -18,13 +18,15 @@ import (
 type bestEffort struct{ storage.Storage }
 
 func (bestEffort) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "best effort", Unique: storage.BestEffort, Mechanism: "query then insert"}
+	return storage.Capabilities{Name: "best effort", Unique: storage.BestEffort,
+		Mechanism: "query then insert"}
 }
 
 func TestBestEffort(t *testing.T) {
 	eng, err := engine.New[any](bestEffort{newMemory(t)}, quiet)
 	must(t, err)
-	if u := eng.Manifest().Capabilities.UniqueJobs; u.Strength != "best-effort" || u.Mechanism != "query then insert" {
+	if u := eng.Manifest().Capabilities.UniqueJobs; u.Strength != "best-effort" ||
+		u.Mechanism != "query then insert" {
 		t.Errorf("C077 C078 C092: %+v", u)
 	}
 	for _, conflict := range []ojs.Conflict{ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
@@ -40,7 +42,8 @@ func TestBestEffort(t *testing.T) {
 		}
 		_, err = eng.Enqueue(t.Context(), "x", 3, replace)
 		var dup *ojs.DuplicateError
-		if !errors.As(err, &dup) || dup.ID != second.ID || dup.State != ojs.StateActive || !strings.Contains(err.Error(), "an active job cannot be replaced") {
+		if !errors.As(err, &dup) || dup.ID != second.ID || dup.State != ojs.StateActive ||
+			!strings.Contains(err.Error(), "an active job cannot be replaced") {
 			t.Errorf("C047 C048: %s: %v", conflict, err)
 		}
 		if job, err := eng.Get(t.Context(), second.ID); err != nil || job.State != ojs.StateActive {
@@ -85,14 +88,17 @@ func TestUniqueOfOtherSystems(t *testing.T) {
 		until     time.Duration
 	}{
 		"C105 Oban: fields, keys, states and a period": {
-			p: ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs, ArgsKeys: []string{"user_id"}, Period: time.Minute,
-				States: []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StateActive, ojs.StateRetryable, ojs.StateCompleted}},
+			p: ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs, ArgsKeys: []string{"user_id"},
+				Period: time.Minute,
+				States: []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StateActive,
+					ojs.StateRetryable, ojs.StateCompleted}},
 			same: []any{user{1, "b"}}, not: []any{user{2, "a"}}, until: time.Minute},
 		"C106 River: ByArgs, ByPeriod, ByQueue, ByState": {
 			p:    ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs, Period: day, States: ojs.AllStates()},
 			same: []any{user{1, "a"}}, not: []any{user{1, "b"}}, until: day},
 		"C108 BullMQ: an id of the caller's": {
-			p:    ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"user_id"}, States: ojs.AllStates(), OnConflict: ojs.ConflictReject},
+			p: ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"user_id"}, States: ojs.AllStates(),
+				OnConflict: ojs.ConflictReject},
 			same: []any{user{1, "z"}}, not: []any{user{3, "a"}}},
 		"C109 asynq: a task id": {
 			p:    ojs.UniquePolicy{Key: "task-1"},

@@ -165,7 +165,9 @@ func TestFingerprintsAreNotLogged(t *testing.T) {
 		if debug == 0 || debug == all {
 			t.Errorf("%d lines, %d of them at DEBUG", all, debug)
 		}
-	}, engine.WithLogger(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+	},
+		engine.WithLogger(
+			slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 }
 
 // The eleven scenarios of OJS unique jobs, section 14.
@@ -295,7 +297,8 @@ func TestUnique(t *testing.T) {
 		b.expect("", "rejected", first, "x", 1, unique(all))
 	})
 	story("reading 29 the new job's policy is asked", func(b uniqueRig) {
-		first := b.expect("", "new", "", "x", 1, with(all, func(p *ojs.UniquePolicy) { p.Period = time.Second }))
+		first := b.expect("", "new", "", "x", 1,
+			with(all, func(p *ojs.UniquePolicy) { p.Period = time.Second }))
 		b.advance(time.Hour)
 		b.expect("C067", "rejected", first, "x", 1, unique(all))
 		b.expect("C066", "new", "", "x", 1, with(all, func(p *ojs.UniquePolicy) { p.Period = time.Hour }))
@@ -306,7 +309,8 @@ func TestUnique(t *testing.T) {
 		b.advance(time.Second)
 		second := b.expect("C064", "new", "", "x", 1, narrow)
 		b.expect("", "rejected", second, "x", 1, unique(all))
-		b.expect("", "ignored", second, "x", 1, with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictIgnore }))
+		b.expect("", "ignored", second, "x", 1,
+			with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictIgnore }))
 	})
 	story("C064 states decide", func(b uniqueRig) {
 		b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
@@ -345,7 +349,8 @@ func TestUnique(t *testing.T) {
 			if state.Terminal() {
 				b.expect("C059 "+string(state), "new", "", string(state), 1, append(opts, unique(all))...)
 			} else {
-				b.expect("C058 "+string(state), "rejected", first, string(state), 1, append(opts, unique(all))...)
+				b.expect("C058 "+string(state), "rejected", first, string(state), 1,
+					append(opts, unique(all))...)
 			}
 		}
 	})
@@ -357,7 +362,9 @@ func TestUnique(t *testing.T) {
 		b.expect("C096", "rejected", a, "x", 1, unique(all))
 		// A job that its own check does not refuse is stored beside it. The retry is not
 		// affected.
-		beside := b.expect("", "new", "", "x", 1, with(all, func(p *ojs.UniquePolicy) { p.States = []ojs.State{ojs.StatePending} }), ojs.WithDelay(time.Minute))
+		beside := b.expect("", "new", "", "x", 1,
+			with(all, func(p *ojs.UniquePolicy) { p.States = []ojs.State{ojs.StatePending} }),
+			ojs.WithDelay(time.Minute))
 		b.advance(time.Second)
 		b.want(a, ojs.StateDiscarded, 2)
 		must(t, b.Cancel(b.ctx, beside))
@@ -399,7 +406,8 @@ func TestUnique(t *testing.T) {
 	story("reading 32 replace leaves what has ended", func(b uniqueRig) {
 		b.Handle("x", nothing)
 		b.run()
-		p := with(all, func(p *ojs.UniquePolicy) { p.OnConflict, p.States = ojs.ConflictReplace, ojs.AllStates() })
+		p := with(all,
+			func(p *ojs.UniquePolicy) { p.OnConflict, p.States = ojs.ConflictReplace, ojs.AllStates() })
 		first := b.expect("", "new", "", "x", 1, p)
 		b.advance(0)
 		before := b.job(first)
@@ -417,7 +425,8 @@ func TestUnique(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { _, err := b.Wait(b.ctx, olds[0]); ended <- err }()
 		b.advance(0)
-		b.expect("", "new", "", "x", 1, with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplace }))
+		b.expect("", "new", "", "x", 1,
+			with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplace }))
 		for _, id := range olds {
 			b.want(id, ojs.StateCancelled, 0)
 		}
@@ -429,13 +438,17 @@ func TestUnique(t *testing.T) {
 	story("C050 C052 C102 reading 33 replace_except_schedule changes a scheduled job in place", func(b uniqueRig) {
 		sub := b.Subscribe(engine.EventFilter{Types: jobEvents})
 		defer sub.Close()
-		p := with(ojs.UniquePolicy{}, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplaceExceptSchedule })
-		first := b.expect("", "new", "", "digest.send", "old", p, ojs.WithDelay(time.Hour), ojs.WithMeta("v", 1))
+		p := with(ojs.UniquePolicy{},
+			func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplaceExceptSchedule })
+		first := b.expect("", "new", "", "digest.send", "old", p, ojs.WithDelay(time.Hour),
+			ojs.WithMeta("v", 1))
 		was := b.job(first)
 		b.advance(time.Minute)
-		b.expect("C052 C102", "ignored", first, "digest.send", "new", p, ojs.WithDelay(2*time.Hour), ojs.WithMeta("w", 2))
+		b.expect("C052 C102", "ignored", first, "digest.send", "new", p, ojs.WithDelay(2*time.Hour),
+			ojs.WithMeta("w", 2))
 		is := b.want(first, ojs.StateScheduled, 0)
-		if is.Args.String() != `"new"` || is.Meta["w"] != 2.0 || is.Meta["v"] != nil || !is.ScheduledAt.Equal(was.ScheduledAt) || !is.CreatedAt.Equal(was.CreatedAt) {
+		if is.Args.String() != `"new"` || is.Meta["w"] != 2.0 || is.Meta["v"] != nil ||
+			!is.ScheduledAt.Equal(was.ScheduledAt) || !is.CreatedAt.Equal(was.CreatedAt) {
 			t.Errorf("%+v", is)
 		}
 		if got := names(received(sub)); got != "enqueued scheduled" {
@@ -443,7 +456,8 @@ func TestUnique(t *testing.T) {
 		}
 	})
 	story("C051 and in any other state replaces", func(b uniqueRig) {
-		p := with(ojs.UniquePolicy{}, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplaceExceptSchedule })
+		p := with(ojs.UniquePolicy{},
+			func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplaceExceptSchedule })
 		first := b.expect("", "new", "", "x", 1, p)
 		second := b.expect("", "new", "", "x", 2, p, ojs.WithDelay(time.Hour))
 		b.want(first, ojs.StateCancelled, 0)
@@ -451,7 +465,8 @@ func TestUnique(t *testing.T) {
 	})
 	story("reading 38 two equal jobs of one batch conflict", func(b uniqueRig) {
 		d := func(v any, p ojs.Option) ojs.Draft { return ojs.NewDraft("x", v, p) }
-		if _, err := b.EnqueueMany(b.ctx, d(1, unique(all)), d(2, unique(all)), d(1, unique(all))); !errors.Is(err, ojs.ErrDuplicate) {
+		if _, err := b.EnqueueMany(b.ctx, d(1, unique(all)), d(2, unique(all)),
+			d(1, unique(all))); !errors.Is(err, ojs.ErrDuplicate) {
 			t.Errorf("%v", err)
 		}
 		if got := b.listed(engine.Filter{}); got != nil {
@@ -459,7 +474,8 @@ func TestUnique(t *testing.T) {
 		}
 		ignore := with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictIgnore })
 		tickets, err := b.EnqueueMany(b.ctx, d(1, ignore), d(2, ignore), d(1, ignore))
-		if err != nil || tickets[2].ID != tickets[0].ID || !tickets[2].Deduplicated || tickets[0].Deduplicated || len(b.listed(engine.Filter{})) != 2 {
+		if err != nil || tickets[2].ID != tickets[0].ID || !tickets[2].Deduplicated ||
+			tickets[0].Deduplicated || len(b.listed(engine.Filter{})) != 2 {
 			t.Errorf("%+v, %v", tickets, err)
 		}
 		replace := with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplace })
@@ -469,7 +485,8 @@ func TestUnique(t *testing.T) {
 		b.want(tickets[1].ID, ojs.StateAvailable, 0)
 		ignoring := with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictIgnore })
 		old := tickets[1].ID
-		tickets, err = b.EnqueueMany(b.ctx, d(9, ignoring), d(8, replace), d(9, replace), d(8, replace), d(9, replace), d(7, replace))
+		tickets, err = b.EnqueueMany(b.ctx, d(9, ignoring), d(8, replace), d(9, replace), d(8, replace),
+			d(9, replace), d(7, replace))
 		must(t, err)
 		var states []ojs.State
 		for _, ticket := range tickets {
@@ -498,7 +515,11 @@ func TestUnique(t *testing.T) {
 	story("P0.9 the fingerprint is that of what hooks have made of the job", func(b uniqueRig) {
 		first := b.expect("", "new", "", "x", 1, unique(all))
 		b.expect("", "rejected", first, "x", 2, unique(all))
-	}, engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error { job.Args = "same"; return nil }))
+	}, engine.WithEnqueueHook(func(_ context.Context,
+		job *ojs.Job[any]) error {
+		job.Args = "same"
+		return nil
+	}))
 	story("C104 the wire form, at the top and among the options", func(b uniqueRig) {
 		var first string
 		for i, text := range []string{
@@ -518,12 +539,14 @@ func TestUnique(t *testing.T) {
 			}
 		}
 		raw, err := json.Marshal(b.job(first))
-		if err != nil || !strings.Contains(string(raw), `"unique":{"keys":["type","args"],"args_keys":["user_id"]}`) {
+		if err != nil ||
+			!strings.Contains(string(raw), `"unique":{"keys":["type","args"],"args_keys":["user_id"]}`) {
 			t.Errorf("%s, %v", raw, err)
 		}
 	})
 	story("C020 C074 a job that is retried with another queue or meta is equal to others there", func(b uniqueRig) {
-		p := unique(ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs | ojs.ByMeta, MetaKeys: []string{"tenant"}})
+		p := unique(ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs | ojs.ByMeta,
+			MetaKeys: []string{"tenant"}})
 		tenant := func(name string) ojs.Option { return ojs.WithMeta("tenant", name) }
 		retries := []func(context.Context, string, ...ojs.Option) error{b.DeadLetters().Retry, b.Jobs().Retry}
 		for i, retry := range retries {
@@ -531,10 +554,12 @@ func TestUnique(t *testing.T) {
 				args := 2*i + k
 				from := []ojs.Option{p, ojs.WithQueue("a"), tenant("1")}
 				first := b.expect("", "new", "", "x", args, from...)
-				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{Queues: []string{"a"}})).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{Queues: []string{"a"}})).Fail(b.ctx,
+					ojs.DeadLetter(errBoom)))
 				must(t, retry(b.ctx, first, to...))
 				b.expect("C020 C074", "rejected", first, "x", args, append(to, p)...)
-				b.expect("C020", "rejected", b.expect("C020", "new", "", "x", args, from...), "x", args, from...)
+				b.expect("C020", "rejected", b.expect("C020", "new", "", "x", args, from...), "x",
+					args, from...)
 				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Ack(b.ctx, nil))
 				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Ack(b.ctx, nil))
 			}
@@ -580,7 +605,8 @@ func TestUnique(t *testing.T) {
 		}
 		must(t, json.Unmarshal(raw, &m))
 		u, _ := m.Caps["unique_jobs"].(map[string]any)
-		if m.Version != "1.0" || m.I == nil || m.I.Name == "" || m.I.Version == "" || m.I.Language == "" || m.Level == nil || u["strength"] != "strong" || u["mechanism"] != "mutex" {
+		if m.Version != "1.0" || m.I == nil || m.I.Name == "" || m.I.Version == "" || m.I.Language == "" ||
+			m.Level == nil || u["strength"] != "strong" || u["mechanism"] != "mutex" {
 			t.Errorf("%s", raw)
 		}
 	})
@@ -666,9 +692,11 @@ func TestUniqueExamples(t *testing.T) {
 	})
 	story("C103 cache.warm, one per tenant", func(b uniqueRig) {
 		p := unique(ojs.UniquePolicy{Keys: ojs.ByArgs | ojs.ByMeta, MetaKeys: []string{"tenant_id"}})
-		first := b.expect("", "new", "", "cache.warm", 1, p, ojs.WithMeta("tenant_id", "acme"), ojs.WithMeta("trace_id", 1))
+		first := b.expect("", "new", "", "cache.warm", 1, p, ojs.WithMeta("tenant_id", "acme"),
+			ojs.WithMeta("trace_id", 1))
 		b.expect("", "new", "", "cache.warm", 1, p, ojs.WithMeta("tenant_id", "globex"))
-		b.expect("", "rejected", first, "cache.warm", 1, p, ojs.WithMeta("tenant_id", "acme"), ojs.WithMeta("trace_id", 2))
+		b.expect("", "rejected", first, "cache.warm", 1, p, ojs.WithMeta("tenant_id", "acme"),
+			ojs.WithMeta("trace_id", 2))
 	})
 }
 
@@ -768,7 +796,8 @@ func TestUniqueHelpers(t *testing.T) {
 		}
 		raw, err := json.Marshal(b.job(first))
 		var again ojs.JobInfo
-		if err != nil || json.Unmarshal(raw, &again) != nil || again.Unique.Key != "req-1" || again.Unique.Strategy() != ojs.ConflictIgnore {
+		if err != nil || json.Unmarshal(raw, &again) != nil || again.Unique.Key != "req-1" ||
+			again.Unique.Strategy() != ojs.ConflictIgnore {
 			t.Errorf("%s, %v", raw, err)
 		}
 		b.advance(1)
@@ -782,7 +811,8 @@ func TestUniqueHelpers(t *testing.T) {
 		_, err := b.Enqueue(b.ctx, "x", 1, ojs.WithDebounceMax(0, time.Second))
 		wantInvalid(t, err, "delay")
 		for field, opt := range map[string]ojs.Option{
-			"unique.period": ojs.WithThrottle(0), "delay": ojs.WithDebounce(-1), "unique.key": ojs.WithIdempotencyKey(""),
+			"unique.period": ojs.WithThrottle(0), "delay": ojs.WithDebounce(-1),
+			"unique.key": ojs.WithIdempotencyKey(""),
 		} {
 			_, err := b.Enqueue(b.ctx, "x", 1, opt)
 			wantInvalid(t, err, field)

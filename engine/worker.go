@@ -158,7 +158,9 @@ func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopen
 
 // claim takes up to n jobs that are available now. An error after the first of them is
 // for the next call to find.
-func (w *Worker) claim(ctx context.Context, ask wanted, n int) (ds []*Delivery, reopens time.Time, err error) {
+func (w *Worker) claim(
+	ctx context.Context, ask wanted, n int,
+) (ds []*Delivery, reopens time.Time, err error) {
 	c := w.core
 	for len(ds) < n {
 		ask.max = min(n-len(ds), maxClaim)
@@ -208,7 +210,8 @@ func (w *Worker) deliverable(ctx context.Context, ds []*Delivery) []*Delivery {
 		if !overdue(&d.rec, c.now()) {
 			return false
 		}
-		if err := d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil, nil); err != nil { // which is logged
+		// which is logged
+		if err := d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil, nil); err != nil {
 			c.mu.Lock()
 			c.workerLost(d.held(), nil)
 			c.mu.Unlock()
@@ -325,7 +328,8 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 	}
 	b.Lost = c.workers.takeLost(w.id)
 	c.emit(ojs.Event{
-		Type: ojs.EventWorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state), Held: len(b.Held),
+		Type: ojs.EventWorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),
+		Held: len(b.Held),
 	})
 	return b, nil
 }

@@ -32,16 +32,19 @@ func TestWorker(t *testing.T) {
 			w := b.Worker("w1", engine.WorkerConfig{})
 			id := b.enqueue("x").ID
 			d := fetch(b, w)
-			if job := b.want(id, ojs.StateActive, 1); d.Job.ID != id || d.LeaseUntil.Sub(b.start) != ojs.DefaultLease || job.StartedAt.IsZero() {
+			if job := b.want(id, ojs.StateActive, 1); d.Job.ID != id ||
+				d.LeaseUntil.Sub(b.start) != ojs.DefaultLease || job.StartedAt.IsZero() {
 				t.Errorf("%+v", d)
 			}
 			wantInvalid(t, d.Ack(b.ctx, strings.Repeat("x", ojs.MaxResult)), "result")
 			b.want(id, ojs.StateActive, 1)
 			must(t, d.Ack(b.ctx, map[string]int{"n": 1}))
-			if job := b.want(id, ojs.StateCompleted, 1); string(job.Result) != `{"n":1}` || job.Progress != 1 {
+			if job := b.want(id, ojs.StateCompleted, 1); string(job.Result) != `{"n":1}` ||
+				job.Progress != 1 {
 				t.Errorf("%s", job.Result)
 			}
-			for name, err := range map[string]error{"ack": d.Ack(b.ctx, nil), "fail": d.Fail(b.ctx, errBoom), "beat": d.Heartbeat(b.ctx), "release": d.Release(b.ctx)} {
+			for name, err := range map[string]error{"ack": d.Ack(b.ctx, nil), "fail": d.Fail(b.ctx, errBoom),
+				"beat": d.Heartbeat(b.ctx), "release": d.Release(b.ctx)} {
 				if !errors.Is(err, ojs.ErrLeaseLost) {
 					t.Errorf("%s after the end: %v", name, err)
 				}
@@ -82,7 +85,8 @@ func TestWorker(t *testing.T) {
 			b.enqueue("y", ojs.WithQueue("a"), ojs.WithPriority(9))
 			b.enqueue("x", ojs.WithQueue("c"), ojs.WithPriority(9))
 			b.enqueue("x", ojs.WithQueue("a"), ojs.WithMeta("n", 1), ojs.WithPriority(1))
-			ds, err := b.Worker("w", engine.WorkerConfig{Queues: []string{"a", "b"}, Types: []string{"x"}}).FetchMany(b.ctx, 10)
+			ds, err := b.Worker("w",
+				engine.WorkerConfig{Queues: []string{"a", "b"}, Types: []string{"x"}}).FetchMany(b.ctx, 10)
 			must(t, err)
 			var got []any
 			for _, d := range ds {
@@ -110,7 +114,8 @@ func TestWorker(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 			defer cancel()
-			if _, err := w.Fetch(ctx); !errors.Is(err, context.DeadlineExceeded) || b.elapsed() != time.Minute {
+			if _, err := w.Fetch(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+				b.elapsed() != time.Minute {
 				t.Errorf("%v after %v", err, b.elapsed())
 			}
 		})
@@ -119,7 +124,8 @@ func TestWorker(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
 			w := b.Worker("w1", engine.WorkerConfig{DeadAfter: -1})
-			lazy, live := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID, b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID
+			lazy, live := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID, b.enqueue("x", noJitter,
+				ojs.WithLease(time.Minute)).ID
 			dl, dv := fetch(b, w), fetch(b, w)
 			for range 3 {
 				b.advance(50 * time.Second)
@@ -150,7 +156,8 @@ func TestWorker(t *testing.T) {
 			}
 			b.want(id, ojs.StateActive, 1)
 			b.want(done, ojs.StateCompleted, 1)
-			if got := b.Workers().List(); len(got) != 1 || got[0].Held != 1 || got[0].State != engine.WorkerRunning || got[0].Seen.Sub(b.start) != 150*time.Second {
+			if got := b.Workers().List(); len(got) != 1 || got[0].Held != 1 ||
+				got[0].State != engine.WorkerRunning || got[0].Seen.Sub(b.start) != 150*time.Second {
 				t.Errorf("%+v", got)
 			}
 			if !b.Workers().Quiet("w1") || b.Workers().Quiet("nobody") {
@@ -177,7 +184,8 @@ func TestWorker(t *testing.T) {
 			w.Close()
 			w.Quiet()
 			b.enqueue("x")
-			if _, err := b.Worker("w1", engine.WorkerConfig{}).Fetch(b.ctx); !errors.Is(err, engine.ErrWorkerTerminated) {
+			if _, err := b.Worker("w1", engine.WorkerConfig{}).Fetch(b.ctx); !errors.Is(err,
+				engine.ErrWorkerTerminated) {
 				t.Errorf("%v", err)
 			}
 			if got := names(received(sub)); got != "worker.started worker.quiet worker.stopped" {
@@ -201,15 +209,18 @@ func TestWorker(t *testing.T) {
 			if d.Job.ID != id {
 				t.Errorf("%s", raw)
 			}
-			if _, err := b.Worker("w2", engine.WorkerConfig{}).Delivery(b.ctx, d.Token); !errors.Is(err, ojs.ErrLeaseLost) {
+			if _, err := b.Worker("w2", engine.WorkerConfig{}).Delivery(b.ctx, d.Token); !errors.Is(err,
+				ojs.ErrLeaseLost) {
 				t.Errorf("another worker: %v", err)
 			}
 			for _, bad := range []string{"", "x", id, id + ".", id + ".!", ".1"} {
-				if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, bad); !errors.Is(err, ojs.ErrInvalid) {
+				if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, bad); !errors.Is(err,
+					ojs.ErrInvalid) {
 					t.Errorf("token %q: %v", bad, err)
 				}
 			}
-			if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, "nobody.1"); !errors.Is(err, ojs.ErrLeaseLost) {
+			if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, "nobody.1"); !errors.Is(err,
+				ojs.ErrLeaseLost) {
 				t.Errorf("%v", err)
 			}
 			again, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, d.Token)
@@ -226,7 +237,8 @@ func TestWorker(t *testing.T) {
 	t.Run("timeouts hold: a beat after one fails the attempt", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			w := b.Worker("w1", engine.WorkerConfig{DeadAfter: -1})
-			id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute), ojs.WithTotalTimeout(90*time.Second)).ID
+			id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute),
+				ojs.WithTotalTimeout(90*time.Second)).ID
 			d := fetch(b, w)
 			b.advance(59 * time.Second)
 			must(t, d.Heartbeat(b.ctx))
@@ -291,7 +303,9 @@ func TestWorker(t *testing.T) {
 				b.enqueue("x", ojs.WithQueue("q"), ojs.WithLease(time.Minute))
 			}
 			for range 2 {
-				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}}))
+				b.enqueue("x",
+					ojs.WithRateLimit(ojs.RateLimit{Key: "k",
+						Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}}))
 			}
 			ds, err := w.FetchMany(b.ctx, 10)
 			must(t, err)
@@ -309,11 +323,13 @@ func TestWorker(t *testing.T) {
 			if d := fetch(b, w); d.Job.Queue != "q" || b.elapsed() != 70*time.Second {
 				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
 			}
-		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueue("default", engine.QueueConfig{}))
+		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueue("default",
+			engine.QueueConfig{}))
 	})
 	t.Run("the limit of a handler does not hold for workers, whether they name types or not", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil }, handler.WithConcurrency(1))
+			b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil },
+				handler.WithConcurrency(1))
 			b.run()
 			for range 3 {
 				b.enqueue("x")
@@ -321,7 +337,8 @@ func TestWorker(t *testing.T) {
 			synctest.Wait()
 			for _, types := range [][]string{nil, {"x"}} {
 				ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
-				if _, err := b.Worker("w", engine.WorkerConfig{Types: types}).Fetch(ctx); err != nil || b.elapsed() != 0 {
+				if _, err := b.Worker("w", engine.WorkerConfig{Types: types}).Fetch(ctx); err != nil ||
+					b.elapsed() != 0 {
 					t.Errorf("types %v: %v after %v", types, err, b.elapsed())
 				}
 				cancel()
@@ -402,7 +419,8 @@ func TestWorker(t *testing.T) {
 			if err := <-errs; !errors.Is(err, engine.ErrWorkerQuiet) {
 				t.Errorf("%v", err)
 			}
-			if got := b.Workers().List(); got[len(got)-1].ID != "w1" || got[len(got)-1].State != engine.WorkerQuiet {
+			if got := b.Workers().List(); got[len(got)-1].ID != "w1" ||
+				got[len(got)-1].State != engine.WorkerQuiet {
 				t.Errorf("%+v", got)
 			}
 		})

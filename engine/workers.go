@@ -68,7 +68,9 @@ func (w *worker) tell(held storage.Held, cause error) {
 const forgetAfter = time.Hour
 
 // touch says that a worker is there. isNew: it was not known, or counted as dead.
-func (ws *workers) touch(id string, now time.Time, deadAfter time.Duration) (state WorkerState, changed <-chan struct{}, isNew bool) {
+func (ws *workers) touch(
+	id string, now time.Time, deadAfter time.Duration,
+) (state WorkerState, changed <-chan struct{}, isNew bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := ws.find(id, now)
@@ -81,7 +83,8 @@ func (ws *workers) touch(id string, now time.Time, deadAfter time.Duration) (sta
 			ws.sweep = 2 * len(ws.byID)
 		}
 		isNew = true
-		w = &worker{id: id, state: WorkerRunning, changed: make(chan struct{}), held: make(map[storage.Held]holding)}
+		w = &worker{id: id, state: WorkerRunning, changed: make(chan struct{}),
+			held: make(map[storage.Held]holding)}
 		ws.byID[id] = w
 	}
 	isNew = isNew || w.dead
@@ -311,7 +314,8 @@ func (ws *workers) heldBy(id string) []storage.Held {
 	return list
 }
 
-var workerEvents = map[WorkerState]ojs.EventType{WorkerQuiet: ojs.EventWorkerQuiet, WorkerTerminate: ojs.EventWorkerStopped}
+var workerEvents = map[WorkerState]ojs.EventType{WorkerQuiet: ojs.EventWorkerQuiet,
+	WorkerTerminate: ojs.EventWorkerStopped}
 
 // set moves a worker on to a state, not back to one.
 func (ws *workers) set(c *core, id string, to WorkerState) bool {

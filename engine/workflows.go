@@ -195,7 +195,8 @@ func (w *Workflows) Retry(ctx context.Context, id string) error {
 	c := w.core
 	groups, ok := storage.As[storage.GroupStore](c.store)
 	if !ok {
-		return fmt.Errorf("%w: storage %s cannot revive jobs", ojs.ErrUnsupported, c.store.Capabilities().Name)
+		return fmt.Errorf("%w: storage %s cannot revive jobs", ojs.ErrUnsupported,
+			c.store.Capabilities().Name)
 	}
 	if err := c.checkTx(ctx); err != nil {
 		return err
@@ -264,7 +265,8 @@ func (w *Workflows) retry(ctx context.Context, groups storage.GroupStore, id str
 		c.dependentEvents(op, moved, now)
 		op.End()
 	}
-	c.logJob(slog.LevelInfo, "workflow retried by hand", "lifecycle", recs[id], "", slog.Int("steps", available))
+	c.logJob(slog.LevelInfo, "workflow retried by hand", "lifecycle", recs[id], "",
+		slog.Int("steps", available))
 	c.mu.Lock()
 	for i := range batch {
 		c.wakeAt(batch[i].Record.WakeAt())

@@ -41,7 +41,8 @@ func (b *backliteContender) Setup(context.Context) (err error) {
 	if b.db, err = openSQLite(b.path, b.sync); err != nil {
 		return err
 	}
-	b.client, err = backlite.NewClient(backlite.ClientConfig{DB: b.db, NumWorkers: b.workers, ReleaseAfter: time.Hour})
+	b.client, err = backlite.NewClient(backlite.ClientConfig{DB: b.db, NumWorkers: b.workers,
+		ReleaseAfter: time.Hour})
 	if err != nil {
 		return err
 	}

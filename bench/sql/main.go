@@ -49,8 +49,10 @@ func mainErr() error {
 	flag.IntVar(&c.producers, "producers", 16, "producers, where several enqueue job by job")
 	flag.IntVar(&c.workers, "workers", 100, "jobs that run at once")
 	flag.IntVar(&c.conns, "conns", 32, "connections of a contender's pool on PostgreSQL")
-	flag.StringVar(&c.dir, "dir", "", "where to put the files of the databases (default the system's directory for temporary files)")
-	flag.DurationVar(&c.timeout, "timeout", 2*time.Minute, "after how long a contender that has not finished a round counts as failed")
+	flag.StringVar(&c.dir, "dir", "",
+		"where to put the files of the databases (default the system's directory for temporary files)")
+	flag.DurationVar(&c.timeout, "timeout", 2*time.Minute,
+		"after how long a contender that has not finished a round counts as failed")
 	flag.Func("sync", "SQLite's synchronous: full or normal (default both)", func(s string) error {
 		switch s {
 		case "full":
@@ -74,7 +76,8 @@ func mainErr() error {
 	})
 	asJSON := flag.Bool("json", false, "print every round as JSON")
 	flag.Parse()
-	if flag.NArg() > 0 || min(c.jobs, c.sqliteJobs, c.rounds, c.batch, c.producers, c.workers, c.conns) < 1 || c.on != "" && c.on != "postgres" && c.on != "sqlite" {
+	if flag.NArg() > 0 || min(c.jobs, c.sqliteJobs, c.rounds, c.batch, c.producers, c.workers, c.conns) < 1 ||
+		c.on != "" && c.on != "postgres" && c.on != "sqlite" {
 		flag.Usage()
 		return fmt.Errorf("these arguments make no sense: %q", os.Args[1:])
 	}

@@ -40,7 +40,8 @@ func TestProcesses(t *testing.T) {
 func small(tb testing.TB) config {
 	return config{
 		jobs: 40, sqliteJobs: 40, rounds: 1, batch: 10, producers: 3, workers: 5, conns: 8,
-		sync: []synchronous{full, normal}, dir: tb.TempDir(), only: regexp.MustCompile(""), timeout: time.Minute,
+		sync: []synchronous{full, normal}, dir: tb.TempDir(), only: regexp.MustCompile(""),
+		timeout: time.Minute,
 	}
 }
 

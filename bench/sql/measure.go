@@ -72,7 +72,8 @@ func sqliteSections(ctx context.Context, cfg config, r *report.Report) error {
 				return newContender(filepath.Join(dir, "jobs.db"), sync, cfg.workers), remove, nil
 			})
 		}
-		if err := sections(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs, meter{}, entries); err != nil {
+		if err := sections(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs, meter{},
+			entries); err != nil {
 			return err
 		}
 	}
@@ -85,7 +86,8 @@ func sections(
 ) error {
 	for _, m := range []mode{{producers: 1, batch: cfg.batch}, {producers: cfg.producers, batch: 1}} {
 		s := &report.Section{
-			Title:   fmt.Sprintf("%s: %d jobs, %d producers, batches of %d, %d workers, medians of %d rounds", where, jobs, m.producers, m.batch, cfg.workers, cfg.rounds),
+			Title: fmt.Sprintf("%s: %d jobs, %d producers, batches of %d, %d workers, medians of %d rounds",
+				where, jobs, m.producers, m.batch, cfg.workers, cfg.rounds),
 			Metrics: []report.Metric{{Name: "jobs/s"}},
 		}
 		if at.pid > 0 {

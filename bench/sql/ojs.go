@@ -27,7 +27,8 @@ type ojsContender struct {
 }
 
 func newOJSOnPostgres(pool *pgxpool.Pool, workers int) Contender {
-	return &ojsContender{workers: workers, open: func(ctx context.Context) (storage.Storage, error) { return postgres.Open(ctx, pool) }}
+	return &ojsContender{workers: workers,
+		open: func(ctx context.Context) (storage.Storage, error) { return postgres.Open(ctx, pool) }}
 }
 
 func newOJSOnSQLite(path string, sync synchronous, workers int) Contender {
@@ -44,9 +45,12 @@ func (o *ojsContender) Setup(ctx context.Context) (err error) {
 	return err
 }
 
-func (o *ojsContender) EndToEnd(ctx context.Context, jobs, producers, batch int) (took time.Duration, err error) {
+func (o *ojsContender) EndToEnd(
+	ctx context.Context, jobs, producers, batch int,
+) (took time.Duration, err error) {
 	left := load.NewCountdown(jobs)
-	eng, err := engine.New[load.Args](o.store, engine.WithConcurrency(o.workers), engine.WithLogger(slog.New(slog.DiscardHandler)))
+	eng, err := engine.New[load.Args](o.store, engine.WithConcurrency(o.workers),
+		engine.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return 0, err
 	}
@@ -118,7 +122,8 @@ func (o *ojsContender) Enqueue(ctx context.Context, first, n int) error {
 
 // Work implements Sharer.
 func (o *ojsContender) Work(ctx context.Context, done func()) error {
-	eng, err := engine.New[load.Args](o.store, engine.WithConcurrency(o.workers), engine.WithLogger(slog.New(slog.DiscardHandler)))
+	eng, err := engine.New[load.Args](o.store, engine.WithConcurrency(o.workers),
+		engine.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}

@@ -34,12 +34,14 @@ type riverContender struct {
 // newRiver fetches up to 500 times a second instead of River's default of 10: at its
 // default what is measured is the pause between fetches.
 func newRiver(pool *pgxpool.Pool, workers int) Contender {
-	return &riverContender{name: "river", pool: pool, workers: workers, fetchCooldown: 2 * time.Millisecond, pollTime: 20 * time.Millisecond}
+	return &riverContender{name: "river", pool: pool, workers: workers, fetchCooldown: 2 * time.Millisecond,
+		pollTime: 20 * time.Millisecond}
 }
 
 // newRiverFast is newRiver with InsertManyFast instead of InsertMany.
 func newRiverFast(pool *pgxpool.Pool, workers int) Contender {
-	return &riverContender{name: "river InsertManyFast", pool: pool, workers: workers, fetchCooldown: 2 * time.Millisecond, pollTime: 20 * time.Millisecond, fast: true}
+	return &riverContender{name: "river InsertManyFast", pool: pool, workers: workers,
+		fetchCooldown: 2 * time.Millisecond, pollTime: 20 * time.Millisecond, fast: true}
 }
 
 // newRiverDefaults is River as NewClient makes it.
@@ -58,12 +60,15 @@ func (r *riverContender) Setup(ctx context.Context) error {
 	return err
 }
 
-func (r *riverContender) EndToEnd(ctx context.Context, jobs, producers, batch int) (took time.Duration, err error) {
+func (r *riverContender) EndToEnd(
+	ctx context.Context, jobs, producers, batch int,
+) (took time.Duration, err error) {
 	if r.fast && batch == 1 {
 		return 0, errors.ErrUnsupported
 	}
 	workers := river.NewWorkers()
-	river.AddWorker(workers, river.WorkFunc(func(context.Context, *river.Job[riverArgs]) error { return nil }))
+	river.AddWorker(workers,
+		river.WorkFunc(func(context.Context, *river.Job[riverArgs]) error { return nil }))
 	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
 		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
 		Workers:           workers,
@@ -75,7 +80,8 @@ func (r *riverContender) EndToEnd(ctx context.Context, jobs, producers, batch in
 	}
 	// An event is sent when the completion has been stored. Room for all, since those
 	// that find none are dropped.
-	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: jobs, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: jobs,
+		Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	defer unsubscribe()
 	if err := client.Start(ctx); err != nil {
 		return 0, err
@@ -96,7 +102,8 @@ func (r *riverContender) EndToEnd(ctx context.Context, jobs, producers, batch in
 	took = wall.Since(start)
 
 	var stored int
-	if err := r.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'").Scan(&stored); err != nil {
+	if err := r.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'").Scan(
+		&stored); err != nil {
 		return 0, err
 	}
 	if stored != jobs {

@@ -47,7 +47,8 @@ func sharedOnPostgres(ctx context.Context, cfg config, r *report.Report, on *ser
 				return order{}, nil, err
 			}
 			name := newContender(pool, cfg.workers).Name()
-			return order{Name: name, Server: dsn, Database: pool.Config().ConnConfig.Database, Workers: cfg.workers, Conns: cfg.conns}, remove, nil
+			return order{Name: name, Server: dsn, Database: pool.Config().ConnConfig.Database,
+				Workers: cfg.workers, Conns: cfg.conns}, remove, nil
 		})
 	}
 	return shared(ctx, cfg, r, "PostgreSQL", cfg.jobs, places)
@@ -65,7 +66,8 @@ func sharedOnSQLite(ctx context.Context, cfg config, r *report.Report) error {
 				return o, func() error { return os.RemoveAll(dir) }, err
 			})
 		}
-		if err := shared(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs, places); err != nil {
+		if err := shared(ctx, cfg, r, "SQLite, synchronous="+string(sync), cfg.sqliteJobs,
+			places); err != nil {
 			return err
 		}
 	}
@@ -262,7 +264,9 @@ func (o order) contender(ctx context.Context) (c Contender, release func(), err 
 }
 
 // startWorker starts a process of this program as a worker. It ends when its input does.
-func startWorker(ctx context.Context, o order) (in io.WriteCloser, out io.Reader, wait func() error, err error) {
+func startWorker(
+	ctx context.Context, o order,
+) (in io.WriteCloser, out io.Reader, wait func() error, err error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, nil, nil, err

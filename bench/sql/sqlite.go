@@ -14,7 +14,8 @@ import (
 // a handle. One connection is what goqite asks for, and backlite is faster with it too:
 // SQLite has one writer, and more connections than one only wait for it.
 func openSQLite(path string, sync synchronous) (*sql.DB, error) {
-	q := url.Values{"_pragma": {"journal_mode(WAL)", "synchronous(" + string(sync) + ")", "busy_timeout(10000)"}, "_txlock": {"immediate"}}
+	q := url.Values{"_pragma": {"journal_mode(WAL)", "synchronous(" + string(sync) + ")",
+		"busy_timeout(10000)"}, "_txlock": {"immediate"}}
 	db, err := sql.Open("sqlite", "file:"+path+"?"+q.Encode())
 	if err != nil {
 		return nil, err

@@ -48,7 +48,8 @@ func TestClaimsDoNotWalkPastClosedKeys(t *testing.T) {
 		claim := func(count *int, most int, queues []string, want ...string) {
 			t.Helper()
 			before := s.ready.looked
-			recs, err := s.Claim(t.Context(), time.Unix(1, 0), storage.Claim{Max: most, Queues: queues, SkipKeys: shut, Worker: "w"}, nil)
+			recs, err := s.Claim(t.Context(), time.Unix(1, 0),
+				storage.Claim{Max: most, Queues: queues, SkipKeys: shut, Worker: "w"}, nil)
 			var got []string
 			for _, r := range recs {
 				got = append(got, r.ID)
@@ -93,13 +94,16 @@ func BenchmarkClaimBehindClosedKeys(b *testing.B) {
 	for _, n := range []int{0, 100, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s, shut := closedStore(b, n)
-			recs, err := s.Claim(b.Context(), time.Unix(1, 0), storage.Claim{Max: 1, SkipKeys: shut, Worker: "w"}, nil) // closes the keys
+			// closes the keys
+			recs, err := s.Claim(b.Context(), time.Unix(1, 0),
+				storage.Claim{Max: 1, SkipKeys: shut, Worker: "w"}, nil)
 			if err != nil || len(recs) != 0 {
 				b.Fatal(recs, err)
 			}
 			for i := 0; b.Loop(); i++ {
 				addLimited(b, s, fmt.Sprint("plain ", i), "q1", "")
-				recs, err = s.Claim(b.Context(), time.Unix(1, 0), storage.Claim{Max: 1, SkipKeys: shut, Worker: "w"}, recs[:0])
+				recs, err = s.Claim(b.Context(), time.Unix(1, 0),
+					storage.Claim{Max: 1, SkipKeys: shut, Worker: "w"}, recs[:0])
 				if err != nil || len(recs) != 1 {
 					b.Fatal(recs, err)
 				}

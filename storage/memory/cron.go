@@ -134,7 +134,8 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 		}
 		from = s.crons.sorted
 	}
-	i, found := slices.BinarySearchFunc(from, q.After, func(e *cronEntry, name string) int { return strings.Compare(e.Name, name) })
+	i, found := slices.BinarySearchFunc(from, q.After,
+		func(e *cronEntry, name string) int { return strings.Compare(e.Name, name) })
 	if found {
 		i++
 	}
@@ -147,7 +148,9 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 }
 
 // DueCrons implements storage.CronStore.
-func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) ([]storage.Cron, time.Time, error) {
+func (s *Storage) DueCrons(
+	ctx context.Context, now time.Time, after *storage.Cron, max int,
+) ([]storage.Cron, time.Time, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, time.Time{}, err
 	}

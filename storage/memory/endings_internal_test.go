@@ -58,7 +58,8 @@ func TestEndings(t *testing.T) {
 				for _, c := range x.chunks {
 					for i, e := range c.entries {
 						if in := c.first <= i && i < c.used; in != (e.job != nil) {
-							t.Fatalf("entry %d of the chunk from %d to %d has job %v", i, c.first, c.used, e.job)
+							t.Fatalf("entry %d of the chunk from %d to %d has job %v", i, c.first,
+								c.used, e.job)
 						} else if in {
 							got = append(got, e.job)
 						}

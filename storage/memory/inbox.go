@@ -49,7 +49,8 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 	j := first
 	for i := range batch {
 		in := &batch[i]
-		if !in.IDIsNew || in.MaxDepth > 0 || in.Record.Priority != 0 || in.Record.State != ojs.StateAvailable || j.kind == nil || j.rest != nil {
+		if !in.IDIsNew || in.MaxDepth > 0 || in.Record.Priority != 0 ||
+			in.Record.State != ojs.StateAvailable || j.kind == nil || j.rest != nil {
 			return false
 		}
 		j = j.next

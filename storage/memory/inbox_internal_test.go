@@ -16,7 +16,8 @@ func TestLateForTheInbox(t *testing.T) {
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	fresh := func(id, queue string) []storage.Insert {
 		var r storage.Record
-		r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease = id, "x", queue, ojs.StateAvailable, now, time.Minute
+		r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease = id, "x", queue, ojs.StateAvailable,
+			now, time.Minute
 		return []storage.Insert{{Record: r, IDIsNew: true}}
 	}
 	first := func(s *Storage) *job { // stored, completed, and there is another of its kind on its way
@@ -48,10 +49,12 @@ func TestLateForTheInbox(t *testing.T) {
 		if !s.leaveIn(ctx, nil, fresh("2", "q"), j) {
 			t.Fatal("refused")
 		}
-		if counts, err := s.Counts(ctx); err != nil || len(counts) != 2 || !slices.Contains(counts, storage.Count{Queue: "q", State: ojs.StateAvailable, N: 1}) {
+		if counts, err := s.Counts(ctx); err != nil || len(counts) != 2 ||
+			!slices.Contains(counts, storage.Count{Queue: "q", State: ojs.StateAvailable, N: 1}) {
 			t.Errorf("%v, %v", counts, err)
 		}
-		if claimed, err := s.Claim(ctx, now, storage.Claim{Max: 1, Queues: []string{"q"}, Types: []string{"x"}}, nil); err != nil || len(claimed) != 1 {
+		if claimed, err := s.Claim(ctx, now,
+			storage.Claim{Max: 1, Queues: []string{"q"}, Types: []string{"x"}}, nil); err != nil || len(claimed) != 1 {
 			t.Errorf("%v, %v", claimed, err)
 		}
 	})

@@ -26,7 +26,8 @@ func ordinary(id, queue string) storage.Insert {
 // left in the inbox.
 func opened(t *testing.T, queue string) *Storage {
 	s := New()
-	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("first", queue)}, nil); err != nil {
+	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("first", queue)},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -56,7 +57,8 @@ func TestFullInbox(t *testing.T) {
 	s := opened(t, "q")
 	s.mu.Lock()
 	for i := range fullInbox - 1 {
-		if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary(fmt.Sprint(i), "q")}, nil); err != nil {
+		if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary(fmt.Sprint(i), "q")},
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +112,8 @@ func TestInboxSaysThatItHasSome(t *testing.T) {
 	go func() {
 		defer close(ended)
 		for i := range jobs {
-			if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary(fmt.Sprint(i), "q")}, nil); err != nil {
+			if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary(fmt.Sprint(i), "q")},
+				nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -142,7 +145,8 @@ func TestTakenInByWhoBegins(t *testing.T) {
 	s.inbox.mu.Lock()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.Bind("mine", s).Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		_, err := s.Bind("mine", s).Insert(t.Context(), time.Time{},
+			[]storage.Insert{ordinary("second", "q")}, nil)
 		ended <- err
 	}()
 	waitLeaving()
@@ -228,13 +232,15 @@ func TestInboxTellsWhoBeganToListen(t *testing.T) {
 		}
 	}
 	defer s.Notify("mine", count(&mine))()
-	if _, err := s.Bind("theirs", s).Get(t.Context(), "first"); err != nil { // the latest call that was not mine
+	// the latest call that was not mine
+	if _, err := s.Bind("theirs", s).Get(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
 	s.inbox.mu.Lock()
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Bind("mine", s).Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "q")}, nil)
+		_, err := s.Bind("mine", s).Insert(t.Context(), time.Time{},
+			[]storage.Insert{ordinary("second", "q")}, nil)
 		done <- err
 	}()
 	for waits := false; !waits; {
@@ -259,7 +265,8 @@ func TestInboxTellsWhoBeganToListen(t *testing.T) {
 func TestNotForTheInbox(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
-	priority, low, scheduled, old := ordinary("1", "q"), ordinary("1", "q"), ordinary("1", "q"), ordinary("1", "q")
+	priority, low, scheduled, old := ordinary("1", "q"), ordinary("1", "q"), ordinary("1", "q"),
+		ordinary("1", "q")
 	priority.Record.Priority, low.Record.Priority, old.IDIsNew = 1, -1, false
 	scheduled.Record.State, scheduled.Record.ScheduledAt = ojs.StateScheduled, time.Unix(1, 0)
 	for name, c := range map[string]struct {
@@ -279,7 +286,8 @@ func TestNotForTheInbox(t *testing.T) {
 			if !errors.Is(err, c.ctx.Err()) || s.inbox.left() != 0 {
 				t.Errorf("%v; in the inbox: %d", err, s.inbox.left())
 			}
-			if recs, err := s.List(t.Context(), storage.Query{}); err != nil || (len(recs.Records) == 2) != (c.ctx.Err() == nil) {
+			if recs, err := s.List(t.Context(), storage.Query{}); err != nil ||
+				(len(recs.Records) == 2) != (c.ctx.Err() == nil) {
 				t.Errorf("%d stored, %v", len(recs.Records), err)
 			}
 		})
@@ -291,7 +299,8 @@ func TestNotForTheInbox(t *testing.T) {
 func TestInboxOfKinds(t *testing.T) {
 	s := opened(t, "a")
 	kinds := map[string]*kind{"a": s.lastKind.Load()}
-	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "b")}, nil); err != nil {
+	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{ordinary("second", "b")},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	kinds["b"] = s.lastKind.Load()
@@ -311,7 +320,8 @@ func TestInboxOfKinds(t *testing.T) {
 	for queue, want := range map[string]string{"a": "[first 0 2]", "b": "[second 1 3]"} {
 		var got []string
 		for range 4 { // one by one: what has been claimed is taken out
-			recs, err := s.Claim(t.Context(), time.Time{}, storage.Claim{Max: 1, Queues: []string{queue}}, nil)
+			recs, err := s.Claim(t.Context(), time.Time{},
+				storage.Claim{Max: 1, Queues: []string{queue}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -363,7 +373,8 @@ func TestSparesAreBlank(t *testing.T) {
 	special := ordinary("2", "q")
 	special.Record.Meta = map[string]any{"not": "ordinary"}
 	special.Record.Args, _ = ojs.NewArgs("args")
-	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{special, ordinary("3", "q")}, nil); err != nil {
+	if _, err := s.Insert(t.Context(), time.Time{}, []storage.Insert{special, ordinary("3", "q")},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	recs, err := s.Claim(t.Context(), time.Time{}, storage.Claim{Max: 3, Worker: "w"}, nil)
@@ -372,8 +383,10 @@ func TestSparesAreBlank(t *testing.T) {
 	}
 	var jobs []*job
 	for i := range recs {
-		recs[i].State, recs[i].LeaseUntil, recs[i].FinishedAt = ojs.StateCompleted, time.Time{}, time.Unix(1, 0)
-		if settled, err := s.Settle(t.Context(), time.Time{}, []storage.Change{{Record: recs[i]}}, nil); err != nil || settled[0].Err != nil {
+		recs[i].State, recs[i].LeaseUntil, recs[i].FinishedAt = ojs.StateCompleted, time.Time{},
+			time.Unix(1, 0)
+		if settled, err := s.Settle(t.Context(), time.Time{}, []storage.Change{{Record: recs[i]}},
+			nil); err != nil || settled[0].Err != nil {
 			t.Fatal(settled, err)
 		}
 		jobs = append(jobs, s.find(recs[i].ID))
@@ -384,7 +397,8 @@ func TestSparesAreBlank(t *testing.T) {
 	jobs[0].next = jobs[1]
 	s.spares.give(jobs[0])
 	for i, j := range jobs[:2] {
-		if j.id != "" || !reflect.ValueOf(j.args).IsZero() || j.kind != nil || j.rest != nil || j.worker != nil || j.end != open || j.level != nil {
+		if j.id != "" || !reflect.ValueOf(j.args).IsZero() || j.kind != nil || j.rest != nil ||
+			j.worker != nil || j.end != open || j.level != nil {
 			t.Errorf("job %d is %+v", i, j)
 		}
 	}

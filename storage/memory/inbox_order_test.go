@@ -23,7 +23,8 @@ func TestInboxAndDeadKinds(t *testing.T) {
 			for i := range each {
 				r := record(fmt.Sprintf("%d-%06d", p, i), ojs.StateAvailable)
 				r.Queue = []string{"a", "b"}[i/500%2]
-				if _, err := mine.Insert(t.Context(), epoch, []storage.Insert{{Record: r, IDIsNew: true}}, nil); err != nil {
+				if _, err := mine.Insert(t.Context(), epoch, []storage.Insert{{Record: r, IDIsNew: true}},
+					nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -47,7 +48,8 @@ func TestInboxAndDeadKinds(t *testing.T) {
 		if len(recs) == 0 && !paused {
 			select {
 			case <-done:
-				if again, err := s.Claim(t.Context(), epoch, storage.Claim{Max: 1, Worker: "w"}, nil); err != nil || len(again) == 0 {
+				if again, err := s.Claim(t.Context(), epoch, storage.Claim{Max: 1, Worker: "w"},
+					nil); err != nil || len(again) == 0 {
 					counts, _ := s.Counts(t.Context())
 					t.Fatalf("%d of %d claimed, %v left, %v", taken, producers*each, counts, err)
 				} else {
@@ -95,7 +97,8 @@ func TestInboxKeepsOrder(t *testing.T) {
 				if i%97 == 0 {
 					r.Meta = map[string]any{"not": "ordinary"}
 				}
-				if _, err := mine.Insert(t.Context(), epoch, []storage.Insert{{Record: r, IDIsNew: i%61 != 0}}, nil); err != nil {
+				if _, err := mine.Insert(t.Context(), epoch,
+					[]storage.Insert{{Record: r, IDIsNew: i%61 != 0}}, nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -118,7 +121,8 @@ func TestInboxKeepsOrder(t *testing.T) {
 				r.State, r.LeaseUntil, r.FinishedAt = ojs.StateCompleted, time.Time{}, epoch
 				to = append(to, r)
 			}
-			into := []*storage.Record{new(storage.Record), new(storage.Record), new(storage.Record), new(storage.Record)}
+			into := []*storage.Record{new(storage.Record), new(storage.Record), new(storage.Record),
+				new(storage.Record)}
 			_, n, err := s.SettleAndClaim(t.Context(), epoch, to, nil, storage.Claim{Worker: "w"}, into)
 			if err != nil {
 				t.Fatal(err)

@@ -37,8 +37,10 @@ func TestInbox(t *testing.T) {
 		steps := map[string]func(*rapid.T){
 			"insert": func(t *rapid.T) {
 				batch := make([]storage.Insert, 1+draw("n", 40)/(1+draw("few", 40)))
-				kind := rapid.SampledFrom([]int{-1, 0, 3, 15}).Draw(t, "kind") // of special jobs: none, those with a priority, bounded ones, all
-				queue, jobType := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(t, "queue"), rapid.SampledFrom([]string{"x", "x", "x", "y"}).Draw(t, "type")
+				// of special jobs: none, those with a priority, bounded ones, all
+				kind := rapid.SampledFrom([]int{-1, 0, 3, 15}).Draw(t, "kind")
+				queue, jobType := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(t, "queue"),
+					rapid.SampledFrom([]string{"x", "x", "x", "y"}).Draw(t, "type")
 				for i := range batch {
 					r := record(fmt.Sprintf("%06d", ids), ojs.StateAvailable)
 					ids++
@@ -119,7 +121,8 @@ func TestInbox(t *testing.T) {
 					for i := range into {
 						into[i] = new(storage.Record)
 					}
-					settled, n, err := s.(storage.SettleClaimer).SettleAndClaim(ctx, now, to, nil, claim, into)
+					settled, n, err := s.(storage.SettleClaimer).SettleAndClaim(ctx, now, to,
+						nil, claim, into)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -158,7 +161,8 @@ func TestInbox(t *testing.T) {
 				})
 			},
 			"queue": func(t *rapid.T) {
-				to := rapid.SampledFrom([]ojs.QueueState{ojs.QueueActive, ojs.QueueActive, ojs.QueueActive, ojs.QueueActive, ojs.QueuePaused, ojs.QueueDraining}).Draw(t, "state")
+				to := rapid.SampledFrom([]ojs.QueueState{ojs.QueueActive, ojs.QueueActive, ojs.QueueActive,
+					ojs.QueueActive, ojs.QueuePaused, ojs.QueueDraining}).Draw(t, "state")
 				same("queue", func(s storage.Storage) any {
 					was, err := s.(storage.QueueStore).SetQueueState(ctx, "a", to)
 					if err != nil {
@@ -210,7 +214,8 @@ func TestInboxConcurrently(t *testing.T) {
 		group.Go(func() {
 			for i := range each {
 				r := record(fmt.Sprintf("%d-%06d", p, i), ojs.StateAvailable)
-				if _, err := s.Insert(t.Context(), epoch, []storage.Insert{{Record: r, IDIsNew: true}}, nil); err != nil {
+				if _, err := s.Insert(t.Context(), epoch, []storage.Insert{{Record: r, IDIsNew: true}},
+					nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -247,7 +252,8 @@ func TestInboxConcurrently(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Insert(context.Background(), epoch, []storage.Insert{{Record: record("late", ojs.StateAvailable), IDIsNew: true}}, nil)
+	_, err := s.Insert(context.Background(), epoch,
+		[]storage.Insert{{Record: record("late", ojs.StateAvailable), IDIsNew: true}}, nil)
 	if !errors.Is(err, ojs.ErrClosed) {
 		t.Errorf("a closed storage says %v", err)
 	}

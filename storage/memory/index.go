@@ -132,7 +132,8 @@ func (x *index) after(ord uint64) (chunk, at int) {
 		return chunk, 0
 	}
 	c := x.chunks[chunk]
-	if first := c.entries[0].ord; ord >= first && ord-first < uint64(c.used)-1 && c.entries[ord-first].ord == ord {
+	if first := c.entries[0].ord; ord >= first && ord-first < uint64(c.used)-1 &&
+		c.entries[ord-first].ord == ord {
 		return chunk, int(ord-first) + 1 // numbers without gaps
 	}
 	return chunk, sort.Search(c.used, func(i int) bool { return c.entries[i].ord > ord })

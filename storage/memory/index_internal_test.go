@@ -54,7 +54,8 @@ func TestIndex(t *testing.T) {
 					}
 					return true
 				})
-				k, _ := slices.BinarySearchFunc(want, after+1, func(j *job, ord uint64) int { return int(j.ord) - int(ord) })
+				k, _ := slices.BinarySearchFunc(want, after+1,
+					func(j *job, ord uint64) int { return int(j.ord) - int(ord) })
 				if !slices.Equal(got, want[k:]) {
 					t.Fatalf("%d jobs after %d, want %d", len(got), after, len(want[k:]))
 				}

@@ -110,7 +110,8 @@ type kind struct {
 	retry                        ojs.RetryPolicy
 	timeout, totalTimeout, lease time.Duration
 	resultTTL                    time.Duration
-	unique                       *ojs.UniquePolicy // nil: none, or one with a key, which may be another in each job
+	// nil: none, or one with a key, which may be another in each job
+	unique *ojs.UniquePolicy
 
 	home  *queue
 	group *group // where those of them that are available are
@@ -121,7 +122,8 @@ type kind struct {
 func (k *kind) fits(r *storage.Record) bool {
 	return k.jobType == r.Type && k.version == r.TypeVersion && k.queue == r.Queue &&
 		k.maxAttempts == r.MaxAttempts &&
-		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease && k.resultTTL == r.ResultTTL && k.retry.Equal(r.Retry) &&
+		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease &&
+		k.resultTTL == r.ResultTTL && k.retry.Equal(r.Retry) &&
 		equalUnique(k.unique, ofMany(r.Unique))
 }
 
@@ -137,9 +139,11 @@ func equalUnique(a, b *ojs.UniquePolicy) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Keys == b.Keys && a.Key == b.Key && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths && a.OnConflict == b.OnConflict &&
+	return a.Keys == b.Keys && a.Key == b.Key && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths &&
+		a.OnConflict == b.OnConflict &&
 		a.MaxWait == b.MaxWait &&
-		equalLists(a.ArgsKeys, b.ArgsKeys) && equalLists(a.MetaKeys, b.MetaKeys) && equalLists(a.States, b.States)
+		equalLists(a.ArgsKeys, b.ArgsKeys) && equalLists(a.MetaKeys, b.MetaKeys) &&
+		equalLists(a.States, b.States)
 }
 
 // equalLists minds that an empty list is another than none.
@@ -219,7 +223,8 @@ func (s *Storage) set(j *job, r *storage.Record) {
 // that is not stored yet.
 func (s *Storage) fill(j *job, r *storage.Record) {
 	j.id, j.args, j.version = r.ID, r.Args, r.Version
-	j.state, j.priority = uint8(stateIndex(r.State)), int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
+	j.state, j.priority = uint8(stateIndex(r.State)),
+		int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
 	j.limit = s.sharedLimit(r.RateLimit)
 	compact := j.common(r) && s.attempted(j, r)
 	if compact && r.Fingerprint == "" && r.Fairness == (ojs.Fairness{}) {
@@ -272,7 +277,8 @@ func (s *Storage) attempted(j *job, r *storage.Record) bool {
 	default:
 		until = r.FinishedAt
 	}
-	if r.State != ojs.StateRetryable && !r.NextRetryAt.IsZero() || !r.State.Terminal() && !r.FinishedAt.IsZero() {
+	if r.State != ojs.StateRetryable && !r.NextRetryAt.IsZero() ||
+		!r.State.Terminal() && !r.FinishedAt.IsZero() {
 		return false
 	}
 	var enqueued, started, ends bool
@@ -488,7 +494,8 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 		return nil
 	}
 	c := *p
-	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys), slices.Clone(p.States)
+	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys),
+		slices.Clone(p.States)
 	return &c
 }
 

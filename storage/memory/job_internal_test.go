@@ -70,7 +70,8 @@ func TestKindsTellPoliciesApart(t *testing.T) {
 // record, for any job and any times.
 func TestJobInPlace(t *testing.T) {
 	instants := []time.Time{
-		{}, time.Unix(0, 0).UTC(), time.Unix(0, math.MinInt64).UTC(), time.Unix(0, math.MaxInt64).UTC(), time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC),
+		{}, time.Unix(0, 0).UTC(), time.Unix(0, math.MinInt64).UTC(), time.Unix(0, math.MaxInt64).UTC(),
+		time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC),
 		time.Date(2600, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -85,7 +86,8 @@ func TestJobInPlace(t *testing.T) {
 		j := s.prepare(r)
 		s.adopt(j, r)
 		at := func(name string) time.Time { return rapid.SampledFrom(instants).Draw(t, name) }
-		want, worker, now := j.record(), rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "worker"), at("now")
+		want, worker, now := j.record(), rapid.SampledFrom([]string{"", "a", "b"}).Draw(t,
+			"worker"), at("now")
 		want.Claim(now, worker)
 		var got storage.Record
 		s.claimed(j, now, worker, &got)
@@ -93,7 +95,8 @@ func TestJobInPlace(t *testing.T) {
 			t.Fatalf("claimed %+v, stored %+v\nwant %+v", got, there, want)
 		}
 		want.State = rapid.SampledFrom(ojs.AllStates()).Draw(t, "state")
-		want.LeaseUntil, want.FinishedAt, want.NextRetryAt, want.EnqueuedAt = at("lease until"), at("finished"), at("retry"), at("enqueued")
+		want.LeaseUntil, want.FinishedAt, want.NextRetryAt, want.EnqueuedAt = at("lease until"),
+			at("finished"), at("retry"), at("enqueued")
 		want.Progress = rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "later progress")
 		if rapid.Bool().Draw(t, "failed") {
 			want.Errors = []ojs.Failure{{Message: "m"}}
@@ -187,8 +190,10 @@ func fillAll(t *testing.T, v reflect.Value) {
 // A job gives back what it was made of, compact or not, also in the memory of another.
 func TestJobHoldsRecord(t *testing.T) {
 	instants := []time.Time{
-		{}, time.Unix(0, 0).UTC(), time.Unix(0, math.MinInt64).UTC(), time.Unix(0, math.MaxInt64).UTC(), time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC),
-		time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2600, 1, 1, 0, 0, 0, 0, time.UTC),
+		{}, time.Unix(0, 0).UTC(), time.Unix(0, math.MinInt64).UTC(), time.Unix(0, math.MaxInt64).UTC(),
+		time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC),
+		time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
+		time.Date(2600, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 	args, err := ojs.NewArgs("args")
 	if err != nil {
@@ -209,10 +214,13 @@ func TestJobHoldsRecord(t *testing.T) {
 				return at
 			}
 			r.CreatedAt = rapid.SampledFrom(instants).Draw(t, "created")
-			r.ScheduledAt, r.EnqueuedAt, r.StartedAt, r.ExpiresAt = at("scheduled"), at("enqueued"), at("started"), at("expires")
-			r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt, r.LeaseUntil = at("retry"), at("finished"), at("dead"), at("lease")
+			r.ScheduledAt, r.EnqueuedAt, r.StartedAt, r.ExpiresAt = at("scheduled"), at("enqueued"),
+				at("started"), at("expires")
+			r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt, r.LeaseUntil = at("retry"), at("finished"),
+				at("dead"), at("lease")
 			if some("numbers") {
-				r.Priority = rapid.SampledFrom([]int{1, math.MinInt32, math.MaxInt32, math.MaxInt}).Draw(t, "priority")
+				r.Priority = rapid.SampledFrom([]int{1, math.MinInt32, math.MaxInt32, math.MaxInt}).Draw(
+					t, "priority")
 				r.Attempt = rapid.SampledFrom([]int{1, -1, math.MaxInt32 + 1}).Draw(t, "attempt")
 				r.Progress = rapid.SampledFrom([]float64{0.5, 1, -1}).Draw(t, "progress")
 			}
@@ -243,7 +251,8 @@ func TestJobHoldsRecord(t *testing.T) {
 			if got := j.record(); !reflect.DeepEqual(got, want) {
 				t.Fatalf("got %+v\nwant %+v", got, want)
 			}
-			if !j.createdAt().Equal(r.CreatedAt) || !j.wakeAt().Equal(r.WakeAt()) || !j.deadline().Equal(r.Deadline()) || j.fingerprint() != r.Fingerprint ||
+			if !j.createdAt().Equal(r.CreatedAt) || !j.wakeAt().Equal(r.WakeAt()) ||
+				!j.deadline().Equal(r.Deadline()) || j.fingerprint() != r.Fingerprint ||
 				j.deadLettered() != r.DeadLettered() || r.State.Terminal() && !j.finishedAt().Equal(r.FinishedAt) {
 				t.Fatalf("parts of %+v differ", want)
 			}

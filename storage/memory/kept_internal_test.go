@@ -35,12 +35,14 @@ func TestKeptJobsArePruned(t *testing.T) {
 			case 0, 1:
 				for range rnd.IntN(12) {
 					var r storage.Record
-					r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n), "x", "q", ojs.StateAvailable
+					r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n), "x",
+						"q", ojs.StateAvailable
 					r.CreatedAt, r.Lease, r.Timeout = now, time.Hour, time.Hour
 					r.ResultTTL = time.Duration(rnd.IntN(3)*rnd.IntN(30)) * time.Second
 					if n++; rnd.IntN(4) > 0 {
 						r.Fingerprint = r.ID
-						r.Unique = &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Duration(rnd.IntN(60)) * time.Second}
+						r.Unique = &ojs.UniquePolicy{States: ojs.AllStates(),
+							Period: time.Duration(rnd.IntN(60)) * time.Second}
 						if rnd.IntN(3) == 0 {
 							r.Unique.Key = r.ID
 						}
@@ -60,14 +62,16 @@ func TestKeptJobsArePruned(t *testing.T) {
 					i := rnd.IntN(len(live))
 					r := live[i]
 					live = slices.Delete(live, i, i+1)
-					r.State, r.FinishedAt = ojs.StateCancelled, now.Add(-time.Duration(rnd.IntN(5)*rnd.IntN(20))*time.Second)
+					r.State, r.FinishedAt = ojs.StateCancelled,
+						now.Add(-time.Duration(rnd.IntN(5)*rnd.IntN(20))*time.Second)
 					both(func(on storage.Storage) error {
 						changes := []storage.Change{{Record: r, AttemptFieldsOnly: true}}
 						_, err := on.Settle(ctx, now, changes, nil)
 						return err
 					})
 					if rnd.IntN(10) == 0 {
-						both(func(on storage.Storage) error { _, err := on.Delete(ctx, []string{r.ID}); return err })
+						both(
+							func(on storage.Storage) error { _, err := on.Delete(ctx, []string{r.ID}); return err })
 					}
 				}
 			case 3:
@@ -85,7 +89,8 @@ func TestKeptJobsArePruned(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if want, _ := ref.Prune(ctx, p); !slices.Equal(got.IDs, want.IDs) || got.Left != want.Left || !got.Oldest.Equal(want.Oldest) {
+				if want, _ := ref.Prune(ctx, p); !slices.Equal(got.IDs, want.IDs) || got.Left != want.Left ||
+					!got.Oldest.Equal(want.Oldest) {
 					t.Fatalf("seed %d, step %d: %+v pruned %+v, want %+v", seed, step, p, got, want)
 				}
 			}
@@ -113,22 +118,26 @@ func TestKeptAgainWhenTheClockGoesBack(t *testing.T) {
 	const jobs = 5
 	for i := range jobs {
 		var r storage.Record
-		r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", i), "x", "q", ojs.StateAvailable
+		r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", i), "x", "q",
+			ojs.StateAvailable
 		r.CreatedAt, r.Lease, r.Timeout = now, time.Hour, time.Hour
-		r.Fingerprint, r.Unique = r.ID, &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Duration(i+1) * time.Hour}
+		r.Fingerprint, r.Unique = r.ID, &ojs.UniquePolicy{States: ojs.AllStates(),
+			Period: time.Duration(i+1) * time.Hour}
 		out, err := s.Insert(t.Context(), now, []storage.Insert{{Record: r}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Version, r.State, r.FinishedAt = out[0].Version, ojs.StateCancelled, now
-		if _, err := s.Settle(t.Context(), now, []storage.Change{{Record: r, AttemptFieldsOnly: true}}, nil); err != nil {
+		if _, err := s.Settle(t.Context(), now, []storage.Change{{Record: r, AttemptFieldsOnly: true}},
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	prune := func(hour, most, want int) {
 		t.Helper()
 		at := now.Add(time.Duration(hour) * time.Hour)
-		if out, err := s.Prune(t.Context(), storage.Prune{Now: at, Before: at.Add(1), Max: most}); err != nil || len(out.IDs) != want {
+		if out, err := s.Prune(t.Context(),
+			storage.Prune{Now: at, Before: at.Add(1), Max: most}); err != nil || len(out.IDs) != want {
 			t.Fatalf("after %d hours: %+v, %v, want %d", hour, out, err, want)
 		}
 	}

@@ -27,7 +27,8 @@ func BenchmarkLimits(b *testing.B) {
 					limit.Key = key
 					r.RateLimit = &limit
 				}
-				if _, err := s.Insert(b.Context(), now, []storage.Insert{{Record: r, IDIsNew: true}}, nil); err != nil {
+				if _, err := s.Insert(b.Context(), now, []storage.Insert{{Record: r, IDIsNew: true}},
+					nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -47,7 +47,8 @@ type Storage struct {
 	due    scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
 	all    index                // every job, by insertion
 	ended  [classes]endings     // finished jobs that may be pruned
-	kept   scheduler.Heap[*job] // finished jobs that are not pruned before a time, by storage.Record.KeptUntil
+	// finished jobs that are not pruned before a time, by storage.Record.KeptUntil
+	kept   scheduler.Heap[*job]
 	held   endings              // those in kept
 	freed  scheduler.Heap[*job] // jobs in ended that were in kept, the latest KeptUntil first
 	dead   index                // dead letters, by when they came there
@@ -157,7 +158,8 @@ func (s *Storage) leave() {
 // taken notes that a claim has been taken from its holder.
 func (s *Storage) taken(id string, version uint64, cause error) {
 	if s.heard {
-		s.notice.Taken = append(s.notice.Taken, storage.Taken{Held: storage.Held{ID: id, Version: version}, Cause: cause})
+		s.notice.Taken = append(s.notice.Taken, storage.Taken{Held: storage.Held{ID: id, Version: version},
+			Cause: cause})
 	}
 }
 
@@ -168,7 +170,9 @@ func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 }
 
 // insert is Insert for a call that self makes.
-func (s *Storage) insert(ctx context.Context, self any, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *Storage) insert(
+	ctx context.Context, self any, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	first, refused := s.prepareAll(batch)
 	if refused == nil && s.leaveIn(ctx, self, batch, first) {
 		for range batch {
@@ -196,7 +200,8 @@ func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
 		switch state := batch[i].Record.State; state {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
 		default:
-			return nil, &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state", Reason: fmt.Sprintf("%q is no state to begin in", state)}
+			return nil, &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
+				Reason: fmt.Sprintf("%q is no state to begin in", state)}
 		}
 	}
 	for i := len(batch) - 1; i >= 0; i-- {
@@ -307,7 +312,9 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) err
 }
 
 // claim is Claim for a call that self makes.
-func (s *Storage) claim(ctx context.Context, self any, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *Storage) claim(
+	ctx context.Context, self any, now time.Time, c storage.Claim, dst []storage.Record,
+) ([]storage.Record, error) {
 	if err := s.enterAhead(ctx, self); err != nil {
 		return dst, err
 	}
@@ -380,12 +387,13 @@ func (s *Storage) unclaim(ctx context.Context, self any, held []storage.Held) (n
 
 // taker is where a claim's jobs go.
 type taker struct {
-	list      []storage.Record  // they are appended to it
-	before    int               // those that were in it
-	into      []*storage.Record // if it is not nil, these become the jobs instead
-	n         int               // of into, are jobs by now
-	left      int               // how many more jobs there may be
-	unlimited bool              // the first job that has an uncounted rate limit or an enqueue TTL ends the claim
+	list   []storage.Record  // they are appended to it
+	before int               // those that were in it
+	into   []*storage.Record // if it is not nil, these become the jobs instead
+	n      int               // of into, are jobs by now
+	left   int               // how many more jobs there may be
+	// the first job that has an uncounted rate limit or an enqueue TTL ends the claim
+	unlimited bool
 }
 
 // taken is how many jobs there are.
@@ -470,7 +478,9 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 }
 
 // settle is Settle for a call that self makes.
-func (s *Storage) settle(ctx context.Context, self any, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Storage) settle(
+	ctx context.Context, self any, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
 	if err := s.enterAs(ctx, self); err != nil {
 		return dst, err
 	}
@@ -525,7 +535,8 @@ func (s *Storage) settles(near uint32, to *storage.Record) (j *job, refused *sto
 // applyChange makes a change that settles allows.
 func (s *Storage) applyChange(j *job, to *storage.Record, sameJob bool) storage.Settled {
 	from := j.current()
-	if from == ojs.StateAvailable && to.State == from && to.Queue == j.kind.queue && to.Priority == int(j.priority) &&
+	if from == ojs.StateAvailable && to.State == from && to.Queue == j.kind.queue &&
+		to.Priority == int(j.priority) &&
 		to.Fairness.Key == j.fairness().Key {
 		s.edit(j, to)
 		return storage.Settled{Version: j.version}
@@ -648,7 +659,9 @@ func another(list []storage.Record) ([]storage.Record, *storage.Record) {
 }
 
 // extend is Extend for a call that self makes.
-func (s *Storage) extend(ctx context.Context, self any, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+func (s *Storage) extend(
+	ctx context.Context, self any, now time.Time, extensions []storage.Extension,
+) (lost []string, err error) {
 	if err := s.enterAs(ctx, self); err != nil {
 		return nil, err
 	}
@@ -668,7 +681,9 @@ func (s *Storage) extend(ctx context.Context, self any, now time.Time, extension
 }
 
 // comeDue is Due for a call that self makes.
-func (s *Storage) comeDue(ctx context.Context, self any, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+func (s *Storage) comeDue(
+	ctx context.Context, self any, now time.Time, limit int, buf []storage.Record,
+) (storage.Due, error) {
 	d := storage.Due{Promoted: buf[:0]}
 	if err := s.enterAs(ctx, self); err != nil {
 		return storage.Due{}, err

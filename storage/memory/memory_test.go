@@ -115,7 +115,9 @@ func TestOneSettles(t *testing.T) {
 func TestInsertRefusesOtherStates(t *testing.T) {
 	s := memory.New()
 	for _, state := range append(ojs.AllStates(), "", "dead") {
-		_, err := s.Insert(t.Context(), epoch, []storage.Insert{{Record: record("ok"+string(state), ojs.StateAvailable)}, {Record: record(string(state), state)}}, nil)
+		_, err := s.Insert(t.Context(), epoch,
+			[]storage.Insert{{Record: record("ok"+string(state), ojs.StateAvailable)},
+				{Record: record(string(state), state)}}, nil)
 		begin := state == ojs.StateAvailable || state == ojs.StateScheduled || state == ojs.StatePending
 		if begin != (err == nil) || !begin && !errors.Is(err, ojs.ErrInvalid) {
 			t.Errorf("%q: %v", state, err)
@@ -134,7 +136,8 @@ func TestClockGoesBack(t *testing.T) {
 	expiring.ExpiresAt = epoch.Add(time.Minute)
 	insert(t, s, due, expiring)
 	for _, now := range []time.Time{epoch.Add(-time.Hour), epoch, epoch.Add(time.Minute - 1)} {
-		if d, err := s.Due(t.Context(), now, 10, nil); err != nil || len(d.Promoted)+len(d.Expired)+len(d.Stalled) != 0 || !d.Next.Equal(epoch.Add(time.Minute)) {
+		if d, err := s.Due(t.Context(), now, 10, nil); err != nil || len(d.Promoted)+len(d.Expired)+
+			len(d.Stalled) != 0 || !d.Next.Equal(epoch.Add(time.Minute)) {
 			t.Errorf("at %v: %+v, %v", now, d, err)
 		}
 	}
@@ -176,7 +179,8 @@ func TestListingUnderChange(t *testing.T) {
 				continue
 			}
 			r.State = ojs.StateCancelled
-			if out, err := s.Settle(t.Context(), epoch, []storage.Change{{Record: r}}, nil); err != nil || out[0].Err != nil {
+			if out, err := s.Settle(t.Context(), epoch, []storage.Change{{Record: r}}, nil); err != nil ||
+				out[0].Err != nil {
 				t.Fatal(out, err)
 			}
 			if n, err := s.Delete(t.Context(), []string{id}); n != 1 || err != nil {
@@ -278,7 +282,8 @@ func TestEndedContextAndClose(t *testing.T) {
 			t.Errorf("%s after Close: %v", name, err)
 		}
 	}
-	if _, err := s.Insert(t.Context(), epoch, make([]storage.Insert, 1), nil); !errors.Is(err, ojs.ErrClosed) {
+	if _, err := s.Insert(t.Context(), epoch, make([]storage.Insert, 1), nil); !errors.Is(err,
+		ojs.ErrClosed) {
 		t.Errorf("Insert of what it would refuse, after Close: %v", err)
 	}
 }
@@ -339,7 +344,8 @@ func FuzzTransitions(f *testing.F) {
 					t.Fatalf("job %s: version fell from %d to %d", id, before.Version, r.Version)
 				case r.Version == before.Version:
 					t.Fatalf("job %s: from %s to %s under one version", id, before.State, r.State)
-				case r.Version == before.Version+1 && r.State != before.State && !before.State.CanBecome(r.State):
+				case r.Version == before.Version+1 && r.State != before.State &&
+					!before.State.CanBecome(r.State):
 					t.Fatalf("job %s: from %s to %s", id, before.State, r.State)
 				}
 				last[id] = r
@@ -367,7 +373,8 @@ func FuzzTransitions(f *testing.F) {
 			case 6:
 				_, _ = s.Delete(t.Context(), []string{id})
 			case 7:
-				_, _ = s.Extend(t.Context(), now, []storage.Extension{{Held: storage.Held{ID: id, Version: last[id].Version}}})
+				_, _ = s.Extend(t.Context(), now,
+					[]storage.Extension{{Held: storage.Held{ID: id, Version: last[id].Version}}})
 			}
 			look()
 		}
@@ -379,7 +386,8 @@ func FuzzTransitions(f *testing.F) {
 		for _, c := range counts {
 			total += c.N
 		}
-		if page, err := s.List(t.Context(), storage.Query{}); err != nil || len(page.Records) != total || total != len(last) {
+		if page, err := s.List(t.Context(), storage.Query{}); err != nil || len(page.Records) != total ||
+			total != len(last) {
 			t.Fatalf("%d counted, %d listed, %d known: %v", total, len(page.Records), len(last), err)
 		}
 	})
@@ -436,7 +444,8 @@ func TestDueUsesMemory(t *testing.T) {
 	buf := []storage.Record{record("spoilt", ojs.StateDiscarded), record("spoilt", ojs.StateDiscarded)}
 	for _, n := range []int{2, 1} {
 		d, err := s.Due(t.Context(), epoch.Add(time.Minute), 2, buf)
-		if err != nil || len(d.Promoted) != n || &d.Promoted[0] != &buf[0] || d.Promoted[0].State != ojs.StateAvailable {
+		if err != nil || len(d.Promoted) != n || &d.Promoted[0] != &buf[0] ||
+			d.Promoted[0].State != ojs.StateAvailable {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}

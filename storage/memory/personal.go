@@ -22,17 +22,23 @@ func (s *Storage) Bind(caller any, asked storage.Storage) storage.Storage {
 }
 
 // Insert implements storage.Storage.
-func (p *personal) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (p *personal) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	return p.insert(ctx, p.self, now, batch, dst)
 }
 
 // Claim implements storage.Storage.
-func (p *personal) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (p *personal) Claim(
+	ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record,
+) ([]storage.Record, error) {
 	return p.claim(ctx, p.self, now, c, dst)
 }
 
 // Settle implements storage.Storage.
-func (p *personal) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (p *personal) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
 	return p.settle(ctx, p.self, now, changes, dst)
 }
 
@@ -47,7 +53,9 @@ func (p *personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held
 }
 
 // Extend implements storage.Storage.
-func (p *personal) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+func (p *personal) Extend(
+	ctx context.Context, now time.Time, extensions []storage.Extension,
+) (lost []string, err error) {
 	return p.extend(ctx, p.self, now, extensions)
 }
 
@@ -66,7 +74,9 @@ func (p *personal) Revive(
 }
 
 // Due implements storage.Storage.
-func (p *personal) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+func (p *personal) Due(
+	ctx context.Context, now time.Time, limit int, buf []storage.Record,
+) (storage.Due, error) {
 	return p.comeDue(ctx, p.self, now, limit, buf)
 }
 
@@ -79,17 +89,23 @@ func (s *Storage) caller(ctx context.Context) any {
 }
 
 // Insert implements storage.Storage.
-func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *Storage) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	return s.insert(ctx, s.caller(ctx), now, batch, dst)
 }
 
 // Claim implements storage.Storage.
-func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *Storage) Claim(
+	ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record,
+) ([]storage.Record, error) {
 	return s.claim(ctx, s.caller(ctx), now, c, dst)
 }
 
 // Settle implements storage.Storage.
-func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Storage) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
 	return s.settle(ctx, s.caller(ctx), now, changes, dst)
 }
 
@@ -104,12 +120,16 @@ func (s *Storage) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 }
 
 // Extend implements storage.Storage.
-func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+func (s *Storage) Extend(
+	ctx context.Context, now time.Time, extensions []storage.Extension,
+) (lost []string, err error) {
 	return s.extend(ctx, s.caller(ctx), now, extensions)
 }
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (storage.Due, error) {
+func (s *Storage) Due(
+	ctx context.Context, now time.Time, limit int, buf []storage.Record,
+) (storage.Due, error) {
 	return s.comeDue(ctx, s.caller(ctx), now, limit, buf)
 }
 

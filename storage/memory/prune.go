@@ -29,7 +29,8 @@ const (
 	classes
 )
 
-var classStates = [...]ojs.State{completed: ojs.StateCompleted, cancelled: ojs.StateCancelled, discarded: ojs.StateDiscarded}
+var classStates = [...]ojs.State{completed: ojs.StateCompleted, cancelled: ojs.StateCancelled,
+	discarded: ojs.StateDiscarded}
 
 func classOf(j *job) class {
 	switch {

@@ -141,7 +141,8 @@ func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*o
 func (s *Storage) drop(over []*overflow, now time.Time, batch []storage.Insert, results []storage.Inserted) {
 	for _, o := range over {
 		for _, j := range o.oldest {
-			results[o.last].Dropped = s.change(j, results[o.last].Dropped, func(r *storage.Record) { r.Drop(now) })
+			results[o.last].Dropped = s.change(j, results[o.last].Dropped,
+				func(r *storage.Record) { r.Drop(now) })
 		}
 	}
 	for i := range batch {

@@ -84,7 +84,8 @@ func TestTable(t *testing.T) {
 				if most := longest(&x); most > 2*crowd { // strays may come to it
 					t.Fatalf("a bucket of %d lines", most)
 				}
-				if b := int(x.buckets); b > 2*x.n+8 || 5*b < 2*x.n || len(x.segments) != (b+segmentSize-1)/segmentSize {
+				if b := int(x.buckets); b > 2*x.n+8 || 5*b < 2*x.n ||
+					len(x.segments) != (b+segmentSize-1)/segmentSize {
 					t.Fatalf("%d buckets in %d segments for %d jobs", b, len(x.segments), x.n)
 				}
 				for _, segment := range x.segments[len(x.segments):cap(x.segments)] {

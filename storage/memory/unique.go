@@ -80,7 +80,8 @@ func (s *Storage) resolve(batch []storage.Insert, now time.Time, after *lead) (*
 	conflicts := false
 	for i := range batch {
 		fp := batch[i].Record.Fingerprint
-		conflicts = conflicts || fp != "" && (len(batch) > 1 || s.unique[fp] != nil) // a lone job conflicts only with stored jobs
+		// a lone job conflicts only with stored jobs
+		conflicts = conflicts || fp != "" && (len(batch) > 1 || s.unique[fp] != nil)
 	}
 	if !conflicts && after == nil {
 		return nil, nil
@@ -114,7 +115,8 @@ func (s *Storage) resolveOne(p *plan, batch []storage.Insert, i int, now time.Ti
 	case ojs.ConflictIgnore:
 		f.equal = &newest
 	case ojs.ConflictReplaceExceptSchedule, ojs.ConflictDebounce:
-		if scheduled, ok := s.newest(p, batch, rec, now, func(s ojs.State) bool { return s == ojs.StateScheduled }); ok && rec.TakenOver() {
+		if scheduled, ok := s.newest(p, batch, rec, now,
+			func(s ojs.State) bool { return s == ojs.StateScheduled }); ok && rec.TakenOver() {
 			f.equal, f.update = &scheduled, true
 		}
 		fallthrough
@@ -125,7 +127,8 @@ func (s *Storage) resolveOne(p *plan, batch []storage.Insert, i int, now time.Ti
 		}
 		for _, q := range slices.Backward(f.replaces) {
 			if batch[i].KeepActive && q.stored != nil && q.stored.current() == ojs.StateActive {
-				return &ojs.DuplicateError{ID: q.stored.id, State: ojs.StateActive, Fingerprint: rec.Fingerprint}
+				return &ojs.DuplicateError{ID: q.stored.id, State: ojs.StateActive,
+					Fingerprint: rec.Fingerprint}
 			}
 		}
 		for _, q := range f.replaces {
@@ -158,7 +161,9 @@ func (p *plan) look(q peer, batch []storage.Insert) (string, ojs.State) {
 
 // newest finds the newest job that is in the way of rec and in a state for which ok
 // holds.
-func (s *Storage) newest(p *plan, batch []storage.Insert, rec *storage.Record, now time.Time, ok func(ojs.State) bool) (peer, bool) {
+func (s *Storage) newest(
+	p *plan, batch []storage.Insert, rec *storage.Record, now time.Time, ok func(ojs.State) bool,
+) (peer, bool) {
 	mine, created := -1, time.Time{} // of the batch
 	for _, k := range p.placed[rec.Fingerprint] {
 		at := batch[k].Record.CreatedAt
@@ -174,7 +179,9 @@ func (s *Storage) newest(p *plan, batch []storage.Insert, rec *storage.Record, n
 	return peer{stored: best}, best != nil
 }
 
-func (s *Storage) newestStored(p *plan, rec *storage.Record, now time.Time, ok func(ojs.State) bool) (best *job) {
+func (s *Storage) newestStored(
+	p *plan, rec *storage.Record, now time.Time, ok func(ojs.State) bool,
+) (best *job) {
 	there := s.unique[rec.Fingerprint]
 	if there == nil {
 		return nil
@@ -274,7 +281,9 @@ func (p *plan) leaves(queue string) (n int) {
 
 // carryOut does to the equals of the i-th job of the batch what the plan says, before
 // that job is stored. Stored has those of the batch that have been stored so far.
-func (s *Storage) carryOut(p *plan, i int, batch []storage.Insert, stored []*job, now time.Time, result *storage.Inserted) {
+func (s *Storage) carryOut(
+	p *plan, i int, batch []storage.Insert, stored []*job, now time.Time, result *storage.Inserted,
+) {
 	if p == nil {
 		return
 	}

@@ -22,10 +22,13 @@ type uniqueStore struct {
 	n   int
 }
 
-func (u *uniqueStore) insert(fingerprint string, p ojs.UniquePolicy, state ojs.State) (string, storage.Inserted, error) {
+func (u *uniqueStore) insert(
+	fingerprint string, p ojs.UniquePolicy, state ojs.State,
+) (string, storage.Inserted, error) {
 	u.n++
 	r := storage.Record{Fingerprint: fingerprint}
-	r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease, r.Unique = fmt.Sprint("job", u.n), "x", "q", state, u.now, time.Minute, &p
+	r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease, r.Unique = fmt.Sprint("job", u.n), "x", "q", state,
+		u.now, time.Minute, &p
 	if state == ojs.StateScheduled {
 		r.ScheduledAt = u.now.Add(time.Hour)
 	}
@@ -133,7 +136,8 @@ func TestUniqueScenarios(t *testing.T) {
 		first := u.admitted("", "f", p)
 		u.move(first, ojs.StateActive)
 		_, out, err := u.insert("f", p, ojs.StateAvailable)
-		if err != nil || len(out.Replaced) != 1 || out.Replaced[0].ID != first || out.Replaced[0].Version != 3 || u.state(first) != ojs.StateCancelled {
+		if err != nil || len(out.Replaced) != 1 || out.Replaced[0].ID != first ||
+			out.Replaced[0].Version != 3 || u.state(first) != ojs.StateCancelled {
 			t.Errorf("%+v, %v", out, err)
 		}
 	})
@@ -162,7 +166,8 @@ func TestUniqueScenarios(t *testing.T) {
 		u.rejected("C093", "f", first, reject)
 		u.admitted("", "f", ojs.UniquePolicy{States: []ojs.State{ojs.StatePending}})
 		u.now = u.now.Add(time.Second)
-		if d, err := u.s.Due(t.Context(), u.now, 10, nil); err != nil || len(d.Promoted) != 1 || d.Promoted[0].ID != first {
+		if d, err := u.s.Due(t.Context(), u.now, 10, nil); err != nil || len(d.Promoted) != 1 ||
+			d.Promoted[0].ID != first {
 			t.Errorf("C094: %+v, %v", d, err)
 		}
 	})
@@ -198,7 +203,8 @@ func TestUniqueScenarios(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, out, err := u.insert("f", p, ojs.StateScheduled)
-		if err != nil || out.Existing == nil || !out.Updated || out.Existing.ID != first || out.Existing.Version != 2 || out.Replaced != nil {
+		if err != nil || out.Existing == nil || !out.Updated || out.Existing.ID != first ||
+			out.Existing.Version != 2 || out.Replaced != nil {
 			t.Errorf("%+v, %v", out, err)
 		}
 	})
@@ -217,7 +223,8 @@ func TestUniqueScenarios(t *testing.T) {
 		u.admitted("", "f", p)
 	})
 	t.Run("C079 C080 C081 the strength", func(t *testing.T) {
-		if c := memory.New().Capabilities(); c.Unique != storage.Strong || c.Mechanism == "" || !slices.Contains([]storage.Strength{"strong", "best-effort"}, c.Unique) {
+		if c := memory.New().Capabilities(); c.Unique != storage.Strong || c.Mechanism == "" ||
+			!slices.Contains([]storage.Strength{"strong", "best-effort"}, c.Unique) {
 			t.Errorf("%+v", c)
 		}
 	})

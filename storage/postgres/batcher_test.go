@@ -42,7 +42,8 @@ func TestRefusedAmongOthers(t *testing.T) {
 		},
 		"settle": func(n int, text string) error {
 			c := storage.Change{Record: record(100 + n)}
-			c.Record.State, c.Record.Version, c.Record.FinishedAt, c.Record.Worker = ojs.StateCancelled, versions[n], time.Now(), text
+			c.Record.State, c.Record.Version, c.Record.FinishedAt, c.Record.Worker = ojs.StateCancelled,
+				versions[n], time.Now(), text
 			settled, err := s.Settle(t.Context(), time.Now(), []storage.Change{c}, nil)
 			if err == nil {
 				err = settled[0].Err

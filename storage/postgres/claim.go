@@ -14,7 +14,9 @@ import (
 )
 
 // Claim implements storage.Storage.
-func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record) ([]storage.Record, error) {
+func (s *Storage) Claim(
+	ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record,
+) ([]storage.Record, error) {
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
@@ -95,7 +97,9 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim, dst
 // decodeClaimed appends the jobs that a statement has claimed to dst. It moves jobs that
 // do not decode to the quarantine. If that fails, they stay active until their leases
 // expire.
-func (s *Storage) decodeClaimed(ctx context.Context, claimed []stored, dst []storage.Record) []storage.Record {
+func (s *Storage) decodeClaimed(
+	ctx context.Context, claimed []stored, dst []storage.Record,
+) []storage.Record {
 	var met []bad
 	for i := range claimed {
 		rec, err := rows.Decode(&claimed[i].Columns)

@@ -72,7 +72,8 @@ func beginForCrash(s storage.Storage) crashtest.InTx {
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	pool := connect(t)
-	crashtest.Run(t, crashtest.Config{Open: openForCrash, At: schema(t, pool) + " " + server, Workers: 4, Producers: 2})
+	crashtest.Run(t, crashtest.Config{Open: openForCrash, At: schema(t, pool) + " " + server, Workers: 4,
+		Producers: 2})
 }
 
 // privateServer runs a server for one test.
@@ -120,7 +121,8 @@ func TestBadNetwork(t *testing.T) {
 		Disturb: func(ctx context.Context) {
 			crashtest.Wait(ctx, crashtest.Time(t))
 			p.good.Store(true)
-			t.Logf("%d connections were dropped, %d closed in one direction", p.dropped.Load(), p.halved.Load())
+			t.Logf("%d connections were dropped, %d closed in one direction", p.dropped.Load(),
+				p.halved.Load())
 		},
 	})
 }
@@ -136,7 +138,8 @@ func TestSwallowingNetwork(t *testing.T) {
 	p := startBadNetwork(t, server)
 	p.good.Store(true)
 	crashtest.Run(t, crashtest.Config{
-		Open: openForCrash, At: name + "/500ms " + p.dsn(), Direct: name + " " + server, Workers: 2, Producers: 2,
+		Open: openForCrash, At: name + "/500ms " + p.dsn(), Direct: name + " " + server, Workers: 2,
+		Producers: 2,
 		Disturb: func(ctx context.Context) {
 			for range 2 {
 				crashtest.Wait(ctx, crashtest.Time(t)/4)

@@ -19,7 +19,8 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 	if err != nil {
 		return nil, err
 	}
-	places, names, from := make([]int32, len(entries)), make([]string, len(entries)), make([]int64, len(entries))
+	places, names, from := make([]int32, len(entries)), make([]string, len(entries)),
+		make([]int64, len(entries))
 	for i := range entries {
 		places[i], names[i], from[i] = int32(i), entries[i].Name, int64(entries[i].Version)
 	}
@@ -69,7 +70,9 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 }
 
 // DueCrons implements storage.CronStore.
-func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, limit int) (due []storage.Cron, next time.Time, err error) {
+func (s *Storage) DueCrons(
+	ctx context.Context, now time.Time, after *storage.Cron, limit int,
+) (due []storage.Cron, next time.Time, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, time.Time{}, err
 	}
@@ -77,7 +80,8 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 	run, name := rows.CronPlace(after)
 	most := max(0, min(limit, maxRows))
 	for aside := true; aside; { // one more than asked for: next is of the same moment
-		if due, aside, err = s.readCrons(ctx, s.sql.dueCrons, run, name, rows.Nanos(now), most+1); err != nil {
+		if due, aside, err = s.readCrons(ctx, s.sql.dueCrons, run, name, rows.Nanos(now),
+			most+1); err != nil {
 			return nil, time.Time{}, err
 		}
 	}
@@ -92,7 +96,9 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 
 // readCrons reads entries. It reports whether it has set some aside, so that others come
 // in their places.
-func (s *Storage) readCrons(ctx context.Context, sql string, args ...any) (list []storage.Cron, aside bool, err error) {
+func (s *Storage) readCrons(
+	ctx context.Context, sql string, args ...any,
+) (list []storage.Cron, aside bool, err error) {
 	var name string
 	var version int64
 	var entry []byte

@@ -30,12 +30,14 @@ func TestUpgradeCrons(t *testing.T) {
 	if len(due) != 1 || due[0].Name != "whole" || due[0].Version != 7 || !next.Equal(at.Add(120)) {
 		t.Errorf("due %+v, then %v", due, next)
 	}
-	versions, err := s.SetCrons(t.Context(), []storage.Cron{{Name: "whole", Version: 7, NextRun: at.Add(time.Hour)}, {Name: "new"}})
+	versions, err := s.SetCrons(t.Context(),
+		[]storage.Cron{{Name: "whole", Version: 7, NextRun: at.Add(time.Hour)}, {Name: "new"}})
 	must(t, err)
 	if versions[0] <= 9 || versions[1] <= 9 || versions[0] == versions[1] {
 		t.Errorf("versions %v", versions)
 	}
-	if _, next, err = s.DueCrons(t.Context(), at.Add(120), &storage.Cron{Name: "part", NextRun: at.Add(120)}, 10); err != nil || !next.Equal(at.Add(time.Hour)) {
+	if _, next, err = s.DueCrons(t.Context(), at.Add(120), &storage.Cron{Name: "part", NextRun: at.Add(120)},
+		10); err != nil || !next.Equal(at.Add(time.Hour)) {
 		t.Errorf("next %v, %v", next, err)
 	}
 }

@@ -24,7 +24,8 @@ func TestDeleteBesideChange(t *testing.T) {
 			defer tx.Rollback(context.Background())
 			if again {
 				changed := two
-				changed.State, changed.FinishedAt, changed.DeadLetteredAt = ojs.StateAvailable, time.Time{}, time.Time{}
+				changed.State, changed.FinishedAt, changed.DeadLetteredAt = ojs.StateAvailable,
+					time.Time{}, time.Time{}
 				settle(t, postgres.WithTx(t.Context(), tx), s, changed)
 			} else {
 				_, err = tx.Exec(t.Context(), "UPDATE "+name+".stage SET version = version + 1"+
@@ -45,7 +46,8 @@ func TestDeleteBesideChange(t *testing.T) {
 			got := <-deleted
 			var open *ojs.TransitionError
 			switch {
-			case again && (!errors.As(got.err, &open) || open.ID != two.ID || open.From != ojs.StateAvailable):
+			case again && (!errors.As(got.err, &open) || open.ID != two.ID ||
+				open.From != ojs.StateAvailable):
 				t.Errorf("%d, %v", got.n, got.err)
 			case !again && (got.n != 2 || got.err != nil):
 				t.Errorf("%d, %v", got.n, got.err)

@@ -13,7 +13,9 @@ import (
 )
 
 // Due implements storage.Storage.
-func (s *Storage) Due(ctx context.Context, now time.Time, limit int, buf []storage.Record) (d storage.Due, err error) {
+func (s *Storage) Due(
+	ctx context.Context, now time.Time, limit int, buf []storage.Record,
+) (d storage.Due, err error) {
 	if err := s.enter(ctx); err != nil {
 		return d, err
 	}

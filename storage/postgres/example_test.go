@@ -48,7 +48,8 @@ func ExampleWithTx() {
 	)
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		var order int64
-		if err := tx.QueryRow(ctx, "INSERT INTO orders DEFAULT VALUES RETURNING id").Scan(&order); err != nil {
+		if err := tx.QueryRow(ctx,
+			"INSERT INTO orders DEFAULT VALUES RETURNING id").Scan(&order); err != nil {
 			return err
 		}
 		_, err := eng.Enqueue(postgres.WithTx(ctx, tx), "ship", order)
@@ -128,7 +129,8 @@ func ExampleWithSQLTx() {
 	}
 	defer tx.Rollback()
 	var order int64
-	if err := tx.QueryRowContext(ctx, "INSERT INTO orders DEFAULT VALUES RETURNING id").Scan(&order); err != nil {
+	if err := tx.QueryRowContext(ctx,
+		"INSERT INTO orders DEFAULT VALUES RETURNING id").Scan(&order); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := eng.Enqueue(postgres.WithSQLTx(ctx, tx), "ship", order); err != nil {

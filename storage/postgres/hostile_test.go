@@ -66,7 +66,8 @@ func hostileConfig(t *testing.T) hostile.Config {
 		Exec: func(tb testing.TB, s storage.Storage, sql string) {
 			tb.Helper()
 			sql = strings.ReplaceAll(sql, "{job}", "{whole}")
-			if _, err := pool.Exec(context.Background(), table.ReplaceAllString(sql, names[s]+".$1")); err != nil {
+			if _, err := pool.Exec(context.Background(),
+				table.ReplaceAllString(sql, names[s]+".$1")); err != nil {
 				tb.Fatalf("%s: %v", sql, err)
 			}
 		},

@@ -19,7 +19,9 @@ import (
 
 // Insert implements storage.Storage. In a context of WithTx it is part of that
 // transaction.
-func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (s *Storage) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
@@ -294,7 +296,8 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	for {
 		var seqs []int64
 		var seq int64
-		err := i.tx.query(i.ctx, i.s.sql.peers, []any{fingerprints}, each([]any{&seq}, func() { seqs = append(seqs, seq) }))
+		err := i.tx.query(i.ctx, i.s.sql.peers, []any{fingerprints},
+			each([]any{&seq}, func() { seqs = append(seqs, seq) }))
 		if err != nil || len(seqs) == 0 {
 			return nil, err
 		}

@@ -37,7 +37,8 @@ func TestDefaultIsolation(t *testing.T) {
 			for i := range stores {
 				all.Go(func() {
 					var err error
-					if stores[i], err = postgres.Open(t.Context(), pool, postgres.WithSchema(name)); err != nil {
+					if stores[i], err = postgres.Open(t.Context(), pool,
+						postgres.WithSchema(name)); err != nil {
 						t.Error(err)
 					}
 				})
@@ -54,7 +55,8 @@ func TestDefaultIsolation(t *testing.T) {
 				var admitted atomic.Int64
 				for range 8 {
 					all.Go(func() {
-						_, err := eng.Enqueue(t.Context(), "x", round, ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs}))
+						_, err := eng.Enqueue(t.Context(), "x", round,
+							ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs}))
 						if err == nil {
 							admitted.Add(1)
 						} else if !errors.Is(err, ojs.ErrDuplicate) {
@@ -79,7 +81,8 @@ func TestSerializable(t *testing.T) {
 	logged := make(lines, 100)
 	var all sync.WaitGroup
 	for range 3 {
-		s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name), postgres.WithPoll(20*time.Millisecond), postgres.WithLogger(slog.New(logged)))
+		s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name),
+			postgres.WithPoll(20*time.Millisecond), postgres.WithLogger(slog.New(logged)))
 		must(t, err)
 		t.Cleanup(func() { must(t, s.Close()) })
 		eng := newEngine(t, s)
@@ -111,7 +114,8 @@ func TestWithTxIsolation(t *testing.T) {
 	eng := newEngine(t, s)
 	once := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs})
 	for level, able := range map[pgx.TxIsoLevel]bool{
-		pgx.ReadUncommitted: true, pgx.ReadCommitted: true, pgx.RepeatableRead: false, pgx.Serializable: false,
+		pgx.ReadUncommitted: true, pgx.ReadCommitted: true, pgx.RepeatableRead: false,
+		pgx.Serializable: false,
 	} {
 		t.Run(string(level), func(t *testing.T) {
 			tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
@@ -122,7 +126,8 @@ func TestWithTxIsolation(t *testing.T) {
 			ctx := postgres.WithTx(t.Context(), tx)
 			_, err = eng.Enqueue(ctx, "x", 1, once)
 			var invalid *ojs.InvalidError
-			if refused := errors.As(err, &invalid) && invalid.Field == "tx"; refused == able || able && err != nil {
+			if refused := errors.As(err, &invalid) && invalid.Field == "tx"; refused == able ||
+				able && err != nil {
 				t.Errorf("a unique job: %v", err)
 			}
 			_, err = eng.Enqueue(ctx, "x", 1, ojs.WithOrderingKey("k"))

@@ -88,7 +88,8 @@ func TestUpgradeToKept(t *testing.T) {
 	kept := storage.Insert{Record: storage.Record{Fingerprint: "f"}}
 	r := &kept.Record
 	r.ID, r.Type, r.Queue, r.State = "01890a5d-ac96-774b-bcce-000000000001", "x", "kept", ojs.StateAvailable
-	r.CreatedAt, r.Lease, r.Unique = now, time.Minute, &ojs.UniquePolicy{States: ojs.AllStates(), Period: time.Hour}
+	r.CreatedAt, r.Lease, r.Unique = now, time.Minute, &ojs.UniquePolicy{States: ojs.AllStates(),
+		Period: time.Hour}
 	_, err := s.Insert(t.Context(), now, []storage.Insert{kept}, nil)
 	must(t, err)
 	claimed, err := s.Claim(t.Context(), now, storage.Claim{Queues: []string{"kept"}, Max: 1}, nil)
@@ -121,7 +122,8 @@ func TestUpgradeBesideOlder(t *testing.T) {
 	must(t, err)
 	defer tx.Rollback(context.Background())
 	var pid int
-	must(t, tx.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM (SELECT count(*) FROM "+name+".tally) n").Scan(&pid))
+	must(t, tx.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM (SELECT count(*) FROM "+name+
+		".tally) n").Scan(&pid))
 	opened := make(chan error, 1)
 	go func() {
 		s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name))
@@ -145,7 +147,9 @@ func awaitBlocked(t *testing.T, pool *pgxpool.Pool, pid int) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for waits := false; !waits; {
-		must(t, pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::integer = ANY (pg_blocking_pids(pid)))", pid).Scan(&waits))
+		must(t,
+			pool.QueryRow(ctx,
+				"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::integer = ANY (pg_blocking_pids(pid)))", pid).Scan(&waits))
 	}
 }
 
@@ -167,7 +171,8 @@ func TestPruneKeptAtOnce(t *testing.T) {
 		dead := i % 2
 		wg.Go(func() {
 			for pruned[dead].Load() < jobs-left && ctx.Err() == nil {
-				got, err := s.Prune(ctx, storage.Prune{DeadLetters: dead == 1, Now: time.Now(), Beyond: left, Max: 256})
+				got, err := s.Prune(ctx, storage.Prune{DeadLetters: dead == 1, Now: time.Now(),
+					Beyond: left, Max: 256})
 				if err != nil {
 					t.Error(err)
 					return

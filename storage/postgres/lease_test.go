@@ -36,7 +36,8 @@ func TestLongestLease(t *testing.T) {
 		t.Errorf("over after 30 s: %s", due.Stalled[0].ID)
 	}
 	stored, err := s.Get(t.Context(), long.ID)
-	if err != nil || stored.State != ojs.StateActive || !stored.LeaseUntil.Equal(time.Unix(0, math.MaxInt64)) {
+	if err != nil || stored.State != ojs.StateActive ||
+		!stored.LeaseUntil.Equal(time.Unix(0, math.MaxInt64)) {
 		t.Errorf("%s until %v, %v", stored.State, stored.LeaseUntil, err)
 	}
 }

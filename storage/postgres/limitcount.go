@@ -49,7 +49,8 @@ func (s *Storage) counters(
 		t.was = t.Counter
 		found[t.LimitName] = t
 	}))
-	if err == nil && slices.ContainsFunc(kinds, func(k string) bool { return k != string(storage.LimitKey) }) {
+	if err == nil &&
+		slices.ContainsFunc(kinds, func(k string) bool { return k != string(storage.LimitKey) }) {
 		var n int
 		err = q.query(ctx, s.sql.activeOf, []any{kinds, names}, each([]any{&ord, &n}, func() {
 			t := found[of[ord-1]]

@@ -65,7 +65,8 @@ func TestFreedKeysAreDropped(t *testing.T) {
 	s, name := open(t, "")
 	pool := connect(t)
 	freed := name + ".job_freed"
-	_, err := pool.Exec(t.Context(), "INSERT INTO "+freed+" (xact, name) VALUES (5, 'old'), ($1, 'restored')", int64(1)<<60)
+	_, err := pool.Exec(t.Context(), "INSERT INTO "+freed+" (xact, name) VALUES (5, 'old'), ($1, 'restored')",
+		int64(1)<<60)
 	must(t, err)
 	_, err = pool.Exec(t.Context(), "INSERT INTO "+freed+" (name) VALUES ('new')")
 	must(t, err)

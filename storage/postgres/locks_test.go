@@ -62,7 +62,8 @@ func TestLockTable(t *testing.T) {
 		if after := lockTable(t, tx, pid); after > before+10 {
 			t.Errorf("10 unique jobs take %d locks and 5060 take %d", before, after)
 		}
-		_, err = eng.Enqueue(t.Context(), "x", 400_000, once) // of another connection, which nothing is in the way of
+		// of another connection, which nothing is in the way of
+		_, err = eng.Enqueue(t.Context(), "x", 400_000, once)
 		must(t, err)
 	})
 	t.Run("bounded queues", func(t *testing.T) {
@@ -143,7 +144,8 @@ func TestLockOrder(t *testing.T) {
 					}
 					drafts[i] = ojs.NewDraft("x", n, ojs.WithQueue(fmt.Sprint("q", n)))
 				}
-				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { // where a deadlock is not tried again
+				// where a deadlock is not tried again
+				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 					_, err := eng.EnqueueMany(postgres.WithTx(t.Context(), tx), drafts...)
 					return err
 				})

@@ -48,7 +48,8 @@ func (s *Storage) tellAtCommit(ctx context.Context, tx transaction, n *storage.N
 }
 
 func taken(n *storage.Notice, id string, version int64, cause error) {
-	n.Taken = append(n.Taken, storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)}, Cause: cause})
+	n.Taken = append(n.Taken, storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)},
+		Cause: cause})
 }
 
 // outbox collects what other processes are to be told, so that NOTIFY, for which
@@ -72,7 +73,8 @@ func (o *outbox) add(n *storage.Notice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := &o.notice
-	t.Everything, t.Available, t.Crons = t.Everything || n.Everything, t.Available || n.Available, t.Crons || n.Crons
+	t.Everything, t.Available, t.Crons = t.Everything || n.Everything, t.Available ||
+		n.Available, t.Crons || n.Crons
 	t.Values = t.Values || n.Values
 	if !n.Due.IsZero() && (t.Due.IsZero() || n.Due.Before(t.Due)) {
 		t.Due = n.Due
@@ -125,7 +127,8 @@ func (s *Storage) send(ctx context.Context) {
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
-			s.config.log.Warn("ojs: postgres: notification not sent: others find it when they look", "error", err)
+			s.config.log.Warn("ojs: postgres: notification not sent: others find it when they look",
+				"error", err)
 		}
 		select {
 		case <-wall.After(notifyEvery):
@@ -270,7 +273,8 @@ func (s *Storage) hear(ctx context.Context) error {
 		_ = conn.Close(ctx)
 	}()
 	if cfg.AfterConnect != nil { // which may take on a role
-		if err := s.toEnd(ctx, func(ctx context.Context) error { return cfg.AfterConnect(ctx, conn) }); err != nil {
+		if err := s.toEnd(ctx,
+			func(ctx context.Context) error { return cfg.AfterConnect(ctx, conn) }); err != nil {
 			return err
 		}
 	}
@@ -287,7 +291,8 @@ func (s *Storage) hear(ctx context.Context) error {
 	for {
 		if !wall.Now().Before(p.next) {
 			p.look()
-			if err := s.toEnd(ctx, func(ctx context.Context) error { return s.look(ctx, conn, p.probe) }); err != nil {
+			if err := s.toEnd(ctx,
+				func(ctx context.Context) error { return s.look(ctx, conn, p.probe) }); err != nil {
 				return err
 			}
 			p.next = wall.Now().Add(p.poll)

@@ -119,10 +119,12 @@ func TestListenerRole(t *testing.T) {
 	admin := connect(t)
 	name := schema(t, admin)
 	_, err := admin.Exec(t.Context(), strings.ReplaceAll(
-		"CREATE ROLE $; CREATE ROLE $_login LOGIN NOINHERIT IN ROLE $; CREATE SCHEMA $ AUTHORIZATION $", "$", name))
+		"CREATE ROLE $; CREATE ROLE $_login LOGIN NOINHERIT IN ROLE $; CREATE SCHEMA $ AUTHORIZATION $", "$",
+		name))
 	must(t, err)
 	t.Cleanup(func() { // after the schema, which goes first
-		_, err := admin.Exec(context.Background(), strings.ReplaceAll("DROP SCHEMA $ CASCADE; DROP ROLE $_login; DROP ROLE $", "$", name))
+		_, err := admin.Exec(context.Background(),
+			strings.ReplaceAll("DROP SCHEMA $ CASCADE; DROP ROLE $_login; DROP ROLE $", "$", name))
 		must(t, err)
 	})
 	cfg := admin.Config()
@@ -135,7 +137,8 @@ func TestListenerRole(t *testing.T) {
 	must(t, err)
 	t.Cleanup(pool.Close)
 	logged := make(lines, 100)
-	opts := []postgres.Option{postgres.WithSchema(name), postgres.WithPoll(time.Hour), postgres.WithLogger(slog.New(logged))}
+	opts := []postgres.Option{postgres.WithSchema(name), postgres.WithPoll(time.Hour),
+		postgres.WithLogger(slog.New(logged))}
 	s, err := postgres.Open(t.Context(), pool, opts...)
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
@@ -176,7 +179,8 @@ func TestSettleInTxIsTold(t *testing.T) {
 	for where, heard := range map[string]chan storage.Notice{"here": here, "there": there} {
 		for n := (storage.Notice{}); !slices.Contains(n.Ended, done); {
 			n = <-heard
-			if slices.Contains(n.Ended, undone) || slices.ContainsFunc(n.Taken, func(x storage.Taken) bool { return x.ID == undone }) {
+			if slices.Contains(n.Ended, undone) ||
+				slices.ContainsFunc(n.Taken, func(x storage.Taken) bool { return x.ID == undone }) {
 				t.Errorf("%s: told of what was rolled back", where)
 			}
 		}

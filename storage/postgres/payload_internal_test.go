@@ -18,9 +18,11 @@ func TestPayloads(t *testing.T) {
 		"due":       {storage.Notice{Due: time.Unix(5, 6)}, storage.Notice{Due: time.Unix(5, 6).UTC()}},
 		"crons":     {storage.Notice{Crons: true}, storage.Notice{Crons: true}},
 		"values":    {storage.Notice{Values: true}, storage.Notice{Values: true}},
-		"taken":     {storage.Notice{Taken: []storage.Taken{taken}}, storage.Notice{Taken: []storage.Taken{taken}}},
-		"ended":     {storage.Notice{Ended: []string{"a", "b"}}, storage.Notice{Ended: []string{"a", "b"}}},
-		"set aside": {storage.Notice{Quarantined: []storage.Quarantined{{Key: "1"}}}, storage.Notice{Everything: true}},
+		"taken": {storage.Notice{Taken: []storage.Taken{taken}},
+			storage.Notice{Taken: []storage.Taken{taken}}},
+		"ended": {storage.Notice{Ended: []string{"a", "b"}}, storage.Notice{Ended: []string{"a", "b"}}},
+		"set aside": {storage.Notice{Quarantined: []storage.Quarantined{{Key: "1"}}},
+			storage.Notice{Everything: true}},
 	} {
 		list := payloads("me", &tt.sent)
 		if len(list) != 1 {

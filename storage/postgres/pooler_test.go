@@ -70,7 +70,8 @@ func TestPoolerHearsNoCancel(t *testing.T) {
 	for i := range 60 {
 		s, err := postgres.Open(t.Context(), pool)
 		must(t, err)
-		time.Sleep(time.Duration(i) * 200 * time.Microsecond) // so that some are closed in the middle of their first look
+		// so that some are closed in the middle of their first look
+		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
 		must(t, s.Close())
 	}
 	pool.Close()
@@ -88,7 +89,8 @@ func TestPoolerTwoProcesses(t *testing.T) {
 			connectTo := pooled(t, size)
 			storages := make([]*postgres.Storage, 2)
 			for i := range storages {
-				s, err := postgres.Open(t.Context(), connectTo(pgx.QueryExecModeExec), postgres.WithPoll(50*time.Millisecond))
+				s, err := postgres.Open(t.Context(), connectTo(pgx.QueryExecModeExec),
+					postgres.WithPoll(50*time.Millisecond))
 				must(t, err)
 				t.Cleanup(func() { must(t, s.Close()) })
 				storages[i] = s
@@ -100,7 +102,8 @@ func TestPoolerTwoProcesses(t *testing.T) {
 			var slowest time.Duration
 			for n := range 40 {
 				began := time.Now()
-				ticket, err := other.Enqueue(t.Context(), "x", n, ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs}))
+				ticket, err := other.Enqueue(t.Context(), "x", n,
+					ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs}))
 				must(t, err)
 				if job, err := ticket.Wait(t.Context()); err != nil || job.State != ojs.StateCompleted {
 					t.Errorf("%+v, %v", job, err)

@@ -130,10 +130,12 @@ var schemaName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 func (c *config) validate() error {
 	if !schemaName.MatchString(c.schema) {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "schema", Reason: fmt.Sprintf("%q does not match %s", c.schema, schemaName)}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "schema",
+			Reason: fmt.Sprintf("%q does not match %s", c.schema, schemaName)}
 	}
 	if c.poll <= 0 {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "poll", Reason: fmt.Sprintf("%v is not positive", c.poll)}
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "poll",
+			Reason: fmt.Sprintf("%v is not positive", c.poll)}
 	}
 	if c.log == nil {
 		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "logger", Reason: "is nil"}
@@ -142,7 +144,8 @@ func (c *config) validate() error {
 }
 
 func configure(opts []Option) (config, error) {
-	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall, patience: defaultPatience}
+	cfg := config{schema: "ojs", poll: time.Second, log: slog.Default(), clock: wall,
+		patience: defaultPatience}
 	for _, opt := range opts {
 		if opt == nil {
 			return cfg, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "option", Reason: "is nil"}
@@ -161,7 +164,8 @@ func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
 	if pool == nil {
 		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "pool", Reason: "is nil"}
 	}
-	return &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema), id: uuid.NewString(), clock: cfg.clock}, nil
+	return &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema), id: uuid.NewString(),
+		clock: cfg.clock}, nil
 }
 
 // Open opens the storage in a database. It makes the schema if there is none and brings
@@ -205,8 +209,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong, Mechanism: "row locks",
-		Then: true, DependsOn: true, Ordering: true, Orders: true, Versions: true, InsertClaims: true,
+	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong,
+		Mechanism: "row locks",
+		Then:      true, DependsOn: true, Ordering: true, Orders: true, Versions: true, InsertClaims: true,
 		Limits: true}
 }
 

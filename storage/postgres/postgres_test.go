@@ -46,7 +46,8 @@ func open(t testing.TB, name string, opts ...postgres.Option) (*postgres.Storage
 	if name == "" {
 		name = schema(t, pool)
 	}
-	s, err := postgres.Open(t.Context(), pool, append([]postgres.Option{postgres.WithSchema(name)}, opts...)...)
+	s, err := postgres.Open(t.Context(), pool,
+		append([]postgres.Option{postgres.WithSchema(name)}, opts...)...)
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	return s, name
@@ -55,7 +56,8 @@ func open(t testing.TB, name string, opts ...postgres.Option) (*postgres.Storage
 // record is an available job.
 func record(n int) storage.Record {
 	var r storage.Record
-	r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n), "x", "q", ojs.StateAvailable
+	r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n), "x", "q",
+		ojs.StateAvailable
 	r.CreatedAt, r.Lease, r.Timeout = time.Now(), time.Minute, time.Minute
 	return r
 }
@@ -84,7 +86,8 @@ func addDead(t *testing.T, s storage.Storage, n int) storage.Record {
 	claimed, err := s.Claim(t.Context(), time.Now(), storage.Claim{Max: 1}, nil)
 	must(t, err)
 	rec := claimed[0]
-	rec.State, rec.FinishedAt, rec.DeadLetteredAt, rec.LeaseUntil = ojs.StateDiscarded, time.Now(), time.Now(), time.Time{}
+	rec.State, rec.FinishedAt, rec.DeadLetteredAt, rec.LeaseUntil = ojs.StateDiscarded, time.Now(),
+		time.Now(), time.Time{}
 	settle(t, t.Context(), s, rec)
 	rec.Version++
 	return rec
@@ -111,10 +114,12 @@ func start(t testing.TB, eng *engine.Engine[int]) {
 func TestOptions(t *testing.T) {
 	pool := connect(t)
 	for field, opt := range map[string]postgres.Option{
-		"option": nil, "schema": postgres.WithSchema("Not; a name"), "poll": postgres.WithPoll(0), "logger": postgres.WithLogger(nil),
+		"option": nil, "schema": postgres.WithSchema("Not; a name"), "poll": postgres.WithPoll(0),
+		"logger": postgres.WithLogger(nil),
 	} {
 		var invalid *ojs.InvalidError
-		if _, err := postgres.Open(t.Context(), pool, opt); !errors.As(err, &invalid) || invalid.Field != field {
+		if _, err := postgres.Open(t.Context(), pool, opt); !errors.As(err, &invalid) ||
+			invalid.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -140,9 +145,11 @@ func TestSchema(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	_, err := pool.Exec(t.Context(), "INSERT INTO "+name+".migration (version) VALUES ($1)", postgres.NewestVersion()+1)
+	_, err := pool.Exec(t.Context(), "INSERT INTO "+name+".migration (version) VALUES ($1)",
+		postgres.NewestVersion()+1)
 	must(t, err)
-	if _, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name)); !errors.Is(err, postgres.ErrNewer) {
+	if _, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name)); !errors.Is(err,
+		postgres.ErrNewer) {
 		t.Errorf("a newer schema: %v", err)
 	}
 	one, _ := open(t, "")
@@ -239,7 +246,8 @@ func TestMost(t *testing.T) {
 	if d, err := s.Due(t.Context(), now.Add(time.Hour), math.MaxInt, nil); err != nil || len(d.Stalled) != 3 {
 		t.Errorf("%d stalled, %v", len(d.Stalled), err)
 	}
-	p, err := s.Prune(t.Context(), storage.Prune{DeadLetters: true, Before: now.Add(time.Hour), Max: math.MaxInt})
+	p, err := s.Prune(t.Context(), storage.Prune{DeadLetters: true, Before: now.Add(time.Hour),
+		Max: math.MaxInt})
 	if err != nil || len(p.IDs) != 1 {
 		t.Errorf("%d pruned, %v", len(p.IDs), err)
 	}
@@ -256,7 +264,8 @@ func TestNoTexts(t *testing.T) {
 		if n, err := s.Delete(t.Context(), []string{text}); err != nil || n != 0 {
 			t.Errorf("Delete(%q): %d, %v", text, n, err)
 		}
-		if page, err := s.List(t.Context(), storage.Query{Queues: []string{text}}); err != nil || len(page.Records) != 0 {
+		if page, err := s.List(t.Context(), storage.Query{Queues: []string{text}}); err != nil ||
+			len(page.Records) != 0 {
 			t.Errorf("List of queue %q: %d, %v", text, len(page.Records), err)
 		}
 	}
@@ -324,7 +333,8 @@ func TestWithTx(t *testing.T) {
 			must(t, eng.Cancel(postgres.WithTx(t.Context(), tx), ticket.ID))
 			return errBack
 		})
-		if job, err2 := eng.Get(t.Context(), ticket.ID); err2 != nil || job.State != ojs.StateScheduled || !errors.Is(err, errBack) {
+		if job, err2 := eng.Get(t.Context(), ticket.ID); err2 != nil || job.State != ojs.StateScheduled ||
+			!errors.Is(err, errBack) {
 			t.Errorf("%+v, %v, %v", job, err, err2)
 		}
 	})
@@ -351,7 +361,8 @@ func TestTwoProcesses(t *testing.T) {
 			start(t, works)
 			must(t, works.WaitIdle(t.Context()))
 			for n := range 5 {
-				ticket, err := other.Enqueue(t.Context(), "x", n, ojs.WithDelay(time.Duration(n)*10*time.Millisecond))
+				ticket, err := other.Enqueue(t.Context(), "x", n,
+					ojs.WithDelay(time.Duration(n)*10*time.Millisecond))
 				must(t, err)
 				if job, err := ticket.Wait(t.Context()); err != nil || job.State != ojs.StateCompleted {
 					t.Errorf("%+v, %v", job, err)
@@ -371,7 +382,8 @@ func TestTwoProcesses(t *testing.T) {
 				}
 			}
 			must(t, other.Cancel(t.Context(), ticket.ID))
-			if cause := <-causes; !errors.Is(cause, ojs.ErrCancelled) && !(name == "deaf" && errors.Is(cause, ojs.ErrLeaseLost)) {
+			if cause := <-causes; !errors.Is(cause, ojs.ErrCancelled) &&
+				!(name == "deaf" && errors.Is(cause, ojs.ErrLeaseLost)) {
 				t.Errorf("cause %v", cause)
 			}
 		})
@@ -405,7 +417,10 @@ func TestManyEngines(t *testing.T) {
 		})
 		start(t, all[i])
 	}
-	must(t, all[0].Cron().Set(t.Context(), engine.CronEntry{Name: "c", Schedule: "@every 1s", Job: ojs.NewDraft("recurs", 0), Overlap: engine.OverlapAllow}))
+	must(t,
+		all[0].Cron().Set(t.Context(),
+			engine.CronEntry{Name: "c", Schedule: "@every 1s", Job: ojs.NewDraft("recurs", 0),
+				Overlap: engine.OverlapAllow}))
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
@@ -468,13 +483,16 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 		"insert claim": "ready_order", "insert claim all": "ready_all",
 		"claim these": "ready_pkey", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
 		"behind": "ready_order", "behind in all": "ready_all", "first of keys": "ready_key",
-		"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey", "end step": "job_id active_pkey",
+		"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey",
+		"end step": "job_id active_pkey",
 		"complete": "job_id active_pkey", "complete step": "job_id active_pkey",
 		"settle all": "job_id active_pkey", "extend": "job_id active_pkey",
-		"due": "ready_wake_place_idx active_wake_place_idx", "next": "ready_wake_place_idx active_wake_place_idx",
+		"due":        "ready_wake_place_idx active_wake_place_idx",
+		"next":       "ready_wake_place_idx active_wake_place_idx",
 		"peers":      "ready_fingerprint_state_created_seq_idx done_fingerprint_state_created_seq_idx",
 		"take edges": "edge_pkey line_pkey", "first in line": "line_key waiting_pkey",
-		"locked": "job_pkey active_pkey", "kept": "done_kept done_released", "keep on": "job_id", "release": "done_pkey", "prune": "done_ended done_pkey job_pkey",
+		"locked": "job_pkey active_pkey", "kept": "done_kept done_released", "keep on": "job_id",
+		"release": "done_pkey", "prune": "done_ended done_pkey job_pkey",
 		"oldest": "ready_pkey done_pkey", "oldest back": "ready_pkey done_pkey",
 		"newest": "ready_pkey done_pkey", "newest back": "ready_pkey done_pkey",
 		"dead": "done_dead", "dead back": "done_dead",
@@ -515,7 +533,9 @@ func TestPlans(t *testing.T) {
 	_, err = pool.Exec(t.Context(), "ANALYZE "+name+".job, "+name+".stage")
 	must(t, err)
 	check("with statistics")
-	_, err = pool.Exec(t.Context(), "UPDATE "+name+".stage SET state = 8, finished = 1, kept = seq, dead = CASE WHEN seq % 2 = 0 THEN 1 END WHERE seq < 9000")
+	_, err = pool.Exec(t.Context(),
+		"UPDATE "+name+
+			".stage SET state = 8, finished = 1, kept = seq, dead = CASE WHEN seq % 2 = 0 THEN 1 END WHERE seq < 9000")
 	must(t, err)
 	check("with kept jobs that no statistics know")
 	_, err = pool.Exec(t.Context(), "ANALYZE "+name+".job, "+name+".stage")
@@ -559,11 +579,13 @@ func unseen(t *testing.T, pool *pgxpool.Pool) {
 	defer cancel()
 	var mark string // a transaction that is younger than all that left dead rows
 	must(t, pool.QueryRow(ctx, "SELECT pg_current_xact_id()::xid::text").Scan(&mark))
-	for _, column := range []string{"backend_xid", "backend_xmin"} { // in this order: a new snapshot is as old as the oldest who writes
+	// in this order: a new snapshot is as old as the oldest who writes
+	for _, column := range []string{"backend_xid", "backend_xmin"} {
 		var query string
 		for n := 1; n > 0; {
-			err := pool.QueryRow(ctx, "SELECT count(*), coalesce(max(query), '') FROM pg_stat_activity WHERE datname = current_database() AND age("+
-				column+") > age($1::text::xid)", mark).Scan(&n, &query)
+			err := pool.QueryRow(ctx,
+				"SELECT count(*), coalesce(max(query), '') FROM pg_stat_activity WHERE datname = current_database() AND age("+
+					column+") > age($1::text::xid)", mark).Scan(&n, &query)
 			if err != nil {
 				t.Fatalf("%v while an old transaction went on: %s", err, query)
 			}
@@ -589,7 +611,8 @@ func TestNoBloat(t *testing.T) {
 		batch := make([]storage.Insert, 500)
 		for i := range batch {
 			r := &batch[i].Record
-			r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", round*500+i), "x", "q", ojs.StateAvailable
+			r.ID, r.Type, r.Queue, r.State = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", round*500+i), "x",
+				"q", ojs.StateAvailable
 			r.CreatedAt, r.Lease, r.Timeout = time.Now(), time.Minute, time.Minute
 		}
 		_, err := s.Insert(t.Context(), time.Now(), batch, nil)
@@ -625,7 +648,8 @@ func TestNoAnswer(t *testing.T) {
 	_, name := open(t, "")
 	pool := connect(t)
 	openImpatient := func() (*postgres.Storage, error) {
-		return postgres.Open(t.Context(), pool, postgres.WithSchema(name), postgres.WithPatience(100*time.Millisecond))
+		return postgres.Open(t.Context(), pool, postgres.WithSchema(name),
+			postgres.WithPatience(100*time.Millisecond))
 	}
 	s, err := openImpatient()
 	for errors.Is(err, context.DeadlineExceeded) && t.Context().Err() == nil { // on a busy machine
@@ -635,7 +659,8 @@ func TestNoAnswer(t *testing.T) {
 	t.Cleanup(func() { must(t, s.Close()) })
 	now := time.Now()
 	var r storage.Insert
-	r.Record.ID, r.Record.Type, r.Record.Queue, r.Record.State = "01890a5d-ac96-774b-bcce-000000000001", "x", "q", ojs.StateAvailable
+	r.Record.ID, r.Record.Type, r.Record.Queue, r.Record.State = "01890a5d-ac96-774b-bcce-000000000001", "x",
+		"q", ojs.StateAvailable
 	calls := map[string]func() error{
 		"Claim":  func() error { _, err := s.Claim(t.Context(), now, storage.Claim{Max: 1}, nil); return err },
 		"Due":    func() error { _, err := s.Due(t.Context(), now, 1, nil); return err },
@@ -646,7 +671,8 @@ func TestNoAnswer(t *testing.T) {
 		_, err := tx.Exec(t.Context(), "LOCK TABLE "+name+".job IN ACCESS EXCLUSIVE MODE")
 		must(t, err)
 		for call, f := range calls {
-			if err := f(); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "ojs: ") {
+			if err := f(); !errors.Is(err, context.DeadlineExceeded) ||
+				!strings.HasPrefix(err.Error(), "ojs: ") {
 				t.Errorf("%s: %v", call, err)
 			}
 		}

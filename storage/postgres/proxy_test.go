@@ -46,7 +46,8 @@ func startBadNetwork(t *testing.T, server string) *badNetwork {
 }
 
 func (p *badNetwork) dsn() string {
-	return fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", p.listener.Addr().(*net.TCPAddr).Port)
+	return fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable",
+		p.listener.Addr().(*net.TCPAddr).Port)
 }
 
 // swallow begins a black hole: connections stay open, new ones are accepted, and no data

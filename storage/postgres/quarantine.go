@@ -53,7 +53,8 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 				b.State = rows.Available
 			}
 			n.Quarantined = append(n.Quarantined, storage.Quarantined{
-				Key: strconv.FormatInt(key, 10), Kind: storage.KindJob, Name: b.ID, Reason: rows.Reason(b.why), At: at.UTC(),
+				Key: strconv.FormatInt(key, 10), Kind: storage.KindJob, Name: b.ID,
+				Reason: rows.Reason(b.why), At: at.UTC(),
 				Queue: b.Queue, Type: rows.TypeName(b.Type), State: rows.State(b.State),
 			})
 		}))
@@ -105,7 +106,8 @@ func mayNot(err error) bool {
 type undecodable struct{ met []bad }
 
 func (u *undecodable) Error() string {
-	return "ojs: postgres: job " + u.met[0].ID + " is in the way, which does not decode and which another transaction has locked"
+	return "ojs: postgres: job " + u.met[0].ID +
+		" is in the way, which does not decode and which another transaction has locked"
 }
 
 // around makes an insert. If it meets jobs that do not decode, they are set aside, and it
@@ -203,7 +205,9 @@ func (s *Storage) missing(ctx context.Context, id string) error {
 }
 
 // Quarantined implements storage.Quarantiner.
-func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (list []storage.Quarantined, err error) {
+func (s *Storage) Quarantined(
+	ctx context.Context, after string, limit int,
+) (list []storage.Quarantined, err error) {
 	from, limit, err := rows.QuarantinePage(after, limit)
 	if err != nil {
 		return nil, err
@@ -220,7 +224,8 @@ func (s *Storage) Quarantined(ctx context.Context, after string, limit int) (lis
 	var kind string
 	var state int16
 	err = tuned{s}.query(ctx, s.sql.quarantined, []any{from, limit}, each([]any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}, func() {
-		q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(), rows.State(int(state))
+		q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(),
+			rows.State(int(state))
 		q.Type = rows.TypeName(q.Type)
 		list = append(list, q)
 	}))
@@ -286,7 +291,9 @@ type entry struct {
 }
 
 // withEntry locks an entry, calls do with it, and deletes it, in one transaction.
-func (s *Storage) withEntry(ctx context.Context, key string, do func(context.Context, pgx.Tx, *entry) error) error {
+func (s *Storage) withEntry(
+	ctx context.Context, key string, do func(context.Context, pgx.Tx, *entry) error,
+) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -300,7 +307,8 @@ func (s *Storage) withEntry(ctx context.Context, key string, do func(context.Con
 		return again(func() error {
 			return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
 				e := entry{n: n}
-				err := tx.QueryRow(ctx, s.sql.quarantineEntry, n).Scan(&e.kind, &e.name, &e.seq, &e.version, &e.body)
+				err := tx.QueryRow(ctx, s.sql.quarantineEntry, n).Scan(&e.kind, &e.name, &e.seq,
+					&e.version, &e.body)
 				if err == pgx.ErrNoRows {
 					return unknown
 				}
@@ -367,6 +375,7 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 		return err
 	}
 	// As it is now and in its place, with the columns that follow from others.
-	_, err = tx.Exec(ctx, s.sql.settleAllCounting, append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
+	_, err = tx.Exec(ctx, s.sql.settleAllCounting,
+		append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
 	return err
 }

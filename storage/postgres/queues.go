@@ -12,7 +12,9 @@ import (
 )
 
 // SetQueueState implements storage.QueueStore.
-func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
+func (s *Storage) SetQueueState(
+	ctx context.Context, queue string, to ojs.QueueState,
+) (was ojs.QueueState, err error) {
 	if !to.Valid() {
 		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
@@ -36,7 +38,9 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string, to ojs.QueueS
 	return was, nil
 }
 
-func (s *Storage) changeQueue(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
+func (s *Storage) changeQueue(
+	ctx context.Context, queue string, to ojs.QueueState,
+) (was ojs.QueueState, err error) {
 	err = pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " state " + queue}); err != nil {
 			return err

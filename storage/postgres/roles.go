@@ -39,12 +39,14 @@ func Grants(a Access, role string, opts ...Option) (string, error) {
 		return "", err
 	}
 	if role == "" || strings.ContainsRune(role, 0) {
-		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "role", Reason: "is empty or holds a zero byte"}
+		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "role",
+			Reason: "is empty or holds a zero byte"}
 	}
 	script, err := grants.ReadFile("grants/" + string(a) + ".sql")
 	if err != nil {
 		return "", &ojs.InvalidError{
-			Code: ojs.InvalidCodeOption, Field: "access", Reason: string(a) + " is none of worker, enqueuer, reader",
+			Code: ojs.InvalidCodeOption, Field: "access", Reason: string(a) +
+				" is none of worker, enqueuer, reader",
 		}
 	}
 	return strings.NewReplacer(

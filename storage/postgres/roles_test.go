@@ -96,7 +96,8 @@ func TestEnqueuerRole(t *testing.T) {
 		once := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, OnConflict: conflict})
 		for n := range 2 {
 			_, err := eng.Enqueue(t.Context(), "x", 2, once)
-			if duplicate := errors.Is(err, ojs.ErrDuplicate); duplicate != (conflict == ojs.ConflictReject && n == 1) || err != nil && !duplicate {
+			if duplicate := errors.Is(err, ojs.ErrDuplicate); duplicate != (conflict == ojs.ConflictReject &&
+				n == 1) || err != nil && !duplicate {
 				t.Errorf("%s, job %d: %v", conflict, n, err)
 			}
 		}
@@ -104,7 +105,8 @@ func TestEnqueuerRole(t *testing.T) {
 	replaces := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, OnConflict: ojs.ConflictReplace})
 	replaced, err := eng.Enqueue(t.Context(), "x", 4, replaces)
 	must(t, err)
-	waits, err := eng.Enqueue(t.Context(), "x", 5, ojs.WithDependsOn(replaced.ID), ojs.WithCondition(ojs.AnyFailed))
+	waits, err := eng.Enqueue(t.Context(), "x", 5, ojs.WithDependsOn(replaced.ID),
+		ojs.WithCondition(ojs.AnyFailed))
 	must(t, err)
 	_, err = eng.Enqueue(t.Context(), "x", 4, replaces)
 	must(t, err)
@@ -138,7 +140,8 @@ func TestEnqueuerRole(t *testing.T) {
 			return err
 		},
 	} {
-		if err := f(); !errors.Is(err, postgres.ErrPrivilege) && !strings.Contains(err.Error(), "permission denied") {
+		if err := f(); !errors.Is(err, postgres.ErrPrivilege) &&
+			!strings.Contains(err.Error(), "permission denied") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -240,10 +243,12 @@ func TestOlderSchema(t *testing.T) {
 func TestNewerSchemaBesideOpenStorage(t *testing.T) {
 	s, name := open(t, "", postgres.WithPoll(10*time.Millisecond))
 	pool := connect(t)
-	_, err := pool.Exec(t.Context(), "INSERT INTO "+name+".migration (version) VALUES ($1)", postgres.NewestVersion()+1)
+	_, err := pool.Exec(t.Context(), "INSERT INTO "+name+".migration (version) VALUES ($1)",
+		postgres.NewestVersion()+1)
 	must(t, err)
 	must(t, insert(t.Context(), s, record(1))) // it may run beside that version
-	_, err = pool.Exec(t.Context(), "INSERT INTO "+name+".migration (version, oldest) VALUES ($1, $1)", postgres.NewestVersion()+2)
+	_, err = pool.Exec(t.Context(), "INSERT INTO "+name+".migration (version, oldest) VALUES ($1, $1)",
+		postgres.NewestVersion()+2)
 	must(t, err)
 	for err = nil; err == nil; _, err = s.Counts(t.Context()) {
 		must(t, t.Context().Err())
@@ -251,10 +256,12 @@ func TestNewerSchemaBesideOpenStorage(t *testing.T) {
 	if !errors.Is(err, postgres.ErrNewer) || !strings.Contains(err.Error(), "newer release") {
 		t.Error(err)
 	}
-	if _, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name)); !errors.Is(err, postgres.ErrNewer) {
+	if _, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name)); !errors.Is(err,
+		postgres.ErrNewer) {
 		t.Error(err)
 	}
-	if err := postgres.Migrate(t.Context(), pool, postgres.WithSchema(name)); !errors.Is(err, postgres.ErrNewer) {
+	if err := postgres.Migrate(t.Context(), pool, postgres.WithSchema(name)); !errors.Is(err,
+		postgres.ErrNewer) {
 		t.Error(err)
 	}
 }
@@ -316,7 +323,8 @@ func TestGrants(t *testing.T) {
 	if _, err := postgres.Grants(postgres.Reader, ""); !errors.As(err, &invalid) || invalid.Field != "role" {
 		t.Error(err)
 	}
-	if _, err := postgres.Grants(postgres.Reader, "x", postgres.WithSchema("Not; a name")); !errors.As(err, &invalid) {
+	if _, err := postgres.Grants(postgres.Reader, "x", postgres.WithSchema("Not; a name")); !errors.As(
+		err, &invalid) {
 		t.Error(err)
 	}
 }

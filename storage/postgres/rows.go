@@ -34,11 +34,13 @@ func newScanner(withOrd bool) *scanner {
 	if withOrd {
 		s.target = append(s.target, &r.ord)
 	}
-	s.target = append(s.target, &r.seq, &r.place, &r.ID, &r.Queue, &r.Type, &s.state, &s.prio, &s.att, &r.Version)
+	s.target = append(s.target, &r.seq, &r.place, &r.ID, &r.Queue, &r.Type, &s.state, &s.prio,
+		&s.att, &r.Version)
 	for i := range s.times {
 		s.target = append(s.target, &s.times[i])
 	}
-	s.target = append(s.target, &r.Lease, &r.Progress, &r.Worker, &s.fp, &s.key, &r.Args, &r.Job, &r.Outcome, &r.Checkpoint, &r.Depends)
+	s.target = append(s.target, &r.Lease, &r.Progress, &r.Worker, &s.fp, &s.key, &r.Args, &r.Job, &r.Outcome,
+		&r.Checkpoint, &r.Depends)
 	return s
 }
 
@@ -51,7 +53,8 @@ func (s *scanner) scan(from rowSet) error {
 	}
 	r.State, r.Priority, r.Attempt = int(s.state), int(s.prio), int(s.att)
 	for i, to := range []*int64{
-		&r.Wake, &r.Deadline, &r.Created, &r.Enqueued, &r.Started, &r.NextRetry, &r.Finished, &r.Dead, &r.LeaseUntil,
+		&r.Wake, &r.Deadline, &r.Created, &r.Enqueued, &r.Started, &r.NextRetry, &r.Finished, &r.Dead,
+		&r.LeaseUntil,
 	} {
 		*to = rows.None
 		if s.times[i].Valid {
@@ -75,7 +78,9 @@ func collect(from rowSet, withOrd bool) ([]stored, error) {
 	return list, from.Err()
 }
 
-func selectRows(ctx context.Context, q querier, withOrd bool, sql string, args ...any) (list []stored, err error) {
+func selectRows(
+	ctx context.Context, q querier, withOrd bool, sql string, args ...any,
+) (list []stored, err error) {
 	err = q.query(ctx, sql, args, func(result rowSet) (err error) {
 		list, err = collect(result, withOrd)
 		return err
@@ -111,19 +116,31 @@ func documentBytes(of []written) (n int) {
 // arguments makes one array for each column of jobs, as the constant given takes them.
 func arguments(of []written) []any {
 	return []any{
-		texts(of, func(c *written) string { return c.ID }), texts(of, func(c *written) string { return c.Queue }),
+		texts(of, func(c *written) string { return c.ID }),
+		texts(of, func(c *written) string { return c.Queue }),
 		texts(of, func(c *written) string { return c.Type }), states(of),
-		column(of, func(c *written) int32 { return int32(c.Priority) }), numbers(of, func(c *written) int64 { return int64(c.Attempt) }),
-		numbers(of, func(c *written) int64 { return c.Version }), numbers(of, func(c *written) int64 { return c.Wake }),
-		numbers(of, func(c *written) int64 { return c.Deadline }), numbers(of, func(c *written) int64 { return c.Created }),
-		numbers(of, func(c *written) int64 { return c.Enqueued }), numbers(of, func(c *written) int64 { return c.Started }),
-		numbers(of, func(c *written) int64 { return c.NextRetry }), numbers(of, func(c *written) int64 { return c.Finished }),
-		numbers(of, func(c *written) int64 { return c.Dead }), numbers(of, func(c *written) int64 { return c.LeaseUntil }),
-		numbers(of, func(c *written) int64 { return c.Lease }), column(of, func(c *written) float64 { return c.Progress }),
-		texts(of, func(c *written) string { return c.Worker }), texts(of, func(c *written) string { return c.Fingerprint }),
-		texts(of, func(c *written) string { return c.RateKey }), documents(of, func(c *written) []byte { return c.Args }),
-		documents(of, func(c *written) []byte { return c.Job }), documents(of, func(c *written) []byte { return c.Outcome }),
-		documents(of, func(c *written) []byte { return c.Checkpoint }), numbers(of, func(c *written) int64 { return c.kept }),
+		column(of, func(c *written) int32 { return int32(c.Priority) }),
+		numbers(of, func(c *written) int64 { return int64(c.Attempt) }),
+		numbers(of, func(c *written) int64 { return c.Version }),
+		numbers(of, func(c *written) int64 { return c.Wake }),
+		numbers(of, func(c *written) int64 { return c.Deadline }),
+		numbers(of, func(c *written) int64 { return c.Created }),
+		numbers(of, func(c *written) int64 { return c.Enqueued }),
+		numbers(of, func(c *written) int64 { return c.Started }),
+		numbers(of, func(c *written) int64 { return c.NextRetry }),
+		numbers(of, func(c *written) int64 { return c.Finished }),
+		numbers(of, func(c *written) int64 { return c.Dead }),
+		numbers(of, func(c *written) int64 { return c.LeaseUntil }),
+		numbers(of, func(c *written) int64 { return c.Lease }),
+		column(of, func(c *written) float64 { return c.Progress }),
+		texts(of, func(c *written) string { return c.Worker }),
+		texts(of, func(c *written) string { return c.Fingerprint }),
+		texts(of, func(c *written) string { return c.RateKey }),
+		documents(of, func(c *written) []byte { return c.Args }),
+		documents(of, func(c *written) []byte { return c.Job }),
+		documents(of, func(c *written) []byte { return c.Outcome }),
+		documents(of, func(c *written) []byte { return c.Checkpoint }),
+		numbers(of, func(c *written) int64 { return c.kept }),
 		texts(of, func(c *written) string { return c.Bounds }),
 	}
 }
@@ -162,14 +179,21 @@ func completionArguments(of []written) []any {
 func attemptArguments(of []written, froms []int64) []any {
 	return []any{
 		texts(of, func(c *written) string { return c.ID }), froms, states(of),
-		numbers(of, func(c *written) int64 { return int64(c.Attempt) }), numbers(of, func(c *written) int64 { return c.Version }),
-		numbers(of, func(c *written) int64 { return c.Wake }), numbers(of, func(c *written) int64 { return c.Deadline }),
-		numbers(of, func(c *written) int64 { return c.Enqueued }), numbers(of, func(c *written) int64 { return c.Started }),
-		numbers(of, func(c *written) int64 { return c.NextRetry }), numbers(of, func(c *written) int64 { return c.Finished }),
-		numbers(of, func(c *written) int64 { return c.Dead }), numbers(of, func(c *written) int64 { return c.LeaseUntil }),
+		numbers(of, func(c *written) int64 { return int64(c.Attempt) }),
+		numbers(of, func(c *written) int64 { return c.Version }),
+		numbers(of, func(c *written) int64 { return c.Wake }),
+		numbers(of, func(c *written) int64 { return c.Deadline }),
+		numbers(of, func(c *written) int64 { return c.Enqueued }),
+		numbers(of, func(c *written) int64 { return c.Started }),
+		numbers(of, func(c *written) int64 { return c.NextRetry }),
+		numbers(of, func(c *written) int64 { return c.Finished }),
+		numbers(of, func(c *written) int64 { return c.Dead }),
+		numbers(of, func(c *written) int64 { return c.LeaseUntil }),
 		column(of, func(c *written) float64 { return c.Progress }),
-		texts(of, func(c *written) string { return c.Worker }), documents(of, func(c *written) []byte { return c.Outcome }),
-		documents(of, func(c *written) []byte { return c.Checkpoint }), numbers(of, func(c *written) int64 { return c.kept }),
+		texts(of, func(c *written) string { return c.Worker }),
+		documents(of, func(c *written) []byte { return c.Outcome }),
+		documents(of, func(c *written) []byte { return c.Checkpoint }),
+		numbers(of, func(c *written) int64 { return c.kept }),
 	}
 }
 

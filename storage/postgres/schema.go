@@ -70,7 +70,8 @@ func steps(schema string) ([]Migration, error) {
 			begin = beginFirst
 		}
 		list[i] = Migration{Version: i + 1, Name: path.Base(name), SQL: strings.NewReplacer(
-			"{schema}", quoted(schema), "{name}", schema, "{before}", strconv.Itoa(i), "{version}", strconv.Itoa(i+1),
+			"{schema}", quoted(schema), "{name}", schema, "{before}", strconv.Itoa(i), "{version}",
+			strconv.Itoa(i+1),
 		).Replace(begin + "\n" + string(body) + endStep)}
 	}
 	return list, nil

@@ -257,7 +257,8 @@ func TestFailover(t *testing.T) {
 	both := fmt.Sprintf("host=%s,%s user=postgres dbname=postgres target_session_attrs=read-write",
 		primary.Dir(), standby.Dir())
 	e := startShop(t, openAs(t, poolAt(t, both, nil), "ojs", often))
-	reader := openAs(t, poolAt(t, standby.DSN(), nil), "ojs", postgres.WithoutMigration(), postgres.WithLogger(quietLog))
+	reader := openAs(t, poolAt(t, standby.DSN(), nil), "ojs", postgres.WithoutMigration(),
+		postgres.WithLogger(quietLog))
 	if err := insert(t.Context(), reader, record(1)); !errors.Is(err, postgres.ErrReadOnly) {
 		t.Errorf("stored on a standby: %v", err)
 	}

@@ -23,7 +23,9 @@ func (c *settleCall) size() (int, int)      { return len(c.encoded), documentByt
 func (c *settleCall) done() <-chan struct{} { return c.ended }
 
 // Settle implements storage.Storage.
-func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Storage) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
 	if slices.ContainsFunc(changes, logged) {
 		return s.settleLogged(ctx, now, changes, dst)
 	}
@@ -65,7 +67,8 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 	if c.err != nil {
 		return dst, wrap(c.err)
 	}
-	if !c.sameJob && slices.ContainsFunc(c.encoded, func(e written) bool { return e.State == rows.Available }) {
+	if !c.sameJob &&
+		slices.ContainsFunc(c.encoded, func(e written) bool { return e.State == rows.Available }) {
 		s.forget.Store(true) // it may have another type, key or deadline in the same place
 	}
 	var n storage.Notice
@@ -291,7 +294,8 @@ func (s *Storage) explain(
 		case f.version != c.Version-1:
 			results[i].Err = storage.ErrFenced
 		case !rows.Settles(int(f.state), c.State):
-			results[i].Err = &ojs.TransitionError{ID: c.ID, From: rows.State(int(f.state)), To: rows.State(c.State)}
+			results[i].Err = &ojs.TransitionError{ID: c.ID, From: rows.State(int(f.state)),
+				To: rows.State(c.State)}
 		case tries == 0:
 			return fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID)
 		default: // it missed the row while another statement changed it without raising its version
@@ -335,7 +339,9 @@ func (s *Storage) applying(o settling) (sql string, args []any) {
 }
 
 // Extend implements storage.Storage.
-func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storage.Extension) (lost []string, err error) {
+func (s *Storage) Extend(
+	ctx context.Context, now time.Time, extensions []storage.Extension,
+) (lost []string, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -367,9 +373,12 @@ func distinct(n int, id func(i int) string) int {
 	return n
 }
 
-func (s *Storage) extend(ctx context.Context, now int64, extensions []storage.Extension) (lost []string, err error) {
+func (s *Storage) extend(
+	ctx context.Context, now int64, extensions []storage.Extension,
+) (lost []string, err error) {
 	n := len(extensions)
-	ids, versions, progress, checkpoints := make([]string, n), make([]int64, n), make([]float64, n), make([][]byte, n)
+	ids, versions, progress, checkpoints := make([]string, n), make([]int64, n), make([]float64, n),
+		make([][]byte, n)
 	for i := range extensions {
 		x := &extensions[i]
 		ids[i], versions[i], progress[i], checkpoints[i] = x.ID, int64(x.Version), x.Progress, x.Checkpoint

@@ -553,7 +553,8 @@ func newStatements(schema string) *statements {
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"),
 		"{until_started}", untilStarted,
 		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
-	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}", "-9223372036854775808")
+	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}",
+		"-9223372036854775808")
 	ours := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema)
 	q = func(sql string) string { return ours.Replace(inCatalog(outer.Replace(inner.Replace(sql)))) }
 	exactly := func(pick, marks string) string {
@@ -582,8 +583,10 @@ func newStatements(schema string) *statements {
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
-		lockName:   q(`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
-		takeNames:  q(`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`),
+		lockName: q(
+			`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`),
+		takeNames: q(
+			`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`),
 		leaveNames: q(`DELETE FROM {schema}.name_lock WHERE name = ANY ($1::bigint[])`),
 		// By a look into the catalog: to_regclass may answer with what its session knew
 		// before another process migrated.
@@ -733,9 +736,11 @@ func newStatements(schema string) *statements {
 			WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
 		lockKnown: q(`SELECT id FROM (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq) j
 			WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
-		heads: q(`SELECT b.id, b.seq, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
+		heads: q(
+			`SELECT b.id, b.seq, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
 
-		versions: q(`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
+		versions: q(
+			`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
 		// Arrays and no join: if another call has extended a lease meanwhile, PostgreSQL
 		// compares the changed row again, which in a join would not find its other half.
 		extend: q(extending.Replace(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
@@ -849,9 +854,10 @@ func newStatements(schema string) *statements {
 				(SELECT n FROM total)::bigint - (SELECT count(*) FROM gone),
 				(SELECT finished FROM first, going WHERE nth = going.n + 1)`),
 
-		queueStates:   q(`SELECT queue, state FROM {schema}.queue_state`),
-		queueState:    q(`SELECT state FROM {schema}.queue_state WHERE queue = $1`),
-		setQueueState: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`),
+		queueStates: q(`SELECT queue, state FROM {schema}.queue_state`),
+		queueState:  q(`SELECT state FROM {schema}.queue_state WHERE queue = $1`),
+		setQueueState: q(
+			`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`),
 		activateQueue: q(`DELETE FROM {schema}.queue_state WHERE queue = $1`),
 
 		values: q(`SELECT key, data, expires FROM {schema}.value
@@ -886,13 +892,16 @@ func newStatements(schema string) *statements {
 		activeOf: q(`SELECT u.ord, count(*) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (kind, name, ord)
 			JOIN {schema}.active j ON CASE u.kind WHEN 'queue' THEN j.queue = u.name
 				WHEN 'type' THEN split_part(j.type, '@', 1) = u.name ELSE false END GROUP BY 1`),
-		start:     q(`SELECT at FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n = $3`),
-		withTTL:   q(`SELECT seq FROM {schema}.job WHERE seq = ANY ($1::bigint[]) AND position('"enqueue_ttl":'::bytea IN job) > 0`),
-		lockReady: q(`SELECT {columns} FROM {whole_ready} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED`),
+		start: q(`SELECT at FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n = $3`),
+		withTTL: q(
+			`SELECT seq FROM {schema}.job WHERE seq = ANY ($1::bigint[]) AND position('"enqueue_ttl":'::bytea IN job) > 0`),
+		lockReady: q(
+			`SELECT {columns} FROM {whole_ready} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED`),
 		setStarted: q(`INSERT INTO {schema}.job_limit (kind, name, last, period, most, look) VALUES ($1, $2, nullif($3, ''), $4, $5, $6)
 			ON CONFLICT (kind, name) DO UPDATE SET last = excluded.last, period = excluded.period, most = excluded.most`),
 		// $3 is the number before the first of them, $4 how many, $5 when.
-		addStarts: q(`INSERT INTO {schema}.job_start SELECT $1, $2, $3::bigint + i, $5 FROM generate_series(1, $4::bigint) i`),
+		addStarts: q(
+			`INSERT INTO {schema}.job_start SELECT $1, $2, $3::bigint + i, $5 FROM generate_series(1, $4::bigint) i`),
 		sortStarts: q(`UPDATE {schema}.job_start s SET at = o.at FROM (
 				SELECT n.n, a.at FROM
 					(SELECT n, row_number() OVER (ORDER BY n) AS i FROM {schema}.job_start WHERE kind = $1 AND name = $2) n JOIN
@@ -934,7 +943,8 @@ func newStatements(schema string) *statements {
 				AND NOT EXISTS (SELECT FROM {schema}.job_start s WHERE s.kind = l.kind AND s.name = l.name AND s.at > $2 - l.period)
 				RETURNING l.name)
 			DELETE FROM {schema}.job_start WHERE kind = 'key' AND name = ANY (ARRAY(SELECT name FROM gone))`),
-		lookLater: q(`UPDATE {schema}.job_limit SET look = $2 WHERE kind = 'key' AND name = ANY ($1::text[])`),
+		lookLater: q(
+			`UPDATE {schema}.job_limit SET look = $2 WHERE kind = 'key' AND name = ANY ($1::text[])`),
 		// How many jobs of a limit wait at $2, and the bounds of one of a key.
 		waitingOfKey: q(`SELECT count(*), coalesce(min(j.bounds), '') FROM {schema}.ready j
 			WHERE j.rate_key = $1 AND j.bounds IS NOT NULL AND (j.wake IS NULL OR j.wake > $2)`),
@@ -1006,10 +1016,13 @@ func newStatements(schema string) *statements {
 		quarantined: q(`SELECT q.n, q.kind, q.name, q.reason, q.at, coalesce(j.queue, ''), coalesce(j.type, ''), coalesce(j.state, 0::smallint)
 			FROM {schema}.quarantine q LEFT JOIN {schema}.quarantined_job j USING (seq) WHERE q.n > $1 ORDER BY q.n LIMIT $2`),
 		countQuarantined: q(`SELECT count(*) FROM {schema}.quarantine`),
-		quarantinedID:    q(`SELECT n, reason FROM {schema}.quarantine WHERE name = $1 AND kind = 'job' ORDER BY n DESC LIMIT 1`),
-		quarantineEntry:  q(`SELECT kind, name, coalesce(seq, 0), coalesce(version, 0), body FROM {schema}.quarantine WHERE n = $1 FOR UPDATE`),
-		quarantinedJob:   q(`SELECT {columns} FROM {schema}.quarantined_job j WHERE seq = $1 FOR UPDATE`),
-		stateOf:          q(`SELECT s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = $1`),
+		quarantinedID: q(
+			`SELECT n, reason FROM {schema}.quarantine WHERE name = $1 AND kind = 'job' ORDER BY n DESC LIMIT 1`),
+		quarantineEntry: q(
+			`SELECT kind, name, coalesce(seq, 0), coalesce(version, 0), body FROM {schema}.quarantine WHERE n = $1 FOR UPDATE`),
+		quarantinedJob: q(`SELECT {columns} FROM {schema}.quarantined_job j WHERE seq = $1 FOR UPDATE`),
+		stateOf: q(
+			`SELECT s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = $1`),
 		releaseJob: q(`WITH n AS MATERIALIZED (SELECT * FROM {schema}.quarantined_job WHERE seq = $1),
 			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job, depends) SELECT seq, created, lease, id, args, job, depends FROM n)
 			INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued, started,

@@ -145,7 +145,8 @@ func TestWithSQLTx(t *testing.T) {
 					}
 					return errBack
 				})
-				if _, gone := eng.Get(t.Context(), ticket.ID); !errors.Is(err, errBack) || !errors.Is(gone, ojs.ErrNotFound) {
+				if _, gone := eng.Get(t.Context(), ticket.ID); !errors.Is(err, errBack) ||
+					!errors.Is(gone, ojs.ErrNotFound) {
 					t.Fatalf("%s: %v, %v", kind, err, gone)
 				}
 				must(t, inSQL(t, db, func(ctx context.Context, _ *sql.Tx) (err error) {

@@ -303,7 +303,8 @@ func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err 
 				var undone []storage.Record
 				for i := range list {
 					r, err := list[i].decode()
-					if err != nil || list[i].State != rows.Active || !named[storage.Held{ID: r.ID, Version: r.Version}] {
+					if err != nil || list[i].State != rows.Active ||
+						!named[storage.Held{ID: r.ID, Version: r.Version}] {
 						continue
 					}
 					undone = append(undone, r.Record)
@@ -312,7 +313,8 @@ func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err 
 					if err != nil {
 						return err
 					}
-					back.encoded, back.froms = append(back.encoded, w), append(back.froms, 1<<rows.Active|returns)
+					back.encoded, back.froms = append(back.encoded, w), append(back.froms,
+						1<<rows.Active|returns)
 				}
 				if len(back.encoded) == 0 {
 					return nil

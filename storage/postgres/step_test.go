@@ -44,7 +44,8 @@ func stepRace(t *testing.T, jobs int) {
 				for k := range into {
 					into[k] = new(storage.Record)
 				}
-				settled, got, err := s.SettleAndClaim(ctx, now, to, nil, storage.Claim{Worker: fmt.Sprint(i)}, into)
+				settled, got, err := s.SettleAndClaim(ctx, now, to, nil,
+					storage.Claim{Worker: fmt.Sprint(i)}, into)
 				if err != nil {
 					t.Error(err)
 					return
@@ -177,7 +178,8 @@ func TestStepIsOneTransaction(t *testing.T) {
 		t.Fatal(settled, n, err)
 	}
 	var writers int
-	must(t, pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+name+".stage").Scan(&writers))
+	must(t, pool.QueryRow(t.Context(), "SELECT count(DISTINCT xmin::text) FROM "+name+
+		".stage").Scan(&writers))
 	if writers != 1 {
 		t.Errorf("%d transactions have written the two jobs", writers)
 	}

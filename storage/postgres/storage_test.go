@@ -158,8 +158,9 @@ func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
 		Notices:      true,
 		Quarantine:   true,
 		// The args are no JSON with a brace before them.
-		Plant: change(`UPDATE %s.job SET args = '\x7b'::bytea || coalesce(args, 'null'::bytea) WHERE id = $1`),
-		Mend:  change(`UPDATE %s.quarantined_job SET args = substr(args, 2) WHERE id = $1`),
+		Plant: change(
+			`UPDATE %s.job SET args = '\x7b'::bytea || coalesce(args, 'null'::bytea) WHERE id = $1`),
+		Mend: change(`UPDATE %s.quarantined_job SET args = substr(args, 2) WHERE id = $1`),
 	}
 }
 

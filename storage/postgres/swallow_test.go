@@ -73,7 +73,8 @@ func TestSwallowedCalls(t *testing.T) {
 	insert := func(id string, unique string) error {
 		var in storage.Insert
 		r := &in.Record
-		r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease = id, "y", "q", ojs.StateAvailable, now, time.Minute
+		r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease = id, "y", "q", ojs.StateAvailable,
+			now, time.Minute
 		if r.Fingerprint = unique; unique != "" {
 			r.Unique = &ojs.UniquePolicy{Keys: ojs.ByArgs}
 		}
@@ -116,10 +117,12 @@ func TestSwallowedCalls(t *testing.T) {
 	} {
 		began := time.Now()
 		err := f()
-		if took := time.Since(began); took > 20*patience { // some make several statements, or wait for those of the engine
+		// some make several statements, or wait for those of the engine
+		if took := time.Since(began); took > 20*patience {
 			t.Errorf("%s took %v", call, took)
 		}
-		if !errors.Is(err, context.DeadlineExceeded) && (err == nil || !strings.HasPrefix(err.Error(), "ojs: ")) {
+		if !errors.Is(err, context.DeadlineExceeded) && (err == nil ||
+			!strings.HasPrefix(err.Error(), "ojs: ")) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}

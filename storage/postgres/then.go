@@ -29,7 +29,9 @@ func firstThen(changes []storage.Change) int {
 
 // settleParts is Settle of changes of which some have a Then: those that have one, and
 // the changes between them, each in a step of its own.
-func (s *Storage) settleParts(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (s *Storage) settleParts(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
 	for len(changes) > 0 {
 		if n := firstThen(changes); n > 0 {
 			var err error
@@ -52,7 +54,9 @@ func (s *Storage) settleParts(ctx context.Context, now time.Time, changes []stor
 var errUnsettled = errors.New("ojs: postgres: the change is refused")
 
 // settleThen makes a change and stores what follows it, or does neither.
-func (s *Storage) settleThen(ctx context.Context, now time.Time, c *storage.Change) (settled storage.Settled, err error) {
+func (s *Storage) settleThen(
+	ctx context.Context, now time.Time, c *storage.Change,
+) (settled storage.Settled, err error) {
 	if err := s.enter(ctx); err != nil {
 		return storage.Settled{}, err
 	}
@@ -62,12 +66,15 @@ func (s *Storage) settleThen(ctx context.Context, now time.Time, c *storage.Chan
 			return settled, err
 		}
 	}
-	return settled, fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.Record.ID)
+	return settled,
+		fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.Record.ID)
 }
 
 // tryThen is settleThen. It returns errUnsettled if another statement that changed the
 // row of the job meanwhile, without raising its version, made it miss the row.
-func (s *Storage) tryThen(ctx context.Context, now time.Time, c *storage.Change) (settled storage.Settled, err error) {
+func (s *Storage) tryThen(
+	ctx context.Context, now time.Time, c *storage.Change,
+) (settled storage.Settled, err error) {
 	ended := c.Record
 	ended.Version++
 	e, err := encode(&ended)

@@ -21,12 +21,14 @@ func TestTicketOfTransaction(t *testing.T) {
 			defer tx.Rollback(context.Background())
 			ticket, err := eng.Enqueue(postgres.WithTx(t.Context(), tx), "x", 1)
 			must(t, err)
-			if _, err := ticket.Wait(t.Context()); !errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+			if _, err := ticket.Wait(t.Context()); !errors.Is(err, ojs.ErrNotFound) ||
+				errors.Is(err, ojs.ErrPruned) {
 				t.Errorf("before the %s: %v", name, err)
 			}
 			if !commit {
 				must(t, tx.Rollback(t.Context()))
-				if _, err := ticket.Wait(t.Context()); !errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+				if _, err := ticket.Wait(t.Context()); !errors.Is(err, ojs.ErrNotFound) ||
+					errors.Is(err, ojs.ErrPruned) {
 					t.Errorf("after the rollback: %v", err)
 				}
 				return

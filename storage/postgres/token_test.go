@@ -23,9 +23,11 @@ func TestTokensOfAJobThatEndsDuringAnInsert(t *testing.T) {
 		name   string
 		there  bool // the job is there before the insert begins
 		insert func(s storage.Storage) error
-		block  func(ctx context.Context, s storage.Storage, jobs string, exec func(sql string, args ...any) error) error
+		block  func(ctx context.Context, s storage.Storage, jobs string,
+			exec func(sql string, args ...any) error) error
 	}{
-		{"deleted beside it", true, func(s storage.Storage) error { return insert(t.Context(), s, record(1), record(2)) },
+		{"deleted beside it", true,
+			func(s storage.Storage) error { return insert(t.Context(), s, record(1), record(2)) },
 			func(_ context.Context, _ storage.Storage, jobs string, exec func(string, ...any) error) error {
 				return exec("DELETE FROM "+jobs+" WHERE id = $1", record(1).ID)
 			}},

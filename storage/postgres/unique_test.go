@@ -20,7 +20,8 @@ func TestUniqueBesideChange(t *testing.T) {
 	pool := connect(t)
 	eng := newEngine(t, s)
 	once := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs})
-	ended := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, States: []ojs.State{ojs.StateCancelled}}) // there is none yet
+	// there is none yet
+	ended := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, States: []ojs.State{ojs.StateCancelled}})
 	drafts := make([]ojs.Draft, 1000)
 	for i := range drafts {
 		drafts[i] = ojs.NewDraft("x", i%10, ended)
@@ -36,8 +37,9 @@ func TestUniqueBesideChange(t *testing.T) {
 	for round := range 10 { // the plan changes when the statement has been made some times
 		second := make(chan error, 1)
 		must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), "UPDATE "+name+".stage SET state = 7 - state, version = version + 1"+
-				" WHERE seq = (SELECT seq FROM "+name+".job WHERE id = $1)", ticket.ID)
+			_, err := tx.Exec(t.Context(),
+				"UPDATE "+name+".stage SET state = 7 - state, version = version + 1"+
+					" WHERE seq = (SELECT seq FROM "+name+".job WHERE id = $1)", ticket.ID)
 			must(t, err)
 			var pid int
 			must(t, tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
@@ -61,7 +63,8 @@ func TestUniqueBesideDelete(t *testing.T) {
 	rec := func(n int, fingerprint string) storage.Record {
 		r := record(n)
 		r.CreatedAt = time.Now().Add(time.Duration(n) * time.Second)
-		r.Fingerprint, r.Unique = fingerprint, &ojs.UniquePolicy{Keys: ojs.ByArgs, States: []ojs.State{ojs.StateCancelled}}
+		r.Fingerprint, r.Unique = fingerprint, &ojs.UniquePolicy{Keys: ojs.ByArgs,
+			States: []ojs.State{ojs.StateCancelled}}
 		return r
 	}
 	for n := range 2 { // two, which an earlier policy may have let in
@@ -77,7 +80,8 @@ func TestUniqueBesideDelete(t *testing.T) {
 	must(t, err)
 	defer tx.Rollback(context.Background())
 	_, err = tx.Exec(t.Context(), "WITH body AS (DELETE FROM "+name+".job WHERE id = $1 RETURNING seq)"+
-		" DELETE FROM "+name+".stage WHERE seq IN (SELECT seq FROM body)", record(1).ID) // as Delete and Prune do
+		// as Delete and Prune do
+		" DELETE FROM "+name+".stage WHERE seq IN (SELECT seq FROM body)", record(1).ID)
 	must(t, err)
 	third := make(chan error, 1)
 	go func() { third <- insert(t.Context(), s, rec(2, "f")) }()

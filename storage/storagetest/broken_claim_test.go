@@ -19,7 +19,8 @@ var _ = register([]fault{
 		}
 		return recs
 	})},
-	{"last in first out", "claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1 claim-13 settle-9 settle-10 due-7 settleclaim-15 settleclaim-14 claim-9",
+	{"last in first out",
+		"claim-2 insert-1 insert-8 insert-9 claim-3 claim-11 settle-5 settleclaim-1 settleclaim-2 settleclaim-3 settleclaim-5 settleclaim-6 settleclaim-7 unclaim-3 due-2 durable-1 claim-13 settle-9 settle-10 due-7 settleclaim-15 settleclaim-14 claim-9",
 		changeInsert(func(r *storage.Record) {
 			if r.Priority == 0 && r.Queue == "q" && r.Type == "x" && r.Fingerprint == "" &&
 				r.RateLimit == nil && r.Meta == nil && r.ExpiresAt.IsZero() && r.TotalTimeout == 0 {
@@ -28,7 +29,8 @@ var _ = register([]fault{
 				r.Priority = n
 			}
 		})},
-	{"lowest priority first", "claim-3 insert-1 insert-9 claim-4 claim-5 claim-11 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 unclaim-2 queue-1 general-4 durable-1 claim-13 settleclaim-15 scale-3", changeInsert(func(r *storage.Record) { r.Priority = -r.Priority })},
+	{"lowest priority first",
+		"claim-3 insert-1 insert-9 claim-4 claim-5 claim-11 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 unclaim-2 queue-1 general-4 durable-1 claim-13 settleclaim-15 scale-3", changeInsert(func(r *storage.Record) { r.Priority = -r.Priority })},
 	{"queues in their own order", "claim-4 claim-7 scale-3", changeClaim(func(c *storage.Claim) {
 		c.Queues = slices.Sorted(slices.Values(c.Queues))
 		slices.Reverse(c.Queues)
@@ -80,7 +82,8 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"expired jobs claimed", "claim-9 claim-1 unclaim-3 unclaim-4 lease-3 due-5 insert-10 claim-13 settle-10 settleclaim-5 scale-3",
+	{"expired jobs claimed",
+		"claim-9 claim-1 unclaim-3 unclaim-4 lease-3 due-5 insert-10 claim-13 settle-10 settleclaim-5 scale-3",
 		func(b *broken) {
 			b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 				return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)

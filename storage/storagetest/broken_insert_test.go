@@ -9,7 +9,8 @@ import (
 
 // Storages that break the rules of Insert: batches, ids, depths.
 var _ = register([]fault{
-	{"batch stored backwards", "insert-3 insert-9 unique-10 prune-4 settle-12 insert-16 insert-17 scale-1 scale-3 scale-4 unique-15 unique-16 insert-4 insert-12 insert-13 due-9 list-8",
+	{"batch stored backwards",
+		"insert-3 insert-9 unique-10 prune-4 settle-12 insert-16 insert-17 scale-1 scale-3 scale-4 unique-15 unique-16 insert-4 insert-12 insert-13 due-9 list-8",
 		func(b *broken) {
 			b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 				batch = slices.Clone(batch)

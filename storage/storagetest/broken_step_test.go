@@ -136,7 +136,8 @@ var _ = register([]fault{
 		changeStep(func(c *storage.Claim) { c.Types = nil })},
 	{"queues of a step in their own order", "settleclaim-4 settleclaim-6",
 		changeStep(func(c *storage.Claim) { c.Queues = slices.Sorted(slices.Values(c.Queues)) })},
-	{"claimed in a step from the last to the first", "settleclaim-4 settleclaim-3 settleclaim-5 settleclaim-7 settleclaim-10 insert-17 settleclaim-14",
+	{"claimed in a step from the last to the first",
+		"settleclaim-4 settleclaim-3 settleclaim-5 settleclaim-7 settleclaim-10 insert-17 settleclaim-14",
 		changeStepClaimed(func(claimed []*storage.Record) {
 			for i, j := 0, len(claimed)-1; i < j; i, j = i+1, j-1 {
 				*claimed[i], *claimed[j] = *claimed[j], *claimed[i]
@@ -227,7 +228,8 @@ var _ = register([]fault{
 			return out, n, err
 		}
 	}},
-	{"a step that counts the records it was given", "settleclaim-7 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 settleclaim-10 settleclaim-13 settleclaim-15 insert-17 settleclaim-14",
+	{"a step that counts the records it was given",
+		"settleclaim-7 settleclaim-3 settleclaim-4 settleclaim-5 settleclaim-6 settleclaim-10 settleclaim-13 settleclaim-15 insert-17 settleclaim-14",
 		func(b *broken) {
 			b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
 				into slots) (outcomes, int, error) {

@@ -310,8 +310,10 @@ func brokenConfig(fault func(*broken)) storagetest.Config {
 }
 
 var (
-	rounds = flag.Int("rounds", 1, "how often each broken storage has to be caught, each time with a seed of its own")
-	whole  = flag.Bool("whole", false, "run every case on each broken storage, and want no other than those it names to notice")
+	rounds = flag.Int("rounds", 1,
+		"how often each broken storage has to be caught, each time with a seed of its own")
+	whole = flag.Bool("whole", false,
+		"run every case on each broken storage, and want no other than those it names to notice")
 )
 
 // wantCaught wants one of the cases to notice a fault, with any seed.

@@ -78,7 +78,8 @@ var _ = register([]fault{
 	{"a stalled job handed on once", "lease-4 due-7", changeDue(func(d *storage.Due) {
 		d.Stalled = slices.DeleteFunc(d.Stalled, func(r storage.Record) bool { return r.Version > 3 })
 	})},
-	{"promoted late", "due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6 settle-10 prune-6 due-7 due-8 insert-17 notify-8 due-9 due-10", shiftDue(-time.Millisecond)},
+	{"promoted late",
+		"due-1 unique-12 claim-2 unclaim-3 unclaim-4 lease-3 lease-4 due-3 prune-4 queue-1 notify-1 notify-2 durable-1 general-6 settle-10 prune-6 due-7 due-8 insert-17 notify-8 due-9 due-10", shiftDue(-time.Millisecond)},
 	{"promoted in the order of insertion", "due-2 due-7 due-9", changeDue(func(d *storage.Due) {
 		slices.SortFunc(d.Promoted, func(a, b storage.Record) int { return strings.Compare(a.ID, b.ID) })
 	})},
@@ -87,7 +88,8 @@ var _ = register([]fault{
 			r.ExpiresAt = time.Time{}
 		}
 	})},
-	{"promoted behind what was in buf", "due-1 unique-12 due-2 due-4 queue-1 general-5 durable-1 general-6 due-7 due-8 settle-13 due-9 settle-20",
+	{"promoted behind what was in buf",
+		"due-1 unique-12 due-2 due-4 queue-1 general-5 durable-1 general-6 due-7 due-8 settle-13 due-9 settle-20",
 		func(b *broken) {
 			b.due = func(b *broken, ctx Context, now Time, max int, buf records) (storage.Due, error) {
 				d, err := b.Storage.Due(ctx, now, max, nil)

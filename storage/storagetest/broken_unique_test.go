@@ -10,7 +10,8 @@ import (
 
 // Storages that break the rules of unique jobs.
 var _ = register([]fault{
-	{"reject ignored", "unique-1 insert-2 insert-9 unique-7 unique-9 unique-10 race-4 durable-1 settle-11 unique-16 insert-14",
+	{"reject ignored",
+		"unique-1 insert-2 insert-9 unique-7 unique-9 unique-10 race-4 durable-1 settle-11 unique-16 insert-14",
 		changeInsert(func(r *storage.Record) {
 			if r.Unique != nil && r.Unique.Strategy() == ojs.ConflictReject && r.Unique.States == nil &&
 				r.Unique.Period == 0 {

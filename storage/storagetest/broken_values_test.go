@@ -15,7 +15,8 @@ import (
 // Storages that keep or return a job otherwise than it was given, at once or after
 // Reopen.
 var _ = register([]fault{
-	{"priority forgotten at the insert", "insert-1 insert-9 claim-3 claim-4 claim-5 settleclaim-3 settleclaim-4 unclaim-2 general-4 claim-13 scale-3", changeInsert(func(r *storage.Record) { r.Priority = 0 })},
+	{"priority forgotten at the insert",
+		"insert-1 insert-9 claim-3 claim-4 claim-5 settleclaim-3 settleclaim-4 unclaim-2 general-4 claim-13 scale-3", changeInsert(func(r *storage.Record) { r.Priority = 0 })},
 	{"what is handed out is what is stored", "insert-6 *", func(b *broken) {
 		b.get = func(b *broken, ctx context.Context, id string) (storage.Record, error) {
 			b.mu.Lock()

@@ -566,7 +566,8 @@ func (c *C) fresh(id string, tokens []uint64) {
 			stale.Version = v
 			if s := c.settle(stale, c.to(ojs.StateCancelled)); !errors.Is(s.Err, storage.ErrFenced) ||
 				s.Version != r.Version {
-				c.failf("a token of the job before, version %d, against version %d of a job that is %s: %+v", v, r.Version, r.State, s)
+				c.failf("a token of the job before, version %d, against version %d of a job that is %s: %+v",
+					v, r.Version, r.State, s)
 			}
 			lost, err := c.S.Extend(c.ctx, c.now,
 				[]storage.Extension{{Held: storage.Held{ID: id, Version: v}}})

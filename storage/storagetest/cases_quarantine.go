@@ -89,7 +89,8 @@ func (c *C) refusesRelease(key, id string) {
 	err := c.quarantine().ReleaseQuarantined(c.ctx, key)
 	var q *ojs.QuarantinedError
 	if !errors.As(err, &q) || q.ID != id || q.Key != key || q.Reason == "" {
-		c.failf("ReleaseQuarantined of a record that does not decode returned %v, not an *ojs.QuarantinedError about it", err)
+		c.failf(
+			"ReleaseQuarantined of a record that does not decode returned %v, not an *ojs.QuarantinedError about it", err)
 	}
 }
 
@@ -305,7 +306,8 @@ var quarantineCases = []Case{
 		err := q.ReleaseQuarantined(c.ctx, keys[0].Key)
 		var dup *ojs.DuplicateError
 		if !errors.As(err, &dup) || dup.ID != first || dup.State != ojs.StateAvailable {
-			c.failf("ReleaseQuarantined beside a job with the id returned %v, not an *ojs.DuplicateError about it", err)
+			c.failf(
+				"ReleaseQuarantined beside a job with the id returned %v, not an *ojs.DuplicateError about it", err)
 		}
 		c.listed(first)
 		c.same("the job with the id", c.get(first), anew)

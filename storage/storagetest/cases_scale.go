@@ -51,7 +51,8 @@ func (c *C) wantList(q storage.Query, want []string) {
 	got := c.list(q)
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
-			c.failf("by pages of %d, %d jobs are listed and %d are there; from the %d. on:\n%v, not\n%v", q.Limit, len(got), len(want),
+			c.failf("by pages of %d, %d jobs are listed and %d are there; from the %d. on:\n%v, not\n%v",
+				q.Limit, len(got), len(want),
 				i+1, short(got[i:min(i+3, len(got))]), short(want[i:min(i+3, len(want))]))
 		}
 	}

@@ -61,7 +61,8 @@ func (c *C) step(q storage.Claim, n int, to ...storage.Record) ([]storage.Settle
 	out, n, err := c.settleClaimer().SettleAndClaim(c.ctx, c.now, outcomes, nil, q, into)
 	c.noErr("SettleAndClaim", err)
 	if len(out) != len(to) || n < 0 || n > len(into) {
-		c.failf("SettleAndClaim of %d outcomes into %d records returned %d results and says %d jobs", len(to), len(into), len(out), n)
+		c.failf("SettleAndClaim of %d outcomes into %d records returned %d results and says %d jobs", len(to),
+			len(into), len(out), n)
 	}
 	var recs []storage.Record
 	for _, r := range into[:n] {
