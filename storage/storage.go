@@ -330,7 +330,7 @@ type Insert struct {
 	//
 	// Until then the job is like any other that is pending: it may be changed, cancelled
 	// or activated, and its deadline may come [depend-7, depend-14]. Once it is not
-	// pending, nothing is counted for it [depend-7].
+	// pending, nothing is counted for it [depend-7, order-12].
 	//
 	// A job that is neither stored nor stored by the batch fails the call with an
 	// *ojs.DependencyError [depend-4]. A job named twice, jobs of the batch that wait for

@@ -104,6 +104,15 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
+	{"a job is told its own end twice", "order-12 *",
+		eachChange(func(b *broken, ctx Context, now Time, c storage.Change) (storage.Settled, error) {
+			out, err := b.settleOne(ctx, now, c)
+			if d := c.Record.Dependencies; len(out.Moved) > 0 && d != nil && d.OrderingKey != "" &&
+				d.Condition == ojs.AllSucceeded && out.Moved[0].State == ojs.StateCompleted {
+				out.Version++
+			}
+			return out, err
+		})},
 	{"a job that comes back waits for its turn nowhere", "order-8 *",
 		changeRevived(func(in *storage.Insert) {
 			if in.OrderingKey != "" {

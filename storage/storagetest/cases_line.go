@@ -382,4 +382,23 @@ var lineCases = []Case{
 			}
 			c.hasTurn(l[50:60]...)
 		}},
+	{"order-12", "Ordering/EndsItself", "Insert.OrderingKey",
+		"A job whose end has another end, for which it waits, ends but once.",
+		needsOrdering | needsGroups, func(c *C) {
+			first, second := c.reach(isCancelled), c.reach(isCancelled)
+			a := again(first, ojs.StatePending, second.ID)
+			b := again(second, ojs.StatePending)
+			b.Record.Dependencies = &ojs.Dependencies{Condition: ojs.AllEnded, Join: true}
+			a.OrderingKey, b.OrderingKey = "k", "k"
+			c.wantMoved("Revive", c.revive(a, b))
+			r := c.get(first.ID)
+			ended := r
+			c.to(isCancelled)(&ended)
+			out := c.change(storage.Change{Record: ended})
+			if out[0].Err != nil || out[0].Version != r.Version+1 {
+				c.failf("Settle returned %+v", out[0])
+			}
+			c.wantMoved("the end", out[0].Moved, is(second.ID, isCompleted))
+			c.wantState(first.ID, isCancelled)
+		}},
 }
