@@ -44,10 +44,12 @@ func (t *tx) enterPlace(r *stored) error {
 	last, n := int64(0), 0 // the latest round of the key, and its jobs there
 	q := t.query(lastRound, r.Queue, r.Priority, r.FairKey, r.seq, r.Share)
 	for q.next() {
-		if place := q.int64(); n == 0 || place == last {
-			last = place
-			n++
+		place := q.int64()
+		if n > 0 && place != last {
+			break
 		}
+		last = place
+		n++
 	}
 	if err := q.close(); err != nil {
 		return err
