@@ -126,12 +126,13 @@ var fairCases = []Case{
 			c.inTurn(storage.Claim{}, a[0], b[0], a[1], b[1], d)
 
 			// Once no job with a key was available, no round has been claimed of.
-			e := c.tenant(1, fair("e"))[0]
+			e := c.tenant(2, fair("e"))
 			r := c.one()
+			c.settled(c.get(e[1]), c.to(ojs.StateCancelled))
 			plain := c.tenant(1)[0]
 			back(r)
 			f := c.tenant(1, fair("f"))[0]
-			c.inTurn(storage.Claim{}, e, f, plain)
+			c.inTurn(storage.Claim{}, e[0], f, plain)
 		}},
 	{"fair-7", "Fairness/Dropped", "Insert.DropOldest",
 		"A full queue drops what has been available longest, of any round.", needsFairness, func(c *C) {
