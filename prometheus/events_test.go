@@ -184,6 +184,26 @@ func TestManyPairs(t *testing.T) {
 		"ojs_queue_state{queue=made.up1,state=active} 1")
 }
 
+// The pairs beyond those of the Meter and the pairs beyond those of the collector are one
+// series, wherever both stand in the order of names.
+func TestOtherOfTheMeter(t *testing.T) {
+	c, reg := ojsprometheus.New(ojsprometheus.WithMaxPairs(3)), prometheus.NewRegistry()
+	reg.MustRegister(c)
+	c.ReadMeter(func() []engine.JobMeter {
+		return []engine.JobMeter{
+			{Queue: "a", Type: "t", Started: 1},
+			{Queue: engine.MeterOther, Type: engine.MeterOther, Started: 10},
+			{Queue: "p", Type: "t", Started: 1}, {Queue: "q", Type: "t", Started: 1},
+			{Queue: "r", Type: "t", Started: 1},
+		}
+	})
+	same(t, only(samples(scrape(t, reg)), "ojs_job_started"),
+		"ojs_job_started_total{queue=a,type=t} 1",
+		"ojs_job_started_total{queue=other,type=other} 11",
+		"ojs_job_started_total{queue=p,type=t} 1",
+		"ojs_job_started_total{queue=q,type=t} 1")
+}
+
 // Names that are made up leave nothing behind, either.
 func TestMadeUpNamesTakeNoMemory(t *testing.T) {
 	c := ojsprometheus.New(ojsprometheus.WithMaxPairs(10))

@@ -71,12 +71,15 @@ type pairs struct {
 	byKey map[key]*pair
 }
 
-type key struct{ queue, jobType string }
+type key struct{ queue, jobType string } // as labels
+
+// restKey is that of the rest, and of what a Meter counts beyond its engine.MeterPairs.
+var restKey = key{other, other}
 
 // pair is the series of a queue and type. Its counters are there from the start, its
 // histograms from their first value.
 type pair struct {
-	queue, jobType       string // as labels
+	key
 	counters             [nCounters]prometheus.Counter
 	retryable, discarded series // durations of attempts by the state after them
 	retryLatency         series
@@ -112,12 +115,13 @@ func (ps *pairs) vectors() []prometheus.Collector {
 	return all
 }
 
-// of returns the series of a queue and type, or those of the rest.
+// of returns the series of a queue and type, or those of the rest. No two pairs have the
+// same labels.
 func (ps *pairs) of(queue, jobType string) *pair {
-	k := key{queue, jobType}
+	k := key{label(queue), label(jobType)}
 	ps.mu.RLock()
 	p := ps.byKey[k]
-	if p == nil && len(ps.byKey) >= ps.most {
+	if p == nil && (k == restKey || len(ps.byKey) >= ps.most) {
 		p = ps.rest
 	}
 	ps.mu.RUnlock()
@@ -129,31 +133,31 @@ func (ps *pairs) of(queue, jobType string) *pair {
 	switch p := ps.byKey[k]; {
 	case p != nil:
 		return p
-	case len(ps.byKey) < ps.most:
-		p = ps.make(label(queue), label(jobType))
+	case k != restKey && len(ps.byKey) < ps.most:
+		p = ps.make(k)
 		ps.byKey[k] = p
 		return p
 	}
 	if ps.rest == nil {
-		ps.rest = ps.make(other, other)
+		ps.rest = ps.make(restKey)
 	}
 	return ps.rest
 }
 
-func (ps *pairs) make(queue, jobType string) *pair {
-	p := &pair{queue: queue, jobType: jobType}
+func (ps *pairs) make(k key) *pair {
+	p := &pair{key: k}
 	for i, c := range ps.counters {
-		p.counters[i] = c.WithLabelValues(queue, jobType)
+		p.counters[i] = c.WithLabelValues(k.queue, k.jobType)
 	}
 	for state, h := range map[ojs.State]*series{
 		ojs.StateRetryable: &p.retryable, ojs.StateDiscarded: &p.discarded,
 	} {
 		h.make = func() prometheus.Observer {
-			return ps.duration.WithLabelValues(queue, jobType, string(state))
+			return ps.duration.WithLabelValues(k.queue, k.jobType, string(state))
 		}
 	}
 	p.retryLatency.make = func() prometheus.Observer {
-		return ps.retryLatency.WithLabelValues(queue, jobType)
+		return ps.retryLatency.WithLabelValues(k.queue, k.jobType)
 	}
 	return p
 }
