@@ -33,7 +33,8 @@ type EventSelector interface {
 // WithObserver adds observers after earlier ones. An observer that is also a Tracer
 // follows the engine's operations too. An EventSelector sees what it selects, and a
 // MeterReader gets the engine's Meter. A program that wraps such an observer embeds it,
-// so that the engine finds these methods.
+// so that the engine finds these methods. The wrapper sees what the observer selects. To
+// see more, it needs an EventTypes of its own.
 func WithObserver(os ...Observer) Option {
 	return func(c *config) error {
 		for _, o := range os {

@@ -137,12 +137,22 @@ var (
 // events on its own goroutine and without a copy.
 type BriefObserver struct{}
 
-func (BriefObserver) brief() {}
-
-// IsBrief reports whether an observer embeds BriefObserver.
+// IsBrief reports whether an observer itself embeds BriefObserver. An observer that
+// embeds a brief one is not brief: it may do more with an event.
 func IsBrief(observer any) bool {
-	_, brief := observer.(interface{ brief() })
-	return brief
+	t := reflect.TypeOf(observer)
+	if t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Anonymous && f.Type == reflect.TypeFor[BriefObserver]() {
+			return true
+		}
+	}
+	return false
 }
 
 func typeName(v any) string { return Clip(reflect.TypeOf(v).String(), maxType) }

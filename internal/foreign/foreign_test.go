@@ -85,3 +85,21 @@ func TestCall(t *testing.T) {
 		}
 	}
 }
+
+type briefOne struct{ foreign.BriefObserver }
+
+// An observer that wraps a brief one may keep what it sees.
+func TestIsBrief(t *testing.T) {
+	for _, tt := range []struct {
+		observer any
+		want     bool
+	}{
+		{briefOne{}, true}, {&briefOne{}, true}, {nil, false}, {name("x"), false},
+		{struct{ briefOne }{}, false}, {&struct{ *briefOne }{&briefOne{}}, false},
+		{struct{ f foreign.BriefObserver }{}, false},
+	} {
+		if foreign.IsBrief(tt.observer) != tt.want {
+			t.Errorf("%T is brief: %v", tt.observer, !tt.want)
+		}
+	}
+}
