@@ -86,7 +86,7 @@ func (h *Handler) actOnEnqueue(p *page) error {
 	if !p.sure() {
 		return p.confirm(c, "type", "queue", "args", "at", "priority")
 	}
-	if err := h.allowed(p, c.Action); err != nil {
+	if err := h.allowed(p, c.Action, "type", jobType, "queue", queue); err != nil {
 		return err
 	}
 	draft := ojs.NewDraft(jobType, json.RawMessage(compact([]byte(args))), opts...)

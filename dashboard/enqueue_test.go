@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -76,7 +78,9 @@ func TestAuthorizerDecidesOnEnqueue(t *testing.T) {
 	if w := newSite(t).get("/enqueue/"); w.Code != http.StatusForbidden {
 		t.Errorf("the form, read only: %d", w.Code)
 	}
-	s := newSite(t, WithAuthorizer(func(_ *http.Request, a Action) error {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	s := newSite(t, WithLogger(logger), WithAuthorizer(func(_ *http.Request, a Action) error {
 		if a.Do == Enqueue && (a.Type == "secret" || a.Queue == "secret") {
 			return errReadOnly
 		}
@@ -86,5 +90,9 @@ func TestAuthorizerDecidesOnEnqueue(t *testing.T) {
 		if w := s.do("POST", "/enqueue/", "do=enqueue&sure=1&"+form); w.Code != want {
 			t.Errorf("%s: %d, want %d\n%s", form, w.Code, want, w.Body)
 		}
+	}
+	line := `do=enqueue on=job name="" actor="" type=a queue=default`
+	if strings.Count(log.String(), line) != 1 {
+		t.Errorf("the log does not name the job once:\n%s", &log)
 	}
 }
