@@ -50,8 +50,8 @@
 // alone, or for several engines.
 //
 // Prometheus sees that a counter has grown only if it has seen it before. The counters of
-// a queue and type are there, at zero, from the first event of one of its jobs; Declare
-// has them there from the start.
+// a queue and type are there from the first scrape after one of its jobs was stored or
+// started, or from the first event of one. Declare has them there from the start.
 //
 // # Several engines
 //
