@@ -40,6 +40,9 @@ func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
 		in.Record.Dependencies.Condition = ojs.AllSucceeded
 	}
 	if len(o.DependsOn) > 0 { // until then ScheduledAt is the earliest that it can come to
+		if o.TTL > 0 && o.TTL <= o.Delay {
+			return invalid("ttl", fmt.Sprintf("%v is not longer than the delay of %v", o.TTL, o.Delay))
+		}
 		in.Record.Dependencies.Delay, in.Record.Dependencies.TTL = o.Delay, o.TTL
 		if o.TTL > 0 {
 			in.Record.ExpiresAt = time.Time{}

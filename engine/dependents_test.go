@@ -232,6 +232,13 @@ func TestDependsOnDelay(t *testing.T) {
 	if !job.ExpiresAt.Equal(s.Now().Add(time.Hour)) {
 		t.Errorf("activated at %v, the job expires at %v", s.Now(), job.ExpiresAt)
 	}
+
+	var refused *ojs.InvalidError
+	_, err = s.EnqueueMany(ctx, waitStep("never", after(waits...), ojs.WithDelay(time.Hour),
+		ojs.WithTTL(time.Hour)))
+	if !errors.As(err, &refused) || refused.Field != "ttl" {
+		t.Errorf("a job that expires before its delay is over: %v", err)
+	}
 }
 
 // Follow-ups of an attempt wait for each other and for the job itself.
