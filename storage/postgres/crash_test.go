@@ -28,9 +28,9 @@ func openForCrash(ctx context.Context, at string) (storage.Storage, func(), erro
 	}
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
 	opts := []postgres.Option{postgres.WithSchema(schema)}
+	var patience time.Duration
 	if patient != "" {
-		patience, err := time.ParseDuration(patient)
-		if err != nil {
+		if patience, err = time.ParseDuration(patient); err != nil {
 			return nil, nil, err
 		}
 		cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
@@ -50,21 +50,29 @@ func openForCrash(ctx context.Context, at string) (storage.Storage, func(), erro
 		pool.Close()
 		return nil, nil, err
 	}
-	return &crashing{s, pool}, pool.Close, nil
+	return &crashing{s, pool, 4 * patience}, pool.Close, nil
 }
 
-// crashing is a storage with its pool.
+// crashing is a storage with its pool, and how long a transaction of the program may
+// take, or 0. A transaction whose answer the network has swallowed keeps the row of its
+// job locked.
 type crashing struct {
 	*postgres.Storage
 	pool *pgxpool.Pool
+	most time.Duration
 }
 
 func (c *crashing) Unwrap() storage.Storage { return c.Storage }
 
 func beginForCrash(s storage.Storage) crashtest.InTx {
-	pool := s.(*crashing).pool
+	c := s.(*crashing)
 	return func(ctx context.Context, f func(context.Context) error) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return f(postgres.WithTx(ctx, tx)) })
+		if c.most > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, c.most)
+			defer cancel()
+		}
+		return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return f(postgres.WithTx(ctx, tx)) })
 	}
 }
 
