@@ -42,7 +42,7 @@ type Dependencies struct {
 	TTL   time.Duration `json:"-"`
 }
 
-// plainDependencies are those without the times.
+// plainDependencies has the members of Dependencies but the times, and no methods.
 type plainDependencies Dependencies
 
 // MarshalJSON encodes the wire form.

@@ -51,7 +51,7 @@ func (h *Handler) actOnEnqueue(p *page) error {
 	value := func(name string) string { return strings.TrimSpace(p.r.PostFormValue(name)) }
 	jobType, queue, args := value("type"), value("queue"), value("args")
 	if queue == "" {
-		queue = "default"
+		queue = ojs.DefaultQueue
 	}
 	if args == "" {
 		args = "null"

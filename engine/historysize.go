@@ -52,7 +52,7 @@ func (t *historyTier) size(
 		return size, err
 	}
 	size.Oldest = bucketStart(first[0].Key, prefix)
-	buckets := now.Sub(size.Oldest)/t.width + 1
+	buckets := max(now.Sub(size.Oldest)/t.width+1, 1) // 1 if the clock has gone back
 	for part := range time.Duration(sizeParts) {
 		begin := size.Oldest.Add(buckets * part / sizeParts * t.width)
 		end := size.Oldest.Add(buckets * (part + 1) / sizeParts * t.width)

@@ -62,7 +62,7 @@ const (
 
 // The operations that an engine does by itself.
 const (
-	// make jobs available that are due, end those that waited too long
+	// make due jobs available, end jobs that have waited too long
 	OpPoll          OperationKind = "scheduler.poll"
 	OpCron          OperationKind = "cron.trigger"     // run an entry that is due, its enqueue included
 	OpReaper        OperationKind = "reaper.check"     // prune finished jobs

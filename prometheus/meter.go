@@ -92,8 +92,10 @@ func (m *metered) collect(ch chan<- prometheus.Metric, meters []func() []engine.
 }
 
 // histogram makes a histogram, if it has counted something.
-func histogram(ch chan<- prometheus.Metric, desc *prometheus.Desc, h *engine.MetricHistogram,
-	bounds []float64, labels ...string) {
+func histogram(
+	ch chan<- prometheus.Metric, desc *prometheus.Desc, h *engine.MetricHistogram, bounds []float64,
+	labels ...string,
+) {
 	buckets, count := make(map[float64]uint64, len(bounds)), uint64(0)
 	for i, n := range h.Buckets {
 		count += n

@@ -387,10 +387,10 @@ func (s *Storage) unclaim(ctx context.Context, self any, held []storage.Held) (n
 
 // taker is where a claim's jobs go.
 type taker struct {
-	list   []storage.Record  // they are appended to it
-	before int               // those that were in it
-	into   []*storage.Record // if it is not nil, these become the jobs instead
-	n      int               // of into, are jobs by now
+	list   []storage.Record  // the jobs are appended to it
+	before int               // how long it was
+	into   []*storage.Record // if it is not nil, its records become the jobs instead
+	n      int               // how many records of into are jobs by now
 	left   int               // how many more jobs there may be
 	// the first job that has an uncounted rate limit or an enqueue TTL ends the claim
 	unlimited bool

@@ -73,8 +73,9 @@ func (o *outbox) add(n *storage.Notice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := &o.notice
-	t.Everything, t.Available, t.Crons = t.Everything || n.Everything, t.Available ||
-		n.Available, t.Crons || n.Crons
+	t.Everything = t.Everything || n.Everything
+	t.Available = t.Available || n.Available
+	t.Crons = t.Crons || n.Crons
 	t.Values = t.Values || n.Values
 	if !n.Due.IsZero() && (t.Due.IsZero() || n.Due.Before(t.Due)) {
 		t.Due = n.Due

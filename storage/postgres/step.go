@@ -313,8 +313,8 @@ func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err 
 					if err != nil {
 						return err
 					}
-					back.encoded, back.froms = append(back.encoded, w), append(back.froms,
-						1<<rows.Active|returns)
+					back.encoded = append(back.encoded, w)
+					back.froms = append(back.froms, 1<<rows.Active|returns)
 				}
 				if len(back.encoded) == 0 {
 					return nil

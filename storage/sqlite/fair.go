@@ -5,8 +5,8 @@ import "github.com/ojsengine/ojs/internal/rows"
 // Jobs with a fairness key take turns in rounds (package storage, Fairness).
 //
 //   - The column place of such a job is that of its round while it is available, and
-//     own_place is where it would stand without its key. Other jobs have 0 there. So the
-//     order of claims is priority, place, own_place for all jobs.
+//     own_place is where it would stand without its key. An available job without a key
+//     has 0 there. So the order of claims is priority, place, own_place for all jobs.
 //   - claimJob moves place to ready_place and leaves own_place, for Unclaim.
 //   - The table served has the latest round of which a job was claimed, for each level.
 //     It means nothing once the level has no job. A job that leaves need not look for
