@@ -24,8 +24,9 @@ type jobData struct {
 	Args     payload
 	Meta     payload
 	Result   payload
-	Encoded  bool   // args are encoded by a codec
-	Alike    string // the filter line of jobs whose latest failures are alike; "": it has none
+	Saved    payload // the checkpoint
+	Encoded  bool    // args are encoded by a codec
+	Alike    string  // the filter line of jobs whose latest failures are alike; "": it has none
 	Stack    string
 	Logs     []attemptLog // the latest first
 	Unread   bool         // some logs cannot be read
@@ -76,6 +77,9 @@ func (h *Handler) job(p *page) error {
 	if len(job.Result) > 0 {
 		data.Result = indented(PartResult, job.Result)
 	}
+	if len(life.Checkpoint) > 0 {
+		data.Saved = indented(PartCheckpoint, h.shownPart(life.Job, PartCheckpoint, life.Checkpoint))
+	}
 	if job.State == ojs.StateActive && p.r.FormValue("stack") != "" {
 		for _, r := range h.eng.Running() {
 			if r.Job.ID == id {
@@ -123,11 +127,11 @@ func ofEngine(r engine.Reason) bool {
 
 // raw answers with a part of a job, or with its whole envelope, as a file.
 func (h *Handler) raw(p *page) error {
-	job, err := h.eng.Get(p.r.Context(), p.r.PathValue("id"))
+	life, err := h.eng.Jobs().Timeline(p.r.Context(), p.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	job = h.shown(job)
+	job := h.shown(life.Job)
 	var b []byte
 	part := Part(p.r.FormValue("part"))
 	switch part {
@@ -137,6 +141,10 @@ func (h *Handler) raw(p *page) error {
 		b, err = json.Marshal(job.Meta)
 	case PartResult:
 		b = job.Result
+	case PartCheckpoint:
+		if b = life.Checkpoint; len(b) > 0 {
+			b = h.shownPart(life.Job, PartCheckpoint, b)
+		}
 	case "":
 		part = "job"
 		b, err = json.Marshal(job)

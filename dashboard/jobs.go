@@ -32,7 +32,8 @@ type manyBar struct {
 	From  string // the page of the list, below the overview; "": that of the line
 	Verbs []Verb
 	Jobs  []*ojs.JobInfo
-	Next  string // the cursor of the next page; "": there is none
+	Held  map[string]string // who holds the active ones, by their ids; empty: none is active
+	Next  string            // the cursor of the next page; "": there is none
 }
 
 type jobsData struct {
@@ -95,6 +96,7 @@ func (h *Handler) jobs(p *page) error {
 		return err
 	}
 	data.Jobs, data.Next, data.Prev, data.Looked = h.shownAll(list.Jobs), list.Next, list.Prev, list.Looked
+	data.Held = held(list)
 	if !data.Plain {
 		data.Sorts = sorts(f)
 	}
@@ -108,6 +110,21 @@ func (h *Handler) jobs(p *page) error {
 		}
 	}
 	return p.show("jobs", p.T("Jobs"), data)
+}
+
+// held are the workers of the active jobs of a page, by the ids of the jobs.
+func held(list engine.Page) map[string]string {
+	var out map[string]string
+	for i, job := range list.Jobs {
+		if job.State != ojs.StateActive {
+			continue
+		}
+		if out == nil {
+			out = make(map[string]string)
+		}
+		out[job.ID] = list.Workers[i]
+	}
+	return out
 }
 
 // natural is the order in which a person wants to see the jobs of a filter that names

@@ -26,7 +26,7 @@ func (h *Handler) logs(p *page, job *ojs.JobInfo) (logs []attemptLog, unread boo
 	for _, log := range slices.Backward(stored) {
 		var text strings.Builder
 		for _, line := range log.Lines {
-			text.WriteString(logLine(h.shownLine(job, line), p.Zone))
+			text.WriteString(logLine(h.shownPart(job, PartLog, line), p.Zone))
 			text.WriteByte('\n')
 		}
 		logs = append(logs, attemptLog{log, text.String()})

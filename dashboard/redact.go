@@ -17,6 +17,8 @@ const (
 	PartDetails Part = "details" // of an error, an object
 	PartMessage Part = "message" // of an error, a string
 	PartLog     Part = "log"     // a line that a handler has logged, an object
+
+	PartCheckpoint Part = "checkpoint" // of a job that has not ended
 )
 
 // Redactor returns what a page shows of a part of a job: the JSON that it was given, or
@@ -68,12 +70,12 @@ func (h *Handler) shown(job *ojs.JobInfo) *ojs.JobInfo {
 	return out
 }
 
-// shownLine returns a line of a job's log as pages may show it.
-func (h *Handler) shownLine(job *ojs.JobInfo, line json.RawMessage) json.RawMessage {
+// shownPart returns a part that is stored beside a job as pages may show it.
+func (h *Handler) shownPart(job *ojs.JobInfo, part Part, in json.RawMessage) json.RawMessage {
 	if h.conf.redact == nil {
-		return line
+		return in
 	}
-	return h.hide(job, PartLog, line)
+	return h.hide(job, part, in)
 }
 
 // hide asks the redactor, which there is, for a part of a job.

@@ -69,6 +69,10 @@ type Page struct {
 	Next   string // the cursor of the next page; "": this was the last
 	Prev   string // the cursor of the page before; "": this was the first
 	Looked int    // how many jobs were looked at for the page
+
+	// Workers has for each of Jobs who claimed it last; "": it was never claimed. Of an
+	// active job that is who holds it.
+	Workers []string
 }
 
 // Page returns up to n jobs of a listing, 1 <= n <= 1000: the page whose cursor is given,
@@ -93,8 +97,10 @@ func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, 
 	}
 	out := Page{Next: page.Next, Prev: page.Prev, Looked: page.Looked}
 	out.Jobs = make([]*ojs.JobInfo, 0, len(page.Records))
+	out.Workers = make([]string, 0, len(page.Records))
 	for i := range page.Records {
 		out.Jobs = append(out.Jobs, &page.Records[i].JobInfo)
+		out.Workers = append(out.Workers, page.Records[i].Worker)
 	}
 	return out, nil
 }

@@ -88,6 +88,13 @@ func TestList(t *testing.T) {
 			}
 			return ids
 		}
+		all, err := b.Jobs().Page(b.ctx, engine.Filter{}, "", 10)
+		must(t, err)
+		for i, job := range all.Jobs {
+			if claimed := job.Attempt > 0; claimed != (all.Workers[i] != "") {
+				t.Errorf("job %s, attempt %d: worker %q", job.ID, job.Attempt, all.Workers[i])
+			}
+		}
 		newest := engine.Filter{Order: engine.OrderNewest}
 		first, err := b.Jobs().Page(b.ctx, newest, "", 3)
 		if got, want := ids(first, err), []string{open, late, bounced}; !slices.Equal(got, want) ||

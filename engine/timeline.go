@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -34,6 +35,10 @@ type Timeline struct {
 	Next []NextAttempt
 
 	Deadline time.Time // when the job ends if it still waits then; zero: never
+
+	// Checkpoint is what an attempt has saved for the attempts after it, as it is stored:
+	// encoded, if the engine has a codec. nil: there is none, or the job has ended.
+	Checkpoint json.RawMessage
 }
 
 // Attempt is one attempt of a job.
@@ -87,7 +92,8 @@ func (j *Jobs) Timeline(ctx context.Context, id string) (*Timeline, error) {
 	if err != nil {
 		return nil, c.missing(id, err)
 	}
-	t := &Timeline{Job: &rec.JobInfo, Worker: rec.Worker, LeaseUntil: rec.LeaseUntil}
+	t := &Timeline{Job: &rec.JobInfo, Worker: rec.Worker, LeaseUntil: rec.LeaseUntil,
+		Checkpoint: rec.Checkpoint}
 	if rec.State.Waiting() {
 		t.Deadline = rec.Deadline()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
 )
 
 // timeline returns the life of a job, and its attempts and notes in words.
@@ -85,6 +86,29 @@ func TestTimeline(t *testing.T) {
 		}
 		if _, err := b.Jobs().Timeline(b.ctx, "none"); !errors.Is(err, ojs.ErrNotFound) {
 			t.Errorf("no job: %v", err)
+		}
+	})
+}
+
+// The checkpoint of an attempt is there until the job ends.
+func TestTimelineHasTheCheckpoint(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		runs := 0
+		b.handle("a", func(ctx context.Context, _ *ojs.Job[any]) error {
+			if runs++; runs > 1 {
+				return nil
+			}
+			must(t, handler.SaveCheckpoint(ctx, 7))
+			return ojs.Snooze(time.Minute)
+		})
+		id := b.enqueue("a").ID
+		b.run()
+		b.advance(time.Second)
+		for _, want := range []string{"7", ""} {
+			if tl, _ := b.timeline(id); string(tl.Checkpoint) != want {
+				t.Errorf("the checkpoint is %q, want %q", tl.Checkpoint, want)
+			}
+			b.advance(time.Minute)
 		}
 	})
 }

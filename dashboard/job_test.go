@@ -1,0 +1,120 @@
+package dashboard
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/memory"
+)
+
+// running is a site whose engine runs a job that has saved a checkpoint. It is called in
+// a bubble.
+func running(t *testing.T, checkpoint any, opts ...Option) (s *site, id string) {
+	t.Helper()
+	eng, err := engine.New[any](memory.New(), engine.WithName("shop"), engine.WithGracePeriod(0),
+		engine.WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := New(eng, append([]Option{WithLogger(quiet)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &site{t: t, eng: eng, pages: pages}
+	eng.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error {
+		if err := handler.SaveCheckpoint(ctx, checkpoint); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	id = s.enqueue("slow", nil)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := pages.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return s, id
+}
+
+// The page of a job has its checkpoint, cut as other payloads, and the whole of it as a
+// file.
+func TestJobPageHasTheCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, id := running(t, map[string]any{"row": 4711, "seen": strings.Repeat("x", 2*maxInline)})
+		body := s.ok("/jobs/" + id + "/")
+		for _, want := range []string{"<h2>Checkpoint</h2>", "4711", "the page shows the beginning",
+			`href="./raw/?part=checkpoint"`} {
+			if !strings.Contains(body, want) {
+				t.Errorf("no %q", want)
+			}
+		}
+		if len(body) > 2*maxInline {
+			t.Errorf("a page of %d bytes", len(body))
+		}
+		raw := s.ok("/jobs/" + id + "/raw/?part=checkpoint")
+		if !strings.HasPrefix(raw, `{"row":4711,`) || len(raw) < 2*maxInline {
+			t.Errorf("the file has %d bytes", len(raw))
+		}
+		none := s.enqueue("none", nil)
+		if body := s.ok("/jobs/" + none + "/"); strings.Contains(body, "Checkpoint") {
+			t.Error("a job without a checkpoint has one")
+		}
+	})
+}
+
+func TestCheckpointIsRedacted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hide := func(_ *ojs.JobInfo, part Part, in []byte) []byte {
+			if part == PartCheckpoint {
+				return []byte(`"gone"`)
+			}
+			return in
+		}
+		s, id := running(t, "secret", WithRedact(hide))
+		for _, path := range []string{"", "raw/", "raw/?part=checkpoint"} {
+			if body := s.ok("/jobs/" + id + "/" + path); strings.Contains(body, "secret") {
+				t.Errorf("%s has the secret", path)
+			}
+		}
+		if got := s.ok("/jobs/" + id + "/raw/?part=checkpoint"); got != `"gone"` {
+			t.Errorf("the file is %s", got)
+		}
+	})
+}
+
+// A list with active jobs has a column for who holds them, with links to their jobs.
+func TestJobsHaveTheWorkerOfActiveJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, id := running(t, 1)
+		later := s.enqueue("later", nil, ojs.WithDelay(time.Hour))
+		life, err := s.eng.Jobs().Timeline(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := `href="../jobs/?q=worker%3A` + life.Worker + `"`
+		if body := s.ok("/jobs/"); strings.Count(body, link) != 1 || !strings.Contains(body, later) {
+			t.Errorf("the list has no %s:\n%s", link, body)
+		}
+		if body := s.ok("/jobs/?q=worker:" + life.Worker); !strings.Contains(body, id) {
+			t.Error("the link does not lead to the job")
+		}
+		if body := s.ok("/jobs/?q=state:scheduled"); strings.Contains(body, ">Worker<") {
+			t.Error("a list without active jobs has the column")
+		}
+	})
+}
