@@ -155,5 +155,8 @@ func newJob(jobType string) (*ojs.JobInfo, error) {
 	if jobType == "" {
 		return nil, refused{fmt.Errorf("type: name the type of the entry's jobs: %w", ojs.ErrInvalid)}
 	}
+	if err := notOwn(jobType); err != nil {
+		return nil, err
+	}
 	return &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: jobType}}, nil
 }

@@ -20,6 +20,7 @@ var dones = map[string]string{
 	string(Prioritize): "The job has another priority.",
 
 	string(Enqueue): "The job is enqueued.",
+	"again":         "The form was confirmed before: this is the job of then, and no other was made.",
 
 	string(Configure): "The queue is configured in this engine.",
 

@@ -223,10 +223,15 @@ func (h *Handler) actOnEdit(p *page) error {
 			opts = append(opts, ojs.WithQueue(queue))
 			c.Changes = append(c.Changes, change{p.T("Queue"), job.Queue, queue})
 		}
+		c.Makes = true
 		c.Notes = []string{p.T("A copy is a new job. The job that is copied stays as it is.")}
 		step = func() error {
-			ticket, err := jobs.Copy(ctx, id, given(args), opts...)
+			ticket, err := jobs.Copy(ctx, id, given(args), append(opts, p.makes()...)...)
 			to = "../../" + ticket.ID + "/?did=copy"
+			if first, again := p.made(err); again {
+				to = "../../" + first + "/?did=again"
+				return nil
+			}
 			return err
 		}
 	}

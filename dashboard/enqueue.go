@@ -56,13 +56,13 @@ func (h *Handler) actOnEnqueue(p *page) error {
 	if args == "" {
 		args = "null"
 	}
-	if err := cmp.Or(ojs.ValidateType(jobType), ojs.ValidateQueue(queue)); err != nil {
+	if err := cmp.Or(ojs.ValidateType(jobType), notOwn(jobType), ojs.ValidateQueue(queue)); err != nil {
 		return refusal(err)
 	}
 	if !json.Valid([]byte(args)) {
 		return badField("args", "the text is no JSON")
 	}
-	c := confirmation{Do: Enqueue, Title: p.T("New job") + ": " + jobType,
+	c := confirmation{Do: Enqueue, Makes: true, Title: p.T("New job") + ": " + jobType,
 		Action: Action{Do: Enqueue, On: "job", Queue: queue, Type: jobType},
 		Changes: []change{{p.T("Type"), "", jobType}, {p.T("Queue"), "", queue},
 			{p.T("Args"), "", indent([]byte(args))}}}
@@ -89,10 +89,22 @@ func (h *Handler) actOnEnqueue(p *page) error {
 	if err := h.allowed(p, c.Action, "type", jobType, "queue", queue); err != nil {
 		return err
 	}
-	draft := ojs.NewDraft(jobType, json.RawMessage(compact([]byte(args))), opts...)
+	draft := ojs.NewDraft(jobType, json.RawMessage(compact([]byte(args))), append(opts, p.makes()...)...)
 	tickets, err := h.eng.EnqueueMany(p.r.Context(), draft)
+	if id, again := p.made(err); again {
+		return p.moved(p.Root + "jobs/" + escape(id) + "/?did=again")
+	}
 	if err != nil {
 		return refusal(err)
 	}
 	return p.moved(p.Root + "jobs/" + escape(tickets[0].ID) + "/?did=enqueue")
+}
+
+// notOwn refuses the types of the engine's own jobs.
+func notOwn(jobType string) error {
+	if slices.Contains(ownTypes, jobType) {
+		return badField("type", strconv.Quote(jobType)+
+			" is a type of the engine's own jobs: start a workflow in a program")
+	}
+	return nil
 }

@@ -96,3 +96,65 @@ func TestAuthorizerDecidesOnEnqueue(t *testing.T) {
 		t.Errorf("the log does not name the job once:\n%s", &log)
 	}
 }
+
+// A confirmation that is sent twice makes one job, new or copied, and the second leads to
+// the same job.
+func TestConfirmTwiceMakesOneJob(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	first := s.enqueue("t", 1)
+	for at, form := range map[string]url.Values{
+		"/enqueue/":                 {"do": {"enqueue"}, "type": {"a.new"}},
+		"/jobs/" + first + "/edit/": {"do": {"copy"}, "args": {"2"}},
+	} {
+		body := s.do("POST", at, form.Encode()).Body.String()
+		form.Set("sure", "1")
+		form.Set("id", field(t, body, `name="id" value="([^"]*)"`))
+		before := len(s.list())
+		once, twice := s.do("POST", at, form.Encode()), s.do("POST", at, form.Encode())
+		if n := len(s.list()) - before; n != 1 {
+			t.Errorf("%s has made %d jobs", at, n)
+		}
+		to, again := once.Header().Get("Location"), twice.Header().Get("Location")
+		job, _, _ := strings.Cut(to, "?")
+		if !strings.Contains(job, form.Get("id")) || again != job+"?did=again" {
+			t.Errorf("%s leads to %s, and then to %s", at, to, again)
+		}
+		form.Set("id", "7")
+		if w := s.do("POST", at, form.Encode()); w.Code != http.StatusConflict {
+			t.Errorf("%s with a bad id: %d", at, w.Code)
+		}
+		form.Set("id", first)
+		w := s.do("POST", at, form.Encode())
+		if n := len(s.list()) - before; n != 1 || w.Code != http.StatusSeeOther {
+			t.Errorf("%s with the id of another job: %d, %d jobs", at, w.Code, n)
+		}
+	}
+	s.has("/jobs/"+first+"/?did=again", "The form was confirmed before")
+}
+
+func (s *site) list() []*ojs.JobInfo {
+	s.t.Helper()
+	page, err := s.eng.Jobs().Page(context.Background(), engine.Filter{}, "", 100)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return page.Jobs
+}
+
+// No form makes a job of the engine's own types.
+func TestOwnTypesAreRefused(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	for _, own := range ownTypes {
+		for _, form := range []string{"/enqueue/?do=enqueue", "/enqueue/?do=enqueue&sure=1",
+			"/cron/new/edit/?do=set&schedule=@daily", "/cron/new/edit/?do=set&schedule=@daily&sure=1"} {
+			at, fields, _ := strings.Cut(form, "?")
+			w := s.do("POST", at, fields+"&type="+own)
+			if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "own jobs") {
+				t.Errorf("%s of %s: %d\n%s", form, own, w.Code, w.Body)
+			}
+		}
+	}
+	if n := len(s.list()); n != 0 {
+		t.Errorf("%d jobs", n)
+	}
+}

@@ -79,8 +79,11 @@ func (h *Handler) unhandled(p *page, stats *engine.Stats, types []typeRow) (out 
 	return out
 }
 
+// ownTypes are the types of the engine's own jobs.
+var ownTypes = []string{workflow.Type, workflow.JoinType, workflow.AddType}
+
 // noHandlers are types of rows that need no handler.
-var noHandlers = []string{engine.MeterOther, workflow.Type, workflow.JoinType, workflow.AddType}
+var noHandlers = append([]string{engine.MeterOther}, ownTypes...)
 
 // growing are the queues that grow, by what was reported of each minute before this one.
 func (p *page) growing(buckets []engine.HistoryBucket, queues []engine.QueueStats) (out []notice) {
