@@ -39,6 +39,10 @@ type Operation struct {
 	// fetch are known at its end.
 	Jobs []*ojs.JobInfo
 
+	// DependsOn has the ids of the jobs that each of the Jobs of an enqueue waits for.
+	// Nil: none waits for another.
+	DependsOn [][]string
+
 	Worker string // who does it: this engine's worker, or the one that has the job; empty for an enqueue
 	Cron   string // cron.trigger: the name of the entry
 
@@ -110,8 +114,12 @@ func (c *core) traceEnqueue(ctx context.Context, batch []storage.Insert) (contex
 	if len(batch) > 1 {
 		op.Kind = OpEnqueueBatch
 	}
+	waits := storage.DependsOn(batch)
 	for i := range batch {
 		op.Jobs = append(op.Jobs, &batch[i].Record.JobInfo)
+		if waits {
+			op.DependsOn = append(op.DependsOn, batch[i].DependsOn)
+		}
 	}
 	op.Queue = oneQueue(op.Jobs)
 	return c.follow(ctx, op)

@@ -11,12 +11,13 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 var kinds = map[engine.OperationKind]trace.SpanKind{
 	engine.OpEnqueue: trace.SpanKindProducer, engine.OpEnqueueBatch: trace.SpanKindProducer,
-	engine.OpProcess: trace.SpanKindConsumer,
-	engine.OpFetch:   trace.SpanKindClient, engine.OpAck: trace.SpanKindClient,
+	opCreate: trace.SpanKindProducer, engine.OpProcess: trace.SpanKindConsumer,
+	engine.OpFetch: trace.SpanKindClient, engine.OpAck: trace.SpanKindClient,
 	engine.OpNack:   trace.SpanKindClient,
 	engine.OpCancel: trace.SpanKindClient, engine.OpGet: trace.SpanKindClient,
 }
@@ -32,7 +33,7 @@ func (t *Telemetry) Begin(ctx context.Context, op *engine.Operation) (context.Co
 	}
 	ctx, span := t.start(ctx, op)
 	if op.Kind == engine.OpEnqueue || op.Kind == engine.OpEnqueueBatch {
-		t.inject(ctx, op.Jobs)
+		t.inject(ctx, op)
 	}
 	return ctx, func(err error) { t.end(span, err) }
 }
@@ -57,7 +58,7 @@ func (t *Telemetry) start(ctx context.Context, op *engine.Operation,
 
 func spanName(op *engine.Operation) string {
 	switch op.Kind {
-	case engine.OpEnqueue, engine.OpEnqueueBatch, engine.OpFetch, engine.OpProcess:
+	case engine.OpEnqueue, engine.OpEnqueueBatch, opCreate, engine.OpFetch, engine.OpProcess:
 		if op.Queue == "" {
 			return string(op.Kind)
 		}
@@ -90,10 +91,16 @@ func (t *Telemetry) fetched(ctx context.Context, op *engine.Operation, start tim
 // process begins the span of an attempt.
 func (t *Telemetry) process(ctx context.Context, op *engine.Operation) (context.Context, func(error)) {
 	job := op.Jobs[0]
-	opts := []trace.SpanStartOption{trace.WithNewRoot()}
+	var opts []trace.SpanStartOption
 	from := t.propagator.Extract(ctx, carrier{job})
-	if enqueue := trace.SpanContextFromContext(from); enqueue.IsValid() {
-		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: enqueue}))
+	enqueue := trace.SpanContextFromContext(from)
+	switch {
+	case enqueue.IsValid() && ofWorkflow(job):
+		ctx = trace.ContextWithRemoteSpanContext(ctx, enqueue)
+	case enqueue.IsValid():
+		opts = append(opts, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: enqueue}))
+	default:
+		opts = append(opts, trace.WithNewRoot())
 	}
 	ctx, span := t.start(baggage.ContextWithBaggage(ctx, baggage.FromContext(from)), op, opts...)
 	return ctx, func(err error) {
@@ -112,8 +119,12 @@ func (t *Telemetry) process(ctx context.Context, op *engine.Operation) (context.
 
 // inject puts the context of an enqueue into the metadata of its jobs. Package baggage
 // allows no more than the 8192 bytes that OJS distributed tracing does.
-func (t *Telemetry) inject(ctx context.Context, jobs []*ojs.JobInfo) {
-	for _, j := range jobs {
+func (t *Telemetry) inject(ctx context.Context, op *engine.Operation) {
+	if op.Kind == engine.OpEnqueueBatch && op.DependsOn != nil {
+		t.injectSteps(ctx, op)
+		return
+	}
+	for _, j := range op.Jobs {
 		t.propagator.Inject(ctx, carrier{j})
 	}
 }
@@ -154,6 +165,8 @@ func attributes(op *engine.Operation) []attribute.KeyValue {
 	switch op.Kind {
 	case engine.OpEnqueue, engine.OpEnqueueBatch:
 		add("messaging.operation.type", "publish")
+	case opCreate:
+		add("messaging.operation.type", "create")
 	case engine.OpProcess:
 		add("messaging.operation.type", "process")
 	case engine.OpFetch:
@@ -177,6 +190,11 @@ func attributes(op *engine.Operation) []attribute.KeyValue {
 	add("ojs.job.type", j.Type)
 	add("ojs.job.queue", j.Queue)
 	add("ojs.job.state", string(j.State))
+	if w := workflow.Describe(j); w != nil {
+		add("ojs.workflow.id", w.ID)
+		add("ojs.workflow.type", w.Shape)
+		add("ojs.workflow.step", w.Step)
+	}
 	list = append(list, attribute.Int("ojs.job.attempt", j.Attempt),
 		attribute.Int("ojs.job.priority", j.Priority))
 	if !j.ScheduledAt.IsZero() {
