@@ -363,7 +363,8 @@ func (a *adversary) play() {
 			continue
 		}
 		if i := slices.IndexFunc(job.Errors,
-			func(f ojs.Failure) bool { return f.Attempt > job.MaxAttempts }); i >= 0 || job.Attempt > job.MaxAttempts {
+			func(f ojs.Failure) bool { return f.Attempt > job.MaxAttempts }); i >= 0 ||
+			job.Attempt > job.MaxAttempts {
 			a.t.Errorf("job %s: attempt %d of %d: %+v", id, job.Attempt, job.MaxAttempts, job.Errors)
 		}
 	}

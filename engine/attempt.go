@@ -62,7 +62,7 @@ type life struct {
 	flushed    time.Time // when it was stored last
 	checkpoint json.RawMessage
 
-	stuckAt  time.Time      // when the handler counts as stuck unless it has returned; zero until its context ends
+	stuckAt  time.Time      // when a handler that has not returned is stuck; zero until its context ends
 	replaced bool           // its slot has been
 	returned bool           // the handler has
 	kept     bool           // maintenance has had it, or a storage that has failed

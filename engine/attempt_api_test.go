@@ -136,7 +136,8 @@ func TestHeartbeat(t *testing.T) {
 	})
 	t.Run("outside of an attempt", func(t *testing.T) {
 		_, err := handler.LoadCheckpoint(t.Context(), nil)
-		for _, err := range []error{handler.Heartbeat(t.Context()), handler.SaveCheckpoint(t.Context(), 1), err} {
+		for _, err := range []error{handler.Heartbeat(t.Context()),
+			handler.SaveCheckpoint(t.Context(), 1), err} {
 			if !errors.Is(err, handler.ErrNoAttempt) {
 				t.Errorf("%v", err)
 			}

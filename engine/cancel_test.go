@@ -34,7 +34,9 @@ func TestCancel(t *testing.T) {
 		})
 	})
 	t.Run("P0.3 a running job: its context ends, its result is refused", func(t *testing.T) {
-		for name, result := range map[string]error{"nil": nil, "error": errBoom, "dead letter": ojs.DeadLetter(errBoom)} {
+		for name, result := range map[string]error{
+			"nil": nil, "error": errBoom, "dead letter": ojs.DeadLetter(errBoom),
+		} {
 			t.Run(name, func(t *testing.T) {
 				inBubble(t, func(b *rig) {
 					b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {

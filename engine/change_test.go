@@ -39,7 +39,9 @@ func (l *ledger) act() {
 		e := &entry{queue: rapid.SampledFrom([]string{"a", "b"}).Draw(l.T, "queue"),
 			typ: rapid.SampledFrom([]string{"m.x", "m.y", "n"}).Draw(l.T, "type")}
 		var opts []ojs.Option
-		switch e.state = rapid.SampledFrom([]ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending}).Draw(l.T, "state"); e.state {
+		switch e.state = rapid.SampledFrom([]ojs.State{
+			ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending,
+		}).Draw(l.T, "state"); e.state {
 		case ojs.StateScheduled:
 			opts = append(opts, ojs.WithDelay(time.Hour))
 		case ojs.StatePending:
@@ -56,7 +58,9 @@ func (l *ledger) act() {
 	e := rapid.SampledFrom(l.jobs).Draw(l.T, "job")
 	var err error
 	var legal bool
-	switch what := rapid.SampledFrom([]string{"cancel", "delete", "activate", "reschedule", "priority", "fail"}).Draw(l.T, "what"); what {
+	switch what := rapid.SampledFrom([]string{
+		"cancel", "delete", "activate", "reschedule", "priority", "fail",
+	}).Draw(l.T, "what"); what {
 	case "cancel":
 		if legal = e.state.Waiting() || e.state == ojs.StateCancelled; legal && !e.deleted {
 			e.state = ojs.StateCancelled

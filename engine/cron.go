@@ -231,13 +231,14 @@ func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
 	if err != nil {
 		return err
 	}
-	return c.edit(ctx, store, []storage.Cron{{Name: name}}, func(e, _ *storage.Cron) ([]cronspec.Missed, error) {
-		if e.Version == 0 {
-			return nil, unknownCron(name)
-		}
-		e.Paused = paused
-		return c.core.plan(e, began(e))
-	})
+	return c.edit(ctx, store, []storage.Cron{{Name: name}},
+		func(e, _ *storage.Cron) ([]cronspec.Missed, error) {
+			if e.Version == 0 {
+				return nil, unknownCron(name)
+			}
+			e.Paused = paused
+			return c.core.plan(e, began(e))
+		})
 }
 
 // Remove removes an entry. Jobs that it has made stay. An unknown name gives
@@ -306,7 +307,8 @@ func (c *Cron) store() (storage.CronStore, error) {
 // under the name of one of the wanted entries, a zero entry if there is none, and returns
 // the times before the next run that are missed because of the zone's clock. If an entry
 // changes in between, f is asked again for it.
-func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []storage.Cron, f func(stored, wanted *storage.Cron) ([]cronspec.Missed, error)) error {
+func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []storage.Cron,
+	f func(stored, wanted *storage.Cron) ([]cronspec.Missed, error)) error {
 	for len(wanted) > 0 {
 		names := make([]string, len(wanted))
 		for i := range wanted {

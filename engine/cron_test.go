@@ -50,7 +50,9 @@ func TestCron(t *testing.T) {
 				want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
-			if want := []string{"hourly 2000-01-01T01:00:00Z q 5", "hourly 2000-01-01T02:00:00Z q 5"}; !slices.Equal(meta, want) {
+			if want := []string{
+				"hourly 2000-01-01T01:00:00Z q 5", "hourly 2000-01-01T02:00:00Z q 5",
+			}; !slices.Equal(meta, want) {
 				t.Errorf("E018: %q", meta)
 			}
 			events := received(sub)
@@ -60,7 +62,8 @@ func TestCron(t *testing.T) {
 			}
 			e := b.entry("hourly")
 			if e.Runs != 2 || !e.LastRun.Equal(b.start.Add(2*time.Hour)) ||
-				!e.NextRun.Equal(b.start.Add(3*time.Hour)) || b.job(e.LastJobID).State != ojs.StateCompleted || e.Job.Type() != "x" {
+				!e.NextRun.Equal(b.start.Add(3*time.Hour)) ||
+				b.job(e.LastJobID).State != ojs.StateCompleted || e.Job.Type() != "x" {
 				t.Errorf("%+v", e)
 			}
 		})
@@ -111,7 +114,8 @@ func TestCron(t *testing.T) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 			_, get := b.Cron().Get(b.ctx, "e")
-			for _, err := range []error{get, b.Cron().Remove(b.ctx, "e"), b.Cron().Pause(b.ctx, "e"), b.Cron().Resume(b.ctx, "e")} {
+			for _, err := range []error{get, b.Cron().Remove(b.ctx, "e"), b.Cron().Pause(b.ctx, "e"),
+				b.Cron().Resume(b.ctx, "e")} {
 				if !errors.Is(err, ojs.ErrNotFound) {
 					t.Errorf("%v", err)
 				}
@@ -135,7 +139,9 @@ func TestCron(t *testing.T) {
 			pause(func() { must(t, b.Cron().Resume(b.ctx, "e")) }) // at 16m
 			pause(func() { b.cron(e) })                            // at 27m
 			if got, want := b.times(),
-				[]time.Duration{10 * time.Minute, 20 * time.Minute, 30 * time.Minute}; !reflect.DeepEqual(got, want) {
+				[]time.Duration{
+					10 * time.Minute, 20 * time.Minute, 30 * time.Minute,
+				}; !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 			pause(func() { // at 38m; another interval begins anew
@@ -200,7 +206,8 @@ func TestCron(t *testing.T) {
 		inBubbleOn(t, independent{newMemory(t)}, func(b *rig) {
 			b.run()
 			keys := make(map[string]string)
-			for _, name := range []string{strings.Repeat("n", 250), strings.Repeat("n", 251), strings.Repeat("n", 255), strings.Repeat("n", 254) + "m"} {
+			for _, name := range []string{strings.Repeat("n", 250), strings.Repeat("n", 251),
+				strings.Repeat("n", 255), strings.Repeat("n", 254) + "m"} {
 				b.cron(engine.CronEntry{Name: name, Schedule: "@every 1m", Job: job,
 					Overlap: engine.OverlapEnqueue})
 				for range 2 {
@@ -276,14 +283,19 @@ func TestCron(t *testing.T) {
 					skipped = append(skipped, ev.Reason+" "+ev.Due.UTC().Format(time.DateTime))
 				}
 			}
-			if want := []string{"dst_skip 2000-03-26 01:30:00", "dst_repeat 2000-10-29 01:30:00"}; !slices.Equal(skipped, want) {
+			if want := []string{
+				"dst_skip 2000-03-26 01:30:00", "dst_repeat 2000-10-29 01:30:00",
+			}; !slices.Equal(skipped, want) {
 				t.Errorf("skipped %v", skipped)
 			}
 			var got []string
 			for _, d := range b.times()[before:] {
 				got = append(got, b.start.Add(d).UTC().Format(time.DateTime))
 			}
-			if want := []string{"2000-10-28 00:30:00", "2000-10-29 00:30:00", "2000-10-30 01:30:00", "2000-10-31 01:30:00"}; !slices.Equal(got, want) {
+			if want := []string{
+				"2000-10-28 00:30:00", "2000-10-29 00:30:00",
+				"2000-10-30 01:30:00", "2000-10-31 01:30:00",
+			}; !slices.Equal(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 		})

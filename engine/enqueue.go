@@ -398,8 +398,8 @@ func (c *core) explained(err error, batch []storage.Insert) error {
 	for i := range batch {
 		if in := &batch[i]; in.KeepActive && in.Record.Fingerprint == dup.Fingerprint &&
 			replaces(in.Record.Unique.Strategy()) {
-			return fmt.Errorf("%w: an active job cannot be replaced over storage %s, whose unique jobs are %s",
-				err, c.store.Capabilities().Name, storage.BestEffort)
+			return fmt.Errorf("%w: an active job cannot be replaced over storage %s, "+
+				"whose unique jobs are %s", err, c.store.Capabilities().Name, storage.BestEffort)
 		}
 	}
 	return err
@@ -433,7 +433,8 @@ func (c *core) enqueuedEvents(
 
 // prepare makes the record of a draft, or says what is wrong with it. own is for the
 // draft's plan.
-func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, args any, defaults, opts []ojs.Option, now time.Time, own *plan) error {
+func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, args any, defaults,
+	opts []ojs.Option, now time.Time, own *plan) error {
 	r := &in.Record
 	in.AwaitedBy = nil
 	t, err := c.jobType(jobType)

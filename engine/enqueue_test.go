@@ -42,10 +42,11 @@ func TestTypes(t *testing.T) {
 				got = append(got, job.Args)
 				return nil
 			}),
-			handler.For(buildReport, handler.Returning(func(_ context.Context, job *ojs.Job[report]) (string, error) {
-				got = append(got, job.Args)
-				return "https://reports.example/" + job.Args.Month, nil
-			})),
+			handler.For(buildReport, handler.Returning(
+				func(_ context.Context, job *ojs.Job[report]) (string, error) {
+					got = append(got, job.Args)
+					return "https://reports.example/" + job.Args.Month, nil
+				})),
 		)
 		mail, month := email{"a@b.c", "hi"}, report{"2026-03"}
 		tickets, err := b.EnqueueMany(b.ctx, sendEmail.New(mail), buildReport.New(month),
@@ -177,7 +178,8 @@ func TestIDs(t *testing.T) {
 			_, err = b.EnqueueMany(b.ctx, ojs.NewDraft("x", nil), ojs.NewDraft("z", nil, unique),
 				ojs.NewDraft("y", nil), ojs.NewDraft("z", nil, unique))
 			if !errors.Is(err, ojs.ErrDuplicate) ||
-				!strings.HasPrefix(err.Error(), "ojs: two drafts are equal, draft 2 is one: ojs: duplicate: ") {
+				!strings.HasPrefix(err.Error(),
+					"ojs: two drafts are equal, draft 2 is one: ojs: duplicate: ") {
 				t.Errorf("equal jobs in one batch: %v", err)
 			}
 		})
@@ -398,10 +400,11 @@ func TestParsedDraft(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got email
-		b.Register(handler.For(ojs.Define[email]("email.send"), func(_ context.Context, job *ojs.Job[email]) error {
-			got = job.Args
-			return errBoom
-		}))
+		b.Register(handler.For(ojs.Define[email]("email.send"),
+			func(_ context.Context, job *ojs.Job[email]) error {
+				got = job.Args
+				return errBoom
+			}))
 		tickets, err := b.EnqueueMany(b.ctx, d)
 		if err != nil {
 			t.Fatal(err)

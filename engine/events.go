@@ -86,7 +86,8 @@ func (c *core) wanted(rec *storage.Record, types ...ojs.EventType) bool {
 // transition hands in a transition of one job with those of its events that a listener
 // wants. rec is the job after it, but for its version, and does not change until the
 // operation ends.
-func (c *core) transition(op *eventlog.Op, rec *storage.Record, version uint64, after eventlog.Effect, now time.Time, events ...ojs.Event) {
+func (c *core) transition(op *eventlog.Op, rec *storage.Record, version uint64, after eventlog.Effect,
+	now time.Time, events ...ojs.Event) {
 	if op == nil {
 		return
 	}

@@ -58,15 +58,17 @@ func TestEvents(t *testing.T) {
 		{"dead letter", func(*rig, context.Context, *ojs.Job[any]) error { return errBoom },
 			[]ojs.Option{deadLetter}, nil,
 			"enqueued started failed discarded dead_letter.added"},
-		{"dead letter retried and deleted", func(*rig, context.Context, *ojs.Job[any]) error { return errBoom }, []ojs.Option{deadLetter}, func(b *rig, id string) {
-			if err := b.DeadLetters().Retry(b.ctx, id); err != nil {
-				b.t.Error(err)
-			}
-			b.advance(time.Minute)
-			if err := b.DeadLetters().Delete(b.ctx, id); err != nil {
-				b.t.Error(err)
-			}
-		},
+		{"dead letter retried and deleted",
+			func(*rig, context.Context, *ojs.Job[any]) error { return errBoom },
+			[]ojs.Option{deadLetter}, func(b *rig, id string) {
+				if err := b.DeadLetters().Retry(b.ctx, id); err != nil {
+					b.t.Error(err)
+				}
+				b.advance(time.Minute)
+				if err := b.DeadLetters().Delete(b.ctx, id); err != nil {
+					b.t.Error(err)
+				}
+			},
 			"enqueued started failed discarded dead_letter.added dead_letter.retried started failed discarded dead_letter.added dead_letter.deleted"},
 		{"cancelled while it waits", nil, []ojs.Option{ojs.WithDelay(time.Hour)}, func(b *rig, id string) {
 			for range 2 {
@@ -125,7 +127,8 @@ func TestEvents(t *testing.T) {
 				for _, ev := range events {
 					if raw, err := json.Marshal(ev); err != nil || ev.Job.ID != ticket.ID ||
 						!strings.HasPrefix(ev.ID, "evt_") ||
-						!strings.HasPrefix(ev.Source, "ojs://ojs/engine/") || ev.Time.Before(b.start) || ev.Missed != 0 {
+						!strings.HasPrefix(ev.Source, "ojs://ojs/engine/") ||
+						ev.Time.Before(b.start) || ev.Missed != 0 {
 						t.Errorf("%s, %v", raw, err)
 					}
 				}

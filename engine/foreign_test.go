@@ -149,20 +149,24 @@ func TestForeignCode(t *testing.T) {
 				job: []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{BackoffStrategy: "test:stops"})}}
 		},
 		"enqueue hook": func(stop func()) setup {
-			return setup{refused: true, opts: []engine.Option{engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
-				if job.Type == "bad" {
-					stop()
-				}
-				return nil
-			})}}
+			return setup{refused: true, opts: []engine.Option{engine.WithEnqueueHook(
+				func(_ context.Context, job *ojs.Job[any]) error {
+					if job.Type == "bad" {
+						stop()
+					}
+					return nil
+				},
+			)}}
 		},
 		"error of an enqueue hook": func(stop func()) setup {
-			return setup{refused: true, opts: []engine.Option{engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
-				if job.Type == "bad" {
-					return hostile{stop}
-				}
-				return nil
-			})}}
+			return setup{refused: true, opts: []engine.Option{engine.WithEnqueueHook(
+				func(_ context.Context, job *ojs.Job[any]) error {
+					if job.Type == "bad" {
+						return hostile{stop}
+					}
+					return nil
+				},
+			)}}
 		},
 		"observer": func(stop func()) setup {
 			return setup{want: ojs.StateCompleted,

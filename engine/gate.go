@@ -68,7 +68,7 @@ type keyGate struct {
 type hold struct {
 	limiters []*limiter
 	key      string
-	until    time.Time // when it lapses unless it is ended or renewed; zero: never. For workers that may vanish.
+	until    time.Time // when it lapses unless renewed, for workers that may vanish; zero: never
 }
 
 const firstSweep = 64

@@ -16,7 +16,8 @@ func TestGone(t *testing.T) {
 	for i := range maxGone + forgotten {
 		g.add(id(i))
 	}
-	for _, i := range []int{0, forgotten - 1, forgotten, maxGone - 1, maxGone, maxGone + forgotten - 1, maxGone + forgotten} {
+	for _, i := range []int{0, forgotten - 1, forgotten, maxGone - 1, maxGone, maxGone + forgotten - 1,
+		maxGone + forgotten} {
 		if want := forgotten <= i && i < maxGone+forgotten; g.has(id(i)) != want {
 			t.Errorf("job %d is known: %v", i, !want)
 		}

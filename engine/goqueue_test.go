@@ -19,11 +19,14 @@ import (
 // with its policy.
 
 func TestGoQueueRetry(t *testing.T) {
-	t.Run("D003 D013 D023 D024 D025 D026 D027 reading 41 reading 47 from failure to retry", func(t *testing.T) {
+	t.Run("D003 D013 D023 D024 D025 D026 D027 reading 41 reading 47 retries", func(t *testing.T) {
 		for _, how := range []struct {
 			name string
 			fail func() error
-		}{{"D001 D023 error", func() error { return errBoom }}, {"D002 D023 panic", func() error { panic("boom") }}} {
+		}{
+			{"D001 D023 error", func() error { return errBoom }},
+			{"D002 D023 panic", func() error { panic("boom") }},
+		} {
 			t.Run(how.name, func(t *testing.T) {
 				inBubble(t, func(b *rig) {
 					b.handle("fail", func(context.Context, *ojs.Job[any]) error { return how.fail() })

@@ -156,7 +156,8 @@ func TestSetPriority(t *testing.T) {
 			t.Errorf("events %v", events)
 		}
 		if err := b.Jobs().SetPriority(b.ctx, ids[0], 1); !errors.Is(err, ojs.ErrTransition) ||
-			!strings.HasSuffix(err.Error(), "is completed; only an available or scheduled job can change its priority") {
+			!strings.HasSuffix(err.Error(),
+				"is completed; only an available or scheduled job can change its priority") {
 			t.Errorf("P0.4: a completed job: %v", err)
 		}
 		wantInvalid(t, b.Jobs().SetPriority(b.ctx, scheduled.ID, 1<<40), "priority")

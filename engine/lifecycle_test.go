@@ -296,7 +296,8 @@ func TestSleep(t *testing.T) {
 		})
 	})
 	t.Run("outside of an attempt", func(t *testing.T) {
-		for _, err := range []error{handler.Sleep(t.Context(), time.Hour), handler.SetResult(t.Context(), 1)} {
+		for _, err := range []error{handler.Sleep(t.Context(), time.Hour),
+			handler.SetResult(t.Context(), 1)} {
 			if !errors.Is(err, handler.ErrNoAttempt) {
 				t.Errorf("error %v", err)
 			}
@@ -357,7 +358,9 @@ func TestWaitIdle(t *testing.T) {
 		})
 	})
 	t.Run("a goroutine that sleeps on after its handler is nobody's worker", func(t *testing.T) {
-		for name, early := range map[string]bool{"asleep before the handler returns": true, "asleep after it": false} {
+		for name, early := range map[string]bool{
+			"asleep before the handler returns": true, "asleep after it": false,
+		} {
 			t.Run(name, func(t *testing.T) {
 				inBubble(t, func(b *rig) {
 					var woke time.Duration

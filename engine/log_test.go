@@ -126,8 +126,12 @@ func TestLog(t *testing.T) {
 				t.Errorf("%v", failed)
 			}
 			attrs := failed["attributes"].(map[string]any)
-			if want := []string{"duration_ms", "error", "error_type", "next_retry_at", "retry_delay_seconds", "why"}; !slices.Equal(slices.Sorted(maps.Keys(attrs)), want) ||
-				attrs["duration_ms"] != 250.0 || attrs["retry_delay_seconds"] != 1.0 || attrs["error_type"] != "smtp.down" {
+			want = []string{
+				"duration_ms", "error", "error_type", "next_retry_at", "retry_delay_seconds", "why",
+			}
+			if !slices.Equal(slices.Sorted(maps.Keys(attrs)), want) ||
+				attrs["duration_ms"] != 250.0 || attrs["retry_delay_seconds"] != 1.0 ||
+				attrs["error_type"] != "smtp.down" {
 				t.Errorf("%v", attrs)
 			}
 			if a := completed["attributes"].(map[string]any); a["duration_ms"] != 250.0 ||

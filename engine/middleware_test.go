@@ -102,7 +102,10 @@ func TestMiddleware(t *testing.T) {
 			b.handle("done", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
 			b.handle("quick", func(ctx context.Context, _ *ojs.Job[any]) error { return errBoom })
 			b.run()
-			for typ, want := range map[string]string{"wait": ojs.ErrorTypeTimeout, "sleep": ojs.ErrorTypeTimeout, "done": "", "quick": ojs.ErrorTypeError} {
+			for typ, want := range map[string]string{
+				"wait": ojs.ErrorTypeTimeout, "sleep": ojs.ErrorTypeTimeout,
+				"done": "", "quick": ojs.ErrorTypeError,
+			} {
 				at := b.elapsed()
 				id := b.enqueue(typ, ojs.WithMaxAttempts(1)).ID
 				b.advance(2 * time.Second)
@@ -269,13 +272,14 @@ func TestEnqueueHooks(t *testing.T) {
 // enqueued with that id then, only one of the two is stored.
 func TestIDThatAHookGivesAway(t *testing.T) {
 	var eng *engine.Engine[any]
-	eng, err := engine.New[any](newMemory(t), quiet, engine.WithEnqueueHook(func(ctx context.Context, j *ojs.Job[any]) error {
-		if j.Type != "first" {
-			return nil
-		}
-		_, err := eng.Enqueue(ctx, "second", nil, ojs.WithID(j.ID))
-		return err
-	}))
+	eng, err := engine.New[any](newMemory(t), quiet,
+		engine.WithEnqueueHook(func(ctx context.Context, j *ojs.Job[any]) error {
+			if j.Type != "first" {
+				return nil
+			}
+			_, err := eng.Enqueue(ctx, "second", nil, ojs.WithID(j.ID))
+			return err
+		}))
 	must(t, err)
 	_, err = eng.Enqueue(t.Context(), "first", nil)
 	if !errors.Is(err, ojs.ErrDuplicate) {

@@ -166,7 +166,8 @@ func TestDeadLetters(t *testing.T) {
 			}
 			if job.Queue != "slow" || job.MaxAttempts != 5 || job.Meta["kept"] != 1.0 ||
 				job.Meta["more"] != true || job.Attempt != 1 ||
-				job.DeadLettered() || job.Error != nil || !job.CreatedAt.Equal(b.start) || !job.EnqueuedAt.Equal(b.start.Add(2*time.Minute)) {
+				job.DeadLettered() || job.Error != nil || !job.CreatedAt.Equal(b.start) ||
+				!job.EnqueuedAt.Equal(b.start.Add(2*time.Minute)) {
 				t.Errorf("job %+v", job)
 			}
 			if len(b.deadLetters()) != 0 {

@@ -11,7 +11,7 @@ type plan struct {
 	options  ojs.Options
 	retry    ojs.RetryPolicy
 	queues   *queueSet   // whose defaults are in it
-	defaults *ojs.Option // the first of the job type's that are in it, nil if it has none: names the list, which does not change
+	defaults *ojs.Option // the first default of the job type, which identifies the list; nil if none
 }
 
 // planFor resolves the options of a draft. Without options of the draft's own, the plan

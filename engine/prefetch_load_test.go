@@ -64,8 +64,10 @@ func TestPrefetchUnderLoad(t *testing.T) {
 	for _, c := range []struct {
 		workers, producers int
 		restarts, listens  bool
-	}{{2, 1, false, false}, {8, 4, false, false}, {100, 2, false, true}, {8, 2, true, false}, {2, 3, true, true}, {100, 4, true, false}} {
-		t.Run(fmt.Sprintf("%d workers, %d producers, restarts %t, listens %t", c.workers, c.producers, c.restarts, c.listens), func(t *testing.T) {
+	}{{2, 1, false, false}, {8, 4, false, false}, {100, 2, false, true}, {8, 2, true, false},
+		{2, 3, true, true}, {100, 4, true, false}} {
+		t.Run(fmt.Sprintf("%d workers, %d producers, restarts %t, listens %t", c.workers, c.producers,
+			c.restarts, c.listens), func(t *testing.T) {
 			store := memory.New()
 			eng, err := engine.New[int](store, quiet, engine.WithConcurrency(c.workers), keepAll)
 			must(t, err)

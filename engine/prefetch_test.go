@@ -69,7 +69,8 @@ type prefetching struct {
 	stop func() error
 }
 
-func newPrefetching(t *testing.T, jobs, first int, handle func(*prefetching, context.Context, int) error, opts ...engine.Option) *prefetching {
+func newPrefetching(t *testing.T, jobs, first int, handle func(*prefetching, context.Context, int) error,
+	opts ...engine.Option) *prefetching {
 	var most atomic.Int32
 	store := hooked(mostClaimed(&most)).Stepping()
 	eng, err := engine.New[int](store, append([]engine.Option{quiet}, opts...)...)
@@ -152,7 +153,8 @@ func (p *prefetching) settles(workers int) {
 		must(p.T, err)
 		done := stats.Total[ojs.StateCompleted]
 		if active := stats.Total[ojs.StateActive]; active == workers &&
-			done+active+stats.Total[ojs.StateAvailable] == len(p.tickets) && done <= p.first && done > p.first-workers*32 {
+			done+active+stats.Total[ojs.StateAvailable] == len(p.tickets) && done <= p.first &&
+			done > p.first-workers*32 {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -117,7 +117,7 @@ func TestBoundedQueues(t *testing.T) {
 	bounded := func(o engine.Overflow) engine.Option {
 		return engine.WithQueue("default", engine.QueueConfig{MaxDepth: 5, Overflow: o})
 	}
-	t.Run("P1.6 reject is the default, of the whole batch; jobs that have not ended count", func(t *testing.T) {
+	t.Run("P1.6 reject is the default, for a whole batch; only live jobs count", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x",
 				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
@@ -175,7 +175,7 @@ func TestBoundedQueues(t *testing.T) {
 			}
 		}, bounded(engine.OverflowBlock), engine.WithConcurrency(1))
 	})
-	t.Run("P1.6 P1.7 block keeps out none of the others that are enqueued each by itself", func(t *testing.T) {
+	t.Run("P1.6 P1.7 block keeps out no job of another queue in EnqueueEach", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			for range 5 {
 				b.enqueue("x")

@@ -24,7 +24,9 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 		f    func(b *rig)
 		want []string // parts of the lines, in order
 	}{
-		{"nothing is wrong", []engine.Option{engine.WithQueue("default", engine.QueueConfig{Concurrency: 10})}, func(b *rig) {
+		{"nothing is wrong", []engine.Option{
+			engine.WithQueue("default", engine.QueueConfig{Concurrency: 10}),
+		}, func(b *rig) {
 			b.Handle("x", do)
 			b.run()
 			b.enqueue("x")
@@ -34,12 +36,16 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 				engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})},
 			func(b *rig) { b.run() },
 			[]string{`concurrency of a queue is above the engine's, which holds for its attempts" queue=default queue_concurrency=3 concurrency=2`}},
-		{"a handler's concurrency above the engine's", []engine.Option{engine.WithConcurrency(2)}, func(b *rig) {
+		{"a handler's concurrency above the engine's", []engine.Option{
+			engine.WithConcurrency(2),
+		}, func(b *rig) {
 			b.Handle("x", do, handler.WithConcurrency(3))
 			b.run()
 		},
 			[]string{`concurrency of a handler is above the engine's, which holds" job_type=x handler_concurrency=3 concurrency=2`}},
-		{"types of queues that are not served", []engine.Option{engine.WithQueue("mail", engine.QueueConfig{})}, func(b *rig) {
+		{"types of queues that are not served", []engine.Option{
+			engine.WithQueue("mail", engine.QueueConfig{}),
+		}, func(b *rig) {
 			b.Handle("x", do)
 			b.Register(handler.For(inQueue, do))
 			b.run()
@@ -50,7 +56,9 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 			b.run()
 			b.enqueue("in.queue")
 		}, nil},
-		{"a job for a queue that is not served, once for each", []engine.Option{engine.WithQueue("default", engine.QueueConfig{})}, func(b *rig) {
+		{"a job for a queue that is not served, once for each", []engine.Option{
+			engine.WithQueue("default", engine.QueueConfig{}),
+		}, func(b *rig) {
 			b.Handle("x", do)
 			b.run()
 			for range 3 {
@@ -106,7 +114,9 @@ func TestRefusesTransactionsThatItCannotJoin(t *testing.T) {
 				ctx := storage.WithTx(b.ctx, tt.tx)
 				_, enqueue := b.Enqueue(ctx, "x", nil)
 				_, many := b.EnqueueMany(ctx, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil))
-				for what, err := range map[string]error{"enqueue": enqueue, "enqueue of many": many, "cancel": b.Cancel(ctx, there.ID)} {
+				for what, err := range map[string]error{
+					"enqueue": enqueue, "enqueue of many": many, "cancel": b.Cancel(ctx, there.ID),
+				} {
 					if tt.ok != (err == nil) || !tt.ok && !errors.Is(err, ojs.ErrUnsupported) {
 						t.Errorf("%s: %v", what, err)
 					}

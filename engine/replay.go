@@ -24,11 +24,18 @@ import (
 
 // ReplayRule replays dead letters without a person (OJS dead letter, section 7).
 type ReplayRule struct {
-	Name       string        // lower-case letters, digits, "-" and ".", the first a letter or digit, at most 255; ojs.MetaReplayRule
-	Filter     Filter        // which dead letters; the zero Filter selects all. It names no states
-	Delay      time.Duration // from the job's death to its replay; not negative
-	MaxReplays int           // how often a job is replayed at most, replays by hand and by other rules included; at least 1
-	Disabled   bool          // the rule replays nothing, and the rules behind it apply
+	// Name has at most 255 lower-case letters, digits, "-" and "."; the first is a letter
+	// or a digit. The replayed job has it as ojs.MetaReplayRule.
+	Name string
+	// Filter selects the dead letters. The zero Filter selects all. It names no states.
+	Filter Filter
+	// Delay is the time from the death of a job to its replay. It is not negative.
+	Delay time.Duration
+	// MaxReplays is how often a job is replayed at most, and at least 1. Replays by hand
+	// and by other rules count.
+	MaxReplays int
+	// Disabled says that the rule replays nothing. The rules behind it apply.
+	Disabled bool
 }
 
 // WithReplayRules makes the engine replay dead letters while it runs. For each job the

@@ -163,7 +163,8 @@ func TestFilterArgs(t *testing.T) {
 		b.handle("x", dies)
 		b.run()
 		var ids []string
-		for _, args := range []string{`{"customer":"cust_123","n":9999}`, `{"customer":"cust_124"}`, `"a\u003cb"`, `["\u00e9t\u00e9"]`, `null`} {
+		for _, args := range []string{`{"customer":"cust_123","n":9999}`, `{"customer":"cust_124"}`,
+			`"a\u003cb"`, `["\u00e9t\u00e9"]`, `null`} {
 			ticket, err := b.Enqueue(b.ctx, "x", json.RawMessage(args))
 			must(t, err)
 			ids = append(ids, ticket.ID)

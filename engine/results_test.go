@@ -79,7 +79,9 @@ func TestResults(t *testing.T) {
 			if err := completed.Result(b.ctx, &got); err != nil || got != 42 {
 				t.Errorf("completed: %d, %v", got, err)
 			}
-			for name, ticket := range map[string]ojs.Ticket{"failed": failed, "dead": dead, "cancelled": cancelled} {
+			for name, ticket := range map[string]ojs.Ticket{
+				"failed": failed, "dead": dead, "cancelled": cancelled,
+			} {
 				var ended *ojs.EndedError
 				if _, err := ticket.Wait(b.ctx); !errors.As(err, &ended) {
 					t.Errorf("%s: %v", name, err)
@@ -91,7 +93,9 @@ func TestResults(t *testing.T) {
 				b.enqueue("dead")
 			}
 			b.advance(0)
-			for name, ticket := range map[string]ojs.Ticket{"completed": completed, "failed": failed, "dead": dead, "cancelled": cancelled} {
+			for name, ticket := range map[string]ojs.Ticket{
+				"completed": completed, "failed": failed, "dead": dead, "cancelled": cancelled,
+			} {
 				if _, err := ticket.Wait(b.ctx); !errors.Is(err, ojs.ErrPruned) {
 					t.Errorf("%s after an hour: %v", name, err)
 				}
@@ -280,7 +284,7 @@ func TestMinAge(t *testing.T) {
 			}
 		}, retention(0)...)
 	})
-	t.Run("an engine that has nothing else to do prunes them, and then asks nothing more", func(t *testing.T) {
+	t.Run("an idle engine prunes them, and then asks nothing more", func(t *testing.T) {
 		counted := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, counted, func(b *rig) {
 			b.handle("other", nothing)

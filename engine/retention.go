@@ -39,7 +39,7 @@ type Retention struct {
 
 	DeadLetters time.Duration // 180 days
 
-	MaxFinished    int // 10,000 completed, cancelled and discarded jobs together, the latest; dead letters excepted
+	MaxFinished    int // the latest 10,000 completed, cancelled and discarded jobs; dead letters excepted
 	MaxDeadLetters int // 10,000, the latest
 
 	MinAge time.Duration // 1 minute: number is no reason to delete a younger job, up to ten times the maximum

@@ -129,7 +129,8 @@ func TestRetryHookPanics(t *testing.T) {
 			}
 			b.want(ticket.ID, ojs.StateDiscarded, 3)
 		}, engine.WithRetryHook(hook), engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		for _, want := range []string{"method=ShouldRetry panic=\"no idea\"", "method=Delay panic=\"none either\""} {
+		for _, want := range []string{"method=ShouldRetry panic=\"no idea\"",
+			"method=Delay panic=\"none either\""} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("log lacks %s:\n%s", want, log.String())
 			}

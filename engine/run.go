@@ -44,7 +44,7 @@ type run struct {
 	failure  error         // of the last of them
 	stuck    int           // slots that have been replaced
 	spare    []*attempt    // memory for the next ones
-	attempts []*attempt    // claimed and not stored yet, or running, in no order: two of a job if a lost one goes on
+	attempts []*attempt    // claimed and not stored, or running; two of a job if a lost one goes on
 	drained  chan struct{} // closed when stopping and the pipeline is empty
 	returned []string      // the jobs whose attempts the stop has interrupted
 

@@ -44,7 +44,8 @@ type callerSteps struct {
 	steps storage.SettleClaimer
 }
 
-func (s callerSteps) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+func (s callerSteps) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	return s.steps.SettleAndClaim(s.withCaller(ctx), now, to, dst, c, into)
 }
 

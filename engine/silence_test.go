@@ -39,36 +39,41 @@ func TestWorkerDeath(t *testing.T) {
 		live func(b *rig, w *engine.Worker, d *engine.Delivery) // from the fetch at 0 on
 		dies time.Duration                                      // none: it does not in 10 min
 	}{
-		"30 s after the last heartbeat": {engine.WorkerConfig{}, func(b *rig, w *engine.Worker, d *engine.Delivery) {
-			b.advance(5 * time.Second)
-			beat(b, w)
-		}, 35 * time.Second},
-		"30 s after a heartbeat of its delivery": {engine.WorkerConfig{}, func(b *rig, _ *engine.Worker, d *engine.Delivery) {
-			b.advance(29 * time.Second)
-			must(b.t, d.Heartbeat(b.ctx))
-			b.advance(29 * time.Second)
-			must(b.t, d.Progress(b.ctx, 0.5))
-		}, 88 * time.Second},
-		"every call is a sign of life": {engine.WorkerConfig{}, func(b *rig, w *engine.Worker, d *engine.Delivery) {
-			must(b.t, d.Heartbeat(b.ctx))
-			b.enqueue("x")
-			for range 3 {
+		"30 s after the last heartbeat": {engine.WorkerConfig{},
+			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+				b.advance(5 * time.Second)
+				beat(b, w)
+			}, 35 * time.Second},
+		"30 s after a heartbeat of its delivery": {engine.WorkerConfig{},
+			func(b *rig, _ *engine.Worker, d *engine.Delivery) {
 				b.advance(29 * time.Second)
-				other := fetch(b, w)
-				must(b.t, other.Release(b.ctx))
-			}
-		}, 117 * time.Second},
-		"a Fetch that waits is one as long as it does": {engine.WorkerConfig{}, func(b *rig, w *engine.Worker, d *engine.Delivery) {
-			must(b.t, d.Heartbeat(b.ctx))
-			ctx, cancel := context.WithTimeout(b.ctx, 5*time.Minute)
-			defer cancel()
-			if _, err := w.Fetch(ctx); err == nil {
-				b.t.Error("fetched")
-			}
-		}, 330 * time.Second},
-		"after its own time": {engine.WorkerConfig{DeadAfter: time.Second}, func(b *rig, w *engine.Worker, d *engine.Delivery) {
-			beat(b, w)
-		}, time.Second},
+				must(b.t, d.Heartbeat(b.ctx))
+				b.advance(29 * time.Second)
+				must(b.t, d.Progress(b.ctx, 0.5))
+			}, 88 * time.Second},
+		"every call is a sign of life": {engine.WorkerConfig{},
+			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+				must(b.t, d.Heartbeat(b.ctx))
+				b.enqueue("x")
+				for range 3 {
+					b.advance(29 * time.Second)
+					other := fetch(b, w)
+					must(b.t, other.Release(b.ctx))
+				}
+			}, 117 * time.Second},
+		"a Fetch that waits is one as long as it does": {engine.WorkerConfig{},
+			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+				must(b.t, d.Heartbeat(b.ctx))
+				ctx, cancel := context.WithTimeout(b.ctx, 5*time.Minute)
+				defer cancel()
+				if _, err := w.Fetch(ctx); err == nil {
+					b.t.Error("fetched")
+				}
+			}, 330 * time.Second},
+		"after its own time": {engine.WorkerConfig{DeadAfter: time.Second},
+			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+				beat(b, w)
+			}, time.Second},
 		"never, if it says so": {engine.WorkerConfig{DeadAfter: -1},
 			func(b *rig, w *engine.Worker, d *engine.Delivery) { beat(b, w) }, none},
 		"never, if it has never beaten": {engine.WorkerConfig{},
@@ -79,10 +84,11 @@ func TestWorkerDeath(t *testing.T) {
 				beat(b, w)
 				must(b.t, d.Ack(b.ctx, nil))
 			}, none},
-		"it may have quit before": {engine.WorkerConfig{}, func(b *rig, w *engine.Worker, d *engine.Delivery) {
-			beat(b, w)
-			w.Close()
-		}, 30 * time.Second},
+		"it may have quit before": {engine.WorkerConfig{},
+			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+				beat(b, w)
+				w.Close()
+			}, 30 * time.Second},
 	} {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -135,7 +141,8 @@ func TestWorkerDeath(t *testing.T) {
 			}
 			beat(b, w)
 			events := received(sub)
-			if got := names(events); got != "worker.heartbeat worker.stopped worker.started worker.heartbeat" {
+			want := "worker.heartbeat worker.stopped worker.started worker.heartbeat"
+			if got := names(events); got != want {
 				t.Fatalf("%s", got)
 			}
 			if d := events[0].Data(); d["worker_id"] != "w1" || d["state"] != "running" ||
@@ -206,13 +213,19 @@ func TestWorkersAfterARestart(t *testing.T) {
 	}{
 		"the lease is the bound": {func(*testing.T, *rig, *engine.Engine[any], string) {},
 			ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
-		"so it is after a heartbeat of the worker": {func(t *testing.T, b *rig, eng *engine.Engine[any], _ string) {
+		"so it is after a heartbeat of the worker": {func(
+			t *testing.T, b *rig, eng *engine.Engine[any], _ string,
+		) {
 			renewed(t, b, eng, engine.WorkerConfig{}, 0)
 		}, ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
-		"a heartbeat with the token is heard": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
+		"a heartbeat with the token is heard": {func(
+			t *testing.T, b *rig, eng *engine.Engine[any], token string,
+		) {
 			renewed(t, b, eng, engine.WorkerConfig{}, 1, token, token)
 		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
-		"a heartbeat of the delivery does": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
+		"a heartbeat of the delivery does": {func(
+			t *testing.T, b *rig, eng *engine.Engine[any], token string,
+		) {
 			d, err := eng.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, token)
 			must(t, err)
 			must(t, d.Heartbeat(b.ctx))

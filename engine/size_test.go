@@ -64,7 +64,12 @@ func TestLimits(t *testing.T) {
 				field: "meta", code: ojs.InvalidCodeMeta},
 			"queue": {opts: []ojs.Option{ojs.WithQueue(strings.Repeat("q", 129))},
 				field: "queue", code: ojs.InvalidCodeQueue},
-			"many non-retryable patterns": {opts: []ojs.Option{ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: patterns(60_000)})}, field: "envelope", code: ojs.InvalidCodeTooLarge},
+			"many non-retryable patterns": {
+				opts: []ojs.Option{
+					ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: patterns(60_000)}),
+				},
+				field: "envelope", code: ojs.InvalidCodeTooLarge,
+			},
 		} {
 			before := len(b.listed(engine.Filter{}))
 			_, err := b.Enqueue(b.ctx, "y", tt.args, tt.opts...)
@@ -152,19 +157,22 @@ func TestLargeValuesAreNotEncoded(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			return after.TotalAlloc - before.TotalAlloc
 		}
+		enqueue := func(args any, opts ...ojs.Option) func() error {
+			return func() error { _, err := b.Enqueue(b.ctx, "x", args, opts...); return err }
+		}
 		for name, f := range map[string]func() error{
-			"args, a string":   func() error { _, err := b.Enqueue(b.ctx, "x", large); return err },
-			"args, a struct":   func() error { _, err := b.Enqueue(b.ctx, "x", pair{B: []string{large}}); return err },
-			"args, a map":      func() error { _, err := b.Enqueue(b.ctx, "x", map[string]any{"k": large}); return err },
-			"args, raw JSON":   func() error { _, err := b.Enqueue(b.ctx, "x", raw); return err },
-			"args, made":       func() error { _, err := b.Enqueue(b.ctx, "x", stored); return err },
-			"meta":             func() error { _, err := b.Enqueue(b.ctx, "x", nil, ojs.WithMeta("k", large)); return err },
+			"args, a string":   enqueue(large),
+			"args, a struct":   enqueue(pair{B: []string{large}}),
+			"args, a map":      enqueue(map[string]any{"k": large}),
+			"args, raw JSON":   enqueue(raw),
+			"args, made":       enqueue(stored),
+			"meta":             enqueue(nil, ojs.WithMeta("k", large)),
 			"result":           nil,
 			"error's details":  nil,
 			"panic's value":    nil,
 			"handler's error":  nil,
 			"checkpoint":       nil,
-			"pointer to large": func() error { _, err := b.Enqueue(b.ctx, "x", &large); return err },
+			"pointer to large": enqueue(&large),
 		} {
 			handled = nil
 			switch name {
@@ -173,7 +181,9 @@ func TestLargeValuesAreNotEncoded(t *testing.T) {
 			case "checkpoint":
 				handled = func(ctx context.Context) error { return handler.SaveCheckpoint(ctx, []any{large}) }
 			case "error's details":
-				handled = func(context.Context) error { return &ojs.Error{Type: "x", Details: map[string]any{"k": large}} }
+				handled = func(context.Context) error {
+					return &ojs.Error{Type: "x", Details: map[string]any{"k": large}}
+				}
 			case "panic's value":
 				handled = func(context.Context) error { panic(large) }
 			case "handler's error":

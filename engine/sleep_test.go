@@ -88,8 +88,10 @@ func TestStopTellsWhatItGivesBack(t *testing.T) {
 		}, log, engine.WithConcurrency(50))
 	})
 	for name, work := range map[string]func(b *rig){
-		"nothing was given back":                                    func(b *rig) { b.enqueue("z"); synctest.Wait() },
-		"what waits had not begun, and Run's documentation says so": func(b *rig) { b.enqueue("z", ojs.WithDelay(time.Hour)) },
+		"nothing was given back": func(b *rig) { b.enqueue("z"); synctest.Wait() },
+		"what waits had not begun, and Run's documentation says so": func(b *rig) {
+			b.enqueue("z", ojs.WithDelay(time.Hour))
+		},
 	} {
 		t.Run("P1.8 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {

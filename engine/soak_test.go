@@ -240,7 +240,8 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 		}
 		for _, err := range errs {
 			if err != nil && ctx.Err() == nil && !errors.Is(err, ojs.ErrTransition) &&
-				!errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) && !errors.Is(err, ojs.ErrInvalid) {
+				!errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) &&
+				!errors.Is(err, ojs.ErrInvalid) {
 				s.Error(err)
 			}
 		}
@@ -299,7 +300,8 @@ func TestSoak(t *testing.T) {
 	for job, err := range eng.Jobs().List(t.Context(), engine.Filter{States: []ojs.State{ojs.StatePending}}) {
 		must(t, err)
 		if err := eng.Jobs().Activate(t.Context(), job.ID); err != nil &&
-			!errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned) {
+			!errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) &&
+			!errors.Is(err, ojs.ErrPruned) {
 			t.Error(err)
 		}
 	}

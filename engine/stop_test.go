@@ -76,7 +76,8 @@ func TestStopSaysWhatGoesOn(t *testing.T) {
 				err := <-b.ended
 				storage := tt.settle || tt.claim || tt.due || tt.extend
 				if errors.Is(err, engine.ErrStuck) != tt.handler ||
-					errors.Is(err, engine.ErrUnanswered) != storage || (err == nil) != !(tt.handler || storage) {
+					errors.Is(err, engine.ErrUnanswered) != storage ||
+					(err == nil) != !(tt.handler || storage) {
 					t.Errorf("Run: %v", err)
 				}
 				if (tt.settle || tt.handler) != (err != nil && strings.Contains(err.Error(), id)) {

@@ -273,19 +273,21 @@ func TestThenRefused(t *testing.T) {
 	})
 	t.Run("a batch of jobs has none, each of its jobs may", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.Register(handler.ForBatch(ojs.Define[int]("batch"), func(ctx context.Context, jobs []*ojs.Job[int]) []error {
-				if err := handler.Then(ctx, ojs.NewDraft("child", nil)); !errors.Is(err, ojs.ErrUnsupported) {
-					t.Errorf("%v", err)
-				}
-				errs := make([]error, len(jobs))
-				for i, job := range jobs {
-					must(b.t, handler.Then(handler.JobContext(ctx, job), ojs.NewDraft("child", job.Args)))
-					if job.Args == 2 {
-						errs[i] = ojs.Permanent(errBoom)
+			b.Register(handler.ForBatch(ojs.Define[int]("batch"),
+				func(ctx context.Context, jobs []*ojs.Job[int]) []error {
+					err := handler.Then(ctx, ojs.NewDraft("child", nil))
+					if !errors.Is(err, ojs.ErrUnsupported) {
+						t.Errorf("%v", err)
 					}
-				}
-				return errs
-			}, handler.WithBatch(3, time.Second)))
+					errs := make([]error, len(jobs))
+					for i, job := range jobs {
+						must(b.t, handler.Then(handler.JobContext(ctx, job), ojs.NewDraft("child", job.Args)))
+						if job.Args == 2 {
+							errs[i] = ojs.Permanent(errBoom)
+						}
+					}
+					return errs
+				}, handler.WithBatch(3, time.Second)))
 			b.run()
 			for i := range 3 {
 				must1(b.Enqueue(b.ctx, "batch", i+1))

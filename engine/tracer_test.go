@@ -59,7 +59,9 @@ func (s *spans) took() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := slices.DeleteFunc(s.lines,
-		func(l string) bool { return slices.Contains([]string{"fetch", "scheduler.poll", "reaper.check"}, l) })
+		func(l string) bool {
+			return slices.Contains([]string{"fetch", "scheduler.poll", "reaper.check"}, l)
+		})
 	s.lines = nil
 	return lines
 }
@@ -161,7 +163,9 @@ func TestTracerOfTheEngineItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := b.Cron().Set(b.ctx,
-			engine.CronEntry{Name: "every", Schedule: "@hourly", Job: ojs.NewDraft("tick", nil)}); err != nil {
+			engine.CronEntry{
+				Name: "every", Schedule: "@hourly", Job: ojs.NewDraft("tick", nil),
+			}); err != nil {
 			t.Fatal(err)
 		}
 		s.took()

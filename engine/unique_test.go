@@ -130,7 +130,8 @@ func TestFingerprintsAreNotLogged(t *testing.T) {
 				prints[rec.Fingerprint] = true
 			}
 		}
-		for _, how := range []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {
+		for _, how := range []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace,
+			ojs.ConflictReplaceExceptSchedule} {
 			for _, opts := range [][]ojs.Option{nil, {ojs.WithDelay(time.Hour)}} {
 				opts = append(opts, ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, OnConflict: how}))
 				for range 3 {
@@ -495,7 +496,9 @@ func TestUnique(t *testing.T) {
 				t.Errorf("C045 a ticket says %s, its job is %s", ticket.State, job.State)
 			}
 		}
-		if want := []ojs.State{"cancelled", "cancelled", "cancelled", "available", "available", "available"}; !slices.Equal(states, want) || tickets[0].ID != old {
+		if want := []ojs.State{
+			"cancelled", "cancelled", "cancelled", "available", "available", "available",
+		}; !slices.Equal(states, want) || tickets[0].ID != old {
 			t.Errorf("C045 the tickets say %v, want %v", states, want)
 		}
 		rs := b.Jobs().EnqueueEach(b.ctx, d(5, unique(all)), d(5, unique(all)), d(6, unique(all)))
@@ -550,7 +553,8 @@ func TestUnique(t *testing.T) {
 		tenant := func(name string) ojs.Option { return ojs.WithMeta("tenant", name) }
 		retries := []func(context.Context, string, ...ojs.Option) error{b.DeadLetters().Retry, b.Jobs().Retry}
 		for i, retry := range retries {
-			for k, to := range [][]ojs.Option{{ojs.WithQueue("b"), tenant("1")}, {ojs.WithQueue("a"), tenant("2")}} {
+			for k, to := range [][]ojs.Option{{ojs.WithQueue("b"), tenant("1")},
+				{ojs.WithQueue("a"), tenant("2")}} {
 				args := 2*i + k
 				from := []ojs.Option{p, ojs.WithQueue("a"), tenant("1")}
 				first := b.expect("", "new", "", "x", args, from...)
@@ -632,7 +636,8 @@ func TestUniqueExamples(t *testing.T) {
 	story := func(name string, f func(b uniqueRig)) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(r *rig) {
-				for _, typ := range []string{"email.send_welcome", "notification.push", "invoice.generate", "welcome"} {
+				for _, typ := range []string{"email.send_welcome", "notification.push", "invoice.generate",
+					"welcome"} {
 					r.Handle(typ, nothing)
 				}
 				f(uniqueRig{r})
@@ -651,9 +656,10 @@ func TestUniqueExamples(t *testing.T) {
 	})
 	story("C099 reading 28 notification.push, at most once an hour", func(b uniqueRig) {
 		b.run()
-		p := with(ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"user_id"}}, func(p *ojs.UniquePolicy) {
-			p.Period, p.OnConflict, p.States = time.Hour, ojs.ConflictIgnore, ojs.AllStates()
-		})
+		p := with(ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"user_id"}},
+			func(p *ojs.UniquePolicy) {
+				p.Period, p.OnConflict, p.States = time.Hour, ojs.ConflictIgnore, ojs.AllStates()
+			})
 		first := b.expect("", "new", "", "notification.push", user{ID: 1}, p)
 		b.advance(time.Hour - 1)
 		b.expect("", "ignored", first, "notification.push", user{ID: 1, Locale: "x"}, p)

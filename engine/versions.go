@@ -30,8 +30,9 @@ func (h *handlers) add(c *core, added *jobType) error {
 	}
 	for _, t := range h.of(name) {
 		if t.takes.Overlaps(added.takes) {
-			return invalid("handler", fmt.Sprintf("job type %s has one already for versions %s, and this is for %s",
-				name, rangeName(t.given), rangeName(given)))
+			return invalid("handler",
+				fmt.Sprintf("job type %s has one already for versions %s, and this is for %s",
+					name, rangeName(t.given), rangeName(given)))
 		}
 	}
 	added.patterns = c.patterns(given, len(h.byType[name]) == 0)

@@ -50,7 +50,7 @@ func TestVersions(t *testing.T) {
 		"without its step": func() storage.Storage { return bare{memory.New()} },
 	}
 	for name, open := range stores {
-		t.Run("V003 V006 V007 V009 each version runs with its handler, others wait: "+name, func(t *testing.T) {
+		t.Run("V003 V006 V007 V009 a version runs with its handler: "+name, func(t *testing.T) {
 			inBubbleOn(t, open(), func(b *rig) {
 				var ran []string
 				both(b, &ran)

@@ -432,13 +432,16 @@ func TestWorker(t *testing.T) {
 			b.enqueue("x")
 			b.Worker("w1", engine.WorkerConfig{}).Quiet()
 			b.Worker("w2", engine.WorkerConfig{}).Close()
-			for id, want := range map[string]error{"w1": engine.ErrWorkerQuiet, "w2": engine.ErrWorkerTerminated} {
+			for id, want := range map[string]error{
+				"w1": engine.ErrWorkerQuiet, "w2": engine.ErrWorkerTerminated,
+			} {
 				if _, err := b.Worker(id, engine.WorkerConfig{}).Fetch(b.ctx); !errors.Is(err, want) {
 					t.Errorf("%s: %v, want %v", id, err, want)
 				}
 			}
 			b.Worker("", engine.WorkerConfig{}).Close()
-			if got := names(received(sub)); got != "worker.started worker.quiet worker.started worker.stopped" || len(b.Workers().List()) != 2 {
+			want := "worker.started worker.quiet worker.started worker.stopped"
+			if got := names(received(sub)); got != want || len(b.Workers().List()) != 2 {
 				t.Errorf("events %s, workers %+v", got, b.Workers().List())
 			}
 		})

@@ -80,8 +80,8 @@ type place func(ctx context.Context) (o order, remove func() error, err error)
 func shared(ctx context.Context, cfg config, r *report.Report, where string, jobs int, places []place) error {
 	for _, n := range cfg.processes {
 		s := &report.Section{
-			Title: fmt.Sprintf("%s: a backlog of %d jobs, %d processes, %d workers each, medians of %d rounds",
-				where, jobs, n, cfg.workers, cfg.rounds),
+			Title: fmt.Sprintf("%s: a backlog of %d jobs, %d processes, %d workers each, "+
+				"medians of %d rounds", where, jobs, n, cfg.workers, cfg.rounds),
 			Metrics: []report.Metric{{Name: "jobs/s"}},
 			Base:    "ojs",
 		}

@@ -130,7 +130,8 @@ func (x *endings) remove(j *job) {
 	}
 	if c.len() == 0 {
 		x.drop(i)
-	} else if i+1 < len(x.chunks) && c.len()+x.chunks[i+1].len() <= chunkSize/2 { // few jobs that stay do not hold a chunk each
+	} else if i+1 < len(x.chunks) && c.len()+x.chunks[i+1].len() <= chunkSize/2 {
+		// Few jobs that stay do not hold a chunk each.
 		next := x.chunks[i+1]
 		copy(c.entries[:], c.entries[c.first:c.used])
 		n := c.len()

@@ -25,7 +25,7 @@ type inbox struct {
 	open atomic.Bool
 
 	mu    sync.Mutex // guards the fields below; Storage.mu is locked before it
-	shut  bool       // everything has to be enqueued the long way: the storage is closed, or a queue has a state
+	shut  bool       // every insert takes the lock: the storage is closed, or a queue has a state
 	jobs  []*job
 	spare []*job // memory for the next; changed under Storage.mu
 	_     [64]byte
@@ -88,7 +88,7 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 		}
 		long := s.ready.n > backlog
 		s.leave()
-		if long { // or jobs would leave the caches, and memory be asked for that others are about to give back
+		if long { // jobs would leave the caches, and use memory that is about to be free
 			for range max(n/inboxSize, 1) {
 				runtime.Gosched()
 			}

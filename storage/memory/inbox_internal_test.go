@@ -53,8 +53,9 @@ func TestLateForTheInbox(t *testing.T) {
 			!slices.Contains(counts, storage.Count{Queue: "q", State: ojs.StateAvailable, N: 1}) {
 			t.Errorf("%v, %v", counts, err)
 		}
-		if claimed, err := s.Claim(ctx, now,
-			storage.Claim{Max: 1, Queues: []string{"q"}, Types: []string{"x"}}, nil); err != nil || len(claimed) != 1 {
+		claimed, err := s.Claim(ctx, now,
+			storage.Claim{Max: 1, Queues: []string{"q"}, Types: []string{"x"}}, nil)
+		if err != nil || len(claimed) != 1 {
 			t.Errorf("%v, %v", claimed, err)
 		}
 	})

@@ -28,7 +28,7 @@ type job struct {
 	rest   *rest          // nil: there is none
 	limit  *ojs.RateLimit // nil: none; jobs share it, and nothing changes it
 	worker *string        // who claimed it last
-	level  *level         // among the available jobs: those of its queue, type, key and priority; nil: it is not there
+	level  *level         // of an available job: its queue, type, key and priority; nil: not there
 
 	prev, next *job                 // in level
 	wake       scheduler.Item[*job] // in due, or in kept or freed once the job has ended

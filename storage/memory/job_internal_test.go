@@ -114,7 +114,9 @@ func TestInstantsAtTheLimits(t *testing.T) {
 	for _, s := range []int64{math.MaxInt64 / int64(time.Second), math.MinInt64 / int64(time.Second)} {
 		kept := 0
 		for d := int64(-2); d <= 2; d++ {
-			for _, ns := range []int64{0, 1, 145224191, 145224192, 145224193, 854775806, 854775807, 854775808, 999999999} {
+			for _, ns := range []int64{
+				0, 1, 145224191, 145224192, 145224193, 854775806, 854775807, 854775808, 999999999,
+			} {
 				want := time.Unix(s+d, ns)
 				i, ok := at(want)
 				if ok {
@@ -253,7 +255,8 @@ func TestJobHoldsRecord(t *testing.T) {
 			}
 			if !j.createdAt().Equal(r.CreatedAt) || !j.wakeAt().Equal(r.WakeAt()) ||
 				!j.deadline().Equal(r.Deadline()) || j.fingerprint() != r.Fingerprint ||
-				j.deadLettered() != r.DeadLettered() || r.State.Terminal() && !j.finishedAt().Equal(r.FinishedAt) {
+				j.deadLettered() != r.DeadLettered() ||
+				r.State.Terminal() && !j.finishedAt().Equal(r.FinishedAt) {
 				t.Fatalf("parts of %+v differ", want)
 			}
 			for _, now := range instants {

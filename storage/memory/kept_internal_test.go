@@ -70,8 +70,10 @@ func TestKeptJobsArePruned(t *testing.T) {
 						return err
 					})
 					if rnd.IntN(10) == 0 {
-						both(
-							func(on storage.Storage) error { _, err := on.Delete(ctx, []string{r.ID}); return err })
+						both(func(on storage.Storage) error {
+							_, err := on.Delete(ctx, []string{r.ID})
+							return err
+						})
 					}
 				}
 			case 3:

@@ -325,7 +325,8 @@ func (s *Storage) claim(
 }
 
 // settleAndClaim is SettleAndClaim for a call that self makes.
-func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	var few [32]uint32
 	near := few[:0] // before the lock
 	for _, r := range to {

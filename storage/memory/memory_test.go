@@ -88,7 +88,9 @@ func TestOneSettles(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		wins := 0
-		for _, to := range []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded, ojs.StateRetryable} {
+		for _, to := range []ojs.State{
+			ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded, ojs.StateRetryable,
+		} {
 			wg.Go(func() {
 				r := recs[0].Copy()
 				r.State, r.NextRetryAt = to, epoch.Add(time.Hour)

@@ -43,7 +43,8 @@ func (p *personal) Settle(
 }
 
 // SettleAndClaim implements storage.SettleClaimer.
-func (p *personal) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+func (p *personal) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	return p.settleAndClaim(ctx, p.self, now, to, dst, c, into)
 }
 
@@ -110,7 +111,8 @@ func (s *Storage) Settle(
 }
 
 // SettleAndClaim implements storage.SettleClaimer.
-func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	return s.settleAndClaim(ctx, s.caller(ctx), now, to, dst, c, into)
 }
 

@@ -36,7 +36,9 @@ func TestInsertsBesideDeletions(t *testing.T) {
 				now := time.Now()
 				for i := range n {
 					var rec storage.Record
-					rec.ID, rec.Type, rec.Queue, rec.State, rec.MaxAttempts, rec.CreatedAt, rec.EnqueuedAt = v7((from+i)/200, from+i), "t", "q", ojs.StateAvailable, 1, now, now
+					rec.ID, rec.Type, rec.Queue = v7((from+i)/200, from+i), "t", "q"
+					rec.State, rec.MaxAttempts = ojs.StateAvailable, 1
+					rec.CreatedAt, rec.EnqueuedAt = now, now
 					if r.IntN(50) == 0 {
 						rec.Meta = map[string]any{"a": 1}
 					}

@@ -9,7 +9,7 @@ type table struct {
 	hashes   hashes
 	segments []*[segmentSize]line
 	buckets  uint32 // in use
-	span     uint32 // the power of two that buckets has not exceeded: a hash is counted modulo this, or half of it
+	span     uint32 // a power of two, at least buckets: a hash counts modulo this, or half of it
 	n        int
 	strays   int    // jobs whose hashes are not the near ones of their ids
 	warmed   uint32 // a sink for what warm reads

@@ -160,7 +160,7 @@ func TestUniqueScenarios(t *testing.T) {
 		u.admitted("", "", reject)
 		u.admitted("", "", reject)
 	})
-	scenario("C130 10 a job that waits for its retry counts, and its promotion asks nobody", func(u *uniqueStore) {
+	scenario("C130 10 a job that waits for its retry counts, and its promotion checks nothing", func(u *uniqueStore) {
 		first := u.admitted("", "f", reject)
 		u.move(first, ojs.StateRetryable)
 		u.rejected("C093", "f", first, reject)
