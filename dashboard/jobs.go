@@ -38,6 +38,7 @@ type manyBar struct {
 
 type jobsData struct {
 	manyBar
+	Form  *filterForm
 	Error string // why the line is refused; "": it is not
 	Tabs  []tab
 	Sorts []sortLink
@@ -67,10 +68,14 @@ func (jobsData) Bys() []engine.Facet {
 
 // jobs lists the jobs that the filter line selects.
 func (h *Handler) jobs(p *page) error {
+	if p.r.FormValue("form") != "" {
+		return p.moved("./?q=" + escape(lineOf(p)))
+	}
 	line := strings.TrimSpace(p.r.FormValue("q"))
 	data := &jobsData{manyBar: manyBar{Line: line}, Done: done(p.r.FormValue("did")),
 		New: p.May(Enqueue, "job", "", "", "")}
 	f, err := engine.ParseFilter(line, p.Now)
+	data.Form = p.formOf(f, line)
 	if err != nil {
 		data.Error = strings.TrimPrefix(err.Error(), "ojs: ")
 		return p.show("jobs", p.T("Jobs"), data)

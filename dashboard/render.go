@@ -152,6 +152,8 @@ func term(key, value string) string {
 		f.States = []ojs.State{ojs.State(value)}
 	case "worker":
 		f.Workers = []string{value}
+	case "tag":
+		f.Tags = []string{value}
 	case "cron":
 		f.Crons = []string{value}
 	}
