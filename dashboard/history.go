@@ -276,6 +276,38 @@ func (p *page) lately(of *past) *timeChart {
 	return c
 }
 
+// rateMinutes is over how many minutes a rate is taken, before the one that goes on.
+const rateMinutes = 5
+
+// rates are how many jobs of each queue were completed in a minute lately; nil if nothing
+// was reported.
+func (h *Handler) rates(p *page) (map[string]float64, error) {
+	read, err := h.history(p.r.Context(), spanNamed("1h"), p.Now)
+	if err != nil || len(read.buckets) == 0 {
+		return nil, err
+	}
+	end := p.Now.Truncate(time.Minute)
+	start := end.Add(-rateMinutes * time.Minute)
+	out := make(map[string]float64)
+	for _, b := range read.buckets {
+		if b.Start.Before(start) || !b.Start.Before(end) {
+			continue
+		}
+		for _, m := range b.Meters {
+			out[m.Queue] += float64(m.Completed) / rateMinutes
+		}
+	}
+	return out, nil
+}
+
+// Rate is a rate as a number.
+func (p *page) Rate(v float64) string {
+	if v > 0 && v < 10 {
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return p.count(v)
+}
+
 // HistoryLink is the address of the charts of a queue or type.
 func (p *page) HistoryLink(key, name string) string {
 	return p.Root + "history/?" + key + "=" + escape(name)

@@ -81,6 +81,10 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s has %d charts", path, n)
 		}
 	}
+	cl.Add(time.Minute) // the rate is that of whole minutes
+	const rate = "Completed in a minute"
+	s.has("/queues/", rate, `<td class="num">0.6</td></tr>`, `<td class="num">0</td></tr>`)
+	s.has("/queues/a/", rate, "<strong>0.6</strong>")
 }
 
 // wellFormed reports a picture that is no XML.

@@ -74,6 +74,10 @@ func (h *Handler) limitOf(p *page) (engine.Limit, error) {
 	if !name.Kind.Valid() {
 		return engine.Limit{}, ojs.ErrNotFound
 	}
+	return h.limitNamed(p, name)
+}
+
+func (h *Handler) limitNamed(p *page, name engine.LimitName) (engine.Limit, error) {
 	l, err := h.eng.Limits().Get(p.r.Context(), name)
 	if errors.Is(err, ojs.ErrNotFound) {
 		return engine.Limit{LimitName: name}, nil

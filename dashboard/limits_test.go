@@ -103,6 +103,24 @@ func TestAuthorizerDecidesOnLimits(t *testing.T) {
 	}
 }
 
+// The page of a queue has the bounds over all engines as numbers, with what is used of
+// them.
+func TestQueueHasWhatIsUsedOfItsLimit(t *testing.T) {
+	s := newSite(t)
+	s.eng.Handle("t", func(context.Context, *ojs.Job[any]) error { return nil })
+	bounds := ojs.RateLimit{Concurrency: 4, Rate: ojs.Rate{Limit: 100, Per: time.Minute}}
+	err := s.eng.Limits().Set(context.Background(), engine.LimitOfQueue("mail"), bounds, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		s.enqueue("t", nil, ojs.WithQueue("mail"))
+	}
+	s.run()
+	s.has("/queues/mail/", "4 at once, 100 starts in 1m", "<strong>0/4</strong>", "<strong>3/100</strong>",
+		"Starts in 1m")
+}
+
 // The page of a queue says what bounds it in this engine, and leads to its limit over all
 // engines.
 func TestLimitsOfAQueue(t *testing.T) {

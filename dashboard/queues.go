@@ -16,12 +16,14 @@ type queuesData struct {
 	Max    int            // the deepest
 	All    hold           // the pause of everything
 	Types  []engine.Pause // of types
+	Rates  bool           // rates are known
 	Done   string
 }
 
 type queueRow struct {
 	engine.QueueStats
 	Next *ojs.JobInfo // nil: no job is available
+	Rate float64      // jobs that were completed in a minute lately
 }
 
 // Count is how many jobs of the queue are in a state.
@@ -40,8 +42,13 @@ func (h *Handler) queues(p *page) error {
 	}
 	data.All = h.holdOf(p, pauses, able, "")
 	data.Types = slices.DeleteFunc(pauses, func(of engine.Pause) bool { return of.Type == "" })
+	rates, err := h.rates(p)
+	if err != nil {
+		return err
+	}
+	data.Rates = rates != nil
 	for i, q := range list {
-		row := queueRow{QueueStats: q}
+		row := queueRow{QueueStats: q, Rate: rates[q.Name]}
 		if i < pageSize && q.Counts[ojs.StateAvailable] > 0 { // each look is a call of the storage
 			if row.Next, err = h.next(p, q.Name); err != nil {
 				return err
@@ -77,8 +84,9 @@ type queueData struct {
 	Purge     bool // the request may purge it
 	Configure bool // this engine serves it, and the request may change how
 
-	Here  *ojs.RateLimit    // bounds it in this engine alone; nil: nothing does
-	Limit *engine.LimitName // over all engines; nil: the storage counts no limits
+	Rates bool           // the rate is known
+	Here  *ojs.RateLimit // bounds it in this engine alone; nil: nothing does
+	Limit *engine.Limit  // over all engines; nil: the storage counts no limits
 }
 
 // boundsHere are the bounds of a queue in this engine alone; nil: there are none.
@@ -121,8 +129,17 @@ func (h *Handler) queue(p *page) error {
 		data.Here, data.Configure = boundsHere(c), h.mayConfigure(p, name, c) == nil
 	}
 	if h.eng.Manifest().Capabilities.Limits.Scope == engine.LimitsOfStorage {
-		data.Limit = new(engine.LimitOfQueue(name))
+		l, err := h.limitNamed(p, engine.LimitOfQueue(name))
+		if err != nil {
+			return err
+		}
+		data.Limit = &l
 	}
+	rates, err := h.rates(p)
+	if err != nil {
+		return err
+	}
+	data.Rate, data.Rates = rates[name], rates != nil
 	pauses, _, err := h.pausesNow(p.r.Context())
 	if err != nil {
 		return err
