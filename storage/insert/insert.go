@@ -22,15 +22,15 @@ import (
 // lookups first, in the order in which they stand here, then Add, then Save. If a method
 // fails, Batch returns its error.
 type Tx interface {
-	// States returns the states of the ids that are stored, and for each id a version
-	// above every version that a job with this id has had.
-	States(ids []string) (stored map[string]ojs.State, first []uint64, err error)
-
 	// Peers returns the stored jobs with one of the fingerprints, in any order. Of the
 	// jobs that have ended it may leave out all but the newest of each fingerprint and
 	// state: the one created last, and among jobs created at the same time the one
 	// inserted last.
 	Peers(fingerprints []string) ([]*Job, error)
+
+	// States returns the states of the ids that are stored, and for each id a version
+	// above every version that a job with this id has had.
+	States(ids []string) (stored map[string]ojs.State, first []uint64, err error)
 
 	// Draining returns one of the queues that is draining, or "".
 	Draining(queues []string) (string, error)
@@ -142,6 +142,15 @@ func (b *inserting) load() error {
 			prints = append(prints, r.Fingerprint)
 		}
 	}
+	var found []*Job
+	if len(prints) > 0 {
+		slices.Sort(prints)
+		var err error
+		if found, err = b.tx.Peers(slices.Compact(prints)); err != nil {
+			return err
+		}
+	}
+	// Peers may have waited for a call that has stored one of the ids.
 	stored, first, err := b.tx.States(ids)
 	if err != nil {
 		return err
@@ -154,27 +163,6 @@ func (b *inserting) load() error {
 	}
 	b.first = first
 	b.peers = make(map[string][]*Job)
-	if len(prints) == 0 {
-		return nil
-	}
-	slices.Sort(prints)
-	found, err := b.tx.Peers(slices.Compact(prints))
-	if err != nil {
-		return err
-	}
-	// Peers may have waited for a call that has stored one of the ids.
-	taken := make(map[string]ojs.State)
-	for _, j := range found {
-		taken[j.ID] = j.State
-	}
-	if Check(b.batch, taken) != nil { // and others that are not equal
-		if stored, _, err = b.tx.States(ids); err != nil {
-			return err
-		}
-		if err := Check(b.batch, stored); err != nil {
-			return err
-		}
-	}
 	slices.SortFunc(found, func(x, y *Job) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, j := range found {
 		if b.ended != nil && j.ID == b.ended.ID {

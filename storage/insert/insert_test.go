@@ -78,22 +78,26 @@ func TestTwoStepsOfOneJob(t *testing.T) {
 	}
 }
 
-// A job that another call stores while the lookup of its equals waits for that call has
-// its id taken, and is no job of the batch. The error is about the first such job.
+// A job that another call stores while the lookup of equal jobs waits for that call has
+// its id taken, and is no job of the batch. It need not be equal to one of the batch. The
+// error is about the first such job.
 func TestIDTakenWhileEqualsAreLookedUp(t *testing.T) {
 	var r storage.Record
 	r.ID, r.State, r.Queue, r.Fingerprint = "same", ojs.StateAvailable, "q", "f"
 	r.Unique = &ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}
 	there := r
 	there.State, there.Version = ojs.StateScheduled, 5
-	first := r
+	first, other := r, r
 	first.ID, first.Fingerprint, first.Unique = "first", "", nil
+	other.ID = "other"
 	for want, batch := range map[string][]storage.Insert{
-		"same": {{Record: r}}, "first": {{Record: first}, {Record: r}},
+		"same": {{Record: r}}, "first": {{Record: first}, {Record: r}}, "other": {{Record: other}},
 	} {
 		tx := &table{
-			peers:     []*insert.Job{{Record: there, Seq: 1, Was: 5}},
-			meanwhile: map[string]ojs.State{"same": ojs.StateScheduled, "first": ojs.StateScheduled},
+			peers: []*insert.Job{{Record: there, Seq: 1, Was: 5}},
+			meanwhile: map[string]ojs.State{
+				"same": ojs.StateScheduled, "first": ojs.StateScheduled, "other": ojs.StateScheduled,
+			},
 		}
 		results, err := insert.Batch(tx, time.Now(), batch)
 		var taken *ojs.DuplicateError

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
 )
 
 // A job that another transaction is changing still blocks an equal one. The lookup waits
@@ -89,5 +90,30 @@ func TestUniqueBesideDelete(t *testing.T) {
 	must(t, tx.Commit(t.Context()))
 	if err := <-third; !errors.Is(err, ojs.ErrDuplicate) {
 		t.Errorf("equal to one that is left: %v", err)
+	}
+}
+
+// An enqueue that waits for an equal job finds its id taken by another job that the same
+// transaction has stored.
+func TestUniqueBesideItsID(t *testing.T) {
+	s, _ := open(t, "")
+	pool := connect(t)
+	equal := func(n int) storage.Record {
+		r := record(n)
+		r.Fingerprint = "f"
+		r.Unique = &ojs.UniquePolicy{Keys: ojs.ByArgs, OnConflict: ojs.ConflictIgnore}
+		return r
+	}
+	tx, err := pool.Begin(t.Context())
+	must(t, err)
+	defer tx.Rollback(context.Background())
+	must(t, insert(postgres.WithTx(t.Context(), tx), s, equal(1), record(2)))
+	second := make(chan error, 1)
+	go func() { second <- insert(t.Context(), s, equal(2)) }()
+	awaitBlocked(t, pool, int(tx.Conn().PgConn().PID()))
+	must(t, tx.Commit(t.Context()))
+	var taken *ojs.DuplicateError
+	if err := <-second; !errors.As(err, &taken) || taken.ID != record(2).ID {
+		t.Errorf("an equal job whose id is taken: %v", err)
 	}
 }
