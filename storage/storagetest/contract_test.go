@@ -320,6 +320,7 @@ var explanations = []string{
 	"A storage may treat Claim, Extend, Due, List and Prune in the same way, with a moment for each job",
 	"Claim may then skip jobs that a call under way is changing, and Insert may count the jobs of a " +
 		"bounded queue while other calls change it",
+	"Settle may see at any moment of its call that it refuses a change",
 	"SettleAndClaim is then a Settle that is followed by a Claim",
 	"Config.JobByJob of package storagetest declares such a storage",
 

@@ -171,11 +171,14 @@ func (h *history) events() (list []*event) {
 }
 
 // operations are events as the checker wants them.
-func operations(list []*event) []porcupine.Operation {
+func operations(list []*event, byJob bool) []porcupine.Operation {
 	latest := make(map[*historyCall]int)
 	var out []porcupine.Operation
 	for _, e := range list {
-		if e.after = latest[e.historyCall]; e.ordered() {
+		if !e.alone(byJob) {
+			e.after = latest[e.historyCall]
+		}
+		if e.ordered(byJob) {
 			latest[e.historyCall] = e.part + 1
 		}
 		end := e.ended
@@ -188,7 +191,7 @@ func operations(list []*event) []porcupine.Operation {
 }
 
 func (h *history) check(list []*event) porcupine.CheckResult {
-	return porcupine.CheckOperationsTimeout(porcupineModel(h.byJob), operations(list), checkTime)
+	return porcupine.CheckOperationsTimeout(porcupineModel(h.byJob), operations(list, h.byJob), checkTime)
 }
 
 // place is an empty storage for history after history.

@@ -75,23 +75,30 @@ type event struct {
 
 // ordered reports whether the part takes effect before the next parts of its call: a
 // change, or a job of a page.
-func (e *event) ordered() bool {
+func (e *event) ordered(byJob bool) bool {
 	switch op := e.op.(type) {
 	case *settleCall, *listCall:
-		return e.parts > 1
+		return e.parts > 1 && !e.alone(byJob)
 	case *stepCall:
-		return e.parts > 1 && e.part < len(op.to)
+		return e.parts > 1 && e.part < len(op.to) && !e.alone(byJob)
 	}
 	return false
+}
+
+// alone reports whether the part may come before or after any other of its call: a change
+// that a storage refuses that works job by job.
+func (e *event) alone(byJob bool) bool {
+	return byJob && e.part < len(e.answer.Settled) && e.answer.Settled[e.part].Err != ""
 }
 
 // step makes an event in a model. It returns what the call answered, what it should have
 // answered, and the model afterwards.
 func (e *event) step(m *model) (got, want answer, next *model) {
-	if !e.op.reads() || e.ordered() {
+	ordered := e.ordered(m.byJob)
+	if !e.op.reads() || ordered {
 		m = m.copy()
 	}
-	if e.ordered() {
+	if ordered {
 		m.done = put(m.done, e.historyCall, e.part+1)
 	}
 	if len(e.unsettled) > 0 && e.answer.Err == "" {

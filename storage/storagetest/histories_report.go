@@ -262,7 +262,7 @@ func (v *violation) longest() ([]*event, *model) {
 }
 
 func (v *violation) verbose() (porcupine.CheckResult, porcupine.LinearizationInfo) {
-	return porcupine.CheckOperationsVerbose(porcupineModel(v.byJob), operations(v.events), checkTime)
+	return porcupine.CheckOperationsVerbose(porcupineModel(v.byJob), operations(v.events, v.byJob), checkTime)
 }
 
 // candidates returns the events that could be next after an order: those that began

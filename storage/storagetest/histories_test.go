@@ -123,6 +123,54 @@ func TestJobByJob(t *testing.T) {
 	}
 }
 
+// A storage that works job by job may refuse a change before the others of the call take
+// effect, by a version that the job had during the call, and by no other.
+func TestRefusedJobByJob(t *testing.T) {
+	jobs := []storage.Insert{{Record: historyJob(1)}, {Record: historyJob(2)}}
+	insert := &historyCall{op: &insertCall{now: epoch, batch: jobs}}
+	claim := &historyCall{op: &claimCall{now: epoch, claim: storage.Claim{Max: 2, Worker: "w"}}}
+	recorded(t, NewReference(), insert, claim)
+	completed := func(n int, version uint64) storage.Record {
+		r := claim.answer.Records[n-1].Copy()
+		r.Version, r.State, r.FinishedAt, r.LeaseUntil = version, ojs.StateCompleted, epoch, time.Time{}
+		return r
+	}
+	second := &settleCall{now: epoch, changes: []storage.Change{{Record: completed(2, 2)}}}
+	first := &getCall{id: historyID(0, 1)}
+	for _, test := range []struct {
+		version uint64 // for which the second change of a call is refused
+		byJob   bool
+		want    porcupine.CheckResult
+	}{
+		{2, true, porcupine.Ok}, {2, false, porcupine.Illegal}, {9, true, porcupine.Illegal},
+	} {
+		results := []settled{{Version: 3}, {Version: test.version, Err: "fenced"}}
+		for what, op := range map[string]operation{
+			"Settle": &settleCall{now: epoch,
+				changes: []storage.Change{{Record: completed(1, 2)}, {Record: completed(2, 1)}}},
+			"step": &stepCall{now: epoch, to: []storage.Record{completed(1, 2), completed(2, 1)}},
+		} {
+			call := &historyCall{client: 1, op: op, answer: answer{Settled: results}}
+			// Meanwhile another client settles the job of the second change, and then
+			// finds that of the first unchanged.
+			h := recorded(t, nil, insert, claim, call,
+				&historyCall{op: second, answer: answer{Settled: []settled{{Version: 3}}}},
+				&historyCall{op: first, answer: answer{Records: claim.answer.Records[:1]}},
+			)
+			h.calls[2].ended = h.calls[4].ended + 1
+			h.calls[4].began = h.calls[3].ended + 1
+			h.byJob = test.byJob
+			for _, c := range h.calls {
+				c.parts = c.op.parts(&c.answer, test.byJob)
+			}
+			if got := h.check(h.events()); got != test.want {
+				t.Errorf("%s, refused for version %d, job by job %v: %v, want %v", what, test.version,
+					test.byJob, got, test.want)
+			}
+		}
+	}
+}
+
 // In a step a storage that works job by job settles in order, and then claims as Claim
 // does there, but none that a step leaves out.
 func TestStepJobByJob(t *testing.T) {

@@ -47,7 +47,8 @@ type Config struct {
 
 	// JobByJob declares that calls on several jobs may handle each job at a moment of its
 	// own, and count a bounded queue while it changes (package storage, Concurrency).
-	// Histories then expects no more of Claim, Extend, Due, List, Prune and Insert.
+	// Histories then expects no more of Claim, Extend, Due, List, Prune and Insert, and
+	// of changes that Settle refuses.
 	JobByJob bool
 
 	// TimePrecision is what stored times are rounded to; 0: not at all. It has to be what
