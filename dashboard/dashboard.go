@@ -22,6 +22,7 @@ type Engine interface {
 	History(ctx context.Context, from, to time.Time, width time.Duration) ([]engine.HistoryBucket, error)
 	HistorySizes(ctx context.Context) ([]engine.HistorySize, error)
 	Retention() engine.Retention
+	Settings() engine.Settings
 	ClockOffset() (ahead time.Duration, known bool)
 	Running() []engine.Running
 	Handlers() []handler.Handler

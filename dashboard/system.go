@@ -12,6 +12,8 @@ import (
 type systemData struct {
 	Name       string
 	Manifest   engine.Manifest
+	Settings   *engine.Settings // nil: the engine never runs
+	Abilities  []ability
 	Health     engine.Health
 	Ahead      time.Duration // of the storage's clock
 	Clocked    bool          // the storage has one
@@ -38,6 +40,24 @@ func (p *page) keptBy(r engine.Retention) []kept {
 	}
 }
 
+// ability is something that not every storage can do.
+type ability struct {
+	Name string
+	Has  bool
+}
+
+func (p *page) abilities(c storage.Capabilities) []ability {
+	return []ability{
+		{p.T("Lists in other orders than the oldest first"), c.Orders},
+		{p.T("Jobs that wait for others, workflows"), c.DependsOn},
+		{p.T("Jobs in the order of a key"), c.Ordering},
+		{p.T("Limits over all engines"), c.Limits},
+		{p.T("Keys that take turns"), c.Fairness},
+		{p.T("Versions of types"), c.Versions},
+		{p.T("A new job starts in the step that stores it"), c.InsertClaims},
+	}
+}
+
 // Behind is how far the storage's clock is behind that of this process.
 func (d *systemData) Behind() time.Duration { return -d.Ahead }
 
@@ -47,6 +67,11 @@ func (h *Handler) system(p *page) error {
 	ctx := p.r.Context()
 	data := &systemData{Name: h.eng.String(), Manifest: h.eng.Manifest(), Health: h.health(ctx),
 		Kept: p.keptBy(h.eng.Retention())}
+	settings := h.eng.Settings()
+	data.Abilities = p.abilities(settings.Storage)
+	if !h.conf.visitor {
+		data.Settings = &settings
+	}
 	data.Ahead, data.Clocked = h.eng.ClockOffset()
 	var err error
 	if data.Sizes, err = h.sizes(ctx, p.Now); err != nil {

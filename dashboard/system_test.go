@@ -2,11 +2,13 @@ package dashboard
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -65,4 +67,21 @@ func TestSystem(t *testing.T) {
 	s.run()
 	s.clock.Add(2 * sizesAge)
 	s.has("/system/", "<td>10s</td>", "<td>1m</td>", "<td>1h</td>", `<td class="num">90d</td>`)
+}
+
+// The page has what the engine goes by, unless the engine never runs, and what its
+// storage can do.
+func TestSystemHasTheSettings(t *testing.T) {
+	s := newSiteOn(t, []engine.Option{engine.WithConcurrency(17),
+		engine.WithQueue("mail", engine.QueueConfig{}), engine.WithCodec(codec.Gzip()),
+		engine.WithJobLogs(slog.LevelWarn),
+		engine.WithReports(engine.Reports{Every: 7 * time.Second})})
+	s.has("/system/", "<h2>Settings</h2>", "<dd>17, 17 more if handlers are stuck</dd>",
+		`<a href="../queues/mail/">mail</a>`, codec.Gzip().Encoding(), "kept from level WARN on", "every 7s",
+		"<td class=\"text\">Keys that take turns</td><td>yes</td>")
+	visitor := newSite(t, WithoutRunning())
+	body := visitor.ok("/system/")
+	if strings.Contains(body, "<h2>Settings</h2>") || !strings.Contains(body, "What the storage can do") {
+		t.Error(body)
+	}
 }

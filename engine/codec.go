@@ -54,6 +54,9 @@ func WithCodec(codecs ...codec.Codec) Option {
 			return invalid("codec", err.Error())
 		}
 		c.codec = chain
+		for _, one := range codecs {
+			c.codecs = append(c.codecs, one.Encoding())
+		}
 		return nil
 	}
 }

@@ -44,6 +44,7 @@ type config struct {
 	tracers      []Tracer     // those of the observers that are
 	ownRetryHook policy.Hook  // nil: none
 	codec        *codec.Chain // nil: none
+	codecs       []string     // the encodings of codec
 	reports      *Reports     // nil: none
 	jobLogs      *slog.Level  // from which on lines of handlers are kept; nil: none are
 }

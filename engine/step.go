@@ -43,18 +43,24 @@ type (
 // birth is when the program began.
 var birth = clock.New().Now()
 
-// newPipe makes the pipeline of a run.
+// mostAhead is how many jobs are claimed ahead at most, while no limit and no weight
+// forbids it.
 //
 // Nothing is claimed ahead with one slot, for which order is exact, nor under virtual
 // time, under which everything is. A bubble of testing/synctest cannot be seen from
 // inside, but its time begins in the year 2000.
+func (c *core) mostAhead() int {
+	if c.stepper == nil || c.concurrency == 1 || c.prefetch == 1 || c.mocked || c.tracing() ||
+		c.clock.Now().Before(birth) {
+		return 0
+	}
+	return c.prefetch
+}
+
+// newPipe makes the pipeline of a run.
 func (r *run) newPipe() *pipe {
 	c := r.c
-	most := c.prefetch
-	if c.stepper == nil || c.concurrency == 1 || most == 1 || c.mocked || c.tracing() ||
-		c.clock.Now().Before(birth) {
-		most = 0
-	}
+	most := c.mostAhead()
 	r.tick.Func = func(now time.Time) { r.pipe.Tick(now) }
 	return pipeline.New[*attempt, *settlement](pipeline.Config{
 		Slots:    c.concurrency,
