@@ -4,19 +4,16 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/eventtypes"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -464,32 +461,14 @@ func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
 		ojs.EventWorkerStarted, ojs.EventWorkerQuiet, ojs.EventWorkerStopped, ojs.EventWorkerHeartbeat,
 		ojs.EventChanged, // about jobs, but no operation brings it
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), "../../../event.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	types := 0
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
-		}
-		if of, ok := spec.Type.(*ast.Ident); !ok || of.Name != "EventType" {
-			return true
-		}
-		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		types++
-		event := ojs.EventType(text)
+	types := eventtypes.Read(t, "../../../event.go")
+	for _, event := range types {
 		if slices.Contains(aboutJobs, event) == slices.Contains(aboutNone, event) {
-			t.Errorf("%s has to be on one of the lists aboutJobs and aboutNone", spec.Names[0])
+			t.Errorf("%s has to be on one of the lists aboutJobs and aboutNone", event)
 		}
-		return true
-	})
-	if types != len(aboutJobs)+len(aboutNone) {
-		t.Errorf("event.go has %d types, the lists have %d", types, len(aboutJobs)+len(aboutNone))
+	}
+	if len(types) != len(aboutJobs)+len(aboutNone) {
+		t.Errorf("event.go has %d types, the lists have %d", len(types), len(aboutJobs)+len(aboutNone))
 	}
 }
 
