@@ -43,9 +43,9 @@ type JobMeter struct {
 	// It is counted at the start. An attempt that is given back does not count as one, so
 	// its job has another attempt 1.
 	QueueTime MetricHistogram
-	// CompletedTime is how long the attempts took that completed their jobs, by
-	// DurationBounds.
-	CompletedTime MetricHistogram
+	// CompletedTime, RetriedTime and DiscardedTime are how long the attempts took that
+	// Completed, Retried and Discarded count, by DurationBounds.
+	CompletedTime, RetriedTime, DiscardedTime MetricHistogram
 }
 
 // Add adds what other has counted. It keeps the queue and type.
@@ -65,6 +65,8 @@ func (m *JobMeter) Add(other *JobMeter) {
 	m.EnqueueTime.Add(&other.EnqueueTime)
 	m.QueueTime.Add(&other.QueueTime)
 	m.CompletedTime.Add(&other.CompletedTime)
+	m.RetriedTime.Add(&other.RetriedTime)
+	m.DiscardedTime.Add(&other.DiscardedTime)
 }
 
 const (
@@ -259,8 +261,10 @@ func (m *meter) ended(list []*settlement, settled []storage.Settled) {
 		p.Failed++
 		if r.State == ojs.StateRetryable {
 			p.Retried++
+			p.RetriedTime.observe(f.took, durationBounds)
 		} else if r.State == ojs.StateDiscarded {
 			p.Discarded++
+			p.DiscardedTime.observe(f.took, durationBounds)
 		}
 		if r.DeadLettered() {
 			p.DeadLettered++

@@ -53,8 +53,10 @@ func TestMeter(t *testing.T) {
 		wait, run := got.Wait, got.Run
 		got.Wait, got.Run = engine.Histogram{}, engine.Histogram{}
 		var none engine.MetricHistogram
-		enqueues, queued, completed := got.EnqueueTime, got.QueueTime, got.CompletedTime
-		got.EnqueueTime, got.QueueTime, got.CompletedTime = none, none, none
+		enqueues, queued := got.EnqueueTime, got.QueueTime
+		completed, retried, discarded := got.CompletedTime, got.RetriedTime, got.DiscardedTime
+		got.EnqueueTime, got.QueueTime = none, none
+		got.CompletedTime, got.RetriedTime, got.DiscardedTime = none, none, none
 		want := engine.JobMeter{
 			Queue: "default", Type: "x", Enqueued: 6, Started: 6, Completed: 3, Failed: 2, Retried: 1,
 			Discarded: 1, DeadLettered: 1, Returned: 1, Cancelled: 1, Expired: 1,
@@ -74,6 +76,10 @@ func TestMeter(t *testing.T) {
 		if completed != none {
 			t.Errorf("completed %+v", completed)
 		}
+		none.Buckets[4], none.Sum = 1, 100*time.Millisecond
+		if retried != none || discarded != none {
+			t.Errorf("retried %+v, discarded %+v", retried, discarded)
+		}
 		// The snoozed attempt was the first, and so is the one after it.
 		if b := queued.Buckets; b[5] != 4 || b[len(engine.WaitBounds())] != 1 ||
 			queued.Sum.Round(time.Second) != 2*time.Hour+25*time.Second {
@@ -88,7 +94,8 @@ func TestMeter(t *testing.T) {
 		sum := m[0]
 		sum.Add(&m[1])
 		if sum.Enqueued != 7 || sum.Completed != 4 || sum.Run.Count != 7 || sum.Queue != "default" ||
-			sum.Started != 7 || sum.EnqueueTime.Buckets[0] != 7 || sum.CompletedTime.Buckets[4] != 4 {
+			sum.Started != 7 || sum.EnqueueTime.Buckets[0] != 7 || sum.CompletedTime.Buckets[4] != 4 ||
+			sum.RetriedTime.Buckets[4] != 1 || sum.DiscardedTime.Buckets[4] != 1 {
 			t.Errorf("%+v", sum)
 		}
 	})

@@ -56,8 +56,8 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 			*to, err = m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
 		}
 	}
-	counter(&in.enqueued, "ojs.job.enqueued", "{job}", "Jobs stored.")
-	counter(&in.completed, "ojs.job.completed", "{job}", "Jobs completed.")
+	counter(&in.enqueued, enqueued.Name, enqueued.Unit, enqueued.Description)
+	counter(&in.completed, completed.Name, completed.Unit, completed.Description)
 	counter(&in.failed, "ojs.job.failed", "{attempt}",
 		"Attempts that failed, except those that answered DISCARD.")
 	counter(&in.discarded, "ojs.job.discarded", "{job}", "Jobs whose handlers answered DISCARD.")
@@ -65,11 +65,9 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		"Failed attempts after which the job waits for another.")
 	counter(&in.cancelled, "ojs.job.cancelled", "{job}", "Jobs cancelled.")
 	counter(&in.expired, "ojs.job.expired", "{job}", "Jobs that were still waiting at their deadline.")
-	histogram(&in.duration, "ojs.job.duration", "How long attempts took.", durationBuckets)
-	histogram(&in.queueTime, "ojs.job.queue_time",
-		"How long jobs waited from being available to the start of their first attempt.", waitBuckets)
-	histogram(&in.enqueueDuration, "ojs.job.enqueue_duration", "How long calls that enqueued took.",
-		durationBuckets)
+	histogram(&in.duration, duration.Name, duration.Description, durationBuckets)
+	histogram(&in.queueTime, queueTime.Name, queueTime.Description, waitBuckets)
+	histogram(&in.enqueueDuration, enqueueDuration.Name, enqueueDuration.Description, durationBuckets)
 	counter(&in.workflowsCreated, "ojs.workflow.created", "{workflow}", "Workflows stored.")
 	counter(&in.workflowsEnded, "ojs.workflow.ended", "{workflow}",
 		"Workflows that ended, by the state they ended in.")
@@ -93,16 +91,20 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 }
 
 // EventTypes are the types of the events that Observe counts. An instrument for durations
-// takes them one by one, so the jobs that succeed need their events, too.
+// takes them one by one, so jobs that succeed need their events, unless there is a
+// Producer.
 func (t *Telemetry) EventTypes() []ojs.EventType {
-	return []ojs.EventType{
-		ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted, ojs.EventFailed, ojs.EventRetrying,
-		ojs.EventCancelled, ojs.EventExpired, ojs.EventTTLExpired,
+	types := []ojs.EventType{
+		ojs.EventFailed, ojs.EventRetrying, ojs.EventCancelled, ojs.EventExpired, ojs.EventTTLExpired,
 		ojs.EventLimitExceeded, ojs.EventLimitReleased,
 		ojs.EventWorkflowCreated, ojs.EventWorkflowStepCompleted, ojs.EventWorkflowStepFailed,
 		ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed, ojs.EventWorkflowCompensated,
 		ojs.EventWorkflowCancelled,
 	}
+	if t.producer == nil {
+		types = append(types, ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted)
+	}
+	return types
 }
 
 // Observe counts an event.

@@ -8,9 +8,11 @@ import (
 	"github.com/benbjohnson/clock"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/labels"
@@ -27,6 +29,7 @@ type Telemetry struct {
 	meter      metric.Meter
 	clock      clock.Clock
 	keys       *labels.Names // of rate limits
+	producer   *Producer     // nil: the instruments count all
 	instruments
 }
 
@@ -36,6 +39,7 @@ type brief = foreign.BriefObserver
 var (
 	_ engine.Tracer        = (*Telemetry)(nil)
 	_ engine.EventSelector = (*Telemetry)(nil)
+	_ engine.MeterReader   = (*Telemetry)(nil)
 	_ brief                = Telemetry{}.brief // engines look for it
 )
 
@@ -47,6 +51,7 @@ type config struct {
 	meters     metric.MeterProvider
 	propagator propagation.TextMapPropagator
 	clock      clock.Clock
+	producer   *Producer
 }
 
 // WithTracerProvider sets where spans go. The default is otel's global provider.
@@ -65,6 +70,11 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 // default is the system's.
 func WithClock(cl clock.Clock) Option { return func(c *config) { c.clock = cl } }
 
+// WithProducer has a Producer make the metrics of jobs that succeed, so that these jobs
+// make no events. The Producer belongs to the reader of the metrics, too. The default is
+// none.
+func WithProducer(p *Producer) Option { return func(c *config) { c.producer = p } }
+
 // New makes a Telemetry. Its error is that of an instrument that could not be made.
 func New(opts ...Option) (*Telemetry, error) {
 	c := config{
@@ -79,13 +89,47 @@ func New(opts ...Option) (*Telemetry, error) {
 		return nil, errors.New("ojs: otel: an option is nil")
 	}
 	t := &Telemetry{tracer: c.tracers.Tracer(scope), propagator: c.propagator, meter: c.meters.Meter(scope),
-		clock: c.clock, keys: labels.New(mostKeys)}
+		clock: c.clock, keys: labels.New(mostKeys), producer: c.producer}
 	var err error
 	if t.instruments, err = newInstruments(t.meter); err != nil {
 		return nil, fmt.Errorf("ojs: otel: %w", err)
 	}
+	if t.producer != nil {
+		t.enqueued, t.completed = noop.Int64Counter{}, noop.Int64Counter{}
+		t.duration, t.queueTime, t.enqueueDuration = noop.Float64Histogram{}, noop.Float64Histogram{},
+			noop.Float64Histogram{}
+		t.producer.begin(t.clock)
+	}
 	return t, nil
 }
+
+// ReadMeter is engine.MeterReader's: engine.WithObserver calls it.
+func (t *Telemetry) ReadMeter(meter func() []engine.JobMeter) {
+	if t.producer != nil {
+		t.producer.read(meter)
+	}
+}
+
+// Metrics is the Telemetry without spans. An engine that observes it does nothing for
+// them, while a tracer that records nothing still costs several times what a small job in
+// memory costs. Contexts do not travel with the jobs then.
+func (t *Telemetry) Metrics() engine.Observer { return metricsOf{t.brief, t} }
+
+// metricsOf is a Telemetry that is no engine.Tracer.
+type metricsOf struct {
+	brief
+	t *Telemetry
+}
+
+var (
+	_ engine.EventSelector = metricsOf{}
+	_ engine.MeterReader   = metricsOf{}
+	_ brief                = metricsOf{}.brief
+)
+
+func (m metricsOf) Observe(ev *ojs.Event)                    { m.t.Observe(ev) }
+func (m metricsOf) EventTypes() []ojs.EventType              { return m.t.EventTypes() }
+func (m metricsOf) ReadMeter(meter func() []engine.JobMeter) { m.t.ReadMeter(meter) }
 
 // Watch adds the gauges of a storage's queues and an engine's workers: call it with the
 // engine's Stats method. It is asked whenever metrics are collected. If engines share a

@@ -50,12 +50,23 @@ type rig struct {
 
 func newRig(t *testing.T, store storage.Storage, opts ...engine.Option) *rig {
 	t.Helper()
+	return newProducingRig(t, store, nil, opts...)
+}
+
+// newProducingRig makes a rig whose telemetry has a Producer.
+func newProducingRig(
+	t *testing.T, store storage.Storage, producer *ojsotel.Producer, opts ...engine.Option,
+) *rig {
+	t.Helper()
 	r := &rig{t: t, spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
+	if producer != nil {
+		r.reader = sdkmetric.NewManualReader(sdkmetric.WithProducer(producer))
+	}
 	r.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(r.spans))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.reader))
 	var err error
 	if r.Telemetry, err = ojsotel.New(ojsotel.WithTracerProvider(r.tracers),
-		ojsotel.WithMeterProvider(meters)); err != nil {
+		ojsotel.WithMeterProvider(meters), ojsotel.WithProducer(producer)); err != nil {
 		t.Fatal(err)
 	}
 	quiet := engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -182,9 +193,9 @@ func golden(t *testing.T, file, got string) {
 }
 
 // run lets an engine do everything that leaves a trace.
-func run(t *testing.T, then func(r *rig)) {
+func run(t *testing.T, producer *ojsotel.Producer, then func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, memory.New(), engine.WithGracePeriod(0))
+		r := newProducingRig(t, memory.New(), producer, engine.WithGracePeriod(0))
 		stop, err := r.Watch(r.Stats)
 		if err != nil {
 			t.Fatal(err)
@@ -264,7 +275,7 @@ func run(t *testing.T, then func(r *rig)) {
 }
 
 func TestSpans(t *testing.T) {
-	run(t, func(r *rig) {
+	run(t, nil, func(r *rig) {
 		spans := r.spans.GetSpans()
 		// How often an engine looks for what is due is its own business.
 		spans = slices.DeleteFunc(spans, func(s tracetest.SpanStub) bool {
@@ -274,16 +285,23 @@ func TestSpans(t *testing.T) {
 	})
 }
 
+// A Producer makes the metrics that the instruments make.
 func TestMetrics(t *testing.T) {
-	run(t, func(r *rig) {
-		got := r.figures()
-		golden(t, "testdata/metrics.golden", got)
-		for _, secret := range []string{"no such account", "ouch", "args", "0199", "019a"} {
-			if strings.Contains(got, secret) {
-				t.Errorf("P1.10 the metrics say %q", secret)
-			}
-		}
-	})
+	for name, producer := range map[string]*ojsotel.Producer{
+		"instruments": nil, "producer": ojsotel.NewProducer(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, producer, func(r *rig) {
+				got := r.figures()
+				golden(t, "testdata/metrics.golden", got)
+				for _, secret := range []string{"no such account", "ouch", "args", "0199", "019a"} {
+					if strings.Contains(got, secret) {
+						t.Errorf("P1.10 the metrics say %q", secret)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestWorkflowMetrics(t *testing.T) {

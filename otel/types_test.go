@@ -1,11 +1,7 @@
 package ojsotel_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,51 +10,43 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/eventtypes"
 	ojsotel "github.com/ojsengine/ojs/otel"
 )
 
-// Telemetry selects the events that change a metric, and no others.
+// Telemetry selects the events that change a metric, and no others. With a Producer these
+// are none of a job that succeeds.
 func TestEventTypes(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../event.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
-		}
-		if of, ok := spec.Type.(*ast.Ident); !ok || of.Name != "EventType" {
-			return true
-		}
-		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ev := ojs.Event{Type: ojs.EventType(text), Wait: time.Second}
+	succeeds := []ojs.EventType{ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted}
+	for _, event := range eventtypes.Read(t, "../event.go") {
+		ev := ojs.Event{Type: event, Wait: time.Second}
 		switch {
-		case strings.HasPrefix(text, "workflow."):
+		case strings.HasPrefix(string(event), "workflow."):
 			ev.Workflow = new(ojs.WorkflowEvent)
-		case strings.HasPrefix(text, "rate_limit."):
+		case strings.HasPrefix(string(event), "rate_limit."):
 			ev.Limit = new(ojs.LimitEvent)
 		default:
 			ev.Job = &ojs.JobInfo{JobHeader: ojs.JobHeader{Attempt: 1}}
 		}
-		reader := sdkmetric.NewManualReader()
-		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
-		tel, err := ojsotel.New(ojsotel.WithMeterProvider(meters))
-		if err != nil {
-			t.Fatal(err)
+		for _, producer := range []*ojsotel.Producer{nil, ojsotel.NewProducer()} {
+			reader := sdkmetric.NewManualReader()
+			meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+			tel, err := ojsotel.New(ojsotel.WithMeterProvider(meters), ojsotel.WithProducer(producer))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tel.Observe(&ev)
+			var all metricdata.ResourceMetrics
+			if err := reader.Collect(t.Context(), &all); err != nil {
+				t.Fatal(err)
+			}
+			counts := len(all.ScopeMetrics) > 0
+			if counts != slices.Contains(tel.EventTypes(), event) {
+				t.Errorf("%s changes a metric: %v", event, counts)
+			}
+			if counts && producer != nil && slices.Contains(succeeds, event) {
+				t.Errorf("%s changes a metric beside a Producer", event)
+			}
 		}
-		tel.Observe(&ev)
-		var all metricdata.ResourceMetrics
-		if err := reader.Collect(t.Context(), &all); err != nil {
-			t.Fatal(err)
-		}
-		counts := len(all.ScopeMetrics) > 0
-		if counts != slices.Contains(tel.EventTypes(), ev.Type) {
-			t.Errorf("%s changes a metric: %v", text, counts)
-		}
-		return true
-	})
+	}
 }

@@ -171,7 +171,6 @@ func (c *Collector) aboutJob(ev *ojs.Event) {
 		} else {
 			p.counters[failed].Inc()
 		}
-		p.ended(ev)
 	case ojs.EventRetrying:
 		p.counters[retried].Inc()
 		p.counters[retries].Inc()

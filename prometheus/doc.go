@@ -28,10 +28,10 @@
 // decided. It does not include the wait for a free worker, nor a retry that an operator
 // makes earlier.
 //
-// Jobs that are stored, start and complete make no event: each scrape reads them from the
-// engine's Meter, which engine.WithObserver hands to the collector. An observer of your
-// own that passes events on to a Collector embeds it, so that the engine finds its
-// methods.
+// Jobs that are stored, start and complete make no event: each scrape reads them, and how
+// long attempts took, from the engine's Meter, which engine.WithObserver hands to the
+// collector. An observer of your own that passes events on to a Collector embeds it, so
+// that the engine finds its methods.
 //
 // An engine counts what it does itself. Where several share a storage, the sum over all
 // of them is the truth, except for ojs_queue_depth, ojs_queue_state and ojs_storage_up,
@@ -56,8 +56,10 @@
 // # Several engines
 //
 // One collector may observe several engines that share a storage; it then has their sum.
-// Engines on different storages need a collector each, registered with a label of their
-// own:
+// The counts of an engine stay in the sum when the engine stops, since a counter must not
+// fall. They take 2 kB for each pair of a queue and a type. The collector does not keep
+// the engine itself, unless Watch was given its Stats. Engines on different storages need
+// a collector each, registered with a label of their own:
 //
 //	prometheus.WrapRegistererWith(prometheus.Labels{"engine": "mail"}, registry).MustRegister(collector)
 package ojsprometheus

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
+	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -292,7 +295,8 @@ func TestConcurrently(t *testing.T) {
 			for n := range 1000 {
 				job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: fmt.Sprint("t", n%10), Queue: "q"},
 					State: ojs.StateRetryable}
-				for _, what := range []ojs.EventType{ojs.EventFailed, ojs.EventStalled, ojs.EventRejected} {
+				for _, what := range []ojs.EventType{ojs.EventFailed, ojs.EventRetrying, ojs.EventStalled,
+					ojs.EventRejected} {
 					c.Observe(&ojs.Event{Type: what, Job: job, Queue: "q"})
 				}
 			}
@@ -304,16 +308,51 @@ func TestConcurrently(t *testing.T) {
 		}
 	}
 	group.Wait()
-	total, durations := 0.0, uint64(0)
+	total, retries := 0.0, uint64(0)
 	families := scrape(t, reg)
 	for _, m := range families["ojs_job_failed_total"].GetMetric() {
 		total += m.GetCounter().GetValue()
 	}
-	for _, m := range families["ojs_job_duration_seconds"].GetMetric() {
-		durations += m.GetHistogram().GetSampleCount()
+	for _, m := range families["retry_latency_seconds"].GetMetric() {
+		retries += m.GetHistogram().GetSampleCount()
 	}
-	if pairs := len(families["ojs_job_completed_total"].GetMetric()); total != 4000 || durations != 4000 ||
+	if pairs := len(families["ojs_job_completed_total"].GetMetric()); total != 4000 || retries != 4000 ||
 		pairs != 6 {
-		t.Errorf("counted %v failures and %v attempts in %d pairs", total, durations, pairs)
+		t.Errorf("counted %v failures and %v retries in %d pairs", total, retries, pairs)
 	}
+}
+
+// The counts of an engine stay when the engine is gone, and do not keep it in memory.
+func TestStoppedEngines(t *testing.T) {
+	c, reg := ojsprometheus.New(), prometheus.NewRegistry()
+	reg.MustRegister(c)
+	gone := make([]weak.Pointer[engine.Engine[string]], 3)
+	for i := range gone {
+		eng, err := engine.New[string](memory.New(), engine.WithObserver(c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := eng.Enqueue(t.Context(), "mail", "x"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- eng.Run(ctx) }()
+		stop()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		gone[i] = weak.Make(eng)
+	}
+	for tries := 0; slices.ContainsFunc(gone, func(p weak.Pointer[engine.Engine[string]]) bool {
+		return p.Value() != nil
+	}); tries++ {
+		if tries == 100 {
+			t.Fatal("the collector keeps engines that have stopped")
+		}
+		runtime.GC()
+		runtime.Gosched()
+	}
+	same(t, only(samples(scrape(t, reg)), "ojs_job_enqueued_total"),
+		"ojs_job_enqueued_total{queue=default,type=mail} 3")
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Jobs that were stored, that start and that complete make no event for the collector.
-// Each scrape reads them from the Meter of the engines.
+// Each scrape reads them from the Meter of the engines, and how long attempts took.
 
 // metered are the metrics that the Meter counts.
 type metered struct {
@@ -31,7 +31,8 @@ func newMetered() metered {
 			"How long calls that enqueued took, for each of their jobs."),
 		queueTime: desc("ojs_job_queue_time_seconds",
 			"How long jobs waited from being available to the start of their first attempt."),
-		duration:       desc(durationName, durationHelp, "state"), // of completed jobs: see pairs.duration
+		duration: desc("ojs_job_duration_seconds",
+			"How long attempts took, by the state of the job after them.", "state"),
 		durationBounds: seconds(engine.DurationBounds()),
 		waitBounds:     seconds(engine.WaitBounds()),
 	}
@@ -86,8 +87,12 @@ func (m *metered) collect(ch chan<- prometheus.Metric, meters []func() []engine.
 		}
 		histogram(ch, m.enqueueDuration, &sum.EnqueueTime, m.durationBounds, p.queue, p.jobType)
 		histogram(ch, m.queueTime, &sum.QueueTime, m.waitBounds, p.queue, p.jobType)
-		histogram(ch, m.duration, &sum.CompletedTime, m.durationBounds, p.queue, p.jobType,
-			string(ojs.StateCompleted))
+		for state, h := range map[ojs.State]*engine.MetricHistogram{
+			ojs.StateCompleted: &sum.CompletedTime, ojs.StateRetryable: &sum.RetriedTime,
+			ojs.StateDiscarded: &sum.DiscardedTime,
+		} {
+			histogram(ch, m.duration, h, m.durationBounds, p.queue, p.jobType, string(state))
+		}
 	}
 }
 

@@ -9,9 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 )
 
 // other is the queue, type or reason of what has no label of its own.
@@ -50,18 +47,12 @@ var counterNames = [nCounters]struct{ name, help string }{
 	exhausted:   {"retry_exhausted_total", "Jobs that failed with no attempt left."},
 }
 
-const (
-	durationName = "ojs_job_duration_seconds"
-	durationHelp = "How long attempts took, by the state of the job after them."
-)
-
 // backoffBuckets bound the times between attempts, in seconds.
 var backoffBuckets = []float64{.1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 21600, 86400}
 
 // pairs are the series by queue and type.
 type pairs struct {
 	counters     [nCounters]*prometheus.CounterVec
-	duration     *prometheus.HistogramVec // of attempts that failed; metered has the others
 	retryLatency *prometheus.HistogramVec
 
 	most int
@@ -80,9 +71,8 @@ var restKey = key{other, other}
 // histograms from their first value.
 type pair struct {
 	key
-	counters             [nCounters]prometheus.Counter
-	retryable, discarded series // durations of attempts by the state after them
-	retryLatency         series
+	counters     [nCounters]prometheus.Counter
+	retryLatency series
 }
 
 func newPairs(cfg *config) *pairs {
@@ -95,20 +85,14 @@ func newPairs(cfg *config) *pairs {
 		}
 		ps.counters[i] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: c.help}, labels)
 	}
-	histogram := func(name, help string, buckets []float64, labels []string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help,
-			Buckets: buckets}, labels)
-	}
-	ps.duration = histogram(durationName, durationHelp, seconds(engine.DurationBounds()),
-		[]string{"queue", "type", "state"})
-	ps.retryLatency = histogram(cfg.retryPrefix+"retry_latency_seconds",
-		"Time between a failed attempt and the next, as decided.",
-		backoffBuckets, labels)
+	ps.retryLatency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: cfg.retryPrefix + "retry_latency_seconds",
+		Help: "Time between a failed attempt and the next, as decided.", Buckets: backoffBuckets}, labels)
 	return ps
 }
 
 func (ps *pairs) vectors() []prometheus.Collector {
-	all := []prometheus.Collector{ps.duration, ps.retryLatency}
+	all := []prometheus.Collector{ps.retryLatency}
 	for _, c := range ps.counters {
 		all = append(all, c)
 	}
@@ -149,13 +133,6 @@ func (ps *pairs) make(k key) *pair {
 	for i, c := range ps.counters {
 		p.counters[i] = c.WithLabelValues(k.queue, k.jobType)
 	}
-	for state, h := range map[ojs.State]*series{
-		ojs.StateRetryable: &p.retryable, ojs.StateDiscarded: &p.discarded,
-	} {
-		h.make = func() prometheus.Observer {
-			return ps.duration.WithLabelValues(k.queue, k.jobType, string(state))
-		}
-	}
 	p.retryLatency.make = func() prometheus.Observer {
 		return ps.retryLatency.WithLabelValues(k.queue, k.jobType)
 	}
@@ -171,16 +148,6 @@ func (ps *pairs) all() []*pair {
 		list = append(list, ps.rest)
 	}
 	return list
-}
-
-// ended counts how long an attempt took that failed.
-func (p *pair) ended(ev *ojs.Event) {
-	switch ev.Job.State {
-	case ojs.StateRetryable:
-		p.retryable.observe(ev.Duration)
-	case ojs.StateDiscarded:
-		p.discarded.observe(ev.Duration)
-	}
 }
 
 // series is a histogram that is made when it has something to count. That a race makes it

@@ -1,11 +1,7 @@
 package ojsprometheus_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,35 +9,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/eventtypes"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
 
 // The collector selects the events that change a metric, and no others.
 func TestEventTypes(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../event.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	selected := ojsprometheus.New().EventTypes()
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
-		}
-		if of, ok := spec.Type.(*ast.Ident); !ok || of.Name != "EventType" {
-			return true
-		}
-		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ev := ojs.Event{Type: ojs.EventType(text), Queue: "q", Wait: time.Second}
+	for _, event := range eventtypes.Read(t, "../event.go") {
+		ev := ojs.Event{Type: event, Queue: "q", Wait: time.Second}
 		switch {
-		case strings.HasPrefix(text, "workflow."):
+		case strings.HasPrefix(string(event), "workflow."):
 			ev.Workflow = new(ojs.WorkflowEvent)
-		case strings.HasPrefix(text, "rate_limit."):
+		case strings.HasPrefix(string(event), "rate_limit."):
 			ev.Limit = new(ojs.LimitEvent)
-		case text == string(ojs.EventDeadLetterPruned):
+		case event == ojs.EventDeadLetterPruned:
 			ev.Pruned = 1
 		default:
 			ev.Job = &ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: "q", Type: "t"}}
@@ -55,8 +37,7 @@ func TestEventTypes(t *testing.T) {
 		c.Observe(&ev)
 		counts := !slices.Equal(before, samples(scrape(t, reg)))
 		if counts != slices.Contains(selected, ev.Type) {
-			t.Errorf("%s changes a metric: %v", text, counts)
+			t.Errorf("%s changes a metric: %v", event, counts)
 		}
-		return true
-	})
+	}
 }
