@@ -649,6 +649,12 @@ func TestSeamsAreCaught(t *testing.T) {
 	for name, fault := range seams {
 		faults[name] = seamConfig(fault)
 	}
+	for name, fault := range waitingSeams {
+		faults[name] = seamConfig(fault)
+		byJob := faults[name]
+		byJob.JobByJob = true
+		faults[name+", job by job"] = byJob
+	}
 	faults["a second handle remembers"] = Config{
 		Open: func(testing.TB) storage.Storage { return NewReference() },
 		Another: func(_ testing.TB, s storage.Storage) storage.Storage {

@@ -509,6 +509,12 @@ func (c *dueCall) step(m *model, got *answer, part int) (seen, want answer) {
 	}
 	m.ref.moved(j, false)
 	want.Records = []storage.Record{j.rec.Copy()}
+	want.Moved = m.ref.countEnds(c.now)
+	for i := range got.Moved {
+		if slices.ContainsFunc(want.Moved, func(r storage.Record) bool { return r.ID == got.Moved[i].ID }) {
+			seen.Moved = append(seen.Moved, got.Moved[i])
+		}
+	}
 	return seen, want
 }
 

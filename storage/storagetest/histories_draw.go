@@ -106,7 +106,7 @@ var themes = []theme{
 	{
 		name: "jobs that wait for others", needs: needsDependsOn, batches: true, ends: true, depends: true,
 		before: mix("insert:4 claim:2"),
-		calls:  mix("settle:5 insert:4 claim:3 due:2 list:3 get:3 delete counts"),
+		calls:  mix("settle:6 insert:4 step:2 claim:3 due:2 list:3 get:3 delete counts"),
 	},
 	{
 		name: "states of queues", needs: needsQueues, one: true,
@@ -339,9 +339,11 @@ func (d *draw) insert() operation {
 	return c
 }
 
-// dependsOn has jobs of a batch wait for jobs that are there, and for each other.
+// dependsOn has jobs of a batch wait for jobs that are there, and for each other. If the
+// storage works job by job, only the theme of such jobs has them: in others it may drop a
+// job that others wait for from a bounded queue, and the model does not count that end.
 func (d *draw) dependsOn(batch []storage.Insert) {
-	if !d.cfg.DependsOn || d.cfg.JobByJob || !d.depends && !d.in(8) {
+	if !d.cfg.DependsOn || !d.depends && (d.cfg.JobByJob || !d.in(8)) {
 		return
 	}
 	for i := range batch {
@@ -467,8 +469,11 @@ func (d *draw) settle() operation {
 	c := &settleCall{now: d.now()}
 	for range d.few() {
 		states := []ojs.State{ojs.StateActive}
-		if d.in(3) {
+		switch {
+		case d.in(3):
 			states = []ojs.State{ojs.StateDiscarded}
+		case d.depends && d.in(3):
+			states = []ojs.State{ojs.StatePending}
 		}
 		r, ok := d.job(states...)
 		if !ok {
