@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/ojsengine/ojs/workflow"
@@ -10,23 +11,24 @@ const (
 	nodeWidth, nodeHeight = 168, 44
 	gapX, gapY            = 56, 14
 	maxNodes              = 200 // a larger workflow has the table only
+	maxLanes              = 400 // rows for edges; further edges are drawn without
 )
 
 // graph is a workflow as a picture: its steps in columns, each to the right of all the
-// steps that it waits for.
+// steps that it waits for. An edge across other columns has a row of its own in each, so
+// that it passes behind no step.
 type graph struct {
 	Width, Height int
 	Nodes         []node
-	Edges         []edge
+	Edges         []string // paths
 }
 
 type node struct {
-	X, Y             int
-	Name, Type, Link string
-	State            string
+	X, Y       int
+	Name, Link string
+	Full       string // the name, not cut
+	State      string
 }
-
-type edge struct{ X1, Y1, XM, X2, Y2 int }
 
 // layout places the steps of a workflow.
 func layout(p *page, s *workflow.Status) (g graph) {
@@ -56,28 +58,44 @@ func layout(p *page, s *workflow.Status) (g graph) {
 		columns[i] = at
 		return at
 	}
-	var heights []int // steps in each column so far
-	for i := range s.Steps {
-		column := place(i)
+	var heights []int // rows that are taken in each column so far
+	take := func(column int) (x, y int) {
 		heights = append(heights, make([]int, max(0, column+1-len(heights)))...)
+		x, y = 4+column*(nodeWidth+gapX), 4+heights[column]*(nodeHeight+gapY)
+		heights[column]++
+		return x, y
+	}
+	for i := range s.Steps {
 		step := &s.Steps[i]
-		n := node{X: 4 + column*(nodeWidth+gapX), Y: 4 + heights[column]*(nodeHeight+gapY),
-			Name: clip(step.Name), Type: clip(step.Type), State: string(step.State())}
+		n := node{Name: clip(step.Name), Full: step.Name, State: string(step.State())}
+		n.X, n.Y = take(place(i))
 		if step.Job != nil {
 			n.Link = p.JobLink(step.JobID)
 		}
-		heights[column]++
 		g.Nodes = append(g.Nodes, n)
 	}
+	lanes := 0
 	for i := range s.Steps {
 		for _, before := range s.Steps[i].After {
 			j, ok := index[before]
 			if !ok {
 				continue
 			}
-			from, to := g.Nodes[j], g.Nodes[i]
-			g.Edges = append(g.Edges, edge{from.X + nodeWidth, from.Y + nodeHeight/2,
-				(from.X + nodeWidth + to.X) / 2, to.X, to.Y + nodeHeight/2})
+			x, y := g.Nodes[j].X+nodeWidth, g.Nodes[j].Y+nodeHeight/2
+			path := fmt.Sprintf("M%d %d", x, y)
+			bend := func(toX, toY int) {
+				path += fmt.Sprintf("C%[1]d %[2]d %[1]d %[4]d %[3]d %[4]d", (x+toX)/2, y, toX, toY)
+				x, y = toX, toY
+			}
+			for column := place(j) + 1; column < place(i) && lanes < maxLanes; column++ {
+				lanes++
+				laneX, laneY := take(column)
+				bend(laneX, laneY+nodeHeight/2)
+				x += nodeWidth
+				path += fmt.Sprintf("H%d", x)
+			}
+			bend(g.Nodes[i].X, g.Nodes[i].Y+nodeHeight/2)
+			g.Edges = append(g.Edges, path)
 		}
 	}
 	g.Width = 8 + len(heights)*(nodeWidth+gapX) - gapX
