@@ -130,9 +130,9 @@ func checkExpr(t *testing.T, all map[string]described, expr string) {
 
 // fences are the code blocks of a language.
 func fences(doc, language string) (blocks []string) {
-	for _, part := range strings.Split(doc, "\n```"+language+"\n")[1:] {
-		code, _, _ := strings.Cut(part, "\n```")
-		blocks = append(blocks, code)
+	block := regexp.MustCompile("(?s)\n *```" + language + "\n(.*?)\n *```")
+	for _, m := range block.FindAllStringSubmatch(doc, -1) {
+		blocks = append(blocks, m[1])
 	}
 	return blocks
 }
@@ -191,13 +191,14 @@ func TestMetricsInText(t *testing.T) {
 	}
 }
 
-// The code of the document compiles: each block is in a test of this package, word for
-// word.
+// The code of the document compiles: each block is in a test of this package, or in an
+// example of package engine, word for word.
 func TestSnippetsCompile(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+	files = append(files, "../engine/operations_example_test.go")
 	var code strings.Builder
 	for _, f := range files {
 		raw, err := os.ReadFile(f)
@@ -212,7 +213,7 @@ func TestSnippetsCompile(t *testing.T) {
 			t.Errorf("nothing compiles\n%s", b)
 		}
 	}
-	if len(blocks) < 5 {
+	if len(blocks) < 15 {
 		t.Errorf("found %d blocks", len(blocks))
 	}
 }
