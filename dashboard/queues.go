@@ -89,6 +89,11 @@ type queueData struct {
 	Limit *engine.Limit  // over all engines; nil: the storage counts no limits
 }
 
+// maxCounted is how many available jobs a queue may have whose page says what is used of
+// its limit over all engines, since the storage counts them. The page of the limit has it
+// for all queues.
+const maxCounted = 10_000
+
 // boundsHere are the bounds of a queue in this engine alone; nil: there are none.
 func boundsHere(c *engine.QueueConfig) *ojs.RateLimit {
 	if c == nil {
@@ -129,9 +134,11 @@ func (h *Handler) queue(p *page) error {
 		data.Here, data.Configure = boundsHere(c), h.mayConfigure(p, name, c) == nil
 	}
 	if h.eng.Manifest().Capabilities.Limits.Scope == engine.LimitsOfStorage {
-		l, err := h.limitNamed(p, engine.LimitOfQueue(name))
-		if err != nil {
-			return err
+		l := engine.Limit{LimitName: engine.LimitOfQueue(name)}
+		if list[at].Counts[ojs.StateAvailable] <= maxCounted {
+			if l, err = h.limitNamed(p, l.LimitName); err != nil {
+				return err
+			}
 		}
 		data.Limit = &l
 	}
