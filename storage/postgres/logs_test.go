@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +84,39 @@ func TestLogs(t *testing.T) {
 	_, err = s.Delete(t.Context(), []string{one.ID})
 	must(t, err)
 	want("deleted", one.ID, 0, 0)
+}
+
+// A process is told of a change with a log once, and its caller is not told, in the
+// storage's own transaction as without a log.
+func TestLoggedChangeIsToldToOthers(t *testing.T) {
+	s, name := open(t, "", postgres.WithPoll(time.Hour))
+	other, _ := open(t, name, postgres.WithPoll(time.Hour))
+	here, there := told(t, s), told(t, other)
+	awaitListener(t, other, here)
+	awaitListener(t, s, there)
+	caller := new(int)
+	var own, ends atomic.Int64
+	defer s.Notify(caller, func(n storage.Notice) {
+		if len(n.Ended) > 0 {
+			own.Add(1)
+		}
+	})()
+	defer s.Notify(nil, func(n storage.Notice) { ends.Add(int64(len(n.Ended))) })()
+	done := completeLogged(t, storage.WithCaller(t.Context(), caller), s, 1)
+	if n := ends.Load(); n != 1 {
+		t.Errorf("told of %d ends before the call returned, not of one", n)
+	}
+	for n := (storage.Notice{}); !slices.Contains(n.Ended, done.ID); {
+		n = <-there
+	}
+	// A notification that comes after all of the change.
+	must(t, other.PutValues(t.Context(), time.Now(), []storage.Value{{Key: "k", Data: []byte("v")}}))
+	for n := (storage.Notice{}); !n.Values; {
+		n = <-here
+	}
+	if own.Load() != 0 || ends.Load() != 1 {
+		t.Errorf("the caller was told of %d of its changes, the process of %d ends", own.Load(), ends.Load())
+	}
 }
 
 // The log of an attempt is stored with a completion in a transaction of the handler.

@@ -699,10 +699,12 @@ func newStatements(schema string) *statements {
 			WHERE seq = ANY ($1::bigint[]) AND state = 1 ORDER BY seq FOR UPDATE`),
 		waitingIDs: q(`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 			WHERE id = ANY ($1::text[]) AND state = 1 ORDER BY seq FOR UPDATE`),
-		setDepends: q(`UPDATE {schema}.job SET depends = ($2::bytea[])[array_position($1::bigint[], seq)]
-			WHERE seq = ANY ($1::bigint[])`),
-		setDocuments: q(`UPDATE {schema}.job SET job = ($2::bytea[])[array_position($1::bigint[], seq)]
-			WHERE seq = ANY ($1::bigint[])`),
+		// These change jobs that the transaction has locked or stored, so that a join
+		// finds each of them.
+		setDepends: q(`UPDATE {schema}.job b SET depends = u.depends
+			FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`),
+		setDocuments: q(`UPDATE {schema}.job b SET job = u.job
+			FROM unnest($1::bigint[], $2::bytea[]) u (seq, job) WHERE b.seq = u.seq`),
 		addEdges: q(`INSERT INTO {schema}.edge SELECT * FROM unnest($1::bigint[], $2::bigint[])
 			ON CONFLICT DO NOTHING`),
 		// It walks along the edges: few calls revive jobs.
@@ -728,8 +730,8 @@ func newStatements(schema string) *statements {
 		leaveLine: q(`UPDATE {schema}.line SET waits = false WHERE seq = ANY ($1::bigint[])`),
 		// setDepends of the jobs $1, of which $3 have the turn.
 		giveTurns: q(`WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
-			UPDATE {schema}.job SET depends = ($2::bytea[])[array_position($1::bigint[], seq)]
-			WHERE seq = ANY ($1::bigint[])`),
+			UPDATE {schema}.job b SET depends = u.depends
+			FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`),
 		setAwaited: q(`UPDATE {schema}.stage SET awaited = true
 			WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`),
 		lockChanged: q(`SELECT id, seq, version, state, coalesce(awaited, false) FROM {whole}
