@@ -42,7 +42,9 @@ import (
 //  3. Counts are read and written by the transaction that holds the rows of the waiting
 //     job. Of two jobs that end at the same time, the second one's transaction waits for
 //     the first one's and reads what that has counted.
-//  4. Jobs of one level are locked in one order. Levels may come in any order, so that
+//  4. A waiting job that a statement misses, though it is still pending, is looked for
+//     again (readWaiting): another transaction was changing it.
+//  5. Jobs of one level are locked in one order. Levels may come in any order, so that
 //     transactions may wait for each other in rare graphs. PostgreSQL then undoes one of
 //     them, and the call repeats it (again).
 
@@ -255,7 +257,9 @@ type counter struct {
 	jobs  map[int64]*waiter // that wait, or have waited until now
 	lines lines
 	moved []*waiter // in the order of their transitions
-	met   []bad     // waiting jobs that do not decode
+
+	met     []bad          // waiting jobs that do not decode
+	damaged map[int64]bool // their numbers
 }
 
 // waiter is a job that waits for others.
@@ -268,7 +272,8 @@ type waiter struct {
 
 func (s *Storage) counter(ctx context.Context, tx transaction) *counter {
 	return &counter{ctx: ctx, s: s, tx: tx, edges: make(map[int64][]int64),
-		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), lines: newLines()}
+		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), lines: newLines(),
+		damaged: make(map[int64]bool)}
 }
 
 // load takes the edges from jobs that have ended, and locks and reads what waits for
@@ -303,8 +308,8 @@ func (c *counter) load(list []ended) error {
 		}
 	})
 	err := c.tx.query(c.ctx, c.s.sql.takeEdges, []any{from}, read)
-	if err == nil && len(unread) > 0 {
-		err = c.read(c.s.sql.waitingJobs, unread)
+	if err == nil {
+		err = c.readWaiting(unread)
 	}
 	if err == nil {
 		err = c.lockLines(turns)
@@ -312,18 +317,42 @@ func (c *counter) load(list []ended) error {
 	return err
 }
 
-// read locks and reads waiting jobs.
-func (c *counter) read(sql string, args ...any) error {
+// readWaiting locks and reads those of the jobs that wait.
+func (c *counter) readWaiting(seqs []int64) error {
+	for len(seqs) > 0 {
+		found, err := c.read(c.s.sql.waitingJobs, seqs)
+		if err != nil || found == len(seqs) {
+			return err
+		}
+		// A change moves the row of a job: a statement that waits for the change misses
+		// the job, and a later one finds it.
+		missed := slices.DeleteFunc(slices.Clone(seqs), func(seq int64) bool { return c.jobs[seq] != nil })
+		var seq int64
+		seqs = nil
+		if err = c.tx.query(c.ctx, c.s.sql.stillWaiting, []any{missed}, each([]any{&seq}, func() {
+			if !c.damaged[seq] {
+				seqs = append(seqs, seq)
+			}
+		})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read locks and reads waiting jobs, and returns how many there are.
+func (c *counter) read(sql string, args ...any) (int, error) {
 	list, err := selectRows(c.ctx, c.tx, true, sql, args...)
 	for i := range list {
 		row, err := list[i].decode()
 		if err != nil {
 			c.met = append(c.met, bad{list[i], err})
+			c.damaged[list[i].seq] = true
 			continue
 		}
 		c.jobs[row.Seq] = &waiter{Row: row, awaited: list[i].ord != 0, depends: list[i].Depends != nil}
 	}
-	return err
+	return len(list), err
 }
 
 // count counts ends in their order, and those that follow from them. It returns the jobs
@@ -554,7 +583,7 @@ func (c *counter) await(
 		read = read || h.state.Terminal()
 	}
 	if read {
-		if err := c.read(c.s.sql.waitingIDs, waiting); err != nil {
+		if _, err := c.read(c.s.sql.waitingIDs, waiting); err != nil {
 			return nil, err
 		}
 	}

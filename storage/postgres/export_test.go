@@ -138,6 +138,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"locked ids":       {s.sql.lockedIDs, []any{ids}},
 		"settle all":       {s.sql.settleAll, append(given[:len(given):len(given)], []int64{1, 1})},
 		"take edges":       {s.sql.takeEdges, []any{[]int64{1, 2}}},
+		"still waiting":    {s.sql.stillWaiting, []any{[]int64{1, 2}}},
 		"waiting jobs":     {s.sql.waitingJobs, []any{[]int64{1, 2}}},
 		"set documents":    {s.sql.setDocuments, []any{[]int64{1, 2}, [][]byte{nil, nil}}},
 		"set depends":      {s.sql.setDepends, []any{[]int64{1, 2}, [][]byte{nil, nil}}},

@@ -284,7 +284,7 @@ func (c *counter) awaitNew(
 	}
 	heads, err := c.heads(ids)
 	if err == nil {
-		err = c.read(c.s.sql.waitingIDs, sayables(waiting))
+		_, err = c.read(c.s.sql.waitingIDs, sayables(waiting)) // they are locked: see Waiting
 	}
 	if err != nil {
 		return nil, nil, err

@@ -130,10 +130,10 @@ func (c *counter) look(keys []string) error {
 			unread = append(unread, seq)
 		}
 	}))
-	if err != nil || len(unread) == 0 {
+	if err != nil {
 		return err
 	}
-	return c.read(c.s.sql.waitingJobs, unread)
+	return c.readWaiting(unread)
 }
 
 // nextTurn gives the turn of a key to the first in line, unless a job has it. It returns

@@ -23,6 +23,7 @@ type statements struct {
 	settleCounting, endCounting, completeCounting                        frees
 	settleAll, settleAllCounting                                         string
 	takeEdges, waitingJobs, waitingIDs, setDepends, addEdges, setAwaited string
+	stillWaiting                                                         string
 	setDocuments                                                         string
 	lockChanged, lockKnown, heads, forgetEdges                           string
 	enterLines, firstInLine, leaveLine, giveTurns                        string
@@ -699,6 +700,8 @@ func newStatements(schema string) *statements {
 			WHERE seq = ANY ($1::bigint[]) AND state = 1 ORDER BY seq FOR UPDATE`),
 		waitingIDs: q(`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 			WHERE id = ANY ($1::text[]) AND state = 1 ORDER BY seq FOR UPDATE`),
+		stillWaiting: q(`SELECT s.seq FROM {schema}.stage s JOIN {schema}.job b ON b.seq = s.seq
+			WHERE s.seq = ANY ($1::bigint[]) AND s.state = 1`),
 		// These change jobs that the transaction has locked or stored, so that a join
 		// finds each of them.
 		setDepends: q(`UPDATE {schema}.job b SET depends = u.depends
