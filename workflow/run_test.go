@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path"
 	"slices"
@@ -224,6 +225,32 @@ func TestRun(t *testing.T) {
 			}
 		})
 	})
+	t.Run("W039 a failed workflow says which steps have failed, and why", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(_ context.Context, step string) error {
+				if step == "b" {
+					return ojs.Errorf("card.declined", "no money")
+				}
+				return nil
+			})
+			twice := ojs.WithMaxAttempts(2)
+			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b", twice), step("c"))))
+			b.run(time.Hour)
+			s := b.want(id, workflow.StateFailed, "a:completed b:discarded c:cancelled")
+			failed := s.Step("b")
+			e := failed.Job.Error
+			if failed.JobID != failed.Job.ID || e == nil || e.Type != "card.declined" ||
+				e.Message != "no money" || e.Attempt != 2 {
+				t.Errorf("the error of b is %+v", e)
+			}
+			if e := s.Step("a").Job.Error; e != nil {
+				t.Errorf("the error of a is %+v", e)
+			}
+			if e := s.Step("c").Job.Error; e == nil || e.Details["dependency"] != failed.JobID {
+				t.Errorf("the error of c is %+v", e)
+			}
+		})
+	})
 	t.Run("W023 a step that waits for a retry has not failed", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			fails := true
@@ -425,7 +452,7 @@ func TestRun(t *testing.T) {
 			b.want(anyID, workflow.StateCompleted, "a:completed b:completed")
 		})
 	})
-	t.Run("a storage without the ability refuses it", func(t *testing.T) {
+	t.Run("W025 a storage without the transaction of W024 runs no workflow", func(t *testing.T) {
 		eng, err := engine.New[any](noDependencies{memory.New()})
 		must(t, err)
 		_, err = eng.Workflows().Start(t.Context(), workflow.New("", workflow.Chain(step("a"), step("b"))))
@@ -501,6 +528,63 @@ func TestResult(t *testing.T) {
 			}, opts...)
 		})
 	}
+	t.Run("W042 steps within get the results of steps without, and the other way round", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			results(b, map[string][]string{
+				"b": {"a"}, "c": {"a"}, "d": {"a", "b", "c"}, "e": {"a"}, "f": {"a", "b", "c", "d", "e"},
+			})
+			id := b.start(workflow.New("", workflow.Chain(step("a"),
+				workflow.Group(workflow.Chain(workflow.Group(step("b"), step("c")), step("d")), step("e")),
+				step("f"))))
+			b.run(0)
+			b.want(id, workflow.StateCompleted,
+				"a:completed b:completed c:completed d:completed e:completed f:completed")
+		})
+	})
+	t.Run("W044 no result is left out, however large all of them are", func(t *testing.T) {
+		const steps, size = 30, 60_000 // each may be 64 KiB
+		inBubble(t, func(b *rig) {
+			var parts []workflow.Part
+			for i := range steps {
+				parts = append(parts, step(fmt.Sprint(i)))
+			}
+			b.handle("x", func(ctx context.Context, name string) error {
+				return handler.SetResult(ctx, name+strings.Repeat("x", size))
+			})
+			total := 0
+			b.handle("last", func(ctx context.Context, _ string) error {
+				for i := range steps {
+					r, err := workflow.Result[string](ctx, fmt.Sprint(i))
+					if err != nil || !strings.HasPrefix(r, fmt.Sprint(i)) {
+						return fmt.Errorf("step %d: %w", i, err)
+					}
+					total += len(r)
+				}
+				return nil
+			})
+			b.start(workflow.New("", workflow.Chain(append(parts,
+				workflow.Step("last", ojs.NewDraft("last", nil)))...)))
+			b.run(0)
+			if total < steps*size {
+				t.Errorf("the last step got %d bytes", total)
+			}
+		})
+	})
+	t.Run("W064 the dependencies in their order, and earlier steps", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			results(b, map[string][]string{"c": {"b", "a", "first"}})
+			node := func(name string, after ...string) workflow.Node {
+				return workflow.Node{Name: name, Job: ojs.NewDraft("x", nil), After: after}
+			}
+			id := b.start(workflow.New("", workflow.Graph(node("first"), node("a", "first"),
+				node("b", "first"), node("c", "b", "a"))))
+			b.run(0)
+			s := b.want(id, workflow.StateCompleted, "first:completed a:completed b:completed c:completed")
+			if after := s.Step("c").After; !slices.Equal(after, []string{"b", "a"}) {
+				t.Errorf("c comes after %q", after)
+			}
+		})
+	})
 	t.Run("outside of a workflow", func(t *testing.T) {
 		if _, err := workflow.Result[int](t.Context(), "a"); !errors.Is(err, handler.ErrNoAttempt) {
 			t.Errorf("%v", err)
@@ -519,6 +603,18 @@ func TestResult(t *testing.T) {
 				t.Errorf("%v", got)
 			}
 		})
+	})
+}
+
+// results has each step set its name as its result, after it has read those of others.
+func results(b *rig, reads map[string][]string) {
+	b.handle("x", func(ctx context.Context, step string) error {
+		for _, from := range reads[step] {
+			if got, err := workflow.Result[string](ctx, from); got != from {
+				b.t.Errorf("step %s reads %q of step %s: %v", step, got, from, err)
+			}
+		}
+		return handler.SetResult(ctx, step)
 	})
 }
 
