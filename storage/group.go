@@ -14,26 +14,25 @@ import (
 // Insert.AwaitedBy, too. It is optional, for storages with Capabilities.DependsOn; see
 // As.
 type GroupStore interface {
-	// CancelAll cancels jobs, in one atomic step: those that wait (ojs.State.Waiting) end
-	// by Record.Cancel, in the order given, and the others stay as they are [group-1]. It
-	// returns the cancelled ones, and those that waited for them and have moved, as
-	// Settled.Moved [group-1]. If the first of the jobs does not wait, the call fails
-	// with an *ojs.TransitionError, or ojs.ErrNotFound, and changes nothing [group-2]. An
-	// id is in a call once.
+	// CancelAll cancels jobs, in one atomic step [group-8]: those that wait
+	// (ojs.State.Waiting) end by Record.Cancel, in the order given, and the others stay
+	// as they are [group-1]. It returns the cancelled ones, and those that waited for
+	// them and have moved, as Settled.Moved [group-1]. If the first of the jobs does not
+	// wait, the call fails with an *ojs.TransitionError, or ojs.ErrNotFound, and changes
+	// nothing [group-2]. An id is in a call once.
 	CancelAll(ctx context.Context, now time.Time, ids []string) (cancelled, moved []Record, err error)
 
-	// Revive brings back jobs that have ended, all or none, in one atomic step [group-4].
-	// Each stored job becomes the record that the batch has for it, under its version
-	// raised by one, and keeps its place in the order of insertion [group-3]. Records
-	// come as for Insert, but with the Version of the stored job [group-3, group-4]. A
-	// job with DependsOn waits for jobs as a new one does, also for others of the batch
-	// [group-3, group-5]. Jobs that it waited for before its end are not counted
-	// [group-5]. A job with an OrderingKey waits for its turn as a new one does, at the
-	// place of its insertion [order-8]. A job with neither keeps its Dependencies as
-	// Settle does [group-3].
-	// The call returns the jobs that move by it, as Inserted.Moved [group-5]. Jobs become
-	// available in the order of the batch [group-3]. Neither uniqueness nor queues are
-	// asked [group-3].
+	// Revive brings back jobs that have ended, all or none, in one atomic step [group-4,
+	// group-8]. Each stored job becomes the record that the batch has for it, under its
+	// version raised by one, and keeps its place in the order of insertion [group-3].
+	// Records come as for Insert, but with the Version of the stored job [group-3,
+	// group-4]. A job with DependsOn waits for jobs as a new one does, also for others of
+	// the batch [group-3, group-5]. Jobs that it waited for before its end are not
+	// counted [group-5]. A job with an OrderingKey waits for its turn as a new one does,
+	// at the place of its insertion [order-8]. A job with neither keeps its Dependencies
+	// as Settle does [group-3]. The call returns the jobs that move by it, as
+	// Inserted.Moved [group-5]. Jobs become available in the order of the batch
+	// [group-3]. Neither uniqueness nor queues are asked [group-3].
 	//
 	// A job that is not stored fails the call with ojs.ErrNotFound, one with another
 	// version with ErrFenced, and one that has not ended with an *ojs.TransitionError

@@ -54,17 +54,18 @@
 //
 // A job with a key that becomes available joins the first round of its level that has
 // fewer than Share jobs of the key, and that comes before no round with a job of the key
-// [fair-1, fair-3]. It joins none that does not come after each round of which Claim has
-// taken a job since there last was no job with a key in the level [fair-4]. If there is
-// no such round, it begins one, last of all [fair-1]. It does so in whichever way it
-// becomes available [fair-5].
+// [fair-1, fair-3, fair-10]. It joins none that does not come after each round of which
+// Claim has taken a job since there last was no job with a key in the level [fair-4]. If
+// there is no such round, it begins one, last of all [fair-1]. It does so in whichever
+// way it becomes available [fair-5].
 //
 // A job keeps its round for as long as it keeps its place: with Unclaim [fair-6], and
 // with a Settle that leaves it available with the same queue, priority and key [fair-5].
 // A Settle that changes the key of an available job has it become available anew
-// [fair-5]. Insert.DropOldest goes by the order in which jobs became available, and not
-// by their rounds [fair-7]. A round counts even if claims have skipped it [fair-8]. The
-// rounds of a durable storage outlive it [fair-9].
+// [fair-5]. If the Settle makes the job active, Unclaim gives it a round of its own in
+// its place [fair-6]. Insert.DropOldest goes by the order in which jobs became available,
+// and not by their rounds [fair-7]. A round counts even if claims have skipped it
+// [fair-8]. The rounds of a durable storage outlive it [fair-9].
 //
 // # Copies
 //

@@ -283,7 +283,8 @@ func (l *lane) open(now int64) (at int64, open bool) {
 	return at, false
 }
 
-// obeys has claims obey limits or not.
+// obeys has claims obey limits or not. The first claim that does looks at the keys that
+// other claims have closed, to tell of them.
 func (r *ready) obeys(obey bool) {
 	if r.obey == obey {
 		return
@@ -291,8 +292,12 @@ func (r *ready) obeys(obey bool) {
 	r.obey = obey
 	for _, c := range r.limits.byName {
 		for _, l := range c.lanes {
-			if l.closed {
-				r.refreshLane(l)
+			if !l.closed {
+				continue
+			}
+			r.refreshLane(l)
+			if !l.said {
+				r.limits.touch(c)
 			}
 		}
 	}

@@ -105,6 +105,18 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
+	{"keys mean nothing after a cancel", "fair-10 *", func(b *broken) {
+		after := false
+		changeKeyed(func(in *storage.Insert) {
+			if after {
+				in.Record.Fairness.Key += in.Record.ID
+			}
+		})(b)
+		eachChange(func(b *broken, ctx Context, now Time, c storage.Change) (storage.Settled, error) {
+			after = after || c.Record.State == ojs.StateCancelled
+			return b.settleOne(ctx, now, c)
+		})(b)
+	}},
 	{"which round was claimed of is forgotten at Reopen", "fair-9 *", func(b *broken) {
 		b.reopen = func(b *broken) storage.Storage {
 			b.forgetServed(context.Background(), time.Time{})

@@ -2,6 +2,7 @@ package storagetest_test
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 
 	"github.com/ojsengine/ojs"
@@ -84,6 +85,29 @@ var _ = register([]fault{
 		b.revive = func(b *broken, ctx Context, now Time, batch inserts) (moved records, err error) {
 			if moved, err = b.Storage.Revive(ctx, now, batch); err != nil && len(batch) > 1 {
 				_, _ = b.Storage.Revive(ctx, now, batch[:1])
+			}
+			return moved, err
+		}
+	}},
+	{"an error of Revive names no job", "group-4", func(b *broken) {
+		b.revive = func(b *broken, ctx Context, now Time, batch inserts) (records, error) {
+			moved, err := b.Storage.Revive(ctx, now, batch)
+			if errors.Is(err, ojs.ErrDependency) {
+				err = new(ojs.DependencyError)
+			}
+			return moved, err
+		}
+	}},
+	{"Revive reads in one step and writes in another", "group-8", func(b *broken) {
+		b.revive = func(b *broken, ctx Context, now Time, batch inserts) (records, error) {
+			was, err := b.Storage.Get(ctx, batch[0].Record.ID)
+			if err != nil || was.CanRevive(&batch[0].Record) != nil {
+				return b.Storage.Revive(ctx, now, batch)
+			}
+			runtime.Gosched()
+			moved, err := b.Storage.Revive(ctx, now, batch)
+			if errors.Is(err, storage.ErrFenced) && len(batch) == 1 {
+				err = nil
 			}
 			return moved, err
 		}

@@ -52,6 +52,16 @@ var _ = register([]fault{
 			l.Concurrency++
 		}
 	})},
+	{"a claim that has all tells of the future", "limit-3", func(b *broken) {
+		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
+			had := len(dst)
+			dst, err := b.Storage.Claim(ctx, now, c, dst)
+			if c.Limits != nil && len(dst)-had == c.Max {
+				c.Limits.Opens = now.Add(time.Second)
+			}
+			return dst, err
+		}
+	}},
 	{"rates of a shorter period", "limit-3", changeLimit(func(l *ojs.RateLimit) { l.Rate.Per /= 2 })},
 	{
 		"throttles forgotten",

@@ -48,10 +48,10 @@ var fairCases = []Case{
 			a := c.tenant(4, fair("a"))
 			b := c.tenant(2, fair("b"))
 			d := c.tenant(1, fair("d"))
-			other := c.insert(c.job(fair("e"), queue("other")))[0]
+			other := c.insert(c.job(fair("e"), queue("other")), c.job(fair("a"), queue("another")))
 			first := c.insert(c.job(fair("a"), priority(1)))[0]
-			c.order(storage.Claim{Queues: []string{"other"}}, other)
-			c.inTurn(storage.Claim{}, first, a[0], b[0], d[0], a[1], b[1], a[2], a[3])
+			c.order(storage.Claim{Queues: []string{"other"}}, other[0])
+			c.inTurn(storage.Claim{}, first, a[0], b[0], d[0], a[1], b[1], a[2], a[3], other[1])
 			two := c.insert(c.job(fair("a")), c.job(fair("a")), c.job(fair("b")))
 			late := c.insert(c.job(fair("b"), func(r *storage.Record) { r.Type = "another" }))[0]
 			c.inTurn(storage.Claim{}, two[0], two[2], two[1], late)
@@ -133,6 +133,39 @@ var fairCases = []Case{
 			back(r)
 			f := c.tenant(1, fair("f"))[0]
 			c.inTurn(storage.Claim{}, e[0], f, plain)
+
+			// A round between others whose jobs have all left takes them back.
+			activated := func(id string, change ...func(*storage.Record)) storage.Record {
+				c.tb.Helper()
+				claim := func(r *storage.Record) {
+					r.Claim(c.now, "w")
+					r.Version--
+				}
+				return c.settled(c.get(id), append(change, claim)...)
+			}
+			a = c.tenant(6, fair("a"))
+			c.nextInTurn(a[0])
+			var left []storage.Record
+			for _, id := range a[2:5] {
+				left = append(left, activated(id))
+			}
+			back(left[1])
+			back(left[0])
+			back(left[2])
+			b = c.tenant(5, fair("b"))
+			c.inTurn(storage.Claim{}, a[1], b[0], a[2], b[1], a[3], b[2], a[4], b[3], a[5], b[4])
+
+			// A job whose key has changed is back where it became available, alone.
+			a = c.tenant(3, fair("a"))
+			b = c.tenant(2, fair("b"))
+			bare := c.tenant(1)[0]
+			plain = c.tenant(1)[0]
+			back(activated(b[0], fair("d")))
+			back(activated(b[1], fair("")))
+			back(activated(bare, fair("e")))
+			g := c.tenant(6, fair("f"))
+			c.inTurn(storage.Claim{}, a[0], g[0], a[1], g[1], a[2], g[2], b[0], g[3], b[1], bare, g[4],
+				plain, g[5])
 		}},
 	{"fair-7", "Fairness/Dropped", "Insert.DropOldest",
 		"A full queue drops what has been available longest, of any round.", needsFairness, func(c *C) {
@@ -169,6 +202,18 @@ var fairCases = []Case{
 			skips()
 			e := c.tenant(1, fair("e"))[0]
 			c.inTurn(storage.Claim{}, a[0], a[1], a[2], e)
+		}},
+	{"fair-10", "Fairness/Emptied", "Capabilities.Fairness",
+		"A round whose jobs have all left is none, and the rounds before and behind it stay.",
+		needsFairness, func(c *C) {
+			a := c.tenant(4, fair("a"))
+			plain := c.tenant(1)[0]
+			a = append(a, c.tenant(2, fair("a"))...)
+			for _, i := range []int{2, 1, 3} {
+				c.settled(c.get(a[i]), c.to(ojs.StateCancelled))
+			}
+			b := c.tenant(4, fair("b"))
+			c.inTurn(storage.Claim{}, a[0], b[0], plain, a[4], b[1], a[5], b[2], b[3])
 		}},
 	{"fair-9", "Fairness/Reopened", "Capabilities.Durable",
 		"Turns outlive the storage, and so does which round was claimed of last.",

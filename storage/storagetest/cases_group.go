@@ -174,6 +174,10 @@ var groupCases = []Case{
 				if !errors.Is(err, x.want) {
 					c.failf("Revive of %s: %v, not an error that is %v", name, err, x.want)
 				}
+				var lacks *ojs.DependencyError
+				if errors.As(err, &lacks) && (lacks.ID != x.in.Record.ID || lacks.Dependency != "unknown") {
+					c.failf("Revive of %s: %v names other jobs", name, err)
+				}
 				c.same("the other job", c.get(good.ID), good)
 			}
 		}},
@@ -209,6 +213,39 @@ var groupCases = []Case{
 				c.revive(again(e, ojs.StatePending, completed.ID)), is(e.ID, isAvailable))
 			c.revive(again(c.settledTo(c.one(), isCancelled), ojs.StatePending)) // waits for nothing
 			c.waits(e.ID, 0, 0)
+		}},
+	{"group-8", "Group/Race", "GroupStore",
+		"Of concurrent calls that revive a job, or cancel and claim it, one wins.",
+		needsGroups, func(c *C) {
+			for range rounds / 5 {
+				ended := c.reach(isCancelled)
+				var revived, cancelled, claimed atomic.Int32
+				race(2, func(int) {
+					if _, err := c.groups().Revive(c.ctx, c.now,
+						[]storage.Insert{again(ended, isAvailable)}); err == nil {
+						revived.Add(1)
+					}
+				})
+				got := c.wantState(ended.ID, isAvailable)
+				if n := revived.Load(); n != 1 || got.Version != ended.Version+1 {
+					c.failf("%d calls have revived a job of version %d, which has version %d now", n,
+						ended.Version, got.Version)
+				}
+				race(2, func(i int) {
+					if i == 0 {
+						_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{ended.ID})
+						if err == nil {
+							cancelled.Add(1)
+						}
+						return
+					}
+					recs, _ := c.S.Claim(c.ctx, c.now, storage.Claim{Max: 1, Worker: "w"}, nil)
+					claimed.Add(int32(len(recs)))
+				})
+				if n, m := cancelled.Load(), claimed.Load(); n+m != 1 {
+					c.failf("a job was cancelled %d times and claimed %d times", n, m)
+				}
+			}
 		}},
 	{"group-6", "Group/AwaitedBy", "Insert.AwaitedBy",
 		"A stored job that waits waits for a new one, too, before any end is counted.",

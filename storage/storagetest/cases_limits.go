@@ -185,7 +185,10 @@ var limitCases = []Case{
 			c.now = begin.Add(2 * time.Second) // another clock
 			c.wantOpens(begin.Add(14 * time.Second))
 			c.now = begin.Add(time.Hour)
-			c.obeying(9, got[3], got[4])
+			if done := c.obeying(1, got[3]); !done.Opens.IsZero() {
+				c.failf("the claim has all that it wants, and limits open at %v", done.Opens)
+			}
+			c.obeying(9, got[4])
 			if done := c.obeying(9); !done.Opens.IsZero() {
 				c.failf("nothing waits, and limits open at %v", done.Opens)
 			}
@@ -622,6 +625,14 @@ var limitCases = []Case{
 				}
 				c.settled(c.get(blocked[0]), c.to(ojs.StateCancelled))
 			}
+			for _, on := range []ojs.OnLimit{ojs.OnLimitDrop, ojs.OnLimitReschedule} {
+				ends := c.insert(c.job(ttl, limit(ojs.RateLimit{
+					Key: "e", Concurrency: ojs.NoneAtOnce, OnLimit: on})), c.job(priority(-100)))
+				c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2)
+				for _, id := range ends {
+					c.settled(c.wantState(id, ojs.StateAvailable), c.to(ojs.StateCancelled))
+				}
+			}
 			unknown := limit(ojs.RateLimit{Key: "u", Concurrency: ojs.NoneAtOnce, OnLimit: "of tomorrow"})
 			odd := c.insert(c.job(unknown, ttl), c.job())
 			c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2, odd[1])
@@ -743,6 +754,15 @@ var limitCases = []Case{
 					c.failf("the claim tells of %v, not of %v", got, want)
 				}
 			}
+			// What closes by a claim that obeys no limits, the next one that does tells.
+			c.obeying(9)
+			first := c.insert(c.job(atOnce("first", 1)), c.job(atOnce("first", 1)))
+			c.claims(storage.Claim{Max: 9}, first[0])
+			tells(storage.ClosedKey{Key: "first", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 1})
+			c.endsNow(first[0])
+			c.obeying(9, first[1])
+			c.endsNow(first[1])
+
 			rate := limit(ojs.RateLimit{Key: "r", Rate: ojs.Rate{Limit: 2, Per: time.Hour}})
 			throttle := limit(ojs.RateLimit{Key: "t", Throttle: ojs.Rate{Limit: 3, Per: time.Hour}})
 			dropped := limit(ojs.RateLimit{Key: "d", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})

@@ -108,6 +108,18 @@ var lineCases = []Case{
 			c.wantMoved("the end", c.endsBy(l[0], isCompleted), is(l[2], isAvailable))
 			c.hasTurn(l[2], last)
 			c.wantMoved("the end", c.endsBy(l[2], isCancelled), is(last, isAvailable))
+
+			// Jobs that are deleted in line leave nothing that a later job of another line meets.
+			l = c.line("deleted", 3)
+			for _, id := range l[1:] {
+				c.settled(c.get(id), c.to(isCancelled))
+			}
+			_, err := c.S.Delete(c.ctx, l[1:])
+			c.noErr("Delete", err)
+			first := c.one()
+			other := c.line("other", 3)
+			c.wantMoved("the end before deleted jobs", c.ends(first, isCompleted).Moved)
+			c.hasTurn(other...)
 		}},
 	{"order-3", "Ordering/Holds", "Insert.OrderingKey",
 		"A job keeps its turn while it waits for other jobs, for a time or for a retry.",
@@ -210,6 +222,15 @@ var lineCases = []Case{
 			}
 			c.wantMoved("the second end", c.ends(byHand, isCompleted).Moved, is(l[1], isAvailable))
 			c.wantMoved("the third end", c.endsBy(l[1], isCompleted), is(l[3], isAvailable))
+
+			// One that has the turn, and waits for another job, has it once.
+			waits := c.ordered("waits", []string{c.active().ID})
+			c.insertOne(waits)
+			behind := c.line("waits", 1)[0]
+			c.settled(c.get(waits.Record.ID), c.to(isAvailable))
+			c.wantMoved("the end of a job that was activated", c.endsBy(waits.Record.ID, isCompleted),
+				is(behind, isAvailable))
+			c.endsBy(behind, isCompleted)
 			if !c.cfg.Groups {
 				return
 			}
@@ -296,6 +317,16 @@ var lineCases = []Case{
 			in.OrderingKey = "k"
 			in.Record.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded}
 			c.wantMoved("Revive", c.revive(in), is(l[2], isAvailable))
+
+			// The turn is given after what the job depends on is counted.
+			l = c.line("m", 2)
+			c.endsBy(l[0], isCompleted)
+			c.endsBy(l[1], isCompleted)
+			failed := c.reach(ojs.StateDiscarded)
+			in, behind := again(c.get(l[1]), ojs.StatePending, failed.ID), again(c.get(l[0]), ojs.StatePending)
+			in.OrderingKey, behind.OrderingKey = "m", "m"
+			behind.Record.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded}
+			c.wantMoved("Revive of two", c.revive(in, behind), is(l[1], isCancelled), is(l[0], isAvailable))
 		}},
 	{"order-9", "Ordering/Race", "Insert.OrderingKey",
 		"Of concurrent calls one gives the turn: never two jobs of a key have it.",
