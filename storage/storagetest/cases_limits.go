@@ -754,7 +754,7 @@ var limitCases = []Case{
 					c.failf("the claim tells of %v, not of %v", got, want)
 				}
 			}
-			// What closes by a claim that obeys no limits, the next one that does tells.
+			// If a claim without limits closes a key, the next one with limits tells.
 			c.obeying(9)
 			first := c.insert(c.job(atOnce("first", 1)), c.job(atOnce("first", 1)))
 			c.claims(storage.Claim{Max: 9}, first[0])

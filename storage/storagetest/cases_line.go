@@ -109,7 +109,7 @@ var lineCases = []Case{
 			c.hasTurn(l[2], last)
 			c.wantMoved("the end", c.endsBy(l[2], isCancelled), is(last, isAvailable))
 
-			// Jobs that are deleted in line leave nothing that a later job of another line meets.
+			// Jobs deleted in line leave nothing that a job of another line meets.
 			l = c.line("deleted", 3)
 			for _, id := range l[1:] {
 				c.settled(c.get(id), c.to(isCancelled))
@@ -223,7 +223,7 @@ var lineCases = []Case{
 			c.wantMoved("the second end", c.ends(byHand, isCompleted).Moved, is(l[1], isAvailable))
 			c.wantMoved("the third end", c.endsBy(l[1], isCompleted), is(l[3], isAvailable))
 
-			// One that has the turn, and waits for another job, has it once.
+			// A job that has the turn and waits for another job has it once.
 			waits := c.ordered("waits", []string{c.active().ID})
 			c.insertOne(waits)
 			behind := c.line("waits", 1)[0]
@@ -323,7 +323,8 @@ var lineCases = []Case{
 			c.endsBy(l[0], isCompleted)
 			c.endsBy(l[1], isCompleted)
 			failed := c.reach(ojs.StateDiscarded)
-			in, behind := again(c.get(l[1]), ojs.StatePending, failed.ID), again(c.get(l[0]), ojs.StatePending)
+			in = again(c.get(l[1]), ojs.StatePending, failed.ID)
+			behind := again(c.get(l[0]), ojs.StatePending)
 			in.OrderingKey, behind.OrderingKey = "m", "m"
 			behind.Record.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded}
 			c.wantMoved("Revive of two", c.revive(in, behind), is(l[1], isCancelled), is(l[0], isAvailable))
