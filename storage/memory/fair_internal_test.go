@@ -10,9 +10,9 @@ func TestTurns(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	var got turns
 	want := make(map[uint64]int)
-	for n := range 20_000 {
+	for n := range 24_000 {
 		at := uint64(1 + rnd.Intn(200))
-		switch leave := 1 + n/500%3; { // of 4: the list grows long and falls empty
+		switch leave := 1 + n/1500%4; { // of 4: the list grows long and falls empty
 		case want[at] == 0 && rnd.Intn(4) < leave:
 		case want[at] > 0 && rnd.Intn(4) < leave:
 			got.remove(at)

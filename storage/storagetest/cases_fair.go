@@ -48,7 +48,7 @@ var fairCases = []Case{
 			a := c.tenant(4, fair("a"))
 			b := c.tenant(2, fair("b"))
 			d := c.tenant(1, fair("d"))
-			other := c.insert(c.job(fair("e"), queue("other")), c.job(fair("a"), queue("another")))
+			other := c.insert(c.job(fair("e"), queue("other")), c.job(fair("f"), queue("another")))
 			first := c.insert(c.job(fair("a"), priority(1)))[0]
 			c.order(storage.Claim{Queues: []string{"other"}}, other[0])
 			c.inTurn(storage.Claim{}, first, a[0], b[0], d[0], a[1], b[1], a[2], a[3], other[1])
