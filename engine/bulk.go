@@ -20,6 +20,7 @@ type Action struct {
 	also   []ojs.State // the states that a filter may name beyond these
 	do     func(context.Context, *Jobs, *storage.Record) (copied string, err error)
 	check  func() error
+	copies bool // it makes jobs that the filter may select
 }
 
 // String names the action: retry, cancel, delete, activate, prioritize, reschedule, move
@@ -94,7 +95,7 @@ func MoveJobs(queue string) Action {
 
 // CopyJobs runs jobs again that have ended, each as a new job (Jobs.Copy).
 func CopyJobs(opts ...ojs.Option) Action {
-	return Action{name: "copy", states: endedStates,
+	return Action{name: "copy", states: endedStates, copies: true,
 		do: func(ctx context.Context, j *Jobs, rec *storage.Record) (string, error) {
 			ticket, err := j.Copy(ctx, rec.ID, nil, opts...)
 			return ticket.ID, err
@@ -202,6 +203,11 @@ func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 // listing that brought none; breaking off the loop stops the operation. A job that is
 // gone or has moved on in between is refused, and its Progress says why. An error of the
 // storage or of ctx is the last thing that it yields. It undoes nothing.
+//
+// The operation needs no memory for the jobs behind it in OrderOldest and OrderNewest,
+// the orders in which a job keeps its place. In other orders, and with DeadLettered, a
+// job may be listed again: the operation then keeps the ids that it has come to, some 100
+// bytes each.
 func (j *Jobs) Apply(ctx context.Context, b Bulk) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		if err := b.validate(); err != nil {
@@ -220,7 +226,14 @@ func (j *Jobs) Apply(ctx context.Context, b Bulk) iter.Seq2[Progress, error] {
 			yield(Progress{}, err)
 			return
 		}
-		op := bulk{Bulk: b, j: j, yield: yield, seen: make(map[string]struct{})}
+		op := bulk{Bulk: b, j: j, yield: yield}
+		if byID || f.listsAgain() {
+			op.seen = make(map[string]struct{})
+		}
+		if b.Do.copies {
+			op.begun = j.core.now()
+			op.first = j.core.rnd.id(op.begun)
+		}
 		if byID {
 			op.overIDs(ctx, &q)
 		} else {
@@ -235,7 +248,30 @@ type bulk struct {
 	j     *Jobs
 	yield func(Progress, error) bool
 	at    Progress
-	seen  map[string]struct{} // a dead letter that was retried and has died again is listed again
+	seen  map[string]struct{} // ids; nil: no job is listed again
+	begun time.Time           // of an operation that makes copies
+	first string              // an id that is less than theirs; "": it makes none
+}
+
+// listsAgain reports whether a listing may come to a job again that has changed in
+// between, such as to a dead letter that was retried and has died again.
+func (f *Filter) listsAgain() bool {
+	return f.DeadLettered || len(f.IDs) > 0 || f.Order != OrderOldest && f.Order != OrderNewest
+}
+
+// again reports whether the operation has come to the job before, or made it.
+func (op *bulk) again(rec *storage.Record) bool {
+	_, seen := op.seen[rec.ID]
+	isNew := op.first != "" && rec.ID > op.first && // programs choose ids, too
+		(rec.Meta[ojs.MetaCopyOf] != nil || !rec.CreatedAt.Before(op.begun))
+	return seen || isNew
+}
+
+// came notes that the operation has come to a job.
+func (op *bulk) came(id string) {
+	if op.seen != nil {
+		op.seen[id] = struct{}{}
+	}
 }
 
 func (op *bulk) overIDs(ctx context.Context, q *storage.Query) {
@@ -251,7 +287,7 @@ func (op *bulk) overIDs(ctx context.Context, q *storage.Query) {
 				return
 			}
 		case err != nil:
-			op.seen[id] = struct{}{}
+			op.came(id)
 			if !op.report(id, nil, "", op.j.core.missing(id, err)) {
 				return
 			}
@@ -269,7 +305,7 @@ func (op *bulk) overPages(ctx context.Context, f *Filter, q storage.Query) {
 		op.at.Looked += page.Looked
 		before := op.at.Done + op.at.Refused
 		for i := range page.Records {
-			if _, again := op.seen[page.Records[i].ID]; !again && !op.do(ctx, &page.Records[i]) {
+			if rec := &page.Records[i]; !op.again(rec) && !op.do(ctx, rec) {
 				return
 			}
 		}
@@ -288,16 +324,13 @@ func (op *bulk) overPages(ctx context.Context, f *Filter, q storage.Query) {
 
 // do acts on one job. It reports whether the operation goes on.
 func (op *bulk) do(ctx context.Context, rec *storage.Record) bool {
-	op.seen[rec.ID] = struct{}{}
+	op.came(rec.ID)
 	if op.Every > 0 && op.at.Done > 0 {
 		if err := op.j.core.rest(ctx, op.Every); err != nil {
 			return op.report(rec.ID, &rec.JobInfo, "", err)
 		}
 	}
 	copied, err := op.Do.do(ctx, op.j, rec)
-	if copied != "" {
-		op.seen[copied] = struct{}{}
-	}
 	return op.report(rec.ID, &rec.JobInfo, copied, err)
 }
 

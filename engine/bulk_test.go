@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -92,6 +96,97 @@ func TestApply(t *testing.T) {
 			t.Errorf("%d are left", len(left))
 		}
 	})
+}
+
+// endless lists jobs that are gone when an operation comes to them.
+type endless struct {
+	storage.Storage
+	jobs int
+}
+
+func (s endless) List(_ context.Context, q storage.Query) (page storage.Page, err error) {
+	from, _ := strconv.Atoi(q.Cursor)
+	for n := from; n < min(from+1000, s.jobs); n++ {
+		page.Records = append(page.Records, storage.Record{JobInfo: ojs.JobInfo{
+			JobHeader: ojs.JobHeader{ID: fmt.Sprintf("00000000-0000-7000-8000-%012d", n)}}})
+	}
+	if page.Looked = len(page.Records); from+1000 < s.jobs {
+		page.Next = strconv.Itoa(from + 1000)
+	}
+	return page, nil
+}
+
+func (s endless) Get(context.Context, string) (storage.Record, error) {
+	return storage.Record{}, ojs.ErrNotFound
+}
+
+// An operation on many jobs needs no more memory than one on few, in an order in which
+// they keep their places.
+func TestApplyNeedsNoMemory(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for _, order := range []engine.Order{engine.OrderOldest, engine.OrderNewest} {
+		store := endless{memory.New(), 100_000}
+		eng, err := engine.New[any](store, quiet)
+		must(t, err)
+		before := heap()
+		for p, err := range eng.Jobs().Apply(t.Context(),
+			engine.Bulk{Do: engine.ActivateJobs(), On: engine.Filter{Order: order}}) {
+			must(t, err)
+			if p.Refused == store.jobs {
+				if more := int64(heap()) - int64(before); more > 3<<20 {
+					t.Errorf("%d bytes after %d jobs", more, store.jobs)
+				}
+			} else if p.Done > 0 || p.Refused > store.jobs {
+				t.Fatalf("%+v", p)
+			}
+		}
+	}
+}
+
+// leaflet lists two jobs a page.
+type leaflet struct{ storage.Storage }
+
+func (s leaflet) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+	q.Limit = 2
+	return s.Storage.List(ctx, q)
+}
+
+// Copies that have ended meanwhile are not copied, in any order, even if a hook takes the
+// mark of a copy away.
+func TestCopiesAreNotCopied(t *testing.T) {
+	forget := func(_ context.Context, job *ojs.Job[any]) error { job.Meta = nil; return nil }
+	for _, order := range []engine.Order{engine.OrderOldest, engine.OrderNewest, engine.OrderFinished} {
+		inBubbleOn(t, leaflet{memory.New()}, func(b *rig) {
+			b.handle("a", func(context.Context, *ojs.Job[any]) error { return nil })
+			b.run()
+			for range 3 {
+				b.enqueue("a")
+			}
+			b.advance(time.Second)
+			copyAll := func() (copies int) {
+				on := engine.Filter{Order: order}
+				for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CopyJobs(), On: on}) {
+					must(t, err)
+					b.advance(0)
+					if copies = p.Done; copies > 6 {
+						t.Fatalf("%s: %+v", order, p)
+					}
+				}
+				return copies
+			}
+			if n := copyAll(); n != 3 {
+				t.Errorf("%s: %d jobs were copied", order, n)
+			}
+			if n := copyAll(); n != 6 { // the copies of the operation before are jobs as any
+				t.Errorf("%s: %d jobs and copies were copied", order, n)
+			}
+		}, engine.WithEnqueueHook(forget))
+	}
 }
 
 // A job that dies again while the operation goes on is retried once.
