@@ -23,6 +23,13 @@ type Contender interface {
 	Close() error
 }
 
+// Filler is a contender that can begin with finished jobs.
+type Filler interface {
+	Contender
+	// Fill stores n finished jobs, which EndToEnd does not delete.
+	Fill(ctx context.Context, n int) error
+}
+
 // onPostgres are the contenders on PostgreSQL. Each has a database to itself, whose pool
 // is closed for it, and runs that many jobs at once.
 var onPostgres = []func(pool *pgxpool.Pool, workers int) Contender{

@@ -28,6 +28,7 @@ type config struct {
 	only                     *regexp.Regexp
 	timeout                  time.Duration // of one contender in one round
 	old                      bool          // a transaction is open throughout each round on PostgreSQL
+	finished                 int           // jobs in the tables before the first enqueue on PostgreSQL
 	processes                []int         // that share a backlog; none: one process that is fed meanwhile
 }
 
@@ -66,6 +67,8 @@ func mainErr() error {
 	})
 	flag.BoolVar(&c.old, "old-transaction", false,
 		"keep a transaction open in each round on PostgreSQL, so that no dead row is removed")
+	flag.IntVar(&c.finished, "finished", 0,
+		"finished jobs in the tables of each contender on PostgreSQL before the first enqueue, which it keeps")
 	flag.Func("only", "regular expression of the contenders to measure", func(s string) (err error) {
 		c.only, err = regexp.Compile(s)
 		return err
@@ -77,7 +80,7 @@ func mainErr() error {
 	asJSON := flag.Bool("json", false, "print every round as JSON")
 	flag.Parse()
 	if flag.NArg() > 0 || min(c.jobs, c.sqliteJobs, c.rounds, c.batch, c.producers, c.workers, c.conns) < 1 ||
-		c.on != "" && c.on != "postgres" && c.on != "sqlite" {
+		c.finished < 0 || c.on != "" && c.on != "postgres" && c.on != "sqlite" {
 		flag.Usage()
 		return fmt.Errorf("these arguments make no sense: %q", os.Args[1:])
 	}

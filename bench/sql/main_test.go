@@ -63,6 +63,18 @@ func TestPostgres(t *testing.T) {
 	expect(t, r, 2, "river", "river InsertManyFast", "river, default fetch")
 }
 
+// Finished jobs that were there before stay there.
+func TestFinished(t *testing.T) {
+	on := serverOrSkip(t)
+	cfg := small(t)
+	cfg.finished = 30
+	r := &report.Report{}
+	if err := postgresSections(t.Context(), cfg, r, on); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, 2, "40 jobs behind 30 finished", "ojs", "river", "river InsertManyFast")
+}
+
 // expect checks that a report has so many sections, names contenders, and has no failure.
 func expect(t *testing.T, r *report.Report, sections int, names ...string) {
 	t.Helper()
@@ -127,7 +139,7 @@ func BenchmarkSQLite(b *testing.B) {
 }
 
 func benchmark(b *testing.B, c Contender) {
-	took, _, err := endToEnd(b.Context(), c, b.N, mode{producers: 16, batch: 1}, meter{})
+	took, _, err := endToEnd(b.Context(), c, 0, b.N, mode{producers: 16, batch: 1}, meter{})
 	if errors.Is(err, errors.ErrUnsupported) {
 		b.Skip("it has no enqueue of its own for single jobs")
 	}

@@ -86,8 +86,8 @@ func sections(
 ) error {
 	for _, m := range []mode{{producers: 1, batch: cfg.batch}, {producers: cfg.producers, batch: 1}} {
 		s := &report.Section{
-			Title: fmt.Sprintf("%s: %d jobs, %d producers, batches of %d, %d workers, medians of %d rounds",
-				where, jobs, m.producers, m.batch, cfg.workers, cfg.rounds),
+			Title: fmt.Sprintf("%s: %d jobs%s, %d producers, batches of %d, %d workers, medians of %d rounds",
+				where, jobs, cfg.behind(), m.producers, m.batch, cfg.workers, cfg.rounds),
 			Metrics: []report.Metric{{Name: "jobs/s"}},
 		}
 		if at.pid > 0 {
@@ -108,6 +108,14 @@ func sections(
 	return nil
 }
 
+// behind is what the title of a section says of the jobs that are there before.
+func (c *config) behind() string {
+	if c.finished == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" behind %d finished", c.finished)
+}
+
 // round is one contender's turn. A contender that has failed is skipped.
 func round(
 	ctx context.Context, cfg config, s *report.Section, e entry, jobs int, m mode, at meter,
@@ -122,7 +130,7 @@ func round(
 	}
 	turn, cancel := wall.WithTimeout(ctx, cfg.timeout)
 	defer cancel()
-	took, spent, err := endToEnd(turn, c, jobs, m, at)
+	took, spent, err := endToEnd(turn, c, cfg.finished, jobs, m, at)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -141,13 +149,22 @@ func round(
 	return nil
 }
 
-// endToEnd returns how long jobs took, and what each of them cost.
+// endToEnd returns how long jobs took behind finished ones, and what each of them cost.
 func endToEnd(
-	ctx context.Context, c Contender, jobs int, m mode, at meter,
+	ctx context.Context, c Contender, finished, jobs int, m mode, at meter,
 ) (took time.Duration, spent []float64, err error) {
 	defer func() { err = errors.Join(err, c.Close()) }()
 	if err := c.Setup(ctx); err != nil {
 		return 0, nil, err
+	}
+	if finished > 0 {
+		f, ok := c.(Filler)
+		if !ok {
+			return 0, nil, errors.ErrUnsupported
+		}
+		if err := f.Fill(ctx, finished); err != nil {
+			return 0, nil, err
+		}
 	}
 	before, err := at.read(ctx)
 	if err != nil {

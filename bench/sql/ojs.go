@@ -24,10 +24,12 @@ type ojsContender struct {
 	workers int
 	open    func(ctx context.Context) (storage.Storage, error)
 	store   storage.Storage
+	pool    *pgxpool.Pool // on PostgreSQL
+	filled  int           // finished jobs that were there before
 }
 
 func newOJSOnPostgres(pool *pgxpool.Pool, workers int) Contender {
-	return &ojsContender{workers: workers,
+	return &ojsContender{workers: workers, pool: pool,
 		open: func(ctx context.Context) (storage.Storage, error) { return postgres.Open(ctx, pool) }}
 }
 
@@ -45,12 +47,44 @@ func (o *ojsContender) Setup(ctx context.Context) (err error) {
 	return err
 }
 
+// Fill implements Filler.
+func (o *ojsContender) Fill(ctx context.Context, n int) error {
+	if o.pool == nil {
+		return errors.ErrUnsupported
+	}
+	o.filled = n
+	now := wall.Now().UnixNano()
+	return inOrder(ctx, o.pool, []string{
+		fmt.Sprintf(`INSERT INTO ojs.job (seq, created, lease, id, args)
+			SELECT n, %[2]d, 60000000000, gen_random_uuid()::text, '{"ID":1,"Name":"a job"}'
+			FROM (SELECT nextval('ojs.place') AS n FROM generate_series(1, %[1]d)) n`, n, now),
+		fmt.Sprintf(`INSERT INTO ojs.stage (seq, place, version, attempt, enqueued, started, finished, priority, state, queue, type, worker)
+			SELECT seq, seq, 65536 * seq, 1, %[1]d, %[1]d, %[1]d, 0, 6, 'default', 'noop', 'worker' FROM ojs.job`, now),
+		"VACUUM ANALYZE ojs.job, ojs.stage",
+	})
+}
+
+// inOrder runs statements, each in a transaction of its own.
+func inOrder(ctx context.Context, pool *pgxpool.Pool, statements []string) error {
+	for _, sql := range statements {
+		if _, err := pool.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (o *ojsContender) EndToEnd(
 	ctx context.Context, jobs, producers, batch int,
 ) (took time.Duration, err error) {
 	left := load.NewCountdown(jobs)
-	eng, err := engine.New[load.Args](o.store, engine.WithConcurrency(o.workers),
-		engine.WithLogger(slog.New(slog.DiscardHandler)))
+	opts := []engine.Option{
+		engine.WithConcurrency(o.workers), engine.WithLogger(slog.New(slog.DiscardHandler)),
+	}
+	if o.filled > 0 {
+		opts = append(opts, engine.WithRetention(engine.Retention{MaxFinished: 10 * o.filled}))
+	}
+	eng, err := engine.New[load.Args](o.store, opts...)
 	if err != nil {
 		return 0, err
 	}

@@ -29,6 +29,7 @@ type riverContender struct {
 	workers                 int
 	fetchCooldown, pollTime time.Duration // zero: River's default
 	fast                    bool          // insert batches by COPY, and get no rows back
+	filled                  int           // finished jobs that were there before
 }
 
 // newRiver fetches up to 500 times a second instead of River's default of 10: at its
@@ -58,6 +59,17 @@ func (r *riverContender) Setup(ctx context.Context) error {
 	}
 	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
 	return err
+}
+
+// Fill implements Filler. River keeps completed jobs for a day.
+func (r *riverContender) Fill(ctx context.Context, n int) error {
+	r.filled = n
+	return inOrder(ctx, r.pool, []string{
+		fmt.Sprintf(`INSERT INTO river_job (state, attempt, attempted_at, attempted_by, finalized_at, kind, args, max_attempts, queue, priority, scheduled_at)
+			SELECT 'completed', 1, now(), ARRAY['worker'], now(), 'noop', '{"ID":1,"Name":"a job"}', 25, 'default', 1, now()
+			FROM generate_series(1, %d)`, n),
+		"VACUUM ANALYZE river_job",
+	})
 }
 
 func (r *riverContender) EndToEnd(
@@ -106,8 +118,8 @@ func (r *riverContender) EndToEnd(
 		&stored); err != nil {
 		return 0, err
 	}
-	if stored != jobs {
-		return 0, fmt.Errorf("%d jobs are stored as completed, not %d", stored, jobs)
+	if stored != jobs+r.filled {
+		return 0, fmt.Errorf("%d jobs are stored as completed, not %d", stored, jobs+r.filled)
 	}
 	return took, nil
 }
