@@ -150,6 +150,9 @@ func (s *site) fill(ctx context.Context) {
 		panic("assignment to entry in nil map")
 	})
 	s.eng.Handle("report.build", func(ctx context.Context, _ *ojs.Job[any]) error {
+		if err := handler.SaveCheckpoint(ctx, map[string]any{"row": 1200, "of": 4800}); err != nil {
+			return err
+		}
 		<-ctx.Done()
 		return ctx.Err()
 	})

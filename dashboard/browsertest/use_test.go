@@ -313,6 +313,14 @@ func TestFormsWithoutScript(t *testing.T) {
 	if c := list[at].Config; c == nil || c.MaxDepth != 500 {
 		t.Errorf("the queue is served with %+v", c)
 	}
+	b.run(chromedp.Navigate(s.url+"jobs/?q=order:newest"), chromedp.Click(`details.help summary`),
+		chromedp.SetValue(`select[name=state]`, "discarded", chromedp.NodeVisible),
+		chromedp.SendKeys(`input[name=type]`, "card.*"), chromedp.Click(`details[open] button`),
+		chromedp.WaitVisible(`.tabs [href="./?q=state%3adiscarded%20type%3acard.%2a"][aria-current]`))
+	line := b.text(`document.getElementById('q').value`)
+	if line != "state:discarded type:card.* order:newest" {
+		t.Errorf("the form leads to the line %q", line)
+	}
 	b.run(chromedp.Navigate(s.url+"queues/search/purge/"), chromedp.WaitVisible(`input[name=name]`),
 		chromedp.SendKeys(`input[name=name]`, "search"), chromedp.Click(`button.danger`),
 		chromedp.WaitVisible(`[data-live=run]`))
@@ -363,6 +371,8 @@ func TestFormsByKeyboard(t *testing.T) {
 			`[data-live=run]`},
 		{"queues/search/purge/", []string{`[name=name]`, "search"},
 			`form button.danger`, "", `[data-live=run]`},
+		{"jobs/", []string{`details.help summary`, kb.Enter, `details [name=queue]`, "billing"},
+			`details[open] button`, "", `.tabs [href="./?q=queue%3abilling"][aria-current]`},
 		{"display/", nil, `main form button`, "", `main form`},
 	} {
 		b.run(chromedp.Navigate(s.url+form.page), chromedp.WaitVisible(`main h1`))
