@@ -62,6 +62,32 @@ type ended struct {
 func (s *Storage) applyCounting(
 	ctx context.Context, tx transaction, o settling,
 ) (applied []int64, list []ended, err error) {
+	queues := o.entering()
+	if err := s.lockQueues(ctx, tx, queues); err != nil {
+		return nil, nil, err
+	}
+	if len(queues) == 0 || len(o.encoded) == 1 {
+		return s.applyTogether(ctx, tx, o)
+	}
+	for i := range o.encoded { // each sees the turns of those before it
+		part := settling{encoded: o.encoded[i : i+1], froms: o.froms[i : i+1], sameJob: o.sameJob}
+		one, ends, err := s.applyTogether(ctx, tx, part)
+		if err != nil {
+			return nil, nil, err
+		}
+		applied = append(applied, one...)
+		for _, e := range ends {
+			e.ord = i
+			list = append(list, e)
+		}
+	}
+	return applied, list, nil
+}
+
+// applyTogether is applyCounting with one statement. Rounds are locked.
+func (s *Storage) applyTogether(
+	ctx context.Context, tx transaction, o settling,
+) (applied []int64, list []ended, err error) {
 	var sql string
 	var args []any
 	switch {

@@ -82,7 +82,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	ids := []string{"a", "b"}
 	given := arguments(make([]written, 2))
 	none := []string{}
-	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10}
+	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1}
 	claim := []any{now, 10, "w", []string{"x"}, none, none, none, none}
 	claim = claim[:len(claim):len(claim)]
 	claimNew := freshArguments(make([]written, 2))
@@ -105,9 +105,11 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"logs":             {s.sql.logs, []any{"a"}},
 		"add logs":         {s.sql.addLogs, []any{ids, []int64{1, 1}, [][]byte{nil, nil}}},
 		"trim logs":        {s.sql.trimLogs, []any{ids, 10}},
+		"rest rounds":      {s.sql.restRounds, []any{ids, []int32{1, 2}}},
+		"compact served":   {s.sql.compactServed, nil},
 		"begin past":       {s.sql.beginPast, []any{ids}},
-		"behind":           {s.sql.behindIn, []any{[]int32{1}, []int64{1}, 10, "q"}},
-		"behind in all":    {s.sql.behindAll, []any{[]int32{1}, []int64{1}, 10}},
+		"behind":           {s.sql.behindIn, []any{[]int32{1}, []int64{1}, []int64{1}, 10, "q"}},
+		"behind in all":    {s.sql.behindAll, []any{[]int32{1}, []int64{1}, []int64{1}, 10}},
 		"first of keys":    {s.sql.firstOfKeys, append(first, true, none)},
 		"first of bounds":  {s.sql.firstOfBounds, append(first, 10, none)},
 		"begin limits":     {s.sql.beginLimits, []any{1}},

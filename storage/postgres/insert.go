@@ -54,6 +54,7 @@ func (s *Storage) Insert(
 					r.Claim(now, c.claim.Worker)
 				}
 				n.Add(r.ID, r.State, r.WakeAt())
+				s.joined(r.State, r.Fairness.Key)
 			}
 			s.tell(ctx, &n)
 			return dst, nil
@@ -85,6 +86,10 @@ func (s *Storage) Insert(
 	}
 	if err != nil {
 		return dst, wrap(err)
+	}
+	for i := range results {
+		s.joined(batch[i].Record.State, batch[i].Record.Fairness.Key)
+		s.joinedAll(results[i].Moved)
 	}
 	if txOf(ctx) == nil {
 		s.tell(ctx, &n)
@@ -174,7 +179,7 @@ func unbegun(of []written) bool {
 	for i := range of {
 		c := &of[i]
 		if c.State != rows.Available || c.Version != 0 || c.Attempt != 0 || c.Progress != 0 ||
-			c.Worker != "" || c.Fingerprint != "" || c.RateKey != "" ||
+			c.Worker != "" || c.Fingerprint != "" || c.RateKey != "" || c.FairKey != "" ||
 			c.Outcome != nil || c.Checkpoint != nil ||
 			c.Wake != rows.None || c.Deadline != rows.None || c.Started != rows.None ||
 			c.NextRetry != rows.None || c.Finished != rows.None || c.Dead != rows.None ||
@@ -204,7 +209,9 @@ func (s *Storage) insertAll(c *insertCall, starts []int64) {
 	case fresh(c.encoded):
 		sql, args = s.sql.insertFresh, freshArguments(c.encoded)
 	default:
-		args = arguments(c.encoded)
+		if args = arguments(c.encoded); takesTurn(c.encoded) {
+			query = tuned{s}.query
+		}
 	}
 	c.err = again(func() error {
 		c.versions, c.claimed = c.versions[:0], false
@@ -236,19 +243,8 @@ var _ insert.Awaiter = (*inserter)(nil)
 // rows that exist for this transaction only (migration 4), because the server has room
 // for some thousand advisory locks in all.
 func (s *Storage) lock(ctx context.Context, tx transaction, kind string, names []string) error {
-	if txOf(ctx) != nil {
-		var some bool
-		var level string
-		if err := tx.query(ctx, s.sql.isolation, nil, one(&some, &level)); err != nil {
-			return err
-		}
-		if level != "read committed" && level != "read uncommitted" { // which is the same
-			return &ojs.InvalidError{
-				Code: ojs.InvalidCodeOption, Field: "tx",
-				Reason: "is " + level + " and does not see what others have enqueued since it began, " +
-					"as a unique job, a bounded queue or an ordering key needs: make it read committed",
-			}
-		}
+	if err := s.checkIsolation(ctx, tx); err != nil {
+		return err
 	}
 	hashes := make([]int64, len(names))
 	for k, name := range names {
@@ -267,6 +263,26 @@ func (s *Storage) lock(ctx context.Context, tx transaction, kind string, names [
 		return err
 	}
 	return tx.exec(ctx, s.sql.leaveNames, hashes)
+}
+
+// checkIsolation refuses a caller's transaction that does not see what others commit.
+func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
+	if txOf(ctx) == nil {
+		return nil
+	}
+	var some bool
+	var level string
+	if err := tx.query(ctx, s.sql.isolation, nil, one(&some, &level)); err != nil {
+		return err
+	}
+	if level == "read committed" || level == "read uncommitted" { // which is the same
+		return nil
+	}
+	return &ojs.InvalidError{
+		Code: ojs.InvalidCodeOption, Field: "tx",
+		Reason: "is " + level + " and does not see what others have enqueued since it began, " +
+			"as a unique job, a bounded queue, an ordering key or a fairness key needs: make it read committed",
+	}
 }
 
 func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
@@ -361,6 +377,11 @@ func (i *inserter) Add(recs []*storage.Record) error {
 			return err
 		}
 		rows.Note(i.notice, &encoded[k].Columns)
+	}
+	if takesTurn(encoded) {
+		if err := i.s.entersIn(i.ctx, i.tx); err != nil {
+			return err
+		}
 	}
 	stored, version := 0, int64(0)
 	err := i.tx.query(i.ctx, i.s.sql.insert, arguments(encoded), each([]any{&version}, func() { stored++ }))

@@ -17,7 +17,7 @@ func claimOf(batch []storage.Insert) *storage.Claim {
 	c := batch[0].Claim
 	for i := range batch {
 		r := &batch[i].Record
-		if c == nil || r.RateLimit != nil || r.EnqueueTTL > 0 ||
+		if c == nil || r.RateLimit != nil || r.Fairness.Key != "" || r.EnqueueTTL > 0 ||
 			!c.Takes(r.Type, r.TypeVersion) || len(c.Queues) > 0 && !slices.Contains(c.Queues, r.Queue) {
 			return nil
 		}

@@ -151,6 +151,7 @@ func (p *past) takeWithin(picked []rows.Waiting, most int, names []storage.Limit
 		to.Postponed = append(to.Postponed, r.postponed...)
 		to.Moved = append(to.Moved, r.moved...)
 	}
+	p.s.joinedAll(r.moved)
 	_ = p.s.setAsideRead(p.ctx, false, r.undecoded)
 	p.s.tell(p.ctx, &r.notice)
 	if r.added {

@@ -180,10 +180,11 @@ func (s *Storage) walk(
 	}
 	args := []any{
 		from[0], from[1], scan + 1, states, q.DeadLetters, asked, queues, types, prefixes, scan, read + 1,
+		from[2],
 	}
 	var h hit
 	var ord int64
-	err = s.in(ctx).query(ctx, sql, args, each([]any{&h.seq, &ord, &h.at[0], &h.at[1]}, func() {
+	err = s.in(ctx).query(ctx, sql, args, each([]any{&h.seq, &ord, &h.at[0], &h.at[1], &h.at[2]}, func() {
 		switch h.ord = int(ord); {
 		case h.seq > 0:
 			hits = append(hits, h)

@@ -377,13 +377,16 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err := s.dropFreed(ctx, conn); err != nil {
 		return err
 	}
-	_, err := conn.Exec(ctx, s.sql.compact)
-	if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) && !mayNot(err) {
-		return err
+	for _, sql := range []string{s.sql.compact, s.sql.compactServed} {
+		_, err := conn.Exec(ctx, sql)
+		if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) &&
+			!mayNot(err) {
+			return err
+		}
 	}
 	s.forget.Store(true)
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	_, err = s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{probe})
+	_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{probe})
 	return err
 }
 

@@ -269,14 +269,15 @@ func (p *past) takeThese(
 
 // Behind implements rows.Looker.
 func (p *past) Behind(passed map[int]rows.Spot, n int) ([]rows.Waiting, error) {
-	levels, places := make([]int32, 0, len(passed)), make([]int64, 0, len(passed))
+	levels, places, own := make([]int32, 0, len(passed)), make([]int64, 0, len(passed)),
+		make([]int64, 0, len(passed))
 	for level, spot := range passed {
-		levels, places = append(levels, int32(level)), append(places, spot.Place)
+		levels, places, own = append(levels, int32(level)), append(places, spot.Place), append(own, spot.Own)
 	}
 	if p.queue == "" {
-		return p.look(p.s.sql.behindAll, levels, places, n)
+		return p.look(p.s.sql.behindAll, levels, places, own, n)
 	}
-	return p.look(p.s.sql.behindIn, levels, places, n, p.queue)
+	return p.look(p.s.sql.behindIn, levels, places, own, n, p.queue)
 }
 
 // First implements rows.Looker.
@@ -303,7 +304,7 @@ func (p *past) look(sql string, args ...any) (found []rows.Waiting, err error) {
 	var priority int32
 	var bounds string
 	err = tuned{p.s}.query(p.ctx, sql, args, each([]any{
-		&j.Seq, &priority, &j.Place, &j.Queue, &j.Type, &j.Key, &j.Wake, &bounds,
+		&j.Seq, &priority, &j.Place, &j.Own, &j.Queue, &j.Type, &j.Key, &j.Wake, &bounds,
 	}, func() {
 		j.Priority, j.Limit = int(priority), ""
 		if bounds != "" {
@@ -320,6 +321,6 @@ func (p *past) look(sql string, args ...any) (found []rows.Waiting, err error) {
 
 func sortWaiting(list []rows.Waiting) {
 	slices.SortFunc(list, func(a, b rows.Waiting) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Place, b.Place))
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Spot.Compare(b.Spot))
 	})
 }

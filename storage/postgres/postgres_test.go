@@ -482,6 +482,7 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 		"get": "job_id", "claim": "ready_order", "claim all": "ready_all", "claim around": "ready_order",
 		"insert claim": "ready_order", "insert claim all": "ready_all",
 		"claim these": "ready_pkey", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
+		"rest rounds": "ready_round served_place", "compact served": "ready_round served_place",
 		"behind": "ready_order", "behind in all": "ready_all", "first of keys": "ready_key",
 		"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey",
 		"end step": "job_id active_pkey",
@@ -556,18 +557,21 @@ func TestPlansOfManyJobs(t *testing.T) {
 		SELECT n, n, 1000000000, 'job ' || n FROM generate_series(1, $1::bigint) n`, jobs)
 	must(t, err)
 	_, err = pool.Exec(t.Context(), "INSERT INTO "+name+`.stage (seq, place, version, attempt, wake, lease_until, finished, dead,
-			kept, created, priority, state, queue, type, fingerprint, rate_key)
+			kept, created, priority, state, queue, type, fingerprint, rate_key, fair_key, share, own_place)
 		SELECT n, n, 65536, 1, CASE WHEN state IN (2, 4, 5) THEN n END, CASE WHEN state = 4 THEN n END,
 			CASE WHEN state > 5 THEN n END, CASE WHEN state = 8 THEN n END, CASE WHEN n % 7 = 0 AND state > 5 THEN n END,
 			CASE WHEN n % 3 = 0 THEN n END, n % 5, state, 'queue ' || n % 50, 'type ' || n % 20,
-			CASE WHEN n % 3 = 0 THEN 'f' || n END, CASE WHEN n % 11 = 0 THEN 'k' || n % 1000 END
+			CASE WHEN n % 3 = 0 THEN 'f' || n END, CASE WHEN n % 11 = 0 THEN 'k' || n % 1000 END,
+			CASE WHEN state = 3 THEN 'tenant ' || n % 4 END, 1, CASE WHEN state = 3 THEN n END
 		FROM (SELECT n, (ARRAY[1, 2, 3, 3, 3, 4, 5, 6, 7, 8])[1 + n % 10]::smallint AS state
 			FROM generate_series(1, $1::bigint) n) n`, jobs)
 	must(t, err)
 	checkPlans(t, s, "without statistics")
+	checkTurns(t, pool, name, "without statistics")
 	_, err = pool.Exec(t.Context(), "ANALYZE "+name+".job, "+name+".stage")
 	must(t, err)
 	checkPlans(t, s, "with statistics")
+	checkTurns(t, pool, name, "with statistics")
 }
 
 // unseen waits until no transaction sees rows any more that are dead by now. VACUUM

@@ -142,6 +142,8 @@ func arguments(of []written) []any {
 		documents(of, func(c *written) []byte { return c.Checkpoint }),
 		numbers(of, func(c *written) int64 { return c.kept }),
 		texts(of, func(c *written) string { return c.Bounds }),
+		texts(of, func(c *written) string { return c.FairKey }),
+		column(of, func(c *written) int32 { return int32(c.Share) }),
 	}
 }
 

@@ -93,6 +93,8 @@ func (s *Storage) noteSettled(n *storage.Notice, encoded []written, results []st
 			}
 			s.note(n, e)
 			noteMoved(n, results[i].Moved)
+			s.joined(rows.State(e.State), e.FairKey)
+			s.joinedAll(results[i].Moved)
 		}
 	}
 }
@@ -231,7 +233,7 @@ const retries = 10
 func (s *Storage) settleDistinct(
 	ctx context.Context, q querier, o settling, results []storage.Settled, tries int,
 ) error {
-	if s.counting.Load() {
+	if s.counting.Load() || len(o.entering()) > 0 {
 		return s.settleCounting(ctx, q, o, results)
 	}
 	applied, held, err := s.apply(ctx, q, o)

@@ -27,6 +27,7 @@ type statements struct {
 	setDocuments                                                         string
 	lockChanged, lockKnown, heads, forgetEdges                           string
 	enterLines, firstInLine, leaveLine, giveTurns                        string
+	lockRounds, restRounds, compactServed                                string
 	versions, extend                                                     string
 	due, nextWake                                                        string
 	get, getAll, bySeq, counts, compact                                  string
@@ -63,7 +64,7 @@ const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.a
 const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
 	b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease,
 	coalesce(s.progress, 0) AS progress, coalesce(s.worker, '') AS worker, s.fingerprint, s.rate_key,
-	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited
+	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited, s.own_place
 	FROM {schema}.{of} s JOIN {schema}.job b ON b.seq = s.seq) j`
 
 // counted says whether a limit counts a job j at $1.
@@ -80,7 +81,7 @@ const (
 // standing are the columns of stage.
 const standing = `(seq, place, version, attempt, other_place, wake, deadline, enqueued, started, next_retry, finished, dead,
 	lease_until, kept, released, created, progress, priority, state, limited, queue, type, worker, fingerprint, rate_key,
-	outcome, checkpoint, awaited, bounds)`
+	outcome, checkpoint, awaited, bounds, fair_key, share, own_place)`
 
 // limited says whether a job has a rate limit or an enqueue TTL. It finds such a member
 // in meta and extra, too.
@@ -98,12 +99,14 @@ const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.
 	nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
 	nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.lease, u.progress, u.worker,
 	nullif(u.fingerprint, '') AS fingerprint, nullif(u.rate_key, '') AS rate_key, u.args, u.job, u.outcome, u.checkpoint,
-	nullif(u.kept, {none}) AS kept, nullif(u.bounds, '') AS bounds, u.ord
+	nullif(u.kept, {none}) AS kept, nullif(u.bounds, '') AS bounds, nullif(u.fair_key, '') AS fair_key,
+	CASE WHEN u.fair_key <> '' THEN u.share END AS share, u.ord
 	FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
 	$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
-	$18::float8[], $19::text[], $20::text[], $21::text[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bigint[], $27::text[])
+	$18::float8[], $19::text[], $20::text[], $21::text[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bigint[], $27::text[],
+	$28::text[], $29::integer[])
 	WITH ORDINALITY AS u (id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued, started, next_retry,
-	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept, bounds, ord)
+	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept, bounds, fair_key, share, ord)
 	ORDER BY u.ord)`
 
 // version is the version of a job j, of its type: as one number, in which those of OJS
@@ -170,11 +173,16 @@ const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs
 			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until} AS wake, j.deadline,
 			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until} AS lease_until, b.lease,
 			0::float8 AS progress, $3::text AS worker, j.fingerprint, j.rate_key, b.args, b.job, j.outcome, j.checkpoint,
-			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited, j.bounds
+			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited, j.bounds,
+			j.fair_key, j.share, j.own_place
 		FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
 	leased AS (INSERT INTO {schema}.active {standing} SELECT seq, place, version, attempt, other_place, wake, deadline,
 		enqueued, started, next_retry, finished, dead, lease_until, kept, released, peer_created, NULL, priority, state, limited,
-		queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds FROM taken),
+		queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds, fair_key, share, own_place
+		FROM taken),
+	served AS (INSERT INTO {schema}.served SELECT queue, priority, max(other_place) FROM taken t WHERE fair_key IS NOT NULL GROUP BY 1, 2
+		HAVING max(other_place) > coalesce((SELECT s.place FROM {schema}.served s WHERE s.queue = t.queue AND s.priority = t.priority
+			ORDER BY s.place DESC LIMIT 1), 0)),
 	counted AS (INSERT INTO {schema}.tally SELECT m.queue, d.state, m.dead, d.sign * m.n
 		FROM (SELECT queue, {alike} AS dead, count(*) AS n FROM taken GROUP BY 1, 2) m,
 		(VALUES (3::smallint, -1), (4::smallint, 1)) d (state, sign))
@@ -190,13 +198,13 @@ const (
 	pickIn = `WITH picked AS MATERIALIZED (
 		SELECT c.seq, c.mark, c.counted FROM unnest($9::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
 			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
-			ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
+			ORDER BY j.priority DESC, j.place, j.own_place LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
 		LIMIT {limit})`
 	pickAll = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM {schema}.ready j WHERE {claimable} AND j.attempt >= 0
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY j.priority DESC, j.place LIMIT {limit} FOR UPDATE SKIP LOCKED)`
+		ORDER BY j.priority DESC, j.place, j.own_place LIMIT {limit} FOR UPDATE SKIP LOCKED)`
 	// pickAround is pickAll without a walk past the backlogs of paused queues: the first
 	// jobs of each other queue, and of these the first. More than are wanted, for others
 	// may be taking them.
@@ -206,16 +214,16 @@ const (
 		SELECT (SELECT j.queue FROM {schema}.ready j WHERE j.queue > q.name ORDER BY j.queue LIMIT 1)
 		FROM q WHERE q.name IS NOT NULL),
 	first AS MATERIALIZED (
-		SELECT c.seq, c.priority, c.place FROM q CROSS JOIN LATERAL (
-			SELECT j.seq, j.priority, j.place FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
-			ORDER BY j.priority DESC, j.place LIMIT $2 + 500) c
+		SELECT c.seq, c.priority, c.place, c.own_place FROM q CROSS JOIN LATERAL (
+			SELECT j.seq, j.priority, j.place, j.own_place FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
+			ORDER BY j.priority DESC, j.place, j.own_place LIMIT $2 + 500) c
 		WHERE q.name IS NOT NULL
 		AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
-		ORDER BY c.priority DESC, c.place LIMIT $2 + 500),
+		ORDER BY c.priority DESC, c.place, c.own_place LIMIT $2 + 500),
 	picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY first.priority DESC, first.place LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
+		ORDER BY first.priority DESC, first.place, first.own_place LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
 	// $9 are the jobs, and $10 to $13 their keys, bounds, queues and types as they were.
 	pickThese = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($9::bigint[]) AND {claimable}
@@ -224,7 +232,7 @@ const (
 		AND j.queue = ($12::text[])[array_position($9::bigint[], j.seq)]
 		AND j.type = ($13::text[])[array_position($9::bigint[], j.seq)]
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY j.priority DESC, j.place LIMIT $2 FOR UPDATE SKIP LOCKED)`
+		ORDER BY j.priority DESC, j.place, j.own_place LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
 
 // settleAttempt applies changes that are AttemptFieldsOnly, as attemptArguments has them.
@@ -237,7 +245,8 @@ const settleAttempt = settled + `
 		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, ($2::bigint[])[{at}] AS froms, ($3::smallint[])[{at}] AS state,
 			nullif(($12::bigint[])[{at}], {none}) AS dead, nullif(($18::bigint[])[{at}], {none}) AS kept,
 			j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was, j.queue, j.type, j.priority,
-			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited, j.bounds),
+			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited, j.bounds,
+			j.fair_key, j.share, j.own_place),
 	stored AS (INSERT INTO {schema}.{to} {standing} SELECT seq,
 		CASE WHEN was = 3 AND state = 3 THEN was_place
 			WHEN (froms >> 14) & 1 = 1 THEN coalesce(was_other, place) ELSE place END,
@@ -247,7 +256,8 @@ const settleAttempt = settled + `
 		nullif(($6::bigint[])[ord], {none}), nullif(($7::bigint[])[ord], {none}), nullif(($8::bigint[])[ord], {none}), nullif(($9::bigint[])[ord], {none}), nullif(($10::bigint[])[ord], {none}),
 		nullif(($11::bigint[])[ord], {none}), dead, nullif(($13::bigint[])[ord], {none}), kept, NULL, created, nullif(($14::float8[])[ord], 0),
 		priority, state, limited, queue, type, nullif(($15::text[])[ord], ''), fingerprint, rate_key, ($16::bytea[])[ord], ($17::bytea[])[ord],
-		CASE WHEN state < 6 THEN awaited END, bounds FROM gone)`
+		CASE WHEN state < 6 THEN awaited END, bounds, fair_key, share,
+		CASE WHEN was = 3 AND state IN (3, 4) OR (froms >> 14) & 1 = 1 THEN own_place END FROM gone)`
 
 // settled begins a statement that applies changes, of which $1 are the ids. A job that
 // another transaction has changed meanwhile without raising its version, as Extend does,
@@ -269,24 +279,27 @@ const (
 // settleAll applies changes of everything, as arguments has them, with the froms of
 // settleAttempt.
 const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
-		JOIN unnest($28::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
+		JOIN unnest($30::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
 	c AS MATERIALIZED (SELECT n.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = n.id) AS seq FROM n),
 	{by_seq}{held},
 	taken AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY ((SELECT seqs FROM by_seq)::bigint[]){guard}
-		AND j.version = ($7::bigint[])[{at}] - 1 - (($28::bigint[])[{at}] >> 16)
-		AND (($28::bigint[])[{at}] >> j.state) & 1 = 1
+		AND j.version = ($7::bigint[])[{at}] - 1 - (($30::bigint[])[{at}] >> 16)
+		AND (($30::bigint[])[{at}] >> j.state) & 1 = 1
 		RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority, j.awaited,
-			j.rate_key AS was_key, j.bounds AS was_bounds),
-	gone AS MATERIALIZED (SELECT f.*, t.place, t.other_place, t.was, t.awaited, t.was_key, t.was_bounds,
-		(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND t.was_queue = f.queue AND t.was_priority = f.priority AS stays
-		FROM c f JOIN taken t ON t.seq = f.seq),
+			j.rate_key AS was_key, j.bounds AS was_bounds, j.fair_key AS was_fair_key, j.own_place),
+	gone AS MATERIALIZED (SELECT f.*, t.other_place, t.was, t.awaited, t.was_key, t.was_bounds,
+		CASE WHEN same_key OR t.was <> 3 OR f.state <> 4 THEN t.place ELSE coalesce(t.own_place, t.place) END AS place,
+		CASE WHEN same_key THEN t.own_place WHEN f.fair_key IS NOT NULL THEN coalesce(t.own_place, t.place) END AS own_place,
+		(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND t.was_queue = f.queue AND t.was_priority = f.priority
+			AND same_key AS stays
+		FROM c f JOIN taken t ON t.seq = f.seq CROSS JOIN LATERAL (SELECT f.fair_key IS NOT DISTINCT FROM t.was_fair_key AS same_key) k),
 	body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
 		FROM gone g WHERE b.seq = g.seq),
 	stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, CASE WHEN stays THEN place ELSE new_place END, version, attempt,
 		CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END, wake, deadline, enqueued, started,
 		next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
 		nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint,
-		CASE WHEN state < 6 THEN awaited END, bounds
+		CASE WHEN state < 6 THEN awaited END, bounds, fair_key, share, CASE WHEN stays OR was = 3 AND state = 4 THEN own_place END
 		FROM gone),
 	freed AS (INSERT INTO {schema}.job_freed (name) SELECT DISTINCT was_key FROM gone WHERE was = 4 AND was_bounds IS NOT NULL)`
 
@@ -305,12 +318,12 @@ const completeAll = settled + `
 		AND j.version = ($2::bigint[])[{at}] - 1
 		RETURNING {at} AS ord, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead,
 			j.seq, j.state AS was, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead,
-			j.awaited, j.bounds),
+			j.awaited, j.bounds, j.fair_key, j.share),
 	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created, priority, state, limited,
-			queue, type, worker, fingerprint, rate_key, bounds)
+			queue, type, worker, fingerprint, rate_key, bounds, fair_key, share)
 		SELECT seq, (ARRAY(SELECT place FROM c))[ord], ($2::bigint[])[ord], ($3::bigint[])[ord], nullif(($4::bigint[])[ord], {none}),
 			nullif(($5::bigint[])[ord], {none}), ($6::bigint[])[ord], created, priority, state, limited,
-			queue, type, nullif($7::text, ''), fingerprint, rate_key, bounds FROM gone)`
+			queue, type, nullif($7::text, ''), fingerprint, rate_key, bounds, fair_key, share FROM gone)`
 
 // Ends of active jobs, which most outcomes are, name the partitions, and count.
 const endsCounted = `,
@@ -345,12 +358,13 @@ const refusedStep = `
 // returns those of the states $6, the queues $7, and the types $8 or types that begin as
 // $9, at most $11 among the first $10. With number 0 it returns those two between which
 // the page ends at the latest. $4 and $5 are about finished jobs only: their states, and
-// whether they are dead letters.
+// whether they are dead letters. {c} is the third number of a position, and $12 the one
+// to begin behind, in the order that has one.
 const walking = `WITH way AS MATERIALIZED (SELECT row_number() OVER () AS ord, w.* FROM ({way}) w),
-	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean)
-	SELECT 0::bigint, ord, a, b FROM way WHERE ord IN ((SELECT least(count(*), $10) FROM way), $10 + 1)
+	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean, $12::bigint)
+	SELECT 0::bigint, ord, a, b, {c} FROM way WHERE ord IN ((SELECT least(count(*), $10) FROM way), $10 + 1)
 	UNION ALL
-	SELECT * FROM (SELECT w.seq, w.ord, w.a, w.b FROM way w WHERE w.ord <= $10
+	SELECT * FROM (SELECT w.seq, w.ord, w.a, w.b, {c} FROM way w WHERE w.ord <= $10
 		AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[]))
 		AND ($7::text[] IS NULL OR w.queue = ANY ($7::text[]))
 		AND ($8::text[] IS NULL OR split_part(w.type, '@', 1) = ANY ($8::text[]) OR EXISTS (
@@ -368,19 +382,21 @@ const (
 
 	// The rest of a priority, and all lower or higher ones.
 	walkReady = `SELECT * FROM (
-		(SELECT seq, priority::bigint AS a, place AS b, state, queue, type FROM {schema}.ready
-			WHERE attempt >= 0 AND priority = $1::bigint AND place > $2
-			ORDER BY priority DESC, place LIMIT $3)
+		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
+			WHERE attempt >= 0 AND priority = $1::bigint AND (place, own_place) > ($2, $12)
+			ORDER BY priority DESC, place, own_place LIMIT $3)
 		UNION ALL
-		(SELECT seq, priority, place, state, queue, type FROM {schema}.ready
-			WHERE attempt >= 0 AND priority < $1::bigint ORDER BY priority DESC, place LIMIT $3)) r LIMIT $3`
+		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
+			WHERE attempt >= 0 AND priority < $1::bigint
+			ORDER BY priority DESC, place, own_place LIMIT $3)) r LIMIT $3`
 	walkReadyBack = `SELECT * FROM (
-		(SELECT seq, priority::bigint AS a, place AS b, state, queue, type FROM {schema}.ready
-			WHERE attempt >= 0 AND priority = $1::bigint AND place <= $2
-			ORDER BY priority, place DESC LIMIT $3)
+		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
+			WHERE attempt >= 0 AND priority = $1::bigint AND place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)
+			ORDER BY priority, place DESC, own_place DESC LIMIT $3)
 		UNION ALL
-		(SELECT seq, priority, place, state, queue, type FROM {schema}.ready
-			WHERE attempt >= 0 AND priority > $1::bigint ORDER BY priority, place DESC LIMIT $3)) r LIMIT $3`
+		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
+			WHERE attempt >= 0 AND priority > $1::bigint
+			ORDER BY priority, place DESC, own_place DESC LIMIT $3)) r LIMIT $3`
 
 	// Jobs that are kept and that are not have an index each, and the latter a part of it
 	// for each state and for dead letters. Jobs without a time of their end come last.
@@ -459,8 +475,8 @@ const insertClaim = `WITH free AS MATERIALIZED (SELECT
 		FROM n, free WHERE yes)
 	SELECT {first}, yes FROM n, free`
 
-// behind are the available jobs behind the places passed: level by level, so that no sort
-// is needed.
+// behind are the available jobs behind the places passed, and their own places in rounds:
+// level by level, so that no sort is needed.
 const behind = `WITH RECURSIVE level (priority) AS (
 		(SELECT j.priority FROM {schema}.ready j WHERE {in} ORDER BY j.priority DESC LIMIT 1)
 		UNION ALL
@@ -468,12 +484,14 @@ const behind = `WITH RECURSIVE level (priority) AS (
 			ORDER BY j.priority DESC LIMIT 1)
 		FROM level WHERE level.priority IS NOT NULL)
 	SELECT c.* FROM level CROSS JOIN LATERAL (
-		SELECT j.seq, j.priority, j.place, j.queue, j.type, coalesce(j.rate_key, ''), coalesce(j.wake, {none}),
+		SELECT j.seq, j.priority, j.place, coalesce(j.own_place, 0), j.queue, j.type, coalesce(j.rate_key, ''), coalesce(j.wake, {none}),
 			coalesce(j.bounds, '') FROM {schema}.ready j
 		WHERE {in} AND j.priority = level.priority
-		AND j.place > coalesce((SELECT p.place FROM unnest($1::integer[], $2::bigint[]) p (priority, place) WHERE p.priority = level.priority), {none})
-		ORDER BY j.place LIMIT $3) c
-	WHERE level.priority IS NOT NULL LIMIT $3`
+		AND (j.place, j.own_place) > (
+			coalesce((SELECT p.place FROM unnest($1::integer[], $2::bigint[]) p (priority, place) WHERE p.priority = level.priority), {none}),
+			coalesce((SELECT p.own FROM unnest($1::integer[], $3::bigint[]) p (priority, own) WHERE p.priority = level.priority), 0))
+		ORDER BY j.place, j.own_place LIMIT $4) c
+	WHERE level.priority IS NOT NULL LIMIT $4`
 
 // One more than the greatest number would fail the statement, for all jobs of it. So
 // numbers that no job comes to stay as they are.
@@ -496,6 +514,9 @@ const waits = `(CASE WHEN state = 3 THEN coalesce(other_place, place) ELSE place
 // the gap has room for what the job went through meanwhile. Jobs of older versions of
 // this package began at 1.
 const first = `place * 65536`
+
+// lockRounds locks the rounds of a queue l until the transaction ends: see fair.go.
+const lockRounds = `pg_advisory_xact_lock(hashtextextended('{name} fair ' || l.queue, 3131961357))`
 
 // impossible are jobs that no other statement may meet: of no state, or with numbers that
 // no job comes to.
@@ -537,7 +558,13 @@ func newStatements(schema string) *statements {
 			"{version}", version).Replace(ofTypes)
 	}
 	var q func(sql string) string
-	walked := func(way string) string { return q(strings.ReplaceAll(walking, "{way}", way)) }
+	walked := func(way string) string {
+		c := "0::bigint"
+		if strings.Contains(way, " AS c,") {
+			c = "c"
+		}
+		return q(strings.NewReplacer("{way}", way, "{c}", c).Replace(walking))
+	}
 	walk := func(way, forward, back string) [2]string {
 		return [2]string{
 			walked(strings.ReplaceAll(way, "{behind}", forward)),
@@ -546,7 +573,7 @@ func newStatements(schema string) *statements {
 	}
 	untilStarted := strings.NewReplacer("$1::bigint", "n.started", "b.lease", "n.lease").Replace(until)
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
-		"{first}", first,
+		"{first}", first, "{lock_rounds}", lockRounds,
 		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$6", "$7", "$8")),
 		"{of_types_of_keys}", types("$3", "$4", "$5", "$6"),
 		"{counted}", counted, "{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),
@@ -597,13 +624,16 @@ func newStatements(schema string) *statements {
 		beside:   q(`SELECT max(version), coalesce(max(oldest), 0) FROM {schema}.migration`),
 
 		// Nothing is inserted if one of the queues is draining.
-		insert: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u
-				WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
+		insert: q(`WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue
+				FROM unnest($2::text[], $4::smallint[], $28::text[]) u (queue, state, fair_key)
+				WHERE u.state = 3 AND u.fair_key <> '' ORDER BY u.queue) l),
+			n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u WHERE (SELECT n FROM locked) >= 0
+				AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
 			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT place, created, lease, id, args, job FROM n)
 			INSERT INTO {schema}.stage {standing}
 			SELECT place, place, CASE version WHEN 0 THEN {first} ELSE version END, attempt, NULL, wake, deadline, enqueued, started,
 				next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
-				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, NULL, bounds
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, NULL, bounds, fair_key, share, NULL
 			FROM n RETURNING version`),
 		// The same for fresh jobs, as freshArguments has them.
 		insertFresh: q(`WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
@@ -635,7 +665,7 @@ func newStatements(schema string) *statements {
 		lockedIDs: q(`SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
 		oldest: q(`SELECT {columns} FROM {whole}
 			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
-			ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED`),
+			ORDER BY coalesce(own_place, place) LIMIT $3 FOR UPDATE SKIP LOCKED`),
 		draining: q(`SELECT u.queue FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) JOIN {schema}.queue_state s USING (queue)
 			WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`),
 		depth: q(`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`),
@@ -653,27 +683,27 @@ func newStatements(schema string) *statements {
 					AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused') ORDER BY q.ord),
 				ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused' ORDER BY queue),
 				pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`),
-		// $1 and $2 are the places passed, by priority, $3 is how many, $4 the queue.
-		behindIn:  q(strings.ReplaceAll(behind, "{in}", "j.queue = $4")),
+		// $1 to $3 are the places passed, by priority, $4 is how many, $5 the queue.
+		behindIn:  q(strings.ReplaceAll(behind, "{in}", "j.queue = $5")),
 		behindAll: q(strings.ReplaceAll(behind, "{in}", "j.attempt >= 0")),
 		// $1 are the keys, $2 is the time, $3 to $6 are the types, $7 is the queue, $8
 		// are the queues to leave, $9 says to leave jobs with bounds, $10 are the types
 		// to leave.
 		firstOfKeys: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
-				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), coalesce(j.bounds, '')
+				SELECT j.seq, j.priority, j.place, coalesce(j.own_place, 0), j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), coalesce(j.bounds, '')
 				FROM {schema}.ready j
 				WHERE j.rate_key = k AND (j.bounds IS NULL OR NOT $9) AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
 				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
 				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
-				ORDER BY j.priority DESC, j.place LIMIT 1) c`),
+				ORDER BY j.priority DESC, j.place, j.own_place LIMIT 1) c`),
 		// The same for bounds, up to $9 of each.
 		firstOfBounds: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
-				SELECT j.seq, j.priority, j.place, j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), j.bounds
+				SELECT j.seq, j.priority, j.place, coalesce(j.own_place, 0), j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), j.bounds
 				FROM {schema}.ready j
 				WHERE j.bounds = k AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
 				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
 				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
-				ORDER BY j.priority DESC, j.place LIMIT $9) c`),
+				ORDER BY j.priority DESC, j.place, j.own_place LIMIT $9) c`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
 		settleAttempt: settling(settleAttempt, applied, "stage", "stage"),
@@ -762,15 +792,17 @@ func newStatements(schema string) *statements {
 		// ended. Jobs in states that no due time changes are left to it, too. A job that
 		// ends and that others may wait for comes alone: it may change those behind it.
 		due: q(`WITH found AS MATERIALIZED (
-				SELECT seq, state, wake, {waits} AS place, awaited,
+				SELECT seq, state, wake, {waits} AS place, awaited, queue, fair_key,
 					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.stage
 				WHERE wake <= $1 ORDER BY wake, {waits} LIMIT $2 FOR UPDATE SKIP LOCKED),
 			due AS MATERIALIZED (SELECT * FROM (SELECT *, row_number() OVER () = 1 AS first,
 					bool_or(awaited AND expired) OVER (ROWS UNBOUNDED PRECEDING) AS behind FROM found) f
 				WHERE first OR behind IS NOT TRUE),
 			gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM due WHERE NOT expired)) RETURNING j.*),
+			locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT d.queue FROM due d
+				WHERE d.fair_key IS NOT NULL AND d.state <> 4 AND NOT d.expired ORDER BY d.queue) l),
 			ordered AS MATERIALIZED (
-				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM gone ORDER BY wake, {waits}) d),
+				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM gone WHERE (SELECT n FROM locked) >= 0 ORDER BY wake, {waits}) d),
 			moved AS MATERIALIZED (
 				SELECT j.seq, j.new_place AS place, b.id, j.queue, j.type, (CASE j.state WHEN 4 THEN 4 ELSE 3 END)::smallint AS state,
 					j.priority, j.attempt, {version1} AS version, CASE j.state WHEN 4 THEN {until} ELSE j.deadline END AS wake, j.deadline,
@@ -778,11 +810,13 @@ func newStatements(schema string) *statements {
 					CASE j.state WHEN 4 THEN j.next_retry END AS next_retry, j.finished, j.dead,
 					CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END AS lease_until, b.lease,
 					coalesce(j.progress, 0) AS progress, coalesce(j.worker, '') AS worker, j.fingerprint, j.rate_key,
-					b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited, j.bounds
+					b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited, j.bounds,
+					j.fair_key, j.share, CASE j.state WHEN 4 THEN j.own_place END AS own_place
 				FROM ordered j JOIN {schema}.job b ON b.seq = j.seq),
 			stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued,
 				started, next_retry, finished, dead, lease_until, kept, released, peer_created, nullif(progress, 0), priority, state,
-				limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds FROM moved)
+				limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds, fair_key, share, own_place
+				FROM moved ORDER BY place)
 			SELECT j.place AS ord, {columns} FROM moved j
 			UNION ALL
 			SELECT -d.ord, {columns} FROM (SELECT row_number() OVER () AS ord, seq FROM due WHERE expired) d JOIN {whole} ON j.seq = d.seq`),
@@ -805,6 +839,18 @@ func newStatements(schema string) *statements {
 
 		counts: q(`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`),
 		// One at a time: who comes second would find rows gone that it has waited for.
+		lockRounds: q(`SELECT {lock_rounds} FROM unnest($1::text[]) l (queue)`),
+		// $1 are queues, and $2 priorities.
+		restRounds: q(`DELETE FROM {schema}.served s USING unnest($1::text[], $2::integer[]) l (queue, priority)
+			WHERE s.queue = l.queue AND s.priority = l.priority AND (SELECT j.seq FROM {schema}.ready j
+				WHERE j.queue = l.queue AND j.priority = l.priority AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL`),
+		// All rounds but those that count. Rows are never updated, so a ctid names one.
+		compactServed: q(`DELETE FROM {schema}.served WHERE ctid = ANY (ARRAY(SELECT s.ctid FROM {schema}.served s
+			WHERE EXISTS (SELECT FROM {schema}.served t
+				WHERE t.queue = s.queue AND t.priority = s.priority AND t.place > s.place)
+			OR (SELECT j.seq FROM {schema}.ready j WHERE j.queue = s.queue AND j.priority = s.priority
+				AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL
+			FOR UPDATE SKIP LOCKED))`),
 		compact: q(`WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 			INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`),
 
@@ -1000,10 +1046,11 @@ func newStatements(schema string) *statements {
 			bodies AS MATERIALIZED (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
 			kept AS (INSERT INTO {schema}.quarantined_job (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline,
 					created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key,
-					args, job, outcome, checkpoint, kept, released, other_place, depends, awaited, bounds)
+					args, job, outcome, checkpoint, kept, released, other_place, depends, awaited, bounds, fair_key, share, own_place)
 				SELECT seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
 					b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease, coalesce(s.progress, 0),
-					coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited, s.bounds
+					coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited, s.bounds,
+					s.fair_key, s.share, s.own_place
 				FROM gone s JOIN bodies b USING (seq) RETURNING id, seq),
 			freed AS (INSERT INTO {schema}.job_freed (name) SELECT DISTINCT rate_key FROM gone WHERE state = 4 AND bounds IS NOT NULL)
 			INSERT INTO {schema}.quarantine (kind, name, seq, reason)
@@ -1032,8 +1079,8 @@ func newStatements(schema string) *statements {
 			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job, depends) SELECT seq, created, lease, id, args, job, depends FROM n)
 			INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued, started,
 				next_retry, finished, dead, lease_until, kept, released, CASE WHEN fingerprint IS NOT NULL THEN created END,
-				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds
-				FROM n`),
+				nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds,
+				fair_key, share, own_place FROM n`),
 		releaseCron:  q(`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`),
 		releaseQueue: q(`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`),
 		// The logs of a job that was released stay, and its place in line.

@@ -157,7 +157,7 @@ func (s *Storage) step(
 ) (results []storage.Settled, err error) {
 	into := taken.into
 	slowly := txOf(ctx) != nil || len(into) == 0 || o.distinct() < len(o.encoded) ||
-		s.counting.Load() && len(o.encoded) > 0
+		s.counting.Load() && len(o.encoded) > 0 || len(o.entering()) > 0
 	var applied []bool
 	if !slowly {
 		err = again(func() error {
@@ -320,6 +320,9 @@ func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err 
 					return nil
 				}
 				if err := s.takeBack(ctx, tx, undone); err != nil {
+					return err
+				}
+				if err := s.rest(ctx, tx, back.encoded); err != nil {
 					return err
 				}
 				sql, args := back.of(s.sql.settleCounting), attemptArguments(back.encoded, back.froms)

@@ -146,6 +146,7 @@ func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
 		Then:         true,
 		DependsOn:    true,
 		Ordering:     true,
+		Fairness:     true,
 		Groups:       true,
 		Values:       true,
 		Logs:         true,

@@ -14,3 +14,5 @@ GRANT SELECT, INSERT, DELETE ON {schema}.edge TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.line TO {role};
 -- For jobs with a rate limit that end.
 GRANT INSERT ON {schema}.job_freed TO {role};
+-- For jobs with a fairness key.
+GRANT SELECT, DELETE ON {schema}.served TO {role};

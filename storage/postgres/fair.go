@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Jobs with a fairness key take turns in rounds (package storage, Fairness).
+//
+//   - The column place of such a job is that of its round while it is available, and
+//     own_place is where it would stand without its key. Other jobs have no own_place. So
+//     the order of claims is priority, place, own_place for all jobs.
+//   - A job that becomes available is stored in ready without an own_place. The trigger
+//     take_turn (migration 20) then has it join a round, or begin one. The trigger costs
+//     jobs without a key the look at two columns.
+//   - A claim keeps place in other_place, and own_place, for Unclaim. It adds the latest
+//     of its rounds to the table served, whose latest row counts. Rows are only added,
+//     so claims do not wait for each other.
+//   - served means nothing once no job with a key is available in its queue and priority.
+//     A claim need not look for that: a job that enters does, and Unclaim.
+//
+// Invariants:
+//
+//  1. A transaction in which a job joins a round has locked the queue, by lockRounds,
+//     before it draws the place of the job. So of two jobs that enter the same rounds,
+//     the second one's transaction sees the first job, and has the later place.
+//  2. A transaction locks all queues of an insert, or of a call of Due, in their order.
+//  3. A transaction may lock jobs before and after a queue, and queues of several changes
+//     in any order. If transactions wait for each other, PostgreSQL undoes one of them,
+//     and the call repeats it (again).
+//  4. Claims lock no queue. A job that a claim under way takes still counts as waiting:
+//     the other job has become available before that claim.
+
+// entering are the queues in which changes have a job with a fairness key become
+// available, or keep it so.
+func (o *settling) entering() (queues []string) {
+	for i := range o.encoded {
+		if o.enters(i) {
+			queues = append(queues, o.encoded[i].Queue)
+		}
+	}
+	slices.Sort(queues)
+	return slices.Compact(queues)
+}
+
+func (o *settling) enters(i int) bool {
+	return takesTurn(o.encoded[i:i+1]) && o.froms[i]&returns == 0
+}
+
+// takesTurn reports whether one of some jobs is available and has a fairness key.
+func takesTurn(of []written) bool {
+	return slices.ContainsFunc(of, func(w written) bool {
+		return w.State == rows.Available && w.FairKey != ""
+	})
+}
+
+// lockQueues locks the rounds of queues until the transaction ends.
+func (s *Storage) lockQueues(ctx context.Context, tx transaction, queues []string) error {
+	if len(queues) == 0 {
+		return nil
+	}
+	if err := s.entersIn(ctx, tx); err != nil {
+		return err
+	}
+	return tx.exec(ctx, s.sql.lockRounds, queues)
+}
+
+// entersIn prepares a transaction in which jobs may join rounds. The commit of a caller's
+// transaction then tells claims to look again at the places that they have passed.
+func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
+	if txOf(ctx) == nil {
+		return tx.exec(ctx, s.sql.tune)
+	}
+	if err := s.checkIsolation(ctx, tx); err != nil {
+		return err
+	}
+	return tx.exec(ctx, s.sql.notify, s.channel(), []string{"tx b"})
+}
+
+// rest forgets which rounds were served where jobs that are given back find no other job
+// with a key.
+func (s *Storage) rest(ctx context.Context, tx transaction, back []written) error {
+	var queues, levels []string
+	var priorities []int32
+	for i := range back {
+		if c := &back[i]; c.FairKey != "" {
+			queues = append(queues, c.Queue)
+			levels, priorities = append(levels, c.Queue), append(priorities, int32(c.Priority))
+		}
+	}
+	if len(queues) == 0 {
+		return nil
+	}
+	slices.Sort(queues)
+	if err := s.lockQueues(ctx, tx, slices.Compact(queues)); err != nil {
+		return err
+	}
+	return tx.exec(ctx, s.sql.restRounds, levels, priorities)
+}
+
+// joined has claims look again at the places that they have passed, if a job that a call
+// has stored, and committed, may have joined a round there.
+func (s *Storage) joined(state ojs.State, key string) {
+	if state == ojs.StateAvailable && key != "" {
+		s.forget.Store(true)
+		s.out.addBehind()
+	}
+}
+
+func (s *Storage) joinedAll(list []storage.Record) {
+	for i := range list {
+		s.joined(list[i].State, list[i].Fairness.Key)
+	}
+}
