@@ -16,8 +16,8 @@ type WorkflowEvent struct {
 	// added have their places among those. 0: it is not known.
 	Place int
 	// Remaining is how many steps follow, in a workflow that is one line of steps; -1: it
-	// is none. For other shapes that would take a read of all steps at the end of each:
-	// Workflows.Get counts them.
+	// is none. For other shapes the end of each step would take a read that grows with
+	// the workflow: Workflows.Get counts them.
 	Remaining int
 
 	// Steps is how many steps there are, with callbacks and compensations: in created,
