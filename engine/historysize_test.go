@@ -62,6 +62,25 @@ func TestHistorySizes(t *testing.T) {
 	}
 }
 
+// If the clock has gone back behind the oldest bucket, the history has one bucket at
+// least, so that its values are counted.
+func TestHistorySizesAfterClockWentBack(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		var values []storage.Value
+		for i := range 3 {
+			at := b.start.Truncate(time.Minute).Add(time.Hour + time.Duration(i)*time.Minute)
+			key := fmt.Sprintf("history/1m/%010d/a", at.Unix())
+			values = append(values, storage.Value{Key: key, Data: make([]byte, 100)})
+		}
+		must(t, b.store.(storage.ValueStore).PutValues(b.ctx, b.start, values))
+		list, err := b.HistorySizes(b.ctx)
+		must(t, err)
+		if got := list[1]; got.Values != 3 || got.Bytes != 300 || !got.Exact || !got.Oldest.After(b.start) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // clocked is a storage with a clock of its own.
 type clocked struct{ storage.Storage }
 
