@@ -837,6 +837,33 @@ func ExampleQueues_PauseType() {
 	// Output: email.send is paused by ann - bad release - the job is available
 }
 
+// Stop everything for maintenance, in all processes. A queue that was paused before stays
+// paused after it.
+func ExampleQueues_PauseAll() {
+	ctx, eng := begin()
+	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
+	if err := eng.Queues().PauseAll(ctx, "upgrade"); err != nil {
+		log.Fatal(err)
+	}
+	ticket := enqueue(ctx, eng, "email.send", "a@example.com")
+	work(ctx, eng)
+	job, err := eng.Get(ctx, ticket.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(job.State)
+
+	if err := eng.Queues().ResumeAll(ctx); err != nil {
+		log.Fatal(err)
+	}
+	work(ctx, eng)
+	job, err = ticket.Wait(ctx)
+	fmt.Println(job.State, err)
+	// Output:
+	// available
+	// completed <nil>
+}
+
 // See which processes work on the storage, and tell one to take no more jobs.
 func ExampleNodes() {
 	ctx, eng := begin(engine.WithReports(engine.Reports{Version: "v1.4.0"}))

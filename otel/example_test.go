@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -61,4 +63,35 @@ func Example() {
 	// default enqueue links: 0
 	// smtp links: 0
 	// default process links: 1
+}
+
+// Metrics without spans, for which a job that succeeds makes no event.
+func ExampleNewProducer() {
+	producer := ojsotel.NewProducer()
+	// or sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(producer))
+	reader := sdkmetric.NewManualReader(sdkmetric.WithProducer(producer))
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	telemetry, err := ojsotel.New(ojsotel.WithMeterProvider(meters), ojsotel.WithProducer(producer))
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.New[string](memory.New(), engine.WithObserver(telemetry.Metrics()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := eng.Enqueue(context.Background(), "mail.send", "ada@example.org"); err != nil {
+		log.Fatal(err)
+	}
+	var collected metricdata.ResourceMetrics
+	if err := reader.Collect(context.Background(), &collected); err != nil {
+		log.Fatal(err)
+	}
+	for _, scope := range collected.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			fmt.Println(m.Name, m.Unit)
+		}
+	}
+	// Output:
+	// ojs.job.enqueued {job}
+	// ojs.job.enqueue_duration s
 }
