@@ -36,7 +36,7 @@ type JobMeter struct {
 	Wait, Run Histogram
 
 	// EnqueueTime is how long calls that enqueued took, for each of their jobs, by
-	// DurationBounds. It is for systems of metrics, as are the two below: the history
+	// DurationBounds. It is for systems of metrics, as are those below: the history
 	// does not keep them.
 	EnqueueTime MetricHistogram
 	// QueueTime is how long jobs were available before an attempt 1 began, by WaitBounds.
