@@ -11,10 +11,10 @@ func TestTurns(t *testing.T) {
 	var got turns
 	want := make(map[uint64]int)
 	for n := range 24_000 {
-		at := uint64(1 + rnd.Intn(200))
+		at := uint64(1 + rnd.Intn(100))
 		switch leave := 1 + n/1500%4; { // of 4: the list grows long and falls empty
 		case want[at] == 0 && rnd.Intn(4) < leave:
-		case want[at] > 0 && rnd.Intn(4) < leave:
+		case want[at] == 3 || want[at] > 0 && rnd.Intn(4) < leave:
 			got.remove(at)
 			if want[at]--; want[at] == 0 {
 				delete(want, at)
@@ -23,7 +23,7 @@ func TestTurns(t *testing.T) {
 			got.add(at)
 			want[at]++
 		}
-		jobs, last, next, from := 0, uint64(0), uint64(0), uint64(rnd.Intn(201))
+		jobs, last, next, from := 0, uint64(0), uint64(0), uint64(rnd.Intn(101))
 		for at, n := range want {
 			jobs += n
 			last = max(last, at)
@@ -48,6 +48,9 @@ func TestTurnsKeepNothing(t *testing.T) {
 		if at >= 10 {
 			list.remove(at - 9)
 		}
+	}
+	if at, _ := list.after(0); at != 99_991 || list.jobs != 10 {
+		t.Errorf("%d jobs are left, from %d on, not 10 from 99991 on", list.jobs, at)
 	}
 	if cap(list.list) > 100 {
 		t.Errorf("10 rounds have room for %d", cap(list.list))

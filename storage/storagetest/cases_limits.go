@@ -192,6 +192,23 @@ var limitCases = []Case{
 			if done := c.obeying(9); !done.Opens.IsZero() {
 				c.failf("nothing waits, and limits open at %v", done.Opens)
 			}
+
+			// A clock that goes back closes what a claim has found open.
+			rate = limit(ojs.RateLimit{Key: "back", Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}})
+			ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
+			begin = c.now
+			got = c.insert(c.job(rate), c.job(rate, ttl), c.job(priority(-1)))
+			c.obeying(1, got[0])
+			c.now = begin.Add(10 * time.Second)
+			c.claims(storage.Claim{Limits: new(storage.Limited), Types: []string{"none"}, Max: 1})
+			c.now = begin.Add(2 * time.Second)
+			q := storage.Claim{Limits: new(storage.Limited), Max: 2}
+			if c.cfg.SettleClaims {
+				c.stepped(q, 2, got[2])
+			} else {
+				c.claims(q, got[2])
+			}
+			c.wantOpens(begin.Add(10 * time.Second))
 		},
 	},
 	{
@@ -793,6 +810,9 @@ var limitCases = []Case{
 				c.failf("the claim that starts a job tells of %v, not of %v", done.Closed, k)
 			}
 			tells()
+			second := c.insert(c.job(atOnce("s", 1), jobType("s")), c.job(atOnce("s", 1), jobType("s")))
+			c.claims(storage.Claim{Types: []string{"s"}, Max: 9}, second[0])
+			tells(storage.ClosedKey{Key: "s", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 1})
 		},
 	},
 	{
