@@ -110,15 +110,15 @@ var lineCases = []Case{
 			c.wantMoved("the end", c.endsBy(l[2], isCancelled), is(last, isAvailable))
 
 			// Jobs deleted in line leave nothing that a job of another line meets.
-			l = c.line("deleted", 3)
-			for _, id := range l[1:] {
+			l = c.line("deleted", 4)
+			for _, id := range l[1:3] {
 				c.settled(c.get(id), c.to(isCancelled))
 			}
-			_, err := c.S.Delete(c.ctx, l[1:])
+			_, err := c.S.Delete(c.ctx, l[1:3])
 			c.noErr("Delete", err)
-			first := c.one()
+			c.claim(1000)
 			other := c.line("other", 3)
-			c.wantMoved("the end before deleted jobs", c.ends(first, isCompleted).Moved)
+			c.wantMoved("the end", c.ends(c.get(l[0]), isCompleted).Moved, is(l[3], isAvailable))
 			c.hasTurn(other...)
 		}},
 	{"order-3", "Ordering/Holds", "Insert.OrderingKey",
@@ -231,6 +231,13 @@ var lineCases = []Case{
 			c.wantMoved("the end of a job that was activated", c.endsBy(waits.Record.ID, isCompleted),
 				is(behind, isAvailable))
 			c.endsBy(behind, isCompleted)
+
+			// A job without a key that others wait for may be activated, too.
+			plain := c.insert(c.job(pending))[0]
+			after := c.wait(ojs.AllSucceeded, []string{plain})
+			c.settled(c.get(plain), c.to(isAvailable))
+			c.wantMoved("the end without a key", c.endsBy(plain, isCompleted), is(after, isAvailable))
+			c.endsBy(after, isCompleted)
 			if !c.cfg.Groups {
 				return
 			}
@@ -256,6 +263,10 @@ var lineCases = []Case{
 				c.failf("a job whose dependency has ended: %+v", d)
 			}
 			c.wantMoved("the end", c.endsBy(l[1], isCompleted), is(both.Record.ID, isAvailable))
+			l = c.line("m", 1)
+			waits = c.wait(ojs.AllSucceeded, l)
+			c.insertOne(c.ordered("m", []string{c.active().ID})) // it has the turn, and does not move
+			c.wantMoved("the end", c.endsBy(l[0], isCompleted), is(waits, isAvailable))
 		}},
 	{"order-6", "Ordering/Then", "Change.Then",
 		"A job that follows another of its key has its turn after those that were in line.",
@@ -317,6 +328,14 @@ var lineCases = []Case{
 			in.OrderingKey = "k"
 			in.Record.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded}
 			c.wantMoved("Revive", c.revive(in), is(l[2], isAvailable))
+
+			// A job that is revived without its key has left its line.
+			l = c.line("left", 3)
+			c.wantMoved("the end", c.endsBy(l[0], isCompleted), is(l[1], isAvailable))
+			c.revive(again(c.get(l[0]), isAvailable))
+			waits := c.wait(ojs.AllEnded, l[:1])
+			c.wantMoved("the end out of line", c.endsBy(l[0], isCompleted), is(waits, isAvailable))
+			c.wantMoved("the end", c.ends(c.get(l[1]), isCompleted).Moved, is(l[2], isAvailable))
 
 			// The turn is given after what the job depends on is counted.
 			l = c.line("m", 2)
