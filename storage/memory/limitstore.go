@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -91,15 +92,10 @@ func (s *Storage) bindAll(c *counter) {
 			if c.has(g) {
 				g.lanes = append(g.lanes, l)
 				l.groups = append(l.groups, g)
+				c.active += g.active
 			}
 		}
 	}
-	s.all.from(0, func(e entry) bool {
-		if e.job.state == active && c.has(e.job.kind.group) {
-			c.active++
-		}
-		return true
-	})
 }
 
 // has reports whether the limit of a queue or type is that of a group.
@@ -127,15 +123,16 @@ func (s *Storage) GetLimit(
 	c := s.ready.limits.byName[limit]
 	if c == nil && limit.Kind != storage.LimitKey { // it has no bounds, and may have jobs
 		c = &counter{LimitName: limit, until: never, blocked: never}
-		s.all.from(0, func(e entry) bool {
-			if e.job.state == active && c.has(e.job.kind.group) {
-				c.active++
+		for _, types := range s.ready.queues {
+			for _, g := range types {
+				if c.has(g) {
+					c.active += g.active
+				}
 			}
-			return true
-		})
+		}
 	}
 	if c != nil {
-		if state, there := s.limitOf(c, now); there {
+		if state, there := s.limitOf(c, now, s.expiredReady(now)); there {
 			return state, nil
 		}
 	}
@@ -164,12 +161,13 @@ func (s *Storage) ListLimits(
 		}
 	}
 	slices.SortFunc(found, func(a, b *counter) int { return cmp.Compare(a.Name, b.Name) })
+	expired := s.expiredReady(now)
 	var list []storage.Limit
 	for _, c := range found {
 		if len(list) >= most {
 			break
 		}
-		state, there := s.limitOf(c, now)
+		state, there := s.limitOf(c, now, expired)
 		if there && (kind == storage.LimitKey || state.Setting != nil || !state.BlockedUntil.IsZero()) {
 			list = append(list, state)
 		}
@@ -177,9 +175,9 @@ func (s *Storage) ListLimits(
 	return list, nil
 }
 
-// limitOf is the state of a limit. It reports false if there is nothing to tell.
-func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
-	s.ready.bringBack(now)
+// limitOf is the state of a limit, where expired has the available jobs of each bucket
+// whose deadline has come. It reports false if there is nothing to tell.
+func (s *Storage) limitOf(c *counter, now time.Time, expired map[*bucket]int) (storage.Limit, bool) {
 	ns := now.UnixNano()
 	state := storage.Limit{LimitName: c.LimitName, Active: c.active}
 	if set := c.settingAt(ns); set != nil {
@@ -192,7 +190,7 @@ func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
 	own := c.last
 	for _, l := range c.lanes {
 		for _, b := range l.buckets {
-			n := b.count(now)
+			n := b.count() - expired[b]
 			state.Waiting += n
 			if own.Key == "" && n > 0 {
 				own = l.own
@@ -205,9 +203,9 @@ func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
 				if !c.has(g) {
 					continue
 				}
-				state.Waiting += g.plain.count(now)
+				state.Waiting += g.plain.count() - expired[g.plain]
 				for _, b := range g.keyed {
-					state.Waiting += b.count(now)
+					state.Waiting += b.count() - expired[b]
 				}
 			}
 		}
@@ -230,13 +228,23 @@ func (s *Storage) limitOf(c *counter, now time.Time) (storage.Limit, bool) {
 		!state.BlockedUntil.IsZero()
 }
 
-// count returns how many jobs the bucket has that are not expired.
-func (b *bucket) count(now time.Time) (n int) {
+// count returns how many jobs the bucket has, expired ones included.
+func (b *bucket) count() (n int) {
 	for _, l := range b.top.items {
-		for j := l.first; j != nil; j = j.next {
-			if !j.expired(now) {
-				n++
-			}
+		n += l.n
+	}
+	return n
+}
+
+// expiredReady puts the jobs that are not expired at now back into their buckets, and
+// counts the expired ones of each bucket. It costs a look at each job that is due.
+func (s *Storage) expiredReady(now time.Time) map[*bucket]int {
+	s.ready.bringBack(now)
+	n := make(map[*bucket]int)
+	due := scheduler.Place{Due: now.UnixNano(), Turn: math.MaxInt64}
+	for _, l := range s.due.ListBack(due, math.MaxInt) {
+		if level := l.Item.Value.level; level != nil {
+			n[level.bucket]++
 		}
 	}
 	return n

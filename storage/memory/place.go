@@ -24,8 +24,11 @@ func (s *Storage) place(j *job) {
 		s.ready.takeRound(j)
 		s.ready.add(j)
 	}
-	if j.state == active && j.counts() {
-		s.ready.limits.active(j, 1)
+	if j.state == active {
+		j.kind.group.active++
+		if j.counts() {
+			s.ready.limits.active(j, 1)
+		}
 	}
 	s.addPeer(j)
 	if s.heard {
@@ -43,9 +46,12 @@ func (s *Storage) displace(j *job) {
 		s.ready.leaveRound(j)
 	}
 	s.ready.remove(j)
-	if j.state == active && j.counts() {
-		if awaited := s.ready.limits.active(j, -1); awaited && s.heard {
-			s.notice.Available = true
+	if j.state == active {
+		j.kind.group.active--
+		if j.counts() {
+			if awaited := s.ready.limits.active(j, -1); awaited && s.heard {
+				s.notice.Available = true
+			}
 		}
 	}
 	s.removePeer(j)

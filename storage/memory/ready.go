@@ -50,6 +50,7 @@ type group struct {
 	lanes          []*lane              // of the limits of its queue and type; nil: none
 	buckets        heap[*bucket]        // not empty ones whose keys are open
 	kinds          int                  // of its jobs, those that are not available too
+	active         int                  // how many of its jobs are
 	indexed        bool                 // in its typeIndex
 	at             int
 }
@@ -87,6 +88,7 @@ type level struct {
 	priority    int32
 	key         string // the fairness key of its jobs
 	first, last *job
+	n           int // of jobs
 	at          int
 }
 
@@ -100,6 +102,7 @@ func (l *level) moved(to int) { l.at = to }
 
 // append enters a job at the end of the list.
 func (l *level) append(j *job) {
+	l.n++
 	j.level, j.prev = l, l.last
 	if l.last != nil {
 		l.last.next = j
@@ -111,6 +114,7 @@ func (l *level) append(j *job) {
 
 // unlink takes a job out of the list.
 func (l *level) unlink(j *job) {
+	l.n--
 	if j.prev != nil {
 		j.prev.next = j.next
 	} else {

@@ -248,8 +248,8 @@ const (
 		AND (wake IS NULL OR wake > ?2) LIMIT 1)
 		FROM job INDEXED BY job_key WHERE state = 3 AND rate_key = ?1 AND bounds IS NOT NULL
 		AND (wake IS NULL OR wake > ?2)`
-	waitingOfQueue = `SELECT count(*) FROM job INDEXED BY job_ready WHERE state = 3 AND queue = ?1
-		AND (wake IS NULL OR wake > ?2)`
+	waitingOfQueue = `SELECT (SELECT coalesce(sum(n), 0) FROM tally WHERE state = 3 AND queue = ?1)
+		- (SELECT count(*) FROM job WHERE wake <= ?2 AND state = 3 AND queue = ?1)`
 	waitingOfType = `SELECT count(*) FROM job INDEXED BY job_ready_all
 		WHERE state = 3 AND (type = ?1 OR (type > ?1 || '@' AND type < ?1 || 'A'))
 		AND (wake IS NULL OR wake > ?2)`
