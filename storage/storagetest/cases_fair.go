@@ -49,9 +49,9 @@ var fairCases = []Case{
 			b := c.tenant(2, fair("b"))
 			d := c.tenant(1, fair("d"))
 			other := c.insert(c.job(fair("e"), queue("other")), c.job(fair("f"), queue("another")))
-			first := c.insert(c.job(fair("a"), priority(1)))[0]
+			high := c.insert(c.job(fair("a"), priority(1)), c.job(fair("g"), priority(1)))
 			c.order(storage.Claim{Queues: []string{"other"}}, other[0])
-			c.inTurn(storage.Claim{}, first, a[0], b[0], d[0], a[1], b[1], a[2], a[3], other[1])
+			c.inTurn(storage.Claim{}, high[0], high[1], a[0], b[0], d[0], a[1], b[1], a[2], a[3], other[1])
 			two := c.insert(c.job(fair("a")), c.job(fair("a")), c.job(fair("b")))
 			late := c.insert(c.job(fair("b"), func(r *storage.Record) { r.Type = "another" }))[0]
 			c.inTurn(storage.Claim{}, two[0], two[2], two[1], late)

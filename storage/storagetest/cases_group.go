@@ -79,7 +79,8 @@ var groupCases = []Case{
 			for _, first := range []storage.Record{active, c.reach(isCompleted), c.reach(isCancelled)} {
 				_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{first.ID, other})
 				var bad *ojs.TransitionError
-				if !errors.As(err, &bad) || bad.ID != first.ID || bad.From != first.State {
+				if !errors.As(err, &bad) || bad.ID != first.ID || bad.From != first.State ||
+					bad.To != isCancelled {
 					c.failf("CancelAll of a job that is %s: %v", first.State, err)
 				}
 			}
