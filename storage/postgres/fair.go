@@ -28,7 +28,8 @@ import (
 //  1. A transaction in which a job joins a round has locked the queue, by lockRounds,
 //     before it draws the place of the job. So of two jobs that enter the same rounds,
 //     the second one's transaction sees the first job, and has the later place.
-//  2. A transaction locks all queues of an insert, or of a call of Due, in their order.
+//  2. A transaction locks all queues of an insert, or of a call of Due, in the order of
+//     their bytes, whatever the collation of the database.
 //  3. A transaction may lock jobs before and after a queue, and queues of several changes
 //     in any order. If transactions wait for each other, PostgreSQL undoes one of them,
 //     and the call repeats it (again).

@@ -624,9 +624,9 @@ func newStatements(schema string) *statements {
 		beside:   q(`SELECT max(version), coalesce(max(oldest), 0) FROM {schema}.migration`),
 
 		// Nothing is inserted if one of the queues is draining.
-		insert: q(`WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue
+		insert: q(`WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
 				FROM unnest($2::text[], $4::smallint[], $28::text[]) u (queue, state, fair_key)
-				WHERE u.state = 3 AND u.fair_key <> '' ORDER BY u.queue) l),
+				WHERE u.state = 3 AND u.fair_key <> '' ORDER BY 1) l),
 			n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u WHERE (SELECT n FROM locked) >= 0
 				AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
 			body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT place, created, lease, id, args, job FROM n)

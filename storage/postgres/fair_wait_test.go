@@ -1,0 +1,71 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
+)
+
+// holdRounds stores a job with a fairness key in a transaction that stays open. It
+// returns the transaction, which the test ends.
+func holdRounds(t *testing.T, s storage.Storage, pool *pgxpool.Pool, r storage.Record) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	must(t, insert(postgres.WithTx(t.Context(), tx), s, r))
+	return tx
+}
+
+// An insert locks the rounds of queues in the order of bytes, as other calls do, whatever
+// the collation of the database.
+func TestRoundsAreLockedInOneOrder(t *testing.T) {
+	admin := connect(t)
+	const database = "ojs_collated"
+	_, err := admin.Exec(t.Context(), "CREATE DATABASE "+database+" TEMPLATE template0 ENCODING 'UTF8'"+
+		" LOCALE_PROVIDER icu ICU_LOCALE 'en-US-u-ka-shifted' LOCALE 'C'")
+	if err != nil && strings.Contains(strings.ToLower(err.Error()), "icu") {
+		t.Skip(err)
+	}
+	must(t, err)
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "DROP DATABASE "+database+" WITH (FORCE)")
+		must(t, err)
+	})
+	config := admin.Config().Copy()
+	config.ConnConfig.Database = database
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	must(t, err)
+	defer pool.Close()
+	s, err := postgres.Open(t.Context(), pool)
+	must(t, err)
+	defer s.Close()
+	const first, second = "a-c", "ab" // the collation ignores the hyphen
+	in := func(n int, queue string) storage.Record {
+		r := fairRecord(n, "tenant", 1)
+		r.Queue = queue
+		return r
+	}
+	tx := holdRounds(t, s, pool, in(1, first))
+	done := make(chan error, 1)
+	go func() { done <- insert(t.Context(), s, in(2, second), in(3, first)) }()
+	awaitBlocked(t, admin, int(tx.Conn().PgConn().PID()))
+	tx2, err := pool.Begin(t.Context())
+	must(t, err)
+	defer tx2.Rollback(context.Background())
+	short, cancel := context.WithTimeout(postgres.WithTx(t.Context(), tx2), 5*time.Second)
+	defer cancel()
+	if err := insert(short, s, in(4, second)); err != nil {
+		t.Errorf("an insert that waits for the rounds of %q holds those of %q: %v", first, second, err)
+	}
+	_ = tx2.Rollback(t.Context())
+	must(t, tx.Commit(t.Context()))
+	must(t, <-done)
+}
