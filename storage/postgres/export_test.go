@@ -26,11 +26,13 @@ func WithPatience(d time.Duration) Option { return func(c *config) { c.patience 
 
 // Pending returns how many calls wait for a statement to share.
 func (s *Storage) Pending() int {
-	s.inserts.mu.Lock()
-	defer s.inserts.mu.Unlock()
-	s.settles.mu.Lock()
-	defer s.settles.mu.Unlock()
-	return len(s.inserts.pending) + len(s.settles.pending)
+	return pending(&s.inserts) + pending(&s.insertsInTurn) + pending(&s.settles) + pending(&s.settlesInTurn)
+}
+
+func pending[C waiting](b *batcher[C]) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.pending)
 }
 
 // CheckMigrations tells of a migration whose number is not that of its place.

@@ -33,7 +33,9 @@ import (
 //  3. A transaction may lock jobs before and after a queue, and queues of several changes
 //     in any order. If transactions wait for each other, PostgreSQL undoes one of them,
 //     and the call repeats it (again).
-//  4. Claims lock no queue. A job that a claim under way takes still counts as waiting:
+//  4. A call that waits for a queue shares its statement with none that does not: see
+//     insertsInTurn and settlesInTurn.
+//  5. Claims lock no queue. A job that a claim under way takes still counts as waiting:
 //     the other job has become available before that claim.
 
 // entering are the queues in which changes have a job with a fairness key become

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
@@ -22,6 +23,49 @@ func holdRounds(t *testing.T, s storage.Storage, pool *pgxpool.Pool, r storage.R
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	must(t, insert(postgres.WithTx(t.Context(), tx), s, r))
 	return tx
+}
+
+// A call in which a job joins a round waits for a transaction that holds the rounds of
+// its queue. Calls without such a job do not wait for that call.
+func TestOthersDoNotWaitForRounds(t *testing.T) {
+	for _, what := range []string{"insert", "settle"} {
+		t.Run(what, func(t *testing.T) {
+			s, _ := open(t, "")
+			pool := connect(t)
+			waits, plain := fairRecord(1, "tenant", 1), record(2)
+			call := func(r storage.Record) error { return insert(t.Context(), s, r) }
+			if what == "settle" {
+				waits.State, waits.ScheduledAt = ojs.StateScheduled, time.Now().Add(time.Hour)
+				plain.State, plain.ScheduledAt = waits.State, waits.ScheduledAt
+				must(t, insert(t.Context(), s, waits, plain))
+				call = func(r storage.Record) error {
+					got, err := s.Get(t.Context(), r.ID)
+					if err != nil {
+						return err
+					}
+					got.State = ojs.StateAvailable
+					out, err := s.Settle(t.Context(), time.Now(), []storage.Change{{Record: got}}, nil)
+					if err == nil {
+						err = out[0].Err
+					}
+					return err
+				}
+			}
+			tx := holdRounds(t, s, pool, fairRecord(3, "tenant", 1))
+			joined, stored := make(chan error, 1), make(chan error, 1)
+			go func() { joined <- call(waits) }()
+			awaitBlocked(t, pool, int(tx.Conn().PgConn().PID()))
+			go func() { stored <- call(plain) }()
+			select {
+			case err := <-stored:
+				must(t, err)
+			case <-time.After(5 * time.Second):
+				t.Error("a call without a fairness key waits for one with")
+			}
+			must(t, tx.Commit(t.Context()))
+			must(t, <-joined)
+		})
+	}
 }
 
 // An insert locks the rounds of queues in the order of bytes, as other calls do, whatever

@@ -36,7 +36,11 @@ func (s *Storage) Insert(
 		}
 		c := &insertCall{encoded: encoded, claim: claimOf(batch), now: rows.Nanos(now)}
 		c.ended = make(chan struct{})
-		if err := s.inserts.do(ctx, c); err != nil {
+		inserts := &s.inserts
+		if takesTurn(encoded) {
+			inserts = &s.insertsInTurn
+		}
+		if err := inserts.do(ctx, c); err != nil {
 			if c.claim != nil {
 				s.ends.Go(func() { s.giveBack(c) })
 			}

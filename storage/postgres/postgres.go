@@ -74,10 +74,15 @@ type Storage struct {
 
 	inserts batcher[*insertCall]
 	settles batcher[*settleCall]
-	hub     notify.Hub
-	out     outbox
-	stop    context.CancelFunc
-	ends    sync.WaitGroup // of the goroutines that stop stops
+
+	// The same for calls that may wait for the rounds of a queue (fair.go).
+	insertsInTurn batcher[*insertCall]
+	settlesInTurn batcher[*settleCall]
+
+	hub  notify.Hub
+	out  outbox
+	stop context.CancelFunc
+	ends sync.WaitGroup // of the goroutines that stop stops
 
 	mu     sync.RWMutex // held for reading by every call, for writing by Close
 	closed bool
@@ -198,8 +203,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 	}
 	s.turn = make(chan struct{}, 1)
 	s.aside = make(chan struct{}, 1)
-	s.inserts.flush = s.flushInserts
-	s.settles.flush = s.flushSettles
+	s.inserts.flush, s.insertsInTurn.flush = s.flushInserts, s.flushInserts
+	s.settles.flush, s.settlesInTurn.flush = s.flushSettles, s.flushSettles
 	s.out.signal = make(chan struct{}, 1)
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.ends.Go(func() { s.watch(ctx) })

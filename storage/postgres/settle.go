@@ -59,9 +59,13 @@ func (s *Storage) Settle(
 		c.froms[i] = int64(rows.From(c.encoded[i].State))
 		c.sameJob = c.sameJob && changes[i].AttemptFieldsOnly
 	}
+	settles := &s.settles
+	if len(c.entering()) > 0 {
+		settles = &s.settlesInTurn
+	}
 	if tx := txOf(ctx); tx != nil {
 		s.settleIn(ctx, tx, []*settleCall{c})
-	} else if err := s.settles.do(ctx, c); err != nil {
+	} else if err := settles.do(ctx, c); err != nil {
 		return dst, err
 	}
 	if c.err != nil {
