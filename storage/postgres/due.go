@@ -58,7 +58,7 @@ func (s *Storage) dueAll(ctx context.Context, now time.Time, limit int, d *stora
 
 // due is a round of dueAll. It returns how many jobs it has found due.
 func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) (n int, err error) {
-	list, err := selectRows(ctx, tuned{s}, true, s.sql.due, rows.Nanos(now), limit)
+	list, err := selectRows(ctx, joining{tuned{s}}, true, s.sql.due, rows.Nanos(now), limit)
 	if err != nil {
 		return 0, err
 	}

@@ -84,6 +84,24 @@ func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
 	return tx.exec(ctx, s.sql.notify, s.channel(), []string{"tx b"})
 }
 
+// joining makes statements that lock rounds by themselves. Under another default isolation
+// they need a transaction, to see the jobs that have joined while they waited.
+type joining struct{ tuned }
+
+func (q joining) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
+	if !q.s.isolated {
+		return q.tuned.query(ctx, sql, args, read)
+	}
+	return q.s.within(ctx, func(ctx context.Context) error {
+		return begun(ctx, q.tuned, func(tx transaction) error {
+			if err := tx.exec(ctx, q.s.sql.tune); err != nil {
+				return err
+			}
+			return tx.query(ctx, sql, args, read)
+		})
+	})
+}
+
 // rest forgets which rounds were served where jobs that are given back find no other job
 // with a key.
 func (s *Storage) rest(ctx context.Context, tx transaction, back []written) error {

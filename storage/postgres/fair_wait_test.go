@@ -113,3 +113,42 @@ func TestRoundsAreLockedInOneOrder(t *testing.T) {
 	must(t, tx.Commit(t.Context()))
 	must(t, <-done)
 }
+
+// Under any default isolation, a job sees those that have joined rounds while its call
+// waited.
+func TestTurnsUnderDefaultIsolation(t *testing.T) {
+	for _, level := range []string{"repeatable read", "serializable"} {
+		for _, what := range []string{"insert", "due"} {
+			t.Run(level+" "+what, func(t *testing.T) {
+				s, name := open(t, "")
+				pool := connect(t)
+				other, err := postgres.Open(t.Context(), isolated(t, level), postgres.WithSchema(name))
+				must(t, err)
+				defer other.Close()
+				must(t, insert(t.Context(), s, fairRecord(1, "first", 1), fairRecord(2, "first", 1)))
+				late := fairRecord(4, "second", 1)
+				call := func() error { return insert(t.Context(), other, late) }
+				if what == "due" {
+					late.State, late.ScheduledAt = ojs.StateScheduled, time.Now().Add(-time.Second)
+					must(t, insert(t.Context(), s, late))
+					call = func() error {
+						_, err := other.Due(t.Context(), time.Now(), 10, nil)
+						return err
+					}
+				}
+				tx := holdRounds(t, s, pool, fairRecord(3, "second", 1))
+				done := make(chan error, 1)
+				go func() { done <- call() }()
+				awaitBlocked(t, pool, int(tx.Conn().PgConn().PID()))
+				must(t, tx.Commit(t.Context()))
+				must(t, <-done)
+				var together int
+				must(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT FROM "+name+`.ready
+					GROUP BY place, fair_key HAVING count(*) > 1) r`).Scan(&together))
+				if together > 0 {
+					t.Error("two jobs of a key with weight 1 are in one round")
+				}
+			})
+		}
+	}
+}

@@ -214,7 +214,7 @@ func (s *Storage) insertAll(c *insertCall, starts []int64) {
 		sql, args = s.sql.insertFresh, freshArguments(c.encoded)
 	default:
 		if args = arguments(c.encoded); takesTurn(c.encoded) {
-			query = tuned{s}.query
+			query = joining{tuned{s}}.query
 		}
 	}
 	c.err = again(func() error {
@@ -269,6 +269,12 @@ func (s *Storage) lock(ctx context.Context, tx transaction, kind string, names [
 	return tx.exec(ctx, s.sql.leaveNames, hashes)
 }
 
+// seesCommits reports whether, under a level of isolation, each statement sees what was
+// committed before it.
+func seesCommits(level string) bool {
+	return level == "read committed" || level == "read uncommitted" // which is the same
+}
+
 // checkIsolation refuses a caller's transaction that does not see what others commit.
 func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
 	if txOf(ctx) == nil {
@@ -279,7 +285,7 @@ func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
 	if err := tx.query(ctx, s.sql.isolation, nil, one(&some, &level)); err != nil {
 		return err
 	}
-	if level == "read committed" || level == "read uncommitted" { // which is the same
+	if seesCommits(level) {
 		return nil
 	}
 	return &ojs.InvalidError{

@@ -75,6 +75,8 @@ type Storage struct {
 	inserts batcher[*insertCall]
 	settles batcher[*settleCall]
 
+	isolated bool // the default isolation does not see what others commit
+
 	// The same for calls that may wait for the rounds of a queue (fair.go).
 	insertsInTurn batcher[*insertCall]
 	settlesInTurn batcher[*settleCall]
@@ -196,6 +198,11 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 		if err := s.lookForPaused(ctx, pool); err != nil {
 			return err
 		}
+		var level string
+		if err := pool.QueryRow(ctx, s.sql.isolation).Scan(&level); err != nil {
+			return err
+		}
+		s.isolated = !seesCommits(level)
 		return s.lookForWide(ctx, pool)
 	})
 	if err != nil {
