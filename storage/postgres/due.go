@@ -56,9 +56,17 @@ func (s *Storage) dueAll(ctx context.Context, now time.Time, limit int, d *stora
 	}
 }
 
+// heldPause is how soon Due is to be called again for jobs that it has left since other
+// transactions hold their rounds.
+const heldPause = 100 * time.Millisecond
+
 // due is a round of dueAll. It returns how many jobs it has found due.
 func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) (n int, err error) {
-	list, err := selectRows(ctx, joining{tuned{s}}, true, s.sql.due, rows.Nanos(now), limit)
+	list, err := selectRows(ctx, joining{tuned{s}}, true, s.sql.due, rows.Nanos(now), limit, false)
+	held := isCode(err, lockNotAvailable) // the rounds of a queue
+	if held {
+		list, err = selectRows(ctx, tuned{s}, true, s.sql.due, rows.Nanos(now), limit, true)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -113,6 +121,9 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	d.Next = time.Time{}
 	if next != nil {
 		d.Next = rows.Time(*next)
+	}
+	if held && len(list) < limit && !d.Next.After(now) {
+		d.Next = now.Add(heldPause) // what is left waits for rounds
 	}
 	return len(list), err
 }

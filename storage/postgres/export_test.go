@@ -158,7 +158,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"extend": {
 			s.sql.extend, []any{ids, []int64{1, 1}, []float64{0, 0}, [][]byte{nil, nil}, now},
 		},
-		"due":     {s.sql.due, []any{now, 10}},
+		"due":     {s.sql.due, []any{now, 10, false}},
 		"next":    {s.sql.nextWake, nil},
 		"peers":   {s.sql.peers, []any{ids}},
 		"locked":  {s.sql.locked, []any{[]int64{1, 2}}},

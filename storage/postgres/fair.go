@@ -35,7 +35,9 @@ import (
 //     and the call repeats it (again).
 //  4. A call that waits for a queue shares its statement with none that does not: see
 //     insertsInTurn and settlesInTurn.
-//  5. Claims lock no queue. A job that a claim under way takes still counts as waiting:
+//  5. Due waits a short time for queues. If one is held for longer, it leaves the jobs that
+//     would join rounds to a later call, so that others are not late.
+//  6. Claims lock no queue. A job that a claim under way takes still counts as waiting:
 //     the other job has become available before that claim.
 
 // entering are the queues in which changes have a job with a fairness key become

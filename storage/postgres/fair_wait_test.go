@@ -68,6 +68,35 @@ func TestOthersDoNotWaitForRounds(t *testing.T) {
 	}
 }
 
+// Due promotes other jobs while a transaction holds the rounds of a queue, and those of
+// the queue afterwards.
+func TestDueBesideHeldRounds(t *testing.T) {
+	s, _ := open(t, "", postgres.WithPatience(5*time.Second))
+	pool := connect(t)
+	now := time.Now()
+	waits, plain := fairRecord(1, "tenant", 1), record(2)
+	waits.State, waits.ScheduledAt = ojs.StateScheduled, now.Add(-time.Minute)
+	plain.State, plain.ScheduledAt = ojs.StateScheduled, now.Add(-time.Second)
+	must(t, insert(t.Context(), s, waits, plain))
+	tx := holdRounds(t, s, pool, fairRecord(3, "tenant", 1))
+	promotes := func(when, id string) {
+		t.Helper()
+		d, err := s.Due(t.Context(), now, 1, nil)
+		must(t, err)
+		if len(d.Promoted) != 1 || d.Promoted[0].ID != id {
+			t.Fatalf("%s: promoted %v, not %s", when, d.Promoted, id)
+		}
+	}
+	promotes("while rounds are held", plain.ID)
+	d, err := s.Due(t.Context(), now, 1, nil)
+	must(t, err)
+	if len(d.Promoted) > 0 || !d.Next.After(now) {
+		t.Fatalf("promoted %v, and the next is due at %v, not after %v", d.Promoted, d.Next, now)
+	}
+	must(t, tx.Commit(t.Context()))
+	promotes("after the commit", waits.ID)
+}
+
 // An insert locks the rounds of queues in the order of bytes, as other calls do, whatever
 // the collation of the database.
 func TestRoundsAreLockedInOneOrder(t *testing.T) {

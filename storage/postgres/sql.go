@@ -789,18 +789,21 @@ func newStatements(schema string) *statements {
 			RETURNING (ARRAY(SELECT id FROM found))[{at}]`)),
 
 		// Jobs whose deadline has come are left to the caller, which records why they
-		// ended. Jobs in states that no due time changes are left to it, too. A job that
+		// ended. Jobs in states that no due time changes are left to it, too. $3 leaves out
+		// jobs that would join rounds: the statement waits for those for a short time only. A job that
 		// ends and that others may wait for comes alone: it may change those behind it.
 		due: q(`WITH found AS MATERIALIZED (
 				SELECT seq, state, wake, {waits} AS place, awaited, queue, fair_key,
 					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.stage
-				WHERE wake <= $1 ORDER BY wake, {waits} LIMIT $2 FOR UPDATE SKIP LOCKED),
+				WHERE wake <= $1 AND NOT ($3 AND fair_key IS NOT NULL AND state IN (2, 5) AND (deadline IS NULL OR deadline > $1))
+				ORDER BY wake, {waits} LIMIT $2 FOR UPDATE SKIP LOCKED),
 			due AS MATERIALIZED (SELECT * FROM (SELECT *, row_number() OVER () = 1 AS first,
 					bool_or(awaited AND expired) OVER (ROWS UNBOUNDED PRECEDING) AS behind FROM found) f
 				WHERE first OR behind IS NOT TRUE),
 			gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM due WHERE NOT expired)) RETURNING j.*),
 			locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT d.queue FROM due d
-				WHERE d.fair_key IS NOT NULL AND d.state <> 4 AND NOT d.expired ORDER BY d.queue) l),
+				WHERE d.fair_key IS NOT NULL AND d.state <> 4 AND NOT d.expired
+				AND set_config('lock_timeout', '200ms', true) <> '' ORDER BY d.queue) l),
 			ordered AS MATERIALIZED (
 				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM gone WHERE (SELECT n FROM locked) >= 0 ORDER BY wake, {waits}) d),
 			moved AS MATERIALIZED (
