@@ -181,3 +181,36 @@ func TestTurnsUnderDefaultIsolation(t *testing.T) {
 		}
 	}
 }
+
+// A job that comes back without its key, to the place of a round, is listed before the
+// jobs of the round.
+func TestListBesideRound(t *testing.T) {
+	s, _ := open(t, "")
+	now := time.Now()
+	must(t, insert(t.Context(), s, fairRecord(1, "a", 1), fairRecord(2, "b", 1), record(3)))
+	r, err := s.Get(t.Context(), record(1).ID)
+	must(t, err)
+	r.Fairness = ojs.Fairness{}
+	r.Claim(now, "w")
+	r.Version--
+	out, err := s.Settle(t.Context(), now, []storage.Change{{Record: r}}, nil)
+	must(t, err)
+	_, err = s.Unclaim(t.Context(), now, []storage.Held{{ID: r.ID, Version: out[0].Version}})
+	must(t, err)
+	q := storage.Query{Order: storage.OrderClaim, Limit: 1}
+	for n := 1; n <= 3; n++ {
+		page, err := s.List(t.Context(), q)
+		must(t, err)
+		if len(page.Records) != 1 || page.Records[0].ID != record(n).ID {
+			t.Fatalf("page %d has %v, not %s", n, page.Records, record(n).ID)
+		}
+		if q.Cursor = page.Next; n == 3 {
+			q.Cursor = page.Prev
+		}
+	}
+	page, err := s.List(t.Context(), q)
+	must(t, err)
+	if len(page.Records) != 1 || page.Records[0].ID != record(2).ID {
+		t.Errorf("the page before the last has %v", page.Records)
+	}
+}

@@ -198,13 +198,13 @@ const (
 	pickIn = `WITH picked AS MATERIALIZED (
 		SELECT c.seq, c.mark, c.counted FROM unnest($9::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
 			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
-			ORDER BY j.priority DESC, j.place, j.own_place LIMIT $2 FOR UPDATE SKIP LOCKED) c
+			ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
 		LIMIT {limit})`
 	pickAll = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM {schema}.ready j WHERE {claimable} AND j.attempt >= 0
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY j.priority DESC, j.place, j.own_place LIMIT {limit} FOR UPDATE SKIP LOCKED)`
+		ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT {limit} FOR UPDATE SKIP LOCKED)`
 	// pickAround is pickAll without a walk past the backlogs of paused queues: the first
 	// jobs of each other queue, and of these the first. More than are wanted, for others
 	// may be taking them.
@@ -216,14 +216,14 @@ const (
 	first AS MATERIALIZED (
 		SELECT c.seq, c.priority, c.place, c.own_place FROM q CROSS JOIN LATERAL (
 			SELECT j.seq, j.priority, j.place, j.own_place FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
-			ORDER BY j.priority DESC, j.place, j.own_place LIMIT $2 + 500) c
+			ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 + 500) c
 		WHERE q.name IS NOT NULL
 		AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
-		ORDER BY c.priority DESC, c.place, c.own_place LIMIT $2 + 500),
+		ORDER BY c.priority DESC, c.place, c.own_place NULLS FIRST LIMIT $2 + 500),
 	picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY first.priority DESC, first.place, first.own_place LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
+		ORDER BY first.priority DESC, first.place, first.own_place NULLS FIRST LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
 	// $9 are the jobs, and $10 to $13 their keys, bounds, queues and types as they were.
 	pickThese = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($9::bigint[]) AND {claimable}
@@ -232,7 +232,7 @@ const (
 		AND j.queue = ($12::text[])[array_position($9::bigint[], j.seq)]
 		AND j.type = ($13::text[])[array_position($9::bigint[], j.seq)]
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY j.priority DESC, j.place, j.own_place LIMIT $2 FOR UPDATE SKIP LOCKED)`
+		ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
 
 // settleAttempt applies changes that are AttemptFieldsOnly, as attemptArguments has them.
@@ -384,19 +384,19 @@ const (
 	walkReady = `SELECT * FROM (
 		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
 			WHERE attempt >= 0 AND priority = $1::bigint AND (place, own_place) > ($2, $12)
-			ORDER BY priority DESC, place, own_place LIMIT $3)
+			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)
 		UNION ALL
 		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
 			WHERE attempt >= 0 AND priority < $1::bigint
-			ORDER BY priority DESC, place, own_place LIMIT $3)) r LIMIT $3`
+			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)) r LIMIT $3`
 	walkReadyBack = `SELECT * FROM (
 		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
 			WHERE attempt >= 0 AND priority = $1::bigint AND place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)
-			ORDER BY priority, place DESC, own_place DESC LIMIT $3)
+			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)
 		UNION ALL
 		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
 			WHERE attempt >= 0 AND priority > $1::bigint
-			ORDER BY priority, place DESC, own_place DESC LIMIT $3)) r LIMIT $3`
+			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)) r LIMIT $3`
 
 	// Jobs that are kept and that are not have an index each, and the latter a part of it
 	// for each state and for dead letters. Jobs without a time of their end come last.
@@ -490,7 +490,7 @@ const behind = `WITH RECURSIVE level (priority) AS (
 		AND (j.place, j.own_place) > (
 			coalesce((SELECT p.place FROM unnest($1::integer[], $2::bigint[]) p (priority, place) WHERE p.priority = level.priority), {none}),
 			coalesce((SELECT p.own FROM unnest($1::integer[], $3::bigint[]) p (priority, own) WHERE p.priority = level.priority), 0))
-		ORDER BY j.place, j.own_place LIMIT $4) c
+		ORDER BY j.place, j.own_place NULLS FIRST LIMIT $4) c
 	WHERE level.priority IS NOT NULL LIMIT $4`
 
 // One more than the greatest number would fail the statement, for all jobs of it. So
@@ -695,7 +695,7 @@ func newStatements(schema string) *statements {
 				WHERE j.rate_key = k AND (j.bounds IS NULL OR NOT $9) AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
 				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
 				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
-				ORDER BY j.priority DESC, j.place, j.own_place LIMIT 1) c`),
+				ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT 1) c`),
 		// The same for bounds, up to $9 of each.
 		firstOfBounds: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
 				SELECT j.seq, j.priority, j.place, coalesce(j.own_place, 0), j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), j.bounds
@@ -703,7 +703,7 @@ func newStatements(schema string) *statements {
 				WHERE j.bounds = k AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
 				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
 				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
-				ORDER BY j.priority DESC, j.place, j.own_place LIMIT $9) c`),
+				ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $9) c`),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
 		settleAttempt: settling(settleAttempt, applied, "stage", "stage"),

@@ -13,13 +13,13 @@ ALTER TABLE {schema}.quarantined_job ADD COLUMN own_place bigint;
 
 -- To claim, by rounds.
 DROP INDEX {schema}.ready_order;
-CREATE INDEX ready_order ON {schema}.ready (queue, priority DESC, place, own_place);
+CREATE INDEX ready_order ON {schema}.ready (queue, priority DESC, place, own_place NULLS FIRST);
 DROP INDEX {schema}.ready_all;
-CREATE INDEX ready_all ON {schema}.ready (priority DESC, place, own_place) WHERE attempt >= 0;
+CREATE INDEX ready_all ON {schema}.ready (priority DESC, place, own_place NULLS FIRST) WHERE attempt >= 0;
 DROP INDEX {schema}.ready_key;
-CREATE INDEX ready_key ON {schema}.ready (rate_key, priority DESC, place, own_place) WHERE rate_key IS NOT NULL;
+CREATE INDEX ready_key ON {schema}.ready (rate_key, priority DESC, place, own_place NULLS FIRST) WHERE rate_key IS NOT NULL;
 DROP INDEX {schema}.ready_bounds;
-CREATE INDEX ready_bounds ON {schema}.ready (bounds, priority DESC, place, own_place) WHERE bounds IS NOT NULL;
+CREATE INDEX ready_bounds ON {schema}.ready (bounds, priority DESC, place, own_place NULLS FIRST) WHERE bounds IS NOT NULL;
 
 -- The rounds of a queue and priority, and those of each key, the latest first. The orders and conditions are such that no other index
 -- looks as good to the planner.
