@@ -92,7 +92,7 @@ func retryFound(ctx context.Context, eng *engine.Engine[any], f engine.Filter) e
 // Mails fail while a mailbox is full. They are found among other failures, looked at, and
 // retried when there is room.
 func Example_findFailure() {
-	ctx, eng := begin()
+	ctx, eng := begin(engine.WithConcurrency(1)) // so that the jobs end in order
 	full := true
 	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
 		if full {
