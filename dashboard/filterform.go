@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -96,11 +97,15 @@ func lineOf(p *page) string {
 // values splits the text of a field at the spaces outside of quotes.
 func values(text string) (out []string) {
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
-		value, err := strconv.QuotedPrefix(text)
-		if err != nil {
-			value, _, _ = strings.Cut(text, " ")
+		quoted := 0
+		if value, err := strconv.QuotedPrefix(text); err == nil && text[0] == '"' { // not '...' or `...`
+			quoted = len(value)
 		}
-		out, text = append(out, value), text[len(value):]
+		end := len(text)
+		if n := strings.IndexFunc(text[quoted:], unicode.IsSpace); n >= 0 {
+			end = quoted + n
+		}
+		out, text = append(out, text[:end]), text[end:]
 	}
 	return out
 }

@@ -19,7 +19,8 @@ func TestFilterForm(t *testing.T) {
 	for _, line := range []string{"", "state:active", "state:active state:retryable queue:a",
 		`error:"i/o timeout" queue:mail type:email.* tag:vip tag:"two words" since:1h`,
 		"type:a since:2026-02-01 priority:10.. args.user.id:42 order:newest",
-		`since:2026-02-01T10:00:00Z`, `meta.note:"since:1h since:x" since:7d`} {
+		"tag:'o'neil tag:`a`b queue:a'b' since:2026-02-01T10:00:00Z",
+		`meta.note:"since:1h since:x" since:7d`} {
 		body := s.ok("/jobs/?q=" + url.QueryEscape(line))
 		w := s.get("/jobs/?" + fieldsIn(t, body).Encode())
 		to, err := url.Parse(w.Header().Get("Location"))
@@ -42,7 +43,8 @@ func TestFilterForm(t *testing.T) {
 		"form=1&state=&type=+email.*++sms.*+&since=2h": "./?q=type%3Aemail.%2A+type%3Asms.%2A+since%3A2h",
 		`form=1&tag="a+b"+c&error=x+y&rest=order:newest`: "./?q=error%3A%22x+y%22+tag%3A%22a+b%22+tag%3Ac" +
 			"+order%3Anewest",
-		`form=1&tag="open`: "./?q=tag%3A%22open",
+		`form=1&tag="open`:     "./?q=tag%3A%22open",
+		`form=1&tag="a"b+'c+d`: "./?q=tag%3A%22a%22b+tag%3A%27c+tag%3Ad",
 	} {
 		if to := s.get("/jobs/?" + query).Header().Get("Location"); to != want {
 			t.Errorf("%s leads to %s, want %s", query, to, want)
