@@ -179,16 +179,16 @@ func (m *JobMeter) counters() [10]*uint64 {
 	}
 }
 
-// since is what was counted since an earlier snapshot.
+// since is what was counted since an earlier snapshot. Metric histograms are left out:
+// the history does not keep them.
 func (m *JobMeter) since(before *JobMeter) JobMeter {
-	d := *m
-	was := before.counters()
+	d := JobMeter{Queue: m.Queue, Type: m.Type, Wait: m.Wait, Run: m.Run}
+	is, was := m.counters(), before.counters()
 	for i, n := range d.counters() {
-		*n -= *was[i]
+		*n = *is[i] - *was[i]
 	}
 	d.Wait.subtract(&before.Wait)
 	d.Run.subtract(&before.Run)
-	d.EnqueueTime, d.QueueTime, d.CompletedTime = MetricHistogram{}, MetricHistogram{}, MetricHistogram{}
 	return d
 }
 

@@ -111,6 +111,30 @@ func TestReportsRefused(t *testing.T) {
 	}
 }
 
+// An idle engine writes no history, also if its jobs have failed before.
+func TestIdleEngineWritesNoHistory(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("a", func(_ context.Context, job *ojs.Job[any]) error {
+			if job.Attempt == 1 {
+				return ojs.RetryAfter(0, errors.New("again"))
+			}
+			return ojs.Permanent(errors.New("no"))
+		})
+		b.handle("b", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run()
+		b.enqueue("a")
+		b.enqueue("b")
+		b.advance(time.Hour)
+		for _, width := range []time.Duration{10 * time.Second, time.Minute} {
+			list, err := b.History(b.ctx, b.start, time.Now(), width)
+			must(t, err)
+			if len(list) != 1 {
+				t.Errorf("%d buckets of %s", len(list), width)
+			}
+		}
+	}, reports)
+}
+
 // The history has what all engines have counted, in three widths, for their times.
 func TestHistory(t *testing.T) {
 	inBubble(t, func(b *rig) {
