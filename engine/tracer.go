@@ -114,7 +114,10 @@ func (c *core) traceEnqueue(ctx context.Context, batch []storage.Insert) (contex
 	if len(batch) > 1 {
 		op.Kind = OpEnqueueBatch
 	}
-	waits := storage.DependsOn(batch)
+	waits := false // an ordering key names no job
+	for i := range batch {
+		waits = waits || len(batch[i].DependsOn) > 0 || len(batch[i].AwaitedBy) > 0
+	}
 	for i := range batch {
 		op.Jobs = append(op.Jobs, &batch[i].Record.JobInfo)
 		if waits {

@@ -230,3 +230,16 @@ func TestDependentSpans(t *testing.T) {
 		}
 	})
 }
+
+// Jobs of an ordering key wait for no job that has a span, so a batch of them has one.
+func TestOrderedBatchHasOneSpan(t *testing.T) {
+	r := newRig(t, memory.New())
+	_, err := r.EnqueueMany(t.Context(), ojs.NewDraft("step", nil, ojs.WithOrderingKey("k")),
+		ojs.NewDraft("step", nil, ojs.WithOrderingKey("k")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spans := r.spans.GetSpans(); len(spans) != 1 {
+		t.Errorf("%d spans: %v", len(spans), spans)
+	}
+}
