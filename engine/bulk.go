@@ -263,7 +263,8 @@ func (f *Filter) listsAgain() bool {
 func (op *bulk) again(rec *storage.Record) bool {
 	_, seen := op.seen[rec.ID]
 	isNew := op.first != "" && rec.ID > op.first && // programs choose ids, too
-		(rec.Meta[ojs.MetaCopyOf] != nil || !rec.CreatedAt.Before(op.begun))
+		(!rec.CreatedAt.Before(op.begun) ||
+			rec.Meta[ojs.MetaCopyOf] != nil && rec.ID < op.j.core.rnd.id(op.j.core.now()))
 	return seen || isNew
 }
 

@@ -189,6 +189,27 @@ func TestCopiesAreNotCopied(t *testing.T) {
 	}
 }
 
+// A copy of an earlier operation is copied, also if its id is greater than new ones.
+func TestCopiesWithChosenIDsAreCopied(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("a", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run()
+		first := b.enqueue("a")
+		b.advance(time.Second)
+		_, err := b.Jobs().Copy(b.ctx, first.ID, nil, ojs.WithID("ffffffff-0000-7000-8000-000000000001"))
+		must(t, err)
+		b.advance(time.Second)
+		n := 0
+		for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CopyJobs()}) {
+			must(t, err)
+			n = p.Done
+		}
+		if n != 2 {
+			t.Errorf("%d jobs were copied", n)
+		}
+	})
+}
+
 // A job that dies again while the operation goes on is retried once.
 func TestApplyOnce(t *testing.T) {
 	inBubble(t, func(b *rig) {
