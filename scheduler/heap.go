@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"iter"
 	"math"
 	"time"
 )
@@ -94,6 +95,28 @@ func (h *Heap[T]) PopDue(now time.Time) (*Item[T], bool) {
 	it := h.slots[0].item
 	h.removeAt(0)
 	return it, true
+}
+
+// Due yields the items that are due at now, in no order. It costs a look at each of them
+// and at few others. The heap does not change meanwhile.
+func (h *Heap[T]) Due(now time.Time) iter.Seq[*Item[T]] {
+	return func(yield func(*Item[T]) bool) { h.yieldDue(0, nanos(now), yield) }
+}
+
+// yieldDue yields the slot i and those below it, which are due later.
+func (h *Heap[T]) yieldDue(i int, now int64, yield func(*Item[T]) bool) bool {
+	if i >= len(h.slots) || h.slots[i].Due > now {
+		return true
+	}
+	if !yield(h.slots[i].item) {
+		return false
+	}
+	for c := arity*i + 1; c <= arity*i+arity; c++ {
+		if !h.yieldDue(c, now, yield) {
+			return false
+		}
+	}
+	return true
 }
 
 func (h *Heap[T]) removeAt(i int) {

@@ -86,6 +86,28 @@ func TestHeapModel(t *testing.T) {
 				}
 				list = slices.Delete(list, first(), first()+1)
 			},
+			"due": func(t *rapid.T) {
+				now := epoch.Add(time.Duration(rapid.IntRange(-1, 21).Draw(t, "now")))
+				due := make(map[*scheduler.Item[int]]bool)
+				for it := range h.Due(now) {
+					if due[it] {
+						t.Fatalf("%d twice", it.Value)
+					}
+					due[it] = true
+				}
+				for range h.Due(now) {
+					break
+				}
+				for _, e := range list {
+					if due[e.item] == e.due.After(now) {
+						t.Fatalf("%d at %v is due at %v: %v", e.item.Value, e.due, now, due[e.item])
+					}
+					delete(due, e.item)
+				}
+				if len(due) > 0 {
+					t.Fatalf("items that are not there: %v", due)
+				}
+			},
 			"list": func(t *rapid.T) {
 				all := h.List(scheduler.Place{Due: math.MinInt64}, len(list)+1)
 				sorted := slices.Clone(list)

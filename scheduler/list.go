@@ -36,7 +36,7 @@ type listing[T any] struct {
 
 func (l *listing[T]) list() []Listed[T] {
 	if l.n > 0 && len(l.slots) > 0 {
-		l.best = make([]Listed[T], 0, min(l.n, len(l.slots), 64))
+		l.best = make([]Listed[T], 0, min(l.n, len(l.slots)))
 		l.visit(0)
 	}
 	slices.SortFunc(l.best, func(a, b Listed[T]) int {

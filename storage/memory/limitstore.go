@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -241,9 +240,8 @@ func (b *bucket) count() (n int) {
 func (s *Storage) expiredReady(now time.Time) map[*bucket]int {
 	s.ready.bringBack(now)
 	n := make(map[*bucket]int)
-	due := scheduler.Place{Due: now.UnixNano(), Turn: math.MaxInt64}
-	for _, l := range s.due.ListBack(due, math.MaxInt) {
-		if level := l.Item.Value.level; level != nil {
+	for due := range s.due.Due(now) {
+		if level := due.Value.level; level != nil {
 			n[level.bucket]++
 		}
 	}
