@@ -69,6 +69,5 @@ func TestWords(t *testing.T) {
 // notYet has the findings of places that were written before the rules: phrases, long
 // comment lines, long code lines. A number may only fall. The other places have none.
 var notYet = map[string]words.Counts{
-	"storage/postgres":    {0, 0, 14},
 	"storage/storagetest": {0, 0, 60},
 }

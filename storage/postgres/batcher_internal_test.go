@@ -44,7 +44,9 @@ func TestBatchSizes(t *testing.T) {
 	}
 	do(1, 1)
 	<-first
-	for n, c := range [][2]int{{10, 10 << 20}, {20, 20 << 20}, {30, 3 << 20}, {1970, 1}, {3000, 1 << 30}, {2, 1}} {
+	for n, c := range [][2]int{
+		{10, 10 << 20}, {20, 20 << 20}, {30, 3 << 20}, {1970, 1}, {3000, 1 << 30}, {2, 1},
+	} {
 		do(c[0], c[1])
 		for waiting := 0; waiting <= n; {
 			b.mu.Lock()

@@ -101,7 +101,7 @@ func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	s := privateServer(t)
 	at := "ojs " + s.DSN()
-	crashtest.Run(t, crashtest.Config{Open: openForCrash, At: at, Workers: 2, Producers: 2, Disturb: func(ctx context.Context) {
+	disturb := func(ctx context.Context) {
 		for range 2 {
 			for _, stop := range []func() error{s.Crash, s.Down} {
 				crashtest.Wait(ctx, crashtest.Time(t)/4)
@@ -111,7 +111,10 @@ func TestServerRestarts(t *testing.T) {
 				must(t, s.Up())
 			}
 		}
-	}})
+	}
+	crashtest.Run(t, crashtest.Config{
+		Open: openForCrash, At: at, Workers: 2, Producers: 2, Disturb: disturb,
+	})
 }
 
 // A network that drops connections leaves the results of calls unknown. That costs time

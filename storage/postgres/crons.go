@@ -29,7 +29,8 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 		clear(versions)
 		var i int
 		var version int64
-		return s.read(ctx, s.sql.setCrons, []any{places, names, from, documents}, []any{&i, &version}, func() error {
+		args := []any{places, names, from, documents}
+		return s.read(ctx, s.sql.setCrons, args, []any{&i, &version}, func() error {
 			versions[i] = uint64(version)
 			return nil
 		})

@@ -29,14 +29,14 @@ import (
 //     before it draws the place of the job. So of two jobs that enter the same rounds,
 //     the second one's transaction sees the first job, and has the later place.
 //  2. A transaction locks all queues of an insert, or of a call of Due, in the order of
-//     their bytes, whatever the collation of the database.
+//     their bytes. The collation of the database does not change that.
 //  3. A transaction may lock jobs before and after a queue, and queues of several changes
 //     in any order. If transactions wait for each other, PostgreSQL undoes one of them,
 //     and the call repeats it (again).
 //  4. A call that waits for a queue shares its statement with none that does not: see
 //     insertsInTurn and settlesInTurn.
-//  5. Due waits a short time for queues. If one is held for longer, it leaves the jobs that
-//     would join rounds to a later call, so that others are not late.
+//  5. Due waits a short time for queues. If one is held for longer, Due leaves the jobs
+//     that would join rounds to a later call, so that other jobs are not late.
 //  6. Claims lock no queue. A job that a claim under way takes still counts as waiting:
 //     the other job has become available before that claim.
 
@@ -86,8 +86,9 @@ func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
 	return tx.exec(ctx, s.sql.notify, s.channel(), []string{"tx b"})
 }
 
-// joining makes statements that lock rounds by themselves. Under another default isolation
-// they need a transaction, to see the jobs that have joined while they waited.
+// joining makes statements that lock rounds by themselves. If the default isolation is
+// not read committed, they need a transaction, to see the jobs that joined while they
+// waited.
 type joining struct{ tuned }
 
 func (q joining) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {

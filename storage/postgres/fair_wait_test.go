@@ -97,8 +97,8 @@ func TestDueBesideHeldRounds(t *testing.T) {
 	promotes("after the commit", waits.ID)
 }
 
-// An insert locks the rounds of queues in the order of bytes, as other calls do, whatever
-// the collation of the database.
+// An insert locks the rounds of queues in the order of bytes, as other calls do, in a
+// database of any collation.
 func TestRoundsAreLockedInOneOrder(t *testing.T) {
 	admin := connect(t)
 	const database = "ojs_collated"

@@ -15,7 +15,9 @@ import (
 
 // An insert is refused for the id that is stored already, also if it could not see it.
 func TestDuplicateID(t *testing.T) {
-	for level, inTx := range map[pgx.TxIsoLevel]bool{"": false, pgx.ReadCommitted: true, pgx.RepeatableRead: true} {
+	for level, inTx := range map[pgx.TxIsoLevel]bool{
+		"": false, pgx.ReadCommitted: true, pgx.RepeatableRead: true,
+	} {
 		t.Run(string(level), func(t *testing.T) {
 			s, _ := open(t, "")
 			pool := connect(t)

@@ -666,7 +666,10 @@ func TestNoAnswer(t *testing.T) {
 	r.Record.ID, r.Record.Type, r.Record.Queue, r.Record.State = "01890a5d-ac96-774b-bcce-000000000001", "x",
 		"q", ojs.StateAvailable
 	calls := map[string]func() error{
-		"Claim":  func() error { _, err := s.Claim(t.Context(), now, storage.Claim{Max: 1}, nil); return err },
+		"Claim": func() error {
+			_, err := s.Claim(t.Context(), now, storage.Claim{Max: 1}, nil)
+			return err
+		},
 		"Due":    func() error { _, err := s.Due(t.Context(), now, 1, nil); return err },
 		"Insert": func() error { _, err := s.Insert(t.Context(), now, []storage.Insert{r}, nil); return err },
 		"Get":    func() error { _, err := s.Get(t.Context(), r.Record.ID); return err },

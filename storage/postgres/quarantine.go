@@ -47,7 +47,8 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 		n = storage.Notice{}
 		var key, seq int64
 		var at time.Time
-		err := tx.query(ctx, s.sql.setAside, []any{seqs, versions, reasons}, each([]any{&key, &seq, &at}, func() {
+		args := []any{seqs, versions, reasons}
+		err := tx.query(ctx, s.sql.setAside, args, each([]any{&key, &seq, &at}, func() {
 			b := bySeq[seq]
 			if claimed {
 				b.State = rows.Available
@@ -223,7 +224,8 @@ func (s *Storage) Quarantined(
 	var key int64
 	var kind string
 	var state int16
-	err = tuned{s}.query(ctx, s.sql.quarantined, []any{from, limit}, each([]any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}, func() {
+	into := []any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}
+	err = tuned{s}.query(ctx, s.sql.quarantined, []any{from, limit}, each(into, func() {
 		q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(),
 			rows.State(int(state))
 		q.Type = rows.TypeName(q.Type)

@@ -135,10 +135,15 @@ func TestEnqueuerRole(t *testing.T) {
 	}))
 	now := time.Now()
 	for what, f := range map[string]func() error{
-		"delete":    func() error { _, err := s.Delete(t.Context(), []string{ticket.ID}); return err },
-		"pause":     func() error { _, err := s.SetQueueState(t.Context(), "q", ojs.QueuePaused); return err },
-		"cron":      func() error { _, err := s.DeleteCron(t.Context(), "c"); return err },
-		"migration": func() error { return execAs(t, admin, name, "INSERT INTO "+name+".migration VALUES (99)") },
+		"delete": func() error { _, err := s.Delete(t.Context(), []string{ticket.ID}); return err },
+		"pause": func() error {
+			_, err := s.SetQueueState(t.Context(), "q", ojs.QueuePaused)
+			return err
+		},
+		"cron": func() error { _, err := s.DeleteCron(t.Context(), "c"); return err },
+		"migration": func() error {
+			return execAs(t, admin, name, "INSERT INTO "+name+".migration VALUES (99)")
+		},
 		"prune": func() error {
 			_, err := s.Prune(t.Context(), storage.Prune{Now: now, Before: now, Max: 1})
 			return err

@@ -789,9 +789,10 @@ func newStatements(schema string) *statements {
 			RETURNING (ARRAY(SELECT id FROM found))[{at}]`)),
 
 		// Jobs whose deadline has come are left to the caller, which records why they
-		// ended. Jobs in states that no due time changes are left to it, too. $3 leaves out
-		// jobs that would join rounds: the statement waits for those for a short time only. A job that
-		// ends and that others may wait for comes alone: it may change those behind it.
+		// ended. Jobs in states that no due time changes are left to it, too. $3 leaves
+		// out jobs that would join rounds, for which the statement waits a short time
+		// only. A job that ends and that others may wait for comes alone: it may change
+		// those behind it.
 		due: q(`WITH found AS MATERIALIZED (
 				SELECT seq, state, wake, {waits} AS place, awaited, queue, fair_key,
 					state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.stage

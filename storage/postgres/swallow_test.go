@@ -85,7 +85,10 @@ func TestSwallowedCalls(t *testing.T) {
 	for call, f := range map[string]func() error{
 		"Insert":        func() error { return insert(id, "") },
 		"Insert unique": func() error { return insert(id, "f") },
-		"Claim":         func() error { _, err := s.Claim(t.Context(), now, storage.Claim{Max: 1}, nil); return err },
+		"Claim": func() error {
+			_, err := s.Claim(t.Context(), now, storage.Claim{Max: 1}, nil)
+			return err
+		},
 		"Settle": func() error {
 			var c storage.Change
 			c.Record.ID, c.Record.State = id, ojs.StateCancelled
@@ -96,18 +99,27 @@ func TestSwallowedCalls(t *testing.T) {
 			_, err := s.Extend(t.Context(), now, []storage.Extension{{Held: storage.Held{ID: id}}})
 			return err
 		},
-		"Due":           func() error { _, err := s.Due(t.Context(), now, 1, nil); return err },
-		"Get":           func() error { _, err := s.Get(t.Context(), id); return err },
-		"List":          func() error { _, err := s.List(t.Context(), storage.Query{}); return err },
-		"Counts":        func() error { _, err := s.Counts(t.Context()); return err },
-		"Delete":        func() error { _, err := s.Delete(t.Context(), []string{id}); return err },
-		"Prune":         func() error { _, err := s.Prune(t.Context(), storage.Prune{Max: 1}); return err },
-		"SetQueueState": func() error { _, err := s.SetQueueState(t.Context(), "q", ojs.QueuePaused); return err },
-		"QueueStates":   func() error { _, err := s.QueueStates(t.Context()); return err },
-		"SetCrons":      func() error { _, err := s.SetCrons(t.Context(), []storage.Cron{{Name: "c"}}); return err },
-		"DueCrons":      func() error { _, _, err := s.DueCrons(t.Context(), time.Now(), nil, 1); return err },
-		"DeleteCron":    func() error { _, err := s.DeleteCron(t.Context(), "c"); return err },
-		"Crons":         func() error { _, err := s.Crons(t.Context(), storage.CronQuery{}); return err },
+		"Due":    func() error { _, err := s.Due(t.Context(), now, 1, nil); return err },
+		"Get":    func() error { _, err := s.Get(t.Context(), id); return err },
+		"List":   func() error { _, err := s.List(t.Context(), storage.Query{}); return err },
+		"Counts": func() error { _, err := s.Counts(t.Context()); return err },
+		"Delete": func() error { _, err := s.Delete(t.Context(), []string{id}); return err },
+		"Prune":  func() error { _, err := s.Prune(t.Context(), storage.Prune{Max: 1}); return err },
+		"SetQueueState": func() error {
+			_, err := s.SetQueueState(t.Context(), "q", ojs.QueuePaused)
+			return err
+		},
+		"QueueStates": func() error { _, err := s.QueueStates(t.Context()); return err },
+		"SetCrons": func() error {
+			_, err := s.SetCrons(t.Context(), []storage.Cron{{Name: "c"}})
+			return err
+		},
+		"DueCrons": func() error {
+			_, _, err := s.DueCrons(t.Context(), time.Now(), nil, 1)
+			return err
+		},
+		"DeleteCron": func() error { _, err := s.DeleteCron(t.Context(), "c"); return err },
+		"Crons":      func() error { _, err := s.Crons(t.Context(), storage.CronQuery{}); return err },
 		"Open": func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()

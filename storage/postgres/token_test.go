@@ -79,7 +79,8 @@ func TestTokensOfAJobThatEndsDuringAnInsert(t *testing.T) {
 			tx, err := pool.Begin(t.Context())
 			must(t, err)
 			defer tx.Rollback(context.Background())
-			must(t, how.block(postgres.WithTx(t.Context(), tx), s, name+".job", func(sql string, args ...any) error {
+			ctx := postgres.WithTx(t.Context(), tx)
+			must(t, how.block(ctx, s, name+".job", func(sql string, args ...any) error {
 				_, err := tx.Exec(t.Context(), sql, args...)
 				return err
 			}))
