@@ -29,6 +29,7 @@ type config struct {
 	timeout                  time.Duration // of one contender in one round
 	old                      bool          // a transaction is open throughout each round on PostgreSQL
 	finished                 int           // jobs in the tables before the first enqueue on PostgreSQL
+	samples                  int           // of the latency in a round; 0: throughput is measured
 	processes                []int         // that share a backlog; none: one process that is fed meanwhile
 }
 
@@ -69,6 +70,8 @@ func mainErr() error {
 		"keep a transaction open in each round on PostgreSQL, so that no dead row is removed")
 	flag.IntVar(&c.finished, "finished", 0,
 		"finished jobs in the tables of each contender on PostgreSQL before the first enqueue, which it keeps")
+	flag.IntVar(&c.samples, "latency", 0,
+		"jobs of a round, one at a time, whose latency is measured on PostgreSQL, and not throughput")
 	flag.Func("only", "regular expression of the contenders to measure", func(s string) (err error) {
 		c.only, err = regexp.Compile(s)
 		return err
@@ -80,7 +83,7 @@ func mainErr() error {
 	asJSON := flag.Bool("json", false, "print every round as JSON")
 	flag.Parse()
 	if flag.NArg() > 0 || min(c.jobs, c.sqliteJobs, c.rounds, c.batch, c.producers, c.workers, c.conns) < 1 ||
-		c.finished < 0 || c.on != "" && c.on != "postgres" && c.on != "sqlite" {
+		min(c.finished, c.samples) < 0 || c.on != "" && c.on != "postgres" && c.on != "sqlite" {
 		flag.Usage()
 		return fmt.Errorf("these arguments make no sense: %q", os.Args[1:])
 	}

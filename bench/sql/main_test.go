@@ -75,6 +75,23 @@ func TestFinished(t *testing.T) {
 	expect(t, r, 2, "40 jobs behind 30 finished", "ojs", "river", "river InsertManyFast")
 }
 
+// The latency is that of each contender that enqueues single jobs.
+func TestLatency(t *testing.T) {
+	on := serverOrSkip(t)
+	cfg := small(t)
+	cfg.samples = 3
+	r := &report.Report{}
+	if err := postgresSections(t.Context(), cfg, r, on); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, 1, "latency of 3 jobs", "ojs", "river", "river, default fetch")
+	for _, row := range r.Sections[0].Rows {
+		if p := row.Rounds[0]; p[0] <= 0 || p[1] < p[0] {
+			t.Errorf("%s: %v", row.Name, p)
+		}
+	}
+}
+
 // expect checks that a report has so many sections, names contenders, and has no failure.
 func expect(t *testing.T, r *report.Report, sections int, names ...string) {
 	t.Helper()

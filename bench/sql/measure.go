@@ -32,7 +32,7 @@ func measure(ctx context.Context, cfg config) (_ *report.Report, err error) {
 			return nil, err
 		}
 	}
-	if cfg.on != "postgres" {
+	if cfg.on != "postgres" && cfg.samples == 0 {
 		if err := onFile(ctx, cfg, r); err != nil {
 			return nil, err
 		}
@@ -55,6 +55,9 @@ func postgresSections(ctx context.Context, cfg config, r *report.Report, on *ser
 			}
 			return newContender(pool, cfg.workers), remove, nil
 		})
+	}
+	if cfg.samples > 0 {
+		return latencies(ctx, cfg, r, "PostgreSQL", entries)
 	}
 	return sections(ctx, cfg, r, "PostgreSQL", cfg.jobs, on.meter(), entries)
 }
@@ -96,7 +99,11 @@ func sections(
 		r.Sections = append(r.Sections, s)
 		for range cfg.rounds {
 			for _, e := range entries {
-				if err := round(ctx, cfg, s, e, jobs, m, at); err != nil {
+				err := turn(ctx, cfg, s, e, func(ctx context.Context, c Contender) ([]float64, error) {
+					took, spent, err := endToEnd(ctx, c, cfg.finished, jobs, m, at)
+					return append([]float64{float64(jobs) / took.Seconds()}, spent...), err
+				})
+				if err != nil {
 					return err
 				}
 			}
@@ -116,9 +123,11 @@ func (c *config) behind() string {
 	return fmt.Sprintf(" behind %d finished", c.finished)
 }
 
-// round is one contender's turn. A contender that has failed is skipped.
-func round(
-	ctx context.Context, cfg config, s *report.Section, e entry, jobs int, m mode, at meter,
+// turn is one contender's turn in a round, which returns a value for each metric. A
+// contender that has failed is skipped.
+func turn(
+	ctx context.Context, cfg config, s *report.Section, e entry,
+	take func(context.Context, Contender) ([]float64, error),
 ) (err error) {
 	c, remove, err := e(ctx)
 	if err != nil {
@@ -128,9 +137,9 @@ func round(
 	if !cfg.only.MatchString(c.Name()) || s.Failed(c.Name()) {
 		return nil
 	}
-	turn, cancel := wall.WithTimeout(ctx, cfg.timeout)
+	limited, cancel := wall.WithTimeout(ctx, cfg.timeout)
 	defer cancel()
-	took, spent, err := endToEnd(turn, c, cfg.finished, jobs, m, at)
+	values, err := take(limited, c)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -140,11 +149,7 @@ func round(
 	case err != nil:
 		s.Fail(c.Name(), err)
 	default:
-		values := []float64{float64(jobs) / took.Seconds()}
-		if at.pid > 0 {
-			values = append(values, spent...)
-		}
-		s.Add(c.Name(), values...)
+		s.Add(c.Name(), values[:len(s.Metrics)]...)
 	}
 	return nil
 }

@@ -78,27 +78,11 @@ func (o *ojsContender) EndToEnd(
 	ctx context.Context, jobs, producers, batch int,
 ) (took time.Duration, err error) {
 	left := load.NewCountdown(jobs)
-	opts := []engine.Option{
-		engine.WithConcurrency(o.workers), engine.WithLogger(slog.New(slog.DiscardHandler)),
-	}
-	if o.filled > 0 {
-		opts = append(opts, engine.WithRetention(engine.Retention{MaxFinished: 10 * o.filled}))
-	}
-	eng, err := engine.New[load.Args](o.store, opts...)
+	eng, stop, err := o.run(ctx, left.Done)
 	if err != nil {
 		return 0, err
 	}
-	eng.Handle("noop", func(context.Context, *ojs.Job[load.Args]) error {
-		left.Done()
-		return nil
-	})
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- eng.Run(running) }()
-	defer func() {
-		stop()
-		err = errors.Join(err, <-ended)
-	}()
+	defer func() { err = errors.Join(err, stop()) }()
 
 	start := wall.Now()
 	if err := load.Produce(ctx, jobs, producers, batch, insert(eng)); err != nil {
@@ -125,6 +109,43 @@ func (o *ojsContender) EndToEnd(
 		}
 	}
 	return took, nil
+}
+
+// run makes an engine whose handler calls done, and runs it until stop.
+func (o *ojsContender) run(
+	ctx context.Context, done func(),
+) (eng *engine.Engine[load.Args], stop func() error, err error) {
+	opts := []engine.Option{
+		engine.WithConcurrency(o.workers), engine.WithLogger(slog.New(slog.DiscardHandler)),
+	}
+	if o.filled > 0 {
+		opts = append(opts, engine.WithRetention(engine.Retention{MaxFinished: 10 * o.filled}))
+	}
+	if eng, err = engine.New[load.Args](o.store, opts...); err != nil {
+		return nil, nil, err
+	}
+	eng.Handle("noop", func(context.Context, *ojs.Job[load.Args]) error {
+		done()
+		return nil
+	})
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(running) }()
+	return eng, func() error {
+		cancel()
+		return <-ended
+	}, nil
+}
+
+// Start implements Starter.
+func (o *ojsContender) Start(
+	ctx context.Context, started func(),
+) (enqueue func(context.Context) error, stop func() error, err error) {
+	eng, stop, err := o.run(ctx, started)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) error { return insert(eng)(ctx, 0, 1) }, stop, nil
 }
 
 func insert(eng *engine.Engine[load.Args]) func(ctx context.Context, first, n int) error {

@@ -78,15 +78,7 @@ func (r *riverContender) EndToEnd(
 	if r.fast && batch == 1 {
 		return 0, errors.ErrUnsupported
 	}
-	workers := river.NewWorkers()
-	river.AddWorker(workers,
-		river.WorkFunc(func(context.Context, *river.Job[riverArgs]) error { return nil }))
-	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
-		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
-		Workers:           workers,
-		FetchCooldown:     r.fetchCooldown,
-		FetchPollInterval: r.pollTime,
-	})
+	client, err := r.client(func() {})
 	if err != nil {
 		return 0, err
 	}
@@ -122,6 +114,41 @@ func (r *riverContender) EndToEnd(
 		return 0, fmt.Errorf("%d jobs are stored as completed, not %d", stored, jobs+r.filled)
 	}
 	return took, nil
+}
+
+// client makes a client whose worker calls done.
+func (r *riverContender) client(done func()) (*river.Client[pgx.Tx], error) {
+	workers := river.NewWorkers()
+	river.AddWorker(workers, river.WorkFunc(func(context.Context, *river.Job[riverArgs]) error {
+		done()
+		return nil
+	}))
+	return river.NewClient(riverpgxv5.New(r.pool), &river.Config{
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
+		Workers:           workers,
+		FetchCooldown:     r.fetchCooldown,
+		FetchPollInterval: r.pollTime,
+	})
+}
+
+// Start implements Starter. Contenders that differ in how they enqueue batches are the
+// same with one job.
+func (r *riverContender) Start(
+	ctx context.Context, started func(),
+) (enqueue func(context.Context) error, stop func() error, err error) {
+	if r.fast {
+		return nil, nil, errors.ErrUnsupported
+	}
+	client, err := r.client(started)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := client.Start(ctx); err != nil {
+		return nil, nil, err
+	}
+	insert := r.insert(client)
+	return func(ctx context.Context) error { return insert(ctx, 0, 1) },
+		func() error { return client.Stop(ctx) }, nil
 }
 
 func (r *riverContender) insert(client *river.Client[pgx.Tx]) func(ctx context.Context, first, n int) error {
@@ -161,17 +188,7 @@ func (r *riverContender) Enqueue(ctx context.Context, first, n int) error {
 
 // Work implements Sharer.
 func (r *riverContender) Work(ctx context.Context, done func()) error {
-	workers := river.NewWorkers()
-	river.AddWorker(workers, river.WorkFunc(func(context.Context, *river.Job[riverArgs]) error {
-		done()
-		return nil
-	}))
-	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
-		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
-		Workers:           workers,
-		FetchCooldown:     r.fetchCooldown,
-		FetchPollInterval: r.pollTime,
-	})
+	client, err := r.client(done)
 	if err != nil {
 		return err
 	}
