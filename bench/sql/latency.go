@@ -15,7 +15,8 @@ type Starter interface {
 	Contender
 	// Start begins to run jobs, and calls started when a handler is called. The function
 	// enqueue stores one job in the same process, and stop ends what Start has begun.
-	Start(ctx context.Context, started func()) (enqueue func(context.Context) error, stop func() error, err error)
+	Start(ctx context.Context, started func()) (
+		enqueue func(context.Context) error, stop func() error, err error)
 }
 
 // idle is how long a contender is left alone before each sample. By then the job before

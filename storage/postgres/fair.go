@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/ojsengine/ojs"
@@ -106,24 +107,36 @@ func (q joining) query(ctx context.Context, sql string, args []any, read func(ro
 }
 
 // rest forgets which rounds were served where jobs that are given back find no other job
-// with a key.
+// with a key. It leaves out the queues that another transaction holds: there the next job
+// may stand a round later than it could, and nothing waits.
 func (s *Storage) rest(ctx context.Context, tx transaction, back []written) error {
-	var queues, levels []string
-	var priorities []int32
+	priorities := make(map[string][]int32) // by queue
 	for i := range back {
 		if c := &back[i]; c.FairKey != "" {
-			queues = append(queues, c.Queue)
-			levels, priorities = append(levels, c.Queue), append(priorities, int32(c.Priority))
+			priorities[c.Queue] = append(priorities[c.Queue], int32(c.Priority))
 		}
 	}
-	if len(queues) == 0 {
+	if len(priorities) == 0 {
 		return nil
 	}
-	slices.Sort(queues)
-	if err := s.lockQueues(ctx, tx, slices.Compact(queues)); err != nil {
+	if err := s.entersIn(ctx, tx); err != nil {
 		return err
 	}
-	return tx.exec(ctx, s.sql.restRounds, levels, priorities)
+	var queue string
+	var queues []string
+	var levels []int32
+	// The locks are taken before the statement that looks for jobs, which then sees those
+	// of the transactions that held them.
+	err := tx.query(ctx, s.sql.tryRounds, []any{slices.Collect(maps.Keys(priorities))},
+		each([]any{&queue}, func() {
+			for _, p := range priorities[queue] {
+				queues, levels = append(queues, queue), append(levels, p)
+			}
+		}))
+	if err != nil || len(queues) == 0 {
+		return err
+	}
+	return tx.exec(ctx, s.sql.restRounds, queues, levels)
 }
 
 // joined has claims look again at the places that they have passed, if a job that a call

@@ -97,6 +97,22 @@ func TestDueBesideHeldRounds(t *testing.T) {
 	promotes("after the commit", waits.ID)
 }
 
+// A claim is given back while a transaction holds the rounds of its queue.
+func TestUnclaimBesideHeldRounds(t *testing.T) {
+	s, _ := open(t, "", postgres.WithPatience(time.Second))
+	pool := connect(t)
+	must(t, insert(t.Context(), s, fairRecord(1, "tenant", 1)))
+	claimed, err := s.Claim(t.Context(), time.Now(), storage.Claim{Max: 1, Worker: "w"}, nil)
+	must(t, err)
+	tx := holdRounds(t, s, pool, fairRecord(2, "tenant", 1))
+	held := storage.Held{ID: claimed[0].ID, Version: claimed[0].Version}
+	n, err := s.Unclaim(t.Context(), time.Now(), []storage.Held{held})
+	if must(t, err); n != 1 {
+		t.Errorf("%d claims were given back", n)
+	}
+	must(t, tx.Commit(t.Context()))
+}
+
 // An insert locks the rounds of queues in the order of bytes, as other calls do, in a
 // database of any collation.
 func TestRoundsAreLockedInOneOrder(t *testing.T) {

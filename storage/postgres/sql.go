@@ -27,7 +27,7 @@ type statements struct {
 	setDocuments                                                         string
 	lockChanged, lockKnown, heads, forgetEdges                           string
 	enterLines, firstInLine, leaveLine, giveTurns                        string
-	lockRounds, restRounds, compactServed                                string
+	lockRounds, tryRounds, restRounds, compactServed                     string
 	versions, extend                                                     string
 	due, nextWake                                                        string
 	get, getAll, bySeq, counts, compact                                  string
@@ -515,8 +515,11 @@ const waits = `(CASE WHEN state = 3 THEN coalesce(other_place, place) ELSE place
 // this package began at 1.
 const first = `place * 65536`
 
-// lockRounds locks the rounds of a queue l until the transaction ends: see fair.go.
-const lockRounds = `pg_advisory_xact_lock(hashtextextended('{name} fair ' || l.queue, 3131961357))`
+// roundsKey names the advisory lock of the rounds of a queue l: see fair.go.
+const roundsKey = `hashtextextended('{name} fair ' || l.queue, 3131961357)`
+
+// lockRounds locks the rounds of a queue l until the transaction ends.
+const lockRounds = `pg_advisory_xact_lock(` + roundsKey + `)`
 
 // impossible are jobs that no other statement may meet: of no state, or with numbers that
 // no job comes to.
@@ -527,7 +530,7 @@ func quoted(schema string) string { return `"` + schema + `"` }
 
 var (
 	functions = regexp.MustCompile(`\b(array_agg|array_position|bool_or|cardinality|clock_timestamp|convert_to|count|` +
-		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|` +
+		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|pg_try_advisory_xact_lock|` +
 		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|split_part|starts_with|strpos|substr|sum|width_bucket)\(`)
 	unnestOne = regexp.MustCompile(`\bunnest\((\$\d+::[a-z]+\[\]|ARRAY\[[^\]]*\])\)`)
 	types     = regexp.MustCompile(`::(text|bytea|float8|numeric)\b`)
@@ -573,7 +576,7 @@ func newStatements(schema string) *statements {
 	}
 	untilStarted := strings.NewReplacer("$1::bigint", "n.started", "b.lease", "n.lease").Replace(until)
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
-		"{first}", first, "{lock_rounds}", lockRounds,
+		"{first}", first, "{lock_rounds}", lockRounds, "{rounds_key}", roundsKey,
 		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$6", "$7", "$8")),
 		"{of_types_of_keys}", types("$3", "$4", "$5", "$6"),
 		"{counted}", counted, "{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),
@@ -844,6 +847,8 @@ func newStatements(schema string) *statements {
 		counts: q(`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`),
 		// One at a time: who comes second would find rows gone that it has waited for.
 		lockRounds: q(`SELECT {lock_rounds} FROM unnest($1::text[]) l (queue)`),
+		tryRounds: q(`SELECT l.queue FROM unnest($1::text[]) l (queue)
+			WHERE pg_try_advisory_xact_lock({rounds_key})`),
 		// $1 are queues, and $2 priorities.
 		restRounds: q(`DELETE FROM {schema}.served s USING unnest($1::text[], $2::integer[]) l (queue, priority)
 			WHERE s.queue = l.queue AND s.priority = l.priority AND (SELECT j.seq FROM {schema}.ready j
