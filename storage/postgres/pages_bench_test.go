@@ -7,5 +7,5 @@ import (
 )
 
 func BenchmarkPages(b *testing.B) {
-	storagetest.BenchmarkPages(b, configOn(b, connect(b)).Open, 300_000)
+	storagetest.BenchmarkPages(b, configOn(b, connect(b)).Open, 1_000_000)
 }
