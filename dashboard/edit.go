@@ -108,6 +108,9 @@ func changes(job *ojs.JobInfo) []Verb {
 		}
 		out = append(out, Edit)
 	}
+	if job.State == ojs.StateDiscarded {
+		out = append(out, Retry)
+	}
 	return append(out, Copy)
 }
 
@@ -158,7 +161,7 @@ func (h *Handler) actOnEdit(p *page) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains([]Verb{Copy, Edit, Move, Reschedule, Prioritize}, do) {
+	if !slices.Contains([]Verb{Copy, Edit, Move, Reschedule, Prioritize, Retry}, do) {
 		return ojs.ErrNotFound
 	}
 	c := confirmation{Do: do, Title: p.T(verbNames[do]) + ": " + job.Type,
@@ -212,6 +215,16 @@ func (h *Handler) actOnEdit(p *page) error {
 		}
 		c.Changes = changesOf(p, &e, args, meta, job.Meta)
 		step = func() error { return jobs.Edit(ctx, id, engine.Edit{Args: given(args), Meta: meta}) }
+	case Retry:
+		n, err := p.whole("priority")
+		if err != nil {
+			return err
+		}
+		c.Changes = []change{{p.T("Queue"), job.Queue, queue},
+			{p.T("Priority"), strconv.Itoa(job.Priority), strconv.Itoa(n)}}
+		step = func() error {
+			return jobs.Retry(ctx, id, ojs.WithQueue(queue), ojs.WithPriority(n))
+		}
 	case Copy:
 		args, err := h.argsOf(p, job, &e)
 		if err != nil {
@@ -236,7 +249,7 @@ func (h *Handler) actOnEdit(p *page) error {
 		}
 	}
 	other := c.Action // a job that goes to another queue needs the permission there too
-	if (do == Move || do == Copy) && queue != "" {
+	if (do == Move || do == Copy || do == Retry) && queue != "" {
 		other.Queue = queue
 		if err := h.may(p.r, other); err != nil {
 			return denied{err}

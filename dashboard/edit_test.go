@@ -118,6 +118,36 @@ func TestChangesOfAJob(t *testing.T) {
 	}
 }
 
+// A discarded job is retried in another queue, with another priority.
+func TestRetryInAnotherWay(t *testing.T) {
+	s, ids := full(t, WithAuthorizer(func(_ *http.Request, a Action) error {
+		if a.Queue == "closed" {
+			return errors.New("not there")
+		}
+		return nil
+	}))
+	id := ids["discarded"]
+	at := "/jobs/" + id + "/edit/"
+	form := "do=retry&priority=7&queue="
+	if w := s.do("POST", "/jobs/"+ids["available"]+"/edit/", form+"other&sure=1"); w.Code != 409 {
+		t.Errorf("an available job: %d", w.Code)
+	}
+	for form, status := range map[string]int{
+		form + "closed&sure=1": 403, form + "Not+A+Queue&sure=1": 409, form + "&sure=1": 409,
+		"do=retry&priority=x&queue=other": 409,
+	} {
+		if w := s.do("POST", at, form); w.Code != status {
+			t.Errorf("%s: %d, want %d\n%s", form, w.Code, status, w.Body)
+		}
+	}
+	preview, to := s.post(id, url.Values{"do": {"retry"}, "queue": {"other"}, "priority": {"7"}})
+	job := s.job(id)
+	if !strings.Contains(preview, "other") || to != "../?did=retry" || job.State != ojs.StateAvailable ||
+		job.Queue != "other" || job.Priority != 7 {
+		t.Errorf("%s leads to %s: %+v", preview, to, job.JobHeader)
+	}
+}
+
 // A form has no redacted value, and none gets into the job by it.
 func TestEditNeverWritesARedactedValue(t *testing.T) {
 	hide := func(_ *ojs.JobInfo, part Part, in []byte) []byte {
