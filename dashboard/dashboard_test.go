@@ -102,6 +102,34 @@ func (s *site) do(method, path, form string, header ...string) *httptest.Respons
 	return w
 }
 
+// The list of jobs says how many jobs it has looked at, and how many there are.
+func TestListSaysHowFarItLooked(t *testing.T) {
+	s := newSite(t)
+	for range 3 {
+		s.enqueue("t", nil)
+	}
+	s.has("/jobs/?q=args.x:1", "0 shown, 3 of 3 looked at")
+	s.has("/jobs/", "3 shown, 3 of 3 looked at")
+}
+
+// The busiest types are those whose attempts took the most time.
+func TestBusiestTypes(t *testing.T) {
+	s := newSite(t)
+	s.eng.Handle("quick", func(context.Context, *ojs.Job[any]) error { return nil })
+	s.eng.Handle("slow", func(context.Context, *ojs.Job[any]) error {
+		s.clock.Add(time.Second)
+		return nil
+	})
+	for _, name := range []string{"quick", "slow", "quick", "quick"} {
+		s.enqueue(name, nil)
+	}
+	s.run()
+	_, types, _ := strings.Cut(s.ok("/"), `data-live="types"`)
+	if quick := strings.Index(types, ">quick<"); strings.Index(types, ">slow<") > quick || quick < 0 {
+		t.Errorf("quick before slow in %s", types)
+	}
+}
+
 // ok gets a page that must be there.
 func (s *site) ok(path string) string {
 	s.t.Helper()

@@ -45,6 +45,7 @@ type jobsData struct {
 
 	Prev   string
 	Looked int
+	Stored int  // jobs in all
 	Plain  bool // the storage knows no order but the oldest first
 
 	By     engine.Facet // the break-down that is shown; "": none
@@ -102,6 +103,13 @@ func (h *Handler) jobs(p *page) error {
 	}
 	data.Jobs, data.Next, data.Prev, data.Looked = h.shownAll(list.Jobs), list.Next, list.Prev, list.Looked
 	data.Held = held(list)
+	stats, err := h.eng.Stats(p.r.Context())
+	if err != nil {
+		return err
+	}
+	for _, n := range stats.Total {
+		data.Stored += n
+	}
 	if !data.Plain {
 		data.Sorts = sorts(f)
 	}

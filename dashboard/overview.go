@@ -97,7 +97,8 @@ func (h *Handler) overview(p *page) error {
 		return err
 	}
 	slices.SortStableFunc(data.Types, func(a, b typeRow) int {
-		return cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed)
+		return cmp.Or(cmp.Compare(b.Run.Sum, a.Run.Sum),
+			cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed))
 	})
 	if len(data.Types) > 8 {
 		data.Types = data.Types[:8]
