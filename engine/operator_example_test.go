@@ -814,6 +814,36 @@ func ExampleQueues_Configure() {
 	// Output: reports had 5 and has 1
 }
 
+// A queue is served while there is something to import.
+func ExampleQueues_Add() {
+	eng, err := engine.New[string](memory.New(), engine.WithQueue("default", engine.QueueConfig{}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng.Handle("import", func(_ context.Context, job *ojs.Job[string]) error {
+		fmt.Println("imported", job.Args)
+		return nil
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go eng.Run(ctx)
+	ticket, err := eng.Enqueue(ctx, "import", "users.csv", ojs.WithQueue("imports"))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if err := eng.Queues().Add(ctx, "imports", engine.QueueConfig{Concurrency: 2}); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := ticket.Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if err := eng.Queues().Remove(ctx, "imports"); err != nil {
+		log.Fatal(err)
+	}
+	// Output: imported users.csv
+}
+
 // Pause a type whose handler is broken, in all processes.
 func ExampleQueues_PauseType() {
 	ctx, eng := begin()
