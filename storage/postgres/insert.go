@@ -412,7 +412,7 @@ func (i *inserter) Save(changed []*rows.Row) error {
 		return err
 	}
 	for k, r := range changed {
-		if r.State == ojs.StateCancelled {
+		if r.State == ojs.StateCancelled && r.Seq != 0 { // no claim has a job of the batch
 			taken(i.notice, r.ID, int64(r.Was), ojs.ErrReplaced)
 		}
 		i.s.note(i.notice, &o.encoded[k])
