@@ -182,7 +182,8 @@ func (s *Storage) settleCountingIn(
 			return nil, false, err
 		}
 	}
-	if len(o.encoded) > 1 && c.meets(o.encoded, applies) {
+	// A job that has ended by the count may share a line with one of the changes.
+	if len(o.encoded) > 1 && (c.lines.shared || c.meets(o.encoded, applies)) {
 		return nil, false, errInTurn
 	}
 	// Each change, and behind it the jobs that it moves, so that all have their order.

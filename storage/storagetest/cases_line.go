@@ -267,6 +267,20 @@ var lineCases = []Case{
 			waits = c.wait(ojs.AllSucceeded, l)
 			c.insertOne(c.ordered("m", []string{c.active().ID})) // it has the turn, and does not move
 			c.wantMoved("the end", c.endsBy(l[0], isCompleted), is(waits, isAvailable))
+
+			// The end ends a join, which gives the turn to the job of the next change.
+			first := c.active()
+			joins := c.ordered("n", []string{first.ID}, join)
+			c.insertOne(joins)
+			next := c.get(c.line("n", 1)[0])
+			moved := next.ID
+			c.to(isCompleted)(&first)
+			c.to(isCancelled)(&next)
+			out := c.change(storage.Change{Record: first}, storage.Change{Record: next})
+			c.noErr("the end", out[0].Err)
+			c.wantMoved("the end", out[0].Moved, is(joins.Record.ID, isCompleted), is(moved, isAvailable))
+			c.wantErr("a change of a job that has moved meanwhile", out[1].Err, storage.ErrFenced)
+			c.wantState(moved, isAvailable)
 		}},
 	{"order-6", "Ordering/Then", "Change.Then",
 		"A job that follows another of its key has its turn after those that were in line.",
