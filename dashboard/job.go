@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/policy"
 )
 
 type jobData struct {
@@ -27,12 +28,26 @@ type jobData struct {
 	Saved    payload // the checkpoint
 	Encoded  bool    // args are encoded by a codec
 	Alike    string  // the filter line of jobs whose latest failures are alike; "": it has none
+	Equal    string  // the filter line of jobs that are equal; "": it is not unique, or encoded
 	Stack    string
 	Logs     []attemptLog // the latest first
 	Unread   bool         // some logs cannot be read
 	Links    []Link
 	Actions  []Verb
 	Change   bool // the request may change it on the page of changes
+}
+
+// equal is the filter line of the jobs that are equal to a unique one as it is shown, so
+// that it tells nothing of redacted values; "": it is not unique, or its args are encoded.
+func equal(shown *ojs.JobInfo) string {
+	if shown.Unique == nil || shown.Args.Encoded() {
+		return ""
+	}
+	fingerprint, err := policy.Fingerprint(shown.Unique, shown)
+	if err != nil { // the job was stored by a program that knows more
+		return ""
+	}
+	return engine.Filter{Fingerprints: []string{fingerprint}}.String()
 }
 
 // job shows one job.
@@ -55,6 +70,9 @@ func (h *Handler) job(p *page) error {
 	}
 	if key := engine.FailureKey(job); key != "" {
 		data.Alike = engine.Filter{Failure: key}.String()
+	}
+	if sameJSON(job.Args.JSON(), data.Job.Args.JSON()) {
+		data.Equal = equal(data.Job)
 	}
 	data.Logs, data.Unread = h.logs(p, job)
 	data.tell(life, p.Now)

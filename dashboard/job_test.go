@@ -118,3 +118,31 @@ func TestJobsHaveTheWorkerOfActiveJobs(t *testing.T) {
 		}
 	})
 }
+
+// The page of a unique job leads to the jobs that are equal to it. It does not if the
+// redactor changes what makes them so.
+func TestEqualJobs(t *testing.T) {
+	hide := func(_ *ojs.JobInfo, part Part, b []byte) []byte {
+		if part == PartArgs {
+			return []byte(`{}`)
+		}
+		return b
+	}
+	for want, opts := range map[bool][]Option{true: nil, false: {WithRedact(hide)}} {
+		s := newSite(t, opts...)
+		unique := ojs.WithUnique(ojs.UniquePolicy{
+			Keys: ojs.ByType | ojs.ByArgs, States: []ojs.State{ojs.StateCompleted},
+		})
+		id := s.enqueue("t", map[string]int{"n": 1}, unique)
+		s.enqueue("t", map[string]int{"n": 1}, unique)
+		s.enqueue("t", map[string]int{"n": 2}, unique)
+		page := s.ok("/jobs/" + id + "/")
+		_, link, found := strings.Cut(page, `jobs/?q=fingerprint`)
+		if found != want {
+			t.Fatalf("a link: %v, want %v", found, want)
+		}
+		if link, _, _ = strings.Cut(link, `"`); found {
+			s.has("/jobs/?q=fingerprint"+link, "2 shown, 3 of 3 looked at")
+		}
+	}
+}

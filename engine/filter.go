@@ -55,8 +55,11 @@ type Filter struct {
 	Crons    []string // the recurring entry that enqueued the job; prefixes as in Types
 	Versions []string // of the job's type (ojs.WithVersion); prefixes as in Types
 	Keys     []string // the job's ordering key (ojs.WithOrderingKey); prefixes as in Types
-	Priority *Range   // nil: any
-	Attempt  *Range   // nil: any; 0 is a job that has not begun
+	// Fingerprints selects unique jobs that are equal (policy.Fingerprint); prefixes as in
+	// Types.
+	Fingerprints []string
+	Priority     *Range // nil: any
+	Attempt      *Range // nil: any; 0 is a job that has not begun
 
 	// Args is text that the args' JSON contains, in which nothing is escaped that JSON
 	// does not demand and no space is between tokens: part of a string, such as cust_123,
@@ -123,8 +126,8 @@ func (f *Filter) query() (storage.Query, error) {
 
 // where is the part of the filter of which storages know nothing; nil: there is none.
 func (f *Filter) where() func(*storage.Record) bool {
-	if len(f.IDs)+len(f.Tags)+len(f.Members)+len(f.Workers)+len(f.Crons)+len(f.Versions)+len(f.Keys) == 0 &&
-		f.Error == "" &&
+	if len(f.IDs)+len(f.Tags)+len(f.Members)+len(f.Workers)+len(f.Crons)+len(f.Versions)+len(f.Keys)+
+		len(f.Fingerprints) == 0 && f.Error == "" &&
 		f.Args == "" && f.Failure == "" &&
 		f.Priority == nil && f.Attempt == nil && f.DueFrom.IsZero() && f.DueBefore.IsZero() {
 		return nil
@@ -133,6 +136,7 @@ func (f *Filter) where() func(*storage.Record) bool {
 	return func(r *storage.Record) bool {
 		cron, _ := r.Meta["cron_name"].(string)
 		return matchesAny(f.Versions, r.TypeVersion) && matchesAny(f.Keys, orderingKey(r)) &&
+			matchesAny(f.Fingerprints, r.Fingerprint) &&
 			matchesAny(f.IDs, r.ID) && matchesAny(f.Workers, r.Worker) && matchesAny(f.Crons, cron) &&
 			f.Priority.has(r.Priority) && f.Attempt.has(r.Attempt) && f.due(r) &&
 			(text == "" || r.Error != nil && (strings.Contains(strings.ToLower(r.Error.Type), text) ||

@@ -40,7 +40,7 @@ func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
 //   - state, queue, type, version, errortype, id, worker, cron: one of several if the
 //     key is repeated. A value that ends with * selects what begins so, but of states
 //     and queues.
-//   - key: the ordering key, like those.
+//   - key and fingerprint: the ordering key, and that of unique jobs, like those.
 //   - tag: all of them, if the key is repeated.
 //   - args.PATH and meta.PATH: a member, as Member has it.
 //   - workflow: the id of a workflow, for its jobs. It is the member
@@ -212,6 +212,7 @@ var filterKeys = []filterKey{
 	listKey("worker", func(f *Filter) *[]string { return &f.Workers }),
 	listKey("version", func(f *Filter) *[]string { return &f.Versions }),
 	listKey("key", func(f *Filter) *[]string { return &f.Keys }),
+	listKey("fingerprint", func(f *Filter) *[]string { return &f.Fingerprints }),
 	listKey("cron", func(f *Filter) *[]string { return &f.Crons }),
 	timeKey("since", func(f *Filter) *time.Time { return &f.CreatedFrom }),
 	timeKey("until", func(f *Filter) *time.Time { return &f.CreatedBefore }),

@@ -32,8 +32,8 @@ func TestParseFilter(t *testing.T) {
 			Crons:        []string{"nightly"},
 			DeadLettered: true, Order: engine.OrderFinished,
 		},
-		"version:2.0 version:3.* key:order-7": {
-			Versions: []string{"2.0", "3.*"}, Keys: []string{"order-7"},
+		"version:2.0 version:3.* key:order-7 fingerprint:a5*": {
+			Versions: []string{"2.0", "3.*"}, Keys: []string{"order-7"}, Fingerprints: []string{"a5*"},
 		},
 		"priority:5 attempt:2..": {Priority: &engine.Range{5, 5}, Attempt: &engine.Range{2, math.MaxInt}},
 		"priority:..-1":          {Priority: &engine.Range{math.MinInt, -1}},
@@ -133,7 +133,7 @@ func drawFilter(t *rapid.T) (f engine.Filter) {
 	}
 	f.Queues, f.Types, f.ErrorTypes, f.IDs = list("queues"), list("types"), list("error types"), list("ids")
 	f.Tags, f.Workers, f.Crons = list("tags"), list("workers"), list("crons")
-	f.Versions, f.Keys = list("versions"), list("keys")
+	f.Versions, f.Keys, f.Fingerprints = list("versions"), list("keys"), list("fingerprints")
 	f.DeadLettered = rapid.Bool().Draw(t, "dead")
 	if rapid.Bool().Draw(t, "texts") {
 		f.Error, f.Args = text.Draw(t, "error"), text.Draw(t, "args")
