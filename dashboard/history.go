@@ -136,14 +136,15 @@ func (of *past) values(f func(m *engine.JobMeter) float64) []float64 {
 func (p *page) throughput(of *past) *timeChart {
 	completed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Completed) })
 	retried := of.values(func(m *engine.JobMeter) float64 { return float64(m.Retried) })
-	failed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Failed - m.Retried) })
+	failed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Failed) - float64(m.Retried) })
 	enqueued := of.values(func(m *engine.JobMeter) float64 { return float64(m.Enqueued) })
 	return &timeChart{Title: p.T("Throughput"), Times: of.Times, Deploys: p.deploys(of), Series: []series{
 		{p.T("Completed"), "s-ok", false, completed},
 		{p.T("Retried"), "s-again", false, retried},
 		{p.T("Failed"), "s-bad", false, failed},
 		{p.T("Enqueued"), "s-line", true, enqueued},
-	}, Text: p.count, Note: p.T("In each %s. Retried are failed attempts that others follow.", short(of.Column))}
+	}, Text: p.count,
+		Note: p.T("In each %s. Retried are failed attempts that others follow.", short(of.Column))}
 }
 
 // deploys are the marks of the new versions, those of a column as one.

@@ -38,7 +38,8 @@ type jobData struct {
 }
 
 // equal is the filter line of the jobs that are equal to a unique one as it is shown, so
-// that it tells nothing of redacted values; "": it is not unique, or its args are encoded.
+// that it tells nothing of redacted values. "": it is not unique, or its args are
+// encoded.
 func equal(shown *ojs.JobInfo) string {
 	if shown.Unique == nil || shown.Args.Encoded() {
 		return ""

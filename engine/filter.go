@@ -55,11 +55,12 @@ type Filter struct {
 	Crons    []string // the recurring entry that enqueued the job; prefixes as in Types
 	Versions []string // of the job's type (ojs.WithVersion); prefixes as in Types
 	Keys     []string // the job's ordering key (ojs.WithOrderingKey); prefixes as in Types
-	// Fingerprints selects unique jobs that are equal (policy.Fingerprint); prefixes as in
-	// Types.
+	Priority *Range   // nil: any
+	Attempt  *Range   // nil: any; 0 is a job that has not begun
+
+	// Fingerprints selects unique jobs that are equal (policy.Fingerprint). It has
+	// prefixes as Types.
 	Fingerprints []string
-	Priority     *Range // nil: any
-	Attempt      *Range // nil: any; 0 is a job that has not begun
 
 	// Args is text that the args' JSON contains, in which nothing is escaped that JSON
 	// does not demand and no space is between tokens: part of a string, such as cust_123,
