@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"net/http/httptest"
 	"slices"
@@ -121,6 +122,22 @@ func TestDepthIsReckonedBack(t *testing.T) {
 	got := p.depth(of, 6).Series[0].Values
 	if want := []float64{10, 5, 6}; !math.IsNaN(got[0]) || !slices.Equal(got[1:], want) {
 		t.Errorf("%v, want none and %v", got, want)
+	}
+}
+
+// An attempt that another one follows is retried, and no other series has it.
+func TestThroughputTellsRetries(t *testing.T) {
+	p := &page{display: display{Lang: "en"}}
+	of := &past{Times: make([]time.Time, 1), Columns: []engine.JobMeter{
+		{Enqueued: 9, Completed: 4, Failed: 5, Retried: 3, Discarded: 2},
+	}}
+	got := make(map[string]float64)
+	for _, s := range p.throughput(of).Series {
+		got[s.Name] = s.Values[0]
+	}
+	want := map[string]float64{"Completed": 4, "Retried": 3, "Failed": 2, "Enqueued": 9}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Settings are what an engine goes by: its options, with the defaults of those that were
-// not given. Engine.Retention and QueueStats.Config have the rest.
+// Settings are the options of an engine. An option that was not given has its default.
+// Engine.Retention and QueueStats.Config have the rest.
 type Settings struct {
 	Name        string        // WithName
 	Slots       int           // WithConcurrency

@@ -145,7 +145,7 @@ func (p *producedPoints) histogram(
 	}
 }
 
-// metrics are those that have points.
+// metrics returns the metrics that have points.
 func (p *producedPoints) metrics() []metricdata.Metrics {
 	var list []metricdata.Metrics
 	for _, of := range []struct {

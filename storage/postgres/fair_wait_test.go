@@ -159,7 +159,7 @@ func TestRoundsAreLockedInOneOrder(t *testing.T) {
 	must(t, <-done)
 }
 
-// Under any default isolation, a job sees those that have joined rounds while its call
+// Under any default isolation, a job sees the jobs that joined rounds while its call
 // waited.
 func TestTurnsUnderDefaultIsolation(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
