@@ -90,8 +90,8 @@ type queueData struct {
 }
 
 // maxCounted is how many available jobs a queue may have whose page says what is used of
-// its limit over all engines, since the storage counts them. The page of the limit has it
-// for all queues.
+// its limit over all engines, since PostgreSQL counts them one by one. The page of the
+// limit says it of every queue.
 const maxCounted = 10_000
 
 // boundsHere are the bounds of a queue in this engine alone; nil: there are none.
