@@ -2,10 +2,12 @@ package storagetest_test
 
 import (
 	"context"
+	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // Storages that lose notices, or send the wrong ones.
@@ -74,3 +76,26 @@ var _ = register([]fault{
 		b.own = func(b *broken, self any, _ storage.Storage) storage.Storage { return &owned{b, self} }
 	}},
 })
+
+// Notices are hints: a storage may tell to look at everything as soon as a listener is
+// there, and tell each thing twice. No case takes that for a fault.
+func TestEagerNoticesAreNoFault(t *testing.T) {
+	eager := brokenConfig(func(b *broken) {
+		b.notify = func(b *broken, self any, f func(storage.Notice)) func() {
+			everything := storage.Notice{Everything: true}
+			f(everything)
+			return b.Storage.Notify(self, func(n storage.Notice) {
+				f(n)
+				f(everything)
+				f(n)
+			})
+		}
+	})
+	for _, c := range storagetest.Cases() {
+		if c.NeedsNotices() && storagetest.CanRun(eager, c) {
+			if failures := storagetest.Prove(eager, c); len(failures) > 0 {
+				t.Errorf("%s: %v", c.ID, failures)
+			}
+		}
+	}
+}

@@ -141,6 +141,9 @@ var notifyCases = []Case{
 	{"notify-4", "Notify/Stop", "storage.Notifier", "After stop nothing is told.", needsNotices, func(c *C) {
 		gone, stays := c.listen("gone"), c.listen("stays")
 		gone.stop()
+		for len(gone.notices) > 0 { // which were told before, as to look at everything
+			<-gone.notices
+		}
 		c.insert(c.job())
 		stays.hears("a job is available", available)
 		select {

@@ -33,6 +33,9 @@ func ProveUntil(cfg Config, c Case, wait func()) []string {
 // CanRun reports whether a storage of cfg can run the case.
 func CanRun(cfg Config, c Case) bool { why, _ := cfg.lacks(nil, c.needs); return why == "" }
 
+// NeedsNotices reports whether the case is about notices.
+func (c Case) NeedsNotices() bool { return c.needs&needsNotices != 0 }
+
 // Stepper is a Reference that settles and claims in one step.
 type Stepper struct{ *Reference }
 
