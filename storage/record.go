@@ -164,10 +164,11 @@ func (r *Record) Extend(now time.Time, x Extension) {
 
 // Unclaim takes back what Claim has done to a job that no handler has begun to work on
 // [unclaim-1]. The traces of an attempt before it (when it began, its worker, its
-// progress) are lost [unclaim-1].
+// progress) are lost [unclaim-1]. A job that Settle made active without an attempt has
+// none afterwards either [unclaim-1].
 func (r *Record) Unclaim() {
 	r.State = ojs.StateAvailable
-	r.Attempt--
+	r.Attempt = max(r.Attempt-1, 0)
 	if r.Attempt == 0 {
 		r.StartedAt = time.Time{}
 	}

@@ -55,6 +55,11 @@ var fairCases = []Case{
 			two := c.insert(c.job(fair("a")), c.job(fair("a")), c.job(fair("b")))
 			late := c.insert(c.job(fair("b"), func(r *storage.Record) { r.Type = "another" }))[0]
 			c.inTurn(storage.Claim{}, two[0], two[2], two[1], late)
+			low := c.tenant(2, fair("a"))
+			above := c.insert(c.job(fair("h"), priority(1)), c.job(fair("h"), priority(1)))
+			c.nextInTurn(above...) // which takes no turn of those below
+			e := c.tenant(1, fair("e"))[0]
+			c.inTurn(storage.Claim{}, low[0], e, low[1])
 		}},
 	{"fair-2", "Fairness/WithoutKeys", "Capabilities.Fairness",
 		"A job without a key stands where it became available, between the rounds.",

@@ -446,6 +446,12 @@ var unclaimCases = []Case{
 			c.settled(back,
 				func(r *storage.Record) { r.State, r.NextRetryAt = ojs.StateAvailable, time.Time{} })
 		}
+		byHand := c.settled(c.get(c.insert(c.job())[0]), c.to(ojs.StateActive))
+		c.unclaim(1, heldOf(byHand))
+		want := byHand
+		want.State, want.StartedAt, want.Worker, want.LeaseUntil = isAvailable, time.Time{}, "", time.Time{}
+		want.Version++
+		c.same("a job that was made active without an attempt", c.get(byHand.ID), want)
 	}},
 	{"unclaim-2", "Unclaim/Place", "SettleClaimer.Unclaim", "Jobs that are given back are claimed, and dropped from full queues, as if they had not been claimed, in any order of giving them back.", needsSettleClaims, func(c *C) {
 		rnd := rand.New(rand.NewPCG(1, 2))
