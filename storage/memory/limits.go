@@ -170,8 +170,12 @@ func (x *limits) bind(g *group) {
 	}
 	for _, id := range ids {
 		if c := x.byName[id]; c != nil {
-			g.lanes = append(g.lanes, c.lanes[0])
-			c.lanes[0].groups = append(c.lanes[0].groups, g)
+			l := c.lanes[0]
+			g.lanes = append(g.lanes, l)
+			if l.groups = append(l.groups, g); len(l.groups) == 1 {
+				x.touch(c) // nothing has kept the lane up to date
+				x.tally(l)
+			}
 		}
 	}
 }
@@ -180,6 +184,10 @@ func (x *limits) bind(g *group) {
 func (x *limits) unbind(g *group) {
 	for _, l := range g.lanes {
 		l.groups = slices.DeleteFunc(l.groups, func(other *group) bool { return other == g })
+		if len(l.groups) == 0 {
+			x.opening.Remove(&l.opens)
+			x.tally(l)
+		}
 	}
 }
 

@@ -295,6 +295,37 @@ var limitCases = []Case{
 			c.obeying(9)
 			c.setLimit(storage.LimitName{Kind: storage.LimitQueue, Name: "a"}, ojs.RateLimit{})
 			c.obeying(9, more[0])
+
+			// A limit goes on, and ends, while there is no job of its type.
+			name := storage.LimitName{Kind: storage.LimitType, Name: "v"}
+			closedUntil := func(until time.Time) {
+				c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name,
+					ojs.RateLimit{Concurrency: ojs.NoneAtOnce}, until))
+			}
+			leaves := func(id string) {
+				c.settleAll([]storage.Record{c.get(id)}, func(_ int, r *storage.Record) {
+					r.State, r.FinishedAt = ojs.StateCancelled, c.now
+				})
+				_, err := c.S.Delete(c.ctx, []string{id})
+				c.noErr("Delete", err)
+			}
+			until := c.now.Add(time.Minute)
+			for range 2 {
+				closedUntil(until)
+				held := c.insert(c.job(jobType("v")))
+				c.wantOpens(until)
+				leaves(held[0])
+				until = until.Add(time.Minute)
+				closedUntil(until)
+				c.obeying(9)
+				held = c.insert(c.job(jobType("v")))
+				c.wantOpens(until)
+				leaves(held[0])
+				c.now = until
+				c.obeying(9)
+				c.obeying(9, c.insert(c.job(jobType("v")))[0])
+				until = until.Add(time.Minute)
+			}
 		},
 	},
 	{
