@@ -11,14 +11,14 @@ import (
 
 var (
 	_ storage.GroupStore = (*Storage)(nil)
-	_ storage.GroupStore = (*personal)(nil)
+	_ storage.GroupStore = personal{}
 )
 
-// cancelAll is CancelAll for a call that self makes.
-func (s *Storage) cancelAll(
-	ctx context.Context, self any, now time.Time, ids []string,
+// CancelAll implements storage.GroupStore.
+func (s personal) CancelAll(
+	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
-	if err := s.enterAs(ctx, self); err != nil {
+	if err := s.enterAs(ctx, s.by); err != nil {
 		return nil, nil, err
 	}
 	defer s.leave()
@@ -36,11 +36,11 @@ func (s *Storage) cancelAll(
 	return cancelled, s.count(now, nil), nil
 }
 
-// revive is Revive for a call that self makes.
-func (s *Storage) revive(
-	ctx context.Context, self any, now time.Time, batch []storage.Insert,
+// Revive implements storage.GroupStore.
+func (s personal) Revive(
+	ctx context.Context, now time.Time, batch []storage.Insert,
 ) ([]storage.Record, error) {
-	if err := s.enterAs(ctx, self); err != nil {
+	if err := s.enterAs(ctx, s.by); err != nil {
 		return nil, err
 	}
 	defer s.leave()

@@ -80,7 +80,7 @@ var (
 	_ storage.Binder     = (*Storage)(nil)
 
 	_ storage.SettleClaimer = (*Storage)(nil)
-	_ storage.SettleClaimer = (*personal)(nil)
+	_ storage.SettleClaimer = personal{}
 )
 
 // queue is what is known of a queue: how many jobs it has, and its state.
@@ -169,18 +169,18 @@ func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }
 
-// insert is Insert for a call that self makes.
-func (s *Storage) insert(
-	ctx context.Context, self any, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+// Insert implements storage.Storage.
+func (s personal) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
 ) ([]storage.Inserted, error) {
 	first, refused := s.prepareAll(batch)
-	if refused == nil && s.leaveIn(ctx, self, batch, first) {
+	if refused == nil && s.leaveIn(ctx, s.by, batch, first) {
 		for range batch {
 			dst = append(dst, storage.Inserted{Version: firstVersion})
 		}
 		return dst, nil
 	}
-	if err := s.enterAs(ctx, self); err != nil {
+	if err := s.enterAs(ctx, s.by); err != nil {
 		s.spares.give(first)
 		return dst, err
 	}
@@ -311,11 +311,11 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) err
 	return nil
 }
 
-// claim is Claim for a call that self makes.
-func (s *Storage) claim(
-	ctx context.Context, self any, now time.Time, c storage.Claim, dst []storage.Record,
+// Claim implements storage.Storage.
+func (s personal) Claim(
+	ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record,
 ) ([]storage.Record, error) {
-	if err := s.enterAhead(ctx, self); err != nil {
+	if err := s.enterAhead(ctx, s.by); err != nil {
 		return dst, err
 	}
 	defer s.leave()
@@ -324,15 +324,15 @@ func (s *Storage) claim(
 	return t.list, nil
 }
 
-// settleAndClaim is SettleAndClaim for a call that self makes.
-func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, to []*storage.Record,
+// SettleAndClaim implements storage.SettleClaimer.
+func (s personal) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
 	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
 	var few [32]uint32
 	near := few[:0] // before the lock
 	for _, r := range to {
 		near = append(near, s.hashes.near(r.ID))
 	}
-	if err := s.enterAhead(ctx, self); err != nil {
+	if err := s.enterAhead(ctx, s.by); err != nil {
 		return dst, 0, err
 	}
 	defer s.leave()
@@ -353,9 +353,9 @@ func (s *Storage) settleAndClaim(ctx context.Context, self any, now time.Time, t
 	return dst, t.n, nil
 }
 
-// unclaim is Unclaim for a call that self makes.
-func (s *Storage) unclaim(ctx context.Context, self any, held []storage.Held) (n int, err error) {
-	if err := s.enterAs(ctx, self); err != nil {
+// Unclaim implements storage.SettleClaimer.
+func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) (n int, err error) {
+	if err := s.enterAs(ctx, s.by); err != nil {
 		return 0, err
 	}
 	defer s.leave()
@@ -478,11 +478,11 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	}
 }
 
-// settle is Settle for a call that self makes.
-func (s *Storage) settle(
-	ctx context.Context, self any, now time.Time, changes []storage.Change, dst []storage.Settled,
+// Settle implements storage.Storage.
+func (s personal) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
 ) ([]storage.Settled, error) {
-	if err := s.enterAs(ctx, self); err != nil {
+	if err := s.enterAs(ctx, s.by); err != nil {
 		return dst, err
 	}
 	defer s.leave()
@@ -659,11 +659,11 @@ func another(list []storage.Record) ([]storage.Record, *storage.Record) {
 	return list, &list[n]
 }
 
-// extend is Extend for a call that self makes.
-func (s *Storage) extend(
-	ctx context.Context, self any, now time.Time, extensions []storage.Extension,
+// Extend implements storage.Storage.
+func (s personal) Extend(
+	ctx context.Context, now time.Time, extensions []storage.Extension,
 ) (lost []string, err error) {
-	if err := s.enterAs(ctx, self); err != nil {
+	if err := s.enterAs(ctx, s.by); err != nil {
 		return nil, err
 	}
 	defer s.leave()
@@ -681,12 +681,12 @@ func (s *Storage) extend(
 	return lost, nil
 }
 
-// comeDue is Due for a call that self makes.
-func (s *Storage) comeDue(
-	ctx context.Context, self any, now time.Time, limit int, buf []storage.Record,
+// Due implements storage.Storage.
+func (s personal) Due(
+	ctx context.Context, now time.Time, limit int, buf []storage.Record,
 ) (storage.Due, error) {
 	d := storage.Due{Promoted: buf[:0]}
-	if err := s.enterAs(ctx, self); err != nil {
+	if err := s.enterAs(ctx, s.by); err != nil {
 		return storage.Due{}, err
 	}
 	defer s.leave()
