@@ -178,23 +178,13 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	c.mu.Unlock()
 
 	now := c.now()
-	op := c.began(a.rec, event)
-	lost, err := c.store.Extend(a.r.base, now, []storage.Extension{x})
-	if err != nil || len(lost) > 0 || op == nil {
-		op.End()
-	} else {
-		rec := *a.rec
-		rec.Progress = x.Progress
-		c.transition(op, &rec, rec.Version, eventlog.None, now,
-			ojs.Event{Type: event, WorkerID: c.worker, Until: now.Add(rec.Lease)})
-		op.End()
-	}
+	lost, err := c.extend(a.r.base, now, a.rec, x, event)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(lost) > 0 {
+	if lost {
 		a.r.lose(a.held(), ojs.ErrLeaseLost)
 		return a.gone()
 	}
@@ -204,6 +194,23 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 		a.checkpoint = checkpoint
 	}
 	return nil
+}
+
+// extend renews the lease of a job for an attempt, here or of a worker, with an event of
+// that. It reports whether the attempt has lost the job.
+func (c *core) extend(
+	ctx context.Context, now time.Time, rec *storage.Record, x storage.Extension, event ojs.EventType,
+) (lost bool, err error) {
+	op := c.began(rec, event)
+	defer op.End()
+	list, err := c.store.Extend(ctx, now, []storage.Extension{x})
+	if lost = len(list) > 0; err == nil && !lost && op != nil {
+		extended := *rec
+		extended.Progress = x.Progress
+		c.transition(op, &extended, rec.Version, eventlog.None, now,
+			ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)})
+	}
+	return lost, err
 }
 
 // Lookup implements internal.Attempt.

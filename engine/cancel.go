@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -19,8 +20,7 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 			return "", errUnchanged
 		}
 		if r.State.Terminal() {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateCancelled,
-				Allowed: "only a job that has not ended can be cancelled"}
+			return "", cannotBe(ojs.StateCancelled, r, "only a job that has not ended can be cancelled")
 		}
 		if ojs.Actor(ctx) != "" {
 			note(ctx, r, now, ojs.NoteCancelled, "")
@@ -35,7 +35,7 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	defer done.forget()
 	to := done.to()
 	c.meter.cancelled(to)
-	c.logByHand(ctx, "job cancelled", to)
+	c.byHand(ctx, "job cancelled")(to)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jobEnded(to)
@@ -54,6 +54,11 @@ func (c *core) takenAway(held storage.Held, cause error) {
 		c.lostEarly[held] = true
 	}
 	c.workerLost(held, cause)
+}
+
+// cannotBe refuses to make something of a job in its state.
+func cannotBe(to ojs.State, r *storage.Record, allowed string) error {
+	return &ojs.TransitionError{ID: r.ID, From: r.State, To: to, Allowed: allowed}
 }
 
 // errUnchanged is what a change returns if the job is as wanted already.
@@ -151,18 +156,35 @@ func reachedBy(state ojs.State) eventlog.Effect {
 	return eventlog.None
 }
 
-// moved follows a change, if there is one, that may let a waiting job run, or gives it
-// another time.
-func (c *core) moved(done *changed) {
+// update is change of a job that it may let run, or that it gives another time. then is
+// called with the changed job, such as for a log line; nil: it has none.
+func (c *core) update(ctx context.Context, id string, then func(*storage.Record),
+	f func(*storage.Record, time.Time) (ojs.EventType, error)) error {
+	done, err := c.change(ctx, id, false, f)
 	if done == nil {
-		return
+		return err
 	}
 	defer done.forget()
 	to := done.to()
+	if then != nil {
+		then(to)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wakeAt(to.WakeAt())
 	if to.State == ojs.StateAvailable {
 		c.available(1)
+	}
+	return nil
+}
+
+// byHand writes the line of a change that a person has made.
+func (c *core) byHand(ctx context.Context, msg string) func(*storage.Record) {
+	return func(rec *storage.Record) {
+		var attrs []any
+		if by := ojs.Actor(ctx); by != "" {
+			attrs = append(attrs, slog.String("actor", by))
+		}
+		c.logJob(slog.LevelInfo, msg, "lifecycle", rec, "", attrs...)
 	}
 }

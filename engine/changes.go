@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -71,10 +70,9 @@ type changeFeed struct {
 // subscription after use.
 func (e *Engine[T]) SubscribeShared(f EventFilter) (*Subscription, error) {
 	c := e.core
-	n, ok := storage.As[storage.Notifier](c.store)
-	if !ok {
-		return nil, fmt.Errorf("ojs: the storage %s tells nothing of other engines: %w",
-			c.store.Capabilities().Name, ojs.ErrUnsupported)
+	n, err := ability[storage.Notifier](c, "tells nothing of other engines")
+	if err != nil {
+		return nil, err
 	}
 	s := &Subscription{s: c.events.Subscribe(f.log(true))}
 	c.feeds.use(c, n)

@@ -51,7 +51,7 @@ func WithCodec(codecs ...codec.Codec) Option {
 		}
 		chain, err := codec.NewChain(codecs...)
 		if err != nil {
-			return invalid("codec", err.Error())
+			return invalid("codec", "%v", err)
 		}
 		c.codec = chain
 		for _, one := range codecs {

@@ -81,7 +81,7 @@ type core struct {
 
 func newCore(s storage.Storage, opts []Option) (*core, error) {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, invalid("storage", fmt.Sprintf("is a nil %T: make one, with memory.New() for example", s))
+		return nil, invalid("storage", "is a nil %T: make one, with memory.New() for example", s)
 	}
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -139,6 +139,20 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		}
 	}
 	return c, nil
+}
+
+// ability returns the storage as one that has an ability (storage.As). Without it the
+// error says what the storage does not do.
+func ability[S any](c *core, lacks string) (S, error) {
+	s, ok := storage.As[S](c.store)
+	if !ok {
+		return s, c.unsupported(lacks)
+	}
+	return s, nil
+}
+
+func (c *core) unsupported(lacks string) error {
+	return fmt.Errorf("%w: storage %s %s", ojs.ErrUnsupported, c.store.Capabilities().Name, lacks)
 }
 
 func (c *core) get(ctx context.Context, id string) (*ojs.JobInfo, error) {

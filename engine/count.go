@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -66,10 +65,10 @@ type Facets struct {
 // by state and by queue.
 func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets, error) {
 	if !slices.Contains([]Facet{FacetState, FacetQueue, FacetType, FacetError}, by) {
-		return Facets{}, invalid("facet", fmt.Sprintf("%q is none of state, queue, type and error", by))
+		return Facets{}, invalid("facet", "%q is none of state, queue, type and error", by)
 	}
 	if look < 0 {
-		return Facets{}, invalid("look", fmt.Sprintf("%d is negative", look))
+		return Facets{}, invalid("look", "%d is negative", look)
 	}
 	f.narrow(j.core.store.Capabilities())
 	q, err := f.query()

@@ -147,7 +147,7 @@ func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) err
 			return fmt.Errorf("ojs: cron entry %q: %w", clipName(e.Name), err)
 		}
 		if _, twice := names[e.Name]; twice {
-			return invalid("name", fmt.Sprintf("%q is given to two entries", e.Name))
+			return invalid("name", "%q is given to two entries", e.Name)
 		}
 		names[e.Name] = struct{}{}
 	}
@@ -190,8 +190,8 @@ func (c *Cron) Sync(ctx context.Context, prefix string, entries ...CronEntry) (r
 	keep := make(map[string]struct{}, len(entries))
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, prefix) {
-			return nil, invalid("name", fmt.Sprintf("%q does not begin with the prefix %q of the call",
-				clipName(e.Name), clipName(prefix)))
+			return nil, invalid("name",
+				"%q does not begin with the prefix %q of the call", clipName(e.Name), clipName(prefix))
 		}
 		keep[e.Name] = struct{}{}
 	}
@@ -295,12 +295,7 @@ func cronEntry(s *storage.Cron) CronEntry {
 }
 
 func (c *Cron) store() (storage.CronStore, error) {
-	s, ok := storage.As[storage.CronStore](c.core.store)
-	if !ok {
-		return nil, fmt.Errorf("%w: storage %s keeps no recurring jobs", ojs.ErrUnsupported,
-			c.core.store.Capabilities().Name)
-	}
-	return s, nil
+	return ability[storage.CronStore](c.core, "keeps no recurring jobs")
 }
 
 // edit changes entries by name, and has the engine look at them. f changes what is stored
@@ -354,8 +349,9 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []stora
 // cronOf checks an entry and makes what is stored of it.
 func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if !validCronName(e.Name) {
-		return storage.Cron{}, invalid("name", fmt.Sprintf(
-			"use 1 to %d lower-case letters, digits, - and ., beginning with a letter or digit, such as report.nightly", maxCronName))
+		return storage.Cron{}, invalid("name",
+			"use 1 to %d lower-case letters, digits, - and ., beginning with a letter or digit, such as report.nightly",
+			maxCronName)
 	}
 	if e.Overlap == "" {
 		e.Overlap = OverlapSkip
@@ -364,20 +360,20 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	case OverlapSkip, OverlapAllow, OverlapCancelPrevious, OverlapEnqueue:
 	default:
 		return storage.Cron{}, invalid("overlap",
-			fmt.Sprintf("%q is none of skip, allow, cancel_previous, enqueue", e.Overlap))
+			"%q is none of skip, allow, cancel_previous, enqueue", e.Overlap)
 	}
 	if e.Missed == "" {
 		e.Missed = MissedOnce
 	}
 	switch serial := e.Overlap == OverlapAllow || e.Overlap == OverlapEnqueue; {
 	case e.Missed != MissedOnce && e.Missed != MissedSkip && e.Missed != MissedAll:
-		return storage.Cron{}, invalid("missed", fmt.Sprintf("%q is none of once, skip, all", e.Missed))
+		return storage.Cron{}, invalid("missed", "%q is none of once, skip, all", e.Missed)
 	case e.Missed == MissedAll && !serial:
 		return storage.Cron{}, invalid("missed",
-			fmt.Sprintf("all goes with the overlap allow or enqueue, not with %s", e.Overlap))
+			"all goes with the overlap allow or enqueue, not with %s", e.Overlap)
 	case e.MissedLimit < 0 || e.MissedLimit > maxMissedLimit:
 		return storage.Cron{}, invalid("missed_limit",
-			fmt.Sprintf("%d is not from 1 to %d, or 0 for %[2]d", e.MissedLimit, maxMissedLimit))
+			"%d is not from 1 to %d, or 0 for %[2]d", e.MissedLimit, maxMissedLimit)
 	}
 	if _, _, err := firstRun(e.Schedule, e.TimeZone, c.now(), time.Time{}); err != nil {
 		return storage.Cron{}, err
@@ -498,8 +494,7 @@ func firstRun(
 	}
 	next, missed = s.Next(now, anchor)
 	if next.IsZero() {
-		return next, nil, invalid("schedule",
-			fmt.Sprintf("%q never comes in %s", schedule, cmp.Or(zone, "UTC")))
+		return next, nil, invalid("schedule", "%q never comes in %s", schedule, cmp.Or(zone, "UTC"))
 	}
 	return next, missed, nil
 }

@@ -87,8 +87,7 @@ func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 		return d.core.missing(id, err)
 	}
 	if !rec.DeadLettered() {
-		return &ojs.TransitionError{ID: id, From: rec.State, To: "deleted",
-			Allowed: "only a dead letter can be deleted here"}
+		return cannotBe("deleted", &rec, "only a dead letter can be deleted here")
 	}
 	return d.core.delete(ctx, &rec)
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -169,7 +168,7 @@ func (d *Delivery) Heartbeat(ctx context.Context) error {
 // lease. Less than before counts as no change.
 func (d *Delivery) Progress(ctx context.Context, fraction float64) error {
 	if !(fraction >= 0 && fraction <= 1) { // NaN neither
-		return invalid("progress", fmt.Sprintf("%v is not from 0 to 1", fraction))
+		return invalid("progress", "%v is not from 0 to 1", fraction)
 	}
 	d.mu.Lock()
 	d.progress = max(d.progress, fraction)
@@ -205,21 +204,11 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint}
-	op := c.began(&d.rec, event)
-	lost, err := c.store.Extend(ctx, now, []storage.Extension{x})
-	if err != nil || len(lost) > 0 || op == nil {
-		op.End()
-	} else {
-		rec := d.rec
-		rec.Progress = x.Progress
-		c.transition(op, &rec, rec.Version, eventlog.None, now,
-			ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)})
-		op.End()
-	}
+	lost, err := c.extend(ctx, now, &d.rec, x, event)
 	switch {
 	case err != nil:
 		return err
-	case len(lost) > 0:
+	case lost:
 		c.mu.Lock()
 		c.workerLost(d.held(), nil)
 		c.mu.Unlock()

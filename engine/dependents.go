@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -27,11 +26,11 @@ import (
 
 // depend makes a job one that waits for others or for its turn (ojs.WithOrderingKey).
 func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
-	if s := c.store.Capabilities(); !s.DependsOn {
-		return fmt.Errorf("%w: in storage %s, no job can wait for others", ojs.ErrUnsupported, s.Name)
-	}
-	if s := c.store.Capabilities(); o.OrderingKey != "" && !s.Ordering {
-		return fmt.Errorf("%w: storage %s keeps no order by keys", ojs.ErrUnsupported, s.Name)
+	switch s := c.store.Capabilities(); {
+	case !s.DependsOn:
+		return c.unsupported("lets no job wait for others")
+	case o.OrderingKey != "" && !s.Ordering:
+		return c.unsupported("keeps no order by keys")
 	}
 	in.DependsOn, in.OrderingKey = o.DependsOn, o.OrderingKey
 	in.Record.State = ojs.StatePending
@@ -41,7 +40,7 @@ func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
 	}
 	if len(o.DependsOn) > 0 { // until then ScheduledAt is the earliest that it can come to
 		if o.TTL > 0 && o.TTL <= o.Delay {
-			return invalid("ttl", fmt.Sprintf("%v is not longer than the delay of %v", o.TTL, o.Delay))
+			return invalid("ttl", "%v is not longer than the delay of %v", o.TTL, o.Delay)
 		}
 		in.Record.Dependencies.Delay, in.Record.Dependencies.TTL = o.Delay, o.TTL
 		if o.TTL > 0 {
@@ -71,7 +70,7 @@ func (c *core) nameDependencies(batch []storage.Insert, places []int, drafts []o
 		switch name := p.options.Name; {
 		case name == "":
 		case names[name] != "":
-			return invalid("name", fmt.Sprintf("two drafts have the name %q", name))
+			return invalid("name", "two drafts have the name %q", name)
 		default:
 			names[name] = batch[n].Record.ID
 		}
@@ -100,9 +99,8 @@ func (c *core) nameAwaited(ctx context.Context, batch []storage.Insert) error {
 	if awaited == nil {
 		return nil
 	}
-	if _, ok := storage.As[storage.GroupStore](c.store); !ok {
-		return fmt.Errorf("%w: in storage %s, no stored job can wait for a new one", ojs.ErrUnsupported,
-			c.store.Capabilities().Name)
+	if _, err := ability[storage.GroupStore](c, "lets no stored job wait for a new one"); err != nil {
+		return err
 	}
 	for i := range batch {
 		batch[i].AwaitedBy = awaited[batch[i].Record.ID]

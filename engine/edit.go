@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -38,14 +37,14 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 	c := j.core
 	for key := range e.Meta {
 		if e.Args == nil && (key == codec.MetaEncodings || key == codec.MetaKeyID) {
-			return invalid("meta",
-				fmt.Sprintf("%q says how the args are encoded, and changes with them alone", key))
+			return invalid("meta", "%q says how the args are encoded, and changes with them alone", key)
 		}
 	}
-	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	then := c.byHand(ctx, "job edited by hand")
+	return c.update(ctx, id, then, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if !r.State.Waiting() {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: "edited",
-				Allowed: "only a waiting job can be edited; Jobs.Copy runs one again with other args"}
+			return "", cannotBe("edited", r,
+				"only a waiting job can be edited; Jobs.Copy runs one again with other args")
 		}
 		var err error
 		args, asGiven := r.Args, editedMeta(r.Meta, e.Meta)
@@ -80,8 +79,6 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 		note(ctx, r, now, ojs.NoteEdited, e.text())
 		return ojs.EventEdited, checkSize(&r.JobInfo)
 	})
-	c.byHand(ctx, done, "job edited by hand")
-	return err
 }
 
 // text says which parts of a job an edit changes.
@@ -116,11 +113,14 @@ func (j *Jobs) Move(ctx context.Context, id, queue string) error {
 		}
 	}
 	from := ""
-	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	then := func(rec *storage.Record) {
+		c.room.made(from)
+		c.byHand(ctx, "job moved by hand")(rec)
+	}
+	return c.update(ctx, id, then, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		switch {
 		case !r.State.Waiting():
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: "moved",
-				Allowed: "only a waiting job can be moved to another queue"}
+			return "", cannotBe("moved", r, "only a waiting job can be moved to another queue")
 		case r.Queue == queue:
 			return "", errUnchanged
 		}
@@ -131,19 +131,6 @@ func (j *Jobs) Move(ctx context.Context, id, queue string) error {
 		from, r.Queue = r.Queue, queue
 		return ojs.EventEdited, nil
 	})
-	if done != nil {
-		c.room.made(from)
-	}
-	c.byHand(ctx, done, "job moved by hand")
-	return err
-}
-
-// byHand logs a change that a person has made, if there is one, and follows it.
-func (c *core) byHand(ctx context.Context, done *changed, msg string) {
-	if done != nil {
-		c.logByHand(ctx, msg, done.to())
-	}
-	c.moved(done)
 }
 
 // editedMeta lays entries over the meta of a job.
@@ -220,8 +207,7 @@ func (j *Jobs) Copy(ctx context.Context, id string, args any, opts ...ojs.Option
 		return ojs.Ticket{}, c.missing(id, err)
 	}
 	if rec.Type == workflow.Type {
-		return ojs.Ticket{}, invalid("id",
-			fmt.Sprintf("%q is the record of a workflow: start the workflow again", id))
+		return ojs.Ticket{}, invalid("id", "%q is the record of a workflow: start the workflow again", id)
 	}
 	meta := jsonvalue.Clone(rec.Meta)
 	if meta == nil {

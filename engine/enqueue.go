@@ -525,8 +525,8 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		r.Timeout = min(r.Timeout, o.TotalTimeout) // the default one; Validate refuses another
 	}
 	if o.EnqueueTTL > 0 && !r.ScheduledAt.Before(now.Add(o.EnqueueTTL)) {
-		return invalid("enqueue_ttl", fmt.Sprintf("%v is over before scheduled_at %s", o.EnqueueTTL,
-			r.ScheduledAt.Format(time.RFC3339Nano)))
+		return invalid("enqueue_ttl",
+			"%v is over before scheduled_at %s", o.EnqueueTTL, r.ScheduledAt.Format(time.RFC3339Nano))
 	}
 	switch {
 	case len(o.DependsOn) > 0 || o.OrderingKey != "":
@@ -540,8 +540,9 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	default:
 		r.State = ojs.StateScheduled
 		if !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.ScheduledAt) {
-			return invalid("expires_at", fmt.Sprintf("%s is not after scheduled_at %s",
-				r.ExpiresAt.Format(time.RFC3339Nano), r.ScheduledAt.Format(time.RFC3339Nano)))
+			return invalid("expires_at",
+				"%s is not after scheduled_at %s", r.ExpiresAt.Format(time.RFC3339Nano),
+				r.ScheduledAt.Format(time.RFC3339Nano))
 		}
 	}
 	if err := c.encodeJob(ctx, r, fromElsewhere); err != nil {
@@ -554,7 +555,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 func (c *core) identify(in *storage.Insert, o *ojs.Options) (err error) {
 	s := c.store.Capabilities()
 	if s.Unique == "" {
-		return fmt.Errorf("%w: storage %s does not know unique jobs", ojs.ErrUnsupported, s.Name)
+		return c.unsupported("does not know unique jobs")
 	}
 	in.KeepActive = s.Unique != storage.Strong
 	r := &in.Record

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/ojsengine/ojs"
@@ -12,9 +11,8 @@ import (
 
 // checkFairness refuses the fairness key of a job that the storage would not obey.
 func (c *core) checkFairness(f ojs.Fairness) error {
-	if s := c.store.Capabilities(); f.Key != "" && !s.Fairness {
-		return fmt.Errorf("%w: in storage %s, jobs take no turns by fairness keys",
-			ojs.ErrUnsupported, s.Name)
+	if f.Key != "" && !c.store.Capabilities().Fairness {
+		return c.unsupported("lets no jobs take turns by fairness keys")
 	}
 	return nil
 }

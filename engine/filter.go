@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -103,18 +102,18 @@ var memberPrefixes = []string{"args.", "meta."}
 func (f *Filter) query() (storage.Query, error) {
 	for _, s := range f.States {
 		if !s.Valid() {
-			return storage.Query{}, invalid("filter.states", fmt.Sprintf("%q is no state", s))
+			return storage.Query{}, invalid("filter.states", "%q is no state", s)
 		}
 	}
 	for _, m := range f.Members {
 		if !slices.ContainsFunc(memberPrefixes, func(p string) bool { return strings.HasPrefix(m.Path, p) }) {
 			return storage.Query{}, invalid("filter.members",
-				fmt.Sprintf("path %q begins with neither args. nor meta.", m.Path))
+				"path %q begins with neither args. nor meta.", m.Path)
 		}
 	}
 	if !f.Order.Valid() {
 		return storage.Query{}, invalid("filter.order",
-			fmt.Sprintf("%q is none of newest, finished, due and claim", f.Order))
+			"%q is none of newest, finished, due and claim", f.Order)
 	}
 	return storage.Query{
 		Order: f.Order, DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types,
@@ -296,7 +295,7 @@ func (f Filter) only(states ...ojs.State) (Filter, error) {
 	}
 	for _, s := range f.States {
 		if !slices.Contains(states, s) {
-			return f, invalid("filter.states", fmt.Sprintf("%q is none of %v", s, states))
+			return f, invalid("filter.states", "%q is none of %v", s, states)
 		}
 	}
 	return f, nil

@@ -158,9 +158,7 @@ func (c *core) claim(
 	g.started(w, order, recs, now)
 	if c.counted {
 		c.limitEvents(ask.Limits.Closed, len(recs), func(i int) *storage.Record { return &recs[i] }, now)
-		if at := c.limited(ask.Limits, held, now); !at.IsZero() && (reopens.IsZero() || at.Before(reopens)) {
-			reopens = at
-		}
+		reopens = earliest(reopens, c.limited(ask.Limits, held, now))
 	}
 	return recs, reopens, nil
 }
@@ -184,11 +182,7 @@ func (g *gate) ask(
 	defer g.mu.Unlock()
 	g.lapse(now)
 	reopens = g.lapses
-	opensAt := func(at time.Time) {
-		if !at.IsZero() && (reopens.IsZero() || at.Before(reopens)) {
-			reopens = at
-		}
-	}
+	opensAt := func(at time.Time) { reopens = earliest(reopens, at) }
 	ask = storage.Claim{Queues: w.queues, Types: w.types, Max: max(w.max, 1), Worker: w.worker,
 		Remote: w.lapses}
 	if g.looksAfterEach {
@@ -371,7 +365,7 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 		}
 		if w.lapses {
 			h.until = r.LeaseUntil
-			g.lapseAt(h.until)
+			g.lapses = earliest(g.lapses, h.until)
 		}
 		g.held[storage.Held{ID: r.ID, Version: r.Version}] = h
 	}
@@ -419,14 +413,7 @@ func (g *gate) renewed(held storage.Held, until time.Time) {
 	if h, ok := g.held[held]; ok {
 		h.until = until
 		g.held[held] = h
-		g.lapseAt(until)
-	}
-}
-
-// lapseAt: mu is held.
-func (g *gate) lapseAt(t time.Time) {
-	if g.lapses.IsZero() || t.Before(g.lapses) {
-		g.lapses = t
+		g.lapses = earliest(g.lapses, until)
 	}
 }
 
@@ -440,7 +427,7 @@ func (g *gate) lapse(now time.Time) {
 		switch {
 		case h.until.IsZero():
 		case now.Before(h.until):
-			g.lapseAt(h.until)
+			g.lapses = earliest(g.lapses, h.until)
 		default:
 			g.end(held)
 		}

@@ -60,7 +60,7 @@ func (e *Engine[T]) History(
 		return t.width == width || width == 0 && c.now().Sub(from) <= t.keep
 	})
 	if i < 0 && width != 0 {
-		return nil, invalid("width", fmt.Sprintf("%v is none of 10s, 1m and 1h", width))
+		return nil, invalid("width", "%v is none of 10s, 1m and 1h", width)
 	} else if i < 0 {
 		i = len(historyTiers) - 1
 	}

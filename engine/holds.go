@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -36,10 +35,7 @@ type Pause struct {
 
 // values returns the storage as one that keeps values.
 func (c *core) values() (storage.ValueStore, error) {
-	if vs, ok := storage.As[storage.ValueStore](c.store); ok {
-		return vs, nil
-	}
-	return nil, fmt.Errorf("%w: storage %s keeps no values", ojs.ErrUnsupported, c.store.Capabilities().Name)
+	return ability[storage.ValueStore](c, "keeps no values")
 }
 
 // PauseType stops deliveries of jobs of a type, in all queues and for every engine on the

@@ -112,10 +112,7 @@ func (j *Jobs) DecodeLog(ctx context.Context, job *ojs.JobInfo, log AttemptLog) 
 
 // logStore returns the storage as one that keeps logs.
 func (c *core) logStore() (storage.LogStore, error) {
-	if ls, ok := storage.As[storage.LogStore](c.store); ok {
-		return ls, nil
-	}
-	return nil, fmt.Errorf("%w: storage %s keeps no logs", ojs.ErrUnsupported, c.store.Capabilities().Name)
+	return ability[storage.LogStore](c, "keeps no logs")
 }
 
 // storedLog is a log as the storage has it. Its lines may be encoded.

@@ -84,7 +84,7 @@ type Page struct {
 // fewer than n jobs. A storage that knows no order but OrderOldest has no Prev.
 func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, error) {
 	if n < 1 || n > 1000 {
-		return Page{}, invalid("limit", fmt.Sprintf("%d is not from 1 to 1000", n))
+		return Page{}, invalid("limit", "%d is not from 1 to 1000", n)
 	}
 	q, err := f.query()
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *core) page(ctx context.Context, f *Filter, q storage.Query) (page stora
 	at := 0
 	if q.Cursor != "" {
 		if at, err = strconv.Atoi(q.Cursor); err != nil || at < 0 {
-			return page, invalid("cursor", fmt.Sprintf("%q is not of a page of this filter", q.Cursor))
+			return page, invalid("cursor", "%q is not of a page of this filter", q.Cursor)
 		}
 	}
 	limit := q.Limit
@@ -219,11 +219,11 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	if err := checkPriority(priority); err != nil {
 		return err
 	}
-	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return j.core.update(ctx, id, nil, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		switch {
 		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: "reprioritized",
-				Allowed: "only an available or scheduled job can change its priority"}
+			return "", cannotBe("reprioritized", r,
+				"only an available or scheduled job can change its priority")
 		case r.Priority == priority:
 			return "", errUnchanged
 		}
@@ -231,8 +231,6 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 		r.Priority = priority
 		return ojs.EventPriority, nil
 	})
-	j.core.moved(done)
-	return err
 }
 
 func checkPriority(priority int) error {
@@ -250,10 +248,11 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 		return err
 	}
 	at = normalTime(at)
-	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return j.core.update(ctx, id, nil, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if end := r.Deadline(); !end.IsZero() && !at.Before(end) {
-			return "", invalid("scheduled_at", fmt.Sprintf("%s is not before the job's end at %s",
-				at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano)))
+			return "", invalid("scheduled_at",
+				"%s is not before the job's end at %s",
+				at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano))
 		}
 		moved := func() { note(ctx, r, now, ojs.NoteRescheduled, ""); r.History[len(r.History)-1].Until = at }
 		switch r.State {
@@ -274,13 +273,11 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 				return ojs.EventAvailable, nil
 			}
 		default:
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateScheduled,
-				Allowed: "only a scheduled, available or retryable job can be rescheduled"}
+			return "", cannotBe(ojs.StateScheduled, r,
+				"only a scheduled, available or retryable job can be rescheduled")
 		}
 		return ojs.EventScheduled, nil
 	})
-	j.core.moved(done)
-	return err
 }
 
 func checkSchedule(at time.Time) error {
@@ -295,10 +292,9 @@ func checkSchedule(at time.Time) error {
 // Activate makes a pending job available (ojs.WithPending). A job in another state gives
 // an *ojs.TransitionError.
 func (j *Jobs) Activate(ctx context.Context, id string) error {
-	done, err := j.core.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return j.core.update(ctx, id, nil, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if r.State != ojs.StatePending {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable,
-				Allowed: "only a pending job can be activated"}
+			return "", cannotBe(ojs.StateAvailable, r, "only a pending job can be activated")
 		}
 		if ojs.Actor(ctx) != "" {
 			note(ctx, r, now, ojs.NoteActivated, "")
@@ -308,8 +304,6 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 		expireAnew(r, now)
 		return ojs.EventAvailable, nil
 	})
-	j.core.moved(done)
-	return err
 }
 
 // Retry makes a discarded job available again, a dead letter or not, and a retryable one
@@ -360,13 +354,16 @@ func (j *Jobs) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
 func (c *core) retry(
 	ctx context.Context, id, rule string, ok func(*storage.Record) bool, allowed string, opts []ojs.Option,
 ) error {
-	done, err := c.change(ctx, id, false, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
-		if !ok(r) {
-			return "", &ojs.TransitionError{ID: id, From: r.State, To: ojs.StateAvailable, Allowed: allowed}
+	text, then := "", c.byHand(ctx, "job retried by hand")
+	if rule != "" {
+		text = "replay rule " + rule
+		then = func(rec *storage.Record) {
+			c.logJob(slog.LevelInfo, "dead letter replayed", "lifecycle", rec, "", slog.String("rule", rule))
 		}
-		text := ""
-		if rule != "" {
-			text = "replay rule " + rule
+	}
+	return c.update(ctx, id, then, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+		if !ok(r) {
+			return "", cannotBe(ojs.StateAvailable, r, allowed)
 		}
 		note(ctx, r, now, ojs.NoteRetried, text)
 		if r.State == ojs.StateRetryable {
@@ -386,31 +383,22 @@ func (c *core) retry(
 			}
 			countReplay(r, now, rule)
 		}
-		r.State = ojs.StateAvailable
-		r.Attempt = 0
-		r.Progress = 0
-		r.Error = nil
-		r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
-		r.EnqueuedAt = now
+		beginAnew(r, now)
 		return event, nil
 	})
-	if done != nil {
-		if rule == "" {
-			c.logByHand(ctx, "job retried by hand", done.to())
-		} else {
-			c.logJob(slog.LevelInfo, "dead letter replayed", "lifecycle", done.to(), "",
-				slog.String("rule", rule))
-		}
-	}
-	c.moved(done)
-	return err
+}
+
+// beginAnew makes a job that has ended one that is available, at attempt 0.
+func beginAnew(r *storage.Record, now time.Time) {
+	r.State, r.EnqueuedAt = ojs.StateAvailable, now
+	r.Attempt, r.Progress, r.Error = 0, 0, nil
+	r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
 }
 
 // delete deletes a job that has ended.
 func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 	if !rec.State.Terminal() {
-		return &ojs.TransitionError{ID: rec.ID, From: rec.State, To: "deleted",
-			Allowed: "only a job that has ended can be deleted"}
+		return cannotBe("deleted", rec, "only a job that has ended can be deleted")
 	}
 	op := c.began(rec, ojs.EventDeadLetterDeleted)
 	n, err := c.store.Delete(ctx, []string{rec.ID})
@@ -431,13 +419,4 @@ func (c *core) delete(ctx context.Context, rec *storage.Record) error {
 // note adds an entry to the history of a job, in the name of the caller.
 func note(ctx context.Context, r *storage.Record, now time.Time, what ojs.NoteKind, text string) {
 	r.Note(ojs.Note{At: now, What: what, By: ojs.Actor(ctx), Text: text})
-}
-
-// logByHand writes the line of a change that a person has made.
-func (c *core) logByHand(ctx context.Context, msg string, rec *storage.Record) {
-	var attrs []any
-	if by := ojs.Actor(ctx); by != "" {
-		attrs = append(attrs, slog.String("actor", by))
-	}
-	c.logJob(slog.LevelInfo, msg, "lifecycle", rec, "", attrs...)
 }

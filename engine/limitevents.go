@@ -103,11 +103,3 @@ func (x *exceeded) add(key string, k exceededKey) {
 	}
 	x.byKey[key] = k
 }
-
-// adjusted publishes that a key has other bounds or is blocked until a time.
-func (c *core) adjusted(name LimitName, until time.Time, reason string) {
-	if name.Kind == storage.LimitKey {
-		c.emit(ojs.Event{Type: ojs.EventLimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
-			Limit: &ojs.LimitEvent{Key: name.Name}})
-	}
-}

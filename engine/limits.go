@@ -61,14 +61,11 @@ type LimitQuery struct {
 const defaultLimitPage = 100
 
 func (l Limits) store() (storage.LimitStore, error) {
-	if s, ok := storage.As[storage.LimitStore](l.core.store); ok && l.core.counted {
-		return s, nil
+	const lacks = "counts no limits"
+	if !l.core.counted {
+		return nil, l.core.unsupported(lacks)
 	}
-	return nil, fmt.Errorf(
-		"%w: storage %s counts no limits",
-		ojs.ErrUnsupported,
-		l.core.store.Capabilities().Name,
-	)
+	return ability[storage.LimitStore](l.core, lacks)
 }
 
 // List returns limits by name: the keys with jobs that are active or available, with a
@@ -106,15 +103,11 @@ func (l Limits) Set(ctx context.Context, name LimitName, bounds ojs.RateLimit, u
 	if err != nil {
 		return err
 	}
-	if err := l.changed(s.SetLimit(ctx, l.core.now(), name, bounds, until)); err != nil {
-		return err
-	}
 	reason := "set"
 	if !bounds.Bounds() {
 		reason = "cleared"
 	}
-	l.core.adjusted(name, until, reason)
-	return nil
+	return l.changed(name, until, reason, s.SetLimit(ctx, l.core.now(), name, bounds, until))
 }
 
 // Clear removes the bounds that Set has given.
@@ -136,11 +129,7 @@ func (l Limits) block(ctx context.Context, name LimitName, until time.Time, reas
 	if err != nil {
 		return err
 	}
-	if err := l.changed(s.BlockLimit(ctx, l.core.now(), name, until)); err != nil {
-		return err
-	}
-	l.core.adjusted(name, until, reason)
-	return nil
+	return l.changed(name, until, reason, s.BlockLimit(ctx, l.core.now(), name, until))
 }
 
 // blocksUntil returns until when the error of a failed attempt blocks the key of its job
@@ -172,11 +161,17 @@ func (c *core) blockKeys(ctx context.Context, list []*settlement) {
 	}
 }
 
-// changed has this engine look again after a change of a limit.
-func (l Limits) changed(err error) error {
-	l.core.mu.Lock()
-	defer l.core.mu.Unlock()
-	l.core.available(unknown)
+// changed follows a change of a limit: this engine looks again, also if the call failed,
+// and publishes the change if it did not.
+func (l Limits) changed(name LimitName, until time.Time, reason string, err error) error {
+	c := l.core
+	c.mu.Lock()
+	c.available(unknown)
+	c.mu.Unlock()
+	if err == nil && name.Kind == storage.LimitKey {
+		c.emit(ojs.Event{Type: ojs.EventLimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
+			Limit: &ojs.LimitEvent{Key: name.Name}})
+	}
 	return err
 }
 

@@ -70,8 +70,8 @@ func newConfig(opts []Option) (config, error) {
 	return c, c.queues.checkWeights()
 }
 
-func invalid(field, reason string) error {
-	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: reason}
+func invalid(field, reason string, args ...any) error {
+	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
 
 // WithConcurrency sets how many attempts run at once in this engine: at least 1, 10 by
@@ -80,7 +80,7 @@ func invalid(field, reason string) error {
 func WithConcurrency(n int) Option {
 	return func(c *config) error {
 		if n < 1 {
-			return invalid("concurrency", fmt.Sprintf("%d is less than 1", n))
+			return invalid("concurrency", "%d is less than 1", n)
 		}
 		c.concurrency = n
 		return nil
@@ -106,7 +106,7 @@ func WithConcurrency(n int) Option {
 func WithPrefetch(n int) Option {
 	return func(c *config) error {
 		if n < 1 || n > maxPrefetch {
-			return invalid("prefetch", fmt.Sprintf("%d is not from 1 to %d", n, maxPrefetch))
+			return invalid("prefetch", "%d is not from 1 to %d", n, maxPrefetch)
 		}
 		c.prefetch = n
 		return nil
@@ -175,7 +175,7 @@ func (qc *QueueConfig) validate(name string) error {
 		return fmt.Errorf("ojs: defaults of queue %s: %w", name, err)
 	}
 	if o.Queue != name {
-		return invalid("queue", fmt.Sprintf("defaults of queue %q name queue %q", name, o.Queue))
+		return invalid("queue", "defaults of queue %q name queue %q", name, o.Queue)
 	}
 	return nil
 }
@@ -183,22 +183,22 @@ func (qc *QueueConfig) validate(name string) error {
 func (qc *QueueConfig) validateBounds() error {
 	switch {
 	case qc.Concurrency < 0:
-		return invalid("concurrency", fmt.Sprintf("%d is negative", qc.Concurrency))
+		return invalid("concurrency", "%d is negative", qc.Concurrency)
 	case qc.GlobalConcurrency < 0:
-		return invalid("global_concurrency", fmt.Sprintf("%d is negative", qc.GlobalConcurrency))
+		return invalid("global_concurrency", "%d is negative", qc.GlobalConcurrency)
 	case qc.GlobalRateLimit.Key != "":
 		return invalid("rate_limit.key", "the limit of a queue has none")
 	case qc.Weight < 0:
-		return invalid("weight", fmt.Sprintf("%d is negative", qc.Weight))
+		return invalid("weight", "%d is negative", qc.Weight)
 	case qc.MaxDepth < 0:
-		return invalid("max_depth", fmt.Sprintf("%d is negative", qc.MaxDepth))
+		return invalid("max_depth", "%d is negative", qc.MaxDepth)
 	case qc.RateLimit.Key != "":
 		return invalid("rate_limit.key", "the limit of a queue has none")
 	}
 	switch qc.Overflow {
 	case "", OverflowReject, OverflowBlock, OverflowDropOldest:
 	default:
-		return invalid("overflow", fmt.Sprintf("%q is none of reject, block and drop_oldest", qc.Overflow))
+		return invalid("overflow", "%q is none of reject, block and drop_oldest", qc.Overflow)
 	}
 	if err := qc.GlobalRateLimit.ValidateBounds(); err != nil {
 		return err
@@ -232,7 +232,7 @@ func bounds(atOnce int, l ojs.RateLimit) ojs.RateLimit {
 func WithQueue(name string, qc QueueConfig) Option {
 	return func(c *config) error {
 		if c.queues.has(name) {
-			return invalid("queue", fmt.Sprintf("%q is given twice", name))
+			return invalid("queue", "%q is given twice", name)
 		}
 		if err := qc.validate(name); err != nil {
 			return err
@@ -262,7 +262,7 @@ func WithDefaults(opts ...ojs.Option) Option {
 func WithGracePeriod(d time.Duration) Option {
 	return func(c *config) error {
 		if d < 0 {
-			return invalid("grace_period", fmt.Sprintf("%v is negative", d))
+			return invalid("grace_period", "%v is negative", d)
 		}
 		c.grace = d
 		return nil
@@ -274,7 +274,7 @@ func WithGracePeriod(d time.Duration) Option {
 func WithName(name string) Option {
 	return func(c *config) error {
 		if err := ojs.ValidateQueue(name); err != nil { // the same alphabet serves
-			return invalid("name", err.(*ojs.InvalidError).Reason)
+			return invalid("name", "%s", err.(*ojs.InvalidError).Reason)
 		}
 		c.name = name
 		return nil
@@ -288,7 +288,7 @@ func WithName(name string) Option {
 func WithMaxStuck(n int) Option {
 	return func(c *config) error {
 		if n < 0 {
-			return invalid("max_stuck", fmt.Sprintf("%d is negative", n))
+			return invalid("max_stuck", "%d is negative", n)
 		}
 		c.maxStuck = n
 		return nil

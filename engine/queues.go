@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 
@@ -37,10 +36,9 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event 
 		return err
 	}
 	c := q.core
-	s, ok := storage.As[storage.QueueStore](c.store)
-	if !ok {
-		return fmt.Errorf("%w: storage %s keeps no states of queues", ojs.ErrUnsupported,
-			c.store.Capabilities().Name)
+	s, err := ability[storage.QueueStore](c, "keeps no states of queues")
+	if err != nil {
+		return err
 	}
 	was, err := s.SetQueueState(ctx, name, to)
 	if err != nil {

@@ -57,16 +57,16 @@ func WithReplayRules(rules ...ReplayRule) Option {
 func (c *config) addReplayRule(rule ReplayRule) error {
 	switch {
 	case !validCronName(rule.Name):
-		return invalid("name", fmt.Sprintf("%q: use lower-case letters, digits, - and ., at most %d",
-			clipName(rule.Name), maxCronName))
+		return invalid("name",
+			"%q: use lower-case letters, digits, - and ., at most %d", clipName(rule.Name), maxCronName)
 	case slices.ContainsFunc(c.replayRules, func(r replayRule) bool { return r.Name == rule.Name }):
 		return invalid("name", "is given twice")
 	case len(rule.Filter.States) > 0:
 		return invalid("filter.states", "are given: a dead letter is discarded")
 	case rule.Delay < 0:
-		return invalid("delay", fmt.Sprintf("%v is negative", rule.Delay))
+		return invalid("delay", "%v is negative", rule.Delay)
 	case rule.MaxReplays < 1:
-		return invalid("max_replays", fmt.Sprintf("%d is less than 1", rule.MaxReplays))
+		return invalid("max_replays", "%d is less than 1", rule.MaxReplays)
 	}
 	f := &rule.Filter
 	f.DeadLettered = true

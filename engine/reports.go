@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"fmt"
 	"runtime/debug"
 	"time"
 )
@@ -29,7 +28,7 @@ func WithReports(r Reports) Option {
 			r.Every = 5 * time.Second
 		}
 		if r.Every < time.Second || r.Every > time.Minute {
-			return invalid("reports.every", fmt.Sprintf("%v is not from 1s to 1m", r.Every))
+			return invalid("reports.every", "%v is not from 1s to 1m", r.Every)
 		}
 		if r.Version == "" {
 			r.Version = builtVersion()

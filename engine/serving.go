@@ -55,8 +55,7 @@ func (s *queueSet) hasNoDefaults(queues ...string) bool {
 func (s *queueSet) checkWeights() error {
 	for _, name := range s.names {
 		if (s.config[name].Weight > 0) != (s.config[s.names[0]].Weight > 0) {
-			return invalid("weight", fmt.Sprintf(
-				"of queues %q and %q only one has a weight", s.names[0], name))
+			return invalid("weight", "of queues %q and %q only one has a weight", s.names[0], name)
 		}
 	}
 	return nil
@@ -70,11 +69,10 @@ func (q *Queues) Add(ctx context.Context, name string, qc QueueConfig) error {
 	return q.core.serve(ctx, name, "added", func(s *queueSet) (queueSet, error) {
 		switch {
 		case len(s.names) == 0:
-			return queueSet{}, invalid("queue", fmt.Sprintf(
-				"%q cannot be added, since this engine serves every queue; give New the queues with WithQueue", name))
+			return queueSet{}, invalid("queue",
+				"%q cannot be added, since this engine serves every queue; give New the queues with WithQueue", name)
 		case s.has(name):
-			return queueSet{}, invalid("queue", fmt.Sprintf(
-				"%q is served already; Queues.Configure changes it", name))
+			return queueSet{}, invalid("queue", "%q is served already; Queues.Configure changes it", name)
 		}
 		return s.with(name, qc), qc.validate(name)
 	})
@@ -115,8 +113,8 @@ func (q *Queues) Remove(ctx context.Context, name string) error {
 		case !s.has(name):
 			return queueSet{}, notServed(name)
 		case len(s.names) == 1:
-			return queueSet{}, invalid("queue", fmt.Sprintf(
-				"%q is the last that this engine serves; Queues.Pause stops its deliveries", name))
+			return queueSet{}, invalid("queue",
+				"%q is the last that this engine serves; Queues.Pause stops its deliveries", name)
 		}
 		return s.without(name), nil
 	})

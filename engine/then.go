@@ -76,8 +76,8 @@ func (c *core) followUps(ctx context.Context, drafts []ojs.Draft) (*followUps, e
 	if len(drafts) == 0 {
 		return nil, nil
 	}
-	if s := c.store.Capabilities(); !s.Then {
-		return nil, fmt.Errorf("%w: storage %s cannot store jobs with an outcome", ojs.ErrUnsupported, s.Name)
+	if !c.store.Capabilities().Then {
+		return nil, c.unsupported("cannot store jobs with an outcome")
 	}
 	if tx := storage.Tx(ctx); tx != nil {
 		return nil, fmt.Errorf("%w: the context carries a transaction (%T), "+

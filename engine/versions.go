@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/versions"
 )
@@ -25,14 +23,14 @@ func (h *handlers) add(c *core, added *jobType) error {
 	if wanted := given.Versions(); wanted != "" {
 		var err error
 		if added.takes, err = versions.ParseRange(wanted); err != nil {
-			return invalid("handler", fmt.Sprintf("job type %s: versions %q: %v", name, wanted, err))
+			return invalid("handler", "job type %s: versions %q: %v", name, wanted, err)
 		}
 	}
 	for _, t := range h.of(name) {
 		if t.takes.Overlaps(added.takes) {
 			return invalid("handler",
-				fmt.Sprintf("job type %s has one already for versions %s, and this is for %s",
-					name, rangeName(t.given), rangeName(given)))
+				"job type %s has one already for versions %s, and this is for %s", name,
+				rangeName(t.given), rangeName(given))
 		}
 	}
 	added.patterns = c.patterns(given, len(h.byType[name]) == 0)
@@ -103,7 +101,7 @@ func (c *core) workerTypes(types []string) (list []string, err error) {
 		name, wanted, ranged := strings.Cut(t, "@")
 		switch _, err := versions.ParseRange(wanted); {
 		case ranged && err != nil:
-			return nil, invalid("types", fmt.Sprintf("versions %q of %s: %v", wanted, name, err))
+			return nil, invalid("types", "versions %q of %s: %v", wanted, name, err)
 		case !ranged || !c.versioned:
 			list = append(list, name)
 		default:
@@ -118,6 +116,5 @@ func (c *core) checkVersion(version string) error {
 	if version == "" || c.versioned {
 		return nil
 	}
-	return fmt.Errorf("%w: storage %s does not tell versions of jobs apart", ojs.ErrUnsupported,
-		c.store.Capabilities().Name)
+	return c.unsupported("does not tell versions of jobs apart")
 }

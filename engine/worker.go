@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -97,7 +96,7 @@ func (w *Worker) Fetch(ctx context.Context) (*Delivery, error) {
 // are Fetch's.
 func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 	if n < 1 {
-		return nil, invalid("max", fmt.Sprintf("%d is less than 1", n))
+		return nil, invalid("max", "%d is less than 1", n)
 	}
 	if !w.valid() {
 		return nil, errWorkerID

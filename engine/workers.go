@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -101,16 +102,23 @@ func (ws *workers) find(id string, now time.Time) *worker {
 	return ws.byID[id]
 }
 
-// waits says that a fetch of a worker begins to wait. Its result is for waited, when the
-// wait is over.
-func (ws *workers) waits(id string) *worker {
+// with calls f with the worker of an id, if it is known, and mu held.
+func (ws *workers) with(id string, f func(w *worker)) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w != nil {
-		w.waiting++
+	if w := ws.byID[id]; w != nil {
+		f(w)
 	}
-	return w
+}
+
+// waits says that a fetch of a worker begins to wait. Its result is for waited, when the
+// wait is over.
+func (ws *workers) waits(id string) (waiting *worker) {
+	ws.with(id, func(w *worker) {
+		w.waiting++
+		waiting = w
+	})
+	return waiting
 }
 
 // waited returns when to look at the worker next.
@@ -126,15 +134,12 @@ func (ws *workers) waited(w *worker, now time.Time) time.Time {
 }
 
 // beat says that the worker renews leases. It returns when to look at it next.
-func (ws *workers) beat(id string) time.Time {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		return time.Time{}
-	}
-	w.beats = true
-	return w.silence()
+func (ws *workers) beat(id string) (look time.Time) {
+	ws.with(id, func(w *worker) {
+		w.beats = true
+		look = w.silence()
+	})
+	return look
 }
 
 // forget: mu is held.
@@ -155,21 +160,18 @@ func (ws *workers) forget(now time.Time) {
 // hold says that a worker holds a job under the lease that ends then. Unless that is
 // known already, the worker could begin it at began. It returns when to look at the
 // worker next.
-func (ws *workers) hold(id string, rec *storage.Record, began, until time.Time) time.Time {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		return time.Time{}
-	}
-	held := storage.Held{ID: rec.ID, Version: rec.Version}
-	if h, known := w.held[held]; known {
-		began = h.began
-	}
-	h := holding{began: began, until: until, timeout: timesOut(rec, began)}
-	w.held[held] = h
-	ws.held[held] = w
-	return earliest(h.timeout, w.silence())
+func (ws *workers) hold(id string, rec *storage.Record, began, until time.Time) (look time.Time) {
+	ws.with(id, func(w *worker) {
+		held := storage.Held{ID: rec.ID, Version: rec.Version}
+		if h, known := w.held[held]; known {
+			began = h.began
+		}
+		h := holding{began: began, until: until, timeout: timesOut(rec, began)}
+		w.held[held] = h
+		ws.held[held] = w
+		look = earliest(h.timeout, w.silence())
+	})
+	return look
 }
 
 // began is when a worker could begin a job that it holds, as far as this engine knows.
@@ -201,23 +203,12 @@ func (ws *workers) drop(held storage.Held, cause error) {
 
 // tell has the next heartbeat of a worker name a job.
 func (ws *workers) tell(id string, held storage.Held, cause error) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w := ws.byID[id]; w != nil {
-		w.tell(held, cause)
-	}
+	ws.with(id, func(w *worker) { w.tell(held, cause) })
 }
 
 // takeLost returns the jobs that a worker has lost, once.
-func (ws *workers) takeLost(id string) []LostJob {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		return nil
-	}
-	lost := w.lost
-	w.lost = nil
+func (ws *workers) takeLost(id string) (lost []LostJob) {
+	ws.with(id, func(w *worker) { lost, w.lost = w.lost, nil })
 	return lost
 }
 
@@ -264,52 +255,34 @@ func (ws *workers) due(now time.Time) (late []claimOf, dead []silent, next time.
 }
 
 // heard says that a worker was heard of elsewhere. It returns when to look at it next.
-func (ws *workers) heard(id string, at time.Time) time.Time {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		return time.Time{}
-	}
-	if at.After(w.seen) {
-		w.seen = at
-	}
-	return w.silence()
+func (ws *workers) heard(id string, at time.Time) (look time.Time) {
+	ws.with(id, func(w *worker) {
+		if at.After(w.seen) {
+			w.seen = at
+		}
+		look = w.silence()
+	})
+	return look
 }
 
 // bury counts a worker as dead, unless it has been heard of since it was found silent.
 // running: it had not been told to end.
 func (ws *workers) bury(s silent) (buried, running bool) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[s.worker]
-	if w == nil || w.seen != s.since || w.silence().IsZero() {
-		return false, false
-	}
-	w.dead = true
-	return true, w.state != WorkerTerminate
+	ws.with(s.worker, func(w *worker) {
+		if buried = w.seen == s.since && !w.silence().IsZero(); buried {
+			w.dead, running = true, w.state != WorkerTerminate
+		}
+	})
+	return buried, running
 }
 
 // exhume has a worker found silent again, since not all of its attempts could be failed.
 func (ws *workers) exhume(s silent) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w := ws.byID[s.worker]; w != nil && w.seen == s.since {
-		w.dead = false
-	}
+	ws.with(s.worker, func(w *worker) { w.dead = w.dead && w.seen != s.since })
 }
 
-func (ws *workers) heldBy(id string) []storage.Held {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		return nil
-	}
-	list := make([]storage.Held, 0, len(w.held))
-	for held := range w.held {
-		list = append(list, held)
-	}
+func (ws *workers) heldBy(id string) (list []storage.Held) {
+	ws.with(id, func(w *worker) { list = slices.Collect(maps.Keys(w.held)) })
 	slices.SortFunc(list, func(a, b storage.Held) int { return strings.Compare(a.ID, b.ID) })
 	return list
 }

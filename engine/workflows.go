@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -193,10 +192,9 @@ func (c *core) beganGroup(ids []string) *eventlog.Op {
 // ojs.ErrUnsupported. The cost grows with the number of steps.
 func (w *Workflows) Retry(ctx context.Context, id string) error {
 	c := w.core
-	groups, ok := storage.As[storage.GroupStore](c.store)
-	if !ok {
-		return fmt.Errorf("%w: storage %s cannot revive jobs", ojs.ErrUnsupported,
-			c.store.Capabilities().Name)
+	groups, err := ability[storage.GroupStore](c, "cannot revive jobs")
+	if err != nil {
+		return err
 	}
 	if err := c.checkTx(ctx); err != nil {
 		return err
@@ -285,13 +283,11 @@ func (c *core) revived(ctx context.Context, r *storage.Record, now time.Time, wa
 			return err
 		}
 	}
-	r.State, r.EnqueuedAt = ojs.StateAvailable, now
+	beginAnew(r, now)
 	if waits {
 		r.State, r.EnqueuedAt = ojs.StatePending, time.Time{}
 	}
 	expireAnew(r, now)
-	r.Attempt, r.Progress, r.Error = 0, 0, nil
-	r.FinishedAt, r.DeadLetteredAt = time.Time{}, time.Time{}
 	return nil
 }
 
