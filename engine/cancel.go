@@ -34,7 +34,7 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	}
 	defer done.forget()
 	to := done.to()
-	c.meter.cancelled(to)
+	c.meter.endedOtherwise(to)
 	c.byHand(ctx, "job cancelled")(to)
 	c.mu.Lock()
 	defer c.mu.Unlock()

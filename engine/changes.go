@@ -25,14 +25,6 @@ const (
 	maxChanges  = 1000
 )
 
-// changeFeeds opens a feed for the first shared subscription, and closes it after the
-// last.
-type changeFeeds struct {
-	mu    sync.Mutex // guards the fields below
-	users int
-	close func() // of the feed
-}
-
 // changeFeed has the jobs that other engines have changed.
 type changeFeed struct {
 	c      *core
@@ -75,17 +67,12 @@ func (e *Engine[T]) SubscribeShared(f EventFilter) (*Subscription, error) {
 		return nil, err
 	}
 	s := &Subscription{s: c.events.Subscribe(f.log(true))}
-	c.feeds.use(c, n)
-	s.release = sync.OnceFunc(c.feeds.leave)
+	s.release = sync.OnceFunc(c.feed.use(func() func() { return c.openFeed(n) }))
 	return s, nil
 }
 
-func (s *changeFeeds) use(c *core, n storage.Notifier) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users++; s.users > 1 {
-		return
-	}
+// openFeed opens the feed of all shared subscriptions.
+func (c *core) openFeed(n storage.Notifier) (stop func()) {
 	feed := &changeFeed{c: c, signal: make(chan struct{}, 1), kept: make(map[string]struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -94,18 +81,10 @@ func (s *changeFeeds) use(c *core, n storage.Notifier) {
 		feed.publish(ctx)
 	}()
 	silence := n.Notify(c, feed.hear)
-	s.close = func() {
+	return func() {
 		silence()
 		cancel()
 		<-done
-	}
-}
-
-func (s *changeFeeds) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users--; s.users == 0 {
-		s.close()
 	}
 }
 

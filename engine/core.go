@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"reflect"
 	"sync"
@@ -56,9 +57,9 @@ type core struct {
 	gone      gone
 	workflows begun // to publish their starts once
 	room      room
-	listening listening
-	feeds     changeFeeds
-	unserved  sync.Map // queues of which warnUnserved has warned
+	listening listening // for Run, Wait and Fetch
+	feed      listening // for shared subscriptions
+	unserved  sync.Map  // queues of which warnUnserved has warned
 	workers   workers
 	events    *eventlog.Log
 	meter     *meter
@@ -202,6 +203,24 @@ func (c *core) wakeFetchers() {
 		close(ch)
 	}
 	c.fetchers = nil
+}
+
+// endedOtherwise follows the ends of jobs that did not come with the end of an attempt:
+// they were cancelled, replaced, dropped or have expired, or have waited for others only.
+func (c *core) endedOtherwise(recs []storage.Record) {
+	for i := range recs {
+		r := &recs[i]
+		c.meter.endedOtherwise(r)
+		switch r.State {
+		case ojs.StateCancelled:
+			c.logJob(slog.LevelInfo, "job cancelled", "lifecycle", r, "")
+		case ojs.StateDiscarded:
+			c.logJob(slog.LevelError, "job discarded", "error", r, "", failureAttrs(r.Error)...)
+		}
+		c.mu.Lock()
+		c.jobEnded(r)
+		c.mu.Unlock()
+	}
 }
 
 // jobEnded follows the end of a job. mu is held.

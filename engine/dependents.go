@@ -185,25 +185,19 @@ func (c *core) dependentsMoved(moved []storage.Record) {
 		return
 	}
 	c.depends.Store(true)
-	c.meter.moved(moved)
+	available, wake := 0, time.Time{}
 	for i := range moved {
-		if moved[i].State == ojs.StateCancelled {
-			c.logCancelled(&moved[i])
+		switch r := &moved[i]; {
+		case r.State.Terminal():
+			c.endedOtherwise(moved[i : i+1])
+			continue
+		case r.State == ojs.StateAvailable:
+			available++
 		}
+		wake = earliest(wake, moved[i].WakeAt())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	available := 0
-	for i := range moved {
-		r := &moved[i]
-		if r.State.Terminal() {
-			c.jobEnded(r)
-			continue
-		}
-		if r.State == ojs.StateAvailable {
-			available++
-		}
-		c.wakeAt(r.WakeAt())
-	}
+	c.wakeAt(wake)
 	c.available(available)
 }

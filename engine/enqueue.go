@@ -302,12 +302,8 @@ func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted, took 
 	available, wake := 0, time.Time{}
 	for i := range batch {
 		r, s := &batch[i].Record, &stored[i]
-		for k := range s.Replaced {
-			c.logCancelled(&s.Replaced[k])
-		}
-		for k := range s.Dropped {
-			c.logExpired(&s.Dropped[k])
-		}
+		c.endedOtherwise(s.Replaced)
+		c.endedOtherwise(s.Dropped)
 		if s.Existing != nil {
 			c.logDuplicate(r, s.Existing)
 			if s.Updated {
@@ -323,14 +319,6 @@ func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted, took 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range stored {
-		for k := range stored[i].Replaced {
-			c.jobEnded(&stored[i].Replaced[k])
-		}
-		for k := range stored[i].Dropped {
-			c.jobEnded(&stored[i].Dropped[k])
-		}
-	}
 	c.wakeAt(wake)
 	c.available(available)
 }

@@ -311,14 +311,8 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 		c.dependentEvents(op, l.Moved, now)
 		op.End()
 	}
-	for i := range l.Dropped {
-		c.logExpired(&l.Dropped[i])
-	}
-	c.meter.expired(l.Dropped)
+	c.endedOtherwise(l.Dropped)
 	c.mu.Lock()
-	for i := range l.Dropped {
-		c.jobEnded(&l.Dropped[i])
-	}
 	for i := range l.Postponed {
 		c.wakeAt(l.Postponed[i].WakeAt())
 	}

@@ -139,10 +139,6 @@ func (c *core) logEnqueued(rec *storage.Record) {
 	c.logJob(slog.LevelInfo, "job enqueued", "lifecycle", rec, "")
 }
 
-func (c *core) logCancelled(rec *storage.Record) {
-	c.logJob(slog.LevelInfo, "job cancelled", "lifecycle", rec, "")
-}
-
 // logDuplicate is at the one level at which a fingerprint may be seen (OJS unique jobs,
 // section 12).
 func (c *core) logDuplicate(rec, equal *storage.Record) {
@@ -155,10 +151,6 @@ func (c *core) logDuplicate(rec, equal *storage.Record) {
 func (c *core) logStarted(rec *storage.Record, worker string, now time.Time) {
 	c.logJob(slog.LevelDebug, "job started", "lifecycle", rec, worker,
 		slog.Int64("queue_wait_ms", max(now.Sub(rec.EnqueuedAt), 0).Milliseconds()))
-}
-
-func (c *core) logExpired(rec *storage.Record) {
-	c.logJob(slog.LevelError, "job discarded", "error", rec, "", failureAttrs(rec.Error)...)
 }
 
 // logOutcome writes the line of an attempt whose end has been stored.

@@ -344,14 +344,8 @@ func (k *maintenance) look() {
 				ojs.ErrLeaseLost)
 		}
 		c.available(len(d.Promoted))
-		c.meter.expired(d.Expired)
-		for i := range d.Expired {
-			c.jobEnded(&d.Expired[i])
-		}
 		c.mu.Unlock()
-		for i := range d.Expired {
-			c.logExpired(&d.Expired[i])
-		}
+		c.endedOtherwise(d.Expired)
 		c.dependentsMoved(d.Moved)
 		for _, rec := range d.Stalled {
 			k.r.settleStalled(rec)

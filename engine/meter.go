@@ -171,8 +171,7 @@ func (m *meter) of(queue, jobType string) *JobMeter {
 	return p
 }
 
-// enqueued counts jobs that were stored by a call that took so long, and jobs that ended
-// for them.
+// enqueued counts jobs that were stored by a call that took so long.
 func (m *meter) enqueued(batch []storage.Insert, stored []storage.Inserted, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,14 +180,6 @@ func (m *meter) enqueued(batch []storage.Insert, stored []storage.Inserted, took
 			p := m.of(r.Queue, r.Type)
 			p.Enqueued++
 			p.EnqueueTime.observe(took, durationBounds)
-		}
-		for k := range stored[i].Replaced {
-			r := &stored[i].Replaced[k]
-			m.of(r.Queue, r.Type).Cancelled++
-		}
-		for k := range stored[i].Dropped {
-			r := &stored[i].Dropped[k]
-			m.of(r.Queue, r.Type).Expired++
 		}
 	}
 }
@@ -204,34 +195,17 @@ func (m *meter) started(r *storage.Record) {
 	}
 }
 
-// moved counts jobs that completed or were cancelled because other jobs ended.
-func (m *meter) moved(recs []storage.Record) {
+// endedOtherwise counts a job that ended, and not with the end of an attempt.
+func (m *meter) endedOtherwise(r *storage.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i := range recs {
-		r := &recs[i]
-		switch r.State {
-		case ojs.StateCompleted:
-			m.of(r.Queue, r.Type).Completed++
-		case ojs.StateCancelled:
-			m.of(r.Queue, r.Type).Cancelled++
-		}
-	}
-}
-
-// cancelled counts a job that was cancelled.
-func (m *meter) cancelled(r *storage.Record) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.of(r.Queue, r.Type).Cancelled++
-}
-
-// expired counts jobs whose deadline has come.
-func (m *meter) expired(recs []storage.Record) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range recs {
-		m.of(recs[i].Queue, recs[i].Type).Expired++
+	switch p := m.of(r.Queue, r.Type); r.State {
+	case ojs.StateCompleted:
+		p.Completed++
+	case ojs.StateCancelled:
+		p.Cancelled++
+	case ojs.StateDiscarded:
+		p.Expired++
 	}
 }
 

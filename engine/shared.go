@@ -90,25 +90,20 @@ func (s callerStorage) Due(
 	return s.Storage.Due(s.withCaller(ctx), now, max, buf)
 }
 
-// listening is an engine's subscription to the notices of its storage. It is open during
-// every Run, Wait and Fetch.
+// listening is a subscription to the notices of a storage that is open while it has
+// users.
 type listening struct {
 	mu    sync.Mutex // guards the fields below
 	users int
 	stop  func()
 }
 
-// listen keeps the subscription open until release is called. No lock is held.
-func (c *core) listen() (release func()) {
-	n, ok := storage.As[storage.Notifier](c.store)
-	if !ok {
-		return func() {}
-	}
-	l := &c.listening
+// use keeps the subscription, which open opens, open until release is called.
+func (l *listening) use(open func() (stop func())) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users++; l.users == 1 {
-		l.stop = n.Notify(c, c.hear)
+		l.stop = open()
 	}
 	return func() {
 		l.mu.Lock()
@@ -117,6 +112,16 @@ func (c *core) listen() (release func()) {
 			l.stop()
 		}
 	}
+}
+
+// listen has the engine hear of others until release is called, as every Run, Wait and
+// Fetch does. No lock is held.
+func (c *core) listen() (release func()) {
+	n, ok := storage.As[storage.Notifier](c.store)
+	if !ok {
+		return func() {}
+	}
+	return c.listening.use(func() func() { return n.Notify(c, c.hear) })
 }
 
 // hear takes in what others have done.

@@ -157,13 +157,11 @@ func (w *Workflows) cancelAll(ctx context.Context, groups storage.GroupStore, id
 		c.dependentEvents(op, moved, now)
 		op.End()
 	}
-	for i := range cancelled {
-		c.meter.cancelled(&cancelled[i])
-	}
 	c.logJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
 		slog.Int("jobs", len(cancelled)))
 	c.mu.Lock()
 	for i := range cancelled {
+		c.meter.endedOtherwise(&cancelled[i])
 		c.jobEnded(&cancelled[i])
 	}
 	c.mu.Unlock()

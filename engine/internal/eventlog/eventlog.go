@@ -281,13 +281,12 @@ func (op *Op) Add(job string, version uint64, after Effect, events ...ojs.Event)
 	op.entries = append(op.entries, Entry{Job: job, Version: version, After: after, Events: added})
 }
 
-// End ends the operation and publishes what it has brought about: the entries of Add, and
-// these.
-func (op *Op) End(entries ...Entry) {
+// End ends the operation and publishes what it has brought about.
+func (op *Op) End() {
 	if op == nil {
 		return
 	}
-	op.log.end(op, entries)
+	op.log.end(op)
 	clear(op.ids)
 	clear(op.entries)
 	clear(op.events)
@@ -298,21 +297,17 @@ func (op *Op) End(entries ...Entry) {
 	ops.Put(op)
 }
 
-func (l *Log) end(op *Op, entries []Entry) {
+func (l *Log) end(op *Op) {
 	l.mu.Lock()
 	defer l.unlock()
 	if op.lost {
 		l.drop(op.entries)
-		l.drop(entries)
 		return
 	}
 	out := l.out[:0]
 	l.forget(op)
 	for i := range op.entries {
 		out = l.enter(out, &op.entries[i])
-	}
-	for i := range entries {
-		out = l.enter(out, &entries[i])
 	}
 	for _, id := range op.ids {
 		out = l.release(out, id)

@@ -122,7 +122,7 @@ func TestOrder(t *testing.T) {
 			if o.what == "claim" {
 				claims--
 			}
-			o.End(o.entries...)
+			endWith(o.Op, o.entries...)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": func(t *rapid.T) {
@@ -176,6 +176,14 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// endWith ends an operation that has brought about the entries.
+func endWith(op *Op, entries ...Entry) {
+	for _, e := range entries {
+		op.Add(e.Job, e.Version, e.After, e.Events...)
+	}
+	op.End()
+}
+
 // A call that hangs delays the events that depend on it, and no others.
 func TestHungCall(t *testing.T) {
 	for _, tt := range []struct {
@@ -195,15 +203,15 @@ func TestHungCall(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l, out := newLog(t)
 			op := tt.hung(l)
-			l.Begin(None, "a").End(tt.waits)
+			endWith(l.Begin(None, "a"), tt.waits)
 			var want []string
 			for _, e := range tt.others {
-				l.Begin(None, e.Job).End(e)
+				endWith(l.Begin(None, e.Job), e)
 				want = append(want, e.Events[0].Subject)
 			}
 			l.Emit(ojs.Event{Subject: "queue"})
 			out.expect(t, append(want, "queue")...)
-			op.End(tt.handsIn)
+			endWith(op, tt.handsIn)
 			out.expect(t, append(want, "queue", "a/4", "a/5")...)
 		})
 	}
@@ -213,11 +221,11 @@ func TestHungCall(t *testing.T) {
 func TestBehindItsPredecessor(t *testing.T) {
 	l, out := newLog(t)
 	claim := l.Begin(Starts)
-	l.Begin(None, "a").End(at("a", 5, Starts))
-	l.Begin(None, "a").End(at("a", 6, None))
-	l.Begin(None, "a").End(at("a", 6, None))
+	endWith(l.Begin(None, "a"), at("a", 5, Starts))
+	endWith(l.Begin(None, "a"), at("a", 6, None))
+	endWith(l.Begin(None, "a"), at("a", 6, None))
 	out.expect(t)
-	claim.End(at("a", 4, None))
+	endWith(claim, at("a", 4, None))
 	out.expect(t, "a/4", "a/5", "a/6", "a/6")
 }
 
@@ -231,21 +239,21 @@ func TestLinearWork(t *testing.T) {
 				ids[i] = fmt.Sprint(i)
 				entries[i] = at(ids[i], 1, None)
 			}
-			l.Begin(None, ids...).End(entries...)
+			endWith(l.Begin(None, ids...), entries...)
 		},
 		"beside a claim that hangs": func(l *Log, n int) {
 			hung := l.Begin(Starts)
 			for i := range n {
 				id := fmt.Sprint(i)
-				l.Begin(None, id).End(at(id, 1, None))
-				l.Begin(None, id).End(at(id, 2, Starts)) // which waits
+				endWith(l.Begin(None, id), at(id, 1, None))
+				endWith(l.Begin(None, id), at(id, 2, Starts)) // which waits
 			}
 			hung.End()
 		},
 		"behind a settle that hangs": func(l *Log, n int) {
 			hung := l.Begin(None, "a")
 			for i := range n {
-				l.Begin(None, "a").End(at("a", uint64(i), None))
+				endWith(l.Begin(None, "a"), at("a", uint64(i), None))
 			}
 			hung.End()
 		},
@@ -290,13 +298,13 @@ func TestBoundedMemory(t *testing.T) {
 				hung = l.Begin(after)
 			}
 			for i, id := range ids {
-				l.Begin(None, id).End(at(id, 5, after))
+				endWith(l.Begin(None, id), at(id, 5, after))
 				if l.waiting.Len() > l.most {
 					t.Fatalf("after %d entries %d wait", i+1, l.waiting.Len())
 				}
 			}
-			hung.End(at("0", 4, None), at("1", 4, None))
-			l.Begin(None, "x").End(at("x", 1, None))
+			endWith(hung, at("0", 4, None), at("1", 4, None))
+			endWith(l.Begin(None, "x"), at("x", 1, None))
 			out.expect(t, append(want, "x/1")...)
 			sub.Close()
 			missed := 0
@@ -338,7 +346,7 @@ func TestObserverStops(t *testing.T) {
 			var logged bytes.Buffer
 			first, second := &stopping{how: how}, new(seen)
 			l := New([]Observer{first, second}, slog.New(slog.NewTextHandler(&logged, nil)), nil)
-			l.Begin(None, "a", "b").End(at("a", 1, None), at("b", 1, None))
+			endWith(l.Begin(None, "a", "b"), at("a", 1, None), at("b", 1, None))
 			l.Emit(ojs.Event{Subject: "c"})
 			want := []string{"a/1", "b/1", "c"}
 			first.expect(t, want...)
@@ -409,7 +417,7 @@ func BenchmarkBatch(b *testing.B) {
 				entries[i] = at(ids[i], 1, None)
 			}
 			for b.Loop() {
-				l.Begin(None, ids...).End(entries...)
+				endWith(l.Begin(None, ids...), entries...)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/job")
 		})
