@@ -8,8 +8,8 @@ import (
 )
 
 // personal is the storage for one caller, such as an engine, which is not told of what it
-// does itself. Calls that others hear of are methods of it. Those of Storage are for the
-// caller that is in their context.
+// does itself. Calls that others hear of are methods of personal. The methods of Storage
+// with the same names are for the caller that is in their context.
 type personal struct {
 	*Storage
 	by any // the caller; nil: unknown
