@@ -174,7 +174,7 @@ func (p *Pipeline[J, O]) Ended(o O, now time.Time) Task[J, O] {
 	p.running--
 	p.done = append(p.done, o)
 	p.count(now)
-	if p.Slow {
+	if p.Slow && (p.waits() == 0 || p.stepDue()) {
 		// Handlers that are about to return share the step.
 		p.mu.Unlock()
 		runtime.Gosched()
