@@ -99,7 +99,7 @@ type shelf struct {
 var shelves = sync.Pool{New: func() any { return new(shelf) }}
 
 // maxShelf is the largest batch whose shelf is kept.
-const maxShelf = 256
+const maxShelf = 1024
 
 // putBack leaves the shelf to another enqueue, which overwrites it. Clearing it before
 // would cost as much as filling it.

@@ -284,7 +284,20 @@ func times(r *storage.Record, f *farTimes) [6][2]*time.Time {
 	}
 }
 
+// near reports whether columns hold the times of a record.
+func near(r *storage.Record) bool {
+	for _, t := range times(r, new(farTimes)) {
+		if !exact(*t[0]) {
+			return false
+		}
+	}
+	return true
+}
+
 func encodeOutcome(r *storage.Record) ([]byte, error) {
+	if r.Error == nil && len(r.Errors) == 0 && len(r.History) == 0 && r.Result == nil && near(r) {
+		return nil, nil
+	}
 	var d outcomeDocument
 	var far farTimes
 	for _, t := range times(r, &far) {
@@ -292,9 +305,6 @@ func encodeOutcome(r *storage.Record) ([]byte, error) {
 			*t[1] = *t[0]
 			d.Far = &far
 		}
-	}
-	if r.Error == nil && len(r.Errors) == 0 && len(r.History) == 0 && r.Result == nil && d.Far == nil {
-		return nil, nil
 	}
 	if r.Error != nil {
 		f := encodeFailure(r.Error)

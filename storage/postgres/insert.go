@@ -115,12 +115,11 @@ func duplicate(err error, batch []storage.Insert) error {
 func encodeNew(batch []storage.Insert) ([]written, error) {
 	encoded := make([]written, len(batch))
 	for i := range batch {
-		rec := batch[i].Record // its version comes from the database
-		rec.Version = 0
 		var err error
-		if encoded[i], err = encode(&rec); err != nil {
+		if encoded[i], err = encode(&batch[i].Record); err != nil {
 			return nil, err
 		}
+		encoded[i].Version = 0 // which comes from the database
 	}
 	return encoded, nil
 }

@@ -50,12 +50,11 @@ func (s *Storage) Settle(
 		ended: make(chan struct{}),
 	}
 	for i := range changes {
-		rec := changes[i].Record
-		rec.Version++
 		var err error
-		if c.encoded[i], err = encode(&rec); err != nil {
+		if c.encoded[i], err = encode(&changes[i].Record); err != nil {
 			return dst, err
 		}
+		c.encoded[i].Version++
 		c.froms[i] = int64(rows.From(c.encoded[i].State))
 		c.sameJob = c.sameJob && changes[i].AttemptFieldsOnly
 	}

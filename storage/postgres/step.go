@@ -40,12 +40,11 @@ func (s *Storage) SettleAndClaim(
 		make([]written, len(to)), make([]int64, len(to)), slices.Repeat([]time.Time{now}, len(to)), true,
 	}
 	for i, r := range to {
-		rec := *r
-		rec.Version++
 		var err error
-		if outcomes.encoded[i], err = encode(&rec); err != nil {
+		if outcomes.encoded[i], err = encode(r); err != nil {
 			return dst, 0, err
 		}
+		outcomes.encoded[i].Version++
 		outcomes.froms[i] = int64(rows.From(outcomes.encoded[i].State))
 	}
 	if c.Limits != nil {
