@@ -33,8 +33,7 @@ type edge struct {
 
 // waits reports whether the job still waits.
 func (e edge) waits() bool {
-	return e.job.ord == e.ord && e.job.current() == ojs.StatePending && e.job.rest != nil &&
-		e.job.rest.revived == e.revived
+	return e.job.ord == e.ord && e.job.current() == ojs.StatePending && e.job.rest.revived == e.revived
 }
 
 func byInsertion(a, b edge) int { return cmp.Compare(a.ord, b.ord) }

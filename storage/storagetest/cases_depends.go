@@ -210,6 +210,12 @@ var dependsCases = []Case{
 				got.Error.Details["dependency"] != failed {
 				c.failf("a job that waits for a failed one: %+v, %+v", d, got.Error)
 			}
+			fails = c.waiting(ojs.AllSucceeded, []string{failed, c.reach(isCancelled).ID})
+			out = inBatch("failed twice", fails)
+			c.wantMoved("Insert", out[0].Moved, is(fails.Record.ID, isCancelled))
+			if d := c.get(fails.Record.ID).Dependencies; d.Unfinished != 1 || d.Failed != 1 {
+				c.failf("a job whose first dependency has decided: %+v", d)
+			}
 			half := c.waiting(ojs.AllEnded, []string{failed, open.ID, done})
 			inBatch("half", half)
 			c.waits(half.Record.ID, 1, 1)
@@ -258,7 +264,7 @@ var dependsCases = []Case{
 				case dependency == "":
 					c.wantErr("Insert of "+what, err, ojs.ErrInvalid)
 				case !errors.As(err, &unknown) || unknown.Dependency != dependency ||
-					!errors.Is(err, ojs.ErrDependency):
+					unknown.ID != batch[len(batch)-1].Record.ID || !errors.Is(err, ojs.ErrDependency):
 					c.failf("Insert of %s returned %v, and should name %v", what, err,
 						short([]string{dependency}))
 				}
@@ -276,6 +282,11 @@ var dependsCases = []Case{
 			refused("one ignored for an equal job", id, ignored, wait(there, id))
 			if out := c.insertOne(wait(there)); out.Version == 0 {
 				c.failf("a job that waits for one that is there was not stored")
+			}
+			ignored = c.waiting(ojs.AllEnded, []string{there},
+				unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictIgnore}))
+			if out := c.insertOne(ignored); out.Existing == nil || len(out.Moved) > 0 {
+				c.failf("a job that waits, and that is ignored for an equal one: %+v", out)
 			}
 			self := wait(there)
 			self.DependsOn = []string{self.Record.ID}
@@ -361,13 +372,16 @@ var dependsCases = []Case{
 			c.claim(1000)
 			r := c.active()
 			id = c.wait(ojs.AllSucceeded, []string{r.ID}, queue("step"))
+			first := c.insert(c.job(queue("step")))[0]
+			second := storage.Insert{Record: c.job(queue("step")), IDIsNew: true}
+			c.insertOne(second)
 			c.to(isCompleted)(&r)
-			settled, claimed := c.step(storage.Claim{Queues: []string{"step"}}, 1, r)
+			settled, claimed := c.step(storage.Claim{Queues: []string{"step"}}, 3, r)
 			if m := settled[0].Moved; len(m) != 1 || m[0].ID != id || m[0].State != isAvailable {
 				c.failf("a step has moved %v", short(ids(m)))
 			}
-			if !slices.Equal(ids(claimed), []string{id}) {
-				c.failf("the step has claimed %v, not the job that has moved", short(ids(claimed)))
+			if !slices.Equal(ids(claimed), []string{first, second.Record.ID, id}) {
+				c.failf("the step has claimed %v, not the job that has moved as the last", short(ids(claimed)))
 			}
 		}},
 	{"depend-6", "Depend/Cascade", "Insert.DependsOn",
@@ -416,7 +430,8 @@ var dependsCases = []Case{
 			c.waits(id, 1, 1)
 			failed = c.settled(failed, c.to(ojs.StateAvailable)) // replayed
 			again := c.claimOf(storage.Claim{Queues: []string{failed.Queue}, Max: 1})[0]
-			c.wantMoved("the end of a replayed job", c.ends(again, isCompleted).Moved)
+			anew := c.wait(ojs.AllEnded, []string{failed.ID}, queue("anew"))
+			c.wantMoved("the end of a replayed job", c.ends(again, isCompleted).Moved, is(anew, isAvailable))
 			c.waits(id, 1, 1)
 
 			waits := []string{open.ID}
@@ -433,9 +448,9 @@ var dependsCases = []Case{
 			c.settled(c.get(gone), c.to(isCancelled))
 			_, err := c.S.Delete(c.ctx, []string{gone})
 			c.noErr("Delete", err)
-			anew := c.waiting(ojs.AllEnded, []string{another.ID})
-			anew.Record.ID = gone
-			c.insertOne(anew)
+			reused := c.waiting(ojs.AllEnded, []string{another.ID})
+			reused.Record.ID = gone
+			c.insertOne(reused)
 			expired := c.wait(ojs.AllEnded, waits, expires(time.Second))
 			c.pass(time.Second)
 			c.due()

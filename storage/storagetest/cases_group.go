@@ -214,6 +214,15 @@ var groupCases = []Case{
 				c.revive(again(e, ojs.StatePending, completed.ID)), is(e.ID, isAvailable))
 			c.revive(again(c.settledTo(c.one(), isCancelled), ojs.StatePending)) // waits for nothing
 			c.waits(e.ID, 0, 0)
+
+			last := c.active()
+			f := c.wait(ojs.AllSucceeded, []string{last.ID})
+			c.cancelled(f)
+			plain := again(c.get(f), ojs.StatePending)
+			plain.Record.Dependencies = nil
+			c.revive(plain)
+			c.wantMoved("the end of what it waited for before", c.ends(last, isCompleted).Moved)
+			c.wantState(f, ojs.StatePending)
 		}},
 	{"group-8", "Group/Race", "GroupStore",
 		"Of concurrent calls that revive a job, or cancel and claim it, one wins.",
@@ -295,6 +304,34 @@ var groupCases = []Case{
 			c.waits(last, 2, 0)
 			c.wantMoved("a failure", c.ends(b, ojs.StateDiscarded).Moved,
 				is(last, isCancelled), is(waits.Record.ID, isCancelled))
+
+			d := c.active()
+			one, two := c.wait(ojs.AllEnded, []string{d.ID}), c.wait(ojs.AllEnded, []string{d.ID})
+			fresh = storage.Insert{Record: c.job(queue("fresh")), AwaitedBy: []string{two, one}}
+			c.insertOne(fresh)
+			c.wantMoved("the end of one of two", c.ends(d, isCompleted).Moved)
+			r = c.claimOf(storage.Claim{Queues: []string{"fresh"}, Max: 1})[0]
+			c.wantMoved("the end of the other", c.ends(r, isCompleted).Moved,
+				is(one, isAvailable), is(two, isAvailable))
+
+			// A new job that another one of its batch replaces is counted at once, and one
+			// that is not stored is awaited by none.
+			e := c.active()
+			one, two = c.wait(ojs.AllSucceeded, []string{e.ID}), c.wait(ojs.AllEnded, []string{e.ID})
+			equal := func(o ojs.Conflict, by ...string) storage.Insert {
+				return storage.Insert{Record: c.job(unique("f", ojs.UniquePolicy{OnConflict: o})), AwaitedBy: by}
+			}
+			out, err := c.S.Insert(c.ctx, c.now,
+				[]storage.Insert{equal("", one, two), equal(ojs.ConflictReplace)}, nil)
+			c.noErr("Insert", err)
+			c.wantMoved("Insert", out[1].Moved, is(one, isCancelled))
+			c.waits(two, 1, 1)
+			for _, id := range []string{two, "unknown"} {
+				if out := c.insertOne(equal(ojs.ConflictIgnore, id)); out.Existing == nil || len(out.Moved) > 0 {
+					c.failf("Insert of a job like another returned %+v", out)
+				}
+			}
+			c.waits(two, 1, 1)
 		}},
 	{"group-7", "Group/AwaitedByNone", "Insert.AwaitedBy",
 		"A new job whose AwaitedBy names no job that waits is refused.",
@@ -303,7 +340,11 @@ var groupCases = []Case{
 			waits := c.wait(ojs.AllSucceeded, []string{a.ID})
 			plain := c.insert(c.job(pending))[0]
 			c.cancelled(waits)
-			for _, list := range [][]string{{waits}, {"unknown", waits}, {plain}, {a.ID}} {
+			parent := c.active()
+			moved := c.wait(ojs.AllSucceeded, []string{parent.ID})
+			c.ends(parent, isCompleted)
+			c.one()
+			for _, list := range [][]string{{waits}, {"unknown", waits}, {plain}, {a.ID}, {moved}} {
 				in := storage.Insert{Record: c.job(), AwaitedBy: list}
 				_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job()}, in}, nil)
 				var unknown *ojs.DependencyError
@@ -321,6 +362,13 @@ var groupCases = []Case{
 					Then: []storage.Insert{{Record: c.job(), AwaitedBy: []string{waits}}}})[0]
 				c.wantErr("Settle", out.Err, ojs.ErrDependency)
 				c.same("the job", c.get(a.ID), a)
+				last := c.get(c.wait(ojs.AllEnded, []string{a.ID}))
+				to = last
+				c.to(isCancelled)(&to)
+				out = c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
+					Then: []storage.Insert{{Record: c.job(), AwaitedBy: []string{last.ID}}}})[0]
+				c.wantErr("Settle of the job that waits", out.Err, ojs.ErrDependency)
+				c.same("the job that waits", c.get(last.ID), last)
 			}
 		}},
 }

@@ -267,6 +267,11 @@ var lineCases = []Case{
 			waits = c.wait(ojs.AllSucceeded, l)
 			c.insertOne(c.ordered("m", []string{c.active().ID})) // it has the turn, and does not move
 			c.wantMoved("the end", c.endsBy(l[0], isCompleted), is(waits, isAvailable))
+			fails := c.ordered("o", []string{c.reach(ojs.StateDiscarded).ID})
+			c.wantMoved("an insert", c.insertOne(fails).Moved, is(fails.Record.ID, isCancelled))
+			if d := c.get(fails.Record.ID).Dependencies; !d.InLine || d.Unfinished != 1 {
+				c.failf("a job that has ended before its turn: %+v", d)
+			}
 
 			// The end ends a join, which gives the turn to the job of the next change.
 			first := c.active()
