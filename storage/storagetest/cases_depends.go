@@ -381,7 +381,7 @@ var dependsCases = []Case{
 				c.failf("a step has moved %v", short(ids(m)))
 			}
 			if !slices.Equal(ids(claimed), []string{first, second.Record.ID, id}) {
-				c.failf("the step has claimed %v, not the job that has moved as the last", short(ids(claimed)))
+				c.failf("the step has claimed %v, and the job that has moved comes last", short(ids(claimed)))
 			}
 		}},
 	{"depend-6", "Depend/Cascade", "Insert.DependsOn",

@@ -314,12 +314,13 @@ var groupCases = []Case{
 			c.wantMoved("the end of the other", c.ends(r, isCompleted).Moved,
 				is(one, isAvailable), is(two, isAvailable))
 
-			// A new job that another one of its batch replaces is counted at once, and one
-			// that is not stored is awaited by none.
+			// A new job that another of its batch replaces is counted at once. No job
+			// waits for a new job that is not stored.
 			e := c.active()
 			one, two = c.wait(ojs.AllSucceeded, []string{e.ID}), c.wait(ojs.AllEnded, []string{e.ID})
 			equal := func(o ojs.Conflict, by ...string) storage.Insert {
-				return storage.Insert{Record: c.job(unique("f", ojs.UniquePolicy{OnConflict: o})), AwaitedBy: by}
+				r := c.job(unique("f", ojs.UniquePolicy{OnConflict: o}))
+				return storage.Insert{Record: r, AwaitedBy: by}
 			}
 			out, err := c.S.Insert(c.ctx, c.now,
 				[]storage.Insert{equal("", one, two), equal(ojs.ConflictReplace)}, nil)
@@ -327,7 +328,8 @@ var groupCases = []Case{
 			c.wantMoved("Insert", out[1].Moved, is(one, isCancelled))
 			c.waits(two, 1, 1)
 			for _, id := range []string{two, "unknown"} {
-				if out := c.insertOne(equal(ojs.ConflictIgnore, id)); out.Existing == nil || len(out.Moved) > 0 {
+				out := c.insertOne(equal(ojs.ConflictIgnore, id))
+				if out.Existing == nil || len(out.Moved) > 0 {
 					c.failf("Insert of a job like another returned %+v", out)
 				}
 			}
