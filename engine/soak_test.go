@@ -20,7 +20,7 @@ func soakTime() time.Duration {
 	if storm() {
 		return time.Minute
 	}
-	return 10 * time.Second
+	return 3 * time.Second
 }
 
 // soak follows the lives of jobs by their events.
@@ -253,7 +253,7 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 // every job are a legal walk of the transition table.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes ten seconds, a minute with OJS_STORM")
+		t.Skip("takes seconds, a minute with OJS_STORM")
 	}
 	store := memory.New()
 	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(8),
