@@ -76,7 +76,10 @@ func hostileConfig(t *testing.T) hostile.Config {
 	}
 }
 
-func TestHostileRows(t *testing.T) { hostile.Run(t, hostileConfig(t)) }
+func TestHostileRows(t *testing.T) {
+	t.Parallel()
+	hostile.Run(t, hostileConfig(t))
+}
 
 // A call that finds a row on its way to the quarantine waits until it is there.
 func TestQuarantineCountsRowsOnTheirWay(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 // A pooler may not keep prepared statements: pgx's other ways to make a statement do as
 // well.
 func TestQueryExecModes(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe} {
 		t.Run(mode.String(), func(t *testing.T) {
 			cfg := connect(t).Config()

@@ -40,6 +40,7 @@ func pooled(t *testing.T, size int) func(mode pgx.QueryExecMode) *pgxpool.Pool {
 // Behind a pooler that lends connections for a transaction at a time a storage does all
 // that storages do, in the modes of pgx that need no prepared statement to stay.
 func TestPooler(t *testing.T) {
+	t.Parallel()
 	connectTo := pooled(t, 20)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -57,6 +58,7 @@ func TestPooler(t *testing.T) {
 // Closing a storage breaks off none of its own statements: what is broken off is asked to
 // be cancelled, which some poolers do not survive.
 func TestPoolerHearsNoCancel(t *testing.T) {
+	t.Parallel()
 	p, err := privateServer(t).StartPooler(5)
 	if errors.Is(err, pgtest.ErrNoPooler) {
 		t.Skip(err)
@@ -84,6 +86,7 @@ func TestPoolerHearsNoCancel(t *testing.T) {
 // Two processes behind a pooler, even one with very few connections, hear nothing of each
 // other and find it when they look.
 func TestPoolerTwoProcesses(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 3} {
 		t.Run(fmt.Sprint("connections ", size), func(t *testing.T) {
 			connectTo := pooled(t, size)

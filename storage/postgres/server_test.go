@@ -116,6 +116,7 @@ func (e *shop) well(n int) {
 // A server that fails says why, by typed errors and by Health, and work goes on by
 // itself.
 func TestServerTrouble(t *testing.T) {
+	t.Parallel()
 	server := privateServer(t)
 	admin := poolAt(t, server.DSN(), nil)
 	run := func(statements ...string) {
@@ -195,6 +196,7 @@ func TestServerTrouble(t *testing.T) {
 // A full disk fails calls with an error that says so, and work goes on when there is
 // room.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	server := privateServer(t)
 	admin := poolAt(t, server.DSN(), nil)
 	dir := smallDisk(t, server)
@@ -250,6 +252,7 @@ func smallDisk(t *testing.T, server *pgtest.Server) string {
 // A server that is lost for good, and whose standby is promoted, costs time and nothing
 // else: no job whose enqueue has returned is lost.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	primary := privateServer(t)
 	standby, err := primary.Standby()
 	must(t, err)

@@ -165,7 +165,10 @@ func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
 	}
 }
 
-func TestStorage(t *testing.T) { storagetest.Run(t, config(t)) }
+func TestStorage(t *testing.T) {
+	t.Parallel()
+	storagetest.Run(t, config(t))
+}
 
 func TestEngine(t *testing.T) { storagetest.RunEngine(t, config(t)) }
 

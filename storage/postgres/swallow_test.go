@@ -34,6 +34,7 @@ func (l lines) Handle(_ context.Context, r slog.Record) error {
 // fails within its time limit and says why. The listener notices before its next poll,
 // and without a call. When the network is back, everything works again.
 func TestSwallowedCalls(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("OJS_TEST_POSTGRES") != "" {
 		t.Skip("the server may want more than a proxy knows")
 	}
