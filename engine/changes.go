@@ -137,11 +137,7 @@ func (f *changeFeed) publish(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		wait := c.clock.Timer(changeDelay)
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
+		if c.rest(ctx, changeDelay) != nil {
 			return
 		}
 		ids, all := f.take()

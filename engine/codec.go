@@ -146,8 +146,8 @@ func (c *core) encodeValue(
 	}
 	raw, err := c.codec.EncodeValue(ctx, raw)
 	if err == nil && len(raw) > most {
-		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeResultTooLarge, Field: field,
-			Reason: "encoded, " + tooLarge(len(raw), most)}
+		return nil, invalidAs(ojs.InvalidCodeResultTooLarge, field,
+			"encoded, has %d bytes of JSON, more than %d", len(raw), most)
 	}
 	return raw, err
 }

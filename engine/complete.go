@@ -26,8 +26,8 @@ import (
 func (a *attempt) Complete(ctx context.Context) error {
 	c := a.r.c
 	if storage.Tx(ctx) == nil {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "tx",
-			Reason: "the context carries no transaction; use one of postgres.WithTx or of Within of storage/sqlite"}
+		return invalid("tx",
+			"the context carries no transaction; use one of postgres.WithTx or of Within of storage/sqlite")
 	}
 	if err := c.checkTx(ctx); err != nil {
 		return err

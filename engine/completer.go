@@ -101,7 +101,9 @@ func (c *core) stored(ctx context.Context, op *eventlog.Op, list []*settlement, 
 	for i, f := range list {
 		if settled[i].Err == nil {
 			c.logOutcome(f, f.worker)
-			c.cancelRetry(ctx, f)
+			if !f.rec.State.Terminal() {
+				c.cancelWithWorkflow(ctx, f.rec)
+			}
 		}
 	}
 	c.mu.Lock()

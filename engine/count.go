@@ -67,11 +67,7 @@ func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets
 	if !slices.Contains([]Facet{FacetState, FacetQueue, FacetType, FacetError}, by) {
 		return Facets{}, invalid("facet", "%q is none of state, queue, type and error", by)
 	}
-	if look < 0 {
-		return Facets{}, invalid("look", "%d is negative", look)
-	}
-	f.narrow(j.core.store.Capabilities())
-	q, err := f.query()
+	q, err := j.counted(&f, look)
 	if err != nil {
 		return Facets{}, err
 	}
@@ -103,6 +99,15 @@ func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets
 	}
 	out.Values = facetValues(n)
 	return out, nil
+}
+
+// counted narrows a filter whose jobs are counted, and returns its query.
+func (j *Jobs) counted(f *Filter, look int) (storage.Query, error) {
+	if look < 0 {
+		return storage.Query{}, invalid("look", "%d is negative", look)
+	}
+	f.narrow(j.core.store.Capabilities())
+	return f.query()
 }
 
 // look calls each with the jobs of a listing, page by page, until it has looked at

@@ -45,9 +45,7 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 		if job.Error != nil {
 			s.ByErrorType[job.Error.Type]++
 		}
-		if s.Oldest.IsZero() || job.DeadLetteredAt.Before(s.Oldest) {
-			s.Oldest = job.DeadLetteredAt
-		}
+		s.Oldest = earliest(s.Oldest, job.DeadLetteredAt)
 		if job.DeadLetteredAt.After(s.Newest) {
 			s.Newest = job.DeadLetteredAt
 		}

@@ -192,7 +192,7 @@ func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
 func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event ojs.EventType) error {
 	c := d.core
 	d.from.touch()
-	c.beats(d.from.id)
+	c.watchWorkers(c.workers.beat(d.from.id))
 	now := c.now()
 	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.began,
 		now); o.Kind != policy.Interrupted {
@@ -219,9 +219,6 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	}
 	until := now.Add(d.rec.Lease)
 	c.gate.renewed(d.held(), until)
-	look := c.workers.hold(d.rec.Worker, &d.rec, d.began, until)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watchWorkers(look)
+	c.watchWorkers(c.workers.hold(d.rec.Worker, &d.rec, d.began, until))
 	return nil
 }

@@ -103,14 +103,11 @@ func (j *Jobs) Move(ctx context.Context, id, queue string) error {
 		return err
 	}
 	c := j.core
-	if s, ok := storage.As[storage.QueueStore](c.store); ok {
-		states, err := s.QueueStates(ctx)
-		if err != nil {
-			return err
-		}
-		if states[queue] == ojs.QueueDraining {
-			return &ojs.QueueError{Queue: queue, Err: ojs.ErrQueueDraining}
-		}
+	switch states, err := c.queueStates(ctx); {
+	case err != nil:
+		return err
+	case states[queue] == ojs.QueueDraining:
+		return &ojs.QueueError{Queue: queue, Err: ojs.ErrQueueDraining}
 	}
 	from := ""
 	then := func(rec *storage.Record) {

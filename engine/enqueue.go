@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
@@ -311,7 +312,7 @@ func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted, took 
 			}
 			continue
 		}
-		c.logEnqueued(r)
+		c.logJob(slog.LevelInfo, "job enqueued", "lifecycle", r, "")
 		if r.State == ojs.StateAvailable && !s.Claimed {
 			available++
 		}
@@ -573,8 +574,10 @@ func (c *core) hook(
 		MaxAttempts: runs, Meta: o.Meta,
 		CreatedAt: now, ScheduledAt: at,
 	}}
-	if err := c.runHooks(ctx, job); err != nil {
-		return nil, err
+	for _, h := range c.hooks {
+		if err := runHook(ctx, h, job); err != nil {
+			return nil, err
+		}
 	}
 	o.Queue, o.Priority, o.Meta = job.Queue, job.Priority, job.Meta
 	return job.Args, o.Validate()
@@ -583,12 +586,11 @@ func (c *core) hook(
 // normalMeta returns what a job stores of its options' meta.
 func normalMeta(m map[string]any) (map[string]any, error) {
 	if jsonvalue.LargerThan(m, ojs.MaxMeta) {
-		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeMetaTooLarge, Field: "meta",
-			Reason: fmt.Sprintf("has more than %d bytes of JSON", ojs.MaxMeta)}
+		return nil, invalidAs(ojs.InvalidCodeMetaTooLarge, "meta", "has more than %d bytes of JSON", ojs.MaxMeta)
 	}
 	meta, err := jsonvalue.Normalize(m)
 	if err != nil {
-		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeMeta, Field: "meta", Reason: err.Error()}
+		return nil, invalidAs(ojs.InvalidCodeMeta, "meta", "%v", err)
 	}
 	return meta, nil
 }
@@ -603,8 +605,8 @@ func (c *core) encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 		return ojs.NewArgs(args)
 	case nil:
 		if want := t.handler.ArgsType(); t.handled && !takesNil(want) {
-			return ojs.Args{}, &ojs.InvalidError{Code: ojs.InvalidCodeArgs, Field: "args",
-				Reason: fmt.Sprintf("are nil, but the handler of %s takes a %v", name, want)}
+			return ojs.Args{}, invalidAs(ojs.InvalidCodeArgs, "args",
+				"are nil, but the handler of %s takes a %v", name, want)
 		}
 		return ojs.NewArgs(nil)
 	}
@@ -612,8 +614,8 @@ func (c *core) encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
 		have, want := reflect.TypeOf(args), t.handler.ArgsType()
 		if have != want && !have.AssignableTo(want) &&
 			!(have.Kind() == reflect.Pointer && have.Elem() == want) {
-			return ojs.Args{}, &ojs.InvalidError{Code: ojs.InvalidCodeArgs, Field: "args",
-				Reason: fmt.Sprintf("are a %v, but the handler of %s takes a %v", have, name, want)}
+			return ojs.Args{}, invalidAs(ojs.InvalidCodeArgs, "args",
+				"are a %v, but the handler of %s takes a %v", have, name, want)
 		}
 	}
 	return ojs.NewArgs(args)

@@ -67,14 +67,11 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 	if !e.byState(&rec, now) {
 		return e, nil
 	}
-	if s, ok := storage.As[storage.QueueStore](c.store); ok {
-		states, err := s.QueueStates(ctx)
-		if err != nil {
-			return Explanation{}, err
-		}
-		if states[rec.Queue] == ojs.QueuePaused {
-			e.add(ReasonPaused, "queue %s is paused; Queues.Resume ends that", rec.Queue)
-		}
+	switch states, err := c.queueStates(ctx); {
+	case err != nil:
+		return Explanation{}, err
+	case states[rec.Queue] == ojs.QueuePaused:
+		e.add(ReasonPaused, "queue %s is paused; Queues.Resume ends that", rec.Queue)
 	}
 	e.byEngine(c, &rec, now)
 	c.explainLimits(ctx, &e, &rec, now)

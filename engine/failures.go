@@ -55,14 +55,10 @@ const maxGroups = 1000
 // To retry a group with a pause between two jobs, Apply RetryJobs to a filter with its
 // Key.
 func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups, error) {
-	if look < 0 {
-		return FailureGroups{}, invalid("look", "is negative")
-	}
 	if len(f.States) == 0 {
 		f.States = []ojs.State{ojs.StateDiscarded, ojs.StateRetryable}
 	}
-	f.narrow(j.core.store.Capabilities())
-	q, err := f.query()
+	q, err := j.counted(&f, look)
 	if err != nil {
 		return FailureGroups{}, err
 	}
@@ -102,9 +98,7 @@ func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo, now time.Time
 	}
 	g.N++
 	at := job.Error.At
-	if g.First.IsZero() || at.Before(g.First) {
-		g.First = at
-	}
+	g.First = earliest(g.First, at)
 	if periods := int(max(0, now.Sub(at)) / FailurePeriod); periods < len(g.Trend) {
 		g.Trend[len(g.Trend)-1-periods]++
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs/storage"
@@ -103,7 +102,7 @@ func addMeters(list, others []JobMeter) []JobMeter {
 	for i := range others {
 		m := &others[i]
 		at, there := slices.BinarySearchFunc(list, m, func(a JobMeter, b *JobMeter) int {
-			return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Type, b.Type))
+			return byQueueAndType(&a, b)
 		})
 		if there {
 			list[at].Add(m)
@@ -169,14 +168,6 @@ func busiest(list []JobMeter) []JobMeter {
 		other.Add(&list[i])
 	}
 	return addMeters(nil, append(list[:historyPairs-1], other))
-}
-
-// counters are the numbers of a meter in the order in which they are stored.
-func (m *JobMeter) counters() [10]*uint64 {
-	return [10]*uint64{
-		&m.Enqueued, &m.Completed, &m.Failed, &m.Retried, &m.Discarded, &m.DeadLettered, &m.Returned,
-		&m.Cancelled, &m.Expired, &m.Started,
-	}
 }
 
 // since is what was counted since an earlier snapshot. Metric histograms are left out:

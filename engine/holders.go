@@ -36,13 +36,11 @@ func (j *Jobs) Holders(ctx context.Context) ([]Holder, error) {
 		}
 		h := holders[rec.Worker]
 		if h == nil {
-			h = &Holder{ID: rec.Worker, Here: rec.Worker == c.worker, First: rec.LeaseUntil}
+			h = &Holder{ID: rec.Worker, Here: rec.Worker == c.worker}
 			holders[rec.Worker] = h
 		}
 		h.Jobs++
-		if rec.LeaseUntil.Before(h.First) {
-			h.First = rec.LeaseUntil
-		}
+		h.First = earliest(h.First, rec.LeaseUntil)
 		if rec.LeaseUntil.After(h.Last) {
 			h.Last = rec.LeaseUntil
 		}

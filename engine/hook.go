@@ -32,16 +32,6 @@ func WithEnqueueHook(hooks ...EnqueueHook) Option {
 	}
 }
 
-// runHooks lets the hooks have their say about a draft's job.
-func (c *core) runHooks(ctx context.Context, job *ojs.Job[any]) error {
-	for _, h := range c.hooks {
-		if err := runHook(ctx, h, job); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func runHook(ctx context.Context, h EnqueueHook, job *ojs.Job[any]) (err error) {
 	stop := foreign.Call(func() {
 		switch err = h(ctx, job); {

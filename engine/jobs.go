@@ -26,11 +26,11 @@ type Jobs struct{ core *core }
 func (j *Jobs) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo, error] {
 	return func(yield func(*ojs.JobInfo, error) bool) {
 		for rec, err := range j.core.list(ctx, f) {
-			if err != nil {
-				yield(nil, err)
-				return
+			var job *ojs.JobInfo
+			if err == nil {
+				job = &rec.JobInfo
 			}
-			if !yield(&rec.JobInfo, nil) {
+			if !yield(job, err) {
 				return
 			}
 		}

@@ -135,10 +135,6 @@ func (c *core) logJob(
 // what a line says.
 func (c *core) logs(level slog.Level) bool { return c.log.Enabled(context.Background(), level) }
 
-func (c *core) logEnqueued(rec *storage.Record) {
-	c.logJob(slog.LevelInfo, "job enqueued", "lifecycle", rec, "")
-}
-
 // logDuplicate is at the one level at which a fingerprint may be seen (OJS unique jobs,
 // section 12).
 func (c *core) logDuplicate(rec, equal *storage.Record) {

@@ -50,16 +50,10 @@ type JobMeter struct {
 
 // Add adds what other has counted. It keeps the queue and type.
 func (m *JobMeter) Add(other *JobMeter) {
-	m.Enqueued += other.Enqueued
-	m.Started += other.Started
-	m.Completed += other.Completed
-	m.Failed += other.Failed
-	m.Retried += other.Retried
-	m.Discarded += other.Discarded
-	m.DeadLettered += other.DeadLettered
-	m.Returned += other.Returned
-	m.Cancelled += other.Cancelled
-	m.Expired += other.Expired
+	others := other.counters()
+	for i, n := range m.counters() {
+		*n += *others[i]
+	}
 	m.Wait.Add(&other.Wait)
 	m.Run.Add(&other.Run)
 	m.EnqueueTime.Add(&other.EnqueueTime)
@@ -67,6 +61,18 @@ func (m *JobMeter) Add(other *JobMeter) {
 	m.CompletedTime.Add(&other.CompletedTime)
 	m.RetriedTime.Add(&other.RetriedTime)
 	m.DiscardedTime.Add(&other.DiscardedTime)
+}
+
+// counters are the numbers of a meter in the order in which they are stored.
+func (m *JobMeter) counters() [10]*uint64 {
+	return [10]*uint64{
+		&m.Enqueued, &m.Completed, &m.Failed, &m.Retried, &m.Discarded, &m.DeadLettered, &m.Returned,
+		&m.Cancelled, &m.Expired, &m.Started,
+	}
+}
+
+func byQueueAndType(a, b *JobMeter) int {
+	return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Type, b.Type))
 }
 
 const (
@@ -253,9 +259,7 @@ func (m *meter) snapshot() []JobMeter {
 		list = append(list, p)
 	}
 	m.mu.Unlock()
-	slices.SortFunc(list, func(a, b *JobMeter) int {
-		return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Type, b.Type))
-	})
+	slices.SortFunc(list, byQueueAndType)
 	out := make([]JobMeter, len(list))
 	for i, p := range list {
 		m.mu.Lock() // for each by itself, so that the jobs do not wait for long

@@ -71,7 +71,11 @@ func newConfig(opts []Option) (config, error) {
 }
 
 func invalid(field, reason string, args ...any) error {
-	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: fmt.Sprintf(reason, args...)}
+	return invalidAs(ojs.InvalidCodeOption, field, reason, args...)
+}
+
+func invalidAs(code ojs.InvalidCode, field, reason string, args ...any) error {
+	return &ojs.InvalidError{Code: code, Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
 
 // WithConcurrency sets how many attempts run at once in this engine: at least 1, 10 by

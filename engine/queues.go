@@ -68,6 +68,16 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event 
 	return nil
 }
 
+// queueStates returns the states of queues that are not active, none if the storage keeps
+// no states.
+func (c *core) queueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	s, ok := storage.As[storage.QueueStore](c.store)
+	if !ok {
+		return nil, nil
+	}
+	return s.QueueStates(ctx)
+}
+
 // QueueStats is what a queue has.
 type QueueStats struct {
 	Name   string
@@ -99,11 +109,9 @@ func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := make(map[string]ojs.QueueState)
-	if s, ok := storage.As[storage.QueueStore](c.store); ok {
-		if states, err = s.QueueStates(ctx); err != nil {
-			return nil, err
-		}
+	states, err := c.queueStates(ctx)
+	if err != nil {
+		return nil, err
 	}
 	byName := make(map[string]*QueueStats)
 	row := func(name string) *QueueStats {

@@ -55,23 +55,21 @@ var defaultRetention = Retention{
 // WithRetention sets how long finished jobs are kept.
 func WithRetention(r Retention) Option {
 	return func(c *config) error {
-		set := func(to *time.Duration, d time.Duration) {
-			if d != 0 {
-				*to = max(d, 0)
-			}
-		}
-		set(&c.retention.Completed, r.Completed)
-		set(&c.retention.Cancelled, r.Cancelled)
-		set(&c.retention.Discarded, r.Discarded)
-		set(&c.retention.DeadLetters, r.DeadLetters)
-		set(&c.retention.MinAge, r.MinAge)
-		if r.MaxFinished != 0 {
-			c.retention.MaxFinished = max(r.MaxFinished, 0)
-		}
-		if r.MaxDeadLetters != 0 {
-			c.retention.MaxDeadLetters = max(r.MaxDeadLetters, 0)
-		}
+		setLimit(&c.retention.Completed, r.Completed)
+		setLimit(&c.retention.Cancelled, r.Cancelled)
+		setLimit(&c.retention.Discarded, r.Discarded)
+		setLimit(&c.retention.DeadLetters, r.DeadLetters)
+		setLimit(&c.retention.MinAge, r.MinAge)
+		setLimit(&c.retention.MaxFinished, r.MaxFinished)
+		setLimit(&c.retention.MaxDeadLetters, r.MaxDeadLetters)
 		return nil
+	}
+}
+
+// setLimit sets a limit that is given. A negative one is none.
+func setLimit[T int | time.Duration](to *T, given T) {
+	if given != 0 {
+		*to = max(given, 0)
 	}
 }
 

@@ -46,7 +46,9 @@ type retryHooks struct {
 
 func (r retryHooks) ShouldRetry(job *ojs.JobInfo, err error) bool {
 	for _, h := range r.hooks {
-		if !r.shouldRetry(h, job, err) {
+		retry := true
+		r.apart(job, "ShouldRetry", func() { retry = h.ShouldRetry(job.Clone(), err) })
+		if !retry {
 			return false
 		}
 	}
@@ -55,22 +57,12 @@ func (r retryHooks) ShouldRetry(job *ojs.JobInfo, err error) bool {
 
 func (r retryHooks) Delay(job *ojs.JobInfo, err error) time.Duration {
 	for _, h := range r.hooks {
-		if d := r.delay(h, job, err); d > 0 {
+		var d time.Duration
+		if r.apart(job, "Delay", func() { d = h.Delay(job.Clone(), err) }); d > 0 {
 			return d
 		}
 	}
 	return 0
-}
-
-func (r retryHooks) shouldRetry(h policy.Hook, job *ojs.JobInfo, err error) bool {
-	retry := true
-	r.apart(job, "ShouldRetry", func() { retry = h.ShouldRetry(job.Clone(), err) })
-	return retry
-}
-
-func (r retryHooks) delay(h policy.Hook, job *ojs.JobInfo, err error) (d time.Duration) {
-	r.apart(job, "Delay", func() { d = h.Delay(job.Clone(), err) })
-	return d
 }
 
 // apart calls a hook, for an attempt that failed.

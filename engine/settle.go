@@ -154,9 +154,6 @@ func (r *run) pause(d time.Duration) bool {
 		return true
 	case <-r.closing:
 	}
-	r.sched.Cancel(&s.timer)
-	r.c.mu.Lock()
-	s.end()
-	r.c.mu.Unlock()
+	s.leave()
 	return false
 }

@@ -64,27 +64,13 @@ func (c *core) workerLost(held storage.Held, cause error) {
 	c.letIn(held)
 }
 
-// watchWorkers has maintenance look at the workers at t, if it is not zero. mu is held.
+// watchWorkers has maintenance look at the workers at t, if it is not zero.
 func (c *core) watchWorkers(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.run != nil {
 		c.run.maintenance.workersAlarm.by(t)
 	}
-}
-
-// beats says that a worker has renewed a lease.
-func (c *core) beats(id string) {
-	at := c.workers.beat(id)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watchWorkers(at)
-}
-
-// workerWaited says that a Fetch of a worker waits no more.
-func (c *core) workerWaited(w *worker) {
-	at := c.workers.waited(w, c.now())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watchWorkers(at)
 }
 
 // heldRecord looks up a job that a worker holds. If the worker has lost the job, cause

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
 
 	"github.com/ojsengine/ojs"
@@ -29,8 +28,7 @@ func checkArgs(args any, most int) error {
 	if !larger {
 		return nil
 	}
-	return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope",
-		Reason: fmt.Sprintf("has more than %d bytes of JSON", most)}
+	return invalidAs(ojs.InvalidCodeTooLarge, "envelope", "has more than %d bytes of JSON", most)
 }
 
 // maxArgs is how large args may be before a codec makes them smaller.
@@ -46,13 +44,9 @@ func (c *core) maxArgs() int {
 func checkSize(j *ojs.JobInfo) error {
 	meta := jsonvalue.SizeBound(j.Meta)
 	if meta > ojs.MaxMeta {
-		raw, err := json.Marshal(j.Meta)
+		err := checkJSON(j.Meta, ojs.MaxMeta, "meta", ojs.InvalidCodeMeta, ojs.InvalidCodeMetaTooLarge)
 		if err != nil {
-			return &ojs.InvalidError{Code: ojs.InvalidCodeMeta, Field: "meta", Reason: err.Error()}
-		}
-		if len(raw) > ojs.MaxMeta {
-			return &ojs.InvalidError{Code: ojs.InvalidCodeMetaTooLarge, Field: "meta",
-				Reason: tooLarge(len(raw), ojs.MaxMeta)}
+			return err
 		}
 	}
 	const rest = 4096 // more than the names, times and numbers of an envelope
@@ -66,15 +60,17 @@ func checkSize(j *ojs.JobInfo) error {
 	if bound <= ojs.MaxEnvelope {
 		return nil
 	}
-	raw, err := json.Marshal(j)
-	if err != nil {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "envelope", Reason: err.Error()}
-	}
-	if len(raw) > ojs.MaxEnvelope {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeTooLarge, Field: "envelope",
-			Reason: tooLarge(len(raw), ojs.MaxEnvelope)}
+	return checkJSON(j, ojs.MaxEnvelope, "envelope", ojs.InvalidCodeEnvelope, ojs.InvalidCodeTooLarge)
+}
+
+// checkJSON refuses a value that does not encode, or to more bytes than most.
+func checkJSON(v any, most int, field string, bad, large ojs.InvalidCode) error {
+	raw, err := json.Marshal(v)
+	switch {
+	case err != nil:
+		return invalidAs(bad, field, "%v", err)
+	case len(raw) > most:
+		return invalidAs(large, field, "has %d bytes of JSON, more than %d", len(raw), most)
 	}
 	return nil
 }
-
-func tooLarge(n, most int) string { return fmt.Sprintf("has %d bytes of JSON, more than %d", n, most) }

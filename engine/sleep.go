@@ -107,10 +107,15 @@ func (s *sleep) wait(ctx context.Context) error {
 			continue
 		case <-ctx.Done():
 		}
-		s.r.sched.Cancel(&s.timer)
-		s.r.c.mu.Lock()
-		s.end()
-		s.r.c.mu.Unlock()
+		s.leave()
 		return context.Cause(ctx)
 	}
+}
+
+// leave ends the sleep of a goroutine that waits no more.
+func (s *sleep) leave() {
+	s.r.sched.Cancel(&s.timer)
+	s.r.c.mu.Lock()
+	defer s.r.c.mu.Unlock()
+	s.end()
 }

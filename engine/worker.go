@@ -129,7 +129,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		}
 		waits := c.workers.waits(w.id)
 		err = w.wait(ctx, news, changed, reopens)
-		c.workerWaited(waits)
+		c.watchWorkers(c.workers.waited(waits, c.now()))
 		c.noFetcher(news)
 		if err != nil {
 			return nil, err
@@ -181,13 +181,11 @@ func (w *Worker) claim(
 			if !cancelled {
 				c.logStarted(rec, w.id, now)
 			}
-			var look time.Time
 			if !cancelled && !overdue(rec, now) { // or maintenance would fail it before it is given back
-				look = c.workers.hold(w.id, rec, now, rec.LeaseUntil)
+				c.watchWorkers(c.workers.hold(w.id, rec, now, rec.LeaseUntil))
 			}
 			c.mu.Lock()
 			c.wakeAt(rec.WakeAt())
-			c.watchWorkers(look)
 			c.mu.Unlock()
 			d := c.delivery(rec, w)
 			d.began, d.cancelled = now, cancelled
@@ -292,7 +290,7 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 		}
 	}
 	state, _ := w.touch()
-	c.beats(w.id)
+	c.watchWorkers(c.workers.beat(w.id))
 	b := Beat{State: state}
 	all := c.workers.heldBy(w.id)
 	known := len(all)

@@ -301,18 +301,11 @@ func expireAnew(r *storage.Record, now time.Time) {
 	}
 }
 
-// cancelRetry cancels a job whose attempt has ended and that is to run again, if it is a
-// step of a cancelled workflow. A workflow that is cancelled after the end was stored
-// cancels the job itself.
-func (c *core) cancelRetry(ctx context.Context, f *settlement) {
-	if !f.rec.State.Terminal() {
-		c.cancelWithWorkflow(ctx, f.rec)
-	}
-}
-
 // cancelWithWorkflow cancels a job if it is a step of a cancelled workflow, and reports
-// whether it has. A later attempt calls it before it begins, too: a crash may have kept
-// cancelRetry from it.
+// whether it has. It is called when an attempt has ended after which the job is to run
+// again. A workflow that is cancelled after the end was stored cancels the job itself. A
+// later attempt calls it before it begins, too: a crash may have come before the first
+// call.
 func (c *core) cancelWithWorkflow(ctx context.Context, rec *storage.Record) (cancelled bool) {
 	id := workflowOf(rec)
 	if id == "" {
