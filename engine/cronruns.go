@@ -175,7 +175,7 @@ func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.
 	}
 	remember(&to, run)
 	// The entry moves on first: the engine that moves it makes the job.
-	if to.Version, err = setCron(ctx, store, &to); err != nil {
+	if err = setCron(ctx, store, &to); err != nil {
 		if errors.Is(err, storage.ErrFenced) || skipped != nil || !cronStored(ctx, store, &to) {
 			return ojs.Ticket{}, err
 		}

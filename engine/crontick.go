@@ -100,7 +100,7 @@ func (c *core) fire(
 		to := e.Copy()
 		to.NextRun = next
 		remember(&to, storage.CronRun{Due: first, Outcome: missedRun})
-		if to.Version, err = setCron(ctx, store, &to); err == nil {
+		if err = setCron(ctx, store, &to); err == nil {
 			*e = to
 		}
 	} else {
@@ -163,17 +163,18 @@ func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) 
 	return true
 }
 
-// setCron stores one entry. It returns storage.ErrFenced if the entry is not of the
-// stored version.
-func setCron(ctx context.Context, store storage.CronStore, e *storage.Cron) (uint64, error) {
+// setCron stores one entry, which gets the version that is stored. It returns
+// storage.ErrFenced if the entry is not of the stored version.
+func setCron(ctx context.Context, store storage.CronStore, e *storage.Cron) error {
 	versions, err := store.SetCrons(ctx, []storage.Cron{*e})
-	if err == nil && versions[0] == 0 {
-		err = storage.ErrFenced
+	switch {
+	case err != nil:
+		return err
+	case versions[0] == 0:
+		return storage.ErrFenced
 	}
-	if err != nil {
-		return 0, err
-	}
-	return versions[0], nil
+	e.Version = versions[0]
+	return nil
 }
 
 // takeBack has an entry name the run before, since there is no job of the last one: an
@@ -187,8 +188,8 @@ func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *st
 				r.JobID, r.Outcome = "", reason
 			}
 		}
-		var err error
-		if to.Version, err = setCron(ctx, store, &to); err == nil {
+		err := setCron(ctx, store, &to)
+		if err == nil {
 			*e = to
 			return
 		}

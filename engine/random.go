@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // random draws every random number of an engine, so that one seed fixes them all.
@@ -47,21 +49,10 @@ func (g *random) id(now time.Time) string {
 	stamp, tail := g.last, g.r.Uint64()
 	g.mu.Unlock()
 
-	var u [16]byte
+	var u uuid.UUID
 	binary.BigEndian.PutUint64(u[:8], stamp>>12<<16|stamp&0xfff)
 	binary.BigEndian.PutUint64(u[8:], tail)
 	u[6] = u[6]&0x0f | 0x70
 	u[8] = u[8]&0x3f | 0x80
-	var s [36]byte
-	at := 0
-	for i, b := range u {
-		if i == 4 || i == 6 || i == 8 || i == 10 {
-			s[at] = '-'
-			at++
-		}
-		const digits = "0123456789abcdef"
-		s[at], s[at+1] = digits[b>>4], digits[b&15]
-		at += 2
-	}
-	return string(s[:])
+	return u.String()
 }

@@ -190,6 +190,9 @@ func (g *gate) serve(to *queueSet) {
 		}
 		bounds := qc.Bounds()
 		q.weight, q.credit = qc.Weight, 0
+		if q.bounds.Rate.Limit == 0 && q.bounds.Throttle.Limit == 0 {
+			q.starts = nil // nothing has counted them
+		}
 		q.rebound(bounds)
 		if bounds.Bounds() || qc.Weight > 0 {
 			g.looksAfterEach = true
