@@ -34,7 +34,11 @@ func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 		}
 		passed := func(at cursor.Position) bool { return slices.Compare(at[:], w.From.After[:]) <= 0 }
 		var before []*job // the cursor of a walk back
-		for n := 0; n < maxReady && levels.len() > 0; n++ {
+	walk:
+		for range maxReady {
+			if levels.len() == 0 {
+				break
+			}
 			head := levels.items[0]
 			j := head.job
 			if head.job = j.next; head.job == nil {
@@ -44,7 +48,7 @@ func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 			}
 			switch at := place(j); {
 			case w.From.Back && !passed(at):
-				n = maxReady
+				break walk
 			case w.From.Back:
 				before = append(before, j)
 			case (w.First || !passed(at)) && !yield(at, j):
@@ -60,10 +64,7 @@ func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 }
 
 // levelHead is the first job of a level that has not been passed.
-type levelHead struct {
-	job *job
-	at  int
-}
+type levelHead struct{ job *job }
 
 func (h *levelHead) before(k *levelHead) bool { return comesBefore(h.job, k.job) }
-func (h *levelHead) moved(to int)             { h.at = to }
+func (h *levelHead) moved(int)                {} // only the first of the heap is changed
