@@ -250,8 +250,7 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 	at = normalTime(at)
 	return j.core.update(ctx, id, nil, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if end := r.Deadline(); !end.IsZero() && !at.Before(end) {
-			return "", invalid("scheduled_at",
-				"%s is not before the job's end at %s",
+			return "", invalid("scheduled_at", "%s is not before the job's end at %s",
 				at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano))
 		}
 		moved := func() { note(ctx, r, now, ojs.NoteRescheduled, ""); r.History[len(r.History)-1].Until = at }
