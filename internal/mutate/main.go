@@ -74,10 +74,21 @@ func seeded(args ...string) []string {
 
 // The first two stages kill most mutants in a twentieth of the suite's time.
 var (
-	light   = seeded("-test.run=^TestStorage$", "-test.skip=/Random|/Histories|/Conformance/(Fields|Scale|Race)|/Conformance/General/Payloads")
+	light   = seeded("-test.run=^TestStorage$", "-test.skip=/Random|/Histories|"+slowCases)
 	quick   = seeded("-test.run=^TestStorage$/^Random$", "-rapid.checks=5")
 	suite   = seeded("-test.run=^TestStorage$")
 	private = seeded("-test.skip=^TestStorage$", "-rapid.checks=10")
+)
+
+const slowCases = "/Conformance/(Fields|Scale|Race)|/Conformance/General/Payloads"
+
+// The reference is judged by what the suite compares with it, on the memory storage, and
+// by the cases, which it has to pass itself. Its own random operations are left out: they
+// compare it with itself.
+var (
+	cases    = seeded("-test.run=^TestReferenceInOneStep$/^Conformance$", "-test.skip="+slowCases)
+	searches = seeded("-test.run=^TestStorage$/^(Random|Histories)$")
+	itself   = seeded("-test.run=^TestReference", "-test.skip=/Random")
 )
 
 var targets = []target{
@@ -92,12 +103,13 @@ var targets = []target{
 		guards: []guard{{"enter", "leave", "mu"}, {"enterAs", "leave", "mu"}, {"enterAhead", "leave", "mu"}},
 	},
 	{
-		name: "reference", dir: "storage/storagetest", files: []string{"reference.go"},
+		name: "reference", dir: "storage/storagetest",
+		files: []string{"reference.go", "reference_fair.go", "reference_limits.go"},
 		judges: []judge{
-			{pkg: "storage/memory", args: light},
 			{pkg: "storage/memory", args: quick},
-			{pkg: "storage/memory", args: suite, random: true, long: true},
-			{pkg: "storage/storagetest", args: seeded("-test.run=^TestReference")},
+			{pkg: "storage/storagetest", args: cases},
+			{pkg: "storage/memory", args: searches, random: true, long: true},
+			{pkg: "storage/storagetest", args: itself, long: true},
 		},
 		guards: []guard{{"enter", "Unlock", "mu"}},
 	},

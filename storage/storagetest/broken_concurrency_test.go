@@ -46,6 +46,8 @@ type seam struct {
 	setCrons   func(entries []storage.Cron) []uint64
 	deleteCron func(name string) bool
 	dueCrons   func(now time.Time, max int) ([]storage.Cron, time.Time)
+	revive     func(now time.Time, batch []storage.Insert) ([]storage.Record, error)
+	cancelAll  func(now time.Time, ids []string) (cancelled, moved []storage.Record, err error)
 }
 
 // open lets other calls come between two steps. The lock is held before and after.
@@ -205,6 +207,29 @@ func (s *seam) DueCrons(
 	return due, next, nil
 }
 
+func (s *seam) CancelAll(
+	ctx context.Context, now time.Time, ids []string,
+) (cancelled, moved []storage.Record, err error) {
+	if s.cancelAll == nil {
+		return s.Reference.CancelAll(ctx, now, ids)
+	}
+	return s.cancelAll(now, ids)
+}
+
+func (s *seam) Revive(ctx context.Context, now time.Time, batch []storage.Insert) ([]storage.Record, error) {
+	if s.revive == nil {
+		return s.Reference.Revive(ctx, now, batch)
+	}
+	return s.revive(now, batch)
+}
+
+// trial returns a copy to try a call on.
+func (s *seam) trial() *Reference {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copy()
+}
+
 // alone makes a call of the Reference, which takes the lock, in a step that holds it.
 func (s *seam) alone(f func()) {
 	s.mu.Unlock()
@@ -232,6 +257,38 @@ var seams = map[string]func(s *seam){
 				}
 			}
 			return versions
+		}
+	},
+	"CancelAll answers, then cancels": func(s *seam) {
+		s.cancelAll = func(now time.Time, ids []string) (cancelled, moved []storage.Record, err error) {
+			cancelled, moved, err = s.trial().CancelAll(background, now, ids)
+			runtime.Gosched()
+			_, _, _ = s.Reference.CancelAll(background, now, ids)
+			return cancelled, moved, err
+		}
+	},
+	"Revive brings back job by job": func(s *seam) {
+		s.revive = func(now time.Time, batch []storage.Insert) ([]storage.Record, error) {
+			moved, err := s.trial().Revive(background, now, batch)
+			if err != nil || storage.DependsOn(batch) {
+				return s.Reference.Revive(background, now, batch)
+			}
+			for i := range batch {
+				_, _ = s.Reference.Revive(background, now, batch[i:i+1])
+				runtime.Gosched()
+			}
+			return moved, nil
+		}
+	},
+	"Claim finds the round, then serves it": func(s *seam) {
+		s.claim = func(now time.Time, c storage.Claim) []storage.Record {
+			before := maps.Clone(s.served)
+			recs := s.Reference.claim(now, c, false)
+			after := s.served
+			s.served = before
+			s.open()
+			maps.Copy(s.served, after)
+			return recs
 		}
 	},
 	"DeleteCron looks, then deletes": func(s *seam) {

@@ -45,6 +45,7 @@ type handle struct {
 	queues storage.QueueStore    // nil: none
 	crons  storage.CronStore     // nil: none
 	steps  storage.SettleClaimer // nil: none
+	groups storage.GroupStore    // nil: none
 }
 
 func newHandle(s storage.Storage) *handle {
@@ -52,6 +53,7 @@ func newHandle(s storage.Storage) *handle {
 	h.queues, _ = queueStore(s)
 	h.crons, _ = cronStore(s)
 	h.steps, _ = settleClaimer(s)
+	h.groups, _ = groupStore(s)
 	return h
 }
 
@@ -65,7 +67,7 @@ type answer struct {
 	Records  []storage.Record // of Due: promoted, then expired, then stalled ones
 	Expired  int              // of Records
 	Stalled  int              // likewise
-	Moved    []storage.Record // by Due
+	Moved    []storage.Record // by Due, CancelAll or Revive
 	Next     time.Time
 	More     bool
 	Inserted []storage.Inserted
@@ -276,6 +278,12 @@ func insertText(in *storage.Insert) string {
 	}
 	if !in.Record.ExpiresAt.IsZero() {
 		s += ", until " + at(in.Record.ExpiresAt)
+	}
+	if in.Record.Fairness.Key != "" {
+		s += fmt.Sprintf(", fairness %s by %d", in.Record.Fairness.Key, in.Record.Fairness.Weight)
+	}
+	if in.OrderingKey != "" {
+		s += ", in line for " + in.OrderingKey
 	}
 	if d := in.Record.Dependencies; len(in.DependsOn) > 0 {
 		s += fmt.Sprintf(", waits for %s (%s, join %v)", strings.Join(jobNames(in.DependsOn), ", "),

@@ -27,7 +27,8 @@ type theme struct {
 	one     bool // inserts: into one queue, of jobs that are available and have no priority
 	ends    bool // changes of active jobs end them
 	follows bool // jobs follow the changes that end a job
-	depends bool // inserts: most jobs wait for others
+	depends bool // inserts: most jobs wait for others, or for their turn
+	turns   bool // inserts: most jobs have a fairness key
 }
 
 // drawer draws a call, or nil if there is none to make.
@@ -38,7 +39,7 @@ var drawers = map[string]drawer{
 	"due": (*draw).due, "get": (*draw).get, "list": (*draw).list, "counts": (*draw).counts,
 	"delete": (*draw).remove, "prune": (*draw).prune, "queue": (*draw).queueState, "queues": (*draw).states,
 	"step": (*draw).step, "unclaim": (*draw).unclaim, "set": (*draw).setCrons, "unset": (*draw).deleteCron,
-	"crons": (*draw).crons, "runs": (*draw).dueCrons,
+	"crons": (*draw).crons, "runs": (*draw).dueCrons, "cancel": (*draw).cancelAll, "revive": (*draw).revive,
 }
 
 // mix makes a list of drawers. Each name may be followed by how often it is in the list.
@@ -107,6 +108,16 @@ var themes = []theme{
 		name: "jobs that wait for others", needs: needsDependsOn, batches: true, ends: true, depends: true,
 		before: mix("insert:4 claim:2"),
 		calls:  mix("settle:6 insert:4 step:2 claim:3 due:2 list:3 get:3 delete counts"),
+	},
+	{
+		name: "groups", needs: needsGroups, batches: true, one: true, ends: true, depends: true,
+		before: mix("insert:3 claim cancel"),
+		calls:  mix("cancel:4 revive:6 settle:2 insert claim:2 list:3 get counts delete"),
+	},
+	{
+		name: "turns", needs: needsFairness, batches: true, one: true, turns: true,
+		before: mix("insert:2 claim"),
+		calls:  mix("claim:5 insert:4 step unclaim:2 settle list"),
 	},
 	{
 		name: "states of queues", needs: needsQueues, one: true,
@@ -187,6 +198,13 @@ func (k *known) learn(c *historyCall) {
 						k.saw(r)
 					}
 				}
+			}
+		}
+	case *reviveCall:
+		for i := range op.batch {
+			if r := op.batch[i].Record; c.answer.Err == "" {
+				r.Version++
+				k.saw(r)
 			}
 		}
 	case *stepCall:
@@ -309,6 +327,9 @@ func (d *draw) record(now time.Time) storage.Record {
 			r.EnqueueTTL = d.soon()
 		}
 	}
+	if d.turns && !d.in(4) {
+		r.Fairness = ojs.Fairness{Key: prints[d.rnd.IntN(2)], Weight: 1 + d.rnd.IntN(2)}
+	}
 	if d.limited && d.in(2) {
 		r.RateLimit = &ojs.RateLimit{Key: limitKeys[d.rnd.IntN(2)], Concurrency: 1}
 	}
@@ -339,7 +360,8 @@ func (d *draw) insert() operation {
 	return c
 }
 
-// dependsOn has jobs of a batch wait for jobs that are there, and for each other. If the
+// dependsOn has jobs of a batch wait for jobs that are there, for each other, and for the
+// turn of an ordering key. If the
 // storage works job by job, only the theme of such jobs has them: in others it may drop a
 // job that others wait for from a bounded queue, and the model does not count that end.
 func (d *draw) dependsOn(batch []storage.Insert) {
@@ -357,7 +379,10 @@ func (d *draw) dependsOn(batch []storage.Insert) {
 				in.DependsOn = append(in.DependsOn, id)
 			}
 		}
-		if len(in.DependsOn) > 0 {
+		if d.cfg.Ordering && d.depends && d.in(3) {
+			in.OrderingKey = "k"
+		}
+		if in.Waits() {
 			conditions := []ojs.Condition{ojs.AllEnded, ojs.AllSucceeded, ojs.AnyFailed}
 			in.Record.State = ojs.StatePending
 			in.Record.Dependencies = &ojs.Dependencies{Condition: conditions[d.rnd.IntN(3)], Join: d.in(4)}

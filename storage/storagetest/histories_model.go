@@ -36,7 +36,7 @@ func (m *model) copy() *model {
 func (s *Reference) copy() *Reference {
 	c := &Reference{seq: s.seq, floor: s.floor, cronVersion: s.cronVersion,
 		limits: make(map[storage.LimitName]*refLimit)} // no history has claims that obey limits
-	c.states, c.crons = maps.Clone(s.states), maps.Clone(s.crons)
+	c.states, c.crons, c.served = maps.Clone(s.states), maps.Clone(s.crons), maps.Clone(s.served)
 	jobs := make([]refJob, len(s.jobs))
 	c.jobs = make([]*refJob, len(s.jobs))
 	for i, j := range s.jobs {
@@ -172,11 +172,19 @@ func (m *model) equal(to *model) bool {
 				return false
 			}
 		}
+		if a.unserved(a.jobs[i]) != b.unserved(b.jobs[i]) {
+			return false
+		}
 	}
 	for i := range a.jobs {
 		x, y := a.jobs[i], b.jobs[i]
-		if x.counted != y.counted || !slices.EqualFunc(x.waits, y.waits, sameID) {
+		if x.counted != y.counted || x.key != y.key || len(x.waits) != len(y.waits) {
 			return false
+		}
+		for k := range x.waits {
+			if x.waits[k].id != y.waits[k].id || a.current(x.waits[k]) != b.current(y.waits[k]) {
+				return false
+			}
 		}
 		if (x.ended == 0) != (y.ended == 0) || (x.died == 0) != (y.died == 0) {
 			return false
@@ -188,13 +196,21 @@ func (m *model) equal(to *model) bool {
 	return reflect.DeepEqual(a.crons, b.crons)
 }
 
-func sameID(a, b awaitedJob) bool { return a.id == b.id }
+// current reports whether the end of a job that is stored is the one that is awaited.
+func (s *Reference) current(w awaitedJob) bool {
+	j := s.find(w.id)
+	return j != nil && awaits(j) == w
+}
+
+// unserved reports whether no job has been claimed of the round of this one, or a later.
+func (s *Reference) unserved(j *refJob) bool { return j.round > s.served[levelOf(&j.rec)] }
 
 // compare compares the places of two jobs.
 func (j *refJob) compare(to *refJob) []int {
 	return []int{
 		cmp.Compare(j.inserted, to.inserted), cmp.Compare(j.entered, to.entered),
 		cmp.Compare(j.since, to.since), cmp.Compare(j.ended, to.ended), cmp.Compare(j.died, to.died),
+		cmp.Compare(j.stands(), to.stands()),
 	}
 }
 
