@@ -95,6 +95,14 @@ var fairCases = []Case{
 			c.nextInTurn(d[0], a[1], again[0])
 			again = c.tenant(1, fair("d"))
 			c.inTurn(storage.Claim{}, other[0], a[2], again[0])
+
+			// A job without a key is of no round.
+			a, b = c.tenant(2, fair("a")), c.tenant(1, fair("b"))
+			plain := c.tenant(1, jobType("plain"))[0]
+			c.nextInTurn(a[0])
+			c.order(storage.Claim{Types: []string{"plain"}}, plain)
+			d = c.tenant(1, fair("d"))
+			c.inTurn(storage.Claim{}, b[0], a[1], d[0])
 		}},
 	{"fair-5", "Fairness/EveryWay", "Capabilities.Fairness",
 		"In whichever way a job becomes available, it takes a turn, and an edit that leaves it " +
@@ -115,6 +123,16 @@ var fairCases = []Case{
 				func(r *storage.Record) { r.NextRetryAt = c.now })
 			c.due()
 			c.inTurn(storage.Claim{}, b, activated, later, a[1], a[0])
+
+			// The latest round of a key is that of its job that became available last.
+			a = c.tenant(2, fair("a"))
+			c.nextInTurn(a[0])
+			c.settled(c.get(a[0]), c.to(ojs.StateRetryable),
+				func(r *storage.Record) { r.NextRetryAt = c.now })
+			c.due()
+			a = append(a, c.tenant(1, fair("a"))...)
+			other := c.tenant(3, fair("b"))
+			c.inTurn(storage.Claim{}, a[1], other[0], a[0], other[1], a[2], other[2])
 		}},
 	{"fair-6", "Fairness/GivenBack", "SettleClaimer.Unclaim",
 		"A job that is given back has the round that it had.", needsFairness | needsSettleClaims, func(c *C) {
@@ -138,6 +156,12 @@ var fairCases = []Case{
 			back(r)
 			f := c.tenant(1, fair("f"))[0]
 			c.inTurn(storage.Claim{}, e[0], f, plain)
+			e = c.tenant(1, fair("e"))
+			r = c.one()
+			next := c.tenant(1, fair("f"))[0]
+			back(r)
+			f = c.tenant(1, fair("d"))[0]
+			c.inTurn(storage.Claim{}, e[0], f, next)
 
 			// A round between others whose jobs have all left takes them back.
 			activated := func(id string, change ...func(*storage.Record)) storage.Record {

@@ -88,6 +88,77 @@ func (c *C) wantLimit(name storage.LimitName, want storage.Limit) {
 	}
 }
 
+// limitsInTime looks at limits whose starts, blocks, settings and jobs come and go.
+func (c *C) limitsInTime() {
+	c.tb.Helper()
+	s, begin := c.limits(), c.now
+	listed := func(kind storage.LimitKind, want ...string) {
+		c.tb.Helper()
+		list, err := s.ListLimits(c.ctx, c.now, kind, "", 9)
+		c.noErr("ListLimits", err)
+		var names []string
+		for _, l := range list {
+			names = append(names, l.Name)
+		}
+		if !slices.Equal(names, want) {
+			c.failf("limits of kind %s are %q, not %q", kind, names, want)
+		}
+	}
+	block := func(name storage.LimitName, until time.Time) {
+		c.tb.Helper()
+		c.noErr("BlockLimit", s.BlockLimit(c.ctx, c.now, name, until))
+	}
+
+	rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: time.Minute}}
+	c.setLimit(ofKey("c"), rate)
+	c.wantLimit(ofKey("c"), storage.Limit{Setting: &rate, Bounds: rate})
+	c.setLimit(ofKey("c"), ojs.RateLimit{})
+	_, err := s.GetLimit(c.ctx, c.now, ofKey("c"))
+	c.wantErr("GetLimit of a limit whose setting was removed", err, ojs.ErrNotFound)
+	listed(storage.LimitKey)
+
+	own := rate
+	own.Key = "rate"
+	started := c.insert(c.job(limit(own)))
+	listed(storage.LimitKey, "rate")
+	c.obeying(1, started...)
+	c.wantLimit(ofKey("rate"), storage.Limit{Active: 1, Bounds: rate, Starts: 1,
+		Opens: begin.Add(time.Minute)})
+	c.now = begin.Add(time.Minute)
+	c.wantLimit(ofKey("rate"), storage.Limit{Active: 1, Bounds: rate})
+	c.endsNow(started[0])
+
+	idle := storage.LimitName{Kind: storage.LimitType, Name: "idle"}
+	until := c.now.Add(time.Minute)
+	block(idle, until)
+	c.wantLimit(idle, storage.Limit{BlockedUntil: until, Opens: until})
+	listed(storage.LimitType, "idle")
+	c.now = until
+	_, err = s.GetLimit(c.ctx, c.now, idle)
+	c.wantErr("GetLimit of a limit whose block has ended", err, ojs.ErrNotFound)
+
+	// Another has to end first, whatever else closes the limit.
+	c.obeying(1, c.insert(c.job(atOnce("full", 1)))...)
+	block(ofKey("full"), c.now.Add(time.Minute))
+	c.wantLimit(ofKey("full"), storage.Limit{Active: 1, Bounds: ojs.RateLimit{Concurrency: 1},
+		BlockedUntil: c.now.Add(time.Minute)})
+	c.now = c.now.Add(-time.Second) // by another clock
+	c.wantLimit(ofKey("full"), storage.Limit{Active: 1, Bounds: ojs.RateLimit{Concurrency: 1},
+		BlockedUntil: c.now.Add(61 * time.Second)})
+
+	// A job that has ended or has expired does not wait.
+	ended := c.insert(c.job(atOnce("waits", 3)))[0]
+	c.settled(c.get(ended), c.to(ojs.StateCancelled))
+	c.insert(c.job(atOnce("waits", 1), func(r *storage.Record) { r.ExpiresAt = c.now.Add(time.Second) }))
+	c.now = c.now.Add(time.Second)
+	c.insert(c.job(atOnce("waits", 2), priority(-1)))
+	c.wantLimit(ofKey("waits"), storage.Limit{Waiting: 1, Bounds: ojs.RateLimit{Concurrency: 2}})
+	last := ojs.RateLimit{Key: "waits", Concurrency: 4, OnLimit: ojs.OnLimitWait}
+	c.obeying(1, c.insert(c.job(limit(last)))...)
+	c.wantLimit(ofKey("waits"), storage.Limit{Active: 1, Waiting: 1,
+		Bounds: ojs.RateLimit{Concurrency: 4}})
+}
+
 var limitCases = []Case{
 	{
 		"limit-1",
@@ -105,7 +176,9 @@ var limitCases = []Case{
 			)
 			c.obeying(9, got[0], got[1], got[3], got[4])
 			c.wantState(got[2], ojs.StateAvailable)
-			if done := c.obeying(9); !done.Held {
+			inQueue := new(storage.Limited)
+			c.claims(storage.Claim{Queues: []string{"q"}, Max: 9, Limits: inQueue})
+			if done := c.obeying(9); !done.Held || !inQueue.Held {
 				c.failf("no limit holds a job back, and one does")
 			}
 			c.claims(storage.Claim{Max: 9}, got[2]) // without limits
@@ -180,7 +253,9 @@ var limitCases = []Case{
 			c.now = begin.Add(10*time.Second - max(c.cfg.TimePrecision, 1))
 			c.wantOpens(begin.Add(10 * time.Second))
 			c.now = begin.Add(10 * time.Second)
-			c.obeying(9, got[2])
+			if done := c.obeying(1, got[2]); !done.Opens.IsZero() {
+				c.failf("the claim has all that it wants, others wait, and limits open at %v", done.Opens)
+			}
 			c.wantOpens(begin.Add(14 * time.Second))
 			c.now = begin.Add(2 * time.Second) // another clock
 			c.wantOpens(begin.Add(14 * time.Second))
@@ -428,6 +503,15 @@ var limitCases = []Case{
 			c.wantOpens(until.Add(time.Hour))
 			c.now = until.Add(time.Hour)
 			c.obeying(1, got[2])
+
+			// Limits open when the first of them does. A local limit is another.
+			later := c.now.Add(time.Hour)
+			block(ofKey("k"), later)
+			block(ofKey("first"), later.Add(-time.Second))
+			c.insert(c.job(atOnce("k", 9)), c.job(atOnce("first", 9)), c.job(atOnce("k", 9)))
+			c.wantOpens(later.Add(-time.Second))
+			local := ojs.RateLimit{Key: "k", Local: true, OnLimit: ojs.OnLimitReschedule}
+			c.obeying(1, c.insert(c.job(limit(local)))[0])
 		},
 	},
 	{
@@ -507,6 +591,19 @@ var limitCases = []Case{
 			c.noErr("Due", err)
 			if !slices.Equal(ids(d.Promoted), []string{got[5]}) {
 				c.failf("promoted %v", ids(d.Promoted))
+			}
+
+			// Those that wait for the same time come due in the order of their rescheduling.
+			none := limit(ojs.RateLimit{
+				Key: "z", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitReschedule,
+			})
+			got = c.insert(c.job(none, priority(1)), c.job(none, priority(2)))
+			c.obeying(1, c.insert(c.job())[0])
+			c.now = c.now.Add(storage.LimitDelay)
+			d, err = c.S.Due(c.ctx, c.now, 9, nil)
+			c.noErr("Due", err)
+			if want := []string{got[1], got[0]}; !slices.Equal(ids(d.Promoted), want) {
+				c.failf("promoted %v, not %v", ids(d.Promoted), want)
 			}
 		},
 	},
@@ -649,6 +746,12 @@ var limitCases = []Case{
 				_, err := s.GetLimit(c.ctx, c.now, ofKey(name))
 				c.wantErr("GetLimit", err, ojs.ErrNotFound)
 			}
+			c.wantErr("BlockLimit", s.BlockLimit(ended, c.now, ofKey("a"), c.now), context.Canceled)
+			_, err = s.GetLimit(ended, c.now, ofKey("c"))
+			c.wantErr("GetLimit", err, context.Canceled)
+			_, err = s.ListLimits(ended, c.now, storage.LimitKey, "", 9)
+			c.wantErr("ListLimits", err, context.Canceled)
+			c.limitsInTime()
 		},
 	},
 	{
@@ -726,6 +829,10 @@ var limitCases = []Case{
 			)
 			c.claims(storage.Claim{Limits: &storage.Limited{Now: 2}, Max: 9}, now[0], now[1])
 			c.claims(storage.Claim{Limits: &storage.Limited{Now: 1}, Max: 9}, now[2], now[3], got[4], got[5])
+			c.setLimit(storage.LimitName{Kind: storage.LimitType, Name: "set"}, ojs.RateLimit{Concurrency: 9})
+			now = c.insert(c.job(priority(5)), c.job(jobType("set"), priority(5)))
+			c.claims(storage.Claim{Limits: &storage.Limited{Now: 1}, Max: 9}, now[0])
+			c.claims(storage.Claim{Limits: &storage.Limited{Now: 1}, Max: 9}, now[1])
 
 			name.Name = "closed"
 			c.setLimit(name, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
@@ -844,6 +951,18 @@ var limitCases = []Case{
 			second := c.insert(c.job(atOnce("s", 1), jobType("s")), c.job(atOnce("s", 1), jobType("s")))
 			c.claims(storage.Claim{Types: []string{"s"}, Max: 9}, second[0])
 			tells(storage.ClosedKey{Key: "s", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 1})
+
+			// If another limit holds a job back, its key may be open, or be local.
+			stopped := storage.LimitName{Kind: storage.LimitType, Name: "stopped"}
+			c.setLimit(stopped, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
+			minute := limit(ojs.RateLimit{Key: "m", Rate: ojs.Rate{Limit: 1, Per: time.Minute}})
+			c.obeying(9, c.insert(c.job(minute))[0])
+			c.now = c.now.Add(time.Minute)
+			local := limit(ojs.RateLimit{Key: "l", Concurrency: ojs.NoneAtOnce, Local: true})
+			for _, key := range []func(*storage.Record){atOnce("open", 9), minute, local} {
+				c.insert(c.job(key, jobType("stopped")))
+			}
+			tells()
 		},
 	},
 	{

@@ -297,7 +297,7 @@ func (w *world) ask(t *rapid.T) storage.Claim {
 	}
 	if w.cfg.Limits && !w.many && chance(t, 2) {
 		c.Limits = &storage.Limited{Now: dice(t, 4)}
-		if w.ref.limitsEnded(w.now) { // whether they count a job, storages may say either way
+		if w.limitsEnded() { // whether they count a job, storages may say either way
 			c.Limits.Now = 0
 		}
 	}

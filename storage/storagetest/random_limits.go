@@ -98,6 +98,16 @@ func (w *world) setLimit(t *rapid.T) randomOp {
 	}}
 }
 
+// limitsEnded reports whether the setting or the block of some queue or type has ended.
+func (w *world) limitsEnded() bool {
+	for name, l := range w.ref.limits {
+		if l.set && l.inForce(w.now) == nil && !l.blocked.After(w.now) && name.Kind != storage.LimitKey {
+			return true
+		}
+	}
+	return false
+}
+
 // lookLimits compares a limit and a list of them.
 func (w *world) lookLimits(t *rapid.T) randomOp {
 	name, most := w.limitName(t), dice(t, 5)

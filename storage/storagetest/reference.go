@@ -598,7 +598,6 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 				continue
 			}
 			if c.Limits != nil && c.Limits.Now > 0 && len(recs) >= c.Limits.Now && s.counts(&best.rec) {
-				s.told(c, skip, now, 0)
 				return recs
 			}
 			s.serve(best)

@@ -26,9 +26,6 @@ type refLimit struct {
 
 // limit returns what there is of a limit.
 func (s *Reference) limit(name storage.LimitName) *refLimit {
-	if s.limits == nil {
-		s.limits = make(map[storage.LimitName]*refLimit)
-	}
 	if s.limits[name] == nil {
 		s.limits[name] = new(refLimit)
 	}
@@ -137,18 +134,7 @@ func (s *Reference) counts(r *storage.Record) bool {
 		return true
 	}
 	for _, name := range limitsOf(r) {
-		if l := s.limits[name]; l != nil && l.set {
-			return true
-		}
-	}
-	return false
-}
-
-// limitsEnded reports whether the setting or the block of some queue or type has ended.
-func (s *Reference) limitsEnded(now time.Time) bool {
-	for name, l := range s.limits {
-		inForce := l.setting != nil && (l.until.IsZero() || l.until.After(now)) || l.blocked.After(now)
-		if l.set && !inForce && name.Kind != storage.LimitKey {
+		if s.limit(name).set {
 			return true
 		}
 	}
@@ -166,7 +152,7 @@ func (s *Reference) told(c storage.Claim, skip *storage.KeySet, now time.Time, l
 	for _, j := range s.jobs {
 		last := s.waitsUntil(&j.rec, now)
 		asked := len(c.Queues) == 0 || slices.Contains(c.Queues, j.rec.Queue)
-		if !asked || !s.claimable(j, "", c, skip, now) || last <= now.UnixNano() {
+		if !asked || !s.claimable(j, "", c, skip, now) {
 			continue
 		}
 		to.Held = true
@@ -236,15 +222,13 @@ func (s *Reference) SetLimit(ctx context.Context, now time.Time, limit storage.L
 	}
 	defer s.mu.Unlock()
 	l := s.limit(limit)
-	l.set = true
-	l.setting, l.until = nil, time.Time{}
+	l.set, l.setting, l.until = true, nil, until
 	if bounds.Bounds() {
 		l.setting = &ojs.RateLimit{
 			Concurrency: bounds.Concurrency,
 			Rate:        bounds.Rate,
 			Throttle:    bounds.Throttle,
 		}
-		l.until = until
 	}
 	return nil
 }
@@ -327,7 +311,7 @@ func (s *Reference) limitState(name storage.LimitName, now time.Time) (storage.L
 			own = *j.rec.RateLimit
 		}
 	}
-	own.Key, own.OnLimit, own.Local = "", "", false
+	own.Key, own.OnLimit = "", ""
 	state.Bounds = storage.Override(own, state.Setting)
 	for _, at := range l.starts {
 		if state.Bounds.Rate.Limit > 0 && at > now.UnixNano()-int64(state.Bounds.Rate.Per) {
