@@ -137,7 +137,7 @@ func (c *C) limitsInTime() {
 	_, err = s.GetLimit(c.ctx, c.now, idle)
 	c.wantErr("GetLimit of a limit whose block has ended", err, ojs.ErrNotFound)
 
-	// Another has to end first, whatever else closes the limit.
+	// If another job has to end first, time does not open the limit.
 	c.obeying(1, c.insert(c.job(atOnce("full", 1)))...)
 	block(ofKey("full"), c.now.Add(time.Minute))
 	c.wantLimit(ofKey("full"), storage.Limit{Active: 1, Bounds: ojs.RateLimit{Concurrency: 1},
@@ -593,7 +593,7 @@ var limitCases = []Case{
 				c.failf("promoted %v", ids(d.Promoted))
 			}
 
-			// Those that wait for the same time come due in the order of their rescheduling.
+			// Jobs rescheduled to the same time come due in the order of the claim.
 			none := limit(ojs.RateLimit{
 				Key: "z", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitReschedule,
 			})
