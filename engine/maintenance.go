@@ -49,6 +49,7 @@ type looks struct {
 	holds   bool // the pauses
 	cron    bool // the recurring jobs
 	prune   bool // the finished jobs
+	crowd   bool // the number of the finished jobs
 	replay  bool // the dead letters
 }
 
@@ -84,6 +85,7 @@ func (k *maintenance) want(l looks) {
 	w.holds = w.holds || l.holds
 	w.cron = w.cron || l.cron
 	w.prune = w.prune || l.prune && k.r.c.retention.bounded()
+	w.crowd = w.crowd || l.crowd
 	w.replay = w.replay || l.replay && len(k.r.c.replayRules) > 0
 	if *w != before {
 		k.poke()
@@ -113,7 +115,7 @@ func (k *maintenance) ended(n int) {
 	k.finished += n
 	if k.finished >= k.r.c.retention.slack() {
 		k.finished = 0
-		k.want(looks{prune: true})
+		k.want(looks{crowd: true})
 	} else if first {
 		k.pruneBy(k.r.c.now().Add(pruneEvery))
 	}
@@ -165,7 +167,7 @@ func (k *maintenance) loop() {
 		mu.Lock()
 		wanted, renewals, overrun, stuck := k.wanted, k.renewals, k.overrun, k.stuck
 		k.wanted, k.renewals, k.overrun, k.stuck = looks{}, nil, nil, nil
-		if wanted.prune {
+		if wanted.prune || wanted.crowd {
 			k.finished = 0
 		}
 		k.working = true
@@ -192,8 +194,8 @@ func (k *maintenance) loop() {
 		if wanted.cron {
 			fires = k.tick()
 		}
-		if wanted.prune {
-			prunes = k.prune()
+		if wanted.prune || wanted.crowd {
+			prunes = k.prune(wanted.prune)
 		}
 		if wanted.replay {
 			replays = k.replay()

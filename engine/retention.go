@@ -161,15 +161,15 @@ func (r *Retention) prunings() []pruning {
 }
 
 // prune deletes what need not be kept, and says when time will next make it look; zero:
-// only when more has finished.
-func (k *maintenance) prune() (next time.Time) {
+// only when more has finished. If byAge is not set, it leaves what only grows old.
+func (k *maintenance) prune(byAge bool) (next time.Time) {
 	c := k.r.c
 	ctx, end := c.trace(k.r.base, OpReaper, nil)
 	var failed error
 	defer func() { end(failed) }()
 	left := 0 // of the way before
 	for _, p := range c.retention.prunings() {
-		if p.young && left <= p.Beyond {
+		if p.young && left <= p.Beyond || p.Beyond == 0 && !byAge {
 			continue
 		}
 		for {
