@@ -57,7 +57,7 @@ func (s *Storage) BlockLimit(
 		end = math.MaxInt64
 	}
 	return s.setLimit(ctx, limit, func(c *counter) {
-		if end == never || c.blocked == never || end > c.blocked {
+		if end == never || end > c.blocked {
 			c.blocked = end
 		}
 	})
@@ -183,7 +183,7 @@ func (s *Storage) limitOf(c *counter, now time.Time, expired map[*bucket]int) (s
 		kept := *set
 		state.Setting, state.Until = &kept, c.until.time()
 	}
-	if c.blocked != never && int64(c.blocked) > ns {
+	if int64(c.blocked) > ns {
 		state.BlockedUntil = c.blocked.time()
 	}
 	own := c.last
@@ -209,7 +209,7 @@ func (s *Storage) limitOf(c *counter, now time.Time, expired map[*bucket]int) (s
 			}
 		}
 	}
-	own.Key, own.OnLimit, own.Local = "", "", false
+	own.Key, own.OnLimit = "", "" // it is not Local, or it would not be counted
 	state.Bounds = storage.Override(own, state.Setting)
 	for _, at := range c.starts {
 		if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 && at > ns-per {
@@ -217,10 +217,7 @@ func (s *Storage) limitOf(c *counter, now time.Time, expired map[*bucket]int) (s
 		}
 	}
 	at, waits := storage.Opens(&state.Bounds, c.active, c.starts, ns)
-	if !state.BlockedUntil.IsZero() {
-		at = max(at, int64(c.blocked))
-	}
-	if !waits && at > ns {
+	if at = max(at, int64(c.blocked)); !waits && at > ns {
 		state.Opens = instant(at).time()
 	}
 	return state, state.Active > 0 || state.Waiting > 0 || state.Setting != nil ||

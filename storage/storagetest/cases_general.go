@@ -59,6 +59,15 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		calls["PutValues"] = func() error { return vs.PutValues(ctx, c.now, values) }
 		calls["Values"] = func() error { _, err := vs.Values(ctx, c.now, "", "", 1); return err }
 	}
+	if ls, ok := storage.As[storage.LimitStore](c.S); ok {
+		k := ofKey("k")
+		calls["SetLimit"] = func() error {
+			return ls.SetLimit(ctx, c.now, k, ojs.RateLimit{Concurrency: 1}, time.Time{})
+		}
+		calls["BlockLimit"] = func() error { return ls.BlockLimit(ctx, c.now, k, c.now) }
+		calls["GetLimit"] = func() error { _, err := ls.GetLimit(ctx, c.now, k); return err }
+		calls["ListLimits"] = func() error { _, err := ls.ListLimits(ctx, c.now, k.Kind, "", 1); return err }
+	}
 	if ls, ok := logStore(c.S); ok {
 		calls["Logs"] = func() error { _, err := ls.Logs(ctx, r.ID); return err }
 	}

@@ -236,6 +236,15 @@ var insertCases = []Case{
 			c.wantErr("Insert of an id that was fresh", err, ojs.ErrDuplicate)
 		}
 		c.order(storage.Claim{}, batch[1].ID, batch[4].ID, first[0], batch[0].ID, batch[3].ID, single.ID)
+
+		// Beside a job that is available, each job of a batch counts.
+		first = c.insert(c.job())
+		_, err = c.S.Insert(c.ctx, c.now,
+			[]storage.Insert{{Record: c.job(), IDIsNew: true}, {Record: c.job(one), IDIsNew: true}}, nil)
+		c.wantErr("Insert of two jobs, of which one is like another", err, ojs.ErrDuplicate)
+		urgent := storage.Insert{Record: c.job(priority(1)), IDIsNew: true}
+		c.insertOne(urgent)
+		c.order(storage.Claim{}, urgent.Record.ID, first[0])
 	}},
 	{"insert-10", "Insert/DropOldestWhenTheClockGoesBack", "package storage, Time", "Jobs that have been skipped as expired are dropped for others if the clock goes back to before their deadline, in the order in which they became available.", needsNothing, func(c *C) {
 		got := c.insert(c.job(), c.job(expires(time.Minute)),

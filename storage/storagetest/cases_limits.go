@@ -350,6 +350,7 @@ var limitCases = []Case{
 				c.job(jobType("u"), queue("a")),
 				c.job(jobType("u"), queue("b")),
 			)
+			c.setLimit(ofKey("u"), ojs.RateLimit{Concurrency: ojs.NoneAtOnce}) // of no job
 			c.claims(storage.Claim{Max: 1}, got[0])
 			c.setLimit(storage.LimitName{Kind: storage.LimitType, Name: "t"}, ojs.RateLimit{Concurrency: 1})
 			c.setLimit(
@@ -471,6 +472,25 @@ var limitCases = []Case{
 			c.wantOpens(until.Add(time.Hour))
 			c.setLimit(ofKey("k"), ojs.RateLimit{})
 			c.obeying(9, got[3])
+
+			far := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
+			rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 150, Per: time.Hour}}
+			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("many"), rate, far))
+			l, err := c.limits().GetLimit(c.ctx, c.now, ofKey("many"))
+			c.noErr("GetLimit", err)
+			if l.Until.Year() < 2200 {
+				c.failf("a setting until %v is one until %v", far, l.Until)
+			}
+			var many []storage.Record
+			for range 160 {
+				many = append(many, c.job(queue("many"), atOnce("many", 1000)))
+			}
+			c.insertAll(many)
+			q := storage.Claim{Queues: []string{"many"}, Limits: new(storage.Limited), Max: 200}
+			if n := len(c.claimOf(q)); n != 150 {
+				c.failf("%d jobs have started within a rate of 150", n)
+			}
+			c.claims(q)
 		},
 	},
 	{
@@ -503,6 +523,12 @@ var limitCases = []Case{
 			c.wantOpens(until.Add(time.Hour))
 			c.now = until.Add(time.Hour)
 			c.obeying(1, got[2])
+
+			far := c.insert(c.job(atOnce("far", 1)))
+			block(ofKey("far"), time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC))
+			c.obeying(1)
+			block(ofKey("far"), time.Time{})
+			c.obeying(1, far[0])
 
 			// Limits open when the first of them does. A local limit is another.
 			later := c.now.Add(time.Hour)
@@ -703,7 +729,7 @@ var limitCases = []Case{
 				}
 			}
 			for _, name := range []storage.LimitName{
-				ofKey("unknown"), {Kind: storage.LimitQueue, Name: "b"},
+				ofKey("unknown"), ofKey("x"), {Kind: storage.LimitQueue, Name: "b"},
 			} {
 				_, err := s.GetLimit(c.ctx, c.now, name)
 				c.wantErr("GetLimit", err, ojs.ErrNotFound)
@@ -746,6 +772,54 @@ var limitCases = []Case{
 				_, err := s.GetLimit(c.ctx, c.now, ofKey(name))
 				c.wantErr("GetLimit", err, ojs.ErrNotFound)
 			}
+
+			// A job whose deadline has come does not wait.
+			c.insert(c.job(atOnce("x", 1), expires(time.Second)), c.job(expires(time.Second)))
+			two := ojs.RateLimit{Key: "x", Concurrency: 2, OnLimit: ojs.OnLimitDrop}
+			runs := c.insert(c.job(limit(two)), c.job())
+			c.pass(time.Second)
+			c.wantLimit(ofKey("x"), storage.Limit{Waiting: 1, Bounds: ojs.RateLimit{Concurrency: 2}})
+			x := storage.LimitName{Kind: storage.LimitType, Name: "x"}
+			c.wantLimit(x, storage.Limit{Waiting: 2})
+			// The bounds of a key are those of the job that started last.
+			c.claims(storage.Claim{Max: 9}, runs...)
+			c.now = c.now.Add(-time.Second) // and those that have been skipped wait again
+			c.wantLimit(x, storage.Limit{Active: 2, Waiting: 2})
+			c.now = c.now.Add(time.Second)
+			c.endsNow(runs[1])
+			three := c.insert(c.job(atOnce("x", 3)))[0]
+			want := storage.Limit{Active: 1, Waiting: 1, Bounds: ojs.RateLimit{Concurrency: 2}}
+			c.wantLimit(ofKey("x"), want)
+			c.setLimit(ofKey("x"), ojs.RateLimit{Concurrency: 9})
+			c.setLimit(ofKey("x"), ojs.RateLimit{})
+			c.wantLimit(ofKey("x"), want)
+			// A queue is listed while it is blocked, and not for its jobs.
+			ofQueues := func(want ...string) {
+				c.tb.Helper()
+				list, err := s.ListLimits(c.ctx, c.now, storage.LimitQueue, "", 9)
+				c.noErr("ListLimits", err)
+				if len(list) != len(want) || len(want) > 0 && list[0].Name != want[0] {
+					c.failf("the limits of queues are %+v, not of %q", list, want)
+				}
+			}
+			q := storage.LimitName{Kind: storage.LimitQueue, Name: "q"}
+			c.setLimit(q, ojs.RateLimit{})
+			ofQueues()
+			until := c.now.Add(time.Minute)
+			c.noErr("BlockLimit", s.BlockLimit(c.ctx, c.now, q, until))
+			ofQueues("q")
+			c.wantLimit(q, storage.Limit{Active: 1, Waiting: 1, BlockedUntil: until, Opens: until})
+			one := ojs.RateLimit{Concurrency: 1}
+			c.setLimit(q, one) // another job has to end first
+			c.wantLimit(q,
+				storage.Limit{Active: 1, Waiting: 1, BlockedUntil: until, Setting: &one, Bounds: one})
+			c.setLimit(q, ojs.RateLimit{})
+			c.now = until
+			c.wantLimit(q, storage.Limit{Active: 1, Waiting: 1})
+			ofQueues()
+			c.endsNow(runs[0])
+			c.settled(c.get(three), c.to(ojs.StateCancelled))
+
 			c.wantErr("BlockLimit", s.BlockLimit(ended, c.now, ofKey("a"), c.now), context.Canceled)
 			_, err = s.GetLimit(ended, c.now, ofKey("c"))
 			c.wantErr("GetLimit", err, context.Canceled)

@@ -68,10 +68,10 @@ func (s *Reference) limitOpens(name storage.LimitName, r *storage.Record, now ti
 		at = math.MaxInt64
 	}
 	if at > now.UnixNano() && l.inForce(now) != nil && !l.until.IsZero() {
-		at = min(at, l.until.UnixNano()) // it has other bounds then
+		at = min(at, nanos(l.until)) // it has other bounds then
 	}
 	if !l.blocked.IsZero() {
-		at = max(at, l.blocked.UnixNano())
+		at = max(at, nanos(l.blocked))
 	}
 	return at
 }
@@ -182,7 +182,7 @@ func (s *Reference) closes(r *storage.Record, now time.Time, to *storage.Limited
 		last = l.starts[n-1]
 	}
 	if !l.blocked.IsZero() {
-		blocked = l.blocked.UnixNano()
+		blocked = nanos(l.blocked)
 	}
 	active := s.inLimit(name, ojs.StateActive, now)
 	to.Closed = append(to.Closed, storage.Closes(name.Name, &b, active, last, blocked, now.UnixNano()))
@@ -320,11 +320,19 @@ func (s *Reference) limitState(name storage.LimitName, now time.Time) (storage.L
 	}
 	at, never := storage.Opens(&state.Bounds, state.Active, l.starts, now.UnixNano())
 	if !state.BlockedUntil.IsZero() {
-		at = max(at, state.BlockedUntil.UnixNano())
+		at = max(at, nanos(state.BlockedUntil))
 	}
 	if !never && at > now.UnixNano() {
 		state.Opens = time.Unix(0, at).UTC()
 	}
 	set := state.Setting != nil || !state.BlockedUntil.IsZero()
 	return state, state.Active > 0 || state.Waiting > 0 || set
+}
+
+// nanos is a time in ns since 1970, or the last one there is.
+func nanos(t time.Time) int64 {
+	if t.After(time.Unix(0, math.MaxInt64)) {
+		return math.MaxInt64
+	}
+	return t.UnixNano()
 }
