@@ -23,6 +23,10 @@ var batchCases = []Case{
 			batch := []storage.Insert{bounded(c.job(), 3), bounded(c.job(), 3)}
 			_, err := c.S.Insert(c.ctx, c.now, batch, nil)
 			c.wantErr("Insert of two jobs where one has room", err, ojs.ErrQueueFull)
+			var full *ojs.QueueError
+			if !errors.As(err, &full) || full.Queue != "q" || full.MaxDepth != 3 {
+				c.failf("the error names another queue or depth: %v", err)
+			}
 			for _, in := range batch {
 				_, err := c.S.Get(c.ctx, in.Record.ID)
 				c.wantErr("Get of a job of the refused batch", err, ojs.ErrNotFound)

@@ -103,6 +103,13 @@ var fairCases = []Case{
 			c.order(storage.Claim{Types: []string{"plain"}}, plain)
 			d = c.tenant(1, fair("d"))
 			c.inTurn(storage.Claim{}, b[0], a[1], d[0])
+
+			// The round stays claimed of while it has one job.
+			a, b = c.tenant(1, fair("a")), c.tenant(1, fair("b"))
+			c.nextInTurn(a[0])
+			plain = c.tenant(1)[0]
+			d = c.tenant(1, fair("d"))
+			c.inTurn(storage.Claim{}, b[0], plain, d[0])
 		}},
 	{"fair-5", "Fairness/EveryWay", "Capabilities.Fairness",
 		"In whichever way a job becomes available, it takes a turn, and an edit that leaves it " +

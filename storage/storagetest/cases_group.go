@@ -139,6 +139,24 @@ var groupCases = []Case{
 			}
 			c.order(storage.Claim{Queues: []string{"q2"}}, b.ID, a.ID)
 			c.wantMoved("the end", c.ends(open, isCompleted).Moved, is(d.ID, isAvailable))
+			edited := c.settled(c.get(d.ID), func(r *storage.Record) { r.Dependencies = nil })
+			if edited.Dependencies == nil {
+				c.failf("a job that was revived to wait has lost its Dependencies by an edit")
+			}
+
+			// A job that is to wait for nothing keeps its Dependencies if it has waited.
+			waited := c.get(c.wait(ojs.AllEnded, []string{c.active().ID}))
+			kept := again(c.settledTo(waited, isCancelled), isAvailable)
+			given := again(c.reach(isCancelled), isAvailable)
+			want := []*ojs.Dependencies{kept.Record.Dependencies, {Condition: ojs.AllEnded, Unfinished: 3}}
+			kept.Record.Dependencies, given.Record.Dependencies = nil, want[1]
+			c.revive(kept, given)
+			for i, in := range []storage.Insert{kept, given} {
+				in.Record.Version++
+				in.Record.Dependencies = want[i]
+				c.same("the job that was revived to wait for nothing", c.get(in.Record.ID), in.Record)
+			}
+
 			later := again(c.reach(ojs.StateDiscarded), ojs.StateScheduled)
 			later.Record.ScheduledAt = c.now.Add(time.Minute)
 			c.revive(later)

@@ -249,6 +249,10 @@ var deleteCases = []Case{
 				r := c.reach(s)
 				n, err := c.S.Delete(c.ctx, []string{ended.ID, r.ID})
 				c.wantErr("Delete of a job that is "+string(s), err, ojs.ErrTransition)
+				var bad *ojs.TransitionError
+				if !errors.As(err, &bad) || bad.ID != r.ID || bad.From != s || bad.To != "deleted" {
+					c.failf("the error names another transition: %v", err)
+				}
 				if n != 0 {
 					c.failf("deleted %d", n)
 				}

@@ -738,8 +738,6 @@ func (s *Reference) unclaim(ctx context.Context, held []storage.Held) (n int, er
 		s.takeBack(&j.rec)
 		s.rest(j)
 		j.rec.Unclaim()
-		s.moved(j, true)
-		j.since = s.seq // it has to wait for its deadline again
 		n++
 	}
 	return n, nil
