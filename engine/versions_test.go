@@ -46,7 +46,7 @@ func TestVersions(t *testing.T) {
 	}
 	stores := map[string]func() storage.Storage{
 		"memory":           func() storage.Storage { return memory.New() },
-		"reference":        func() storage.Storage { return new(storagetest.Reference) },
+		"reference":        func() storage.Storage { return storagetest.NewReference() },
 		"without its step": func() storage.Storage { return bare{memory.New()} },
 	}
 	for name, open := range stores {
