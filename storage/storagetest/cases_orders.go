@@ -49,6 +49,31 @@ func (c *C) bothWays(q storage.Query, want []string) {
 	}
 }
 
+// endsAt ends jobs of a new queue at twice these times after the epoch, in this order,
+// and deletes them. It wants them to be listed by their ends before.
+func (c *C) endsAt(s ojs.State, after ...time.Duration) {
+	c.tb.Helper()
+	recs := make([]storage.Record, len(after))
+	for i := range recs {
+		recs[i] = c.job(queue("ends"))
+	}
+	c.insertAll(recs)
+	recs = c.claimOf(storage.Claim{Queues: []string{"ends"}, Max: len(recs)})
+	c.settleAll(recs, func(i int, r *storage.Record) {
+		c.to(s)(r)
+		r.FinishedAt = epoch.Add(after[i]).Add(after[i])
+		recs[i].FinishedAt = r.FinishedAt
+	})
+	slices.Reverse(recs)
+	slices.SortStableFunc(recs, func(a, b storage.Record) int { return b.FinishedAt.Compare(a.FinishedAt) })
+	c.bothWays(storage.Query{Order: storage.OrderFinished}, ids(recs))
+	n, err := c.S.Delete(c.ctx, ids(recs))
+	c.noErr("Delete", err)
+	if n != len(recs) {
+		c.failf("Delete of %d jobs returned %d", len(recs), n)
+	}
+}
+
 var orderCases = []Case{
 	{"list-9", "List/Newest", "Query.Order",
 		"The newest order is the reverse of the insertion, of dead letters that of their death.",
@@ -86,6 +111,16 @@ var orderCases = []Case{
 	{"list-10", "List/Finished", "Query.Order",
 		"The finished order has the jobs that have ended, the latest end first, kept ones included.",
 		needsOrders, func(c *C) {
+			var half, late []time.Duration
+			for i := range 64 {
+				half = append(half, time.Duration(i)*time.Minute)
+			}
+			late = append(slices.Clone(half), 64*time.Minute, 10*time.Minute+time.Second)
+			c.endsAt(ojs.StateCompleted, append(half, 32*time.Minute+time.Second)...)
+			c.endsAt(ojs.StateCancelled, late...)
+			const far = 280 * 365 * 24 * time.Hour
+			c.endsAt(ojs.StateDiscarded, time.Hour, far, -far, 0, far, -far)
+
 			var recs []storage.Record
 			for i := range 24 {
 				r := c.job()
