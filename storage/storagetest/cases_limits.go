@@ -268,6 +268,18 @@ var limitCases = []Case{
 				c.failf("nothing waits, and limits open at %v", done.Opens)
 			}
 
+			// Starts count in the order of their times, not of the claims.
+			rate = limit(ojs.RateLimit{Key: "two", Rate: ojs.Rate{Limit: 2, Per: 10 * time.Second}})
+			begin = c.now
+			got = c.insert(c.job(rate), c.job(rate), c.job(rate))
+			c.now = begin.Add(8 * time.Second)
+			c.obeying(1, got[0])
+			c.now = begin
+			c.obeying(1, got[1])
+			c.wantOpens(begin.Add(10 * time.Second))
+			c.now = begin.Add(10 * time.Second)
+			c.obeying(1, got[2])
+
 			// A clock that goes back closes what a claim has found open.
 			rate = limit(ojs.RateLimit{Key: "back", Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}})
 			ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }

@@ -56,7 +56,7 @@ func (s *Reference) takeRound(j *refJob) {
 		return
 	}
 	s.rest(j)
-	last, n := 0, 0 // the latest round of the key, and its jobs there
+	var last, n int // the latest round of the key, and its jobs there
 	others := s.keyed(j)
 	for _, other := range others {
 		switch {
@@ -79,7 +79,6 @@ func (s *Reference) takeRound(j *refJob) {
 
 // serve notes that a job is claimed.
 func (s *Reference) serve(j *refJob) {
-	if level := levelOf(&j.rec); j.round > s.served[level] {
-		s.served[level] = j.round
-	}
+	level := levelOf(&j.rec)
+	s.served[level] = max(s.served[level], j.round)
 }

@@ -67,7 +67,7 @@ func (s *Reference) limitOpens(name storage.LimitName, r *storage.Record, now ti
 	if never {
 		at = math.MaxInt64
 	}
-	if at > now.UnixNano() && l.inForce(now) != nil && !l.until.IsZero() {
+	if l.inForce(now) != nil && !l.until.IsZero() {
 		at = min(at, nanos(l.until)) // it has other bounds then
 	}
 	if !l.blocked.IsZero() {
