@@ -143,10 +143,17 @@ func (c *insertCall) done() <-chan struct{} { return c.ended }
 // and each is tried by itself.
 func (s *Storage) flushInserts(calls []*insertCall) {
 	all := *calls[0]
-	for _, c := range calls[1:] {
-		all.encoded = append(all.encoded[:len(all.encoded):len(all.encoded)], c.encoded...)
-		if !sameClaim(all.claim, c.claim) {
-			all.claim = nil
+	if len(calls) > 1 {
+		jobs := 0
+		for _, c := range calls {
+			jobs += len(c.encoded)
+		}
+		all.encoded = make([]written, 0, jobs)
+		for _, c := range calls {
+			all.encoded = append(all.encoded, c.encoded...)
+			if !sameClaim(all.claim, c.claim) {
+				all.claim = nil
+			}
 		}
 	}
 	starts := make([]int64, 0, len(all.encoded))

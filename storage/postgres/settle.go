@@ -136,10 +136,13 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 	if len(calls) == 0 {
 		return
 	}
-	all := settling{sameJob: calls[0].sameJob}
-	for _, c := range calls {
-		all.encoded, all.froms = append(all.encoded, c.encoded...), append(all.froms, c.froms...)
-		all.nows = append(all.nows, c.nows...)
+	all := calls[0].settling
+	if len(calls) > 1 {
+		all = settling{sameJob: all.sameJob}
+		for _, c := range calls {
+			all.encoded, all.froms = append(all.encoded, c.encoded...), append(all.froms, c.froms...)
+			all.nows = append(all.nows, c.nows...)
+		}
 	}
 	results, err := s.settleRounds(ctx, q, all)
 	if refused(err) && len(calls) > 1 && all.distinct() == len(all.encoded) {
