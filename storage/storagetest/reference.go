@@ -881,7 +881,8 @@ func (j *refJob) place(q *storage.Query) (at cursor.Position, ok bool) {
 	r := &j.rec
 	switch q.Order {
 	case storage.OrderFinished:
-		return cursor.Position{-r.FinishedAt.UnixNano(), -int64(j.ended)}, r.State.Terminal()
+		at := r.FinishedAt // which may be too far off for nanoseconds
+		return cursor.Position{-at.Unix(), -int64(at.Nanosecond()), -int64(j.ended)}, r.State.Terminal()
 	case storage.OrderDue:
 		return cursor.Position{r.WakeAt().UnixNano(), int64(j.since)}, !r.WakeAt().IsZero()
 	case storage.OrderClaim:
