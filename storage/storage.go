@@ -57,7 +57,9 @@
 // [fair-1, fair-3, fair-10]. It joins none that does not come after each round of which
 // Claim has taken a job since there last was no job with a key in the level [fair-4]. If
 // there is no such round, it begins one, last of all [fair-1]. It does so in whichever
-// way it becomes available [fair-5].
+// way it becomes available [fair-5]. A job that Insert replaces leaves its round before
+// the record that replaces it joins one, and after the records before that one in the
+// batch [fair-11].
 //
 // A job keeps its round for as long as it keeps its place: with Unclaim [fair-6], and
 // with a Settle that leaves it available with the same queue, priority and key [fair-5].

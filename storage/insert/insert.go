@@ -47,7 +47,8 @@ type Tx interface {
 	Add(records []*storage.Record) error
 
 	// Save replaces jobs that are stored or that Add has just stored. Jobs that end do so
-	// in the order given. A job that does not end keeps its place.
+	// in the order given. A job that does not end keeps its place. Add and Save may be
+	// called several times.
 	Save(changed []*Job) error
 }
 
@@ -130,6 +131,8 @@ type inserting struct {
 	peers   map[string][]*Job
 	added   []*Job // by position in the batch; nil: the job is not stored
 	changed []*Job // for Save; a job of the batch is here only if it ends
+
+	replaced []int // by position in the batch: of those that end, how many do before it is stored
 }
 
 func (b *inserting) load() error {
@@ -174,13 +177,17 @@ func (b *inserting) load() error {
 }
 
 func (b *inserting) resolve() error {
-	b.added = make([]*Job, len(b.batch))
+	b.added, b.replaced = make([]*Job, len(b.batch)), make([]int, len(b.batch))
 	for i := range b.batch {
 		r := &b.batch[i].Record
+		if i > 0 {
+			b.replaced[i] = b.replaced[i-1]
+		}
 		if r.Fingerprint != "" && r.Unique != nil {
 			if err := b.unique(&b.batch[i], &b.results[i]); err != nil {
 				return err
 			}
+			b.replaced[i] += len(b.results[i].Replaced)
 			if b.results[i].Existing != nil {
 				continue
 			}
@@ -278,28 +285,60 @@ func (b *inserting) refuseDraining() error {
 	return err
 }
 
+// write adds the new jobs, and then saves what the batch changes. A job that joins a
+// round (package storage, Fairness) must not find those that have been replaced before
+// it: these are saved first.
 func (b *inserting) write() error {
 	var added []*storage.Record
+	updated, ended := b.changes()
+	flush := func(changed []*Job) error {
+		var err error
+		if len(added) > 0 {
+			err = b.tx.Add(added)
+		}
+		if added = nil; err == nil && len(changed) > 0 {
+			err = b.tx.Save(changed)
+		}
+		return err
+	}
+	saved := 0
 	for i, j := range b.added {
-		switch {
-		case j == nil:
-		case j.State.Terminal(): // stored as it came; Save ends it in its turn
-			came := b.batch[i].Record
+		if j == nil {
+			continue
+		}
+		r := &b.batch[i].Record
+		joins := r.State == ojs.StateAvailable && r.Fairness.Key != ""
+		if replaced := ended[saved:b.replaced[i]]; joins && slices.ContainsFunc(replaced, keyed) {
+			if err := flush(replaced); err != nil {
+				return err
+			}
+			saved = b.replaced[i]
+		}
+		if j.State.Terminal() { // stored as it came; Save ends it in its turn
+			came := *r
 			came.Version, came.Dependencies = b.first[i], j.Dependencies
 			j.Was = came.Version
-			added = append(added, &came)
-		default:
-			added = append(added, &j.Record)
+			r = &came
+		} else {
+			r = &j.Record
+		}
+		added = append(added, r)
+	}
+	return flush(slices.Concat(ended[saved:], updated))
+}
+
+func keyed(j *Job) bool { return j.Fairness.Key != "" }
+
+// changes are the changed jobs: those that go on, and those that end, in their order.
+func (b *inserting) changes() (updated, ended []*Job) {
+	for _, j := range b.changed {
+		if j.State.Terminal() {
+			ended = append(ended, j)
+		} else {
+			updated = append(updated, j)
 		}
 	}
-	var err error
-	if len(added) > 0 {
-		err = b.tx.Add(added)
-	}
-	if err == nil && len(b.changed) > 0 {
-		err = b.tx.Save(b.changed)
-	}
-	return err
+	return updated, ended
 }
 
 // know refuses a batch with a job that is to wait for one that neither is stored nor will

@@ -30,7 +30,8 @@ import (
 //     before it draws the place of the job. So of two jobs that enter the same rounds,
 //     the second one's transaction sees the first job, and has the later place.
 //  2. A transaction locks all queues of an insert, or of a call of Due, in the order of
-//     their bytes. The collation of the database does not change that.
+//     their bytes. The collation of the database does not change that. An insert that
+//     replaces jobs in rounds locks the queues of each part of its batch (insert.Batch).
 //  3. A transaction may lock jobs before and after a queue, and queues of several changes
 //     in any order. If transactions wait for each other, PostgreSQL undoes one of them,
 //     and the call repeats it (again).

@@ -31,6 +31,19 @@ func (b *broken) forgetServed(ctx Context, now Time) {
 	}
 }
 
+// cancelPeers cancels the available jobs that records of a batch are to replace.
+func (b *broken) cancelPeers(ctx Context, now Time, batch inserts) {
+	page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateAvailable}})
+	for _, r := range page.Records {
+		if slices.ContainsFunc(batch, func(in storage.Insert) bool {
+			return in.Record.Fingerprint == r.Fingerprint && r.Fingerprint != "" && in.Record.ID != r.ID
+		}) {
+			r.State, r.FinishedAt = ojs.StateCancelled, now
+			_, _ = b.Storage.Settle(ctx, now, settles{{Record: r}}, nil)
+		}
+	}
+}
+
 // Storages that break the rules of Fairness.
 var _ = register([]fault{
 	{"fairness keys are lost", "fair-1 *",
@@ -116,6 +129,23 @@ var _ = register([]fault{
 			after = after || c.Record.State == ojs.StateCancelled
 			return b.settleOne(ctx, now, c)
 		})(b)
+	}},
+	{"a job joins the round of the one that it replaces", "fair-11 *", func(b *broken) {
+		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+			added := slices.Clone(batch)
+			for i := range added {
+				added[i].Record.Unique = nil
+			}
+			dst, err := b.Storage.Insert(ctx, now, added, dst)
+			b.cancelPeers(ctx, now, batch)
+			return dst, err
+		}
+	}},
+	{"replaced jobs leave their rounds before the batch comes", "fair-11 *", func(b *broken) {
+		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+			b.cancelPeers(ctx, now, batch)
+			return b.Storage.Insert(ctx, now, batch, dst)
+		}
 	}},
 	{"which round was claimed of is forgotten at Reopen", "fair-9 *", func(b *broken) {
 		b.reopen = func(b *broken) storage.Storage {

@@ -251,6 +251,35 @@ var fairCases = []Case{
 			b := c.tenant(4, fair("b"))
 			c.inTurn(storage.Claim{}, a[0], b[0], plain, a[4], b[1], a[5], b[2], b[3])
 		}},
+	{"fair-11", "Fairness/Replaced", "Storage.Insert",
+		"A replaced job leaves its round before the record that replaces it comes, and after the records before that one.",
+		needsFairness, func(c *C) {
+			replaces := func(fingerprint string) func(*storage.Record) {
+				return unique(fingerprint, ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
+			}
+			batch := func(recs ...storage.Record) {
+				c.tb.Helper()
+				list := make([]storage.Insert, len(recs))
+				for i, r := range recs {
+					list[i].Record = r
+				}
+				_, err := c.S.Insert(c.ctx, c.now, list, nil)
+				c.noErr("Insert", err)
+			}
+			c.insert(c.job(replaces("f"), fair("a")))
+			plain := c.insert(c.job())[0]
+			b, d := c.job(replaces("f"), fair("b")), c.job(fair("d"))
+			batch(b, d)
+			c.inTurn(storage.Claim{}, plain, b.ID, d.ID)
+			c.insert(c.job(replaces("g"), fair("a")))
+			plain = c.insert(c.job())[0]
+			b, d = c.job(replaces("g"), fair("b")), c.job(fair("d"))
+			batch(d, b)
+			c.inTurn(storage.Claim{}, d.ID, b.ID, plain)
+			between, last := c.job(), c.job(replaces("h"), fair("d"))
+			batch(c.job(replaces("h"), fair("b")), between, last)
+			c.inTurn(storage.Claim{}, between.ID, last.ID)
+		}},
 	{"fair-9", "Fairness/Reopened", "Capabilities.Durable",
 		"Turns outlive the storage, and so does which round was claimed of last.",
 		needsFairness | needsReopen, func(c *C) {
