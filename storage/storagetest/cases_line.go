@@ -356,6 +356,14 @@ var lineCases = []Case{
 			c.wantMoved("the end out of line", c.endsBy(l[0], isCompleted), is(waits, isAvailable))
 			c.wantMoved("the end", c.ends(c.get(l[1]), isCompleted).Moved, is(l[2], isAvailable))
 
+			// A job that Settle brings back holds no turn while it goes on.
+			l = c.line("back", 3)
+			c.wantMoved("the end", c.endsBy(l[0], ojs.StateDiscarded), is(l[1], isAvailable))
+			c.settled(c.get(l[0]), c.to(isAvailable))
+			c.wantMoved("the end", c.ends(c.get(l[1]), isCancelled).Moved, is(l[2], isAvailable))
+			c.settled(c.get(l[2]), c.to(isCancelled))
+			c.settled(c.get(l[0]), c.to(isCancelled))
+
 			// The turn is given after what the job depends on is counted.
 			l = c.line("m", 2)
 			c.endsBy(l[0], isCompleted)
