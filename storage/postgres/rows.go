@@ -172,7 +172,7 @@ func completionArguments(of []written) []any {
 		numbers(of, func(c *written) int64 { return c.Enqueued }),
 		numbers(of, func(c *written) int64 { return c.Started }),
 		numbers(of, func(c *written) int64 { return c.Finished }),
-		of[0].Worker,
+		of[0].Worker, of[0].Progress,
 	}
 }
 

@@ -179,18 +179,19 @@ func (o *settling) ends() bool {
 	return o.sameJob
 }
 
-// completes reports whether each of the changes completes an active job of one worker and
-// has nothing that few completions have.
+// completes reports whether each of the changes completes an active job, all of them of
+// one worker and with one progress, and has nothing that few completions have.
 func (o *settling) completes() bool {
 	if !o.ends() {
 		return false
 	}
 	for i := range o.encoded {
 		c := &o.encoded[i]
-		if c.State != rows.Completed || c.Worker != o.encoded[0].Worker || c.Progress != 0 ||
-			c.Outcome != nil || c.Checkpoint != nil || c.Wake != rows.None || c.Deadline != rows.None ||
-			c.NextRetry != rows.None || c.Finished == rows.None || c.Dead != rows.None ||
-			c.LeaseUntil != rows.None || c.kept != rows.None {
+		if c.State != rows.Completed || c.Worker != o.encoded[0].Worker ||
+			c.Progress != o.encoded[0].Progress || c.Outcome != nil || c.Checkpoint != nil ||
+			c.Wake != rows.None || c.Deadline != rows.None || c.NextRetry != rows.None ||
+			c.Finished == rows.None || c.Dead != rows.None || c.LeaseUntil != rows.None ||
+			c.kept != rows.None {
 			return false
 		}
 	}
