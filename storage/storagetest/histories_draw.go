@@ -361,9 +361,9 @@ func (d *draw) insert() operation {
 }
 
 // dependsOn has jobs of a batch wait for jobs that are there, for each other, and for the
-// turn of an ordering key. If the
-// storage works job by job, only the theme of such jobs has them: in others it may drop a
-// job that others wait for from a bounded queue, and the model does not count that end.
+// turn of an ordering key. If the storage works job by job, only themes with depends have
+// such jobs: in others it may drop a job that others wait for from a bounded queue, and
+// the model does not count that end.
 func (d *draw) dependsOn(batch []storage.Insert) {
 	if !d.cfg.DependsOn || !d.depends && (d.cfg.JobByJob || !d.in(8)) {
 		return
