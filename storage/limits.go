@@ -151,9 +151,9 @@ type Limit struct {
 	Until        time.Time // when the setting ends; zero: never [limit-13]
 	BlockedUntil time.Time // zero: it is not blocked [limit-9]
 
-	// Bounds are those in force [limit-13]. A key has those of its job that started last,
-	// or of one that waits, with the bounds that the setting names. A queue or type has
-	// those of its setting.
+	// Bounds are those in force, without a Key and an OnLimit [limit-13]. A key has those
+	// of its job that started last, or else of one that waits, with the bounds that the
+	// setting names [limit-13]. A queue or type has those of its setting.
 	Bounds ojs.RateLimit
 
 	Starts int // less than Bounds.Rate.Per ago [limit-13]

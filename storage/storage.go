@@ -57,9 +57,9 @@
 // [fair-1, fair-3, fair-10]. It joins none that does not come after each round of which
 // Claim has taken a job since there last was no job with a key in the level [fair-4]. If
 // there is no such round, it begins one, last of all [fair-1]. It does so in whichever
-// way it becomes available [fair-5]. A job that Insert replaces leaves its round before
-// the record that replaces it joins one, and after the records before that one in the
-// batch [fair-11].
+// way it becomes available [fair-5]. A job that Insert replaces leaves its round just
+// before the new record joins one [fair-11]. The earlier records of the batch have joined
+// theirs by then [fair-11].
 //
 // A job keeps its round for as long as it keeps its place: with Unclaim [fair-6], and
 // with a Settle that leaves it available with the same queue, priority and key [fair-5].
@@ -371,8 +371,9 @@ type Insert struct {
 	// before the call counts any end [group-6]. A job among them that is not pending is
 	// skipped [group-6]. If none is when the call begins, it fails with an
 	// *ojs.DependencyError that names the first, after the checks of DependsOn [group-7].
-	// A job that is not stored, since an equal one is, is awaited by none. Callers see to
-	// it that no circle arises. Engines use it only for a GroupStore.
+	// A job that is not stored, since an equal one is, is awaited by none, and its
+	// AwaitedBy is not looked at [group-6]. Callers see to it that no circle arises.
+	// Engines use it only for a GroupStore.
 	AwaitedBy []string
 }
 

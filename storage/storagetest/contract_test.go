@@ -261,7 +261,6 @@ var explanations = []string{
 	"A storage forgets starts that count for no bound, and may not know the starts from before a key, " +
 		"queue or type had its first rate or throttle",
 	"Held, Opens and Closed may then count such jobs or not",
-	"A key has those of its job that started last, or of one that waits, with the bounds that the setting names",
 	"A queue or type has those of its setting",
 	"A storage with Capabilities.Limits has it",
 	"It may be set without such a job",
@@ -289,7 +288,6 @@ var explanations = []string{
 	"The error is that of Revive",
 	"A storage that has it obeys Insert.AwaitedBy, too",
 	"It is optional, for storages with Capabilities.DependsOn; see As",
-	"A job that is not stored, since an equal one is, is awaited by none",
 	"f must not call the storage, and must be quick",
 	"look at all there is",
 	"Only its owner changes a set, and not during a call that it is given to",
