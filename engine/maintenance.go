@@ -111,13 +111,13 @@ func (k *maintenance) report(a *attempt) {
 // ended counts jobs that have finished, for which a time or a number will come to prune
 // them.
 func (k *maintenance) ended(n int) {
-	first := k.finished == 0
+	if k.finished == 0 {
+		k.pruneBy(k.r.c.now().Add(pruneEvery))
+	}
 	k.finished += n
 	if k.finished >= k.r.c.retention.slack() {
 		k.finished = 0
 		k.want(looks{crowd: true})
-	} else if first {
-		k.pruneBy(k.r.c.now().Add(pruneEvery))
 	}
 }
 

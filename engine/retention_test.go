@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -165,6 +166,27 @@ func TestRetention(t *testing.T) {
 				t.Error("still there")
 			}
 		})
+	})
+	t.Run("by age, if many end at once elsewhere", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			ids := make([]string, 64) // as many as have the engine look at their number
+			for i := range ids {
+				ids[i] = b.enqueue("x", ojs.WithDelay(day)).ID
+			}
+			cancelled, _, err := b.store.(storage.GroupStore).CancelAll(b.ctx, time.Now(), ids)
+			if err != nil || len(cancelled) != len(ids) {
+				t.Fatalf("%d jobs cancelled, %v", len(cancelled), err)
+			}
+			b.advance(time.Hour)
+			if gone(b, ids[0]) {
+				t.Error("gone before an hour")
+			}
+			b.advance(10 * time.Minute)
+			if left := len(b.listed(engine.Filter{})); left != 0 {
+				t.Errorf("%d jobs are left after an hour", left)
+			}
+		}, engine.WithRetention(engine.Retention{Cancelled: time.Hour, MaxFinished: 100}))
 	})
 	t.Run("an idle engine asks nothing of its storage", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
