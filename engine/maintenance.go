@@ -49,7 +49,7 @@ type looks struct {
 	holds   bool // the pauses
 	cron    bool // the recurring jobs
 	prune   bool // the finished jobs
-	crowd   bool // the number of the finished jobs
+	number  bool // the number of the finished jobs
 	replay  bool // the dead letters
 }
 
@@ -85,7 +85,7 @@ func (k *maintenance) want(l looks) {
 	w.holds = w.holds || l.holds
 	w.cron = w.cron || l.cron
 	w.prune = w.prune || l.prune && k.r.c.retention.bounded()
-	w.crowd = w.crowd || l.crowd
+	w.number = w.number || l.number
 	w.replay = w.replay || l.replay && len(k.r.c.replayRules) > 0
 	if *w != before {
 		k.poke()
@@ -117,7 +117,7 @@ func (k *maintenance) ended(n int) {
 	k.finished += n
 	if k.finished >= k.r.c.retention.slack() {
 		k.finished = 0
-		k.want(looks{crowd: true})
+		k.want(looks{number: true})
 	}
 }
 
@@ -167,7 +167,7 @@ func (k *maintenance) loop() {
 		mu.Lock()
 		wanted, renewals, overrun, stuck := k.wanted, k.renewals, k.overrun, k.stuck
 		k.wanted, k.renewals, k.overrun, k.stuck = looks{}, nil, nil, nil
-		if wanted.prune || wanted.crowd {
+		if wanted.prune || wanted.number {
 			k.finished = 0
 		}
 		k.working = true
@@ -194,7 +194,7 @@ func (k *maintenance) loop() {
 		if wanted.cron {
 			fires = k.tick()
 		}
-		if wanted.prune || wanted.crowd {
+		if wanted.prune || wanted.number {
 			prunes = k.prune(wanted.prune)
 		}
 		if wanted.replay {

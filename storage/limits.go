@@ -69,8 +69,9 @@ type Limited struct {
 	Moved     []Record // that waited for dropped ones, in the order of their transitions [limit-12]
 
 	// Opens is when time alone next lets a job start that the claim asks for and a limit
-	// holds back, or earlier [limit-3, limit-4]. It is zero if no limit opens with time
-	// or the claim took all that it wanted [limit-3, limit-4].
+	// holds back [limit-3, limit-4]. It may be earlier if several limits hold a job back.
+	// It is zero if no limit opens with time or the claim took all that it wanted
+	// [limit-3, limit-4].
 	Opens time.Time
 
 	// Held says that limits hold back jobs that the claim asks for [limit-1]. It may be

@@ -263,6 +263,7 @@ var explanations = []string{
 	"Held, Opens and Closed may then count such jobs or not",
 	"A queue or type has those of its setting",
 	"A storage with Capabilities.Limits has it",
+	"It may be earlier if several limits hold a job back",
 	"It may be set without such a job",
 	"of the key, queue or type",
 
