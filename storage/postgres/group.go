@@ -134,9 +134,9 @@ func (s *Storage) Revive(
 		return nil, err
 	}
 	o := settling{encoded: make([]written, len(batch)), froms: make([]int64, len(batch))}
-	recs := make([]*storage.Record, len(batch))
+	keys := make([]string, len(batch))
 	for i := range batch {
-		recs[i] = &batch[i].Record
+		keys[i] = batch[i].OrderingKey
 		r := batch[i].Record
 		r.Version++
 		if o.encoded[i], err = encode(&r); err != nil {
@@ -157,7 +157,7 @@ func (s *Storage) Revive(
 			err = s.forgetDependencies(ctx, tx, batch, seqs)
 		}
 		if err == nil {
-			err = s.lockKeys(ctx, tx, recs)
+			err = s.lockKeys(ctx, tx, slices.Clone(keys))
 		}
 		if err != nil {
 			return err

@@ -383,7 +383,13 @@ func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) 
 
 func (i *inserter) Add(recs []*storage.Record) error {
 	// Now, so that the order of insertion of one key is the order of its inserts.
-	if err := i.s.lockKeys(i.ctx, i.tx, recs); err != nil {
+	var keys []string
+	for _, r := range recs {
+		if r.Dependencies != nil {
+			keys = append(keys, r.Dependencies.OrderingKey)
+		}
+	}
+	if err := i.s.lockKeys(i.ctx, i.tx, keys); err != nil {
 		return err
 	}
 	encoded := make([]written, len(recs))

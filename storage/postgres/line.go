@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -29,14 +30,9 @@ import (
 //     call repeats it (again).
 //  4. The end of a job that waits for its turn locks no key, unless none has the turn.
 
-// lockKeys locks the ordering keys of new jobs.
-func (s *Storage) lockKeys(ctx context.Context, tx transaction, recs []*storage.Record) error {
-	var keys []string
-	for _, r := range recs {
-		if r.Dependencies != nil && r.Dependencies.OrderingKey != "" {
-			keys = append(keys, r.Dependencies.OrderingKey)
-		}
-	}
+// lockKeys locks the ordering keys of jobs that are to enter lines; "" is none.
+func (s *Storage) lockKeys(ctx context.Context, tx transaction, keys []string) error {
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "" })
 	if len(keys) == 0 {
 		return nil
 	}

@@ -348,3 +348,40 @@ func TestDeadlockedTurn(t *testing.T) {
 	must(t, <-ended)
 	claimOne(t, s, ids[1])
 }
+
+// The end of a job waits for a transaction that brings another one back into its line,
+// and gives that one the turn.
+func TestReviveIntoALine(t *testing.T) {
+	s, name := open(t, "")
+	pool := connect(t)
+	first := claimOne(t, s, addLine(t, s, 1, 1, "k")[0])
+	id := addLine(t, s, 2, 1, "k")[0]
+	_, _, err := s.CancelAll(t.Context(), time.Now(), []string{id})
+	must(t, err)
+	ended, err := s.Get(t.Context(), id)
+	must(t, err)
+	tx, err := pool.Begin(t.Context())
+	must(t, err)
+	defer tx.Rollback(context.Background())
+	again := ordered(2, "k")
+	again.Record.Version = ended.Version
+	moved, err := s.Revive(postgres.WithTx(t.Context(), tx), time.Now(), []storage.Insert{again})
+	must(t, err)
+	wantMoved(t, moved)
+	settled := make(chan []storage.Settled, 1)
+	go func() {
+		out, err := s.Settle(t.Context(), time.Now(), []storage.Change{completed(first)}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		settled <- out
+	}()
+	awaitBlocked(t, pool, int(tx.Conn().PgConn().PID()))
+	must(t, tx.Commit(t.Context()))
+	for _, out := range <-settled {
+		wantMoved(t, out.Moved, id)
+	}
+	_, _, err = s.CancelAll(t.Context(), time.Now(), []string{id})
+	must(t, err)
+	wantNoLine(t, name)
+}
