@@ -116,6 +116,9 @@ func (e *event) tells(states bool) (about []string) {
 	inserts := func(batch []storage.Insert) {
 		for i := range batch {
 			about = append(append(about, batch[i].Record.ID), batch[i].DependsOn...)
+			if key := batch[i].OrderingKey; key != "" {
+				about = append(about, "line "+key)
+			}
 		}
 	}
 	for _, s := range e.answer.Settled {
@@ -150,6 +153,10 @@ func (e *event) tells(states bool) (about []string) {
 		about = append(about, op.id)
 	case *deleteCall:
 		about = append(about, op.ids...)
+	case *cancelAllCall:
+		about = append(about, op.ids...)
+	case *reviveCall:
+		inserts(op.batch)
 	case *setCronsCall, *deleteCronCall, *cronsCall, *dueCronsCall:
 		return []string{"recurring entries"}
 	case *queueStateCall, *queueStatesCall:
