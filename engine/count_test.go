@@ -105,7 +105,7 @@ func TestFilterSelects(t *testing.T) {
 		wantInvalid(t, err, "filter.members")
 		_, err = b.Jobs().Page(b.ctx, engine.Filter{IDs: []string{a}}, "<1", 1)
 		wantInvalid(t, err, "cursor")
-	})
+	}, engine.WithConcurrency(1)) // so that the jobs end one after the other
 }
 
 // A count that may not look at every job is a lower bound, and says so.
