@@ -83,7 +83,7 @@ func sqlArgs(args []any) ([]any, error) {
 	texts := make([]any, len(args))
 	for i, arg := range args {
 		switch arg := arg.(type) {
-		case nil, string, bool, int64:
+		case nil, string, bool, int64, float64:
 			texts[i] = arg
 		case int:
 			texts[i] = int64(arg)
