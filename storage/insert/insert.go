@@ -132,7 +132,7 @@ type inserting struct {
 	added   []*Job // by position in the batch; nil: the job is not stored
 	changed []*Job // for Save; a job of the batch is here only if it ends
 
-	replaced []int // by position in the batch: of those that end, how many do before it is stored
+	replaced []int // by position in the batch: how many jobs have been replaced before it is stored
 }
 
 func (b *inserting) load() error {
@@ -286,8 +286,8 @@ func (b *inserting) refuseDraining() error {
 }
 
 // write adds the new jobs, and then saves what the batch changes. A job that joins a
-// round (package storage, Fairness) must not find those that have been replaced before
-// it: these are saved first.
+// round (package storage, Fairness) must not find jobs there that have been replaced
+// before it, so these are saved first.
 func (b *inserting) write() error {
 	var added []*storage.Record
 	updated, ended := b.changes()
@@ -329,7 +329,7 @@ func (b *inserting) write() error {
 
 func keyed(j *Job) bool { return j.Fairness.Key != "" }
 
-// changes are the changed jobs: those that go on, and those that end, in their order.
+// changes returns the changed jobs that go on, and those that end. Both keep their order.
 func (b *inserting) changes() (updated, ended []*Job) {
 	for _, j := range b.changed {
 		if j.State.Terminal() {

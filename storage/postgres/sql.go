@@ -319,8 +319,8 @@ const completeAll = settled + `
 		RETURNING {at} AS ord, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead,
 			j.seq, j.state AS was, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead,
 			j.awaited, j.bounds, j.fair_key, j.share),
-	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created, progress, priority, state, limited,
-			queue, type, worker, fingerprint, rate_key, bounds, fair_key, share)
+	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created,
+			progress, priority, state, limited, queue, type, worker, fingerprint, rate_key, bounds, fair_key, share)
 		SELECT seq, (ARRAY(SELECT place FROM c))[ord], ($2::bigint[])[ord], ($3::bigint[])[ord], nullif(($4::bigint[])[ord], {none}),
 			nullif(($5::bigint[])[ord], {none}), ($6::bigint[])[ord], created, nullif($8::float8, 0), priority, state, limited,
 			queue, type, nullif($7::text, ''), fingerprint, rate_key, bounds, fair_key, share FROM gone)`

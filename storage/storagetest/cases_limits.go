@@ -795,7 +795,7 @@ var limitCases = []Case{
 			c.wantLimit(x, storage.Limit{Waiting: 2})
 			// The bounds of a key are those of the job that started last.
 			c.claims(storage.Claim{Max: 9}, runs...)
-			c.now = c.now.Add(-time.Second) // and those that have been skipped wait again
+			c.now = c.now.Add(-time.Second) // the skipped jobs wait again
 			c.wantLimit(x, storage.Limit{Active: 2, Waiting: 2})
 			c.now = c.now.Add(time.Second)
 			c.endsNow(runs[1])

@@ -175,7 +175,7 @@ func (p *Pipeline[J, O]) Ended(o O, now time.Time) Task[J, O] {
 	p.done = append(p.done, o)
 	p.count(now)
 	if p.Slow && (p.waits() == 0 || p.stepDue()) {
-		// Handlers that are about to return share the step.
+		// A step comes next: handlers that are about to return share it.
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
