@@ -55,19 +55,19 @@ var defaultRetention = Retention{
 // WithRetention sets how long finished jobs are kept.
 func WithRetention(r Retention) Option {
 	return func(c *config) error {
-		setLimit(&c.retention.Completed, r.Completed)
-		setLimit(&c.retention.Cancelled, r.Cancelled)
-		setLimit(&c.retention.Discarded, r.Discarded)
-		setLimit(&c.retention.DeadLetters, r.DeadLetters)
-		setLimit(&c.retention.MinAge, r.MinAge)
-		setLimit(&c.retention.MaxFinished, r.MaxFinished)
-		setLimit(&c.retention.MaxDeadLetters, r.MaxDeadLetters)
+		bound(&c.retention.Completed, r.Completed)
+		bound(&c.retention.Cancelled, r.Cancelled)
+		bound(&c.retention.Discarded, r.Discarded)
+		bound(&c.retention.DeadLetters, r.DeadLetters)
+		bound(&c.retention.MinAge, r.MinAge)
+		bound(&c.retention.MaxFinished, r.MaxFinished)
+		bound(&c.retention.MaxDeadLetters, r.MaxDeadLetters)
 		return nil
 	}
 }
 
-// setLimit sets a limit that is given. A negative one is none.
-func setLimit[T int | time.Duration](to *T, given T) {
+// bound sets a bound that is given. A negative one is none.
+func bound[T int | time.Duration](to *T, given T) {
 	if given != 0 {
 		*to = max(given, 0)
 	}

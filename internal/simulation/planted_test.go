@@ -67,7 +67,7 @@ var patches = []patch{
 		"if !t.IsZero() && (a.at.IsZero() || t.Before(a.at)) {", "if !t.IsZero() && a.at.IsZero() {"},
 	{"a notice of everything is ignored", "engine/shared.go",
 		"if n.Available || n.Everything {", "if n.Available {"},
-	{"a rescheduled job does not move the timer", "engine/cancel.go",
+	{"a rescheduled job does not move the timer", "engine/change.go",
 		"	c.wakeAt(to.WakeAt())\n	if to.State == ojs.StateAvailable {",
 		"	if to.State == ojs.StateAvailable {"},
 	{"waits are not answered", "engine/core.go",

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// cannotBe refuses to make something of a job in its state.
+func cannotBe(to ojs.State, r *storage.Record, allowed string) error {
+	return &ojs.TransitionError{ID: r.ID, From: r.State, To: to, Allowed: allowed}
+}
+
+// errUnchanged is what a change returns if the job is as wanted already.
+var errUnchanged = errors.New("unchanged")
+
+// changed is a change that has been made.
+type changed struct {
+	from   ojs.State
+	change [1]storage.Change
+	result [1]storage.Settled
+}
+
+var changes = sync.Pool{New: func() any { return new(changed) }}
+
+// to is the job as it is now.
+func (ch *changed) to() *storage.Record { return &ch.change[0].Record }
+
+// forget frees the memory of a change for another change, which overwrites it. Clearing
+// it before would cost more.
+func (ch *changed) forget() { changes.Put(ch) }
+
+// change makes the change of a job that f decides on, with the event that f names;
+// sameJob is storage.Change.AttemptFieldsOnly. It returns nil if f found nothing to
+// change. If the job moves on in between, f decides again.
+func (c *core) change(
+	ctx context.Context, id string, sameJob bool, f func(*storage.Record, time.Time) (ojs.EventType, error),
+) (*changed, error) {
+	if err := c.checkTx(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		ch := changes.Get().(*changed)
+		to := ch.to()
+		var err error
+		if *to, err = c.store.Get(ctx, id); err != nil {
+			ch.forget()
+			return nil, c.missing(id, err)
+		}
+		ch.from, ch.change[0].AttemptFieldsOnly = to.State, sameJob
+		now := c.now()
+		event, err := f(to, now)
+		if err != nil {
+			ch.forget()
+			if err == errUnchanged {
+				err = nil
+			}
+			return nil, err
+		}
+		op := c.beganChange(to, event)
+		settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
+		if err != nil { // the storage may still read the change, so its memory is not reused
+			op.End()
+			c.uncertain(err)
+			return nil, err
+		}
+		switch err := settled[0].Err; {
+		case errors.Is(err, storage.ErrFenced):
+			op.End()
+			ch.forget()
+		case err != nil:
+			op.End()
+			ch.forget()
+			return nil, c.missing(id, err)
+		default:
+			to.Version = settled[0].Version
+			if ch.from == ojs.StateActive { // before its event: see attempt.start
+				c.mu.Lock()
+				c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
+				c.mu.Unlock()
+			}
+			if op == nil {
+				op = c.lateOp(settled)
+			}
+			if op != nil {
+				c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
+				c.dependentEvents(op, settled[0].Moved, now)
+				op.End()
+			}
+			c.dependentsSettled(settled)
+			settled[0] = storage.Settled{}
+			return ch, nil
+		}
+	}
+}
+
+// reachedBy is which calls, of those that cannot name their jobs, may have brought a job
+// into a state.
+func reachedBy(state ojs.State) eventlog.Effect {
+	switch {
+	case state == ojs.StateActive:
+		return eventlog.Starts
+	case state.Terminal():
+		return eventlog.Ends
+	}
+	return eventlog.None
+}
+
+// update is change of a job that it may let run, or that it gives another time. then is
+// called with the changed job, such as for a log line; nil: it has none.
+func (c *core) update(ctx context.Context, id string, then func(*storage.Record),
+	f func(*storage.Record, time.Time) (ojs.EventType, error)) error {
+	done, err := c.change(ctx, id, false, f)
+	if done == nil {
+		return err
+	}
+	defer done.forget()
+	to := done.to()
+	if then != nil {
+		then(to)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wakeAt(to.WakeAt())
+	if to.State == ojs.StateAvailable {
+		c.available(1)
+	}
+	return nil
+}
+
+// byHand writes the line of a change that a person has made.
+func (c *core) byHand(ctx context.Context, msg string) func(*storage.Record) {
+	return func(rec *storage.Record) {
+		var attrs []any
+		if by := ojs.Actor(ctx); by != "" {
+			attrs = append(attrs, slog.String("actor", by))
+		}
+		c.logJob(slog.LevelInfo, msg, "lifecycle", rec, "", attrs...)
+	}
+}
