@@ -130,7 +130,7 @@ func TestApplyNeedsNoMemory(t *testing.T) {
 		return m.HeapAlloc
 	}
 	for _, order := range []engine.Order{engine.OrderOldest, engine.OrderNewest} {
-		store := endless{memory.New(), 100_000}
+		store := endless{memory.New(), 33_000}
 		eng, err := engine.New[any](store, quiet)
 		must(t, err)
 		before := heap()
@@ -138,7 +138,7 @@ func TestApplyNeedsNoMemory(t *testing.T) {
 			engine.Bulk{Do: engine.ActivateJobs(), On: engine.Filter{Order: order}}) {
 			must(t, err)
 			if p.Refused == store.jobs {
-				if more := int64(heap()) - int64(before); more > 3<<20 {
+				if more := int64(heap()) - int64(before); more > 1<<20 {
 					t.Errorf("%d bytes after %d jobs", more, store.jobs)
 				}
 			} else if p.Done > 0 || p.Refused > store.jobs {

@@ -18,7 +18,7 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// Every call of the storage fails one time in ten, before its work or after it. 10,000
+// Every call of the storage fails one time in ten, before its work or after it. 3,000
 // jobs all come to an end, none is lost, and none runs twice at once.
 func TestStorageThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestStorageThatFails(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- eng.Run(ctx) }()
 
-		const jobs = 10_000
+		const jobs = 3000
 		var ids []string
 		for i := range jobs {
 			id := fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", i)

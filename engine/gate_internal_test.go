@@ -21,7 +21,7 @@ func TestClosedKeys(t *testing.T) {
 		g.started(w, nil, []storage.Record{r}, now)
 		return storage.Held{ID: r.ID, Version: r.Version}
 	}
-	const keys = 100_000
+	const keys = 10_000
 	var held []storage.Held
 	for i := range keys {
 		limit := ojs.RateLimit{Key: fmt.Sprint("key", i), Concurrency: 1}

@@ -59,7 +59,7 @@ func kindOfWork(n int) string {
 func TestPrefetchUnderLoad(t *testing.T) {
 	total := 30_000
 	if !storm() {
-		total = 6000
+		total = 3000
 	}
 	for _, c := range []struct {
 		workers, producers int

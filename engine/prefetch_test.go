@@ -182,7 +182,7 @@ func (p *prefetching) once() {
 // free, nor do outcomes that are not stored yet.
 func TestPrefetch(t *testing.T) {
 	prefetched.Store(0)
-	const jobs, first = 6000, 5000
+	const jobs, first = 2000, 1500
 	t.Run("others go on", func(t *testing.T) {
 		p := newPrefetching(t, jobs, jobs-1, nil, engine.WithConcurrency(4))
 		<-p.begun
@@ -310,7 +310,7 @@ func TestPrefetch(t *testing.T) {
 	})
 	t.Run("a handler waits for a job behind it", func(t *testing.T) {
 		p := newPrefetching(t, jobs, first, func(p *prefetching, ctx context.Context, i int) error {
-			if i%500 == 250 {
+			if i%250 == 125 {
 				_, err := p.tickets[i+1].Wait(ctx)
 				return err
 			}

@@ -18,7 +18,7 @@ import (
 // policy allows or twice at once, and WaitIdle returns only when no job could run. That
 // holds while the engine and the jobs are disturbed at random.
 func TestRandomLives(t *testing.T) {
-	for range 60 {
+	for range 30 {
 		seed := rand.Uint64()
 		inBubble(t, func(b *rig) { randomLives(b, seed) }, engine.WithConcurrency(1+int(seed%4)),
 			engine.WithGracePeriod(5*time.Second))

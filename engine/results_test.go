@@ -42,7 +42,7 @@ func TestResults(t *testing.T) {
 	t.Run("P1.4 a program that enqueues first and waits afterwards finds every result", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			start(b)
-			tickets := make([]ojs.Ticket, 15_000) // more than retention keeps
+			tickets := make([]ojs.Ticket, 10_500) // more than retention keeps
 			for i := range tickets {
 				tickets[i] = must1(b.Enqueue(b.ctx, "double", i))
 			}

@@ -20,7 +20,7 @@ func soakTime() time.Duration {
 	if storm() {
 		return time.Minute
 	}
-	return 3 * time.Second
+	return 2 * time.Second
 }
 
 // soak follows the lives of jobs by their events.
@@ -253,7 +253,7 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 // every job are a legal walk of the transition table.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes seconds, a minute with OJS_STORM")
+		t.Skip("takes two seconds, a minute with OJS_STORM")
 	}
 	store := memory.New()
 	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(8),
@@ -282,7 +282,7 @@ func TestSoak(t *testing.T) {
 		staff.Go(func() { s.work(workers, fmt.Sprint("worker", i)) })
 	}
 	for ctx.Err() == nil {
-		run, halt := context.WithTimeout(ctx, time.Duration(rand.IntN(2000))*time.Millisecond)
+		run, halt := context.WithTimeout(ctx, time.Duration(rand.IntN(1000))*time.Millisecond)
 		if err := eng.Run(run); err != nil {
 			t.Error(err)
 		}

@@ -22,7 +22,7 @@ func TestUniqueUnderFire(t *testing.T) {
 	const goroutines = 64
 	rounds := 250
 	if !storm() {
-		rounds = 40
+		rounds = 20
 	}
 	for name, tt := range map[string]struct {
 		conflicts []ojs.Conflict
