@@ -135,13 +135,13 @@ func ofMany(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	return p
 }
 
+// equalUnique compares policies without a key.
 func equalUnique(a, b *ojs.UniquePolicy) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Keys == b.Keys && a.Key == b.Key && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths &&
-		a.OnConflict == b.OnConflict &&
-		a.MaxWait == b.MaxWait &&
+	return a.Keys == b.Keys && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths &&
+		a.OnConflict == b.OnConflict && a.MaxWait == b.MaxWait &&
 		equalLists(a.ArgsKeys, b.ArgsKeys) && equalLists(a.MetaKeys, b.MetaKeys) &&
 		equalLists(a.States, b.States)
 }
@@ -428,11 +428,8 @@ func (j *job) deadline() time.Time {
 
 // expired is storage.Record.Expired.
 func (j *job) expired(now time.Time) bool {
-	if j.whole() == nil && j.kind.totalTimeout <= 0 {
-		return false
-	}
 	d := j.deadline()
-	return states[j.state].Waiting() && !d.IsZero() && !now.Before(d)
+	return !d.IsZero() && !now.Before(d) && j.current().Waiting()
 }
 
 // wakeAt is storage.Record.WakeAt.
@@ -440,8 +437,8 @@ func (j *job) wakeAt() time.Time {
 	if whole := j.whole(); whole != nil {
 		return whole.WakeAt()
 	}
-	t := time.Time{}
-	switch states[j.state] {
+	var t time.Time
+	switch j.current() {
 	case ojs.StateActive:
 		return j.until.time()
 	case ojs.StateScheduled:
@@ -451,9 +448,9 @@ func (j *job) wakeAt() time.Time {
 	case ojs.StateAvailable, ojs.StatePending:
 		return j.deadline()
 	default:
-		return t
+		return time.Time{}
 	}
-	if d := j.deadline(); !d.IsZero() && !t.Before(d) {
+	if d := j.deadline(); !d.IsZero() && t.After(d) {
 		return d
 	}
 	return t

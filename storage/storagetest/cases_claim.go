@@ -749,6 +749,13 @@ var dueCases = []Case{
 			c.same("what is stored", c.get(r.ID), want[r.ID])
 		}
 		c.settled(c.get(active.ID), c.to(ojs.StateCompleted)) // a running one is left alone
+
+		// However short the time is.
+		c.insert(c.job(func(r *storage.Record) { r.TotalTimeout = c.tick() }))
+		c.pass(c.tick())
+		if d := c.due(); len(d.Expired) != 1 {
+			c.failf("Due expired %v, not the job with the least total timeout", short(ids(d.Expired)))
+		}
 	}},
 	{"due-8", "Due/EnqueueTTL", "Record.Deadline", "A job's enqueue TTL ends its wait for the first attempt, and no wait after that.", needsNothing, func(c *C) {
 		ttl := func(r *storage.Record) { r.EnqueueTTL = time.Minute }

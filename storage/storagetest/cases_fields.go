@@ -372,6 +372,7 @@ func (f *filler) oneField(then func()) {
 		recs = append(recs, r)
 	}
 	recs = append(recs, f.onlyField()...)
+	recs = append(recs, f.policies()...)
 	f.store(recs...)
 	then()
 	f.look("after Reopen")
@@ -396,6 +397,45 @@ func (f *filler) onlyField() (recs []storage.Record) {
 		f.fits(&r, id, ojs.StateAvailable)
 		r.Fingerprint = "" // or jobs would be in the way of each other
 		recs = append(recs, r)
+	}
+	return recs
+}
+
+// policies makes jobs that have nothing but what jobs must have, and unique policies each
+// of which differs from the first in one field. Lists are also none and empty.
+func (f *filler) policies() (recs []storage.Record) {
+	add := func(p ojs.UniquePolicy) {
+		recs = append(recs, f.job(func(r *storage.Record) { r.Unique = &p }))
+	}
+	draw := func() ojs.UniquePolicy {
+		p := random[ojs.UniquePolicy](f, true)
+		p.Key, p.PeriodMonths = "", max(p.PeriodMonths, 0)%1200 // or each policy is one of its own
+		return p
+	}
+	base := draw()
+	add(base)
+	for _, l := range fields.Leaves(reflect.TypeFor[ojs.UniquePolicy]()) {
+		p := fields.Clone(base)
+		v, _ := l.In(reflect.ValueOf(&p).Elem())
+		for range 100 {
+			x := draw()
+			if other, ok := l.In(reflect.ValueOf(&x).Elem()); ok {
+				v.Set(other)
+			}
+			if len(fields.Diff(p, base)) > 0 {
+				break
+			}
+		}
+		if add(p); v.Kind() == reflect.Slice {
+			q := fields.Clone(p)
+			v, _ := l.In(reflect.ValueOf(&q).Elem())
+			v.SetZero()
+			add(q)
+			q = fields.Clone(p)
+			v, _ = l.In(reflect.ValueOf(&q).Elem())
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+			add(q)
+		}
 	}
 	return recs
 }

@@ -21,8 +21,13 @@ import (
 func (c *C) calls(ctx context.Context) map[string]func() error {
 	r := c.job()
 	batch, changes := []storage.Insert{{Record: r}}, []storage.Change{{Record: r}}
+	fresh := []storage.Insert{{Record: c.job(), IDIsNew: true}}
 	calls := map[string]func() error{
 		"Insert": func() error { _, err := c.S.Insert(ctx, c.now, batch, nil); return err },
+		"Insert of a fresh id": func() error {
+			_, err := c.S.Insert(ctx, c.now, fresh, nil)
+			return err
+		},
 		"Claim":  func() error { _, err := c.S.Claim(ctx, c.now, storage.Claim{Max: 1}, nil); return err },
 		"Settle": func() error { _, err := c.S.Settle(ctx, c.now, changes, nil); return err },
 		"Extend": func() error { _, err := c.S.Extend(ctx, c.now, []storage.Extension{{}}); return err },

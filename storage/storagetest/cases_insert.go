@@ -245,6 +245,26 @@ var insertCases = []Case{
 		urgent := storage.Insert{Record: c.job(priority(1)), IDIsNew: true}
 		c.insertOne(urgent)
 		c.order(storage.Claim{}, urgent.Record.ID, first[0])
+
+		// Beside an available job that is like it, a job is unique and bounded, too.
+		like := c.insert(c.job(unique("g", ojs.UniquePolicy{})))[0]
+		_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job(one), IDIsNew: true}}, nil)
+		c.wantErr("Insert of an equal job beside one with its policy", err, ojs.ErrDuplicate)
+		c.order(storage.Claim{}, like)
+		like = c.insert(c.job(queue("bounded")))[0]
+		_, err = c.S.Insert(c.ctx, c.now,
+			[]storage.Insert{{Record: c.job(queue("bounded")), IDIsNew: true, MaxDepth: 1}}, nil)
+		c.wantErr("Insert into a queue with a job that has room for one", err, ojs.ErrQueueFull)
+		c.order(storage.Claim{}, like)
+
+		// Beside it, jobs of a batch have keys of their own.
+		like = c.insert(c.job())[0]
+		j, k := c.job(limited("j")), c.job(limited("k"))
+		_, err = c.S.Insert(c.ctx, c.now,
+			[]storage.Insert{{Record: j, IDIsNew: true}, {Record: k, IDIsNew: true}}, nil)
+		c.noErr("Insert of jobs with keys", err)
+		c.order(storage.Claim{SkipKeys: storage.Keys("k")}, like, j.ID)
+		c.order(storage.Claim{}, k.ID)
 	}},
 	{"insert-10", "Insert/DropOldestWhenTheClockGoesBack", "package storage, Time", "Jobs that have been skipped as expired are dropped for others if the clock goes back to before their deadline, in the order in which they became available.", needsNothing, func(c *C) {
 		got := c.insert(c.job(), c.job(expires(time.Minute)),

@@ -238,6 +238,36 @@ var deleteCases = []Case{
 			if got := c.list(storage.Query{}); !slices.Equal(got, []string{stays.ID}) {
 				c.failf("left %v", short(got))
 			}
+
+			// Jobs come to a queue that has lost all that it had, and others stay.
+			forget := func(r storage.Record) {
+				c.insert(r)
+				c.settled(c.claimOf(storage.Claim{Queues: []string{r.Queue}, Max: 1})[0], c.to(ojs.StateCompleted))
+				_, err := c.S.Delete(c.ctx, []string{r.ID})
+				c.noErr("Delete", err)
+			}
+			move := func(id string) {
+				r := c.get(id)
+				r.Queue, r.Priority = "other", -1
+				if s := c.settle(r); s.Err != nil {
+					c.failf("Settle to another queue: %v", s.Err)
+				}
+			}
+			first, second, third := c.job(queue("empty")), c.job(queue("empty")), c.job(queue("empty"))
+			forget(c.job(queue("empty")))
+			c.insert(first)
+			move(first.ID)
+			forget(c.job(queue("other")))
+			c.insert(second, third)
+			counts, err := c.S.Counts(c.ctx)
+			c.noErr("Counts", err)
+			for _, want := range []storage.Count{{Queue: "other", State: ojs.StateAvailable, N: 1},
+				{Queue: "empty", State: ojs.StateAvailable, N: 2}} {
+				if !slices.Contains(counts, want) {
+					c.failf("%+v are there, not %+v", counts, want)
+				}
+			}
+			c.order(storage.Claim{Queues: []string{"empty", "other"}}, second.ID, third.ID, first.ID)
 		}},
 	{"delete-2", "Delete/AllOrNothing", "Storage.Delete",
 		"A job that has not ended fails the call, and nothing is deleted.", needsNothing, func(c *C) {

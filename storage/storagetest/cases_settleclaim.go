@@ -45,9 +45,20 @@ func used(n int) []*storage.Record {
 		r.CreatedAt, r.ScheduledAt, r.ExpiresAt, r.EnqueuedAt, r.StartedAt = at, at, at, at, at
 		r.NextRetryAt, r.FinishedAt, r.DeadLetteredAt = at, at, at
 		r.Error, r.Errors, r.Result = &f, []ojs.Failure{f}, json.RawMessage(`"old"`)
+		r.History, r.Dependencies = []ojs.Note{{At: at, Worker: "old"}}, &ojs.Dependencies{OrderingKey: "old"}
+		r.Fairness = ojs.Fairness{Key: "old"}
 		out[i] = r
 	}
 	return out
+}
+
+// usedList is a list of no records, in memory that other jobs have left, for up to n.
+func usedList(n int) []storage.Record {
+	list := make([]storage.Record, n)
+	for i, r := range used(n) {
+		list[i] = *r
+	}
+	return list[:0]
 }
 
 // step settles outcomes and claims up to n jobs, in one step.
@@ -389,7 +400,7 @@ var settleClaimCases = []Case{
 		}
 	}},
 	{"settleclaim-15", "SettleClaim/EnqueueTTL", "SettleClaimer.SettleAndClaim", "The first job that has an enqueue TTL ends the claim as one that has a rate limit does, and Claim takes it.", needsSettleClaims, func(c *C) {
-		ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
+		ttl := func(r *storage.Record) { r.EnqueueTTL = c.tick() }
 		got := c.insert(c.job(), c.job(ttl), c.job(), c.job(queue("z"), priority(-2)))
 		was := c.get(got[1])
 		c.stepped(storage.Claim{}, 5, got[0])

@@ -802,7 +802,7 @@ func (w *world) due(t *rapid.T) randomOp {
 
 func (w *world) doDue(n int) storage.Due {
 	want, _ := w.ref.Due(w.ctx, w.now, n, nil)
-	got, err := w.s.Due(w.ctx, w.now, n, make([]storage.Record, 3))
+	got, err := w.s.Due(w.ctx, w.now, n, usedList(3))
 	w.movedBy(want.Moved)
 	w.same("the error of due", err, nil)
 	w.sameJobs("promoted", w.mine(got.Promoted...), want.Promoted)
