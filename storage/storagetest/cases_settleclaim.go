@@ -52,13 +52,13 @@ func used(n int) []*storage.Record {
 	return out
 }
 
-// usedList is a list of no records, in memory that other jobs have left, for up to n.
+// usedList is used, as a list.
 func usedList(n int) []storage.Record {
 	list := make([]storage.Record, n)
 	for i, r := range used(n) {
 		list[i] = *r
 	}
-	return list[:0]
+	return list
 }
 
 // step settles outcomes and claims up to n jobs, in one step.

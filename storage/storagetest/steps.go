@@ -231,7 +231,7 @@ func (c *C) reopen() {
 
 func (c *C) due() storage.Due {
 	c.tb.Helper()
-	d, err := c.S.Due(c.ctx, c.now, 1000, usedList(4))
+	d, err := c.S.Due(c.ctx, c.now, 1000, usedList(4)[:2])
 	c.noErr("Due", err)
 	return d
 }
