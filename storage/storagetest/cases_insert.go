@@ -11,8 +11,11 @@ import (
 
 var insertCases = []Case{
 	{"insert-1", "Insert/Stores", "Storage.Insert", "A job that was inserted is there as it was given, with the version that Insert returned.", needsNothing, func(c *C) {
+		far := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
 		for _, r := range []storage.Record{c.job(), c.job(scheduled(time.Hour)), c.job(pending),
-			c.job(queue("other"), priority(-5), expires(time.Hour), limited("k"))} {
+			c.job(queue("other"), priority(-5), expires(time.Hour), limited("k")),
+			c.job(func(r *storage.Record) { r.EnqueuedAt = far }),
+			c.job(func(r *storage.Record) { r.StartedAt = far })} {
 			out, err := c.insertBatch(r)
 			c.noErr("Insert", err)
 			if len(out) != 1 || out[0].Version == 0 {

@@ -253,20 +253,24 @@ var deleteCases = []Case{
 					c.failf("Settle to another queue: %v", s.Err)
 				}
 			}
-			first, second, third := c.job(queue("empty")), c.job(queue("empty")), c.job(queue("empty"))
-			forget(c.job(queue("empty")))
-			c.insert(first)
-			move(first.ID)
-			forget(c.job(queue("other")))
-			c.insert(second, third)
-			counts, err := c.S.Counts(c.ctx)
-			c.noErr("Counts", err)
-			for _, want := range []storage.Count{{Queue: "other", State: ojs.StateAvailable, N: 1},
-				{Queue: "empty", State: ojs.StateAvailable, N: 2}} {
+			has := func(name string, n int) {
+				c.tb.Helper()
+				counts, err := c.S.Counts(c.ctx)
+				c.noErr("Counts", err)
+				want := storage.Count{Queue: name, State: ojs.StateAvailable, N: n}
 				if !slices.Contains(counts, want) {
 					c.failf("%+v are there, not %+v", counts, want)
 				}
 			}
+			first, second, third := c.job(queue("empty")), c.job(queue("empty")), c.job(queue("empty"))
+			forget(c.job(queue("empty")))
+			c.insert(first)
+			has("empty", 1)
+			move(first.ID)
+			forget(c.job(queue("other")))
+			has("other", 1)
+			c.insert(second, third)
+			has("empty", 2)
 			c.order(storage.Claim{Queues: []string{"empty", "other"}}, second.ID, third.ID, first.ID)
 		}},
 	{"delete-2", "Delete/AllOrNothing", "Storage.Delete",
