@@ -242,7 +242,8 @@ var deleteCases = []Case{
 			// Jobs come to a queue that has lost all that it had, and others stay.
 			forget := func(r storage.Record) {
 				c.insert(r)
-				c.settled(c.claimOf(storage.Claim{Queues: []string{r.Queue}, Max: 1})[0], c.to(ojs.StateCompleted))
+				active := c.claimOf(storage.Claim{Queues: []string{r.Queue}, Max: 1})[0]
+				c.settled(active, c.to(ojs.StateCompleted))
 				_, err := c.S.Delete(c.ctx, []string{r.ID})
 				c.noErr("Delete", err)
 			}
