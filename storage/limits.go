@@ -48,7 +48,8 @@ type LimitName struct {
 // A claim is a start, with Claim.Limits or without [limit-3]. Unclaim takes the start
 // back [limit-10]. A start that is later than now, since clocks differ, counts [limit-3].
 // A storage forgets starts that count for no bound, and may not know the starts from
-// before a key, queue or type had its first rate or throttle.
+// before a key, queue or type had its first rate or throttle. It keeps the others,
+// however many limits there are [limit-17].
 //
 // Each job that a claim takes counts before the next [limit-1]. A job that may not start
 // is skipped and stays where it is, unless a limit of its key holds it back and has
@@ -80,9 +81,10 @@ type Limited struct {
 
 	// Closed are the keys whose jobs wait and whose limits the claim has found closed
 	// [limit-16]. A key that an earlier claim of this handle has told is told again after
-	// a job of it has started, and not before unless the handle forgot [limit-16]. A
-	// claim that has all that it wants may leave them to the next one [limit-16]. The
-	// order is open, and a key may have several entries [limit-16].
+	// its limit has let a job with the same bounds start, and not before unless the
+	// handle forgot [limit-16]. A claim that has all that it wants may leave them to the
+	// next one [limit-16]. The order is open, and a key may have several entries
+	// [limit-16].
 	Closed []ClosedKey
 }
 

@@ -24,15 +24,16 @@ import (
 //   - A closed lane keeps its buckets, or its groups, out of the order of claims. A lane
 //     that holds back may be open still: claims look at the lanes of each job that they
 //     take. A lane that is closed holds back, unless its counter is in dirty, or the lane
-//     is in opening and its time has come. settleLimits looks at these before each job.
+//     is in opening and its time has come. settleLimits looks at these before each job. A
+//     lane without jobs is open.
 //   - So a claim costs the same however many lanes are closed.
 //
 // Jobs without a limit meet none of this but two comparisons (job.counts).
 type limits struct {
 	byName  map[storage.LimitName]*counter
-	opening scheduler.Heap[*lane] // closed lanes that open with time and have jobs
+	opening scheduler.Heap[*lane] // closed lanes that open with time
 	dirty   []*counter            // whose lanes may be other than they were
-	holding int                   // lanes that are closed and have jobs
+	holding int                   // closed lanes
 	told    time.Time             // the latest storage.Notice.Opens
 	sweep   int                   // the number of counters at which to drop idle ones
 	claim   *storage.Limited      // of the claim that is under way; nil: none obeys limits
@@ -48,7 +49,7 @@ type counter struct {
 	window  int64          // how long a start counts at most
 	most    int            // starts that count at most
 	setting *ojs.RateLimit // nil: none
-	until   instant        // of the setting; never: it does not end
+	until   instant        // of the setting, if there is one; never: it does not end
 	blocked instant        // never: it is not
 	last    ojs.RateLimit  // of a key: the bounds of the job that started last
 	lanes   []*lane
@@ -62,8 +63,7 @@ type lane struct {
 	buckets []*bucket     // of a key
 	groups  []*group      // of a queue or type
 	closed  bool
-	holds   bool // it is closed and has jobs
-	said    bool // a claim has said so (storage.Limited.Closed); no more once it opens or has no jobs
+	said    bool // a claim has said so (storage.Limited.Closed); no more once it opens
 	opens   scheduler.Item[*lane]
 }
 
@@ -90,7 +90,7 @@ func (g *group) held() bool {
 func (x *limits) counter(name storage.LimitName) *counter {
 	c := x.byName[name]
 	if c == nil {
-		c = &counter{LimitName: name, until: never, blocked: never}
+		c = &counter{LimitName: name, blocked: never}
 		x.byName[name] = c
 	}
 	return c
@@ -113,9 +113,7 @@ func (x *limits) lane(own *ojs.RateLimit) *lane {
 
 // remembers has the counter keep the starts that bounds count.
 func (c *counter) remembers(b *ojs.RateLimit) {
-	if b.Rate.Limit > 0 {
-		c.window, c.most = max(c.window, int64(b.Rate.Per)), max(c.most, b.Rate.Limit)
-	}
+	c.window, c.most = max(c.window, int64(b.Rate.Per)), max(c.most, b.Rate.Limit)
 	if b.Throttle.Limit > 0 {
 		c.window = max(c.window, storage.Gap(b.Throttle))
 	}
@@ -125,10 +123,7 @@ func (c *counter) remembers(b *ojs.RateLimit) {
 func (x *limits) join(b *bucket) {
 	l := b.lane
 	b.laneAt = len(l.buckets)
-	if l.buckets = append(l.buckets, b); len(l.buckets) == 1 {
-		x.touch(l.of) // nothing has kept the lane up to date
-		x.tally(l)
-	}
+	l.buckets = append(l.buckets, b)
 }
 
 // leave takes out a bucket that has become empty.
@@ -141,25 +136,24 @@ func (x *limits) leave(b *bucket) {
 	if l.buckets = l.buckets[:last]; last > 0 {
 		return
 	}
-	x.opening.Remove(&l.opens)
-	x.tally(l)
-	l.said = false
-	c := l.of
-	if len(c.lanes) > 1 {
+	x.shut(l, false)
+	if c := l.of; len(c.lanes) > 1 {
 		c.lanes = slices.DeleteFunc(c.lanes, func(other *lane) bool { return other == l })
 	}
 }
 
-// tally counts the closed lanes with jobs.
-func (x *limits) tally(l *lane) {
-	holds := l.closed && len(l.buckets)+len(l.groups) > 0
-	if holds != l.holds {
-		if l.holds = holds; holds {
-			x.holding++
-		} else {
-			x.holding--
-		}
+// shut closes or opens a lane, if it is not so. Its jobs are where they were.
+func (x *limits) shut(l *lane, closed bool) {
+	if closed == l.closed {
+		return
 	}
+	if l.closed = closed; closed {
+		x.holding++
+		return
+	}
+	x.holding--
+	x.opening.Remove(&l.opens)
+	l.said = false
 }
 
 // bind gives a group the lanes of its queue and type.
@@ -172,10 +166,7 @@ func (x *limits) bind(g *group) {
 		if c := x.byName[id]; c != nil {
 			l := c.lanes[0]
 			g.lanes = append(g.lanes, l)
-			if l.groups = append(l.groups, g); len(l.groups) == 1 {
-				x.touch(c) // nothing has kept the lane up to date
-				x.tally(l)
-			}
+			l.groups = append(l.groups, g)
 		}
 	}
 }
@@ -185,8 +176,7 @@ func (x *limits) unbind(g *group) {
 	for _, l := range g.lanes {
 		l.groups = slices.DeleteFunc(l.groups, func(other *group) bool { return other == g })
 		if len(l.groups) == 0 {
-			x.opening.Remove(&l.opens)
-			x.tally(l)
+			x.shut(l, false)
 		}
 	}
 }
@@ -216,7 +206,9 @@ func (x *limits) active(j *job, by int) (awaited bool) {
 		c.active += by
 		x.touch(c)
 		for _, l := range c.lanes {
-			awaited = awaited || l.closed && len(l.buckets)+len(l.groups) > 0
+			if l.closed {
+				awaited = true
+			}
 		}
 	})
 	return awaited
@@ -280,12 +272,12 @@ func (l *lane) closes(now int64) storage.ClosedKey {
 func (l *lane) open(now int64) (at int64, open bool) {
 	c, b := l.of, l.bounds(now)
 	at, waits := storage.Opens(&b, c.active, c.starts, now)
-	if waits {
-		at = 0
-	} else if at = max(at, int64(c.blocked)); at <= now {
-		return at, true
+	if !waits {
+		if at = max(at, int64(c.blocked)); at <= now {
+			return 0, true
+		}
 	}
-	if c.setting != nil && c.until != never && int64(c.until) > now && (at == 0 || int64(c.until) < at) {
+	if c.setting != nil && int64(c.until) > now && (at == 0 || int64(c.until) < at) {
 		at = int64(max(c.until, c.blocked)) // the lane has other bounds then
 	}
 	return at, false
@@ -326,9 +318,6 @@ func (r *ready) settleLimits(now time.Time) {
 	for it, due := x.opening.PopDue(now); due; it, due = x.opening.PopDue(now) {
 		r.look(it.Value, now)
 	}
-	if len(x.dirty) == 0 {
-		return
-	}
 	for _, c := range x.dirty {
 		c.dirty = false
 		for _, l := range c.lanes {
@@ -354,32 +343,32 @@ func (l *lane) waits() bool {
 
 // look closes or opens a lane.
 func (r *ready) look(l *lane, now time.Time) {
-	x := &r.limits
-	x.opening.Remove(&l.opens)
 	if len(l.buckets) == 0 && len(l.groups) == 0 {
 		return
 	}
+	x := &r.limits
 	at, open := l.open(now.UnixNano())
-	waits := l.waits()
-	if closed := !open && waits; closed != l.closed {
-		l.closed = closed
-		x.tally(l)
+	if closed := !open && l.waits(); closed != l.closed {
+		x.shut(l, closed)
 		r.refreshLane(l)
 	}
 	if !l.closed {
-		l.said = false
-	} else if !l.said && x.claim != nil && l.of.Kind == storage.LimitKey {
+		return
+	}
+	if !l.said && x.claim != nil && l.of.Kind == storage.LimitKey {
 		l.said = true
 		x.claim.Closed = append(x.claim.Closed, l.closes(now.UnixNano()))
 	}
-	if !open && waits && at != 0 {
+	if at != 0 {
 		x.opening.Push(&l.opens, time.Unix(0, at))
+	} else {
+		x.opening.Remove(&l.opens)
 	}
 }
 
 // idle reports whether the counter has nothing that a new one would not have.
 func (c *counter) idle(now int64) bool {
-	if c.active > 0 || c.settingAt(now) != nil || c.blocked != never && int64(c.blocked) > now {
+	if c.active > 0 || c.settingAt(now) != nil || int64(c.blocked) > now {
 		return false
 	}
 	for _, l := range c.lanes {

@@ -29,7 +29,7 @@ func (s *Storage) SetLimit(
 		end = math.MaxInt64
 	}
 	return s.setLimit(ctx, limit, func(c *counter) {
-		c.setting, c.until = nil, never
+		c.setting = nil
 		if bounds.Bounds() {
 			c.setting = &ojs.RateLimit{
 				Concurrency: bounds.Concurrency,
@@ -121,7 +121,7 @@ func (s *Storage) GetLimit(
 	defer s.leave()
 	c := s.ready.limits.byName[limit]
 	if c == nil && limit.Kind != storage.LimitKey { // it has no bounds, and may have jobs
-		c = &counter{LimitName: limit, until: never, blocked: never}
+		c = &counter{LimitName: limit, blocked: never}
 		for _, types := range s.ready.queues {
 			for _, g := range types {
 				if c.has(g) {

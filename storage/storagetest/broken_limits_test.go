@@ -1,6 +1,7 @@
 package storagetest_test
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,20 @@ var _ = register([]fault{
 			}
 			c.Limits = nil
 		})},
+	{"limits of the latest hundred keys only", "limit-17", func(b *broken) {
+		var mu sync.Mutex
+		first := make(map[string]int)
+		changeLimit(func(l *ojs.RateLimit) {
+			mu.Lock()
+			defer mu.Unlock()
+			n, seen := first[l.Key]
+			if !seen {
+				first[l.Key] = len(first)
+			} else if len(first)-n > 100 {
+				*l = ojs.RateLimit{Key: l.Key, Concurrency: 1000}
+			}
+		})(b)
+	}},
 	{"one more at once", "limit-1 limit-2 limit-5 race-7", changeLimit(func(l *ojs.RateLimit) {
 		if l.Concurrency > 0 {
 			l.Concurrency++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -342,6 +343,20 @@ var limitCases = []Case{
 			c.obeying(9)
 			c.endsNow(got[4])
 			c.obeying(9, got[2])
+
+			// A waiting job starts in its turn, even if others that waited are gone.
+			two := atOnce("two", 1)
+			got = c.insert(c.job(two), c.job(two, jobType("a")), c.job(two, jobType("b")))
+			c.obeying(9, got[0])
+			c.settled(c.get(got[1]), c.to(ojs.StateCancelled))
+			c.endsNow(got[0])
+			c.obeying(9, got[2])
+			left := c.insert(c.job(two))
+			c.obeying(9)
+			c.settled(c.get(left[0]), c.to(ojs.StateCancelled))
+			c.endsNow(got[2])
+			c.obeying(9)
+			c.obeying(9, c.insert(c.job(two))[0])
 		},
 	},
 	{
@@ -384,35 +399,49 @@ var limitCases = []Case{
 			c.setLimit(storage.LimitName{Kind: storage.LimitQueue, Name: "a"}, ojs.RateLimit{})
 			c.obeying(9, more[0])
 
-			// A limit goes on, and ends, while there is no job of its type.
-			name := storage.LimitName{Kind: storage.LimitType, Name: "v"}
-			closedUntil := func(until time.Time) {
-				c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name,
-					ojs.RateLimit{Concurrency: ojs.NoneAtOnce}, until))
-			}
+			// A limit goes on, and ends, while it has no jobs, and is that of new ones.
 			leaves := func(id string) {
-				c.settleAll([]storage.Record{c.get(id)}, func(_ int, r *storage.Record) {
-					r.State, r.FinishedAt = ojs.StateCancelled, c.now
-				})
+				c.settled(c.get(id), c.to(ojs.StateCancelled))
 				_, err := c.S.Delete(c.ctx, []string{id})
 				c.noErr("Delete", err)
 			}
-			until := c.now.Add(time.Minute)
-			for range 2 {
+			for _, name := range []storage.LimitName{
+				{Kind: storage.LimitType, Name: "v"}, {Kind: storage.LimitQueue, Name: "w"},
+			} {
+				closedUntil := func(until time.Time) {
+					c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name,
+						ojs.RateLimit{Concurrency: ojs.NoneAtOnce}, until))
+				}
+				job := func(other string) storage.Record { // in the limit
+					if name.Kind == storage.LimitType {
+						return c.job(jobType("v"), queue(other))
+					}
+					return c.job(jobType(other), queue("w"))
+				}
+				until := c.now.Add(time.Minute)
+				for range 2 {
+					closedUntil(until)
+					held := c.insert(job("x"))
+					c.wantOpens(until)
+					leaves(held[0])
+					until = until.Add(time.Minute)
+					closedUntil(until)
+					c.obeying(9)
+					held = c.insert(job("x"))
+					c.wantOpens(until)
+					leaves(held[0])
+					c.now = until
+					c.obeying(9)
+					c.obeying(9, c.insert(job("x"))[0])
+					until = until.Add(time.Minute)
+				}
 				closedUntil(until)
-				held := c.insert(c.job(jobType("v")))
+				held := c.insert(job("stays"), job("leaves"))
 				c.wantOpens(until)
-				leaves(held[0])
-				until = until.Add(time.Minute)
-				closedUntil(until)
-				c.obeying(9)
-				held = c.insert(c.job(jobType("v")))
+				leaves(held[1])
 				c.wantOpens(until)
-				leaves(held[0])
 				c.now = until
-				c.obeying(9)
-				c.obeying(9, c.insert(c.job(jobType("v")))[0])
-				until = until.Add(time.Minute)
+				c.obeying(9, held[0])
 			}
 		},
 	},
@@ -429,6 +458,12 @@ var limitCases = []Case{
 			c.claims(storage.Claim{Limits: new(storage.Limited), SkipKeys: storage.Keys("k"), Max: 9})
 			c.obeying(9, got[1])
 			c.obeying(9, got[3])
+
+			// It counts in a limit of its type.
+			c.setLimit(storage.LimitName{Kind: storage.LimitType, Name: "t"}, ojs.RateLimit{Concurrency: 2})
+			got = c.insert(c.job(local, jobType("t")), c.job(jobType("t")), c.job(jobType("t")))
+			c.obeying(9, got[0], got[1])
+			c.obeying(9, c.insert(c.job(atOnce("k", 1)))[0])
 		},
 	},
 	{
@@ -453,6 +488,7 @@ var limitCases = []Case{
 			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("k"),
 				ojs.RateLimit{Concurrency: 4, Throttle: ojs.Rate{Limit: 1, Per: time.Millisecond}}, until))
 			c.obeying(1, got[2])
+			c.wantOpens(c.now.Add(time.Millisecond))
 			c.wantLimit(
 				ofKey("k"),
 				storage.Limit{Active: 3, Waiting: 2, Until: until, Opens: c.now.Add(time.Millisecond),
@@ -484,9 +520,31 @@ var limitCases = []Case{
 			c.wantOpens(until.Add(time.Hour))
 			c.setLimit(ofKey("k"), ojs.RateLimit{})
 			c.obeying(9, got[3])
+			c.wantOpens(time.Time{})
+
+			// A job starts when the setting ends that holds it back, or changes.
+			rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: time.Hour}}
+			until = c.now.Add(time.Minute)
+			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("s"), rate, until))
+			got = c.insert(c.job(atOnce("s", 9)), c.job(atOnce("s", 9)))
+			c.obeying(9, got[0])
+			c.wantOpens(until)
+			c.now = until
+			c.obeying(9, got[1])
+			c.setLimit(ofKey("t"), rate)
+			got = c.insert(c.job(atOnce("t", 9)), c.job(atOnce("t", 9)))
+			c.obeying(9, got[0])
+			c.wantOpens(c.now.Add(time.Hour))
+			c.setLimit(ofKey("t"), ojs.RateLimit{Concurrency: 1})
+			c.wantOpens(time.Time{})
+			c.setLimit(ofKey("t"), rate)
+			c.wantOpens(c.now.Add(time.Hour))
+			c.setLimit(ofKey("t"), ojs.RateLimit{Rate: ojs.Rate{Limit: 9, Per: time.Hour}})
+			c.obeying(9, got[1])
+			c.wantOpens(time.Time{})
 
 			far := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
-			rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 150, Per: time.Hour}}
+			rate = ojs.RateLimit{Rate: ojs.Rate{Limit: 150, Per: time.Hour}}
 			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("many"), rate, far))
 			l, err := c.limits().GetLimit(c.ctx, c.now, ofKey("many"))
 			c.noErr("GetLimit", err)
@@ -503,6 +561,22 @@ var limitCases = []Case{
 				c.failf("%d jobs have started within a rate of 150", n)
 			}
 			c.claims(q)
+
+			// Starts under other bounds of the key count.
+			rate.Key, rate.Rate.Limit = "more", 2
+			c.claims(q, c.insert(c.job(queue("many"), limit(rate)))...)
+			last := c.insert(c.job(queue("many"), limit(rate), priority(-1)))
+			for i := range many {
+				many[i] = c.job(queue("many"), atOnce("more", 1000))
+			}
+			c.insertAll(many)
+			if n := len(c.claimOf(q)); n != len(many) {
+				c.failf("%d of %d jobs without a rate have started", n, len(many))
+			}
+			c.claims(q)
+			q.SkipKeys = storage.Keys("many")
+			c.now = c.now.Add(time.Hour)
+			c.claims(q, last[0])
 		},
 	},
 	{
@@ -573,6 +647,16 @@ var limitCases = []Case{
 			}
 			c.obeying(9, got[0])
 			c.wantOpens(c.now.Add(time.Hour))
+
+			// Its start may be from before the limit of its type.
+			old := c.insert(c.job(jobType("t")))
+			c.obeying(1, old[0])
+			c.setLimit(storage.LimitName{Kind: storage.LimitType, Name: "t"},
+				ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: time.Minute}})
+			c.unclaim(1, heldOf(c.get(old[0])))
+			c.obeying(1, old[0])
+			c.insert(c.job(jobType("t")))
+			c.wantOpens(c.now.Add(time.Minute))
 		},
 	},
 	{
@@ -1038,6 +1122,14 @@ var limitCases = []Case{
 			c.claims(storage.Claim{Types: []string{"s"}, Max: 9}, second[0])
 			tells(storage.ClosedKey{Key: "s", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 1})
 
+			// A job of the key that ends is no start.
+			both := c.insert(c.job(atOnce("two", 9)), c.job(atOnce("two", 9)))
+			c.obeying(9, both...)
+			c.insert(c.job(atOnce("two", 1)))
+			tells(storage.ClosedKey{Key: "two", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 2})
+			c.endsNow(both[0])
+			tells()
+
 			// If another limit holds a job back, its key may be open, or be local.
 			stopped := storage.LimitName{Kind: storage.LimitType, Name: "stopped"}
 			c.setLimit(stopped, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
@@ -1049,6 +1141,62 @@ var limitCases = []Case{
 				c.insert(c.job(key, jobType("stopped")))
 			}
 			tells()
+		},
+	},
+	{
+		"limit-17",
+		"Limits/Many",
+		"Limited",
+		"A limit is kept while it counts a start, has jobs, a setting or a block, however many other limits come and go.",
+		needsLimits,
+		func(c *C) {
+			s := c.limits()
+			until := c.now.Add(time.Hour)
+			none := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
+			hour := ojs.Rate{Limit: 1, Per: time.Hour}
+			jobs := map[string]func(*storage.Record){
+				"active":   atOnce("active", 1),
+				"block":    atOnce("block", 1),
+				"rate":     limit(ojs.RateLimit{Key: "rate", Rate: hour}),
+				"set":      atOnce("set", 1),
+				"throttle": limit(ojs.RateLimit{Key: "throttle", Throttle: hour}),
+			}
+			c.obeying(1, c.insert(c.job(jobs["active"]))[0])
+			c.noErr("BlockLimit", s.BlockLimit(c.ctx, c.now, ofKey("block"), until))
+			c.noErr("SetLimit", s.SetLimit(c.ctx, c.now, ofKey("set"), none, until))
+			waits := c.insert(c.job(atOnce("waits", ojs.NoneAtOnce)))
+			for _, key := range []string{"rate", "throttle"} {
+				id := c.insert(c.job(jobs[key]))[0]
+				c.obeying(1, id)
+				c.endsNow(id)
+			}
+
+			for i := range 3 {
+				c.noErr("SetLimit", s.SetLimit(c.ctx, c.now, ofKey("ends"), none, c.now.Add(time.Second)))
+				c.noErr("BlockLimit", s.BlockLimit(c.ctx, c.now, ofKey("ends"), c.now.Add(time.Second)))
+				c.now = c.now.Add(time.Minute)
+				others := make([]storage.Record, 100)
+				for k := range others {
+					others[k] = c.job(atOnce(fmt.Sprint(i, "-", k), 1))
+				}
+				c.insertAll(others)
+				others = c.claimOf(storage.Claim{Limits: new(storage.Limited), Max: 100})
+				if len(others) != 100 {
+					c.failf("%d of 100 jobs of other keys have started", len(others))
+				}
+				c.settleAll(others, func(_ int, r *storage.Record) { c.to(ojs.StateCompleted)(r) })
+				c.obeying(1)
+			}
+
+			held := make(map[string]string)
+			for _, key := range slices.Sorted(maps.Keys(jobs)) {
+				held[key] = c.insert(c.job(jobs[key]))[0]
+			}
+			c.wantOpens(until)
+			c.setLimit(ofKey("waits"), ojs.RateLimit{Concurrency: 1})
+			c.obeying(1, waits[0])
+			c.now = until
+			c.obeying(9, held["block"], held["rate"], held["set"], held["throttle"])
 		},
 	},
 	{
