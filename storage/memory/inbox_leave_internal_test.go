@@ -134,8 +134,8 @@ func TestInboxSaysThatItHasSome(t *testing.T) {
 			t.Fatal("jobs are in the inbox, and it says that there are none")
 		}
 	}
-	if s.all.n != jobs+1 {
-		t.Errorf("%d jobs have been taken in", s.all.n)
+	if n := s.all.count(); n != jobs+1 {
+		t.Errorf("%d jobs have been taken in", n)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 type index struct {
 	chunks []*chunk // none of them is empty
 	last   uint64
-	n      int
 	spare  []*chunk
 }
 
@@ -55,7 +54,6 @@ func (x *index) addAs(j *job, ord uint64) uint64 {
 	c.entries[c.used] = entry{ord, j}
 	c.used++
 	c.live++
-	x.n++
 	return ord
 }
 
@@ -65,11 +63,10 @@ func (x *index) remove(ord uint64) {
 	c := x.chunks[i]
 	c.entries[k].job = nil
 	c.live--
-	x.n--
 	switch {
 	case c.live == 0:
 		x.drop(i)
-	case c.live <= chunkSize/4 && c.used == chunkSize:
+	case c.live <= chunkSize/4:
 		x.merge(i)
 	}
 }
@@ -93,7 +90,7 @@ func (x *index) drop(i int) {
 // merge joins a chunk that is almost empty with the next if that is, too: jobs that stay
 // for long among many that do not would hold a chunk each.
 func (x *index) merge(i int) {
-	if i+1 >= len(x.chunks) {
+	if i+1 >= len(x.chunks) { // it may have room for more
 		return
 	}
 	c, next := x.chunks[i], x.chunks[i+1]
@@ -114,7 +111,6 @@ func (x *index) merge(i int) {
 		joined.entries[k].ord = joined.entries[joined.live-1].ord
 	}
 	*c = joined
-	next.live = 0
 	x.drop(i + 1)
 }
 
@@ -132,9 +128,8 @@ func (x *index) after(ord uint64) (chunk, at int) {
 		return chunk, 0
 	}
 	c := x.chunks[chunk]
-	if first := c.entries[0].ord; ord >= first && ord-first < uint64(c.used)-1 &&
-		c.entries[ord-first].ord == ord {
-		return chunk, int(ord-first) + 1 // numbers without gaps
+	if k := ord - c.entries[0].ord; k < uint64(c.used) && c.entries[k].ord == ord {
+		return chunk, int(k) + 1 // numbers without gaps
 	}
 	return chunk, sort.Search(c.used, func(i int) bool { return c.entries[i].ord > ord })
 }

@@ -116,8 +116,8 @@ func TestInsertsBesideDeletions(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.takeIn()
-	if s.jobs.n != inserted-deleted || s.all.n != s.jobs.n {
-		t.Errorf("%d in the table, %d in all, want %d", s.jobs.n, s.all.n, inserted-deleted)
+	if n := s.all.count(); s.jobs.n != inserted-deleted || n != s.jobs.n {
+		t.Errorf("%d in the table, %d in all, want %d", s.jobs.n, n, inserted-deleted)
 	}
 	strays := 0
 	s.all.from(0, func(e entry) bool {
