@@ -71,8 +71,8 @@ type Limited struct {
 
 	// Opens is when time alone next lets a job start that the claim asks for and a limit
 	// holds back [limit-3, limit-4]. It may be earlier if several limits hold a job back.
-	// It is zero if no limit opens with time or the claim took all that it wanted
-	// [limit-3, limit-4].
+	// It is zero if no limit opens with time, or if the claim took all that it wanted
+	// [limit-3, limit-4] or ended because of Now [limit-14].
 	Opens time.Time
 
 	// Held says that limits hold back jobs that the claim asks for [limit-1]. It may be

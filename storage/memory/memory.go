@@ -261,7 +261,7 @@ func (s *Storage) insertPrepared(
 			j.rest.counted = true
 			j.rest.whole.Wait(&batch[i])
 		}
-		if !batch[i].IDIsNew && s.floor > 0 {
+		if !batch[i].IDIsNew {
 			j.setVersion(s.floor + 1)
 		}
 		s.enlist(j)
@@ -319,7 +319,7 @@ func (s personal) Claim(
 		return dst, err
 	}
 	defer s.leave()
-	t := taker{list: dst, before: len(dst), left: c.Max}
+	t := taker{list: dst, left: c.Max}
 	s.claimJobs(now, c, &t)
 	return t.list, nil
 }
@@ -388,23 +388,19 @@ func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 
 // taker is where a claim's jobs go.
 type taker struct {
-	list   []storage.Record  // the jobs are appended to it
-	before int               // how long it was
-	into   []*storage.Record // if it is not nil, its records become the jobs instead
-	n      int               // how many records of into are jobs by now
-	left   int               // how many more jobs there may be
+	list []storage.Record  // the jobs are appended to it
+	into []*storage.Record // if it is not nil, its records become the jobs instead
+	n    int               // how many jobs there are
+	left int               // how many more there may be
 	// the first job that has an uncounted rate limit or an enqueue TTL ends the claim
 	unlimited bool
 }
 
-// taken is how many jobs there are.
-func (t *taker) taken() int { return t.n + len(t.list) - t.before }
-
 // room is for one more job, and holds garbage.
 func (t *taker) room() (r *storage.Record) {
 	t.left--
+	t.n++
 	if t.into != nil {
-		t.n++
 		return t.into[t.n-1]
 	}
 	t.list, r = another(t.list)
@@ -429,7 +425,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 			switch {
 			case s.holdsBack(j, now, c.Limits, ends):
 				return true
-			case c.Limits.Now > 0 && t.taken() >= c.Limits.Now:
+			case c.Limits.Now > 0 && t.n >= c.Limits.Now:
 				t.left = 0
 				return false
 			}
@@ -511,9 +507,7 @@ func (s *Storage) settleOne(near uint32, now time.Time, to *storage.Record, same
 		return *refused
 	}
 	settled := s.applyChange(j, to, sameJob)
-	if len(s.toCount) > 0 {
-		settled.Moved = s.count(now, nil)
-	}
+	settled.Moved = s.count(now, nil)
 	return settled
 }
 
@@ -542,7 +536,7 @@ func (s *Storage) applyChange(j *job, to *storage.Record, sameJob bool) storage.
 		s.edit(j, to)
 		return storage.Settled{Version: j.version}
 	}
-	if from == ojs.StatePending && to.State != from && j.marks&awaited != 0 {
+	if to.State != from {
 		s.takeTurn(j)
 	}
 	s.displace(j)
@@ -777,9 +771,7 @@ func (s *Storage) delete(j *job) {
 	s.jobs.remove(j)
 	s.forgetIfEmpty(j.kind.home)
 	s.leaves(j.kind)
-	if len(s.logs) > 0 {
-		delete(s.logs, j.id)
-	}
+	delete(s.logs, j.id)
 }
 
 // Close implements storage.Storage. It forgets every job.

@@ -191,6 +191,12 @@ var fairCases = []Case{
 			b = c.tenant(5, fair("b"))
 			c.inTurn(storage.Claim{}, a[1], b[0], a[2], b[1], a[3], b[2], a[4], b[3], a[5], b[4])
 
+			// A job whose round is that of one before is back in it.
+			a = c.tenant(2, fair("a"))
+			b = c.tenant(1, fair("b"))
+			back(activated(b[0]))
+			c.inTurn(storage.Claim{}, a[0], b[0], a[1])
+
 			// A job whose key has changed is back where it became available, alone.
 			a = c.tenant(3, fair("a"))
 			b = c.tenant(2, fair("b"))

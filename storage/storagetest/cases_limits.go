@@ -316,6 +316,8 @@ var limitCases = []Case{
 			c.now = begin.Add(time.Hour)
 			c.obeying(9, got[2])
 			c.wantOpens(begin.Add(time.Hour + 2500*time.Millisecond))
+			c.now = begin.Add(time.Hour + 2500*time.Millisecond)
+			c.claims(storage.Claim{Queues: []string{"q"}, Limits: new(storage.Limited), Max: 9}, got[3])
 		},
 	},
 	{
@@ -1003,6 +1005,16 @@ var limitCases = []Case{
 			now = c.insert(c.job(priority(5)), c.job(jobType("set"), priority(5)))
 			c.claims(storage.Claim{Limits: &storage.Limited{Now: 1}, Max: 9}, now[0])
 			c.claims(storage.Claim{Limits: &storage.Limited{Now: 1}, Max: 9}, now[1])
+			throttle := limit(ojs.RateLimit{Key: "t", Throttle: ojs.Rate{Limit: 1, Per: time.Minute}})
+			late := c.insert(c.job(throttle, priority(7)), c.job(throttle, priority(7)))
+			c.obeying(1, late[0])
+			now = c.insert(c.job(atOnce("m", 3), priority(6)), c.job(atOnce("m", 3), priority(6)))
+			done := &storage.Limited{Now: 1}
+			if c.claims(storage.Claim{Limits: done, Max: 9}, now[0]); !done.Opens.IsZero() {
+				c.failf("the claim has ended at a job that may start, and limits open at %v", done.Opens)
+			}
+			c.settled(c.get(late[1]), c.to(ojs.StateCancelled))
+			c.settled(c.get(now[1]), c.to(ojs.StateCancelled))
 
 			name.Name = "closed"
 			c.setLimit(name, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})

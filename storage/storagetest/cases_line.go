@@ -109,6 +109,18 @@ var lineCases = []Case{
 			c.hasTurn(l[2], last)
 			c.wantMoved("the end", c.endsBy(l[2], isCancelled), is(last, isAvailable))
 
+			// A job that changes in line stays there.
+			l = c.line("changed", 3)
+			r := c.get(l[1])
+			r.Priority = 5
+			if s := c.settle(r); s.Err != nil {
+				c.failf("Settle of a job in line: %v", s.Err)
+			}
+			c.hasTurn(l...)
+			c.wantMoved("the end", c.ends(c.get(l[0]), isCancelled).Moved, is(l[1], isAvailable))
+			c.hasTurn(l[1:]...)
+			c.claim(1000)
+
 			// Jobs deleted in line leave nothing that a job of another line meets.
 			l = c.line("deleted", 4)
 			for _, id := range l[1:3] {

@@ -20,6 +20,16 @@ var versionCases = []Case{
 			c.order(storage.Claim{Types: []string{"a@"}}, got[1], got[4])
 			c.order(storage.Claim{Types: []string{"a"}}, got[0], got[3])
 			c.order(storage.Claim{}, got[2])
+
+			// An available job may be given another version.
+			got = c.insert(c.job(jobType("a"), version("1.0")), c.job(jobType("a"), version("1.0")))
+			r := c.get(got[0])
+			r.TypeVersion = "3.0"
+			if s := c.settle(r); s.Err != nil {
+				c.failf("Settle to another version: %v", s.Err)
+			}
+			c.order(storage.Claim{Types: []string{"a@<2.0"}}, got[1])
+			c.order(storage.Claim{Types: []string{"a@3.0"}}, got[0])
 		}},
 	{"version-2", "Claim/VersionRanges", "Capabilities.Versions",
 		"A range takes the versions in it, by their numbers, and skips the other jobs of the type.",
