@@ -1044,7 +1044,7 @@ var limitCases = []Case{
 						if is(n) || n.Everything {
 							return
 						}
-					case <-wall.After(10 * time.Second):
+					case <-wall.After(patience):
 						c.failf("no notice of %s", what)
 					}
 				}
