@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs/internal/memdir"
 )
 
 // Server is a running server.
@@ -57,8 +59,8 @@ func Main(m *testing.M, dsn *string) int {
 	return m.Run()
 }
 
-// Start makes a server and waits until it answers.
-func Start() (*Server, error) { return StartIn("") }
+// Start makes a server in memory, if there is room, and waits until it answers.
+func Start() (*Server, error) { return StartIn(memdir.Dir()) }
 
 // StartIn is Start beneath a directory ("": the system's for temporary files), with
 // settings such as "fsync=on" that go before those of tests.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -12,7 +13,7 @@ import (
 func (s *Server) Standby() (*Server, error) {
 	b := &Server{bin: s.bin, as: s.as, settings: s.settings}
 	var err error
-	if b.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+	if b.dir, err = os.MkdirTemp(filepath.Dir(s.dir), "pgtest"); err != nil {
 		return nil, err
 	}
 	if err := b.follow(s); err != nil {

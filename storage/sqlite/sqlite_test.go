@@ -20,6 +20,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/crashtest"
 	"github.com/ojsengine/ojs/internal/limittest"
+	"github.com/ojsengine/ojs/internal/memdir"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) {
 	limittest.Child(openForCrash)
 	lookAsChild()
 	holdAsChild()
+	_ = os.Setenv("TMPDIR", memdir.Dir()) // for testing.T.TempDir
 	goleak.VerifyTestMain(m)
 }
 
