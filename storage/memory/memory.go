@@ -369,9 +369,7 @@ func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 			round = j.rest.round
 		}
 		r := j.record()
-		if j.counts() {
-			s.ready.limits.takeBack(j, r.StartedAt)
-		}
+		s.ready.limits.takeBack(j, r.StartedAt)
 		s.displace(j)
 		r.Unclaim()
 		s.set(j, &r)
