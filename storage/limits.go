@@ -47,9 +47,9 @@ type LimitName struct {
 //
 // A claim is a start, with Claim.Limits or without [limit-3]. Unclaim takes the start
 // back [limit-10]. A start that is later than now, since clocks differ, counts [limit-3].
-// A storage forgets starts that count for no bound, and may not know the starts from
-// before a key, queue or type had its first rate or throttle. It keeps the others,
-// however many limits there are [limit-17].
+// A storage forgets starts that count for no bound, and may not know the starts of a key
+// from before the first one under a rate or throttle, nor those of a queue or type from
+// before it had one. It keeps the others, however many limits there are [limit-17].
 //
 // Each job that a claim takes counts before the next [limit-1]. A job that may not start
 // is skipped and stays where it is, unless a limit of its key holds it back and has

@@ -258,8 +258,8 @@ var explanations = []string{
 	"IDIsNew says that the id was drawn for this job and no other caller has seen it: a storage need " +
 		"not look for it, nor for the versions that a deleted job with it had",
 
-	"A storage forgets starts that count for no bound, and may not know the starts from before a key, " +
-		"queue or type had its first rate or throttle",
+	"A storage forgets starts that count for no bound, and may not know the starts of a key from before " +
+		"the first one under a rate or throttle, nor those of a queue or type from before it had one",
 	"Held, Opens and Closed may then count such jobs or not",
 	"A queue or type has those of its setting",
 	"A storage with Capabilities.Limits has it",
