@@ -60,11 +60,13 @@ func TestSwallowedCalls(t *testing.T) {
 	start(t, eng)
 	there := newEngine(t, direct)
 	soon := ojs.WithLease(time.Second) // for a claim whose answer comes too late
-	_, err = there.Enqueue(t.Context(), "x", 1, soon)
+	ticket, err := there.Enqueue(t.Context(), "x", 1, soon)
 	must(t, err)
 	if n := <-ran; n != 1 { // told by a notification: the next poll is in an hour
 		t.Errorf("job %d ran", n)
 	}
+	_, err = ticket.Wait(t.Context()) // the job would run again if its result were swallowed
+	must(t, err)
 
 	p.swallow()
 	for line := ""; line != "ojs: postgres: not listening"; {
