@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -26,6 +27,9 @@ var server string
 func TestMain(m *testing.M) {
 	crashtest.Child(openForCrash, beginForCrash)
 	limittest.Child(openForCrash)
+	if os.Getenv("RAPID_CHECKS") == "" { // 100 runs of storagetest.Random take a minute of the server
+		_ = flag.Set("rapid.checks", "25") // the command line comes after
+	}
 	code := pgtest.Main(m, &server)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -47,11 +46,10 @@ const (
 // answer and hold, step by step. A difference is reduced to the shortest way to it that
 // can be found, and printed with the seed.
 //
-// Random makes 25 runs. The flags of pgregory.net/rapid set another number of runs
-// (-rapid.checks) and their length (-rapid.steps), and repeat one (-rapid.seed,
-// -rapid.failfile). RAPID_CHECKS=100 and OJS_SEED=1 in the environment stand for
-// -rapid.checks=100 and -rapid.seed=1, also for packages that do not have the flags. With
-// OJS_RANDOM=10m, Random goes on for ten minutes. With OJS_COVERAGE=1 it logs how often
+// The flags of pgregory.net/rapid set the number of runs (-rapid.checks) and their length
+// (-rapid.steps), and repeat one (-rapid.seed, -rapid.failfile). With OJS_RANDOM=10m in
+// the environment, Random goes on for ten minutes. OJS_SEED=1 stands for -rapid.seed=1,
+// also for packages that do not have the flag. With OJS_COVERAGE=1 it logs how often
 // each operation has met each state and has changed or shown each field there.
 func Random(t *testing.T, cfg Config) {
 	t.Helper()
@@ -80,33 +78,12 @@ func Random(t *testing.T, cfg Config) {
 // randomly is one round of Random.
 func randomly(t rapid.TB, cfg Config) {
 	t.Helper()
-	made, failed := 0, false // once a run has failed, rapid repeats and shortens it
 	rapid.Check(t, func(rt *rapid.T) {
-		if made == cfg.runs() && !failed {
-			return
-		}
-		made++
-		well := false
-		defer func() { failed = failed || !well }()
 		// A run is drawn as one value, so that rapid shows its operations and nothing
 		// else that was drawn.
 		rapid.Custom(func(inner *rapid.T) bool { return newWorld(rt, cfg).play(inner) }).
 			Draw(rt, "all is well")
-		well = true
 	})
-}
-
-// fewRuns is how many runs Random makes where nothing sets their number.
-const fewRuns = 25
-
-// runs is how many runs Random makes at most. rapid bounds them, too.
-func (cfg *Config) runs() int {
-	given := cfg.allRuns || os.Getenv("RAPID_CHECKS") != ""
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
-	if given {
-		return math.MaxInt
-	}
-	return fewRuns
 }
 
 // world is a storage and the reference, which the same things happen to.

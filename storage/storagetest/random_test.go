@@ -40,7 +40,7 @@ func TestRandomReachesEverything(t *testing.T) {
 		Queues: true, Crons: true, Notices: true, SettleClaims: true,
 		Then: true, Orders: true, DependsOn: true, Ordering: true, Fairness: true,
 		Groups: true, Versions: true, Limits: true, Logs: true,
-		coverage: newCoverage(), allRuns: true,
+		coverage: newCoverage(),
 	}
 	missing, wrong := cfg.coverage.missing(cfg)
 	for round := 0; round < 4 && len(missing) > 0 && !t.Failed(); round++ {

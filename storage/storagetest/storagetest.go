@@ -109,7 +109,6 @@ type Config struct {
 	Waived []Waiver
 
 	coverage *coverage // of Random; nil: of its own
-	allRuns  bool      // Random makes as many runs as rapid asks for, although nothing has set their number
 }
 
 // Waiver excuses a storage from a case.
