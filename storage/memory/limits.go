@@ -142,7 +142,7 @@ func (x *limits) leave(b *bucket) {
 	}
 }
 
-// shut closes or opens a lane, if it is not so. Its jobs are where they were.
+// shut sets whether a lane is closed. The caller moves its jobs.
 func (x *limits) shut(l *lane, closed bool) {
 	if closed == l.closed {
 		return

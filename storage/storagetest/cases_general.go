@@ -568,7 +568,7 @@ var durableCases = []Case{
 	}},
 	{"general-8", "General/FarTimes", "package storage, Values", "Each time of a job that has nothing else to tell of comes back, however far off it is, and so does its progress.", needsNothing, func(c *C) {
 		far := []time.Time{
-			time.Unix(0, 0).UTC(), // where clocks begin
+			time.Unix(0, 0).UTC(), // the Unix epoch
 			time.Unix(math.MaxInt64/int64(time.Second), 900_000_000).UTC(),
 			time.Unix(math.MinInt64/int64(time.Second), 0).UTC(),
 		}
