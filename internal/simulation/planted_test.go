@@ -34,7 +34,7 @@ type patch struct {
 }
 
 var patches = []patch{
-	{"a cancel is not told to the handler", "engine/cancel.go",
+	{"a cancel is not told to the handler", "engine/change.go",
 		"c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)", "_ = storage.Held{}"},
 	{"a replaced job is not told to its handler", "engine/enqueue.go",
 		"c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)", "_ = r"},

@@ -170,11 +170,13 @@ func (h *history) events() (list []*event) {
 	return list
 }
 
-// operations are events as the checker wants them.
+// operations are copies of events as the checker wants them. After checkTime a check may
+// still read its own when the next one begins.
 func operations(list []*event, byJob bool) []porcupine.Operation {
 	latest := make(map[*historyCall]int)
 	var out []porcupine.Operation
-	for _, e := range list {
+	for _, listed := range list {
+		e := new(*listed)
 		if !e.alone(byJob) {
 			e.after = latest[e.historyCall]
 		}
