@@ -170,15 +170,14 @@ func (h *history) events() (list []*event) {
 	return list
 }
 
-// operations are copies of events as the checker wants them. After checkTime a check may
-// still read its own when the next one begins.
+// operations are events as the checker wants them.
 func operations(list []*event, byJob bool) []porcupine.Operation {
 	latest := make(map[*historyCall]int)
 	var out []porcupine.Operation
-	for _, listed := range list {
-		e := new(*listed)
+	for _, e := range list {
+		in := input{event: e}
 		if !e.alone(byJob) {
-			e.after = latest[e.historyCall]
+			in.after = latest[e.historyCall]
 		}
 		if e.ordered(byJob) {
 			latest[e.historyCall] = e.part + 1
@@ -187,7 +186,7 @@ func operations(list []*event, byJob bool) []porcupine.Operation {
 		if e.free {
 			end = math.MaxInt64
 		}
-		out = append(out, porcupine.Operation{ClientId: e.client, Input: e, Call: e.began, Return: end})
+		out = append(out, porcupine.Operation{ClientId: e.client, Input: in, Call: e.began, Return: end})
 	}
 	return out
 }

@@ -68,9 +68,15 @@ func (m *model) deleting(f func()) {
 // event is a call of a history, or a part of a call that takes effect by itself.
 type event struct {
 	*historyCall
-	part  int  // from 0 on
-	after int  // the part of the call before which this one cannot be, counted from 1; 0: none
-	free  bool // the call was under way when the history ends: its answer is not looked at
+	part int  // from 0 on
+	free bool // the call was under way when the history ends: its answer is not looked at
+}
+
+// input is an event of one check. It is no part of the event, which a check that has run
+// out of time may still read when the next one begins.
+type input struct {
+	*event
+	after int // the part of the call before which this one cannot be, counted from 1; 0: none
 }
 
 // ordered reports whether the part takes effect before the next parts of its call: a
@@ -112,13 +118,13 @@ func (e *event) step(m *model) (got, want answer, next *model) {
 	return got, want, m
 }
 
-// porcupineModel is the model as the checker wants it. Inputs are events, which hold
-// their answers.
+// porcupineModel is the model as the checker wants it. Inputs hold the
+// answers of their events.
 func porcupineModel(byJob bool) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return &model{ref: NewReference(), byJob: byJob} },
-		Step: func(state, input, _ any) (bool, any) {
-			e, m := input.(*event), state.(*model)
+		Step: func(state, in, _ any) (bool, any) {
+			e, m := in.(input), state.(*model)
 			if m.done[e.historyCall] < e.after {
 				return false, nil
 			}
@@ -127,7 +133,7 @@ func porcupineModel(byJob bool) porcupine.Model {
 		},
 		Equal:             func(a, b any) bool { return a.(*model).equal(b.(*model)) },
 		Hash:              func(state any) uint64 { return state.(*model).hash() },
-		DescribeOperation: func(input, _ any) string { return input.(*event).String() },
+		DescribeOperation: func(in, _ any) string { return in.(input).String() },
 		DescribeState:     func(state any) string { return state.(*model).String() },
 	}
 }

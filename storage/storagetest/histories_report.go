@@ -252,7 +252,7 @@ func (v *violation) longest() ([]*event, *model) {
 		for _, list := range lists {
 			var order []*event
 			for _, op := range list {
-				order = append(order, op.Input.(*event))
+				order = append(order, op.Input.(input).event)
 			}
 			orders = append(orders, order)
 		}
