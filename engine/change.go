@@ -100,8 +100,8 @@ func (c *core) change(
 	}
 }
 
-// reachedBy is which calls, of those that cannot name their jobs, may have brought a job
-// into a state.
+// reachedBy returns what a call has done that brought a job into a state. The event log
+// asks for it where a call cannot name its jobs.
 func reachedBy(state ojs.State) eventlog.Effect {
 	switch {
 	case state == ojs.StateActive:

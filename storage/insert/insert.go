@@ -329,7 +329,7 @@ func (b *inserting) write() error {
 
 func keyed(j *Job) bool { return j.Fairness.Key != "" }
 
-// changes returns the changed jobs that go on, and those that end. Both keep their order.
+// changes splits the changed jobs into those that go on and those that end, in order.
 func (b *inserting) changes() (updated, ended []*Job) {
 	for _, j := range b.changed {
 		if j.State.Terminal() {
