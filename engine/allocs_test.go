@@ -59,18 +59,7 @@ func TestAllocationsOfAJob(t *testing.T) {
 				}
 				must(t, eng.WaitIdle(ctx))
 			}
-			run() // what the first ones make stays
-			// How far ahead the producer gets, and so how many attempts there are,
-			// differs. The least of three rounds is what a job needs.
-			allocs, bytes := math.Inf(1), math.Inf(1)
-			for range 3 {
-				var before, after runtime.MemStats
-				runtime.ReadMemStats(&before)
-				run()
-				runtime.ReadMemStats(&after)
-				allocs = min(allocs, float64(after.Mallocs-before.Mallocs)/jobs)
-				bytes = min(bytes, float64(after.TotalAlloc-before.TotalAlloc)/jobs)
-			}
+			allocs, bytes := allocated(run, jobs)
 			stop()
 			must(t, <-ended)
 			t.Logf("%.1f allocations and %.0f bytes", allocs, bytes)
@@ -79,6 +68,23 @@ func TestAllocationsOfAJob(t *testing.T) {
 			}
 		})
 	}
+}
+
+// allocated returns the allocations of a job and their bytes, where run runs jobs of them.
+// What the first run makes stays. How far ahead the producer gets, and so how much memory
+// waiting jobs need, differs: the least of three more runs is what a job needs.
+func allocated(run func(), jobs float64) (allocs, bytes float64) {
+	run()
+	allocs, bytes = math.Inf(1), math.Inf(1)
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		run()
+		runtime.ReadMemStats(&after)
+		allocs = min(allocs, float64(after.Mallocs-before.Mallocs)/jobs)
+		bytes = min(bytes, float64(after.TotalAlloc-before.TotalAlloc)/jobs)
+	}
+	return allocs, bytes
 }
 
 // eventCount is an observer that keeps nothing.

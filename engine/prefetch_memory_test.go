@@ -36,22 +36,15 @@ func TestAllocationsOfAJobAmongOthers(t *testing.T) {
 			eng.Handle(name, func(context.Context, *ojs.Job[numbered]) error { return nil })
 		}
 		stop := started(t, eng)
-		run := func() {
+		allocs, bytes := allocated(func() {
 			for i := range jobs {
 				_, err := eng.Enqueue(t.Context(), names[i%types], numbered{i, "x"})
 				must(t, err)
 			}
 			must(t, eng.WaitIdle(t.Context()))
-		}
-		run()
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		run()
-		runtime.ReadMemStats(&after)
+		}, jobs)
 		stop()
-		allocs, bytes := float64(after.Mallocs-before.Mallocs)/jobs,
-			float64(after.TotalAlloc-before.TotalAlloc)/jobs
-		if allocs > 4 || bytes > 550 {
+		if allocs > 4 || bytes > 500 {
 			t.Errorf("%d types in turns: a job made %.1f allocations and %.0f bytes", types, allocs, bytes)
 		}
 	}
