@@ -49,7 +49,8 @@ type LimitName struct {
 // back [limit-10]. A start that is later than now, since clocks differ, counts [limit-3].
 // A storage forgets starts that count for no bound, and may not know the starts of a key
 // from before the first one under a rate or throttle, nor those of a queue or type from
-// before it had one. It keeps the others, however many limits there are [limit-17].
+// before it had one. It keeps every other start, however many limits there are
+// [limit-17].
 //
 // Each job that a claim takes counts before the next [limit-1]. A job that may not start
 // is skipped and stays where it is, unless a limit of its key holds it back and has
@@ -80,11 +81,11 @@ type Limited struct {
 	Held bool
 
 	// Closed are the keys whose jobs wait and whose limits the claim has found closed
-	// [limit-16]. A key that an earlier claim of this handle has told is told again after
-	// its limit has let a job with the same bounds start, and not before unless the
-	// handle forgot [limit-16]. A claim that has all that it wants may leave them to the
-	// next one [limit-16]. The order is open, and a key may have several entries
-	// [limit-16].
+	// [limit-16]. A key and bounds that an earlier claim of this handle has told are told
+	// again after a job with these bounds has started [limit-16]. They are not told again
+	// while these bounds let no job start, unless the handle forgot [limit-16]. A claim
+	// that has all that it wants may leave them to the next one [limit-16]. The order is
+	// open, and a key may have several entries [limit-16].
 	Closed []ClosedKey
 }
 

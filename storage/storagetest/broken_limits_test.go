@@ -113,6 +113,25 @@ var _ = register([]fault{
 			closed = l.Closed
 		})(b)
 	}},
+	{"closed keys told again after any start", "limit-16", func(b *broken) {
+		told := make(map[string][]storage.ClosedKey)
+		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
+			had := len(dst)
+			dst, err := b.Storage.Claim(ctx, now, c, dst)
+			if c.Limits == nil {
+				return dst, err
+			}
+			for _, k := range c.Limits.Closed {
+				told[k.Key] = append(told[k.Key], k)
+			}
+			for i := range dst[had:] {
+				if r := &dst[had+i]; r.RateLimit != nil {
+					c.Limits.Closed = append(c.Limits.Closed, told[r.RateLimit.Key]...)
+				}
+			}
+			return dst, err
+		}
+	}},
 	{"one bound told for another", "limit-16", changeLimited(func(l *storage.Limited) {
 		for i := range l.Closed {
 			l.Closed[i].Strategy = ojs.LimitedByConcurrency

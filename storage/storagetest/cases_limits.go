@@ -1141,6 +1141,14 @@ var limitCases = []Case{
 			tells(storage.ClosedKey{Key: "two", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 2})
 			c.endsNow(both[0])
 			tells()
+			// A start under other bounds does not have these told again.
+			done = c.obeying(9, c.insert(c.job(atOnce("two", 9)))[0])
+			if len(done.Closed) > 0 {
+				c.failf("a start under other bounds has the claim tell again of %v", done.Closed)
+			}
+			tells()
+			c.insert(c.job(atOnce("two", 2)))
+			tells(storage.ClosedKey{Key: "two", Strategy: ojs.LimitedByConcurrency, Bound: 2, Current: 2})
 
 			// If another limit holds a job back, its key may be open, or be local.
 			stopped := storage.LimitName{Kind: storage.LimitType, Name: "stopped"}

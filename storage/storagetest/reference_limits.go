@@ -19,15 +19,15 @@ type refLimit struct {
 	setting *ojs.RateLimit
 	until   time.Time
 	blocked time.Time
-	set     bool          // a setting or a block was made
-	closed  bool          // a claim has said so since a job of it started
-	last    ojs.RateLimit // of the job of the key that started last
+	set     bool                   // a setting or a block was made
+	closed  map[ojs.RateLimit]bool // claims have told of these bounds since a job with them started
+	last    ojs.RateLimit          // of the job of the key that started last
 }
 
 // limit returns what there is of a limit.
 func (s *Reference) limit(name storage.LimitName) *refLimit {
 	if s.limits[name] == nil {
-		s.limits[name] = new(refLimit)
+		s.limits[name] = &refLimit{closed: make(map[ojs.RateLimit]bool)}
 	}
 	return s.limits[name]
 }
@@ -165,17 +165,17 @@ func (s *Reference) told(c storage.Claim, skip *storage.KeySet, now time.Time, l
 }
 
 // closes tells of the key of a job that waits, if its limit is closed and no claim has
-// told.
+// told of its bounds.
 func (s *Reference) closes(r *storage.Record, now time.Time, to *storage.Limited) {
 	if r.RateLimit == nil || r.RateLimit.Local {
 		return
 	}
 	name := storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key}
 	l := s.limit(name)
-	if l.closed || s.limitOpens(name, r, now) <= now.UnixNano() {
+	if l.closed[*r.RateLimit] || s.limitOpens(name, r, now) <= now.UnixNano() {
 		return
 	}
-	l.closed = true
+	l.closed[*r.RateLimit] = true
 	b := storage.Override(*r.RateLimit, l.inForce(now))
 	last, blocked := int64(math.MinInt64), int64(math.MinInt64)
 	if n := len(l.starts); n > 0 {
@@ -194,8 +194,8 @@ func (s *Reference) started(r *storage.Record, now time.Time) {
 		l := s.limit(name)
 		l.starts = append(l.starts, now.UnixNano())
 		slices.Sort(l.starts)
-		l.closed = false
 		if name.Kind == storage.LimitKey {
+			delete(l.closed, *r.RateLimit)
 			l.last = *r.RateLimit
 		}
 	}
