@@ -70,9 +70,9 @@ func TestAllocationsOfAJob(t *testing.T) {
 	}
 }
 
-// allocated returns the allocations of a job and their bytes, where run runs jobs of them.
-// What the first run makes stays. How far ahead the producer gets, and so how much memory
-// waiting jobs need, differs: the least of three more runs is what a job needs.
+// allocated returns how many allocations and bytes a job makes, where run runs jobs of
+// them. Later runs use again what the first one makes. How far ahead the producer gets,
+// and so how much memory waiting jobs need, differs: a job needs the least of three runs.
 func allocated(run func(), jobs float64) (allocs, bytes float64) {
 	run()
 	allocs, bytes = math.Inf(1), math.Inf(1)
