@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,16 +21,17 @@ type judge struct {
 	pkg    string // that the binary is of, from the module's root
 	args   []string
 	random bool // the budget of random operations is that of the command line
-	long   bool // it takes most of the time, and listed mutants are spared it
+	long   bool // it takes most of the time: listed mutants are spared it, its tests run together
 	own    bool // tests of the package's insides, not of what it promises
 
-	binary  string
-	limit   limit
-	reached map[int]bool // mutants, by number; nil: not known
+	binary string
+	ready  func() error // it has been tried without a mutant, and the fields below are set
+	whole  trial
+	trials []trial // of the tests by themselves
 }
 
-// limit is how long a judge may take: of the processor, so that a busy machine fails no
-// mutant, and by the clock, for one that waits for ever.
+// limit is how long a judge takes, or may take: of the processor, so that a busy machine
+// fails no mutant, and by the clock, for one that waits for ever.
 type limit struct{ processor, clock time.Duration }
 
 // verdict is what the judges say of a mutant.
@@ -74,45 +75,17 @@ func build(ctx context.Context, judges []judge, overlay, dir string) error {
 	return nil
 }
 
-// warmUp runs each judge without a mutant, which it has to pass, and notes how long it
-// may take and what it reaches.
-func warmUp(ctx context.Context, judges []judge) ([]judge, error) {
-	wall := clock.New()
-	for i := range judges {
-		j := &judges[i]
-		file := fmt.Sprintf("%s.%d.reached", j.binary, i)
-		start := wall.Now()
-		j.limit = limit{10 * time.Minute, 10 * time.Minute}
-		out, used, err := j.start(ctx, planted+"=0", planted+"_REACHED="+file)
-		if err != nil {
-			return nil, fmt.Errorf("the judge fails without a mutant: %w\n%s", err, out)
-		}
-		j.limit = limit{10*used + 5*time.Second, 10*wall.Since(start) + 2*time.Minute}
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		j.reached = make(map[int]bool)
-		for _, id := range strings.Fields(string(b)) {
-			n, err := strconv.Atoi(id)
-			if err != nil {
-				return nil, err
-			}
-			j.reached[n] = true
-		}
-	}
-	return judges, nil
-}
-
-// start runs the judge's binary, in its package's directory. It returns what it printed
-// and how much time of the processor it used.
-func (j *judge) start(ctx context.Context, env ...string) ([]byte, time.Duration, error) {
-	ctx, cancel := clock.New().WithTimeout(ctx, j.limit.clock)
+// start runs the judge's binary with more arguments, in its package's directory. It
+// returns what it printed and how much time of the processor it used.
+func (j *judge) start(
+	ctx context.Context, most limit, more []string, env ...string,
+) ([]byte, time.Duration, error) {
+	ctx, cancel := clock.New().WithTimeout(ctx, most.clock)
 	defer cancel()
 	// A mutant that allocates without end fails, rather than the machine.
 	run := fmt.Sprintf(`ulimit -v 16000000; ulimit -t %d; exec "$0" -test.failfast "$@"`,
-		int(j.limit.processor.Seconds()))
-	args := append([]string{"-c", run, j.binary}, j.args...)
+		int(most.processor.Seconds()))
+	args := slices.Concat([]string{"-c", run, j.binary}, j.args, more)
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir, cmd.Env = j.pkg, append(os.Environ(), env...)
 	var out bytes.Buffer
@@ -122,10 +95,29 @@ func (j *judge) start(ctx context.Context, env ...string) ([]byte, time.Duration
 	if s := cmd.ProcessState; s != nil {
 		used = s.UserTime() + s.SystemTime()
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) || used >= j.limit.processor {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || used >= most.processor {
 		err = errLate
 	}
 	return out.Bytes(), used, err
+}
+
+// upTo returns how the judge judges a mutant: by the tests that reach it, within a limit.
+func (j *judge) upTo(m *mutant) (most limit, args []string, reached bool) {
+	var sum limit
+	var tests []string
+	for _, t := range j.trials {
+		if t.reached[m.id] {
+			sum.processor += t.took.processor
+			sum.clock += t.took.clock
+			tests = append(tests, t.test)
+		}
+	}
+	most.processor = 2*time.Second + 4*min(sum.processor, j.whole.took.processor)
+	most.clock = 20*time.Second + 10*min(sum.clock, j.whole.took.clock)
+	if len(tests) < len(j.trials) {
+		args = []string{only(tests)}
+	}
+	return most, args, len(tests) > 0
 }
 
 var errLate = errors.New("takes too long")
@@ -137,11 +129,18 @@ func verdictOf(ctx context.Context, judges []judge, m *mutant, asked func(*judge
 	m.verdict = verdict{}
 	for i := range judges {
 		j := &judges[i]
-		if !j.reached[m.id] || !asked(j) {
+		if !asked(j) {
+			continue
+		}
+		if err := j.ready(); err != nil {
+			return err
+		}
+		most, args, reached := j.upTo(m)
+		if !reached {
 			continue
 		}
 		m.verdict.reached = m.verdict.reached || !j.own
-		out, _, err := j.start(ctx, fmt.Sprintf("%s=%d", planted, m.id))
+		out, _, err := j.start(ctx, most, args, fmt.Sprintf("%s=%d", planted, m.id))
 		if err == nil {
 			continue
 		}

@@ -19,15 +19,16 @@
 //     an integer (plant.go).
 //  2. go test -c -overlay builds each judge's binary once, with these files
 //     replacing the target's.
-//  3. A run of the judge without a mutant measures its time and notes which mutants it
-//     reaches. The others survive at once.
-//  4. Each mutant is judged by a process of its own, which reads the mutant's number from
-//     the environment: by a quick stage, then by the whole suite, and then by the tests
-//     of the target's package, unless the mutant is listed as one that these pass, too.
-//     The first failed test ends the process. So does a panic in a function that locks
-//     a mutex, which other calls would wait for. A process that takes ten times as long
-//     as the run without a mutant has failed. A listed mutant skips the whole suite,
-//     which takes the most time, unless -again is given.
+//  3. Each test of a quick judge runs by itself without a mutant. This measures its time
+//     and notes which mutants it reaches (reach.go). A long judge runs as a whole. A
+//     mutant that no test reaches survives at once.
+//  4. Each mutant is judged by processes of its own, which read the mutant's number from
+//     the environment: by the quick tests that reach it, then by the whole suite, and
+//     then by the tests of the target's package, unless the mutant is listed as one that
+//     these pass, too. The first failed test ends the process. So does a panic in a
+//     function that locks a mutex, which other calls would wait for. A process that takes
+//     much longer than without the mutant has failed. A listed mutant skips the whole
+//     suite, which takes the most time, unless -again is given.
 //
 // Random operations begin with the same seed in each run. Mutants whose end depends on
 // the schedule of goroutines are listed as "chance" and may survive or not.
@@ -106,8 +107,8 @@ var targets = []target{
 		name: "reference", dir: "storage/storagetest",
 		files: []string{"reference.go", "reference_fair.go", "reference_limits.go"},
 		judges: []judge{
-			{pkg: "storage/memory", args: quick},
 			{pkg: "storage/storagetest", args: cases},
+			{pkg: "storage/memory", args: quick},
 			{pkg: "storage/memory", args: searches, random: true, long: true},
 			{pkg: "storage/storagetest", args: itself, long: true},
 		},
@@ -244,9 +245,9 @@ func (r *run) run(ctx context.Context, file string) (bool, error) {
 
 // judgeAll fills in the verdict of each mutant.
 func (r *run) judgeAll(ctx context.Context, mutants []*mutant, listed map[string]survivor) error {
-	judges, err := warmUp(ctx, r.judges)
-	if err != nil {
-		return err
+	for i := range r.judges {
+		j := &r.judges[i]
+		j.ready = sync.OnceValue(func() error { return j.warmUp(ctx, r.parallel) })
 	}
 	var (
 		wg   sync.WaitGroup
@@ -263,7 +264,7 @@ func (r *run) judgeAll(ctx context.Context, mutants []*mutant, listed map[string
 				}
 				m := mutants[i]
 				kind := listed[m.key].kind
-				err := verdictOf(ctx, judges, m, func(j *judge) bool {
+				err := verdictOf(ctx, r.judges, m, func(j *judge) bool {
 					switch {
 					case j.own:
 						return kind == "" || kind == "own"

@@ -77,6 +77,18 @@ func TestSample(t *testing.T) {
 	t.Log(tally)
 }
 
+// A mutant meets the tests that reach it.
+func TestOnly(t *testing.T) {
+	out := "=== RUN   TestA\n=== RUN   TestA/One\n=== RUN   TestA/One/x.y\n=== RUN   TestB\n"
+	names := leaves([]byte(out))
+	if want := []string{"TestA/One/x.y", "TestB"}; !slices.Equal(names, want) {
+		t.Errorf("leaves %q, want %q", names, want)
+	}
+	if got, want := only(names), `-test.run=^(TestA|TestB)$/^(One)$/^(x\.y)$`; got != want {
+		t.Errorf("argument %s, want %s", got, want)
+	}
+}
+
 // The code of each target can be read.
 func TestTargets(t *testing.T) {
 	for _, target := range targets {

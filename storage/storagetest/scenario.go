@@ -28,11 +28,13 @@ import (
 // not claim are left out. Config.TimePrecision has to be a second or a whole part of one.
 func SameBehaviour(t *testing.T, cfg Config) {
 	t.Helper()
-	s := cfg.Open(t)
-	defer s.Close()
-	if d := difference(play(t, NewReference(), cfg), play(t, s, cfg)); d != "" {
-		t.Error(d)
-	}
+	t.Run("SameBehaviour", func(t *testing.T) {
+		s := cfg.Open(t)
+		defer s.Close()
+		if d := difference(play(t, NewReference(), cfg), play(t, s, cfg)); d != "" {
+			t.Error(d)
+		}
+	})
 }
 
 // difference is the first one between what shall happen and what has, "" if there is
