@@ -83,6 +83,18 @@ var batchCases = []Case{
 			}
 			_, err = c.S.Insert(c.ctx, c.now, equal, nil)
 			c.noErr("Insert of equal jobs of which the second replaces the first", err)
+
+			// A replaced job takes no room after others, and needs none.
+			c.insert(c.job(queue("taken")))
+			last := storage.Insert{Record: c.job(queue("elsewhere"), replaces)}
+			tight := func(change ...func(*storage.Record)) storage.Insert {
+				return storage.Insert{Record: c.job(append(change, queue("taken"))...), MaxDepth: 1}
+			}
+			_, err = c.S.Insert(c.ctx, c.now,
+				[]storage.Insert{tight(), {Record: c.job(queue("taken"), replaces)}, last}, nil)
+			c.wantErr("Insert of a job without room before one that is replaced", err, ojs.ErrQueueFull)
+			_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{tight(replaces), last}, nil)
+			c.noErr("Insert of a job without room that the next one replaces", err)
 		}},
 	{"insert-13", "Insert/DroppedFor", "Inserted.Dropped",
 		"The jobs that a queue gives up are in the result of its last record without room.", needsNothing, func(c *C) {

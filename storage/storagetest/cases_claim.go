@@ -854,6 +854,15 @@ var dueCases = []Case{
 			c.failf("handed on %v, not in the order of the first time, %v",
 				short(ids(again.Stalled)), short(ids(d.Stalled)))
 		}
+
+		// An available job that keeps its place does not begin anew.
+		end := expires(time.Minute)
+		waits := c.insert(c.job(end), c.job(end))
+		c.settled(c.get(waits[0]), func(r *storage.Record) { r.Meta = map[string]any{"changed": true} })
+		c.pass(time.Minute)
+		if expired := ids(c.due().Expired); !slices.Equal(expired, waits) {
+			c.failf("expired %v, not %v", short(expired), short(waits))
+		}
 	}},
 	{"due-9", "Due/OneCall", "Storage.Due", "Jobs that began to wait for the same time in one call come in the order of that call.", needsNothing, func(c *C) {
 		batch := []storage.Record{c.job(scheduled(time.Minute)), c.job(scheduled(time.Minute)),

@@ -208,6 +208,15 @@ var fairCases = []Case{
 			g := c.tenant(6, fair("f"))
 			c.inTurn(storage.Claim{}, a[0], g[0], a[1], g[1], a[2], g[2], b[0], g[3], b[1], bare, g[4],
 				plain, g[5])
+
+			// One that has lost its key is claimed of no round.
+			a = c.tenant(1, fair("a"))
+			b = c.tenant(1, fair("b"), func(r *storage.Record) { r.Type = "another" })
+			back(activated(b[0], fair("")))
+			c.order(storage.Claim{Types: []string{"another"}}, b[0])
+			a = append(a, c.tenant(1, fair("a"))...)
+			d = c.tenant(1, fair("d"))[0]
+			c.inTurn(storage.Claim{}, a[0], d, a[1])
 		}},
 	{"fair-7", "Fairness/Dropped", "Insert.DropOldest",
 		"A full queue drops what has been available longest, of any round.", needsFairness, func(c *C) {

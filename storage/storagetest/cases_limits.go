@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -297,6 +298,17 @@ var limitCases = []Case{
 				c.claims(q, got[2])
 			}
 			c.wantOpens(begin.Add(10 * time.Second))
+
+			// Limits hold before 1970, too.
+			early := ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}}
+			rate = limit(ojs.RateLimit{Key: "early", Rate: early.Rate})
+			c.now = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
+			got = c.insert(c.job(rate), c.job(rate))
+			c.wantLimit(ofKey("early"), storage.Limit{Waiting: 2, Bounds: early})
+			c.obeying(9, got[0])
+			c.wantOpens(c.now.Add(10 * time.Second))
+			c.wantLimit(ofKey("early"), storage.Limit{Active: 1, Waiting: 1, Bounds: early, Starts: 1,
+				Opens: c.now.Add(10 * time.Second)})
 		},
 	},
 	{
@@ -613,9 +625,14 @@ var limitCases = []Case{
 			c.obeying(1, got[2])
 
 			far := c.insert(c.job(atOnce("far", 1)))
-			block(ofKey("far"), time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC))
-			c.obeying(1)
-			block(ofKey("far"), time.Time{})
+			for _, at := range []time.Time{
+				time.Unix(0, math.MaxInt64).Add(c.tick()), // it does not fit into nanoseconds since 1970
+				time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC),
+			} {
+				block(ofKey("far"), at)
+				c.obeying(1)
+				block(ofKey("far"), time.Time{})
+			}
 			c.obeying(1, far[0])
 
 			// Limits open when the first of them does. A local limit is another.

@@ -92,6 +92,16 @@ var lineCases = []Case{
 			c.wantMoved("the last end", c.endsBy(late.Record.ID, isCompleted))
 			next := c.ordered("k", nil)
 			c.wantMoved("Insert after the last end", c.insertOne(next).Moved, is(next.Record.ID, isAvailable))
+
+			// A job without a key gives its turn to none, also if others say that they wait.
+			for _, r := range c.claim(1000) {
+				c.ends(r, isCompleted)
+			}
+			given := c.job(pending)
+			given.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded, Unfinished: 1, InLine: true}
+			c.insert(given, c.job())
+			c.wantMoved("an end without a key", c.ends(c.one(), isCompleted).Moved)
+			c.waits(given.ID, 1, 0)
 		}},
 	{"order-2", "Ordering/Left", "Insert.OrderingKey",
 		"A job that ends in line lets none pass, and is skipped.", needsOrdering, func(c *C) {
@@ -285,6 +295,14 @@ var lineCases = []Case{
 				c.failf("a job that has ended before its turn: %+v", d)
 			}
 
+			// So is one that ends as it is stored.
+			fails = c.ordered("p", fails.DependsOn)
+			on, behind := c.waiting(ojs.AllSucceeded, []string{fails.Record.ID}), c.ordered("p", nil)
+			stored, err := c.S.Insert(c.ctx, c.now, []storage.Insert{on, fails, behind}, nil)
+			c.noErr("Insert", err)
+			c.wantMoved("an insert of three", stored[2].Moved, is(fails.Record.ID, isCancelled),
+				is(on.Record.ID, isCancelled), is(behind.Record.ID, isAvailable))
+
 			// The end ends a join, which gives the turn to the job of the next change.
 			first := c.active()
 			joins := c.ordered("n", []string{first.ID}, join)
@@ -312,6 +330,16 @@ var lineCases = []Case{
 			s = c.change(c.completing(r, next))[0]
 			c.wantMoved("the change", s.Moved, is(behind, isAvailable))
 			c.wantMoved("the end", c.endsBy(behind, isCompleted), is(next.Record.ID, isAvailable))
+
+			// A new job is in line when the end of the one that it replaces is counted.
+			replaces := unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
+			c.insertOne(c.ordered("u", nil, replaces))
+			ended := c.reach(isCompleted).ID
+			depends, in := c.waiting(ojs.AllSucceeded, []string{ended}), c.ordered("u", nil, replaces)
+			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{depends, in}, nil)
+			c.noErr("Insert", err)
+			c.wantMoved("an insert that replaces", out[1].Moved,
+				is(in.Record.ID, isAvailable), is(depends.Record.ID, isAvailable))
 		}},
 	{"order-7", "Ordering/Refused", "Insert.OrderingKey",
 		"Circles by the order of a batch are refused, and keys of jobs that do not fit.",

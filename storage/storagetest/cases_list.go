@@ -189,7 +189,7 @@ var listCases = []Case{
 			}
 			_, err := c.insertBatch(batch...)
 			c.noErr("Insert", err)
-			for _, limit := range []int{0, 5000} {
+			for _, limit := range []int{0, 1001, 5000} {
 				page, err := c.S.List(c.ctx, storage.Query{Limit: limit})
 				c.noErr("List", err)
 				if n := len(page.Records); n > 1000 || page.Next == "" {
@@ -658,6 +658,31 @@ var deleteCases = []Case{
 			prune(2*time.Hour, 0) // it is kept
 			p := 4 * time.Hour    // the hour from the prune before is over, too
 			prune(p, 0, step, short1, none, record)
+
+			// Each time that its own time is over, a job is kept as long again as it was
+			// since its end. A job that comes back is kept only for its next end.
+			begin := c.now
+			workflow := c.job(priority(-1), func(r *storage.Record) { r.ResultTTL = ojs.NoResult })
+			c.insert(workflow)
+			of := func(r *storage.Record) {
+				r.ResultTTL, r.Meta = ojs.NoResult, map[string]any{"workflow_id": workflow.ID}
+			}
+			waits := c.insert(c.job(of, scheduled(time.Hour)))[0]
+			four, three := ended(workflow.ID, time.Minute), ended(workflow.ID, 3*time.Minute)
+			c.insert(c.job(of))
+			back := c.settled(c.one(), c.to(ojs.StateDiscarded))
+			for _, s := range []time.Duration{50, 60, 90, 120, 150} {
+				prune(s*time.Second, 0)
+			}
+			c.pass(160 * time.Second)
+			back = c.settled(c.settled(back, c.to(ojs.StateAvailable)), c.to(ojs.StateCancelled))
+			later := c.settled(c.get(waits), c.to(ojs.StateCancelled))
+			workflow = c.settled(c.one(), c.to(ojs.StateCompleted))
+			at := func(s time.Duration) time.Duration { return begin.Add(s * time.Second).Sub(c.now) }
+			prune(at(179), 0, back, later, workflow)
+			prune(at(180), 0, three)
+			prune(at(239), 0)
+			prune(at(240), 0, four)
 		}},
 	{"prune-4", "Prune/OneMoment", "Storage.Prune",
 		"Of jobs that finished at the same moment, those are pruned first that ended first.", needsNothing,

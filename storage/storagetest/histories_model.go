@@ -188,11 +188,11 @@ func (m *model) equal(to *model) bool {
 			return false
 		}
 		for k := range x.waits {
-			if x.waits[k].id != y.waits[k].id || a.current(x.waits[k]) != b.current(y.waits[k]) {
+			if a.awaited(x.waits[k]) != b.awaited(y.waits[k]) {
 				return false
 			}
 		}
-		if (x.ended == 0) != (y.ended == 0) || (x.died == 0) != (y.died == 0) {
+		if (x.ended == 0) != (y.ended == 0) {
 			return false
 		}
 		if !reflect.DeepEqual(&x.rec, &y.rec) {
@@ -202,10 +202,14 @@ func (m *model) equal(to *model) bool {
 	return reflect.DeepEqual(a.crons, b.crons)
 }
 
-// current reports whether the end of a job that is stored is the one that is awaited.
-func (s *Reference) current(w awaitedJob) bool {
-	j := s.find(w.id)
-	return j != nil && awaits(j) == w
+// awaited returns the id of the job whose end is awaited, "" if that will not come.
+func (s *Reference) awaited(w awaitedJob) string {
+	for _, j := range s.jobs {
+		if awaits(j) == w {
+			return j.rec.ID
+		}
+	}
+	return ""
 }
 
 // unserved reports whether no job has been claimed of the round of this one, or a later.
@@ -215,7 +219,7 @@ func (s *Reference) unserved(j *refJob) bool { return j.round > s.served[levelOf
 func (j *refJob) compare(to *refJob) []int {
 	return []int{
 		cmp.Compare(j.inserted, to.inserted), cmp.Compare(j.entered, to.entered),
-		cmp.Compare(j.since, to.since), cmp.Compare(j.ended, to.ended), cmp.Compare(j.died, to.died),
+		cmp.Compare(j.since, to.since), cmp.Compare(j.ended, to.ended),
 		cmp.Compare(j.stands(), to.stands()),
 	}
 }

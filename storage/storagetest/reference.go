@@ -41,7 +41,6 @@ type refJob struct {
 	since    int // where it waits for its time
 	ended    int // 0: not
 	lives    int // how often it has been brought back after its end
-	died     int // 0: no dead letter
 
 	keptOn time.Time // until when Prune has kept it for its Keeper
 
@@ -49,18 +48,17 @@ type refJob struct {
 
 	counted bool         // it was stored with DependsOn or an OrderingKey
 	key     string       // the OrderingKey until the job's end is counted
-	waits   []awaitedJob // the jobs that it waits for
+	waits   []awaitedJob // the jobs that it waits for, and those that have ended since
 }
 
 // awaitedJob names the end of a job that another waits for. While the other is in the
 // quarantine, the job may end and be brought back, or another be stored under its id.
 type awaitedJob struct {
-	id       string
 	inserted int
 	lives    int
 }
 
-func awaits(j *refJob) awaitedJob { return awaitedJob{j.rec.ID, j.inserted, j.lives} }
+func awaits(j *refJob) awaitedJob { return awaitedJob{j.inserted, j.lives} }
 
 var (
 	_ storage.Storage    = (*Reference)(nil)
@@ -119,15 +117,9 @@ func (s *Reference) moved(j *refJob, keepsPlace bool) {
 			j.lives++
 		}
 		j.ended, j.keptOn = 0, time.Time{}
-	case j.ended == 0:
+	default: // it is its end: nothing moves a job that has ended to another end
 		j.ended = s.seq
 		s.ends = append(s.ends, j)
-	}
-	switch {
-	case !j.rec.DeadLettered():
-		j.died = 0
-	case j.died == 0:
-		j.died = s.seq
 	}
 }
 
@@ -155,8 +147,7 @@ func (s *Reference) insertable(batch []storage.Insert) error {
 		switch in.Record.State {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
 		default:
-			return &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
-				Reason: fmt.Sprintf("%q is no state to begin in", in.Record.State)}
+			return fmt.Errorf("%w: %q is no state to begin in", ojs.ErrInvalid, in.Record.State)
 		}
 		if j := s.find(in.Record.ID); j != nil {
 			return &ojs.DuplicateError{ID: in.Record.ID, State: j.rec.State}
@@ -173,8 +164,7 @@ func (s *Reference) insertable(batch []storage.Insert) error {
 // try does something to a copy, which takes the place of what there was if all of it goes
 // well.
 func (s *Reference) try(f func(trial *Reference) error) error {
-	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states, limits: s.limits,
-		served: maps.Clone(s.served)}
+	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states, served: maps.Clone(s.served)}
 	for _, j := range s.jobs {
 		c := *j
 		trial.jobs = append(trial.jobs, &c)
@@ -193,12 +183,8 @@ func (s *Reference) countEnds(now time.Time) (moved []storage.Record) {
 		ended := s.ends[0]
 		s.ends = s.ends[1:]
 		for _, j := range s.jobs {
-			at := slices.Index(j.waits, awaits(ended))
-			if at < 0 || j.rec.State != ojs.StatePending {
-				continue
-			}
-			j.waits = slices.Concat(j.waits[:at], j.waits[at+1:])
-			if s.count(now, j, &ended.rec) {
+			if slices.Contains(j.waits, awaits(ended)) && j.rec.State == ojs.StatePending &&
+				s.count(now, j, &ended.rec) {
 				moved = append(moved, j.rec.Copy())
 			}
 		}
@@ -250,22 +236,17 @@ func (s *Reference) await(now time.Time, batch []storage.Insert, mine []*refJob)
 				continue
 			}
 			w.rec.WaitsMore()
-			if !mine[i].rec.State.Terminal() {
-				w.waits = append(slices.Clone(w.waits), awaits(mine[i]))
-			} else if s.count(now, w, &mine[i].rec) {
-				moved = append(moved, w.rec.Copy())
-			}
+			w.waits = append(slices.Clone(w.waits), awaits(mine[i]))
 		}
 	}
 	s.enterLines(batch, mine)
-	moved = append(moved, s.countEnds(now)...)
-	return append(moved, s.awaitOthers(now, batch, mine)...)
+	return append(s.countEnds(now), s.awaitOthers(now, batch, mine)...)
 }
 
 // enterLines has the jobs of a batch wait for their turns.
 func (s *Reference) enterLines(batch []storage.Insert, mine []*refJob) {
 	for i, j := range mine {
-		if j != nil && !j.rec.State.Terminal() {
+		if j != nil {
 			j.key = batch[i].OrderingKey
 		}
 	}
@@ -648,7 +629,7 @@ func (s *Reference) settleThen(now time.Time, c *storage.Change) (settled storag
 	}
 	err := s.try(func(trial *Reference) (err error) {
 		if settled = trial.settle(&c.Record); settled.Err != nil {
-			return settled.Err
+			return nil // the copy is as it was
 		}
 		trial.keepLog(c, &settled)
 		if err := trial.insertable(c.Then); err != nil {
@@ -660,7 +641,7 @@ func (s *Reference) settleThen(now time.Time, c *storage.Change) (settled storag
 		}
 		return err
 	})
-	if err != nil && settled.Err == nil {
+	if err != nil {
 		return storage.Settled{Version: c.Record.Version, Err: err}
 	}
 	return settled
@@ -891,7 +872,7 @@ func (j *refJob) place(q *storage.Query) (at cursor.Position, ok bool) {
 	}
 	n := int64(j.inserted)
 	if q.DeadLetters {
-		n = int64(j.died)
+		n = int64(j.ended)
 	}
 	if q.Order == storage.OrderNewest {
 		n = -n
@@ -996,7 +977,6 @@ func (s *Reference) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.jobs = nil
 	return nil
 }
 
@@ -1004,8 +984,7 @@ func (s *Reference) Close() error {
 func (s *Reference) SetQueueState(ctx context.Context, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
-			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
+		return "", fmt.Errorf("%w: queue state %q is not active, paused or draining", ojs.ErrInvalid, to)
 	}
 	if err := s.enter(ctx); err != nil {
 		return "", err
