@@ -125,11 +125,11 @@ type Storage interface {
 	// of the queue that have been available longest end by Record.Drop, of any priority
 	// [insert-8], but no jobs of the batch [insert-11] and none whose deadline has come
 	// [insert-10]. A record counts the records before it in the batch, and not those
-	// after it [insert-12]. Jobs that are replaced do not count [insert-12, insert-16].
-	// The dropped jobs of a queue are in the result of its last record that did not fit
-	// [insert-13]. A queue that is draining fails the call with an *ojs.QueueError of
-	// ojs.ErrQueueDraining (QueueStore), also if no record of the batch for it is stored
-	// [queue-2].
+	// after it [insert-12]. Jobs that are replaced do not count, nor need room
+	// [insert-12, insert-16]. The dropped jobs of a queue are in the result of its last
+	// record that did not fit [insert-13]. A queue that is draining fails the call with
+	// an *ojs.QueueError of ojs.ErrQueueDraining (QueueStore), also if no record of the
+	// batch for it is stored [queue-2].
 	//
 	// A record with a Fingerprint and a Unique policy is checked, in the same atomic
 	// step, against the stored jobs with that fingerprint, and against those before it in
@@ -356,14 +356,15 @@ type Insert struct {
 	// more until the job has its turn [order-1]. A job whose turn has come moves if its
 	// DependsOn does not hold it (Record.Turn) [order-1, order-3]. A job that ends is
 	// counted for jobs with DependsOn first [order-5]. New jobs enter their lines before
-	// the call counts any end, and get their turns after that, each after its DependsOn
-	// is counted [order-6]. A new job that another one of its batch replaces gives the
-	// turn of its key at its own place in the batch [order-4]. A job that is not stored,
-	// since an equal one is, is in no line [order-4]. Jobs that wait for each other in a
-	// circle, also by the order of the batch, fail the call with an error that is
-	// ojs.ErrInvalid, and so does a key in a batch with AwaitedBy [order-7]. A job that
-	// Settle brings back after its end is in no line and has no turn [order-8]. Engines
-	// use it only if Capabilities.Ordering is set.
+	// the call counts any end, which may give one the turn [order-6]. The others get
+	// their turns after that, each after its DependsOn is counted [order-6]. A new job
+	// that another one of its batch replaces gives the turn of its key at its own place
+	// in the batch [order-4]. A job that is not stored, since an equal one is, is in no
+	// line [order-4]. Jobs that wait for each other in a circle, also by the order of the
+	// batch, fail the call with an error that is ojs.ErrInvalid, and so does a key in a
+	// batch with AwaitedBy [order-7]. A job that Settle brings back after its end is in
+	// no line and has no turn [order-8]. Engines use it only if Capabilities.Ordering is
+	// set.
 	OrderingKey string
 
 	// AwaitedBy are the ids of stored jobs that wait for others, by DependsOn: each waits
@@ -520,8 +521,9 @@ type Due struct {
 //
 // The jobs of a workflow are kept as long as the workflow [prune-10]. If KeptUntil of a
 // job is over, and its Keeper is stored and keeps it (Record.Keeps), Prune keeps the job
-// until KeptOn [prune-10]. Storages without Capabilities.DependsOn have no
-// workflows and need not do this [prune-10].
+// until KeptOn, and then asks again [prune-10]. A job that comes back is kept anew for
+// its next end [prune-10]. Storages without Capabilities.DependsOn have no workflows and
+// need not do this [prune-10].
 type Prune struct {
 	Now         time.Time
 	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none [prune-3]

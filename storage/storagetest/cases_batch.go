@@ -93,6 +93,7 @@ var batchCases = []Case{
 			_, err = c.S.Insert(c.ctx, c.now,
 				[]storage.Insert{tight(), {Record: c.job(queue("taken"), replaces)}, last}, nil)
 			c.wantErr("Insert of a job without room before one that is replaced", err, ojs.ErrQueueFull)
+			c.insert(c.job(queue("taken")))
 			_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{tight(replaces), last}, nil)
 			c.noErr("Insert of a job without room that the next one replaces", err)
 		}},

@@ -209,7 +209,7 @@ var fairCases = []Case{
 			c.inTurn(storage.Claim{}, a[0], g[0], a[1], g[1], a[2], g[2], b[0], g[3], b[1], bare, g[4],
 				plain, g[5])
 
-			// One that has lost its key is claimed of no round.
+			// A job that has lost its key is claimed of no round.
 			a = c.tenant(1, fair("a"))
 			b = c.tenant(1, fair("b"), func(r *storage.Record) { r.Type = "another" })
 			back(activated(b[0], fair("")))

@@ -93,7 +93,7 @@ var lineCases = []Case{
 			next := c.ordered("k", nil)
 			c.wantMoved("Insert after the last end", c.insertOne(next).Moved, is(next.Record.ID, isAvailable))
 
-			// A job without a key gives its turn to none, also if others say that they wait.
+			// A job without a key gives its turn to none, also if others say they wait.
 			for _, r := range c.claim(1000) {
 				c.ends(r, isCompleted)
 			}
@@ -219,13 +219,14 @@ var lineCases = []Case{
 			// A job that another one of its batch replaces gives the turn at its place.
 			p.OnConflict = ojs.ConflictReplace
 			batch := []storage.Insert{
-				c.ordered("batch", nil, unique("g", p)), c.ordered("between", nil), c.ordered("batch", nil),
-				c.ordered("last", nil, unique("g", p)),
+				c.ordered("before", nil), c.ordered("batch", nil, unique("g", p)), c.ordered("between", nil),
+				c.ordered("batch", nil), c.ordered("last", nil, unique("g", p)),
 			}
 			results, err := c.S.Insert(c.ctx, c.now, batch, nil)
 			c.noErr("Insert", err)
-			c.wantMoved("a batch", results[3].Moved, is(batch[2].Record.ID, isAvailable),
-				is(batch[1].Record.ID, isAvailable), is(batch[3].Record.ID, isAvailable))
+			c.wantMoved("a batch", results[4].Moved, is(batch[0].Record.ID, isAvailable),
+				is(batch[3].Record.ID, isAvailable), is(batch[2].Record.ID, isAvailable),
+				is(batch[4].Record.ID, isAvailable))
 			c.claim(1000)
 
 			l = c.line("drop", 2, queue("drop"))

@@ -460,7 +460,7 @@ func draftText(list []draft) string {
 
 func (w *world) settle(t *rapid.T) randomOp {
 	list := w.drafts(t, 1, 5, func() bool { return chance(t, 3) })
-	if w.cfg.Then && chance(t, 3) {
+	if w.cfg.Then && !chance(t, 3) {
 		for i := range list {
 			c := &list[i].to
 			if (c.AttemptFieldsOnly || !list[i].edits()) && c.Record.State.Terminal() && !chance(t, 4) {

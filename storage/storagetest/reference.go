@@ -246,7 +246,7 @@ func (s *Reference) await(now time.Time, batch []storage.Insert, mine []*refJob)
 // enterLines has the jobs of a batch wait for their turns.
 func (s *Reference) enterLines(batch []storage.Insert, mine []*refJob) {
 	for i, j := range mine {
-		if j != nil {
+		if j != nil && !j.rec.State.Terminal() { // else it gives the turn at its place in the batch
 			j.key = batch[i].OrderingKey
 		}
 	}
