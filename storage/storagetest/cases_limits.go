@@ -303,12 +303,13 @@ var limitCases = []Case{
 			early := ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}}
 			rate = limit(ojs.RateLimit{Key: "early", Rate: early.Rate})
 			c.now = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
-			got = c.insert(c.job(rate), c.job(rate))
+			got = c.insert(c.job(rate, queue("early")), c.job(rate))
 			c.wantLimit(ofKey("early"), storage.Limit{Waiting: 2, Bounds: early})
 			c.obeying(9, got[0])
 			c.wantOpens(c.now.Add(10 * time.Second))
 			c.wantLimit(ofKey("early"), storage.Limit{Active: 1, Waiting: 1, Bounds: early, Starts: 1,
 				Opens: c.now.Add(10 * time.Second)})
+			c.wantLimit(storage.LimitName{Kind: storage.LimitQueue, Name: "early"}, storage.Limit{Active: 1})
 		},
 	},
 	{
