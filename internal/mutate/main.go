@@ -4,14 +4,12 @@
 // listed, with the reason why the contract does not tell it from the code, in the
 // target's survivors file.
 //
-//	go run ./internal/mutate            # the files whose survivors are all listed
-//	go run ./internal/mutate -all       # every file
-//	go run ./internal/mutate -all -sample 200 -seed 7
+//	go run ./internal/mutate
+//	go run ./internal/mutate -sample 200 -seed 7
 //	go run ./internal/mutate -run 'ready.go: ready.moveUp' memory
 //
 // The run fails if a survivor is not listed, or if a listed one is killed or is no mutant
-// of the code. A survivors file names the files whose survivors it lists all,
-// as in "# complete: memory.go closed.go".
+// of the code.
 //
 // The protocol:
 //
@@ -121,7 +119,6 @@ func main() {
 		only     = flag.String("run", "", "only mutants whose `regexp` matches file, function and text; what is listed besides is not compared")
 		parallel = flag.Int("p", 2, "judges at the same `time`")
 		checks   = flag.Int("checks", 20, "`runs` of random operations for each mutant in the last stages")
-		everyone = flag.Bool("all", false, "judge mutants of all files, not just those of the complete ones")
 		sample   = flag.Int("sample", 0, "judge `n` mutants, drawn by -seed; 0: all of them")
 		seed     = flag.Uint64("seed", 1, "of -sample")
 		again    = flag.Bool("again", false, "judge listed mutants by the whole suite, too")
@@ -150,7 +147,7 @@ func main() {
 		}
 		r := run{
 			target: t, match: match, parallel: *parallel, list: *list, verbose: *verbose, out: os.Stdout,
-			complete: !*everyone && *only == "", sample: *sample, seed: *seed, again: *again,
+			sample: *sample, seed: *seed, again: *again,
 		}
 		clean, err := r.run(ctx, filepath.Join("internal", "mutate", t.name+".survivors"))
 		if err != nil {
@@ -184,8 +181,7 @@ type run struct {
 	parallel      int
 	list, verbose bool
 	out           io.Writer
-	complete      bool // judge only files whose survivors are all listed
-	sample        int  // how many mutants to judge; 0: all
+	sample        int // how many mutants to judge; 0: all
 	seed          uint64
 	again         bool // judge listed mutants by every stage
 }
@@ -193,7 +189,7 @@ type run struct {
 // run judges the target's mutants and compares the survivors with a file. It reports
 // whether they are those that are listed.
 func (r *run) run(ctx context.Context, file string) (bool, error) {
-	listed, complete, err := readSurvivors(file)
+	listed, err := readSurvivors(file)
 	if err != nil {
 		return false, err
 	}
@@ -210,8 +206,7 @@ func (r *run) run(ctx context.Context, file string) (bool, error) {
 	var chosen []*mutant
 	for _, m := range mutants {
 		all[m.key] = true
-		name, _, _ := strings.Cut(m.key, ":")
-		if r.match.MatchString(m.key) && (!r.complete || slices.Contains(complete, name)) {
+		if r.match.MatchString(m.key) {
 			chosen = append(chosen, m)
 		}
 	}
@@ -351,21 +346,17 @@ var kinds = map[string]string{
 	"chance":     "it is killed or not, as goroutines are scheduled",
 }
 
-// readSurvivors reads lines of the form "key  # kind: reason", and the names of files
-// after "# complete:". Empty lines and others that begin with # say nothing.
-func readSurvivors(file string) (map[string]survivor, []string, error) {
+// readSurvivors reads lines of the form "key  # kind: reason", one for each
+// mutant. Empty lines and those that begin with # say nothing.
+func readSurvivors(file string) (map[string]survivor, error) {
 	b, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
-		return nil, nil, nil
+		return nil, nil
 	} else if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	listed := make(map[string]survivor)
-	var complete []string
 	for i, line := range strings.Split(string(b), "\n") {
-		if names, is := strings.CutPrefix(line, "# complete:"); is {
-			complete = append(complete, strings.Fields(names)...)
-		}
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -373,13 +364,13 @@ func readSurvivors(file string) (map[string]survivor, []string, error) {
 		kind, reason, _ := strings.Cut(why, ": ")
 		switch _, twice := listed[key]; {
 		case kinds[kind] == "" || reason == "":
-			return nil, nil, fmt.Errorf(
+			return nil, fmt.Errorf(
 				"%s:%d: want \"file: function: mutation  # kind: reason\", kind being one of %q",
 				file, i+1, slices.Sorted(maps.Keys(kinds)))
 		case twice:
-			return nil, nil, fmt.Errorf("%s:%d: is there twice", file, i+1)
+			return nil, fmt.Errorf("%s:%d: is there twice", file, i+1)
 		}
 		listed[key] = survivor{kind, reason}
 	}
-	return listed, complete, nil
+	return listed, nil
 }

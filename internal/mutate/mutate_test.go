@@ -89,26 +89,33 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// The code of each target can be read.
+// The code of each target can be read, and the listed survivors are mutants of it.
 func TestTargets(t *testing.T) {
 	for _, target := range targets {
 		file := "internal/mutate/" + target.name + ".survivors"
 		var out bytes.Buffer
 		r := run{target: target, match: regexp.MustCompile(""), list: true, out: &out}
-		if _, err := r.run(t.Context(), file); err != nil || out.Len() == 0 {
-			t.Errorf("%s: %d bytes of mutants, %v", target.name, out.Len(), err)
+		if _, err := r.run(t.Context(), file); err != nil {
+			t.Fatalf("%s: %v", target.name, err)
+		}
+		mutants := strings.Split(out.String(), "\n")
+		listed, err := readSurvivors(file)
+		if err != nil || len(listed) == 0 {
+			t.Fatalf("%s: %d lines, %v", file, len(listed), err)
+		}
+		for key := range listed {
+			if !slices.Contains(mutants, key) {
+				t.Errorf("%s lists %q, which is no mutant: the code has changed", file, key)
+			}
 		}
 	}
 }
 
-// By default a run judges the complete files, of which a sample is the same each time.
-func TestChosen(t *testing.T) {
+// A sample of a seed is the same each time.
+func TestDrawnSample(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sample.survivors")
-	chosen := func(text string, r run) (keys []string) {
+	chosen := func(r run) (keys []string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
 		var out bytes.Buffer
 		r.target, r.match, r.list, r.out = sample, regexp.MustCompile(""), true, &out
 		if _, err := r.run(t.Context(), file); err != nil {
@@ -116,32 +123,18 @@ func TestChosen(t *testing.T) {
 		}
 		return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	}
-	whole := chosen("# complete: other.go sample.go\n", run{complete: true})
-	if all := chosen("", run{}); len(all) < 20 || !slices.Equal(whole, all) {
-		t.Errorf("chose %q of the complete file, and %q of all", whole, all)
+	if all := chosen(run{}); len(all) < 20 {
+		t.Errorf("chose %q of all", all)
 	}
-	if none := chosen("# complete: other.go\n", run{complete: true}); !slices.Equal(none, []string{""}) {
-		t.Errorf("chose %q of a file that is not complete", none)
-	}
-	some, same := chosen("", run{sample: 5, seed: 1}), chosen("", run{sample: 5, seed: 1})
-	other := chosen("", run{sample: 5, seed: 2})
+	some, same := chosen(run{sample: 5, seed: 1}), chosen(run{sample: 5, seed: 1})
+	other := chosen(run{sample: 5, seed: 2})
 	if len(some) != 5 || !slices.Equal(some, same) || slices.Equal(some, other) {
 		t.Errorf("samples of one seed: %q, %q; of another: %q", some, same, other)
 	}
 }
 
-// The lists of survivors can be read.
-func TestSurvivorsFiles(t *testing.T) {
-	files, err := filepath.Glob("internal/mutate/*.survivors")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		listed, complete, err := readSurvivors(file)
-		if err != nil || len(listed) == 0 || len(complete) == 0 {
-			t.Errorf("%s: %d lines, complete: %v, %v", file, len(listed), complete, err)
-		}
-	}
+// A line that says too little is refused.
+func TestSurvivorsLines(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.survivors")
 	for _, line := range []string{
 		"a.go: f: x -> true", "a.go: f: x -> true  # odd: why", "a.go: f: x -> true  # cost: ",
@@ -149,7 +142,7 @@ func TestSurvivorsFiles(t *testing.T) {
 		if err := os.WriteFile(bad, []byte(line), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := readSurvivors(bad); err == nil {
+		if _, err := readSurvivors(bad); err == nil {
 			t.Errorf("%q is read", line)
 		}
 	}
