@@ -289,6 +289,9 @@ func insertText(in *storage.Insert) string {
 		s += fmt.Sprintf(", waits for %s (%s, join %v)", strings.Join(jobNames(in.DependsOn), ", "),
 			d.Condition, d.Join)
 	}
+	if len(in.AwaitedBy) > 0 {
+		s += ", awaited by " + strings.Join(jobNames(in.AwaitedBy), ", ")
+	}
 	if in.MaxDepth > 0 {
 		s += fmt.Sprintf(", depth %d", in.MaxDepth)
 		if in.DropOldest {

@@ -356,8 +356,24 @@ func (d *draw) insert() operation {
 		in.KeepActive = d.unique && d.in(5)
 		c.batch = append(c.batch, in)
 	}
-	d.dependsOn(c.batch)
+	if d.depends && d.cfg.Groups && d.in(3) {
+		d.awaitedBy(c.batch)
+	} else {
+		d.dependsOn(c.batch)
+	}
 	return c
+}
+
+// awaitedBy has jobs that wait for others wait for the jobs of a batch, too. These wait
+// for nothing, so that no circle arises.
+func (d *draw) awaitedBy(batch []storage.Insert) {
+	for i := range batch {
+		for range d.rnd.IntN(3) {
+			if r, ok := d.job(ojs.StatePending); ok && !slices.Contains(batch[i].AwaitedBy, r.ID) {
+				batch[i].AwaitedBy = append(batch[i].AwaitedBy, r.ID)
+			}
+		}
+	}
 }
 
 // dependsOn has jobs of a batch wait for jobs that are there, for each other, and for the
