@@ -166,6 +166,12 @@ var _ = register([]fault{
 			r.Retry.OnExhaustion = ojs.ExhaustionDiscard
 		}
 	})},
+	{"a total timeout that ends before the scheduled time ends with it", "due-3 *",
+		changeInsert(func(r *storage.Record) {
+			if wait := r.ScheduledAt.Sub(r.CreatedAt); r.State == ojs.StateScheduled && r.TotalTimeout > 0 {
+				r.TotalTimeout = max(r.TotalTimeout, wait)
+			}
+		})},
 	{"due a nanosecond early", "due-1 due-3 due-6 lease-1 lease-3 general-6 claim-10 prune-4 due-10",
 		shiftDue(1)},
 	{"a deadline is over a nanosecond late for claims", "claim-9 * scale-3", func(b *broken) {

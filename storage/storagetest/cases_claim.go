@@ -725,8 +725,17 @@ var dueCases = []Case{
 	}},
 	{"due-3", "Due/Expires", "Record.Expire", "A job whose deadline has come ends, in each state in which it may wait.", needsNothing, func(c *C) {
 		end := expires(time.Minute)
-		got := c.insert(c.job(end), c.job(end, pending), c.job(end, scheduled(30*time.Second)),
-			c.job(func(r *storage.Record) { r.TotalTimeout = time.Minute }))
+		total := func(r *storage.Record) { r.TotalTimeout = time.Minute }
+		deadlines := []func(*storage.Record){end, total}
+		var got []string
+		for _, ends := range deadlines {
+			c.insert(c.job(ends))
+			got = append(got, c.settled(c.one(), c.to(ojs.StateRetryable)).ID) // in an hour
+		}
+		for _, ends := range deadlines {
+			got = append(got, c.insert(c.job(ends), c.job(ends, pending),
+				c.job(ends, scheduled(30*time.Second)), c.job(ends, scheduled(time.Hour)))...)
+		}
 		c.insert(c.job(end, queue("active")))
 		active := c.claimOf(storage.Claim{Queues: []string{"active"}, Max: 1})[0]
 		c.pass(time.Minute - c.tick())
