@@ -52,6 +52,12 @@ var fairCases = []Case{
 			high := c.insert(c.job(fair("a"), priority(1)), c.job(fair("g"), priority(1)))
 			c.order(storage.Claim{Queues: []string{"other"}}, other[0])
 			c.inTurn(storage.Claim{}, high[0], high[1], a[0], b[0], d[0], a[1], b[1], a[2], a[3], other[1])
+			b = c.tenant(2, fair("b"), priority(1)) // and none of "a" until now
+			a = c.tenant(1, fair("a"), priority(1))
+			c.inTurn(storage.Claim{}, b[0], a[0], b[1])
+			high = c.tenant(1, fair("a"), priority(1)) // before a lower one of the key
+			plain := c.tenant(1)
+			c.inTurn(storage.Claim{}, high[0], plain[0], c.tenant(1, fair("a"))[0])
 			two := c.insert(c.job(fair("a")), c.job(fair("a")), c.job(fair("b")))
 			late := c.insert(c.job(fair("b"), func(r *storage.Record) { r.Type = "another" }))[0]
 			c.inTurn(storage.Claim{}, two[0], two[2], two[1], late)
@@ -232,6 +238,26 @@ var fairCases = []Case{
 				more = append(more, r.ID)
 			}
 			c.inTurn(storage.Claim{}, b, more[0], more[1], a[2])
+			if !c.cfg.SettleClaims {
+				return
+			}
+
+			// A job may have been available longer than others of its key with earlier rounds.
+			own := queue("own")
+			first, old := c.tenant(2, fair("f"), own), c.tenant(1, fair("g"), own)[0]
+			r := c.settled(c.get(old), fair("h"), func(r *storage.Record) {
+				r.Claim(c.now, "w")
+				r.Version--
+			})
+			c.unclaim(1, heldOf(r))
+			c.tenant(1, fair("h"), own)
+			for _, id := range first {
+				c.settled(c.get(id), c.to(ojs.StateCancelled))
+			}
+			out := c.insertOne(storage.Insert{Record: c.job(fair("h"), own), MaxDepth: 2, DropOldest: true})
+			if got := ids(out.Dropped); !slices.Equal(got, []string{old}) {
+				c.failf("dropped %v, not %v", short(got), short([]string{old}))
+			}
 		}},
 	{"fair-8", "Fairness/Skipped", "Storage.Claim",
 		"A job that joins a round is claimed before those of later rounds, though claims have " +

@@ -186,6 +186,32 @@ var limitCases = []Case{
 			c.claims(storage.Claim{Max: 9}, got[2]) // without limits
 			more := c.insert(c.job(atOnce("k", 3)), c.job(atOnce("k", 4)))
 			c.obeying(9, more[1])
+
+			// A closed limit holds back the first job of another queue, or type, too.
+			c.insert(c.job(atOnce("k", 3), queue("another")))
+			c.insert(c.job(atOnce("k", 3), jobType("another")))
+			c.obeying(9)
+			third := c.insert(c.job(atOnce("k", 4), queue("third"), priority(1)))
+			c.claims(storage.Claim{Max: 9}, third...) // without limits
+
+			// So does a closed limit of a queue, however the claim asks.
+			c.setLimit(storage.LimitName{Kind: storage.LimitQueue, Name: "lane"}, ojs.RateLimit{Concurrency: 1})
+			lane := func(types ...string) storage.Claim {
+				return storage.Claim{Queues: []string{"lane"}, Types: types, Max: 1}
+			}
+			all := storage.Claim{Types: []string{"lane"}, Max: 1}
+			another := func() []string { return c.insert(c.job(queue("lane"), jobType("lane"))) }
+			c.obeying(9, another()...)
+			waits := another()
+			for _, q := range []storage.Claim{lane(), lane("lane"), all} {
+				q.Limits = new(storage.Limited)
+				c.claims(q)
+			}
+			for _, q := range []storage.Claim{lane(), lane("lane"), all} { // without limits
+				c.obeying(9)
+				c.claims(q, waits...)
+				waits = another()
+			}
 		},
 	},
 	{

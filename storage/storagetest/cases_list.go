@@ -778,7 +778,9 @@ var queueCases = []Case{
 		func(c *C) {
 			qs, _ := queueStore(c.S)
 			there := c.insert(c.job())
-			_, err := qs.SetQueueState(c.ctx, "q", ojs.QueueDraining)
+			_, err := qs.SetQueueState(c.ctx, "active", ojs.QueueActive) // which it is
+			c.noErr("SetQueueState", err)
+			_, err = qs.SetQueueState(c.ctx, "q", ojs.QueueDraining)
 			c.noErr("SetQueueState", err)
 			like := []storage.Insert{{Record: c.job(), IDIsNew: true}}
 			_, err = c.S.Insert(c.ctx, c.now, like, nil)

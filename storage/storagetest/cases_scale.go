@@ -237,7 +237,7 @@ var scaleCases = []Case{
 		recs := make([]storage.Record, 5000)
 		var want []string
 		for i := range recs {
-			if recs[i] = c.job(); i == 3 || i > 4900 && i < 4906 || i == 4999 {
+			if recs[i] = c.job(scheduled(time.Hour)); i == 3 || i > 4900 && i < 4906 || i == 4999 {
 				jobType("rare")(&recs[i])
 				want = append(want, recs[i].ID)
 			}
@@ -245,6 +245,9 @@ var scaleCases = []Case{
 		c.insertAll(recs)
 		for _, limit := range []int{0, 1, 3} {
 			c.wantList(storage.Query{Types: []string{"rare"}, Limit: limit}, want)
+			if c.cfg.Orders {
+				c.wantList(storage.Query{Types: []string{"rare"}, Limit: limit, Order: storage.OrderDue}, want)
+			}
 		}
 	}},
 }

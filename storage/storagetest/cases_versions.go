@@ -14,7 +14,10 @@ var versionCases = []Case{
 	{"version-1", "Claim/Versions", "Capabilities.Versions",
 		"A type takes jobs of any version and of none; with an @ behind it, those of none.",
 		needsVersions, func(c *C) {
-			got := c.insert(c.job(jobType("a"), version("2.1")), c.job(jobType("a")),
+			got := c.insert(c.job(jobType("a"))) // and none with a version
+			c.order(storage.Claim{Types: []string{"a@"}}, got[0])
+
+			got = c.insert(c.job(jobType("a"), version("2.1")), c.job(jobType("a")),
 				c.job(jobType("b"), version("1.0"), priority(9)), c.job(jobType("a"), version("1.0")),
 				c.job(jobType("a")))
 			c.order(storage.Claim{Types: []string{"a@"}}, got[1], got[4])
@@ -30,6 +33,16 @@ var versionCases = []Case{
 			}
 			c.order(storage.Claim{Types: []string{"a@<2.0"}}, got[1])
 			c.order(storage.Claim{Types: []string{"a@3.0"}}, got[0])
+
+			// The last job of one version leaves those of the others.
+			got = c.insert(c.job(jobType("left"), version("1.0")), c.job(jobType("left"), version("2.0")),
+				c.job(jobType("left"), version("3.0")))
+			for i := range got {
+				c.claims(storage.Claim{Types: []string{"left"}, Max: 1}, got[i])
+				c.settled(c.get(got[i]), c.to(ojs.StateCompleted))
+				_, err := c.S.Delete(c.ctx, got[i:i+1])
+				c.noErr("Delete", err)
+			}
 		}},
 	{"version-2", "Claim/VersionRanges", "Capabilities.Versions",
 		"A range takes the versions in it, by their numbers, and skips the other jobs of the type.",
