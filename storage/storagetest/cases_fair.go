@@ -242,7 +242,7 @@ var fairCases = []Case{
 				return
 			}
 
-			// A job may have been available longer than others of its key with earlier rounds.
+			// A job may be older than one of its key in an earlier round.
 			own := queue("own")
 			first, old := c.tenant(2, fair("f"), own), c.tenant(1, fair("g"), own)[0]
 			r := c.settled(c.get(old), fair("h"), func(r *storage.Record) {
