@@ -52,7 +52,8 @@ var fairCases = []Case{
 			high := c.insert(c.job(fair("a"), priority(1)), c.job(fair("g"), priority(1)))
 			c.order(storage.Claim{Queues: []string{"other"}}, other[0])
 			c.inTurn(storage.Claim{}, high[0], high[1], a[0], b[0], d[0], a[1], b[1], a[2], a[3], other[1])
-			b = c.tenant(2, fair("b"), priority(1)) // and none of "a" until now
+			c.inTurn(storage.Claim{}, c.tenant(1, fair("a"), priority(1))...)
+			b = c.tenant(2, fair("b"), priority(1))
 			a = c.tenant(1, fair("a"), priority(1))
 			c.inTurn(storage.Claim{}, b[0], a[0], b[1])
 			high = c.tenant(1, fair("a"), priority(1)) // before a lower one of the key
@@ -249,8 +250,8 @@ var fairCases = []Case{
 				r.Claim(c.now, "w")
 				r.Version--
 			})
-			c.unclaim(1, heldOf(r))
 			c.tenant(1, fair("h"), own)
+			c.unclaim(1, heldOf(r))
 			for _, id := range first {
 				c.settled(c.get(id), c.to(ojs.StateCancelled))
 			}

@@ -193,9 +193,12 @@ var limitCases = []Case{
 			c.obeying(9)
 			third := c.insert(c.job(atOnce("k", 4), queue("third"), priority(1)))
 			c.claims(storage.Claim{Max: 9}, third...) // without limits
+			fourth := c.insert(c.job(atOnce("k", 3), queue("fourth"), priority(1)))
+			c.claims(storage.Claim{Max: 1}, fourth...)
 
 			// So does a closed limit of a queue, however the claim asks.
-			c.setLimit(storage.LimitName{Kind: storage.LimitQueue, Name: "lane"}, ojs.RateLimit{Concurrency: 1})
+			own := storage.LimitName{Kind: storage.LimitQueue, Name: "lane"}
+			c.setLimit(own, ojs.RateLimit{Concurrency: 1})
 			lane := func(types ...string) storage.Claim {
 				return storage.Claim{Queues: []string{"lane"}, Types: types, Max: 1}
 			}

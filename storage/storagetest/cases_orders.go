@@ -198,7 +198,9 @@ var orderCases = []Case{
 			recs = append(recs, c.job(scheduled(time.Hour), expires(11*time.Minute)),
 				c.job(pending, expires(13*time.Minute)),
 				c.job(expires(15*time.Minute), queue("late")), c.job(pending), c.job(queue("other")),
-				c.job(pending, func(r *storage.Record) { r.ExpiresAt = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC) }))
+				c.job(pending, func(r *storage.Record) {
+					r.ExpiresAt = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
+				}))
 			c.insert(recs...)
 			c.insert(c.job(queue("run")), c.job(queue("fail")))
 			c.claimOf(storage.Claim{Queues: []string{"run"}, Max: 1})

@@ -244,9 +244,10 @@ var scaleCases = []Case{
 		}
 		c.insertAll(recs)
 		for _, limit := range []int{0, 1, 3} {
-			c.wantList(storage.Query{Types: []string{"rare"}, Limit: limit}, want)
-			if c.cfg.Orders {
-				c.wantList(storage.Query{Types: []string{"rare"}, Limit: limit, Order: storage.OrderDue}, want)
+			q := storage.Query{Types: []string{"rare"}, Limit: limit}
+			if c.wantList(q, want); c.cfg.Orders {
+				q.Order = storage.OrderDue
+				c.wantList(q, want)
 			}
 		}
 	}},
