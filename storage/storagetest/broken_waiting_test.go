@@ -89,33 +89,6 @@ var waitingSeams = map[string]func(s *seam){
 			return d
 		}
 	},
-	"Insert looks at the jobs that are to wait, then stores": func(s *seam) {
-		s.insert = func(now time.Time, batch []storage.Insert) (out []storage.Inserted, err error) {
-			read := make(map[string]*ojs.Dependencies) // of the jobs that are to wait
-			for _, in := range batch {
-				for _, id := range in.AwaitedBy {
-					if j := s.waiting(id); j != nil {
-						d := *j.rec.Dependencies
-						read[id] = &d
-					}
-				}
-			}
-			s.open()
-			if err := s.insertable(batch); err != nil {
-				return nil, err
-			}
-			err = s.try(func(trial *Reference) (err error) {
-				for id, d := range read {
-					if j := trial.waiting(id); j != nil {
-						j.rec.Dependencies = d
-					}
-				}
-				out, err = trial.insertAll(now, batch)
-				return err
-			})
-			return out, err
-		}
-	},
 	"Insert looks at the jobs to wait for, then stores": func(s *seam) {
 		s.insert = func(now time.Time, batch []storage.Insert) (out []storage.Inserted, err error) {
 			read := make(map[string]ojs.State)

@@ -28,6 +28,7 @@ type theme struct {
 	ends    bool // changes of active jobs end them
 	follows bool // jobs follow the changes that end a job
 	depends bool // inserts: most jobs wait for others, or for their turn
+	adds    bool // inserts: stored jobs wait for half of the jobs
 	turns   bool // inserts: most jobs have a fairness key
 }
 
@@ -113,6 +114,12 @@ var themes = []theme{
 		name: "groups", needs: needsGroups, batches: true, one: true, ends: true, depends: true,
 		before: mix("insert:3 claim cancel"),
 		calls:  mix("cancel:4 revive:6 settle:2 insert claim:2 list:3 get counts delete"),
+	},
+	{
+		name: "jobs that are waited for", needs: needsGroups, batches: true, one: true, ends: true, depends: true,
+		adds:   true,
+		before: mix("insert:4 claim:2"),
+		calls:  mix("insert:6 settle:6 claim:2 get:2 list"),
 	},
 	{
 		name: "turns", needs: needsFairness, batches: true, one: true, turns: true,
@@ -356,7 +363,7 @@ func (d *draw) insert() operation {
 		in.KeepActive = d.unique && d.in(5)
 		c.batch = append(c.batch, in)
 	}
-	if d.depends && d.cfg.Groups && d.in(3) {
+	if d.adds && d.in(2) {
 		d.awaitedBy(c.batch)
 	} else {
 		d.dependsOn(c.batch)
