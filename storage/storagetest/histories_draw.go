@@ -116,8 +116,8 @@ var themes = []theme{
 		calls:  mix("cancel:4 revive:6 settle:2 insert claim:2 list:3 get counts delete"),
 	},
 	{
-		name: "jobs that are waited for", needs: needsGroups, batches: true, one: true, ends: true, depends: true,
-		adds:   true,
+		name: "jobs that are waited for", needs: needsGroups, batches: true, one: true, ends: true,
+		depends: true, adds: true,
 		before: mix("insert:4 claim:2"),
 		calls:  mix("insert:6 settle:6 claim:2 get:2 list"),
 	},
