@@ -346,8 +346,8 @@ var kinds = map[string]string{
 	"chance":     "it is killed or not, as goroutines are scheduled",
 }
 
-// readSurvivors reads lines of the form "key  # kind: reason", one for each
-// mutant. Empty lines and those that begin with # say nothing.
+// readSurvivors reads a list of survivors by key. Each line is "key  # kind: reason",
+// empty, or a comment that begins with #.
 func readSurvivors(file string) (map[string]survivor, error) {
 	b, err := os.ReadFile(file)
 	if os.IsNotExist(err) {

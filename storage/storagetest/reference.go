@@ -48,7 +48,7 @@ type refJob struct {
 
 	counted bool         // it was stored with DependsOn or an OrderingKey
 	key     string       // the OrderingKey until the job's end is counted
-	waits   []awaitedJob // the jobs that it waits for, and those that have ended since
+	waits   []awaitedJob // the jobs that it waits for, or has waited for
 }
 
 // awaitedJob names the end of a job that another waits for. While the other is in the
