@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -76,6 +77,63 @@ func (s *Storage) ClaimFound(
 	got, err := p.take([]rows.Waiting{j}, 10)
 	return len(got), err
 }
+
+// StatementNames returns the names of the statements in a schema, by their text. The
+// variants of a statement with and without job_freed share a name.
+func StatementNames(schema string) map[string]string {
+	names := make(map[string]string)
+	all := reflect.ValueOf(*newStatements(schema))
+	for i := range all.NumField() {
+		switch v := all.Field(i); v.Kind() {
+		case reflect.String:
+			names[v.String()] = all.Type().Field(i).Name
+		default:
+			for k := range v.Len() {
+				names[v.Index(k).String()] = all.Type().Field(i).Name
+			}
+		}
+	}
+	return names
+}
+
+// Replace replaces a part of a statement, "" for all of it. Calls that make the statement
+// are still to come.
+func (s *Storage) Replace(statement, part, by string) error {
+	texts := reflect.ValueOf(s.sql).Elem().FieldByName(statement)
+	field := reflect.NewAt(texts.Type(), texts.Addr().UnsafePointer()).Interface()
+	var all []*string
+	switch f := field.(type) {
+	case *string:
+		all = []*string{f}
+	case *frees:
+		all = []*string{&f[0], &f[1]}
+	}
+	for _, sql := range all {
+		switch {
+		case part == "":
+			*sql = by
+		case !strings.Contains(*sql, part):
+			return fmt.Errorf("%s has no %q", statement, part)
+		default:
+			*sql = strings.ReplaceAll(*sql, part, by)
+		}
+	}
+	return nil
+}
+
+// ForgetIdle forgets keys as a claim does that adds one.
+func (s *Storage) ForgetIdle(ctx context.Context, now time.Time) error {
+	return s.forgetIdle(ctx, rows.Nanos(now))
+}
+
+// CompactServed forgets rounds as a look does.
+func (s *Storage) CompactServed(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, s.sql.compactServed)
+	return err
+}
+
+// Tune is the statement with the settings for the planner.
+func (s *Storage) Tune() string { return s.sql.tune }
 
 // Plans returns the plan of each statement that has to stay quick however many jobs are
 // stored, as the storage has it planned.

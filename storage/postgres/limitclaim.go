@@ -99,6 +99,7 @@ type round struct {
 
 	got       []stored
 	missed    bool // some of start, which others have
+	recount   bool // and the decisions rest on them: the round is to begin anew
 	done      map[int64]bool
 	dropped   []storage.Record
 	postponed []storage.Record
@@ -184,7 +185,7 @@ func (r *round) make(picked []rows.Waiting, most int, names []storage.LimitName)
 	if err := r.claim(); err != nil {
 		return err
 	}
-	if r.missed {
+	if r.recount {
 		// The decisions count starts that were none.
 		r.closed, r.gone, r.left, r.over = nil, nil, r.past.left, false
 	}
@@ -339,12 +340,15 @@ func (r *round) claim() error {
 	if r.missed = len(starts) < len(r.start); !r.missed {
 		return nil
 	}
+	r.recount = r.over             // perhaps because of their number
 	for _, t := range r.counters { // count the jobs that have started
 		t.Counter, t.starts = t.was, 0
 	}
 	for _, j := range r.start {
 		if starts[j.Seq] {
 			r.count(j)
+		} else if len(limitsOf(r.s.limits.wide, j.Queue, j.Type, r.bounds[j.Seq], j.Key)) > 0 {
+			r.recount = true
 		}
 	}
 	return nil
@@ -376,7 +380,7 @@ func (r *round) putAway() error {
 	for _, g := range r.gone {
 		row := locked[g.Seq]
 		if row == nil {
-			r.missed = true
+			r.missed, r.recount = true, true
 			continue
 		}
 		var o settling

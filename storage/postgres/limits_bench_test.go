@@ -1,14 +1,18 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/pgtest"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -58,6 +62,83 @@ func BenchmarkLimits(b *testing.B) {
 			}
 			used := pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(host) - before
 			b.ReportMetric(used*1e6/float64(b.N*kind.jobs), "cpu-µs/job")
+		})
+	}
+}
+
+// BenchmarkLimitsBesideOthers runs 300 jobs of 15 ms of a key with a limit of 3, which
+// takes 1.5 s at least. Three engines share them, and each also enqueues an unlimited job
+// every 2 ms. A statement is one of the claims, which only limited jobs need.
+func BenchmarkLimitsBesideOthers(b *testing.B) {
+	const engines, limited, took, every = 3, 300, 15 * time.Millisecond, 2 * time.Millisecond
+	for _, beside := range []bool{false, true} {
+		b.Run(fmt.Sprintf("unlimited jobs %v", beside), func(b *testing.B) {
+			var spent time.Duration
+			var unlimited atomic.Int64
+			statements := 0
+			for b.Loop() {
+				var left atomic.Int64
+				left.Store(limited)
+				ended := make(chan struct{})
+				handlers := map[string]func(context.Context, *ojs.Job[int]) error{
+					"limited": func(context.Context, *ojs.Job[int]) error {
+						time.Sleep(took)
+						if left.Add(-1) == 0 {
+							close(ended)
+						}
+						return nil
+					},
+					"unlimited": func(context.Context, *ojs.Job[int]) error {
+						unlimited.Add(1)
+						return nil
+					},
+				}
+				name := ""
+				var spies []*spy
+				var list []*engine.Engine[int]
+				for range engines {
+					s, y, schema := openSpied(b, name)
+					name = schema
+					eng := newEngine(b, s, engine.WithConcurrency(20))
+					for jobType, h := range handlers {
+						eng.Handle(jobType, h)
+					}
+					list, spies = append(list, eng), append(spies, y)
+				}
+				drafts := make([]ojs.Draft, limited)
+				for i := range drafts {
+					drafts[i] = ojs.NewDraft("limited", i,
+						ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 3}))
+				}
+				_, err := list[0].EnqueueMany(b.Context(), drafts...)
+				must(b, err)
+				ctx, stop := context.WithCancel(b.Context())
+				var wg sync.WaitGroup
+				began := time.Now()
+				for _, eng := range list {
+					wg.Go(func() { must(b, eng.Run(ctx)) })
+					wg.Go(func() {
+						for beside && ctx.Err() == nil {
+							_, _ = eng.Enqueue(ctx, "unlimited", 0)
+							time.Sleep(every)
+						}
+					})
+				}
+				<-ended
+				spent += time.Since(began)
+				stop()
+				wg.Wait()
+				for _, y := range spies {
+					y.mu.Lock()
+					for _, of := range strings.Fields("beginLimits beginPast takeNames counters claimThese") {
+						statements += y.counts[of]
+					}
+					y.mu.Unlock()
+				}
+			}
+			b.ReportMetric(float64(limited*b.N)/spent.Seconds(), "limited/s")
+			b.ReportMetric(float64(unlimited.Load())/spent.Seconds(), "unlimited/s")
+			b.ReportMetric(float64(statements)/float64(limited*b.N), "statements/limited")
 		})
 	}
 }

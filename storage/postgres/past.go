@@ -147,7 +147,8 @@ func (p *past) from(oldest, next uint64, most int) (missed, progress bool, err e
 				return slices.ContainsFunc(got, func(r stored) bool { return r.seq == seq })
 			})
 			n := p.add(got)
-			missed = missed || len(p.claimed) < most && n < len(picked)
+			// Only behind a full pick may be jobs that no other transaction has.
+			missed = missed || len(p.claimed) < most && n < len(picked) && len(picked) == wanted.Max
 			return missed, progress || n < len(got), nil
 		}
 		r, err := p.takeWithin(picked, left, names)
@@ -157,9 +158,10 @@ func (p *past) from(oldest, next uint64, most int) (missed, progress bool, err e
 		lane.Took(func(seq int64) bool { return r.done[seq] })
 		n := p.add(r.got)
 		progress = progress || n < len(r.got)
-		missed = missed || r.missed || n < len(r.got)
+		again := r.recount || r.missed && len(picked) == wanted.Max
+		missed = missed || again || n < len(r.got)
 		all := !r.more && len(p.claimed) < most && len(picked) < wanted.Max
-		if r.missed || all {
+		if again || all {
 			return missed, progress, nil
 		}
 		if len(r.done) == 0 { // many wait, perhaps

@@ -1,0 +1,159 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// besideLimited stores a job that a limit counts and a job without a limit.
+func besideLimited(t *testing.T, s storage.Storage) (limited, unlimited storage.Record) {
+	t.Helper()
+	limited, unlimited = record(1), record(2)
+	limited.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 3}
+	must(t, insert(t.Context(), s, limited))
+	must(t, insert(t.Context(), s, unlimited))
+	return limited, unlimited
+}
+
+// claimer claims jobs.
+type claimer func(context.Context, storage.Storage, storage.Claim) ([]storage.Record, error)
+
+// claimers are the two ways to claim.
+var claimers = map[string]claimer{
+	"Claim": func(ctx context.Context, s storage.Storage, c storage.Claim) ([]storage.Record, error) {
+		return s.Claim(ctx, time.Now(), c, nil)
+	},
+	"SettleAndClaim": func(
+		ctx context.Context, s storage.Storage, c storage.Claim,
+	) ([]storage.Record, error) {
+		into := make([]*storage.Record, c.Max)
+		for i := range into {
+			into[i] = new(storage.Record)
+		}
+		_, n, err := s.(storage.SettleClaimer).SettleAndClaim(ctx, time.Now(), nil, nil, c, into)
+		list := make([]storage.Record, n)
+		for i := range list {
+			list[i] = *into[i]
+		}
+		return list, err
+	},
+}
+
+// A claim that has looked at an unlimited job which another engine takes does not begin
+// anew: it costs one transaction, however many such jobs there are.
+func TestLimitedClaimCostBesideOthers(t *testing.T) {
+	for way, claim := range claimers {
+		t.Run(way, func(t *testing.T) {
+			s, spy, name := openSpied(t, "")
+			limited, unlimited := besideLimited(t, s)
+			tx, err := connect(t).Begin(t.Context())
+			must(t, err)
+			defer tx.Rollback(context.Background())
+			_, err = tx.Exec(t.Context(), "SELECT FROM "+name+".stage WHERE seq IN (SELECT seq FROM "+name+
+				".job WHERE id = $1) FOR UPDATE", unlimited.ID)
+			must(t, err)
+			var got []storage.Record
+			counts := spy.count(func() {
+				got, err = claim(
+					t.Context(),
+					s,
+					storage.Claim{Max: 10, Worker: "w", Limits: new(storage.Limited)},
+				)
+			})
+			must(t, err)
+			if len(got) != 1 || got[0].ID != limited.ID {
+				t.Errorf("%d jobs are claimed: %v", len(got), got)
+			}
+			if n := counts["claimThese"]; n != 1 {
+				t.Errorf("the claim tries %d times to take jobs: %v", n, counts)
+			}
+		})
+	}
+}
+
+// A job that another engine takes counts for nothing: the claim takes the limited job
+// behind it [limit-14].
+func TestLimitedClaimBehindTakenJob(t *testing.T) {
+	for way, claim := range claimers {
+		t.Run(way, func(t *testing.T) {
+			s, spy, name := openSpied(t, "")
+			pool := connect(t)
+			limited, unlimited := besideLimited(t, s)
+			_, err := pool.Exec(
+				t.Context(),
+				"UPDATE "+name+".stage SET place = -1 WHERE seq IN (SELECT seq FROM "+
+					name+".job WHERE id = $1)",
+				unlimited.ID,
+			)
+			must(t, err)
+			// The claim that begins does not take the first job, which is locked.
+			tx, err := pool.Begin(t.Context())
+			must(t, err)
+			defer tx.Rollback(context.Background())
+			_, err = tx.Exec(t.Context(), "DELETE FROM "+name+".stage WHERE seq IN (SELECT seq FROM "+
+				name+".job WHERE id = $1)", unlimited.ID)
+			must(t, err)
+			spy.once("claimThese", func() {
+				spy.once("beginPast", func() { must(t, tx.Commit(context.Background())) })
+			})
+			got, err := claim(t.Context(), s,
+				storage.Claim{Max: 10, Worker: "w", Limits: &storage.Limited{Now: 1}})
+			must(t, err)
+			if len(got) != 1 || got[0].ID != limited.ID {
+				t.Errorf("%d jobs are claimed: %v", len(got), got)
+			}
+		})
+	}
+}
+
+// asked is a context that tells when it is first asked for its end.
+type asked struct {
+	context.Context
+	once sync.Once
+	met  chan struct{}
+}
+
+func (a *asked) Done() <-chan struct{} {
+	a.once.Do(func() { close(a.met) })
+	return a.Context.Done()
+}
+
+// Two claims of a handle that look behind jobs do not overlap: what they remember is the
+// handle's.
+func TestClaimsPastJobsTakeTurns(t *testing.T) {
+	s, spy, _ := openSpied(t, "")
+	pool := connect(t)
+	c := storage.Claim{Max: 1, Worker: "w", SkipKeys: keySet("other")}
+	ended := make(chan error, 1)
+	spy.once("beginPast", func() {
+		ctx := &asked{Context: t.Context(), met: make(chan struct{})}
+		go func() {
+			_, err := s.Claim(ctx, time.Now(), c, nil)
+			ended <- err
+		}()
+		<-ctx.met
+		for range 200 { // longer than the other claim takes if nothing is in its way
+			_, err := pool.Exec(t.Context(), "SELECT 1")
+			must(t, err)
+		}
+		if len(ended) > 0 {
+			t.Error("the other claim has ended")
+		}
+	})
+	_, err := s.Claim(t.Context(), time.Now(), c, nil)
+	must(t, err)
+	must(t, <-ended)
+}
+
+func keySet(keys ...string) *storage.KeySet {
+	set := new(storage.KeySet)
+	for _, k := range keys {
+		set.Add(k)
+	}
+	return set
+}
